@@ -1,0 +1,40 @@
+/* Inside core: the built-in CPU device, threads, and the arena. */
+#ifndef TENON_CORE_DEVICE_H
+#define TENON_CORE_DEVICE_H
+
+#include <tenon/device.h>
+
+/* cpu.c: memory of the host and eager operations (core/eager). */
+extern const tn_device device_cpu;
+
+/* threads.c: sets the size of the team; 0: one thread per processor of the affinity mask. */
+void threads_set(int32_t count);
+
+/* Runs tn_parallel_for and tn_parallel on the calling thread only, as if the team had one thread. For child
+ * processes after fork, where the team's threads do not exist. */
+void threads_serial(bool serial);
+
+/* A stack of device memory. In measuring mode nothing is allocated: arena_take returns NULL data and only the
+ * high-water mark moves, which is what the real arena must be able to hold. */
+typedef struct arena {
+    const tn_device *device;
+    char *base;
+    size_t size, used, peak;
+    bool measuring;
+} arena;
+
+tn_status arena_init(arena *a, const tn_device *device, size_t size, tn_error *err); /* size 0: measuring */
+void arena_close(arena *a);
+
+/* 64-byte aligned. A full arena is TN_E_INTERNAL. */
+tn_status arena_take(arena *a, size_t bytes, void **out, tn_error *err);
+static inline size_t arena_mark(const arena *a)
+{
+    return a->used;
+}
+static inline void arena_release(arena *a, size_t mark)
+{
+    a->used = mark;
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* Inside core: the plain implementation of every primitive operation on the CPU, as transformers' eager mode computes
+ * it: the same order of operations, the same roundings (ARCHITECTURES.md, A.6). One file per contract. */
+#ifndef TENON_CORE_EAGER_H
+#define TENON_CORE_EAGER_H
+
+#include <tenon/device.h>
+
+/* One operation. scratch may be NULL: none is needed. Shapes and types are the caller's duty: the graph and the check
+ * tools only make calls that fit the contract; what data can cause (an id out of range) is an error. */
+typedef struct eager_op {
+    tn_op op;
+    size_t (*scratch)(const tn_call *call);
+    tn_status (*forward)(const tn_call *call, tn_error *err);
+} eager_op;
+
+extern const eager_op eager_rms_norm, eager_add_rms_norm, eager_rope, eager_moe_route, eager_moe_experts,
+    eager_linear, eager_attention, eager_embedding, eager_add, eager_glu, eager_cache_append;
+
+/* The entry for op, or NULL. eager.c */
+const eager_op *eager_find(tn_op op);
+
+/* convert.c: n elements between dtypes f32, bf16, f16 (round to nearest even), any alignment. */
+void convert_to_f32(const void *src, tn_dtype dtype, float *dst, int64_t n);
+void convert_from_f32(const float *src, tn_dtype dtype, void *dst, int64_t n);
+
+#endif

@@ -1,0 +1,59 @@
+/* Inside core: the model graph. Modules form a tree with the names and classes of transformers; scopes hold the functions
+ * of a modeling file; sites are the places that perform operations. */
+#ifndef TENON_CORE_GRAPH_H
+#define TENON_CORE_GRAPH_H
+
+#include "checkpoint/checkpoint.h"
+#include "device/device.h"
+
+typedef struct graph_module graph_module;
+typedef struct graph_site graph_site;
+typedef struct graph graph;
+
+/* A node of the tree. Scopes are nodes under the graph's second root. */
+struct graph_module {
+    char *name, *path; /* "mlp", "model.layers.0.mlp"                                            */
+    const char *class_name;
+    graph_module *parent, *first_child, *last_child, *next;
+    graph_site *site;  /* or NULL                                                                */
+    int64_t parameters, bytes; /* of its own tensors                                             */
+};
+
+/* What performs a site now. impl NULL: eager. */
+typedef struct graph_binding {
+    const struct registry_kernel *kernel;
+    const tn_impl *impl;
+    tn_plan plan;
+    const void *packed;
+} graph_binding;
+
+struct graph_site {
+    tn_site site; /* what kernels see                                                            */
+    size_t index; /* in graph order: an outer site comes before those inside it                  */
+    graph_module *module;
+    graph_site *outer; /* the enclosing site that a kernel may take instead, or NULL             */
+    graph_binding bound;
+};
+
+struct graph {
+    graph_module *root, *scopes; /* scopes' children are the modeling files                      */
+    graph_site **sites;
+    size_t site_count, site_capacity;
+    tn_dtype dtype;
+    const char *model_type;
+};
+
+/* tree.c. Strings and nodes are owned by the graph. class_name must be static or live as long as the graph. */
+graph *graph_new(tn_dtype dtype, const char *model_type, tn_error *err);
+void graph_free(graph *g);
+graph_module *graph_add_module(graph *g, graph_module *parent, const char *name, const char *class_name, tn_error *err);
+/* Gives module its site. outer as in graph_site. All tensors of the site's params are copied into the graph. */
+graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site *outer, tn_error *err);
+tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
+                          tn_error *err);
+graph_site *graph_find_site(const graph *g, const char *path);
+
+/* Performs an operation. Where a kernel is bound (and the run is not eager) it is called, else eager. */
+struct graph_run;
+
+#endif

@@ -1,0 +1,16 @@
+/* Inside core: performing operations. */
+#ifndef TENON_CORE_RUN_H
+#define TENON_CORE_RUN_H
+
+#include "graph/graph.h"
+
+/* Performs any contract eagerly from its site alone, the composed ones (MLP, MOE_BLOCK) included: what checks compare
+ * kernels with. call->scratch is ignored; scratch and intermediate tensors come from the arena. With a measuring arena
+ * nothing is computed. compose.c */
+tn_status run_eager_call(const tn_device *device, arena *a, const tn_call *call, tn_error *err);
+
+/* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl: eager. */
+tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
+                         tn_error *err);
+
+#endif

@@ -1,0 +1,68 @@
+/* Inside core: plugins of the process and the kernels they brought. This folder knows no checkpoint. */
+#ifndef TENON_CORE_REGISTRY_H
+#define TENON_CORE_REGISTRY_H
+
+#include <tenon/tenon.h>
+
+/* A registered kernel, normalised: descriptors are copied into the host's own struct sizes, so every field may be read
+ * whatever minor version the plugin was built with. */
+typedef struct registry_kernel {
+    tn_kernel kernel; /* impls points to copies                                                  */
+    const char *file;
+    bool probed;      /* available has been asked, in a child first                              */
+    bool available;
+    char reason[512];
+} registry_kernel;
+
+/* The kernels of one device, ordered by id. Pointers stay valid for the life of the process. */
+size_t registry_count(tn_device_kind device);
+registry_kernel *registry_at(tn_device_kind device, size_t index);
+registry_kernel *registry_find(tn_device_kind device, const char *id);
+
+/* The id nearest to a misspelt one (Damerau-Levenshtein), or NULL. */
+const char *registry_nearest(tn_device_kind device, const char *id);
+
+/* Asks available() once, first in a child (guard.h). Fills probed, available, reason. */
+void registry_probe(registry_kernel *kernel);
+
+/* A device by name ("cpu", "npu") or "auto"; the CPU is built in. */
+const tn_device *registry_device(const char *name, tn_error *err);
+
+/* ---- select.c: does a kernel take a site? ---------------------------------------------------- */
+
+/* Evaluates the declarative match. TN_OK: yes. TN_DECLINED: the first rule that failed, with both values, in
+ * reason ("act: site has gelu_tanh, kernel takes silu"). */
+tn_status select_match(const tn_site *site, const tn_impl *impl, char *reason, size_t reason_size);
+
+/* Is the declaration complete? Used at registration. */
+tn_status select_validate(const tn_impl *impl, tn_error *err);
+
+/* A parsed SPEC. */
+typedef struct select_spec {
+    enum { SELECT_NONE, SELECT_AUTO, SELECT_IDS } mode;
+    char **ids;
+    size_t count;
+} select_spec;
+tn_status select_parse(const char *text, select_spec *spec, tn_error *err);
+void select_free(select_spec *spec);
+
+/* ---- guard.c: plugin code runs in a child before the host trusts it ----------------------------- */
+
+/* Runs body in a forked child with a time limit. The child inherits memory mapped MAP_SHARED before. TN_OK: body
+ * returned 0. Otherwise says how it ended ("crashed with SIGSEGV", "called exit(3)", "did not finish within 5 s",
+ * "returned 2") in reason. In the child: threads are serial, stdout and stderr go nowhere, no core is dumped. */
+tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *reason, size_t reason_size);
+
+/* ---- config.c: what kernels.json says --------------------------------------------------------- */
+
+typedef enum config_verify { CONFIG_VERIFY_FIRST_USE, CONFIG_VERIFY_ALL, CONFIG_VERIFY_NEVER } config_verify;
+
+config_verify kernels_config_verify(const tn_config *config);
+bool kernels_config_disabled(const tn_config *config, const char *id);             /* shell patterns */
+const char *kernels_config_modules(const tn_config *config, const char *id);       /* comma separated patterns or NULL */
+const char *kernels_config_pin(const tn_config *config, const char *file_name);    /* "sha256:..." or NULL */
+bool kernels_config_has_pins(const tn_config *config);
+size_t kernels_config_folders(const tn_config *config);
+const char *kernels_config_folder(const tn_config *config, size_t index);          /* absolute */
+
+#endif
