@@ -27,11 +27,18 @@ typedef struct graph_binding {
     const void *packed;
 } graph_binding;
 
+/* What part[] holds, by operation of the site: MLP: gate (or the fused gate_up), up, down; MOE_BLOCK: route, experts,
+ * the shared MLP, its gate. */
+enum { GRAPH_PART_GATE = 0, GRAPH_PART_UP = 1, GRAPH_PART_DOWN = 2 };
+enum { GRAPH_PART_ROUTE = 0, GRAPH_PART_EXPERTS = 1, GRAPH_PART_SHARED = 2, GRAPH_PART_SHARED_GATE = 3 };
+#define GRAPH_PARTS 4
+
 struct graph_site {
     tn_site site; /* what kernels see                                                            */
     size_t index; /* in graph order: an outer site comes before those inside it                  */
     graph_module *module;
     graph_site *outer; /* the enclosing site that a kernel may take instead, or NULL             */
+    graph_site *part[GRAPH_PARTS]; /* sites that a composed operation is made of, or NULL, see below */
     graph_binding bound;
 };
 
@@ -52,8 +59,5 @@ graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site 
 tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
                           tn_error *err);
 graph_site *graph_find_site(const graph *g, const char *path);
-
-/* Performs an operation. Where a kernel is bound (and the run is not eager) it is called, else eager. */
-struct graph_run;
 
 #endif
