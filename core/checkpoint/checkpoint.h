@@ -40,16 +40,25 @@ tn_status config_list_str(const config_node *node, const char *key, int64_t inde
 
 typedef struct shards shards;
 
-/* Opens model.safetensors, or every file that model.safetensors.index.json names, of folder. Owned. */
+/* Opens model.safetensors, or every file that model.safetensors.index.json names, of folder. Everything in the headers
+ * is checked here. A file that another process shrinks while it is mapped cannot be caught: reading it raises SIGBUS.
+ * Owned. */
 shards *shards_open(const char *folder, tn_error *err);
 void shards_close(shards *set);
 
-/* A view into the read-only mapping; false when there is no such tensor. */
+/* A view into the read-only mapping, dense; false when there is no such tensor. The format does not promise that data
+ * are aligned to their type: what is not shards_aligned must be copied before its elements are read as such. */
 bool shards_get(const shards *set, const char *name, tn_tensor *tensor);
+
+static inline bool shards_aligned(const tn_tensor *tensor)
+{
+    size_t size = tn_dtype_size(tensor->dtype);
+    return size == 0 || (uintptr_t)tensor->data % size == 0;
+}
 
 size_t shards_count(const shards *set);
 const char *shards_name(const shards *set, size_t index);
-int64_t shards_bytes(const shards *set);         /* of all tensors                               */
+int64_t shards_bytes(const shards *set);                         /* of all tensors                               */
 const char *shards_file_of(const shards *set, const char *name); /* for messages; NULL if absent */
 /* The first floating dtype met, in file order; TN_DTYPE_NONE when there is none. */
 tn_dtype shards_dtype(const shards *set);

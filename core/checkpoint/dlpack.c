@@ -1,0 +1,87 @@
+/* Tensor views for other libraries, as DLPack. */
+#include <tenon/dlpack.h>
+#include <tenon/tenon.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One block: the consumer frees all of it through the deleter. */
+typedef struct managed {
+    DLManagedTensor tensor;
+    int64_t shape[TN_MAX_DIMS], strides[TN_MAX_DIMS];
+    void (*release)(void *);
+    void *release_ctx;
+} managed;
+
+static void delete_managed(DLManagedTensor *self)
+{
+    managed *m = self->manager_ctx;
+    if (m->release)
+        m->release(m->release_ctx);
+    free(m);
+}
+
+/* false: DLPack 0.8 has no such type. */
+static bool find_type(tn_dtype dtype, DLDataType *type)
+{
+    switch (dtype) {
+    case TN_F32:
+    case TN_F16:
+    case TN_F64:
+        type->code = kDLFloat;
+        break;
+    case TN_BF16:
+        type->code = kDLBfloat;
+        break;
+    case TN_I64:
+    case TN_I32:
+    case TN_I16:
+    case TN_I8:
+        type->code = kDLInt;
+        break;
+    case TN_U8:
+        type->code = kDLUInt;
+        break;
+    case TN_BOOL:
+        type->code = kDLBool;
+        break;
+    default:
+        return false;
+    }
+    type->bits = (uint8_t)(8 * tn_dtype_size(dtype));
+    type->lanes = 1;
+    return true;
+}
+
+struct DLManagedTensor *tn_tensor_to_dlpack(const tn_tensor *tensor, void (*release)(void *), void *release_ctx,
+                                            tn_error *err)
+{
+    DLDataType type;
+    if (!tensor || tensor->ndim < 0 || tensor->ndim > TN_MAX_DIMS) {
+        tn_fail(err, TN_E_USAGE, "DLPack", "not a tensor");
+        return NULL;
+    }
+    if (!find_type(tensor->dtype, &type)) {
+        tn_fail(err, TN_E_USAGE, "DLPack", "dtype %s has no counterpart in DLPack 0.8; convert it first",
+                tn_dtype_name(tensor->dtype));
+        return NULL;
+    }
+    managed *m = calloc(1, sizeof *m);
+    if (!m) {
+        tn_fail(err, TN_E_MEMORY, "DLPack", "out of memory");
+        return NULL;
+    }
+    memcpy(m->shape, tensor->shape, sizeof m->shape);
+    memcpy(m->strides, tensor->stride, sizeof m->strides);
+    m->release = release;
+    m->release_ctx = release_ctx;
+    m->tensor = (DLManagedTensor){.dl_tensor = {.data = tensor->data,
+                                                .device = {kDLCPU, 0},
+                                                .ndim = tensor->ndim,
+                                                .dtype = type,
+                                                .shape = m->shape,
+                                                .strides = m->strides},
+                                  .manager_ctx = m,
+                                  .deleter = delete_managed};
+    return &m->tensor;
+}

@@ -1,0 +1,263 @@
+/* The tensors of a checkpoint folder, whether they lie in one file or in many that an index names. */
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/file.h"
+#include "checkpoint/names.h"
+#include "checkpoint/safetensors.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+#define MAX_INDEX 100000000 /* as for a file's header: the index of the largest models has a few MB */
+
+typedef struct located {
+    const char *name;
+    size_t file;
+    tn_tensor tensor;
+} located;
+
+struct shards {
+    char *folder;
+    tn_safetensors **files; /* sorted by name                                                     */
+    size_t file_count;
+    located *tensors; /* file by file, in the order of their data                                 */
+    size_t count;
+    int64_t bytes;
+    names index;
+};
+
+/* Maps one file and appends it. */
+static tn_status open_file(shards *set, const char *name, tn_error *err)
+{
+    char *path = file_join(set->folder, name);
+    if (!path)
+        return tn_fail(err, TN_E_MEMORY, set->folder, "out of memory");
+    tn_error why = TN_ERROR_INIT;
+    tn_safetensors *file = tn_safetensors_open(path, &why);
+    tn_status status = why.code;
+    if (file)
+        set->files[set->file_count++] = file;
+    else
+        tn_fail(err, status, why.where, "%s", why.message);
+    free(path);
+    return file ? TN_OK : status;
+}
+
+/* weight_map: the index's object, or NULL for a single file. A tensor that the index does not mention is kept, as
+ * transformers does; one that it places in another file is not. */
+static tn_status collect(shards *set, const json_t *weight_map, char **file_names, tn_error *err)
+{
+    size_t total = 0;
+    for (size_t f = 0; f < set->file_count; f++)
+        total += tn_safetensors_count(set->files[f]);
+    set->tensors = calloc(total ? total : 1, sizeof *set->tensors);
+    if (!set->tensors || !names_init(&set->index, total))
+        return tn_fail(err, TN_E_MEMORY, set->folder, "out of memory for %zu tensors", total);
+    for (size_t f = 0; f < set->file_count; f++) {
+        size_t count = tn_safetensors_count(set->files[f]);
+        for (size_t i = 0; i < count; i++) {
+            located *t = &set->tensors[set->count];
+            safetensors_at(set->files[f], i, &t->name, &t->tensor);
+            const char *home = weight_map ? json_string_value(json_object_get(weight_map, t->name)) : NULL;
+            if (home && strcmp(home, file_names[f]) != 0)
+                continue;
+            if (!names_add(&set->index, t->name, set->count))
+                return tn_fail(err, TN_E_INPUT, safetensors_path(set->files[f]),
+                               "tensor '%s' is in another file too and %s does not say which counts", t->name, INDEX);
+            t->file = f;
+            set->bytes += tn_tensor_count(&t->tensor) * (int64_t)tn_dtype_size(t->tensor.dtype);
+            set->count++;
+        }
+    }
+    return TN_OK;
+}
+
+/* A shard lies in the model's own folder: an index must not reach for other files. */
+static bool is_plain_name(const char *name)
+{
+    return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The distinct file names of weight_map, sorted, borrowed from it. list is owned: free(). */
+static tn_status list_files(const char *path, json_t *weight_map, char ***list, size_t *count, tn_error *err)
+{
+    size_t n = 0, distinct = 0;
+    char **all = malloc((json_object_size(weight_map) + 1) * sizeof *all);
+    if (!all)
+        return tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    const char *tensor;
+    json_t *value;
+    json_object_foreach(weight_map, tensor, value)
+    {
+        const char *file = json_string_value(value);
+        if (!file || !is_plain_name(file)) {
+            free(all);
+            if (!file)
+                return tn_fail(err, TN_E_INPUT, path, "weight_map: tensor '%s' does not name a file", tensor);
+            return tn_fail(err, TN_E_INPUT, path,
+                           "weight_map: tensor '%s' lies in '%s', not a file name of this folder", tensor, file);
+        }
+        all[n++] = (char *)file;
+    }
+    qsort(all, n, sizeof *all, compare_names);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(all[i], all[distinct - 1]) != 0)
+            all[distinct++] = all[i];
+    *list = all;
+    *count = distinct;
+    return TN_OK;
+}
+
+/* Every tensor that the index promises must be where it says. */
+static tn_status check_promises(const shards *set, const char *path, json_t *weight_map, tn_error *err)
+{
+    const char *tensor;
+    json_t *value;
+    size_t i;
+    json_object_foreach(weight_map, tensor, value) if (!names_find(&set->index, tensor, &i)) return tn_fail(
+        err, TN_E_INPUT, path, "tensor '%s' is not in '%s', where weight_map places it", tensor,
+        json_string_value(value));
+    return TN_OK;
+}
+
+static tn_status open_listed(shards *set, const char *path, json_t *weight_map, tn_error *err)
+{
+    char **names = NULL;
+    size_t count = 0;
+    tn_status status = list_files(path, weight_map, &names, &count, err);
+    if (status != TN_OK)
+        return status;
+    set->files = calloc(count ? count : 1, sizeof *set->files);
+    if (!set->files)
+        status = tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    for (size_t i = 0; i < count && status == TN_OK; i++)
+        status = open_file(set, names[i], err);
+    if (status == TN_OK)
+        status = collect(set, weight_map, names, err);
+    if (status == TN_OK)
+        status = check_promises(set, path, weight_map, err);
+    free(names);
+    return status;
+}
+
+static tn_status open_index(shards *set, const char *path, tn_error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    tn_status status = file_read(path, MAX_INDEX, &text, &size, err);
+    if (status != TN_OK)
+        return status;
+    json_error_t at;
+    json_t *index = json_loadb(text, size, 0, &at);
+    free(text);
+    if (!index)
+        return tn_fail(err, TN_E_INPUT, path, "is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
+    json_t *weight_map = json_object_get(index, "weight_map");
+    status = json_is_object(weight_map) && json_object_size(weight_map)
+                 ? open_listed(set, path, weight_map, err)
+                 : tn_fail(err, TN_E_INPUT, path, "key 'weight_map' is missing, empty or not an object");
+    json_decref(index);
+    return status;
+}
+
+static tn_status open_single(shards *set, tn_error *err)
+{
+    set->files = calloc(1, sizeof *set->files);
+    if (!set->files)
+        return tn_fail(err, TN_E_MEMORY, set->folder, "out of memory");
+    tn_status status = open_file(set, SINGLE, err);
+    return status == TN_OK ? collect(set, NULL, NULL, err) : status;
+}
+
+/* A single file wins over an index, as in transformers. */
+static tn_status open_folder(shards *set, tn_error *err)
+{
+    char *single = file_join(set->folder, SINGLE), *index = file_join(set->folder, INDEX);
+    tn_status status;
+    if (!single || !index)
+        status = tn_fail(err, TN_E_MEMORY, set->folder, "out of memory");
+    else if (access(single, F_OK) == 0)
+        status = open_single(set, err);
+    else if (access(index, F_OK) == 0)
+        status = open_index(set, index, err);
+    else
+        status = tn_fail(err, TN_E_INPUT, set->folder, "has neither %s nor %s; give a folder with a checkpoint", SINGLE,
+                         INDEX);
+    free(single);
+    free(index);
+    return status;
+}
+
+shards *shards_open(const char *folder, tn_error *err)
+{
+    shards *set = calloc(1, sizeof *set);
+    if (set && (set->folder = strdup(folder))) {
+        if (open_folder(set, err) == TN_OK)
+            return set;
+    } else {
+        tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+    }
+    shards_close(set);
+    return NULL;
+}
+
+void shards_close(shards *set)
+{
+    if (!set)
+        return;
+    for (size_t i = 0; i < set->file_count; i++)
+        tn_safetensors_close(set->files[i]);
+    names_close(&set->index);
+    free(set->files);
+    free(set->tensors);
+    free(set->folder);
+    free(set);
+}
+
+bool shards_get(const shards *set, const char *name, tn_tensor *tensor)
+{
+    size_t i;
+    if (!names_find(&set->index, name, &i))
+        return false;
+    *tensor = set->tensors[i].tensor;
+    return true;
+}
+
+size_t shards_count(const shards *set)
+{
+    return set->count;
+}
+
+const char *shards_name(const shards *set, size_t index)
+{
+    return index < set->count ? set->tensors[index].name : NULL;
+}
+
+int64_t shards_bytes(const shards *set)
+{
+    return set->bytes;
+}
+
+const char *shards_file_of(const shards *set, const char *name)
+{
+    size_t i;
+    return names_find(&set->index, name, &i) ? safetensors_path(set->files[set->tensors[i].file]) : NULL;
+}
+
+tn_dtype shards_dtype(const shards *set)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        tn_dtype dtype = set->tensors[i].tensor.dtype;
+        if (dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16 || dtype == TN_F64)
+            return dtype;
+    }
+    return TN_DTYPE_NONE;
+}

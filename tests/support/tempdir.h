@@ -1,0 +1,20 @@
+/* Temporary folders and files for tests. Failures of the system abort the test. */
+#ifndef TEST_TEMPDIR_H
+#define TEST_TEMPDIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A fresh folder below $TMPDIR or /tmp. Owned: tempdir_remove deletes it with all that it holds and frees the name. */
+char *tempdir_new(void);
+void tempdir_remove(char *folder);
+
+/* folder/name. Owned: free(). */
+char *tempdir_path(const char *folder, const char *name);
+
+void tempdir_write(const char *path, const void *data, size_t size);
+void *tempdir_read(const char *path, size_t *size); /* owned: free(); ends in NUL, which size does not count */
+bool tempdir_exists(const char *path);
+void tempdir_copy(const char *from_folder, const char *to_folder); /* plain files only             */
+
+#endif
