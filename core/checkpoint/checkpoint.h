@@ -18,6 +18,7 @@ const config_node *config_root(const config_file *file);
 /* A nested object, or NULL when absent (no error) or not an object (error). Lives as long as the file. */
 const config_node *config_child(const config_node *node, const char *key, tn_error *err);
 bool config_has(const config_node *node, const char *key);
+bool config_is_null(const config_node *node, const char *key); /* present and null              */
 
 /* The getters leave *out alone and return TN_OK when the key is absent, so *out holds the default before the
  * call. The need_ forms make an absent key an error. A value of another JSON type, or an integer outside

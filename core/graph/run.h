@@ -13,4 +13,7 @@ tn_status run_eager_call(const tn_device *device, arena *a, const tn_call *call,
 tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
 
+/* Performs a site of a graph: with its kernel, or eagerly; inside a composed operation the parts' kernels are used. */
+tn_status run_site_call(const tn_device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err);
+
 #endif

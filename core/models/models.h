@@ -1,0 +1,26 @@
+/* Inside core: architectures. One file per modeling file of transformers says what the tree looks like and how data flows
+ * through it; models.c lists them. */
+#ifndef TENON_CORE_MODELS_H
+#define TENON_CORE_MODELS_H
+
+#include "graph/build.h"
+#include "graph/run_graph.h"
+
+typedef struct model_arch {
+    const char *model_type; /* config.json's "model_type"                                        */
+    const char *class_name; /* of the causal language model, the root of the tree                */
+    /* Builds the tree under b->graph->root. The state is the architecture's own, released with free_state; NULL with
+     * b->err filled on failure. */
+    void *(*build)(graph_builder *b, const config_node *config);
+    void (*free_state)(void *state);
+    /* From token ids to the final norm: fills r->result. */
+    void (*forward)(graph_run *r, const void *state);
+    const model_shape *(*shape)(const void *state);
+} model_arch;
+
+extern const model_arch model_llama, model_qwen2, model_qwen3, model_qwen3_moe;
+
+/* The entry for model_type, or NULL with an error that lists what is known. models.c */
+const model_arch *model_arch_find(const char *model_type, tn_error *err);
+
+#endif
