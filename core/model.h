@@ -14,15 +14,14 @@ struct tn_model {
     const model_arch *arch;
     void *arch_state; /* what arch->build returned                                               */
     tn_dtype dtype;
-    void **converted; /* host or device memory that tensors were copied to                        */
-    size_t *converted_size;
-    size_t converted_count;
-    int64_t converted_bytes;
-    int64_t session_count; /* open sessions: kernels may not change meanwhile                      */
+    build_copies copies;         /* tensors that could not be used where they are mapped                */
+    int64_t session_count;       /* open sessions: kernels may not change meanwhile                     */
     struct apply_state *applied; /* apply.c: packed memory, or NULL                               */
     int64_t packed_bytes;
-    double load_seconds;
     tn_model_info info;
 };
+
+/* apply.c: frees what applying kernels allocated. Called by tn_model_close after everything else stopped. */
+void apply_state_free(struct tn_model *model);
 
 #endif

@@ -129,7 +129,8 @@ static bool is_floating(tn_dtype dtype)
     return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16 || dtype == TN_F64;
 }
 
-/* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in the model's dtype. */
+/* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in the model's dtype.
+ */
 static bool place_tensor(graph_builder *b, const char *name, tn_tensor *t)
 {
     size_t element = tn_dtype_size(t->dtype);
@@ -186,8 +187,13 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
                    shards_file_of(b->weights, full), want);
         return false;
     }
+    b->done_bytes += tn_tensor_count(out) * (int64_t)tn_dtype_size(out->dtype);
     if (!place_tensor(b, full, out))
         return false;
+    if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
+        build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");
+        return false;
+    }
     module->parameters += tn_tensor_count(out);
     module->bytes += tn_tensor_count(out) * (int64_t)tn_dtype_size(out->dtype);
     return true;
@@ -396,18 +402,12 @@ tn_act build_act(graph_builder *b, const config_node *config, const char *key, c
     static const struct {
         const char *name;
         tn_act act;
-    } names[] = {{"silu", TN_ACT_SILU},
-                 {"swish", TN_ACT_SILU},
-                 {"gelu", TN_ACT_GELU},
-                 {"gelu_pytorch_tanh", TN_ACT_GELU_TANH},
-                 {"gelu_new", TN_ACT_GELU_NEW},
-                 {"quick_gelu", TN_ACT_QUICK_GELU},
-                 {"relu", TN_ACT_RELU},
-                 {"relu2", TN_ACT_RELU2},
-                 {"relu6", TN_ACT_RELU6},
-                 {"sigmoid", TN_ACT_SIGMOID},
-                 {"tanh", TN_ACT_TANH},
-                 {"linear", TN_ACT_LINEAR},
+    } names[] = {{"silu", TN_ACT_SILU},         {"swish", TN_ACT_SILU},
+                 {"gelu", TN_ACT_GELU},         {"gelu_pytorch_tanh", TN_ACT_GELU_TANH},
+                 {"gelu_new", TN_ACT_GELU_NEW}, {"quick_gelu", TN_ACT_QUICK_GELU},
+                 {"relu", TN_ACT_RELU},         {"relu2", TN_ACT_RELU2},
+                 {"relu6", TN_ACT_RELU6},       {"sigmoid", TN_ACT_SIGMOID},
+                 {"tanh", TN_ACT_TANH},         {"linear", TN_ACT_LINEAR},
                  {"mish", TN_ACT_MISH}};
     const char *value = fallback;
     if (b->status == TN_OK)

@@ -4,8 +4,8 @@
 
 #include "graph/graph.h"
 
-/* Memory that weights were copied to because they were asked for in another dtype, were not aligned to their elements, or
- * had to go to a device. Owned by the model. */
+/* Memory that weights were copied to because they were asked for in another dtype, were not aligned to their elements,
+ * or had to go to a device. Owned by the model. */
 typedef struct build_copies {
     const tn_device *device;
     void **memory;
@@ -24,6 +24,9 @@ typedef struct graph_builder {
     const tn_device *device;
     build_copies *copies;
     tn_dtype dtype;
+    int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
+    void *progress_ctx;
+    int64_t done_bytes, total_bytes;
     tn_status status;
     tn_error *err;
 } graph_builder;

@@ -156,8 +156,7 @@ static tn_status compose_shared(const composer *c)
         tn_tensor gate;
         status = take_like(c, x->shape[0], 1, &gate);
         if (status == TN_OK)
-            status =
-                step_linear(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, NO_ROLE, x, &gate);
+            status = step_linear(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, NO_ROLE, x, &gate);
         /* sigmoid(gate) * z is a GLU whose gate is the same for all features of a token. */
         gate.shape[1] = z.shape[1];
         gate.stride[1] = 0;

@@ -1,5 +1,5 @@
-/* Inside core: the model graph. Modules form a tree with the names and classes of transformers; scopes hold the functions
- * of a modeling file; sites are the places that perform operations. */
+/* Inside core: the model graph. Modules form a tree with the names and classes of transformers; scopes hold the
+ * functions of a modeling file; sites are the places that perform operations. */
 #ifndef TENON_CORE_GRAPH_H
 #define TENON_CORE_GRAPH_H
 
@@ -15,7 +15,7 @@ struct graph_module {
     char *name, *path; /* "mlp", "model.layers.0.mlp"                                            */
     const char *class_name;
     graph_module *parent, *first_child, *last_child, *next;
-    graph_site *site;  /* or NULL                                                                */
+    graph_site *site;          /* or NULL                                                                */
     int64_t parameters, bytes; /* of its own tensors                                             */
 };
 
@@ -37,7 +37,7 @@ struct graph_site {
     tn_site site; /* what kernels see                                                            */
     size_t index; /* in graph order: an outer site comes before those inside it                  */
     graph_module *module;
-    graph_site *outer; /* the enclosing site that a kernel may take instead, or NULL             */
+    graph_site *outer;             /* the enclosing site that a kernel may take instead, or NULL             */
     graph_site *part[GRAPH_PARTS]; /* sites that a composed operation is made of, or NULL, see below */
     graph_binding bound;
 };

@@ -159,8 +159,11 @@ static void build_ends(graph_builder *b, graph_module *model, const decoder_spec
     site->site.dim[TN_DIM_HIDDEN] = s->hidden;
     site->site.dim[TN_DIM_OUT] = s->vocab;
     d->shape.head = site;
-    d->embed = (tn_site){.size = sizeof(tn_site), .op = TN_OP_EMBEDDING, .path = embed->path,
-                         .class_name = "Embedding", .model_type = b->graph->model_type};
+    d->embed = (tn_site){.size = sizeof(tn_site),
+                         .op = TN_OP_EMBEDDING,
+                         .path = embed->path,
+                         .class_name = "Embedding",
+                         .model_type = b->graph->model_type};
     d->embed.meaning[TN_AXIS_DTYPE] = (int32_t)b->dtype;
     d->embed.param[TN_ROLE_WEIGHT] = (tn_param){&d->embed_weight, 1};
 }

@@ -1,5 +1,5 @@
-/* Inside core: architectures. One file per modeling file of transformers says what the tree looks like and how data flows
- * through it; models.c lists them. */
+/* Inside core: architectures. One file per modeling file of transformers says what the tree looks like and how data
+ * flows through it; models.c lists them. */
 #ifndef TENON_CORE_MODELS_H
 #define TENON_CORE_MODELS_H
 

@@ -1,8 +1,9 @@
-/* modeling_qwen3_moe: Qwen3MoeForCausalLM. Qwen3 with softmax-routed experts in all layers but those that the file excepts. */
+/* modeling_qwen3_moe: Qwen3MoeForCausalLM. Qwen3 with softmax-routed experts in all layers but those that the file
+ * excepts. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {"modeling_qwen3_moe", "Qwen3MoeModel",   "Qwen3MoeDecoderLayer",
-                                        "Qwen3MoeAttention",  "Qwen3MoeMLP",     "Qwen3MoeRMSNorm",
+static const decoder_classes classes = {"modeling_qwen3_moe",     "Qwen3MoeModel", "Qwen3MoeDecoderLayer",
+                                        "Qwen3MoeAttention",      "Qwen3MoeMLP",   "Qwen3MoeRMSNorm",
                                         "Qwen3MoeRotaryEmbedding"};
 
 typedef struct moe_layers {
@@ -77,5 +78,5 @@ static void *build(graph_builder *b, const config_node *config)
     return decoder_build(b, config, &spec);
 }
 
-const model_arch model_qwen3_moe = {
-    "qwen3_moe", "Qwen3MoeForCausalLM", build, decoder_free, decoder_forward, decoder_shape};
+const model_arch model_qwen3_moe = {"qwen3_moe",  "Qwen3MoeForCausalLM", build,
+                                    decoder_free, decoder_forward,       decoder_shape};

@@ -1,5 +1,5 @@
-/* Inverse frequencies of each rope_type and the tables made of them. Single precision where transformers computes in single
- * precision: a rounding here is a rotation there. */
+/* Inverse frequencies of each rope_type and the tables made of them. Single precision where transformers computes in
+ * single precision: a rounding here is a rotation there. */
 #include "models/rope_tables.h"
 
 #include <math.h>
@@ -26,8 +26,8 @@ static tn_status init_llama3(rope_params *rope, const config_node *node, double 
     if (status == TN_OK)
         status = config_f64(node, "high_freq_factor", &high, err);
     if (status == TN_OK && !(low > 0 && high > low))
-        return tn_fail(err, TN_E_INPUT, "config.json", "rope low_freq_factor %g and high_freq_factor %g do not fit", low,
-                       high);
+        return tn_fail(err, TN_E_INPUT, "config.json", "rope low_freq_factor %g and high_freq_factor %g do not fit",
+                       low, high);
     for (int64_t i = 0; status == TN_OK && i < rope->dim / 2; i++) {
         float f = rope->inv_freq[i], wave = (float)(2 * PI) / f;
         if (wave > (float)(original / low)) {
@@ -69,7 +69,8 @@ static tn_status init_yarn(rope_params *rope, const config_node *node, double or
     if (status != TN_OK)
         return status;
     if (!(fast > 0) || !(slow > 0))
-        return tn_fail(err, TN_E_INPUT, "config.json", "rope beta_fast %g and beta_slow %g must be positive", fast, slow);
+        return tn_fail(err, TN_E_INPUT, "config.json", "rope beta_fast %g and beta_slow %g must be positive", fast,
+                       slow);
     double lo = yarn_index(rope, fast, original), hi = yarn_index(rope, slow, original);
     if (truncate) {
         lo = floor(lo);
@@ -106,8 +107,10 @@ static tn_status parse_kind(const char *type, rope_kind *kind, tn_error *err)
             *kind = kinds[i].kind;
             return TN_OK;
         }
-    return tn_fail(err, TN_E_INPUT, "config.json", "rope_type '%s' is not known; known are default, linear, dynamic, "
-                                                   "llama3, yarn", type);
+    return tn_fail(err, TN_E_INPUT, "config.json",
+                   "rope_type '%s' is not known; known are default, linear, dynamic, "
+                   "llama3, yarn",
+                   type);
 }
 
 /* Old files: rope_scaling beside rope_theta; new ones: rope_parameters with everything in it. */

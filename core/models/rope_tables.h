@@ -10,10 +10,10 @@ enum { ROPE_MAX_DIM = 1024 };
 
 typedef struct rope_params {
     rope_kind kind;
-    int64_t dim;             /* R, even                                                           */
+    int64_t dim; /* R, even                                                           */
     double theta, factor;
-    int64_t max_positions;   /* max_position_embeddings: where dynamic scaling begins             */
-    float scaling;           /* factor of both cos and sin                                        */
+    int64_t max_positions;            /* max_position_embeddings: where dynamic scaling begins             */
+    float scaling;                    /* factor of both cos and sin                                        */
     float inv_freq[ROPE_MAX_DIM / 2]; /* [R/2]; for dynamic: within max_positions                 */
 } rope_params;
 

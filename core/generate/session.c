@@ -1,0 +1,428 @@
+/* Sessions: tokens in, logits out. A call is cut into chunks, so that the arena is as large as a chunk needs and no
+ * larger; the arena's size is found by running the model once over nothing. */
+#include "generate/session.h"
+
+#include "eager/eager.h"
+#include "generate/cache.h"
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_CHUNK = 512, HEAD_ROWS = 64 };
+
+struct tn_session {
+    tn_model *model;
+    const model_shape *shape;
+    int64_t rows, context, chunk;
+    kv_cache cache;
+    arena arena;
+    int64_t rope_length; /* largest seen, for dynamic frequencies                                 */
+    /* Host and device memory for one chunk's inputs. */
+    int64_t *host_ids, *positions;
+    int32_t *host_index;
+    char *host_tables; /* [2][B,chunk,R] in the model's dtype                                     */
+    void *staging;     /* of a device without host memory: one block of results, else NULL         */
+    void *device_ids, *device_index, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
+};
+
+const tn_model *session_model(const tn_session *s)
+{
+    return s->model;
+}
+
+int64_t session_context(const tn_session *s)
+{
+    return s->context;
+}
+
+static size_t table_bytes(const tn_session *s, int32_t rope)
+{
+    return (size_t)(s->rows * s->chunk * s->shape->rope[rope].dim) * tn_dtype_size(s->model->dtype);
+}
+
+static int64_t head_rows(const tn_session *s)
+{
+    return s->rows > HEAD_ROWS ? s->rows : HEAD_ROWS;
+}
+
+static size_t staging_bytes(const tn_session *s)
+{
+    size_t row = (size_t)(s->shape->vocab > s->shape->hidden ? s->shape->vocab : s->shape->hidden);
+    return (size_t)head_rows(s) * row * tn_dtype_size(s->model->dtype);
+}
+
+/* ---- running one chunk ----------------------------------------------------------------------- */
+
+/* Where the results of a chunk go. */
+typedef struct chunk_sink {
+    tn_session *s;
+    const tn_outputs *outputs;
+    int64_t all_tokens, begin, tokens; /* of the whole call, of this chunk                         */
+    bool last;
+    tn_status status;
+    tn_error *err;
+} chunk_sink;
+
+/* n elements of the device as floats of the host, in the pieces that staging holds. */
+static tn_status fetch(tn_session *s, const void *from, float *to, int64_t n, tn_error *err)
+{
+    tn_dtype dtype = s->model->dtype;
+    size_t element = tn_dtype_size(dtype);
+    if (!s->staging) {
+        convert_to_f32(from, dtype, to, n);
+        return TN_OK;
+    }
+    int64_t piece = (int64_t)(staging_bytes(s) / element);
+    tn_status status = TN_OK;
+    for (int64_t i = 0; i < n && status == TN_OK; i += piece) {
+        int64_t count = n - i < piece ? n - i : piece;
+        status = s->model->device->download(s->staging, (const char *)from + (size_t)i * element,
+                                            (size_t)count * element, err);
+        if (status == TN_OK)
+            convert_to_f32(s->staging, dtype, to + i, count);
+    }
+    return status;
+}
+
+static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
+{
+    chunk_sink *sink = ctx;
+    int64_t width = sink->s->shape->hidden;
+    for (int64_t b = 0; b < sink->s->rows && sink->status == TN_OK; b++) {
+        const char *from =
+            (const char *)hidden->data + (size_t)(b * sink->tokens * width) * tn_dtype_size(hidden->dtype);
+        float *to = sink->outputs->hidden[index] + (b * sink->all_tokens + sink->begin) * width;
+        sink->status = fetch(sink->s, from, to, sink->tokens * width, sink->err);
+    }
+}
+
+/* Logits of count rows of the result, beginning at row, to out. */
+static void head_block(graph_run *r, tn_session *s, int64_t row, int64_t count, float *out)
+{
+    size_t mark = arena_mark(r->arena);
+    tn_tensor x = run_view(&r->result, 2, (int64_t[]){count, s->shape->hidden});
+    if (x.data)
+        x.data = (char *)x.data + (size_t)(row * s->shape->hidden) * tn_dtype_size(x.dtype);
+    tn_tensor y = run_linear(r, s->shape->head, &x);
+    if (r->status == TN_OK && !r->arena->measuring)
+        r->status = fetch(s, y.data, out, count * s->shape->vocab, r->err);
+    arena_release(r->arena, mark);
+}
+
+static void run_head(graph_run *r, chunk_sink *sink)
+{
+    tn_session *s = sink->s;
+    int64_t vocab = s->shape->vocab;
+    float *logits = sink->outputs->logits, *last = sink->outputs->last_logits;
+    for (int64_t b = 0; b < s->rows && r->status == TN_OK; b++) {
+        int64_t first = b * sink->tokens;
+        for (int64_t t = 0; logits && t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
+            int64_t count = sink->tokens - t < HEAD_ROWS ? sink->tokens - t : HEAD_ROWS;
+            head_block(r, s, first + t, count, logits + (b * sink->all_tokens + sink->begin + t) * vocab);
+        }
+        if (last && sink->last)
+            head_block(r, s, first + sink->tokens - 1, 1, last + b * vocab);
+    }
+}
+
+static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
+{
+    r->rows = s->rows;
+    r->tokens = tokens;
+    r->ids = tn_tensor_dense(s->device_ids, TN_I64, 1, (int64_t[]){s->rows * tokens});
+    r->index = tn_tensor_dense(s->device_index, TN_I32, 2, (int64_t[]){s->rows, tokens});
+    for (int32_t i = 0; i < s->shape->rope_count; i++) {
+        int64_t shape[3] = {s->rows, tokens, s->shape->rope[i].dim};
+        r->cos[i] = tn_tensor_dense(s->device_cos[i], r->dtype, 3, shape);
+        r->sin[i] = tn_tensor_dense(s->device_sin[i], r->dtype, 3, shape);
+    }
+    r->cache = s->cache.view;
+}
+
+static graph_run start_run(tn_session *s, tn_error *err)
+{
+    return (graph_run){.device = s->model->device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
+}
+
+/* cos and sin of a chunk's positions for every kind of table, rounded to the model's dtype. */
+static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
+{
+    tn_status status = TN_OK;
+    tn_dtype dtype = s->model->dtype;
+    size_t element = tn_dtype_size(dtype);
+    float frequencies[ROPE_MAX_DIM / 2], cosine[ROPE_MAX_DIM], sine[ROPE_MAX_DIM];
+    for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
+        const rope_params *rope = &s->shape->rope[i];
+        size_t row = (size_t)rope->dim * element, bytes = (size_t)(s->rows * tokens) * row;
+        char *host_sin = s->host_tables + table_bytes(s, i);
+        rope_frequencies(rope, s->rope_length, frequencies);
+        for (int64_t t = 0; t < s->rows * tokens; t++) {
+            rope_row(rope, frequencies, s->positions[t], cosine, sine);
+            convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
+            convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
+        }
+        status = s->model->device->upload(s->device_cos[i], s->host_tables, bytes, err);
+        if (status == TN_OK)
+            status = s->model->device->upload(s->device_sin[i], host_sin, bytes, err);
+    }
+    return status;
+}
+
+static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
+{
+    tn_session *s = sink->s;
+    const tn_device *device = s->model->device;
+    int64_t tokens = sink->tokens, all = sink->all_tokens;
+    tn_status status =
+        cache_advance(&s->cache, tokens, batch->mask ? batch->mask + sink->begin : NULL, all, s->host_index, err);
+    for (int64_t b = 0; b < s->rows; b++)
+        for (int64_t t = 0; t < tokens; t++) {
+            int64_t from = b * all + sink->begin + t, to = b * tokens + t;
+            int64_t index = s->host_index[to];
+            s->host_ids[to] = batch->ids[from];
+            s->positions[to] = batch->positions ? batch->positions[from] : index < 0 ? 0 : index;
+        }
+    size_t count = (size_t)(s->rows * tokens);
+    if (status == TN_OK)
+        status = device->upload(s->device_ids, s->host_ids, count * sizeof(int64_t), err);
+    if (status == TN_OK)
+        status = device->upload(s->device_index, s->host_index, count * sizeof(int32_t), err);
+    if (status == TN_OK)
+        status = upload_tables(s, tokens, err);
+    if (status != TN_OK)
+        return status;
+    graph_run r = start_run(s, err);
+    set_inputs(&r, s, tokens);
+    if (sink->outputs->hidden) {
+        r.capture = capture_hidden;
+        r.capture_ctx = sink;
+    }
+    arena_release(&s->arena, 0);
+    s->model->arch->forward(&r, s->model->arch_state);
+    if (r.status == TN_OK)
+        run_head(&r, sink);
+    return r.status != TN_OK ? r.status : sink->status;
+}
+
+/* ---- a call ------------------------------------------------------------------------------------ */
+
+static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_error *err)
+{
+    if (batch->rows != s->rows)
+        return tn_fail(err, TN_E_USAGE, "session", "the batch has %lld rows, the session %lld", (long long)batch->rows,
+                       (long long)s->rows);
+    if (batch->tokens < 1)
+        return tn_fail(err, TN_E_INPUT, "input", "the prompt is empty; give at least one token");
+    for (int64_t b = 0; b < s->rows; b++) {
+        int64_t real = 0;
+        for (int64_t t = 0; t < batch->tokens; t++) {
+            int64_t i = b * batch->tokens + t;
+            if (batch->ids[i] < 0 || batch->ids[i] >= s->shape->vocab)
+                return tn_fail(err, TN_E_INPUT, "input",
+                               "token id %lld at position %lld is outside the vocabulary of %lld",
+                               (long long)batch->ids[i], (long long)t, (long long)s->shape->vocab);
+            if (batch->positions && (batch->positions[i] < 0 || batch->positions[i] > INT32_MAX))
+                return tn_fail(err, TN_E_INPUT, "input", "position id %lld at position %lld is out of range",
+                               (long long)batch->positions[i], (long long)t);
+            real += !batch->mask || batch->mask[i] != 0;
+        }
+        if (s->cache.length[b] + real > s->context)
+            return tn_fail(err, TN_E_INPUT, "input",
+                           "%lld tokens do not fit into the context of %lld; use a longer context or a shorter prompt",
+                           (long long)(s->cache.length[b] + real), (long long)s->context);
+    }
+    return TN_OK;
+}
+
+/* The length that dynamic rotary frequencies follow: that of the whole call, however it is cut into chunks. */
+static void follow_length(tn_session *s, const tn_batch *batch)
+{
+    int64_t length = 0;
+    for (int64_t b = 0; b < s->rows; b++) {
+        int64_t index = s->cache.length[b];
+        for (int64_t t = 0; t < batch->tokens; t++) {
+            int64_t i = b * batch->tokens + t;
+            bool real = !batch->mask || batch->mask[i] != 0;
+            int64_t position = batch->positions ? batch->positions[i] : index;
+            index += real;
+            if (real && position + 1 > length)
+                length = position + 1;
+        }
+    }
+    int64_t max_positions = s->shape->rope[0].max_positions;
+    if (length > s->rope_length || length < max_positions)
+        s->rope_length = length;
+}
+
+tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *given_outputs,
+                      int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err)
+{
+    tn_batch batch = {0};
+    tn_outputs outputs = {0};
+    memcpy(&batch, given, given->size < sizeof batch ? given->size : sizeof batch);
+    if (given_outputs)
+        memcpy(&outputs, given_outputs, given_outputs->size < sizeof outputs ? given_outputs->size : sizeof outputs);
+    tn_status status = check_batch(s, &batch, err);
+    if (status != TN_OK)
+        return status;
+    follow_length(s, &batch);
+    for (int64_t begin = 0; begin < batch.tokens && status == TN_OK; begin += s->chunk) {
+        int64_t left = batch.tokens - begin;
+        chunk_sink sink = {.s = s,
+                           .outputs = &outputs,
+                           .all_tokens = batch.tokens,
+                           .begin = begin,
+                           .tokens = left < s->chunk ? left : s->chunk,
+                           .last = left <= s->chunk,
+                           .err = err};
+        status = run_chunk(&sink, &batch, err);
+        if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch.tokens))
+            status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
+    }
+    return status;
+}
+
+tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs, tn_error *err)
+{
+    return session_run(session, batch, outputs, NULL, NULL, err);
+}
+
+/* ---- life ---------------------------------------------------------------------------------------- */
+
+/* Runs the model over nothing to see how much of the arena a chunk of tokens needs. */
+static tn_status measure(tn_session *s, int64_t tokens, tn_error *err)
+{
+    graph_run r = start_run(s, err);
+    cache_measure(&s->cache, tokens);
+    set_inputs(&r, s, tokens);
+    arena_release(&s->arena, 0);
+    s->model->arch->forward(&r, s->model->arch_state);
+    int64_t block = s->rows * tokens < HEAD_ROWS ? s->rows * tokens : HEAD_ROWS;
+    head_block(&r, s, 0, block, NULL);
+    head_block(&r, s, 0, 1, NULL);
+    return r.status;
+}
+
+static tn_status size_arena(tn_session *s, tn_error *err)
+{
+    tn_status status = arena_init(&s->arena, s->model->device, 0, err);
+    for (int64_t tokens = 1; tokens < s->chunk && status == TN_OK; tokens *= 2)
+        status = measure(s, tokens, err);
+    if (status == TN_OK)
+        status = measure(s, s->chunk, err);
+    size_t size = s->arena.peak;
+    arena_close(&s->arena);
+    return status == TN_OK ? arena_init(&s->arena, s->model->device, size + 4096, err) : status;
+}
+
+static tn_status allocate_inputs(tn_session *s, tn_error *err)
+{
+    const tn_device *device = s->model->device;
+    size_t count = (size_t)(s->rows * s->chunk), tables = 0;
+    for (int32_t i = 0; i < s->shape->rope_count; i++)
+        tables = table_bytes(s, i) > tables ? table_bytes(s, i) : tables;
+    s->host_ids = malloc(count * sizeof *s->host_ids);
+    s->positions = malloc(count * sizeof *s->positions);
+    s->host_index = malloc(count * sizeof *s->host_index);
+    s->host_tables = malloc(2 * tables);
+    s->staging = device->host_memory ? NULL : malloc(staging_bytes(s));
+    if (!s->host_ids || !s->positions || !s->host_index || !s->host_tables || (!device->host_memory && !s->staging))
+        return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
+    tn_status status = device->alloc(count * sizeof(int64_t), &s->device_ids, err);
+    if (status == TN_OK)
+        status = device->alloc(count * sizeof(int32_t), &s->device_index, err);
+    for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
+        status = device->alloc(table_bytes(s, i), &s->device_cos[i], err);
+        if (status == TN_OK)
+            status = device->alloc(table_bytes(s, i), &s->device_sin[i], err);
+    }
+    return status;
+}
+
+tn_session *tn_session_new(tn_model *model, const tn_session_options *options, tn_error *err)
+{
+    tn_session_options o = {0};
+    if (options)
+        memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    const model_shape *shape = model->arch->shape(model->arch_state);
+    o.rows = o.rows ? o.rows : 1;
+    o.context = o.context ? o.context : shape->max_positions;
+    o.chunk = o.chunk ? o.chunk : DEFAULT_CHUNK;
+    if (o.rows < 1 || o.rows > 4096 || o.context < 1 || o.context > INT32_MAX || o.chunk < 1) {
+        tn_fail(err, TN_E_USAGE, "session", "rows %lld, context %lld and chunk %lld must be positive and not absurd",
+                (long long)o.rows, (long long)o.context, (long long)o.chunk);
+        return NULL;
+    }
+    tn_session *s = calloc(1, sizeof *s);
+    if (!s) {
+        tn_fail(err, TN_E_MEMORY, "session", "out of memory");
+        return NULL;
+    }
+    s->model = model;
+    s->shape = shape;
+    s->rows = o.rows;
+    s->context = o.context;
+    s->chunk = o.chunk < o.context ? o.chunk : o.context;
+    model->session_count++;
+    tn_status status = cache_init(&s->cache, model->device, model->dtype, shape, s->rows, s->context, s->chunk, err);
+    if (status == TN_OK)
+        status = allocate_inputs(s, err);
+    if (status == TN_OK)
+        status = size_arena(s, err);
+    if (status != TN_OK) {
+        tn_session_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+static void free_device(const tn_session *s, void *memory, size_t bytes)
+{
+    if (memory)
+        s->model->device->free(memory, bytes);
+}
+
+void tn_session_free(tn_session *s)
+{
+    if (!s)
+        return;
+    size_t count = (size_t)(s->rows * s->chunk);
+    arena_close(&s->arena);
+    if (s->cache.device)
+        cache_close(&s->cache);
+    free_device(s, s->device_ids, count * sizeof(int64_t));
+    free_device(s, s->device_index, count * sizeof(int32_t));
+    for (int32_t i = 0; i < s->shape->rope_count; i++) {
+        free_device(s, s->device_cos[i], table_bytes(s, i));
+        free_device(s, s->device_sin[i], table_bytes(s, i));
+    }
+    free(s->host_ids);
+    free(s->positions);
+    free(s->host_index);
+    free(s->host_tables);
+    free(s->staging);
+    s->model->session_count--;
+    free(s);
+}
+
+void tn_session_reset(tn_session *s)
+{
+    cache_reset(&s->cache);
+    s->rope_length = 0;
+}
+
+int64_t tn_session_length(const tn_session *s)
+{
+    return cache_length(&s->cache);
+}
+
+size_t tn_session_cache_bytes(const tn_session *s)
+{
+    return s->cache.bytes;
+}
+
+size_t tn_session_arena_bytes(const tn_session *s)
+{
+    return s->arena.size;
+}

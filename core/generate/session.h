@@ -1,0 +1,15 @@
+/* Inside core: sessions. */
+#ifndef TENON_CORE_SESSION_H
+#define TENON_CORE_SESSION_H
+
+#include <tenon/tenon.h>
+
+/* tn_session_run, which also calls progress (unless NULL) after each chunk with the tokens done; a non-zero return
+ * stops with TN_E_CANCELLED and the session as it was before. */
+tn_status session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs,
+                      int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err);
+
+const tn_model *session_model(const tn_session *session);
+int64_t session_context(const tn_session *session);
+
+#endif
