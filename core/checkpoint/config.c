@@ -105,6 +105,11 @@ bool config_has(const config_node *node, const char *key)
     return find(node, key) != NULL;
 }
 
+bool config_is_null(const config_node *node, const char *key)
+{
+    return json_is_null(json_object_get(node->object, key));
+}
+
 static const char *type_name(const json_t *value)
 {
     switch (json_typeof(value)) {
