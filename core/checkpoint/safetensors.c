@@ -3,14 +3,15 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/file.h"
 #include "checkpoint/names.h"
+#include "checkpoint/scan.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LENGTH_BYTES 8
 #define MAX_HEADER 100000000 /* the format's own limit */
 #define METADATA_KEY "__metadata__"
+#define MAX_DTYPE_NAME 32
 
 typedef struct entry {
     const char *name;
@@ -23,7 +24,7 @@ struct tn_safetensors {
     unsigned char *map;
     size_t size;
     uint64_t data_start, data_size;
-    char *name_text; /* all names, one after the other */
+    char *name_text, *name_end; /* all names, one after the other */
     entry *entries;
     size_t count;
     names index;
@@ -54,77 +55,147 @@ const char *safetensors_dtype_name(tn_dtype dtype)
     return NULL;
 }
 
-/* Reads dtype and shape into e->tensor and the bytes that they need into *bytes. */
-static tn_status read_type(const tn_safetensors *file, const json_t *value, entry *e, uint64_t *bytes, tn_error *err)
+/* What the header says of one tensor, unchecked. */
+typedef struct claim {
+    char dtype[MAX_DTYPE_NAME];
+    bool has_dtype, has_shape, has_offsets;
+    size_t ndim;
+    int64_t dims[TN_MAX_DIMS];
+    int64_t begin, end;
+} claim;
+
+static tn_status fail_json(const tn_safetensors *file, const scan *s, tn_error *err)
 {
-    const char *dtype_name = json_string_value(json_object_get(value, "dtype"));
-    if (!dtype_name)
-        return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s' has no dtype", e->name);
-    tn_dtype dtype = safetensors_parse_dtype(dtype_name);
+    return tn_fail(err, TN_E_INPUT, file->path, "its header is not valid JSON at byte %zu", (size_t)(s->at - s->text));
+}
+
+static tn_status fail_field(const tn_safetensors *file, const char *name, const char *what, tn_error *err)
+{
+    return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s': %s", name, what);
+}
+
+/* The number of elements, max + 1 when there are more; *ok is false when it is no list of numbers. */
+static size_t read_list(scan *s, int64_t *out, size_t max, bool *ok)
+{
+    size_t n = 0;
+    *ok = scan_mark(s, '[');
+    if (!*ok || scan_mark(s, ']'))
+        return 0;
+    do {
+        int64_t number;
+        *ok = scan_i64(s, &number) && number >= 0;
+        if (*ok && n < max)
+            out[n] = number;
+        n += n <= max;
+    } while (*ok && scan_mark(s, ','));
+    *ok = *ok && scan_mark(s, ']');
+    return n;
+}
+
+/* One member of a tensor's object; those that the format does not know are skipped. */
+static tn_status read_field(const tn_safetensors *file, scan *s, const char *name, claim *c, tn_error *err)
+{
+    char key[MAX_DTYPE_NAME];
+    bool ok;
+    const char *start = s->at;
+    if (!scan_string(s, key, sizeof key)) { /* too long to be known */
+        s->at = start;
+        key[0] = '\0';
+        if (scan_peek(s) != '"' || !scan_value(s))
+            return fail_json(file, s, err);
+    }
+    if (!scan_mark(s, ':'))
+        return fail_json(file, s, err);
+    if (!strcmp(key, "dtype")) {
+        if (c->has_dtype || !scan_string(s, c->dtype, sizeof c->dtype))
+            return fail_field(file, name, "its dtype is not one short string", err);
+        c->has_dtype = true;
+    } else if (!strcmp(key, "shape")) {
+        c->ndim = read_list(s, c->dims, TN_MAX_DIMS, &ok);
+        if (c->has_shape || !ok)
+            return fail_field(file, name, "its shape is not one list of sizes", err);
+        c->has_shape = true;
+    } else if (!strcmp(key, "data_offsets")) {
+        int64_t pair[2];
+        if (c->has_offsets || read_list(s, pair, 2, &ok) != 2 || !ok || pair[1] < pair[0])
+            return fail_field(file, name, "its data_offsets are not one [begin, end]", err);
+        c->has_offsets = true;
+        c->begin = pair[0];
+        c->end = pair[1];
+    } else if (!scan_value(s)) {
+        return fail_json(file, s, err);
+    }
+    return TN_OK;
+}
+
+/* Makes a view of what is claimed, if all of it is true. */
+static tn_status check_claim(const tn_safetensors *file, const claim *c, entry *e, tn_error *err)
+{
+    if (!c->has_dtype || !c->has_shape || !c->has_offsets)
+        return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s' has no %s", e->name,
+                       !c->has_dtype   ? "dtype"
+                       : !c->has_shape ? "shape"
+                                       : "data_offsets");
+    tn_dtype dtype = safetensors_parse_dtype(c->dtype);
     if (dtype == TN_DTYPE_NONE)
         return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s' has dtype '%s', which is not supported", e->name,
-                       dtype_name);
-    const json_t *shape = json_object_get(value, "shape");
-    if (!json_is_array(shape))
-        return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s' has no shape", e->name);
-    size_t ndim = json_array_size(shape);
-    if (ndim > TN_MAX_DIMS)
-        return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s' has %zu dimensions, at most %d are supported", e->name,
-                       ndim, TN_MAX_DIMS);
-    int64_t dims[TN_MAX_DIMS] = {0}, strides = 1;
-    *bytes = tn_dtype_size(dtype);
-    for (size_t i = 0; i < ndim; i++) {
-        const json_t *dim = json_array_get(shape, i);
-        dims[i] = json_integer_value(dim);
-        if (!json_is_integer(dim) || dims[i] < 0)
-            return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s': dimension %zu is not a size", e->name, i);
-        /* Strides must not overflow either, where another dimension is 0. */
-        if (__builtin_mul_overflow(*bytes, (uint64_t)dims[i], bytes) || *bytes > INT64_MAX ||
-            __builtin_mul_overflow(strides, dims[i] ? dims[i] : 1, &strides))
-            return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s': its shape is too large for any memory", e->name);
-    }
-    e->tensor = tn_tensor_dense(NULL, dtype, (int32_t)ndim, dims);
-    return TN_OK;
-}
-
-static tn_status read_entry(const tn_safetensors *file, const json_t *value, entry *e, tn_error *err)
-{
-    if (!json_is_object(value))
-        return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s' is not an object in the header", e->name);
-    uint64_t bytes = 0;
-    tn_status status = read_type(file, value, e, &bytes, err);
-    if (status != TN_OK)
-        return status;
-    const json_t *offsets = json_object_get(value, "data_offsets");
-    const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
-        json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
-        return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s': data_offsets is not [begin, end]", e->name);
-    e->begin = (uint64_t)json_integer_value(begin);
-    e->end = (uint64_t)json_integer_value(end);
-    if (e->end - e->begin != bytes)
+                       c->dtype);
+    if (c->ndim > TN_MAX_DIMS)
+        return tn_fail(err, TN_E_INPUT, file->path, "tensor '%s' has more than the %d dimensions that are supported",
+                       e->name, TN_MAX_DIMS);
+    /* Strides must not overflow either, where another dimension is 0. */
+    int64_t bytes = (int64_t)tn_dtype_size(dtype), stride = bytes;
+    for (size_t i = 0; i < c->ndim; i++)
+        if (__builtin_mul_overflow(bytes, c->dims[i], &bytes) ||
+            __builtin_mul_overflow(stride, c->dims[i] ? c->dims[i] : 1, &stride))
+            return fail_field(file, e->name, "its shape is too large for any memory", err);
+    if (c->end - c->begin != bytes)
         return tn_fail(err, TN_E_INPUT, file->path,
-                       "tensor '%s': dtype and shape need %llu bytes, data_offsets give %llu", e->name,
-                       (unsigned long long)bytes, (unsigned long long)(e->end - e->begin));
-    if (e->end > file->data_size)
+                       "tensor '%s': dtype and shape need %lld bytes, data_offsets give %lld", e->name,
+                       (long long)bytes, (long long)(c->end - c->begin));
+    if ((uint64_t)c->end > file->data_size)
         return tn_fail(
             err, TN_E_INPUT, file->path,
-            "tensor '%s' ends at byte %llu of the data, the file has %llu; it may be truncated: fetch it again",
-            e->name, (unsigned long long)e->end, (unsigned long long)file->data_size);
-    e->tensor.data = file->map + file->data_start + e->begin;
+            "tensor '%s' ends at byte %lld of the data, the file has %llu; it may be truncated: fetch it again",
+            e->name, (long long)c->end, (unsigned long long)file->data_size);
+    e->begin = (uint64_t)c->begin;
+    e->end = (uint64_t)c->end;
+    e->tensor = tn_tensor_dense(file->map + file->data_start + c->begin, dtype, (int32_t)c->ndim, c->dims);
     return TN_OK;
 }
 
-/* The format wants strings only. Nothing here depends on them. */
-static tn_status check_metadata(const tn_safetensors *file, json_t *metadata, tn_error *err)
+static tn_status read_entry(const tn_safetensors *file, scan *s, entry *e, tn_error *err)
 {
-    if (!json_is_object(metadata))
-        return tn_fail(err, TN_E_INPUT, file->path, "%s is not an object", METADATA_KEY);
-    const char *key;
-    json_t *value;
-    json_object_foreach(metadata, key, value) if (!json_is_string(value)) return tn_fail(
-        err, TN_E_INPUT, file->path, "%s: '%s' is not a string", METADATA_KEY, key);
-    return TN_OK;
+    claim c = {.ndim = 0};
+    if (!scan_mark(s, '{'))
+        return fail_field(file, e->name, "is not an object in the header", err);
+    if (!scan_mark(s, '}')) {
+        do {
+            tn_status status = read_field(file, s, e->name, &c, err);
+            if (status != TN_OK)
+                return status;
+        } while (scan_mark(s, ','));
+        if (!scan_mark(s, '}'))
+            return fail_json(file, s, err);
+    }
+    return check_claim(file, &c, e, err);
+}
+
+/* The format wants an object of strings. Nothing here depends on them. */
+static tn_status skip_metadata(const tn_safetensors *file, scan *s, tn_error *err)
+{
+    const char *start = s->at;
+    bool ok = scan_mark(s, '{');
+    if (ok && !scan_mark(s, '}')) {
+        do
+            ok = scan_peek(s) == '"' && scan_value(s) && scan_mark(s, ':') && scan_peek(s) == '"' && scan_value(s);
+        while (ok && scan_mark(s, ','));
+        ok = ok && scan_mark(s, '}');
+    }
+    if (ok)
+        return TN_OK;
+    return tn_fail(err, TN_E_INPUT, file->path, "%s, at byte %zu of the header, is not an object of strings",
+                   METADATA_KEY, (size_t)(start - s->text));
 }
 
 static int compare_begin(const void *a, const void *b)
@@ -158,36 +229,61 @@ static tn_status check_layout(tn_safetensors *file, tn_error *err)
     return TN_OK;
 }
 
-static tn_status read_entries(tn_safetensors *file, json_t *header, tn_error *err)
+/* Room for one more. */
+static bool grow(tn_safetensors *file, size_t *capacity)
 {
-    size_t text = 0, count = json_object_size(header);
-    const char *key;
-    json_t *value;
-    json_object_foreach(header, key, value) text += strlen(key) + 1;
-    file->entries = calloc(count ? count : 1, sizeof *file->entries);
-    file->name_text = malloc(text ? text : 1);
-    if (!file->entries || !file->name_text || !names_init(&file->index, count))
-        return tn_fail(err, TN_E_MEMORY, file->path, "out of memory for %zu tensors", count);
+    if (file->count < *capacity)
+        return true;
+    size_t more = *capacity ? 2 * *capacity : 64;
+    entry *entries = realloc(file->entries, more * sizeof *entries);
+    if (!entries)
+        return false;
+    file->entries = entries;
+    *capacity = more;
+    return true;
+}
+
+static tn_status read_member(tn_safetensors *file, scan *s, char **name, size_t *capacity, tn_error *err)
+{
+    if (!scan_string(s, *name, (size_t)(file->name_end - *name)) || !scan_mark(s, ':'))
+        return fail_json(file, s, err);
+    if (!strcmp(*name, METADATA_KEY))
+        return skip_metadata(file, s, err);
+    if (!grow(file, capacity))
+        return tn_fail(err, TN_E_MEMORY, file->path, "out of memory for %zu tensors", file->count);
+    entry *e = &file->entries[file->count];
+    *e = (entry){.name = *name};
+    tn_status status = read_entry(file, s, e, err);
+    *name += strlen(*name) + 1;
+    file->count += status == TN_OK;
+    return status;
+}
+
+static tn_status read_members(tn_safetensors *file, scan *s, tn_error *err)
+{
     char *name = file->name_text;
-    json_object_foreach(header, key, value)
-    {
-        if (!strcmp(key, METADATA_KEY)) {
-            if (check_metadata(file, value, err) != TN_OK)
-                return TN_E_INPUT;
-            continue;
-        }
-        entry *e = &file->entries[file->count];
-        size_t size = strlen(key) + 1;
-        e->name = memcpy(name, key, size);
-        name += size;
-        if (read_entry(file, value, e, err) != TN_OK)
-            return TN_E_INPUT;
-        file->count++;
+    size_t capacity = 0;
+    if (!scan_mark(s, '{'))
+        return tn_fail(err, TN_E_INPUT, file->path, "its header is not a JSON object");
+    if (!scan_mark(s, '}')) {
+        do {
+            tn_status status = read_member(file, s, &name, &capacity, err);
+            if (status != TN_OK)
+                return status;
+        } while (scan_mark(s, ','));
+        if (!scan_mark(s, '}'))
+            return fail_json(file, s, err);
     }
-    if (check_layout(file, err) != TN_OK)
-        return TN_E_INPUT;
+    return scan_end(s) ? TN_OK : fail_json(file, s, err);
+}
+
+static tn_status index_names(tn_safetensors *file, tn_error *err)
+{
+    if (!names_init(&file->index, file->count))
+        return tn_fail(err, TN_E_MEMORY, file->path, "out of memory for %zu tensors", file->count);
     for (size_t i = 0; i < file->count; i++)
-        names_add(&file->index, file->entries[i].name, i);
+        if (!names_add(&file->index, file->entries[i].name, i))
+            return fail_field(file, file->entries[i].name, "is in the header twice", err);
     return TN_OK;
 }
 
@@ -207,15 +303,18 @@ static tn_status read_header(tn_safetensors *file, tn_error *err)
                        (unsigned long long)length, file->size - LENGTH_BYTES);
     file->data_start = LENGTH_BYTES + length;
     file->data_size = file->size - file->data_start;
-    json_error_t at;
-    json_t *header = json_loadb((const char *)file->map + LENGTH_BYTES, length, JSON_REJECT_DUPLICATES, &at);
-    if (!header)
-        return tn_fail(err, TN_E_INPUT, file->path, "its header is not valid JSON at byte %d: %s", at.position,
-                       at.text);
-    tn_status status = json_is_object(header) ? read_entries(file, header, err)
-                                              : tn_fail(err, TN_E_INPUT, file->path, "its header is not a JSON object");
-    json_decref(header);
-    return status;
+    /* A name is never longer than its text in quotes, so all names fit. */
+    file->name_text = malloc(length + 1);
+    if (!file->name_text)
+        return tn_fail(err, TN_E_MEMORY, file->path, "out of memory for a header of %llu bytes",
+                       (unsigned long long)length);
+    file->name_end = file->name_text + length + 1;
+    const char *text = (const char *)file->map + LENGTH_BYTES;
+    scan s = {text, text, text + length};
+    tn_status status = read_members(file, &s, err);
+    if (status == TN_OK)
+        status = check_layout(file, err);
+    return status == TN_OK ? index_names(file, err) : status;
 }
 
 tn_safetensors *tn_safetensors_open(const char *path, tn_error *err)
