@@ -1,0 +1,22 @@
+/* Inside core: how far a kernel's results are from eager's. */
+#ifndef TENON_CORE_COMPARE_H
+#define TENON_CORE_COMPARE_H
+
+#include <tenon/kernel.h>
+
+/* The worst element met so far. Starts as {0}. */
+typedef struct compare_figures {
+    double worst;     /* |y - eager| in units of the bound; infinite for a NaN or an element nobody wrote */
+    double ulps;      /* |y - eager| / (eps(dt) * max|eager row|)                                       */
+    char detail[160]; /* which element, both values                                                    */
+} compare_figures;
+
+/* Units of the last place that the tolerance grants a dtype. */
+double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype);
+
+/* Compares every output of two calls of the same shape, element by element: |y - eager| <= ulps * eps(dt) * max|eager
+ * row|. For MOE_ROUTE the chosen experts are compared as sets. Rows whose token (the first dimension) is in skip are
+ * left out; skip may be NULL. Tensors are in host memory. */
+void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures);
+
+#endif

@@ -1,0 +1,38 @@
+/* Inside core: memory that catches writes outside it, for trying kernels that nobody trusts yet. */
+#ifndef TENON_CORE_FENCE_H
+#define TENON_CORE_FENCE_H
+
+#include <tenon/error.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* bytes between two pages that nothing may touch, close to the one after them or to the one before them. What is left
+ * of the first and last page holds FENCE_FILL; the memory itself is zero. */
+enum { FENCE_FILL = 0xff };
+
+typedef struct fence {
+    unsigned char *map, *data;
+    size_t map_bytes, bytes;
+} fence;
+
+typedef enum fence_side { FENCE_END, FENCE_START } fence_side;
+
+/* Maps it; shared with children forked later, or private. align is a power of two: data is a multiple of it. Close with
+ * fence_close. */
+tn_status fence_open(fence *f, size_t bytes, size_t align, fence_side side, bool shared, tn_error *err);
+void fence_close(fence *f);
+
+/* Fills the memory with FENCE_FILL: a NaN in every floating type and an impossible index in every integer type, so that
+ * elements nobody wrote are found. */
+void fence_fill(fence *f);
+
+tn_status fence_read_only(const fence *f, tn_error *err);
+
+/* Does everything around data still hold FENCE_FILL? */
+bool fence_intact(const fence *f);
+
+/* Whether address lies in the mapping, guard pages included. */
+bool fence_contains(const fence *f, const void *address);
+
+#endif

@@ -1,0 +1,35 @@
+/* Inside core: made-up inputs for one call of a site, from the site alone. */
+#ifndef TENON_CORE_INPUTS_H
+#define TENON_CORE_INPUTS_H
+
+#include <tenon/kernel.h>
+
+#include <stdbool.h>
+
+typedef struct inputs {
+    tn_call call;   /* in[] are dense; out[] have dtype and shape and no data                     */
+    int64_t tokens; /* batch rows times tokens per row                                           */
+    bool *skip;     /* tokens whose discrete choices rounding may change, or NULL                */
+    void *memory;
+} inputs;
+
+/* Draws them: activations from a normal distribution, rounded to the model's dtype; the same for the same seed. batch
+ * rows of tokens each. TN_DECLINED when the operation has no such call here. Close with inputs_close. */
+tn_status inputs_draw(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, uint64_t seed, tn_error *err);
+void inputs_close(inputs *in);
+
+/* About how many multiplications a call with that many tokens takes. */
+double inputs_work(const tn_site *site, int64_t tokens);
+
+/* inputs_route.c: draws tokens x [tokens, H] whose routing rounding cannot change; the few for which none was found in
+ * a number of tries are marked in skip. It is an error when they are more than half. */
+struct inputs_random {
+    uint64_t state;
+    bool has_spare;
+    double spare;
+};
+float inputs_normal(struct inputs_random *r);
+double inputs_uniform(struct inputs_random *r); /* [0, 1) */
+tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, bool *skip, struct inputs_random *r, tn_error *err);
+
+#endif
