@@ -1,8 +1,8 @@
 /* Asking implementations whether they take a shape: the declared match first, then plan(), in a child process so that
  * one that crashes or hangs is an answer too. One child asks all; after a crash another goes on behind it. */
 #include "graph/plan.h"
+#include "graph/text.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -41,7 +41,7 @@ static int ask_all(void *ctx)
         a->answers[i].status = a->questions[i].fit->impl->plan(a->questions[i].site, &plan, &err);
         a->answers[i].scratch_bytes = plan.scratch_bytes;
         a->answers[i].packed_bytes = plan.packed_bytes;
-        snprintf(a->answers[i].message, sizeof a->answers[i].message, "%s", err.message);
+        text_cut(a->answers[i].message, sizeof a->answers[i].message, "%s", err.message);
     }
     return 0;
 }
@@ -64,13 +64,13 @@ static void take_answer(const question *q, const answer *a)
         a->packed_bytes <= MOST_PACKED + 16 * weight_bytes(q->site)) {
         fit->takes = true;
     } else if (a->status == TN_OK) {
-        snprintf(text, sizeof text, "plan: asks for %zu bytes of scratch and %zu of packed weights", a->scratch_bytes,
+        text_cut(text, sizeof text, "plan: asks for %zu bytes of scratch and %zu of packed weights", a->scratch_bytes,
                  a->packed_bytes);
         plan_refuse(fit, text);
     } else if (a->status == TN_DECLINED) {
-        snprintf(fit->reason, sizeof fit->reason, "plan: %s", a->message);
+        text_cut(fit->reason, sizeof fit->reason, "plan: %s", a->message);
     } else {
-        snprintf(text, sizeof text, "plan failed: %s", a->message);
+        text_cut(text, sizeof text, "plan failed: %s", a->message);
         plan_refuse(fit, text);
     }
 }
@@ -90,7 +90,7 @@ static tn_status ask_questions(question *questions, size_t count, tn_error *err)
         for (size_t i = a.first; i < end; i++)
             take_answer(&questions[i], &a.answers[i]);
         if (!all) {
-            snprintf(text, sizeof text, "plan %s", how);
+            text_cut(text, sizeof text, "plan %s", how);
             plan_refuse(questions[end].fit, text);
         }
         a.first = end + 1;

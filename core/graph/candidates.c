@@ -1,8 +1,9 @@
 /* Which kernels a SPEC lets take part. */
 #include "graph/plan.h"
+#include "graph/text.h"
 
 #include <fnmatch.h>
-#include <stdio.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,9 +27,9 @@ bool plan_modules_match(const char *patterns, const char *path)
 static void list_ids(tn_device_kind device, char *text, size_t size)
 {
     size_t used = 0;
-    snprintf(text, size, "none");
+    text_cut(text, size, "none");
     for (size_t i = 0; i < registry_count(device) && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", registry_at(device, i)->kernel.id);
+        used += text_cut(text + used, size - used, "%s%s", i ? ", " : "", registry_at(device, i)->kernel.id);
 }
 
 tn_status plan_unknown_id(tn_device_kind device, const char *id, tn_error *err)
@@ -56,7 +57,7 @@ static bool is_named(const select_spec *spec, const char *id)
 
 static void exclude(plan_candidate *c, const char *text)
 {
-    snprintf(c->excluded, sizeof c->excluded, "%s", text);
+    text_cut(c->excluded, sizeof c->excluded, "%s", text);
 }
 
 static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_spec *spec, const plan_request *request,
@@ -80,7 +81,7 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
     registry_probe(kernel);
     if (kernel->available)
         return TN_OK;
-    snprintf(c->excluded, sizeof c->excluded, "not available: %s", kernel->reason);
+    text_cut(c->excluded, sizeof c->excluded, "not available: %s", kernel->reason);
     if (!c->named)
         return TN_OK;
     return tn_fail(err, TN_E_KERNEL, id, "is not available: %s; leave it out or choose another device", kernel->reason);

@@ -3,9 +3,10 @@
 
 #include "eager/eager.h"
 #include "graph/fence.h"
+#include "graph/text.h"
 
 #include <math.h>
-#include <stdio.h>
+
 #include <string.h>
 
 enum { BLOCK = 256 };
@@ -75,10 +76,10 @@ static void compare_element(const row_place *at, int64_t column, float want, flo
         return;
     f->worst = worst;
     if (unwritten)
-        snprintf(f->detail, sizeof f->detail, "output %d, row %lld, element %lld was never written", at->out,
+        text_cut(f->detail, sizeof f->detail, "output %d, row %lld, element %lld was never written", at->out,
                  (long long)at->row, (long long)column);
     else
-        snprintf(f->detail, sizeof f->detail, "output %d, row %lld, element %lld is %.6g, eager has %.6g", at->out,
+        text_cut(f->detail, sizeof f->detail, "output %d, row %lld, element %lld is %.6g, eager has %.6g", at->out,
                  (long long)at->row, (long long)column, (double)got, (double)want);
 }
 
@@ -134,7 +135,7 @@ static void compare_route(const tn_call *eager, const tn_call *call, const row_p
                 slot++;
             if (slot == k) {
                 f->worst = f->ulps = INFINITY;
-                snprintf(f->detail, sizeof f->detail, "row %lld does not choose expert %d, as eager does",
+                text_cut(f->detail, sizeof f->detail, "row %lld does not choose expert %d, as eager does",
                          (long long)row, want_e[j]);
                 return;
             }

@@ -1,8 +1,8 @@
 /* Choosing: in graph order every site goes to the kernel with the highest priority among those that take it. Outer
  * sites come first, and a kernel on one does the work of all sites inside. */
 #include "graph/plan.h"
+#include "graph/text.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ void plan_refuse(plan_fit *fit, const char *reason)
 {
     fit->takes = false;
     fit->refused = true;
-    snprintf(fit->reason, sizeof fit->reason, "%s", reason);
+    text_cut(fit->reason, sizeof fit->reason, "%s", reason);
 }
 
 /* The first of a kernel's implementations that takes the shape, or NULL. */
@@ -114,15 +114,14 @@ static void fit_verdict(const plan *p, size_t candidate, size_t shape, char *tex
     for (uint32_t i = 0; i < kernel->impl_count && used < PLAN_TEXT; i++) {
         const char *reason = plan_fit_at(p, candidate, shape, i)->reason;
         if (kernel->impls[i].op == op && !strstr(text, reason))
-            used += (size_t)snprintf(text + used, PLAN_TEXT - used, "%s%s", used ? "; or " : "", reason);
+            used += text_cut(text + used, PLAN_TEXT - used, "%s%s", used ? "; or " : "", reason);
     }
     if (used > 0)
         return;
-    used = (size_t)snprintf(text, PLAN_TEXT, "op: site has %s, kernel takes", tn_op_name(op));
+    used = text_cut(text, PLAN_TEXT, "op: site has %s, kernel takes", tn_op_name(op));
     for (uint32_t i = 0; i < kernel->impl_count && used < PLAN_TEXT; i++)
         if (i == 0 || kernel->impls[i].op != kernel->impls[i - 1].op)
-            used +=
-                (size_t)snprintf(text + used, PLAN_TEXT - used, "%s %s", i ? "," : "", tn_op_name(kernel->impls[i].op));
+            used += text_cut(text + used, PLAN_TEXT - used, "%s %s", i ? "," : "", tn_op_name(kernel->impls[i].op));
 }
 
 void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
@@ -134,16 +133,16 @@ void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
     if (choice->candidate == (int32_t)candidate)
         return;
     if (c->excluded[0])
-        snprintf(text, PLAN_TEXT, "%s", c->excluded);
+        text_cut(text, PLAN_TEXT, "%s", c->excluded);
     else if (!taking_fit(p, candidate, p->shape_of[site]))
         fit_verdict(p, candidate, p->shape_of[site], text);
     else if (!plan_modules_match(c->modules, path))
-        snprintf(text, PLAN_TEXT, "modules: site is %s, options name %s", path, c->modules);
+        text_cut(text, PLAN_TEXT, "modules: site is %s, options name %s", path, c->modules);
     else if (choice->covered_by)
-        snprintf(text, PLAN_TEXT, "covered: %s has %s, which this site is part of",
+        text_cut(text, PLAN_TEXT, "covered: %s has %s, which this site is part of",
                  p->choices[choice->covered_by->index].kernel->kernel.id, choice->covered_by->site.path);
     else if (choice->kernel)
-        snprintf(text, PLAN_TEXT, "priority: %s has %d, this kernel %d", choice->kernel->kernel.id,
+        text_cut(text, PLAN_TEXT, "priority: %s has %d, this kernel %d", choice->kernel->kernel.id,
                  (int)choice->kernel->kernel.priority, (int)c->kernel->kernel.priority);
 }
 
@@ -184,7 +183,7 @@ static bool frequent_reason(const plan *p, size_t candidate, char *reason)
         if (count <= best)
             continue;
         best = count;
-        snprintf(reason, PLAN_TEXT, "%s", text);
+        text_cut(reason, PLAN_TEXT, "%s", text);
     }
     return best > 0;
 }

@@ -1,12 +1,13 @@
 /* Calling a kernel in a child process. The child lays out the inputs read-only, the outputs and the scratch between
  * guard pages; a signal handler tells which of them an access went beyond. */
+#include "graph/text.h"
 #include "graph/trial.h"
 
 #include "plugin/registry.h"
 
 #include <fenv.h>
 #include <signal.h>
-#include <stdio.h>
+
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -200,14 +201,14 @@ static unsigned long fp_control(void)
 static int give_up(trial_note *note, tn_status status, const char *text)
 {
     note->status = status;
-    snprintf(note->message, sizeof note->message, "%s", text);
+    text_cut(note->message, sizeof note->message, "%s", text);
     return 1;
 }
 
 static int give_up_error(trial_note *note, tn_status status, const tn_error *err)
 {
     char text[sizeof note->message];
-    snprintf(text, sizeof text, "failed: %s", err->message);
+    text_cut(text, sizeof text, "failed: %s", err->message);
     return give_up(note, status, status == TN_DECLINED ? err->message : text);
 }
 
@@ -330,11 +331,11 @@ static void describe_fault(const trial_note *note, char *text, size_t size)
     static const char *const names[] = {"", "its inputs", "its outputs", "its scratch", "its packed memory"};
     const char *name = names[note->fault_kind];
     if (note->fault_kind == REGION_OTHER)
-        snprintf(text, size, "crashed with SIGSEGV");
+        text_cut(text, size, "crashed with SIGSEGV");
     else if (note->fault_inside)
-        snprintf(text, size, "wrote to %s, which are read-only", name);
+        text_cut(text, size, "wrote to %s, which are read-only", name);
     else
-        snprintf(text, size, "%s outside %s", note->fault_writes ? "wrote" : "read", name);
+        text_cut(text, size, "%s outside %s", note->fault_writes ? "wrote" : "read", name);
 }
 
 static tn_status explain(const trial *t, const trial_note *note, const char *ending, tn_error *err)
@@ -344,9 +345,9 @@ static tn_status explain(const trial *t, const trial_note *note, const char *end
     if (note->fault)
         describe_fault(note, text, sizeof text);
     else
-        snprintf(text, sizeof text, "%s", note->message[0] ? note->message : ending);
+        text_cut(text, sizeof text, "%s", note->message[0] ? note->message : ending);
     if (note->stage == STAGE_FORWARD && note->run < t->run_count)
-        snprintf(when, sizeof when, " (%lld tokens)", (long long)t->runs[note->run].in->tokens);
+        text_cut(when, sizeof when, " (%lld tokens)", (long long)t->runs[note->run].in->tokens);
     tn_status status = note->message[0] ? note->status : TN_E_KERNEL;
     return tn_fail(err, status, t->site->path, "%s: %s%s", stages[note->stage], text, when);
 }

@@ -1,0 +1,27 @@
+/* Inside core: composing text. */
+#ifndef TENON_CORE_TEXT_H
+#define TENON_CORE_TEXT_H
+
+#include <tenon/error.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* snprintf for texts that may be cut short; returns the length written. */
+size_t text_cut(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* A text that grows. When memory runs out it stays as it is and failed is set. Release data with free(). */
+typedef struct text {
+    char *data;
+    size_t length, capacity;
+    bool failed;
+} text;
+
+void text_add(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_add_n(text *t, const char *data, size_t length);
+
+/* "..." with the escapes of JSON, which are also those of DOT's quoted strings for the characters that names have.
+ * Bytes that are not UTF-8 become U+FFFD. */
+void text_add_quoted(text *t, const char *string);
+
+#endif
