@@ -1,0 +1,144 @@
+/* Vectors of floats, the AVX2 form: see vec_avx512.h for what each function promises. */
+#ifndef TENON_COMMON_VEC_AVX2_H
+#define TENON_COMMON_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <string.h>
+#include <tenon/kernel.h>
+
+#define VEC_LANES 8
+#define VEC_INLINE static inline __attribute__((always_inline))
+
+typedef __m256 vec;
+
+VEC_INLINE vec vec_set(float value)
+{
+    return _mm256_set1_ps(value);
+}
+
+VEC_INLINE vec vec_add(vec a, vec b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+VEC_INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm256_sub_ps(a, b);
+}
+
+VEC_INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+VEC_INLINE vec vec_div(vec a, vec b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+VEC_INLINE float vec_sum(vec a)
+{
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+VEC_INLINE vec vec_exp(vec a)
+{
+    static const float coefficient[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    __m256 x = _mm256_max_ps(vec_set(-105.0f), _mm256_min_ps(vec_set(89.0f), a));
+    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, vec_set(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256 r = _mm256_fnmadd_ps(n, vec_set(0x1.62e4p-1f), x);
+    r = _mm256_fnmadd_ps(n, vec_set(0x1.7f7d1cf79abcap-20f), r);
+    __m256 p = vec_set(coefficient[0]);
+    for (int i = 1; i < 8; i++)
+        p = _mm256_fmadd_ps(p, r, vec_set(coefficient[i]));
+    /* 2^n in two factors: n reaches -151, where one would be no normal number, and 128, where it would be infinite. */
+    __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), bias = _mm256_set1_epi32(127);
+    __m256i rest = _mm256_sub_epi32(whole, half);
+    p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+}
+
+VEC_INLINE vec vec_quiet(vec a)
+{
+    return _mm256_blendv_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)), _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+}
+
+VEC_INLINE __m256i vec_bf16_high(vec a)
+{
+    __m256i bits = _mm256_castps_si256(a);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+}
+
+VEC_INLINE vec vec_round(vec a, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_high(a), _mm256_set1_epi32((int)0xffff0000)));
+    if (dtype == TN_F16)
+        return _mm256_cvtph_ps(_mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return a;
+}
+
+VEC_INLINE vec vec_widen(__m128i half, tn_dtype dtype)
+{
+    if (dtype == TN_F16)
+        return _mm256_cvtph_ps(half);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+VEC_INLINE __m128i vec_narrow(vec a, tn_dtype dtype)
+{
+    if (dtype == TN_F16)
+        return _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m256i low = _mm256_srli_epi32(vec_bf16_high(a), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+}
+
+VEC_INLINE vec vec_load(const char *p, tn_dtype dtype)
+{
+    if (dtype == TN_F32)
+        return _mm256_loadu_ps((const float *)p);
+    return vec_widen(_mm_loadu_si128((const __m128i *)p), dtype);
+}
+
+VEC_INLINE void vec_store(char *p, tn_dtype dtype, vec a)
+{
+    if (dtype == TN_F32)
+        _mm256_storeu_ps((float *)p, a);
+    else
+        _mm_storeu_si128((__m128i *)p, vec_narrow(a, dtype));
+}
+
+/* There are no masks for 16-bit lanes: parts go through memory of their own. */
+VEC_INLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
+{
+    char whole[4 * VEC_LANES] = {0};
+    memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
+    return vec_load(whole, dtype);
+}
+
+VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
+{
+    char whole[4 * VEC_LANES];
+    vec_store(whole, dtype, a);
+    memcpy(p, whole, (size_t)n * (dtype == TN_F32 ? 4 : 2));
+}
+
+VEC_INLINE void vec_split_pairs(vec a, vec b, vec *even, vec *odd)
+{
+    /* Pairs of 64 bits come out as 0, 2, 1, 3. */
+    __m256 e = _mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)), o = _mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1));
+    *even = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(e), _MM_SHUFFLE(3, 1, 2, 0)));
+    *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(o), _MM_SHUFFLE(3, 1, 2, 0)));
+}
+
+VEC_INLINE void vec_join_pairs(vec even, vec odd, vec *a, vec *b)
+{
+    __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
+    *a = _mm256_permute2f128_ps(low, high, 0x20);
+    *b = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
+#endif

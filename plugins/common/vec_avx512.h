@@ -1,0 +1,158 @@
+/* Vectors of floats for kernels that are written once for every instruction set: this is their AVX-512 form. An element
+ * type is passed as a constant, so every choice below is made by the compiler.
+ *
+ * Rounding is to nearest even, by integer arithmetic for bf16: VCVTNEPS2BF16 would flush denormals. NaN survives as
+ * long as the lower half of its payload is empty, which is so when it came from a bf16 number or from an operation
+ * without a result; vec_quiet is for all others. */
+#ifndef TENON_COMMON_VEC_AVX512_H
+#define TENON_COMMON_VEC_AVX512_H
+
+#include <immintrin.h>
+#include <tenon/kernel.h>
+
+#define VEC_LANES 16
+#define VEC_INLINE static inline __attribute__((always_inline))
+
+typedef __m512 vec;
+
+VEC_INLINE vec vec_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+VEC_INLINE vec vec_add(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+VEC_INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+VEC_INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+VEC_INLINE vec vec_div(vec a, vec b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+/* Lane i plus lane i + 8, then + 4, + 2, + 1. */
+VEC_INLINE float vec_sum(vec a)
+{
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+
+/* e^a within 2 units of the last place; infinity above 88.72, 0 below -104, NaN stays. */
+VEC_INLINE vec vec_exp(vec a)
+{
+    static const float coefficient[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+    /* max and min return the second operand when one is NaN. */
+    __m512 x = _mm512_max_ps(vec_set(-105.0f), _mm512_min_ps(vec_set(89.0f), a));
+    __m512 n =
+        _mm512_roundscale_ps(_mm512_mul_ps(x, vec_set(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    /* ln 2 in two parts: the first has so few bits that n times it is exact. */
+    __m512 r = _mm512_fnmadd_ps(n, vec_set(0x1.62e4p-1f), x);
+    r = _mm512_fnmadd_ps(n, vec_set(0x1.7f7d1cf79abcap-20f), r);
+    __m512 p = vec_set(coefficient[0]);
+    for (int i = 1; i < 8; i++)
+        p = _mm512_fmadd_ps(p, r, vec_set(coefficient[i]));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* Makes every NaN the default one. */
+VEC_INLINE vec vec_quiet(vec a)
+{
+    return _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q),
+                              _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
+}
+
+/* a rounded to bf16, in the upper halves of the lanes; what is below is not cleared. */
+VEC_INLINE __m512i vec_bf16_high(vec a)
+{
+    __m512i bits = _mm512_castps_si512(a);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+}
+
+/* a as dtype holds it. */
+VEC_INLINE vec vec_round(vec a, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return _mm512_castsi512_ps(_mm512_and_si512(vec_bf16_high(a), _mm512_set1_epi32((int)0xffff0000)));
+    if (dtype == TN_F16)
+        return _mm512_cvtph_ps(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    return a;
+}
+
+VEC_INLINE vec vec_widen(__m256i half, tn_dtype dtype)
+{
+    if (dtype == TN_F16)
+        return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+VEC_INLINE __m256i vec_narrow(vec a, tn_dtype dtype)
+{
+    if (dtype == TN_F16)
+        return _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(vec_bf16_high(a), 16));
+}
+
+/* VEC_LANES elements at p, any alignment. */
+VEC_INLINE vec vec_load(const char *p, tn_dtype dtype)
+{
+    if (dtype == TN_F32)
+        return _mm512_loadu_ps(p);
+    return vec_widen(_mm256_loadu_si256((const __m256i *)p), dtype);
+}
+
+VEC_INLINE void vec_store(char *p, tn_dtype dtype, vec a)
+{
+    if (dtype == TN_F32)
+        _mm512_storeu_ps(p, a);
+    else
+        _mm256_storeu_si256((__m256i *)p, vec_narrow(a, dtype));
+}
+
+/* The first n < VEC_LANES elements at p; the other lanes are 0. Touches nothing beyond. */
+VEC_INLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
+{
+    __mmask16 first = (__mmask16)((1u << n) - 1);
+    if (dtype == TN_F32)
+        return _mm512_maskz_loadu_ps(first, p);
+    return vec_widen(_mm256_maskz_loadu_epi16(first, p), dtype);
+}
+
+VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
+{
+    __mmask16 first = (__mmask16)((1u << n) - 1);
+    if (dtype == TN_F32)
+        _mm512_mask_storeu_ps(p, first, a);
+    else
+        _mm256_mask_storeu_epi16(p, first, vec_narrow(a, dtype));
+}
+
+/* a, b hold 2 VEC_LANES elements in order: those with even and with odd index. */
+VEC_INLINE void vec_split_pairs(vec a, vec b, vec *even, vec *odd)
+{
+    const __m512i pick = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *even = _mm512_permutex2var_ps(a, pick, b);
+    *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(pick, _mm512_set1_epi32(1)), b);
+}
+
+/* The inverse. */
+VEC_INLINE void vec_join_pairs(vec even, vec odd, vec *a, vec *b)
+{
+    const __m512i pick = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    *a = _mm512_permutex2var_ps(even, pick, odd);
+    *b = _mm512_permutex2var_ps(even, _mm512_add_epi32(pick, _mm512_set1_epi32(8)), odd);
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* check_kernels: the one tool that checks and times kernels. A test (one file per contract) builds cases: a synthetic
+ * site, tensors with random contents, and the wanted values with a bound each. The frame runs a case through the real
+ * descriptors of build/plugins on every CPU tier, between guard pages, and compares. Adding a contract is one file and
+ * one line in the table of main.c. */
+#ifndef TENON_CHECK_KERNELS_H
+#define TENON_CHECK_KERNELS_H
+
+#include <tenon/tenon.h>
+
+/* ---- numbers (number.c) ------------------------------------------------------------------------ */
+
+/* eps of kernel.h: half the distance from 1 to the next number; and the smallest positive number. 0 for integers. */
+double unit_roundoff(tn_dtype dtype);
+double smallest(tn_dtype dtype);
+
+/* value rounded to the nearest even number of dtype. */
+double round_to(tn_dtype dtype, double value);
+
+/* Elements by offset in elements; integers convert. element_set rounds. */
+double element_get(const tn_tensor *t, int64_t offset);
+void element_set(tn_tensor *t, int64_t offset, double value);
+
+/* Offset of the element with this index in row-major order of the shape. */
+int64_t element_offset(const tn_tensor *t, int64_t index);
+
+/* The same sequence on every machine. */
+typedef struct random_state {
+    uint64_t state;
+} random_state;
+uint64_t random_bits(random_state *r);
+double random_uniform(random_state *r);             /* [0, 1)                                  */
+double random_normal(random_state *r);              /* mean 0, deviation 1, |x| < 7            */
+int64_t random_below(random_state *r, int64_t end); /* 0 .. end - 1                            */
+
+void fill_normal(tn_tensor *t, random_state *r, double mean, double deviation);
+/* Infinities, NaN, zeros of both signs, denormals and the largest numbers at a few random places. */
+void fill_specials(tn_tensor *t, random_state *r, int64_t count);
+
+/* ---- cases (case.c) ----------------------------------------------------------------------------- */
+
+/* One call with what it must compute. in, out and param hold master copies: every run works on copies of them. */
+typedef struct check_case {
+    char what[160]; /* "rows 3 width 17": for messages                                           */
+    const char *kernel;
+    tn_site site;
+    tn_call call;                   /* in, out: shapes, strides and master data             */
+    int32_t alias[TN_CALL_TENSORS]; /* out i lies in the memory of in alias[i]; -1: its own  */
+    double *want[TN_CALL_TENSORS];  /* per element in row-major order; NULL: not compared    */
+    double *bound[TN_CALL_TENSORS]; /* largest distance from want                           */
+    bool skip_eager;                /* eager does not define it (say why at the place)       */
+    bool tiers_equal;               /* every tier gives the same bits                        */
+    int64_t max_tokens;             /* for plan; 0: taken from the first input               */
+    void **memory;                  /* everything that the case owns                         */
+    size_t memory_count;
+} check_case;
+
+void case_init(check_case *c, const char *kernel, tn_op op, tn_dtype dtype);
+void case_free(check_case *c);
+void *case_alloc(check_case *c, size_t bytes); /* zeroed, lives as long as the case             */
+
+/* The next input or output. stride NULL: dense. The tensor is the case's own; fill it in place. */
+tn_tensor *case_in(check_case *c, tn_dtype dtype, int32_t ndim, const int64_t *shape, const int64_t *stride);
+tn_tensor *case_out(check_case *c, tn_dtype dtype, int32_t ndim, const int64_t *shape, const int64_t *stride);
+/* The parameter of a role: count dense tensors of one shape; returns the first. */
+tn_tensor *case_param(check_case *c, tn_role role, int64_t count, tn_dtype dtype, int32_t ndim, const int64_t *shape);
+/* The contents in row-major order. */
+double *case_values(check_case *c, const tn_tensor *t);
+/* Allocates want[out] and bound[out]. */
+void case_want(check_case *c, int32_t out);
+
+/* ---- running (run.c, compare.c) -------------------------------------------------------------------- */
+
+typedef struct check_tier {
+    const char *name;
+    uint64_t flags; /* what the tier may use */
+} check_tier;
+
+typedef struct check_state {
+    const check_tier *tier;
+    const char *filter; /* --bench filter or NULL                                          */
+    int64_t passed, failed, skipped;
+    char group[160];
+    int64_t group_cases, group_failures;
+    double group_worst; /* distance over bound                                                  */
+} check_state;
+
+/* A line of the report: cases between begin and end. Empty groups print nothing. */
+void group_begin(check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void group_end(check_state *s);
+
+/* Runs the case on the tier: three placements between guard pages with one, two and three threads; compares with want,
+ * with the plain C tier, and with eager within the declared tolerance. Frees the case. */
+void check_run(check_state *s, check_case *c);
+
+/* The kernel must decline the case's site, with this text in its reason. Frees the case. */
+void check_declined(check_state *s, check_case *c, const char *reason);
+
+/* Counts a failure of the group and prints it. */
+void check_fail(check_state *s, const check_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- timing (bench.c) -------------------------------------------------------------------------------- */
+
+/* Times the case on the tier, against eager, hot (one copy of the tensors) and cold (more copies than caches hold).
+ * bytes: memory that a call must move; flops: its products and sums, or 0. Frees the case. */
+void bench_run(check_state *s, check_case *c, double bytes, double flops);
+/* Does the filter ask for it? */
+bool bench_wanted(const check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- golden files (ops.c) ------------------------------------------------------------------------------ */
+
+/* Tensor "n.name"; false when absent. */
+bool golden_get(const tn_safetensors *file, int64_t n, const char *name, tn_tensor *t);
+double golden_number(const tn_safetensors *file, int64_t n, const char *name, double absent);
+/* An input (or parameter) of the case with the golden's numbers in the case's dtype. */
+void golden_copy(tn_tensor *to, const tn_tensor *from);
+/* Runs the case and holds output i against the golden outputs named names[i]: f32 within 2e-5 + 2e-5 |out|; else rms
+ * error at most 1.5 times that of transformers. One group per case. Frees the case. */
+void golden_run(check_state *s, check_case *c, const tn_safetensors *file, int64_t n, const char *const *names);
+
+/* ---- the table (main.c) --------------------------------------------------------------------------------- */
+
+typedef struct check_test {
+    const char *name;
+    uint64_t tiers; /* the TN_CPU_ flags that have variants of their own; plain C is always run   */
+    void (*check)(check_state *s);
+    void (*bench)(check_state *s);
+    /* Runs case n of the golden file called op ("rope_partial") in dtype; false: not this test's. */
+    bool (*golden)(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype);
+} check_test;
+
+extern const check_test check_rms_norm, check_rope;
+
+#endif

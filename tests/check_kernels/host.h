@@ -1,0 +1,32 @@
+/* The kernels of the plugins folder, and CPU tiers. */
+#ifndef TENON_CHECK_HOST_H
+#define TENON_CHECK_HOST_H
+
+#include "check_kernels.h"
+
+/* Loads build/plugins beside this program. False after a message. */
+bool host_open(const char *plugins);
+
+/* The implementation that takes the site, or NULL with the reason. */
+const tn_impl *host_impl(const char *kernel, const tn_site *site, char *reason, size_t size);
+
+/* Plans with no more than these CPU flags from here on. host_flags: what the machine offers. */
+void host_restrict(uint64_t flags);
+uint64_t host_flags(void);
+
+/* Threads of the next calls. */
+void host_threads(int32_t count);
+
+/* The call by eager; its outputs are set. TN_DECLINED: eager does not do this operation. */
+tn_status host_eager(const tn_call *call, tn_error *err);
+
+/* For timing: eager with its scratch ready for calls of this shape. Declined as above. */
+typedef struct host_eager_state {
+    const struct eager_op *op;
+    void *scratch;
+} host_eager_state;
+tn_status host_eager_open(host_eager_state *e, const tn_call *call, tn_error *err);
+tn_status host_eager_forward(host_eager_state *e, const tn_call *call, tn_error *err);
+void host_eager_close(host_eager_state *e);
+
+#endif

@@ -1,0 +1,182 @@
+/* check_kernels [--bench [FILTER] | [--ops] DIR] [--plugins DIR] [--tier NAME] [--test NAME] */
+#include "check_kernels.h"
+#include "host.h"
+
+#include <glob.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One line per contract. */
+static const check_test *const tests[] = {&check_rms_norm};
+
+/* own: the flag that a test must name in its tiers for this tier to be run. */
+static const struct tier {
+    check_tier tier;
+    uint64_t own;
+} tiers[] = {
+    {{"c", 0}, 0},
+    {{"avx2", TN_CPU_AVX2}, TN_CPU_AVX2},
+    {{"avx512", TN_CPU_AVX2 | TN_CPU_AVX512}, TN_CPU_AVX512},
+    {{"avx512bf16", TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16}, TN_CPU_AVX512_BF16},
+};
+
+enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tiers };
+
+typedef struct options {
+    const char *ops, *plugins, *tier, *test, *filter;
+    bool bench, usage;
+} options;
+
+static options parse(int argc, char **argv)
+{
+    options o = {.plugins = NULL};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(argv[i], "--bench")) {
+            o.bench = true;
+            if (value && value[0] != '-')
+                o.filter = argv[++i];
+        } else if (!strcmp(argv[i], "--ops") && value) {
+            o.ops = argv[++i];
+        } else if (!strcmp(argv[i], "--plugins") && value) {
+            o.plugins = argv[++i];
+        } else if (!strcmp(argv[i], "--tier") && value) {
+            o.tier = argv[++i];
+        } else if (!strcmp(argv[i], "--test") && value) {
+            o.test = argv[++i];
+        } else if (argv[i][0] != '-' && !o.ops) {
+            o.ops = argv[i];
+        } else {
+            o.usage = true;
+        }
+    }
+    return o;
+}
+
+/* Calls body for every test and tier that is asked for and there. */
+static void for_each(check_state *s, const options *o, void (*body)(check_state *s, const check_test *test))
+{
+    uint64_t machine = host_flags();
+    for (size_t t = 0; t < TESTS; t++) {
+        if (o->test && strcmp(o->test, tests[t]->name))
+            continue;
+        for (size_t i = 0; i < TIERS; i++) {
+            s->tier = &tiers[i].tier;
+            if ((o->tier && strcmp(o->tier, s->tier->name)) || (tiers[i].own & ~tests[t]->tiers))
+                continue;
+            if (s->tier->flags & ~machine) {
+                printf("SKIPPED %s %s: not on this machine, or not in TENON_CPU\n", tests[t]->name, s->tier->name);
+                s->skipped++;
+                continue;
+            }
+            host_restrict(s->tier->flags);
+            body(s, tests[t]);
+        }
+    }
+}
+
+static void check_body(check_state *s, const check_test *test)
+{
+    test->check(s);
+}
+
+static void bench_body(check_state *s, const check_test *test)
+{
+    test->bench(s);
+}
+
+/* The golden file of the moment. */
+static struct {
+    const tn_safetensors *file;
+    const char *op;
+    int64_t cases;
+    bool claimed;
+} golden;
+
+static int64_t golden_cases(const tn_safetensors *file)
+{
+    long long n, most = -1;
+    for (size_t i = 0; i < tn_safetensors_count(file); i++)
+        if (sscanf(tn_safetensors_name(file, i), "%lld.", &n) == 1 && n > most)
+            most = n;
+    return most + 1;
+}
+
+static void golden_body(check_state *s, const check_test *test)
+{
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+    for (int d = 0; test->golden && d < 3; d++)
+        for (int64_t n = 0; n < golden.cases; n++) {
+            group_begin(s, "%s %lld %s %s", golden.op, (long long)n, tn_dtype_name(dtypes[d]), s->tier->name);
+            if (test->golden(s, golden.op, golden.file, n, dtypes[d]))
+                golden.claimed = true;
+            group_end(s);
+        }
+}
+
+static bool run_goldens(check_state *s, const options *o)
+{
+    char pattern[4096];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/*.safetensors", o->ops);
+    if (glob(pattern, 0, NULL, &found)) {
+        fprintf(stderr, "check_kernels: %s: no golden files (*.safetensors) here\n", o->ops);
+        return false;
+    }
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char name[256];
+        tn_error err = TN_ERROR_INIT;
+        tn_safetensors *file = tn_safetensors_open(found.gl_pathv[i], &err);
+        snprintf(name, sizeof name, "%s", basename(found.gl_pathv[i]));
+        name[strcspn(name, ".")] = '\0';
+        if (!file) {
+            printf("FAILED %s: %s\n", name, err.message);
+            s->failed++;
+            continue;
+        }
+        golden.file = file;
+        golden.op = name;
+        golden.cases = golden_cases(file);
+        golden.claimed = false;
+        int64_t skipped = s->skipped;
+        for_each(s, o, golden_body);
+        s->skipped = skipped;
+        if (!golden.claimed && !o->test) {
+            printf("SKIPPED %s: no test reads it\n", name);
+            s->skipped++;
+        }
+        tn_safetensors_close(file);
+    }
+    globfree(&found);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    options o = parse(argc, argv);
+    if (o.usage) {
+        fprintf(stderr, "usage: check_kernels [--bench [FILTER] | [--ops] DIR] [--plugins DIR] [--tier NAME] "
+                        "[--test NAME]\n");
+        return 2;
+    }
+    char beside[4096], self[4096];
+    snprintf(self, sizeof self, "%s", argv[0]);
+    snprintf(beside, sizeof beside, "%s/../plugins", dirname(self));
+    check_state s = {.filter = o.filter};
+    if (!host_open(o.plugins ? o.plugins : beside))
+        return 3;
+    if (o.bench) {
+        for_each(&s, &o, bench_body);
+        return 0;
+    }
+    if (!o.ops)
+        for_each(&s, &o, check_body);
+    else if (!run_goldens(&s, &o))
+        return 4;
+    printf("%lld passed, %lld failed", (long long)s.passed, (long long)s.failed);
+    if (s.skipped)
+        printf(", %lld skipped", (long long)s.skipped);
+    printf("\n");
+    return s.failed || !s.passed ? 1 : 0;
+}

@@ -1,0 +1,179 @@
+/* Element types done the obvious way, through double arithmetic, so that nothing is shared with what is checked; and
+ * random contents. */
+#include "check_kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Significant bits and the exponent of the smallest number. */
+static int precision(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? 24 : dtype == TN_BF16 ? 8 : dtype == TN_F16 ? 11 : 53;
+}
+
+static int least_exponent(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? -149 : dtype == TN_BF16 ? -133 : dtype == TN_F16 ? -24 : -1074;
+}
+
+double unit_roundoff(tn_dtype dtype)
+{
+    return dtype <= TN_F64 ? ldexp(1, -precision(dtype)) : 0;
+}
+
+double smallest(tn_dtype dtype)
+{
+    return dtype <= TN_F64 ? ldexp(1, least_exponent(dtype)) : 0;
+}
+
+double round_to(tn_dtype dtype, double value)
+{
+    if (!isfinite(value) || value == 0 || dtype == TN_F64)
+        return value;
+    int exponent;
+    frexp(value, &exponent);
+    int grid = exponent - precision(dtype);
+    if (grid < least_exponent(dtype))
+        grid = least_exponent(dtype);
+    double rounded = ldexp(nearbyint(ldexp(value, -grid)), grid);
+    double limit = ldexp(1, dtype == TN_F16 ? 16 : 128);
+    return fabs(rounded) >= limit ? copysign(INFINITY, value) : rounded;
+}
+
+static double f16_value(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    double v = exponent == 31 ? (mantissa ? NAN : INFINITY)
+               : exponent     ? ldexp(1024 + mantissa, exponent - 25)
+                              : ldexp(mantissa, -24);
+    return bits & 0x8000 ? -v : v;
+}
+
+static uint16_t f16_bits(double value)
+{
+    uint16_t sign = signbit(value) ? 0x8000 : 0;
+    if (isnan(value))
+        return sign | 0x7e00;
+    if (isinf(value))
+        return sign | 0x7c00;
+    int exponent;
+    double fraction = frexp(fabs(value), &exponent); /* 0.5 <= fraction < 1 */
+    if (value == 0)
+        return sign;
+    if (exponent < -13)
+        return sign | (uint16_t)ldexp(fabs(value), 24);
+    return sign | (uint16_t)(((exponent + 14) << 10) + ((int)ldexp(fraction, 11) - 1024));
+}
+
+double element_get(const tn_tensor *t, int64_t offset)
+{
+    const char *p = (const char *)t->data + offset * (int64_t)tn_dtype_size(t->dtype);
+    union {
+        float f32;
+        double f64;
+        uint32_t u32;
+        uint16_t u16;
+        int32_t i32;
+        int64_t i64;
+    } u;
+    memcpy(&u, p, tn_dtype_size(t->dtype));
+    switch (t->dtype) {
+    case TN_F32:
+        return u.f32;
+    case TN_F64:
+        return u.f64;
+    case TN_BF16:
+        u.u32 = (uint32_t)u.u16 << 16;
+        return u.f32;
+    case TN_F16:
+        return f16_value(u.u16);
+    case TN_I32:
+        return u.i32;
+    case TN_I64:
+        return (double)u.i64;
+    default:
+        return NAN;
+    }
+}
+
+void element_set(tn_tensor *t, int64_t offset, double value)
+{
+    char *p = (char *)t->data + offset * (int64_t)tn_dtype_size(t->dtype);
+    union {
+        float f32;
+        double f64;
+        uint32_t u32;
+        uint16_t u16;
+        int32_t i32;
+        int64_t i64;
+    } u = {.i64 = 0};
+    double rounded = t->dtype <= TN_F64 ? round_to(t->dtype, value) : value;
+    if (t->dtype == TN_F32) {
+        u.f32 = (float)rounded;
+    } else if (t->dtype == TN_F64) {
+        u.f64 = rounded;
+    } else if (t->dtype == TN_BF16) {
+        u.f32 = (float)rounded;
+        u.u16 = (uint16_t)(u.u32 >> 16);
+    } else if (t->dtype == TN_F16) {
+        u.u16 = f16_bits(rounded);
+    } else if (t->dtype == TN_I32) {
+        u.i32 = (int32_t)value;
+    } else {
+        u.i64 = (int64_t)value;
+    }
+    memcpy(p, &u, tn_dtype_size(t->dtype));
+}
+
+int64_t element_offset(const tn_tensor *t, int64_t index)
+{
+    int64_t offset = 0;
+    for (int32_t d = t->ndim - 1; d >= 0; d--) {
+        offset += index % t->shape[d] * t->stride[d];
+        index /= t->shape[d];
+    }
+    return offset;
+}
+
+/* splitmix64 */
+uint64_t random_bits(random_state *r)
+{
+    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+double random_uniform(random_state *r)
+{
+    return (double)(random_bits(r) >> 11) * 0x1p-53;
+}
+
+/* Box and Muller. */
+double random_normal(random_state *r)
+{
+    double radius = sqrt(-2 * log(random_uniform(r) + 0x1p-35));
+    return radius * cos(2 * 3.14159265358979323846 * random_uniform(r));
+}
+
+int64_t random_below(random_state *r, int64_t end)
+{
+    return (int64_t)(random_bits(r) >> 1) % end;
+}
+
+void fill_normal(tn_tensor *t, random_state *r, double mean, double deviation)
+{
+    int64_t count = tn_tensor_count(t);
+    for (int64_t i = 0; i < count; i++)
+        element_set(t, element_offset(t, i), mean + deviation * random_normal(r));
+}
+
+void fill_specials(tn_tensor *t, random_state *r, int64_t count)
+{
+    double largest = t->dtype == TN_F16 ? 65504 : 0x1.fep127;
+    const double special[] = {INFINITY, -INFINITY, NAN, 0, -0.0, smallest(t->dtype), -3 * smallest(t->dtype), largest};
+    int64_t elements = tn_tensor_count(t);
+    for (int64_t i = 0; i < count && elements; i++)
+        element_set(t, element_offset(t, random_below(r, elements)),
+                    special[random_below(r, (int64_t)(sizeof special / sizeof *special))]);
+}
