@@ -1,0 +1,36 @@
+/* Inside core/plugin: a configuration, for the reader of kernels.json. */
+#ifndef TENON_CORE_KERNELS_CONFIG_H
+#define TENON_CORE_KERNELS_CONFIG_H
+
+#include "plugin/registry.h"
+
+/* Two strings: an option (id, patterns) or a pin (file name, digest). */
+typedef struct config_pair {
+    char *key, *value;
+} config_pair;
+
+typedef struct config_list {
+    char **items;
+    size_t count;
+} config_list;
+
+struct tn_config {
+    char *file; /* NULL: none was read                                                            */
+    char *kernels, *device;
+    config_verify verify;
+    config_list folders, disable;
+    config_pair *options, *pins;
+    size_t option_count, pin_count;
+};
+
+/* Copies of text go in. false: out of memory. */
+bool config_list_add(config_list *list, const char *text);
+bool config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value);
+
+/* A folder as written, made absolute from base, without links where it exists. Owned; NULL: out of memory. */
+char *config_absolute(const char *base, const char *folder);
+
+/* config_read.c: reads the file into an empty configuration. */
+tn_status config_read(tn_config *config, const char *path, tn_error *err);
+
+#endif

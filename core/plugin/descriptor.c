@@ -1,0 +1,283 @@
+/* A plugin's descriptor, read and checked. A struct may be shorter or longer than the host's: fields that the plugin's
+ * version lacks are zero, bytes that the host does not know must be zero. Arrays are walked with the plugin's own
+ * element size. The first reading happens in the trial's child, so a size or pointer that lies costs nothing. */
+#include "plugin/descriptor.h"
+
+#include "plugin/registry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    STRUCT_MAX = 4096, /* bytes; a larger size is a mistake, not a later version                  */
+    KERNELS_MAX = 1024,
+    IMPLS_MAX = 64,
+    TEXT_MAX = 256
+};
+
+/* One struct of the plugin. what names it in messages. */
+typedef struct source {
+    const char *bytes, *what;
+    uint32_t size;
+} source;
+
+static tn_status open_struct(source *s, const void *raw, const char *what, const char *file, tn_error *err)
+{
+    s->bytes = raw;
+    s->what = what;
+    memcpy(&s->size, raw, sizeof s->size);
+    if (s->size == 0)
+        return tn_fail(err, TN_E_KERNEL, file, "%s: its size is 0; write .size = sizeof(the struct)", what);
+    if (s->size < 2 * sizeof(uint32_t) || s->size > STRUCT_MAX || s->size % _Alignof(void *) != 0)
+        return tn_fail(err, TN_E_KERNEL, file, "%s: its size is %u, which no version has; write .size = sizeof(it)",
+                       what, s->size);
+    return TN_OK;
+}
+
+/* Copies count bytes at `from` of the plugin's struct to the host's `size` bytes. */
+static tn_status copy_part(void *to, size_t size, const source *s, size_t from, size_t count, const char *file,
+                           tn_error *err)
+{
+    const char *bytes = s->bytes + from;
+    memset(to, 0, size);
+    memcpy(to, bytes, count < size ? count : size);
+    for (size_t i = size; i < count; i++)
+        if (bytes[i] != 0)
+            return tn_fail(
+                err, TN_E_KERNEL, file,
+                "%s: byte %zu is in use and unknown to this host; use a newer tenon or build the plugin for ABI "
+                "%d.%d",
+                s->what, from + i, TN_ABI_MAJOR, TN_ABI_MINOR);
+    return TN_OK;
+}
+
+static tn_status copy_struct(void *to, size_t size, const source *s, const char *file, tn_error *err)
+{
+    tn_status status = copy_part(to, size, s, 0, s->size, file, err);
+    uint32_t own = (uint32_t)size;
+    memcpy(to, &own, sizeof own);
+    return status;
+}
+
+/* A match lies inside its impl and may have another size than the host's, which moves everything behind it. */
+static tn_status copy_impl(tn_impl *to, const source *s, const char *file, tn_error *err)
+{
+    size_t at = offsetof(tn_impl, match), head = offsetof(tn_impl, tolerance);
+    if (s->size < at + 2 * sizeof(uint32_t))
+        return tn_fail(err, TN_E_KERNEL, file, "%s: its size is %u: too small for a match", s->what, s->size);
+    memset(to, 0, sizeof *to);
+    memcpy(to, s->bytes, at);
+    to->size = sizeof *to;
+    char what[160];
+    snprintf(what, sizeof what, "%s: match", s->what);
+    source match;
+    tn_status status = open_struct(&match, s->bytes + at, what, file, err);
+    if (status == TN_OK && at + match.size > s->size)
+        status = tn_fail(err, TN_E_KERNEL, file, "%s: it does not fit into its impl", what);
+    if (status == TN_OK)
+        status = copy_struct(&to->match, sizeof to->match, &match, file, err);
+    if (status == TN_OK)
+        status = copy_part(&to->tolerance, sizeof *to - head, s, at + match.size, s->size - at - match.size, file, err);
+    return status;
+}
+
+/* Text that messages and lists print: present, short, no control characters. */
+static bool is_text(const char *text)
+{
+    if (!text || strnlen(text, TEXT_MAX) == TEXT_MAX)
+        return false;
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return false;
+    return true;
+}
+
+/* An id stands in lists separated by commas and beside patterns. */
+static bool is_id(const char *id)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    return strnlen(id, 64) < 64 && id[strspn(id, letters)] == '\0' && strcmp(id, "auto") != 0 &&
+           strcmp(id, "none") != 0;
+}
+
+static tn_status check_kernel(tn_kernel *k, uint32_t index, const char *file, tn_error *err)
+{
+    if (!k->id || !k->id[0])
+        return tn_fail(err, TN_E_KERNEL, file, "kernel %u has an empty id; give it one", index);
+    if (!is_id(k->id))
+        return tn_fail(
+            err, TN_E_KERNEL, file,
+            "kernel %u: its id must be at most 63 letters, digits, '_', '-' or '.', and not 'auto' or 'none'", index);
+    k->version = k->version ? k->version : "";
+    k->summary = k->summary ? k->summary : "";
+    if (!is_text(k->version) || !is_text(k->summary))
+        return tn_fail(err, TN_E_KERNEL, file, "kernel '%s': version and summary must be one line of at most %d bytes",
+                       k->id, TEXT_MAX - 1);
+    if (k->device != TN_DEVICE_CPU && k->device != TN_DEVICE_NPU)
+        return tn_fail(err, TN_E_KERNEL, file, "kernel '%s': unknown device %d; known: cpu, npu", k->id,
+                       (int)k->device);
+    if (k->impl_count == 0 || !k->impls)
+        return tn_fail(err, TN_E_KERNEL, file, "kernel '%s' has no impl; it needs at least one", k->id);
+    if (k->impl_count > IMPLS_MAX)
+        return tn_fail(err, TN_E_KERNEL, file, "kernel '%s' has %u impls; at most %d", k->id, k->impl_count, IMPLS_MAX);
+    return TN_OK;
+}
+
+/* All elements of an array have the size of the first: that is the array's stride. */
+static tn_status open_element(source *s, const void *array, uint32_t index, const char *what, const char *file,
+                              tn_error *err)
+{
+    uint32_t stride;
+    memcpy(&stride, array, sizeof stride);
+    tn_status status = open_struct(s, (const char *)array + (size_t)index * stride, what, file, err);
+    if (status == TN_OK && s->size != stride)
+        status = tn_fail(err, TN_E_KERNEL, file, "%s: its size is %u, that of the first is %u", what, s->size, stride);
+    return status;
+}
+
+static tn_status read_kernels(descriptor *d, const char *file, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (uint32_t i = 0; status == TN_OK && i < d->plugin.kernel_count; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "kernel %u", i);
+        source s;
+        status = open_element(&s, d->plugin.kernels, i, what, file, err);
+        if (status == TN_OK)
+            status = copy_struct(&d->kernels[i], sizeof d->kernels[i], &s, file, err);
+        if (status == TN_OK)
+            status = check_kernel(&d->kernels[i], i, file, err);
+        for (uint32_t j = 0; status == TN_OK && j < i; j++)
+            if (d->kernels[j].device == d->kernels[i].device && strcmp(d->kernels[j].id, d->kernels[i].id) == 0)
+                status = tn_fail(err, TN_E_KERNEL, file, "kernel '%s' for %s is registered twice; ids are unique",
+                                 d->kernels[i].id, tn_device_name(d->kernels[i].device));
+    }
+    d->kernel_count = d->plugin.kernel_count;
+    return status;
+}
+
+static tn_status read_impls(descriptor *d, const char *file, tn_error *err)
+{
+    size_t total = 0, next = 0;
+    for (size_t i = 0; i < d->kernel_count; i++)
+        total += d->kernels[i].impl_count;
+    d->impls = calloc(total ? total : 1, sizeof *d->impls);
+    if (!d->impls)
+        return tn_fail(err, TN_E_MEMORY, file, "out of memory");
+    for (size_t i = 0; i < d->kernel_count; i++) {
+        tn_kernel *k = &d->kernels[i];
+        for (uint32_t j = 0; j < k->impl_count; j++) {
+            tn_impl *impl = &d->impls[next + j];
+            char what[128];
+            snprintf(what, sizeof what, "kernel '%s', impl %u", k->id, j);
+            source s;
+            tn_error why = TN_ERROR_INIT;
+            tn_status status = open_element(&s, k->impls, j, what, file, err);
+            if (status == TN_OK)
+                status = copy_impl(impl, &s, file, err);
+            if (status == TN_OK && (status = select_validate(impl, &why)) != TN_OK)
+                status = tn_fail(err, TN_E_KERNEL, file, "%s: %s", what, why.message);
+            if (status != TN_OK)
+                return status;
+        }
+        k->impls = &d->impls[next];
+        next += k->impl_count;
+    }
+    return TN_OK;
+}
+
+static tn_status read_device(descriptor *d, const char *file, tn_error *err)
+{
+    if (!d->plugin.device)
+        return TN_OK;
+    d->device = calloc(1, sizeof *d->device);
+    if (!d->device)
+        return tn_fail(err, TN_E_MEMORY, file, "out of memory");
+    source s;
+    tn_status status = open_struct(&s, d->plugin.device, "device", file, err);
+    if (status == TN_OK)
+        status = copy_struct(d->device, sizeof *d->device, &s, file, err);
+    if (status != TN_OK)
+        return status;
+    tn_device *v = d->device;
+    if (v->kind != TN_DEVICE_NPU)
+        return tn_fail(err, TN_E_KERNEL, file, "device: its kind is %d; a plugin can bring %d (npu)", (int)v->kind,
+                       TN_DEVICE_NPU);
+    v->summary = v->summary ? v->summary : "";
+    if (!is_text(v->name) || !v->name[0] || !is_id(v->name) || !is_text(v->summary))
+        return tn_fail(err, TN_E_KERNEL, file, "device: it needs a name and a summary of one line each");
+    if (!v->alloc || !v->free || !v->upload || !v->download || !v->supports || !v->scratch || !v->eager || !v->sync)
+        return tn_fail(err, TN_E_KERNEL, file,
+                       "device '%s' lacks a function; only available is optional, see tenon/device.h", v->name);
+    d->plugin.device = v;
+    return TN_OK;
+}
+
+static tn_status check_plugin(const tn_plugin *p, const elfnote *note, const char *file, tn_error *err)
+{
+    if (p->abi_major != TN_ABI_MAJOR)
+        return tn_fail(err, TN_E_KERNEL, file, "plugin ABI: expected major %d, got %u; rebuild it", TN_ABI_MAJOR,
+                       p->abi_major);
+    if (p->abi_minor_needed > TN_ABI_MINOR)
+        return tn_fail(err, TN_E_KERNEL, file, "plugin ABI: it needs %u.%u, this host has %d.%d; use a newer tenon",
+                       p->abi_major, p->abi_minor_needed, TN_ABI_MAJOR, TN_ABI_MINOR);
+    if (!is_text(p->name) || !p->name[0] || !is_text(p->version))
+        return tn_fail(err, TN_E_KERNEL, file, "plugin: it needs a name and a version of one line each");
+    if (note && (note->abi_minor_needed != p->abi_minor_needed || strcmp(note->name, p->name) != 0 ||
+                 strcmp(note->version, p->version) != 0))
+        return tn_fail(err, TN_E_KERNEL, file,
+                       "plugin: its note says %s %s, it registers as %s %s; register with TN_PLUGIN only", note->name,
+                       note->version, p->name, p->version);
+    if (p->kernel_count == 0 && !p->device)
+        return tn_fail(err, TN_E_KERNEL, file, "plugin: it registers neither a kernel nor a device");
+    if (p->kernel_count > KERNELS_MAX || (p->kernel_count > 0 && !p->kernels))
+        return tn_fail(err, TN_E_KERNEL, file, "plugin: %u kernels, and no such list; set .kernels and .kernel_count",
+                       p->kernel_count);
+    return TN_OK;
+}
+
+descriptor *descriptor_read(const tn_plugin *raw, const elfnote *note, const char *file, tn_error *err)
+{
+    if (!raw) {
+        tn_fail(err, TN_E_KERNEL, file, "plugin: it registers a null descriptor; register with TN_PLUGIN");
+        return NULL;
+    }
+    descriptor *d = calloc(1, sizeof *d);
+    if (!d) {
+        tn_fail(err, TN_E_MEMORY, file, "out of memory");
+        return NULL;
+    }
+    source s;
+    tn_status status = open_struct(&s, raw, "plugin", file, err);
+    if (status == TN_OK)
+        status = copy_struct(&d->plugin, sizeof d->plugin, &s, file, err);
+    if (status == TN_OK)
+        status = check_plugin(&d->plugin, note, file, err);
+    if (status == TN_OK) {
+        d->kernels = calloc(d->plugin.kernel_count ? d->plugin.kernel_count : 1, sizeof *d->kernels);
+        status = d->kernels ? TN_OK : tn_fail(err, TN_E_MEMORY, file, "out of memory");
+    }
+    if (status == TN_OK)
+        status = read_kernels(d, file, err);
+    if (status == TN_OK)
+        status = read_impls(d, file, err);
+    if (status == TN_OK)
+        status = read_device(d, file, err);
+    if (status != TN_OK) {
+        descriptor_free(d);
+        return NULL;
+    }
+    d->plugin.kernels = d->kernels;
+    return d;
+}
+
+void descriptor_free(descriptor *d)
+{
+    if (!d)
+        return;
+    free(d->kernels);
+    free(d->impls);
+    free(d->device);
+    free(d);
+}

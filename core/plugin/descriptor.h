@@ -1,0 +1,22 @@
+/* Inside core/plugin: a plugin's descriptor, read and checked. */
+#ifndef TENON_CORE_DESCRIPTOR_H
+#define TENON_CORE_DESCRIPTOR_H
+
+#include "plugin/elfnote.h"
+
+/* Copies in the host's struct sizes: what the plugin's version lacks is zero. Strings, dimension rules and functions
+ * stay the plugin's, which is never unloaded. */
+typedef struct descriptor {
+    tn_plugin plugin; /* kernels and device point to the copies                                     */
+    tn_kernel *kernels;
+    size_t kernel_count;
+    tn_impl *impls; /* of all kernels                                                            */
+    tn_device *device;
+} descriptor;
+
+/* Normalises and validates what file registered. note: what the file said of itself, or NULL for a plugin that is
+ * part of the program. Owned: descriptor_free. NULL with an error that names file, kernel and field. */
+descriptor *descriptor_read(const tn_plugin *raw, const elfnote *note, const char *file, tn_error *err);
+void descriptor_free(descriptor *d);
+
+#endif

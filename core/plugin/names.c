@@ -1,0 +1,84 @@
+/* Names of enumerators as reports print them, and the library's version. */
+#include <tenon/tenon.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *const op_names[] = {"?",         "RMS_NORM",         "ADD_RMS_NORM",    "ROPE",           "MLP",
+                                       "MOE_ROUTE", "MOE_EXPERTS",      "MOE_BLOCK",       "GROUPED_MATMUL", "LINEAR",
+                                       "ATTENTION", "GATED_DELTA_RULE", "ATTENTION_LAYER", "DECODER_LAYER"};
+static const char *const step_names[] = {"EMBEDDING", "ADD", "GLU", "CACHE_APPEND"}; /* from TN_OP_EMBEDDING on */
+static const char *const axis_names[] = {"dtype", "weight", "norm", "rope", "act", "score", "layout"};
+static const char *const norm_names[] = {"?", "w", "1+w", "w_f32", "w_gated", "no_weight"};
+static const char *const rope_names[] = {"?", "half", "half_narrow", "interleaved", "complex", "deinterleaved"};
+static const char *const act_names[] = {"?",          "silu",     "gelu_tanh", "gelu", "relu",   "relu2", "relu6",
+                                        "quick_gelu", "gelu_new", "sigmoid",   "tanh", "linear", "mish"};
+static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax"};
+static const char *const layout_names[] = {"?",           "split",      "gate_up",   "up_gate",
+                                           "expert_list", "stacked_oi", "stacked_io"};
+static const char *const dim_names[] = {"width",        "hidden",  "inter",      "out",     "head",
+                                        "rotary",       "q_heads", "kv_heads",   "experts", "top_k",
+                                        "shared_inter", "groups",  "top_groups", "window",  "head_v"};
+static const char *const feature_names[] = {"bias",    "renorm",      "shared_expert", "shared_gate", "correction_bias",
+                                            "groups",  "route_scale", "f32_routing",   "f32_router",  "sparsity",
+                                            "partial", "mrope",       "window",        "softcap",     "sinks"};
+static const char *const device_names[] = {"?", "cpu", "npu"};
+
+static const char *pick(const char *const *names, size_t count, int64_t value)
+{
+    return value >= 0 && (uint64_t)value < count ? names[value] : "?";
+}
+
+const char *tn_version(void)
+{
+    return TN_VERSION;
+}
+
+const char *tn_op_name(tn_op op)
+{
+    if ((int64_t)op >= TN_OP_EMBEDDING)
+        return pick(step_names, COUNT(step_names), (int64_t)op - TN_OP_EMBEDDING);
+    return pick(op_names, COUNT(op_names), (int64_t)op);
+}
+
+const char *tn_axis_name(tn_axis axis)
+{
+    return pick(axis_names, COUNT(axis_names), (int64_t)axis);
+}
+
+const char *tn_axis_value_name(tn_axis axis, int32_t value)
+{
+    switch (axis) {
+    case TN_AXIS_DTYPE:
+    case TN_AXIS_WEIGHT:
+        return value > 0 && value < TN_DTYPE_COUNT ? tn_dtype_name((tn_dtype)value) : "?";
+    case TN_AXIS_NORM:
+        return pick(norm_names, COUNT(norm_names), value);
+    case TN_AXIS_ROPE:
+        return pick(rope_names, COUNT(rope_names), value);
+    case TN_AXIS_ACT:
+        return pick(act_names, COUNT(act_names), value);
+    case TN_AXIS_SCORE:
+        return pick(score_names, COUNT(score_names), value);
+    case TN_AXIS_LAYOUT:
+        return pick(layout_names, COUNT(layout_names), value);
+    default:
+        return "?";
+    }
+}
+
+const char *tn_dim_name(tn_dim dim)
+{
+    return pick(dim_names, COUNT(dim_names), (int64_t)dim);
+}
+
+const char *tn_feature_name(uint64_t bit)
+{
+    if (bit == 0 || (bit & (bit - 1)) != 0)
+        return "?";
+    return pick(feature_names, COUNT(feature_names), __builtin_ctzll(bit));
+}
+
+const char *tn_device_name(tn_device_kind kind)
+{
+    return pick(device_names, COUNT(device_names), (int64_t)kind);
+}

@@ -1,0 +1,25 @@
+/* Inside core/plugin: what is known of every plugin file. */
+#ifndef TENON_CORE_PLUGINS_H
+#define TENON_CORE_PLUGINS_H
+
+#include "plugin/descriptor.h"
+
+/* A copy of text that lives as long as the process; the same text gives the same pointer. NULL when out of memory. */
+const char *plugins_intern(const char *text);
+
+/* One file. dev and ino recognise it under another name. */
+typedef struct plugins_entry {
+    tn_plugin_info info; /* strings are interned                                                    */
+    uint64_t dev, ino;
+} plugins_entry;
+
+/* Adds an entry or replaces the one of the same file name. Its strings are interned here. */
+tn_status plugins_record(const plugins_entry *entry, tn_error *err);
+
+/* The loaded entry with that name, that inode, or that content (each may be NULL or 0); false when there is none. */
+bool plugins_is_loaded(const char *file, uint64_t dev, uint64_t ino, const char *sha256);
+
+/* registry.c: takes all kernels and the device of a plugin, or none of them. The descriptor is taken on success. */
+tn_status registry_add(descriptor *d, const char *file, tn_error *err);
+
+#endif

@@ -1,0 +1,206 @@
+/* Does a kernel take a site? Its match is data, evaluated here in one fixed order, so that the first rule that fails
+ * can be told with both values. */
+#include "plugin/registry.h"
+
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { AXES = TN_AXIS_LAYOUT + 1, DIMS = TN_DIM_HEAD_V + 1 };
+
+#define BIT(axis) (1u << (axis))
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The axes that an operation has: those that a kernel must name values for, and those that it may. */
+static const struct {
+    uint32_t needs, allows;
+} axes_of[TN_OP_CONTRACT_COUNT] = {
+    [TN_OP_RMS_NORM] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM), BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_ADD_RMS_NORM] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM), BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_ROPE] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE), 0},
+    [TN_OP_MLP] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT), BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_MOE_ROUTE] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_SCORE), BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_MOE_EXPERTS] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT), BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_MOE_BLOCK] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_SCORE) | BIT(TN_AXIS_LAYOUT),
+                         BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_GROUPED_MATMUL] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_LAYOUT), BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_LINEAR] = {BIT(TN_AXIS_DTYPE), BIT(TN_AXIS_WEIGHT)},
+    [TN_OP_ATTENTION] = {BIT(TN_AXIS_DTYPE), 0},
+    [TN_OP_GATED_DELTA_RULE] = {BIT(TN_AXIS_DTYPE), 0},
+    [TN_OP_ATTENTION_LAYER] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE), BIT(TN_AXIS_WEIGHT) | BIT(TN_AXIS_NORM)},
+    [TN_OP_DECODER_LAYER] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM) | BIT(TN_AXIS_ROPE) | BIT(TN_AXIS_ACT),
+                             BIT(TN_AXIS_WEIGHT) | BIT(TN_AXIS_SCORE) | BIT(TN_AXIS_LAYOUT)},
+};
+
+/* The values that each axis has: bits 1 .. last. */
+static const int last_value[AXES] = {TN_DTYPE_COUNT - 1,    TN_DTYPE_COUNT - 1, TN_NORM_NO_WEIGHT,
+                                     TN_ROPE_DEINTERLEAVED, TN_ACT_MISH,        TN_SCORE_TOPK_SOFTMAX,
+                                     TN_LAYOUT_STACKED_IO};
+
+static uint64_t all_values(int axis)
+{
+    return (UINT64_C(2) << last_value[axis]) - 2;
+}
+
+static bool is_contract(tn_op op)
+{
+    return (int)op > TN_OP_NONE && (int)op < TN_OP_CONTRACT_COUNT;
+}
+
+/* ---- is a declaration complete? ------------------------------------------------------------ */
+
+static tn_status validate_axes(const tn_impl *impl, tn_error *err)
+{
+    const char *op = tn_op_name(impl->op);
+    for (int axis = 0; axis < TN_AXIS_MAX; axis++) {
+        uint64_t takes = impl->match.takes[axis];
+        bool needed = axes_of[impl->op].needs & BIT(axis), allowed = axes_of[impl->op].allows & BIT(axis);
+        if (axis >= AXES && takes)
+            return tn_fail(err, TN_E_KERNEL, NULL, "match: axis %d is unknown to this host; use a newer tenon", axis);
+        if (needed && !takes)
+            return tn_fail(err, TN_E_KERNEL, NULL, "match is open-ended: %s must name the %s values that it takes", op,
+                           tn_axis_name((tn_axis)axis));
+        if (takes && !needed && !allowed)
+            return tn_fail(err, TN_E_KERNEL, NULL, "match: %s has no %s; leave it empty", op,
+                           tn_axis_name((tn_axis)axis));
+        if (axis < AXES && (takes & ~all_values(axis)))
+            return tn_fail(err, TN_E_KERNEL, NULL, "match: %s takes a value that does not exist (bits 0x%" PRIx64 ")",
+                           tn_axis_name((tn_axis)axis), takes & ~all_values(axis));
+    }
+    return TN_OK;
+}
+
+static tn_status validate_dims(const tn_match *match, tn_error *err)
+{
+    if (match->dim_count > TN_DIM_MAX || (match->dim_count > 0 && !match->dims))
+        return tn_fail(err, TN_E_KERNEL, NULL, "match: %u dim rules, and no such list; set .dims and .dim_count",
+                       match->dim_count);
+    for (uint32_t i = 0; i < match->dim_count; i++) {
+        const tn_dim_rule *r = &match->dims[i];
+        if ((int)r->dim < 0 || (int)r->dim >= DIMS)
+            return tn_fail(err, TN_E_KERNEL, NULL, "match: dim %d of rule %u is unknown", (int)r->dim, i);
+        if (r->min < 0 || r->max < 0 || r->multiple < 0 || (r->max > 0 && r->min > r->max))
+            return tn_fail(err, TN_E_KERNEL, NULL,
+                           "match: the rule for %s allows nothing: min %" PRId64 ", max %" PRId64 ", multiple %" PRId64,
+                           tn_dim_name(r->dim), r->min, r->max, r->multiple);
+    }
+    return TN_OK;
+}
+
+tn_status select_validate(const tn_impl *impl, tn_error *err)
+{
+    if (!is_contract(impl->op))
+        return tn_fail(err, TN_E_KERNEL, NULL, "unknown op %d", (int)impl->op);
+    if (!impl->forward)
+        return tn_fail(err, TN_E_KERNEL, NULL, "%s has no forward; it needs one", tn_op_name(impl->op));
+    const tn_tolerance *t = &impl->tolerance;
+    if (!(isfinite(t->ulps_f32) && isfinite(t->ulps_bf16) && isfinite(t->ulps_f16) && t->ulps_f32 >= 0 &&
+          t->ulps_bf16 >= 0 && t->ulps_f16 >= 0))
+        return tn_fail(err, TN_E_KERNEL, NULL, "tolerance: must be finite and not negative");
+    tn_status status = validate_axes(impl, err);
+    return status == TN_OK ? validate_dims(&impl->match, err) : status;
+}
+
+/* ---- does it take a site? ------------------------------------------------------------------- */
+
+static tn_status __attribute__((format(printf, 3, 4))) decline(char *reason, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, size, format, args);
+    va_end(args);
+    return TN_DECLINED;
+}
+
+static void append(char *list, size_t size, const char *name)
+{
+    size_t used = strlen(list);
+    if (used < size)
+        snprintf(list + used, size - used, "%s%s", used ? ", " : "", name);
+}
+
+/* "silu, gelu" */
+static void value_list(tn_axis axis, uint64_t takes, char *list, size_t size)
+{
+    list[0] = '\0';
+    for (int32_t v = 1; v < 64; v++)
+        if (takes & TN_TAKES(v))
+            append(list, size, tn_axis_value_name(axis, v));
+}
+
+static void feature_list(uint64_t features, char *list, size_t size)
+{
+    snprintf(list, size, "%s", features ? "" : "none");
+    for (int i = 0; i < 64; i++)
+        if (features & (UINT64_C(1) << i))
+            append(list, size, tn_feature_name(UINT64_C(1) << i));
+}
+
+static tn_status match_axis(const tn_site *site, const tn_impl *impl, tn_axis axis, char *reason, size_t size)
+{
+    int32_t has = site->meaning[axis];
+    uint64_t takes = impl->match.takes[axis];
+    if (axis == TN_AXIS_WEIGHT && takes == 0) {
+        int32_t dtype = site->meaning[TN_AXIS_DTYPE];
+        if (has == 0 || has == dtype)
+            return TN_OK;
+        return decline(reason, size, "weight: site has %s, kernel takes %s (the dtype of the activations)",
+                       tn_axis_value_name(axis, has), tn_axis_value_name(axis, dtype));
+    }
+    bool needed = axes_of[impl->op].needs & BIT(axis);
+    if (takes == 0 || (has == 0 && !needed))
+        return TN_OK;
+    if (has > 0 && has < 64 && (takes & TN_TAKES(has)))
+        return TN_OK;
+    char list[256];
+    value_list(axis, takes, list, sizeof list);
+    return decline(reason, size, "%s: site has %s, kernel takes %s", tn_axis_name(axis),
+                   has ? tn_axis_value_name(axis, has) : "none", list);
+}
+
+/* A dimension that the site does not have is 0 and cannot be wrong. */
+static tn_status match_dim(const tn_site *site, const tn_dim_rule *r, char *reason, size_t size)
+{
+    int64_t has = site->dim[r->dim];
+    const char *name = tn_dim_name(r->dim);
+    if (has == 0)
+        return TN_OK;
+    if (has < r->min)
+        return decline(reason, size, "%s: site has %" PRId64 ", kernel takes at least %" PRId64, name, has, r->min);
+    if (r->max > 0 && has > r->max)
+        return decline(reason, size, "%s: site has %" PRId64 ", kernel takes at most %" PRId64, name, has, r->max);
+    if (r->multiple > 0 && has % r->multiple != 0)
+        return decline(reason, size, "%s: site has %" PRId64 ", kernel takes multiples of %" PRId64, name, has,
+                       r->multiple);
+    return TN_OK;
+}
+
+tn_status select_match(const tn_site *site, const tn_impl *impl, char *reason, size_t reason_size)
+{
+    static const tn_axis order[] = {TN_AXIS_DTYPE, TN_AXIS_WEIGHT, TN_AXIS_NORM,  TN_AXIS_ROPE,
+                                    TN_AXIS_ACT,   TN_AXIS_SCORE,  TN_AXIS_LAYOUT};
+    const tn_match *m = &impl->match;
+    if (reason_size > 0)
+        reason[0] = '\0';
+    if (site->op != impl->op || !is_contract(impl->op))
+        return decline(reason, reason_size, "op: site has %s, kernel takes %s", tn_op_name(site->op),
+                       tn_op_name(impl->op));
+    tn_status status = TN_OK;
+    for (size_t i = 0; status == TN_OK && i < COUNT(order); i++)
+        status = match_axis(site, impl, order[i], reason, reason_size);
+    if (status == TN_OK && (site->features & ~m->features)) {
+        char has[256], takes[256];
+        feature_list(site->features, has, sizeof has);
+        feature_list(m->features, takes, sizeof takes);
+        status = decline(reason, reason_size, "features: site has %s, kernel takes %s", has, takes);
+    }
+    for (uint32_t i = 0; status == TN_OK && i < m->dim_count; i++)
+        status = match_dim(site, &m->dims[i], reason, reason_size);
+    if (status == TN_OK && m->class_glob && fnmatch(m->class_glob, site->class_name ? site->class_name : "", 0) != 0)
+        status = decline(reason, reason_size, "class: site has %s, kernel takes %s",
+                         site->class_name ? site->class_name : "none", m->class_glob);
+    return status;
+}
