@@ -1,0 +1,214 @@
+/* Sessions: the same results for any number of threads, any chunking and step by step; padding; windows; errors. */
+#include "device/device.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+#define DATA "tests/data/models/"
+
+static tn_model *open_model(const char *name, const char *dtype)
+{
+    char path[256];
+    tn_error err = TN_ERROR_INIT;
+    snprintf(path, sizeof path, DATA "%s", name);
+    tn_model_options o = {.size = sizeof o, .dtype = dtype};
+    tn_model *m = tn_model_open(path, &o, &err);
+    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    return m;
+}
+
+static int64_t vocab_of(const tn_model *m)
+{
+    tn_model_info info;
+    tn_model_get_info(m, &info);
+    return info.vocab;
+}
+
+static void fill_ids(int64_t *ids, int64_t n, int64_t vocab)
+{
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (i * 37 + 11) % vocab;
+}
+
+/* Logits of all tokens, fed in pieces of step tokens through a session with that chunk. */
+static float *logits_of(tn_model *m, const int64_t *ids, int64_t tokens, int64_t chunk, int64_t step)
+{
+    tn_error err = TN_ERROR_INIT;
+    int64_t vocab = vocab_of(m);
+    float *logits = malloc((size_t)(tokens * vocab) * sizeof *logits);
+    tn_session_options o = {.size = sizeof o, .context = tokens, .chunk = chunk};
+    tn_session *s = tn_session_new(m, &o, &err);
+    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
+    for (int64_t i = 0; i < tokens; i += step) {
+        tn_batch b = {.size = sizeof b, .rows = 1, .tokens = tokens - i < step ? tokens - i : step, .ids = ids + i};
+        tn_outputs out = {.size = sizeof out, .logits = logits + i * vocab};
+        ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+    }
+    ck_assert_int_eq(tn_session_length(s), tokens);
+    tn_session_free(s);
+    return logits;
+}
+
+static double largest_difference(const float *a, const float *b, int64_t n)
+{
+    double worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - b[i]);
+        worst = d <= worst ? worst : d;
+    }
+    return worst;
+}
+
+static const char *const cases[] = {"llama", "llama_llama3_rope", "qwen2_sliding", "qwen3", "qwen3_moe"};
+static const char *const dtypes[] = {"f32", "bf16", "f16"};
+
+START_TEST(threads_change_nothing)
+{
+    tn_model *m = open_model(cases[_i / 3], dtypes[_i % 3]);
+    enum { TOKENS = 45 };
+    int64_t ids[TOKENS], vocab = vocab_of(m);
+    fill_ids(ids, TOKENS, vocab);
+    threads_set(1);
+    float *one = logits_of(m, ids, TOKENS, 512, TOKENS), *one_by_one = logits_of(m, ids, TOKENS, 512, 1);
+    for (int32_t threads = 2; threads <= 3; threads++) {
+        threads_set(threads);
+        float *more = logits_of(m, ids, TOKENS, 512, TOKENS), *more_by_one = logits_of(m, ids, TOKENS, 512, 1);
+        ck_assert_msg(!memcmp(one, more, (size_t)(TOKENS * vocab) * sizeof *one), "%d threads: prompt", threads);
+        ck_assert_msg(!memcmp(one_by_one, more_by_one, (size_t)(TOKENS * vocab) * sizeof *one), "%d threads: decode",
+                      threads);
+        free(more);
+        free(more_by_one);
+    }
+    threads_set(0);
+    free(one);
+    free(one_by_one);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(chunks_and_steps_agree)
+{
+    tn_model *m = open_model(cases[_i], "f32");
+    enum { TOKENS = 50 };
+    int64_t ids[TOKENS], n = TOKENS * vocab_of(m);
+    fill_ids(ids, TOKENS, vocab_of(m));
+    float *whole = logits_of(m, ids, TOKENS, 512, TOKENS);
+    static const struct {
+        int64_t chunk, step;
+    } ways[] = {{7, TOKENS}, {1, TOKENS}, {512, 1}, {512, 9}, {4, 13}, {TOKENS, TOKENS}};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        float *other = logits_of(m, ids, TOKENS, ways[i].chunk, ways[i].step);
+        double d = largest_difference(whole, other, n);
+        ck_assert_msg(d <= 1e-4, "chunk %lld, step %lld: %g", (long long)ways[i].chunk, (long long)ways[i].step, d);
+        free(other);
+    }
+    free(whole);
+    tn_model_close(m);
+}
+END_TEST
+
+/* A row padded on the left gives what the row alone gives. */
+START_TEST(padding_changes_nothing)
+{
+    tn_model *m = open_model(cases[_i], "f32");
+    tn_error err = TN_ERROR_INIT;
+    enum { TOKENS = 12, PAD = 5 };
+    int64_t ids[2 * TOKENS], mask[2 * TOKENS], vocab = vocab_of(m);
+    fill_ids(ids, 2 * TOKENS, vocab);
+    for (int i = 0; i < 2 * TOKENS; i++)
+        mask[i] = i < TOKENS || i >= TOKENS + PAD;
+    float *both = malloc((size_t)(2 * TOKENS * vocab) * sizeof *both);
+    tn_session_options o = {.size = sizeof o, .rows = 2, .context = TOKENS};
+    tn_session *s = tn_session_new(m, &o, &err);
+    tn_batch b = {.size = sizeof b, .rows = 2, .tokens = TOKENS, .ids = ids, .mask = mask};
+    tn_outputs out = {.size = sizeof out, .logits = both};
+    ck_assert_int_eq(tn_session_run(s, &b, &out, &err), TN_OK);
+    tn_session_free(s);
+    float *first = logits_of(m, ids, TOKENS, 512, TOKENS);
+    float *second = logits_of(m, ids + TOKENS + PAD, TOKENS - PAD, 512, TOKENS);
+    ck_assert(largest_difference(both, first, TOKENS * vocab) <= 1e-4);
+    ck_assert(largest_difference(both + (TOKENS + PAD) * vocab, second, (TOKENS - PAD) * vocab) <= 1e-4);
+    free(both);
+    free(first);
+    free(second);
+    tn_model_close(m);
+}
+END_TEST
+
+static void expect_error(tn_session *s, const int64_t *ids, int64_t tokens, const char *words)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_batch b = {.size = sizeof b, .rows = 1, .tokens = tokens, .ids = ids};
+    ck_assert_int_eq(tn_session_run(s, &b, NULL, &err), TN_E_INPUT);
+    ck_assert_msg(strstr(err.message, words) != NULL, "'%s' lacks '%s'", err.message, words);
+    ck_assert_int_eq(tn_session_length(s), 0);
+}
+
+START_TEST(bad_input_is_refused_and_leaves_the_session_usable)
+{
+    tn_model *m = open_model("qwen3", "f32");
+    tn_error err = TN_ERROR_INIT;
+    tn_session_options o = {.size = sizeof o, .context = 8};
+    tn_session *s = tn_session_new(m, &o, &err);
+    int64_t ids[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    expect_error(s, ids, 0, "the prompt is empty");
+    expect_error(s, ids, 9, "9 tokens do not fit into the context of 8");
+    ids[2] = -1;
+    expect_error(s, ids, 4, "token id -1 at position 2 is outside the vocabulary of 264");
+    ids[2] = 264;
+    expect_error(s, ids, 4, "token id 264 at position 2");
+    ids[2] = INT64_MAX;
+    expect_error(s, ids, 4, "at position 2");
+    ids[2] = 263;
+    tn_batch b = {.size = sizeof b, .rows = 1, .tokens = 8, .ids = ids};
+    ck_assert_int_eq(tn_session_run(s, &b, NULL, &err), TN_OK);
+    b.tokens = 1;
+    ck_assert_int_eq(tn_session_run(s, &b, NULL, &err), TN_E_INPUT);
+    tn_session_reset(s);
+    tn_error_clear(&err);
+    ck_assert_int_eq(tn_session_run(s, &b, NULL, &err), TN_OK);
+    b.rows = 2;
+    ck_assert_int_eq(tn_session_run(s, &b, NULL, &err), TN_E_USAGE);
+    tn_session_free(s);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(absurd_sessions_are_refused)
+{
+    tn_model *m = open_model("qwen3", "f32");
+    static const tn_session_options bad[] = {
+        {.rows = -1}, {.context = -5}, {.context = INT64_MAX}, {.chunk = -1}, {.rows = INT64_MAX}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_session_options o = bad[i];
+        o.size = sizeof o;
+        ck_assert_ptr_null(tn_session_new(m, &o, &err));
+        ck_assert_int_eq(err.code, TN_E_USAGE);
+    }
+    tn_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("session");
+    TCase *tc = tcase_create("session");
+    enum { CASES = sizeof cases / sizeof cases[0] };
+    tcase_set_timeout(tc, 120);
+    tcase_add_loop_test(tc, threads_change_nothing, 0, 3 * CASES);
+    tcase_add_loop_test(tc, chunks_and_steps_agree, 0, CASES);
+    tcase_add_loop_test(tc, padding_changes_nothing, 0, CASES);
+    tcase_add_test(tc, bad_input_is_refused_and_leaves_the_session_usable);
+    tcase_add_test(tc, absurd_sessions_are_refused);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
