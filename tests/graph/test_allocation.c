@@ -8,7 +8,10 @@
 #include <string.h>
 #include <tenon/tenon.h>
 
-#if defined(__SANITIZE_ADDRESS__) || (defined(__has_feature) && __has_feature(address_sanitizer))
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
 #define REPLACED 0
 #else
 #define REPLACED 1
