@@ -1,0 +1,113 @@
+/* Instruction sets: what the processor has, the operating system saves and TENON_CPU allows. */
+#include "device/cpu_flags.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* State components of XCR0. */
+#define XCR0_AVX UINT64_C(0x6)
+#define XCR0_AVX512 UINT64_C(0xe6)
+#define XCR0_AMX UINT64_C(0x60000)
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_TILE_DATA 18
+
+static bool bit(unsigned word, int index)
+{
+    return word >> index & 1;
+}
+
+static uint64_t read_xcr0(void)
+{
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+static uint64_t cpu_flags_detect(void)
+{
+    unsigned a, b, c, d, b7, c7, d7, a71 = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !bit(c, 27)) /* OSXSAVE */
+        return 0;
+    bool fma_f16c_avx = bit(c, 12) && bit(c, 29) && bit(c, 28);
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7))
+        return 0;
+    if (a >= 1 && !__get_cpuid_count(7, 1, &a71, &b, &c, &d))
+        a71 = 0;
+    uint64_t xcr0 = read_xcr0(), flags = 0;
+    if (!fma_f16c_avx || !bit(b7, 5) || (xcr0 & XCR0_AVX) != XCR0_AVX)
+        return 0;
+    flags |= TN_CPU_AVX2;
+    bool avx512 = bit(b7, 16) && bit(b7, 30) && bit(b7, 28) && bit(b7, 17) && bit(b7, 31); /* F BW CD DQ VL */
+    if (!avx512 || (xcr0 & XCR0_AVX512) != XCR0_AVX512)
+        return flags;
+    flags |= TN_CPU_AVX512;
+    if (bit(c7, 11))
+        flags |= TN_CPU_AVX512_VNNI;
+    if (bit(a71, 5))
+        flags |= TN_CPU_AVX512_BF16;
+    if (bit(d7, 23))
+        flags |= TN_CPU_AVX512_FP16;
+    /* Linux saves tile data only for processes that asked for it. */
+    if (bit(d7, 24) && bit(d7, 22) && (xcr0 & XCR0_AMX) == XCR0_AMX &&
+        syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0)
+        flags |= TN_CPU_AMX_BF16;
+    return flags;
+}
+#elif defined(__aarch64__)
+static uint64_t cpu_flags_detect(void)
+{
+    return TN_CPU_NEON; /* part of the base architecture */
+}
+#else
+static uint64_t cpu_flags_detect(void)
+{
+    return 0;
+}
+#endif
+
+#define UP_TO_AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
+#define UP_TO_VNNI (UP_TO_AVX512 | TN_CPU_AVX512_VNNI)
+#define UP_TO_BF16 (UP_TO_VNNI | TN_CPU_AVX512_BF16)
+#define UP_TO_FP16 (UP_TO_BF16 | TN_CPU_AVX512_FP16)
+
+static const struct {
+    const char *name;
+    uint64_t allowed;
+} tiers[] = {
+    {"c", 0},
+    {"neon", TN_CPU_NEON},
+    {"avx2", TN_CPU_AVX2},
+    {"avx512", UP_TO_AVX512},
+    {"avx512vnni", UP_TO_VNNI},
+    {"avx512bf16", UP_TO_BF16},
+    {"avx512fp16", UP_TO_FP16},
+    {"amx", UP_TO_FP16 | TN_CPU_AMX_BF16},
+};
+
+uint64_t cpu_flags_parse(const char *cap, uint64_t detected)
+{
+    for (size_t i = 0; cap && i < sizeof tiers / sizeof *tiers; i++)
+        if (!strcmp(cap, tiers[i].name))
+            return detected & tiers[i].allowed;
+    return detected;
+}
+
+static pthread_once_t flags_once = PTHREAD_ONCE_INIT;
+static uint64_t flags_now;
+
+static void cpu_flags_init(void)
+{
+    flags_now = cpu_flags_parse(getenv("TENON_CPU"), cpu_flags_detect());
+}
+
+uint64_t tn_cpu_flags(void)
+{
+    pthread_once(&flags_once, cpu_flags_init);
+    return flags_now;
+}

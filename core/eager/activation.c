@@ -1,0 +1,142 @@
+/* Activation functions. In bf16 and f16 an activation is computed in f32 and rounded once, except for those that
+ * transformers composes of several operations, which round at each. */
+#include "eager/vec.h"
+
+#include <math.h>
+
+#define SQRT_2_OVER_PI 0.7978845608028654f
+
+EAGER_CLONES static void act_silu(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] / (1.0f + vec_exp(-x[i]));
+}
+
+EAGER_CLONES static void act_sigmoid(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = 1.0f / (1.0f + vec_exp(-x[i]));
+}
+
+EAGER_CLONES static void act_tanh(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = vec_tanh(x[i]);
+}
+
+EAGER_CLONES static void act_gelu_tanh(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float inner = SQRT_2_OVER_PI * (x[i] + 0.044715f * (x[i] * x[i] * x[i]));
+        x[i] = 0.5f * x[i] * (1.0f + vec_tanh(inner));
+    }
+}
+
+static void act_gelu(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] * 0.5f * (1.0f + erff(x[i] * 0.70710678118654752f));
+}
+
+static void act_mish(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = x[i] * tanhf(x[i] > 20.0f ? x[i] : log1pf(expf(x[i])));
+}
+
+/* The comparisons let a NaN through. */
+EAGER_CLONES static void act_relu(float *x, int64_t n, float top)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float y = x[i] < 0.0f ? 0.0f : x[i];
+        x[i] = y > top ? top : y;
+    }
+}
+
+/* x * sigmoid(1.702 x), three roundings. */
+static void act_quick_gelu(tn_dtype dtype, float *x, int64_t n)
+{
+    float gate[VEC_CHUNK];
+    for (int64_t i = 0; i < n; i++)
+        gate[i] = 1.702f * x[i];
+    vec_round(gate, n, dtype);
+    act_sigmoid(gate, n);
+    vec_round(gate, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= gate[i];
+}
+
+/* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), rounded after every operation. */
+static void act_gelu_new(tn_dtype dtype, float *x, int64_t n)
+{
+    float t[VEC_CHUNK];
+    for (int64_t i = 0; i < n; i++)
+        t[i] = x[i] * x[i] * x[i];
+    vec_round(t, n, dtype);
+    vec_scale(t, n, 0.044715f);
+    vec_round(t, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        t[i] += x[i];
+    vec_round(t, n, dtype);
+    vec_scale(t, n, SQRT_2_OVER_PI);
+    vec_round(t, n, dtype);
+    act_tanh(t, n);
+    vec_round(t, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        t[i] += 1.0f;
+    vec_round(t, n, dtype);
+    vec_scale(x, n, 0.5f);
+    vec_round(x, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= t[i];
+}
+
+static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
+{
+    switch (act) {
+    case TN_ACT_SILU:
+        act_silu(x, n);
+        break;
+    case TN_ACT_GELU_TANH:
+        act_gelu_tanh(x, n);
+        break;
+    case TN_ACT_GELU:
+        act_gelu(x, n);
+        break;
+    case TN_ACT_RELU:
+        act_relu(x, n, INFINITY);
+        break;
+    case TN_ACT_RELU2:
+        act_relu(x, n, INFINITY);
+        for (int64_t i = 0; i < n; i++)
+            x[i] *= x[i];
+        break;
+    case TN_ACT_RELU6:
+        act_relu(x, n, 6.0f);
+        break;
+    case TN_ACT_QUICK_GELU:
+        act_quick_gelu(dtype, x, n);
+        break;
+    case TN_ACT_GELU_NEW:
+        act_gelu_new(dtype, x, n);
+        break;
+    case TN_ACT_SIGMOID:
+        act_sigmoid(x, n);
+        break;
+    case TN_ACT_TANH:
+        act_tanh(x, n);
+        break;
+    case TN_ACT_MISH:
+        act_mish(x, n);
+        break;
+    case TN_ACT_LINEAR:
+        break;
+    }
+    vec_round(x, n, dtype);
+}
+
+void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VEC_CHUNK)
+        act_chunk(act, dtype, x + i, n - i < VEC_CHUNK ? n - i : VEC_CHUNK);
+}

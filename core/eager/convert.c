@@ -1,0 +1,77 @@
+/* Conversions between f32, bf16 and f16. */
+#include "eager/eager.h"
+#include "eager/vec.h"
+
+EAGER_CLONES static void bf16_to_f32(const char *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, src + 2 * i, sizeof h);
+        dst[i] = vec_from_bf16(h);
+    }
+}
+
+EAGER_CLONES static void f16_to_f32(const char *src, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h;
+        memcpy(&h, src + 2 * i, sizeof h);
+        dst[i] = vec_from_f16(h);
+    }
+}
+
+EAGER_CLONES static void f32_to_bf16(const float *src, char *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h = vec_to_bf16(src[i]);
+        memcpy(dst + 2 * i, &h, sizeof h);
+    }
+}
+
+EAGER_CLONES static void f32_to_f16(const float *src, char *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t h = vec_to_f16(src[i]);
+        memcpy(dst + 2 * i, &h, sizeof h);
+    }
+}
+
+EAGER_CLONES static void round_bf16(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = vec_from_bf16(vec_to_bf16(x[i]));
+}
+
+EAGER_CLONES static void round_f16(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = vec_from_f16(vec_to_f16(x[i]));
+}
+
+void convert_to_f32(const void *src, tn_dtype dtype, float *dst, int64_t n)
+{
+    if (dtype == TN_BF16)
+        bf16_to_f32(src, dst, n);
+    else if (dtype == TN_F16)
+        f16_to_f32(src, dst, n);
+    else if (n > 0)
+        memmove(dst, src, (size_t)n * sizeof *dst);
+}
+
+void convert_from_f32(const float *src, tn_dtype dtype, void *dst, int64_t n)
+{
+    if (dtype == TN_BF16)
+        f32_to_bf16(src, dst, n);
+    else if (dtype == TN_F16)
+        f32_to_f16(src, dst, n);
+    else if (n > 0)
+        memmove(dst, src, (size_t)n * sizeof *src);
+}
+
+void vec_round(float *x, int64_t n, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        round_bf16(x, n);
+    else if (dtype == TN_F16)
+        round_f16(x, n);
+}

@@ -1,0 +1,259 @@
+/* Products of matrices through oneDNN. f32 goes to its sgemm. bf16 goes to two matmul primitives (w transposed or not)
+ * whose sizes are only given at execution: they take any number of tokens without generating code for it, and measure
+ * as fast as primitives of fixed size. */
+#include "eager/gemm.h"
+#include "eager/vec.h"
+
+#include <dnnl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#define GEMM_SHAPES 32    /* shapes whose memory objects a context keeps                       */
+#define GEMM_WORK_ROWS 64 /* weight rows (or columns) converted at a time: they stay in cache  */
+#define GEMM_MAX_ROWS 512 /* tokens of a tile                                                  */
+#define GEMM_MAX_COLUMNS 512
+#define GEMM_MIN_COLUMNS 128
+
+/* The three matrices of one shape; their addresses are set before each execution. */
+typedef struct gemm_memories {
+    gemm_shape shape;
+    dnnl_memory_t a, w, c;
+} gemm_memories;
+
+struct gemm_context {
+    gemm_context *next;
+    int omp_threads;
+    dnnl_stream_t stream; /* NULL: oneDNN is of no use here                                      */
+    gemm_memories kept[GEMM_SHAPES];
+};
+
+/* oneDNN's side of the process and the pool of contexts; both live as long as the process. */
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t lock;
+    gemm_context *idle;
+    dnnl_engine_t engine;
+    dnnl_primitive_t bf16[2]; /* by gemm_form; NULL: this machine has no bf16 product            */
+} dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static dnnl_primitive_t gemm_primitive(gemm_form form)
+{
+    const dnnl_dim_t any = DNNL_RUNTIME_DIM_VAL;
+    dnnl_dims_t dims = {any, any}, rows = {any, 1}, columns = {1, any};
+    dnnl_memory_desc_t a, w, c;
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    dnnl_primitive_t primitive = NULL;
+    if (dnnl_memory_desc_init_by_strides(&a, 2, dims, dnnl_bf16, rows) == dnnl_success &&
+        dnnl_memory_desc_init_by_strides(&w, 2, dims, dnnl_bf16, form == GEMM_NT ? columns : rows) == dnnl_success &&
+        dnnl_memory_desc_init_by_strides(&c, 2, dims, dnnl_f32, rows) == dnnl_success &&
+        dnnl_matmul_desc_init(&desc, &a, &w, NULL, &c) == dnnl_success &&
+        dnnl_primitive_desc_create(&primitive_desc, &desc, NULL, dnn.engine, NULL) == dnnl_success &&
+        dnnl_primitive_create(&primitive, primitive_desc) != dnnl_success)
+        primitive = NULL;
+    if (primitive_desc)
+        dnnl_primitive_desc_destroy(primitive_desc);
+    return primitive;
+}
+
+static void gemm_init(void)
+{
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    if (dnnl_engine_create(&dnn.engine, dnnl_cpu, 0) != dnnl_success)
+        dnn.engine = NULL;
+    /* Without AVX-512 oneDNN would fall back to a reference loop. */
+    if (dnn.engine && tn_cpu_flags() & TN_CPU_AVX512) {
+        dnn.bf16[GEMM_NT] = gemm_primitive(GEMM_NT);
+        dnn.bf16[GEMM_NN] = gemm_primitive(GEMM_NN);
+    }
+    omp_set_num_threads(threads);
+}
+
+gemm_context *gemm_acquire(void)
+{
+    pthread_once(&dnn.once, gemm_init);
+    pthread_mutex_lock(&dnn.lock);
+    gemm_context *context = dnn.idle;
+    if (context)
+        dnn.idle = context->next;
+    pthread_mutex_unlock(&dnn.lock);
+    if (!context) {
+        context = calloc(1, sizeof *context);
+        if (!context)
+            return NULL;
+        if (!dnn.engine || dnnl_stream_create(&context->stream, dnn.engine, dnnl_stream_default_flags) != dnnl_success)
+            context->stream = NULL;
+    }
+    context->omp_threads = omp_get_max_threads();
+    if (context->omp_threads != 1)
+        omp_set_num_threads(1);
+    return context;
+}
+
+void gemm_release(gemm_context *context)
+{
+    if (!context)
+        return;
+    if (context->omp_threads != 1)
+        omp_set_num_threads(context->omp_threads);
+    pthread_mutex_lock(&dnn.lock);
+    context->next = dnn.idle;
+    dnn.idle = context;
+    pthread_mutex_unlock(&dnn.lock);
+}
+
+tn_dtype gemm_type(tn_dtype x, tn_dtype w)
+{
+    pthread_once(&dnn.once, gemm_init);
+    return x == TN_BF16 && w == TN_BF16 && dnn.bf16[GEMM_NT] && dnn.bf16[GEMM_NN] ? TN_BF16 : TN_F32;
+}
+
+static dnnl_memory_t gemm_memory(dnnl_data_type_t type, int64_t rows, int64_t columns, int64_t row_stride,
+                                 int64_t column_stride)
+{
+    dnnl_dims_t dims = {rows, columns}, strides = {row_stride, column_stride};
+    dnnl_memory_desc_t desc;
+    dnnl_memory_t memory = NULL;
+    if (dnnl_memory_desc_init_by_strides(&desc, 2, dims, type, strides) != dnnl_success ||
+        dnnl_memory_create(&memory, &desc, dnn.engine, DNNL_MEMORY_NONE) != dnnl_success)
+        return NULL;
+    return memory;
+}
+
+static void gemm_forget(gemm_memories *kept)
+{
+    dnnl_memory_t memories[] = {kept->a, kept->w, kept->c};
+    for (int i = 0; i < 3; i++)
+        if (memories[i])
+            dnnl_memory_destroy(memories[i]);
+    *kept = (gemm_memories){.a = NULL};
+}
+
+/* The memory objects of a shape, from the context's table or made anew in their place there. */
+static gemm_memories *gemm_recall(gemm_context *context, const gemm_shape *s)
+{
+    uint64_t hash = (uint64_t)s->form;
+    const int64_t keys[] = {s->m, s->n, s->k, s->lda, s->ldw, s->ldc};
+    for (int i = 0; i < 6; i++)
+        hash = (hash ^ (uint64_t)keys[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    gemm_memories *kept = &context->kept[(hash >> 32) % GEMM_SHAPES];
+    const gemm_shape *k = &kept->shape;
+    if (kept->a && k->form == s->form && k->m == s->m && k->n == s->n && k->k == s->k && k->lda == s->lda &&
+        k->ldw == s->ldw && k->ldc == s->ldc)
+        return kept;
+    gemm_forget(kept);
+    kept->shape = *s;
+    kept->a = gemm_memory(dnnl_bf16, s->m, s->k, s->lda, 1);
+    kept->w = gemm_memory(dnnl_bf16, s->k, s->n, s->form == GEMM_NT ? 1 : s->ldw, s->form == GEMM_NT ? s->ldw : 1);
+    kept->c = gemm_memory(dnnl_f32, s->m, s->n, s->ldc, 1);
+    if (!kept->a || !kept->w || !kept->c) {
+        gemm_forget(kept);
+        return NULL;
+    }
+    return kept;
+}
+
+static bool gemm_bf16(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
+{
+    if (!context || !context->stream)
+        return false;
+    gemm_memories *m = gemm_recall(context, shape);
+    if (!m || dnnl_memory_set_data_handle(m->a, (void *)(uintptr_t)a) != dnnl_success ||
+        dnnl_memory_set_data_handle(m->w, (void *)(uintptr_t)w) != dnnl_success ||
+        dnnl_memory_set_data_handle(m->c, c) != dnnl_success)
+        return false;
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, m->a}, {DNNL_ARG_WEIGHTS, m->w}, {DNNL_ARG_DST, m->c}};
+    return dnnl_primitive_execute(dnn.bf16[shape->form], context->stream, 3, args) == dnnl_success;
+}
+
+/* The product in plain C, for what oneDNN cannot do. One row of c at a time, f32 throughout. */
+static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float *c, bool add)
+{
+    size_t size = tn_dtype_size(s->type);
+    int64_t row_step = s->form == GEMM_NT ? s->ldw : 1, k_step = s->form == GEMM_NT ? 1 : s->ldw;
+    for (int64_t i = 0; i < s->m; i++)
+        for (int64_t j = 0; j < s->n; j++) {
+            float sum = 0.0f;
+            for (int64_t p = 0; p < s->k; p++) {
+                float x, y;
+                convert_to_f32((const char *)a + (size_t)(i * s->lda + p) * size, s->type, &x, 1);
+                convert_to_f32((const char *)w + (size_t)(j * row_step + p * k_step) * size, s->type, &y, 1);
+                sum += x * y;
+            }
+            c[i * s->ldc + j] = add ? c[i * s->ldc + j] + sum : sum;
+        }
+}
+
+void gemm_f32(gemm_context *context, const gemm_shape *s, const float *a, const float *w, float *c, bool add)
+{
+    if (s->m <= 0 || s->n <= 0)
+        return;
+    if (context && s->k > 0 &&
+        dnnl_sgemm('N', s->form == GEMM_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f, a, s->lda, w, s->ldw, add ? 1.0f : 0.0f,
+                   c, s->ldc) == dnnl_success)
+        return;
+    gemm_plain(s, a, w, c, add);
+}
+
+static void gemm_direct(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
+{
+    if (shape->type != TN_BF16)
+        gemm_f32(context, shape, a, w, c, false);
+    else if (shape->k <= 0 || !gemm_bf16(context, shape, a, w, c))
+        gemm_plain(shape, a, w, c, false);
+}
+
+/* n elements of from to type to, at any address. */
+static void gemm_convert(const char *src, tn_dtype from, char *dst, tn_dtype to, int64_t n)
+{
+    if (from == to)
+        memcpy(dst, src, (size_t)n * tn_dtype_size(to));
+    else
+        convert_to_f32(src, from, (float *)(void *)dst, n);
+}
+
+size_t gemm_work_size(int64_t k)
+{
+    return ((size_t)GEMM_WORK_ROWS * (size_t)k * sizeof(float) + 63) & ~(size_t)63;
+}
+
+void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c, void *work)
+{
+    if (shape->m <= 0 || shape->n <= 0)
+        return;
+    size_t w_size = tn_dtype_size(shape->w_type), size = tn_dtype_size(shape->type);
+    if (shape->w_type == shape->type && (uintptr_t)w % w_size == 0) {
+        gemm_direct(context, shape, a, w, c);
+        return;
+    }
+    bool by_row = shape->form == GEMM_NT;
+    for (int64_t j = 0; j < shape->n; j += GEMM_WORK_ROWS) {
+        gemm_shape part = *shape;
+        part.w_type = shape->type;
+        part.n = shape->n - j < GEMM_WORK_ROWS ? shape->n - j : GEMM_WORK_ROWS;
+        part.ldw = by_row ? shape->k : part.n;
+        int64_t rows = by_row ? part.n : shape->k, columns = part.ldw;
+        const char *src = (const char *)w + (size_t)(by_row ? j * shape->ldw : j) * w_size;
+        for (int64_t r = 0; r < rows; r++)
+            gemm_convert(src + (size_t)(r * shape->ldw) * w_size, shape->w_type,
+                         (char *)work + (size_t)(r * columns) * size, shape->type, columns);
+        gemm_direct(context, &part, a, work, c + j);
+    }
+}
+
+int64_t gemm_tile_columns(int64_t n)
+{
+    /* At least eight tiles where that leaves them wide enough to be efficient. */
+    int64_t columns = ((n + 7) / 8 + 63) / 64 * 64;
+    return columns < GEMM_MIN_COLUMNS ? GEMM_MIN_COLUMNS : columns > GEMM_MAX_COLUMNS ? GEMM_MAX_COLUMNS : columns;
+}
+
+int64_t gemm_tile_rows(int64_t m)
+{
+    if (m <= GEMM_MAX_ROWS)
+        return m > 0 ? m : 1;
+    int64_t tiles = (m + GEMM_MAX_ROWS - 1) / GEMM_MAX_ROWS;
+    return ((m + tiles - 1) / tiles + 15) / 16 * 16;
+}

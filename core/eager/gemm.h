@@ -1,0 +1,41 @@
+/* Inside core/eager: products of matrices on the calling thread, through oneDNN. What is computed never depends on how
+ * many threads there are: callers cut their work into tiles whose sizes follow from shapes alone. */
+#ifndef TENON_CORE_EAGER_GEMM_H
+#define TENON_CORE_EAGER_GEMM_H
+
+#include "eager/eager.h"
+
+/* What one thread needs to call oneDNN: taken from a pool and given back. Between the two, OpenMP's number of threads
+ * is 1 for this thread, so that oneDNN starts none. NULL (out of memory) is taken by every function: plain C then. */
+typedef struct gemm_context gemm_context;
+gemm_context *gemm_acquire(void);
+void gemm_release(gemm_context *context);
+
+typedef enum gemm_form {
+    GEMM_NT, /* w [n,k]: c = a w^T                                                               */
+    GEMM_NN  /* w [k,n]: c = a w                                                                 */
+} gemm_form;
+
+/* c [m,n] f32 = a [m,k] times w. Strides count elements from row to row. */
+typedef struct gemm_shape {
+    tn_dtype type; /* of a, and of the product: f32, or bf16 where gemm_type says so             */
+    tn_dtype w_type;
+    gemm_form form;
+    int64_t m, n, k, lda, ldw, ldc;
+} gemm_shape;
+
+/* The type in which a product of x and w is computed: their own where oneDNN does that directly, else f32. */
+tn_dtype gemm_type(tn_dtype x, tn_dtype w);
+
+/* work: gemm_work_size(k) bytes, for weights that have to be converted, or copied because their address is odd. */
+size_t gemm_work_size(int64_t k);
+void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c, void *work);
+
+/* f32 only; with add, the product is added to c. */
+void gemm_f32(gemm_context *context, const gemm_shape *shape, const float *a, const float *w, float *c, bool add);
+
+/* Columns and rows of the tiles that a product is cut into, from its shape alone. */
+int64_t gemm_tile_columns(int64_t n);
+int64_t gemm_tile_rows(int64_t m);
+
+#endif

@@ -1,0 +1,88 @@
+/* Loops over f32 arrays that several operations share. */
+#include "eager/vec.h"
+
+#define LANES 16
+
+EAGER_CLONES float vec_max(const float *x, int64_t n)
+{
+    float lane[LANES], best;
+    uint32_t nan = 0;
+    for (int l = 0; l < LANES; l++)
+        lane[l] = x[0];
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            lane[l] = x[i + l] > lane[l] ? x[i + l] : lane[l];
+            nan |= x[i + l] != x[i + l];
+        }
+    best = x[0];
+    for (int l = 0; l < LANES; l++)
+        best = lane[l] > best ? lane[l] : best;
+    for (; i < n; i++) {
+        best = x[i] > best ? x[i] : best;
+        nan |= x[i] != x[i];
+    }
+    return nan ? vec_float(0x7fc00000u) : best;
+}
+
+EAGER_CLONES float vec_exp_sum(float *x, int64_t n, float max)
+{
+    float lane[LANES] = {0}, sum = 0.0f;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            x[i + l] = vec_exp(x[i + l] - max);
+            lane[l] += x[i + l];
+        }
+    for (; i < n; i++) {
+        x[i] = vec_exp(x[i] - max);
+        sum += x[i];
+    }
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum;
+}
+
+EAGER_CLONES void vec_scale(float *x, int64_t n, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= factor;
+}
+
+EAGER_CLONES void vec_div(float *x, int64_t n, float divisor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= divisor;
+}
+
+EAGER_CLONES void vec_add(float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += y[i];
+}
+
+EAGER_CLONES void vec_mul(float *x, const float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] *= y[i];
+}
+
+EAGER_CLONES void vec_add_scaled(float *x, const float *y, float factor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] += y[i] * factor;
+}
+
+EAGER_CLONES float vec_dot(const float *x, const float *y, int64_t n)
+{
+    float lane[LANES] = {0}, sum = 0.0f;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += x[i + l] * y[i + l];
+    for (; i < n; i++)
+        sum += x[i] * y[i];
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum;
+}

@@ -1,0 +1,142 @@
+/* Inside core/eager: element types, rounding and the few functions of mathematics that every operation needs, written
+ * so that the compiler can turn loops over them into vector instructions. */
+#ifndef TENON_CORE_EAGER_VEC_H
+#define TENON_CORE_EAGER_VEC_H
+
+#include "eager/eager.h"
+
+#include <string.h>
+
+/* A product and a sum round one by one, on every machine. GCC does so in ISO mode, Clang has to be told. */
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+/* Nothing here looks at floating-point exceptions; selections then need no branches. Values stay the same. */
+#pragma GCC optimize("no-trapping-math", "no-math-errno")
+#endif
+
+/* Compiles a function for several instruction sets; the loader chooses. None of them changes a result. */
+#if defined(__x86_64__) && defined(__gnu_linux__)
+#define EAGER_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define EAGER_CLONES
+#endif
+
+/* Elements that a loop keeps on its stack at once. */
+#define VEC_CHUNK 512
+
+static inline uint32_t vec_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float vec_float(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline float vec_from_bf16(uint16_t h)
+{
+    return vec_float((uint32_t)h << 16);
+}
+
+/* To nearest, ties to even; a NaN stays one (and becomes quiet). */
+static inline uint16_t vec_to_bf16(float x)
+{
+    uint32_t bits = vec_bits(x);
+    uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+    return (uint16_t)(((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded) >> 16);
+}
+
+static inline float vec_from_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = h & 0x7fffu;
+    uint32_t normal = (magnitude << 13) + (112u << 23); /* the exponents' biases differ by 112        */
+    uint32_t special = (magnitude << 13) | 0x7f800000u;
+    uint32_t small = vec_bits((float)(int32_t)magnitude * 0x1p-24f);
+    uint32_t bits = magnitude >= 0x7c00u ? special : normal;
+    return vec_float((magnitude < 0x400u ? small : bits) | sign);
+}
+
+static inline uint16_t vec_to_f16(float x)
+{
+    uint32_t bits = vec_bits(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
+    uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    /* Below 2^-14 an ulp of the result is one of 0.5f: the addition rounds. */
+    uint32_t small = vec_bits(vec_float(magnitude) + 0.5f) - 0x3f000000u;
+    uint32_t half = magnitude < 0x38800000u ? small : normal;
+    half = magnitude >= 0x47800000u ? 0x7c00u : half;
+    half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : half;
+    return (uint16_t)(half | sign);
+}
+
+/* x rounded to dtype, as an f32. */
+static inline float vec_round1(float x, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return vec_from_bf16(vec_to_bf16(x));
+    if (dtype == TN_F16)
+        return vec_from_f16(vec_to_f16(x));
+    return x;
+}
+
+/* e^x within 1 ulp: x = n ln2 + r, a polynomial for e^r, and 2^n in two steps so that neither overflows early. */
+static inline float vec_exp(float x)
+{
+    x = x < -104.0f ? -104.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the integer n ends up in the low bits */
+    float n = shifted - 12582912.0f;
+    float r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    uint32_t i = vec_bits(shifted) - 0x4b400000u; /* n, two's complement                             */
+    uint32_t half = (uint32_t)((int32_t)i >> 1);
+    return p * vec_float((half + 127u) << 23) * vec_float((i - half + 127u) << 23);
+}
+
+/* tanh x within 2 ulp. */
+static inline float vec_tanh(float x)
+{
+    float a = vec_float(vec_bits(x) & 0x7fffffffu), x2 = x * x;
+    float large = 1.0f - 2.0f / (vec_exp(2.0f * a) + 1.0f);
+    float p = -5.70498872745e-3f;
+    p = p * x2 + 2.06390887954e-2f;
+    p = p * x2 - 5.37397155531e-2f;
+    p = p * x2 + 1.33314422036e-1f;
+    p = p * x2 - 3.33332819422e-1f;
+    float small = p * x2 * x + x;
+    large = vec_float(vec_bits(large) | (vec_bits(x) & 0x80000000u));
+    return a < 0.625f ? small : large;
+}
+
+/* convert.c: rounds n values to dtype in place. */
+void vec_round(float *x, int64_t n, tn_dtype dtype);
+
+/* activation.c: x[i] = act(x[i]) with the roundings of a model of dtype, the last one included. */
+void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n);
+
+/* vec.c: largest value; NaN if there is one. n > 0. */
+float vec_max(const float *x, int64_t n);
+
+/* vec.c: x[i] = e^(x[i] - max), all in f32; returns their sum. */
+float vec_exp_sum(float *x, int64_t n, float max);
+
+/* vec.c: x *= factor; x /= divisor; x += y; x *= y; x += y * factor; the sum of x * y. */
+void vec_scale(float *x, int64_t n, float factor);
+void vec_div(float *x, int64_t n, float divisor);
+void vec_add(float *x, const float *y, int64_t n);
+void vec_mul(float *x, const float *y, int64_t n);
+void vec_add_scaled(float *x, const float *y, float factor, int64_t n);
+float vec_dot(const float *x, const float *y, int64_t n);
+
+#endif
