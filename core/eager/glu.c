@@ -1,4 +1,4 @@
-/* GLU: rnd(rnd(act(gate)) * up). */
+/* GLU: rnd(rnd(act(gate)) * up). A gate whose last stride is 0 holds one value for all features of a token. */
 #include "eager/rows.h"
 #include "eager/vec.h"
 
@@ -7,6 +7,18 @@ typedef struct glu_job {
     tn_act act;
     int64_t width;
 } glu_job;
+
+/* n values of a gate's row from feature i on. */
+static void glu_gate(const tn_tensor *t, const char *row, int64_t i, float *g, int64_t n)
+{
+    if (t->stride[t->ndim - 1] != 0) {
+        convert_to_f32(row + (size_t)i * tn_dtype_size(t->dtype), t->dtype, g, n);
+        return;
+    }
+    convert_to_f32(row, t->dtype, g, 1);
+    for (int64_t j = 1; j < n; j++)
+        g[j] = g[0];
+}
 
 static void glu_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
@@ -19,7 +31,7 @@ static void glu_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         char *y = rows_at(job->y, row);
         for (int64_t i = 0; i < job->width; i += VEC_CHUNK) {
             int64_t n = job->width - i < VEC_CHUNK ? job->width - i : VEC_CHUNK;
-            convert_to_f32(gate + (size_t)i * size, job->gate->dtype, g, n);
+            glu_gate(job->gate, gate, i, g, n);
             convert_to_f32(up + (size_t)i * size, job->up->dtype, u, n);
             vec_act(job->act, job->gate->dtype, g, n);
             vec_mul(g, u, n);

@@ -1,0 +1,286 @@
+/* Tests of single operations. */
+#include "optest.h"
+#include "device/device.h"
+#include "eager/eager.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD 64
+#define GUARD_BYTE 0xa5
+#define MAX_BLOCKS 4096
+
+static struct {
+    char *base;
+    size_t bytes;
+} blocks[MAX_BLOCKS];
+static size_t block_count;
+
+/* Bytes between two guards, 64-byte aligned. */
+static void *block_take(size_t bytes)
+{
+    ck_assert_uint_lt(block_count, MAX_BLOCKS);
+    size_t padded = (bytes + 63) & ~(size_t)63;
+    char *base = aligned_alloc(64, padded + 2 * GUARD);
+    ck_assert_ptr_nonnull(base);
+    memset(base, GUARD_BYTE, padded + 2 * GUARD);
+    memset(base + GUARD, 0, bytes);
+    blocks[block_count].base = base;
+    blocks[block_count++].bytes = bytes;
+    return base + GUARD;
+}
+
+static void blocks_check(void)
+{
+    for (size_t i = 0; i < block_count; i++) {
+        const unsigned char *base = (const unsigned char *)blocks[i].base;
+        size_t padded = (blocks[i].bytes + 63) & ~(size_t)63;
+        for (size_t j = 0; j < padded + 2 * GUARD; j++)
+            if (j < GUARD || j >= GUARD + blocks[i].bytes)
+                ck_assert_msg(base[j] == GUARD_BYTE, "byte %td outside a block of %zu bytes was written",
+                              (ptrdiff_t)j - GUARD, blocks[i].bytes);
+    }
+}
+
+void optest_setup(void)
+{
+    block_count = 0;
+}
+
+void optest_teardown(void)
+{
+    blocks_check();
+    for (size_t i = 0; i < block_count; i++)
+        free(blocks[i].base);
+    block_count = 0;
+    threads_set(0);
+}
+
+tn_tensor optest_zeros(tn_dtype dtype, int32_t ndim, const int64_t *shape)
+{
+    tn_tensor t = tn_tensor_dense(NULL, dtype, ndim, shape);
+    t.data = block_take((size_t)tn_tensor_count(&t) * tn_dtype_size(dtype));
+    return t;
+}
+
+static int64_t offset_of(const tn_tensor *t, int64_t i)
+{
+    int64_t offset = 0;
+    for (int32_t d = t->ndim - 1; d >= 0; d--) {
+        offset += i % t->shape[d] * t->stride[d];
+        i /= t->shape[d];
+    }
+    return offset;
+}
+
+double optest_at(const tn_tensor *t, int64_t i)
+{
+    const char *at = (const char *)t->data + offset_of(t, i) * (int64_t)tn_dtype_size(t->dtype);
+    double d;
+    float f;
+    int64_t i64;
+    int32_t i32;
+    switch (t->dtype) {
+    case TN_F64:
+        memcpy(&d, at, sizeof d);
+        return d;
+    case TN_I64:
+        memcpy(&i64, at, sizeof i64);
+        return (double)i64;
+    case TN_I32:
+        memcpy(&i32, at, sizeof i32);
+        return i32;
+    default:
+        convert_to_f32(at, t->dtype, &f, 1);
+        return (double)f;
+    }
+}
+
+void optest_set(tn_tensor *t, int64_t i, double value)
+{
+    char *at = (char *)t->data + offset_of(t, i) * (int64_t)tn_dtype_size(t->dtype);
+    float f = (float)value;
+    int64_t i64 = (int64_t)value;
+    int32_t i32 = (int32_t)value;
+    if (t->dtype == TN_I64)
+        memcpy(at, &i64, sizeof i64);
+    else if (t->dtype == TN_I32)
+        memcpy(at, &i32, sizeof i32);
+    else
+        convert_from_f32(&f, t->dtype, at, 1);
+}
+
+tn_tensor optest_random(tn_dtype dtype, int32_t ndim, const int64_t *shape, uint32_t seed)
+{
+    tn_tensor t = optest_zeros(dtype, ndim, shape);
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (int64_t i = 0; i < tn_tensor_count(&t); i++) {
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        /* Multiples of 1/64 below 2: seven bits, exact in every type. */
+        optest_set(&t, i, (double)((int64_t)(state >> 56) - 128) / 64.0);
+    }
+    return t;
+}
+
+tn_tensor optest_from(tn_dtype dtype, const tn_tensor *source)
+{
+    tn_tensor t = optest_zeros(dtype, source->ndim, source->shape);
+    for (int64_t i = 0; i < tn_tensor_count(&t); i++)
+        optest_set(&t, i, optest_at(source, i));
+    return t;
+}
+
+tn_tensor optest_transpose(tn_tensor t, int32_t a, int32_t b)
+{
+    tn_tensor view = t;
+    view.shape[a] = t.shape[b];
+    view.shape[b] = t.shape[a];
+    view.stride[a] = t.stride[b];
+    view.stride[b] = t.stride[a];
+    return view;
+}
+
+tn_site optest_site(tn_op op, tn_dtype dtype)
+{
+    tn_site site = {
+        .size = sizeof site, .op = op, .path = "model.layers.0.test", .class_name = "Test", .model_type = "test"};
+    site.meaning[TN_AXIS_DTYPE] = site.meaning[TN_AXIS_WEIGHT] = (int32_t)dtype;
+    return site;
+}
+
+void optest_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count)
+{
+    tn_tensor *copy = block_take((size_t)count * sizeof *copy);
+    memcpy(copy, tensors, (size_t)count * sizeof *copy);
+    site->param[role] = (tn_param){copy, count};
+}
+
+/* The size must not depend on the data, nor on where they lie. */
+static size_t scratch_bytes(const tn_call *call)
+{
+    tn_call bare = *call;
+    for (int i = 0; i < TN_CALL_TENSORS; i++)
+        bare.in[i].data = bare.out[i].data = NULL;
+    size_t bytes = device_cpu.scratch(&bare);
+    ck_assert_uint_eq(bytes, device_cpu.scratch(call));
+    return bytes;
+}
+
+tn_status optest_try(tn_call *call, tn_error *err)
+{
+    call->size = sizeof *call;
+    size_t bytes = scratch_bytes(call), mark = block_count;
+    call->scratch = bytes ? block_take(bytes) : NULL;
+    if (bytes)
+        memset(call->scratch, 0xff, bytes); /* NaN in every type: contents are undefined          */
+    tn_status status = device_cpu.eager(call, err);
+    blocks_check();
+    while (block_count > mark)
+        free(blocks[--block_count].base);
+    call->scratch = NULL;
+    return status;
+}
+
+void optest_run(tn_call *call)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_status status = optest_try(call, &err);
+    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+}
+
+static bool same_bits(const tn_tensor *a, const tn_tensor *b)
+{
+    size_t size = tn_dtype_size(a->dtype);
+    for (int64_t i = 0; i < tn_tensor_count(a); i++)
+        if (memcmp((const char *)a->data + offset_of(a, i) * (int64_t)size,
+                   (const char *)b->data + offset_of(b, i) * (int64_t)size, size))
+            return false;
+    return true;
+}
+
+void optest_threads(tn_call *call)
+{
+    tn_tensor first[TN_CALL_TENSORS], place[TN_CALL_TENSORS];
+    for (int32_t i = 0; i < call->out_count; i++) {
+        place[i] = call->out[i];
+        first[i] = optest_zeros(call->out[i].dtype, call->out[i].ndim, call->out[i].shape);
+    }
+    threads_set(1);
+    memcpy(call->out, first, sizeof first);
+    optest_run(call);
+    for (int32_t threads = 1; threads <= 3; threads++) {
+        threads_set(threads);
+        memcpy(call->out, place, sizeof place);
+        optest_run(call);
+        for (int32_t i = 0; i < call->out_count; i++)
+            ck_assert_msg(same_bits(&first[i], &place[i]), "output %d changes with %d threads", (int)i, (int)threads);
+    }
+    threads_set(0);
+}
+
+void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolute, double relative, const char *what)
+{
+    ck_assert_int_eq(tn_tensor_count(got), tn_tensor_count(expected));
+    for (int64_t i = 0; i < tn_tensor_count(got); i++) {
+        double a = optest_at(got, i), b = optest_at(expected, i);
+        if (isnan(a) && isnan(b))
+            continue;
+        ck_assert_msg(a == b || fabs(a - b) <= absolute + relative * fabs(b), "%s: element %lld is %.9g, expected %.9g",
+                      what, (long long)i, a, b);
+    }
+}
+
+void optest_golden(const tn_tensor *got, const tn_tensor *truth, const tn_tensor *theirs, const char *what)
+{
+    if (got->dtype == TN_F32) {
+        optest_close(got, truth, 2e-5, 2e-5, what);
+        return;
+    }
+    double ours = 0.0, reference = 0.0;
+    for (int64_t i = 0; i < tn_tensor_count(truth); i++) {
+        double t = optest_at(truth, i), a = optest_at(got, i) - t, b = optest_at(theirs, i) - t;
+        ours += a * a;
+        reference += b * b;
+    }
+    ck_assert_msg(ours <= 1.5 * 1.5 * reference, "%s %s: rms error %.4g, transformers has %.4g", what,
+                  tn_dtype_name(got->dtype), sqrt(ours), sqrt(reference));
+}
+
+tn_safetensors *optest_open(const char *op)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/data/ops/%s.safetensors", op);
+    tn_error err = TN_ERROR_INIT;
+    tn_safetensors *file = tn_safetensors_open(path, &err);
+    ck_assert_msg(file != NULL, "%s: %s", err.where, err.message);
+    return file;
+}
+
+static bool find(const tn_safetensors *file, int number, const char *name, const char *suffix, tn_tensor *t)
+{
+    char key[128];
+    snprintf(key, sizeof key, "%d.%s%s", number, name, suffix);
+    return tn_safetensors_get(file, key, t);
+}
+
+bool optest_has(const tn_safetensors *file, int number, const char *name)
+{
+    tn_tensor t;
+    return find(file, number, name, "", &t);
+}
+
+tn_tensor optest_get(const tn_safetensors *file, int number, const char *name, const char *suffix)
+{
+    tn_tensor t;
+    ck_assert_msg(find(file, number, name, suffix, &t), "no tensor %d.%s%s", number, name, suffix);
+    return t;
+}
+
+double optest_number(const tn_safetensors *file, int number, const char *name)
+{
+    tn_tensor t = optest_get(file, number, name, "");
+    return optest_at(&t, 0);
+}
