@@ -1,0 +1,211 @@
+/* Added tokens: found in the text as they stand, by a trie, before the model sees what lies between them. Those that
+ * are "normalized" are looked for after the normalizer, and have gone through it themselves. */
+#include "text/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Bounds what a search can cost at each place of a text. The longest published one has about a hundred bytes. */
+#define ADDED_LENGTH_LIMIT 1024
+
+void added_free(added *a)
+{
+    free(a->tokens);
+    free(a->raw.nodes);
+    free(a->normalized.nodes);
+    *a = (added){0};
+}
+
+/* The node for byte below parent (-1: at the root); -1: none. */
+static int32_t trie_child(const added_trie *trie, int32_t parent, unsigned char byte)
+{
+    if (parent < 0)
+        return trie->first[byte];
+    int32_t node = trie->nodes[parent].child;
+    while (node >= 0 && trie->nodes[node].byte != byte)
+        node = trie->nodes[node].sibling;
+    return node;
+}
+
+static bool trie_insert(added_trie *trie, const char *text, size_t length, int32_t token)
+{
+    int32_t parent = -1;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        int32_t node = trie_child(trie, parent, byte);
+        if (node < 0) {
+            added_node *grown = buffer_grow(trie->nodes, &trie->capacity, trie->count + 1, sizeof *grown);
+            if (!grown || trie->count >= INT32_MAX)
+                return false;
+            trie->nodes = grown;
+            node = (int32_t)trie->count++;
+            trie->nodes[node] = (added_node){-1, -1, -1, byte};
+            if (parent < 0) {
+                trie->first[byte] = node;
+            } else {
+                trie->nodes[node].sibling = trie->nodes[parent].child;
+                trie->nodes[parent].child = node;
+            }
+        }
+        parent = node;
+    }
+    if (parent >= 0)
+        trie->nodes[parent].token = token;
+    return true;
+}
+
+/* The longest token that begins at text; -1: none. */
+static int32_t trie_longest(const added_trie *trie, const char *text, size_t length, size_t *taken)
+{
+    int32_t found = -1, node = -1;
+    for (size_t i = 0; i < length; i++) {
+        node = trie_child(trie, node, (unsigned char)text[i]);
+        if (node < 0)
+            break;
+        if (trie->nodes[node].token >= 0) {
+            found = trie->nodes[node].token;
+            *taken = i + 1;
+        }
+    }
+    return found;
+}
+
+static tn_status load_token(added *a, const doc_node *node, vocab *v, place at, tn_error *err)
+{
+    added_token t = {0};
+    int64_t id = -1;
+    bool single_word = false, lstrip = false, rstrip = false, special = false, normalized = true;
+    tn_status status = doc_get_text(node, "content", &t.content, &t.length, at, err);
+    if (status == TN_OK && !t.content)
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: an entry has no 'content'; correct the file", at.component);
+    const struct {
+        const char *key;
+        bool *value;
+    } flags[] = {{"single_word", &single_word},
+                 {"lstrip", &lstrip},
+                 {"rstrip", &rstrip},
+                 {"special", &special},
+                 {"normalized", &normalized}};
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && status == TN_OK; i++)
+        status = doc_get_flag(node, flags[i].key, flags[i].value, at, err);
+    if (status == TN_OK)
+        status = doc_get_integer(node, "id", &id, at, err);
+    if (status != TN_OK || t.length == 0) /* the library ignores empty ones, too */
+        return status;
+    if (t.length > ADDED_LENGTH_LIMIT)
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: token '%.40s...' is longer than %d bytes; correct the file",
+                       at.component, t.content, ADDED_LENGTH_LIMIT);
+    uint32_t known = vocab_find(v, t.content, t.length);
+    if (known != VOCAB_NONE) /* the vocabulary has the last word on ids */
+        id = known;
+    status = vocab_add(v, id, t.content, t.length, special, at, err);
+    if (status != TN_OK)
+        return status;
+    t.id = (uint32_t)id;
+    t.single_word = single_word;
+    t.lstrip = lstrip;
+    t.rstrip = rstrip;
+    t.special = special;
+    t.normalized = normalized;
+    added_token *grown = buffer_grow(a->tokens, &a->capacity, a->count + 1, sizeof *grown);
+    if (!grown)
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    a->tokens = grown;
+    a->tokens[a->count++] = t;
+    return TN_OK;
+}
+
+tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer *n, place at, tn_error *err)
+{
+    memset(a->raw.first, 0xff, sizeof a->raw.first); /* -1 */
+    memset(a->normalized.first, 0xff, sizeof a->normalized.first);
+    if (!node)
+        return TN_OK;
+    if (!doc_is_list(node))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: no list; correct the file", at.component);
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < doc_count(node) && status == TN_OK; i++)
+        status = load_token(a, doc_at(node, i), v, at, err);
+    buffer text = {0};
+    bool memory = true;
+    for (size_t i = 0; i < a->count && status == TN_OK && memory; i++) {
+        const added_token *t = &a->tokens[i];
+        text.size = 0;
+        if (!t->normalized)
+            memory = trie_insert(&a->raw, t->content, t->length, (int32_t)i);
+        else if ((status = normalize_apply(n, t->content, t->length, &text, err)) == TN_OK)
+            memory = trie_insert(&a->normalized, text.data, text.size, (int32_t)i);
+    }
+    buffer_free(&text);
+    for (size_t i = 0; i < a->count; i++)
+        a->tokens[i].content = NULL; /* the document goes away */
+    return memory ? status : tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+}
+
+static size_t char_before(const char *text, size_t end)
+{
+    size_t start = end - 1;
+    while (start > 0 && ((unsigned char)text[start] & 0xc0) == 0x80)
+        start--;
+    return start;
+}
+
+/* Is text[start..end) a word of its own? */
+static bool stands_alone(const char *text, size_t length, size_t start, size_t end)
+{
+    size_t before = start ? char_before(text, start) : 0;
+    return !(start && utf8_is_word(utf8_read(text + before, start - before).code)) &&
+           !(end < length && utf8_is_word(utf8_read(text + end, length - end).code));
+}
+
+static size_t skip_spaces_back(const char *text, size_t from, size_t end)
+{
+    while (end > from) {
+        size_t before = char_before(text, end);
+        if (before < from || !utf8_is_space(utf8_read(text + before, end - before).code))
+            break;
+        end = before;
+    }
+    return end;
+}
+
+static size_t skip_spaces(const char *text, size_t length, size_t start)
+{
+    while (start < length) {
+        utf8_char c = utf8_read(text + start, length - start);
+        if (!utf8_is_space(c.code))
+            break;
+        start += c.length;
+    }
+    return start;
+}
+
+bool added_split(const added *a, const added_trie *trie, const char *text, size_t length, pieces *p)
+{
+    size_t base = p->text.size, done = 0; /* text before done has become pieces */
+    if (!buffer_add(&p->text, text, length))
+        return false;
+    for (size_t i = 0; i < length;) {
+        size_t taken = 0;
+        int32_t index = trie->count ? trie_longest(trie, text + i, length - i, &taken) : -1;
+        if (index < 0) {
+            i++;
+            continue;
+        }
+        const added_token *t = &a->tokens[index];
+        size_t start = i, end = i + taken;
+        i = end;
+        if (t->single_word && !stands_alone(text, length, start, end))
+            continue;
+        if (t->lstrip) /* but never spaces that the token before has taken */
+            start = skip_spaces_back(text, done < start ? done : start, start);
+        if (t->rstrip)
+            end = skip_spaces(text, length, end);
+        if (done < start && !pieces_add(p, base + done, base + start, -1))
+            return false;
+        if (!pieces_add(p, base + start, base + end, t->id))
+            return false;
+        done = end;
+    }
+    return done >= length || pieces_add(p, base + done, base + length, -1);
+}

@@ -1,0 +1,83 @@
+/* Growing arrays: bytes, ids and pieces of a text. */
+#include "text/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A hostile file can make a short text grow without end; nothing honest comes near this. */
+#define BUFFER_LIMIT ((size_t)1 << 30)
+
+void *buffer_grow(void *array, size_t *capacity, size_t need, size_t element)
+{
+    if (need <= *capacity && array)
+        return array;
+    size_t wanted = *capacity < 16 ? 16 : *capacity;
+    while (wanted < need)
+        wanted = wanted > SIZE_MAX / 2 ? need : wanted * 2;
+    if (wanted > SIZE_MAX / element)
+        return NULL;
+    void *grown = realloc(array, wanted * element);
+    if (grown)
+        *capacity = wanted;
+    return grown;
+}
+
+bool buffer_reserve(buffer *b, size_t extra)
+{
+    if (extra > BUFFER_LIMIT || b->size + extra > BUFFER_LIMIT)
+        return false;
+    char *grown = buffer_grow(b->data, &b->capacity, b->size + extra, 1);
+    if (grown)
+        b->data = grown;
+    return grown != NULL;
+}
+
+bool buffer_add(buffer *b, const char *text, size_t length)
+{
+    if (length == 0)
+        return true;
+    if (!buffer_reserve(b, length))
+        return false;
+    memcpy(b->data + b->size, text, length);
+    b->size += length;
+    return true;
+}
+
+void buffer_free(buffer *b)
+{
+    free(b->data);
+    *b = (buffer){0};
+}
+
+bool id_list_add(id_list *list, int64_t id)
+{
+    int64_t *grown = buffer_grow(list->ids, &list->capacity, list->count + 1, sizeof *grown);
+    if (!grown)
+        return false;
+    list->ids = grown;
+    list->ids[list->count++] = id;
+    return true;
+}
+
+bool pieces_add(pieces *p, size_t start, size_t end, int64_t id)
+{
+    span *grown = buffer_grow(p->spans, &p->capacity, p->count + 1, sizeof *grown);
+    if (!grown)
+        return false;
+    p->spans = grown;
+    p->spans[p->count++] = (span){start, end, id};
+    return true;
+}
+
+bool pieces_append(pieces *p, const char *text, size_t length, int64_t id)
+{
+    size_t start = p->text.size;
+    return buffer_add(&p->text, text, length) && pieces_add(p, start, start + length, id);
+}
+
+void pieces_free(pieces *p)
+{
+    buffer_free(&p->text);
+    free(p->spans);
+    *p = (pieces){0};
+}

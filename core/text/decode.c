@@ -1,0 +1,377 @@
+/* Decoders: from tokens back to text, token by token. Every decoder is a stage that receives tokens in fragments and
+ * passes on what is certain; decoding at once is the same walk, so a stream cannot say anything else. */
+#include "text/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SUPPORTED "Sequence, ByteLevel, ByteFallback, Fuse, Replace and Strip"
+
+void decode_free(decoder *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        regex_free(d->ops[i].pattern);
+        buffer_free(&d->ops[i].content);
+    }
+    free(d->ops);
+    *d = (decoder){0};
+}
+
+static tn_status add_op(decoder *d, const doc_node *node, place at, tn_error *err)
+{
+    static const char *const types[] = {"ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip"};
+    unsigned which = 0;
+    while (node && which < DECODE_JOIN && strcmp(types[which], doc_type(node)) != 0)
+        which++;
+    if (node && which == DECODE_JOIN)
+        return doc_unsupported(node, SUPPORTED, at, err);
+    decode_op *grown = buffer_grow(d->ops, &d->capacity, d->count + 1, sizeof *grown);
+    if (!grown)
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    d->ops = grown;
+    decode_op *op = &d->ops[d->count++];
+    *op = (decode_op){.kind = node ? which : DECODE_JOIN};
+    const char *content = "";
+    size_t length = 0;
+    tn_status status = TN_OK;
+    if (op->kind == DECODE_REPLACE || op->kind == DECODE_STRIP)
+        status = doc_get_text(node, "content", &content, &length, at, err);
+    if (status == TN_OK && op->kind == DECODE_REPLACE && !(op->pattern = regex_load(doc_get(node, "pattern"), at, err)))
+        status = err->code;
+    if (status == TN_OK && op->kind == DECODE_STRIP) {
+        status = doc_get_integer(node, "start", &op->start, at, err);
+        if (status == TN_OK)
+            status = doc_get_integer(node, "stop", &op->stop, at, err);
+        if (status == TN_OK && (length == 0 || utf8_read(content, length).length != length))
+            status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'content' of Strip is not one character; correct the file",
+                             at.component);
+    }
+    if (status == TN_OK && !buffer_add(&op->content, content, length))
+        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return status;
+}
+
+static tn_status load_list(decoder *d, const doc_node *node, place at, tn_error *err)
+{
+    if (strcmp(doc_type(node), "Sequence") != 0)
+        return add_op(d, node, at, err);
+    const doc_node *list = doc_get(node, "decoders");
+    if (!doc_is_list(list))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'decoders' is missing or no list; correct the file",
+                       at.component);
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
+        status = load_list(d, doc_at(list, i), at, err);
+    return status;
+}
+
+tn_status decode_load(decoder *d, const doc_node *node, place at, tn_error *err)
+{
+    return node ? load_list(d, node, at, err) : add_op(d, NULL, at, err); /* none: tokens with spaces between */
+}
+
+/* ---- running ---------------------------------------------------------------------------------- */
+
+/* What a stage remembers. */
+typedef struct stage {
+    buffer token; /* fragments of a token that must be whole first                               */
+    buffer bytes; /* bytes that may yet become characters                                         */
+    int64_t skip; /* STRIP: characters that may still be dropped from this token's start         */
+    bool begun;   /* JOIN: there was a token before                                               */
+} stage;
+
+struct tn_stream {
+    const tn_tokenizer *tokenizer;
+    bool skip_special;
+    stage *stages;
+    buffer out; /* what the last call completed                                                   */
+    tn_error *err;
+};
+
+static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bool ends);
+
+/* Passes on the characters that bytes completes; at the end also U+FFFD for what stays incomplete. */
+static bool pass_characters(tn_stream *s, size_t index, buffer *bytes, bool ends)
+{
+    size_t whole = bytes->size;
+    for (size_t i = 0; i < bytes->size;) {
+        utf8_char c = utf8_read(bytes->data + i, bytes->size - i);
+        if (c.cut && !ends)
+            whole = i;
+        i += c.length;
+    }
+    buffer clean = {0};
+    bool fine = utf8_add_clean(&clean, bytes->data, whole) && pass(s, index + 1, clean.data, clean.size, ends);
+    buffer_free(&clean);
+    if (whole)
+        memmove(bytes->data, bytes->data + whole, bytes->size - whole);
+    bytes->size -= whole;
+    return fine;
+}
+
+/* A byte-level token: the bytes that its characters stand for, or its own when one of them stands for none. */
+static bool byte_level(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    buffer *bytes = &s->stages[index].bytes;
+    size_t before = bytes->size;
+    for (size_t i = 0; i < length;) {
+        utf8_char c = utf8_read(text + i, length - i);
+        int32_t byte = pretok_char_byte(c.code);
+        if (byte < 0) {
+            bytes->size = before;
+            if (!buffer_add(bytes, text, length))
+                return false;
+            break;
+        }
+        if (!buffer_add(bytes, &(char){(char)byte}, 1))
+            return false;
+        i += c.length;
+    }
+    return pass_characters(s, index, bytes, false);
+}
+
+/* The end of a run of byte tokens: a text if it is one, else U+FFFD for each byte. */
+static bool end_byte_run(tn_stream *s, size_t index)
+{
+    buffer *bytes = &s->stages[index].bytes;
+    bool valid = true, fine = true;
+    for (size_t i = 0; i < bytes->size && valid;) {
+        utf8_char c = utf8_read(bytes->data + i, bytes->size - i);
+        valid = c.code >= 0;
+        i += c.length;
+    }
+    if (valid && bytes->size)
+        fine = pass(s, index + 1, bytes->data, bytes->size, true);
+    for (size_t i = 0; !valid && i < bytes->size && fine; i++)
+        fine = pass(s, index + 1, UTF8_REPLACEMENT, 3, true);
+    bytes->size = 0;
+    return fine;
+}
+
+static int hex_value(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+static bool byte_fallback(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    if (length == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>') {
+        int high = hex_value(text[3]), low = hex_value(text[4]);
+        if (high >= 0 && low >= 0)
+            return buffer_add(&s->stages[index].bytes, &(char){(char)(high << 4 | low)}, 1);
+    }
+    return end_byte_run(s, index) && pass(s, index + 1, text, length, true);
+}
+
+static bool starts_with(const char *text, size_t length, const buffer *content)
+{
+    return length >= content->size && memcmp(text, content->data, content->size) == 0;
+}
+
+/* Drops up to start characters in front and stop behind; with a stop the token is whole. */
+static bool strip(tn_stream *s, size_t index, const char *text, size_t length, bool ends)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    stage *st = &s->stages[index];
+    size_t n = op->content.size;
+    while (length && st->skip > 0) {
+        if (!starts_with(text, length, &op->content)) {
+            st->skip = 0;
+            break;
+        }
+        text += n;
+        length -= n;
+        st->skip--;
+    }
+    for (int64_t i = 0; i < op->stop && length && starts_with(text + length - n, n, &op->content); i++)
+        length -= n;
+    if (ends)
+        st->skip = op->start;
+    return pass(s, index + 1, text, length, ends);
+}
+
+static bool replace(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    buffer out = {0};
+    bool fine = regex_replace(op->pattern, text, length, &op->content, &out, s->err) == TN_OK &&
+                pass(s, index + 1, out.data, out.size, true);
+    buffer_free(&out);
+    return fine;
+}
+
+/* Gives a fragment of a token to a stage; ends: the token is complete with it. Fails with err filled, or for want of
+ * memory. */
+static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bool ends)
+{
+    const decoder *d = &s->tokenizer->decoder;
+    if (index == d->count)
+        return buffer_add(&s->out, text, length);
+    const decode_op *op = &d->ops[index];
+    stage *st = &s->stages[index];
+    if (op->kind == DECODE_FUSE)
+        return pass(s, index + 1, text, length, false);
+    if (op->kind == DECODE_STRIP && op->stop <= 0)
+        return strip(s, index, text, length, ends);
+    /* The others see whole tokens only. */
+    if (!ends || st->token.size) {
+        if (!buffer_add(&st->token, text, length))
+            return false;
+        if (!ends)
+            return true;
+        text = st->token.data;
+        length = st->token.size;
+    }
+    if (length == 0)
+        text = "";
+    bool fine = true, first = !st->begun;
+    switch (op->kind) {
+    case DECODE_BYTE_LEVEL:
+        fine = byte_level(s, index, text, length);
+        break;
+    case DECODE_BYTE_FALLBACK:
+        fine = byte_fallback(s, index, text, length);
+        break;
+    case DECODE_REPLACE:
+        fine = replace(s, index, text, length);
+        break;
+    case DECODE_STRIP:
+        fine = strip(s, index, text, length, true);
+        break;
+    case DECODE_JOIN:
+        st->begun = true;
+        fine = (first || pass(s, index + 1, " ", 1, false)) && pass(s, index + 1, text, length, false);
+        break;
+    case DECODE_FUSE:
+        break;
+    }
+    st->token.size = 0;
+    return fine;
+}
+
+/* Ends every stage in order: what it holds back becomes certain now. */
+static bool finish(tn_stream *s)
+{
+    const decoder *d = &s->tokenizer->decoder;
+    bool fine = true;
+    for (size_t i = 0; i < d->count && fine; i++) {
+        if (d->ops[i].kind == DECODE_BYTE_LEVEL)
+            fine = pass_characters(s, i, &s->stages[i].bytes, true);
+        else if (d->ops[i].kind == DECODE_BYTE_FALLBACK)
+            fine = end_byte_run(s, i);
+        else if (d->ops[i].kind == DECODE_FUSE || d->ops[i].kind == DECODE_JOIN)
+            fine = pass(s, i + 1, "", 0, true);
+    }
+    return fine;
+}
+
+/* Forgets all tokens so far. */
+static void restart(tn_stream *s)
+{
+    for (size_t i = 0; i < s->tokenizer->decoder.count; i++) {
+        s->stages[i].token.size = s->stages[i].bytes.size = 0;
+        s->stages[i].skip = s->tokenizer->decoder.ops[i].start;
+        s->stages[i].begun = false;
+    }
+}
+
+tn_stream *tn_stream_new(const tn_tokenizer *tokenizer, bool skip_special, tn_error *err)
+{
+    tn_stream *s = calloc(1, sizeof *s);
+    size_t count = tokenizer->decoder.count;
+    if (s)
+        s->stages = calloc(count ? count : 1, sizeof *s->stages);
+    if (!s || !s->stages) {
+        free(s);
+        tn_fail(err, TN_E_MEMORY, tokenizer->path, "out of memory");
+        return NULL;
+    }
+    s->tokenizer = tokenizer;
+    s->skip_special = skip_special;
+    restart(s);
+    return s;
+}
+
+void tn_stream_free(tn_stream *stream)
+{
+    if (!stream)
+        return;
+    for (size_t i = 0; i < stream->tokenizer->decoder.count; i++) {
+        buffer_free(&stream->stages[i].token);
+        buffer_free(&stream->stages[i].bytes);
+    }
+    free(stream->stages);
+    buffer_free(&stream->out);
+    free(stream);
+}
+
+/* Sends one token through the stages. Ids that have no token are passed over, as the library does: models often have
+ * more rows than their tokenizer has tokens. */
+static bool push(tn_stream *s, int64_t id)
+{
+    const vocab *v = &s->tokenizer->vocab;
+    if (id < 0 || (uint64_t)id >= v->size || !v->tokens[id].present)
+        return true;
+    const vocab_token *token = &v->tokens[id];
+    if (token->special && s->skip_special)
+        return true;
+    return pass(s, 0, token->length ? v->strings.data + token->offset : "", token->length, true);
+}
+
+/* Ends a call: the text so far, or NULL. */
+static const char *result(tn_stream *s, bool fine, size_t *length, tn_error *err)
+{
+    fine = fine && buffer_reserve(&s->out, 1);
+    s->err = NULL;
+    if (!fine) {
+        tn_fail(err, TN_E_MEMORY, s->tokenizer->path, "out of memory"); /* unless err already says what it was */
+        return NULL;
+    }
+    s->out.data[s->out.size] = '\0';
+    if (length)
+        *length = s->out.size;
+    return s->out.data;
+}
+
+const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_error *err)
+{
+    tn_error own = TN_ERROR_INIT;
+    stream->err = err ? err : &own;
+    stream->out.size = 0;
+    return result(stream, push(stream, id), length, err);
+}
+
+const char *tn_stream_flush(tn_stream *stream, size_t *length, tn_error *err)
+{
+    tn_error own = TN_ERROR_INIT;
+    stream->err = err ? err : &own;
+    stream->out.size = 0;
+    bool fine = finish(stream);
+    restart(stream);
+    return result(stream, fine, length, err);
+}
+
+tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count, bool skip_special,
+                              char **text, size_t *length, tn_error *err)
+{
+    tn_error own = TN_ERROR_INIT;
+    err = err ? err : &own;
+    *text = NULL;
+    tn_stream *s = tn_stream_new(tokenizer, skip_special, err);
+    if (!s)
+        return err->code;
+    s->err = err;
+    bool fine = true;
+    for (size_t i = 0; i < count && fine; i++)
+        fine = push(s, ids[i]);
+    fine = fine && finish(s);
+    if (result(s, fine, length, err)) {
+        *text = s->out.data;
+        s->out = (buffer){0};
+    }
+    tn_stream_free(s);
+    return *text ? TN_OK : err->code;
+}

@@ -1,0 +1,50 @@
+/* Reading tokenizer.json: typed access to a parsed JSON file whose errors name file and component. */
+#ifndef TENON_CORE_TEXT_DOC_H
+#define TENON_CORE_TEXT_DOC_H
+
+#include <tenon/error.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct doc doc;
+typedef struct doc_node doc_node; /* a value inside a doc, and as long-lived                     */
+
+/* Where a component stands, for messages: "FILE", "pre_tokenizer". */
+typedef struct place {
+    const char *file, *component;
+} place;
+
+doc *doc_open(const char *path, tn_error *err); /* owned */
+void doc_close(doc *document);
+const doc_node *doc_root(const doc *document);
+
+/* A member; NULL when node is no object, or the member is absent or null. */
+const doc_node *doc_get(const doc_node *node, const char *key);
+
+bool doc_is_object(const doc_node *node);
+bool doc_is_list(const doc_node *node);
+size_t doc_count(const doc_node *node); /* elements of a list, members of an object                */
+const doc_node *doc_at(const doc_node *list, size_t index);
+
+/* Members of an object in order. Start with *iterator NULL; false after the last. */
+bool doc_next(const doc_node *object, void **iterator, const char **key, const doc_node **value);
+
+/* NULL when node is no string. It may hold NULs. */
+const char *doc_text(const doc_node *node, size_t *length);
+bool doc_integer(const doc_node *node, int64_t *value);
+
+/* Members with a type. An absent one leaves *value as it was and is no error. */
+tn_status doc_get_flag(const doc_node *node, const char *key, bool *value, place at, tn_error *err);
+tn_status doc_get_integer(const doc_node *node, const char *key, int64_t *value, place at, tn_error *err);
+tn_status doc_get_text(const doc_node *node, const char *key, const char **text, size_t *length, place at,
+                       tn_error *err);
+
+/* The member "type", or "" when there is none. */
+const char *doc_type(const doc_node *node);
+
+/* The error for a component that is not supported. */
+tn_status doc_unsupported(const doc_node *node, const char *supported, place at, tn_error *err);
+
+#endif

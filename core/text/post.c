@@ -1,0 +1,106 @@
+/* Post-processors: the tokens that are put around a text, such as one that begins it. */
+#include "text/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SUPPORTED "Sequence, TemplateProcessing and ByteLevel"
+
+void post_free(post *p)
+{
+    for (size_t i = 0; i < p->count; i++)
+        free(p->templates[i].ids);
+    free(p->templates);
+    *p = (post){0};
+}
+
+/* Appends the ids that a template's special token stands for. */
+static tn_status add_special(id_list *list, const doc_node *tokens, const doc_node *piece, place at, tn_error *err)
+{
+    const char *name = "";
+    size_t length;
+    tn_status status = doc_get_text(piece, "id", &name, &length, at, err);
+    if (status != TN_OK)
+        return status;
+    const doc_node *ids = doc_get(doc_get(tokens, name), "ids");
+    if (!doc_is_list(ids))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: the template's token '%.80s' has no 'ids'; correct the file",
+                       at.component, name);
+    for (size_t i = 0; i < doc_count(ids) && status == TN_OK; i++) {
+        int64_t id = -1;
+        doc_integer(doc_at(ids, i), &id);
+        status = vocab_check_id(id, name, at, err);
+        if (status == TN_OK && !id_list_add(list, id))
+            status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    }
+    return status;
+}
+
+static tn_status load_template(post *p, const doc_node *node, place at, tn_error *err)
+{
+    const doc_node *single = doc_get(node, "single");
+    if (!doc_is_list(single))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'single' is missing or no list; correct the file", at.component);
+    id_list *grown = buffer_grow(p->templates, &p->capacity, p->count + 1, sizeof *grown);
+    if (!grown)
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    p->templates = grown;
+    id_list *list = &p->templates[p->count++];
+    *list = (id_list){0};
+    tn_status status = TN_OK;
+    bool seen = false;
+    for (size_t i = 0; i < doc_count(single) && status == TN_OK; i++) {
+        const doc_node *piece = doc_at(single, i);
+        const doc_node *special = doc_get(piece, "SpecialToken");
+        size_t length;
+        const char *name = doc_text(doc_get(doc_get(piece, "Sequence"), "id"), &length);
+        if (special)
+            status = add_special(list, doc_get(node, "special_tokens"), special, at, err);
+        else if (seen || !name || strcmp(name, "A") != 0)
+            status =
+                tn_fail(err, TN_E_INPUT, at.file,
+                        "%s: 'single' is not sequence A once among special tokens; correct the file", at.component);
+        else if (!id_list_add(list, -1))
+            status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        seen = seen || !special;
+    }
+    return status;
+}
+
+tn_status post_load(post *p, const doc_node *node, place at, tn_error *err)
+{
+    if (!node || strcmp(doc_type(node), "ByteLevel") == 0) /* ByteLevel only trims offsets, which we don't keep */
+        return TN_OK;
+    if (strcmp(doc_type(node), "TemplateProcessing") == 0)
+        return load_template(p, node, at, err);
+    if (strcmp(doc_type(node), "Sequence") != 0)
+        return doc_unsupported(node, SUPPORTED, at, err);
+    const doc_node *list = doc_get(node, "processors");
+    if (!doc_is_list(list))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'processors' is missing or no list; correct the file",
+                       at.component);
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
+        status = post_load(p, doc_at(list, i), at, err);
+    return status;
+}
+
+bool post_apply(const post *p, id_list *ids)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        const id_list *template = &p->templates[i];
+        id_list out = {0};
+        bool memory = true;
+        for (size_t k = 0; k < template->count && memory; k++) {
+            if (template->ids[k] >= 0)
+                memory = id_list_add(&out, template->ids[k]);
+            for (size_t j = 0; template->ids[k] < 0 && j < ids->count && memory; j++)
+                memory = id_list_add(&out, ids->ids[j]);
+        }
+        free(ids->ids);
+        *ids = out;
+        if (!memory)
+            return false;
+    }
+    return true;
+}

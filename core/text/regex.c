@@ -1,0 +1,344 @@
+/* Regular expressions of tokenizer.json, run by PCRE2. The files are written for Oniguruma's Ruby syntax, which is
+ * nearly Perl's; where the two differ the pattern is translated, or refused rather than read wrongly. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "text/text.h"
+
+#include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct regex {
+    pcre2_code *code;
+    pcre2_match_context *limits;
+    char *file, *component;
+};
+
+/* Steps that one search may take before the text counts as hostile: far above what any real text needs, and about
+ * half a second of work. */
+#define REGEX_MATCH_LIMIT 20000000u
+#define REGEX_HEAP_KIB 262144u
+
+/* Ruby's \s and \w are Unicode's; PCRE2's take one space more and fewer word characters. */
+#define REGEX_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+
+typedef struct translation {
+    const char *in;
+    size_t length, at;
+    bool in_class;
+    buffer out;
+    const char *refused; /* what cannot be translated                                            */
+    bool memory;
+} translation;
+
+static void put(translation *t, const char *text, size_t length)
+{
+    if (!buffer_add(&t->out, text, length))
+        t->memory = false;
+}
+
+static void put_string(translation *t, const char *text)
+{
+    put(t, text, strlen(text));
+}
+
+static char peek(const translation *t, size_t ahead)
+{
+    return t->at + ahead < t->length ? t->in[t->at + ahead] : '\0';
+}
+
+/* Copies through the closing brace of \p{...} or \x{...}, or of an interval. */
+static void copy_braces(translation *t)
+{
+    const char *close = memchr(t->in + t->at, '}', t->length - t->at);
+    size_t n = close ? (size_t)(close - (t->in + t->at)) + 1 : t->length - t->at;
+    put(t, t->in + t->at, n);
+    t->at += n;
+}
+
+static void translate_escape(translation *t)
+{
+    char c = peek(t, 1);
+    size_t used = 2;
+    char hex[12];
+    switch (c) {
+    case 's':
+        put_string(t, "\\p{White_Space}");
+        break;
+    case 'S':
+        put_string(t, "\\P{White_Space}");
+        break;
+    case 'w':
+        put_string(t, t->in_class ? REGEX_WORD : "[" REGEX_WORD "]");
+        break;
+    case 'h':
+        put_string(t, t->in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]");
+        break;
+    case 'W':
+        if (t->in_class)
+            t->refused = "\\W inside brackets";
+        put_string(t, "[^" REGEX_WORD "]");
+        break;
+    case 'H':
+        if (t->in_class)
+            t->refused = "\\H inside brackets";
+        put_string(t, "[^0-9A-Fa-f]");
+        break;
+    case 'u':
+        if (t->length - t->at < 6) {
+            t->refused = "an unfinished \\u";
+            break;
+        }
+        snprintf(hex, sizeof hex, "\\x{%.4s}", t->in + t->at + 2);
+        put_string(t, hex);
+        used = 6;
+        break;
+    case '\0':
+        put(t, t->in + t->at, used = 1);
+        break;
+    default:
+        put(t, t->in + t->at, 2);
+    }
+    t->at += used;
+    if ((c == 'p' || c == 'P' || c == 'x') && peek(t, 0) == '{')
+        copy_braces(t);
+}
+
+/* Inside brackets: Ruby nests and intersects sets, Perl does not. */
+static void translate_in_class(translation *t, size_t first)
+{
+    char c = peek(t, 0);
+    if (c == '[' && peek(t, 1) == ':') {
+        put_string(t, "[:");
+        t->at += 2;
+        return;
+    }
+    if (c == ']' && t->at != first) {
+        bool posix = t->in[t->at - 1] == ':' && memchr(t->in + first, '[', t->at - first);
+        t->in_class = posix;
+    } else if (c == '[') {
+        t->refused = "a set inside brackets";
+    } else if (c == '&' && peek(t, 1) == '&') {
+        t->refused = "an intersection (&&) inside brackets";
+    }
+    put(t, &c, 1);
+    t->at++;
+}
+
+/* Options such as (?i:...): Ruby's m is Perl's s. */
+static void translate_options(translation *t)
+{
+    put_string(t, "(?");
+    t->at += 2;
+    for (char c = peek(t, 0); c == 'i' || c == 'm' || c == 'x' || c == '-'; c = peek(t, 0)) {
+        put(t, c == 'm' ? "s" : &c, 1);
+        t->at++;
+    }
+}
+
+static void translate_interval(translation *t)
+{
+    size_t n = 1;
+    while (strchr("0123456789,", peek(t, n)) && peek(t, n))
+        n++;
+    /* Ruby reads {1,3}+ as a repeated interval, Perl as one that never gives back. */
+    if (n > 1 && peek(t, n) == '}' && peek(t, n + 1) == '+')
+        t->refused = "an interval followed by +";
+    put(t, t->in + t->at, 1);
+    t->at++;
+}
+
+static void translate(translation *t)
+{
+    size_t first = 0; /* where a ']' would be an ordinary character */
+    t->memory = true;
+    while (t->at < t->length && !t->refused && t->memory) {
+        char c = peek(t, 0);
+        if (c == '\\') {
+            translate_escape(t);
+        } else if (t->in_class) {
+            translate_in_class(t, first);
+        } else if (c == '(' && peek(t, 1) == '?') {
+            translate_options(t);
+        } else if (c == '{') {
+            translate_interval(t);
+        } else {
+            put(t, &c, 1);
+            t->at++;
+            if (c == '[') {
+                t->in_class = true;
+                if (peek(t, 0) == '^') {
+                    put_string(t, "^");
+                    t->at++;
+                }
+                first = t->at;
+            }
+        }
+    }
+}
+
+static pcre2_code *compile(const char *pattern, size_t length, bool literal, place at, tn_error *err)
+{
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    if (!context) {
+        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return NULL;
+    }
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+    /* In Ruby ^ and $ always match at lines; a text that is valid UTF-8 need not be checked for it again. */
+    uint32_t options = PCRE2_UTF | PCRE2_NO_UTF_CHECK;
+    options |= literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+    int code = 0;
+    PCRE2_SIZE offset = 0;
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, length, options, &code, &offset, context);
+    pcre2_compile_context_free(context);
+    if (!compiled) {
+        PCRE2_UCHAR message[160];
+        pcre2_get_error_message(code, message, sizeof message);
+        tn_fail(err, TN_E_INPUT, at.file, "%s: regular expression '%.*s' is not usable: %s; correct the file",
+                at.component, (int)(length < 120 ? length : 120), pattern, (const char *)message);
+        return NULL;
+    }
+    pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without it the matcher interprets: slower, not wrong */
+    return compiled;
+}
+
+regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_error *err)
+{
+    translation t = {.in = pattern, .length = length, .memory = true};
+    if (!literal)
+        translate(&t);
+    if (t.refused) {
+        buffer_free(&t.out);
+        tn_fail(err, TN_E_INPUT, at.file, "%s: the regular expression holds %s, which is not supported; rewrite it",
+                at.component, t.refused);
+        return NULL;
+    }
+    regex *re = calloc(1, sizeof *re);
+    if (re && t.memory) {
+        re->file = strdup(at.file);
+        re->component = strdup(at.component);
+        re->limits = pcre2_match_context_create(NULL);
+    }
+    if (!re || !re->file || !re->component || !re->limits) {
+        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    } else {
+        pcre2_set_match_limit(re->limits, REGEX_MATCH_LIMIT);
+        pcre2_set_heap_limit(re->limits, REGEX_HEAP_KIB);
+        re->code = literal ? compile(pattern, length, true, at, err)
+                           : compile(t.out.data ? t.out.data : "", t.out.size, false, at, err);
+    }
+    buffer_free(&t.out);
+    if (re && !re->code) {
+        regex_free(re);
+        re = NULL;
+    }
+    return re;
+}
+
+void regex_free(regex *re)
+{
+    if (!re)
+        return;
+    pcre2_code_free(re->code);
+    pcre2_match_context_free(re->limits);
+    free(re->file);
+    free(re->component);
+    free(re);
+}
+
+regex *regex_load(const doc_node *pattern, place at, tn_error *err)
+{
+    size_t length = 0;
+    const char *text = doc_text(pattern, &length);
+    bool literal = true;
+    if (!text && (text = doc_text(doc_get(pattern, "String"), &length)) == NULL) {
+        text = doc_text(doc_get(pattern, "Regex"), &length);
+        literal = false;
+    }
+    if (!text) {
+        tn_fail(err, TN_E_INPUT, at.file, "%s: 'pattern' holds neither 'String' nor 'Regex'; correct the file",
+                at.component);
+        return NULL;
+    }
+    return regex_new(text, length, literal, at, err);
+}
+
+tn_status regex_open(regex_walk *walk, const regex *re, tn_error *err)
+{
+    *walk = (regex_walk){.re = re, .data = pcre2_match_data_create(1, NULL)};
+    return walk->data ? TN_OK : tn_fail(err, TN_E_MEMORY, re->file, "out of memory");
+}
+
+void regex_start(regex_walk *walk, const char *text, size_t length)
+{
+    walk->text = length ? text : "";
+    walk->length = length;
+    walk->position = walk->last_end = 0;
+    walk->matched = false;
+}
+
+tn_status regex_next(regex_walk *walk, bool *found, size_t *start, size_t *end, tn_error *err)
+{
+    const regex *re = walk->re;
+    *found = false;
+    while (walk->position <= walk->length) {
+        PCRE2_SPTR text = (PCRE2_SPTR)walk->text;
+        int rc = pcre2_match(re->code, text, walk->length, walk->position, PCRE2_NO_UTF_CHECK, walk->data, re->limits);
+        if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+            rc = pcre2_match(re->code, text, walk->length, walk->position, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                             walk->data, re->limits);
+        if (rc == PCRE2_ERROR_NOMATCH)
+            break;
+        if (rc < 0) {
+            PCRE2_UCHAR message[160];
+            pcre2_get_error_message(rc, message, sizeof message);
+            return tn_fail(err, rc == PCRE2_ERROR_NOMEMORY ? TN_E_MEMORY : TN_E_INPUT, re->file,
+                           "%s: a regular expression gave up on this text: %s; shorten the text", re->component,
+                           (const char *)message);
+        }
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(walk->data);
+        size_t from = at[0] < at[1] ? at[0] : at[1]; /* \K may put the start behind the end */
+        /* An empty match right behind the last one would be found for ever: step over a character. */
+        if (from == at[1] && walk->matched && walk->last_end == at[1]) {
+            walk->position += walk->position < walk->length
+                                  ? utf8_read(walk->text + walk->position, walk->length - walk->position).length
+                                  : 1;
+            continue;
+        }
+        walk->position = walk->last_end = at[1];
+        walk->matched = true;
+        *start = from;
+        *end = at[1];
+        *found = true;
+        return TN_OK;
+    }
+    return TN_OK;
+}
+
+void regex_close(regex_walk *walk)
+{
+    pcre2_match_data_free(walk->data);
+    walk->data = NULL;
+}
+
+tn_status regex_replace(const regex *re, const char *text, size_t length, const buffer *content, buffer *out,
+                        tn_error *err)
+{
+    regex_walk walk;
+    tn_status status = regex_open(&walk, re, err);
+    if (status != TN_OK)
+        return status;
+    regex_start(&walk, text, length);
+    size_t done = 0, start, end;
+    bool found = true, memory = true;
+    while (found && memory && (status = regex_next(&walk, &found, &start, &end, err)) == TN_OK) {
+        if (!found)
+            start = end = length;
+        memory =
+            buffer_add(out, text + done, start - done) && (!found || buffer_add(out, content->data, content->size));
+        done = end;
+    }
+    regex_close(&walk);
+    return memory ? status : tn_fail(err, TN_E_MEMORY, re->file, "out of memory");
+}

@@ -1,0 +1,167 @@
+/* A tokenizer: opened from tokenizer.json, and text to ids. */
+#include "text/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The file: path itself, or tokenizer.json in that folder. Owned. */
+static char *file_of(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+        return strdup(path);
+    const char *name = "/tokenizer.json";
+    char *file = malloc(strlen(path) + strlen(name) + 1);
+    if (file)
+        strcpy(stpcpy(file, path), name);
+    return file;
+}
+
+static tn_status load_model(tn_tokenizer *t, const doc_node *model, tn_error *err)
+{
+    place at = {t->path, "model"};
+    if (!doc_is_object(model))
+        return tn_fail(err, TN_E_INPUT, t->path, "'model' is missing or no object; fetch the file again");
+    const char *type = doc_type(model);
+    if (strcmp(type, "BPE") != 0 && !(type[0] == '\0' && doc_get(model, "merges"))) /* old files name no type */
+        return doc_unsupported(model, "BPE", at, err);
+    tn_status status = vocab_load(&t->vocab, model, at, err);
+    return status == TN_OK ? bpe_load(&t->bpe, model, &t->vocab, at, err) : status;
+}
+
+static tn_status load(tn_tokenizer *t, const doc_node *root, tn_error *err)
+{
+    tn_status status = load_model(t, doc_get(root, "model"), err);
+    place at = {t->path, "normalizer"};
+    if (status == TN_OK)
+        status = normalize_load(&t->normalizer, doc_get(root, at.component), at, err);
+    at.component = "added_tokens";
+    if (status == TN_OK)
+        status = added_load(&t->added, doc_get(root, at.component), &t->vocab, &t->normalizer, at, err);
+    at.component = "pre_tokenizer";
+    if (status == TN_OK)
+        status = pretok_load(&t->pretok, doc_get(root, at.component), at, err);
+    at.component = "post_processor";
+    if (status == TN_OK)
+        status = post_load(&t->post, doc_get(root, at.component), at, err);
+    at.component = "decoder";
+    if (status == TN_OK)
+        status = decode_load(&t->decoder, doc_get(root, at.component), at, err);
+    return status;
+}
+
+tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err)
+{
+    tn_error own = TN_ERROR_INIT;
+    err = err ? err : &own;
+    tn_tokenizer *t = calloc(1, sizeof *t);
+    if (t)
+        t->path = file_of(path);
+    if (!t || !t->path) {
+        free(t);
+        tn_fail(err, TN_E_MEMORY, path, "out of memory");
+        return NULL;
+    }
+    doc *document = doc_open(t->path, err);
+    tn_status status = document ? load(t, doc_root(document), err) : TN_E_INPUT;
+    if (document)
+        doc_close(document);
+    if (status == TN_OK)
+        return t;
+    tn_tokenizer_free(t);
+    return NULL;
+}
+
+void tn_tokenizer_free(tn_tokenizer *t)
+{
+    if (!t)
+        return;
+    vocab_free(&t->vocab);
+    added_free(&t->added);
+    normalize_free(&t->normalizer);
+    pretok_free(&t->pretok);
+    post_free(&t->post);
+    decode_free(&t->decoder);
+    free(t->path);
+    free(t);
+}
+
+int64_t tn_tokenizer_size(const tn_tokenizer *t)
+{
+    return (int64_t)t->vocab.size;
+}
+
+/* Added tokens as they stand, then the normalizer on what lies between them, then those that are looked for in
+ * normalized text. */
+static tn_status cut_added(const tn_tokenizer *t, const buffer *text, pieces *out, tn_error *err)
+{
+    pieces raw = {0};
+    buffer normal = {0};
+    tn_status status = TN_OK;
+    bool memory = added_split(&t->added, &t->added.raw, text->data, text->size, &raw);
+    for (size_t i = 0; i < raw.count && memory && status == TN_OK; i++) {
+        span piece = raw.spans[i];
+        const char *start = raw.text.data + piece.start;
+        if (piece.id >= 0) {
+            memory = pieces_append(out, start, piece.end - piece.start, piece.id);
+            continue;
+        }
+        normal.size = 0;
+        status = normalize_apply(&t->normalizer, start, piece.end - piece.start, &normal, err);
+        if (status == TN_OK)
+            memory = added_split(&t->added, &t->added.normalized, normal.data, normal.size, out);
+    }
+    buffer_free(&normal);
+    pieces_free(&raw);
+    return memory ? status : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+}
+
+static tn_status encode_pieces(const tn_tokenizer *t, const pieces *p, id_list *ids, tn_error *err)
+{
+    bpe_scratch *scratch = bpe_scratch_new();
+    bool memory = scratch != NULL;
+    for (size_t i = 0; i < p->count && memory; i++) {
+        span piece = p->spans[i];
+        if (piece.id >= 0)
+            memory = id_list_add(ids, piece.id);
+        else if (piece.start < piece.end)
+            memory = bpe_encode(&t->bpe, &t->vocab, p->text.data + piece.start, piece.end - piece.start, scratch, ids);
+    }
+    bpe_scratch_free(scratch);
+    return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+}
+
+tn_status tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t length, bool special, int64_t **ids,
+                              size_t *count, tn_error *err)
+{
+    tn_error own = TN_ERROR_INIT;
+    err = err ? err : &own;
+    *ids = NULL;
+    *count = 0;
+    buffer clean = {0};
+    pieces p = {0};
+    id_list list = {0};
+    tn_status status = TN_OK;
+    if (!utf8_add_clean(&clean, text, length))
+        status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+    if (status == TN_OK)
+        status = cut_added(t, &clean, &p, err);
+    if (status == TN_OK)
+        status = pretok_apply(&t->pretok, &p, err);
+    if (status == TN_OK)
+        status = encode_pieces(t, &p, &list, err);
+    if (status == TN_OK && special && !post_apply(&t->post, &list))
+        status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+    if (status == TN_OK && !list.ids && !(list.ids = malloc(sizeof *list.ids))) /* so that an empty list is not NULL */
+        status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+    buffer_free(&clean);
+    pieces_free(&p);
+    if (status != TN_OK) {
+        free(list.ids);
+        return status;
+    }
+    *ids = list.ids;
+    *count = list.count;
+    return TN_OK;
+}

@@ -1,0 +1,212 @@
+/* The vocabulary: tokens by id and by text, and the merges of a BPE model by pair. */
+#include "text/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t hash_text(const char *text, size_t length)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (size_t i = 0; i < length; i++)
+        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    return h ^ h >> 29;
+}
+
+static uint64_t hash_pair(uint32_t left, uint32_t right)
+{
+    uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 32;
+}
+
+/* Slots of a table that stays at most half full: a power of two. */
+static size_t table_size(size_t count)
+{
+    size_t size = 16;
+    while (size < count * 2)
+        size *= 2;
+    return size;
+}
+
+static bool token_is(const vocab *v, uint32_t id, const char *text, size_t length)
+{
+    const vocab_token *t = &v->tokens[id];
+    return t->length == length && (length == 0 || memcmp(v->strings.data + t->offset, text, length) == 0);
+}
+
+uint32_t vocab_find(const vocab *v, const char *text, size_t length)
+{
+    for (size_t i = hash_text(text, length) & v->map_mask;; i = (i + 1) & v->map_mask)
+        if (v->map[i] == VOCAB_NONE || token_is(v, v->map[i], text, length))
+            return v->map[i];
+}
+
+const vocab_merge *vocab_find_merge(const vocab *v, uint32_t left, uint32_t right)
+{
+    for (size_t i = hash_pair(left, right) & v->merge_mask;; i = (i + 1) & v->merge_mask) {
+        const vocab_merge *m = &v->merges[i];
+        if (m->left == VOCAB_NONE)
+            return NULL;
+        if (m->left == left && m->right == right)
+            return m;
+    }
+}
+
+tn_status vocab_check_id(int64_t id, const char *token, place at, tn_error *err)
+{
+    if (id >= 0 && id < VOCAB_LIMIT)
+        return TN_OK;
+    return tn_fail(err, TN_E_INPUT, at.file, "%s: id %lld of token '%.80s' is outside 0 to %lld; correct the file",
+                   at.component, (long long)id, token, (long long)VOCAB_LIMIT - 1);
+}
+
+tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, place at, tn_error *err)
+{
+    tn_status status = vocab_check_id(id, text, at, err);
+    if (status != TN_OK)
+        return status;
+    size_t index = (size_t)id;
+    if (index >= v->capacity) {
+        size_t before = v->capacity;
+        vocab_token *grown = buffer_grow(v->tokens, &v->capacity, index + 1, sizeof *grown);
+        if (!grown)
+            return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        v->tokens = grown;
+        memset(grown + before, 0, (v->capacity - before) * sizeof *grown);
+    }
+    if (index >= v->size)
+        v->size = index + 1;
+    vocab_token *token = &v->tokens[index];
+    if (token->present && !token_is(v, (uint32_t)index, text, length))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: tokens '%.*s' and '%.80s' both have id %lld; correct the file",
+                       at.component, token->length < 80 ? (int)token->length : 80, v->strings.data + token->offset,
+                       text, (long long)id);
+    token->special = special;
+    if (token->present)
+        return TN_OK;
+    token->present = true;
+    token->offset = v->strings.size;
+    token->length = (uint32_t)length;
+    if (!buffer_add(&v->strings, text, length))
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return TN_OK;
+}
+
+static tn_status load_tokens(vocab *v, const doc_node *model, place at, tn_error *err)
+{
+    const doc_node *tokens = doc_get(model, "vocab"), *value;
+    if (!doc_is_object(tokens))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'vocab' is missing or no object; fetch the file again",
+                       at.component);
+    size_t slots = table_size(doc_count(tokens));
+    v->map = malloc(slots * sizeof *v->map);
+    if (!v->map)
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    memset(v->map, 0xff, slots * sizeof *v->map); /* VOCAB_NONE */
+    v->map_mask = slots - 1;
+    const char *text;
+    for (void *it = NULL; doc_next(tokens, &it, &text, &value);) {
+        int64_t id;
+        size_t length = strlen(text);
+        if (!doc_integer(value, &id))
+            return tn_fail(err, TN_E_INPUT, at.file, "%s: the id of token '%.80s' is not an integer; correct the file",
+                           at.component, text);
+        tn_status status = vocab_add(v, id, text, length, false, at, err);
+        if (status != TN_OK)
+            return status;
+        size_t i = hash_text(text, length) & v->map_mask;
+        while (v->map[i] != VOCAB_NONE)
+            i = (i + 1) & v->map_mask;
+        v->map[i] = (uint32_t)id;
+    }
+    return TN_OK;
+}
+
+/* Splits one merge, "left right" or ["left", "right"]. */
+static bool read_merge(const doc_node *node, const char *part[2], size_t length[2])
+{
+    if (doc_is_list(node)) {
+        for (size_t i = 0; i < 2; i++)
+            if ((part[i] = doc_text(doc_at(node, i), &length[i])) == NULL)
+                return false;
+        return doc_count(node) == 2;
+    }
+    size_t all;
+    const char *text = doc_text(node, &all);
+    const char *space = text ? memchr(text, ' ', all) : NULL;
+    if (!space)
+        return false;
+    part[0] = text;
+    length[0] = (size_t)(space - text);
+    part[1] = space + 1;
+    length[1] = all - length[0] - 1;
+    return memchr(part[1], ' ', length[1]) == NULL;
+}
+
+static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_t rank, buffer *joined, place at,
+                           tn_error *err)
+{
+    const char *part[2];
+    size_t length[2];
+    if (!read_merge(node, part, length))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu] is no pair of tokens; correct the file", at.component,
+                       index);
+    uint32_t id[2];
+    for (size_t i = 0; i < 2; i++)
+        if ((id[i] = vocab_find(v, part[i], length[i])) == VOCAB_NONE)
+            return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
+                           at.component, index, (int)(length[i] < 80 ? length[i] : 80), part[i]);
+    joined->size = 0;
+    if (!buffer_add(joined, part[0], length[0]) || !buffer_add(joined, part[1], length[1]))
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    uint32_t whole = vocab_find(v, joined->size ? joined->data : "", joined->size);
+    if (whole == VOCAB_NONE)
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
+                       at.component, index, (int)(joined->size < 80 ? joined->size : 80), joined->data);
+    size_t i = hash_pair(id[0], id[1]) & v->merge_mask;
+    while (v->merges[i].left != VOCAB_NONE && (v->merges[i].left != id[0] || v->merges[i].right != id[1]))
+        i = (i + 1) & v->merge_mask;
+    v->merges[i] = (vocab_merge){id[0], id[1], rank, whole}; /* of two equal ones the later counts */
+    return TN_OK;
+}
+
+static tn_status load_merges(vocab *v, const doc_node *model, place at, tn_error *err)
+{
+    const doc_node *list = doc_get(model, "merges");
+    if (!doc_is_list(list))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'merges' is missing or no list; fetch the file again",
+                       at.component);
+    size_t count = doc_count(list), slots = table_size(count);
+    v->merges = malloc(slots * sizeof *v->merges);
+    if (!v->merges)
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    for (size_t i = 0; i < slots; i++)
+        v->merges[i].left = VOCAB_NONE;
+    v->merge_mask = slots - 1;
+    buffer joined = {0};
+    tn_status status = TN_OK;
+    uint32_t rank = 0;
+    for (size_t i = 0; i < count && status == TN_OK; i++) {
+        size_t length;
+        const char *text = doc_text(doc_at(list, i), &length);
+        if (text && strncmp(text, "#version", 8) == 0) /* the first line of merges.txt, sometimes kept */
+            continue;
+        status = add_merge(v, doc_at(list, i), i, rank++, &joined, at, err);
+    }
+    buffer_free(&joined);
+    return status;
+}
+
+tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err)
+{
+    tn_status status = load_tokens(v, model, at, err);
+    return status == TN_OK ? load_merges(v, model, at, err) : status;
+}
+
+void vocab_free(vocab *v)
+{
+    buffer_free(&v->strings);
+    free(v->tokens);
+    free(v->map);
+    free(v->merges);
+    *v = (vocab){0};
+}

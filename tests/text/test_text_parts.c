@@ -1,0 +1,334 @@
+/* The components of a tokenizer one by one: normalizers, pre-tokenizers, added tokens, BPE's options, templates,
+ * decoders, and the dialect of the regular expressions. */
+#include "text_test.h"
+
+static const place HERE = {"here", "test"};
+
+/* Asserts the pieces that a pre-tokenizer given as JSON cuts text into, joined by '|'. */
+static void assert_pieces(const char *pre_tokenizer, const char *text, const char *expected)
+{
+    char json[2048], got[1024] = "";
+    snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":%s}",
+             pre_tokenizer);
+    tn_tokenizer *t = opened(json);
+    pieces p = {0};
+    tn_error err = TN_ERROR_INIT;
+    ck_assert(pieces_append(&p, text, strlen(text), -1));
+    ck_assert_msg(pretok_apply(&t->pretok, &p, &err) == TN_OK, "%s", err.message);
+    for (size_t i = 0; i < p.count; i++)
+        if (p.spans[i].start < p.spans[i].end) {
+            strcat(got, got[0] ? "|" : "");
+            strncat(got, p.text.data + p.spans[i].start, p.spans[i].end - p.spans[i].start);
+        }
+    ck_assert_str_eq(got, expected);
+    pieces_free(&p);
+    tn_tokenizer_free(t);
+}
+
+static void assert_split(const char *pattern, const char *behaviour, const char *invert, const char *text,
+                         const char *expected)
+{
+    char json[1024];
+    snprintf(json, sizeof json, "{\"type\":\"Split\",\"pattern\":%s,\"behavior\":\"%s\",\"invert\":%s}", pattern,
+             behaviour, invert);
+    assert_pieces(json, text, expected);
+}
+
+START_TEST(split_behaviours)
+{
+    const char *dash = "{\"String\":\"-\"}", *text = "the-final--countdown";
+    assert_split(dash, "Removed", "false", text, "the|final|countdown");
+    assert_split(dash, "Isolated", "false", text, "the|-|final|-|-|countdown");
+    assert_split(dash, "MergedWithPrevious", "false", text, "the-|final-|-|countdown");
+    assert_split(dash, "MergedWithNext", "false", text, "the|-final|-|-countdown");
+    assert_split(dash, "Contiguous", "false", text, "the|-|final|--|countdown");
+    assert_split(dash, "MergedWithNext", "false", "-a-", "-a|-");
+    assert_split(dash, "MergedWithPrevious", "false", "--a", "-|-|a");
+    assert_split(dash, "Contiguous", "false", "--a", "--|a");
+    assert_split(dash, "Removed", "true", text, "-|-|-");
+    assert_split(dash, "MergedWithPrevious", "true", "a-b", "a|-b");
+    assert_split("{\"String\":\".\"}", "Isolated", "false", "a.b", "a|.|b");
+    assert_split("{\"Regex\":\".\"}", "Isolated", "false", "a.b", "a|.|b");
+    assert_split("{\"Regex\":\"x*\"}", "Isolated", "false", "axxb", "a|xx|b");
+    assert_split("{\"Regex\":\"\"}", "Isolated", "false", "h\xc3\xa9!", "h|\xc3\xa9|!");
+}
+END_TEST
+
+START_TEST(other_pre_tokenizers)
+{
+    assert_pieces("{\"type\":\"Digits\",\"individual_digits\":true}", "a12b\xc2\xbd", "a|1|2|b|\xc2\xbd");
+    assert_pieces("{\"type\":\"Digits\"}", "a12b3", "a|12|b|3");
+    assert_pieces("{\"type\":\"Punctuation\"}", "a,$\xe2\x80\x94z", "a|,|$|\xe2\x80\x94|z");
+    assert_pieces("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}", "a,.z", "a|,.|z");
+    assert_pieces("{\"type\":\"Whitespace\"}", "Hey  you, man", "Hey|you|,|man");
+    assert_pieces("{\"type\":\"WhitespaceSplit\"}", "Hey  you, man", "Hey|you,|man");
+    assert_pieces("{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", "I'm  12\n",
+                  "I|'m|\xc4\xa0|\xc4\xa0"
+                  "12|\xc4\x8a");
+    assert_pieces("{\"type\":\"ByteLevel\"}", "a b",
+                  "\xc4\xa0"
+                  "a|\xc4\xa0"
+                  "b");
+    assert_pieces("{\"type\":\"ByteLevel\",\"use_regex\":false}", " a b",
+                  "\xc4\xa0"
+                  "a\xc4\xa0"
+                  "b");
+    assert_pieces("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},{\"type\":\"Punctuation\"}]}",
+                  "a1,b", "a|1|,|b");
+}
+END_TEST
+
+START_TEST(regex_dialect)
+{
+    /* $ and ^ stand at lines; \s leaves out U+180E; \w has letters with marks; \h is a hexadecimal digit. */
+    assert_split("{\"Regex\":\"\\\\s+$\"}", "Removed", "false", "a  \nb ", "a|\nb");
+    assert_split("{\"Regex\":\"^b\"}", "Isolated", "false", "b\nbb", "b|\n|b|b");
+    assert_split("{\"Regex\":\"[\\\\s]\"}", "Removed", "false",
+                 "a\xe1\xa0\x8e"
+                 "b\xe3\x80\x80"
+                 "c\xc2\x85"
+                 "d",
+                 "a\xe1\xa0\x8e"
+                 "b|c|d");
+    assert_split("{\"Regex\":\"\\\\w+\"}", "Isolated", "false", "e\xcc\x81-x", "e\xcc\x81|-|x");
+    assert_split("{\"Regex\":\"\\\\W\"}", "Isolated", "false", "e\xcc\x81-x", "e\xcc\x81|-|x");
+}
+END_TEST
+
+START_TEST(regex_more_of_the_dialect)
+{
+    assert_split("{\"Regex\":\"\\\\h+\"}", "Isolated", "false", "xbeefy", "x|beef|y");
+    assert_split("{\"Regex\":\"\\\\u00e9\"}", "Isolated", "false",
+                 "a\xc3\xa9"
+                 "b",
+                 "a|\xc3\xa9|b");
+    assert_split("{\"Regex\":\"(?m:a.b)\"}", "Isolated", "false", "xa\nb", "x|a\nb");
+    assert_split("{\"Regex\":\"(?i:'S)\"}", "Isolated", "false", "it's", "it|'s");
+    assert_split("{\"Regex\":\"[[:digit:]x]+\"}", "Isolated", "false", "a1xb", "a|1x|b");
+    assert_split("{\"Regex\":\"[]a]+\"}", "Isolated", "false", "b]a", "b|]a");
+}
+END_TEST
+
+START_TEST(regex_refusals)
+{
+    static const struct {
+        const char *pattern, *word;
+    } bad[] = {
+        {"[a&&b]", "&&"},        {"[a[b]]", "set inside"}, {"a{1,3}+", "interval"}, {"[\\W]", "\\W"},
+        {"[\\H]", "\\H"},        {"\\u12", "\\u"},         {"(", "not usable"},     {"\\p{Nonsense}", "not usable"},
+        {"a{2,1}", "not usable"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_ptr_null(regex_new(bad[i].pattern, strlen(bad[i].pattern), false, HERE, &err));
+        ck_assert_int_eq(err.code, TN_E_INPUT);
+        ck_assert_msg(strstr(err.message, bad[i].word) && strstr(err.message, "test:"), "%s: %s", bad[i].pattern,
+                      err.message);
+    }
+}
+END_TEST
+
+/* A pattern with exponentially many ways to fail ends with an error. */
+START_TEST(regex_gives_up)
+{
+    tn_tokenizer *t = opened("{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":{\"type\":"
+                             "\"Split\",\"pattern\":{\"Regex\":\"(a+)+(?<!a)b\"},\"behavior\":\"Isolated\"}}");
+    char text[64];
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = 'b';
+    int64_t *ids;
+    size_t count;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_tokenizer_encode(t, text, sizeof text, false, &ids, &count, &err), TN_E_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.message, "pre_tokenizer"));
+    ck_assert_ptr_null(ids);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+static void assert_normal(const char *json, const char *text, const char *expected)
+{
+    char whole[1024];
+    snprintf(whole, sizeof whole, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"normalizer\":%s}", json);
+    tn_tokenizer *t = opened(whole);
+    buffer out = {0};
+    ck_assert_int_eq(normalize_apply(&t->normalizer, text, strlen(text), &out, NULL), TN_OK);
+    ck_assert(buffer_add(&out, "", 1));
+    ck_assert_str_eq(out.data, expected);
+    buffer_free(&out);
+    tn_tokenizer_free(t);
+}
+
+START_TEST(normalizers)
+{
+    assert_normal("{\"type\":\"NFC\"}", "e\xcc\x81", "\xc3\xa9");
+    assert_normal("{\"type\":\"NFD\"}", "\xc3\xa9", "e\xcc\x81");
+    assert_normal("{\"type\":\"NFC\"}", "\xef\xac\x81", "\xef\xac\x81");
+    assert_normal("{\"type\":\"NFKC\"}", "\xef\xac\x81\xc3\xa9", "fi\xc3\xa9");
+    assert_normal("{\"type\":\"NFKD\"}", "\xef\xac\x81\xc3\xa9", "fie\xcc\x81");
+    assert_normal("{\"type\":\"NFC\"}", "\xe1\x84\x80\xe1\x85\xa1\xe1\x86\xa8", "\xea\xb0\x81"); /* Hangul */
+    assert_normal("{\"type\":\"NFKD\"}", "\xef\xb7\xba", /* U+FDFA, the longest */
+                  "\xd8\xb5\xd9\x84\xd9\x89 \xd8\xa7\xd9\x84\xd9\x84\xd9\x87 \xd8\xb9\xd9\x84\xd9\x8a\xd9\x87 "
+                  "\xd9\x88\xd8\xb3\xd9\x84\xd9\x85");
+    assert_normal("{\"type\":\"Lowercase\"}", "A\xc3\x89\xc4\xb0", "a\xc3\xa9i\xcc\x87");
+    assert_normal("{\"type\":\"Prepend\",\"prepend\":\"_\"}", "a", "_a");
+    assert_normal("{\"type\":\"Prepend\",\"prepend\":\"_\"}", "", "");
+    assert_normal("{\"type\":\"Strip\"}", " \xe3\x80\x80 a b\xc2\xa0 ", "a b");
+    assert_normal("{\"type\":\"Strip\",\"strip_left\":false}", " a ", " a");
+    assert_normal("{\"type\":\"Strip\",\"strip_right\":false}", "  ", "");
+    assert_normal("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\"~\"}", "a   b c", "a~b c");
+    assert_normal(
+        "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\" \"},{\"type\":\"Replace\","
+        "\"pattern\":{\"String\":\" \"},\"content\":\"__\"},{\"type\":\"Lowercase\"}]}",
+        "A b", "__a__b");
+}
+END_TEST
+
+/* Letters a to d, and X for "unknown". */
+#define LETTERS "\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"abc\":4,\"X\":5,\" \":6"
+
+START_TEST(added_tokens)
+{
+    tn_tokenizer *t = opened("{\"added_tokens\":["
+                             "{\"id\":10,\"content\":\"<s>\",\"special\":true,\"normalized\":false},"
+                             "{\"id\":11,\"content\":\"<s>>\",\"special\":true,\"normalized\":false},"
+                             "{\"id\":12,\"content\":\"<l>\",\"lstrip\":true,\"normalized\":false},"
+                             "{\"id\":13,\"content\":\"<r>\",\"rstrip\":true,\"normalized\":false},"
+                             "{\"id\":14,\"content\":\"cab\",\"single_word\":true,\"normalized\":false},"
+                             "{\"id\":15,\"content\":\"BB\",\"normalized\":true},"
+                             "{\"id\":16,\"content\":\"CC\",\"normalized\":false},"
+                             "{\"id\":99,\"content\":\"abc\",\"normalized\":false}],"
+                             "\"normalizer\":{\"type\":\"Lowercase\"},"
+                             "\"model\":{\"type\":\"BPE\",\"vocab\":{" LETTERS "},\"merges\":[\"a b\"]}}");
+    ck_assert_int_eq(tn_tokenizer_size(t), 17); /* 99 gives way to the id that the vocabulary has */
+    assert_ids(t, "a<s>b", false, "0 10 1");
+    assert_ids(t, "<s>>>", false, "11"); /* the longest; '>' is not in the vocabulary */
+    assert_ids(t, "a  <l>  b", false, "0 12 6 6 1");
+    assert_ids(t, "a  <r>  b", false, "0 6 6 13 1");
+    assert_ids(t, "<r>  <l>", false, "13 12"); /* spaces go to the first that takes them */
+    assert_ids(t, "cab cabc", false, "14 6 2 3 2");
+    assert_ids(t, "acab", false, "0 2 3");
+    assert_ids(t, "bbBB", false, "15 15"); /* both are found in normalized text */
+    assert_ids(t, "ccCC", false, "2 2 16");
+    assert_ids(t, "abc", false, "4");
+    assert_text(t, (int64_t[]){10, 16, 5}, 3, true, "CC X");
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+START_TEST(bpe_options)
+{
+    tn_tokenizer *t = opened("{\"model\":{\"vocab\":{" LETTERS "},\"merges\":[[\"ab\",\"c\"],[\"a\",\"b\"]]}}");
+    assert_ids(t, "abc", false, "4");
+    assert_ids(t, "a?b", false, "3"); /* unknown characters vanish */
+    tn_tokenizer_free(t);
+    t = opened("{\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,\"unk_token\":\"X\",\"vocab\":{" LETTERS
+               "},\"merges\":[\"#version: 0.2\",\"a b\"]}}");
+    assert_ids(t, "abc", false, "4");
+    assert_ids(t, "abca", false, "3 2 0");
+    assert_ids(t, "??a?", false, "5 5 0 5");
+    tn_tokenizer_free(t);
+    t = opened("{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"fuse_unk\":true,\"unk_token\":\"X\",\"vocab\":{"
+               "\"<0xC3>\":8,\"<0xA9>\":9," LETTERS "},\"merges\":[]}}");
+    assert_ids(t, "??a?", false, "5 0 5");
+    assert_ids(t,
+               "\xc3\xa9"
+               "a\xc3\xa8",
+               false, "8 9 0 5");
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+START_TEST(templates)
+{
+    tn_tokenizer *t = opened(
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{" LETTERS "},\"merges\":[]},\"post_processor\":{\"type\":\"Sequence\","
+        "\"processors\":[{\"type\":\"ByteLevel\"},{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{"
+        "\"id\":"
+        "\"<b>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"<e>\",\"type_"
+        "id\":"
+        "0}}],\"special_tokens\":{\"<b>\":{\"id\":\"<b>\",\"ids\":[7,8]},\"<e>\":{\"id\":\"<e>\",\"ids\":[9]}}}]}}");
+    assert_ids(t, "ab", true, "7 8 0 1 9");
+    assert_ids(t, "ab", false, "0 1");
+    assert_ids(t, "", true, "7 8 9");
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+START_TEST(decoders)
+{
+    const char *vocab =
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"<0xE2>\":0,\"<0x82>\":1,\"<0xAC>\":2,\"_a\":3,\"b__\":4,"
+        "\"<0xFF>\":5,\"__\":6},\"merges\":[]},\"decoder\":";
+    char json[1024];
+    snprintf(json, sizeof json,
+             "%s{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":"
+             "\" \"},"
+             "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" "
+             "\",\"start\":1,\"stop\":0}]}}",
+             vocab);
+    tn_tokenizer *t = opened(json);
+    assert_text(t, (int64_t[]){3, 0, 1, 2, 3}, 5, false, "a\xe2\x82\xac a");
+    assert_text(t, (int64_t[]){6, 3}, 2, false, "  a");
+    assert_text(t, (int64_t[]){0, 1, 2, 5, 3}, 5, false,
+                UTF8_REPLACEMENT UTF8_REPLACEMENT UTF8_REPLACEMENT UTF8_REPLACEMENT " a");
+    assert_text(t, (int64_t[]){0, 1}, 2, false, UTF8_REPLACEMENT UTF8_REPLACEMENT);
+    tn_tokenizer_free(t);
+    /* Strip on both sides of each token, and of the whole; Replace across tokens. */
+    snprintf(json, sizeof json, "%s{\"type\":\"Strip\",\"content\":\"_\",\"start\":1,\"stop\":1}}", vocab);
+    t = opened(json);
+    assert_text(t, (int64_t[]){3, 4, 6, 3}, 4, false, "ab_a");
+    tn_tokenizer_free(t);
+    snprintf(json, sizeof json,
+             "%s{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"Replace\",\"pattern\":{\"String\":"
+             "\"b___\"},\"content\":\"+\"},{\"type\":\"Strip\",\"content\":\"_\",\"start\":0,\"stop\":2}]}}",
+             vocab);
+    t = opened(json);
+    assert_text(t, (int64_t[]){4, 3, 4, 6}, 4, false, "+a+"); /* b__ _a b__ __ */
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+START_TEST(utf8_replacement)
+{
+    static const struct {
+        const char *bytes;
+        int marks;
+    } broken[] = {{"\x80", 1},         {"\xc0\x80", 2}, {"\xe2\x82", 1},         {"\xed\xa0\x80", 3},
+                  {"\xf0\x9f\x98", 1}, {"\xf5\x80", 2}, {"\xf4\x90\x80\x80", 4}, {"\xe2\xe2\x82", 2},
+                  {"\xf0\x80\x80", 3}};
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        buffer out = {0};
+        ck_assert(utf8_add_clean(&out, broken[i].bytes, strlen(broken[i].bytes)));
+        ck_assert_msg(out.size == 3 * (size_t)broken[i].marks, "case %zu: %zu bytes", i, out.size);
+        buffer_free(&out);
+    }
+}
+END_TEST
+
+START_TEST(byte_characters)
+{
+    bool seen[0x144] = {false};
+    for (int b = 0; b < 256; b++) {
+        int32_t c = pretok_byte_char((unsigned char)b);
+        ck_assert(c > 0x20 && c < 0x144 && !seen[c]);
+        seen[c] = true;
+        ck_assert_int_eq(pretok_char_byte(c), b);
+    }
+    ck_assert_int_eq(pretok_byte_char(' '), 0x120);
+    ck_assert_int_eq(pretok_byte_char('\n'), 0x10a);
+    ck_assert_int_eq(pretok_char_byte(' '), -1);
+    ck_assert_int_eq(pretok_char_byte(0x144), -1);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {split_behaviours, other_pre_tokenizers,
+                                  regex_dialect,    regex_more_of_the_dialect,
+                                  regex_refusals,   regex_gives_up,
+                                  normalizers,      added_tokens,
+                                  bpe_options,      templates,
+                                  decoders,         utf8_replacement,
+                                  byte_characters};
+    return run_suite("text_parts", tests, sizeof tests / sizeof tests[0]);
+}

@@ -1,0 +1,105 @@
+/* What the tests of core/text share: a tokenizer from a string. */
+#ifndef TEXT_TEST_H
+#define TEXT_TEST_H
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "text/text.h"
+
+#define DEMO "models/demo"
+
+/* Writes size bytes as tokenizer.json into a folder of its own, opens it and removes both. */
+static inline tn_tokenizer *open_bytes(const char *json, size_t size, tn_error *err)
+{
+    char folder[] = "/tmp/tenon-text-XXXXXX", file[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
+    FILE *f = fopen(file, "wb");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(json, 1, size, f), size);
+    ck_assert_int_eq(fclose(f), 0);
+    tn_tokenizer *t = tn_tokenizer_open(folder, err);
+    unlink(file);
+    rmdir(folder);
+    return t;
+}
+
+static inline tn_tokenizer *open_text(const char *json, tn_error *err)
+{
+    return open_bytes(json, strlen(json), err);
+}
+
+/* A tokenizer that must open. */
+static inline tn_tokenizer *opened(const char *json)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_tokenizer *t = open_text(json, &err);
+    ck_assert_msg(t != NULL, "%s: %s", err.where, err.message);
+    return t;
+}
+
+/* Asserts the ids of a text; expected is written as "1 2 3". */
+static inline void assert_ids(const tn_tokenizer *t, const char *text, bool special, const char *expected)
+{
+    int64_t *ids;
+    size_t count, used = 0;
+    char got[1024] = "";
+    ck_assert_int_eq(tn_tokenizer_encode(t, text, strlen(text), special, &ids, &count, NULL), TN_OK);
+    for (size_t i = 0; i < count && used < sizeof got - 24; i++)
+        used += (size_t)snprintf(got + used, sizeof got - used, "%s%lld", i ? " " : "", (long long)ids[i]);
+    free(ids);
+    ck_assert_msg(strcmp(got, expected) == 0, "'%s': expected ids %s, got %s", text, expected, got);
+}
+
+/* Asserts what ids decode to, at once and as a stream. */
+static inline void assert_text(const tn_tokenizer *t, const int64_t *ids, size_t count, bool skip, const char *expected)
+{
+    char *text;
+    size_t length, done = 0;
+    ck_assert_int_eq(tn_tokenizer_decode(t, ids, count, skip, &text, &length, NULL), TN_OK);
+    if (expected)
+        ck_assert_str_eq(text, expected);
+    tn_stream *stream = tn_stream_new(t, skip, NULL);
+    for (size_t i = 0; i <= count; i++) {
+        size_t n;
+        const char *part = i < count ? tn_stream_push(stream, ids[i], &n, NULL) : tn_stream_flush(stream, &n, NULL);
+        ck_assert_ptr_nonnull(part);
+        ck_assert_uint_eq(strnlen(part, n + 1), memchr(part, 0, n) ? strlen(part) : n);
+        for (size_t k = 0; k < n; k += utf8_read(part + k, n - k).length)
+            ck_assert_msg(utf8_read(part + k, n - k).code >= 0, "half a character after token %zu", i);
+        ck_assert_uint_le(n, length - done);
+        ck_assert_mem_eq(part, text + done, n);
+        done += n;
+    }
+    ck_assert_uint_eq(done, length);
+    tn_stream_free(stream);
+    free(text);
+}
+
+/* Repeatable noise. */
+static inline uint32_t noise(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+static inline int run_suite(const char *name, const TTest *const *tests, size_t count)
+{
+    Suite *suite = suite_create(name);
+    TCase *tcase = tcase_create(name);
+    tcase_set_timeout(tcase, 240); /* only ends a test that hangs; valgrind and sanitizers are slow */
+    for (size_t i = 0; i < count; i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif
