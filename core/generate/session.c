@@ -349,7 +349,7 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     o.rows = o.rows ? o.rows : 1;
     o.context = o.context ? o.context : shape->max_positions;
     o.chunk = o.chunk ? o.chunk : DEFAULT_CHUNK;
-    if (o.rows < 1 || o.rows > 4096 || o.context < 1 || o.context > INT32_MAX || o.chunk < 1) {
+    if (o.rows < 1 || o.rows > GRAPH_MAX_TOKENS || o.context < 1 || o.context > INT32_MAX || o.chunk < 1) {
         tn_fail(err, TN_E_USAGE, "session", "rows %lld, context %lld and chunk %lld must be positive and not absurd",
                 (long long)o.rows, (long long)o.context, (long long)o.chunk);
         return NULL;
@@ -364,6 +364,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     s->rows = o.rows;
     s->context = o.context;
     s->chunk = o.chunk < o.context ? o.chunk : o.context;
+    if (s->chunk > GRAPH_MAX_TOKENS / s->rows)
+        s->chunk = GRAPH_MAX_TOKENS / s->rows;
     model->session_count++;
     tn_status status = cache_init(&s->cache, model->device, model->dtype, shape, s->rows, s->context, s->chunk, err);
     if (status == TN_OK)

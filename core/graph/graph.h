@@ -33,6 +33,9 @@ enum { GRAPH_PART_GATE = 0, GRAPH_PART_UP = 1, GRAPH_PART_DOWN = 2 };
 enum { GRAPH_PART_ROUTE = 0, GRAPH_PART_EXPERTS = 1, GRAPH_PART_SHARED = 2, GRAPH_PART_SHARED_GATE = 3 };
 #define GRAPH_PARTS 4
 
+/* The most tokens (rows times tokens per row) of one call: what kernels plan their scratch for. */
+enum { GRAPH_MAX_TOKENS = 4096 };
+
 struct graph_site {
     tn_site site; /* what kernels see                                                            */
     size_t index; /* in graph order: an outer site comes before those inside it                  */

@@ -6,7 +6,7 @@
 #include "plugin/registry.h"
 
 /* Most tokens of one call (all rows together) that kernels plan their scratch for; sessions stay within it. */
-enum { PLAN_MAX_TOKENS = 4096 };
+enum { PLAN_MAX_TOKENS = GRAPH_MAX_TOKENS };
 
 enum { PLAN_TEXT = 320 };
 
