@@ -139,8 +139,8 @@ void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
     else if (!plan_modules_match(c->modules, path))
         text_cut(text, PLAN_TEXT, "modules: site is %s, options name %s", path, c->modules);
     else if (choice->covered_by)
-        text_cut(text, PLAN_TEXT, "covered: %s has %s, which this site is part of",
-                 p->choices[choice->covered_by->index].kernel->kernel.id, choice->covered_by->site.path);
+        text_cut(text, PLAN_TEXT, "covered: %s has the %s around this site",
+                 p->choices[choice->covered_by->index].kernel->kernel.id, tn_op_name(choice->covered_by->site.op));
     else if (choice->kernel)
         text_cut(text, PLAN_TEXT, "priority: %s has %d, this kernel %d", choice->kernel->kernel.id,
                  (int)choice->kernel->kernel.priority, (int)c->kernel->kernel.priority);
