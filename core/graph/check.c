@@ -1,7 +1,7 @@
 /* Is a kernel right at a site? Eager computes in this process, the kernel in a child. */
 #include "graph/check.h"
 
-#include "graph/trial.h"
+#include "graph/fenced.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static bool works_in_place(const tn_site *site)
 }
 
 /* Each case twice: once at the end of its memory, once at the start with rows apart and in place; a heavy one once. */
-static tn_status open_runs(const check_reference *refs, size_t case_count, trial_run *runs, size_t *count,
+static tn_status open_runs(const check_reference *refs, size_t case_count, fenced_run *runs, size_t *count,
                            tn_error *err)
 {
     tn_status status = TN_OK;
@@ -96,17 +96,17 @@ static tn_status open_runs(const check_reference *refs, size_t case_count, trial
         for (int j = 0; j < RUNS_PER_CASE && status == TN_OK; j++) {
             if (j > 0 && inputs_work(refs[i].in.call.site, refs[i].in.tokens) > MOST_WORK / 2)
                 continue;
-            trial_run *run = &runs[(*count)++];
-            *run = (trial_run){.in = &refs[i].in,
-                               .side = j == 0 ? FENCE_END : FENCE_START,
-                               .padded = j > 0,
-                               .in_place = j > 0 && works_in_place(refs[i].in.call.site)};
-            status = trial_open_run(run, err);
+            fenced_run *run = &runs[(*count)++];
+            *run = (fenced_run){.in = &refs[i].in,
+                                .side = j == 0 ? FENCE_END : FENCE_START,
+                                .padded = j > 0,
+                                .in_place = j > 0 && works_in_place(refs[i].in.call.site)};
+            status = fenced_open_run(run, err);
         }
     return status;
 }
 
-static tn_status compare_runs(const check_reference *refs, size_t case_count, const trial_run *runs, size_t count,
+static tn_status compare_runs(const check_reference *refs, size_t case_count, const fenced_run *runs, size_t count,
                               const tn_impl *impl, compare_figures *figures, tn_error *err)
 {
     const tn_site *site = refs[0].in.call.site;
@@ -131,7 +131,7 @@ tn_status check_site(const tn_device *device, const tn_site *site, const tn_impl
         return tn_fail(err, TN_DECLINED, site->path, "kernels on the memory of device %s cannot be tried in a child",
                        device->name);
     check_reference refs[MAX_CASES] = {0};
-    trial_run runs[MAX_CASES * RUNS_PER_CASE] = {0};
+    fenced_run runs[MAX_CASES * RUNS_PER_CASE] = {0};
     compare_figures local = {0};
     size_t count = 0;
     double work = 0;
@@ -142,20 +142,20 @@ tn_status check_site(const tn_device *device, const tn_site *site, const tn_impl
     }
     if (status == TN_OK)
         status = open_runs(refs, case_count, runs, &count, err);
-    trial t = {.site = site,
-               .impl = impl,
-               .bound = bound,
-               .max_tokens = PLAN_MAX_TOKENS,
-               .threads = tn_thread_count(),
-               .seconds = LEAST_SECONDS + work / SLOWEST,
-               .runs = runs,
-               .run_count = count};
+    fenced_trial t = {.site = site,
+                      .impl = impl,
+                      .bound = bound,
+                      .max_tokens = PLAN_MAX_TOKENS,
+                      .threads = tn_thread_count(),
+                      .seconds = LEAST_SECONDS + work / SLOWEST,
+                      .runs = runs,
+                      .run_count = count};
     if (status == TN_OK)
-        status = trial_execute(&t, err);
+        status = fenced_execute(&t, err);
     if (status == TN_OK)
         status = compare_runs(refs, case_count, runs, count, impl, figures ? figures : &local, err);
     for (size_t i = 0; i < count; i++)
-        trial_close_run(&runs[i]);
+        fenced_close_run(&runs[i]);
     for (size_t i = 0; i < case_count; i++)
         check_reference_close(&refs[i]);
     return status;

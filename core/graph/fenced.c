@@ -1,7 +1,7 @@
 /* Calling a kernel in a child process. The child lays out the inputs read-only, the outputs and the scratch between
  * guard pages; a signal handler tells which of them an access went beyond. */
 #include "graph/text.h"
-#include "graph/trial.h"
+#include "graph/fenced.h"
 
 #include "plugin/registry.h"
 
@@ -13,19 +13,19 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-typedef enum trial_stage { STAGE_PLAN, STAGE_PACK, STAGE_FORWARD } trial_stage;
+typedef enum fenced_stage { STAGE_PLAN, STAGE_PACK, STAGE_FORWARD } fenced_stage;
 typedef enum region_kind { REGION_OTHER, REGION_INPUT, REGION_OUTPUT, REGION_SCRATCH, REGION_PACKED } region_kind;
 
 /* What the child tells; shared. */
-typedef struct trial_note {
-    trial_stage stage;
+typedef struct fenced_note {
+    fenced_stage stage;
     size_t run;
     tn_status status;
     char message[512];
     bool fault, fault_writes, fault_inside;
     region_kind fault_kind;
     int fault_index;
-} trial_note;
+} fenced_note;
 
 typedef struct region {
     fence fence;
@@ -36,7 +36,7 @@ typedef struct region {
 /* What the signal handler finds at the low end of its stack: a handler has no argument of its own. */
 enum { REGIONS = 2 * TN_CALL_TENSORS + 2, STACK_BYTES = 64 * 1024 };
 typedef struct child_state {
-    trial_note *note;
+    fenced_note *note;
     region regions[REGIONS];
     size_t count;
 } child_state;
@@ -91,7 +91,7 @@ static bool gaps_intact(const blocks *b, const tn_tensor *t)
     return true;
 }
 
-tn_status trial_open_run(trial_run *run, tn_error *err)
+tn_status fenced_open_run(fenced_run *run, tn_error *err)
 {
     run->call = run->in->call;
     for (int i = 0; i < run->call.out_count; i++) {
@@ -107,7 +107,7 @@ tn_status trial_open_run(trial_run *run, tn_error *err)
     return TN_OK;
 }
 
-void trial_close_run(trial_run *run)
+void fenced_close_run(fenced_run *run)
 {
     for (int i = 0; i < TN_CALL_TENSORS; i++)
         fence_close(&run->out[i]);
@@ -130,7 +130,7 @@ static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
     (void)signal_number;
     const ucontext_t *context = context_pointer;
     const child_state *c = context->uc_stack.ss_sp;
-    trial_note *note = c->note;
+    fenced_note *note = c->note;
     note->fault_writes = is_write(context);
     for (size_t i = 0; i < c->count; i++) {
         const region *r = &c->regions[i];
@@ -146,7 +146,7 @@ static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
 }
 
 /* The child's own record, with a stack for the handler above it. */
-static child_state *start_child(trial_note *note)
+static child_state *start_child(fenced_note *note)
 {
     void *memory = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
@@ -198,14 +198,14 @@ static unsigned long fp_control(void)
     return control;
 }
 
-static int give_up(trial_note *note, tn_status status, const char *text)
+static int give_up(fenced_note *note, tn_status status, const char *text)
 {
     note->status = status;
     text_cut(note->message, sizeof note->message, "%s", text);
     return 1;
 }
 
-static int give_up_error(trial_note *note, tn_status status, const tn_error *err)
+static int give_up_error(fenced_note *note, tn_status status, const tn_error *err)
 {
     char text[sizeof note->message];
     text_cut(text, sizeof text, "failed: %s", err->message);
@@ -214,7 +214,7 @@ static int give_up_error(trial_note *note, tn_status status, const tn_error *err
 
 /* The plan for calls of at most that many tokens, so that scratch is no larger than they need; the one for real calls
  * where the kernel would then do something else. */
-static tn_plan tight_plan(const trial *t, const tn_plan *real, int64_t tokens)
+static tn_plan tight_plan(const fenced_trial *t, const tn_plan *real, int64_t tokens)
 {
     tn_plan plan = {.size = sizeof plan, .threads = real->threads, .max_tokens = tokens};
     if (!t->impl->plan || t->impl->plan(t->site, &plan, NULL) != TN_OK || plan.packed_bytes != real->packed_bytes ||
@@ -223,7 +223,7 @@ static tn_plan tight_plan(const trial *t, const tn_plan *real, int64_t tokens)
     return plan;
 }
 
-static tn_status place_inputs(child_state *c, trial_run *run, tn_error *err)
+static tn_status place_inputs(child_state *c, fenced_run *run, tn_error *err)
 {
     for (int i = 0; i < run->call.in_count; i++) {
         const tn_tensor *from = &run->in->call.in[i];
@@ -246,7 +246,7 @@ static tn_status place_inputs(child_state *c, trial_run *run, tn_error *err)
     return TN_OK;
 }
 
-static int one_run(const trial *t, child_state *c, trial_run *run, const tn_plan *plan, const void *packed)
+static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const tn_plan *plan, const void *packed)
 {
     size_t before = c->count;
     tn_error err = TN_ERROR_INIT;
@@ -281,14 +281,14 @@ static int one_run(const trial *t, child_state *c, trial_run *run, const tn_plan
 }
 
 typedef struct child_job {
-    trial *t;
-    trial_note *note;
+    fenced_trial *t;
+    fenced_note *note;
 } child_job;
 
 static int child_main(void *ctx)
 {
     const child_job *job = ctx;
-    trial *t = job->t;
+    fenced_trial *t = job->t;
     tn_error err = TN_ERROR_INIT;
     child_state *c = start_child(job->note);
     if (!c)
@@ -326,7 +326,7 @@ static int child_main(void *ctx)
 
 /* ---- in the parent ---------------------------------------------------------------------------------------- */
 
-static void describe_fault(const trial_note *note, char *text, size_t size)
+static void describe_fault(const fenced_note *note, char *text, size_t size)
 {
     static const char *const names[] = {"", "its inputs", "its outputs", "its scratch", "its packed memory"};
     const char *name = names[note->fault_kind];
@@ -338,7 +338,7 @@ static void describe_fault(const trial_note *note, char *text, size_t size)
         text_cut(text, size, "%s outside %s", note->fault_writes ? "wrote" : "read", name);
 }
 
-static tn_status explain(const trial *t, const trial_note *note, const char *ending, tn_error *err)
+static tn_status explain(const fenced_trial *t, const fenced_note *note, const char *ending, tn_error *err)
 {
     static const char *const stages[] = {"plan", "pack", "forward"};
     char text[512], when[64] = "";
@@ -353,7 +353,7 @@ static tn_status explain(const trial *t, const trial_note *note, const char *end
 }
 
 /* Writes that landed on the part of a page that is not the output's, or between its rows. */
-static tn_status look_around(const trial *t, tn_error *err)
+static tn_status look_around(const fenced_trial *t, tn_error *err)
 {
     for (size_t i = 0; i < t->run_count; i++)
         for (int j = 0; j < t->runs[i].call.out_count; j++) {
@@ -366,9 +366,9 @@ static tn_status look_around(const trial *t, tn_error *err)
     return TN_OK;
 }
 
-tn_status trial_execute(trial *t, tn_error *err)
+tn_status fenced_execute(fenced_trial *t, tn_error *err)
 {
-    trial_note *note = mmap(NULL, sizeof *note, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    fenced_note *note = mmap(NULL, sizeof *note, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (note == MAP_FAILED)
         return tn_fail(err, TN_E_MEMORY, t->site->path, "no memory to check a kernel with; free some memory");
     child_job job = {t, note};
