@@ -1,0 +1,261 @@
+/* The plain C reference of the products, and the choice among instruction sets. */
+#include "product.h"
+#include <math.h>
+#include <string.h>
+
+#define ROWS 8
+#define LANES 8
+
+static float f32_of_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static uint32_t bits_of_f32(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+static float f32_of_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fffu;
+    if (rest >= 0x7c00) /* infinity, NaN */
+        return f32_of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+    if (rest < 0x400) /* zero, subnormal: an integer times 2^-24 */
+        return f32_of_bits(sign | bits_of_f32((float)rest * 0x1p-24f));
+    return f32_of_bits(sign | ((rest << 13) + (112u << 23)));
+}
+
+static uint16_t f16_of_f32(float f)
+{
+    uint32_t u = bits_of_f32(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+    if (a > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
+    if (a >= 0x477ff000) /* 65520 and above round to infinity */
+        return (uint16_t)(sign | 0x7c00);
+    if (a < 0x38800000) /* subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the lowest bits */
+        return (uint16_t)(sign | (bits_of_f32(f32_of_bits(a) + 0.5f) - 0x3f000000));
+    a += 0xfff + (a >> 13 & 1);
+    return (uint16_t)(sign | ((a - (112u << 23)) >> 13));
+}
+
+static uint16_t bf16_of_f32(float f)
+{
+    uint32_t u = bits_of_f32(f);
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static float load(const void *p, tn_dtype dtype, int64_t i)
+{
+    if (dtype == TN_F32) {
+        float f;
+        memcpy(&f, (const char *)p + 4 * i, 4);
+        return f;
+    }
+    uint16_t h;
+    memcpy(&h, (const char *)p + 2 * i, 2);
+    return dtype == TN_F16 ? f32_of_f16(h) : f32_of_bits((uint32_t)h << 16);
+}
+
+static void store(void *p, tn_dtype dtype, int64_t i, float f)
+{
+    uint16_t h = dtype == TN_F16 ? f16_of_f32(f) : bf16_of_f32(f);
+    if (dtype == TN_F32)
+        memcpy((char *)p + 4 * i, &f, 4);
+    else
+        memcpy((char *)p + 2 * i, &h, 2);
+}
+
+static float round_to(float f, tn_dtype dtype)
+{
+    char one[4];
+    store(one, dtype, 0, f);
+    return load(one, dtype, 0);
+}
+
+/* rnd(rnd(act(rnd(gate))) * rnd(up)) */
+static float glu(float gate, float up, const product_finish *f)
+{
+    float g = round_to(gate, f->dtype), u = round_to(up, f->dtype);
+    float a = f->act == TN_ACT_SILU ? g / (1.0f + expf(-g)) : g;
+    return round_to(round_to(a, f->dtype) * u, f->dtype);
+}
+
+static void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)
+{
+    for (int64_t i = 0; i < k; i++)
+        for (int32_t t = 0; t < width; t++)
+            panel[i * width + t] = t < tokens ? load(x[t], dtype, i) : 0.0f;
+}
+
+static void pack_f32_c(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_F32, tokens, vectors * LANES, k, panel);
+}
+
+static void pack_bf16_c(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_BF16, tokens, vectors * LANES, k, panel);
+}
+
+static void pack_f16_c(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_F16, tokens, vectors * LANES, k, panel);
+}
+
+/* sums[t] = bias + w . x_t for every token of a panel. */
+static void row_sums(const void *w, int64_t k, const float *panel, int32_t width, float bias, float *sums)
+{
+    memset(sums, 0, sizeof(float) * (size_t)width);
+    for (int64_t i = 0; i < k; i++) {
+        float one = load(w, TN_F32, i);
+        for (int32_t t = 0; t < width; t++)
+            sums[t] += one * panel[i * width + t];
+    }
+    for (int32_t t = 0; t < width; t++)
+        sums[t] += bias;
+}
+
+static void tile_glu_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                       const product_finish *finish, int32_t features, void *h)
+{
+    (void)ahead;
+    int32_t width = vectors * LANES;
+    for (int32_t f = 0; f < ROWS / 2; f++) {
+        float gate[PRODUCT_MAX_TOKENS], up[PRODUCT_MAX_TOKENS];
+        row_sums(w[f], k, panel, width, finish->bias && f < features ? finish->bias[f] : 0.0f, gate);
+        row_sums(w[ROWS / 2 + f], k, panel, width, finish->bias && f < features ? finish->bias[ROWS / 2 + f] : 0.0f,
+                 up);
+        for (int32_t t = 0; t < width; t++)
+            ((float *)h)[f * width + t] = f < features ? glu(gate[t], up[t], finish) : 0.0f;
+    }
+}
+
+static void tile_out_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                       const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+{
+    (void)ahead;
+    for (int32_t r = 0; r < rows; r++) {
+        float sums[PRODUCT_MAX_TOKENS];
+        row_sums(w[r], k, panel, vectors * LANES, finish->bias ? finish->bias[r] : 0.0f, sums);
+        for (int32_t t = 0; t < tokens; t++)
+            store(y[t], finish->dtype, r, sums[t]);
+    }
+}
+
+static void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, int32_t rows, int64_t k, const void *const *x,
+                        int32_t tokens, float *sums)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        for (int32_t t = 0; t < tokens; t++) {
+            float sum = 0.0f;
+            for (int64_t i = 0; i < k; i++)
+                sum += load((const char *)w + r * stride, dtype, i) * load(x[t], TN_F32, i);
+            sums[t * PRODUCT_FEW_ROWS + r] = sum;
+        }
+    }
+}
+
+static void dots_f32_c(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                       float *sums)
+{
+    dots_as_f32(w, TN_F32, stride, rows, k, x, tokens, sums);
+}
+
+static void dots_bf16_c(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                        float *sums)
+{
+    dots_as_f32(w, TN_BF16, stride, rows, k, x, tokens, sums);
+}
+
+static void dots_f16_c(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                       float *sums)
+{
+    dots_as_f32(w, TN_F16, stride, rows, k, x, tokens, sums);
+}
+
+static void row_glu_c(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
+                      void *h)
+{
+    for (int32_t i = 0; i < n; i++)
+        ((float *)h)[i] =
+            glu(gate[i] + (finish->bias ? finish->bias[i] : 0.0f), up[i] + (up_bias ? up_bias[i] : 0.0f), finish);
+}
+
+static void row_out_c(const float *sums, const product_finish *finish, int32_t n, void *y)
+{
+    for (int32_t i = 0; i < n; i++)
+        store(y, finish->dtype, i, sums[i] + (finish->bias ? finish->bias[i] : 0.0f));
+}
+
+static void combine_c(const product_combine *c, int64_t n, void *y)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = 0.0f;
+        for (int32_t j = 0; j < c->count; j++) {
+            float part = load(c->part[j], c->dtype, i) * c->weight[j];
+            sum += c->round_parts ? round_to(part, c->dtype) : part;
+        }
+        if (c->extra)
+            sum = round_to(sum, c->dtype) + round_to(load(c->extra, c->dtype, i) * c->extra_weight, c->dtype);
+        store(y, c->dtype, i, sum);
+    }
+}
+
+static void widen_f32_c(const void *src, int64_t n, float *dst)
+{
+    memcpy(dst, src, (size_t)n * 4);
+}
+
+static void widen_bf16_c(const void *src, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = load(src, TN_BF16, i);
+}
+
+static void widen_f16_c(const void *src, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = load(src, TN_F16, i);
+}
+
+void product_init_c(product_kernels *kernels)
+{
+    tn_dtype dtype = kernels->dtype;
+    kernels->name = "c";
+    kernels->native = TN_F32;
+    kernels->group = 1;
+    kernels->rows = ROWS;
+    kernels->lanes = LANES;
+    kernels->max_vectors = 2;
+    kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
+    kernels->tile_glu = tile_glu_c;
+    kernels->tile_out = tile_out_c;
+    kernels->dots = dtype == TN_BF16 ? dots_bf16_c : dtype == TN_F16 ? dots_f16_c : dots_f32_c;
+    kernels->row_glu = row_glu_c;
+    kernels->row_out = row_out_c;
+    kernels->combine = combine_c;
+    kernels->widen = dtype == TN_BF16 ? widen_bf16_c : dtype == TN_F16 ? widen_f16_c : widen_f32_c;
+}
+
+void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu_flags)
+{
+    kernels->dtype = dtype;
+    product_init_c(kernels);
+#ifdef __x86_64__
+    if (cpu_flags & TN_CPU_AVX2)
+        product_init_avx2(kernels);
+    if (cpu_flags & TN_CPU_AVX512)
+        product_init_avx512(kernels);
+    if ((cpu_flags & TN_CPU_AVX512) && (cpu_flags & TN_CPU_AVX512_BF16))
+        product_init_avx512bf16(kernels);
+#else
+    (void)cpu_flags;
+#endif
+}

@@ -1,0 +1,99 @@
+/* Products of activations with weight matrices that stay where the checkpoint is mapped: rows [out, in], any
+ * alignment, read in place. Two ways, by the number of tokens:
+ *
+ * tiles (many tokens): the lanes of a vector are tokens. The activations are packed once into a panel, which lies
+ * [k / group][tokens][group] for each tile of tokens; a weight, or a pair of bf16 weights, is broadcast straight from
+ * its row. The weights are never packed, and because the lanes are tokens, the results of gate and up rows are the
+ * panel of the next product without being moved.
+ *
+ * dots (few tokens): one weight row after the other, lanes along k, so that memory is read in one sequential stream.
+ *
+ * The order of additions over k depends on the instruction set and on the way taken, never on threads or on which
+ * other rows are computed. Nothing here allocates or fails: shapes were checked by the caller's plan. */
+#ifndef PRODUCT_H
+#define PRODUCT_H
+
+#include <tenon/kernel.h>
+
+#define PRODUCT_MAX_ROWS 8    /* of a tile                                                        */
+#define PRODUCT_MAX_TOKENS 32 /* of a tile                                                        */
+#define PRODUCT_FEW_TOKENS 16 /* of a call of dots                                                */
+#define PRODUCT_FEW_ROWS 16   /* of a call of dots                                                */
+
+/* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
+typedef struct product_finish {
+    tn_dtype dtype; /* sums are rounded to it, as is each step of the activation                   */
+    tn_act act;     /* glu only: TN_ACT_SILU or TN_ACT_LINEAR                                       */
+    const float *bias;
+} product_finish;
+
+/* One token's results of several products: y = sum of weight[j] * part[j], in the order of j, in f32 and rounded once;
+ * with extra, y = rnd(rnd(sum) + rnd(extra_weight * extra)). */
+typedef struct product_combine {
+    tn_dtype dtype;
+    bool round_parts; /* each weight * part is rounded to dtype                                    */
+    int32_t count;
+    const void *const *part;
+    const float *weight;
+    const void *extra; /* or NULL                                                                  */
+    float extra_weight;
+} product_combine;
+
+typedef struct product_kernels {
+    const char *name;    /* of the instruction set                                                  */
+    tn_dtype dtype;      /* of activations and weights in memory                                    */
+    tn_dtype native;     /* of panels and of rows given to tiles: TN_F32 or, with dot products, TN_BF16 */
+    int32_t group;       /* elements along k that lie together in a panel                           */
+    int32_t rows;        /* weight rows of a tile; in tile_glu the first half gates, the others ups */
+    int32_t lanes;       /* tokens of a vector                                                      */
+    int32_t max_vectors; /* of a tile                                                              */
+
+    /* Builds one tile of a panel, vectors * lanes tokens wide, from the first k elements of x[0 .. tokens - 1], of
+     * dtype. Missing tokens become zeros, as does the second half of the last pair when k is odd. */
+    void (*pack)(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel);
+
+    /* h = act(gate) * up for rows / 2 features: w holds `rows` pointers to rows of native type. features of them
+     * count, the others give zeros. h is the place of the first feature in the tile of the next product's panel.
+     * ahead: bytes from each row to one that will be wanted next, which is prefetched; 0: none. */
+    void (*tile_glu)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                     const product_finish *finish, int32_t features, void *h);
+
+    /* y[t][0 .. rows - 1], of dtype, for t < tokens; w holds `rows` pointers, of which rows count. */
+    void (*tile_out)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                     const product_finish *finish, int32_t rows, void *const *y, int32_t tokens);
+
+    /* sums[t * PRODUCT_FEW_ROWS + r] = w_r . x_t for r < rows <= PRODUCT_FEW_ROWS, t < tokens <= PRODUCT_FEW_TOKENS.
+     * Row r of the weights, of dtype, begins r * stride bytes after w; x are rows of native type. */
+    void (*dots)(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                 float *sums);
+
+    /* n <= PRODUCT_FEW_ROWS sums become h, of native type, or y, of dtype. finish->bias belongs to the gates. */
+    void (*row_glu)(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
+                    void *h);
+    void (*row_out)(const float *sums, const product_finish *finish, int32_t n, void *y);
+
+    /* n elements of y, of dtype. */
+    void (*combine)(const product_combine *combine, int64_t n, void *y);
+
+    /* n elements of dtype become f32. */
+    void (*widen)(const void *src, int64_t n, float *dst);
+} product_kernels;
+
+/* The best functions for dtype (TN_F32, TN_BF16, TN_F16) among those that cpu_flags allow. */
+void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu_flags);
+
+/* Bytes of one token in a panel of k elements. */
+static inline int64_t product_panel_token(const product_kernels *kernels, int64_t k)
+{
+    int64_t padded = (k + PRODUCT_MAX_ROWS - 1) / PRODUCT_MAX_ROWS * PRODUCT_MAX_ROWS;
+    return padded * (kernels->native == TN_BF16 ? 2 : 4);
+}
+
+/* ---- per instruction set: overwrite what they have for kernels->dtype --------------------------------- */
+
+void product_init_c(product_kernels *kernels);
+void product_init_avx2(product_kernels *kernels);
+void product_init_avx512(product_kernels *kernels);
+void product_init_avx512bf16(product_kernels *kernels);
+
+#endif

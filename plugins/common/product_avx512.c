@@ -1,0 +1,239 @@
+/* Products in f32 with 16 lanes: f32 itself, and bf16 and f16 after conversion. */
+#include "product_avx512.h"
+
+/* 16 tokens and 16 elements at a time. */
+INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t vectors, int64_t k, float *panel)
+{
+    int64_t size = dtype == TN_F32 ? 4 : 2;
+    for (int32_t v = 0; v < vectors; v++) {
+        for (int64_t i = 0; i < k; i += 16) {
+            __m512i r[16];
+            for (int t = 0; t < LANES; t++) {
+                int32_t token = v * LANES + t;
+                r[t] = _mm512_setzero_si512();
+                if (token < tokens)
+                    r[t] =
+                        _mm512_castps_si512(load_as_f32((const char *)x[token] + i * size, dtype, first_lanes(k - i)));
+            }
+            transpose_16x16(r);
+            int64_t n = k - i < 16 ? k - i : 16;
+            for (int64_t p = 0; p < n; p++)
+                _mm512_storeu_si512(panel + ((i + p) * vectors + v) * LANES, r[p]);
+        }
+    }
+}
+
+static void pack_f32(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_F32, tokens, vectors, k, panel);
+}
+
+static void pack_from_bf16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_BF16, tokens, vectors, k, panel);
+}
+
+static void pack_from_f16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_F16, tokens, vectors, k, panel);
+}
+
+INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const float *panel, int vectors,
+                      __m512 sums[ROWS][2])
+{
+    const char *row[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        row[r] = w[r];
+        for (int v = 0; v < vectors; v++)
+            sums[r][v] = _mm512_setzero_ps();
+    }
+    for (int64_t line = 0; line < k; line += 16) {
+        int64_t end = line + 16 < k ? line + 16 : k;
+        for (int r = 0; r < ROWS; r++)
+            _mm_prefetch(row[r] + line * 4 + ahead, _MM_HINT_T1);
+        for (int64_t i = line; i < end; i++) {
+            __m512 x[2];
+            for (int v = 0; v < vectors; v++)
+                x[v] = _mm512_loadu_ps(panel + (i * vectors + v) * LANES);
+            for (int r = 0; r < ROWS; r++) {
+                float one;
+                memcpy(&one, row[r] + i * 4, 4);
+                for (int v = 0; v < vectors; v++)
+                    sums[r][v] = _mm512_fmadd_ps(x[v], _mm512_set1_ps(one), sums[r][v]);
+            }
+        }
+    }
+}
+
+static void tile_glu_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                         const product_finish *finish, int32_t features, void *h)
+{
+    __m512 sums[ROWS][2];
+    if (vectors == 2) {
+        tile_sums(w, ahead, k, panel, 2, sums);
+        finish_glu(sums, 2, finish, features, false, h);
+    } else {
+        tile_sums(w, ahead, k, panel, 1, sums);
+        finish_glu(sums, 1, finish, features, false, h);
+    }
+}
+
+static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                         const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+{
+    __m512 sums[ROWS][2];
+    if (vectors == 2) {
+        tile_sums(w, ahead, k, panel, 2, sums);
+        finish_out(sums, 2, finish, rows, y, tokens);
+    } else {
+        tile_sums(w, ahead, k, panel, 1, sums);
+        finish_out(sums, 1, finish, rows, y, tokens);
+    }
+}
+
+/* One weight row of dtype with up to four tokens. Few tokens take several chains along k each. */
+INLINE void row_dots(const char *w, tn_dtype dtype, int64_t k, const void *const *x, int tokens, int chains,
+                     __m512 *out)
+{
+    int64_t size = dtype == TN_F32 ? 4 : 2;
+    __m512 sum[4][4];
+    const float *xt[4];
+    for (int t = 0; t < tokens; t++) {
+        xt[t] = x[t];
+        for (int c = 0; c < chains; c++)
+            sum[t][c] = _mm512_setzero_ps();
+    }
+    int64_t i = 0;
+    for (; i + 16 * chains <= k; i += 16 * chains) {
+        for (int c = 0; c < chains; c++) {
+            __m512 a = load_as_f32(w + (i + 16 * c) * size, dtype, 0xffff);
+            for (int t = 0; t < tokens; t++)
+                sum[t][c] = _mm512_fmadd_ps(a, _mm512_loadu_ps(xt[t] + i + 16 * c), sum[t][c]);
+        }
+    }
+    for (; i < k; i += 16) {
+        __mmask16 m = first_lanes(k - i);
+        __m512 a = load_as_f32(w + i * size, dtype, m);
+        for (int t = 0; t < tokens; t++)
+            sum[t][0] = _mm512_fmadd_ps(a, _mm512_maskz_loadu_ps(m, xt[t] + i), sum[t][0]);
+    }
+    for (int t = 0; t < tokens; t++) {
+        for (int c = 1; c < chains; c++)
+            sum[t][0] = _mm512_add_ps(sum[t][0], sum[t][c]);
+        out[t * PRODUCT_FEW_ROWS] = sum[t][0];
+    }
+}
+
+INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, int32_t rows, int64_t k, const void *const *x,
+                        int32_t tokens, float *sums)
+{
+    __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
+    for (int32_t r = 0; r < rows; r++) {
+        const char *row = (const char *)w + r * stride;
+        for (int32_t t = 0; t < tokens; t += 4) { /* after the first time the row comes from the first cache */
+            __m512 *out = part + t * PRODUCT_FEW_ROWS + r;
+            if (tokens - t >= 4)
+                row_dots(row, dtype, k, x + t, 4, 2, out);
+            else if (tokens - t == 3)
+                row_dots(row, dtype, k, x + t, 3, 2, out);
+            else if (tokens - t == 2)
+                row_dots(row, dtype, k, x + t, 2, 4, out);
+            else
+                row_dots(row, dtype, k, x + t, 1, 4, out);
+        }
+    }
+    for (int32_t t = 0; t < tokens; t++) {
+        for (int32_t r = rows; r < PRODUCT_FEW_ROWS; r++)
+            part[t * PRODUCT_FEW_ROWS + r] = _mm512_setzero_ps();
+        _mm512_storeu_ps(sums + t * PRODUCT_FEW_ROWS, reduce_16(part + t * PRODUCT_FEW_ROWS));
+    }
+}
+
+static void dots_f32(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                     float *sums)
+{
+    dots_as_f32(w, TN_F32, stride, rows, k, x, tokens, sums);
+}
+
+static void dots_from_bf16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                           float *sums)
+{
+    dots_as_f32(w, TN_BF16, stride, rows, k, x, tokens, sums);
+}
+
+static void dots_from_f16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                          float *sums)
+{
+    dots_as_f32(w, TN_F16, stride, rows, k, x, tokens, sums);
+}
+
+static void row_glu_avx512(const float *gate, const float *up, const float *up_bias, const product_finish *finish,
+                           int32_t n, void *h)
+{
+    _mm512_mask_storeu_ps(h, first_lanes(n), row_glu_sums(gate, up, up_bias, finish, n));
+}
+
+static void row_out_avx512(const float *sums, const product_finish *finish, int32_t n, void *y)
+{
+    __mmask16 m = first_lanes(n);
+    __m512 v = _mm512_maskz_loadu_ps(m, sums);
+    if (finish->bias)
+        v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(m, finish->bias));
+    store_from_f32(y, finish->dtype, m, v);
+}
+
+static void combine_avx512(const product_combine *c, int64_t n, void *y)
+{
+    int64_t size = c->dtype == TN_F32 ? 4 : 2;
+    for (int64_t i = 0; i < n; i += LANES) {
+        __mmask16 m = first_lanes(n - i);
+        __m512 sum = _mm512_setzero_ps();
+        for (int32_t j = 0; j < c->count; j++) {
+            __m512 part = load_as_f32((const char *)c->part[j] + i * size, c->dtype, m);
+            part = _mm512_mul_ps(part, _mm512_set1_ps(c->weight[j]));
+            sum = _mm512_add_ps(sum, c->round_parts ? round_to(part, c->dtype) : part);
+        }
+        if (c->extra) {
+            __m512 part = load_as_f32((const char *)c->extra + i * size, c->dtype, m);
+            part = round_to(_mm512_mul_ps(part, _mm512_set1_ps(c->extra_weight)), c->dtype);
+            sum = _mm512_add_ps(round_to(sum, c->dtype), part);
+        }
+        store_from_f32((char *)y + i * size, c->dtype, m, sum);
+    }
+}
+
+static void widen_bf16(const void *src, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        __mmask16 m = first_lanes(n - i);
+        _mm512_mask_storeu_ps(dst + i, m, load_as_f32((const uint16_t *)src + i, TN_BF16, m));
+    }
+}
+
+static void widen_f16(const void *src, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        __mmask16 m = first_lanes(n - i);
+        _mm512_mask_storeu_ps(dst + i, m, load_as_f32((const uint16_t *)src + i, TN_F16, m));
+    }
+}
+
+void product_init_avx512(product_kernels *kernels)
+{
+    bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
+    kernels->name = "avx512";
+    kernels->native = TN_F32;
+    kernels->group = 1;
+    kernels->rows = ROWS;
+    kernels->lanes = LANES;
+    kernels->max_vectors = 2;
+    kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
+    kernels->tile_glu = tile_glu_f32;
+    kernels->tile_out = tile_out_f32;
+    kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
+    kernels->row_glu = row_glu_avx512;
+    kernels->row_out = row_out_avx512;
+    kernels->combine = combine_avx512;
+    if (brain || half)
+        kernels->widen = brain ? widen_bf16 : widen_f16;
+}

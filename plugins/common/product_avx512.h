@@ -1,0 +1,238 @@
+/* What the two AVX-512 variants of the products share: rounding, activations, and turning tiles and rows of sums into
+ * results. Included by product_avx512*.c only. */
+#ifndef PRODUCT_AVX512_H
+#define PRODUCT_AVX512_H
+
+#include <immintrin.h>
+#include <string.h>
+#include "product.h"
+
+#define LANES 16
+#define ROWS 8
+
+/* A tile's sums live in registers from the first product to the finished result: that takes inlining. */
+#define INLINE static inline __attribute__((always_inline))
+
+/* Rounds to bf16, nearest even, and leaves the result in the upper half of each element. The increment would turn
+ * some NaNs into infinities; they are made quiet instead. */
+static inline __m512i bf16_bits(__m512 v)
+{
+    __m512i u = _mm512_castps_si512(v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
+    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    return _mm512_and_si512(_mm512_mask_mov_epi32(up, nan, quiet), _mm512_set1_epi32((int)0xffff0000));
+}
+
+static inline __m512 round_to(__m512 v, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return _mm512_castsi512_ps(bf16_bits(v));
+    if (dtype == TN_F16)
+        return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    return v;
+}
+
+/* e^x: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series up to r^7 (what follows is below 6e-9).
+ * Beyond +-104 the result is infinity or 0 anyway; min and max return their second operand when one is NaN. */
+static inline __m512 exp_ps(__m512 x)
+{
+    x = _mm512_max_ps(_mm512_set1_ps(-104.0f), _mm512_min_ps(_mm512_set1_ps(104.0f), x));
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
+    __m512 p = _mm512_set1_ps(0x1.a01a02p-13f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.6c16c2p-10f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.111112p-7f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.555556p-5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.555556p-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(p, n);
+}
+
+/* silu(-inf) is NaN, as in x / (1 + exp(-x)). */
+static inline __m512 activate(__m512 x, tn_act act)
+{
+    if (act == TN_ACT_LINEAR)
+        return x;
+    __m512 e = exp_ps(_mm512_sub_ps(_mm512_setzero_ps(), x));
+    return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
+}
+
+/* rnd(rnd(act(rnd(gate))) * rnd(up)): the roundings of eager. */
+static inline __m512 glu(__m512 gate, __m512 up, const product_finish *f)
+{
+    __m512 a = round_to(activate(round_to(gate, f->dtype), f->act), f->dtype);
+    return round_to(_mm512_mul_ps(a, round_to(up, f->dtype)), f->dtype);
+}
+
+/* Elements a and b of dtype side by side, a first. */
+static inline __m512i pair(__m512 a, __m512 b, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return _mm512_or_si512(_mm512_srli_epi32(bf16_bits(a), 16), bf16_bits(b));
+    __m512i lo = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+    __m512i hi = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT));
+    return _mm512_or_si512(lo, _mm512_slli_epi32(hi, 16));
+}
+
+/* Four rows of 16 words become 16 rows of four words: row t is 128-bit lane t / 4 of out[t % 4]. */
+static inline void transpose_4x16(const __m512i v[4], __m512i out[4])
+{
+    __m512i a = _mm512_unpacklo_epi32(v[0], v[1]), b = _mm512_unpackhi_epi32(v[0], v[1]);
+    __m512i c = _mm512_unpacklo_epi32(v[2], v[3]), d = _mm512_unpackhi_epi32(v[2], v[3]);
+    out[0] = _mm512_unpacklo_epi64(a, c);
+    out[1] = _mm512_unpackhi_epi64(a, c);
+    out[2] = _mm512_unpacklo_epi64(b, d);
+    out[3] = _mm512_unpackhi_epi64(b, d);
+}
+
+/* 16 x 16 words, in place. */
+static inline void transpose_16x16(__m512i v[16])
+{
+    __m512i q[16];
+    for (int i = 0; i < 4; i++)
+        transpose_4x16(v + 4 * i, q + 4 * i);
+    for (int j = 0; j < 4; j++) { /* q[4 * i + j] holds words 4i.. of rows j, 4 + j, 8 + j, 12 + j, one per lane */
+        __m512i a = _mm512_shuffle_i32x4(q[j], q[4 + j], 0x88), b = _mm512_shuffle_i32x4(q[j], q[4 + j], 0xdd);
+        __m512i c = _mm512_shuffle_i32x4(q[8 + j], q[12 + j], 0x88),
+                d = _mm512_shuffle_i32x4(q[8 + j], q[12 + j], 0xdd);
+        v[j] = _mm512_shuffle_i32x4(a, c, 0x88);
+        v[8 + j] = _mm512_shuffle_i32x4(a, c, 0xdd);
+        v[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
+        v[12 + j] = _mm512_shuffle_i32x4(b, d, 0xdd);
+    }
+}
+
+/* Writes words w (four for each of 16 tokens) to y[t] + offset. bytes < 16 for a part of the words. */
+INLINE void store_words(const __m512i w[4], void *const *y, int32_t tokens, int64_t offset, int64_t bytes)
+{
+    __m512i t[4];
+    transpose_4x16(w, t);
+    char lanes[16][16];
+    if (tokens >= LANES && bytes >= 16) {
+        for (int j = 0; j < 4; j++) {
+            _mm_storeu_si128((__m128i *)((char *)y[j] + offset), _mm512_castsi512_si128(t[j]));
+            _mm_storeu_si128((__m128i *)((char *)y[4 + j] + offset), _mm512_extracti32x4_epi32(t[j], 1));
+            _mm_storeu_si128((__m128i *)((char *)y[8 + j] + offset), _mm512_extracti32x4_epi32(t[j], 2));
+            _mm_storeu_si128((__m128i *)((char *)y[12 + j] + offset), _mm512_extracti32x4_epi32(t[j], 3));
+        }
+        return;
+    }
+    for (int j = 0; j < 4; j++) {
+        _mm_storeu_si128((__m128i *)lanes[j], _mm512_castsi512_si128(t[j]));
+        _mm_storeu_si128((__m128i *)lanes[4 + j], _mm512_extracti32x4_epi32(t[j], 1));
+        _mm_storeu_si128((__m128i *)lanes[8 + j], _mm512_extracti32x4_epi32(t[j], 2));
+        _mm_storeu_si128((__m128i *)lanes[12 + j], _mm512_extracti32x4_epi32(t[j], 3));
+    }
+    for (int32_t i = 0; i < tokens && i < LANES; i++)
+        memcpy((char *)y[i] + offset, lanes[i], (size_t)(bytes < 16 ? bytes : 16));
+}
+
+/* The ends of a tile: sums[r][v] of row r and tokens 16v .. 16v + 15. */
+INLINE void finish_out(__m512 sums[ROWS][2], int vectors, const product_finish *f, int32_t rows, void *const *y,
+                       int32_t tokens)
+{
+    if (f->bias)
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < vectors; v++)
+                sums[r][v] = _mm512_add_ps(sums[r][v], _mm512_set1_ps(r < rows ? f->bias[r] : 0.0f));
+    for (int v = 0; v < vectors; v++) {
+        int32_t left = tokens - v * LANES;
+        __m512i w[8];
+        if (f->dtype == TN_F32) {
+            for (int r = 0; r < ROWS; r++)
+                w[r] = _mm512_castps_si512(sums[r][v]);
+            store_words(w, y + v * LANES, left, 0, 4 * (int64_t)rows);
+            if (rows > 4)
+                store_words(w + 4, y + v * LANES, left, 16, 4 * (int64_t)rows - 16);
+        } else {
+            for (int r = 0; r < ROWS / 2; r++)
+                w[r] = pair(sums[2 * r][v], sums[2 * r + 1][v], f->dtype);
+            store_words(w, y + v * LANES, left, 0, 2 * (int64_t)rows);
+        }
+    }
+}
+
+/* pairs: h is a panel of bf16 pairs, else of f32. */
+INLINE void finish_glu(__m512 sums[ROWS][2], int vectors, const product_finish *f, int32_t features, bool pairs,
+                       void *h)
+{
+    for (int v = 0; v < vectors; v++) {
+        __m512 r[ROWS / 2];
+        for (int i = 0; i < ROWS / 2; i++) {
+            __m512 gate = sums[i][v], up = sums[ROWS / 2 + i][v];
+            if (f->bias && i < features) {
+                gate = _mm512_add_ps(gate, _mm512_set1_ps(f->bias[i]));
+                up = _mm512_add_ps(up, _mm512_set1_ps(f->bias[ROWS / 2 + i]));
+            }
+            r[i] = i < features ? glu(gate, up, f) : _mm512_setzero_ps();
+        }
+        for (int i = 0; i < ROWS / 2; i++) {
+            if (!pairs)
+                _mm512_storeu_ps((float *)h + (i * vectors + v) * LANES, r[i]);
+            else if (i % 2 == 0)
+                _mm512_storeu_si512((char *)h + (i / 2 * vectors + v) * LANES * 4, pair(r[i], r[i + 1], TN_BF16));
+        }
+    }
+}
+
+/* Element i of the result is the sum of the elements of v[i], always in the same order. */
+static inline __m512 reduce_16(const __m512 v[16])
+{
+    __m512 a[8], b[4];
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_add_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 4; i++) {
+        __m512d x = _mm512_castps_pd(a[2 * i]), y = _mm512_castps_pd(a[2 * i + 1]);
+        b[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+    }
+    __m512 c = _mm512_add_ps(_mm512_shuffle_f32x4(b[0], b[1], 0x88), _mm512_shuffle_f32x4(b[0], b[1], 0xdd));
+    __m512 d = _mm512_add_ps(_mm512_shuffle_f32x4(b[2], b[3], 0x88), _mm512_shuffle_f32x4(b[2], b[3], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x88), _mm512_shuffle_f32x4(c, d, 0xdd));
+}
+
+/* n elements of dtype, the first of a row's rest. */
+static inline __mmask16 first_lanes(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << (n > 0 ? n : 0)) - 1);
+}
+
+static inline __m512 load_as_f32(const void *p, tn_dtype dtype, __mmask16 m)
+{
+    if (dtype == TN_F32)
+        return _mm512_maskz_loadu_ps(m, p);
+    __m256i half = _mm256_maskz_loadu_epi16(m, p);
+    if (dtype == TN_F16)
+        return _mm512_cvtph_ps(half);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+static inline void store_from_f32(void *p, tn_dtype dtype, __mmask16 m, __m512 v)
+{
+    if (dtype == TN_F32)
+        _mm512_mask_storeu_ps(p, m, v);
+    else if (dtype == TN_F16)
+        _mm256_mask_storeu_epi16(p, m, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    else
+        _mm256_mask_storeu_epi16(p, m, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(v), 16)));
+}
+
+/* Sixteen features of a row: glu with biases. */
+static inline __m512 row_glu_sums(const float *gate, const float *up, const float *up_bias, const product_finish *f,
+                                  int32_t n)
+{
+    __mmask16 m = first_lanes(n);
+    __m512 g = _mm512_maskz_loadu_ps(m, gate), u = _mm512_maskz_loadu_ps(m, up);
+    if (f->bias)
+        g = _mm512_add_ps(g, _mm512_maskz_loadu_ps(m, f->bias));
+    if (up_bias)
+        u = _mm512_add_ps(u, _mm512_maskz_loadu_ps(m, up_bias));
+    return glu(g, u, f);
+}
+
+#endif

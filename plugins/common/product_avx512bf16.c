@@ -1,0 +1,189 @@
+/* Products of bf16 through dot products of pairs, accumulated in f32: one instruction multiplies 32 pairs. */
+#include "product_avx512.h"
+
+static inline __m512 dot_pairs(__m512 sum, __m512i a, __m512i b)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+
+/* 16 tokens and 32 elements at a time: a 16 x 16 transpose of pairs. */
+static void pack_bf16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+{
+    for (int32_t v = 0; v < vectors; v++) {
+        for (int64_t i = 0; i < k; i += 32) {
+            __mmask32 m = k - i >= 32 ? 0xffffffffu : (1u << (k - i)) - 1;
+            __m512i r[16];
+            for (int t = 0; t < LANES; t++) {
+                int32_t token = v * LANES + t;
+                r[t] = token < tokens ? _mm512_maskz_loadu_epi16(m, (const uint16_t *)x[token] + i)
+                                      : _mm512_setzero_si512();
+            }
+            transpose_16x16(r);
+            int64_t pairs = k - i >= 32 ? 16 : (k - i + 1) / 2;
+            for (int64_t p = 0; p < pairs; p++)
+                _mm512_storeu_si512((char *)panel + ((i / 2 + p) * vectors + v) * LANES * 4, r[p]);
+        }
+    }
+}
+
+/* Eight rows by one or two vectors of tokens: 8 or 16 independent chains, which the latency of the dot product (6
+ * cycles) needs, and few enough rows that rows 4 KiB apart still fit the ways of the first cache. */
+INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const char *panel, int vectors,
+                      __m512 sums[ROWS][2])
+{
+    const char *row[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        row[r] = w[r];
+        for (int v = 0; v < vectors; v++)
+            sums[r][v] = _mm512_setzero_ps();
+    }
+    int64_t bytes = k / 2 * 4;
+    for (int64_t line = 0; line < bytes; line += 64) {
+        int64_t end = line + 64 < bytes ? line + 64 : bytes;
+        for (int r = 0; r < ROWS; r++)
+            _mm_prefetch(row[r] + line + ahead, _MM_HINT_T1);
+        for (int64_t i = line; i < end; i += 4) {
+            __m512i x[2];
+            for (int v = 0; v < vectors; v++)
+                x[v] = _mm512_loadu_si512(panel + (i / 4 * vectors + v) * 64);
+            for (int r = 0; r < ROWS; r++) {
+                int32_t two;
+                memcpy(&two, row[r] + i, 4);
+                for (int v = 0; v < vectors; v++)
+                    sums[r][v] = dot_pairs(sums[r][v], x[v], _mm512_set1_epi32(two));
+            }
+        }
+    }
+    if (k % 2 == 0)
+        return;
+    for (int r = 0; r < ROWS; r++) { /* the last element alone: nothing behind a row is read */
+        uint16_t one;
+        memcpy(&one, row[r] + bytes, 2);
+        for (int v = 0; v < vectors; v++)
+            sums[r][v] = dot_pairs(sums[r][v], _mm512_loadu_si512(panel + (bytes / 4 * vectors + v) * 64),
+                                   _mm512_set1_epi32(one));
+    }
+}
+
+static void tile_glu_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                          const product_finish *finish, int32_t features, void *h)
+{
+    __m512 sums[ROWS][2];
+    if (vectors == 2) {
+        tile_sums(w, ahead, k, panel, 2, sums);
+        finish_glu(sums, 2, finish, features, true, h);
+    } else {
+        tile_sums(w, ahead, k, panel, 1, sums);
+        finish_glu(sums, 1, finish, features, true, h);
+    }
+}
+
+static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+                          const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+{
+    __m512 sums[ROWS][2];
+    if (vectors == 2) {
+        tile_sums(w, ahead, k, panel, 2, sums);
+        finish_out(sums, 2, finish, rows, y, tokens);
+    } else {
+        tile_sums(w, ahead, k, panel, 1, sums);
+        finish_out(sums, 1, finish, rows, y, tokens);
+    }
+}
+
+/* One weight row with up to eight tokens, in one pass over the row. Few tokens take several chains along k each. */
+INLINE void row_dots(const uint16_t *w, int64_t k, const void *const *x, int tokens, int chains, __m512 *out)
+{
+    __m512 sum[8][4];
+    const uint16_t *xt[8];
+    for (int t = 0; t < tokens; t++) {
+        xt[t] = x[t];
+        for (int c = 0; c < chains; c++)
+            sum[t][c] = _mm512_setzero_ps();
+    }
+    int64_t i = 0;
+    for (; i + 32 * chains <= k; i += 32 * chains) {
+        for (int c = 0; c < chains; c++) {
+            __m512i a = _mm512_loadu_si512(w + i + 32 * c);
+            for (int t = 0; t < tokens; t++)
+                sum[t][c] = dot_pairs(sum[t][c], a, _mm512_loadu_si512(xt[t] + i + 32 * c));
+        }
+    }
+    for (; i < k; i += 32) {
+        __mmask32 m = k - i >= 32 ? 0xffffffffu : (1u << (k - i)) - 1;
+        __m512i a = _mm512_maskz_loadu_epi16(m, w + i);
+        for (int t = 0; t < tokens; t++)
+            sum[t][0] = dot_pairs(sum[t][0], a, _mm512_maskz_loadu_epi16(m, xt[t] + i));
+    }
+    for (int t = 0; t < tokens; t++) {
+        for (int c = 1; c < chains; c++)
+            sum[t][0] = _mm512_add_ps(sum[t][0], sum[t][c]);
+        out[t * PRODUCT_FEW_ROWS] = sum[t][0];
+    }
+}
+
+static void row_dots_n(const uint16_t *w, int64_t k, const void *const *x, int32_t tokens, __m512 *out)
+{
+    switch (tokens) {
+    case 1:
+        row_dots(w, k, x, 1, 4, out);
+        break;
+    case 2:
+        row_dots(w, k, x, 2, 4, out);
+        break;
+    case 3:
+        row_dots(w, k, x, 3, 2, out);
+        break;
+    case 4:
+        row_dots(w, k, x, 4, 2, out);
+        break;
+    case 5:
+        row_dots(w, k, x, 5, 1, out);
+        break;
+    case 6:
+        row_dots(w, k, x, 6, 1, out);
+        break;
+    case 7:
+        row_dots(w, k, x, 7, 1, out);
+        break;
+    default:
+        row_dots(w, k, x, 8, 1, out);
+        break;
+    }
+}
+
+static void dots_bf16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                      float *sums)
+{
+    __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
+    for (int32_t r = 0; r < rows; r++) {
+        const uint16_t *row = (const uint16_t *)((const char *)w + r * stride);
+        for (int32_t t = 0; t < tokens; t += 8) /* the second time the row comes from the first cache */
+            row_dots_n(row, k, x + t, tokens - t < 8 ? tokens - t : 8, part + t * PRODUCT_FEW_ROWS + r);
+    }
+    for (int32_t t = 0; t < tokens; t++) {
+        for (int32_t r = rows; r < PRODUCT_FEW_ROWS; r++)
+            part[t * PRODUCT_FEW_ROWS + r] = _mm512_setzero_ps();
+        _mm512_storeu_ps(sums + t * PRODUCT_FEW_ROWS, reduce_16(part + t * PRODUCT_FEW_ROWS));
+    }
+}
+
+static void row_glu_bf16(const float *gate, const float *up, const float *up_bias, const product_finish *finish,
+                         int32_t n, void *h)
+{
+    store_from_f32(h, TN_BF16, first_lanes(n), row_glu_sums(gate, up, up_bias, finish, n));
+}
+
+void product_init_avx512bf16(product_kernels *kernels)
+{
+    if (kernels->dtype != TN_BF16)
+        return;
+    kernels->name = "avx512bf16";
+    kernels->native = TN_BF16;
+    kernels->group = 2;
+    kernels->pack = pack_bf16;
+    kernels->tile_glu = tile_glu_bf16;
+    kernels->tile_out = tile_out_bf16;
+    kernels->dots = dots_bf16;
+    kernels->row_glu = row_glu_bf16;
+}

@@ -1,0 +1,72 @@
+/* A gated MLP, y = down(act(gate(x)) * up(x)), in pieces that a thread performs: what the kernels for MLPs and for
+ * experts are put together from. All pieces are serial; a range of features or outputs may be split anywhere at a
+ * multiple of product_unit without changing a result. */
+#ifndef PRODUCT_MLP_H
+#define PRODUCT_MLP_H
+
+#include "product.h"
+
+/* Element (row, i) is at data + (row * row_stride + i * k_stride) elements. Borrowed. */
+typedef struct product_matrix {
+    const void *data;
+    int64_t row_stride, k_stride;
+    const void *bias; /* one per row, of the matrix' dtype, or NULL                                */
+} product_matrix;
+
+typedef struct product_mlp {
+    product_matrix gate, up, down;
+    int64_t inter;
+} product_mlp;
+
+/* Where ranges of rows may be split: whole vectors of dots and whole tiles. */
+enum { product_unit = 16 };
+
+/* Scratch of one thread for products with rows of at most k elements. */
+size_t product_scratch_size(const product_kernels *kernels, int64_t k);
+
+/* Tokens that fill a tile. A tile that begins at token t begins t * product_panel_token bytes into its panel. */
+static inline int64_t product_tile_tokens(const product_kernels *kernels)
+{
+    return (int64_t)kernels->lanes * kernels->max_vectors;
+}
+
+/* Tokens of a panel for so many tokens, with those that fill up the last vector. */
+static inline int64_t product_padded_tokens(const product_kernels *kernels, int64_t tokens)
+{
+    return (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
+}
+
+/* Packs tiles begin .. end - 1 of the panel of rows x[0 .. tokens - 1]. */
+void product_pack(const product_kernels *kernels, const void *const *x, int64_t tokens, int64_t k, int64_t begin,
+                  int64_t end, void *panel);
+
+/* Many tokens: features begin .. end - 1 of h, a panel, from the panel of x; outputs begin .. end - 1 of y. */
+void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
+                       const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch);
+void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
+                       int64_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch);
+
+/* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows, of native type for h, of dtype for y. */
+void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
+                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h, void *scratch);
+void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
+                     int32_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch);
+
+/* Rows of native type for the few-token functions: x itself, or a copy in memory for n rows of k elements. */
+void product_native_rows(const product_kernels *kernels, const void *const *x, int64_t n, int64_t k, void *memory,
+                         const void **rows);
+
+/* ---- tensors of a call -------------------------------------------------------------------------------- */
+
+/* The row of token t of a tensor [..., features] with its leading dims folded. */
+void *product_row(const tn_tensor *tensor, int64_t t);
+int64_t product_tokens(const tn_tensor *tensor);
+
+/* The piece begin .. end - 1 of count units that a thread does. */
+static inline void product_share(int64_t count, int32_t thread, int32_t threads, int64_t *begin, int64_t *end)
+{
+    *begin = count * thread / threads;
+    *end = count * (thread + 1) / threads;
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* npu_fused_swiglu on the CPU: which MLPs it takes, and their weights as the products want them. */
+#include "swiglu.h"
+
+static const tn_tensor *tensor_of(const tn_site *site, tn_role role)
+{
+    return site->param[role].count == 1 ? site->param[role].tensors : NULL;
+}
+
+/* A parameter that is there, of the model's dtype, dense along its last dimension, and of the given shape. */
+static tn_status check(const tn_site *site, tn_role role, const char *name, int64_t rows, int64_t columns,
+                       tn_error *err)
+{
+    const tn_tensor *t = tensor_of(site, role);
+    int32_t ndim = columns ? 2 : 1;
+    if (!t || !t->data)
+        return tn_fail(err, TN_DECLINED, site->path, "the site has no %s weight", name);
+    if ((int32_t)t->dtype != site->meaning[TN_AXIS_DTYPE])
+        return tn_fail(err, TN_DECLINED, site->path, "%s is %s, activations are %s", name, tn_dtype_name(t->dtype),
+                       tn_dtype_name((tn_dtype)site->meaning[TN_AXIS_DTYPE]));
+    if (t->ndim != ndim || t->shape[0] != rows || (columns && t->shape[1] != columns) || t->stride[ndim - 1] != 1)
+        return tn_fail(err, TN_DECLINED, site->path, "%s is not a dense [%lld, %lld] matrix", name, (long long)rows,
+                       (long long)columns);
+    return TN_OK;
+}
+
+static product_matrix rows_of(const tn_tensor *weight, const tn_tensor *bias, int64_t first)
+{
+    int64_t size = (int64_t)tn_dtype_size(weight->dtype);
+    const char *data = (const char *)weight->data + first * weight->stride[0] * size;
+    return (product_matrix){data, weight->stride[0], 1, bias ? (const char *)bias->data + first * size : NULL};
+}
+
+static product_mlp mlp_of(const tn_site *site)
+{
+    int64_t inter = site->dim[TN_DIM_INTER];
+    product_mlp mlp = {.inter = inter};
+    if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_SPLIT) {
+        mlp.gate = rows_of(tensor_of(site, TN_ROLE_GATE), tensor_of(site, TN_ROLE_GATE_BIAS), 0);
+        mlp.up = rows_of(tensor_of(site, TN_ROLE_UP), tensor_of(site, TN_ROLE_UP_BIAS), 0);
+    } else {
+        bool up_first = site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_GATE;
+        const tn_tensor *both = tensor_of(site, TN_ROLE_GATE_UP), *bias = tensor_of(site, TN_ROLE_GATE_UP_BIAS);
+        mlp.gate = rows_of(both, bias, up_first ? inter : 0);
+        mlp.up = rows_of(both, bias, up_first ? 0 : inter);
+    }
+    mlp.down = rows_of(tensor_of(site, TN_ROLE_DOWN), tensor_of(site, TN_ROLE_DOWN_BIAS), 0);
+    return mlp;
+}
+
+static tn_status check_site(const tn_site *site, tn_error *err)
+{
+    int64_t hidden = site->dim[TN_DIM_HIDDEN], inter = site->dim[TN_DIM_INTER];
+    bool split = site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_SPLIT;
+    tn_status s = check(site, TN_ROLE_DOWN, "down", hidden, inter, err);
+    if (!s && split)
+        s = check(site, TN_ROLE_GATE, "gate", inter, hidden, err);
+    if (!s && split)
+        s = check(site, TN_ROLE_UP, "up", inter, hidden, err);
+    if (!s && !split)
+        s = check(site, TN_ROLE_GATE_UP, "gate_up", 2 * inter, hidden, err);
+    if (!s && tensor_of(site, TN_ROLE_DOWN_BIAS))
+        s = check(site, TN_ROLE_DOWN_BIAS, "down bias", hidden, 0, err);
+    if (!s && split && tensor_of(site, TN_ROLE_GATE_BIAS))
+        s = check(site, TN_ROLE_GATE_BIAS, "gate bias", inter, 0, err);
+    if (!s && split && tensor_of(site, TN_ROLE_UP_BIAS))
+        s = check(site, TN_ROLE_UP_BIAS, "up bias", inter, 0, err);
+    if (!s && !split && tensor_of(site, TN_ROLE_GATE_UP_BIAS))
+        s = check(site, TN_ROLE_GATE_UP_BIAS, "gate_up bias", 2 * inter, 0, err);
+    return s;
+}
+
+static swiglu_shape shape_of(const tn_site *site, const tn_plan *plan)
+{
+    return (swiglu_shape){site->dim[TN_DIM_HIDDEN], site->dim[TN_DIM_INTER], plan->max_tokens, plan->threads};
+}
+
+static tn_status swiglu_plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    tn_status s = check_site(site, err);
+    if (s)
+        return s;
+    product_kernels kernels;
+    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], tn_cpu_flags());
+    swiglu_shape shape = shape_of(site, plan);
+    plan->scratch_bytes = swiglu_scratch_size(&kernels, &shape);
+    return TN_OK;
+}
+
+static tn_status swiglu_call(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_site *site = call->site;
+    product_kernels kernels;
+    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], tn_cpu_flags());
+    swiglu_shape shape = shape_of(site, call->plan);
+    product_mlp mlp = mlp_of(site);
+    swiglu_forward(&kernels, &shape, &mlp, (tn_act)site->meaning[TN_AXIS_ACT], &call->in[0], &call->out[0],
+                   call->scratch);
+    return TN_OK;
+}
+
+static const tn_dim_rule dims[] = {{TN_DIM_HIDDEN, 1, 0, 1}, {TN_DIM_INTER, 1, 0, 1}};
+
+static const tn_impl impls[] = {{
+    .size = sizeof(tn_impl),
+    .op = TN_OP_MLP,
+    .match = {.size = sizeof(tn_match),
+              .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
+                        [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU),
+                        [TN_AXIS_LAYOUT] =
+                            TN_TAKES(TN_LAYOUT_SPLIT) | TN_TAKES(TN_LAYOUT_GATE_UP) | TN_TAKES(TN_LAYOUT_UP_GATE)},
+              .features = TN_HAS_BIAS,
+              .dims = dims,
+              .dim_count = sizeof(dims) / sizeof(dims[0])},
+    .tolerance = {.ulps_f32 = 64, .ulps_bf16 = 4, .ulps_f16 = 4},
+    .plan = swiglu_plan,
+    .forward = swiglu_call,
+}};
+
+static const tn_kernel kernels[] = {{
+    .size = sizeof(tn_kernel),
+    .id = "npu_fused_swiglu",
+    .version = "1.0.0",
+    .summary = "gated MLP with SiLU in one pass: gate and up together, the activation on their sums",
+    .device = TN_DEVICE_CPU,
+    .impls = impls,
+    .impl_count = sizeof(impls) / sizeof(impls[0]),
+}};
+
+TN_PLUGIN("npu_swiglu", "1.0.0", .kernels = kernels, .kernel_count = 1);
