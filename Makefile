@@ -40,7 +40,7 @@ PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard pl
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 TEST_SRC := $(wildcard tests/*/test_*.c)
 TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
-BAD_PLUGIN_SRC := $(wildcard tests/bad_plugins/*.c)
+BAD_PLUGIN_SRC := $(filter-out tests/bad_plugins/test_%,$(wildcard tests/bad_plugins/*.c))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 CORE_OBJ := $(call obj,$(CORE_SRC))
@@ -48,10 +48,11 @@ LIB := $(BUILD)/libtenon.so.$(VERSION)
 PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
 TESTS := $(foreach t,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(t))))
 TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
+BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
 PROGRAM := $(if $(CLI_SRC),$(BUILD)/tenon)
 
 all: $(LIB) $(PROGRAM) $(PLUGINS)
-tests: all $(TESTS) $(TOOLS)
+tests: all $(TESTS) $(TOOLS) $(BAD_PLUGINS)
 
 $(BUILD)/obj/core/%.o: core/%.c
 	@mkdir -p $(@D)
@@ -94,6 +95,13 @@ $(BUILD)/tests/$(notdir $(1)): $(call obj,$(wildcard $(1)/*.c) $(SUPPORT_SRC)) $
 	$$(TEST_LINK)
 endef
 $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
+
+# One file each, as an author outside of this tree would build it. Folders that others can write to are not scanned.
+$(BUILD)/tests/bad_plugins/%.so: tests/bad_plugins/%.c $(wildcard tests/bad_plugins/*.h include/tenon/*.h) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
+	  -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
+	@chmod go-w $@ $(@D)
 
 clean:
 	rm -rf $(BUILD)

@@ -9,7 +9,7 @@
 typedef struct registry_kernel {
     tn_kernel kernel; /* impls points to copies                                                  */
     const char *file;
-    bool probed;      /* available has been asked, in a child first                              */
+    bool probed; /* available has been asked, in a child first                              */
     bool available;
     char reason[512];
 } registry_kernel;
@@ -58,11 +58,11 @@ tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *rea
 typedef enum config_verify { CONFIG_VERIFY_FIRST_USE, CONFIG_VERIFY_ALL, CONFIG_VERIFY_NEVER } config_verify;
 
 config_verify kernels_config_verify(const tn_config *config);
-bool kernels_config_disabled(const tn_config *config, const char *id);             /* shell patterns */
-const char *kernels_config_modules(const tn_config *config, const char *id);       /* comma separated patterns or NULL */
-const char *kernels_config_pin(const tn_config *config, const char *file_name);    /* "sha256:..." or NULL */
+bool kernels_config_disabled(const tn_config *config, const char *id);          /* shell patterns */
+const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
+const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */
 bool kernels_config_has_pins(const tn_config *config);
 size_t kernels_config_folders(const tn_config *config);
-const char *kernels_config_folder(const tn_config *config, size_t index);          /* absolute */
+const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 
 #endif

@@ -1,0 +1,49 @@
+/* An honest RMS norm in float32, from which each plugin of this folder departs in one point. */
+#ifndef HONEST_H
+#define HONEST_H
+
+#include <math.h>
+#include <tenon/kernel.h>
+
+static inline void honest_row(const float *x, const float *w, float eps, float *y, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    float scale = 1.0f / sqrtf((float)(sum / (double)n) + eps);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * scale * w[i];
+}
+
+/* Rows of a dense tensor [rows, n]. */
+static inline tn_status honest_forward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *x = &call->in[0];
+    int64_t n = x->shape[x->ndim - 1], rows = tn_tensor_count(x) / n;
+    for (int64_t r = 0; r < rows; r++)
+        honest_row((const float *)x->data + r * n, call->site->param[TN_ROLE_WEIGHT].tensors[0].data,
+                   (float)call->site->num[TN_NUM_EPS], (float *)call->out[0].data + r * n, n);
+    return TN_OK;
+}
+
+#define HONEST_MATCH                                                                                                   \
+    {                                                                                                                  \
+        .size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32), [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W)}, \
+    }
+
+/* An impl whose forward is fn. */
+#define HONEST_IMPL(fn)                                                                                                \
+    {                                                                                                                  \
+        .size = sizeof(tn_impl), .op = TN_OP_RMS_NORM, .match = HONEST_MATCH, .tolerance = {.ulps_f32 = 64},           \
+        .forward = fn,                                                                                                 \
+    }
+
+/* A kernel of one impl. */
+#define HONEST_KERNEL(name, list)                                                                                      \
+    {                                                                                                                  \
+        .size = sizeof(tn_kernel), .id = name, .version = "1.0.0", .summary = "RMS norm", .device = TN_DEVICE_CPU,     \
+        .impls = list, .impl_count = 1,                                                                                \
+    }
+
+#endif

@@ -1,0 +1,23 @@
+/* Computes wrong numbers: one element of each row is off by one part in a thousand. Checked apply refuses it. */
+#include "honest.h"
+
+static tn_status wrong_forward(const tn_call *call, tn_error *err)
+{
+    tn_status status = honest_forward(call, err);
+    const tn_tensor *y = &call->out[0];
+    int64_t n = y->shape[y->ndim - 1], rows = tn_tensor_count(y) / n;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = (float *)y->data + r * n;
+        int64_t largest = 0;
+        for (int64_t i = 1; i < n; i++)
+            if (fabsf(row[i]) > fabsf(row[largest]))
+                largest = i;
+        row[largest] *= 1.001f;
+    }
+    return status;
+}
+
+static const tn_impl impls[] = {HONEST_IMPL(wrong_forward)};
+static const tn_kernel kernels[] = {HONEST_KERNEL("test_wrong_numbers", impls)};
+
+TN_PLUGIN("wrong_numbers", "1.0.0", .kernels = kernels, .kernel_count = 1);
