@@ -129,6 +129,31 @@ static tn_status scan_segment(Elf *elf, const GElf_Phdr *segment, const char *fi
     return TN_OK;
 }
 
+/* The loader maps segments without asking whether the file is long enough for them. */
+static tn_status check_whole(const GElf_Phdr *segment, size_t size, const char *file, tn_error *err)
+{
+    if (segment->p_type != PT_LOAD || (segment->p_offset <= size && segment->p_filesz <= size - segment->p_offset))
+        return TN_OK;
+    return tn_fail(err, TN_E_KERNEL, file, "it is cut off after %zu bytes; copy or build it again", size);
+}
+
+static tn_status scan_segments(Elf *elf, size_t size, const char *file, int *found, elfnote *note, tn_error *err)
+{
+    size_t segments = 0;
+    tn_status status = TN_OK;
+    if (elf_getphdrnum(elf, &segments) != 0)
+        segments = 0;
+    for (size_t i = 0; status == TN_OK && i < segments && i < INT32_MAX; i++) {
+        GElf_Phdr segment;
+        if (!gelf_getphdr(elf, (int)i, &segment))
+            continue;
+        status = check_whole(&segment, size, file, err);
+        if (status == TN_OK && segment.p_type == PT_NOTE && segment.p_filesz <= NOTES_MAX)
+            status = scan_segment(elf, &segment, file, found, note, err);
+    }
+    return status;
+}
+
 tn_status elfnote_read(const void *content, size_t size, const char *file, elfnote *note, tn_error *err)
 {
     *note = (elfnote){0};
@@ -139,15 +164,9 @@ tn_status elfnote_read(const void *content, size_t size, const char *file, elfno
     if (!elf)
         return tn_fail(err, TN_DECLINED, file, "not an ELF file; not a plugin");
     int found = 0;
-    size_t segments = 0;
     tn_status status = check_machine(elf, file, err);
-    if (status == TN_OK && elf_getphdrnum(elf, &segments) != 0)
-        segments = 0;
-    for (size_t i = 0; status == TN_OK && i < segments && i < INT32_MAX; i++) {
-        GElf_Phdr segment;
-        if (gelf_getphdr(elf, (int)i, &segment) && segment.p_type == PT_NOTE && segment.p_filesz <= NOTES_MAX)
-            status = scan_segment(elf, &segment, file, &found, note, err);
-    }
+    if (status == TN_OK)
+        status = scan_segments(elf, size, file, &found, note, err);
     if (status == TN_OK && found == 0)
         status = tn_fail(err, TN_DECLINED, file, "no plugin note; not a plugin");
     elf_end(elf);

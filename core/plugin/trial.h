@@ -1,6 +1,6 @@
 /* Inside core/plugin: opening a plugin in a child process first, and remembering how that went. */
-#ifndef TENON_CORE_TRIAL_H
-#define TENON_CORE_TRIAL_H
+#ifndef TENON_CORE_PLUGIN_TRIAL_H
+#define TENON_CORE_PLUGIN_TRIAL_H
 
 #include "plugin/elfnote.h"
 

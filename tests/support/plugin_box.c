@@ -1,0 +1,109 @@
+/* A temporary folder of plugins. */
+#include "plugin_box.h"
+
+#include "tempdir.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The plugins are linked with libtenon.so, the test programs with its objects: every global exists twice. */
+const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void)
+{
+    return "detect_odr_violation=0";
+}
+
+static char *root, *folder;
+
+/* Plugins need libtenon.so, which every host has loaded before them. Here its symbols come after the program's own. */
+static void load_library(void)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s", plugin_box_built(""));
+    char *slash = strstr(path, "/tests/bad_plugins/");
+    if (!slash)
+        abort();
+    snprintf(slash, 32, "/libtenon.so.0");
+    if (!dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
+        fprintf(stderr, "%s\n", dlerror());
+        abort();
+    }
+}
+
+void plugin_box_open(void)
+{
+    load_library();
+    umask(022);
+    root = tempdir_new();
+    folder = tempdir_path(root, "plugins");
+    char *cache = tempdir_path(root, "cache");
+    if (mkdir(folder, 0755) != 0 || setenv("XDG_CACHE_HOME", cache, 1) != 0)
+        abort();
+    setenv("TENON_TRIAL_SECONDS", "60", 1); /* machines that run tests are busy */
+    free(cache);
+}
+
+void plugin_box_close(void)
+{
+    tempdir_remove(root);
+    free(folder);
+}
+
+const char *plugin_box_folder(void)
+{
+    return folder;
+}
+
+const char *plugin_box_root(void)
+{
+    return root;
+}
+
+const char *plugin_box_built(const char *name)
+{
+    static char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 128);
+    if (n <= 0)
+        abort();
+    path[n] = '\0';
+    char *slash = strrchr(path, '/');
+    snprintf(slash, 128, "/bad_plugins/%s.so", name);
+    return path;
+}
+
+void plugin_box_add(const char *from, const char *as)
+{
+    size_t size;
+    void *content = tempdir_read(plugin_box_built(from), &size);
+    char *to = tempdir_path(folder, as);
+    tempdir_write(to, content, size);
+    free(to);
+    free(content);
+}
+
+tn_status plugin_box_scan(const tn_config *config, tn_error *err)
+{
+    if (config)
+        return tn_scan(config, err);
+    tn_config *own = tn_config_new();
+    if (!own || tn_config_set_plugins(own, folder, err) != TN_OK)
+        abort();
+    tn_status status = tn_scan(own, err);
+    tn_config_free(own);
+    return status;
+}
+
+bool plugin_box_info(const char *name, tn_plugin_info *info)
+{
+    char *path = tempdir_path(folder, name);
+    bool found = false;
+    for (size_t i = 0; !found && tn_plugin_get(i, info) == TN_OK; i++)
+        found = strcmp(info->file, path) == 0;
+    free(path);
+    return found;
+}

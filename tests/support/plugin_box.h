@@ -1,0 +1,27 @@
+/* A temporary folder of plugins, with a configuration that scans it and a cache of its own. One at a time. */
+#ifndef TEST_PLUGIN_BOX_H
+#define TEST_PLUGIN_BOX_H
+
+#include <tenon/tenon.h>
+
+/* Makes the folder and points XDG_CACHE_HOME and the umask where tests want them. Failures of the system abort. */
+void plugin_box_open(void);
+void plugin_box_close(void);
+
+/* The folder that is scanned, and the one around it, which holds "cache". */
+const char *plugin_box_folder(void);
+const char *plugin_box_root(void);
+
+/* Copies build/tests/bad_plugins/FROM.so to the folder as AS. */
+void plugin_box_add(const char *from, const char *as);
+
+/* Path of build/tests/bad_plugins/NAME.so. Static storage, until the next call. */
+const char *plugin_box_built(const char *name);
+
+/* Scans the folder; config NULL: with nothing but the folder configured. */
+tn_status plugin_box_scan(const tn_config *config, tn_error *err);
+
+/* What is known of the file of that name in the folder; false: it is not listed. */
+bool plugin_box_info(const char *name, tn_plugin_info *info);
+
+#endif
