@@ -37,11 +37,6 @@ typedef struct attention_work {
     gemm_context *gemm;
 } attention_work;
 
-static size_t align64(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
 static void attention_shape(const tn_call *call, attention_job *job)
 {
     const tn_site *site = call->site;
@@ -85,7 +80,7 @@ static size_t attention_layout(const attention_job *job, char *base, attention_w
     size_t at[6], used = 0;
     for (int i = 0; i < 6; i++) {
         at[i] = used;
-        used += align64(sizes[i]);
+        used += rows_align(sizes[i]);
     }
     if (work) {
         work->q = (float *)(void *)(base + at[0]);

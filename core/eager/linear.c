@@ -17,11 +17,6 @@ typedef struct linear_job {
     size_t tile_bytes, thread_bytes;
 } linear_job;
 
-static size_t align64(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
-}
-
 /* Elements from one row to the next, or -1 when the leading dimensions do not fold into one. */
 static int64_t linear_row_stride(const tn_tensor *t)
 {
@@ -52,13 +47,13 @@ static void linear_shape(const tn_call *call, linear_job *job)
     job->tile_n = gemm_tile_columns(job->n);
     job->tiles_m = (job->m + job->tile_m - 1) / job->tile_m;
     job->tiles_n = (job->n + job->tile_n - 1) / job->tile_n;
-    job->tile_bytes = align64((size_t)job->tile_m * (size_t)job->tile_n * sizeof(float));
+    job->tile_bytes = rows_align((size_t)job->tile_m * (size_t)job->tile_n * sizeof(float));
     job->thread_bytes = job->tile_bytes + gemm_work_size(job->k);
 }
 
 static size_t linear_converted_bytes(const linear_job *job)
 {
-    return job->x->dtype == job->type ? 0 : align64((size_t)job->m * (size_t)job->k * sizeof(float));
+    return job->x->dtype == job->type ? 0 : rows_align((size_t)job->m * (size_t)job->k * sizeof(float));
 }
 
 static size_t linear_scratch(const tn_call *call)

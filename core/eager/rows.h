@@ -41,6 +41,12 @@ static inline const tn_tensor *rows_param(const tn_site *site, tn_role role)
     return site->param[role].count > 0 ? site->param[role].tensors : NULL;
 }
 
+/* Bytes up to the next multiple of 64: how scratch is laid out. */
+static inline size_t rows_align(size_t bytes)
+{
+    return (bytes + 63) & ~(size_t)63;
+}
+
 /* Rows of a piece of work, such that one piece is worth waking a thread for. */
 static inline int64_t rows_grain(int64_t width)
 {

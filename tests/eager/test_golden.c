@@ -247,6 +247,116 @@ START_TEST(gated_mlps)
 }
 END_TEST
 
+/* The block: router, experts and the shared expert, as the graph composes them. */
+static void moe_route(const tn_safetensors *file, int n, tn_dtype dtype, const tn_tensor *x, tn_call *call,
+                      tn_site *site)
+{
+    tn_tensor router = parameter(file, n, "router", dtype);
+    *site = optest_site(TN_OP_MOE_ROUTE, dtype);
+    site->meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
+    site->features = optest_number(file, n, "norm_topk_prob") != 0.0 ? TN_HAS_RENORM : 0;
+    optest_param(site, TN_ROLE_ROUTER, &router, 1);
+    int64_t shape[2] = {x->shape[0], (int64_t)optest_number(file, n, "top_k")};
+    *call = (tn_call){.op = TN_OP_MOE_ROUTE, .site = site, .in_count = 1, .out_count = 2};
+    call->in[0] = *x;
+    call->out[0] = optest_zeros(dtype, 2, shape);
+    call->out[1] = optest_zeros(TN_I32, 2, shape);
+    optest_threads(call);
+    tn_tensor selected = optest_get(file, n, "selected", "");
+    for (int64_t t = 0; t < shape[0]; t++)
+        for (int64_t j = 0; j < shape[1]; j++) {
+            int64_t found = 0;
+            for (int64_t i = 0; i < shape[1]; i++)
+                found += optest_at(&call->out[1], t * shape[1] + i) == optest_at(&selected, t * shape[1] + j);
+            ck_assert_int_eq(found, 1);
+        }
+}
+
+static tn_tensor slice(const tn_tensor *t, int64_t index, int64_t row, int64_t rows)
+{
+    tn_tensor view = tn_tensor_dense(NULL, t->dtype, 2, (int64_t[]){rows, t->shape[2]});
+    view.data = (char *)t->data + (size_t)(index * t->stride[0] + row * t->stride[1]) * tn_dtype_size(t->dtype);
+    return view;
+}
+
+static tn_tensor moe_experts(const tn_safetensors *file, int n, tn_layout layout, const tn_tensor *x,
+                             const tn_call *route)
+{
+    bool io = layout == TN_LAYOUT_STACKED_IO;
+    tn_tensor gate_up = parameter(file, n, io ? "gate_up_v4" : "gate_up_v5", x->dtype);
+    tn_tensor down = parameter(file, n, io ? "down_v4" : "down_v5", x->dtype);
+    tn_site site = optest_site(TN_OP_MOE_EXPERTS, x->dtype);
+    site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    site.meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
+    if (layout == TN_LAYOUT_EXPERT_LIST) {
+        tn_tensor gates[64], ups[64], downs[64];
+        int64_t experts = gate_up.shape[0], inter = gate_up.shape[1] / 2;
+        for (int64_t e = 0; e < experts; e++) {
+            gates[e] = slice(&gate_up, e, 0, inter);
+            ups[e] = slice(&gate_up, e, inter, inter);
+            downs[e] = slice(&down, e, 0, down.shape[1]);
+        }
+        optest_param(&site, TN_ROLE_GATE, gates, experts);
+        optest_param(&site, TN_ROLE_UP, ups, experts);
+        optest_param(&site, TN_ROLE_DOWN, downs, experts);
+    } else {
+        optest_param(&site, TN_ROLE_GATE_UP, &gate_up, 1);
+        optest_param(&site, TN_ROLE_DOWN, &down, 1);
+    }
+    tn_call call = {.op = TN_OP_MOE_EXPERTS, .site = &site, .in_count = 3, .out_count = 1};
+    call.in[0] = *x;
+    call.in[1] = route->out[0];
+    call.in[2] = route->out[1];
+    call.out[0] = optest_zeros(x->dtype, 2, x->shape);
+    optest_threads(&call);
+    return call.out[0];
+}
+
+static void moe_shared(const tn_safetensors *file, int n, const tn_tensor *x, tn_tensor *y)
+{
+    tn_tensor w_gate = parameter(file, n, "shared_gate", x->dtype), w_up = parameter(file, n, "shared_up", x->dtype);
+    tn_tensor w_down = parameter(file, n, "shared_down", x->dtype);
+    tn_tensor w_scale = parameter(file, n, "shared_expert_gate", x->dtype);
+    tn_tensor gate = linear(x, &w_gate), up = linear(x, &w_up), scale = linear(x, &w_scale);
+    tn_tensor inner = glu(TN_ACT_SILU, &gate, &up), z = linear(&inner, &w_down);
+    scale.shape[1] = z.shape[1];
+    scale.stride[1] = 0;
+    z = glu(TN_ACT_SIGMOID, &scale, &z);
+    tn_call add = {.op = TN_OP_ADD, .in_count = 2, .out_count = 1};
+    add.in[0] = *y;
+    add.in[1] = z;
+    add.out[0] = *y;
+    optest_run(&add);
+}
+
+static void moe_layout(tn_layout layout)
+{
+    tn_safetensors *file = optest_open("moe");
+    int n = 0;
+    for (; optest_has(file, n, "hidden"); n++)
+        for (int d = 0; d < 3; d++) {
+            tn_tensor x = parameter(file, n, "hidden", dtypes[d]);
+            tn_call route;
+            tn_site site;
+            moe_route(file, n, dtypes[d], &x, &route, &site);
+            tn_tensor y = moe_experts(file, n, layout, &x, &route);
+            if (optest_has(file, n, "shared_gate"))
+                moe_shared(file, n, &x, &y);
+            tn_tensor truth = optest_get(file, n, "out", ""), theirs = optest_get(file, n, "out", suffixes[d]);
+            optest_golden(&y, &truth, &theirs, "moe");
+        }
+    ck_assert_int_eq(n, 6);
+    tn_safetensors_close(file);
+}
+
+START_TEST(mixtures_of_experts)
+{
+    moe_layout(TN_LAYOUT_EXPERT_LIST);
+    moe_layout(TN_LAYOUT_STACKED_OI);
+    moe_layout(TN_LAYOUT_STACKED_IO);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("eager: golden data");
@@ -258,6 +368,7 @@ int main(void)
     tcase_add_test(tc, rope_narrow_tables);
     tcase_add_test(tc, mropes);
     tcase_add_test(tc, gated_mlps);
+    tcase_add_test(tc, mixtures_of_experts);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

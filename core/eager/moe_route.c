@@ -1,0 +1,255 @@
+/* MOE_ROUTE: the k experts of every token and their weights. Scores are f32; slots are ordered by falling score, ties
+ * by rising expert id. Nothing is written when a token's scores are not numbers. */
+#include "eager/gemm.h"
+#include "eager/rows.h"
+#include "eager/vec.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+
+#define ROUTE_TILE 64 /* tokens of one product: the router's weights are packed anew for each      */
+
+typedef struct route_job {
+    const tn_site *site;
+    const tn_tensor *x, *router, *bias, *correction, *weights, *experts;
+    tn_score score;
+    tn_dtype type; /* of the product                                                             */
+    int64_t tokens, hidden, expert_count, top_k, groups, top_groups;
+    float scale;
+    float *scores, *choice; /* [tokens, experts]                                                 */
+    float *converted;       /* [tokens, hidden] where the product has another type than x        */
+    char *work;
+    size_t work_bytes;
+    atomic_llong bad; /* the first token without scores                                          */
+} route_job;
+
+static void route_shape(const tn_call *call, route_job *job)
+{
+    const tn_site *site = call->site;
+    *job = (route_job){.site = site, .x = &call->in[0], .weights = &call->out[0], .experts = &call->out[1]};
+    job->router = rows_param(site, TN_ROLE_ROUTER);
+    job->bias = rows_param(site, TN_ROLE_ROUTER_BIAS);
+    job->correction = site->features & TN_HAS_CORRECTION_BIAS ? rows_param(site, TN_ROLE_CORRECTION_BIAS) : NULL;
+    job->score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    job->tokens = job->x->shape[0];
+    job->hidden = job->x->shape[1];
+    job->expert_count = job->router->shape[0];
+    job->top_k = job->experts->shape[1];
+    job->groups = site->features & TN_HAS_GROUPS ? site->dim[TN_DIM_GROUPS] : 1;
+    job->top_groups = site->features & TN_HAS_GROUPS ? site->dim[TN_DIM_TOP_GROUPS] : 1;
+    job->scale = site->features & TN_HAS_ROUTE_SCALE ? (float)site->num[TN_NUM_SCALE] : 1.0f;
+    job->type = gemm_type(job->x->dtype, job->router->dtype);
+    job->work_bytes = gemm_work_size(job->hidden);
+}
+
+static size_t route_scratch(const tn_call *call)
+{
+    route_job job;
+    if (!rows_param(call->site, TN_ROLE_ROUTER))
+        return 0;
+    route_shape(call, &job);
+    size_t scores = rows_align((size_t)job.tokens * (size_t)job.expert_count * sizeof(float));
+    size_t converted = rows_align((size_t)job.tokens * (size_t)job.hidden * sizeof(float));
+    return 2 * scores + converted + job.work_bytes * (size_t)tn_thread_count();
+}
+
+/* Logits become scores. False when they are not numbers. */
+static bool route_score(const route_job *job, float *row)
+{
+    int64_t n = job->expert_count;
+    /* An infinite logit is as good as none for a softmax: inf - inf. */
+    float max = vec_max(row, n);
+    if (job->score == TN_SCORE_SIGMOID) {
+        vec_act(TN_ACT_SIGMOID, TN_F32, row, n);
+        return !isnan(max);
+    }
+    if (!isfinite(max))
+        return false;
+    if (job->score == TN_SCORE_SOFTMAX)
+        vec_div(row, n, vec_exp_sum(row, n, max));
+    return true;
+}
+
+static void route_finish_row(route_job *job, int64_t token)
+{
+    float *row = job->scores + token * job->expert_count, bias[VEC_CHUNK];
+    for (int64_t i = 0; job->bias && i < job->expert_count; i += VEC_CHUNK) {
+        int64_t n = job->expert_count - i < VEC_CHUNK ? job->expert_count - i : VEC_CHUNK;
+        convert_to_f32((const char *)job->bias->data + (size_t)i * tn_dtype_size(job->bias->dtype), job->bias->dtype,
+                       bias, n);
+        vec_add(row + i, bias, n);
+    }
+    if (!(job->site->features & TN_HAS_F32_ROUTER))
+        vec_round(row, job->expert_count, job->x->dtype);
+    if (route_score(job, row))
+        return;
+    long long first = atomic_load(&job->bad);
+    while (token < first && !atomic_compare_exchange_weak(&job->bad, &first, token))
+        ;
+}
+
+static void route_products(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    route_job *job = ctx;
+    gemm_context *context = gemm_acquire();
+    for (int64_t tile = begin; tile < end; tile++) {
+        int64_t first = tile * ROUTE_TILE, rows = job->tokens - first < ROUTE_TILE ? job->tokens - first : ROUTE_TILE;
+        const char *a = rows_at(job->x, first);
+        int64_t lda = job->x->stride[0];
+        if (job->type != job->x->dtype) {
+            for (int64_t i = 0; i < rows; i++)
+                convert_to_f32(rows_at(job->x, first + i), job->x->dtype, job->converted + (first + i) * job->hidden,
+                               job->hidden);
+            a = (const char *)(job->converted + first * job->hidden);
+            lda = job->hidden;
+        }
+        gemm_shape shape = {.type = job->type,
+                            .w_type = job->router->dtype,
+                            .form = GEMM_NT,
+                            .m = rows,
+                            .n = job->expert_count,
+                            .k = job->hidden,
+                            .lda = rows > 1 || lda >= job->hidden ? lda : job->hidden,
+                            .ldw = job->router->stride[0],
+                            .ldc = job->expert_count};
+        gemm_run(context, &shape, a, job->router->data, job->scores + first * job->expert_count,
+                 job->work + (size_t)thread * job->work_bytes);
+        for (int64_t i = 0; i < rows; i++)
+            route_finish_row(job, first + i);
+    }
+    gemm_release(context);
+}
+
+/* The best of n values that is not taken (NaN); the first of equals. -1: none. */
+static int64_t route_best(const float *choice, int64_t n)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < n; i++)
+        if (!isnan(choice[i]) && (best < 0 || choice[i] > choice[best]))
+            best = i;
+    return best;
+}
+
+/* Takes experts outside the best groups out of the choice. A group is as good as its best score (softmax) or its best
+ * two (sigmoid). rank: room for a value per group. */
+static void route_limit_groups(const route_job *job, float *choice, float *rank)
+{
+    int64_t size = job->expert_count / job->groups;
+    for (int64_t g = 0; g < job->groups; g++) {
+        const float *in = choice + g * size;
+        float first = -INFINITY, second = -INFINITY;
+        for (int64_t i = 0; i < size; i++) {
+            second = in[i] > first ? first : in[i] > second ? in[i] : second;
+            first = in[i] > first ? in[i] : first;
+        }
+        rank[g] = job->score == TN_SCORE_SIGMOID && size > 1 ? first + second : first;
+    }
+    for (int64_t i = 0; i < job->top_groups && i < job->groups; i++)
+        rank[route_best(rank, job->groups)] = NAN;
+    for (int64_t g = 0; g < job->groups; g++)
+        for (int64_t i = 0; i < size && !isnan(rank[g]); i++)
+            choice[g * size + i] = job->score == TN_SCORE_SIGMOID ? -INFINITY : 0.0f;
+}
+
+/* weights[k] of the chosen experts from their scores. */
+static void route_weigh(const route_job *job, float *weights)
+{
+    int64_t k = job->top_k;
+    float sum = 0.0f;
+    if (job->score == TN_SCORE_TOPK_SOFTMAX)
+        vec_div(weights, k, vec_exp_sum(weights, k, vec_max(weights, k)));
+    if (job->site->features & TN_HAS_RENORM) {
+        for (int64_t j = 0; j < k; j++)
+            sum += weights[j];
+        vec_div(weights, k, job->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum);
+    }
+    if (job->site->features & TN_HAS_ROUTE_SCALE)
+        vec_scale(weights, k, job->scale);
+}
+
+static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const route_job *job = ctx;
+    (void)thread;
+    int64_t n = job->expert_count;
+    for (int64_t token = begin; token < end; token++) {
+        float *score = job->scores + token * n, *choice = job->choice + token * n;
+        memcpy(choice, score, (size_t)n * sizeof *choice);
+        if (job->correction) {
+            /* The scores' own row may not hold the bias: the weights come from there. */
+            float bias[VEC_CHUNK];
+            size_t size = tn_dtype_size(job->correction->dtype);
+            for (int64_t i = 0; i < n; i += VEC_CHUNK) {
+                int64_t count = n - i < VEC_CHUNK ? n - i : VEC_CHUNK;
+                convert_to_f32((const char *)job->correction->data + (size_t)i * size, job->correction->dtype, bias,
+                               count);
+                vec_add(choice + i, bias, count);
+            }
+        }
+        if (job->groups > 1) {
+            float rank[VEC_CHUNK];
+            route_limit_groups(job, choice, rank);
+        }
+        float weights[VEC_CHUNK];
+        int32_t *experts = (int32_t *)(void *)rows_at(job->experts, token);
+        for (int64_t j = 0; j < job->top_k; j++) {
+            int64_t best = route_best(choice, n);
+            experts[j] = (int32_t)best;
+            weights[j] = score[best];
+            choice[best] = NAN;
+        }
+        route_weigh(job, weights);
+        convert_from_f32(weights, job->weights->dtype, rows_at(job->weights, token), job->top_k);
+    }
+}
+
+static tn_status route_check(const route_job *job, tn_error *err)
+{
+    const char *path = job->site->path;
+    if (job->score < TN_SCORE_SOFTMAX || job->score > TN_SCORE_TOPK_SOFTMAX || job->top_k < 1 ||
+        job->top_k > job->expert_count || job->top_k > VEC_CHUNK || job->groups < 1 || job->groups > VEC_CHUNK ||
+        job->expert_count % job->groups || job->top_groups < 1 ||
+        job->top_k > job->top_groups * (job->expert_count / job->groups))
+        return tn_fail(err, TN_E_INTERNAL, path,
+                       "cannot choose %" PRId64 " of %" PRId64 " experts in %" PRId64 " of %" PRId64
+                       " groups; report this defect",
+                       job->top_k, job->expert_count, job->top_groups, job->groups);
+    for (int64_t e = 0; job->correction && e < job->expert_count; e++) {
+        float bias;
+        convert_to_f32((const char *)job->correction->data + (size_t)e * tn_dtype_size(job->correction->dtype),
+                       job->correction->dtype, &bias, 1);
+        if (isnan(bias))
+            return tn_fail(err, TN_E_INPUT, path,
+                           "the correction bias of expert %" PRId64 " is not a number; the checkpoint is damaged", e);
+    }
+    return TN_OK;
+}
+
+static tn_status route_forward(const tn_call *call, tn_error *err)
+{
+    if (!rows_param(call->site, TN_ROLE_ROUTER))
+        return tn_fail(err, TN_E_INTERNAL, call->site->path, "a router without its weight; report this defect");
+    route_job job;
+    route_shape(call, &job);
+    tn_status status = route_check(&job, err);
+    if (status != TN_OK)
+        return status;
+    size_t scores = rows_align((size_t)job.tokens * (size_t)job.expert_count * sizeof(float));
+    char *at = call->scratch;
+    job.scores = (float *)(void *)at;
+    job.choice = (float *)(void *)(at + scores);
+    job.converted = (float *)(void *)(at + 2 * scores);
+    job.work = at + 2 * scores + rows_align((size_t)job.tokens * (size_t)job.hidden * sizeof(float));
+    atomic_init(&job.bad, job.tokens);
+    tn_parallel_for((job.tokens + ROUTE_TILE - 1) / ROUTE_TILE, 1, route_products, &job);
+    long long bad = atomic_load(&job.bad);
+    if (bad < job.tokens)
+        return tn_fail(err, TN_E_INPUT, call->site->path,
+                       "the router's scores of token %lld are not numbers; check the weights, or use another dtype",
+                       bad);
+    tn_parallel_for(job.tokens, rows_grain(job.expert_count * job.top_k), route_tokens, &job);
+    return TN_OK;
+}
+
+const eager_op eager_moe_route = {.op = TN_OP_MOE_ROUTE, .scratch = route_scratch, .forward = route_forward};
