@@ -26,6 +26,7 @@ typedef struct question {
 typedef struct asking {
     const question *questions;
     size_t count, first;
+    int32_t threads; /* of real calls; the child has one                                         */
     /* Shared with the child. */
     volatile size_t *at;
     answer *answers;
@@ -36,8 +37,10 @@ static int ask_all(void *ctx)
     const asking *a = ctx;
     for (size_t i = a->first; i < a->count; i++) {
         tn_error err = TN_ERROR_INIT;
-        tn_plan plan = {.size = sizeof plan, .threads = tn_thread_count(), .max_tokens = PLAN_MAX_TOKENS};
+        tn_plan plan = {.size = sizeof plan, .threads = a->threads, .max_tokens = PLAN_MAX_TOKENS};
         *a->at = i;
+        if (a->questions[i].fit->refused)
+            continue;
         a->answers[i].status = a->questions[i].fit->impl->plan(a->questions[i].site, &plan, &err);
         a->answers[i].scratch_bytes = plan.scratch_bytes;
         a->answers[i].packed_bytes = plan.packed_bytes;
@@ -81,18 +84,22 @@ static tn_status ask_questions(question *questions, size_t count, tn_error *err)
     char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return plan_no_memory(err);
-    asking a = {questions, count, 0, (volatile size_t *)(void *)shared, (answer *)(void *)(shared + 64)};
+    asking a = {
+        questions, count, 0, tn_thread_count(), (volatile size_t *)(void *)shared, (answer *)(void *)(shared + 64)};
     while (a.first < count) {
         char how[256], text[PLAN_TEXT];
         *a.at = a.first;
         bool all = guard_run(ask_all, &a, SECONDS, how, sizeof how) == TN_OK;
         size_t end = all ? count : *a.at < count ? *a.at : a.first;
         for (size_t i = a.first; i < end; i++)
-            take_answer(&questions[i], &a.answers[i]);
-        if (!all) {
-            text_cut(text, sizeof text, "plan %s", how);
-            plan_refuse(questions[end].fit, text);
-        }
+            if (!questions[i].fit->refused)
+                take_answer(&questions[i], &a.answers[i]);
+        /* It is not asked about anything else. */
+        for (size_t i = end; i < count; i++)
+            if (questions[i].fit->impl == questions[end].fit->impl) {
+                text_cut(text, sizeof text, "plan %s", how);
+                plan_refuse(questions[i].fit, text);
+            }
         a.first = end + 1;
     }
     munmap(shared, bytes);

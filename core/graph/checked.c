@@ -13,7 +13,17 @@ static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, co
     if (c->named)
         return tn_fail(err, status == TN_E_VERIFY ? TN_E_VERIFY : TN_E_KERNEL, c->kernel->kernel.id,
                        "is refused at %s: %s", why->where, why->message);
-    plan_refuse(choice->fit, why->message);
+    if (status != TN_E_KERNEL) {
+        plan_refuse(choice->fit, why->message);
+        return TN_OK;
+    }
+    /* What crashes or writes where it must not is trusted nowhere. */
+    for (size_t shape = 0; shape < p->shape_count; shape++)
+        for (uint32_t i = 0; i < c->kernel->kernel.impl_count; i++) {
+            plan_fit *fit = plan_fit_at(p, (size_t)choice->candidate, shape, i);
+            if (fit->takes && fit->impl == choice->fit->impl)
+                plan_refuse(fit, why->message);
+        }
     return TN_OK;
 }
 

@@ -43,7 +43,9 @@ typedef struct child_state {
 
 /* ---- layout of tensors --------------------------------------------------------------------------------- */
 
-enum { PADDING = 8 }; /* elements between rows of a padded tensor */
+/* Elements between rows of a padded tensor, and what they hold: a number in every floating type, so that reading them
+ * shows in the results as well. */
+enum { PADDING = 8, GAP_FILL = 0x5a };
 
 /* A tensor as a sequence of dense blocks: the dimension that strides is that of tokens. */
 typedef struct blocks {
@@ -78,6 +80,14 @@ static void copy_blocks(const blocks *b, const tn_tensor *from, const tn_tensor 
                (const char *)from->data + (size_t)(i * b->length) * size, (size_t)b->length * size);
 }
 
+static void fill_gaps(const blocks *b, const tn_tensor *t)
+{
+    size_t size = tn_dtype_size(t->dtype);
+    for (int64_t i = 0; i < b->count; i++)
+        memset((char *)t->data + (size_t)(i * b->step + b->length) * size, GAP_FILL,
+               (size_t)(b->step - b->length) * size);
+}
+
 /* Nothing may be written between the blocks. */
 static bool gaps_intact(const blocks *b, const tn_tensor *t)
 {
@@ -85,7 +95,7 @@ static bool gaps_intact(const blocks *b, const tn_tensor *t)
     for (int64_t i = 0; i < b->count; i++) {
         const unsigned char *gap = (const unsigned char *)t->data + (size_t)(i * b->step + b->length) * size;
         for (size_t j = 0; j < (size_t)(b->step - b->length) * size; j++)
-            if (gap[j] != FENCE_FILL)
+            if (gap[j] != GAP_FILL)
                 return false;
     }
     return true;
@@ -103,6 +113,7 @@ tn_status fenced_open_run(fenced_run *run, tn_error *err)
             return status;
         fence_fill(&run->out[i]);
         t->data = run->out[i].data;
+        fill_gaps(&b, t);
     }
     return TN_OK;
 }
@@ -240,6 +251,7 @@ static tn_status place_inputs(child_state *c, fenced_run *run, tn_error *err)
         if (status != TN_OK)
             return status;
         to->data = r->fence.data;
+        fill_gaps(&b, to);
         copy_blocks(&b, from, to);
         fence_read_only(&r->fence, NULL);
     }

@@ -104,17 +104,27 @@ static bool seen_before(const report *r, size_t site)
     return false;
 }
 
+/* The first shape for which an implementation was refused, or NULL. */
+static const plan_fit *refused_fit(const plan *p, size_t candidate, uint32_t impl)
+{
+    for (size_t shape = 0; shape < p->shape_count; shape++) {
+        const plan_fit *fit = plan_fit_at(p, candidate, shape, impl);
+        if (fit->refused)
+            return fit;
+    }
+    return NULL;
+}
+
 static void append_refused(line *l, const plan *p)
 {
     size_t items = 0;
     for (size_t i = 0; p && i < p->candidate_count; i++)
-        for (size_t shape = 0; shape < p->shape_count; shape++)
-            for (uint32_t j = 0; j < p->candidates[i].kernel->kernel.impl_count; j++) {
-                const plan_fit *fit = plan_fit_at(p, i, shape, j);
-                if (fit->refused)
-                    append(l, "%s%s at %s (%s)", items++ ? ", " : "; refused: ", p->candidates[i].kernel->kernel.id,
-                           tn_op_name(fit->impl->op), fit->reason);
-            }
+        for (uint32_t j = 0; j < p->candidates[i].kernel->kernel.impl_count; j++) {
+            const plan_fit *fit = refused_fit(p, i, j);
+            if (fit)
+                append(l, "%s%s at %s (%s)", items++ ? ", " : "; refused: ", p->candidates[i].kernel->kernel.id,
+                       tn_op_name(fit->impl->op), fit->reason);
+        }
 }
 
 static void summarise(report *r, const plan *p)

@@ -1,0 +1,123 @@
+/* Kernels of a test's own. */
+#include "test_kernels.h"
+
+#include "eager/eager.h"
+#include "plugin/plugins.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- plain products: eager's library has threads, which a child process lacks ------------------------------- */
+
+static float element(const tn_tensor *t, int64_t row, int64_t column)
+{
+    float value;
+    size_t size = tn_dtype_size(t->dtype);
+    convert_to_f32((const char *)t->data + (size_t)(row * t->stride[0] + column) * size, t->dtype, &value, 1);
+    return value;
+}
+
+static void set_element(const tn_tensor *t, int64_t row, int64_t column, float value)
+{
+    size_t size = tn_dtype_size(t->dtype);
+    convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)(row * t->stride[0] + column) * size, 1);
+}
+
+static float dot(const tn_tensor *x, int64_t row, const tn_tensor *w, int64_t out)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < x->shape[1]; i++)
+        sum += (double)element(x, row, i) * element(w, out, i);
+    return (float)sum;
+}
+
+static tn_status linear_forward(const tn_call *call)
+{
+    const tn_param *bias = &call->site->param[TN_ROLE_BIAS];
+    for (int64_t t = 0; t < call->in[0].shape[0]; t++)
+        for (int64_t o = 0; o < call->out[0].shape[1]; o++)
+            set_element(&call->out[0], t, o,
+                        dot(&call->in[0], t, &call->site->param[TN_ROLE_WEIGHT].tensors[0], o) +
+                            (bias->count ? element(&bias->tensors[0], 0, o) : 0));
+    return TN_OK;
+}
+
+static tn_status mlp_forward(const tn_call *call)
+{
+    const tn_param *param = call->site->param;
+    const tn_tensor *x = &call->in[0], *down = &param[TN_ROLE_DOWN].tensors[0];
+    int64_t inter = down->shape[1];
+    float *mid = malloc((size_t)inter * sizeof *mid);
+    for (int64_t t = 0; t < x->shape[0]; t++) {
+        for (int64_t i = 0; i < inter; i++) {
+            float gate = dot(x, t, &param[TN_ROLE_GATE].tensors[0], i);
+            mid[i] = gate / (1 + expf(-gate)) * dot(x, t, &param[TN_ROLE_UP].tensors[0], i);
+        }
+        for (int64_t o = 0; o < down->shape[0]; o++) {
+            double sum = 0;
+            for (int64_t i = 0; i < inter; i++)
+                sum += (double)mid[i] * element(down, o, i);
+            set_element(&call->out[0], t, o, (float)sum);
+        }
+    }
+    free(mid);
+    return TN_OK;
+}
+
+tn_status test_kernel_forward(const tn_call *call, tn_error *err)
+{
+    switch (call->op) {
+    case TN_OP_LINEAR:
+        return linear_forward(call);
+    case TN_OP_MLP:
+        return mlp_forward(call);
+    case TN_OP_ROPE:
+        return eager_rope.forward(call, err);
+    default:
+        return eager_rms_norm.forward(call, err);
+    }
+}
+
+/* ---- registering ----------------------------------------------------------------------------------------------- */
+
+static const uint64_t any_float = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16);
+
+void test_kernel_add(const test_kernel *k)
+{
+    double ulps = k->ulps > 0 ? k->ulps : 64;
+    tn_impl impl = {.size = sizeof impl,
+                    .op = k->op,
+                    .match = {.size = sizeof impl.match, .takes = {[TN_AXIS_DTYPE] = any_float}},
+                    .tolerance = {ulps, ulps, ulps},
+                    .plan = k->plan,
+                    .pack = k->pack,
+                    .forward = k->forward ? k->forward : test_kernel_forward};
+    if (k->op == TN_OP_RMS_NORM)
+        impl.match.takes[TN_AXIS_NORM] = TN_TAKES(TN_NORM_W);
+    if (k->op == TN_OP_ROPE)
+        impl.match.takes[TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_HALF);
+    if (k->op == TN_OP_MLP) {
+        impl.match.takes[TN_AXIS_ACT] = k->acts ? k->acts : TN_TAKES(TN_ACT_SILU);
+        impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_SPLIT);
+    }
+    tn_kernel kernel = {.size = sizeof kernel,
+                        .id = k->id,
+                        .version = "1.0.0",
+                        .summary = "of a test",
+                        .device = TN_DEVICE_CPU,
+                        .priority = k->priority,
+                        .available = k->available,
+                        .impls = &impl,
+                        .impl_count = 1};
+    tn_plugin plugin = {.size = sizeof plugin,
+                        .abi_major = TN_ABI_MAJOR,
+                        .name = "test",
+                        .version = "1.0.0",
+                        .kernels = &kernel,
+                        .kernel_count = 1};
+    tn_error err = TN_ERROR_INIT;
+    descriptor *d = descriptor_read(&plugin, NULL, "test", &err);
+    ck_assert_msg(d != NULL, "%s: %s", err.where, err.message);
+    ck_assert_msg(registry_add(d, "test", &err) == TN_OK, "%s: %s", err.where, err.message);
+}

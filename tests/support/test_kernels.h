@@ -1,0 +1,27 @@
+/* Kernels of a test's own: part of the program, registered by the test that wants them. Each test runs in a process of
+ * its own, so what one registers no other sees. */
+#ifndef TEST_KERNELS_H
+#define TEST_KERNELS_H
+
+#include <tenon/tenon.h>
+
+/* What a kernel does; the rest are right answers and a plain match. */
+typedef struct test_kernel {
+    const char *id;
+    tn_op op; /* RMS_NORM, ROPE, MLP, LINEAR                                                     */
+    int32_t priority;
+    tn_status (*available)(tn_error *err);
+    tn_status (*plan)(const tn_site *site, tn_plan *plan, tn_error *err);
+    tn_status (*pack)(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err);
+    tn_status (*forward)(const tn_call *call, tn_error *err); /* NULL: right                      */
+    double ulps;                                              /* of its tolerance; 0: 64          */
+    uint64_t acts; /* for an MLP: TN_TAKES(...); 0: silu                                         */
+} test_kernel;
+
+/* Registers it for the CPU; fails the test when it is refused. */
+void test_kernel_add(const test_kernel *kernel);
+
+/* The right answer for the operations above, any dtype and strides. */
+tn_status test_kernel_forward(const tn_call *call, tn_error *err);
+
+#endif
