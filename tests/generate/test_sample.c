@@ -1,0 +1,297 @@
+/* Choosing tokens: what greedy takes, which tokens each filter leaves, and how often each of them comes. Seeds are
+ * fixed, so the statistics are the same in every run. */
+#include "generate/sample.h"
+#include "broken.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRAWS 40000
+
+static sampler make(double temperature, int64_t top_k, double top_p, uint64_t seed, int64_t vocab)
+{
+    tn_generate_options o = {
+        .size = sizeof o, .temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = seed};
+    sampler s;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_msg(sampler_init(&s, &o, vocab, &err) == TN_OK, "%s", err.message);
+    return s;
+}
+
+static int64_t pick(sampler *s, const float *logits)
+{
+    int64_t id = -1;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_msg(sampler_pick(s, logits, &id, &err) == TN_OK, "%s", err.message);
+    ck_assert(id >= 0 && id < s->vocab);
+    return id;
+}
+
+/* The distribution that the options mean, by sorting and summing as transformers' warpers are documented. */
+static void expect_probabilities(const float *logits, int n, double temperature, int top_k, double top_p, double *p)
+{
+    int order[64];
+    double total = 0, above = 0;
+    for (int i = 0; i < n; i++) {
+        int k = i;
+        for (; k > 0 && logits[order[k - 1]] < logits[i]; k--)
+            order[k] = order[k - 1];
+        order[k] = i;
+        p[i] = 0;
+    }
+    int kept = n;
+    while (kept > 0 && (logits[order[kept - 1]] == -INFINITY ||
+                        (top_k && kept > top_k && logits[order[kept - 1]] < logits[order[top_k - 1]])))
+        kept--;
+    for (int k = 0; k < kept; k++)
+        total += p[order[k]] = exp((logits[order[k]] - logits[order[0]]) / temperature);
+    double left = 0;
+    for (int k = 0; k < kept; k++) {
+        if (top_p > 0 && top_p < 1 && above / total >= top_p)
+            p[order[k]] = 0;
+        above += p[order[k]];
+        left += p[order[k]];
+    }
+    for (int i = 0; i < n; i++)
+        p[i] /= left;
+}
+
+/* A token of probability 0 never comes; the others as often as they should, by a chi-square test: its statistic has
+ * mean d and deviation sqrt(2d), so d + 6 sqrt(2d) + 6 is far out in the tail. */
+static void check_distribution(const float *logits, int n, double temperature, int top_k, double top_p, uint64_t seed)
+{
+    double p[64], chi = 0;
+    int count[64] = {0}, freedom = -1;
+    expect_probabilities(logits, n, temperature, top_k, top_p, p);
+    sampler s = make(temperature, top_k, top_p, seed, n);
+    for (int i = 0; i < DRAWS; i++)
+        count[pick(&s, logits)]++;
+    sampler_close(&s);
+    for (int i = 0; i < n; i++) {
+        if (p[i] == 0) {
+            ck_assert_msg(count[i] == 0, "token %d came %d times", i, count[i]);
+            continue;
+        }
+        double expected = p[i] * DRAWS;
+        chi += (count[i] - expected) * (count[i] - expected) / expected;
+        freedom++;
+    }
+    ck_assert_msg(chi <= freedom + 6 * sqrt(2.0 * freedom) + 6, "chi-square %g with %d degrees of freedom", chi,
+                  freedom);
+}
+
+START_TEST(greedy_takes_the_best_and_lowest)
+{
+    sampler s = make(0, 0, 0, 1, 5);
+    ck_assert_ptr_null(s.order);
+    ck_assert_int_eq(pick(&s, (float[]){1, 3, 2, 3, -1}), 1);
+    ck_assert_int_eq(pick(&s, (float[]){-5, -5, -5, -5, -5}), 0);
+    ck_assert_int_eq(pick(&s, (float[]){-INFINITY, -INFINITY, -3, -INFINITY, -4}), 2);
+    ck_assert_int_eq(pick(&s, (float[]){0, -0.0f, INFINITY, 0, 0}), 2);
+    sampler_close(&s);
+}
+END_TEST
+
+static const float plain[] = {0.3f, 2, -1, 1.25f, 0, 2.5f, -3, 0.75f};
+static const float tied[] = {1, 2, 1, 0, 2, 1, -1, 0};
+static const float masked[] = {-INFINITY, 1, -INFINITY, 0.5f, 0, -INFINITY, 1, -1};
+
+static const struct {
+    const float *logits;
+    double temperature;
+    int top_k;
+    double top_p;
+} cases[] = {
+    {plain, 1, 0, 0},      {plain, 1, 0, 1},     {plain, 0.5, 0, 0},   {plain, 3, 0, 0},      {plain, 1, 3, 0},
+    {plain, 1, 8, 0},      {plain, 1, 100, 0},   {plain, 1, 0, 0.5},   {plain, 1, 0, 0.9},    {plain, 2, 4, 0.7},
+    {plain, 0.7, 5, 0.95}, {plain, 1, 0, 1e-9},  {plain, 1, 100, 0.5}, {plain, 1, 0, 0.9999}, {tied, 1, 0, 0},
+    {tied, 1, 1, 0},       {tied, 1, 2, 0},      {tied, 1, 3, 0},      {tied, 1, 0, 0.3},     {tied, 1, 0, 0.6},
+    {tied, 1.5, 4, 0.8},   {masked, 1, 0, 0},    {masked, 1, 3, 0},    {masked, 1, 7, 0},     {masked, 1, 0, 0.9},
+    {masked, 2, 4, 0.5},   {plain, 100, 0, 0.5}, {plain, 0.05, 0, 0},
+};
+
+START_TEST(every_filter_leaves_what_it_should)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        check_distribution(cases[_i].logits, 8, cases[_i].temperature, cases[_i].top_k, cases[_i].top_p, seed);
+}
+END_TEST
+
+/* The sets, written out by hand: they must not follow from an error that both implementations share. */
+START_TEST(known_sets)
+{
+    static const struct {
+        float logits[4];
+        int top_k;
+        double top_p;
+        unsigned allowed; /* bits */
+    } sets[] = {
+        /* Probabilities 0.5, 0.25, 0.125, 0.125. */
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 0, 0.49, 1},
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 0, 0.51, 3},
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 0, 0.76, 7}, /* of two equals the lower id */
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 0, 0.88, 15},
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 1, 0, 1},
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 2, 0, 3},
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 3, 0, 15}, /* all that equal the third */
+        /* top_k comes first: of the two left, 2/3 and 1/3, the first holds 0.6. */
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 2, 0.6, 1},
+        {{0, -0.69314718f, -1.3862944f, -1.3862944f}, 2, 0.7, 3},
+    };
+    for (size_t c = 0; c < sizeof sets / sizeof sets[0]; c++) {
+        sampler s = make(1, sets[c].top_k, sets[c].top_p, 9, 4);
+        unsigned seen = 0;
+        for (int i = 0; i < 1000; i++)
+            seen |= 1u << pick(&s, sets[c].logits);
+        ck_assert_msg(seen == sets[c].allowed, "set %zu: %x", c, seen);
+        sampler_close(&s);
+    }
+}
+END_TEST
+
+/* A vocabulary of real size, against sorting it. */
+START_TEST(a_large_vocabulary)
+{
+    enum { N = 151936, K = 50 };
+    float *logits = malloc(N * sizeof *logits), *sorted = malloc(N * sizeof *sorted);
+    uint32_t x = 12345;
+    for (int i = 0; i < N; i++) {
+        x = x * 1664525u + 1013904223u;
+        logits[i] = (float)(x >> 8) * 0x1p-20f;
+    }
+    /* The K-th largest, by removing the largest K - 1 times. */
+    memcpy(sorted, logits, N * sizeof *sorted);
+    float threshold = 0;
+    for (int k = 0; k < K; k++) {
+        int best = 0;
+        for (int i = 1; i < N; i++)
+            if (sorted[i] > sorted[best])
+                best = i;
+        threshold = sorted[best];
+        sorted[best] = -1;
+    }
+    sampler s = make(10, K, 0, 3, N);
+    int distinct = 0;
+    memset(sorted, 0, N * sizeof *sorted);
+    for (int i = 0; i < 300; i++) {
+        int64_t id = pick(&s, logits);
+        ck_assert(logits[id] >= threshold);
+        distinct += sorted[id]++ == 0;
+    }
+    ck_assert_int_gt(distinct, 30);
+    sampler_close(&s);
+    free(sorted);
+    free(logits);
+}
+END_TEST
+
+START_TEST(a_seed_decides_the_tokens)
+{
+    int64_t first[64];
+    bool differs = false;
+    for (int round = 0; round < 3; round++) {
+        sampler s = make(1, 0, 0.95, round < 2 ? 42 : 43, 8);
+        for (int i = 0; i < 64; i++) {
+            int64_t id = pick(&s, plain);
+            if (round == 0)
+                first[i] = id;
+            else if (round == 1)
+                ck_assert_int_eq(id, first[i]);
+            else
+                differs |= id != first[i];
+        }
+        sampler_close(&s);
+    }
+    ck_assert(differs);
+}
+END_TEST
+
+/* The published sequence of xoshiro256** from the state 1, 2, 3, 4, seen through 2^20 equally likely tokens. */
+START_TEST(the_generator_is_what_it_says)
+{
+    enum { N = 1 << 20 };
+    static const uint64_t published[] = {11520,
+                                         0,
+                                         1509978240,
+                                         1215971899390074240,
+                                         1216172134540287360,
+                                         607988272756665600,
+                                         UINT64_C(16172922978634559625),
+                                         8476171486693032832,
+                                         UINT64_C(10595114339597558777),
+                                         2904607092377533576};
+    float *logits = calloc(N, sizeof *logits);
+    sampler s = make(1, 0, 0, 0, N);
+    memcpy(s.state, (uint64_t[]){1, 2, 3, 4}, sizeof s.state);
+    for (size_t i = 0; i < sizeof published / sizeof published[0]; i++)
+        ck_assert_int_eq(pick(&s, logits), (int64_t)(published[i] >> 44));
+    sampler_close(&s);
+    free(logits);
+}
+END_TEST
+
+START_TEST(bad_logits_are_errors)
+{
+    static const float bad[][3] = {{0, NAN, 1}, {NAN, NAN, NAN}, {-INFINITY, -INFINITY, -INFINITY}, {-NAN, 2, 1}};
+    for (int t = 0; t < 2; t++) {
+        sampler s = make(t, 0, 0, 1, 3);
+        for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+            tn_error err = TN_ERROR_INIT;
+            int64_t id = 77;
+            ck_assert_int_eq(sampler_pick(&s, bad[i], &id, &err), TN_E_INPUT);
+            broken_expect(&err, TN_E_INPUT, "logits", i == 2 ? "-inf" : "NaN", NULL);
+            ck_assert_int_eq(id, 77);
+        }
+        if (t) {
+            int64_t id;
+            ck_assert_int_eq(sampler_pick(&s, (float[]){INFINITY, 0, 1}, &id, NULL), TN_E_INPUT);
+        }
+        sampler_close(&s);
+    }
+}
+END_TEST
+
+START_TEST(bad_options_are_errors)
+{
+    static const struct {
+        double temperature;
+        int64_t top_k;
+        double top_p;
+        const char *word;
+    } bad[] = {{-1, 0, 0, "temperature"}, {NAN, 0, 0, "temperature"}, {INFINITY, 0, 0, "temperature"},
+               {1, -1, 0, "top_k"},       {1, 0, -0.1, "top_p"},      {1, 0, 1.5, "top_p"},
+               {1, 0, NAN, "top_p"},      {0, 0, 2, "top_p"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tn_generate_options o = {
+            .size = sizeof o, .temperature = bad[i].temperature, .top_k = bad[i].top_k, .top_p = bad[i].top_p};
+        sampler s;
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_int_eq(sampler_init(&s, &o, 3, &err), TN_E_USAGE);
+        broken_expect(&err, TN_E_USAGE, bad[i].word, NULL);
+        sampler_close(&s);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sample");
+    TCase *tc = tcase_create("sampler");
+    tcase_set_timeout(tc, 60);
+    tcase_add_test(tc, greedy_takes_the_best_and_lowest);
+    tcase_add_loop_test(tc, every_filter_leaves_what_it_should, 0, sizeof cases / sizeof cases[0]);
+    tcase_add_test(tc, known_sets);
+    tcase_add_test(tc, a_large_vocabulary);
+    tcase_add_test(tc, a_seed_decides_the_tokens);
+    tcase_add_test(tc, the_generator_is_what_it_says);
+    tcase_add_test(tc, bad_logits_are_errors);
+    tcase_add_test(tc, bad_options_are_errors);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
