@@ -120,25 +120,21 @@ static void add_legend(text *out)
 void describe_dot(const describe_view *view, text *out)
 {
     const graph *g = view->model->graph;
-    size_t next_id = 2;
+    size_t next_id = 1;
     text line = {0};
     text_add(&line, "%s, %s on %s", g->model_type, tn_dtype_name(g->dtype), view->model->device->name);
-    text_add(
-        out,
-        "digraph model {\n"
-        "  graph [rankdir=LR, fontname=\"Helvetica\", fontsize=11, labelloc=t, nodesep=0.12, ranksep=0.45, label=");
+    text_add(out, "digraph model {\n"
+                  "  graph [rankdir=LR, ordering=out, fontname=\"Helvetica\", fontsize=11, labelloc=t, nodesep=0.12, "
+                  "ranksep=0.45, label=");
     text_add_quoted(out, view->report->summary);
     text_add(out,
              "];\n  node [shape=box, style=\"filled,rounded\", fontname=\"Helvetica\", fontsize=11, color=\"#666666\", "
              "height=0.2, margin=\"0.1,0.04\"];\n"
-             "  edge [arrowhead=none, color=\"#999999\"];\n");
+             "  edge [arrowhead=none, tailport=e, headport=w, color=\"#999999\"];\n");
     add_legend(out);
     add_root(out, 0, g->root->class_name, line.data ? line.data : "");
     walk(view, out, g->root, "", 0, &next_id);
-    if (g->scopes->first_child) {
-        add_root(out, 1, "functions", "of the modeling file");
-        walk(view, out, g->scopes, "", 1, &next_id);
-    }
+    walk(view, out, g->scopes, "", 0, &next_id);
     text_add(out, "}\n");
     free(line.data);
 }
