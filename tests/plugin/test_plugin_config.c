@@ -1,0 +1,332 @@
+/* kernels.json: what it may say, what is wrong with it, and where it is looked for. */
+#include "plugin/nearest.h"
+#include "plugin/registry.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *root, *path;
+
+static void setup(void)
+{
+    root = tempdir_new();
+    path = tempdir_path(root, "kernels.json");
+    unsetenv("TENON_CONFIG");
+    unsetenv("XDG_CONFIG_HOME");
+    setenv("HOME", root, 1);
+}
+
+static void teardown(void)
+{
+    free(path);
+    tempdir_remove(root);
+}
+
+static tn_config *load(const char *text)
+{
+    tn_error err = TN_ERROR_INIT;
+    tempdir_write(path, text, strlen(text));
+    tn_config *config = tn_config_load(path, &err);
+    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
+    return config;
+}
+
+static void expect_wrong(const char *text, const char *why)
+{
+    tn_error err = TN_ERROR_INIT;
+    tempdir_write(path, text, strlen(text));
+    ck_assert_msg(tn_config_load(path, &err) == NULL, "accepted: %s", text);
+    ck_assert_int_eq(err.code, TN_E_KERNEL);
+    ck_assert_str_eq(err.where, path);
+    ck_assert_str_eq(err.message, why);
+}
+
+START_TEST(an_empty_configuration_has_defaults)
+{
+    tn_config *configs[] = {tn_config_new(), load("{}")};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_str_eq(tn_config_kernels(configs[i]), "auto");
+        ck_assert_str_eq(tn_config_device(configs[i]), "auto");
+        ck_assert_int_eq(kernels_config_verify(configs[i]), CONFIG_VERIFY_FIRST_USE);
+        ck_assert_uint_eq(kernels_config_folders(configs[i]), 0);
+        ck_assert_ptr_null(kernels_config_folder(configs[i], 0));
+        ck_assert(!kernels_config_has_pins(configs[i]));
+        ck_assert(!kernels_config_disabled(configs[i], "a"));
+        ck_assert_ptr_null(kernels_config_modules(configs[i], "a"));
+        ck_assert_ptr_null(kernels_config_pin(configs[i], "a.so"));
+    }
+    ck_assert_ptr_null(tn_config_file(configs[0]));
+    ck_assert_str_eq(tn_config_file(configs[1]), path);
+    tn_config_free(configs[0]);
+    tn_config_free(configs[1]);
+    tn_config_free(NULL);
+}
+END_TEST
+
+START_TEST(every_key_is_read)
+{
+    char pin[72];
+    snprintf(pin, sizeof pin, "sha256:%064d", 5);
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"plugins\": [\"/opt/none\", \"more\"], \"kernels\": [\"b\", \"a\"], \"device\": \"cpu\","
+             "\"verify\": \"all\", \"disable\": [\"acme_*\", \"x\"],"
+             "\"options\": {\"npu_fused_moe\": {\"modules\": [\"model.layers.*\", \"lm_head\"]}, \"y\": {}},"
+             "\"pins\": {\"a.so\": \"%s\"}}",
+             pin);
+    tn_config *config = load(text);
+    ck_assert_uint_eq(kernels_config_folders(config), 2);
+    ck_assert_str_eq(kernels_config_folder(config, 0), "/opt/none");
+    char *more = tempdir_path(root, "more");
+    ck_assert_str_eq(kernels_config_folder(config, 1), more);
+    ck_assert_str_eq(tn_config_kernels(config), "b,a");
+    ck_assert_str_eq(tn_config_device(config), "cpu");
+    ck_assert_int_eq(kernels_config_verify(config), CONFIG_VERIFY_ALL);
+    ck_assert(kernels_config_disabled(config, "acme_norm"));
+    ck_assert(kernels_config_disabled(config, "x"));
+    ck_assert(!kernels_config_disabled(config, "xx"));
+    ck_assert_str_eq(kernels_config_modules(config, "npu_fused_moe"), "model.layers.*,lm_head");
+    ck_assert_ptr_null(kernels_config_modules(config, "y"));
+    ck_assert(kernels_config_has_pins(config));
+    ck_assert_str_eq(kernels_config_pin(config, "a.so"), pin);
+    free(more);
+    tn_config_free(config);
+    config = load("{\"kernels\": [], \"verify\": \"never\"}");
+    ck_assert_str_eq(tn_config_kernels(config), "none");
+    ck_assert_int_eq(kernels_config_verify(config), CONFIG_VERIFY_NEVER);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(relative_folders_count_from_the_file)
+{
+    char *plugins = tempdir_path(root, "plugins"), *conf = tempdir_path(root, "conf");
+    char *file = tempdir_path(conf, "kernels.json");
+    ck_assert_int_eq(mkdir(plugins, 0755), 0);
+    ck_assert_int_eq(mkdir(conf, 0755), 0);
+    static const char text[] = "{\"plugins\": [\"../plugins\"]}";
+    tempdir_write(file, text, sizeof text - 1);
+    ck_assert_int_eq(chdir(conf), 0);
+    const char *const ways[] = {file, "kernels.json", "./kernels.json"};
+    for (int i = 0; i < 3; i++) {
+        tn_config *config = tn_config_load(ways[i], NULL);
+        ck_assert_ptr_nonnull(config);
+        ck_assert_str_eq(kernels_config_folder(config, 0), plugins);
+        tn_config_free(config);
+    }
+    free(plugins);
+    free(conf);
+    free(file);
+}
+END_TEST
+
+START_TEST(what_is_wrong_is_told)
+{
+    static const struct {
+        const char *text, *why;
+    } wrong[] = {
+        {"{\"kernel\": \"auto\"}", "unknown key 'kernel', did you mean 'kernels'?; correct or remove it"},
+        {"{\"plguins\": []}", "unknown key 'plguins', did you mean 'plugins'?; correct or remove it"},
+        {"{\"0\": 1}", "unknown key '0'; correct or remove it"},
+        {"{\"options\": {\"k\": {\"module\": []}}}",
+         "unknown key 'module' in k, did you mean 'modules'?; correct or remove it"},
+        {"[]", "expected an object, got a list"},
+        {"{\"plugins\": \"x\"}", "key 'plugins': expected a list of strings, got a string"},
+        {"{\"plugins\": [1]}", "key 'plugins': element 0: expected a string, got an integer"},
+        {"{\"plugins\": [\"a\", \"\"]}", "key 'plugins': element 1 is empty"},
+        {"{\"kernels\": 1.5}",
+         "key 'kernels': expected \"auto\", \"none\", or ids as a list or in one string, got a number"},
+        {"{\"kernels\": \"a,,b\"}", "key 'kernels': 'a,,b' has an empty id; write auto, none or ids like a,b"},
+        {"{\"kernels\": [\"a,b\"]}", "key 'kernels': element 0 contains a comma; make it two elements"},
+        {"{\"kernels\": [\"auto\", \"b\"]}", "key 'kernels': 'auto' cannot be combined with ids; write it alone"},
+        {"{\"device\": \"gpu\"}", "key 'device': 'gpu' is not a device; known: auto, cpu, npu"},
+        {"{\"device\": null}", "key 'device': expected a string, got null"},
+        {"{\"verify\": \"often\"}", "key 'verify': 'often' is none of first-use, all, never"},
+        {"{\"verify\": true}", "key 'verify': expected a string, got true or false"},
+        {"{\"disable\": {}}", "key 'disable': expected a list of strings, got an object"},
+        {"{\"options\": []}", "key 'options': expected an object of kernel ids, got a list"},
+        {"{\"options\": {\"k\": 1}}", "key 'k': expected an object, got an integer"},
+        {"{\"options\": {\"k\": {\"modules\": \"x\"}}}", "key 'modules': expected a list of strings, got a string"},
+        {"{\"options\": {\"k\": {\"modules\": []}}}", "key 'modules' of 'k' is empty; use disable instead"},
+        {"{\"pins\": {\"a.so\": 1}}", "key 'a.so': expected a string, got an integer"},
+        {"{\"pins\": {\"a.so\": \"md5:1\"}}", "pin of 'a.so': expected sha256: and 64 hexadecimal digits, got 'md5:1'"},
+        {"{\"pins\": []}", "key 'pins': expected an object of file names, got a list"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        expect_wrong(wrong[i].text, wrong[i].why);
+}
+END_TEST
+
+START_TEST(errors_of_syntax_have_a_place)
+{
+    expect_wrong("{\n  \"plugins\": [\n  ]]\n}", "line 3, column 4: '}' expected near ']'");
+    expect_wrong("{\"device\": \"cpu\", \"device\": \"cpu\"}",
+                 "line 1, column 26: duplicate object key near '\"device\"'");
+    tn_error err = TN_ERROR_INIT;
+    tempdir_write(path, "", 0);
+    ck_assert_ptr_null(tn_config_load(path, &err));
+    ck_assert_msg(strncmp(err.message, "line 1, column 0: ", 18) == 0, "%s", err.message);
+}
+END_TEST
+
+START_TEST(files_that_cannot_be_read_are_refused)
+{
+    tn_error err = TN_ERROR_INIT;
+    char *missing = tempdir_path(root, "missing.json");
+    ck_assert_ptr_null(tn_config_load(missing, &err));
+    ck_assert_int_eq(err.code, TN_E_KERNEL);
+    ck_assert_str_eq(err.where, missing);
+    ck_assert_str_eq(err.message, "cannot be read: No such file or directory; correct the path");
+    tn_error_clear(&err);
+    ck_assert_ptr_null(tn_config_load(root, &err));
+    ck_assert_str_eq(err.message, "not a regular file; give a kernels.json");
+    tn_error_clear(&err);
+    tempdir_write(path, "", 0);
+    ck_assert_int_eq(truncate(path, (off_t)1 << 40), 0);
+    ck_assert_ptr_null(tn_config_load(path, &err));
+    ck_assert_str_eq(err.message, "larger than 1 MiB; not a kernels.json");
+    free(missing);
+}
+END_TEST
+
+/* Writes {"kernels": NAME} to root/below/tenon/kernels.json. */
+static void place(const char *below, const char *name)
+{
+    char folder[512], text[128];
+    snprintf(folder, sizeof folder, "%s/%s", root, below);
+    mkdir(folder, 0755);
+    snprintf(folder, sizeof folder, "%s/%s/tenon", root, below);
+    ck_assert_int_eq(mkdir(folder, 0755), 0);
+    char *file = tempdir_path(folder, "kernels.json");
+    int n = snprintf(text, sizeof text, "{\"kernels\": \"%s\"}", name);
+    tempdir_write(file, text, (size_t)n);
+    free(file);
+}
+
+static void expect_found(const char *kernels)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_config *config = tn_config_load(NULL, &err);
+    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
+    ck_assert_str_eq(tn_config_kernels(config), kernels);
+    tn_config_free(config);
+}
+
+START_TEST(the_file_is_looked_for_in_order)
+{
+    place(".config", "of_home");
+    expect_found("of_home");
+    place("xdg", "of_xdg");
+    char *xdg = tempdir_path(root, "xdg");
+    setenv("XDG_CONFIG_HOME", xdg, 1);
+    expect_found("of_xdg");
+    tn_config *named = load("{\"kernels\": \"of_variable\"}");
+    tn_config_free(named);
+    setenv("TENON_CONFIG", path, 1);
+    expect_found("of_variable");
+    char *missing = tempdir_path(root, "missing.json");
+    setenv("TENON_CONFIG", missing, 1);
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_ptr_null(tn_config_load(NULL, &err)); /* it was asked for */
+    ck_assert_str_eq(err.where, missing);
+    free(missing);
+    free(xdg);
+}
+END_TEST
+
+START_TEST(without_any_file_there_is_an_empty_configuration)
+{
+    tn_config *config = tn_config_load(NULL, NULL);
+    ck_assert_ptr_nonnull(config);
+    /* Or, on a machine where tenon is installed, its own default. */
+    const char *file = tn_config_file(config);
+    ck_assert_msg(!file || strstr(file, "/etc/tenon/kernels.json"), "%s", file);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(the_installed_default_is_well_formed)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_config *config = tn_config_load("conf/kernels.json", &err);
+    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
+    ck_assert_str_eq(tn_config_kernels(config), "auto");
+    ck_assert_uint_eq(kernels_config_folders(config), 1);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(overrides_replace_or_add)
+{
+    tn_config *config = load("{\"plugins\": [\"/a\"], \"kernels\": \"x\"}");
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_config_add_plugins(config, "/b", &err), TN_OK);
+    ck_assert_uint_eq(kernels_config_folders(config), 2);
+    ck_assert_int_eq(tn_config_set_plugins(config, "/c", &err), TN_OK);
+    ck_assert_uint_eq(kernels_config_folders(config), 1);
+    ck_assert_str_eq(kernels_config_folder(config, 0), "/c");
+    ck_assert_int_eq(tn_config_set_plugins(config, "", &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.message, "no folder given; name the folder that holds the plugins");
+    ck_assert_str_eq(kernels_config_folder(config, 0), "/c");
+    tn_error_clear(&err);
+    ck_assert_int_eq(tn_config_set_kernels(config, "a,b", &err), TN_OK);
+    ck_assert_str_eq(tn_config_kernels(config), "a,b");
+    ck_assert_int_eq(tn_config_set_kernels(config, "a,", &err), TN_E_KERNEL);
+    ck_assert_str_eq(tn_config_kernels(config), "a,b");
+    tn_error_clear(&err);
+    ck_assert_int_eq(tn_config_set_device(config, "npu", &err), TN_OK);
+    ck_assert_int_eq(tn_config_set_device(config, "tpu", &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.where, "device");
+    ck_assert_str_eq(err.message, "'tpu' is not a device; known: auto, cpu, npu");
+    ck_assert_str_eq(tn_config_device(config), "npu");
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(the_nearest_name_is_found)
+{
+    static const char *const names[] = {"npu_fused_rope", "npu_fused_swiglu", "npu_fused_moe"};
+    ck_assert_str_eq(nearest_of("npu_fused_rop", names, 3), "npu_fused_rope");
+    ck_assert_str_eq(nearest_of("npu_fused_swilgu", names, 3), "npu_fused_swiglu");
+    ck_assert_str_eq(nearest_of("fused_moe", names, 3), "npu_fused_moe");
+    ck_assert_ptr_null(nearest_of("", names, 3));
+    ck_assert_ptr_null(nearest_of("x", names, 0));
+    ck_assert_uint_eq(nearest_distance("abc", "abc"), 0);
+    ck_assert_uint_eq(nearest_distance("abc", "acb"), 1);
+    ck_assert_uint_eq(nearest_distance("", "abc"), 3);
+    ck_assert_uint_eq(nearest_distance("kitten", "sitting"), 3);
+    char longest[4096];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    ck_assert_uint_eq(nearest_distance(longest, ""), 127);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kernels.json");
+    TCase *tc = tcase_create("config");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, an_empty_configuration_has_defaults);
+    tcase_add_test(tc, every_key_is_read);
+    tcase_add_test(tc, relative_folders_count_from_the_file);
+    tcase_add_test(tc, what_is_wrong_is_told);
+    tcase_add_test(tc, errors_of_syntax_have_a_place);
+    tcase_add_test(tc, files_that_cannot_be_read_are_refused);
+    tcase_add_test(tc, the_file_is_looked_for_in_order);
+    tcase_add_test(tc, without_any_file_there_is_an_empty_configuration);
+    tcase_add_test(tc, the_installed_default_is_well_formed);
+    tcase_add_test(tc, overrides_replace_or_add);
+    tcase_add_test(tc, the_nearest_name_is_found);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

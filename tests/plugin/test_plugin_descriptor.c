@@ -1,0 +1,355 @@
+/* Descriptors of other versions: shorter and longer structs, and what is refused in them. */
+#include "plugin/descriptor.h"
+#include "plugin/registry.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tn_status forward(const tn_call *call, tn_error *err)
+{
+    (void)call;
+    (void)err;
+    return TN_OK;
+}
+
+static tn_impl impl;
+static tn_kernel kernel;
+static tn_plugin plugin;
+
+static void setup(void)
+{
+    impl = (tn_impl){.size = sizeof impl,
+                     .op = TN_OP_RMS_NORM,
+                     .match = {.size = sizeof(tn_match),
+                               .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32), [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W)},
+                               .class_glob = "*RMSNorm"},
+                     .tolerance = {.ulps_f32 = 4},
+                     .forward = forward};
+    kernel = (tn_kernel){.size = sizeof kernel,
+                         .id = "k",
+                         .version = "1",
+                         .device = TN_DEVICE_CPU,
+                         .priority = 7,
+                         .impls = &impl,
+                         .impl_count = 1};
+    plugin = (tn_plugin){.size = sizeof plugin,
+                         .abi_major = TN_ABI_MAJOR,
+                         .name = "p",
+                         .version = "1",
+                         .kernels = &kernel,
+                         .kernel_count = 1};
+}
+
+static descriptor *expect_good(void)
+{
+    tn_error err = TN_ERROR_INIT;
+    descriptor *d = descriptor_read(&plugin, NULL, "p.so", &err);
+    ck_assert_msg(d != NULL, "%s", err.message);
+    return d;
+}
+
+static void expect_bad(const char *message)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_ptr_null(descriptor_read(&plugin, NULL, "p.so", &err));
+    ck_assert_int_eq(err.code, TN_E_KERNEL);
+    ck_assert_str_eq(err.where, "p.so");
+    ck_assert_msg(strstr(err.message, message) != NULL, "%s", err.message);
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------- */
+
+/* An array of n impls as a later version would lay it out: more bytes behind the match, more at the end. The extra
+ * bytes hold fill. */
+enum { MATCH_MORE = 16, IMPL_MORE = 24, LATER = sizeof(tn_impl) + MATCH_MORE + IMPL_MORE };
+static char *later_impls(size_t n, char match_fill, char end_fill)
+{
+    char *bytes = calloc(n, LATER);
+    size_t at = offsetof(tn_impl, match), behind = offsetof(tn_impl, tolerance);
+    for (size_t i = 0; i < n; i++) {
+        char *to = bytes + i * LATER;
+        tn_impl one = impl;
+        one.size = LATER;
+        one.match.size = sizeof(tn_match) + MATCH_MORE;
+        one.tolerance.ulps_f32 = 4 + (double)i;
+        memcpy(to, &one, behind);
+        memset(to + behind, match_fill, MATCH_MORE);
+        memcpy(to + behind + MATCH_MORE, (char *)&one + behind, sizeof one - behind);
+        memset(to + sizeof one + MATCH_MORE, end_fill, IMPL_MORE);
+    }
+    ck_assert_uint_eq(at + sizeof(tn_match), behind);
+    return bytes;
+}
+
+START_TEST(longer_structs_are_read_while_what_is_unknown_is_zero)
+{
+    char *bytes = later_impls(3, 0, 0);
+    kernel.impls = (const tn_impl *)bytes;
+    kernel.impl_count = 3;
+    descriptor *d = expect_good();
+    for (int i = 0; i < 3; i++) {
+        const tn_impl *got = &d->kernels[0].impls[i];
+        ck_assert_uint_eq(got->size, sizeof(tn_impl));
+        ck_assert_uint_eq(got->match.size, sizeof(tn_match));
+        ck_assert_str_eq(got->match.class_glob, "*RMSNorm");
+        ck_assert_double_eq(got->tolerance.ulps_f32, 4 + i);
+        ck_assert(got->forward == forward);
+        ck_assert(got->backward == NULL);
+    }
+    descriptor_free(d);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(unknown_bytes_in_use_are_refused)
+{
+    char *bytes = later_impls(1, _i == 0 ? 1 : 0, _i == 1 ? 1 : 0);
+    kernel.impls = (const tn_impl *)bytes;
+    char want[128];
+    snprintf(want, sizeof want, "kernel 'k', impl 0%s: byte %zu is in use and unknown to this host; use a newer tenon",
+             _i == 0 ? ": match" : "", _i == 0 ? sizeof(tn_match) : sizeof(tn_impl) + MATCH_MORE);
+    expect_bad(want);
+    free(bytes);
+}
+END_TEST
+
+START_TEST(longer_kernels_and_plugins_are_read)
+{
+    struct {
+        tn_kernel kernel;
+        uint64_t more;
+    } kernels[2] = {{kernel, 0}, {kernel, 0}};
+    struct {
+        tn_plugin plugin;
+        uint64_t more[3];
+    } later = {plugin, {0}};
+    kernels[0].kernel.size = kernels[1].kernel.size = sizeof kernels[0];
+    kernels[1].kernel.id = "second";
+    later.plugin.kernels = &kernels[0].kernel;
+    later.plugin.kernel_count = 2;
+    later.plugin.size = sizeof later;
+    tn_error err = TN_ERROR_INIT;
+    descriptor *d = descriptor_read(&later.plugin, NULL, "p.so", &err);
+    ck_assert_msg(d != NULL, "%s", err.message);
+    ck_assert_uint_eq(d->kernel_count, 2);
+    ck_assert_str_eq(d->kernels[1].id, "second");
+    ck_assert_int_eq(d->kernels[1].priority, 7);
+    descriptor_free(d);
+    later.more[2] = 1;
+    ck_assert_ptr_null(descriptor_read(&later.plugin, NULL, "p.so", &err));
+    ck_assert_msg(strstr(err.message, "plugin: byte "), "%s", err.message);
+    later.more[2] = 0;
+    kernels[1].more = 1;
+    tn_error_clear(&err);
+    ck_assert_ptr_null(descriptor_read(&later.plugin, NULL, "p.so", &err));
+    ck_assert_msg(strstr(err.message, "kernel 1: byte "), "%s", err.message);
+}
+END_TEST
+
+START_TEST(missing_fields_are_zero)
+{
+    /* The bytes behind the size that an impl gives do not count. */
+    impl.size = offsetof(tn_impl, backward);
+    impl.backward = forward;
+    plugin.size = offsetof(tn_plugin, device);
+    plugin.device = (const struct tn_device *)&plugin;
+    descriptor *d = expect_good();
+    ck_assert(d->impls[0].backward == NULL);
+    ck_assert(d->impls[0].forward == forward);
+    ck_assert_ptr_null(d->plugin.device);
+    descriptor_free(d);
+    kernel.size = offsetof(tn_kernel, impls);
+    expect_bad("kernel 'k' has no impl");
+}
+END_TEST
+
+START_TEST(sizes_that_no_version_has_are_refused)
+{
+    uint32_t *const sizes[] = {&plugin.size, &kernel.size, &impl.size, &impl.match.size};
+    static const char *const names[] = {"plugin: its size is ", "kernel 0: its size is ",
+                                        "kernel 'k', impl 0: its size is ", "kernel 'k', impl 0: match: its size is "};
+    static const uint32_t wrong[] = {0, 4, 7, 1001, 1 << 20, UINT32_MAX};
+    for (size_t i = 0; i < 4; i++)
+        for (size_t j = 0; j < sizeof wrong / sizeof wrong[0]; j++) {
+            setup();
+            *sizes[i] = wrong[j];
+            expect_bad(names[i]);
+        }
+    setup();
+    impl.match.size = sizeof impl;
+    expect_bad("match: it does not fit into its impl");
+}
+END_TEST
+
+START_TEST(elements_of_an_array_have_one_size)
+{
+    tn_kernel kernels[2] = {kernel, kernel};
+    kernels[1].size = sizeof(tn_kernel) - 8;
+    plugin.kernels = kernels;
+    plugin.kernel_count = 2;
+    expect_bad("kernel 1: its size is ");
+}
+END_TEST
+
+/* ---- content ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(texts_are_checked)
+{
+    kernel.id = NULL;
+    expect_bad("kernel 0 has an empty id; give it one");
+    static const char *const ids[] = {
+        "a,b", "auto", "none", "a b", "a\n", "a*", "0123456789012345678901234567890123456789012345678901234567890123"};
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        kernel.id = ids[i];
+        expect_bad("kernel 0: its id must be at most 63 letters");
+    }
+    setup();
+    kernel.summary = "two\nlines";
+    expect_bad("kernel 'k': version and summary must be one line");
+    setup();
+    plugin.name = NULL;
+    expect_bad("plugin: it needs a name and a version");
+    setup();
+    plugin.version = "\033[2J";
+    expect_bad("plugin: it needs a name and a version");
+    setup();
+    kernel.version = NULL; /* may be left out */
+    descriptor *d = expect_good();
+    ck_assert_str_eq(d->kernels[0].version, "");
+    ck_assert_str_eq(d->kernels[0].summary, "");
+    descriptor_free(d);
+}
+END_TEST
+
+START_TEST(counts_and_kinds_are_checked)
+{
+    kernel.device = (tn_device_kind)9;
+    expect_bad("kernel 'k': unknown device 9; known: cpu, npu");
+    setup();
+    kernel.impls = NULL;
+    expect_bad("kernel 'k' has no impl");
+    setup();
+    kernel.impl_count = 1000000;
+    expect_bad("kernel 'k' has 1000000 impls");
+    setup();
+    plugin.kernel_count = 0;
+    expect_bad("plugin: it registers neither a kernel nor a device");
+    plugin.kernel_count = UINT32_MAX;
+    expect_bad("plugin: 4294967295 kernels");
+    plugin.kernel_count = 1;
+    plugin.kernels = NULL;
+    expect_bad("plugin: 1 kernels, and no such list");
+    setup();
+    plugin.abi_major = 2;
+    expect_bad("plugin ABI: expected major 1, got 2");
+    setup();
+    plugin.abi_minor_needed = 5;
+    expect_bad("plugin ABI: it needs 1.5, this host has 1.0");
+    ck_assert_ptr_null(descriptor_read(NULL, NULL, "p.so", NULL));
+}
+END_TEST
+
+START_TEST(note_and_descriptor_agree)
+{
+    elfnote note = {.abi_major = TN_ABI_MAJOR, .name = "p", .version = "1"};
+    tn_error err = TN_ERROR_INIT;
+    descriptor *d = descriptor_read(&plugin, &note, "p.so", &err);
+    ck_assert_msg(d != NULL, "%s", err.message);
+    descriptor_free(d);
+    note.version[0] = '2';
+    ck_assert_ptr_null(descriptor_read(&plugin, &note, "p.so", &err));
+    ck_assert_str_eq(err.message, "plugin: its note says p 2, it registers as p 1; register with TN_PLUGIN only");
+}
+END_TEST
+
+/* ---- devices -------------------------------------------------------------------------------------------------------
+ */
+
+static tn_status dev_alloc(size_t bytes, void **out, tn_error *err)
+{
+    (void)bytes, (void)err;
+    *out = NULL;
+    return TN_OK;
+}
+static void dev_free(void *memory, size_t bytes)
+{
+    (void)memory, (void)bytes;
+}
+static tn_status dev_copy(void *to, const void *from, size_t bytes, tn_error *err)
+{
+    (void)to, (void)from, (void)bytes, (void)err;
+    return TN_OK;
+}
+static tn_status dev_supports(const tn_site *site, tn_error *err)
+{
+    (void)site, (void)err;
+    return TN_OK;
+}
+static size_t dev_scratch(const tn_call *call)
+{
+    (void)call;
+    return 0;
+}
+static tn_status dev_sync(tn_error *err)
+{
+    (void)err;
+    return TN_OK;
+}
+
+START_TEST(a_device_is_complete)
+{
+    tn_device device = {.size = sizeof device,
+                        .kind = TN_DEVICE_NPU,
+                        .name = "npu",
+                        .alloc = dev_alloc,
+                        .free = dev_free,
+                        .upload = dev_copy,
+                        .download = dev_copy,
+                        .supports = dev_supports,
+                        .scratch = dev_scratch,
+                        .eager = forward,
+                        .sync = dev_sync};
+    plugin.kernel_count = 0;
+    plugin.device = &device;
+    descriptor *d = expect_good();
+    ck_assert(d->device->sync == dev_sync);
+    ck_assert(d->plugin.device == d->device);
+    descriptor_free(d);
+    device.sync = NULL;
+    expect_bad("device 'npu' lacks a function; only available is optional");
+    device.sync = dev_sync;
+    device.kind = TN_DEVICE_CPU;
+    expect_bad("device: its kind is 1; a plugin can bring 2 (npu)");
+    device.kind = TN_DEVICE_NPU;
+    device.name = NULL;
+    expect_bad("device: it needs a name");
+    device.name = "npu";
+    device.size = 12;
+    expect_bad("device: its size is 12");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plugin descriptors");
+    TCase *tc = tcase_create("descriptors");
+    tcase_add_checked_fixture(tc, setup, NULL);
+    tcase_add_test(tc, longer_structs_are_read_while_what_is_unknown_is_zero);
+    tcase_add_loop_test(tc, unknown_bytes_in_use_are_refused, 0, 2);
+    tcase_add_test(tc, longer_kernels_and_plugins_are_read);
+    tcase_add_test(tc, missing_fields_are_zero);
+    tcase_add_test(tc, sizes_that_no_version_has_are_refused);
+    tcase_add_test(tc, elements_of_an_array_have_one_size);
+    tcase_add_test(tc, texts_are_checked);
+    tcase_add_test(tc, counts_and_kinds_are_checked);
+    tcase_add_test(tc, note_and_descriptor_agree);
+    tcase_add_test(tc, a_device_is_complete);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

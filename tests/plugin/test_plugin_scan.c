@@ -1,0 +1,468 @@
+/* Folders, pins, and verdicts of earlier trials. */
+#include "plugin/registry.h"
+#include "plugin/sha256.h"
+#include "plugin/trial.h"
+#include "plugin_box.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tn_plugin_info info_of(const char *name)
+{
+    tn_plugin_info info;
+    ck_assert_msg(plugin_box_info(name, &info), "%s is not listed", name);
+    return info;
+}
+
+/* Scans one folder and expects that it is refused. */
+static void expect_refused(const char *folder, const char *why)
+{
+    tn_config *config = tn_config_new();
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_config_set_plugins(config, folder, NULL), TN_OK);
+    ck_assert_int_eq(tn_scan(config, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.where, folder);
+    ck_assert_msg(strstr(err.message, why) != NULL, "%s", err.message);
+    ck_assert_uint_eq(tn_plugin_count(), 0);
+    tn_config_free(config);
+}
+
+/* ---- folders ------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_folder_that_others_can_write_to_is_refused)
+{
+    plugin_box_add("good", "good.so");
+    ck_assert_int_eq(chmod(plugin_box_folder(), 0757), 0);
+    expect_refused(plugin_box_folder(), "writable by everyone; run chmod go-w on it");
+    ck_assert_int_eq(chmod(plugin_box_folder(), 0775), 0);
+    expect_refused(plugin_box_folder(), "writable by its group; run chmod go-w on it");
+}
+END_TEST
+
+START_TEST(a_folder_of_another_user_is_refused)
+{
+    if (geteuid() != 0) {
+        printf("SKIPPED: only root can give files away\n");
+        return;
+    }
+    plugin_box_add("good", "good.so");
+    ck_assert_int_eq(chown(plugin_box_folder(), 12345, (gid_t)-1), 0);
+    expect_refused(plugin_box_folder(), "owned by user 12345, not by root or you");
+}
+END_TEST
+
+START_TEST(a_folder_that_is_missing_or_none_is_refused)
+{
+    char *missing = tempdir_path(plugin_box_root(), "missing"), *file = tempdir_path(plugin_box_root(), "file");
+    tempdir_write(file, "", 0);
+    expect_refused(missing, "plugin folder cannot be opened: No such file or directory");
+    expect_refused(file, "not a folder; give the plugins' folder");
+    free(missing);
+    free(file);
+}
+END_TEST
+
+START_TEST(one_refused_folder_leaves_the_others)
+{
+    plugin_box_add("good", "good.so");
+    char *missing = tempdir_path(plugin_box_root(), "missing");
+    tn_config *config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, missing, NULL), TN_OK);
+    ck_assert_int_eq(tn_config_add_plugins(config, plugin_box_folder(), NULL), TN_OK);
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_scan(config, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.where, missing);
+    ck_assert_int_eq(info_of("good.so").state, TN_PLUGIN_LOADED);
+    tn_config_free(config);
+    free(missing);
+}
+END_TEST
+
+START_TEST(a_relative_folder_counts_from_the_current_one)
+{
+    plugin_box_add("good", "good.so");
+    ck_assert_int_eq(chdir(plugin_box_root()), 0);
+    tn_config *config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, "plugins", NULL), TN_OK);
+    ck_assert_str_eq(kernels_config_folder(config, 0), plugin_box_folder());
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+    ck_assert_int_eq(info_of("good.so").state, TN_PLUGIN_LOADED);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(files_are_taken_in_order_and_by_name)
+{
+    static const char *const names[] = {"b.so", "a.so", "good.so.bak", ".hidden.so", "c.txt", "so"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        plugin_box_add("no_note", names[i]);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert_uint_eq(tn_plugin_count(), 2);
+    tn_plugin_info info;
+    ck_assert_int_eq(tn_plugin_get(0, &info), TN_OK);
+    ck_assert_str_eq(strrchr(info.file, '/'), "/a.so");
+    ck_assert_int_eq(tn_plugin_get(1, &info), TN_OK);
+    ck_assert_str_eq(strrchr(info.file, '/'), "/b.so");
+    ck_assert_int_eq(tn_plugin_get(2, &info), TN_E_USAGE);
+}
+END_TEST
+
+START_TEST(links_out_of_the_folder_are_refused)
+{
+    char *out = tempdir_path(plugin_box_folder(), "out.so"), *lost = tempdir_path(plugin_box_folder(), "lost.so");
+    char *dir = tempdir_path(plugin_box_folder(), "folder.so"), *fifo = tempdir_path(plugin_box_folder(), "fifo.so");
+    ck_assert_int_eq(symlink(plugin_box_built("good"), out), 0);
+    ck_assert_int_eq(symlink("nowhere.so", lost), 0);
+    ck_assert_int_eq(mkdir(dir, 0755), 0);
+    ck_assert_int_eq(mkfifo(fifo, 0644), 0);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info info = info_of("out.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_msg(strstr(info.reason, "a link out of its folder, to /") != NULL, "%s", info.reason);
+    info = info_of("lost.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_str_eq(info.reason, "a link that leads nowhere: No such file or directory");
+    info = info_of("folder.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_SKIPPED);
+    ck_assert_str_eq(info.reason, "not a regular file; not a plugin");
+    ck_assert_str_eq(info_of("fifo.so").reason, "not a regular file; not a plugin");
+    free(out);
+    free(lost);
+    free(dir);
+    free(fifo);
+}
+END_TEST
+
+START_TEST(a_file_that_others_can_write_to_is_refused)
+{
+    plugin_box_add("good", "good.so");
+    char *path = tempdir_path(plugin_box_folder(), "good.so");
+    ck_assert_int_eq(chmod(path, 0646), 0);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info info = info_of("good.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_str_eq(info.reason, "writable by everyone; run chmod go-w on it");
+    /* Put right, it is taken by the next scan. */
+    ck_assert_int_eq(chmod(path, 0644), 0);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert_int_eq(info_of("good.so").state, TN_PLUGIN_LOADED);
+    ck_assert_uint_eq(tn_plugin_count(), 1);
+    free(path);
+}
+END_TEST
+
+START_TEST(a_second_scan_leaves_loaded_files_alone)
+{
+    plugin_box_add("good", "good.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info before = info_of("good.so");
+    const registry_kernel *kernel = registry_find(TN_DEVICE_CPU, "test_rms_norm");
+    plugin_box_add("no_note", "late.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info after = info_of("good.so");
+    ck_assert_ptr_eq(before.file, after.file);
+    ck_assert_str_eq(after.reason, "");
+    ck_assert_ptr_eq(registry_find(TN_DEVICE_CPU, "test_rms_norm"), kernel);
+    ck_assert_int_eq(info_of("late.so").state, TN_PLUGIN_SKIPPED);
+}
+END_TEST
+
+/* ---- pins ------------------------------------------------------------------------------------------------------- */
+
+static tn_config *config_with_pins(const char *pins)
+{
+    char *path = tempdir_path(plugin_box_root(), "kernels.json"), text[1024];
+    int n = snprintf(text, sizeof text, "{\"plugins\": [\"plugins\"], \"pins\": {%s}}", pins);
+    tempdir_write(path, text, (size_t)n);
+    tn_error err = TN_ERROR_INIT;
+    tn_config *config = tn_config_load(path, &err);
+    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
+    free(path);
+    return config;
+}
+
+static void sha_of(const char *name, char hex[65])
+{
+    char *path = tempdir_path(plugin_box_folder(), name);
+    size_t size;
+    void *content = tempdir_read(path, &size);
+    ck_assert(sha256_hex(content, size, hex));
+    free(content);
+    free(path);
+}
+
+START_TEST(a_pinned_plugin_loads_and_others_do_not)
+{
+    char hex[65], pins[256];
+    plugin_box_add("good", "good.so");
+    plugin_box_add("wrong_numbers", "other.so");
+    sha_of("good.so", hex);
+    snprintf(pins, sizeof pins, "\"good.so\": \"sha256:%s\"", hex);
+    tn_config *config = config_with_pins(pins);
+    ck_assert_int_eq(plugin_box_scan(config, NULL), TN_OK);
+    tn_plugin_info info = info_of("good.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
+    ck_assert_str_eq(info.sha256, hex);
+    info = info_of("other.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    const char *want = "not pinned while other files are; to allow it add \"other.so\": \"sha256:";
+    ck_assert_msg(strncmp(info.reason, want, strlen(want)) == 0, "%s", info.reason);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(a_pin_that_does_not_match_refuses_before_any_code_runs)
+{
+    char pins[256], want[512], hex[65];
+    plugin_box_add("crash", "crash.so");
+    sha_of("crash.so", hex);
+    snprintf(pins, sizeof pins, "\"crash.so\": \"sha256:%064d\"", 7);
+    tn_config *config = config_with_pins(pins);
+    ck_assert_int_eq(plugin_box_scan(config, NULL), TN_OK);
+    tn_plugin_info info = info_of("crash.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    snprintf(want, sizeof want, "pin mismatch: expected sha256:%064d, got sha256:%s; restore the file or its pin", 7,
+             hex);
+    ck_assert_str_eq(info.reason, want);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(sha256_is_that_of_the_standard)
+{
+    char hex[65];
+    ck_assert(sha256_hex("abc", 3, hex));
+    ck_assert_str_eq(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    ck_assert(sha256_hex("", 0, hex));
+    ck_assert_str_eq(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+END_TEST
+
+/* ---- verdicts ------------------------------------------------------------------------------------------------------
+ */
+
+static char *verdict_path(const char *sha256)
+{
+    char *cache = tempdir_path(plugin_box_root(), "cache"), *folder = tempdir_path(cache, "tenon");
+    char *path = tempdir_path(folder, sha256 ? sha256 : "");
+    free(cache);
+    free(folder);
+    return path;
+}
+
+static size_t files_in(const char *folder)
+{
+    size_t count = 0;
+    DIR *dir = opendir(folder);
+    ck_assert_ptr_nonnull(dir);
+    for (struct dirent *e; (e = readdir(dir));)
+        count += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(dir);
+    return count;
+}
+
+/* Swaps what an earlier trial said, to see which of the two a scan believes. */
+static void edit_verdict(const char *path, const char *state, const char *with)
+{
+    size_t size;
+    char *text = tempdir_read(path, &size), *at = strstr(text, state);
+    ck_assert_msg(at != NULL, "%s", text);
+    char edited[2048];
+    int n = snprintf(edited, sizeof edited, "%.*s%s%s", (int)(at - text), text, with, at + strlen(state));
+    tempdir_write(path, edited, (size_t)n);
+    free(text);
+}
+
+START_TEST(verdicts_are_written_once_per_content)
+{
+    plugin_box_add("good", "good.so");
+    plugin_box_add("crash", "crash.so");
+    plugin_box_add("missing_symbol", "missing_symbol.so");
+    plugin_box_add("no_note", "no_note.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    char *folder = verdict_path(NULL), *good = verdict_path(info_of("good.so").sha256);
+    char *crash = verdict_path(info_of("crash.so").sha256);
+    struct stat st;
+    /* Not of missing symbols, whose cause may lie outside of the file, and no temporary files. */
+    ck_assert_uint_eq(files_in(folder), 2);
+    ck_assert_int_eq(stat(good, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0600);
+    ck_assert_int_eq(stat(crash, &st), 0);
+    ck_assert_int_eq(stat(folder, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 0777, 0700);
+    free(folder);
+    free(good);
+    free(crash);
+}
+END_TEST
+
+START_TEST(a_quarantined_plugin_is_not_tried_again)
+{
+    plugin_box_add("crash", "crash.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    char *path = verdict_path(info_of("crash.so").sha256), want[4096];
+    edit_verdict(path, "SIGSEGV", "SIGFAKE");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info info = info_of("crash.so");
+    ck_assert_int_eq(info.state, TN_PLUGIN_QUARANTINED);
+    snprintf(want, sizeof want,
+             "its constructor crashed with SIGFAKE when it was tried in a child process earlier; to try it again "
+             "delete %s",
+             path);
+    ck_assert_str_eq(info.reason, want);
+    /* Another content is another verdict. */
+    plugin_box_add("good", "crash.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert_int_eq(info_of("crash.so").state, TN_PLUGIN_LOADED);
+    free(path);
+}
+END_TEST
+
+/* After a first scan, spoils the verdict of crash.so so that believing it would show; then scans again. */
+static void expect_disbelief(void (*spoil)(const char *path))
+{
+    plugin_box_add("crash", "crash.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    char *path = verdict_path(info_of("crash.so").sha256);
+    edit_verdict(path, "SIGSEGV", "SIGFAKE");
+    spoil(path);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info info = info_of("crash.so");
+    ck_assert_str_eq(info.reason, "its constructor crashed with SIGSEGV when it was tried in a child process");
+    free(path);
+}
+
+static void writable_file(const char *path)
+{
+    ck_assert_int_eq(chmod(path, 0602), 0);
+}
+
+static void writable_folder(const char *path)
+{
+    char folder[1024];
+    snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = '\0';
+    ck_assert_int_eq(chmod(folder, 0770), 0);
+}
+
+static void linked_file(const char *path)
+{
+    char elsewhere[1024];
+    snprintf(elsewhere, sizeof elsewhere, "%s.real", path);
+    ck_assert_int_eq(rename(path, elsewhere), 0);
+    ck_assert_int_eq(symlink(elsewhere, path), 0);
+}
+
+static void of_another_host(const char *path)
+{
+    edit_verdict(path, "host " TN_VERSION, "host 9.9.9");
+}
+
+static void cut_off(const char *path)
+{
+    ck_assert_int_eq(truncate(path, 60), 0);
+}
+
+static void foreign_state(const char *path)
+{
+    edit_verdict(path, "state quarantined", "state excellent");
+}
+
+static void no_text(const char *path)
+{
+    char noise[4096];
+    memset(noise, 0xff, sizeof noise);
+    tempdir_write(path, noise, sizeof noise);
+}
+
+START_TEST(a_verdict_that_others_could_have_written_is_not_believed)
+{
+    static void (*const spoils[])(const char *) = {writable_file, writable_folder, linked_file, of_another_host,
+                                                   cut_off,       foreign_state,   no_text};
+    expect_disbelief(spoils[_i]);
+}
+END_TEST
+
+START_TEST(without_a_cache_every_scan_tries)
+{
+    char *file = tempdir_path(plugin_box_root(), "file");
+    tempdir_write(file, "", 0);
+    setenv("XDG_CACHE_HOME", _i == 0 ? file : "relative", 1);
+    setenv("HOME", "", 1);
+    plugin_box_add("good", "good.so");
+    plugin_box_add("crash", "crash.so");
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+        ck_assert_int_eq(info_of("good.so").state, TN_PLUGIN_LOADED);
+        ck_assert_str_eq(info_of("crash.so").reason,
+                         "its constructor crashed with SIGSEGV when it was tried in a child process");
+    }
+    ck_assert(!tempdir_exists("relative"));
+    free(file);
+}
+END_TEST
+
+START_TEST(the_home_folder_holds_the_cache_otherwise)
+{
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", plugin_box_root(), 1);
+    plugin_box_add("good", "good.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    char *cache = tempdir_path(plugin_box_root(), ".cache/tenon"),
+         *file = tempdir_path(cache, info_of("good.so").sha256);
+    ck_assert(tempdir_exists(file));
+    free(cache);
+    free(file);
+}
+END_TEST
+
+START_TEST(a_hang_that_did_not_spin_is_not_remembered)
+{
+    setenv("TENON_TRIAL_SECONDS", "0.5", 1);
+    plugin_box_add("endless_wait", "plugin.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    char *path = verdict_path(info_of("plugin.so").sha256);
+    ck_assert_str_eq(info_of("plugin.so").reason,
+                     "its constructor did not finish within 0.5 s when it was tried in a child process");
+    ck_assert(!tempdir_exists(path));
+    free(path);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plugin scan");
+    TCase *tc = tcase_create("scan");
+    tcase_set_timeout(tc, 240);
+    tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
+    tcase_add_test(tc, a_folder_that_others_can_write_to_is_refused);
+    tcase_add_test(tc, a_folder_of_another_user_is_refused);
+    tcase_add_test(tc, a_folder_that_is_missing_or_none_is_refused);
+    tcase_add_test(tc, one_refused_folder_leaves_the_others);
+    tcase_add_test(tc, a_relative_folder_counts_from_the_current_one);
+    tcase_add_test(tc, files_are_taken_in_order_and_by_name);
+    tcase_add_test(tc, links_out_of_the_folder_are_refused);
+    tcase_add_test(tc, a_file_that_others_can_write_to_is_refused);
+    tcase_add_test(tc, a_second_scan_leaves_loaded_files_alone);
+    tcase_add_test(tc, a_pinned_plugin_loads_and_others_do_not);
+    tcase_add_test(tc, a_pin_that_does_not_match_refuses_before_any_code_runs);
+    tcase_add_test(tc, sha256_is_that_of_the_standard);
+    tcase_add_test(tc, verdicts_are_written_once_per_content);
+    tcase_add_test(tc, a_quarantined_plugin_is_not_tried_again);
+    tcase_add_loop_test(tc, a_verdict_that_others_could_have_written_is_not_believed, 0, 7);
+    tcase_add_loop_test(tc, without_a_cache_every_scan_tries, 0, 2);
+    tcase_add_test(tc, the_home_folder_holds_the_cache_otherwise);
+    tcase_add_test(tc, a_hang_that_did_not_spin_is_not_remembered);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
