@@ -5,6 +5,15 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BUILD ?= build
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
+.DEFAULT_GOAL := all
+
+# Missing packages are installed before the next lines ask pkg-config about them. SETUP=no leaves the system alone.
+SETUP ?= yes
+DRY_RUN := $(findstring n,$(firstword -$(MAKEFLAGS)))
+BUILDS := $(filter-out help clean format uninstall,$(or $(MAKECMDGOALS),all))
+ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
+$(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh >&2 && echo ready)),,$(error packages are missing, see above))
+endif
 
 PACKAGES := jansson libpcre2-8 libutf8proc libelf libcrypto
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
@@ -19,6 +28,17 @@ CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS)
 PLUGIN_CFLAGS := $(BASE) -Iplugins/common $(CFLAGS)
 TEST_CFLAGS := $(BASE) -Icore -Itests/support $(PKG_CFLAGS) $(CFLAGS)
 LINK := $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
+
+# V=1 shows whole commands, otherwise one short line each.
+Q := $(if $(V),,@)
+say = $(if $(V),,@echo '  $(1)$@')
+
+# Objects depend on these two files, which change only when their contents do: other flags build everything anew.
+remember = $(if $(filter-out $(file <$(BUILD)/$(1)),$(2)),$(shell mkdir -p $(BUILD))$(file >$(BUILD)/$(1),$(2)))
+ifneq (,$(and $(BUILDS),$(if $(DRY_RUN),,run)))
+$(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(PKG_CFLAGS) $(CFLAGS) $(LDFLAGS)))
+$(call remember,prefix,$(subst $() ,_,$(PREFIX)))
+endif
 
 # The suffix of a kernel's file selects its instruction set; other machines leave these files out.
 ISA_avx2 := -mavx2 -mfma -mf16c
@@ -38,7 +58,7 @@ CLI_SRC := $(wildcard cli/*.c)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
 SUPPORT_SRC := $(wildcard tests/support/*.c)
-TEST_SRC := $(wildcard tests/*/test_*.c)
+TEST_SRC := $(filter-out $(SUPPORT_SRC),$(wildcard tests/*/test_*.c))
 TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
 BAD_PLUGIN_SRC := $(filter-out tests/bad_plugins/test_%,$(wildcard tests/bad_plugins/*.c))
 
@@ -51,33 +71,44 @@ TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
 BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
 PROGRAM := $(if $(CLI_SRC),$(BUILD)/tenon)
 
-all: $(LIB) $(PROGRAM) $(PLUGINS)
+all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
 tests: all $(TESTS) $(TOOLS) $(BAD_PLUGINS)
 
-$(BUILD)/obj/core/%.o: core/%.c
+$(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CORE_CFLAGS) -c $< -o $@
-$(BUILD)/obj/cli/%.o: cli/%.c
+	$(call say,compile )
+	$(Q)$(CC) $(CORE_CFLAGS) -c $< -o $@
+$(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(BASE) $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) -c $< -o $@
-$(BUILD)/obj/plugins/%.o: plugins/%.c
+	$(call say,compile )
+	$(Q)$(CC) $(BASE) $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) -c $< -o $@
+$(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(PLUGIN_CFLAGS) $(call isa_flags,$<) -c $< -o $@
-$(BUILD)/obj/tests/%.o: tests/%.c
+	$(call say,compile )
+	$(Q)$(CC) $(PLUGIN_CFLAGS) $(call isa_flags,$<) -c $< -o $@
+$(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(TEST_CFLAGS) -c $< -o $@
+	$(call say,compile )
+	$(Q)$(CC) $(TEST_CFLAGS) -c $< -o $@
+$(call obj,core/plugin/config.c $(CLI_SRC)): $(BUILD)/prefix
+$(BUILD)/flags $(BUILD)/prefix: ;
 
 $(LIB): $(CORE_OBJ)
-	$(LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs -Wl,-z,now -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
-	ln -sf $(@F) $(BUILD)/libtenon.so.$(SOMAJOR)
-	ln -sf $(@F) $(BUILD)/libtenon.so
+	$(call say,link    )
+	$(Q)$(LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs -Wl,-z,now -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
+	@ln -sf $(@F) $(BUILD)/libtenon.so.$(SOMAJOR)
+	@ln -sf $(@F) $(BUILD)/libtenon.so
 $(BUILD)/tenon: $(call obj,$(CLI_SRC)) $(LIB)
-	$(LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
+	$(call say,link    )
+	$(Q)$(LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
 
 define plugin_rule
 $(BUILD)/plugins/$(notdir $(1)).so: $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(COMMON_SRC)) $(LIB)
 	@mkdir -p $$(@D)
-	$$(LINK) -shared -Wl,-z,defs -Wl,-z,now -Wl,--gc-sections -o $$@ $$(filter %.o,$$^) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$$$ORIGIN/..'
+	$$(call say,link    )
+	$$(Q)$$(LINK) -shared -Wl,-z,defs -Wl,-z,now -Wl,--gc-sections -o $$@ $$(filter %.o,$$^) -L$(BUILD) -ltenon -lm \
+	  -Wl,-rpath,'$$$$ORIGIN/..' -Wl,-rpath,'$$$$ORIGIN/../..'
+	@chmod go-w $$@ $$(@D) # a folder that others can write to is not scanned
 endef
 $(foreach d,$(PLUGIN_DIRS),$(eval $(call plugin_rule,$(d))))
 
@@ -86,26 +117,77 @@ TEST_LINK = $(LINK) -rdynamic -o $@ $(filter %.o,$^) $(CHECK_LIBS) $(PKG_LIBS) -
 define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)
-	$$(TEST_LINK)
+	$$(call say,link    )
+	$$(Q)$$(TEST_LINK)
 endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
 define tool_rule
 $(BUILD)/tests/$(notdir $(1)): $(call obj,$(wildcard $(1)/*.c) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)
-	$$(TEST_LINK)
+	$$(call say,link    )
+	$$(Q)$$(TEST_LINK)
 endef
 $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
 
 # One file each, as an author outside of this tree would build it. Folders that others can write to are not scanned.
 $(BUILD)/tests/bad_plugins/%.so: tests/bad_plugins/%.c $(wildcard tests/bad_plugins/*.h include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
+	$(call say,link    )
+	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
 	  -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
 
-clean:
+# ---- what people ask for ----------------------------------------------------------------------
+
+demo: all ## builds, and shows the kernels at work on the embedded model
+	@scripts/demo.sh $(BUILD)
+
+# Programs with their arguments, one word list each; those of tests/build check what is not code in core.
+with = $(addsuffix $(2),$(filter $(BUILD)/tests/$(1),$(TOOLS)))
+CHECKS = $(foreach t,$(TESTS),'$t') $(foreach t,$(call with,check_kernels),'$t' '$t tests/data/ops') \
+  $(foreach t,$(call with,check_models),'$t tests/data/models') \
+  $(foreach t,$(call with,check_tokenizers),'$t tests/data/tokenizers') \
+  $(if $(SANITIZE),,$(foreach t,$(wildcard tests/build/test_*.sh),'$t'))
+check: tests ## builds and runs all tests; ends with "N passed, N failed"
+	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' tests/run.sh $(CHECKS)
+
+# Leaks count as failures. Suppressions, each with its reason: tests/sanitizers.supp.
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
+	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
+	  UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
+
+bench: tests ## measures kernels and models on this machine
+	@scripts/bench.sh $(BUILD)
+
+format: ## formats all C files
+	@scripts/format.sh
+
+install: all ## installs to DESTDIR/PREFIX
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include/tenon lib/pkgconfig lib/tenon/plugins etc/tenon share/man/man1)
+	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib
+	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so.$(SOMAJOR)
+	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so
+	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin)
+	install -m 644 include/tenon/*.h $(DESTDIR)$(PREFIX)/include/tenon
+	$(if $(PLUGINS),install -m 755 $(PLUGINS) $(DESTDIR)$(PREFIX)/lib/tenon/plugins)
+	install -m 644 conf/kernels.json $(DESTDIR)$(PREFIX)/etc/tenon
+	install -m 644 docs/tenon.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' conf/tenon.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/tenon.pc
+	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/tenon.pc
+
+uninstall: ## removes what install put there; other plugins stay
+	cd $(DESTDIR)$(PREFIX) && rm -rf include/tenon && rm -f bin/tenon lib/libtenon.so* lib/pkgconfig/tenon.pc \
+	  etc/tenon/kernels.json share/man/man1/tenon.1 $(addprefix lib/tenon/plugins/,$(notdir $(PLUGINS)))
+	-cd $(DESTDIR)$(PREFIX) && rmdir lib/tenon/plugins lib/tenon etc/tenon 2>/dev/null
+
+clean: ## removes build/
 	rm -rf $(BUILD)
 
-.PHONY: all tests clean
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
+
+.PHONY: all tests demo check asan bench format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

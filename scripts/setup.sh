@@ -1,0 +1,100 @@
+#!/bin/sh
+# Makes sure that everything the build needs is installed. Nothing missing: says nothing and costs milliseconds. On
+# Debian and its kin the missing packages are installed with apt-get, as root or through sudo; elsewhere their names
+# are printed, and the exit status is 1.
+# usage: scripts/setup.sh [--optional]     --optional: also what only the checks of .ci/run use
+set -u
+cc=${CC:-gcc}
+
+# What to look for (a header, a program or a pkg-config name) and its package on Debian, Fedora, Arch, openSUSE, Alpine.
+list='
+program make               make           make                  make        make             make
+program pkg-config         pkg-config     pkgconf-pkg-config    pkgconf     pkg-config       pkgconf
+header  stdio.h            libc6-dev      glibc-devel           glibc       glibc-devel      musl-dev
+header  ltdl.h             libltdl-dev    libtool-ltdl-devel    libtool     libtool          libtool
+header  jansson.h          libjansson-dev jansson-devel         jansson     libjansson-devel jansson-dev
+header  check.h            check          check-devel           check       check-devel      check-dev
+header  dnnl.h             libdnnl-dev    onednn-devel          onednn      onednn-devel     onednn-dev
+header  pcre2.h            libpcre2-dev   pcre2-devel           pcre2       pcre2-devel      pcre2-dev
+header  utf8proc.h         libutf8proc-dev utf8proc-devel       libutf8proc libutf8proc-devel utf8proc-dev
+header  gelf.h             libelf-dev     elfutils-libelf-devel libelf      libelf-devel     elfutils-dev
+header  openssl/evp.h      libssl-dev     openssl-devel         openssl     libopenssl-devel openssl-dev
+'
+optional='
+program clang              clang          clang                 clang       clang            clang
+program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
+program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
+program dot                graphviz       graphviz              graphviz    graphviz         graphviz
+'
+# The compiler, and clang's OpenMP (gcc brings its own).
+case $cc in
+*clang*) list="
+program $cc                clang          clang                 clang       clang            clang
+header  omp.h              libomp-dev     libomp-devel          openmp      libomp-devel     openmp-dev
+$list" ;;
+gcc) list="
+program gcc                gcc            gcc                   gcc         gcc              gcc
+$list" ;;
+esac
+[ "${1:-}" = --optional ] && list="$list$optional
+omp     clang              libomp-dev     libomp-devel          openmp      libomp-devel     openmp-dev"
+
+has_headers() { # in one go, since starting the compiler is what takes time
+    for h in "$@"; do
+        [ "$h" = pcre2.h ] && echo '#define PCRE2_CODE_UNIT_WIDTH 8'
+        echo "#include <$h>"
+    done | "$cc" -fopenmp -E -x c - >/dev/null 2>&1
+}
+
+has() {
+    case $1 in
+    program) command -v "$2" >/dev/null 2>&1 ;;
+    header) [ -n "$have_headers" ] || has_headers "$2" ;;
+    omp) echo '#include <omp.h>' | "$2" -fopenmp -E -x c - >/dev/null 2>&1 ;;
+    esac
+}
+
+# Column n of the rows that are missing; $1: 3 for Debian to 7 for Alpine.
+missing() {
+    echo "$list" | while read -r kind name debian fedora arch suse alpine; do
+        [ -n "$kind" ] || continue
+        has "$kind" "$name" || case $1 in
+        3) echo "$debian" ;; 4) echo "$fedora" ;; 5) echo "$arch" ;; 6) echo "$suse" ;; 7) echo "$alpine" ;;
+        esac
+    done | sort -u | tr '\n' ' '
+}
+
+# shellcheck disable=SC2046 # one argument for each header
+have_headers=$(has_headers $(echo "$list" | awk '$1 == "header" { print $2 }') && echo all)
+[ -n "$(missing 3)" ] || exit 0
+
+give_up() {
+    {
+        echo "tenon: these packages are missing, and $1. Install them and run this again:"
+        echo "  Debian, Ubuntu  apt-get install $(missing 3)"
+        echo "  Fedora          dnf install $(missing 4)"
+        echo "  Arch            pacman -S $(missing 5)"
+        echo "  openSUSE        zypper install $(missing 6)"
+        echo "  Alpine          apk add $(missing 7)"
+    } >&2
+    exit 1
+}
+
+command -v apt-get >/dev/null 2>&1 || give_up 'this system has no apt-get'
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+    sudo -n true 2>/dev/null || give_up 'installing them takes root or sudo without a password'
+    as_root='sudo -n'
+fi
+packages=$(missing 3)
+echo "tenon: installing $packages" >&2
+apt() {
+    # shellcheck disable=SC2086 # as_root is a command with its option, or nothing
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" >&2
+}
+# The lists of packages may be old or absent: they are fetched only when the first try fails.
+# shellcheck disable=SC2086 # one argument for each package
+apt install --no-install-recommends $packages 2>/dev/null ||
+    { apt update && apt install --no-install-recommends $packages; } || give_up 'apt-get could not install them'
+have_headers=
+[ -z "$(missing 3)" ] || give_up 'apt-get installed them without error, but they cannot be used'

@@ -1,0 +1,83 @@
+#!/bin/sh
+# scripts/setup.sh with a compiler, apt-get, sudo and id that play a machine without some packages.
+. tests/build/lib.sh
+mkdir "$tmp/bin"
+for tool in sh awk sort tr cat env sed grep mktemp rm; do
+    ln -s "$(command -v $tool)" "$tmp/bin/$tool"
+done
+
+tool() { # NAME: a program from stdin
+    { echo '#!/bin/sh'; cat; } >"$tmp/bin/$1"
+    chmod 755 "$tmp/bin/$1"
+}
+# The compiler fails when asked for a header that $tmp/missing names.
+tool gcc <<E2
+! grep -qF -f "$tmp/missing" -
+E2
+for name in make pkg-config; do tool $name </dev/null; done
+# apt-get notes its arguments; "install" brings the headers back unless the lists are said to be stale.
+apt_get='echo "$*" >>'"$tmp/log"'
+case "$*" in
+*update*) rm -f '"$tmp/stale"' ;;
+*) [ ! -e '"$tmp/stale"' ] && echo no-such-header >'"$tmp/missing"' ;;
+esac'
+
+machine() { # MISSING UID: a fresh one
+    rm -f "$tmp/log" "$tmp/stale" "$tmp/bin/sudo"
+    : >"$tmp/log"
+    printf '%s\n' "$1" >"$tmp/missing"
+    echo "$apt_get" | tool apt-get
+    echo "echo $2" | tool id
+}
+setup() { # EXPECTED-STATUS: leaves its output in $tmp/said
+    env -i PATH="$tmp/bin" CC=gcc sh scripts/setup.sh >"$tmp/said" 2>&1
+    status=$?
+    cat "$tmp/said"
+    [ "$status" -eq "$1" ]
+}
+said() {
+    grep -q -- "$1" "$tmp/said" || { cat "$tmp/said"; false; }
+}
+asked() { # the lines of apt-get, without its options
+    sed 's/^-q -y -o [^ ]* //; s/ --no-install-recommends//' "$tmp/log" | diff - "$tmp/want"
+}
+
+machine no-such-header 0
+check 'nothing is missing' setup 0
+check 'nothing is said then' test ! -s "$tmp/said"
+: >"$tmp/want"
+check 'apt-get is not called then' asked
+
+machine jansson.h 0
+check 'a missing header as root' setup 0
+echo 'install libjansson-dev' >"$tmp/want"
+check 'its package is installed' asked
+
+machine 'ltdl.h
+gelf.h' 0
+touch "$tmp/stale"
+check 'old lists of packages' setup 0
+printf '%s\n' 'install libelf-dev libltdl-dev' update 'install libelf-dev libltdl-dev' >"$tmp/want"
+check 'are fetched after the first try' asked
+
+machine dnnl.h 1000
+echo 'shift; [ "$*" = true ] || exec "$@"' | tool sudo
+ln -sf "$(command -v true)" "$tmp/bin/true"
+check 'a missing header with sudo' setup 0
+echo 'install libdnnl-dev' >"$tmp/want"
+check 'sudo runs apt-get' asked
+
+machine dnnl.h 1000
+check 'without sudo it stops' setup 1
+check 'and names the package' said 'apt-get install libdnnl-dev'
+: >"$tmp/want"
+check 'and leaves the system alone' asked
+
+machine pcre2.h 0
+rm "$tmp/bin/apt-get"
+check 'without apt-get it stops' setup 1
+for name in 'apt-get install libpcre2-dev' 'dnf install pcre2-devel' 'pacman -S pcre2' 'zypper install pcre2-devel' \
+    'apk add pcre2-dev'; do
+    check "and says: $name" said "$name"
+done
+finish

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Runs test programs one after another: a line for each, the output of those that fail, and the sum of their checks.
+# usage: tests/run.sh COMMAND...     each argument is one program with its arguments
+# A program reports by libcheck's summary ("100%: Checks: 9, Failures: 0, Errors: 0") or by "9 passed, 0 failed". One
+# that ends badly without saying what failed counts as one failure.
+set -u
+passed=0 failed=0
+out=$(mktemp) || exit 1
+trap 'rm -f "$out"' EXIT
+trap 'exit 130' INT TERM
+
+# Prints "PASSED FAILED" of a program's output; nothing when it has no closing line.
+counts() {
+    awk '/^[0-9]+%: Checks: / { gsub(/,/, ""); seen = 1; bad += $5 + $7; good += $3 - $5 - $7 }
+         /^[0-9]+ passed, [0-9]+ failed/ { seen = 1; good = $1; bad = $3 }
+         END { if (seen) print good + 0, bad + 0 }' "$1"
+}
+
+for command in "$@"; do
+    name=$(basename "${command%% *}")
+    [ "$name" = "$command" ] || case $command in *\ *) name="$name ${command#* }" ;; esac
+    # shellcheck disable=SC2086 # the words are the program and its arguments
+    timeout 1200 $command >"$out" 2>&1 </dev/null
+    status=$?
+    # shellcheck disable=SC2046 # two numbers or none
+    set -- $(counts "$out")
+    good=${1:-0} bad=${2:-0}
+    if [ "$bad" -eq 0 ] && { [ "$status" -ne 0 ] || [ $# -eq 0 ]; }; then
+        bad=1
+        echo "tests/run.sh: $name ended with status $status" >>"$out"
+    fi
+    passed=$((passed + good)) failed=$((failed + bad))
+    if [ "$bad" -eq 0 ]; then
+        printf 'ok      %-50s %6d passed\n' "$name" "$good"
+    else
+        printf 'FAILED  %-50s %6d passed, %d failed\n' "$name" "$good" "$bad"
+        tail -n 200 "$out" | sed 's/^/    /'
+    fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
