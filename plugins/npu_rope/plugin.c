@@ -1,0 +1,133 @@
+/* The kernel npu_fused_rope on the CPU: ROPE of q and k in one pass. */
+#include <string.h>
+#include <tenon/kernel.h>
+
+#include "rope.h"
+
+/* plan->user: what plan found out for forward. */
+enum { USER_FUNCTION = 0 };
+
+/* Tokens are given to a thread in pieces of about this many bytes of q and k: below two of them, waking the team costs
+ * more than it saves (README.md has the measurement). */
+static const int64_t PIECE_BYTES = 32 * 1024;
+
+/* Elements of a head that the de-interleaving form can turn in place. */
+enum { IN_PLACE_HEAD = 1024 };
+
+static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    rope_kernels table;
+    rope_kernels_init(&table, tn_cpu_flags());
+    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY];
+    if (rotary > head)
+        return tn_fail(err, TN_DECLINED, site->path, "rotary: site has %lld of a head of %lld", (long long)rotary,
+                       (long long)head);
+    if (site->meaning[TN_AXIS_ROPE] == TN_ROPE_DEINTERLEAVED && head > IN_PLACE_HEAD)
+        return tn_fail(err, TN_DECLINED, site->path, "head: site has %lld, kernel takes up to %d", (long long)head,
+                       IN_PLACE_HEAD);
+    plan->user[USER_FUNCTION] = (uint64_t)(uintptr_t)table.rotate[site->meaning[TN_AXIS_DTYPE]];
+    return TN_OK;
+}
+
+typedef struct rope_call {
+    rope_fn *fn;
+    const tn_call *call;
+    rope_token token; /* what all tokens have in common */
+} rope_call;
+
+/* Bytes from the start of a tensor [B, T, ...] to token t of row b; a table of one row serves all. */
+static ptrdiff_t offset(const tn_tensor *x, int64_t b, int64_t t)
+{
+    int64_t elements = (x->shape[0] == 1 ? 0 : b * x->stride[0]) + t * x->stride[1];
+    return (ptrdiff_t)(elements * (int64_t)tn_dtype_size(x->dtype));
+}
+
+/* A head de-interleaved in place would overwrite pairs that are still to be read: it goes through a copy. */
+static void rotate_in_place(rope_fn *fn, const rope_token *token, size_t bytes)
+{
+    char copy[4 * IN_PLACE_HEAD];
+    rope_token one = *token;
+    one.heads = 1;
+    for (int64_t h = 0; h < token->heads; h++) {
+        one.x = memcpy(copy, token->x + h * token->x_step, bytes);
+        one.y = token->y + h * token->y_step;
+        fn(&one);
+    }
+}
+
+static void rotate_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    (void)thread;
+    const rope_call *c = ctx;
+    const tn_tensor *in = c->call->in, *out = c->call->out;
+    int64_t tokens = in[0].shape[1];
+    ptrdiff_t size = (ptrdiff_t)tn_dtype_size(in[0].dtype);
+    rope_token token = c->token;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t b = row / tokens, t = row % tokens;
+        token.cos = (const char *)in[2].data + offset(&in[2], b, t);
+        token.sin = (const char *)in[3].data + offset(&in[3], b, t);
+        for (int i = 0; i < 2; i++) {
+            token.heads = in[i].shape[2];
+            token.x_step = (ptrdiff_t)in[i].stride[2] * size;
+            token.y_step = (ptrdiff_t)out[i].stride[2] * size;
+            token.x = (const char *)in[i].data + offset(&in[i], b, t);
+            token.y = (char *)out[i].data + offset(&out[i], b, t);
+            if (token.style == TN_ROPE_DEINTERLEAVED && token.x == token.y)
+                rotate_in_place(c->fn, &token, (size_t)(token.head * size));
+            else
+                c->fn(&token);
+        }
+    }
+}
+
+static tn_status forward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *q = &call->in[0], *k = &call->in[1], *cos = &call->in[2];
+    tn_rope style = (tn_rope)call->site->meaning[TN_AXIS_ROPE];
+    rope_call c = {.fn = (rope_fn *)(uintptr_t)call->plan->user[USER_FUNCTION], .call = call};
+    /* One site serves a whole modeling file, so the sizes are those of the tensors. */
+    c.token = (rope_token){.head = q->shape[3],
+                           .rotary = style == TN_ROPE_HALF_NARROW ? 2 * cos->shape[2] : cos->shape[2],
+                           .style = style,
+                           .table = cos->dtype};
+    int64_t rows = q->shape[0] * q->shape[1];
+    int64_t bytes = (q->shape[2] + k->shape[2]) * q->shape[3] * (int64_t)tn_dtype_size(q->dtype);
+    if (rows * bytes < 2 * PIECE_BYTES)
+        rotate_tokens(&c, 0, rows, 0);
+    else
+        tn_parallel_for(rows, PIECE_BYTES / bytes + 1, rotate_tokens, &c);
+    return TN_OK;
+}
+
+static const tn_dim_rule dims[] = {{.dim = TN_DIM_ROTARY, .min = 2, .multiple = 2}, {.dim = TN_DIM_HEAD, .min = 2}};
+
+static const tn_impl impls[] = {
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_ROPE,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
+                         [TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_HALF) | TN_TAKES(TN_ROPE_HALF_NARROW) |
+                                          TN_TAKES(TN_ROPE_INTERLEAVED) | TN_TAKES(TN_ROPE_COMPLEX) |
+                                          TN_TAKES(TN_ROPE_DEINTERLEAVED)},
+               .features = TN_HAS_PARTIAL | TN_HAS_MROPE,
+               .dims = dims,
+               .dim_count = sizeof dims / sizeof *dims},
+     .tolerance = {.ulps_f32 = 0, .ulps_bf16 = 0, .ulps_f16 = 0},
+     .plan = plan,
+     .forward = forward},
+};
+
+static const tn_kernel kernels[] = {
+    {.size = sizeof(tn_kernel),
+     .id = "npu_fused_rope",
+     .version = "1.0.0",
+     .summary = "rotary position embedding of q and k in one pass, bit for bit",
+     .device = TN_DEVICE_CPU,
+     .priority = 0,
+     .impls = impls,
+     .impl_count = sizeof impls / sizeof *impls},
+};
+
+TN_PLUGIN("npu_rope", "1.0.0", .kernels = kernels, .kernel_count = 1);

@@ -1,0 +1,32 @@
+/* Rotary position embedding of the heads of one token: the table of functions and their argument. */
+#ifndef TENON_ROPE_H
+#define TENON_ROPE_H
+
+#include <tenon/kernel.h>
+
+/* Heads of `head` elements of one dtype, each dense, at a constant step in bytes; the first `rotary` (even, at most
+ * head) elements of each are rotated and the rest copied. cos and sin: [rotary], or [rotary / 2] for
+ * TN_ROPE_HALF_NARROW and TN_ROPE_COMPLEX, which read no more. Any alignment. y may be x at the same step, but not for
+ * TN_ROPE_DEINTERLEAVED; heads do not overlap otherwise. */
+typedef struct rope_token {
+    const char *x, *cos, *sin;
+    char *y;
+    ptrdiff_t x_step, y_step;
+    int64_t heads, head, rotary;
+    tn_rope style;
+    tn_dtype table; /* of cos and sin: that of x, or f32, which makes every step but the last f32 */
+} rope_token;
+
+typedef void rope_fn(const rope_token *token);
+
+/* By tn_dtype; entries of types other than f32, bf16, f16 are NULL. */
+typedef struct rope_kernels {
+    rope_fn *rotate[TN_F16 + 1];
+} rope_kernels;
+
+/* Fills every entry with the best that these flags allow. All variants give the same bits. */
+void rope_kernels_init(rope_kernels *table, uint64_t cpu_flags);
+void rope_kernels_init_avx2(rope_kernels *table);
+void rope_kernels_init_avx512(rope_kernels *table);
+
+#endif

@@ -1,0 +1,291 @@
+/* ROPE. The roundings are all defined, so every result must be equal to the reference: no distance is allowed. */
+#include "check_kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char kernel[] = "npu_fused_rope";
+
+typedef struct shape {
+    int64_t rows, tokens, q_heads, k_heads, head, rotary;
+    int64_t table_rows; /* 1 or rows                                                            */
+    bool head_major;    /* q and k lie as [B, heads, T, D]                                      */
+    bool in_place, specials;
+    int64_t gap; /* elements between heads that belong to nobody                        */
+    bool f32_table;
+} shape;
+
+static const char *style_name(int32_t style)
+{
+    static const char *const names[] = {"?", "half", "half narrow", "interleaved", "complex", "deinterleaved"};
+    return names[style];
+}
+
+static int64_t table_width(tn_rope style, int64_t rotary)
+{
+    return style == TN_ROPE_HALF_NARROW ? rotary / 2 : rotary;
+}
+
+static void make_site(check_case *c, tn_rope style, const shape *s)
+{
+    c->site.path = "modeling_check.apply_rotary_pos_emb";
+    c->site.class_name = "function";
+    c->site.meaning[TN_AXIS_ROPE] = style;
+    c->site.meaning[TN_AXIS_WEIGHT] = 0;
+    c->site.dim[TN_DIM_HEAD] = s->head;
+    c->site.dim[TN_DIM_ROTARY] = s->rotary;
+    c->site.dim[TN_DIM_Q_HEADS] = s->q_heads;
+    c->site.dim[TN_DIM_KV_HEADS] = s->k_heads;
+    c->site.features = s->rotary < s->head ? TN_HAS_PARTIAL : 0;
+    c->max_tokens = s->tokens > 0 ? s->rows * s->tokens : 1;
+    c->tiers_equal = true;
+}
+
+/* The pair of element i < rotary / 2 in the input. */
+static void pair_of(tn_rope style, int64_t rotary, int64_t i, int64_t *first, int64_t *second)
+{
+    bool pairs = style != TN_ROPE_HALF && style != TN_ROPE_HALF_NARROW;
+    *first = pairs ? 2 * i : i;
+    *second = pairs ? 2 * i + 1 : i + rotary / 2;
+}
+
+/* One head: y = first c1 - second s1, second c2 + first s2. Double holds the products of two numbers exactly, and is
+ * wide enough for the rounding of a rounded sum to be that of the sum. */
+static void reference_head(check_case *c, int32_t out, int64_t at, const double *x, const double *cos_t,
+                           const double *sin_t, tn_dtype step)
+{
+    tn_rope style = (tn_rope)c->site.meaning[TN_AXIS_ROPE];
+    tn_dtype dtype = c->call.out[out].dtype;
+    int64_t head = c->site.dim[TN_DIM_HEAD], rotary = c->site.dim[TN_DIM_ROTARY], half = rotary / 2;
+    double *y = c->want[out] + at;
+    for (int64_t i = rotary; i < head; i++)
+        y[i] = x[i];
+    for (int64_t i = 0; i < half; i++) {
+        int64_t first, second, other = style == TN_ROPE_HALF ? i + half : i;
+        pair_of(style, rotary, i, &first, &second);
+        double a = x[first], b = x[second];
+        double low = round_to(step, a * cos_t[i]) - round_to(step, b * sin_t[i]);
+        double high = round_to(step, b * cos_t[other]) + round_to(step, a * sin_t[other]);
+        if (style == TN_ROPE_DEINTERLEAVED) {
+            first = i;
+            second = i + half;
+        }
+        y[first] = round_to(dtype, round_to(step, low));
+        y[second] = round_to(dtype, round_to(step, high));
+    }
+}
+
+static void reference(check_case *c)
+{
+    const tn_tensor *cos_in = &c->call.in[2];
+    tn_dtype step = c->site.meaning[TN_AXIS_ROPE] == TN_ROPE_COMPLEX ? TN_F32 : cos_in->dtype;
+    double *cos_t = case_values(c, cos_in), *sin_t = case_values(c, &c->call.in[3]);
+    for (int32_t o = 0; o < 2; o++) {
+        const tn_tensor *x = &c->call.in[o];
+        double *values = case_values(c, x);
+        int64_t heads = x->shape[0] * x->shape[1] * x->shape[2];
+        case_want(c, o);
+        for (int64_t h = 0; h < heads; h++) {
+            int64_t t = h / x->shape[2] % x->shape[1], b = h / x->shape[2] / x->shape[1];
+            int64_t row = (cos_in->shape[0] == 1 ? 0 : b) * x->shape[1] + t;
+            reference_head(c, o, h * x->shape[3], values + h * x->shape[3], cos_t + row * cos_in->shape[2],
+                           sin_t + row * cos_in->shape[2], step);
+        }
+    }
+}
+
+static void strides_of(const shape *s, int64_t heads, int64_t *stride)
+{
+    int64_t head = s->head + s->gap;
+    stride[0] = s->tokens * heads * head;
+    stride[1] = s->head_major ? head : heads * head;
+    stride[2] = s->head_major ? s->tokens * head : head;
+    stride[3] = 1;
+}
+
+static void describe(check_case *c, const shape *s)
+{
+    snprintf(
+        c->what, sizeof c->what, "%lldx%lld tokens, heads %lld + %lld, %lld of %lld, tables %lld%s%s%s%s, gap %lld",
+        (long long)s->rows, (long long)s->tokens, (long long)s->q_heads, (long long)s->k_heads, (long long)s->rotary,
+        (long long)s->head, (long long)s->table_rows, s->f32_table ? " f32" : "", s->head_major ? ", head-major" : "",
+        s->in_place ? ", in place" : "", s->specials ? ", specials" : "", (long long)s->gap);
+}
+
+static check_case rope_case(tn_rope style, tn_dtype dtype, const shape *s)
+{
+    check_case c;
+    random_state r = {(uint64_t)(s->head * 31 + s->tokens * 7 + s->rotary)};
+    tn_dtype table = s->f32_table ? TN_F32 : dtype;
+    int64_t table_shape[] = {s->table_rows, s->tokens, table_width(style, s->rotary)};
+    case_init(&c, kernel, TN_OP_ROPE, dtype);
+    make_site(&c, style, s);
+    for (int o = 0; o < 2; o++) {
+        int64_t heads = o ? s->k_heads : s->q_heads, stride[4];
+        const int64_t dims[] = {s->rows, s->tokens, heads, s->head};
+        strides_of(s, heads, stride);
+        tn_tensor *x = case_in(&c, dtype, 4, dims, stride);
+        fill_normal(x, &r, 0, 1);
+        if (s->specials)
+            fill_specials(x, &r, heads);
+        case_out(&c, dtype, 4, dims, stride);
+        c.alias[o] = s->in_place ? o : -1;
+    }
+    /* No sums of squares of one, no equal halves: attention factors and partial tables have neither. */
+    for (int i = 0; i < 2; i++) {
+        tn_tensor *t = case_in(&c, table, 3, table_shape, NULL);
+        fill_normal(t, &r, 0, 1);
+        if (s->specials)
+            fill_specials(t, &r, 3);
+    }
+    reference(&c);
+    describe(&c, s);
+    return c;
+}
+
+static const shape shapes[] = {
+    /* rows, tokens, heads, head, rotary, table rows, head-major, in place, specials, gap, f32 tables */
+    {1, 0, 2, 1, 16, 16, 1, false, false, false, 0, false},    {1, 1, 1, 1, 2, 2, 1, false, false, false, 0, false},
+    {1, 1, 3, 1, 6, 4, 1, false, true, false, 0, false},       {2, 3, 2, 1, 14, 14, 2, false, false, false, 3, false},
+    {2, 3, 2, 2, 16, 16, 1, true, true, false, 0, false},      {1, 2, 4, 2, 18, 18, 1, true, false, false, 1, false},
+    {1, 2, 4, 1, 30, 30, 1, false, true, false, 0, false},     {2, 2, 3, 1, 32, 32, 2, false, false, false, 0, true},
+    {1, 3, 3, 1, 34, 34, 1, false, true, false, 0, false},     {1, 3, 3, 1, 66, 62, 1, true, true, false, 5, false},
+    {2, 5, 4, 2, 64, 64, 2, true, false, true, 0, false},      {2, 5, 4, 2, 96, 64, 1, false, true, true, 0, false},
+    {1, 4, 2, 1, 80, 22, 1, false, false, true, 2, true},      {1, 1, 16, 8, 128, 128, 1, false, true, false, 0, false},
+    {3, 40, 4, 2, 128, 128, 3, true, false, false, 0, false},  {2, 70, 4, 1, 128, 64, 1, false, true, false, 8, false},
+    {1, 1, 2, 1, 1024, 1024, 1, false, true, false, 0, false},
+};
+
+static void check_group(check_state *s, tn_rope style, tn_dtype dtype)
+{
+    group_begin(s, "rope %s %s %s", style_name(style), tn_dtype_name(dtype), s->tier->name);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        check_case c = rope_case(style, dtype, &shapes[i]);
+        check_run(s, &c);
+    }
+    group_end(s);
+}
+
+static void check_declines(check_state *s)
+{
+    const shape plain = {1, 1, 2, 1, 16, 16, 1, false, false, false, 0, false};
+    group_begin(s, "rope declines %s", s->tier->name);
+    check_case c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
+    c.site.dim[TN_DIM_ROTARY] = 32;
+    check_declined(s, &c, "rotary");
+    c = rope_case(TN_ROPE_DEINTERLEAVED, TN_F32, &plain);
+    c.site.dim[TN_DIM_HEAD] = 2048;
+    check_declined(s, &c, "head");
+    group_end(s);
+}
+
+static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+
+static void check(check_state *s)
+{
+    for (int style = TN_ROPE_HALF; style <= TN_ROPE_DEINTERLEAVED; style++)
+        for (int d = 0; d < 3; d++)
+            check_group(s, (tn_rope)style, dtypes[d]);
+    check_declines(s);
+}
+
+/* Qwen3-0.6B: 16 + 8 heads of 128; then the pair styles at the same size. */
+static void bench(check_state *s)
+{
+    static const struct {
+        tn_rope style;
+        int64_t tokens;
+    } real[] = {{TN_ROPE_HALF, 1},      {TN_ROPE_HALF, 16},          {TN_ROPE_HALF, 128},
+                {TN_ROPE_HALF, 512},    {TN_ROPE_HALF_NARROW, 512},  {TN_ROPE_INTERLEAVED, 512},
+                {TN_ROPE_COMPLEX, 512}, {TN_ROPE_DEINTERLEAVED, 512}};
+    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
+        for (int d = 0; d < 3; d++)
+            for (int in_place = 0; in_place < 2; in_place++) {
+                const shape p = {1, real[i].tokens, 16, 8, 128, 128, 1, false, in_place, false, 0, false};
+                if (!bench_wanted(s, "rope %s %s %lld tokens%s", style_name(real[i].style), tn_dtype_name(dtypes[d]),
+                                  (long long)p.tokens, in_place ? " in place" : ""))
+                    continue;
+                double size = (double)tn_dtype_size(dtypes[d]);
+                check_case c = rope_case(real[i].style, dtypes[d], &p);
+                bench_run(s, &c, 2.0 * 24 * 128 * (double)p.tokens * size, 0);
+            }
+}
+
+/* mrope: which of the three tables every frequency comes from; the halves repeat. */
+static void merge_tables(tn_tensor *to, const tn_tensor *from, const tn_tensor *section, bool interleaved)
+{
+    int64_t half = to->shape[2] / 2, rows = to->shape[0] * to->shape[1];
+    int64_t m[3];
+    for (int i = 0; i < 3; i++)
+        m[i] = (int64_t)element_get(section, i);
+    for (int64_t i = 0; i < half; i++) {
+        int64_t axis = i < m[0] ? 0 : i < m[0] + m[1] ? 1 : 2;
+        if (interleaved)
+            axis = i % 3 == 1 && i < 3 * m[1] ? 1 : i % 3 == 2 && i < 3 * m[2] ? 2 : 0;
+        for (int64_t row = 0; row < rows; row++) {
+            double v = element_get(from, (axis * rows + row) * 2 * half + i);
+            element_set(to, row * 2 * half + i, v);
+            element_set(to, row * 2 * half + half + i, v);
+        }
+    }
+}
+
+static void golden_tables(check_case *c, const tn_safetensors *file, int64_t n, tn_dtype dtype)
+{
+    static const char *const names[] = {"cos", "sin"};
+    for (int i = 0; i < 2; i++) {
+        tn_tensor table, section;
+        golden_get(file, n, names[i], &table);
+        bool merged = golden_get(file, n, "mrope_section", &section);
+        tn_tensor *to = case_in(c, dtype, 3, table.shape + (merged ? 1 : 0), NULL);
+        if (merged)
+            merge_tables(to, &table, &section, golden_number(file, n, "mrope_interleaved", 0) != 0);
+        else
+            golden_copy(to, &table);
+    }
+}
+
+static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)
+{
+    static const struct {
+        const char *op;
+        tn_rope style;
+    } ops[] = {{"rope", TN_ROPE_HALF},
+               {"rope_partial", TN_ROPE_HALF},
+               {"mrope", TN_ROPE_HALF},
+               {"rope_interleaved", TN_ROPE_INTERLEAVED},
+               {"rope_complex", TN_ROPE_COMPLEX},
+               {"rope_deinterleaved", TN_ROPE_DEINTERLEAVED}};
+    static const char *const names[] = {"out_q", "out_k"}, *const inputs[] = {"q", "k"};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        tn_tensor x, cos_in, sin_in;
+        if (strcmp(op, ops[i].op) || !golden_get(file, n, "cos", &cos_in) || !golden_get(file, n, "sin", &sin_in))
+            continue;
+        check_case c;
+        shape p = {.rotary = cos_in.shape[cos_in.ndim - 1]};
+        case_init(&c, kernel, TN_OP_ROPE, dtype);
+        for (int o = 0; o < 2 && golden_get(file, n, inputs[o], &x); o++) {
+            /* The files are head-major: [B, heads, T, D]. */
+            p.head = x.shape[3];
+            p.rows = x.shape[0];
+            p.tokens = x.shape[2];
+            p.head_major = true;
+            int64_t dims[] = {x.shape[0], x.shape[2], x.shape[1], x.shape[3]}, stride[4];
+            tn_tensor from = x;
+            strides_of(&p, x.shape[1], stride);
+            memcpy(from.shape, dims, sizeof dims);
+            memcpy(from.stride, stride, sizeof stride);
+            golden_copy(case_in(&c, dtype, 4, dims, stride), &from);
+            case_out(&c, dtype, 4, dims, stride);
+        }
+        make_site(&c, ops[i].style, &p);
+        golden_tables(&c, file, n, dtype);
+        golden_run(s, &c, file, n, names);
+        return true;
+    }
+    return false;
+}
+
+const check_test check_rope = {
+    .name = "rope", .tiers = TN_CPU_AVX2 | TN_CPU_AVX512, .check = check, .bench = bench, .golden = golden};
