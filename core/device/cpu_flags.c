@@ -100,6 +100,7 @@ uint64_t cpu_flags_parse(const char *cap, uint64_t detected)
 
 static pthread_once_t flags_once = PTHREAD_ONCE_INIT;
 static uint64_t flags_now;
+static _Atomic uint64_t flags_mask = ~UINT64_C(0);
 
 static void cpu_flags_init(void)
 {
@@ -109,5 +110,10 @@ static void cpu_flags_init(void)
 uint64_t tn_cpu_flags(void)
 {
     pthread_once(&flags_once, cpu_flags_init);
-    return flags_now;
+    return flags_now & flags_mask;
+}
+
+void cpu_flags_restrict(uint64_t allowed)
+{
+    flags_mask = allowed;
 }

@@ -8,4 +8,7 @@
  * each tier includes those before it. NULL, "" and unknown names take nothing away. Pure. */
 uint64_t cpu_flags_parse(const char *cap, uint64_t detected);
 
+/* tn_cpu_flags answers with no more than these from here on. For checks that ask for every tier in one process. */
+void cpu_flags_restrict(uint64_t allowed);
+
 #endif

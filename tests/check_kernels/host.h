@@ -4,7 +4,7 @@
 
 #include "check_kernels.h"
 
-/* Loads build/plugins beside this program. False after a message. */
+/* Loads every plugin of the folder. False after a message. */
 bool host_open(const char *plugins);
 
 /* The implementation that takes the site, or NULL with the reason. */
@@ -17,13 +17,12 @@ uint64_t host_flags(void);
 /* Threads of the next calls. */
 void host_threads(int32_t count);
 
-/* The call by eager; its outputs are set. TN_DECLINED: eager does not do this operation. */
+/* The call by eager, the composed operations included; its outputs are set. TN_DECLINED: eager does not do it. */
 tn_status host_eager(const tn_call *call, tn_error *err);
 
-/* For timing: eager with its scratch ready for calls of this shape. Declined as above. */
+/* For timing: eager with its memory ready for calls of this shape. */
 typedef struct host_eager_state {
-    const struct eager_op *op;
-    void *scratch;
+    struct arena *arena;
 } host_eager_state;
 tn_status host_eager_open(host_eager_state *e, const tn_call *call, tn_error *err);
 tn_status host_eager_forward(host_eager_state *e, const tn_call *call, tn_error *err);
