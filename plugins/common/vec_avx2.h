@@ -36,6 +36,11 @@ VEC_INLINE vec vec_div(vec a, vec b)
     return _mm256_div_ps(a, b);
 }
 
+VEC_INLINE float vec_inverse_sqrt(float value)
+{
+    return _mm_cvtss_f32(_mm_div_ss(_mm_set_ss(1.0f), _mm_sqrt_ss(_mm_set_ss(value))));
+}
+
 VEC_INLINE float vec_sum(vec a)
 {
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -126,19 +131,69 @@ VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
     memcpy(p, whole, (size_t)n * (dtype == TN_F32 ? 4 : 2));
 }
 
-VEC_INLINE void vec_split_pairs(vec a, vec b, vec *even, vec *odd)
+/* ---- packs: see vec_avx512.h ---- */
+#define PACK (2 * VEC_LANES)
+
+typedef struct pack {
+    vec a, b;
+} pack;
+
+VEC_INLINE pack pack_load(const char *p, tn_dtype dtype)
 {
-    /* Pairs of 64 bits come out as 0, 2, 1, 3. */
-    __m256 e = _mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0)), o = _mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1));
-    *even = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(e), _MM_SHUFFLE(3, 1, 2, 0)));
-    *odd = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(o), _MM_SHUFFLE(3, 1, 2, 0)));
+    if (dtype != TN_BF16)
+        return (pack){vec_load(p, dtype), vec_load(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype)};
+    __m256i words = _mm256_loadu_si256((const __m256i *)p);
+    return (pack){_mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
+                  _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32((int)0xffff0000)))};
 }
 
-VEC_INLINE void vec_join_pairs(vec even, vec odd, vec *a, vec *b)
+VEC_INLINE void pack_store(char *p, tn_dtype dtype, pack x)
 {
-    __m256 low = _mm256_unpacklo_ps(even, odd), high = _mm256_unpackhi_ps(even, odd);
-    *a = _mm256_permute2f128_ps(low, high, 0x20);
-    *b = _mm256_permute2f128_ps(low, high, 0x31);
+    if (dtype == TN_BF16) {
+        __m256i even = _mm256_srli_epi32(vec_bf16_high(x.a), 16);
+        _mm256_storeu_si256((__m256i *)p, _mm256_blend_epi16(even, vec_bf16_high(x.b), 0xaa));
+        return;
+    }
+    vec_store(p, dtype, x.a);
+    vec_store(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, x.b);
+}
+
+VEC_INLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
+{
+    char whole[4 * PACK] = {0};
+    memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
+    return pack_load(whole, dtype);
+}
+
+VEC_INLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
+{
+    char whole[4 * PACK];
+    pack_store(whole, dtype, x);
+    memcpy(p, whole, (size_t)n * (dtype == TN_F32 ? 4 : 2));
+}
+
+VEC_INLINE float pack_sum(pack x, tn_dtype dtype)
+{
+    return dtype == TN_BF16 ? vec_sum(x.a) + vec_sum(x.b) : vec_sum(vec_add(x.a, x.b));
+}
+
+VEC_INLINE pack pack_split_pairs(pack x, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return x;
+    /* Each half comes out as quarters 0, 2, 1, 3. */
+    __m256 a = _mm256_shuffle_ps(x.a, x.b, _MM_SHUFFLE(2, 0, 2, 0));
+    __m256 b = _mm256_shuffle_ps(x.a, x.b, _MM_SHUFFLE(3, 1, 3, 1));
+    return (pack){_mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), _MM_SHUFFLE(3, 1, 2, 0))),
+                  _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(b), _MM_SHUFFLE(3, 1, 2, 0)))};
+}
+
+VEC_INLINE pack pack_join_pairs(pack x, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return x;
+    __m256 low = _mm256_unpacklo_ps(x.a, x.b), high = _mm256_unpackhi_ps(x.a, x.b);
+    return (pack){_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
 }
 
 #endif

@@ -40,6 +40,13 @@ VEC_INLINE vec vec_div(vec a, vec b)
     return _mm512_div_ps(a, b);
 }
 
+/* 1 / sqrt(value), both rounded. */
+VEC_INLINE float vec_inverse_sqrt(float value)
+{
+    __m128 v = _mm_set_ss(value);
+    return _mm_cvtss_f32(_mm_div_ss(_mm_set_ss(1.0f), _mm_sqrt_ss(v)));
+}
+
 /* Lane i plus lane i + 8, then + 4, + 2, + 1. */
 VEC_INLINE float vec_sum(vec a)
 {
@@ -73,12 +80,13 @@ VEC_INLINE vec vec_quiet(vec a)
                               _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
 }
 
-/* a rounded to bf16, in the upper halves of the lanes; what is below is not cleared. */
+/* a rounded to bf16, in the upper halves of the lanes; what is below is not cleared. Adds one more than 0x7fff where
+ * the last bit that stays is odd. */
 VEC_INLINE __m512i vec_bf16_high(vec a)
 {
-    __m512i bits = _mm512_castps_si512(a);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    __m512i bits = _mm512_castps_si512(a), up = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    return _mm512_mask_add_epi32(up, odd, up, _mm512_set1_epi32(1));
 }
 
 /* a as dtype holds it. */
@@ -139,20 +147,89 @@ VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
         _mm256_mask_storeu_epi16(p, first, vec_narrow(a, dtype));
 }
 
-/* a, b hold 2 VEC_LANES elements in order: those with even and with odd index. */
-VEC_INLINE void vec_split_pairs(vec a, vec b, vec *even, vec *odd)
+/* ---- packs ---------------------------------------------------------------------------------------
+ * 2 VEC_LANES consecutive elements. bf16: a holds those with even index, b those with odd index, which are one shift
+ * and one mask away from memory. Other types: a holds the first half, b the second. */
+#define PACK (2 * VEC_LANES)
+
+typedef struct pack {
+    vec a, b;
+} pack;
+
+VEC_INLINE pack pack_of_bf16(__m512i words)
 {
+    return (pack){_mm512_castsi512_ps(_mm512_slli_epi32(words, 16)),
+                  _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)))};
+}
+
+VEC_INLINE __m512i pack_to_bf16(pack x)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(vec_bf16_high(x.a), 16), vec_bf16_high(x.b));
+}
+
+VEC_INLINE pack pack_load(const char *p, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return pack_of_bf16(_mm512_loadu_si512(p));
+    return (pack){vec_load(p, dtype), vec_load(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype)};
+}
+
+VEC_INLINE void pack_store(char *p, tn_dtype dtype, pack x)
+{
+    if (dtype == TN_BF16) {
+        _mm512_storeu_si512(p, pack_to_bf16(x));
+        return;
+    }
+    vec_store(p, dtype, x.a);
+    vec_store(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, x.b);
+}
+
+/* The first n < PACK elements at p; the others are 0. Touches nothing beyond. */
+VEC_INLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
+{
+    if (dtype == TN_BF16)
+        return pack_of_bf16(_mm512_maskz_loadu_epi16((__mmask32)((UINT64_C(1) << n) - 1), p));
+    if (n <= VEC_LANES)
+        return (pack){vec_load_part(p, dtype, n), vec_set(0.0f)};
+    return (pack){vec_load(p, dtype), vec_load_part(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, n - VEC_LANES)};
+}
+
+VEC_INLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
+{
+    if (dtype == TN_BF16) {
+        _mm512_mask_storeu_epi16(p, (__mmask32)((UINT64_C(1) << n) - 1), pack_to_bf16(x));
+    } else if (n <= VEC_LANES) {
+        vec_store_part(p, dtype, x.a, n);
+    } else {
+        vec_store(p, dtype, x.a);
+        vec_store_part(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, x.b, n - VEC_LANES);
+    }
+}
+
+/* Element i plus element i + PACK / 2, then half of that, and so on, whatever the order of the pack. */
+VEC_INLINE float pack_sum(pack x, tn_dtype dtype)
+{
+    return dtype == TN_BF16 ? vec_sum(x.a) + vec_sum(x.b) : vec_sum(vec_add(x.a, x.b));
+}
+
+/* A pack as pairs of neighbours: a holds the first of each, b the second. */
+VEC_INLINE pack pack_split_pairs(pack x, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return x;
     const __m512i pick = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    *even = _mm512_permutex2var_ps(a, pick, b);
-    *odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(pick, _mm512_set1_epi32(1)), b);
+    return (pack){_mm512_permutex2var_ps(x.a, pick, x.b),
+                  _mm512_permutex2var_ps(x.a, _mm512_add_epi32(pick, _mm512_set1_epi32(1)), x.b)};
 }
 
 /* The inverse. */
-VEC_INLINE void vec_join_pairs(vec even, vec odd, vec *a, vec *b)
+VEC_INLINE pack pack_join_pairs(pack x, tn_dtype dtype)
 {
+    if (dtype == TN_BF16)
+        return x;
     const __m512i pick = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-    *a = _mm512_permutex2var_ps(even, pick, odd);
-    *b = _mm512_permutex2var_ps(even, _mm512_add_epi32(pick, _mm512_set1_epi32(8)), odd);
+    return (pack){_mm512_permutex2var_ps(x.a, pick, x.b),
+                  _mm512_permutex2var_ps(x.a, _mm512_add_epi32(pick, _mm512_set1_epi32(8)), x.b)};
 }
 
 #endif

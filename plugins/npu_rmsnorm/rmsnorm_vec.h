@@ -2,64 +2,74 @@
 #ifndef TENON_RMSNORM_VEC_H
 #define TENON_RMSNORM_VEC_H
 
-#include <math.h>
-
 #include "rmsnorm.h"
 
 /* Partial sums of squares: as in rmsnorm.c, which explains the order. */
-enum { PARTS = 64, VECS = PARTS / VEC_LANES };
+enum { PARTS = 64, PACKS = PARTS / PACK };
 
-/* One vector of a row, n <= VEC_LANES elements at index i. */
-VEC_INLINE vec take(const char *row, int64_t i, int64_t n, tn_dtype dtype)
+/* n <= PACK elements of a row from index i on. */
+VEC_INLINE pack take(const char *row, int64_t i, int64_t n, tn_dtype dtype)
 {
     const char *p = row + i * (dtype == TN_F32 ? 4 : 2);
-    return n == VEC_LANES ? vec_load(p, dtype) : vec_load_part(p, dtype, n);
+    return n == PACK ? pack_load(p, dtype) : pack_load_part(p, dtype, n);
 }
 
-VEC_INLINE void put(char *row, int64_t i, int64_t n, tn_dtype dtype, vec v)
+VEC_INLINE void put(char *row, int64_t i, int64_t n, tn_dtype dtype, pack x)
 {
     char *p = row + i * (dtype == TN_F32 ? 4 : 2);
-    if (n == VEC_LANES)
-        vec_store(p, dtype, v);
+    if (n == PACK)
+        pack_store(p, dtype, x);
     else
-        vec_store_part(p, dtype, v, n);
+        pack_store_part(p, dtype, x, n);
 }
 
-/* x, or with r: x + r, which also goes to sum. */
-VEC_INLINE vec first_pass(const char *x, const char *r, char *sum, int64_t i, int64_t n, tn_dtype dtype)
+VEC_INLINE pack pack_add(pack x, pack y)
 {
-    vec v = take(x, i, n, dtype);
+    return (pack){vec_add(x.a, y.a), vec_add(x.b, y.b)};
+}
+
+VEC_INLINE pack pack_mul(pack x, pack y)
+{
+    return (pack){vec_mul(x.a, y.a), vec_mul(x.b, y.b)};
+}
+
+VEC_INLINE pack pack_round(pack x, tn_dtype dtype)
+{
+    return (pack){vec_round(x.a, dtype), vec_round(x.b, dtype)};
+}
+
+VEC_INLINE pack pack_set(float value)
+{
+    return (pack){vec_set(value), vec_set(value)};
+}
+
+/* part plus the squares of x or, with r, of x + r, which also goes to sum. */
+VEC_INLINE pack first_pass(pack part, const char *x, const char *r, char *sum, int64_t i, int64_t n, tn_dtype dtype)
+{
+    pack v = take(x, i, n, dtype);
     if (r) {
-        v = vec_round(vec_add(v, take(r, i, n, dtype)), dtype);
+        v = pack_round(pack_add(v, take(r, i, n, dtype)), dtype);
         put(sum, i, n, dtype, v);
     }
-    return v;
+    return pack_add(part, pack_mul(v, v));
 }
 
-/* The vectors of a whole round of PARTS are independent sums, which hides the latency of the additions. */
+/* The packs of a round of PARTS are independent sums, which hides the latency of the additions. */
 VEC_INLINE float sum_squares(const char *x, const char *r, char *sum, int64_t width, tn_dtype dtype)
 {
-    vec part[VECS];
+    pack part[PACKS];
     int64_t i = 0;
-    for (int k = 0; k < VECS; k++)
-        part[k] = vec_set(0.0f);
+    for (int k = 0; k < PACKS; k++)
+        part[k] = pack_set(0.0f);
     for (; i + PARTS <= width; i += PARTS)
-        for (int k = 0; k < VECS; k++) {
-            vec v = first_pass(x, r, sum, i + k * VEC_LANES, VEC_LANES, dtype);
-            part[k] = vec_add(part[k], vec_mul(v, v));
-        }
-    for (int k = 0; k < VECS; k++) {
-        int64_t n = width - i < VEC_LANES ? width - i : VEC_LANES;
-        if (n > 0) {
-            vec v = first_pass(x, r, sum, i, n, dtype);
-            part[k] = vec_add(part[k], vec_mul(v, v));
-            i += n;
-        }
-    }
-    for (int half = VECS / 2; half > 0; half /= 2)
+        for (int k = 0; k < PACKS; k++)
+            part[k] = first_pass(part[k], x, r, sum, i + k * PACK, PACK, dtype);
+    for (int k = 0; k < PACKS && i < width; k++, i += PACK)
+        part[k] = first_pass(part[k], x, r, sum, i, width - i < PACK ? width - i : PACK, dtype);
+    for (int half = PACKS / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++)
-            part[k] = vec_add(part[k], part[k + half]);
-    return vec_sum(part[0]);
+            part[k] = pack_add(part[k], part[k + half]);
+    return pack_sum(part[0], dtype);
 }
 
 VEC_INLINE vec silu(vec v)
@@ -67,19 +77,22 @@ VEC_INLINE vec silu(vec v)
     return vec_div(v, vec_add(vec_set(1.0f), vec_exp(vec_sub(vec_set(0.0f), v))));
 }
 
-VEC_INLINE void second_pass(const rmsnorm_rows *a, const char *x, const char *gate, char *y, vec scale, int64_t i,
+VEC_INLINE void second_pass(const rmsnorm_rows *a, const char *x, const char *gate, char *y, pack scale, int64_t i,
                             int64_t n, tn_dtype dtype, tn_norm norm)
 {
-    vec v = vec_mul(take(x, i, n, dtype), scale);
-    vec w = norm == TN_NORM_NO_WEIGHT ? v : take(a->weight, i, n, dtype);
+    pack v = pack_mul(take(x, i, n, dtype), scale);
+    pack w = norm == TN_NORM_NO_WEIGHT ? v : take(a->weight, i, n, dtype);
     if (norm == TN_NORM_W)
-        v = vec_mul(vec_round(v, dtype), w);
+        v = pack_mul(pack_round(v, dtype), w);
     else if (norm == TN_NORM_1_PLUS_W)
-        v = vec_mul(v, vec_add(vec_set(1.0f), w));
+        v = pack_mul(v, pack_add(pack_set(1.0f), w));
     else if (norm == TN_NORM_W_F32)
-        v = vec_mul(v, w);
-    else if (norm == TN_NORM_W_GATED)
-        v = vec_mul(vec_round(vec_mul(vec_round(v, dtype), w), dtype), silu(take(gate, i, n, dtype)));
+        v = pack_mul(v, w);
+    else if (norm == TN_NORM_W_GATED) {
+        pack g = take(gate, i, n, dtype);
+        g = (pack){silu(g.a), silu(g.b)};
+        v = pack_mul(pack_round(pack_mul(pack_round(v, dtype), w), dtype), g);
+    }
     put(y, i, n, dtype, v);
 }
 
@@ -92,11 +105,11 @@ VEC_INLINE void rows_of_norm(const rmsnorm_rows *a, tn_dtype dtype, tn_norm norm
         const char *gate = norm == TN_NORM_W_GATED ? a->gate + row * a->gate_step : NULL;
         char *sum = add ? a->sum + row * a->sum_step : NULL, *y = a->y + row * a->y_step;
         float mean = sum_squares(x, r, sum, a->width, dtype) / (float)a->width;
-        vec scale = vec_set(1.0f / sqrtf(mean + a->eps));
+        pack scale = pack_set(vec_inverse_sqrt(mean + a->eps));
         const char *from = add ? sum : x;
         int64_t i = 0;
-        for (; i + VEC_LANES <= a->width; i += VEC_LANES)
-            second_pass(a, from, gate, y, scale, i, VEC_LANES, dtype, norm);
+        for (; i + PACK <= a->width; i += PACK)
+            second_pass(a, from, gate, y, scale, i, PACK, dtype, norm);
         if (i < a->width)
             second_pass(a, from, gate, y, scale, i, a->width - i, dtype, norm);
     }

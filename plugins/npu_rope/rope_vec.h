@@ -1,5 +1,5 @@
 /* Rotary position embedding in vectors, written once: included by one file per instruction set after the vec_<isa>.h
- * of that file. The angles of VEC_LANES pairs are read once and used for every head of the token. */
+ * of that file. The angles of a few pairs are read once and used for every head of the token. */
 #ifndef TENON_ROPE_VEC_H
 #define TENON_ROPE_VEC_H
 
@@ -7,89 +7,104 @@
 
 #include "rope.h"
 
-typedef struct angles {
-    vec c1, s1, c2, s2;
-} angles;
+/* n <= PACK elements. */
+VEC_INLINE pack take(const char *p, tn_dtype dtype, int64_t n)
+{
+    return n == PACK ? pack_load(p, dtype) : pack_load_part(p, dtype, n);
+}
 
-VEC_INLINE vec take(const char *p, tn_dtype dtype, int64_t n)
+VEC_INLINE void put(char *p, tn_dtype dtype, pack x, int64_t n)
+{
+    if (n == PACK)
+        pack_store(p, dtype, x);
+    else
+        pack_store_part(p, dtype, x, n);
+}
+
+/* n <= VEC_LANES elements in order. */
+VEC_INLINE vec take_vec(const char *p, tn_dtype dtype, int64_t n)
 {
     return n == VEC_LANES ? vec_load(p, dtype) : vec_load_part(p, dtype, n);
 }
 
-VEC_INLINE void put(char *p, tn_dtype dtype, vec v, int64_t n)
+VEC_INLINE void put_vec(char *p, tn_dtype dtype, vec x, int64_t n)
 {
     if (n == VEC_LANES)
-        vec_store(p, dtype, v);
+        vec_store(p, dtype, x);
     else
-        vec_store_part(p, dtype, v, n);
+        vec_store_part(p, dtype, x, n);
 }
 
-/* n elements, 0 .. 2 VEC_LANES. */
-VEC_INLINE void take_two(const char *p, tn_dtype dtype, int64_t n, vec *a, vec *b)
+/* See rope.c: first = a c - b s, second = a s + b c, products rounded to step. The last rounding to dtype is the
+ * store's; angles in f32 may be NaN of any kind. */
+VEC_INLINE vec rotate_first(vec a, vec b, vec c, vec s, tn_dtype step, tn_dtype dtype)
 {
-    int64_t size = dtype == TN_F32 ? 4 : 2, first = n < VEC_LANES ? n : VEC_LANES;
-    *a = take(p, dtype, first);
-    *b = n > first ? take(p + first * size, dtype, n - first) : vec_set(0.0f);
+    vec y = vec_sub(vec_round(vec_mul(a, c), step), vec_round(vec_mul(b, s), step));
+    return step == dtype ? y : vec_quiet(y);
 }
 
-VEC_INLINE void put_two(char *p, tn_dtype dtype, int64_t n, vec a, vec b)
+VEC_INLINE vec rotate_second(vec a, vec b, vec c, vec s, tn_dtype step, tn_dtype dtype)
 {
-    int64_t size = dtype == TN_F32 ? 4 : 2, first = n < VEC_LANES ? n : VEC_LANES;
-    put(p, dtype, a, first);
-    if (n > first)
-        put(p + first * size, dtype, b, n - first);
+    vec y = vec_add(vec_round(vec_mul(b, c), step), vec_round(vec_mul(a, s), step));
+    return step == dtype ? y : vec_quiet(y);
 }
 
-/* See rope.c. dtype is that of the roundings in between; the last one is the store's. */
-VEC_INLINE void rotate(vec *a, vec *b, const angles *w, tn_dtype dtype)
+/* The pairs (i, i + R/2) .. (i + n - 1, ...), n <= PACK, of every head. Tables of the type of x: element orders within
+ * a pack are then the same. wide: the second half has angles of its own. */
+VEC_INLINE void rotate_halves(const rope_token *t, int64_t i, int64_t n, tn_dtype dtype, bool wide)
 {
-    vec first = vec_sub(vec_round(vec_mul(*a, w->c1), dtype), vec_round(vec_mul(*b, w->s1), dtype));
-    vec second = vec_add(vec_round(vec_mul(*b, w->c2), dtype), vec_round(vec_mul(*a, w->s2), dtype));
-    *a = first;
-    *b = second;
+    int64_t size = dtype == TN_F32 ? 4 : 2, far = t->rotary / 2 * size;
+    const char *x = t->x + i * size, *cos = t->cos + i * size, *sin = t->sin + i * size;
+    char *y = t->y + i * size;
+    pack c1 = take(cos, dtype, n), s1 = take(sin, dtype, n);
+    pack c2 = wide ? take(cos + far, dtype, n) : c1, s2 = wide ? take(sin + far, dtype, n) : s1;
+    for (int64_t h = 0; h < t->heads; h++, x += t->x_step, y += t->y_step) {
+        pack a = take(x, dtype, n), b = take(x + far, dtype, n);
+        pack first = {rotate_first(a.a, b.a, c1.a, s1.a, dtype, dtype),
+                      rotate_first(a.b, b.b, c1.b, s1.b, dtype, dtype)};
+        pack second = {rotate_second(a.a, b.a, c2.a, s2.a, dtype, dtype),
+                       rotate_second(a.b, b.b, c2.b, s2.b, dtype, dtype)};
+        put(y, dtype, first, n);
+        put(y + far, dtype, second, n);
+    }
 }
 
-/* Pairs i .. i + n - 1, n <= VEC_LANES, of every head. dtype, style and table are constants of the caller. */
+/* n <= VEC_LANES pairs from pair i on, of every head, in any style and with tables of any type. */
 VEC_INLINE void rotate_pairs(const rope_token *t, int64_t i, int64_t n, tn_dtype dtype, tn_rope style, tn_dtype table)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2, table_size = table == TN_F32 ? 4 : 2, half = t->rotary / 2;
     bool pairs_in = style != TN_ROPE_HALF && style != TN_ROPE_HALF_NARROW;
     bool pairs_out = style == TN_ROPE_INTERLEAVED || style == TN_ROPE_COMPLEX;
-    angles w = {.c1 = take(t->cos + i * table_size, table, n), .s1 = take(t->sin + i * table_size, table, n)};
-    w.c2 = style == TN_ROPE_HALF ? take(t->cos + (i + half) * table_size, table, n) : w.c1;
-    w.s2 = style == TN_ROPE_HALF ? take(t->sin + (i + half) * table_size, table, n) : w.s1;
-    const char *x = t->x + (pairs_in ? 2 * i : i) * size;
+    tn_dtype step = style == TN_ROPE_COMPLEX ? TN_F32 : table;
+    const char *x = t->x + (pairs_in ? 2 * i : i) * size, *cos = t->cos + i * table_size,
+               *sin = t->sin + i * table_size;
     char *y = t->y + (pairs_out ? 2 * i : i) * size;
+    int64_t second = style == TN_ROPE_HALF ? half * table_size : 0;
+    vec c1 = take_vec(cos, table, n), s1 = take_vec(sin, table, n);
+    vec c2 = take_vec(cos + second, table, n), s2 = take_vec(sin + second, table, n);
     for (int64_t h = 0; h < t->heads; h++, x += t->x_step, y += t->y_step) {
-        vec a, b;
-        if (pairs_in) {
-            vec low, high;
-            take_two(x, dtype, 2 * n, &low, &high);
-            vec_split_pairs(low, high, &a, &b);
-        } else {
-            a = take(x, dtype, n);
-            b = take(x + half * size, dtype, n);
-        }
-        rotate(&a, &b, &w, style == TN_ROPE_COMPLEX ? TN_F32 : table);
-        /* Angles in f32 may be NaN of any kind. */
-        if (table != dtype) {
-            a = vec_quiet(a);
-            b = vec_quiet(b);
-        }
+        pack p;
+        if (pairs_in)
+            p = pack_split_pairs(take(x, dtype, 2 * n), dtype);
+        else
+            p = (pack){take_vec(x, dtype, n), take_vec(x + half * size, dtype, n)};
+        p = (pack){rotate_first(p.a, p.b, c1, s1, step, dtype), rotate_second(p.a, p.b, c2, s2, step, dtype)};
         if (pairs_out) {
-            vec low, high;
-            vec_join_pairs(a, b, &low, &high);
-            put_two(y, dtype, 2 * n, low, high);
+            put(y, dtype, pack_join_pairs(p, dtype), 2 * n);
         } else {
-            put(y, dtype, a, n);
-            put(y + half * size, dtype, b, n);
+            put_vec(y, dtype, p.a, n);
+            put_vec(y + half * size, dtype, p.b, n);
         }
     }
 }
 
+/* dtype, style and table are constants of the caller. */
 VEC_INLINE void rotate_style(const rope_token *t, tn_dtype dtype, tn_rope style, tn_dtype table)
 {
     int64_t half = t->rotary / 2, i = 0;
+    bool halves = (style == TN_ROPE_HALF || style == TN_ROPE_HALF_NARROW) && table == dtype;
+    for (; halves && i + PACK <= half; i += PACK)
+        rotate_halves(t, i, PACK, dtype, style == TN_ROPE_HALF);
     for (; i + VEC_LANES <= half; i += VEC_LANES)
         rotate_pairs(t, i, VEC_LANES, dtype, style, table);
     if (i < half)
