@@ -83,8 +83,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
     if (pthread_equal(pthread_self(), fault.thread))
         siglongjmp(fault.jump, 1);
     /* A thread of the team cannot leave its region: the process ends here, with the case named on the line before. */
-    static const char text[] =
-        "check_kernels: a kernel's thread touched memory that it may not; run with --threads=1\n";
+    static const char text[] = "check_kernels: a kernel's thread touched memory that it may not\n";
     if (write(2, text, sizeof text - 1) < 0)
         _exit(2);
     _exit(1);

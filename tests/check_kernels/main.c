@@ -1,10 +1,11 @@
-/* check_kernels [--bench [FILTER] | [--ops] DIR] [--plugins DIR] [--tier NAME] [--test NAME] */
+/* Checks the kernels of build/plugins; with DIR, holds them against golden files; with --bench, times them. */
 #include "check_kernels.h"
 #include "host.h"
 
 #include <glob.h>
 #include <libgen.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* One line per contract. */
@@ -25,6 +26,7 @@ enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tier
 
 typedef struct options {
     const char *ops, *plugins, *tier, *test, *filter;
+    int threads; /* of --bench and golden files; 0: one per processor                            */
     bool bench, usage;
 } options;
 
@@ -45,6 +47,8 @@ static options parse(int argc, char **argv)
             o.tier = argv[++i];
         } else if (!strcmp(argv[i], "--test") && value) {
             o.test = argv[++i];
+        } else if (!strcmp(argv[i], "--threads") && value) {
+            o.threads = atoi(argv[++i]);
         } else if (argv[i][0] != '-' && !o.ops) {
             o.ops = argv[i];
         } else {
@@ -157,7 +161,7 @@ int main(int argc, char **argv)
     options o = parse(argc, argv);
     if (o.usage) {
         fprintf(stderr, "usage: check_kernels [--bench [FILTER] | [--ops] DIR] [--plugins DIR] [--tier NAME] "
-                        "[--test NAME]\n");
+                        "[--test NAME] [--threads N]\n");
         return 2;
     }
     char beside[4096], self[4096];
@@ -166,6 +170,7 @@ int main(int argc, char **argv)
     check_state s = {.filter = o.filter};
     if (!host_open(o.plugins ? o.plugins : beside))
         return 3;
+    host_threads(o.threads);
     if (o.bench) {
         for_each(&s, &o, bench_body);
         return 0;
