@@ -9,7 +9,7 @@ enum { USER_FUNCTION = 0 };
 
 /* Tokens are given to a thread in pieces of about this many bytes of q and k: below two of them, waking the team costs
  * more than it saves (README.md has the measurement). */
-static const int64_t PIECE_BYTES = 32 * 1024;
+static const int64_t PIECE_BYTES = 64 * 1024;
 
 /* Elements of a head that the de-interleaving form can turn in place. */
 enum { IN_PLACE_HEAD = 1024 };
