@@ -62,11 +62,28 @@ void product_native_rows(const product_kernels *kernels, const void *const *x, i
 void *product_row(const tn_tensor *tensor, int64_t t);
 int64_t product_tokens(const tn_tensor *tensor);
 
+/* ---- threads ------------------------------------------------------------------------------------------- */
+
 /* The piece begin .. end - 1 of count units that a thread does. */
 static inline void product_share(int64_t count, int32_t thread, int32_t threads, int64_t *begin, int64_t *end)
 {
     *begin = count * thread / threads;
     *end = count * (thread + 1) / threads;
+}
+
+/* The same for rows, cut at multiples of product_unit. */
+static inline void product_share_rows(int64_t rows, int32_t thread, int32_t threads, int64_t *begin, int64_t *end)
+{
+    product_share((rows + product_unit - 1) / product_unit, thread, threads, begin, end);
+    *begin *= product_unit;
+    *end = *end * product_unit < rows ? *end * product_unit : rows;
+}
+
+/* A barrier, except where a small call runs on one thread outside of the team. */
+static inline void product_wait(int32_t threads)
+{
+    if (threads > 1)
+        tn_barrier();
 }
 
 #endif

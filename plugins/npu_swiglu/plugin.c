@@ -74,13 +74,15 @@ static swiglu_shape shape_of(const tn_site *site, const tn_plan *plan)
     return (swiglu_shape){site->dim[TN_DIM_HIDDEN], site->dim[TN_DIM_INTER], plan->max_tokens, plan->threads};
 }
 
+/* plan->user[0]: the instruction sets that scratch was sized for. */
 static tn_status swiglu_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     tn_status s = check_site(site, err);
     if (s)
         return s;
+    plan->user[0] = tn_cpu_flags();
     product_kernels kernels;
-    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], tn_cpu_flags());
+    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], plan->user[0]);
     swiglu_shape shape = shape_of(site, plan);
     plan->scratch_bytes = swiglu_scratch_size(&kernels, &shape);
     return TN_OK;
@@ -91,7 +93,7 @@ static tn_status swiglu_call(const tn_call *call, tn_error *err)
     (void)err;
     const tn_site *site = call->site;
     product_kernels kernels;
-    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], tn_cpu_flags());
+    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], call->plan->user[0]);
     swiglu_shape shape = shape_of(site, call->plan);
     product_mlp mlp = mlp_of(site);
     swiglu_forward(&kernels, &shape, &mlp, (tn_act)site->meaning[TN_AXIS_ACT], &call->in[0], &call->out[0],

@@ -68,20 +68,6 @@ size_t swiglu_scratch_size(const product_kernels *kernels, const swiglu_shape *s
     return layout(kernels, shape, NULL).total;
 }
 
-static void wait_for_others(int32_t threads)
-{
-    if (threads > 1)
-        tn_barrier();
-}
-
-/* Units of product_unit rows, the last one shorter. */
-static void share_rows(int64_t rows, int32_t thread, int32_t threads, int64_t *begin, int64_t *end)
-{
-    product_share((rows + product_unit - 1) / product_unit, thread, threads, begin, end);
-    *begin *= product_unit;
-    *end = *end * product_unit < rows ? *end * product_unit : rows;
-}
-
 /* Pointers of a block's rows. */
 static void find_rows(const swiglu_run *run, int64_t first, int64_t n)
 {
@@ -104,12 +90,12 @@ static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
         find_rows(run, 0, run->tokens);
         product_native_rows(kernels, m->x_rows, run->tokens, hidden, m->x, m->x_rows);
     }
-    wait_for_others(threads);
-    share_rows(inter, thread, threads, &begin, &end);
+    product_wait(threads);
+    product_share_rows(inter, thread, threads, &begin, &end);
     product_glu_few(kernels, run->mlp, hidden, run->act, m->x_rows, (int32_t)run->tokens, begin, end, m->h_rows,
                     scratch);
-    wait_for_others(threads);
-    share_rows(hidden, thread, threads, &begin, &end);
+    product_wait(threads);
+    product_share_rows(hidden, thread, threads, &begin, &end);
     product_out_few(kernels, &run->mlp->down, inter, (const void *const *)m->h_rows, (int32_t)run->tokens, begin, end,
                     m->y_rows, scratch);
 }
@@ -125,16 +111,16 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
         int64_t tile = product_tile_tokens(kernels);
         if (thread == 0)
             find_rows(run, first, n);
-        wait_for_others(threads);
+        product_wait(threads);
         product_share((n + tile - 1) / tile, thread, threads, &begin, &end);
         product_pack(kernels, m->x_rows, n, hidden, begin, end, m->x);
-        wait_for_others(threads);
-        share_rows(inter, thread, threads, &begin, &end);
+        product_wait(threads);
+        product_share_rows(inter, thread, threads, &begin, &end);
         product_glu_tiles(kernels, run->mlp, hidden, run->act, m->x, n, begin, end, m->h, scratch);
-        wait_for_others(threads);
-        share_rows(hidden, thread, threads, &begin, &end);
+        product_wait(threads);
+        product_share_rows(hidden, thread, threads, &begin, &end);
         product_out_tiles(kernels, &run->mlp->down, inter, m->h, n, begin, end, m->y_rows, scratch);
-        wait_for_others(threads);
+        product_wait(threads);
     }
 }
 
