@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* One line per contract. */
-static const check_test *const tests[] = {&check_rms_norm, &check_rope};
+static const check_test *const tests[] = {&check_rms_norm, &check_rope, &check_mlp, &check_moe};
 
 /* own: the flag that a test must name in its tiers for this tier to be run. */
 static const struct tier {

@@ -1,0 +1,224 @@
+/* MLP: gated MLPs with SiLU. */
+#include "products.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char kernel[] = "npu_fused_swiglu";
+
+typedef struct shape {
+    int64_t tokens, hidden, inter, gap; /* gap: elements between rows of x that belong to nobody   */
+    bool bias;
+    double scale; /* of x                                                                          */
+} shape;
+
+static const char *layout_name(int32_t layout)
+{
+    return layout == TN_LAYOUT_SPLIT ? "split" : layout == TN_LAYOUT_GATE_UP ? "gate_up" : "up_gate";
+}
+
+static tn_tensor *matrix(check_case *c, tn_role role, int64_t rows, int64_t columns, random_state *r)
+{
+    int64_t dims[] = {rows, columns};
+    tn_tensor *t = case_param(c, role, 1, (tn_dtype)c->site.meaning[TN_AXIS_DTYPE], 2, dims);
+    fill_normal(t, r, 0, 1 / sqrt((double)columns));
+    return t;
+}
+
+static tn_tensor *vector(check_case *c, tn_role role, int64_t n, random_state *r)
+{
+    tn_tensor *t = case_param(c, role, 1, (tn_dtype)c->site.meaning[TN_AXIS_DTYPE], 1, &n);
+    fill_normal(t, r, 0, 0.5);
+    return t;
+}
+
+/* The weights of a layout, and where gate and up are in double. */
+static void make_weights(check_case *c, const shape *s, random_state *r, reference_mlp *m, bool values)
+{
+    int32_t layout = c->site.meaning[TN_AXIS_LAYOUT];
+    const tn_tensor *down = matrix(c, TN_ROLE_DOWN, s->hidden, s->inter, r), *gate, *up = NULL;
+    const tn_tensor *gate_bias = NULL, *up_bias = NULL, *down_bias = NULL;
+    bool split = layout == TN_LAYOUT_SPLIT;
+    gate = matrix(c, split ? TN_ROLE_GATE : TN_ROLE_GATE_UP, split ? s->inter : 2 * s->inter, s->hidden, r);
+    if (split)
+        up = matrix(c, TN_ROLE_UP, s->inter, s->hidden, r);
+    if (s->bias) {
+        c->site.features = TN_HAS_BIAS;
+        down_bias = vector(c, TN_ROLE_DOWN_BIAS, s->hidden, r);
+        gate_bias = vector(c, split ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS, split ? s->inter : 2 * s->inter, r);
+        if (split)
+            up_bias = vector(c, TN_ROLE_UP_BIAS, s->inter, r);
+    }
+    *m = (reference_mlp){.dtype = down->dtype, .hidden = s->hidden, .inter = s->inter};
+    if (!values)
+        return;
+    int64_t second = split ? 0 : s->inter;
+    m->down = case_values(c, down);
+    m->gate = case_values(c, gate);
+    m->up = split ? case_values(c, up) : m->gate + second * s->hidden;
+    if (s->bias) {
+        m->down_bias = case_values(c, down_bias);
+        m->gate_bias = case_values(c, gate_bias);
+        m->up_bias = split ? case_values(c, up_bias) : m->gate_bias + second;
+    }
+    if (layout == TN_LAYOUT_UP_GATE) {
+        const double *first = m->gate, *first_bias = m->gate_bias;
+        m->gate = m->up;
+        m->up = first;
+        m->gate_bias = m->up_bias;
+        m->up_bias = first_bias;
+    }
+}
+
+static check_case mlp_case(tn_layout layout, tn_dtype dtype, const shape *s, bool want)
+{
+    check_case c;
+    random_state r = {(uint64_t)(s->tokens * 131 + s->hidden * 7 + s->inter + layout)};
+    int64_t dims[] = {s->tokens, s->hidden}, stride[] = {s->hidden + s->gap, 1};
+    reference_mlp m;
+    case_init(&c, kernel, TN_OP_MLP, dtype);
+    c.site.meaning[TN_AXIS_LAYOUT] = layout;
+    c.site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    c.site.dim[TN_DIM_HIDDEN] = s->hidden;
+    c.site.dim[TN_DIM_INTER] = s->inter;
+    make_weights(&c, s, &r, &m, want);
+    tn_tensor *x = case_in(&c, dtype, 2, dims, s->gap ? stride : NULL);
+    fill_normal(x, &r, 0, s->scale);
+    stride[0] = s->hidden + (s->gap ? s->gap + 2 : 0);
+    case_out(&c, dtype, 2, dims, s->gap ? stride : NULL);
+    snprintf(c.what, sizeof c.what, "tokens %lld, %lld -> %lld, gap %lld%s", (long long)s->tokens, (long long)s->hidden,
+             (long long)s->inter, (long long)s->gap, s->bias ? ", bias" : "");
+    if (!want)
+        return c;
+    case_want(&c, 0);
+    double *values = case_values(&c, x);
+    estimate *h = case_alloc(&c, (size_t)s->inter * sizeof *h), *y = case_alloc(&c, (size_t)s->hidden * sizeof *y);
+    for (int64_t t = 0; t < s->tokens; t++) {
+        reference_mlp_token(&m, values + t * s->hidden, h, y);
+        for (int64_t i = 0; i < s->hidden; i++) {
+            c.want[0][t * s->hidden + i] = y[i].value;
+            c.bound[0][t * s->hidden + i] = y[i].error;
+        }
+    }
+    return c;
+}
+
+/* Around every boundary of the kernels: 8, 16 and 32 tokens, 4 and 16 features, 8 and 16 outputs, pairs and whole
+ * vectors along k; blocks of 256 tokens; one and several threads. */
+static const shape shapes[] = {
+    {0, 16, 16, 0, false, 1},   {1, 1, 1, 0, false, 1},      {1, 2, 3, 0, true, 1},     {1, 64, 64, 0, false, 1},
+    {2, 31, 17, 1, true, 1},    {3, 33, 15, 0, false, 3},    {5, 40, 56, 0, true, 1},   {7, 7, 5, 3, false, 1},
+    {8, 65, 20, 0, false, 1},   {9, 16, 47, 2, true, 1},     {15, 24, 33, 0, false, 1}, {16, 48, 32, 0, false, 1},
+    {17, 1, 1, 1, true, 1},     {17, 33, 31, 0, true, 1},    {24, 18, 9, 0, false, 10}, {25, 8, 4, 0, false, 1},
+    {31, 19, 6, 5, false, 1},   {32, 32, 64, 0, true, 1},    {33, 40, 21, 0, false, 1}, {48, 21, 40, 0, false, 1},
+    {64, 96, 34, 1, false, 1},  {100, 17, 130, 0, false, 1}, {257, 9, 12, 0, true, 1},  {300, 34, 7, 3, false, 1},
+    {1, 300, 400, 0, false, 1}, {40, 130, 300, 0, false, 1}, {18, 2100, 3, 0, false, 1}};
+
+static void check_group(check_state *s, tn_layout layout, tn_dtype dtype)
+{
+    group_begin(s, "mlp %s %s %s", layout_name(layout), tn_dtype_name(dtype), s->tier->name);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        check_case c = mlp_case(layout, dtype, &shapes[i], true);
+        check_run(s, &c);
+    }
+    group_end(s);
+}
+
+/* NaN and infinity go where they go in eager; a NaN in one token stays in that token. */
+static void check_specials(check_state *s, tn_dtype dtype)
+{
+    group_begin(s, "mlp specials %s %s", tn_dtype_name(dtype), s->tier->name);
+    for (int64_t tokens = 4; tokens <= 36; tokens += 32) {
+        const shape one = {tokens, 33, 18, 0, false, 1};
+        check_case c = mlp_case(TN_LAYOUT_SPLIT, dtype, &one, false);
+        tn_tensor *x = &c.call.in[0];
+        element_set(x, element_offset(x, 3), NAN);
+        element_set(x, element_offset(x, 2 * one.hidden + 5), INFINITY);
+        element_set(x, element_offset(x, 4 * one.hidden - 1), -INFINITY);
+        check_run(s, &c);
+    }
+    group_end(s);
+}
+
+static void check_declines(check_state *s)
+{
+    const shape plain = {1, 16, 8, 0, false, 1};
+    group_begin(s, "mlp declines %s", s->tier->name);
+    check_case c = mlp_case(TN_LAYOUT_SPLIT, TN_F32, &plain, false);
+    c.site.meaning[TN_AXIS_ACT] = TN_ACT_GELU_TANH;
+    check_declined(s, &c, "gelu_tanh");
+    c = mlp_case(TN_LAYOUT_SPLIT, TN_BF16, &plain, false);
+    ((tn_tensor *)c.site.param[TN_ROLE_UP].tensors)->dtype = TN_F32;
+    check_declined(s, &c, "up is f32");
+    c = mlp_case(TN_LAYOUT_GATE_UP, TN_BF16, &plain, false);
+    c.site.dim[TN_DIM_INTER] = 9;
+    check_declined(s, &c, "down");
+    c = mlp_case(TN_LAYOUT_SPLIT, TN_F32, &plain, false);
+    c.site.param[TN_ROLE_GATE].count = 0;
+    check_declined(s, &c, "gate");
+    c = mlp_case(TN_LAYOUT_SPLIT, TN_F32, &plain, false);
+    c.site.features = TN_HAS_SPARSITY;
+    check_declined(s, &c, "sparsity");
+    group_end(s);
+}
+
+static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+
+static void check(check_state *s)
+{
+    for (int d = 0; d < 3; d++) {
+        for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
+            check_group(s, (tn_layout)layout, dtypes[d]);
+        check_specials(s, dtypes[d]);
+    }
+    check_declines(s);
+}
+
+/* The MLP of Qwen3-0.6B, and the same in wider types. */
+static void bench(check_state *s)
+{
+    static const int64_t tokens[] = {1, 2, 4, 8, 16, 32, 128, 512};
+    for (int d = 0; d < 3; d++)
+        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+            const shape real = {tokens[i], 1024, 3072, 0, false, 1};
+            double weights = 3.0 * (double)real.hidden * (double)real.inter;
+            if (!bench_wanted(s, "mlp %s 1024->3072 x%lld", tn_dtype_name(dtypes[d]), (long long)tokens[i]))
+                continue;
+            check_case c = mlp_case(TN_LAYOUT_SPLIT, dtypes[d], &real, false);
+            bench_run(s, &c, weights * (double)tn_dtype_size(dtypes[d]), 2 * weights * (double)tokens[i]);
+        }
+}
+
+static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)
+{
+    static const char *const names[] = {"out"};
+    bool fused = !strcmp(op, "swiglu_fused");
+    tn_tensor x, gate, up, down;
+    if (!fused && strcmp(op, "swiglu"))
+        return false;
+    if (!golden_get(file, n, "x", &x) || !golden_get(file, n, fused ? "w_gate_up" : "w_gate", &gate) ||
+        !golden_get(file, n, "w_down", &down) || (!fused && !golden_get(file, n, "w_up", &up)))
+        return false;
+    check_case c;
+    case_init(&c, kernel, TN_OP_MLP, dtype);
+    c.site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    c.site.meaning[TN_AXIS_LAYOUT] = fused ? TN_LAYOUT_GATE_UP : TN_LAYOUT_SPLIT;
+    c.site.dim[TN_DIM_HIDDEN] = down.shape[0];
+    c.site.dim[TN_DIM_INTER] = down.shape[1];
+    golden_copy(case_param(&c, fused ? TN_ROLE_GATE_UP : TN_ROLE_GATE, 1, dtype, 2, gate.shape), &gate);
+    if (!fused)
+        golden_copy(case_param(&c, TN_ROLE_UP, 1, dtype, 2, up.shape), &up);
+    golden_copy(case_param(&c, TN_ROLE_DOWN, 1, dtype, 2, down.shape), &down);
+    int64_t folded[] = {tn_tensor_count(&x) / down.shape[0], down.shape[0]};
+    golden_copy(case_in(&c, dtype, 2, folded, NULL), &x);
+    case_out(&c, dtype, 2, folded, NULL);
+    golden_run(s, &c, file, n, names);
+    return true;
+}
+
+const check_test check_mlp = {.name = "mlp",
+                              .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16,
+                              .check = check,
+                              .bench = bench,
+                              .golden = golden};

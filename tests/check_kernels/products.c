@@ -1,0 +1,61 @@
+/* Reference of products of matrices and gated MLPs in double, with bounds derived from the operands. */
+#include "products.h"
+
+#include <math.h>
+
+estimate estimate_exact(double value)
+{
+    return (estimate){value, 0};
+}
+
+/* Half a unit of the last place, of a number that may be off itself; numbers below the normal ones have a grid, and
+ * dot products of bf16 take them for zero. */
+estimate estimate_rounded(tn_dtype dtype, estimate e)
+{
+    double grid = dtype == TN_F16 ? smallest(TN_F16) : 0x1p-126;
+    return (estimate){e.value, e.error + unit_roundoff(dtype) * (fabs(e.value) + e.error) + grid};
+}
+
+estimate estimate_product(tn_dtype dtype, estimate a, estimate b)
+{
+    estimate p = {a.value * b.value, fabs(a.value) * b.error + fabs(b.value) * a.error + a.error * b.error};
+    return estimate_rounded(dtype, p);
+}
+
+/* The slope of silu lies between -0.1 and 1.1; e^x, the sum and the quotient in f32 add less than 8 units. */
+estimate estimate_silu(tn_dtype dtype, estimate x)
+{
+    double y = x.value / (1 + exp(-x.value));
+    return estimate_rounded(dtype, (estimate){y, 1.1 * x.error + 8 * unit_roundoff(TN_F32) * fabs(y)});
+}
+
+/* n products and sums in f32, in any order: each term passes through at most n + 1 roundings. */
+estimate estimate_dot(tn_dtype dtype, const estimate *a, const double *b, int64_t b_stride, int64_t n, double bias)
+{
+    estimate sum = {bias, 0};
+    double magnitude = fabs(bias), growth = (double)(n + 2) * unit_roundoff(TN_F32);
+    for (int64_t i = 0; i < n; i++) {
+        double w = b[i * b_stride];
+        sum.value += a[i].value * w;
+        sum.error += a[i].error * fabs(w);
+        magnitude += (fabs(a[i].value) + a[i].error) * fabs(w);
+    }
+    sum.error += growth * magnitude + (double)n * 0x1p-126;
+    return estimate_rounded(dtype, sum);
+}
+
+void reference_mlp_token(const reference_mlp *m, const double *x, estimate *h, estimate *y)
+{
+    estimate exact[4096];
+    for (int64_t i = 0; i < m->hidden; i++)
+        exact[i] = estimate_exact(x[i]);
+    for (int64_t f = 0; f < m->inter; f++) {
+        estimate gate =
+            estimate_dot(m->dtype, exact, m->gate + f * m->hidden, 1, m->hidden, m->gate_bias ? m->gate_bias[f] : 0);
+        estimate up =
+            estimate_dot(m->dtype, exact, m->up + f * m->hidden, 1, m->hidden, m->up_bias ? m->up_bias[f] : 0);
+        h[f] = estimate_product(m->dtype, estimate_silu(m->dtype, gate), up);
+    }
+    for (int64_t r = 0; r < m->hidden; r++)
+        y[r] = estimate_dot(m->dtype, h, m->down + r * m->inter, 1, m->inter, m->down_bias ? m->down_bias[r] : 0);
+}

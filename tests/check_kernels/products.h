@@ -1,0 +1,32 @@
+/* Reference of products of matrices and gated MLPs in double, with bounds derived from the operands. */
+#ifndef TENON_CHECK_PRODUCTS_H
+#define TENON_CHECK_PRODUCTS_H
+
+#include "check_kernels.h"
+
+/* A number with the largest distance that a kernel may have from it. */
+typedef struct estimate {
+    double value, error;
+} estimate;
+
+/* What a kernel in dtype may do: sums in f32, each step rounded to dtype or not. */
+estimate estimate_exact(double value);
+estimate estimate_rounded(tn_dtype dtype, estimate e);
+estimate estimate_product(tn_dtype dtype, estimate a, estimate b);
+estimate estimate_silu(tn_dtype dtype, estimate x);
+
+/* sum of a[i] * b[i] (b exact, b_stride elements apart) + bias. */
+estimate estimate_dot(tn_dtype dtype, const estimate *a, const double *b, int64_t b_stride, int64_t n, double bias);
+
+/* One gated MLP in double: gate and up [inter, hidden], down [hidden, inter], row-major; biases may be NULL. */
+typedef struct reference_mlp {
+    tn_dtype dtype;
+    int64_t hidden, inter;
+    const double *gate, *up, *down;
+    const double *gate_bias, *up_bias, *down_bias;
+} reference_mlp;
+
+/* y[hidden] from x[hidden]; h: room for inter estimates. */
+void reference_mlp_token(const reference_mlp *m, const double *x, estimate *h, estimate *y);
+
+#endif
