@@ -160,6 +160,17 @@ asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 bench: tests ## measures kernels and models on this machine
 	@scripts/bench.sh $(BUILD)
 
+# What it finds goes to tests/data/fuzz, where the tests replay it.
+FUZZ_SECONDS ?= 60
+FUZZ_FLAGS := -std=c17 -O1 -g -D_GNU_SOURCE -DTN_FUZZER -Iinclude -Icore -fsanitize=fuzzer,address,undefined
+fuzz: ## searches for files that break a reader, with clang; FUZZ_SECONDS each
+	@mkdir -p $(BUILD)/fuzz
+	@set -e; for name in safetensors config; do \
+	  clang $(FUZZ_FLAGS) -o $(BUILD)/fuzz/$$name tests/fuzz/fuzz_$$name.c core/checkpoint/*.c core/error.c core/tensor.c -ljansson; \
+	  mkdir -p $(BUILD)/fuzz/corpus_$$name; \
+	  $(BUILD)/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=10 -artifact_prefix=$(BUILD)/fuzz/ \
+	    $(BUILD)/fuzz/corpus_$$name tests/data/fuzz/$$name; done
+
 format: ## formats all C files
 	@scripts/format.sh
 
@@ -188,6 +199,6 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan bench format install uninstall clean help
+.PHONY: all tests demo check asan bench fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
