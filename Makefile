@@ -72,7 +72,7 @@ BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
 PROGRAM := $(if $(CLI_SRC),$(BUILD)/tenon)
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
-tests: all $(TESTS) $(TOOLS) $(BAD_PLUGINS)
+tests: all $(TESTS) $(TOOLS) $(BAD_PLUGINS) $(BUILD)/tests/hello_kernel/hello_kernel.so
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -136,6 +136,14 @@ $(BUILD)/tests/bad_plugins/%.so: tests/bad_plugins/%.c $(wildcard tests/bad_plug
 	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
 	  -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
+
+# By its own Makefile, out of tree.
+$(BUILD)/tests/hello_kernel/hello_kernel.so: $(wildcard examples/hello_kernel/* include/tenon/*.h) $(LIB)
+	@mkdir -p $(@D)
+	$(call say,build   )
+	$(Q)$(MAKE) --no-print-directory -s -C examples/hello_kernel OUT=$(abspath $(@D)) CC='$(CC)' CFLAGS='-O2 $(SANITIZE)' \
+	  TENON_CFLAGS=-I$(abspath include) TENON_LIBS='-L$(abspath $(BUILD)) -ltenon'
+	@chmod go-w $(@D)
 
 # ---- what people ask for ----------------------------------------------------------------------
 

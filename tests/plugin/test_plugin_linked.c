@@ -1,0 +1,166 @@
+/* Plugins that come without a scan: linked into the program, or opened by the program itself. */
+#include "plugin/registry.h"
+#include "plugin_box.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tn_status forward(const tn_call *call, tn_error *err)
+{
+    (void)call;
+    (void)err;
+    return TN_OK;
+}
+
+static const tn_impl impls[] = {{.size = sizeof(tn_impl),
+                                 .op = TN_OP_LINEAR,
+                                 .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32)}},
+                                 .forward = forward}};
+static const tn_kernel kernels[] = {{.size = sizeof(tn_kernel),
+                                     .id = "linked_linear",
+                                     .version = "1.0.0",
+                                     .device = TN_DEVICE_CPU,
+                                     .impls = impls,
+                                     .impl_count = 1}};
+
+/* Registers before main. */
+TN_PLUGIN("linked", "1.0.0", .kernels = kernels, .kernel_count = 1);
+
+/* The entry of the plugin whose name is name. */
+static bool find(const char *name, tn_plugin_info *info)
+{
+    for (size_t i = 0; tn_plugin_get(i, info) == TN_OK; i++)
+        if (strcmp(info->name, name) == 0)
+            return true;
+    return false;
+}
+
+START_TEST(a_linked_plugin_is_taken_by_the_next_scan)
+{
+    tn_plugin_info info;
+    ck_assert_ptr_null(registry_find(TN_DEVICE_CPU, "linked_linear"));
+    ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+    ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+    ck_assert_uint_eq(tn_plugin_count(), 1);
+    ck_assert(find("linked", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
+    ck_assert_msg(strstr(info.file, "test_plugin_linked (linked plugin 1)") != NULL, "%s", info.file);
+    ck_assert_ptr_nonnull(registry_find(TN_DEVICE_CPU, "linked_linear"));
+}
+END_TEST
+
+START_TEST(one_that_the_program_opened_is_taken_and_stays)
+{
+    plugin_box_add("good", "good.so");
+    char *path = tempdir_path(plugin_box_folder(), "good.so");
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    ck_assert_msg(handle != NULL, "%s", dlerror());
+    dlclose(handle);
+    if (_i == 0) { /* found as a file */
+        ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+        tn_plugin_info info;
+        ck_assert(plugin_box_info("good.so", &info));
+        ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+    } else { /* found as part of the program, and as a file later */
+        ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+        ck_assert_ptr_nonnull(registry_find(TN_DEVICE_CPU, "test_rms_norm"));
+        ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    }
+    ck_assert_uint_eq(tn_plugin_count(), 2);
+    registry_kernel *k = registry_find(TN_DEVICE_CPU, "test_rms_norm");
+    ck_assert_ptr_nonnull(k);
+    ck_assert_str_eq(k->kernel.summary, "RMS norm"); /* its memory is still there */
+    free(path);
+}
+END_TEST
+
+START_TEST(a_bad_descriptor_of_the_program_is_refused)
+{
+    static const tn_plugin bad = {.size = sizeof bad, .abi_major = TN_ABI_MAJOR + 1, .name = "bad", .version = "1"};
+    tn_plugin *heap = calloc(1, sizeof *heap);
+    tn_register(&bad);
+    tn_register(NULL);
+    tn_register(heap); /* lies in no object that could be kept loaded: ignored */
+    free(heap);
+    ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+    ck_assert_uint_eq(tn_plugin_count(), 2);
+    tn_plugin_info info;
+    ck_assert_int_eq(tn_plugin_get(1, &info), TN_OK);
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_str_eq(info.reason, "plugin ABI: expected major 1, got 2; rebuild it");
+}
+END_TEST
+
+START_TEST(more_than_anyone_links_is_bearable)
+{
+    static tn_plugin many[100];
+    for (int i = 0; i < 100; i++)
+        tn_register(&many[i]);
+    ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+    ck_assert_uint_eq(registry_count(TN_DEVICE_CPU), 1);
+}
+END_TEST
+
+START_TEST(devices_are_found_by_name)
+{
+    tn_error err = TN_ERROR_INIT;
+    const tn_device *cpu = registry_device("cpu", &err);
+    ck_assert_ptr_nonnull(cpu);
+    ck_assert_int_eq(cpu->kind, TN_DEVICE_CPU);
+    ck_assert_ptr_eq(registry_device("auto", &err), cpu);
+    ck_assert_ptr_eq(registry_device(NULL, &err), cpu);
+    ck_assert_ptr_null(registry_device("npu", &err));
+    ck_assert_int_eq(err.code, TN_E_KERNEL);
+    ck_assert_str_eq(err.message, "'npu' is not available: no plugin brings device 'npu'; use cpu or auto");
+    tn_error_clear(&err);
+    ck_assert_ptr_null(registry_device("tpu", &err));
+    ck_assert_str_eq(err.message, "'tpu' is not a device; known: auto, cpu, npu");
+}
+END_TEST
+
+START_TEST(kernels_are_listed_by_device)
+{
+    tn_kernel_info *list;
+    size_t count;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+    ck_assert_int_eq(tn_kernels_available("auto", &list, &count, &err), TN_OK);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(list[0].id, "linked_linear");
+    ck_assert(list[0].available);
+    tn_kernels_free(list, count);
+    ck_assert_int_eq(tn_kernels_available("npu", &list, &count, &err), TN_OK);
+    ck_assert_uint_eq(count, 0);
+    tn_kernels_free(list, count);
+    ck_assert_int_eq(tn_kernels_available("tpu", &list, &count, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.message, "'tpu' is not a device; known: auto, cpu, npu");
+    ck_assert_ptr_null(list);
+    ck_assert_str_eq(registry_nearest(TN_DEVICE_CPU, "linked_liner"), "linked_linear");
+    ck_assert_ptr_null(registry_nearest(TN_DEVICE_NPU, "linked_liner"));
+    ck_assert_ptr_null(registry_at(TN_DEVICE_CPU, 1));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("linked plugins");
+    TCase *tc = tcase_create("linked");
+    tcase_set_timeout(tc, 120);
+    tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
+    tcase_add_test(tc, a_linked_plugin_is_taken_by_the_next_scan);
+    tcase_add_loop_test(tc, one_that_the_program_opened_is_taken_and_stays, 0, 2);
+    tcase_add_test(tc, a_bad_descriptor_of_the_program_is_refused);
+    tcase_add_test(tc, more_than_anyone_links_is_bearable);
+    tcase_add_test(tc, devices_are_found_by_name);
+    tcase_add_test(tc, kernels_are_listed_by_device);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
