@@ -1,0 +1,132 @@
+/* The example out of the tree, from file to figures: built by its own Makefile, dropped into a folder, listed, applied,
+ * measured; and its broken relatives, refused when applied. */
+#include "plugin/registry.h"
+#include "plugin_box.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tn_config *config;
+
+static void setup(void)
+{
+    plugin_box_open();
+    config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
+    size_t size;
+    void *content = tempdir_read(plugin_box_built("../hello_kernel/hello_kernel"), &size);
+    char *to = tempdir_path(plugin_box_folder(), "hello_kernel.so");
+    tempdir_write(to, content, size);
+    free(to);
+    free(content);
+    plugin_box_add("wrong_numbers", "wrong_numbers.so");
+    plugin_box_add("writes_outside", "writes_outside.so");
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+}
+
+static void teardown(void)
+{
+    tn_config_free(config);
+    plugin_box_close();
+}
+
+static tn_model *open_model(const char *dtype)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options options = {.size = sizeof options, .dtype = dtype, .device = "cpu", .threads = 2};
+    tn_model *model = tn_model_open("tests/data/models/qwen3", &options, &err);
+    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+    return model;
+}
+
+/* Sites that the kernel has now. */
+static size_t sites_of(tn_model *model, const char *id)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_report *report = tn_model_report(model, &err);
+    ck_assert_msg(report != NULL, "%s", err.message);
+    size_t count = 0;
+    for (size_t i = 0; i < report->site_count; i++)
+        count += report->sites[i].kernel && strcmp(report->sites[i].kernel, id) == 0;
+    tn_report_free(report);
+    return count;
+}
+
+START_TEST(it_is_listed)
+{
+    tn_kernel_info *list;
+    size_t count;
+    ck_assert_int_eq(tn_kernels_available("cpu", &list, &count, NULL), TN_OK);
+    ck_assert_uint_eq(count, 3);
+    ck_assert_str_eq(list[0].id, "example_fused_rmsnorm");
+    ck_assert_str_eq(list[0].summary, "RMS norm in plain C");
+    ck_assert(list[0].available);
+    tn_kernels_free(list, count);
+}
+END_TEST
+
+START_TEST(it_is_applied_and_measured)
+{
+    static const char *const dtypes[] = {"f32", "bf16"};
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = open_model(dtypes[_i]);
+    ck_assert_msg(tn_apply_kernels(model, config, "example_fused_rmsnorm", NULL, &err) == TN_OK, "%s: %s", err.where,
+                  err.message);
+    size_t sites = sites_of(model, "example_fused_rmsnorm"), count;
+    ck_assert_uint_gt(sites, 0);
+    tn_verify_row *rows;
+    ck_assert_msg(tn_verify(model, &rows, &count, &err) == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_str_eq(rows[0].kernel, "example_fused_rmsnorm");
+    ck_assert_int_eq(rows[0].sites, (int64_t)sites);
+    ck_assert(rows[0].passed);
+    ck_assert(rows[0].kernel_seconds > 0 && rows[0].eager_seconds > 0);
+    free(rows);
+    ck_assert_int_eq(tn_revert_kernel(model, "example_fused_rmsnorm", &err), TN_OK);
+    ck_assert_uint_eq(sites_of(model, "example_fused_rmsnorm"), 0);
+    tn_model_close(model);
+}
+END_TEST
+
+START_TEST(it_declines_what_it_does_not_take)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = open_model("f16");
+    ck_assert_int_eq(tn_apply_kernels(model, config, "example_fused_rmsnorm", NULL, &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, "dtype: site has f16, kernel takes f32, bf16") != NULL, "%s", err.message);
+    tn_model_close(model);
+}
+END_TEST
+
+START_TEST(broken_kernels_are_refused_when_applied)
+{
+    static const char *const ids[] = {"test_wrong_numbers", "test_writes_outside"};
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = open_model("f32");
+    ck_assert_int_lt(tn_apply_kernels(model, config, ids[_i], NULL, &err), 0);
+    ck_assert_msg(strstr(err.where, ids[_i]) || strstr(err.message, ids[_i]), "%s: %s", err.where, err.message);
+    ck_assert_uint_eq(sites_of(model, ids[_i]), 0);
+    tn_model_close(model);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hello_kernel");
+    TCase *tc = tcase_create("hello_kernel");
+    tcase_set_timeout(tc, 240);
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, it_is_listed);
+    tcase_add_loop_test(tc, it_is_applied_and_measured, 0, 2);
+    tcase_add_test(tc, it_declines_what_it_does_not_take);
+    tcase_add_loop_test(tc, broken_kernels_are_refused_when_applied, 0, 2);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
