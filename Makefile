@@ -70,9 +70,10 @@ TESTS := $(foreach t,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(t))))
 TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
 BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
 PROGRAM := $(if $(CLI_SRC),$(BUILD)/tenon)
+EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
-tests: all $(TESTS) $(TOOLS) $(BAD_PLUGINS) $(BUILD)/tests/hello_kernel/hello_kernel.so
+tests: all $(TESTS) $(TOOLS) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -101,6 +102,12 @@ $(LIB): $(CORE_OBJ)
 $(BUILD)/tenon: $(call obj,$(CLI_SRC)) $(LIB)
 	$(call say,link    )
 	$(Q)$(LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
+
+# Programs that embed the library see its public headers and nothing else.
+$(BUILD)/examples/%: examples/%.c $(LIB) $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,link    )
+	$(Q)$(LINK) -std=c17 $(OPT) -g $(WARN) -Iinclude $(CFLAGS) -o $@ $< -L$(BUILD) -ltenon -Wl,-rpath,'$$ORIGIN/..'
 
 define plugin_rule
 $(BUILD)/plugins/$(notdir $(1)).so: $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(COMMON_SRC)) $(LIB)

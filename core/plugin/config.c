@@ -260,3 +260,13 @@ const char *kernels_config_folder(const tn_config *config, size_t index)
 {
     return index < config->folders.count ? config->folders.items[index] : NULL;
 }
+
+size_t tn_config_folder_count(const tn_config *config)
+{
+    return kernels_config_folders(config);
+}
+
+const char *tn_config_folder(const tn_config *config, size_t index)
+{
+    return kernels_config_folder(config, index);
+}

@@ -37,6 +37,8 @@ TN_API tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn
 TN_API tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err);
 TN_API tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err);
 TN_API const char *tn_config_file(const tn_config *config);    /* NULL: none was read          */
+TN_API size_t tn_config_folder_count(const tn_config *config); /* folders to look for plugins in */
+TN_API const char *tn_config_folder(const tn_config *config, size_t index); /* absolute        */
 TN_API const char *tn_config_kernels(const tn_config *config); /* the SPEC                     */
 TN_API const char *tn_config_device(const tn_config *config);
 

@@ -1,0 +1,209 @@
+/* The command line: what its files share. Every sub-command is one file with one function; main.c finds it, options.c
+ * reads its arguments, session.c prepares configuration, plugins and model, output.c and progress.c print. */
+#ifndef TENON_CLI_H
+#define TENON_CLI_H
+
+#include <jansson.h>
+#include <stdio.h>
+#include <tenon/tenon.h>
+
+/* ---- options.c ------------------------------------------------------------------------------ */
+
+typedef enum option_id {
+    OPT_HELP,
+    OPT_VERSION,
+    OPT_CONFIG,
+    OPT_PLUGINS,
+    OPT_DEVICE,
+    OPT_DTYPE,
+    OPT_THREADS,
+    OPT_QUIET,
+    OPT_VERBOSE,
+    OPT_KERNELS,
+    OPT_JSON,
+    OPT_CONTEXT,
+    OPT_CHUNK,
+    OPT_MAX_TOKENS,
+    OPT_TOKENS,
+    OPT_TEMPERATURE,
+    OPT_TOP_K,
+    OPT_TOP_P,
+    OPT_SEED,
+    OPT_IGNORE_EOS,
+    OPT_EXPLAIN,
+    OPT_FORMAT,
+    OPT_MEMORY,
+    OPT_INPUT,
+    OPT_OUTPUT,
+    OPT_HIDDEN,
+    OPT_AGAINST,
+    OPT_PROMPT,
+    OPT_DECODE,
+    OPT_REPEAT,
+    OPT_NO_SPECIAL,
+    OPT_COUNT
+} option_id;
+
+typedef enum option_kind {
+    OPTION_FLAG,
+    OPTION_OPTIONAL, /* a value only as --name=VALUE                                           */
+    OPTION_TEXT,
+    OPTION_CHOICE, /* one of the names in metavar, separated by '|'                            */
+    OPTION_INTEGER,
+    OPTION_REAL
+} option_kind;
+
+typedef struct option_spec {
+    option_id id;
+    const char *name, *metavar;
+    char letter; /* 0: none                                                                    */
+    option_kind kind;
+    double min, max; /* of a number                                                            */
+    const char *help;
+} option_spec;
+
+typedef struct options options;
+
+typedef struct command {
+    const char *name, *arguments, *summary;
+    const option_spec *options; /* its own, beside the common ones                             */
+    size_t option_count;
+    int min_arguments, max_arguments;
+    const char *missing; /* what to say when there are fewer                                   */
+    const char *example, *notes;
+    tn_status (*run)(const options *o, tn_error *err);
+} command;
+
+#define MAX_ARGUMENTS 2
+
+struct options {
+    const command *command;
+    const char *text[OPT_COUNT]; /* as written; "" for a flag; NULL when not given              */
+    int64_t integer[OPT_COUNT];
+    double real[OPT_COUNT];
+    const char *argument[MAX_ARGUMENTS];
+    int argument_count;
+    const char **plugins; /* every --plugins; owned                                            */
+    size_t plugin_count;
+};
+
+extern const option_spec common_options[];
+extern const size_t common_option_count;
+
+/* Reads argv[0 .. argc-1] (without program and sub-command). o->command is set; the rest starts as zero. */
+tn_status options_parse(options *o, int argc, char **argv, tn_error *err);
+void options_free(options *o);
+
+bool option_given(const options *o, option_id id);
+int64_t option_integer(const options *o, option_id id, int64_t otherwise);
+double option_real(const options *o, option_id id, double otherwise);
+const char *option_text(const options *o, option_id id, const char *otherwise);
+
+/* The candidate nearest to a misspelt word, or NULL when none is near. */
+const char *nearest_name(const char *word, const char *const *names, size_t count);
+
+/* Whole numbers separated by commas, blanks or line ends, with or without brackets around. ids is owned. */
+tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *count, tn_error *err);
+
+/* Are ids those of a vocabulary of this size? */
+tn_status check_ids(const char *where, const int64_t *ids, size_t count, int64_t vocab, tn_error *err);
+
+/* ---- help.c --------------------------------------------------------------------------------- */
+
+extern const command *const commands[];
+extern const size_t command_count;
+
+void help_program(FILE *to);
+void help_command(FILE *to, const command *c);
+
+/* ---- input.c -------------------------------------------------------------------------------- */
+
+/* The whole of a file, or of standard input when path is "-"; ends in a NUL that length does not count. Owned. */
+tn_status read_all(const char *path, char **text, size_t *length, tn_error *err);
+
+/* An absolute path without links and dots. Owned. */
+char *absolute_folder(const char *path, tn_error *err);
+
+/* ---- output.c ------------------------------------------------------------------------------- */
+
+/* A table of text columns. Cells are copied; a failed allocation shows in table_print. */
+typedef struct table {
+    char **cells;
+    size_t count, capacity, columns;
+    unsigned right; /* bit i: column i is aligned to the right                                 */
+    bool failed;
+} table;
+
+void table_start(table *t, size_t columns, unsigned right);
+void table_cell(table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+tn_status table_print(table *t, tn_error *err); /* prints and frees                            */
+
+/* Writes root, which is taken, and a line end. */
+tn_status json_print(json_t *root, tn_error *err);
+json_t *json_number(double value); /* null when it is not finite                                */
+json_t *json_ids(const int64_t *ids, size_t count);
+
+/* Writes text to stdout; write_flush also empties the buffer. A reader that went away ends the program quietly. */
+tn_status write_text(const char *text, size_t length, tn_error *err);
+tn_status write_flush(tn_error *err);
+
+/* "5.3 MiB" in buffer, which is returned. */
+const char *bytes_text(double bytes, char buffer[32]);
+double seconds_now(void);
+
+/* A line on stderr, unless --quiet. */
+void note(const options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- progress.c ----------------------------------------------------------------------------- */
+
+/* A bar on stderr, when that is a terminal and --quiet was not given. */
+typedef struct progress {
+    bool enabled, shown;
+    double started, drawn; /* seconds                                                          */
+} progress;
+
+void progress_start(progress *p, const options *o);
+void progress_update(progress *p, const char *what, int64_t done, int64_t total);
+void progress_clear(progress *p);
+
+/* ---- session.c ------------------------------------------------------------------------------ */
+
+/* What most sub-commands need; zero before workspace_open. */
+typedef struct workspace {
+    const options *options;
+    tn_config *config;
+    tn_model *model;
+    tn_model_info info;
+    tn_report *report; /* of workspace_apply                                                   */
+    progress progress;
+} workspace;
+
+tn_status workspace_config(workspace *w, const options *o, tn_error *err); /* configuration, plugins */
+tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err); /* and the model   */
+tn_status workspace_apply(workspace *w, tn_error *err); /* and its kernels        */
+void workspace_close(workspace *w);
+
+/* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no
+ * plugin at all does not count. */
+size_t list_bad_plugins(FILE *to, const char *before);
+#define WARNING "tenon: warning: "
+
+json_t *json_kernels(const workspace *w); /* {"spec", "summary"}                                */
+
+/* ---- machine.c ------------------------------------------------------------------------------ */
+
+/* 0: not measured on this machine. */
+typedef struct machine_limits {
+    char cpu[128];
+    int32_t threads;
+    double read_gb, fma_gflops, bf16_gflops; /* per second, all threads together               */
+} machine_limits;
+
+void machine_measure(machine_limits *limits);
+
+/* ---- sub-commands ---------------------------------------------------------------------------- */
+
+extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
+    command_perplexity, command_tokenize;
+
+#endif

@@ -1,0 +1,99 @@
+/* tenon kernels: which kernels there are on this device, and what became of every plugin. */
+#include "cli.h"
+
+static tn_status print_json(const tn_kernel_info *kernels, size_t count, tn_error *err)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        const tn_kernel_info *k = &kernels[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "id", k->id, "device",
+                                              tn_device_name(k->device), "version", k->version, "file", k->file,
+                                              "available", (int)k->available, "reason", k->reason, "summary",
+                                              k->summary ? k->summary : ""));
+    }
+    if (json_array_size(list) != count) {
+        json_decref(list);
+        list = NULL;
+    }
+    return json_print(list, err);
+}
+
+static tn_status print_table(const options *o, const tn_kernel_info *kernels, size_t count, tn_error *err)
+{
+    table t;
+    if (!count) {
+        note(o, "no kernels; give a folder that holds plugins with --plugins, or name one in kernels.json");
+        return TN_OK;
+    }
+    table_start(&t, 5, 0);
+    table_cell(&t, "ID");
+    table_cell(&t, "DEVICE");
+    table_cell(&t, "VERSION");
+    table_cell(&t, "AVAILABLE");
+    table_cell(&t, "FILE, OR WHY NOT");
+    for (size_t i = 0; i < count; i++) {
+        const tn_kernel_info *k = &kernels[i];
+        table_cell(&t, "%s", k->id);
+        table_cell(&t, "%s", tn_device_name(k->device));
+        table_cell(&t, "%s", k->version);
+        table_cell(&t, "%s", k->available ? "yes" : "no");
+        table_cell(&t, "%s", k->available ? k->file : k->reason);
+    }
+    return table_print(&t, err);
+}
+
+static bool all_loaded(void)
+{
+    tn_plugin_info info;
+    for (size_t i = 0; i < tn_plugin_count(); i++)
+        if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED)
+            return false;
+    return true;
+}
+
+/* Behind the table, or beside the JSON, which holds kernels only. Returns the number of broken plugins. */
+static size_t print_plugins(bool json)
+{
+    if (!json && !all_loaded())
+        printf("\nnot used:\n");
+    return list_bad_plugins(json ? stderr : stdout, json ? WARNING : "  ");
+}
+
+static tn_status run_kernels(const options *o, tn_error *err)
+{
+    workspace w = {0};
+    tn_kernel_info *kernels = NULL;
+    size_t count = 0;
+    bool json = option_given(o, OPT_JSON);
+    tn_status status = workspace_config(&w, o, err);
+    if (status == TN_OK)
+        status = tn_kernels_available(tn_config_device(w.config), &kernels, &count, err);
+    if (status == TN_OK) {
+        status = json ? print_json(kernels, count, err) : print_table(o, kernels, count, err);
+        size_t bad = print_plugins(json);
+        if (status == TN_OK && bad && option_given(o, OPT_PLUGINS))
+            status = tn_fail(err, TN_E_KERNEL, o->plugins[0],
+                             "%zu of %zu plugins cannot be used; see the reasons listed, and remove or rebuild them",
+                             bad, tn_plugin_count());
+    }
+    tn_kernels_free(kernels, count);
+    workspace_close(&w);
+    return status;
+}
+
+static const option_spec own_options[] = {
+    {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "a list of objects instead of a table"},
+};
+
+const command command_kernels = {
+    .name = "kernels",
+    .arguments = "[--plugins DIR] [--device D] [--json]",
+    .summary = "Lists the kernels of this device. Plugins that could not be used follow, each with the reason.",
+    .options = own_options,
+    .option_count = sizeof own_options / sizeof *own_options,
+    .notes =
+        "The exit status is 3 when a folder given with --plugins holds a plugin that was refused or that failed its\n"
+        "trial. A file that is no plugin at all is listed and does not count.",
+    .example = "  tenon kernels --plugins ./my-kernels",
+    .run = run_kernels,
+};

@@ -1,0 +1,158 @@
+/* The program `tenon`: finds the sub-command, runs it, reports its error in one line and turns it into an exit status.
+ */
+#include "cli.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A closed standard stream would lend its number to the next file that is opened, and what the program prints would
+ * end up in that file. It gets a place holder instead, open in the wrong direction so that using it fails. */
+static void reserve_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            return;
+}
+
+static const command *find_command(const char *name)
+{
+    for (size_t i = 0; i < command_count; i++)
+        if (strcmp(commands[i]->name, name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+/* The first argument that is no option, knowing which options of `run` take a value; argc when there is none. */
+static int first_word(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *argument = argv[i];
+        if (argument[0] != '-' || !argument[1])
+            return i;
+        if (strcmp(argument, "--") == 0)
+            return i + 1 < argc ? i + 1 : argc;
+        for (size_t k = 0; k < command_run.option_count + common_option_count; k++) {
+            const option_spec *s =
+                k < command_run.option_count ? &command_run.options[k] : &common_options[k - command_run.option_count];
+            bool named =
+                argument[1] == '-' ? strcmp(argument + 2, s->name) == 0 : argument[1] == s->letter && !argument[2];
+            i += named && s->kind != OPTION_FLAG;
+        }
+    }
+    return argc;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return strchr(path, '/') || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
+static tn_status unknown_command(const char *word, tn_error *err)
+{
+    const char *names[16];
+    size_t count = 0;
+    while (count < command_count && count < 16) {
+        names[count] = commands[count]->name;
+        count++;
+    }
+    const char *nearest = nearest_name(word, names, count);
+    if (nearest)
+        return tn_fail(err, TN_E_USAGE, NULL, "unknown command '%s'; did you mean 'tenon %s'?", word, nearest);
+    return tn_fail(err, TN_E_USAGE, NULL, "unknown command '%s'; see tenon --help", word);
+}
+
+static tn_status print_version(tn_error *err)
+{
+    printf("tenon %s\n", TN_VERSION);
+    if (strcmp(tn_version(), TN_VERSION))
+        printf("libtenon %s\n", tn_version());
+    return write_flush(err);
+}
+
+/* Help comes whatever else is wrong with the line. */
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static tn_status run_command(const command *c, int argc, char **argv, tn_error *err)
+{
+    options o = {.command = c};
+    if (wants_help(argc, argv)) {
+        help_command(stdout, c);
+        return write_flush(err);
+    }
+    tn_status status = options_parse(&o, argc, argv, err);
+    if (status == TN_OK && option_given(&o, OPT_VERSION)) {
+        status = print_version(err);
+    } else if (status == TN_OK) {
+        status = c->run(&o, err);
+        if (status == TN_OK)
+            status = write_flush(err);
+    }
+    options_free(&o);
+    return status;
+}
+
+static tn_status no_command(int argc, char **argv, tn_error *err)
+{
+    if (wants_help(argc - 1, argv + 1)) {
+        help_program(stdout);
+        return write_flush(err);
+    }
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--version") == 0)
+            return print_version(err);
+    help_program(stderr);
+    return tn_fail(err, TN_E_USAGE, NULL, "no command and no model given; see the usage above");
+}
+
+static tn_status help(int argc, char **argv, tn_error *err)
+{
+    char *arguments[] = {"--help"};
+    const command *c = argc ? find_command(argv[0]) : NULL;
+    if (c)
+        return run_command(c, 1, arguments, err);
+    if (argc)
+        return unknown_command(argv[0], err);
+    help_program(stdout);
+    return write_flush(err);
+}
+
+static tn_status dispatch(int argc, char **argv, tn_error *err)
+{
+    int word = first_word(argc, argv);
+    if (word == argc)
+        return no_command(argc, argv, err);
+    if (strcmp(argv[word], "help") == 0)
+        return help(argc - word - 1, argv + word + 1, err);
+    const command *c = find_command(argv[word]);
+    if (c) {
+        for (int i = word; i > 1; i--) /* options may stand before the sub-command, too */
+            argv[i] = argv[i - 1];
+        return run_command(c, argc - 2, argv + 2, err);
+    }
+    if (word == 1 && !is_folder(argv[1]))
+        return unknown_command(argv[1], err);
+    return run_command(&command_run, argc - 1, argv + 1, err);
+}
+
+int main(int argc, char **argv)
+{
+    tn_error err = TN_ERROR_INIT;
+    reserve_standard_streams();
+    tn_status status = dispatch(argc, argv, &err);
+    if (status == TN_OK || status == TN_DECLINED)
+        return 0;
+    if (status == TN_E_CANCELLED)
+        return 130; /* what a shell reports of a program that Ctrl-C ended */
+    fflush(stdout);
+    fprintf(stderr, "tenon: %s%s%s\n", err.where, err.where[0] ? ": " : "", err.message);
+    return -status;
+}

@@ -1,0 +1,270 @@
+/* Reading the arguments of a sub-command: a table of options, values as "--name value" and "--name=value". */
+#include "cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const option_spec common_options[] = {
+    {OPT_CONFIG, "config", "FILE", 0, OPTION_TEXT, 0, 0, "read this kernels.json instead of the usual one"},
+    {OPT_PLUGINS, "plugins", "DIR", 0, OPTION_TEXT, 0, 0, "look for plugins here and nowhere else; may be repeated"},
+    {OPT_DEVICE, "device", "cpu|npu|auto", 0, OPTION_CHOICE, 0, 0, "where to compute; auto takes the best there is"},
+    {OPT_DTYPE, "dtype", "auto|f32|bf16|f16", 0, OPTION_CHOICE, 0, 0, "compute in this type; auto is the checkpoint's"},
+    {OPT_THREADS, "threads", "N", 0, OPTION_INTEGER, 1, 1024, "threads to compute with; default: one per processor"},
+    {OPT_QUIET, "quiet", NULL, 'q', OPTION_FLAG, 0, 0, "nothing on stderr but errors"},
+    {OPT_VERBOSE, "verbose", NULL, 'v', OPTION_FLAG, 0, 0, "say more on stderr"},
+    {OPT_HELP, "help", NULL, 'h', OPTION_FLAG, 0, 0, "print this help"},
+    {OPT_VERSION, "version", NULL, 0, OPTION_FLAG, 0, 0, "print the version"},
+};
+const size_t common_option_count = sizeof common_options / sizeof *common_options;
+
+bool option_given(const options *o, option_id id)
+{
+    return o->text[id] != NULL;
+}
+
+int64_t option_integer(const options *o, option_id id, int64_t otherwise)
+{
+    return o->text[id] ? o->integer[id] : otherwise;
+}
+
+double option_real(const options *o, option_id id, double otherwise)
+{
+    return o->text[id] ? o->real[id] : otherwise;
+}
+
+const char *option_text(const options *o, option_id id, const char *otherwise)
+{
+    return o->text[id] ? o->text[id] : otherwise;
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+#define WORD_MAX 40
+
+/* Edits that turn a into b; a transposition of neighbours counts as one. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[3][WORD_MAX + 1];
+    int la = (int)strlen(a), lb = (int)strlen(b);
+    if (la > WORD_MAX || lb > WORD_MAX)
+        return INT_MAX;
+    for (int j = 0; j <= lb; j++)
+        row[0][j] = j;
+    for (int i = 1; i <= la; i++) {
+        int *now = row[i % 3], *above = row[(i + 2) % 3], *over = row[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= lb; j++) {
+            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best)
+                best = above[j] + 1;
+            if (now[j - 1] + 1 < best)
+                best = now[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && over[j - 2] + 1 < best)
+                best = over[j - 2] + 1;
+            now[j] = best;
+        }
+    }
+    return row[la % 3][lb];
+}
+
+const char *nearest_name(const char *word, const char *const *names, size_t count)
+{
+    const char *nearest = NULL;
+    int best = INT_MAX;
+    size_t length = strlen(word);
+    for (size_t i = 0; i < count; i++) {
+        int distance = edit_distance(word, names[i]);
+        /* What a user cut short ("perp") is nearer than its distance says. */
+        if (length >= 3 && strncmp(word, names[i], length) == 0)
+            distance = 1;
+        if (distance < best) {
+            best = distance;
+            nearest = names[i];
+        }
+    }
+    return best <= 1 + (int)length / 3 ? nearest : NULL;
+}
+
+static const option_spec *find_option(const command *c, const char *name, size_t length, char letter)
+{
+    for (size_t i = 0; i < c->option_count + common_option_count; i++) {
+        const option_spec *s = i < c->option_count ? &c->options[i] : &common_options[i - c->option_count];
+        if (letter ? s->letter == letter : strncmp(s->name, name, length) == 0 && s->name[length] == '\0')
+            return s;
+    }
+    return NULL;
+}
+
+static tn_status unknown_option(const command *c, const char *argument, tn_error *err)
+{
+    const char *names[OPT_COUNT * 2];
+    size_t count = 0;
+    char word[WORD_MAX + 1];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
+    for (size_t i = 0; i < c->option_count; i++)
+        names[count++] = c->options[i].name;
+    for (size_t i = 0; i < common_option_count; i++)
+        names[count++] = common_options[i].name;
+    const char *nearest = argument[1] == '-' ? nearest_name(word + 2, names, count) : NULL;
+    if (nearest)
+        return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s'; did you mean '--%s'?", word, nearest);
+    return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s'; see tenon %s --help", word, c->name);
+}
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static tn_status parse_number(options *o, const option_spec *s, const char *value, tn_error *err)
+{
+    char *end = NULL;
+    bool whole = s->kind == OPTION_INTEGER;
+    errno = 0;
+    if (whole)
+        o->integer[s->id] = strtoll(value, &end, 10);
+    else
+        o->real[s->id] = strtod(value, &end);
+    if (end == value || *end)
+        return tn_fail(err, TN_E_USAGE, o->command->name, "--%s: '%s' is not a %snumber; give one from %.0f to %.0f",
+                       s->name, value, whole ? "whole " : "", s->min, s->max);
+    double number = whole ? (double)o->integer[s->id] : o->real[s->id];
+    if (errno == ERANGE || !(number >= s->min && number <= s->max))
+        return tn_fail(err, TN_E_USAGE, o->command->name, "--%s: %s is out of range; give %.0f to %.0f", s->name, value,
+                       s->min, s->max);
+    return TN_OK;
+}
+
+static tn_status parse_choice(options *o, const option_spec *s, const char *value, tn_error *err)
+{
+    size_t length = strlen(value);
+    for (const char *name = s->metavar; *name;) {
+        size_t here = strcspn(name, "|");
+        if (here == length && strncmp(name, value, length) == 0)
+            return TN_OK;
+        name += here + (name[here] == '|');
+    }
+    return tn_fail(err, TN_E_USAGE, o->command->name, "--%s: unknown value '%s'; choose %s", s->name, value,
+                   s->metavar);
+}
+
+static tn_status set_option(options *o, const option_spec *s, const char *value, tn_error *err)
+{
+    tn_status status = TN_OK;
+    if (s->kind == OPTION_INTEGER || s->kind == OPTION_REAL)
+        status = parse_number(o, s, value, err);
+    else if (s->kind == OPTION_CHOICE)
+        status = parse_choice(o, s, value, err);
+    else if (s->kind == OPTION_TEXT && !*value)
+        status = tn_fail(err, TN_E_USAGE, o->command->name, "--%s: the value is empty; give %s", s->name, s->metavar);
+    if (status == TN_OK && s->id == OPT_PLUGINS)
+        o->plugins[o->plugin_count++] = value;
+    o->text[s->id] = value;
+    return status;
+}
+
+/* One argument that begins with '-'. Returns in *used how many arguments it took. */
+static tn_status parse_option(options *o, int argc, char **argv, int *used, tn_error *err)
+{
+    const char *argument = argv[0];
+    bool is_long = argument[1] == '-';
+    size_t length = is_long ? strcspn(argument + 2, "=") : 1;
+    const option_spec *s = find_option(o->command, argument + 2, length, is_long ? 0 : argument[1]);
+    *used = 1;
+    if (!s)
+        return unknown_option(o->command, argument, err);
+    const char *rest = is_long ? argument + 2 + length : argument + 2;
+    bool attached = is_long ? *rest == '=' : *rest != '\0';
+    const char *value = *rest == '=' ? rest + 1 : rest;
+    if (s->kind == OPTION_FLAG && attached)
+        return tn_fail(err, TN_E_USAGE, o->command->name, "--%s takes no value; leave out '%s'", s->name, rest);
+    if (s->kind == OPTION_FLAG || s->kind == OPTION_OPTIONAL)
+        return set_option(o, s, attached ? value : "", err);
+    if (!attached) {
+        if (argc < 2)
+            return tn_fail(err, TN_E_USAGE, o->command->name, "%s needs a value; give %s", argument, s->metavar);
+        value = argv[1];
+        *used = 2;
+    }
+    return set_option(o, s, value, err);
+}
+
+tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
+{
+    const command *c = o->command;
+    bool only_arguments = false;
+    o->plugins = calloc((size_t)argc + 1, sizeof *o->plugins);
+    if (!o->plugins)
+        return tn_fail(err, TN_E_MEMORY, c->name, "out of memory; close other programs");
+    for (int i = 0; i < argc;) {
+        const char *argument = argv[i];
+        int used = 1;
+        if (!only_arguments && strcmp(argument, "--") == 0) {
+            only_arguments = true;
+        } else if (!only_arguments && argument[0] == '-' && argument[1]) {
+            tn_status status = parse_option(o, argc - i, argv + i, &used, err);
+            if (status)
+                return status;
+        } else if (o->argument_count == c->max_arguments) {
+            return tn_fail(err, TN_E_USAGE, c->name, "unexpected argument '%s'; usage: tenon %s %s", argument, c->name,
+                           c->arguments);
+        } else {
+            o->argument[o->argument_count++] = argument;
+        }
+        i += used;
+    }
+    if (o->argument_count < c->min_arguments && !option_given(o, OPT_VERSION))
+        return tn_fail(err, TN_E_USAGE, c->name, "%s; usage: tenon %s %s", c->missing, c->name, c->arguments);
+    return TN_OK;
+}
+
+void options_free(options *o)
+{
+    free(o->plugins);
+    o->plugins = NULL;
+}
+
+/* ---- lists of token ids --------------------------------------------------------------------- */
+
+tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *count, tn_error *err)
+{
+    static const char separators[] = ", \t\r\n";
+    int64_t *list = malloc((strlen(text) / 2 + 1) * sizeof *list); /* a number and a separator take two characters */
+    size_t n = 0;
+    const char *at = text + strspn(text, separators);
+    if (!list)
+        return tn_fail(err, TN_E_MEMORY, where, "out of memory; close other programs");
+    bool bracket = *at == '[';
+    at += bracket;
+    for (at += strspn(at, separators); *at && !(bracket && *at == ']'); at += strspn(at, separators)) {
+        char *end;
+        errno = 0;
+        list[n] = strtoll(at, &end, 10);
+        if (end == at || errno || (*end && !strchr(separators, *end) && !(bracket && *end == ']'))) {
+            free(list);
+            return tn_fail(err, TN_E_USAGE, where, "'%.20s' is not a token id; give whole numbers separated by commas",
+                           at);
+        }
+        n++;
+        at = end;
+    }
+    bool closed = bracket && *at == ']';
+    at += closed;
+    at += strspn(at, separators);
+    if (*at || bracket != closed) {
+        free(list);
+        return tn_fail(err, TN_E_USAGE, where, "the list of token ids is not closed properly; give [I, J, ...] or I,J");
+    }
+    *ids = list;
+    *count = n;
+    return TN_OK;
+}
+
+tn_status check_ids(const char *where, const int64_t *ids, size_t count, int64_t vocab, tn_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return tn_fail(err, TN_E_INPUT, where, "token id %lld is out of range; the model knows 0 to %lld",
+                           (long long)ids[i], (long long)vocab - 1);
+    return TN_OK;
+}

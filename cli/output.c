@@ -1,0 +1,160 @@
+/* What sub-commands print: tables, JSON, notes. Results go to stdout, notes to stderr. */
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- stdout --------------------------------------------------------------------------------- */
+
+static tn_status write_failed(tn_error *err)
+{
+    /* The reader has what it wanted ("| head"): nobody is left to tell. The status is the one that a shell shows for
+     * the same end by SIGPIPE. */
+    if (errno == EPIPE)
+        _exit(128 + 13);
+    return tn_fail(err, TN_E_INTERNAL, "standard output", "cannot write: %s; free space or write elsewhere",
+                   strerror(errno));
+}
+
+tn_status write_text(const char *text, size_t length, tn_error *err)
+{
+    return length == 0 || fwrite(text, 1, length, stdout) == length ? TN_OK : write_failed(err);
+}
+
+tn_status write_flush(tn_error *err)
+{
+    return fflush(stdout) == 0 && !ferror(stdout) ? TN_OK : write_failed(err);
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+void table_start(table *t, size_t columns, unsigned right)
+{
+    *t = (table){.columns = columns, .right = right};
+}
+
+void table_cell(table *t, const char *format, ...)
+{
+    if (t->count == t->capacity) {
+        size_t capacity = t->capacity ? t->capacity * 2 : 64;
+        char **cells = realloc(t->cells, capacity * sizeof *cells);
+        if (!cells) {
+            t->failed = true;
+            return;
+        }
+        t->cells = cells;
+        t->capacity = capacity;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&t->cells[t->count], format, arguments) < 0)
+        t->failed = true;
+    else
+        t->count++;
+    va_end(arguments);
+}
+
+/* Columns on a terminal: bytes less those that continue a UTF-8 character. */
+static int cell_width(const char *cell)
+{
+    int width = 0;
+    for (; *cell; cell++)
+        width += ((unsigned char)*cell & 0xC0) != 0x80;
+    return width;
+}
+
+static void print_row(const table *t, char *const *cells, const int *width)
+{
+    for (size_t c = 0; c < t->columns; c++) {
+        int pad = width[c] - cell_width(cells[c]);
+        bool right = t->right >> c & 1, last = c + 1 == t->columns;
+        printf("%*s%s%*s%s", right ? pad : 0, "", cells[c], right || last ? 0 : pad, "", last ? "\n" : "  ");
+    }
+}
+
+tn_status table_print(table *t, tn_error *err)
+{
+    int width[16] = {0};
+    size_t rows = t->count / t->columns;
+    for (size_t i = 0; i < rows * t->columns; i++)
+        if (cell_width(t->cells[i]) > width[i % t->columns])
+            width[i % t->columns] = cell_width(t->cells[i]);
+    for (size_t r = 0; r < rows; r++)
+        print_row(t, t->cells + r * t->columns, width);
+    for (size_t i = 0; i < t->count; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    bool failed = t->failed;
+    *t = (table){0};
+    return failed ? tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs") : TN_OK;
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+json_t *json_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+json_t *json_ids(const int64_t *ids, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < count; i++)
+        if (json_array_append_new(list, json_integer(ids[i]))) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+tn_status json_print(json_t *root, tn_error *err)
+{
+    if (!root)
+        return tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs");
+    /* A list of plain values stays on one line; everything else is meant to be read as well. */
+    size_t layout = json_is_array(root) && !json_is_object(json_array_get(root, 0)) ? 0 : JSON_INDENT(2);
+    char *text = json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | layout);
+    json_decref(root);
+    if (!text)
+        return tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs");
+    tn_status status = write_text(text, strlen(text), err);
+    if (status == TN_OK)
+        status = write_text("\n", 1, err);
+    free(text);
+    return status;
+}
+
+/* ---- small things --------------------------------------------------------------------------- */
+
+const char *bytes_text(double bytes, char buffer[32])
+{
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    size_t unit = 0;
+    for (; bytes >= 1024 && unit < 4; unit++)
+        bytes /= 1024;
+    snprintf(buffer, 32, unit && bytes < 100 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return buffer;
+}
+
+double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+void note(const options *o, const char *format, ...)
+{
+    if (option_given(o, OPT_QUIET))
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}

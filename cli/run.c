@@ -1,0 +1,330 @@
+/* tenon run: continues a prompt and prints the text as it comes. */
+#include "cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#define USUAL_TOKENS 64
+
+/* Set by the first Ctrl-C. The second finds the system's own handler and ends the program. */
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+typedef struct run_state {
+    workspace w;
+    const options *o;
+    tn_tokenizer *tokenizer; /* NULL: ids are printed                                           */
+    tn_stream *stream;
+    int64_t *prompt;
+    size_t prompt_count;
+    int64_t *out;
+    uint64_t seed;
+    bool json;
+    char *text; /* what was generated, for --json                                              */
+    size_t length, capacity;
+    char last; /* character printed                                                             */
+    tn_error *err;
+    tn_status failed; /* inside a callback                                                     */
+} run_state;
+
+/* ---- the prompt ------------------------------------------------------------------------------- */
+
+/* A model without tokenizer.json can be run on ids; one with a broken file can, too. */
+static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, tn_error *err)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    if (!needed && access(path, F_OK))
+        return TN_OK;
+    r->tokenizer = tn_tokenizer_open(folder, err);
+    if (!r->tokenizer && !needed) {
+        note(r->o, WARNING "%s: %s (printing token ids)", err->where, err->message);
+        tn_error_clear(err);
+        return TN_OK;
+    }
+    if (!r->tokenizer)
+        return err->code;
+    r->stream = tn_stream_new(r->tokenizer, true, err);
+    return r->stream ? TN_OK : err->code;
+}
+
+static tn_status read_prompt(run_state *r, tn_error *err)
+{
+    const options *o = r->o;
+    const char *argument = o->argument[1];
+    char *text = NULL;
+    size_t length = argument ? strlen(argument) : 0;
+    tn_status status = TN_OK;
+    if (option_given(o, OPT_TOKENS))
+        status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
+    else if (strcmp(argument, "-") == 0)
+        status = read_all("-", &text, &length, err);
+    if (status == TN_OK && !r->prompt && length) /* a beginning-of-text token alone is no prompt */
+        status =
+            tn_tokenizer_encode(r->tokenizer, text ? text : argument, length, true, &r->prompt, &r->prompt_count, err);
+    free(text);
+    if (status == TN_OK && r->prompt_count == 0)
+        status = tn_fail(err, TN_E_INPUT, "prompt", "the prompt is empty; give at least one token");
+    if (status == TN_OK)
+        status = check_ids(option_given(o, OPT_TOKENS) ? "--tokens" : "prompt", r->prompt, r->prompt_count,
+                           r->w.info.vocab, err);
+    return status;
+}
+
+/* ---- while it runs ---------------------------------------------------------------------------- */
+
+static bool keep_text(run_state *r, const char *text, size_t length)
+{
+    if (r->length + length + 1 > r->capacity) {
+        size_t capacity = (r->length + length + 1) * 2;
+        char *larger = realloc(r->text, capacity);
+        if (!larger) {
+            r->failed = tn_fail(r->err, TN_E_MEMORY, "run", "out of memory; close other programs");
+            return false;
+        }
+        r->text = larger;
+        r->capacity = capacity;
+    }
+    memcpy(r->text + r->length, text, length);
+    r->length += length;
+    r->text[r->length] = '\0';
+    return true;
+}
+
+static void emit(run_state *r, const char *text, size_t length)
+{
+    if (!text) {
+        r->failed = r->err->code ? r->err->code : TN_E_INTERNAL;
+    } else if (r->json) {
+        keep_text(r, text, length);
+    } else if (length) {
+        r->last = text[length - 1];
+        r->failed = write_text(text, length, r->err);
+        if (!r->failed)
+            r->failed = write_flush(r->err);
+    }
+}
+
+static int on_token(void *ctx, int64_t id)
+{
+    run_state *r = ctx;
+    char number[32];
+    size_t length = 0;
+    progress_clear(&r->w.progress);
+    if (r->stream) {
+        const char *text = tn_stream_push(r->stream, id, &length, r->err);
+        emit(r, text, length);
+    } else if (!r->json) {
+        length = (size_t)snprintf(number, sizeof number, "%s%lld", r->last ? " " : "", (long long)id);
+        emit(r, number, length);
+    }
+    return r->failed || interrupted;
+}
+
+static int on_prompt(void *ctx, int64_t done, int64_t total)
+{
+    run_state *r = ctx;
+    progress_update(&r->w.progress, "prompt", done, total);
+    return interrupted;
+}
+
+static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens, tn_generate_result *result,
+                          tn_error *err)
+{
+    const options *o = r->o;
+    tn_generate_options g = {.size = sizeof g,
+                             .max_tokens = max_tokens,
+                             .temperature = option_real(o, OPT_TEMPERATURE, 0),
+                             .top_k = option_integer(o, OPT_TOP_K, 0),
+                             .top_p = option_real(o, OPT_TOP_P, 0),
+                             .seed = r->seed,
+                             .ignore_eos = option_given(o, OPT_IGNORE_EOS),
+                             .on_token = on_token,
+                             .on_prompt = on_prompt,
+                             .ctx = r};
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND}, before;
+    sigaction(SIGINT, &action, &before);
+    progress_start(&r->w.progress, o);
+    tn_status status = tn_generate(session, r->prompt, (int64_t)r->prompt_count, &g, r->out, result, err);
+    progress_clear(&r->w.progress);
+    sigaction(SIGINT, &before, NULL);
+    if (status == TN_E_CANCELLED && interrupted) /* during the prompt: there is a summary nevertheless */
+        tn_error_clear(err);
+    else if (status)
+        return status;
+    if (r->stream && !r->failed) {
+        size_t length = 0;
+        const char *text = tn_stream_flush(r->stream, &length, err);
+        emit(r, text, length);
+    }
+    return r->failed;
+}
+
+/* ---- the end ---------------------------------------------------------------------------------- */
+
+/* The first token comes from the prompt; the others cost a step each. */
+static double decode_rate(const tn_generate_result *result)
+{
+    return result->count > 1 && result->decode_seconds > 0 ? (double)(result->count - 1) / result->decode_seconds : 0;
+}
+
+static double prompt_rate(const run_state *r, const tn_generate_result *result)
+{
+    return result->prompt_seconds > 0 ? (double)r->prompt_count / result->prompt_seconds : 0;
+}
+
+static const char *stop_name(const tn_generate_result *result)
+{
+    if (interrupted)
+        return "interrupted";
+    return result->stop == TN_STOP_LENGTH ? "length" : result->stop == TN_STOP_EOS ? "eos" : "context";
+}
+
+static tn_status print_json(const run_state *r, const tn_generate_result *result, tn_error *err)
+{
+    json_t *timings =
+        json_pack("{s:o, s:o, s:o, s:o, s:o}", "load_seconds", json_number(r->w.info.load_seconds), "prompt_seconds",
+                  json_number(result->prompt_seconds), "decode_seconds", json_number(result->decode_seconds),
+                  "prompt_tokens_per_second", json_number(prompt_rate(r, result)), "decode_tokens_per_second",
+                  json_number(decode_rate(result)));
+    json_t *text = r->stream ? json_stringn(r->text ? r->text : "", r->length) : json_null();
+    json_t *root = json_pack(
+        "{s:o, s:o, s:I, s:o, s:s, s:I, s:o, s:o, s:s, s:s, s:s}", "tokens", json_ids(r->out, (size_t)result->count),
+        "text", text, "prompt_tokens", (json_int_t)r->prompt_count, "prompt_ids", json_ids(r->prompt, r->prompt_count),
+        "stop", stop_name(result), "seed", (json_int_t)r->seed, "timings", timings, "kernels", json_kernels(&r->w),
+        "model", r->w.info.folder, "dtype", tn_dtype_name(r->w.info.dtype), "device", r->w.info.device);
+    return json_print(root, err);
+}
+
+static tn_status finish(run_state *r, const tn_generate_result *result, tn_error *err)
+{
+    tn_status status = TN_OK;
+    if (r->json)
+        status = print_json(r, result, err);
+    else if (r->last != '\n')
+        status = write_text("\n", 1, err);
+    if (status == TN_OK)
+        status = write_flush(err);
+    if (status)
+        return status;
+    char decoded[64] = "";
+    if (result->count > 1)
+        snprintf(decoded, sizeof decoded, " in %.2f s, %.1f tokens/s", result->decode_seconds, decode_rate(result));
+    const char *why = interrupted                       ? " (interrupted)"
+                      : result->stop == TN_STOP_EOS     ? " (end of text)"
+                      : result->stop == TN_STOP_CONTEXT ? " (the context is full)"
+                                                        : "";
+    note(r->o, "prompt: %zu tokens in %.2f s, %.1f tokens/s; generated: %lld tokens%s%s", r->prompt_count,
+         result->prompt_seconds, prompt_rate(r, result), (long long)result->count, decoded, why);
+    return interrupted ? TN_E_CANCELLED : TN_OK;
+}
+
+/* Room for prompt and answer; a model's whole context may need more memory than there is. */
+static tn_status choose_context(const run_state *r, int64_t max_tokens, int64_t *context, tn_error *err)
+{
+    int64_t prompt = (int64_t)r->prompt_count, most = r->w.info.max_positions;
+    *context = option_integer(r->o, OPT_CONTEXT, prompt + max_tokens);
+    if (most > 0 && *context > most && !option_given(r->o, OPT_CONTEXT))
+        *context = most;
+    if (prompt > *context)
+        return tn_fail(err, TN_E_INPUT, "prompt", "has %lld tokens, and the context holds %lld; shorten it%s",
+                       (long long)prompt, (long long)*context,
+                       option_given(r->o, OPT_CONTEXT) ? " or raise --context" : "");
+    return TN_OK;
+}
+
+static tn_status run_prompt(run_state *r, tn_error *err)
+{
+    int64_t max_tokens = option_integer(r->o, OPT_MAX_TOKENS, USUAL_TOKENS);
+    tn_session_options options = {.size = sizeof options, .rows = 1, .chunk = option_integer(r->o, OPT_CHUNK, 0)};
+    tn_status status = choose_context(r, max_tokens, &options.context, err);
+    if (status)
+        return status;
+    if (max_tokens > options.context - (int64_t)r->prompt_count + 1) /* more cannot come */
+        max_tokens = options.context - (int64_t)r->prompt_count + 1;
+    r->out = malloc((size_t)max_tokens * sizeof *r->out);
+    if (!r->out)
+        return tn_fail(err, TN_E_MEMORY, "run", "out of memory; ask for fewer tokens with -n");
+    status = workspace_apply(&r->w, err);
+    if (status)
+        return status;
+    tn_session *session = tn_session_new(r->w.model, &options, err);
+    if (!session)
+        return err->code;
+    tn_generate_result result = {0};
+    status = generate(r, session, max_tokens, &result, err);
+    if (status == TN_OK)
+        status = finish(r, &result, err);
+    tn_session_free(session);
+    return status;
+}
+
+static tn_status run_run(const options *o, tn_error *err)
+{
+    bool ids = option_given(o, OPT_TOKENS);
+    run_state r = {.o = o, .json = option_given(o, OPT_JSON), .err = err};
+    if (ids == (o->argument_count == 2))
+        return tn_fail(err, TN_E_USAGE, "run",
+                       ids ? "both PROMPT and --tokens given; leave out one of them"
+                           : "no prompt given; write it behind MODEL, - for standard input, or "
+                             "--tokens I,J,...");
+    r.seed = (uint64_t)option_integer(o, OPT_SEED, 0);
+    if (!option_given(o, OPT_SEED)) {
+        uint32_t random = 0;
+        if (getrandom(&random, sizeof random, 0) == (ssize_t)sizeof random)
+            r.seed = random;
+    }
+    tn_status status = workspace_model(&r.w, o, o->argument[0], err);
+    if (status == TN_OK)
+        status = open_tokenizer(&r, o->argument[0], !ids, err);
+    if (status == TN_OK)
+        status = read_prompt(&r, err);
+    if (status == TN_OK)
+        status = run_prompt(&r, err);
+    tn_stream_free(r.stream);
+    tn_tokenizer_free(r.tokenizer);
+    free(r.prompt);
+    free(r.out);
+    free(r.text);
+    workspace_close(&r.w);
+    return status;
+}
+
+static const option_spec own_options[] = {
+    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto, none, or ids separated by commas"},
+    {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "generate at most N tokens; default 64"},
+    {OPT_TOKENS, "tokens", "I,J,...", 0, OPTION_TEXT, 0, 0, "the prompt as token ids; needs no tokenizer"},
+    {OPT_TEMPERATURE, "temperature", "T", 0, OPTION_REAL, 0, 100, "0, the default, always takes the likeliest token"},
+    {OPT_TOP_K, "top-k", "K", 0, OPTION_INTEGER, 0, 1e9, "draw from the K likeliest tokens; 0: from all"},
+    {OPT_TOP_P, "top-p", "P", 0, OPTION_REAL, 0, 1, "draw from the likeliest tokens that hold this probability"},
+    {OPT_SEED, "seed", "S", 0, OPTION_INTEGER, 0, 4294967295.0, "the same seed draws the same tokens"},
+    {OPT_IGNORE_EOS, "ignore-eos", NULL, 0, OPTION_FLAG, 0, 0, "go on after an end-of-text token"},
+    {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
+    {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
+    {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "one object with tokens, text and timings"},
+};
+
+const command command_run = {
+    .name = "run",
+    .arguments = "MODEL [PROMPT] [options]",
+    .summary = "Continues PROMPT and prints the text as it comes. PROMPT may be - to read standard input.",
+    .options = own_options,
+    .option_count = sizeof own_options / sizeof *own_options,
+    .min_arguments = 1,
+    .max_arguments = 2,
+    .missing = "no model given",
+    .notes = "Ctrl-C ends the text after the current token, a second Ctrl-C at once. A prompt that begins with a dash\n"
+             "stands behind \"--\". tenon --kernels=auto MODEL PROMPT, without a command, is the same as tenon run.",
+    .example = "  tenon run models/demo \"And it came to pass\" -n 48\n"
+               "  echo \"Psalms 151\" | tenon run models/demo - --temperature 0.7 --top-k 40 --seed 1",
+    .run = run_run,
+};

@@ -1,0 +1,178 @@
+/* What comes before the work of most sub-commands: configuration, plugins, model, kernels; each with its notes. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- where plugins are ------------------------------------------------------------------------ */
+
+/* Without a folder on the command line or in the configuration, those that belong to this very program: of the build
+ * tree, or of the installation. Folders that don't exist are left out. */
+static tn_status add_own_folders(tn_config *config, tn_error *err)
+{
+    static const char *const places[] = {"plugins", "../lib/tenon/plugins"};
+    char exe[4096];
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 32);
+    if (length <= 0)
+        return TN_OK;
+    exe[length] = '\0';
+    char *name = strrchr(exe, '/');
+    for (size_t i = 0; name && i < sizeof places / sizeof *places; i++) {
+        strcpy(name + 1, places[i]);
+        char *folder = realpath(exe, NULL);
+        if (!folder)
+            continue;
+        tn_status status = tn_config_add_plugins(config, folder, err);
+        free(folder);
+        return status;
+    }
+    return TN_OK;
+}
+
+static tn_status set_folders(tn_config *config, const options *o, tn_error *err)
+{
+    for (size_t i = 0; i < o->plugin_count; i++) {
+        char *folder = absolute_folder(o->plugins[i], err);
+        if (!folder)
+            return TN_E_KERNEL;
+        tn_status status = i ? tn_config_add_plugins(config, folder, err) : tn_config_set_plugins(config, folder, err);
+        free(folder);
+        if (status)
+            return status;
+    }
+    return tn_config_folder_count(config) ? TN_OK : add_own_folders(config, err);
+}
+
+static const char *plugin_state_name(tn_plugin_state state)
+{
+    switch (state) {
+    case TN_PLUGIN_LOADED:
+        return "loaded";
+    case TN_PLUGIN_SKIPPED:
+        return "skipped";
+    case TN_PLUGIN_REFUSED:
+        return "refused";
+    case TN_PLUGIN_QUARANTINED:
+        return "quarantined";
+    }
+    return "?";
+}
+
+static void note_found(const workspace *w)
+{
+    const options *o = w->options;
+    tn_plugin_info info;
+    note(o, "config: %s", tn_config_file(w->config) ? tn_config_file(w->config) : "none");
+    for (size_t i = 0; i < tn_config_folder_count(w->config); i++)
+        note(o, "plugins: %s", tn_config_folder(w->config, i));
+    for (size_t i = 0; i < tn_plugin_count(); i++)
+        if (tn_plugin_get(i, &info) == TN_OK && info.state == TN_PLUGIN_LOADED)
+            note(o, "plugin: %s %s, %s", info.name, info.version, info.file);
+}
+
+size_t list_bad_plugins(FILE *to, const char *before)
+{
+    size_t bad = 0;
+    tn_plugin_info info;
+    for (size_t i = 0; i < tn_plugin_count(); i++)
+        if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED) {
+            fprintf(to, "%s%s: %s: %s\n", before, info.file, plugin_state_name(info.state), info.reason);
+            bad += info.state != TN_PLUGIN_SKIPPED;
+        }
+    return bad;
+}
+
+tn_status workspace_config(workspace *w, const options *o, tn_error *err)
+{
+    w->options = o;
+    progress_start(&w->progress, o);
+    w->config = tn_config_load(o->text[OPT_CONFIG], err);
+    if (!w->config)
+        return err->code;
+    tn_status status = TN_OK;
+    if (option_given(o, OPT_DEVICE))
+        status = tn_config_set_device(w->config, o->text[OPT_DEVICE], err);
+    if (status == TN_OK && option_given(o, OPT_KERNELS))
+        status = tn_config_set_kernels(w->config, o->text[OPT_KERNELS], err);
+    if (status == TN_OK)
+        status = set_folders(w->config, o, err);
+    if (status == TN_OK)
+        status = tn_scan(w->config, err);
+    /* Who wants no kernels is not stopped by the state of a plugin folder. */
+    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && strcmp(o->text[OPT_KERNELS], "none") == 0) {
+        note(o, WARNING "%s: %s", err->where, err->message);
+        tn_error_clear(err);
+        status = TN_OK;
+    }
+    if (status == TN_OK && option_given(o, OPT_VERBOSE))
+        note_found(w);
+    return status;
+}
+
+/* ---- the model -------------------------------------------------------------------------------- */
+
+static int on_load(void *ctx, const char *what, int64_t done, int64_t total)
+{
+    progress *p = ctx;
+    char label[96];
+    snprintf(label, sizeof label, "loading %s", what ? what : "");
+    progress_update(p, label, done, total);
+    return 0;
+}
+
+tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err)
+{
+    tn_status status = workspace_config(w, o, err);
+    if (status)
+        return status;
+    if (!option_given(o, OPT_QUIET))
+        list_bad_plugins(stderr, WARNING);
+    tn_model_options options = {.size = sizeof options,
+                                .dtype = o->text[OPT_DTYPE],
+                                .device = tn_config_device(w->config),
+                                .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
+                                .progress = on_load,
+                                .progress_ctx = &w->progress};
+    w->model = tn_model_open(folder, &options, err);
+    progress_clear(&w->progress);
+    if (!w->model)
+        return err->code;
+    status = tn_model_get_info(w->model, &w->info);
+    if (status)
+        return tn_fail(err, status, folder, "the model tells nothing of itself; report this");
+    char weights[32];
+    if (option_given(o, OPT_VERBOSE))
+        note(o, "model: %s, %lld layers, %.1f million parameters, weights %s, computes in %s, loaded in %.3f s",
+             w->info.class_name, (long long)w->info.layers, (double)w->info.parameters / 1e6,
+             bytes_text((double)w->info.weight_bytes, weights), tn_dtype_name(w->info.dtype), w->info.load_seconds);
+    return TN_OK;
+}
+
+tn_status workspace_apply(workspace *w, tn_error *err)
+{
+    tn_status status = tn_apply_kernels(w->model, w->config, NULL, &w->report, err);
+    if (status == TN_OK)
+        status = tn_model_get_info(w->model, &w->info); /* what kernels packed */
+    if (status)
+        return status;
+    const char *spec = tn_config_kernels(w->config);
+    if (strcmp(spec, "auto") == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none")))
+        note(w->options, "kernels: %s", w->report->summary);
+    return TN_OK;
+}
+
+void workspace_close(workspace *w)
+{
+    progress_clear(&w->progress);
+    tn_report_free(w->report);
+    tn_model_close(w->model);
+    tn_config_free(w->config);
+    *w = (workspace){0};
+}
+
+json_t *json_kernels(const workspace *w)
+{
+    return json_pack("{s:s, s:s}", "spec", tn_config_kernels(w->config), "summary",
+                     w->report ? w->report->summary : "");
+}

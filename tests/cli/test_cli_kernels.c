@@ -1,0 +1,333 @@
+/* kernels, inspect, verify and bench, and what is said about plugins that cannot be used. */
+#include "process.h"
+#include "tempdir.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MODEL "models/demo"
+#define NORM "npu_fused_rmsnorm"
+
+/* BUILD/plugins in the form that kernels prints; static storage. */
+static const char *plugins(void)
+{
+    static char path[4200], full[4096];
+    snprintf(path, sizeof path, "%s/plugins", process_build());
+    ck_assert_ptr_nonnull(realpath(path, full));
+    return full;
+}
+
+static json_t *parse(process_result *r, int status)
+{
+    json_error_t err;
+    ck_assert_msg(r->status == status, "status %d: %s", r->status, r->err);
+    json_t *root = json_loads(r->out, 0, &err);
+    ck_assert_msg(root != NULL, "%s in %s", err.text, r->out);
+    process_free(r);
+    return root;
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    ck_assert_msg(value != NULL, "no text '%s'", key);
+    return value;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    ck_assert_msg(json_is_number(json_object_get(object, key)), "no number '%s'", key);
+    return json_number_value(json_object_get(object, key));
+}
+
+static void expect_words(const process_result *r, const char *const *words)
+{
+    ck_assert_msg(r->status == 0, "status %d: %s", r->status, r->err);
+    for (; *words; words++)
+        ck_assert_msg(strstr(r->out, *words), "'%s' is not in: %s", *words, r->out);
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------- */
+
+/* The one called id in the list of kernels. */
+static const json_t *find_kernel(const json_t *list, const char *id)
+{
+    size_t i;
+    const json_t *kernel;
+    json_array_foreach(list, i, kernel) if (strcmp(text(kernel, "id"), id) == 0) return kernel;
+    ck_abort_msg("%s is not listed", id);
+    return NULL;
+}
+
+START_TEST(kernels_of_the_build_are_found)
+{
+    process_result r = TENON(NULL, "kernels", "--json");
+    json_t *list = parse(&r, 0);
+    const json_t *norm = find_kernel(list, NORM);
+    ck_assert_str_eq(text(norm, "device"), "cpu");
+    ck_assert_str_eq(text(norm, "reason"), "");
+    ck_assert(json_is_true(json_object_get(norm, "available")));
+    ck_assert_int_eq(strncmp(text(norm, "file"), plugins(), strlen(plugins())), 0);
+    ck_assert_uint_gt(strlen(text(norm, "version")), 0);
+    json_decref(list);
+    r = TENON(NULL, "kernels", "--device=cpu");
+    const char *const words[] = {"ID  ", "AVAILABLE", NORM, "/npu_rmsnorm.so\n", NULL};
+    expect_words(&r, words);
+    ck_assert_str_eq(r.err, "");
+    process_free(&r);
+}
+END_TEST
+
+/* A folder with a good plugin and a text that calls itself one. Owned. */
+static char *mixed_folder(void)
+{
+    char *folder = tempdir_new(), from[4200];
+    snprintf(from, sizeof from, "%s/npu_rmsnorm.so", plugins());
+    size_t size;
+    char *good = tempdir_read(from, &size), *path = tempdir_path(folder, "good.so");
+    tempdir_write(path, good, size);
+    free(path);
+    path = tempdir_path(folder, "text.so");
+    tempdir_write(path, "not a plugin\n", 13);
+    free(path);
+    free(good);
+    return folder;
+}
+
+START_TEST(a_file_that_is_no_plugin_is_listed)
+{
+    char *folder = mixed_folder();
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    const char *const words[] = {NORM, "/good.so\n", "\nnot used:\n  ", "/text.so: skipped: not an ELF file", NULL};
+    expect_words(&r, words);
+    process_free(&r);
+    r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "/text.so: skipped"), "%s", r.err);
+    json_t *list = parse(&r, 0);
+    ck_assert_uint_eq(json_array_size(list), 1);
+    json_decref(list);
+    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_msg(strncmp(r.err, "tenon: warning: ", 16) == 0, "%s", r.err);
+    process_free(&r);
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* The good plugin, changed to say that it was made for another major version. */
+START_TEST(a_broken_plugin_shows_in_the_exit_status)
+{
+    char *folder = mixed_folder(), *good = tempdir_path(folder, "good.so"), *other = tempdir_path(folder, "other.so");
+    size_t size;
+    char *data = tempdir_read(good, &size);
+    /* The word behind the owner's name "Tenon" is the ABI's major version. */
+    for (size_t i = 0; i + 12 < size; i++)
+        if (memcmp(data + i, "Tenon\0\0\0", 8) == 0)
+            data[i + 8] = 9;
+    tempdir_write(other, data, size);
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    ck_assert_int_eq(r.status, 3);
+    ck_assert_msg(strstr(r.out, NORM) && strstr(r.out, "/other.so: refused: "), "%s", r.out);
+    ck_assert_msg(strstr(r.err, "tenon: ") == r.err && strstr(r.err, "1 of 3 plugins cannot be used; "), "%s", r.err);
+    process_free(&r);
+    r = TENON(NULL, "kernels", "--plugins", folder, "--json", "--quiet");
+    json_decref(parse(&r, 3));
+    /* Elsewhere it is a warning. */
+    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_msg(strstr(r.err, "/other.so: refused: "), "%s", r.err);
+    process_free(&r);
+    r = TENON(NULL, "inspect", MODEL, "--plugins", folder, "--quiet");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_str_eq(r.err, "");
+    process_free(&r);
+    free(data);
+    free(good);
+    free(other);
+    tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(kernels_asked_for_by_name)
+{
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=npu_fused_rmsnrm"), 3,
+                         "kernel 'npu_fused_rmsnrm' not found; did you mean '" NORM "'?", NULL);
+    process_expect_error(TENON(NULL, "inspect", "tests/data/models/qwen3", "--kernels=npu_fused_moe"), 3,
+                         "npu_fused_moe", NULL);
+    process_expect_error(TENON(NULL, "verify", MODEL, "--kernels=none"), 2, "nothing to verify", NULL);
+    char *empty = tempdir_new();
+    process_expect_error(TENON(NULL, "verify", MODEL, "--plugins", empty, "--quiet"), 3, "no kernel took a site", NULL);
+    ck_assert_int_eq(chmod(empty, 0777), 0);
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--plugins", empty), 3, empty, "writable", NULL);
+    tempdir_remove(empty);
+}
+END_TEST
+
+START_TEST(no_kernels_in_spite_of_a_bad_folder)
+{
+    char *folder = tempdir_new();
+    ck_assert_int_eq(chmod(folder, 0777), 0);
+    process_result r = TENON(NULL, "run", MODEL, "And", "-n2", "--kernels=none", "--plugins", folder);
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_msg(strstr(r.err, "tenon: warning: ") == r.err && strstr(r.err, "writable"), "%s", r.err);
+    process_free(&r);
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* ---- inspect ---------------------------------------------------------------------------------------- */
+
+START_TEST(inspect_prints_tree_and_reasons)
+{
+    const char *const tree[] = {"Qwen3MoeForCausalLM", "Qwen3MoeSparseMoeBlock", "apply_rotary_pos_emb", NORM, NULL};
+    const char *const reasons[] = {"site has ", ", kernel takes ", NULL};
+    const char *const memory[] = {"\nmemory:\n", "weights, mapped", "KV cache, 100 positions", NULL};
+    process_result r = TENON(NULL, "inspect", MODEL);
+    expect_words(&r, tree);
+    ck_assert_ptr_null(strstr(r.out, "kernel takes"));
+    ck_assert_str_eq(r.err, "");
+    process_free(&r);
+    r = TENON(NULL, "inspect", MODEL, "--explain");
+    expect_words(&r, tree);
+    expect_words(&r, reasons);
+    process_free(&r);
+    r = TENON(NULL, "inspect", MODEL, "--kernels=none");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_ptr_null(strstr(r.out, NORM));
+    process_free(&r);
+    r = TENON(NULL, "inspect", MODEL, "--memory", "--context=100");
+    expect_words(&r, memory);
+    process_free(&r);
+}
+END_TEST
+
+START_TEST(inspect_prints_other_formats)
+{
+    process_result r = TENON(NULL, "inspect", MODEL, "--format=json", "--memory");
+    json_t *root = parse(&r, 0);
+    const json_t *memory = json_object_get(root, "memory");
+    ck_assert_str_eq(text(root, "model_type"), "qwen3_moe");
+    ck_assert(number(memory, "weight_bytes") > 5e6 && number(memory, "cache_bytes") > 0);
+    ck_assert(number(memory, "context") == 512 && number(memory, "arena_bytes") > 0);
+    json_decref(root);
+    r = TENON(NULL, "inspect", MODEL, "--format=dot");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_int_eq(strncmp(r.out, "digraph ", 8), 0);
+    process_free(&r);
+    process_expect_error(TENON(NULL, "inspect", MODEL, "--format=dot", "--memory"), 2, "--memory goes with", NULL);
+    const char *path = getenv("PATH");
+    char *before = strdup(path ? path : "/usr/bin:/bin");
+    if (system("dot -V > /dev/null 2>&1") == 0) {
+        r = TENON(NULL, "inspect", MODEL, "--format=svg");
+        ck_assert_msg(r.status == 0 && strstr(r.out, "<svg") && strstr(r.out, "</svg>"), "%s", r.err);
+        process_free(&r);
+    }
+    setenv("PATH", "/nonexistent", 1);
+    process_expect_error(TENON(NULL, "inspect", MODEL, "--format=svg"), 2, "needs Graphviz", "install", NULL);
+    setenv("PATH", before, 1);
+    free(before);
+}
+END_TEST
+
+/* ---- verify, bench, embed ----------------------------------------------------------------------------- */
+
+START_TEST(verify_prints_the_figures)
+{
+    process_result r = TENON(NULL, "verify", MODEL, "--kernels=" NORM);
+    const char *const words[] = {"KERNEL", "LARGEST ERROR", "TOLERANCE", NORM "  RMS_NORM ", "passed\n", NULL};
+    expect_words(&r, words);
+    process_free(&r);
+    r = TENON(NULL, "verify", MODEL, "--kernels=" NORM, "--json");
+    json_t *root = parse(&r, 0);
+    const json_t *row = json_array_get(json_object_get(root, "results"), 0);
+    ck_assert(json_is_true(json_object_get(root, "passed")) && json_is_true(json_object_get(row, "passed")));
+    ck_assert_str_eq(text(row, "kernel"), NORM);
+    ck_assert(number(row, "sites") == 17 && number(row, "tolerance_ulps") > 0);
+    ck_assert(number(row, "largest_error") <= 1 && number(row, "eager_seconds") > 0);
+    json_decref(root);
+}
+END_TEST
+
+START_TEST(bench_measures_both_sides)
+{
+    process_result r =
+        TENON(NULL, "bench", MODEL, "--prompt=16,8", "--decode=3", "--context=5", "--repeat=1", "--json");
+    json_t *root = parse(&r, 0), *result;
+    const json_t *results = json_object_get(root, "results"), *machine = json_object_get(root, "machine");
+    static const struct {
+        const char *kernels, *phase;
+        int tokens, context;
+    } wanted[] = {{"auto", "prompt", 16, 0}, {"none", "prompt", 16, 0}, {"auto", "prompt", 8, 0},
+                  {"none", "prompt", 8, 0},  {"auto", "decode", 3, 5},  {"none", "decode", 3, 5}};
+    size_t i;
+    ck_assert_uint_eq(json_array_size(results), 6);
+    json_array_foreach(results, i, result)
+    {
+        ck_assert_str_eq(text(result, "kernels"), wanted[i].kernels);
+        ck_assert_str_eq(text(result, "phase"), wanted[i].phase);
+        ck_assert(number(result, "tokens") == wanted[i].tokens && number(result, "context") == wanted[i].context);
+        ck_assert(number(result, "tokens_per_second") > 0 && number(result, "median_seconds") > 0);
+        ck_assert(number(result, "best_seconds") <= number(result, "median_seconds"));
+        ck_assert(number(result, "worst_seconds") >= number(result, "median_seconds"));
+    }
+    ck_assert_uint_gt(strlen(text(machine, "cpu")), 0);
+    ck_assert(number(machine, "threads") >= 1 && number(machine, "memory_read_gb_per_second") > 0);
+    ck_assert(number(json_object_get(root, "memory"), "peak_bytes") > 0);
+    json_decref(root);
+    r = TENON(NULL, "bench", MODEL, "--prompt=8", "--decode=2", "--repeat=1", "--against=" NORM, "--threads=1");
+    const char *const words[] = {"machine: ",       " 1 threads; reads ", "SPEED-UP\n",     "\nprompt ", "\ndecode ",
+                                 NORM ", TOKENS/S", "KV cache",           "packed by auto", NULL};
+    expect_words(&r, words);
+    process_free(&r);
+}
+END_TEST
+
+START_TEST(bench_refuses_what_does_not_fit)
+{
+    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=513"), 4,
+                         "513 positions are needed, and the model has 512", NULL);
+    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=500", "--decode=13"), 4, "513 positions", NULL);
+    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=0"), 2, "--prompt: a length of 0 is out of range", NULL);
+    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=a"), 2, "--prompt: 'a' is not", NULL);
+}
+END_TEST
+
+START_TEST(embedding_example_says_the_same)
+{
+    char line[16384], out[4096] = "";
+    snprintf(line, sizeof line, "%s/examples/embed %s %s 'And it came to pass' 2>/dev/null", process_build(), MODEL,
+             plugins());
+    FILE *pipe = popen(line, "r");
+    ck_assert_ptr_nonnull(pipe);
+    size_t length = fread(out, 1, sizeof out - 1, pipe);
+    ck_assert_int_eq(pclose(pipe), 0);
+    ck_assert_uint_gt(length, 20);
+    process_expect_output(TENON(NULL, "run", MODEL, "And it came to pass", "-n48"), out);
+    snprintf(line, sizeof line, "%s/examples/embed /nonexistent %s x >/dev/null 2>&1", process_build(), plugins());
+    int status = system(line);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 4);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli: kernels");
+    TCase *all = tcase_create("kernels");
+    tcase_set_timeout(all, 600);
+    tcase_add_test(all, kernels_of_the_build_are_found);
+    tcase_add_test(all, a_file_that_is_no_plugin_is_listed);
+    tcase_add_test(all, a_broken_plugin_shows_in_the_exit_status);
+    tcase_add_test(all, kernels_asked_for_by_name);
+    tcase_add_test(all, no_kernels_in_spite_of_a_bad_folder);
+    tcase_add_test(all, inspect_prints_tree_and_reasons);
+    tcase_add_test(all, inspect_prints_other_formats);
+    tcase_add_test(all, verify_prints_the_figures);
+    tcase_add_test(all, bench_measures_both_sides);
+    tcase_add_test(all, bench_refuses_what_does_not_fit);
+    tcase_add_test(all, embedding_example_says_the_same);
+    suite_add_tcase(suite, all);
+    return process_main(suite);
+}

@@ -1,0 +1,229 @@
+/* The command line on terminals and in pipes: progress bar, Ctrl-C, readers that go away, disks that are full. */
+#include "process.h"
+#include "tempdir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MODEL "models/demo"
+
+static int null_input(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* What a memory file holds. Owned. */
+static char *contents(int fd)
+{
+    off_t size = lseek(fd, 0, SEEK_END);
+    char *text = calloc(1, (size_t)size + 1);
+    ck_assert_ptr_nonnull(text);
+    ck_assert_int_eq(pread(fd, text, (size_t)size, 0), size);
+    close(fd);
+    return text;
+}
+
+/* ---- Ctrl-C ------------------------------------------------------------------------------------- */
+
+/* A pipe that takes nothing more: whoever writes waits. */
+static void full_pipe(int ends[2])
+{
+    static const char block[4096];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    while (write(ends[1], block, sizeof block) > 0)
+        continue;
+    ck_assert_int_eq(errno, EAGAIN);
+    ck_assert_int_eq(fcntl(ends[1], F_SETFL, 0), 0);
+}
+
+/* A generation that has started and cannot end, since its first token finds no room. */
+static pid_t start_stuck(int ends[2], int err)
+{
+    const char *const arguments[] = {"run", MODEL, "And it came to pass", "-n", "400", "--ignore-eos", NULL};
+    full_pipe(ends);
+    pid_t pid = process_start(arguments, null_input(), ends[1], dup(err));
+    process_await_handler(pid, SIGINT, true);
+    return pid;
+}
+
+START_TEST(interrupt_ends_after_the_token)
+{
+    int ends[2], err = memfd_create("err", MFD_CLOEXEC);
+    pid_t pid = start_stuck(ends, err);
+    char block[8192], text[8192] = "";
+    size_t length = 0;
+    kill(pid, SIGINT);
+    ck_assert_int_eq(fcntl(ends[0], F_SETFL, 0), 0);
+    for (ssize_t got; (got = read(ends[0], block, sizeof block)) > 0;)
+        for (ssize_t i = 0; i < got; i++)
+            if (block[i] && length + 1 < sizeof text)
+                text[length++] = block[i];
+    ck_assert_int_eq(process_wait(pid), 130);
+    ck_assert_uint_gt(length, 0);
+    ck_assert_int_eq(text[length - 1], '\n');
+    char *said = contents(err);
+    ck_assert_msg(strstr(said, "generated: 1 tokens (interrupted)\n") || strstr(said, "generated: 0 tokens (interr"),
+                  "%s", said);
+    free(said);
+    close(ends[0]);
+}
+END_TEST
+
+START_TEST(second_interrupt_kills)
+{
+    int ends[2], err = memfd_create("err", MFD_CLOEXEC);
+    pid_t pid = start_stuck(ends, err);
+    kill(pid, SIGINT);
+    process_await_handler(pid, SIGINT, false); /* signals of one kind don't queue up: the first must have come */
+    kill(pid, SIGINT);
+    ck_assert_int_eq(process_wait(pid), 128 + SIGINT);
+    close(ends[0]);
+    close(err);
+}
+END_TEST
+
+/* ---- pipes ---------------------------------------------------------------------------------------- */
+
+/* The loop's index: whether whoever started tenon ignores SIGPIPE. Either way it ends as by that signal. */
+START_TEST(reader_that_goes_away)
+{
+    static const char *const lines[][6] = {{"run", MODEL, "And", "-n8", "-q", NULL},
+                                           {"--help", NULL},
+                                           {"tokenize", MODEL, "And", NULL},
+                                           {"kernels", "--json", "-q", NULL}};
+    signal(SIGPIPE, _i ? SIG_IGN : SIG_DFL);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        int ends[2], err = memfd_create("err", MFD_CLOEXEC);
+        ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+        close(ends[0]);
+        ck_assert_int_eq(process_wait(process_start(lines[i], null_input(), ends[1], dup(err))), 128 + SIGPIPE);
+        char *said = contents(err);
+        ck_assert_str_eq(said, "");
+        free(said);
+    }
+}
+END_TEST
+
+START_TEST(full_disk_is_an_error)
+{
+    static const char *const lines[][5] = {
+        {"run", MODEL, "And", "-q", NULL}, {"--help", NULL}, {"tokenize", MODEL, "And", NULL}};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        int full = open("/dev/full", O_WRONLY | O_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
+        ck_assert_int_eq(process_wait(process_start(lines[i], null_input(), full, dup(err))), 1);
+        char *said = contents(err);
+        ck_assert_str_eq(said, "tenon: standard output: cannot write: No space left on device; "
+                               "free space or write elsewhere\n");
+        free(said);
+    }
+}
+END_TEST
+
+/* ---- a terminal ------------------------------------------------------------------------------------- */
+
+/* What a terminal of this width sees. Owned. */
+static char *on_terminal(const char *const *arguments, unsigned short columns, int *status)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = columns};
+    int terminal;
+    size_t length = 0, capacity = 1 << 20;
+    char *seen = calloc(1, capacity), program[4200];
+    const char *argv[16] = {program};
+    ck_assert_ptr_nonnull(seen);
+    snprintf(program, sizeof program, "%s/tenon", process_build());
+    for (int i = 0; arguments[i]; i++)
+        argv[i + 1] = arguments[i];
+    pid_t pid = forkpty(&terminal, NULL, NULL, &size);
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        execv(program, (char *const *)argv);
+        _exit(127);
+    }
+    for (ssize_t got; (got = read(terminal, seen + length, capacity - length - 1)) > 0;)
+        length += (size_t)got;
+    *status = process_wait(pid);
+    close(terminal);
+    return seen;
+}
+
+/* A folder with the file "text", which takes some seconds to read through. Owned. */
+static char *some_text(size_t size)
+{
+    size_t all;
+    char *book = tempdir_read(MODEL "/heldout.txt", &all), *folder = tempdir_new();
+    char *path = tempdir_path(folder, "text");
+    ck_assert_uint_ge(all, size);
+    tempdir_write(path, book, size);
+    free(path);
+    free(book);
+    return folder;
+}
+
+START_TEST(progress_fits_the_terminal)
+{
+    static const unsigned short widths[] = {40, 80, 14, 200};
+    char *folder = some_text(12000);
+    char *path = tempdir_path(folder, "text");
+    const char *const line[] = {"perplexity", MODEL, path, "--kernels=none", "--dtype=f32", "--threads=1", NULL};
+    int status, bars = 0;
+    char *seen = on_terminal(line, widths[_i], &status);
+    free(path);
+    tempdir_remove(folder);
+    size_t room = widths[_i] - 1u;
+    ck_assert_msg(status == 0, "%s", seen);
+    char *result = strstr(seen, "perplexity 1");
+    ck_assert_msg(result != NULL, "%s", seen);
+    /* The bar is blanked out before the result is printed over it. */
+    ck_assert_uint_gt((size_t)(result - seen), 2);
+    ck_assert_msg(result[-1] == '\r' && result[-2] == ' ', "%s", seen);
+    for (char *bar = strchr(seen, '\r'); bar && bar < result - 1; bar = strchr(bar + 1, '\r')) {
+        size_t width = strcspn(bar + 1, "\r\n");
+        ck_assert_uint_le(width, room);
+        if (bar[1] == ' ' || width == 0)
+            continue;
+        ck_assert_msg(memchr(bar + 1, '[', width) && memchr(bar + 1, '%', width), "%.*s", (int)width, bar + 1);
+        bars++;
+    }
+    ck_assert_int_gt(bars, 0);
+    ck_assert_ptr_null(strchr(seen, '\033'));
+    free(seen);
+}
+END_TEST
+
+START_TEST(no_progress_when_quiet)
+{
+    char *folder = some_text(12000);
+    char *path = tempdir_path(folder, "text");
+    const char *const line[] = {"perplexity", MODEL, path, "--kernels=none", "--dtype=f32", "--quiet", NULL};
+    int status;
+    char *seen = on_terminal(line, 80, &status);
+    free(path);
+    tempdir_remove(folder);
+    ck_assert_msg(status == 0, "%s", seen);
+    ck_assert_int_eq(strncmp(seen, "perplexity 1", 12), 0);
+    ck_assert_str_eq(strchr(seen, '\n'), "\n");
+    free(seen);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli: terminal");
+    TCase *all = tcase_create("terminal");
+    tcase_set_timeout(all, 600);
+    tcase_add_test(all, interrupt_ends_after_the_token);
+    tcase_add_test(all, second_interrupt_kills);
+    tcase_add_loop_test(all, reader_that_goes_away, 0, 2);
+    tcase_add_test(all, full_disk_is_an_error);
+    tcase_add_loop_test(all, progress_fits_the_terminal, 0, 4);
+    tcase_add_test(all, no_progress_when_quiet);
+    suite_add_tcase(suite, all);
+    return process_main(suite);
+}

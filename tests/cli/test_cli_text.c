@@ -1,0 +1,357 @@
+/* tokenize, run, perplexity and logits on the embedded model, against what its expected.json says. */
+#include "process.h"
+#include "tempdir.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+#define MODEL "models/demo"
+#define PROMPT "And it came to pass"
+#define PROMPT_IDS "296,354,473,290,619"
+
+/* ---- helpers ------------------------------------------------------------------------------------ */
+
+static json_t *expected(void)
+{
+    json_error_t err;
+    json_t *root = json_load_file(MODEL "/expected.json", 0, &err);
+    ck_assert_msg(root != NULL, "%s", err.text);
+    return root;
+}
+
+static json_t *parse(process_result *r)
+{
+    json_error_t err;
+    ck_assert_msg(r->status == 0, "status %d: %s", r->status, r->err);
+    json_t *root = json_loads(r->out, JSON_DECODE_ANY, &err);
+    ck_assert_msg(root != NULL, "%s in %s", err.text, r->out);
+    process_free(r);
+    return root;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_number(value), "no number '%s'", key);
+    return json_number_value(value);
+}
+
+static const char *text(const json_t *object, const char *key)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    ck_assert_msg(value != NULL, "no text '%s'", key);
+    return value;
+}
+
+/* ---- tokenize ------------------------------------------------------------------------------------- */
+
+START_TEST(tokenize_gives_the_ids)
+{
+    json_t *all = expected(), *prompt;
+    size_t i;
+    json_array_foreach(json_object_get(all, "greedy"), i, prompt)
+    {
+        process_result r = TENON(NULL, "tokenize", MODEL, text(prompt, "prompt"));
+        ck_assert_str_eq(r.err, "");
+        json_t *ids = parse(&r);
+        ck_assert(json_equal(ids, json_object_get(prompt, "prompt_ids")));
+        json_decref(ids);
+    }
+    ck_assert_uint_gt(i, 0);
+    json_decref(all);
+    process_expect_output(TENON(NULL, "tokenize", MODEL, PROMPT), "[296, 354, 473, 290, 619]\n");
+    process_expect_output(TENON(PROMPT, "tokenize", MODEL, "-"), "[296, 354, 473, 290, 619]\n");
+    process_expect_output(TENON(PROMPT, "tokenize", MODEL), "[296, 354, 473, 290, 619]\n");
+    process_expect_output(TENON(NULL, "tokenize", MODEL "/tokenizer.json", PROMPT, "--json"),
+                          "[296, 354, 473, 290, 619]\n");
+    process_expect_output(TENON("", "tokenize", MODEL), "[]\n");
+}
+END_TEST
+
+START_TEST(tokenize_decodes)
+{
+    process_expect_output(TENON(NULL, "tokenize", MODEL, "--decode", PROMPT_IDS), PROMPT "\n");
+    process_expect_output(TENON(NULL, "tokenize", MODEL, "--decode=" PROMPT_IDS), PROMPT "\n");
+    process_expect_output(TENON("[296, 354,\n 473, 290, 619]\n", "tokenize", MODEL, "--decode", "-"), PROMPT "\n");
+    process_expect_output(TENON("296 354 473 290 619", "tokenize", MODEL, "--decode"), PROMPT "\n");
+    process_expect_output(TENON(NULL, "tokenize", MODEL, "--decode", "--json", "[" PROMPT_IDS "]"), "\"" PROMPT "\"\n");
+    process_expect_output(TENON(NULL, "tokenize", MODEL, "--decode", "0,296"), "<|endoftext|>And\n");
+    process_expect_output(TENON(NULL, "tokenize", MODEL, "--decode", "0,296", "--no-special"), "And\n");
+    process_expect_error(TENON(NULL, "tokenize", MODEL, "--decode", "1,2048"), 4,
+                         "token id 2048 is out of range; the model knows 0 to 2047", NULL);
+    process_expect_error(TENON(NULL, "tokenize", MODEL, "--decode", "--", "-1"), 4, "token id -1 is", NULL);
+    static const char *const lists[] = {"1,x", "[1", "1]", "[1] 2", "1.5", "1-2", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        process_expect_error(TENON(NULL, "tokenize", MODEL, "--decode", lists[i]), 2, "tenon: tokenize: ", NULL);
+}
+END_TEST
+
+/* ---- run -------------------------------------------------------------------------------------------- */
+
+START_TEST(run_continues_as_expected)
+{
+    json_t *all = expected(), *prompt;
+    size_t i;
+    json_array_foreach(json_object_get(all, "greedy"), i, prompt)
+    {
+        process_result r =
+            TENON(NULL, "run", MODEL, text(prompt, "prompt"), "-n", "48", "--dtype=f32", "--kernels=none", "--json");
+        json_t *run = parse(&r);
+        ck_assert(json_equal(json_object_get(run, "tokens"), json_object_get(prompt, "greedy_ids")));
+        ck_assert_str_eq(text(run, "text"), text(prompt, "greedy_text"));
+        ck_assert(json_equal(json_object_get(run, "prompt_ids"), json_object_get(prompt, "prompt_ids")));
+        ck_assert(number(run, "prompt_tokens") == (double)json_array_size(json_object_get(prompt, "prompt_ids")));
+        ck_assert_str_eq(text(run, "stop"), "length");
+        const json_t *timings = json_object_get(run, "timings");
+        ck_assert(number(timings, "prompt_seconds") > 0 && number(timings, "decode_seconds") > 0);
+        ck_assert(number(timings, "load_seconds") >= 0 && number(timings, "decode_tokens_per_second") > 0);
+        ck_assert_str_eq(text(json_object_get(run, "kernels"), "spec"), "none");
+        json_decref(run);
+    }
+    ck_assert_uint_gt(i, 0);
+    json_decref(all);
+}
+END_TEST
+
+/* What the first n tokens of the first expected continuation say, and a line end. Owned. */
+static char *continuation(const char *n)
+{
+    process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n", n, "--dtype=f32", "--kernels=none", "--json");
+    json_t *run = parse(&r);
+    size_t length = strlen(text(run, "text"));
+    char *line = malloc(length + 2);
+    ck_assert_ptr_nonnull(line);
+    snprintf(line, length + 2, "%s\n", text(run, "text"));
+    json_decref(run);
+    return line;
+}
+
+START_TEST(run_takes_arguments_in_any_form)
+{
+    char *line = continuation("9");
+    ck_assert_str_eq(line, ", when the LORD had spoken unto Moses,\n");
+    process_expect_output(TENON(NULL, "run", MODEL, PROMPT, "-n9", "--dtype", "f32", "--kernels", "none"), line);
+    process_expect_output(TENON(NULL, "run", "--max-tokens=9", MODEL, "--dtype=f32", "--", PROMPT), line);
+    process_expect_output(TENON(NULL, "--dtype=f32", "-n", "9", "run", MODEL, PROMPT), line);
+    process_expect_output(TENON(NULL, "--kernels=auto", MODEL, PROMPT, "-n", "9", "--dtype=f32"), line);
+    process_expect_output(TENON(NULL, MODEL, PROMPT, "-n", "9", "--dtype=f32", "--threads=2"), line);
+    process_expect_output(TENON(PROMPT, "run", MODEL, "-", "-n", "9", "--dtype=f32"), line);
+    process_expect_output(TENON(NULL, "run", MODEL, "--tokens", PROMPT_IDS, "-n9", "--dtype=f32", "--chunk=2"), line);
+    free(line);
+}
+END_TEST
+
+START_TEST(run_reports_on_stderr)
+{
+    process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n", "4", "--kernels=none");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_msg(strncmp(r.err, "prompt: 5 tokens in ", 20) == 0, "%s", r.err);
+    ck_assert_ptr_nonnull(strstr(r.err, "; generated: 4 tokens in "));
+    process_free(&r);
+    r = TENON(NULL, "run", MODEL, PROMPT, "-n", "1", "-q");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_str_eq(r.err, "");
+    process_free(&r);
+    r = TENON(NULL, "run", MODEL, PROMPT, "-n", "1", "--verbose");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_ptr_nonnull(strstr(r.err, "config: "));
+    ck_assert_ptr_nonnull(strstr(r.err, "model: Qwen3MoeForCausalLM, 4 layers, 2.8 million parameters, "));
+    process_free(&r);
+}
+END_TEST
+
+START_TEST(run_samples_by_seed)
+{
+    process_result first = TENON(NULL, "run", MODEL, "Psalms", "-n12", "--temperature=0.9", "--top-k=40", "--seed=7");
+    ck_assert_int_eq(first.status, 0);
+    process_expect_output(TENON(NULL, "run", MODEL, "Psalms", "-n12", "--temperature=0.9", "--top-k=40", "--seed=7"),
+                          first.out);
+    process_result other = TENON(NULL, "run", MODEL, "Psalms", "-n12", "--temperature=0.9", "--top-k=40", "--seed=8");
+    ck_assert_int_eq(other.status, 0);
+    ck_assert_str_ne(first.out, other.out);
+    process_free(&first);
+    process_free(&other);
+    process_result greedy = TENON(NULL, "run", MODEL, "Psalms", "-n12");
+    process_expect_output(TENON(NULL, "run", MODEL, "Psalms", "-n12", "--temperature=0.9", "--top-k=1"), greedy.out);
+    process_free(&greedy);
+}
+END_TEST
+
+START_TEST(run_stops_where_the_context_ends)
+{
+    process_result r = TENON(NULL, "run", MODEL, PROMPT, "--context", "8", "--json");
+    json_t *run = parse(&r);
+    ck_assert_uint_eq(json_array_size(json_object_get(run, "tokens")), 4);
+    json_decref(run);
+}
+END_TEST
+
+START_TEST(run_refuses_wrong_prompts)
+{
+    process_expect_error(TENON(NULL, "run", MODEL, ""), 4, "prompt: the prompt is empty", NULL);
+    process_expect_error(TENON("", "run", MODEL, "-"), 4, "the prompt is empty", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "--tokens", ","), 4, "the prompt is empty", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--context=4"), 4,
+                         "prompt: has 5 tokens, and the context holds 4", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "--tokens=1,2048"), 4, "--tokens: token id 2048 is out of range",
+                         NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "--tokens=-1"), 4, "--tokens: token id -1 is out of range", NULL);
+    size_t length;
+    char *book = tempdir_read(MODEL "/heldout.txt", &length);
+    process_expect_error(TENON(book, "run", MODEL, "-"), 4, "prompt: has 7144 tokens, and the context holds 512", NULL);
+    free(book);
+}
+END_TEST
+
+/* A folder without tokenizer.json: ids in, ids out. */
+START_TEST(run_works_on_ids_alone)
+{
+    char *folder = tempdir_new(), *tokenizer = tempdir_path(folder, "tokenizer.json");
+    tempdir_copy(MODEL, folder);
+    remove(tokenizer);
+    process_expect_error(TENON(NULL, "run", folder, PROMPT), 4, "tokenizer.json", NULL);
+    process_expect_output(TENON(NULL, "run", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none"),
+                          "12 435 259 342 474\n");
+    process_result r = TENON(NULL, "run", folder, "--tokens=" PROMPT_IDS, "-n5", "--json");
+    json_t *run = parse(&r);
+    ck_assert(json_is_null(json_object_get(run, "text")));
+    json_decref(run);
+    tempdir_write(tokenizer, "{", 1);
+    r = TENON(NULL, "run", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none");
+    ck_assert_str_eq(r.out, "12 435 259 342 474\n");
+    ck_assert_msg(strncmp(r.err, "tenon: warning: ", 16) == 0 && strstr(r.err, "tokenizer.json"), "%s", r.err);
+    process_free(&r);
+    process_expect_error(TENON(NULL, "tokenize", folder, "x"), 4, "tokenizer.json", NULL);
+    free(tokenizer);
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* ---- perplexity -------------------------------------------------------------------------------------- */
+
+START_TEST(perplexity_is_reproduced)
+{
+    json_t *all = expected();
+    const json_t *wanted = json_array_get(json_object_get(json_object_get(all, "heldout"), "results"), 0);
+    process_result r =
+        TENON(NULL, "perplexity", MODEL, MODEL "/heldout.txt", "--dtype=f32", "--kernels=none", "--json");
+    json_t *got = parse(&r);
+    ck_assert(number(got, "tokens") == 7144 && number(got, "context") == number(wanted, "window"));
+    ck_assert(number(got, "tokens_predicted") == number(wanted, "tokens_predicted"));
+    /* The six figures of the model's README; evaluation orders of f32 differ by less. */
+    ck_assert_double_eq_tol(number(got, "perplexity"), number(wanted, "perplexity"), 5e-5);
+    ck_assert_double_eq_tol(exp(number(got, "nll_mean")), number(got, "perplexity"), 1e-6);
+    json_decref(got);
+    json_decref(all);
+}
+END_TEST
+
+START_TEST(perplexity_of_a_window_that_does_not_fit)
+{
+    process_result one = TENON(PROMPT, "perplexity", MODEL, "-", "--context=100", "--dtype=f32");
+    ck_assert_msg(strncmp(one.out, "perplexity ", 11) == 0, "%s%s", one.out, one.err);
+    ck_assert_ptr_nonnull(strstr(one.out, " (4 tokens predicted, windows of 100, f32)\n"));
+    process_free(&one);
+    process_expect_error(TENON("a", "perplexity", MODEL, "-"), 4, "needs at least two", NULL);
+    process_expect_error(TENON("", "perplexity", MODEL, "-"), 4, "the text has 0 tokens", NULL);
+}
+END_TEST
+
+/* ---- logits ------------------------------------------------------------------------------------------- */
+
+static void write_ids(const char *path, const char *name, tn_dtype dtype, int32_t ndim, void *data, int64_t tokens)
+{
+    int64_t shape[] = {1, tokens, 1};
+    tn_named_tensor tensors[] = {{name, tn_tensor_dense(data, dtype, ndim, shape)}};
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_msg(tn_safetensors_write(path, tensors, 1, &err) == TN_OK, "%s", err.message);
+}
+
+START_TEST(logits_are_those_of_run)
+{
+    char *folder = tempdir_new(), *in = tempdir_path(folder, "in.safetensors"),
+         *out = tempdir_path(folder, "out.safetensors");
+    int32_t ids[] = {296, 354, 473, 290, 619};
+    write_ids(in, "input_ids", TN_I32, 2, ids, 5);
+    process_result r =
+        TENON(NULL, "logits", MODEL, "--input", in, "--output", out, "--hidden", "--dtype=f32", "--kernels=none");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    ck_assert_str_eq(r.out, "");
+    process_free(&r);
+    tn_safetensors *file = tn_safetensors_open(out, NULL);
+    tn_tensor t;
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(tn_safetensors_count(file), 6);
+    ck_assert(tn_safetensors_get(file, "hidden.0", &t) && tn_safetensors_get(file, "hidden.4", &t));
+    ck_assert(t.dtype == TN_F32 && t.shape[0] == 1 && t.shape[1] == 5 && t.shape[2] == 192);
+    ck_assert(tn_safetensors_get(file, "logits", &t));
+    ck_assert(t.dtype == TN_F32 && t.ndim == 3 && t.shape[0] == 1 && t.shape[1] == 5 && t.shape[2] == 2048);
+    json_t *all = expected();
+    const json_t *top = json_object_get(json_array_get(json_object_get(all, "greedy"), 0), "first_step_top10"), *entry;
+    size_t i;
+    json_array_foreach(top, i, entry)
+    {
+        size_t id = (size_t)json_integer_value(json_array_get(entry, 0));
+        double wanted = json_real_value(json_array_get(entry, 1));
+        ck_assert_double_eq_tol(((const float *)t.data)[4 * 2048 + id], wanted, 1e-4);
+    }
+    ck_assert_uint_eq(i, 10);
+    json_decref(all);
+    tn_safetensors_close(file);
+    free(in);
+    free(out);
+    tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(logits_refuses_wrong_input)
+{
+    char *folder = tempdir_new(), *in = tempdir_path(folder, "in.safetensors"), *out = tempdir_path(folder, "out");
+    int64_t ids[] = {296, 2048};
+    float pixels[] = {0, 0};
+#define REFUSED(...) process_expect_error(TENON(NULL, "logits", MODEL, "--input", in, "--output", out), 4, __VA_ARGS__)
+    REFUSED(in, NULL);
+    write_ids(in, "input_ids", TN_I64, 2, ids, 2);
+    REFUSED(in, "token id 2048 is out of range", NULL);
+    write_ids(in, "input_ids", TN_I64, 1, ids, 1);
+    REFUSED("input_ids: has 1 dimensions", NULL);
+    write_ids(in, "input_ids", TN_F32, 2, pixels, 2);
+    REFUSED("input_ids: the type is f32; store it as i64 or i32", NULL);
+    write_ids(in, "pixel_values", TN_F32, 2, pixels, 2);
+    REFUSED("holds pixel_values, but Qwen3MoeForCausalLM takes text only", NULL);
+    write_ids(in, "ids", TN_I64, 2, ids, 2);
+    REFUSED("holds no tensor input_ids", NULL);
+    tempdir_write(in, "12345678", 8);
+    REFUSED(in, NULL);
+#undef REFUSED
+    ck_assert(!tempdir_exists(out));
+    free(in);
+    free(out);
+    tempdir_remove(folder);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli: text");
+    TCase *all = tcase_create("text");
+    tcase_set_timeout(all, 600); /* process.c has its own limit, which says more                  */
+    tcase_add_test(all, tokenize_gives_the_ids);
+    tcase_add_test(all, tokenize_decodes);
+    tcase_add_test(all, run_continues_as_expected);
+    tcase_add_test(all, run_takes_arguments_in_any_form);
+    tcase_add_test(all, run_reports_on_stderr);
+    tcase_add_test(all, run_samples_by_seed);
+    tcase_add_test(all, run_stops_where_the_context_ends);
+    tcase_add_test(all, run_refuses_wrong_prompts);
+    tcase_add_test(all, run_works_on_ids_alone);
+    tcase_add_test(all, perplexity_is_reproduced);
+    tcase_add_test(all, perplexity_of_a_window_that_does_not_fit);
+    tcase_add_test(all, logits_are_those_of_run);
+    tcase_add_test(all, logits_refuses_wrong_input);
+    suite_add_tcase(suite, all);
+    return process_main(suite);
+}

@@ -1,0 +1,185 @@
+/* The command line's help, its arguments, and what it says about wrong ones. Needs no model. */
+#include "process.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+static const char *const names[] = {"run", "kernels", "inspect", "verify", "logits", "bench", "perplexity", "tokenize"};
+enum { NAMES = sizeof names / sizeof *names };
+
+/* ---- help ------------------------------------------------------------------------------------- */
+
+static void expect_help(process_result r, const char *first, const char *const *words)
+{
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_str_eq(r.err, "");
+    ck_assert_int_eq(strncmp(r.out, first, strlen(first)), 0);
+    for (; *words; words++)
+        ck_assert_msg(strstr(r.out, *words), "'%s' is not in: %s", *words, r.out);
+    for (const char *line = r.out; *line; line += strcspn(line, "\n") + 1)
+        ck_assert_msg(strcspn(line, "\n") <= 112, "too wide: %.120s", line);
+    process_free(&r);
+}
+
+START_TEST(program_help_lists_every_command)
+{
+    const char *const words[] = {"run ",
+                                 "kernels ",
+                                 "inspect ",
+                                 "verify ",
+                                 "logits ",
+                                 "bench ",
+                                 "perplexity ",
+                                 "tokenize ",
+                                 "--config ",
+                                 "--threads ",
+                                 "Exit status: 0 done; 1 internal; 2 usage; 3",
+                                 "example:\n",
+                                 NULL};
+    expect_help(TENON(NULL, "--help"), "usage: tenon COMMAND", words);
+    expect_help(TENON(NULL, "-h"), "usage: tenon COMMAND", words);
+    expect_help(TENON(NULL, "help"), "usage: tenon COMMAND", words);
+    expect_help(TENON(NULL, "--kernels=auto", "--help"), "usage: tenon COMMAND", words);
+}
+END_TEST
+
+START_TEST(command_help_shows_an_example)
+{
+    const char *name = names[_i];
+    char first[64], example[64];
+    const char *const words[] = {"\nexample:\n", example, "common options:\n", "--plugins DIR", "--quiet", NULL};
+    snprintf(first, sizeof first, "usage: tenon %s ", name);
+    snprintf(example, sizeof example, "  tenon %s ", name);
+    if (strcmp(name, "run") == 0)
+        strcpy(example, "tenon run models/demo ");
+    expect_help(TENON(NULL, name, "--help"), first, words);
+    expect_help(TENON(NULL, name, "some", "-h"), first, words);
+    expect_help(TENON(NULL, "help", name), first, words);
+    expect_help(TENON(NULL, "--verbose", name, "--help"), first, words);
+}
+END_TEST
+
+START_TEST(version_is_printed)
+{
+    process_expect_output(TENON(NULL, "--version"), "tenon " TN_VERSION "\n");
+    process_expect_output(TENON(NULL, "run", "--version"), "tenon " TN_VERSION "\n");
+}
+END_TEST
+
+/* ---- wrong arguments ---------------------------------------------------------------------------- */
+
+START_TEST(nothing_given_prints_the_usage)
+{
+    process_result r = TENON(NULL, "--kernels=auto");
+    ck_assert_int_eq(r.status, 2);
+    ck_assert_str_eq(r.out, "");
+    ck_assert_ptr_nonnull(strstr(r.err, "usage: tenon COMMAND"));
+    ck_assert_ptr_nonnull(strstr(r.err, "\ntenon: no command and no model given; "));
+    process_free(&r);
+    r = process_run(NULL, (const char *const[]){NULL});
+    ck_assert_int_eq(r.status, 2);
+    ck_assert_ptr_nonnull(strstr(r.err, "usage: tenon COMMAND"));
+    process_free(&r);
+}
+END_TEST
+
+typedef struct wrong_line {
+    const char *arguments[8]; /* NULL ends them                                                 */
+    const char *says;
+} wrong_line;
+
+static const wrong_line wrong_lines[] = {
+    {{"kernles"}, "tenon: unknown command 'kernles'; did you mean 'tenon kernels'?"},
+    {{"perp"}, "did you mean 'tenon perplexity'?"},
+    {{"frobnicate"}, "unknown command 'frobnicate'; see tenon --help"},
+    {{"help", "toknize"}, "did you mean 'tenon tokenize'?"},
+    {{"run", "m", "p", "--kernles=auto"}, "tenon: run: unknown option '--kernles'; did you mean '--kernels'?"},
+    {{"run", "m", "p", "--wibble"}, "unknown option '--wibble'; see tenon run --help"},
+    {{"run", "m", "p", "-x"}, "unknown option '-x'"},
+    {{"kernels", "--temperature", "1"}, "tenon: kernels: unknown option '--temperature'"},
+    {{"run"}, "tenon: run: no model given; usage: tenon run MODEL"},
+    {{"run", "m"}, "tenon: run: no prompt given; "},
+    {{"run", "m", "p", "--tokens", "1"}, "both PROMPT and --tokens given"},
+    {{"run", "m", "p", "q"}, "unexpected argument 'q'; usage: tenon run"},
+    {{"run", "m", "p", "-n"}, "-n needs a value; give N"},
+    {{"run", "m", "p", "-n", "0"}, "--max-tokens: 0 is out of range; give 1 to "},
+    {{"run", "m", "p", "-nx"}, "--max-tokens: 'x' is not a whole number"},
+    {{"run", "m", "p", "--max-tokens=1.5"}, "'1.5' is not a whole number"},
+    {{"run", "m", "p", "--max-tokens=99999999999999999999"}, "out of range"},
+    {{"run", "m", "p", "--temperature", "-1"}, "--temperature: -1 is out of range; give 0 to 100"},
+    {{"run", "m", "p", "--temperature=nan"}, "--temperature: nan is out of range"},
+    {{"run", "m", "p", "--top-p=2"}, "--top-p: 2 is out of range; give 0 to 1"},
+    {{"run", "m", "p", "--dtype=f99"}, "--dtype: unknown value 'f99'; choose auto|f32|bf16|f16"},
+    {{"run", "m", "p", "--device", "gpu"}, "choose cpu|npu|auto"},
+    {{"run", "m", "p", "--threads=0"}, "--threads: 0 is out of range; give 1 to 1024"},
+    {{"run", "m", "p", "--quiet=1"}, "--quiet takes no value"},
+    {{"run", "m", "p", "--config="}, "--config: the value is empty"},
+    {{"inspect", "m", "--format", "png"}, "choose text|json|dot|svg"},
+    {{"logits", "m", "--output", "/tmp/x"}, "no input file given; add --input FILE.safetensors"},
+    {{"logits", "m", "--input", "x"}, "no output file given"},
+    {{"perplexity", "m"}, "MODEL and FILE are needed; usage: tenon perplexity MODEL FILE"},
+    {{"tokenize", "m", "1", "--decode=2"}, "given twice"},
+    {{"--threads", "1", "kernles"}, "no prompt given"}, /* a model may have any name */
+};
+
+START_TEST(wrong_arguments_are_usage_errors)
+{
+    const wrong_line *w = &wrong_lines[_i];
+    process_expect_error(process_run(NULL, w->arguments), 2, w->says, NULL);
+}
+END_TEST
+
+/* ---- what is read before any model ---------------------------------------------------------------- */
+
+START_TEST(folders_and_files_that_are_not_there)
+{
+    process_expect_error(TENON(NULL, "run", "/nonexistent/model", "x"), 4, "/nonexistent/model: ", NULL);
+    process_expect_error(TENON(NULL, "/nonexistent/model", "x"), 4, "/nonexistent/model: ", NULL);
+    process_expect_error(TENON(NULL, "tokenize", "/nonexistent/model", "x"), 4, "/nonexistent/model", NULL);
+    process_expect_error(TENON(NULL, "perplexity", "m", "/nonexistent/text"), 4,
+                         "/nonexistent/text: cannot open: No such", NULL);
+    process_expect_error(TENON(NULL, "perplexity", "m", "/tmp"), 4, "tenon: /tmp: cannot read: Is a directory; ", NULL);
+    process_expect_error(TENON(NULL, "run", "m", "x", "--plugins", "/nonexistent/p"), 3,
+                         "tenon: /nonexistent/p: no such plugin folder", NULL);
+    process_expect_error(TENON(NULL, "run", "m", "x", "--plugins", "/dev/null"), 3, "/dev/null: is not a folder", NULL);
+    process_expect_error(TENON(NULL, "kernels", "--config", "/nonexistent/c.json"), 3, "/nonexistent/c.json", NULL);
+    process_expect_error(TENON(NULL, "logits", "m", "--input=i", "--output=/nonexistent/o"), 4,
+                         "cannot write to folder '/nonexistent'", NULL);
+    process_expect_error(TENON(NULL, "logits", "m", "--input=i", "--output=/tmp"), 4, "/tmp: is a folder", NULL);
+}
+END_TEST
+
+START_TEST(a_wrong_configuration_names_its_key)
+{
+    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
+    tempdir_write(path, "{\"plugin\": []}", 14);
+    process_expect_error(TENON(NULL, "kernels", "--config", path), 3, "plugin", "plugins", NULL);
+    setenv("TENON_CONFIG", path, 1);
+    process_expect_error(TENON(NULL, "kernels"), 3, path, NULL);
+    tempdir_write(path, "{\"plugins\": [", 13);
+    process_expect_error(TENON(NULL, "kernels"), 3, path, NULL);
+    free(path);
+    tempdir_remove(folder);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli: usage");
+    TCase *help = tcase_create("help"), *wrong = tcase_create("wrong"), *early = tcase_create("early");
+    tcase_add_test(help, program_help_lists_every_command);
+    tcase_add_loop_test(help, command_help_shows_an_example, 0, NAMES);
+    tcase_add_test(help, version_is_printed);
+    tcase_add_test(wrong, nothing_given_prints_the_usage);
+    tcase_add_loop_test(wrong, wrong_arguments_are_usage_errors, 0, (int)(sizeof wrong_lines / sizeof *wrong_lines));
+    tcase_add_test(early, folders_and_files_that_are_not_there);
+    tcase_add_test(early, a_wrong_configuration_names_its_key);
+    suite_add_tcase(suite, help);
+    suite_add_tcase(suite, wrong);
+    suite_add_tcase(suite, early);
+    return process_main(suite);
+}

@@ -1,0 +1,44 @@
+/* Running the program `tenon` as a user does, and looking at what it prints and how it ends. */
+#ifndef TEST_PROCESS_H
+#define TEST_PROCESS_H
+
+#include <check.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+typedef struct process_result {
+    int status;      /* exit status, or 128 + the signal that ended it                          */
+    char *out, *err; /* owned; end in NUL                                                       */
+    size_t out_length;
+} process_result;
+
+/* The folder of build results: $TENON_BUILD, or the one above the running test program. Static storage. */
+const char *process_build(void);
+
+/* BUILD/tenon with these arguments (NULL ends them), input on stdin. Aborts the test when it runs for two minutes, and
+ * when escape sequences or carriage returns come out, which have no business in a pipe. */
+process_result process_run(const char *input, const char *const *arguments);
+void process_free(process_result *result);
+
+/* process_run, written shorter. */
+#define TENON(input, ...) process_run(input, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Aborts the test unless the program ended with this status, printed nothing on stdout, and one line on stderr that
+ * begins with "tenon: " and holds every word (until NULL). Frees r. */
+void process_expect_error(process_result r, int status, ...) __attribute__((sentinel));
+
+/* Aborts the test unless the program ended well and out (NULL: anything) is what it printed. Frees r. */
+void process_expect_output(process_result r, const char *out);
+
+/* The same in steps, for tests that do something meanwhile. out and err are the child's file descriptors, taken. */
+pid_t process_start(const char *const *arguments, int in, int out, int err);
+int process_wait(pid_t pid); /* as status above                                                */
+
+/* Waits until pid has (or no longer has) a handler of its own for the signal. */
+void process_await_handler(pid_t pid, int signal_number, bool installed);
+
+/* Runs a suite as main does, with the user's own configuration and caches out of the way. Returns the exit status. */
+int process_main(Suite *suite);
+
+#endif
