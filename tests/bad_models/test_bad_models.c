@@ -1,0 +1,210 @@
+/* Model folders whose files are sound and do not fit together: each gives one clear error that names key or tensor. */
+#include "broken.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DOWN "model.layers.0.mlp.down_proj.weight"
+
+static void expect_refused(const char *folder, const char *word, const char *word2)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = tn_model_open(folder, NULL, &err);
+    ck_assert_msg(model == NULL, "a model that lacks '%s' is accepted", word);
+    broken_expect(&err, TN_E_INPUT, word, word2, NULL);
+}
+
+/* ---- config.json --------------------------------------------------------------------------- */
+
+static const struct {
+    const char *model, *key, *value, *word, *word2;
+} configs[] = {
+    {"llama", "model_type", NULL, "'model_type'", "missing"},
+    {"llama", "model_type", "\"no_such_type\"", "'no_such_type'", "llama"},
+    {"llama", "model_type", "7", "'model_type'", "a string"},
+    {"llama", "architectures", "[\"LlamaForTokenClassification\"]", "'LlamaForTokenClassification'",
+     "LlamaForCausalLM"},
+    {"llama", "quantization_config", "{\"quant_method\": \"gptq\"}", "quantization_config", ""},
+    {"llama", "hidden_size", NULL, "'hidden_size'", "missing"},
+    {"llama", "hidden_size", "null", "'hidden_size'", "missing"},
+    {"llama", "intermediate_size", NULL, "'intermediate_size'", "missing"},
+    {"llama", "num_hidden_layers", NULL, "'num_hidden_layers'", "missing"},
+    {"llama", "num_attention_heads", NULL, "'num_attention_heads'", "missing"},
+    {"llama", "vocab_size", NULL, "'vocab_size'", "missing"},
+    {"llama", "hidden_size", "\"64\"", "'hidden_size'", "an integer"},
+    {"llama", "hidden_size", "64.5", "'hidden_size'", "an integer"},
+    {"llama", "hidden_size", "0", "'hidden_size'", "0"},
+    {"llama", "hidden_size", "-64", "'hidden_size'", "-64"},
+    {"llama", "hidden_size", "1000000000000", "'hidden_size'", "1000000000000"},
+    {"llama", "intermediate_size", "1e15", "'intermediate_size'", "1000000000000000"},
+    {"llama", "num_hidden_layers", "1000000000", "'num_hidden_layers'", "1000000000"},
+    {"llama", "num_hidden_layers", "[2]", "'num_hidden_layers'", "a list"},
+    {"llama", "num_attention_heads", "9223372036854775807", "'num_attention_heads'", "9223372036854775807"},
+    {"llama", "num_key_value_heads", "3", "num_key_value_heads", "4"},
+    {"llama", "vocab_size", "9223372036854775807", "'vocab_size'", "9223372036854775807"},
+    {"llama", "head_dim", "1000000000", "'head_dim'", "1000000000"},
+    {"llama", "max_position_embeddings", "-1", "'max_position_embeddings'", "-1"},
+    {"llama", "max_position_embeddings", "9223372036854775807", "'max_position_embeddings'", "9223372036854775807"},
+    {"llama", "rms_norm_eps", "\"small\"", "'rms_norm_eps'", "a number"},
+    {"llama", "rms_norm_eps", "-1", "rms_norm_eps", "-1"},
+    {"llama", "hidden_act", "\"swish_of_tomorrow\"", "swish_of_tomorrow", "hidden_act"},
+    {"llama", "tie_word_embeddings", "\"yes\"", "'tie_word_embeddings'", "a boolean"},
+    {"llama", "attention_bias", "1", "'attention_bias'", "a boolean"},
+    {"llama", "rope_parameters", "3", "'rope_parameters'", "an object"},
+    {"llama", "rope_parameters/rope_type", "\"spiral\"", "spiral", "default"},
+    {"llama", "rope_parameters/rope_theta", "-1", "rope_theta", "-1"},
+    {"llama", "rope_parameters/rope_theta", "\"10000\"", "rope_parameters.rope_theta", "a number"},
+    {"llama", "dtype", "\"int8\"", "'int8'", "bf16"},
+    {"llama", "eos_token_id", "\"end\"", "'eos_token_id'", "an integer"},
+    {"llama_llama3_rope", "rope_scaling/factor", "\"x\"", "rope_scaling.factor", "a number"},
+    {"llama_llama3_rope", "rope_scaling/factor", "0", "factor", "0"},
+    {"qwen2_sliding", "sliding_window", "0", "'sliding_window'", "0"},
+    {"qwen3_moe", "num_experts", "1000000000000", "'num_experts'", "1000000000000"},
+    {"qwen3_moe", "num_experts_per_tok", "0", "'num_experts_per_tok'", "0"},
+    {"qwen3_moe", "num_experts_per_tok", "9", "num_experts_per_tok", "9"},
+    {"qwen3_moe", "decoder_sparse_step", "0", "'decoder_sparse_step'", "0"},
+    {"qwen3_moe", "moe_intermediate_size", "\"24\"", "'moe_intermediate_size'", "an integer"},
+};
+
+START_TEST(a_wrong_configuration)
+{
+    char *folder = broken_copy(configs[_i].model);
+    broken_json(folder, "config.json", configs[_i].key, configs[_i].value);
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = tn_model_open(folder, NULL, &err);
+    ck_assert_msg(model == NULL, "%s = %s is accepted", configs[_i].key, configs[_i].value);
+    broken_expect(&err, TN_E_INPUT, "config.json", configs[_i].word, configs[_i].word2, NULL);
+    tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(no_configuration)
+{
+    char *folder = broken_copy("llama"), *path = tempdir_path(folder, "config.json");
+    tempdir_write(path, "{\"hidden_size\": 64,", 19);
+    expect_refused(folder, "config.json", "JSON");
+    ck_assert_int_eq(unlink(path), 0);
+    expect_refused(folder, "config.json", "No such file");
+    expect_refused("no/such/folder", "no/such/folder", "");
+    expect_refused("tests/data/models/llama/config.json", "tests/data/models/llama/config.json", "folder");
+    free(path);
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* ---- configuration and tensors ------------------------------------------------------------- */
+
+static const struct {
+    const char *key, *value, *word;
+} mismatches[] = {
+    {"num_hidden_layers", "3", "model.layers.2."},
+    {"vocab_size", "265", "model.embed_tokens.weight"},
+    {"hidden_size", "68", "68]"},
+    {"intermediate_size", "105", "model.layers.0.mlp."},
+    {"num_key_value_heads", "4", "_proj.weight"},
+    {"head_dim", "16", "_proj.weight"},
+    {"attention_bias", "true", "_proj.bias"},
+    {"mlp_bias", "true", "_proj.bias"},
+    {"model_type", "\"qwen3\"", "Llama"},
+};
+
+START_TEST(tensors_of_another_model)
+{
+    char *folder = broken_copy("llama");
+    broken_json(folder, "config.json", mismatches[_i].key, mismatches[_i].value);
+    expect_refused(folder, mismatches[_i].word, "");
+    tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(a_tensor_of_the_wrong_shape_or_type)
+{
+    static const struct {
+        const char *path, *value, *word;
+    } lies[] = {
+        {DOWN "/shape", "[104,64]", "[104,64]"},
+        {DOWN "/shape", "[6656]", "[6656]"},
+        {DOWN "/shape", "[64,104,1]", "[64,104,1]"},
+        {DOWN "/dtype", "\"I32\"", "i32"},
+    };
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        char *folder = broken_copy("llama");
+        broken_header(folder, "model.safetensors", lies[i].path, lies[i].value);
+        expect_refused(folder, DOWN, lies[i].word);
+        tempdir_remove(folder);
+    }
+}
+END_TEST
+
+START_TEST(a_missing_tensor)
+{
+    static const char *const names[] = {DOWN, "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
+                                        "model.layers.1.self_attn.k_proj.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *folder = broken_copy("llama");
+        broken_remove_tensor(folder, "model.safetensors", names[i]);
+        expect_refused(folder, names[i], "");
+        tempdir_remove(folder);
+    }
+}
+END_TEST
+
+/* Files that test_bad_files breaks in every way reach the caller of tn_model_open with the same words. */
+START_TEST(broken_files_are_reported_through)
+{
+    char *folder = broken_copy("qwen2");
+    broken_truncate(folder, "model-00002-of-00002.safetensors", 1000);
+    expect_refused(folder, "model-00002-of-00002.safetensors", "truncated");
+    tempdir_remove(folder);
+    folder = broken_copy("llama");
+    char *path = tempdir_path(folder, "model.safetensors");
+    ck_assert_int_eq(unlink(path), 0);
+    expect_refused(folder, folder, "model.safetensors");
+    free(path);
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* The largest cache that anyone may ask for is more than any address space holds: an error, and the model goes on. */
+START_TEST(a_context_beyond_memory)
+{
+    char *folder = broken_copy("llama");
+    broken_json(folder, "config.json", "max_position_embeddings", "2147483647");
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = tn_model_open(folder, NULL, &err);
+    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+    tn_session_options o = {.size = sizeof o, .rows = 4096};
+    ck_assert_ptr_null(tn_session_new(model, &o, &err));
+    broken_expect(&err, TN_E_MEMORY, "context", NULL);
+    tn_error_clear(&err);
+    o = (tn_session_options){.size = sizeof o, .context = 64};
+    tn_session *session = tn_session_new(model, &o, &err);
+    ck_assert_msg(session != NULL, "%s: %s", err.where, err.message);
+    tn_session_free(session);
+    tn_model_close(model);
+    tempdir_remove(folder);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bad_models");
+    TCase *tc = tcase_create("models");
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, a_wrong_configuration, 0, sizeof configs / sizeof configs[0]);
+    tcase_add_test(tc, no_configuration);
+    tcase_add_loop_test(tc, tensors_of_another_model, 0, sizeof mismatches / sizeof mismatches[0]);
+    tcase_add_test(tc, a_tensor_of_the_wrong_shape_or_type);
+    tcase_add_test(tc, a_missing_tensor);
+    tcase_add_test(tc, broken_files_are_reported_through);
+    tcase_add_test(tc, a_context_beyond_memory);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
