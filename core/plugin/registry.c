@@ -112,11 +112,12 @@ static tn_status add_locked(descriptor *d, const char *file, tn_error *err)
         entries[i].file = file;
         insert(&entries[i]);
     }
-    if (d->kernel_count == 0)
+    if (d->kernel_count > 0)
+        d->impls = NULL; /* the entries point into them from now on */
+    else
         free(entries);
     if (d->device)
         registry.machines[d->device->kind] = (registry_machine){.device = d->device, .file = file};
-    d->impls = NULL; /* the entries point into them from now on */
     d->device = NULL;
     return TN_OK;
 }

@@ -1,4 +1,5 @@
 /* Each bad plugin, dropped into a folder beside a good one: what is said of it, and that the good one still loads. */
+#include "plugin/elfnote.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
 #include "tempdir.h"
@@ -183,6 +184,41 @@ START_TEST(a_damaged_plugin_is_refused)
 }
 END_TEST
 
+static uint32_t next_random(uint32_t *state)
+{
+    return *state = *state * 1664525u + 1013904223u;
+}
+
+/* The note of files with damage anywhere, mostly in the headers, in memory that ends where the file ends. */
+START_TEST(any_damage_to_a_file_is_bearable)
+{
+    size_t size;
+    char *good = tempdir_read(plugin_box_built("good"), &size);
+    uint32_t state = 1;
+    int seen[3] = {0};
+    for (int round = 0; round < 6000; round++) {
+        size_t length = round % 3 == 0 ? next_random(&state) % (size + 1) : size;
+        char *content = malloc(length ? length : 1);
+        ck_assert_ptr_nonnull(content);
+        memcpy(content, good, length);
+        for (uint32_t i = next_random(&state) >> 29; length > 0 && i > 0; i--) {
+            size_t within = (next_random(&state) >> 31) && length > 1024 ? 1024 : length;
+            content[(next_random(&state) >> 8) % within] = (char)(next_random(&state) >> 24);
+        }
+        elfnote note;
+        tn_error err = TN_ERROR_INIT;
+        tn_status status = elfnote_read(content, length, "damaged.so", &note, &err);
+        ck_assert(status == TN_OK || status == TN_DECLINED || status == TN_E_KERNEL);
+        ck_assert(status == TN_OK || err.message[0]);
+        ck_assert(strnlen(note.name, sizeof note.name) < sizeof note.name);
+        seen[status == TN_OK ? 0 : status == TN_DECLINED ? 1 : 2]++;
+        free(content);
+    }
+    ck_assert(seen[0] > 0 && seen[1] > 0 && seen[2] > 0);
+    free(good);
+}
+END_TEST
+
 START_TEST(a_duplicate_id_is_refused_whole_and_names_both_files)
 {
     plugin_box_add("duplicate_id", "zz_duplicate.so"); /* files are taken in order */
@@ -312,6 +348,7 @@ int main(void)
     tcase_add_test(tc, a_file_that_is_not_elf_is_skipped);
     tcase_add_test(tc, a_plugin_for_another_machine_is_refused);
     tcase_add_loop_test(tc, a_damaged_plugin_is_refused, 0, 3);
+    tcase_add_test(tc, any_damage_to_a_file_is_bearable);
     tcase_add_test(tc, a_duplicate_id_is_refused_whole_and_names_both_files);
     tcase_add_test(tc, the_same_file_under_two_names_is_one_plugin);
     tcase_add_test(tc, floating_point_control_is_put_back);

@@ -20,7 +20,14 @@ static const tn_impl impls[] = {{.size = sizeof(tn_impl),
                                  .op = TN_OP_LINEAR,
                                  .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32)}},
                                  .forward = forward}};
+/* One id for two devices: two kernels. */
 static const tn_kernel kernels[] = {{.size = sizeof(tn_kernel),
+                                     .id = "linked_linear",
+                                     .version = "1.0.0",
+                                     .device = TN_DEVICE_NPU,
+                                     .impls = impls,
+                                     .impl_count = 1},
+                                    {.size = sizeof(tn_kernel),
                                      .id = "linked_linear",
                                      .version = "1.0.0",
                                      .device = TN_DEVICE_CPU,
@@ -28,7 +35,7 @@ static const tn_kernel kernels[] = {{.size = sizeof(tn_kernel),
                                      .impl_count = 1}};
 
 /* Registers before main. */
-TN_PLUGIN("linked", "1.0.0", .kernels = kernels, .kernel_count = 1);
+TN_PLUGIN("linked", "1.0.0", .kernels = kernels, .kernel_count = 2);
 
 /* The entry of the plugin whose name is name. */
 static bool find(const char *name, tn_plugin_info *info)
@@ -134,14 +141,106 @@ START_TEST(kernels_are_listed_by_device)
     ck_assert(list[0].available);
     tn_kernels_free(list, count);
     ck_assert_int_eq(tn_kernels_available("npu", &list, &count, &err), TN_OK);
-    ck_assert_uint_eq(count, 0);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(list[0].device, TN_DEVICE_NPU);
+    ck_assert(!list[0].available);
+    ck_assert_str_eq(list[0].reason, "'npu' is not available: no plugin brings device 'npu'; use cpu or auto");
     tn_kernels_free(list, count);
     ck_assert_int_eq(tn_kernels_available("tpu", &list, &count, &err), TN_E_KERNEL);
     ck_assert_str_eq(err.message, "'tpu' is not a device; known: auto, cpu, npu");
     ck_assert_ptr_null(list);
     ck_assert_str_eq(registry_nearest(TN_DEVICE_CPU, "linked_liner"), "linked_linear");
-    ck_assert_ptr_null(registry_nearest(TN_DEVICE_NPU, "linked_liner"));
+    ck_assert_str_eq(registry_nearest(TN_DEVICE_NPU, "liked_linear"), "linked_linear");
+    ck_assert_ptr_null(registry_nearest(TN_DEVICE_CPU, "zzz"));
     ck_assert_ptr_null(registry_at(TN_DEVICE_CPU, 1));
+}
+END_TEST
+
+/* ---- a device from a plugin ---------------------------------------------------------------------------------- */
+
+static tn_status dev_alloc(size_t bytes, void **out, tn_error *err)
+{
+    (void)bytes, (void)err;
+    *out = NULL;
+    return TN_OK;
+}
+static void dev_free(void *memory, size_t bytes)
+{
+    (void)memory, (void)bytes;
+}
+static tn_status dev_copy(void *to, const void *from, size_t bytes, tn_error *err)
+{
+    (void)to, (void)from, (void)bytes, (void)err;
+    return TN_OK;
+}
+static tn_status dev_supports(const tn_site *site, tn_error *err)
+{
+    (void)site, (void)err;
+    return TN_OK;
+}
+static size_t dev_scratch(const tn_call *call)
+{
+    (void)call;
+    return 0;
+}
+static tn_status dev_sync(tn_error *err)
+{
+    (void)err;
+    return TN_OK;
+}
+static bool card_is_there;
+static tn_status dev_available(tn_error *err)
+{
+    return card_is_there ? TN_OK : tn_fail(err, TN_DECLINED, NULL, "no card is plugged in");
+}
+
+static const tn_device npu = {.size = sizeof npu,
+                              .kind = TN_DEVICE_NPU,
+                              .name = "npu",
+                              .available = dev_available,
+                              .alloc = dev_alloc,
+                              .free = dev_free,
+                              .upload = dev_copy,
+                              .download = dev_copy,
+                              .supports = dev_supports,
+                              .scratch = dev_scratch,
+                              .eager = forward,
+                              .sync = dev_sync};
+static const tn_plugin npu_plugin = {
+    .size = sizeof npu_plugin, .abi_major = TN_ABI_MAJOR, .name = "cards", .version = "1", .device = &npu};
+
+START_TEST(a_device_of_a_plugin_is_used_when_it_is_there)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_kernel_info *list;
+    size_t count;
+    card_is_there = _i == 0;
+    tn_register(&npu_plugin);
+    ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+    const tn_device *got = registry_device("npu", &err);
+    const char *reason = "'npu' is not available: no card is plugged in; use cpu or auto";
+    ck_assert(card_is_there ? got != NULL : got == NULL);
+    ck_assert_str_eq(err.message, card_is_there ? "" : reason);
+    ck_assert_int_eq(registry_device("auto", NULL)->kind, card_is_there ? TN_DEVICE_NPU : TN_DEVICE_CPU);
+    ck_assert_int_eq(tn_kernels_available("npu", &list, &count, NULL), TN_OK);
+    ck_assert_uint_eq(count, 1);
+    ck_assert_int_eq(list[0].available, card_is_there);
+    ck_assert_str_eq(list[0].reason, card_is_there ? "" : reason);
+    tn_kernels_free(list, count);
+}
+END_TEST
+
+START_TEST(a_second_device_of_a_kind_is_refused)
+{
+    static const tn_plugin second = {
+        .size = sizeof second, .abi_major = TN_ABI_MAJOR, .name = "other cards", .version = "1", .device = &npu};
+    tn_register(&npu_plugin);
+    tn_register(&second);
+    ck_assert_int_eq(tn_scan(NULL, NULL), TN_OK);
+    tn_plugin_info info;
+    ck_assert(find("other cards", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_msg(strncmp(info.reason, "device 'npu' is already registered by /", 39) == 0, "%s", info.reason);
 }
 END_TEST
 
@@ -157,6 +256,8 @@ int main(void)
     tcase_add_test(tc, more_than_anyone_links_is_bearable);
     tcase_add_test(tc, devices_are_found_by_name);
     tcase_add_test(tc, kernels_are_listed_by_device);
+    tcase_add_loop_test(tc, a_device_of_a_plugin_is_used_when_it_is_there, 0, 2);
+    tcase_add_test(tc, a_second_device_of_a_kind_is_refused);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -7,6 +7,7 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,38 @@ START_TEST(a_second_scan_leaves_loaded_files_alone)
     ck_assert_str_eq(after.reason, "");
     ck_assert_ptr_eq(registry_find(TN_DEVICE_CPU, "test_rms_norm"), kernel);
     ck_assert_int_eq(info_of("late.so").state, TN_PLUGIN_SKIPPED);
+}
+END_TEST
+
+static void *scan_repeatedly(void *unused)
+{
+    for (int i = 0; i < 5; i++) {
+        tn_kernel_info *list;
+        size_t count;
+        if (plugin_box_scan(NULL, NULL) != TN_OK || tn_kernels_available("cpu", &list, &count, NULL) != TN_OK)
+            return (void *)"failed";
+        tn_kernels_free(list, count);
+    }
+    return unused;
+}
+
+START_TEST(threads_may_scan_at_once)
+{
+    pthread_t threads[4];
+    plugin_box_add("good", "good.so");
+    plugin_box_add("not_available", "not_available.so");
+    plugin_box_add("crash", "crash.so");
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, scan_repeatedly, NULL), 0);
+    for (int i = 0; i < 4; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        ck_assert_ptr_null(result);
+    }
+    ck_assert_uint_eq(tn_plugin_count(), 3);
+    ck_assert_uint_eq(registry_count(TN_DEVICE_CPU), 3);
+    ck_assert_int_eq(info_of("good.so").state, TN_PLUGIN_LOADED);
+    ck_assert_int_eq(info_of("crash.so").state, TN_PLUGIN_QUARANTINED);
 }
 END_TEST
 
@@ -450,6 +483,7 @@ int main(void)
     tcase_add_test(tc, links_out_of_the_folder_are_refused);
     tcase_add_test(tc, a_file_that_others_can_write_to_is_refused);
     tcase_add_test(tc, a_second_scan_leaves_loaded_files_alone);
+    tcase_add_test(tc, threads_may_scan_at_once);
     tcase_add_test(tc, a_pinned_plugin_loads_and_others_do_not);
     tcase_add_test(tc, a_pin_that_does_not_match_refuses_before_any_code_runs);
     tcase_add_test(tc, sha256_is_that_of_the_standard);
