@@ -14,6 +14,8 @@
 #define GEMM_MAX_ROWS 512 /* tokens of a tile                                                  */
 #define GEMM_MAX_COLUMNS 512
 #define GEMM_MIN_COLUMNS 128
+#define GEMM_PACK_ROWS 24             /* what packing the weights costs, in tokens                  */
+#define GEMM_WORTH (INT64_C(1) << 20) /* multiplications, packing included: some microseconds    */
 
 /* The three matrices of one shape; their addresses are set before each execution. */
 typedef struct gemm_memories {
@@ -169,7 +171,7 @@ static bool gemm_bf16(gemm_context *context, const gemm_shape *shape, const void
 }
 
 /* The product in plain C, for what oneDNN cannot do. One row of c at a time, f32 throughout. */
-static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float *c, bool add)
+static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float *c)
 {
     size_t size = tn_dtype_size(s->type);
     int64_t row_step = s->form == GEMM_NT ? s->ldw : 1, k_step = s->form == GEMM_NT ? 1 : s->ldw;
@@ -182,27 +184,25 @@ static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float 
                 convert_to_f32((const char *)w + (size_t)(j * row_step + p * k_step) * size, s->type, &y, 1);
                 sum += x * y;
             }
-            c[i * s->ldc + j] = add ? c[i * s->ldc + j] + sum : sum;
+            c[i * s->ldc + j] = sum;
         }
 }
 
-void gemm_f32(gemm_context *context, const gemm_shape *s, const float *a, const float *w, float *c, bool add)
+static void gemm_f32(const gemm_context *context, const gemm_shape *s, const float *a, const float *w, float *c)
 {
-    if (s->m <= 0 || s->n <= 0)
-        return;
     if (context && s->k > 0 &&
-        dnnl_sgemm('N', s->form == GEMM_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f, a, s->lda, w, s->ldw, add ? 1.0f : 0.0f,
-                   c, s->ldc) == dnnl_success)
+        dnnl_sgemm('N', s->form == GEMM_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f, a, s->lda, w, s->ldw, 0.0f, c,
+                   s->ldc) == dnnl_success)
         return;
-    gemm_plain(s, a, w, c, add);
+    gemm_plain(s, a, w, c);
 }
 
 static void gemm_direct(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
 {
     if (shape->type != TN_BF16)
-        gemm_f32(context, shape, a, w, c, false);
+        gemm_f32(context, shape, a, w, c);
     else if (shape->k <= 0 || !gemm_bf16(context, shape, a, w, c))
-        gemm_plain(shape, a, w, c, false);
+        gemm_plain(shape, a, w, c);
 }
 
 /* n elements of from to type to, at any address. */
@@ -256,4 +256,10 @@ int64_t gemm_tile_rows(int64_t m)
         return m > 0 ? m : 1;
     int64_t tiles = (m + GEMM_MAX_ROWS - 1) / GEMM_MAX_ROWS;
     return ((m + tiles - 1) / tiles + 15) / 16 * 16;
+}
+
+int64_t gemm_grain(int64_t m, int64_t n, int64_t k)
+{
+    int64_t work = n * k > 0 ? (m + GEMM_PACK_ROWS) * n * k : 1;
+    return (GEMM_WORTH + work - 1) / work;
 }

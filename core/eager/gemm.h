@@ -27,15 +27,16 @@ typedef struct gemm_shape {
 /* The type in which a product of x and w is computed: their own where oneDNN does that directly, else f32. */
 tn_dtype gemm_type(tn_dtype x, tn_dtype w);
 
-/* work: gemm_work_size(k) bytes, for weights that have to be converted, or copied because their address is odd. */
+/* work: gemm_work_size(k) bytes, for weights that have to be converted, or copied because their address is odd; may be
+ * NULL where neither can be. */
 size_t gemm_work_size(int64_t k);
 void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c, void *work);
-
-/* f32 only; with add, the product is added to c. */
-void gemm_f32(gemm_context *context, const gemm_shape *shape, const float *a, const float *w, float *c, bool add);
 
 /* Columns and rows of the tiles that a product is cut into, from its shape alone. */
 int64_t gemm_tile_columns(int64_t n);
 int64_t gemm_tile_rows(int64_t m);
+
+/* Tiles of a product that are worth waking a thread for, given the rows, columns and inner size of one. */
+int64_t gemm_grain(int64_t m, int64_t n, int64_t k);
 
 #endif

@@ -145,7 +145,7 @@ static tn_status linear_forward(const tn_call *call, tn_error *err)
         job.a = (const char *)job.converted;
         job.lda = job.k;
     }
-    tn_parallel_for(job.tiles_m * job.tiles_n, 1, linear_tiles, &job);
+    tn_parallel_for(job.tiles_m * job.tiles_n, gemm_grain(job.tile_m, job.tile_n, job.k), linear_tiles, &job);
     return TN_OK;
 }
 

@@ -11,6 +11,7 @@
 
 /* What packing an expert's weights costs, in tokens. Only the balance between threads depends on it. */
 #define PACK_TOKENS 24
+#define WORTH_A_THREAD (INT64_C(1) << 20) /* multiplications                                     */
 
 typedef struct experts_job {
     const tn_site *site;
@@ -220,14 +221,6 @@ static int64_t experts_cost(const experts_job *job, int64_t expert)
     return count > 0 ? count + PACK_TOKENS : 0;
 }
 
-static int64_t experts_line(const experts_job *job, int64_t width, int64_t tile)
-{
-    int64_t length = 0, items = (width + tile - 1) / tile;
-    for (int64_t e = 0; e < job->expert_count; e++)
-        length += experts_cost(job, e) * items;
-    return length;
-}
-
 static void experts_walk(const experts_job *job, int64_t begin, int64_t end, int32_t thread, bool down)
 {
     int64_t width = down ? job->hidden : job->inter, tile = down ? job->tile_hidden : job->tile_inter, at = 0;
@@ -259,6 +252,16 @@ static void experts_gate_up_pass(void *ctx, int64_t begin, int64_t end, int32_t 
 static void experts_down_pass(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     experts_walk(ctx, begin, end, thread, true);
+}
+
+static void experts_pass(experts_job *job, bool down, void (*body)(void *, int64_t, int64_t, int32_t))
+{
+    int64_t width = down ? job->hidden : job->inter, tile = down ? job->tile_hidden : job->tile_inter, length = 0;
+    for (int64_t e = 0; e < job->expert_count; e++)
+        length += experts_cost(job, e) * ((width + tile - 1) / tile);
+    /* One unit of the line is one token's share of an item. */
+    int64_t unit = tile * (down ? job->inter : 2 * job->hidden);
+    tn_parallel_for(length, (WORTH_A_THREAD + unit) / (unit + 1), body, job);
 }
 
 static void experts_combine(void *ctx, int64_t begin, int64_t end, int32_t thread)
@@ -297,8 +300,8 @@ static tn_status experts_forward(const tn_call *call, tn_error *err)
     if (status != TN_OK)
         return status;
     tn_parallel_for(job.slots, rows_grain(job.hidden), experts_gather, &job);
-    tn_parallel_for(experts_line(&job, job.inter, job.tile_inter), 1, experts_gate_up_pass, &job);
-    tn_parallel_for(experts_line(&job, job.hidden, job.tile_hidden), 1, experts_down_pass, &job);
+    experts_pass(&job, false, experts_gate_up_pass);
+    experts_pass(&job, true, experts_down_pass);
     tn_parallel_for(job.tokens, rows_grain(job.hidden * job.top_k), experts_combine, &job);
     return TN_OK;
 }

@@ -242,7 +242,8 @@ static tn_status route_forward(const tn_call *call, tn_error *err)
     job.converted = (float *)(void *)(at + 2 * scores);
     job.work = at + 2 * scores + rows_align((size_t)job.tokens * (size_t)job.hidden * sizeof(float));
     atomic_init(&job.bad, job.tokens);
-    tn_parallel_for((job.tokens + ROUTE_TILE - 1) / ROUTE_TILE, 1, route_products, &job);
+    tn_parallel_for((job.tokens + ROUTE_TILE - 1) / ROUTE_TILE, gemm_grain(ROUTE_TILE, job.expert_count, job.hidden),
+                    route_products, &job);
     long long bad = atomic_load(&job.bad);
     if (bad < job.tokens)
         return tn_fail(err, TN_E_INPUT, call->site->path,

@@ -49,6 +49,28 @@ EAGER_CLONES void vec_scale(float *x, int64_t n, float factor)
         x[i] *= factor;
 }
 
+EAGER_CLONES static void scale_bf16(float *x, int64_t n, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = vec_from_bf16(vec_to_bf16(vec_from_bf16(vec_to_bf16(x[i])) * factor));
+}
+
+EAGER_CLONES static void scale_f16(float *x, int64_t n, float factor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = vec_from_f16(vec_to_f16(vec_from_f16(vec_to_f16(x[i])) * factor));
+}
+
+void vec_round_scale(float *x, int64_t n, float factor, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        scale_bf16(x, n, factor);
+    else if (dtype == TN_F16)
+        scale_f16(x, n, factor);
+    else
+        vec_scale(x, n, factor);
+}
+
 EAGER_CLONES void vec_div(float *x, int64_t n, float divisor)
 {
     for (int64_t i = 0; i < n; i++)
@@ -85,4 +107,26 @@ EAGER_CLONES float vec_dot(const float *x, const float *y, int64_t n)
     for (int l = 0; l < LANES; l++)
         sum += lane[l];
     return sum;
+}
+
+EAGER_CLONES float vec_dot_bf16(const float *x, const void *y, int64_t n)
+{
+    float lane[LANES] = {0}, sum = 0.0f;
+    const uint16_t *h = y;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
+            lane[l] += x[i + l] * vec_from_bf16(h[i + l]);
+    for (; i < n; i++)
+        sum += x[i] * vec_from_bf16(h[i]);
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum;
+}
+
+EAGER_CLONES void vec_add_scaled_bf16(float *x, const void *y, float factor, int64_t n)
+{
+    const uint16_t *h = y;
+    for (int64_t i = 0; i < n; i++)
+        x[i] += vec_from_bf16(h[i]) * factor;
 }

@@ -139,4 +139,11 @@ void vec_mul(float *x, const float *y, int64_t n);
 void vec_add_scaled(float *x, const float *y, float factor, int64_t n);
 float vec_dot(const float *x, const float *y, int64_t n);
 
+/* vec.c: the last two with y in bf16. */
+void vec_add_scaled_bf16(float *x, const void *y, float factor, int64_t n);
+float vec_dot_bf16(const float *x, const void *y, int64_t n);
+
+/* vec.c: x = rnd(rnd(x) * factor). */
+void vec_round_scale(float *x, int64_t n, float factor, tn_dtype dtype);
+
 #endif
