@@ -246,7 +246,7 @@ void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, con
 int64_t gemm_tile_columns(int64_t n)
 {
     /* At least eight tiles where that leaves them wide enough to be efficient. */
-    int64_t columns = ((n + 7) / 8 + 63) / 64 * 64;
+    int64_t columns = n / 8 / 64 * 64;
     return columns < GEMM_MIN_COLUMNS ? GEMM_MIN_COLUMNS : columns > GEMM_MAX_COLUMNS ? GEMM_MAX_COLUMNS : columns;
 }
 
