@@ -158,8 +158,7 @@ static tn_status crash(const tn_call *call, tn_error *err)
 {
     (void)call;
     (void)err;
-    volatile int *nowhere = NULL;
-    *nowhere = 1;
+    raise(SIGSEGV); /* as a wild pointer does; sanitizers would stop the pointer itself first */
     return TN_OK;
 }
 
@@ -196,8 +195,7 @@ static tn_status plan_crash(const tn_site *site, tn_plan *plan, tn_error *err)
     (void)site;
     (void)plan;
     (void)err;
-    volatile int *nowhere = NULL;
-    *nowhere = 1;
+    raise(SIGSEGV); /* as a wild pointer does; sanitizers would stop the pointer itself first */
     return TN_OK;
 }
 
