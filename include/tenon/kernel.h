@@ -33,7 +33,7 @@ typedef enum tn_device_kind { TN_DEVICE_NONE = 0, TN_DEVICE_CPU = 1, TN_DEVICE_N
  * dense (stride 1); the other strides are arbitrary. in and out are those of tn_call. */
 typedef enum tn_op {
     TN_OP_NONE = 0,
-    /* in x [..., W], gate [..., W] for TN_NORM_W_GATED; out y like x.
+    /* in x [..., W], gate [..., W] for TN_NORM_W_GATED; out y like x, and may be the same memory.
      * n = x / sqrt(mean(x^2) + eps), in f32; then by variant, see tn_norm. */
     TN_OP_RMS_NORM = 1,
     /* in h, r [..., W]; out h + r rounded to dt, norm of that sum. */

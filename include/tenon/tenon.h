@@ -145,8 +145,9 @@ TN_API void tn_report_free(tn_report *report);
 TN_API tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
                                   tn_error *err);
 
-/* Applies one kernel by id on top of what is applied. modules: shell patterns of module paths, comma
- * separated, or NULL for all. It is an error when it takes no site. */
+/* Applies one kernel by id on top of what is applied: it gets every site that it takes, whoever has it now, unless a
+ * kernel on an enclosing site does. modules: shell patterns of module paths, comma separated; NULL: those that the
+ * configuration has for the kernel, else all. It is an error when it takes no site. */
 TN_API tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *id, const char *modules,
                                  tn_error *err);
 

@@ -15,15 +15,23 @@ static inline void honest_row(const float *x, const float *w, float eps, float *
         y[i] = x[i] * scale * w[i];
 }
 
-/* Rows of a dense tensor [rows, n]. */
+/* Row r, counted over all leading dimensions, whose strides are arbitrary. */
+static inline float *honest_place(const tn_tensor *t, int64_t r)
+{
+    float *at = t->data;
+    for (int32_t d = t->ndim - 2; d >= 0; r /= t->shape[d--])
+        at += r % t->shape[d] * t->stride[d];
+    return at;
+}
+
 static inline tn_status honest_forward(const tn_call *call, tn_error *err)
 {
     (void)err;
     const tn_tensor *x = &call->in[0];
     int64_t n = x->shape[x->ndim - 1], rows = tn_tensor_count(x) / n;
     for (int64_t r = 0; r < rows; r++)
-        honest_row((const float *)x->data + r * n, call->site->param[TN_ROLE_WEIGHT].tensors[0].data,
-                   (float)call->site->num[TN_NUM_EPS], (float *)call->out[0].data + r * n, n);
+        honest_row(honest_place(x, r), call->site->param[TN_ROLE_WEIGHT].tensors[0].data,
+                   (float)call->site->num[TN_NUM_EPS], honest_place(&call->out[0], r), n);
     return TN_OK;
 }
 

@@ -7,7 +7,7 @@ static tn_status wrong_forward(const tn_call *call, tn_error *err)
     const tn_tensor *y = &call->out[0];
     int64_t n = y->shape[y->ndim - 1], rows = tn_tensor_count(y) / n;
     for (int64_t r = 0; r < rows; r++) {
-        float *row = (float *)y->data + r * n;
+        float *row = honest_place(y, r);
         int64_t largest = 0;
         for (int64_t i = 1; i < n; i++)
             if (fabsf(row[i]) > fabsf(row[largest]))
