@@ -340,6 +340,31 @@ START_TEST(tolerance_is_a_bound)
 }
 END_TEST
 
+/* Tokens whose experts rounding may change are not compared, all others are. */
+static tn_status ignores_renorm(const tn_call *call, tn_error *err)
+{
+    tn_site site = *call->site;
+    tn_call other = *call;
+    site.features &= ~TN_HAS_RENORM;
+    other.site = &site;
+    return test_kernel_forward(&other, err);
+}
+
+START_TEST(mixtures_are_checked)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options o = {.size = sizeof o, .dtype = _i ? "bf16" : "f32"};
+    tn_model *m = tn_model_open("tests/data/models/qwen3_moe", &o, &err);
+    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    test_kernel_add(&(test_kernel){.id = "moe", .op = TN_OP_MOE_BLOCK});
+    test_kernel_add(&(test_kernel){.id = "bad_moe", .op = TN_OP_MOE_BLOCK, .forward = ignores_renorm});
+    ck_assert_msg(tn_apply_kernels(m, NULL, "moe", NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert_uint_ge(bound_count(m), 1);
+    ck_assert_int_eq(tn_apply_kernels(m, NULL, "bad_moe", NULL, &err), TN_E_VERIFY);
+    tn_model_close(m);
+}
+END_TEST
+
 /* ---- the parts -------------------------------------------------------------------------------------------------- */
 
 START_TEST(fences_hold)
@@ -479,6 +504,7 @@ int main(void)
     tcase_add_loop_test(refusals, by_name_is_an_error, 0, count);
     tcase_add_test(refusals, another_kernel_takes_over);
     tcase_add_test(refusals, tolerance_is_a_bound);
+    tcase_add_loop_test(refusals, mixtures_are_checked, 0, 2);
     suite_add_tcase(suite, refusals);
     TCase *parts = tcase_create("parts");
     tcase_set_timeout(parts, 60);

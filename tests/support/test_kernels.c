@@ -7,6 +7,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- plain products: eager's library has threads, which a child process lacks ------------------------------- */
 
@@ -65,6 +66,49 @@ static tn_status mlp_forward(const tn_call *call)
     return TN_OK;
 }
 
+/* y += weight * expert(x), for one token. */
+static void add_expert(const tn_call *call, int64_t t, int64_t expert, float weight, float *y)
+{
+    const tn_param *param = call->site->param;
+    const tn_tensor *x = &call->in[0], *down = &param[TN_ROLE_DOWN].tensors[expert];
+    for (int64_t i = 0; i < down->shape[1]; i++) {
+        float gate = dot(x, t, &param[TN_ROLE_GATE].tensors[expert], i);
+        float mid = gate / (1 + expf(-gate)) * dot(x, t, &param[TN_ROLE_UP].tensors[expert], i);
+        for (int64_t o = 0; o < down->shape[0]; o++)
+            y[o] += weight * mid * element(down, o, i);
+    }
+}
+
+static tn_status moe_forward(const tn_call *call)
+{
+    enum { EXPERTS = 64 };
+    const tn_site *site = call->site;
+    int64_t hidden = call->in[0].shape[1], experts = site->dim[TN_DIM_EXPERTS];
+    float score[EXPERTS], *y = malloc((size_t)hidden * sizeof *y);
+    for (int64_t t = 0; t < call->in[0].shape[0]; t++) {
+        float all = 0, chosen_sum = 0;
+        bool chosen[EXPERTS] = {false};
+        for (int64_t e = 0; e < experts; e++)
+            all += score[e] = expf(dot(&call->in[0], t, &site->param[TN_ROLE_ROUTER].tensors[0], e));
+        for (int64_t j = 0; j < site->dim[TN_DIM_TOP_K]; j++) {
+            int64_t best = -1;
+            for (int64_t e = 0; e < experts; e++)
+                if (!chosen[e] && (best < 0 || score[e] > score[best]))
+                    best = e;
+            chosen[best] = true;
+            chosen_sum += score[best];
+        }
+        memset(y, 0, (size_t)hidden * sizeof *y);
+        for (int64_t e = 0; e < experts; e++)
+            if (chosen[e])
+                add_expert(call, t, e, score[e] / (site->features & TN_HAS_RENORM ? chosen_sum : all), y);
+        for (int64_t o = 0; o < hidden; o++)
+            set_element(&call->out[0], t, o, y[o]);
+    }
+    free(y);
+    return TN_OK;
+}
+
 tn_status test_kernel_forward(const tn_call *call, tn_error *err)
 {
     switch (call->op) {
@@ -72,6 +116,8 @@ tn_status test_kernel_forward(const tn_call *call, tn_error *err)
         return linear_forward(call);
     case TN_OP_MLP:
         return mlp_forward(call);
+    case TN_OP_MOE_BLOCK:
+        return moe_forward(call);
     case TN_OP_ROPE:
         return eager_rope.forward(call, err);
     default:
@@ -100,6 +146,12 @@ void test_kernel_add(const test_kernel *k)
     if (k->op == TN_OP_MLP) {
         impl.match.takes[TN_AXIS_ACT] = k->acts ? k->acts : TN_TAKES(TN_ACT_SILU);
         impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_SPLIT);
+    }
+    if (k->op == TN_OP_MOE_BLOCK) {
+        impl.match.takes[TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU);
+        impl.match.takes[TN_AXIS_SCORE] = TN_TAKES(TN_SCORE_SOFTMAX);
+        impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_EXPERT_LIST);
+        impl.match.features = TN_HAS_RENORM;
     }
     tn_kernel kernel = {.size = sizeof kernel,
                         .id = k->id,
