@@ -233,7 +233,8 @@ typedef struct tn_generate_result {
 } tn_generate_result;
 
 /* Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens]. Row 0 of a one-row
- * session. An end-of-sequence token is written and ends it. */
+ * session. An end-of-sequence token is written and ends it. The last token written has not been fed: whoever goes on
+ * begins with it. */
 TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
                              const tn_generate_options *options, int64_t *out, tn_generate_result *result,
                              tn_error *err);
