@@ -23,7 +23,7 @@ MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 
 OPT ?= -O3
 WARN := -Wall -Wextra -Wpedantic
-BASE := -std=c17 $(OPT) -g $(WARN) -fPIC -fvisibility=hidden -fopenmp -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
+BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
 CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS)
 PLUGIN_CFLAGS := $(BASE) -Iplugins/common $(CFLAGS)
 TEST_CFLAGS := $(BASE) -Icore -Itests/support $(PKG_CFLAGS) $(CFLAGS)
