@@ -71,7 +71,7 @@ bool guarded_intact(const guarded *g)
 static struct {
     sigjmp_buf jump;
     pthread_t thread;
-    const char *address;
+    const char *address, *label;
     int signal;
 } fault;
 
@@ -82,9 +82,10 @@ static void on_fault(int number, siginfo_t *info, void *context)
     fault.signal = number;
     if (pthread_equal(pthread_self(), fault.thread))
         siglongjmp(fault.jump, 1);
-    /* A thread of the team cannot leave its region: the process ends here, with the case named on the line before. */
-    static const char text[] = "check_kernels: a kernel's thread touched memory that it may not\n";
-    if (write(2, text, sizeof text - 1) < 0)
+    /* A thread of the team cannot leave its region: the process ends here. */
+    static const char text[] = ": a thread of the team touched memory that it may not\n";
+    if (write(1, "  FAILED ", 9) < 0 || write(1, fault.label, strlen(fault.label)) < 0 ||
+        write(1, text, sizeof text - 1) < 0)
         _exit(2);
     _exit(1);
 }
@@ -107,12 +108,14 @@ static void describe(const guarded *buffers, size_t count, char *text, size_t si
     snprintf(text, size, "%s at %p", strsignal(fault.signal), (const void *)fault.address);
 }
 
-bool guarded_call(void (*body)(void *ctx), void *ctx, const guarded *buffers, size_t count, char *text, size_t size)
+bool guarded_call(void (*body)(void *ctx), void *ctx, const char *label, const guarded *buffers, size_t count,
+                  char *text, size_t size)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     enum { SIGNALS = sizeof signals / sizeof *signals };
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER}, before[SIGNALS];
     fault.thread = pthread_self();
+    fault.label = label;
     volatile bool survived = false;
     if (sigsetjmp(fault.jump, 1) == 0) {
         for (int i = 0; i < SIGNALS; i++)

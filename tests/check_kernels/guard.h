@@ -32,7 +32,9 @@ bool guarded_intact(const guarded *g);
 /* What is in memory that nobody has written. */
 bool guarded_untouched(const guarded *g, size_t offset, size_t bytes);
 
-/* Runs body; false when it touched memory that it may not, and text says which. */
-bool guarded_call(void (*body)(void *ctx), void *ctx, const guarded *buffers, size_t count, char *text, size_t size);
+/* Runs body; false when it touched memory that it may not, and text says which. label is for the last words of the
+ * process when a thread of the team does so. */
+bool guarded_call(void (*body)(void *ctx), void *ctx, const char *label, const guarded *buffers, size_t count,
+                  char *text, size_t size);
 
 #endif

@@ -159,6 +159,8 @@ static bool run_goldens(check_state *s, const options *o)
 int main(int argc, char **argv)
 {
     options o = parse(argc, argv);
+    /* What was found is still there when a kernel takes the process along. */
+    setvbuf(stdout, NULL, _IOLBF, 0);
     if (o.usage) {
         fprintf(stderr, "usage: check_kernels [--bench [FILTER] | [--ops] DIR] [--plugins DIR] [--tier NAME] "
                         "[--test NAME] [--threads N]\n");

@@ -59,7 +59,6 @@ void group_end(check_state *s)
         s->passed++;
     printf("%s %-52s %4lld cases, largest error %.3f of the bound\n", s->group_failures ? "FAILED" : "passed", s->group,
            (long long)s->group_cases, s->group_worst);
-    fflush(stdout);
 }
 
 static int64_t span_bytes(const tn_tensor *t)
@@ -156,10 +155,11 @@ static void call_forward(void *ctx)
 /* Calls body; false after a failure of the group. */
 static bool step(check_state *s, const check_case *c, trial *t, const char *name, void (*body)(void *ctx))
 {
-    char text[256];
+    char text[256], label[sizeof s->group + sizeof c->what + 32];
+    snprintf(label, sizeof label, "%s: %s: %s", s->group, c->what, name);
     fenv_t before, after;
     fegetenv(&before);
-    bool survived = guarded_call(body, t, t->buffers, t->buffer_count, text, sizeof text);
+    bool survived = guarded_call(body, t, label, t->buffers, t->buffer_count, text, sizeof text);
     fegetenv(&after);
 #if defined(__x86_64__)
     /* The status flags (the low six bits) may change; masks, rounding and flush-to-zero may not. */
