@@ -2,6 +2,7 @@
 #include "graph/check.h"
 #include "graph/text.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -99,18 +100,17 @@ static tn_status verify_site(const tn_model *model, const graph_site *site, tn_v
     tn_status status = check_site(model->device, &site->site, site->bound.impl, &site->bound, &size, 1, &figures, &why);
     if (status == TN_OK)
         status = measure_site(model, site, row, &figures, &why);
-    if (figures.worst > row->largest_error || !row->worst_site[0] || (status != TN_OK && row->passed))
-        text_cut(row->worst_site, sizeof row->worst_site, "%s", site->site.path);
-    if (figures.worst > row->largest_error)
-        row->largest_error = figures.worst;
-    if (figures.ulps > row->largest_ulps)
-        row->largest_ulps = figures.ulps;
     if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
         return status;
-    if (status != TN_OK && row->passed) {
-        row->passed = false;
-        text_cut(row->reason, sizeof row->reason, "%s: %s", site->site.path, why.message);
-    }
+    /* A kernel that crashed has no figures, and nothing is worse. */
+    double worst = status == TN_OK || status == TN_E_VERIFY ? figures.worst : INFINITY;
+    row->largest_ulps = figures.ulps > row->largest_ulps ? figures.ulps : row->largest_ulps;
+    if (worst <= row->largest_error && row->worst_site[0])
+        return TN_OK;
+    row->largest_error = worst;
+    row->passed = status == TN_OK;
+    text_cut(row->worst_site, sizeof row->worst_site, "%s", site->site.path);
+    text_cut(row->reason, sizeof row->reason, "%s", why.message);
     return TN_OK;
 }
 
@@ -135,6 +135,6 @@ tn_status tn_verify(tn_model *model, tn_verify_row **rows, size_t *count, tn_err
     *count = used;
     for (size_t i = 0; i < used; i++)
         if (!list[i].passed)
-            status = tn_fail(err, TN_E_VERIFY, list[i].kernel, "%s", list[i].reason);
+            status = tn_fail(err, TN_E_VERIFY, list[i].kernel, "fails at %s: %s", list[i].worst_site, list[i].reason);
     return status;
 }
