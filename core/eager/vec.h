@@ -15,8 +15,9 @@
 #pragma GCC optimize("no-trapping-math", "no-math-errno")
 #endif
 
-/* Compiles a function for several instruction sets; the loader chooses. None of them changes a result. */
-#if defined(__x86_64__) && defined(__gnu_linux__)
+/* Compiles a function for several instruction sets; the loader chooses. None of them changes a result. Clang before 18
+ * hides the clones from other files. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && (!defined(__clang__) || __clang_major__ >= 18)
 #define EAGER_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define EAGER_CLONES
