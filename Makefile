@@ -94,9 +94,9 @@ $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags
 $(call obj,core/plugin/config.c $(CLI_SRC)): $(BUILD)/prefix
 $(BUILD)/flags $(BUILD)/prefix: ;
 
-$(LIB): $(CORE_OBJ)
+$(LIB): $(CORE_OBJ) core/exports.map
 	$(call say,link    )
-	$(Q)$(LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs -Wl,-z,now -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
+	$(Q)$(LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs -Wl,-z,now -Wl,--version-script=core/exports.map -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
 	@ln -sf $(@F) $(BUILD)/libtenon.so.$(SOMAJOR)
 	@ln -sf $(@F) $(BUILD)/libtenon.so
 $(BUILD)/tenon: $(call obj,$(CLI_SRC)) $(LIB)
