@@ -115,9 +115,8 @@ static inline float vec_tanh(float x)
     p = p * x2 - 5.37397155531e-2f;
     p = p * x2 + 1.33314422036e-1f;
     p = p * x2 - 3.33332819422e-1f;
-    float small = p * x2 * x + x;
-    large = vec_float(vec_bits(large) | (vec_bits(x) & 0x80000000u));
-    return a < 0.625f ? small : large;
+    float small = p * x2 * a + a;
+    return vec_float(vec_bits(a < 0.625f ? small : large) | (vec_bits(x) & 0x80000000u));
 }
 
 /* convert.c: rounds n values to dtype in place. */

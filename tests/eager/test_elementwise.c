@@ -1,0 +1,407 @@
+/* Norms, ropes, GLU, add, embedding and the cache: strides, odd sizes, aliasing, values that are not numbers, errors.
+ */
+#include "eager/eager.h"
+#include "optest.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+
+static double epsilon(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+static double rounded(double x, tn_dtype dtype)
+{
+    uint64_t element;
+    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
+    optest_set(&t, 0, x);
+    return optest_at(&t, 0);
+}
+
+/* ---- norms ------------------------------------------------------------------------------------ */
+
+static void norm_call(tn_norm variant, tn_dtype dtype, int64_t rows, int64_t width, double eps, tn_call *call,
+                      tn_site *site)
+{
+    *site = optest_site(TN_OP_RMS_NORM, dtype);
+    site->meaning[TN_AXIS_NORM] = (int32_t)variant;
+    site->num[TN_NUM_EPS] = eps;
+    tn_tensor weight = optest_random(dtype, 1, &width, 4);
+    optest_param(site, TN_ROLE_WEIGHT, &weight, variant == TN_NORM_NO_WEIGHT ? 0 : 1);
+    *call = (tn_call){.op = TN_OP_RMS_NORM, .site = site, .in_count = 2, .out_count = 1};
+    call->in[0] = optest_random(dtype, 2, (int64_t[]){rows, width}, 5);
+    call->in[1] = optest_random(dtype, 2, (int64_t[]){rows, width}, 6);
+    call->out[0] = optest_zeros(dtype, 2, (int64_t[]){rows, width});
+}
+
+/* The formula in double, rounded where the contract rounds; a value before a rounding may be off by the few ulps of f32
+ * that mean, root and products leave, so a rounding may go the other way: an ulp of dt for each. */
+static void norm_check(const tn_call *call)
+{
+    const tn_tensor *x = &call->in[0], *gate = &call->in[1], *y = &call->out[0];
+    tn_norm variant = (tn_norm)call->site->meaning[TN_AXIS_NORM];
+    int64_t width = x->shape[x->ndim - 1], rows = tn_tensor_count(x) / width;
+    tn_dtype dt = x->dtype;
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = 0.0;
+        for (int64_t i = 0; i < width; i++)
+            sum += optest_at(x, r * width + i) * optest_at(x, r * width + i);
+        double scale = 1.0 / sqrt(sum / (double)width + (double)(float)call->site->num[TN_NUM_EPS]);
+        for (int64_t i = 0; i < width; i++) {
+            double n = optest_at(x, r * width + i) * scale, z = optest_at(gate, r * width + i);
+            double w = variant == TN_NORM_NO_WEIGHT ? 1.0 : optest_at(call->site->param[TN_ROLE_WEIGHT].tensors, i);
+            double t = variant == TN_NORM_1_PLUS_W                          ? n * (1.0 + w)
+                       : variant == TN_NORM_W || variant == TN_NORM_W_GATED ? rounded(n, dt) * w
+                                                                            : n * w;
+            if (variant == TN_NORM_W_GATED)
+                t = rounded(t, dt) * (z / (1.0 + exp(-z)));
+            double expected = rounded(t, dt), got = optest_at(y, r * width + i);
+            double bound = fabs(t) * (2.0 * epsilon(dt) * 2.0 + 8.0 * 0x1p-24) + 1e-30;
+            if (isnan(expected) ? !isnan(got) : !(fabs(got - expected) <= bound))
+                ck_abort_msg("norm %d of %s, row %d, element %d of %d: %.9g, expected %.9g", (int)variant,
+                             tn_dtype_name(dt), (int)r, (int)i, (int)width, got, expected);
+        }
+    }
+}
+
+static const int64_t widths[] = {1, 2, 15, 16, 17, 511, 512, 513, 1536};
+
+START_TEST(norms_of_any_width)
+{
+    for (tn_norm variant = TN_NORM_W; variant <= TN_NORM_NO_WEIGHT; variant = (tn_norm)(variant + 1))
+        for (int d = 0; d < 3; d++) {
+            tn_call call;
+            tn_site site;
+            norm_call(variant, dtypes[d], 35, widths[_i], 1e-6, &call, &site);
+            optest_threads(&call);
+            norm_check(&call);
+        }
+}
+END_TEST
+
+/* q and k norms: rows of [B,T,heads,D] in a view with heads and tokens exchanged, in place. */
+START_TEST(norms_of_strided_rows)
+{
+    for (int d = 0; d < 3; d++) {
+        tn_call call, dense;
+        tn_site site, dense_site;
+        norm_call(TN_NORM_W, dtypes[d], 24, 20, 0.0, &dense, &dense_site);
+        dense.in[0] = optest_random(dtypes[d], 4, (int64_t[]){2, 3, 4, 20}, 5);
+        dense.out[0] = optest_zeros(dtypes[d], 4, (int64_t[]){2, 3, 4, 20});
+        optest_run(&dense);
+        norm_call(TN_NORM_W, dtypes[d], 24, 20, 0.0, &call, &site);
+        tn_tensor storage = optest_zeros(dtypes[d], 4, (int64_t[]){2, 4, 3, 20});
+        call.in[0] = optest_transpose(storage, 1, 2);
+        for (int64_t i = 0; i < 480; i++)
+            optest_set(&call.in[0], i, optest_at(&dense.in[0], i));
+        call.out[0] = call.in[0];
+        optest_run(&call);
+        optest_close(&call.out[0], &dense.out[0], 0.0, 0.0, "strided norm");
+    }
+}
+END_TEST
+
+START_TEST(norms_of_odd_values)
+{
+    tn_call call;
+    tn_site site;
+    /* eps 0 and a row of zeros: 0 * inf, as in transformers; its neighbours are well. */
+    norm_call(TN_NORM_W, TN_F32, 3, 8, 0.0, &call, &site);
+    for (int64_t i = 8; i < 16; i++)
+        optest_set(&call.in[0], i, 0.0);
+    optest_run(&call);
+    for (int64_t i = 0; i < 24; i++)
+        ck_assert_int_eq(isnan(optest_at(&call.out[0], i)) != 0, i / 8 == 1);
+    /* eps 0, one element: its sign times the weight. */
+    norm_call(TN_NORM_W_F32, TN_BF16, 1, 1, 0.0, &call, &site);
+    optest_set(&call.in[0], 0, -3.0);
+    optest_run(&call);
+    ck_assert_double_eq(optest_at(&call.out[0], 0), -optest_at(site.param[TN_ROLE_WEIGHT].tensors, 0));
+    norm_call(TN_NORM_NO_WEIGHT, TN_F16, 2, 600, 1e-6, &call, &site);
+    optest_set(&call.in[0], 599, (double)NAN);
+    optest_run(&call);
+    for (int64_t i = 0; i < 1200; i++)
+        if ((isnan(optest_at(&call.out[0], i)) != 0) != (i < 600))
+            ck_abort_msg("element %d", (int)i);
+    norm_call(TN_NORM_W, TN_BF16, 0, 16, 1e-6, &call, &site);
+    optest_run(&call);
+}
+END_TEST
+
+START_TEST(norms_without_meaning_are_refused)
+{
+    tn_call call;
+    tn_site site;
+    tn_error err = TN_ERROR_INIT;
+    norm_call((tn_norm)0, TN_F32, 1, 4, 0.0, &call, &site);
+    ck_assert_int_eq(optest_try(&call, &err), TN_E_INTERNAL);
+    norm_call(TN_NORM_W, TN_F32, 1, 4, 0.0, &call, &site);
+    site.param[TN_ROLE_WEIGHT].count = 0;
+    ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
+}
+END_TEST
+
+START_TEST(add_and_norm_in_one)
+{
+    for (int d = 0; d < 3; d++) {
+        tn_call call;
+        tn_site site;
+        norm_call(TN_NORM_1_PLUS_W, dtypes[d], 40, 700, 1e-5, &call, &site);
+        call.op = TN_OP_ADD_RMS_NORM;
+        call.out_count = 2;
+        call.out[1] = call.out[0];
+        call.out[0] = optest_zeros(dtypes[d], 2, call.out[1].shape);
+        optest_threads(&call);
+        tn_call add = {.op = TN_OP_ADD, .in_count = 2, .out_count = 1};
+        memcpy(add.in, call.in, sizeof add.in);
+        add.out[0] = optest_zeros(dtypes[d], 2, call.out[1].shape);
+        optest_threads(&add);
+        for (int64_t i = 0; i < 40 * 700; i++) {
+            double sum = rounded(optest_at(&add.in[0], i) + optest_at(&add.in[1], i), dtypes[d]);
+            if (optest_at(&add.out[0], i) != sum)
+                ck_abort_msg("sum %d", (int)i);
+        }
+        tn_call norm = {.op = TN_OP_RMS_NORM, .site = &site, .in_count = 1, .out_count = 1};
+        norm.in[0] = add.out[0];
+        norm.out[0] = optest_zeros(dtypes[d], 2, call.out[1].shape);
+        optest_run(&norm);
+        optest_close(&call.out[0], &add.out[0], 0.0, 0.0, "sum");
+        optest_close(&call.out[1], &norm.out[0], 0.0, 0.0, "norm");
+    }
+}
+END_TEST
+
+/* ---- rope -------------------------------------------------------------------------------------- */
+
+static void rope_call(tn_rope style, tn_dtype dtype, tn_dtype table, int64_t d, int64_t r, tn_call *call, tn_site *site)
+{
+    *site = optest_site(TN_OP_ROPE, dtype);
+    site->meaning[TN_AXIS_ROPE] = (int32_t)style;
+    int64_t width = style == TN_ROPE_HALF_NARROW ? r / 2 : r;
+    *call = (tn_call){.op = TN_OP_ROPE, .site = site, .in_count = 4, .out_count = 2};
+    call->in[0] = optest_random(dtype, 4, (int64_t[]){2, 5, 3, d}, 1);
+    call->in[1] = optest_random(dtype, 4, (int64_t[]){2, 5, 1, d}, 2);
+    call->in[2] = optest_zeros(table, 3, (int64_t[]){1, 5, width});
+    call->in[3] = optest_zeros(table, 3, (int64_t[]){1, 5, width});
+    for (int64_t i = 0; i < 5 * width; i++) {
+        optest_set(&call->in[2], i, cos((double)(i + 1)));
+        optest_set(&call->in[3], i, sin((double)(i + 1)));
+    }
+    call->out[0] = optest_zeros(dtype, 4, call->in[0].shape);
+    call->out[1] = optest_zeros(dtype, 4, call->in[1].shape);
+}
+
+/* One pair in the roundings of tn_rope. half: R / 2; j: index of the pair. */
+static void rope_check(const tn_call *call, int which, int64_t head, int64_t t, int64_t r)
+{
+    const tn_tensor *x = &call->in[which], *y = &call->out[which];
+    tn_rope style = (tn_rope)call->site->meaning[TN_AXIS_ROPE];
+    int64_t d = x->shape[3], half = r / 2, at = ((5 + t) * x->shape[2] + head) * d, width = call->in[2].shape[2];
+    bool paired = style > TN_ROPE_HALF_NARROW, apart = paired && style != TN_ROPE_DEINTERLEAVED;
+    tn_dtype step = style == TN_ROPE_COMPLEX || call->in[2].dtype != x->dtype ? TN_F32 : x->dtype;
+    for (int64_t j = 0; j < half; j++) {
+        double x1 = optest_at(x, at + (paired ? 2 * j : j)), x2 = optest_at(x, at + (paired ? 2 * j + 1 : j + half));
+        int64_t second = style == TN_ROPE_HALF ? j + half : j;
+        double c1 = optest_at(&call->in[2], t * width + j), s1 = optest_at(&call->in[3], t * width + j);
+        double c2 = optest_at(&call->in[2], t * width + second), s2 = optest_at(&call->in[3], t * width + second);
+        double y1 = rounded(rounded(rounded(x1 * c1, step) - rounded(x2 * s1, step), step), x->dtype);
+        double y2 = rounded(rounded(rounded(x2 * c2, step) + rounded(x1 * s2, step), step), x->dtype);
+        double got1 = optest_at(y, at + (apart ? 2 * j : j)), got2 = optest_at(y, at + (apart ? 2 * j + 1 : j + half));
+        if (got1 != y1 || got2 != y2)
+            ck_abort_msg("style %d, pair %d: %.9g %.9g, expected %.9g %.9g", (int)style, (int)j, got1, got2, y1, y2);
+    }
+    for (int64_t i = r; i < d; i++)
+        if (optest_at(y, at + i) != optest_at(x, at + i))
+            ck_abort_msg("dimension %d did not pass through", (int)i);
+}
+
+/* Products of two values of at most 11 bits are exact in double, so every rounding is known: equal bit for bit. In f32
+ * tables and data have 24 and 7 bits. */
+START_TEST(ropes_round_where_they_should)
+{
+    tn_rope style = (tn_rope)(_i + TN_ROPE_HALF);
+    for (int d = 0; d < 3; d++)
+        for (int f32_tables = 0; f32_tables < 2; f32_tables++)
+            for (int64_t r = 2; r <= 34; r += 16) {
+                tn_call call;
+                tn_site site;
+                rope_call(style, dtypes[d], f32_tables ? TN_F32 : dtypes[d], r + (r > 2 ? 7 : 0), r, &call, &site);
+                optest_threads(&call);
+                for (int64_t t = 0; t < 5; t++) {
+                    rope_check(&call, 0, 2, t, r);
+                    rope_check(&call, 1, 0, t, r);
+                }
+            }
+}
+END_TEST
+
+START_TEST(ropes_that_cannot_be_are_refused)
+{
+    tn_call call;
+    tn_site site;
+    rope_call(TN_ROPE_HALF, TN_F32, TN_F32, 8, 8, &call, &site);
+    call.in[2].shape[2] = call.in[3].shape[2] = 10;
+    ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
+    rope_call((tn_rope)0, TN_F32, TN_F32, 8, 8, &call, &site);
+    ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
+    rope_call(TN_ROPE_HALF, TN_F32, TN_F32, 8, 8, &call, &site);
+    for (int i = 0; i < 2; i++)
+        call.in[i].shape[1] = call.out[i].shape[1] = 0;
+    optest_run(&call);
+}
+END_TEST
+
+/* ---- GLU ------------------------------------------------------------------------------------------ */
+
+START_TEST(glu_rounds_twice)
+{
+    for (int d = 0; d < 3; d++) {
+        tn_site site = optest_site(TN_OP_MLP, dtypes[d]);
+        site.meaning[TN_AXIS_ACT] = TN_ACT_RELU; /* exact, so only the product rounds */
+        tn_call call = {.op = TN_OP_GLU, .site = &site, .in_count = 2, .out_count = 1};
+        tn_tensor both = optest_random(dtypes[d], 2, (int64_t[]){30, 1300}, 1);
+        call.in[0] = call.in[1] = both;
+        call.in[0].shape[1] = call.in[1].shape[1] = 650;
+        call.in[1].data = (char *)both.data + 650 * tn_dtype_size(dtypes[d]);
+        call.out[0] = optest_zeros(dtypes[d], 2, (int64_t[]){30, 650});
+        optest_threads(&call);
+        for (int64_t i = 0; i < 30 * 650; i++) {
+            double gate = fmax(optest_at(&call.in[0], i), 0.0);
+            double expected = rounded(gate * optest_at(&call.in[1], i), dtypes[d]);
+            if (optest_at(&call.out[0], i) != expected)
+                ck_abort_msg("element %d: %g, expected %g", (int)i, optest_at(&call.out[0], i), expected);
+        }
+        tn_tensor kept = call.out[0];
+        call.out[0] = call.in[0]; /* over the gate */
+        optest_run(&call);
+        optest_close(&call.out[0], &kept, 0.0, 0.0, "in place");
+    }
+}
+END_TEST
+
+START_TEST(one_gate_for_all_features)
+{
+    tn_site site = optest_site(TN_OP_MLP, TN_BF16);
+    site.meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
+    tn_call call = {.op = TN_OP_GLU, .site = &site, .in_count = 2, .out_count = 1};
+    call.in[0] = optest_random(TN_BF16, 2, (int64_t[]){3, 1}, 1);
+    call.in[0].shape[1] = 600;
+    call.in[0].stride[1] = 0;
+    call.in[1] = optest_random(TN_BF16, 2, (int64_t[]){3, 600}, 2);
+    call.out[0] = optest_zeros(TN_BF16, 2, (int64_t[]){3, 600});
+    optest_run(&call);
+    for (int64_t i = 0; i < 1800; i++)
+        if (optest_at(&call.out[0], i) !=
+            rounded(optest_at(&call.in[0], i / 600 * 600) * optest_at(&call.in[1], i), TN_BF16))
+            ck_abort_msg("element %d", (int)i);
+    site.meaning[TN_AXIS_ACT] = 0;
+    ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
+}
+END_TEST
+
+/* ---- embedding and cache ------------------------------------------------------------------------------ */
+
+START_TEST(embeddings)
+{
+    for (int d = 0; d < 3; d++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            tn_site site = optest_site(TN_OP_EMBEDDING, dtypes[d]);
+            tn_tensor table = optest_random(dtypes[d], 2, (int64_t[]){11, 530}, 1);
+            optest_param(&site, TN_ROLE_WEIGHT, &table, 1);
+            site.num[TN_NUM_SCALE] = scaled ? sqrt(530.0) : 0.0;
+            tn_call call = {.op = TN_OP_EMBEDDING, .site = &site, .in_count = 1, .out_count = 1};
+            call.in[0] = optest_zeros(TN_I64, 1, (int64_t[]){40});
+            for (int64_t i = 0; i < 40; i++)
+                optest_set(&call.in[0], i, (double)(i * 7 % 11));
+            call.out[0] = optest_zeros(dtypes[d], 2, (int64_t[]){40, 530});
+            optest_threads(&call);
+            for (int64_t i = 0; i < 40 * 530; i++) {
+                double x = optest_at(&table, i / 530 * 7 % 11 * 530 + i % 530);
+                double expected = scaled ? rounded(x * rounded(sqrt(530.0), dtypes[d]), dtypes[d]) : x;
+                if (optest_at(&call.out[0], i) != expected)
+                    ck_abort_msg("element %d", (int)i);
+            }
+        }
+}
+END_TEST
+
+START_TEST(ids_outside_the_vocabulary)
+{
+    const int64_t bad[] = {11, -1, INT64_MAX, INT64_MIN};
+    for (int i = 0; i < 4; i++) {
+        tn_site site = optest_site(TN_OP_EMBEDDING, TN_F32);
+        tn_tensor table = optest_random(TN_F32, 2, (int64_t[]){11, 8}, 1);
+        optest_param(&site, TN_ROLE_WEIGHT, &table, 1);
+        tn_call call = {.op = TN_OP_EMBEDDING, .site = &site, .in_count = 1, .out_count = 1};
+        call.in[0] = optest_zeros(TN_I64, 1, (int64_t[]){5});
+        ((int64_t *)call.in[0].data)[3] = bad[i];
+        call.out[0] = optest_zeros(TN_F32, 2, (int64_t[]){5, 8});
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_int_eq(optest_try(&call, &err), TN_E_INPUT);
+        char id[32];
+        snprintf(id, sizeof id, "id %lld,", (long long)bad[i]);
+        ck_assert_msg(strstr(err.message, "token 3") && strstr(err.message, id), "%s", err.message);
+        for (int64_t j = 0; j < 40; j++)
+            ck_assert_double_eq(optest_at(&call.out[0], j), 0.0);
+    }
+}
+END_TEST
+
+START_TEST(cache_slots)
+{
+    const int32_t slots[] = {3, -1, 0, 4, 2, -7};
+    tn_call call = {.op = TN_OP_CACHE_APPEND, .in_count = 2, .out_count = 1};
+    call.in[0] = optest_transpose(optest_random(TN_BF16, 4, (int64_t[]){2, 3, 3, 6}, 1), 1, 2);
+    call.in[1] = optest_zeros(TN_I32, 2, (int64_t[]){2, 3});
+    memcpy(call.in[1].data, slots, sizeof slots);
+    call.out[0] = optest_zeros(TN_BF16, 4, (int64_t[]){2, 5, 3, 6});
+    optest_run(&call);
+    for (int64_t b = 0; b < 2; b++)
+        for (int64_t slot = 0; slot < 5; slot++)
+            for (int64_t i = 0; i < 18; i++) {
+                double expected = 0.0;
+                for (int64_t t = 0; t < 3; t++)
+                    if (slots[b * 3 + t] == slot)
+                        expected = optest_at(&call.in[0], (b * 3 + t) * 18 + i);
+                ck_assert_double_eq(optest_at(&call.out[0], (b * 5 + slot) * 18 + i), expected);
+            }
+    ((int32_t *)call.in[1].data)[4] = 5;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(optest_try(&call, &err), TN_E_INTERNAL);
+    ck_assert_msg(strstr(err.message, "slot 5") != NULL, "%s", err.message);
+    ((int32_t *)call.in[1].data)[4] = 0;
+    call.out[0].dtype = TN_F32;
+    ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("eager: element by element");
+    TCase *tc = tcase_create("operations");
+    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    tcase_set_timeout(tc, 120);
+    tcase_add_loop_test(tc, norms_of_any_width, 0, (int)(sizeof widths / sizeof *widths));
+    tcase_add_test(tc, norms_of_strided_rows);
+    tcase_add_test(tc, norms_of_odd_values);
+    tcase_add_test(tc, norms_without_meaning_are_refused);
+    tcase_add_test(tc, add_and_norm_in_one);
+    tcase_add_loop_test(tc, ropes_round_where_they_should, 0, 5);
+    tcase_add_test(tc, ropes_that_cannot_be_are_refused);
+    tcase_add_test(tc, glu_rounds_twice);
+    tcase_add_test(tc, one_gate_for_all_features);
+    tcase_add_test(tc, embeddings);
+    tcase_add_test(tc, ids_outside_the_vocabulary);
+    tcase_add_test(tc, cache_slots);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
