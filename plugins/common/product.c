@@ -162,21 +162,24 @@ static void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, int32_t r
     }
 }
 
-static void dots_f32_c(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                       float *sums)
+static void dots_f32_c(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                       int32_t tokens, float *sums)
 {
+    (void)next;
     dots_as_f32(w, TN_F32, stride, rows, k, x, tokens, sums);
 }
 
-static void dots_bf16_c(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                        float *sums)
+static void dots_bf16_c(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                        int32_t tokens, float *sums)
 {
+    (void)next;
     dots_as_f32(w, TN_BF16, stride, rows, k, x, tokens, sums);
 }
 
-static void dots_f16_c(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                       float *sums)
+static void dots_f16_c(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                       int32_t tokens, float *sums)
 {
+    (void)next;
     dots_as_f32(w, TN_F16, stride, rows, k, x, tokens, sums);
 }
 

@@ -17,7 +17,7 @@
 
 #define PRODUCT_MAX_ROWS 8    /* of a tile                                                        */
 #define PRODUCT_MAX_TOKENS 32 /* of a tile                                                        */
-#define PRODUCT_FEW_TOKENS 16 /* of a call of dots                                                */
+#define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
 #define PRODUCT_FEW_ROWS 16   /* of a call of dots                                                */
 
 /* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
@@ -63,9 +63,10 @@ typedef struct product_kernels {
                      const product_finish *finish, int32_t rows, void *const *y, int32_t tokens);
 
     /* sums[t * PRODUCT_FEW_ROWS + r] = w_r . x_t for r < rows <= PRODUCT_FEW_ROWS, t < tokens <= PRODUCT_FEW_TOKENS.
-     * Row r of the weights, of dtype, begins r * stride bytes after w; x are rows of native type. */
-    void (*dots)(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                 float *sums);
+     * Row r of the weights, of dtype, begins r * stride bytes after w; x are rows of native type. next: the rows that
+     * will be wanted after these, or NULL. */
+    void (*dots)(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                 int32_t tokens, float *sums);
 
     /* n <= PRODUCT_FEW_ROWS sums become h, of native type, or y, of dtype. finish->bias belongs to the gates. */
     void (*row_glu)(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
@@ -87,6 +88,26 @@ static inline int64_t product_panel_token(const product_kernels *kernels, int64_
 {
     int64_t padded = (k + PRODUCT_MAX_ROWS - 1) / PRODUCT_MAX_ROWS * PRODUCT_MAX_ROWS;
     return padded * (kernels->native == TN_BF16 ? 2 : 4);
+}
+
+/* Rows that dots goes through, possibly in several stretches of k, for prefetching. Offsets are bytes in a row. */
+typedef struct product_stream {
+    const char *w, *next;
+    int64_t stride;
+    int32_t rows;
+    int64_t offset, next_offset; /* of this stretch and the one after it; next_offset 0: the last one */
+} product_stream;
+
+/* What is wanted 8 KiB (at memory's speed, three times its latency) after row r, in whole steps of rows, when each row
+ * is bytes long; NULL: unknown. */
+static inline const char *product_ahead(const product_stream *s, int32_t r, int32_t step, int64_t bytes)
+{
+    int64_t lead = (8192 / step + bytes - 1) / bytes * step, row = r + (lead < s->rows ? lead : s->rows);
+    if (row < s->rows)
+        return s->w + row * s->stride + s->offset;
+    if (s->next_offset)
+        return s->w + (row - s->rows) * s->stride + s->next_offset;
+    return s->next ? s->next + (row - s->rows) * s->stride : NULL;
 }
 
 /* ---- per instruction set: overwrite what they have for kernels->dtype --------------------------------- */

@@ -237,8 +237,10 @@ static inline float sum_of(__m256 v)
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* One weight row of dtype with up to four tokens. Few tokens take several chains along k each. */
-INLINE void row_dots(const char *w, tn_dtype dtype, int64_t k, const void *const *x, int tokens, int chains, float *out)
+/* One weight row of dtype with up to four tokens. Few tokens take several chains along k each.
+ * next: what to prefetch, or NULL. */
+INLINE void row_dots(const char *w, const char *next, tn_dtype dtype, int64_t k, const void *const *x, int tokens,
+                     int chains, float *out)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2;
     __m256 sum[4][4];
@@ -251,6 +253,8 @@ INLINE void row_dots(const char *w, tn_dtype dtype, int64_t k, const void *const
     int64_t i = 0;
     for (; i + LANES * chains <= k; i += LANES * chains) {
         for (int c = 0; c < chains; c++) {
+            if (next)
+                _mm_prefetch(next + (i + LANES * c) * size, _MM_HINT_T1);
             __m256 a = load_as_f32(w + (i + LANES * c) * size, dtype);
             for (int t = 0; t < tokens; t++)
                 sum[t][c] = _mm256_fmadd_ps(a, _mm256_loadu_ps(xt[t] + i + LANES * c), sum[t][c]);
@@ -268,41 +272,44 @@ INLINE void row_dots(const char *w, tn_dtype dtype, int64_t k, const void *const
     }
 }
 
-INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, int32_t rows, int64_t k, const void *const *x,
-                        int32_t tokens, float *sums)
+INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, const void *next, int32_t rows, int64_t k,
+                        const void *const *x, int32_t tokens, float *sums)
 {
+    int64_t bytes = k * (dtype == TN_F32 ? 4 : 2);
     for (int32_t r = 0; r < rows; r++) {
         const char *row = (const char *)w + r * stride;
+        product_stream s = {w, next, stride, rows, 0, 0};
+        const char *ahead = product_ahead(&s, r, 1, bytes);
         for (int32_t t = 0; t < tokens; t += 4) { /* after the first time the row comes from the first cache */
             float *out = sums + t * PRODUCT_FEW_ROWS + r;
             if (tokens - t >= 4)
-                row_dots(row, dtype, k, x + t, 4, 2, out);
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 4, 2, out);
             else if (tokens - t == 3)
-                row_dots(row, dtype, k, x + t, 3, 2, out);
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 3, 2, out);
             else if (tokens - t == 2)
-                row_dots(row, dtype, k, x + t, 2, 4, out);
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 2, 4, out);
             else
-                row_dots(row, dtype, k, x + t, 1, 4, out);
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 1, 4, out);
         }
     }
 }
 
-static void dots_f32(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                     float *sums)
+static void dots_f32(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                     int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_F32, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_F32, stride, next, rows, k, x, tokens, sums);
 }
 
-static void dots_from_bf16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                           float *sums)
+static void dots_from_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
+                           const void *const *x, int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_BF16, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_BF16, stride, next, rows, k, x, tokens, sums);
 }
 
-static void dots_from_f16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                          float *sums)
+static void dots_from_f16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
+                          const void *const *x, int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_F16, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_F16, stride, next, rows, k, x, tokens, sums);
 }
 
 static void row_glu_avx2(const float *gate, const float *up, const float *up_bias, const product_finish *finish,

@@ -91,80 +91,111 @@ static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const v
     }
 }
 
-/* One weight row of dtype with up to four tokens. Few tokens take several chains along k each. */
-INLINE void row_dots(const char *w, tn_dtype dtype, int64_t k, const void *const *x, int tokens, int chains,
-                     __m512 *out)
+/* rows weight rows (one or two) of dtype with up to eight tokens over a stretch of k, added to
+ * sums[t * PRODUCT_FEW_ROWS + r] of 16 lanes each. One row and few tokens take several chains along k. next: what to
+ * prefetch for each row, or NULL. */
+INLINE void stretch_dots(const char *w, tn_dtype dtype, int64_t stride, const char *next, int64_t k,
+                         const void *const *x, int64_t from, int rows, int tokens, int chains, __m512 *sums)
 {
-    int64_t size = dtype == TN_F32 ? 4 : 2;
-    __m512 sum[4][4];
-    const float *xt[4];
-    for (int t = 0; t < tokens; t++) {
-        xt[t] = x[t];
+    int64_t size = dtype == TN_F32 ? 4 : 2, i = 0;
+    __m512 sum[8][4];
+    for (int t = 0; t < tokens; t++)
         for (int c = 0; c < chains; c++)
-            sum[t][c] = _mm512_setzero_ps();
-    }
-    int64_t i = 0;
-    for (; i + 16 * chains <= k; i += 16 * chains) {
-        for (int c = 0; c < chains; c++) {
-            __m512 a = load_as_f32(w + (i + 16 * c) * size, dtype, 0xffff);
-            for (int t = 0; t < tokens; t++)
-                sum[t][c] = _mm512_fmadd_ps(a, _mm512_loadu_ps(xt[t] + i + 16 * c), sum[t][c]);
+            sum[t][c] = c < rows ? sums[t * PRODUCT_FEW_ROWS + c] : _mm512_setzero_ps();
+    for (; i + LANES <= k && rows == 2; i += LANES) { /* a chain is a row */
+        if (next)
+            _mm_prefetch(next + size * i, _MM_HINT_T1);
+        if (next)
+            _mm_prefetch(next + stride + size * i, _MM_HINT_T1);
+        __m512 a = load_as_f32(w + size * i, dtype, 0xffff), b = load_as_f32(w + stride + size * i, dtype, 0xffff);
+        for (int t = 0; t < tokens; t++) {
+            __m512 v = _mm512_loadu_ps((const float *)x[t] + from + i);
+            sum[t][0] = _mm512_fmadd_ps(a, v, sum[t][0]);
+            sum[t][1] = _mm512_fmadd_ps(b, v, sum[t][1]);
         }
     }
-    for (; i < k; i += 16) {
+    for (; i + LANES * chains <= k && rows == 1; i += LANES * chains) { /* a chain is a part of each step */
+        for (int c = 0; c < chains; c++) {
+            if (next)
+                _mm_prefetch(next + size * (i + LANES * c), _MM_HINT_T1);
+            __m512 a = load_as_f32(w + size * (i + LANES * c), dtype, 0xffff);
+            for (int t = 0; t < tokens; t++)
+                sum[t][c] = _mm512_fmadd_ps(a, _mm512_loadu_ps((const float *)x[t] + from + i + LANES * c), sum[t][c]);
+        }
+    }
+    for (; i < k; i += LANES) {
         __mmask16 m = first_lanes(k - i);
-        __m512 a = load_as_f32(w + i * size, dtype, m);
-        for (int t = 0; t < tokens; t++)
-            sum[t][0] = _mm512_fmadd_ps(a, _mm512_maskz_loadu_ps(m, xt[t] + i), sum[t][0]);
+        for (int r = 0; r < rows; r++) {
+            __m512 a = load_as_f32(w + r * stride + size * i, dtype, m);
+            for (int t = 0; t < tokens; t++)
+                sum[t][r] = _mm512_fmadd_ps(a, _mm512_maskz_loadu_ps(m, (const float *)x[t] + from + i), sum[t][r]);
+        }
     }
     for (int t = 0; t < tokens; t++) {
-        for (int c = 1; c < chains; c++)
+        for (int c = rows; c < chains; c++)
             sum[t][0] = _mm512_add_ps(sum[t][0], sum[t][c]);
-        out[t * PRODUCT_FEW_ROWS] = sum[t][0];
+        for (int r = 0; r < rows; r++)
+            sums[t * PRODUCT_FEW_ROWS + r] = sum[t][r];
     }
 }
 
-INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, int32_t rows, int64_t k, const void *const *x,
-                        int32_t tokens, float *sums)
+/* As in product_avx512bf16.c. */
+INLINE void few_dots(const char *w, tn_dtype dtype, int64_t stride, const char *next, int64_t k, const void *const *x,
+                     int64_t from, int32_t rows, int32_t tokens, __m512 *sums)
+{
+    if (tokens == 1)
+        stretch_dots(w, dtype, 0, next, k, x, from, 1, 1, 4, sums);
+    else if (tokens == 2)
+        stretch_dots(w, dtype, 0, next, k, x, from, 1, 2, 4, sums);
+    else if (tokens <= 4)
+        stretch_dots(w, dtype, 0, next, k, x, from, 1, 4, 2, sums);
+    else if (rows == 2)
+        stretch_dots(w, dtype, stride, next, k, x, from, 2, 8, 2, sums);
+    else
+        stretch_dots(w, dtype, 0, next, k, x, from, 1, 8, 1, sums);
+}
+
+/* Few tokens stay in the first cache: more than four take k in stretches of 512. */
+INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, const void *next, int32_t rows, int64_t k,
+                        const void *const *x, int32_t tokens, float *sums)
 {
     __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
-    for (int32_t r = 0; r < rows; r++) {
-        const char *row = (const char *)w + r * stride;
-        for (int32_t t = 0; t < tokens; t += 4) { /* after the first time the row comes from the first cache */
-            __m512 *out = part + t * PRODUCT_FEW_ROWS + r;
-            if (tokens - t >= 4)
-                row_dots(row, dtype, k, x + t, 4, 2, out);
-            else if (tokens - t == 3)
-                row_dots(row, dtype, k, x + t, 3, 2, out);
-            else if (tokens - t == 2)
-                row_dots(row, dtype, k, x + t, 2, 4, out);
-            else
-                row_dots(row, dtype, k, x + t, 1, 4, out);
+    const void *tokens_x[PRODUCT_FEW_TOKENS];
+    for (int32_t t = 0; t < PRODUCT_FEW_TOKENS; t++)
+        tokens_x[t] = x[t < tokens ? t : 0];
+    for (int32_t i = 0; i < PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS; i++)
+        part[i] = _mm512_setzero_ps();
+    int64_t stretch = tokens > 4 && k > 512 ? 512 : k, size = dtype == TN_F32 ? 4 : 2;
+    int32_t together = tokens > 4 ? 2 : 1;
+    for (int64_t from = 0; from < k; from += stretch) {
+        int64_t n = k - from < stretch ? k - from : stretch;
+        for (int32_t r = 0; r < rows; r += together) {
+            product_stream s = {w, next, stride, rows, size * from, from + stretch < k ? size * (from + stretch) : 0};
+            few_dots((const char *)w + r * stride + size * from, dtype, stride,
+                     product_ahead(&s, r, together, size * n), n, tokens_x, from,
+                     rows - r < together ? rows - r : together, tokens, part + r);
         }
     }
-    for (int32_t t = 0; t < tokens; t++) {
-        for (int32_t r = rows; r < PRODUCT_FEW_ROWS; r++)
-            part[t * PRODUCT_FEW_ROWS + r] = _mm512_setzero_ps();
+    for (int32_t t = 0; t < tokens; t++)
         _mm512_storeu_ps(sums + t * PRODUCT_FEW_ROWS, reduce_16(part + t * PRODUCT_FEW_ROWS));
-    }
 }
 
-static void dots_f32(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                     float *sums)
+static void dots_f32(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                     int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_F32, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_F32, stride, next, rows, k, x, tokens, sums);
 }
 
-static void dots_from_bf16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                           float *sums)
+static void dots_from_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
+                           const void *const *x, int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_BF16, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_BF16, stride, next, rows, k, x, tokens, sums);
 }
 
-static void dots_from_f16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                          float *sums)
+static void dots_from_f16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
+                          const void *const *x, int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_F16, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_F16, stride, next, rows, k, x, tokens, sums);
 }
 
 static void row_glu_avx512(const float *gate, const float *up, const float *up_bias, const product_finish *finish,

@@ -91,81 +91,95 @@ static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const 
     }
 }
 
-/* One weight row with up to eight tokens, in one pass over the row. Few tokens take several chains along k each. */
-INLINE void row_dots(const uint16_t *w, int64_t k, const void *const *x, int tokens, int chains, __m512 *out)
+/* rows weight rows (one or two) with up to eight tokens over a stretch of k, added to sums[t * PRODUCT_FEW_ROWS + r] of
+ * 16 lanes each. One row and few tokens take several chains along k. next: what to prefetch for each row, or NULL. */
+INLINE void stretch_dots(const char *w, int64_t stride, const char *next, int64_t k, const void *const *x, int64_t from,
+                         int rows, int tokens, int chains, __m512 *sums)
 {
     __m512 sum[8][4];
-    const uint16_t *xt[8];
-    for (int t = 0; t < tokens; t++) {
-        xt[t] = x[t];
+    for (int t = 0; t < tokens; t++)
         for (int c = 0; c < chains; c++)
-            sum[t][c] = _mm512_setzero_ps();
-    }
+            sum[t][c] = c < rows ? sums[t * PRODUCT_FEW_ROWS + c] : _mm512_setzero_ps();
     int64_t i = 0;
-    for (; i + 32 * chains <= k; i += 32 * chains) {
+    for (; i + 32 <= k && rows == 2; i += 32) { /* a chain is a row */
+        if (next)
+            _mm_prefetch(next + 2 * i, _MM_HINT_T1);
+        if (next)
+            _mm_prefetch(next + stride + 2 * i, _MM_HINT_T1);
+        __m512i a = _mm512_loadu_si512(w + 2 * i), b = _mm512_loadu_si512(w + stride + 2 * i);
+        for (int t = 0; t < tokens; t++) {
+            __m512i v = _mm512_loadu_si512((const uint16_t *)x[t] + from + i);
+            sum[t][0] = dot_pairs(sum[t][0], a, v);
+            sum[t][1] = dot_pairs(sum[t][1], b, v);
+        }
+    }
+    for (; i + 32 * chains <= k && rows == 1; i += 32 * chains) { /* a chain is a part of each step */
         for (int c = 0; c < chains; c++) {
-            __m512i a = _mm512_loadu_si512(w + i + 32 * c);
+            if (next)
+                _mm_prefetch(next + 2 * i + 64 * c, _MM_HINT_T1);
+            __m512i a = _mm512_loadu_si512(w + 2 * i + 64 * c);
             for (int t = 0; t < tokens; t++)
-                sum[t][c] = dot_pairs(sum[t][c], a, _mm512_loadu_si512(xt[t] + i + 32 * c));
+                sum[t][c] = dot_pairs(sum[t][c], a, _mm512_loadu_si512((const uint16_t *)x[t] + from + i + 32 * c));
         }
     }
     for (; i < k; i += 32) {
         __mmask32 m = k - i >= 32 ? 0xffffffffu : (1u << (k - i)) - 1;
-        __m512i a = _mm512_maskz_loadu_epi16(m, w + i);
-        for (int t = 0; t < tokens; t++)
-            sum[t][0] = dot_pairs(sum[t][0], a, _mm512_maskz_loadu_epi16(m, xt[t] + i));
+        for (int r = 0; r < rows; r++) {
+            __m512i a = _mm512_maskz_loadu_epi16(m, w + r * stride + 2 * i);
+            for (int t = 0; t < tokens; t++)
+                sum[t][r] = dot_pairs(sum[t][r], a, _mm512_maskz_loadu_epi16(m, (const uint16_t *)x[t] + from + i));
+        }
     }
     for (int t = 0; t < tokens; t++) {
-        for (int c = 1; c < chains; c++)
+        for (int c = rows; c < chains; c++)
             sum[t][0] = _mm512_add_ps(sum[t][0], sum[t][c]);
-        out[t * PRODUCT_FEW_ROWS] = sum[t][0];
+        for (int r = 0; r < rows; r++)
+            sums[t * PRODUCT_FEW_ROWS + r] = sum[t][r];
     }
 }
 
-static void row_dots_n(const uint16_t *w, int64_t k, const void *const *x, int32_t tokens, __m512 *out)
+/* A pair of rows shares the loads of five and more tokens; with less arithmetic than that memory keeps up only when the
+ * rows come one after the other. */
+static void few_dots(const char *w, int64_t stride, const char *next, int64_t k, const void *const *x, int64_t from,
+                     int32_t rows, int32_t tokens, __m512 *sums)
 {
-    switch (tokens) {
-    case 1:
-        row_dots(w, k, x, 1, 4, out);
-        break;
-    case 2:
-        row_dots(w, k, x, 2, 4, out);
-        break;
-    case 3:
-        row_dots(w, k, x, 3, 2, out);
-        break;
-    case 4:
-        row_dots(w, k, x, 4, 2, out);
-        break;
-    case 5:
-        row_dots(w, k, x, 5, 1, out);
-        break;
-    case 6:
-        row_dots(w, k, x, 6, 1, out);
-        break;
-    case 7:
-        row_dots(w, k, x, 7, 1, out);
-        break;
-    default:
-        row_dots(w, k, x, 8, 1, out);
-        break;
-    }
+    if (tokens == 1)
+        stretch_dots(w, 0, next, k, x, from, 1, 1, 4, sums);
+    else if (tokens == 2)
+        stretch_dots(w, 0, next, k, x, from, 1, 2, 4, sums);
+    else if (tokens == 3)
+        stretch_dots(w, 0, next, k, x, from, 1, 3, 2, sums);
+    else if (tokens == 4)
+        stretch_dots(w, 0, next, k, x, from, 1, 4, 2, sums);
+    else if (tokens <= 6 && rows == 2)
+        stretch_dots(w, stride, next, k, x, from, 2, 6, 2, sums);
+    else if (rows == 2)
+        stretch_dots(w, stride, next, k, x, from, 2, 8, 2, sums);
+    else
+        stretch_dots(w, 0, next, k, x, from, 1, 8, 1, sums);
 }
-
-static void dots_bf16(const void *w, int64_t stride, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                      float *sums)
+/* Few tokens stay in the first cache: more than four take k in stretches of 1024. */
+static void dots_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                      int32_t tokens, float *sums)
 {
     __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
-    for (int32_t r = 0; r < rows; r++) {
-        const uint16_t *row = (const uint16_t *)((const char *)w + r * stride);
-        for (int32_t t = 0; t < tokens; t += 8) /* the second time the row comes from the first cache */
-            row_dots_n(row, k, x + t, tokens - t < 8 ? tokens - t : 8, part + t * PRODUCT_FEW_ROWS + r);
+    const void *tokens_x[PRODUCT_FEW_TOKENS];
+    for (int32_t t = 0; t < PRODUCT_FEW_TOKENS; t++)
+        tokens_x[t] = x[t < tokens ? t : 0];
+    for (int32_t i = 0; i < PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS; i++)
+        part[i] = _mm512_setzero_ps();
+    int64_t stretch = tokens > 4 && k > 1024 ? 1024 : k;
+    int32_t together = tokens > 4 ? 2 : 1;
+    for (int64_t from = 0; from < k; from += stretch) {
+        int64_t n = k - from < stretch ? k - from : stretch;
+        for (int32_t r = 0; r < rows; r += together) {
+            product_stream s = {w, next, stride, rows, 2 * from, from + stretch < k ? 2 * (from + stretch) : 0};
+            few_dots((const char *)w + r * stride + 2 * from, stride, product_ahead(&s, r, together, 2 * n), n,
+                     tokens_x, from, rows - r < together ? rows - r : together, tokens, part + r);
+        }
     }
-    for (int32_t t = 0; t < tokens; t++) {
-        for (int32_t r = rows; r < PRODUCT_FEW_ROWS; r++)
-            part[t * PRODUCT_FEW_ROWS + r] = _mm512_setzero_ps();
+    for (int32_t t = 0; t < tokens; t++)
         _mm512_storeu_ps(sums + t * PRODUCT_FEW_ROWS, reduce_16(part + t * PRODUCT_FEW_ROWS));
-    }
 }
 
 static void row_glu_bf16(const float *gate, const float *up, const float *up_bias, const product_finish *finish,

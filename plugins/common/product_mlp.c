@@ -137,9 +137,9 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
     }
 }
 
-/* Sums of count <= 16 rows with all tokens. */
+/* Sums of count <= 16 rows with all tokens. next: the row of a matrix that follows, for prefetching. */
 static void few_sums(const product_kernels *kernels, const product_matrix *w, int64_t row, int32_t count, int64_t k,
-                     const void *const *x, int32_t tokens, char *scratch, float *sums)
+                     const void *const *x, int32_t tokens, const char *next, char *scratch, float *sums)
 {
     const void *rows = at(kernels, w, row);
     int64_t stride = w->row_stride * element(kernels);
@@ -147,8 +147,9 @@ static void few_sums(const product_kernels *kernels, const product_matrix *w, in
         stride = row_space(k);
         gather_rows(kernels, w, row, count, k, scratch, stride);
         rows = scratch;
+        next = NULL;
     }
-    kernels->dots(rows, stride, count, k, x, tokens, sums);
+    kernels->dots(rows, stride, next, count, k, x, tokens, sums);
 }
 
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
@@ -158,8 +159,9 @@ void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int
     float gate_bias[PRODUCT_FEW_ROWS], up_bias[PRODUCT_FEW_ROWS];
     for (int64_t f = begin; f < end; f += PRODUCT_FEW_ROWS) {
         int32_t n = (int32_t)(end - f < PRODUCT_FEW_ROWS ? end - f : PRODUCT_FEW_ROWS);
-        few_sums(kernels, &mlp->gate, f, n, hidden, x, tokens, scratch, gate);
-        few_sums(kernels, &mlp->up, f, n, hidden, x, tokens, scratch, up);
+        const char *next = f + n < end ? at(kernels, &mlp->gate, f + n) : NULL;
+        few_sums(kernels, &mlp->gate, f, n, hidden, x, tokens, at(kernels, &mlp->up, f), scratch, gate);
+        few_sums(kernels, &mlp->up, f, n, hidden, x, tokens, next, scratch, up);
         product_finish finish = {kernels->dtype, act, widen_bias(kernels, mlp->gate.bias, f, n, gate_bias)};
         const float *ups = widen_bias(kernels, mlp->up.bias, f, n, up_bias);
         for (int32_t t = 0; t < tokens; t++)
@@ -174,7 +176,8 @@ void product_out_few(const product_kernels *kernels, const product_matrix *w, in
     float sums[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS], bias[PRODUCT_FEW_ROWS];
     for (int64_t row = begin; row < end; row += PRODUCT_FEW_ROWS) {
         int32_t n = (int32_t)(end - row < PRODUCT_FEW_ROWS ? end - row : PRODUCT_FEW_ROWS);
-        few_sums(kernels, w, row, n, k, x, tokens, scratch, sums);
+        const char *next = row + n < end ? at(kernels, w, row + n) : NULL;
+        few_sums(kernels, w, row, n, k, x, tokens, next, scratch, sums);
         product_finish finish = {kernels->dtype, TN_ACT_LINEAR, widen_bias(kernels, w->bias, row, n, bias)};
         for (int32_t t = 0; t < tokens; t++)
             kernels->row_out(sums + t * PRODUCT_FEW_ROWS, &finish, n, (char *)y[t] + row * element(kernels));
