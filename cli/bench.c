@@ -244,13 +244,14 @@ static tn_status print_memory(const bench *b, double peak, tn_error *err)
 static tn_status print_table(const bench *b, const machine_limits *m, double peak, tn_error *err)
 {
     const tn_model_info *info = &b->w.info;
+    char seconds[32];
     printf("machine: %s, %d threads; reads %.1f GB/s", m->cpu, (int)m->threads, m->read_gb);
     if (m->fma_gflops > 0)
         printf(", f32 FMA %.0f GFLOP/s", m->fma_gflops);
     if (m->bf16_gflops > 0)
         printf(", bf16 dot %.0f GFLOP/s", m->bf16_gflops);
-    printf("\nmodel: %s (%s), computes in %s, loaded in %.3f s\n", info->folder, info->class_name,
-           tn_dtype_name(info->dtype), info->load_seconds);
+    printf("\nmodel: %s (%s), computes in %s, loaded in %s\n", info->folder, info->class_name,
+           tn_dtype_name(info->dtype), seconds_text(info->load_seconds, seconds));
     for (int s = 0; s < 2; s++)
         printf("%s: %s\n", b->side[s].spec, b->side[s].summary);
     table t;
@@ -309,7 +310,7 @@ static tn_status print_json(const bench *b, const machine_limits *m, double peak
                                 "spec", b->side[1].spec, "summary", b->side[1].summary);
     return json_print(json_pack("{s:o, s:o, s:o, s:o, s:o}", "machine", machine, "model", model, "kernels", kernels,
                                 "results", json_results(b), "memory", memory),
-                      err);
+                      false, err);
 }
 
 /* ---- the command ----------------------------------------------------------------------------------- */

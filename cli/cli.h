@@ -138,8 +138,8 @@ void table_start(table *t, size_t columns, unsigned right);
 void table_cell(table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 tn_status table_print(table *t, tn_error *err); /* prints and frees                            */
 
-/* Writes root, which is taken, and a line end. */
-tn_status json_print(json_t *root, tn_error *err);
+/* Writes root, which is taken, on one line or on many. */
+tn_status json_print(json_t *root, bool one_line, tn_error *err);
 json_t *json_number(double value); /* null when it is not finite                                */
 json_t *json_ids(const int64_t *ids, size_t count);
 
@@ -149,6 +149,7 @@ tn_status write_flush(tn_error *err);
 
 /* "5.3 MiB" in buffer, which is returned. */
 const char *bytes_text(double bytes, char buffer[32]);
+const char *seconds_text(double seconds, char buffer[32]); /* "5.31 ms" or "1.02 s"              */
 double seconds_now(void);
 
 /* A line on stderr, unless --quiet. */
@@ -180,7 +181,8 @@ typedef struct workspace {
 
 tn_status workspace_config(workspace *w, const options *o, tn_error *err); /* configuration, plugins */
 tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err); /* and the model   */
-tn_status workspace_apply(workspace *w, tn_error *err); /* and its kernels        */
+tn_status workspace_apply(workspace *w, tn_error *err);            /* and its kernels        */
+void workspace_check_context(const workspace *w, int64_t context); /* warns when it is beyond the model's */
 void workspace_close(workspace *w);
 
 /* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no

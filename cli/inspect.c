@@ -74,7 +74,7 @@ static tn_status print_json(const workspace *w, const char *text, const memory_u
                                       (json_int_t)w->info.converted_bytes, "packed_bytes",
                                       (json_int_t)w->info.packed_bytes, "context", (json_int_t)use->context,
                                       "cache_bytes", (json_int_t)use->cache, "arena_bytes", (json_int_t)use->arena));
-    return json_print(root, err);
+    return json_print(root, false, err);
 }
 
 /* ---- drawing ------------------------------------------------------------------------------------ */

@@ -15,7 +15,7 @@ static tn_status print_json(const tn_kernel_info *kernels, size_t count, tn_erro
         json_decref(list);
         list = NULL;
     }
-    return json_print(list, err);
+    return json_print(list, false, err);
 }
 
 static tn_status print_table(const options *o, const tn_kernel_info *kernels, size_t count, tn_error *err)

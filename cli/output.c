@@ -112,13 +112,11 @@ json_t *json_ids(const int64_t *ids, size_t count)
     return list;
 }
 
-tn_status json_print(json_t *root, tn_error *err)
+tn_status json_print(json_t *root, bool one_line, tn_error *err)
 {
     if (!root)
         return tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs");
-    /* A list of plain values stays on one line; everything else is meant to be read as well. */
-    size_t layout = json_is_array(root) && !json_is_object(json_array_get(root, 0)) ? 0 : JSON_INDENT(2);
-    char *text = json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | layout);
+    char *text = json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | (one_line ? 0 : JSON_INDENT(2)));
     json_decref(root);
     if (!text)
         return tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs");
@@ -138,6 +136,12 @@ const char *bytes_text(double bytes, char buffer[32])
     for (; bytes >= 1024 && unit < 4; unit++)
         bytes /= 1024;
     snprintf(buffer, 32, unit && bytes < 100 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return buffer;
+}
+
+const char *seconds_text(double seconds, char buffer[32])
+{
+    snprintf(buffer, 32, seconds < 0.1 ? "%.2f ms" : "%.2f s", seconds < 0.1 ? seconds * 1e3 : seconds);
     return buffer;
 }
 

@@ -69,7 +69,7 @@ static tn_status print_result(const workspace *w, const perplexity_state *s, dou
                                 "tokens", (json_int_t)s->count, "tokens_predicted", (json_int_t)predicted, "context",
                                 (json_int_t)s->window, "seconds", json_number(seconds), "kernels", json_kernels(w),
                                 "model", w->info.folder, "dtype", tn_dtype_name(w->info.dtype)),
-                      err);
+                      false, err);
 }
 
 static tn_status run_windows(workspace *w, perplexity_state *s, tn_error *err)
@@ -127,6 +127,7 @@ static tn_status run_perplexity(const options *o, tn_error *err)
         s.count = (int64_t)count;
         s.vocab = w.info.vocab;
         s.window = option_integer(o, OPT_CONTEXT, most > 0 && most < USUAL_WINDOW ? most : USUAL_WINDOW);
+        workspace_check_context(&w, s.window);
         status = check_ids(o->argument[1], ids, count, s.vocab, err);
     }
     if (status == TN_OK)

@@ -28,8 +28,8 @@ typedef struct run_state {
     size_t prompt_count;
     int64_t *out;
     uint64_t seed;
-    bool json;
-    char *text; /* what was generated, for --json                                              */
+    bool json, limited; /* limited: the context has no room for all tokens asked for            */
+    char *text;         /* what was generated, for --json                                              */
     size_t length, capacity;
     char last; /* character printed                                                             */
     tn_error *err;
@@ -182,11 +182,22 @@ static double prompt_rate(const run_state *r, const tn_generate_result *result)
     return result->prompt_seconds > 0 ? (double)r->prompt_count / result->prompt_seconds : 0;
 }
 
-static const char *stop_name(const tn_generate_result *result)
+/* Why it ended, for JSON and for the line on stderr. */
+enum { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED };
+static const struct {
+    const char *name, *note;
+} stops[] = {[STOP_LENGTH] = {"length", ""},
+             [STOP_EOS] = {"eos", " (end of text)"},
+             [STOP_CONTEXT] = {"context", " (the context is full)"},
+             [STOP_INTERRUPTED] = {"interrupted", " (interrupted)"}};
+
+static int stop_of(const run_state *r, const tn_generate_result *result)
 {
     if (interrupted)
-        return "interrupted";
-    return result->stop == TN_STOP_LENGTH ? "length" : result->stop == TN_STOP_EOS ? "eos" : "context";
+        return STOP_INTERRUPTED;
+    if (result->stop == TN_STOP_EOS)
+        return STOP_EOS;
+    return result->stop == TN_STOP_CONTEXT || r->limited ? STOP_CONTEXT : STOP_LENGTH;
 }
 
 static tn_status print_json(const run_state *r, const tn_generate_result *result, tn_error *err)
@@ -197,12 +208,13 @@ static tn_status print_json(const run_state *r, const tn_generate_result *result
                   "prompt_tokens_per_second", json_number(prompt_rate(r, result)), "decode_tokens_per_second",
                   json_number(decode_rate(result)));
     json_t *text = r->stream ? json_stringn(r->text ? r->text : "", r->length) : json_null();
-    json_t *root = json_pack(
-        "{s:o, s:o, s:I, s:o, s:s, s:I, s:o, s:o, s:s, s:s, s:s}", "tokens", json_ids(r->out, (size_t)result->count),
-        "text", text, "prompt_tokens", (json_int_t)r->prompt_count, "prompt_ids", json_ids(r->prompt, r->prompt_count),
-        "stop", stop_name(result), "seed", (json_int_t)r->seed, "timings", timings, "kernels", json_kernels(&r->w),
-        "model", r->w.info.folder, "dtype", tn_dtype_name(r->w.info.dtype), "device", r->w.info.device);
-    return json_print(root, err);
+    json_t *root =
+        json_pack("{s:o, s:o, s:I, s:o, s:s, s:I, s:o, s:o, s:s, s:s, s:s}", "tokens",
+                  json_ids(r->out, (size_t)result->count), "text", text, "prompt_tokens", (json_int_t)r->prompt_count,
+                  "prompt_ids", json_ids(r->prompt, r->prompt_count), "stop", stops[stop_of(r, result)].name, "seed",
+                  (json_int_t)r->seed, "timings", timings, "kernels", json_kernels(&r->w), "model", r->w.info.folder,
+                  "dtype", tn_dtype_name(r->w.info.dtype), "device", r->w.info.device);
+    return json_print(root, true, err);
 }
 
 static tn_status finish(run_state *r, const tn_generate_result *result, tn_error *err)
@@ -216,15 +228,13 @@ static tn_status finish(run_state *r, const tn_generate_result *result, tn_error
         status = write_flush(err);
     if (status)
         return status;
-    char decoded[64] = "";
+    char decoded[96] = "", seconds[32];
     if (result->count > 1)
-        snprintf(decoded, sizeof decoded, " in %.2f s, %.1f tokens/s", result->decode_seconds, decode_rate(result));
-    const char *why = interrupted                       ? " (interrupted)"
-                      : result->stop == TN_STOP_EOS     ? " (end of text)"
-                      : result->stop == TN_STOP_CONTEXT ? " (the context is full)"
-                                                        : "";
-    note(r->o, "prompt: %zu tokens in %.2f s, %.1f tokens/s; generated: %lld tokens%s%s", r->prompt_count,
-         result->prompt_seconds, prompt_rate(r, result), (long long)result->count, decoded, why);
+        snprintf(decoded, sizeof decoded, " in %s, %.1f tokens/s", seconds_text(result->decode_seconds, seconds),
+                 decode_rate(result));
+    note(r->o, "prompt: %zu token%s in %s, %.1f tokens/s; generated: %lld token%s%s%s", r->prompt_count,
+         r->prompt_count == 1 ? "" : "s", seconds_text(result->prompt_seconds, seconds), prompt_rate(r, result),
+         (long long)result->count, result->count == 1 ? "" : "s", decoded, stops[stop_of(r, result)].note);
     return interrupted ? TN_E_CANCELLED : TN_OK;
 }
 
@@ -235,6 +245,7 @@ static tn_status choose_context(const run_state *r, int64_t max_tokens, int64_t 
     *context = option_integer(r->o, OPT_CONTEXT, prompt + max_tokens);
     if (most > 0 && *context > most && !option_given(r->o, OPT_CONTEXT))
         *context = most;
+    workspace_check_context(&r->w, *context);
     if (prompt > *context)
         return tn_fail(err, TN_E_INPUT, "prompt", "has %lld tokens, and the context holds %lld; shorten it%s",
                        (long long)prompt, (long long)*context,
@@ -249,8 +260,9 @@ static tn_status run_prompt(run_state *r, tn_error *err)
     tn_status status = choose_context(r, max_tokens, &options.context, err);
     if (status)
         return status;
-    if (max_tokens > options.context - (int64_t)r->prompt_count + 1) /* more cannot come */
-        max_tokens = options.context - (int64_t)r->prompt_count + 1;
+    int64_t room = options.context - (int64_t)r->prompt_count + 1; /* the last token is not fed back */
+    r->limited = max_tokens > room;
+    max_tokens = r->limited ? room : max_tokens;
     r->out = malloc((size_t)max_tokens * sizeof *r->out);
     if (!r->out)
         return tn_fail(err, TN_E_MEMORY, "run", "out of memory; ask for fewer tokens with -n");

@@ -7,27 +7,43 @@
 
 /* ---- where plugins are ------------------------------------------------------------------------ */
 
-/* Without a folder on the command line or in the configuration, those that belong to this very program: of the build
- * tree, or of the installation. Folders that don't exist are left out. */
-static tn_status add_own_folders(tn_config *config, tn_error *err)
+#ifndef TN_PREFIX
+#define TN_PREFIX "/usr/local"
+#endif
+
+/* A folder as seen from the one this program is in; NULL when there is none. Owned. */
+static char *own_folder(const char *place)
 {
-    static const char *const places[] = {"plugins", "../lib/tenon/plugins"};
     char exe[4096];
-    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 32);
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 64);
     if (length <= 0)
-        return TN_OK;
+        return NULL;
     exe[length] = '\0';
     char *name = strrchr(exe, '/');
-    for (size_t i = 0; name && i < sizeof places / sizeof *places; i++) {
-        strcpy(name + 1, places[i]);
-        char *folder = realpath(exe, NULL);
-        if (!folder)
-            continue;
-        tn_status status = tn_config_add_plugins(config, folder, err);
-        free(folder);
-        return status;
-    }
-    return TN_OK;
+    if (!name)
+        return NULL;
+    snprintf(name + 1, sizeof exe - (size_t)(name + 1 - exe), "%s", place);
+    return realpath(exe, NULL);
+}
+
+static bool is_installed_default(const char *file)
+{
+    return file && strcmp(file, TN_PREFIX "/etc/tenon/kernels.json") == 0;
+}
+
+/* Where nobody names a folder, those that belong to this very program. A build tree has one beside the program, and
+ * that one also comes before what the installed default names: whoever builds a tree wants to see that tree. */
+static tn_status add_own_folders(tn_config *config, tn_error *err)
+{
+    size_t named = tn_config_folder_count(config);
+    if (named && !is_installed_default(tn_config_file(config)))
+        return TN_OK;
+    char *folder = own_folder("plugins");
+    if (!folder && !named)
+        folder = own_folder("../lib/tenon/plugins");
+    tn_status status = folder ? tn_config_set_plugins(config, folder, err) : TN_OK;
+    free(folder);
+    return status;
 }
 
 static tn_status set_folders(tn_config *config, const options *o, tn_error *err)
@@ -41,7 +57,7 @@ static tn_status set_folders(tn_config *config, const options *o, tn_error *err)
         if (status)
             return status;
     }
-    return tn_config_folder_count(config) ? TN_OK : add_own_folders(config, err);
+    return o->plugin_count ? TN_OK : add_own_folders(config, err);
 }
 
 static const char *plugin_state_name(tn_plugin_state state)
@@ -141,11 +157,12 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     status = tn_model_get_info(w->model, &w->info);
     if (status)
         return tn_fail(err, status, folder, "the model tells nothing of itself; report this");
-    char weights[32];
+    char weights[32], seconds[32];
     if (option_given(o, OPT_VERBOSE))
-        note(o, "model: %s, %lld layers, %.1f million parameters, weights %s, computes in %s, loaded in %.3f s",
+        note(o, "model: %s, %lld layers, %.1f million parameters, weights %s, computes in %s, loaded in %s",
              w->info.class_name, (long long)w->info.layers, (double)w->info.parameters / 1e6,
-             bytes_text((double)w->info.weight_bytes, weights), tn_dtype_name(w->info.dtype), w->info.load_seconds);
+             bytes_text((double)w->info.weight_bytes, weights), tn_dtype_name(w->info.dtype),
+             seconds_text(w->info.load_seconds, seconds));
     return TN_OK;
 }
 
@@ -160,6 +177,13 @@ tn_status workspace_apply(workspace *w, tn_error *err)
     if (strcmp(spec, "auto") == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none")))
         note(w->options, "kernels: %s", w->report->summary);
     return TN_OK;
+}
+
+void workspace_check_context(const workspace *w, int64_t context)
+{
+    if (w->info.max_positions > 0 && context > w->info.max_positions)
+        note(w->options, WARNING "--context: %lld positions are more than the %lld that the model is made for",
+             (long long)context, (long long)w->info.max_positions);
 }
 
 void workspace_close(workspace *w)

@@ -31,7 +31,7 @@ static tn_status encode(const options *o, const tn_tokenizer *tokenizer, const c
     tn_status status =
         tn_tokenizer_encode(tokenizer, text, length, !option_given(o, OPT_NO_SPECIAL), &ids, &count, err);
     if (status == TN_OK) {
-        status = json_print(json_ids(ids, count), err);
+        status = json_print(json_ids(ids, count), true, err);
         if (option_given(o, OPT_VERBOSE))
             note(o, "%zu tokens", count);
     }
@@ -50,7 +50,7 @@ static tn_status decode(const options *o, const tn_tokenizer *tokenizer, const c
     if (status == TN_OK)
         status = tn_tokenizer_decode(tokenizer, ids, count, option_given(o, OPT_NO_SPECIAL), &text, &length, err);
     if (status == TN_OK && option_given(o, OPT_JSON))
-        status = json_print(json_stringn(text, length), err);
+        status = json_print(json_stringn(text, length), true, err);
     else if (status == TN_OK)
         status = write_text(text, length, err);
     if (status == TN_OK && !option_given(o, OPT_JSON) && (length == 0 || text[length - 1] != '\n'))

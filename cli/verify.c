@@ -12,7 +12,7 @@ static double speed_up(const tn_verify_row *row)
 static tn_status print_table(const tn_verify_row *rows, size_t count, tn_error *err)
 {
     static const char *const heads[] = {"KERNEL", "OPERATION", "SITES",    "LARGEST ERROR", "TOLERANCE",
-                                        "OF IT",  "TOKENS",    "SPEED-UP", "RESULT"};
+                                        "USED",   "TOKENS",    "SPEED-UP", "RESULT"};
     table t;
     table_start(&t, 9, 0xFC);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
@@ -52,12 +52,12 @@ static tn_status print_json(const workspace *w, const tn_verify_row *rows, size_
     }
     if (json_array_size(list) != count) {
         json_decref(list);
-        return json_print(NULL, err);
+        return json_print(NULL, false, err);
     }
     return json_print(json_pack("{s:s, s:s, s:s, s:b, s:o, s:o}", "model", w->info.folder, "dtype",
                                 tn_dtype_name(w->info.dtype), "device", w->info.device, "passed", (int)passed,
                                 "kernels", json_kernels(w), "results", list),
-                      err);
+                      false, err);
 }
 
 static tn_status run_verify(const options *o, tn_error *err)

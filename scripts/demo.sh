@@ -17,7 +17,7 @@ say "1. The plugins in $build/plugins"
 say "2. Text from $model, with every kernel that fits (the prompt is \"$prompt\")"
 "$tenon" --kernels=auto "$model" "$prompt" -n 48
 
-say "3. The same text without kernels: a kernel may change the speed, never the meaning"
+say "3. The same without kernels: they change the speed, not the meaning"
 "$tenon" --kernels=none "$model" "$prompt" -n 48
 
 say "4. With kernels against without, in tokens per second"

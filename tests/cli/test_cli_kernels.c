@@ -81,6 +81,29 @@ START_TEST(kernels_of_the_build_are_found)
 }
 END_TEST
 
+/* A configuration that names folders means these; one that names none leaves the program its own. */
+START_TEST(the_configuration_names_the_folders)
+{
+    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
+    tempdir_write(path, "{\"plugins\": [\".\"]}", 18);
+    process_result r = TENON(NULL, "kernels", "--json", "--config", path);
+    json_t *list = parse(&r, 0);
+    ck_assert_uint_eq(json_array_size(list), 0);
+    json_decref(list);
+    r = TENON(NULL, "kernels", "--config", path, "--plugins", plugins());
+    const char *const words[] = {NORM, NULL};
+    expect_words(&r, words);
+    process_free(&r);
+    tempdir_write(path, "{\"kernels\": \"" NORM "\"}", 15 + strlen(NORM));
+    r = TENON(NULL, "run", MODEL, "And", "-n1", "--config", path, "--json");
+    json_t *run = parse(&r, 0);
+    ck_assert_str_eq(text(json_object_get(run, "kernels"), "spec"), NORM);
+    json_decref(run);
+    free(path);
+    tempdir_remove(folder);
+}
+END_TEST
+
 /* A folder with a good plugin and a text that calls itself one. Owned. */
 static char *mixed_folder(void)
 {
@@ -318,6 +341,7 @@ int main(void)
     TCase *all = tcase_create("kernels");
     tcase_set_timeout(all, 600);
     tcase_add_test(all, kernels_of_the_build_are_found);
+    tcase_add_test(all, the_configuration_names_the_folders);
     tcase_add_test(all, a_file_that_is_no_plugin_is_listed);
     tcase_add_test(all, a_broken_plugin_shows_in_the_exit_status);
     tcase_add_test(all, kernels_asked_for_by_name);

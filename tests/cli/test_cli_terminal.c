@@ -69,7 +69,7 @@ START_TEST(interrupt_ends_after_the_token)
     ck_assert_uint_gt(length, 0);
     ck_assert_int_eq(text[length - 1], '\n');
     char *said = contents(err);
-    ck_assert_msg(strstr(said, "generated: 1 tokens (interrupted)\n") || strstr(said, "generated: 0 tokens (interr"),
+    ck_assert_msg(strstr(said, "generated: 1 token (interrupted)\n") || strstr(said, "generated: 0 tokens (interr"),
                   "%s", said);
     free(said);
     close(ends[0]);

@@ -185,7 +185,12 @@ START_TEST(run_stops_where_the_context_ends)
     process_result r = TENON(NULL, "run", MODEL, PROMPT, "--context", "8", "--json");
     json_t *run = parse(&r);
     ck_assert_uint_eq(json_array_size(json_object_get(run, "tokens")), 4);
+    ck_assert_str_eq(text(run, "stop"), "context");
     json_decref(run);
+    r = TENON(NULL, "run", MODEL, PROMPT, "-n1", "--context=513", "--kernels=none");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_ptr_nonnull(strstr(r.err, "tenon: warning: --context: 513 positions are more than the 512 that"));
+    process_free(&r);
 }
 END_TEST
 
