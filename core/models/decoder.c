@@ -135,11 +135,9 @@ static void build_layer(graph_builder *b, const config_node *config, graph_modul
 }
 
 /* The embedding, and the head that may share its matrix (A.3: a file may hold either of a tied pair, or both). */
-static void build_ends(graph_builder *b, graph_module *model, const decoder_spec *s, decoder *d)
+static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec *s, decoder *d)
 {
-    graph_module *root = b->graph->root;
-    graph_module *embed = build_module(b, model, "embed_tokens", "Embedding");
-    graph_module *head = build_module(b, root, "lm_head", "Linear");
+    graph_module *head = build_module(b, b->graph->root, "lm_head", "Linear");
     if (b->status != TN_OK)
         return;
     int64_t shape[2] = {s->vocab, s->hidden};
@@ -205,12 +203,13 @@ void *decoder_build(graph_builder *b, const config_node *config, const decoder_s
     d->shape.max_positions = 2048;
     b->status = config_i64(config, "max_position_embeddings", 1, INT32_MAX, &d->shape.max_positions, b->err);
     graph_module *model = build_module(b, b->graph->root, "model", s->classes->model);
+    graph_module *embed = build_module(b, model, "embed_tokens", "Embedding");
     graph_module *layers = build_module(b, model, "layers", "ModuleList");
     for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++)
         build_layer(b, config, layers, s, i, d);
     d->norm = build_norm(b, model, "norm", s->classes->norm, s->hidden, s->eps, TN_NORM_W);
     build_module(b, model, "rotary_emb", s->classes->rotary);
-    build_ends(b, model, s, d);
+    build_ends(b, embed, s, d);
     build_rope(b, config, s, d);
     if (b->status != TN_OK) {
         decoder_free(d);
