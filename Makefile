@@ -17,17 +17,17 @@ endif
 
 PACKAGES := jansson libpcre2-8 libutf8proc libelf libcrypto
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
-PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl
+PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl -lgomp
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 
 OPT ?= -O3
 WARN := -Wall -Wextra -Wpedantic
-BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
+BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp-simd -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
 CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS)
 PLUGIN_CFLAGS := $(BASE) -Iplugins/common $(CFLAGS)
 TEST_CFLAGS := $(BASE) -Icore -Itests/support $(PKG_CFLAGS) $(CFLAGS)
-LINK := $(CC) -fopenmp $(SANITIZE) $(LDFLAGS)
+LINK := $(CC) -pthread $(SANITIZE) $(LDFLAGS)
 
 # V=1 shows whole commands, otherwise one short line each.
 Q := $(if $(V),,@)

@@ -1,19 +1,184 @@
-/* The process's one team of threads. Work is cut statically, at multiples of the caller's grain, so that only the
- * caller's numbers decide what a piece can look like. oneDNN uses the same OpenMP team. */
+/* The process's one team of threads. A region of work is started by bumping a number that the waiting threads watch:
+ * they spin for some tens of microseconds, which bridges the gaps between the operations of a model, and then sleep, so
+ * that neither an idle model nor a busy neighbour costs a processor. Where the team is taken (nested or concurrent
+ * regions) or gone (in a forked child) work runs on the calling thread: results never depend on it. */
 #include "device/device.h"
 
-#include <omp.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-/* Set once per process in normal use (and again by tests). */
+enum { THREADS_MAX = 1024, SPINS = 4000, PIECES_PER_THREAD = 4 };
+
+typedef void team_body(void *ctx, int32_t thread, int32_t threads);
+
+/* What a waiting thread watches: a number, and how many sleep on it. */
+typedef struct watched {
+    _Alignas(64) atomic_uint value;
+    atomic_int sleepers;
+} watched;
+
 static struct {
-    atomic_int count; /* 0: one thread per processor of the affinity mask                        */
+    pthread_mutex_t busy; /* held during a region                                                 */
+    atomic_int asked;     /* threads_set; 0: one per processor                                    */
+    atomic_int processors;
     atomic_bool serial;
-} team;
+    int32_t workers; /* threads besides the caller's, waiting for work                            */
+    int32_t wanted;  /* how many of them were asked for; the system may have granted fewer         */
+    bool fork_handled;
+    team_body *body; /* the region: written before start is bumped                                */
+    void *ctx;
+    int32_t threads; /* taking part, the caller among them                                        */
+    bool leave;      /* workers end                                                               */
+    watched start, barrier;
+    _Alignas(64) atomic_int running, arrived;
+    watched done;
+} team = {.busy = PTHREAD_MUTEX_INITIALIZER};
+
+/* The number of threads of the region that this thread is in; 0: in none. */
+static _Thread_local int32_t region_threads;
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Returns when the value is no longer old. */
+static void wait_change(watched *w, unsigned old)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
+            return;
+        relax();
+    }
+    /* The sleeper announces itself before it looks again, the waker bumps before it looks for sleepers. */
+    atomic_fetch_add(&w->sleepers, 1);
+    while (atomic_load(&w->value) == old)
+        syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    atomic_fetch_sub(&w->sleepers, 1);
+}
+
+static void bump(watched *w)
+{
+    atomic_fetch_add(&w->value, 1);
+    if (atomic_load(&w->sleepers) > 0)
+        syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, THREADS_MAX, NULL, NULL, 0);
+}
+
+static void finish_part(void)
+{
+    if (atomic_fetch_sub(&team.running, 1) == 1)
+        bump(&team.done);
+}
+
+/* argument: the thread's index in the upper half, the start number that has been seen in the lower. */
+static void *work(void *argument)
+{
+    _Static_assert(sizeof argument == 8, "two numbers of 32 bits fit into a pointer");
+    int32_t thread = (int32_t)((uintptr_t)argument >> 32);
+    unsigned seen = (unsigned)((uintptr_t)argument & 0xffffffffu);
+    for (;; finish_part()) {
+        wait_change(&team.start, seen);
+        seen = atomic_load_explicit(&team.start.value, memory_order_acquire);
+        if (team.leave)
+            break;
+        if (thread < team.threads) {
+            region_threads = team.threads;
+            team.body(team.ctx, thread, team.threads);
+            region_threads = 0;
+        }
+    }
+    finish_part();
+    return NULL;
+}
+
+/* Every worker takes note of every region, also of one with fewer threads: so a region cannot begin before all have
+ * seen the end of the last. */
+static void begin_region(void)
+{
+    atomic_store(&team.running, team.workers);
+    bump(&team.start);
+}
+
+/* done: the number that team.done had before the region. */
+static void end_region(unsigned done)
+{
+    wait_change(&team.done, done);
+}
+
+static void dismiss(void)
+{
+    if (team.workers == 0)
+        return;
+    unsigned done = atomic_load(&team.done.value);
+    team.leave = true;
+    begin_region();
+    end_region(done);
+    team.leave = false;
+    team.workers = team.wanted = 0;
+}
+
+/* In the child of a fork only the forking thread exists. */
+static void forget_team(void)
+{
+    pthread_mutex_init(&team.busy, NULL);
+    team.workers = team.wanted = 0;
+    atomic_store(&team.start.sleepers, 0);
+    atomic_store(&team.done.sleepers, 0);
+    atomic_store(&team.barrier.sleepers, 0);
+    atomic_store(&team.arrived, 0);
+    region_threads = 0;
+}
+
+/* Signals of the process are for its own threads; faults stay with the thread that causes them. */
+static void block_signals(sigset_t *before)
+{
+    sigset_t all;
+    sigfillset(&all);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+/* Makes the team as large as asked for, or as large as the system lets it be. */
+static void hire(int32_t threads)
+{
+    pthread_attr_t attributes;
+    sigset_t before;
+    if (team.wanted == threads - 1)
+        return;
+    if (!team.fork_handled)
+        team.fork_handled = pthread_atfork(NULL, NULL, forget_team) == 0;
+    dismiss();
+    team.wanted = threads - 1;
+    if (pthread_attr_init(&attributes) != 0)
+        return;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    block_signals(&before);
+    uintptr_t seen = atomic_load(&team.start.value);
+    while (team.workers < team.wanted) {
+        pthread_t id;
+        void *argument = (void *)((uintptr_t)(team.workers + 1) << 32 | seen);
+        if (pthread_create(&id, &attributes, work, argument) != 0)
+            break;
+        team.workers++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+}
 
 void threads_set(int32_t count)
 {
-    atomic_store(&team.count, count > 0 ? count : 0);
+    atomic_store(&team.asked, count > 0 ? (count < THREADS_MAX ? count : THREADS_MAX) : 0);
 }
 
 void threads_serial(bool serial)
@@ -21,12 +186,93 @@ void threads_serial(bool serial)
     atomic_store(&team.serial, serial);
 }
 
+static int32_t count_processors(void)
+{
+    cpu_set_t set;
+    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return count < 1 ? 1 : count < THREADS_MAX ? count : THREADS_MAX;
+}
+
 int32_t tn_thread_count(void)
 {
     if (atomic_load_explicit(&team.serial, memory_order_relaxed))
         return 1;
-    int32_t count = atomic_load_explicit(&team.count, memory_order_relaxed);
-    return count > 0 ? count : (int32_t)omp_get_num_procs();
+    int32_t count = atomic_load_explicit(&team.asked, memory_order_relaxed);
+    if (count == 0 && (count = atomic_load_explicit(&team.processors, memory_order_relaxed)) == 0) {
+        count = count_processors();
+        atomic_store(&team.processors, count);
+    }
+    return count;
+}
+
+/* Runs body on up to `threads` threads at once. */
+static void run_region(team_body *body, void *ctx, int32_t threads)
+{
+    int32_t outer = region_threads;
+    if (threads > 1 && outer == 0 && pthread_mutex_trylock(&team.busy) == 0) {
+        hire(tn_thread_count());
+        if (threads > team.workers + 1)
+            threads = team.workers + 1;
+        if (threads > 1) {
+            unsigned done = atomic_load(&team.done.value);
+            team.body = body;
+            team.ctx = ctx;
+            team.threads = threads;
+            begin_region();
+            region_threads = threads;
+            body(ctx, 0, threads);
+            region_threads = 0;
+            end_region(done);
+            pthread_mutex_unlock(&team.busy);
+            return;
+        }
+        pthread_mutex_unlock(&team.busy);
+    }
+    region_threads = 1; /* a team of its own, so that a barrier does not wait for the outer one */
+    body(ctx, 0, 1);
+    region_threads = outer;
+}
+
+void tn_parallel(void (*body)(void *ctx, int32_t thread, int32_t threads), void *ctx)
+{
+    run_region(body, ctx, tn_thread_count());
+}
+
+void tn_barrier(void)
+{
+    if (region_threads < 2)
+        return;
+    unsigned old = atomic_load_explicit(&team.barrier.value, memory_order_acquire);
+    if (atomic_fetch_add(&team.arrived, 1) + 1 < region_threads) {
+        wait_change(&team.barrier, old);
+        return;
+    }
+    atomic_store(&team.arrived, 0);
+    bump(&team.barrier);
+}
+
+/* ---- loops ---------------------------------------------------------------------------------------------- */
+
+/* The loop is cut into pieces at multiples of grain, several for each thread, and whoever is free takes the next: a
+ * thread that the system interrupts does not hold up the others. */
+typedef struct loop {
+    void (*body)(void *ctx, int64_t begin, int64_t end, int32_t thread);
+    void *ctx;
+    int64_t count, grain, blocks, pieces;
+    atomic_llong next;
+} loop;
+
+static void run_pieces(void *ctx, int32_t thread, int32_t threads)
+{
+    loop *l = ctx;
+    (void)threads;
+    for (;;) {
+        int64_t piece = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+        if (piece >= l->pieces)
+            return;
+        int64_t first = piece * l->blocks / l->pieces, last = (piece + 1) * l->blocks / l->pieces;
+        l->body(l->ctx, first * l->grain, last == l->blocks ? l->count : last * l->grain, thread);
+    }
 }
 
 void tn_parallel_for(int64_t count, int64_t grain, void (*body)(void *ctx, int64_t begin, int64_t end, int32_t thread),
@@ -34,48 +280,15 @@ void tn_parallel_for(int64_t count, int64_t grain, void (*body)(void *ctx, int64
 {
     if (count <= 0)
         return;
-    if (grain < 1)
-        grain = 1;
-    int64_t blocks = (count - 1) / grain + 1;
+    loop l = {.body = body, .ctx = ctx, .count = count, .grain = grain < 1 ? 1 : grain};
+    l.blocks = (count - 1) / l.grain + 1;
     int32_t threads = tn_thread_count();
-    if (threads > blocks)
-        threads = (int32_t)blocks;
-    /* Inside a parallel region (a mistake of the caller's, but a harmless one) the work stays on its thread. */
-    if (threads == 1 || omp_in_parallel()) {
-        body(ctx, 0, count, omp_in_parallel() ? omp_get_thread_num() : 0);
+    if (threads > l.blocks)
+        threads = (int32_t)l.blocks;
+    if (threads == 1 || region_threads > 0) {
+        body(ctx, 0, count, 0);
         return;
     }
-#pragma omp parallel num_threads(threads)
-    {
-        /* The system may have granted fewer threads than asked for. */
-        int64_t granted = omp_get_num_threads(), thread = omp_get_thread_num();
-        int64_t share = blocks / granted, rest = blocks % granted;
-        int64_t first = thread * share + (thread < rest ? thread : rest);
-        int64_t last = first + share + (thread < rest);
-        if (first < last)
-            body(ctx, first * grain, last == blocks ? count : last * grain, (int32_t)thread);
-    }
-}
-
-void tn_parallel(void (*body)(void *ctx, int32_t thread, int32_t threads), void *ctx)
-{
-    int32_t threads = tn_thread_count();
-    if (omp_in_parallel()) {
-        /* A region of its own, so that a barrier in body does not wait for the outer team. */
-#pragma omp parallel num_threads(1)
-        body(ctx, 0, 1);
-        return;
-    }
-    if (threads == 1) {
-        body(ctx, 0, 1);
-        return;
-    }
-#pragma omp parallel num_threads(threads)
-    body(ctx, (int32_t)omp_get_thread_num(), (int32_t)omp_get_num_threads());
-}
-
-void tn_barrier(void)
-{
-    /* An orphaned barrier binds to the innermost region, and does nothing outside of one. */
-#pragma omp barrier
+    l.pieces = l.blocks < PIECES_PER_THREAD * threads ? l.blocks : PIECES_PER_THREAD * threads;
+    run_region(run_pieces, &l, threads);
 }

@@ -5,9 +5,12 @@
 #include "eager/vec.h"
 
 #include <dnnl.h>
-#include <omp.h>
 #include <pthread.h>
 #include <stdlib.h>
+
+/* oneDNN brings OpenMP's runtime along; of it we only tell oneDNN to stay on the thread that calls. */
+extern int omp_get_max_threads(void);
+extern void omp_set_num_threads(int threads);
 
 #define GEMM_SHAPES 32    /* shapes whose memory objects a context keeps                       */
 #define GEMM_WORK_ROWS 64 /* weight rows (or columns) converted at a time: they stay in cache  */
@@ -59,6 +62,24 @@ static dnnl_primitive_t gemm_primitive(gemm_form form)
     return primitive;
 }
 
+/* NULL when there is no memory for it. */
+static gemm_context *gemm_context_new(void)
+{
+    gemm_context *context = calloc(1, sizeof *context);
+    if (context &&
+        (!dnn.engine || dnnl_stream_create(&context->stream, dnn.engine, dnnl_stream_default_flags) != dnnl_success))
+        context->stream = NULL;
+    return context;
+}
+
+static void gemm_keep(gemm_context *context)
+{
+    pthread_mutex_lock(&dnn.lock);
+    context->next = dnn.idle;
+    dnn.idle = context;
+    pthread_mutex_unlock(&dnn.lock);
+}
+
 static void gemm_init(void)
 {
     int threads = omp_get_max_threads();
@@ -71,6 +92,10 @@ static void gemm_init(void)
         dnn.bf16[GEMM_NN] = gemm_primitive(GEMM_NN);
     }
     omp_set_num_threads(threads);
+    /* One for each thread now, so that none is made in the middle of decoding. */
+    gemm_context *context;
+    for (int32_t i = 0; i < tn_thread_count() && (context = gemm_context_new()); i++)
+        gemm_keep(context);
 }
 
 gemm_context *gemm_acquire(void)
@@ -81,13 +106,8 @@ gemm_context *gemm_acquire(void)
     if (context)
         dnn.idle = context->next;
     pthread_mutex_unlock(&dnn.lock);
-    if (!context) {
-        context = calloc(1, sizeof *context);
-        if (!context)
-            return NULL;
-        if (!dnn.engine || dnnl_stream_create(&context->stream, dnn.engine, dnnl_stream_default_flags) != dnnl_success)
-            context->stream = NULL;
-    }
+    if (!context && !(context = gemm_context_new()))
+        return NULL;
     context->omp_threads = omp_get_max_threads();
     if (context->omp_threads != 1)
         omp_set_num_threads(1);
@@ -100,10 +120,7 @@ void gemm_release(gemm_context *context)
         return;
     if (context->omp_threads != 1)
         omp_set_num_threads(context->omp_threads);
-    pthread_mutex_lock(&dnn.lock);
-    context->next = dnn.idle;
-    dnn.idle = context;
-    pthread_mutex_unlock(&dnn.lock);
+    gemm_keep(context);
 }
 
 tn_dtype gemm_type(tn_dtype x, tn_dtype w)
