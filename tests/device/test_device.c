@@ -45,7 +45,7 @@ START_TEST(everything_is_done_once)
                 tn_parallel_for(count, grain, cover_body, &c);
                 int64_t blocks = (count + grain - 1) / grain;
                 ck_assert_int_eq(atomic_load(&c.wrong), 0);
-                ck_assert_int_le(atomic_load(&c.pieces), blocks < threads ? blocks : threads);
+                ck_assert_int_le(atomic_load(&c.pieces), blocks);
                 for (int64_t i = 0; i < MOST; i++)
                     if (atomic_load(&c.touched[i]) != (i < count))
                         ck_abort_msg("%d of %d, grain %d", (int)i, (int)count, (int)grain);
