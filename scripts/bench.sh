@@ -5,7 +5,7 @@
 set -eu
 build=${1:-build}
 [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- qwen3-0.6b qwen3-moe-1.5b
+[ $# -gt 0 ] || set -- qwen3-0.6b moe-1.5b
 "$build/tests/check_kernels" --bench
 mkdir -p "$build/bench"
 for model in "$@"; do
