@@ -66,9 +66,30 @@ static double largest_difference(const float *a, const float *b, int64_t n)
 static const char *const cases[] = {"llama", "llama_llama3_rope", "qwen2_sliding", "qwen3", "qwen3_moe"};
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
 
+/* Gives the model every kernel of this build that fits. */
+static void apply_auto(tn_model *m)
+{
+    tn_error err = TN_ERROR_INIT;
+    const char *build = getenv("TENON_BUILD");
+    char plugins[4096], absolute[4096];
+    snprintf(plugins, sizeof plugins, "%s/plugins", build ? build : "build");
+    tn_config *config = tn_config_new();
+    ck_assert_msg(realpath(plugins, absolute) != NULL, "%s is not there", plugins);
+    ck_assert_int_eq(tn_config_set_plugins(config, absolute, &err), TN_OK);
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
+    tn_report *report = NULL;
+    ck_assert_msg(tn_apply_kernels(m, config, "auto", &report, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(strstr(report->summary, "npu_fused_rmsnorm") != NULL, "%s", report->summary);
+    tn_report_free(report);
+    tn_config_free(config);
+}
+
+/* Every case, dtype, and with kernels (odd) and without. */
 START_TEST(threads_change_nothing)
 {
-    tn_model *m = open_model(cases[_i / 3], dtypes[_i % 3]);
+    tn_model *m = open_model(cases[_i / 6], dtypes[_i / 2 % 3]);
+    if (_i % 2)
+        apply_auto(m);
     enum { TOKENS = 45 };
     int64_t ids[TOKENS], vocab = vocab_of(m);
     fill_ids(ids, TOKENS, vocab);
@@ -200,7 +221,7 @@ int main(void)
     TCase *tc = tcase_create("session");
     enum { CASES = sizeof cases / sizeof cases[0] };
     tcase_set_timeout(tc, 120);
-    tcase_add_loop_test(tc, threads_change_nothing, 0, 3 * CASES);
+    tcase_add_loop_test(tc, threads_change_nothing, 0, 6 * CASES);
     tcase_add_loop_test(tc, chunks_and_steps_agree, 0, CASES);
     tcase_add_loop_test(tc, padding_changes_nothing, 0, CASES);
     tcase_add_test(tc, bad_input_is_refused_and_leaves_the_session_usable);
