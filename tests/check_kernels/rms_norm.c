@@ -180,6 +180,9 @@ static void check_declines(check_state *s)
     c = norm_case(TN_NORM_W, TN_F32, &plain);
     c.site.dim[TN_DIM_WIDTH] = 17;
     check_declined(s, &c, "weight");
+    c = add_norm_case(TN_NORM_W, TN_F32, &plain);
+    c.site.meaning[TN_AXIS_NORM] = TN_NORM_W_GATED;
+    check_declined(s, &c, "norm");
     c = norm_case(TN_NORM_W, TN_BF16, &plain);
     ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)->dtype = TN_F32;
     check_declined(s, &c, "weight");

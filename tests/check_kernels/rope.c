@@ -154,7 +154,7 @@ static const shape shapes[] = {
     {2, 5, 4, 2, 64, 64, 2, true, false, true, 0, false},      {2, 5, 4, 2, 96, 64, 1, false, true, true, 0, false},
     {1, 4, 2, 1, 80, 22, 1, false, false, true, 2, true},      {1, 1, 16, 8, 128, 128, 1, false, true, false, 0, false},
     {3, 40, 4, 2, 128, 128, 3, true, false, false, 0, false},  {2, 70, 4, 1, 128, 64, 1, false, true, false, 8, false},
-    {1, 1, 2, 1, 1024, 1024, 1, false, true, false, 0, false},
+    {1, 1, 2, 1, 1024, 1024, 1, false, true, false, 0, false}, {1, 2, 2, 1, 640, 602, 1, true, false, true, 1, false},
 };
 
 static void check_group(check_state *s, tn_rope style, tn_dtype dtype)
@@ -174,6 +174,12 @@ static void check_declines(check_state *s)
     check_case c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
     c.site.dim[TN_DIM_ROTARY] = 32;
     check_declined(s, &c, "rotary");
+    c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
+    c.site.dim[TN_DIM_ROTARY] = 15;
+    check_declined(s, &c, "rotary");
+    c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
+    c.site.meaning[TN_AXIS_DTYPE] = TN_F64;
+    check_declined(s, &c, "dtype");
     c = rope_case(TN_ROPE_DEINTERLEAVED, TN_F32, &plain);
     c.site.dim[TN_DIM_HEAD] = 2048;
     check_declined(s, &c, "head");
