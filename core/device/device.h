@@ -10,6 +10,10 @@ extern const tn_device device_cpu;
 /* threads.c: sets the size of the team; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);
 
+/* From now on the calling thread gets at most this many threads for its work (0: all); returns what held before. Memory
+ * that was sized for a number of threads is used under that limit, whatever threads_set says later. */
+int32_t threads_limit(int32_t count);
+
 /* Runs tn_parallel_for and tn_parallel on the calling thread only, as if the team had one thread. For child
  * processes after fork, where the team's threads do not exist. */
 void threads_serial(bool serial);

@@ -42,6 +42,9 @@ static struct {
 /* The number of threads of the region that this thread is in; 0: in none. */
 static _Thread_local int32_t region_threads;
 
+/* threads_limit of this thread; 0: none. */
+static _Thread_local int32_t limit;
+
 static void relax(void)
 {
 #if defined(__x86_64__)
@@ -193,10 +196,16 @@ static int32_t count_processors(void)
     return count < 1 ? 1 : count < THREADS_MAX ? count : THREADS_MAX;
 }
 
-int32_t tn_thread_count(void)
+int32_t threads_limit(int32_t count)
 {
-    if (atomic_load_explicit(&team.serial, memory_order_relaxed))
-        return 1;
+    int32_t before = limit;
+    limit = count;
+    return before;
+}
+
+/* How large the team should be. */
+static int32_t team_size(void)
+{
     int32_t count = atomic_load_explicit(&team.asked, memory_order_relaxed);
     if (count == 0 && (count = atomic_load_explicit(&team.processors, memory_order_relaxed)) == 0) {
         count = count_processors();
@@ -205,12 +214,20 @@ int32_t tn_thread_count(void)
     return count;
 }
 
+int32_t tn_thread_count(void)
+{
+    if (atomic_load_explicit(&team.serial, memory_order_relaxed))
+        return 1;
+    int32_t count = team_size();
+    return limit > 0 && limit < count ? limit : count;
+}
+
 /* Runs body on up to `threads` threads at once. */
 static void run_region(team_body *body, void *ctx, int32_t threads)
 {
     int32_t outer = region_threads;
     if (threads > 1 && outer == 0 && pthread_mutex_trylock(&team.busy) == 0) {
-        hire(tn_thread_count());
+        hire(team_size());
         if (threads > team.workers + 1)
             threads = team.workers + 1;
         if (threads > 1) {

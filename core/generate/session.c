@@ -15,6 +15,7 @@ struct tn_session {
     tn_model *model;
     const model_shape *shape;
     int64_t rows, context, chunk;
+    int32_t threads; /* that the arena is sized for                                               */
     kv_cache cache;
     arena arena;
     int64_t rope_length; /* largest seen, for dynamic frequencies                                 */
@@ -267,6 +268,7 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
     if (status != TN_OK)
         return status;
     follow_length(s, &batch);
+    int32_t limit = threads_limit(s->threads);
     for (int64_t begin = 0; begin < batch.tokens && status == TN_OK; begin += s->chunk) {
         int64_t left = batch.tokens - begin;
         chunk_sink sink = {.s = s,
@@ -280,6 +282,7 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch.tokens))
             status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
     }
+    threads_limit(limit);
     return status;
 }
 
@@ -361,6 +364,7 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     }
     s->model = model;
     s->shape = shape;
+    s->threads = tn_thread_count();
     s->rows = o.rows;
     s->context = o.context;
     s->chunk = o.chunk < o.context ? o.chunk : o.context;

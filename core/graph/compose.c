@@ -230,7 +230,10 @@ tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding 
     tn_call with_plan = *call;
     with_plan.plan = &bound->plan;
     with_plan.packed = bound->packed;
-    return perform(a, &with_plan, bound->plan.scratch_bytes, bound->impl->forward, err);
+    int32_t limit = threads_limit(bound->plan.threads);
+    tn_status status = perform(a, &with_plan, bound->plan.scratch_bytes, bound->impl->forward, err);
+    threads_limit(limit);
+    return status;
 }
 
 tn_status run_site_call(const tn_device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)

@@ -84,29 +84,69 @@ static void apply_auto(tn_model *m)
     tn_config_free(config);
 }
 
-/* Every case, dtype, and with kernels (odd) and without. */
+enum { TOKENS = 45 };
+
+/* Logits of a prompt, then of the same tokens one by one, on a model opened with this many threads. */
+static float *logits_with(int32_t threads, int test, int64_t *n)
+{
+    int64_t ids[TOKENS];
+    threads_set(threads);
+    tn_model *m = open_model(cases[test / 6], dtypes[test / 2 % 3]);
+    threads_set(threads); /* opening set the default */
+    if (test % 2)
+        apply_auto(m);
+    *n = TOKENS * vocab_of(m);
+    fill_ids(ids, TOKENS, vocab_of(m));
+    float *whole = logits_of(m, ids, TOKENS, 512, TOKENS), *steps = logits_of(m, ids, TOKENS, 512, 1);
+    float *both = malloc(2 * (size_t)*n * sizeof *both);
+    memcpy(both, whole, (size_t)*n * sizeof *both);
+    memcpy(both + *n, steps, (size_t)*n * sizeof *both);
+    free(whole);
+    free(steps);
+    tn_model_close(m);
+    return both;
+}
+
+/* Every case and dtype, with kernels (odd) and without. */
 START_TEST(threads_change_nothing)
 {
-    tn_model *m = open_model(cases[_i / 6], dtypes[_i / 2 % 3]);
-    if (_i % 2)
-        apply_auto(m);
-    enum { TOKENS = 45 };
-    int64_t ids[TOKENS], vocab = vocab_of(m);
-    fill_ids(ids, TOKENS, vocab);
-    threads_set(1);
-    float *one = logits_of(m, ids, TOKENS, 512, TOKENS), *one_by_one = logits_of(m, ids, TOKENS, 512, 1);
+    int64_t n;
+    float *one = logits_with(1, _i, &n);
     for (int32_t threads = 2; threads <= 3; threads++) {
-        threads_set(threads);
-        float *more = logits_of(m, ids, TOKENS, 512, TOKENS), *more_by_one = logits_of(m, ids, TOKENS, 512, 1);
-        ck_assert_msg(!memcmp(one, more, (size_t)(TOKENS * vocab) * sizeof *one), "%d threads: prompt", threads);
-        ck_assert_msg(!memcmp(one_by_one, more_by_one, (size_t)(TOKENS * vocab) * sizeof *one), "%d threads: decode",
-                      threads);
+        float *more = logits_with(threads, _i, &n);
+        ck_assert_msg(!memcmp(one, more, (size_t)n * sizeof *one), "%d threads: prompt", threads);
+        ck_assert_msg(!memcmp(one + n, more + n, (size_t)n * sizeof *one), "%d threads: decode", threads);
         free(more);
-        free(more_by_one);
     }
     threads_set(0);
     free(one);
-    free(one_by_one);
+}
+END_TEST
+
+/* The number of threads may change after kernels were planned and a session was made: memory is not outrun. */
+START_TEST(threads_may_change_later)
+{
+    int64_t ids[TOKENS], n;
+    threads_set(1);
+    tn_model *m = open_model("qwen3_moe", dtypes[_i]);
+    threads_set(1);
+    apply_auto(m);
+    n = TOKENS * vocab_of(m);
+    fill_ids(ids, TOKENS, vocab_of(m));
+    float *one = logits_of(m, ids, TOKENS, 512, TOKENS);
+    tn_error err = TN_ERROR_INIT;
+    tn_session_options o = {.size = sizeof o, .context = TOKENS};
+    tn_session *s = tn_session_new(m, &o, &err);
+    threads_set(3);
+    float *three = malloc((size_t)n * sizeof *three);
+    tn_batch b = {.size = sizeof b, .rows = 1, .tokens = TOKENS, .ids = ids};
+    tn_outputs out = {.size = sizeof out, .logits = three};
+    ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s", err.message);
+    ck_assert(!memcmp(one, three, (size_t)n * sizeof *one));
+    tn_session_free(s);
+    threads_set(0);
+    free(one);
+    free(three);
     tn_model_close(m);
 }
 END_TEST
@@ -114,7 +154,6 @@ END_TEST
 START_TEST(chunks_and_steps_agree)
 {
     tn_model *m = open_model(cases[_i], "f32");
-    enum { TOKENS = 50 };
     int64_t ids[TOKENS], n = TOKENS * vocab_of(m);
     fill_ids(ids, TOKENS, vocab_of(m));
     float *whole = logits_of(m, ids, TOKENS, 512, TOKENS);
@@ -137,7 +176,7 @@ START_TEST(padding_changes_nothing)
 {
     tn_model *m = open_model(cases[_i], "f32");
     tn_error err = TN_ERROR_INIT;
-    enum { TOKENS = 12, PAD = 5 };
+    enum { PAD = 5 };
     int64_t ids[2 * TOKENS], mask[2 * TOKENS], vocab = vocab_of(m);
     fill_ids(ids, 2 * TOKENS, vocab);
     for (int i = 0; i < 2 * TOKENS; i++)
@@ -222,6 +261,7 @@ int main(void)
     enum { CASES = sizeof cases / sizeof cases[0] };
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, threads_change_nothing, 0, 6 * CASES);
+    tcase_add_loop_test(tc, threads_may_change_later, 0, 3);
     tcase_add_loop_test(tc, chunks_and_steps_agree, 0, CASES);
     tcase_add_loop_test(tc, padding_changes_nothing, 0, CASES);
     tcase_add_test(tc, bad_input_is_refused_and_leaves_the_session_usable);
