@@ -24,33 +24,31 @@ optional='
 program clang              clang          clang                 clang       clang            clang
 program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
+program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz
 '
-# The compiler, and clang's OpenMP (gcc brings its own).
+# The compiler. oneDNN uses the OpenMP runtime of gcc, which clang brings along, too.
 case $cc in
 *clang*) list="
 program $cc                clang          clang                 clang       clang            clang
-header  omp.h              libomp-dev     libomp-devel          openmp      libomp-devel     openmp-dev
 $list" ;;
 gcc) list="
 program gcc                gcc            gcc                   gcc         gcc              gcc
 $list" ;;
 esac
-[ "${1:-}" = --optional ] && list="$list$optional
-omp     clang              libomp-dev     libomp-devel          openmp      libomp-devel     openmp-dev"
+[ "${1:-}" = --optional ] && list="$list$optional"
 
 has_headers() { # in one go, since starting the compiler is what takes time
     for h in "$@"; do
         [ "$h" = pcre2.h ] && echo '#define PCRE2_CODE_UNIT_WIDTH 8'
         echo "#include <$h>"
-    done | "$cc" -fopenmp -E -x c - >/dev/null 2>&1
+    done | "$cc" -E -x c - >/dev/null 2>&1
 }
 
 has() {
     case $1 in
     program) command -v "$2" >/dev/null 2>&1 ;;
     header) [ -n "$have_headers" ] || has_headers "$2" ;;
-    omp) echo '#include <omp.h>' | "$2" -fopenmp -E -x c - >/dev/null 2>&1 ;;
     esac
 }
 
