@@ -94,19 +94,19 @@ static void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, in
             panel[i * width + t] = t < tokens ? load(x[t], dtype, i) : 0.0f;
 }
 
-static void pack_f32_c(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_f32_c(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_F32, tokens, vectors * LANES, k, panel);
+    pack_as_f32(x, TN_F32, tokens, width, k, panel);
 }
 
-static void pack_bf16_c(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_bf16_c(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_BF16, tokens, vectors * LANES, k, panel);
+    pack_as_f32(x, TN_BF16, tokens, width, k, panel);
 }
 
-static void pack_f16_c(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_f16_c(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_F16, tokens, vectors * LANES, k, panel);
+    pack_as_f32(x, TN_F16, tokens, width, k, panel);
 }
 
 /* sums[t] = bias + w . x_t for every token of a panel. */
@@ -122,11 +122,10 @@ static void row_sums(const void *w, int64_t k, const float *panel, int32_t width
         sums[t] += bias;
 }
 
-static void tile_glu_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_glu_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                        const product_finish *finish, int32_t features, void *h)
 {
     (void)ahead;
-    int32_t width = vectors * LANES;
     for (int32_t f = 0; f < ROWS / 2; f++) {
         float gate[PRODUCT_MAX_TOKENS], up[PRODUCT_MAX_TOKENS];
         row_sums(w[f], k, panel, width, finish->bias && f < features ? finish->bias[f] : 0.0f, gate);
@@ -137,13 +136,13 @@ static void tile_glu_c(const void *const *w, int64_t ahead, int64_t k, const voi
     }
 }
 
-static void tile_out_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_out_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                        const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
 {
     (void)ahead;
     for (int32_t r = 0; r < rows; r++) {
         float sums[PRODUCT_MAX_TOKENS];
-        row_sums(w[r], k, panel, vectors * LANES, finish->bias ? finish->bias[r] : 0.0f, sums);
+        row_sums(w[r], k, panel, width, finish->bias ? finish->bias[r] : 0.0f, sums);
         for (int32_t t = 0; t < tokens; t++)
             store(y[t], finish->dtype, r, sums[t]);
     }
@@ -211,6 +210,20 @@ static void combine_c(const product_combine *c, int64_t n, void *y)
     }
 }
 
+static void gather_4_c(const void *src, int64_t step, int32_t rows, int64_t k, void *dst, int64_t space)
+{
+    for (int64_t i = 0; i < k; i++)
+        for (int32_t r = 0; r < rows; r++)
+            memcpy((char *)dst + r * space + i * 4, (const char *)src + i * step + r * 4, 4);
+}
+
+static void gather_2_c(const void *src, int64_t step, int32_t rows, int64_t k, void *dst, int64_t space)
+{
+    for (int64_t i = 0; i < k; i++)
+        for (int32_t r = 0; r < rows; r++)
+            memcpy((char *)dst + r * space + i * 2, (const char *)src + i * step + r * 2, 2);
+}
+
 static void widen_f32_c(const void *src, int64_t n, float *dst)
 {
     memcpy(dst, src, (size_t)n * 4);
@@ -235,8 +248,8 @@ void product_init_c(product_kernels *kernels)
     kernels->native = TN_F32;
     kernels->group = 1;
     kernels->rows = ROWS;
-    kernels->lanes = LANES;
-    kernels->max_vectors = 2;
+    kernels->lanes = kernels->min_tokens = LANES;
+    kernels->tile_tokens = kernels->max_tokens = 2 * LANES;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
     kernels->tile_glu = tile_glu_c;
     kernels->tile_out = tile_out_c;
@@ -244,6 +257,7 @@ void product_init_c(product_kernels *kernels)
     kernels->row_glu = row_glu_c;
     kernels->row_out = row_out_c;
     kernels->combine = combine_c;
+    kernels->gather = dtype == TN_F32 ? gather_4_c : gather_2_c;
     kernels->widen = dtype == TN_BF16 ? widen_bf16_c : dtype == TN_F16 ? widen_f16_c : widen_f32_c;
 }
 

@@ -16,7 +16,7 @@
 #include <tenon/kernel.h>
 
 #define PRODUCT_MAX_ROWS 8    /* of a tile                                                        */
-#define PRODUCT_MAX_TOKENS 32 /* of a tile                                                        */
+#define PRODUCT_MAX_TOKENS 40 /* of a tile                                                        */
 #define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
 #define PRODUCT_FEW_ROWS 16   /* of a call of dots                                                */
 
@@ -40,26 +40,26 @@ typedef struct product_combine {
 } product_combine;
 
 typedef struct product_kernels {
-    const char *name;    /* of the instruction set                                                  */
-    tn_dtype dtype;      /* of activations and weights in memory                                    */
-    tn_dtype native;     /* of panels and of rows given to tiles: TN_F32 or, with dot products, TN_BF16 */
-    int32_t group;       /* elements along k that lie together in a panel                           */
-    int32_t rows;        /* weight rows of a tile; in tile_glu the first half gates, the others ups */
-    int32_t lanes;       /* tokens of a vector                                                      */
-    int32_t max_vectors; /* of a tile                                                              */
+    const char *name; /* of the instruction set                                                  */
+    tn_dtype dtype;   /* of activations and weights in memory                                    */
+    tn_dtype native;  /* of panels and of rows given to tiles: TN_F32 or, with dot products, TN_BF16 */
+    int32_t group;    /* elements along k that lie together in a panel                           */
+    int32_t rows;     /* weight rows of a tile; in tile_glu the first half gates, the others ups */
+    /* Tiles are tile_tokens wide; the last one at least min_tokens, at most max_tokens, a multiple of lanes. */
+    int32_t lanes, min_tokens, tile_tokens, max_tokens;
 
-    /* Builds one tile of a panel, vectors * lanes tokens wide, from the first k elements of x[0 .. tokens - 1], of
-     * dtype. Missing tokens become zeros, as does the second half of the last pair when k is odd. */
-    void (*pack)(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel);
+    /* Builds one tile of a panel, width tokens wide, from the first k elements of x[0 .. tokens - 1], of dtype. Missing
+     * tokens become zeros, as does the second half of the last pair when k is odd. */
+    void (*pack)(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel);
 
     /* h = act(gate) * up for rows / 2 features: w holds `rows` pointers to rows of native type. features of them
      * count, the others give zeros. h is the place of the first feature in the tile of the next product's panel.
      * ahead: bytes from each row to one that will be wanted next, which is prefetched; 0: none. */
-    void (*tile_glu)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+    void (*tile_glu)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                      const product_finish *finish, int32_t features, void *h);
 
     /* y[t][0 .. rows - 1], of dtype, for t < tokens; w holds `rows` pointers, of which rows count. */
-    void (*tile_out)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+    void (*tile_out)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                      const product_finish *finish, int32_t rows, void *const *y, int32_t tokens);
 
     /* sums[t * PRODUCT_FEW_ROWS + r] = w_r . x_t for r < rows <= PRODUCT_FEW_ROWS, t < tokens <= PRODUCT_FEW_TOKENS.
@@ -76,6 +76,10 @@ typedef struct product_kernels {
     /* n elements of y, of dtype. */
     void (*combine)(const product_combine *combine, int64_t n, void *y);
 
+    /* Up to PRODUCT_FEW_ROWS rows of k elements of dtype, `space` bytes apart in dst, from a matrix whose rows are side
+     * by side: element i of row r at src + i * step bytes + r elements. */
+    void (*gather)(const void *src, int64_t step, int32_t rows, int64_t k, void *dst, int64_t space);
+
     /* n elements of dtype become f32. */
     void (*widen)(const void *src, int64_t n, float *dst);
 } product_kernels;
@@ -88,6 +92,15 @@ static inline int64_t product_panel_token(const product_kernels *kernels, int64_
 {
     int64_t padded = (k + PRODUCT_MAX_ROWS - 1) / PRODUCT_MAX_ROWS * PRODUCT_MAX_ROWS;
     return padded * (kernels->native == TN_BF16 ? 2 : 4);
+}
+
+/* Tokens of the tile that begins where so many tokens are left. */
+static inline int32_t product_tile_width(const product_kernels *kernels, int64_t left)
+{
+    int64_t padded = (left + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
+    if (padded > kernels->max_tokens)
+        return kernels->tile_tokens;
+    return padded < kernels->min_tokens ? kernels->min_tokens : (int32_t)padded;
 }
 
 /* Rows that dots goes through, possibly in several stretches of k, for prefetching. Offsets are bytes in a row. */

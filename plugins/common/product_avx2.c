@@ -141,19 +141,19 @@ INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, in
     }
 }
 
-static void pack_f32(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_f32(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_F32, tokens, vectors, k, panel);
+    pack_as_f32(x, TN_F32, tokens, width / LANES, k, panel);
 }
 
-static void pack_from_bf16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_from_bf16(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_BF16, tokens, vectors, k, panel);
+    pack_as_f32(x, TN_BF16, tokens, width / LANES, k, panel);
 }
 
-static void pack_from_f16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_from_f16(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_F16, tokens, vectors, k, panel);
+    pack_as_f32(x, TN_F16, tokens, width / LANES, k, panel);
 }
 
 INLINE void sums_of(const void *const *w, int64_t ahead, int64_t k, const float *panel, int vectors, float *out)
@@ -196,9 +196,10 @@ static void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void
         sums_of(w, ahead, k, panel, 1, out);
 }
 
-static void tile_glu_avx2(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_glu_avx2(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                           const product_finish *finish, int32_t features, void *h)
 {
+    int32_t vectors = width / LANES;
     float sums[ROWS * MAX_VECTORS * LANES];
     tile_sums(w, ahead, k, panel, vectors, sums);
     for (int i = 0; i < ROWS / 2; i++) {
@@ -216,11 +217,11 @@ static void tile_glu_avx2(const void *const *w, int64_t ahead, int64_t k, const 
     }
 }
 
-static void tile_out_avx2(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_out_avx2(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                           const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
 {
     float sums[ROWS * MAX_VECTORS * LANES];
-    int32_t width = vectors * LANES;
+    int32_t vectors = width / LANES;
     tile_sums(w, ahead, k, panel, vectors, sums);
     for (int32_t t = 0; t < tokens; t++) {
         float one[LANES] = {0};
@@ -374,8 +375,8 @@ void product_init_avx2(product_kernels *kernels)
     kernels->native = TN_F32;
     kernels->group = 1;
     kernels->rows = ROWS;
-    kernels->lanes = LANES;
-    kernels->max_vectors = MAX_VECTORS;
+    kernels->lanes = kernels->min_tokens = LANES;
+    kernels->tile_tokens = kernels->max_tokens = MAX_VECTORS * LANES;
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_glu = tile_glu_avx2;
     kernels->tile_out = tile_out_avx2;

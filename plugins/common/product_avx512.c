@@ -2,14 +2,15 @@
 #include "product_avx512.h"
 
 /* 16 tokens and 16 elements at a time. */
-INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t vectors, int64_t k, float *panel)
+INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2;
-    for (int32_t v = 0; v < vectors; v++) {
+    for (int32_t first = 0; first < width; first += LANES) {
+        __mmask16 lanes = first_lanes(width - first);
         for (int64_t i = 0; i < k; i += 16) {
             __m512i r[16];
             for (int t = 0; t < LANES; t++) {
-                int32_t token = v * LANES + t;
+                int32_t token = first + t;
                 r[t] = _mm512_setzero_si512();
                 if (token < tokens)
                     r[t] =
@@ -18,33 +19,37 @@ INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, in
             transpose_16x16(r);
             int64_t n = k - i < 16 ? k - i : 16;
             for (int64_t p = 0; p < n; p++)
-                _mm512_storeu_si512(panel + ((i + p) * vectors + v) * LANES, r[p]);
+                _mm512_mask_storeu_epi32(panel + (i + p) * width + first, lanes, r[p]);
         }
     }
 }
 
-static void pack_f32(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_f32(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_F32, tokens, vectors, k, panel);
+    pack_as_f32(x, TN_F32, tokens, width, k, panel);
 }
 
-static void pack_from_bf16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_from_bf16(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_BF16, tokens, vectors, k, panel);
+    pack_as_f32(x, TN_BF16, tokens, width, k, panel);
 }
 
-static void pack_from_f16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_from_f16(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    pack_as_f32(x, TN_F16, tokens, vectors, k, panel);
+    pack_as_f32(x, TN_F16, tokens, width, k, panel);
 }
 
-INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const float *panel, int vectors,
-                      __m512 sums[ROWS][2])
+/* As in product_avx512bf16.c. */
+INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const float *panel, int full, bool half,
+                      __m512 sums[ROWS][VECTORS])
 {
+    __m256 rest[ROWS];
     const char *row[ROWS];
+    int64_t width = full * LANES + (half ? LANES / 2 : 0);
     for (int r = 0; r < ROWS; r++) {
         row[r] = w[r];
-        for (int v = 0; v < vectors; v++)
+        rest[r] = _mm256_setzero_ps();
+        for (int v = 0; v < full; v++)
             sums[r][v] = _mm512_setzero_ps();
     }
     for (int64_t line = 0; line < k; line += 16) {
@@ -53,40 +58,60 @@ INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const floa
             _mm_prefetch(row[r] + line * 4 + ahead, _MM_HINT_T1);
         for (int64_t i = line; i < end; i++) {
             __m512 x[2];
-            for (int v = 0; v < vectors; v++)
-                x[v] = _mm512_loadu_ps(panel + (i * vectors + v) * LANES);
+            __m256 x_half = _mm256_setzero_ps();
+            for (int v = 0; v < full; v++)
+                x[v] = _mm512_loadu_ps(panel + i * width + v * LANES);
+            if (half)
+                x_half = _mm256_loadu_ps(panel + i * width + full * LANES);
             for (int r = 0; r < ROWS; r++) {
                 float one;
                 memcpy(&one, row[r] + i * 4, 4);
-                for (int v = 0; v < vectors; v++)
-                    sums[r][v] = _mm512_fmadd_ps(x[v], _mm512_set1_ps(one), sums[r][v]);
+                __m512 b = _mm512_set1_ps(one);
+                for (int v = 0; v < full; v++)
+                    sums[r][v] = _mm512_fmadd_ps(x[v], b, sums[r][v]);
+                if (half)
+                    rest[r] = _mm256_fmadd_ps(x_half, _mm512_castps512_ps256(b), rest[r]);
             }
         }
     }
+    for (int r = 0; r < ROWS && half; r++)
+        sums[r][full] = _mm512_zextps256_ps512(rest[r]);
 }
 
-static void tile_glu_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_glu_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                          const product_finish *finish, int32_t features, void *h)
 {
-    __m512 sums[ROWS][2];
-    if (vectors == 2) {
-        tile_sums(w, ahead, k, panel, 2, sums);
-        finish_glu(sums, 2, finish, features, false, h);
+    __m512 sums[ROWS][VECTORS];
+    if (width == 40) {
+        tile_sums(w, ahead, k, panel, 2, true, sums);
+        finish_glu(sums, 3, true, finish, features, false, h);
+    } else if (width == 32) {
+        tile_sums(w, ahead, k, panel, 2, false, sums);
+        finish_glu(sums, 2, false, finish, features, false, h);
+    } else if (width == 24) {
+        tile_sums(w, ahead, k, panel, 1, true, sums);
+        finish_glu(sums, 2, true, finish, features, false, h);
     } else {
-        tile_sums(w, ahead, k, panel, 1, sums);
-        finish_glu(sums, 1, finish, features, false, h);
+        tile_sums(w, ahead, k, panel, 1, false, sums);
+        finish_glu(sums, 1, false, finish, features, false, h);
     }
 }
 
-static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                          const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
 {
-    __m512 sums[ROWS][2];
-    if (vectors == 2) {
-        tile_sums(w, ahead, k, panel, 2, sums);
+    __m512 sums[ROWS][VECTORS];
+    if (width == 40) {
+        tile_sums(w, ahead, k, panel, 2, true, sums);
+        finish_out(sums, 3, finish, rows, y, tokens);
+    } else if (width == 32) {
+        tile_sums(w, ahead, k, panel, 2, false, sums);
+        finish_out(sums, 2, finish, rows, y, tokens);
+    } else if (width == 24) {
+        tile_sums(w, ahead, k, panel, 1, true, sums);
         finish_out(sums, 2, finish, rows, y, tokens);
     } else {
-        tile_sums(w, ahead, k, panel, 1, sums);
+        tile_sums(w, ahead, k, panel, 1, false, sums);
         finish_out(sums, 1, finish, rows, y, tokens);
     }
 }
@@ -233,6 +258,42 @@ static void combine_avx512(const product_combine *c, int64_t n, void *y)
     }
 }
 
+/* 16 rows and 16 elements at a time: a transpose of words. */
+static void gather_4(const void *src, int64_t step, int32_t rows, int64_t k, void *dst, int64_t space)
+{
+    __mmask16 m = first_lanes(rows);
+    for (int64_t i = 0; i < k; i += 16) {
+        __m512i v[16];
+        for (int j = 0; j < 16; j++) {
+            const char *at = (const char *)src + (i + j) * step;
+            v[j] = i + j < k ? _mm512_maskz_loadu_epi32(m, at) : _mm512_setzero_si512();
+        }
+        transpose_16x16(v);
+        for (int32_t r = 0; r < rows; r++)
+            _mm512_mask_storeu_epi32((char *)dst + r * space + i * 4, first_lanes(k - i), v[r]);
+    }
+}
+
+/* 16 rows and 32 elements at a time: a transpose of pairs. */
+static void gather_2(const void *src, int64_t step, int32_t rows, int64_t k, void *dst, int64_t space)
+{
+    __mmask16 m = first_lanes(rows);
+    for (int64_t i = 0; i < k; i += 32) {
+        __m512i v[16];
+        for (int j = 0; j < 16; j++) {
+            const char *at = (const char *)src + (i + 2 * j) * step;
+            __m256i none = _mm256_setzero_si256();
+            __m256i a = i + 2 * j < k ? _mm256_maskz_loadu_epi16(m, at) : none;
+            __m256i b = i + 2 * j + 1 < k ? _mm256_maskz_loadu_epi16(m, at + step) : none;
+            v[j] = _mm512_or_si512(_mm512_cvtepu16_epi32(a), _mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16));
+        }
+        transpose_16x16(v);
+        __mmask32 left = k - i >= 32 ? 0xffffffffu : (1u << (k - i)) - 1;
+        for (int32_t r = 0; r < rows; r++)
+            _mm512_mask_storeu_epi16((char *)dst + r * space + i * 2, left, v[r]);
+    }
+}
+
 static void widen_bf16(const void *src, int64_t n, float *dst)
 {
     for (int64_t i = 0; i < n; i += LANES) {
@@ -256,8 +317,10 @@ void product_init_avx512(product_kernels *kernels)
     kernels->native = TN_F32;
     kernels->group = 1;
     kernels->rows = ROWS;
-    kernels->lanes = LANES;
-    kernels->max_vectors = 2;
+    kernels->lanes = LANES / 2;
+    kernels->min_tokens = LANES;
+    kernels->tile_tokens = 2 * LANES;
+    kernels->max_tokens = 2 * LANES + LANES / 2;
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_glu = tile_glu_f32;
     kernels->tile_out = tile_out_f32;
@@ -265,6 +328,7 @@ void product_init_avx512(product_kernels *kernels)
     kernels->row_glu = row_glu_avx512;
     kernels->row_out = row_out_avx512;
     kernels->combine = combine_avx512;
+    kernels->gather = brain || half ? gather_2 : gather_4;
     if (brain || half)
         kernels->widen = brain ? widen_bf16 : widen_f16;
 }

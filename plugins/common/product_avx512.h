@@ -9,6 +9,7 @@
 
 #define LANES 16
 #define ROWS 8
+#define VECTORS 3 /* at most two of 16 tokens and one of 8 */
 
 /* A tile's sums live in registers from the first product to the finished result: that takes inlining. */
 #define INLINE static inline __attribute__((always_inline))
@@ -133,8 +134,8 @@ INLINE void store_words(const __m512i w[4], void *const *y, int32_t tokens, int6
         memcpy((char *)y[i] + offset, lanes[i], (size_t)(bytes < 16 ? bytes : 16));
 }
 
-/* The ends of a tile: sums[r][v] of row r and tokens 16v .. 16v + 15. */
-INLINE void finish_out(__m512 sums[ROWS][2], int vectors, const product_finish *f, int32_t rows, void *const *y,
+/* The ends of a tile: sums[r][v] of row r and tokens 16v .. 16v + 15; with half, the last vector has 8 tokens. */
+INLINE void finish_out(__m512 sums[ROWS][VECTORS], int vectors, const product_finish *f, int32_t rows, void *const *y,
                        int32_t tokens)
 {
     if (f->bias)
@@ -158,11 +159,13 @@ INLINE void finish_out(__m512 sums[ROWS][2], int vectors, const product_finish *
     }
 }
 
-/* pairs: h is a panel of bf16 pairs, else of f32. */
-INLINE void finish_glu(__m512 sums[ROWS][2], int vectors, const product_finish *f, int32_t features, bool pairs,
-                       void *h)
+/* pairs: h is a panel of bf16 pairs, else of f32. width: of the tile. */
+INLINE void finish_glu(__m512 sums[ROWS][VECTORS], int vectors, bool half, const product_finish *f, int32_t features,
+                       bool pairs, float *h)
 {
+    int width = vectors * LANES - (half ? LANES / 2 : 0);
     for (int v = 0; v < vectors; v++) {
+        __mmask16 tokens = half && v == vectors - 1 ? 0xff : 0xffff;
         __m512 r[ROWS / 2];
         for (int i = 0; i < ROWS / 2; i++) {
             __m512 gate = sums[i][v], up = sums[ROWS / 2 + i][v];
@@ -174,9 +177,9 @@ INLINE void finish_glu(__m512 sums[ROWS][2], int vectors, const product_finish *
         }
         for (int i = 0; i < ROWS / 2; i++) {
             if (!pairs)
-                _mm512_storeu_ps((float *)h + (i * vectors + v) * LANES, r[i]);
+                _mm512_mask_storeu_ps(h + i * width + v * LANES, tokens, r[i]);
             else if (i % 2 == 0)
-                _mm512_storeu_si512((char *)h + (i / 2 * vectors + v) * LANES * 4, pair(r[i], r[i + 1], TN_BF16));
+                _mm512_mask_storeu_epi32(h + i / 2 * width + v * LANES, tokens, pair(r[i], r[i + 1], TN_BF16));
         }
     }
 }

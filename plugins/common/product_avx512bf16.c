@@ -7,86 +7,111 @@ static inline __m512 dot_pairs(__m512 sum, __m512i a, __m512i b)
 }
 
 /* 16 tokens and 32 elements at a time: a 16 x 16 transpose of pairs. */
-static void pack_bf16(const void *const *x, int32_t tokens, int32_t vectors, int64_t k, void *panel)
+static void pack_bf16(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
 {
-    for (int32_t v = 0; v < vectors; v++) {
+    for (int32_t first = 0; first < width; first += LANES) {
+        __mmask16 lanes = first_lanes(width - first);
         for (int64_t i = 0; i < k; i += 32) {
             __mmask32 m = k - i >= 32 ? 0xffffffffu : (1u << (k - i)) - 1;
             __m512i r[16];
             for (int t = 0; t < LANES; t++) {
-                int32_t token = v * LANES + t;
+                int32_t token = first + t;
                 r[t] = token < tokens ? _mm512_maskz_loadu_epi16(m, (const uint16_t *)x[token] + i)
                                       : _mm512_setzero_si512();
             }
             transpose_16x16(r);
             int64_t pairs = k - i >= 32 ? 16 : (k - i + 1) / 2;
             for (int64_t p = 0; p < pairs; p++)
-                _mm512_storeu_si512((char *)panel + ((i / 2 + p) * vectors + v) * LANES * 4, r[p]);
+                _mm512_mask_storeu_epi32((int32_t *)panel + (i / 2 + p) * width + first, lanes, r[p]);
         }
     }
 }
 
-/* Eight rows by one or two vectors of tokens: 8 or 16 independent chains, which the latency of the dot product (6
- * cycles) needs, and few enough rows that rows 4 KiB apart still fit the ways of the first cache. */
-INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const char *panel, int vectors,
-                      __m512 sums[ROWS][2])
+/* Eight rows by one or two vectors of 16 tokens, and with half one of 8: 8 to 24 independent chains, which the latency
+ * of the dot product (6 cycles) needs, and few enough rows that rows 4 KiB apart still fit the ways of the first cache.
+ */
+INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const char *panel, int full, bool half,
+                      __m512 sums[ROWS][VECTORS])
 {
+    __m256 rest[ROWS];
     const char *row[ROWS];
+    int64_t width = full * LANES + (half ? LANES / 2 : 0), bytes = k / 2 * 4, tail = k % 2 ? 4 : 0;
     for (int r = 0; r < ROWS; r++) {
         row[r] = w[r];
-        for (int v = 0; v < vectors; v++)
+        rest[r] = _mm256_setzero_ps();
+        for (int v = 0; v < full; v++)
             sums[r][v] = _mm512_setzero_ps();
     }
-    int64_t bytes = k / 2 * 4;
-    for (int64_t line = 0; line < bytes; line += 64) {
+    for (int64_t line = 0; line < bytes + tail; line += 64) {
         int64_t end = line + 64 < bytes ? line + 64 : bytes;
         for (int r = 0; r < ROWS; r++)
             _mm_prefetch(row[r] + line + ahead, _MM_HINT_T1);
         for (int64_t i = line; i < end; i += 4) {
             __m512i x[2];
-            for (int v = 0; v < vectors; v++)
-                x[v] = _mm512_loadu_si512(panel + (i / 4 * vectors + v) * 64);
+            __m256i x_half = _mm256_setzero_si256();
+            for (int v = 0; v < full; v++)
+                x[v] = _mm512_loadu_si512(panel + i * width + v * 64);
+            if (half)
+                x_half = _mm256_loadu_si256((const __m256i *)(const void *)(panel + i * width + full * 64));
             for (int r = 0; r < ROWS; r++) {
                 int32_t two;
                 memcpy(&two, row[r] + i, 4);
-                for (int v = 0; v < vectors; v++)
-                    sums[r][v] = dot_pairs(sums[r][v], x[v], _mm512_set1_epi32(two));
+                __m512i b = _mm512_set1_epi32(two);
+                for (int v = 0; v < full; v++)
+                    sums[r][v] = dot_pairs(sums[r][v], x[v], b);
+                if (half)
+                    rest[r] = _mm256_dpbf16_ps(rest[r], (__m256bh)x_half, (__m256bh)_mm512_castsi512_si256(b));
             }
         }
     }
-    if (k % 2 == 0)
-        return;
-    for (int r = 0; r < ROWS; r++) { /* the last element alone: nothing behind a row is read */
-        uint16_t one;
-        memcpy(&one, row[r] + bytes, 2);
-        for (int v = 0; v < vectors; v++)
-            sums[r][v] = dot_pairs(sums[r][v], _mm512_loadu_si512(panel + (bytes / 4 * vectors + v) * 64),
-                                   _mm512_set1_epi32(one));
+    for (int r = 0; r < ROWS; r++) {
+        sums[r][full] = _mm512_zextps256_ps512(rest[r]);
+        if (tail) { /* the last element alone: nothing behind a row is read */
+            uint16_t one;
+            memcpy(&one, row[r] + bytes, 2);
+            for (int v = 0; v < full + half; v++) {
+                __mmask16 lanes = v < full ? 0xffff : 0xff;
+                sums[r][v] = dot_pairs(sums[r][v], _mm512_maskz_loadu_epi32(lanes, panel + bytes * width + v * 64),
+                                       _mm512_set1_epi32(one));
+            }
+        }
     }
 }
 
-static void tile_glu_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_glu_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                           const product_finish *finish, int32_t features, void *h)
 {
-    __m512 sums[ROWS][2];
-    if (vectors == 2) {
-        tile_sums(w, ahead, k, panel, 2, sums);
-        finish_glu(sums, 2, finish, features, true, h);
+    __m512 sums[ROWS][VECTORS];
+    if (width == 40) {
+        tile_sums(w, ahead, k, panel, 2, true, sums);
+        finish_glu(sums, 3, true, finish, features, true, h);
+    } else if (width == 32) {
+        tile_sums(w, ahead, k, panel, 2, false, sums);
+        finish_glu(sums, 2, false, finish, features, true, h);
+    } else if (width == 24) {
+        tile_sums(w, ahead, k, panel, 1, true, sums);
+        finish_glu(sums, 2, true, finish, features, true, h);
     } else {
-        tile_sums(w, ahead, k, panel, 1, sums);
-        finish_glu(sums, 1, finish, features, true, h);
+        tile_sums(w, ahead, k, panel, 1, false, sums);
+        finish_glu(sums, 1, false, finish, features, true, h);
     }
 }
 
-static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors,
+static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                           const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
 {
-    __m512 sums[ROWS][2];
-    if (vectors == 2) {
-        tile_sums(w, ahead, k, panel, 2, sums);
+    __m512 sums[ROWS][VECTORS];
+    if (width == 40) {
+        tile_sums(w, ahead, k, panel, 2, true, sums);
+        finish_out(sums, 3, finish, rows, y, tokens);
+    } else if (width == 32) {
+        tile_sums(w, ahead, k, panel, 2, false, sums);
+        finish_out(sums, 2, finish, rows, y, tokens);
+    } else if (width == 24) {
+        tile_sums(w, ahead, k, panel, 1, true, sums);
         finish_out(sums, 2, finish, rows, y, tokens);
     } else {
-        tile_sums(w, ahead, k, panel, 1, sums);
+        tile_sums(w, ahead, k, panel, 1, false, sums);
         finish_out(sums, 1, finish, rows, y, tokens);
     }
 }

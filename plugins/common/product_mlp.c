@@ -21,7 +21,7 @@ static int64_t row_space(int64_t k)
 size_t product_scratch_size(const product_kernels *kernels, int64_t k)
 {
     (void)kernels;
-    return (size_t)((PRODUCT_FEW_ROWS + 1) * row_space(k));
+    return (size_t)((2 * PRODUCT_FEW_ROWS + PRODUCT_MAX_ROWS) * row_space(k));
 }
 
 static const char *at(const product_kernels *kernels, const product_matrix *w, int64_t row)
@@ -29,40 +29,39 @@ static const char *at(const product_kernels *kernels, const product_matrix *w, i
     return (const char *)w->data + row * w->row_stride * element(kernels);
 }
 
-/* count <= 16 rows whose elements lie k_stride apart become dense rows `space` bytes apart. Neighbouring rows are
- * neighbours in memory, so each line is used for all of them at once. */
-static void gather_rows(const product_kernels *kernels, const product_matrix *w, int64_t row, int32_t count, int64_t k,
-                        char *dst, int64_t space)
+/* Where a tile's rows come from. Rows that lie side by side are brought into scratch, 16 at a time, since neighbours
+ * share cache lines; rows of another type than native are converted, for each tile. */
+typedef struct row_source {
+    const product_kernels *kernels;
+    const product_matrix *w;
+    int64_t k, begin, end;
+    char *gathered, *converted; /* PRODUCT_FEW_ROWS rows, and as many as the tile uses             */
+} row_source;
+
+static bool is_direct(const row_source *s)
 {
-    const char *src = at(kernels, w, row);
-    int64_t size = element(kernels), step = w->k_stride * size, next = w->row_stride * size;
-    for (int64_t i = 0; i < k; i++)
-        for (int32_t r = 0; r < count; r++) {
-            if (size == 2)
-                memcpy(dst + r * space + i * 2, src + i * step + r * next, 2);
-            else
-                memcpy(dst + r * space + i * 4, src + i * step + r * next, 4);
-        }
+    return s->w->k_stride == 1 && s->kernels->native == s->kernels->dtype;
 }
 
-/* Pointers to count rows of native type for a tile: where they lie, or in scratch. Rows past the last one that counts
- * repeat it: their sums are thrown away. Returns whether they are used where they lie. */
-static bool tile_rows(const product_kernels *kernels, const product_matrix *w, int64_t row, int32_t valid,
-                      int32_t count, int64_t k, char *scratch, const void **rows)
+/* Pointers to the rows of a tile. Those behind the valid ones repeat the last: their sums are thrown away. */
+static void tile_rows(const row_source *s, int64_t row, int32_t valid, int32_t count, const void **rows)
 {
-    bool direct = w->k_stride == 1 && kernels->native == kernels->dtype;
-    int64_t space = row_space(k);
-    char *gathered = scratch + PRODUCT_MAX_ROWS * space; /* behind all rows of the tile */
-    if (w->k_stride != 1)
-        gather_rows(kernels, w, row, valid, k, kernels->native == kernels->dtype ? scratch : gathered, space);
+    const product_kernels *kernels = s->kernels;
+    int64_t space = row_space(s->k), place = (row - s->begin) % PRODUCT_FEW_ROWS;
+    if (s->w->k_stride != 1 && place == 0)
+        kernels->gather(at(kernels, s->w, row), s->w->k_stride * element(kernels),
+                        (int32_t)(s->end - row < PRODUCT_FEW_ROWS ? s->end - row : PRODUCT_FEW_ROWS), s->k, s->gathered,
+                        space);
     for (int32_t r = 0; r < count; r++) {
         int32_t use = r < valid ? r : valid - 1;
-        rows[r] = direct ? at(kernels, w, row + use) : scratch + use * space;
-        if (r < valid && kernels->native != kernels->dtype)
-            kernels->widen(w->k_stride == 1 ? at(kernels, w, row + r) : gathered + r * space, k,
-                           (float *)(void *)(scratch + r * space));
+        rows[r] = s->w->k_stride == 1 ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
+        if (kernels->native == kernels->dtype)
+            continue;
+        float *wide = (float *)(void *)(s->converted + use * space);
+        if (r < valid)
+            kernels->widen(rows[r], s->k, wide);
+        rows[r] = wide;
     }
-    return direct;
 }
 
 static const float *widen_bias(const product_kernels *kernels, const void *bias, int64_t row, int64_t n, float *dst)
@@ -73,19 +72,14 @@ static const float *widen_bias(const product_kernels *kernels, const void *bias,
     return dst;
 }
 
-static int32_t vectors_of(const product_kernels *kernels, int64_t tokens)
-{
-    int64_t v = (tokens + kernels->lanes - 1) / kernels->lanes;
-    return (int32_t)(v < kernels->max_vectors ? v : kernels->max_vectors);
-}
-
 void product_pack(const product_kernels *kernels, const void *const *x, int64_t tokens, int64_t k, int64_t begin,
                   int64_t end, void *panel)
 {
-    int64_t tile = product_tile_tokens(kernels), token = product_panel_token(kernels, k);
-    for (int64_t t = begin * tile; t < end * tile && t < tokens; t += tile) {
-        int32_t n = (int32_t)(tokens - t < tile ? tokens - t : tile);
-        kernels->pack(x + t, n, vectors_of(kernels, n), k, (char *)panel + t * token);
+    int64_t token = product_panel_token(kernels, k);
+    for (int64_t tile = begin; tile < end; tile++) {
+        int64_t t = tile * kernels->tile_tokens;
+        int32_t width = product_tile_width(kernels, tokens - t), n = width < tokens - t ? width : (int32_t)(tokens - t);
+        kernels->pack(x + t, n, width, k, (char *)panel + t * token);
     }
 }
 
@@ -93,23 +87,27 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
                        const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch)
 {
     int32_t half = kernels->rows / 2;
-    int64_t tile = product_tile_tokens(kernels), native = native_element(kernels);
+    int64_t native = native_element(kernels), rows_bytes = PRODUCT_FEW_ROWS * row_space(hidden);
     int64_t x_token = product_panel_token(kernels, hidden), h_token = product_panel_token(kernels, mlp->inter);
+    char *gathered = scratch, *converted = gathered + 2 * rows_bytes;
+    const row_source gates = {kernels, &mlp->gate, hidden, begin, end, gathered, converted};
+    const row_source ups = {
+        kernels, &mlp->up, hidden, begin, end, gathered + rows_bytes, converted + half * row_space(hidden)};
     for (int64_t f = begin; f < end; f += half) {
         const void *rows[PRODUCT_MAX_ROWS];
         float bias[PRODUCT_MAX_ROWS] = {0};
         int32_t n = (int32_t)(end - f < half ? end - f : half);
-        bool direct = tile_rows(kernels, &mlp->gate, f, n, half, hidden, scratch, rows);
-        tile_rows(kernels, &mlp->up, f, n, half, hidden, (char *)scratch + half * row_space(hidden), rows + half);
+        tile_rows(&gates, f, n, half, rows);
+        tile_rows(&ups, f, n, half, rows + half);
         product_finish finish = {kernels->dtype, act, widen_bias(kernels, mlp->gate.bias, f, n, bias)};
         if (widen_bias(kernels, mlp->up.bias, f, n, bias + half))
             finish.bias = bias;
-        int64_t ahead = direct && f + half < end ? half * mlp->gate.row_stride * element(kernels) : 0;
-        for (int64_t t = 0; t < tokens; t += tile) {
-            int32_t vectors = vectors_of(kernels, tokens - t);
-            kernels->tile_glu(rows, ahead, hidden, (const char *)x + t * x_token, vectors, &finish, n,
-                              (char *)h + t * h_token + f * vectors * kernels->lanes * native);
-            ahead = 0;
+        int64_t ahead = is_direct(&gates) && f + half < end ? half * mlp->gate.row_stride * element(kernels) : 0;
+        for (int64_t t = 0; t < tokens; ahead = 0) {
+            int32_t width = product_tile_width(kernels, tokens - t);
+            kernels->tile_glu(rows, ahead, hidden, (const char *)x + t * x_token, width, &finish, n,
+                              (char *)h + t * h_token + f * width * native);
+            t += width;
         }
     }
 }
@@ -117,22 +115,24 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
                        int64_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch)
 {
-    int64_t tile = product_tile_tokens(kernels), x_token = product_panel_token(kernels, k);
+    int64_t x_token = product_panel_token(kernels, k);
+    char *gathered = scratch, *converted = gathered + PRODUCT_FEW_ROWS * row_space(k);
+    const row_source source = {kernels, w, k, begin, end, gathered, converted};
     for (int64_t row = begin; row < end; row += kernels->rows) {
         const void *rows[PRODUCT_MAX_ROWS];
         float bias[PRODUCT_MAX_ROWS];
         int32_t n = (int32_t)(end - row < kernels->rows ? end - row : kernels->rows);
-        bool direct = tile_rows(kernels, w, row, n, kernels->rows, k, scratch, rows);
+        tile_rows(&source, row, n, kernels->rows, rows);
         product_finish finish = {kernels->dtype, TN_ACT_LINEAR, widen_bias(kernels, w->bias, row, n, bias)};
-        int64_t ahead = direct && row + n < end ? kernels->rows * w->row_stride * element(kernels) : 0;
-        for (int64_t t = 0; t < tokens; t += tile) {
+        int64_t ahead = is_direct(&source) && row + n < end ? kernels->rows * w->row_stride * element(kernels) : 0;
+        for (int64_t t = 0; t < tokens; ahead = 0) {
             void *out[PRODUCT_MAX_TOKENS];
-            int32_t m = (int32_t)(tokens - t < tile ? tokens - t : tile);
+            int32_t width = product_tile_width(kernels, tokens - t);
+            int32_t m = width < tokens - t ? width : (int32_t)(tokens - t);
             for (int32_t i = 0; i < m; i++)
                 out[i] = (char *)y[t + i] + row * element(kernels);
-            kernels->tile_out(rows, ahead, k, (const char *)x + t * x_token, vectors_of(kernels, m), &finish, n, out,
-                              m);
-            ahead = 0;
+            kernels->tile_out(rows, ahead, k, (const char *)x + t * x_token, width, &finish, n, out, m);
+            t += width;
         }
     }
 }
@@ -145,7 +145,7 @@ static void few_sums(const product_kernels *kernels, const product_matrix *w, in
     int64_t stride = w->row_stride * element(kernels);
     if (w->k_stride != 1) {
         stride = row_space(k);
-        gather_rows(kernels, w, row, count, k, scratch, stride);
+        kernels->gather(rows, w->k_stride * element(kernels), count, k, scratch, stride);
         rows = scratch;
         next = NULL;
     }

@@ -24,16 +24,20 @@ enum { product_unit = 16 };
 /* Scratch of one thread for products with rows of at most k elements. */
 size_t product_scratch_size(const product_kernels *kernels, int64_t k);
 
-/* Tokens that fill a tile. A tile that begins at token t begins t * product_panel_token bytes into its panel. */
-static inline int64_t product_tile_tokens(const product_kernels *kernels)
-{
-    return (int64_t)kernels->lanes * kernels->max_vectors;
-}
-
-/* Tokens of a panel for so many tokens, with those that fill up the last vector. */
+/* Tokens of a panel for so many tokens, with those that fill up the last tile. The tile that begins at token t begins
+ * t * product_panel_token bytes into its panel. */
 static inline int64_t product_padded_tokens(const product_kernels *kernels, int64_t tokens)
 {
-    return (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
+    int64_t padded = (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
+    return padded < kernels->min_tokens ? kernels->min_tokens : padded;
+}
+
+/* Tiles of a panel. */
+static inline int64_t product_tiles(const product_kernels *kernels, int64_t tokens)
+{
+    return tokens <= kernels->max_tokens
+               ? tokens > 0
+               : 1 + (tokens - kernels->max_tokens + kernels->tile_tokens - 1) / kernels->tile_tokens;
 }
 
 /* Packs tiles begin .. end - 1 of the panel of rows x[0 .. tokens - 1]. */

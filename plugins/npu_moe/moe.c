@@ -22,7 +22,7 @@ typedef struct moe_memory {
     int32_t *experts; /* the same; or the caller's                                                 */
     int32_t *offsets, *slots;
     const void **x_rows, **native; /* of the block's tokens; native only few                       */
-    char *results;                 /* [block * slots, hidden] of dtype                             */
+    char *results;                 /* a row of hidden elements of dtype per slot                   */
     float *shared_scale;           /* [T]                                                          */
     char *few_x, *few_h;           /* rows of native type                                          */
     char *few_logits;              /* rows of dtype: the experts', then the shared expert's one    */
@@ -62,9 +62,16 @@ static int64_t element(const product_kernels *kernels)
     return kernels->dtype == TN_F32 ? 4 : 2;
 }
 
+/* Bytes from one slot's result to the next: an odd number of cache lines, so that a tile's tokens do not fall into the
+ * same few sets of the cache. */
+static int64_t result_row(const product_kernels *kernels, const moe_layer *layer)
+{
+    return ((layer->hidden * element(kernels) + 63) / 64 | 1) * 64;
+}
+
 static int64_t block_tokens(const product_kernels *kernels, const moe_layer *layer, int64_t max_tokens)
 {
-    int64_t fits = RESULT_BYTES / (moe_slots(layer) * layer->hidden * element(kernels));
+    int64_t fits = RESULT_BYTES / (moe_slots(layer) * result_row(kernels, layer));
     return least(max_tokens, least(BLOCK, most(fits, LEAST_BLOCK)));
 }
 
@@ -97,7 +104,7 @@ static moe_memory layout(const product_kernels *kernels, const moe_layer *layer,
     size_t offsets = take(&at, sizeof(int32_t) * (size_t)(layer->experts + 2));
     size_t list = take(&at, sizeof(int32_t) * block * slots);
     size_t x_rows = take(&at, block * sizeof(void *)), native = take(&at, few * sizeof(void *));
-    size_t results = take(&at, block * slots * hidden * size),
+    size_t results = take(&at, block * slots * (size_t)result_row(kernels, layer)),
            scale = take(&at, layer->shared_scale ? (size_t)max_tokens * sizeof(float) : 0);
     size_t few_x = take(&at, few * hidden * 4);
     size_t few_h = take(&at, few * slots * (size_t)product_panel_token(kernels, widest_inter(layer)));
@@ -205,13 +212,13 @@ static void many_logits(const moe_run *run, int64_t first, int64_t n, char *mine
     const moe_memory *m = &run->memory;
     const void **x = (const void **)(void *)(mine + m->pointers);
     void **y = (void **)(void *)(x + CHUNK);
-    int64_t size = element(kernels), tile = product_tile_tokens(kernels);
+    int64_t size = element(kernels);
     for (int64_t t = 0; t < n; t++) {
         x[t] = product_row(run->x, first + t);
         y[t] = mine + m->logits + t * (layer->experts + 1) * size;
     }
     product_matrix router = dense_matrix(layer->router);
-    product_pack(kernels, x, n, layer->hidden, 0, (n + tile - 1) / tile, mine + m->panel_x);
+    product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
     product_out_tiles(kernels, &router, layer->hidden, mine + m->panel_x, n, 0, layer->experts, y, mine + m->product);
     if (layer->shared_scale) {
         product_matrix scale = dense_matrix(layer->shared_scale);
@@ -261,7 +268,7 @@ static void experts_few(const moe_run *run, bool down, int32_t thread, int32_t t
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
     char *scratch = m->thread + (size_t)thread * m->thread_size + m->product;
-    int64_t units = 0, begin, end, places = moe_slots(layer), result = layer->hidden * element(kernels);
+    int64_t units = 0, begin, end, places = moe_slots(layer), result = result_row(kernels, layer);
     int64_t h_row = product_panel_token(kernels, widest_inter(layer));
     for (int64_t e = 0; e <= layer->experts; e++) {
         int64_t rows = down ? layer->hidden : e < layer->experts ? layer->inter : layer->shared_inter;
@@ -300,7 +307,7 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
     product_mlp mlp = moe_expert(layer, e);
     const void **x = (const void **)(void *)(mine + m->pointers);
     void **y = (void **)(void *)(x + CHUNK), **h = y + CHUNK;
-    int64_t places = moe_slots(layer), tile = product_tile_tokens(kernels);
+    int64_t places = moe_slots(layer);
     int64_t h_row = product_panel_token(kernels, mlp.inter);
     bool few = m->offsets[e + 1] - m->offsets[e] <= PRODUCT_FEW_TOKENS;
     for (; first < last; first += CHUNK) {
@@ -308,7 +315,7 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
         for (int64_t i = 0; i < n; i++) {
             int64_t slot = m->slots[m->offsets[e] + first + i];
             x[i] = m->x_rows[slot / places];
-            y[i] = m->results + slot * layer->hidden * element(kernels);
+            y[i] = m->results + slot * result_row(kernels, layer);
             h[i] = mine + m->panel_h + i * h_row;
         }
         if (few) {
@@ -318,7 +325,7 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
             product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, (int32_t)n, 0, layer->hidden, y,
                             mine + m->product);
         } else {
-            product_pack(kernels, x, n, layer->hidden, 0, (n + tile - 1) / tile, mine + m->panel_x);
+            product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
             product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, 0, mlp.inter,
                               mine + m->panel_h, mine + m->product);
             product_out_tiles(kernels, &mlp.down, mlp.inter, mine + m->panel_h, n, 0, layer->hidden, y,
@@ -345,7 +352,7 @@ static void combine(const moe_run *run, int64_t first, int64_t n, int32_t thread
 {
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
-    int64_t begin, end, size = element(run->kernels), places = moe_slots(layer), row = layer->hidden * size;
+    int64_t begin, end, size = element(run->kernels), places = moe_slots(layer), row = result_row(run->kernels, layer);
     const float *weights = layer->router ? m->weights + first * layer->top_k : m->weights;
     const void **parts = (const void **)(void *)(m->thread + (size_t)thread * m->thread_size + m->panel_x);
     product_share((layer->hidden + COLUMNS - 1) / COLUMNS, thread, threads, &begin, &end);

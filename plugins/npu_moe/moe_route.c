@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Tokens per expert up to which its rows are streamed once for all of them. */
-#define FEW PRODUCT_FEW_TOKENS
+/* An expert's tokens are cut between threads at multiples of this. */
+#define CUT 32
 
 static bool softmax(const float *logits, int64_t n, float *p)
 {
@@ -99,8 +99,8 @@ moe_place moe_cut(const moe_layer *layer, const int32_t *offsets, int32_t thread
     if (e > layer->experts || left == 0)
         return (moe_place){e, 0};
     int64_t n = offsets[e + 1] - offsets[e], token = n * left / cost_of(layer, offsets, e);
-    if (n < 4 * FEW) /* whole, on the thread that has the larger part */
+    if (n < 2 * CUT) /* whole, on the thread that has the larger part */
         return 2 * token < n ? (moe_place){e, 0} : (moe_place){e + 1, 0};
-    token = token / PRODUCT_MAX_TOKENS * PRODUCT_MAX_TOKENS;
+    token = token / CUT * CUT;
     return (moe_place){e, token};
 }

@@ -108,11 +108,10 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
     char *scratch = m->thread_scratch + (size_t)thread * m->thread_size;
     for (int64_t first = 0; first < run->tokens; first += block) {
         int64_t n = run->tokens - first < block ? run->tokens - first : block;
-        int64_t tile = product_tile_tokens(kernels);
         if (thread == 0)
             find_rows(run, first, n);
         product_wait(threads);
-        product_share((n + tile - 1) / tile, thread, threads, &begin, &end);
+        product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
         product_pack(kernels, m->x_rows, n, hidden, begin, end, m->x);
         product_wait(threads);
         product_share_rows(inter, thread, threads, &begin, &end);
