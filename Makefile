@@ -69,7 +69,7 @@ PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
 TESTS := $(foreach t,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(t))))
 TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
 BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
-PROGRAM := $(if $(CLI_SRC),$(BUILD)/tenon)
+PROGRAM := $(BUILD)/tenon
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
@@ -157,12 +157,11 @@ $(BUILD)/tests/hello_kernel/hello_kernel.so: $(wildcard examples/hello_kernel/* 
 demo: all ## builds, and shows the kernels at work on the embedded model
 	@scripts/demo.sh $(BUILD)
 
-# Programs with their arguments, one word list each; those of tests/build check what is not code in core.
-with = $(addsuffix $(2),$(filter $(BUILD)/tests/$(1),$(TOOLS)))
-CHECKS = $(foreach t,$(TESTS),'$t') $(foreach t,$(call with,check_kernels),'$t' '$t tests/data/ops') \
-  $(foreach t,$(call with,check_models),'$t tests/data/models') \
-  $(foreach t,$(call with,check_tokenizers),'$t tests/data/tokenizers') \
-  $(if $(SANITIZE),,$(foreach t,$(wildcard tests/build/test_*.sh),'$t'))
+# Each program with its arguments. The scripts check what is not code: headers, exports, installation, set-up.
+TOOL := $(BUILD)/tests
+CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/build/test_*.sh)),'$t') \
+  '$(TOOL)/check_kernels' '$(TOOL)/check_kernels tests/data/ops' \
+  '$(TOOL)/check_models tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers'
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' tests/run.sh $(CHECKS)
 
@@ -194,9 +193,9 @@ install: all ## installs to DESTDIR/PREFIX
 	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib
 	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so.$(SOMAJOR)
 	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so
-	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin)
+	install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 include/tenon/*.h $(DESTDIR)$(PREFIX)/include/tenon
-	$(if $(PLUGINS),install -m 755 $(PLUGINS) $(DESTDIR)$(PREFIX)/lib/tenon/plugins)
+	install -m 755 $(PLUGINS) $(DESTDIR)$(PREFIX)/lib/tenon/plugins
 	install -m 644 conf/kernels.json $(DESTDIR)$(PREFIX)/etc/tenon
 	install -m 644 docs/tenon.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' conf/tenon.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/tenon.pc

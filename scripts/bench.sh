@@ -10,11 +10,10 @@ build=${1:-build}
 mkdir -p "$build/bench"
 for model in "$@"; do
     folder=$build/bench/$model
-    if [ ! -e "$folder/config.json" ]; then
-        rm -rf "$folder"
-        "$build/tests/make_checkpoint" --like "$model" "$folder"
+    if [ ! -d "$folder" ]; then
+        rm -rf "$folder.part"
+        "$build/tests/make_checkpoint" --like "$model" "$folder.part"
+        mv "$folder.part" "$folder"
     fi
-    for prompt in 128 512; do
-        "$build/tenon" bench "$folder" --kernels=auto --against=none --prompt "$prompt" --decode 64
-    done
+    "$build/tenon" bench "$folder" --kernels=auto --against=none --prompt 128,512 --decode 64
 done
