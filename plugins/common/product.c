@@ -182,6 +182,38 @@ static void dots_f16_c(const void *w, int64_t stride, const void *next, int32_t 
     dots_as_f32(w, TN_F16, stride, rows, k, x, tokens, sums);
 }
 
+static void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                           int32_t tokens, float *sums)
+{
+    for (int32_t t = 0; t < tokens; t++)
+        memset(sums + t * PRODUCT_COLUMNS, 0, sizeof(float) * PRODUCT_COLUMNS);
+    for (int64_t i = 0; i < k; i++) {
+        for (int32_t r = 0; r < rows; r++) {
+            float one = load((const char *)w + i * step, dtype, r);
+            for (int32_t t = 0; t < tokens; t++)
+                sums[t * PRODUCT_COLUMNS + r] += one * load(x[t], TN_F32, i);
+        }
+    }
+}
+
+static void columns_f32_c(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                          float *sums)
+{
+    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums);
+}
+
+static void columns_bf16_c(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                           float *sums)
+{
+    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums);
+}
+
+static void columns_f16_c(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                          float *sums)
+{
+    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums);
+}
+
 static void row_glu_c(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
                       void *h)
 {
@@ -254,6 +286,7 @@ void product_init_c(product_kernels *kernels)
     kernels->tile_glu = tile_glu_c;
     kernels->tile_out = tile_out_c;
     kernels->dots = dtype == TN_BF16 ? dots_bf16_c : dtype == TN_F16 ? dots_f16_c : dots_f32_c;
+    kernels->columns = dtype == TN_BF16 ? columns_bf16_c : dtype == TN_F16 ? columns_f16_c : columns_f32_c;
     kernels->row_glu = row_glu_c;
     kernels->row_out = row_out_c;
     kernels->combine = combine_c;

@@ -19,6 +19,7 @@
 #define PRODUCT_MAX_TOKENS 40 /* of a tile                                                        */
 #define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
 #define PRODUCT_FEW_ROWS 16   /* of a call of dots                                                */
+#define PRODUCT_COLUMNS 64    /* rows of a call of columns                                          */
 
 /* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
 typedef struct product_finish {
@@ -67,6 +68,11 @@ typedef struct product_kernels {
      * will be wanted after these, or NULL. */
     void (*dots)(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
                  int32_t tokens, float *sums);
+
+    /* The same for a matrix whose rows are side by side: element i of row r at w + i * step bytes + r elements. Lanes
+     * are rows: sums[t * PRODUCT_COLUMNS + r] for r < rows <= PRODUCT_COLUMNS. */
+    void (*columns)(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                    float *sums);
 
     /* n <= PRODUCT_FEW_ROWS sums become h, of native type, or y, of dtype. finish->bias belongs to the gates. */
     void (*row_glu)(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,

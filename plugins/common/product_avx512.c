@@ -223,6 +223,63 @@ static void dots_from_f16(const void *w, int64_t stride, const void *next, int32
     dots_as_f32(w, TN_F16, stride, next, rows, k, x, tokens, sums);
 }
 
+/* Up to four tokens by 64 rows, which are the lanes. */
+INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                         int tokens, float *sums)
+{
+    int64_t size = dtype == TN_F32 ? 4 : 2;
+    __m512 sum[4][4];
+    const float *xt[4];
+    for (int t = 0; t < tokens; t++) {
+        xt[t] = x[t];
+        for (int v = 0; v < 4; v++)
+            sum[t][v] = _mm512_setzero_ps();
+    }
+    __mmask16 lanes[4];
+    for (int v = 0; v < 4; v++)
+        lanes[v] = first_lanes(rows - v * LANES);
+    for (int64_t i = 0; i < k; i++) {
+        for (int v = 0; v < 4; v++) {
+            __m512 a = load_as_f32(w + i * step + v * LANES * size, dtype, lanes[v]);
+            for (int t = 0; t < tokens; t++)
+                sum[t][v] = _mm512_fmadd_ps(a, _mm512_set1_ps(xt[t][i]), sum[t][v]);
+        }
+    }
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < 4; v++)
+            _mm512_storeu_ps(sums + t * PRODUCT_COLUMNS + v * LANES, sum[t][v]);
+}
+
+INLINE void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                           int32_t tokens, float *sums)
+{
+    int32_t t = 0;
+    for (; t + 4 <= tokens; t += 4)
+        columns_part(w, dtype, step, rows, k, x + t, 4, sums + t * PRODUCT_COLUMNS);
+    for (; t + 2 <= tokens; t += 2)
+        columns_part(w, dtype, step, rows, k, x + t, 2, sums + t * PRODUCT_COLUMNS);
+    for (; t < tokens; t++)
+        columns_part(w, dtype, step, rows, k, x + t, 1, sums + t * PRODUCT_COLUMNS);
+}
+
+static void columns_f32(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                        float *sums)
+{
+    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums);
+}
+
+static void columns_from_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                              int32_t tokens, float *sums)
+{
+    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums);
+}
+
+static void columns_from_f16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                             float *sums)
+{
+    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums);
+}
+
 static void row_glu_avx512(const float *gate, const float *up, const float *up_bias, const product_finish *finish,
                            int32_t n, void *h)
 {
@@ -325,6 +382,7 @@ void product_init_avx512(product_kernels *kernels)
     kernels->tile_glu = tile_glu_f32;
     kernels->tile_out = tile_out_f32;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
+    kernels->columns = brain ? columns_from_bf16 : half ? columns_from_f16 : columns_f32;
     kernels->row_glu = row_glu_avx512;
     kernels->row_out = row_out_avx512;
     kernels->combine = combine_avx512;

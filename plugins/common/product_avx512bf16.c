@@ -207,6 +207,55 @@ static void dots_bf16(const void *w, int64_t stride, const void *next, int32_t r
         _mm512_storeu_ps(sums + t * PRODUCT_FEW_ROWS, reduce_16(part + t * PRODUCT_FEW_ROWS));
 }
 
+/* Up to four tokens by 64 rows, which are the lanes. Two neighbours along k are interleaved into pairs: the rows of
+ * 128-bit lane j come out as rows 8j .. 8j + 3 in one vector and 8j + 4 .. 8j + 7 in the other. */
+INLINE void columns_part(const char *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int tokens,
+                         float *sums)
+{
+    __m512 sum[4][4];
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < 4; v++)
+            sum[t][v] = _mm512_setzero_ps();
+    __mmask32 low = rows >= 32 ? 0xffffffffu : (1u << rows) - 1;
+    __mmask32 high = rows >= 64 ? 0xffffffffu : rows > 32 ? (1u << (rows - 32)) - 1 : 0;
+    for (int64_t i = 0; i < k; i += 2) {
+        bool both = i + 1 < k;
+        const char *at = w + i * step, *after = both ? at + step : at;
+        __m512i a = _mm512_maskz_loadu_epi16(low, at), b = _mm512_maskz_loadu_epi16(high, at + 64);
+        __m512i c = _mm512_maskz_loadu_epi16(both ? low : 0, after);
+        __m512i d = _mm512_maskz_loadu_epi16(both ? high : 0, after + 64);
+        __m512i v[4] = {_mm512_unpacklo_epi16(a, c), _mm512_unpackhi_epi16(a, c), _mm512_unpacklo_epi16(b, d),
+                        _mm512_unpackhi_epi16(b, d)};
+        for (int t = 0; t < tokens; t++) {
+            uint32_t two = 0;
+            memcpy(&two, (const uint16_t *)x[t] + i, both ? 4 : 2);
+            for (int j = 0; j < 4; j++)
+                sum[t][j] = dot_pairs(sum[t][j], v[j], _mm512_set1_epi32((int)two));
+        }
+    }
+    for (int t = 0; t < tokens; t++) {
+        for (int j = 0; j < 4; j += 2) {
+            const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+            const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+            float *to = sums + t * PRODUCT_COLUMNS + j * LANES;
+            _mm512_storeu_ps(to, _mm512_permutex2var_ps(sum[t][j], first, sum[t][j + 1]));
+            _mm512_storeu_ps(to + LANES, _mm512_permutex2var_ps(sum[t][j], second, sum[t][j + 1]));
+        }
+    }
+}
+
+static void columns_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                         float *sums)
+{
+    int32_t t = 0;
+    for (; t + 4 <= tokens; t += 4)
+        columns_part(w, step, rows, k, x + t, 4, sums + t * PRODUCT_COLUMNS);
+    for (; t + 2 <= tokens; t += 2)
+        columns_part(w, step, rows, k, x + t, 2, sums + t * PRODUCT_COLUMNS);
+    for (; t < tokens; t++)
+        columns_part(w, step, rows, k, x + t, 1, sums + t * PRODUCT_COLUMNS);
+}
+
 static void row_glu_bf16(const float *gate, const float *up, const float *up_bias, const product_finish *finish,
                          int32_t n, void *h)
 {
@@ -224,5 +273,6 @@ void product_init_avx512bf16(product_kernels *kernels)
     kernels->tile_glu = tile_glu_bf16;
     kernels->tile_out = tile_out_bf16;
     kernels->dots = dots_bf16;
+    kernels->columns = columns_bf16;
     kernels->row_glu = row_glu_bf16;
 }

@@ -137,50 +137,68 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
     }
 }
 
-/* Sums of count <= 16 rows with all tokens. next: the row of a matrix that follows, for prefetching. */
-static void few_sums(const product_kernels *kernels, const product_matrix *w, int64_t row, int32_t count, int64_t k,
-                     const void *const *x, int32_t tokens, const char *next, char *scratch, float *sums)
+/* Sums of rows with few tokens: row r of token t at t * rows_at_once + r. */
+typedef struct few_rows {
+    float sums[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS];
+} few_rows;
+
+/* next: the row of a matrix that follows, for prefetching. */
+static void few_sums(const product_kernels *kernels, const product_matrix *w, int64_t row, int64_t n, int64_t k,
+                     const void *const *x, int32_t tokens, const char *next, few_rows *f)
 {
-    const void *rows = at(kernels, w, row);
-    int64_t stride = w->row_stride * element(kernels);
-    if (w->k_stride != 1) {
-        stride = row_space(k);
-        kernels->gather(rows, w->k_stride * element(kernels), count, k, scratch, stride);
-        rows = scratch;
-        next = NULL;
-    }
-    kernels->dots(rows, stride, next, count, k, x, tokens, sums);
+    const char *rows = at(kernels, w, row);
+    if (w->k_stride == 1)
+        kernels->dots(rows, w->row_stride * element(kernels), next, (int32_t)n, k, x, tokens, f->sums);
+    else
+        kernels->columns(rows, w->k_stride * element(kernels), (int32_t)n, k, x, tokens, f->sums);
+}
+
+static int64_t rows_at_once(const product_matrix *w)
+{
+    return w->k_stride == 1 ? PRODUCT_FEW_ROWS : PRODUCT_COLUMNS;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h, void *scratch)
+                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h)
 {
-    float gate[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS], up[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
+    few_rows gate, up;
     float gate_bias[PRODUCT_FEW_ROWS], up_bias[PRODUCT_FEW_ROWS];
-    for (int64_t f = begin; f < end; f += PRODUCT_FEW_ROWS) {
-        int32_t n = (int32_t)(end - f < PRODUCT_FEW_ROWS ? end - f : PRODUCT_FEW_ROWS);
-        const char *next = f + n < end ? at(kernels, &mlp->gate, f + n) : NULL;
-        few_sums(kernels, &mlp->gate, f, n, hidden, x, tokens, at(kernels, &mlp->up, f), scratch, gate);
-        few_sums(kernels, &mlp->up, f, n, hidden, x, tokens, next, scratch, up);
-        product_finish finish = {kernels->dtype, act, widen_bias(kernels, mlp->gate.bias, f, n, gate_bias)};
-        const float *ups = widen_bias(kernels, mlp->up.bias, f, n, up_bias);
-        for (int32_t t = 0; t < tokens; t++)
-            kernels->row_glu(gate + t * PRODUCT_FEW_ROWS, up + t * PRODUCT_FEW_ROWS, ups, &finish, n,
-                             (char *)h[t] + f * native_element(kernels));
+    int64_t step = rows_at_once(&mlp->gate);
+    for (int64_t f = begin; f < end; f += step) {
+        const char *next = f + step < end ? at(kernels, &mlp->gate, f + step) : NULL;
+        few_sums(kernels, &mlp->gate, f, least(end - f, step), hidden, x, tokens, at(kernels, &mlp->up, f), &gate);
+        few_sums(kernels, &mlp->up, f, least(end - f, step), hidden, x, tokens, next, &up);
+        for (int64_t i = f; i < end && i < f + step; i += PRODUCT_FEW_ROWS) {
+            int32_t n = (int32_t)least(end - i, PRODUCT_FEW_ROWS);
+            product_finish finish = {kernels->dtype, act, widen_bias(kernels, mlp->gate.bias, i, n, gate_bias)};
+            const float *ups = widen_bias(kernels, mlp->up.bias, i, n, up_bias);
+            for (int32_t t = 0; t < tokens; t++)
+                kernels->row_glu(gate.sums + t * step + i - f, up.sums + t * step + i - f, ups, &finish, n,
+                                 (char *)h[t] + i * native_element(kernels));
+        }
     }
 }
 
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
-                     int32_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch)
+                     int32_t tokens, int64_t begin, int64_t end, void *const *y)
 {
-    float sums[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS], bias[PRODUCT_FEW_ROWS];
-    for (int64_t row = begin; row < end; row += PRODUCT_FEW_ROWS) {
-        int32_t n = (int32_t)(end - row < PRODUCT_FEW_ROWS ? end - row : PRODUCT_FEW_ROWS);
-        const char *next = row + n < end ? at(kernels, w, row + n) : NULL;
-        few_sums(kernels, w, row, n, k, x, tokens, next, scratch, sums);
-        product_finish finish = {kernels->dtype, TN_ACT_LINEAR, widen_bias(kernels, w->bias, row, n, bias)};
-        for (int32_t t = 0; t < tokens; t++)
-            kernels->row_out(sums + t * PRODUCT_FEW_ROWS, &finish, n, (char *)y[t] + row * element(kernels));
+    few_rows rows;
+    float bias[PRODUCT_FEW_ROWS];
+    int64_t step = rows_at_once(w);
+    for (int64_t row = begin; row < end; row += step) {
+        const char *next = row + step < end ? at(kernels, w, row + step) : NULL;
+        few_sums(kernels, w, row, least(end - row, step), k, x, tokens, next, &rows);
+        for (int64_t i = row; i < end && i < row + step; i += PRODUCT_FEW_ROWS) {
+            int32_t n = (int32_t)least(end - i, PRODUCT_FEW_ROWS);
+            product_finish finish = {kernels->dtype, TN_ACT_LINEAR, widen_bias(kernels, w->bias, i, n, bias)};
+            for (int32_t t = 0; t < tokens; t++)
+                kernels->row_out(rows.sums + t * step + i - row, &finish, n, (char *)y[t] + i * element(kernels));
+        }
     }
 }
 

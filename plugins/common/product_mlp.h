@@ -52,9 +52,9 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
 
 /* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows, of native type for h, of dtype for y. */
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h, void *scratch);
+                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h);
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
-                     int32_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch);
+                     int32_t tokens, int64_t begin, int64_t end, void *const *y);
 
 /* Rows of native type for the few-token functions: x itself, or a copy in memory for n rows of k elements. */
 void product_native_rows(const product_kernels *kernels, const void *const *x, int64_t n, int64_t k, void *memory,

@@ -14,6 +14,9 @@
 /* Products (multiply-adds) below which waking a second thread costs more than it saves. */
 #define SERIAL_WORK 100000
 
+/* Tokens of an expert stacked as [in, out] that go through its columns at once. */
+#define FEW_COLUMNS 4
+
 /* Columns of a result that threads share. */
 #define COLUMNS 64
 
@@ -190,12 +193,12 @@ static void route_few(const moe_run *run, int32_t thread, int32_t threads)
     for (int32_t t = 0; t < n; t++)
         y[t] = m->few_logits + t * row;
     product_share_rows(layer->experts, thread, threads, &begin, &end);
-    product_out_few(kernels, &router, layer->hidden, m->native, n, begin, end, y, mine + m->product);
+    product_out_few(kernels, &router, layer->hidden, m->native, n, begin, end, y);
     if (thread == 0 && layer->shared_scale) {
         product_matrix scale = dense_matrix(layer->shared_scale);
         for (int32_t t = 0; t < n; t++)
             y[t] = m->few_logits + t * row + layer->experts * size;
-        product_out_few(kernels, &scale, layer->hidden, m->native, n, 0, 1, y, mine + m->product);
+        product_out_few(kernels, &scale, layer->hidden, m->native, n, 0, 1, y);
     }
     product_wait(threads);
     m->bad[thread] = -1;
@@ -267,7 +270,6 @@ static void experts_few(const moe_run *run, bool down, int32_t thread, int32_t t
     const product_kernels *kernels = run->kernels;
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
-    char *scratch = m->thread + (size_t)thread * m->thread_size + m->product;
     int64_t units = 0, begin, end, places = moe_slots(layer), result = result_row(kernels, layer);
     int64_t h_row = product_panel_token(kernels, widest_inter(layer));
     for (int64_t e = 0; e <= layer->experts; e++) {
@@ -290,9 +292,9 @@ static void experts_few(const moe_run *run, bool down, int32_t thread, int32_t t
         int64_t first = most(begin, 0) * product_unit, last = least(least(end, here) * product_unit, rows);
         product_mlp mlp = first < last ? moe_expert(layer, e) : (product_mlp){.inter = 0};
         if (first < last && down)
-            product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, y, scratch);
+            product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, y);
         else if (first < last)
-            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, n, first, last, h, scratch);
+            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, n, first, last, h);
         begin -= here;
         end -= here;
     }
@@ -309,7 +311,8 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
     void **y = (void **)(void *)(x + CHUNK), **h = y + CHUNK;
     int64_t places = moe_slots(layer);
     int64_t h_row = product_panel_token(kernels, mlp.inter);
-    bool few = m->offsets[e + 1] - m->offsets[e] <= PRODUCT_FEW_TOKENS;
+    int32_t few_limit = layer->layout == TN_LAYOUT_STACKED_IO ? FEW_COLUMNS : PRODUCT_FEW_TOKENS;
+    bool few = m->offsets[e + 1] - m->offsets[e] <= few_limit;
     for (; first < last; first += CHUNK) {
         int64_t n = least(last - first, CHUNK);
         for (int64_t i = 0; i < n; i++) {
@@ -320,10 +323,8 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
         }
         if (few) {
             product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
-            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, 0, mlp.inter, h,
-                            mine + m->product);
-            product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, (int32_t)n, 0, layer->hidden, y,
-                            mine + m->product);
+            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, 0, mlp.inter, h);
+            product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, (int32_t)n, 0, layer->hidden, y);
         } else {
             product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
             product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, 0, mlp.inter,

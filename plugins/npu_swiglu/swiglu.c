@@ -85,19 +85,17 @@ static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
     const product_kernels *kernels = run->kernels;
     const swiglu_memory *m = &run->memory;
     int64_t hidden = run->shape->hidden, inter = run->shape->inter, begin, end;
-    char *scratch = m->thread_scratch + (size_t)thread * m->thread_size;
     if (thread == 0) {
         find_rows(run, 0, run->tokens);
         product_native_rows(kernels, m->x_rows, run->tokens, hidden, m->x, m->x_rows);
     }
     product_wait(threads);
     product_share_rows(inter, thread, threads, &begin, &end);
-    product_glu_few(kernels, run->mlp, hidden, run->act, m->x_rows, (int32_t)run->tokens, begin, end, m->h_rows,
-                    scratch);
+    product_glu_few(kernels, run->mlp, hidden, run->act, m->x_rows, (int32_t)run->tokens, begin, end, m->h_rows);
     product_wait(threads);
     product_share_rows(hidden, thread, threads, &begin, &end);
     product_out_few(kernels, &run->mlp->down, inter, (const void *const *)m->h_rows, (int32_t)run->tokens, begin, end,
-                    m->y_rows, scratch);
+                    m->y_rows);
 }
 
 static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
