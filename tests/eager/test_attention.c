@@ -182,6 +182,24 @@ START_TEST(slots_come_in_any_order)
 }
 END_TEST
 
+/* A full ring of three blocks: the window's keys lie in the first and the last, the middle one is left out. */
+START_TEST(blocks_between_are_left_out)
+{
+    for (int d = 0; d < 3; d++)
+        for (int64_t tokens = 1; tokens <= 9; tokens += 8) {
+            const attention_case ring = {
+                .batch = 1, .tokens = tokens, .keys = 384, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16, .window = 200};
+            tn_call call;
+            tn_site site;
+            make_call(&ring, dtypes[d], &call, &site);
+            for (int64_t s = 0; s < ring.keys; s++)
+                optest_set(&call.in[4], s, (double)((s + 256) % 384));
+            optest_threads(&call);
+            check_case(&call, &ring);
+        }
+}
+END_TEST
+
 START_TEST(a_row_of_one_is_independent_of_its_neighbours)
 {
     /* The last token of a prompt alone, as decoding computes it: another path, the same rule. */
@@ -244,6 +262,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, equals_the_reference, 0, (int)(sizeof cases / sizeof *cases));
     tcase_add_loop_test(tc, slots_come_in_any_order, 0, 2);
+    tcase_add_test(tc, blocks_between_are_left_out);
     tcase_add_test(tc, a_row_of_one_is_independent_of_its_neighbours);
     tcase_add_test(tc, nothing_to_do);
     tcase_add_test(tc, nan_stays_with_its_query);
