@@ -209,7 +209,10 @@ tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_
     }
     tn_status status = open_parts(m, folder, &defaults, &local);
     if (status != TN_OK) {
-        tn_fail(err, local.code, local.where, "%s", local.message);
+        /* Architectures know their file as "config.json" only. */
+        char *path = strcmp(local.where, "config.json") ? NULL : path_in(folder, "config.json");
+        tn_fail(err, local.code, path ? path : local.where, "%s", local.message);
+        free(path);
         tn_model_close(m);
         return NULL;
     }
