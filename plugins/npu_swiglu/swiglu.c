@@ -9,11 +9,9 @@
 #define SERIAL_WORK 100000
 
 typedef struct swiglu_memory {
-    char *x, *h;         /* panels, or rows                                                       */
-    const void **x_rows; /* of the block's tokens                                                 */
-    void **y_rows;
-    void **h_rows; /* few tokens only                                                       */
-    char *thread_scratch;
+    char *x, *h; /* panels; few tokens: h as rows                                                  */
+    char *thread;
+    size_t x_rows, y_rows, few_x, product; /* within one thread's memory: pointers and scratch     */
     size_t thread_size, total;
 } swiglu_memory;
 
@@ -27,9 +25,11 @@ typedef struct swiglu_run {
     swiglu_memory memory;
 } swiglu_run;
 
-static size_t aligned(size_t bytes)
+static size_t take(size_t *at, size_t bytes)
 {
-    return (bytes + 63) / 64 * 64;
+    size_t here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
 }
 
 static int64_t block_tokens(const swiglu_shape *shape)
@@ -37,28 +37,27 @@ static int64_t block_tokens(const swiglu_shape *shape)
     return shape->max_tokens < BLOCK ? shape->max_tokens : BLOCK;
 }
 
-/* Rows of the few-token way need no more than the panels: both hold every element once. */
+/* scratch NULL: only the total counts. */
 static swiglu_memory layout(const product_kernels *kernels, const swiglu_shape *shape, char *scratch)
 {
     swiglu_memory m = {0};
-    size_t block = (size_t)product_padded_tokens(kernels, block_tokens(shape)),
-           pointers = aligned(block * sizeof(void *));
+    size_t block = (size_t)product_padded_tokens(kernels, block_tokens(shape)), at = 0;
     int64_t widest = shape->hidden > shape->inter ? shape->hidden : shape->inter;
-    size_t at = 0, x = at;
-    at += aligned(block * (size_t)product_panel_token(kernels, shape->hidden));
-    size_t h = at;
-    at += aligned(block * (size_t)product_panel_token(kernels, shape->inter));
-    size_t rows = at;
-    at += 3 * pointers;
-    m.thread_size = aligned(product_scratch_size(kernels, widest));
-    m.total = at + m.thread_size * (size_t)shape->threads;
+    bool converts = kernels->native != kernels->dtype;
+    m.x_rows = take(&at, block * sizeof(void *));
+    m.y_rows = take(&at, block * sizeof(void *));
+    m.few_x = take(&at, converts ? PRODUCT_FEW_TOKENS * (size_t)shape->hidden * sizeof(float) : 0);
+    m.product = take(&at, product_scratch_size(kernels, widest));
+    m.thread_size = at;
+    at = 0;
+    size_t x = take(&at, block * (size_t)product_panel_token(kernels, shape->hidden));
+    size_t h = take(&at, block * (size_t)product_panel_token(kernels, shape->inter));
+    size_t thread = take(&at, m.thread_size * (size_t)shape->threads);
+    m.total = at;
     if (scratch) {
         m.x = scratch + x;
         m.h = scratch + h;
-        m.x_rows = (const void **)(void *)(scratch + rows);
-        m.y_rows = (void **)(void *)(scratch + rows + pointers);
-        m.h_rows = (void **)(void *)(scratch + rows + 2 * pointers);
-        m.thread_scratch = scratch + at;
+        m.thread = scratch + thread;
     }
     return m;
 }
@@ -68,34 +67,27 @@ size_t swiglu_scratch_size(const product_kernels *kernels, const swiglu_shape *s
     return layout(kernels, shape, NULL).total;
 }
 
-/* Pointers of a block's rows. */
-static void find_rows(const swiglu_run *run, int64_t first, int64_t n)
-{
-    const swiglu_memory *m = &run->memory;
-    int64_t h_row = product_panel_token(run->kernels, run->mlp->inter);
-    for (int64_t t = 0; t < n; t++) {
-        m->x_rows[t] = product_row(run->x, first + t);
-        m->y_rows[t] = product_row(run->y, first + t);
-        m->h_rows[t] = m->h + t * h_row;
-    }
-}
-
 static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
 {
     const product_kernels *kernels = run->kernels;
     const swiglu_memory *m = &run->memory;
     int64_t hidden = run->shape->hidden, inter = run->shape->inter, begin, end;
-    if (thread == 0) {
-        find_rows(run, 0, run->tokens);
-        product_native_rows(kernels, m->x_rows, run->tokens, hidden, m->x, m->x_rows);
+    int64_t h_row = product_panel_token(kernels, inter);
+    int32_t n = (int32_t)run->tokens;
+    const void *x[PRODUCT_FEW_TOKENS];
+    void *h[PRODUCT_FEW_TOKENS], *y[PRODUCT_FEW_TOKENS];
+    for (int32_t t = 0; t < n; t++) {
+        x[t] = product_row(run->x, t);
+        y[t] = product_row(run->y, t);
+        h[t] = m->h + t * h_row;
     }
-    product_wait(threads);
+    /* Every thread converts the tokens for itself: cheaper than waiting for another to do it. */
+    product_native_rows(kernels, x, n, hidden, m->thread + (size_t)thread * m->thread_size + m->few_x, x);
     product_share_rows(inter, thread, threads, &begin, &end);
-    product_glu_few(kernels, run->mlp, hidden, run->act, m->x_rows, (int32_t)run->tokens, begin, end, m->h_rows);
+    product_glu_few(kernels, run->mlp, hidden, run->act, x, n, begin, end, h);
     product_wait(threads);
     product_share_rows(hidden, thread, threads, &begin, &end);
-    product_out_few(kernels, &run->mlp->down, inter, (const void *const *)m->h_rows, (int32_t)run->tokens, begin, end,
-                    m->y_rows);
+    product_out_few(kernels, &run->mlp->down, inter, (const void *const *)h, n, begin, end, y);
 }
 
 static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
@@ -103,21 +95,25 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
     const product_kernels *kernels = run->kernels;
     const swiglu_memory *m = &run->memory;
     int64_t hidden = run->shape->hidden, inter = run->shape->inter, block = block_tokens(run->shape), begin, end;
-    char *scratch = m->thread_scratch + (size_t)thread * m->thread_size;
+    char *mine = m->thread + (size_t)thread * m->thread_size, *scratch = mine + m->product;
+    const void **x_rows = (const void **)(void *)(mine + m->x_rows);
+    void **y_rows = (void **)(void *)(mine + m->y_rows);
     for (int64_t first = 0; first < run->tokens; first += block) {
         int64_t n = run->tokens - first < block ? run->tokens - first : block;
-        if (thread == 0)
-            find_rows(run, first, n);
-        product_wait(threads);
+        for (int64_t t = 0; t < n; t++) {
+            x_rows[t] = product_row(run->x, first + t);
+            y_rows[t] = product_row(run->y, first + t);
+        }
+        /* Nobody reads the panel of x any more when the first thread is through with a block's gates and ups; that
+         * of h is written again only behind the next barrier. */
         product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
-        product_pack(kernels, m->x_rows, n, hidden, begin, end, m->x);
+        product_pack(kernels, x_rows, n, hidden, begin, end, m->x);
         product_wait(threads);
         product_share_rows(inter, thread, threads, &begin, &end);
         product_glu_tiles(kernels, run->mlp, hidden, run->act, m->x, n, begin, end, m->h, scratch);
         product_wait(threads);
         product_share_rows(hidden, thread, threads, &begin, &end);
-        product_out_tiles(kernels, &run->mlp->down, inter, m->h, n, begin, end, m->y_rows, scratch);
-        product_wait(threads);
+        product_out_tiles(kernels, &run->mlp->down, inter, m->h, n, begin, end, y_rows, scratch);
     }
 }
 
