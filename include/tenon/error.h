@@ -12,14 +12,14 @@ extern "C" {
  * The program's exit status is the negated code. */
 typedef enum tn_status {
     TN_OK = 0,
-    TN_DECLINED = 1,     /* a kernel does not take this site; the message says why           */
-    TN_E_INTERNAL = -1,  /* a defect of this library or of the system below it               */
-    TN_E_USAGE = -2,     /* the caller asked for something that cannot be                    */
-    TN_E_KERNEL = -3,    /* configuration, plugin or kernel selection                        */
-    TN_E_INPUT = -4,     /* checkpoint, tokenizer or input data                              */
-    TN_E_VERIFY = -5,    /* a kernel's numbers are outside its tolerance                     */
-    TN_E_MEMORY = -6,    /* out of memory                                                    */
-    TN_E_CANCELLED = -7  /* a callback asked to stop                                         */
+    TN_DECLINED = 1,    /* a kernel does not take this site; the message says why           */
+    TN_E_INTERNAL = -1, /* a defect of this library or of the system below it               */
+    TN_E_USAGE = -2,    /* the caller asked for something that cannot be                    */
+    TN_E_KERNEL = -3,   /* configuration, plugin or kernel selection                        */
+    TN_E_INPUT = -4,    /* checkpoint, tokenizer or input data                              */
+    TN_E_VERIFY = -5,   /* a kernel's numbers are outside its tolerance                     */
+    TN_E_MEMORY = -6,   /* out of memory                                                    */
+    TN_E_CANCELLED = -7 /* a callback asked to stop                                         */
 } tn_status;
 
 /* Owned by the caller, who starts it as TN_ERROR_INIT. Every function accepts NULL instead.
@@ -30,7 +30,10 @@ typedef struct tn_error {
     char message[768]; /* "what is wrong; what to do", one line, UTF-8                       */
 } tn_error;
 
-#define TN_ERROR_INIT {TN_OK, "", ""}
+#define TN_ERROR_INIT                                                                                                  \
+    {                                                                                                                  \
+        TN_OK, "", ""                                                                                                  \
+    }
 
 /* Writes an error (unless err is NULL or already holds one) and returns code, so that a
  * failing function ends in `return tn_fail(err, TN_E_INPUT, path, "...", ...)`.

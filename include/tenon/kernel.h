@@ -83,11 +83,11 @@ typedef enum tn_axis {
 } tn_axis;
 
 typedef enum tn_norm {
-    TN_NORM_W = 1,       /* y = rnd(rnd(n) * w): two roundings                                */
-    TN_NORM_1_PLUS_W,    /* y = rnd(n * (1 + w)), the sum and product in f32                  */
-    TN_NORM_W_F32,       /* y = rnd(n * w), product in f32                                    */
-    TN_NORM_W_GATED,     /* y = rnd(rnd(rnd(n) * w) * silu(gate)), gate in f32                */
-    TN_NORM_NO_WEIGHT    /* y = rnd(n)                                                        */
+    TN_NORM_W = 1,    /* y = rnd(rnd(n) * w): two roundings                                */
+    TN_NORM_1_PLUS_W, /* y = rnd(n * (1 + w)), the sum and product in f32                  */
+    TN_NORM_W_F32,    /* y = rnd(n * w), product in f32                                    */
+    TN_NORM_W_GATED,  /* y = rnd(rnd(rnd(n) * w) * silu(gate)), gate in f32                */
+    TN_NORM_NO_WEIGHT /* y = rnd(n)                                                        */
 } tn_norm;
 
 typedef enum tn_rope {
@@ -147,16 +147,16 @@ typedef enum tn_layout {
 #define TN_HAS_SINKS (UINT64_C(1) << 14)          /* attention: TN_ROLE_SINKS                 */
 
 typedef enum tn_dim {
-    TN_DIM_WIDTH = 0,        /* norm: elements of a row                                       */
-    TN_DIM_HIDDEN = 1,       /* H; LINEAR: in                                                 */
-    TN_DIM_INTER = 2,        /* I, of one expert where there are experts                      */
-    TN_DIM_OUT = 3,          /* LINEAR: out                                                   */
-    TN_DIM_HEAD = 4,         /* D                                                             */
-    TN_DIM_ROTARY = 5,       /* R                                                             */
-    TN_DIM_Q_HEADS = 6,      /* N                                                             */
-    TN_DIM_KV_HEADS = 7,     /* K                                                             */
-    TN_DIM_EXPERTS = 8,      /* E                                                             */
-    TN_DIM_TOP_K = 9,        /* k                                                             */
+    TN_DIM_WIDTH = 0,    /* norm: elements of a row                                       */
+    TN_DIM_HIDDEN = 1,   /* H; LINEAR: in                                                 */
+    TN_DIM_INTER = 2,    /* I, of one expert where there are experts                      */
+    TN_DIM_OUT = 3,      /* LINEAR: out                                                   */
+    TN_DIM_HEAD = 4,     /* D                                                             */
+    TN_DIM_ROTARY = 5,   /* R                                                             */
+    TN_DIM_Q_HEADS = 6,  /* N                                                             */
+    TN_DIM_KV_HEADS = 7, /* K                                                             */
+    TN_DIM_EXPERTS = 8,  /* E                                                             */
+    TN_DIM_TOP_K = 9,    /* k                                                             */
     TN_DIM_SHARED_INTER = 10,
     TN_DIM_GROUPS = 11,
     TN_DIM_TOP_GROUPS = 12,
@@ -166,8 +166,8 @@ typedef enum tn_dim {
 } tn_dim;
 
 typedef enum tn_num {
-    TN_NUM_EPS = 0,     /* norm; 0 is legal                                                   */
-    TN_NUM_SCALE = 1,   /* attention: factor of the scores; route: factor of the weights      */
+    TN_NUM_EPS = 0,   /* norm; 0 is legal                                                   */
+    TN_NUM_SCALE = 1, /* attention: factor of the scores; route: factor of the weights      */
     TN_NUM_SOFTCAP = 2,
     TN_NUM_SPARSITY = 3,
     TN_NUM_MAX = 16
@@ -288,7 +288,7 @@ typedef struct tn_kernel {
     uint32_t size;
     const char *id, *version, *summary;
     tn_device_kind device;
-    int32_t priority; /* the larger wins among kernels that match one site; a tie is an error */
+    int32_t priority;                      /* the larger wins among kernels that match one site; a tie is an error */
     tn_status (*available)(tn_error *err); /* optional: is what it needs here? says what is not */
     const tn_impl *impls;
     uint32_t impl_count;
@@ -312,28 +312,28 @@ TN_API void tn_register(const tn_plugin *plugin);
  * The two literals also go into the ELF note .note.tenon (owner "Tenon", type 1: two 32-bit
  * words, ABI major and lowest minor; then the name and the version, each ended by a NUL and
  * padded together to four bytes), which is read before any code of the plugin runs. */
-#define TN_PLUGIN(plugin_name, plugin_version, ...)                                              \
-    __asm__(".pushsection .note.tenon,\"a\",%note\n"                                             \
-            ".balign 4\n"                                                                        \
-            ".long 6, 2f - 1f, 1\n"                                                              \
-            ".asciz \"Tenon\"\n"                                                                 \
-            ".balign 4\n"                                                                        \
-            "1: .long " TN_STRINGIFY(TN_ABI_MAJOR) ", " TN_STRINGIFY(TN_ABI_NEEDED) "\n"         \
-            ".asciz \"" plugin_name "\"\n"                                                       \
-            ".asciz \"" plugin_version "\"\n"                                                    \
-            ".balign 4\n"                                                                        \
-            "2:\n"                                                                               \
-            ".popsection\n");                                                                    \
-    static const tn_plugin tn_this_plugin = {.size = sizeof(tn_plugin),                          \
-                                             .abi_major = TN_ABI_MAJOR,                          \
-                                             .abi_minor_needed = TN_ABI_NEEDED,                  \
-                                             .name = plugin_name,                                \
-                                             .version = plugin_version,                          \
-                                             __VA_ARGS__};                                       \
-    __attribute__((constructor)) static void tn_this_plugin_register(void)                       \
-    {                                                                                            \
-        tn_register(&tn_this_plugin);                                                            \
-    }                                                                                            \
+#define TN_PLUGIN(plugin_name, plugin_version, ...)                                                                    \
+    __asm__(".pushsection .note.tenon,\"a\",%note\n"                                                                   \
+            ".balign 4\n"                                                                                              \
+            ".long 6, 2f - 1f, 1\n"                                                                                    \
+            ".asciz \"Tenon\"\n"                                                                                       \
+            ".balign 4\n"                                                                                              \
+            "1: .long " TN_STRINGIFY(TN_ABI_MAJOR) ", " TN_STRINGIFY(TN_ABI_NEEDED) "\n"                               \
+                                                                                    ".asciz \"" plugin_name "\"\n"     \
+                                                                                    ".asciz \"" plugin_version "\"\n"  \
+                                                                                    ".balign 4\n"                      \
+                                                                                    "2:\n"                             \
+                                                                                    ".popsection\n");                  \
+    static const tn_plugin tn_this_plugin = {.size = sizeof(tn_plugin),                                                \
+                                             .abi_major = TN_ABI_MAJOR,                                                \
+                                             .abi_minor_needed = TN_ABI_NEEDED,                                        \
+                                             .name = plugin_name,                                                      \
+                                             .version = plugin_version,                                                \
+                                             __VA_ARGS__};                                                             \
+    __attribute__((constructor)) static void tn_this_plugin_register(void)                                             \
+    {                                                                                                                  \
+        tn_register(&tn_this_plugin);                                                                                  \
+    }                                                                                                                  \
     typedef int tn_plugin_needs_a_semicolon
 #define TN_STRINGIFY(x) TN_STRINGIFY_(x)
 #define TN_STRINGIFY_(x) #x
@@ -352,11 +352,11 @@ TN_API void tn_parallel(void (*body)(void *ctx, int32_t thread, int32_t threads)
 TN_API void tn_barrier(void);
 TN_API int32_t tn_thread_count(void);
 
-#define TN_CPU_AVX2 (UINT64_C(1) << 0)        /* AVX2, FMA and F16C                            */
-#define TN_CPU_AVX512 (UINT64_C(1) << 1)      /* F, BW, CD, DQ, VL                             */
+#define TN_CPU_AVX2 (UINT64_C(1) << 0)   /* AVX2, FMA and F16C                            */
+#define TN_CPU_AVX512 (UINT64_C(1) << 1) /* F, BW, CD, DQ, VL                             */
 #define TN_CPU_AVX512_BF16 (UINT64_C(1) << 2)
 #define TN_CPU_AVX512_FP16 (UINT64_C(1) << 3)
-#define TN_CPU_AMX_BF16 (UINT64_C(1) << 4)    /* tiles permitted by the system for this process */
+#define TN_CPU_AMX_BF16 (UINT64_C(1) << 4) /* tiles permitted by the system for this process */
 #define TN_CPU_AVX512_VNNI (UINT64_C(1) << 5)
 #define TN_CPU_NEON (UINT64_C(1) << 6)
 

@@ -36,10 +36,10 @@ TN_API tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn
 TN_API tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error *err);
 TN_API tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err);
 TN_API tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err);
-TN_API const char *tn_config_file(const tn_config *config);    /* NULL: none was read          */
-TN_API size_t tn_config_folder_count(const tn_config *config); /* folders to look for plugins in */
+TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */
+TN_API size_t tn_config_folder_count(const tn_config *config);              /* folders to look for plugins in */
 TN_API const char *tn_config_folder(const tn_config *config, size_t index); /* absolute        */
-TN_API const char *tn_config_kernels(const tn_config *config); /* the SPEC                     */
+TN_API const char *tn_config_kernels(const tn_config *config);              /* the SPEC                     */
 TN_API const char *tn_config_device(const tn_config *config);
 
 /* ---- plugins and kernels (of the process) -------------------------------------------------- */
@@ -203,8 +203,8 @@ typedef struct tn_batch {
 /* Where results go; each may be NULL. Owned by the caller. f32 whatever the model's dtype. */
 typedef struct tn_outputs {
     uint32_t size;
-    float *logits;      /* [rows, tokens, vocab]                                                 */
-    float *last_logits; /* [rows, vocab]                                                         */
+    float *logits;        /* [rows, tokens, vocab]                                                 */
+    float *last_logits;   /* [rows, vocab]                                                         */
     float *const *hidden; /* layers + 1 arrays [rows, tokens, hidden]: the input of the first layer, the
                              outputs of layers 0 .. L-2, the result of the final norm              */
 } tn_outputs;
@@ -253,8 +253,8 @@ TN_API tn_status tn_tokenizer_encode(const tn_tokenizer *tokenizer, const char *
                                      int64_t **ids, size_t *count, tn_error *err);
 
 /* text is owned: free(); it ends in NUL, which length does not count. Incomplete UTF-8 becomes U+FFFD. */
-TN_API tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count,
-                                     bool skip_special, char **text, size_t *length, tn_error *err);
+TN_API tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count, bool skip_special,
+                                     char **text, size_t *length, tn_error *err);
 
 /* Decodes token by token; what it returns is always whole characters. */
 typedef struct tn_stream tn_stream;
