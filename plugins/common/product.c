@@ -282,6 +282,7 @@ void product_init_c(product_kernels *kernels)
     kernels->rows = ROWS;
     kernels->lanes = kernels->min_tokens = LANES;
     kernels->tile_tokens = kernels->max_tokens = 2 * LANES;
+    kernels->few_tokens = PRODUCT_FEW_TOKENS;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
     kernels->tile_glu = tile_glu_c;
     kernels->tile_out = tile_out_c;

@@ -49,6 +49,8 @@ typedef struct product_kernels {
     /* Tiles are tile_tokens wide; the last one at least min_tokens, at most max_tokens, a multiple of lanes. */
     int32_t lanes, min_tokens, tile_tokens, max_tokens;
 
+    int32_t few_tokens; /* up to so many are faster by dots than by tiles; <= PRODUCT_FEW_TOKENS     */
+
     /* Builds one tile of a panel, width tokens wide, from the first k elements of x[0 .. tokens - 1], of dtype. Missing
      * tokens become zeros, as does the second half of the last pair when k is odd. */
     void (*pack)(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel);

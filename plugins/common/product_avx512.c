@@ -116,25 +116,24 @@ static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const v
     }
 }
 
-/* rows weight rows (one or two) of dtype with up to eight tokens over a stretch of k, added to
- * sums[t * PRODUCT_FEW_ROWS + r] of 16 lanes each. One row and few tokens take several chains along k. next: what to
- * prefetch for each row, or NULL. */
+/* rows weight rows (one or two) of dtype with up to four tokens over a stretch of k, added to
+ * sums[t * PRODUCT_FEW_ROWS + r] of 16 lanes each. One row and few tokens take several chains along k. next: a row
+ * to prefetch meanwhile, or NULL. */
 INLINE void stretch_dots(const char *w, tn_dtype dtype, int64_t stride, const char *next, int64_t k,
                          const void *const *x, int64_t from, int rows, int tokens, int chains, __m512 *sums)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2, i = 0;
-    __m512 sum[8][4];
+    __m512 sum[4][4];
     for (int t = 0; t < tokens; t++)
         for (int c = 0; c < chains; c++)
             sum[t][c] = c < rows ? sums[t * PRODUCT_FEW_ROWS + c] : _mm512_setzero_ps();
     for (; i + LANES <= k && rows == 2; i += LANES) { /* a chain is a row */
         if (next)
             _mm_prefetch(next + size * i, _MM_HINT_T1);
-        if (next)
-            _mm_prefetch(next + stride + size * i, _MM_HINT_T1);
         __m512 a = load_as_f32(w + size * i, dtype, 0xffff), b = load_as_f32(w + stride + size * i, dtype, 0xffff);
         for (int t = 0; t < tokens; t++) {
             __m512 v = _mm512_loadu_ps((const float *)x[t] + from + i);
+            __asm__("" : "+v"(v)); /* one load for both products, not one in each */
             sum[t][0] = _mm512_fmadd_ps(a, v, sum[t][0]);
             sum[t][1] = _mm512_fmadd_ps(b, v, sum[t][1]);
         }
@@ -175,9 +174,14 @@ INLINE void few_dots(const char *w, tn_dtype dtype, int64_t stride, const char *
     else if (tokens <= 4)
         stretch_dots(w, dtype, 0, next, k, x, from, 1, 4, 2, sums);
     else if (rows == 2)
-        stretch_dots(w, dtype, stride, next, k, x, from, 2, 8, 2, sums);
+        stretch_dots(w, dtype, stride, next, k, x, from, 2, 4, 2, sums);
     else
-        stretch_dots(w, dtype, 0, next, k, x, from, 1, 8, 1, sums);
+        stretch_dots(w, dtype, 0, next, k, x, from, 1, 4, 2, sums);
+    if (tokens > 4 && rows == 2)
+        stretch_dots(w, dtype, stride, next ? next + stride : NULL, k, x + 4, from, 2, 4, 2,
+                     sums + 4 * PRODUCT_FEW_ROWS);
+    else if (tokens > 4)
+        stretch_dots(w, dtype, 0, NULL, k, x + 4, from, 1, 4, 2, sums + 4 * PRODUCT_FEW_ROWS);
 }
 
 /* Few tokens stay in the first cache: more than four take k in stretches of 512. */
@@ -378,6 +382,7 @@ void product_init_avx512(product_kernels *kernels)
     kernels->min_tokens = LANES;
     kernels->tile_tokens = 2 * LANES;
     kernels->max_tokens = 2 * LANES + LANES / 2;
+    kernels->few_tokens = brain || half ? PRODUCT_FEW_TOKENS : 4; /* tiles need no conversion then */
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_glu = tile_glu_f32;
     kernels->tile_out = tile_out_f32;

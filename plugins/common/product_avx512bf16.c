@@ -116,12 +116,12 @@ static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const 
     }
 }
 
-/* rows weight rows (one or two) with up to eight tokens over a stretch of k, added to sums[t * PRODUCT_FEW_ROWS + r] of
- * 16 lanes each. One row and few tokens take several chains along k. next: what to prefetch for each row, or NULL. */
+/* rows weight rows (one or two) with up to four tokens over a stretch of k, added to sums[t * PRODUCT_FEW_ROWS + r] of
+ * 16 lanes each. One row and few tokens take several chains along k. next: a row to prefetch meanwhile, or NULL. */
 INLINE void stretch_dots(const char *w, int64_t stride, const char *next, int64_t k, const void *const *x, int64_t from,
                          int rows, int tokens, int chains, __m512 *sums)
 {
-    __m512 sum[8][4];
+    __m512 sum[4][4];
     for (int t = 0; t < tokens; t++)
         for (int c = 0; c < chains; c++)
             sum[t][c] = c < rows ? sums[t * PRODUCT_FEW_ROWS + c] : _mm512_setzero_ps();
@@ -129,8 +129,6 @@ INLINE void stretch_dots(const char *w, int64_t stride, const char *next, int64_
     for (; i + 32 <= k && rows == 2; i += 32) { /* a chain is a row */
         if (next)
             _mm_prefetch(next + 2 * i, _MM_HINT_T1);
-        if (next)
-            _mm_prefetch(next + stride + 2 * i, _MM_HINT_T1);
         __m512i a = _mm512_loadu_si512(w + 2 * i), b = _mm512_loadu_si512(w + stride + 2 * i);
         for (int t = 0; t < tokens; t++) {
             __m512i v = _mm512_loadu_si512((const uint16_t *)x[t] + from + i);
@@ -163,8 +161,8 @@ INLINE void stretch_dots(const char *w, int64_t stride, const char *next, int64_
     }
 }
 
-/* A pair of rows shares the loads of five and more tokens; with less arithmetic than that memory keeps up only when the
- * rows come one after the other. */
+/* Four tokens with a pair of rows, twice, for five and more: that is what registers hold, and each time one of the next
+ * pair is prefetched. With less arithmetic memory keeps up only when the rows come one after the other. */
 static void few_dots(const char *w, int64_t stride, const char *next, int64_t k, const void *const *x, int64_t from,
                      int32_t rows, int32_t tokens, __m512 *sums)
 {
@@ -176,13 +174,16 @@ static void few_dots(const char *w, int64_t stride, const char *next, int64_t k,
         stretch_dots(w, 0, next, k, x, from, 1, 3, 2, sums);
     else if (tokens == 4)
         stretch_dots(w, 0, next, k, x, from, 1, 4, 2, sums);
-    else if (tokens <= 6 && rows == 2)
-        stretch_dots(w, stride, next, k, x, from, 2, 6, 2, sums);
     else if (rows == 2)
-        stretch_dots(w, stride, next, k, x, from, 2, 8, 2, sums);
+        stretch_dots(w, stride, next, k, x, from, 2, 4, 2, sums);
     else
-        stretch_dots(w, 0, next, k, x, from, 1, 8, 1, sums);
+        stretch_dots(w, 0, next, k, x, from, 1, 4, 2, sums);
+    if (tokens > 4 && rows == 2)
+        stretch_dots(w, stride, next ? next + stride : NULL, k, x + 4, from, 2, 4, 2, sums + 4 * PRODUCT_FEW_ROWS);
+    else if (tokens > 4)
+        stretch_dots(w, 0, NULL, k, x + 4, from, 1, 4, 2, sums + 4 * PRODUCT_FEW_ROWS);
 }
+
 /* Few tokens stay in the first cache: more than four take k in stretches of 1024. */
 static void dots_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
                       int32_t tokens, float *sums)
@@ -269,6 +270,7 @@ void product_init_avx512bf16(product_kernels *kernels)
     kernels->name = "avx512bf16";
     kernels->native = TN_BF16;
     kernels->group = 2;
+    kernels->few_tokens = PRODUCT_FEW_TOKENS;
     kernels->pack = pack_bf16;
     kernels->tile_glu = tile_glu_bf16;
     kernels->tile_out = tile_out_bf16;

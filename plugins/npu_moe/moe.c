@@ -8,8 +8,9 @@
 #define RESULT_BYTES ((int64_t)32 << 20)
 #define LEAST_BLOCK 64
 
-/* Products (multiply-adds) below which waking a second thread costs more than it saves. */
-#define SERIAL_WORK 100000
+/* Multiply-adds that one thread does while the team wakes up and meets at a barrier (1.5 us): less work than this stays
+ * on the calling thread. */
+#define SERIAL_WORK 30000
 
 /* Columns of a result that threads share. */
 #define COLUMNS 64
@@ -143,7 +144,7 @@ void moe_combine(const moe_run *run, const moe_routing *to, int64_t first, int64
 static void body(void *ctx, int32_t thread, int32_t threads)
 {
     const moe_run *run = ctx;
-    if (run->tokens <= PRODUCT_FEW_TOKENS)
+    if (run->tokens <= run->kernels->few_tokens)
         moe_few(run, thread, threads);
     else
         moe_many(run, thread, threads);

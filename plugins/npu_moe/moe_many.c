@@ -59,7 +59,7 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
     void **y = (void **)(void *)(x + MOE_CHUNK), **h = y + MOE_CHUNK;
     int64_t places = moe_slots(layer);
     int64_t h_row = product_panel_token(kernels, mlp.inter);
-    int32_t few_limit = layer->layout == TN_LAYOUT_STACKED_IO ? FEW_COLUMNS : PRODUCT_FEW_TOKENS;
+    int32_t few_limit = layer->layout == TN_LAYOUT_STACKED_IO ? FEW_COLUMNS : kernels->few_tokens;
     bool few = to->offsets[e + 1] - to->offsets[e] <= few_limit;
     for (; first < last; first += MOE_CHUNK) {
         int64_t n = moe_least(last - first, MOE_CHUNK);

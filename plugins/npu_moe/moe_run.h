@@ -35,7 +35,7 @@ typedef struct moe_run {
     moe_memory memory;
 } moe_run;
 
-/* What one thread does of a call of up to PRODUCT_FEW_TOKENS tokens, and of more. */
+/* What one thread does of a call of few tokens (kernels->few_tokens), and of more. */
 void moe_few(const moe_run *run, int32_t thread, int32_t threads);
 void moe_many(const moe_run *run, int32_t thread, int32_t threads);
 

@@ -5,8 +5,9 @@
  * H = 1024, I = 3072: 0.5 and 1.5 MiB), and reading the weights again for the next block costs little beside them. */
 #define BLOCK 256
 
-/* Products (multiply-adds) below which waking a second thread costs more than it saves. */
-#define SERIAL_WORK 100000
+/* Multiply-adds that one thread does while the team wakes up and meets at a barrier (1.5 us): less work than this stays
+ * on the calling thread. */
+#define SERIAL_WORK 30000
 
 typedef struct swiglu_memory {
     char *x, *h; /* panels; few tokens: h as rows                                                  */
@@ -120,7 +121,7 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
 static void body(void *ctx, int32_t thread, int32_t threads)
 {
     const swiglu_run *run = ctx;
-    if (run->tokens <= PRODUCT_FEW_TOKENS)
+    if (run->tokens <= run->kernels->few_tokens)
         few_tokens(run, thread, threads);
     else
         many_tokens(run, thread, threads);
