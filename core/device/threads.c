@@ -1,7 +1,9 @@
-/* The process's one team of threads. A region of work is started by bumping a number that the waiting threads watch:
- * they spin for some tens of microseconds, which bridges the gaps between the operations of a model, and then sleep, so
- * that neither an idle model nor a busy neighbour costs a processor. Where the team is taken (nested or concurrent
- * regions) or gone (in a forked child) work runs on the calling thread: results never depend on it. */
+/* The process's one team of threads. A region of work begins with an invitation: the threads that answer within some
+ * microseconds take part, and the region is as wide as they are many. So a thread that the system has given away to
+ * somebody else is not waited for, and a busy neighbour costs its share of the machine and no more. Threads without
+ * work spin for some tens of microseconds, which bridges the gaps between the operations of a model, and then sleep.
+ * Where the team is taken (nested or concurrent regions) or gone (in a forked child) work runs on the calling thread:
+ * results never depend on how many take part. */
 #include "device/device.h"
 
 #include <linux/futex.h>
@@ -12,7 +14,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { THREADS_MAX = 1024, SPINS = 4000, PIECES_PER_THREAD = 4 };
+enum { THREADS_MAX = 1024, SPINS = 4000, INVITATION_SPINS = 1000, PIECES_PER_THREAD = 4 };
+
+#define CLOSED (1ull << 31)
 
 typedef void team_body(void *ctx, int32_t thread, int32_t threads);
 
@@ -26,18 +30,22 @@ static struct {
     pthread_mutex_t busy; /* held during a region                                                 */
     atomic_int asked;     /* threads_set; 0: one per processor                                    */
     atomic_int processors;
-    atomic_bool serial;
+    atomic_bool serial, strict;
     int32_t workers; /* threads besides the caller's, waiting for work                            */
     int32_t wanted;  /* how many of them were asked for; the system may have granted fewer         */
     bool fork_handled;
-    team_body *body; /* the region: written before start is bumped                                */
+    team_body *body; /* the region: written before the invitation                                 */
     void *ctx;
-    int32_t threads; /* taking part, the caller among them                                        */
-    bool leave;      /* workers end                                                               */
-    watched start, barrier;
-    _Alignas(64) atomic_int running, arrived;
-    watched done;
-} team = {.busy = PTHREAD_MUTEX_INITIALIZER};
+    int32_t threads;   /* taking part, the caller among them: written before go                      */
+    atomic_bool leave; /* workers end                                                             */
+    watched start;     /* counts invitations; its number names the region                           */
+    watched go;        /* the region whose width is settled                                         */
+    watched barrier, done;
+    /* The region's number in the upper half; in the lower how many have entered, and whether it is closed. */
+    _Alignas(64) atomic_ullong entry;
+    atomic_int places; /* how many may enter: written before entry is opened                      */
+    _Alignas(64) atomic_int running, arrived, alive;
+} team = {.busy = PTHREAD_MUTEX_INITIALIZER, .entry = CLOSED};
 
 /* The number of threads of the region that this thread is in; 0: in none. */
 static _Thread_local int32_t region_threads;
@@ -76,56 +84,97 @@ static void bump(watched *w)
         syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, THREADS_MAX, NULL, NULL, 0);
 }
 
-static void finish_part(void)
+/* Waits until counter is 0; whoever brings it there bumps done. */
+static void wait_zero(atomic_int *counter)
 {
-    if (atomic_fetch_sub(&team.running, 1) == 1)
+    for (;;) {
+        unsigned old = atomic_load(&team.done.value);
+        if (atomic_load(counter) == 0)
+            return;
+        wait_change(&team.done, old);
+    }
+}
+
+static void count_down(atomic_int *counter)
+{
+    if (atomic_fetch_sub(counter, 1) == 1)
         bump(&team.done);
 }
 
-/* argument: the thread's index in the upper half, the start number that has been seen in the lower. */
+/* Answers the invitation that is open, if one is. Returns this thread's rank in the region, or 0, and the region. */
+static int32_t enter(unsigned *region)
+{
+    unsigned long long seen = atomic_load(&team.entry);
+    /* A region that ends meanwhile changes entry, so places belongs to the region that is entered. */
+    while (!(seen & CLOSED) && (int32_t)(seen & (CLOSED - 1)) < atomic_load(&team.places))
+        if (atomic_compare_exchange_weak(&team.entry, &seen, seen + 1)) {
+            *region = (unsigned)(seen >> 32);
+            return (int32_t)(seen & (CLOSED - 1)) + 1;
+        }
+    return 0;
+}
+
+static void take_part(int32_t rank, unsigned region)
+{
+    unsigned settled;
+    while ((settled = atomic_load_explicit(&team.go.value, memory_order_acquire)) != region)
+        wait_change(&team.go, settled);
+    region_threads = team.threads;
+    team.body(team.ctx, rank, team.threads);
+    region_threads = 0;
+    count_down(&team.running);
+}
+
+/* argument: the number of the last region before this thread was made. */
 static void *work(void *argument)
 {
-    _Static_assert(sizeof argument == 8, "two numbers of 32 bits fit into a pointer");
-    int32_t thread = (int32_t)((uintptr_t)argument >> 32);
-    unsigned seen = (unsigned)((uintptr_t)argument & 0xffffffffu);
-    for (;; finish_part()) {
+    unsigned seen = (unsigned)(uintptr_t)argument, region = 0;
+    for (;;) {
         wait_change(&team.start, seen);
         seen = atomic_load_explicit(&team.start.value, memory_order_acquire);
-        if (team.leave)
+        if (atomic_load(&team.leave))
             break;
-        if (thread < team.threads) {
-            region_threads = team.threads;
-            team.body(team.ctx, thread, team.threads);
-            region_threads = 0;
-        }
+        int32_t rank = enter(&region);
+        if (rank > 0)
+            take_part(rank, region);
     }
-    finish_part();
+    count_down(&team.alive);
     return NULL;
 }
 
-/* Every worker takes note of every region, also of one with fewer threads: so a region cannot begin before all have
- * seen the end of the last. */
-static void begin_region(void)
+/* Invites up to others threads and returns how many come. */
+static int32_t invite(int32_t others)
 {
-    atomic_store(&team.running, team.workers);
+    unsigned region = atomic_load(&team.start.value) + 1;
+    atomic_store(&team.places, others);
+    atomic_store(&team.entry, (unsigned long long)region << 32);
     bump(&team.start);
-}
-
-/* done: the number that team.done had before the region. */
-static void end_region(unsigned done)
-{
-    wait_change(&team.done, done);
+    for (int i = 0; i < INVITATION_SPINS || atomic_load_explicit(&team.strict, memory_order_relaxed); i++) {
+        if ((int32_t)(atomic_load_explicit(&team.entry, memory_order_relaxed) & (CLOSED - 1)) >= others)
+            break;
+        if (i < INVITATION_SPINS)
+            relax();
+        else
+            sched_yield();
+    }
+    int32_t came = (int32_t)(atomic_fetch_or(&team.entry, CLOSED) & (CLOSED - 1));
+    team.threads = came + 1;
+    atomic_store(&team.running, came);
+    if (came > 0) {
+        atomic_store(&team.go.value, region - 1);
+        bump(&team.go);
+    }
+    return came;
 }
 
 static void dismiss(void)
 {
     if (team.workers == 0)
         return;
-    unsigned done = atomic_load(&team.done.value);
-    team.leave = true;
-    begin_region();
-    end_region(done);
-    team.leave = false;
+    atomic_store(&team.leave, true);
+    bump(&team.start);
+    wait_zero(&team.alive);
+    atomic_store(&team.leave, false);
     team.workers = team.wanted = 0;
 }
 
@@ -135,9 +184,13 @@ static void forget_team(void)
     pthread_mutex_init(&team.busy, NULL);
     team.workers = team.wanted = 0;
     atomic_store(&team.start.sleepers, 0);
+    atomic_store(&team.go.sleepers, 0);
     atomic_store(&team.done.sleepers, 0);
     atomic_store(&team.barrier.sleepers, 0);
+    atomic_store(&team.entry, CLOSED);
+    atomic_store(&team.running, 0);
     atomic_store(&team.arrived, 0);
+    atomic_store(&team.alive, 0);
     region_threads = 0;
 }
 
@@ -168,12 +221,13 @@ static void hire(int32_t threads)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     block_signals(&before);
     uintptr_t seen = atomic_load(&team.start.value);
-    while (team.workers < team.wanted) {
+    for (; team.workers < team.wanted; team.workers++) {
         pthread_t id;
-        void *argument = (void *)((uintptr_t)(team.workers + 1) << 32 | seen);
-        if (pthread_create(&id, &attributes, work, argument) != 0)
-            break;
-        team.workers++;
+        atomic_fetch_add(&team.alive, 1);
+        if (pthread_create(&id, &attributes, work, (void *)seen) == 0)
+            continue;
+        atomic_fetch_sub(&team.alive, 1);
+        break;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
@@ -182,6 +236,11 @@ static void hire(int32_t threads)
 void threads_set(int32_t count)
 {
     atomic_store(&team.asked, count > 0 ? (count < THREADS_MAX ? count : THREADS_MAX) : 0);
+}
+
+void threads_strict(bool strict)
+{
+    atomic_store(&team.strict, strict);
 }
 
 void threads_serial(bool serial)
@@ -228,22 +287,16 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
     int32_t outer = region_threads;
     if (threads > 1 && outer == 0 && pthread_mutex_trylock(&team.busy) == 0) {
         hire(team_size());
-        if (threads > team.workers + 1)
-            threads = team.workers + 1;
-        if (threads > 1) {
-            unsigned done = atomic_load(&team.done.value);
-            team.body = body;
-            team.ctx = ctx;
-            team.threads = threads;
-            begin_region();
-            region_threads = threads;
-            body(ctx, 0, threads);
-            region_threads = 0;
-            end_region(done);
-            pthread_mutex_unlock(&team.busy);
-            return;
-        }
+        team.body = body;
+        team.ctx = ctx;
+        int32_t others = threads - 1 < team.workers ? threads - 1 : team.workers;
+        region_threads = others > 0 ? invite(others) + 1 : 1;
+        body(ctx, 0, region_threads);
+        region_threads = 0;
+        if (others > 0)
+            wait_zero(&team.running);
         pthread_mutex_unlock(&team.busy);
+        return;
     }
     region_threads = 1; /* a team of its own, so that a barrier does not wait for the outer one */
     body(ctx, 0, 1);

@@ -192,7 +192,8 @@ static void dots_bf16(const void *w, int64_t stride, const void *next, int32_t r
     const void *tokens_x[PRODUCT_FEW_TOKENS];
     for (int32_t t = 0; t < PRODUCT_FEW_TOKENS; t++)
         tokens_x[t] = x[t < tokens ? t : 0];
-    for (int32_t i = 0; i < PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS; i++)
+    /* Up to four tokens are computed as they are, more as six or eight. */
+    for (int32_t i = 0; i < (tokens <= 4 ? tokens : PRODUCT_FEW_TOKENS) * PRODUCT_FEW_ROWS; i++)
         part[i] = _mm512_setzero_ps();
     int64_t stretch = tokens > 4 && k > 1024 ? 1024 : k;
     int32_t together = tokens > 4 ? 2 : 1;

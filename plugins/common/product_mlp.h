@@ -6,6 +6,8 @@
 
 #include "product.h"
 
+#include <stdatomic.h>
+
 /* Element (row, i) is at data + (row * row_stride + i * k_stride) elements. Borrowed. */
 typedef struct product_matrix {
     const void *data;
@@ -81,6 +83,26 @@ static inline void product_share_rows(int64_t rows, int32_t thread, int32_t thre
     product_share((rows + product_unit - 1) / product_unit, thread, threads, begin, end);
     *begin *= product_unit;
     *end = *end * product_unit < rows ? *end * product_unit : rows;
+}
+
+/* Work that threads take piece by piece: whoever is free takes the next, so a thread that the system holds up does not
+ * hold up the others. Starts as zero and serves once. */
+typedef struct product_queue {
+    atomic_llong next;
+} product_queue;
+
+/* The next piece of rows, cut at multiples of product_unit; false when nothing is left. */
+static inline bool product_take_rows(product_queue *queue, int64_t rows, int32_t threads, int64_t *begin, int64_t *end)
+{
+    int64_t units = (rows + product_unit - 1) / product_unit, pieces = threads > 1 ? 8 * threads : 1;
+    int64_t piece = atomic_fetch_add_explicit(&queue->next, 1, memory_order_relaxed);
+    pieces = pieces < units ? pieces : units;
+    if (piece >= pieces)
+        return false;
+    *begin = units * piece / pieces * product_unit;
+    *end = units * (piece + 1) / pieces * product_unit;
+    *end = *end < rows ? *end : rows;
+    return true;
 }
 
 /* A barrier, except where a small call runs on one thread outside of the team. */

@@ -24,6 +24,7 @@ typedef struct swiglu_run {
     const tn_tensor *x, *y;
     int64_t tokens;
     swiglu_memory memory;
+    product_queue *glus, *outs; /* of a call with few tokens                                       */
 } swiglu_run;
 
 static size_t take(size_t *at, size_t bytes)
@@ -84,11 +85,11 @@ static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
     }
     /* Every thread converts the tokens for itself: cheaper than waiting for another to do it. */
     product_native_rows(kernels, x, n, hidden, m->thread + (size_t)thread * m->thread_size + m->few_x, x);
-    product_share_rows(inter, thread, threads, &begin, &end);
-    product_glu_few(kernels, run->mlp, hidden, run->act, x, n, begin, end, h);
+    while (product_take_rows(run->glus, inter, threads, &begin, &end))
+        product_glu_few(kernels, run->mlp, hidden, run->act, x, n, begin, end, h);
     product_wait(threads);
-    product_share_rows(hidden, thread, threads, &begin, &end);
-    product_out_few(kernels, &run->mlp->down, inter, (const void *const *)h, n, begin, end, y);
+    while (product_take_rows(run->outs, hidden, threads, &begin, &end))
+        product_out_few(kernels, &run->mlp->down, inter, (const void *const *)h, n, begin, end, y);
 }
 
 static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
@@ -130,7 +131,8 @@ static void body(void *ctx, int32_t thread, int32_t threads)
 void swiglu_forward(const product_kernels *kernels, const swiglu_shape *shape, const product_mlp *mlp, tn_act act,
                     const tn_tensor *x, const tn_tensor *y, void *scratch)
 {
-    swiglu_run run = {kernels, shape, mlp, act, x, y, product_tokens(x), layout(kernels, shape, scratch)};
+    product_queue glus = {0}, outs = {0};
+    swiglu_run run = {kernels, shape, mlp, act, x, y, product_tokens(x), layout(kernels, shape, scratch), &glus, &outs};
     if (run.tokens == 0)
         return;
     if (run.tokens * shape->hidden * shape->inter * 3 < SERIAL_WORK)

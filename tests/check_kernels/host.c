@@ -66,6 +66,7 @@ uint64_t host_flags(void)
 void host_threads(int32_t count)
 {
     threads_set(count);
+    threads_strict(true); /* as many as asked for take part, and are timed */
 }
 
 /* Eager is not restricted to the tier: it is what a user would have without the kernel. */

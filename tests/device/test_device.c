@@ -309,6 +309,7 @@ END_TEST
 
 int main(void)
 {
+    threads_strict(true);
     Suite *suite = suite_create("device");
     TCase *tc = tcase_create("device");
     tcase_set_timeout(tc, 120);

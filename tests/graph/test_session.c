@@ -256,6 +256,7 @@ END_TEST
 
 int main(void)
 {
+    threads_strict(true);
     Suite *suite = suite_create("session");
     TCase *tc = tcase_create("session");
     enum { CASES = sizeof cases / sizeof cases[0] };

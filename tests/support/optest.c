@@ -61,6 +61,7 @@ void optest_teardown(void)
         free(blocks[i].base);
     block_count = 0;
     threads_set(0);
+    threads_strict(true);
 }
 
 tn_tensor optest_zeros(tn_dtype dtype, int32_t ndim, const int64_t *shape)
