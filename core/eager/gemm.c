@@ -1,10 +1,6 @@
 /* Products of matrices through oneDNN. f32 goes to its sgemm. bf16 goes to two matmul primitives (w transposed or not)
  * whose sizes are only given at execution: they take any number of tokens without generating code for it, and measure
- * as fast as primitives of fixed size.
- *
- * In steady state nothing here allocates. oneDNN 2.6 does, once per tile: four blocks of some 50 bytes for every
- * execution of a primitive, and a packing buffer of 0.5 to 1 MB for every product of more than a few rows. Decoding
- * (up to GEMM_FEW_ROWS tokens in bf16, 16 in f32) gets by without. */
+ * as fast as primitives of fixed size. */
 #include "eager/gemm.h"
 #include "eager/vec.h"
 
@@ -16,13 +12,11 @@
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);
 
-#define GEMM_SHAPES 32     /* shapes whose memory objects a context keeps                       */
-#define GEMM_WORK_ROWS 128 /* weight rows (or columns) converted at a time; sgemm is slow with fewer */
-#define GEMM_MAX_ROWS 512  /* tokens of a tile                                                  */
+#define GEMM_SHAPES 32    /* shapes whose memory objects a context keeps                       */
+#define GEMM_WORK_ROWS 64 /* weight rows (or columns) converted at a time: they stay in cache  */
+#define GEMM_MAX_ROWS 512 /* tokens of a tile                                                  */
 #define GEMM_MAX_COLUMNS 512
 #define GEMM_MIN_COLUMNS 128
-#define GEMM_FEW_ROWS 2               /* so many rows times a row of weights are faster than packing the weights */
-#define GEMM_FEW_CHUNK 16384          /* elements of each on the stack; cutting rows of weights up is slow */
 #define GEMM_PACK_ROWS 24             /* what packing the weights costs, in tokens                  */
 #define GEMM_WORTH (INT64_C(1) << 20) /* multiplications, packing included: some microseconds    */
 
@@ -193,23 +187,6 @@ static bool gemm_bf16(gemm_context *context, const gemm_shape *shape, const void
     return dnnl_primitive_execute(dnn.bf16[shape->form], context->stream, 3, args) == dnnl_success;
 }
 
-/* A few rows of a times bf16 weights as they lie: every row of weights is read once and not packed. That is what
- * decoding does, at the speed of memory; oneDNN's vector product reaches it only for long rows, and allocates. */
-static void gemm_few(const gemm_shape *s, const uint16_t *a, const uint16_t *w, float *c)
-{
-    float x[GEMM_FEW_ROWS][GEMM_FEW_CHUNK];
-    for (int64_t p = 0; p < s->k; p += GEMM_FEW_CHUNK) {
-        int64_t k = s->k - p < GEMM_FEW_CHUNK ? s->k - p : GEMM_FEW_CHUNK;
-        for (int64_t i = 0; i < s->m; i++)
-            convert_to_f32(a + i * s->lda + p, TN_BF16, x[i], k);
-        for (int64_t j = 0; j < s->n; j++)
-            for (int64_t i = 0; i < s->m; i++) {
-                float dot = vec_dot_bf16(x[i], w + j * s->ldw + p, k);
-                c[i * s->ldc + j] = p ? c[i * s->ldc + j] + dot : dot;
-            }
-    }
-}
-
 /* The product in plain C, for what oneDNN cannot do. One row of c at a time, f32 throughout. */
 static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float *c)
 {
@@ -241,8 +218,6 @@ static void gemm_direct(gemm_context *context, const gemm_shape *shape, const vo
 {
     if (shape->type != TN_BF16)
         gemm_f32(context, shape, a, w, c);
-    else if (shape->form == GEMM_NT && shape->m <= GEMM_FEW_ROWS && shape->k > 0)
-        gemm_few(shape, a, w, c);
     else if (shape->k <= 0 || !gemm_bf16(context, shape, a, w, c))
         gemm_plain(shape, a, w, c);
 }

@@ -2,7 +2,6 @@
 #include "eager/vec.h"
 
 #define LANES 16
-#define DOT_LANES 32 /* two sums under way in every lane of 16: one alone waits for its additions */
 
 EAGER_CLONES float vec_max(const float *x, int64_t n)
 {
@@ -96,41 +95,33 @@ EAGER_CLONES void vec_add_scaled(float *x, const float *y, float factor, int64_t
         x[i] += y[i] * factor;
 }
 
-/* By halves: one after the other would take longer than a short dot product itself. */
-static inline float sum_lanes(float *lane)
-{
-    for (int l = 0; l < 16; l++)
-        lane[l] += lane[l + 16];
-    for (int l = 0; l < 8; l++)
-        lane[l] += lane[l + 8];
-    for (int l = 0; l < 4; l++)
-        lane[l] += lane[l + 4];
-    return (lane[0] + lane[2]) + (lane[1] + lane[3]);
-}
-
 EAGER_CLONES float vec_dot(const float *x, const float *y, int64_t n)
 {
-    float lane[DOT_LANES] = {0}, sum = 0.0f;
+    float lane[LANES] = {0}, sum = 0.0f;
     int64_t i = 0;
-    for (; i + DOT_LANES <= n; i += DOT_LANES)
-        for (int l = 0; l < DOT_LANES; l++)
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
             lane[l] += x[i + l] * y[i + l];
     for (; i < n; i++)
         sum += x[i] * y[i];
-    return sum + sum_lanes(lane);
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum;
 }
 
 EAGER_CLONES float vec_dot_bf16(const float *x, const void *y, int64_t n)
 {
-    float lane[DOT_LANES] = {0}, sum = 0.0f;
+    float lane[LANES] = {0}, sum = 0.0f;
     const uint16_t *h = y;
     int64_t i = 0;
-    for (; i + DOT_LANES <= n; i += DOT_LANES)
-        for (int l = 0; l < DOT_LANES; l++)
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++)
             lane[l] += x[i + l] * vec_from_bf16(h[i + l]);
     for (; i < n; i++)
         sum += x[i] * vec_from_bf16(h[i]);
-    return sum + sum_lanes(lane);
+    for (int l = 0; l < LANES; l++)
+        sum += lane[l];
+    return sum;
 }
 
 EAGER_CLONES void vec_add_scaled_bf16(float *x, const void *y, float factor, int64_t n)
