@@ -54,7 +54,7 @@ typedef enum tn_plugin_state {
 typedef struct tn_plugin_info {
     const char *file, *name, *version; /* name and version may be empty                        */
     tn_plugin_state state;
-    const char *reason; /* empty when loaded                                                   */
+    const char *reason; /* empty when loaded without a remark                                  */
     char sha256[65];
 } tn_plugin_info;
 
