@@ -14,8 +14,8 @@ void threads_set(int32_t count);
  * that was sized for a number of threads is used under that limit, whatever threads_set says later. */
 int32_t threads_limit(int32_t count);
 
-/* Makes every region wait for all threads that it wants, however late they come: for tests, where as many threads as were
- * asked for must really take part. */
+/* Makes every region wait for all threads that it wants, however late they come: for tests, where as many threads as
+ * were asked for must really take part. */
 void threads_strict(bool strict);
 
 /* Runs tn_parallel_for and tn_parallel on the calling thread only, as if the team had one thread. For child
