@@ -12,9 +12,9 @@
 extern int omp_get_max_threads(void);
 extern void omp_set_num_threads(int threads);
 
-#define GEMM_SHAPES 32    /* shapes whose memory objects a context keeps                       */
-#define GEMM_WORK_ROWS 64 /* weight rows (or columns) converted at a time: they stay in cache  */
-#define GEMM_MAX_ROWS 512 /* tokens of a tile                                                  */
+#define GEMM_SHAPES 32     /* shapes whose memory objects a context keeps                       */
+#define GEMM_WORK_ROWS 128 /* weight rows (or columns) converted at a time; sgemm is slow with fewer */
+#define GEMM_MAX_ROWS 512  /* tokens of a tile                                                  */
 #define GEMM_MAX_COLUMNS 512
 #define GEMM_MIN_COLUMNS 128
 #define GEMM_PACK_ROWS 24             /* what packing the weights costs, in tokens                  */
