@@ -103,6 +103,21 @@ static tn_status cpu_eager(const tn_call *call, tn_error *err)
     return op->forward(call, err);
 }
 
+static size_t cpu_backward_scratch(const tn_call *call)
+{
+    const eager_op *op = eager_find(call->op);
+    return op && op->backward_scratch ? op->backward_scratch(call) : 0;
+}
+
+static tn_status cpu_backward(const tn_call *call, tn_error *err)
+{
+    const eager_op *op = eager_find(call->op);
+    if (!op || !op->backward)
+        return tn_fail(err, TN_DECLINED, call->site ? call->site->path : "cpu",
+                       "the cpu device has no gradients of operation %d", (int)call->op);
+    return op->backward(call, err);
+}
+
 static tn_status cpu_sync(tn_error *err)
 {
     (void)err;
@@ -123,4 +138,6 @@ const tn_device device_cpu = {
     .scratch = cpu_scratch,
     .eager = cpu_eager,
     .sync = cpu_sync,
+    .backward_scratch = cpu_backward_scratch,
+    .backward = cpu_backward,
 };

@@ -11,6 +11,8 @@ typedef struct eager_op {
     tn_op op;
     size_t (*scratch)(const tn_call *call);
     tn_status (*forward)(const tn_call *call, tn_error *err);
+    size_t (*backward_scratch)(const tn_call *call);           /* as scratch, of backward                  */
+    tn_status (*backward)(const tn_call *call, tn_error *err); /* NULL: none                      */
 } eager_op;
 
 extern const eager_op eager_rms_norm, eager_add_rms_norm, eager_rope, eager_moe_route, eager_moe_experts, eager_linear,

@@ -15,8 +15,8 @@ typedef struct composer {
 
 #define NO_ROLE TN_ROLE_MAX
 
-static tn_status perform(arena *a, const tn_call *call, size_t scratch_bytes,
-                         tn_status (*forward)(const tn_call *, tn_error *), tn_error *err)
+tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
+                   tn_error *err)
 {
     size_t mark = arena_mark(a);
     tn_call with_scratch = *call;
@@ -24,7 +24,7 @@ static tn_status perform(arena *a, const tn_call *call, size_t scratch_bytes,
     if (scratch_bytes > 0)
         status = arena_take(a, scratch_bytes, &with_scratch.scratch, err);
     if (status == TN_OK && !a->measuring)
-        status = forward(&with_scratch, err);
+        status = step(&with_scratch, err);
     arena_release(a, mark);
     return status;
 }
@@ -214,7 +214,7 @@ static tn_status eager_with_parts(const tn_device *device, arena *a, graph_site 
         return compose_mlp(&c);
     if (call->op == TN_OP_MOE_BLOCK)
         return compose_moe(&c);
-    return perform(a, call, device->scratch(call), device->eager, err);
+    return run_step(a, call, device->scratch(call), device->eager, err);
 }
 
 tn_status run_eager_call(const tn_device *device, arena *a, const tn_call *call, tn_error *err)
@@ -231,7 +231,7 @@ tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding 
     with_plan.plan = &bound->plan;
     with_plan.packed = bound->packed;
     int32_t limit = threads_limit(bound->plan.threads);
-    tn_status status = perform(a, &with_plan, bound->plan.scratch_bytes, bound->impl->forward, err);
+    tn_status status = run_step(a, &with_plan, bound->plan.scratch_bytes, bound->impl->forward, err);
     threads_limit(limit);
     return status;
 }

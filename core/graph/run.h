@@ -9,11 +9,18 @@
  * nothing is computed. compose.c */
 tn_status run_eager_call(const tn_device *device, arena *a, const tn_call *call, tn_error *err);
 
+/* The gradients of any contract (call->grads), as run_eager_call; TN_DECLINED where the device has none. backward.c */
+tn_status run_eager_backward(const tn_device *device, arena *a, const tn_call *call, tn_error *err);
+
 /* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl: eager. */
 tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
 
 /* Performs a site of a graph: with its kernel, or eagerly; inside a composed operation the parts' kernels are used. */
 tn_status run_site_call(const tn_device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err);
+
+/* One forward (or backward) with scratch_bytes of scratch from the arena. compose.c */
+tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
+                   tn_error *err);
 
 #endif

@@ -38,6 +38,10 @@ typedef struct tn_device {
 
     /* Waits until everything before is done. */
     tn_status (*sync)(tn_error *err);
+
+    /* ABI 1.1, optional: the gradients of a primitive operation, and the scratch bytes that takes. */
+    size_t (*backward_scratch)(const tn_call *call);
+    tn_status (*backward)(const tn_call *call, tn_error *err);
 } tn_device;
 
 #ifdef __cplusplus

@@ -19,7 +19,7 @@ extern "C" {
 /* Majors must be equal. A plugin names the lowest minor that it needs, 0 unless it defines
  * TN_ABI_NEEDED before including this header. */
 #define TN_ABI_MAJOR 1
-#define TN_ABI_MINOR 0
+#define TN_ABI_MINOR 1
 #ifndef TN_ABI_NEEDED
 #define TN_ABI_NEEDED 0
 #endif
@@ -49,7 +49,8 @@ typedef enum tn_op {
     TN_OP_MOE_EXPERTS = 6,
     /* in x [T,H]; out y [T,H]: route, experts and the shared expert where there is one. */
     TN_OP_MOE_BLOCK = 7,
-    /* in x [T',in] sorted by group, w as the layout says, counts [E] i64; out y [T',out]. */
+    /* in x [T',in] sorted by group, counts [E] i64 (rows of each group, zeros allowed); out y [T',out].
+     * TN_ROLE_WEIGHT: by layout [E,out,in], [E,in,out], or E matrices [out,in] or [in,out]. */
     TN_OP_GROUPED_MATMUL = 8,
     /* in x [T,in]; out y [T,out] = x weight^T + bias. */
     TN_OP_LINEAR = 9,
@@ -125,7 +126,8 @@ typedef enum tn_layout {
     TN_LAYOUT_UP_GATE,     /* MLP: the same, up rows first                                    */
     TN_LAYOUT_EXPERT_LIST, /* experts: GATE, UP, DOWN as in SPLIT, one tensor per expert      */
     TN_LAYOUT_STACKED_OI,  /* experts: GATE_UP [E,2I,H], DOWN [E,H,I]                         */
-    TN_LAYOUT_STACKED_IO   /* experts: GATE_UP [E,H,2I], DOWN [E,I,H]                         */
+    TN_LAYOUT_STACKED_IO,  /* experts: GATE_UP [E,H,2I], DOWN [E,I,H]                         */
+    TN_LAYOUT_LIST_IO      /* GROUPED_MATMUL only: one [in,out] per group                     */
 } tn_layout;
 
 /* What a site has beyond the plain case. A kernel that lists a feature handles sites with and
@@ -169,6 +171,8 @@ typedef enum tn_num {
     TN_NUM_EPS = 0,   /* norm; 0 is legal                                                   */
     TN_NUM_SCALE = 1, /* attention: factor of the scores; route: factor of the weights      */
     TN_NUM_SOFTCAP = 2,
+    /* MLP: gates not above mean + this * (population) deviation of their row become 0: the
+     * standard normal quantile of the fraction that config.json names.                      */
     TN_NUM_SPARSITY = 3,
     TN_NUM_MAX = 16
 } tn_num;
@@ -254,11 +258,26 @@ typedef struct tn_plan {
     size_t scratch_bytes; /* out: memory of each call, 64-byte aligned, contents undefined    */
     size_t packed_bytes;  /* out: memory that pack fills once                                 */
     uint64_t user[4];     /* out: the kernel's notes for pack and forward                     */
+    /* ABI 1.1 */
+    size_t backward_scratch_bytes; /* out: the scratch of each backward call                    */
 } tn_plan;
 
 #define TN_CALL_TENSORS 8
 
-/* One call of an operation. Everything is borrowed for the duration of the call. */
+/* Gradients of one backward call (L is what is differentiated). Each is of the shape and dtype of the tensor that it
+ * belongs to and dense along its last dimension; the other strides are arbitrary. Sums are formed in f32 and rounded
+ * once; their order depends on shapes alone. Gradients are overwritten, not added to. */
+typedef struct tn_grads {
+    uint32_t size;
+    tn_tensor out[TN_CALL_TENSORS]; /* read: dL/d(output i); data NULL: zeros                    */
+    tn_tensor in[TN_CALL_TENSORS];  /* written: dL/d(input i); data NULL: not wanted. It may be the memory
+                                       of out[i] where the operation's outputs may be those of its inputs */
+    tn_param param[TN_ROLE_MAX];    /* written: dL/d(parameter), count tensors or 0: not wanted  */
+} tn_grads;
+
+/* One call of an operation. Everything is borrowed for the duration of the call. In a backward call in holds the
+ * inputs of forward and out is not used: what backward needs of the results it computes again. (ROPE's backward does
+ * not read q and k: their data may be NULL.) */
 typedef struct tn_call {
     uint32_t size;
     tn_op op;
@@ -269,6 +288,8 @@ typedef struct tn_call {
     int32_t in_count, out_count;
     tn_tensor in[TN_CALL_TENSORS];
     tn_tensor out[TN_CALL_TENSORS];
+    /* ABI 1.1 */
+    const tn_grads *grads; /* backward; NULL in forward                                         */
 } tn_call;
 
 /* How a kernel fulfils one operation. forward allocates nothing, starts no threads and may be
@@ -281,7 +302,11 @@ typedef struct tn_impl {
     tn_status (*plan)(const tn_site *site, tn_plan *plan, tn_error *err); /* optional          */
     tn_status (*pack)(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err);
     tn_status (*forward)(const tn_call *call, tn_error *err);
-    tn_status (*backward)(const tn_call *call, tn_error *err); /* optional                    */
+    /* Optional; without it the implementation is for inference only. Under forward's rules, with
+     * plan->backward_scratch_bytes of scratch. Formulas: docs/numerics.md.                   */
+    tn_status (*backward)(const tn_call *call, tn_error *err);
+    /* ABI 1.1 */
+    tn_tolerance gradient_tolerance; /* of every gradient from eager's; 0: as tolerance          */
 } tn_impl;
 
 typedef struct tn_kernel {

@@ -16,7 +16,7 @@ void case_init(check_case *c, const char *kernel, tn_op op, tn_dtype dtype)
                         .meaning = {[TN_AXIS_DTYPE] = (int32_t)dtype, [TN_AXIS_WEIGHT] = (int32_t)dtype}};
     c->call = (tn_call){.size = sizeof c->call, .op = op};
     for (int32_t i = 0; i < TN_CALL_TENSORS; i++)
-        c->alias[i] = -1;
+        c->alias[i] = c->grad_alias[i] = -1;
 }
 
 void case_free(check_case *c)
@@ -95,4 +95,50 @@ void case_want(check_case *c, int32_t out)
     size_t bytes = (size_t)tn_tensor_count(&c->call.out[out]) * sizeof(double);
     c->want[out] = case_alloc(c, bytes);
     c->bound[out] = case_alloc(c, bytes);
+}
+
+static bool has_gradient(const tn_tensor *t)
+{
+    return t->dtype == TN_F32 || t->dtype == TN_BF16 || t->dtype == TN_F16;
+}
+
+void case_grads(check_case *c, random_state *r)
+{
+    c->grads.size = sizeof c->grads;
+    for (int32_t i = 0; i < c->call.out_count; i++) {
+        const tn_tensor *out = &c->call.out[i];
+        if (!has_gradient(out))
+            continue;
+        c->grads.out[i] = make_tensor(c, out->dtype, out->ndim, out->shape, out->stride);
+        fill_normal(&c->grads.out[i], r, 0, 1);
+    }
+    for (int32_t i = 0; i < c->call.in_count; i++) {
+        const tn_tensor *in = &c->call.in[i];
+        if (has_gradient(in))
+            c->grads.in[i] = make_tensor(c, in->dtype, in->ndim, in->shape, in->stride);
+    }
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        const tn_param *p = &c->site.param[role];
+        if (p->count && has_gradient(p->tensors)) {
+            tn_tensor *tensors = case_alloc(c, (size_t)p->count * sizeof *tensors);
+            for (int64_t i = 0; i < p->count; i++)
+                tensors[i] = make_tensor(c, p->tensors[i].dtype, p->tensors[i].ndim, p->tensors[i].shape, NULL);
+            c->grads.param[role] = (tn_param){tensors, p->count};
+        }
+    }
+}
+
+void case_want_in(check_case *c, int32_t in)
+{
+    size_t bytes = (size_t)tn_tensor_count(&c->call.in[in]) * sizeof(double);
+    c->want_in[in] = case_alloc(c, bytes);
+    c->bound_in[in] = case_alloc(c, bytes);
+}
+
+void case_want_param(check_case *c, tn_role role)
+{
+    const tn_param *p = &c->site.param[role];
+    size_t bytes = (size_t)(p->count * tn_tensor_count(p->tensors)) * sizeof(double);
+    c->want_param[role] = case_alloc(c, bytes);
+    c->bound_param[role] = case_alloc(c, bytes);
 }

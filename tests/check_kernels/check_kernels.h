@@ -49,8 +49,14 @@ typedef struct check_case {
     double *bound[TN_CALL_TENSORS]; /* largest distance from want                           */
     bool skip_eager;                /* eager does not define it (say why at the place)       */
     bool tiers_equal;               /* every tier gives the same bits                        */
-    int64_t max_tokens;             /* for plan; 0: taken from the first input               */
-    void **memory;                  /* everything that the case owns                         */
+    /* Gradients, when grads.size is not 0 (case_grads): out holds master data of the upstream gradients; in and param
+     * say which are wanted. want and bound as above, for the tensors of a role one after the other. */
+    tn_grads grads;
+    int32_t grad_alias[TN_CALL_TENSORS]; /* grads.in[i] lies in the memory of grads.out[...]; -1   */
+    double *want_in[TN_CALL_TENSORS], *bound_in[TN_CALL_TENSORS];
+    double *want_param[TN_ROLE_MAX], *bound_param[TN_ROLE_MAX];
+    int64_t max_tokens; /* for plan; 0: taken from the first input               */
+    void **memory;      /* everything that the case owns                         */
     size_t memory_count;
 } check_case;
 
@@ -67,6 +73,15 @@ tn_tensor *case_param(check_case *c, tn_role role, int64_t count, tn_dtype dtype
 double *case_values(check_case *c, const tn_tensor *t);
 /* Allocates want[out] and bound[out]. */
 void case_want(check_case *c, int32_t out);
+
+/* Asks for the gradients of every input and parameter that is not an integer: upstream gradients are normal numbers,
+ * laid out like the outputs; the gradients of inputs are laid out like these. Called when in, out and params are
+ * complete. The case then also runs backward; want_in and want_param are compared where they are set, and the
+ * gradients of eager in any case (unless skip_eager). To leave one out, set its data to NULL (count to 0). */
+void case_grads(check_case *c, random_state *r);
+/* Allocates want_in[in] and bound_in[in]; want_param[role] and bound_param[role]. */
+void case_want_in(check_case *c, int32_t in);
+void case_want_param(check_case *c, tn_role role);
 
 /* ---- running (run.c, compare.c) -------------------------------------------------------------------- */
 
@@ -114,8 +129,15 @@ double golden_number(const tn_safetensors *file, int64_t n, const char *name, do
 /* An input (or parameter) of the case with the golden's numbers in the case's dtype. */
 void golden_copy(tn_tensor *to, const tn_tensor *from);
 /* Runs the case and holds output i against the golden outputs named names[i]: f32 within 2e-5 + 2e-5 |out|; else rms
- * error at most 1.5 times that of transformers. One group per case. Frees the case. */
+ * error at most that of transformers. Gradients that golden_grad has set are held too. One group per case. Frees the
+ * case. */
 void golden_run(check_state *s, check_case *c, const tn_safetensors *file, int64_t n, const char *const *names);
+/* After case_grads: upstream gradient `out`, in the order of the output's elements. */
+void golden_upstream(check_case *c, int32_t out, const tn_tensor *from);
+/* What the gradient of an input, or of tensor `index` of a parameter, must be: f32 as outputs; else rms error at most 4
+ * eps times the rms of the gradient, plus 2e-5. A view with any strides. */
+void golden_grad_in(check_case *c, int32_t in, const tn_tensor *truth);
+void golden_grad_param(check_case *c, tn_role role, int64_t index, const tn_tensor *truth);
 
 /* ---- the table (main.c) --------------------------------------------------------------------------------- */
 

@@ -110,3 +110,19 @@ tn_status host_eager(const tn_call *call, tn_error *err)
     host_eager_close(&e);
     return status;
 }
+
+tn_status host_eager_backward(const tn_call *call, tn_error *err)
+{
+    arena a;
+    tn_status status = arena_init(&a, &device_cpu, 0, err);
+    if (status == TN_OK)
+        status = run_eager_backward(&device_cpu, &a, call, err);
+    size_t peak = a.peak;
+    if (status == TN_OK)
+        status = arena_init(&a, &device_cpu, peak + 64, err);
+    if (status != TN_OK)
+        return status;
+    status = run_eager_backward(&device_cpu, &a, call, err);
+    arena_close(&a);
+    return status;
+}

@@ -20,6 +20,9 @@ void host_threads(int32_t count);
 /* The call by eager, the composed operations included; its outputs are set. TN_DECLINED: eager does not do it. */
 tn_status host_eager(const tn_call *call, tn_error *err);
 
+/* Its gradients likewise. */
+tn_status host_eager_backward(const tn_call *call, tn_error *err);
+
 /* For timing: eager with its memory ready for calls of this shape. */
 typedef struct host_eager_state {
     struct arena *arena;

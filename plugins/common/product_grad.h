@@ -1,0 +1,24 @@
+/* Gradients of the weights of a product y = x w^T: sums over tokens. The gradient of x is a product like any other,
+ * with the weight's rows and columns exchanged (product_matrix: row_stride 1, k_stride the distance of its rows). */
+#ifndef PRODUCT_GRAD_H
+#define PRODUCT_GRAD_H
+
+#include "product_mlp.h"
+
+/* Element (t, i) of a matrix of tokens is at data + (t * stride + i) elements of the kernels' dtype. Borrowed. */
+typedef struct product_tokens_matrix {
+    const void *data;
+    int64_t stride;
+} product_tokens_matrix;
+
+/* Scratch of one thread. */
+size_t product_grad_scratch_size(const product_kernels *kernels, int64_t tokens);
+
+/* dw[r][c] = sum over t < tokens of a[t][r] * b[t][c], in f32, rounded once to dtype, for rows begin .. end - 1 and
+ * columns 0 .. columns - 1; element (r, c) of dw is at dw + (r * stride + c) elements. No tokens: zeros. Rows may be
+ * split between threads at multiples of product_unit; the order of the sums depends on tokens alone. */
+void product_weight_grad(const product_kernels *kernels, const product_tokens_matrix *a, const product_tokens_matrix *b,
+                         int64_t tokens, int64_t begin, int64_t end, int64_t columns, void *dw, int64_t stride,
+                         void *scratch);
+
+#endif

@@ -1,0 +1,313 @@
+/* Running a case once, every buffer between guard pages. */
+#include "attempt.h"
+#include "host.h"
+
+#include <fenv.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t attempt_span(const tn_tensor *t)
+{
+    int64_t span = 1;
+    for (int32_t d = 0; d < t->ndim; d++)
+        span += (t->shape[d] - 1) * t->stride[d];
+    return tn_tensor_count(t) ? span * (int64_t)tn_dtype_size(t->dtype) : 0;
+}
+
+static guarded *add_buffer(attempt *t, placement where, size_t bytes, size_t element, const char *name, int index)
+{
+    if (t->buffer_count == ATTEMPT_BUFFERS) {
+        fprintf(stderr, "check_kernels: a case has too many tensors\n");
+        exit(1);
+    }
+    guarded *g = &t->buffers[t->buffer_count++];
+    *g = guarded_new(where, bytes, element, name, index);
+    return g;
+}
+
+static guarded *copy_tensor(attempt *t, placement where, tn_tensor *tensor, const char *name, int index)
+{
+    size_t bytes = (size_t)attempt_span(tensor);
+    guarded *g = add_buffer(t, where, bytes, tn_dtype_size(tensor->dtype), name, index);
+    memcpy(g->data, tensor->data, bytes);
+    tensor->data = g->data;
+    return g;
+}
+
+static void copy_params(attempt *t, const check_case *c, placement where)
+{
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        const tn_param *p = &c->site.param[role];
+        if (!p->count)
+            continue;
+        t->params[role] = malloc((size_t)p->count * sizeof(tn_tensor));
+        memcpy(t->params[role], p->tensors, (size_t)p->count * sizeof(tn_tensor));
+        for (int64_t i = 0; i < p->count; i++)
+            guarded_protect(copy_tensor(t, where, &t->params[role][i], "parameter", role));
+        t->site.param[role].tensors = t->params[role];
+    }
+}
+
+static void add_result(attempt *t, tn_tensor *tensor, const guarded *memory, const double *want, const double *bound,
+                       const char *name, int index, int64_t which)
+{
+    if (t->result_count == ATTEMPT_RESULTS) {
+        fprintf(stderr, "check_kernels: a case has too many results\n");
+        exit(1);
+    }
+    attempt_result *r = &t->results[t->result_count++];
+    *r = (attempt_result){tensor, memory, want, bound, ""};
+    if (which < 0)
+        snprintf(r->name, sizeof r->name, "%s %d", name, index);
+    else
+        snprintf(r->name, sizeof r->name, "%s %d [%lld]", name, index, (long long)which);
+}
+
+/* Inputs, protected unless an output lies in them, and outputs. */
+static void copy_tensors(attempt *t, const check_case *c, placement where)
+{
+    guarded *in[TN_CALL_TENSORS];
+    bool writable[TN_CALL_TENSORS] = {false};
+    for (int32_t i = 0; i < c->call.in_count; i++)
+        in[i] = copy_tensor(t, where, &t->call.in[i], "input", i);
+    for (int32_t i = 0; i < c->call.out_count; i++) {
+        tn_tensor *out = &t->call.out[i];
+        guarded *memory = NULL;
+        if (c->alias[i] >= 0) {
+            writable[c->alias[i]] = true;
+            out->data = in[c->alias[i]]->data;
+        } else {
+            memory = add_buffer(t, where, (size_t)attempt_span(out), tn_dtype_size(out->dtype), "output", i);
+            out->data = memory->data;
+        }
+        add_result(t, out, memory, c->want[i], c->bound[i], "output", i, -1);
+    }
+    for (int32_t i = 0; i < c->call.in_count; i++)
+        if (!writable[i])
+            guarded_protect(in[i]);
+}
+
+static void add_gradient(attempt *t, placement where, tn_tensor *grad, const double *want, const double *bound,
+                         const char *name, int index, int64_t which)
+{
+    guarded *memory = add_buffer(t, where, (size_t)attempt_span(grad), tn_dtype_size(grad->dtype), name, index);
+    grad->data = memory->data;
+    add_result(t, grad, memory, want, bound, name, index, which);
+}
+
+static void copy_param_gradients(attempt *t, const check_case *c, placement where)
+{
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        const tn_param *p = &c->grads.param[role];
+        if (!p->count)
+            continue;
+        t->grad_params[role] = malloc((size_t)p->count * sizeof(tn_tensor));
+        memcpy(t->grad_params[role], p->tensors, (size_t)p->count * sizeof(tn_tensor));
+        t->grads.param[role].tensors = t->grad_params[role];
+        int64_t each = tn_tensor_count(p->tensors);
+        for (int64_t i = 0; i < p->count; i++) {
+            const double *want = c->want_param[role], *bound = c->bound_param[role];
+            add_gradient(t, where, &t->grad_params[role][i], want ? want + i * each : NULL,
+                         bound ? bound + i * each : NULL, "gradient of role", role, p->count > 1 ? i : -1);
+        }
+    }
+}
+
+/* Inputs and upstream gradients, and the gradients that are wanted. There are no outputs. */
+static void copy_gradients(attempt *t, const check_case *c, placement where)
+{
+    guarded *up[TN_CALL_TENSORS] = {NULL};
+    bool writable[TN_CALL_TENSORS] = {false};
+    t->call.grads = &t->grads;
+    for (int32_t i = 0; i < c->call.out_count; i++)
+        t->call.out[i].data = NULL;
+    for (int32_t i = 0; i < c->call.in_count; i++)
+        if (t->call.in[i].data)
+            guarded_protect(copy_tensor(t, where, &t->call.in[i], "input", i));
+    for (int32_t i = 0; i < c->call.out_count; i++)
+        if (t->grads.out[i].data)
+            up[i] = copy_tensor(t, where, &t->grads.out[i], "upstream gradient", i);
+    for (int32_t i = 0; i < c->call.in_count; i++) {
+        int32_t alias = c->grad_alias[i];
+        if (!t->grads.in[i].data)
+            continue;
+        if (alias < 0 || !up[alias]) {
+            add_gradient(t, where, &t->grads.in[i], c->want_in[i], c->bound_in[i], "gradient of input", i, -1);
+            continue;
+        }
+        writable[alias] = true;
+        t->grads.in[i].data = up[alias]->data;
+        add_result(t, &t->grads.in[i], NULL, c->want_in[i], c->bound_in[i], "gradient of input", i, -1);
+    }
+    for (int32_t i = 0; i < c->call.out_count; i++)
+        if (up[i] && !writable[i])
+            guarded_protect(up[i]);
+    copy_param_gradients(t, c, where);
+}
+
+void attempt_free(attempt *t)
+{
+    for (size_t i = 0; i < t->buffer_count; i++)
+        guarded_free(&t->buffers[i]);
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        free(t->params[role]);
+        free(t->grad_params[role]);
+    }
+    free(t);
+}
+
+static void call_plan(void *ctx)
+{
+    attempt *t = ctx;
+    t->status = t->impl->plan ? t->impl->plan(&t->site, &t->plan, &t->err) : TN_OK;
+}
+
+static void call_pack(void *ctx)
+{
+    attempt *t = ctx;
+    t->status = t->impl->pack(&t->site, &t->plan, (void *)t->call.packed, &t->err);
+}
+
+static void call_forward(void *ctx)
+{
+    attempt *t = ctx;
+    t->status = t->impl->forward(&t->call, &t->err);
+}
+
+static void call_backward(void *ctx)
+{
+    attempt *t = ctx;
+    t->status = t->impl->backward(&t->call, &t->err);
+}
+
+/* Calls body; false after a failure of the group. */
+static bool step(check_state *s, const check_case *c, attempt *t, const char *name, void (*body)(void *ctx))
+{
+    char text[256], label[sizeof s->group + sizeof c->what + 32];
+    snprintf(label, sizeof label, "%s: %s: %s", s->group, c->what, name);
+    fenv_t before, after;
+    fegetenv(&before);
+    bool survived = guarded_call(body, t, label, t->buffers, t->buffer_count, text, sizeof text);
+    fegetenv(&after);
+#if defined(__x86_64__)
+    /* The status flags (the low six bits) may change; masks, rounding and flush-to-zero may not. */
+    if ((before.__mxcsr ^ after.__mxcsr) & ~0x3fu) {
+        check_fail(s, c, "%s changed MXCSR from %04x to %04x", name, before.__mxcsr, after.__mxcsr);
+        fesetenv(&before);
+    }
+#endif
+    if (!survived)
+        check_fail(s, c, "%s %s", name, text);
+    else if (t->status != TN_OK)
+        check_fail(s, c, "%s returned %d: %s", name, t->status, t->err.message);
+    return survived && t->status == TN_OK;
+}
+
+static int64_t call_tokens(const check_case *c)
+{
+    if (c->max_tokens)
+        return c->max_tokens;
+    const tn_tensor *x = &c->call.in[0];
+    int64_t tokens = x->ndim ? tn_tensor_count(x) / (x->shape[x->ndim - 1] ? x->shape[x->ndim - 1] : 1) : 1;
+    return tokens ? tokens : 1;
+}
+
+/* What the host would do: plan, pack, provide scratch. Scratch is filled by the guard's pattern, packed memory ends as
+ * read-only. Both are 64-byte aligned, whatever the placement. */
+static bool prepare(check_state *s, const check_case *c, attempt *t, placement where)
+{
+    enum { ALIGN = 64 };
+    placement aligned = where == PLACE_SHIFTED ? PLACE_LEFT : where;
+    t->plan = (tn_plan){.size = sizeof t->plan, .threads = tn_thread_count(), .max_tokens = call_tokens(c)};
+    if (!step(s, c, t, "plan", call_plan))
+        return false;
+    t->call.site = &t->site;
+    t->call.plan = &t->plan;
+    if (t->plan.packed_bytes) {
+        size_t bytes = (t->plan.packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
+        guarded *packed = add_buffer(t, aligned, bytes, ALIGN, "packed memory", 0);
+        t->call.packed = packed->data;
+        if (!t->impl->pack || !step(s, c, t, "pack", call_pack))
+            return false;
+        guarded_protect(packed);
+    }
+    size_t scratch = t->call.grads ? t->plan.backward_scratch_bytes : t->plan.scratch_bytes;
+    if (scratch) {
+        size_t bytes = (scratch + ALIGN - 1) / ALIGN * ALIGN;
+        t->call.scratch = add_buffer(t, aligned, bytes, ALIGN, "scratch", 0)->data;
+    }
+    return true;
+}
+
+/* Memory of an output that no element covers must be as it was. */
+static bool gaps_untouched(const tn_tensor *out, const guarded *g)
+{
+    size_t element = tn_dtype_size(out->dtype), bytes = g->bytes;
+    char *covered = calloc(bytes + 1, 1);
+    bool same = true;
+    for (int64_t i = 0, n = tn_tensor_count(out); i < n; i++)
+        memset(covered + (size_t)element_offset(out, i) * element, 1, element);
+    for (size_t b = 0; b < bytes; b++)
+        same = same && (covered[b] || guarded_untouched(g, b, 1));
+    free(covered);
+    return same;
+}
+
+static attempt *attempt_new(const check_case *c, const tn_impl *impl)
+{
+    attempt *t = calloc(1, sizeof *t);
+    if (!t) {
+        fprintf(stderr, "check_kernels: out of memory\n");
+        exit(6);
+    }
+    t->call = c->call;
+    t->site = c->site;
+    t->grads = c->grads;
+    t->impl = impl;
+    return t;
+}
+
+attempt *attempt_run(check_state *s, const check_case *c, const tn_impl *impl, placement where, bool backward)
+{
+    attempt *t = attempt_new(c, impl);
+    copy_params(t, c, where);
+    if (backward)
+        copy_gradients(t, c, where);
+    else
+        copy_tensors(t, c, where);
+    bool good = prepare(s, c, t, where) &&
+                step(s, c, t, backward ? "backward" : "forward", backward ? call_backward : call_forward);
+    for (size_t i = 0; good && i < t->buffer_count; i++)
+        if (!guarded_intact(&t->buffers[i])) {
+            check_fail(s, c, "wrote beside %s %d", t->buffers[i].name, t->buffers[i].index);
+            good = false;
+        }
+    for (size_t i = 0; good && i < t->result_count; i++)
+        if (t->results[i].memory && !gaps_untouched(t->results[i].tensor, t->results[i].memory)) {
+            check_fail(s, c, "wrote between the rows of %s", t->results[i].name);
+            good = false;
+        }
+    if (good)
+        return t;
+    attempt_free(t);
+    return NULL;
+}
+
+attempt *attempt_eager(check_state *s, check_case *c, const tn_impl *impl, bool backward)
+{
+    attempt *t = attempt_new(c, impl);
+    copy_params(t, c, PLACE_LEFT);
+    if (backward)
+        copy_gradients(t, c, PLACE_LEFT);
+    else
+        copy_tensors(t, c, PLACE_LEFT);
+    t->call.site = &t->site;
+    t->status = backward ? host_eager_backward(&t->call, &t->err) : host_eager(&t->call, &t->err);
+    if (t->status == TN_OK)
+        return t;
+    if (t->status < 0)
+        check_fail(s, c, "eager returned %d: %s", t->status, t->err.message);
+    attempt_free(t);
+    return NULL;
+}
