@@ -13,8 +13,8 @@ static const char *const rope_names[] = {"?", "half", "half_narrow", "interleave
 static const char *const act_names[] = {"?",          "silu",     "gelu_tanh", "gelu", "relu",   "relu2", "relu6",
                                         "quick_gelu", "gelu_new", "sigmoid",   "tanh", "linear", "mish"};
 static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax"};
-static const char *const layout_names[] = {"?",           "split",      "gate_up",   "up_gate",
-                                           "expert_list", "stacked_oi", "stacked_io"};
+static const char *const layout_names[] = {"?",           "split",      "gate_up",    "up_gate",
+                                           "expert_list", "stacked_oi", "stacked_io", "list_io"};
 static const char *const dim_names[] = {"width",        "hidden",  "inter",      "out",     "head",
                                         "rotary",       "q_heads", "kv_heads",   "experts", "top_k",
                                         "shared_inter", "groups",  "top_groups", "window",  "head_v"};

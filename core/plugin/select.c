@@ -38,7 +38,7 @@ static const struct {
 /* The values that each axis has: bits 1 .. last. */
 static const int last_value[AXES] = {TN_DTYPE_COUNT - 1,    TN_DTYPE_COUNT - 1, TN_NORM_NO_WEIGHT,
                                      TN_ROPE_DEINTERLEAVED, TN_ACT_MISH,        TN_SCORE_TOPK_SOFTMAX,
-                                     TN_LAYOUT_STACKED_IO};
+                                     TN_LAYOUT_LIST_IO};
 
 static uint64_t all_values(int axis)
 {

@@ -119,6 +119,23 @@ START_TEST(each_axis_is_compared)
 }
 END_TEST
 
+START_TEST(lists_of_matrices_have_two_layouts)
+{
+    static const int32_t meaning[] = {
+        [TN_AXIS_DTYPE] = TN_F32, [TN_AXIS_WEIGHT] = TN_F32, [TN_AXIS_LAYOUT] = TN_LAYOUT_LIST_IO};
+    both(TN_OP_GROUPED_MATMUL, meaning);
+    expect_valid();
+    expect_taken();
+    impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_STACKED_OI) | TN_TAKES(TN_LAYOUT_EXPERT_LIST);
+    expect_declined("layout: site has list_io, kernel takes expert_list, stacked_oi");
+    site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_IO;
+    impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_LIST_IO);
+    expect_declined("layout: site has stacked_io, kernel takes list_io");
+    impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_LIST_IO + 1);
+    expect_invalid("match: layout takes a value that does not exist (bits 0x100)");
+}
+END_TEST
+
 START_TEST(a_site_without_a_meaning_that_the_operation_has_is_declined)
 {
     site.meaning[TN_AXIS_ACT] = 0;
@@ -369,8 +386,8 @@ END_TEST
 
 START_TEST(every_enumerator_has_a_name)
 {
-    static const int last[] = {TN_DTYPE_COUNT - 1, TN_DTYPE_COUNT - 1,    TN_NORM_NO_WEIGHT,   TN_ROPE_DEINTERLEAVED,
-                               TN_ACT_MISH,        TN_SCORE_TOPK_SOFTMAX, TN_LAYOUT_STACKED_IO};
+    static const int last[] = {TN_DTYPE_COUNT - 1, TN_DTYPE_COUNT - 1,    TN_NORM_NO_WEIGHT, TN_ROPE_DEINTERLEAVED,
+                               TN_ACT_MISH,        TN_SCORE_TOPK_SOFTMAX, TN_LAYOUT_LIST_IO};
     for (int op = 1; op < TN_OP_CONTRACT_COUNT; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
     for (int op = TN_OP_EMBEDDING; op <= TN_OP_CACHE_APPEND; op++)
@@ -418,6 +435,7 @@ int main(void)
     tcase_add_test(tc, a_kernel_takes_what_it_names);
     tcase_add_test(tc, the_operation_is_the_first_rule);
     tcase_add_test(tc, each_axis_is_compared);
+    tcase_add_test(tc, lists_of_matrices_have_two_layouts);
     tcase_add_test(tc, a_site_without_a_meaning_that_the_operation_has_is_declined);
     tcase_add_test(tc, weights_have_the_dtype_of_the_activations_unless_told);
     tcase_add_test(tc, a_feature_that_the_kernel_does_not_list_is_declined);
