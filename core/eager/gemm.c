@@ -1,6 +1,6 @@
-/* Products of matrices through oneDNN. f32 goes to its sgemm. bf16 goes to two matmul primitives (w transposed or not)
- * whose sizes are only given at execution: they take any number of tokens without generating code for it, and measure
- * as fast as primitives of fixed size. */
+/* Products of matrices through oneDNN. f32 goes to its sgemm. bf16 goes to matmul primitives, one per form, whose
+ * sizes are only given at execution: they take any number of tokens without generating code for it, and measure as fast
+ * as primitives of fixed size. */
 #include "eager/gemm.h"
 #include "eager/vec.h"
 
@@ -39,7 +39,7 @@ static struct {
     pthread_mutex_t lock;
     gemm_context *idle;
     dnnl_engine_t engine;
-    dnnl_primitive_t bf16[2]; /* by gemm_form; NULL: this machine has no bf16 product            */
+    dnnl_primitive_t bf16[GEMM_FORMS]; /* NULL: this machine has no bf16 product                  */
 } dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 static dnnl_primitive_t gemm_primitive(gemm_form form)
@@ -50,7 +50,7 @@ static dnnl_primitive_t gemm_primitive(gemm_form form)
     dnnl_matmul_desc_t desc;
     dnnl_primitive_desc_t primitive_desc = NULL;
     dnnl_primitive_t primitive = NULL;
-    if (dnnl_memory_desc_init_by_strides(&a, 2, dims, dnnl_bf16, rows) == dnnl_success &&
+    if (dnnl_memory_desc_init_by_strides(&a, 2, dims, dnnl_bf16, form == GEMM_TN ? columns : rows) == dnnl_success &&
         dnnl_memory_desc_init_by_strides(&w, 2, dims, dnnl_bf16, form == GEMM_NT ? columns : rows) == dnnl_success &&
         dnnl_memory_desc_init_by_strides(&c, 2, dims, dnnl_f32, rows) == dnnl_success &&
         dnnl_matmul_desc_init(&desc, &a, &w, NULL, &c) == dnnl_success &&
@@ -87,10 +87,8 @@ static void gemm_init(void)
     if (dnnl_engine_create(&dnn.engine, dnnl_cpu, 0) != dnnl_success)
         dnn.engine = NULL;
     /* Without AVX-512 oneDNN would fall back to a reference loop. */
-    if (dnn.engine && tn_cpu_flags() & TN_CPU_AVX512) {
-        dnn.bf16[GEMM_NT] = gemm_primitive(GEMM_NT);
-        dnn.bf16[GEMM_NN] = gemm_primitive(GEMM_NN);
-    }
+    for (int form = 0; dnn.engine && tn_cpu_flags() & TN_CPU_AVX512 && form < GEMM_FORMS; form++)
+        dnn.bf16[form] = gemm_primitive((gemm_form)form);
     omp_set_num_threads(threads);
     /* One for each thread now, so that none is made in the middle of decoding. */
     gemm_context *context;
@@ -126,7 +124,10 @@ void gemm_release(gemm_context *context)
 tn_dtype gemm_type(tn_dtype x, tn_dtype w)
 {
     pthread_once(&dnn.once, gemm_init);
-    return x == TN_BF16 && w == TN_BF16 && dnn.bf16[GEMM_NT] && dnn.bf16[GEMM_NN] ? TN_BF16 : TN_F32;
+    bool direct = x == TN_BF16 && w == TN_BF16;
+    for (int form = 0; form < GEMM_FORMS; form++)
+        direct = direct && dnn.bf16[form];
+    return direct ? TN_BF16 : TN_F32;
 }
 
 static dnnl_memory_t gemm_memory(dnnl_data_type_t type, int64_t rows, int64_t columns, int64_t row_stride,
@@ -164,7 +165,7 @@ static gemm_memories *gemm_recall(gemm_context *context, const gemm_shape *s)
         return kept;
     gemm_forget(kept);
     kept->shape = *s;
-    kept->a = gemm_memory(dnnl_bf16, s->m, s->k, s->lda, 1);
+    kept->a = gemm_memory(dnnl_bf16, s->m, s->k, s->form == GEMM_TN ? 1 : s->lda, s->form == GEMM_TN ? s->lda : 1);
     kept->w = gemm_memory(dnnl_bf16, s->k, s->n, s->form == GEMM_NT ? 1 : s->ldw, s->form == GEMM_NT ? s->ldw : 1);
     kept->c = gemm_memory(dnnl_f32, s->m, s->n, s->ldc, 1);
     if (!kept->a || !kept->w || !kept->c) {
@@ -192,12 +193,13 @@ static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float 
 {
     size_t size = tn_dtype_size(s->type);
     int64_t row_step = s->form == GEMM_NT ? s->ldw : 1, k_step = s->form == GEMM_NT ? 1 : s->ldw;
+    int64_t a_row = s->form == GEMM_TN ? 1 : s->lda, a_k = s->form == GEMM_TN ? s->lda : 1;
     for (int64_t i = 0; i < s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
             float sum = 0.0f;
             for (int64_t p = 0; p < s->k; p++) {
                 float x, y;
-                convert_to_f32((const char *)a + (size_t)(i * s->lda + p) * size, s->type, &x, 1);
+                convert_to_f32((const char *)a + (size_t)(i * a_row + p * a_k) * size, s->type, &x, 1);
                 convert_to_f32((const char *)w + (size_t)(j * row_step + p * k_step) * size, s->type, &y, 1);
                 sum += x * y;
             }
@@ -208,8 +210,8 @@ static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float 
 static void gemm_f32(const gemm_context *context, const gemm_shape *s, const float *a, const float *w, float *c)
 {
     if (context && s->k > 0 &&
-        dnnl_sgemm('N', s->form == GEMM_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f, a, s->lda, w, s->ldw, 0.0f, c,
-                   s->ldc) == dnnl_success)
+        dnnl_sgemm(s->form == GEMM_TN ? 'T' : 'N', s->form == GEMM_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f, a, s->lda, w,
+                   s->ldw, 0.0f, c, s->ldc) == dnnl_success)
         return;
     gemm_plain(s, a, w, c);
 }

@@ -12,11 +12,13 @@ gemm_context *gemm_acquire(void);
 void gemm_release(gemm_context *context);
 
 typedef enum gemm_form {
-    GEMM_NT, /* w [n,k]: c = a w^T                                                               */
-    GEMM_NN  /* w [k,n]: c = a w                                                                 */
+    GEMM_NT, /* a [m,k], w [n,k]: c = a w^T                                                      */
+    GEMM_NN, /* a [m,k], w [k,n]: c = a w                                                        */
+    GEMM_TN  /* a [k,m], w [k,n]: c = a^T w                                                      */
 } gemm_form;
+#define GEMM_FORMS 3
 
-/* c [m,n] f32 = a [m,k] times w. Strides count elements from row to row. */
+/* c [m,n] f32 = a times w. Strides count elements from row to row. */
 typedef struct gemm_shape {
     tn_dtype type; /* of a, and of the product: f32, or bf16 where gemm_type says so             */
     tn_dtype w_type;

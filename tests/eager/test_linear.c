@@ -171,13 +171,14 @@ START_TEST(plain_products)
 {
     const int64_t m = 5, n = 9, k = 14;
     for (int bf16 = 0; bf16 < 2; bf16++)
-        for (int form = 0; form < 2; form++) {
+        for (int form = 0; form < GEMM_FORMS; form++) {
             tn_dtype dtype = bf16 ? gemm_type(TN_BF16, TN_BF16) : TN_F32;
-            tn_tensor a = optest_random(dtype, 2, (int64_t[]){m, k}, 1);
+            bool turned = form == GEMM_TN;
+            tn_tensor a = optest_random(dtype, 2, (int64_t[]){turned ? k : m, turned ? m : k}, 1);
             tn_tensor w = optest_random(dtype, 2, (int64_t[]){form == GEMM_NT ? n : k, form == GEMM_NT ? k : n}, 2);
             tn_tensor one = optest_zeros(TN_F32, 2, (int64_t[]){m, n}),
                       two = optest_zeros(TN_F32, 2, (int64_t[]){m, n});
-            gemm_shape shape = {dtype, dtype, (gemm_form)form, m, n, k, k, w.stride[0], n};
+            gemm_shape shape = {dtype, dtype, (gemm_form)form, m, n, k, a.stride[0], w.stride[0], n};
             gemm_context *context = gemm_acquire();
             ck_assert_ptr_nonnull(context);
             gemm_run(context, &shape, a.data, w.data, one.data, NULL);
@@ -186,7 +187,8 @@ START_TEST(plain_products)
             ck_assert_int_eq(memcmp(one.data, two.data, (size_t)(m * n) * sizeof(float)), 0);
             double sum = 0.0;
             for (int64_t p = 0; p < k; p++)
-                sum += optest_at(&a, 2 * k + p) * optest_at(&w, form == GEMM_NT ? 3 * k + p : p * n + 3);
+                sum += optest_at(&a, turned ? p * m + 2 : 2 * k + p) *
+                       optest_at(&w, form == GEMM_NT ? 3 * k + p : p * n + 3);
             ck_assert_double_eq(optest_at(&one, 2 * n + 3), sum);
         }
     gemm_shape empty = {TN_F32, TN_F32, GEMM_NT, 1, 1, 0, 1, 1, 1};
