@@ -12,16 +12,10 @@ static int64_t native_element(const product_kernels *kernels)
     return kernels->native == TN_BF16 ? 2 : 4;
 }
 
-/* Distance of rows brought into scratch: odd in cache lines, so that they do not fall into the same sets. */
-static int64_t row_space(int64_t k)
-{
-    return ((k * 4 + 63) / 64 | 1) * 64;
-}
-
 size_t product_scratch_size(const product_kernels *kernels, int64_t k)
 {
     (void)kernels;
-    return (size_t)((2 * PRODUCT_FEW_ROWS + PRODUCT_MAX_ROWS) * row_space(k));
+    return (size_t)((2 * PRODUCT_FEW_ROWS + PRODUCT_MAX_ROWS) * product_row_space(k));
 }
 
 static const char *at(const product_kernels *kernels, const product_matrix *w, int64_t row)
@@ -47,7 +41,7 @@ static bool is_direct(const row_source *s)
 static void tile_rows(const row_source *s, int64_t row, int32_t valid, int32_t count, const void **rows)
 {
     const product_kernels *kernels = s->kernels;
-    int64_t space = row_space(s->k), place = (row - s->begin) % PRODUCT_FEW_ROWS;
+    int64_t space = product_row_space(s->k), place = (row - s->begin) % PRODUCT_FEW_ROWS;
     if (s->w->k_stride != 1 && place == 0)
         kernels->gather(at(kernels, s->w, row), s->w->k_stride * element(kernels),
                         (int32_t)(s->end - row < PRODUCT_FEW_ROWS ? s->end - row : PRODUCT_FEW_ROWS), s->k, s->gathered,
@@ -87,12 +81,12 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
                        const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch)
 {
     int32_t half = kernels->rows / 2;
-    int64_t native = native_element(kernels), rows_bytes = PRODUCT_FEW_ROWS * row_space(hidden);
+    int64_t native = native_element(kernels), rows_bytes = PRODUCT_FEW_ROWS * product_row_space(hidden);
     int64_t x_token = product_panel_token(kernels, hidden), h_token = product_panel_token(kernels, mlp->inter);
     char *gathered = scratch, *converted = gathered + 2 * rows_bytes;
     const row_source gates = {kernels, &mlp->gate, hidden, begin, end, gathered, converted};
     const row_source ups = {
-        kernels, &mlp->up, hidden, begin, end, gathered + rows_bytes, converted + half * row_space(hidden)};
+        kernels, &mlp->up, hidden, begin, end, gathered + rows_bytes, converted + half * product_row_space(hidden)};
     for (int64_t f = begin; f < end; f += half) {
         const void *rows[PRODUCT_MAX_ROWS];
         float bias[PRODUCT_MAX_ROWS] = {0};
@@ -116,7 +110,7 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
                        int64_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch)
 {
     int64_t x_token = product_panel_token(kernels, k);
-    char *gathered = scratch, *converted = gathered + PRODUCT_FEW_ROWS * row_space(k);
+    char *gathered = scratch, *converted = gathered + PRODUCT_FEW_ROWS * product_row_space(k);
     const row_source source = {kernels, w, k, begin, end, gathered, converted};
     for (int64_t row = begin; row < end; row += kernels->rows) {
         const void *rows[PRODUCT_MAX_ROWS];

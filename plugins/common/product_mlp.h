@@ -23,6 +23,13 @@ typedef struct product_mlp {
 /* Where ranges of rows may be split: whole vectors of dots and whole tiles. */
 enum { product_unit = 16 };
 
+/* Distance of rows of k elements brought into scratch: odd in cache lines, so that they do not fall into the same sets.
+ */
+static inline int64_t product_row_space(int64_t k)
+{
+    return ((k * 4 + 63) / 64 | 1) * 64;
+}
+
 /* Scratch of one thread for products with rows of at most k elements. */
 size_t product_scratch_size(const product_kernels *kernels, int64_t k);
 
