@@ -61,7 +61,8 @@ typedef struct product_kernels {
     void (*tile_glu)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                      const product_finish *finish, int32_t features, void *h);
 
-    /* y[t][0 .. rows - 1], of dtype, for t < tokens; w holds `rows` pointers, of which rows count. */
+    /* y[t][0 .. rows - 1], of finish->dtype (dtype or TN_F32), for t < tokens; w holds `rows` pointers, of which rows
+     * count. */
     void (*tile_out)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                      const product_finish *finish, int32_t rows, void *const *y, int32_t tokens);
 
@@ -76,7 +77,8 @@ typedef struct product_kernels {
     void (*columns)(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                     float *sums);
 
-    /* n <= PRODUCT_FEW_ROWS sums become h, of native type, or y, of dtype. finish->bias belongs to the gates. */
+    /* n <= PRODUCT_FEW_ROWS sums become h, of native type, or y, of finish->dtype. finish->bias belongs to the gates.
+     */
     void (*row_glu)(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
                     void *h);
     void (*row_out)(const float *sums, const product_finish *finish, int32_t n, void *y);

@@ -107,9 +107,9 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
 }
 
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
-                       int64_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch)
+                       int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
 {
-    int64_t x_token = product_panel_token(kernels, k);
+    int64_t x_token = product_panel_token(kernels, k), size = out == TN_F32 ? 4 : 2;
     char *gathered = scratch, *converted = gathered + PRODUCT_FEW_ROWS * product_row_space(k);
     const row_source source = {kernels, w, k, begin, end, gathered, converted};
     for (int64_t row = begin; row < end; row += kernels->rows) {
@@ -117,15 +117,15 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
         float bias[PRODUCT_MAX_ROWS];
         int32_t n = (int32_t)(end - row < kernels->rows ? end - row : kernels->rows);
         tile_rows(&source, row, n, kernels->rows, rows);
-        product_finish finish = {kernels->dtype, TN_ACT_LINEAR, widen_bias(kernels, w->bias, row, n, bias)};
+        product_finish finish = {out, TN_ACT_LINEAR, widen_bias(kernels, w->bias, row, n, bias)};
         int64_t ahead = is_direct(&source) && row + n < end ? kernels->rows * w->row_stride * element(kernels) : 0;
         for (int64_t t = 0; t < tokens; ahead = 0) {
-            void *out[PRODUCT_MAX_TOKENS];
+            void *at_row[PRODUCT_MAX_TOKENS];
             int32_t width = product_tile_width(kernels, tokens - t);
             int32_t m = width < tokens - t ? width : (int32_t)(tokens - t);
             for (int32_t i = 0; i < m; i++)
-                out[i] = (char *)y[t + i] + row * element(kernels);
-            kernels->tile_out(rows, ahead, k, (const char *)x + t * x_token, width, &finish, n, out, m);
+                at_row[i] = (char *)y[t + i] + row * size;
+            kernels->tile_out(rows, ahead, k, (const char *)x + t * x_token, width, &finish, n, at_row, m);
             t += width;
         }
     }
@@ -179,19 +179,19 @@ void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int
 }
 
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
-                     int32_t tokens, int64_t begin, int64_t end, void *const *y)
+                     int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y)
 {
     few_rows rows;
     float bias[PRODUCT_FEW_ROWS];
-    int64_t step = rows_at_once(w);
+    int64_t step = rows_at_once(w), size = out == TN_F32 ? 4 : 2;
     for (int64_t row = begin; row < end; row += step) {
         const char *next = row + step < end ? at(kernels, w, row + step) : NULL;
         few_sums(kernels, w, row, least(end - row, step), k, x, tokens, next, &rows);
         for (int64_t i = row; i < end && i < row + step; i += PRODUCT_FEW_ROWS) {
             int32_t n = (int32_t)least(end - i, PRODUCT_FEW_ROWS);
-            product_finish finish = {kernels->dtype, TN_ACT_LINEAR, widen_bias(kernels, w->bias, i, n, bias)};
+            product_finish finish = {out, TN_ACT_LINEAR, widen_bias(kernels, w->bias, i, n, bias)};
             for (int32_t t = 0; t < tokens; t++)
-                kernels->row_out(rows.sums + t * step + i - row, &finish, n, (char *)y[t] + i * element(kernels));
+                kernels->row_out(rows.sums + t * step + i - row, &finish, n, (char *)y[t] + i * size);
         }
     }
 }

@@ -53,17 +53,19 @@ static inline int64_t product_tiles(const product_kernels *kernels, int64_t toke
 void product_pack(const product_kernels *kernels, const void *const *x, int64_t tokens, int64_t k, int64_t begin,
                   int64_t end, void *panel);
 
-/* Many tokens: features begin .. end - 1 of h, a panel, from the panel of x; outputs begin .. end - 1 of y. */
+/* Many tokens: features begin .. end - 1 of h, a panel, from the panel of x; outputs begin .. end - 1 of y, of type
+ * out, which is dtype or TN_F32. */
 void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
                        const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch);
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
-                       int64_t tokens, int64_t begin, int64_t end, void *const *y, void *scratch);
+                       int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch);
 
-/* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows, of native type for h, of dtype for y. */
+/* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows, of native type for h, of type out for y.
+ */
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
                      const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h);
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
-                     int32_t tokens, int64_t begin, int64_t end, void *const *y);
+                     int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y);
 
 /* Rows of native type for the few-token functions: x itself, or a copy in memory for n rows of k elements. */
 void product_native_rows(const product_kernels *kernels, const void *const *x, int64_t n, int64_t k, void *memory,

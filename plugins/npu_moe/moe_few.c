@@ -41,10 +41,10 @@ static bool few_route(const few_state *s)
     }
     product_matrix router = moe_dense(layer->router);
     product_share_rows(layer->experts, s->thread, s->threads, &begin, &end);
-    product_out_few(run->kernels, &router, layer->hidden, s->x, n, begin, end, y);
+    product_out_few(run->kernels, &router, layer->hidden, s->x, n, begin, end, layer->dtype, y);
     if (s->thread == 0 && layer->shared_scale) {
         product_matrix scale = moe_dense(layer->shared_scale);
-        product_out_few(run->kernels, &scale, layer->hidden, s->x, n, 0, 1, scale_y);
+        product_out_few(run->kernels, &scale, layer->hidden, s->x, n, 0, 1, layer->dtype, scale_y);
     }
     product_wait(s->threads);
     for (int32_t t = n - 1; t >= 0; t--)
@@ -82,7 +82,7 @@ static void few_expert(const few_state *s, int64_t e, bool down, int64_t first, 
         y[i] = run->memory.results + slot * moe_result_row(run);
     }
     if (down)
-        product_out_few(run->kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, y);
+        product_out_few(run->kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, layer->dtype, y);
     else
         product_glu_few(run->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, h);
 }

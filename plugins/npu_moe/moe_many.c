@@ -20,12 +20,14 @@ static void many_logits(const moe_run *run, int64_t first, int64_t n, char *mine
     }
     product_matrix router = moe_dense(layer->router);
     product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
-    product_out_tiles(kernels, &router, layer->hidden, mine + m->panel_x, n, 0, layer->experts, y, mine + m->product);
+    product_out_tiles(kernels, &router, layer->hidden, mine + m->panel_x, n, 0, layer->experts, layer->dtype, y,
+                      mine + m->product);
     if (layer->shared_scale) {
         product_matrix scale = moe_dense(layer->shared_scale);
         for (int64_t t = 0; t < n; t++)
             y[t] = (char *)y[t] + layer->experts * size;
-        product_out_tiles(kernels, &scale, layer->hidden, mine + m->panel_x, n, 0, 1, y, mine + m->product);
+        product_out_tiles(kernels, &scale, layer->hidden, mine + m->panel_x, n, 0, 1, layer->dtype, y,
+                          mine + m->product);
     }
 }
 
@@ -72,12 +74,13 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
         if (few) {
             product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
             product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, 0, mlp.inter, h);
-            product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, (int32_t)n, 0, layer->hidden, y);
+            product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, (int32_t)n, 0, layer->hidden,
+                            layer->dtype, y);
         } else {
             product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
             product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, 0, mlp.inter,
                               mine + m->panel_h, mine + m->product);
-            product_out_tiles(kernels, &mlp.down, mlp.inter, mine + m->panel_h, n, 0, layer->hidden, y,
+            product_out_tiles(kernels, &mlp.down, mlp.inter, mine + m->panel_h, n, 0, layer->hidden, layer->dtype, y,
                               mine + m->product);
         }
     }

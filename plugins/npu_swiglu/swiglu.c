@@ -89,7 +89,7 @@ static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
         product_glu_few(kernels, run->mlp, hidden, run->act, x, n, begin, end, h);
     product_wait(threads);
     while (product_take_rows(run->outs, hidden, threads, &begin, &end))
-        product_out_few(kernels, &run->mlp->down, inter, (const void *const *)h, n, begin, end, y);
+        product_out_few(kernels, &run->mlp->down, inter, (const void *const *)h, n, begin, end, kernels->dtype, y);
 }
 
 static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
@@ -115,7 +115,7 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
         product_glu_tiles(kernels, run->mlp, hidden, run->act, m->x, n, begin, end, m->h, scratch);
         product_wait(threads);
         product_share_rows(hidden, thread, threads, &begin, &end);
-        product_out_tiles(kernels, &run->mlp->down, inter, m->h, n, begin, end, y_rows, scratch);
+        product_out_tiles(kernels, &run->mlp->down, inter, m->h, n, begin, end, kernels->dtype, y_rows, scratch);
     }
 }
 
