@@ -47,6 +47,14 @@ static inline size_t rows_align(size_t bytes)
     return (bytes + 63) & ~(size_t)63;
 }
 
+/* The next bytes of a scratch that begins at base (NULL: only to add up its size). */
+static inline char *rows_take(char *base, size_t *used, size_t bytes)
+{
+    char *at = base ? base + *used : NULL;
+    *used += rows_align(bytes);
+    return at;
+}
+
 /* Rows of a piece of work, such that one piece is worth waking a thread for. */
 static inline int64_t rows_grain(int64_t width)
 {

@@ -164,24 +164,25 @@ void optest_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t
 }
 
 /* The size must not depend on the data, nor on where they lie. */
-static size_t scratch_bytes(const tn_call *call)
+static size_t scratch_bytes(const tn_call *call, size_t (*scratch)(const tn_call *))
 {
     tn_call bare = *call;
     for (int i = 0; i < TN_CALL_TENSORS; i++)
         bare.in[i].data = bare.out[i].data = NULL;
-    size_t bytes = device_cpu.scratch(&bare);
-    ck_assert_uint_eq(bytes, device_cpu.scratch(call));
+    size_t bytes = scratch(&bare);
+    ck_assert_uint_eq(bytes, scratch(call));
     return bytes;
 }
 
-tn_status optest_try(tn_call *call, tn_error *err)
+static tn_status try_call(tn_call *call, size_t (*scratch)(const tn_call *),
+                          tn_status (*perform)(const tn_call *, tn_error *), tn_error *err)
 {
     call->size = sizeof *call;
-    size_t bytes = scratch_bytes(call), mark = block_count;
+    size_t bytes = scratch_bytes(call, scratch), mark = block_count;
     call->scratch = bytes ? block_take(bytes) : NULL;
     if (bytes)
         memset(call->scratch, 0xff, bytes); /* NaN in every type: contents are undefined          */
-    tn_status status = device_cpu.eager(call, err);
+    tn_status status = perform(call, err);
     blocks_check();
     while (block_count > mark)
         free(blocks[--block_count].base);
@@ -189,11 +190,31 @@ tn_status optest_try(tn_call *call, tn_error *err)
     return status;
 }
 
+tn_status optest_try(tn_call *call, tn_error *err)
+{
+    return try_call(call, device_cpu.scratch, device_cpu.eager, err);
+}
+
+tn_status optest_try_backward(tn_call *call, tn_error *err)
+{
+    return try_call(call, device_cpu.backward_scratch, device_cpu.backward, err);
+}
+
+static void expect_ok(tn_status status, const tn_error *err)
+{
+    ck_assert_msg(status == TN_OK, "%s: %s", err->where, err->message);
+}
+
 void optest_run(tn_call *call)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_status status = optest_try(call, &err);
-    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+    expect_ok(optest_try(call, &err), &err);
+}
+
+void optest_backward(tn_call *call)
+{
+    tn_error err = TN_ERROR_INIT;
+    expect_ok(optest_try_backward(call, &err), &err);
 }
 
 static bool same_bits(const tn_tensor *a, const tn_tensor *b)
@@ -226,6 +247,43 @@ void optest_threads(tn_call *call)
     threads_set(0);
 }
 
+/* Every gradient that a call asks for; returns how many. */
+static int wanted_grads(const tn_grads *grads, const tn_tensor **list, int most)
+{
+    int count = 0;
+    for (int i = 0; i < TN_CALL_TENSORS; i++)
+        if (grads->in[i].data)
+            list[count++] = &grads->in[i];
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < grads->param[role].count; i++) {
+            ck_assert_int_lt(count, most);
+            list[count++] = &grads->param[role].tensors[i];
+        }
+    return count;
+}
+
+void optest_backward_threads(tn_call *call)
+{
+    enum { MOST = 256 };
+    const tn_tensor *place[MOST];
+    tn_tensor first[MOST];
+    int count = wanted_grads(call->grads, place, MOST);
+    for (int32_t threads = 0; threads <= 3; threads++) {
+        threads_set(threads ? threads : 1);
+        /* What was there before is overwritten. */
+        for (int i = 0; i < count; i++)
+            for (int64_t j = 0; j < tn_tensor_count(place[i]); j++)
+                optest_set((tn_tensor *)(uintptr_t)place[i], j, threads + 1.0);
+        optest_backward(call);
+        for (int i = 0; i < count; i++)
+            if (threads == 0)
+                first[i] = optest_from(place[i]->dtype, place[i]);
+            else
+                ck_assert_msg(same_bits(&first[i], place[i]), "gradient %d changes with %d threads", i, (int)threads);
+    }
+    threads_set(0);
+}
+
 void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolute, double relative, const char *what)
 {
     ck_assert_int_eq(tn_tensor_count(got), tn_tensor_count(expected));
@@ -252,6 +310,24 @@ void optest_golden(const tn_tensor *got, const tn_tensor *truth, const tn_tensor
     }
     ck_assert_msg(ours <= 1.5 * 1.5 * reference, "%s %s: rms error %.4g, transformers has %.4g", what,
                   tn_dtype_name(got->dtype), sqrt(ours), sqrt(reference));
+}
+
+void optest_golden_grad(const tn_tensor *got, const tn_tensor *truth, const char *what)
+{
+    if (got->dtype == TN_F32) {
+        optest_close(got, truth, 2e-5, 2e-5, what);
+        return;
+    }
+    ck_assert_int_eq(tn_tensor_count(got), tn_tensor_count(truth));
+    double error = 0.0, size = 0.0, n = (double)tn_tensor_count(truth);
+    for (int64_t i = 0; i < tn_tensor_count(truth); i++) {
+        double t = optest_at(truth, i), d = optest_at(got, i) - t;
+        error += d * d;
+        size += t * t;
+    }
+    double eps = got->dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+    ck_assert_msg(sqrt(error / n) <= 4 * eps * sqrt(size / n) + 2e-5, "%s %s: rms error %.4g, of the gradient %.4g",
+                  what, tn_dtype_name(got->dtype), sqrt(error / n), sqrt(size / n));
 }
 
 tn_safetensors *optest_open(const char *op)

@@ -35,11 +35,19 @@ tn_status optest_try(tn_call *call, tn_error *err);
 /* Runs with 1, 2 and 3 threads and expects the same bits in out[0 .. out_count) each time. */
 void optest_threads(tn_call *call);
 
+/* The same for the gradients that call->grads asks for, through the device's backward. */
+void optest_backward(tn_call *call);
+tn_status optest_try_backward(tn_call *call, tn_error *err);
+void optest_backward_threads(tn_call *call);
+
 /* Within absolute + relative * |expected|, element by element. */
 void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolute, double relative, const char *what);
 
 /* The rule of the golden data: rms(got - truth) <= 1.5 rms(theirs - truth); f32: within 2e-5 and 2e-5 relative. */
 void optest_golden(const tn_tensor *got, const tn_tensor *truth, const tn_tensor *theirs, const char *what);
+
+/* The same rule for gradients: bf16, f16: rms(got - truth) <= 4 eps rms(truth) + 2e-5. */
+void optest_golden_grad(const tn_tensor *got, const tn_tensor *truth, const char *what);
 
 /* A golden file under tests/data/ops, and the tensors of its numbered cases. */
 tn_safetensors *optest_open(const char *op);
