@@ -10,7 +10,7 @@ CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 # Missing packages are installed before the next lines ask pkg-config about them. SETUP=no leaves the system alone.
 SETUP ?= yes
 DRY_RUN := $(findstring n,$(firstword -$(MAKEFLAGS)))
-BUILDS := $(filter-out help clean format uninstall,$(or $(MAKECMDGOALS),all))
+BUILDS := $(filter-out help clean format uninstall arm64,$(or $(MAKECMDGOALS),all))
 ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
 $(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh >&2 && echo ready)),,$(error packages are missing, see above))
 endif
@@ -47,11 +47,8 @@ ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
 ISA_NAMES := avx2 avx512 avx512bf16
 isa_of = $(firstword $(foreach i,$(ISA_NAMES),$(if $(filter %_$(i),$(basename $(1))),$(i))))
 isa_flags = $(ISA_$(call isa_of,$(1)))
-ifneq (,$(filter x86_64%,$(MACHINE)))
-keep = $(1)
-else
-keep = $(filter-out $(foreach i,$(ISA_NAMES),%_$(i).c),$(1))
-endif
+NOT_HERE := $(if $(filter x86_64%,$(MACHINE)),,$(ISA_NAMES)) $(if $(filter aarch64%,$(MACHINE)),,neon)
+keep = $(filter-out $(foreach i,$(NOT_HERE),%_$(i).c),$(1))
 
 CORE_SRC := $(wildcard core/*.c core/*/*.c)
 CLI_SRC := $(wildcard cli/*.c)
@@ -171,6 +168,9 @@ asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
 
+arm64: ## builds for AArch64 and checks kernels and models under emulation (qemu-user)
+	@scripts/arm64.sh $(BUILD)/arm64
+
 bench: tests ## measures kernels and models on this machine
 	@scripts/bench.sh $(BUILD)
 
@@ -213,6 +213,6 @@ help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan bench fuzz format install uninstall clean help
+.PHONY: all tests demo check asan arm64 bench fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

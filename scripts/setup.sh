@@ -2,7 +2,8 @@
 # Makes sure that everything the build needs is installed. Nothing missing: says nothing and costs milliseconds. On
 # Debian and its kin the missing packages are installed with apt-get, as root or through sudo; elsewhere their names
 # are printed, and the exit status is 1.
-# usage: scripts/setup.sh [--optional]     --optional: also what only the checks of .ci/run use
+# usage: scripts/setup.sh [--optional | --emulation]
+#   --optional: also what only the checks of .ci/run use; --emulation: also what scripts/arm64.sh uses
 set -u
 cc=${CC:-gcc}
 
@@ -27,6 +28,10 @@ program shellcheck         shellcheck     ShellCheck            shellcheck  Shel
 program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz
 '
+emulation='
+program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 gcc-aarch64-none-elf
+program qemu-aarch64-static qemu-user-static qemu-user-static-aarch64 qemu-user-static qemu-linux-user qemu-aarch64
+'
 # The compiler. oneDNN uses the OpenMP runtime of gcc, which clang brings along, too.
 case $cc in
 *clang*) list="
@@ -37,6 +42,7 @@ program gcc                gcc            gcc                   gcc         gcc 
 $list" ;;
 esac
 [ "${1:-}" = --optional ] && list="$list$optional"
+[ "${1:-}" = --emulation ] && list="$list$emulation"
 
 has_headers() { # in one go, since starting the compiler is what takes time
     for h in "$@"; do

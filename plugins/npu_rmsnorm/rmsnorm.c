@@ -114,6 +114,9 @@ void rmsnorm_kernels_init(rmsnorm_kernels *table, uint64_t cpu_flags)
         rmsnorm_kernels_init_avx2(table);
     if (cpu_flags & TN_CPU_AVX512)
         rmsnorm_kernels_init_avx512(table);
+#elif defined(__aarch64__)
+    if (cpu_flags & TN_CPU_NEON)
+        rmsnorm_kernels_init_neon(table);
 #else
     (void)cpu_flags;
 #endif

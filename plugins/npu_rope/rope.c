@@ -65,6 +65,9 @@ void rope_kernels_init(rope_kernels *table, uint64_t cpu_flags)
         rope_kernels_init_avx2(table);
     if (cpu_flags & TN_CPU_AVX512)
         rope_kernels_init_avx512(table);
+#elif defined(__aarch64__)
+    if (cpu_flags & TN_CPU_NEON)
+        rope_kernels_init_neon(table);
 #else
     (void)cpu_flags;
 #endif

@@ -20,6 +20,7 @@ static const struct tier {
     {{"avx2", TN_CPU_AVX2}, TN_CPU_AVX2},
     {{"avx512", TN_CPU_AVX2 | TN_CPU_AVX512}, TN_CPU_AVX512},
     {{"avx512bf16", TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16}, TN_CPU_AVX512_BF16},
+    {{"neon", TN_CPU_NEON}, TN_CPU_NEON},
 };
 
 enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tiers };

@@ -255,5 +255,8 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
     return false;
 }
 
-const check_test check_rms_norm = {
-    .name = "rms_norm", .tiers = TN_CPU_AVX2 | TN_CPU_AVX512, .check = check, .bench = bench, .golden = golden};
+const check_test check_rms_norm = {.name = "rms_norm",
+                                   .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_NEON,
+                                   .check = check,
+                                   .bench = bench,
+                                   .golden = golden};
