@@ -72,19 +72,9 @@ static void store(void *p, tn_dtype dtype, int64_t i, float f)
         memcpy((char *)p + 2 * i, &h, 2);
 }
 
-static float round_to(float f, tn_dtype dtype)
-{
-    char one[4];
-    store(one, dtype, 0, f);
-    return load(one, dtype, 0);
-}
-
-/* rnd(rnd(act(rnd(gate))) * rnd(up)) */
 static float glu(float gate, float up, const product_finish *f)
 {
-    float g = round_to(gate, f->dtype), u = round_to(up, f->dtype);
-    float a = f->act == TN_ACT_SILU ? g / (1.0f + expf(-g)) : g;
-    return round_to(round_to(a, f->dtype) * u, f->dtype);
+    return (f->act == TN_ACT_SILU ? gate / (1.0f + expf(-gate)) : gate) * up;
 }
 
 static void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)
@@ -232,12 +222,10 @@ static void combine_c(const product_combine *c, int64_t n, void *y)
 {
     for (int64_t i = 0; i < n; i++) {
         float sum = 0.0f;
-        for (int32_t j = 0; j < c->count; j++) {
-            float part = load(c->part[j], c->dtype, i) * c->weight[j];
-            sum += c->round_parts ? round_to(part, c->dtype) : part;
-        }
+        for (int32_t j = 0; j < c->count; j++)
+            sum += load(c->part[j], c->part_dtype, i) * c->weight[j];
         if (c->extra)
-            sum = round_to(sum, c->dtype) + round_to(load(c->extra, c->dtype, i) * c->extra_weight, c->dtype);
+            sum += load(c->extra, c->part_dtype, i) * c->extra_weight;
         store(y, c->dtype, i, sum);
     }
 }

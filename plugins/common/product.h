@@ -23,16 +23,16 @@
 
 /* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
 typedef struct product_finish {
-    tn_dtype dtype; /* sums are rounded to it, as is each step of the activation                   */
+    tn_dtype dtype; /* of y; of a row's h: the panels of tile_glu are of native type                */
     tn_act act;     /* glu only: TN_ACT_SILU or TN_ACT_LINEAR                                       */
     const float *bias;
 } product_finish;
 
-/* One token's results of several products: y = sum of weight[j] * part[j], in the order of j, in f32 and rounded once;
- * with extra, y = rnd(rnd(sum) + rnd(extra_weight * extra)). */
+/* One token's results of several products: y = sum of weight[j] * part[j], in the order of j, + extra_weight * extra,
+ * in f32 and rounded once. */
 typedef struct product_combine {
-    tn_dtype dtype;
-    bool round_parts; /* each weight * part is rounded to dtype                                    */
+    tn_dtype part_dtype; /* of part and extra                                                      */
+    tn_dtype dtype;      /* of y                                                                   */
     int32_t count;
     const void *const *part;
     const float *weight;
@@ -77,13 +77,13 @@ typedef struct product_kernels {
     void (*columns)(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                     float *sums);
 
-    /* n <= PRODUCT_FEW_ROWS sums become h, of native type, or y, of finish->dtype. finish->bias belongs to the gates.
-     */
+    /* n <= PRODUCT_FEW_ROWS sums become h or y, of finish->dtype (h: native or TN_F32). finish->bias belongs to the
+     * gates. */
     void (*row_glu)(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
                     void *h);
     void (*row_out)(const float *sums, const product_finish *finish, int32_t n, void *y);
 
-    /* n elements of y, of dtype. */
+    /* n elements of y, of combine->dtype. */
     void (*combine)(const product_combine *combine, int64_t n, void *y);
 
     /* Up to PRODUCT_FEW_ROWS rows of k elements of dtype, `space` bytes apart in dst, from a matrix whose rows are side

@@ -21,15 +21,6 @@ static inline __m256i bf16_bits(__m256 v)
     return _mm256_and_si256(_mm256_blendv_epi8(up, quiet, nan), _mm256_set1_epi32((int)0xffff0000));
 }
 
-static inline __m256 round_to(__m256 v, tn_dtype dtype)
-{
-    if (dtype == TN_BF16)
-        return _mm256_castsi256_ps(bf16_bits(v));
-    if (dtype == TN_F16)
-        return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-    return v;
-}
-
 static inline __m256 power_of_two(__m256i n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
@@ -57,10 +48,10 @@ static inline __m256 exp_ps(__m256 x)
 
 static inline __m256 glu(__m256 gate, __m256 up, const product_finish *f)
 {
-    __m256 g = round_to(gate, f->dtype), a = g;
+    __m256 a = gate;
     if (f->act == TN_ACT_SILU)
-        a = _mm256_div_ps(g, _mm256_add_ps(_mm256_set1_ps(1.0f), exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), g))));
-    return round_to(_mm256_mul_ps(round_to(a, f->dtype), round_to(up, f->dtype)), f->dtype);
+        a = _mm256_div_ps(gate, _mm256_add_ps(_mm256_set1_ps(1.0f), exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), gate))));
+    return _mm256_mul_ps(a, up);
 }
 
 static inline __m256 load_as_f32(const void *p, tn_dtype dtype)
@@ -339,20 +330,16 @@ static void row_out_avx2(const float *sums, const product_finish *finish, int32_
 
 static void combine_avx2(const product_combine *c, int64_t n, void *y)
 {
-    int64_t size = c->dtype == TN_F32 ? 4 : 2;
+    int64_t from = c->part_dtype == TN_F32 ? 4 : 2, to = c->dtype == TN_F32 ? 4 : 2;
     for (int64_t i = 0; i < n; i += LANES) {
         __m256 sum = _mm256_setzero_ps();
-        for (int32_t j = 0; j < c->count; j++) {
-            __m256 part = load_up_to((const char *)c->part[j] + i * size, c->dtype, n - i);
-            part = _mm256_mul_ps(part, _mm256_set1_ps(c->weight[j]));
-            sum = _mm256_add_ps(sum, c->round_parts ? round_to(part, c->dtype) : part);
-        }
-        if (c->extra) {
-            __m256 part = load_up_to((const char *)c->extra + i * size, c->dtype, n - i);
-            part = round_to(_mm256_mul_ps(part, _mm256_set1_ps(c->extra_weight)), c->dtype);
-            sum = _mm256_add_ps(round_to(sum, c->dtype), part);
-        }
-        store_from_f32((char *)y + i * size, c->dtype, n - i, sum);
+        for (int32_t j = 0; j < c->count; j++)
+            sum = _mm256_fmadd_ps(load_up_to((const char *)c->part[j] + i * from, c->part_dtype, n - i),
+                                  _mm256_set1_ps(c->weight[j]), sum);
+        if (c->extra)
+            sum = _mm256_fmadd_ps(load_up_to((const char *)c->extra + i * from, c->part_dtype, n - i),
+                                  _mm256_set1_ps(c->extra_weight), sum);
+        store_from_f32((char *)y + i * to, c->dtype, n - i, sum);
     }
 }
 

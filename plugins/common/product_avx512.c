@@ -301,21 +301,17 @@ static void row_out_avx512(const float *sums, const product_finish *finish, int3
 
 static void combine_avx512(const product_combine *c, int64_t n, void *y)
 {
-    int64_t size = c->dtype == TN_F32 ? 4 : 2;
+    int64_t from = c->part_dtype == TN_F32 ? 4 : 2, to = c->dtype == TN_F32 ? 4 : 2;
     for (int64_t i = 0; i < n; i += LANES) {
         __mmask16 m = first_lanes(n - i);
         __m512 sum = _mm512_setzero_ps();
-        for (int32_t j = 0; j < c->count; j++) {
-            __m512 part = load_as_f32((const char *)c->part[j] + i * size, c->dtype, m);
-            part = _mm512_mul_ps(part, _mm512_set1_ps(c->weight[j]));
-            sum = _mm512_add_ps(sum, c->round_parts ? round_to(part, c->dtype) : part);
-        }
-        if (c->extra) {
-            __m512 part = load_as_f32((const char *)c->extra + i * size, c->dtype, m);
-            part = round_to(_mm512_mul_ps(part, _mm512_set1_ps(c->extra_weight)), c->dtype);
-            sum = _mm512_add_ps(round_to(sum, c->dtype), part);
-        }
-        store_from_f32((char *)y + i * size, c->dtype, m, sum);
+        for (int32_t j = 0; j < c->count; j++)
+            sum = _mm512_fmadd_ps(load_as_f32((const char *)c->part[j] + i * from, c->part_dtype, m),
+                                  _mm512_set1_ps(c->weight[j]), sum);
+        if (c->extra)
+            sum = _mm512_fmadd_ps(load_as_f32((const char *)c->extra + i * from, c->part_dtype, m),
+                                  _mm512_set1_ps(c->extra_weight), sum);
+        store_from_f32((char *)y + i * to, c->dtype, m, sum);
     }
 }
 

@@ -26,15 +26,6 @@ static inline __m512i bf16_bits(__m512 v)
     return _mm512_and_si512(_mm512_mask_mov_epi32(up, nan, quiet), _mm512_set1_epi32((int)0xffff0000));
 }
 
-static inline __m512 round_to(__m512 v, tn_dtype dtype)
-{
-    if (dtype == TN_BF16)
-        return _mm512_castsi512_ps(bf16_bits(v));
-    if (dtype == TN_F16)
-        return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-    return v;
-}
-
 /* e^x: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series up to r^7 (what follows is below 6e-9).
  * Beyond +-104 the result is infinity or 0 anyway; min and max return their second operand when one is NaN. */
 static inline __m512 exp_ps(__m512 x)
@@ -64,11 +55,9 @@ static inline __m512 activate(__m512 x, tn_act act)
     return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
 }
 
-/* rnd(rnd(act(rnd(gate))) * rnd(up)): the roundings of eager. */
 static inline __m512 glu(__m512 gate, __m512 up, const product_finish *f)
 {
-    __m512 a = round_to(activate(round_to(gate, f->dtype), f->act), f->dtype);
-    return round_to(_mm512_mul_ps(a, round_to(up, f->dtype)), f->dtype);
+    return _mm512_mul_ps(activate(gate, f->act), up);
 }
 
 /* Elements a and b of dtype side by side, a first. */

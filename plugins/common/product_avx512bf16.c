@@ -261,7 +261,7 @@ static void columns_bf16(const void *w, int64_t step, int32_t rows, int64_t k, c
 static void row_glu_bf16(const float *gate, const float *up, const float *up_bias, const product_finish *finish,
                          int32_t n, void *h)
 {
-    store_from_f32(h, TN_BF16, first_lanes(n), row_glu_sums(gate, up, up_bias, finish, n));
+    store_from_f32(h, finish->dtype, first_lanes(n), row_glu_sums(gate, up, up_bias, finish, n));
 }
 
 void product_init_avx512bf16(product_kernels *kernels)

@@ -158,22 +158,22 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h)
+                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *h)
 {
     few_rows gate, up;
     float gate_bias[PRODUCT_FEW_ROWS], up_bias[PRODUCT_FEW_ROWS];
-    int64_t step = rows_at_once(&mlp->gate);
+    int64_t step = rows_at_once(&mlp->gate), size = out == TN_F32 ? 4 : 2;
     for (int64_t f = begin; f < end; f += step) {
         const char *next = f + step < end ? at(kernels, &mlp->gate, f + step) : NULL;
         few_sums(kernels, &mlp->gate, f, least(end - f, step), hidden, x, tokens, at(kernels, &mlp->up, f), &gate);
         few_sums(kernels, &mlp->up, f, least(end - f, step), hidden, x, tokens, next, &up);
         for (int64_t i = f; i < end && i < f + step; i += PRODUCT_FEW_ROWS) {
             int32_t n = (int32_t)least(end - i, PRODUCT_FEW_ROWS);
-            product_finish finish = {kernels->dtype, act, widen_bias(kernels, mlp->gate.bias, i, n, gate_bias)};
+            product_finish finish = {out, act, widen_bias(kernels, mlp->gate.bias, i, n, gate_bias)};
             const float *ups = widen_bias(kernels, mlp->up.bias, i, n, up_bias);
             for (int32_t t = 0; t < tokens; t++)
                 kernels->row_glu(gate.sums + t * step + i - f, up.sums + t * step + i - f, ups, &finish, n,
-                                 (char *)h[t] + i * native_element(kernels));
+                                 (char *)h[t] + i * size);
         }
     }
 }

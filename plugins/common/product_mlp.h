@@ -60,10 +60,10 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
                        int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch);
 
-/* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows, of native type for h, of type out for y.
- */
+/* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows of type out: for h native or TN_F32, for y
+ * dtype or TN_F32. */
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
-                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, void *const *h);
+                     const void *const *x, int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *h);
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
                      int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y);
 

@@ -131,7 +131,7 @@ void moe_combine(const moe_run *run, const moe_routing *to, int64_t first, int64
         for (int64_t j = 0; j < k; j++)
             parts[j] = results + j * row;
         product_combine c = {.dtype = layer->dtype,
-                             .round_parts = !layer->f32_weights,
+                             .part_dtype = layer->dtype,
                              .count = (int32_t)k,
                              .part = parts,
                              .weight = to->weights + t * k,

@@ -84,7 +84,7 @@ static void few_expert(const few_state *s, int64_t e, bool down, int64_t first, 
     if (down)
         product_out_few(run->kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, layer->dtype, y);
     else
-        product_glu_few(run->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, h);
+        product_glu_few(run->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, run->kernels->native, h);
 }
 
 /* A thread's part of the list of rows. down: of the second product. */

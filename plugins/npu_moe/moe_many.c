@@ -73,7 +73,7 @@ static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t la
         }
         if (few) {
             product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
-            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, 0, mlp.inter, h);
+            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, 0, mlp.inter, kernels->native, h);
             product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, (int32_t)n, 0, layer->hidden,
                             layer->dtype, y);
         } else {

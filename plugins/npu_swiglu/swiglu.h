@@ -14,8 +14,9 @@ typedef struct swiglu_shape {
 /* Bytes of scratch that swiglu_forward needs. */
 size_t swiglu_scratch_size(const product_kernels *kernels, const swiglu_shape *shape);
 
-/* x and y [..., hidden] of kernels->dtype, of at most shape->max_tokens tokens, rows dense. */
-void swiglu_forward(const product_kernels *kernels, const swiglu_shape *shape, const product_mlp *mlp, tn_act act,
-                    const tn_tensor *x, const tn_tensor *y, void *scratch);
+/* x and y [..., hidden] of kernels->dtype, of at most shape->max_tokens tokens, rows dense. wide: the kernels of the
+ * same dtype whose native type is f32. */
+void swiglu_forward(const product_kernels *kernels, const product_kernels *wide, const swiglu_shape *shape,
+                    const product_mlp *mlp, tn_act act, const tn_tensor *x, const tn_tensor *y, void *scratch);
 
 #endif

@@ -51,10 +51,9 @@ void reference_mlp_token(const reference_mlp *m, const double *x, estimate *h, e
         exact[i] = estimate_exact(x[i]);
     for (int64_t f = 0; f < m->inter; f++) {
         estimate gate =
-            estimate_dot(m->dtype, exact, m->gate + f * m->hidden, 1, m->hidden, m->gate_bias ? m->gate_bias[f] : 0);
-        estimate up =
-            estimate_dot(m->dtype, exact, m->up + f * m->hidden, 1, m->hidden, m->up_bias ? m->up_bias[f] : 0);
-        h[f] = estimate_product(m->dtype, estimate_silu(m->dtype, gate), up);
+            estimate_dot(TN_F32, exact, m->gate + f * m->hidden, 1, m->hidden, m->gate_bias ? m->gate_bias[f] : 0);
+        estimate up = estimate_dot(TN_F32, exact, m->up + f * m->hidden, 1, m->hidden, m->up_bias ? m->up_bias[f] : 0);
+        h[f] = estimate_product(m->dtype, estimate_silu(TN_F32, gate), up);
     }
     for (int64_t r = 0; r < m->hidden; r++)
         y[r] = estimate_dot(m->dtype, h, m->down + r * m->inter, 1, m->inter, m->down_bias ? m->down_bias[r] : 0);
