@@ -1,19 +1,6 @@
 /* Performing operations: a bound kernel's forward, the device's eager implementation, and the contracts that eager mode
  * composes from others (MLP, MOE_BLOCK). */
-#include "graph/run.h"
-
-#include <string.h>
-
-/* What a composition works with. parts NULL: every step is eager, its parameters taken from the outer site. */
-typedef struct composer {
-    const tn_device *device;
-    arena *arena;
-    graph_site *const *parts;
-    const tn_call *call;
-    tn_error *err;
-} composer;
-
-#define NO_ROLE TN_ROLE_MAX
+#include "graph/compose.h"
 
 tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
                    tn_error *err)
@@ -29,7 +16,7 @@ tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_statu
     return status;
 }
 
-static tn_status take_like(const composer *c, int64_t rows, int64_t width, tn_tensor *out)
+tn_status compose_take(const composer *c, int64_t rows, int64_t width, tn_tensor *out)
 {
     const tn_tensor *x = &c->call->in[0];
     void *data = NULL;
@@ -38,44 +25,7 @@ static tn_status take_like(const composer *c, int64_t rows, int64_t width, tn_te
     return status;
 }
 
-/* One product: through the part's own site where there is one, else eagerly with the outer site's parameters. */
-static tn_status step_linear(const composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x,
-                             const tn_tensor *y)
-{
-    tn_call call = {.size = sizeof call, .op = TN_OP_LINEAR, .in_count = 1, .out_count = 1};
-    call.in[0] = *x;
-    call.out[0] = *y;
-    if (c->parts && c->parts[part]) {
-        call.site = &c->parts[part]->site;
-        return run_bound_call(c->device, c->arena, &c->parts[part]->bound, &call, c->err);
-    }
-    const tn_site *outer = c->call->site;
-    tn_site site = {.size = sizeof site,
-                    .op = TN_OP_LINEAR,
-                    .path = outer->path,
-                    .class_name = "Linear",
-                    .model_type = outer->model_type};
-    site.meaning[TN_AXIS_DTYPE] = outer->meaning[TN_AXIS_DTYPE];
-    site.param[TN_ROLE_WEIGHT] = outer->param[weight];
-    if (bias != NO_ROLE)
-        site.param[TN_ROLE_BIAS] = outer->param[bias];
-    site.features = site.param[TN_ROLE_BIAS].count > 0 ? TN_HAS_BIAS : 0;
-    site.dim[TN_DIM_HIDDEN] = x->shape[1];
-    site.dim[TN_DIM_OUT] = y->shape[1];
-    call.site = &site;
-    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
-}
-
-static tn_status step_glu(const composer *c, const tn_tensor *gate, const tn_tensor *up, const tn_tensor *out)
-{
-    tn_call call = {.size = sizeof call, .op = TN_OP_GLU, .site = c->call->site, .in_count = 2, .out_count = 1};
-    call.in[0] = *gate;
-    call.in[1] = *up;
-    call.out[0] = *out;
-    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
-}
-
-static tn_tensor columns(const tn_tensor *t, int64_t begin, int64_t count)
+tn_tensor compose_columns(const tn_tensor *t, int64_t begin, int64_t count)
 {
     tn_tensor view = *t;
     view.shape[1] = count;
@@ -84,38 +34,108 @@ static tn_tensor columns(const tn_tensor *t, int64_t begin, int64_t count)
     return view;
 }
 
+/* ---- steps --------------------------------------------------------------------------------------- */
+
+tn_site compose_linear_site(const composer *c, tn_role weight, tn_role bias, int64_t in, int64_t out)
+{
+    const tn_site *outer = c->call->site;
+    tn_site site = {.size = sizeof site,
+                    .op = TN_OP_LINEAR,
+                    .path = outer->path,
+                    .class_name = "Linear",
+                    .model_type = outer->model_type};
+    site.meaning[TN_AXIS_DTYPE] = outer->meaning[TN_AXIS_DTYPE];
+    site.param[TN_ROLE_WEIGHT] = outer->param[weight];
+    if (bias != COMPOSE_NO_ROLE)
+        site.param[TN_ROLE_BIAS] = outer->param[bias];
+    site.features = site.param[TN_ROLE_BIAS].count > 0 ? TN_HAS_BIAS : 0;
+    site.dim[TN_DIM_HIDDEN] = in;
+    site.dim[TN_DIM_OUT] = out;
+    return site;
+}
+
+tn_status compose_linear(const composer *c, int part, tn_role weight, tn_role bias, const tn_tensor *x,
+                         const tn_tensor *y)
+{
+    tn_call call = {.size = sizeof call, .op = TN_OP_LINEAR, .in_count = 1, .out_count = 1};
+    call.in[0] = *x;
+    call.out[0] = *y;
+    if (c->parts && c->parts[part]) {
+        call.site = &c->parts[part]->site;
+        return run_bound_call(c->device, c->arena, &c->parts[part]->bound, &call, c->err);
+    }
+    tn_site site = compose_linear_site(c, weight, bias, x->shape[1], y->shape[1]);
+    call.site = &site;
+    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
+}
+
+tn_status compose_glu(const composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
+                      const tn_tensor *out)
+{
+    tn_call call = {.size = sizeof call, .op = TN_OP_GLU, .site = site, .in_count = 2, .out_count = 1};
+    call.in[0] = *gate;
+    call.in[1] = *up;
+    call.out[0] = *out;
+    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
+}
+
+tn_status compose_add(const composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out)
+{
+    tn_call call = {.size = sizeof call, .op = TN_OP_ADD, .site = c->call->site, .in_count = 2, .out_count = 1};
+    call.in[0] = *a;
+    call.in[1] = *b;
+    call.out[0] = *out;
+    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
+}
+
+/* ---- MLP ----------------------------------------------------------------------------------------- */
+
+void compose_gate_up_views(const tn_site *site, const tn_tensor *both, tn_tensor *gate, tn_tensor *up)
+{
+    int64_t tokens = both->shape[0], inter = site->dim[TN_DIM_INTER];
+    int32_t layout = site->meaning[TN_AXIS_LAYOUT];
+    if (layout == TN_LAYOUT_SPLIT) {
+        /* Two dense halves: products with strided results are slower. */
+        *gate = *up = tn_tensor_dense(both->data, both->dtype, 2, (int64_t[]){tokens, inter});
+        if (both->data)
+            up->data = (char *)both->data + (size_t)(tokens * inter) * tn_dtype_size(both->dtype);
+    } else {
+        *gate = compose_columns(both, layout == TN_LAYOUT_GATE_UP ? 0 : inter, inter);
+        *up = compose_columns(both, layout == TN_LAYOUT_GATE_UP ? inter : 0, inter);
+    }
+}
+
+tn_status compose_gate_up(const composer *c, const tn_tensor *both)
+{
+    const tn_site *site = c->call->site;
+    const tn_tensor *x = &c->call->in[0];
+    if (site->meaning[TN_AXIS_LAYOUT] != TN_LAYOUT_SPLIT)
+        return compose_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS, x, both);
+    tn_tensor gate, up;
+    compose_gate_up_views(site, both, &gate, &up);
+    tn_status status = compose_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE, TN_ROLE_GATE_BIAS, x, &gate);
+    return status == TN_OK ? compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &up) : status;
+}
+
 static tn_status compose_mlp(const composer *c)
 {
     const tn_site *site = c->call->site;
     const tn_tensor *x = &c->call->in[0], *y = &c->call->out[0];
-    int64_t tokens = x->shape[0], inter = site->dim[TN_DIM_INTER];
-    int32_t layout = site->meaning[TN_AXIS_LAYOUT];
     size_t mark = arena_mark(c->arena);
     tn_tensor both, gate, up;
-    tn_status status = take_like(c, tokens, 2 * inter, &both);
-    if (layout == TN_LAYOUT_SPLIT) {
-        /* Two dense halves: products with strided results are slower. */
-        gate = tn_tensor_dense(both.data, both.dtype, 2, (int64_t[]){tokens, inter});
-        up = gate;
-        if (both.data)
-            up.data = (char *)both.data + (size_t)(tokens * inter) * tn_dtype_size(both.dtype);
-        if (status == TN_OK)
-            status = step_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE, TN_ROLE_GATE_BIAS, x, &gate);
-        if (status == TN_OK)
-            status = step_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &up);
-    } else {
-        gate = columns(&both, layout == TN_LAYOUT_GATE_UP ? 0 : inter, inter);
-        up = columns(&both, layout == TN_LAYOUT_GATE_UP ? inter : 0, inter);
-        if (status == TN_OK)
-            status = step_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS, x, &both);
-    }
+    tn_status status = compose_take(c, x->shape[0], 2 * site->dim[TN_DIM_INTER], &both);
+    compose_gate_up_views(site, &both, &gate, &up);
     if (status == TN_OK)
-        status = step_glu(c, &gate, &up, &gate);
+        status = compose_gate_up(c, &both);
     if (status == TN_OK)
-        status = step_linear(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &gate, y);
+        status = compose_glu(c, site, &gate, &up, &gate);
+    if (status == TN_OK)
+        status = compose_linear(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &gate, y);
     arena_release(c->arena, mark);
     return status;
 }
+
+/* ---- MOE_BLOCK ------------------------------------------------------------------------------------- */
 
 /* Route or experts: through the part's site, else eagerly with the outer site, which holds the same meaning. */
 static tn_status step_inner(const composer *c, int part, tn_call *call)
@@ -128,6 +148,19 @@ static tn_status step_inner(const composer *c, int part, tn_call *call)
     return run_bound_call(c->device, c->arena, NULL, call, c->err);
 }
 
+tn_site compose_shared_site(const tn_site *block)
+{
+    tn_site shared = *block;
+    shared.op = TN_OP_MLP;
+    shared.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+    shared.features = 0;
+    shared.dim[TN_DIM_INTER] = block->dim[TN_DIM_SHARED_INTER];
+    shared.param[TN_ROLE_GATE] = block->param[TN_ROLE_SHARED_GATE];
+    shared.param[TN_ROLE_UP] = block->param[TN_ROLE_SHARED_UP];
+    shared.param[TN_ROLE_DOWN] = block->param[TN_ROLE_SHARED_DOWN];
+    return shared;
+}
+
 /* y += shared expert(x), times sigmoid(shared gate(x)) where the model has one. */
 static tn_status compose_shared(const composer *c)
 {
@@ -135,18 +168,11 @@ static tn_status compose_shared(const composer *c)
     const tn_tensor *x = &c->call->in[0], *y = &c->call->out[0];
     graph_site *shared = c->parts ? c->parts[GRAPH_PART_SHARED] : NULL;
     tn_tensor z;
-    tn_status status = take_like(c, x->shape[0], x->shape[1], &z);
+    tn_status status = compose_take(c, x->shape[0], x->shape[1], &z);
     tn_call mlp = {.size = sizeof mlp, .op = TN_OP_MLP, .in_count = 1, .out_count = 1};
     mlp.in[0] = *x;
     mlp.out[0] = z;
-    tn_site inner = *site;
-    inner.op = TN_OP_MLP;
-    inner.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
-    inner.features = 0;
-    inner.dim[TN_DIM_INTER] = site->dim[TN_DIM_SHARED_INTER];
-    inner.param[TN_ROLE_GATE] = site->param[TN_ROLE_SHARED_GATE];
-    inner.param[TN_ROLE_UP] = site->param[TN_ROLE_SHARED_UP];
-    inner.param[TN_ROLE_DOWN] = site->param[TN_ROLE_SHARED_DOWN];
+    tn_site inner = compose_shared_site(site);
     mlp.site = shared ? &shared->site : &inner;
     if (status == TN_OK && shared)
         status = run_site_call(c->device, c->arena, shared, &mlp, c->err);
@@ -154,25 +180,17 @@ static tn_status compose_shared(const composer *c)
         status = run_eager_call(c->device, c->arena, &mlp, c->err);
     if (status == TN_OK && (site->features & TN_HAS_SHARED_GATE)) {
         tn_tensor gate;
-        status = take_like(c, x->shape[0], 1, &gate);
+        status = compose_take(c, x->shape[0], 1, &gate);
         if (status == TN_OK)
-            status = step_linear(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, NO_ROLE, x, &gate);
+            status = compose_linear(c, GRAPH_PART_SHARED_GATE, TN_ROLE_SHARED_EXPERT_GATE, COMPOSE_NO_ROLE, x, &gate);
         /* sigmoid(gate) * z is a GLU whose gate is the same for all features of a token. */
         gate.shape[1] = z.shape[1];
         gate.stride[1] = 0;
-        tn_call scale = {.size = sizeof scale, .op = TN_OP_GLU, .site = &inner, .in_count = 2, .out_count = 1};
         inner.meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
-        scale.in[0] = gate;
-        scale.in[1] = z;
-        scale.out[0] = z;
         if (status == TN_OK)
-            status = run_bound_call(c->device, c->arena, NULL, &scale, c->err);
+            status = compose_glu(c, &inner, &gate, &z, &z);
     }
-    tn_call add = {.size = sizeof add, .op = TN_OP_ADD, .site = site, .in_count = 2, .out_count = 1};
-    add.in[0] = *y;
-    add.in[1] = z;
-    add.out[0] = *y;
-    return status == TN_OK ? run_bound_call(c->device, c->arena, NULL, &add, c->err) : status;
+    return status == TN_OK ? compose_add(c, y, &z, y) : status;
 }
 
 static tn_status compose_moe(const composer *c)

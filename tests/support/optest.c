@@ -167,8 +167,13 @@ void optest_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t
 static size_t scratch_bytes(const tn_call *call, size_t (*scratch)(const tn_call *))
 {
     tn_call bare = *call;
+    tn_grads grads = {0};
+    if (call->grads) {
+        grads = *call->grads;
+        bare.grads = &grads;
+    }
     for (int i = 0; i < TN_CALL_TENSORS; i++)
-        bare.in[i].data = bare.out[i].data = NULL;
+        bare.in[i].data = bare.out[i].data = grads.in[i].data = grads.out[i].data = NULL;
     size_t bytes = scratch(&bare);
     ck_assert_uint_eq(bytes, scratch(call));
     return bytes;
@@ -284,6 +289,33 @@ void optest_backward_threads(tn_call *call)
     threads_set(0);
 }
 
+static bool differentiable(tn_dtype dtype)
+{
+    return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16;
+}
+
+void optest_grads(tn_call *call, tn_grads *grads, uint32_t seed)
+{
+    *grads = (tn_grads){.size = sizeof *grads};
+    for (int32_t i = 0; i < call->out_count; i++)
+        if (differentiable(call->out[i].dtype))
+            grads->out[i] =
+                optest_random(call->out[i].dtype, call->out[i].ndim, call->out[i].shape, seed + (uint32_t)i);
+    for (int32_t i = 0; i < call->in_count; i++)
+        if (differentiable(call->in[i].dtype))
+            grads->in[i] = optest_zeros(call->in[i].dtype, call->in[i].ndim, call->in[i].shape);
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        const tn_param *p = &call->site->param[role];
+        if (!p->count || !differentiable(p->tensors->dtype))
+            continue;
+        tn_tensor *tensors = block_take((size_t)p->count * sizeof *tensors);
+        for (int64_t i = 0; i < p->count; i++)
+            tensors[i] = optest_zeros(p->tensors[i].dtype, p->tensors[i].ndim, p->tensors[i].shape);
+        grads->param[role] = (tn_param){tensors, p->count};
+    }
+    call->grads = grads;
+}
+
 void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolute, double relative, const char *what)
 {
     ck_assert_int_eq(tn_tensor_count(got), tn_tensor_count(expected));
@@ -310,6 +342,18 @@ void optest_golden(const tn_tensor *got, const tn_tensor *truth, const tn_tensor
     }
     ck_assert_msg(ours <= 1.5 * 1.5 * reference, "%s %s: rms error %.4g, transformers has %.4g", what,
                   tn_dtype_name(got->dtype), sqrt(ours), sqrt(reference));
+}
+
+double optest_error(const tn_tensor *got, const tn_tensor *truth)
+{
+    double error = 0.0, size = 0.0;
+    ck_assert_int_eq(tn_tensor_count(got), tn_tensor_count(truth));
+    for (int64_t i = 0; i < tn_tensor_count(truth); i++) {
+        double t = optest_at(truth, i), d = optest_at(got, i) - t;
+        error += d * d;
+        size += t * t;
+    }
+    return size > 0.0 ? sqrt(error / size) : sqrt(error);
 }
 
 void optest_golden_grad(const tn_tensor *got, const tn_tensor *truth, const char *what)

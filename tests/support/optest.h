@@ -40,11 +40,18 @@ void optest_backward(tn_call *call);
 tn_status optest_try_backward(tn_call *call, tn_error *err);
 void optest_backward_threads(tn_call *call);
 
+/* Upstream gradients: seeded values for every output, dense. All gradients of floating-point inputs and parameters
+ * wanted, zeroed and dense. call->in, call->out and the site's parameters must be complete. */
+void optest_grads(tn_call *call, tn_grads *grads, uint32_t seed);
+
 /* Within absolute + relative * |expected|, element by element. */
 void optest_close(const tn_tensor *got, const tn_tensor *expected, double absolute, double relative, const char *what);
 
 /* The rule of the golden data: rms(got - truth) <= 1.5 rms(theirs - truth); f32: within 2e-5 and 2e-5 relative. */
 void optest_golden(const tn_tensor *got, const tn_tensor *truth, const tn_tensor *theirs, const char *what);
+
+/* rms(got - truth) / rms(truth). */
+double optest_error(const tn_tensor *got, const tn_tensor *truth);
 
 /* The same rule for gradients: bf16, f16: rms(got - truth) <= 4 eps rms(truth) + 2e-5. */
 void optest_golden_grad(const tn_tensor *got, const tn_tensor *truth, const char *what);

@@ -1,0 +1,211 @@
+/* Derivatives of the activation functions. As forward: in bf16 and f16 a derivative times the upstream gradient is
+ * computed in f32 and rounded once, except for the functions that transformers composes of several operations, where
+ * each operation's gradient is rounded. */
+#include "eager/vec.h"
+
+#include <math.h>
+
+#define SQRT_2_OVER_PI 0.7978845608028654f
+
+/* s (1 + x (1 - s)), s = sigmoid(x). Where the exponential overflows s is 0, and so is the derivative. */
+EAGER_CLONES static void grad_silu(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float s = 1.0f / (1.0f + vec_exp(-x[i]));
+        g[i] = g[i] * (s * (1.0f + x[i] * (1.0f - s)));
+    }
+}
+
+EAGER_CLONES static void grad_sigmoid(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float s = 1.0f / (1.0f + vec_exp(-x[i]));
+        g[i] = g[i] * ((1.0f - s) * s);
+    }
+}
+
+EAGER_CLONES static void grad_tanh(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float t = vec_tanh(x[i]);
+        g[i] = g[i] * (1.0f - t * t);
+    }
+}
+
+/* 0.5 (1 + t) + 0.5 x (1 - t^2) u', t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+EAGER_CLONES static void grad_gelu_tanh(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float x2 = x[i] * x[i], t = vec_tanh(SQRT_2_OVER_PI * (x[i] + 0.044715f * (x2 * x[i])));
+        float slope = SQRT_2_OVER_PI * (1.0f + 3.0f * 0.044715f * x2);
+        /* Far out 1 - t^2 is 0 while x^3 may be infinite. */
+        float inner = t * t < 1.0f ? 0.5f * x[i] * (1.0f - t * t) * slope : 0.0f;
+        g[i] = g[i] * (0.5f * (1.0f + t) + inner);
+    }
+}
+
+/* The normal distribution function, and x times its density. */
+static void grad_gelu(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float below = 0.5f * (1.0f + erff(x[i] * 0.70710678118654752f));
+        float density = 0.39894228040143268f * expf(-0.5f * x[i] * x[i]);
+        g[i] = g[i] * (below + (density > 0.0f ? x[i] * density : 0.0f));
+    }
+}
+
+/* t + x s (1 - t^2), t = tanh(softplus(x)), s = sigmoid(x). */
+static void grad_mish(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float t = tanhf(x[i] > 20.0f ? x[i] : log1pf(expf(x[i]))), s = 1.0f / (1.0f + expf(-x[i]));
+        float rest = s * (1.0f - t * t);
+        g[i] = g[i] * (t + (rest != 0.0f ? x[i] * rest : 0.0f));
+    }
+}
+
+/* Passes between 0 and top, both excluded; a NaN passes, as it does forward. */
+EAGER_CLONES static void grad_relu(const float *x, float *g, int64_t n, float top)
+{
+    for (int64_t i = 0; i < n; i++)
+        g[i] = x[i] <= 0.0f || x[i] >= top ? 0.0f : g[i];
+}
+
+EAGER_CLONES static void grad_relu2(const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        g[i] = x[i] <= 0.0f ? 0.0f : g[i] * (2.0f * x[i]);
+}
+
+/* y = x s, s = sigmoid(z), z = 1.702 x: dx = g s + 1.702 (g x) s (1 - s). */
+static void grad_quick_gelu(tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    float s[VEC_CHUNK], ds[VEC_CHUNK];
+    for (int64_t i = 0; i < n; i++) {
+        s[i] = 1.702f * x[i];
+        ds[i] = g[i] * x[i];
+    }
+    vec_round(s, n, dtype);
+    vec_act(TN_ACT_SIGMOID, dtype, s, n);
+    vec_round(ds, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        ds[i] = ds[i] * ((1.0f - s[i]) * s[i]);
+    vec_round(ds, n, dtype);
+    vec_scale(ds, n, 1.702f);
+    vec_round(ds, n, dtype);
+    vec_mul(g, s, n);
+    vec_round(g, n, dtype);
+    vec_add(g, ds, n);
+}
+
+/* t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3) as forward rounds it. */
+static void new_tanh(tn_dtype dtype, const float *x, float *t, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        t[i] = x[i] * x[i] * x[i];
+    vec_round(t, n, dtype);
+    vec_scale(t, n, 0.044715f);
+    vec_round(t, n, dtype);
+    vec_add(t, x, n);
+    vec_round(t, n, dtype);
+    vec_scale(t, n, SQRT_2_OVER_PI);
+    vec_round(t, n, dtype);
+    vec_act(TN_ACT_TANH, dtype, t, n);
+}
+
+/* y = (0.5 x)(1 + t): dx = 0.5 g (1 + t) + v + 0.044715 v (3 x^2), v = sqrt(2/pi) (1 - t^2) (g 0.5 x). */
+static void grad_gelu_new(tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    float t[VEC_CHUNK], v[VEC_CHUNK], cube[VEC_CHUNK];
+    new_tanh(dtype, x, t, n);
+    for (int64_t i = 0; i < n; i++)
+        v[i] = 0.5f * x[i];
+    vec_round(v, n, dtype);
+    vec_mul(v, g, n);
+    vec_round(v, n, dtype);
+    for (int64_t i = 0; i < n; i++)
+        v[i] *= 1.0f - t[i] * t[i];
+    vec_round(v, n, dtype);
+    vec_scale(v, n, SQRT_2_OVER_PI);
+    vec_round(v, n, dtype);
+    for (int64_t i = 0; i < n; i++) {
+        cube[i] = x[i] * x[i];
+        t[i] += 1.0f;
+    }
+    vec_round(t, n, dtype);
+    vec_mul(g, t, n);
+    vec_round(g, n, dtype);
+    vec_round_scale(cube, n, 3.0f, dtype);
+    memcpy(t, v, (size_t)n * sizeof *t);
+    vec_scale(t, n, 0.044715f);
+    vec_round(t, n, dtype);
+    vec_mul(cube, t, n);
+    vec_round(cube, n, dtype);
+    vec_add(v, cube, n);
+    vec_round(v, n, dtype);
+    vec_scale(g, n, 0.5f);
+    vec_round(g, n, dtype);
+    vec_add(g, v, n);
+}
+
+static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    switch (act) {
+    case TN_ACT_SILU:
+        grad_silu(x, g, n);
+        break;
+    case TN_ACT_GELU_TANH:
+        grad_gelu_tanh(x, g, n);
+        break;
+    case TN_ACT_GELU:
+        grad_gelu(x, g, n);
+        break;
+    case TN_ACT_RELU:
+        grad_relu(x, g, n, INFINITY);
+        break;
+    case TN_ACT_RELU2:
+        grad_relu2(x, g, n);
+        break;
+    case TN_ACT_RELU6:
+        grad_relu(x, g, n, 6.0f);
+        break;
+    case TN_ACT_QUICK_GELU:
+        grad_quick_gelu(dtype, x, g, n);
+        break;
+    case TN_ACT_GELU_NEW:
+        grad_gelu_new(dtype, x, g, n);
+        break;
+    case TN_ACT_SIGMOID:
+        grad_sigmoid(x, g, n);
+        break;
+    case TN_ACT_TANH:
+        grad_tanh(x, g, n);
+        break;
+    case TN_ACT_MISH:
+        grad_mish(x, g, n);
+        break;
+    case TN_ACT_LINEAR:
+        break;
+    }
+    vec_round(g, n, dtype);
+}
+
+void vec_act_grad(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VEC_CHUNK)
+        grad_chunk(act, dtype, x + i, g + i, n - i < VEC_CHUNK ? n - i : VEC_CHUNK);
+}
+
+void vec_glu_grad(tn_act act, tn_dtype dtype, float *gate, float *up, const float *dp, int64_t n)
+{
+    float a[VEC_CHUNK];
+    memcpy(a, gate, (size_t)n * sizeof *a);
+    vec_act(act, dtype, a, n);
+    vec_mul(up, dp, n);
+    vec_round(up, n, dtype);
+    vec_act_grad(act, dtype, gate, up, n);
+    vec_mul(a, dp, n);
+    vec_round(a, n, dtype);
+    memcpy(gate, up, (size_t)n * sizeof *gate);
+    memcpy(up, a, (size_t)n * sizeof *up);
+}

@@ -1,0 +1,221 @@
+/* MLP as eager mode composes it: gradients against float64 values (tests/data/ops), Gaussian top-k sparsity forward and
+ * backward, all layouts, biases, and that nothing depends on the number of threads. */
+#include "device/device.h"
+#include "graph/run.h"
+#include "optest.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+static const double eps[] = {0x1p-24, 0x1p-8, 0x1p-11};
+static const char *const suffixes[] = {"", "_bf16", "_f16"};
+
+/* Performs call, or its gradients, with an arena of exactly the size that measuring says. */
+static void run_composed(const tn_call *call)
+{
+    tn_status (*run)(const tn_device *, arena *, const tn_call *, tn_error *) =
+        call->grads ? run_eager_backward : run_eager_call;
+    arena a;
+    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
+    ck_assert_int_eq(run(&device_cpu, &a, call, NULL), TN_OK);
+    size_t size = a.peak;
+    ck_assert_uint_gt(size, 0);
+    arena_close(&a);
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(arena_init(&a, &device_cpu, size, NULL), TN_OK);
+    memset(a.base, 0xff, a.size);
+    ck_assert_msg(run(&device_cpu, &a, call, &err) == TN_OK, "%s", err.message);
+    ck_assert_uint_eq(a.used, 0);
+    arena_close(&a);
+}
+
+/* ---- golden data ------------------------------------------------------------------------------- */
+
+/* The number that a standard normal variable is below with probability p: the root of a monotonous function. */
+static double quantile(double p)
+{
+    double low = -10.0, high = 10.0;
+    for (int i = 0; i < 200; i++) {
+        double middle = (low + high) / 2.0;
+        if (0.5 * erfc(-middle / sqrt(2.0)) < p)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+typedef struct golden {
+    const char *name;
+    tn_act act;
+    int cases;
+} golden;
+
+static const golden goldens[] = {{"swiglu", TN_ACT_SILU, 4},
+                                 {"swiglu_fused", TN_ACT_SILU, 3},
+                                 {"geglu", TN_ACT_GELU_TANH, 3},
+                                 {"geglu_gaussian_topk", TN_ACT_GELU_TANH, 3}};
+
+static const struct {
+    tn_role role;
+    const char *name, *grad;
+} params[] = {{TN_ROLE_GATE, "w_gate", "grad_w_gate"},
+              {TN_ROLE_UP, "w_up", "grad_w_up"},
+              {TN_ROLE_GATE_UP, "w_gate_up", "grad_w_gate_up"},
+              {TN_ROLE_DOWN, "w_down", "grad_w_down"}};
+
+/* A tensor of the case in dtype, leading dimensions folded. */
+static tn_tensor matrix(const tn_safetensors *file, int n, const char *name, tn_dtype dtype)
+{
+    tn_tensor t = optest_get(file, n, name, "");
+    t = optest_from(dtype, &t);
+    int64_t width = t.shape[t.ndim - 1];
+    return tn_tensor_dense(t.data, dtype, 2, (int64_t[]){tn_tensor_count(&t) / width, width});
+}
+
+static void golden_call(const tn_safetensors *file, int n, const golden *g, tn_dtype dtype, tn_call *call,
+                        tn_site *site)
+{
+    *site = optest_site(TN_OP_MLP, dtype);
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+        if (optest_has(file, n, params[i].name)) {
+            tn_tensor t = matrix(file, n, params[i].name, dtype);
+            optest_param(site, params[i].role, &t, 1);
+        }
+    site->meaning[TN_AXIS_ACT] = (int32_t)g->act;
+    site->meaning[TN_AXIS_LAYOUT] = site->param[TN_ROLE_GATE].count ? TN_LAYOUT_SPLIT : TN_LAYOUT_GATE_UP;
+    site->dim[TN_DIM_HIDDEN] = site->param[TN_ROLE_DOWN].tensors->shape[0];
+    site->dim[TN_DIM_INTER] = site->param[TN_ROLE_DOWN].tensors->shape[1];
+    if (optest_has(file, n, "sparsity")) {
+        site->features |= TN_HAS_SPARSITY;
+        site->num[TN_NUM_SPARSITY] = quantile(optest_number(file, n, "sparsity"));
+    }
+    *call = (tn_call){.size = sizeof *call, .op = TN_OP_MLP, .site = site, .in_count = 1, .out_count = 1};
+    call->in[0] = matrix(file, n, "x", dtype);
+    call->out[0] = optest_zeros(dtype, 2, call->in[0].shape);
+}
+
+static double dot(const tn_tensor *x, int64_t t, const tn_tensor *w, int64_t i)
+{
+    int64_t width = x->shape[1];
+    double sum = 0.0;
+    for (int64_t k = 0; k < width; k++)
+        sum += optest_at(x, t * width + k) * optest_at(w, i * width + k);
+    return sum;
+}
+
+/* Is every gate farther from its row's cut than the roundings on the way to both? Gate, mean, deviation, quantile, the
+ * last two's product, cut and difference are rounded, each by at most eps of what is the largest number in sight. A
+ * gate that is nearer may pass or not, and its gradient with it. */
+static bool decided(const tn_call *call, double eps)
+{
+    const tn_tensor *w = call->site->param[TN_ROLE_GATE].tensors;
+    int64_t inter = w->shape[0];
+    double *gate = malloc((size_t)inter * sizeof *gate), z = call->site->num[TN_NUM_SPARSITY];
+    bool clear = true;
+    ck_assert_ptr_nonnull(gate);
+    for (int64_t t = 0; t < call->in[0].shape[0]; t++) {
+        double mean = 0.0, variance = 0.0;
+        for (int64_t i = 0; i < inter; i++)
+            mean += (gate[i] = dot(&call->in[0], t, w, i)) / (double)inter;
+        for (int64_t i = 0; i < inter; i++)
+            variance += (gate[i] - mean) * (gate[i] - mean) / (double)inter;
+        double cut = mean + z * sqrt(variance), large = fabs(mean) + fabs(z) * sqrt(variance);
+        for (int64_t i = 0; i < inter; i++)
+            clear = clear && fabs(gate[i] - cut) > 7.0 * eps * fmax(fabs(gate[i]), large);
+    }
+    free(gate);
+    return clear;
+}
+
+/* The rule for gradients, with forward's own error for eps where that is larger. */
+static void golden_gradient(const tn_tensor *got, const tn_tensor *truth, double forward, const char *what)
+{
+    if (forward == 0.0)
+        optest_golden_grad(got, truth, what);
+    else if (optest_error(got, truth) > 4.0 * fmax(forward, eps[got->dtype - TN_F32]))
+        ck_abort_msg("%s: relative rms error %.4g, forward has %.4g", what, optest_error(got, truth), forward);
+}
+
+START_TEST(golden_gradients)
+{
+    const golden *g = &goldens[_i];
+    tn_safetensors *file = optest_open(g->name);
+    int n = 0, held = 0;
+    for (; optest_has(file, n, "x"); n++)
+        for (int d = 0; d < 3; d++) {
+            tn_call call;
+            tn_site site;
+            tn_grads grads;
+            golden_call(file, n, g, dtypes[d], &call, &site);
+            bool sparse = site.features & TN_HAS_SPARSITY;
+            if (sparse && !decided(&call, eps[d]))
+                continue;
+            held++;
+            optest_grads(&call, &grads, 1);
+            grads.out[0] = matrix(file, n, "grad_out", dtypes[d]);
+            run_composed(&call);
+            /* A cut is rounded in proportion to itself, what passes it is smaller: transformers' result shows by how
+             * much more than eps that changes it, and gradients are of the same numbers. */
+            tn_tensor truth = optest_get(file, n, "out", ""), theirs = optest_get(file, n, "out", suffixes[d]);
+            double forward = sparse && d > 0 ? optest_error(&theirs, &truth) : 0.0;
+            truth = optest_get(file, n, "grad_x", "");
+            golden_gradient(&grads.in[0], &truth, forward, g->name);
+            for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+                if (site.param[params[i].role].count) {
+                    truth = optest_get(file, n, params[i].grad, "");
+                    golden_gradient(grads.param[params[i].role].tensors, &truth, forward, params[i].grad);
+                }
+        }
+    ck_assert_int_eq(n, g->cases);
+    if (_i == 3)
+        ck_assert_int_gt(held, n); /* f32 and some of the others                                 */
+    else
+        ck_assert_int_eq(held, 3 * n);
+    tn_safetensors_close(file);
+}
+END_TEST
+
+START_TEST(sparse_forward)
+{
+    const golden *g = &goldens[3];
+    tn_safetensors *file = optest_open(g->name);
+    int n = 0;
+    for (; optest_has(file, n, "x"); n++)
+        for (int d = 0; d < 3; d++) {
+            tn_call call;
+            tn_site site;
+            golden_call(file, n, g, dtypes[d], &call, &site);
+            run_composed(&call);
+            tn_tensor truth = optest_get(file, n, "out", ""), theirs = optest_get(file, n, "out", suffixes[d]);
+            optest_golden(&call.out[0], &truth, &theirs, g->name);
+            /* Eager rounds where transformers does; only the order of f32 sums may differ. Where that changes a
+             * rounding the sum lies between two numbers, as far from one as from the other, to within the inner size
+             * times 2^-24: the error keeps its size and changes its sign. With at most 104 terms that happens to fewer
+             * than 104 2^-24 / eps = 1.3 % of the values (f16), whose errors' products with the others' then differ. */
+            if (d > 0)
+                ck_assert_double_le(optest_error(&call.out[0], &truth), 1.013 * optest_error(&theirs, &truth));
+        }
+    ck_assert_int_eq(n, g->cases);
+    tn_safetensors_close(file);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("eager: gradients of MLP");
+    TCase *tc = tcase_create("MLP");
+    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    tcase_set_timeout(tc, 120);
+    tcase_add_loop_test(tc, golden_gradients, 0, (int)(sizeof goldens / sizeof *goldens));
+    tcase_add_test(tc, sparse_forward);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
