@@ -40,7 +40,7 @@ $(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(PKG_CFLAGS) $(CFLAGS) $(LDF
 $(call remember,prefix,$(subst $() ,_,$(PREFIX)))
 endif
 
-# The suffix of a kernel's file selects its instruction set; other machines leave these files out.
+# The suffix of a file of kernels or tests selects its instruction set; other machines leave these files out.
 ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
@@ -87,7 +87,7 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILD)/flags
 $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
-	$(Q)$(CC) $(TEST_CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(TEST_CFLAGS) $(call isa_flags,$<) -c $< -o $@
 $(call obj,core/plugin/config.c $(CLI_SRC)): $(BUILD)/prefix
 $(BUILD)/flags $(BUILD)/prefix: ;
 
@@ -126,7 +126,7 @@ $(BUILD)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(SUPPORT_SRC)) $(COR
 endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
 define tool_rule
-$(BUILD)/tests/$(notdir $(1)): $(call obj,$(wildcard $(1)/*.c) $(SUPPORT_SRC)) $(CORE_OBJ)
+$(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)
 	$$(call say,link    )
 	$$(Q)$$(TEST_LINK)

@@ -204,7 +204,7 @@ static bool step(check_state *s, const check_case *c, attempt *t, const char *na
     return survived && t->status == TN_OK;
 }
 
-static int64_t call_tokens(const check_case *c)
+int64_t attempt_tokens(const check_case *c)
 {
     if (c->max_tokens)
         return c->max_tokens;
@@ -219,7 +219,7 @@ static bool prepare(check_state *s, const check_case *c, attempt *t, placement w
 {
     enum { ALIGN = 64 };
     placement aligned = where == PLACE_SHIFTED ? PLACE_LEFT : where;
-    t->plan = (tn_plan){.size = sizeof t->plan, .threads = tn_thread_count(), .max_tokens = call_tokens(c)};
+    t->plan = (tn_plan){.size = sizeof t->plan, .threads = tn_thread_count(), .max_tokens = attempt_tokens(c)};
     if (!step(s, c, t, "plan", call_plan))
         return false;
     t->call.site = &t->site;
@@ -303,7 +303,7 @@ attempt *attempt_eager(check_state *s, check_case *c, const tn_impl *impl, bool 
     else
         copy_tensors(t, c, PLACE_LEFT);
     t->call.site = &t->site;
-    t->status = backward ? host_eager_backward(&t->call, &t->err) : host_eager(&t->call, &t->err);
+    t->status = host_eager(&t->call, &t->err);
     if (t->status == TN_OK)
         return t;
     if (t->status < 0)

@@ -34,6 +34,9 @@ typedef struct attempt {
 attempt *attempt_run(check_state *s, const check_case *c, const tn_impl *impl, placement where, bool backward);
 void attempt_free(attempt *t);
 
+/* Tokens of the case for plan. */
+int64_t attempt_tokens(const check_case *c);
+
 /* Bytes from the first to the last element. */
 int64_t attempt_span(const tn_tensor *t);
 

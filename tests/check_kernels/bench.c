@@ -1,39 +1,36 @@
-/* Timing. A call is timed in batches that are long against the clock; the median of the batches is reported with the
- * tenth and ninetieth percentile. Hot: the same tensors again and again. Cold: going round more copies of everything
- * than the caches hold. */
-#include "check_kernels.h"
-#include "host.h"
+/* Timing. A call is timed in batches that are long against the clock, in turns with eager; the median of the batches is
+ * reported with the quartiles. Hot: the same tensors again and again, where they fit into the last cache. Cold: going
+ * round copies of everything, four times as many bytes as that cache holds. */
+#include "bench_set.h"
+#include "ceiling.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-/* Twice the 32 MB last-level cache of the machines at hand. */
-static const size_t COLD_BYTES = (size_t)64 << 20;
+enum { MAX_COPIES = 32768, MAX_BATCHES = 401 };
 
-enum { MAX_COPIES = 4096, MAX_BATCHES = 201 };
-
-/* One set of tensors, ready to be called. */
-typedef struct bench_copy {
-    tn_call call;
-    tn_site site;
-    tn_plan plan;
-    tn_tensor *params[TN_ROLE_MAX];
-    void *memory, *packed, *scratch;
-} bench_copy;
-
-typedef struct bench_set {
-    bench_copy *copies;
-    size_t count;
-    const tn_impl *impl; /* NULL: eager */
-    host_eager_state eager;
-} bench_set;
+const bench_model bench_models[BENCH_MODELS] = {
+    {"0.6B", 1024, 3072, 16, 8, 128, 0, 0},
+    {"8B", 4096, 12288, 32, 8, 128, 0, 0},
+    {"30B-A3B", 2048, 768, 32, 4, 128, 128, 8},
+};
+const int64_t bench_tokens[BENCH_TOKENS] = {1, 16, 512, 4096};
 
 typedef struct timing {
-    double median, low, high; /* seconds per call */
+    double median, low, high; /* seconds per call                                                 */
 } timing;
+
+/* One line of the report. */
+typedef struct row {
+    const check_case *c;
+    bench_work work;
+    bool backward, cold;
+    int threads;
+} row;
 
 static double now(void)
 {
@@ -42,134 +39,114 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int64_t span_bytes(const tn_tensor *t)
+/* ---- what is asked for --------------------------------------------------------------------------------- */
+
+bool bench_wanted(check_state *s, tn_dtype dtype, double flops, const char *format, ...)
 {
-    int64_t span = 1;
-    for (int32_t d = 0; d < t->ndim; d++)
-        span += (t->shape[d] - 1) * t->stride[d];
-    return tn_tensor_count(t) ? span * (int64_t)tn_dtype_size(t->dtype) : 0;
+    char text[sizeof s->group - 8];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(s->group, sizeof s->group, "%s %s", text, tn_dtype_name(dtype));
+    if (s->bench.dtype && s->bench.dtype != dtype)
+        return false;
+    if (s->bench.filter && !strstr(s->group, s->bench.filter))
+        return false;
+    if (flops <= s->bench.most_flops)
+        return true;
+    printf("%-42s left out: %.0f GFLOP a call; --long times it\n", s->group, flops * 1e-9);
+    return false;
 }
 
-static size_t padded(const tn_tensor *t)
+/* ---- ceilings ---------------------------------------------------------------------------------------------- */
+
+/* Of one thread and of all, not older than some seconds: the memory of a shared machine is not always as fast. */
+static struct {
+    ceilings one, all;
+    double when;
+} current;
+
+static void refresh(const check_state *s)
 {
-    return ((size_t)span_bytes(t) + 63) / 64 * 64;
+    if (current.when && now() - current.when < 10)
+        return;
+    host_threads(1);
+    ceilings_measure(&current.one, 1);
+    host_threads(s->bench.threads);
+    ceilings_measure(&current.all, s->bench.threads);
+    current.when = now();
 }
 
-static size_t copy_bytes(const check_case *c)
+static void print_cpu_name(void)
 {
-    size_t bytes = 0;
-    for (int32_t i = 0; i < c->call.in_count; i++)
-        bytes += padded(&c->call.in[i]);
-    for (int32_t i = 0; i < c->call.out_count; i++)
-        bytes += c->alias[i] < 0 ? padded(&c->call.out[i]) : 0;
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < c->site.param[role].count; i++)
-            bytes += padded(&c->site.param[role].tensors[i]);
-    return bytes;
+    char line[256], *name = NULL;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && !name && fgets(line, sizeof line, f))
+        if (!strncmp(line, "model name", 10) && (name = strchr(line, ':')))
+            name[strcspn(name, "\n")] = '\0';
+    if (f)
+        fclose(f);
+    printf("%s", name ? name + 2 : "unknown processor");
 }
 
-static void *must(void *memory)
+static void print_ceiling(const char *name, double one, double all, const char *unit)
 {
-    if (!memory) {
-        fprintf(stderr, "check_kernels: out of memory\n");
-        exit(6);
-    }
-    return memory;
+    if (one > 0)
+        printf("  %-28s %9.1f %9.1f %s\n", name, one * 1e-9, all * 1e-9, unit);
 }
 
-static char *take(tn_tensor *t, char *at)
+static void print_ceilings(const check_state *s)
 {
-    memcpy(at, t->data, (size_t)span_bytes(t));
-    t->data = at;
-    return at + padded(t);
+    const ceilings *one = &current.one, *all = &current.all;
+    printf("  %-28s %9s %9d threads\n", "ceilings, measured now", "1", s->bench.threads);
+    print_ceiling("memory, read", one->read, all->read, "GB/s");
+    print_ceiling("memory, copy", one->copy, all->copy, "GB/s");
+    print_ceiling("memory, triad", one->triad, all->triad, "GB/s");
+    print_ceiling("memory, update in place", one->update, all->update, "GB/s");
+    print_ceiling("second cache, copy", one->cached, all->cached, "GB/s");
+    for (int p = 0; ceiling_peak_at(p); p++)
+        print_ceiling(ceiling_peak_at(p)->name, one->peak[p], all->peak[p], "GFLOP/s");
 }
 
-static void copy_init(bench_copy *b, const check_case *c, size_t bytes)
+bool bench_open(check_state *s)
 {
-    b->call = c->call;
-    b->site = c->site;
-    char *at = b->memory = must(aligned_alloc(64, bytes + 64));
-    for (int32_t i = 0; i < c->call.in_count; i++)
-        at = take(&b->call.in[i], at);
-    for (int32_t i = 0; i < c->call.out_count; i++) {
-        if (c->alias[i] < 0)
-            at = take(&b->call.out[i], at);
-        else
-            b->call.out[i].data = b->call.in[c->alias[i]].data;
-    }
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        const tn_param *p = &c->site.param[role];
-        if (!p->count)
-            continue;
-        b->params[role] = must(malloc((size_t)p->count * sizeof(tn_tensor)));
-        memcpy(b->params[role], p->tensors, (size_t)p->count * sizeof(tn_tensor));
-        for (int64_t i = 0; i < p->count; i++)
-            at = take(&b->params[role][i], at);
-        b->site.param[role].tensors = b->params[role];
-    }
-    b->call.site = &b->site;
+    static const struct {
+        uint64_t flag;
+        const char *name;
+    } names[] = {{TN_CPU_AVX2, "avx2"},
+                 {TN_CPU_AVX512, "avx512"},
+                 {TN_CPU_AVX512_BF16, "avx512bf16"},
+                 {TN_CPU_AVX512_FP16, "avx512fp16"},
+                 {TN_CPU_AMX_BF16, "amx"},
+                 {TN_CPU_NEON, "neon"}};
+    host_threads(s->bench.threads);
+    s->bench.threads = tn_thread_count();
+    if (!ceilings_open())
+        return false;
+    print_cpu_name();
+    printf("; in use:");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (host_flags() & names[i].flag)
+            printf(" %s", names[i].name);
+    printf("; last cache %lld MB\n", (long long)(ceiling_cache_bytes() >> 20));
+    refresh(s);
+    print_ceilings(s);
+    printf("%-42s %-10s %2s %-3s %-4s %10s %9s %7s %-7s %6s %s\n", "", "tier", "n", "", "", "median", "quartiles",
+           "rate", "", "eager", "ceiling");
+    return true;
 }
 
-static tn_status copy_plan(bench_copy *b, const check_case *c, const tn_impl *impl, tn_error *err)
+void bench_close(check_state *s)
 {
-    const tn_tensor *x = &c->call.in[0];
-    int64_t tokens = c->max_tokens ? c->max_tokens : tn_tensor_count(x) / x->shape[x->ndim - 1];
-    b->plan = (tn_plan){.size = sizeof b->plan, .threads = tn_thread_count(), .max_tokens = tokens};
-    tn_status status = impl->plan ? impl->plan(&b->site, &b->plan, err) : TN_OK;
-    b->call.plan = &b->plan;
-    if (b->plan.packed_bytes)
-        b->call.packed = b->packed = must(aligned_alloc(64, b->plan.packed_bytes / 64 * 64 + 64));
-    if (b->plan.scratch_bytes)
-        b->call.scratch = b->scratch = must(aligned_alloc(64, b->plan.scratch_bytes / 64 * 64 + 64));
-    if (status == TN_OK && b->packed)
-        status = impl->pack(&b->site, &b->plan, b->packed, err);
-    return status;
+    current.when = 0;
+    refresh(s);
+    printf("again, at the end:\n");
+    print_ceilings(s);
+    ceilings_close();
 }
 
-static void set_free(bench_set *set)
-{
-    for (size_t i = 0; i < set->count; i++) {
-        bench_copy *b = &set->copies[i];
-        for (int role = 0; role < TN_ROLE_MAX; role++)
-            free(b->params[role]);
-        free(b->memory);
-        free(b->packed);
-        free(b->scratch);
-    }
-    free(set->copies);
-    host_eager_close(&set->eager);
-}
-
-static tn_status set_init(bench_set *set, const check_case *c, const tn_impl *impl, bool cold, tn_error *err)
-{
-    size_t bytes = copy_bytes(c), count = cold ? COLD_BYTES / (bytes + 1) + 2 : 1;
-    if (count > MAX_COPIES)
-        count = MAX_COPIES;
-    *set = (bench_set){.impl = impl, .count = count, .copies = must(calloc(count, sizeof(bench_copy)))};
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < count; i++) {
-        copy_init(&set->copies[i], c, bytes);
-        if (impl && status == TN_OK)
-            status = copy_plan(&set->copies[i], c, impl, err);
-    }
-    if (!impl)
-        status = host_eager_open(&set->eager, &set->copies[0].call, err);
-    return status;
-}
-
-static tn_status set_call(bench_set *set, size_t index, tn_error *err)
-{
-    const tn_call *call = &set->copies[index % set->count].call;
-    return set->impl ? set->impl->forward(call, err) : host_eager_forward(&set->eager, call, err);
-}
-
-static double batch(bench_set *set, size_t first, size_t calls, tn_error *err)
-{
-    double begin = now();
-    for (size_t i = 0; i < calls; i++)
-        set_call(set, first + i, err);
-    return now() - begin;
-}
+/* ---- one line ------------------------------------------------------------------------------------------------ */
 
 static int ascending(const void *a, const void *b)
 {
@@ -177,64 +154,156 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static timing measure(bench_set *set, tn_error *err)
+static timing timing_of(double *seconds, size_t n)
 {
-    double seconds[MAX_BATCHES], begin = now();
-    size_t calls = 1, at = 0, n = 0;
-    while (batch(set, at, calls, err) < 100e-6 && calls < 1 << 20)
-        at += calls, calls *= 2;
-    while (n < MAX_BATCHES && (n < 9 || now() - begin < 0.3)) {
-        seconds[n++] = batch(set, at, calls, err) / (double)calls;
-        at += calls;
-    }
+    if (!n)
+        return (timing){0, 0, 0};
     qsort(seconds, n, sizeof *seconds, ascending);
-    return (timing){seconds[n / 2], seconds[n / 10], seconds[n - 1 - n / 10]};
+    return (timing){seconds[n / 2], seconds[n / 4], seconds[n - 1 - n / 4]};
 }
 
-bool bench_wanted(const check_state *s, const char *format, ...)
+typedef tn_status (*caller)(bench_set *set, size_t index, bool backward, tn_error *err);
+
+/* Where the next call goes: cold calls go round the copies, whoever calls. */
+typedef struct place {
+    bench_set *set;
+    size_t at;
+    bool backward, cold;
+} place;
+
+/* Seconds of each of some calls; 0: a call failed. */
+static double batch(place *p, caller call, size_t calls, tn_error *err)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(((check_state *)s)->group, sizeof s->group, format, args);
-    va_end(args);
-    return !s->filter || strstr(s->group, s->filter);
+    double begin = now();
+    for (size_t i = 0; i < calls; i++)
+        if (call(p->set, p->cold ? p->at++ : 0, p->backward, err) != TN_OK)
+            return 0;
+    return (now() - begin) / (double)calls;
 }
 
-/* Time of one call; 0 when the implementation does not do it. */
-static timing bench_one(const check_case *c, const tn_impl *impl, bool cold)
+/* As many calls as take 100 us. */
+static size_t batch_calls(place *p, caller call, tn_error *err)
 {
-    bench_set set;
+    size_t calls = 1;
+    double each = batch(p, call, 1, err); /* brings memory and caches into their states */
+    while (each > 0 && (each = batch(p, call, calls, err)) * (double)calls < 100e-6 && calls < 1 << 20)
+        calls *= 2;
+    return each > 0 ? calls : 0;
+}
+
+/* Calls of a second and more are timed twice. Eager has every second turn. */
+static void measure(place *p, double budget, timing *kernel, timing *eager, tn_error *err)
+{
+    double ours[MAX_BATCHES], theirs[MAX_BATCHES], begin = now();
+    size_t calls = batch_calls(p, bench_set_kernel, err), n = 0, m = 0;
+    tn_error declined = TN_ERROR_INIT;
+    size_t eager_calls = calls && p->set->eager.arena ? batch_calls(p, bench_set_eager, &declined) : 0;
+    *kernel = *eager = (timing){0, 0, 0};
+    if (!calls)
+        return;
+    double half = now() - begin;
+    for (begin = now(); n < MAX_BATCHES && (n < 2 || now() - begin < budget || (n < 5 && half < 1)); n++) {
+        ours[n] = batch(p, bench_set_kernel, calls, err);
+        if (eager_calls && n % 2 == 0)
+            theirs[m++] = batch(p, bench_set_eager, eager_calls, &declined);
+    }
+    *kernel = timing_of(ours, n);
+    *eager = timing_of(theirs, m);
+}
+
+static double least_seconds(const check_state *s, const row *r, const char **which)
+{
+    const ceilings *c = r->threads == 1 ? &current.one : &current.all;
+    const check_case *k = r->c;
+    bool in_place = r->backward ? k->grad_alias[0] >= 0 : k->alias[0] >= 0;
+    double memory = r->cold ? ceiling_memory_seconds(c, r->work.read, r->work.written, in_place)
+                            : ceiling_cached_seconds(c, r->work.read, r->work.written, in_place);
+    double flops =
+        ceiling_flops_seconds(c, s->tier->flags, (tn_dtype)k->site.meaning[TN_AXIS_DTYPE], r->work.flops, which);
+    if (memory > flops)
+        *which = r->cold ? "memory" : "cache";
+    return memory > flops ? memory : flops;
+}
+
+static void print_time(double seconds)
+{
+    const char *unit = seconds < 1e-3 ? "us" : seconds < 1 ? "ms" : "s ";
+    printf(" %7.2f %s", seconds * (seconds < 1e-3 ? 1e6 : seconds < 1 ? 1e3 : 1), unit);
+}
+
+static void print_row(const check_state *s, const row *r, timing t, timing eager)
+{
+    const char *which = "";
+    double least = least_seconds(s, r, &which);
+    char quartiles[32];
+    snprintf(quartiles, sizeof quartiles, "%+.0f %+.0f%%", 100 * (t.low / t.median - 1), 100 * (t.high / t.median - 1));
+    printf("%-42s %-10s %2d %-3s %-4s", s->group, s->tier->name, r->threads, r->backward ? "bwd" : "fwd",
+           r->cold ? "cold" : "hot");
+    print_time(t.median);
+    printf(" %9s", quartiles);
+    if (r->work.flops > 0 && strcmp(which, "memory") && strcmp(which, "cache"))
+        printf(" %7.1f GFLOP/s", r->work.flops / t.median * 1e-9);
+    else
+        printf(" %7.1f GB/s   ", (r->work.read + r->work.written) / t.median * 1e-9);
+    if (eager.median > 0)
+        printf(" %5.2fx", eager.median / t.median);
+    else
+        printf(" %6s", "-");
+    printf(" %3.0f%% %s\n", 100 * least / t.median, which);
+    fflush(stdout);
+}
+
+static void run_row(check_state *s, bench_set *set, const row *r)
+{
     tn_error err = TN_ERROR_INIT;
-    timing t = {0, 0, 0};
-    if (set_init(&set, c, impl, cold, &err) == TN_OK && set_call(&set, 0, &err) == TN_OK)
-        t = measure(&set, &err);
-    if (err.code)
-        printf("  %s: %s\n", impl ? "kernel" : "eager", err.message);
-    set_free(&set);
-    return t;
+    timing kernel, eager;
+    place p = {.set = set, .backward = r->backward, .cold = r->cold};
+    refresh(s);
+    host_threads(r->threads);
+    tn_status status = bench_set_plan(set, r->c, r->backward, s->tier->flags, &err);
+    if (status == TN_OK)
+        measure(&p, s->bench.seconds, &kernel, &eager, &err);
+    if (status == TN_OK && kernel.median > 0)
+        print_row(s, r, kernel, eager);
+    else
+        printf("%-42s %-10s %2d %-3s %s\n", s->group, s->tier->name, r->threads, r->backward ? "bwd" : "fwd",
+               err.message);
 }
 
-void bench_run(check_state *s, check_case *c, double bytes, double flops)
+/* Enough copies for four times the last cache, in no more than half of the memory that is free. */
+static size_t copies_of(const check_case *c, bench_work work)
+{
+    double round = 4 * (double)ceiling_cache_bytes(), free_bytes = 0.5 * (double)sysconf(_SC_AVPHYS_PAGES);
+    double each = (double)bench_set_bytes(c), touched = work.read + work.written;
+    free_bytes *= (double)sysconf(_SC_PAGESIZE);
+    double count = touched > 0 ? round / touched + 1 : 1;
+    if (count * each > free_bytes)
+        count = free_bytes / each;
+    return count < 1 ? 1 : count > MAX_COPIES ? MAX_COPIES : (size_t)count;
+}
+
+void bench_run(check_state *s, check_case *c, bench_work forward, bench_work backward)
 {
     char reason[512] = "";
+    random_state r = {1};
+    host_restrict(~UINT64_C(0));
     const tn_impl *impl = host_impl(c->kernel, &c->site, reason, sizeof reason);
+    bool both = impl && impl->backward && backward.read > 0 && backward.flops <= s->bench.most_flops;
+    if (both && !c->grads.size)
+        case_grads(c, &r);
+    bench_set set = {0};
     if (!impl)
-        printf("%-44s %s\n", s->group, reason);
-    host_restrict(s->tier->flags);
-    for (int cold = 0; impl && cold < 2; cold++) {
-        timing t = bench_one(c, impl, cold), eager = bench_one(c, NULL, cold);
-        if (!t.median)
-            continue;
-        printf("%-44s %-10s %-4s %10.2f us (%.2f .. %.2f)", s->group, s->tier->name, cold ? "cold" : "hot",
-               t.median * 1e6, t.low * 1e6, t.high * 1e6);
-        if (bytes)
-            printf("  %7.1f GB/s", bytes / t.median * 1e-9);
-        if (flops)
-            printf("  %7.1f GFLOP/s", flops / t.median * 1e-9);
-        if (eager.median)
-            printf("  %6.2f x eager (%.2f us)", eager.median / t.median, eager.median * 1e6);
-        printf("\n");
-        fflush(stdout);
-    }
+        printf("%-42s %s\n", s->group, reason);
+    else if (!bench_set_open(&set, c, impl, copies_of(c, forward)))
+        printf("%-42s left out: %zu MB do not fit into memory\n", s->group, bench_set_bytes(c) >> 20);
+    double hot = (double)ceiling_cache_bytes();
+    for (int all = s->bench.threads > 1 ? 0 : 1; set.copies && all < 2; all++)
+        for (int back = 0; back <= both; back++)
+            for (int cold = 0; cold < 2; cold++) {
+                row line = {c, back ? backward : forward, back, cold, all ? s->bench.threads : 1};
+                if (cold || line.work.read + line.work.written < hot / 2)
+                    run_row(s, &set, &line);
+            }
+    bench_set_close(&set);
     case_free(c);
 }

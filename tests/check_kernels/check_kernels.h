@@ -32,6 +32,7 @@ double random_uniform(random_state *r);             /* [0, 1)                   
 double random_normal(random_state *r);              /* mean 0, deviation 1, |x| < 7            */
 int64_t random_below(random_state *r, int64_t end); /* 0 .. end - 1                            */
 
+/* A dense tensor with more than a million elements repeats its numbers. */
 void fill_normal(tn_tensor *t, random_state *r, double mean, double deviation);
 /* Infinities, NaN, zeros of both signs, denormals and the largest numbers at a few random places. */
 void fill_specials(tn_tensor *t, random_state *r, int64_t count);
@@ -92,7 +93,12 @@ typedef struct check_tier {
 
 typedef struct check_state {
     const check_tier *tier;
-    const char *filter; /* --bench filter or NULL                                          */
+    struct {
+        const char *filter; /* --bench FILTER or NULL                                              */
+        tn_dtype dtype;     /* 0: all                                                          */
+        int threads;
+        double seconds, most_flops; /* of a line; of a call                                     */
+    } bench;
     int64_t passed, failed, skipped;
     char group[160];
     int64_t group_cases, group_failures;
@@ -115,11 +121,32 @@ void check_fail(check_state *s, const check_case *c, const char *format, ...) __
 
 /* ---- timing (bench.c) -------------------------------------------------------------------------------- */
 
-/* Times the case on the tier, against eager, hot (one copy of the tensors) and cold (more copies than caches hold).
- * bytes: memory that a call must move; flops: its products and sums, or 0. Frees the case. */
-void bench_run(check_state *s, check_case *c, double bytes, double flops);
-/* Does the filter ask for it? */
-bool bench_wanted(const check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What one call must do, whatever computes it: bytes that it has to read and to write, products and sums. */
+typedef struct bench_work {
+    double read, written, flops;
+} bench_work;
+
+/* Shapes of Qwen3 models. inter is that of one expert where there are experts. */
+typedef struct bench_model {
+    const char *name;
+    int64_t hidden, inter, q_heads, kv_heads, head, experts, top_k;
+} bench_model;
+enum { BENCH_MODELS = 3, BENCH_TOKENS = 4 };
+extern const bench_model bench_models[BENCH_MODELS]; /* 0.6B, 8B, 30B-A3B                            */
+extern const int64_t bench_tokens[BENCH_TOKENS];     /* 1, 16, 512, 4096                             */
+
+/* Is this line asked for? Its name, with the dtype, is that of the next bench_run. flops: of forward. */
+bool bench_wanted(check_state *s, tn_dtype dtype, double flops, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Times the case on the tier, on one thread and on all, against eager and the machine's ceilings, hot and cold;
+ * forward, and backward where the implementation has it and backward.read is not 0: case_grads is called for cases that
+ * have no gradients yet. Frees the case. */
+void bench_run(check_state *s, check_case *c, bench_work forward, bench_work backward);
+
+/* Before and after all tests: prints the machine and its ceilings. False without memory for them. */
+bool bench_open(check_state *s);
+void bench_close(check_state *s);
 
 /* ---- golden files (ops.c) ------------------------------------------------------------------------------ */
 

@@ -69,26 +69,36 @@ void host_threads(int32_t count)
     threads_strict(true); /* as many as asked for take part, and are timed */
 }
 
-/* Eager is not restricted to the tier: it is what a user would have without the kernel. */
-tn_status host_eager_open(host_eager_state *e, const tn_call *call, tn_error *err)
-{
-    *e = (host_eager_state){.arena = calloc(1, sizeof(arena))};
-    arena measure;
-    tn_status status = e->arena ? arena_init(&measure, &device_cpu, 0, err) : TN_E_MEMORY;
-    if (status == TN_OK)
-        status = run_eager_call(&device_cpu, &measure, call, err);
-    if (status == TN_OK)
-        status = arena_init(e->arena, &device_cpu, measure.peak + 64, err);
-    return status;
-}
-
-tn_status host_eager_forward(host_eager_state *e, const tn_call *call, tn_error *err)
+static tn_status eager_step(arena *a, const tn_call *call, tn_error *err)
 {
     tn_call with = *call;
     with.plan = NULL;
     with.packed = NULL;
+    return call->grads ? run_eager_backward(&device_cpu, a, &with, err) : run_eager_call(&device_cpu, a, &with, err);
+}
+
+tn_status host_eager_open(host_eager_state *e, const tn_call *call, tn_error *err)
+{
+    arena measure;
+    tn_status status = arena_init(&measure, &device_cpu, 0, err);
+    *e = (host_eager_state){NULL};
+    if (status == TN_OK)
+        status = eager_step(&measure, call, err);
+    if (status != TN_OK)
+        return status;
+    e->arena = calloc(1, sizeof(arena));
+    status = e->arena ? arena_init(e->arena, &device_cpu, measure.peak + 64, err) : TN_E_MEMORY;
+    if (status != TN_OK) {
+        free(e->arena);
+        e->arena = NULL;
+    }
+    return status;
+}
+
+tn_status host_eager_run(host_eager_state *e, const tn_call *call, tn_error *err)
+{
     size_t mark = arena_mark(e->arena);
-    tn_status status = run_eager_call(&device_cpu, e->arena, &with, err);
+    tn_status status = eager_step(e->arena, call, err);
     arena_release(e->arena, mark);
     return status;
 }
@@ -106,23 +116,7 @@ tn_status host_eager(const tn_call *call, tn_error *err)
     host_eager_state e;
     tn_status status = host_eager_open(&e, call, err);
     if (status == TN_OK)
-        status = host_eager_forward(&e, call, err);
+        status = host_eager_run(&e, call, err);
     host_eager_close(&e);
-    return status;
-}
-
-tn_status host_eager_backward(const tn_call *call, tn_error *err)
-{
-    arena a;
-    tn_status status = arena_init(&a, &device_cpu, 0, err);
-    if (status == TN_OK)
-        status = run_eager_backward(&device_cpu, &a, call, err);
-    size_t peak = a.peak;
-    if (status == TN_OK)
-        status = arena_init(&a, &device_cpu, peak + 64, err);
-    if (status != TN_OK)
-        return status;
-    status = run_eager_backward(&device_cpu, &a, call, err);
-    arena_close(&a);
     return status;
 }

@@ -17,18 +17,17 @@ uint64_t host_flags(void);
 /* Threads of the next calls. */
 void host_threads(int32_t count);
 
-/* The call by eager, the composed operations included; its outputs are set. TN_DECLINED: eager does not do it. */
+/* The call by eager, the composed operations included: its outputs, or with grads its gradients. TN_DECLINED: eager
+ * does not do it. */
 tn_status host_eager(const tn_call *call, tn_error *err);
 
-/* Its gradients likewise. */
-tn_status host_eager_backward(const tn_call *call, tn_error *err);
-
-/* For timing: eager with its memory ready for calls of this shape. */
+/* For timing: eager with its memory ready for calls of this shape, forward or (with grads) backward. arena NULL: closed
+ * or declined. */
 typedef struct host_eager_state {
     struct arena *arena;
 } host_eager_state;
 tn_status host_eager_open(host_eager_state *e, const tn_call *call, tn_error *err);
-tn_status host_eager_forward(host_eager_state *e, const tn_call *call, tn_error *err);
+tn_status host_eager_run(host_eager_state *e, const tn_call *call, tn_error *err);
 void host_eager_close(host_eager_state *e);
 
 #endif

@@ -26,9 +26,9 @@ static const struct tier {
 enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tiers };
 
 typedef struct options {
-    const char *ops, *plugins, *tier, *test, *filter;
+    const char *ops, *plugins, *tier, *test, *filter, *dtype;
     int threads; /* of --bench and golden files; 0: one per processor                            */
-    bool bench, usage;
+    bool bench, quick, long_calls, usage;
 } options;
 
 static options parse(int argc, char **argv)
@@ -48,6 +48,12 @@ static options parse(int argc, char **argv)
             o.tier = argv[++i];
         } else if (!strcmp(argv[i], "--test") && value) {
             o.test = argv[++i];
+        } else if (!strcmp(argv[i], "--dtype") && value) {
+            o.dtype = argv[++i];
+        } else if (!strcmp(argv[i], "--quick")) {
+            o.quick = true;
+        } else if (!strcmp(argv[i], "--long")) {
+            o.long_calls = true;
         } else if (!strcmp(argv[i], "--threads") && value) {
             o.threads = atoi(argv[++i]);
         } else if (argv[i][0] != '-' && !o.ops) {
@@ -59,6 +65,25 @@ static options parse(int argc, char **argv)
     return o;
 }
 
+/* The last tier of a test that this machine has. */
+static size_t best_tier(const check_test *test, uint64_t machine)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < TIERS; i++)
+        if (!(tiers[i].own & ~test->tiers) && !(tiers[i].tier.flags & ~machine))
+            best = i;
+    return best;
+}
+
+static bool tier_wanted(const options *o, const check_test *test, size_t i, uint64_t machine)
+{
+    if (tiers[i].own & ~test->tiers)
+        return false;
+    if (o->tier && strcmp(o->tier, "all"))
+        return !strcmp(o->tier, tiers[i].tier.name);
+    return !o->bench || o->tier || i == best_tier(test, machine);
+}
+
 /* Calls body for every test and tier that is asked for and there. */
 static void for_each(check_state *s, const options *o, void (*body)(check_state *s, const check_test *test))
 {
@@ -68,7 +93,7 @@ static void for_each(check_state *s, const options *o, void (*body)(check_state 
             continue;
         for (size_t i = 0; i < TIERS; i++) {
             s->tier = &tiers[i].tier;
-            if ((o->tier && strcmp(o->tier, s->tier->name)) || (tiers[i].own & ~tests[t]->tiers))
+            if (!tier_wanted(o, tests[t], i, machine))
                 continue;
             if (s->tier->flags & ~machine) {
                 printf("SKIPPED %s %s: not on this machine, or not in TENON_CPU\n", tests[t]->name, s->tier->name);
@@ -77,6 +102,7 @@ static void for_each(check_state *s, const options *o, void (*body)(check_state 
             }
             host_restrict(s->tier->flags);
             body(s, tests[t]);
+            host_restrict(~UINT64_C(0));
         }
     }
 }
@@ -89,6 +115,35 @@ static void check_body(check_state *s, const check_test *test)
 static void bench_body(check_state *s, const check_test *test)
 {
     test->bench(s);
+}
+
+/* 0: all; -1: no such type. */
+static int dtype_of(const char *name)
+{
+    static const tn_dtype known[] = {TN_F32, TN_BF16, TN_F16};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!strcmp(name, tn_dtype_name(known[i])))
+            return known[i];
+    return strcmp(name, "all") ? -1 : 0;
+}
+
+static int run_bench(check_state *s, const options *o)
+{
+    int dtype = dtype_of(o->dtype ? o->dtype : "bf16");
+    if (dtype < 0) {
+        fprintf(stderr, "check_kernels: --dtype %s: use f32, bf16, f16 or all\n", o->dtype);
+        return 2;
+    }
+    s->bench.filter = o->filter;
+    s->bench.dtype = (tn_dtype)dtype;
+    s->bench.threads = o->threads;
+    s->bench.seconds = o->quick ? 0.02 : 0.1;
+    s->bench.most_flops = o->long_calls ? 1e18 : o->quick ? 5e9 : 5e11;
+    if (!bench_open(s))
+        return 6;
+    for_each(s, o, bench_body);
+    bench_close(s);
+    return 0;
 }
 
 /* The golden file of the moment. */
@@ -163,21 +218,19 @@ int main(int argc, char **argv)
     /* What was found is still there when a kernel takes the process along. */
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (o.usage) {
-        fprintf(stderr, "usage: check_kernels [--bench [FILTER] | [--ops] DIR] [--plugins DIR] [--tier NAME] "
-                        "[--test NAME] [--threads N]\n");
+        fprintf(stderr, "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR]\n"
+                        "                     [--plugins DIR] [--tier NAME|all] [--test NAME] [--threads N]\n");
         return 2;
     }
     char beside[4096], self[4096];
     snprintf(self, sizeof self, "%s", argv[0]);
     snprintf(beside, sizeof beside, "%s/../plugins", dirname(self));
-    check_state s = {.filter = o.filter};
+    check_state s = {0};
     if (!host_open(o.plugins ? o.plugins : beside))
         return 3;
     host_threads(o.threads);
-    if (o.bench) {
-        for_each(&s, &o, bench_body);
-        return 0;
-    }
+    if (o.bench)
+        return run_bench(&s, &o);
     if (!o.ops)
         for_each(&s, &o, check_body);
     else if (!run_goldens(&s, &o))

@@ -175,19 +175,26 @@ static void check(check_state *s)
     check_declines(s);
 }
 
-/* The MLP of Qwen3-0.6B, and the same in wider types. */
+/* Backward computes gate and up again (2 of 3 products), and for each product the gradients of its input and of its
+ * weight: 8 of the products of forward in place of 3. */
 static void bench(check_state *s)
 {
-    static const int64_t tokens[] = {1, 2, 4, 8, 16, 32, 128, 512};
     for (int d = 0; d < 3; d++)
-        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-            const shape real = {tokens[i], 1024, 3072, 0, false, 1};
-            double weights = 3.0 * (double)real.hidden * (double)real.inter;
-            if (!bench_wanted(s, "mlp %s 1024->3072 x%lld", tn_dtype_name(dtypes[d]), (long long)tokens[i]))
-                continue;
-            check_case c = mlp_case(TN_LAYOUT_SPLIT, dtypes[d], &real, false);
-            bench_run(s, &c, weights * (double)tn_dtype_size(dtypes[d]), 2 * weights * (double)tokens[i]);
-        }
+        for (int m = 0; m < 2; m++)
+            for (int t = 0; t < BENCH_TOKENS; t++) {
+                const bench_model *model = &bench_models[m];
+                const shape real = {bench_tokens[t], model->hidden, model->inter, 0, false, 1};
+                double size = (double)tn_dtype_size(dtypes[d]), tokens = (double)real.tokens;
+                double weights = 3.0 * (double)real.hidden * (double)real.inter,
+                       io = tokens * (double)real.hidden * size;
+                const bench_work forward = {weights * size + io, io, 2 * weights * tokens};
+                const bench_work backward = {weights * size + 2 * io, weights * size + io, 16.0 / 3 * weights * tokens};
+                if (!bench_wanted(s, dtypes[d], forward.flops, "mlp %s %lld->%lld x%lld", model->name,
+                                  (long long)real.hidden, (long long)real.inter, (long long)real.tokens))
+                    continue;
+                check_case c = mlp_case(TN_LAYOUT_SPLIT, dtypes[d], &real, false);
+                bench_run(s, &c, forward, backward);
+            }
 }
 
 static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)

@@ -433,26 +433,35 @@ static void check(check_state *s)
     check_errors(s);
 }
 
-/* 64 experts of 1024 -> 384, 8 for each token. */
+/* A block of Qwen3-30B-A3B, and one of 64 experts of 1024 -> 384. Backward: see mlp.c. */
+static void bench_block(check_state *s, const bench_model *m, tn_layout layout, tn_dtype dtype, int64_t tokens)
+{
+    const shape real = {tokens, m->hidden, m->inter, m->experts, m->top_k, 0, 0, SPREAD, true, false, false};
+    double expert = 3.0 * (double)(m->hidden * m->inter), size = (double)tn_dtype_size(dtype), k = (double)m->top_k;
+    double e = (double)m->experts, io = (double)(tokens * m->hidden) * size;
+    double used = e * (1 - pow(1 - k / e, (double)tokens)); /* when each token takes k at random */
+    const bench_work forward = {used * expert * size + io, io, 2 * expert * k * (double)tokens};
+    const bench_work backward = {used * expert * size + 2 * io, e * expert * size + io, forward.flops * 8 / 3};
+    if (!bench_wanted(s, dtype, forward.flops, "moe block %s %s x%lld", layout_name(layout), m->name,
+                      (long long)tokens))
+        return;
+    check_case c = open_case(TN_OP_MOE_BLOCK, layout, dtype, &real);
+    random_state r = {1};
+    weights w = {0};
+    make_experts(&c, &real, &r, &w, false);
+    make_block(&c, &real, &r, &w);
+    make_io(&c, &real, &r);
+    bench_run(s, &c, forward, backward);
+}
+
 static void bench(check_state *s)
 {
-    static const int64_t tokens[] = {1, 4, 16, 128, 512};
-    for (int layout = TN_LAYOUT_EXPERT_LIST; layout <= TN_LAYOUT_STACKED_IO; layout++)
-        for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-            const shape real = {tokens[i], 1024, 384, 64, 8, 0, 0, SPREAD, true, false, false};
-            double expert = 3.0 * (double)real.hidden * (double)real.inter;
-            /* Experts in use when each token takes 8 of 64 at random. */
-            double used = 64 * (1 - pow(1 - 8.0 / 64, (double)tokens[i]));
-            if (!bench_wanted(s, "moe block %s bf16 64x(1024->384) top 8 x%lld", layout_name(layout),
-                              (long long)tokens[i]))
-                continue;
-            check_case c = open_case(TN_OP_MOE_BLOCK, (tn_layout)layout, TN_BF16, &real);
-            random_state r = {1};
-            weights w = {0};
-            make_experts(&c, &real, &r, &w, false);
-            make_block(&c, &real, &r, &w);
-            make_io(&c, &real, &r);
-            bench_run(s, &c, used * expert * 2, 2 * expert * 8 * (double)tokens[i]);
+    static const bench_model small = {"64x384", 1024, 384, 0, 0, 0, 64, 8};
+    for (int d = 0; d < 3; d++)
+        for (int t = 0; t < BENCH_TOKENS; t++) {
+            bench_block(s, &bench_models[2], TN_LAYOUT_EXPERT_LIST, dtypes[d], bench_tokens[t]);
+            for (int layout = TN_LAYOUT_EXPERT_LIST; layout <= TN_LAYOUT_STACKED_IO; layout++)
+                bench_block(s, &small, (tn_layout)layout, dtypes[d], bench_tokens[t]);
         }
 }
 

@@ -202,30 +202,36 @@ static void check(check_state *s)
     check_declines(s);
 }
 
-/* Qwen3-0.6B: hidden size 1024, 16 + 8 heads of 128; then a width of 4096. */
+/* One line of each contract. w, bytes: of a row, of all. backward reads x and dy (and the second dy of the sum) and
+ * writes dx (both gradients are the same numbers). */
+static void bench_shape(check_state *s, const char *model, tn_dtype dtype, const shape *p)
+{
+    double bytes = (double)(p->rows * p->heads * p->width) * (double)tn_dtype_size(dtype);
+    char name[64];
+    snprintf(name, sizeof name, "%s %lldx%lld", model, (long long)(p->rows * p->heads), (long long)p->width);
+    if (bench_wanted(s, dtype, 0, "rms_norm w %s", name)) {
+        check_case c = norm_case(TN_NORM_W, dtype, p);
+        bench_run(s, &c, (bench_work){bytes, bytes, 0}, (bench_work){2 * bytes, bytes, 0});
+    }
+    if (p->heads == 1 && bench_wanted(s, dtype, 0, "add_rms_norm w %s", name)) {
+        check_case c = add_norm_case(TN_NORM_W, dtype, p);
+        bench_run(s, &c, (bench_work){2 * bytes, 2 * bytes, 0}, (bench_work){4 * bytes, 2 * bytes, 0});
+    }
+}
+
+/* The norms of layers, and of queries in heads. */
 static void bench(check_state *s)
 {
-    static const shape real[] = {
-        {1, 1, 1024, 0, 1e-6, 1, false, false},   {1, 16, 128, 0, 1e-6, 1, false, false},
-        {16, 1, 1024, 0, 1e-6, 1, false, false},  {128, 1, 1024, 0, 1e-6, 1, false, false},
-        {512, 1, 1024, 0, 1e-6, 1, false, false}, {512, 16, 128, 0, 1e-6, 1, false, false},
-        {512, 1, 4096, 0, 1e-6, 1, false, false},
-    };
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
-        for (int d = 0; d < 3; d++) {
-            const shape *p = &real[i];
-            double bytes = (double)(p->rows * p->heads * p->width) * (double)tn_dtype_size(dtypes[d]);
-            if (bench_wanted(s, "rms_norm w %s %lldx%lldx%lld", tn_dtype_name(dtypes[d]), (long long)p->rows,
-                             (long long)p->heads, (long long)p->width)) {
-                check_case c = norm_case(TN_NORM_W, dtypes[d], p);
-                bench_run(s, &c, 2 * bytes, 0);
+    for (int d = 0; d < 3; d++)
+        for (int m = 0; m < BENCH_MODELS; m++)
+            for (int t = 0; t < BENCH_TOKENS; t++) {
+                const bench_model *model = &bench_models[m];
+                const shape layer = {bench_tokens[t], 1, model->hidden, 0, 1e-6, 1, false, false};
+                const shape heads = {bench_tokens[t], model->q_heads, model->head, 0, 1e-6, 1, false, false};
+                bench_shape(s, model->name, dtypes[d], &layer);
+                if (m != 2) /* as many heads as the second has */
+                    bench_shape(s, model->name, dtypes[d], &heads);
             }
-            if (p->heads == 1 && bench_wanted(s, "add_rms_norm w %s %lldx%lld", tn_dtype_name(dtypes[d]),
-                                              (long long)p->rows, (long long)p->width)) {
-                check_case c = add_norm_case(TN_NORM_W, dtypes[d], p);
-                bench_run(s, &c, 4 * bytes, 0);
-            }
-        }
 }
 
 static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)

@@ -204,27 +204,32 @@ static void turn_quarter(check_case *c)
             element_set(&c->call.in[i], j, i == 3);
 }
 
-/* Qwen3-0.6B: 16 + 8 heads of 128; then the pair styles at the same size. */
+static void bench_shape(check_state *s, const bench_model *m, tn_rope style, tn_dtype dtype, int64_t tokens,
+                        bool in_place)
+{
+    const shape p = {1, tokens, m->q_heads, m->kv_heads, m->head, m->head, 1, false, in_place, false, 0, false};
+    if (!bench_wanted(s, dtype, 0, "rope %s %s x%lld%s", style_name(style), m->name, (long long)tokens,
+                      in_place ? " in place" : ""))
+        return;
+    double size = (double)tn_dtype_size(dtype), tables = 2 * (double)(tokens * table_width(style, m->head)) * size;
+    double bytes = (double)((m->q_heads + m->kv_heads) * m->head * tokens) * size;
+    const bench_work work = {bytes + tables, bytes, 0}; /* the same backward: it needs tables and gradients only */
+    check_case c = rope_case(style, dtype, &p);
+    turn_quarter(&c);
+    bench_run(s, &c, work, work);
+}
+
+/* The style of Qwen3 for its models; the others for the first. */
 static void bench(check_state *s)
 {
-    static const struct {
-        tn_rope style;
-        int64_t tokens;
-    } real[] = {{TN_ROPE_HALF, 1},      {TN_ROPE_HALF, 16},          {TN_ROPE_HALF, 128},
-                {TN_ROPE_HALF, 512},    {TN_ROPE_HALF_NARROW, 512},  {TN_ROPE_INTERLEAVED, 512},
-                {TN_ROPE_COMPLEX, 512}, {TN_ROPE_DEINTERLEAVED, 512}};
-    for (size_t i = 0; i < sizeof real / sizeof *real; i++)
-        for (int d = 0; d < 3; d++)
-            for (int in_place = 0; in_place < 2; in_place++) {
-                const shape p = {1, real[i].tokens, 16, 8, 128, 128, 1, false, in_place, false, 0, false};
-                if (!bench_wanted(s, "rope %s %s %lld tokens%s", style_name(real[i].style), tn_dtype_name(dtypes[d]),
-                                  (long long)p.tokens, in_place ? " in place" : ""))
-                    continue;
-                double size = (double)tn_dtype_size(dtypes[d]);
-                check_case c = rope_case(real[i].style, dtypes[d], &p);
-                turn_quarter(&c);
-                bench_run(s, &c, 2.0 * 24 * 128 * (double)p.tokens * size, 0);
-            }
+    for (int d = 0; d < 3; d++)
+        for (int m = 0; m < BENCH_MODELS; m++)
+            for (int t = 0; t < BENCH_TOKENS; t++)
+                for (int in_place = 0; in_place < 2; in_place++)
+                    bench_shape(s, &bench_models[m], TN_ROPE_HALF, dtypes[d], bench_tokens[t], in_place);
+    for (int d = 0; d < 3; d++)
+        for (int style = TN_ROPE_HALF_NARROW; style <= TN_ROPE_DEINTERLEAVED; style++)
+            bench_shape(s, &bench_models[0], (tn_rope)style, dtypes[d], 512, false);
 }
 
 /* mrope: which of the three tables every frequency comes from; the halves repeat. */
