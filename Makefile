@@ -44,7 +44,8 @@ endif
 ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
-ISA_NAMES := avx2 avx512 avx512bf16
+ISA_amx := $(ISA_avx512bf16) -mamx-tile -mamx-bf16
+ISA_NAMES := avx2 avx512 avx512bf16 amx
 isa_of = $(firstword $(foreach i,$(ISA_NAMES),$(if $(filter %_$(i),$(basename $(1))),$(i))))
 isa_flags = $(ISA_$(call isa_of,$(1)))
 NOT_HERE := $(if $(filter x86_64%,$(MACHINE)),,$(ISA_NAMES)) $(if $(filter aarch64%,$(MACHINE)),,neon)
@@ -62,6 +63,7 @@ BAD_PLUGIN_SRC := $(filter-out tests/bad_plugins/test_%,$(wildcard tests/bad_plu
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 CORE_OBJ := $(call obj,$(CORE_SRC))
 LIB := $(BUILD)/libtenon.so.$(VERSION)
+EMULATED := $(if $(filter x86_64%,$(MACHINE)),$(patsubst plugins/%,$(BUILD)/emulated/plugins/%.so,$(PLUGIN_DIRS)))
 PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
 TESTS := $(foreach t,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(t))))
 TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
@@ -70,7 +72,7 @@ PROGRAM := $(BUILD)/tenon
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
-tests: all $(TESTS) $(TOOLS) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so
+tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -106,15 +108,33 @@ $(BUILD)/examples/%: examples/%.c $(LIB) $(BUILD)/flags
 	$(call say,link    )
 	$(Q)$(LINK) -std=c17 $(OPT) -g $(WARN) -Iinclude $(CFLAGS) -o $@ $< -L$(BUILD) -ltenon -Wl,-rpath,'$$ORIGIN/..'
 
+PLUGIN_LINK = $(LINK) -shared -Wl,-z,defs -Wl,-z,now -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(BUILD) -ltenon -lm \
+  -Wl,-rpath,'$$ORIGIN/..' -Wl,-rpath,'$$ORIGIN/../..'
 define plugin_rule
 $(BUILD)/plugins/$(notdir $(1)).so: $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(COMMON_SRC)) $(LIB)
 	@mkdir -p $$(@D)
 	$$(call say,link    )
-	$$(Q)$$(LINK) -shared -Wl,-z,defs -Wl,-z,now -Wl,--gc-sections -o $$@ $$(filter %.o,$$^) -L$(BUILD) -ltenon -lm \
-	  -Wl,-rpath,'$$$$ORIGIN/..' -Wl,-rpath,'$$$$ORIGIN/../..'
+	$$(Q)$$(PLUGIN_LINK)
 	@chmod go-w $$@ $$(@D) # a folder that others can write to is not scanned
 endef
 $(foreach d,$(PLUGIN_DIRS),$(eval $(call plugin_rule,$(d))))
+
+# The same plugins with the tile instructions of AMX in C, for checks on machines that have none: only the files that use
+# them are compiled anew.
+EMULATED_SRC = $(filter %_amx.c,$(call keep,$(wildcard $(1)/*.c) $(COMMON_SRC)))
+$(BUILD)/obj/emulated/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,compile )
+	$(Q)$(CC) $(PLUGIN_CFLAGS) $(ISA_avx512bf16) -DTN_EMULATE_AMX -c $< -o $@
+define emulated_rule
+$(BUILD)/emulated/plugins/$(notdir $(1)).so: $(call obj,$(filter-out $(EMULATED_SRC),$(call keep,$(wildcard $(1)/*.c)) $(COMMON_SRC))) \
+  $(EMULATED_SRC:%.c=$(BUILD)/obj/emulated/%.o) $(LIB)
+	@mkdir -p $$(@D)
+	$$(call say,link    )
+	$$(Q)$$(PLUGIN_LINK)
+	@chmod go-w $$@ $$(@D)
+endef
+$(foreach d,$(PLUGIN_DIRS),$(eval $(call emulated_rule,$(d))))
 
 # Tests see the inside of core: they link its objects and export them to the plugins that they load.
 TEST_LINK = $(LINK) -rdynamic -o $@ $(filter %.o,$^) $(CHECK_LIBS) $(PKG_LIBS) -lm -Wl,-rpath,'$$ORIGIN/..'
@@ -125,6 +145,9 @@ $(BUILD)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(SUPPORT_SRC)) $(COR
 	$$(Q)$$(TEST_LINK)
 endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
+# Those of what plugins share see that too.
+$(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common
+$(foreach t,$(wildcard tests/kernels/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): $(call obj,$(COMMON_SRC))
 define tool_rule
 $(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)
@@ -158,6 +181,7 @@ demo: all ## builds, and shows the kernels at work on the embedded model
 TOOL := $(BUILD)/tests
 CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/build/test_*.sh)),'$t') \
   '$(TOOL)/check_kernels' '$(TOOL)/check_kernels tests/data/ops' \
+  '$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops' \
   '$(TOOL)/check_models tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers'
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' tests/run.sh $(CHECKS)

@@ -9,18 +9,44 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 /* State components of XCR0. */
 #define XCR0_AVX UINT64_C(0x6)
 #define XCR0_AVX512 UINT64_C(0xe6)
 #define XCR0_AMX UINT64_C(0x60000)
-#define ARCH_REQ_XCOMP_PERM 0x1023
-#define XFEATURE_TILE_DATA 18
 
-static bool bit(unsigned word, int index)
+static bool bit(uint32_t word, int index)
 {
     return word >> index & 1;
 }
+
+uint64_t cpu_flags_x86(const cpu_words *w)
+{
+    bool fma_f16c_avx = bit(w->leaf1_ecx, 12) && bit(w->leaf1_ecx, 29) && bit(w->leaf1_ecx, 28);
+    /* Without OSXSAVE XCR0 cannot be asked for. */
+    if (!bit(w->leaf1_ecx, 27) || !fma_f16c_avx || !bit(w->leaf7_ebx, 5) || (w->xcr0 & XCR0_AVX) != XCR0_AVX)
+        return 0;
+    uint64_t flags = TN_CPU_AVX2;
+    bool avx512 = bit(w->leaf7_ebx, 16) && bit(w->leaf7_ebx, 30) && bit(w->leaf7_ebx, 28) && bit(w->leaf7_ebx, 17) &&
+                  bit(w->leaf7_ebx, 31); /* F BW CD DQ VL */
+    if (!avx512 || (w->xcr0 & XCR0_AVX512) != XCR0_AVX512)
+        return flags;
+    flags |= TN_CPU_AVX512;
+    if (bit(w->leaf7_ecx, 11))
+        flags |= TN_CPU_AVX512_VNNI;
+    if (bit(w->leaf7_1_eax, 5))
+        flags |= TN_CPU_AVX512_BF16;
+    if (bit(w->leaf7_edx, 23))
+        flags |= TN_CPU_AVX512_FP16;
+    if (bit(w->leaf7_edx, 24) && bit(w->leaf7_edx, 22) && (w->xcr0 & XCR0_AMX) == XCR0_AMX) /* AMX-TILE AMX-BF16 */
+        flags |= TN_CPU_AMX_BF16;
+    return flags;
+}
+
+#if defined(__x86_64__)
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_TILE_DATA 18
 
 static uint64_t read_xcr0(void)
 {
@@ -29,35 +55,25 @@ static uint64_t read_xcr0(void)
     return (uint64_t)high << 32 | low;
 }
 
+/* Linux (5.16 and later) saves tile data only for processes that asked for it; threads and children are included. */
+static bool may_use_tiles(void)
+{
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0;
+}
+
 static uint64_t cpu_flags_detect(void)
 {
-    unsigned a, b, c, d, b7, c7, d7, a71 = 0;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !bit(c, 27)) /* OSXSAVE */
+    cpu_words w = {0};
+    unsigned subleaves, b, c, d;
+    if (!__get_cpuid(1, &subleaves, &b, &w.leaf1_ecx, &d) ||
+        !__get_cpuid_count(7, 0, &subleaves, &w.leaf7_ebx, &w.leaf7_ecx, &w.leaf7_edx))
         return 0;
-    bool fma_f16c_avx = bit(c, 12) && bit(c, 29) && bit(c, 28);
-    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7))
-        return 0;
-    if (a >= 1 && !__get_cpuid_count(7, 1, &a71, &b, &c, &d))
-        a71 = 0;
-    uint64_t xcr0 = read_xcr0(), flags = 0;
-    if (!fma_f16c_avx || !bit(b7, 5) || (xcr0 & XCR0_AVX) != XCR0_AVX)
-        return 0;
-    flags |= TN_CPU_AVX2;
-    bool avx512 = bit(b7, 16) && bit(b7, 30) && bit(b7, 28) && bit(b7, 17) && bit(b7, 31); /* F BW CD DQ VL */
-    if (!avx512 || (xcr0 & XCR0_AVX512) != XCR0_AVX512)
-        return flags;
-    flags |= TN_CPU_AVX512;
-    if (bit(c7, 11))
-        flags |= TN_CPU_AVX512_VNNI;
-    if (bit(a71, 5))
-        flags |= TN_CPU_AVX512_BF16;
-    if (bit(d7, 23))
-        flags |= TN_CPU_AVX512_FP16;
-    /* Linux saves tile data only for processes that asked for it. */
-    if (bit(d7, 24) && bit(d7, 22) && (xcr0 & XCR0_AMX) == XCR0_AMX &&
-        syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_TILE_DATA) == 0)
-        flags |= TN_CPU_AMX_BF16;
-    return flags;
+    if (subleaves >= 1)
+        __get_cpuid_count(7, 1, &w.leaf7_1_eax, &b, &c, &d);
+    if (bit(w.leaf1_ecx, 27))
+        w.xcr0 = read_xcr0();
+    uint64_t flags = cpu_flags_x86(&w);
+    return flags & TN_CPU_AMX_BF16 && !may_use_tiles() ? flags & ~TN_CPU_AMX_BF16 : flags;
 }
 #elif defined(__aarch64__)
 static uint64_t cpu_flags_detect(void)
@@ -100,7 +116,7 @@ uint64_t cpu_flags_parse(const char *cap, uint64_t detected)
 
 static pthread_once_t flags_once = PTHREAD_ONCE_INIT;
 static uint64_t flags_now;
-static _Atomic uint64_t flags_mask = ~UINT64_C(0);
+static _Atomic uint64_t flags_emulated, flags_mask = ~UINT64_C(0);
 
 static void cpu_flags_init(void)
 {
@@ -110,7 +126,12 @@ static void cpu_flags_init(void)
 uint64_t tn_cpu_flags(void)
 {
     pthread_once(&flags_once, cpu_flags_init);
-    return flags_now & flags_mask;
+    return (flags_now | flags_emulated) & flags_mask;
+}
+
+void cpu_flags_emulate(uint64_t flags)
+{
+    flags_emulated = flags;
 }
 
 void cpu_flags_restrict(uint64_t allowed)

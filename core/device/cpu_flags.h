@@ -8,6 +8,19 @@
  * each tier includes those before it. NULL, "" and unknown names take nothing away. Pure. */
 uint64_t cpu_flags_parse(const char *cap, uint64_t detected);
 
+/* What CPUID and XGETBV say: registers of leaf 1, of leaf 7 (subleaves 0 and 1), and XCR0. */
+typedef struct cpu_words {
+    uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax;
+    uint64_t xcr0;
+} cpu_words;
+
+/* The instruction sets of an x86 processor whose registers the system saves. TN_CPU_AMX_BF16: once the system has
+ * permitted tiles. Pure. */
+uint64_t cpu_flags_x86(const cpu_words *words);
+
+/* For checks of plugins in which instructions are emulated: tn_cpu_flags has these too from here on. */
+void cpu_flags_emulate(uint64_t flags);
+
 /* tn_cpu_flags answers with no more than these from here on. For checks that ask for every tier in one process. */
 void cpu_flags_restrict(uint64_t allowed);
 

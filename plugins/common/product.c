@@ -261,6 +261,10 @@ static void widen_f16_c(const void *src, int64_t n, float *dst)
         dst[i] = load(src, TN_F16, i);
 }
 
+static void nothing(void)
+{
+}
+
 void product_init_c(product_kernels *kernels)
 {
     tn_dtype dtype = kernels->dtype;
@@ -272,6 +276,7 @@ void product_init_c(product_kernels *kernels)
     kernels->tile_tokens = kernels->max_tokens = 2 * LANES;
     kernels->few_tokens = PRODUCT_FEW_TOKENS;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
+    kernels->tiles_begin = kernels->tiles_end = nothing;
     kernels->tile_glu = tile_glu_c;
     kernels->tile_out = tile_out_c;
     kernels->dots = dtype == TN_BF16 ? dots_bf16_c : dtype == TN_F16 ? dots_f16_c : dots_f32_c;
@@ -292,8 +297,11 @@ void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu
         product_init_avx2(kernels);
     if (cpu_flags & TN_CPU_AVX512)
         product_init_avx512(kernels);
-    if ((cpu_flags & TN_CPU_AVX512) && (cpu_flags & TN_CPU_AVX512_BF16))
+    bool pairs = (cpu_flags & TN_CPU_AVX512) && (cpu_flags & TN_CPU_AVX512_BF16);
+    if (pairs)
         product_init_avx512bf16(kernels);
+    if (pairs && (cpu_flags & TN_CPU_AMX_BF16)) /* packs, dots and finishes as the one before */
+        product_init_amx(kernels);
 #else
     (void)cpu_flags;
 #endif

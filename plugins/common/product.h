@@ -15,7 +15,7 @@
 
 #include <tenon/kernel.h>
 
-#define PRODUCT_MAX_ROWS 8    /* of a tile                                                        */
+#define PRODUCT_MAX_ROWS 32   /* of a tile                                                        */
 #define PRODUCT_MAX_TOKENS 40 /* of a tile                                                        */
 #define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
 #define PRODUCT_FEW_ROWS 16   /* of a call of dots                                                */
@@ -50,6 +50,10 @@ typedef struct product_kernels {
     int32_t lanes, min_tokens, tile_tokens, max_tokens;
 
     int32_t few_tokens; /* up to so many are faster by dots than by tiles; <= PRODUCT_FEW_TOKENS     */
+
+    /* Around every stretch of work in which a thread calls tile_glu and tile_out; nothing blocks in between. */
+    void (*tiles_begin)(void);
+    void (*tiles_end)(void);
 
     /* Builds one tile of a panel, width tokens wide, from the first k elements of x[0 .. tokens - 1], of dtype. Missing
      * tokens become zeros, as does the second half of the last pair when k is odd. */
@@ -100,7 +104,7 @@ void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu
 /* Bytes of one token in a panel of k elements. */
 static inline int64_t product_panel_token(const product_kernels *kernels, int64_t k)
 {
-    int64_t padded = (k + PRODUCT_MAX_ROWS - 1) / PRODUCT_MAX_ROWS * PRODUCT_MAX_ROWS;
+    int64_t padded = (k + kernels->rows - 1) / kernels->rows * kernels->rows;
     return padded * (kernels->native == TN_BF16 ? 2 : 4);
 }
 
@@ -139,5 +143,6 @@ void product_init_c(product_kernels *kernels);
 void product_init_avx2(product_kernels *kernels);
 void product_init_avx512(product_kernels *kernels);
 void product_init_avx512bf16(product_kernels *kernels);
+void product_init_amx(product_kernels *kernels);
 
 #endif

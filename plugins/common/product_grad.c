@@ -113,6 +113,7 @@ void product_weight_grad(const product_kernels *kernels, const product_tokens_ma
     char *to = dw;
     for (int64_t r = begin; r < end && tokens == 0; r++)
         memset(to + r * stride * size, 0, (size_t)(columns * size));
+    kernels->tiles_begin();
     for (int64_t first = begin; first < end && tokens > 0; first += block) {
         int64_t n = least(end - first, block);
         pack_block(kernels, a, tokens, first, n, &m);
@@ -130,4 +131,5 @@ void product_weight_grad(const product_kernels *kernels, const product_tokens_ma
             block_columns(kernels, tokens, n, rows, count, to + (first * stride + c) * size, stride * size, &m);
         }
     }
+    kernels->tiles_end();
 }

@@ -14,8 +14,7 @@ static int64_t native_element(const product_kernels *kernels)
 
 size_t product_scratch_size(const product_kernels *kernels, int64_t k)
 {
-    (void)kernels;
-    return (size_t)((2 * PRODUCT_FEW_ROWS + PRODUCT_MAX_ROWS) * product_row_space(k));
+    return (size_t)((2 * PRODUCT_FEW_ROWS + kernels->rows) * product_row_space(k));
 }
 
 static const char *at(const product_kernels *kernels, const product_matrix *w, int64_t row)
@@ -29,7 +28,7 @@ typedef struct row_source {
     const product_kernels *kernels;
     const product_matrix *w;
     int64_t k, begin, end;
-    char *gathered, *converted; /* PRODUCT_FEW_ROWS rows, and as many as the tile uses             */
+    char *gathered, *converted; /* as many rows as gather_rows says, and as the tile uses          */
 } row_source;
 
 static bool is_direct(const row_source *s)
@@ -37,15 +36,28 @@ static bool is_direct(const row_source *s)
     return s->w->k_stride == 1 && s->kernels->native == s->kernels->dtype;
 }
 
+/* Brings the next rows into scratch: count of them, and at least PRODUCT_FEW_ROWS. Returns how many places there are.
+ */
+static int64_t gather_rows(const row_source *s, int64_t row, int32_t count)
+{
+    const product_kernels *kernels = s->kernels;
+    int64_t places = count < PRODUCT_FEW_ROWS ? PRODUCT_FEW_ROWS : count, space = product_row_space(s->k);
+    for (int64_t i = 0; (row - s->begin) % places == 0 && i < places && row + i < s->end; i += PRODUCT_FEW_ROWS) {
+        int64_t left = s->end - row - i;
+        kernels->gather(at(kernels, s->w, row + i), s->w->k_stride * element(kernels),
+                        (int32_t)(left < PRODUCT_FEW_ROWS ? left : PRODUCT_FEW_ROWS), s->k, s->gathered + i * space,
+                        space);
+    }
+    return places;
+}
+
 /* Pointers to the rows of a tile. Those behind the valid ones repeat the last: their sums are thrown away. */
 static void tile_rows(const row_source *s, int64_t row, int32_t valid, int32_t count, const void **rows)
 {
     const product_kernels *kernels = s->kernels;
-    int64_t space = product_row_space(s->k), place = (row - s->begin) % PRODUCT_FEW_ROWS;
-    if (s->w->k_stride != 1 && place == 0)
-        kernels->gather(at(kernels, s->w, row), s->w->k_stride * element(kernels),
-                        (int32_t)(s->end - row < PRODUCT_FEW_ROWS ? s->end - row : PRODUCT_FEW_ROWS), s->k, s->gathered,
-                        space);
+    int64_t space = product_row_space(s->k), place = 0;
+    if (s->w->k_stride != 1)
+        place = (row - s->begin) % gather_rows(s, row, count);
     for (int32_t r = 0; r < count; r++) {
         int32_t use = r < valid ? r : valid - 1;
         rows[r] = s->w->k_stride == 1 ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
@@ -87,6 +99,7 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
     const row_source gates = {kernels, &mlp->gate, hidden, begin, end, gathered, converted};
     const row_source ups = {
         kernels, &mlp->up, hidden, begin, end, gathered + rows_bytes, converted + half * product_row_space(hidden)};
+    kernels->tiles_begin();
     for (int64_t f = begin; f < end; f += half) {
         const void *rows[PRODUCT_MAX_ROWS];
         float bias[PRODUCT_MAX_ROWS] = {0};
@@ -104,14 +117,16 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
             t += width;
         }
     }
+    kernels->tiles_end();
 }
 
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
                        int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
 {
     int64_t x_token = product_panel_token(kernels, k), size = out == TN_F32 ? 4 : 2;
-    char *gathered = scratch, *converted = gathered + PRODUCT_FEW_ROWS * product_row_space(k);
+    char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(k);
     const row_source source = {kernels, w, k, begin, end, gathered, converted};
+    kernels->tiles_begin();
     for (int64_t row = begin; row < end; row += kernels->rows) {
         const void *rows[PRODUCT_MAX_ROWS];
         float bias[PRODUCT_MAX_ROWS];
@@ -129,6 +144,7 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
             t += width;
         }
     }
+    kernels->tiles_end();
 }
 
 /* Sums of rows with few tokens: row r of token t at t * rows_at_once + r. */

@@ -58,6 +58,11 @@ void host_restrict(uint64_t flags)
     cpu_flags_restrict(flags);
 }
 
+void host_emulate(uint64_t flags)
+{
+    cpu_flags_emulate(flags);
+}
+
 uint64_t host_flags(void)
 {
     return tn_cpu_flags();

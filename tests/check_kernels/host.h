@@ -14,6 +14,9 @@ const tn_impl *host_impl(const char *kernel, const tn_site *site, char *reason, 
 void host_restrict(uint64_t flags);
 uint64_t host_flags(void);
 
+/* Plans with these flags too from here on: the folder's plugins emulate what the machine lacks. */
+void host_emulate(uint64_t flags);
+
 /* Threads of the next calls. */
 void host_threads(int32_t count);
 

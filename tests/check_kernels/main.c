@@ -1,4 +1,5 @@
-/* Checks the kernels of build/plugins; with DIR, holds them against golden files; with --bench, times them. */
+/* Checks the kernels of build/plugins; with DIR, holds them against golden files; with --bench, times them. --emulate
+ * takes the plugins of build/emulated, whose tile instructions are C, and runs the tier that is for them. */
 #include "check_kernels.h"
 #include "host.h"
 
@@ -11,16 +12,21 @@
 /* One line per contract. */
 static const check_test *const tests[] = {&check_rms_norm, &check_rope, &check_mlp, &check_moe};
 
+#define UP_TO_BF16 (TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16)
+
 /* own: the flag that a test must name in its tiers for this tier to be run. */
 static const struct tier {
     check_tier tier;
     uint64_t own;
+    bool emulated;
 } tiers[] = {
-    {{"c", 0}, 0},
-    {{"avx2", TN_CPU_AVX2}, TN_CPU_AVX2},
-    {{"avx512", TN_CPU_AVX2 | TN_CPU_AVX512}, TN_CPU_AVX512},
-    {{"avx512bf16", TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16}, TN_CPU_AVX512_BF16},
-    {{"neon", TN_CPU_NEON}, TN_CPU_NEON},
+    {{"c", 0}, 0, false},
+    {{"avx2", TN_CPU_AVX2}, TN_CPU_AVX2, false},
+    {{"avx512", TN_CPU_AVX2 | TN_CPU_AVX512}, TN_CPU_AVX512, false},
+    {{"avx512bf16", UP_TO_BF16}, TN_CPU_AVX512_BF16, false},
+    {{"amx", UP_TO_BF16 | TN_CPU_AMX_BF16}, TN_CPU_AMX_BF16, false},
+    {{"amx-emulated", UP_TO_BF16 | TN_CPU_AMX_BF16}, TN_CPU_AMX_BF16, true},
+    {{"neon", TN_CPU_NEON}, TN_CPU_NEON, false},
 };
 
 enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tiers };
@@ -28,7 +34,7 @@ enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tier
 typedef struct options {
     const char *ops, *plugins, *tier, *test, *filter, *dtype;
     int threads; /* of --bench and golden files; 0: one per processor                            */
-    bool bench, quick, long_calls, usage;
+    bool emulate, bench, quick, long_calls, usage;
 } options;
 
 static options parse(int argc, char **argv)
@@ -40,6 +46,8 @@ static options parse(int argc, char **argv)
             o.bench = true;
             if (value && value[0] != '-')
                 o.filter = argv[++i];
+        } else if (!strcmp(argv[i], "--emulate")) {
+            o.emulate = true;
         } else if (!strcmp(argv[i], "--ops") && value) {
             o.ops = argv[++i];
         } else if (!strcmp(argv[i], "--plugins") && value) {
@@ -65,23 +73,28 @@ static options parse(int argc, char **argv)
     return o;
 }
 
+static bool tier_exists(const options *o, const check_test *test, size_t i)
+{
+    return !(tiers[i].own & ~test->tiers) && tiers[i].emulated == o->emulate;
+}
+
 /* The last tier of a test that this machine has. */
-static size_t best_tier(const check_test *test, uint64_t machine)
+static size_t best_tier(const options *o, const check_test *test, uint64_t machine)
 {
     size_t best = 0;
     for (size_t i = 0; i < TIERS; i++)
-        if (!(tiers[i].own & ~test->tiers) && !(tiers[i].tier.flags & ~machine))
+        if (tier_exists(o, test, i) && !(tiers[i].tier.flags & ~machine))
             best = i;
     return best;
 }
 
 static bool tier_wanted(const options *o, const check_test *test, size_t i, uint64_t machine)
 {
-    if (tiers[i].own & ~test->tiers)
+    if (!tier_exists(o, test, i))
         return false;
     if (o->tier && strcmp(o->tier, "all"))
         return !strcmp(o->tier, tiers[i].tier.name);
-    return !o->bench || o->tier || i == best_tier(test, machine);
+    return !o->bench || o->tier || i == best_tier(o, test, machine);
 }
 
 /* Calls body for every test and tier that is asked for and there. */
@@ -219,12 +232,21 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (o.usage) {
         fprintf(stderr, "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR]\n"
-                        "                     [--plugins DIR] [--tier NAME|all] [--test NAME] [--threads N]\n");
+                        "                     [--emulate] [--plugins DIR] [--tier NAME|all] [--test NAME] "
+                        "[--threads N]\n");
         return 2;
     }
     char beside[4096], self[4096];
     snprintf(self, sizeof self, "%s", argv[0]);
-    snprintf(beside, sizeof beside, "%s/../plugins", dirname(self));
+    snprintf(beside, sizeof beside, "%s/../%splugins", dirname(self), o.emulate ? "emulated/" : "");
+    /* Around the tiles the emulated tier uses what the one before it uses. */
+    if (o.emulate && (host_flags() & UP_TO_BF16) != UP_TO_BF16) {
+        printf("SKIPPED amx-emulated: AVX-512 with BF16 is not on this machine, or not in TENON_CPU\n"
+               "0 passed, 0 failed, 1 skipped\n");
+        return 0;
+    }
+    if (o.emulate)
+        host_emulate(TN_CPU_AMX_BF16);
     check_state s = {0};
     if (!host_open(o.plugins ? o.plugins : beside))
         return 3;

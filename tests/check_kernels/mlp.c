@@ -105,15 +105,17 @@ static check_case mlp_case(tn_layout layout, tn_dtype dtype, const shape *s, boo
 }
 
 /* Around every boundary of the kernels: 8, 16 and 32 tokens, 4 and 16 features, 8 and 16 outputs, pairs and whole
- * vectors along k; blocks of 256 tokens; one and several threads. */
+ * vectors along k; blocks of 256 tokens; one and several threads. Layers above 8192 elements take tiles. */
 static const shape shapes[] = {
-    {0, 16, 16, 0, false, 1},  {1, 1, 1, 0, false, 1},      {1, 2, 3, 0, true, 1},       {1, 64, 64, 0, false, 1},
-    {2, 31, 17, 1, true, 1},   {3, 33, 15, 0, false, 3},    {5, 40, 56, 0, true, 1},     {7, 7, 5, 3, false, 1},
-    {8, 65, 20, 0, false, 1},  {9, 16, 47, 2, true, 1},     {15, 24, 33, 0, false, 1},   {16, 48, 32, 0, false, 1},
-    {17, 1, 1, 1, true, 1},    {17, 33, 31, 0, true, 1},    {24, 18, 9, 0, false, 10},   {25, 8, 4, 0, false, 1},
-    {31, 19, 6, 5, false, 1},  {32, 32, 64, 0, true, 1},    {33, 40, 21, 0, false, 1},   {48, 21, 40, 0, false, 1},
-    {64, 96, 34, 1, false, 1}, {100, 17, 130, 0, false, 1}, {257, 9, 12, 0, true, 1},    {41, 12, 20, 0, false, 1},
-    {300, 34, 7, 3, false, 1}, {1, 300, 400, 0, false, 1},  {40, 130, 300, 0, false, 1}, {18, 2100, 3, 0, false, 1}};
+    {0, 16, 16, 0, false, 1},   {1, 1, 1, 0, false, 1},      {1, 2, 3, 0, true, 1},       {1, 64, 64, 0, false, 1},
+    {2, 31, 17, 1, true, 1},    {3, 33, 15, 0, false, 3},    {5, 40, 56, 0, true, 1},     {7, 7, 5, 3, false, 1},
+    {8, 65, 20, 0, false, 1},   {9, 16, 47, 2, true, 1},     {15, 24, 33, 0, false, 1},   {16, 48, 32, 0, false, 1},
+    {17, 1, 1, 1, true, 1},     {17, 33, 31, 0, true, 1},    {24, 18, 9, 0, false, 10},   {25, 8, 4, 0, false, 1},
+    {31, 19, 6, 5, false, 1},   {32, 32, 64, 0, true, 1},    {33, 40, 21, 0, false, 1},   {48, 21, 40, 0, false, 1},
+    {64, 96, 34, 1, false, 1},  {100, 17, 130, 0, false, 1}, {257, 9, 12, 0, true, 1},    {41, 12, 20, 0, false, 1},
+    {300, 34, 7, 3, false, 1},  {1, 300, 400, 0, false, 1},  {40, 130, 300, 0, false, 1}, {18, 2100, 3, 0, false, 1},
+    {9, 97, 87, 2, true, 1},    {17, 96, 97, 0, false, 1},   {24, 130, 64, 0, false, 3},  {33, 129, 65, 1, true, 1},
+    {41, 33, 250, 0, false, 1}, {64, 128, 80, 0, false, 1},  {257, 100, 90, 0, true, 1},  {12, 40, 1000, 0, false, 1}};
 
 static void check_group(check_state *s, tn_layout layout, tn_dtype dtype)
 {
@@ -225,7 +227,7 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
 }
 
 const check_test check_mlp = {.name = "mlp",
-                              .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16,
+                              .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16,
                               .check = check,
                               .bench = bench,
                               .golden = golden};

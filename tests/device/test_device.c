@@ -298,6 +298,65 @@ START_TEST(flags_agree_with_the_compilers)
 }
 END_TEST
 
+/* A processor with everything, and what is left without one of its bits. */
+START_TEST(flags_of_cpuid)
+{
+    const uint64_t avx512 = TN_CPU_AVX2 | TN_CPU_AVX512;
+    const uint64_t all = avx512 | TN_CPU_AVX512_VNNI | TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16;
+    const cpu_words full = {.leaf1_ecx = 1u << 12 | 1u << 27 | 1u << 28 | 1u << 29,
+                            .leaf7_ebx = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 28 | 1u << 30 | 1u << 31,
+                            .leaf7_ecx = 1u << 11,
+                            .leaf7_edx = 1u << 22 | 1u << 23 | 1u << 24,
+                            .leaf7_1_eax = 1u << 5,
+                            .xcr0 = 0x600e7};
+    static const struct {
+        cpu_words without;
+        uint64_t left;
+    } table[] = {
+        {{0}, all},
+        {{.leaf1_ecx = 1u << 27}, 0}, /* OSXSAVE */
+        {{.leaf1_ecx = 1u << 28}, 0}, /* AVX */
+        {{.leaf1_ecx = 1u << 12}, 0}, /* FMA */
+        {{.leaf1_ecx = 1u << 29}, 0}, /* F16C */
+        {{.leaf7_ebx = 1u << 5}, 0},  /* AVX2 */
+        {{.xcr0 = 0x4}, 0},           /* upper halves of ymm */
+        {{.leaf7_ebx = 1u << 16}, TN_CPU_AVX2},
+        {{.leaf7_ebx = 1u << 17}, TN_CPU_AVX2},
+        {{.leaf7_ebx = 1u << 28}, TN_CPU_AVX2},
+        {{.leaf7_ebx = 1u << 30}, TN_CPU_AVX2},
+        {{.leaf7_ebx = 1u << 31}, TN_CPU_AVX2},
+        {{.xcr0 = 0x20}, TN_CPU_AVX2}, /* mask registers */
+        {{.xcr0 = 0x40}, TN_CPU_AVX2}, /* upper halves of zmm */
+        {{.xcr0 = 0x80}, TN_CPU_AVX2}, /* zmm16 and above */
+        {{.leaf7_ecx = 1u << 11}, all & ~TN_CPU_AVX512_VNNI},
+        {{.leaf7_1_eax = 1u << 5}, all & ~TN_CPU_AVX512_BF16},
+        {{.leaf7_edx = 1u << 23}, all & ~TN_CPU_AVX512_FP16},
+        {{.leaf7_edx = 1u << 22}, all & ~TN_CPU_AMX_BF16}, /* AMX-BF16 */
+        {{.leaf7_edx = 1u << 24}, all & ~TN_CPU_AMX_BF16}, /* AMX-TILE */
+        {{.xcr0 = 0x20000}, all & ~TN_CPU_AMX_BF16},       /* tile configuration */
+        {{.xcr0 = 0x40000}, all & ~TN_CPU_AMX_BF16},       /* tile data */
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const cpu_words *w = &table[i].without;
+        const cpu_words words = {full.leaf1_ecx & ~w->leaf1_ecx,     full.leaf7_ebx & ~w->leaf7_ebx,
+                                 full.leaf7_ecx & ~w->leaf7_ecx,     full.leaf7_edx & ~w->leaf7_edx,
+                                 full.leaf7_1_eax & ~w->leaf7_1_eax, full.xcr0 & ~w->xcr0};
+        ck_assert_msg(cpu_flags_x86(&words) == table[i].left, "row %zu: %llx", i,
+                      (unsigned long long)cpu_flags_x86(&words));
+    }
+}
+END_TEST
+
+START_TEST(emulated_flags_are_added)
+{
+    uint64_t flags = tn_cpu_flags();
+    cpu_flags_emulate(TN_CPU_AMX_BF16);
+    ck_assert_uint_eq(tn_cpu_flags(), flags | TN_CPU_AMX_BF16);
+    cpu_flags_restrict(TN_CPU_AVX2);
+    ck_assert_uint_eq(tn_cpu_flags(), flags & TN_CPU_AVX2);
+}
+END_TEST
+
 START_TEST(environment_takes_flags_away)
 {
     setenv("TENON_CPU", "c", 1);
@@ -324,6 +383,8 @@ int main(void)
     tcase_add_test(tc, operations_that_the_device_performs);
     tcase_add_test(tc, tiers);
     tcase_add_test(tc, flags_agree_with_the_compilers);
+    tcase_add_test(tc, flags_of_cpuid);
+    tcase_add_test(tc, emulated_flags_are_added);
     tcase_add_test(tc, environment_takes_flags_away);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -1,0 +1,203 @@
+/* Products of bf16 by the tiles of AMX: one instruction adds 16 rows times 32 elements times 16 tokens to 16 x 16 sums.
+ * Rows of weights at equal distances are loaded from where they are mapped; a panel of pairs is what the instruction
+ * wants of its other operand. Of the eight tiles four hold sums, of 32 rows and 32 tokens, so that each tile loaded is
+ * used twice: 4 products (64 cycles) for 4 loads (32 cycles). What else there is, dots and rows, is AVX-512's. */
+#include "amx.h"
+#include "product_avx512.h"
+
+#define TILE 16              /* rows, pairs and tokens                                            */
+#define STEP 32              /* elements along k                                                  */
+#define BOTH (2 * TILE)      /* rows and tokens of a whole set of sums                            */
+#define LINE (4 * TILE)      /* bytes of a tile's row                                             */
+#define SUMS_LINE (2 * LINE) /* bytes from one row of sums to the next                            */
+
+/* Tiles 0 to 3 are sums (first rows by first tokens, by second tokens; second rows likewise), 4 and 5 are weights,
+ * 6 and 7 tokens. */
+static const amx_config config = {.palette = 1,
+                                  .row_bytes = {LINE, LINE, LINE, LINE, LINE, LINE, LINE, LINE},
+                                  .rows = {TILE, TILE, TILE, TILE, TILE, TILE, TILE, TILE}};
+
+static void tiles_begin_amx(void)
+{
+    amx_load_config(&config);
+}
+
+static void tiles_end_amx(void)
+{
+    amx_release();
+}
+
+/* Where a tile's rows are at the moment. */
+typedef struct tile_place {
+    const char *first;
+    int64_t stride;
+} tile_place;
+
+/* Sixteen rows at equal distances are loaded in place, others by way of a copy. */
+static bool is_even(const void *const *row)
+{
+    intptr_t stride = (intptr_t)row[1] - (intptr_t)row[0];
+    for (int r = 2; r < TILE; r++)
+        if ((intptr_t)row[r] - (intptr_t)row[r - 1] != stride)
+            return false;
+    return true;
+}
+
+/* n elements of each row, from element i on, and zeros behind them. */
+static void copy_rows(const void *const *row, int64_t i, int64_t n, char to[TILE][LINE])
+{
+    __mmask32 m = n >= STEP ? 0xffffffffu : (1u << n) - 1;
+    for (int r = 0; r < TILE; r++)
+        _mm512_store_si512(to[r], _mm512_maskz_loadu_epi16(m, (const uint16_t *)row[r] + i));
+}
+
+/* The last pairs of a panel, and zeros behind them: n elements, odd or even, of which pack has filled up the last pair.
+ */
+static void copy_pairs(const char *panel, int64_t n, int64_t line, char *to)
+{
+    int64_t bytes = (n + 1) / 2 * line;
+    memcpy(to, panel, (size_t)bytes);
+    memset(to + bytes, 0, (size_t)(TILE * line - bytes));
+}
+
+/* 16 or 32 rows (groups) by 16 or 32 tokens (vectors) by 32 elements. */
+INLINE void step(const tile_place a[2], int groups, const char *b, int64_t line, int vectors)
+{
+    amx_load(4, a[0].first, a[0].stride);
+    amx_load(6, b, line);
+    amx_dot_bf16(0, 4, 6);
+    if (vectors == 2) {
+        amx_load(7, b + LINE, line);
+        amx_dot_bf16(1, 4, 7);
+    }
+    if (groups == 2) {
+        amx_load(5, a[1].first, a[1].stride);
+        amx_dot_bf16(2, 5, 6);
+    }
+    if (groups == 2 && vectors == 2)
+        amx_dot_bf16(3, 5, 7);
+}
+
+/* sums[r][t] of 16 * groups rows and 16 * vectors tokens. */
+INLINE void tile_sums(const void *const *w, int groups, int64_t ahead, int64_t k, const char *panel, int vectors,
+                      float sums[BOTH][BOTH])
+{
+    _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
+    int64_t line = vectors * LINE;
+    bool even[2] = {is_even(w), groups == 2 && is_even(w + TILE)};
+    amx_zero(0);
+    amx_zero(1);
+    amx_zero(2);
+    amx_zero(3);
+    for (int64_t i = 0; i < k; i += STEP) {
+        int64_t n = k - i < STEP ? k - i : STEP;
+        const char *b = panel + i / 2 * line;
+        tile_place a[2];
+        for (int g = 0; g < groups; g++) {
+            const void *const *row = w + g * TILE;
+            a[g] = (tile_place){(const char *)row[0] + 2 * i, (const char *)row[1] - (const char *)row[0]};
+            if (even[g] && n == STEP)
+                continue;
+            copy_rows(row, i, n, rows[g]);
+            a[g] = (tile_place){rows[g][0], LINE};
+        }
+        if (n < STEP) {
+            copy_pairs(b, n, line, pairs);
+            b = pairs;
+        }
+        for (int r = 0; r < groups * TILE && ahead; r++)
+            _mm_prefetch((const char *)w[r] + 2 * i + ahead, _MM_HINT_T1);
+        amx_written();
+        step(a, groups, b, line, vectors);
+    }
+    amx_store(0, sums, SUMS_LINE);
+    if (vectors == 2)
+        amx_store(1, sums[0] + TILE, SUMS_LINE);
+    if (groups == 2)
+        amx_store(2, sums[TILE], SUMS_LINE);
+    if (groups == 2 && vectors == 2)
+        amx_store(3, sums[TILE] + TILE, SUMS_LINE);
+}
+
+/* AVX-512's finish takes four features at a time, their gates before their ups. */
+INLINE void glu_by_fours(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t features, float *h)
+{
+    enum { FOUR = ROWS / 2 };
+    for (int first = 0; first < TILE; first += FOUR) {
+        __m512 part[ROWS][VECTORS];
+        float bias[ROWS];
+        product_finish f = *finish;
+        for (int r = 0; r < ROWS; r++) {
+            int from = r < FOUR ? first + r : TILE + first + r - FOUR;
+            bias[r] = f.bias ? f.bias[from] : 0.0f;
+            for (int v = 0; v < vectors; v++)
+                part[r][v] = _mm512_loadu_ps(sums[from] + v * LANES);
+        }
+        f.bias = f.bias ? bias : NULL;
+        finish_glu(part, vectors, false, &f, features - first, true, h + first / 2 * vectors * LANES);
+    }
+}
+
+/* And eight rows. */
+INLINE void out_by_eights(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t rows,
+                          void *const *y, int32_t tokens)
+{
+    for (int first = 0; first < rows; first += ROWS) {
+        __m512 part[ROWS][VECTORS];
+        void *to[BOTH];
+        product_finish f = *finish;
+        if (f.bias)
+            f.bias += first;
+        for (int r = 0; r < ROWS; r++)
+            for (int v = 0; v < vectors; v++)
+                part[r][v] = _mm512_loadu_ps(sums[first + r] + v * LANES);
+        for (int32_t t = 0; t < tokens; t++)
+            to[t] = (char *)y[t] + first * (f.dtype == TN_F32 ? 4 : 2);
+        finish_out(part, vectors, &f, rows - first < ROWS ? rows - first : ROWS, to, tokens);
+    }
+}
+
+static void tile_glu_amx(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
+                         const product_finish *finish, int32_t features, void *h)
+{
+    _Alignas(64) float sums[BOTH][BOTH];
+    if (width == BOTH) {
+        tile_sums(w, 2, ahead, k, panel, 2, sums);
+        glu_by_fours(sums, 2, finish, features, h);
+    } else {
+        tile_sums(w, 2, ahead, k, panel, 1, sums);
+        glu_by_fours(sums, 1, finish, features, h);
+    }
+}
+
+static void tile_out_amx(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
+                         const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+{
+    _Alignas(64) float sums[BOTH][BOTH];
+    if (rows > TILE && width == BOTH)
+        tile_sums(w, 2, ahead, k, panel, 2, sums);
+    else if (rows > TILE)
+        tile_sums(w, 2, ahead, k, panel, 1, sums);
+    else if (width == BOTH)
+        tile_sums(w, 1, ahead, k, panel, 2, sums);
+    else
+        tile_sums(w, 1, ahead, k, panel, 1, sums);
+    if (width == BOTH)
+        out_by_eights(sums, 2, finish, rows, y, tokens);
+    else
+        out_by_eights(sums, 1, finish, rows, y, tokens);
+}
+
+void product_init_amx(product_kernels *kernels)
+{
+    if (kernels->dtype != TN_BF16)
+        return;
+    kernels->name = "amx";
+    kernels->rows = BOTH;
+    kernels->lanes = kernels->min_tokens = TILE;
+    kernels->tile_tokens = kernels->max_tokens = BOTH;
+    kernels->tiles_begin = tiles_begin_amx;
+    kernels->tiles_end = tiles_end_amx;
+    kernels->tile_glu = tile_glu_amx;
+    kernels->tile_out = tile_out_amx;
+}

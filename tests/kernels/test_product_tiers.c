@@ -1,0 +1,112 @@
+/* Which variant of the products each set of instruction sets and each type gets. */
+#include "product.h"
+
+#include <check.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static product_kernels kernels_of(tn_dtype dtype, uint64_t flags, int before)
+{
+    product_kernels kernels;
+    memset(&kernels, before, sizeof kernels);
+    product_kernels_init(&kernels, dtype, flags);
+    return kernels;
+}
+
+#if defined(__x86_64__)
+#define AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
+#define BF16 (AVX512 | TN_CPU_AVX512_BF16)
+
+/* f16 has no variant for TN_CPU_AVX512_FP16: its products accumulate in f16 (docs/performance.md). */
+static const struct {
+    uint64_t flags;
+    const char *f32, *bf16, *f16;
+} tiers[] = {
+    {0, "c", "c", "c"},
+    {TN_CPU_AVX2, "avx2", "avx2", "avx2"},
+    {AVX512, "avx512", "avx512", "avx512"},
+    {AVX512 | TN_CPU_AVX512_VNNI, "avx512", "avx512", "avx512"},
+    {AVX512 | TN_CPU_AVX512_FP16, "avx512", "avx512", "avx512"},
+    {BF16, "avx512", "avx512bf16", "avx512"},
+    {BF16 | TN_CPU_AVX512_FP16, "avx512", "avx512bf16", "avx512"},
+    {BF16 | TN_CPU_AMX_BF16, "avx512", "amx", "avx512"},
+    {BF16 | TN_CPU_AVX512_VNNI | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16, "avx512", "amx", "avx512"},
+    /* A tier without one that it builds on is not taken. */
+    {AVX512 | TN_CPU_AMX_BF16, "avx512", "avx512", "avx512"},
+    {TN_CPU_AVX2 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16, "avx2", "avx2", "avx2"},
+    {TN_CPU_AMX_BF16, "c", "c", "c"},
+};
+
+START_TEST(variants_follow_the_flags)
+{
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++) {
+        ck_assert_str_eq(kernels_of(TN_F32, tiers[i].flags, 0).name, tiers[i].f32);
+        ck_assert_str_eq(kernels_of(TN_BF16, tiers[i].flags, 0).name, tiers[i].bf16);
+        ck_assert_str_eq(kernels_of(TN_F16, tiers[i].flags, 0).name, tiers[i].f16);
+    }
+}
+END_TEST
+#else
+static const struct {
+    uint64_t flags;
+} tiers[] = {{0}};
+#endif
+
+/* The table depends on nothing but its arguments: not on what was there before, nor on what was asked for before. */
+START_TEST(tables_are_complete)
+{
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
+        for (int d = 0; d < 3; d++) {
+            const product_kernels a = kernels_of(dtypes[d], tiers[i].flags, 0);
+            kernels_of(dtypes[(d + 1) % 3], ~UINT64_C(0), 0);
+            const product_kernels b = kernels_of(dtypes[d], tiers[i].flags, 0xff);
+            const size_t padding = offsetof(product_kernels, few_tokens) + sizeof a.few_tokens;
+            const size_t functions = offsetof(product_kernels, tiles_begin);
+            ck_assert_int_eq(memcmp(&a, &b, padding), 0);
+            ck_assert_int_eq(memcmp((const char *)&a + functions, (const char *)&b + functions, sizeof a - functions),
+                             0);
+        }
+}
+END_TEST
+
+START_TEST(sizes_fit)
+{
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
+        for (int d = 0; d < 3; d++) {
+            const product_kernels k = kernels_of(dtypes[d], tiers[i].flags, 0);
+            ck_assert_int_le(k.rows, PRODUCT_MAX_ROWS);
+            ck_assert_int_le(k.max_tokens, PRODUCT_MAX_TOKENS);
+            ck_assert_int_le(k.few_tokens, PRODUCT_FEW_TOKENS);
+            ck_assert(k.min_tokens % k.lanes == 0 && k.tile_tokens % k.lanes == 0 && k.max_tokens % k.lanes == 0);
+            for (int64_t tokens = 1; tokens < 200;
+                 tokens++) { /* tiles are as wide as the table allows, and cover all */
+                int64_t covered = 0;
+                while (covered < tokens) {
+                    int32_t width = product_tile_width(&k, tokens - covered);
+                    ck_assert(width % k.lanes == 0 && width >= k.min_tokens && width <= k.max_tokens);
+                    covered += width;
+                }
+            }
+        }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("product tiers");
+    TCase *tc = tcase_create("product tiers");
+#if defined(__x86_64__)
+    tcase_add_test(tc, variants_follow_the_flags);
+#endif
+    tcase_add_test(tc, tables_are_complete);
+    tcase_add_test(tc, sizes_fit);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
