@@ -59,12 +59,6 @@ static size_t linear_backward_scratch(const tn_call *call)
     return most;
 }
 
-static void linear_zero(const tn_tensor *t)
-{
-    for (int64_t row = 0; row < rows_count(t); row++)
-        memset(rows_at(t, row), 0, (size_t)rows_width(t) * tn_dtype_size(t->dtype));
-}
-
 static tn_status linear_backward(const tn_call *call, tn_error *err)
 {
     const tn_tensor *w = rows_param(call->site, TN_ROLE_WEIGHT), *g = &call->grads->out[0];
@@ -79,7 +73,7 @@ static tn_status linear_backward(const tn_call *call, tn_error *err)
         const tn_tensor *all[] = {dx, dw, db};
         for (int i = 0; i < 3; i++)
             if (all[i])
-                linear_zero(all[i]);
+                rows_clear(all[i]);
         return TN_OK;
     }
     if (dw) {

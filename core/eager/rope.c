@@ -1,5 +1,6 @@
 /* ROPE: rotates pairs of the first R dimensions of every head; the rest passes through. In the model's type every
- * product and the sum are rounded, as transformers does; in f32 tables, and in the complex form, only the result is. */
+ * product and the sum are rounded, as transformers does; in f32 tables, and in the complex form, only the result is.
+ * Gradients are the upstream ones rotated by the transposed matrix, in the same roundings. */
 #include "eager/rows.h"
 #include "eager/vec.h"
 
@@ -10,7 +11,8 @@
 
 typedef struct rope_job {
     const tn_tensor *cos, *sin;
-    const tn_tensor *x, *y; /* q or k, [B,T,heads,D]                                             */
+    const tn_tensor *x, *y; /* q or k, [B,T,heads,D]; backward: their gradients                  */
+    bool transposed;        /* backward                                                          */
     tn_rope style;
     tn_dtype step; /* type that intermediate results are rounded to                              */
     int64_t rotary;
@@ -36,6 +38,11 @@ static void angles_load(const rope_job *job, int64_t b, int64_t t, rope_angles *
     convert_to_f32(s, job->sin->dtype, a->s1, half);
     convert_to_f32(c + second, job->cos->dtype, a->c2, half);
     convert_to_f32(s + second, job->sin->dtype, a->s2, half);
+    for (int64_t i = 0; job->transposed && i < half; i++) {
+        float s1 = a->s1[i];
+        a->s1[i] = -a->s2[i];
+        a->s2[i] = -s1;
+    }
 }
 
 /* y1 = x1 c1 - x2 s1, y2 = x2 c2 + x1 s2, everything in f32. */
@@ -81,27 +88,34 @@ static void rotate(const rope_job *job, const float *x1, const float *x2, const 
         rotate_f32(x1, x2, a, y1, y2, half);
 }
 
+/* Where the elements of pair i lie in a head: at i and i + half, or next to each other. */
+static bool halves_in(const rope_job *job)
+{
+    return job->style <= TN_ROPE_HALF_NARROW || (job->style == TN_ROPE_DEINTERLEAVED && job->transposed);
+}
+
+static bool halves_out(const rope_job *job)
+{
+    return job->style <= TN_ROPE_HALF_NARROW || (job->style == TN_ROPE_DEINTERLEAVED && !job->transposed);
+}
+
 /* One head: x is read as a whole before y is written, so they may be the same memory. */
 static void rope_head(const rope_job *job, const rope_angles *a, const char *x, char *y)
 {
-    float in[ROPE_MAX], out[ROPE_MAX], even[ROPE_HALF_MAX], odd[ROPE_HALF_MAX];
+    float in[ROPE_MAX], apart[ROPE_MAX], out[ROPE_MAX];
     int64_t half = job->rotary / 2, tail = job->x->shape[3] - job->rotary;
     convert_to_f32(x, job->x->dtype, in, job->rotary);
-    if (job->style == TN_ROPE_HALF || job->style == TN_ROPE_HALF_NARROW) {
-        rotate(job, in, in + half, a, out, out + half);
-    } else {
-        for (int64_t i = 0; i < half; i++) {
-            even[i] = in[2 * i];
-            odd[i] = in[2 * i + 1];
-        }
-        rotate(job, even, odd, a, in, in + half);
-        for (int64_t i = 0; i < half; i++) {
-            bool apart = job->style == TN_ROPE_DEINTERLEAVED;
-            out[apart ? i : 2 * i] = in[i];
-            out[apart ? half + i : 2 * i + 1] = in[half + i];
-        }
+    for (int64_t i = 0; !halves_in(job) && i < half; i++) {
+        apart[i] = in[2 * i];
+        apart[half + i] = in[2 * i + 1];
     }
-    convert_from_f32(out, job->y->dtype, y, job->rotary);
+    const float *from = halves_in(job) ? in : apart;
+    rotate(job, from, from + half, a, out, out + half);
+    for (int64_t i = 0; !halves_out(job) && i < half; i++) {
+        in[2 * i] = out[i];
+        in[2 * i + 1] = out[half + i];
+    }
+    convert_from_f32(halves_out(job) ? out : in, job->y->dtype, y, job->rotary);
     size_t size = tn_dtype_size(job->x->dtype);
     if (tail > 0 && x != y)
         memmove(y + (size_t)job->rotary * size, x + (size_t)job->rotary * size, (size_t)tail * size);
@@ -121,26 +135,56 @@ static void rope_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-static tn_status rope_forward(const tn_call *call, tn_error *err)
+/* What the site and the tables say. */
+static tn_status rope_make(const tn_call *call, rope_job *job, tn_error *err)
 {
-    rope_job job = {.cos = &call->in[2], .sin = &call->in[3], .style = (tn_rope)call->site->meaning[TN_AXIS_ROPE]};
-    int64_t width = rows_width(job.cos);
-    job.rotary = job.style == TN_ROPE_HALF_NARROW ? 2 * width : width;
-    if (job.style < TN_ROPE_HALF || job.style > TN_ROPE_DEINTERLEAVED || job.rotary % 2 || job.rotary > ROPE_MAX ||
-        job.rotary > call->in[0].shape[3])
+    const tn_tensor *q = &call->in[0];
+    *job = (rope_job){.cos = &call->in[2], .sin = &call->in[3], .style = (tn_rope)call->site->meaning[TN_AXIS_ROPE]};
+    int64_t width = rows_width(job->cos);
+    job->rotary = job->style == TN_ROPE_HALF_NARROW ? 2 * width : width;
+    if (job->style < TN_ROPE_HALF || job->style > TN_ROPE_DEINTERLEAVED || job->rotary % 2 || job->rotary > ROPE_MAX ||
+        job->rotary > q->shape[3])
         return tn_fail(err, TN_E_INTERNAL, call->site->path,
                        "rope style %d cannot rotate %" PRId64 " of %" PRId64 " dimensions; report this defect",
-                       (int)job.style, job.rotary, call->in[0].shape[3]);
+                       (int)job->style, job->rotary, q->shape[3]);
     /* An f32 table makes everything f32, as type promotion does. */
-    bool plain = job.style != TN_ROPE_COMPLEX && job.cos->dtype == call->in[0].dtype;
-    job.step = plain ? call->in[0].dtype : TN_F32;
-    for (int i = 0; i < 2; i++) {
-        job.x = &call->in[i];
-        job.y = &call->out[i];
-        tn_parallel_for(job.x->shape[0] * job.x->shape[1], rows_grain(job.x->shape[2] * job.x->shape[3]), rope_tokens,
-                        &job);
-    }
+    bool plain = job->style != TN_ROPE_COMPLEX && job->cos->dtype == q->dtype;
+    job->step = plain ? q->dtype : TN_F32;
     return TN_OK;
 }
 
-const eager_op eager_rope = {.op = TN_OP_ROPE, .forward = rope_forward};
+static void rope_run(rope_job *job, const tn_tensor *x, const tn_tensor *y)
+{
+    job->x = x;
+    job->y = y;
+    tn_parallel_for(x->shape[0] * x->shape[1], rows_grain(x->shape[2] * x->shape[3]), rope_tokens, job);
+}
+
+static tn_status rope_forward(const tn_call *call, tn_error *err)
+{
+    rope_job job;
+    tn_status status = rope_make(call, &job, err);
+    for (int i = 0; status == TN_OK && i < 2; i++)
+        rope_run(&job, &call->in[i], &call->out[i]);
+    return status;
+}
+
+static tn_status rope_backward(const tn_call *call, tn_error *err)
+{
+    const tn_grads *grads = call->grads;
+    rope_job job;
+    tn_status status = rope_make(call, &job, err);
+    if (status == TN_OK && (grads->in[2].data || grads->in[3].data))
+        return tn_fail(err, TN_E_INTERNAL, call->site->path,
+                       "rotary tables are constants and have no gradients; ask for those of q and k only");
+    job.transposed = true;
+    for (int i = 0; status == TN_OK && i < 2; i++) {
+        if (grads->in[i].data && grads->out[i].data)
+            rope_run(&job, &grads->out[i], &grads->in[i]);
+        else if (grads->in[i].data)
+            rows_clear(&grads->in[i]);
+    }
+    return status;
+}
+
+const eager_op eager_rope = {.op = TN_OP_ROPE, .forward = rope_forward, .backward = rope_backward};

@@ -4,6 +4,8 @@
 
 #include "eager/eager.h"
 
+#include <string.h>
+
 static inline int64_t rows_width(const tn_tensor *t)
 {
     return t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
@@ -33,6 +35,13 @@ static inline char *rows_at3(const tn_tensor *t, int64_t i, int64_t j, int64_t k
 {
     return (char *)t->data +
            (i * t->stride[0] + j * t->stride[1] + k * t->stride[2]) * (int64_t)tn_dtype_size(t->dtype);
+}
+
+/* Zeros everywhere. */
+static inline void rows_clear(const tn_tensor *t)
+{
+    for (int64_t row = 0; row < rows_count(t); row++)
+        memset(rows_at(t, row), 0, (size_t)rows_width(t) * tn_dtype_size(t->dtype));
 }
 
 /* The single tensor of a role, or NULL. */

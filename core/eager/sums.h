@@ -17,8 +17,8 @@ typedef struct sums {
 static inline sums sums_shape(int64_t rows, int64_t width)
 {
     int64_t blocks = (rows + SUMS_ROWS - 1) / SUMS_ROWS;
-    blocks = blocks < SUMS_BLOCKS ? blocks : SUMS_BLOCKS;
-    int64_t block_rows = blocks > 0 ? (rows + blocks - 1) / blocks : 0;
+    blocks = blocks < 1 ? 1 : blocks < SUMS_BLOCKS ? blocks : SUMS_BLOCKS;
+    int64_t block_rows = (rows + blocks - 1) / blocks;
     if (block_rows > 0)
         blocks = (rows + block_rows - 1) / block_rows;
     return (sums){.rows = rows, .width = width, .blocks = blocks, .block_rows = block_rows};

@@ -125,8 +125,8 @@ void vec_round(float *x, int64_t n, tn_dtype dtype);
 /* activation.c: x[i] = act(x[i]) with the roundings of a model of dtype, the last one included. */
 void vec_act(tn_act act, tn_dtype dtype, float *x, int64_t n);
 
-/* activation_grad.c: g[i] times the derivative of act at x[i], with the roundings of automatic differentiation in dtype,
- * the last one included. x holds numbers of dtype. */
+/* activation_grad.c: g[i] times the derivative of act at x[i], with the roundings of automatic differentiation in
+ * dtype, the last one included. x holds numbers of dtype. */
 void vec_act_grad(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n);
 
 /* activation_grad.c: gradients of p = rnd(rnd(act(gate)) up), in place: gate becomes dL/dgate and up dL/dup, given

@@ -1,9 +1,10 @@
-/* Eager operations against what transformers computes (tests/data/ops). */
+/* Eager operations against what transformers computes, and their gradients against float64 values (tests/data/ops). */
 #include "optest.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 static const char *const suffixes[] = {"", "_bf16", "_f16"};
@@ -26,6 +27,18 @@ static void norm_case(const tn_safetensors *file, int n, tn_norm variant, int d,
     call.out[0] = optest_zeros(dtypes[d], x.ndim, x.shape);
     optest_threads(&call);
     optest_golden(&call.out[0], &truth, &theirs, what);
+    static const char *const names[] = {"grad_x", "grad_gate"};
+    tn_tensor upstream = optest_get(file, n, "grad_out", "");
+    tn_grads grads;
+    optest_grads(&call, &grads, 0);
+    grads.out[0] = optest_from(dtypes[d], &upstream);
+    optest_backward_threads(&call);
+    for (int i = 0; i < call.in_count; i++) {
+        truth = optest_get(file, n, names[i], "");
+        optest_golden_grad(&grads.in[i], &truth, names[i]);
+    }
+    truth = optest_get(file, n, "grad_weight", "");
+    optest_golden_grad(grads.param[TN_ROLE_WEIGHT].tensors, &truth, what);
 }
 
 static void norm_file(const char *name, tn_norm variant, int cases)
@@ -73,6 +86,33 @@ static void rope_check(const tn_safetensors *file, int n, int d, tn_call *call, 
     }
 }
 
+/* Gradients of q and k: in memory of their own, and in that of the upstream gradients. q and k are not read. */
+static void rope_grads(const tn_safetensors *file, int n, int d, tn_call *call, const char *what)
+{
+    static const char *const ups[] = {"grad_out_q", "grad_out_k"}, *const truths[] = {"grad_q", "grad_k"};
+    tn_grads grads = {.size = sizeof grads};
+    call->grads = &grads;
+    for (int in_place = 0; in_place < 2; in_place++) {
+        for (int i = 0; i < 2; i++) {
+            tn_tensor up = optest_get(file, n, ups[i], "");
+            grads.out[i] = optest_transpose(optest_from(dtypes[d], &up), 1, 2);
+            grads.in[i] = optest_transpose(optest_zeros(dtypes[d], 4, up.shape), 1, 2);
+            call->in[i].data = NULL;
+        }
+        if (in_place) {
+            memcpy(grads.in, grads.out, sizeof grads.in);
+            optest_backward(call);
+        } else {
+            optest_backward_threads(call);
+        }
+        for (int i = 0; i < 2; i++) {
+            tn_tensor truth = optest_get(file, n, truths[i], ""), got = optest_transpose(grads.in[i], 1, 2);
+            optest_golden_grad(&got, &truth, what);
+        }
+    }
+    call->grads = NULL;
+}
+
 static void rope_file(const char *name, tn_rope style, int cases)
 {
     tn_safetensors *file = optest_open(name);
@@ -90,6 +130,7 @@ static void rope_file(const char *name, tn_rope style, int cases)
             call.out[1] = call.in[1];
             optest_run(&call);
             rope_check(file, n, d, &call, name);
+            rope_grads(file, n, d, &call, name);
         }
     ck_assert_int_eq(n, cases);
     tn_safetensors_close(file);
@@ -119,6 +160,7 @@ START_TEST(rope_narrow_tables)
             tn_site site;
             rope_run(TN_ROPE_HALF_NARROW, dtypes[d], &q, &k, &cos, &sin, &call, &site);
             rope_check(file, n, d, &call, "rope, narrow tables");
+            rope_grads(file, n, d, &call, "rope, narrow tables");
         }
     tn_safetensors_close(file);
 }
@@ -166,6 +208,7 @@ START_TEST(mropes)
             tn_site site;
             rope_run(TN_ROPE_HALF, dtypes[d], &q, &k, &cos, &sin, &call, &site);
             rope_check(file, n, d, &call, "mrope");
+            rope_grads(file, n, d, &call, "mrope");
         }
     ck_assert_int_eq(n, 4);
     tn_safetensors_close(file);
