@@ -237,22 +237,29 @@ graph_site *build_linear(graph_builder *b, graph_module *parent, const char *nam
     return b->status == TN_OK ? s : NULL;
 }
 
-graph_site *build_norm(graph_builder *b, graph_module *parent, const char *name, const char *class_name, int64_t width,
-                       double eps, tn_norm variant)
+static void fill_norm(graph_builder *b, graph_site *s, const build_norm_spec *spec, const tn_tensor *weight)
 {
-    graph_module *m = build_module(b, parent, name, class_name);
-    graph_site *s = add_site(b, m, TN_OP_RMS_NORM, NULL);
-    if (!s)
+    if (weight)
+        set_param(b, s, TN_ROLE_WEIGHT, weight, 1);
+    s->site.meaning[TN_AXIS_NORM] = spec->variant;
+    s->site.dim[TN_DIM_WIDTH] = spec->width;
+    s->site.num[TN_NUM_EPS] = spec->eps;
+}
+
+graph_site *build_norm(graph_builder *b, graph_module *parent, const build_norm_spec *spec)
+{
+    graph_module *m = build_module(b, parent, spec->name, spec->class_name);
+    graph_site *sum = spec->of_sum ? add_site(b, m, TN_OP_ADD_RMS_NORM, NULL) : NULL;
+    graph_site *s = add_site(b, m, TN_OP_RMS_NORM, sum);
+    tn_tensor tensor;
+    const tn_tensor *weight = spec->variant == TN_NORM_NO_WEIGHT ? NULL : &tensor;
+    if (!s || (weight && !build_tensor(b, m, "weight", 1, &spec->width, &tensor)))
         return NULL;
-    tn_tensor weight;
-    if (variant != TN_NORM_NO_WEIGHT) {
-        if (!build_tensor(b, m, "weight", 1, &width, &weight))
-            return NULL;
-        set_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
+    fill_norm(b, s, spec, weight);
+    if (sum) {
+        fill_norm(b, sum, spec, weight);
+        sum->part[GRAPH_PART_NORM] = s;
     }
-    s->site.meaning[TN_AXIS_NORM] = variant;
-    s->site.dim[TN_DIM_WIDTH] = width;
-    s->site.num[TN_NUM_EPS] = eps;
     return b->status == TN_OK ? s : NULL;
 }
 

@@ -48,9 +48,16 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
 graph_site *build_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
                          graph_site *outer);
 
-/* A norm module with its RMS_NORM site. */
-graph_site *build_norm(graph_builder *b, graph_module *parent, const char *name, const char *class_name, int64_t width,
-                       double eps, tn_norm variant);
+/* A norm module with its RMS_NORM site. of_sum: the model adds a residual right before it, so that an ADD_RMS_NORM site
+ * of the same module encloses it. */
+typedef struct build_norm_spec {
+    const char *name, *class_name;
+    int64_t width;
+    double eps;
+    tn_norm variant;
+    bool of_sum;
+} build_norm_spec;
+graph_site *build_norm(graph_builder *b, graph_module *parent, const build_norm_spec *spec);
 
 /* down(act(gate) * up) with separate projections: module, MLP site and the LINEAR sites inside. */
 typedef struct build_mlp_spec {

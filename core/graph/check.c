@@ -81,10 +81,10 @@ tn_status check_reference_open(check_reference *r, const tn_device *device, cons
     return status;
 }
 
-/* The contracts whose results may replace their inputs. */
-static bool works_in_place(const tn_site *site)
+/* How many of its first results may replace the inputs of the same number. */
+static int works_in_place(const tn_site *site)
 {
-    return site->op == TN_OP_ROPE || site->op == TN_OP_RMS_NORM;
+    return site->op == TN_OP_ROPE ? 2 : site->op == TN_OP_RMS_NORM || site->op == TN_OP_ADD_RMS_NORM ? 1 : 0;
 }
 
 /* Each case twice: once at the end of its memory, once at the start with rows apart and in place; a heavy one once. */
@@ -100,7 +100,7 @@ static tn_status open_runs(const check_reference *refs, size_t case_count, fence
             *run = (fenced_run){.in = &refs[i].in,
                                 .side = j == 0 ? FENCE_END : FENCE_START,
                                 .padded = j > 0,
-                                .in_place = j > 0 && works_in_place(refs[i].in.call.site)};
+                                .in_place = j > 0 ? works_in_place(refs[i].in.call.site) : 0};
             status = fenced_open_run(run, err);
         }
     return status;

@@ -1,5 +1,5 @@
 /* Performing operations: a bound kernel's forward, the device's eager implementation, and the contracts that eager mode
- * composes from others (MLP, MOE_BLOCK). */
+ * composes from others (ADD_RMS_NORM, MLP, MOE_BLOCK). */
 #include "graph/compose.h"
 
 tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
@@ -224,10 +224,22 @@ static tn_status compose_moe(const composer *c)
     return status;
 }
 
+/* h + r, then the norm of that: the sequence of the modeling files. */
+static tn_status compose_add_norm(const composer *c)
+{
+    tn_call norm = {.size = sizeof norm, .op = TN_OP_RMS_NORM, .in_count = 1, .out_count = 1};
+    norm.in[0] = c->call->out[0];
+    norm.out[0] = c->call->out[1];
+    tn_status status = compose_add(c, &c->call->in[0], &c->call->in[1], &c->call->out[0]);
+    return status == TN_OK ? step_inner(c, GRAPH_PART_NORM, &norm) : status;
+}
+
 static tn_status eager_with_parts(const tn_device *device, arena *a, graph_site *const *parts, const tn_call *call,
                                   tn_error *err)
 {
     const composer c = {device, a, parts, call, err};
+    if (call->op == TN_OP_ADD_RMS_NORM)
+        return compose_add_norm(&c);
     if (call->op == TN_OP_MLP)
         return compose_mlp(&c);
     if (call->op == TN_OP_MOE_BLOCK)

@@ -12,6 +12,18 @@ const tn_site_report *describe_site(const describe_view *view, const graph_modul
                                                                           : NULL;
 }
 
+const tn_site_report *describe_outer_site(const describe_view *view, const graph_module *module)
+{
+    const graph_site *outer = module->site ? module->site->outer : NULL;
+    return outer && outer->module == module && describe_site(view, module) ? &view->report->sites[outer->index] : NULL;
+}
+
+const tn_site_report *describe_shown_outer(const describe_view *view, const graph_module *module)
+{
+    const tn_site_report *outer = describe_outer_site(view, module);
+    return outer && (outer->kernel || view->explain) ? outer : NULL;
+}
+
 const char *describe_covering(const describe_view *view, const tn_site_report *site)
 {
     const graph_site *outer = site->covered_by ? graph_find_site(view->model->graph, site->covered_by) : NULL;
@@ -25,6 +37,9 @@ typedef struct columns {
     text *out; /* NULL: measure                                                                  */
     int name, class_name;
 } columns;
+
+/* Stands for a module's name in the line of the site around its own. */
+#define OUTER_NAME "  + residual"
 
 static void widen(int *width, size_t length)
 {
@@ -40,14 +55,28 @@ static void add_verdicts(const describe_view *view, const tn_site_report *site, 
     }
 }
 
+/* The rest of a site's line, and what kernels say of it. */
+static void add_site(const describe_view *view, const tn_site_report *site, int indent, text *out)
+{
+    const char *covering = describe_covering(view, site);
+    text_add(out, "%-12s ", tn_op_name(site->site->op));
+    if (covering)
+        text_add(out, "  (%s)\n", covering);
+    else
+        text_add(out, "%s %s\n", site->kernel ? "*" : " ", site->kernel ? site->kernel : "eager");
+    add_verdicts(view, site, indent, out);
+}
+
 static void add_line(const describe_view *view, columns *c, const graph_module *m, const char *prefix, const char *name,
                      size_t count, int depth)
 {
     size_t width = 2 * (size_t)depth + strlen(prefix) + strlen(name);
-    const tn_site_report *site = describe_site(view, m);
+    const tn_site_report *site = describe_site(view, m), *outer = describe_shown_outer(view, m);
     if (!c->out) {
         widen(&c->name, width);
         widen(&c->class_name, strlen(m->class_name));
+        if (outer)
+            widen(&c->name, 2 * (size_t)depth + strlen(OUTER_NAME));
         return;
     }
     text_add(c->out, "%*s%s%s%*s", 2 * depth, "", prefix, name, c->name - (int)width + 2, "");
@@ -55,19 +84,16 @@ static void add_line(const describe_view *view, columns *c, const graph_module *
         text_add(c->out, "%-*s", c->class_name + 2, m->class_name);
     else
         text_add(c->out, "%s", m->class_name);
-    if (site) {
-        const char *covering = describe_covering(view, site);
-        text_add(c->out, "%-12s ", tn_op_name(site->site->op));
-        if (covering)
-            text_add(c->out, "  (%s)", covering);
-        else
-            text_add(c->out, "%s %s", site->kernel ? "*" : " ", site->kernel ? site->kernel : "eager");
-    } else if (count > 1) {
-        text_add(c->out, "(%zu alike)", count);
-    }
-    text_add(c->out, "\n");
     if (site)
-        add_verdicts(view, site, 2 * depth + 4, c->out);
+        add_site(view, site, 2 * depth + 4, c->out);
+    else if (count > 1)
+        text_add(c->out, "(%zu alike)\n", count);
+    else
+        text_add(c->out, "\n");
+    if (outer) {
+        text_add(c->out, "%*s%-*s%*s", 2 * depth, "", c->name + 2 - 2 * depth, OUTER_NAME, c->class_name + 2, "");
+        add_site(view, outer, 2 * depth + 4, c->out);
+    }
 }
 
 /* A list of modules has no line of its own: its name precedes those of its members. */

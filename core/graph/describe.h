@@ -14,6 +14,12 @@ typedef struct describe_view {
 /* What the report says of a module's site, or NULL when it has none. */
 const tn_site_report *describe_site(const describe_view *view, const graph_module *module);
 
+/* The same of the site around it that is the module's too (the norm of a sum), or NULL. */
+const tn_site_report *describe_outer_site(const describe_view *view, const graph_module *module);
+
+/* That one where there is something to say of it: a kernel has it, or reasons are asked for. */
+const tn_site_report *describe_shown_outer(const describe_view *view, const graph_module *module);
+
 /* The kernel whose work covers the site, or NULL. */
 const char *describe_covering(const describe_view *view, const tn_site_report *site);
 

@@ -52,7 +52,8 @@ static void add_verdict_notes(const tn_site_report *site, text *out)
 static void add_node(const describe_view *view, text *out, size_t id, const graph_module *m, const char *prefix,
                      const describe_group *g)
 {
-    const tn_site_report *site = describe_site(view, m);
+    const tn_site_report *own = describe_site(view, m), *outer = describe_shown_outer(view, m);
+    const tn_site_report *site = outer && outer->kernel ? outer : own;
     const char *covering = site ? describe_covering(view, site) : NULL;
     const char *color = !site ? COLOR_PLAIN : covering ? COLOR_COVERED : site->kernel ? COLOR_KERNEL : COLOR_EAGER;
     bool has_kernel = site && site->kernel;
@@ -69,8 +70,10 @@ static void add_node(const describe_view *view, text *out, size_t id, const grap
         add_html(out, covering ? "part of " : "");
         add_html(out, covering ? covering : site->kernel ? site->kernel : "eager");
         text_add(out, "%s</font>", has_kernel ? "</b>" : "");
+        if (view->explain && outer)
+            add_verdict_notes(outer, out);
         if (view->explain)
-            add_verdict_notes(site, out);
+            add_verdict_notes(own, out);
     }
     text_add(out, "<br align=\"left\"/>>];\n");
 }

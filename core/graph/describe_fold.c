@@ -19,9 +19,8 @@ static bool same_verdicts(const tn_site_report *a, const tn_site_report *b)
     return true;
 }
 
-static bool same_site(const describe_view *view, const graph_module *a, const graph_module *b)
+static bool same_site(const describe_view *view, const tn_site_report *x, const tn_site_report *y)
 {
-    const tn_site_report *x = describe_site(view, a), *y = describe_site(view, b);
     if (!x || !y)
         return x == y;
     const tn_site *s = x->site, *t = y->site;
@@ -33,7 +32,9 @@ static bool same_site(const describe_view *view, const graph_module *a, const gr
 
 static bool same_inside(const describe_view *view, const graph_module *a, const graph_module *b)
 {
-    if (!same_string(a->class_name, b->class_name) || a->parameters != b->parameters || !same_site(view, a, b))
+    if (!same_string(a->class_name, b->class_name) || a->parameters != b->parameters ||
+        !same_site(view, describe_site(view, a), describe_site(view, b)) ||
+        !same_site(view, describe_shown_outer(view, a), describe_shown_outer(view, b)))
         return false;
     const graph_module *x = a->first_child, *y = b->first_child;
     for (; x && y; x = x->next, y = y->next)

@@ -40,9 +40,9 @@ static void add_meaning(const tn_site *site, text *out)
     text_add(out, "}");
 }
 
-static void add_site(const describe_view *view, const tn_site_report *site, text *out)
+static void add_site(const describe_view *view, const char *key, const tn_site_report *site, text *out)
 {
-    text_add(out, ", \"site\": {");
+    text_add(out, ", \"%s\": {", key);
     add_string(out, "op", tn_op_name(site->site->op));
     text_add(out, ", ");
     add_string(out, "kernel", site->kernel);
@@ -68,7 +68,7 @@ static void add_modules(const describe_view *view, const graph_module *parent, i
 {
     text_add(out, "[");
     for (const graph_module *m = parent->first_child; m; m = m->next) {
-        const tn_site_report *site = describe_site(view, m);
+        const tn_site_report *site = describe_site(view, m), *outer = describe_outer_site(view, m);
         text_add(out, "%s\n%*s{", m == parent->first_child ? "" : ",", 2 * depth, "");
         add_string(out, "name", m->name);
         text_add(out, ", ");
@@ -77,7 +77,9 @@ static void add_modules(const describe_view *view, const graph_module *parent, i
         add_string(out, "class", m->class_name);
         text_add(out, ", \"parameters\": %lld", (long long)m->parameters);
         if (site)
-            add_site(view, site, out);
+            add_site(view, "site", site, out);
+        if (outer)
+            add_site(view, "outer_site", outer, out);
         if (m->first_child) {
             text_add(out, ", \"modules\": ");
             add_modules(view, m, depth + 1, out);

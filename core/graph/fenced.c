@@ -240,7 +240,7 @@ static tn_status place_inputs(child_state *c, fenced_run *run, tn_error *err)
         const tn_tensor *from = &run->in->call.in[i];
         tn_tensor *to = &run->call.in[i];
         blocks b = lay_out(to, run->padded);
-        if (run->in_place && i < run->call.out_count) {
+        if (i < run->in_place) {
             to->data = run->call.out[i].data;
             copy_blocks(&b, from, to);
             continue;

@@ -10,8 +10,8 @@
 typedef struct fenced_run {
     const inputs *in;
     fence_side side;
-    bool padded;   /* rows lie apart, as in a view of a wider tensor                             */
-    bool in_place; /* inputs and outputs are the same memory where the contract allows it        */
+    bool padded;  /* rows lie apart, as in a view of a wider tensor                             */
+    int in_place; /* that many inputs and outputs are the same memory                           */
     tn_call call;
     fence out[TN_CALL_TENSORS];
 } fenced_run;

@@ -15,7 +15,8 @@ struct graph_module {
     char *name, *path; /* "mlp", "model.layers.0.mlp"                                            */
     const char *class_name;
     graph_module *parent, *first_child, *last_child, *next;
-    graph_site *site;          /* or NULL                                                                */
+    graph_site *site;          /* or NULL. One whose outer site is of this module too is what the module does
+                                  together with what precedes it: the norm of a sum                      */
     int64_t parameters, bytes; /* of its own tensors                                             */
 };
 
@@ -27,8 +28,9 @@ typedef struct graph_binding {
     const void *packed;
 } graph_binding;
 
-/* What part[] holds, by operation of the site: MLP: gate (or the fused gate_up), up, down; MOE_BLOCK: route, experts,
- * the shared MLP, its gate. */
+/* What part[] holds, by operation of the site: ADD_RMS_NORM: the norm; MLP: gate (or the fused gate_up), up, down;
+ * MOE_BLOCK: route, experts, the shared MLP, its gate. */
+enum { GRAPH_PART_NORM = 0 };
 enum { GRAPH_PART_GATE = 0, GRAPH_PART_UP = 1, GRAPH_PART_DOWN = 2 };
 enum { GRAPH_PART_ROUTE = 0, GRAPH_PART_EXPERTS = 1, GRAPH_PART_SHARED = 2, GRAPH_PART_SHARED_GATE = 3 };
 #define GRAPH_PARTS 4
@@ -61,6 +63,7 @@ graph_module *graph_add_module(graph *g, graph_module *parent, const char *name,
 graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site *outer, tn_error *err);
 tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
                           tn_error *err);
+/* The site with that path; the outer one where a module has two. */
 graph_site *graph_find_site(const graph *g, const char *path);
 
 #endif

@@ -73,23 +73,24 @@ void run_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x)
     norm_into(r, site, x, x);
 }
 
-tn_tensor run_mlp(graph_run *r, const graph_site *site, const tn_tensor *x)
+tn_tensor run_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x)
 {
-    tn_tensor y = run_take(r, r->dtype, 2, x->shape);
-    tn_call call = start_call(site->site.op, &site->site, 1, 1);
-    call.in[0] = *x;
-    call.out[0] = y;
-    perform_site(r, site, &call);
-    return y;
-}
-
-void run_add_to(graph_run *r, const tn_tensor *h, const tn_tensor *x)
-{
-    tn_call call = start_call(TN_OP_ADD, NULL, 2, 1);
+    tn_tensor y = run_take(r, r->dtype, h->ndim, h->shape);
+    tn_call call = start_call(TN_OP_ADD_RMS_NORM, &site->outer->site, 2, 2);
     call.in[0] = *h;
     call.in[1] = *x;
     call.out[0] = *h;
-    perform_step(r, &call);
+    call.out[1] = y;
+    perform_site(r, site->outer, &call);
+    return y;
+}
+
+void run_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
+{
+    tn_call call = start_call(site->site.op, &site->site, 1, 1);
+    call.in[0] = *x;
+    call.out[0] = *y;
+    perform_site(r, site, &call);
 }
 
 void run_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)

@@ -54,8 +54,9 @@ tn_tensor run_embedding(graph_run *r, const tn_site *site, int64_t hidden);
 tn_tensor run_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
 tn_tensor run_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */
 void run_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x);
-tn_tensor run_mlp(graph_run *r, const graph_site *site, const tn_tensor *x); /* MLP or MOE_BLOCK */
-void run_add_to(graph_run *r, const tn_tensor *h, const tn_tensor *x);       /* h += x */
+/* h += x, then the norm of h: site is the norm's, inside that of the sum. */
+tn_tensor run_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
+void run_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
 void run_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
 void run_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
 tn_tensor run_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);

@@ -108,6 +108,18 @@ static graph_site *build_attention_site(graph_builder *b, graph_module *m, const
     return site;
 }
 
+static graph_site *build_head_norm(graph_builder *b, graph_module *parent, const char *name, const decoder_spec *s)
+{
+    return build_norm(b, parent, &(build_norm_spec){name, s->classes->norm, s->head_dim, s->eps, TN_NORM_W, false});
+}
+
+/* What the layers before left to be added belongs to the next norm; the first one has the embedding alone. */
+static graph_site *build_layer_norm(graph_builder *b, graph_module *parent, const char *name, const decoder_spec *s,
+                                    bool of_sum)
+{
+    return build_norm(b, parent, &(build_norm_spec){name, s->classes->norm, s->hidden, s->eps, TN_NORM_W, of_sum});
+}
+
 static void build_layer(graph_builder *b, const config_node *config, graph_module *parent, const decoder_spec *s,
                         int64_t i, decoder *d)
 {
@@ -125,12 +137,12 @@ static void build_layer(graph_builder *b, const config_node *config, graph_modul
     l->v = build_linear(b, a, "v_proj", s->hidden, s->kv_heads * s->head_dim, s->v_bias, NULL);
     l->o = build_linear(b, a, "o_proj", q_width, s->hidden, s->o_bias, NULL);
     if (s->qk_norm) {
-        l->q_norm = build_norm(b, a, "q_norm", c->norm, s->head_dim, s->eps, TN_NORM_W);
-        l->k_norm = build_norm(b, a, "k_norm", c->norm, s->head_dim, s->eps, TN_NORM_W);
+        l->q_norm = build_head_norm(b, a, "q_norm", s);
+        l->k_norm = build_head_norm(b, a, "k_norm", s);
     }
     l->mlp = s->mlp ? s->mlp(b, m, s, i) : decoder_plain_mlp(b, m, s);
-    l->input_norm = build_norm(b, m, "input_layernorm", c->norm, s->hidden, s->eps, TN_NORM_W);
-    l->post_norm = build_norm(b, m, "post_attention_layernorm", c->norm, s->hidden, s->eps, TN_NORM_W);
+    l->input_norm = build_layer_norm(b, m, "input_layernorm", s, i > 0);
+    l->post_norm = build_layer_norm(b, m, "post_attention_layernorm", s, true);
     d->cache[i] = (model_layer){s->kv_heads, s->head_dim, s->head_dim, window};
 }
 
@@ -207,7 +219,7 @@ void *decoder_build(graph_builder *b, const config_node *config, const decoder_s
     graph_module *layers = build_module(b, model, "layers", "ModuleList");
     for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++)
         build_layer(b, config, layers, s, i, d);
-    d->norm = build_norm(b, model, "norm", s->classes->norm, s->hidden, s->eps, TN_NORM_W);
+    d->norm = build_layer_norm(b, model, "norm", s, true);
     build_module(b, model, "rotary_emb", s->classes->rotary);
     build_ends(b, embed, s, d);
     build_rope(b, config, s, d);
@@ -257,24 +269,22 @@ static tn_tensor attend(graph_run *r, const decoder *d, int64_t i, const tn_tens
     return run_linear(r, l->o, &o);
 }
 
+/* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
 void decoder_forward(graph_run *r, const void *state)
 {
     const decoder *d = state;
     tn_tensor h = run_embedding(r, &d->embed, d->shape.hidden);
-    run_capture(r, 0, &h);
+    tn_tensor mlp = run_take(r, r->dtype, 2, h.shape);
     for (int64_t i = 0; i < d->shape.layers; i++) {
         const decoder_layer *l = &d->layers[i];
         size_t mark = arena_mark(r->arena);
-        tn_tensor x = run_norm(r, l->input_norm, &h);
+        tn_tensor x = i == 0 ? run_norm(r, l->input_norm, &h) : run_add_norm(r, l->input_norm, &h, &mlp);
+        run_capture(r, i, &h);
         x = attend(r, d, i, &x);
-        run_add_to(r, &h, &x);
-        x = run_norm(r, l->post_norm, &h);
-        x = run_mlp(r, l->mlp, &x);
-        run_add_to(r, &h, &x);
+        x = run_add_norm(r, l->post_norm, &h, &x);
+        run_mlp(r, l->mlp, &x, &mlp);
         arena_release(r->arena, mark);
-        if (i + 1 < d->shape.layers)
-            run_capture(r, i + 1, &h);
     }
-    r->result = run_norm(r, d->norm, &h);
+    r->result = run_add_norm(r, d->norm, &h, &mlp);
     run_capture(r, d->shape.layers, &r->result);
 }

@@ -36,7 +36,7 @@ typedef enum tn_op {
     /* in x [..., W], gate [..., W] for TN_NORM_W_GATED; out y like x, and may be the same memory.
      * n = x / sqrt(mean(x^2) + eps), in f32; then by variant, see tn_norm. */
     TN_OP_RMS_NORM = 1,
-    /* in h, r [..., W]; out h + r rounded to dt, norm of that sum. */
+    /* in h, r [..., W]; out h + r rounded to dt, which may be h's memory, and the norm of that sum. */
     TN_OP_ADD_RMS_NORM = 2,
     /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R]; out q', k' like q, k, and may be the
      * same memory. Dimensions R.. of each head pass through. See tn_rope. */

@@ -120,7 +120,8 @@ typedef struct tn_verdict {
 typedef struct tn_site_report {
     const tn_site *site;
     const char *kernel;     /* who has (or would have) it; NULL: eager                           */
-    const char *covered_by; /* path of the outer site whose kernel does this one's work, or NULL */
+    const char *covered_by; /* path of the outer site whose kernel does this one's work, or NULL;
+                               ADD_RMS_NORM around RMS_NORM has the same path                  */
     size_t verdict_count;
     const tn_verdict *verdicts;
 } tn_site_report;

@@ -85,6 +85,41 @@ START_TEST(layers_that_differ_stand_apart)
 }
 END_TEST
 
+/* The sum before a norm has a line of its own where a kernel takes it; the first layer has none at its input. */
+START_TEST(sums_are_shown_where_taken)
+{
+    tn_model *m = open_with_kernels("qwen3");
+    test_kernel_add(&(test_kernel){.id = "pair", .op = TN_OP_ADD_RMS_NORM});
+    char *text = describe(m, NULL, TN_GRAPH_TEXT, false);
+    ck_assert_ptr_null(strstr(text, "+ residual"));
+    free(text);
+    tn_report *report = tn_model_plan(m, NULL, "pair", NULL);
+    text = describe(m, report, TN_GRAPH_TEXT, false);
+    expect_line(text, "+ residual ", "ADD_RMS_NORM * pair");
+    expect_line(text, "  post_attention_layernorm ", "RMS_NORM       (pair)");
+    expect_line(text, "layers.0 ", "Qwen3DecoderLayer");
+    ck_assert_uint_eq(count_of(text, "* pair"), 4);
+    free(text);
+    text = describe(m, report, TN_GRAPH_DOT, true);
+    ck_assert_ptr_nonnull(strstr(text, "ADD_RMS_NORM: </font><font point-size=\"10\"><b>pair</b>"));
+    free(text);
+    text = describe(m, report, TN_GRAPH_JSON, true);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_t *model = json_array_get(json_object_get(root, "modules"), 0);
+    json_t *norm = json_array_get(json_object_get(model, "modules"), 2);
+    ck_assert_str_eq(json_string_value(json_object_get(norm, "path")), "model.norm");
+    json_t *own = json_object_get(norm, "site"), *outer = json_object_get(norm, "outer_site");
+    ck_assert_str_eq(json_string_value(json_object_get(own, "op")), "RMS_NORM");
+    ck_assert_str_eq(json_string_value(json_object_get(own, "covered_by")), "model.norm");
+    ck_assert_str_eq(json_string_value(json_object_get(outer, "op")), "ADD_RMS_NORM");
+    ck_assert_str_eq(json_string_value(json_object_get(outer, "kernel")), "pair");
+    json_decref(root);
+    free(text);
+    tn_report_free(report);
+    tn_model_close(m);
+}
+END_TEST
+
 START_TEST(explain_shows_every_verdict)
 {
     tn_model *m = open_with_kernels("qwen3");
@@ -191,6 +226,7 @@ int main(void)
     tcase_set_timeout(c, 60);
     tcase_add_test(c, text_folds_equal_layers);
     tcase_add_test(c, layers_that_differ_stand_apart);
+    tcase_add_test(c, sums_are_shown_where_taken);
     tcase_add_test(c, explain_shows_every_verdict);
     tcase_add_test(c, json_is_complete);
     tcase_add_test(c, strings_are_escaped);

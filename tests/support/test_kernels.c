@@ -120,6 +120,8 @@ tn_status test_kernel_forward(const tn_call *call, tn_error *err)
         return moe_forward(call);
     case TN_OP_ROPE:
         return eager_rope.forward(call, err);
+    case TN_OP_ADD_RMS_NORM:
+        return eager_add_rms_norm.forward(call, err);
     default:
         return eager_rms_norm.forward(call, err);
     }
@@ -139,7 +141,7 @@ void test_kernel_add(const test_kernel *k)
                     .plan = k->plan,
                     .pack = k->pack,
                     .forward = k->forward ? k->forward : test_kernel_forward};
-    if (k->op == TN_OP_RMS_NORM)
+    if (k->op == TN_OP_RMS_NORM || k->op == TN_OP_ADD_RMS_NORM)
         impl.match.takes[TN_AXIS_NORM] = TN_TAKES(TN_NORM_W);
     if (k->op == TN_OP_ROPE)
         impl.match.takes[TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_HALF);

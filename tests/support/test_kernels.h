@@ -8,7 +8,7 @@
 /* What a kernel does; the rest are right answers and a plain match. */
 typedef struct test_kernel {
     const char *id;
-    tn_op op; /* RMS_NORM, ROPE, MLP, LINEAR, MOE_BLOCK                                          */
+    tn_op op; /* RMS_NORM, ADD_RMS_NORM, ROPE, MLP, LINEAR, MOE_BLOCK                             */
     int32_t priority;
     tn_status (*available)(tn_error *err);
     tn_status (*plan)(const tn_site *site, tn_plan *plan, tn_error *err);
