@@ -2,10 +2,20 @@
  * so little work that every thread does all of it for itself, instead of waiting for another to do it. */
 #include "moe_run.h"
 
+/* Columns of a result that threads share. */
+#define COLUMNS 64
+
+/* Up to so many tokens what lies between the two products stays f32 even where the dot product takes bf16: reading the
+ * weights takes longer than what is done with them. */
+#define WIDE_TOKENS 4
+
 /* A thread's own view of the call. */
 typedef struct few_state {
     const moe_run *run;
-    moe_routing routing;
+    routes routed;
+    float *scale;
+    int64_t *offsets;
+    int32_t *slots;
     const void *x[PRODUCT_FEW_TOKENS]; /* rows of native type                                     */
     char *mine;
     int32_t thread, threads;
@@ -16,40 +26,39 @@ static void few_open(few_state *s, const moe_run *run, int32_t thread, int32_t t
     const moe_memory *m = &run->memory;
     char *mine = moe_thread_memory(run, thread);
     *s = (few_state){.run = run, .mine = mine, .thread = thread, .threads = threads};
-    s->routing = (moe_routing){.weights = (float *)(void *)(mine + m->few_weights),
-                               .shared_scale = (float *)(void *)(mine + m->few_scale),
-                               .experts = (int32_t *)(void *)(mine + m->few_experts),
-                               .offsets = (int32_t *)(void *)(mine + m->few_offsets),
-                               .slots = (int32_t *)(void *)(mine + m->few_slots)};
+    s->routed = (routes){.weights = (float *)(void *)(mine + m->few_weights),
+                         .experts = (int32_t *)(void *)(mine + m->few_experts)};
+    s->scale = (float *)(void *)(mine + m->few_scale);
+    s->offsets = (int64_t *)(void *)(mine + m->few_offsets);
+    s->slots = (int32_t *)(void *)(mine + m->few_slots);
     for (int64_t t = 0; t < run->tokens; t++)
-        s->x[t] = product_row(run->x, t);
-    product_native_rows(run->kernels, s->x, run->tokens, run->layer->hidden, mine + m->few_x, s->x);
+        s->x[t] = product_row(run->in->x, t);
 }
 
-/* The logits are shared work, the choice is not. False: a score is NaN. */
+/* The logits are shared work, the choice is not. False: a score is not a number. */
 static bool few_route(const few_state *s)
 {
     const moe_run *run = s->run;
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
-    int64_t begin, end, size = moe_element(run), row = (layer->experts + 1) * size, bad = -1;
-    int32_t n = (int32_t)run->tokens;
-    void *y[PRODUCT_FEW_TOKENS], *scale_y[PRODUCT_FEW_TOKENS];
-    for (int32_t t = 0; t < n; t++) {
-        y[t] = m->few_logits + t * row;
-        scale_y[t] = m->few_logits + t * row + layer->experts * size;
-    }
-    product_matrix router = moe_dense(layer->router);
+    int64_t begin, end, n = run->tokens, row = layer->experts + 1, bad = -1;
+    product_matrix weight = moe_dense(layer->router.weight);
+    float *work = (float *)(void *)(s->mine + m->work), *mine = (float *)(void *)(s->mine + m->logits_row);
     product_share_rows(layer->experts, s->thread, s->threads, &begin, &end);
-    product_out_few(run->kernels, &router, layer->hidden, s->x, n, begin, end, layer->dtype, y);
+    router_logits(&layer->router, &weight, s->x, n, true, begin, end, m->logits, row, s->mine + m->router);
     if (s->thread == 0 && layer->shared_scale) {
-        product_matrix scale = moe_dense(layer->shared_scale);
-        product_out_few(run->kernels, &scale, layer->hidden, s->x, n, 0, 1, layer->dtype, scale_y);
+        router scale = layer->router;
+        scale.products = scale.own;
+        weight = moe_dense(layer->shared_scale);
+        router_logits(&scale, &weight, s->x, n, true, 0, 1, m->logits + layer->experts, row, s->mine + m->router);
     }
     product_wait(s->threads);
-    for (int32_t t = n - 1; t >= 0; t--)
-        if (!moe_route_token(run, &s->routing, t, m->few_logits + t * row, (float *)(void *)(s->mine + m->probability)))
+    for (int64_t t = n - 1; t >= 0; t--) {
+        for (int64_t e = 0; e < row; e++)
+            mine[e] = m->logits[t * row + e];
+        if (!moe_route_token(layer, mine, work, &s->routed, s->scale, t))
             bad = t;
+    }
     m->bad[s->thread] = bad;
     return bad < 0;
 }
@@ -61,7 +70,7 @@ static int64_t expert_rows(const moe_layer *layer, int64_t e, bool down)
 
 static int64_t units_of(const few_state *s, int64_t e, bool down)
 {
-    bool used = s->routing.offsets[e + 1] > s->routing.offsets[e];
+    bool used = s->offsets[e + 1] > s->offsets[e];
     return used ? (expert_rows(s->run->layer, e, down) + product_unit - 1) / product_unit : 0;
 }
 
@@ -72,19 +81,19 @@ static void few_expert(const few_state *s, int64_t e, bool down, int64_t first, 
     const moe_layer *layer = run->layer;
     const void *x[PRODUCT_FEW_TOKENS];
     void *h[PRODUCT_FEW_TOKENS], *y[PRODUCT_FEW_TOKENS];
-    int32_t n = s->routing.offsets[e + 1] - s->routing.offsets[e];
-    int64_t h_row = product_panel_token(run->kernels, moe_most(layer->inter, layer->shared_inter));
+    int32_t n = (int32_t)(s->offsets[e + 1] - s->offsets[e]);
+    const product_kernels *second = run->tokens <= WIDE_TOKENS ? layer->wide : layer->kernels;
     product_mlp mlp = moe_expert(layer, e);
     for (int32_t i = 0; i < n; i++) {
-        int64_t slot = s->routing.slots[s->routing.offsets[e] + i];
+        int64_t slot = s->slots[s->offsets[e] + i];
         x[i] = s->x[slot / moe_slots(layer)];
-        h[i] = run->memory.few_h + slot * h_row;
-        y[i] = run->memory.results + slot * moe_result_row(run);
+        h[i] = run->memory.h + slot * moe_few_h_row(layer);
+        y[i] = run->memory.results + slot * layer->hidden;
     }
     if (down)
-        product_out_few(run->kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, layer->dtype, y);
+        product_out_few(second, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
     else
-        product_glu_few(run->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, run->kernels->native, h);
+        product_glu_few(layer->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, second->native, h);
 }
 
 /* A thread's part of the list of rows. down: of the second product. */
@@ -106,18 +115,45 @@ static void few_experts(const few_state *s, bool down)
     }
 }
 
+/* Each thread does some columns of y: a token's results in the order of its slots. */
+static void few_combine(const few_state *s)
+{
+    const moe_run *run = s->run;
+    const moe_layer *layer = run->layer;
+    const void *parts[256];
+    int64_t begin, end, k = layer->top_k, size = moe_element(layer);
+    product_share((layer->hidden + COLUMNS - 1) / COLUMNS, s->thread, s->threads, &begin, &end);
+    begin *= COLUMNS;
+    end = moe_least(end * COLUMNS, layer->hidden);
+    for (int64_t t = 0; t < run->tokens && begin < end; t++) {
+        const float *results = run->memory.results + t * moe_slots(layer) * layer->hidden + begin;
+        for (int64_t j = 0; j < k; j++)
+            parts[j] = results + j * layer->hidden;
+        const product_combine c = {.part_dtype = TN_F32,
+                                   .dtype = layer->kernels->dtype,
+                                   .count = (int32_t)k,
+                                   .part = parts,
+                                   .weight = s->routed.weights + t * k,
+                                   .extra = layer->shared_inter ? results + k * layer->hidden : NULL,
+                                   .extra_weight = layer->shared_scale ? s->scale[t] : 1.0f};
+        layer->kernels->combine(&c, end - begin, (char *)product_row(run->y, t) + begin * size);
+    }
+}
+
 void moe_few(const moe_run *run, int32_t thread, int32_t threads)
 {
+    const moe_layer *layer = run->layer;
     few_state s;
     few_open(&s, run, thread, threads);
-    if (!run->layer->router)
-        moe_take_routes(run, &s.routing, 0, run->tokens);
+    if (!layer->router.weight)
+        moe_take_routes(layer, run->in, &s.routed, 0, run->tokens);
     else if (!few_route(&s))
         return;
-    moe_group(run->layer, s.routing.experts, run->tokens, s.routing.offsets, s.routing.slots);
+    product_native_rows(layer->kernels, s.x, run->tokens, layer->hidden, s.mine + run->memory.few_x, s.x);
+    moe_group(layer, s.routed.experts, run->tokens, s.offsets, s.slots);
     few_experts(&s, false);
     product_wait(threads);
     few_experts(&s, true);
     product_wait(threads);
-    moe_combine(run, &s.routing, 0, run->tokens, thread, threads);
+    few_combine(&s);
 }

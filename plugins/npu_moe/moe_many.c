@@ -1,118 +1,174 @@
-/* More tokens: threads route their own, one groups them, then each takes experts, or parts of an expert's tokens,
- * through both products by itself: their panels stay in its second cache, and nobody waits in between. */
+/* More tokens: threads route their own, one groups them; then whoever is free takes the next piece of an expert's
+ * tokens through the first product, and, when all of these are done, the next columns of the results, through all
+ * experts. So each number of a result is summed by one thread, in the order of the experts. */
 #include "moe_run.h"
+#include <string.h>
 
-/* Tokens of an expert stacked as [in, out] that go through its columns at once. */
-#define FEW_COLUMNS 4
-
-/* Logits of n tokens from `first` on, in rows of experts + 1. */
-static void many_logits(const moe_run *run, int64_t first, int64_t n, char *mine)
+/* Logits of n tokens from `first` on, in rows of experts + 1, and what follows from them. */
+static void route_chunk(const moe_run *run, int64_t first, int64_t n, int32_t thread)
 {
-    const product_kernels *kernels = run->kernels;
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
-    const void **x = (const void **)(void *)(mine + m->pointers);
-    void **y = (void **)(void *)(x + MOE_CHUNK);
-    int64_t size = moe_element(run);
-    for (int64_t t = 0; t < n; t++) {
-        x[t] = product_row(run->x, first + t);
-        y[t] = mine + m->logits + t * (layer->experts + 1) * size;
-    }
-    product_matrix router = moe_dense(layer->router);
-    product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
-    product_out_tiles(kernels, &router, layer->hidden, mine + m->panel_x, n, 0, layer->experts, layer->dtype, y,
-                      mine + m->product);
+    char *mine = moe_thread_memory(run, thread);
+    const void **x = (const void **)(void *)(mine + m->x_rows);
+    float *logits = (float *)(void *)(mine + m->logits_row), *work = (float *)(void *)(mine + m->work);
+    int64_t row = layer->experts + 1;
+    for (int64_t t = 0; t < n; t++)
+        x[t] = product_row(run->in->x, first + t);
+    product_matrix weight = moe_dense(layer->router.weight);
+    router_logits(&layer->router, &weight, x, n, false, 0, layer->experts, logits, row, mine + m->router);
     if (layer->shared_scale) {
-        product_matrix scale = moe_dense(layer->shared_scale);
-        for (int64_t t = 0; t < n; t++)
-            y[t] = (char *)y[t] + layer->experts * size;
-        product_out_tiles(kernels, &scale, layer->hidden, mine + m->panel_x, n, 0, 1, layer->dtype, y,
-                          mine + m->product);
+        router scale = layer->router;
+        scale.products = scale.own;
+        weight = moe_dense(layer->shared_scale);
+        router_logits(&scale, &weight, x, n, false, 0, 1, logits + layer->experts, row, mine + m->router);
     }
+    for (int64_t t = 0; t < n; t++)
+        if (!moe_route_token(layer, logits + t * row, work, &m->routed, m->scale, first + t) && m->bad[thread] < 0)
+            m->bad[thread] = first + t;
 }
 
 static void route(const moe_run *run, int32_t thread, int32_t threads)
 {
-    const moe_memory *m = &run->memory;
-    char *mine = moe_thread_memory(run, thread);
-    int64_t begin, end, row = (run->layer->experts + 1) * moe_element(run);
+    int64_t begin, end;
     product_share_rows(run->tokens, thread, threads, &begin, &end);
-    m->bad[thread] = -1;
-    for (int64_t first = begin; first < end; first += MOE_CHUNK) {
-        int64_t n = moe_least(end - first, MOE_CHUNK);
-        many_logits(run, first, n, mine);
-        for (int64_t t = 0; t < n; t++)
-            if (!moe_route_token(run, &m->routing, first + t, mine + m->logits + t * row,
-                                 (float *)(void *)(mine + m->probability)) &&
-                m->bad[thread] < 0)
-                m->bad[thread] = first + t;
+    for (int64_t first = begin; first < end; first += ROUTER_CHUNK)
+        route_chunk(run, first, moe_least(end - first, ROUTER_CHUNK), thread);
+}
+
+static bool by_dots(const moe_run *run, int64_t e)
+{
+    int64_t n = run->memory.offsets[e + 1] - run->memory.offsets[e];
+    return n <= pieces_few(run->layer->kernels, run->layer->layout == TN_LAYOUT_STACKED_IO);
+}
+
+/* The first product of a piece, into its place in h. */
+static void first_product(const moe_run *run, int64_t first_token, const piece *p, char *mine)
+{
+    const moe_layer *layer = run->layer;
+    const product_kernels *kernels = layer->kernels;
+    const moe_memory *m = &run->memory;
+    product_mlp mlp = moe_expert(layer, p->group);
+    const void **x = (const void **)(void *)(mine + m->x_rows);
+    int64_t places = moe_slots(layer), h_row = moe_h_row(layer, p->group), n = p->tokens;
+    char *h = m->h + m->h_at[p->group] + p->first * h_row;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = product_row(run->in->x, first_token + m->slots[m->offsets[p->group] + p->first + i] / places);
+    if (by_dots(run, p->group)) {
+        void *rows[PRODUCT_FEW_TOKENS];
+        for (int64_t i = 0; i < n; i++)
+            rows[i] = h + i * h_row;
+        product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
+        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, p->begin, p->end, kernels->native,
+                        rows);
+        return;
+    }
+    product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
+    product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, p->begin, p->end, h,
+                      mine + m->product);
+}
+
+/* Adds columns begin .. end - 1 (at most MOE_STRIP) of the second product of n of expert e's tokens to their sums. */
+static void add_columns(const moe_run *run, const routes *block, const float *scale, int64_t e, int64_t first,
+                        int64_t n, int64_t begin, int64_t end, char *mine)
+{
+    const moe_layer *layer = run->layer;
+    const product_kernels *kernels = layer->kernels;
+    const moe_memory *m = &run->memory;
+    product_mlp mlp = moe_expert(layer, e);
+    product_matrix down = pieces_rows_from(kernels, &mlp.down, begin);
+    float *strip = (float *)(void *)(mine + m->strip);
+    void **y = (void **)(void *)(mine + m->y_rows);
+    int64_t width = end - begin, h_row = moe_h_row(layer, e), places = moe_slots(layer);
+    const char *h = m->h + m->h_at[e] + first * h_row;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = strip + i * width;
+    if (by_dots(run, e)) {
+        const void *rows[PRODUCT_FEW_TOKENS];
+        for (int64_t i = 0; i < n; i++)
+            rows[i] = h + i * h_row;
+        product_out_few(kernels, &down, mlp.inter, rows, (int32_t)n, 0, width, TN_F32, y);
+    } else {
+        product_out_tiles(kernels, &down, mlp.inter, h, n, 0, width, TN_F32, y, mine + m->product);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t slot = m->slots[m->offsets[e] + first + i];
+        moe_add(layer, strip + i * width, moe_weight(layer, block, scale, slot), width,
+                m->sums + slot / places * layer->hidden + begin);
     }
 }
 
-/* Tokens first .. last - 1 of expert e, through both products. */
-static void expert_part(const moe_run *run, int64_t e, int64_t first, int64_t last, char *mine)
+/* Columns begin .. end - 1 of y, for the block's n tokens. */
+static void second_product(const moe_run *run, const routes *block, const float *scale, int64_t first_token, int64_t n,
+                           int64_t begin, int64_t end, char *mine)
 {
-    const product_kernels *kernels = run->kernels;
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
-    const moe_routing *to = &m->routing;
-    product_mlp mlp = moe_expert(layer, e);
-    const void **x = (const void **)(void *)(mine + m->pointers);
-    void **y = (void **)(void *)(x + MOE_CHUNK), **h = y + MOE_CHUNK;
-    int64_t places = moe_slots(layer);
-    int64_t h_row = product_panel_token(kernels, mlp.inter);
-    int32_t few_limit = layer->layout == TN_LAYOUT_STACKED_IO ? FEW_COLUMNS : kernels->few_tokens;
-    bool few = to->offsets[e + 1] - to->offsets[e] <= few_limit;
-    for (; first < last; first += MOE_CHUNK) {
-        int64_t n = moe_least(last - first, MOE_CHUNK);
-        for (int64_t i = 0; i < n; i++) {
-            int64_t slot = to->slots[to->offsets[e] + first + i];
-            x[i] = m->x_rows[slot / places];
-            y[i] = m->results + slot * moe_result_row(run);
-            h[i] = mine + m->panel_h + i * h_row;
-        }
-        if (few) {
-            product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
-            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, 0, mlp.inter, kernels->native, h);
-            product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, (int32_t)n, 0, layer->hidden,
-                            layer->dtype, y);
-        } else {
-            product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
-            product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, 0, mlp.inter,
-                              mine + m->panel_h, mine + m->product);
-            product_out_tiles(kernels, &mlp.down, mlp.inter, mine + m->panel_h, n, 0, layer->hidden, layer->dtype, y,
-                              mine + m->product);
-        }
-    }
-}
-
-static void experts(const moe_run *run, int32_t thread, int32_t threads)
-{
-    const moe_routing *to = &run->memory.routing;
-    moe_place from = moe_cut(run->layer, to->offsets, thread, threads);
-    moe_place until = moe_cut(run->layer, to->offsets, thread + 1, threads);
-    for (int64_t e = from.expert; e <= until.expert && e <= run->layer->experts; e++) {
-        int64_t n = to->offsets[e + 1] - to->offsets[e];
-        int64_t first = e == from.expert ? from.token : 0, last = e == until.expert ? until.token : n;
-        if (first < last)
-            expert_part(run, e, first, last, moe_thread_memory(run, thread));
-    }
-}
-
-/* Pointers and routes of a block, by one thread for all. */
-static void open_block(const moe_run *run, const moe_routing *block, int64_t first, int64_t n)
-{
     for (int64_t t = 0; t < n; t++)
-        run->memory.x_rows[t] = product_row(run->x, first + t);
-    if (!run->layer->router)
-        moe_take_routes(run, block, first, n);
-    moe_group(run->layer, block->experts, n, block->offsets, block->slots);
+        memset(m->sums + t * layer->hidden + begin, 0, (size_t)(end - begin) * sizeof(float));
+    for (int64_t e = 0; e <= layer->experts; e++) {
+        int64_t tokens = m->offsets[e + 1] - m->offsets[e];
+        int64_t chunks = by_dots(run, e) ? tokens > 0 : pieces_chunks(layer->kernels, tokens);
+        for (int64_t i = 0; i < chunks; i++) {
+            int64_t first = 0, count = tokens;
+            if (!by_dots(run, e))
+                pieces_chunk(layer->kernels, tokens, i, &first, &count);
+            for (int64_t c = begin; c < end; c += MOE_STRIP)
+                add_columns(run, block, scale, e, first, count, c, moe_least(end, c + MOE_STRIP), mine);
+        }
+    }
+    for (int64_t t = 0; t < n; t++)
+        moe_round(layer, m->sums + t * layer->hidden + begin, end - begin,
+                  (char *)product_row(run->y, first_token + t) + begin * moe_element(layer));
+}
+
+/* Routes, places and pieces of a block, by one thread for all. */
+static void open_block(const moe_run *run, const routes *block, int64_t first, int64_t n, int32_t threads)
+{
+    const moe_layer *layer = run->layer;
+    const product_kernels *kernels = layer->kernels;
+    const moe_memory *m = &run->memory;
+    int64_t at = 0;
+    if (!layer->router.weight)
+        moe_take_routes(layer, run->in, block, first, n);
+    moe_group(layer, block->experts, n, m->offsets, m->slots);
+    for (int64_t e = 0; e <= layer->experts; e++) {
+        int64_t tokens = m->offsets[e + 1] - m->offsets[e];
+        m->h_at[e] = at;
+        at += tokens ? product_padded_tokens(kernels, tokens) * moe_h_row(layer, e) : 0;
+    }
+    *run->piece_count = pieces_cut(kernels, m->offsets, layer->experts + 1, layer->inter, layer->shared_inter,
+                                   pieces_few(kernels, layer->layout == TN_LAYOUT_STACKED_IO), threads, m->pieces);
+    atomic_store(&run->pieces->next, 0);
+    atomic_store(&run->columns->next, 0);
+}
+
+static void do_block(const moe_run *run, int64_t first, int64_t n, int32_t thread, int32_t threads)
+{
+    const moe_layer *layer = run->layer;
+    const moe_memory *m = &run->memory;
+    routes block = m->routed;
+    float *scale = m->scale;
+    char *mine = moe_thread_memory(run, thread);
+    int64_t begin, end;
+    if (layer->router.weight) {
+        block.weights += first * layer->top_k;
+        block.experts += first * layer->top_k;
+        scale += layer->shared_scale ? first : 0;
+    }
+    if (thread == 0)
+        open_block(run, &block, first, n, threads);
+    product_wait(threads);
+    for (int64_t i; (i = atomic_fetch_add(&run->pieces->next, 1)) < *run->piece_count;)
+        first_product(run, first, &m->pieces[i], mine);
+    product_wait(threads);
+    while (product_take_rows(run->columns, layer->hidden, threads, &begin, &end))
+        second_product(run, &block, scale, first, n, begin, end, mine);
 }
 
 void moe_many(const moe_run *run, int32_t thread, int32_t threads)
 {
-    const moe_layer *layer = run->layer;
-    if (layer->router) {
+    if (run->layer->router.weight) {
         route(run, thread, threads);
         product_wait(threads);
         for (int32_t i = 0; i < threads; i++)
@@ -120,19 +176,7 @@ void moe_many(const moe_run *run, int32_t thread, int32_t threads)
                 return;
     }
     for (int64_t first = 0; first < run->tokens; first += run->block) {
-        int64_t n = moe_least(run->tokens - first, run->block);
-        moe_routing block = run->memory.routing;
-        if (layer->router) {
-            block.weights += first * layer->top_k;
-            block.experts += first * layer->top_k;
-            block.shared_scale += layer->shared_scale ? first : 0;
-        }
-        if (thread == 0)
-            open_block(run, &block, first, n);
-        product_wait(threads);
-        experts(run, thread, threads);
-        product_wait(threads);
-        moe_combine(run, &block, first, n, thread, threads);
+        do_block(run, first, moe_least(run->tokens - first, run->block), thread, threads);
         if (first + run->block < run->tokens)
             product_wait(threads);
     }

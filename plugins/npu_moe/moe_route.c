@@ -1,106 +1,147 @@
-/* Choosing experts, and sorting tokens by expert. */
-#include "moe.h"
-#include <math.h>
+/* MOE_ROUTE by itself: the router of a block whose experts are someone else's. Results are kept back until all tokens
+ * have scores. */
+#include "moe_route.h"
 #include <string.h>
 
-/* An expert's tokens are cut between threads at multiples of this. */
-#define CUT 32
+#define SERIAL_WORK 30000
 
-static bool softmax(const float *logits, int64_t n, float *p)
+typedef struct route_memory {
+    routes routed; /* of all tokens                                                                    */
+    float *logits; /* few tokens: [E]                                                                  */
+    int64_t *bad;
+    char *thread;
+    size_t logits_row, work, rows, router; /* within one thread's memory                              */
+    size_t thread_size, total;
+} route_memory;
+
+typedef struct route_run {
+    const router *router;
+    const tn_tensor *x, *weights, *experts;
+    int64_t tokens;
+    route_memory memory;
+} route_run;
+
+static size_t take(size_t *at, size_t bytes)
 {
-    float largest = logits[0], sum = 0.0f;
-    for (int64_t i = 1; i < n; i++)
-        largest = logits[i] > largest ? logits[i] : largest;
-    for (int64_t i = 0; i < n; i++) {
-        p[i] = expf(logits[i] - largest);
-        sum += p[i];
+    size_t here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+/* base NULL: only the total counts. */
+static route_memory layout(const router *r, int64_t max_tokens, int32_t threads, char *base)
+{
+    route_memory m = {0};
+    size_t at = 0, tokens = (size_t)max_tokens, k = (size_t)r->top_k, experts = (size_t)r->experts;
+    m.logits_row = take(&at, ROUTER_CHUNK * experts * sizeof(float));
+    m.work = take(&at, experts * sizeof(float));
+    m.rows = take(&at, ROUTER_CHUNK * sizeof(void *));
+    m.router = take(&at, router_scratch_size(r));
+    m.thread_size = at;
+    at = 0;
+    size_t weights = take(&at, tokens * k * sizeof(float)), ids = take(&at, tokens * k * sizeof(int32_t));
+    size_t logits = take(&at, PRODUCT_FEW_TOKENS * experts * sizeof(float));
+    size_t bad = take(&at, (size_t)threads * sizeof(int64_t)), thread = take(&at, (size_t)threads * m.thread_size);
+    m.total = at;
+    if (base) {
+        m.routed.weights = (float *)(void *)(base + weights);
+        m.routed.experts = (int32_t *)(void *)(base + ids);
+        m.logits = (float *)(void *)(base + logits);
+        m.bad = (int64_t *)(void *)(base + bad);
+        m.thread = base + thread;
     }
-    for (int64_t i = 0; i < n; i++)
-        p[i] /= sum;
-    return !isnan(sum);
+    return m;
 }
 
-static void round_weights(const product_kernels *kernels, float *weights, int64_t k)
+size_t moe_route_scratch_size(const router *r, int64_t max_tokens, int32_t threads)
 {
-    product_finish finish = {kernels->dtype, TN_ACT_LINEAR, NULL};
-    for (int64_t j = 0; j < k; j += PRODUCT_FEW_ROWS) {
-        float rounded[PRODUCT_FEW_ROWS]; /* room for the widest dtype */
-        int32_t n = (int32_t)(k - j < PRODUCT_FEW_ROWS ? k - j : PRODUCT_FEW_ROWS);
-        kernels->row_out(weights + j, &finish, n, rounded);
-        kernels->widen(rounded, n, weights + j);
+    return layout(r, max_tokens, threads, NULL).total;
+}
+
+/* Tokens first .. first + n - 1. */
+static void route_chunk(const route_run *run, int64_t first, int64_t n, int32_t thread)
+{
+    const router *r = run->router;
+    const route_memory *m = &run->memory;
+    char *mine = m->thread + (size_t)thread * m->thread_size;
+    const void **x = (const void **)(void *)(mine + m->rows);
+    float *logits = (float *)(void *)(mine + m->logits_row), *work = (float *)(void *)(mine + m->work);
+    product_matrix weight = {r->weight->data, r->weight->stride[0], 1, NULL};
+    for (int64_t t = 0; t < n; t++)
+        x[t] = product_row(run->x, first + t);
+    router_logits(r, &weight, x, n, false, 0, r->experts, logits, r->experts, mine + m->router);
+    for (int64_t t = 0; t < n; t++)
+        if (!router_token(r, logits + t * r->experts, work, &m->routed, first + t) && m->bad[thread] < 0)
+            m->bad[thread] = first + t;
+}
+
+static void write_token(const route_run *run, int64_t t)
+{
+    const router *r = run->router;
+    const float *weights = run->memory.routed.weights + t * r->top_k;
+    char *to = product_row(run->weights, t);
+    product_finish finish = {run->weights->dtype, TN_ACT_LINEAR, NULL};
+    for (int64_t j = 0; j < r->top_k; j += PRODUCT_FEW_ROWS) {
+        int64_t left = r->top_k - j;
+        r->own->row_out(weights + j, &finish, (int32_t)(left < PRODUCT_FEW_ROWS ? left : PRODUCT_FEW_ROWS),
+                        to + j * (int64_t)tn_dtype_size(run->weights->dtype));
     }
+    memcpy(product_row(run->experts, t), run->memory.routed.experts + t * r->top_k, (size_t)r->top_k * sizeof(int32_t));
 }
 
-bool moe_choose(const product_kernels *kernels, const moe_layer *layer, const void *logits, float *probability,
-                float *weights, int32_t *experts)
+/* The weight's rows are shared, each thread chooses for its own tokens. */
+static void few_tokens(const route_run *run, int32_t thread, int32_t threads)
 {
-    int64_t k = layer->top_k, n = 0;
-    kernels->widen(logits, layer->experts, probability);
-    if (!softmax(probability, layer->experts, probability))
-        return false;
-    for (int64_t e = 0; e < layer->experts; e++) { /* insertion: equal scores keep the order of their ids */
-        float p = probability[e];
-        if (n == k && !(p > weights[k - 1]))
-            continue;
-        int64_t at = n < k ? n++ : k - 1;
-        for (; at > 0 && p > weights[at - 1]; at--) {
-            weights[at] = weights[at - 1];
-            experts[at] = experts[at - 1];
-        }
-        weights[at] = p;
-        experts[at] = (int32_t)e;
-    }
-    float sum = 0.0f;
-    for (int64_t j = 0; j < k; j++)
-        sum += weights[j];
-    for (int64_t j = 0; j < k && layer->renormalise; j++)
-        weights[j] /= sum;
-    if (!layer->f32_weights)
-        round_weights(kernels, weights, k);
-    return true;
+    const router *r = run->router;
+    const route_memory *m = &run->memory;
+    char *mine = m->thread + (size_t)thread * m->thread_size;
+    const void *x[PRODUCT_FEW_TOKENS];
+    int64_t begin, end;
+    product_matrix weight = {r->weight->data, r->weight->stride[0], 1, NULL};
+    for (int64_t t = 0; t < run->tokens; t++)
+        x[t] = product_row(run->x, t);
+    product_share_rows(r->experts, thread, threads, &begin, &end);
+    router_logits(r, &weight, x, run->tokens, true, begin, end, m->logits, r->experts, mine + m->router);
+    product_wait(threads);
+    product_share(run->tokens, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        if (!router_token(r, m->logits + t * r->experts, (float *)(void *)(mine + m->work), &m->routed, t) &&
+            m->bad[thread] < 0)
+            m->bad[thread] = t;
 }
 
-void moe_group(const moe_layer *layer, const int32_t *experts, int64_t tokens, int32_t *offsets, int32_t *slots)
+static void body(void *ctx, int32_t thread, int32_t threads)
 {
-    int64_t k = layer->top_k, places = moe_slots(layer);
-    memset(offsets, 0, sizeof(int32_t) * (size_t)(layer->experts + 2));
-    for (int64_t i = 0; i < tokens * k; i++)
-        offsets[experts[i] + 1]++;
-    for (int64_t e = 0; e < layer->experts; e++)
-        offsets[e + 1] += offsets[e];
-    /* offsets[e] runs through the tokens of e, and ends where those of e + 1 begin. */
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++)
-            slots[offsets[experts[t * k + j]]++] = (int32_t)(t * places + j);
-    for (int64_t e = layer->experts; e > 0; e--)
-        offsets[e] = offsets[e - 1];
-    offsets[0] = 0;
-    int64_t shared = places > k ? tokens : 0;
-    for (int64_t t = 0; t < shared; t++)
-        slots[tokens * k + t] = (int32_t)(t * places + k);
-    offsets[layer->experts + 1] = (int32_t)(tokens * k + shared);
+    const route_run *run = ctx;
+    int64_t begin, end;
+    product_share_rows(run->tokens, thread, threads, &begin, &end);
+    if (run->tokens <= run->router->own->few_tokens)
+        few_tokens(run, thread, threads);
+    else
+        for (int64_t first = begin; first < end; first += ROUTER_CHUNK)
+            route_chunk(run, first, end - first < ROUTER_CHUNK ? end - first : ROUTER_CHUNK, thread);
+    product_wait(threads);
+    for (int32_t i = 0; i < threads; i++)
+        if (run->memory.bad[i] >= 0)
+            return;
+    product_share(run->tokens, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        write_token(run, t);
 }
 
-/* An expert costs reading its weights, worth about as much as the arithmetic of 16 tokens, and that of its tokens. */
-static int64_t cost_of(const moe_layer *layer, const int32_t *offsets, int64_t e)
+tn_status moe_route_forward(const router *r, const tn_tensor *x, const tn_tensor *weights, const tn_tensor *experts,
+                            int64_t max_tokens, int32_t threads, void *scratch, const char *where, tn_error *err)
 {
-    int64_t n = offsets[e + 1] - offsets[e];
-    return n ? (n + 16) * (e < layer->experts ? layer->inter : layer->shared_inter) : 0;
-}
-
-moe_place moe_cut(const moe_layer *layer, const int32_t *offsets, int32_t thread, int32_t threads)
-{
-    int64_t total = 0, e = 0;
-    for (int64_t i = 0; i <= layer->experts; i++)
-        total += cost_of(layer, offsets, i);
-    int64_t left = thread < threads ? total * thread / threads : total;
-    while (e <= layer->experts && left >= cost_of(layer, offsets, e))
-        left -= cost_of(layer, offsets, e++);
-    if (e > layer->experts || left == 0)
-        return (moe_place){e, 0};
-    int64_t n = offsets[e + 1] - offsets[e], token = n * left / cost_of(layer, offsets, e);
-    if (n < 2 * CUT) /* whole, on the thread that has the larger part */
-        return 2 * token < n ? (moe_place){e, 0} : (moe_place){e + 1, 0};
-    token = token / CUT * CUT;
-    return (moe_place){e, token};
+    route_run run = {.router = r, .x = x, .weights = weights, .experts = experts, .tokens = product_tokens(x)};
+    tn_status status = run.tokens ? router_check(r, where, err) : TN_OK;
+    if (status != TN_OK || run.tokens == 0)
+        return status;
+    run.memory = layout(r, max_tokens, threads, scratch);
+    for (int32_t i = 0; i < threads; i++)
+        run.memory.bad[i] = -1;
+    if (run.tokens * r->hidden * r->experts < SERIAL_WORK)
+        body(&run, 0, 1);
+    else
+        tn_parallel(body, &run);
+    return router_bad_token(run.memory.bad, threads, where, err);
 }

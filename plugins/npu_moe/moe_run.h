@@ -3,60 +3,63 @@
 #define MOE_RUN_H
 
 #include "moe.h"
+#include "pieces.h"
 
-/* Tokens of an expert that a thread takes through both products at once: their panels stay in the second cache. */
-#define MOE_CHUNK 256
-
-/* Who goes where: k weights and ids per token, the shared expert's factor, and the slots sorted by expert. */
-typedef struct moe_routing {
-    float *weights, *shared_scale;
-    int32_t *experts, *offsets, *slots;
-} moe_routing;
+/* Columns of results that are added up at once: a piece's tokens times these stay in the second cache. */
+#define MOE_STRIP 128
 
 typedef struct moe_memory {
-    moe_routing routing; /* of the call; ids and weights of all its tokens for a layer with a router  */
-    const void **x_rows; /* of the block's tokens                                                   */
-    char *results;       /* a row of dtype per slot                                                 */
-    char *few_h;         /* rows of native type per slot                                            */
-    char *few_logits;    /* rows of dtype: the experts', then the shared expert's one               */
-    int64_t *bad;        /* per thread: first token whose scores are NaN, or -1                     */
+    routes routed;           /* of all tokens for a layer with a router, else of a block              */
+    float *scale;            /* the shared expert's factor per token                                  */
+    int64_t *offsets, *h_at; /* per expert: its first slot in `slots`, the place of its h in bytes     */
+    int32_t *slots;
+    piece *pieces;
+    char *h;        /* of all slots of a block: panels of each expert's tokens, or rows               */
+    float *sums;    /* [block, H]: results before they are rounded                                    */
+    float *results; /* few tokens: [slots, H]                                                         */
+    float *logits;  /* few tokens: [E + 1]: the experts', then the shared expert's one                */
+    int64_t *bad;   /* per thread: first token whose scores are not numbers, or -1                    */
     char *thread;
     /* Within one thread's memory. Few tokens: every thread has its own routing, which saves barriers. */
-    size_t panel_x, panel_h, logits, probability, pointers, product;
+    size_t panel_x, strip, logits_row, work, x_rows, y_rows, product, router;
     size_t few_x, few_weights, few_scale, few_experts, few_offsets, few_slots;
     size_t thread_size, total;
 } moe_memory;
 
 typedef struct moe_run {
-    const product_kernels *kernels;
     const moe_layer *layer;
-    const tn_tensor *x, *y, *weights, *experts;
-    int64_t tokens, block;
+    const moe_input *in;
+    const tn_tensor *y;
+    int64_t tokens, block, most_block;
     moe_memory memory;
+    product_queue *pieces, *columns; /* of a block                                                    */
+    int64_t *piece_count;
 } moe_run;
 
 /* What one thread does of a call of few tokens (kernels->few_tokens), and of more. */
 void moe_few(const moe_run *run, int32_t thread, int32_t threads);
 void moe_many(const moe_run *run, int32_t thread, int32_t threads);
 
-/* ---- moe.c: steps of both --------------------------------------------------------------------------------- */
+/* ---- moe.c: steps of both ------------------------------------------------------------------------------ */
 
-/* One token's experts and weights from its logits, behind which that of the shared expert lies. False: NaN. */
-bool moe_route_token(const moe_run *run, const moe_routing *to, int64_t token, const char *logits, float *probability);
+/* Token t of to and scale from its logits, behind which that of the shared expert lies. False: they are not numbers. */
+bool moe_route_token(const moe_layer *layer, float *logits, float *work, const routes *to, float *scale, int64_t t);
 
 /* The caller's weights and ids of tokens first .. first + n - 1, as the first n of `to`. */
-void moe_take_routes(const moe_run *run, const moe_routing *to, int64_t first, int64_t n);
+void moe_take_routes(const moe_layer *layer, const moe_input *in, const routes *to, int64_t first, int64_t n);
 
-/* The results of a block's tokens become y, every thread doing some columns. `to` begins with the block's tokens. */
-void moe_combine(const moe_run *run, const moe_routing *to, int64_t first, int64_t n, int32_t thread, int32_t threads);
-
-/* Bytes from one slot's result to the next: an odd number of cache lines, so that a tile's tokens do not fall into the
- * same few sets of the cache. */
-static inline int64_t moe_result_row(const moe_run *run)
+/* What the result of slot `slot` counts. */
+static inline float moe_weight(const moe_layer *layer, const routes *to, const float *scale, int64_t slot)
 {
-    int64_t size = run->layer->dtype == TN_F32 ? 4 : 2;
-    return ((run->layer->hidden * size + 63) / 64 | 1) * 64;
+    int64_t places = moe_slots(layer), t = slot / places, j = slot % places;
+    if (j < layer->top_k)
+        return to->weights[t * layer->top_k + j];
+    return layer->shared_scale ? scale[t] : 1.0f;
 }
+
+/* sums += weight * part; y = sums rounded. */
+void moe_add(const moe_layer *layer, const float *part, float weight, int64_t n, float *sums);
+void moe_round(const moe_layer *layer, const float *sums, int64_t n, void *y);
 
 static inline char *moe_thread_memory(const moe_run *run, int32_t thread)
 {
@@ -73,9 +76,21 @@ static inline int64_t moe_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static inline int64_t moe_element(const moe_run *run)
+static inline int64_t moe_element(const moe_layer *layer)
 {
-    return run->layer->dtype == TN_F32 ? 4 : 2;
+    return layer->kernels->dtype == TN_F32 ? 4 : 2;
+}
+
+/* Bytes of one token of expert e between its two products. */
+static inline int64_t moe_h_row(const moe_layer *layer, int64_t e)
+{
+    return product_panel_token(layer->kernels, e < layer->experts ? layer->inter : layer->shared_inter);
+}
+
+/* The same for few tokens, as rows of f32 or of native type. */
+static inline int64_t moe_few_h_row(const moe_layer *layer)
+{
+    return (moe_most(layer->inter, layer->shared_inter) * (int64_t)sizeof(float) + 63) / 64 * 64;
 }
 
 static inline product_matrix moe_dense(const tn_tensor *t)

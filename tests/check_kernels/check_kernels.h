@@ -116,6 +116,10 @@ void check_run(check_state *s, check_case *c);
 /* The kernel must decline the case's site, with this text in its reason. Frees the case. */
 void check_declined(check_state *s, check_case *c, const char *reason);
 
+/* The call must fail as bad input (TN_E_INPUT) with this text and write nothing; so must its gradients, when the case
+ * has them. Frees the case. */
+void check_refused(check_state *s, check_case *c, const char *text);
+
 /* Counts a failure of the group and prints it. */
 void check_fail(check_state *s, const check_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -177,6 +181,6 @@ typedef struct check_test {
     bool (*golden)(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype);
 } check_test;
 
-extern const check_test check_rms_norm, check_rope, check_mlp, check_moe;
+extern const check_test check_rms_norm, check_rope, check_mlp, check_moe, check_moe_route, check_grouped_matmul;
 
 #endif

@@ -1,0 +1,256 @@
+/* Scores, the choice of experts, their weights, and how gradients come back through them. */
+#include "router.h"
+#include "scalar.h"
+#include <math.h>
+
+/* ---- logits ------------------------------------------------------------------------------------------------ */
+
+typedef struct logits_memory {
+    size_t panel, wide, pointers, product, total;
+} logits_memory;
+
+static size_t take(size_t *at, size_t bytes)
+{
+    size_t here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+static logits_memory layout(const router *r)
+{
+    logits_memory m;
+    size_t at = 0, chunk = (size_t)product_padded_tokens(r->products, ROUTER_CHUNK);
+    bool widens = r->products->native == TN_F32 && r->own->dtype != TN_F32;
+    m.panel = take(&at, chunk * (size_t)product_panel_token(r->products, r->hidden));
+    /* All tokens where they are converted before they are packed, else those of dots. */
+    size_t rows = r->products == r->own ? PRODUCT_FEW_TOKENS : ROUTER_CHUNK;
+    m.wide = take(&at, widens ? rows * (size_t)r->hidden * sizeof(float) : 0);
+    m.pointers = take(&at, 2 * chunk * sizeof(void *));
+    m.product = take(&at, product_scratch_size(r->products, r->hidden));
+    m.total = at;
+    return m;
+}
+
+size_t router_scratch_size(const router *r)
+{
+    return layout(r).total;
+}
+
+void router_logits(const router *r, const product_matrix *w, const void *const *x, int64_t n, bool few, int64_t begin,
+                   int64_t end, float *logits, int64_t stride, void *scratch)
+{
+    const logits_memory m = layout(r);
+    const product_kernels *kernels = r->products;
+    char *memory = scratch;
+    const void **rows = (const void **)(void *)(memory + m.pointers);
+    void **y = (void **)(void *)(rows + ROUTER_CHUNK);
+    float *wide = (float *)(void *)(memory + m.wide);
+    for (int64_t t = 0; t < n; t++) {
+        rows[t] = x[t];
+        y[t] = logits + t * stride;
+        if (kernels != r->own) {
+            r->own->widen(x[t], r->hidden, wide + t * r->hidden);
+            rows[t] = wide + t * r->hidden;
+        }
+    }
+    if (few) {
+        if (kernels == r->own)
+            product_native_rows(kernels, rows, n, r->hidden, wide, rows);
+        product_out_few(kernels, w, r->hidden, rows, (int32_t)n, begin, end, TN_F32, y);
+        return;
+    }
+    product_pack(kernels, rows, n, r->hidden, 0, product_tiles(kernels, n), memory + m.panel);
+    product_out_tiles(kernels, w, r->hidden, memory + m.panel, n, begin, end, TN_F32, y, memory + m.product);
+}
+
+/* ---- scores -------------------------------------------------------------------------------------------------- */
+
+/* e^(x - largest) over n values, in place; their sum. */
+static float exponentials(float *x, int64_t n, float largest)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = expf(x[i] - largest);
+        sum += x[i];
+    }
+    return sum;
+}
+
+static float largest_of(const float *x, int64_t n)
+{
+    float largest = x[0];
+    for (int64_t i = 1; i < n; i++)
+        largest = x[i] > largest ? x[i] : largest;
+    return largest;
+}
+
+static void divide(float *x, int64_t n, float divisor)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] /= divisor;
+}
+
+bool router_score(const router *r, float *logits)
+{
+    int64_t n = r->experts;
+    bool number = true;
+    for (int64_t e = 0; e < n && r->bias; e++)
+        logits[e] += scalar_load(r->bias->data, e, r->bias->dtype);
+    for (int64_t e = 0; e < n && !r->f32_logits; e++)
+        logits[e] = scalar_round(logits[e], r->own->dtype);
+    for (int64_t e = 0; e < n; e++)
+        number = number && !isnan(logits[e]);
+    if (r->score == TN_SCORE_SIGMOID) {
+        for (int64_t e = 0; e < n; e++)
+            logits[e] = 1.0f / (1.0f + expf(-logits[e]));
+        return number;
+    }
+    /* An infinite logit is as good as none for a softmax: inf - inf. */
+    float largest = largest_of(logits, n);
+    if (!number || !isfinite(largest))
+        return false;
+    if (r->score == TN_SCORE_SOFTMAX)
+        divide(logits, n, exponentials(logits, n, largest));
+    return true;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------------------------ */
+
+/* Takes experts outside the best groups out of the choice. A group is as good as its best score, with sigmoid its best
+ * two together. The best groups are found one after the other, the first of equals. */
+static void limit_groups(const router *r, float *choice)
+{
+    int64_t size = r->experts / r->groups;
+    float rank[256];
+    for (int64_t g = 0; g < r->groups; g++) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int64_t i = g * size; i < (g + 1) * size; i++) {
+            second = choice[i] > first ? first : choice[i] > second ? choice[i] : second;
+            first = choice[i] > first ? choice[i] : first;
+        }
+        rank[g] = r->score == TN_SCORE_SIGMOID && size > 1 ? first + second : first;
+    }
+    for (int64_t i = 0; i < r->top_groups && i < r->groups; i++) {
+        int64_t best = -1;
+        for (int64_t g = 0; g < r->groups; g++)
+            if (!isnan(rank[g]) && (best < 0 || rank[g] > rank[best]))
+                best = g;
+        if (best >= 0)
+            rank[best] = NAN; /* taken */
+    }
+    for (int64_t g = 0; g < r->groups; g++)
+        for (int64_t i = g * size; i < (g + 1) * size && !isnan(rank[g]); i++)
+            choice[i] = r->score == TN_SCORE_SIGMOID ? -INFINITY : 0.0f;
+}
+
+/* Weights of the chosen experts, from their scores. */
+static void weigh(const router *r, float *weights)
+{
+    int64_t k = r->top_k;
+    float sum = 0.0f;
+    if (r->score == TN_SCORE_TOPK_SOFTMAX)
+        divide(weights, k, exponentials(weights, k, largest_of(weights, k)));
+    for (int64_t j = 0; j < k; j++)
+        sum += weights[j];
+    if (r->renormalise)
+        divide(weights, k, r->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum);
+    for (int64_t j = 0; j < k; j++)
+        weights[j] *= r->scale;
+}
+
+void router_choose(const router *r, const float *scores, float *work, float *weights, int32_t *experts)
+{
+    int64_t k = r->top_k, n = 0;
+    const float *choice = scores;
+    if (r->correction || r->groups > 1) {
+        for (int64_t e = 0; e < r->experts; e++)
+            work[e] = scores[e] + (r->correction ? scalar_load(r->correction->data, e, r->correction->dtype) : 0.0f);
+        if (r->groups > 1)
+            limit_groups(r, work);
+        choice = work;
+    }
+    for (int64_t e = 0; e < r->experts; e++) { /* insertion: equal scores keep the order of their ids */
+        if (n == k && !(choice[e] > choice[experts[k - 1]]))
+            continue;
+        int64_t at = n < k ? n++ : k - 1;
+        for (; at > 0 && choice[e] > choice[experts[at - 1]]; at--)
+            experts[at] = experts[at - 1];
+        experts[at] = (int32_t)e;
+    }
+    for (int64_t j = 0; j < k; j++)
+        weights[j] = scores[experts[j]];
+    weigh(r, weights);
+}
+
+bool router_token(const router *r, float *logits, float *work, const routes *to, int64_t t)
+{
+    if (!router_score(r, logits))
+        return false;
+    if (to->scores)
+        for (int64_t e = 0; e < r->experts; e++)
+            to->scores[t * r->experts + e] = logits[e];
+    router_choose(r, logits, work, to->weights + t * r->top_k, to->experts + t * r->top_k);
+    return true;
+}
+
+tn_status router_check(const router *r, const char *where, tn_error *err)
+{
+    for (int64_t e = 0; r->correction && e < r->experts; e++)
+        if (isnan(scalar_load(r->correction->data, e, r->correction->dtype)))
+            return tn_fail(err, TN_E_INPUT, where,
+                           "the correction bias of expert %lld is not a number; the checkpoint is damaged",
+                           (long long)e);
+    return TN_OK;
+}
+
+tn_status router_bad_token(const int64_t *bad, int32_t threads, const char *where, tn_error *err)
+{
+    int64_t first = -1;
+    for (int32_t i = 0; i < threads; i++)
+        if (bad[i] >= 0 && (first < 0 || bad[i] < first))
+            first = bad[i];
+    if (first < 0)
+        return TN_OK;
+    return tn_fail(err, TN_E_INPUT, where,
+                   "the router's scores of token %lld are not numbers; check the weights, or use another dtype",
+                   (long long)first);
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+/* With v the chosen scores (or their softmax), D their sum, c the scale and u dL/dweights:
+ *   weights c v / D:  dL/dv = c / D (u - sum u v / D);  weights c v:  dL/dv = c u
+ *   softmax over all: dl = p (dp - sum dp p), where only the chosen p have a gradient
+ *   sigmoid:          dl = dv v (1 - v)
+ *   top-k softmax:    as softmax, over the chosen. */
+void router_grad(const router *r, const float *scores, const int32_t *experts, const float *upstream, float *dlogits)
+{
+    int64_t k = r->top_k;
+    float v[256], dv[256], sum = 0.0f, mean = 0.0f, through = 0.0f;
+    for (int64_t j = 0; j < k; j++)
+        v[j] = scores[experts[j]];
+    if (r->score == TN_SCORE_TOPK_SOFTMAX)
+        divide(v, k, exponentials(v, k, largest_of(v, k)));
+    for (int64_t j = 0; j < k; j++)
+        sum += v[j];
+    sum = r->renormalise ? r->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum : 1.0f;
+    for (int64_t j = 0; j < k && r->renormalise; j++)
+        mean += upstream[j] * (v[j] / sum);
+    for (int64_t j = 0; j < k; j++) {
+        dv[j] = r->scale / sum * (upstream[j] - mean);
+        through += dv[j] * v[j];
+    }
+    for (int64_t e = 0; e < r->experts; e++)
+        dlogits[e] = 0.0f;
+    /* Divided by their sum, the chosen scores' gradients are orthogonal to them: nothing goes to the other experts. */
+    if (r->renormalise && r->score != TN_SCORE_TOPK_SOFTMAX)
+        through = 0.0f;
+    for (int64_t e = 0; e < r->experts && r->score == TN_SCORE_SOFTMAX && through != 0.0f; e++)
+        dlogits[e] = -scores[e] * through;
+    for (int64_t j = 0; j < k; j++) {
+        if (r->score == TN_SCORE_SIGMOID)
+            dlogits[experts[j]] = dv[j] * v[j] * (1.0f - v[j]);
+        else
+            dlogits[experts[j]] = v[j] * (dv[j] - through);
+    }
+}
