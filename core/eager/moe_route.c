@@ -1,57 +1,52 @@
 /* MOE_ROUTE: the k experts of every token and their weights. Scores are f32; slots are ordered by falling score, ties
  * by rising expert id. Nothing is written when a token's scores are not numbers. */
+#include "eager/moe_route.h"
 #include "eager/gemm.h"
 #include "eager/rows.h"
 #include "eager/vec.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdatomic.h>
 
 #define ROUTE_TILE 64 /* tokens of one product: the router's weights are packed anew for each      */
 
-typedef struct route_job {
-    const tn_site *site;
-    const tn_tensor *x, *router, *bias, *correction, *weights, *experts;
-    tn_score score;
-    tn_dtype type; /* of the product                                                             */
-    int64_t tokens, hidden, expert_count, top_k, groups, top_groups;
-    float scale;
-    float *scores, *choice; /* [tokens, experts]                                                 */
-    float *converted;       /* [tokens, hidden] where the product has another type than x        */
-    char *work;
-    size_t work_bytes;
-    atomic_llong bad; /* the first token without scores                                          */
-} route_job;
-
-static void route_shape(const tn_call *call, route_job *job)
+bool route_shape(const tn_call *call, int64_t top_k, route_job *job)
 {
     const tn_site *site = call->site;
     *job = (route_job){.site = site, .x = &call->in[0], .weights = &call->out[0], .experts = &call->out[1]};
     job->router = rows_param(site, TN_ROLE_ROUTER);
+    if (!job->router)
+        return false;
     job->bias = rows_param(site, TN_ROLE_ROUTER_BIAS);
     job->correction = site->features & TN_HAS_CORRECTION_BIAS ? rows_param(site, TN_ROLE_CORRECTION_BIAS) : NULL;
     job->score = (tn_score)site->meaning[TN_AXIS_SCORE];
     job->tokens = job->x->shape[0];
     job->hidden = job->x->shape[1];
     job->expert_count = job->router->shape[0];
-    job->top_k = job->experts->shape[1];
+    job->top_k = top_k;
     job->groups = site->features & TN_HAS_GROUPS ? site->dim[TN_DIM_GROUPS] : 1;
     job->top_groups = site->features & TN_HAS_GROUPS ? site->dim[TN_DIM_TOP_GROUPS] : 1;
     job->scale = site->features & TN_HAS_ROUTE_SCALE ? (float)site->num[TN_NUM_SCALE] : 1.0f;
     job->type = gemm_type(job->x->dtype, job->router->dtype);
     job->work_bytes = gemm_work_size(job->hidden);
+    return true;
+}
+
+size_t route_layout(route_job *job, char *base)
+{
+    size_t scores = (size_t)job->tokens * (size_t)job->expert_count * sizeof(float), used = 0;
+    size_t converted = (size_t)job->tokens * (size_t)job->hidden * sizeof(float);
+    job->scores = (float *)(void *)rows_take(base, &used, scores);
+    job->choice = (float *)(void *)rows_take(base, &used, scores);
+    job->converted = (float *)(void *)rows_take(base, &used, converted);
+    job->work = rows_take(base, &used, job->work_bytes * (size_t)tn_thread_count());
+    return used;
 }
 
 static size_t route_scratch(const tn_call *call)
 {
     route_job job;
-    if (!rows_param(call->site, TN_ROLE_ROUTER))
-        return 0;
-    route_shape(call, &job);
-    size_t scores = rows_align((size_t)job.tokens * (size_t)job.expert_count * sizeof(float));
-    size_t converted = rows_align((size_t)job.tokens * (size_t)job.hidden * sizeof(float));
-    return 2 * scores + converted + job.work_bytes * (size_t)tn_thread_count();
+    return route_shape(call, call->out[1].shape[1], &job) ? route_layout(&job, NULL) : 0;
 }
 
 /* Logits become scores. False when they are not numbers. */
@@ -168,37 +163,36 @@ static void route_weigh(const route_job *job, float *weights)
         vec_scale(weights, k, job->scale);
 }
 
+void route_choose(const route_job *job, int64_t token, int32_t *experts, float *scores)
+{
+    int64_t n = job->expert_count;
+    const float *score = job->scores + token * n;
+    float *choice = job->choice + token * n, chunk[VEC_CHUNK];
+    memcpy(choice, score, (size_t)n * sizeof *choice);
+    /* The scores' own row may not hold the bias: the weights come from there. */
+    for (int64_t i = 0; job->correction && i < n; i += VEC_CHUNK) {
+        int64_t count = n - i < VEC_CHUNK ? n - i : VEC_CHUNK;
+        convert_to_f32((const char *)job->correction->data + (size_t)i * tn_dtype_size(job->correction->dtype),
+                       job->correction->dtype, chunk, count);
+        vec_add(choice + i, chunk, count);
+    }
+    if (job->groups > 1)
+        route_limit_groups(job, choice, chunk);
+    for (int64_t j = 0; j < job->top_k; j++) {
+        int64_t best = route_best(choice, n);
+        experts[j] = (int32_t)best;
+        scores[j] = score[best];
+        choice[best] = NAN;
+    }
+}
+
 static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const route_job *job = ctx;
     (void)thread;
-    int64_t n = job->expert_count;
+    float weights[VEC_CHUNK];
     for (int64_t token = begin; token < end; token++) {
-        float *score = job->scores + token * n, *choice = job->choice + token * n;
-        memcpy(choice, score, (size_t)n * sizeof *choice);
-        if (job->correction) {
-            /* The scores' own row may not hold the bias: the weights come from there. */
-            float bias[VEC_CHUNK];
-            size_t size = tn_dtype_size(job->correction->dtype);
-            for (int64_t i = 0; i < n; i += VEC_CHUNK) {
-                int64_t count = n - i < VEC_CHUNK ? n - i : VEC_CHUNK;
-                convert_to_f32((const char *)job->correction->data + (size_t)i * size, job->correction->dtype, bias,
-                               count);
-                vec_add(choice + i, bias, count);
-            }
-        }
-        if (job->groups > 1) {
-            float rank[VEC_CHUNK];
-            route_limit_groups(job, choice, rank);
-        }
-        float weights[VEC_CHUNK];
-        int32_t *experts = (int32_t *)(void *)rows_at(job->experts, token);
-        for (int64_t j = 0; j < job->top_k; j++) {
-            int64_t best = route_best(choice, n);
-            experts[j] = (int32_t)best;
-            weights[j] = score[best];
-            choice[best] = NAN;
-        }
+        route_choose(job, token, (int32_t *)(void *)rows_at(job->experts, token), weights);
         route_weigh(job, weights);
         convert_from_f32(weights, job->weights->dtype, rows_at(job->weights, token), job->top_k);
     }
@@ -226,31 +220,36 @@ static tn_status route_check(const route_job *job, tn_error *err)
     return TN_OK;
 }
 
-static tn_status route_forward(const tn_call *call, tn_error *err)
+tn_status route_scores(route_job *job, tn_error *err)
 {
-    if (!rows_param(call->site, TN_ROLE_ROUTER))
-        return tn_fail(err, TN_E_INTERNAL, call->site->path, "a router without its weight; report this defect");
-    route_job job;
-    route_shape(call, &job);
-    tn_status status = route_check(&job, err);
+    tn_status status = route_check(job, err);
     if (status != TN_OK)
         return status;
-    size_t scores = rows_align((size_t)job.tokens * (size_t)job.expert_count * sizeof(float));
-    char *at = call->scratch;
-    job.scores = (float *)(void *)at;
-    job.choice = (float *)(void *)(at + scores);
-    job.converted = (float *)(void *)(at + 2 * scores);
-    job.work = at + 2 * scores + rows_align((size_t)job.tokens * (size_t)job.hidden * sizeof(float));
-    atomic_init(&job.bad, job.tokens);
-    tn_parallel_for((job.tokens + ROUTE_TILE - 1) / ROUTE_TILE, gemm_grain(ROUTE_TILE, job.expert_count, job.hidden),
-                    route_products, &job);
-    long long bad = atomic_load(&job.bad);
-    if (bad < job.tokens)
-        return tn_fail(err, TN_E_INPUT, call->site->path,
+    atomic_init(&job->bad, job->tokens);
+    tn_parallel_for((job->tokens + ROUTE_TILE - 1) / ROUTE_TILE, gemm_grain(ROUTE_TILE, job->expert_count, job->hidden),
+                    route_products, job);
+    long long bad = atomic_load(&job->bad);
+    if (bad < job->tokens)
+        return tn_fail(err, TN_E_INPUT, job->site->path,
                        "the router's scores of token %lld are not numbers; check the weights, or use another dtype",
                        bad);
-    tn_parallel_for(job.tokens, rows_grain(job.expert_count * job.top_k), route_tokens, &job);
     return TN_OK;
 }
 
-const eager_op eager_moe_route = {.op = TN_OP_MOE_ROUTE, .scratch = route_scratch, .forward = route_forward};
+static tn_status route_forward(const tn_call *call, tn_error *err)
+{
+    route_job job;
+    if (!route_shape(call, call->out[1].shape[1], &job))
+        return tn_fail(err, TN_E_INTERNAL, call->site->path, "a router without its weight; report this defect");
+    route_layout(&job, call->scratch);
+    tn_status status = route_scores(&job, err);
+    if (status == TN_OK)
+        tn_parallel_for(job.tokens, rows_grain(job.expert_count * job.top_k), route_tokens, &job);
+    return status;
+}
+
+const eager_op eager_moe_route = {.op = TN_OP_MOE_ROUTE,
+                                  .scratch = route_scratch,
+                                  .forward = route_forward,
+                                  .backward_scratch = moe_route_backward_scratch,
+                                  .backward = moe_route_backward};

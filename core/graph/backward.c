@@ -1,5 +1,5 @@
-/* Gradients by eager: the device's own for primitive operations, and those of MLP, composed of them. Nothing was kept
- * from forward: what gradients need of its results is computed again. */
+/* Gradients by eager: the device's own for primitive operations, and those of MLP and MOE_BLOCK, composed of them.
+ * Nothing was kept from forward: what gradients need of its results is computed again. */
 #include "graph/compose.h"
 
 tn_status compose_backward_step(const composer *c, const tn_call *call)
@@ -103,5 +103,7 @@ tn_status run_eager_backward(const tn_device *device, arena *a, const tn_call *c
     const composer c = {device, a, NULL, call, err};
     if (call->op == TN_OP_MLP)
         return mlp_backward(&c);
+    if (call->op == TN_OP_MOE_BLOCK)
+        return compose_moe_backward(&c);
     return compose_backward_step(&c, call);
 }

@@ -54,6 +54,9 @@ tn_status compose_linear_backward(const composer *c, tn_role weight, tn_role bia
 tn_status compose_glu_backward(const composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
                                const tn_tensor *dp, const tn_tensor *dgate, const tn_tensor *dup);
 
+/* backward_moe.c: the gradients of a MOE_BLOCK. */
+tn_status compose_moe_backward(const composer *c);
+
 /* backward.c: a device's gradients of one primitive operation, with scratch from the arena; TN_DECLINED where it has
  * none. */
 tn_status compose_backward_step(const composer *c, const tn_call *call);

@@ -1,0 +1,66 @@
+/* Inside core/eager: what MOE_EXPERTS and its gradients share. A token's k choices are slots; slots are sorted by
+ * expert, so that every expert's weights are read once. */
+#ifndef TENON_CORE_EAGER_MOE_EXPERTS_H
+#define TENON_CORE_EAGER_MOE_EXPERTS_H
+
+#include "eager/grouped.h"
+
+typedef struct experts_job {
+    const tn_site *site;
+    const tn_tensor *x, *weights, *experts;
+    tn_layout layout;
+    tn_act act;
+    tn_dtype dtype, type, term_type; /* of the model, of the products, of what is summed        */
+    int64_t tokens, hidden, inter, top_k, expert_count, slots;
+    int64_t tile_m, tile_inter, tile_hidden;
+    int32_t *order;  /* [slots] slots sorted by expert                                           */
+    int64_t *start;  /* [experts + 1] where an expert's slots begin in order                     */
+    char *gathered;  /* [slots, hidden] rows of x in that order, in type                         */
+    char *gate, *up; /* [slots, inter] in type: kept for gradients; NULL: not                    */
+    char *activated; /* [slots, inter] in type                                                   */
+    char *terms;     /* [slots, hidden] by slot, in term_type                                    */
+    char *threads;
+    size_t tile_bytes, thread_bytes; /* a thread has a tile of results, then work for products  */
+} experts_job;
+
+/* One of an expert's matrices: where its outputs begin in a parameter. */
+typedef struct experts_matrix {
+    tn_role role;
+    int64_t first;
+} experts_matrix;
+
+experts_matrix experts_gate(const experts_job *job);
+experts_matrix experts_up(const experts_job *job);
+
+/* Fills all but memory. False when the site has not what experts need: experts_unknown is the error then. */
+bool experts_shape(const tn_call *call, experts_job *job);
+tn_status experts_unknown(const tn_site *site, tn_error *err);
+
+/* The memory of a thread: a tile of so many columns. */
+void experts_tile(experts_job *job, int64_t columns);
+
+/* Counting sort of the slots; refuses ids that name no expert. */
+tn_status experts_sort(experts_job *job, tn_error *err);
+
+/* gathered, and then activated = rnd(rnd(act(rnd(gate))) * rnd(up)). */
+void experts_activate(experts_job *job);
+
+/* c = rows of a [slots, k] times a matrix of the item's expert, see grouped_product. */
+void experts_product(const experts_job *job, gemm_context *context, experts_matrix matrix, bool back,
+                     const grouped_item *item, int64_t k, const char *a, float *c);
+
+/* Performs item for tiles of columns of width. depth: multiplications per element. */
+void experts_pass(const experts_job *job, int64_t width, int64_t tile, int64_t depth,
+                  void (*item)(const void *ctx, gemm_context *context, const grouped_item *item), const void *ctx);
+
+/* The weight of a slot. */
+float experts_slot_weight(const experts_job *job, int64_t slot);
+
+/* Row t of y = the terms of its slots, summed in f32 in the order of the slots and rounded once. */
+void experts_combine(const experts_job *job, const tn_tensor *y);
+
+/* moe_experts_grad.c */
+size_t moe_experts_backward_scratch(const tn_call *call);
+tn_status moe_experts_backward(const tn_call *call, tn_error *err);
+
+#endif

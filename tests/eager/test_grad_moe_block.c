@@ -1,0 +1,232 @@
+/* Gradients of MOE_BLOCK as eager mode composes it, against the float64 values of tests/data/ops in all layouts of
+ * experts, with and without a shared expert. */
+#include "device/device.h"
+#include "graph/run.h"
+#include "optest.h"
+
+#include <check.h>
+#include <math.h>
+#include <string.h>
+
+static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+static const tn_layout layouts[] = {TN_LAYOUT_STACKED_OI, TN_LAYOUT_STACKED_IO, TN_LAYOUT_EXPERT_LIST};
+
+static tn_tensor golden(const tn_safetensors *file, int n, const char *name, tn_dtype dtype)
+{
+    tn_tensor t = optest_get(file, n, name, "");
+    return optest_from(dtype, &t);
+}
+
+/* Expert e of a stack, from this row on. */
+static tn_tensor slice(const tn_tensor *stack, int64_t e, int64_t row, int64_t rows)
+{
+    tn_tensor t = *stack;
+    t.ndim = 2;
+    t.shape[0] = rows;
+    t.shape[1] = stack->shape[2];
+    t.stride[0] = stack->stride[1];
+    t.stride[1] = 1;
+    t.data = (char *)t.data + (size_t)(e * stack->stride[0] + row * stack->stride[1]) * tn_dtype_size(t.dtype);
+    return t;
+}
+
+/* The experts' parameters, or their gradients, as views of two stacks. */
+static void set_experts(tn_site *site, const tn_tensor *gate_up, const tn_tensor *down)
+{
+    int64_t experts = down->shape[0];
+    tn_tensor gate[16], up[16], downs[16];
+    if (site->meaning[TN_AXIS_LAYOUT] != TN_LAYOUT_EXPERT_LIST) {
+        optest_param(site, TN_ROLE_GATE_UP, gate_up, 1);
+        optest_param(site, TN_ROLE_DOWN, down, 1);
+        return;
+    }
+    int64_t inter = gate_up->shape[1] / 2;
+    for (int64_t e = 0; e < experts; e++) {
+        gate[e] = slice(gate_up, e, 0, inter);
+        up[e] = slice(gate_up, e, inter, inter);
+        downs[e] = slice(down, e, 0, down->shape[1]);
+    }
+    optest_param(site, TN_ROLE_GATE, gate, experts);
+    optest_param(site, TN_ROLE_UP, up, experts);
+    optest_param(site, TN_ROLE_DOWN, downs, experts);
+}
+
+static const struct {
+    tn_role role;
+    const char *name, *grad;
+} shared[] = {{TN_ROLE_SHARED_GATE, "shared_gate", "grad_shared_gate"},
+              {TN_ROLE_SHARED_UP, "shared_up", "grad_shared_up"},
+              {TN_ROLE_SHARED_DOWN, "shared_down", "grad_shared_down"},
+              {TN_ROLE_SHARED_EXPERT_GATE, "shared_expert_gate", "grad_shared_expert_gate"}};
+
+typedef struct block {
+    tn_call call;
+    tn_site site;
+    tn_grads grads;
+    tn_tensor dgate_up, ddown; /* the stacks that gradients lie in                                */
+} block;
+
+static void block_make(const tn_safetensors *file, int n, tn_layout layout, tn_dtype dtype, block *b)
+{
+    bool io = layout == TN_LAYOUT_STACKED_IO;
+    tn_tensor gate_up = golden(file, n, io ? "gate_up_v4" : "gate_up_v5", dtype);
+    tn_tensor down = golden(file, n, io ? "down_v4" : "down_v5", dtype), router = golden(file, n, "router", dtype);
+    *b = (block){.site = optest_site(TN_OP_MOE_BLOCK, dtype)};
+    b->site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    b->site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
+    b->site.meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
+    b->site.features = optest_number(file, n, "norm_topk_prob") != 0.0 ? TN_HAS_RENORM : 0;
+    b->site.dim[TN_DIM_EXPERTS] = down.shape[0];
+    b->site.dim[TN_DIM_TOP_K] = (int64_t)optest_number(file, n, "top_k");
+    b->site.dim[TN_DIM_INTER] = down.shape[io ? 1 : 2];
+    set_experts(&b->site, &gate_up, &down);
+    optest_param(&b->site, TN_ROLE_ROUTER, &router, 1);
+    for (size_t i = 0; optest_has(file, n, "shared_gate") && i < sizeof shared / sizeof *shared; i++) {
+        tn_tensor t = golden(file, n, shared[i].name, dtype);
+        optest_param(&b->site, shared[i].role, &t, 1);
+        b->site.features |= TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE;
+        b->site.dim[TN_DIM_SHARED_INTER] = i ? b->site.dim[TN_DIM_SHARED_INTER] : t.shape[0];
+    }
+    b->call = (tn_call){.size = sizeof b->call, .op = TN_OP_MOE_BLOCK, .site = &b->site, .in_count = 1, .out_count = 1};
+    b->call.in[0] = golden(file, n, "hidden", dtype);
+    b->call.out[0] = optest_zeros(dtype, 2, b->call.in[0].shape);
+    optest_grads(&b->call, &b->grads, 1);
+    b->dgate_up = optest_zeros(dtype, 3, gate_up.shape);
+    b->ddown = optest_zeros(dtype, 3, down.shape);
+    tn_site holder = b->site;
+    set_experts(&holder, &b->dgate_up, &b->ddown);
+    for (int role = TN_ROLE_GATE; role <= TN_ROLE_GATE_UP; role++)
+        b->grads.param[role] = holder.param[role];
+}
+
+/* With an arena of exactly the size that measuring says. */
+static tn_status backward(const tn_call *call, tn_error *err)
+{
+    arena a;
+    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
+    ck_assert_int_eq(run_eager_backward(&device_cpu, &a, call, NULL), TN_OK);
+    size_t size = a.peak;
+    arena_close(&a);
+    ck_assert_int_eq(arena_init(&a, &device_cpu, size, NULL), TN_OK);
+    memset(a.base, 0xff, a.size);
+    tn_status status = run_eager_backward(&device_cpu, &a, call, err);
+    ck_assert_uint_eq(a.used, 0);
+    arena_close(&a);
+    return status;
+}
+
+static void expect_grad(const tn_safetensors *file, int n, const char *name, const tn_tensor *got)
+{
+    tn_tensor truth = optest_get(file, n, name, "");
+    optest_golden_grad(got, &truth, name);
+}
+
+START_TEST(golden_gradients)
+{
+    tn_safetensors *file = optest_open("moe");
+    int n = 0;
+    for (; optest_has(file, n, "hidden"); n++)
+        for (int d = 0; d < 3; d++) {
+            bool io = layouts[_i] == TN_LAYOUT_STACKED_IO;
+            block b;
+            block_make(file, n, layouts[_i], dtypes[d], &b);
+            tn_tensor up = optest_get(file, n, "grad_out", ""), first = b.grads.in[0];
+            b.grads.out[0] = optest_from(dtypes[d], &up);
+            for (int threads = 1; threads <= 3; threads++) {
+                tn_error err = TN_ERROR_INIT;
+                threads_set(threads);
+                b.grads.in[0] = optest_zeros(dtypes[d], 2, first.shape);
+                ck_assert_msg(backward(&b.call, &err) == TN_OK, "%s", err.message);
+                first = threads == 1 ? b.grads.in[0] : first;
+                optest_close(&b.grads.in[0], &first, 0.0, 0.0, "threads");
+            }
+            expect_grad(file, n, "grad_hidden", &b.grads.in[0]);
+            expect_grad(file, n, "grad_router", b.grads.param[TN_ROLE_ROUTER].tensors);
+            expect_grad(file, n, io ? "grad_gate_up_v4" : "grad_gate_up_v5", &b.dgate_up);
+            expect_grad(file, n, io ? "grad_down_v4" : "grad_down_v5", &b.ddown);
+            for (size_t i = 0; b.site.features & TN_HAS_SHARED_EXPERT && i < sizeof shared / sizeof *shared; i++)
+                expect_grad(file, n, shared[i].grad, b.grads.param[shared[i].role].tensors);
+        }
+    ck_assert_int_eq(n, 6);
+    tn_safetensors_close(file);
+}
+END_TEST
+
+/* Without its sigmoid gate a shared expert adds exactly the gradients of its MLP; and what is not wanted is left out.
+ */
+START_TEST(shared_expert_without_gate)
+{
+    tn_safetensors *file = optest_open("moe");
+    for (int d = 0; d < 3; d++) {
+        block with, without, mlp;
+        block_make(file, 3, TN_LAYOUT_STACKED_OI, dtypes[d], &with);
+        block_make(file, 3, TN_LAYOUT_STACKED_OI, dtypes[d], &without);
+        block_make(file, 3, TN_LAYOUT_STACKED_OI, dtypes[d], &mlp);
+        with.site.features &= ~TN_HAS_SHARED_GATE;
+        without.site.features &= ~(TN_HAS_SHARED_GATE | TN_HAS_SHARED_EXPERT);
+        mlp.call.op = mlp.site.op = TN_OP_MLP;
+        mlp.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+        mlp.site.features = 0;
+        mlp.site.dim[TN_DIM_INTER] = mlp.site.dim[TN_DIM_SHARED_INTER];
+        for (int i = 0; i < 3; i++) {
+            mlp.site.param[TN_ROLE_GATE + i] = mlp.site.param[TN_ROLE_SHARED_GATE + i];
+            mlp.grads.param[TN_ROLE_GATE + i] = mlp.grads.param[TN_ROLE_SHARED_GATE + i];
+        }
+        const tn_call *calls[] = {&with.call, &without.call, &mlp.call};
+        for (int i = 0; i < 3; i++) {
+            tn_error err = TN_ERROR_INIT;
+            ck_assert_msg(backward(calls[i], &err) == TN_OK, "%s", err.message);
+        }
+        tn_tensor sum = optest_zeros(dtypes[d], 2, with.grads.in[0].shape);
+        for (int64_t i = 0; i < tn_tensor_count(&sum); i++)
+            optest_set(&sum, i, optest_at(&without.grads.in[0], i) + optest_at(&mlp.grads.in[0], i));
+        optest_close(&with.grads.in[0], &sum, 0.0, 0.0, "x");
+        for (int i = 0; i < 3; i++)
+            optest_close(with.grads.param[TN_ROLE_SHARED_GATE + i].tensors, mlp.grads.param[TN_ROLE_GATE + i].tensors,
+                         0.0, 0.0, "shared expert");
+        tn_tensor wanted = with.grads.in[0];
+        with.grads.in[0].data = NULL;
+        with.grads.param[TN_ROLE_SHARED_UP].count = with.grads.param[TN_ROLE_ROUTER].count = 0;
+        tn_tensor down = optest_from(dtypes[d], &with.ddown);
+        memset(with.ddown.data, 0x11, (size_t)tn_tensor_count(&down) * tn_dtype_size(dtypes[d]));
+        memset(wanted.data, 0, (size_t)tn_tensor_count(&wanted) * tn_dtype_size(dtypes[d]));
+        ck_assert_int_eq(backward(&with.call, NULL), TN_OK);
+        optest_close(&with.ddown, &down, 0.0, 0.0, "down");
+        for (int64_t i = 0; i < tn_tensor_count(&wanted); i++)
+            ck_assert_double_eq(optest_at(&wanted, i), 0.0);
+    }
+    tn_safetensors_close(file);
+}
+END_TEST
+
+START_TEST(bad_scores_name_the_token)
+{
+    tn_safetensors *file = optest_open("moe");
+    block b;
+    block_make(file, 3, TN_LAYOUT_EXPERT_LIST, TN_BF16, &b);
+    optest_set(&b.call.in[0], 5 * b.call.in[0].shape[1] + 2, (double)NAN);
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(backward(&b.call, &err), TN_E_INPUT);
+    ck_assert_msg(strstr(err.message, "token 5 ") != NULL, "%s", err.message);
+    for (int64_t i = 0; i < tn_tensor_count(&b.ddown); i++)
+        ck_assert_double_eq(optest_at(&b.ddown, i), 0.0);
+    tn_safetensors_close(file);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("eager: gradients of blocks of experts");
+    TCase *tc = tcase_create("blocks");
+    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    tcase_set_timeout(tc, 120);
+    tcase_add_loop_test(tc, golden_gradients, 0, 3);
+    tcase_add_test(tc, shared_expert_without_gate);
+    tcase_add_test(tc, bad_scores_name_the_token);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
