@@ -1,6 +1,6 @@
 /* The plain C reference of the products, and the choice among instruction sets. */
 #include "product.h"
-#include <math.h>
+#include "activation.h"
 #include <string.h>
 
 #define ROWS 8
@@ -74,7 +74,7 @@ static void store(void *p, tn_dtype dtype, int64_t i, float f)
 
 static float glu(float gate, float up, const product_finish *f)
 {
-    return (f->act == TN_ACT_SILU ? gate / (1.0f + expf(-gate)) : gate) * up;
+    return (float)activation(f->act, (double)gate) * up;
 }
 
 static void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)

@@ -24,7 +24,7 @@
 /* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
 typedef struct product_finish {
     tn_dtype dtype; /* of y; of a row's h: the panels of tile_glu are of native type                */
-    tn_act act;     /* glu only: TN_ACT_SILU or TN_ACT_LINEAR                                       */
+    tn_act act;     /* glu only: TN_ACT_SILU, TN_ACT_GELU_TANH, TN_ACT_GELU; others are linear      */
     const float *bias;
 } product_finish;
 

@@ -2,6 +2,9 @@
 #include <immintrin.h>
 #include <string.h>
 #include "product.h"
+#include "vec_avx2.h"
+
+#include "activation_vec.h"
 
 #define LANES 8
 #define ROWS 4
@@ -21,37 +24,9 @@ static inline __m256i bf16_bits(__m256 v)
     return _mm256_and_si256(_mm256_blendv_epi8(up, quiet, nan), _mm256_set1_epi32((int)0xffff0000));
 }
 
-static inline __m256 power_of_two(__m256i n)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
-}
-
-/* e^x as in product_avx512.h; 2^n in two factors, since n reaches 150. */
-static inline __m256 exp_ps(__m256 x)
-{
-    x = _mm256_max_ps(_mm256_set1_ps(-104.0f), _mm256_min_ps(_mm256_set1_ps(104.0f), x));
-    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)),
-                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x);
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
-    __m256 p = _mm256_set1_ps(0x1.a01a02p-13f);
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.6c16c2p-10f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.111112p-7f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.555556p-5f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0x1.555556p-3f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
-    __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
-    return _mm256_mul_ps(_mm256_mul_ps(p, power_of_two(half)), power_of_two(_mm256_sub_epi32(whole, half)));
-}
-
 static inline __m256 glu(__m256 gate, __m256 up, const product_finish *f)
 {
-    __m256 a = gate;
-    if (f->act == TN_ACT_SILU)
-        a = _mm256_div_ps(gate, _mm256_add_ps(_mm256_set1_ps(1.0f), exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), gate))));
-    return _mm256_mul_ps(a, up);
+    return _mm256_mul_ps(vec_activation(f->act, gate), up);
 }
 
 static inline __m256 load_as_f32(const void *p, tn_dtype dtype)

@@ -6,6 +6,9 @@
 #include <immintrin.h>
 #include <string.h>
 #include "product.h"
+#include "vec_avx512.h"
+
+#include "activation_vec.h"
 
 #define LANES 16
 #define ROWS 8
@@ -26,38 +29,9 @@ static inline __m512i bf16_bits(__m512 v)
     return _mm512_and_si512(_mm512_mask_mov_epi32(up, nan, quiet), _mm512_set1_epi32((int)0xffff0000));
 }
 
-/* e^x: x = n ln 2 + r, |r| <= ln 2 / 2, and e^r by its series up to r^7 (what follows is below 6e-9).
- * Beyond +-104 the result is infinity or 0 anyway; min and max return their second operand when one is NaN. */
-static inline __m512 exp_ps(__m512 x)
-{
-    x = _mm512_max_ps(_mm512_set1_ps(-104.0f), _mm512_min_ps(_mm512_set1_ps(104.0f), x));
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f)),
-                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1f), x);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
-    __m512 p = _mm512_set1_ps(0x1.a01a02p-13f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.6c16c2p-10f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.111112p-7f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.555556p-5f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.555556p-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-    return _mm512_scalef_ps(p, n);
-}
-
-/* silu(-inf) is NaN, as in x / (1 + exp(-x)). */
-static inline __m512 activate(__m512 x, tn_act act)
-{
-    if (act == TN_ACT_LINEAR)
-        return x;
-    __m512 e = exp_ps(_mm512_sub_ps(_mm512_setzero_ps(), x));
-    return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
-}
-
 static inline __m512 glu(__m512 gate, __m512 up, const product_finish *f)
 {
-    return _mm512_mul_ps(activate(gate, f->act), up);
+    return _mm512_mul_ps(vec_activation(f->act, gate), up);
 }
 
 /* Elements a and b of dtype side by side, a first. */

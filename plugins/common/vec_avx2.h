@@ -36,6 +36,41 @@ VEC_INLINE vec vec_div(vec a, vec b)
     return _mm256_div_ps(a, b);
 }
 
+VEC_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
+VEC_INLINE vec vec_fnma(vec a, vec b, vec c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+
+VEC_INLINE vec vec_min(vec a, vec b)
+{
+    return _mm256_min_ps(a, b);
+}
+
+VEC_INLINE vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+VEC_INLINE vec vec_abs(vec a)
+{
+    return _mm256_andnot_ps(vec_set(-0.0f), a);
+}
+
+VEC_INLINE vec vec_where_negative(vec a, vec yes, vec no)
+{
+    return _mm256_blendv_ps(no, yes, a);
+}
+
+VEC_INLINE vec vec_where_greater(vec a, vec b, vec yes, vec no)
+{
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+
 VEC_INLINE float vec_inverse_sqrt(float value)
 {
     return _mm_cvtss_f32(_mm_div_ss(_mm_set_ss(1.0f), _mm_sqrt_ss(_mm_set_ss(value))));

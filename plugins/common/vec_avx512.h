@@ -40,6 +40,44 @@ VEC_INLINE vec vec_div(vec a, vec b)
     return _mm512_div_ps(a, b);
 }
 
+/* a b + c and c - a b, rounded once. */
+VEC_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+VEC_INLINE vec vec_fnma(vec a, vec b, vec c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+/* The second when one is NaN. */
+VEC_INLINE vec vec_min(vec a, vec b)
+{
+    return _mm512_min_ps(a, b);
+}
+
+VEC_INLINE vec vec_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+VEC_INLINE vec vec_abs(vec a)
+{
+    return _mm512_abs_ps(a);
+}
+
+/* yes in the lanes where the sign of a is set; where a > b. */
+VEC_INLINE vec vec_where_negative(vec a, vec yes, vec no)
+{
+    return _mm512_mask_mov_ps(no, _mm512_movepi32_mask(_mm512_castps_si512(a)), yes);
+}
+
+VEC_INLINE vec vec_where_greater(vec a, vec b, vec yes, vec no)
+{
+    return _mm512_mask_mov_ps(no, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), yes);
+}
+
 /* 1 / sqrt(value), both rounded. */
 VEC_INLINE float vec_inverse_sqrt(float value)
 {

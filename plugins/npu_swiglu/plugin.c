@@ -110,7 +110,7 @@ static const tn_impl impls[] = {{
     .op = TN_OP_MLP,
     .match = {.size = sizeof(tn_match),
               .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
-                        [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU),
+                        [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU),
                         [TN_AXIS_LAYOUT] =
                             TN_TAKES(TN_LAYOUT_SPLIT) | TN_TAKES(TN_LAYOUT_GATE_UP) | TN_TAKES(TN_LAYOUT_UP_GATE)},
               .features = TN_HAS_BIAS,
@@ -125,7 +125,7 @@ static const tn_kernel kernels[] = {{
     .size = sizeof(tn_kernel),
     .id = "npu_fused_swiglu",
     .version = "1.0.0",
-    .summary = "gated MLP with SiLU in one pass: gate and up together, the activation on their sums",
+    .summary = "gated MLP in one pass: gate and up together, SiLU or GELU on their sums",
     .device = TN_DEVICE_CPU,
     .impls = impls,
     .impl_count = sizeof(impls) / sizeof(impls[0]),

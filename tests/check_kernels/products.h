@@ -13,7 +13,7 @@ typedef struct estimate {
 estimate estimate_exact(double value);
 estimate estimate_rounded(tn_dtype dtype, estimate e);
 estimate estimate_product(tn_dtype dtype, estimate a, estimate b);
-estimate estimate_silu(tn_dtype dtype, estimate x);
+estimate estimate_act(tn_act act, tn_dtype dtype, estimate x);
 
 /* sum of a[i] * b[i] (b exact, b_stride elements apart) + bias. */
 estimate estimate_dot(tn_dtype dtype, const estimate *a, const double *b, int64_t b_stride, int64_t n, double bias);
@@ -21,6 +21,7 @@ estimate estimate_dot(tn_dtype dtype, const estimate *a, const double *b, int64_
 /* One gated MLP in double: gate and up [inter, hidden], down [hidden, inter], row-major; biases may be NULL. */
 typedef struct reference_mlp {
     tn_dtype dtype;
+    tn_act act; /* 0: TN_ACT_SILU                                                                  */
     int64_t hidden, inter;
     const double *gate, *up, *down;
     const double *gate_bias, *up_bias, *down_bias;
