@@ -374,6 +374,12 @@ void optest_golden_grad(const tn_tensor *got, const tn_tensor *truth, const char
                   what, tn_dtype_name(got->dtype), sqrt(error / n), sqrt(size / n));
 }
 
+double optest_derivative(double (*f)(void *ctx, double x), void *ctx, double x, double h)
+{
+    double near = f(ctx, x + h) - f(ctx, x - h), far = f(ctx, x + 2.0 * h) - f(ctx, x - 2.0 * h);
+    return (8.0 * near - far) / (12.0 * h);
+}
+
 tn_safetensors *optest_open(const char *op)
 {
     char path[256];

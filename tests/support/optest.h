@@ -56,6 +56,9 @@ double optest_error(const tn_tensor *got, const tn_tensor *truth);
 /* The same rule for gradients: bf16, f16: rms(got - truth) <= 4 eps rms(truth) + 2e-5. */
 void optest_golden_grad(const tn_tensor *got, const tn_tensor *truth, const char *what);
 
+/* f' at x in double precision: central differences at h and 2h. Its error is h^4/30 of the fifth derivative. */
+double optest_derivative(double (*f)(void *ctx, double x), void *ctx, double x, double h);
+
 /* A golden file under tests/data/ops, and the tensors of its numbered cases. */
 tn_safetensors *optest_open(const char *op);
 bool optest_has(const tn_safetensors *file, int number, const char *name);
