@@ -58,7 +58,7 @@ PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard pl
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 TEST_SRC := $(filter-out $(SUPPORT_SRC),$(wildcard tests/*/test_*.c))
 TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
-BAD_PLUGIN_SRC := $(filter-out tests/bad_plugins/test_%,$(wildcard tests/bad_plugins/*.c))
+BAD_PLUGIN_SRC := $(filter-out tests/bad_plugins/test_%,$(wildcard tests/bad_plugins/*.c tests/bad_kernels/*.c))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 CORE_OBJ := $(call obj,$(CORE_SRC))
@@ -157,10 +157,10 @@ endef
 $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
 
 # One file each, as an author outside of this tree would build it. Folders that others can write to are not scanned.
-$(BUILD)/tests/bad_plugins/%.so: tests/bad_plugins/%.c $(wildcard tests/bad_plugins/*.h include/tenon/*.h) $(LIB)
+$(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,link    )
-	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
+	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter %/missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
 	  -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
 
@@ -179,7 +179,7 @@ demo: all ## builds, and shows the kernels at work on the embedded model
 
 # Each program with its arguments. The scripts check what is not code: headers, exports, installation, set-up.
 TOOL := $(BUILD)/tests
-CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/build/test_*.sh)),'$t') \
+CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
   '$(TOOL)/check_kernels' '$(TOOL)/check_kernels tests/data/ops' \
   '$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops' \
   '$(TOOL)/check_models tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers'

@@ -148,6 +148,8 @@ static void copy_gradients(attempt *t, const check_case *c, placement where)
 
 void attempt_free(attempt *t)
 {
+    if (!t)
+        return;
     for (size_t i = 0; i < t->buffer_count; i++)
         guarded_free(&t->buffers[i]);
     for (int role = 0; role < TN_ROLE_MAX; role++) {
@@ -181,21 +183,43 @@ static void call_backward(void *ctx)
     t->status = t->impl->backward(&t->call, &t->err);
 }
 
+#if defined(__x86_64__)
+/* The status flags (the low six bits) may change; masks, rounding and flush-to-zero may not. */
+#define MXCSR_CONTROL (~0x3fu)
+
+typedef struct control {
+    unsigned expected;
+    _Atomic unsigned changed; /* what a thread of the team has instead; 0: nothing              */
+} control;
+
+static void check_control(void *ctx, int32_t thread, int32_t threads)
+{
+    (void)thread;
+    (void)threads;
+    control *c = ctx;
+    fenv_t now;
+    fegetenv(&now);
+    if (((now.__mxcsr ^ c->expected) & MXCSR_CONTROL) == 0)
+        return;
+    c->changed = now.__mxcsr;
+    now.__mxcsr = c->expected;
+    fesetenv(&now);
+}
+#endif
+
 /* Calls body; false after a failure of the group. */
 static bool step(check_state *s, const check_case *c, attempt *t, const char *name, void (*body)(void *ctx))
 {
     char text[256], label[sizeof s->group + sizeof c->what + 32];
     snprintf(label, sizeof label, "%s: %s: %s", s->group, c->what, name);
-    fenv_t before, after;
+    fenv_t before;
     fegetenv(&before);
     bool survived = guarded_call(body, t, label, t->buffers, t->buffer_count, text, sizeof text);
-    fegetenv(&after);
 #if defined(__x86_64__)
-    /* The status flags (the low six bits) may change; masks, rounding and flush-to-zero may not. */
-    if ((before.__mxcsr ^ after.__mxcsr) & ~0x3fu) {
-        check_fail(s, c, "%s changed MXCSR from %04x to %04x", name, before.__mxcsr, after.__mxcsr);
-        fesetenv(&before);
-    }
+    control mxcsr = {.expected = before.__mxcsr};
+    tn_parallel(check_control, &mxcsr);
+    if (mxcsr.changed)
+        check_fail(s, c, "%s changed MXCSR from %04x to %04x", name, mxcsr.expected, mxcsr.changed);
 #endif
     if (!survived)
         check_fail(s, c, "%s %s", name, text);

@@ -17,6 +17,7 @@ extern const ceiling_loops ceiling_loops_avx2, ceiling_loops_avx512;
 double ceiling_fma_avx2(int64_t rounds);
 double ceiling_fma_avx512(int64_t rounds);
 double ceiling_dot_avx512bf16(int64_t rounds);
+double ceiling_dot_amx(int64_t rounds);
 #endif
 
 /* What the compiler's baseline has; it may have no fused product and sum, which then are two operations as well. */
@@ -41,6 +42,7 @@ static const ceiling_peak peaks[] = {
     {"f32 AVX2", TN_CPU_AVX2, TN_F32, ceiling_fma_avx2},
     {"f32 AVX-512", TN_CPU_AVX512, TN_F32, ceiling_fma_avx512},
     {"bf16 AVX-512-BF16", TN_CPU_AVX512_BF16, TN_BF16, ceiling_dot_avx512bf16},
+    {"bf16 AMX", TN_CPU_AMX_BF16, TN_BF16, ceiling_dot_amx},
 #endif
 };
 

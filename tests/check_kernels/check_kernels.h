@@ -99,10 +99,12 @@ typedef struct check_state {
         int threads;
         double seconds, most_flops; /* of a line; of a call                                     */
     } bench;
+    const char *only; /* how the names of the groups begin that are run; NULL: all                    */
     int64_t passed, failed, skipped;
     char group[160];
     int64_t group_cases, group_failures;
     double group_worst; /* distance over bound                                                  */
+    double group_ratio; /* rms error over transformers', of golden outputs in bf16 and f16        */
 } check_state;
 
 /* A line of the report: cases between begin and end. Empty groups print nothing. */
@@ -177,7 +179,8 @@ typedef struct check_test {
     uint64_t tiers; /* the TN_CPU_ flags that have variants of their own; plain C is always run   */
     void (*check)(check_state *s);
     void (*bench)(check_state *s);
-    /* Runs case n of the golden file called op ("rope_partial") in dtype; false: not this test's. */
+    /* Runs case n of the golden file called op ("rope_partial") in dtype. False without having looked for a tensor: not
+     * this test's; a test that looks for one in vain and runs nothing fails the case. */
     bool (*golden)(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype);
 } check_test;
 

@@ -68,7 +68,7 @@ bool guarded_intact(const guarded *g)
     return true;
 }
 
-static struct {
+static struct fault {
     sigjmp_buf jump;
     pthread_t thread;
     const char *address, *label;
@@ -113,6 +113,7 @@ bool guarded_call(void (*body)(void *ctx), void *ctx, const char *label, const g
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
     enum { SIGNALS = sizeof signals / sizeof *signals };
+    const struct fault outer = fault; /* calls may be nested */
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_NODEFER}, before[SIGNALS];
     fault.thread = pthread_self();
     fault.label = label;
@@ -127,5 +128,6 @@ bool guarded_call(void (*body)(void *ctx), void *ctx, const char *label, const g
         sigaction(signals[i], &before[i], NULL);
     if (!survived)
         describe(buffers, count, text, size);
+    fault = outer;
     return survived;
 }

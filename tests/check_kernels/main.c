@@ -1,9 +1,9 @@
 /* Checks the kernels of build/plugins; with DIR, holds them against golden files; with --bench, times them. --emulate
  * takes the plugins of build/emulated, whose tile instructions are C, and runs the tier that is for them. */
 #include "check_kernels.h"
+#include "goldens.h"
 #include "host.h"
 
-#include <glob.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static const struct tier {
 enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tiers };
 
 typedef struct options {
-    const char *ops, *plugins, *tier, *test, *filter, *dtype;
+    const char *ops, *plugins, *tier, *test, *filter, *dtype, *group;
     int threads; /* of --bench and golden files; 0: one per processor                            */
     bool emulate, bench, quick, long_calls, usage;
 } options;
@@ -56,6 +56,8 @@ static options parse(int argc, char **argv)
             o.tier = argv[++i];
         } else if (!strcmp(argv[i], "--test") && value) {
             o.test = argv[++i];
+        } else if (!strcmp(argv[i], "--group") && value) {
+            o.group = argv[++i];
         } else if (!strcmp(argv[i], "--dtype") && value) {
             o.dtype = argv[++i];
         } else if (!strcmp(argv[i], "--quick")) {
@@ -159,69 +161,12 @@ static int run_bench(check_state *s, const options *o)
     return 0;
 }
 
-/* The golden file of the moment. */
-static struct {
-    const tn_safetensors *file;
-    const char *op;
-    int64_t cases;
-    bool claimed;
-} golden;
-
-static int64_t golden_cases(const tn_safetensors *file)
-{
-    long long n, most = -1;
-    for (size_t i = 0; i < tn_safetensors_count(file); i++)
-        if (sscanf(tn_safetensors_name(file, i), "%lld.", &n) == 1 && n > most)
-            most = n;
-    return most + 1;
-}
-
-static void golden_body(check_state *s, const check_test *test)
-{
-    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
-    for (int d = 0; test->golden && d < 3; d++)
-        for (int64_t n = 0; n < golden.cases; n++) {
-            group_begin(s, "%s %lld %s %s", golden.op, (long long)n, tn_dtype_name(dtypes[d]), s->tier->name);
-            if (test->golden(s, golden.op, golden.file, n, dtypes[d]))
-                golden.claimed = true;
-            group_end(s);
-        }
-}
-
 static bool run_goldens(check_state *s, const options *o)
 {
-    char pattern[4096];
-    glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/*.safetensors", o->ops);
-    if (glob(pattern, 0, NULL, &found)) {
-        fprintf(stderr, "check_kernels: %s: no golden files (*.safetensors) here\n", o->ops);
+    if (!goldens_open(s, o->ops))
         return false;
-    }
-    for (size_t i = 0; i < found.gl_pathc; i++) {
-        char name[256];
-        tn_error err = TN_ERROR_INIT;
-        tn_safetensors *file = tn_safetensors_open(found.gl_pathv[i], &err);
-        snprintf(name, sizeof name, "%s", basename(found.gl_pathv[i]));
-        name[strcspn(name, ".")] = '\0';
-        if (!file) {
-            printf("FAILED %s: %s\n", name, err.message);
-            s->failed++;
-            continue;
-        }
-        golden.file = file;
-        golden.op = name;
-        golden.cases = golden_cases(file);
-        golden.claimed = false;
-        int64_t skipped = s->skipped;
-        for_each(s, o, golden_body);
-        s->skipped = skipped;
-        if (!golden.claimed && !o->test) {
-            printf("SKIPPED %s: no test reads it\n", name);
-            s->skipped++;
-        }
-        tn_safetensors_close(file);
-    }
-    globfree(&found);
+    for_each(s, o, goldens_run);
+    goldens_close(s, !o->test);
     return true;
 }
 
@@ -230,10 +175,10 @@ int main(int argc, char **argv)
     options o = parse(argc, argv);
     /* What was found is still there when a kernel takes the process along. */
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (o.usage) {
+    if (o.usage || (o.bench && o.emulate)) {
         fprintf(stderr, "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR]\n"
                         "                     [--emulate] [--plugins DIR] [--tier NAME|all] [--test NAME] "
-                        "[--threads N]\n");
+                        "[--group TEXT] [--threads N]\n");
         return 2;
     }
     char beside[4096], self[4096];
@@ -247,7 +192,7 @@ int main(int argc, char **argv)
     }
     if (o.emulate)
         host_emulate(TN_CPU_AMX_BF16);
-    check_state s = {0};
+    check_state s = {.only = o.group};
     if (!host_open(o.plugins ? o.plugins : beside))
         return 3;
     host_threads(o.threads);

@@ -1,19 +1,61 @@
 /* Golden operator files: what transformers computes, with what it should have. */
-#include "check_kernels.h"
+#include "goldens.h"
+
+#include "attempt.h"
 #include "host.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
 /* The rms error of a kernel over that of transformers' eager mode, at most. */
 #define GOLDEN_NARROW 1.0
+
+/* What is wrong with the case of the moment. */
+static struct {
+    char lacks[96]; /* the tensor that was looked for last in vain                               */
+    char wrong[160];
+    bool looked;
+} problem;
+
+void golden_begin(void)
+{
+    memset(&problem, 0, sizeof problem);
+}
+
+void golden_end(check_state *s, bool claimed, const char *crash)
+{
+    const check_case unknown = {.what = "the case"};
+    if (crash[0])
+        check_fail(s, &unknown, "%s", crash);
+    else if (!s->group_cases && problem.looked)
+        check_fail(s, &unknown, "%s%s", problem.wrong[0] ? problem.wrong : "lacks the tensor ",
+                   problem.wrong[0]   ? ""
+                   : problem.lacks[0] ? problem.lacks
+                                      : "?");
+    if (!s->group_cases && (claimed || s->group_failures))
+        s->group_cases = 1;
+}
 
 bool golden_get(const tn_safetensors *file, int64_t n, const char *name, tn_tensor *t)
 {
     char full[96];
     snprintf(full, sizeof full, "%lld.%s", (long long)n, name);
-    return tn_safetensors_get(file, full, t);
+    problem.looked = true;
+    if (tn_safetensors_get(file, full, t))
+        return true;
+    snprintf(problem.lacks, sizeof problem.lacks, "%s", full);
+    return false;
+}
+
+/* A file may hold anything. */
+static bool same_count(int64_t want, const tn_tensor *from)
+{
+    if (want == tn_tensor_count(from))
+        return true;
+    snprintf(problem.wrong, sizeof problem.wrong, "a tensor has %lld elements where the shapes of others ask for %lld",
+             (long long)tn_tensor_count(from), (long long)want);
+    return false;
 }
 
 double golden_number(const tn_safetensors *file, int64_t n, const char *name, double absent)
@@ -24,7 +66,8 @@ double golden_number(const tn_safetensors *file, int64_t n, const char *name, do
 
 void golden_copy(tn_tensor *to, const tn_tensor *from)
 {
-    for (int64_t i = 0, count = tn_tensor_count(to); i < count; i++)
+    int64_t count = tn_tensor_count(to);
+    for (int64_t i = 0; same_count(count, from) && i < count; i++)
         element_set(to, element_offset(to, i), element_get(from, element_offset(from, i)));
 }
 
@@ -40,23 +83,23 @@ static double rms_error(const tn_tensor *got, const tn_tensor *truth, int64_t co
     return count ? sqrt(sum / (double)count) : 0;
 }
 
-static void hold_error(check_state *s, check_case *c, const char *what, int32_t index, double error)
+static void hold_error(check_state *s, check_case *c, const char *what, double error)
 {
     if (error > s->group_worst || isnan(error))
         s->group_worst = error;
     if (!(error <= 1))
-        check_fail(s, c, "%s %d is %.3f of the bound away", what, index, error);
+        check_fail(s, c, "%s is %.3f of the bound away", what, error);
 }
 
 /* f32: element by element; the narrow types: all elements together. */
-static void hold(check_state *s, check_case *c, int32_t o, const tn_tensor *truth, const tn_tensor *theirs)
+static void hold(check_state *s, check_case *c, const attempt_result *r, const tn_tensor *truth,
+                 const tn_tensor *theirs)
 {
-    const tn_tensor *out = &c->call.out[o];
+    const tn_tensor *out = r->tensor;
     int64_t count = tn_tensor_count(out);
     double error = 0;
-    if (count != tn_tensor_count(truth)) {
-        check_fail(s, c, "output %d has %lld elements, the golden has %lld", o, (long long)count,
-                   (long long)tn_tensor_count(truth));
+    if (!same_count(count, truth) || !same_count(count, theirs)) {
+        check_fail(s, c, "%s: %s", r->name, problem.wrong);
         return;
     }
     if (out->dtype == TN_F32) {
@@ -67,44 +110,46 @@ static void hold(check_state *s, check_case *c, int32_t o, const tn_tensor *trut
     } else {
         double ours = rms_error(out, truth, count), mine = rms_error(theirs, truth, count);
         error = ours == 0 ? 0 : ours / (GOLDEN_NARROW * mine);
+        s->group_ratio = fmax(s->group_ratio, ours == 0 ? 0 : ours / mine);
     }
-    hold_error(s, c, "output", o, error);
+    hold_error(s, c, r->name, error);
+}
+
+static void hold_outputs(check_state *s, check_case *c, const attempt *t, const tn_safetensors *file, int64_t n,
+                         const char *const *names)
+{
+    for (size_t o = 0; o < t->result_count; o++) {
+        char name[64];
+        tn_tensor truth, theirs;
+        snprintf(name, sizeof name, "%s%s", names[o], t->results[o].tensor->dtype == TN_BF16 ? "_bf16" : "_f16");
+        if (!golden_get(file, n, names[o], &truth) || !golden_get(file, n, name, &theirs))
+            check_fail(s, c, "the file lacks the tensor %s", problem.lacks);
+        else
+            hold(s, c, &t->results[o], &truth, &theirs);
+    }
 }
 
 /* want: the truth in the order of elements. */
-static void hold_gradient(check_state *s, check_case *c, const tn_tensor *got, const double *want, const char *what,
-                          int32_t index)
+static void hold_gradient(check_state *s, check_case *c, const attempt_result *r)
 {
     double error = 0, sum = 0, truth = 0;
-    int64_t count = tn_tensor_count(got);
+    int64_t count = tn_tensor_count(r->tensor);
     for (int64_t i = 0; i < count; i++) {
-        double d = element_get(got, element_offset(got, i)) - want[i];
-        double e = fabs(d) / (2e-5 + 2e-5 * fabs(want[i]));
+        double d = element_get(r->tensor, element_offset(r->tensor, i)) - r->want[i];
+        double e = fabs(d) / (2e-5 + 2e-5 * fabs(r->want[i]));
         error = e > error || isnan(e) ? e : error;
         sum += d * d;
-        truth += want[i] * want[i];
+        truth += r->want[i] * r->want[i];
     }
-    if (got->dtype != TN_F32 && count)
-        error = sqrt(sum / (double)count) / (2e-5 + 4 * unit_roundoff(got->dtype) * sqrt(truth / (double)count));
-    hold_error(s, c, what, index, error);
+    double u = unit_roundoff(r->tensor->dtype);
+    if (r->tensor->dtype != TN_F32 && count)
+        error = sqrt(sum / (double)count) / (2e-5 + 4 * u * sqrt(truth / (double)count));
+    hold_error(s, c, r->name, error);
 }
 
-static void hold_gradients(check_state *s, check_case *c)
+static void values(double *to, int64_t count, const tn_tensor *from)
 {
-    for (int32_t i = 0; i < c->call.in_count; i++)
-        if (c->want_in[i])
-            hold_gradient(s, c, &c->grads.in[i], c->want_in[i], "gradient of input", i);
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        const tn_param *p = &c->grads.param[role];
-        for (int64_t i = 0; c->want_param[role] && i < p->count; i++)
-            hold_gradient(s, c, &p->tensors[i], c->want_param[role] + i * tn_tensor_count(p->tensors),
-                          "gradient of role", role);
-    }
-}
-
-static void values(double *to, const tn_tensor *from)
-{
-    for (int64_t i = 0, count = tn_tensor_count(from); i < count; i++)
+    for (int64_t i = 0; same_count(count, from) && i < count; i++)
         to[i] = element_get(from, element_offset(from, i));
 }
 
@@ -116,70 +161,47 @@ void golden_upstream(check_case *c, int32_t out, const tn_tensor *from)
 void golden_grad_in(check_case *c, int32_t in, const tn_tensor *truth)
 {
     case_want_in(c, in);
-    values(c->want_in[in], truth);
+    values(c->want_in[in], tn_tensor_count(&c->call.in[in]), truth);
 }
 
 void golden_grad_param(check_case *c, tn_role role, int64_t index, const tn_tensor *truth)
 {
     if (!c->want_param[role])
         case_want_param(c, role);
-    values(c->want_param[role] + index * tn_tensor_count(c->site.param[role].tensors), truth);
+    int64_t each = tn_tensor_count(c->site.param[role].tensors);
+    values(c->want_param[role] + index * each, each, truth);
 }
 
-static tn_status run_both(const tn_impl *impl, check_case *c, const tn_plan *plan, tn_call *call, tn_error *err)
+static void run_both(check_state *s, check_case *c, const tn_impl *impl, const tn_safetensors *file, int64_t n,
+                     const char *const *names)
 {
-    tn_status status = TN_OK;
-    void *packed = aligned_alloc(64, plan->packed_bytes / 64 * 64 + 64);
-    void *scratch = aligned_alloc(64, plan->scratch_bytes / 64 * 64 + 64);
-    void *backward = aligned_alloc(64, plan->backward_scratch_bytes / 64 * 64 + 64);
-    call->packed = packed;
-    call->scratch = scratch;
-    if (plan->packed_bytes)
-        status = impl->pack(&c->site, plan, packed, err);
-    if (status == TN_OK)
-        status = impl->forward(call, err);
-    if (status == TN_OK && c->grads.size) {
-        call->scratch = backward;
-        call->grads = &c->grads;
-        status = impl->backward ? impl->backward(call, err)
-                                : tn_fail(err, TN_DECLINED, NULL, "the implementation has no backward");
+    attempt *t = attempt_run(s, c, impl, PLACE_LEFT, false);
+    if (t)
+        hold_outputs(s, c, t, file, n, names);
+    attempt_free(t);
+    if (!t || !c->grads.size)
+        return;
+    if (!impl->backward) {
+        check_fail(s, c, "the implementation has no backward");
+        return;
     }
-    free(packed);
-    free(scratch);
-    free(backward);
-    return status;
+    t = attempt_run(s, c, impl, PLACE_LEFT, true);
+    for (size_t i = 0; t && i < t->result_count; i++)
+        if (t->results[i].want)
+            hold_gradient(s, c, &t->results[i]);
+    attempt_free(t);
 }
 
 void golden_run(check_state *s, check_case *c, const tn_safetensors *file, int64_t n, const char *const *names)
 {
     char reason[512] = "";
-    tn_error err = TN_ERROR_INIT;
-    tn_call call = c->call;
     const tn_impl *impl = host_impl(c->kernel, &c->site, reason, sizeof reason);
-    tn_plan plan = {.size = sizeof plan, .threads = tn_thread_count(), .max_tokens = 4096};
-    tn_status status = TN_OK;
-    host_restrict(s->tier->flags);
     s->group_cases++;
-    if (!impl)
-        status = tn_fail(&err, TN_DECLINED, NULL, "%s", reason);
-    else if (impl->plan)
-        status = impl->plan(&c->site, &plan, &err);
-    call.site = &c->site;
-    call.plan = &plan;
-    if (status == TN_OK)
-        status = run_both(impl, c, &plan, &call, &err);
-    if (status != TN_OK)
-        check_fail(s, c, "%s", err.message);
-    for (int32_t o = 0; status == TN_OK && o < call.out_count; o++) {
-        char name[64];
-        tn_tensor truth, theirs;
-        snprintf(name, sizeof name, "%s%s", names[o], c->call.out[o].dtype == TN_BF16 ? "_bf16" : "_f16");
-        if (!golden_get(file, n, names[o], &truth) || !golden_get(file, n, name, &theirs))
-            check_fail(s, c, "the file lacks output %s", names[o]);
-        else
-            hold(s, c, o, &truth, &theirs);
-    }
-    if (status == TN_OK)
-        hold_gradients(s, c);
+    if (problem.wrong[0])
+        check_fail(s, c, "%s", problem.wrong);
+    else if (!impl)
+        check_fail(s, c, "%s", reason);
+    else
+        run_both(s, c, impl, file, n, names);
     case_free(c);
 }

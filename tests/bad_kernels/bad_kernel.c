@@ -1,0 +1,159 @@
+/* An RMS norm in float32 that is right, but for the fault that BAD_KERNEL names: check_kernels must find each
+ * (tests/check_kernels/test_check_kernels.sh). */
+#define TN_ABI_NEEDED 1
+#include <fenv.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/kernel.h>
+
+static bool faulty(const char *name)
+{
+    const char *fault = getenv("BAD_KERNEL");
+    return fault && !strcmp(fault, name);
+}
+
+/* Row r, counted over all leading dimensions, whose strides are arbitrary. */
+static float *place(const tn_tensor *t, int64_t r)
+{
+    float *at = t->data;
+    for (int32_t d = t->ndim - 2; d >= 0; r /= t->shape[d--])
+        at += r % t->shape[d] * t->stride[d];
+    return at;
+}
+
+static float scale_of(const tn_call *call, const float *x, int64_t n)
+{
+    float part[64] = {0}, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        part[i % 64] += x[i] * x[i];
+    for (int i = 0; i < 64; i++)
+        sum += part[i];
+    return 1.0f / sqrtf(sum / (float)n + (float)call->site->num[TN_NUM_EPS]);
+}
+
+static void flush_denormals(void)
+{
+#if defined(__x86_64__)
+    fenv_t env;
+    fegetenv(&env);
+    env.__mxcsr |= 0x8000;
+    fesetenv(&env);
+#endif
+}
+
+static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const tn_call *call = ctx;
+    const tn_tensor *x = &call->in[0], *y = &call->out[0];
+    const float *w = call->site->param[TN_ROLE_WEIGHT].tensors[0].data;
+    int64_t n = x->shape[x->ndim - 1];
+    if (faulty("control of a worker") && thread)
+        flush_denormals();
+    for (int64_t r = begin; r < end; r++) {
+        const float *from = place(x, r);
+        float *to = place(y, r), scale = scale_of(call, from, n);
+        if (faulty("inaccurate"))
+            scale *= 1.001f;
+        if (faulty("threads"))
+            scale *= 1 + 0x1p-22f * (float)tn_thread_count();
+        if (faulty("alignment") && (uintptr_t)from % 16)
+            scale *= 1 + 0x1p-22f;
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from[i] * scale * w[i];
+    }
+}
+
+/* Faults that write where nothing is to be written. */
+static void stray_writes(const tn_call *call, int64_t count)
+{
+    const tn_tensor *x = &call->in[0], *y = &call->out[0];
+    int64_t n = x->shape[x->ndim - 1];
+    float *last = place(y, count - 1) + n;
+    if (faulty("beside"))
+        last[0] = 1;
+    if (faulty("gap") && y->stride[y->ndim - 2] > n)
+        place(y, 0)[n] = 1;
+    if (faulty("input") && x->data != y->data)
+        ((float *)x->data)[0] = 1;
+    if (faulty("weight"))
+        ((float *)call->site->param[TN_ROLE_WEIGHT].tensors[0].data)[0] = 1;
+    if (faulty("scratch"))
+        ((char *)call->scratch)[call->plan->scratch_bytes] = 1;
+    if (faulty("NaN"))
+        place(y, 0)[0] = NAN;
+    if (faulty("crash"))
+        raise(SIGSEGV);
+}
+
+static tn_status forward(const tn_call *call, tn_error *err)
+{
+    const tn_tensor *x = &call->in[0];
+    int64_t count = tn_tensor_count(x) / x->shape[x->ndim - 1];
+    if (faulty("error"))
+        return tn_fail(err, TN_E_INPUT, NULL, "no reason");
+    if (faulty("control"))
+        flush_denormals();
+    tn_parallel_for(count, 1, rows, (void *)call);
+    if (count)
+        stray_writes(call, count);
+    return TN_OK;
+}
+
+/* dx = scale (g - n mean(g n)) with g = dy w, n = x scale; dw = sum over rows of dy n. */
+static tn_status backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_tensor *x = &call->in[0], *weight = &call->site->param[TN_ROLE_WEIGHT].tensors[0];
+    int64_t n = x->shape[x->ndim - 1], count = tn_tensor_count(x) / n;
+    const float *w = weight->data;
+    const tn_param *want = &call->grads->param[TN_ROLE_WEIGHT];
+    double *sum = call->scratch;
+    memset(sum, 0, (size_t)n * sizeof *sum);
+    for (int64_t r = 0; r < count; r++) {
+        const float *from = place(x, r), *dy = place(&call->grads->out[0], r);
+        float *dx = call->grads->in[0].data ? place(&call->grads->in[0], r) : NULL;
+        double scale = scale_of(call, from, n), mean = 0;
+        for (int64_t i = 0; i < n; i++) {
+            mean += (double)dy[i] * w[i] * from[i] * scale / (double)n;
+            sum[i] += (double)dy[i] * from[i] * scale;
+        }
+        for (int64_t i = 0; dx && i < n; i++)
+            dx[i] = (float)(scale * ((double)dy[i] * w[i] - (faulty("gradient") ? 0 : mean * from[i] * scale)));
+    }
+    for (int64_t i = 0; want->count && i < n && !faulty("no weight gradient"); i++)
+        ((float *)want->tensors[0].data)[i] = (float)sum[i];
+    return TN_OK;
+}
+
+static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    (void)err;
+    plan->scratch_bytes = 64;
+    plan->backward_scratch_bytes = (size_t)site->dim[TN_DIM_WIDTH] * sizeof(double);
+    return TN_OK;
+}
+
+static const tn_impl impls[] = {
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_RMS_NORM,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32), [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W)}},
+     .tolerance = {.ulps_f32 = 1024},
+     .plan = plan,
+     .forward = forward,
+     .backward = backward},
+};
+
+static const tn_kernel kernels[] = {
+    {.size = sizeof(tn_kernel),
+     .id = "npu_fused_rmsnorm",
+     .version = "1.0.0",
+     .summary = "RMS norm with a fault",
+     .device = TN_DEVICE_CPU,
+     .impls = impls,
+     .impl_count = 1},
+};
+
+TN_PLUGIN("bad_kernel", "1.0.0", .kernels = kernels, .kernel_count = 1);

@@ -1,0 +1,69 @@
+#!/bin/sh
+# Can check_kernels fail? A kernel with one fault at a time must be caught with the right words, and a folder of golden
+# files that is missing, empty, broken or incomplete is a failure, not a crash.
+. tests/build/lib.sh
+tool=$build/tests/check_kernels
+
+# finds FAULT STATUS WORDS: with the fault, the tool ends like this and prints a line with these words.
+finds() {
+    BAD_KERNEL=$1 "$tool" --plugins "$build/tests/bad_kernels" --test rms_norm --group 'rms_norm w f32 c' --tier c \
+        >"$tmp/out" 2>&1
+    status=$?
+    if [ "$status" -ne "$2" ] || ! grep -F "$3" "$tmp/out"; then
+        echo "status $status"
+        cat "$tmp/out"
+        false
+    fi
+}
+fault() {
+    check "a kernel with the fault '$1' is caught: $2" finds "$1" 1 "$2"
+}
+
+check 'the kernel without a fault passes' finds 'no fault' 0 'passed rms_norm w f32 c'
+fault beside 'wrote beside output 0'
+fault gap 'wrote between the rows of output 0'
+fault input 'wrote to input 0, which is read-only'
+fault weight 'wrote to parameter 0, which is read-only'
+fault scratch 'wrote beside scratch 0'
+fault NaN 'output 0 element 0 is nan'
+fault crash 'Segmentation fault'
+fault error 'no reason'
+fault inaccurate 'the reference has'
+fault threads 'one thread (here 2'
+fault alignment 'memory shifted'
+if [ "$(uname -m)" = x86_64 ]; then
+    fault control 'forward changed MXCSR'
+    fault 'control of a worker' 'forward changed MXCSR'
+fi
+
+# golden DIR STATUS WORDS: the status of --ops DIR, and a line that it prints.
+golden() {
+    "$tool" --tier c --ops "$1" >"$tmp/out" 2>&1
+    status=$?
+    if [ "$status" -ne "$2" ] || ! grep -F "$3" "$tmp/out"; then
+        echo "status $status"
+        cat "$tmp/out"
+        false
+    fi
+}
+# tensors FILE BYTES JSON: a safetensors file with zeros.
+tensors() {
+    printf "\\$(printf %o ${#3})\\0\\0\\0\\0\\0\\0\\0%s" "$3" >"$1"
+    head -c "$2" /dev/zero >>"$1"
+}
+
+check 'a missing folder' golden "$tmp/none" 4 'No such file or directory'
+mkdir "$tmp/empty" "$tmp/broken" "$tmp/lacking" "$tmp/shapes" "$tmp/unknown"
+check 'an empty folder' golden "$tmp/empty" 4 'no golden files'
+cp tests/data/ops/rmsnorm.safetensors "$tmp/broken"
+head -c 100 tests/data/ops/rope.safetensors >"$tmp/broken/rope.safetensors"
+check 'a broken file' golden "$tmp/broken" 1 'broken/rope.safetensors: '
+check 'the files beside a broken one' golden "$tmp/broken" 1 'passed rmsnorm 0 f32 c'
+tensors "$tmp/lacking/rope.safetensors" 4 '{"0.cos":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+check 'a case without its tensors' golden "$tmp/lacking" 1 'lacks the tensor 0.sin'
+tensors "$tmp/shapes/rmsnorm.safetensors" 44 \
+    '{"0.x":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"0.weight":{"dtype":"F32","shape":[7],"data_offsets":[16,44]}}'
+check 'shapes that do not fit' golden "$tmp/shapes" 1 'FAILED rmsnorm 0 f32 c'
+cp tests/data/ops/rmsnorm.safetensors "$tmp/unknown/softmax.safetensors"
+check 'an operation that no test knows' golden "$tmp/unknown" 1 'SKIPPED softmax'
+finish
