@@ -26,14 +26,19 @@ static const char *at(const product_kernels *kernels, const product_matrix *w, i
  * share cache lines; rows of another type than native are converted, for each tile. */
 typedef struct row_source {
     const product_kernels *kernels;
-    const product_matrix *w;
-    int64_t k, begin, end;
+    const product_matrix *w, *then; /* then: what the rows go on with behind first_k elements, or NULL */
+    int64_t k, first_k, begin, end;
     char *gathered, *converted; /* as many rows as gather_rows says, and as the tile uses          */
 } row_source;
 
+static bool lies_in_rows(const row_source *s)
+{
+    return s->w->k_stride == 1 && !s->then;
+}
+
 static bool is_direct(const row_source *s)
 {
-    return s->w->k_stride == 1 && s->kernels->native == s->kernels->dtype;
+    return lies_in_rows(s) && s->kernels->native == s->kernels->dtype;
 }
 
 /* Brings the next rows into scratch: count of them, and at least PRODUCT_FEW_ROWS. Returns how many places there are.
@@ -43,10 +48,13 @@ static int64_t gather_rows(const row_source *s, int64_t row, int32_t count)
     const product_kernels *kernels = s->kernels;
     int64_t places = count < PRODUCT_FEW_ROWS ? PRODUCT_FEW_ROWS : count, space = product_row_space(s->k);
     for (int64_t i = 0; (row - s->begin) % places == 0 && i < places && row + i < s->end; i += PRODUCT_FEW_ROWS) {
-        int64_t left = s->end - row - i;
-        kernels->gather(at(kernels, s->w, row + i), s->w->k_stride * element(kernels),
-                        (int32_t)(left < PRODUCT_FEW_ROWS ? left : PRODUCT_FEW_ROWS), s->k, s->gathered + i * space,
+        int64_t left = s->end - row - i, size = element(kernels);
+        int32_t n = (int32_t)(left < PRODUCT_FEW_ROWS ? left : PRODUCT_FEW_ROWS);
+        kernels->gather(at(kernels, s->w, row + i), s->w->k_stride * size, n, s->first_k, s->gathered + i * space,
                         space);
+        if (s->then)
+            kernels->gather(at(kernels, s->then, row + i), s->then->k_stride * size, n, s->k - s->first_k,
+                            s->gathered + i * space + s->first_k * size, space);
     }
     return places;
 }
@@ -56,11 +64,11 @@ static void tile_rows(const row_source *s, int64_t row, int32_t valid, int32_t c
 {
     const product_kernels *kernels = s->kernels;
     int64_t space = product_row_space(s->k), place = 0;
-    if (s->w->k_stride != 1)
+    if (!lies_in_rows(s))
         place = (row - s->begin) % gather_rows(s, row, count);
     for (int32_t r = 0; r < count; r++) {
         int32_t use = r < valid ? r : valid - 1;
-        rows[r] = s->w->k_stride == 1 ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
+        rows[r] = lies_in_rows(s) ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
         if (kernels->native == kernels->dtype)
             continue;
         float *wide = (float *)(void *)(s->converted + use * space);
@@ -96,9 +104,16 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
     int64_t native = native_element(kernels), rows_bytes = PRODUCT_FEW_ROWS * product_row_space(hidden);
     int64_t x_token = product_panel_token(kernels, hidden), h_token = product_panel_token(kernels, mlp->inter);
     char *gathered = scratch, *converted = gathered + 2 * rows_bytes;
-    const row_source gates = {kernels, &mlp->gate, hidden, begin, end, gathered, converted};
-    const row_source ups = {
-        kernels, &mlp->up, hidden, begin, end, gathered + rows_bytes, converted + half * product_row_space(hidden)};
+    const row_source gates = {kernels, &mlp->gate, NULL, hidden, hidden, begin, end, gathered, converted};
+    const row_source ups = {kernels,
+                            &mlp->up,
+                            NULL,
+                            hidden,
+                            hidden,
+                            begin,
+                            end,
+                            gathered + rows_bytes,
+                            converted + half * product_row_space(hidden)};
     kernels->tiles_begin();
     for (int64_t f = begin; f < end; f += half) {
         const void *rows[PRODUCT_MAX_ROWS];
@@ -120,20 +135,20 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
     kernels->tiles_end();
 }
 
-void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
-                       int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
+/* Outputs source->begin .. source->end - 1, of type out. */
+static void out_tiles(const row_source *source, const void *x, int64_t tokens, tn_dtype out, void *const *y)
 {
-    int64_t x_token = product_panel_token(kernels, k), size = out == TN_F32 ? 4 : 2;
-    char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(k);
-    const row_source source = {kernels, w, k, begin, end, gathered, converted};
+    const product_kernels *kernels = source->kernels;
+    const product_matrix *w = source->w;
+    int64_t k = source->k, end = source->end, x_token = product_panel_token(kernels, k), size = out == TN_F32 ? 4 : 2;
     kernels->tiles_begin();
-    for (int64_t row = begin; row < end; row += kernels->rows) {
+    for (int64_t row = source->begin; row < end; row += kernels->rows) {
         const void *rows[PRODUCT_MAX_ROWS];
         float bias[PRODUCT_MAX_ROWS];
         int32_t n = (int32_t)(end - row < kernels->rows ? end - row : kernels->rows);
-        tile_rows(&source, row, n, kernels->rows, rows);
+        tile_rows(source, row, n, kernels->rows, rows);
         product_finish finish = {out, TN_ACT_LINEAR, widen_bias(kernels, w->bias, row, n, bias)};
-        int64_t ahead = is_direct(&source) && row + n < end ? kernels->rows * w->row_stride * element(kernels) : 0;
+        int64_t ahead = is_direct(source) && row + n < end ? kernels->rows * w->row_stride * element(kernels) : 0;
         for (int64_t t = 0; t < tokens; ahead = 0) {
             void *at_row[PRODUCT_MAX_TOKENS];
             int32_t width = product_tile_width(kernels, tokens - t);
@@ -145,6 +160,24 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
         }
     }
     kernels->tiles_end();
+}
+
+void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
+                       int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
+{
+    char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(k);
+    const row_source source = {kernels, w, NULL, k, k, begin, end, gathered, converted};
+    out_tiles(&source, x, tokens, out, y);
+}
+
+void product_joined_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k,
+                          const product_matrix *then, int64_t then_k, const void *x, int64_t tokens, int64_t begin,
+                          int64_t end, tn_dtype out, void *const *y, void *scratch)
+{
+    int64_t both = k + then_k;
+    char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(both);
+    const row_source source = {kernels, w, then, both, k, begin, end, gathered, converted};
+    out_tiles(&source, x, tokens, out, y);
 }
 
 /* Sums of rows with few tokens: row r of token t at t * rows_at_once + r. */

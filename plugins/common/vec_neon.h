@@ -37,6 +37,41 @@ VEC_INLINE vec vec_div(vec a, vec b)
     return vdivq_f32(a, b);
 }
 
+VEC_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+VEC_INLINE vec vec_fnma(vec a, vec b, vec c)
+{
+    return vfmsq_f32(c, a, b);
+}
+
+VEC_INLINE vec vec_min(vec a, vec b)
+{
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
+
+VEC_INLINE vec vec_max(vec a, vec b)
+{
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+
+VEC_INLINE vec vec_abs(vec a)
+{
+    return vabsq_f32(a);
+}
+
+VEC_INLINE vec vec_where_negative(vec a, vec yes, vec no)
+{
+    return vbslq_f32(vcltzq_s32(vreinterpretq_s32_f32(a)), yes, no);
+}
+
+VEC_INLINE vec vec_where_greater(vec a, vec b, vec yes, vec no)
+{
+    return vbslq_f32(vcgtq_f32(a, b), yes, no);
+}
+
 VEC_INLINE float vec_inverse_sqrt(float value)
 {
     return 1.0f / sqrtf(value);
