@@ -1,38 +1,14 @@
-/* MLP as eager mode composes it: gradients against float64 values (tests/data/ops), Gaussian top-k sparsity forward and
- * backward, all layouts, biases, and that nothing depends on the number of threads. */
-#include "device/device.h"
-#include "graph/run.h"
+/* MLP as eager mode composes it, against float64 values (tests/data/ops): gradients, and forward with Gaussian top-k
+ * sparsity. */
 #include "optest.h"
 
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 static const double eps[] = {0x1p-24, 0x1p-8, 0x1p-11};
 static const char *const suffixes[] = {"", "_bf16", "_f16"};
-
-/* Performs call, or its gradients, with an arena of exactly the size that measuring says. */
-static void run_composed(const tn_call *call)
-{
-    tn_status (*run)(const tn_device *, arena *, const tn_call *, tn_error *) =
-        call->grads ? run_eager_backward : run_eager_call;
-    arena a;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
-    ck_assert_int_eq(run(&device_cpu, &a, call, NULL), TN_OK);
-    size_t size = a.peak;
-    ck_assert_uint_gt(size, 0);
-    arena_close(&a);
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, size, NULL), TN_OK);
-    memset(a.base, 0xff, a.size);
-    ck_assert_msg(run(&device_cpu, &a, call, &err) == TN_OK, "%s", err.message);
-    ck_assert_uint_eq(a.used, 0);
-    arena_close(&a);
-}
-
-/* ---- golden data ------------------------------------------------------------------------------- */
 
 /* The number that a standard normal variable is below with probability p: the root of a monotonous function. */
 static double quantile(double p)
@@ -157,7 +133,7 @@ START_TEST(golden_gradients)
             held++;
             optest_grads(&call, &grads, 1);
             grads.out[0] = matrix(file, n, "grad_out", dtypes[d]);
-            run_composed(&call);
+            optest_composed(&call);
             /* A cut is rounded in proportion to itself, what passes it is smaller: transformers' result shows by how
              * much more than eps that changes it, and gradients are of the same numbers. */
             tn_tensor truth = optest_get(file, n, "out", ""), theirs = optest_get(file, n, "out", suffixes[d]);
@@ -189,7 +165,7 @@ START_TEST(sparse_forward)
             tn_call call;
             tn_site site;
             golden_call(file, n, g, dtypes[d], &call, &site);
-            run_composed(&call);
+            optest_composed(&call);
             tn_tensor truth = optest_get(file, n, "out", ""), theirs = optest_get(file, n, "out", suffixes[d]);
             optest_golden(&call.out[0], &truth, &theirs, g->name);
             /* Eager rounds where transformers does; only the order of f32 sums may differ. Where that changes a

@@ -1,6 +1,5 @@
 /* Contracts that eager mode composes, MLP and MOE_BLOCK, against what transformers computes (tests/data/ops): through
  * run_eager_call, which is what kernels are checked against. */
-#include "graph/run.h"
 #include "optest.h"
 
 #include <check.h>
@@ -8,22 +7,6 @@
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 static const char *const suffixes[] = {"", "_bf16", "_f16"};
-
-/* Performs call with an arena of exactly the size that measuring says. */
-static void run_composed(const tn_call *call)
-{
-    arena a;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
-    ck_assert_int_eq(run_eager_call(&device_cpu, &a, call, NULL), TN_OK);
-    size_t size = a.peak;
-    ck_assert_uint_gt(size, 0);
-    arena_close(&a);
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, size, NULL), TN_OK);
-    ck_assert_msg(run_eager_call(&device_cpu, &a, call, &err) == TN_OK, "%s", err.message);
-    ck_assert_uint_eq(a.used, 0);
-    arena_close(&a);
-}
 
 static tn_tensor parameter(const tn_safetensors *file, int n, const char *name, tn_dtype dtype)
 {
@@ -45,7 +28,7 @@ static void run_case(const tn_safetensors *file, int n, int d, tn_site *site, co
     call.in[0] = tn_tensor_dense(x.data, x.dtype, 2, shape);
     call.out[0] = optest_zeros(dtypes[d], 2, shape);
     site->dim[TN_DIM_HIDDEN] = width;
-    run_composed(&call);
+    optest_composed(&call);
     optest_golden(&call.out[0], &truth, &theirs, what);
 }
 

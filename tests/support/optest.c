@@ -2,6 +2,7 @@
 #include "optest.h"
 #include "device/device.h"
 #include "eager/eager.h"
+#include "graph/run.h"
 
 #include <check.h>
 #include <math.h>
@@ -287,6 +288,24 @@ void optest_backward_threads(tn_call *call)
                 ck_assert_msg(same_bits(&first[i], place[i]), "gradient %d changes with %d threads", i, (int)threads);
     }
     threads_set(0);
+}
+
+void optest_composed(const tn_call *call)
+{
+    tn_status (*run)(const tn_device *, arena *, const tn_call *, tn_error *) =
+        call->grads ? run_eager_backward : run_eager_call;
+    arena a;
+    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
+    ck_assert_int_eq(run(&device_cpu, &a, call, NULL), TN_OK);
+    size_t size = a.peak;
+    ck_assert_uint_gt(size, 0);
+    arena_close(&a);
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(arena_init(&a, &device_cpu, size, NULL), TN_OK);
+    memset(a.base, 0xff, a.size);
+    ck_assert_msg(run(&device_cpu, &a, call, &err) == TN_OK, "%s", err.message);
+    ck_assert_uint_eq(a.used, 0);
+    arena_close(&a);
 }
 
 static bool differentiable(tn_dtype dtype)

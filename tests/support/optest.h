@@ -40,6 +40,10 @@ void optest_backward(tn_call *call);
 tn_status optest_try_backward(tn_call *call, tn_error *err);
 void optest_backward_threads(tn_call *call);
 
+/* Performs a contract, composed ones included, or its gradients where call->grads is set, as kernels are compared with:
+ * in an arena of exactly the size that measuring says, its contents undefined. Expects success. */
+void optest_composed(const tn_call *call);
+
 /* Upstream gradients: seeded values for every output, dense. All gradients of floating-point inputs and parameters
  * wanted, zeroed and dense. call->in, call->out and the site's parameters must be complete. */
 void optest_grads(tn_call *call, tn_grads *grads, uint32_t seed);

@@ -1,0 +1,304 @@
+/* Gradients of MLP as eager mode composes it against differences of a forward in double precision, element by element:
+ * all layouts, biases, sparsity; and that nothing depends on the number of threads, nor on which gradients are wanted.
+ */
+#include "device/device.h"
+#include "optest.h"
+
+#include <check.h>
+#include <math.h>
+
+enum { TOKENS_MAX = 40, HIDDEN = 9, INTER = 13 };
+
+/* An MLP in double. Whatever the layout, gate and up are apart here. */
+typedef struct mlp {
+    int64_t tokens;
+    tn_act act;
+    bool sparse;
+    double z, margin; /* margin, out: of the gate nearest to its cut                               */
+    double x[TOKENS_MAX][HIDDEN], g[TOKENS_MAX][HIDDEN];
+    double gate[INTER][HIDDEN], up[INTER][HIDDEN], down[HIDDEN][INTER];
+    double gate_bias[INTER], up_bias[INTER], down_bias[HIDDEN];
+    double *moving;
+} mlp;
+
+static double act(tn_act a, double x)
+{
+    return a == TN_ACT_SILU ? x / (1.0 + exp(-x))
+                            : 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static void gaussian_topk(mlp *m, double *gate)
+{
+    double mean = 0.0, variance = 0.0;
+    for (int i = 0; i < INTER; i++)
+        mean += gate[i] / INTER;
+    for (int i = 0; i < INTER; i++)
+        variance += (gate[i] - mean) * (gate[i] - mean) / INTER;
+    for (int i = 0; i < INTER; i++) {
+        double above = gate[i] - (mean + m->z * sqrt(variance));
+        m->margin = fmin(m->margin, fabs(above));
+        gate[i] = fmax(above, 0.0);
+    }
+}
+
+/* sum g y, with *moving = value. */
+static double loss(void *ctx, double value)
+{
+    mlp *m = ctx;
+    double kept = *m->moving, sum = 0.0;
+    *m->moving = value;
+    m->margin = INFINITY;
+    for (int64_t t = 0; t < m->tokens; t++) {
+        double gate[INTER], up[INTER];
+        for (int i = 0; i < INTER; i++) {
+            gate[i] = m->gate_bias[i];
+            up[i] = m->up_bias[i];
+            for (int h = 0; h < HIDDEN; h++) {
+                gate[i] += m->x[t][h] * m->gate[i][h];
+                up[i] += m->x[t][h] * m->up[i][h];
+            }
+        }
+        if (m->sparse)
+            gaussian_topk(m, gate);
+        for (int h = 0; h < HIDDEN; h++) {
+            double y = m->down_bias[h];
+            for (int i = 0; i < INTER; i++)
+                y += m->down[h][i] * act(m->act, gate[i]) * up[i];
+            sum += m->g[t][h] * y;
+        }
+    }
+    *m->moving = kept;
+    return sum;
+}
+
+/* Numbers below half, so that gates are of about unit size. */
+static tn_tensor quarter(int32_t ndim, const int64_t *shape, uint32_t seed)
+{
+    tn_tensor t = optest_random(TN_F32, ndim, shape, seed);
+    for (int64_t i = 0; i < tn_tensor_count(&t); i++)
+        optest_set(&t, i, optest_at(&t, i) / 4.0);
+    return t;
+}
+
+static void random_param(tn_site *site, tn_role role, int32_t ndim, const int64_t *shape)
+{
+    tn_tensor t = quarter(ndim, shape, 10 + (uint32_t)role);
+    optest_param(site, role, &t, 1);
+}
+
+static void random_call(tn_layout layout, bool biases, int64_t tokens, tn_call *call, tn_site *site)
+{
+    int64_t rows = layout == TN_LAYOUT_SPLIT ? INTER : 2 * INTER, hidden = HIDDEN;
+    *site = optest_site(TN_OP_MLP, TN_F32);
+    site->meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
+    site->features = biases ? TN_HAS_BIAS : 0;
+    site->dim[TN_DIM_HIDDEN] = HIDDEN;
+    site->dim[TN_DIM_INTER] = INTER;
+    random_param(site, TN_ROLE_DOWN, 2, (int64_t[]){HIDDEN, INTER});
+    random_param(site, layout == TN_LAYOUT_SPLIT ? TN_ROLE_GATE : TN_ROLE_GATE_UP, 2, (int64_t[]){rows, HIDDEN});
+    if (layout == TN_LAYOUT_SPLIT)
+        random_param(site, TN_ROLE_UP, 2, (int64_t[]){rows, HIDDEN});
+    if (biases) {
+        random_param(site, TN_ROLE_DOWN_BIAS, 1, &hidden);
+        random_param(site, layout == TN_LAYOUT_SPLIT ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS, 1, &rows);
+        if (layout == TN_LAYOUT_SPLIT)
+            random_param(site, TN_ROLE_UP_BIAS, 1, &rows);
+    }
+    *call = (tn_call){.size = sizeof *call, .op = TN_OP_MLP, .site = site, .in_count = 1, .out_count = 1};
+    call->in[0] = optest_random(TN_F32, 2, (int64_t[]){tokens, HIDDEN}, 1);
+    call->out[0] = optest_zeros(TN_F32, 2, call->in[0].shape);
+}
+
+static void load(const tn_param *p, int64_t from, double *to, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = p->count ? optest_at(p->tensors, from + i) : 0.0;
+}
+
+/* Where gate or up begins in the fused tensor of a layout, in rows; 0 where they are apart. */
+static int64_t first_row(int32_t layout, bool up)
+{
+    return layout != TN_LAYOUT_SPLIT && up == (layout == TN_LAYOUT_GATE_UP) ? INTER : 0;
+}
+
+static void load_mlp(const tn_call *call, mlp *m)
+{
+    const tn_site *site = call->site;
+    int32_t layout = site->meaning[TN_AXIS_LAYOUT];
+    bool split = layout == TN_LAYOUT_SPLIT;
+    m->tokens = call->in[0].shape[0];
+    m->act = (tn_act)site->meaning[TN_AXIS_ACT];
+    m->sparse = site->features & TN_HAS_SPARSITY;
+    m->z = site->num[TN_NUM_SPARSITY];
+    for (int64_t i = 0; i < m->tokens * HIDDEN; i++) {
+        m->x[i / HIDDEN][i % HIDDEN] = optest_at(&call->in[0], i);
+        m->g[i / HIDDEN][i % HIDDEN] = optest_at(&call->grads->out[0], i);
+    }
+    int64_t gate = first_row(layout, false), up = first_row(layout, true);
+    load(&site->param[split ? TN_ROLE_GATE : TN_ROLE_GATE_UP], gate * HIDDEN, m->gate[0], INTER * HIDDEN);
+    load(&site->param[split ? TN_ROLE_UP : TN_ROLE_GATE_UP], up * HIDDEN, m->up[0], INTER * HIDDEN);
+    load(&site->param[split ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS], gate, m->gate_bias, INTER);
+    load(&site->param[split ? TN_ROLE_UP_BIAS : TN_ROLE_GATE_UP_BIAS], up, m->up_bias, INTER);
+    load(&site->param[TN_ROLE_DOWN], 0, m->down[0], HIDDEN * INTER);
+    load(&site->param[TN_ROLE_DOWN_BIAS], 0, m->down_bias, HIDDEN);
+}
+
+/* The sums of the magnitudes of all terms of the gradients: those of the same MLP without an activation and with all
+ * numbers positive. */
+static void magnitudes(const tn_call *call, tn_grads *sizes)
+{
+    tn_site site = *call->site;
+    tn_call positive = *call;
+    site.features &= ~TN_HAS_SPARSITY;
+    site.meaning[TN_AXIS_ACT] = TN_ACT_LINEAR;
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        if (site.param[role].count) {
+            tn_tensor t = optest_from(TN_F32, site.param[role].tensors);
+            for (int64_t i = 0; i < tn_tensor_count(&t); i++)
+                optest_set(&t, i, fabs(optest_at(&t, i)));
+            optest_param(&site, (tn_role)role, &t, 1);
+        }
+    positive.site = &site;
+    positive.in[0] = optest_from(TN_F32, &call->in[0]);
+    optest_grads(&positive, sizes, 1);
+    for (int64_t i = 0; i < tn_tensor_count(&positive.in[0]); i++) {
+        optest_set(&positive.in[0], i, fabs(optest_at(&call->in[0], i)));
+        optest_set(&sizes->out[0], i, fabs(optest_at(&call->grads->out[0], i)));
+    }
+    optest_composed(&positive);
+}
+
+/* Terms of a sum are rounded as often as there are terms after them; all sums of the way together, and a dozen for act
+ * and its derivative, whose own terms are at most (1 + |x|) < 4 times the magnitudes. Sparsity adds the row's mean and
+ * deviation, each at most the whole row with z (x - mean) / deviation < 2 sqrt(INTER). */
+static void held(mlp *m, double *value, const tn_tensor *got, const tn_tensor *size, int64_t at, const char *what)
+{
+    double step = m->sparse ? fmin(1e-3, 0.02 * m->margin) : 1e-3, kept = m->margin;
+    m->moving = value;
+    double expected = optest_derivative(loss, m, *value, step), largest = optest_at(size, at);
+    m->margin = kept;
+    for (int64_t i = 0; m->sparse && i < tn_tensor_count(size); i++)
+        largest = fmax(largest, optest_at(size, i) * (1.0 + 2.0 * sqrt(INTER)));
+    double bound = 4.0 * (2.0 * HIDDEN + 2.0 * INTER + (double)m->tokens + 12.0) * 0x1p-24 * largest + 1e-8;
+    if (!(fabs(optest_at(got, at) - expected) <= bound))
+        ck_abort_msg("%s, element %d: %.9g, expected %.9g within %.3g", what, (int)at, optest_at(got, at), expected,
+                     bound);
+}
+
+static void held_param(mlp *m, double *values, const tn_call *call, const tn_grads *sizes, tn_role role, int64_t from,
+                       int64_t count, const char *what)
+{
+    if (call->site->param[role].count)
+        for (int64_t i = 0; i < count; i++)
+            held(m, values + i, call->grads->param[role].tensors, sizes->param[role].tensors, from + i, what);
+}
+
+static void check_differences(const tn_call *call)
+{
+    static mlp m;
+    tn_grads sizes;
+    load_mlp(call, &m);
+    magnitudes(call, &sizes);
+    int32_t layout = call->site->meaning[TN_AXIS_LAYOUT];
+    bool split = layout == TN_LAYOUT_SPLIT;
+    int64_t gate = first_row(layout, false), up = first_row(layout, true);
+    m.moving = &m.down[0][0];
+    loss(&m, m.down[0][0]);
+    ck_assert(!m.sparse || m.margin > 1e-5);
+    for (int64_t i = 0; i < m.tokens * HIDDEN; i++)
+        held(&m, &m.x[i / HIDDEN][i % HIDDEN], &call->grads->in[0], &sizes.in[0], i, "dx");
+    held_param(&m, m.gate[0], call, &sizes, split ? TN_ROLE_GATE : TN_ROLE_GATE_UP, gate * HIDDEN, INTER * HIDDEN,
+               "dgate");
+    held_param(&m, m.up[0], call, &sizes, split ? TN_ROLE_UP : TN_ROLE_GATE_UP, up * HIDDEN, INTER * HIDDEN, "dup");
+    held_param(&m, m.down[0], call, &sizes, TN_ROLE_DOWN, 0, HIDDEN * INTER, "ddown");
+    held_param(&m, m.gate_bias, call, &sizes, split ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS, gate, INTER,
+               "dgate_bias");
+    held_param(&m, m.up_bias, call, &sizes, split ? TN_ROLE_UP_BIAS : TN_ROLE_GATE_UP_BIAS, up, INTER, "dup_bias");
+    held_param(&m, m.down_bias, call, &sizes, TN_ROLE_DOWN_BIAS, 0, HIDDEN, "ddown_bias");
+}
+
+static const int64_t tokens[] = {0, 1, 5, TOKENS_MAX};
+
+START_TEST(differences)
+{
+    for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
+        for (int biases = 0; biases < 2; biases++)
+            for (int sparse = 0; sparse < 2; sparse++) {
+                tn_call call;
+                tn_site site;
+                tn_grads grads;
+                random_call((tn_layout)layout, biases != 0, tokens[_i], &call, &site);
+                site.meaning[TN_AXIS_ACT] = sparse ? TN_ACT_GELU_TANH : TN_ACT_SILU;
+                site.features |= sparse ? TN_HAS_SPARSITY : 0;
+                site.num[TN_NUM_SPARSITY] = 0.5;
+                optest_grads(&call, &grads, 30);
+                optest_composed(&call);
+                check_differences(&call);
+            }
+}
+END_TEST
+
+/* ---- threads, and what is left out ---------------------------------------------------------------- */
+
+static void same(const tn_grads *a, const tn_grads *b, const char *what)
+{
+    if (b->in[0].data)
+        optest_close(&b->in[0], &a->in[0], 0.0, 0.0, what);
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        if (b->param[role].count)
+            optest_close(b->param[role].tensors, a->param[role].tensors, 0.0, 0.0, what);
+}
+
+START_TEST(threads)
+{
+    for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++) {
+        tn_call call;
+        tn_site site;
+        tn_grads first, grads;
+        random_call((tn_layout)layout, true, TOKENS_MAX, &call, &site);
+        site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+        threads_set(1);
+        optest_grads(&call, &first, 30);
+        optest_composed(&call);
+        for (int32_t count = 2; count <= 3; count++) {
+            threads_set(count);
+            optest_grads(&call, &grads, 30);
+            optest_composed(&call);
+            same(&first, &grads, "threads");
+        }
+        /* Gradients do not depend on which of them are wanted. */
+        for (int left_out = -1; left_out < TN_ROLE_MAX; left_out++) {
+            optest_grads(&call, &grads, 30);
+            if (left_out < 0)
+                grads.in[0] = (tn_tensor){0};
+            else if (grads.param[left_out].count)
+                grads.param[left_out].count = 0;
+            else
+                continue;
+            optest_composed(&call);
+            same(&first, &grads, "left out");
+        }
+        optest_grads(&call, &grads, 30);
+        grads.out[0] = (tn_tensor){0};
+        optest_composed(&call);
+        for (int64_t i = 0; i < tn_tensor_count(&grads.in[0]); i++)
+            ck_assert_double_eq(optest_at(&grads.in[0], i), 0.0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("eager: gradients of MLP by differences");
+    TCase *tc = tcase_create("MLP");
+    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    tcase_set_timeout(tc, 120);
+    tcase_add_loop_test(tc, differences, 0, (int)(sizeof tokens / sizeof *tokens));
+    tcase_add_test(tc, threads);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
