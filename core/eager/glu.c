@@ -62,15 +62,13 @@ static glu_cut glu_statistics(const glu_job *job, int64_t row)
     for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
         int64_t n = glu_length(job, at);
         glu_gate(job, row, at, g, n);
-        for (int64_t i = 0; i < n; i++)
-            c.mean += (double)g[i];
+        c.mean += vec_sum_wide(g, n);
     }
     c.mean /= (double)job->width;
     for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
         int64_t n = glu_length(job, at);
         glu_gate(job, row, at, g, n);
-        for (int64_t i = 0; i < n; i++)
-            c.deviation += ((double)g[i] - c.mean) * ((double)g[i] - c.mean);
+        c.deviation += vec_spread_wide(g, c.mean, n);
     }
     c.deviation = sqrt(c.deviation / (double)job->width);
     float above = vec_round1(vec_round1((float)c.deviation, job->dtype) * job->z, job->dtype);
@@ -147,8 +145,7 @@ static void glu_grad_row(const glu_job *job, int64_t row)
         for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
             int64_t n = glu_length(job, at);
             glu_grad_piece(job, &c, row, at, &p, n);
-            for (int64_t i = 0; i < n; i++)
-                sum += (double)p.arg[i];
+            sum += vec_sum_wide(p.arg, n);
         }
     }
     for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
@@ -180,8 +177,7 @@ static void glu_grad_broadcast(const glu_job *job, int64_t row)
             memset(dp, 0, (size_t)n * sizeof *dp);
         vec_mul(up, dp, n);
         vec_round(up, n, job->dtype);
-        for (int64_t i = 0; i < n; i++)
-            sum += (double)up[i];
+        sum += vec_sum_wide(up, n);
         vec_scale(dp, n, a);
         if (job->dup->data)
             convert_from_f32(dp, job->dup->dtype, (char *)glu_at(job->dup, row, at), n);

@@ -5,7 +5,7 @@
 
 #define LANES 16
 
-EAGER_CLONES float norm_sum_squares(const float *x, int64_t n)
+EAGER_CLONES static float sum_squares(const float *x, int64_t n)
 {
     float lane[LANES] = {0}, sum = 0.0f;
     int64_t i = 0;
@@ -75,7 +75,7 @@ static void norm_row(const norm_job *job, const tn_tensor *from, int64_t row)
     for (int64_t i = 0; i < job->width; i += VEC_CHUNK) {
         int64_t n = norm_length(job, i);
         norm_load(from, row, i, t, n);
-        total += (double)norm_sum_squares(t, n);
+        total += (double)sum_squares(t, n);
     }
     float scale = norm_scale(job, total);
     for (int64_t i = 0; i < job->width; i += VEC_CHUNK) {

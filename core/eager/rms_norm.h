@@ -37,8 +37,7 @@ static inline void norm_store(const tn_tensor *t, int64_t row, int64_t at, const
     convert_from_f32(in, t->dtype, rows_at(t, row) + (size_t)at * tn_dtype_size(t->dtype), n);
 }
 
-/* rms_norm.c: the sum of squares of a piece of a row; the factor of a row with this sum. */
-float norm_sum_squares(const float *x, int64_t n);
+/* rms_norm.c: the factor of a row with this sum of squares. */
 float norm_scale(const norm_job *job, double sum_squares);
 
 /* rms_norm_grad.c */

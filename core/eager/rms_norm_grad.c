@@ -45,22 +45,6 @@ EAGER_CLONES static void times_1_plus(float *h, const float *g, const float *w, 
         h[i] = g[i] * (1.0f + w[i]);
 }
 
-#define LANES 8
-
-EAGER_CLONES static double dot_wide(const float *x, const float *y, int64_t n)
-{
-    double lane[LANES] = {0}, sum = 0.0;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int l = 0; l < LANES; l++)
-            lane[l] += (double)x[i + l] * (double)y[i + l];
-    for (; i < n; i++)
-        sum += (double)x[i] * (double)y[i];
-    for (int l = 0; l < LANES; l++)
-        sum += lane[l];
-    return sum;
-}
-
 /* out = r h - c x */
 EAGER_CLONES static void combine(const float *h, const float *x, double r, double c, float *out, int64_t n)
 {
@@ -101,7 +85,7 @@ static void piece_load(const grad_job *job, int64_t row, int64_t at, grad_piece 
         vec_round(p->h, n, dtype);
 }
 
-/* The gradients that are not dx's: of the weight, of the gate. scale: r as forward has it. */
+/* The gradients that are not dx's: of the weight, of the gate. scale: r in f32, as forward has it. */
 static void piece_others(const grad_job *job, int64_t block, int64_t row, int64_t at, float scale, grad_piece *p,
                          int64_t n)
 {
@@ -134,16 +118,15 @@ static void grad_row(const grad_job *job, int64_t block, int64_t row)
     const norm_job *norm = &job->norm;
     grad_piece p;
     float dx[VEC_CHUNK];
-    double squares = 0.0, wide_squares = 0.0, product = 0.0, width = (double)norm->width;
+    double squares = 0.0, product = 0.0, width = (double)norm->width;
     for (int64_t at = 0; at < norm->width; at += VEC_CHUNK) {
         int64_t n = norm_length(norm, at);
         piece_load(job, row, at, &p, n);
-        squares += (double)norm_sum_squares(p.x, n);
-        wide_squares += dot_wide(p.x, p.x, n);
-        product += dot_wide(p.h, p.x, n);
+        squares += vec_dot_wide(p.x, p.x, n);
+        product += vec_dot_wide(p.h, p.x, n);
     }
     float scale = norm_scale(norm, squares);
-    double r = 1.0 / sqrt(wide_squares / width + (double)norm->eps), c = r * r * r * (product / width);
+    double r = 1.0 / sqrt(squares / width + (double)norm->eps), c = r * r * r * (product / width);
     for (int64_t at = 0; at < norm->width; at += VEC_CHUNK) {
         int64_t n = norm_length(norm, at);
         piece_load(job, row, at, &p, n);

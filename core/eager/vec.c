@@ -2,6 +2,7 @@
 #include "eager/vec.h"
 
 #define LANES 16
+#define WIDE_LANES 8 /* of double                                                                */
 
 EAGER_CLONES float vec_max(const float *x, int64_t n)
 {
@@ -129,4 +130,46 @@ EAGER_CLONES void vec_add_scaled_bf16(float *x, const void *y, float factor, int
     const uint16_t *h = y;
     for (int64_t i = 0; i < n; i++)
         x[i] += vec_from_bf16(h[i]) * factor;
+}
+
+EAGER_CLONES double vec_sum_wide(const float *x, int64_t n)
+{
+    double lane[WIDE_LANES] = {0}, sum = 0.0;
+    int64_t i = 0;
+    for (; i + WIDE_LANES <= n; i += WIDE_LANES)
+        for (int l = 0; l < WIDE_LANES; l++)
+            lane[l] += (double)x[i + l];
+    for (; i < n; i++)
+        sum += (double)x[i];
+    for (int l = 0; l < WIDE_LANES; l++)
+        sum += lane[l];
+    return sum;
+}
+
+EAGER_CLONES double vec_dot_wide(const float *x, const float *y, int64_t n)
+{
+    double lane[WIDE_LANES] = {0}, sum = 0.0;
+    int64_t i = 0;
+    for (; i + WIDE_LANES <= n; i += WIDE_LANES)
+        for (int l = 0; l < WIDE_LANES; l++)
+            lane[l] += (double)x[i + l] * (double)y[i + l];
+    for (; i < n; i++)
+        sum += (double)x[i] * (double)y[i];
+    for (int l = 0; l < WIDE_LANES; l++)
+        sum += lane[l];
+    return sum;
+}
+
+EAGER_CLONES double vec_spread_wide(const float *x, double center, int64_t n)
+{
+    double lane[WIDE_LANES] = {0}, sum = 0.0;
+    int64_t i = 0;
+    for (; i + WIDE_LANES <= n; i += WIDE_LANES)
+        for (int l = 0; l < WIDE_LANES; l++)
+            lane[l] += ((double)x[i + l] - center) * ((double)x[i + l] - center);
+    for (; i < n; i++)
+        sum += ((double)x[i] - center) * ((double)x[i] - center);
+    for (int l = 0; l < WIDE_LANES; l++)
+        sum += lane[l];
+    return sum;
 }

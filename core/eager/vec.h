@@ -147,7 +147,12 @@ void vec_mul(float *x, const float *y, int64_t n);
 void vec_add_scaled(float *x, const float *y, float factor, int64_t n);
 float vec_dot(const float *x, const float *y, int64_t n);
 
-/* vec.c: the last two with y in bf16. */
+/* vec.c: sums in double: of x; of x y; of (x - center)^2. */
+double vec_sum_wide(const float *x, int64_t n);
+double vec_dot_wide(const float *x, const float *y, int64_t n);
+double vec_spread_wide(const float *x, double center, int64_t n);
+
+/* vec.c: vec_add_scaled and vec_dot with y in bf16. */
 void vec_add_scaled_bf16(float *x, const void *y, float factor, int64_t n);
 float vec_dot_bf16(const float *x, const void *y, int64_t n);
 
