@@ -21,6 +21,11 @@ extern const eager_op eager_rms_norm, eager_add_rms_norm, eager_rope, eager_moe_
 /* The entry for op, or NULL. eager.c */
 const eager_op *eager_find(tn_op op);
 
+/* grouped_matmul.c: where each group begins, [groups + 1] (start may be NULL). Refuses counts (i64, at any address)
+ * that are negative or do not add up to rows. */
+tn_status grouped_starts(const void *counts, int64_t groups, int64_t rows, int64_t *start, const char *path,
+                         tn_error *err);
+
 /* convert.c: n elements between dtypes f32, bf16, f16 (round to nearest even), any alignment. */
 void convert_to_f32(const void *src, tn_dtype dtype, float *dst, int64_t n);
 void convert_from_f32(const float *src, tn_dtype dtype, void *dst, int64_t n);

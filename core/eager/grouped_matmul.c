@@ -70,29 +70,31 @@ static size_t matmul_backward_scratch(const tn_call *call)
     return matmul_shape(call, true, &job) ? matmul_layout(&job, NULL) : 0;
 }
 
-/* Where each group begins; refuses counts that do not describe x. */
-static tn_status matmul_start(const matmul_job *job, tn_error *err)
+tn_status grouped_starts(const void *counts, int64_t groups, int64_t rows, int64_t *start, const char *path,
+                         tn_error *err)
 {
     int64_t at = 0, count;
-    for (int64_t group = 0; group < job->groups; group++) {
-        job->start[group] = at;
-        memcpy(&count, (const char *)job->counts->data + (size_t)group * sizeof count, sizeof count);
+    for (int64_t group = 0; group < groups; group++) {
+        memcpy(&count, (const char *)counts + (size_t)group * sizeof count, sizeof count);
         if (count < 0)
-            return tn_fail(err, TN_E_INPUT, job->site->path,
-                           "group %" PRId64 " has %" PRId64 " rows; counts must not be negative", group, count);
-        if (count > job->rows - at)
-            return tn_fail(err, TN_E_INPUT, job->site->path,
+            return tn_fail(err, TN_E_INPUT, path, "group %" PRId64 " has %" PRId64 " rows; counts must not be negative",
+                           group, count);
+        if (count > rows - at)
+            return tn_fail(err, TN_E_INPUT, path,
                            "group %" PRId64 " has %" PRId64 " rows, of the %" PRId64 " rows of x %" PRId64
                            " are left; the counts must add up to the rows of x",
-                           group, count, job->rows, job->rows - at);
+                           group, count, rows, rows - at);
+        if (start)
+            start[group] = at;
         at += count;
     }
-    job->start[job->groups] = at;
-    if (at != job->rows)
-        return tn_fail(err, TN_E_INPUT, job->site->path,
+    if (start)
+        start[groups] = at;
+    if (at != rows)
+        return tn_fail(err, TN_E_INPUT, path,
                        "the last group, %" PRId64 ", ends at row %" PRId64 " of %" PRId64
                        "; the counts must add up to the rows of x",
-                       job->groups - 1, at, job->rows);
+                       groups - 1, at, rows);
     return TN_OK;
 }
 
@@ -161,7 +163,7 @@ static tn_status matmul_begin(const tn_call *call, bool back, matmul_job *job, t
         return tn_fail(err, TN_E_INTERNAL, call->site->path, "a grouped product of layout %d; report this defect",
                        (int)call->site->meaning[TN_AXIS_LAYOUT]);
     matmul_layout(job, call->scratch);
-    return matmul_start(job, err);
+    return grouped_starts(job->counts->data, job->groups, job->rows, job->start, job->site->path, err);
 }
 
 static tn_status matmul_forward(const tn_call *call, tn_error *err)

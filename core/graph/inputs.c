@@ -194,6 +194,19 @@ static void draw_experts(drawing *d)
     }
 }
 
+/* Rows by group: every row goes to one at random, so that some have none. */
+static void draw_grouped(drawing *d)
+{
+    int64_t groups = d->site->dim[TN_DIM_EXPERTS], rows = d->batch * d->tokens;
+    draw_flat(d, d->site->dim[TN_DIM_HIDDEN], d->site->dim[TN_DIM_OUT]);
+    tn_tensor *counts = add_in(d, TN_I64, 1, &groups);
+    if (!counts->data)
+        return;
+    memset(counts->data, 0, (size_t)groups * sizeof(int64_t));
+    for (int64_t row = 0; row < rows; row++)
+        ((int64_t *)counts->data)[(int64_t)(inputs_uniform(&d->random) * (double)groups)]++;
+}
+
 /* Queries at the end of a cache that has seen a few tokens before and has a few empty places after; in every batch row
  * but the first the first positions are padding, whose queries see nothing. */
 static void draw_attention(drawing *d)
@@ -249,6 +262,9 @@ static void draw(drawing *d)
         draw_routed(d);
         add_out(d, d->dtype, 2, d->in->call.in[0].shape);
         break;
+    case TN_OP_GROUPED_MATMUL:
+        draw_grouped(d);
+        break;
     case TN_OP_ATTENTION:
         draw_attention(d);
         break;
@@ -294,6 +310,7 @@ double inputs_work(const tn_site *site, int64_t tokens)
     case TN_OP_MLP:
         return 3 * t * h * i;
     case TN_OP_LINEAR:
+    case TN_OP_GROUPED_MATMUL:
         return t * h * (double)dim[TN_DIM_OUT];
     case TN_OP_MOE_ROUTE:
         return t * h * (double)dim[TN_DIM_EXPERTS];

@@ -247,6 +247,31 @@ void registry_probe(registry_kernel *kernel)
     pthread_mutex_unlock(&registry.probing);
 }
 
+const registry_verdict *registry_recall(registry_kernel *kernel, uint64_t shape)
+{
+    pthread_mutex_lock(&registry.lock);
+    const registry_verdict *v = kernel->verdicts;
+    while (v && v->shape != shape)
+        v = v->next;
+    pthread_mutex_unlock(&registry.lock);
+    return v;
+}
+
+const registry_verdict *registry_remember(registry_kernel *kernel, uint64_t shape, const char *reason)
+{
+    registry_verdict *v = calloc(1, sizeof *v);
+    if (!v)
+        return NULL;
+    v->shape = shape;
+    v->trusted = !reason;
+    snprintf(v->reason, sizeof v->reason, "%s", reason ? reason : "");
+    pthread_mutex_lock(&registry.lock);
+    v->next = kernel->verdicts;
+    kernel->verdicts = v;
+    pthread_mutex_unlock(&registry.lock);
+    return v;
+}
+
 /* ---- devices ------------------------------------------------------------------------------------------ */
 
 /* Is the plugins' device of this kind here? Otherwise says in reason what is missing. */

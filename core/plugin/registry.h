@@ -4,6 +4,14 @@
 
 #include <tenon/tenon.h>
 
+/* What a check said of a kernel at sites of one shape, outside of any model. */
+typedef struct registry_verdict {
+    struct registry_verdict *next;
+    uint64_t shape;
+    bool trusted;
+    char reason[320]; /* why not                                                                  */
+} registry_verdict;
+
 /* A registered kernel, normalised: descriptors are copied into the host's own struct sizes, so every field may be read
  * whatever minor version the plugin was built with. */
 typedef struct registry_kernel {
@@ -12,6 +20,7 @@ typedef struct registry_kernel {
     bool probed; /* available has been asked, in a child first                              */
     bool available;
     char reason[512];
+    registry_verdict *verdicts;
 } registry_kernel;
 
 /* The kernels of one device, ordered by id. Pointers stay valid for the life of the process. */
@@ -24,6 +33,11 @@ const char *registry_nearest(tn_device_kind device, const char *id);
 
 /* Asks available() once, first in a child (guard.h). Fills probed, available, reason. */
 void registry_probe(registry_kernel *kernel);
+
+/* The verdict on a shape, a hash that includes which implementation, or NULL: none yet. Kept as long as the kernel.
+ * remember returns NULL when there is no memory. reason NULL: trusted. */
+const registry_verdict *registry_recall(registry_kernel *kernel, uint64_t shape);
+const registry_verdict *registry_remember(registry_kernel *kernel, uint64_t shape, const char *reason);
 
 /* A device by name ("cpu", "npu") or "auto"; the CPU is built in. */
 const tn_device *registry_device(const char *name, tn_error *err);

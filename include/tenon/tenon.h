@@ -240,6 +240,28 @@ TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t
                              const tn_generate_options *options, int64_t *out, tn_generate_result *result,
                              tn_error *err);
 
+/* ---- operations on their own ------------------------------------------------------------------------ */
+
+/* Grouped product on the CPU: y [rows,out] = rows of x [rows,in], sorted by group, times the matrix of their group. w
+ * is, by layout, one stack STACKED_OI [groups,out,in] or STACKED_IO [groups,in,out] (w_count 1), or a list of matrices
+ * EXPERT_LIST [out,in] or LIST_IO [in,out] (w_count groups). counts: the rows of each group, zeros allowed, as many
+ * together as x has. x, y: f32, bf16 or f16; w the same or another of these. Rows may lie apart; y must not overlap
+ * what is read. Each call allocates its scratch and frees it.
+ *
+ * kernel: NULL or "none": eager; "auto": the kernel of this process with the highest priority that takes it, else
+ * eager; an id: that kernel, or an error that says why not. The first call of a kernel with matrices of one shape tries
+ * it in a child process against eager, as tn_apply_kernels does. */
+TN_API tn_status tn_grouped_matmul(const tn_tensor *x, const tn_tensor *w, int64_t w_count, tn_layout layout,
+                                   const int64_t *counts, int64_t groups, const tn_tensor *y, const char *kernel,
+                                   tn_error *err);
+
+/* Its gradients: grad_y like y is read; grad_x like x and grad_w like w (w_count tensors) are overwritten, each may be
+ * NULL. A group without rows has a zero gradient. Sums are f32, rounded once; the same bits on every run. */
+TN_API tn_status tn_grouped_matmul_backward(const tn_tensor *x, const tn_tensor *w, int64_t w_count, tn_layout layout,
+                                            const int64_t *counts, int64_t groups, const tn_tensor *grad_y,
+                                            const tn_tensor *grad_x, const tn_tensor *grad_w, const char *kernel,
+                                            tn_error *err);
+
 /* ---- text --------------------------------------------------------------------------------------- */
 
 typedef struct tn_tokenizer tn_tokenizer;
