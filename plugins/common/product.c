@@ -302,6 +302,9 @@ void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu
         product_init_avx512bf16(kernels);
     if (pairs && (cpu_flags & TN_CPU_AMX_BF16)) /* packs, dots and finishes as the one before */
         product_init_amx(kernels);
+#elif defined(__aarch64__)
+    if (cpu_flags & TN_CPU_NEON)
+        product_init_neon(kernels);
 #else
     (void)cpu_flags;
 #endif

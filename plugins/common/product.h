@@ -141,6 +141,7 @@ static inline const char *product_ahead(const product_stream *s, int32_t r, int3
 
 void product_init_c(product_kernels *kernels);
 void product_init_avx2(product_kernels *kernels);
+void product_init_neon(product_kernels *kernels);
 void product_init_avx512(product_kernels *kernels);
 void product_init_avx512bf16(product_kernels *kernels);
 void product_init_amx(product_kernels *kernels);

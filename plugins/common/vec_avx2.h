@@ -166,6 +166,26 @@ VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
     memcpy(p, whole, (size_t)n * (dtype == TN_F32 ? 4 : 2));
 }
 
+/* VEC_LANES vectors as rows become columns, in place. */
+VEC_INLINE void vec_transpose(vec v[VEC_LANES])
+{
+    vec a[8];
+    for (int i = 0; i < 8; i += 4) {
+        __m256d p = _mm256_castps_pd(_mm256_unpacklo_ps(v[i], v[i + 1]));
+        __m256d q = _mm256_castps_pd(_mm256_unpackhi_ps(v[i], v[i + 1]));
+        __m256d r = _mm256_castps_pd(_mm256_unpacklo_ps(v[i + 2], v[i + 3]));
+        __m256d s = _mm256_castps_pd(_mm256_unpackhi_ps(v[i + 2], v[i + 3]));
+        a[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(p, r));
+        a[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(p, r));
+        a[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(q, s));
+        a[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(q, s));
+    }
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2f128_ps(a[i], a[4 + i], 0x20);
+        v[4 + i] = _mm256_permute2f128_ps(a[i], a[4 + i], 0x31);
+    }
+}
+
 /* ---- packs: see vec_avx512.h ---- */
 #define PACK (2 * VEC_LANES)
 

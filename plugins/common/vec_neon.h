@@ -155,6 +155,16 @@ VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
     memcpy(p, whole, (size_t)n * (dtype == TN_F32 ? 4 : 2));
 }
 
+VEC_INLINE void vec_transpose(vec v[VEC_LANES])
+{
+    vec a = vtrn1q_f32(v[0], v[1]), b = vtrn2q_f32(v[0], v[1]);
+    vec c = vtrn1q_f32(v[2], v[3]), d = vtrn2q_f32(v[2], v[3]);
+    v[0] = vcombine_f32(vget_low_f32(a), vget_low_f32(c));
+    v[1] = vcombine_f32(vget_low_f32(b), vget_low_f32(d));
+    v[2] = vcombine_f32(vget_high_f32(a), vget_high_f32(c));
+    v[3] = vcombine_f32(vget_high_f32(b), vget_high_f32(d));
+}
+
 /* ---- packs: see vec_avx512.h ---- */
 #define PACK (2 * VEC_LANES)
 

@@ -1,0 +1,304 @@
+/* Products in f32, written once for every instruction set whose vectors have a vec_<isa>.h: f32 itself, and bf16 and
+ * f16 after conversion. Included by one file per instruction set after that header; ROWS weight rows by MAX_VECTORS
+ * vectors of tokens, those vectors and a weight must fit into its registers. */
+#ifndef PRODUCT_F32_H
+#define PRODUCT_F32_H
+
+#include <string.h>
+
+#include "activation_vec.h"
+#include "product.h"
+
+enum { LANES = VEC_LANES };
+
+VEC_INLINE int64_t size_of(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? 4 : 2;
+}
+
+VEC_INLINE vec glu(vec gate, vec up, const product_finish *f)
+{
+    return vec_mul(vec_activation(f->act, gate), up);
+}
+
+/* Elements beyond the first n are zeros. */
+VEC_INLINE vec load_up_to(const void *p, tn_dtype dtype, int64_t n)
+{
+    return n >= LANES ? vec_load(p, dtype) : vec_load_part(p, dtype, n);
+}
+
+VEC_INLINE void store_up_to(void *p, tn_dtype dtype, int64_t n, vec v)
+{
+    if (dtype == TN_BF16) /* sums of infinities are NaNs of any kind */
+        v = vec_quiet(v);
+    if (n >= LANES)
+        vec_store(p, dtype, v);
+    else
+        vec_store_part(p, dtype, v, n);
+}
+
+VEC_INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t vectors, int64_t k,
+                            float *panel)
+{
+    for (int32_t v = 0; v < vectors; v++) {
+        for (int64_t i = 0; i < k; i += LANES) {
+            vec r[LANES];
+            for (int t = 0; t < LANES; t++) {
+                int32_t token = v * LANES + t;
+                r[t] = vec_set(0.0f);
+                if (token < tokens)
+                    r[t] = load_up_to((const char *)x[token] + i * size_of(dtype), dtype, k - i);
+            }
+            vec_transpose(r);
+            int64_t n = k - i < LANES ? k - i : LANES;
+            for (int64_t p = 0; p < n; p++)
+                vec_store((char *)(panel + ((i + p) * vectors + v) * LANES), TN_F32, r[p]);
+        }
+    }
+}
+
+static void pack_f32(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_F32, tokens, width / LANES, k, panel);
+}
+
+static void pack_from_bf16(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_BF16, tokens, width / LANES, k, panel);
+}
+
+static void pack_from_f16(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
+{
+    pack_as_f32(x, TN_F16, tokens, width / LANES, k, panel);
+}
+
+VEC_INLINE float load_one(const char *p)
+{
+    float one;
+    memcpy(&one, p, sizeof one);
+    return one;
+}
+
+VEC_INLINE void sums_of(const void *const *w, int64_t ahead, int64_t k, const float *panel, int vectors, float *out)
+{
+    vec sums[ROWS][MAX_VECTORS];
+    const char *row[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        row[r] = w[r];
+        for (int v = 0; v < vectors; v++)
+            sums[r][v] = vec_set(0.0f);
+    }
+    for (int64_t line = 0; line < k; line += 16) {
+        int64_t end = line + 16 < k ? line + 16 : k;
+        for (int r = 0; r < ROWS; r++)
+            __builtin_prefetch(row[r] + line * 4 + ahead, 0, 2);
+        for (int64_t i = line; i < end; i++) {
+            vec x[MAX_VECTORS];
+            for (int v = 0; v < vectors; v++)
+                x[v] = vec_load((const char *)(panel + (i * vectors + v) * LANES), TN_F32);
+            for (int r = 0; r < ROWS; r++) {
+                vec one = vec_set(load_one(row[r] + i * 4));
+                for (int v = 0; v < vectors; v++)
+                    sums[r][v] = vec_fma(x[v], one, sums[r][v]);
+            }
+        }
+    }
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < vectors; v++)
+            vec_store((char *)(out + (r * vectors + v) * LANES), TN_F32, sums[r][v]);
+}
+
+/* out[r * vectors + v] holds row r and tokens LANES v .. LANES v + LANES - 1: the sums pass through the first cache. */
+static void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors, float *out)
+{
+    if (vectors == 3)
+        sums_of(w, ahead, k, panel, 3, out);
+    else if (vectors == 2)
+        sums_of(w, ahead, k, panel, 2, out);
+    else
+        sums_of(w, ahead, k, panel, 1, out);
+}
+
+static void tile_glu(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
+                     const product_finish *finish, int32_t features, void *h)
+{
+    int32_t vectors = width / LANES;
+    float sums[ROWS * MAX_VECTORS * LANES];
+    tile_sums(w, ahead, k, panel, vectors, sums);
+    for (int i = 0; i < ROWS / 2; i++) {
+        for (int v = 0; v < vectors; v++) {
+            vec gate = vec_load((const char *)(sums + (i * vectors + v) * LANES), TN_F32), r = vec_set(0.0f);
+            vec up = vec_load((const char *)(sums + ((ROWS / 2 + i) * vectors + v) * LANES), TN_F32);
+            if (finish->bias && i < features) {
+                gate = vec_add(gate, vec_set(finish->bias[i]));
+                up = vec_add(up, vec_set(finish->bias[ROWS / 2 + i]));
+            }
+            if (i < features)
+                r = glu(gate, up, finish);
+            vec_store((char *)((float *)h + (i * vectors + v) * LANES), TN_F32, r);
+        }
+    }
+}
+
+static void tile_out(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
+                     const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+{
+    float sums[ROWS * MAX_VECTORS * LANES];
+    tile_sums(w, ahead, k, panel, width / LANES, sums);
+    for (int32_t t = 0; t < tokens; t++) {
+        float one[ROWS + LANES] = {0};
+        for (int32_t r = 0; r < rows; r++)
+            one[r] = sums[r * width + t] + (finish->bias ? finish->bias[r] : 0.0f);
+        for (int32_t r = 0; r < rows; r += LANES)
+            store_up_to((char *)y[t] + r * size_of(finish->dtype), finish->dtype, rows - r,
+                        vec_load((const char *)(one + r), TN_F32));
+    }
+}
+
+/* One weight row of dtype with up to four tokens. Few tokens take several chains along k each.
+ * next: what to prefetch, or NULL. */
+VEC_INLINE void row_dots(const char *w, const char *next, tn_dtype dtype, int64_t k, const void *const *x, int tokens,
+                         int chains, float *out)
+{
+    int64_t size = size_of(dtype);
+    vec sum[4][4];
+    const float *xt[4];
+    for (int t = 0; t < tokens; t++) {
+        xt[t] = x[t];
+        for (int c = 0; c < chains; c++)
+            sum[t][c] = vec_set(0.0f);
+    }
+    int64_t i = 0;
+    for (; i + LANES * chains <= k; i += LANES * chains) {
+        for (int c = 0; c < chains; c++) {
+            if (next)
+                __builtin_prefetch(next + (i + LANES * c) * size, 0, 2);
+            vec a = vec_load(w + (i + LANES * c) * size, dtype);
+            for (int t = 0; t < tokens; t++)
+                sum[t][c] = vec_fma(a, vec_load((const char *)(xt[t] + i + LANES * c), TN_F32), sum[t][c]);
+        }
+    }
+    for (; i < k; i += LANES) {
+        vec a = load_up_to(w + i * size, dtype, k - i);
+        for (int t = 0; t < tokens; t++)
+            sum[t][0] = vec_fma(a, load_up_to(xt[t] + i, TN_F32, k - i), sum[t][0]);
+    }
+    for (int t = 0; t < tokens; t++) {
+        for (int c = 1; c < chains; c++)
+            sum[t][0] = vec_add(sum[t][0], sum[t][c]);
+        out[t * PRODUCT_FEW_ROWS] = vec_sum(sum[t][0]);
+    }
+}
+
+VEC_INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, const void *next, int32_t rows, int64_t k,
+                            const void *const *x, int32_t tokens, float *sums)
+{
+    int64_t bytes = k * size_of(dtype);
+    for (int32_t r = 0; r < rows; r++) {
+        const char *row = (const char *)w + r * stride;
+        product_stream s = {w, next, stride, rows, 0, 0};
+        const char *ahead = product_ahead(&s, r, 1, bytes);
+        for (int32_t t = 0; t < tokens; t += 4) { /* after the first time the row comes from the first cache */
+            float *out = sums + t * PRODUCT_FEW_ROWS + r;
+            if (tokens - t >= 4)
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 4, 2, out);
+            else if (tokens - t == 3)
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 3, 2, out);
+            else if (tokens - t == 2)
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 2, 4, out);
+            else
+                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 1, 4, out);
+        }
+    }
+}
+
+static void dots_f32(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
+                     int32_t tokens, float *sums)
+{
+    dots_as_f32(w, TN_F32, stride, next, rows, k, x, tokens, sums);
+}
+
+static void dots_from_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
+                           const void *const *x, int32_t tokens, float *sums)
+{
+    dots_as_f32(w, TN_BF16, stride, next, rows, k, x, tokens, sums);
+}
+
+static void dots_from_f16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
+                          const void *const *x, int32_t tokens, float *sums)
+{
+    dots_as_f32(w, TN_F16, stride, next, rows, k, x, tokens, sums);
+}
+
+static void row_glu(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
+                    void *h)
+{
+    for (int32_t i = 0; i < n; i += LANES) {
+        vec g = load_up_to(gate + i, TN_F32, n - i), u = load_up_to(up + i, TN_F32, n - i);
+        if (finish->bias)
+            g = vec_add(g, load_up_to(finish->bias + i, TN_F32, n - i));
+        if (up_bias)
+            u = vec_add(u, load_up_to(up_bias + i, TN_F32, n - i));
+        store_up_to((float *)h + i, TN_F32, n - i, glu(g, u, finish));
+    }
+}
+
+static void row_out(const float *sums, const product_finish *finish, int32_t n, void *y)
+{
+    for (int32_t i = 0; i < n; i += LANES) {
+        vec v = load_up_to(sums + i, TN_F32, n - i);
+        if (finish->bias)
+            v = vec_add(v, load_up_to(finish->bias + i, TN_F32, n - i));
+        store_up_to((char *)y + i * size_of(finish->dtype), finish->dtype, n - i, v);
+    }
+}
+
+static void combine(const product_combine *c, int64_t n, void *y)
+{
+    int64_t from = size_of(c->part_dtype);
+    for (int64_t i = 0; i < n; i += LANES) {
+        vec sum = vec_set(0.0f);
+        for (int32_t j = 0; j < c->count; j++)
+            sum = vec_fma(load_up_to((const char *)c->part[j] + i * from, c->part_dtype, n - i), vec_set(c->weight[j]),
+                          sum);
+        if (c->extra)
+            sum = vec_fma(load_up_to((const char *)c->extra + i * from, c->part_dtype, n - i), vec_set(c->extra_weight),
+                          sum);
+        store_up_to((char *)y + i * size_of(c->dtype), c->dtype, n - i, sum);
+    }
+}
+
+static void widen_bf16(const void *src, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i += LANES)
+        store_up_to(dst + i, TN_F32, n - i, load_up_to((const uint16_t *)src + i, TN_BF16, n - i));
+}
+
+static void widen_f16(const void *src, int64_t n, float *dst)
+{
+    for (int64_t i = 0; i < n; i += LANES)
+        store_up_to(dst + i, TN_F32, n - i, load_up_to((const uint16_t *)src + i, TN_F16, n - i));
+}
+
+/* Matrices whose rows are side by side are left to what was there before. */
+static void product_init_f32(product_kernels *kernels, const char *name)
+{
+    bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
+    kernels->name = name;
+    kernels->native = TN_F32;
+    kernels->group = 1;
+    kernels->rows = ROWS;
+    kernels->lanes = kernels->min_tokens = LANES;
+    kernels->tile_tokens = kernels->max_tokens = MAX_VECTORS * LANES;
+    kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
+    kernels->tile_glu = tile_glu;
+    kernels->tile_out = tile_out;
+    kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
+    kernels->row_glu = row_glu;
+    kernels->row_out = row_out;
+    kernels->combine = combine;
+    if (brain || half)
+        kernels->widen = brain ? widen_bf16 : widen_f16;
+}
+
+#endif
