@@ -55,27 +55,41 @@ bool bench_wanted(check_state *s, tn_dtype dtype, double flops, const char *form
         return false;
     if (flops <= s->bench.most_flops)
         return true;
-    printf("%-42s left out: %.0f GFLOP a call; --long times it\n", s->group, flops * 1e-9);
+    printf("%-40s left out: %.0f GFLOP a call; --long times it\n", s->group, flops * 1e-9);
     return false;
 }
 
 /* ---- ceilings ---------------------------------------------------------------------------------------------- */
 
-/* Of one thread and of all, not older than some seconds: the memory of a shared machine is not always as fast. */
+/* Of one thread and of all: the best of the last few measurements, a new one at most every two seconds. Neighbours of
+ * a shared machine make its memory slower for minutes, and disturb single measurements. */
+enum { KEPT = 6 };
 static struct {
-    ceilings one, all;
+    ceilings one[KEPT], all[KEPT];
     double when;
-} current;
+    size_t next;
+} measured;
 
-static void refresh(const check_state *s)
+static void refresh(const check_state *s, bool now_or_never)
 {
-    if (current.when && now() - current.when < 10)
+    if (!now_or_never && now() - measured.when < 2)
         return;
     host_threads(1);
-    ceilings_measure(&current.one, 1);
+    ceilings_measure(&measured.one[measured.next], 1);
     host_threads(s->bench.threads);
-    ceilings_measure(&current.all, s->bench.threads);
-    current.when = now();
+    ceilings_measure(&measured.all[measured.next], s->bench.threads);
+    measured.next = (measured.next + 1) % KEPT;
+    measured.when = now();
+}
+
+static ceilings current(int threads)
+{
+    const ceilings *from = threads == 1 ? measured.one : measured.all;
+    ceilings best = from[0];
+    best.threads = threads;
+    for (int i = 1; i < KEPT; i++)
+        ceilings_join(&best, &from[i]);
+    return best;
 }
 
 static void print_cpu_name(void)
@@ -98,15 +112,17 @@ static void print_ceiling(const char *name, double one, double all, const char *
 
 static void print_ceilings(const check_state *s)
 {
-    const ceilings *one = &current.one, *all = &current.all;
+    for (int i = 0; i < KEPT; i++)
+        refresh(s, true);
+    const ceilings one = current(1), all = current(s->bench.threads);
     printf("  %-28s %9s %9d threads\n", "ceilings, measured now", "1", s->bench.threads);
-    print_ceiling("memory, read", one->read, all->read, "GB/s");
-    print_ceiling("memory, copy", one->copy, all->copy, "GB/s");
-    print_ceiling("memory, triad", one->triad, all->triad, "GB/s");
-    print_ceiling("memory, update in place", one->update, all->update, "GB/s");
-    print_ceiling("second cache, copy", one->cached, all->cached, "GB/s");
+    print_ceiling("memory, read", one.read, all.read, "GB/s");
+    print_ceiling("memory, copy", one.copy, all.copy, "GB/s");
+    print_ceiling("memory, triad", one.triad, all.triad, "GB/s");
+    print_ceiling("memory, update in place", one.update, all.update, "GB/s");
+    print_ceiling("second cache, copy", one.cached, all.cached, "GB/s");
     for (int p = 0; ceiling_peak_at(p); p++)
-        print_ceiling(ceiling_peak_at(p)->name, one->peak[p], all->peak[p], "GFLOP/s");
+        print_ceiling(ceiling_peak_at(p)->name, one.peak[p], all.peak[p], "GFLOP/s");
 }
 
 bool bench_open(check_state *s)
@@ -130,17 +146,14 @@ bool bench_open(check_state *s)
         if (host_flags() & names[i].flag)
             printf(" %s", names[i].name);
     printf("; last cache %lld MB\n", (long long)(ceiling_cache_bytes() >> 20));
-    refresh(s);
     print_ceilings(s);
-    printf("%-42s %-10s %2s %-3s %-4s %10s %9s %7s %-7s %6s %s\n", "", "tier", "n", "", "", "median", "quartiles",
+    printf("%-40s %-10s %2s %-3s %-4s %10s %9s %7s %-7s %6s %s\n", "", "tier", "n", "", "", "median", "quartiles",
            "rate", "", "eager", "ceiling");
     return true;
 }
 
 void bench_close(check_state *s)
 {
-    current.when = 0;
-    refresh(s);
     printf("again, at the end:\n");
     print_ceilings(s);
     ceilings_close();
@@ -181,47 +194,65 @@ static double batch(place *p, caller call, size_t calls, tn_error *err)
     return (now() - begin) / (double)calls;
 }
 
-/* As many calls as take 100 us. */
-static size_t batch_calls(place *p, caller call, tn_error *err)
+/* A caller with the calls of a batch, some 100 us, and the seconds that batches took for each call. */
+typedef struct sampler {
+    caller call;
+    size_t calls, count;
+    double seconds[MAX_BATCHES];
+} sampler;
+
+static void sample(sampler *m, place *p, tn_error *err)
 {
-    size_t calls = 1;
-    double each = batch(p, call, 1, err); /* brings memory and caches into their states */
-    while (each > 0 && (each = batch(p, call, calls, err)) * (double)calls < 100e-6 && calls < 1 << 20)
-        calls *= 2;
-    return each > 0 ? calls : 0;
+    if (m->calls && m->count < MAX_BATCHES)
+        m->seconds[m->count++] = batch(p, m->call, m->calls, err);
 }
 
-/* Calls of a second and more are timed twice. Eager has every second turn. */
+/* The first call brings memory and caches into their states; where it takes half a second that does not matter. */
+static void sampler_start(sampler *m, caller call, place *p, tn_error *err)
+{
+    *m = (sampler){.call = call, .calls = 1};
+    double each = batch(p, call, 1, err);
+    if (each > 0.5)
+        m->seconds[m->count++] = each;
+    while (each > 0 && each * (double)m->calls < 100e-6 && m->calls < 1 << 20) {
+        m->calls *= 2;
+        each = batch(p, call, m->calls, err);
+    }
+    if (each <= 0)
+        m->calls = 0;
+}
+
+/* Twice at least, five times where that is a matter of a second. Eager has every second turn. */
 static void measure(place *p, double budget, timing *kernel, timing *eager, tn_error *err)
 {
-    double ours[MAX_BATCHES], theirs[MAX_BATCHES], begin = now();
-    size_t calls = batch_calls(p, bench_set_kernel, err), n = 0, m = 0;
+    sampler ours, theirs = {.calls = 0};
     tn_error declined = TN_ERROR_INIT;
-    size_t eager_calls = calls && p->set->eager.arena ? batch_calls(p, bench_set_eager, &declined) : 0;
-    *kernel = *eager = (timing){0, 0, 0};
-    if (!calls)
-        return;
-    double half = now() - begin;
-    for (begin = now(); n < MAX_BATCHES && (n < 2 || now() - begin < budget || (n < 5 && half < 1)); n++) {
-        ours[n] = batch(p, bench_set_kernel, calls, err);
-        if (eager_calls && n % 2 == 0)
-            theirs[m++] = batch(p, bench_set_eager, eager_calls, &declined);
+    sampler_start(&ours, bench_set_kernel, p, err);
+    if (ours.calls && p->set->eager.arena)
+        sampler_start(&theirs, bench_set_eager, p, &declined);
+    double begin = now(), spent = 0;
+    for (int i = 0; ours.calls && i < MAX_BATCHES; i++, spent = now() - begin) {
+        if (ours.count >= 2 && spent > budget && (ours.count >= 5 || spent > 1))
+            break;
+        sample(&ours, p, err);
+        if (i % 2 == 0 && (spent < 1 || !theirs.count))
+            sample(&theirs, p, &declined);
     }
-    *kernel = timing_of(ours, n);
-    *eager = timing_of(theirs, m);
+    *kernel = timing_of(ours.seconds, ours.count);
+    *eager = timing_of(theirs.seconds, theirs.count);
 }
 
 static double least_seconds(const check_state *s, const row *r, const char **which)
 {
-    const ceilings *c = r->threads == 1 ? &current.one : &current.all;
+    const ceilings c = current(r->threads);
     const check_case *k = r->c;
     bool in_place = r->backward ? k->grad_alias[0] >= 0 : k->alias[0] >= 0;
-    double memory = r->cold ? ceiling_memory_seconds(c, r->work.read, r->work.written, in_place)
-                            : ceiling_cached_seconds(c, r->work.read, r->work.written, in_place);
+    double memory = r->cold ? ceiling_memory_seconds(&c, r->work.read, r->work.written, in_place)
+                            : ceiling_cached_seconds(&c, r->work.read, r->work.written, in_place);
     double flops =
-        ceiling_flops_seconds(c, s->tier->flags, (tn_dtype)k->site.meaning[TN_AXIS_DTYPE], r->work.flops, which);
+        ceiling_flops_seconds(&c, s->tier->flags, (tn_dtype)k->site.meaning[TN_AXIS_DTYPE], r->work.flops, which);
     if (memory > flops)
-        *which = r->cold ? "memory" : "cache";
+        *which = r->cold ? "mem" : "cache";
     return memory > flops ? memory : flops;
 }
 
@@ -237,11 +268,11 @@ static void print_row(const check_state *s, const row *r, timing t, timing eager
     double least = least_seconds(s, r, &which);
     char quartiles[32];
     snprintf(quartiles, sizeof quartiles, "%+.0f %+.0f%%", 100 * (t.low / t.median - 1), 100 * (t.high / t.median - 1));
-    printf("%-42s %-10s %2d %-3s %-4s", s->group, s->tier->name, r->threads, r->backward ? "bwd" : "fwd",
+    printf("%-40s %-10s %2d %-3s %-4s", s->group, s->tier->name, r->threads, r->backward ? "bwd" : "fwd",
            r->cold ? "cold" : "hot");
     print_time(t.median);
     printf(" %9s", quartiles);
-    if (r->work.flops > 0 && strcmp(which, "memory") && strcmp(which, "cache"))
+    if (r->work.flops > 0 && strcmp(which, "mem") && strcmp(which, "cache"))
         printf(" %7.1f GFLOP/s", r->work.flops / t.median * 1e-9);
     else
         printf(" %7.1f GB/s   ", (r->work.read + r->work.written) / t.median * 1e-9);
@@ -258,7 +289,7 @@ static void run_row(check_state *s, bench_set *set, const row *r)
     tn_error err = TN_ERROR_INIT;
     timing kernel, eager;
     place p = {.set = set, .backward = r->backward, .cold = r->cold};
-    refresh(s);
+    refresh(s, false);
     host_threads(r->threads);
     tn_status status = bench_set_plan(set, r->c, r->backward, s->tier->flags, &err);
     if (status == TN_OK)
@@ -266,7 +297,7 @@ static void run_row(check_state *s, bench_set *set, const row *r)
     if (status == TN_OK && kernel.median > 0)
         print_row(s, r, kernel, eager);
     else
-        printf("%-42s %-10s %2d %-3s %s\n", s->group, s->tier->name, r->threads, r->backward ? "bwd" : "fwd",
+        printf("%-40s %-10s %2d %-3s %s\n", s->group, s->tier->name, r->threads, r->backward ? "bwd" : "fwd",
                err.message);
 }
 
@@ -288,14 +319,18 @@ void bench_run(check_state *s, check_case *c, bench_work forward, bench_work bac
     random_state r = {1};
     host_restrict(~UINT64_C(0));
     const tn_impl *impl = host_impl(c->kernel, &c->site, reason, sizeof reason);
-    bool both = impl && impl->backward && backward.read > 0 && backward.flops <= s->bench.most_flops;
+    bool both = impl && impl->backward && backward.read > 0;
+    if (both && backward.flops > s->bench.most_flops) {
+        printf("%-40s bwd left out: %.0f GFLOP a call; --long times it\n", s->group, backward.flops * 1e-9);
+        both = false;
+    }
     if (both && !c->grads.size)
         case_grads(c, &r);
     bench_set set = {0};
     if (!impl)
-        printf("%-42s %s\n", s->group, reason);
+        printf("%-40s %s\n", s->group, reason);
     else if (!bench_set_open(&set, c, impl, copies_of(c, forward)))
-        printf("%-42s left out: %zu MB do not fit into memory\n", s->group, bench_set_bytes(c) >> 20);
+        printf("%-40s left out: %zu MB do not fit into memory\n", s->group, bench_set_bytes(c) >> 20);
     double hot = (double)ceiling_cache_bytes();
     for (int all = s->bench.threads > 1 ? 0 : 1; set.copies && all < 2; all++)
         for (int back = 0; back <= both; back++)

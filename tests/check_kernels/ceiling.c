@@ -37,12 +37,12 @@ static double peak_c(int64_t rounds)
 
 /* One line per kind of arithmetic. */
 static const ceiling_peak peaks[] = {
-    {"f32 C", 0, TN_F32, peak_c},
+    {"f32 C", "f32", 0, TN_F32, peak_c},
 #if defined(__x86_64__)
-    {"f32 AVX2", TN_CPU_AVX2, TN_F32, ceiling_fma_avx2},
-    {"f32 AVX-512", TN_CPU_AVX512, TN_F32, ceiling_fma_avx512},
-    {"bf16 AVX-512-BF16", TN_CPU_AVX512_BF16, TN_BF16, ceiling_dot_avx512bf16},
-    {"bf16 AMX", TN_CPU_AMX_BF16, TN_BF16, ceiling_dot_amx},
+    {"f32 AVX2", "f32", TN_CPU_AVX2, TN_F32, ceiling_fma_avx2},
+    {"f32 AVX-512", "f32", TN_CPU_AVX512, TN_F32, ceiling_fma_avx512},
+    {"bf16 AVX-512-BF16", "bf16", TN_CPU_AVX512_BF16, TN_BF16, ceiling_dot_avx512bf16},
+    {"bf16 AMX", "amx", TN_CPU_AMX_BF16, TN_BF16, ceiling_dot_amx},
 #endif
 };
 
@@ -151,7 +151,7 @@ static double best_of_streams(kind k, double arrays)
     double rate = 0;
     for (int streams = 1; streams <= 8; streams *= streams == 1 ? 4 : 2) {
         run r = memory_run(k, streams, buffer.n, 1);
-        double found = arrays * 4 * (double)r.n / best(r, 3);
+        double found = arrays * 4 * (double)r.n / best(r, 1);
         rate = found > rate ? found : rate;
     }
     return rate;
@@ -184,7 +184,16 @@ void ceilings_close(void)
     buffer.memory = NULL;
 }
 
-/* threads: the caller has set them. */
+void ceilings_join(ceilings *c, const ceilings *other)
+{
+    double *mine[] = {&c->read, &c->copy, &c->triad, &c->update, &c->cached};
+    const double *theirs[] = {&other->read, &other->copy, &other->triad, &other->update, &other->cached};
+    for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
+        *mine[i] = *mine[i] > *theirs[i] ? *mine[i] : *theirs[i];
+    for (int p = 0; p < PEAKS; p++)
+        c->peak[p] = c->peak[p] > other->peak[p] ? c->peak[p] : other->peak[p];
+}
+
 void ceilings_measure(ceilings *c, int threads)
 {
     *c = (ceilings){.threads = threads};
@@ -195,12 +204,12 @@ void ceilings_measure(ceilings *c, int threads)
     long second = sysconf(_SC_LEVEL2_CACHE_SIZE);
     int64_t each = (second > 0 ? second : 1 << 20) / 8 / 4;
     run r = memory_run(COPY, 1, each * threads, 20);
-    c->cached = 2 * 4 * (double)r.n * r.repeat / best(r, 10);
+    c->cached = 2 * 4 * (double)r.n * r.repeat / best(r, 4);
     for (int p = 0; p < PEAKS; p++) {
         if (peaks[p].flags & ~tn_cpu_flags())
             continue;
         run arithmetic = {.kind = PEAK, .n = 100000, .streams = 1, .repeat = 1, .peak = p};
-        c->peak[p] = peaks[p].run(1) * (double)arithmetic.n * threads / best(arithmetic, 10);
+        c->peak[p] = peaks[p].run(1) * (double)arithmetic.n * threads / best(arithmetic, 4);
     }
 }
 
@@ -212,7 +221,7 @@ double ceiling_flops_seconds(const ceilings *c, uint64_t flags, tn_dtype dtype, 
     for (int p = 0; p < PEAKS; p++)
         if (!(peaks[p].flags & ~flags) && (peaks[p].dtype == TN_F32 || peaks[p].dtype == dtype) && c->peak[p] > peak) {
             peak = c->peak[p];
-            *which = peaks[p].name;
+            *which = peaks[p].brief;
         }
     return peak > 0 ? flops / peak : 0;
 }

@@ -18,7 +18,7 @@ typedef struct ceiling_loops {
 
 /* Arithmetic in registers; returns how many operations (an FMA is two) rounds of it are. */
 typedef struct ceiling_peak {
-    const char *name;
+    const char *name, *brief;
     uint64_t flags; /* of the processor                                                          */
     tn_dtype dtype; /* of the operands: TN_F32 stands for every type that is widened first         */
     double (*run)(int64_t rounds);
@@ -37,16 +37,19 @@ typedef struct ceilings {
 /* The kinds of arithmetic; NULL after the last. */
 const ceiling_peak *ceiling_peak_at(int index);
 
-/* Measured now: the best of several runs of some milliseconds each. The first call allocates memory, which
- * ceilings_close frees. False when there is none. */
+/* Memory for measuring, spread over the threads of now. False when there is none. */
 bool ceilings_open(void);
-void ceilings_measure(ceilings *c, int threads);
 void ceilings_close(void);
+
+/* Measured now, by runs of some milliseconds each on the threads that are set. */
+void ceilings_measure(ceilings *c, int threads);
+/* The larger of each. */
+void ceilings_join(ceilings *c, const ceilings *other);
 
 /* Bytes of the last cache. */
 int64_t ceiling_cache_bytes(void);
 
-/* The best time for operands of dtype and this many operations with what the flags allow; which: its name. */
+/* The least time for operands of dtype and this many operations with what the flags allow; which: its brief name. */
 double ceiling_flops_seconds(const ceilings *c, uint64_t flags, tn_dtype dtype, double flops, const char **which);
 /* Out of memory: the bytes that are read and written; in_place: the same ones. */
 double ceiling_memory_seconds(const ceilings *c, double read, double written, bool in_place);

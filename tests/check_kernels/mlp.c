@@ -191,24 +191,30 @@ static void check(check_state *s)
 
 /* Backward computes gate and up again (2 of 3 products), and for each product the gradients of its input and of its
  * weight: 8 of the products of forward in place of 3. */
+static void bench_shape(check_state *s, const bench_model *m, tn_dtype dtype, int64_t rows)
+{
+    const shape real = {rows, m->hidden, m->inter, 0, false, 1};
+    double size = (double)tn_dtype_size(dtype), tokens = (double)rows, io = tokens * (double)m->hidden * size;
+    double weights = 3.0 * (double)m->hidden * (double)m->inter;
+    const bench_work forward = {weights * size + io, io, 2 * weights * tokens};
+    const bench_work backward = {weights * size + 2 * io, weights * size + io, 16.0 / 3 * weights * tokens};
+    if (!bench_wanted(s, dtype, forward.flops, "mlp %s %lld->%lld x%lld", m->name, (long long)m->hidden,
+                      (long long)m->inter, (long long)rows))
+        return;
+    check_case c = mlp_case(TN_LAYOUT_SPLIT, TN_ACT_SILU, dtype, &real, false);
+    bench_run(s, &c, forward, backward);
+}
+
+/* The last is what a mixture of 64 experts with 8 for each of 4096 tokens would be if it were dense (moe.c). */
 static void bench(check_state *s)
 {
-    for (int d = 0; d < 3; d++)
+    static const bench_model dense = {"dense", 1024, 384, 0, 0, 0, 0, 0};
+    for (int d = 0; d < 3; d++) {
         for (int m = 0; m < 2; m++)
-            for (int t = 0; t < BENCH_TOKENS; t++) {
-                const bench_model *model = &bench_models[m];
-                const shape real = {bench_tokens[t], model->hidden, model->inter, 0, false, 1};
-                double size = (double)tn_dtype_size(dtypes[d]), tokens = (double)real.tokens;
-                double weights = 3.0 * (double)real.hidden * (double)real.inter,
-                       io = tokens * (double)real.hidden * size;
-                const bench_work forward = {weights * size + io, io, 2 * weights * tokens};
-                const bench_work backward = {weights * size + 2 * io, weights * size + io, 16.0 / 3 * weights * tokens};
-                if (!bench_wanted(s, dtypes[d], forward.flops, "mlp %s %lld->%lld x%lld", model->name,
-                                  (long long)real.hidden, (long long)real.inter, (long long)real.tokens))
-                    continue;
-                check_case c = mlp_case(TN_LAYOUT_SPLIT, TN_ACT_SILU, dtypes[d], &real, false);
-                bench_run(s, &c, forward, backward);
-            }
+            for (int t = 0; t < BENCH_TOKENS; t++)
+                bench_shape(s, &bench_models[m], dtypes[d], bench_tokens[t]);
+        bench_shape(s, &dense, dtypes[d], 8 * 4096);
+    }
 }
 
 static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)
