@@ -138,22 +138,33 @@ INLINE void glu_by_fours(float sums[BOTH][BOTH], int vectors, const product_fini
     }
 }
 
-/* And eight rows. */
-INLINE void out_by_eights(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t rows,
+static inline __m512 row_sums(float sums[BOTH][BOTH], const product_finish *finish, int32_t r, int32_t rows, int v)
+{
+    if (r >= rows)
+        return _mm512_setzero_ps();
+    __m512 sum = _mm512_loadu_ps(sums[r] + v * LANES);
+    return finish->bias ? _mm512_add_ps(sum, _mm512_set1_ps(finish->bias[r])) : sum;
+}
+
+/* Each token's rows in one piece: rows of y are often at distances of which the first cache holds few lines. */
+INLINE void out_by_tokens(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t rows,
                           void *const *y, int32_t tokens)
 {
-    for (int first = 0; first < rows; first += ROWS) {
-        __m512 part[ROWS][VECTORS];
-        void *to[BOTH];
-        product_finish f = *finish;
-        if (f.bias)
-            f.bias += first;
-        for (int r = 0; r < ROWS; r++)
-            for (int v = 0; v < vectors; v++)
-                part[r][v] = _mm512_loadu_ps(sums[first + r] + v * LANES);
-        for (int32_t t = 0; t < tokens; t++)
-            to[t] = (char *)y[t] + first * (f.dtype == TN_F32 ? 4 : 2);
-        finish_out(part, vectors, &f, rows - first < ROWS ? rows - first : ROWS, to, tokens);
+    int32_t words = finish->dtype == TN_F32 ? 1 : 2; /* rows in a word */
+    for (int v = 0; v < vectors; v++) {
+        for (int32_t first = 0; first < rows; first += words * TILE) {
+            __m512i w[TILE];
+            for (int32_t i = 0; i < TILE; i++) {
+                __m512 even = row_sums(sums, finish, first + words * i, rows, v);
+                w[i] = words == 1 ? _mm512_castps_si512(even)
+                                  : pair(even, row_sums(sums, finish, first + 2 * i + 1, rows, v), finish->dtype);
+            }
+            transpose_16x16(w);
+            int32_t left = rows - first < words * TILE ? rows - first : words * TILE;
+            __mmask64 bytes = ~UINT64_C(0) >> (LINE - left * 4 / words);
+            for (int32_t t = 0; t < LANES && v * LANES + t < tokens; t++)
+                _mm512_mask_storeu_epi8((char *)y[v * LANES + t] + first * 4 / words, bytes, w[t]);
+        }
     }
 }
 
@@ -183,9 +194,9 @@ static void tile_out_amx(const void *const *w, int64_t ahead, int64_t k, const v
     else
         tile_sums(w, 1, ahead, k, panel, 1, sums);
     if (width == BOTH)
-        out_by_eights(sums, 2, finish, rows, y, tokens);
+        out_by_tokens(sums, 2, finish, rows, y, tokens);
     else
-        out_by_eights(sums, 1, finish, rows, y, tokens);
+        out_by_tokens(sums, 1, finish, rows, y, tokens);
 }
 
 void product_init_amx(product_kernels *kernels)
