@@ -323,7 +323,8 @@ static check_case block_case(tn_layout layout, tn_dtype dtype, const shape *s)
 }
 
 /* tokens, hidden, inter, experts, top_k, gap, shared, ids, renormalise, shared gate, f32 weights. Around 16 tokens of a
- * call and of an expert, 64 and more that are cut between threads, and blocks of 512. */
+ * call and of an expert, 64 and more that are cut between threads, and blocks of 512. Experts of more than 8192
+ * elements take tiles. */
 static const shape expert_shapes[] = {
     {0, 8, 4, 3, 1, 0, 0, SPREAD, false, false, false},        {1, 1, 1, 1, 1, 0, 0, SPREAD, false, false, true},
     {1, 48, 33, 16, 8, 0, 0, SPREAD, false, false, false},     {2, 17, 5, 4, 2, 3, 0, SPREAD, false, false, true},
@@ -331,7 +332,8 @@ static const shape expert_shapes[] = {
     {16, 9, 31, 5, 4, 0, 0, ONE_EXPERT, false, false, true},   {17, 16, 12, 40, 2, 0, 0, SPREAD, false, false, false},
     {40, 31, 7, 6, 2, 0, 0, CROWDED, false, false, false},     {70, 20, 9, 3, 2, 5, 0, LAST_ONLY, false, false, false},
     {130, 18, 16, 4, 1, 0, 0, ONE_EXPERT, false, false, true}, {300, 10, 6, 5, 2, 0, 0, CROWDED, false, false, false},
-    {530, 6, 5, 9, 3, 1, 0, SPREAD, false, false, false},
+    {530, 6, 5, 9, 3, 1, 0, SPREAD, false, false, false},      {70, 97, 86, 3, 2, 1, 0, SPREAD, false, false, false},
+    {45, 66, 131, 2, 1, 0, 0, ONE_EXPERT, false, false, true},
 };
 
 static const shape block_shapes[] = {
@@ -339,7 +341,7 @@ static const shape block_shapes[] = {
     {1, 16, 8, 8, 8, 0, 0, SPREAD, false, false, false}, {3, 33, 9, 5, 2, 1, 21, SPREAD, false, true, false},
     {16, 20, 18, 9, 3, 0, 7, SPREAD, true, false, true}, {17, 24, 12, 20, 2, 0, 40, SPREAD, true, true, false},
     {45, 31, 5, 6, 1, 3, 0, SPREAD, false, false, true}, {100, 18, 14, 17, 4, 0, 10, SPREAD, true, true, false},
-    {600, 12, 6, 4, 2, 0, 5, SPREAD, true, true, false},
+    {600, 12, 6, 4, 2, 0, 5, SPREAD, true, true, false}, {60, 96, 88, 4, 2, 3, 90, SPREAD, true, true, false},
 };
 
 static void check_group(check_state *s, tn_op op, tn_layout layout, tn_dtype dtype)
