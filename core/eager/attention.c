@@ -16,16 +16,6 @@
 #define WORTH_A_THREAD (INT64_C(1) << 17) /* multiplications                                     */
 #define FEW_ROWS 4                        /* up to here plain dot products beat a product of matrices */
 
-typedef struct attention_job {
-    const tn_tensor *q, *k, *v, *q_index, *kv_index, *o, *sinks;
-    attention_scores rule;
-    int64_t batch, tokens, keys, heads, kv_heads, group, d, dv;
-    tn_dtype type; /* of the products                                                            */
-    int64_t tile, tiles, rows, blocks, columns;
-    char *scratch;
-    size_t thread_bytes;
-} attention_job;
-
 /* Keys first .. first + count, of which some are seen. clean: all of them are in use, so they may be read in place. */
 typedef struct attention_span {
     int64_t first, count;
@@ -45,7 +35,7 @@ typedef struct attention_work {
     gemm_context *gemm;
 } attention_work;
 
-static void attention_shape(const tn_call *call, attention_job *job)
+void attention_shape(const tn_call *call, attention_job *job)
 {
     const tn_site *site = call->site;
     *job = (attention_job){.q = &call->in[0],
@@ -119,11 +109,6 @@ static size_t attention_scratch(const tn_call *call)
     return attention_layout(&job, NULL, &work) * (size_t)tn_thread_count();
 }
 
-static int32_t index_at(const tn_tensor *t, int64_t b, int64_t i)
-{
-    return ((const int32_t *)t->data)[b * t->stride[0] + i * t->stride[1]];
-}
-
 /* Finds the spans of keys that some query at a position between low and high may see. */
 static void attention_find_spans(const attention_job *job, attention_work *work, int64_t b, int32_t low, int32_t high)
 {
@@ -133,7 +118,7 @@ static void attention_find_spans(const attention_job *job, attention_work *work,
         attention_span span = {first, job->keys - first < KEY_BLOCK ? job->keys - first : KEY_BLOCK, true};
         bool seen = false;
         for (int64_t s = 0; s < span.count; s++) {
-            int32_t kv = index_at(job->kv_index, b, first + s);
+            int32_t kv = attention_index(job->kv_index, b, first + s);
             work->index[work->n + s] = kv;
             span.clean &= kv >= 0;
             seen |= kv >= 0 && kv <= high && (job->rule.window <= 0 || (int64_t)low - kv < job->rule.window);
@@ -254,7 +239,7 @@ static void attention_queries(const attention_job *job, attention_work *work, in
     int32_t low = INT32_MAX, high = -1;
     for (int64_t r = 0; r < rows; r++) {
         int64_t t = first + r / job->group, head = kv_head * job->group + r % job->group;
-        int32_t position = index_at(job->q_index, b, t);
+        int32_t position = attention_index(job->q_index, b, t);
         low = position < low ? position : low;
         high = position > high ? position : high;
         char *to = work->q + (size_t)r * bytes;
@@ -277,13 +262,9 @@ static void attention_item(const attention_job *job, attention_work *work, int64
         attention_dots(job, work, keys, stride, rows, span->count, work->scores + column);
     }
     for (int64_t r = 0; r < rows; r++) {
-        float sink = 0.0f;
-        int64_t head = kv_head * job->group + r % job->group;
-        if (job->sinks)
-            convert_to_f32((const char *)job->sinks->data + (size_t)head * tn_dtype_size(job->sinks->dtype),
-                           job->sinks->dtype, &sink, 1);
+        float sink = attention_sink(job, kv_head * job->group + r % job->group);
         attention_softmax(&job->rule, work->scores + r * job->columns, work->index, work->n,
-                          index_at(job->q_index, b, first + r / job->group), sink);
+                          attention_index(job->q_index, b, first + r / job->group), sink);
         attention_store(job, work, r, rows);
     }
     memset(work->o, 0, (size_t)(rows * job->dv) * sizeof(float));
@@ -313,14 +294,23 @@ static void attention_items(void *ctx, int64_t begin, int64_t end, int32_t threa
     gemm_release(work.gemm);
 }
 
+tn_status attention_check(const tn_call *call, const attention_job *job, tn_error *err)
+{
+    if (job->kv_heads <= 0 || job->heads % job->kv_heads || job->q->dtype != job->k->dtype ||
+        job->q->dtype != job->v->dtype)
+        return tn_fail(err, TN_E_INTERNAL, call->site->path,
+                       "attention heads or types do not fit each other; report this defect");
+    return TN_OK;
+}
+
 static tn_status attention_forward(const tn_call *call, tn_error *err)
 {
     attention_job job;
     attention_work work;
     attention_shape(call, &job);
-    if (job.kv_heads <= 0 || job.heads % job.kv_heads || job.q->dtype != job.k->dtype || job.q->dtype != job.v->dtype)
-        return tn_fail(err, TN_E_INTERNAL, call->site->path,
-                       "attention heads or types do not fit each other; report this defect");
+    tn_status status = attention_check(call, &job, err);
+    if (status != TN_OK)
+        return status;
     job.scratch = call->scratch;
     job.thread_bytes = attention_layout(&job, NULL, &work);
     int64_t cost = job.rows * job.columns * (job.d + job.dv) + 1;
@@ -328,4 +318,8 @@ static tn_status attention_forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-const eager_op eager_attention = {.op = TN_OP_ATTENTION, .scratch = attention_scratch, .forward = attention_forward};
+const eager_op eager_attention = {.op = TN_OP_ATTENTION,
+                                  .scratch = attention_scratch,
+                                  .forward = attention_forward,
+                                  .backward_scratch = attention_backward_scratch,
+                                  .backward = attention_backward};

@@ -1,5 +1,5 @@
 /* From products q k^T to probabilities, one query at a time, with the roundings of transformers:
- * rnd(rnd(q k^T) * scale), the softcap in three steps, the mask, softmax in f32. */
+ * rnd(rnd(q k^T) * scale), the softcap in three steps, the mask, softmax in f32; and the way back. */
 #include "eager/attention.h"
 #include "eager/vec.h"
 
@@ -7,14 +7,20 @@
 
 #define LANES 16
 
+/* tanh(score / softcap), rounded at each step. */
+static void scores_tanh(const attention_scores *rule, float *scores, int64_t n)
+{
+    vec_div(scores, n, rule->softcap);
+    vec_round(scores, n, rule->dtype);
+    vec_act(TN_ACT_TANH, rule->dtype, scores, n);
+}
+
 static void scores_round(const attention_scores *rule, float *scores, int64_t n)
 {
     vec_round_scale(scores, n, rule->scale, rule->dtype);
     if (rule->softcap == 0.0f)
         return;
-    vec_div(scores, n, rule->softcap);
-    vec_round(scores, n, rule->dtype);
-    vec_act(TN_ACT_TANH, rule->dtype, scores, n);
+    scores_tanh(rule, scores, n);
     vec_scale(scores, n, rule->softcap);
     vec_round(scores, n, rule->dtype);
 }
@@ -51,8 +57,8 @@ EAGER_CLONES static float scores_mask(float *scores, const int32_t *index, int64
     return nan ? vec_float(0x7fc00000u) : max;
 }
 
-void attention_softmax(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, int32_t q,
-                       float sink)
+float attention_softmax(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, int32_t q,
+                        float sink)
 {
     bool any = false;
     float max = 0.0f;
@@ -64,13 +70,35 @@ void attention_softmax(const attention_scores *rule, float *scores, const int32_
     if (!any) {
         for (int64_t i = 0; i < n; i++)
             scores[i] = 0.0f;
-        return;
+        return 0.0f;
     }
     if (rule->has_sink && sink > max)
         max = sink;
     /* Nothing but -inf gives -inf - -inf: NaN, as in transformers. */
-    float sum = vec_exp_sum(scores, n, max);
+    float sum = vec_exp_sum(scores, n, max), dropped = rule->has_sink ? vec_exp(sink - max) : 0.0f;
     if (rule->has_sink)
-        sum += vec_exp(sink - max);
+        sum += dropped;
     vec_div(scores, n, sum);
+    return dropped / sum;
+}
+
+void attention_scores_grad(const attention_scores *rule, const float *products, float *dscores, int64_t n)
+{
+    float t[VEC_CHUNK];
+    vec_round(dscores, n, rule->dtype);
+    for (int64_t at = 0; rule->softcap != 0.0f && at < n; at += VEC_CHUNK) {
+        int64_t count = n - at < VEC_CHUNK ? n - at : VEC_CHUNK;
+        memcpy(t, products + at, (size_t)count * sizeof *t);
+        vec_round_scale(t, count, rule->scale, rule->dtype);
+        scores_tanh(rule, t, count);
+        vec_scale(dscores + at, count, rule->softcap);
+        vec_round(dscores + at, count, rule->dtype);
+        for (int64_t i = 0; i < count; i++)
+            dscores[at + i] = dscores[at + i] == 0.0f ? 0.0f : dscores[at + i] * (1.0f - t[i] * t[i]);
+        vec_round(dscores + at, count, rule->dtype);
+        vec_div(dscores + at, count, rule->softcap);
+        vec_round(dscores + at, count, rule->dtype);
+    }
+    vec_scale(dscores, n, rule->scale);
+    vec_round(dscores, n, rule->dtype);
 }

@@ -1,0 +1,295 @@
+/* Gradients of ATTENTION against differences of a forward in double precision, element by element, in all types. */
+#include "optest.h"
+
+#include <check.h>
+#include <math.h>
+#include <string.h>
+
+enum { BATCH = 2, HEADS_MAX = 4, KEYS_MAX = 300, D = 6, DV = 5 };
+
+typedef struct attention_case {
+    int64_t tokens, keys, heads, kv_heads, window;
+    double softcap;
+    bool sinks, holes; /* holes: slots that are not used, and a query before all keys                  */
+} attention_case;
+
+static const attention_case cases[] = {
+    {3, 5, 2, 2, 0, 0.0, false, false},   {4, 7, 4, 2, 0, 0.0, false, true},   {5, 6, 4, 1, 3, 0.0, false, false},
+    {4, 6, 2, 1, 0, 2.0, false, true},    {3, 5, 4, 2, 2, 0.0, true, true},    {4, 5, 4, 4, 0, 1.5, true, false},
+    {1, 1, 1, 1, 0, 0.0, false, false},   {0, 4, 2, 1, 0, 0.0, true, false},   {3, 0, 2, 1, 0, 0.0, true, false},
+    {140, 140, 1, 1, 0, 0.0, true, true}, {2, 300, 1, 1, 0, 3.0, false, true},
+};
+
+static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+
+static double epsilon(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+static void make_call(const attention_case *c, tn_dtype dtype, tn_call *call, tn_site *site, tn_grads *grads)
+{
+    *site = optest_site(TN_OP_ATTENTION, dtype);
+    site->num[TN_NUM_SCALE] = 0.375; /* a number of every type                                       */
+    site->dim[TN_DIM_WINDOW] = c->window;
+    site->num[TN_NUM_SOFTCAP] = c->softcap;
+    site->features =
+        (c->window ? TN_HAS_WINDOW : 0) | (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0);
+    tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
+    optest_param(site, TN_ROLE_SINKS, &sinks, c->sinks ? 1 : 0);
+    *call = (tn_call){.op = TN_OP_ATTENTION, .site = site, .in_count = 5, .out_count = 1};
+    call->in[0] = optest_transpose(optest_random(dtype, 4, (int64_t[]){BATCH, c->heads, c->tokens, D}, 1), 1, 2);
+    call->in[1] = optest_random(dtype, 4, (int64_t[]){BATCH, c->keys, c->kv_heads, D}, 2);
+    call->in[2] = optest_transpose(optest_random(dtype, 4, (int64_t[]){BATCH, c->kv_heads, c->keys, DV}, 3), 1, 2);
+    call->out[0] = optest_zeros(dtype, 4, (int64_t[]){BATCH, c->tokens, c->heads, DV});
+    call->in[3] = optest_zeros(TN_I32, 2, (int64_t[]){BATCH, c->tokens});
+    call->in[4] = optest_zeros(TN_I32, 2, (int64_t[]){BATCH, c->keys});
+    for (int64_t i = 0; i < BATCH * c->tokens; i++)
+        optest_set(&call->in[3], i, (double)(c->keys - c->tokens + i % c->tokens));
+    for (int64_t i = 0; i < BATCH * c->keys; i++)
+        optest_set(&call->in[4], i, (double)(i % c->keys));
+    if (c->holes) {
+        optest_set(&call->in[3], 0, -1.0);
+        for (int64_t b = 0; b < BATCH; b++) {
+            optest_set(&call->in[4], b * c->keys + 1, -1.0);
+            for (int64_t i = 0; i < c->kv_heads * D; i++) /* whatever lies there                      */
+                optest_set(&call->in[1], (b * c->keys + 1) * c->kv_heads * D + i, (double)NAN);
+        }
+    }
+    optest_grads(call, grads, 6);
+}
+
+/* ---- forward in double -------------------------------------------------------------------------- */
+
+/* One query head. */
+typedef struct truth {
+    const attention_case *c;
+    int64_t position, index[KEYS_MAX];
+    double q[D], k[KEYS_MAX][D], v[KEYS_MAX][DV], g[DV], sink;
+    double p[KEYS_MAX], dropped, largest; /* out: probabilities, the sink's, the largest |score|       */
+    double *moving;
+} truth;
+
+static bool sees(const truth *t, int64_t s)
+{
+    int64_t kv = t->index[s];
+    return kv >= 0 && kv <= t->position && (!t->c->window || t->position - kv < t->c->window);
+}
+
+static void probabilities(truth *t)
+{
+    double sum = 0.0;
+    t->largest = t->c->sinks ? fabs(t->sink) : 0.0;
+    for (int64_t s = 0; s < t->c->keys; s++) {
+        double score = 0.0;
+        t->p[s] = 0.0;
+        if (!sees(t, s))
+            continue;
+        for (int i = 0; i < D; i++)
+            score += t->q[i] * t->k[s][i] * 0.375;
+        if (t->c->softcap != 0.0)
+            score = t->c->softcap * tanh(score / t->c->softcap);
+        t->largest = fmax(t->largest, fabs(score));
+        sum += t->p[s] = exp(score);
+    }
+    t->dropped = t->c->sinks && sum > 0.0 ? exp(t->sink) : 0.0;
+    sum += t->dropped;
+    for (int64_t s = 0; s < t->c->keys && sum > 0.0; s++)
+        t->p[s] /= sum;
+    t->dropped = sum > 0.0 ? t->dropped / sum : 0.0;
+}
+
+/* sum g o, with *moving = value. */
+static double loss(void *ctx, double value)
+{
+    truth *t = ctx;
+    double kept = *t->moving, sum = 0.0;
+    *t->moving = value;
+    probabilities(t);
+    for (int64_t s = 0; s < t->c->keys; s++)
+        for (int i = 0; t->p[s] > 0.0 && i < DV; i++)
+            sum += t->g[i] * t->p[s] * t->v[s][i];
+    *t->moving = kept;
+    return sum;
+}
+
+static double derivative(truth *t, double *by)
+{
+    t->moving = by;
+    return optest_derivative(loss, t, *by, 1e-3);
+}
+
+static int64_t at4(const tn_tensor *t, int64_t b, int64_t i, int64_t head)
+{
+    return ((b * t->shape[1] + i) * t->shape[2] + head) * t->shape[3];
+}
+
+static void load(const tn_call *call, const attention_case *c, int64_t b, int64_t token, int64_t head, truth *t)
+{
+    int64_t kv_head = head / (c->heads / c->kv_heads);
+    t->c = c;
+    t->position = (int64_t)optest_at(&call->in[3], b * c->tokens + token);
+    t->sink = c->sinks ? optest_at(call->site->param[TN_ROLE_SINKS].tensors, head) : 0.0;
+    for (int64_t i = 0; i < D; i++)
+        t->q[i] = optest_at(&call->in[0], at4(&call->in[0], b, token, head) + i);
+    for (int64_t i = 0; i < DV; i++)
+        t->g[i] = optest_at(&call->grads->out[0], at4(&call->grads->out[0], b, token, head) + i);
+    for (int64_t s = 0; s < c->keys; s++) {
+        t->index[s] = (int64_t)optest_at(&call->in[4], b * c->keys + s);
+        for (int64_t i = 0; i < D; i++)
+            t->k[s][i] = optest_at(&call->in[1], at4(&call->in[1], b, s, kv_head) + i);
+        for (int64_t i = 0; i < DV; i++)
+            t->v[s][i] = optest_at(&call->in[2], at4(&call->in[2], b, s, kv_head) + i);
+    }
+}
+
+/* ---- comparing ------------------------------------------------------------------------------------- */
+
+/* Expected gradients and how far from them eager's may be. */
+typedef struct expected {
+    double dk[HEADS_MAX][KEYS_MAX][D], dv[HEADS_MAX][KEYS_MAX][DV], dsink[HEADS_MAX];
+    double dk_bound[HEADS_MAX][KEYS_MAX][D], dv_bound[HEADS_MAX][KEYS_MAX][DV], dsink_bound[HEADS_MAX];
+} expected;
+
+static void close_to(const tn_tensor *t, int64_t at, double want, double bound, const char *what)
+{
+    bound += 1e-9 + (t->dtype == TN_F16 ? 0x1p-22 : 0.0) + fabs(want) * epsilon(t->dtype);
+    if (!(fabs(optest_at(t, at) - want) <= bound))
+        ck_abort_msg("%s of %s, element %d: %.9g, expected %.9g within %.3g", what, tn_dtype_name(t->dtype), (int)at,
+                     optest_at(t, at), want, bound);
+}
+
+/* Roundings of a score's gradient: product, scale, softcap's three (all of which an exponential turns from parts of the
+ * score into parts of the probability), the probability, dP, dz, three of softcap again, scale; in f32 also sums of as
+ * many terms as there are keys. */
+static double score_error(const truth *t, tn_dtype dtype)
+{
+    double sums = (2.0 * (double)t->c->keys + 16.0) * 0x1p-24;
+    return epsilon(dtype) * (t->c->softcap != 0.0 ? 7.0 + 5.0 * t->largest : 4.0 + 2.0 * t->largest) + sums;
+}
+
+/* One query: its dq is compared; what it adds to the others is added to e. */
+static void check_query(const tn_call *call, truth *t, int64_t b, int64_t token, int64_t head, expected *e)
+{
+    int64_t kv_head = head / (t->c->heads / t->c->kv_heads);
+    static double dz[KEYS_MAX], p[KEYS_MAX];
+    double inner = 0.0, dropped, size = score_error(t, call->in[0].dtype);
+    t->moving = &t->sink;
+    loss(t, t->sink);
+    dropped = t->dropped;
+    size = score_error(t, call->in[0].dtype);
+    memcpy(p, t->p, sizeof p);
+    for (int64_t s = 0; s < t->c->keys; s++) {
+        dz[s] = 0.0;
+        for (int i = 0; i < DV; i++)
+            dz[s] += p[s] > 0.0 ? fabs(t->g[i] * t->v[s][i]) : 0.0;
+        inner += p[s] * dz[s];
+    }
+    for (int64_t s = 0; s < t->c->keys; s++)
+        dz[s] = size * p[s] * (dz[s] + inner) * 0.375;
+    for (int i = 0; i < D; i++) {
+        double bound = 0.0, dq = derivative(t, &t->q[i]);
+        for (int64_t s = 0; s < t->c->keys; s++)
+            bound += p[s] > 0.0 ? dz[s] * fabs(t->k[s][i]) : 0.0;
+        close_to(&call->grads->in[0], at4(&call->grads->in[0], b, token, head) + i, dq, bound, "dq");
+    }
+    for (int64_t s = 0; s < t->c->keys; s++) {
+        for (int i = 0; p[s] > 0.0 && i < D; i++) {
+            e->dk[kv_head][s][i] += derivative(t, &t->k[s][i]);
+            e->dk_bound[kv_head][s][i] += dz[s] * fabs(t->q[i]);
+        }
+        for (int i = 0; i < DV; i++) {
+            e->dv[kv_head][s][i] += p[s] * t->g[i];
+            e->dv_bound[kv_head][s][i] += size * p[s] * fabs(t->g[i]);
+        }
+    }
+    e->dsink[head] += t->c->sinks ? derivative(t, &t->sink) : 0.0;
+    e->dsink_bound[head] += size * dropped * inner;
+}
+
+static void check_call(const tn_call *call, const attention_case *c)
+{
+    static truth t;
+    static expected e;
+    memset(&e, 0, sizeof e);
+    for (int64_t b = 0; b < BATCH; b++) {
+        memset(e.dk, 0, sizeof e.dk);
+        memset(e.dv, 0, sizeof e.dv);
+        memset(e.dk_bound, 0, sizeof e.dk_bound);
+        memset(e.dv_bound, 0, sizeof e.dv_bound);
+        for (int64_t token = 0; token < c->tokens; token++)
+            for (int64_t head = 0; head < c->heads; head++) {
+                load(call, c, b, token, head, &t);
+                check_query(call, &t, b, token, head, &e);
+            }
+        for (int64_t h = 0; h < c->kv_heads; h++)
+            for (int64_t s = 0; s < c->keys; s++) {
+                const tn_tensor *dk = &call->grads->in[1], *dv = &call->grads->in[2];
+                for (int i = 0; i < D; i++)
+                    close_to(dk, at4(dk, b, s, h) + i, e.dk[h][s][i], e.dk_bound[h][s][i], "dk");
+                for (int i = 0; i < DV; i++)
+                    close_to(dv, at4(dv, b, s, h) + i, e.dv[h][s][i], e.dv_bound[h][s][i], "dv");
+            }
+    }
+    for (int64_t head = 0; c->sinks && head < c->heads; head++)
+        close_to(call->grads->param[TN_ROLE_SINKS].tensors, head, e.dsink[head], e.dsink_bound[head], "dsink");
+}
+
+START_TEST(differences)
+{
+    const attention_case *c = &cases[_i];
+    for (int d = 0; d < 3; d++) {
+        tn_call call;
+        tn_site site;
+        tn_grads grads;
+        make_call(c, dtypes[d], &call, &site, &grads);
+        optest_backward_threads(&call);
+        check_call(&call, c);
+    }
+}
+END_TEST
+
+START_TEST(absent_tensors)
+{
+    tn_call call;
+    tn_site site;
+    tn_grads grads, all;
+    make_call(&cases[4], TN_BF16, &call, &site, &grads);
+    optest_backward(&call);
+    all = grads;
+    for (int left_out = 0; left_out < 4; left_out++) {
+        optest_grads(&call, &grads, 6);
+        if (left_out < 3)
+            grads.in[left_out].data = NULL;
+        else
+            grads.param[TN_ROLE_SINKS].count = 0;
+        optest_backward(&call);
+        for (int i = 0; i < 3; i++)
+            if (grads.in[i].data)
+                optest_close(&grads.in[i], &all.in[i], 0.0, 0.0, "left out");
+    }
+    grads.out[0].data = NULL;
+    optest_backward(&call);
+    for (int i = 0; i < 3; i++)
+        for (int64_t j = 0; j < tn_tensor_count(&grads.in[i]); j++)
+            ck_assert_double_eq(optest_at(&grads.in[i], j), 0.0);
+    call.in[1].dtype = TN_F32;
+    ck_assert_int_eq(optest_try_backward(&call, NULL), TN_E_INTERNAL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("eager: gradients of attention");
+    TCase *tc = tcase_create("attention");
+    tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
+    tcase_set_timeout(tc, 240);
+    tcase_add_loop_test(tc, differences, 0, (int)(sizeof cases / sizeof *cases));
+    tcase_add_test(tc, absent_tensors);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
