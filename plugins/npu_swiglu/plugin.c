@@ -1,5 +1,8 @@
 /* npu_fused_swiglu on the CPU: which MLPs it takes, and their weights as the products want them. */
+#define TN_ABI_NEEDED 1 /* tn_call.grads */
 #include "swiglu.h"
+
+#include <math.h>
 
 static const tn_tensor *tensor_of(const tn_site *site, tn_role role)
 {
@@ -51,6 +54,9 @@ static tn_status check_site(const tn_site *site, tn_error *err)
 {
     int64_t hidden = site->dim[TN_DIM_HIDDEN], inter = site->dim[TN_DIM_INTER];
     bool split = site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_SPLIT;
+    if (hidden < 1 || inter < 1)
+        return tn_fail(err, TN_DECLINED, site->path, "hidden size %lld and intermediate size %lld make no MLP",
+                       (long long)hidden, (long long)inter);
     tn_status s = check(site, TN_ROLE_DOWN, "down", hidden, inter, err);
     if (!s && split)
         s = check(site, TN_ROLE_GATE, "gate", inter, hidden, err);
@@ -66,60 +72,105 @@ static tn_status check_site(const tn_site *site, tn_error *err)
         s = check(site, TN_ROLE_UP_BIAS, "up bias", inter, 0, err);
     if (!s && !split && tensor_of(site, TN_ROLE_GATE_UP_BIAS))
         s = check(site, TN_ROLE_GATE_UP_BIAS, "gate_up bias", 2 * inter, 0, err);
+    if (!s && site->features & TN_HAS_SPARSITY && !isfinite(site->num[TN_NUM_SPARSITY]))
+        s = tn_fail(err, TN_DECLINED, site->path, "the quantile of its activation sparsity is not a finite number");
     return s;
 }
 
-static swiglu_shape shape_of(const tn_site *site, const tn_plan *plan)
+/* plan->user[0]: the instruction sets that scratch was sized for. */
+static swiglu_layer layer_of(const tn_site *site, const tn_plan *plan)
 {
-    return (swiglu_shape){site->dim[TN_DIM_HIDDEN], site->dim[TN_DIM_INTER], plan->max_tokens, plan->threads};
+    swiglu_layer layer = {.mlp = mlp_of(site),
+                          .act = (tn_act)site->meaning[TN_AXIS_ACT],
+                          .up_first = site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_GATE,
+                          .sparse = site->features & TN_HAS_SPARSITY,
+                          .quantile = (float)site->num[TN_NUM_SPARSITY],
+                          .hidden = site->dim[TN_DIM_HIDDEN],
+                          .max_tokens = plan->max_tokens,
+                          .threads = plan->threads};
+    swiglu_layer_init(&layer, (tn_dtype)site->meaning[TN_AXIS_DTYPE], plan->user[0]);
+    return layer;
 }
 
-/* plan->user[0]: the instruction sets that scratch was sized for. */
 static tn_status swiglu_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     tn_status s = check_site(site, err);
     if (s)
         return s;
     plan->user[0] = tn_cpu_flags();
-    product_kernels kernels;
-    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], plan->user[0]);
-    swiglu_shape shape = shape_of(site, plan);
-    plan->scratch_bytes = swiglu_scratch_size(&kernels, &shape);
+    swiglu_layer layer = layer_of(site, plan);
+    plan->scratch_bytes = swiglu_scratch_size(&layer);
+    plan->backward_scratch_bytes = swiglu_backward_scratch_size(&layer);
     return TN_OK;
 }
 
 static tn_status swiglu_call(const tn_call *call, tn_error *err)
 {
     (void)err;
-    const tn_site *site = call->site;
-    product_kernels kernels, wide;
-    uint64_t pairs = TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16;
-    product_kernels_init(&kernels, (tn_dtype)site->meaning[TN_AXIS_DTYPE], call->plan->user[0]);
-    product_kernels_init(&wide, kernels.dtype, call->plan->user[0] & ~pairs);
-    swiglu_shape shape = shape_of(site, call->plan);
-    product_mlp mlp = mlp_of(site);
-    swiglu_forward(&kernels, &wide, &shape, &mlp, (tn_act)site->meaning[TN_AXIS_ACT], &call->in[0], &call->out[0],
-                   call->scratch);
+    swiglu_layer layer = layer_of(call->site, call->plan);
+    swiglu_forward(&layer, &call->in[0], &call->out[0], call->scratch);
+    return TN_OK;
+}
+
+static const tn_tensor *gradient_of(const tn_grads *grads, tn_role role)
+{
+    return grads->param[role].count == 1 ? grads->param[role].tensors : NULL;
+}
+
+static tn_status swiglu_gradients_call(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    const tn_grads *grads = call->grads;
+    swiglu_layer layer = layer_of(call->site, call->plan);
+    const swiglu_gradients to = {.dy = &grads->out[0],
+                                 .dx = &grads->in[0],
+                                 .gate = gradient_of(grads, TN_ROLE_GATE),
+                                 .up = gradient_of(grads, TN_ROLE_UP),
+                                 .gate_up = gradient_of(grads, TN_ROLE_GATE_UP),
+                                 .down = gradient_of(grads, TN_ROLE_DOWN),
+                                 .gate_bias = gradient_of(grads, TN_ROLE_GATE_BIAS),
+                                 .up_bias = gradient_of(grads, TN_ROLE_UP_BIAS),
+                                 .gate_up_bias = gradient_of(grads, TN_ROLE_GATE_UP_BIAS),
+                                 .down_bias = gradient_of(grads, TN_ROLE_DOWN_BIAS)};
+    swiglu_backward(&layer, &call->in[0], &to, call->scratch);
     return TN_OK;
 }
 
 static const tn_dim_rule dims[] = {{TN_DIM_HIDDEN, 1, 0, 1}, {TN_DIM_INTER, 1, 0, 1}};
 
-static const tn_impl impls[] = {{
-    .size = sizeof(tn_impl),
-    .op = TN_OP_MLP,
-    .match = {.size = sizeof(tn_match),
-              .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
-                        [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU),
-                        [TN_AXIS_LAYOUT] =
-                            TN_TAKES(TN_LAYOUT_SPLIT) | TN_TAKES(TN_LAYOUT_GATE_UP) | TN_TAKES(TN_LAYOUT_UP_GATE)},
-              .features = TN_HAS_BIAS,
-              .dims = dims,
-              .dim_count = sizeof(dims) / sizeof(dims[0])},
-    .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-    .plan = swiglu_plan,
-    .forward = swiglu_call,
-}};
+enum {
+    DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
+    ACTS = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU),
+    LAYOUTS = TN_TAKES(TN_LAYOUT_SPLIT) | TN_TAKES(TN_LAYOUT_GATE_UP) | TN_TAKES(TN_LAYOUT_UP_GATE),
+};
+
+/* Sparse layers have an entry of their own because they have tolerances of their own: README.md derives both. */
+static const tn_impl impls[] = {
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_MLP,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = ACTS, [TN_AXIS_LAYOUT] = LAYOUTS},
+               .features = TN_HAS_BIAS,
+               .dims = dims,
+               .dim_count = sizeof(dims) / sizeof(dims[0])},
+     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
+     .plan = swiglu_plan,
+     .forward = swiglu_call,
+     .backward = swiglu_gradients_call,
+     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 16, .ulps_f16 = 16}},
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_MLP,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = ACTS, [TN_AXIS_LAYOUT] = LAYOUTS},
+               .features = TN_HAS_BIAS | TN_HAS_SPARSITY,
+               .dims = dims,
+               .dim_count = sizeof(dims) / sizeof(dims[0])},
+     .tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 32, .ulps_f16 = 32},
+     .plan = swiglu_plan,
+     .forward = swiglu_call,
+     .backward = swiglu_gradients_call,
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 64}},
+};
 
 static const tn_kernel kernels[] = {{
     .size = sizeof(tn_kernel),

@@ -1,4 +1,5 @@
 /* MLP: gated MLPs. */
+#include "mlp.h"
 #include "products.h"
 
 #include <math.h>
@@ -12,6 +13,15 @@ typedef struct shape {
     bool bias;
     double scale; /* of x                                                                          */
 } shape;
+
+/* What a case is about, besides its shape. */
+typedef struct variant {
+    tn_layout layout;
+    tn_act act;
+    tn_dtype dtype;
+    bool sparse, grads;
+    double quantile; /* of a sparse one                                                            */
+} variant;
 
 static const char *layout_name(int32_t layout)
 {
@@ -44,7 +54,7 @@ static void make_weights(check_case *c, const shape *s, random_state *r, referen
     if (split)
         up = matrix(c, TN_ROLE_UP, s->inter, s->hidden, r);
     if (s->bias) {
-        c->site.features = TN_HAS_BIAS;
+        c->site.features |= TN_HAS_BIAS;
         down_bias = vector(c, TN_ROLE_DOWN_BIAS, s->hidden, r);
         gate_bias = vector(c, split ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS, split ? s->inter : 2 * s->inter, r);
         if (split)
@@ -76,37 +86,96 @@ static const char *act_name(tn_act act)
     return act == TN_ACT_SILU ? "silu" : act == TN_ACT_GELU ? "gelu" : "gelu_tanh";
 }
 
-static check_case mlp_case(tn_layout layout, tn_act act, tn_dtype dtype, const shape *s, bool want)
+static void want_forward(check_case *c, const reference_mlp *m)
+{
+    case_want(c, 0);
+    const double *x = case_values(c, &c->call.in[0]);
+    estimate *h = case_alloc(c, (size_t)m->inter * sizeof *h), *y = case_alloc(c, (size_t)m->hidden * sizeof *y);
+    for (int64_t t = 0; t < c->call.in[0].shape[0]; t++) {
+        reference_mlp_token(m, x + t * m->hidden, h, y);
+        for (int64_t i = 0; i < m->hidden; i++) {
+            c->want[0][t * m->hidden + i] = y[i].value;
+            c->bound[0][t * m->hidden + i] = y[i].error;
+        }
+    }
+}
+
+/* Estimates become what is wanted of a role, from element `first` on. Roles that the layout has not are left out. */
+static void want_role(check_case *c, tn_role role, int64_t first, const estimate *e, int64_t n)
+{
+    if (!c->site.param[role].count)
+        return;
+    if (!c->want_param[role])
+        case_want_param(c, role);
+    for (int64_t i = 0; i < n; i++) {
+        c->want_param[role][first + i] = e[i].value;
+        c->bound_param[role][first + i] = e[i].error;
+    }
+}
+
+static estimate *estimates(check_case *c, int64_t n)
+{
+    return case_alloc(c, (size_t)n * sizeof(estimate));
+}
+
+static void want_gradients(check_case *c, const reference_mlp *m)
+{
+    int64_t tokens = c->call.in[0].shape[0], hidden = m->hidden, inter = m->inter, n = hidden * inter;
+    reference_gradients g = {.x = estimates(c, tokens * hidden),
+                             .gate = estimates(c, n),
+                             .up = estimates(c, n),
+                             .down = estimates(c, n),
+                             .gate_bias = estimates(c, inter),
+                             .up_bias = estimates(c, inter),
+                             .down_bias = estimates(c, hidden)};
+    reference_mlp_gradients(m, case_values(c, &c->call.in[0]), case_values(c, &c->grads.out[0]), tokens, &g);
+    bool up_first = c->site.meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_GATE;
+    case_want_in(c, 0);
+    for (int64_t i = 0; i < tokens * hidden; i++) {
+        c->want_in[0][i] = g.x[i].value;
+        c->bound_in[0][i] = g.x[i].error;
+    }
+    want_role(c, TN_ROLE_GATE, 0, g.gate, n);
+    want_role(c, TN_ROLE_UP, 0, g.up, n);
+    want_role(c, TN_ROLE_GATE_UP, up_first ? n : 0, g.gate, n);
+    want_role(c, TN_ROLE_GATE_UP, up_first ? 0 : n, g.up, n);
+    want_role(c, TN_ROLE_DOWN, 0, g.down, n);
+    want_role(c, TN_ROLE_GATE_BIAS, 0, g.gate_bias, inter);
+    want_role(c, TN_ROLE_UP_BIAS, 0, g.up_bias, inter);
+    want_role(c, TN_ROLE_GATE_UP_BIAS, up_first ? inter : 0, g.gate_bias, inter);
+    want_role(c, TN_ROLE_GATE_UP_BIAS, up_first ? 0 : inter, g.up_bias, inter);
+    want_role(c, TN_ROLE_DOWN_BIAS, 0, g.down_bias, hidden);
+}
+
+static check_case mlp_case(const variant *v, const shape *s, bool want)
 {
     check_case c;
-    random_state r = {(uint64_t)(s->tokens * 131 + s->hidden * 7 + s->inter + layout)};
+    random_state r = {(uint64_t)(s->tokens * 131 + s->hidden * 7 + s->inter + v->layout)};
     int64_t dims[] = {s->tokens, s->hidden}, stride[] = {s->hidden + s->gap, 1};
     reference_mlp m;
-    case_init(&c, kernel, TN_OP_MLP, dtype);
-    c.site.meaning[TN_AXIS_LAYOUT] = layout;
-    c.site.meaning[TN_AXIS_ACT] = (int32_t)act;
+    case_init(&c, kernel, TN_OP_MLP, v->dtype);
+    c.site.meaning[TN_AXIS_LAYOUT] = (int32_t)v->layout;
+    c.site.meaning[TN_AXIS_ACT] = (int32_t)v->act;
+    c.site.features = v->sparse ? TN_HAS_SPARSITY : 0;
+    c.site.num[TN_NUM_SPARSITY] = v->quantile;
     c.site.dim[TN_DIM_HIDDEN] = s->hidden;
     c.site.dim[TN_DIM_INTER] = s->inter;
     make_weights(&c, s, &r, &m, want);
-    m.act = act;
-    tn_tensor *x = case_in(&c, dtype, 2, dims, s->gap ? stride : NULL);
+    m.act = v->act;
+    m.sparse = v->sparse;
+    m.quantile = v->quantile;
+    tn_tensor *x = case_in(&c, v->dtype, 2, dims, s->gap ? stride : NULL);
     fill_normal(x, &r, 0, s->scale);
     stride[0] = s->hidden + (s->gap ? s->gap + 2 : 0);
-    case_out(&c, dtype, 2, dims, s->gap ? stride : NULL);
-    snprintf(c.what, sizeof c.what, "%s, tokens %lld, %lld -> %lld, gap %lld%s", act_name(act), (long long)s->tokens,
+    case_out(&c, v->dtype, 2, dims, s->gap ? stride : NULL);
+    snprintf(c.what, sizeof c.what, "%s, tokens %lld, %lld -> %lld, gap %lld%s", act_name(v->act), (long long)s->tokens,
              (long long)s->hidden, (long long)s->inter, (long long)s->gap, s->bias ? ", bias" : "");
-    if (!want)
-        return c;
-    case_want(&c, 0);
-    double *values = case_values(&c, x);
-    estimate *h = case_alloc(&c, (size_t)s->inter * sizeof *h), *y = case_alloc(&c, (size_t)s->hidden * sizeof *y);
-    for (int64_t t = 0; t < s->tokens; t++) {
-        reference_mlp_token(&m, values + t * s->hidden, h, y);
-        for (int64_t i = 0; i < s->hidden; i++) {
-            c.want[0][t * s->hidden + i] = y[i].value;
-            c.bound[0][t * s->hidden + i] = y[i].error;
-        }
-    }
+    if (v->grads)
+        case_grads(&c, &r);
+    if (want)
+        want_forward(&c, &m);
+    if (want && v->grads)
+        want_gradients(&c, &m);
     return c;
 }
 
@@ -132,20 +201,69 @@ static void check_group(check_state *s, tn_layout layout, tn_dtype dtype)
     group_begin(s, "mlp %s %s %s", layout_name(layout), tn_dtype_name(dtype), s->tier->name);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         /* Over the three layouts, every shape meets every activation. */
-        tn_act act = (tn_act)(TN_ACT_SILU + (i + (size_t)layout) % 3);
-        check_case c = mlp_case(layout, act, dtype, &shapes[i], true);
+        const variant v = {.layout = layout, .act = (tn_act)(TN_ACT_SILU + (i + (size_t)layout) % 3), .dtype = dtype};
+        check_case c = mlp_case(&v, &shapes[i], true);
+        check_run(s, &c);
+    }
+    group_end(s);
+}
+
+/* The same boundaries for the products of backward, where features and outputs are summed over and tokens are too; two
+ * blocks of tokens. */
+static const shape grad_shapes[] = {{0, 8, 6, 0, true, 1},     {1, 1, 1, 0, false, 1},    {1, 16, 24, 0, true, 1},
+                                    {2, 31, 17, 1, true, 1},   {3, 5, 40, 0, false, 1},   {8, 33, 32, 0, true, 1},
+                                    {16, 16, 16, 2, false, 1}, {17, 1, 5, 0, true, 1},    {19, 40, 9, 0, false, 2},
+                                    {33, 30, 47, 3, true, 1},  {40, 64, 21, 0, false, 1}, {41, 18, 70, 0, true, 1},
+                                    {258, 12, 19, 1, true, 1}, {24, 97, 87, 0, true, 1},  {300, 7, 33, 0, false, 1}};
+
+/* Eager is no measure where one token or one output makes a row: the slope of an activation passes through zero, and a
+ * bias may cancel a sum; what is left there has few right places. */
+static void check_gradients(check_state *s, tn_layout layout, tn_dtype dtype)
+{
+    group_begin(s, "mlp gradients %s %s %s", layout_name(layout), tn_dtype_name(dtype), s->tier->name);
+    for (size_t i = 0; i < sizeof grad_shapes / sizeof *grad_shapes; i++) {
+        const variant v = {
+            .layout = layout, .act = (tn_act)(TN_ACT_SILU + (i + (size_t)layout) % 3), .dtype = dtype, .grads = true};
+        check_case c = mlp_case(&v, &grad_shapes[i], true);
+        c.skip_eager = grad_shapes[i].tokens < 16 || grad_shapes[i].hidden == 1;
+        check_run(s, &c);
+    }
+    group_end(s);
+}
+
+/* In bf16 and f16 eager rounds mean, deviation, quantile and cut, which moves all that is left of a row in one
+ * direction: a row of few features may keep next to nothing else. */
+static void check_sparse(check_state *s, tn_layout layout, tn_dtype dtype)
+{
+    static const double quantiles[] = {1.6448536269514722, 0.8416212335729143, 0, -1.5};
+    static const shape sparse_shapes[] = {
+        {0, 8, 6, 0, false, 1},     {1, 1, 1, 0, false, 1},    {1, 100, 90, 0, true, 1},
+        {3, 24, 32, 1, false, 1},   {8, 40, 104, 0, false, 1}, {9, 16, 56, 0, true, 1},
+        {36, 20, 171, 3, false, 1}, {41, 64, 33, 0, true, 1},  {257, 6, 50, 0, false, 1}};
+    group_begin(s, "mlp sparse %s %s %s", layout_name(layout), tn_dtype_name(dtype), s->tier->name);
+    for (size_t i = 0; i < sizeof sparse_shapes / sizeof *sparse_shapes; i++) {
+        const variant v = {.layout = layout,
+                           .act = i % 4 == 3 ? TN_ACT_SILU : TN_ACT_GELU_TANH,
+                           .dtype = dtype,
+                           .sparse = true,
+                           .grads = true,
+                           .quantile = quantiles[(i + (size_t)layout) % 4]};
+        check_case c = mlp_case(&v, &sparse_shapes[i], true);
+        c.skip_eager = dtype != TN_F32 || sparse_shapes[i].tokens < 16;
         check_run(s, &c);
     }
     group_end(s);
 }
 
 /* NaN and infinity go where they go in eager; a NaN in one token stays in that token. */
-static void check_specials(check_state *s, tn_act act, tn_dtype dtype)
+static void check_specials(check_state *s, tn_act act, bool sparse, tn_dtype dtype)
 {
-    group_begin(s, "mlp specials %s %s %s", act_name(act), tn_dtype_name(dtype), s->tier->name);
+    group_begin(s, "mlp specials %s%s %s %s", sparse ? "sparse " : "", act_name(act), tn_dtype_name(dtype),
+                s->tier->name);
     for (int64_t tokens = 4; tokens <= 36; tokens += 32) {
         const shape one = {tokens, 33, tokens > 8 ? 257 : 18, 0, false, 1}; /* the second is no small layer */
-        check_case c = mlp_case(TN_LAYOUT_SPLIT, act, dtype, &one, false);
+        const variant v = {.layout = TN_LAYOUT_SPLIT, .act = act, .dtype = dtype, .sparse = sparse, .quantile = 0.5};
+        check_case c = mlp_case(&v, &one, false);
         tn_tensor *x = &c.call.in[0];
         element_set(x, element_offset(x, 3), NAN);
         element_set(x, element_offset(x, 2 * one.hidden + 5), INFINITY);
@@ -155,24 +273,98 @@ static void check_specials(check_state *s, tn_act act, tn_dtype dtype)
     group_end(s);
 }
 
+/* The site of a plain case, changed by `change`, is declined for this reason. */
+static void check_decline(check_state *s, tn_layout layout, tn_dtype dtype, void (*change)(check_case *c),
+                          const char *reason)
+{
+    const shape plain = {1, 16, 8, 0, true, 1};
+    const variant v = {.layout = layout, .act = TN_ACT_SILU, .dtype = dtype};
+    check_case c = mlp_case(&v, &plain, false);
+    change(&c);
+    check_declined(s, &c, reason);
+}
+
+static tn_tensor *role(check_case *c, tn_role which)
+{
+    return (tn_tensor *)c->site.param[which].tensors;
+}
+
+static void with_relu(check_case *c)
+{
+    c->site.meaning[TN_AXIS_ACT] = TN_ACT_RELU;
+}
+
+static void with_wide_up(check_case *c)
+{
+    role(c, TN_ROLE_UP)->dtype = TN_F32;
+}
+
+static void with_more_features(check_case *c)
+{
+    c->site.dim[TN_DIM_INTER] = 9;
+}
+
+static void without_gate(check_case *c)
+{
+    c->site.param[TN_ROLE_GATE].count = 0;
+}
+
+static void without_down(check_case *c)
+{
+    c->site.param[TN_ROLE_DOWN].count = 0;
+}
+
+static void with_gate_of_other_rows(check_case *c)
+{
+    role(c, TN_ROLE_GATE)->shape[0] = 7;
+}
+
+static void with_down_turned(check_case *c)
+{
+    *role(c, TN_ROLE_DOWN) = tn_tensor_dense(role(c, TN_ROLE_DOWN)->data, TN_F32, 2, (const int64_t[]){8, 16});
+}
+
+static void with_odd_rows(check_case *c)
+{
+    role(c, TN_ROLE_GATE_UP)->shape[0] = 15;
+}
+
+static void with_loose_columns(check_case *c)
+{
+    role(c, TN_ROLE_UP)->stride[1] = 2;
+}
+
+static void with_long_bias(check_case *c)
+{
+    role(c, TN_ROLE_GATE_BIAS)->shape[0] = 9;
+}
+
+static void with_no_width(check_case *c)
+{
+    c->site.dim[TN_DIM_HIDDEN] = 0;
+}
+
+static void with_no_quantile(check_case *c)
+{
+    c->site.features |= TN_HAS_SPARSITY;
+    c->site.num[TN_NUM_SPARSITY] = NAN;
+}
+
 static void check_declines(check_state *s)
 {
-    const shape plain = {1, 16, 8, 0, false, 1};
     group_begin(s, "mlp declines %s", s->tier->name);
-    check_case c = mlp_case(TN_LAYOUT_SPLIT, TN_ACT_RELU, TN_F32, &plain, false);
-    check_declined(s, &c, "relu");
-    c = mlp_case(TN_LAYOUT_SPLIT, TN_ACT_SILU, TN_BF16, &plain, false);
-    ((tn_tensor *)c.site.param[TN_ROLE_UP].tensors)->dtype = TN_F32;
-    check_declined(s, &c, "up is f32");
-    c = mlp_case(TN_LAYOUT_GATE_UP, TN_ACT_SILU, TN_BF16, &plain, false);
-    c.site.dim[TN_DIM_INTER] = 9;
-    check_declined(s, &c, "down");
-    c = mlp_case(TN_LAYOUT_SPLIT, TN_ACT_SILU, TN_F32, &plain, false);
-    c.site.param[TN_ROLE_GATE].count = 0;
-    check_declined(s, &c, "gate");
-    c = mlp_case(TN_LAYOUT_SPLIT, TN_ACT_SILU, TN_F32, &plain, false);
-    c.site.features = TN_HAS_SPARSITY;
-    check_declined(s, &c, "sparsity");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_relu, "relu");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_BF16, with_wide_up, "up is f32");
+    check_decline(s, TN_LAYOUT_GATE_UP, TN_BF16, with_more_features, "down");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, without_gate, "gate");
+    check_decline(s, TN_LAYOUT_UP_GATE, TN_F16, without_down, "down");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_gate_of_other_rows, "gate is not a dense [8, 16] matrix");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_down_turned, "down is not a dense [16, 8] matrix");
+    check_decline(s, TN_LAYOUT_GATE_UP, TN_F32, with_odd_rows, "gate_up is not a dense [16, 16] matrix");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F16, with_loose_columns, "up is not a dense");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_long_bias, "gate bias is not");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_no_width, "hidden size 0");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_no_quantile, "sparsity");
     group_end(s);
 }
 
@@ -183,8 +375,13 @@ static void check(check_state *s)
     for (int d = 0; d < 3; d++) {
         for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
             check_group(s, (tn_layout)layout, dtypes[d]);
+        for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
+            check_gradients(s, (tn_layout)layout, dtypes[d]);
+        for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
+            check_sparse(s, (tn_layout)layout, dtypes[d]);
         for (int act = TN_ACT_SILU; act <= TN_ACT_GELU; act++)
-            check_specials(s, (tn_act)act, dtypes[d]);
+            check_specials(s, (tn_act)act, false, dtypes[d]);
+        check_specials(s, TN_ACT_GELU_TANH, true, dtypes[d]);
     }
     check_declines(s);
 }
@@ -201,7 +398,8 @@ static void bench_shape(check_state *s, const bench_model *m, tn_dtype dtype, in
     if (!bench_wanted(s, dtype, forward.flops, "mlp %s %lld->%lld x%lld", m->name, (long long)m->hidden,
                       (long long)m->inter, (long long)rows))
         return;
-    check_case c = mlp_case(TN_LAYOUT_SPLIT, TN_ACT_SILU, dtype, &real, false);
+    const variant v = {.layout = TN_LAYOUT_SPLIT, .act = TN_ACT_SILU, .dtype = dtype, .grads = true};
+    check_case c = mlp_case(&v, &real, false);
     bench_run(s, &c, forward, backward);
 }
 
@@ -217,35 +415,8 @@ static void bench(check_state *s)
     }
 }
 
-static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)
-{
-    static const char *const names[] = {"out"};
-    bool fused = !strcmp(op, "swiglu_fused"), gelu = !strcmp(op, "geglu");
-    tn_tensor x, gate, up, down;
-    if (!fused && !gelu && strcmp(op, "swiglu"))
-        return false;
-    if (!golden_get(file, n, "x", &x) || !golden_get(file, n, fused ? "w_gate_up" : "w_gate", &gate) ||
-        !golden_get(file, n, "w_down", &down) || (!fused && !golden_get(file, n, "w_up", &up)))
-        return false;
-    check_case c;
-    case_init(&c, kernel, TN_OP_MLP, dtype);
-    c.site.meaning[TN_AXIS_ACT] = gelu ? TN_ACT_GELU_TANH : TN_ACT_SILU;
-    c.site.meaning[TN_AXIS_LAYOUT] = fused ? TN_LAYOUT_GATE_UP : TN_LAYOUT_SPLIT;
-    c.site.dim[TN_DIM_HIDDEN] = down.shape[0];
-    c.site.dim[TN_DIM_INTER] = down.shape[1];
-    golden_copy(case_param(&c, fused ? TN_ROLE_GATE_UP : TN_ROLE_GATE, 1, dtype, 2, gate.shape), &gate);
-    if (!fused)
-        golden_copy(case_param(&c, TN_ROLE_UP, 1, dtype, 2, up.shape), &up);
-    golden_copy(case_param(&c, TN_ROLE_DOWN, 1, dtype, 2, down.shape), &down);
-    int64_t folded[] = {tn_tensor_count(&x) / down.shape[0], down.shape[0]};
-    golden_copy(case_in(&c, dtype, 2, folded, NULL), &x);
-    case_out(&c, dtype, 2, folded, NULL);
-    golden_run(s, &c, file, n, names);
-    return true;
-}
-
 const check_test check_mlp = {.name = "mlp",
                               .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 | TN_CPU_NEON,
                               .check = check,
                               .bench = bench,
-                              .golden = golden};
+                              .golden = mlp_golden};

@@ -55,17 +55,54 @@ estimate estimate_dot(tn_dtype dtype, const estimate *a, const double *b, int64_
     return estimate_rounded(dtype, sum);
 }
 
-void reference_mlp_token(const reference_mlp *m, const double *x, estimate *h, estimate *y)
+/* Mean and population deviation, whatever the order of additions. A gate moves the deviation by at most as much as it
+ * moves itself. */
+static void row_moments(int64_t n, reference_middle *row)
 {
+    double unit = unit_roundoff(TN_F32), sum = 0, magnitude = 0, worst = 0, squares = 0, count = (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        sum += row->gate[i].value;
+        magnitude += fabs(row->gate[i].value);
+        worst = fmax(worst, row->gate[i].error);
+    }
+    row->mean = (estimate){sum / count, worst + (count + 2) * unit * magnitude / count};
+    for (int64_t i = 0; i < n; i++)
+        squares += (row->gate[i].value - row->mean.value) * (row->gate[i].value - row->mean.value);
+    row->deviation.value = sqrt(squares / count);
+    row->deviation.error = worst + row->mean.error + (count + 6) * unit * row->deviation.value;
+}
+
+void reference_mlp_middle(const reference_mlp *m, const double *x, reference_middle *row)
+{
+    double unit = unit_roundoff(TN_F32);
     estimate exact[4096];
     for (int64_t i = 0; i < m->hidden; i++)
         exact[i] = estimate_exact(x[i]);
     for (int64_t f = 0; f < m->inter; f++) {
-        estimate gate =
+        row->gate[f] =
             estimate_dot(TN_F32, exact, m->gate + f * m->hidden, 1, m->hidden, m->gate_bias ? m->gate_bias[f] : 0);
-        estimate up = estimate_dot(TN_F32, exact, m->up + f * m->hidden, 1, m->hidden, m->up_bias ? m->up_bias[f] : 0);
-        h[f] = estimate_product(m->dtype, estimate_act(m->act ? m->act : TN_ACT_SILU, TN_F32, gate), up);
+        row->up[f] = estimate_dot(TN_F32, exact, m->up + f * m->hidden, 1, m->hidden, m->up_bias ? m->up_bias[f] : 0);
+        row->arg[f] = row->gate[f];
     }
+    if (!m->sparse)
+        return;
+    row_moments(m->inter, row);
+    double cut = row->mean.value + m->quantile * row->deviation.value;
+    double error = row->mean.error + fabs(m->quantile) * (row->deviation.error + 2 * unit * row->deviation.value) +
+                   2 * unit * fabs(cut);
+    for (int64_t f = 0; f < m->inter; f++) {
+        double left = row->gate[f].value - cut;
+        row->arg[f] = (estimate){fmax(left, 0), row->gate[f].error + error + unit * fabs(left)};
+    }
+}
+
+void reference_mlp_token(const reference_mlp *m, const double *x, estimate *h, estimate *y)
+{
+    estimate gate[4096], up[4096], arg[4096];
+    reference_middle row = {.gate = gate, .up = up, .arg = arg};
+    reference_mlp_middle(m, x, &row);
+    for (int64_t f = 0; f < m->inter; f++)
+        h[f] = estimate_product(m->dtype, estimate_act(m->act ? m->act : TN_ACT_SILU, TN_F32, arg[f]), up[f]);
     for (int64_t r = 0; r < m->hidden; r++)
         y[r] = estimate_dot(m->dtype, h, m->down + r * m->inter, 1, m->inter, m->down_bias ? m->down_bias[r] : 0);
 }

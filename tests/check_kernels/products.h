@@ -25,9 +25,31 @@ typedef struct reference_mlp {
     int64_t hidden, inter;
     const double *gate, *up, *down;
     const double *gate_bias, *up_bias, *down_bias;
+    bool sparse; /* with Gaussian sparsity                                                         */
+    double quantile;
 } reference_mlp;
+
+/* The middle of a token's MLP: sums of gate and up, and what the activation is applied to: the gate, or what a cut
+ * leaves of it. */
+typedef struct reference_middle {
+    estimate *gate, *up, *arg; /* [inter]                                                          */
+    estimate mean, deviation;  /* of a sparse row                                                  */
+} reference_middle;
+
+void reference_mlp_middle(const reference_mlp *m, const double *x, reference_middle *row);
 
 /* y[hidden] from x[hidden]; h: room for inter estimates. */
 void reference_mlp_token(const reference_mlp *m, const double *x, estimate *h, estimate *y);
+
+/* ---- gradients (products_grad.c) --------------------------------------------------------------------------- */
+
+/* As the tensors that they belong to, row-major; zeroed by the caller.                            */
+typedef struct reference_gradients {
+    estimate *x, *gate, *up, *down, *gate_bias, *up_bias, *down_bias;
+} reference_gradients;
+
+/* x and dy [tokens, hidden]. */
+void reference_mlp_gradients(const reference_mlp *m, const double *x, const double *dy, int64_t tokens,
+                             reference_gradients *to);
 
 #endif

@@ -1,0 +1,357 @@
+/* Gradients of the gated MLP. Nothing is kept from forward: gate and up are computed again.
+ *
+ * Tokens go by blocks through   gate, up = x Wg^T, x Wu^T    dh = dy Wd    h, dg, du from these    dx = dg Wg + du Wu
+ * with sums in f32; h, dg and du, rounded to dtype, are kept for all tokens of the call. Then the gradients of the
+ * weights are products over all tokens at once:   dWg = dg^T x    dWu = du^T x    dWd = dy^T h. The other way, adding
+ * each block to f32 sums of the weights' shape, would move 12 H I bytes back and forth per block; this one writes and
+ * reads 6 I bytes per token, and needs less memory as long as there are fewer than 2 H tokens. */
+#include "swiglu_run.h"
+
+#include <string.h>
+
+enum { JOBS = 4, SUMS = 4 };
+
+typedef struct grad_memory {
+    char *x, *dy, *sides;      /* panels of a block; sides: dg and du                                */
+    char *gate, *up, *dh;      /* rows of f32 of a block                                               */
+    char *kept_h, *kept_sides; /* rows of dtype of all tokens                                        */
+    char *kept_x, *kept_dy;    /* the same, for tensors whose rows are not at one distance             */
+    char *thread;
+    int64_t space; /* from one row of f32 to the next                                    */
+    size_t x_rows, dy_rows, gate_rows, up_rows, dh_rows, out_rows, product; /* within one thread's memory */
+    size_t thread_size, total;
+} grad_memory;
+
+/* A gradient of a weight: dw = a^T b. */
+typedef struct weight_job {
+    const tn_tensor *dw;
+    product_tokens_matrix a, b;
+    int64_t rows, columns;
+} weight_job;
+
+/* A gradient of a bias: sums of columns. */
+typedef struct sum_job {
+    const tn_tensor *db;
+    product_tokens_matrix a;
+    int64_t columns;
+} sum_job;
+
+typedef struct grad_run {
+    const swiglu_layer *layer;
+    const tn_tensor *x;
+    const swiglu_gradients *to;
+    int64_t tokens;
+    grad_memory memory;
+    product_tokens_matrix all_x, all_dy; /* data NULL: to be copied first                          */
+    product_queue queues[JOBS];
+} grad_run;
+
+static int64_t element(const swiglu_layer *layer)
+{
+    return layer->kernels.dtype == TN_F32 ? 4 : 2;
+}
+
+static bool wanted(const tn_tensor *t)
+{
+    return t && t->data;
+}
+
+/* scratch NULL: only the total counts. */
+static grad_memory layout(const swiglu_layer *layer, char *scratch)
+{
+    const product_kernels *kernels = &layer->kernels;
+    int64_t hidden = layer->hidden, inter = layer->mlp.inter, tokens = layer->max_tokens;
+    grad_memory m = {.space = product_row_space(inter)};
+    size_t block = (size_t)product_padded_tokens(kernels, swiglu_block_tokens(layer)), at = 0;
+    size_t *const rows[] = {&m.x_rows, &m.dy_rows, &m.gate_rows, &m.up_rows, &m.dh_rows, &m.out_rows};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = swiglu_take(&at, block * sizeof(void *));
+    size_t product = product_scratch_size(kernels, hidden > 2 * inter ? hidden : 2 * inter);
+    size_t grad = product_grad_scratch_size(kernels, tokens);
+    m.product = swiglu_take(&at, product > grad ? product : grad);
+    m.thread_size = at;
+    at = 0;
+    size_t x = swiglu_take(&at, block * (size_t)product_panel_token(kernels, hidden));
+    size_t dy = swiglu_take(&at, block * (size_t)product_panel_token(kernels, hidden));
+    size_t sides = swiglu_take(&at, block * (size_t)product_panel_token(kernels, 2 * inter));
+    size_t gate = swiglu_take(&at, block * (size_t)m.space), up = swiglu_take(&at, block * (size_t)m.space);
+    size_t dh = swiglu_take(&at, block * (size_t)m.space);
+    size_t kept_h = swiglu_take(&at, (size_t)(tokens * inter * element(layer)));
+    size_t kept_sides = swiglu_take(&at, (size_t)(2 * tokens * inter * element(layer)));
+    size_t kept_x = swiglu_take(&at, (size_t)(tokens * hidden * element(layer)));
+    size_t kept_dy = swiglu_take(&at, (size_t)(tokens * hidden * element(layer)));
+    size_t thread = swiglu_take(&at, m.thread_size * (size_t)layer->threads);
+    m.total = at;
+    char **const places[] = {&m.x,      &m.dy,         &m.sides,  &m.gate,    &m.up,    &m.dh,
+                             &m.kept_h, &m.kept_sides, &m.kept_x, &m.kept_dy, &m.thread};
+    const size_t offsets[] = {x, dy, sides, gate, up, dh, kept_h, kept_sides, kept_x, kept_dy, thread};
+    for (size_t i = 0; scratch && i < sizeof offsets / sizeof *offsets; i++)
+        *places[i] = scratch + offsets[i];
+    return m;
+}
+
+size_t swiglu_backward_scratch_size(const swiglu_layer *layer)
+{
+    return layout(layer, NULL).total;
+}
+
+/* The rows of a tensor as one matrix; data NULL when they are not all at one distance. */
+static product_tokens_matrix all_rows(const tn_tensor *t)
+{
+    product_tokens_matrix matrix = {t->data, 0};
+    int64_t inner = 0; /* tokens that the dimensions behind this one hold */
+    for (int32_t d = t->ndim - 2; d >= 0; d--) {
+        if (t->shape[d] == 1)
+            continue;
+        if (inner == 0)
+            matrix.stride = t->stride[d];
+        else if (t->stride[d] != inner * matrix.stride)
+            matrix.data = NULL;
+        inner = (inner ? inner : 1) * t->shape[d];
+    }
+    return matrix;
+}
+
+/* ---- a block of tokens ------------------------------------------------------------------------------------- */
+
+/* What one thread works with: pointers to the rows of a block. */
+typedef struct grad_rows {
+    const void **x, **dy;
+    void **gate, **up, **dh, **out;
+    char *product;
+} grad_rows;
+
+static void *kept_row(char *rows, int64_t token, int64_t elements, const swiglu_layer *layer)
+{
+    return rows + token * elements * element(layer);
+}
+
+static grad_rows rows_of_block(const grad_run *run, int32_t thread, int64_t first, int64_t n)
+{
+    const grad_memory *m = &run->memory;
+    char *mine = m->thread + (size_t)thread * m->thread_size;
+    grad_rows rows = {.x = (const void **)(void *)(mine + m->x_rows),
+                      .dy = (const void **)(void *)(mine + m->dy_rows),
+                      .gate = (void **)(void *)(mine + m->gate_rows),
+                      .up = (void **)(void *)(mine + m->up_rows),
+                      .dh = (void **)(void *)(mine + m->dh_rows),
+                      .out = (void **)(void *)(mine + m->out_rows),
+                      .product = mine + m->product};
+    for (int64_t t = 0; t < n; t++) {
+        rows.x[t] = product_row(run->x, first + t);
+        rows.dy[t] = product_row(run->to->dy, first + t);
+        rows.gate[t] = m->gate + t * m->space;
+        rows.up[t] = m->up + t * m->space;
+        rows.dh[t] = m->dh + t * m->space;
+    }
+    return rows;
+}
+
+/* Features begin .. end - 1 of h, dg and du of one token. */
+static void middle(const grad_run *run, const grad_rows *rows, int64_t t, int64_t token, int64_t begin, int64_t end)
+{
+    const swiglu_layer *layer = run->layer;
+    int64_t inter = layer->mlp.inter, size = element(layer);
+    char *sides = kept_row(run->memory.kept_sides, token, 2 * inter, layer);
+    char *second = sides + inter * size;
+    gate_cut cut = {.quantile = layer->quantile};
+    gate_row row = {.act = layer->act,
+                    .dtype = layer->kernels.dtype,
+                    .gate = (const float *)rows->gate[t] + begin,
+                    .up = (const float *)rows->up[t] + begin,
+                    .cut = layer->sparse ? &cut : NULL,
+                    .h = (char *)kept_row(run->memory.kept_h, token, inter, layer) + begin * size,
+                    .dh = (float *)rows->dh[t] + begin,
+                    .scale = 1,
+                    .d_gate = (layer->up_first ? second : sides) + begin * size,
+                    .d_up = (layer->up_first ? sides : second) + begin * size};
+    if (layer->sparse)
+        layer->gates.cut(row.gate, inter, &cut);
+    layer->gates.grad(&row, end - begin);
+}
+
+static void block_middle(const grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread,
+                         int32_t threads)
+{
+    const swiglu_layer *layer = run->layer;
+    const product_kernels *kernels = &layer->kernels;
+    const product_matrix down = {layer->mlp.down.data, 1, layer->mlp.down.row_stride, NULL};
+    int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
+    product_share_rows(inter, thread, threads, &begin, &end);
+    product_out_tiles(kernels, &layer->mlp.gate, hidden, run->memory.x, n, begin, end, TN_F32, rows->gate,
+                      rows->product);
+    product_out_tiles(kernels, &layer->mlp.up, hidden, run->memory.x, n, begin, end, TN_F32, rows->up, rows->product);
+    product_out_tiles(kernels, &down, hidden, run->memory.dy, n, begin, end, TN_F32, rows->dh, rows->product);
+    if (!layer->sparse) { /* every thread goes on with its own features */
+        for (int64_t t = 0; t < n && begin < end; t++)
+            middle(run, rows, t, first + t, begin, end);
+        return;
+    }
+    product_wait(threads);
+    product_share(n, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        middle(run, rows, t, first + t, 0, inter);
+}
+
+static void block_dx(const grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread,
+                     int32_t threads)
+{
+    const swiglu_layer *layer = run->layer;
+    const product_kernels *kernels = &layer->kernels;
+    const product_matrix gate = {layer->mlp.gate.data, 1, layer->mlp.gate.row_stride, NULL};
+    const product_matrix up = {layer->mlp.up.data, 1, layer->mlp.up.row_stride, NULL};
+    int64_t inter = layer->mlp.inter, begin, end;
+    for (int64_t t = 0; t < n; t++)
+        rows->out[t] = kept_row(run->memory.kept_sides, first + t, 2 * inter, layer);
+    product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
+    product_pack(kernels, (const void *const *)rows->out, n, 2 * inter, begin, end, run->memory.sides);
+    product_wait(threads);
+    for (int64_t t = 0; t < n; t++)
+        rows->out[t] = product_row(run->to->dx, first + t);
+    product_share_rows(layer->hidden, thread, threads, &begin, &end);
+    product_joined_tiles(kernels, layer->up_first ? &up : &gate, inter, layer->up_first ? &gate : &up, inter,
+                         run->memory.sides, n, begin, end, kernels->dtype, rows->out, rows->product);
+}
+
+static void block_of_tokens(const grad_run *run, int64_t first, int64_t n, int32_t thread, int32_t threads)
+{
+    const swiglu_layer *layer = run->layer;
+    const product_kernels *kernels = &layer->kernels;
+    int64_t begin, end;
+    grad_rows rows = rows_of_block(run, thread, first, n);
+    product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
+    product_pack(kernels, rows.x, n, layer->hidden, begin, end, run->memory.x);
+    product_pack(kernels, rows.dy, n, layer->hidden, begin, end, run->memory.dy);
+    product_wait(threads);
+    block_middle(run, &rows, first, n, thread, threads);
+    product_wait(threads);
+    if (wanted(run->to->dx))
+        block_dx(run, &rows, first, n, thread, threads);
+}
+
+/* ---- sums over tokens ---------------------------------------------------------------------------------------- */
+
+/* Tensors whose rows are not at one distance become matrices. */
+static void copy_rows(const grad_run *run, const tn_tensor *from, char *to, int32_t thread, int32_t threads)
+{
+    const swiglu_layer *layer = run->layer;
+    int64_t begin, end;
+    product_share(run->tokens, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        memcpy(kept_row(to, t, layer->hidden, layer), product_row(from, t), (size_t)(layer->hidden * element(layer)));
+}
+
+static int list_weights(const grad_run *run, weight_job jobs[JOBS])
+{
+    const swiglu_layer *layer = run->layer;
+    const swiglu_gradients *to = run->to;
+    int64_t inter = layer->mlp.inter, hidden = layer->hidden;
+    const char *first = run->memory.kept_sides, *second = first + inter * element(layer);
+    const product_tokens_matrix both = {first, 2 * inter}, h = {run->memory.kept_h, inter};
+    const product_tokens_matrix gate = {layer->up_first ? second : first, 2 * inter};
+    const product_tokens_matrix up = {layer->up_first ? first : second, 2 * inter};
+    const weight_job all[] = {{to->gate, gate, run->all_x, inter, hidden},
+                              {to->up, up, run->all_x, inter, hidden},
+                              {to->gate_up, both, run->all_x, 2 * inter, hidden},
+                              {to->down, run->all_dy, h, hidden, inter}};
+    int count = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (wanted(all[i].dw))
+            jobs[count++] = all[i];
+    return count;
+}
+
+static int list_biases(const grad_run *run, sum_job jobs[SUMS])
+{
+    const swiglu_layer *layer = run->layer;
+    const swiglu_gradients *to = run->to;
+    int64_t inter = layer->mlp.inter;
+    const char *first = run->memory.kept_sides, *second = first + inter * element(layer);
+    const sum_job all[SUMS] = {{to->gate_bias, {layer->up_first ? second : first, 2 * inter}, inter},
+                               {to->up_bias, {layer->up_first ? first : second, 2 * inter}, inter},
+                               {to->gate_up_bias, {first, 2 * inter}, 2 * inter},
+                               {to->down_bias, run->all_dy, layer->hidden}};
+    int count = 0;
+    for (int i = 0; i < SUMS; i++)
+        if (wanted(all[i].db))
+            jobs[count++] = all[i];
+    return count;
+}
+
+/* Sixteen columns at a time, token after token. */
+static void sum_columns(const grad_run *run, const sum_job *job, int32_t thread, int32_t threads)
+{
+    const product_kernels *kernels = &run->layer->kernels;
+    const product_finish finish = {.dtype = kernels->dtype};
+    int64_t size = element(run->layer), begin, end;
+    product_share_rows(job->columns, thread, threads, &begin, &end);
+    for (int64_t c = begin; c < end; c += PRODUCT_FEW_ROWS) {
+        int32_t n = (int32_t)swiglu_least(end - c, PRODUCT_FEW_ROWS);
+        float sums[PRODUCT_FEW_ROWS] = {0}, one[PRODUCT_FEW_ROWS];
+        for (int64_t t = 0; t < run->tokens; t++) {
+            kernels->widen((const char *)job->a.data + (t * job->a.stride + c) * size, n, one);
+            for (int32_t i = 0; i < n; i++)
+                sums[i] += one[i];
+        }
+        kernels->row_out(sums, &finish, n, (char *)job->db->data + c * size);
+    }
+}
+
+static void over_tokens(grad_run *run, int32_t thread, int32_t threads)
+{
+    const swiglu_layer *layer = run->layer;
+    char *scratch = run->memory.thread + (size_t)thread * run->memory.thread_size + run->memory.product;
+    weight_job weights[JOBS];
+    sum_job sums[SUMS];
+    int weight_count = list_weights(run, weights), sum_count = list_biases(run, sums);
+    int64_t begin, end;
+    for (int i = 0; i < weight_count; i++) {
+        const weight_job *job = &weights[i];
+        while (product_take_rows(&run->queues[i], job->rows, threads, &begin, &end))
+            product_weight_grad(&layer->kernels, &job->a, &job->b, run->tokens, begin, end, job->columns, job->dw->data,
+                                job->dw->stride[0], scratch);
+    }
+    for (int i = 0; i < sum_count; i++)
+        sum_columns(run, &sums[i], thread, threads);
+}
+
+static void body(void *ctx, int32_t thread, int32_t threads)
+{
+    grad_run *run = ctx;
+    int64_t block = swiglu_block_tokens(run->layer);
+    for (int64_t first = 0; first < run->tokens; first += block)
+        block_of_tokens(run, first, swiglu_least(block, run->tokens - first), thread, threads);
+    if (run->all_x.data == run->memory.kept_x)
+        copy_rows(run, run->x, run->memory.kept_x, thread, threads);
+    if (run->all_dy.data == run->memory.kept_dy)
+        copy_rows(run, run->to->dy, run->memory.kept_dy, thread, threads);
+    product_wait(threads);
+    over_tokens(run, thread, threads);
+}
+
+static void clear(const tn_tensor *t)
+{
+    if (!wanted(t))
+        return;
+    for (int64_t row = 0, rows = product_tokens(t), last = t->shape[t->ndim - 1]; row < rows; row++)
+        memset(product_row(t, row), 0, (size_t)last * tn_dtype_size(t->dtype));
+}
+
+void swiglu_backward(const swiglu_layer *layer, const tn_tensor *x, const swiglu_gradients *to, void *scratch)
+{
+    grad_run run = {.layer = layer, .x = x, .to = to, .tokens = product_tokens(x), .memory = layout(layer, scratch)};
+    if (run.tokens == 0 || !wanted(to->dy)) {
+        const tn_tensor *const all[] = {to->dx,        to->gate,    to->up,           to->gate_up,  to->down,
+                                        to->gate_bias, to->up_bias, to->gate_up_bias, to->down_bias};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            clear(all[i]);
+        return;
+    }
+    run.all_x = all_rows(x);
+    run.all_dy = all_rows(to->dy);
+    if (!run.all_x.data)
+        run.all_x = (product_tokens_matrix){run.memory.kept_x, layer->hidden};
+    if (!run.all_dy.data)
+        run.all_dy = (product_tokens_matrix){run.memory.kept_dy, layer->hidden};
+    swiglu_start(layer, run.tokens, body, &run);
+}
