@@ -36,7 +36,7 @@ scripts/setup.sh --emulation || skip 'no cross compiler or no qemu-user'
 PKG_CONFIG_LIBDIR=$sysroot/usr/lib/aarch64-linux-gnu/pkgconfig:$sysroot/usr/share/pkgconfig
 PKG_CONFIG_SYSROOT_DIR=$sysroot
 export PKG_CONFIG_LIBDIR PKG_CONFIG_SYSROOT_DIR
-tests="check_kernels check_models test_golden test_elementwise test_device"
+tests="check_kernels check_models test_golden test_elementwise test_device test_product_tiers"
 # shellcheck disable=SC2086,SC2046 # words
 make -j"$(nproc)" SETUP=no BUILD="$build" CC="aarch64-linux-gnu-gcc --sysroot=$sysroot" all \
     $(for t in $tests; do echo "$build/tests/$t"; done) || exit 1
@@ -48,4 +48,4 @@ END
 chmod +x "$root/emulate"
 TENON_BUILD=$root tests/run.sh "$root/emulate check_kernels" "$root/emulate check_kernels tests/data/ops" \
     "$root/emulate check_models tests/data/models" "$root/emulate test_golden" "$root/emulate test_elementwise" \
-    "$root/emulate test_device"
+    "$root/emulate test_device" "$root/emulate test_product_tiers"

@@ -20,8 +20,17 @@ typedef struct amx_config {
 
 /* The compiler takes a tile's load for arithmetic on an address: without this it may drop or delay what was written
  * there before. */
-#define amx_written() __asm__ volatile("" ::: "memory")
-#define amx_load_config(config) _tile_loadconfig(config)
+static inline void amx_written(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+static inline void amx_load_config(const amx_config *config)
+{
+    amx_written();
+    _tile_loadconfig(config);
+}
+
 #define amx_release() _tile_release()
 #define amx_zero(tile) _tile_zero(tile)
 #define amx_load(tile, base, stride) _tile_loadd(tile, base, stride)
