@@ -207,6 +207,7 @@ tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_
         tn_fail(err, TN_E_MEMORY, folder, "out of memory");
         return NULL;
     }
+    m->training = defaults.training;
     tn_status status = open_parts(m, folder, &defaults, &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */

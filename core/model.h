@@ -14,6 +14,7 @@ struct tn_model {
     const model_arch *arch;
     void *arch_state; /* what arch->build returned                                               */
     tn_dtype dtype;
+    bool training;               /* only kernels with gradients are taken                               */
     build_copies copies;         /* tensors that could not be used where they are mapped                */
     int64_t session_count;       /* open sessions: kernels may not change meanwhile                     */
     struct apply_state *applied; /* apply.c: packed memory, or NULL                               */

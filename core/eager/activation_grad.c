@@ -16,20 +16,28 @@ EAGER_CLONES static void grad_silu(const float *x, float *g, int64_t n)
     }
 }
 
-EAGER_CLONES static void grad_sigmoid(const float *x, float *g, int64_t n)
+/* s (1 - s) and 1 - t^2 of the function's rounded value, which is what automatic differentiation keeps. */
+EAGER_CLONES static void grad_from_sigmoid(const float *s, float *g, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float s = 1.0f / (1.0f + vec_exp(-x[i]));
-        g[i] = g[i] * ((1.0f - s) * s);
-    }
+    for (int64_t i = 0; i < n; i++)
+        g[i] = g[i] * (1.0f - s[i]) * s[i];
 }
 
-EAGER_CLONES static void grad_tanh(const float *x, float *g, int64_t n)
+EAGER_CLONES static void grad_from_tanh(const float *t, float *g, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float t = vec_tanh(x[i]);
-        g[i] = g[i] * (1.0f - t * t);
-    }
+    for (int64_t i = 0; i < n; i++)
+        g[i] = g[i] * (1.0f - t[i] * t[i]);
+}
+
+static void grad_of_value(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t n)
+{
+    float y[VEC_CHUNK];
+    memcpy(y, x, (size_t)n * sizeof *y);
+    vec_act(act, dtype, y, n);
+    if (act == TN_ACT_SIGMOID)
+        grad_from_sigmoid(y, g, n);
+    else
+        grad_from_tanh(y, g, n);
 }
 
 /* 0.5 (1 + t) + 0.5 x (1 - t^2) u', t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3). */
@@ -88,8 +96,7 @@ static void grad_quick_gelu(tn_dtype dtype, const float *x, float *g, int64_t n)
     vec_round(s, n, dtype);
     vec_act(TN_ACT_SIGMOID, dtype, s, n);
     vec_round(ds, n, dtype);
-    for (int64_t i = 0; i < n; i++)
-        ds[i] = ds[i] * ((1.0f - s[i]) * s[i]);
+    grad_from_sigmoid(s, ds, n);
     vec_round(ds, n, dtype);
     vec_scale(ds, n, 1.702f);
     vec_round(ds, n, dtype);
@@ -123,8 +130,7 @@ static void grad_gelu_new(tn_dtype dtype, const float *x, float *g, int64_t n)
     vec_round(v, n, dtype);
     vec_mul(v, g, n);
     vec_round(v, n, dtype);
-    for (int64_t i = 0; i < n; i++)
-        v[i] *= 1.0f - t[i] * t[i];
+    grad_from_tanh(t, v, n);
     vec_round(v, n, dtype);
     vec_scale(v, n, SQRT_2_OVER_PI);
     vec_round(v, n, dtype);
@@ -176,10 +182,8 @@ static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int
         grad_gelu_new(dtype, x, g, n);
         break;
     case TN_ACT_SIGMOID:
-        grad_sigmoid(x, g, n);
-        break;
     case TN_ACT_TANH:
-        grad_tanh(x, g, n);
+        grad_of_value(act, dtype, x, g, n);
         break;
     case TN_ACT_MISH:
         grad_mish(x, g, n);

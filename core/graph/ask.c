@@ -14,7 +14,7 @@ static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = (size_t)64 << 
 
 typedef struct answer {
     tn_status status;
-    size_t scratch_bytes, packed_bytes;
+    size_t scratch_bytes, packed_bytes; /* the larger scratch of forward and backward              */
     char message[PLAN_TEXT];
 } answer;
 
@@ -42,7 +42,8 @@ static int ask_all(void *ctx)
         if (a->questions[i].fit->refused)
             continue;
         a->answers[i].status = a->questions[i].fit->impl->plan(a->questions[i].site, &plan, &err);
-        a->answers[i].scratch_bytes = plan.scratch_bytes;
+        a->answers[i].scratch_bytes =
+            plan.scratch_bytes > plan.backward_scratch_bytes ? plan.scratch_bytes : plan.backward_scratch_bytes;
         a->answers[i].packed_bytes = plan.packed_bytes;
         text_cut(a->answers[i].message, sizeof a->answers[i].message, "%s", err.message);
     }
@@ -118,7 +119,9 @@ static void match_candidate(const plan *p, size_t candidate, size_t shape, quest
         if (select_match(site, fit->impl, fit->reason, sizeof fit->reason) != TN_OK)
             continue;
         fit->reason[0] = '\0';
-        if (fit->impl->plan)
+        if (p->model->training && !fit->impl->backward)
+            text_cut(fit->reason, sizeof fit->reason, "no backward: the model is opened for training");
+        else if (fit->impl->plan)
             questions[(*count)++] = (question){fit, site};
         else
             fit->takes = true;

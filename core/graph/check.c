@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Multiplications per second that even the plainest kernel under a sanitizer manages on a busy machine. */
-static const double SLOWEST = 2e7, LEAST_SECONDS = 5;
 /* Largest number of multiplications for the case of many tokens. */
 static const double MOST_WORK = 1e9;
+
+static const size_t MOST_PARAM_BYTES = (size_t)256 << 20;
 
 enum { MAX_CASES = 4, RUNS_PER_CASE = 2 };
 
@@ -20,25 +20,6 @@ size_t check_first_use_cases(const tn_site *site, check_case cases[3])
     cases[1] = (check_case){1, 19};
     cases[2] = (check_case){2, 33};
     return inputs_work(site, 66) <= MOST_WORK ? 3 : 2;
-}
-
-tn_status check_perform(const tn_device *device, const graph_binding *bound, const tn_call *call, tn_error *err)
-{
-    arena a;
-    tn_status status = arena_init(&a, device, 0, err);
-    if (status != TN_OK)
-        return status;
-    status = run_bound_call(device, &a, bound, call, err);
-    size_t size = a.peak;
-    arena_close(&a);
-    /* Size 0 would measure again. */
-    if (status == TN_OK)
-        status = arena_init(&a, device, size > 0 ? size : 64, err);
-    if (status != TN_OK)
-        return status;
-    status = run_bound_call(device, &a, bound, call, err);
-    arena_close(&a);
-    return status;
 }
 
 void check_reference_close(check_reference *r)
@@ -75,14 +56,13 @@ tn_status check_reference_open(check_reference *r, const tn_device *device, cons
         r->call.out[i].data = (char *)r->memory + bytes;
         bytes += padded_bytes(&r->call.out[i]);
     }
-    status = check_perform(device, NULL, &r->call, err);
+    status = run_alone(device, NULL, NULL, &r->call, err);
     if (status != TN_OK)
         check_reference_close(r);
     return status;
 }
 
-/* How many of its first results may replace the inputs of the same number. */
-static int works_in_place(const tn_site *site)
+int check_in_place(const tn_site *site)
 {
     return site->op == TN_OP_ROPE ? 2 : site->op == TN_OP_RMS_NORM || site->op == TN_OP_ADD_RMS_NORM ? 1 : 0;
 }
@@ -100,7 +80,7 @@ static tn_status open_runs(const check_reference *refs, size_t case_count, fence
             *run = (fenced_run){.in = &refs[i].in,
                                 .side = j == 0 ? FENCE_END : FENCE_START,
                                 .padded = j > 0,
-                                .in_place = j > 0 ? works_in_place(refs[i].in.call.site) : 0};
+                                .in_place = j > 0 ? check_in_place(refs[i].in.call.site) : 0};
             status = fenced_open_run(run, err);
         }
     return status;
@@ -124,12 +104,29 @@ static tn_status compare_runs(const check_reference *refs, size_t case_count, co
     return TN_OK;
 }
 
-tn_status check_site(const tn_device *device, const tn_site *site, const tn_impl *impl, const graph_binding *bound,
-                     const check_case *cases, size_t case_count, compare_figures *figures, tn_error *err)
+/* Gradients of each case, after its forward was found right. */
+static tn_status check_all_gradients(const check_subject *s, const check_reference *refs, size_t case_count,
+                                     const fenced_run *runs, size_t count, compare_figures *figures, tn_error *err)
 {
-    if (!device->host_memory)
-        return tn_fail(err, TN_DECLINED, site->path, "kernels on the memory of device %s cannot be tried in a child",
-                       device->name);
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < case_count && status == TN_OK; i++) {
+        size_t run = 0;
+        while (run + 1 < count && runs[run].in != &refs[i].in)
+            run++;
+        /* The last case does for parameters as large as this: a check holds three copies of their gradients. */
+        if (i + 1 < case_count && gradients_param_bytes(s->site) > MOST_PARAM_BYTES)
+            continue;
+        status = check_gradients(s, &refs[i].in, &refs[i].call, &runs[run].call, figures, err);
+    }
+    return status;
+}
+
+tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
+                     tn_error *err)
+{
+    if (!s->device->host_memory)
+        return tn_fail(err, TN_DECLINED, s->site->path, "kernels on the memory of device %s cannot be tried in a child",
+                       s->device->name);
     check_reference refs[MAX_CASES] = {0};
     fenced_run runs[MAX_CASES * RUNS_PER_CASE] = {0};
     compare_figures local = {0};
@@ -137,23 +134,26 @@ tn_status check_site(const tn_device *device, const tn_site *site, const tn_impl
     double work = 0;
     tn_status status = TN_OK;
     for (size_t i = 0; i < case_count && status == TN_OK; i++) {
-        status = check_reference_open(&refs[i], device, site, cases[i], err);
-        work += 2 * inputs_work(site, cases[i].batch * cases[i].tokens);
+        status = check_reference_open(&refs[i], s->device, s->site, cases[i], err);
+        work += 2 * inputs_work(s->site, cases[i].batch * cases[i].tokens);
     }
     if (status == TN_OK)
         status = open_runs(refs, case_count, runs, &count, err);
-    fenced_trial t = {.site = site,
-                      .impl = impl,
-                      .bound = bound,
+    fenced_trial t = {.site = s->site,
+                      .impl = s->impl,
+                      .bound = s->bound,
                       .max_tokens = PLAN_MAX_TOKENS,
                       .threads = tn_thread_count(),
-                      .seconds = LEAST_SECONDS + work / SLOWEST,
+                      .seconds = CHECK_LEAST_SECONDS + work / CHECK_SLOWEST,
                       .runs = runs,
                       .run_count = count};
+    figures = figures ? figures : &local;
     if (status == TN_OK)
         status = fenced_execute(&t, err);
     if (status == TN_OK)
-        status = compare_runs(refs, case_count, runs, count, impl, figures ? figures : &local, err);
+        status = compare_runs(refs, case_count, runs, count, s->impl, figures, err);
+    if (status == TN_OK && s->gradients)
+        status = check_all_gradients(s, refs, case_count, runs, count, figures, err);
     for (size_t i = 0; i < count; i++)
         fenced_close_run(&runs[i]);
     for (size_t i = 0; i < case_count; i++)

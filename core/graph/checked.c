@@ -40,7 +40,8 @@ static tn_status check_round(plan *p, bool every_site, const plan_fit **checked,
         tn_error why = TN_ERROR_INIT;
         check_case cases[3];
         size_t count = check_first_use_cases(site, cases);
-        tn_status status = check_site(p->model->device, site, choice->fit->impl, NULL, cases, count, NULL, &why);
+        check_subject subject = {p->model->device, site, choice->fit->impl, NULL, p->model->training};
+        tn_status status = check_site(&subject, cases, count, NULL, &why);
         checked[i] = choice->fit;
         if (status == TN_OK) {
             choice->fit->trusted = true;

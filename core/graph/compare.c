@@ -55,9 +55,10 @@ static double row_max(const char *row, tn_dtype dtype, int64_t width)
 }
 
 typedef struct row_place {
-    int out;
+    char name[48]; /* "output 0" */
     int64_t row;
-    double unit; /* eps(dt), then times max|eager row| */
+    double unit;    /* eps(dt), then times max|eager row| */
+    double largest; /* to be used instead of that maximum; 0: none */
     double ulps;
 } row_place;
 
@@ -76,10 +77,10 @@ static void compare_element(const row_place *at, int64_t column, float want, flo
         return;
     f->worst = worst;
     if (unwritten)
-        text_cut(f->detail, sizeof f->detail, "output %d, row %lld, element %lld was never written", at->out,
+        text_cut(f->detail, sizeof f->detail, "%s, row %lld, element %lld was never written", at->name,
                  (long long)at->row, (long long)column);
     else
-        text_cut(f->detail, sizeof f->detail, "output %d, row %lld, element %lld is %.6g, eager has %.6g", at->out,
+        text_cut(f->detail, sizeof f->detail, "%s, row %lld, element %lld is %.6g, eager has %.6g", at->name,
                  (long long)at->row, (long long)column, (double)got, (double)want);
 }
 
@@ -108,7 +109,7 @@ static void compare_floats(const tn_tensor *want, const tn_tensor *got, const ro
         const char *a = row_of(want, row);
         row_place at = *like;
         at.row = row;
-        at.unit *= row_max(a, want->dtype, width);
+        at.unit *= at.largest > 0 ? at.largest : row_max(a, want->dtype, width);
         compare_row(&at, want->dtype, a, row_of(got, row), width, f);
     }
 }
@@ -149,11 +150,72 @@ static void compare_route(const tn_call *eager, const tn_call *call, const row_p
 
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures)
 {
-    row_place like = {.unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
+    row_place like = {.name = "output 0", .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
     if (eager->op == TN_OP_MOE_ROUTE) {
         compare_route(eager, call, &like, skip, figures);
         return;
     }
-    for (like.out = 0; like.out < eager->out_count; like.out++)
-        compare_floats(&eager->out[like.out], &call->out[like.out], &like, skip, figures);
+    for (int i = 0; i < eager->out_count; i++) {
+        text_cut(like.name, sizeof like.name, "output %d", i);
+        compare_floats(&eager->out[i], &call->out[i], &like, skip, figures);
+    }
+}
+
+const tn_tolerance *compare_gradient_tolerance(const tn_impl *impl)
+{
+    const tn_tolerance *own = &impl->gradient_tolerance;
+    return own->ulps_f32 > 0 || own->ulps_bf16 > 0 || own->ulps_f16 > 0 ? own : &impl->tolerance;
+}
+
+static const char *role_name(int role)
+{
+    static const char *const names[] = {"weight",
+                                        "bias",
+                                        "gate",
+                                        "up",
+                                        "down",
+                                        "gate_up",
+                                        "gate bias",
+                                        "up bias",
+                                        "down bias",
+                                        "gate_up bias",
+                                        "router",
+                                        "router bias",
+                                        "correction",
+                                        "shared gate",
+                                        "shared up",
+                                        "shared down",
+                                        "shared expert gate",
+                                        "sinks"};
+    return role < (int)(sizeof names / sizeof *names) ? names[role] : "parameter";
+}
+
+static double tensor_max(const tn_tensor *t)
+{
+    int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
+    double largest = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        double here = row_max(row_of(t, row), t->dtype, width);
+        largest = here > largest ? here : largest;
+    }
+    return largest;
+}
+
+void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
+                       compare_figures *figures)
+{
+    row_place like = {.unit = eps_of((tn_dtype)site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
+    for (int i = 0; i < TN_CALL_TENSORS; i++) {
+        if (!eager->in[i].data)
+            continue;
+        text_cut(like.name, sizeof like.name, "gradient of input %d", i);
+        compare_floats(&eager->in[i], &grads->in[i], &like, skip, figures);
+    }
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < eager->param[role].count; i++) {
+            const tn_tensor *want = &eager->param[role].tensors[i];
+            text_cut(like.name, sizeof like.name, "gradient of %s %lld", role_name(role), (long long)i);
+            like.largest = tensor_max(want);
+            compare_floats(want, &grads->param[role].tensors[i], &like, NULL, figures);
+        }
 }

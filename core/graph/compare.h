@@ -19,4 +19,12 @@ double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype);
  * left out; skip may be NULL. Tensors are in host memory. */
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures);
 
+/* The same of gradients: those of an input by its rows, those of a parameter by its largest element, because a row of
+ * it may be next to nothing while what it is computed from is rounded like all others. */
+void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
+                       compare_figures *figures);
+
+/* The tolerance of an implementation's gradients. */
+const tn_tolerance *compare_gradient_tolerance(const tn_impl *impl);
+
 #endif

@@ -2,6 +2,8 @@
  * composes from others (ADD_RMS_NORM, MLP, MOE_BLOCK). */
 #include "graph/compose.h"
 
+#include <string.h>
+
 tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
                    tn_error *err)
 {
@@ -252,18 +254,25 @@ tn_status run_eager_call(const tn_device *device, arena *a, const tn_call *call,
     return eager_with_parts(device, a, NULL, call, err);
 }
 
+/* With the plan and the number of threads that its scratch was sized for. */
+static tn_status run_bound_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
+                                tn_status (*step)(const tn_call *, tn_error *), tn_error *err)
+{
+    tn_call with_plan = *call;
+    with_plan.plan = &bound->plan;
+    with_plan.packed = bound->packed;
+    int32_t limit = threads_limit(bound->plan.threads);
+    tn_status status = run_step(a, &with_plan, scratch_bytes, step, err);
+    threads_limit(limit);
+    return status;
+}
+
 tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err)
 {
     if (!bound || !bound->impl)
         return eager_with_parts(device, a, NULL, call, err);
-    tn_call with_plan = *call;
-    with_plan.plan = &bound->plan;
-    with_plan.packed = bound->packed;
-    int32_t limit = threads_limit(bound->plan.threads);
-    tn_status status = run_step(a, &with_plan, bound->plan.scratch_bytes, bound->impl->forward, err);
-    threads_limit(limit);
-    return status;
+    return run_bound_step(a, bound, call, bound->plan.scratch_bytes, bound->impl->forward, err);
 }
 
 tn_status run_site_call(const tn_device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
@@ -271,4 +280,49 @@ tn_status run_site_call(const tn_device *device, arena *a, const graph_site *sit
     if (site->bound.impl)
         return run_bound_call(device, a, &site->bound, call, err);
     return eager_with_parts(device, a, site->part, call, err);
+}
+
+tn_status run_bound_backward(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
+                             tn_error *err)
+{
+    if (!bound || !bound->impl)
+        return run_eager_backward(device, a, call, err);
+    return run_bound_step(a, bound, call, bound->plan.backward_scratch_bytes, bound->impl->backward, err);
+}
+
+tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens)
+{
+    tn_plan plan = {.size = sizeof plan, .threads = bound->threads, .max_tokens = tokens};
+    if (!impl->plan || impl->plan(site, &plan, NULL) != TN_OK || plan.packed_bytes != bound->packed_bytes ||
+        memcmp(plan.user, bound->user, sizeof plan.user) != 0)
+        return *bound;
+    return plan;
+}
+
+static tn_status perform(const tn_device *device, arena *a, const graph_site *site, const graph_binding *bound,
+                         const tn_call *call, tn_error *err)
+{
+    if (call->grads)
+        return run_bound_backward(device, a, bound, call, err);
+    return site ? run_site_call(device, a, site, call, err) : run_bound_call(device, a, bound, call, err);
+}
+
+tn_status run_alone(const tn_device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
+                    tn_error *err)
+{
+    arena a;
+    tn_status status = arena_init(&a, device, 0, err);
+    if (status != TN_OK)
+        return status;
+    status = perform(device, &a, site, bound, call, err);
+    size_t size = a.peak;
+    arena_close(&a);
+    /* Size 0 would measure again. */
+    if (status == TN_OK)
+        status = arena_init(&a, device, size > 0 ? size : 64, err);
+    if (status != TN_OK)
+        return status;
+    status = perform(device, &a, site, bound, call, err);
+    arena_close(&a);
+    return status;
 }

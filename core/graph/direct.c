@@ -6,13 +6,6 @@
 
 #include <string.h>
 
-/* Who performs a call. impl NULL: eager. */
-typedef struct direct_choice {
-    const registry_kernel *kernel;
-    const tn_impl *impl;
-    tn_plan plan;
-} direct_choice;
-
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -20,10 +13,12 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* What a kernel can tell sites apart by, but for paths and the values of weights; and which implementation. */
-static uint64_t shape_of(const tn_site *site, uint32_t impl)
+/* What a kernel can tell sites apart by, but for paths and the values of weights; which implementation, and whether its
+ * gradients were asked for. */
+static uint64_t shape_of(const tn_site *site, uint32_t impl, bool gradients)
 {
     uint64_t hash = hash_bytes(UINT64_C(0xcbf29ce484222325), &impl, sizeof impl);
+    hash = hash_bytes(hash, &gradients, sizeof gradients);
     hash = hash_bytes(hash, &site->op, sizeof site->op);
     hash = hash_bytes(hash, site->meaning, sizeof site->meaning);
     hash = hash_bytes(hash, &site->features, sizeof site->features);
@@ -40,15 +35,16 @@ static uint64_t shape_of(const tn_site *site, uint32_t impl)
 }
 
 /* Checks an implementation at the site, or remembers that it was. TN_DECLINED with a reason: not trusted. */
-static tn_status trust(registry_kernel *kernel, uint32_t index, const tn_site *site, tn_error *err)
+static tn_status trust(registry_kernel *kernel, uint32_t index, const tn_site *site, bool gradients, tn_error *err)
 {
-    uint64_t shape = shape_of(site, index);
+    uint64_t shape = shape_of(site, index, gradients);
     const registry_verdict *verdict = registry_recall(kernel, shape);
     if (!verdict) {
         check_case cases[3];
         tn_error why = TN_ERROR_INIT;
         size_t count = check_first_use_cases(site, cases);
-        tn_status status = check_site(&device_cpu, site, &kernel->kernel.impls[index], NULL, cases, count, NULL, &why);
+        check_subject subject = {&device_cpu, site, &kernel->kernel.impls[index], NULL, gradients};
+        tn_status status = check_site(&subject, cases, count, NULL, &why);
         if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
             return tn_fail(err, status, why.where, "%s", why.message);
         verdict = registry_remember(kernel, shape, status == TN_OK ? NULL : why.message);
@@ -59,7 +55,7 @@ static tn_status trust(registry_kernel *kernel, uint32_t index, const tn_site *s
 }
 
 /* Would this implementation perform the call? TN_DECLINED with a reason, or an error that is not the kernel's. */
-static tn_status ask_impl(registry_kernel *kernel, uint32_t index, const tn_call *call, direct_choice *choice,
+static tn_status ask_impl(registry_kernel *kernel, uint32_t index, const tn_call *call, graph_binding *choice,
                           tn_error *err)
 {
     const tn_impl *impl = &kernel->kernel.impls[index];
@@ -69,11 +65,11 @@ static tn_status ask_impl(registry_kernel *kernel, uint32_t index, const tn_call
         return tn_fail(err, TN_DECLINED, id, "%s", reason);
     if (call->grads && !impl->backward)
         return tn_fail(err, TN_DECLINED, id, "it has no gradients");
-    tn_status status = trust(kernel, index, call->site, err);
+    tn_status status = trust(kernel, index, call->site, call->grads != NULL, err);
     if (status != TN_OK)
         return status;
     int64_t tokens = call->in[0].shape[0];
-    *choice = (direct_choice){.kernel = kernel, .impl = impl};
+    *choice = (graph_binding){.kernel = kernel, .impl = impl};
     choice->plan =
         (tn_plan){.size = sizeof choice->plan, .threads = tn_thread_count(), .max_tokens = tokens > 0 ? tokens : 1};
     tn_error why = TN_ERROR_INIT;
@@ -85,7 +81,7 @@ static tn_status ask_impl(registry_kernel *kernel, uint32_t index, const tn_call
 }
 
 /* The first of a kernel's implementations that performs the call; else what the one nearest to it says. */
-static tn_status ask_kernel(registry_kernel *kernel, const tn_call *call, direct_choice *choice, tn_error *err)
+static tn_status ask_kernel(registry_kernel *kernel, const tn_call *call, graph_binding *choice, tn_error *err)
 {
     const tn_kernel *k = &kernel->kernel;
     tn_error nearest = TN_ERROR_INIT;
@@ -106,11 +102,11 @@ static tn_status ask_kernel(registry_kernel *kernel, const tn_call *call, direct
     return tn_fail(err, TN_DECLINED, k->id, "%s", nearest.message[0] ? nearest.message : "it has no such operation");
 }
 
-static tn_status choose_best(const tn_call *call, direct_choice *best, tn_error *err)
+static tn_status choose_best(const tn_call *call, graph_binding *best, tn_error *err)
 {
     const char *equal = NULL;
     for (size_t i = 0; i < registry_count(TN_DEVICE_CPU); i++) {
-        direct_choice choice;
+        graph_binding choice;
         tn_error why = TN_ERROR_INIT;
         registry_kernel *kernel = registry_at(TN_DEVICE_CPU, i);
         tn_status status = ask_kernel(kernel, call, &choice, &why);
@@ -133,9 +129,9 @@ static tn_status choose_best(const tn_call *call, direct_choice *best, tn_error 
     return TN_OK;
 }
 
-static tn_status choose(const tn_call *call, const char *id, direct_choice *choice, tn_error *err)
+static tn_status choose(const tn_call *call, const char *id, graph_binding *choice, tn_error *err)
 {
-    *choice = (direct_choice){0};
+    *choice = (graph_binding){0};
     if (!id || !strcmp(id, "none"))
         return TN_OK;
     if (!strcmp(id, "auto"))
@@ -150,34 +146,9 @@ static tn_status choose(const tn_call *call, const char *id, direct_choice *choi
     return status == TN_OK ? TN_OK : tn_fail(err, status, why.where, "%s", why.message);
 }
 
-static tn_status perform(const direct_choice *choice, arena *a, const tn_call *call, tn_error *err)
-{
-    if (!choice->impl)
-        return call->grads ? run_eager_backward(&device_cpu, a, call, err) : run_eager_call(&device_cpu, a, call, err);
-    tn_call planned = *call;
-    planned.plan = &choice->plan;
-    int32_t limit = threads_limit(choice->plan.threads);
-    tn_status status = call->grads
-                           ? run_step(a, &planned, choice->plan.backward_scratch_bytes, choice->impl->backward, err)
-                           : run_step(a, &planned, choice->plan.scratch_bytes, choice->impl->forward, err);
-    threads_limit(limit);
-    return status;
-}
-
 tn_status direct_perform(const tn_call *call, const char *kernel, tn_error *err)
 {
-    direct_choice choice;
-    arena a;
+    graph_binding choice;
     tn_status status = choose(call, kernel, &choice, err);
-    if (status != TN_OK || (status = arena_init(&a, &device_cpu, 0, err)) != TN_OK)
-        return status;
-    status = perform(&choice, &a, call, err);
-    size_t size = a.peak;
-    arena_close(&a);
-    /* Size 0 would measure again. */
-    if (status != TN_OK || (status = arena_init(&a, &device_cpu, size > 0 ? size : 64, err)) != TN_OK)
-        return status;
-    status = perform(&choice, &a, call, err);
-    arena_close(&a);
-    return status;
+    return status == TN_OK ? run_alone(&device_cpu, NULL, &choice, call, err) : status;
 }

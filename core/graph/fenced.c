@@ -1,20 +1,21 @@
 /* Calling a kernel in a child process. The child lays out the inputs read-only, the outputs and the scratch between
  * guard pages; a signal handler tells which of them an access went beyond. */
-#include "graph/text.h"
 #include "graph/fenced.h"
+#include "graph/layout.h"
+#include "graph/run.h"
+#include "graph/text.h"
 
 #include "plugin/registry.h"
 
 #include <fenv.h>
 #include <signal.h>
-
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-typedef enum fenced_stage { STAGE_PLAN, STAGE_PACK, STAGE_FORWARD } fenced_stage;
-typedef enum region_kind { REGION_OTHER, REGION_INPUT, REGION_OUTPUT, REGION_SCRATCH, REGION_PACKED } region_kind;
+typedef enum fenced_stage { STAGE_PLAN, STAGE_PACK, STAGE_CALL } fenced_stage;
 
 /* What the child tells; shared. */
 typedef struct fenced_note {
@@ -23,105 +24,131 @@ typedef struct fenced_note {
     tn_status status;
     char message[512];
     bool fault, fault_writes, fault_inside;
-    region_kind fault_kind;
-    int fault_index;
+    fenced_kind fault_kind;
 } fenced_note;
 
 typedef struct region {
     fence fence;
-    region_kind kind;
-    int index;
+    fenced_kind kind;
 } region;
 
 /* What the signal handler finds at the low end of its stack: a handler has no argument of its own. */
-enum { REGIONS = 2 * TN_CALL_TENSORS + 2, STACK_BYTES = 64 * 1024 };
+enum { REGIONS = FENCED_PLACES + 2, STACK_BYTES = 64 * 1024 };
 typedef struct child_state {
     fenced_note *note;
     region regions[REGIONS];
     size_t count;
 } child_state;
 
-/* ---- layout of tensors --------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------------------- */
 
-/* Elements between rows of a padded tensor, and what they hold: a number in every floating type, so that reading them
- * shows in the results as well. */
-enum { PADDING = 8, GAP_FILL = 0x5a };
-
-/* A tensor as a sequence of dense blocks: the dimension that strides is that of tokens. */
-typedef struct blocks {
-    int64_t count, length, step;
-} blocks;
-
-static blocks lay_out(tn_tensor *t, bool padded)
+static void add_place(fenced_run *run, fenced_kind kind, tn_tensor *tensors, int64_t count, const tn_tensor *from,
+                      int same)
 {
-    int32_t split = t->ndim < 2 ? -1 : t->ndim == 2 ? 0 : 1;
-    blocks b = {1, 1, 0};
-    for (int32_t i = 0; i < t->ndim; i++)
-        *(i <= split ? &b.count : &b.length) *= t->shape[i];
-    b.step = b.length + (padded && split >= 0 ? PADDING : 0);
-    int64_t stride = 1;
-    for (int32_t i = t->ndim - 1; i >= 0; i--) {
-        t->stride[i] = i == split ? b.step : stride;
-        stride = t->stride[i] * t->shape[i];
-    }
-    return b;
+    run->places[run->place_count++] = (fenced_place){kind, tensors, count, from, same, {0}};
 }
 
-static size_t blocks_bytes(const blocks *b, tn_dtype dtype)
+/* What the kernel writes comes first: place i is output i then. */
+static void list_forward(fenced_run *run)
 {
-    return (size_t)(b->count * b->step) * tn_dtype_size(dtype);
+    for (int i = 0; i < run->call.out_count; i++)
+        add_place(run, FENCED_OUTPUT, &run->call.out[i], 1, NULL, -1);
+    for (int i = 0; i < run->call.in_count; i++)
+        add_place(run, FENCED_INPUT, &run->call.in[i], 1, &run->in->call.in[i], i < run->in_place ? i : -1);
 }
 
-static void copy_blocks(const blocks *b, const tn_tensor *from, const tn_tensor *to)
+static tn_status copy_params(fenced_run *run, tn_error *err)
 {
-    size_t size = tn_dtype_size(to->dtype);
-    for (int64_t i = 0; i < b->count; i++)
-        memcpy((char *)to->data + (size_t)(i * b->step) * size,
-               (const char *)from->data + (size_t)(i * b->length) * size, (size_t)b->length * size);
-}
-
-static void fill_gaps(const blocks *b, const tn_tensor *t)
-{
-    size_t size = tn_dtype_size(t->dtype);
-    for (int64_t i = 0; i < b->count; i++)
-        memset((char *)t->data + (size_t)(i * b->step + b->length) * size, GAP_FILL,
-               (size_t)(b->step - b->length) * size);
-}
-
-/* Nothing may be written between the blocks. */
-static bool gaps_intact(const blocks *b, const tn_tensor *t)
-{
-    size_t size = tn_dtype_size(t->dtype);
-    for (int64_t i = 0; i < b->count; i++) {
-        const unsigned char *gap = (const unsigned char *)t->data + (size_t)(i * b->step + b->length) * size;
-        for (size_t j = 0; j < (size_t)(b->step - b->length) * size; j++)
-            if (gap[j] != GAP_FILL)
-                return false;
-    }
-    return true;
-}
-
-tn_status fenced_open_run(fenced_run *run, tn_error *err)
-{
-    run->call = run->in->call;
-    for (int i = 0; i < run->call.out_count; i++) {
-        tn_tensor *t = &run->call.out[i];
-        blocks b = lay_out(t, run->padded);
-        tn_status status =
-            fence_open(&run->out[i], blocks_bytes(&b, t->dtype), tn_dtype_size(t->dtype), run->side, true, err);
-        if (status != TN_OK)
-            return status;
-        fence_fill(&run->out[i]);
-        t->data = run->out[i].data;
-        fill_gaps(&b, t);
+    int64_t total = 0;
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        total += run->grads.param[role].count;
+    run->params = calloc((size_t)total + 1, sizeof *run->params);
+    if (!run->params)
+        return tn_fail(err, TN_E_MEMORY, NULL, "no memory to check a kernel with; free some memory");
+    memcpy(run->params, run->wanted->params, (size_t)total * sizeof *run->params);
+    tn_tensor *next = run->params;
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        run->grads.param[role].tensors = next;
+        next += run->grads.param[role].count;
     }
     return TN_OK;
 }
 
+/* Place i is the gradient of input i where in-place matters: the inputs of those operations come first. Rotating back
+ * does not read what was rotated. */
+static tn_status list_backward(fenced_run *run, tn_error *err)
+{
+    run->grads = run->wanted->grads;
+    run->call.grads = &run->grads;
+    run->call.out_count = 0;
+    tn_status status = copy_params(run, err);
+    if (status != TN_OK)
+        return status;
+    for (int i = 0; i < TN_CALL_TENSORS; i++)
+        if (run->grads.in[i].dtype != TN_DTYPE_NONE)
+            add_place(run, FENCED_GRADIENT, &run->grads.in[i], 1, NULL, -1);
+    tn_tensor *next = run->params;
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        if (run->grads.param[role].count > 0)
+            add_place(run, FENCED_GRADIENT, next, run->grads.param[role].count, NULL, -1);
+        next += run->grads.param[role].count;
+    }
+    for (int i = 0; i < TN_CALL_TENSORS; i++)
+        if (run->grads.out[i].data)
+            add_place(run, FENCED_UPSTREAM, &run->grads.out[i], 1, &run->wanted->grads.out[i],
+                      i < run->in_place ? i : -1);
+    for (int i = 0; i < run->call.in_count; i++)
+        if (run->call.op == TN_OP_ROPE && i < 2)
+            run->call.in[i].data = NULL;
+        else
+            add_place(run, FENCED_INPUT, &run->call.in[i], 1, &run->in->call.in[i], -1);
+    return TN_OK;
+}
+
+/* Maps a place's memory and gives the tensors their addresses. */
+static tn_status open_place(const fenced_run *run, fenced_place *p, fence *f, bool shared, tn_error *err)
+{
+    size_t bytes = 0, at = 0, element = tn_dtype_size(p->tensors->dtype);
+    for (int64_t i = 0; i < p->count; i++) {
+        layout b = layout_set(&p->tensors[i], run->padded);
+        bytes += layout_bytes(&b, p->tensors[i].dtype);
+    }
+    tn_status status = fence_open(f, bytes, element, run->side, shared, err);
+    if (status != TN_OK)
+        return status;
+    fence_fill(f);
+    for (int64_t i = 0; i < p->count; i++) {
+        layout b = layout_set(&p->tensors[i], run->padded);
+        p->tensors[i].data = f->data + at;
+        at += layout_bytes(&b, p->tensors[i].dtype);
+        layout_fill_gaps(&b, &p->tensors[i]);
+        if (p->from)
+            layout_copy(&b, &p->from[i], &p->tensors[i]);
+    }
+    return TN_OK;
+}
+
+tn_status fenced_open_run(fenced_run *run, tn_error *err)
+{
+    tn_status status = TN_OK;
+    run->call = run->in->call;
+    if (run->wanted)
+        status = list_backward(run, err);
+    else
+        list_forward(run);
+    for (size_t i = 0; status == TN_OK && i < run->place_count; i++)
+        if (!run->places[i].from)
+            status = open_place(run, &run->places[i], &run->places[i].fence, true, err);
+    return status;
+}
+
 void fenced_close_run(fenced_run *run)
 {
-    for (int i = 0; i < TN_CALL_TENSORS; i++)
-        fence_close(&run->out[i]);
+    for (size_t i = 0; i < run->place_count; i++)
+        fence_close(&run->places[i].fence);
+    free(run->params);
+    run->params = NULL;
+    run->place_count = 0;
 }
 
 /* ---- in the child --------------------------------------------------------------------------------------- */
@@ -149,7 +176,6 @@ static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
         if (!fence_contains(&r->fence, address))
             continue;
         note->fault_kind = r->kind;
-        note->fault_index = r->index;
         note->fault_inside = address >= r->fence.data && address < r->fence.data + r->fence.bytes;
     }
     note->fault = true;
@@ -171,10 +197,10 @@ static child_state *start_child(fenced_note *note)
     return c;
 }
 
-static region *add_region(child_state *c, region_kind kind, int index)
+static region *add_region(child_state *c, fenced_kind kind)
 {
     region *r = &c->regions[c->count++];
-    *r = (region){.kind = kind, .index = index};
+    *r = (region){.kind = kind};
     return r;
 }
 
@@ -223,36 +249,22 @@ static int give_up_error(fenced_note *note, tn_status status, const tn_error *er
     return give_up(note, status, status == TN_DECLINED ? err->message : text);
 }
 
-/* The plan for calls of at most that many tokens, so that scratch is no larger than they need; the one for real calls
- * where the kernel would then do something else. */
-static tn_plan tight_plan(const fenced_trial *t, const tn_plan *real, int64_t tokens)
-{
-    tn_plan plan = {.size = sizeof plan, .threads = real->threads, .max_tokens = tokens};
-    if (!t->impl->plan || t->impl->plan(t->site, &plan, NULL) != TN_OK || plan.packed_bytes != real->packed_bytes ||
-        memcmp(plan.user, real->user, sizeof plan.user) != 0)
-        return *real;
-    return plan;
-}
-
+/* What it reads; what it writes was mapped before. */
 static tn_status place_inputs(child_state *c, fenced_run *run, tn_error *err)
 {
-    for (int i = 0; i < run->call.in_count; i++) {
-        const tn_tensor *from = &run->in->call.in[i];
-        tn_tensor *to = &run->call.in[i];
-        blocks b = lay_out(to, run->padded);
-        if (i < run->in_place) {
-            to->data = run->call.out[i].data;
-            copy_blocks(&b, from, to);
-            continue;
+    for (size_t i = 0; i < run->place_count; i++) {
+        fenced_place *p = &run->places[i];
+        if (p->same >= 0) {
+            layout b = layout_set(p->tensors, run->padded);
+            p->tensors->data = run->places[p->same].tensors->data;
+            layout_copy(&b, p->from, p->tensors);
         }
-        region *r = add_region(c, REGION_INPUT, i);
-        tn_status status =
-            fence_open(&r->fence, blocks_bytes(&b, to->dtype), tn_dtype_size(to->dtype), run->side, false, err);
+        if (p->same >= 0 || !p->from)
+            continue;
+        region *r = add_region(c, p->kind);
+        tn_status status = open_place(run, p, &r->fence, false, err);
         if (status != TN_OK)
             return status;
-        to->data = r->fence.data;
-        fill_gaps(&b, to);
-        copy_blocks(&b, from, to);
         fence_read_only(&r->fence, NULL);
     }
     return TN_OK;
@@ -262,13 +274,14 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
 {
     size_t before = c->count;
     tn_error err = TN_ERROR_INIT;
-    tn_plan tight = tight_plan(t, plan, run->in->tokens);
+    tn_plan tight = run_plan_for(t->impl, t->site, plan, run->in->tokens);
     tn_status status = TN_OK;
-    for (int i = 0; i < run->call.out_count; i++)
-        add_region(c, REGION_OUTPUT, i)->fence = run->out[i];
-    region *scratch = add_region(c, REGION_SCRATCH, 0);
-    if (tight.scratch_bytes > 0 &&
-        (status = fence_open(&scratch->fence, tight.scratch_bytes, 64, run->side, false, &err)) == TN_OK)
+    for (size_t i = 0; i < run->place_count; i++)
+        if (!run->places[i].from)
+            add_region(c, run->places[i].kind)->fence = run->places[i].fence;
+    size_t written = c->count, scratch_bytes = run->wanted ? tight.backward_scratch_bytes : tight.scratch_bytes;
+    region *scratch = add_region(c, FENCED_SCRATCH);
+    if (scratch_bytes > 0 && (status = fence_open(&scratch->fence, scratch_bytes, 64, run->side, false, &err)) == TN_OK)
         fence_fill(&scratch->fence);
     if (status == TN_OK)
         status = place_inputs(c, run, &err);
@@ -278,16 +291,15 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
     run->call.packed = packed;
     run->call.scratch = scratch->fence.data;
     unsigned long control = fp_control();
-    status = t->impl->forward(&run->call, &err);
+    status = (run->wanted ? t->impl->backward : t->impl->forward)(&run->call, &err);
     if (status != TN_OK)
         return give_up_error(c->note, TN_E_KERNEL, &err);
     if (fp_control() != control)
         return give_up(c->note, TN_E_KERNEL, "left the floating-point control changed");
     if (scratch->fence.map && !fence_intact(&scratch->fence))
         return give_up(c->note, TN_E_KERNEL, "wrote outside its scratch");
-    for (size_t i = before; i < c->count; i++)
-        if (c->regions[i].kind != REGION_OUTPUT)
-            fence_close(&c->regions[i].fence);
+    for (size_t i = written; i < c->count; i++)
+        fence_close(&c->regions[i].fence);
     c->count = before;
     return 0;
 }
@@ -316,7 +328,7 @@ static int child_main(void *ctx)
         if (t->impl->plan && (status = t->impl->plan(t->site, &plan, &err)) != TN_OK)
             return give_up_error(job->note, status, &err);
         job->note->stage = STAGE_PACK;
-        region *r = add_region(c, REGION_PACKED, 0);
+        region *r = add_region(c, FENCED_PACKED);
         if (plan.packed_bytes > 0)
             status = fence_open(&r->fence, plan.packed_bytes, 64, FENCE_END, false, &err);
         if (status == TN_OK && plan.packed_bytes > 0 && t->impl->pack)
@@ -329,7 +341,7 @@ static int child_main(void *ctx)
             fence_read_only(&r->fence, NULL);
         packed = r->fence.data;
     }
-    job->note->stage = STAGE_FORWARD;
+    job->note->stage = STAGE_CALL;
     for (job->note->run = 0; job->note->run < t->run_count; job->note->run++)
         if (one_run(t, c, &t->runs[job->note->run], &plan, packed) != 0)
             return 1;
@@ -340,9 +352,15 @@ static int child_main(void *ctx)
 
 static void describe_fault(const fenced_note *note, char *text, size_t size)
 {
-    static const char *const names[] = {"", "its inputs", "its outputs", "its scratch", "its packed memory"};
+    static const char *const names[] = {"",
+                                        "its inputs",
+                                        "its outputs",
+                                        "the gradients of its outputs",
+                                        "its gradients",
+                                        "its scratch",
+                                        "its packed memory"};
     const char *name = names[note->fault_kind];
-    if (note->fault_kind == REGION_OTHER)
+    if (note->fault_kind == FENCED_OTHER)
         text_cut(text, size, "crashed with SIGSEGV");
     else if (note->fault_inside)
         text_cut(text, size, "wrote to %s, which are read-only", name);
@@ -352,28 +370,36 @@ static void describe_fault(const fenced_note *note, char *text, size_t size)
 
 static tn_status explain(const fenced_trial *t, const fenced_note *note, const char *ending, tn_error *err)
 {
-    static const char *const stages[] = {"plan", "pack", "forward"};
     char text[512], when[64] = "";
+    const fenced_run *run = note->stage == STAGE_CALL && note->run < t->run_count ? &t->runs[note->run] : NULL;
+    const char *stage = run ? run->wanted ? "backward" : "forward" : note->stage == STAGE_PACK ? "pack" : "plan";
     if (note->fault)
         describe_fault(note, text, sizeof text);
     else
         text_cut(text, sizeof text, "%s", note->message[0] ? note->message : ending);
-    if (note->stage == STAGE_FORWARD && note->run < t->run_count)
-        text_cut(when, sizeof when, " (%lld tokens)", (long long)t->runs[note->run].in->tokens);
+    if (run)
+        text_cut(when, sizeof when, " (%lld tokens)", (long long)run->in->tokens);
     tn_status status = note->message[0] ? note->status : TN_E_KERNEL;
-    return tn_fail(err, status, t->site->path, "%s: %s%s", stages[note->stage], text, when);
+    return tn_fail(err, status, t->site->path, "%s: %s%s", stage, text, when);
 }
 
 /* Writes that landed on the part of a page that is not the output's, or between its rows. */
 static tn_status look_around(const fenced_trial *t, tn_error *err)
 {
     for (size_t i = 0; i < t->run_count; i++)
-        for (int j = 0; j < t->runs[i].call.out_count; j++) {
-            tn_tensor *out = &t->runs[i].call.out[j];
-            blocks b = lay_out(out, t->runs[i].padded);
-            if (!fence_intact(&t->runs[i].out[j]) || !gaps_intact(&b, out))
-                return tn_fail(err, TN_E_KERNEL, t->site->path, "forward: wrote outside its outputs (%lld tokens)",
-                               (long long)t->runs[i].in->tokens);
+        for (size_t j = 0; j < t->runs[i].place_count; j++) {
+            const fenced_run *run = &t->runs[i];
+            const fenced_place *p = &run->places[j];
+            bool intact = p->from || fence_intact(&p->fence);
+            for (int64_t k = 0; intact && !p->from && k < p->count; k++) {
+                layout b = layout_set(&p->tensors[k], run->padded);
+                intact = layout_gaps_intact(&b, &p->tensors[k]);
+            }
+            if (!intact)
+                return tn_fail(err, TN_E_KERNEL, t->site->path, "%s (%lld tokens)",
+                               run->wanted ? "backward: wrote outside its gradients"
+                                           : "forward: wrote outside its outputs",
+                               (long long)run->in->tokens);
         }
     return TN_OK;
 }

@@ -16,6 +16,19 @@ tn_status run_eager_backward(const tn_device *device, arena *a, const tn_call *c
 tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
 
+/* The gradients of a call by what is bound, which has a backward, or eagerly. */
+tn_status run_bound_backward(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
+                             tn_error *err);
+
+/* The plan for calls of at most that many tokens, so that scratch is no larger than they need; the one that is bound
+ * where the kernel would then do something else. */
+tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens);
+
+/* One call, forward or with gradients, on memory that it measures, allocates and frees. site: as run_site_call; NULL:
+ * by what is bound (NULL: eagerly). */
+tn_status run_alone(const tn_device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
+                    tn_error *err);
+
 /* Performs a site of a graph: with its kernel, or eagerly; inside a composed operation the parts' kernels are used. */
 tn_status run_site_call(const tn_device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err);
 

@@ -97,7 +97,8 @@ static tn_status verify_site(const tn_model *model, const graph_site *site, tn_v
     tn_error why = TN_ERROR_INIT;
     check_case size = {1, TOKENS};
     row->sites++;
-    tn_status status = check_site(model->device, &site->site, site->bound.impl, &site->bound, &size, 1, &figures, &why);
+    check_subject subject = {model->device, &site->site, site->bound.impl, &site->bound, model->training};
+    tn_status status = check_site(&subject, &size, 1, &figures, &why);
     if (status == TN_OK)
         status = measure_site(model, site, row, &figures, &why);
     if (status == TN_E_MEMORY || status == TN_E_INTERNAL)

@@ -79,6 +79,10 @@ static tn_status copy_impl(tn_impl *to, const source *s, const char *file, tn_er
         status = copy_struct(&to->match, sizeof to->match, &match, file, err);
     if (status == TN_OK)
         status = copy_part(&to->tolerance, sizeof *to - head, s, at + match.size, s->size - at - match.size, file, err);
+    /* Before ABI 1.1 calls had no gradients, so what 1.0 called backward cannot give any. */
+    if (status == TN_OK &&
+        s->size - at - match.size < offsetof(tn_impl, gradient_tolerance) - head + sizeof(tn_tolerance))
+        to->backward = NULL;
     return status;
 }
 

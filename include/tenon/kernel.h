@@ -306,7 +306,9 @@ typedef struct tn_impl {
      * plan->backward_scratch_bytes of scratch. Formulas: docs/numerics.md.                   */
     tn_status (*backward)(const tn_call *call, tn_error *err);
     /* ABI 1.1 */
-    tn_tolerance gradient_tolerance; /* of every gradient from eager's; 0: as tolerance          */
+    /* Of every gradient from eager's, at the largest magnitude of an input's row or of a whole parameter; 0: as
+     * tolerance. */
+    tn_tolerance gradient_tolerance;
 } tn_impl;
 
 typedef struct tn_kernel {

@@ -89,6 +89,9 @@ typedef struct tn_model_options {
     /* Called while loading with 0 <= done <= total; non-zero return cancels. May be NULL.     */
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total);
     void *progress_ctx;
+    /* The model will be trained: only kernels with a backward are taken, checks include gradients, and
+     * tn_site_backward works. */
+    bool training;
 } tn_model_options;
 
 typedef struct tn_model_info {
@@ -171,6 +174,21 @@ typedef struct tn_verify_row {
 /* Runs every site of every applied kernel against eager on the model's own weights with seeded input. rows is
  * owned: free(). Returns TN_E_VERIFY when one is outside its tolerance; rows are filled in that case too. */
 TN_API tn_status tn_verify(tn_model *model, tn_verify_row **rows, size_t *count, tn_error *err);
+
+/* ---- one site ---------------------------------------------------------------------------------- */
+
+/* Performs the operation of one site with what has it: its kernel, or eager (for a site that an outer site's kernel
+ * covers, too). Tensors are as kernel.h says of the operation, in the memory of the model's device; they are checked,
+ * and nothing is computed when one does not fit. op tells apart sites of one path, such as ADD_RMS_NORM and RMS_NORM.
+ * Scratch is allocated for the call and freed: for one step after the other of a model, use a session. */
+TN_API tn_status tn_site_forward(tn_model *model, const char *path, tn_op op, const tn_tensor *in, int32_t in_count,
+                                 const tn_tensor *out, int32_t out_count, tn_error *err);
+
+/* The gradients of the same operation, from the inputs of forward and the upstream gradients in grads->out to those
+ * that have data in grads->in and grads->param. The model must have been opened for training. Operations of which eager
+ * has no gradients (ATTENTION) are TN_DECLINED. */
+TN_API tn_status tn_site_backward(tn_model *model, const char *path, tn_op op, const tn_tensor *in, int32_t in_count,
+                                  const tn_grads *grads, tn_error *err);
 
 /* ---- running ---------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 
 #include <tenon/kernel.h>
 
-#define ROWS_TENSORS 5
+#define ROWS_TENSORS 6
 
 /* The leading dimensions, outermost first, merged where all tensors allow it. */
 typedef struct rows {

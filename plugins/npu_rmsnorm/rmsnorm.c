@@ -8,17 +8,17 @@
 /* Element i belongs to partial sum i % PARTS; these are then added in halves. Every variant adds in this order. */
 enum { PARTS = 64 };
 
-static float mean_square(const char *x, int64_t width, tn_dtype dtype)
+static float join(float *part)
 {
-    float part[PARTS] = {0};
-    for (int64_t i = 0; i < width; i++) {
-        float v = scalar_load(x, i, dtype);
-        part[i % PARTS] += v * v;
-    }
     for (int half = PARTS / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             part[i] += part[i + half];
-    return part[0] / (float)width;
+    return part[0];
+}
+
+static char *row_of(const rmsnorm_rows *a, rmsnorm_tensor tensor, int64_t row)
+{
+    return a->row[tensor] ? a->row[tensor] + row * a->step[tensor] : NULL;
 }
 
 static float silu(float v)
@@ -26,88 +26,157 @@ static float silu(float v)
     return v / (1.0f + expf(-v));
 }
 
-/* y = norm(x), one row: n = x / sqrt(mean(x^2) + eps) in f32, then what tn_norm says. */
-static void norm_row(const rmsnorm_rows *a, const char *x, const char *gate, char *y, tn_dtype dtype)
+/* The derivative: s (1 + v (1 - s)) with s = sigmoid(v). */
+static float silu_slope(float v)
 {
-    float scale = 1.0f / sqrtf(mean_square(x, a->width, dtype) + a->eps);
+    float s = 1.0f / (1.0f + expf(-v));
+    return s * (1.0f + v * (1.0f - s));
+}
+
+static float weight_at(const rmsnorm_rows *a, int64_t i, tn_dtype dtype)
+{
+    if (a->norm == TN_NORM_NO_WEIGHT)
+        return 1.0f;
+    float w = scalar_load(a->weight, i, dtype);
+    return a->norm == TN_NORM_1_PLUS_W ? 1.0f + w : w;
+}
+
+/* x, or rnd(x + r): what is normalised. */
+static float value_at(const char *x, const char *r, int64_t i, tn_dtype dtype)
+{
+    float v = scalar_load(x, i, dtype);
+    return r ? scalar_round(v + scalar_load(r, i, dtype), dtype) : v;
+}
+
+static float inverse_norm(const rmsnorm_rows *a, float *squares)
+{
+    return 1.0f / sqrtf(join(squares) / (float)a->width + a->eps);
+}
+
+/* y = rnd(n w silu(gate)), n = v / sqrt(mean(v^2) + eps); factors that a variant lacks are 1. */
+static void forward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
+{
+    const char *x = row_of(a, NORM_X, row), *r = row_of(a, NORM_R, row), *gate = row_of(a, NORM_GATE, row);
+    char *y = row_of(a, NORM_Y, row), *sum = row_of(a, NORM_SUM, row);
+    float squares[PARTS] = {0};
     for (int64_t i = 0; i < a->width; i++) {
-        float n = scalar_load(x, i, dtype) * scale;
-        float w = a->norm == TN_NORM_NO_WEIGHT ? 1.0f : scalar_load(a->weight, i, dtype);
-        switch (a->norm) {
-        case TN_NORM_W:
-            n = scalar_round(n, dtype) * w;
-            break;
-        case TN_NORM_1_PLUS_W:
-            n = n * (1.0f + w);
-            break;
-        case TN_NORM_W_F32:
-            n = n * w;
-            break;
-        case TN_NORM_W_GATED:
-            n = scalar_round(scalar_round(n, dtype) * w, dtype) * silu(scalar_load(gate, i, dtype));
-            break;
-        case TN_NORM_NO_WEIGHT:
-            break;
-        }
-        scalar_store(y, i, dtype, n);
+        float v = value_at(x, r, i, dtype);
+        if (r)
+            scalar_store(sum, i, dtype, v);
+        squares[i % PARTS] += v * v;
+    }
+    float scale = inverse_norm(a, squares);
+    for (int64_t i = 0; i < a->width; i++) {
+        float n = scalar_load(r ? sum : x, i, dtype) * scale * weight_at(a, i, dtype);
+        scalar_store(y, i, dtype, gate ? n * silu(scalar_load(gate, i, dtype)) : n);
     }
 }
 
-static void norm_rows(const rmsnorm_rows *a, tn_dtype dtype)
+/* With s = 1 / sqrt(mean(v^2) + eps), n = v s, h = dy w silu(gate) and m = mean(h n):
+ *   dx = dr = s (h - n m) + dsum, dw += dy n silu(gate), dgate = dy n w silu'(gate). */
+static void backward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
 {
-    for (int64_t row = 0; row < a->count; row++) {
-        const char *gate = a->norm == TN_NORM_W_GATED ? a->gate + row * a->gate_step : NULL;
-        norm_row(a, a->x + row * a->x_step, gate, a->y + row * a->y_step, dtype);
+    const char *x = row_of(a, NORM_X, row), *r = row_of(a, NORM_R, row), *gate = row_of(a, NORM_GATE, row);
+    const char *dy = row_of(a, NORM_DY, row), *dsum = row_of(a, NORM_DSUM, row);
+    char *dx = row_of(a, NORM_DX, row), *dr = row_of(a, NORM_DR, row), *dgate = row_of(a, NORM_DGATE, row);
+    float squares[PARTS] = {0}, products[PARTS] = {0};
+    for (int64_t i = 0; i < a->width; i++) {
+        float v = value_at(x, r, i, dtype), h = scalar_load(dy, i, dtype) * weight_at(a, i, dtype);
+        squares[i % PARTS] += v * v;
+        products[i % PARTS] += (gate ? h * silu(scalar_load(gate, i, dtype)) : h) * v;
+    }
+    float scale = inverse_norm(a, squares), mean = join(products) * scale / (float)a->width;
+    for (int64_t i = 0; i < a->width; i++) {
+        float n = value_at(x, r, i, dtype) * scale, g = scalar_load(dy, i, dtype), w = weight_at(a, i, dtype);
+        float z = gate ? scalar_load(gate, i, dtype) : 0.0f, active = gate ? g * silu(z) : g;
+        float d = scale * (active * w - n * mean) + (dsum ? scalar_load(dsum, i, dtype) : 0.0f);
+        if (a->dw)
+            a->dw[i] += active * n;
+        if (dgate)
+            scalar_store(dgate, i, dtype, g * n * w * silu_slope(z));
+        if (dx)
+            scalar_store(dx, i, dtype, d);
+        if (dr)
+            scalar_store(dr, i, dtype, d);
     }
 }
 
-/* sum = x + r, rounded; y = norm(sum). */
-static void add_norm_rows(const rmsnorm_rows *a, tn_dtype dtype)
+static void forward_rows(const rmsnorm_rows *a, tn_dtype dtype)
 {
-    for (int64_t row = 0; row < a->count; row++) {
-        const char *x = a->x + row * a->x_step, *r = a->r + row * a->r_step;
-        char *sum = a->sum + row * a->sum_step;
-        for (int64_t i = 0; i < a->width; i++)
-            scalar_store(sum, i, dtype, scalar_load(x, i, dtype) + scalar_load(r, i, dtype));
-        norm_row(a, sum, NULL, a->y + row * a->y_step, dtype);
+    for (int64_t row = 0; row < a->count; row++)
+        forward_row(a, row, dtype);
+}
+
+static void backward_rows(const rmsnorm_rows *a, tn_dtype dtype)
+{
+    for (int64_t row = 0; row < a->count; row++)
+        backward_row(a, row, dtype);
+}
+
+static void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end, tn_dtype dtype)
+{
+    for (int64_t i = begin; i < end; i++) {
+        float total = 0.0f;
+        for (int64_t block = 0; block < b->count; block++)
+            total += b->sums[block * b->step + i];
+        scalar_store(b->dw, i, dtype, total);
     }
 }
 
 static void rmsnorm_f32_c(const rmsnorm_rows *a)
 {
-    norm_rows(a, TN_F32);
+    forward_rows(a, TN_F32);
 }
 
 static void rmsnorm_bf16_c(const rmsnorm_rows *a)
 {
-    norm_rows(a, TN_BF16);
+    forward_rows(a, TN_BF16);
 }
 
 static void rmsnorm_f16_c(const rmsnorm_rows *a)
 {
-    norm_rows(a, TN_F16);
+    forward_rows(a, TN_F16);
 }
 
-static void add_rmsnorm_f32_c(const rmsnorm_rows *a)
+static void rmsnorm_backward_f32_c(const rmsnorm_rows *a)
 {
-    add_norm_rows(a, TN_F32);
+    backward_rows(a, TN_F32);
 }
 
-static void add_rmsnorm_bf16_c(const rmsnorm_rows *a)
+static void rmsnorm_backward_bf16_c(const rmsnorm_rows *a)
 {
-    add_norm_rows(a, TN_BF16);
+    backward_rows(a, TN_BF16);
 }
 
-static void add_rmsnorm_f16_c(const rmsnorm_rows *a)
+static void rmsnorm_backward_f16_c(const rmsnorm_rows *a)
 {
-    add_norm_rows(a, TN_F16);
+    backward_rows(a, TN_F16);
+}
+
+static void rmsnorm_add_blocks_f32_c(const rmsnorm_blocks *b, int64_t begin, int64_t end)
+{
+    add_blocks(b, begin, end, TN_F32);
+}
+
+static void rmsnorm_add_blocks_bf16_c(const rmsnorm_blocks *b, int64_t begin, int64_t end)
+{
+    add_blocks(b, begin, end, TN_BF16);
+}
+
+static void rmsnorm_add_blocks_f16_c(const rmsnorm_blocks *b, int64_t begin, int64_t end)
+{
+    add_blocks(b, begin, end, TN_F16);
 }
 
 void rmsnorm_kernels_init(rmsnorm_kernels *table, uint64_t cpu_flags)
 {
     *table = (rmsnorm_kernels){
-        .norm = {[TN_F32] = rmsnorm_f32_c, [TN_BF16] = rmsnorm_bf16_c, [TN_F16] = rmsnorm_f16_c},
-        .add_norm = {[TN_F32] = add_rmsnorm_f32_c, [TN_BF16] = add_rmsnorm_bf16_c, [TN_F16] = add_rmsnorm_f16_c},
+        .forward = {[TN_F32] = rmsnorm_f32_c, [TN_BF16] = rmsnorm_bf16_c, [TN_F16] = rmsnorm_f16_c},
+        .backward =
+            {[TN_F32] = rmsnorm_backward_f32_c, [TN_BF16] = rmsnorm_backward_bf16_c, [TN_F16] = rmsnorm_backward_f16_c},
+        .add_blocks = {[TN_F32] = rmsnorm_add_blocks_f32_c,
+                       [TN_BF16] = rmsnorm_add_blocks_bf16_c,
+                       [TN_F16] = rmsnorm_add_blocks_f16_c},
     };
 #if defined(__x86_64__)
     if (cpu_flags & TN_CPU_AVX2)

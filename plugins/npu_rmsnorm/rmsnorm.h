@@ -1,29 +1,59 @@
-/* RMS norm of runs of rows: the table of functions and their argument. */
+/* RMS norm of runs of rows and its gradients: the table of functions and their argument. */
 #ifndef TENON_RMSNORM_H
 #define TENON_RMSNORM_H
 
 #include <tenon/kernel.h>
 
-/* Rows of width elements of one dtype, each dense, at a constant step in bytes. Any alignment. y may be x; sum may be
- * x or r; rows of different arrays do not overlap otherwise. */
+/* What the rows of a tensor are. */
+typedef enum rmsnorm_tensor {
+    NORM_X,    /* input                                                                        */
+    NORM_R,    /* input that is added to x before the norm; absent: nothing is                 */
+    NORM_GATE, /* input of TN_NORM_W_GATED                                                     */
+    NORM_Y,    /* forward: the norm                                                            */
+    NORM_SUM,  /* forward: x + r                                                               */
+    NORM_DY,   /* backward: the gradient of y, read                                            */
+    NORM_DSUM, /* backward: the gradient of sum, read; absent: zeros                           */
+    NORM_DX,   /* backward: the gradients of the inputs, written; absent: not wanted           */
+    NORM_DR,   /*   (that of r is that of x)                                                   */
+    NORM_DGATE,
+    NORM_TENSORS
+} rmsnorm_tensor;
+
+/* Rows of width elements of one dtype, each dense, at constant steps in bytes. Any alignment. y may be x, sum may be x
+ * or r, a gradient of x or r may be one of y or sum; rows of different arrays do not overlap otherwise. */
 typedef struct rmsnorm_rows {
-    const char *x, *r, *gate, *weight; /* r: what is added, add_norm only; gate: TN_NORM_W_GATED; weight: [width] */
-    char *y, *sum;                     /* sum: x + r, add_norm only                             */
-    ptrdiff_t x_step, r_step, gate_step, y_step, sum_step;
+    char *row[NORM_TENSORS]; /* the first row of each; NULL: absent                               */
+    ptrdiff_t step[NORM_TENSORS];
+    const char *weight; /* [width]; NULL for TN_NORM_NO_WEIGHT                                  */
+    float *dw;          /* backward: the weight's gradient is added to it; NULL: not wanted; see rmsnorm_blocks */
     int64_t count, width;
     float eps;
     tn_norm norm;
 } rmsnorm_rows;
 
+/* The weight's gradient in parts: f32 sums over blocks of rows, each of RMSNORM_DW_MULTIPLE elements or a multiple of
+ * that, 64-byte aligned, in an order of elements that only the variant which adds to them knows. */
+enum { RMSNORM_DW_MULTIPLE = 64 };
+
+typedef struct rmsnorm_blocks {
+    const float *sums; /* block b at sums + b * step                                           */
+    int64_t count, step;
+    char *dw; /* [width] of the dtype                                                    */
+} rmsnorm_blocks;
+
 typedef void rmsnorm_fn(const rmsnorm_rows *rows);
+
+/* Elements begin .. end - 1 of dw: the sums in the order of the blocks, rounded. begin: a multiple as above. */
+typedef void rmsnorm_blocks_fn(const rmsnorm_blocks *blocks, int64_t begin, int64_t end);
 
 /* By tn_dtype; entries of types other than f32, bf16, f16 are NULL. */
 typedef struct rmsnorm_kernels {
-    rmsnorm_fn *norm[TN_F16 + 1], *add_norm[TN_F16 + 1];
+    rmsnorm_fn *forward[TN_F16 + 1], *backward[TN_F16 + 1];
+    rmsnorm_blocks_fn *add_blocks[TN_F16 + 1];
 } rmsnorm_kernels;
 
-/* Fills every entry with the best that these flags allow. All variants add the squares in the same order, so for the
- * same input they give the same bits, except for the last place of silu(gate). */
+/* Fills every entry with the best that these flags allow. All variants add in the same order: forward gives the same
+ * bits, except for silu(gate) and for squares below the normal numbers of f32; backward differs in the last places. */
 void rmsnorm_kernels_init(rmsnorm_kernels *table, uint64_t cpu_flags);
 void rmsnorm_kernels_init_avx2(rmsnorm_kernels *table);
 void rmsnorm_kernels_init_avx512(rmsnorm_kernels *table);

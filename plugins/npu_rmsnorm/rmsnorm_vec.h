@@ -1,11 +1,37 @@
-/* RMS norm in vectors, written once: included by one file per instruction set after the vec_<isa>.h of that file. */
+/* RMS norm in vectors, written once: included by one file per instruction set after the vec_<isa>.h of that file. The
+ * formulas are those of rmsnorm.c. */
 #ifndef TENON_RMSNORM_VEC_H
 #define TENON_RMSNORM_VEC_H
 
 #include "rmsnorm.h"
 
-/* Partial sums of squares: as in rmsnorm.c, which explains the order. */
+/* Partial sums: as in rmsnorm.c, which explains the order. The packs of a round of PARTS are independent sums, which
+ * hides the latency of the additions. */
 enum { PARTS = 64, PACKS = PARTS / PACK };
+
+typedef struct parts {
+    pack part[PACKS];
+} parts;
+
+/* What is constant in a loop over rows, so that each combination becomes code of its own. */
+typedef struct norm_kind {
+    tn_dtype dtype;
+    tn_norm norm;
+    bool add;
+} norm_kind;
+
+/* The tensors of one row. */
+typedef struct norm_row {
+    char *at[NORM_TENSORS];
+} norm_row;
+
+VEC_INLINE norm_row row_of(const rmsnorm_rows *a, int64_t row)
+{
+    norm_row r;
+    for (int t = 0; t < NORM_TENSORS; t++)
+        r.at[t] = a->row[t] ? a->row[t] + row * a->step[t] : NULL;
+    return r;
+}
 
 /* n <= PACK elements of a row from index i on. */
 VEC_INLINE pack take(const char *row, int64_t i, int64_t n, tn_dtype dtype)
@@ -23,6 +49,11 @@ VEC_INLINE void put(char *row, int64_t i, int64_t n, tn_dtype dtype, pack x)
         pack_store_part(p, dtype, x, n);
 }
 
+VEC_INLINE pack pack_set(float value)
+{
+    return (pack){vec_set(value), vec_set(value)};
+}
+
 VEC_INLINE pack pack_add(pack x, pack y)
 {
     return (pack){vec_add(x.a, y.a), vec_add(x.b, y.b)};
@@ -33,43 +64,30 @@ VEC_INLINE pack pack_mul(pack x, pack y)
     return (pack){vec_mul(x.a, y.a), vec_mul(x.b, y.b)};
 }
 
+VEC_INLINE pack pack_fma(pack x, pack y, pack z)
+{
+    return (pack){vec_fma(x.a, y.a, z.a), vec_fma(x.b, y.b, z.b)};
+}
+
 VEC_INLINE pack pack_round(pack x, tn_dtype dtype)
 {
     return (pack){vec_round(x.a, dtype), vec_round(x.b, dtype)};
 }
 
-VEC_INLINE pack pack_set(float value)
+VEC_INLINE parts parts_zero(void)
 {
-    return (pack){vec_set(value), vec_set(value)};
-}
-
-/* part plus the squares of x or, with r, of x + r, which also goes to sum. */
-VEC_INLINE pack first_pass(pack part, const char *x, const char *r, char *sum, int64_t i, int64_t n, tn_dtype dtype)
-{
-    pack v = take(x, i, n, dtype);
-    if (r) {
-        v = pack_round(pack_add(v, take(r, i, n, dtype)), dtype);
-        put(sum, i, n, dtype, v);
-    }
-    return pack_add(part, pack_mul(v, v));
-}
-
-/* The packs of a round of PARTS are independent sums, which hides the latency of the additions. */
-VEC_INLINE float sum_squares(const char *x, const char *r, char *sum, int64_t width, tn_dtype dtype)
-{
-    pack part[PACKS];
-    int64_t i = 0;
+    parts p;
     for (int k = 0; k < PACKS; k++)
-        part[k] = pack_set(0.0f);
-    for (; i + PARTS <= width; i += PARTS)
-        for (int k = 0; k < PACKS; k++)
-            part[k] = first_pass(part[k], x, r, sum, i + k * PACK, PACK, dtype);
-    for (int k = 0; k < PACKS && i < width; k++, i += PACK)
-        part[k] = first_pass(part[k], x, r, sum, i, width - i < PACK ? width - i : PACK, dtype);
+        p.part[k] = pack_set(0.0f);
+    return p;
+}
+
+VEC_INLINE float parts_sum(parts *p, tn_dtype dtype)
+{
     for (int half = PACKS / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++)
-            part[k] = pack_add(part[k], part[k + half]);
-    return pack_sum(part[0], dtype);
+            p->part[k] = pack_add(p->part[k], p->part[k + half]);
+    return pack_sum(p->part[0], dtype);
 }
 
 VEC_INLINE vec silu(vec v)
@@ -77,81 +95,186 @@ VEC_INLINE vec silu(vec v)
     return vec_div(v, vec_add(vec_set(1.0f), vec_exp(vec_sub(vec_set(0.0f), v))));
 }
 
-VEC_INLINE void second_pass(const rmsnorm_rows *a, const char *x, const char *gate, char *y, pack scale, int64_t i,
-                            int64_t n, tn_dtype dtype, tn_norm norm)
+VEC_INLINE vec silu_slope(vec v)
 {
-    pack v = pack_mul(take(x, i, n, dtype), scale);
-    pack w = norm == TN_NORM_NO_WEIGHT ? v : take(a->weight, i, n, dtype);
-    if (norm == TN_NORM_W)
-        v = pack_mul(pack_round(v, dtype), w);
-    else if (norm == TN_NORM_1_PLUS_W)
-        v = pack_mul(v, pack_add(pack_set(1.0f), w));
-    else if (norm == TN_NORM_W_F32)
-        v = pack_mul(v, w);
-    else if (norm == TN_NORM_W_GATED) {
-        pack g = take(gate, i, n, dtype);
-        g = (pack){silu(g.a), silu(g.b)};
-        v = pack_mul(pack_round(pack_mul(pack_round(v, dtype), w), dtype), g);
-    }
-    put(y, i, n, dtype, v);
+    vec one = vec_set(1.0f), s = vec_div(one, vec_add(one, vec_exp(vec_sub(vec_set(0.0f), v))));
+    return vec_mul(s, vec_fma(v, vec_sub(one, s), one));
 }
 
-/* dtype, norm and add are constants of the caller. */
-VEC_INLINE void rows_of_norm(const rmsnorm_rows *a, tn_dtype dtype, tn_norm norm, bool add)
+/* x w, with the w of this variant. */
+VEC_INLINE pack times_weight(const rmsnorm_rows *a, pack x, int64_t i, int64_t n, norm_kind kind)
 {
-    for (int64_t row = 0; row < a->count; row++) {
-        const char *x = a->x + row * a->x_step;
-        const char *r = add ? a->r + row * a->r_step : NULL;
-        const char *gate = norm == TN_NORM_W_GATED ? a->gate + row * a->gate_step : NULL;
-        char *sum = add ? a->sum + row * a->sum_step : NULL, *y = a->y + row * a->y_step;
-        float mean = sum_squares(x, r, sum, a->width, dtype) / (float)a->width;
-        pack scale = pack_set(vec_inverse_sqrt(mean + a->eps));
-        const char *from = add ? sum : x;
-        int64_t i = 0;
-        for (; i + PACK <= a->width; i += PACK)
-            second_pass(a, from, gate, y, scale, i, PACK, dtype, norm);
-        if (i < a->width)
-            second_pass(a, from, gate, y, scale, i, a->width - i, dtype, norm);
+    if (kind.norm == TN_NORM_NO_WEIGHT)
+        return x;
+    pack w = take(a->weight, i, n, kind.dtype);
+    return pack_mul(x, kind.norm == TN_NORM_1_PLUS_W ? pack_add(pack_set(1.0f), w) : w);
+}
+
+VEC_INLINE pack times_gate(norm_row r, pack x, int64_t i, int64_t n, norm_kind kind)
+{
+    if (kind.norm != TN_NORM_W_GATED)
+        return x;
+    pack z = take(r.at[NORM_GATE], i, n, kind.dtype);
+    return pack_mul(x, (pack){silu(z.a), silu(z.b)});
+}
+
+/* x, or rnd(x + r): what is normalised. */
+VEC_INLINE pack value(norm_row r, int64_t i, int64_t n, norm_kind kind)
+{
+    pack v = take(r.at[NORM_X], i, n, kind.dtype);
+    return kind.add ? pack_round(pack_add(v, take(r.at[NORM_R], i, n, kind.dtype)), kind.dtype) : v;
+}
+
+/* sum + v^2. The squares of narrow numbers are exact in f32: there one instruction gives the same bits as two. */
+VEC_INLINE pack add_square(pack sum, pack v, tn_dtype dtype)
+{
+    return dtype == TN_F32 ? pack_add(sum, pack_mul(v, v)) : pack_fma(v, v, sum);
+}
+
+/* ---- forward ------------------------------------------------------------------------------------ */
+
+VEC_INLINE pack forward_first(norm_row r, pack sum, int64_t i, int64_t n, norm_kind kind)
+{
+    pack v = value(r, i, n, kind);
+    if (kind.add)
+        put(r.at[NORM_SUM], i, n, kind.dtype, v);
+    return add_square(sum, v, kind.dtype);
+}
+
+VEC_INLINE void forward_second(const rmsnorm_rows *a, norm_row r, pack scale, int64_t i, int64_t n, norm_kind kind)
+{
+    pack v = pack_mul(take(r.at[kind.add ? NORM_SUM : NORM_X], i, n, kind.dtype), scale);
+    put(r.at[NORM_Y], i, n, kind.dtype, times_gate(r, times_weight(a, v, i, n, kind), i, n, kind));
+}
+
+VEC_INLINE void forward_row(const rmsnorm_rows *a, norm_row r, norm_kind kind)
+{
+    parts squares = parts_zero();
+    int64_t i = 0, whole = a->width - a->width % PACK;
+    for (; i + PARTS <= a->width; i += PARTS)
+        for (int k = 0; k < PACKS; k++)
+            squares.part[k] = forward_first(r, squares.part[k], i + k * PACK, PACK, kind);
+    for (int k = 0; k < PACKS && i < a->width; k++, i += PACK)
+        squares.part[k] = forward_first(r, squares.part[k], i, a->width - i < PACK ? a->width - i : PACK, kind);
+    float mean = parts_sum(&squares, kind.dtype) / (float)a->width;
+    pack scale = pack_set(vec_inverse_sqrt(mean + a->eps));
+    for (i = 0; i < whole; i += PACK)
+        forward_second(a, r, scale, i, PACK, kind);
+    if (whole < a->width)
+        forward_second(a, r, scale, whole, a->width - whole, kind);
+}
+
+/* ---- backward ----------------------------------------------------------------------------------- */
+
+/* Adds to the sums of squares and of h v. */
+VEC_INLINE void backward_first(const rmsnorm_rows *a, norm_row r, pack *square, pack *product, int64_t i, int64_t n,
+                               norm_kind kind)
+{
+    pack v = value(r, i, n, kind);
+    pack h = times_gate(r, times_weight(a, take(r.at[NORM_DY], i, n, kind.dtype), i, n, kind), i, n, kind);
+    *square = add_square(*square, v, kind.dtype);
+    *product = pack_fma(h, v, *product);
+}
+
+VEC_INLINE void backward_second(const rmsnorm_rows *a, norm_row r, pack scale, pack mean, int64_t i, int64_t n,
+                                norm_kind kind)
+{
+    pack x = pack_mul(value(r, i, n, kind), scale), dy = take(r.at[NORM_DY], i, n, kind.dtype);
+    pack active = times_gate(r, dy, i, n, kind);
+    pack h = times_weight(a, active, i, n, kind);
+    pack d = pack_mul((pack){vec_fnma(x.a, mean.a, h.a), vec_fnma(x.b, mean.b, h.b)}, scale);
+    if (kind.add && r.at[NORM_DSUM])
+        d = pack_add(d, take(r.at[NORM_DSUM], i, n, kind.dtype));
+    if (a->dw) {
+        char *dw = (char *)(a->dw + i);
+        pack_store(dw, TN_F32, pack_fma(active, x, pack_load(dw, TN_F32)));
+    }
+    if (kind.norm == TN_NORM_W_GATED && r.at[NORM_DGATE]) {
+        pack z = take(r.at[NORM_GATE], i, n, kind.dtype);
+        pack slope = pack_mul(pack_mul(dy, x), (pack){silu_slope(z.a), silu_slope(z.b)});
+        put(r.at[NORM_DGATE], i, n, kind.dtype, times_weight(a, slope, i, n, kind));
+    }
+    if (r.at[NORM_DX])
+        put(r.at[NORM_DX], i, n, kind.dtype, d);
+    if (kind.add && r.at[NORM_DR])
+        put(r.at[NORM_DR], i, n, kind.dtype, d);
+}
+
+VEC_INLINE void backward_row(const rmsnorm_rows *a, norm_row r, norm_kind kind)
+{
+    parts squares = parts_zero(), products = parts_zero();
+    int64_t i = 0, whole = a->width - a->width % PACK;
+    for (; i + PARTS <= a->width; i += PARTS)
+        for (int k = 0; k < PACKS; k++)
+            backward_first(a, r, &squares.part[k], &products.part[k], i + k * PACK, PACK, kind);
+    for (int k = 0; k < PACKS && i < a->width; k++, i += PACK)
+        backward_first(a, r, &squares.part[k], &products.part[k], i, a->width - i < PACK ? a->width - i : PACK, kind);
+    float scale = vec_inverse_sqrt(parts_sum(&squares, kind.dtype) / (float)a->width + a->eps);
+    pack mean = pack_set(parts_sum(&products, kind.dtype) * scale / (float)a->width);
+    for (i = 0; i < whole; i += PACK)
+        backward_second(a, r, pack_set(scale), mean, i, PACK, kind);
+    if (whole < a->width)
+        backward_second(a, r, pack_set(scale), mean, whole, a->width - whole, kind);
+}
+
+/* ---- rows --------------------------------------------------------------------------------------- */
+
+/* kind is a constant of the caller. a is copied so that no store can change it. */
+VEC_INLINE void rows_of_kind(rmsnorm_rows a, norm_kind kind, bool backward)
+{
+    for (int64_t row = 0; row < a.count; row++) {
+        if (backward)
+            backward_row(&a, row_of(&a, row), kind);
+        else
+            forward_row(&a, row_of(&a, row), kind);
     }
 }
 
-VEC_INLINE void norm_rows(const rmsnorm_rows *a, tn_dtype dtype)
+/* There is no gated form with a sum. */
+VEC_INLINE void rows_of_norm(const rmsnorm_rows *a, tn_dtype dtype, tn_norm norm, bool backward)
+{
+    if (norm != TN_NORM_W_GATED && a->row[NORM_R])
+        rows_of_kind(*a, (norm_kind){dtype, norm, true}, backward);
+    else
+        rows_of_kind(*a, (norm_kind){dtype, norm, false}, backward);
+}
+
+VEC_INLINE void rows_of_type(const rmsnorm_rows *a, tn_dtype dtype, bool backward)
 {
     switch (a->norm) {
     case TN_NORM_W:
-        rows_of_norm(a, dtype, TN_NORM_W, false);
+    case TN_NORM_W_F32: /* the same here, where nothing is rounded on the way */
+        rows_of_norm(a, dtype, TN_NORM_W, backward);
         break;
     case TN_NORM_1_PLUS_W:
-        rows_of_norm(a, dtype, TN_NORM_1_PLUS_W, false);
-        break;
-    case TN_NORM_W_F32:
-        rows_of_norm(a, dtype, TN_NORM_W_F32, false);
+        rows_of_norm(a, dtype, TN_NORM_1_PLUS_W, backward);
         break;
     case TN_NORM_W_GATED:
-        rows_of_norm(a, dtype, TN_NORM_W_GATED, false);
+        rows_of_norm(a, dtype, TN_NORM_W_GATED, backward);
         break;
     case TN_NORM_NO_WEIGHT:
-        rows_of_norm(a, dtype, TN_NORM_NO_WEIGHT, false);
+        rows_of_norm(a, dtype, TN_NORM_NO_WEIGHT, backward);
         break;
     }
 }
 
-/* There is no gated form of this operation. */
-VEC_INLINE void add_norm_rows(const rmsnorm_rows *a, tn_dtype dtype)
+VEC_INLINE void forward_rows(const rmsnorm_rows *a, tn_dtype dtype)
 {
-    switch (a->norm) {
-    case TN_NORM_W:
-        rows_of_norm(a, dtype, TN_NORM_W, true);
-        break;
-    case TN_NORM_1_PLUS_W:
-        rows_of_norm(a, dtype, TN_NORM_1_PLUS_W, true);
-        break;
-    case TN_NORM_W_F32:
-        rows_of_norm(a, dtype, TN_NORM_W_F32, true);
-        break;
-    default:
-        rows_of_norm(a, dtype, TN_NORM_NO_WEIGHT, true);
-        break;
+    rows_of_type(a, dtype, false);
+}
+
+VEC_INLINE void backward_rows(const rmsnorm_rows *a, tn_dtype dtype)
+{
+    rows_of_type(a, dtype, true);
+}
+
+VEC_INLINE void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end, tn_dtype dtype)
+{
+    for (int64_t i = begin; i < end; i += PACK) {
+        pack total = pack_set(0.0f);
+        for (int64_t block = 0; block < b->count; block++)
+            total = pack_add(total, pack_load((const char *)(b->sums + block * b->step + i), TN_F32));
+        put(b->dw, i, end - i < PACK ? end - i : PACK, dtype, total);
     }
 }
 

@@ -3,34 +3,28 @@
 
 #include "scalar.h"
 
-/* Rotates the pair (a, b) by the angles (c1, s1) for the first and (c2, s2) for the second result:
+/* Rotates pair i, (a, b), by the angles (c1, s1) for the first and (c2, s2) for the second result, in f32 with one
+ * rounding at the end:
  *   first = a c1 - b s1, second = b c2 + a s2
- * with each product and each sum rounded to dtype, as transformers does in the model's type; the complex form, and any
- * form with tables in f32, is in f32, and its one rounding is the store's. */
-static void rotate(float *a, float *b, float c1, float s1, float c2, float s2, tn_dtype dtype)
+ * The gradient of (a, b) for a gradient (g, h) of these is (g c1 + h s2, h c2 - g s1): the same with -s2 and -s1 in the
+ * places of s1 and s2. */
+static void rotate_pair(const rope_token *t, const char *x, char *y, int64_t i, tn_dtype dtype)
 {
-    float first = scalar_round(*a * c1, dtype) - scalar_round(*b * s1, dtype);
-    float second = scalar_round(*b * c2, dtype) + scalar_round(*a * s2, dtype);
-    *a = first;
-    *b = second;
+    int64_t half = t->rotary / 2, second = t->wide ? i + half : i;
+    float a = scalar_load(x, t->pairs_in ? 2 * i : i, dtype);
+    float b = scalar_load(x, t->pairs_in ? 2 * i + 1 : i + half, dtype);
+    float c1 = scalar_load(t->cos, i, t->table), s1 = scalar_load(t->sin, i, t->table);
+    float c2 = scalar_load(t->cos, second, t->table), s2 = scalar_load(t->sin, second, t->table);
+    float first = a * c1 - b * (t->inverse ? -s2 : s1);
+    float last = b * c2 + a * (t->inverse ? -s1 : s2);
+    scalar_store(y, t->pairs_out ? 2 * i : i, dtype, first);
+    scalar_store(y, t->pairs_out ? 2 * i + 1 : i + half, dtype, last);
 }
 
 static void rotate_head(const rope_token *t, const char *x, char *y, tn_dtype dtype)
 {
-    int64_t half = t->rotary / 2;
-    bool pairs_in = t->style != TN_ROPE_HALF && t->style != TN_ROPE_HALF_NARROW;
-    bool pairs_out = t->style == TN_ROPE_INTERLEAVED || t->style == TN_ROPE_COMPLEX;
-    for (int64_t i = 0; i < half; i++) {
-        /* Only the half form has angles of its own for the second half. */
-        int64_t second = t->style == TN_ROPE_HALF ? i + half : i;
-        float a = scalar_load(x, pairs_in ? 2 * i : i, dtype);
-        float b = scalar_load(x, pairs_in ? 2 * i + 1 : i + half, dtype);
-        rotate(&a, &b, scalar_load(t->cos, i, t->table), scalar_load(t->sin, i, t->table),
-               scalar_load(t->cos, second, t->table), scalar_load(t->sin, second, t->table),
-               t->style == TN_ROPE_COMPLEX ? TN_F32 : t->table);
-        scalar_store(y, pairs_out ? 2 * i : i, dtype, a);
-        scalar_store(y, pairs_out ? 2 * i + 1 : i + half, dtype, b);
-    }
+    for (int64_t i = 0; i < t->rotary / 2; i++)
+        rotate_pair(t, x, y, i, dtype);
     size_t size = dtype == TN_F32 ? 4 : 2, rotated = (size_t)t->rotary * size;
     if (y != x)
         memcpy(y + rotated, x + rotated, (size_t)t->head * size - rotated);

@@ -5,16 +5,18 @@
 #include <tenon/kernel.h>
 
 /* Heads of `head` elements of one dtype, each dense, at a constant step in bytes; the first `rotary` (even, at most
- * head) elements of each are rotated and the rest copied. cos and sin: [rotary], or [rotary / 2] for
- * TN_ROPE_HALF_NARROW and TN_ROPE_COMPLEX, which read no more. Any alignment. y may be x at the same step, but not for
- * TN_ROPE_DEINTERLEAVED; heads do not overlap otherwise. */
+ * head) elements of each are rotated and the rest copied. A pair lies at (2i, 2i + 1) where pairs_in or pairs_out says
+ * so, else at (i, i + rotary / 2). cos and sin: [rotary / 2], or with wide [rotary], the second half being the angles
+ * of the second results. Any alignment. y may be x at the same step if pairs_in is pairs_out; heads do not overlap
+ * otherwise. */
 typedef struct rope_token {
     const char *x, *cos, *sin;
     char *y;
     ptrdiff_t x_step, y_step;
     int64_t heads, head, rotary;
-    tn_rope style;
-    tn_dtype table; /* of cos and sin: that of x, or f32, which makes every step but the last f32 */
+    tn_dtype table; /* of cos and sin: that of x, or f32                                          */
+    bool pairs_in, pairs_out, wide;
+    bool inverse; /* turns back: the gradient of what was rotated                               */
 } rope_token;
 
 typedef void rope_fn(const rope_token *token);

@@ -35,18 +35,17 @@ VEC_INLINE void put_vec(char *p, tn_dtype dtype, vec x, int64_t n)
         vec_store_part(p, dtype, x, n);
 }
 
-/* See rope.c: first = a c - b s, second = a s + b c, products rounded to step. The last rounding to dtype is the
- * store's; angles in f32 may be NaN of any kind. */
-VEC_INLINE vec rotate_first(vec a, vec b, vec c, vec s, tn_dtype step, tn_dtype dtype)
+/* See rope.c. Angles in f32 may be NaN of any kind. */
+VEC_INLINE vec rotate_first(vec a, vec b, vec c, vec s, tn_dtype table, tn_dtype dtype)
 {
-    vec y = vec_sub(vec_round(vec_mul(a, c), step), vec_round(vec_mul(b, s), step));
-    return step == dtype ? y : vec_quiet(y);
+    vec y = vec_sub(vec_mul(a, c), vec_mul(b, s));
+    return table == dtype ? y : vec_quiet(y);
 }
 
-VEC_INLINE vec rotate_second(vec a, vec b, vec c, vec s, tn_dtype step, tn_dtype dtype)
+VEC_INLINE vec rotate_second(vec a, vec b, vec c, vec s, tn_dtype table, tn_dtype dtype)
 {
-    vec y = vec_add(vec_round(vec_mul(b, c), step), vec_round(vec_mul(a, s), step));
-    return step == dtype ? y : vec_quiet(y);
+    vec y = vec_add(vec_mul(b, c), vec_mul(a, s));
+    return table == dtype ? y : vec_quiet(y);
 }
 
 /* The angles of BLOCK pairs are widened once for all heads of a token: 4 KB of the stack. Heads are then walked one by
@@ -58,22 +57,39 @@ typedef struct block {
     vec c1[BLOCK / VEC_LANES], s1[BLOCK / VEC_LANES], c2[BLOCK / VEC_LANES], s2[BLOCK / VEC_LANES];
 } block;
 
-/* n pairs as packs of the type's order: what elements of the same type are loaded as. */
-VEC_INLINE void load_packs(vec *to, const char *from, tn_dtype dtype, int64_t n)
+/* n pairs as packs of the type's order, which is what elements of the same type are loaded as; or in order. */
+VEC_INLINE void load_angles(vec *to, const char *from, tn_dtype table, int64_t n, bool packs)
 {
-    for (int64_t i = 0; i < n; i += PACK) {
-        pack p = take(from + i * (dtype == TN_F32 ? 4 : 2), dtype, n - i < PACK ? n - i : PACK);
+    int64_t size = table == TN_F32 ? 4 : 2;
+    for (int64_t i = 0; packs && i < n; i += PACK) {
+        pack p = take(from + i * size, table, n - i < PACK ? n - i : PACK);
         to[i / VEC_LANES] = p.a;
         to[i / VEC_LANES + 1] = p.b;
     }
+    for (int64_t i = 0; !packs && i < n; i += VEC_LANES)
+        to[i / VEC_LANES] = take_vec(from + i * size, table, n - i < VEC_LANES ? n - i : VEC_LANES);
 }
 
-/* n pairs in order. */
-VEC_INLINE void load_vecs(vec *to, const char *from, tn_dtype dtype, int64_t n)
+/* n as the loops that load and use angles count it: by whole packs, or by whole vectors. */
+VEC_INLINE void negate(vec *v, int64_t n, bool packs)
 {
-    for (int64_t i = 0; i < n; i += VEC_LANES)
-        to[i / VEC_LANES] =
-            take_vec(from + i * (dtype == TN_F32 ? 4 : 2), dtype, n - i < VEC_LANES ? n - i : VEC_LANES);
+    int64_t step = packs ? PACK : VEC_LANES;
+    for (int64_t i = 0; i < (n + step - 1) / step * step; i += VEC_LANES)
+        v[i / VEC_LANES] = vec_sub(vec_set(-0.0f), v[i / VEC_LANES]);
+}
+
+VEC_INLINE void load_block(block *w, const rope_token *t, int64_t begin, int64_t n, tn_dtype table, bool packs)
+{
+    int64_t size = table == TN_F32 ? 4 : 2, second = t->wide ? t->rotary / 2 * size : 0;
+    const char *cos = t->cos + begin * size, *sin = t->sin + begin * size;
+    load_angles(w->c1, cos, table, n, packs);
+    load_angles(w->c2, cos + second, table, n, packs);
+    load_angles(w->s1, t->inverse ? sin + second : sin, table, n, packs);
+    load_angles(w->s2, t->inverse ? sin : sin + second, table, n, packs);
+    if (t->inverse) {
+        negate(w->s1, n, packs);
+        negate(w->s2, n, packs);
+    }
 }
 
 /* The pairs (i, i + R/2) with i in one pack of a head: x and y point to i, far is R/2 in bytes. */
@@ -88,17 +104,12 @@ VEC_INLINE void rotate_pack(const char *x, char *y, int64_t far, int64_t n, tn_d
     put(y + far, dtype, second, n);
 }
 
-/* The half forms with tables of the type of x, pairs begin .. begin + n - 1 of every head. wide: the second half has
- * angles of its own. */
-VEC_INLINE void rotate_halves(const rope_token *t, int64_t begin, int64_t n, tn_dtype dtype, bool wide)
+/* Halves with tables of the type of x, pairs begin .. begin + n - 1 of every head. */
+VEC_INLINE void rotate_halves(const rope_token *t, int64_t begin, int64_t n, tn_dtype dtype)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2, far = t->rotary / 2 * size, whole = n - n % PACK;
-    const char *cos = t->cos + begin * size, *sin = t->sin + begin * size;
     block w;
-    load_packs(w.c1, cos, dtype, n);
-    load_packs(w.s1, sin, dtype, n);
-    load_packs(w.c2, wide ? cos + far : cos, dtype, n);
-    load_packs(w.s2, wide ? sin + far : sin, dtype, n);
+    load_block(&w, t, begin, n, dtype, true);
     for (int64_t h = 0; h < t->heads; h++) {
         const char *x = t->x + h * t->x_step + begin * size;
         char *y = t->y + h * t->y_step + begin * size;
@@ -109,20 +120,18 @@ VEC_INLINE void rotate_halves(const rope_token *t, int64_t begin, int64_t n, tn_
     }
 }
 
-/* n <= VEC_LANES pairs from pair i of one head, in any style and with tables of any type. */
-VEC_INLINE void rotate_vec(const char *x, char *y, int64_t i, int64_t half, int64_t n, tn_dtype dtype, tn_rope style,
-                           tn_dtype step, const block *w, int64_t k)
+/* n <= VEC_LANES pairs from pair i of one head, in any form and with tables of any type. */
+VEC_INLINE void rotate_vec(const char *x, char *y, int64_t i, int64_t half, int64_t n, tn_dtype dtype, tn_dtype table,
+                           bool pairs_in, bool pairs_out, const block *w, int64_t k)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2;
-    bool pairs_in = style != TN_ROPE_HALF && style != TN_ROPE_HALF_NARROW;
-    bool pairs_out = style == TN_ROPE_INTERLEAVED || style == TN_ROPE_COMPLEX;
     pack p;
     if (pairs_in)
         p = pack_split_pairs(take(x + 2 * i * size, dtype, 2 * n), dtype);
     else
         p = (pack){take_vec(x + i * size, dtype, n), take_vec(x + (i + half) * size, dtype, n)};
-    p = (pack){rotate_first(p.a, p.b, w->c1[k], w->s1[k], step, dtype),
-               rotate_second(p.a, p.b, w->c2[k], w->s2[k], step, dtype)};
+    p = (pack){rotate_first(p.a, p.b, w->c1[k], w->s1[k], table, dtype),
+               rotate_second(p.a, p.b, w->c2[k], w->s2[k], table, dtype)};
     if (pairs_out) {
         put(y + 2 * i * size, dtype, pack_join_pairs(p, dtype), 2 * n);
     } else {
@@ -131,39 +140,32 @@ VEC_INLINE void rotate_vec(const char *x, char *y, int64_t i, int64_t half, int6
     }
 }
 
-VEC_INLINE void rotate_pairs(const rope_token *t, int64_t begin, int64_t n, tn_dtype dtype, tn_rope style,
-                             tn_dtype table)
+VEC_INLINE void rotate_pairs(const rope_token *t, int64_t begin, int64_t n, tn_dtype dtype, tn_dtype table,
+                             bool pairs_in, bool pairs_out)
 {
-    int64_t table_size = table == TN_F32 ? 4 : 2, half = t->rotary / 2, whole = n - n % VEC_LANES;
-    int64_t second = style == TN_ROPE_HALF ? half * table_size : 0;
-    const char *cos = t->cos + begin * table_size, *sin = t->sin + begin * table_size;
-    tn_dtype step = style == TN_ROPE_COMPLEX ? TN_F32 : table;
+    int64_t half = t->rotary / 2, whole = n - n % VEC_LANES;
     block w;
-    load_vecs(w.c1, cos, table, n);
-    load_vecs(w.s1, sin, table, n);
-    load_vecs(w.c2, cos + second, table, n);
-    load_vecs(w.s2, sin + second, table, n);
+    load_block(&w, t, begin, n, table, false);
     for (int64_t h = 0; h < t->heads; h++) {
         const char *x = t->x + h * t->x_step;
         char *y = t->y + h * t->y_step;
         for (int64_t i = 0; i < whole; i += VEC_LANES)
-            rotate_vec(x, y, begin + i, half, VEC_LANES, dtype, style, step, &w, i / VEC_LANES);
+            rotate_vec(x, y, begin + i, half, VEC_LANES, dtype, table, pairs_in, pairs_out, &w, i / VEC_LANES);
         if (whole < n)
-            rotate_vec(x, y, begin + whole, half, n - whole, dtype, style, step, &w, whole / VEC_LANES);
+            rotate_vec(x, y, begin + whole, half, n - whole, dtype, table, pairs_in, pairs_out, &w, whole / VEC_LANES);
     }
 }
 
-/* dtype, style and table are constants of the caller. */
-VEC_INLINE void rotate_style(const rope_token *t, tn_dtype dtype, tn_rope style, tn_dtype table)
+/* dtype, table and the two forms are constants of the caller. */
+VEC_INLINE void rotate_form(const rope_token *t, tn_dtype dtype, tn_dtype table, bool pairs_in, bool pairs_out)
 {
     int64_t half = t->rotary / 2;
-    bool halves = (style == TN_ROPE_HALF || style == TN_ROPE_HALF_NARROW) && table == dtype;
     for (int64_t i = 0; i < half; i += BLOCK) {
         int64_t n = half - i < BLOCK ? half - i : BLOCK;
-        if (halves)
-            rotate_halves(t, i, n, dtype, style == TN_ROPE_HALF);
+        if (!pairs_in && !pairs_out && table == dtype)
+            rotate_halves(t, i, n, dtype);
         else
-            rotate_pairs(t, i, n, dtype, style, table);
+            rotate_pairs(t, i, n, dtype, table, pairs_in, pairs_out);
     }
     size_t size = dtype == TN_F32 ? 4 : 2, rotated = (size_t)t->rotary * size;
     if (t->y != t->x && t->rotary < t->head)
@@ -173,23 +175,14 @@ VEC_INLINE void rotate_style(const rope_token *t, tn_dtype dtype, tn_rope style,
 
 VEC_INLINE void rotate_table(const rope_token *t, tn_dtype dtype, tn_dtype table)
 {
-    switch (t->style) {
-    case TN_ROPE_HALF:
-        rotate_style(t, dtype, TN_ROPE_HALF, table);
-        break;
-    case TN_ROPE_HALF_NARROW:
-        rotate_style(t, dtype, TN_ROPE_HALF_NARROW, table);
-        break;
-    case TN_ROPE_INTERLEAVED:
-        rotate_style(t, dtype, TN_ROPE_INTERLEAVED, table);
-        break;
-    case TN_ROPE_COMPLEX:
-        rotate_style(t, dtype, TN_ROPE_COMPLEX, table);
-        break;
-    case TN_ROPE_DEINTERLEAVED:
-        rotate_style(t, dtype, TN_ROPE_DEINTERLEAVED, table);
-        break;
-    }
+    if (t->pairs_in && t->pairs_out)
+        rotate_form(t, dtype, table, true, true);
+    else if (t->pairs_in)
+        rotate_form(t, dtype, table, true, false);
+    else if (t->pairs_out)
+        rotate_form(t, dtype, table, false, true);
+    else
+        rotate_form(t, dtype, table, false, false);
 }
 
 VEC_INLINE void rotate_heads(const rope_token *t, tn_dtype dtype)

@@ -122,6 +122,9 @@ static void copy_gradients(attempt *t, const check_case *c, placement where)
     t->call.grads = &t->grads;
     for (int32_t i = 0; i < c->call.out_count; i++)
         t->call.out[i].data = NULL;
+    /* ROPE's backward must do without q and k. */
+    for (int32_t i = 0; c->call.op == TN_OP_ROPE && i < 2; i++)
+        t->call.in[i].data = NULL;
     for (int32_t i = 0; i < c->call.in_count; i++)
         if (t->call.in[i].data)
             guarded_protect(copy_tensor(t, where, &t->call.in[i], "input", i));

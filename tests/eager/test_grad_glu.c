@@ -51,9 +51,10 @@ static double act(tn_act a, double x)
     }
 }
 
+/* Do numbers between the argument and the derivative round? */
 static bool composed(tn_act a)
 {
-    return a == TN_ACT_QUICK_GELU || a == TN_ACT_GELU_NEW;
+    return a == TN_ACT_QUICK_GELU || a == TN_ACT_GELU_NEW || a == TN_ACT_SIGMOID || a == TN_ACT_TANH;
 }
 
 static double act_of(void *ctx, double x)
@@ -74,6 +75,8 @@ static double act_size(tn_act a, double x)
 static double slope_size(tn_act a, double x)
 {
     double size = a == TN_ACT_RELU2 ? 2.0 * fabs(x) : 1.0 + fabs(x);
+    if (a == TN_ACT_SIGMOID || a == TN_ACT_TANH)
+        return 1.0;
     return a == TN_ACT_GELU_TANH || a == TN_ACT_GELU_NEW ? size + 0.134 * fabs(x * x * x) : size;
 }
 

@@ -83,14 +83,44 @@ static tn_status crashes(const tn_call *call, tn_error *err)
     abort();
 }
 
-/* Every gradient of w is 7. */
-static tn_status sevens(const tn_call *call, tn_error *err)
+/* Gradients times a factor. */
+static void scaled_grads(const tn_call *call, double factor)
+{
+    const tn_tensor *w = call->site->param[TN_ROLE_WEIGHT].tensors, *dy = &call->grads->out[0];
+    tn_tensor dx = call->grads->in[0], dw = call->grads->param[TN_ROLE_WEIGHT].tensors[0];
+    int64_t in = w->shape[2], out = w->shape[1], begin = 0;
+    for (int64_t g = 0; g < w->shape[0]; g++) {
+        int64_t end = begin + ((const int64_t *)call->in[1].data)[g];
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t i = 0; i < in; i++) {
+                double sum = 0.0;
+                for (int64_t row = begin; row < end; row++)
+                    sum += optest_at(dy, row * out + o) * optest_at(&call->in[0], row * in + i);
+                optest_set(&dw, (g * out + o) * in + i, sum * factor);
+            }
+        for (int64_t row = begin; row < end; row++)
+            for (int64_t i = 0; i < in; i++) {
+                double sum = 0.0;
+                for (int64_t o = 0; o < out; o++)
+                    sum += optest_at(dy, row * out + o) * optest_at(w, (g * out + o) * in + i);
+                optest_set(&dx, row * in + i, sum * factor);
+            }
+        begin = end;
+    }
+}
+
+static tn_status right_grads(const tn_call *call, tn_error *err)
 {
     (void)err;
-    tn_tensor w = call->grads->param[TN_ROLE_WEIGHT].tensors[0];
     memset(call->scratch, 1, 1000);
-    for (int64_t i = 0; i < tn_tensor_count(&w); i++)
-        optest_set(&w, i, 7.0);
+    scaled_grads(call, 1.0 + 0x1p-10);
+    return TN_OK;
+}
+
+static tn_status wrong_grads(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    scaled_grads(call, 1.5);
     return TN_OK;
 }
 
@@ -101,6 +131,12 @@ static tn_status plan_scratch(const tn_site *site, tn_plan *plan, tn_error *err)
     plan->scratch_bytes = 64;
     plan->backward_scratch_bytes = 1000;
     return TN_OK;
+}
+
+/* Marks the kernel whose gradients are wrong. */
+static tn_status plan_wrong_grads(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    return plan_scratch(site, plan, err);
 }
 
 static tn_status plan_packs(const tn_site *site, tn_plan *plan, tn_error *err)
@@ -131,7 +167,9 @@ static void add_kernel(const char *id, int32_t priority, tn_status (*perform)(co
                     .tolerance = {65536, 1, 1},
                     .plan = plan,
                     .forward = perform,
-                    .backward = plan == plan_scratch ? sevens : NULL};
+                    .backward = plan == plan_scratch       ? right_grads
+                                : plan == plan_wrong_grads ? wrong_grads
+                                                           : NULL};
     impl.match.takes[TN_AXIS_DTYPE] = TN_TAKES(TN_F32);
     impl.match.takes[TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_STACKED_OI);
     tn_kernel kernel = {.size = sizeof kernel,
@@ -211,15 +249,22 @@ START_TEST(the_best_kernel_that_takes_it)
     add_kernel("absent", 70, better, NULL, not_here);
     expect_by(&p, "auto", 1.0 + 0x1p-11);
     expect_by(&p, "right", 1.0 + 0x1p-10);
-    /* The only one with gradients. */
+    /* The only one with right gradients. */
+    add_kernel("wrong_grads", 80, better, plan_wrong_grads, NULL);
     tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(backward(&p, "none", &err), TN_OK);
+    double eager = optest_at(&p.grad_w, 5);
     ck_assert_msg(backward(&p, "auto", &err) == TN_OK, "%s", err.message);
-    ck_assert_double_eq(optest_at(&p.grad_w, 5), 7.0);
+    ck_assert_double_eq(optest_at(&p.grad_w, 5), (double)(float)(eager * (1.0 + 0x1p-10)));
+    ck_assert_int_eq(backward(&p, "wrong_grads", &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, "wrong gradients") != NULL, "%s", err.message);
+    err = (tn_error)TN_ERROR_INIT;
     /* What none takes is eager. */
     product half = example(TN_BF16);
     ck_assert_int_eq(forward(&half, "auto", &err), TN_OK);
-    add_kernel("equal", 20, better, NULL, NULL);
-    expect_refused(forward(&p, "auto", &err), &err, TN_E_KERNEL, "grouped_matmul", "kernels 'better' and 'equal' both");
+    add_kernel("equal", 80, better, NULL, NULL);
+    expect_refused(forward(&p, "auto", &err), &err, TN_E_KERNEL, "grouped_matmul",
+                   "kernels 'equal' and 'wrong_grads' both");
 }
 END_TEST
 

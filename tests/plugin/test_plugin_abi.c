@@ -37,6 +37,8 @@ START_TEST(it_loads_with_every_field)
     ck_assert_uint_eq(k->kernel.impl_count, 1);
     ck_assert_str_eq(k->kernel.impls[0].match.class_glob, "*RMSNorm");
     ck_assert_double_eq(k->kernel.impls[0].tolerance.ulps_f32, 64);
+    ck_assert_double_eq(k->kernel.impls[0].gradient_tolerance.ulps_f32, 0);
+    ck_assert(!k->kernel.impls[0].backward); /* so a model for training declines it */
 }
 END_TEST
 

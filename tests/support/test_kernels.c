@@ -127,6 +127,17 @@ tn_status test_kernel_forward(const tn_call *call, tn_error *err)
     }
 }
 
+tn_status test_kernel_backward(const tn_call *call, tn_error *err)
+{
+    const eager_op *op = eager_find(call->op);
+    tn_call with = *call;
+    size_t bytes = op->backward_scratch ? op->backward_scratch(call) : 0;
+    with.scratch = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    tn_status status = op->backward(&with, err);
+    free(with.scratch);
+    return status;
+}
+
 /* ---- registering ----------------------------------------------------------------------------------------------- */
 
 static const uint64_t any_float = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16);
@@ -140,7 +151,9 @@ void test_kernel_add(const test_kernel *k)
                     .tolerance = {ulps, ulps, ulps},
                     .plan = k->plan,
                     .pack = k->pack,
-                    .forward = k->forward ? k->forward : test_kernel_forward};
+                    .forward = k->forward ? k->forward : test_kernel_forward,
+                    .backward = k->backward,
+                    .gradient_tolerance = {k->gradient_ulps, k->gradient_ulps, k->gradient_ulps}};
     if (k->op == TN_OP_RMS_NORM || k->op == TN_OP_ADD_RMS_NORM)
         impl.match.takes[TN_AXIS_NORM] = TN_TAKES(TN_NORM_W);
     if (k->op == TN_OP_ROPE)

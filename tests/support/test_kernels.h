@@ -16,6 +16,8 @@ typedef struct test_kernel {
     tn_status (*forward)(const tn_call *call, tn_error *err); /* NULL: right                      */
     double ulps;                                              /* of its tolerance; 0: 64          */
     uint64_t acts; /* for an MLP: TN_TAKES(...); 0: silu                                         */
+    tn_status (*backward)(const tn_call *call, tn_error *err); /* NULL: none                       */
+    double gradient_ulps;                                      /* 0: as ulps                       */
 } test_kernel;
 
 /* Registers it for the CPU; fails the test when it is refused. */
@@ -23,5 +25,8 @@ void test_kernel_add(const test_kernel *kernel);
 
 /* The right answer for the operations above, any dtype and strides. */
 tn_status test_kernel_forward(const tn_call *call, tn_error *err);
+
+/* The right gradients for RMS_NORM, ADD_RMS_NORM, ROPE, LINEAR. */
+tn_status test_kernel_backward(const tn_call *call, tn_error *err);
 
 #endif
