@@ -190,13 +190,6 @@ tn_status gmm_forward(const gmm_layer *layer, const tn_tensor *x, const tn_tenso
     return status;
 }
 
-static void zero_rows(const tn_tensor *t)
-{
-    int64_t rows = product_tokens(t);
-    for (int64_t i = 0; i < rows; i++)
-        memset(product_row(t, i), 0, (size_t)t->shape[t->ndim - 1] * tn_dtype_size(t->dtype));
-}
-
 tn_status gmm_backward(const gmm_layer *layer, const tn_tensor *x, const tn_tensor *counts, const tn_tensor *g,
                        const tn_tensor *dx, const tn_param *dw, int64_t max_rows, int32_t threads, void *scratch,
                        const char *where, tn_error *err)
@@ -218,8 +211,8 @@ tn_status gmm_backward(const gmm_layer *layer, const tn_tensor *x, const tn_tens
         return TN_OK;
     }
     if (run.y)
-        zero_rows(dx);
+        pieces_zero(dx);
     for (int64_t i = 0; i < dw->count; i++)
-        zero_rows(&dw->tensors[i]);
+        pieces_zero(&dw->tensors[i]);
     return TN_OK;
 }

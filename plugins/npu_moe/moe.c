@@ -1,6 +1,5 @@
 /* One call: its memory, and the steps that few and many tokens have in common. */
 #include "moe_run.h"
-#include <math.h>
 #include <string.h>
 
 /* Tokens grouped at once, unless what lies between the products, and the results, would fill more than this. */
@@ -46,12 +45,11 @@ static void layout_thread(const moe_layer *layer, moe_memory *m)
     size_t chunk = (size_t)pieces_tokens(kernels);
     m->panel_x = take(&at, chunk * (size_t)product_panel_token(kernels, layer->hidden));
     m->strip = take(&at, chunk * MOE_STRIP * sizeof(float));
-    m->logits_row = take(&at, routes ? ROUTER_CHUNK * (experts + 1) * sizeof(float) : 0);
-    m->work = take(&at, routes ? experts * sizeof(float) : 0);
-    m->x_rows = take(&at, moe_most((int64_t)chunk, ROUTER_CHUNK) * (int64_t)sizeof(void *));
+    m->x_rows = take(&at, chunk * sizeof(void *));
     m->y_rows = take(&at, chunk * sizeof(void *));
     m->product = take(&at, product_scratch_size(kernels, moe_most(layer->hidden, inter)));
     m->router = take(&at, routes ? router_scratch_size(&layer->router) : 0);
+    m->few_logits = take(&at, routes ? 2 * (experts + 1) * sizeof(float) : 0);
     m->few_x = take(&at, kernels->native == kernels->dtype ? 0 : few * (size_t)layer->hidden * sizeof(float));
     m->few_weights = take(&at, few * k * sizeof(float));
     m->few_scale = take(&at, few * sizeof(float));
@@ -116,13 +114,6 @@ size_t moe_scratch_size(const moe_layer *layer, int64_t max_tokens, int32_t thre
     return layout(layer, max_tokens, threads, NULL).total;
 }
 
-bool moe_route_token(const moe_layer *layer, float *logits, float *work, const routes *to, float *scale, int64_t t)
-{
-    if (layer->shared_scale)
-        scale[t] = 1.0f / (1.0f + expf(-logits[layer->experts]));
-    return router_token(&layer->router, logits, work, to, t);
-}
-
 void moe_take_routes(const moe_layer *layer, const moe_input *in, const routes *to, int64_t first, int64_t n)
 {
     int64_t k = layer->top_k;
@@ -134,23 +125,6 @@ void moe_take_routes(const moe_layer *layer, const moe_input *in, const routes *
             layer->kernels->widen(weights, k, to->weights + t * k);
         memcpy(to->experts + t * k, product_row(in->experts, first + t), (size_t)k * sizeof(int32_t));
     }
-}
-
-void moe_add(const moe_layer *layer, const float *part, float weight, int64_t n, float *sums)
-{
-    const void *parts[] = {sums, part};
-    const float weights[] = {1.0f, weight};
-    const product_combine c = {.part_dtype = TN_F32, .dtype = TN_F32, .count = 2, .part = parts, .weight = weights};
-    layer->kernels->combine(&c, n, sums);
-}
-
-void moe_round(const moe_layer *layer, const float *sums, int64_t n, void *y)
-{
-    const void *parts[] = {sums};
-    const float one = 1.0f;
-    const product_combine c = {
-        .part_dtype = TN_F32, .dtype = layer->kernels->dtype, .count = 1, .part = parts, .weight = &one};
-    layer->kernels->combine(&c, n, y);
 }
 
 static void body(void *ctx, int32_t thread, int32_t threads)

@@ -30,7 +30,8 @@ static inline int64_t moe_slots(const moe_layer *layer)
 }
 
 /* Tokens by expert: slots[offsets[e] .. offsets[e + 1] - 1] are the places token * slots-per-token + j of expert e's
- * tokens, ascending; e runs to the number of experts, the shared one included. experts: top_k ids per token. */
+ * tokens, ascending; e runs to the number of experts, the shared one included. experts: top_k ids per token; those
+ * below 0 have no slot. */
 void moe_group(const moe_layer *layer, const int32_t *experts, int64_t tokens, int64_t *offsets, int32_t *slots);
 
 /* The input of a call. weights [T,k] (f32 or dtype) and experts [T,k] i32 are NULL for a layer with a router. */
@@ -46,6 +47,11 @@ size_t moe_scratch_size(const moe_layer *layer, int64_t max_tokens, int32_t thre
 
 /* One call. After an error nothing is written. */
 tn_status moe_forward(const moe_layer *layer, const moe_input *in, const tn_tensor *y, void *scratch, tn_error *err);
+
+/* Its gradients, those that grads asks for: dL/dx, dL/dweights of the caller's routing, and of every parameter. */
+size_t moe_backward_scratch_size(const moe_layer *layer, int64_t max_tokens, int32_t threads);
+tn_status moe_backward(const moe_layer *layer, const moe_input *in, const tn_grads *grads, void *scratch,
+                       tn_error *err);
 
 /* Refuses ids of experts that come from outside and name none. */
 tn_status moe_check_ids(const moe_layer *layer, const moe_input *in, tn_error *err);

@@ -1,6 +1,7 @@
 /* Up to eight tokens: the rows of all experts in use form one list, of which each thread does an equal part. Routing is
  * so little work that every thread does all of it for itself, instead of waiting for another to do it. */
 #include "moe_run.h"
+#include <string.h>
 
 /* Columns of a result that threads share. */
 #define COLUMNS 64
@@ -41,26 +42,18 @@ static bool few_route(const few_state *s)
     const moe_run *run = s->run;
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
-    int64_t begin, end, n = run->tokens, row = layer->experts + 1, bad = -1;
-    product_matrix weight = moe_dense(layer->router.weight);
-    float *work = (float *)(void *)(s->mine + m->work), *mine = (float *)(void *)(s->mine + m->logits_row);
-    product_share_rows(layer->experts, s->thread, s->threads, &begin, &end);
-    router_logits(&layer->router, &weight, s->x, n, true, begin, end, m->logits, row, s->mine + m->router);
-    if (s->thread == 0 && layer->shared_scale) {
-        router scale = layer->router;
-        scale.products = scale.own;
-        weight = moe_dense(layer->shared_scale);
-        router_logits(&scale, &weight, s->x, n, true, 0, 1, m->logits + layer->experts, row, s->mine + m->router);
-    }
+    int64_t begin, end, n = run->tokens, row = layer->experts + 1;
+    const router_gate gate = moe_gate(layer, s->scale);
+    float *mine = (float *)(void *)(s->mine + m->few_logits), *work = mine + row;
+    product_share_rows(row, s->thread, s->threads, &begin, &end);
+    router_logits(&layer->router, &gate, s->x, n, true, begin, end, m->logits, row, s->mine + m->router);
     product_wait(s->threads);
-    for (int64_t t = n - 1; t >= 0; t--) {
-        for (int64_t e = 0; e < row; e++)
-            mine[e] = m->logits[t * row + e];
-        if (!moe_route_token(layer, mine, work, &s->routed, s->scale, t))
-            bad = t;
+    for (int64_t t = 0; t < n; t++) {
+        memcpy(mine, m->logits + t * row, (size_t)row * sizeof *mine);
+        if (!router_token(&layer->router, mine, work, &s->routed, &gate, t) && m->bad[s->thread] < 0)
+            m->bad[s->thread] = t;
     }
-    m->bad[s->thread] = bad;
-    return bad < 0;
+    return m->bad[s->thread] < 0;
 }
 
 static int64_t expert_rows(const moe_layer *layer, int64_t e, bool down)
@@ -74,18 +67,17 @@ static int64_t units_of(const few_state *s, int64_t e, bool down)
     return used ? (expert_rows(s->run->layer, e, down) + product_unit - 1) / product_unit : 0;
 }
 
-/* Rows first .. last - 1 of one product of expert e. */
-static void few_expert(const few_state *s, int64_t e, bool down, int64_t first, int64_t last)
+/* Rows first .. last - 1 of one product of expert e, for n of its tokens from `from` on. */
+static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int32_t n, int64_t first, int64_t last)
 {
     const moe_run *run = s->run;
     const moe_layer *layer = run->layer;
     const void *x[PRODUCT_FEW_TOKENS];
     void *h[PRODUCT_FEW_TOKENS], *y[PRODUCT_FEW_TOKENS];
-    int32_t n = (int32_t)(s->offsets[e + 1] - s->offsets[e]);
     const product_kernels *second = run->tokens <= WIDE_TOKENS ? layer->wide : layer->kernels;
     product_mlp mlp = moe_expert(layer, e);
     for (int32_t i = 0; i < n; i++) {
-        int64_t slot = s->slots[s->offsets[e] + i];
+        int64_t slot = s->slots[s->offsets[e] + from + i];
         x[i] = s->x[slot / moe_slots(layer)];
         h[i] = run->memory.h + slot * moe_few_h_row(layer);
         y[i] = run->memory.results + slot * layer->hidden;
@@ -94,6 +86,14 @@ static void few_expert(const few_state *s, int64_t e, bool down, int64_t first, 
         product_out_few(second, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
     else
         product_glu_few(layer->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, second->native, h);
+}
+
+/* A caller may name an expert more than once for a token. */
+static void few_expert(const few_state *s, int64_t e, bool down, int64_t first, int64_t last)
+{
+    int64_t n = s->offsets[e + 1] - s->offsets[e];
+    for (int64_t i = 0; i < n; i += PRODUCT_FEW_TOKENS)
+        few_rows(s, e, down, i, (int32_t)moe_least(n - i, PRODUCT_FEW_TOKENS), first, last);
 }
 
 /* A thread's part of the list of rows. down: of the second product. */

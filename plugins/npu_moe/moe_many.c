@@ -4,36 +4,15 @@
 #include "moe_run.h"
 #include <string.h>
 
-/* Logits of n tokens from `first` on, in rows of experts + 1, and what follows from them. */
-static void route_chunk(const moe_run *run, int64_t first, int64_t n, int32_t thread)
+static void route(const moe_run *run, int32_t thread, int32_t threads)
 {
     const moe_layer *layer = run->layer;
     const moe_memory *m = &run->memory;
-    char *mine = moe_thread_memory(run, thread);
-    const void **x = (const void **)(void *)(mine + m->x_rows);
-    float *logits = (float *)(void *)(mine + m->logits_row), *work = (float *)(void *)(mine + m->work);
-    int64_t row = layer->experts + 1;
-    for (int64_t t = 0; t < n; t++)
-        x[t] = product_row(run->in->x, first + t);
-    product_matrix weight = moe_dense(layer->router.weight);
-    router_logits(&layer->router, &weight, x, n, false, 0, layer->experts, logits, row, mine + m->router);
-    if (layer->shared_scale) {
-        router scale = layer->router;
-        scale.products = scale.own;
-        weight = moe_dense(layer->shared_scale);
-        router_logits(&scale, &weight, x, n, false, 0, 1, logits + layer->experts, row, mine + m->router);
-    }
-    for (int64_t t = 0; t < n; t++)
-        if (!moe_route_token(layer, logits + t * row, work, &m->routed, m->scale, first + t) && m->bad[thread] < 0)
-            m->bad[thread] = first + t;
-}
-
-static void route(const moe_run *run, int32_t thread, int32_t threads)
-{
+    const router_gate gate = moe_gate(layer, m->scale);
     int64_t begin, end;
     product_share_rows(run->tokens, thread, threads, &begin, &end);
-    for (int64_t first = begin; first < end; first += ROUTER_CHUNK)
-        route_chunk(run, first, moe_least(end - first, ROUTER_CHUNK), thread);
+    router_tokens(&layer->router, run->in->x, begin, end - begin, false, &m->routed, &gate, &m->bad[thread],
+                  moe_thread_memory(run, thread) + m->router);
 }
 
 static bool by_dots(const moe_run *run, int64_t e)
@@ -93,8 +72,8 @@ static void add_columns(const moe_run *run, const routes *block, const float *sc
     }
     for (int64_t i = 0; i < n; i++) {
         int64_t slot = m->slots[m->offsets[e] + first + i];
-        moe_add(layer, strip + i * width, moe_weight(layer, block, scale, slot), width,
-                m->sums + slot / places * layer->hidden + begin);
+        pieces_add(kernels, strip + i * width, moe_weight(layer, block, scale, slot), width,
+                   m->sums + slot / places * layer->hidden + begin);
     }
 }
 
@@ -118,8 +97,8 @@ static void second_product(const moe_run *run, const routes *block, const float 
         }
     }
     for (int64_t t = 0; t < n; t++)
-        moe_round(layer, m->sums + t * layer->hidden + begin, end - begin,
-                  (char *)product_row(run->y, first_token + t) + begin * moe_element(layer));
+        pieces_round(layer->kernels, m->sums + t * layer->hidden + begin, end - begin,
+                     (char *)product_row(run->y, first_token + t) + begin * moe_element(layer));
 }
 
 /* Routes, places and pieces of a block, by one thread for all. */

@@ -10,7 +10,7 @@ typedef struct route_memory {
     float *logits; /* few tokens: [E]                                                                  */
     int64_t *bad;
     char *thread;
-    size_t logits_row, work, rows, router; /* within one thread's memory                              */
+    size_t work, router; /* within one thread's memory                                                */
     size_t thread_size, total;
 } route_memory;
 
@@ -33,9 +33,7 @@ static route_memory layout(const router *r, int64_t max_tokens, int32_t threads,
 {
     route_memory m = {0};
     size_t at = 0, tokens = (size_t)max_tokens, k = (size_t)r->top_k, experts = (size_t)r->experts;
-    m.logits_row = take(&at, ROUTER_CHUNK * experts * sizeof(float));
     m.work = take(&at, experts * sizeof(float));
-    m.rows = take(&at, ROUTER_CHUNK * sizeof(void *));
     m.router = take(&at, router_scratch_size(r));
     m.thread_size = at;
     at = 0;
@@ -56,23 +54,6 @@ static route_memory layout(const router *r, int64_t max_tokens, int32_t threads,
 size_t moe_route_scratch_size(const router *r, int64_t max_tokens, int32_t threads)
 {
     return layout(r, max_tokens, threads, NULL).total;
-}
-
-/* Tokens first .. first + n - 1. */
-static void route_chunk(const route_run *run, int64_t first, int64_t n, int32_t thread)
-{
-    const router *r = run->router;
-    const route_memory *m = &run->memory;
-    char *mine = m->thread + (size_t)thread * m->thread_size;
-    const void **x = (const void **)(void *)(mine + m->rows);
-    float *logits = (float *)(void *)(mine + m->logits_row), *work = (float *)(void *)(mine + m->work);
-    product_matrix weight = {r->weight->data, r->weight->stride[0], 1, NULL};
-    for (int64_t t = 0; t < n; t++)
-        x[t] = product_row(run->x, first + t);
-    router_logits(r, &weight, x, n, false, 0, r->experts, logits, r->experts, mine + m->router);
-    for (int64_t t = 0; t < n; t++)
-        if (!router_token(r, logits + t * r->experts, work, &m->routed, first + t) && m->bad[thread] < 0)
-            m->bad[thread] = first + t;
 }
 
 static void write_token(const route_run *run, int64_t t)
@@ -96,16 +77,16 @@ static void few_tokens(const route_run *run, int32_t thread, int32_t threads)
     const route_memory *m = &run->memory;
     char *mine = m->thread + (size_t)thread * m->thread_size;
     const void *x[PRODUCT_FEW_TOKENS];
+    const router_gate none = {NULL, NULL};
     int64_t begin, end;
-    product_matrix weight = {r->weight->data, r->weight->stride[0], 1, NULL};
     for (int64_t t = 0; t < run->tokens; t++)
         x[t] = product_row(run->x, t);
     product_share_rows(r->experts, thread, threads, &begin, &end);
-    router_logits(r, &weight, x, run->tokens, true, begin, end, m->logits, r->experts, mine + m->router);
+    router_logits(r, &none, x, run->tokens, true, begin, end, m->logits, r->experts, mine + m->router);
     product_wait(threads);
     product_share(run->tokens, thread, threads, &begin, &end);
     for (int64_t t = begin; t < end; t++)
-        if (!router_token(r, m->logits + t * r->experts, (float *)(void *)(mine + m->work), &m->routed, t) &&
+        if (!router_token(r, m->logits + t * r->experts, (float *)(void *)(mine + m->work), &m->routed, &none, t) &&
             m->bad[thread] < 0)
             m->bad[thread] = t;
 }
@@ -113,13 +94,15 @@ static void few_tokens(const route_run *run, int32_t thread, int32_t threads)
 static void body(void *ctx, int32_t thread, int32_t threads)
 {
     const route_run *run = ctx;
+    const route_memory *m = &run->memory;
+    const router_gate none = {NULL, NULL};
     int64_t begin, end;
     product_share_rows(run->tokens, thread, threads, &begin, &end);
     if (run->tokens <= run->router->own->few_tokens)
         few_tokens(run, thread, threads);
     else
-        for (int64_t first = begin; first < end; first += ROUTER_CHUNK)
-            route_chunk(run, first, end - first < ROUTER_CHUNK ? end - first : ROUTER_CHUNK, thread);
+        router_tokens(run->router, run->x, begin, end - begin, false, &m->routed, &none, &m->bad[thread],
+                      m->thread + (size_t)thread * m->thread_size + m->router);
     product_wait(threads);
     for (int32_t i = 0; i < threads; i++)
         if (run->memory.bad[i] >= 0)

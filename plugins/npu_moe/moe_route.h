@@ -12,4 +12,9 @@ size_t moe_route_scratch_size(const router *r, int64_t max_tokens, int32_t threa
 tn_status moe_route_forward(const router *r, const tn_tensor *x, const tn_tensor *weights, const tn_tensor *experts,
                             int64_t max_tokens, int32_t threads, void *scratch, const char *where, tn_error *err);
 
+/* grads->out[0]: dL/dweights. */
+size_t moe_route_backward_scratch_size(const router *r, int64_t max_tokens, int32_t threads);
+tn_status moe_route_backward(const router *r, const tn_tensor *x, const tn_grads *grads, int64_t max_tokens,
+                             int32_t threads, void *scratch, const char *where, tn_error *err);
+
 #endif

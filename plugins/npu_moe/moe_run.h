@@ -21,8 +21,8 @@ typedef struct moe_memory {
     int64_t *bad;   /* per thread: first token whose scores are not numbers, or -1                    */
     char *thread;
     /* Within one thread's memory. Few tokens: every thread has its own routing, which saves barriers. */
-    size_t panel_x, strip, logits_row, work, x_rows, y_rows, product, router;
-    size_t few_x, few_weights, few_scale, few_experts, few_offsets, few_slots;
+    size_t panel_x, strip, x_rows, y_rows, product, router;
+    size_t few_logits, few_x, few_weights, few_scale, few_experts, few_offsets, few_slots;
     size_t thread_size, total;
 } moe_memory;
 
@@ -42,11 +42,13 @@ void moe_many(const moe_run *run, int32_t thread, int32_t threads);
 
 /* ---- moe.c: steps of both ------------------------------------------------------------------------------ */
 
-/* Token t of to and scale from its logits, behind which that of the shared expert lies. False: they are not numbers. */
-bool moe_route_token(const moe_layer *layer, float *logits, float *work, const routes *to, float *scale, int64_t t);
-
 /* The caller's weights and ids of tokens first .. first + n - 1, as the first n of `to`. */
 void moe_take_routes(const moe_layer *layer, const moe_input *in, const routes *to, int64_t first, int64_t n);
+
+static inline router_gate moe_gate(const moe_layer *layer, float *values)
+{
+    return (router_gate){layer->shared_scale, values};
+}
 
 /* What the result of slot `slot` counts. */
 static inline float moe_weight(const moe_layer *layer, const routes *to, const float *scale, int64_t slot)
@@ -56,10 +58,6 @@ static inline float moe_weight(const moe_layer *layer, const routes *to, const f
         return to->weights[t * layer->top_k + j];
     return layer->shared_scale ? scale[t] : 1.0f;
 }
-
-/* sums += weight * part; y = sums rounded. */
-void moe_add(const moe_layer *layer, const float *part, float weight, int64_t n, float *sums);
-void moe_round(const moe_layer *layer, const float *sums, int64_t n, void *y);
 
 static inline char *moe_thread_memory(const moe_run *run, int32_t thread)
 {

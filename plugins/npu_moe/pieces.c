@@ -1,5 +1,6 @@
 /* Cutting grouped work into pieces of about equal cost. */
 #include "pieces.h"
+#include <string.h>
 
 /* What reading a weight is worth, in tokens. */
 #define READING 16
@@ -100,4 +101,27 @@ int64_t pieces_grad_rows(int64_t rows, int32_t threads)
 {
     int64_t piece = rows / (4 * threads) / product_unit * product_unit;
     return piece < 2 * product_unit ? 2 * product_unit : piece > 256 ? 256 : piece;
+}
+
+void pieces_add(const product_kernels *kernels, const float *part, float weight, int64_t n, float *sums)
+{
+    const void *parts[] = {sums, part};
+    const float weights[] = {1.0f, weight};
+    const product_combine c = {.part_dtype = TN_F32, .dtype = TN_F32, .count = 2, .part = parts, .weight = weights};
+    kernels->combine(&c, n, sums);
+}
+
+void pieces_round(const product_kernels *kernels, const float *sums, int64_t n, void *y)
+{
+    const void *parts[] = {sums};
+    const float one = 1.0f;
+    const product_combine c = {
+        .part_dtype = TN_F32, .dtype = kernels->dtype, .count = 1, .part = parts, .weight = &one};
+    kernels->combine(&c, n, y);
+}
+
+void pieces_zero(const tn_tensor *t)
+{
+    for (int64_t i = 0, rows = product_tokens(t); i < rows; i++)
+        memset(product_row(t, i), 0, (size_t)t->shape[t->ndim - 1] * tn_dtype_size(t->dtype));
 }

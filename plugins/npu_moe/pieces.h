@@ -45,4 +45,13 @@ static inline product_matrix pieces_rows_from(const product_kernels *kernels, co
     return rest;
 }
 
+/* sums += weight * part, all f32. */
+void pieces_add(const product_kernels *kernels, const float *part, float weight, int64_t n, float *sums);
+
+/* n sums rounded to the kernels' dtype. */
+void pieces_round(const product_kernels *kernels, const float *sums, int64_t n, void *y);
+
+/* Zeros in every element, whatever the strides. */
+void pieces_zero(const tn_tensor *t);
+
 #endif

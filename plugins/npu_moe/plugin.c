@@ -12,9 +12,14 @@ static tn_status moe_plan(const tn_site *site, tn_plan *plan, tn_error *err)
     moe_site s;
     plan->user[0] = tn_cpu_flags();
     site_open(&s, site, plan->user[0]);
-    plan->scratch_bytes = site->op == TN_OP_MOE_ROUTE
-                              ? moe_route_scratch_size(&s.layer.router, plan->max_tokens, plan->threads)
-                              : moe_scratch_size(&s.layer, plan->max_tokens, plan->threads);
+    if (site->op == TN_OP_MOE_ROUTE) {
+        plan->scratch_bytes = moe_route_scratch_size(&s.layer.router, plan->max_tokens, plan->threads);
+        plan->backward_scratch_bytes =
+            moe_route_backward_scratch_size(&s.layer.router, plan->max_tokens, plan->threads);
+    } else {
+        plan->scratch_bytes = moe_scratch_size(&s.layer, plan->max_tokens, plan->threads);
+        plan->backward_scratch_bytes = moe_backward_scratch_size(&s.layer, plan->max_tokens, plan->threads);
+    }
     return TN_OK;
 }
 
@@ -37,6 +42,22 @@ static tn_status moe_call(const tn_call *call, tn_error *err)
     site_open(&s, call->site, call->plan->user[0]);
     moe_input in = input_of(call);
     return moe_forward(&s.layer, &in, &call->out[0], call->scratch, err);
+}
+
+static tn_status moe_call_back(const tn_call *call, tn_error *err)
+{
+    moe_site s;
+    site_open(&s, call->site, call->plan->user[0]);
+    moe_input in = input_of(call);
+    return moe_backward(&s.layer, &in, call->grads, call->scratch, err);
+}
+
+static tn_status route_call_back(const tn_call *call, tn_error *err)
+{
+    moe_site s;
+    site_open(&s, call->site, call->plan->user[0]);
+    return moe_route_backward(&s.layer.router, &call->in[0], call->grads, call->plan->max_tokens, call->plan->threads,
+                              call->scratch, call->site->path, err);
 }
 
 static tn_status route_call(const tn_call *call, tn_error *err)
@@ -88,6 +109,7 @@ static const tn_dim_rule dims[] = {{TN_DIM_HIDDEN, 1, 0, 1},
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define TAKES_DTYPES (TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16))
+#define TAKES_ACTS (TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU))
 #define TAKES_SCORES (TN_TAKES(TN_SCORE_SOFTMAX) | TN_TAKES(TN_SCORE_SIGMOID) | TN_TAKES(TN_SCORE_TOPK_SOFTMAX))
 #define TAKES_LAYOUTS                                                                                                  \
     (TN_TAKES(TN_LAYOUT_EXPERT_LIST) | TN_TAKES(TN_LAYOUT_STACKED_OI) | TN_TAKES(TN_LAYOUT_STACKED_IO))
@@ -103,7 +125,7 @@ static const tn_impl impls[] = {
      .match = {.size = sizeof(tn_match),
                .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES,
                          [TN_AXIS_WEIGHT] = TAKES_DTYPES,
-                         [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU),
+                         [TN_AXIS_ACT] = TAKES_ACTS,
                          [TN_AXIS_SCORE] = TAKES_SCORES,
                          [TN_AXIS_LAYOUT] = TAKES_LAYOUTS},
                .features = ROUTE_FEATURES | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE,
@@ -111,19 +133,21 @@ static const tn_impl impls[] = {
                .dim_count = COUNT(dims)},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = moe_plan,
-     .forward = moe_call},
+     .forward = moe_call,
+     .backward = moe_call_back,
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 128, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
      .op = TN_OP_MOE_EXPERTS,
-     .match =
-         {.size = sizeof(tn_match),
-          .takes =
-              {[TN_AXIS_DTYPE] = TAKES_DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = TAKES_LAYOUTS},
-          .features = TN_HAS_F32_ROUTING,
-          .dims = dims,
-          .dim_count = COUNT(dims)},
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES, [TN_AXIS_ACT] = TAKES_ACTS, [TN_AXIS_LAYOUT] = TAKES_LAYOUTS},
+               .features = TN_HAS_F32_ROUTING,
+               .dims = dims,
+               .dim_count = COUNT(dims)},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = moe_plan,
-     .forward = moe_call},
+     .forward = moe_call,
+     .backward = moe_call_back,
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 128, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
      .op = TN_OP_MOE_ROUTE,
      .match =
@@ -134,7 +158,9 @@ static const tn_impl impls[] = {
           .dim_count = COUNT(dims)},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = moe_plan,
-     .forward = route_call},
+     .forward = route_call,
+     .backward = route_call_back,
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 128, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
      .op = TN_OP_GROUPED_MATMUL,
      .match =

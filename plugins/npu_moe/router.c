@@ -2,11 +2,12 @@
 #include "router.h"
 #include "scalar.h"
 #include <math.h>
+#include <string.h>
 
 /* ---- logits ------------------------------------------------------------------------------------------------ */
 
 typedef struct logits_memory {
-    size_t panel, wide, pointers, product, total;
+    size_t logits, work, x_rows, panel, wide, pointers, product, total;
 } logits_memory;
 
 static size_t take(size_t *at, size_t bytes)
@@ -19,14 +20,20 @@ static size_t take(size_t *at, size_t bytes)
 static logits_memory layout(const router *r)
 {
     logits_memory m;
-    size_t at = 0, chunk = (size_t)product_padded_tokens(r->products, ROUTER_CHUNK);
-    bool widens = r->products->native == TN_F32 && r->own->dtype != TN_F32;
-    m.panel = take(&at, chunk * (size_t)product_panel_token(r->products, r->hidden));
+    size_t at = 0, experts = (size_t)r->experts, hidden = (size_t)r->hidden;
+    size_t chunk = (size_t)product_padded_tokens(r->products, ROUTER_CHUNK);
+    size_t own = (size_t)product_padded_tokens(r->own, ROUTER_CHUNK) * (size_t)product_panel_token(r->own, r->hidden);
+    size_t products = chunk * (size_t)product_panel_token(r->products, r->hidden);
+    m.logits = take(&at, ROUTER_CHUNK * (experts + 1) * sizeof(float));
+    m.work = take(&at, experts * sizeof(float));
+    m.x_rows = take(&at, ROUTER_CHUNK * sizeof(void *));
+    m.panel = take(&at, own > products ? own : products);
     /* All tokens where they are converted before they are packed, else those of dots. */
     size_t rows = r->products == r->own ? PRODUCT_FEW_TOKENS : ROUTER_CHUNK;
-    m.wide = take(&at, widens ? rows * (size_t)r->hidden * sizeof(float) : 0);
-    m.pointers = take(&at, 2 * chunk * sizeof(void *));
-    m.product = take(&at, product_scratch_size(r->products, r->hidden));
+    m.wide = take(&at, r->own->dtype == TN_F32 ? 0 : rows * hidden * sizeof(float));
+    m.pointers = take(&at, 2 * ROUTER_CHUNK * sizeof(void *));
+    size_t scratch = product_scratch_size(r->products, r->hidden), other = product_scratch_size(r->own, r->hidden);
+    m.product = take(&at, scratch > other ? scratch : other);
     m.total = at;
     return m;
 }
@@ -36,12 +43,11 @@ size_t router_scratch_size(const router *r)
     return layout(r).total;
 }
 
-void router_logits(const router *r, const product_matrix *w, const void *const *x, int64_t n, bool few, int64_t begin,
-                   int64_t end, float *logits, int64_t stride, void *scratch)
+/* Rows begin .. end - 1 of a matrix of kernels->dtype. */
+static void sums_of(const router *r, const product_kernels *kernels, const product_matrix *w, const void *const *x,
+                    int64_t n, bool few, int64_t begin, int64_t end, float *logits, int64_t stride, char *memory)
 {
     const logits_memory m = layout(r);
-    const product_kernels *kernels = r->products;
-    char *memory = scratch;
     const void **rows = (const void **)(void *)(memory + m.pointers);
     void **y = (void **)(void *)(rows + ROUTER_CHUNK);
     float *wide = (float *)(void *)(memory + m.wide);
@@ -61,6 +67,36 @@ void router_logits(const router *r, const product_matrix *w, const void *const *
     }
     product_pack(kernels, rows, n, r->hidden, 0, product_tiles(kernels, n), memory + m.panel);
     product_out_tiles(kernels, w, r->hidden, memory + m.panel, n, begin, end, TN_F32, y, memory + m.product);
+}
+
+void router_logits(const router *r, const router_gate *gate, const void *const *x, int64_t n, bool few, int64_t begin,
+                   int64_t end, float *logits, int64_t stride, void *scratch)
+{
+    const product_matrix weight = {r->weight->data, r->weight->stride[0], 1, NULL};
+    sums_of(r, r->products, &weight, x, n, few, begin, end < r->experts ? end : r->experts, logits, stride, scratch);
+    if (!gate->weight || end <= r->experts)
+        return;
+    const product_matrix row = {gate->weight->data, r->hidden, 1, NULL};
+    sums_of(r, r->own, &row, x, n, few, 0, 1, logits + r->experts, stride, scratch);
+}
+
+void router_tokens(const router *r, const tn_tensor *x, int64_t first, int64_t n, bool few, const routes *to,
+                   const router_gate *gate, int64_t *bad, void *scratch)
+{
+    const logits_memory m = layout(r);
+    char *memory = scratch;
+    float *logits = (float *)(void *)(memory + m.logits), *work = (float *)(void *)(memory + m.work);
+    const void **rows = (const void **)(void *)(memory + m.x_rows);
+    int64_t stride = r->experts + 1;
+    for (int64_t begin = 0; begin < n; begin += ROUTER_CHUNK) {
+        int64_t count = n - begin < ROUTER_CHUNK ? n - begin : ROUTER_CHUNK;
+        for (int64_t t = 0; t < count; t++)
+            rows[t] = product_row(x, first + begin + t);
+        router_logits(r, gate, rows, count, few, 0, stride, logits, stride, scratch);
+        for (int64_t t = 0; t < count; t++)
+            if (!router_token(r, logits + t * stride, work, to, gate, first + begin + t) && *bad < 0)
+                *bad = first + begin + t;
+    }
 }
 
 /* ---- scores -------------------------------------------------------------------------------------------------- */
@@ -90,7 +126,7 @@ static void divide(float *x, int64_t n, float divisor)
         x[i] /= divisor;
 }
 
-bool router_score(const router *r, float *logits)
+static bool score(const router *r, float *logits)
 {
     int64_t n = r->experts;
     bool number = true;
@@ -158,7 +194,7 @@ static void weigh(const router *r, float *weights)
         weights[j] *= r->scale;
 }
 
-void router_choose(const router *r, const float *scores, float *work, float *weights, int32_t *experts)
+static void choose(const router *r, const float *scores, float *work, float *weights, int32_t *experts)
 {
     int64_t k = r->top_k, n = 0;
     const float *choice = scores;
@@ -182,14 +218,15 @@ void router_choose(const router *r, const float *scores, float *work, float *wei
     weigh(r, weights);
 }
 
-bool router_token(const router *r, float *logits, float *work, const routes *to, int64_t t)
+bool router_token(const router *r, float *logits, float *work, const routes *to, const router_gate *gate, int64_t t)
 {
-    if (!router_score(r, logits))
+    if (gate->weight)
+        gate->values[t] = 1.0f / (1.0f + expf(-logits[r->experts]));
+    if (!score(r, logits))
         return false;
     if (to->scores)
-        for (int64_t e = 0; e < r->experts; e++)
-            to->scores[t * r->experts + e] = logits[e];
-    router_choose(r, logits, work, to->weights + t * r->top_k, to->experts + t * r->top_k);
+        memcpy(to->scores + t * r->experts, logits, (size_t)r->experts * sizeof(float));
+    choose(r, logits, work, to->weights + t * r->top_k, to->experts + t * r->top_k);
     return true;
 }
 

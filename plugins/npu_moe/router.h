@@ -27,23 +27,29 @@ typedef struct routes {
     float *scores; /* [tokens, E] or NULL                                                                     */
 } routes;
 
-/* Scratch of one thread for router_logits. */
+/* A row of weights beside the router's, of the dtype of x, whose sigmoid is wanted for each token. */
+typedef struct router_gate {
+    const tn_tensor *weight; /* [1,H], or NULL                                                                */
+    float *values;           /* [tokens]                                                                      */
+} router_gate;
+
+/* Scratch of one thread for what follows. */
 size_t router_scratch_size(const router *r);
 
-/* The sums x_t . row of rows begin .. end - 1 of a matrix of r->products->dtype for n <= ROUTER_CHUNK tokens, to
- * logits[t * stride + row]. few: by dots, for n <= PRODUCT_FEW_TOKENS. */
-void router_logits(const router *r, const product_matrix *w, const void *const *x, int64_t n, bool few, int64_t begin,
+/* Tokens first .. first + n - 1 of x: their experts to `to`, their gate, both at the same index. few: the whole call
+ * goes by dots, n <= PRODUCT_FEW_TOKENS. bad: set to the first token whose scores are not numbers if it is -1. */
+void router_tokens(const router *r, const tn_tensor *x, int64_t first, int64_t n, bool few, const routes *to,
+                   const router_gate *gate, int64_t *bad, void *scratch);
+
+/* Its steps, for calls that share the rows of the weights between threads.
+ *
+ * The sums x_t . row of rows begin .. end - 1 of a matrix of r->products->dtype for n <= ROUTER_CHUNK tokens, to
+ * logits[t * stride + row]; row E is that of the gate, where there is one. */
+void router_logits(const router *r, const router_gate *gate, const void *const *x, int64_t n, bool few, int64_t begin,
                    int64_t end, float *logits, int64_t stride, void *scratch);
 
-/* Logits of one token become scores (TN_SCORE_TOPK_SOFTMAX: they stay logits), in place: bias, rounding to the model's
- * dtype, softmax or sigmoid. False: they are not numbers. */
-bool router_score(const router *r, float *logits);
-
-/* The top_k experts by score, equal ones by rising id, and their weights. work: room for E floats. */
-void router_choose(const router *r, const float *scores, float *work, float *weights, int32_t *experts);
-
-/* Token t of to: from its logits, which are changed. False: they are not numbers. */
-bool router_token(const router *r, float *logits, float *work, const routes *to, int64_t t);
+/* Token t from its logits, which are changed. work: room for E floats. False: they are not numbers. */
+bool router_token(const router *r, float *logits, float *work, const routes *to, const router_gate *gate, int64_t t);
 
 /* dL/dlogits[E] of one token from its scores, its experts and dL/dweights[k]. */
 void router_grad(const router *r, const float *scores, const int32_t *experts, const float *upstream, float *dlogits);

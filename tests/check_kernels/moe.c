@@ -287,6 +287,7 @@ static check_case experts_case(tn_layout layout, tn_dtype dtype, const shape *s)
         }
         reference_token(&c, s, &w, x + t * s->hidden, &to, t, h, y);
     }
+    case_grads(&c, &r);
     return c;
 }
 
@@ -319,6 +320,7 @@ static check_case block_case(tn_layout layout, tn_dtype dtype, const shape *s)
         }
         reference_token(&c, s, &w, row, &to, t, h, y);
     }
+    case_grads(&c, &r);
     return c;
 }
 
@@ -379,8 +381,8 @@ static void check_errors(check_state *s)
     c.site.dim[TN_DIM_GROUPS] = 3;
     check_declined(s, &c, "groups: 3 do not divide 4 experts");
     c = experts_case(TN_LAYOUT_EXPERT_LIST, TN_F32, &plain);
-    c.site.meaning[TN_AXIS_ACT] = TN_ACT_GELU;
-    check_declined(s, &c, "gelu");
+    c.site.meaning[TN_AXIS_ACT] = TN_ACT_RELU;
+    check_declined(s, &c, "relu");
     c = experts_case(TN_LAYOUT_STACKED_IO, TN_F32, &plain);
     c.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_OI;
     check_declined(s, &c, "gate_up");
@@ -434,52 +436,115 @@ static void bench(check_state *s)
         }
 }
 
-static void golden_block(check_state *s, const tn_safetensors *file, int64_t n, tn_dtype dtype, tn_layout layout,
-                         const tn_tensor *hidden, const tn_tensor *router)
+/* Rows first .. first + rows - 1 of matrix e of a stack. */
+static tn_tensor slice(const tn_tensor *stack, int64_t e, int64_t first, int64_t rows)
 {
-    static const char *const names[] = {"out"};
-    static const struct {
-        const char *name;
-        tn_role role;
-    } shared[] = {{"shared_gate", TN_ROLE_SHARED_GATE},
-                  {"shared_up", TN_ROLE_SHARED_UP},
-                  {"shared_down", TN_ROLE_SHARED_DOWN},
-                  {"shared_expert_gate", TN_ROLE_SHARED_EXPERT_GATE}};
-    bool io = layout == TN_LAYOUT_STACKED_IO;
-    tn_tensor both, down, t;
-    if (!golden_get(file, n, io ? "gate_up_v4" : "gate_up_v5", &both) ||
-        !golden_get(file, n, io ? "down_v4" : "down_v5", &down))
-        return;
+    tn_tensor t = tn_tensor_dense(NULL, stack->dtype, 2, (int64_t[]){rows, stack->shape[2]});
+    t.data =
+        (char *)stack->data + (size_t)(e * stack->stride[0] + first * stack->stride[1]) * tn_dtype_size(stack->dtype);
+    return t;
+}
+
+/* A stack of the golden as a parameter, and its gradient. */
+static void golden_stack(check_case *c, tn_role role, const tn_tensor *stack, const tn_tensor *gradient)
+{
+    golden_copy((tn_tensor *)c->site.param[role].tensors, stack);
+    golden_grad_param(c, role, 0, gradient);
+}
+
+static void golden_list(check_case *c, tn_role role, const tn_tensor *stack, const tn_tensor *gradient, int64_t first)
+{
+    int64_t rows = c->site.param[role].tensors[0].shape[0];
+    for (int64_t e = 0; e < stack->shape[0]; e++) {
+        tn_tensor part = slice(stack, e, first, rows), grad = slice(gradient, e, first, rows);
+        golden_copy((tn_tensor *)&c->site.param[role].tensors[e], &part);
+        golden_grad_param(c, role, e, &grad);
+    }
+}
+
+static const struct {
+    const char *name, *gradient;
+    tn_role role;
+} golden_shared[] = {{"shared_gate", "grad_shared_gate", TN_ROLE_SHARED_GATE},
+                     {"shared_up", "grad_shared_up", TN_ROLE_SHARED_UP},
+                     {"shared_down", "grad_shared_down", TN_ROLE_SHARED_DOWN},
+                     {"shared_expert_gate", "grad_shared_expert_gate", TN_ROLE_SHARED_EXPERT_GATE}};
+
+/* What a case of the golden says, with room for its tensors. */
+static check_case golden_open(const tn_safetensors *file, int64_t n, tn_dtype dtype, tn_layout layout,
+                              const tn_tensor *hidden, const tn_tensor *router, const tn_tensor *down)
+{
     const shape sh = {.tokens = hidden->shape[0],
                       .hidden = hidden->shape[1],
-                      .inter = (io ? both.shape[2] : both.shape[1]) / 2,
+                      .inter = down->shape[layout == TN_LAYOUT_STACKED_IO ? 1 : 2],
                       .experts = router->shape[0],
                       .top_k = (int64_t)golden_number(file, n, "top_k", 1)};
+    int64_t e = sh.experts, i = sh.inter, h = sh.hidden;
     check_case c = open_case(TN_OP_MOE_BLOCK, layout, dtype, &sh);
     c.site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
     c.site.features = golden_number(file, n, "norm_topk_prob", 0) != 0 ? TN_HAS_RENORM : 0;
-    golden_copy(case_param(&c, TN_ROLE_GATE_UP, 1, dtype, 3, both.shape), &both);
-    golden_copy(case_param(&c, TN_ROLE_DOWN, 1, dtype, 3, down.shape), &down);
+    if (layout == TN_LAYOUT_EXPERT_LIST) {
+        case_param(&c, TN_ROLE_GATE, e, dtype, 2, (int64_t[]){i, h});
+        case_param(&c, TN_ROLE_UP, e, dtype, 2, (int64_t[]){i, h});
+        case_param(&c, TN_ROLE_DOWN, e, dtype, 2, (int64_t[]){h, i});
+    } else {
+        bool io = layout == TN_LAYOUT_STACKED_IO;
+        case_param(&c, TN_ROLE_GATE_UP, 1, dtype, 3, (int64_t[]){e, io ? h : 2 * i, io ? 2 * i : h});
+        case_param(&c, TN_ROLE_DOWN, 1, dtype, 3, (int64_t[]){e, io ? i : h, io ? h : i});
+    }
     golden_copy(case_param(&c, TN_ROLE_ROUTER, 1, dtype, 2, router->shape), router);
-    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-        if (golden_get(file, n, shared[i].name, &t)) {
-            c.site.features |= TN_HAS_SHARED_EXPERT | (i == 3 ? TN_HAS_SHARED_GATE : 0);
-            c.site.dim[TN_DIM_SHARED_INTER] = i == 0 ? t.shape[0] : c.site.dim[TN_DIM_SHARED_INTER];
-            golden_copy(case_param(&c, shared[i].role, 1, dtype, 2, t.shape), &t);
-        }
+    for (int j = 0; j < 4; j++) {
+        tn_tensor t;
+        if (!golden_get(file, n, golden_shared[j].name, &t))
+            continue;
+        c.site.features |= TN_HAS_SHARED_EXPERT | (j == 3 ? TN_HAS_SHARED_GATE : 0);
+        c.site.dim[TN_DIM_SHARED_INTER] = j == 0 ? t.shape[0] : c.site.dim[TN_DIM_SHARED_INTER];
+        golden_copy(case_param(&c, golden_shared[j].role, 1, dtype, 2, t.shape), &t);
+    }
     golden_copy(case_in(&c, dtype, 2, hidden->shape, NULL), hidden);
     case_out(&c, dtype, 2, hidden->shape, NULL);
+    return c;
+}
+
+static bool golden_block(check_state *s, const tn_safetensors *file, int64_t n, tn_dtype dtype, tn_layout layout)
+{
+    static const char *const names[] = {"out"};
+    bool io = layout == TN_LAYOUT_STACKED_IO;
+    tn_tensor hidden, router, both, down, up, dx, dboth, ddown, drouter, t;
+    if (!golden_get(file, n, "hidden", &hidden) || !golden_get(file, n, "router", &router) ||
+        !golden_get(file, n, io ? "gate_up_v4" : "gate_up_v5", &both) ||
+        !golden_get(file, n, io ? "down_v4" : "down_v5", &down) || !golden_get(file, n, "grad_out", &up) ||
+        !golden_get(file, n, "grad_hidden", &dx) || !golden_get(file, n, "grad_router", &drouter) ||
+        !golden_get(file, n, io ? "grad_gate_up_v4" : "grad_gate_up_v5", &dboth) ||
+        !golden_get(file, n, io ? "grad_down_v4" : "grad_down_v5", &ddown))
+        return false;
+    check_case c = golden_open(file, n, dtype, layout, &hidden, &router, &down);
+    random_state r = {1};
+    case_grads(&c, &r);
+    golden_upstream(&c, 0, &up);
+    golden_grad_in(&c, 0, &dx);
+    golden_grad_param(&c, TN_ROLE_ROUTER, 0, &drouter);
+    if (layout == TN_LAYOUT_EXPERT_LIST) {
+        golden_list(&c, TN_ROLE_GATE, &both, &dboth, 0);
+        golden_list(&c, TN_ROLE_UP, &both, &dboth, both.shape[1] / 2);
+        golden_list(&c, TN_ROLE_DOWN, &down, &ddown, 0);
+    } else {
+        golden_stack(&c, TN_ROLE_GATE_UP, &both, &dboth);
+        golden_stack(&c, TN_ROLE_DOWN, &down, &ddown);
+    }
+    for (int j = 0; j < 4; j++)
+        if (golden_get(file, n, golden_shared[j].gradient, &t))
+            golden_grad_param(&c, golden_shared[j].role, 0, &t);
     golden_run(s, &c, file, n, names);
+    return true;
 }
 
 static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)
 {
-    tn_tensor hidden, router;
-    if (strcmp(op, "moe") || !golden_get(file, n, "hidden", &hidden) || !golden_get(file, n, "router", &router))
-        return false;
-    golden_block(s, file, n, dtype, TN_LAYOUT_STACKED_OI, &hidden, &router);
-    golden_block(s, file, n, dtype, TN_LAYOUT_STACKED_IO, &hidden, &router);
-    return true;
+    bool good = !strcmp(op, "moe");
+    for (int layout = TN_LAYOUT_EXPERT_LIST; good && layout <= TN_LAYOUT_STACKED_IO; layout++)
+        good = golden_block(s, file, n, dtype, (tn_layout)layout);
+    return good;
 }
 
 const check_test check_moe = {.name = "moe",

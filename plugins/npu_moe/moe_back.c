@@ -1,0 +1,232 @@
+/* Gradients of mixtures of experts: the choice again, expert by expert, then the router. */
+#include "moe_back.h"
+#include <string.h>
+
+#define SERIAL_WORK 10000 /* multiply-adds of forward: see moe.c                                                   */
+
+static size_t take(size_t *at, size_t bytes)
+{
+    size_t here = *at;
+    *at += (bytes + 63) / 64 * 64;
+    return here;
+}
+
+/* Memory of one thread. */
+static void layout_thread(const moe_layer *layer, moe_back *b, int64_t max_tokens)
+{
+    const product_kernels *kernels = layer->kernels;
+    size_t at = 0, chunk = (size_t)pieces_tokens(kernels);
+    b->strips = take(&at, 3 * chunk * MOE_STRIP * sizeof(float));
+    b->x_rows = take(&at, chunk * sizeof(void *));
+    b->y_rows = take(&at, chunk * sizeof(void *));
+    b->product = take(&at, product_scratch_size(kernels, moe_most(layer->hidden, b->inter)));
+    b->router = take(&at, layer->router.weight ? router_scratch_size(&layer->router) : 0);
+    b->grad = take(&at, pieces_grad_scratch_size(kernels, max_tokens));
+    b->thread_size = at;
+}
+
+/* base NULL: only the total counts. */
+static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int32_t threads, char *base)
+{
+    const product_kernels *kernels = layer->kernels;
+    size_t at = 0, n = (size_t)max_tokens, size = (size_t)moe_element(layer), hidden = (size_t)layer->hidden;
+    size_t k = (size_t)layer->top_k, slots = (size_t)moe_slots(layer), experts = (size_t)layer->experts;
+    b->inter = moe_most(layer->inter, layer->shared_inter);
+    size_t inter = (size_t)b->inter, padded = (size_t)product_padded_tokens(kernels, max_tokens);
+    size_t hidden_panel = padded * (size_t)product_panel_token(kernels, layer->hidden);
+    size_t inter_panel = padded * (size_t)product_panel_token(kernels, b->inter);
+    size_t weights = take(&at, n * k * sizeof(float)), ids = take(&at, n * k * sizeof(int32_t));
+    size_t scores = take(&at, layer->router.weight ? n * experts * sizeof(float) : 0);
+    size_t scale = take(&at, n * sizeof(float)), offsets = take(&at, (experts + 2) * sizeof(int64_t));
+    size_t list = take(&at, n * slots * sizeof(int32_t)), dweights = take(&at, n * slots * sizeof(float));
+    size_t sums = take(&at, n * hidden * sizeof(float)), bad = take(&at, (size_t)threads * sizeof(int64_t));
+    size_t x = take(&at, n * hidden * size), g = take(&at, n * hidden * size), h = take(&at, n * inter * size);
+    size_t both = take(&at, 2 * n * inter * size);
+    size_t dots = take(&at, n * ((inter + MOE_FEATURES - 1) / MOE_FEATURES) * sizeof(float));
+    size_t x_panel = take(&at, hidden_panel), g_panel = take(&at, hidden_panel);
+    size_t gate_panel = take(&at, inter_panel), up_panel = take(&at, inter_panel);
+    layout_thread(layer, b, max_tokens);
+    size_t thread = take(&at, (size_t)threads * b->thread_size);
+    b->total = at;
+    if (!base)
+        return;
+    b->routed = (routes){(float *)(void *)(base + weights), (int32_t *)(void *)(base + ids),
+                         layer->router.weight ? (float *)(void *)(base + scores) : NULL};
+    b->scale = (float *)(void *)(base + scale);
+    b->offsets = (int64_t *)(void *)(base + offsets);
+    b->slots = (int32_t *)(void *)(base + list);
+    b->dweights = (float *)(void *)(base + dweights);
+    b->sums = (float *)(void *)(base + sums);
+    b->bad = (int64_t *)(void *)(base + bad);
+    b->x = base + x;
+    b->g = base + g;
+    b->h = base + h;
+    b->both = base + both;
+    b->dots = (float *)(void *)(base + dots);
+    b->x_panel = base + x_panel;
+    b->g_panel = base + g_panel;
+    b->gate_panel = base + gate_panel;
+    b->up_panel = base + up_panel;
+    b->thread = base + thread;
+}
+
+size_t moe_backward_scratch_size(const moe_layer *layer, int64_t max_tokens, int32_t threads)
+{
+    moe_back b = {0};
+    router_back back = {.router = &layer->router, .gate = {layer->shared_scale, NULL}};
+    layout(layer, &b, max_tokens, threads, NULL);
+    if (layer->router.weight)
+        router_back_layout(&back, max_tokens, threads, NULL);
+    return b.total + back.total;
+}
+
+/* The choice that forward made, by the same products. False: scores are not numbers. */
+static bool route(const moe_back *b, int32_t thread, int32_t threads)
+{
+    const moe_layer *layer = b->layer;
+    const router_gate gate = moe_gate(layer, b->scale);
+    int64_t begin = 0, end = b->tokens;
+    bool few = b->tokens <= layer->kernels->few_tokens;
+    if (!few)
+        product_share_rows(b->tokens, thread, threads, &begin, &end);
+    if (!few || thread == 0)
+        router_tokens(&layer->router, b->in->x, begin, end - begin, few, &b->routed, &gate, &b->bad[thread],
+                      b->thread + (size_t)thread * b->thread_size + b->router);
+    product_wait(threads);
+    for (int32_t i = 0; i < threads; i++)
+        if (b->bad[i] >= 0)
+            return false;
+    return true;
+}
+
+/* The caller's choice. An expert that is named more than once for a token counts the sum of these weights there; the
+ * later places have no slot, but the number of the first one: -1 - place. */
+static void take_routes(const moe_back *b)
+{
+    int64_t k = b->layer->top_k;
+    moe_take_routes(b->layer, b->in, &b->routed, 0, b->tokens);
+    for (int64_t t = 0; t < b->tokens; t++) {
+        int32_t *ids = b->routed.experts + t * k;
+        float *weights = b->routed.weights + t * k;
+        for (int64_t j = 1; j < k; j++)
+            for (int64_t i = 0; i < j; i++)
+                if (ids[i] == ids[j]) {
+                    weights[i] += weights[j];
+                    ids[j] = (int32_t)(-1 - i);
+                    break;
+                }
+    }
+}
+
+/* dL/dx and dL/dweights where the caller routes. */
+static void finish_experts(const moe_back *b, int32_t thread, int32_t threads)
+{
+    const product_kernels *kernels = b->layer->kernels;
+    const tn_tensor *dx = &b->grads->in[0], *dweights = &b->grads->in[1];
+    int64_t begin, end, k = b->layer->top_k;
+    product_share(b->tokens, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        if (dx->data)
+            pieces_round(kernels, b->sums + t * b->layer->hidden, b->layer->hidden, product_row(dx, t));
+        for (int64_t j = 0; j < k; j++)
+            if (b->routed.experts[t * k + j] < 0)
+                b->dweights[t * k + j] = b->dweights[t * k - 1 - b->routed.experts[t * k + j]];
+        if (dweights->data && dweights->dtype == TN_F32)
+            memcpy(product_row(dweights, t), b->dweights + t * k, (size_t)k * sizeof(float));
+        else if (dweights->data)
+            pieces_round(kernels, b->dweights + t * k, k, product_row(dweights, t));
+    }
+}
+
+static void body(void *ctx, int32_t thread, int32_t threads)
+{
+    const moe_back *b = ctx;
+    const moe_layer *layer = b->layer;
+    int64_t begin, end, hidden = layer->hidden;
+    if (layer->router.weight && !route(b, thread, threads))
+        return;
+    if (thread == 0 && !layer->router.weight)
+        take_routes(b);
+    if (thread == 0)
+        moe_group(layer, b->routed.experts, b->tokens, b->offsets, b->slots);
+    product_share(b->tokens, thread, threads, &begin, &end);
+    if (b->want_dx)
+        memset(b->sums + begin * hidden, 0, (size_t)((end - begin) * hidden) * sizeof(float));
+    product_wait(threads);
+    for (int64_t e = 0; e < layer->experts + (layer->shared_inter > 0); e++)
+        moe_back_expert(b, e, thread, threads);
+    product_wait(threads);
+    if (!layer->router.weight) {
+        finish_experts(b, thread, threads);
+        return;
+    }
+    router_back_logits(b->back, thread, threads);
+    product_wait(threads);
+    router_back_products(b->back, thread, threads);
+}
+
+static const tn_tensor *wanted(const tn_grads *grads, tn_role role)
+{
+    return grads->param[role].count ? grads->param[role].tensors : NULL;
+}
+
+static void open_router(router_back *back, const moe_back *b)
+{
+    const moe_layer *layer = b->layer;
+    const tn_grads *grads = b->grads;
+    back->x = b->in->x;
+    back->tokens = b->tokens;
+    back->routed = b->routed;
+    back->dweights = b->dweights;
+    back->dweights_row = moe_slots(layer);
+    back->gate = moe_gate(layer, b->scale);
+    back->dgate_values = b->dweights + layer->top_k;
+    back->sums = b->want_dx ? b->sums : NULL;
+    back->dx = &grads->in[0];
+    back->drouter = wanted(grads, TN_ROLE_ROUTER);
+    back->dbias = wanted(grads, TN_ROLE_ROUTER_BIAS);
+    back->dcorrection = wanted(grads, TN_ROLE_CORRECTION_BIAS);
+    back->dgate = layer->shared_scale ? wanted(grads, TN_ROLE_SHARED_EXPERT_GATE) : NULL;
+}
+
+/* Everything that is wanted becomes zeros. */
+void moe_zero_grads(const tn_grads *grads)
+{
+    for (int i = 0; i < TN_CALL_TENSORS; i++)
+        if (grads->in[i].data)
+            pieces_zero(&grads->in[i]);
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < grads->param[role].count; i++)
+            pieces_zero(&grads->param[role].tensors[i]);
+}
+
+tn_status moe_backward(const moe_layer *layer, const moe_input *in, const tn_grads *grads, void *scratch, tn_error *err)
+{
+    product_queue queues[BACK_STEPS] = {0}, weights = {0}, chunks = {0};
+    router_back back = {
+        .router = &layer->router, .gate = {layer->shared_scale, NULL}, .grads = &weights, .chunks = &chunks};
+    moe_back b = {.layer = layer, .in = in, .grads = grads, .queues = queues, .back = &back};
+    tn_status status =
+        layer->router.weight ? router_check(&layer->router, in->where, err) : moe_check_ids(layer, in, err);
+    if (status != TN_OK)
+        return status;
+    b.tokens = product_tokens(in->x);
+    if (!grads->out[0].data || b.tokens == 0) {
+        moe_zero_grads(grads);
+        return TN_OK;
+    }
+    b.want_dx = grads->in[0].data;
+    layout(layer, &b, in->max_tokens, in->threads, scratch);
+    if (layer->router.weight) {
+        router_back_layout(&back, in->max_tokens, in->threads, (char *)scratch + b.total);
+        open_router(&back, &b);
+    }
+    for (int32_t i = 0; i < in->threads; i++)
+        b.bad[i] = -1;
+    int64_t inter = layer->top_k * layer->inter + layer->shared_inter;
+    if (b.tokens * layer->hidden * inter * 3 < SERIAL_WORK)
+        body(&b, 0, 1);
+    else
+        tn_parallel(body, &b);
+    return router_bad_token(b.bad, in->threads, in->where, err);
+}

@@ -1,0 +1,52 @@
+/* Inside npu_moe: gradients of experts. One expert after the other, each by all threads in four steps with barriers
+ * between them:
+ *
+ *   rows      x and g = dL/dy of its n tokens side by side, and as panels
+ *   features  gate, up and h = act(gate) * up again; p = g down; dL/dweight = p . h;
+ *             then w h, dgate = w p up act'(gate), dup = w p act(gate), rounded to the model's dtype
+ *   weights   dgate^T x, dup^T x, g^T (w h); panels of dgate and dup
+ *   columns   dx += dgate gate + dup up
+ *
+ * A step is divided into pieces that whoever is free takes; how it is divided changes no result. */
+#ifndef MOE_BACK_H
+#define MOE_BACK_H
+
+#include "moe_run.h"
+#include "router_back.h"
+
+/* Features of one sum of p . h; the sums of a token are then added up in order. */
+#define MOE_FEATURES 64
+
+enum { BACK_ROWS, BACK_FEATURES, BACK_WEIGHTS, BACK_COLUMNS, BACK_STEPS };
+
+typedef struct moe_back {
+    const moe_layer *layer;
+    const moe_input *in;
+    const tn_grads *grads;
+    int64_t tokens, inter; /* inter: the wider of the experts' and the shared one's                           */
+    bool want_dx;
+    routes routed;
+    float *scale;
+    int64_t *offsets;
+    int32_t *slots;
+    float *dweights; /* [tokens, slots]                                                                      */
+    float *sums;     /* [tokens, H]: dL/dx                                                                   */
+    int64_t *bad;
+    /* Of the expert of the moment, in the model's dtype: [n,H], [n,H], [n,I], [n,2I]; and in f32 [n, I / 64]. */
+    char *x, *g, *h, *both;
+    float *dots;
+    char *x_panel, *g_panel, *gate_panel, *up_panel; /* few tokens: rows of native type                       */
+    char *thread;
+    size_t strips, x_rows, y_rows, product, router, grad; /* within one thread's memory                      */
+    size_t thread_size, total;
+    product_queue *queues; /* BACK_STEPS                                                                     */
+    router_back *back;
+} moe_back;
+
+/* moe_back_expert.c: all steps of expert e, for one thread; and zeros for experts without tokens. */
+void moe_back_expert(const moe_back *b, int64_t e, int32_t thread, int32_t threads);
+
+/* Everything that is wanted becomes zeros. */
+void moe_zero_grads(const tn_grads *grads);
+
+#endif
