@@ -91,7 +91,10 @@ static size_t experts_scratch(const tn_call *call)
 
 static int32_t expert_of(const experts_job *job, int64_t slot)
 {
-    return ((const int32_t *)(const void *)rows_at(job->experts, slot / job->top_k))[slot % job->top_k];
+    int32_t expert;
+    memcpy(&expert, rows_at(job->experts, slot / job->top_k) + (size_t)(slot % job->top_k) * sizeof expert,
+           sizeof expert); /* at any address */
+    return expert;
 }
 
 tn_status experts_sort(experts_job *job, tn_error *err)

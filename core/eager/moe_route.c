@@ -191,8 +191,10 @@ static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     const route_job *job = ctx;
     (void)thread;
     float weights[VEC_CHUNK];
+    int32_t experts[VEC_CHUNK];
     for (int64_t token = begin; token < end; token++) {
-        route_choose(job, token, (int32_t *)(void *)rows_at(job->experts, token), weights);
+        route_choose(job, token, experts, weights);
+        memcpy(rows_at(job->experts, token), experts, (size_t)job->top_k * sizeof *experts); /* at any address */
         route_weigh(job, weights);
         convert_from_f32(weights, job->weights->dtype, rows_at(job->weights, token), job->top_k);
     }

@@ -34,7 +34,7 @@ static tn_status routed_backward(const composer *c)
     tn_dtype weight_dtype = site->features & TN_HAS_F32_ROUTING ? TN_F32 : x->dtype;
     size_t weight_bytes = (size_t)(shape[0] * shape[1]) * tn_dtype_size(weight_dtype);
     void *weights = NULL, *dweights = NULL, *experts = NULL;
-    tn_tensor more;
+    tn_tensor more = {0};
     tn_status status = arena_take(c->arena, weight_bytes, &weights, c->err);
     if (status == TN_OK)
         status = arena_take(c->arena, weight_bytes, &dweights, c->err);
@@ -72,7 +72,7 @@ static tn_status routed_backward(const composer *c)
 static tn_status shared_gate_backward(const composer *c, const tn_call *mlp, tn_tensor *z)
 {
     const tn_tensor *x = &c->call->in[0];
-    tn_tensor gate, dgate, more;
+    tn_tensor gate = {0}, dgate = {0}, more;
     tn_status status = run_eager_call(c->device, c->arena, mlp, c->err);
     if (status == TN_OK)
         status = compose_take(c, x->shape[0], 1, &gate);
