@@ -302,7 +302,7 @@ START_TEST(kernels_by_name_say_why_not)
 }
 END_TEST
 
-/* The kernel of this tree, where it is built: all layouts, forward and backward, near eager. */
+/* The kernel of this tree, with both kinds of stacks, is near eager. */
 START_TEST(the_plugin_performs_it)
 {
     static const tn_layout layouts[] = {TN_LAYOUT_STACKED_OI, TN_LAYOUT_STACKED_IO};
