@@ -162,8 +162,8 @@ double golden_number(const tn_safetensors *file, int64_t n, const char *name, do
 /* An input (or parameter) of the case with the golden's numbers in the case's dtype. */
 void golden_copy(tn_tensor *to, const tn_tensor *from);
 /* Runs the case and holds output i against the golden outputs named names[i]: f32 within 2e-5 + 2e-5 |out|; else rms
- * error at most that of transformers. Gradients that golden_grad has set are held too. One group per case. Frees the
- * case. */
+ * error at most that of transformers (and a few f32 units). Gradients that golden_grad has set are held too. One group
+ * per case. Frees the case. */
 void golden_run(check_state *s, check_case *c, const tn_safetensors *file, int64_t n, const char *const *names);
 /* After case_grads: upstream gradient `out`, in the order of the output's elements. */
 void golden_upstream(check_case *c, int32_t out, const tn_tensor *from);
