@@ -198,6 +198,9 @@ arm64: ## builds for AArch64 and checks kernels and models under emulation (qemu
 bench: tests ## measures kernels and models on this machine
 	@scripts/bench.sh $(BUILD)
 
+bench-kernels: tests ## times the kernels against the machine's ceilings, and writes the tables of docs/performance.md
+	@scripts/bench_kernels.sh $(BUILD)
+
 # What it finds goes to tests/data/fuzz, where the tests replay it.
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS := -std=c17 -O1 -g -D_GNU_SOURCE -DTN_FUZZER -Iinclude -Icore -fsanitize=fuzzer,address,undefined
@@ -234,7 +237,7 @@ clean: ## removes build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
 .PHONY: all tests demo check asan arm64 bench fuzz format install uninstall clean help
