@@ -17,6 +17,7 @@ typedef enum option_id {
     OPT_DEVICE,
     OPT_DTYPE,
     OPT_THREADS,
+    OPT_MAX_PACKED,
     OPT_QUIET,
     OPT_VERBOSE,
     OPT_KERNELS,

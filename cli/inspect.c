@@ -14,12 +14,29 @@ extern char **environ;
 /* Positions that --memory assumes without --context. */
 #define USUAL_CONTEXT 4096
 
+/* Positions that the cache's growth is told for. */
+#define THOUSAND 1000
+
 /* ---- memory ----------------------------------------------------------------------------------- */
 
 typedef struct memory_use {
     int64_t context;
-    size_t cache, arena;
+    size_t cache, arena, cache_per_thousand;
+    tn_packed *packed; /* owned */
+    size_t packed_count;
 } memory_use;
+
+static tn_status measure_session(tn_model *model, int64_t context, size_t *cache, size_t *arena, tn_error *err)
+{
+    tn_session_options options = {.size = sizeof options, .rows = 1, .context = context};
+    tn_session *session = tn_session_new(model, &options, err);
+    if (!session)
+        return err->code;
+    *cache = tn_session_cache_bytes(session);
+    *arena = tn_session_arena_bytes(session);
+    tn_session_free(session);
+    return TN_OK;
+}
 
 /* Applies the kernels and opens a session, so that the figures are those of a real run. */
 static tn_status measure_memory(workspace *w, memory_use *use, tn_error *err)
@@ -31,14 +48,10 @@ static tn_status measure_memory(workspace *w, memory_use *use, tn_error *err)
         status = tn_model_get_info(w->model, &w->info); /* what kernels packed */
     if (status)
         return status;
-    tn_session_options options = {.size = sizeof options, .rows = 1, .context = use->context};
-    tn_session *session = tn_session_new(w->model, &options, err);
-    if (!session)
-        return err->code;
-    use->cache = tn_session_cache_bytes(session);
-    use->arena = tn_session_arena_bytes(session);
-    tn_session_free(session);
-    return TN_OK;
+    status = measure_session(w->model, THOUSAND, &use->cache_per_thousand, &use->arena, err);
+    if (status == TN_OK)
+        status = measure_session(w->model, use->context, &use->cache, &use->arena, err);
+    return status == TN_OK ? tn_model_packed(w->model, &use->packed, &use->packed_count, err) : status;
 }
 
 static tn_status print_memory(const workspace *w, const memory_use *use, tn_error *err)
@@ -53,12 +66,31 @@ static tn_status print_memory(const workspace *w, const memory_use *use, tn_erro
     table_cell(&t, "%s", bytes_text((double)info->converted_bytes, text));
     table_cell(&t, "weights, packed by kernels");
     table_cell(&t, "%s", bytes_text((double)info->packed_bytes, text));
+    for (size_t i = 0; i < use->packed_count; i++) {
+        const tn_packed *p = &use->packed[i];
+        table_cell(&t, "  %s, %lld sites, %lld copies", p->kernel, (long long)p->sites, (long long)p->copies);
+        table_cell(&t, "%s", bytes_text((double)p->bytes, text));
+    }
     table_cell(&t, "KV cache, %lld positions", (long long)use->context);
     table_cell(&t, "%s", bytes_text((double)use->cache, text));
+    table_cell(&t, "KV cache per %d positions", THOUSAND);
+    table_cell(&t, "%s", bytes_text((double)use->cache_per_thousand, text));
     table_cell(&t, "activations and scratch");
     table_cell(&t, "%s", bytes_text((double)use->arena, text));
     printf("\nmemory:\n");
     return table_print(&t, err);
+}
+
+static json_t *json_packed(const memory_use *use)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < use->packed_count; i++) {
+        const tn_packed *p = &use->packed[i];
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:I, s:I}", "kernel", p->kernel, "sites", (json_int_t)p->sites,
+                                        "copies", (json_int_t)p->copies, "bytes", (json_int_t)p->bytes));
+    }
+    return list;
 }
 
 static tn_status print_json(const workspace *w, const char *text, const memory_use *use, tn_error *err)
@@ -68,12 +100,13 @@ static tn_status print_json(const workspace *w, const char *text, const memory_u
     if (!root)
         return tn_fail(err, TN_E_INTERNAL, "inspect", "the library's JSON is wrong: %s; report this", where.text);
     if (use)
-        json_object_set_new(root, "memory",
-                            json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weight_bytes",
-                                      (json_int_t)w->info.weight_bytes, "converted_bytes",
-                                      (json_int_t)w->info.converted_bytes, "packed_bytes",
-                                      (json_int_t)w->info.packed_bytes, "context", (json_int_t)use->context,
-                                      "cache_bytes", (json_int_t)use->cache, "arena_bytes", (json_int_t)use->arena));
+        json_object_set_new(
+            root, "memory",
+            json_pack("{s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I}", "weight_bytes", (json_int_t)w->info.weight_bytes,
+                      "converted_bytes", (json_int_t)w->info.converted_bytes, "packed_bytes",
+                      (json_int_t)w->info.packed_bytes, "packed", json_packed(use), "context", (json_int_t)use->context,
+                      "cache_bytes", (json_int_t)use->cache, "cache_bytes_per_1000",
+                      (json_int_t)use->cache_per_thousand, "arena_bytes", (json_int_t)use->arena));
     return json_print(root, false, err);
 }
 
@@ -157,6 +190,7 @@ static tn_status print_model(workspace *w, const tn_report *report, const char *
         status = write_text(description, strlen(description), err);
     if (status == TN_OK && text && memory)
         status = print_memory(w, memory, err);
+    free(use.packed);
     free(description);
     return status;
 }

@@ -6,58 +6,121 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What one site's kernel needs. Memory is the device's. */
+/* Packed weights, in the device's memory. uses counts the slots that hold it: sites with equal weights share one, and
+ * while a change is prepared the old state and the new one do. */
+typedef struct apply_block {
+    void *memory;
+    size_t bytes;
+    int64_t uses;
+} apply_block;
+
+/* What one site's kernel needs. */
 typedef struct apply_slot {
     graph_binding bound;
-    void *packed;
-    size_t packed_bytes;
-    bool fresh; /* prepared by this change, not taken over from what is applied                  */
+    apply_block *block; /* or NULL                                                                */
 } apply_slot;
 
-/* Owned by the model: packed memory by site. One owner per site now; weights that several sites share would be counted
- * here. */
+/* Owned by the model: by site. */
 struct apply_state {
     size_t count;
     apply_slot *slots;
 };
 
-static void slots_free(const tn_device *device, apply_slot *slots, size_t count, bool only_fresh)
+static void block_drop(const tn_device *device, apply_block *block)
 {
-    for (size_t i = 0; slots && i < count; i++)
-        if (slots[i].packed && (slots[i].fresh || !only_fresh))
-            device->free(slots[i].packed, slots[i].packed_bytes);
-    free(slots);
+    if (!block || --block->uses > 0)
+        return;
+    if (block->memory)
+        device->free(block->memory, block->bytes);
+    free(block);
+}
+
+static void state_free(const tn_device *device, struct apply_state *state)
+{
+    if (!state)
+        return;
+    for (size_t i = 0; i < state->count; i++)
+        block_drop(device, state->slots[i].block);
+    free(state->slots);
+    free(state);
+}
+
+/* Is this the first site of those that hold its block? */
+static bool is_first(const struct apply_state *state, size_t site)
+{
+    for (size_t i = 0; i < site; i++)
+        if (state->slots[i].block == state->slots[site].block)
+            return false;
+    return true;
+}
+
+static void count_packed(tn_model *model)
+{
+    const struct apply_state *state = model->applied;
+    model->packed_bytes = 0;
+    for (size_t i = 0; state && i < state->count; i++)
+        if (state->slots[i].block && is_first(state, i))
+            model->packed_bytes += (int64_t)state->slots[i].block->bytes;
 }
 
 void apply_state_free(tn_model *model)
 {
-    struct apply_state *state = model->applied;
-    if (!state)
-        return;
-    slots_free(model->device, state->slots, state->count, false);
-    free(state);
+    state_free(model->device, model->applied);
     model->applied = NULL;
     model->packed_bytes = 0;
 }
 
 /* ---- preparing -------------------------------------------------------------------------------------------- */
 
-static tn_status prepare_slot(const tn_model *model, const tn_site *site, apply_slot *slot, tn_error *err)
+/* The block of an earlier site, if the same implementation would pack the same again. */
+static apply_block *find_block(const tn_model *model, const struct apply_state *next, size_t site)
 {
-    graph_binding *bound = &slot->bound;
-    slot->fresh = true;
-    bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = PLAN_MAX_TOKENS};
-    tn_status status = bound->impl->plan ? bound->impl->plan(site, &bound->plan, err) : TN_OK;
-    slot->packed_bytes = bound->plan.packed_bytes;
-    if (status != TN_OK || slot->packed_bytes == 0)
-        return status;
-    if ((status = model->device->alloc(slot->packed_bytes, &slot->packed, err)) != TN_OK)
-        return status;
-    bound->packed = slot->packed;
-    return bound->impl->pack ? bound->impl->pack(site, &bound->plan, slot->packed, err) : TN_OK;
+    const graph_binding *bound = &next->slots[site].bound;
+    const tn_site *own = &model->graph->sites[site]->site;
+    for (size_t i = 0; i < site; i++) {
+        const graph_binding *other = &next->slots[i].bound;
+        const tn_site *with = &model->graph->sites[i]->site;
+        if (next->slots[i].block && other->impl == bound->impl &&
+            other->plan.packed_bytes == bound->plan.packed_bytes &&
+            !memcmp(other->plan.user, bound->plan.user, sizeof bound->plan.user) && plan_same_shape(own, with) &&
+            plan_same_weights(own, with, model->device->host_memory))
+            return next->slots[i].block;
+    }
+    return NULL;
 }
 
-static tn_status prepare_site(const plan *p, size_t i, apply_slot *slot, tn_error *err)
+static tn_status pack_slot(const tn_model *model, const tn_site *site, apply_slot *slot, tn_error *err)
+{
+    graph_binding *bound = &slot->bound;
+    slot->block = calloc(1, sizeof *slot->block);
+    if (!slot->block)
+        return plan_no_memory(err);
+    *slot->block = (apply_block){.bytes = bound->plan.packed_bytes, .uses = 1};
+    tn_status status = model->device->alloc(slot->block->bytes, &slot->block->memory, err);
+    if (status != TN_OK || !bound->impl->pack)
+        return status;
+    return bound->impl->pack(site, &bound->plan, slot->block->memory, err);
+}
+
+static tn_status prepare_slot(const tn_model *model, struct apply_state *next, size_t i, tn_error *err)
+{
+    const tn_site *site = &model->graph->sites[i]->site;
+    apply_slot *slot = &next->slots[i];
+    graph_binding *bound = &slot->bound;
+    bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = PLAN_MAX_TOKENS};
+    tn_status status = bound->impl->plan ? bound->impl->plan(site, &bound->plan, err) : TN_OK;
+    if (status != TN_OK || bound->plan.packed_bytes == 0)
+        return status;
+    slot->block = find_block(model, next, i);
+    if (slot->block)
+        slot->block->uses++;
+    else
+        status = pack_slot(model, site, slot, err);
+    bound->packed = slot->block ? slot->block->memory : NULL;
+    return status;
+}
+
+static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i, tn_error *err)
 {
     const graph_site *site = p->model->graph->sites[i];
     const plan_choice *choice = &p->choices[i];
@@ -65,13 +128,14 @@ static tn_status prepare_site(const plan *p, size_t i, apply_slot *slot, tn_erro
         return TN_OK;
     bool keeps = choice->candidate < 0 || site->bound.impl == choice->fit->impl;
     if (keeps) {
-        *slot = p->model->applied->slots[i];
-        slot->fresh = false;
+        next->slots[i] = p->model->applied->slots[i];
+        if (next->slots[i].block)
+            next->slots[i].block->uses++;
         return TN_OK;
     }
     tn_error why = TN_ERROR_INIT;
-    slot->bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl};
-    tn_status status = prepare_slot(p->model, &site->site, slot, &why);
+    next->slots[i].bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl};
+    tn_status status = prepare_slot(p->model, next, i, &why);
     if (status == TN_OK)
         return TN_OK;
     return tn_fail(err, status == TN_E_MEMORY ? status : TN_E_KERNEL, choice->kernel->kernel.id,
@@ -82,21 +146,11 @@ static tn_status prepare_site(const plan *p, size_t i, apply_slot *slot, tn_erro
 
 static void commit(tn_model *model, struct apply_state *next)
 {
-    struct apply_state *old = model->applied;
-    graph *g = model->graph;
-    model->packed_bytes = 0;
-    for (size_t i = 0; i < next->count; i++) {
-        if (old && old->slots[i].packed && old->slots[i].packed != next->slots[i].packed)
-            model->device->free(old->slots[i].packed, old->slots[i].packed_bytes);
-        next->slots[i].fresh = false;
-        g->sites[i]->bound = next->slots[i].bound;
-        model->packed_bytes += (int64_t)next->slots[i].packed_bytes;
-    }
-    if (old) {
-        free(old->slots);
-        free(old);
-    }
+    for (size_t i = 0; i < next->count; i++)
+        model->graph->sites[i]->bound = next->slots[i].bound;
+    state_free(model->device, model->applied);
     model->applied = next;
+    count_packed(model);
 }
 
 static struct apply_state *state_new(size_t count, tn_error *err)
@@ -120,13 +174,11 @@ static tn_status apply_plan(plan *p, tn_error *err)
         return TN_E_MEMORY;
     tn_status status = TN_OK;
     for (size_t i = 0; i < next->count && status == TN_OK; i++)
-        status = prepare_site(p, i, &next->slots[i], err);
-    if (status == TN_OK) {
+        status = prepare_site(p, next, i, err);
+    if (status == TN_OK)
         commit(p->model, next);
-        return TN_OK;
-    }
-    slots_free(p->model->device, next->slots, next->count, true);
-    free(next);
+    else
+        state_free(p->model->device, next);
     return status;
 }
 
@@ -203,13 +255,40 @@ tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err)
             continue;
         found = true;
         apply_slot *slot = &model->applied->slots[i];
-        if (slot->packed)
-            model->device->free(slot->packed, slot->packed_bytes);
-        model->packed_bytes -= (int64_t)slot->packed_bytes;
+        block_drop(model->device, slot->block);
         *slot = (apply_slot){0};
         *bound = (graph_binding){0};
     }
+    count_packed(model);
     if (!found)
         return tn_fail(err, TN_E_KERNEL, id, "is not applied to this model; nothing was reverted");
+    return TN_OK;
+}
+
+tn_status tn_model_packed(const tn_model *model, tn_packed **list, size_t *count, tn_error *err)
+{
+    const struct apply_state *state = model->applied;
+    size_t sites = state ? state->count : 0;
+    *count = 0;
+    *list = calloc(sites + 1, sizeof **list);
+    if (!*list)
+        return plan_no_memory(err);
+    for (size_t i = 0; i < sites; i++) {
+        const apply_slot *slot = &state->slots[i];
+        if (!slot->block)
+            continue;
+        const char *id = slot->bound.kernel->kernel.id;
+        size_t at = 0;
+        while (at < *count && strcmp((*list)[at].kernel, id))
+            at++;
+        *count += at == *count;
+        tn_packed *p = &(*list)[at];
+        p->kernel = id;
+        p->sites++;
+        if (is_first(state, i)) {
+            p->copies++;
+            p->bytes += (int64_t)slot->block->bytes;
+        }
+    }
     return TN_OK;
 }

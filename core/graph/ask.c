@@ -67,6 +67,7 @@ static void take_answer(const question *q, const answer *a)
     if (a->status == TN_OK && a->scratch_bytes <= MOST_SCRATCH &&
         a->packed_bytes <= MOST_PACKED + 16 * weight_bytes(q->site)) {
         fit->takes = true;
+        fit->packed_bytes = a->packed_bytes;
     } else if (a->status == TN_OK) {
         text_cut(text, sizeof text, "plan: asks for %zu bytes of scratch and %zu of packed weights", a->scratch_bytes,
                  a->packed_bytes);

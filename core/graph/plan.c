@@ -38,18 +38,38 @@ static const graph_site *covering(const plan *p, const graph_site *site)
     return NULL;
 }
 
-static tn_status choose_site(plan *p, const graph_site *site, tn_error *err)
+/* Bytes that the implementation would add to all packed weights: none where an earlier site's serve it too. */
+static size_t packed_more(const plan *p, const graph_site *site, const plan_fit *fit)
+{
+    const graph *g = p->model->graph;
+    if (fit->packed_bytes == 0 || (p->adds && site->bound.impl == fit->impl))
+        return 0;
+    for (size_t i = 0; i < site->index; i++)
+        if (p->choices[i].fit == fit &&
+            plan_same_weights(&g->sites[i]->site, &site->site, p->model->device->host_memory))
+            return 0;
+    return fit->packed_bytes;
+}
+
+static bool packs_too_much(const plan *p, const graph_site *site, const plan_fit *fit)
+{
+    size_t before = p->choices[site->index].packed_before;
+    return p->packed_limit != SIZE_MAX &&
+           packed_more(p, site, fit) > (before > p->packed_limit ? 0 : p->packed_limit - before);
+}
+
+static tn_status choose_site(plan *p, const graph_site *site, size_t *packed, tn_error *err)
 {
     plan_choice *choice = &p->choices[site->index];
     size_t shape = p->shape_of[site->index];
     const plan_candidate *best = NULL, *equal = NULL;
-    *choice = (plan_choice){.candidate = -1, .covered_by = covering(p, site)};
+    *choice = (plan_choice){.candidate = -1, .covered_by = covering(p, site), .packed_before = *packed};
     if (choice->covered_by)
         return TN_OK;
     for (size_t i = 0; i < p->candidate_count; i++) {
         const plan_candidate *c = &p->candidates[i];
         plan_fit *fit = taking_fit(p, i, shape);
-        if (!fit || !plan_modules_match(c->modules, site->site.path))
+        if (!fit || !plan_modules_match(c->modules, site->site.path) || packs_too_much(p, site, fit))
             continue;
         if (best && c->kernel->kernel.priority == best->kernel->kernel.priority)
             equal = c;
@@ -57,12 +77,14 @@ static tn_status choose_site(plan *p, const graph_site *site, tn_error *err)
             continue;
         best = c;
         equal = NULL;
-        *choice = (plan_choice){.candidate = (int32_t)i, .fit = fit, .kernel = c->kernel};
+        *choice = (plan_choice){.candidate = (int32_t)i, .fit = fit, .kernel = c->kernel, .packed_before = *packed};
     }
     if (equal)
         return tn_fail(err, TN_E_KERNEL, site->site.path,
                        "kernels '%s' and '%s' both take this site with priority %d; ask for one of them by name",
                        best->kernel->kernel.id, equal->kernel->kernel.id, (int)best->kernel->kernel.priority);
+    if (best)
+        *packed += packed_more(p, site, choice->fit);
     if (!best && p->adds)
         choice->kernel = site->bound.impl ? site->bound.kernel : NULL;
     return TN_OK;
@@ -72,14 +94,19 @@ tn_status plan_choose(plan *p, tn_error *err)
 {
     const graph *g = p->model->graph;
     tn_status status = TN_OK;
+    /* What is added stands beside what is there until it is complete. */
+    size_t packed = p->adds ? (size_t)p->model->packed_bytes : 0;
+    memset(p->choices, 0, g->site_count * sizeof *p->choices);
     for (size_t i = 0; status == TN_OK && i < g->site_count; i++)
-        status = choose_site(p, g->sites[i], err);
+        status = choose_site(p, g->sites[i], &packed, err);
     return status;
 }
 
 tn_status plan_make(plan *p, tn_model *model, const tn_config *config, const plan_request *request, tn_error *err)
 {
-    *p = (plan){.model = model, .config = config, .adds = request->adds};
+    *p = (plan){.model = model, .config = config, .adds = request->adds, .packed_limit = SIZE_MAX};
+    if (config)
+        p->packed_limit = kernels_config_max_packed(config);
     tn_status status = plan_find_candidates(p, request, err);
     if (status == TN_OK)
         status = plan_find_shapes(p, err);
@@ -141,6 +168,10 @@ void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
     else if (choice->covered_by)
         text_cut(text, PLAN_TEXT, "covered: %s has the %s around this site",
                  p->choices[choice->covered_by->index].kernel->kernel.id, tn_op_name(choice->covered_by->site.op));
+    else if (packs_too_much(p, p->model->graph->sites[site], taking_fit(p, candidate, p->shape_of[site])))
+        text_cut(text, PLAN_TEXT, "packed weights: %.4g MiB with this site's, --max-packed-mb allows %zu",
+                 (double)(choice->packed_before + taking_fit(p, candidate, p->shape_of[site])->packed_bytes) / 0x1p20,
+                 p->packed_limit >> 20);
     else if (choice->kernel)
         text_cut(text, PLAN_TEXT, "priority: %s has %d, this kernel %d", choice->kernel->kernel.id,
                  (int)choice->kernel->kernel.priority, (int)c->kernel->kernel.priority);
@@ -164,18 +195,20 @@ static bool does_op(const plan_candidate *c, tn_op op)
     return false;
 }
 
-/* The reason that most sites with the kernel's operations have in common; false when there is no such site. */
-static bool frequent_reason(const plan *p, size_t candidate, char *reason)
+/* The reason that most sites with the kernel's operations (of the modules named) have in common; false when there is no
+ * such site. */
+static bool frequent_reason(const plan *p, size_t candidate, const char *modules, char *reason)
 {
     size_t sites = p->model->graph->site_count, best = 0;
     char text[PLAN_TEXT], other[PLAN_TEXT];
     for (size_t i = 0; i < sites; i++) {
-        if (!does_op(&p->candidates[candidate], p->model->graph->sites[i]->site.op))
+        const tn_site *site = &p->model->graph->sites[i]->site;
+        if (!does_op(&p->candidates[candidate], site->op) || !plan_modules_match(modules, site->path))
             continue;
         size_t count = 0;
         plan_verdict(p, candidate, i, text);
         for (size_t j = i; j < sites; j++) {
-            if (p->model->graph->sites[j]->site.op != p->model->graph->sites[i]->site.op)
+            if (p->model->graph->sites[j]->site.op != site->op)
                 continue;
             plan_verdict(p, candidate, j, other);
             count += !strcmp(text, other);
@@ -195,7 +228,7 @@ tn_status plan_check_named(const plan *p, tn_error *err)
         char reason[PLAN_TEXT];
         if (!c->named || has_site(p, i))
             continue;
-        if (frequent_reason(p, i, reason))
+        if (frequent_reason(p, i, c->modules, reason) || frequent_reason(p, i, NULL, reason))
             return tn_fail(err, TN_E_KERNEL, c->kernel->kernel.id, "takes no site of this model; %s", reason);
         return tn_fail(err, TN_E_KERNEL, c->kernel->kernel.id,
                        "takes no site of this model, which has no %s; leave it out",

@@ -17,6 +17,7 @@ typedef struct plan_fit {
     bool takes;
     bool refused;           /* it would take them, but is not trusted                                      */
     bool trusted;           /* it passed a check at a site of this shape                                   */
+    size_t packed_bytes;    /* that plan asks for                                                          */
     char reason[PLAN_TEXT]; /* why it does not take them                                         */
 } plan_fit;
 
@@ -34,12 +35,14 @@ typedef struct plan_choice {
     plan_fit *fit;
     const registry_kernel *kernel; /* who has it; NULL: eager                                    */
     const graph_site *covered_by;  /* the enclosing site whose kernel does this one's work       */
+    size_t packed_before;          /* packed weights of what was chosen before this site         */
 } plan_choice;
 
 typedef struct plan {
     tn_model *model;
     const tn_config *config; /* or NULL                                                          */
     bool adds;               /* sites that no candidate takes keep what they have                */
+    size_t packed_limit;     /* of all packed weights; SIZE_MAX: none                            */
     plan_candidate *candidates;
     size_t candidate_count;
     const graph_site **shapes; /* an example of each distinct shape                              */
@@ -78,6 +81,11 @@ bool plan_modules_match(const char *patterns, const char *path);
 
 /* shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */
 tn_status plan_find_shapes(plan *p, tn_error *err);
+bool plan_same_shape(const tn_site *a, const tn_site *b);
+
+/* Of one shape: do they hold the same weights, in the same memory or (host_memory: it may be read) the same bytes?
+ * Weights that differ do so early, so this is cheap. */
+bool plan_same_weights(const tn_site *a, const tn_site *b, bool host_memory);
 
 /* ask.c: does an implementation take a shape? Its plan() runs in a child first. */
 tn_status plan_ask(plan *p, tn_error *err);

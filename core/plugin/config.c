@@ -88,6 +88,7 @@ tn_config *tn_config_new(void)
         return NULL;
     config->kernels = strdup("auto");
     config->device = strdup("auto");
+    config->max_packed_mb = -1;
     if (!config->kernels || !config->device) {
         tn_config_free(config);
         return NULL;
@@ -143,6 +144,29 @@ tn_config *tn_config_load(const char *path, tn_error *err)
         return NULL;
     }
     return config;
+}
+
+/* ---- packed weights ---------------------------------------------------------------------------------------------- */
+
+static const int64_t MOST_MB = (int64_t)1 << 40;
+
+tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_error *err)
+{
+    if (mb < -1 || mb > MOST_MB)
+        return tn_fail(err, TN_E_KERNEL, "max_packed_mb", "%lld is out of range; give 0 to %lld, or -1 for no bound",
+                       (long long)mb, (long long)MOST_MB);
+    config->max_packed_mb = mb;
+    return TN_OK;
+}
+
+int64_t tn_config_max_packed_mb(const tn_config *config)
+{
+    return config->max_packed_mb;
+}
+
+size_t kernels_config_max_packed(const tn_config *config)
+{
+    return config->max_packed_mb < 0 ? SIZE_MAX : (size_t)config->max_packed_mb << 20;
 }
 
 /* ---- overrides --------------------------------------------------------------------------------------------------- */

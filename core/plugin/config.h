@@ -18,6 +18,7 @@ struct tn_config {
     char *file; /* NULL: none was read                                                            */
     char *kernels, *device;
     config_verify verify;
+    int64_t max_packed_mb; /* -1: no bound                                                        */
     config_list folders, disable;
     config_pair *options, *pins;
     size_t option_count, pin_count;

@@ -158,6 +158,15 @@ static tn_status read_verify(tn_config *config, const json_t *value, const char 
                    json_string_value(value));
 }
 
+static tn_status read_max_packed_mb(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    if (!json_is_integer(value))
+        return wrong_type(path, "max_packed_mb", "an integer", value, err);
+    return as_key(tn_config_set_max_packed_mb(config, json_integer_value(value), &why), &why, "max_packed_mb", path,
+                  err);
+}
+
 static tn_status read_disable(tn_config *config, const json_t *value, const char *path, tn_error *err)
 {
     tn_status status = check_strings(value, "disable", path, err);
@@ -235,9 +244,11 @@ static tn_status read_pins(tn_config *config, const json_t *value, const char *p
 
 static tn_status read_root(tn_config *config, const json_t *root, const char *path, tn_error *err)
 {
-    static const char *const names[] = {"plugins", "kernels", "device", "verify", "disable", "options", "pins"};
-    static tn_status (*const readers[])(tn_config *, const json_t *, const char *, tn_error *) = {
-        read_plugins, read_kernels, read_device, read_verify, read_disable, read_options, read_pins};
+    static const char *const names[] = {"plugins",       "kernels", "device",  "verify",
+                                        "max_packed_mb", "disable", "options", "pins"};
+    static tn_status (*const readers[])(tn_config *, const json_t *, const char *,
+                                        tn_error *) = {read_plugins,       read_kernels, read_device,  read_verify,
+                                                       read_max_packed_mb, read_disable, read_options, read_pins};
     enum { KEYS = sizeof names / sizeof names[0] };
     const char *key;
     json_t *value;

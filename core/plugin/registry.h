@@ -72,6 +72,7 @@ tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *rea
 typedef enum config_verify { CONFIG_VERIFY_FIRST_USE, CONFIG_VERIFY_ALL, CONFIG_VERIFY_NEVER } config_verify;
 
 config_verify kernels_config_verify(const tn_config *config);
+size_t kernels_config_max_packed(const tn_config *config);                      /* bytes; SIZE_MAX: no bound */
 bool kernels_config_disabled(const tn_config *config, const char *id);          /* shell patterns */
 const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
 const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */

@@ -36,6 +36,9 @@ TN_API tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn
 TN_API tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error *err);
 TN_API tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err);
 TN_API tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err);
+/* Most MiB (2^20 bytes) of packed weights that the kernels of a model may hold together; -1: no bound. */
+TN_API tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_error *err);
+TN_API int64_t tn_config_max_packed_mb(const tn_config *config);
 TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */
 TN_API size_t tn_config_folder_count(const tn_config *config);              /* folders to look for plugins in */
 TN_API const char *tn_config_folder(const tn_config *config, size_t index); /* absolute        */
@@ -175,6 +178,15 @@ typedef struct tn_verify_row {
  * owned: free(). Returns TN_E_VERIFY when one is outside its tolerance; rows are filled in that case too. */
 TN_API tn_status tn_verify(tn_model *model, tn_verify_row **rows, size_t *count, tn_error *err);
 
+/* What one kernel's packed weights take. Sites with equal weights, for which it packs the same, share one copy. */
+typedef struct tn_packed {
+    const char *kernel;
+    int64_t sites, copies, bytes;
+} tn_packed;
+
+/* For every applied kernel that packs, in the order of its first site. list is owned: free(). */
+TN_API tn_status tn_model_packed(const tn_model *model, tn_packed **list, size_t *count, tn_error *err);
+
 /* ---- one site ---------------------------------------------------------------------------------- */
 
 /* Performs the operation of one site with what has it: its kernel, or eager (for a site that an outer site's kernel
@@ -185,8 +197,7 @@ TN_API tn_status tn_site_forward(tn_model *model, const char *path, tn_op op, co
                                  const tn_tensor *out, int32_t out_count, tn_error *err);
 
 /* The gradients of the same operation, from the inputs of forward and the upstream gradients in grads->out to those
- * that have data in grads->in and grads->param. The model must have been opened for training. Operations of which eager
- * has no gradients (ATTENTION) are TN_DECLINED. */
+ * that have data in grads->in and grads->param. The model must have been opened for training. */
 TN_API tn_status tn_site_backward(tn_model *model, const char *path, tn_op op, const tn_tensor *in, int32_t in_count,
                                   const tn_grads *grads, tn_error *err);
 

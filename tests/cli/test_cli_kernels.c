@@ -207,7 +207,12 @@ START_TEST(inspect_prints_tree_and_reasons)
 {
     const char *const tree[] = {"Qwen3MoeForCausalLM", "Qwen3MoeSparseMoeBlock", "apply_rotary_pos_emb", NORM, NULL};
     const char *const reasons[] = {"site has ", ", kernel takes ", NULL};
-    const char *const memory[] = {"\nmemory:\n", "weights, mapped", "KV cache, 100 positions", NULL};
+    const char *const memory[] = {"\nmemory:\n",
+                                  "weights, mapped",
+                                  "weights, packed by kernels",
+                                  "KV cache, 100 positions",
+                                  "KV cache per 1000 positions",
+                                  NULL};
     process_result r = TENON(NULL, "inspect", MODEL);
     expect_words(&r, tree);
     ck_assert_ptr_null(strstr(r.out, "kernel takes"));
@@ -234,6 +239,8 @@ START_TEST(inspect_prints_other_formats)
     const json_t *memory = json_object_get(root, "memory");
     ck_assert_str_eq(text(root, "model_type"), "qwen3_moe");
     ck_assert(number(memory, "weight_bytes") > 5e6 && number(memory, "cache_bytes") > 0);
+    ck_assert(number(memory, "cache_bytes_per_1000") * 512 == number(memory, "cache_bytes") * 1000);
+    ck_assert_uint_eq(json_array_size(json_object_get(memory, "packed")), 0); /* none of these packs */
     ck_assert(number(memory, "context") == 512 && number(memory, "arena_bytes") > 0);
     json_decref(root);
     r = TENON(NULL, "inspect", MODEL, "--format=dot");

@@ -75,7 +75,7 @@ START_TEST(every_key_is_read)
     char text[1024];
     snprintf(text, sizeof text,
              "{\"plugins\": [\"/opt/none\", \"more\"], \"kernels\": [\"b\", \"a\"], \"device\": \"cpu\","
-             "\"verify\": \"all\", \"disable\": [\"acme_*\", \"x\"],"
+             "\"verify\": \"all\", \"max_packed_mb\": 700, \"disable\": [\"acme_*\", \"x\"],"
              "\"options\": {\"npu_fused_moe\": {\"modules\": [\"model.layers.*\", \"lm_head\"]}, \"y\": {}},"
              "\"pins\": {\"a.so\": \"%s\"}}",
              pin);
@@ -87,6 +87,8 @@ START_TEST(every_key_is_read)
     ck_assert_str_eq(tn_config_kernels(config), "b,a");
     ck_assert_str_eq(tn_config_device(config), "cpu");
     ck_assert_int_eq(kernels_config_verify(config), CONFIG_VERIFY_ALL);
+    ck_assert_int_eq(tn_config_max_packed_mb(config), 700);
+    ck_assert_uint_eq(kernels_config_max_packed(config), (size_t)700 << 20);
     ck_assert(kernels_config_disabled(config, "acme_norm"));
     ck_assert(kernels_config_disabled(config, "x"));
     ck_assert(!kernels_config_disabled(config, "xx"));
@@ -99,6 +101,7 @@ START_TEST(every_key_is_read)
     config = load("{\"kernels\": [], \"verify\": \"never\"}");
     ck_assert_str_eq(tn_config_kernels(config), "none");
     ck_assert_int_eq(kernels_config_verify(config), CONFIG_VERIFY_NEVER);
+    ck_assert_uint_eq(kernels_config_max_packed(config), SIZE_MAX);
     tn_config_free(config);
 }
 END_TEST
@@ -148,6 +151,9 @@ START_TEST(what_is_wrong_is_told)
         {"{\"device\": null}", "key 'device': expected a string, got null"},
         {"{\"verify\": \"often\"}", "key 'verify': 'often' is none of first-use, all, never"},
         {"{\"verify\": true}", "key 'verify': expected a string, got true or false"},
+        {"{\"max_packed_mb\": \"9\"}", "key 'max_packed_mb': expected an integer, got a string"},
+        {"{\"max_packed_mb\": -2}",
+         "key 'max_packed_mb': -2 is out of range; give 0 to 1099511627776, or -1 for no bound"},
         {"{\"disable\": {}}", "key 'disable': expected a list of strings, got an object"},
         {"{\"options\": []}", "key 'options': expected an object of kernel ids, got a list"},
         {"{\"options\": {\"k\": 1}}", "key 'k': expected an object, got an integer"},
