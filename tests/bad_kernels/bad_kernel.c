@@ -110,17 +110,21 @@ static tn_status backward(const tn_call *call, tn_error *err)
     const float *w = weight->data;
     const tn_param *want = &call->grads->param[TN_ROLE_WEIGHT];
     double *sum = call->scratch;
+    const tn_tensor *up = &call->grads->out[0];
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t r = 0; r < count; r++) {
-        const float *from = place(x, r), *dy = place(&call->grads->out[0], r);
+        const float *from = place(x, r), *dy = up->data ? place(up, r) : NULL;
         float *dx = call->grads->in[0].data ? place(&call->grads->in[0], r) : NULL;
         double scale = scale_of(call, from, n), mean = 0;
         for (int64_t i = 0; i < n; i++) {
-            mean += (double)dy[i] * w[i] * from[i] * scale / (double)n;
-            sum[i] += (double)dy[i] * from[i] * scale;
+            double d = dy ? dy[i] : 0;
+            mean += d * w[i] * from[i] * scale / (double)n;
+            sum[i] += d * from[i] * scale;
         }
+        if (faulty("gradient"))
+            mean = 0;
         for (int64_t i = 0; dx && i < n; i++)
-            dx[i] = (float)(scale * ((double)dy[i] * w[i] - (faulty("gradient") ? 0 : mean * from[i] * scale)));
+            dx[i] = (float)(scale * ((double)(dy ? dy[i] : 0) * w[i] - mean * from[i] * scale));
     }
     for (int64_t i = 0; want->count && i < n && !faulty("no weight gradient"); i++)
         ((float *)want->tensors[0].data)[i] = (float)sum[i];

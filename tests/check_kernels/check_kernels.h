@@ -107,8 +107,8 @@ typedef struct check_state {
     double group_ratio; /* rms error over transformers', of golden outputs in bf16 and f16        */
 } check_state;
 
-/* A line of the report: cases between begin and end. Empty groups print nothing. */
-void group_begin(check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line of the report: cases between begin and end. Empty groups print nothing. False: --group asks for others. */
+bool group_begin(check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void group_end(check_state *s);
 
 /* Runs the case on the tier: three placements between guard pages with one, two and three threads; compares with want,

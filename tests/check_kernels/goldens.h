@@ -10,7 +10,7 @@ bool goldens_open(check_state *s, const char *folder);
 /* Every case of every file that the test reads, on the tier of the moment. */
 void goldens_run(check_state *s, const check_test *test);
 
-/* Names the files that no test has read; others: were all tests asked? */
+/* Closes the files, and names those that no test has read where all tests were asked. */
 void goldens_close(check_state *s, bool all_tests);
 
 /* Around a case (ops.c): what a test looks for in vain fails the case. crash: how it ended, or "". */

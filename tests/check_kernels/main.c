@@ -166,7 +166,7 @@ static bool run_goldens(check_state *s, const options *o)
     if (!goldens_open(s, o->ops))
         return false;
     for_each(s, o, goldens_run);
-    goldens_close(s, !o->test);
+    goldens_close(s, !o->test && !o->group);
     return true;
 }
 

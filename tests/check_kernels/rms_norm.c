@@ -324,8 +324,9 @@ static const shape shapes[] = {
 
 static void check_group(check_state *s, tn_op op, tn_norm norm, tn_dtype dtype)
 {
-    group_begin(s, "%s %s %s %s", op == TN_OP_RMS_NORM ? "rms_norm" : "add_rms_norm", norm_name(norm),
-                tn_dtype_name(dtype), s->tier->name);
+    if (!group_begin(s, "%s %s %s %s", op == TN_OP_RMS_NORM ? "rms_norm" : "add_rms_norm", norm_name(norm),
+                     tn_dtype_name(dtype), s->tier->name))
+        return;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check_case c =
             op == TN_OP_RMS_NORM ? norm_case(norm, dtype, &shapes[i]) : add_norm_case(norm, dtype, &shapes[i]);

@@ -21,7 +21,12 @@ void check_fail(check_state *s, const check_case *c, const char *format, ...)
     printf("  FAILED %s: %s: %s\n", s->group, c ? c->what : "", text);
 }
 
-void group_begin(check_state *s, const char *format, ...)
+static bool group_wanted(const check_state *s)
+{
+    return !s->only || !strncmp(s->group, s->only, strlen(s->only));
+}
+
+bool group_begin(check_state *s, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -29,6 +34,7 @@ void group_begin(check_state *s, const char *format, ...)
     va_end(args);
     s->group_cases = s->group_failures = 0;
     s->group_worst = s->group_ratio = 0;
+    return group_wanted(s);
 }
 
 void group_end(check_state *s)
@@ -184,10 +190,9 @@ static void check_direction(check_state *s, check_case *c, const tn_impl *impl, 
 
 static bool left_out(const check_state *s, check_case *c)
 {
-    bool out = s->only && strncmp(s->group, s->only, strlen(s->only));
-    if (out)
+    if (!group_wanted(s))
         case_free(c);
-    return out;
+    return !group_wanted(s);
 }
 
 void check_run(check_state *s, check_case *c)

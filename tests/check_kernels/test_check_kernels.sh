@@ -35,6 +35,8 @@ if [ "$(uname -m)" = x86_64 ]; then
     fault control 'forward changed MXCSR'
     fault 'control of a worker' 'forward changed MXCSR'
 fi
+fault gradient 'gradient of input 0 element'
+fault 'no weight gradient' 'gradient of role 0 element'
 
 # golden DIR STATUS WORDS: the status of --ops DIR, and a line that it prints.
 golden() {
