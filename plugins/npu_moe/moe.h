@@ -4,12 +4,14 @@
 #ifndef MOE_H
 #define MOE_H
 
+#include "gate.h"
 #include "router.h"
 
 /* What a site says, with its weights. Borrowed from the site. */
 typedef struct moe_layer {
     const product_kernels *kernels;
     const product_kernels *wide; /* of the same dtype, with f32 as native type                        */
+    const gate_kernels *gates;   /* for gradients                                                     */
     tn_act act;
     int64_t hidden, inter, experts, top_k;
     tn_layout layout;

@@ -1,5 +1,4 @@
 /* The gradients of one expert: see moe_back.h. */
-#include "activation.h"
 #include "moe_back.h"
 #include <string.h>
 
@@ -116,21 +115,6 @@ static product_matrix turned(const product_matrix *w)
 
 /* ---- features --------------------------------------------------------------------------------------------------- */
 
-/* n features of one token, in f32: becomes w h in gate, dgate in up, dup in p. Returns the sum of p h. */
-static float feature_row(tn_act act, float weight, int64_t n, float *gate, float *up, float *p)
-{
-    float sum = 0.0f;
-    for (int64_t i = 0; i < n; i++) {
-        float a = (float)activation(act, (double)gate[i]), slope = (float)activation_slope(act, (double)gate[i]);
-        float h = a * up[i], back = weight * p[i];
-        sum += p[i] * h;
-        p[i] = back * a;
-        gate[i] = weight * h;
-        up[i] = back * up[i] * slope;
-    }
-    return sum;
-}
-
 /* Features begin .. end - 1, at most MOE_FEATURES, of tokens first .. first + n - 1. */
 static void features(const expert *x, int64_t first, int64_t n, int64_t begin, int64_t end)
 {
@@ -143,14 +127,18 @@ static void features(const expert *x, int64_t first, int64_t n, int64_t begin, i
     product(x, &x->mlp.up, x->hidden, b->x, x->hidden, b->x_panel, first, n, begin, end, up);
     product(x, &down, x->hidden, b->g, x->hidden, b->g_panel, first, n, begin, end, p);
     for (int64_t i = 0; i < n; i++) {
-        float *gate_row = gate + i * width, *up_row = up + i * width, *p_row = p + i * width;
         int64_t token = first + i, slot = b->slots[b->offsets[x->e] + token];
         char *both = b->both + (token * 2 * x->inter + begin) * x->size;
-        b->dots[token * blocks + begin / MOE_FEATURES] = feature_row(
-            b->layer->act, moe_weight(b->layer, &b->routed, b->scale, slot), width, gate_row, up_row, p_row);
-        pieces_round(x->kernels, gate_row, width, b->h + (token * x->inter + begin) * x->size);
-        pieces_round(x->kernels, up_row, width, both);
-        pieces_round(x->kernels, p_row, width, both + x->inter * x->size);
+        const gate_row row = {.act = b->layer->act,
+                              .dtype = x->kernels->dtype,
+                              .gate = gate + i * width,
+                              .up = up + i * width,
+                              .h = b->h + (token * x->inter + begin) * x->size,
+                              .dh = p + i * width,
+                              .scale = moe_weight(b->layer, &b->routed, b->scale, slot),
+                              .d_gate = both,
+                              .d_up = both + x->inter * x->size};
+        b->dots[token * blocks + begin / MOE_FEATURES] = b->layer->gates->grad(&row, width);
     }
 }
 
