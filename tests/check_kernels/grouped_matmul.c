@@ -294,7 +294,8 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
 }
 
 const check_test check_grouped_matmul = {.name = "grouped_matmul",
-                                         .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16,
+                                         .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 |
+                                                  TN_CPU_NEON,
                                          .check = check,
                                          .bench = bench,
                                          .golden = golden};
