@@ -1,39 +1,27 @@
 /* MOE_EXPERTS and MOE_BLOCK. */
 #include "host.h"
-#include "products.h"
+#include "mixture.h"
+#include "moe_case.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char kernel[] = "npu_fused_moe";
-
-/* Which experts the tokens of an experts case ask for. */
-typedef enum pattern { SPREAD, ONE_EXPERT, LAST_ONLY, TWICE, CROWDED } pattern;
-
-typedef struct shape {
-    int64_t tokens, hidden, inter, experts, top_k, gap, shared; /* shared: 0 or the shared expert's width */
-    pattern ids;
-    bool renormalise, shared_gate, f32_weights;
-} shape;
-
 static const char *layout_name(int32_t layout)
 {
     return layout == TN_LAYOUT_EXPERT_LIST ? "list" : layout == TN_LAYOUT_STACKED_OI ? "stacked oi" : "stacked io";
 }
 
-/* The weights of all experts in double, whatever their layout. */
-typedef struct weights {
-    double *gate, *up, *down; /* [E,I,H], [E,I,H], [E,H,I]                                          */
-    double *router, *shared_scale;
-    reference_mlp shared;
-} weights;
-
-static tn_tensor *fill_param(check_case *c, tn_role role, int64_t count, int32_t ndim, const int64_t *dims,
-                             double deviation, random_state *r)
+static tn_dtype dtype_of(const check_case *c)
 {
-    tn_tensor *t = case_param(c, role, count, (tn_dtype)c->site.meaning[TN_AXIS_DTYPE], ndim, dims);
+    return (tn_dtype)c->site.meaning[TN_AXIS_DTYPE];
+}
+
+static void fill_param(check_case *c, tn_role role, int64_t count, int32_t ndim, const int64_t *dims, double deviation,
+                       random_state *r)
+{
+    tn_tensor *t = case_param(c, role, count, dtype_of(c), ndim, dims);
     fill_normal(&t[0], r, 0, deviation);
     size_t bytes = (size_t)tn_tensor_count(&t[0]) * tn_dtype_size(t[0].dtype);
     for (int64_t i = 1; i < count; i++) {
@@ -42,202 +30,148 @@ static tn_tensor *fill_param(check_case *c, tn_role role, int64_t count, int32_t
         else /* for timing only */
             memcpy(t[i].data, t[0].data, bytes);
     }
-    return t;
 }
 
-static double *list_values(check_case *c, const tn_tensor *list, int64_t count)
-{
-    int64_t each = tn_tensor_count(&list[0]);
-    double *all = case_alloc(c, (size_t)(each * count) * sizeof *all);
-    for (int64_t e = 0; e < count; e++)
-        for (int64_t i = 0; i < each; i++)
-            all[e * each + i] = element_get(&list[e], i);
-    return all;
-}
-
-/* One element of a stacked tensor: row of the product and index along k of one expert. */
-static double stacked(const tn_tensor *t, bool io, int64_t e, int64_t row, int64_t k)
-{
-    return element_get(t, e * t->stride[0] + (io ? k : row) * t->stride[1] + (io ? row : k));
-}
-
-static void stacked_values(check_case *c, const shape *s, bool io, const tn_tensor *both, const tn_tensor *down,
-                           weights *w)
-{
-    size_t each = (size_t)(s->experts * s->inter * s->hidden) * sizeof(double);
-    w->gate = case_alloc(c, each);
-    w->up = case_alloc(c, each);
-    w->down = case_alloc(c, each);
-    for (int64_t e = 0, at = 0; e < s->experts; e++)
-        for (int64_t f = 0; f < s->inter; f++)
-            for (int64_t i = 0; i < s->hidden; i++, at++) {
-                w->gate[at] = stacked(both, io, e, f, i);
-                w->up[at] = stacked(both, io, e, s->inter + f, i);
-                w->down[(e * s->hidden + i) * s->inter + f] = stacked(down, io, e, i, f);
-            }
-}
-
-static void make_experts(check_case *c, const shape *s, random_state *r, weights *w, bool values)
+static void make_experts(check_case *c, const moe_shape *s, random_state *r)
 {
     int32_t layout = c->site.meaning[TN_AXIS_LAYOUT];
     double in = 1 / sqrt((double)s->hidden), out = 1 / sqrt((double)s->inter);
     int64_t e = s->experts, i = s->inter, h = s->hidden;
+    bool io = layout == TN_LAYOUT_STACKED_IO;
     if (layout == TN_LAYOUT_EXPERT_LIST) {
-        const tn_tensor *gate = fill_param(c, TN_ROLE_GATE, e, 2, (int64_t[]){i, h}, in, r);
-        const tn_tensor *up = fill_param(c, TN_ROLE_UP, e, 2, (int64_t[]){i, h}, in, r);
-        const tn_tensor *down = fill_param(c, TN_ROLE_DOWN, e, 2, (int64_t[]){h, i}, out, r);
-        if (values) {
-            w->gate = list_values(c, gate, e);
-            w->up = list_values(c, up, e);
-            w->down = list_values(c, down, e);
-        }
+        fill_param(c, TN_ROLE_GATE, e, 2, (int64_t[]){i, h}, in, r);
+        fill_param(c, TN_ROLE_UP, e, 2, (int64_t[]){i, h}, in, r);
+        fill_param(c, TN_ROLE_DOWN, e, 2, (int64_t[]){h, i}, out, r);
         return;
     }
-    bool io = layout == TN_LAYOUT_STACKED_IO;
-    const int64_t both_dims[] = {e, io ? h : 2 * i, io ? 2 * i : h}, down_dims[] = {e, io ? i : h, io ? h : i};
-    const tn_tensor *both = fill_param(c, TN_ROLE_GATE_UP, 1, 3, both_dims, in, r);
-    const tn_tensor *down = fill_param(c, TN_ROLE_DOWN, 1, 3, down_dims, out, r);
-    if (values)
-        stacked_values(c, s, io, both, down, w);
+    fill_param(c, TN_ROLE_GATE_UP, 1, 3, (int64_t[]){e, io ? h : 2 * i, io ? 2 * i : h}, in, r);
+    fill_param(c, TN_ROLE_DOWN, 1, 3, (int64_t[]){e, io ? i : h, io ? h : i}, out, r);
 }
 
-static void make_block(check_case *c, const shape *s, random_state *r, weights *w)
+static void make_block(check_case *c, const moe_shape *s, random_state *r)
 {
     double in = 1 / sqrt((double)s->hidden);
-    const tn_tensor *router = fill_param(c, TN_ROLE_ROUTER, 1, 2, (int64_t[]){s->experts, s->hidden}, 2 * in, r);
-    c->site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
-    c->site.features |= (s->renormalise ? TN_HAS_RENORM : 0) | (s->f32_weights ? TN_HAS_F32_ROUTING : 0);
-    w->router = case_values(c, router);
+    fill_param(c, TN_ROLE_ROUTER, 1, 2, (int64_t[]){s->experts, s->hidden}, 2 * in, r);
+    c->site.meaning[TN_AXIS_SCORE] = s->score ? (int32_t)s->score : TN_SCORE_SOFTMAX;
+    c->site.dim[TN_DIM_GROUPS] = 4;
+    c->site.dim[TN_DIM_TOP_GROUPS] = 2;
+    c->site.num[TN_NUM_SCALE] = s->features & TN_HAS_ROUTE_SCALE ? 1.5 : 0;
+    if (s->features & TN_HAS_CORRECTION_BIAS)
+        fill_normal(case_param(c, TN_ROLE_CORRECTION_BIAS, 1, TN_F32, 1, &s->experts), r, 0, 0.2);
     if (!s->shared)
         return;
-    c->site.features |= TN_HAS_SHARED_EXPERT | (s->shared_gate ? TN_HAS_SHARED_GATE : 0);
+    c->site.features |= TN_HAS_SHARED_EXPERT;
     c->site.dim[TN_DIM_SHARED_INTER] = s->shared;
     int64_t narrow[] = {s->shared, s->hidden}, wide[] = {s->hidden, s->shared}, one[] = {1, s->hidden};
-    w->shared = (reference_mlp){.dtype = router->dtype, .hidden = s->hidden, .inter = s->shared};
-    w->shared.gate = case_values(c, fill_param(c, TN_ROLE_SHARED_GATE, 1, 2, narrow, in, r));
-    w->shared.up = case_values(c, fill_param(c, TN_ROLE_SHARED_UP, 1, 2, narrow, in, r));
-    w->shared.down = case_values(c, fill_param(c, TN_ROLE_SHARED_DOWN, 1, 2, wide, 1 / sqrt((double)s->shared), r));
-    if (s->shared_gate)
-        w->shared_scale = case_values(c, fill_param(c, TN_ROLE_SHARED_EXPERT_GATE, 1, 2, one, in, r));
+    fill_param(c, TN_ROLE_SHARED_GATE, 1, 2, narrow, in, r);
+    fill_param(c, TN_ROLE_SHARED_UP, 1, 2, narrow, in, r);
+    fill_param(c, TN_ROLE_SHARED_DOWN, 1, 2, wide, 1 / sqrt((double)s->shared), r);
+    if (s->features & TN_HAS_SHARED_GATE)
+        fill_param(c, TN_ROLE_SHARED_EXPERT_GATE, 1, 2, one, in, r);
 }
 
-/* ---- the reference ---------------------------------------------------------------------------------------- */
+/* ---- parameters and their gradients, whatever the layout ------------------------------------------------------ */
 
-/* The experts of a token with their weights, and their order. */
-typedef struct routes {
-    int64_t id[64];
-    estimate weight[64];
-} routes;
+/* Calls body for every element of a role's tensors: index is its place in row-major order of the whole parameter, at
+ * its place in [E, rows, columns] with the rows of products first. */
+typedef struct element_walk {
+    const tn_param *param;
+    bool io;
+    int64_t experts, rows, columns, first; /* rows first .. first + rows - 1 of each matrix            */
+} element_walk;
 
-/* Which experts, from logits in double. False where rounding could change the choice. */
-static bool choose(const check_case *c, const shape *s, const weights *w, const double *x, routes *out)
+static int64_t walk_index(const element_walk *w, int64_t e, int64_t row, int64_t column)
 {
-    estimate exact[4096], logit[256];
-    double sum = 0, error = 0, kept = 0;
-    bool taken[256] = {false};
-    for (int64_t i = 0; i < s->hidden; i++)
-        exact[i] = estimate_exact(x[i]);
-    for (int64_t e = 0; e < s->experts; e++) {
-        logit[e] =
-            estimate_dot((tn_dtype)c->site.meaning[TN_AXIS_DTYPE], exact, w->router + e * s->hidden, 1, s->hidden, 0);
-        sum += exp(logit[e].value);
-        error = fmax(error, logit[e].error);
-    }
-    for (int64_t j = 0; j < s->top_k; j++) {
-        int64_t best = -1;
-        for (int64_t e = 0; e < s->experts; e++)
-            if (!taken[e] && (best < 0 || logit[e].value > logit[best].value))
-                best = e;
-        taken[best] = true;
-        out->id[j] = best;
-        kept += exp(logit[best].value) / sum;
-    }
-    for (int64_t e = 0; e < s->experts; e++)
-        if (!taken[e] && logit[out->id[s->top_k - 1]].value - logit[e].value < 3 * error)
-            return false;
-    for (int64_t j = 0; j < s->top_k; j++) {
-        double p = exp(logit[out->id[j]].value) / sum / (s->renormalise ? kept : 1);
-        /* e^x, its sum and the quotient: each logit may be off by error, in both; and some f32 roundings. */
-        double relative = expm1((s->renormalise ? 4 : 2) * error) + (8 + (double)s->experts) * unit_roundoff(TN_F32);
-        out->weight[j] = (estimate){p, p * relative};
-        if (!s->f32_weights)
-            out->weight[j] = estimate_rounded((tn_dtype)c->site.meaning[TN_AXIS_DTYPE], out->weight[j]);
-    }
-    return true;
+    const tn_tensor *t = w->param->tensors;
+    int64_t each = tn_tensor_count(t) / (t->ndim == 3 ? t->shape[0] : 1), width = t->shape[t->ndim - 1];
+    return e * each + (w->io ? column * width + w->first + row : (w->first + row) * width + column);
 }
 
-/* One token: the experts' results times their weights, summed in f32; then the shared expert's. */
-static void reference_token(check_case *c, const shape *s, const weights *w, const double *x, const routes *to,
-                            int64_t token, estimate *h, estimate *y)
+static double *walk_values(check_case *c, const element_walk *w)
 {
-    tn_dtype dtype = (tn_dtype)c->site.meaning[TN_AXIS_DTYPE];
-    int64_t each = s->inter * s->hidden;
-    estimate sum[4096];
-    double magnitude[4096];
-    for (int64_t i = 0; i < s->hidden; i++) {
-        sum[i] = estimate_exact(0);
-        magnitude[i] = 0;
-    }
-    for (int64_t j = 0; j < s->top_k; j++) {
-        int64_t e = to->id[j];
-        const reference_mlp m = {.dtype = dtype,
-                                 .hidden = s->hidden,
-                                 .inter = s->inter,
-                                 .gate = w->gate + e * each,
-                                 .up = w->up + e * each,
-                                 .down = w->down + e * each};
-        reference_mlp_token(&m, x, h, y);
-        for (int64_t i = 0; i < s->hidden; i++) {
-            estimate part = estimate_product(s->f32_weights ? TN_F32 : dtype, y[i], to->weight[j]);
-            sum[i].value += part.value;
-            sum[i].error += part.error;
-            magnitude[i] += fabs(part.value) + part.error;
-        }
-    }
-    if (s->shared)
-        reference_mlp_token(&w->shared, x, h, y);
-    for (int64_t i = 0; i < s->hidden; i++) {
-        sum[i].error += (double)s->top_k * unit_roundoff(TN_F32) * magnitude[i];
-        estimate result = estimate_rounded(dtype, sum[i]);
-        if (s->shared) {
-            estimate scale = estimate_exact(1), exact[4096];
-            for (int64_t k = 0; k < s->hidden && s->shared_gate; k++)
-                exact[k] = estimate_exact(x[k]);
-            if (s->shared_gate) {
-                estimate z = estimate_dot(dtype, exact, w->shared_scale, 1, s->hidden, 0);
-                double g = 1 / (1 + exp(-z.value)); /* its slope is at most 1/4 */
-                scale = estimate_rounded(dtype, (estimate){g, z.error / 4 + 8 * unit_roundoff(TN_F32) * g});
+    double *values = case_alloc(c, (size_t)(w->experts * w->rows * w->columns) * sizeof *values);
+    int64_t each = tn_tensor_count(w->param->tensors), at = 0;
+    for (int64_t e = 0; e < w->experts; e++)
+        for (int64_t r = 0; r < w->rows; r++)
+            for (int64_t i = 0; i < w->columns; i++) {
+                int64_t index = walk_index(w, e, r, i);
+                values[at++] = element_get(&w->param->tensors[index / each], index % each);
             }
-            estimate part = estimate_product(dtype, y[i], scale);
-            result.value += part.value;
-            result.error += part.error;
-            result = estimate_rounded(dtype, result);
-        }
-        c->want[0][token * s->hidden + i] = result.value;
-        c->bound[0][token * s->hidden + i] = result.error;
+    return values;
+}
+
+static void walk_want(check_case *c, tn_role role, const element_walk *w, const estimate *from)
+{
+    int64_t at = 0;
+    if (!c->want_param[role])
+        case_want_param(c, role);
+    for (int64_t e = 0; e < w->experts; e++)
+        for (int64_t r = 0; r < w->rows; r++)
+            for (int64_t i = 0; i < w->columns; i++, at++) {
+                int64_t index = walk_index(w, e, r, i);
+                c->want_param[role][index] = from[at].value;
+                c->bound_param[role][index] = from[at].error;
+            }
+}
+
+/* gate, up, down of the experts (first true) or of the shared one. */
+static void walks_of(const check_case *c, const moe_shape *s, bool experts, element_walk walk[3], tn_role role[3])
+{
+    int32_t layout = experts ? c->site.meaning[TN_AXIS_LAYOUT] : TN_LAYOUT_EXPERT_LIST;
+    bool list = layout == TN_LAYOUT_EXPERT_LIST, io = layout == TN_LAYOUT_STACKED_IO;
+    int64_t inter = experts ? s->inter : s->shared, count = experts ? s->experts : 1;
+    const tn_role lists[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_DOWN};
+    const tn_role stacks[] = {TN_ROLE_GATE_UP, TN_ROLE_GATE_UP, TN_ROLE_DOWN};
+    const tn_role shared[] = {TN_ROLE_SHARED_GATE, TN_ROLE_SHARED_UP, TN_ROLE_SHARED_DOWN};
+    for (int i = 0; i < 3; i++) {
+        role[i] = !experts ? shared[i] : list ? lists[i] : stacks[i];
+        walk[i] = (element_walk){.param = &c->site.param[role[i]],
+                                 .io = io,
+                                 .experts = count,
+                                 .rows = i < 2 ? inter : s->hidden,
+                                 .columns = i < 2 ? s->hidden : inter,
+                                 .first = i == 1 && !list ? inter : 0};
     }
+}
+
+static mixture_weights read_weights(check_case *c, const moe_shape *s, bool experts)
+{
+    element_walk walk[3];
+    tn_role role[3];
+    walks_of(c, s, experts, walk, role);
+    return (mixture_weights){.inter = experts ? s->inter : s->shared,
+                             .gate = walk_values(c, &walk[0]),
+                             .up = walk_values(c, &walk[1]),
+                             .down = walk_values(c, &walk[2])};
+}
+
+static void want_weights(check_case *c, const moe_shape *s, bool experts, const mixture_weights *w)
+{
+    element_walk walk[3];
+    tn_role role[3];
+    const estimate *from[] = {w->dgate, w->dup, w->ddown};
+    walks_of(c, s, experts, walk, role);
+    for (int i = 0; i < 3; i++)
+        walk_want(c, role[i], &walk[i], from[i]);
+}
+
+static void store(const estimate *from, int64_t count, double *want, double *bound)
+{
+    for (int64_t i = 0; i < count; i++) {
+        want[i] = from[i].value;
+        bound[i] = from[i].error;
+    }
+}
+
+static void store_param(check_case *c, tn_role role, const estimate *from)
+{
+    case_want_param(c, role);
+    store(from, tn_tensor_count(c->site.param[role].tensors), c->want_param[role], c->bound_param[role]);
 }
 
 /* ---- cases -------------------------------------------------------------------------------------------------- */
 
-static check_case open_case(tn_op op, tn_layout layout, tn_dtype dtype, const shape *s)
-{
-    check_case c;
-    case_init(&c, kernel, op, dtype);
-    c.site.meaning[TN_AXIS_LAYOUT] = layout;
-    c.site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
-    c.site.dim[TN_DIM_HIDDEN] = s->hidden;
-    c.site.dim[TN_DIM_INTER] = s->inter;
-    c.site.dim[TN_DIM_EXPERTS] = s->experts;
-    c.site.dim[TN_DIM_TOP_K] = s->top_k;
-    snprintf(c.what, sizeof c.what, "tokens %lld, %lld of %lld experts %lld -> %lld, gap %lld, ids %d, shared %lld%s",
-             (long long)s->tokens, (long long)s->top_k, (long long)s->experts, (long long)s->hidden,
-             (long long)s->inter, (long long)s->gap, (int)s->ids, (long long)s->shared,
-             s->f32_weights ? ", f32 weights" : "");
-    return c;
-}
-
-static int32_t pick(const shape *s, int64_t token, int64_t j, random_state *r)
+static int32_t pick(const moe_shape *s, int64_t token, int64_t j, random_state *r)
 {
     int64_t e = s->experts;
     switch (s->ids) {
@@ -254,62 +188,102 @@ static int32_t pick(const shape *s, int64_t token, int64_t j, random_state *r)
     }
 }
 
-static void make_io(check_case *c, const shape *s, random_state *r)
+static void make_io(check_case *c, const moe_shape *s, random_state *r)
 {
     int64_t dims[] = {s->tokens, s->hidden}, stride[] = {s->hidden + s->gap, 1};
-    tn_dtype dtype = (tn_dtype)c->site.meaning[TN_AXIS_DTYPE];
-    fill_normal(case_in(c, dtype, 2, dims, s->gap ? stride : NULL), r, 0, 1);
+    fill_normal(case_in(c, dtype_of(c), 2, dims, s->gap ? stride : NULL), r, 0, 1);
     stride[0] += 1;
-    case_out(c, dtype, 2, dims, s->gap ? stride : NULL);
+    case_out(c, dtype_of(c), 2, dims, s->gap ? stride : NULL);
 }
 
-static check_case experts_case(tn_layout layout, tn_dtype dtype, const shape *s)
+/* What the case's tensors say, and from it what is wanted. */
+static void make_wants(check_case *c, const moe_shape *s, mixture *m, random_state *r)
 {
-    check_case c = open_case(TN_OP_MOE_EXPERTS, layout, dtype, s);
+    case_grads(c, r);
+    m->dtype = dtype_of(c);
+    m->act = (tn_act)c->site.meaning[TN_AXIS_ACT];
+    m->tokens = s->tokens;
+    m->hidden = s->hidden;
+    m->experts = s->experts;
+    m->top_k = s->top_k;
+    m->expert = read_weights(c, s, true);
+    if (s->shared)
+        m->shared = read_weights(c, s, false);
+    if (c->site.param[TN_ROLE_SHARED_EXPERT_GATE].count)
+        m->shared_scale = case_values(c, c->site.param[TN_ROLE_SHARED_EXPERT_GATE].tensors);
+    m->x = case_values(c, &c->call.in[0]);
+    m->g = case_values(c, &c->grads.out[0]);
+    mixture_run(c, m);
+    case_want(c, 0);
+    store(m->y, s->tokens * s->hidden, c->want[0], c->bound[0]);
+    case_want_in(c, 0);
+    store(m->dx, s->tokens * s->hidden, c->want_in[0], c->bound_in[0]);
+    want_weights(c, s, true, &m->expert);
+    if (s->shared)
+        want_weights(c, s, false, &m->shared);
+    if (m->shared_scale)
+        store_param(c, TN_ROLE_SHARED_EXPERT_GATE, m->dshared_scale);
+}
+
+static check_case experts_case(tn_layout layout, tn_dtype dtype, const moe_shape *s)
+{
+    check_case c = moe_open_case(TN_OP_MOE_EXPERTS, layout, dtype, s);
     random_state r = {(uint64_t)(s->tokens * 131 + s->hidden * 7 + s->inter + s->experts * 3)};
     int64_t dims[] = {s->tokens, s->top_k}, stride[] = {s->top_k + s->gap, 1};
-    weights w = {0};
-    make_experts(&c, s, &r, &w, true);
+    mixture m = {.routes = case_alloc(&c, (size_t)s->tokens * sizeof(reference_routes))};
+    make_experts(&c, s, &r);
     make_io(&c, s, &r);
-    tn_tensor *given = case_in(&c, s->f32_weights ? TN_F32 : dtype, 2, dims, s->gap ? stride : NULL);
+    tn_dtype weights = s->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype;
+    tn_tensor *given = case_in(&c, weights, 2, dims, s->gap ? stride : NULL);
     fill_normal(given, &r, 0.3, 0.2);
     tn_tensor *ids = case_in(&c, TN_I32, 2, dims, s->gap ? stride : NULL);
-    c.site.features |= s->f32_weights ? TN_HAS_F32_ROUTING : 0;
-    case_want(&c, 0);
-    double *x = case_values(&c, &c.call.in[0]);
-    estimate *h = case_alloc(&c, (size_t)s->inter * sizeof *h), *y = case_alloc(&c, (size_t)s->hidden * sizeof *y);
-    for (int64_t t = 0; t < s->tokens; t++) {
-        routes to;
+    for (int64_t t = 0; t < s->tokens; t++)
         for (int64_t j = 0; j < s->top_k; j++) {
-            to.id[j] = pick(s, t, j, &r);
-            element_set(ids, t * ids->stride[0] + j, (double)to.id[j]);
-            to.weight[j] = estimate_exact(element_get(given, t * given->stride[0] + j));
+            m.routes[t].id[j] = pick(s, t, j, &r);
+            element_set(ids, t * ids->stride[0] + j, (double)m.routes[t].id[j]);
+            m.routes[t].weight[j] = estimate_exact(element_get(given, t * given->stride[0] + j));
         }
-        reference_token(&c, s, &w, x + t * s->hidden, &to, t, h, y);
-    }
-    case_grads(&c, &r);
+    make_wants(&c, s, &m, &r);
+    case_want_in(&c, 1);
+    for (int64_t i = 0; i < s->tokens * s->top_k; i++)
+        m.dweights[i] = estimate_rounded(weights, m.dweights[i]);
+    store(m.dweights, s->tokens * s->top_k, c.want_in[1], c.bound_in[1]);
     return c;
 }
 
-static check_case block_case(tn_layout layout, tn_dtype dtype, const shape *s)
+static reference_router router_of(check_case *c, const moe_shape *s)
 {
-    check_case c = open_case(TN_OP_MOE_BLOCK, layout, dtype, s);
+    const tn_param *correction = &c->site.param[TN_ROLE_CORRECTION_BIAS];
+    return (reference_router){.dtype = dtype_of(c),
+                              .score = (tn_score)c->site.meaning[TN_AXIS_SCORE],
+                              .hidden = s->hidden,
+                              .experts = s->experts,
+                              .top_k = s->top_k,
+                              .groups = s->features & TN_HAS_GROUPS ? c->site.dim[TN_DIM_GROUPS] : 0,
+                              .top_groups = c->site.dim[TN_DIM_TOP_GROUPS],
+                              .renormalise = s->features & TN_HAS_RENORM,
+                              .f32_logits = s->features & TN_HAS_F32_ROUTER,
+                              .scale = c->site.num[TN_NUM_SCALE],
+                              .weight = case_values(c, c->site.param[TN_ROLE_ROUTER].tensors),
+                              .correction = correction->count ? case_values(c, correction->tensors) : NULL};
+}
+
+static check_case block_case(tn_layout layout, tn_dtype dtype, const moe_shape *s)
+{
+    check_case c = moe_open_case(TN_OP_MOE_BLOCK, layout, dtype, s);
     random_state r = {(uint64_t)(s->tokens * 137 + s->hidden * 11 + s->inter + s->experts * 5)};
-    weights w = {0};
-    make_experts(&c, s, &r, &w, true);
-    make_block(&c, s, &r, &w);
+    make_experts(&c, s, &r);
+    make_block(&c, s, &r);
     make_io(&c, s, &r);
-    case_want(&c, 0);
+    reference_router router = router_of(&c, s);
+    mixture m = {.router = &router, .routes = case_alloc(&c, (size_t)s->tokens * sizeof(reference_routes))};
     tn_tensor *x = &c.call.in[0];
     double *row = case_alloc(&c, (size_t)s->hidden * sizeof *row);
-    estimate *h = case_alloc(&c, (size_t)(s->inter + s->shared) * sizeof *h);
-    estimate *y = case_alloc(&c, (size_t)s->hidden * sizeof *y);
-    for (int64_t t = 0; t < s->tokens; t++) {
-        routes to;
+    for (int64_t t = 0; t < s->tokens; t++)
         for (int tries = 0;; tries++) { /* another token until its choice is clear */
             for (int64_t i = 0; i < s->hidden; i++)
                 row[i] = element_get(x, t * x->stride[0] + i);
-            if (choose(&c, s, &w, row, &to))
+            if (reference_route(&router, row, &m.routes[t]))
                 break;
             if (tries == 10000) {
                 fprintf(stderr, "check_kernels: %s: no token with a clear choice\n", c.what);
@@ -318,32 +292,61 @@ static check_case block_case(tn_layout layout, tn_dtype dtype, const shape *s)
             for (int64_t i = 0; i < s->hidden; i++)
                 element_set(x, t * x->stride[0] + i, random_normal(&r));
         }
-        reference_token(&c, s, &w, row, &to, t, h, y);
-    }
-    case_grads(&c, &r);
+    /* Kernels may keep the weights in f32, or round them as eager does. */
+    for (int64_t t = 0; t < s->tokens; t++)
+        for (int64_t j = 0; j < s->top_k && !(s->features & TN_HAS_F32_ROUTING); j++)
+            m.routes[t].weight[j] = estimate_rounded(dtype, m.routes[t].weight[j]);
+    make_wants(&c, s, &m, &r);
+    store_param(&c, TN_ROLE_ROUTER, m.drouter);
+    if (router.correction) /* it only chooses: zeros */
+        case_want_param(&c, TN_ROLE_CORRECTION_BIAS);
     return c;
 }
 
-/* tokens, hidden, inter, experts, top_k, gap, shared, ids, renormalise, shared gate, f32 weights. Around 16 tokens of a
- * call and of an expert, 64 and more that are cut between threads, and blocks of 512. Experts of more than 8192
- * elements take tiles. */
-static const shape expert_shapes[] = {
-    {0, 8, 4, 3, 1, 0, 0, SPREAD, false, false, false},        {1, 1, 1, 1, 1, 0, 0, SPREAD, false, false, true},
-    {1, 48, 33, 16, 8, 0, 0, SPREAD, false, false, false},     {2, 17, 5, 4, 2, 3, 0, SPREAD, false, false, true},
-    {5, 33, 18, 7, 3, 0, 0, TWICE, false, false, false},       {16, 24, 20, 8, 2, 1, 0, SPREAD, false, false, false},
-    {16, 9, 31, 5, 4, 0, 0, ONE_EXPERT, false, false, true},   {17, 16, 12, 40, 2, 0, 0, SPREAD, false, false, false},
-    {40, 31, 7, 6, 2, 0, 0, CROWDED, false, false, false},     {70, 20, 9, 3, 2, 5, 0, LAST_ONLY, false, false, false},
-    {130, 18, 16, 4, 1, 0, 0, ONE_EXPERT, false, false, true}, {300, 10, 6, 5, 2, 0, 0, CROWDED, false, false, false},
-    {530, 6, 5, 9, 3, 1, 0, SPREAD, false, false, false},      {70, 97, 86, 3, 2, 1, 0, SPREAD, false, false, false},
-    {45, 66, 131, 2, 1, 0, 0, ONE_EXPERT, false, false, true},
+/* ---- what is checked ------------------------------------------------------------------------------------------- */
+
+#define RENORM TN_HAS_RENORM
+#define WIDE TN_HAS_F32_ROUTING
+#define GATED TN_HAS_SHARED_GATE
+#define DEEPSEEK (TN_HAS_F32_ROUTER | WIDE | RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE)
+
+/* tokens, hidden, inter, experts, top_k, gap, shared, ids, features, act. Around the few tokens of a call and of an
+ * expert, more than a piece, and pieces that are cut between threads. Experts of more than 8192 elements take tiles of
+ * pairs. */
+static const moe_shape expert_shapes[] = {
+    {0, 8, 4, 3, 1, 0, 0, SPREAD, 0, 0, 0},
+    {1, 1, 1, 1, 1, 0, 0, SPREAD, WIDE, 0, 0},
+    {1, 48, 33, 16, 8, 0, 0, SPREAD, 0, 0, 0},
+    {2, 17, 5, 4, 2, 3, 0, SPREAD, WIDE, 0, 0},
+    {5, 33, 18, 7, 3, 0, 0, TWICE, 0, TN_ACT_GELU_TANH, 0},
+    {8, 10, 12, 3, 3, 0, 0, TWICE, 0, 0, 0},
+    {16, 24, 20, 8, 2, 1, 0, SPREAD, 0, 0, 0},
+    {16, 9, 31, 5, 4, 0, 0, ONE_EXPERT, WIDE, TN_ACT_GELU, 0},
+    {17, 16, 12, 40, 2, 0, 0, SPREAD, 0, 0, 0},
+    {40, 31, 7, 6, 2, 0, 0, CROWDED, 0, 0, 0},
+    {70, 20, 9, 3, 2, 5, 0, LAST_ONLY, 0, 0, 0},
+    {130, 18, 16, 4, 1, 0, 0, ONE_EXPERT, WIDE, 0, 0},
+    {300, 10, 6, 5, 2, 0, 0, CROWDED, 0, 0, 0},
+    {530, 6, 5, 9, 3, 1, 0, SPREAD, 0, 0, 0},
+    {3, 130, 70, 3, 2, 1, 0, SPREAD, 0, 0, 0},
+    {70, 97, 86, 3, 2, 1, 0, SPREAD, 0, TN_ACT_GELU_TANH, 0},
+    {45, 66, 131, 2, 1, 0, 0, ONE_EXPERT, WIDE, 0, 0},
 };
 
-static const shape block_shapes[] = {
-    {0, 8, 4, 3, 1, 0, 0, SPREAD, true, false, false},   {1, 40, 24, 16, 4, 0, 0, SPREAD, true, false, false},
-    {1, 16, 8, 8, 8, 0, 0, SPREAD, false, false, false}, {3, 33, 9, 5, 2, 1, 21, SPREAD, false, true, false},
-    {16, 20, 18, 9, 3, 0, 7, SPREAD, true, false, true}, {17, 24, 12, 20, 2, 0, 40, SPREAD, true, true, false},
-    {45, 31, 5, 6, 1, 3, 0, SPREAD, false, false, true}, {100, 18, 14, 17, 4, 0, 10, SPREAD, true, true, false},
-    {600, 12, 6, 4, 2, 0, 5, SPREAD, true, true, false}, {60, 96, 88, 4, 2, 3, 90, SPREAD, true, true, false},
+static const moe_shape block_shapes[] = {
+    {0, 8, 4, 3, 1, 0, 0, SPREAD, RENORM, 0, 0},
+    {1, 40, 24, 16, 4, 0, 0, SPREAD, RENORM, 0, 0},
+    {1, 16, 8, 8, 8, 0, 0, SPREAD, 0, 0, 0},
+    {3, 33, 9, 5, 2, 1, 21, SPREAD, GATED, 0, 0},
+    {4, 24, 10, 12, 2, 0, 9, SPREAD, DEEPSEEK, 0, TN_SCORE_SIGMOID},
+    {16, 20, 18, 9, 3, 0, 7, SPREAD, RENORM | WIDE, 0, 0},
+    {17, 24, 12, 20, 2, 0, 40, SPREAD, RENORM | GATED, TN_ACT_GELU_TANH, 0},
+    {45, 31, 5, 6, 1, 3, 0, SPREAD, WIDE, 0, 0},
+    {50, 16, 11, 16, 3, 0, 6, SPREAD, DEEPSEEK, 0, TN_SCORE_SIGMOID},
+    {30, 22, 8, 9, 2, 1, 0, SPREAD, 0, 0, TN_SCORE_TOPK_SOFTMAX},
+    {100, 18, 14, 17, 4, 0, 10, SPREAD, RENORM | GATED, 0, 0},
+    {600, 12, 6, 4, 2, 0, 5, SPREAD, RENORM | GATED, 0, 0},
+    {60, 96, 88, 4, 2, 3, 90, SPREAD, RENORM | GATED, 0, 0},
 };
 
 static void check_group(check_state *s, tn_op op, tn_layout layout, tn_dtype dtype)
@@ -364,7 +367,7 @@ static void check_errors(check_state *s)
 {
     group_begin(s, "moe refused %s", s->tier->name);
     for (int many = 0; many < 2; many++) {
-        const shape one = {many ? 40 : 5, 12, 8, 6, 2, 0, 0, SPREAD, true, false, false};
+        const moe_shape one = {many ? 40 : 5, 12, 8, 6, 2, 0, 0, SPREAD, 0, 0, 0};
         check_case c = experts_case(TN_LAYOUT_EXPERT_LIST, TN_BF16, &one);
         element_set(&c.call.in[2], 2 * 3 + 1, 6);
         check_refused(s, &c, "token 3 asks for expert 6");
@@ -375,7 +378,7 @@ static void check_errors(check_state *s)
         element_set(&c.call.in[0], 12 * 2 + 5, NAN);
         check_refused(s, &c, "scores of token 2 are not numbers");
     }
-    const shape plain = {1, 16, 7, 4, 2, 0, 0, SPREAD, true, false, false};
+    const moe_shape plain = {1, 16, 7, 4, 2, 0, 0, SPREAD, 0, 0, 0};
     check_case c = block_case(TN_LAYOUT_EXPERT_LIST, TN_F32, &plain);
     c.site.features |= TN_HAS_GROUPS;
     c.site.dim[TN_DIM_GROUPS] = 3;
@@ -407,7 +410,7 @@ static void check(check_state *s)
 /* A block of Qwen3-30B-A3B, and one of 64 experts of 1024 -> 384. Backward: see mlp.c. */
 static void bench_block(check_state *s, const bench_model *m, tn_layout layout, tn_dtype dtype, int64_t tokens)
 {
-    const shape real = {tokens, m->hidden, m->inter, m->experts, m->top_k, 0, 0, SPREAD, true, false, false};
+    const moe_shape real = {tokens, m->hidden, m->inter, m->experts, m->top_k, 0, 0, SPREAD, TN_HAS_RENORM, 0, 0};
     double expert = 3.0 * (double)(m->hidden * m->inter), size = (double)tn_dtype_size(dtype), k = (double)m->top_k;
     double e = (double)m->experts, io = (double)(tokens * m->hidden) * size;
     double used = e * (1 - pow(1 - k / e, (double)tokens)); /* when each token takes k at random */
@@ -416,11 +419,10 @@ static void bench_block(check_state *s, const bench_model *m, tn_layout layout, 
     if (!bench_wanted(s, dtype, forward.flops, "moe block %s %s x%lld", layout_name(layout), m->name,
                       (long long)tokens))
         return;
-    check_case c = open_case(TN_OP_MOE_BLOCK, layout, dtype, &real);
+    check_case c = moe_open_case(TN_OP_MOE_BLOCK, layout, dtype, &real);
     random_state r = {1};
-    weights w = {0};
-    make_experts(&c, &real, &r, &w, false);
-    make_block(&c, &real, &r, &w);
+    make_experts(&c, &real, &r);
+    make_block(&c, &real, &r);
     make_io(&c, &real, &r);
     bench_run(s, &c, forward, backward);
 }
@@ -436,119 +438,8 @@ static void bench(check_state *s)
         }
 }
 
-/* Rows first .. first + rows - 1 of matrix e of a stack. */
-static tn_tensor slice(const tn_tensor *stack, int64_t e, int64_t first, int64_t rows)
-{
-    tn_tensor t = tn_tensor_dense(NULL, stack->dtype, 2, (int64_t[]){rows, stack->shape[2]});
-    t.data =
-        (char *)stack->data + (size_t)(e * stack->stride[0] + first * stack->stride[1]) * tn_dtype_size(stack->dtype);
-    return t;
-}
-
-/* A stack of the golden as a parameter, and its gradient. */
-static void golden_stack(check_case *c, tn_role role, const tn_tensor *stack, const tn_tensor *gradient)
-{
-    golden_copy((tn_tensor *)c->site.param[role].tensors, stack);
-    golden_grad_param(c, role, 0, gradient);
-}
-
-static void golden_list(check_case *c, tn_role role, const tn_tensor *stack, const tn_tensor *gradient, int64_t first)
-{
-    int64_t rows = c->site.param[role].tensors[0].shape[0];
-    for (int64_t e = 0; e < stack->shape[0]; e++) {
-        tn_tensor part = slice(stack, e, first, rows), grad = slice(gradient, e, first, rows);
-        golden_copy((tn_tensor *)&c->site.param[role].tensors[e], &part);
-        golden_grad_param(c, role, e, &grad);
-    }
-}
-
-static const struct {
-    const char *name, *gradient;
-    tn_role role;
-} golden_shared[] = {{"shared_gate", "grad_shared_gate", TN_ROLE_SHARED_GATE},
-                     {"shared_up", "grad_shared_up", TN_ROLE_SHARED_UP},
-                     {"shared_down", "grad_shared_down", TN_ROLE_SHARED_DOWN},
-                     {"shared_expert_gate", "grad_shared_expert_gate", TN_ROLE_SHARED_EXPERT_GATE}};
-
-/* What a case of the golden says, with room for its tensors. */
-static check_case golden_open(const tn_safetensors *file, int64_t n, tn_dtype dtype, tn_layout layout,
-                              const tn_tensor *hidden, const tn_tensor *router, const tn_tensor *down)
-{
-    const shape sh = {.tokens = hidden->shape[0],
-                      .hidden = hidden->shape[1],
-                      .inter = down->shape[layout == TN_LAYOUT_STACKED_IO ? 1 : 2],
-                      .experts = router->shape[0],
-                      .top_k = (int64_t)golden_number(file, n, "top_k", 1)};
-    int64_t e = sh.experts, i = sh.inter, h = sh.hidden;
-    check_case c = open_case(TN_OP_MOE_BLOCK, layout, dtype, &sh);
-    c.site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
-    c.site.features = golden_number(file, n, "norm_topk_prob", 0) != 0 ? TN_HAS_RENORM : 0;
-    if (layout == TN_LAYOUT_EXPERT_LIST) {
-        case_param(&c, TN_ROLE_GATE, e, dtype, 2, (int64_t[]){i, h});
-        case_param(&c, TN_ROLE_UP, e, dtype, 2, (int64_t[]){i, h});
-        case_param(&c, TN_ROLE_DOWN, e, dtype, 2, (int64_t[]){h, i});
-    } else {
-        bool io = layout == TN_LAYOUT_STACKED_IO;
-        case_param(&c, TN_ROLE_GATE_UP, 1, dtype, 3, (int64_t[]){e, io ? h : 2 * i, io ? 2 * i : h});
-        case_param(&c, TN_ROLE_DOWN, 1, dtype, 3, (int64_t[]){e, io ? i : h, io ? h : i});
-    }
-    golden_copy(case_param(&c, TN_ROLE_ROUTER, 1, dtype, 2, router->shape), router);
-    for (int j = 0; j < 4; j++) {
-        tn_tensor t;
-        if (!golden_get(file, n, golden_shared[j].name, &t))
-            continue;
-        c.site.features |= TN_HAS_SHARED_EXPERT | (j == 3 ? TN_HAS_SHARED_GATE : 0);
-        c.site.dim[TN_DIM_SHARED_INTER] = j == 0 ? t.shape[0] : c.site.dim[TN_DIM_SHARED_INTER];
-        golden_copy(case_param(&c, golden_shared[j].role, 1, dtype, 2, t.shape), &t);
-    }
-    golden_copy(case_in(&c, dtype, 2, hidden->shape, NULL), hidden);
-    case_out(&c, dtype, 2, hidden->shape, NULL);
-    return c;
-}
-
-static bool golden_block(check_state *s, const tn_safetensors *file, int64_t n, tn_dtype dtype, tn_layout layout)
-{
-    static const char *const names[] = {"out"};
-    bool io = layout == TN_LAYOUT_STACKED_IO;
-    tn_tensor hidden, router, both, down, up, dx, dboth, ddown, drouter, t;
-    if (!golden_get(file, n, "hidden", &hidden) || !golden_get(file, n, "router", &router) ||
-        !golden_get(file, n, io ? "gate_up_v4" : "gate_up_v5", &both) ||
-        !golden_get(file, n, io ? "down_v4" : "down_v5", &down) || !golden_get(file, n, "grad_out", &up) ||
-        !golden_get(file, n, "grad_hidden", &dx) || !golden_get(file, n, "grad_router", &drouter) ||
-        !golden_get(file, n, io ? "grad_gate_up_v4" : "grad_gate_up_v5", &dboth) ||
-        !golden_get(file, n, io ? "grad_down_v4" : "grad_down_v5", &ddown))
-        return false;
-    check_case c = golden_open(file, n, dtype, layout, &hidden, &router, &down);
-    random_state r = {1};
-    case_grads(&c, &r);
-    golden_upstream(&c, 0, &up);
-    golden_grad_in(&c, 0, &dx);
-    golden_grad_param(&c, TN_ROLE_ROUTER, 0, &drouter);
-    if (layout == TN_LAYOUT_EXPERT_LIST) {
-        golden_list(&c, TN_ROLE_GATE, &both, &dboth, 0);
-        golden_list(&c, TN_ROLE_UP, &both, &dboth, both.shape[1] / 2);
-        golden_list(&c, TN_ROLE_DOWN, &down, &ddown, 0);
-    } else {
-        golden_stack(&c, TN_ROLE_GATE_UP, &both, &dboth);
-        golden_stack(&c, TN_ROLE_DOWN, &down, &ddown);
-    }
-    for (int j = 0; j < 4; j++)
-        if (golden_get(file, n, golden_shared[j].gradient, &t))
-            golden_grad_param(&c, golden_shared[j].role, 0, &t);
-    golden_run(s, &c, file, n, names);
-    return true;
-}
-
-static bool golden(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype)
-{
-    bool good = !strcmp(op, "moe");
-    for (int layout = TN_LAYOUT_EXPERT_LIST; good && layout <= TN_LAYOUT_STACKED_IO; layout++)
-        good = golden_block(s, file, n, dtype, (tn_layout)layout);
-    return good;
-}
-
 const check_test check_moe = {.name = "moe",
                               .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_AMX_BF16 | TN_CPU_NEON,
                               .check = check,
                               .bench = bench,
-                              .golden = golden};
+                              .golden = moe_golden};
