@@ -34,6 +34,7 @@ typedef enum option_id {
     OPT_EXPLAIN,
     OPT_FORMAT,
     OPT_MEMORY,
+    OPT_TRAINING,
     OPT_INPUT,
     OPT_OUTPUT,
     OPT_HIDDEN,

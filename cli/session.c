@@ -151,7 +151,8 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .device = tn_config_device(w->config),
                                 .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
                                 .progress = on_load,
-                                .progress_ctx = &w->progress};
+                                .progress_ctx = &w->progress,
+                                .training = option_given(o, OPT_TRAINING)};
     w->model = tn_model_open(folder, &options, err);
     progress_clear(&w->progress);
     if (!w->model)

@@ -91,12 +91,13 @@ static tn_status run_verify(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto or ids separated by commas"},
+    {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "the gradients, too; only kernels that have them"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a table"},
 };
 
 const command command_verify = {
     .name = "verify",
-    .arguments = "MODEL [--kernels SPEC] [--json]",
+    .arguments = "MODEL [--kernels SPEC] [--training] [--json]",
     .summary = "Runs every kernel on the model's own weights and compares it with the plain implementation.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,

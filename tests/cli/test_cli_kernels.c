@@ -280,6 +280,9 @@ START_TEST(verify_prints_the_figures)
     row = json_array_get(json_object_get(root, "results"), 1);
     ck_assert(!strcmp(text(row, "op"), "ADD_RMS_NORM") && number(row, "sites") == 8);
     json_decref(root);
+    r = TENON(NULL, "verify", MODEL, "--kernels=" NORM, "--training");
+    expect_words(&r, words);
+    process_free(&r);
 }
 END_TEST
 
