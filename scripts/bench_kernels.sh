@@ -34,8 +34,8 @@ NF < 14 || $(NF - 1) !~ /%$/ { next }
     parts[at, column] = part($(NF - 1), $NF)
     if ($(NF - 9) == "cold" && $(NF - 11) == all) {
         eager[at] = $(NF - 2)
-        if (way == "fwd" && name ~ /^mlp dense/) dense = $(NF - 4)
-        if (way == "fwd" && name ~ /^moe experts.* 64x384 x4096/ && $(NF - 4) > experts + 0) experts = $(NF - 4)
+        if (way == "fwd" && name ~ /^moe dense MLP.* x4096/) dense = $(NF - 4)
+        if (way == "fwd" && name ~ /^moe experts even.* x4096/ && $(NF - 4) > experts + 0) experts = $(NF - 4)
     }
 }
 END {

@@ -403,16 +403,12 @@ static void bench_shape(check_state *s, const bench_model *m, tn_dtype dtype, in
     bench_run(s, &c, forward, backward);
 }
 
-/* The last is what a mixture of 64 experts with 8 for each of 4096 tokens would be if it were dense (moe.c). */
 static void bench(check_state *s)
 {
-    static const bench_model dense = {"dense", 1024, 384, 0, 0, 0, 0, 0};
-    for (int d = 0; d < 3; d++) {
+    for (int d = 0; d < 3; d++)
         for (int m = 0; m < 2; m++)
             for (int t = 0; t < BENCH_TOKENS; t++)
                 bench_shape(s, &bench_models[m], dtypes[d], bench_tokens[t]);
-        bench_shape(s, &dense, dtypes[d], 8 * 4096);
-    }
 }
 
 const check_test check_mlp = {.name = "mlp",

@@ -274,7 +274,12 @@ static void bench_shape(check_state *s, const bench_model *m, tn_rope style, tn_
     double bytes = (double)((m->q_heads + m->kv_heads) * m->head * tokens) * size;
     const bench_work work = {bytes + tables, bytes, 0}; /* the same backward: it needs tables and gradients only */
     check_case c = rope_case(style, dtype, &p);
+    random_state r = {1};
     turn_quarter(&c);
+    case_grads(&c, &r);
+    c.grads.in[2].data = c.grads.in[3].data = NULL; /* tables have no gradient */
+    for (int32_t i = 0; in_place && i < 2; i++)
+        c.grad_alias[i] = i;
     bench_run(s, &c, work, work);
 }
 
