@@ -427,6 +427,42 @@ static void bench_block(check_state *s, const bench_model *m, tn_layout layout, 
     bench_run(s, &c, forward, backward);
 }
 
+/* Tokens spread evenly over 64 experts, and one dense MLP with the same products: what grouping costs. */
+static void bench_even(check_state *s, int64_t tokens)
+{
+    const moe_shape real = {tokens, 2048, 768, 64, 8, 0, 0, SPREAD, 0, 0, 0};
+    double io = 2 * (double)(tokens * real.hidden), each = 3.0 * (double)(real.hidden * real.inter);
+    double flops = 2 * each * 8 * (double)tokens;
+    const bench_work none = {0, 0, 0};
+    const bench_work even = {2 * each * fmin(64, 8 * (double)tokens) + io, io, flops};
+    const bench_work dense = {2 * each * 8 + io, io, flops};
+    random_state r = {1};
+    int64_t dims[] = {tokens, 8}, wide = real.inter * 8;
+    if (bench_wanted(s, TN_BF16, flops, "moe experts even 64x(2048->768) x%lld", (long long)tokens)) {
+        check_case c = moe_open_case(TN_OP_MOE_EXPERTS, TN_LAYOUT_EXPERT_LIST, TN_BF16, &real);
+        make_experts(&c, &real, &r);
+        make_io(&c, &real, &r);
+        fill_normal(case_in(&c, TN_BF16, 2, dims, NULL), &r, 0.3, 0.2);
+        tn_tensor *ids = case_in(&c, TN_I32, 2, dims, NULL);
+        for (int64_t i = 0; i < tokens * 8; i++)
+            element_set(ids, i, (double)((i + i / 64) % 64));
+        bench_run(s, &c, even, none);
+    }
+    if (bench_wanted(s, TN_BF16, flops, "moe dense MLP 2048->6144 x%lld", (long long)tokens)) {
+        check_case c;
+        case_init(&c, "npu_fused_swiglu", TN_OP_MLP, TN_BF16);
+        c.site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+        c.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+        c.site.dim[TN_DIM_HIDDEN] = real.hidden;
+        c.site.dim[TN_DIM_INTER] = wide;
+        fill_param(&c, TN_ROLE_GATE, 1, 2, (int64_t[]){wide, real.hidden}, 0.02, &r);
+        fill_param(&c, TN_ROLE_UP, 1, 2, (int64_t[]){wide, real.hidden}, 0.02, &r);
+        fill_param(&c, TN_ROLE_DOWN, 1, 2, (int64_t[]){real.hidden, wide}, 0.02, &r);
+        make_io(&c, &real, &r);
+        bench_run(s, &c, dense, none);
+    }
+}
+
 static void bench(check_state *s)
 {
     static const bench_model small = {"64x384", 1024, 384, 0, 0, 0, 64, 8};
@@ -436,6 +472,8 @@ static void bench(check_state *s)
             for (int layout = TN_LAYOUT_EXPERT_LIST; layout <= TN_LAYOUT_STACKED_IO; layout++)
                 bench_block(s, &small, (tn_layout)layout, dtypes[d], bench_tokens[t]);
         }
+    for (int t = 0; t < BENCH_TOKENS; t++)
+        bench_even(s, bench_tokens[t]);
 }
 
 const check_test check_moe = {.name = "moe",
