@@ -2,6 +2,10 @@
 #include "product_mlp.h"
 #include <string.h>
 
+/* Tokens from which on copying rows that are whole pages apart costs less than what their tiles gain by it (a third).
+ */
+#define APART_TOKENS 64
+
 static int64_t element(const product_kernels *kernels)
 {
     return kernels->dtype == TN_F32 ? 4 : 2;
@@ -29,6 +33,7 @@ typedef struct row_source {
     const product_matrix *w, *then; /* then: what the rows go on with behind first_k elements, or NULL */
     int64_t k, first_k, begin, end;
     char *gathered, *converted; /* as many rows as gather_rows says, and as the tile uses          */
+    bool apart;                 /* rows are copied: they would all fall into the same few sets of the first cache */
 } row_source;
 
 static bool lies_in_rows(const row_source *s)
@@ -38,7 +43,7 @@ static bool lies_in_rows(const row_source *s)
 
 static bool is_direct(const row_source *s)
 {
-    return lies_in_rows(s) && s->kernels->native == s->kernels->dtype;
+    return lies_in_rows(s) && s->kernels->native == s->kernels->dtype && !s->apart;
 }
 
 /* Brings the next rows into scratch: count of them, and at least PRODUCT_FEW_ROWS. Returns how many places there are.
@@ -69,8 +74,15 @@ static void tile_rows(const row_source *s, int64_t row, int32_t valid, int32_t c
     for (int32_t r = 0; r < count; r++) {
         int32_t use = r < valid ? r : valid - 1;
         rows[r] = lies_in_rows(s) ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
-        if (kernels->native == kernels->dtype)
+        if (kernels->native == kernels->dtype && !s->apart)
             continue;
+        if (kernels->native == kernels->dtype) {
+            char *copy = s->converted + use * space;
+            if (r < valid)
+                memcpy(copy, rows[r], (size_t)(s->k * element(kernels)));
+            rows[r] = copy;
+            continue;
+        }
         float *wide = (float *)(void *)(s->converted + use * space);
         if (r < valid)
             kernels->widen(rows[r], s->k, wide);
@@ -104,7 +116,7 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
     int64_t native = native_element(kernels), rows_bytes = PRODUCT_FEW_ROWS * product_row_space(hidden);
     int64_t x_token = product_panel_token(kernels, hidden), h_token = product_panel_token(kernels, mlp->inter);
     char *gathered = scratch, *converted = gathered + 2 * rows_bytes;
-    const row_source gates = {kernels, &mlp->gate, NULL, hidden, hidden, begin, end, gathered, converted};
+    const row_source gates = {kernels, &mlp->gate, NULL, hidden, hidden, begin, end, gathered, converted, false};
     const row_source ups = {kernels,
                             &mlp->up,
                             NULL,
@@ -113,7 +125,8 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
                             begin,
                             end,
                             gathered + rows_bytes,
-                            converted + half * product_row_space(hidden)};
+                            converted + half * product_row_space(hidden),
+                            false};
     kernels->tiles_begin();
     for (int64_t f = begin; f < end; f += half) {
         const void *rows[PRODUCT_MAX_ROWS];
@@ -166,7 +179,8 @@ void product_out_tiles(const product_kernels *kernels, const product_matrix *w, 
                        int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
 {
     char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(k);
-    const row_source source = {kernels, w, NULL, k, k, begin, end, gathered, converted};
+    row_source source = {kernels, w, NULL, k, k, begin, end, gathered, converted, false};
+    source.apart = tokens >= APART_TOKENS && lies_in_rows(&source) && w->row_stride * element(kernels) % 4096 == 0;
     out_tiles(&source, x, tokens, out, y);
 }
 
@@ -176,7 +190,7 @@ void product_joined_tiles(const product_kernels *kernels, const product_matrix *
 {
     int64_t both = k + then_k;
     char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(both);
-    const row_source source = {kernels, w, then, both, k, begin, end, gathered, converted};
+    const row_source source = {kernels, w, then, both, k, begin, end, gathered, converted, false};
     out_tiles(&source, x, tokens, out, y);
 }
 
