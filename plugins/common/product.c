@@ -138,38 +138,33 @@ static void tile_out_c(const void *const *w, int64_t ahead, int64_t k, const voi
     }
 }
 
-static void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, int32_t rows, int64_t k, const void *const *x,
+static void dots_as_f32(const void *const *w, tn_dtype dtype, int32_t rows, int64_t k, const void *const *x,
                         int32_t tokens, float *sums)
 {
     for (int32_t r = 0; r < rows; r++) {
         for (int32_t t = 0; t < tokens; t++) {
             float sum = 0.0f;
             for (int64_t i = 0; i < k; i++)
-                sum += load((const char *)w + r * stride, dtype, i) * load(x[t], TN_F32, i);
-            sums[t * PRODUCT_FEW_ROWS + r] = sum;
+                sum += load(w[r], dtype, i) * load(x[t], TN_F32, i);
+            sums[t * PRODUCT_STREAMS + r] = sum;
         }
     }
 }
 
-static void dots_f32_c(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
-                       int32_t tokens, float *sums)
+static void dots_f32_c(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    (void)next;
-    dots_as_f32(w, TN_F32, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_F32, rows, k, x, tokens, sums);
 }
 
-static void dots_bf16_c(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
-                        int32_t tokens, float *sums)
+static void dots_bf16_c(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                        float *sums)
 {
-    (void)next;
-    dots_as_f32(w, TN_BF16, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_BF16, rows, k, x, tokens, sums);
 }
 
-static void dots_f16_c(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
-                       int32_t tokens, float *sums)
+static void dots_f16_c(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    (void)next;
-    dots_as_f32(w, TN_F16, stride, rows, k, x, tokens, sums);
+    dots_as_f32(w, TN_F16, rows, k, x, tokens, sums);
 }
 
 static void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,

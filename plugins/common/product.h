@@ -6,7 +6,8 @@
  * its row. The weights are never packed, and because the lanes are tokens, the results of gate and up rows are the
  * panel of the next product without being moved.
  *
- * dots (few tokens): one weight row after the other, lanes along k, so that memory is read in one sequential stream.
+ * dots (few tokens): lanes along k; four weight rows at a time, which are far apart, so that memory is read in four
+ * sequential streams. One alone gets three quarters of the bandwidth where pages are small.
  *
  * The order of additions over k depends on the instruction set and on the way taken, never on threads or on which
  * other rows are computed. Nothing here allocates or fails: shapes were checked by the caller's plan. */
@@ -18,7 +19,9 @@
 #define PRODUCT_MAX_ROWS 32   /* of a tile                                                        */
 #define PRODUCT_MAX_TOKENS 40 /* of a tile                                                        */
 #define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
-#define PRODUCT_FEW_ROWS 16   /* of a call of dots                                                */
+#define PRODUCT_FEW_ROWS 16   /* that few tokens finish at once                                    */
+#define PRODUCT_STREAMS 4     /* rows of a call of dots                                            */
+#define PRODUCT_AHEAD 2048    /* bytes: at memory's speed, its latency                              */
 #define PRODUCT_COLUMNS 64    /* rows of a call of columns                                          */
 
 /* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
@@ -70,13 +73,12 @@ typedef struct product_kernels {
     void (*tile_out)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                      const product_finish *finish, int32_t rows, void *const *y, int32_t tokens);
 
-    /* sums[t * PRODUCT_FEW_ROWS + r] = w_r . x_t for r < rows <= PRODUCT_FEW_ROWS, t < tokens <= PRODUCT_FEW_TOKENS.
-     * Row r of the weights, of dtype, begins r * stride bytes after w; x are rows of native type. next: the rows that
-     * will be wanted after these, or NULL. */
-    void (*dots)(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
-                 int32_t tokens, float *sums);
+    /* sums[t * PRODUCT_STREAMS + r] = w[r] . x[t] for r < rows <= PRODUCT_STREAMS, t < tokens <= PRODUCT_FEW_TOKENS. w
+     * are rows of dtype, x of native type. The rows are read side by side, PRODUCT_AHEAD bytes behind what is
+     * prefetched: the next row of each stream had better follow there. */
+    void (*dots)(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums);
 
-    /* The same for a matrix whose rows are side by side: element i of row r at w + i * step bytes + r elements. Lanes
+    /* As dots, for a matrix whose rows are side by side: element i of row r at w + i * step bytes + r elements. Lanes
      * are rows: sums[t * PRODUCT_COLUMNS + r] for r < rows <= PRODUCT_COLUMNS. */
     void (*columns)(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                     float *sums);
@@ -115,26 +117,6 @@ static inline int32_t product_tile_width(const product_kernels *kernels, int64_t
     if (padded > kernels->max_tokens)
         return kernels->tile_tokens;
     return padded < kernels->min_tokens ? kernels->min_tokens : (int32_t)padded;
-}
-
-/* Rows that dots goes through, possibly in several stretches of k, for prefetching. Offsets are bytes in a row. */
-typedef struct product_stream {
-    const char *w, *next;
-    int64_t stride;
-    int32_t rows;
-    int64_t offset, next_offset; /* of this stretch and the one after it; next_offset 0: the last one */
-} product_stream;
-
-/* What is wanted 8 KiB (at memory's speed, three times its latency) after row r, in whole steps of rows, when each row
- * is bytes long; NULL: unknown. */
-static inline const char *product_ahead(const product_stream *s, int32_t r, int32_t step, int64_t bytes)
-{
-    int64_t lead = (8192 / step + bytes - 1) / bytes * step, row = r + (lead < s->rows ? lead : s->rows);
-    if (row < s->rows)
-        return s->w + row * s->stride + s->offset;
-    if (s->next_offset)
-        return s->w + (row - s->rows) * s->stride + s->next_offset;
-    return s->next ? s->next + (row - s->rows) * s->stride : NULL;
 }
 
 /* ---- per instruction set: overwrite what they have for kernels->dtype --------------------------------- */

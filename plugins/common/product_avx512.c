@@ -1,6 +1,9 @@
 /* Products in f32 with 16 lanes: f32 itself, and bf16 and f16 after conversion. */
 #include "product_avx512.h"
 
+#define DOTS_TOKENS 4
+#include "product_dots.h"
+
 /* 16 tokens and 16 elements at a time. */
 INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)
 {
@@ -114,117 +117,6 @@ static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const v
         tile_sums(w, ahead, k, panel, 1, false, sums);
         finish_out(sums, 1, finish, rows, y, tokens);
     }
-}
-
-/* rows weight rows (one or two) of dtype with up to four tokens over a stretch of k, added to
- * sums[t * PRODUCT_FEW_ROWS + r] of 16 lanes each. One row and few tokens take several chains along k. next: a row
- * to prefetch meanwhile, or NULL. */
-INLINE void stretch_dots(const char *w, tn_dtype dtype, int64_t stride, const char *next, int64_t k,
-                         const void *const *x, int64_t from, int rows, int tokens, int chains, __m512 *sums)
-{
-    int64_t size = dtype == TN_F32 ? 4 : 2, i = 0;
-    __m512 sum[4][4];
-    for (int t = 0; t < tokens; t++)
-        for (int c = 0; c < chains; c++)
-            sum[t][c] = c < rows ? sums[t * PRODUCT_FEW_ROWS + c] : _mm512_setzero_ps();
-    for (; i + LANES <= k && rows == 2; i += LANES) { /* a chain is a row */
-        if (next)
-            _mm_prefetch(next + size * i, _MM_HINT_T1);
-        __m512 a = load_as_f32(w + size * i, dtype, 0xffff), b = load_as_f32(w + stride + size * i, dtype, 0xffff);
-        for (int t = 0; t < tokens; t++) {
-            __m512 v = _mm512_loadu_ps((const float *)x[t] + from + i);
-            __asm__("" : "+v"(v)); /* one load for both products, not one in each */
-            sum[t][0] = _mm512_fmadd_ps(a, v, sum[t][0]);
-            sum[t][1] = _mm512_fmadd_ps(b, v, sum[t][1]);
-        }
-    }
-    for (; i + LANES * chains <= k && rows == 1; i += LANES * chains) { /* a chain is a part of each step */
-        for (int c = 0; c < chains; c++) {
-            if (next)
-                _mm_prefetch(next + size * (i + LANES * c), _MM_HINT_T1);
-            __m512 a = load_as_f32(w + size * (i + LANES * c), dtype, 0xffff);
-            for (int t = 0; t < tokens; t++)
-                sum[t][c] = _mm512_fmadd_ps(a, _mm512_loadu_ps((const float *)x[t] + from + i + LANES * c), sum[t][c]);
-        }
-    }
-    for (; i < k; i += LANES) {
-        __mmask16 m = first_lanes(k - i);
-        for (int r = 0; r < rows; r++) {
-            __m512 a = load_as_f32(w + r * stride + size * i, dtype, m);
-            for (int t = 0; t < tokens; t++)
-                sum[t][r] = _mm512_fmadd_ps(a, _mm512_maskz_loadu_ps(m, (const float *)x[t] + from + i), sum[t][r]);
-        }
-    }
-    for (int t = 0; t < tokens; t++) {
-        for (int c = rows; c < chains; c++)
-            sum[t][0] = _mm512_add_ps(sum[t][0], sum[t][c]);
-        for (int r = 0; r < rows; r++)
-            sums[t * PRODUCT_FEW_ROWS + r] = sum[t][r];
-    }
-}
-
-/* As in product_avx512bf16.c. */
-INLINE void few_dots(const char *w, tn_dtype dtype, int64_t stride, const char *next, int64_t k, const void *const *x,
-                     int64_t from, int32_t rows, int32_t tokens, __m512 *sums)
-{
-    if (tokens == 1)
-        stretch_dots(w, dtype, 0, next, k, x, from, 1, 1, 4, sums);
-    else if (tokens == 2)
-        stretch_dots(w, dtype, 0, next, k, x, from, 1, 2, 4, sums);
-    else if (tokens <= 4)
-        stretch_dots(w, dtype, 0, next, k, x, from, 1, 4, 2, sums);
-    else if (rows == 2)
-        stretch_dots(w, dtype, stride, next, k, x, from, 2, 4, 2, sums);
-    else
-        stretch_dots(w, dtype, 0, next, k, x, from, 1, 4, 2, sums);
-    if (tokens > 4 && rows == 2)
-        stretch_dots(w, dtype, stride, next ? next + stride : NULL, k, x + 4, from, 2, 4, 2,
-                     sums + 4 * PRODUCT_FEW_ROWS);
-    else if (tokens > 4)
-        stretch_dots(w, dtype, 0, NULL, k, x + 4, from, 1, 4, 2, sums + 4 * PRODUCT_FEW_ROWS);
-}
-
-/* Few tokens stay in the first cache: more than four take k in stretches of 512. */
-INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, const void *next, int32_t rows, int64_t k,
-                        const void *const *x, int32_t tokens, float *sums)
-{
-    __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
-    const void *tokens_x[PRODUCT_FEW_TOKENS];
-    for (int32_t t = 0; t < PRODUCT_FEW_TOKENS; t++)
-        tokens_x[t] = x[t < tokens ? t : 0];
-    for (int32_t i = 0; i < PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS; i++)
-        part[i] = _mm512_setzero_ps();
-    int64_t stretch = tokens > 4 && k > 512 ? 512 : k, size = dtype == TN_F32 ? 4 : 2;
-    int32_t together = tokens > 4 ? 2 : 1;
-    for (int64_t from = 0; from < k; from += stretch) {
-        int64_t n = k - from < stretch ? k - from : stretch;
-        for (int32_t r = 0; r < rows; r += together) {
-            product_stream s = {w, next, stride, rows, size * from, from + stretch < k ? size * (from + stretch) : 0};
-            few_dots((const char *)w + r * stride + size * from, dtype, stride,
-                     product_ahead(&s, r, together, size * n), n, tokens_x, from,
-                     rows - r < together ? rows - r : together, tokens, part + r);
-        }
-    }
-    for (int32_t t = 0; t < tokens; t++)
-        _mm512_storeu_ps(sums + t * PRODUCT_FEW_ROWS, reduce_16(part + t * PRODUCT_FEW_ROWS));
-}
-
-static void dots_f32(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
-                     int32_t tokens, float *sums)
-{
-    dots_as_f32(w, TN_F32, stride, next, rows, k, x, tokens, sums);
-}
-
-static void dots_from_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
-                           const void *const *x, int32_t tokens, float *sums)
-{
-    dots_as_f32(w, TN_BF16, stride, next, rows, k, x, tokens, sums);
-}
-
-static void dots_from_f16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
-                          const void *const *x, int32_t tokens, float *sums)
-{
-    dots_as_f32(w, TN_F16, stride, next, rows, k, x, tokens, sums);
 }
 
 /* Up to four tokens by 64 rows, which are the lanes. */

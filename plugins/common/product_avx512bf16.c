@@ -116,97 +116,65 @@ static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const 
     }
 }
 
-/* rows weight rows (one or two) with up to four tokens over a stretch of k, added to sums[t * PRODUCT_FEW_ROWS + r] of
- * 16 lanes each. One row and few tokens take several chains along k. next: a row to prefetch meanwhile, or NULL. */
-INLINE void stretch_dots(const char *w, int64_t stride, const char *next, int64_t k, const void *const *x, int64_t from,
-                         int rows, int tokens, int chains, __m512 *sums)
+/* Four rows with up to four tokens over a stretch of k, added to sums[t * PRODUCT_STREAMS + r]. Rows are fetched ahead
+ * when `first` comes by. */
+INLINE void dots_stretch(const char *const *w, int64_t k, const char *const *x, int tokens, bool first, __m512 *sums)
 {
-    __m512 sum[4][4];
-    for (int t = 0; t < tokens; t++)
-        for (int c = 0; c < chains; c++)
-            sum[t][c] = c < rows ? sums[t * PRODUCT_FEW_ROWS + c] : _mm512_setzero_ps();
-    int64_t i = 0;
-    for (; i + 32 <= k && rows == 2; i += 32) { /* a chain is a row */
-        if (next)
-            _mm_prefetch(next + 2 * i, _MM_HINT_T1);
-        __m512i a = _mm512_loadu_si512(w + 2 * i), b = _mm512_loadu_si512(w + stride + 2 * i);
-        for (int t = 0; t < tokens; t++) {
-            __m512i v = _mm512_loadu_si512((const uint16_t *)x[t] + from + i);
-            sum[t][0] = dot_pairs(sum[t][0], a, v);
-            sum[t][1] = dot_pairs(sum[t][1], b, v);
-        }
-    }
-    for (; i + 32 * chains <= k && rows == 1; i += 32 * chains) { /* a chain is a part of each step */
-        for (int c = 0; c < chains; c++) {
-            if (next)
-                _mm_prefetch(next + 2 * i + 64 * c, _MM_HINT_T1);
-            __m512i a = _mm512_loadu_si512(w + 2 * i + 64 * c);
-            for (int t = 0; t < tokens; t++)
-                sum[t][c] = dot_pairs(sum[t][c], a, _mm512_loadu_si512((const uint16_t *)x[t] + from + i + 32 * c));
-        }
-    }
-    for (; i < k; i += 32) {
+    __m512 sum[PRODUCT_STREAMS][4];
+    for (int r = 0; r < PRODUCT_STREAMS; r++)
+        for (int t = 0; t < tokens; t++)
+            sum[r][t] = sums[t * PRODUCT_STREAMS + r];
+    for (int64_t i = 0; i < k; i += 32) {
         __mmask32 m = k - i >= 32 ? 0xffffffffu : (1u << (k - i)) - 1;
-        for (int r = 0; r < rows; r++) {
-            __m512i a = _mm512_maskz_loadu_epi16(m, w + r * stride + 2 * i);
+        __m512i v[4];
+        for (int t = 0; t < tokens; t++)
+            v[t] = _mm512_maskz_loadu_epi16(m, x[t] + 2 * i);
+        for (int r = 0; r < PRODUCT_STREAMS; r++) {
+            if (first)
+                _mm_prefetch(w[r] + 2 * i + PRODUCT_AHEAD, _MM_HINT_T1);
+            __m512i a = _mm512_maskz_loadu_epi16(m, w[r] + 2 * i);
             for (int t = 0; t < tokens; t++)
-                sum[t][r] = dot_pairs(sum[t][r], a, _mm512_maskz_loadu_epi16(m, (const uint16_t *)x[t] + from + i));
+                sum[r][t] = dot_pairs(sum[r][t], a, v[t]);
         }
     }
-    for (int t = 0; t < tokens; t++) {
-        for (int c = rows; c < chains; c++)
-            sum[t][0] = _mm512_add_ps(sum[t][0], sum[t][c]);
-        for (int r = 0; r < rows; r++)
-            sums[t * PRODUCT_FEW_ROWS + r] = sum[t][r];
-    }
+    for (int r = 0; r < PRODUCT_STREAMS; r++)
+        for (int t = 0; t < tokens; t++)
+            sums[t * PRODUCT_STREAMS + r] = sum[r][t];
 }
 
-/* Four tokens with a pair of rows, twice, for five and more: that is what registers hold, and each time one of the next
- * pair is prefetched. With less arithmetic memory keeps up only when the rows come one after the other. */
-static void few_dots(const char *w, int64_t stride, const char *next, int64_t k, const void *const *x, int64_t from,
-                     int32_t rows, int32_t tokens, __m512 *sums)
+static void dots_tokens(const char *const *w, int64_t k, const char *const *x, int32_t tokens, bool first, __m512 *sums)
 {
     if (tokens == 1)
-        stretch_dots(w, 0, next, k, x, from, 1, 1, 4, sums);
+        dots_stretch(w, k, x, 1, first, sums);
     else if (tokens == 2)
-        stretch_dots(w, 0, next, k, x, from, 1, 2, 4, sums);
+        dots_stretch(w, k, x, 2, first, sums);
     else if (tokens == 3)
-        stretch_dots(w, 0, next, k, x, from, 1, 3, 2, sums);
-    else if (tokens == 4)
-        stretch_dots(w, 0, next, k, x, from, 1, 4, 2, sums);
-    else if (rows == 2)
-        stretch_dots(w, stride, next, k, x, from, 2, 4, 2, sums);
+        dots_stretch(w, k, x, 3, first, sums);
     else
-        stretch_dots(w, 0, next, k, x, from, 1, 4, 2, sums);
-    if (tokens > 4 && rows == 2)
-        stretch_dots(w, stride, next ? next + stride : NULL, k, x + 4, from, 2, 4, 2, sums + 4 * PRODUCT_FEW_ROWS);
-    else if (tokens > 4)
-        stretch_dots(w, 0, NULL, k, x + 4, from, 1, 4, 2, sums + 4 * PRODUCT_FEW_ROWS);
+        dots_stretch(w, k, x, 4, first, sums);
 }
 
-/* Few tokens stay in the first cache: more than four take k in stretches of 1024. */
-static void dots_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
-                      int32_t tokens, float *sums)
+/* More than four tokens take k in stretches of 1024, of which four rows stay in the first cache. */
+static void dots_bf16(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
-    const void *tokens_x[PRODUCT_FEW_TOKENS];
-    for (int32_t t = 0; t < PRODUCT_FEW_TOKENS; t++)
-        tokens_x[t] = x[t < tokens ? t : 0];
-    /* Up to four tokens are computed as they are, more as six or eight. */
-    for (int32_t i = 0; i < (tokens <= 4 ? tokens : PRODUCT_FEW_TOKENS) * PRODUCT_FEW_ROWS; i++)
+    __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_STREAMS];
+    for (int32_t i = 0; i < tokens * PRODUCT_STREAMS; i++)
         part[i] = _mm512_setzero_ps();
     int64_t stretch = tokens > 4 && k > 1024 ? 1024 : k;
-    int32_t together = tokens > 4 ? 2 : 1;
     for (int64_t from = 0; from < k; from += stretch) {
+        const char *row[PRODUCT_STREAMS];
         int64_t n = k - from < stretch ? k - from : stretch;
-        for (int32_t r = 0; r < rows; r += together) {
-            product_stream s = {w, next, stride, rows, 2 * from, from + stretch < k ? 2 * (from + stretch) : 0};
-            few_dots((const char *)w + r * stride + 2 * from, stride, product_ahead(&s, r, together, 2 * n), n,
-                     tokens_x, from, rows - r < together ? rows - r : together, tokens, part + r);
+        for (int32_t r = 0; r < PRODUCT_STREAMS; r++)
+            row[r] = (const char *)w[r < rows ? r : rows - 1] + 2 * from;
+        for (int32_t t = 0; t < tokens; t += 4) {
+            const char *token[4];
+            for (int32_t i = 0; i < 4; i++)
+                token[i] = (const char *)x[t + i < tokens ? t + i : t] + 2 * from;
+            dots_tokens(row, n, token, tokens - t, t == 0, part + t * PRODUCT_STREAMS);
         }
     }
-    for (int32_t t = 0; t < tokens; t++)
-        _mm512_storeu_ps(sums + t * PRODUCT_FEW_ROWS, reduce_16(part + t * PRODUCT_FEW_ROWS));
+    for (int32_t i = 0; i < tokens * PRODUCT_STREAMS; i++)
+        sums[i] = vec_sum(part[i]);
 }
 
 /* Up to four tokens by 64 rows, which are the lanes. Two neighbours along k are interleaved into pairs: the rows of

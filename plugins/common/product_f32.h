@@ -8,6 +8,7 @@
 
 #include "activation_vec.h"
 #include "product.h"
+#include "product_dots.h"
 
 enum { LANES = VEC_LANES };
 
@@ -153,81 +154,6 @@ static void tile_out(const void *const *w, int64_t ahead, int64_t k, const void 
             store_up_to((char *)y[t] + r * size_of(finish->dtype), finish->dtype, rows - r,
                         vec_load((const char *)(one + r), TN_F32));
     }
-}
-
-/* One weight row of dtype with up to four tokens. Few tokens take several chains along k each.
- * next: what to prefetch, or NULL. */
-VEC_INLINE void row_dots(const char *w, const char *next, tn_dtype dtype, int64_t k, const void *const *x, int tokens,
-                         int chains, float *out)
-{
-    int64_t size = size_of(dtype);
-    vec sum[4][4];
-    const float *xt[4];
-    for (int t = 0; t < tokens; t++) {
-        xt[t] = x[t];
-        for (int c = 0; c < chains; c++)
-            sum[t][c] = vec_set(0.0f);
-    }
-    int64_t i = 0;
-    for (; i + LANES * chains <= k; i += LANES * chains) {
-        for (int c = 0; c < chains; c++) {
-            if (next)
-                __builtin_prefetch(next + (i + LANES * c) * size, 0, 2);
-            vec a = vec_load(w + (i + LANES * c) * size, dtype);
-            for (int t = 0; t < tokens; t++)
-                sum[t][c] = vec_fma(a, vec_load((const char *)(xt[t] + i + LANES * c), TN_F32), sum[t][c]);
-        }
-    }
-    for (; i < k; i += LANES) {
-        vec a = load_up_to(w + i * size, dtype, k - i);
-        for (int t = 0; t < tokens; t++)
-            sum[t][0] = vec_fma(a, load_up_to(xt[t] + i, TN_F32, k - i), sum[t][0]);
-    }
-    for (int t = 0; t < tokens; t++) {
-        for (int c = 1; c < chains; c++)
-            sum[t][0] = vec_add(sum[t][0], sum[t][c]);
-        out[t * PRODUCT_FEW_ROWS] = vec_sum(sum[t][0]);
-    }
-}
-
-VEC_INLINE void dots_as_f32(const void *w, tn_dtype dtype, int64_t stride, const void *next, int32_t rows, int64_t k,
-                            const void *const *x, int32_t tokens, float *sums)
-{
-    int64_t bytes = k * size_of(dtype);
-    for (int32_t r = 0; r < rows; r++) {
-        const char *row = (const char *)w + r * stride;
-        product_stream s = {w, next, stride, rows, 0, 0};
-        const char *ahead = product_ahead(&s, r, 1, bytes);
-        for (int32_t t = 0; t < tokens; t += 4) { /* after the first time the row comes from the first cache */
-            float *out = sums + t * PRODUCT_FEW_ROWS + r;
-            if (tokens - t >= 4)
-                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 4, 2, out);
-            else if (tokens - t == 3)
-                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 3, 2, out);
-            else if (tokens - t == 2)
-                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 2, 4, out);
-            else
-                row_dots(row, t ? NULL : ahead, dtype, k, x + t, 1, 4, out);
-        }
-    }
-}
-
-static void dots_f32(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k, const void *const *x,
-                     int32_t tokens, float *sums)
-{
-    dots_as_f32(w, TN_F32, stride, next, rows, k, x, tokens, sums);
-}
-
-static void dots_from_bf16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
-                           const void *const *x, int32_t tokens, float *sums)
-{
-    dots_as_f32(w, TN_BF16, stride, next, rows, k, x, tokens, sums);
-}
-
-static void dots_from_f16(const void *w, int64_t stride, const void *next, int32_t rows, int64_t k,
-                          const void *const *x, int32_t tokens, float *sums)
-{
-    dots_as_f32(w, TN_F16, stride, next, rows, k, x, tokens, sums);
 }
 
 static void row_glu(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,

@@ -194,68 +194,132 @@ void product_joined_tiles(const product_kernels *kernels, const product_matrix *
     out_tiles(&source, x, tokens, out, y);
 }
 
-/* Sums of rows with few tokens: row r of token t at t * rows_at_once + r. */
-typedef struct few_rows {
-    float sums[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS];
-} few_rows;
-
-/* next: the row of a matrix that follows, for prefetching. */
-static void few_sums(const product_kernels *kernels, const product_matrix *w, int64_t row, int64_t n, int64_t k,
-                     const void *const *x, int32_t tokens, const char *next, few_rows *f)
-{
-    const char *rows = at(kernels, w, row);
-    if (w->k_stride == 1)
-        kernels->dots(rows, w->row_stride * element(kernels), next, (int32_t)n, k, x, tokens, f->sums);
-    else
-        kernels->columns(rows, w->k_stride * element(kernels), (int32_t)n, k, x, tokens, f->sums);
-}
-
-static int64_t rows_at_once(const product_matrix *w)
-{
-    return w->k_stride == 1 ? PRODUCT_FEW_ROWS : PRODUCT_COLUMNS;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
+/* h from sums of gates and ups of n <= PRODUCT_FEW_ROWS features from f on; token t's begin t * space behind the
+ * first's.
+ */
+typedef struct few_glu {
+    const product_kernels *kernels;
+    const product_mlp *mlp;
+    tn_act act;
+    tn_dtype out;
+    void *const *h;
+    int32_t tokens;
+} few_glu;
+
+static void finish_few_glu(const few_glu *s, int64_t f, int64_t n, const float *gate, const float *up, int64_t space)
+{
+    float gate_bias[PRODUCT_FEW_ROWS], up_bias[PRODUCT_FEW_ROWS];
+    int64_t size = s->out == TN_F32 ? 4 : 2;
+    product_finish finish = {s->out, s->act, widen_bias(s->kernels, s->mlp->gate.bias, f, n, gate_bias)};
+    const float *ups = widen_bias(s->kernels, s->mlp->up.bias, f, n, up_bias);
+    for (int32_t t = 0; t < s->tokens; t++)
+        s->kernels->row_glu(gate + t * space, up + t * space, ups, &finish, (int32_t)n, (char *)s->h[t] + f * size);
+}
+
+typedef struct few_out {
+    const product_kernels *kernels;
+    const product_matrix *w;
+    tn_dtype out;
+    void *const *y;
+    int32_t tokens;
+} few_out;
+
+static void finish_few_out(const few_out *s, int64_t row, int64_t n, const float *sums, int64_t space)
+{
+    float bias[PRODUCT_FEW_ROWS];
+    int64_t size = s->out == TN_F32 ? 4 : 2;
+    product_finish finish = {s->out, TN_ACT_LINEAR, widen_bias(s->kernels, s->w->bias, row, n, bias)};
+    for (int32_t t = 0; t < s->tokens; t++)
+        s->kernels->row_out(sums + t * space, &finish, (int32_t)n, (char *)s->y[t] + row * size);
+}
+
+/* The next rows of up to PRODUCT_STREAMS streams, each a sequence of neighbours in a matrix. Those with more rows left
+ * come first. */
+typedef struct few_streams {
+    const char *at[PRODUCT_STREAMS];
+    int64_t step[PRODUCT_STREAMS], left[PRODUCT_STREAMS];
+    float sums[PRODUCT_STREAMS][PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS]; /* of row i of token t at t * 16 + i      */
+} few_streams;
+
+static void open_stream(const product_kernels *kernels, few_streams *s, int j, const product_matrix *w, int64_t row,
+                        int64_t end)
+{
+    s->left[j] = row < end ? least(end - row, PRODUCT_FEW_ROWS) : 0;
+    s->at[j] = s->left[j] > 0 ? at(kernels, w, row) : NULL;
+    s->step[j] = w->row_stride * element(kernels);
+}
+
+static void read_streams(const product_kernels *kernels, few_streams *s, int64_t k, const void *const *x,
+                         int32_t tokens)
+{
+    for (int64_t i = 0; i < s->left[0]; i++) {
+        const void *w[PRODUCT_STREAMS];
+        float sums[PRODUCT_FEW_TOKENS * PRODUCT_STREAMS];
+        int32_t rows = 0;
+        for (; rows < PRODUCT_STREAMS && i < s->left[rows]; rows++)
+            w[rows] = s->at[rows] + i * s->step[rows];
+        kernels->dots(w, rows, k, x, tokens, sums);
+        for (int32_t r = 0; r < rows; r++)
+            for (int32_t t = 0; t < tokens; t++)
+                s->sums[r][t * PRODUCT_FEW_ROWS + i] = sums[t * PRODUCT_STREAMS + r];
+    }
+}
+
+/* Rows of one of `parts` equal parts of n rows, in whole steps of PRODUCT_FEW_ROWS. */
+static int64_t part_of(int64_t n, int64_t parts)
+{
+    return ((n + PRODUCT_FEW_ROWS - 1) / PRODUCT_FEW_ROWS + parts - 1) / parts * PRODUCT_FEW_ROWS;
+}
+
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
                      const void *const *x, int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *h)
 {
-    few_rows gate, up;
-    float gate_bias[PRODUCT_FEW_ROWS], up_bias[PRODUCT_FEW_ROWS];
-    int64_t step = rows_at_once(&mlp->gate), size = out == TN_F32 ? 4 : 2;
-    for (int64_t f = begin; f < end; f += step) {
-        const char *next = f + step < end ? at(kernels, &mlp->gate, f + step) : NULL;
-        few_sums(kernels, &mlp->gate, f, least(end - f, step), hidden, x, tokens, at(kernels, &mlp->up, f), &gate);
-        few_sums(kernels, &mlp->up, f, least(end - f, step), hidden, x, tokens, next, &up);
-        for (int64_t i = f; i < end && i < f + step; i += PRODUCT_FEW_ROWS) {
-            int32_t n = (int32_t)least(end - i, PRODUCT_FEW_ROWS);
-            product_finish finish = {out, act, widen_bias(kernels, mlp->gate.bias, i, n, gate_bias)};
-            const float *ups = widen_bias(kernels, mlp->up.bias, i, n, up_bias);
-            for (int32_t t = 0; t < tokens; t++)
-                kernels->row_glu(gate.sums + t * step + i - f, up.sums + t * step + i - f, ups, &finish, n,
-                                 (char *)h[t] + i * size);
+    const few_glu to = {kernels, mlp, act, out, h, tokens};
+    int64_t half = part_of(end - begin, 2), size = element(kernels);
+    for (int64_t f = begin; f < begin + half && mlp->gate.k_stride == 1; f += PRODUCT_FEW_ROWS) {
+        few_streams s;
+        for (int j = 0; j < 2; j++) {
+            open_stream(kernels, &s, 2 * j, &mlp->gate, f + j * half, end);
+            open_stream(kernels, &s, 2 * j + 1, &mlp->up, f + j * half, end);
         }
+        read_streams(kernels, &s, hidden, x, tokens);
+        for (int j = 0; j < 2 && s.left[2 * j] > 0; j++)
+            finish_few_glu(&to, f + j * half, s.left[2 * j], s.sums[2 * j], s.sums[2 * j + 1], PRODUCT_FEW_ROWS);
+    }
+    for (int64_t f = begin; f < end && mlp->gate.k_stride != 1; f += PRODUCT_COLUMNS) {
+        float gate[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS], up[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS];
+        int64_t n = least(end - f, PRODUCT_COLUMNS);
+        kernels->columns(at(kernels, &mlp->gate, f), mlp->gate.k_stride * size, (int32_t)n, hidden, x, tokens, gate);
+        kernels->columns(at(kernels, &mlp->up, f), mlp->up.k_stride * size, (int32_t)n, hidden, x, tokens, up);
+        for (int64_t i = 0; i < n; i += PRODUCT_FEW_ROWS)
+            finish_few_glu(&to, f + i, least(n - i, PRODUCT_FEW_ROWS), gate + i, up + i, PRODUCT_COLUMNS);
     }
 }
 
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
                      int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y)
 {
-    few_rows rows;
-    float bias[PRODUCT_FEW_ROWS];
-    int64_t step = rows_at_once(w), size = out == TN_F32 ? 4 : 2;
-    for (int64_t row = begin; row < end; row += step) {
-        const char *next = row + step < end ? at(kernels, w, row + step) : NULL;
-        few_sums(kernels, w, row, least(end - row, step), k, x, tokens, next, &rows);
-        for (int64_t i = row; i < end && i < row + step; i += PRODUCT_FEW_ROWS) {
-            int32_t n = (int32_t)least(end - i, PRODUCT_FEW_ROWS);
-            product_finish finish = {out, TN_ACT_LINEAR, widen_bias(kernels, w->bias, i, n, bias)};
-            for (int32_t t = 0; t < tokens; t++)
-                kernels->row_out(rows.sums + t * step + i - row, &finish, n, (char *)y[t] + i * size);
-        }
+    const few_out to = {kernels, w, out, y, tokens};
+    int64_t part = part_of(end - begin, PRODUCT_STREAMS);
+    for (int64_t row = begin; row < begin + part && w->k_stride == 1; row += PRODUCT_FEW_ROWS) {
+        few_streams s;
+        for (int j = 0; j < PRODUCT_STREAMS; j++)
+            open_stream(kernels, &s, j, w, row + j * part, end);
+        read_streams(kernels, &s, k, x, tokens);
+        for (int j = 0; j < PRODUCT_STREAMS && s.left[j] > 0; j++)
+            finish_few_out(&to, row + j * part, s.left[j], s.sums[j], PRODUCT_FEW_ROWS);
+    }
+    for (int64_t row = begin; row < end && w->k_stride != 1; row += PRODUCT_COLUMNS) {
+        float sums[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS];
+        int64_t n = least(end - row, PRODUCT_COLUMNS);
+        kernels->columns(at(kernels, w, row), w->k_stride * element(kernels), (int32_t)n, k, x, tokens, sums);
+        for (int64_t i = 0; i < n; i += PRODUCT_FEW_ROWS)
+            finish_few_out(&to, row + i, least(n - i, PRODUCT_FEW_ROWS), sums + i, PRODUCT_COLUMNS);
     }
 }
 
