@@ -147,18 +147,29 @@ VEC_INLINE void forward_second(const rmsnorm_rows *a, norm_row r, pack scale, in
     put(r.at[NORM_Y], i, n, kind.dtype, times_gate(r, times_weight(a, v, i, n, kind), i, n, kind));
 }
 
-VEC_INLINE void forward_row(const rmsnorm_rows *a, norm_row r, norm_kind kind)
+/* What the first pass over a row leaves for the second. */
+typedef struct norm_factors {
+    float scale, mean; /* mean: backward                                                        */
+} norm_factors;
+
+VEC_INLINE norm_factors forward_factors(const rmsnorm_rows *a, norm_row r, norm_kind kind)
 {
     parts squares = parts_zero();
-    int64_t i = 0, whole = a->width - a->width % PACK;
+    int64_t i = 0;
     for (; i + PARTS <= a->width; i += PARTS)
         for (int k = 0; k < PACKS; k++)
             squares.part[k] = forward_first(r, squares.part[k], i + k * PACK, PACK, kind);
     for (int k = 0; k < PACKS && i < a->width; k++, i += PACK)
         squares.part[k] = forward_first(r, squares.part[k], i, a->width - i < PACK ? a->width - i : PACK, kind);
     float mean = parts_sum(&squares, kind.dtype) / (float)a->width;
-    pack scale = pack_set(vec_inverse_sqrt(mean + a->eps));
-    for (i = 0; i < whole; i += PACK)
+    return (norm_factors){vec_inverse_sqrt(mean + a->eps), 0.0f};
+}
+
+VEC_INLINE void forward_results(const rmsnorm_rows *a, norm_row r, norm_factors f, norm_kind kind)
+{
+    int64_t whole = a->width - a->width % PACK;
+    pack scale = pack_set(f.scale);
+    for (int64_t i = 0; i < whole; i += PACK)
         forward_second(a, r, scale, i, PACK, kind);
     if (whole < a->width)
         forward_second(a, r, scale, whole, a->width - whole, kind);
@@ -200,33 +211,50 @@ VEC_INLINE void backward_second(const rmsnorm_rows *a, norm_row r, pack scale, p
         put(r.at[NORM_DR], i, n, kind.dtype, d);
 }
 
-VEC_INLINE void backward_row(const rmsnorm_rows *a, norm_row r, norm_kind kind)
+VEC_INLINE norm_factors backward_factors(const rmsnorm_rows *a, norm_row r, norm_kind kind)
 {
     parts squares = parts_zero(), products = parts_zero();
-    int64_t i = 0, whole = a->width - a->width % PACK;
+    int64_t i = 0;
     for (; i + PARTS <= a->width; i += PARTS)
         for (int k = 0; k < PACKS; k++)
             backward_first(a, r, &squares.part[k], &products.part[k], i + k * PACK, PACK, kind);
     for (int k = 0; k < PACKS && i < a->width; k++, i += PACK)
         backward_first(a, r, &squares.part[k], &products.part[k], i, a->width - i < PACK ? a->width - i : PACK, kind);
     float scale = vec_inverse_sqrt(parts_sum(&squares, kind.dtype) / (float)a->width + a->eps);
-    pack mean = pack_set(parts_sum(&products, kind.dtype) * scale / (float)a->width);
-    for (i = 0; i < whole; i += PACK)
-        backward_second(a, r, pack_set(scale), mean, i, PACK, kind);
+    return (norm_factors){scale, parts_sum(&products, kind.dtype) * scale / (float)a->width};
+}
+
+VEC_INLINE void backward_results(const rmsnorm_rows *a, norm_row r, norm_factors f, norm_kind kind)
+{
+    int64_t whole = a->width - a->width % PACK;
+    pack scale = pack_set(f.scale), mean = pack_set(f.mean);
+    for (int64_t i = 0; i < whole; i += PACK)
+        backward_second(a, r, scale, mean, i, PACK, kind);
     if (whole < a->width)
-        backward_second(a, r, pack_set(scale), mean, whole, a->width - whole, kind);
+        backward_second(a, r, scale, mean, whole, a->width - whole, kind);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------- */
 
-/* kind is a constant of the caller. a is copied so that no store can change it. */
+/* The first pass over a row comes before the second over the row before it: nothing then waits for the sums, the root
+ * and the division. kind is a constant of the caller. a is copied so that no store can change it. */
 VEC_INLINE void rows_of_kind(rmsnorm_rows a, norm_kind kind, bool backward)
 {
-    for (int64_t row = 0; row < a.count; row++) {
+    if (a.count == 0)
+        return;
+    norm_row row = row_of(&a, 0);
+    norm_factors f = backward ? backward_factors(&a, row, kind) : forward_factors(&a, row, kind);
+    for (int64_t next = 1; next <= a.count; next++) {
+        norm_row this_row = row;
+        norm_factors these = f;
+        if (next < a.count) {
+            row = row_of(&a, next);
+            f = backward ? backward_factors(&a, row, kind) : forward_factors(&a, row, kind);
+        }
         if (backward)
-            backward_row(&a, row_of(&a, row), kind);
+            backward_results(&a, this_row, these, kind);
         else
-            forward_row(&a, row_of(&a, row), kind);
+            forward_results(&a, this_row, these, kind);
     }
 }
 
