@@ -200,10 +200,29 @@ VEC_INLINE pack pack_of_bf16(__m512i words)
                   _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32((int)0xffff0000)))};
 }
 
-VEC_INLINE __m512i pack_to_bf16(pack x)
+VEC_INLINE __m512i pack_to_bf16_by_integers(pack x)
 {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(vec_bf16_high(x.a), 16), vec_bf16_high(x.b));
 }
+
+#if defined(__AVX512BF16__)
+/* One instruction and a permutation, which is half the work; it flushes denormals, so where a zero comes out the
+ * integers decide. */
+VEC_INLINE __m512i pack_to_bf16(pack x)
+{
+    const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    __m512i words = _mm512_permutexvar_epi16(pairs, (__m512i)_mm512_cvtne2ps_pbh(x.b, x.a));
+    if (__builtin_expect(_mm512_testn_epi16_mask(words, _mm512_set1_epi16(0x7fff)) != 0, 0))
+        return pack_to_bf16_by_integers(x);
+    return words;
+}
+#else
+VEC_INLINE __m512i pack_to_bf16(pack x)
+{
+    return pack_to_bf16_by_integers(x);
+}
+#endif
 
 VEC_INLINE pack pack_load(const char *p, tn_dtype dtype)
 {

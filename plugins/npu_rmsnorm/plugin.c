@@ -35,6 +35,9 @@ static bool weight_fits(const tn_site *site)
 
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
+    if (site->dim[TN_DIM_WIDTH] < 1)
+        return tn_fail(err, TN_DECLINED, site->path, "width: site has %lld, kernel takes 1 and more",
+                       (long long)site->dim[TN_DIM_WIDTH]);
     if (!weight_fits(site))
         return tn_fail(err, TN_DECLINED, site->path,
                        "weight: not one dense tensor of the row's width in the site's dtype");
@@ -195,15 +198,10 @@ static tn_status backward(const tn_call *call, tn_error *err)
 #define PLAIN_NORMS                                                                                                    \
     (TN_TAKES(TN_NORM_W) | TN_TAKES(TN_NORM_1_PLUS_W) | TN_TAKES(TN_NORM_W_F32) | TN_TAKES(TN_NORM_NO_WEIGHT))
 
-static const tn_dim_rule dims[] = {{.dim = TN_DIM_WIDTH, .min = 1}};
-
 static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_RMS_NORM,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS},
-               .dims = dims,
-               .dim_count = 1},
+     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}},
      .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 3.1, .ulps_f16 = 3.1},
      .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = plan,
@@ -212,9 +210,7 @@ static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_RMS_NORM,
      .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W_GATED)},
-               .dims = dims,
-               .dim_count = 1},
+               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W_GATED)}},
      .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 4.1, .ulps_f16 = 4.1},
      .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = plan,
@@ -222,10 +218,7 @@ static const tn_impl impls[] = {
      .backward = backward},
     {.size = sizeof(tn_impl),
      .op = TN_OP_ADD_RMS_NORM,
-     .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS},
-               .dims = dims,
-               .dim_count = 1},
+     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}},
      .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 3.1, .ulps_f16 = 3.1},
      .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = plan,

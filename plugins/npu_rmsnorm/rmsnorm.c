@@ -183,6 +183,8 @@ void rmsnorm_kernels_init(rmsnorm_kernels *table, uint64_t cpu_flags)
         rmsnorm_kernels_init_avx2(table);
     if (cpu_flags & TN_CPU_AVX512)
         rmsnorm_kernels_init_avx512(table);
+    if (cpu_flags & TN_CPU_AVX512_BF16)
+        rmsnorm_kernels_init_avx512bf16(table);
 #elif defined(__aarch64__)
     if (cpu_flags & TN_CPU_NEON)
         rmsnorm_kernels_init_neon(table);

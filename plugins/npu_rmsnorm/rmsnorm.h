@@ -57,6 +57,7 @@ typedef struct rmsnorm_kernels {
 void rmsnorm_kernels_init(rmsnorm_kernels *table, uint64_t cpu_flags);
 void rmsnorm_kernels_init_avx2(rmsnorm_kernels *table);
 void rmsnorm_kernels_init_avx512(rmsnorm_kernels *table);
+void rmsnorm_kernels_init_avx512bf16(rmsnorm_kernels *table);
 void rmsnorm_kernels_init_neon(rmsnorm_kernels *table);
 
 #endif

@@ -19,9 +19,10 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     rope_kernels table;
     rope_kernels_init(&table, tn_cpu_flags());
-    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY];
-    if (rotary > head)
-        return tn_fail(err, TN_DECLINED, site->path, "rotary: site has %lld of a head of %lld", (long long)rotary,
+    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : head;
+    if (rotary < 2 || rotary % 2 || rotary > head)
+        return tn_fail(err, TN_DECLINED, site->path,
+                       "rotary: site has %lld of a head of %lld, kernel takes even numbers", (long long)rotary,
                        (long long)head);
     if (site->meaning[TN_AXIS_ROPE] == TN_ROPE_DEINTERLEAVED && head > IN_PLACE_HEAD)
         return tn_fail(err, TN_DECLINED, site->path, "head: site has %lld, kernel takes up to %d", (long long)head,
@@ -113,7 +114,7 @@ static tn_status rotate(const tn_call *call, const tn_tensor *from, const tn_ten
                    .cos = cos,
                    .sin = &call->in[3],
                    .tokens = q->shape[1]};
-    /* One site serves a whole modeling file, so the sizes are those of the tensors. Only the half form has angles of
+    /* Only the half form has angles of
      * its own for the second half. */
     c.token = (rope_token){.head = q->shape[3],
                            .rotary = style == TN_ROPE_HALF_NARROW ? 2 * cos->shape[2] : cos->shape[2],
@@ -147,8 +148,6 @@ static tn_status backward(const tn_call *call, tn_error *err)
     return rotate(call, call->grads->out, call->grads->in, true);
 }
 
-static const tn_dim_rule dims[] = {{.dim = TN_DIM_ROTARY, .min = 2, .multiple = 2}, {.dim = TN_DIM_HEAD, .min = 2}};
-
 static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_ROPE,
@@ -157,9 +156,7 @@ static const tn_impl impls[] = {
                          [TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_HALF) | TN_TAKES(TN_ROPE_HALF_NARROW) |
                                           TN_TAKES(TN_ROPE_INTERLEAVED) | TN_TAKES(TN_ROPE_COMPLEX) |
                                           TN_TAKES(TN_ROPE_DEINTERLEAVED)},
-               .features = TN_HAS_PARTIAL | TN_HAS_MROPE,
-               .dims = dims,
-               .dim_count = sizeof dims / sizeof *dims},
+               .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
      .tolerance = {.ulps_f32 = 0, .ulps_bf16 = 3.5, .ulps_f16 = 3.5},
      .plan = plan,
      .forward = forward,

@@ -59,6 +59,8 @@ void rope_kernels_init(rope_kernels *table, uint64_t cpu_flags)
         rope_kernels_init_avx2(table);
     if (cpu_flags & TN_CPU_AVX512)
         rope_kernels_init_avx512(table);
+    if (cpu_flags & TN_CPU_AVX512_BF16)
+        rope_kernels_init_avx512bf16(table);
 #elif defined(__aarch64__)
     if (cpu_flags & TN_CPU_NEON)
         rope_kernels_init_neon(table);

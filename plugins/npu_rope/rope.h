@@ -30,6 +30,7 @@ typedef struct rope_kernels {
 void rope_kernels_init(rope_kernels *table, uint64_t cpu_flags);
 void rope_kernels_init_avx2(rope_kernels *table);
 void rope_kernels_init_avx512(rope_kernels *table);
+void rope_kernels_init_avx512bf16(rope_kernels *table);
 void rope_kernels_init_neon(rope_kernels *table);
 
 #endif

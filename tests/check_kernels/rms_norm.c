@@ -346,6 +346,18 @@ static void check_declines(check_state *s)
     c = norm_case(TN_NORM_W, TN_F32, &plain);
     c.site.dim[TN_DIM_WIDTH] = 17;
     check_declined(s, &c, "weight");
+    c = norm_case(TN_NORM_W, TN_F32, &plain);
+    c.site.num[TN_NUM_EPS] = NAN;
+    check_declined(s, &c, "eps");
+    c = norm_case(TN_NORM_1_PLUS_W, TN_F16, &plain);
+    c.site.param[TN_ROLE_WEIGHT].count = 0;
+    check_declined(s, &c, "weight");
+    c = norm_case(TN_NORM_W_GATED, TN_BF16, &plain);
+    ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)->shape[0] = 15;
+    check_declined(s, &c, "weight");
+    c = norm_case(TN_NORM_NO_WEIGHT, TN_F32, &plain);
+    c.site.dim[TN_DIM_WIDTH] = 0;
+    check_declined(s, &c, "width");
     c = add_norm_case(TN_NORM_W, TN_F32, &plain);
     c.site.meaning[TN_AXIS_NORM] = TN_NORM_W_GATED;
     check_declined(s, &c, "norm");
@@ -444,7 +456,7 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
 }
 
 const check_test check_rms_norm = {.name = "rms_norm",
-                                   .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_NEON,
+                                   .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_NEON,
                                    .check = check,
                                    .bench = bench,
                                    .golden = golden};

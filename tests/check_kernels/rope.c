@@ -236,6 +236,9 @@ static void check_declines(check_state *s)
     c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
     c.site.dim[TN_DIM_ROTARY] = 15;
     check_declined(s, &c, "rotary");
+    c = rope_case(TN_ROPE_HALF_NARROW, TN_BF16, &plain);
+    c.site.dim[TN_DIM_HEAD] = c.site.dim[TN_DIM_ROTARY] = 0;
+    check_declined(s, &c, "rotary");
     c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
     c.site.meaning[TN_AXIS_DTYPE] = TN_F64;
     check_declined(s, &c, "dtype");
@@ -397,7 +400,7 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
 }
 
 const check_test check_rope = {.name = "rope",
-                               .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_NEON,
+                               .tiers = TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16 | TN_CPU_NEON,
                                .check = check,
                                .bench = bench,
                                .golden = golden};
