@@ -209,6 +209,7 @@ void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grad
         if (!eager->in[i].data)
             continue;
         text_cut(like.name, sizeof like.name, "gradient of input %d", i);
+        like.largest = tensor_max(&eager->in[i]);
         compare_floats(&eager->in[i], &grads->in[i], &like, skip, figures);
     }
     for (int role = 0; role < TN_ROLE_MAX; role++)

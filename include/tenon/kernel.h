@@ -306,8 +306,8 @@ typedef struct tn_impl {
      * plan->backward_scratch_bytes of scratch. Formulas: docs/numerics.md.                   */
     tn_status (*backward)(const tn_call *call, tn_error *err);
     /* ABI 1.1 */
-    /* Of every gradient from eager's, at the largest magnitude of an input's row or of a whole parameter; 0: as
-     * tolerance. */
+    /* Of every gradient from eager's, at the largest magnitude of the whole gradient, since what cancels in a row
+     * leaves nothing to measure by; 0: as tolerance. */
     tn_tolerance gradient_tolerance;
 } tn_impl;
 
