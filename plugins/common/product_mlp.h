@@ -101,10 +101,17 @@ static inline void product_share_rows(int64_t rows, int32_t thread, int32_t thre
 }
 
 /* Work that threads take piece by piece: whoever is free takes the next, so a thread that the system holds up does not
- * hold up the others. Starts as zero and serves once. */
+ * hold up the others. Starts as zero and serves once, or again after a reset between two barriers that lie behind all
+ * of the old work and before all of the new. */
 typedef struct product_queue {
     atomic_llong next;
 } product_queue;
+
+static inline void product_queue_reset(product_queue *queue, int32_t thread)
+{
+    if (thread == 0)
+        atomic_store_explicit(&queue->next, 0, memory_order_relaxed);
+}
 
 /* The next piece of rows, cut at multiples of product_unit; false when nothing is left. */
 static inline bool product_take_rows(product_queue *queue, int64_t rows, int32_t threads, int64_t *begin, int64_t *end)

@@ -21,7 +21,7 @@ typedef struct swiglu_run {
     const tn_tensor *x, *y;
     int64_t tokens;
     swiglu_memory memory;
-    product_queue *glus, *outs; /* of a call with few tokens                                       */
+    product_queue *glus, *outs;
 } swiglu_run;
 
 static bool is_small(const swiglu_layer *layer)
@@ -134,11 +134,14 @@ static void many_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
         product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
         product_pack(kernels, x_rows, n, hidden, begin, end, m->x);
         product_wait(threads);
-        product_share_rows(inter, thread, threads, &begin, &end);
-        product_glu_tiles(kernels, &run->layer->mlp, hidden, run->layer->act, m->x, n, begin, end, m->h, scratch);
+        product_queue_reset(run->outs, thread);
+        while (product_take_rows(run->glus, inter, threads, &begin, &end))
+            product_glu_tiles(kernels, &run->layer->mlp, hidden, run->layer->act, m->x, n, begin, end, m->h, scratch);
         product_wait(threads);
-        product_share_rows(hidden, thread, threads, &begin, &end);
-        product_out_tiles(kernels, &run->layer->mlp.down, inter, m->h, n, begin, end, kernels->dtype, y_rows, scratch);
+        product_queue_reset(run->glus, thread);
+        while (product_take_rows(run->outs, hidden, threads, &begin, &end))
+            product_out_tiles(kernels, &run->layer->mlp.down, inter, m->h, n, begin, end, kernels->dtype, y_rows,
+                              scratch);
     }
 }
 

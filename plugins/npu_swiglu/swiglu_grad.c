@@ -43,7 +43,8 @@ typedef struct grad_run {
     int64_t tokens;
     grad_memory memory;
     product_tokens_matrix all_x, all_dy; /* data NULL: to be copied first                          */
-    product_queue queues[JOBS];
+    product_queue middle, dx;            /* of a block                                                      */
+    product_queue weights[JOBS];
 } grad_run;
 
 static int64_t element(const swiglu_layer *layer)
@@ -170,31 +171,33 @@ static void middle(const grad_run *run, const grad_rows *rows, int64_t t, int64_
     layer->gates.grad(&row, end - begin);
 }
 
-static void block_middle(const grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread,
+/* Sums of gate, up and dh; where a row is not sparse, whoever has them goes on. */
+static void block_middle(grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread,
                          int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
     const product_matrix down = {layer->mlp.down.data, 1, layer->mlp.down.row_stride, NULL};
     int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
-    product_share_rows(inter, thread, threads, &begin, &end);
-    product_out_tiles(kernels, &layer->mlp.gate, hidden, run->memory.x, n, begin, end, TN_F32, rows->gate,
-                      rows->product);
-    product_out_tiles(kernels, &layer->mlp.up, hidden, run->memory.x, n, begin, end, TN_F32, rows->up, rows->product);
-    product_out_tiles(kernels, &down, hidden, run->memory.dy, n, begin, end, TN_F32, rows->dh, rows->product);
-    if (!layer->sparse) { /* every thread goes on with its own features */
-        for (int64_t t = 0; t < n && begin < end; t++)
+    product_queue_reset(&run->dx, thread);
+    while (product_take_rows(&run->middle, inter, threads, &begin, &end)) {
+        product_out_tiles(kernels, &layer->mlp.gate, hidden, run->memory.x, n, begin, end, TN_F32, rows->gate,
+                          rows->product);
+        product_out_tiles(kernels, &layer->mlp.up, hidden, run->memory.x, n, begin, end, TN_F32, rows->up,
+                          rows->product);
+        product_out_tiles(kernels, &down, hidden, run->memory.dy, n, begin, end, TN_F32, rows->dh, rows->product);
+        for (int64_t t = 0; t < n && !layer->sparse; t++)
             middle(run, rows, t, first + t, begin, end);
-        return;
     }
+    if (!layer->sparse)
+        return;
     product_wait(threads);
     product_share(n, thread, threads, &begin, &end);
     for (int64_t t = begin; t < end; t++)
         middle(run, rows, t, first + t, 0, inter);
 }
 
-static void block_dx(const grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread,
-                     int32_t threads)
+static void block_dx(grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread, int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
@@ -208,12 +211,12 @@ static void block_dx(const grad_run *run, const grad_rows *rows, int64_t first, 
     product_wait(threads);
     for (int64_t t = 0; t < n; t++)
         rows->out[t] = product_row(run->to->dx, first + t);
-    product_share_rows(layer->hidden, thread, threads, &begin, &end);
-    product_joined_tiles(kernels, layer->up_first ? &up : &gate, inter, layer->up_first ? &gate : &up, inter,
-                         run->memory.sides, n, begin, end, kernels->dtype, rows->out, rows->product);
+    while (product_take_rows(&run->dx, layer->hidden, threads, &begin, &end))
+        product_joined_tiles(kernels, layer->up_first ? &up : &gate, inter, layer->up_first ? &gate : &up, inter,
+                             run->memory.sides, n, begin, end, kernels->dtype, rows->out, rows->product);
 }
 
-static void block_of_tokens(const grad_run *run, int64_t first, int64_t n, int32_t thread, int32_t threads)
+static void block_of_tokens(grad_run *run, int64_t first, int64_t n, int32_t thread, int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
@@ -225,6 +228,7 @@ static void block_of_tokens(const grad_run *run, int64_t first, int64_t n, int32
     product_wait(threads);
     block_middle(run, &rows, first, n, thread, threads);
     product_wait(threads);
+    product_queue_reset(&run->middle, thread);
     if (wanted(run->to->dx))
         block_dx(run, &rows, first, n, thread, threads);
 }
@@ -307,7 +311,7 @@ static void over_tokens(grad_run *run, int32_t thread, int32_t threads)
     int64_t begin, end;
     for (int i = 0; i < weight_count; i++) {
         const weight_job *job = &weights[i];
-        while (product_take_rows(&run->queues[i], job->rows, threads, &begin, &end))
+        while (product_take_rows(&run->weights[i], job->rows, threads, &begin, &end))
             product_weight_grad(&layer->kernels, &job->a, &job->b, run->tokens, begin, end, job->columns, job->dw->data,
                                 job->dw->stride[0], scratch);
     }

@@ -16,7 +16,7 @@ typedef struct sparse_run {
     const tn_tensor *x, *y;
     int64_t tokens;
     sparse_memory memory;
-    product_queue *sums, *outs; /* of a call with few tokens                                       */
+    product_queue *sums, *outs;
 } sparse_run;
 
 /* What one thread works with: pointers to the rows of a block. */
@@ -130,10 +130,13 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
     product_pack(kernels, rows.x, n, hidden, begin, end, m->x);
     product_wait(threads);
-    product_share_rows(inter, thread, threads, &begin, &end);
-    product_out_tiles(kernels, &layer->mlp.gate, hidden, m->x, n, begin, end, TN_F32, rows.gate, rows.product);
-    product_out_tiles(kernels, &layer->mlp.up, hidden, m->x, n, begin, end, TN_F32, rows.up, rows.product);
+    product_queue_reset(run->outs, thread);
+    while (product_take_rows(run->sums, inter, threads, &begin, &end)) {
+        product_out_tiles(kernels, &layer->mlp.gate, hidden, m->x, n, begin, end, TN_F32, rows.gate, rows.product);
+        product_out_tiles(kernels, &layer->mlp.up, hidden, m->x, n, begin, end, TN_F32, rows.up, rows.product);
+    }
     product_wait(threads);
+    product_queue_reset(run->sums, thread);
     /* A thread's tokens are those of its tiles: it packs them at once. */
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
     int64_t last = end < product_tiles(kernels, n) ? end * kernels->tile_tokens : n;
@@ -141,8 +144,8 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
         hidden_row(layer, rows.gate[t], rows.up[t], 0, inter, kernels->native);
     product_pack(packing, (const void *const *)rows.up, n, inter, begin, end, m->h);
     product_wait(threads);
-    product_share_rows(hidden, thread, threads, &begin, &end);
-    product_out_tiles(kernels, &layer->mlp.down, inter, m->h, n, begin, end, kernels->dtype, rows.y, rows.product);
+    while (product_take_rows(run->outs, hidden, threads, &begin, &end))
+        product_out_tiles(kernels, &layer->mlp.down, inter, m->h, n, begin, end, kernels->dtype, rows.y, rows.product);
 }
 
 static void body(void *ctx, int32_t thread, int32_t threads)
