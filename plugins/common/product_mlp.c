@@ -6,6 +6,9 @@
  */
 #define APART_TOKENS 64
 
+/* Rows that are brought into scratch at once: a multiple of every tile's rows. */
+enum { GATHERED_ROWS = 32 };
+
 static int64_t element(const product_kernels *kernels)
 {
     return kernels->dtype == TN_F32 ? 4 : 2;
@@ -18,7 +21,7 @@ static int64_t native_element(const product_kernels *kernels)
 
 size_t product_scratch_size(const product_kernels *kernels, int64_t k)
 {
-    return (size_t)((2 * PRODUCT_FEW_ROWS + kernels->rows) * product_row_space(k));
+    return (size_t)((2 * GATHERED_ROWS + kernels->rows) * product_row_space(k));
 }
 
 static const char *at(const product_kernels *kernels, const product_matrix *w, int64_t row)
@@ -26,42 +29,33 @@ static const char *at(const product_kernels *kernels, const product_matrix *w, i
     return (const char *)w->data + row * w->row_stride * element(kernels);
 }
 
-/* Where a tile's rows come from. Rows that lie side by side are brought into scratch, 16 at a time, since neighbours
- * share cache lines; rows of another type than native are converted, for each tile. */
+/* Where a tile's rows come from. Rows that lie side by side are brought into scratch, 32 at a time, since neighbours
+ * share cache lines and pages; rows of another type than native are converted, for each tile. */
 typedef struct row_source {
     const product_kernels *kernels;
-    const product_matrix *w, *then; /* then: what the rows go on with behind first_k elements, or NULL */
-    int64_t k, first_k, begin, end;
-    char *gathered, *converted; /* as many rows as gather_rows says, and as the tile uses          */
+    const product_matrix *w;
+    int64_t k, begin, end;
+    char *gathered, *converted; /* GATHERED_ROWS rows, and as many as the tile uses                 */
     bool apart;                 /* rows are copied: they would all fall into the same few sets of the first cache */
 } row_source;
 
-static bool lies_in_rows(const row_source *s)
-{
-    return s->w->k_stride == 1 && !s->then;
-}
-
 static bool is_direct(const row_source *s)
 {
-    return lies_in_rows(s) && s->kernels->native == s->kernels->dtype && !s->apart;
+    return s->w->k_stride == 1 && s->kernels->native == s->kernels->dtype && !s->apart;
 }
 
-/* Brings the next rows into scratch: count of them, and at least PRODUCT_FEW_ROWS. Returns how many places there are.
- */
-static int64_t gather_rows(const row_source *s, int64_t row, int32_t count)
+/* Brings the next rows into scratch when a tile begins behind those that are there. Sixty-four elements of all of them
+ * at a time: each element is on a page of its own, and the first level of the address cache holds as many. */
+static void gather_rows(const row_source *s, int64_t row)
 {
     const product_kernels *kernels = s->kernels;
-    int64_t places = count < PRODUCT_FEW_ROWS ? PRODUCT_FEW_ROWS : count, space = product_row_space(s->k);
-    for (int64_t i = 0; (row - s->begin) % places == 0 && i < places && row + i < s->end; i += PRODUCT_FEW_ROWS) {
-        int64_t left = s->end - row - i, size = element(kernels);
-        int32_t n = (int32_t)(left < PRODUCT_FEW_ROWS ? left : PRODUCT_FEW_ROWS);
-        kernels->gather(at(kernels, s->w, row + i), s->w->k_stride * size, n, s->first_k, s->gathered + i * space,
-                        space);
-        if (s->then)
-            kernels->gather(at(kernels, s->then, row + i), s->then->k_stride * size, n, s->k - s->first_k,
-                            s->gathered + i * space + s->first_k * size, space);
-    }
-    return places;
+    int64_t size = element(kernels), step = s->w->k_stride * size, space = product_row_space(s->k);
+    int64_t n = s->end - row < GATHERED_ROWS ? s->end - row : GATHERED_ROWS;
+    for (int64_t i = 0; i < s->k && (row - s->begin) % GATHERED_ROWS == 0; i += 64)
+        for (int64_t r = 0; r < n; r += PRODUCT_FEW_ROWS)
+            kernels->gather(at(kernels, s->w, row + r) + i * step, step,
+                            (int32_t)(n - r < PRODUCT_FEW_ROWS ? n - r : PRODUCT_FEW_ROWS),
+                            s->k - i < 64 ? s->k - i : 64, s->gathered + r * space + i * size, space);
 }
 
 /* Pointers to the rows of a tile. Those behind the valid ones repeat the last: their sums are thrown away. */
@@ -69,11 +63,13 @@ static void tile_rows(const row_source *s, int64_t row, int32_t valid, int32_t c
 {
     const product_kernels *kernels = s->kernels;
     int64_t space = product_row_space(s->k), place = 0;
-    if (!lies_in_rows(s))
-        place = (row - s->begin) % gather_rows(s, row, count);
+    if (s->w->k_stride != 1) {
+        gather_rows(s, row);
+        place = (row - s->begin) % GATHERED_ROWS;
+    }
     for (int32_t r = 0; r < count; r++) {
         int32_t use = r < valid ? r : valid - 1;
-        rows[r] = lies_in_rows(s) ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
+        rows[r] = s->w->k_stride == 1 ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
         if (kernels->native == kernels->dtype && !s->apart)
             continue;
         if (kernels->native == kernels->dtype) {
@@ -113,20 +109,13 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
                        const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch)
 {
     int32_t half = kernels->rows / 2;
-    int64_t native = native_element(kernels), rows_bytes = PRODUCT_FEW_ROWS * product_row_space(hidden);
+    int64_t native = native_element(kernels), rows_bytes = GATHERED_ROWS * product_row_space(hidden);
     int64_t x_token = product_panel_token(kernels, hidden), h_token = product_panel_token(kernels, mlp->inter);
     char *gathered = scratch, *converted = gathered + 2 * rows_bytes;
-    const row_source gates = {kernels, &mlp->gate, NULL, hidden, hidden, begin, end, gathered, converted, false};
-    const row_source ups = {kernels,
-                            &mlp->up,
-                            NULL,
-                            hidden,
-                            hidden,
-                            begin,
-                            end,
-                            gathered + rows_bytes,
-                            converted + half * product_row_space(hidden),
-                            false};
+    const row_source gates = {kernels, &mlp->gate, hidden, begin, end, gathered, converted, false};
+    const row_source ups = {
+        kernels, &mlp->up, hidden, begin, end, gathered + rows_bytes, converted + half * product_row_space(hidden),
+        false};
     kernels->tiles_begin();
     for (int64_t f = begin; f < end; f += half) {
         const void *rows[PRODUCT_MAX_ROWS];
@@ -178,19 +167,9 @@ static void out_tiles(const row_source *source, const void *x, int64_t tokens, t
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
                        int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
 {
-    char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(k);
-    row_source source = {kernels, w, NULL, k, k, begin, end, gathered, converted, false};
-    source.apart = tokens >= APART_TOKENS && lies_in_rows(&source) && w->row_stride * element(kernels) % 4096 == 0;
-    out_tiles(&source, x, tokens, out, y);
-}
-
-void product_joined_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k,
-                          const product_matrix *then, int64_t then_k, const void *x, int64_t tokens, int64_t begin,
-                          int64_t end, tn_dtype out, void *const *y, void *scratch)
-{
-    int64_t both = k + then_k;
-    char *gathered = scratch, *converted = gathered + 2 * PRODUCT_FEW_ROWS * product_row_space(both);
-    const row_source source = {kernels, w, then, both, k, begin, end, gathered, converted, false};
+    char *gathered = scratch, *converted = gathered + 2 * GATHERED_ROWS * product_row_space(k);
+    row_source source = {kernels, w, k, begin, end, gathered, converted, false};
+    source.apart = tokens >= APART_TOKENS && w->k_stride == 1 && w->row_stride * element(kernels) % 4096 == 0;
     out_tiles(&source, x, tokens, out, y);
 }
 

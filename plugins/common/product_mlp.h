@@ -60,12 +60,6 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
                        int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch);
 
-/* The same outputs where each row of w goes on with one of `then`: a sum of two products, rounded once. x is the panel
- * of rows of k + then_k elements, which scratch is sized for; w has no bias. */
-void product_joined_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k,
-                          const product_matrix *then, int64_t then_k, const void *x, int64_t tokens, int64_t begin,
-                          int64_t end, tn_dtype out, void *const *y, void *scratch);
-
 /* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows of type out: for h native or TN_F32, for y
  * dtype or TN_F32. */
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,

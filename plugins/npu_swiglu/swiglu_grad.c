@@ -11,13 +11,16 @@
 
 enum { JOBS = 4, SUMS = 4 };
 
+/* Tokens of a block: columns of the weights are turned once for each, which costs what 40 to 80 tokens do. */
+#define BLOCK 512
+
 typedef struct grad_memory {
-    char *x, *dy, *sides;      /* panels of a block; sides: dg and du                                */
-    char *gate, *up, *dh;      /* rows of f32 of a block                                               */
-    char *kept_h, *kept_sides; /* rows of dtype of all tokens                                        */
-    char *kept_x, *kept_dy;    /* the same, for tensors whose rows are not at one distance             */
+    char *x, *dy, *d_gate, *d_up; /* panels of a block                                              */
+    char *gate, *up, *dh;         /* rows of f32 of a block; gate and up: later of dx               */
+    char *kept_h, *kept_sides;    /* rows of dtype of all tokens; sides: da and du, in the order of the weights */
+    char *kept_x, *kept_dy;       /* the same, for tensors whose rows are not at one distance       */
     char *thread;
-    int64_t space; /* from one row of f32 to the next                                    */
+    int64_t space; /* from one row of f32 to the next                                              */
     size_t x_rows, dy_rows, gate_rows, up_rows, dh_rows, out_rows, product; /* within one thread's memory */
     size_t thread_size, total;
 } grad_memory;
@@ -52,6 +55,11 @@ static int64_t element(const swiglu_layer *layer)
     return layer->kernels.dtype == TN_F32 ? 4 : 2;
 }
 
+static int64_t grad_block(const swiglu_layer *layer)
+{
+    return swiglu_least(layer->max_tokens, BLOCK);
+}
+
 static bool wanted(const tn_tensor *t)
 {
     return t && t->data;
@@ -62,19 +70,21 @@ static grad_memory layout(const swiglu_layer *layer, char *scratch)
 {
     const product_kernels *kernels = &layer->kernels;
     int64_t hidden = layer->hidden, inter = layer->mlp.inter, tokens = layer->max_tokens;
-    grad_memory m = {.space = product_row_space(inter)};
-    size_t block = (size_t)product_padded_tokens(kernels, swiglu_block_tokens(layer)), at = 0;
+    int64_t widest = hidden > inter ? hidden : inter;
+    grad_memory m = {.space = product_row_space(widest)};
+    size_t block = (size_t)product_padded_tokens(kernels, grad_block(layer)), at = 0;
     size_t *const rows[] = {&m.x_rows, &m.dy_rows, &m.gate_rows, &m.up_rows, &m.dh_rows, &m.out_rows};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i] = swiglu_take(&at, block * sizeof(void *));
-    size_t product = product_scratch_size(kernels, hidden > 2 * inter ? hidden : 2 * inter);
+    size_t product = product_scratch_size(kernels, widest);
     size_t grad = product_grad_scratch_size(kernels, tokens);
     m.product = swiglu_take(&at, product > grad ? product : grad);
     m.thread_size = at;
     at = 0;
     size_t x = swiglu_take(&at, block * (size_t)product_panel_token(kernels, hidden));
     size_t dy = swiglu_take(&at, block * (size_t)product_panel_token(kernels, hidden));
-    size_t sides = swiglu_take(&at, block * (size_t)product_panel_token(kernels, 2 * inter));
+    size_t d_gate = swiglu_take(&at, block * (size_t)product_panel_token(kernels, inter));
+    size_t d_up = swiglu_take(&at, block * (size_t)product_panel_token(kernels, inter));
     size_t gate = swiglu_take(&at, block * (size_t)m.space), up = swiglu_take(&at, block * (size_t)m.space);
     size_t dh = swiglu_take(&at, block * (size_t)m.space);
     size_t kept_h = swiglu_take(&at, (size_t)(tokens * inter * element(layer)));
@@ -83,9 +93,9 @@ static grad_memory layout(const swiglu_layer *layer, char *scratch)
     size_t kept_dy = swiglu_take(&at, (size_t)(tokens * hidden * element(layer)));
     size_t thread = swiglu_take(&at, m.thread_size * (size_t)layer->threads);
     m.total = at;
-    char **const places[] = {&m.x,      &m.dy,         &m.sides,  &m.gate,    &m.up,    &m.dh,
-                             &m.kept_h, &m.kept_sides, &m.kept_x, &m.kept_dy, &m.thread};
-    const size_t offsets[] = {x, dy, sides, gate, up, dh, kept_h, kept_sides, kept_x, kept_dy, thread};
+    char **const places[] = {&m.x,  &m.dy,     &m.d_gate,     &m.d_up,   &m.gate,    &m.up,
+                             &m.dh, &m.kept_h, &m.kept_sides, &m.kept_x, &m.kept_dy, &m.thread};
+    const size_t offsets[] = {x, dy, d_gate, d_up, gate, up, dh, kept_h, kept_sides, kept_x, kept_dy, thread};
     for (size_t i = 0; scratch && i < sizeof offsets / sizeof *offsets; i++)
         *places[i] = scratch + offsets[i];
     return m;
@@ -148,13 +158,19 @@ static grad_rows rows_of_block(const grad_run *run, int32_t thread, int64_t firs
     return rows;
 }
 
+/* The gradients of gate or up of one token. */
+static void *side_of(const grad_run *run, int64_t token, bool up)
+{
+    const swiglu_layer *layer = run->layer;
+    char *sides = kept_row(run->memory.kept_sides, token, 2 * layer->mlp.inter, layer);
+    return up == layer->up_first ? sides : sides + layer->mlp.inter * element(layer);
+}
+
 /* Features begin .. end - 1 of h, dg and du of one token. */
 static void middle(const grad_run *run, const grad_rows *rows, int64_t t, int64_t token, int64_t begin, int64_t end)
 {
     const swiglu_layer *layer = run->layer;
     int64_t inter = layer->mlp.inter, size = element(layer);
-    char *sides = kept_row(run->memory.kept_sides, token, 2 * inter, layer);
-    char *second = sides + inter * size;
     gate_cut cut = {.quantile = layer->quantile};
     gate_row row = {.act = layer->act,
                     .dtype = layer->kernels.dtype,
@@ -164,8 +180,8 @@ static void middle(const grad_run *run, const grad_rows *rows, int64_t t, int64_
                     .h = (char *)kept_row(run->memory.kept_h, token, inter, layer) + begin * size,
                     .dh = (float *)rows->dh[t] + begin,
                     .scale = 1,
-                    .d_gate = (layer->up_first ? second : sides) + begin * size,
-                    .d_up = (layer->up_first ? sides : second) + begin * size};
+                    .d_gate = (char *)side_of(run, token, false) + begin * size,
+                    .d_up = (char *)side_of(run, token, true) + begin * size};
     if (layer->sparse)
         layer->gates.cut(row.gate, inter, &cut);
     layer->gates.grad(&row, end - begin);
@@ -197,23 +213,41 @@ static void block_middle(grad_run *run, const grad_rows *rows, int64_t first, in
         middle(run, rows, t, first + t, 0, inter);
 }
 
+/* Columns begin .. end - 1 of dx: the sum of what came through gate and up, rounded once. */
+static void add_sides(const grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int64_t begin, int64_t end)
+{
+    static const float ones[] = {1, 1};
+    const product_kernels *kernels = &run->layer->kernels;
+    for (int64_t t = 0; t < n; t++) {
+        const void *const sides[] = {(const float *)rows->gate[t] + begin, (const float *)rows->up[t] + begin};
+        const product_combine sum = {
+            .part_dtype = TN_F32, .dtype = kernels->dtype, .count = 2, .part = sides, .weight = ones};
+        kernels->combine(&sum, end - begin, (char *)product_row(run->to->dx, first + t) + begin * element(run->layer));
+    }
+}
+
+/* Two products, though one over da and du side by side would do: its panel would not fit into the second cache. Their
+ * sums take the place of those of gate and up. */
 static void block_dx(grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread, int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
+    const grad_memory *m = &run->memory;
     const product_matrix gate = {layer->mlp.gate.data, 1, layer->mlp.gate.row_stride, NULL};
     const product_matrix up = {layer->mlp.up.data, 1, layer->mlp.up.row_stride, NULL};
     int64_t inter = layer->mlp.inter, begin, end;
-    for (int64_t t = 0; t < n; t++)
-        rows->out[t] = kept_row(run->memory.kept_sides, first + t, 2 * inter, layer);
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
-    product_pack(kernels, (const void *const *)rows->out, n, 2 * inter, begin, end, run->memory.sides);
+    for (int side = 0; side < 2; side++) {
+        for (int64_t t = 0; t < n; t++)
+            rows->out[t] = side_of(run, first + t, side == 1);
+        product_pack(kernels, (const void *const *)rows->out, n, inter, begin, end, side ? m->d_up : m->d_gate);
+    }
     product_wait(threads);
-    for (int64_t t = 0; t < n; t++)
-        rows->out[t] = product_row(run->to->dx, first + t);
-    while (product_take_rows(&run->dx, layer->hidden, threads, &begin, &end))
-        product_joined_tiles(kernels, layer->up_first ? &up : &gate, inter, layer->up_first ? &gate : &up, inter,
-                             run->memory.sides, n, begin, end, kernels->dtype, rows->out, rows->product);
+    while (product_take_rows(&run->dx, layer->hidden, threads, &begin, &end)) {
+        product_out_tiles(kernels, &gate, inter, m->d_gate, n, begin, end, TN_F32, rows->gate, rows->product);
+        product_out_tiles(kernels, &up, inter, m->d_up, n, begin, end, TN_F32, rows->up, rows->product);
+        add_sides(run, rows, first, n, begin, end);
+    }
 }
 
 static void block_of_tokens(grad_run *run, int64_t first, int64_t n, int32_t thread, int32_t threads)
@@ -322,7 +356,7 @@ static void over_tokens(grad_run *run, int32_t thread, int32_t threads)
 static void body(void *ctx, int32_t thread, int32_t threads)
 {
     grad_run *run = ctx;
-    int64_t block = swiglu_block_tokens(run->layer);
+    int64_t block = grad_block(run->layer);
     for (int64_t first = 0; first < run->tokens; first += block)
         block_of_tokens(run, first, swiglu_least(block, run->tokens - first), thread, threads);
     if (run->all_x.data == run->memory.kept_x)
