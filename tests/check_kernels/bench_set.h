@@ -22,7 +22,7 @@ typedef struct bench_set {
     host_eager_state eager;
 } bench_set;
 
-/* count copies; the first is the case itself, which must stay. False when memory does not suffice. */
+/* count copies of a case, which must stay. False when memory does not suffice. */
 bool bench_set_open(bench_set *set, const check_case *c, const tn_impl *impl, size_t count);
 void bench_set_close(bench_set *set);
 
