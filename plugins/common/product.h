@@ -41,6 +41,7 @@ typedef struct product_combine {
     const float *weight;
     const void *extra; /* or NULL                                                                  */
     float extra_weight;
+    bool stream; /* y is not read soon: it may go past the caches. A fence must follow                */
 } product_combine;
 
 typedef struct product_kernels {

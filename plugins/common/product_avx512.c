@@ -191,19 +191,72 @@ static void row_out_avx512(const float *sums, const product_finish *finish, int3
     store_from_f32(y, finish->dtype, m, v);
 }
 
+/* Sixteen elements from i on. */
+INLINE __m512 combine_lanes(const product_combine *c, int64_t i, __mmask16 m)
+{
+    int64_t from = c->part_dtype == TN_F32 ? 4 : 2;
+    __m512 sum = _mm512_setzero_ps();
+    for (int32_t j = 0; j < c->count; j++)
+        sum = _mm512_fmadd_ps(load_as_f32((const char *)c->part[j] + i * from, c->part_dtype, m),
+                              _mm512_set1_ps(c->weight[j]), sum);
+    if (c->extra)
+        sum = _mm512_fmadd_ps(load_as_f32((const char *)c->extra + i * from, c->part_dtype, m),
+                              _mm512_set1_ps(c->extra_weight), sum);
+    return sum;
+}
+
+/* Thirty-two elements of bf16 at a time, the even ones and the odd ones each in the upper halves of words. */
+INLINE int64_t combine_bf16(const product_combine *c, int64_t n, char *y, int count)
+{
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000u);
+    __m512 weight[PRODUCT_FEW_TOKENS];
+    int64_t i = 0;
+    for (int j = 0; j < count; j++)
+        weight[j] = _mm512_set1_ps(c->weight[j]);
+    for (; i + 2 * LANES <= n; i += 2 * LANES) {
+        __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
+        for (int j = 0; j < count; j++) {
+            __m512i v = _mm512_loadu_si512((const char *)c->part[j] + i * 2);
+            even = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_slli_epi32(v, 16)), weight[j], even);
+            odd = _mm512_fmadd_ps(_mm512_castsi512_ps(_mm512_and_si512(v, upper)), weight[j], odd);
+        }
+        __m512i low = _mm512_srli_epi32(bf16_bits(even), 16), high = _mm512_and_si512(bf16_bits(odd), upper);
+        _mm512_stream_si512((__m512i *)(void *)(y + i * 2), _mm512_or_si512(low, high));
+    }
+    return i;
+}
+
+/* Lines go past the caches. Returns how many elements were done: none where y does not begin with a line. */
+static int64_t combine_lines(const product_combine *c, int64_t n, char *y)
+{
+    const __mmask16 all = 0xffff;
+    int64_t i = 0, step = c->dtype == TN_F32 ? LANES : 2 * LANES;
+    if ((uintptr_t)y % 64 != 0)
+        return 0;
+    if (c->part_dtype == TN_BF16 && c->dtype == TN_BF16 && c->count <= PRODUCT_FEW_TOKENS && !c->extra)
+        return c->count == 1   ? combine_bf16(c, n, y, 1)
+               : c->count == 2 ? combine_bf16(c, n, y, 2)
+               : c->count == 3 ? combine_bf16(c, n, y, 3)
+                               : combine_bf16(c, n, y, c->count);
+    for (; i + step <= n; i += step, y += 64) {
+        __m512 low = combine_lanes(c, i, all);
+        if (c->dtype == TN_F32) {
+            _mm512_stream_ps((float *)(void *)y, low);
+            continue;
+        }
+        __m512i line = _mm512_castsi256_si512(half_from_f32(c->dtype, low));
+        __m256i high = half_from_f32(c->dtype, combine_lanes(c, i + LANES, all));
+        _mm512_stream_si512((__m512i *)(void *)y, _mm512_inserti64x4(line, high, 1));
+    }
+    return i;
+}
+
 static void combine_avx512(const product_combine *c, int64_t n, void *y)
 {
-    int64_t from = c->part_dtype == TN_F32 ? 4 : 2, to = c->dtype == TN_F32 ? 4 : 2;
-    for (int64_t i = 0; i < n; i += LANES) {
+    int64_t to = c->dtype == TN_F32 ? 4 : 2;
+    for (int64_t i = c->stream ? combine_lines(c, n, y) : 0; i < n; i += LANES) {
         __mmask16 m = first_lanes(n - i);
-        __m512 sum = _mm512_setzero_ps();
-        for (int32_t j = 0; j < c->count; j++)
-            sum = _mm512_fmadd_ps(load_as_f32((const char *)c->part[j] + i * from, c->part_dtype, m),
-                                  _mm512_set1_ps(c->weight[j]), sum);
-        if (c->extra)
-            sum = _mm512_fmadd_ps(load_as_f32((const char *)c->extra + i * from, c->part_dtype, m),
-                                  _mm512_set1_ps(c->extra_weight), sum);
-        store_from_f32((char *)y + i * to, c->dtype, m, sum);
+        store_from_f32((char *)y + i * to, c->dtype, m, combine_lanes(c, i, m));
     }
 }
 

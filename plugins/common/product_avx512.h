@@ -163,14 +163,19 @@ static inline __m512 load_as_f32(const void *p, tn_dtype dtype, __mmask16 m)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
+static inline __m256i half_from_f32(tn_dtype dtype, __m512 v)
+{
+    if (dtype == TN_F16)
+        return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(v), 16));
+}
+
 static inline void store_from_f32(void *p, tn_dtype dtype, __mmask16 m, __m512 v)
 {
     if (dtype == TN_F32)
         _mm512_mask_storeu_ps(p, m, v);
-    else if (dtype == TN_F16)
-        _mm256_mask_storeu_epi16(p, m, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
     else
-        _mm256_mask_storeu_epi16(p, m, _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(v), 16)));
+        _mm256_mask_storeu_epi16(p, m, half_from_f32(dtype, v));
 }
 
 /* Sixteen features of a row: glu with biases. */

@@ -177,6 +177,19 @@ static void dots_bf16(const void *const *w, int32_t rows, int64_t k, const void 
         sums[i] = vec_sum(part[i]);
 }
 
+/* Elements along k by which columns are fetched ahead: each lies in a page of its own or nearly so, where the processor
+ * fetches nothing by itself. Past the end come the 64 rows that follow. */
+#define COLUMNS_AHEAD 64
+
+INLINE void columns_fetch(const char *at, int64_t step, int64_t i, int64_t k)
+{
+    at += COLUMNS_AHEAD * step;
+    if (i + COLUMNS_AHEAD >= k)
+        at += 2 * PRODUCT_COLUMNS - k * step;
+    _mm_prefetch(at, _MM_HINT_T1);
+    _mm_prefetch(at + 64, _MM_HINT_T1);
+}
+
 /* Up to four tokens by 64 rows, which are the lanes. Two neighbours along k are interleaved into pairs: the rows of
  * 128-bit lane j come out as rows 8j .. 8j + 3 in one vector and 8j + 4 .. 8j + 7 in the other. */
 INLINE void columns_part(const char *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int tokens,
@@ -191,6 +204,8 @@ INLINE void columns_part(const char *w, int64_t step, int32_t rows, int64_t k, c
     for (int64_t i = 0; i < k; i += 2) {
         bool both = i + 1 < k;
         const char *at = w + i * step, *after = both ? at + step : at;
+        columns_fetch(at, step, i, k);
+        columns_fetch(at + step, step, i + 1, k);
         __m512i a = _mm512_maskz_loadu_epi16(low, at), b = _mm512_maskz_loadu_epi16(high, at + 64);
         __m512i c = _mm512_maskz_loadu_epi16(both ? low : 0, after);
         __m512i d = _mm512_maskz_loadu_epi16(both ? high : 0, after + 64);

@@ -113,7 +113,8 @@ void pieces_weight_grad(const product_kernels *kernels, const product_tokens_mat
                                  .dtype = kernels->dtype,
                                  .count = (int32_t)tokens,
                                  .part = parts,
-                                 .weight = weights};
+                                 .weight = weights,
+                                 .stream = true};
     for (int64_t t = 0; t < tokens; t++)
         parts[t] = (const char *)b->data + t * b->stride * size;
     for (int64_t r = begin; r < end; r++) {
@@ -121,6 +122,7 @@ void pieces_weight_grad(const product_kernels *kernels, const product_tokens_mat
             weights[t] = scalar_load(a->data, t * a->stride + r, kernels->dtype);
         kernels->combine(&row, columns, (char *)dw + r * stride * size);
     }
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 int64_t pieces_grad_rows(int64_t rows, int32_t threads)

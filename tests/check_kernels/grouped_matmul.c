@@ -146,12 +146,12 @@ static check_case make_case(tn_layout layout, tn_dtype dtype, const shape *s)
 }
 
 /* rows, in, out, groups, gap, counts. Around the few rows of a group that go by dots, around a tile, more than a piece,
- * and pieces that are cut between threads. */
+ * pieces that are cut between threads, and gradients of few rows in whole lines. */
 static const shape shapes[] = {
     {0, 8, 4, 3, 0, EVEN},      {1, 1, 1, 1, 0, EVEN},        {1, 17, 33, 5, 0, LAST},    {5, 31, 16, 2, 3, FIRST},
     {9, 16, 7, 9, 0, EVEN},     {24, 15, 18, 3, 0, EVEN},     {27, 48, 65, 3, 1, EVEN},   {40, 64, 40, 7, 0, GROWING},
     {70, 33, 20, 4, 5, FIRST},  {130, 20, 96, 6, 0, LAST},    {200, 40, 130, 8, 0, EVEN}, {90, 9, 5, 30, 0, ALTERNATE},
-    {330, 24, 160, 2, 0, LAST}, {600, 12, 10, 3, 1, GROWING},
+    {330, 24, 160, 2, 0, LAST}, {600, 12, 10, 3, 1, GROWING}, {20, 64, 96, 6, 0, EVEN},   {7, 160, 72, 7, 0, EVEN},
 };
 
 /* Counts that do not describe x. */
