@@ -198,6 +198,7 @@ static tn_status backward(const tn_call *call, tn_error *err)
 #define PLAIN_NORMS                                                                                                    \
     (TN_TAKES(TN_NORM_W) | TN_TAKES(TN_NORM_1_PLUS_W) | TN_TAKES(TN_NORM_W_F32) | TN_TAKES(TN_NORM_NO_WEIGHT))
 
+/* Tolerances: README.md derives them. */
 static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_RMS_NORM,
