@@ -46,6 +46,6 @@ cat >"$root/emulate" <<END
 program=\$1 && shift && exec qemu-aarch64-static -L '$sysroot' '$root/tests/'"\$program" "\$@"
 END
 chmod +x "$root/emulate"
-TENON_BUILD=$root tests/run.sh "$root/emulate check_kernels" "$root/emulate check_kernels tests/data/ops" \
+TENON_BUILD=$root tests/run.sh "$root/emulate check_kernels --tier neon" "$root/emulate check_kernels tests/data/ops" \
     "$root/emulate check_models tests/data/models" "$root/emulate test_golden" "$root/emulate test_elementwise" \
     "$root/emulate test_device" "$root/emulate test_product_tiers"
