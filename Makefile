@@ -90,7 +90,7 @@ $(BUILD)/obj/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
 	$(Q)$(CC) $(TEST_CFLAGS) $(call isa_flags,$<) -c $< -o $@
-$(call obj,core/plugin/config.c $(CLI_SRC)): $(BUILD)/prefix
+$(call obj,core/plugin/kernels_config.c $(CLI_SRC)): $(BUILD)/prefix
 $(BUILD)/flags $(BUILD)/prefix: ;
 
 $(LIB): $(CORE_OBJ) core/exports.map
@@ -207,7 +207,7 @@ FUZZ_FLAGS := -std=c17 -O1 -g -D_GNU_SOURCE -DTN_FUZZER -Iinclude -Icore -fsanit
 fuzz: ## searches for files that break a reader, with clang; FUZZ_SECONDS each
 	@mkdir -p $(BUILD)/fuzz
 	@set -e; for name in safetensors config; do \
-	  clang $(FUZZ_FLAGS) -o $(BUILD)/fuzz/$$name tests/fuzz/fuzz_$$name.c core/checkpoint/*.c core/error.c core/tensor.c -ljansson; \
+	  clang $(FUZZ_FLAGS) -o $(BUILD)/fuzz/$$name tests/fuzz/fuzz_$$name.c core/checkpoint/*.c core/base/*.c -ljansson; \
 	  mkdir -p $(BUILD)/fuzz/corpus_$$name; \
 	  $(BUILD)/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=10 -artifact_prefix=$(BUILD)/fuzz/ \
 	    $(BUILD)/fuzz/corpus_$$name tests/data/fuzz/$$name; done

@@ -1,11 +1,8 @@
-/* Inside core: the built-in CPU device, threads, and the arena. */
+/* Inside core: threads and the arena. */
 #ifndef TENON_CORE_DEVICE_H
 #define TENON_CORE_DEVICE_H
 
 #include <tenon/device.h>
-
-/* cpu.c: memory of the host and eager operations (core/eager). */
-extern const tn_device device_cpu;
 
 /* threads.c: sets the size of the team; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);

@@ -3,8 +3,8 @@
 #include "generate/session.h"
 
 #include "eager/eager.h"
-#include "generate/cache.h"
-#include "model.h"
+#include "run/cache.h"
+#include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,8 +78,8 @@ static tn_status fetch(tn_session *s, const void *from, float *to, int64_t n, tn
     tn_status status = TN_OK;
     for (int64_t i = 0; i < n && status == TN_OK; i += piece) {
         int64_t count = n - i < piece ? n - i : piece;
-        status = s->model->device->download(s->staging, (const char *)from + (size_t)i * element,
-                                            (size_t)count * element, err);
+        status = s->model->target.device->download(s->staging, (const char *)from + (size_t)i * element,
+                                                   (size_t)count * element, err);
         if (status == TN_OK)
             convert_to_f32(s->staging, dtype, to + i, count);
     }
@@ -143,7 +143,7 @@ static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
 
 static graph_run start_run(tn_session *s, tn_error *err)
 {
-    return (graph_run){.device = s->model->device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
+    return (graph_run){.device = s->model->target.device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
 }
 
 /* cos and sin of a chunk's positions for every kind of table, rounded to the model's dtype. */
@@ -163,9 +163,9 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
             convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
             convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
         }
-        status = s->model->device->upload(s->device_cos[i], s->host_tables, bytes, err);
+        status = s->model->target.device->upload(s->device_cos[i], s->host_tables, bytes, err);
         if (status == TN_OK)
-            status = s->model->device->upload(s->device_sin[i], host_sin, bytes, err);
+            status = s->model->target.device->upload(s->device_sin[i], host_sin, bytes, err);
     }
     return status;
 }
@@ -173,7 +173,7 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
 static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
 {
     tn_session *s = sink->s;
-    const tn_device *device = s->model->device;
+    const tn_device *device = s->model->target.device;
     int64_t tokens = sink->tokens, all = sink->all_tokens;
     tn_status status =
         cache_advance(&s->cache, tokens, batch->mask ? batch->mask + sink->begin : NULL, all, s->host_index, err);
@@ -309,19 +309,19 @@ static tn_status measure(tn_session *s, int64_t tokens, tn_error *err)
 
 static tn_status size_arena(tn_session *s, tn_error *err)
 {
-    tn_status status = arena_init(&s->arena, s->model->device, 0, err);
+    tn_status status = arena_init(&s->arena, s->model->target.device, 0, err);
     for (int64_t tokens = 1; tokens < s->chunk && status == TN_OK; tokens *= 2)
         status = measure(s, tokens, err);
     if (status == TN_OK)
         status = measure(s, s->chunk, err);
     size_t size = s->arena.peak;
     arena_close(&s->arena);
-    return status == TN_OK ? arena_init(&s->arena, s->model->device, size + 4096, err) : status;
+    return status == TN_OK ? arena_init(&s->arena, s->model->target.device, size + 4096, err) : status;
 }
 
 static tn_status allocate_inputs(tn_session *s, tn_error *err)
 {
-    const tn_device *device = s->model->device;
+    const tn_device *device = s->model->target.device;
     size_t count = (size_t)(s->rows * s->chunk), tables = 0;
     for (int32_t i = 0; i < s->shape->rope_count; i++)
         tables = table_bytes(s, i) > tables ? table_bytes(s, i) : tables;
@@ -370,8 +370,9 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     s->chunk = o.chunk < o.context ? o.chunk : o.context;
     if (s->chunk > GRAPH_MAX_TOKENS / s->rows)
         s->chunk = GRAPH_MAX_TOKENS / s->rows;
-    model->session_count++;
-    tn_status status = cache_init(&s->cache, model->device, model->dtype, shape, s->rows, s->context, s->chunk, err);
+    model->target.session_count++;
+    tn_status status =
+        cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
     if (status == TN_OK)
         status = allocate_inputs(s, err);
     if (status == TN_OK)
@@ -386,7 +387,7 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
 static void free_device(const tn_session *s, void *memory, size_t bytes)
 {
     if (memory)
-        s->model->device->free(memory, bytes);
+        s->model->target.device->free(memory, bytes);
 }
 
 void tn_session_free(tn_session *s)
@@ -408,7 +409,7 @@ void tn_session_free(tn_session *s)
     free(s->host_index);
     free(s->host_tables);
     free(s->staging);
-    s->model->session_count--;
+    s->model->target.session_count--;
     free(s);
 }
 

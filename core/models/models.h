@@ -4,7 +4,7 @@
 #define TENON_CORE_MODELS_H
 
 #include "graph/build.h"
-#include "graph/run_graph.h"
+#include "run/run_graph.h"
 
 typedef struct model_arch {
     const char *model_type; /* config.json's "model_type"                                        */

@@ -1,5 +1,7 @@
 /* The kernels and devices that plugins brought. Entries are added, never changed in place or removed, so pointers to
  * them stay valid. */
+#include "device/guard.h"
+#include "eager/eager.h"
 #include "plugin/registry.h"
 
 #include "device/device.h"

@@ -60,14 +60,7 @@ typedef struct select_spec {
 tn_status select_parse(const char *text, select_spec *spec, tn_error *err);
 void select_free(select_spec *spec);
 
-/* ---- guard.c: plugin code runs in a child before the host trusts it ----------------------------- */
-
-/* Runs body in a forked child with a time limit. The child inherits memory mapped MAP_SHARED before. TN_OK: body
- * returned 0. Otherwise says how it ended ("crashed with SIGSEGV", "called exit(3)", "did not finish within 5 s",
- * "returned 2") in reason. In the child: threads are serial, stdout and stderr go nowhere, no core is dumped. */
-tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *reason, size_t reason_size);
-
-/* ---- config.c: what kernels.json says --------------------------------------------------------- */
+/* ---- kernels_config.c: what kernels.json says --------------------------------------------------------- */
 
 typedef enum config_verify { CONFIG_VERIFY_FIRST_USE, CONFIG_VERIFY_ALL, CONFIG_VERIFY_NEVER } config_verify;
 

@@ -3,7 +3,7 @@
 #include "plugin/trial.h"
 
 #include "plugin/descriptor.h"
-#include "plugin/guard.h"
+#include "device/guard.h"
 #include "plugin/stage.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* Added tokens: found in the text as they stand, by a trie, before the model sees what lies between them. Those that
  * are "normalized" are looked for after the normalizer, and have gone through it themselves. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

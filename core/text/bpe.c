@@ -1,6 +1,6 @@
 /* Byte-pair encoding of one word: the pair with the lowest rank merges first, the leftmost of equals. Symbols form a
  * linked list and pairs wait in a heap, so a word of n characters takes O(n log n). */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Growing arrays: bytes, ids and pieces of a text. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

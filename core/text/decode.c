@@ -1,6 +1,6 @@
 /* Decoders: from tokens back to text, token by token. Every decoder is a stage that receives tokens in fragments and
  * passes on what is certain; decoding at once is the same walk, so a stream cannot say anything else. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Normalizers: what happens to a text before it is cut up. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Post-processors: the tokens that are put around a text, such as one that begins it. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

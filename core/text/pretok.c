@@ -1,6 +1,6 @@
 /* Pre-tokenizers: cut a text into the words that the model sees one by one. All of the cutting ones are a regular
  * expression with a behaviour. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

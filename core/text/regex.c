@@ -1,7 +1,7 @@
 /* Regular expressions of tokenizer.json, run by PCRE2. The files are written for Oniguruma's Ruby syntax, which is
  * nearly Perl's; where the two differ the pattern is translated, or refused rather than read wrongly. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <pcre2.h>
 #include <stdio.h>

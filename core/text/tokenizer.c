@@ -1,5 +1,5 @@
 /* A tokenizer: opened from tokenizer.json, and text to ids. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

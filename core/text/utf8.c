@@ -1,6 +1,6 @@
 /* UTF-8: reading with the replacement rule that Unicode recommends (one U+FFFD for each maximal part of a broken
  * sequence), and the two character classes that added tokens ask for. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <utf8proc.h>
 

@@ -1,5 +1,5 @@
 /* The vocabulary: tokens by id and by text, and the merges of a BPE model by pair. */
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* What the checks need of the host: its own loader, registry, selection and eager operations. */
 #include "host.h"
+#include "eager/eager.h"
 
 #include "device/cpu_flags.h"
-#include "graph/run.h"
+#include "run/run.h"
 #include "plugin/registry.h"
 
 #include <limits.h>

@@ -1,5 +1,6 @@
 /* The team of threads, the arena, the cpu device's memory and dispatch, and what TENON_CPU takes away. */
 #include "device/cpu_flags.h"
+#include "eager/eager.h"
 #include "device/device.h"
 
 #include <check.h>

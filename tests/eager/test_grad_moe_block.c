@@ -1,7 +1,8 @@
 /* Gradients of MOE_BLOCK as eager mode composes it, against the float64 values of tests/data/ops in all layouts of
  * experts, with and without a shared expert. */
 #include "device/device.h"
-#include "graph/run.h"
+#include "eager/eager.h"
+#include "run/run.h"
 #include "optest.h"
 
 #include <check.h>

@@ -1,5 +1,5 @@
 /* Code in a child: how each way to end is told, and that nothing of the parent is touched. */
-#include "plugin/guard.h"
+#include "device/guard.h"
 #include "plugin/registry.h"
 #include "tempdir.h"
 

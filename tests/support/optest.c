@@ -2,7 +2,7 @@
 #include "optest.h"
 #include "device/device.h"
 #include "eager/eager.h"
-#include "graph/run.h"
+#include "run/run.h"
 
 #include <check.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "text/text.h"
+#include "text/tokenizer.h"
 
 #define DEMO "models/demo"
 

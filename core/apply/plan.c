@@ -1,0 +1,238 @@
+/* Choosing: in graph order every site goes to the kernel with the highest priority among those that take it. Outer
+ * sites come first, and a kernel on one does the work of all sites inside. */
+#include "apply/plan.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tn_status plan_no_memory(tn_error *err)
+{
+    return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory while choosing kernels; free some memory");
+}
+
+void plan_refuse(plan_fit *fit, const char *reason)
+{
+    fit->takes = false;
+    fit->refused = true;
+    text_cut(fit->reason, sizeof fit->reason, "%s", reason);
+}
+
+/* The first of a kernel's implementations that takes the shape, or NULL. */
+static plan_fit *taking_fit(const plan *p, size_t candidate, size_t shape)
+{
+    const plan_candidate *c = &p->candidates[candidate];
+    for (uint32_t i = 0; !c->excluded[0] && i < c->kernel->kernel.impl_count; i++) {
+        plan_fit *fit = plan_fit_at(p, candidate, shape, i);
+        if (fit->takes)
+            return fit;
+    }
+    return NULL;
+}
+
+static const graph_site *covering(const plan *p, const graph_site *site)
+{
+    for (const graph_site *outer = site->outer; outer; outer = outer->outer)
+        if (p->choices[outer->index].kernel)
+            return outer;
+    return NULL;
+}
+
+/* Bytes that the implementation would add to all packed weights: none where an earlier site's serve it too. */
+static size_t packed_more(const plan *p, const graph_site *site, const plan_fit *fit)
+{
+    const graph *g = p->target->graph;
+    if (fit->packed_bytes == 0 || (p->adds && site->bound.impl == fit->impl))
+        return 0;
+    for (size_t i = 0; i < site->index; i++)
+        if (p->choices[i].fit == fit &&
+            plan_same_weights(&g->sites[i]->site, &site->site, p->target->device->host_memory))
+            return 0;
+    return fit->packed_bytes;
+}
+
+static bool packs_too_much(const plan *p, const graph_site *site, const plan_fit *fit)
+{
+    size_t before = p->choices[site->index].packed_before;
+    return p->packed_limit != SIZE_MAX &&
+           packed_more(p, site, fit) > (before > p->packed_limit ? 0 : p->packed_limit - before);
+}
+
+static tn_status choose_site(plan *p, const graph_site *site, size_t *packed, tn_error *err)
+{
+    plan_choice *choice = &p->choices[site->index];
+    size_t shape = p->shape_of[site->index];
+    const plan_candidate *best = NULL, *equal = NULL;
+    *choice = (plan_choice){.candidate = -1, .covered_by = covering(p, site), .packed_before = *packed};
+    if (choice->covered_by)
+        return TN_OK;
+    for (size_t i = 0; i < p->candidate_count; i++) {
+        const plan_candidate *c = &p->candidates[i];
+        plan_fit *fit = taking_fit(p, i, shape);
+        if (!fit || !plan_modules_match(c->modules, site->site.path) || packs_too_much(p, site, fit))
+            continue;
+        if (best && c->kernel->kernel.priority == best->kernel->kernel.priority)
+            equal = c;
+        if (best && c->kernel->kernel.priority <= best->kernel->kernel.priority)
+            continue;
+        best = c;
+        equal = NULL;
+        *choice = (plan_choice){.candidate = (int32_t)i, .fit = fit, .kernel = c->kernel, .packed_before = *packed};
+    }
+    if (equal)
+        return tn_fail(err, TN_E_KERNEL, site->site.path,
+                       "kernels '%s' and '%s' both take this site with priority %d; ask for one of them by name",
+                       best->kernel->kernel.id, equal->kernel->kernel.id, (int)best->kernel->kernel.priority);
+    if (best)
+        *packed += packed_more(p, site, choice->fit);
+    if (!best && p->adds)
+        choice->kernel = site->bound.impl ? site->bound.kernel : NULL;
+    return TN_OK;
+}
+
+tn_status plan_choose(plan *p, tn_error *err)
+{
+    const graph *g = p->target->graph;
+    tn_status status = TN_OK;
+    /* What is added stands beside what is there until it is complete. */
+    size_t packed = p->adds ? (size_t)p->target->packed_bytes : 0;
+    memset(p->choices, 0, g->site_count * sizeof *p->choices);
+    for (size_t i = 0; status == TN_OK && i < g->site_count; i++)
+        status = choose_site(p, g->sites[i], &packed, err);
+    return status;
+}
+
+tn_status plan_make(plan *p, apply_target *target, const tn_config *config, const plan_request *request, tn_error *err)
+{
+    *p = (plan){.target = target, .config = config, .adds = request->adds, .packed_limit = SIZE_MAX};
+    if (config)
+        p->packed_limit = kernels_config_max_packed(config);
+    tn_status status = plan_find_candidates(p, request, err);
+    if (status == TN_OK)
+        status = plan_find_shapes(p, err);
+    if (status == TN_OK)
+        status = plan_ask(p, err);
+    if (status == TN_OK && !(p->choices = calloc(target->graph->site_count + 1, sizeof *p->choices)))
+        status = plan_no_memory(err);
+    return status == TN_OK ? plan_choose(p, err) : status;
+}
+
+void plan_close(plan *p)
+{
+    for (size_t i = 0; i < p->candidate_count; i++)
+        free(p->candidates[i].fits);
+    free(p->candidates);
+    free(p->shapes);
+    free(p->shape_of);
+    free(p->choices);
+    *p = (plan){0};
+}
+
+/* ---- why not -------------------------------------------------------------------------------------------- */
+
+/* No implementation takes the shape: what those for its operation said, or that there is none. */
+static void fit_verdict(const plan *p, size_t candidate, size_t shape, char *text)
+{
+    const plan_candidate *c = &p->candidates[candidate];
+    const tn_kernel *kernel = &c->kernel->kernel;
+    tn_op op = p->shapes[shape]->site.op;
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < kernel->impl_count && used < PLAN_TEXT; i++) {
+        const char *reason = plan_fit_at(p, candidate, shape, i)->reason;
+        if (kernel->impls[i].op == op && !strstr(text, reason))
+            used += text_cut(text + used, PLAN_TEXT - used, "%s%s", used ? "; or " : "", reason);
+    }
+    if (used > 0)
+        return;
+    used = text_cut(text, PLAN_TEXT, "op: site has %s, kernel takes", tn_op_name(op));
+    for (uint32_t i = 0; i < kernel->impl_count && used < PLAN_TEXT; i++)
+        if (i == 0 || kernel->impls[i].op != kernel->impls[i - 1].op)
+            used += text_cut(text + used, PLAN_TEXT - used, "%s %s", i ? "," : "", tn_op_name(kernel->impls[i].op));
+}
+
+void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
+{
+    const plan_candidate *c = &p->candidates[candidate];
+    const plan_choice *choice = &p->choices[site];
+    const char *path = p->target->graph->sites[site]->site.path;
+    text[0] = '\0';
+    if (choice->candidate == (int32_t)candidate)
+        return;
+    if (c->excluded[0])
+        text_cut(text, PLAN_TEXT, "%s", c->excluded);
+    else if (!taking_fit(p, candidate, p->shape_of[site]))
+        fit_verdict(p, candidate, p->shape_of[site], text);
+    else if (!plan_modules_match(c->modules, path))
+        text_cut(text, PLAN_TEXT, "modules: site is %s, options name %s", path, c->modules);
+    else if (choice->covered_by)
+        text_cut(text, PLAN_TEXT, "covered: %s has the %s around this site",
+                 p->choices[choice->covered_by->index].kernel->kernel.id, tn_op_name(choice->covered_by->site.op));
+    else if (packs_too_much(p, p->target->graph->sites[site], taking_fit(p, candidate, p->shape_of[site])))
+        text_cut(text, PLAN_TEXT, "packed weights: %.4g MiB with this site's, --max-packed-mb allows %zu",
+                 (double)(choice->packed_before + taking_fit(p, candidate, p->shape_of[site])->packed_bytes) / 0x1p20,
+                 p->packed_limit >> 20);
+    else if (choice->kernel)
+        text_cut(text, PLAN_TEXT, "priority: %s has %d, this kernel %d", choice->kernel->kernel.id,
+                 (int)choice->kernel->kernel.priority, (int)c->kernel->kernel.priority);
+}
+
+/* ---- kernels asked for by name ---------------------------------------------------------------------------- */
+
+static bool has_site(const plan *p, size_t candidate)
+{
+    for (size_t i = 0; i < p->target->graph->site_count; i++)
+        if (p->choices[i].candidate == (int32_t)candidate)
+            return true;
+    return false;
+}
+
+static bool does_op(const plan_candidate *c, tn_op op)
+{
+    for (uint32_t i = 0; i < c->kernel->kernel.impl_count; i++)
+        if (c->kernel->kernel.impls[i].op == op)
+            return true;
+    return false;
+}
+
+/* The reason that most sites with the kernel's operations (of the modules named) have in common; false when there is no
+ * such site. */
+static bool frequent_reason(const plan *p, size_t candidate, const char *modules, char *reason)
+{
+    size_t sites = p->target->graph->site_count, best = 0;
+    char text[PLAN_TEXT], other[PLAN_TEXT];
+    for (size_t i = 0; i < sites; i++) {
+        const tn_site *site = &p->target->graph->sites[i]->site;
+        if (!does_op(&p->candidates[candidate], site->op) || !plan_modules_match(modules, site->path))
+            continue;
+        size_t count = 0;
+        plan_verdict(p, candidate, i, text);
+        for (size_t j = i; j < sites; j++) {
+            if (p->target->graph->sites[j]->site.op != site->op)
+                continue;
+            plan_verdict(p, candidate, j, other);
+            count += !strcmp(text, other);
+        }
+        if (count <= best)
+            continue;
+        best = count;
+        text_cut(reason, PLAN_TEXT, "%s", text);
+    }
+    return best > 0;
+}
+
+tn_status plan_check_named(const plan *p, tn_error *err)
+{
+    for (size_t i = 0; i < p->candidate_count; i++) {
+        const plan_candidate *c = &p->candidates[i];
+        char reason[PLAN_TEXT];
+        if (!c->named || has_site(p, i))
+            continue;
+        if (frequent_reason(p, i, c->modules, reason) || frequent_reason(p, i, NULL, reason))
+            return tn_fail(err, TN_E_KERNEL, c->kernel->kernel.id, "takes no site of this model; %s", reason);
+        return tn_fail(err, TN_E_KERNEL, c->kernel->kernel.id,
+                       "takes no site of this model, which has no %s; leave it out",
+                       c->kernel->kernel.impl_count ? tn_op_name(c->kernel->kernel.impls[0].op) : "such operation");
+    }
+    return TN_OK;
+}

@@ -1,0 +1,102 @@
+/* Inside core: which kernel should have which site, and why not another. */
+#ifndef TENON_CORE_PLAN_H
+#define TENON_CORE_PLAN_H
+
+#include "apply/target.h"
+#include "plugin/registry.h"
+
+enum { PLAN_TEXT = 320 };
+
+/* One implementation at all sites of one shape. */
+typedef struct plan_fit {
+    const tn_impl *impl;
+    bool asked; /* its match and its plan() have been asked                                    */
+    bool takes;
+    bool refused;           /* it would take them, but is not trusted                                      */
+    bool trusted;           /* it passed a check at a site of this shape                                   */
+    size_t packed_bytes;    /* that plan asks for                                                          */
+    char reason[PLAN_TEXT]; /* why it does not take them                                         */
+} plan_fit;
+
+/* A kernel of the model's device. */
+typedef struct plan_candidate {
+    registry_kernel *kernel;
+    bool named;               /* asked for by its id                                           */
+    const char *modules;      /* patterns of module paths, comma separated, or NULL            */
+    char excluded[PLAN_TEXT]; /* why it takes no part at all; empty: it does                   */
+    plan_fit *fits;           /* [shape][impl]                                                 */
+} plan_candidate;
+
+typedef struct plan_choice {
+    int32_t candidate; /* or -1: eager, or what has it already when the plan adds to that        */
+    plan_fit *fit;
+    const registry_kernel *kernel; /* who has it; NULL: eager                                    */
+    const graph_site *covered_by;  /* the enclosing site whose kernel does this one's work       */
+    size_t packed_before;          /* packed weights of what was chosen before this site         */
+} plan_choice;
+
+typedef struct plan {
+    apply_target *target;
+    const tn_config *config; /* or NULL                                                          */
+    bool adds;               /* sites that no candidate takes keep what they have                */
+    size_t packed_limit;     /* of all packed weights; SIZE_MAX: none                            */
+    plan_candidate *candidates;
+    size_t candidate_count;
+    const graph_site **shapes; /* an example of each distinct shape                              */
+    size_t shape_count;
+    size_t *shape_of;     /* [site]                                                           */
+    plan_choice *choices; /* [site]                                                           */
+} plan;
+
+/* What is asked for. */
+typedef struct plan_request {
+    const char *spec;    /* "auto", "none", ids; NULL: the configuration's                        */
+    const char *modules; /* for the kernels named, in place of the configuration's; or NULL       */
+    bool adds;
+} plan_request;
+
+/* Finds the candidates, asks each implementation about each shape and chooses. Close with plan_close in any case. */
+tn_status plan_make(plan *p, apply_target *target, const tn_config *config, const plan_request *request, tn_error *err);
+void plan_close(plan *p);
+
+/* Chooses again after a fit was refused. */
+tn_status plan_choose(plan *p, tn_error *err);
+
+/* No longer trusted: takes nothing from now on. */
+void plan_refuse(plan_fit *fit, const char *reason);
+
+/* An error when a kernel that was asked for by name takes no site. */
+tn_status plan_check_named(const plan *p, tn_error *err);
+
+/* Why a candidate has not got a site ("" when it has). text must hold PLAN_TEXT. */
+void plan_verdict(const plan *p, size_t candidate, size_t site, char *text);
+
+/* candidates.c: the kernels of the device, each with the reason why the SPEC leaves it out. */
+tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *err);
+tn_status plan_unknown_id(tn_device_kind device, const char *id, tn_error *err);
+bool plan_modules_match(const char *patterns, const char *path);
+
+/* shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */
+tn_status plan_find_shapes(plan *p, tn_error *err);
+bool plan_same_shape(const tn_site *a, const tn_site *b);
+
+/* Of one shape: do they hold the same weights, in the same memory or (host_memory: it may be read) the same bytes?
+ * Weights that differ do so early, so this is cheap. */
+bool plan_same_weights(const tn_site *a, const tn_site *b, bool host_memory);
+
+/* ask.c: does an implementation take a shape? Its plan() runs in a child first. */
+tn_status plan_ask(plan *p, tn_error *err);
+
+static inline plan_fit *plan_fit_at(const plan *p, size_t candidate, size_t shape, uint32_t impl)
+{
+    const plan_candidate *c = &p->candidates[candidate];
+    return &c->fits[shape * c->kernel->kernel.impl_count + impl];
+}
+
+/* check_plan.c: checks what the plan has chosen as the configuration says, and refuses what fails: another kernel or
+ * eager takes the sites then, unless it was asked for by name, which is an error. */
+tn_status plan_check(plan *p, tn_error *err);
+
+tn_status plan_no_memory(tn_error *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* Inside core: what kernels are applied to. A model owns one. */
+#ifndef TENON_CORE_TARGET_H
+#define TENON_CORE_TARGET_H
+
+#include "graph/graph.h"
+
+#include <tenon/tenon.h>
+
+struct apply_state; /* apply.c: what the applied kernels hold                                     */
+
+typedef struct apply_target {
+    graph *graph;
+    const tn_device *device;
+    bool training;         /* only kernels with gradients are taken                               */
+    int64_t session_count; /* open sessions: kernels may not change meanwhile                     */
+    struct apply_state *applied;
+    int64_t packed_bytes;
+} apply_target;
+
+#endif

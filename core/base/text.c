@@ -1,0 +1,91 @@
+/* Composing text. */
+#include "base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t text_cut(char *out, size_t size, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(out, size, format, args);
+    va_end(args);
+    return n < 0 || size == 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+}
+
+/* Room for length more bytes and a NUL. */
+static bool grow(text *t, size_t length)
+{
+    size_t need = t->length + length + 1;
+    if (t->failed || need <= t->capacity)
+        return !t->failed;
+    size_t capacity = 2 * t->capacity > need ? 2 * t->capacity : need + 256;
+    char *data = realloc(t->data, capacity);
+    t->failed = !data;
+    if (!data)
+        return false;
+    t->data = data;
+    t->capacity = capacity;
+    return true;
+}
+
+void text_add_n(text *t, const char *data, size_t length)
+{
+    if (!grow(t, length))
+        return;
+    memcpy(t->data + t->length, data, length);
+    t->length += length;
+    t->data[t->length] = '\0';
+}
+
+void text_add(text *t, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    if (n < 0)
+        t->failed = true;
+    else if (grow(t, (size_t)n)) {
+        vsnprintf(t->data + t->length, (size_t)n + 1, format, again);
+        t->length += (size_t)n;
+    }
+    va_end(again);
+}
+
+/* Bytes of the UTF-8 character at s; 0 when there is none. */
+static size_t character(const unsigned char *s)
+{
+    size_t n = s[0] < 0x80                   ? 1
+               : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+               : (s[0] & 0xf0) == 0xe0       ? 3
+               : (s[0] & 0xf8) == 0xf0       ? 4
+                                             : 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = n > 2 && ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90));
+    bool outside = n > 2 && ((s[0] == 0xed && s[1] >= 0xa0) || s[0] > 0xf4 || (s[0] == 0xf4 && s[1] >= 0x90));
+    return overlong || outside ? 0 : n;
+}
+
+void text_add_quoted(text *t, const char *string)
+{
+    text_add_n(t, "\"", 1);
+    for (const unsigned char *s = (const unsigned char *)(string ? string : ""); *s;) {
+        size_t n = character(s);
+        if (n == 0)
+            text_add_n(t, "\xef\xbf\xbd", 3);
+        else if (*s == '"' || *s == '\\')
+            text_add(t, "\\%c", *s);
+        else if (*s < 0x20)
+            text_add(t, "\\u%04x", *s);
+        else
+            text_add_n(t, (const char *)s, n);
+        s += n ? n : 1;
+    }
+    text_add_n(t, "\"", 1);
+}

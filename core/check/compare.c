@@ -1,0 +1,222 @@
+/* How far a kernel's results are from eager's. */
+#include "check/compare.h"
+
+#include "eager/eager.h"
+#include "check/fence.h"
+#include "base/text.h"
+
+#include <math.h>
+
+#include <string.h>
+
+enum { BLOCK = 256 };
+
+double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype)
+{
+    return dtype == TN_F32 ? tolerance->ulps_f32 : dtype == TN_BF16 ? tolerance->ulps_bf16 : tolerance->ulps_f16;
+}
+
+static double eps_of(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+static const char *row_of(const tn_tensor *t, int64_t row)
+{
+    int64_t offset = 0;
+    for (int32_t i = t->ndim - 2; i >= 0; i--) {
+        offset += row % t->shape[i] * t->stride[i];
+        row /= t->shape[i];
+    }
+    return (const char *)t->data + offset * (int64_t)tn_dtype_size(t->dtype);
+}
+
+static bool never_written(const char *element, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if ((unsigned char)element[i] != FENCE_FILL)
+            return false;
+    return true;
+}
+
+static double row_max(const char *row, tn_dtype dtype, int64_t width)
+{
+    size_t size = tn_dtype_size(dtype);
+    float block[BLOCK];
+    double largest = 0;
+    for (int64_t i = 0; i < width; i += BLOCK) {
+        int64_t n = width - i < BLOCK ? width - i : BLOCK;
+        convert_to_f32(row + (size_t)i * size, dtype, block, n);
+        for (int64_t j = 0; j < n; j++)
+            if (isfinite(block[j]) && fabs((double)block[j]) > largest)
+                largest = fabs((double)block[j]);
+    }
+    return largest;
+}
+
+typedef struct row_place {
+    char name[48]; /* "output 0" */
+    int64_t row;
+    double unit;    /* eps(dt), then times max|eager row| */
+    double largest; /* to be used instead of that maximum; 0: none */
+    double ulps;
+} row_place;
+
+/* An element against eager's. A NaN or infinity is right only where eager has it too. */
+static void compare_element(const row_place *at, int64_t column, float want, float got, bool unwritten,
+                            compare_figures *f)
+{
+    if ((isnan(want) && isnan(got) && !unwritten) || want == got)
+        return;
+    double distance = fabs((double)got - (double)want);
+    double ulps = isfinite(distance) && at->unit > 0 ? distance / at->unit : INFINITY;
+    double worst = at->ulps > 0 ? ulps / at->ulps : INFINITY;
+    if (ulps > f->ulps)
+        f->ulps = ulps;
+    if (worst <= f->worst)
+        return;
+    f->worst = worst;
+    if (unwritten)
+        text_cut(f->detail, sizeof f->detail, "%s, row %lld, element %lld was never written", at->name,
+                 (long long)at->row, (long long)column);
+    else
+        text_cut(f->detail, sizeof f->detail, "%s, row %lld, element %lld is %.6g, eager has %.6g", at->name,
+                 (long long)at->row, (long long)column, (double)got, (double)want);
+}
+
+static void compare_row(const row_place *at, tn_dtype dtype, const char *want, const char *got, int64_t width,
+                        compare_figures *f)
+{
+    size_t size = tn_dtype_size(dtype);
+    float a[BLOCK], b[BLOCK];
+    for (int64_t i = 0; i < width; i += BLOCK) {
+        int64_t n = width - i < BLOCK ? width - i : BLOCK;
+        convert_to_f32(want + (size_t)i * size, dtype, a, n);
+        convert_to_f32(got + (size_t)i * size, dtype, b, n);
+        for (int64_t j = 0; j < n; j++)
+            compare_element(at, i + j, a[j], b[j], isnan(b[j]) && never_written(got + (size_t)(i + j) * size, size), f);
+    }
+}
+
+static void compare_floats(const tn_tensor *want, const tn_tensor *got, const row_place *like, const bool *skip,
+                           compare_figures *f)
+{
+    int64_t width = want->shape[want->ndim - 1];
+    int64_t rows = width > 0 ? tn_tensor_count(want) / width : 0;
+    for (int64_t row = 0; row < rows; row++) {
+        if (skip && skip[row])
+            continue;
+        const char *a = row_of(want, row);
+        row_place at = *like;
+        at.row = row;
+        at.unit *= at.largest > 0 ? at.largest : row_max(a, want->dtype, width);
+        compare_row(&at, want->dtype, a, row_of(got, row), width, f);
+    }
+}
+
+/* The k experts of a token may come in any order; each brings its weight along. */
+static void compare_route(const tn_call *eager, const tn_call *call, const row_place *like, const bool *skip,
+                          compare_figures *f)
+{
+    const tn_tensor *weights = &eager->out[0], *experts = &eager->out[1];
+    int64_t k = weights->shape[1];
+    size_t size = tn_dtype_size(weights->dtype);
+    for (int64_t row = 0; row < weights->shape[0]; row++) {
+        if (skip && skip[row])
+            continue;
+        const char *want = row_of(weights, row), *got = row_of(&call->out[0], row);
+        const int32_t *want_e = (const int32_t *)(const void *)row_of(experts, row);
+        const int32_t *got_e = (const int32_t *)(const void *)row_of(&call->out[1], row);
+        row_place at = *like;
+        at.row = row;
+        at.unit *= row_max(want, weights->dtype, k);
+        for (int64_t j = 0; j < k; j++) {
+            int64_t slot = 0;
+            while (slot < k && got_e[slot] != want_e[j])
+                slot++;
+            if (slot == k) {
+                f->worst = f->ulps = INFINITY;
+                text_cut(f->detail, sizeof f->detail, "row %lld does not choose expert %d, as eager does",
+                         (long long)row, want_e[j]);
+                return;
+            }
+            float a, b;
+            convert_to_f32(want + (size_t)j * size, weights->dtype, &a, 1);
+            convert_to_f32(got + (size_t)slot * size, weights->dtype, &b, 1);
+            compare_element(&at, slot, a, b, isnan(b) && never_written(got + (size_t)slot * size, size), f);
+        }
+    }
+}
+
+void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures)
+{
+    row_place like = {.name = "output 0", .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
+    if (eager->op == TN_OP_MOE_ROUTE) {
+        compare_route(eager, call, &like, skip, figures);
+        return;
+    }
+    for (int i = 0; i < eager->out_count; i++) {
+        text_cut(like.name, sizeof like.name, "output %d", i);
+        compare_floats(&eager->out[i], &call->out[i], &like, skip, figures);
+    }
+}
+
+const tn_tolerance *compare_gradient_tolerance(const tn_impl *impl)
+{
+    const tn_tolerance *own = &impl->gradient_tolerance;
+    return own->ulps_f32 > 0 || own->ulps_bf16 > 0 || own->ulps_f16 > 0 ? own : &impl->tolerance;
+}
+
+static const char *role_name(int role)
+{
+    static const char *const names[] = {"weight",
+                                        "bias",
+                                        "gate",
+                                        "up",
+                                        "down",
+                                        "gate_up",
+                                        "gate bias",
+                                        "up bias",
+                                        "down bias",
+                                        "gate_up bias",
+                                        "router",
+                                        "router bias",
+                                        "correction",
+                                        "shared gate",
+                                        "shared up",
+                                        "shared down",
+                                        "shared expert gate",
+                                        "sinks"};
+    return role < (int)(sizeof names / sizeof *names) ? names[role] : "parameter";
+}
+
+static double tensor_max(const tn_tensor *t)
+{
+    int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
+    double largest = 0;
+    for (int64_t row = 0; row < rows; row++) {
+        double here = row_max(row_of(t, row), t->dtype, width);
+        largest = here > largest ? here : largest;
+    }
+    return largest;
+}
+
+void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
+                       compare_figures *figures)
+{
+    row_place like = {.unit = eps_of((tn_dtype)site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
+    for (int i = 0; i < TN_CALL_TENSORS; i++) {
+        if (!eager->in[i].data)
+            continue;
+        text_cut(like.name, sizeof like.name, "gradient of input %d", i);
+        like.largest = tensor_max(&eager->in[i]);
+        compare_floats(&eager->in[i], &grads->in[i], &like, skip, figures);
+    }
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < eager->param[role].count; i++) {
+            const tn_tensor *want = &eager->param[role].tensors[i];
+            text_cut(like.name, sizeof like.name, "gradient of %s %lld", role_name(role), (long long)i);
+            like.largest = tensor_max(want);
+            compare_floats(want, &grads->param[role].tensors[i], &like, NULL, figures);
+        }
+}

@@ -1,0 +1,72 @@
+/* Memory between guard pages. */
+#include "check/fence.h"
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+tn_status fence_open(fence *f, size_t bytes, size_t align, fence_side side, bool shared, tn_error *err)
+{
+    *f = (fence){0};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX / 4)
+        return tn_fail(err, TN_E_MEMORY, NULL, "%zu bytes are more than there can be", bytes);
+    size_t inner = (bytes + align + page - 1) / page * page;
+    void *map = mmap(NULL, inner + 2 * page, PROT_NONE,
+                     MAP_ANONYMOUS | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE), -1, 0);
+    if (map == MAP_FAILED)
+        return tn_fail(err, TN_E_MEMORY, NULL, "no memory for %zu bytes to check a kernel with; free some memory",
+                       bytes);
+    f->map = map;
+    f->map_bytes = inner + 2 * page;
+    f->bytes = bytes;
+    unsigned char *begin = f->map + page;
+    if (mprotect(begin, inner, PROT_READ | PROT_WRITE) != 0) {
+        fence_close(f);
+        return tn_fail(err, TN_E_MEMORY, NULL, "cannot protect memory to check a kernel with; free some memory");
+    }
+    size_t slack = inner - bytes;
+    f->data = begin + (side == FENCE_END ? slack / align * align : 0);
+    memset(begin, FENCE_FILL, (size_t)(f->data - begin));
+    memset(f->data + bytes, FENCE_FILL, slack - (size_t)(f->data - begin));
+    return TN_OK;
+}
+
+void fence_fill(fence *f)
+{
+    memset(f->data, FENCE_FILL, f->bytes);
+}
+
+void fence_close(fence *f)
+{
+    if (f->map)
+        munmap(f->map, f->map_bytes);
+    *f = (fence){0};
+}
+
+tn_status fence_read_only(const fence *f, tn_error *err)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (mprotect(f->map + page, f->map_bytes - 2 * page, PROT_READ) != 0)
+        return tn_fail(err, TN_E_MEMORY, NULL, "cannot protect memory to check a kernel with; free some memory");
+    return TN_OK;
+}
+
+bool fence_intact(const fence *f)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    for (const unsigned char *p = f->map + page; p < f->data; p++)
+        if (*p != FENCE_FILL)
+            return false;
+    for (const unsigned char *p = f->data + f->bytes; p < f->map + f->map_bytes - page; p++)
+        if (*p != FENCE_FILL)
+            return false;
+    return true;
+}
+
+bool fence_contains(const fence *f, const void *address)
+{
+    uintptr_t p = (uintptr_t)address, begin = (uintptr_t)f->map;
+    return p >= begin && p - begin < f->map_bytes;
+}

@@ -1,0 +1,64 @@
+/* Inside core: calling a kernel in a child process, on memory that catches writes outside it. */
+#ifndef TENON_CORE_FENCED_H
+#define TENON_CORE_FENCED_H
+
+#include "check/fence.h"
+#include "check/gradients.h"
+#include "graph/graph.h"
+
+typedef enum fenced_kind {
+    FENCED_OTHER,
+    FENCED_INPUT,
+    FENCED_OUTPUT,
+    FENCED_UPSTREAM, /* gradients of outputs                                                      */
+    FENCED_GRADIENT, /* those of inputs and parameters                                            */
+    FENCED_SCRATCH,
+    FENCED_PACKED
+} fenced_kind;
+
+/* Tensors of a call, one behind the other between the same guard pages. */
+typedef struct fenced_place {
+    fenced_kind kind;
+    tn_tensor *tensors;
+    int64_t count;
+    const tn_tensor *from; /* what they hold; NULL: the kernel writes them                         */
+    int same;              /* the place whose memory this is; -1: it has its own                   */
+    fence fence;           /* of what the kernel writes                                            */
+} fenced_place;
+
+enum { FENCED_PLACES = 3 * TN_CALL_TENSORS + TN_ROLE_MAX };
+
+/* One call. What the kernel wrote is in call.out[], or in grads.in[] and grads.param[], afterwards. */
+typedef struct fenced_run {
+    const inputs *in;
+    const gradients *wanted; /* backward is called; NULL: forward                                 */
+    fence_side side;
+    bool padded;  /* rows lie apart, as in a view of a wider tensor                             */
+    int in_place; /* so many of its first inputs and outputs (gradients of inputs and of outputs) share memory */
+    tn_call call;
+    tn_grads grads;
+    tn_tensor *params; /* what grads.param[].tensors point into                                 */
+    fenced_place places[FENCED_PLACES];
+    size_t place_count;
+} fenced_run;
+
+typedef struct fenced_trial {
+    const tn_site *site;
+    const tn_impl *impl;
+    const graph_binding *bound; /* its plan and packed memory; NULL: both are made in the child  */
+    int64_t max_tokens;         /* of the plan when bound is NULL                                */
+    int32_t threads;
+    double seconds; /* limit for everything                                          */
+    fenced_run *runs;
+    size_t run_count;
+} fenced_trial;
+
+/* Maps what a run writes; to be done for every run before fenced_execute. */
+tn_status fenced_open_run(fenced_run *run, tn_error *err);
+void fenced_close_run(fenced_run *run);
+
+/* Plans, packs and makes every call. TN_E_KERNEL with a message such as "crashed with SIGSEGV in forward (19 tokens)"
+ * when the kernel does not behave, TN_DECLINED when its plan declines. */
+tn_status fenced_execute(fenced_trial *t, tn_error *err);
+
+#endif

@@ -1,0 +1,132 @@
+/* Tokens for a router. Two implementations that round differently may pick different experts where the last chosen and
+ * the first rejected one are nearly equal, and then nothing about the results can be compared. So tokens are drawn
+ * again until that pair differs by two per cent of its score: more than the rounding of a logit in bf16, less than what
+ * most tokens have. */
+#include "check/inputs.h"
+
+#include "eager/eager.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { TRIES = 24 };
+static const double MARGIN = 0.02;
+
+typedef struct router {
+    const tn_site *site;
+    int64_t hidden, experts, top_k;
+    float *weight, *x; /* [E,H], [H] */
+    float *bias, *correction;
+    double *logit, *score; /* [E] */
+} router;
+
+static tn_status open_vector(const tn_param *param, int64_t count, float **out)
+{
+    if (param->count == 0)
+        return TN_OK;
+    *out = malloc((size_t)count * sizeof **out);
+    if (!*out)
+        return TN_E_MEMORY;
+    convert_to_f32(param->tensors[0].data, param->tensors[0].dtype, *out, count);
+    return TN_OK;
+}
+
+static void router_close(router *r)
+{
+    free(r->weight);
+    free(r->x);
+    free(r->bias);
+    free(r->correction);
+    free(r->logit);
+    free(r->score);
+}
+
+static tn_status router_open(router *r, const tn_site *site, tn_error *err)
+{
+    *r = (router){.site = site,
+                  .hidden = site->dim[TN_DIM_HIDDEN],
+                  .experts = site->dim[TN_DIM_EXPERTS],
+                  .top_k = site->dim[TN_DIM_TOP_K]};
+    r->x = malloc((size_t)r->hidden * sizeof *r->x);
+    r->logit = malloc((size_t)r->experts * sizeof *r->logit);
+    r->score = malloc((size_t)r->experts * sizeof *r->score);
+    tn_status status = r->x && r->logit && r->score ? TN_OK : TN_E_MEMORY;
+    if (status == TN_OK)
+        status = open_vector(&site->param[TN_ROLE_ROUTER], r->experts * r->hidden, &r->weight);
+    if (status == TN_OK)
+        status = open_vector(&site->param[TN_ROLE_ROUTER_BIAS], r->experts, &r->bias);
+    if (status == TN_OK)
+        status = open_vector(&site->param[TN_ROLE_CORRECTION_BIAS], r->experts, &r->correction);
+    if (status == TN_OK && r->weight)
+        return TN_OK;
+    router_close(r);
+    if (status == TN_OK)
+        return tn_fail(err, TN_E_INTERNAL, site->path, "the site has no router weight");
+    return tn_fail(err, status, site->path, "out of memory while checking a kernel; free some memory");
+}
+
+/* What experts are chosen by. Softmax keeps the order of logits, and a difference of logits is a ratio of scores. */
+static void router_score(router *r)
+{
+    double largest = -INFINITY;
+    for (int64_t e = 0; e < r->experts; e++) {
+        const float *w = r->weight + e * r->hidden;
+        float sum = r->bias ? r->bias[e] : 0;
+        const float *x = r->x;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = 0; i < r->hidden; i++)
+            sum += w[i] * x[i];
+        r->logit[e] = sum;
+        largest = sum > largest ? sum : largest;
+    }
+    bool sigmoid = r->site->meaning[TN_AXIS_SCORE] == TN_SCORE_SIGMOID;
+    for (int64_t e = 0; e < r->experts; e++) {
+        double l = r->logit[e];
+        r->score[e] = (sigmoid ? 1 / (1 + exp(-l)) : exp(l - largest)) + (r->correction ? r->correction[e] : 0);
+    }
+}
+
+static int descending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+static bool router_is_clear(router *r)
+{
+    if (r->top_k >= r->experts)
+        return true;
+    router_score(r);
+    qsort(r->score, (size_t)r->experts, sizeof *r->score, descending);
+    double last = r->score[r->top_k - 1], next = r->score[r->top_k];
+    return last - next >= MARGIN * fabs(last);
+}
+
+tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, bool *skip, struct inputs_random *random, tn_error *err)
+{
+    router r;
+    tn_status status = router_open(&r, site, err);
+    if (status != TN_OK)
+        return status;
+    int64_t tokens = x->shape[0], skipped = 0;
+    size_t size = tn_dtype_size(x->dtype);
+    for (int64_t t = 0; t < tokens; t++) {
+        char *row = (char *)x->data + (size_t)(t * r.hidden) * size;
+        bool clear = false;
+        for (int tries = 0; tries < TRIES && !clear; tries++) {
+            for (int64_t i = 0; i < r.hidden; i++)
+                r.x[i] = inputs_normal(random);
+            convert_from_f32(r.x, x->dtype, row, r.hidden);
+            convert_to_f32(row, x->dtype, r.x, r.hidden);
+            clear = router_is_clear(&r);
+        }
+        skip[t] = !clear;
+        skipped += !clear;
+    }
+    router_close(&r);
+    if (2 * skipped > tokens)
+        return tn_fail(
+            err, TN_DECLINED, site->path,
+            "cannot be checked: its router scores nearly the same for the last chosen and the first rejected expert");
+    return TN_OK;
+}

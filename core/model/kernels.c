@@ -1,0 +1,48 @@
+/* The functions of tenon.h that choose, apply and describe the kernels of a model. */
+#include "apply/apply.h"
+#include "apply/describe.h"
+#include "apply/report.h"
+#include "model/model.h"
+
+tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err)
+{
+    return apply_preview(&model->target, config, spec, err);
+}
+
+tn_report *tn_model_report(tn_model *model, tn_error *err)
+{
+    return report_of_target(&model->target, err);
+}
+
+tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
+                           tn_error *err)
+{
+    if (report)
+        *report = NULL;
+    return apply_kernels(&model->target, config, spec, report, err);
+}
+
+tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *id, const char *modules, tn_error *err)
+{
+    return apply_kernel(&model->target, config, id, modules, err);
+}
+
+tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err)
+{
+    return apply_revert(&model->target, id, err);
+}
+
+tn_status tn_verify(tn_model *model, tn_verify_row **rows, size_t *count, tn_error *err)
+{
+    return verify_applied(&model->target, rows, count, err);
+}
+
+tn_status tn_model_packed(const tn_model *model, tn_packed **list, size_t *count, tn_error *err)
+{
+    return apply_packed(&model->target, list, count, err);
+}
+
+char *tn_model_describe(tn_model *model, const tn_report *report, tn_graph_format format, bool explain, tn_error *err)
+{
+    return describe_target(&model->target, report, format, explain, err);
+}

@@ -1,0 +1,247 @@
+/* Opening a checkpoint folder as a model. */
+#include "model/model.h"
+
+#include "apply/apply.h"
+#include "plugin/registry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static char *path_in(const char *folder, const char *name)
+{
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path)
+        snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
+static tn_status check_folder(const char *folder, tn_error *err)
+{
+    struct stat st;
+    if (stat(folder, &st) != 0)
+        return tn_fail(err, TN_E_INPUT, folder, "cannot be opened: %s; give a checkpoint folder", strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return tn_fail(err, TN_E_INPUT, folder, "is not a folder; give the folder that holds config.json");
+    return TN_OK;
+}
+
+/* Which architecture config.json asks for. */
+static tn_status find_arch(tn_model *m, tn_error *err)
+{
+    const config_node *root = config_root(m->config);
+    const char *type = NULL, *class_name = NULL;
+    tn_status status = config_str(root, "model_type", &type, err);
+    if (status != TN_OK)
+        return status;
+    if (!type)
+        return tn_fail(err, TN_E_INPUT, "config.json", "the key 'model_type' is missing; this is not a model's config");
+    if (config_has(root, "quantization_config"))
+        return tn_fail(
+            err, TN_E_INPUT, "config.json",
+            "the model is quantised (quantization_config), which is not supported; use the plain checkpoint");
+    if (!(m->arch = model_arch_find(type, err)))
+        return TN_E_INPUT;
+    if (config_list(root, "architectures") > 0) {
+        status = config_list_str(root, "architectures", 0, &class_name, err);
+        if (status == TN_OK && strcmp(class_name, m->arch->class_name))
+            status =
+                tn_fail(err, TN_E_INPUT, "config.json", "architecture '%s' is not supported, only %s of model_type %s",
+                        class_name, m->arch->class_name, type);
+    }
+    return status;
+}
+
+/* The dtype asked for, else the config's, else the checkpoint's. */
+static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
+{
+    const config_node *root = config_root(m->config);
+    const char *name = NULL;
+    tn_status status = TN_OK;
+    bool auto_dtype = !asked || !strcmp(asked, "auto");
+    if (auto_dtype) {
+        status = config_str(root, "torch_dtype", &name, err);
+        if (status == TN_OK)
+            status = config_str(root, "dtype", &name, err);
+        if (status != TN_OK)
+            return status;
+    } else {
+        name = asked;
+    }
+    if (!name)
+        m->dtype = shards_dtype(m->weights);
+    else
+        m->dtype = tn_dtype_parse(name);
+    if (m->dtype == TN_F64 && auto_dtype)
+        m->dtype = TN_F32;
+    if (m->dtype != TN_F32 && m->dtype != TN_BF16 && m->dtype != TN_F16)
+        return tn_fail(err, auto_dtype ? TN_E_INPUT : TN_E_USAGE, auto_dtype ? "config.json" : "dtype",
+                       "dtype '%s' cannot be computed with; choose auto, f32, bf16 or f16", name ? name : "(none)");
+    return TN_OK;
+}
+
+static tn_status read_eos(const config_node *node, tn_model_info *info, tn_error *err)
+{
+    int64_t count = config_list(node, "eos_token_id");
+    tn_status status = TN_OK;
+    if (count < 0)
+        return TN_OK;
+    info->eos_count = 0;
+    for (int64_t i = 0; i < count && i < 8 && status == TN_OK; i++) {
+        status = config_list_i64(node, "eos_token_id", i, &info->eos[i], err);
+        info->eos_count++;
+    }
+    return status;
+}
+
+/* generation_config.json wins over config.json, as in transformers. */
+static tn_status find_eos(tn_model *m, tn_error *err)
+{
+    struct stat st;
+    tn_status status = read_eos(config_root(m->config), &m->info, err);
+    char *path = path_in(m->folder, "generation_config.json");
+    if (status == TN_OK && path && stat(path, &st) == 0) {
+        config_file *file = config_open(path, err);
+        status = file ? read_eos(config_root(file), &m->info, err) : TN_E_INPUT;
+        config_close(file);
+    }
+    free(path);
+    return status;
+}
+
+static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_error *err)
+{
+    m->target.graph = graph_new(m->dtype, m->arch->model_type, err);
+    if (!m->target.graph)
+        return TN_E_MEMORY;
+    m->target.graph->root->class_name = m->arch->class_name;
+    m->copies.device = m->target.device;
+    graph_builder b = {.graph = m->target.graph,
+                       .weights = m->weights,
+                       .device = m->target.device,
+                       .copies = &m->copies,
+                       .dtype = m->dtype,
+                       .progress = options->progress,
+                       .progress_ctx = options->progress_ctx,
+                       .total_bytes = shards_bytes(m->weights),
+                       .err = err};
+    m->arch_state = m->arch->build(&b, config_root(m->config));
+    if (!m->arch_state && b.status == TN_OK)
+        b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
+    return b.status;
+}
+
+static int64_t count_parameters(const graph_module *m)
+{
+    int64_t n = m->parameters;
+    for (const graph_module *child = m->first_child; child; child = child->next)
+        n += count_parameters(child);
+    return n;
+}
+
+static void fill_info(tn_model *m)
+{
+    const model_shape *shape = m->arch->shape(m->arch_state);
+    m->info.folder = m->folder;
+    m->info.model_type = m->arch->model_type;
+    m->info.class_name = m->arch->class_name;
+    m->info.device = m->target.device->name;
+    m->info.dtype = m->dtype;
+    m->info.layers = shape->layers;
+    m->info.hidden = shape->hidden;
+    m->info.vocab = shape->vocab;
+    m->info.max_positions = shape->max_positions;
+    m->info.parameters = count_parameters(m->target.graph->root);
+    m->info.weight_bytes = shards_bytes(m->weights);
+    m->info.converted_bytes = m->copies.total;
+}
+
+static tn_status open_parts(tn_model *m, const char *folder, const tn_model_options *options, tn_error *err)
+{
+    tn_status status = check_folder(folder, err);
+    if (status != TN_OK)
+        return status;
+    char *path = path_in(folder, "config.json");
+    m->folder = strdup(folder);
+    if (!path || !m->folder) {
+        free(path);
+        return tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+    }
+    m->config = config_open(path, err);
+    free(path);
+    if (!m->config)
+        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    if ((status = find_arch(m, err)) != TN_OK)
+        return status;
+    if (!(m->target.device = registry_device(options->device ? options->device : "auto", err)))
+        return TN_E_KERNEL;
+    if (!(m->weights = shards_open(folder, err)))
+        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    if ((status = find_dtype(m, options->dtype, err)) != TN_OK)
+        return status;
+    if ((status = build_graph(m, options, err)) != TN_OK)
+        return status;
+    return find_eos(m, err);
+}
+
+tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err)
+{
+    tn_error local = TN_ERROR_INIT;
+    tn_model_options defaults = {.size = sizeof defaults};
+    double start = seconds_now();
+    if (options)
+        memcpy(&defaults, options, options->size < sizeof defaults ? options->size : sizeof defaults);
+    threads_set(defaults.threads);
+    tn_model *m = calloc(1, sizeof *m);
+    if (!m) {
+        tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+        return NULL;
+    }
+    m->target.training = defaults.training;
+    tn_status status = open_parts(m, folder, &defaults, &local);
+    if (status != TN_OK) {
+        /* Architectures know their file as "config.json" only. */
+        char *path = strcmp(local.where, "config.json") ? NULL : path_in(folder, "config.json");
+        tn_fail(err, local.code, path ? path : local.where, "%s", local.message);
+        free(path);
+        tn_model_close(m);
+        return NULL;
+    }
+    fill_info(m);
+    m->info.load_seconds = seconds_now() - start;
+    return m;
+}
+
+void tn_model_close(tn_model *m)
+{
+    if (!m)
+        return;
+    apply_close(&m->target);
+    if (m->arch_state)
+        m->arch->free_state(m->arch_state);
+    graph_free(m->target.graph);
+    if (m->copies.device)
+        build_copies_free(&m->copies);
+    shards_close(m->weights);
+    config_close(m->config);
+    free(m->folder);
+    free(m);
+}
+
+tn_status tn_model_get_info(const tn_model *model, tn_model_info *info)
+{
+    *info = model->info;
+    info->packed_bytes = model->target.packed_bytes;
+    return TN_OK;
+}

@@ -1,0 +1,20 @@
+/* Inside core: what a tn_model holds. */
+#ifndef TENON_CORE_MODEL_H
+#define TENON_CORE_MODEL_H
+
+#include "apply/target.h"
+#include "models/models.h"
+
+struct tn_model {
+    char *folder;
+    config_file *config;
+    shards *weights;
+    apply_target target; /* graph, device, and the kernels on it                                  */
+    const model_arch *arch;
+    void *arch_state; /* what arch->build returned                                               */
+    tn_dtype dtype;
+    build_copies copies; /* tensors that could not be used where they are mapped                  */
+    tn_model_info info;
+};
+
+#endif

@@ -1,0 +1,296 @@
+/* The configuration object: what kernels.json says, and what the program overrides. */
+#include "plugin/kernels_config.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef TN_PREFIX
+#define TN_PREFIX "/usr/local"
+#endif
+static const char installed_default[] = TN_PREFIX "/etc/tenon/kernels.json";
+
+/* ---- parts ------------------------------------------------------------------------------------------------ */
+
+bool config_list_add(config_list *list, const char *text)
+{
+    char **items = realloc(list->items, (list->count + 1) * sizeof *items);
+    if (!items)
+        return false;
+    list->items = items;
+    items[list->count] = strdup(text);
+    if (!items[list->count])
+        return false;
+    list->count++;
+    return true;
+}
+
+static void list_clear(config_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (config_list){0};
+}
+
+bool config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value)
+{
+    config_pair *more = realloc(*pairs, (*count + 1) * sizeof *more);
+    if (!more)
+        return false;
+    *pairs = more;
+    more[*count] = (config_pair){strdup(key), strdup(value)};
+    (*count)++;
+    return more[*count - 1].key && more[*count - 1].value;
+}
+
+static void pairs_free(config_pair *pairs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(pairs[i].key);
+        free(pairs[i].value);
+    }
+    free(pairs);
+}
+
+static const char *pair_find(const config_pair *pairs, size_t count, const char *key)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(pairs[i].key, key) == 0)
+            return pairs[i].value;
+    return NULL;
+}
+
+char *config_absolute(const char *base, const char *folder)
+{
+    char *joined = NULL;
+    if (folder[0] == '/')
+        joined = strdup(folder);
+    else if (asprintf(&joined, "%s/%s", base, folder) < 0)
+        return NULL;
+    char *real = joined ? realpath(joined, NULL) : NULL;
+    if (!real)
+        return joined; /* the scan says that it does not exist */
+    free(joined);
+    return real;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+tn_config *tn_config_new(void)
+{
+    tn_config *config = calloc(1, sizeof *config);
+    if (!config)
+        return NULL;
+    config->kernels = strdup("auto");
+    config->device = strdup("auto");
+    config->max_packed_mb = -1;
+    if (!config->kernels || !config->device) {
+        tn_config_free(config);
+        return NULL;
+    }
+    return config;
+}
+
+void tn_config_free(tn_config *config)
+{
+    if (!config)
+        return;
+    list_clear(&config->folders);
+    list_clear(&config->disable);
+    pairs_free(config->options, config->option_count);
+    pairs_free(config->pins, config->pin_count);
+    free(config->file);
+    free(config->kernels);
+    free(config->device);
+    free(config);
+}
+
+/* The first place that has a file, or that the user named; "" when there is none. */
+static void find_file(const char *path, char *found, size_t size)
+{
+    const char *named = secure_getenv("TENON_CONFIG"), *xdg = secure_getenv("XDG_CONFIG_HOME");
+    const char *home = secure_getenv("HOME");
+    found[0] = '\0';
+    if (path || (named && named[0])) {
+        snprintf(found, size, "%s", path ? path : named);
+        return;
+    }
+    if (xdg && xdg[0] == '/')
+        snprintf(found, size, "%s/tenon/kernels.json", xdg);
+    else if (home && home[0] == '/')
+        snprintf(found, size, "%s/.config/tenon/kernels.json", home);
+    if (found[0] && access(found, F_OK) == 0)
+        return;
+    snprintf(found, size, "%s", access(installed_default, F_OK) == 0 ? installed_default : "");
+}
+
+tn_config *tn_config_load(const char *path, tn_error *err)
+{
+    char found[PATH_MAX];
+    find_file(path, found, sizeof found);
+    tn_config *config = tn_config_new();
+    if (!config) {
+        tn_fail(err, TN_E_MEMORY, found, "out of memory");
+        return NULL;
+    }
+    bool asked = path || found[0];
+    if (asked && config_read(config, found, err) != TN_OK) {
+        tn_config_free(config);
+        return NULL;
+    }
+    return config;
+}
+
+/* ---- packed weights ---------------------------------------------------------------------------------------------- */
+
+static const int64_t MOST_MB = (int64_t)1 << 40;
+
+tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_error *err)
+{
+    if (mb < -1 || mb > MOST_MB)
+        return tn_fail(err, TN_E_KERNEL, "max_packed_mb", "%lld is out of range; give 0 to %lld, or -1 for no bound",
+                       (long long)mb, (long long)MOST_MB);
+    config->max_packed_mb = mb;
+    return TN_OK;
+}
+
+int64_t tn_config_max_packed_mb(const tn_config *config)
+{
+    return config->max_packed_mb;
+}
+
+size_t kernels_config_max_packed(const tn_config *config)
+{
+    return config->max_packed_mb < 0 ? SIZE_MAX : (size_t)config->max_packed_mb << 20;
+}
+
+/* ---- overrides --------------------------------------------------------------------------------------------------- */
+
+tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error *err)
+{
+    if (!folder || !folder[0])
+        return tn_fail(err, TN_E_KERNEL, "plugins", "no folder given; name the folder that holds the plugins");
+    char *here = folder[0] == '/' ? strdup("/") : getcwd(NULL, 0);
+    if (!here)
+        return tn_fail(err, TN_E_KERNEL, "plugins", "no current folder to find %s from: %s", folder, strerror(errno));
+    char *absolute = config_absolute(here, folder);
+    bool added = absolute && config_list_add(&config->folders, absolute);
+    free(absolute);
+    free(here);
+    return added ? TN_OK : tn_fail(err, TN_E_MEMORY, "plugins", "out of memory");
+}
+
+tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn_error *err)
+{
+    config_list before = config->folders;
+    config->folders = (config_list){0};
+    tn_status status = tn_config_add_plugins(config, folder, err);
+    if (status == TN_OK) {
+        list_clear(&before);
+    } else {
+        list_clear(&config->folders);
+        config->folders = before;
+    }
+    return status;
+}
+
+static tn_status replace(char **text, const char *with, const char *where, tn_error *err)
+{
+    char *copy = strdup(with);
+    if (!copy)
+        return tn_fail(err, TN_E_MEMORY, where, "out of memory");
+    free(*text);
+    *text = copy;
+    return TN_OK;
+}
+
+tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err)
+{
+    select_spec parsed;
+    tn_status status = select_parse(spec, &parsed, err);
+    if (status != TN_OK)
+        return status;
+    select_free(&parsed);
+    return replace(&config->kernels, spec, "kernels", err);
+}
+
+tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err)
+{
+    bool known = device && strcmp(device, "auto") == 0;
+    for (int kind = TN_DEVICE_CPU; device && kind <= TN_DEVICE_NPU; kind++)
+        known = known || strcmp(device, tn_device_name((tn_device_kind)kind)) == 0;
+    if (!known)
+        return tn_fail(err, TN_E_KERNEL, "device", "'%s' is not a device; known: auto, cpu, npu", device ? device : "");
+    return replace(&config->device, device, "device", err);
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------------
+ */
+
+const char *tn_config_file(const tn_config *config)
+{
+    return config->file;
+}
+
+const char *tn_config_kernels(const tn_config *config)
+{
+    return config->kernels;
+}
+
+const char *tn_config_device(const tn_config *config)
+{
+    return config->device;
+}
+
+config_verify kernels_config_verify(const tn_config *config)
+{
+    return config->verify;
+}
+
+bool kernels_config_disabled(const tn_config *config, const char *id)
+{
+    for (size_t i = 0; i < config->disable.count; i++)
+        if (fnmatch(config->disable.items[i], id, 0) == 0)
+            return true;
+    return false;
+}
+
+const char *kernels_config_modules(const tn_config *config, const char *id)
+{
+    return pair_find(config->options, config->option_count, id);
+}
+
+const char *kernels_config_pin(const tn_config *config, const char *file_name)
+{
+    return pair_find(config->pins, config->pin_count, file_name);
+}
+
+bool kernels_config_has_pins(const tn_config *config)
+{
+    return config->pin_count > 0;
+}
+
+size_t kernels_config_folders(const tn_config *config)
+{
+    return config->folders.count;
+}
+
+const char *kernels_config_folder(const tn_config *config, size_t index)
+{
+    return index < config->folders.count ? config->folders.items[index] : NULL;
+}
+
+size_t tn_config_folder_count(const tn_config *config)
+{
+    return kernels_config_folders(config);
+}
+
+const char *tn_config_folder(const tn_config *config, size_t index)
+{
+    return kernels_config_folder(config, index);
+}

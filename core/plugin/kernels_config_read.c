@@ -1,0 +1,317 @@
+/* Reading kernels.json. Strict: a key that is not known is an error with the nearest one that is, since a misspelt
+ * option that is silently ignored is worse. */
+#include "plugin/kernels_config.h"
+#include "plugin/nearest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CONFIG_BYTES_MAX = 1 << 20 };
+
+static const char *type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "a list";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number";
+    case JSON_NULL:
+        return "null";
+    default:
+        return "true or false";
+    }
+}
+
+static tn_status wrong_type(const char *path, const char *key, const char *want, const json_t *got, tn_error *err)
+{
+    return tn_fail(err, TN_E_KERNEL, path, "key '%s': expected %s, got %s", key, want, type_name(got));
+}
+
+static tn_status no_memory(const char *path, tn_error *err)
+{
+    return tn_fail(err, TN_E_MEMORY, path, "out of memory");
+}
+
+/* Every element of a list is a string that is not empty. */
+static tn_status check_strings(const json_t *list, const char *key, const char *path, tn_error *err)
+{
+    size_t i;
+    json_t *item;
+    if (!json_is_array(list))
+        return wrong_type(path, key, "a list of strings", list, err);
+    json_array_foreach(list, i, item)
+    {
+        if (!json_is_string(item))
+            return tn_fail(err, TN_E_KERNEL, path, "key '%s': element %zu: expected a string, got %s", key, i,
+                           type_name(item));
+        if (json_string_length(item) == 0)
+            return tn_fail(err, TN_E_KERNEL, path, "key '%s': element %zu is empty", key, i);
+    }
+    return TN_OK;
+}
+
+/* The elements, separated by commas, which none of them may contain. Owned. */
+static tn_status join(const json_t *list, const char *key, const char *path, char **joined, tn_error *err)
+{
+    tn_status status = check_strings(list, key, path, err);
+    if (status != TN_OK)
+        return status;
+    size_t i, size = 1;
+    json_t *item;
+    json_array_foreach(list, i, item)
+    {
+        if (strchr(json_string_value(item), ','))
+            return tn_fail(err, TN_E_KERNEL, path, "key '%s': element %zu contains a comma; make it two elements", key,
+                           i);
+        size += json_string_length(item) + 1;
+    }
+    char *at = *joined = malloc(size);
+    if (!at)
+        return no_memory(path, err);
+    json_array_foreach(list, i, item)
+    {
+        if (i > 0)
+            *at++ = ',';
+        memcpy(at, json_string_value(item), json_string_length(item));
+        at += json_string_length(item);
+    }
+    *at = '\0';
+    return TN_OK;
+}
+
+/* ---- one function per key ------------------------------------------------------------------------------------- */
+
+static tn_status read_plugins(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    tn_status status = check_strings(value, "plugins", path, err);
+    if (status != TN_OK)
+        return status;
+    char *file = realpath(path, NULL);
+    if (!file)
+        return tn_fail(err, TN_E_KERNEL, path, "cannot be read: %s", strerror(errno));
+    *strrchr(file, '/') = '\0'; /* "" for the root: folders then begin with '/' all the same */
+    size_t i;
+    json_t *item;
+    json_array_foreach(value, i, item)
+    {
+        char *folder = config_absolute(file, json_string_value(item));
+        if (!folder || !config_list_add(&config->folders, folder))
+            status = no_memory(path, err);
+        free(folder);
+    }
+    free(file);
+    return status;
+}
+
+/* An error of a setter names the option; here it is a key of a file. */
+static tn_status as_key(tn_status status, const tn_error *why, const char *key, const char *path, tn_error *err)
+{
+    return status == TN_OK ? TN_OK : tn_fail(err, status, path, "key '%s': %s", key, why->message);
+}
+
+static tn_status read_kernels(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    if (json_is_string(value))
+        return as_key(tn_config_set_kernels(config, json_string_value(value), &why), &why, "kernels", path, err);
+    if (!json_is_array(value))
+        return wrong_type(path, "kernels", "\"auto\", \"none\", or ids as a list or in one string", value, err);
+    char *joined = NULL;
+    tn_status status = join(value, "kernels", path, &joined, err);
+    if (status == TN_OK)
+        status = as_key(tn_config_set_kernels(config, joined[0] ? joined : "none", &why), &why, "kernels", path, err);
+    free(joined);
+    return status;
+}
+
+static tn_status read_device(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    if (!json_is_string(value))
+        return wrong_type(path, "device", "a string", value, err);
+    return as_key(tn_config_set_device(config, json_string_value(value), &why), &why, "device", path, err);
+}
+
+static tn_status read_verify(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    static const char *const names[] = {"first-use", "all", "never"}; /* in the order of config_verify */
+    if (!json_is_string(value))
+        return wrong_type(path, "verify", "a string", value, err);
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(json_string_value(value), names[i]) == 0) {
+            config->verify = (config_verify)i;
+            return TN_OK;
+        }
+    }
+    return tn_fail(err, TN_E_KERNEL, path, "key 'verify': '%s' is none of first-use, all, never",
+                   json_string_value(value));
+}
+
+static tn_status read_max_packed_mb(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    if (!json_is_integer(value))
+        return wrong_type(path, "max_packed_mb", "an integer", value, err);
+    return as_key(tn_config_set_max_packed_mb(config, json_integer_value(value), &why), &why, "max_packed_mb", path,
+                  err);
+}
+
+static tn_status read_disable(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    tn_status status = check_strings(value, "disable", path, err);
+    size_t i;
+    json_t *item;
+    if (status == TN_OK)
+        json_array_foreach(value, i, item) if (!config_list_add(&config->disable, json_string_value(item))) status =
+            no_memory(path, err);
+    return status;
+}
+
+static tn_status unknown_key(const char *key, const char *inside, const char *const *names, size_t count,
+                             const char *path, tn_error *err)
+{
+    const char *near = nearest_of(key, names, count);
+    return tn_fail(err, TN_E_KERNEL, path, "unknown key '%s'%s%s%s%s%s; correct or remove it", key,
+                   inside ? " in " : "", inside ? inside : "", near ? ", did you mean '" : "", near ? near : "",
+                   near ? "'?" : "");
+}
+
+static tn_status read_options(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    static const char *const names[] = {"modules"};
+    const char *id, *key;
+    json_t *option, *modules;
+    if (!json_is_object(value))
+        return wrong_type(path, "options", "an object of kernel ids", value, err);
+    json_object_foreach((json_t *)(uintptr_t)value, id, option)
+    {
+        if (!json_is_object(option))
+            return wrong_type(path, id, "an object", option, err);
+        json_object_foreach(option, key, modules)
+        {
+            if (strcmp(key, "modules") != 0)
+                return unknown_key(key, id, names, 1, path, err);
+            char *joined = NULL;
+            tn_status status = join(modules, "modules", path, &joined, err);
+            if (status == TN_OK && !joined[0])
+                status = tn_fail(err, TN_E_KERNEL, path, "key 'modules' of '%s' is empty; use disable instead", id);
+            if (status == TN_OK && !config_pair_add(&config->options, &config->option_count, id, joined))
+                status = no_memory(path, err);
+            free(joined);
+            if (status != TN_OK)
+                return status;
+        }
+    }
+    return TN_OK;
+}
+
+static tn_status read_pins(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    const char *name;
+    json_t *pin;
+    if (!json_is_object(value))
+        return wrong_type(path, "pins", "an object of file names", value, err);
+    json_object_foreach((json_t *)(uintptr_t)value, name, pin)
+    {
+        const char *text = json_string_value(pin);
+        if (!text)
+            return wrong_type(path, name, "a string", pin, err);
+        if (strncmp(text, "sha256:", 7) != 0 || strlen(text) != 7 + 64 ||
+            strspn(text + 7, "0123456789abcdefABCDEF") != 64)
+            return tn_fail(err, TN_E_KERNEL, path, "pin of '%s': expected sha256: and 64 hexadecimal digits, got '%s'",
+                           name, text);
+        if (strchr(name, '/'))
+            return tn_fail(err, TN_E_KERNEL, path, "pin of '%s': give the file's name without a folder", name);
+        if (!config_pair_add(&config->pins, &config->pin_count, name, text))
+            return no_memory(path, err);
+    }
+    return TN_OK;
+}
+
+/* ---- the file -------------------------------------------------------------------------------------------------------
+ */
+
+static tn_status read_root(tn_config *config, const json_t *root, const char *path, tn_error *err)
+{
+    static const char *const names[] = {"plugins",       "kernels", "device",  "verify",
+                                        "max_packed_mb", "disable", "options", "pins"};
+    static tn_status (*const readers[])(tn_config *, const json_t *, const char *,
+                                        tn_error *) = {read_plugins,       read_kernels, read_device,  read_verify,
+                                                       read_max_packed_mb, read_disable, read_options, read_pins};
+    enum { KEYS = sizeof names / sizeof names[0] };
+    const char *key;
+    json_t *value;
+    if (!json_is_object(root))
+        return tn_fail(err, TN_E_KERNEL, path, "expected an object, got %s", type_name(root));
+    json_object_foreach((json_t *)(uintptr_t)root, key, value)
+    {
+        int i = 0;
+        while (i < KEYS && strcmp(key, names[i]) != 0)
+            i++;
+        if (i == KEYS)
+            return unknown_key(key, NULL, names, KEYS, path, err);
+        tn_status status = readers[i](config, value, path, err);
+        if (status != TN_OK)
+            return status;
+    }
+    return TN_OK;
+}
+
+/* The file's text. Owned. */
+static tn_status read_text(const char *path, char **text, size_t *size, tn_error *err)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return tn_fail(err, TN_E_KERNEL, path, "cannot be read: %s; correct the path", strerror(errno));
+    tn_status status = TN_OK;
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        status = tn_fail(err, TN_E_KERNEL, path, "not a regular file; give a kernels.json");
+    else if (st.st_size > CONFIG_BYTES_MAX)
+        status = tn_fail(err, TN_E_KERNEL, path, "larger than 1 MiB; not a kernels.json");
+    *text = status == TN_OK ? malloc(CONFIG_BYTES_MAX) : NULL;
+    if (status == TN_OK && !*text)
+        status = no_memory(path, err);
+    *size = 0;
+    while (status == TN_OK && *size < CONFIG_BYTES_MAX) {
+        ssize_t n = read(fd, *text + *size, CONFIG_BYTES_MAX - *size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            status = tn_fail(err, TN_E_KERNEL, path, "cannot be read: %s", strerror(errno));
+        if (n <= 0)
+            break;
+        *size += (size_t)n;
+    }
+    close(fd);
+    return status;
+}
+
+tn_status config_read(tn_config *config, const char *path, tn_error *err)
+{
+    char *text = NULL;
+    size_t size = 0;
+    json_t *root = NULL;
+    json_error_t where;
+    tn_status status = read_text(path, &text, &size, err);
+    if (status == TN_OK && !(root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where)))
+        status = tn_fail(err, TN_E_KERNEL, path, "line %d, column %d: %s", where.line, where.column, where.text);
+    if (status == TN_OK)
+        status = read_root(config, root, path, err);
+    json_decref(root);
+    free(text);
+    if (status == TN_OK && !(config->file = strdup(path)))
+        status = no_memory(path, err);
+    return status;
+}

@@ -1,0 +1,197 @@
+/* The KV cache: allocation, and which slot each position goes to. */
+#include "run/cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t layer_bytes(const kv_cache *c, int64_t layer, int64_t dim)
+{
+    int64_t capacity = c->kind[c->layer_kind[layer]].capacity;
+    return (size_t)(c->rows * capacity * c->shape[layer].kv_heads * dim) * tn_dtype_size(c->dtype);
+}
+
+/* The kind with this window, made when it is new; -1 when there are too many. */
+static int32_t find_kind(kv_cache *c, int64_t window)
+{
+    for (int32_t i = 0; i < c->kind_count; i++)
+        if (c->kind[i].window == window)
+            return i;
+    if (c->kind_count == CACHE_KINDS)
+        return -1;
+    int64_t needed = window ? window - 1 + c->chunk : c->context;
+    c->kind[c->kind_count] = (cache_kind){.window = window, .capacity = needed < c->context ? needed : c->context};
+    return c->kind_count++;
+}
+
+static tn_status allocate_kind(kv_cache *c, cache_kind *kind, tn_error *err)
+{
+    size_t slots = (size_t)(c->rows * kind->capacity), tokens = (size_t)(c->rows * c->chunk);
+    kind->kv_index = malloc(slots * sizeof(int32_t));
+    kind->packed = malloc(slots * sizeof(int32_t));
+    kind->slot = malloc(tokens * sizeof(int32_t));
+    if (!kind->kv_index || !kind->packed || !kind->slot)
+        return tn_fail(err, TN_E_MEMORY, "KV cache", "out of memory; use a shorter context");
+    tn_status status = c->device->alloc(slots * sizeof(int32_t), &kind->device_index, err);
+    if (status == TN_OK)
+        status = c->device->alloc(tokens * sizeof(int32_t), &kind->device_slot, err);
+    return status;
+}
+
+static tn_status allocate_layers(kv_cache *c, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (int64_t i = 0; i < c->layers && status == TN_OK; i++) {
+        size_t k = layer_bytes(c, i, c->shape[i].head_dim), v = layer_bytes(c, i, c->shape[i].v_head_dim);
+        status = c->device->alloc(k, &c->k[i], err);
+        if (status == TN_OK)
+            status = c->device->alloc(v, &c->v[i], err);
+        c->bytes += k + v;
+    }
+    return status;
+}
+
+tn_status cache_init(kv_cache *c, const tn_device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+                     int64_t context, int64_t chunk, tn_error *err)
+{
+    *c = (kv_cache){.device = device,
+                    .dtype = dtype,
+                    .rows = rows,
+                    .context = context,
+                    .chunk = chunk,
+                    .layers = shape->layers,
+                    .shape = shape->layer};
+    c->length = calloc((size_t)rows, sizeof *c->length);
+    c->layer_kind = calloc((size_t)c->layers, sizeof *c->layer_kind);
+    c->k = calloc((size_t)c->layers, sizeof *c->k);
+    c->v = calloc((size_t)c->layers, sizeof *c->v);
+    c->view = calloc((size_t)c->layers, sizeof *c->view);
+    if (!c->length || !c->layer_kind || !c->k || !c->v || !c->view)
+        return tn_fail(err, TN_E_MEMORY, "KV cache", "out of memory");
+    for (int64_t i = 0; i < c->layers; i++) {
+        c->layer_kind[i] = find_kind(c, c->shape[i].window);
+        if (c->layer_kind[i] < 0) {
+            c->layer_kind[i] = 0;
+            return tn_fail(err, TN_E_INPUT, "config.json", "more than %d different attention windows", CACHE_KINDS);
+        }
+    }
+    tn_status status = TN_OK;
+    for (int32_t i = 0; i < c->kind_count && status == TN_OK; i++)
+        status = allocate_kind(c, &c->kind[i], err);
+    if (status == TN_OK)
+        status = allocate_layers(c, err);
+    if (status == TN_OK)
+        cache_reset(c);
+    return status;
+}
+
+void cache_close(kv_cache *c)
+{
+    for (int64_t i = 0; c->k && c->v && c->layer_kind && i < c->layers; i++) {
+        if (c->k[i])
+            c->device->free(c->k[i], layer_bytes(c, i, c->shape[i].head_dim));
+        if (c->v[i])
+            c->device->free(c->v[i], layer_bytes(c, i, c->shape[i].v_head_dim));
+    }
+    for (int32_t i = 0; i < c->kind_count; i++) {
+        cache_kind *kind = &c->kind[i];
+        if (kind->device_index)
+            c->device->free(kind->device_index, (size_t)(c->rows * kind->capacity) * sizeof(int32_t));
+        if (kind->device_slot)
+            c->device->free(kind->device_slot, (size_t)(c->rows * c->chunk) * sizeof(int32_t));
+        free(kind->kv_index);
+        free(kind->packed);
+        free(kind->slot);
+    }
+    free(c->length);
+    free(c->layer_kind);
+    free(c->k);
+    free(c->v);
+    free(c->view);
+    *c = (kv_cache){0};
+}
+
+void cache_reset(kv_cache *c)
+{
+    memset(c->length, 0, (size_t)c->rows * sizeof *c->length);
+    for (int32_t i = 0; i < c->kind_count; i++)
+        memset(c->kind[i].kv_index, 0xff, (size_t)(c->rows * c->kind[i].capacity) * sizeof(int32_t));
+}
+
+int64_t cache_length(const kv_cache *c)
+{
+    int64_t longest = 0;
+    for (int64_t b = 0; b < c->rows; b++)
+        longest = c->length[b] > longest ? c->length[b] : longest;
+    return longest;
+}
+
+/* [B,used,heads,dim] of a cache whose rows hold capacity positions. */
+static tn_tensor cache_tensor(const kv_cache *c, void *data, int64_t capacity, int64_t used, int64_t heads, int64_t dim)
+{
+    tn_tensor t = tn_tensor_dense(data, c->dtype, 4, (int64_t[]){c->rows, used, heads, dim});
+    t.stride[0] = capacity * heads * dim;
+    return t;
+}
+
+static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
+{
+    for (int64_t i = 0; i < c->layers; i++) {
+        const model_layer *shape = &c->shape[i];
+        int32_t which = c->layer_kind[i];
+        const cache_kind *kind = &c->kind[which];
+        int64_t cap = kind->capacity, heads = shape->kv_heads;
+        run_cache *view = &c->view[i];
+        view->k = cache_tensor(c, c->k[i], cap, used[which], heads, shape->head_dim);
+        view->v = cache_tensor(c, c->v[i], cap, used[which], heads, shape->v_head_dim);
+        view->full_k = cache_tensor(c, c->k[i], cap, cap, heads, shape->head_dim);
+        view->full_v = cache_tensor(c, c->v[i], cap, cap, heads, shape->v_head_dim);
+        view->slot = tn_tensor_dense(kind->device_slot, TN_I32, 2, (int64_t[]){c->rows, tokens});
+        view->kv_index = tn_tensor_dense(kind->device_index, TN_I32, 2, (int64_t[]){c->rows, used[which]});
+    }
+}
+
+void cache_measure(kv_cache *c, int64_t tokens)
+{
+    int64_t used[CACHE_KINDS];
+    for (int32_t i = 0; i < c->kind_count; i++)
+        used[i] = c->kind[i].capacity;
+    fill_views(c, tokens, used);
+}
+
+static tn_status upload_kind(kv_cache *c, cache_kind *kind, int64_t tokens, int64_t used, tn_error *err)
+{
+    for (int64_t b = 0; b < c->rows; b++)
+        memcpy(kind->packed + b * used, kind->kv_index + b * kind->capacity, (size_t)used * sizeof(int32_t));
+    tn_status status =
+        c->device->upload(kind->device_index, kind->packed, (size_t)(c->rows * used) * sizeof(int32_t), err);
+    if (status == TN_OK)
+        status = c->device->upload(kind->device_slot, kind->slot, (size_t)(c->rows * tokens) * sizeof(int32_t), err);
+    return status;
+}
+
+tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_t mask_stride, int32_t *index,
+                        tn_error *err)
+{
+    for (int64_t b = 0; b < c->rows; b++)
+        for (int64_t t = 0; t < tokens; t++) {
+            bool real = !mask || mask[b * mask_stride + t] != 0;
+            int64_t position = real ? c->length[b]++ : -1;
+            index[b * tokens + t] = (int32_t)position;
+            for (int32_t i = 0; i < c->kind_count; i++) {
+                cache_kind *kind = &c->kind[i];
+                int32_t slot = real ? (int32_t)(position % kind->capacity) : -1;
+                kind->slot[b * tokens + t] = slot;
+                if (real)
+                    kind->kv_index[b * kind->capacity + slot] = (int32_t)position;
+            }
+        }
+    int64_t used[CACHE_KINDS], longest = cache_length(c);
+    tn_status status = TN_OK;
+    for (int32_t i = 0; i < c->kind_count && status == TN_OK; i++) {
+        used[i] = longest < c->kind[i].capacity ? longest : c->kind[i].capacity;
+        status = upload_kind(c, &c->kind[i], tokens, used[i], err);
+    }
+    if (status == TN_OK)
+        fill_views(c, tokens, used);
+    return status;
+}

@@ -1,0 +1,48 @@
+/* Inside core: the KV cache of a session. Layers with the same window share one cache_kind: which slot holds which
+ * position. A layer with a window keeps only what its window and one chunk need, as a ring. */
+#ifndef TENON_CORE_CACHE_H
+#define TENON_CORE_CACHE_H
+
+#include "run/run_graph.h"
+
+enum { CACHE_KINDS = 8 };
+
+typedef struct cache_kind {
+    int64_t window, capacity;
+    int32_t *kv_index; /* host: [B,C] position in each slot, -1: none                  */
+    int32_t *slot;     /* host: [B,chunk] of the call                                  */
+    int32_t *packed;   /* host: [B,S] as uploaded                                      */
+    void *device_index, *device_slot;
+} cache_kind;
+
+typedef struct kv_cache {
+    const tn_device *device;
+    tn_dtype dtype;
+    int64_t rows, context, chunk, layers;
+    int64_t *length; /* [B] real tokens so far                                                    */
+    cache_kind kind[CACHE_KINDS];
+    int32_t kind_count;
+    int32_t *layer_kind;
+    const model_layer *shape;
+    void **k, **v;   /* per layer: [B,C,K,D], [B,C,K,Dv]                                            */
+    run_cache *view; /* per layer, for the current call                                           */
+    size_t bytes;
+} kv_cache;
+
+tn_status cache_init(kv_cache *c, const tn_device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+                     int64_t context, int64_t chunk, tn_error *err);
+void cache_close(kv_cache *c);
+void cache_reset(kv_cache *c);
+
+/* The longest row. */
+int64_t cache_length(const kv_cache *c);
+
+/* Enters a chunk of [B,T] tokens: index [B,T] receives each token's position in its row (-1 for padding, where mask is
+ * 0; rows of mask are mask_stride apart). Fills view. */
+tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_t mask_stride, int32_t *index,
+                        tn_error *err);
+
+/* View shapes for a call of tokens with every slot in use, without touching any data: for measuring. */
+void cache_measure(kv_cache *c, int64_t tokens);
+
+#endif

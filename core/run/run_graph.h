@@ -1,0 +1,68 @@
+/* Inside core: what an architecture's forward is written with. The first failure sticks in the run: after it the
+ * functions below do nothing and return empty tensors, so a forward reads like the modeling file it follows. */
+#ifndef TENON_CORE_RUN_GRAPH_H
+#define TENON_CORE_RUN_GRAPH_H
+
+#include "run/run.h"
+#include "run/rope_tables.h"
+
+enum { MODEL_ROPES = 2 }; /* kinds of rotary tables that one model may use                        */
+
+/* What the session must know of a layer: the size of its cache. */
+typedef struct model_layer {
+    int64_t kv_heads, head_dim, v_head_dim;
+    int64_t window; /* 0: all positions                                                           */
+} model_layer;
+
+/* What the session must know of a model. Owned by the architecture's state. */
+typedef struct model_shape {
+    int64_t layers, hidden, vocab, max_positions;
+    const model_layer *layer;
+    const graph_site *head; /* LINEAR: hidden to vocab                                            */
+    rope_params rope[MODEL_ROPES];
+    int32_t rope_count;
+} model_shape;
+
+/* One layer's share of the KV cache, as this call sees it. */
+typedef struct run_cache {
+    tn_tensor k, v;           /* [B,S,K,D], S positions in use                                         */
+    tn_tensor full_k, full_v; /* [B,C,K,D], where new positions are written                       */
+    tn_tensor slot;           /* [B,T] i32: where each new token goes; -1: nowhere                     */
+    tn_tensor kv_index;       /* [B,S] i32: which position lies in a slot; -1: none                    */
+} run_cache;
+
+typedef struct graph_run {
+    const tn_device *device;
+    arena *arena;
+    tn_dtype dtype;
+    int64_t rows, tokens;                         /* B and T of this call                                            */
+    tn_tensor ids;                                /* [B*T] i64                                                       */
+    tn_tensor index;                              /* [B,T] i32: position among the row's real tokens; -1: padding    */
+    tn_tensor cos[MODEL_ROPES], sin[MODEL_ROPES]; /* [B,T,R]                                      */
+    const run_cache *cache;                       /* per layer                                                       */
+    tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output           */
+    void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
+    void *capture_ctx;
+    tn_status status;
+    tn_error *err;
+} graph_run;
+
+tn_tensor run_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
+
+/* x [rows, features] each. */
+tn_tensor run_embedding(graph_run *r, const tn_site *site, int64_t hidden);
+tn_tensor run_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
+tn_tensor run_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */
+void run_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x);
+/* h += x, then the norm of h: site is the norm's, inside that of the sum. */
+tn_tensor run_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
+void run_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
+void run_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
+void run_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
+tn_tensor run_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
+void run_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
+
+/* The same elements seen with another shape; t must be dense. */
+tn_tensor run_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
+
+#endif

@@ -1,0 +1,88 @@
+/* One site on its own, for programs that have their own way of putting a model's operations together. */
+#include "op/contract.h"
+#include "model/model.h"
+#include "plugin/registry.h"
+#include "run/run.h"
+
+#include <string.h>
+
+static const graph_site *find_site(const tn_model *model, const char *path, tn_op op, tn_error *err)
+{
+    const graph *g = model->target.graph;
+    for (size_t i = 0; path && i < g->site_count; i++)
+        if (g->sites[i]->site.op == op && !strcmp(g->sites[i]->site.path, path))
+            return g->sites[i];
+    tn_fail(err, TN_E_USAGE, path ? path : "site",
+            "the model has no site with this path and operation %s; see tenon inspect", tn_op_name(op));
+    return NULL;
+}
+
+static tn_status fill_call(tn_call *call, const graph_site *site, const tn_tensor *in, int32_t in_count,
+                           const tn_tensor *out, int32_t out_count, tn_error *err)
+{
+    if (in_count < 0 || in_count > TN_CALL_TENSORS || out_count < 0 || out_count > TN_CALL_TENSORS)
+        return tn_fail(err, TN_E_USAGE, site->site.path, "a call has at most %d inputs and outputs", TN_CALL_TENSORS);
+    *call = (tn_call){.size = sizeof *call, .op = site->site.op, .site = &site->site, .in_count = in_count};
+    call->out_count = out_count;
+    if (in_count > 0)
+        memcpy(call->in, in, (size_t)in_count * sizeof *in);
+    if (out_count > 0)
+        memcpy(call->out, out, (size_t)out_count * sizeof *out);
+    return TN_OK;
+}
+
+/* What is bound, with scratch for as many tokens as the call has: fewer than a session's, or more. */
+static tn_status bind_call(const graph_site *site, const tn_call *call, graph_binding *bound, tn_error *err)
+{
+    *bound = site->bound;
+    if (!bound->impl)
+        return TN_OK;
+    int64_t tokens = contract_tokens(call) > 0 ? contract_tokens(call) : 1;
+    bound->plan = run_plan_for(bound->impl, &site->site, &site->bound.plan, tokens);
+    if (bound->plan.max_tokens < tokens)
+        return tn_fail(err, TN_E_USAGE, site->site.path,
+                       "%lld tokens are more than %s plans for here, %lld; use fewer at once", (long long)tokens,
+                       bound->kernel->kernel.id, (long long)bound->plan.max_tokens);
+    return TN_OK;
+}
+
+tn_status tn_site_forward(tn_model *model, const char *path, tn_op op, const tn_tensor *in, int32_t in_count,
+                          const tn_tensor *out, int32_t out_count, tn_error *err)
+{
+    tn_call call;
+    graph_binding bound;
+    const graph_site *site = find_site(model, path, op, err);
+    if (!site)
+        return TN_E_USAGE;
+    tn_status status = fill_call(&call, site, in, in_count, out, out_count, err);
+    if (status == TN_OK)
+        status = contract_check(&call, err);
+    if (status == TN_OK)
+        status = bind_call(site, &call, &bound, err);
+    if (status != TN_OK)
+        return status;
+    return run_alone(model->target.device, bound.impl ? NULL : site, &bound, &call, err);
+}
+
+tn_status tn_site_backward(tn_model *model, const char *path, tn_op op, const tn_tensor *in, int32_t in_count,
+                           const tn_grads *grads, tn_error *err)
+{
+    tn_call call;
+    graph_binding bound;
+    tn_grads own = {0};
+    const graph_site *site = find_site(model, path, op, err);
+    if (!site)
+        return TN_E_USAGE;
+    if (!model->target.training)
+        return tn_fail(err, TN_E_USAGE, site->site.path,
+                       "gradients need a model that was opened for training (tn_model_options.training)");
+    memcpy(&own, grads, grads->size < sizeof own ? grads->size : sizeof own);
+    own.size = sizeof own;
+    tn_status status = fill_call(&call, site, in, in_count, NULL, 0, err);
+    call.grads = &own;
+    if (status == TN_OK)
+        status = contract_check(&call, err);
+    if (status == TN_OK)
+        status = bind_call(site, &call, &bound, err);
+    return status == TN_OK ? run_alone(model->target.device, NULL, &bound, &call, err) : status;
+}
