@@ -101,7 +101,7 @@ static tn_status pack_slot(const apply_target *target, const tn_site *site, appl
     tn_status status = target->device->alloc(slot->block->bytes, &slot->block->memory, err);
     if (status != TN_OK || !bound->impl->pack)
         return status;
-    return bound->impl->pack(site, &bound->plan, slot->block->memory, err);
+    return bound->impl->pack(site, &bound->plan, slot->block->memory, NULL, err);
 }
 
 static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, tn_error *err)

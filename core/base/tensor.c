@@ -5,24 +5,69 @@
 
 static const struct dtype_entry {
     const char *name, *alias, *alias2;
-    size_t size;
+    uint16_t elements, bytes; /* of a block                                                      */
 } dtypes[TN_DTYPE_COUNT] = {
-    [TN_F32] = {"f32", "float32", "float", 4}, [TN_BF16] = {"bf16", "bfloat16", NULL, 2},
-    [TN_F16] = {"f16", "float16", "half", 2},  [TN_F64] = {"f64", "float64", "double", 8},
-    [TN_I64] = {"i64", "int64", NULL, 8},      [TN_I32] = {"i32", "int32", NULL, 4},
-    [TN_I16] = {"i16", "int16", NULL, 2},      [TN_I8] = {"i8", "int8", NULL, 1},
-    [TN_U8] = {"u8", "uint8", NULL, 1},        [TN_BOOL] = {"bool", NULL, NULL, 1},
-    [TN_F8_E4M3] = {"f8_e4m3", NULL, NULL, 1}, [TN_F8_E5M2] = {"f8_e5m2", NULL, NULL, 1},
+    [TN_F32] = {"f32", "float32", "float", 1, 4},
+    [TN_BF16] = {"bf16", "bfloat16", NULL, 1, 2},
+    [TN_F16] = {"f16", "float16", "half", 1, 2},
+    [TN_F64] = {"f64", "float64", "double", 1, 8},
+    [TN_I64] = {"i64", "int64", NULL, 1, 8},
+    [TN_I32] = {"i32", "int32", NULL, 1, 4},
+    [TN_I16] = {"i16", "int16", NULL, 1, 2},
+    [TN_I8] = {"i8", "int8", NULL, 1, 1},
+    [TN_U8] = {"u8", "uint8", NULL, 1, 1},
+    [TN_BOOL] = {"bool", NULL, NULL, 1, 1},
+    [TN_F8_E4M3] = {"f8_e4m3", NULL, NULL, 1, 1},
+    [TN_F8_E5M2] = {"f8_e5m2", NULL, NULL, 1, 1},
+    [TN_F8_E8M0] = {"f8_e8m0", NULL, NULL, 1, 1},
+    [TN_U4] = {"u4", NULL, NULL, 2, 1},
+    [TN_I4] = {"i4", NULL, NULL, 2, 1},
+    [TN_Q4_0] = {"q4_0", NULL, NULL, 32, 18},
+    [TN_Q4_1] = {"q4_1", NULL, NULL, 32, 20},
+    [TN_Q5_0] = {"q5_0", NULL, NULL, 32, 22},
+    [TN_Q5_1] = {"q5_1", NULL, NULL, 32, 24},
+    [TN_Q8_0] = {"q8_0", NULL, NULL, 32, 34},
+    [TN_Q2_K] = {"q2_k", NULL, NULL, 256, 84},
+    [TN_Q3_K] = {"q3_k", NULL, NULL, 256, 110},
+    [TN_Q4_K] = {"q4_k", NULL, NULL, 256, 144},
+    [TN_Q5_K] = {"q5_k", NULL, NULL, 256, 176},
+    [TN_Q6_K] = {"q6_k", NULL, NULL, 256, 210},
+    [TN_IQ4_NL] = {"iq4_nl", NULL, NULL, 32, 18},
+    [TN_IQ4_XS] = {"iq4_xs", NULL, NULL, 256, 136},
+    [TN_MXFP4] = {"mxfp4", NULL, NULL, 32, 17},
 };
+
+static const struct dtype_entry *dtype_find(tn_dtype dtype)
+{
+    static const struct dtype_entry unknown = {.name = "?"};
+    return dtype > TN_DTYPE_NONE && dtype < TN_DTYPE_COUNT ? &dtypes[dtype] : &unknown;
+}
 
 size_t tn_dtype_size(tn_dtype dtype)
 {
-    return dtype > TN_DTYPE_NONE && dtype < TN_DTYPE_COUNT ? dtypes[dtype].size : 0;
+    const struct dtype_entry *d = dtype_find(dtype);
+    return d->elements == 1 ? d->bytes : 0;
+}
+
+int64_t tn_dtype_block_elements(tn_dtype dtype)
+{
+    return dtype_find(dtype)->elements;
+}
+
+size_t tn_dtype_block_bytes(tn_dtype dtype)
+{
+    return dtype_find(dtype)->bytes;
+}
+
+size_t tn_dtype_bytes(tn_dtype dtype, int64_t elements)
+{
+    const struct dtype_entry *d = dtype_find(dtype);
+    return d->elements ? (size_t)(elements / d->elements) * d->bytes : 0;
 }
 
 const char *tn_dtype_name(tn_dtype dtype)
 {
-    return dtype > TN_DTYPE_NONE && dtype < TN_DTYPE_COUNT ? dtypes[dtype].name : "?";
+    return dtype_find(dtype)->name;
 }
 
 tn_dtype tn_dtype_parse(const char *name)

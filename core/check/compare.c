@@ -167,29 +167,6 @@ const tn_tolerance *compare_gradient_tolerance(const tn_impl *impl)
     return own->ulps_f32 > 0 || own->ulps_bf16 > 0 || own->ulps_f16 > 0 ? own : &impl->tolerance;
 }
 
-static const char *role_name(int role)
-{
-    static const char *const names[] = {"weight",
-                                        "bias",
-                                        "gate",
-                                        "up",
-                                        "down",
-                                        "gate_up",
-                                        "gate bias",
-                                        "up bias",
-                                        "down bias",
-                                        "gate_up bias",
-                                        "router",
-                                        "router bias",
-                                        "correction",
-                                        "shared gate",
-                                        "shared up",
-                                        "shared down",
-                                        "shared expert gate",
-                                        "sinks"};
-    return role < (int)(sizeof names / sizeof *names) ? names[role] : "parameter";
-}
-
 static double tensor_max(const tn_tensor *t)
 {
     int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
@@ -215,7 +192,7 @@ void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grad
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < eager->param[role].count; i++) {
             const tn_tensor *want = &eager->param[role].tensors[i];
-            text_cut(like.name, sizeof like.name, "gradient of %s %lld", role_name(role), (long long)i);
+            text_cut(like.name, sizeof like.name, "gradient of %s %lld", tn_role_name((tn_role)role), (long long)i);
             like.largest = tensor_max(want);
             compare_floats(want, &grads->param[role].tensors[i], &like, NULL, figures);
         }

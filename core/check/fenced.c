@@ -333,7 +333,7 @@ static int child_main(void *ctx)
         if (plan.packed_bytes > 0)
             status = fence_open(&r->fence, plan.packed_bytes, 64, FENCE_END, false, &err);
         if (status == TN_OK && plan.packed_bytes > 0 && t->impl->pack)
-            status = t->impl->pack(t->site, &plan, r->fence.data, &err);
+            status = t->impl->pack(t->site, &plan, r->fence.data, NULL, &err);
         if (status != TN_OK)
             return give_up_error(job->note, status, &err);
         if (r->fence.map && !fence_intact(&r->fence))

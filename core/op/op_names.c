@@ -20,7 +20,26 @@ static const char *const dim_names[] = {"width",        "hidden",  "inter",     
                                         "shared_inter", "groups",  "top_groups", "window",  "head_v"};
 static const char *const feature_names[] = {"bias",    "renorm",      "shared_expert", "shared_gate", "correction_bias",
                                             "groups",  "route_scale", "f32_routing",   "f32_router",  "sparsity",
-                                            "partial", "mrope",       "window",        "softcap",     "sinks"};
+                                            "partial", "mrope",       "window",        "softcap",     "sinks",
+                                            "scales",  "zero_points"};
+static const char *const role_names[] = {"weight",
+                                         "bias",
+                                         "gate",
+                                         "up",
+                                         "down",
+                                         "gate_up",
+                                         "gate_bias",
+                                         "up_bias",
+                                         "down_bias",
+                                         "gate_up_bias",
+                                         "router",
+                                         "router_bias",
+                                         "correction_bias",
+                                         "shared_gate",
+                                         "shared_up",
+                                         "shared_down",
+                                         "shared_expert_gate",
+                                         "sinks"};
 static const char *const device_names[] = {"?", "cpu", "npu"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)
@@ -81,4 +100,9 @@ const char *tn_feature_name(uint64_t bit)
 const char *tn_device_name(tn_device_kind kind)
 {
     return pick(device_names, COUNT(device_names), (int64_t)kind);
+}
+
+const char *tn_role_name(tn_role role)
+{
+    return pick(role_names, COUNT(role_names), (int64_t)role);
 }

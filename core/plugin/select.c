@@ -17,7 +17,7 @@ enum { AXES = TN_AXIS_LAYOUT + 1, DIMS = TN_DIM_HEAD_V + 1 };
 /* The axes that an operation has: those that a kernel must name values for, and those that it may. */
 static const struct {
     uint32_t needs, allows;
-} axes_of[TN_OP_CONTRACT_COUNT] = {
+} axes_of[(TN_OP_DECODER_LAYER + 1)] = {
     [TN_OP_RMS_NORM] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM), BIT(TN_AXIS_WEIGHT)},
     [TN_OP_ADD_RMS_NORM] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM), BIT(TN_AXIS_WEIGHT)},
     [TN_OP_ROPE] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE), 0},
@@ -47,7 +47,7 @@ static uint64_t all_values(int axis)
 
 static bool is_contract(tn_op op)
 {
-    return (int)op > TN_OP_NONE && (int)op < TN_OP_CONTRACT_COUNT;
+    return (int)op > TN_OP_NONE && (int)op < (TN_OP_DECODER_LAYER + 1);
 }
 
 /* ---- is a declaration complete? ------------------------------------------------------------ */

@@ -351,12 +351,7 @@ typedef enum tn_graph_format { TN_GRAPH_TEXT, TN_GRAPH_JSON, TN_GRAPH_DOT } tn_g
 TN_API char *tn_model_describe(tn_model *model, const tn_report *report, tn_graph_format format, bool explain,
                                tn_error *err);
 
-/* Names of enumerators as reports print them: "RMS_NORM", "silu", ...; "?" when unknown. Static storage. */
-TN_API const char *tn_op_name(tn_op op);
-TN_API const char *tn_axis_name(tn_axis axis);
-TN_API const char *tn_axis_value_name(tn_axis axis, int32_t value);
-TN_API const char *tn_dim_name(tn_dim dim);
-TN_API const char *tn_feature_name(uint64_t bit);
+/* "cpu", "npu" */
 TN_API const char *tn_device_name(tn_device_kind kind);
 
 #ifdef __cplusplus

@@ -24,13 +24,31 @@ typedef enum tn_dtype {
     TN_BOOL = 10,
     TN_F8_E4M3 = 11,
     TN_F8_E5M2 = 12,
+    TN_F8_E8M0 = 13,
+    TN_U4 = 14, /* two elements in a byte, the first in the low half                              */
+    TN_I4 = 15,
+    /* Types of blocks that carry their scales, with the names and layouts of GGUF. */
+    TN_Q4_0 = 16,
+    TN_Q4_1 = 17,
+    TN_Q5_0 = 18,
+    TN_Q5_1 = 19,
+    TN_Q8_0 = 20,
+    TN_Q2_K = 21,
+    TN_Q3_K = 22,
+    TN_Q4_K = 23,
+    TN_Q5_K = 24,
+    TN_Q6_K = 25,
+    TN_IQ4_NL = 26,
+    TN_IQ4_XS = 27,
+    TN_MXFP4 = 28,
     TN_DTYPE_COUNT
 } tn_dtype;
 
 #define TN_MAX_DIMS 6
 
-/* A view: it never owns its data. Strides count elements, not bytes. A tensor of a device
- * other than the host's must not be dereferenced by the host. */
+/* A view: it never owns its data. Shape and strides count elements, not bytes. A tensor of a device
+ * other than the host's must not be dereferenced by the host. Where elements share a block the last dimension is dense
+ * and holds whole blocks, and the other strides are whole blocks too. */
 typedef struct tn_tensor {
     void *data;
     tn_dtype dtype;
@@ -39,19 +57,27 @@ typedef struct tn_tensor {
     int64_t stride[TN_MAX_DIMS];
 } tn_tensor;
 
-/* Bytes of one element; 0 for an unknown type. */
+/* Bytes of one element; 0 for an unknown type and for types whose elements share a block. [any thread] */
 TN_API size_t tn_dtype_size(tn_dtype dtype);
 
-/* "f32", "bf16", ...; "?" for an unknown type. Static storage. */
+/* Elements of one block, and its bytes: 1 and the size of an element where there are no blocks; 0 for an unknown type.
+ * [any thread] */
+TN_API int64_t tn_dtype_block_elements(tn_dtype dtype);
+TN_API size_t tn_dtype_block_bytes(tn_dtype dtype);
+
+/* Bytes of so many elements side by side, which are whole blocks. [any thread] */
+TN_API size_t tn_dtype_bytes(tn_dtype dtype, int64_t elements);
+
+/* "f32", "bf16", ...; "?" for an unknown type. Static storage. [any thread] */
 TN_API const char *tn_dtype_name(tn_dtype dtype);
 
-/* The type called name (also "float32", "bfloat16", "float16", "half"), or TN_DTYPE_NONE. */
+/* The type called name (also "float32", "bfloat16", "float16", "half"), or TN_DTYPE_NONE. [any thread] */
 TN_API tn_dtype tn_dtype_parse(const char *name);
 
-/* A dense row-major view of data with the given shape. */
+/* A dense row-major view of data with the given shape. [any thread] */
 TN_API tn_tensor tn_tensor_dense(void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape);
 
-/* Number of elements; 1 for a scalar. */
+/* Number of elements; 1 for a scalar. [any thread] */
 TN_API int64_t tn_tensor_count(const tn_tensor *tensor);
 
 #ifdef __cplusplus

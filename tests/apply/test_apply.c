@@ -313,16 +313,18 @@ static tn_status plan_packed(const tn_site *site, tn_plan *plan, tn_error *err)
 }
 
 /* Fails at one site only, whose weights no check has seen: the first of its shape is another. */
-static tn_status pack_fails_late(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err)
+static tn_status pack_fails_late(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err)
 {
+    (void)queue;
     memset(packed, 1, plan->packed_bytes);
     if (strcmp(site->path, "model.layers.1.input_layernorm"))
         return TN_OK;
     return tn_fail(err, TN_E_INTERNAL, site->path, "this weight does not fold");
 }
 
-static tn_status pack_fine(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err)
+static tn_status pack_fine(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err)
 {
+    (void)queue;
     (void)site;
     (void)err;
     memset(packed, 1, plan->packed_bytes);

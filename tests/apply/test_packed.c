@@ -20,8 +20,9 @@ static tn_status plan_packed(const tn_site *site, tn_plan *plan, tn_error *err)
     return TN_OK;
 }
 
-static tn_status pack(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err)
+static tn_status pack(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err)
 {
+    (void)queue;
     (void)err;
     packs++;
     memcpy(packed, site->param[TN_ROLE_WEIGHT].tensors->data, (size_t)plan->user[0] * sizeof(float));

@@ -130,8 +130,9 @@ static tn_status plan_packed(const tn_site *site, tn_plan *plan, tn_error *err)
     return TN_OK;
 }
 
-static tn_status pack_outside(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err)
+static tn_status pack_outside(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err)
 {
+    (void)queue;
     (void)site;
     (void)plan;
     (void)err;
@@ -139,8 +140,9 @@ static tn_status pack_outside(const tn_site *site, const tn_plan *plan, void *pa
     return TN_OK;
 }
 
-static tn_status pack_crash(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err)
+static tn_status pack_crash(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err)
 {
+    (void)queue;
     (void)site;
     (void)plan;
     (void)packed;

@@ -171,7 +171,7 @@ static void call_plan(void *ctx)
 static void call_pack(void *ctx)
 {
     attempt *t = ctx;
-    t->status = t->impl->pack(&t->site, &t->plan, (void *)t->call.packed, &t->err);
+    t->status = t->impl->pack(&t->site, &t->plan, (void *)t->call.packed, NULL, &t->err);
 }
 
 static void call_forward(void *ctx)

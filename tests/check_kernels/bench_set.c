@@ -132,7 +132,7 @@ static tn_status copy_plan(bench_copy *b, const tn_impl *impl, int64_t tokens, t
         b->packed = aligned_alloc(64, b->plan.packed_bytes / 64 * 64 + 64);
         if (!b->packed)
             return tn_fail(err, TN_E_MEMORY, NULL, "no memory for packed weights");
-        status = impl->pack(&b->site, &b->plan, b->packed, err);
+        status = impl->pack(&b->site, &b->plan, b->packed, NULL, err);
     }
     b->forward.packed = b->backward.packed = b->packed;
     return status;

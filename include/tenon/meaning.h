@@ -1,0 +1,164 @@
+/* Tenon: meaning. The words in which a place of a model says what it is, beside the operation that it performs: axes
+ * with one value each, features, dimensions, numbers, and the roles of its parameters. */
+#ifndef TENON_MEANING_H
+#define TENON_MEANING_H
+
+#include <stdint.h>
+#include <tenon/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A site says what it means along these axes; 0 means that the axis does not apply to it.
+ * A kernel says, per axis, the set of values it takes (kernel.h). Values are below 64. */
+typedef enum tn_axis {
+    TN_AXIS_DTYPE = 0,  /* tn_dtype of activations                                            */
+    TN_AXIS_WEIGHT = 1, /* tn_dtype of weights                                                */
+    TN_AXIS_NORM = 2,   /* tn_norm                                                            */
+    TN_AXIS_ROPE = 3,   /* tn_rope                                                            */
+    TN_AXIS_ACT = 4,    /* tn_act                                                             */
+    TN_AXIS_SCORE = 5,  /* tn_score                                                           */
+    TN_AXIS_LAYOUT = 6, /* tn_layout                                                          */
+    TN_AXIS_MAX = 16
+} tn_axis;
+
+typedef enum tn_norm {
+    TN_NORM_W = 1,    /* y = rnd(rnd(n) * w): two roundings                                */
+    TN_NORM_1_PLUS_W, /* y = rnd(n * (1 + w)), the sum and product in f32                  */
+    TN_NORM_W_F32,    /* y = rnd(n * w), product in f32                                    */
+    TN_NORM_W_GATED,  /* y = rnd(rnd(rnd(n) * w) * silu(gate)), gate in f32                */
+    TN_NORM_NO_WEIGHT /* y = rnd(n)                                                        */
+} tn_norm;
+
+typedef enum tn_rope {
+    TN_ROPE_HALF = 1,     /* pairs (i, i + R/2): rnd(rnd(x * cos) + rnd(rot(x) * sin))         */
+    TN_ROPE_HALF_NARROW,  /* the same with tables of width R/2                                */
+    TN_ROPE_INTERLEAVED,  /* pairs (2i, 2i + 1), tables as TN_ROPE_HALF; angle i of the first half */
+    TN_ROPE_COMPLEX,      /* pairs (2i, 2i + 1) in f32, one rounding                          */
+    TN_ROPE_DEINTERLEAVED /* pairs (2i, 2i + 1) in, (i, i + R/2) out                          */
+} tn_rope;
+
+typedef enum tn_act {
+    TN_ACT_SILU = 1,
+    TN_ACT_GELU_TANH, /* gelu_pytorch_tanh                                                    */
+    TN_ACT_GELU,      /* with erf                                                             */
+    TN_ACT_RELU,
+    TN_ACT_RELU2,
+    TN_ACT_RELU6,
+    TN_ACT_QUICK_GELU,
+    TN_ACT_GELU_NEW, /* the tanh form, rounded step by step                                   */
+    TN_ACT_SIGMOID,
+    TN_ACT_TANH,
+    TN_ACT_LINEAR,
+    TN_ACT_MISH
+} tn_act;
+
+typedef enum tn_score {
+    TN_SCORE_SOFTMAX = 1, /* softmax over all experts in f32, then the k best                 */
+    TN_SCORE_SIGMOID,     /* sigmoid per expert, the k best by score + correction bias        */
+    TN_SCORE_TOPK_SOFTMAX /* the k best logits, then softmax over those                       */
+} tn_score;
+
+typedef enum tn_layout {
+    TN_LAYOUT_SPLIT = 1,   /* MLP: TN_ROLE_GATE, UP [I,H], DOWN [H,I]                          */
+    TN_LAYOUT_GATE_UP,     /* MLP: TN_ROLE_GATE_UP [2I,H], gate rows first; DOWN              */
+    TN_LAYOUT_UP_GATE,     /* MLP: the same, up rows first                                    */
+    TN_LAYOUT_EXPERT_LIST, /* experts: GATE, UP, DOWN as in SPLIT, one tensor per expert      */
+    TN_LAYOUT_STACKED_OI,  /* experts: GATE_UP [E,2I,H], DOWN [E,H,I]                         */
+    TN_LAYOUT_STACKED_IO,  /* experts: GATE_UP [E,H,2I], DOWN [E,I,H]                         */
+    TN_LAYOUT_LIST_IO      /* GROUPED_MATMUL only: one [in,out] per group                     */
+} tn_layout;
+
+/* What a site has beyond the plain case. A kernel that lists a feature handles sites with and
+ * without it; a site with a feature that the kernel does not list is declined. */
+#define TN_HAS_BIAS (UINT64_C(1) << 0)            /* LINEAR, MLP: bias on every product       */
+#define TN_HAS_RENORM (UINT64_C(1) << 1)          /* route: the k weights are divided by their sum */
+#define TN_HAS_SHARED_EXPERT (UINT64_C(1) << 2)   /* block: an MLP added for every token      */
+#define TN_HAS_SHARED_GATE (UINT64_C(1) << 3)     /* ... times sigmoid(shared gate(x))        */
+#define TN_HAS_CORRECTION_BIAS (UINT64_C(1) << 4) /* route: added for choosing only           */
+#define TN_HAS_GROUPS (UINT64_C(1) << 5)          /* route: only the best groups take part    */
+#define TN_HAS_ROUTE_SCALE (UINT64_C(1) << 6)     /* route: weights times TN_NUM_SCALE        */
+#define TN_HAS_F32_ROUTING (UINT64_C(1) << 7)     /* route: weights stay f32                  */
+#define TN_HAS_F32_ROUTER (UINT64_C(1) << 8)      /* route: logits in f32 whatever the dtype  */
+#define TN_HAS_SPARSITY (UINT64_C(1) << 9)        /* MLP: Gaussian top-k before the activation */
+#define TN_HAS_PARTIAL (UINT64_C(1) << 10)        /* rope: R < D                              */
+#define TN_HAS_MROPE (UINT64_C(1) << 11)          /* rope: tables merged from three axes      */
+#define TN_HAS_WINDOW (UINT64_C(1) << 12)         /* attention: TN_DIM_WINDOW                 */
+#define TN_HAS_SOFTCAP (UINT64_C(1) << 13)        /* attention: TN_NUM_SOFTCAP                */
+#define TN_HAS_SINKS (UINT64_C(1) << 14)          /* attention: TN_ROLE_SINKS                 */
+#define TN_HAS_SCALES (UINT64_C(1) << 15)         /* a parameter has scales: TN_ROLE_SCALE_OF  */
+#define TN_HAS_ZERO_POINTS (UINT64_C(1) << 16)    /* ... and zero points: TN_ROLE_ZERO_OF      */
+
+typedef enum tn_dim {
+    TN_DIM_WIDTH = 0,    /* norm: elements of a row                                       */
+    TN_DIM_HIDDEN = 1,   /* H; LINEAR: in                                                 */
+    TN_DIM_INTER = 2,    /* I, of one expert where there are experts                      */
+    TN_DIM_OUT = 3,      /* LINEAR: out                                                   */
+    TN_DIM_HEAD = 4,     /* D                                                             */
+    TN_DIM_ROTARY = 5,   /* R                                                             */
+    TN_DIM_Q_HEADS = 6,  /* N                                                             */
+    TN_DIM_KV_HEADS = 7, /* K                                                             */
+    TN_DIM_EXPERTS = 8,  /* E                                                             */
+    TN_DIM_TOP_K = 9,    /* k                                                             */
+    TN_DIM_SHARED_INTER = 10,
+    TN_DIM_GROUPS = 11,
+    TN_DIM_TOP_GROUPS = 12,
+    TN_DIM_WINDOW = 13,
+    TN_DIM_HEAD_V = 14,
+    TN_DIM_MAX = 32
+} tn_dim;
+
+typedef enum tn_num {
+    TN_NUM_EPS = 0,   /* norm; 0 is legal                                                   */
+    TN_NUM_SCALE = 1, /* attention: factor of the scores; route: factor of the weights      */
+    TN_NUM_SOFTCAP = 2,
+    /* MLP: gates not above mean + this * (population) deviation of their row become 0: the
+     * standard normal quantile of the fraction that config.json names.                      */
+    TN_NUM_SPARSITY = 3,
+    TN_NUM_MAX = 16
+} tn_num;
+
+/* Which parameter of a site a tensor is. Scales and zero points of quantised weights have roles of their own, 32 and 64
+ * above that of the weight. */
+typedef enum tn_role {
+    TN_ROLE_WEIGHT = 0,
+    TN_ROLE_BIAS = 1,
+    TN_ROLE_GATE = 2,
+    TN_ROLE_UP = 3,
+    TN_ROLE_DOWN = 4,
+    TN_ROLE_GATE_UP = 5,
+    TN_ROLE_GATE_BIAS = 6,
+    TN_ROLE_UP_BIAS = 7,
+    TN_ROLE_DOWN_BIAS = 8,
+    TN_ROLE_GATE_UP_BIAS = 9,
+    TN_ROLE_ROUTER = 10, /* [E,H]                                                             */
+    TN_ROLE_ROUTER_BIAS = 11,
+    TN_ROLE_CORRECTION_BIAS = 12,
+    TN_ROLE_SHARED_GATE = 13, /* [Is,H]                                                       */
+    TN_ROLE_SHARED_UP = 14,
+    TN_ROLE_SHARED_DOWN = 15,
+    TN_ROLE_SHARED_EXPERT_GATE = 16, /* [1,H]                                                 */
+    TN_ROLE_SINKS = 17,              /* [N]                                                   */
+    TN_ROLE_FIRST_SCALE = 32,
+    TN_ROLE_FIRST_ZERO = 64,
+    TN_ROLE_MAX = 96
+} tn_role;
+
+#define TN_ROLE_SCALE_OF(role) ((tn_role)(TN_ROLE_FIRST_SCALE + (int)(role)))
+#define TN_ROLE_ZERO_OF(role) ((tn_role)(TN_ROLE_FIRST_ZERO + (int)(role)))
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+/* As reports print them: "act", "silu", "hidden", "bias", "gate_up", ...; "?" when unknown. Static storage. [any
+ * thread] */
+TN_API const char *tn_axis_name(tn_axis axis);
+TN_API const char *tn_axis_value_name(tn_axis axis, int32_t value);
+TN_API const char *tn_dim_name(tn_dim dim);
+TN_API const char *tn_feature_name(uint64_t bit);
+TN_API const char *tn_role_name(tn_role role);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,147 @@
+/* Tenon: operations. What a place in a model computes: its contract, its meaning, its parameters, and one call of it.
+ * Plugins, devices and embedders share these words; core/op/table.c holds the same contracts as data.
+ *
+ * Rules of the whole interface (ABI 2):
+ *  - Every struct that crosses it begins with its size as its author's compiler saw it and only grows at the end; what
+ *    the other side does not know counts as zero. A size of 0 is an error. tn_tensor, tn_param, tn_dim_rule and
+ *    tn_tolerance are elements of arrays: they have no size and never change within ABI 2.
+ *  - [any thread]: may be called from any thread, also at the same time. [one thread]: by one thread at a time for one
+ *    object; different objects may be used by different threads. Every function and callback carries one of the two. */
+#ifndef TENON_OPERATION_H
+#define TENON_OPERATION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tenon/error.h>
+#include <tenon/meaning.h>
+#include <tenon/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- contracts --------------------------------------------------------------------------
+ * T tokens, H hidden size, I intermediate size, E experts, k experts per token; B batch rows,
+ * S cached positions, N query heads, K key/value heads, D head size, R rotary size.
+ * dt is the model's dtype (the site's TN_AXIS_DTYPE). The last dimension of every tensor is
+ * dense (stride 1); the other strides are arbitrary. Any leading dimension may be 0. in and out
+ * are those of tn_call. An optional output has no data where it is not wanted. */
+typedef enum tn_op {
+    TN_OP_NONE = 0,
+    /* in x [..., W], gate [..., W] for TN_NORM_W_GATED; out y like x, and may be the same memory.
+     * n = x / sqrt(mean(x^2) + eps), in f32; then by variant, see tn_norm. */
+    TN_OP_RMS_NORM = 1,
+    /* in h, r [..., W]; out h + r rounded to dt, which may be h's memory, and the norm of that sum. */
+    TN_OP_ADD_RMS_NORM = 2,
+    /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R]; out q', k' like q, k, and may be the
+     * same memory. Dimensions R.. of each head pass through. See tn_rope. */
+    TN_OP_ROPE = 3,
+    /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)). */
+    TN_OP_MLP = 4,
+    /* in x [T,H]; out weights [T,k] of dt (f32 with TN_HAS_F32_ROUTING), experts [T,k] i32; optional: logits [T,E] of
+     * dt (f32 with TN_HAS_F32_ROUTER), what the scores are made of. */
+    TN_OP_MOE_ROUTE = 5,
+    /* in x [T,H], weights [T,k], experts [T,k] i32; out y [T,H] = sum_j weights_j expert_j(x). */
+    TN_OP_MOE_EXPERTS = 6,
+    /* in x [T,H]; out y [T,H]: route, experts and the shared expert where there is one; optional: logits as MOE_ROUTE.
+     */
+    TN_OP_MOE_BLOCK = 7,
+    /* in x [T',in] sorted by group, counts [E] i64 (rows of each group, zeros allowed); out y [T',out].
+     * TN_ROLE_WEIGHT: by layout [E,out,in], [E,in,out], or E matrices [out,in] or [in,out]. */
+    TN_OP_GROUPED_MATMUL = 8,
+    /* in x [T,in]; out y [T,out] = x weight^T + bias. */
+    TN_OP_LINEAR = 9,
+    /* in q [B,T,N,D], k [B,S,K,D], v [B,S,K,Dv], q_index [B,T] i32, kv_index [B,S] i32; out o
+     * [B,T,N,Dv]. Key s is seen by query t when 0 <= kv_index[s] <= q_index[t] and, with a
+     * window W, q_index[t] - kv_index[s] < W. A query that sees nothing gives zeros. */
+    TN_OP_ATTENTION = 10,
+    /* Named for later: nothing performs these yet, and kernels for them are refused. */
+    TN_OP_GATED_DELTA_RULE = 11,
+    TN_OP_ATTENTION_LAYER = 12,
+    TN_OP_DECODER_LAYER = 13,
+    /* Contracts are below, steps between the contracts from here on. Devices perform steps; kernels do not match them.
+     */
+    TN_OP_FIRST_STEP = 64,
+    TN_OP_EMBEDDING = 64,   /* in ids [T] i64; out [T,H]                                        */
+    TN_OP_ADD = 65,         /* in a, b; out a + b rounded to dt; may alias                      */
+    TN_OP_GLU = 66,         /* in gate, up [T,I]; out act(gate) * up; may alias                 */
+    TN_OP_CACHE_APPEND = 67 /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
+} tn_op;
+
+/* count tensors of one role: 0, 1, or one per expert. Borrowed from the model, read-only. */
+typedef struct tn_param {
+    const tn_tensor *tensors;
+    int64_t count;
+} tn_param;
+
+/* ---- a place and a call of it ------------------------------------------------------------- */
+
+/* One place of a model graph that performs one operation. Owned by the model; constant. The host has checked that it
+ * has every parameter that its operation, layout and features ask for, with the right shape, dense along the last
+ * dimension: kernels need not look again. */
+typedef struct tn_site {
+    uint32_t size;
+    tn_op op;
+    const char *path;       /* "model.layers.0.mlp", "modeling_qwen3.apply_rotary_pos_emb"     */
+    const char *class_name; /* "Qwen3MLP"; "function" for a function of a scope               */
+    const char *model_type; /* "qwen3"                                                        */
+    int32_t meaning[TN_AXIS_MAX];
+    uint64_t features; /* TN_HAS_...                                                          */
+    int64_t dim[TN_DIM_MAX];
+    double num[TN_NUM_MAX];
+    tn_param param[TN_ROLE_MAX];
+} tn_site;
+
+/* What plan decides for one site; the host provides what it names. */
+typedef struct tn_plan {
+    uint32_t size;
+    int32_t threads;               /* in: most threads of a call                               */
+    int64_t max_tokens;            /* in: most tokens of a call                                */
+    size_t scratch_bytes;          /* out: memory of each call, 64-byte aligned, contents undefined */
+    size_t backward_scratch_bytes; /* out: the scratch of each backward call                  */
+    size_t packed_bytes;           /* out: memory that pack fills once                        */
+    uint64_t user[8];              /* out: the kernel's notes for pack and forward             */
+} tn_plan;
+
+/* Where the work of a device is lined up: made by the device that open()ed it, and known to its kernels alone. NULL
+ * where a device needs none, such as the CPU. */
+typedef struct tn_queue tn_queue;
+
+#define TN_CALL_TENSORS 8
+
+/* Gradients of one backward call (L is what is differentiated). Each is of the shape and dtype of the tensor that it
+ * belongs to and dense along its last dimension; the other strides are arbitrary. Sums are formed in f32 and rounded
+ * once; their order depends on shapes alone. Gradients are overwritten, not added to. */
+typedef struct tn_grads {
+    uint32_t size;
+    tn_tensor out[TN_CALL_TENSORS]; /* read: dL/d(output i); data NULL: zeros                    */
+    tn_tensor in[TN_CALL_TENSORS];  /* written: dL/d(input i); data NULL: not wanted. It may be the memory
+                                       of out[i] where the operation's outputs may be those of its inputs */
+    tn_param param[TN_ROLE_MAX];    /* written: dL/d(parameter), count tensors or 0: not wanted  */
+} tn_grads;
+
+/* One call of an operation. Everything is borrowed for the duration of the call; on a device with a queue, until the
+ * work that the call has put there is done. In a backward call in holds the inputs of forward and out is not used: what
+ * backward needs of the results it computes again. (ROPE's backward does not read q and k: their data may be NULL.) */
+typedef struct tn_call {
+    uint32_t size;
+    tn_op op;
+    const tn_site *site;
+    const tn_plan *plan;   /* NULL for eager operations                                         */
+    const void *packed;    /* what pack filled, or NULL                                         */
+    void *scratch;         /* plan->scratch_bytes                                               */
+    tn_queue *queue;       /* of the model's device                                             */
+    const tn_grads *grads; /* backward; NULL in forward                                       */
+    int32_t in_count, out_count;
+    tn_tensor in[TN_CALL_TENSORS];
+    tn_tensor out[TN_CALL_TENSORS];
+} tn_call;
+
+/* As reports print it: "RMS_NORM"; "?" when unknown. Static storage. [any thread] */
+TN_API const char *tn_op_name(tn_op op);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
