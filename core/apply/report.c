@@ -82,7 +82,7 @@ static size_t count_sites(const report *r, const char *kernel, tn_op op, size_t 
 
 static size_t append_kernel(line *l, const report *r, const char *kernel, size_t items)
 {
-    for (int op = 1; op < (TN_OP_DECODER_LAYER + 1); op++) {
+    for (int op = 1; op < TN_OP_FIRST_STEP; op++) {
         size_t all, has = count_sites(r, kernel, (tn_op)op, &all);
         if (has == 0)
             continue;

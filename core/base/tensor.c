@@ -1,5 +1,7 @@
 /* Element types and tensor views. */
-#include <tenon/tensor.h>
+#include "base/tensor.h"
+
+#include "base/text.h"
 
 #include <string.h>
 
@@ -97,4 +99,27 @@ int64_t tn_tensor_count(const tn_tensor *tensor)
     for (int32_t i = 0; i < tensor->ndim; i++)
         count *= tensor->shape[i];
     return count;
+}
+
+bool tensor_is_float(tn_dtype dtype)
+{
+    return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16;
+}
+
+void tensor_shape_text(int32_t ndim, const int64_t *shape, char *text, size_t size)
+{
+    size_t used = text_cut(text, size, "[");
+    for (int32_t i = 0; i < ndim && i < TN_MAX_DIMS; i++)
+        used += text_cut(text + used, size - used, "%s%lld", i ? "," : "", (long long)shape[i]);
+    text_cut(text + used, size - used, "]");
+}
+
+bool tensor_is_dense_last(const tn_tensor *t)
+{
+    return t->ndim < 1 || t->stride[t->ndim - 1] == 1 || t->shape[t->ndim - 1] <= 1;
+}
+
+size_t tensor_padded_bytes(const tn_tensor *t)
+{
+    return (tn_dtype_bytes(t->dtype, tn_tensor_count(t)) + 63) / 64 * 64;
 }

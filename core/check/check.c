@@ -1,14 +1,16 @@
 /* Is a kernel right at a site? Eager computes in this process, the kernel in a child. */
 #include "check/check.h"
 
+#include "base/tensor.h"
 #include "check/fenced.h"
+#include "op/op.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Largest number of multiplications for the case of many tokens. */
-static const double MOST_WORK = 1e9;
+/* Most operations of the case of many tokens. */
+static const double MOST_WORK = 2e9;
 
 static const size_t MOST_PARAM_BYTES = (size_t)256 << 20;
 
@@ -24,7 +26,7 @@ size_t check_first_use_cases(const tn_site *site, check_case cases[3])
     cases[0] = (check_case){1, 1};
     cases[1] = (check_case){1, 19};
     cases[2] = (check_case){2, 33};
-    return inputs_work(site, 66) <= MOST_WORK ? 3 : 2;
+    return inputs_operations(site, 66) <= MOST_WORK ? 3 : 2;
 }
 
 void check_reference_close(check_reference *r)
@@ -32,11 +34,6 @@ void check_reference_close(check_reference *r)
     inputs_close(&r->in);
     free(r->memory);
     *r = (check_reference){0};
-}
-
-static size_t padded_bytes(const tn_tensor *t)
-{
-    return ((size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype) + 63) / 64 * 64;
 }
 
 tn_status check_reference_open(check_reference *r, const tn_device *device, const tn_site *site, check_case size,
@@ -50,7 +47,7 @@ tn_status check_reference_open(check_reference *r, const tn_device *device, cons
     r->call = r->in.call;
     size_t bytes = 0;
     for (int i = 0; i < r->call.out_count; i++)
-        bytes += padded_bytes(&r->call.out[i]);
+        bytes += tensor_padded_bytes(&r->call.out[i]);
     r->memory = aligned_alloc(64, bytes ? bytes : 64);
     if (!r->memory) {
         check_reference_close(r);
@@ -59,17 +56,12 @@ tn_status check_reference_open(check_reference *r, const tn_device *device, cons
     bytes = 0;
     for (int i = 0; i < r->call.out_count; i++) {
         r->call.out[i].data = (char *)r->memory + bytes;
-        bytes += padded_bytes(&r->call.out[i]);
+        bytes += tensor_padded_bytes(&r->call.out[i]);
     }
     status = run_alone(device, NULL, NULL, &r->call, err);
     if (status != TN_OK)
         check_reference_close(r);
     return status;
-}
-
-int check_in_place(const tn_site *site)
-{
-    return site->op == TN_OP_ROPE ? 2 : site->op == TN_OP_RMS_NORM || site->op == TN_OP_ADD_RMS_NORM ? 1 : 0;
 }
 
 /* Each case twice: once at the end of its memory, once at the start with rows apart and in place; a heavy one once. */
@@ -79,13 +71,13 @@ static tn_status open_runs(const check_reference *refs, size_t case_count, fence
     tn_status status = TN_OK;
     for (size_t i = 0; i < case_count && status == TN_OK; i++)
         for (int j = 0; j < RUNS_PER_CASE && status == TN_OK; j++) {
-            if (j > 0 && inputs_work(refs[i].in.call.site, refs[i].in.tokens) > MOST_WORK / 2)
+            if (j > 0 && inputs_operations(refs[i].in.call.site, refs[i].in.tokens) > MOST_WORK / 2)
                 continue;
             fenced_run *run = &runs[(*count)++];
             *run = (fenced_run){.in = &refs[i].in,
                                 .side = j == 0 ? FENCE_END : FENCE_START,
                                 .padded = j > 0,
-                                .in_place = j > 0 ? check_in_place(refs[i].in.call.site) : 0};
+                                .in_place = j > 0 ? op_find(refs[i].in.call.op)->in_place : 0};
             status = fenced_open_run(run, err);
         }
     return status;
@@ -140,7 +132,7 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
     tn_status status = TN_OK;
     for (size_t i = 0; i < case_count && status == TN_OK; i++) {
         status = check_reference_open(&refs[i], s->device, s->site, cases[i], err);
-        work += 2 * inputs_work(s->site, cases[i].batch * cases[i].tokens);
+        work += 2 * inputs_operations(s->site, cases[i].batch * cases[i].tokens);
     }
     if (status == TN_OK)
         status = open_runs(refs, case_count, runs, &count, err);

@@ -2,6 +2,7 @@
 #include "check/check.h"
 
 #include "check/fenced.h"
+#include "op/op.h"
 
 /* Backward does about three times the work of forward. */
 enum { MAX_RUNS = 2, BACKWARD_WORK = 3 };
@@ -29,7 +30,7 @@ static tn_status open_runs(const check_subject *s, const inputs *in, const gradi
                             .wanted = wanted,
                             .side = *count == 0 ? FENCE_END : FENCE_START,
                             .padded = *count > 0,
-                            .in_place = *count > 0 ? check_in_place(s->site) : 0};
+                            .in_place = *count > 0 ? op_find(s->site->op)->in_place : 0};
         *count += 1;
         status = fenced_open_run(run, err);
     }
@@ -67,7 +68,7 @@ tn_status check_gradients(const check_subject *s, const inputs *in, const tn_cal
         status = gradients_draw(&wanted, in, &forward->out[1], err);
     if (status == TN_OK)
         status = open_runs(s, in, &wanted, runs, &count, err);
-    double work = BACKWARD_WORK * MAX_RUNS * inputs_work(s->site, in->tokens);
+    double work = BACKWARD_WORK * MAX_RUNS * inputs_operations(s->site, in->tokens);
     fenced_trial t = {.site = s->site,
                       .impl = s->impl,
                       .bound = s->bound,

@@ -2,6 +2,7 @@
 #include "check/compare.h"
 
 #include "eager/eager.h"
+#include "op/op.h"
 #include "check/fence.h"
 #include "base/text.h"
 
@@ -151,7 +152,7 @@ static void compare_route(const tn_call *eager, const tn_call *call, const row_p
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures)
 {
     row_place like = {.name = "output 0", .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
-    if (eager->op == TN_OP_MOE_ROUTE) {
+    if (op_find(eager->op)->picks) {
         compare_route(eager, call, &like, skip, figures);
         return;
     }

@@ -15,8 +15,8 @@ typedef struct compare_figures {
 double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype);
 
 /* Compares every output of two calls of the same shape, element by element: |y - eager| <= ulps * eps(dt) * max|eager
- * row|. For MOE_ROUTE the chosen experts are compared as sets. Rows whose token (the first dimension) is in skip are
- * left out; skip may be NULL. Tensors are in host memory. */
+ * row|. Where the operation picks, what was picked is compared as sets. Rows whose token (the first dimension) is in
+ * skip are left out; skip may be NULL. Tensors are in host memory. */
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures);
 
 /* The same of gradients: those of an input by its rows, those of a parameter by its largest element, because a row of

@@ -2,6 +2,7 @@
  * guard pages; a signal handler tells which of them an access went beyond. */
 #include "device/guard.h"
 #include "check/fenced.h"
+#include "op/op.h"
 #include "check/layout.h"
 #include "run/run.h"
 #include "base/text.h"
@@ -75,8 +76,8 @@ static tn_status copy_params(fenced_run *run, tn_error *err)
     return TN_OK;
 }
 
-/* Place i is the gradient of input i where in-place matters: the inputs of those operations come first. Rotating back
- * does not read what was rotated. */
+/* Place i is the gradient of input i where in-place matters: the inputs of those operations come first. What
+ * backward does not read has no data. */
 static tn_status list_backward(fenced_run *run, tn_error *err)
 {
     run->grads = run->wanted->grads;
@@ -99,7 +100,7 @@ static tn_status list_backward(fenced_run *run, tn_error *err)
             add_place(run, FENCED_UPSTREAM, &run->grads.out[i], 1, &run->wanted->grads.out[i],
                       i < run->in_place ? i : -1);
     for (int i = 0; i < run->call.in_count; i++)
-        if (run->call.op == TN_OP_ROPE && i < 2)
+        if (op_find(run->call.op)->in[i].unread)
             run->call.in[i].data = NULL;
         else
             add_place(run, FENCED_INPUT, &run->call.in[i], 1, &run->in->call.in[i], -1);

@@ -1,30 +1,12 @@
 /* Made-up upstream gradients, and memory for the others. */
 #include "check/gradients.h"
 
+#include "base/tensor.h"
 #include "eager/eager.h"
+#include "op/op.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static bool is_float(tn_dtype dtype)
-{
-    return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16;
-}
-
-bool gradients_of_input(tn_op op, int i, tn_dtype dtype)
-{
-    return is_float(dtype) && (op != TN_OP_ROPE || i < 2);
-}
-
-bool gradients_of_param(tn_role role, tn_dtype dtype)
-{
-    return is_float(dtype) && role != TN_ROLE_CORRECTION_BIAS;
-}
-
-static size_t dense_bytes(const tn_tensor *t)
-{
-    return ((size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype) + 63) / 64 * 64;
-}
 
 static tn_tensor dense_like(const tn_tensor *t)
 {
@@ -49,7 +31,7 @@ static tn_status shape_params(gradients *g, const tn_site *site, tn_error *err)
     tn_tensor *next = g->params;
     for (int role = 0; role < TN_ROLE_MAX; role++) {
         const tn_param *p = &site->param[role];
-        if (p->count == 0 || !gradients_of_param((tn_role)role, p->tensors[0].dtype))
+        if (p->count == 0 || !op_param_has_gradient(op_find(site->op), (tn_role)role, p->tensors[0].dtype))
             continue;
         g->grads.param[role] = (tn_param){next, p->count};
         for (int64_t i = 0; i < p->count; i++)
@@ -63,7 +45,7 @@ size_t gradients_param_bytes(const tn_site *site)
     size_t bytes = 0;
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < site->param[role].count; i++)
-            bytes += dense_bytes(&site->param[role].tensors[i]);
+            bytes += tensor_padded_bytes(&site->param[role].tensors[i]);
     return bytes;
 }
 
@@ -103,26 +85,27 @@ static void clear_skipped(const tn_tensor *t, const bool *skip)
 tn_status gradients_draw(gradients *g, const inputs *in, const tn_tensor *experts, tn_error *err)
 {
     const tn_call *call = &in->call;
+    const op_row *row = op_find(call->op);
     struct inputs_random random = {.state = 0x6772616473 ^ (uint64_t)in->tokens};
     size_t bytes = 0;
     *g = (gradients){.grads = {.size = sizeof g->grads}};
     for (int i = 0; i < call->in_count; i++)
-        if (gradients_of_input(call->op, i, call->in[i].dtype))
+        if (op_input_has_gradient(row, i, call->in[i].dtype))
             g->grads.in[i] = dense_like(&call->in[i]);
     for (int i = 0; i < call->out_count; i++)
-        bytes += is_float(call->out[i].dtype) ? dense_bytes(&call->out[i]) : 0;
+        bytes += tensor_is_float(call->out[i].dtype) ? tensor_padded_bytes(&call->out[i]) : 0;
     tn_status status = shape_params(g, call->site, err);
     if (status == TN_OK && !(g->upstream = aligned_alloc(64, bytes ? bytes : 64)))
         status = no_memory(err);
     char *at = g->upstream;
     for (int i = 0; status == TN_OK && i < call->out_count; i++) {
-        if (!is_float(call->out[i].dtype))
+        if (!tensor_is_float(call->out[i].dtype))
             continue;
         tn_tensor *t = &g->grads.out[i];
         *t = dense_like(&call->out[i]);
         t->data = at;
-        at += dense_bytes(t);
-        if (call->op == TN_OP_MOE_ROUTE)
+        at += tensor_padded_bytes(t);
+        if (row->picks)
             draw_route(t, experts);
         else
             draw_rows(t, &random);
@@ -141,13 +124,13 @@ static size_t place_all(gradients *g, char *base)
     for (int i = 0; i < TN_CALL_TENSORS; i++)
         if (g->grads.in[i].dtype != TN_DTYPE_NONE) {
             g->grads.in[i].data = base ? base + used : NULL;
-            used += dense_bytes(&g->grads.in[i]);
+            used += tensor_padded_bytes(&g->grads.in[i]);
         }
     tn_tensor *next = g->params;
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < g->grads.param[role].count; i++, next++) {
             next->data = base ? base + used : NULL;
-            used += dense_bytes(next);
+            used += tensor_padded_bytes(next);
         }
     return used;
 }

@@ -12,8 +12,8 @@ typedef struct gradients {
     void *upstream, *memory;
 } gradients;
 
-/* Draws them for the inputs: normal numbers, zero for tokens in in->skip. experts: the second result of MOE_ROUTE,
- * whose order is free: what an expert gets depends on the expert and the token only. Other operations do not read it.
+/* Draws them for the inputs: normal numbers, zero for tokens in in->skip. experts: the second result of an operation
+ * that picks, whose order is free: what an expert gets depends on the expert and the token only. Others do not read it.
  * Close with gradients_close in any case. */
 tn_status gradients_draw(gradients *g, const inputs *in, const tn_tensor *experts, tn_error *err);
 tn_status gradients_allocate(gradients *g, tn_error *err);
@@ -21,11 +21,5 @@ void gradients_close(gradients *g);
 
 /* Bytes of the gradients of a site's parameters. */
 size_t gradients_param_bytes(const tn_site *site);
-
-/* Has input i of the operation a gradient? Indices have none, and rotary tables are constants. */
-bool gradients_of_input(tn_op op, int i, tn_dtype dtype);
-
-/* The same of a parameter: what only chooses has none. */
-bool gradients_of_param(tn_role role, tn_dtype dtype);
 
 #endif

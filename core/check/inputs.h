@@ -14,12 +14,15 @@ typedef struct inputs {
 } inputs;
 
 /* Draws them: activations from a normal distribution, rounded to the model's dtype; the same for the same seed. batch
- * rows of tokens each. TN_DECLINED when the operation has no such call here. Close with inputs_close. */
+ * rows of tokens each. Close with inputs_close. */
 tn_status inputs_draw(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, uint64_t seed, tn_error *err);
 void inputs_close(inputs *in);
 
-/* About how many multiplications a call with that many tokens takes. */
-double inputs_work(const tn_site *site, int64_t tokens);
+/* The call, without any data. */
+tn_call inputs_call(const tn_site *site, int64_t batch, int64_t tokens);
+
+/* About how many additions and multiplications a call with that many tokens takes. */
+double inputs_operations(const tn_site *site, int64_t tokens);
 
 /* inputs_route.c: draws tokens x [tokens, H] whose routing rounding cannot change; the few for which none was found in
  * a number of tries are marked in skip. It is an error when they are more than half. */

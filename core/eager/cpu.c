@@ -1,4 +1,5 @@
 /* The built-in CPU device: memory of the host and the eager operations. */
+#include "base/tensor.h"
 #include "eager/eager.h"
 
 #include <stdlib.h>
@@ -70,18 +71,13 @@ static tn_status cpu_copy(void *to, const void *from, size_t bytes, tn_error *er
     return TN_OK;
 }
 
-static bool cpu_float(int32_t dtype)
-{
-    return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16;
-}
-
 static tn_status cpu_supports(const tn_site *site, tn_error *err)
 {
     if (!eager_find(site->op))
         return tn_fail(err, TN_DECLINED, site->path, "operation %d is not a primitive one of the cpu device",
                        (int)site->op);
     int32_t dtype = site->meaning[TN_AXIS_DTYPE];
-    if (!cpu_float(dtype))
+    if (!tensor_is_float((tn_dtype)dtype))
         return tn_fail(err, TN_DECLINED, site->path, "dtype: site has %s, the cpu device takes f32, bf16, f16",
                        tn_dtype_name((tn_dtype)dtype));
     return TN_OK;

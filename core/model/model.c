@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "apply/apply.h"
+#include "op/op.h"
 #include "plugin/registry.h"
 
 #include <errno.h>
@@ -120,6 +121,15 @@ static tn_status find_eos(tn_model *m, tn_error *err)
     return status;
 }
 
+/* What the table asks of every site: kernels rely on it. */
+static tn_status check_sites(const graph *g, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < g->site_count && status == TN_OK; i++)
+        status = op_check_site(&g->sites[i]->site, err);
+    return status == TN_OK ? TN_OK : TN_E_INPUT;
+}
+
 static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_error *err)
 {
     m->target.graph = graph_new(m->dtype, m->arch->model_type, err);
@@ -139,7 +149,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
     m->arch_state = m->arch->build(&b, config_root(m->config));
     if (!m->arch_state && b.status == TN_OK)
         b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
-    return b.status;
+    return b.status == TN_OK ? check_sites(m->target.graph, err) : b.status;
 }
 
 static int64_t count_parameters(const graph_module *m)

@@ -1,230 +1,211 @@
-/* The shapes of kernel.h as a table. A tensor is written as its dtype and one letter for each dimension:
- * d the site's dtype, w that of routing weights, i i32; * any dimensions, the same wherever it stands; B rows, T
- * tokens, S cached positions, b B or 1: the same number wherever they stand; H hidden, O out, W width, D head, V head
- * of values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token: the site's
- * dimensions. */
-#include "op/contract.h"
+/* Do a site and the tensors of a call fit their operation's row? */
+#include "op/op.h"
 
-#include "check/gradients.h"
+#include "base/tensor.h"
 #include "base/text.h"
 
 #include <string.h>
-#include <tenon/tenon.h>
 
-typedef struct contract {
-    tn_op op;
-    const char *in[6], *out[3];
-} contract;
+/* ---- sites ------------------------------------------------------------------------------------------------------ */
 
-static const contract contracts[] = {
-    {TN_OP_RMS_NORM, {"d*W"}, {"d*W"}},
-    {TN_OP_ADD_RMS_NORM, {"d*W", "d*W"}, {"d*W", "d*W"}},
-    {TN_OP_ROPE, {"dBTND", "dBTKD", "dbTR", "dbTR"}, {"dBTND", "dBTKD"}},
-    {TN_OP_MLP, {"dTH"}, {"dTH"}},
-    {TN_OP_MOE_ROUTE, {"dTH"}, {"wTk", "iTk"}},
-    {TN_OP_MOE_EXPERTS, {"dTH", "wTk", "iTk"}, {"dTH"}},
-    {TN_OP_MOE_BLOCK, {"dTH"}, {"dTH"}},
-    {TN_OP_LINEAR, {"dTH"}, {"dTO"}},
-    {TN_OP_ATTENTION, {"dBTND", "dBSKD", "dBSKV", "iBT", "iBS"}, {"dBTNV"}},
-};
-
-static const contract gated_norm = {TN_OP_RMS_NORM, {"d*W", "d*W"}, {"d*W"}};
-
-/* What the free letters stand for in this call; -1: not met yet. */
-typedef struct binding {
-    const tn_site *site;
-    int64_t rows, tokens, cached;
-    int32_t any_count; /* of *                                                                      */
-    int64_t any[TN_MAX_DIMS];
-    tn_error *err;
-} binding;
-
-static const contract *find(const tn_site *site, tn_op op)
+static tn_status refuse_param(const tn_site *site, tn_role role, int64_t index, int64_t count, const tn_tensor *t,
+                              const tn_tensor *like, tn_error *err)
 {
-    if (op == TN_OP_RMS_NORM && site->meaning[TN_AXIS_NORM] == TN_NORM_W_GATED)
-        return &gated_norm;
-    for (size_t i = 0; i < sizeof contracts / sizeof *contracts; i++)
-        if (contracts[i].op == op)
-            return &contracts[i];
-    return NULL;
+    char has[96], wants[96], which[32] = "";
+    tensor_shape_text(t->ndim, t->shape, has, sizeof has);
+    tensor_shape_text(like->ndim, like->shape, wants, sizeof wants);
+    if (count > 1)
+        text_cut(which, sizeof which, " %lld", (long long)index);
+    return tn_fail(err, TN_E_USAGE, site->path, "%s%s: is %s %s; %s takes %s %s, dense in its last dimension",
+                   tn_role_name(role), which, tn_dtype_name(t->dtype), has, tn_op_name(site->op),
+                   tn_dtype_name(like->dtype), wants);
 }
 
-static tn_dtype dtype_of(const tn_site *site, char letter)
+static bool param_fits(const op_param *p, const tn_tensor *t, const tn_tensor *like)
 {
-    if (letter == 'i')
-        return TN_I32;
-    return letter == 'w' && (site->features & TN_HAS_F32_ROUTING) ? TN_F32 : (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    bool type = p->any_float ? tensor_is_float(t->dtype) : t->dtype == like->dtype;
+    return type && t->ndim == like->ndim && tensor_is_dense_last(t) &&
+           !memcmp(t->shape, like->shape, (size_t)like->ndim * sizeof *like->shape);
 }
 
-static bool fits_free(int64_t *bound, int64_t size)
+static tn_status check_param(const tn_site *site, const op_param *p, tn_error *err)
 {
-    if (*bound < 0)
-        *bound = size;
-    return *bound == size;
-}
-
-static bool fits(binding *b, char letter, int64_t size)
-{
-    static const struct {
-        char letter;
-        tn_dim dim;
-    } dims[] = {{'H', TN_DIM_HIDDEN},  {'O', TN_DIM_OUT},      {'W', TN_DIM_WIDTH}, {'D', TN_DIM_HEAD},
-                {'N', TN_DIM_Q_HEADS}, {'K', TN_DIM_KV_HEADS}, {'k', TN_DIM_TOP_K}};
-    const int64_t *dim = b->site->dim;
-    int64_t rotary = dim[TN_DIM_ROTARY] > 0 ? dim[TN_DIM_ROTARY] : dim[TN_DIM_HEAD];
-    switch (letter) {
-    case 'B':
-        return fits_free(&b->rows, size);
-    case 'T':
-        return fits_free(&b->tokens, size);
-    case 'S':
-        return fits_free(&b->cached, size);
-    case 'b':
-        return size == 1 || fits_free(&b->rows, size);
-    case 'R':
-        return size == (b->site->meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW ? rotary / 2 : rotary);
-    case 'V':
-        return size == (dim[TN_DIM_HEAD_V] > 0 ? dim[TN_DIM_HEAD_V] : dim[TN_DIM_HEAD]);
-    default:
-        for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
-            if (dims[i].letter == letter)
-                return size == dim[dims[i].dim];
-        return false;
-    }
-}
-
-static bool fits_any(binding *b, const tn_tensor *t)
-{
-    int32_t count = t->ndim - 1;
-    if (b->any_count < 0) {
-        b->any_count = count;
-        memcpy(b->any, t->shape, sizeof b->any);
-    }
-    return count == b->any_count && !memcmp(b->any, t->shape, (size_t)count * sizeof *b->any);
-}
-
-static bool shape_fits(binding *b, const char *spec, const tn_tensor *t)
-{
-    if (t->ndim < 1 || t->ndim > TN_MAX_DIMS)
-        return false;
-    if (spec[1] == '*')
-        return fits_any(b, t) && fits(b, spec[2], t->shape[t->ndim - 1]);
-    if ((size_t)t->ndim != strlen(spec + 1))
-        return false;
-    for (int32_t i = 0; i < t->ndim; i++)
-        if (t->shape[i] < 0 || !fits(b, spec[1 + i], t->shape[i]))
-            return false;
-    return true;
-}
-
-static tn_status refuse(const binding *b, const char *name, int64_t index, const char *what, const tn_tensor *t)
-{
-    char shape[160] = "";
-    size_t used = 0;
-    for (int32_t i = 0; i < t->ndim && i < TN_MAX_DIMS; i++)
-        used += text_cut(shape + used, sizeof shape - used, "%s%lld", i ? "," : "", (long long)t->shape[i]);
-    return tn_fail(b->err, TN_E_USAGE, b->site->path, "%s %lld (%s [%s]) %s; see the operation in tenon/kernel.h", name,
-                   (long long)index, tn_dtype_name(t->dtype), shape, what);
-}
-
-static bool is_dense_last(const tn_tensor *t)
-{
-    return t->stride[t->ndim - 1] == 1 || t->shape[t->ndim - 1] <= 1;
-}
-
-/* data_optional: may have none, as what a rotation backwards does not read. */
-static tn_status check_tensor(binding *b, const char *spec, const tn_tensor *t, const char *name, int64_t index,
-                              bool data_optional)
-{
-    tn_dtype dtype = dtype_of(b->site, spec[0]);
-    char wanted[64];
-    text_cut(wanted, sizeof wanted, "must have dtype %s", tn_dtype_name(dtype));
-    if (t->dtype != dtype)
-        return refuse(b, name, index, wanted, t);
-    if (!shape_fits(b, spec, t))
-        return refuse(b, name, index, "does not have the shape that the site and the other tensors imply", t);
-    if (!is_dense_last(t))
-        return refuse(b, name, index, "must be dense in its last dimension", t);
-    if (!t->data && !data_optional && tn_tensor_count(t) > 0)
-        return refuse(b, name, index, "has no data", t);
+    const tn_param *has = &site->param[p->role];
+    int64_t count = op_param_count(p, site);
+    if (p->maybe && has->count == 0)
+        return TN_OK;
+    if (has->count != count || !has->tensors)
+        return tn_fail(err, TN_E_USAGE, site->path, "%s: the site has %lld tensors, %s takes %lld",
+                       tn_role_name(p->role), (long long)has->count, tn_op_name(site->op), (long long)count);
+    tn_tensor like = op_param_tensor(p, site);
+    for (int64_t i = 0; i < count; i++)
+        if (!param_fits(p, &has->tensors[i], &like))
+            return refuse_param(site, p->role, i, count, &has->tensors[i], &like, err);
     return TN_OK;
 }
 
-static int count_of(const char *const *specs)
+/* A role that the operation does not have here, scales and zero points apart. */
+static bool is_stray(const op_row *row, const tn_site *site, int role)
 {
-    int n = 0;
-    while (specs[n])
-        n++;
-    return n;
+    if (site->param[role].count == 0)
+        return false;
+    for (int i = 0; i < OP_PARAMS && row->param[i].shape; i++)
+        if (row->param[i].role == (tn_role)(role % TN_ROLE_FIRST_SCALE) && op_is_there(&row->param[i].when, site))
+            return role >= TN_ROLE_FIRST_ZERO    ? !(site->features & TN_HAS_ZERO_POINTS)
+                   : role >= TN_ROLE_FIRST_SCALE ? !(site->features & TN_HAS_SCALES)
+                                                 : false;
+    return true;
+}
+
+static tn_status check_params(const op_row *row, const tn_site *site, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (int i = 0; status == TN_OK && i < OP_PARAMS && row->param[i].shape; i++)
+        if (op_is_there(&row->param[i].when, site))
+            status = check_param(site, &row->param[i], err);
+    for (int role = 0; status == TN_OK && role < TN_ROLE_MAX; role++)
+        if (is_stray(row, site, role))
+            status = tn_fail(err, TN_E_USAGE, site->path, "%s: %s of this layout and these features has none",
+                             tn_role_name((tn_role)role), row->name);
+    return status;
+}
+
+static tn_status check_meaning(const op_row *row, const tn_site *site, tn_error *err)
+{
+    for (int axis = 0; axis < TN_AXIS_MAX; axis++)
+        if ((row->needs >> axis & 1) && site->meaning[axis] <= 0)
+            return tn_fail(err, TN_E_USAGE, site->path, "%s: the site has none, %s needs one",
+                           tn_axis_name((tn_axis)axis), row->name);
+    for (int dim = 0; dim < TN_DIM_MAX; dim++)
+        if ((row->dims >> dim & 1) && site->dim[dim] < 1)
+            return tn_fail(err, TN_E_USAGE, site->path, "%s: is %lld, %s takes at least 1", tn_dim_name((tn_dim)dim),
+                           (long long)site->dim[dim], row->name);
+    if (site->features & ~row->features)
+        return tn_fail(err, TN_E_USAGE, site->path, "%s is nothing that %s can have",
+                       tn_feature_name(site->features & ~row->features & (~(site->features & ~row->features) + 1)),
+                       row->name);
+    return TN_OK;
+}
+
+tn_status op_check_site(const tn_site *site, tn_error *err)
+{
+    const op_row *row = op_find(site->op);
+    if (!row || row->kind != OP_CONTRACT)
+        return tn_fail(err, TN_E_USAGE, site->path, "%s is no operation of a site", tn_op_name(site->op));
+    tn_status status = check_meaning(row, site, err);
+    if (status == TN_OK && row->check)
+        status = row->check(site, err);
+    return status == TN_OK ? check_params(row, site, err) : status;
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+typedef struct checking {
+    const op_row *row;
+    const tn_call *call;
+    op_free free_letters;
+    tn_error *err;
+} checking;
+
+static tn_status refuse(const checking *c, const char *name, int64_t index, const char *what, const tn_tensor *t)
+{
+    char shape[160];
+    tensor_shape_text(t->ndim, t->shape, shape, sizeof shape);
+    return tn_fail(c->err, TN_E_USAGE, c->call->site->path,
+                   "%s %lld (%s %s) %s; see the operation in tenon/operation.h", name, (long long)index,
+                   tn_dtype_name(t->dtype), shape, what);
+}
+
+static tn_status check_tensor(checking *c, const op_tensor *spec, const tn_tensor *t, const char *name, int64_t index,
+                              bool data_optional)
+{
+    const tn_site *site = c->call->site;
+    tn_dtype dtype = op_tensor_of(spec->shape, site, &c->free_letters).dtype;
+    char wanted[64];
+    text_cut(wanted, sizeof wanted, "must have dtype %s", tn_dtype_name(dtype));
+    if (t->dtype != dtype)
+        return refuse(c, name, index, wanted, t);
+    if (!op_fits(spec->shape + 1, site, &c->free_letters, t))
+        return refuse(c, name, index, "does not have the shape that the site and the other tensors imply", t);
+    if (!tensor_is_dense_last(t))
+        return refuse(c, name, index, "must be dense in its last dimension", t);
+    if (!t->data && !data_optional && tn_tensor_count(t) > 0)
+        return refuse(c, name, index, "has no data", t);
+    return TN_OK;
 }
 
 /* A gradient with data has the dtype and shape of what it belongs to. */
-static tn_status check_params(const binding *b, const tn_grads *grads)
+static tn_status check_param_grads(const checking *c)
 {
+    const tn_site *site = c->call->site;
     for (int role = 0; role < TN_ROLE_MAX; role++) {
-        const tn_param *g = &grads->param[role], *p = &b->site->param[role];
+        const tn_param *g = &c->call->grads->param[role], *p = &site->param[role];
         if (g->count == 0)
             continue;
         if (g->count != p->count)
-            return tn_fail(b->err, TN_E_USAGE, b->site->path,
+            return tn_fail(c->err, TN_E_USAGE, site->path,
                            "grads->param[%d] has %lld tensors, the site has %lld; give as many or none", role,
                            (long long)g->count, (long long)p->count);
         for (int64_t i = 0; i < g->count; i++) {
             const tn_tensor *t = &g->tensors[i], *like = &p->tensors[i];
-            bool same = t->data && t->dtype == like->dtype && t->ndim == like->ndim && is_dense_last(t) &&
+            bool same = t->data && t->dtype == like->dtype && t->ndim == like->ndim && tensor_is_dense_last(t) &&
                         !memcmp(t->shape, like->shape, (size_t)like->ndim * sizeof *like->shape);
-            if (!same || !gradients_of_param((tn_role)role, like->dtype))
-                return refuse(b, "gradient of parameter", role, "does not fit its parameter, or that has no gradient",
+            if (!same || !op_param_has_gradient(c->row, (tn_role)role, like->dtype))
+                return refuse(c, "gradient of parameter", role, "does not fit its parameter, or that has no gradient",
                               t);
         }
     }
     return TN_OK;
 }
 
-static tn_status check_grads(binding *b, const contract *c, const tn_call *call)
+static tn_status check_grads(checking *c)
 {
+    const tn_call *call = c->call;
     const tn_grads *grads = call->grads;
-    tn_status status = check_params(b, grads);
+    tn_status status = check_param_grads(c);
+    int outs = op_out_count(c->row, call->site, false);
     for (int i = 0; status == TN_OK && i < TN_CALL_TENSORS; i++) {
         const tn_tensor *t = &grads->out[i];
         if (!t->data)
             continue;
-        if (i >= count_of(c->out) || c->out[i][0] == 'i')
-            return refuse(b, "upstream gradient", i, "belongs to no output that has a gradient", t);
-        status = check_tensor(b, c->out[i], t, "upstream gradient", i, false);
+        if (i >= outs || !tensor_is_float(op_tensor_of(c->row->out[i].shape, call->site, &c->free_letters).dtype))
+            return refuse(c, "upstream gradient", i, "belongs to no output that has a gradient", t);
+        status = check_tensor(c, &c->row->out[i], t, "upstream gradient", i, false);
     }
     for (int i = 0; status == TN_OK && i < TN_CALL_TENSORS; i++) {
         const tn_tensor *t = &grads->in[i];
         if (!t->data)
             continue;
-        if (i >= call->in_count || !gradients_of_input(call->op, i, call->in[i].dtype))
-            return refuse(b, "gradient of input", i, "belongs to no input that has a gradient", t);
-        status = check_tensor(b, c->in[i], t, "gradient of input", i, false);
+        if (i >= call->in_count || !op_input_has_gradient(c->row, i, call->in[i].dtype))
+            return refuse(c, "gradient of input", i, "belongs to no input that has a gradient", t);
+        status = check_tensor(c, &c->row->in[i], t, "gradient of input", i, false);
     }
     return status;
 }
 
-tn_status contract_check(const tn_call *call, tn_error *err)
+static tn_status check_counts(const checking *c)
 {
-    binding b = {.site = call->site, .rows = -1, .tokens = -1, .cached = -1, .any_count = -1, .err = err};
-    const contract *c = find(call->site, call->op);
-    if (!c)
-        return tn_fail(err, TN_DECLINED, call->site->path, "there is no way to call %s on its own",
-                       tn_op_name(call->op));
-    int in = count_of(c->in), out = call->grads ? 0 : count_of(c->out);
-    if (call->in_count != in || call->out_count != out)
-        return tn_fail(err, TN_E_USAGE, call->site->path, "%s takes %d inputs and %d outputs, got %d and %d",
-                       tn_op_name(call->op), in, out, (int)call->in_count, (int)call->out_count);
-    tn_status status = TN_OK;
-    for (int i = 0; status == TN_OK && i < in; i++)
-        status = check_tensor(&b, c->in[i], &call->in[i], "input", i, call->grads && call->op == TN_OP_ROPE && i < 2);
-    for (int i = 0; status == TN_OK && i < out; i++)
-        status = check_tensor(&b, c->out[i], &call->out[i], "output", i, false);
-    return status == TN_OK && call->grads ? check_grads(&b, c, call) : status;
+    const tn_call *call = c->call;
+    int in = op_in_count(c->row, call->site);
+    int least = call->grads ? 0 : op_out_count(c->row, call->site, false);
+    int most = call->grads ? 0 : op_out_count(c->row, call->site, true);
+    if (call->in_count == in && call->out_count >= least && call->out_count <= most)
+        return TN_OK;
+    return tn_fail(c->err, TN_E_USAGE, call->site->path, "%s takes %d inputs and %d outputs, got %d and %d",
+                   c->row->name, in, least, (int)call->in_count, (int)call->out_count);
 }
 
-int64_t contract_tokens(const tn_call *call)
+tn_status op_check_call(const tn_call *call, tn_error *err)
 {
-    const tn_tensor *x = &call->in[0];
-    return x->ndim > 2 ? x->shape[0] * x->shape[1] : x->ndim > 1 ? x->shape[0] : 1;
+    checking c = {.row = op_find(call->op), .call = call, .free_letters = op_nothing_free, .err = err};
+    if (!c.row || c.row->kind != OP_CONTRACT)
+        return tn_fail(err, TN_DECLINED, call->site->path, "there is no way to call %s on its own",
+                       tn_op_name(call->op));
+    tn_status status = check_counts(&c);
+    for (int i = 0; status == TN_OK && i < call->in_count; i++)
+        status = check_tensor(&c, &c.row->in[i], &call->in[i], "input", i, call->grads && c.row->in[i].unread);
+    for (int i = 0; status == TN_OK && i < call->out_count; i++)
+        if (call->out[i].data || !c.row->out[i].optional)
+            status = check_tensor(&c, &c.row->out[i], &call->out[i], "output", i, false);
+    return status == TN_OK && call->grads ? check_grads(&c) : status;
 }

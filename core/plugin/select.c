@@ -1,5 +1,6 @@
 /* Does a kernel take a site? Its match is data, evaluated here in one fixed order, so that the first rule that fails
  * can be told with both values. */
+#include "op/op.h"
 #include "plugin/registry.h"
 
 #include <fnmatch.h>
@@ -9,79 +10,63 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { AXES = TN_AXIS_LAYOUT + 1, DIMS = TN_DIM_HEAD_V + 1 };
-
 #define BIT(axis) (1u << (axis))
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
-/* The axes that an operation has: those that a kernel must name values for, and those that it may. */
-static const struct {
-    uint32_t needs, allows;
-} axes_of[(TN_OP_DECODER_LAYER + 1)] = {
-    [TN_OP_RMS_NORM] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM), BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_ADD_RMS_NORM] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM), BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_ROPE] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE), 0},
-    [TN_OP_MLP] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT), BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_MOE_ROUTE] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_SCORE), BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_MOE_EXPERTS] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT), BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_MOE_BLOCK] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_SCORE) | BIT(TN_AXIS_LAYOUT),
-                         BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_GROUPED_MATMUL] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_LAYOUT), BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_LINEAR] = {BIT(TN_AXIS_DTYPE), BIT(TN_AXIS_WEIGHT)},
-    [TN_OP_ATTENTION] = {BIT(TN_AXIS_DTYPE), 0},
-    [TN_OP_GATED_DELTA_RULE] = {BIT(TN_AXIS_DTYPE), 0},
-    [TN_OP_ATTENTION_LAYER] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE), BIT(TN_AXIS_WEIGHT) | BIT(TN_AXIS_NORM)},
-    [TN_OP_DECODER_LAYER] = {BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM) | BIT(TN_AXIS_ROPE) | BIT(TN_AXIS_ACT),
-                             BIT(TN_AXIS_WEIGHT) | BIT(TN_AXIS_SCORE) | BIT(TN_AXIS_LAYOUT)},
-};
-
-/* The values that each axis has: bits 1 .. last. */
-static const int last_value[AXES] = {TN_DTYPE_COUNT - 1,    TN_DTYPE_COUNT - 1, TN_NORM_NO_WEIGHT,
-                                     TN_ROPE_DEINTERLEAVED, TN_ACT_MISH,        TN_SCORE_TOPK_SOFTMAX,
-                                     TN_LAYOUT_LIST_IO};
-
-static uint64_t all_values(int axis)
-{
-    return (UINT64_C(2) << last_value[axis]) - 2;
-}
-
-static bool is_contract(tn_op op)
-{
-    return (int)op > TN_OP_NONE && (int)op < (TN_OP_DECODER_LAYER + 1);
-}
 
 /* ---- is a declaration complete? ------------------------------------------------------------ */
 
 static tn_status validate_axes(const tn_impl *impl, tn_error *err)
 {
-    const char *op = tn_op_name(impl->op);
+    const op_row *row = op_find(impl->op);
     for (int axis = 0; axis < TN_AXIS_MAX; axis++) {
         uint64_t takes = impl->match.takes[axis];
-        bool needed = axes_of[impl->op].needs & BIT(axis), allowed = axes_of[impl->op].allows & BIT(axis);
-        if (axis >= AXES && takes)
+        bool needed = row->needs & BIT(axis), allowed = row->allows & BIT(axis);
+        uint64_t values = (UINT64_C(2) << op_last_value((tn_axis)axis)) - 2;
+        if (takes && !values)
             return tn_fail(err, TN_E_KERNEL, NULL, "match: axis %d is unknown to this host; use a newer tenon", axis);
         if (needed && !takes)
-            return tn_fail(err, TN_E_KERNEL, NULL, "match is open-ended: %s must name the %s values that it takes", op,
-                           tn_axis_name((tn_axis)axis));
+            return tn_fail(err, TN_E_KERNEL, NULL, "match is open-ended: %s must name the %s values that it takes",
+                           row->name, tn_axis_name((tn_axis)axis));
         if (takes && !needed && !allowed)
-            return tn_fail(err, TN_E_KERNEL, NULL, "match: %s has no %s; leave it empty", op,
+            return tn_fail(err, TN_E_KERNEL, NULL, "match: %s has no %s; leave it empty", row->name,
                            tn_axis_name((tn_axis)axis));
-        if (axis < AXES && (takes & ~all_values(axis)))
+        if (takes & ~values)
             return tn_fail(err, TN_E_KERNEL, NULL, "match: %s takes a value that does not exist (bits 0x%" PRIx64 ")",
-                           tn_axis_name((tn_axis)axis), takes & ~all_values(axis));
+                           tn_axis_name((tn_axis)axis), takes & ~values);
     }
     return TN_OK;
 }
 
-static tn_status validate_dims(const tn_match *match, tn_error *err)
+/* The lowest bit. */
+static uint64_t first_bit(uint64_t bits)
 {
+    return bits & (~bits + 1);
+}
+
+static tn_status validate_features(const tn_impl *impl, tn_error *err)
+{
+    uint64_t strange = impl->match.features & ~op_find(impl->op)->features;
+    if (strange)
+        return tn_fail(err, TN_E_KERNEL, NULL, "match: %s has no %s (features 0x%" PRIx64 "); leave it out",
+                       tn_op_name(impl->op), tn_feature_name(first_bit(strange)), strange);
+    return TN_OK;
+}
+
+static tn_status validate_dims(const tn_impl *impl, tn_error *err)
+{
+    const tn_match *match = &impl->match;
+    const op_row *row = op_find(impl->op);
     if (match->dim_count > TN_DIM_MAX || (match->dim_count > 0 && !match->dims))
         return tn_fail(err, TN_E_KERNEL, NULL, "match: %u dim rules, and no such list; set .dims and .dim_count",
                        match->dim_count);
     for (uint32_t i = 0; i < match->dim_count; i++) {
         const tn_dim_rule *r = &match->dims[i];
-        if ((int)r->dim < 0 || (int)r->dim >= DIMS)
+        if (!op_knows_dim(r->dim))
             return tn_fail(err, TN_E_KERNEL, NULL, "match: dim %d of rule %u is unknown", (int)r->dim, i);
+        if (!((row->dims | row->more_dims) & BIT(r->dim)))
+            return tn_fail(err, TN_E_KERNEL, NULL,
+                           "match: %s has no %s, so a rule for it decides nothing; leave it out", row->name,
+                           tn_dim_name(r->dim));
         if (r->min < 0 || r->max < 0 || r->multiple < 0 || (r->max > 0 && r->min > r->max))
             return tn_fail(err, TN_E_KERNEL, NULL,
                            "match: the rule for %s allows nothing: min %" PRId64 ", max %" PRId64 ", multiple %" PRId64,
@@ -92,8 +77,11 @@ static tn_status validate_dims(const tn_match *match, tn_error *err)
 
 tn_status select_validate(const tn_impl *impl, tn_error *err)
 {
-    if (!is_contract(impl->op))
+    const op_row *row = op_find(impl->op);
+    if (!row || row->kind == OP_STEP)
         return tn_fail(err, TN_E_KERNEL, NULL, "unknown op %d", (int)impl->op);
+    if (row->kind == OP_LATER)
+        return tn_fail(err, TN_E_KERNEL, NULL, "%s: nothing performs this operation yet; use a newer tenon", row->name);
     if (!impl->forward)
         return tn_fail(err, TN_E_KERNEL, NULL, "%s has no forward; it needs one", tn_op_name(impl->op));
     const tn_tolerance *t = &impl->tolerance;
@@ -101,7 +89,9 @@ tn_status select_validate(const tn_impl *impl, tn_error *err)
           t->ulps_bf16 >= 0 && t->ulps_f16 >= 0))
         return tn_fail(err, TN_E_KERNEL, NULL, "tolerance: must be finite and not negative");
     tn_status status = validate_axes(impl, err);
-    return status == TN_OK ? validate_dims(&impl->match, err) : status;
+    if (status == TN_OK)
+        status = validate_features(impl, err);
+    return status == TN_OK ? validate_dims(impl, err) : status;
 }
 
 /* ---- does it take a site? ------------------------------------------------------------------- */
@@ -150,7 +140,7 @@ static tn_status match_axis(const tn_site *site, const tn_impl *impl, tn_axis ax
         return decline(reason, size, "weight: site has %s, kernel takes %s (the dtype of the activations)",
                        tn_axis_value_name(axis, has), tn_axis_value_name(axis, dtype));
     }
-    bool needed = axes_of[impl->op].needs & BIT(axis);
+    bool needed = op_find(impl->op)->needs & BIT(axis);
     if (takes == 0 || (has == 0 && !needed))
         return TN_OK;
     if (has > 0 && has < 64 && (takes & TN_TAKES(has)))
@@ -185,7 +175,7 @@ tn_status select_match(const tn_site *site, const tn_impl *impl, char *reason, s
     const tn_match *m = &impl->match;
     if (reason_size > 0)
         reason[0] = '\0';
-    if (site->op != impl->op || !is_contract(impl->op))
+    if (site->op != impl->op)
         return decline(reason, reason_size, "op: site has %s, kernel takes %s", tn_op_name(site->op),
                        tn_op_name(impl->op));
     tn_status status = TN_OK;

@@ -1,4 +1,5 @@
 /* Grouped products for programs: checks what they pass, and performs it as the one operation of a made-up site. */
+#include "base/tensor.h"
 #include "eager/eager.h"
 #include "single/direct.h"
 
@@ -31,21 +32,6 @@ static bool is_list(tn_layout layout)
     return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
 }
 
-/* "[3, 40]" */
-static void shape_text(int32_t ndim, const int64_t *shape, char *text, size_t size)
-{
-    size_t used = (size_t)snprintf(text, size, "[");
-    for (int32_t i = 0; i < ndim && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? ", " : "", shape[i]);
-    if (used < size)
-        snprintf(text + used, size - used, "]");
-}
-
-static bool is_float(tn_dtype dtype)
-{
-    return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16;
-}
-
 /* A matrix, or a stack of them, that can be read. */
 static tn_status check_tensor(const char *name, const tn_tensor *t, int32_t ndim, tn_error *err)
 {
@@ -53,7 +39,7 @@ static tn_status check_tensor(const char *name, const tn_tensor *t, int32_t ndim
         return tn_fail(err, TN_E_USAGE, name, "is NULL; pass a tensor");
     if (t->ndim != ndim)
         return tn_fail(err, TN_E_USAGE, name, "has %d dimensions; pass a tensor of %d", (int)t->ndim, (int)ndim);
-    if (!is_float(t->dtype))
+    if (!tensor_is_float(t->dtype))
         return tn_fail(err, TN_E_USAGE, name, "is of type %s; grouped products take f32, bf16 and f16",
                        tn_dtype_name(t->dtype));
     bool empty = false;
@@ -92,8 +78,8 @@ static tn_status check_shape(const char *name, const tn_tensor *t, const int64_t
 {
     char has[128], wants[128];
     if (memcmp(t->shape, shape, (size_t)t->ndim * sizeof *shape) != 0) {
-        shape_text(t->ndim, t->shape, has, sizeof has);
-        shape_text(t->ndim, shape, wants, sizeof wants);
+        tensor_shape_text(t->ndim, t->shape, has, sizeof has);
+        tensor_shape_text(t->ndim, shape, wants, sizeof wants);
         return tn_fail(err, TN_E_USAGE, name, "has shape %s; %s is wanted here", has, wants);
     }
     if (t->dtype != dtype)

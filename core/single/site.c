@@ -1,5 +1,5 @@
 /* One site on its own, for programs that have their own way of putting a model's operations together. */
-#include "op/contract.h"
+#include "op/op.h"
 #include "model/model.h"
 #include "plugin/registry.h"
 #include "run/run.h"
@@ -37,7 +37,7 @@ static tn_status bind_call(const graph_site *site, const tn_call *call, graph_bi
     *bound = site->bound;
     if (!bound->impl)
         return TN_OK;
-    int64_t tokens = contract_tokens(call) > 0 ? contract_tokens(call) : 1;
+    int64_t tokens = op_tokens(call) > 0 ? op_tokens(call) : 1;
     bound->plan = run_plan_for(bound->impl, &site->site, &site->bound.plan, tokens);
     if (bound->plan.max_tokens < tokens)
         return tn_fail(err, TN_E_USAGE, site->site.path,
@@ -56,7 +56,7 @@ tn_status tn_site_forward(tn_model *model, const char *path, tn_op op, const tn_
         return TN_E_USAGE;
     tn_status status = fill_call(&call, site, in, in_count, out, out_count, err);
     if (status == TN_OK)
-        status = contract_check(&call, err);
+        status = op_check_call(&call, err);
     if (status == TN_OK)
         status = bind_call(site, &call, &bound, err);
     if (status != TN_OK)
@@ -81,7 +81,7 @@ tn_status tn_site_backward(tn_model *model, const char *path, tn_op op, const tn
     tn_status status = fill_call(&call, site, in, in_count, NULL, 0, err);
     call.grads = &own;
     if (status == TN_OK)
-        status = contract_check(&call, err);
+        status = op_check_call(&call, err);
     if (status == TN_OK)
         status = bind_call(site, &call, &bound, err);
     return status == TN_OK ? run_alone(model->target.device, NULL, &bound, &call, err) : status;

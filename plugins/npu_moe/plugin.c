@@ -1,5 +1,4 @@
 /* npu_fused_moe on the CPU: which routers, experts, blocks and grouped products it takes. */
-#define TN_ABI_NEEDED 1
 #include "moe_route.h"
 #include "site.h"
 

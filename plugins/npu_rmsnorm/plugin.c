@@ -1,5 +1,4 @@
 /* The kernel npu_fused_rmsnorm on the CPU: RMS_NORM and ADD_RMS_NORM, forward and backward. */
-#define TN_ABI_NEEDED 1
 #include <math.h>
 #include <string.h>
 #include <tenon/kernel.h>

@@ -1,5 +1,4 @@
 /* The kernel npu_fused_rope on the CPU: ROPE of q and k in one pass, and back. */
-#define TN_ABI_NEEDED 1
 #include <string.h>
 #include <tenon/kernel.h>
 

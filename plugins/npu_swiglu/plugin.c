@@ -1,5 +1,4 @@
 /* npu_fused_swiglu on the CPU: which MLPs it takes, and their weights as the products want them. */
-#define TN_ABI_NEEDED 1 /* tn_call.grads */
 #include "swiglu.h"
 
 #include <math.h>

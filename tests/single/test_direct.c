@@ -345,7 +345,7 @@ typedef struct mistake {
 static const mistake mistakes[] = {
     {0, TN_E_USAGE, "x", "has 3 dimensions; pass a tensor of 2"},
     {1, TN_E_USAGE, "w", "is of type f64; grouped products take f32, bf16 and f16"},
-    {2, TN_E_USAGE, "y", "has shape [5, 7]; [5, 6] is wanted here"},
+    {2, TN_E_USAGE, "y", "has shape [5,7]; [5,6] is wanted here"},
     {3, TN_E_USAGE, "y", "is of type bf16; f32 is wanted here"},
     {4, TN_E_USAGE, "x", "has stride 2 along its last dimension; make it dense there"},
     {5, TN_E_USAGE, "y",
@@ -437,7 +437,7 @@ START_TEST(wrong_gradients_and_lists_are_named)
     product p = example(TN_F32);
     tn_error err = TN_ERROR_INIT;
     p.grad_w = optest_zeros(TN_F32, 3, (int64_t[]){3, 8, 6});
-    expect_refused(backward(&p, NULL, &err), &err, TN_E_USAGE, "grad_w", "has shape [3, 8, 6]; [3, 6, 8] is wanted");
+    expect_refused(backward(&p, NULL, &err), &err, TN_E_USAGE, "grad_w", "has shape [3,8,6]; [3,6,8] is wanted");
     p = example(TN_F32);
     p.grad_x.stride[0] = 0;
     tn_error_clear(&err);
@@ -451,7 +451,7 @@ START_TEST(wrong_gradients_and_lists_are_named)
         list[i] = optest_random(TN_F32, 2, (int64_t[]){8, 6 + (i == 2)}, 1);
     tn_error_clear(&err);
     tn_status status = tn_grouped_matmul(&p.x, list, 3, TN_LAYOUT_LIST_IO, p.counts, 3, &p.y, NULL, &err);
-    expect_refused(status, &err, TN_E_USAGE, "w[2]", "has shape [8, 7]; [8, 6] is wanted here");
+    expect_refused(status, &err, TN_E_USAGE, "w[2]", "has shape [8,7]; [8,6] is wanted here");
     tn_error_clear(&err);
     status = tn_grouped_matmul(&p.x, NULL, 3, TN_LAYOUT_LIST_IO, p.counts, 3, &p.y, NULL, &err);
     expect_refused(status, &err, TN_E_USAGE, "w[0]", "is NULL; pass a tensor");

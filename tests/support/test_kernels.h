@@ -12,7 +12,7 @@ typedef struct test_kernel {
     int32_t priority;
     tn_status (*available)(tn_error *err);
     tn_status (*plan)(const tn_site *site, tn_plan *plan, tn_error *err);
-    tn_status (*pack)(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err);
+    tn_status (*pack)(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err);
     tn_status (*forward)(const tn_call *call, tn_error *err); /* NULL: right                      */
     double ulps;                                              /* of its tolerance; 0: 64          */
     uint64_t acts; /* for an MLP: TN_TAKES(...); 0: silu                                         */

@@ -1,12 +1,10 @@
-/* Names of enumerators as reports print them, and the library's version. */
+/* Names of meanings as reports print them, and the library's version. */
+#include "op/op.h"
+
 #include <tenon/tenon.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char *const op_names[] = {"?",         "RMS_NORM",         "ADD_RMS_NORM",    "ROPE",           "MLP",
-                                       "MOE_ROUTE", "MOE_EXPERTS",      "MOE_BLOCK",       "GROUPED_MATMUL", "LINEAR",
-                                       "ATTENTION", "GATED_DELTA_RULE", "ATTENTION_LAYER", "DECODER_LAYER"};
-static const char *const step_names[] = {"EMBEDDING", "ADD", "GLU", "CACHE_APPEND"}; /* from TN_OP_EMBEDDING on */
 static const char *const axis_names[] = {"dtype", "weight", "norm", "rope", "act", "score", "layout"};
 static const char *const norm_names[] = {"?", "w", "1+w", "w_f32", "w_gated", "no_weight"};
 static const char *const rope_names[] = {"?", "half", "half_narrow", "interleaved", "complex", "deinterleaved"};
@@ -52,37 +50,38 @@ const char *tn_version(void)
     return TN_VERSION;
 }
 
-const char *tn_op_name(tn_op op)
-{
-    if ((int64_t)op >= TN_OP_EMBEDDING)
-        return pick(step_names, COUNT(step_names), (int64_t)op - TN_OP_EMBEDDING);
-    return pick(op_names, COUNT(op_names), (int64_t)op);
-}
-
 const char *tn_axis_name(tn_axis axis)
 {
     return pick(axis_names, COUNT(axis_names), (int64_t)axis);
 }
 
+/* Names of an axis's values, by value; dtypes have theirs elsewhere. */
+static const struct {
+    const char *const *names;
+    size_t count;
+} values[] = {[TN_AXIS_NORM] = {norm_names, COUNT(norm_names)},
+              [TN_AXIS_ROPE] = {rope_names, COUNT(rope_names)},
+              [TN_AXIS_ACT] = {act_names, COUNT(act_names)},
+              [TN_AXIS_SCORE] = {score_names, COUNT(score_names)},
+              [TN_AXIS_LAYOUT] = {layout_names, COUNT(layout_names)}};
+
 const char *tn_axis_value_name(tn_axis axis, int32_t value)
 {
-    switch (axis) {
-    case TN_AXIS_DTYPE:
-    case TN_AXIS_WEIGHT:
-        return value > 0 && value < TN_DTYPE_COUNT ? tn_dtype_name((tn_dtype)value) : "?";
-    case TN_AXIS_NORM:
-        return pick(norm_names, COUNT(norm_names), value);
-    case TN_AXIS_ROPE:
-        return pick(rope_names, COUNT(rope_names), value);
-    case TN_AXIS_ACT:
-        return pick(act_names, COUNT(act_names), value);
-    case TN_AXIS_SCORE:
-        return pick(score_names, COUNT(score_names), value);
-    case TN_AXIS_LAYOUT:
-        return pick(layout_names, COUNT(layout_names), value);
-    default:
-        return "?";
-    }
+    if (axis == TN_AXIS_DTYPE || axis == TN_AXIS_WEIGHT)
+        return tn_dtype_name((tn_dtype)value);
+    return (int)axis >= 0 && (size_t)axis < COUNT(values) ? pick(values[axis].names, values[axis].count, value) : "?";
+}
+
+int32_t op_last_value(tn_axis axis)
+{
+    if (axis == TN_AXIS_DTYPE || axis == TN_AXIS_WEIGHT)
+        return TN_DTYPE_COUNT - 1;
+    return (int)axis >= 0 && (size_t)axis < COUNT(values) ? (int32_t)values[axis].count - 1 : 0;
+}
+
+bool op_knows_dim(tn_dim dim)
+{
+    return (int)dim >= 0 && (size_t)dim < COUNT(dim_names);
 }
 
 const char *tn_dim_name(tn_dim dim)

@@ -1,0 +1,21 @@
+/* Inside core: small questions about tensors. */
+#ifndef TENON_CORE_TENSOR_H
+#define TENON_CORE_TENSOR_H
+
+#include <tenon/tensor.h>
+
+#include <stdbool.h>
+
+/* A type that operations compute with: f32, bf16 or f16. */
+bool tensor_is_float(tn_dtype dtype);
+
+/* "[3,40]"; cut short where it does not fit. */
+void tensor_shape_text(int32_t ndim, const int64_t *shape, char *text, size_t size);
+
+/* Elements side by side along the last dimension. */
+bool tensor_is_dense_last(const tn_tensor *tensor);
+
+/* Bytes of a dense tensor of this type and shape, up to the next multiple of 64. */
+size_t tensor_padded_bytes(const tn_tensor *tensor);
+
+#endif

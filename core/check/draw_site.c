@@ -1,0 +1,170 @@
+/* Made-up sites. */
+#include "check/draw_site.h"
+
+#include "base/tensor.h"
+#include "check/inputs.h"
+#include "eager/eager.h"
+#include "op/op.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- meaning ------------------------------------------------------------------------------------------------- */
+
+bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value)
+{
+    const op_row *row = op_find(op);
+    uint32_t layouts = 0;
+    if (axis == TN_AXIS_DTYPE)
+        return tensor_is_float((tn_dtype)value);
+    if (value < 1 || value > op_last_value(axis) || !((row->needs | row->allows) >> axis & 1))
+        return false;
+    for (int i = 0; axis == TN_AXIS_LAYOUT && i < OP_PARAMS && row->param[i].shape; i++)
+        layouts |= row->param[i].when.layouts;
+    if (layouts)
+        return layouts >> value & 1;
+    return op != TN_OP_ADD_RMS_NORM || axis != TN_AXIS_NORM || value != TN_NORM_W_GATED;
+}
+
+tn_site draw_site_plain(tn_op op)
+{
+    static const int64_t sizes[] = {
+        [TN_DIM_WIDTH] = 37,  [TN_DIM_HIDDEN] = 40,  [TN_DIM_INTER] = 24,  [TN_DIM_OUT] = 28, [TN_DIM_HEAD] = 16,
+        [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9, [TN_DIM_TOP_K] = 2};
+    const op_row *row = op_find(op);
+    tn_site site = {.size = sizeof site, .op = op, .path = row->name, .class_name = row->name, .model_type = "drawn"};
+    for (int axis = 0; axis < TN_AXIS_MAX; axis++)
+        for (int32_t v = 1; row->needs >> axis & 1 && !site.meaning[axis]; v++)
+            if (draw_site_has_value(op, (tn_axis)axis, v))
+                site.meaning[axis] = v;
+    for (size_t dim = 0; dim < sizeof sizes / sizeof *sizes; dim++)
+        site.dim[dim] = row->dims >> dim & 1 ? sizes[dim] : 0;
+    site.num[TN_NUM_EPS] = row->nums >> TN_NUM_EPS & 1 ? 1e-6 : 0;
+    site.num[TN_NUM_SCALE] = op == TN_OP_ATTENTION ? 0.25 : 0;
+    return site;
+}
+
+void draw_site_add(tn_site *site, uint64_t feature)
+{
+    static const struct {
+        uint64_t feature;
+        tn_dim dim[2];
+        int64_t size[2];
+        tn_num num;
+        double value;
+    } needs[] = {
+        {TN_HAS_SHARED_EXPERT, {TN_DIM_SHARED_INTER}, {20}, 0, 0},
+        {TN_HAS_GROUPS, {TN_DIM_GROUPS, TN_DIM_TOP_GROUPS}, {3, 2}, 0, 0},
+        {TN_HAS_ROUTE_SCALE, {0}, {0}, TN_NUM_SCALE, 2.5},
+        {TN_HAS_SPARSITY, {0}, {0}, TN_NUM_SPARSITY, 0.5},
+        {TN_HAS_PARTIAL, {TN_DIM_ROTARY}, {8}, 0, 0},
+        {TN_HAS_WINDOW, {TN_DIM_WINDOW}, {7}, 0, 0},
+        {TN_HAS_SOFTCAP, {0}, {0}, TN_NUM_SOFTCAP, 30},
+    };
+    site->features |= feature;
+    if (feature & TN_HAS_SHARED_GATE)
+        draw_site_add(site, TN_HAS_SHARED_EXPERT);
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        if (!(feature & needs[i].feature))
+            continue;
+        for (int j = 0; j < 2; j++)
+            if (needs[i].size[j])
+                site->dim[needs[i].dim[j]] = needs[i].size[j];
+        if (needs[i].value != 0)
+            site->num[needs[i].num] = needs[i].value;
+    }
+}
+
+/* ---- parameters ------------------------------------------------------------------------------------------------ */
+
+/* The parameters that the site has; NULL behind the last. */
+static const op_param *next_param(const op_row *row, const tn_site *site, int *at)
+{
+    for (; *at < OP_PARAMS && row->param[*at].shape; *at += 1)
+        if (op_is_there(&row->param[*at].when, site))
+            return &row->param[(*at)++];
+    return NULL;
+}
+
+/* Gives every parameter its tensors, and each tensor its place behind base (NULL: counts only); returns the bytes. */
+static size_t place_params(draw_site *d, const op_row *row, char *base, size_t *count)
+{
+    size_t bytes = 0, tensors = 0;
+    int at = 0;
+    for (const op_param *p; (p = next_param(row, &d->site, &at));) {
+        tn_tensor like = op_param_tensor(p, &d->site);
+        int64_t n = op_param_count(p, &d->site);
+        if (base)
+            d->site.param[p->role] = (tn_param){&d->tensors[tensors], n};
+        for (int64_t i = 0; i < n; i++) {
+            if (base) {
+                d->tensors[tensors] = like;
+                d->tensors[tensors].data = base + bytes;
+            }
+            tensors++;
+            bytes += tensor_padded_bytes(&like);
+        }
+    }
+    *count = tensors;
+    return bytes;
+}
+
+/* Elements that one result of the matrix sums over: its other dimension, which in [out,in] is the last. Where the
+ * layout is [in,out] this takes out for in, which differs by a factor that rounding does not care about. */
+static float scale_of(const tn_tensor *t)
+{
+    return t->ndim > 1 ? 1.0f / sqrtf((float)t->shape[t->ndim - 1]) : 0.1f;
+}
+
+static void fill(const tn_tensor *t, bool around_one, struct inputs_random *r)
+{
+    float scale = scale_of(t), offset = around_one ? 1.0f : 0.0f;
+    size_t size = tn_dtype_size(t->dtype);
+    for (int64_t i = 0, n = tn_tensor_count(t); i < n; i++) {
+        float value = offset + scale * inputs_normal(r);
+        convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)i * size, 1);
+    }
+}
+
+static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
+{
+    struct inputs_random r = {.state = seed};
+    int at = 0;
+    bool norm = d->site.dim[TN_DIM_WIDTH] > 0 && d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
+    for (const op_param *p; (p = next_param(row, &d->site, &at));)
+        for (int64_t i = 0; i < d->site.param[p->role].count; i++)
+            fill(&d->site.param[p->role].tensors[i], norm && p->role == TN_ROLE_WEIGHT, &r);
+}
+
+tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_error *err)
+{
+    const op_row *row = op_find(like->op);
+    size_t count;
+    *d = (draw_site){.site = *like};
+    if (!row || row->kind != OP_CONTRACT)
+        return tn_fail(err, TN_E_USAGE, like->path, "%s is no operation of a site", tn_op_name(like->op));
+    if (row->allows >> TN_AXIS_WEIGHT & 1 && !d->site.meaning[TN_AXIS_WEIGHT])
+        d->site.meaning[TN_AXIS_WEIGHT] = d->site.meaning[TN_AXIS_DTYPE];
+    size_t bytes = place_params(d, row, NULL, &count);
+    d->tensors = calloc(count + 1, sizeof *d->tensors);
+    d->memory = aligned_alloc(64, bytes ? bytes : 64);
+    if (!d->tensors || !d->memory) {
+        draw_site_close(d);
+        return tn_fail(err, TN_E_MEMORY, like->path, "out of memory for %zu bytes of parameters; free some memory",
+                       bytes);
+    }
+    place_params(d, row, d->memory, &count);
+    tn_status status = op_check_site(&d->site, err);
+    if (status == TN_OK)
+        fill_all(d, row, seed);
+    else
+        draw_site_close(d);
+    return status;
+}
+
+void draw_site_close(draw_site *d)
+{
+    free(d->tensors);
+    free(d->memory);
+    *d = (draw_site){0};
+}

@@ -1,0 +1,345 @@
+/* The table of operations. */
+#include "op/op.h"
+
+#include "base/tensor.h"
+
+#define BIT(value) (1u << (value))
+#define QUANTISED (TN_HAS_SCALES | TN_HAS_ZERO_POINTS)
+#define NORMS_WITH_WEIGHT (BIT(TN_NORM_W) | BIT(TN_NORM_1_PLUS_W) | BIT(TN_NORM_W_F32) | BIT(TN_NORM_W_GATED))
+#define ROUTING                                                                                                        \
+    (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_F32_ROUTING |                \
+     TN_HAS_F32_ROUTER)
+
+/* ---- what sites must fulfil beyond their shapes ----------------------------------------------------------------- */
+
+static tn_status check_routed(const tn_site *site, tn_error *err)
+{
+    int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
+    if (k > experts)
+        return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld of %lld experts", (long long)k, (long long)experts);
+    return TN_OK;
+}
+
+static tn_status check_router(const tn_site *site, tn_error *err)
+{
+    int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
+    int64_t groups = site->dim[TN_DIM_GROUPS], top = site->dim[TN_DIM_TOP_GROUPS];
+    tn_status status = check_routed(site, err);
+    if (status != TN_OK || !(site->features & TN_HAS_GROUPS))
+        return status;
+    if (groups < 1 || experts % groups)
+        return tn_fail(err, TN_E_USAGE, site->path, "groups: %lld do not divide %lld experts", (long long)groups,
+                       (long long)experts);
+    if (top < 1 || top > groups)
+        return tn_fail(err, TN_E_USAGE, site->path, "top_groups: %lld of %lld groups", (long long)top,
+                       (long long)groups);
+    if (k > top * (experts / groups))
+        return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld, of %lld experts in the best groups", (long long)k,
+                       (long long)(top * (experts / groups)));
+    return TN_OK;
+}
+
+static tn_status check_norm(const tn_site *site, tn_error *err)
+{
+    /* The gate would have to be an input of the sum. */
+    if (site->op == TN_OP_ADD_RMS_NORM && site->meaning[TN_AXIS_NORM] == TN_NORM_W_GATED)
+        return tn_fail(err, TN_E_USAGE, site->path, "norm: a sum has no gated norm");
+    return TN_OK;
+}
+
+static tn_status check_rope(const tn_site *site, tn_error *err)
+{
+    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY];
+    if (rotary > head || rotary % 2)
+        return tn_fail(err, TN_E_USAGE, site->path, "rotary: %lld of a head of %lld, which must be an even number",
+                       (long long)rotary, (long long)head);
+    return TN_OK;
+}
+
+/* ---- operations that are no products with parameters ------------------------------------------------------------- */
+
+/* Scores and the sum of values. */
+static double attention_operations(const tn_call *call)
+{
+    const tn_tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
+    return 2.0 * (double)tn_tensor_count(q) * (double)k->shape[1] * (1.0 + (double)v->shape[3] / (double)q->shape[3]);
+}
+
+/* A few for each element that goes in. */
+static double elementwise_operations(const tn_call *call)
+{
+    return 4.0 * (double)tn_tensor_count(&call->in[0]);
+}
+
+/* Two products and a sum for each rotated element. */
+static double rope_operations(const tn_call *call)
+{
+    return 3.0 * (double)(tn_tensor_count(&call->in[0]) + tn_tensor_count(&call->in[1]));
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------------------
+ */
+
+#define SPLIT                                                                                                          \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_SPLIT)                                                                                \
+    }
+#define FUSED                                                                                                          \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_GATE_UP) | BIT(TN_LAYOUT_UP_GATE)                                                     \
+    }
+#define SPLIT_BIAS                                                                                                     \
+    {                                                                                                                  \
+        .features = TN_HAS_BIAS, .layouts = BIT(TN_LAYOUT_SPLIT)                                                       \
+    }
+#define FUSED_BIAS                                                                                                     \
+    {                                                                                                                  \
+        .features = TN_HAS_BIAS, .layouts = BIT(TN_LAYOUT_GATE_UP) | BIT(TN_LAYOUT_UP_GATE)                            \
+    }
+#define LIST                                                                                                           \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_EXPERT_LIST)                                                                          \
+    }
+#define LIST_IO                                                                                                        \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_LIST_IO)                                                                              \
+    }
+#define STACKED_OI                                                                                                     \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_STACKED_OI)                                                                           \
+    }
+#define STACKED_IO                                                                                                     \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_STACKED_IO)                                                                           \
+    }
+#define WITH(feature)                                                                                                  \
+    {                                                                                                                  \
+        .features = (feature)                                                                                          \
+    }
+
+static const op_row rows[] = {
+    {.op = TN_OP_RMS_NORM,
+     .name = "RMS_NORM",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .dims = BIT(TN_DIM_WIDTH),
+     .nums = BIT(TN_NUM_EPS),
+     .in = {{.name = "x", .shape = "d*W"}, {.name = "gate", .shape = "d*W", .when = {.norms = BIT(TN_NORM_W_GATED)}}},
+     .out = {{.name = "y", .shape = "d*W"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "W", .when = {.norms = NORMS_WITH_WEIGHT}}},
+     .in_place = 1,
+     .operations = elementwise_operations,
+     .check = check_norm},
+    {.op = TN_OP_ADD_RMS_NORM,
+     .name = "ADD_RMS_NORM",
+     .composed = true,
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_NORM),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .dims = BIT(TN_DIM_WIDTH),
+     .nums = BIT(TN_NUM_EPS),
+     .in = {{.name = "h", .shape = "d*W"}, {.name = "r", .shape = "d*W"}},
+     .out = {{.name = "sum", .shape = "d*W"}, {.name = "y", .shape = "d*W"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "W", .when = {.norms = NORMS_WITH_WEIGHT}}},
+     .in_place = 1,
+     .operations = elementwise_operations,
+     .check = check_norm},
+    {.op = TN_OP_ROPE,
+     .name = "ROPE",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE),
+     .features = TN_HAS_PARTIAL | TN_HAS_MROPE,
+     .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_Q_HEADS) | BIT(TN_DIM_KV_HEADS),
+     .more_dims = BIT(TN_DIM_ROTARY),
+     .in = {{.name = "q", .shape = "dBTND", .unread = true},
+            {.name = "k", .shape = "dBTKD", .unread = true},
+            {.name = "cos", .shape = "dbTR", .constant = true},
+            {.name = "sin", .shape = "dbTR", .constant = true}},
+     .out = {{.name = "q", .shape = "dBTND"}, {.name = "k", .shape = "dBTKD"}},
+     .in_place = 2,
+     .operations = rope_operations,
+     .check = check_rope},
+    {.op = TN_OP_MLP,
+     .name = "MLP",
+     .composed = true,
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_BIAS | TN_HAS_SPARSITY | QUANTISED,
+     .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER),
+     .nums = BIT(TN_NUM_SPARSITY),
+     .in = {{.name = "x", .shape = "dTH"}},
+     .out = {{.name = "y", .shape = "dTH"}},
+     .param = {{.role = TN_ROLE_GATE, .shape = "IH", .when = SPLIT},
+               {.role = TN_ROLE_UP, .shape = "IH", .when = SPLIT},
+               {.role = TN_ROLE_GATE_UP, .shape = "2IH", .when = FUSED},
+               {.role = TN_ROLE_DOWN, .shape = "HI"},
+               {.role = TN_ROLE_GATE_BIAS, .shape = "I", .when = SPLIT_BIAS},
+               {.role = TN_ROLE_UP_BIAS, .shape = "I", .when = SPLIT_BIAS},
+               {.role = TN_ROLE_GATE_UP_BIAS, .shape = "2I", .when = FUSED_BIAS},
+               {.role = TN_ROLE_DOWN_BIAS, .shape = "H", .when = WITH(TN_HAS_BIAS)}}},
+    {.op = TN_OP_MOE_ROUTE,
+     .name = "MOE_ROUTE",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_SCORE),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = ROUTING | QUANTISED,
+     .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
+     .more_dims = BIT(TN_DIM_GROUPS) | BIT(TN_DIM_TOP_GROUPS),
+     .nums = BIT(TN_NUM_SCALE),
+     .in = {{.name = "x", .shape = "dTH"}},
+     .out = {{.name = "weights", .shape = "wTk"},
+             {.name = "experts", .shape = "iTk"},
+             {.name = "logits", .shape = "rTE", .optional = true}},
+     .param = {{.role = TN_ROLE_ROUTER, .shape = "EH", .any_float = true},
+               {.role = TN_ROLE_ROUTER_BIAS, .shape = "E", .any_float = true, .maybe = true},
+               {.role = TN_ROLE_CORRECTION_BIAS,
+                .shape = "E",
+                .when = WITH(TN_HAS_CORRECTION_BIAS),
+                .any_float = true,
+                .constant = true}},
+     .picks = true,
+     .check = check_router},
+    {.op = TN_OP_MOE_EXPERTS,
+     .name = "MOE_EXPERTS",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_F32_ROUTING | QUANTISED,
+     .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
+     .in = {{.name = "x", .shape = "dTH"}, {.name = "weights", .shape = "wTk"}, {.name = "experts", .shape = "iTk"}},
+     .out = {{.name = "y", .shape = "dTH"}},
+     .param = {{.role = TN_ROLE_GATE, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+               {.role = TN_ROLE_UP, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+               {.role = TN_ROLE_DOWN, .shape = "HI", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+               {.role = TN_ROLE_GATE_UP, .shape = "E2IH", .when = STACKED_OI, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_DOWN, .shape = "EHI", .when = STACKED_OI, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_GATE_UP, .shape = "EH2I", .when = STACKED_IO, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_DOWN, .shape = "EIH", .when = STACKED_IO, .use = OP_USE_TOP_K}},
+     .check = check_routed},
+    {.op = TN_OP_MOE_BLOCK,
+     .name = "MOE_BLOCK",
+     .composed = true,
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_SCORE) | BIT(TN_AXIS_LAYOUT),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = ROUTING | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE | QUANTISED,
+     .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
+     .more_dims = BIT(TN_DIM_GROUPS) | BIT(TN_DIM_TOP_GROUPS) | BIT(TN_DIM_SHARED_INTER),
+     .nums = BIT(TN_NUM_SCALE),
+     .in = {{.name = "x", .shape = "dTH"}},
+     .out = {{.name = "y", .shape = "dTH"}, {.name = "logits", .shape = "rTE", .optional = true}},
+     .param = {{.role = TN_ROLE_ROUTER, .shape = "EH", .any_float = true},
+               {.role = TN_ROLE_ROUTER_BIAS, .shape = "E", .any_float = true, .maybe = true},
+               {.role = TN_ROLE_CORRECTION_BIAS,
+                .shape = "E",
+                .when = WITH(TN_HAS_CORRECTION_BIAS),
+                .any_float = true,
+                .constant = true},
+               {.role = TN_ROLE_GATE, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+               {.role = TN_ROLE_UP, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+               {.role = TN_ROLE_DOWN, .shape = "HI", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+               {.role = TN_ROLE_GATE_UP, .shape = "E2IH", .when = STACKED_OI, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_DOWN, .shape = "EHI", .when = STACKED_OI, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_GATE_UP, .shape = "EH2I", .when = STACKED_IO, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_DOWN, .shape = "EIH", .when = STACKED_IO, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_SHARED_GATE, .shape = "JH", .when = WITH(TN_HAS_SHARED_EXPERT)},
+               {.role = TN_ROLE_SHARED_UP, .shape = "JH", .when = WITH(TN_HAS_SHARED_EXPERT)},
+               {.role = TN_ROLE_SHARED_DOWN, .shape = "HJ", .when = WITH(TN_HAS_SHARED_EXPERT)},
+               {.role = TN_ROLE_SHARED_EXPERT_GATE,
+                .shape = "UH",
+                .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE)}},
+     .check = check_router},
+    {.op = TN_OP_GROUPED_MATMUL,
+     .name = "GROUPED_MATMUL",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_LAYOUT),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = QUANTISED,
+     .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_OUT) | BIT(TN_DIM_EXPERTS),
+     .in = {{.name = "x", .shape = "dTH"}, {.name = "counts", .shape = "lE"}},
+     .out = {{.name = "y", .shape = "dTO"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "OH", .when = LIST, .use = OP_USE_ONE, .per_expert = true},
+               {.role = TN_ROLE_WEIGHT, .shape = "HO", .when = LIST_IO, .use = OP_USE_ONE, .per_expert = true},
+               {.role = TN_ROLE_WEIGHT, .shape = "EOH", .when = STACKED_OI, .use = OP_USE_ONE},
+               {.role = TN_ROLE_WEIGHT, .shape = "EHO", .when = STACKED_IO, .use = OP_USE_ONE}}},
+    {.op = TN_OP_LINEAR,
+     .name = "LINEAR",
+     .needs = BIT(TN_AXIS_DTYPE),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_BIAS | QUANTISED,
+     .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_OUT),
+     .in = {{.name = "x", .shape = "dTH"}},
+     .out = {{.name = "y", .shape = "dTO"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "OH"},
+               {.role = TN_ROLE_BIAS, .shape = "O", .when = WITH(TN_HAS_BIAS)}}},
+    {.op = TN_OP_ATTENTION,
+     .name = "ATTENTION",
+     .needs = BIT(TN_AXIS_DTYPE),
+     .features = TN_HAS_WINDOW | TN_HAS_SOFTCAP | TN_HAS_SINKS,
+     .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_Q_HEADS) | BIT(TN_DIM_KV_HEADS),
+     .more_dims = BIT(TN_DIM_HEAD_V) | BIT(TN_DIM_WINDOW),
+     .nums = BIT(TN_NUM_SCALE) | BIT(TN_NUM_SOFTCAP),
+     .in = {{.name = "q", .shape = "dBTND"},
+            {.name = "k", .shape = "dBSKD"},
+            {.name = "v", .shape = "dBSKV"},
+            {.name = "q_index", .shape = "iBT"},
+            {.name = "kv_index", .shape = "iBS"}},
+     .out = {{.name = "o", .shape = "dBTNV"}},
+     .param = {{.role = TN_ROLE_SINKS, .shape = "N", .when = WITH(TN_HAS_SINKS), .any_float = true}},
+     .operations = attention_operations},
+    {.op = TN_OP_GATED_DELTA_RULE, .name = "GATED_DELTA_RULE", .kind = OP_LATER},
+    {.op = TN_OP_ATTENTION_LAYER, .name = "ATTENTION_LAYER", .kind = OP_LATER},
+    {.op = TN_OP_DECODER_LAYER, .name = "DECODER_LAYER", .kind = OP_LATER},
+    {.op = TN_OP_EMBEDDING,
+     .name = "EMBEDDING",
+     .kind = OP_STEP,
+     .in = {{.name = "ids", .shape = "lT"}},
+     .out = {{.name = "y", .shape = "dTA"}},
+     .operations = elementwise_operations},
+    {.op = TN_OP_ADD,
+     .name = "ADD",
+     .kind = OP_STEP,
+     .in = {{.name = "a", .shape = "d*A"}, {.name = "b", .shape = "d*A"}},
+     .out = {{.name = "sum", .shape = "d*A"}},
+     .in_place = 1,
+     .operations = elementwise_operations},
+    {.op = TN_OP_GLU,
+     .name = "GLU",
+     .kind = OP_STEP,
+     .in = {{.name = "gate", .shape = "dTA"}, {.name = "up", .shape = "dTA"}},
+     .out = {{.name = "y", .shape = "dTA"}},
+     .in_place = 1,
+     .operations = elementwise_operations},
+    {.op = TN_OP_CACHE_APPEND,
+     .name = "CACHE_APPEND",
+     .kind = OP_STEP,
+     .in = {{.name = "x", .shape = "dBTKA"}, {.name = "slot", .shape = "iBT"}},
+     .out = {{.name = "cache", .shape = "dBCKA"}},
+     .operations = elementwise_operations},
+};
+
+const op_row *op_at(size_t index)
+{
+    return index < sizeof rows / sizeof *rows ? &rows[index] : NULL;
+}
+
+const op_row *op_find(tn_op op)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].op == op)
+            return &rows[i];
+    return NULL;
+}
+
+const char *tn_op_name(tn_op op)
+{
+    const op_row *row = op_find(op);
+    return row ? row->name : "?";
+}
+
+bool op_input_has_gradient(const op_row *row, int input, tn_dtype dtype)
+{
+    return tensor_is_float(dtype) && !row->in[input].constant;
+}
+
+bool op_param_has_gradient(const op_row *row, tn_role role, tn_dtype dtype)
+{
+    for (int i = 0; i < OP_PARAMS && row->param[i].shape; i++)
+        if (row->param[i].role == role)
+            return tensor_is_float(dtype) && !row->param[i].constant;
+    return false;
+}
