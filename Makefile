@@ -168,7 +168,7 @@ $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h include/
 $(BUILD)/tests/hello_kernel/hello_kernel.so: $(wildcard examples/hello_kernel/* include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,build   )
-	$(Q)$(MAKE) --no-print-directory -s -C examples/hello_kernel OUT=$(abspath $(@D)) CC='$(CC)' CFLAGS='-O2 $(SANITIZE)' \
+	$(Q)$(MAKE) --no-print-directory -s -B -C examples/hello_kernel OUT=$(abspath $(@D)) CC='$(CC)' CFLAGS='-O2 $(SANITIZE)' \
 	  TENON_CFLAGS=-I$(abspath include) TENON_LIBS='-L$(abspath $(BUILD)) -ltenon'
 	@chmod go-w $(@D)
 

@@ -4,6 +4,7 @@
 #include "base/tensor.h"
 #include "base/text.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- sites ------------------------------------------------------------------------------------------------------ */
@@ -80,6 +81,10 @@ static tn_status check_meaning(const op_row *row, const tn_site *site, tn_error 
         if ((row->dims >> dim & 1) && site->dim[dim] < 1)
             return tn_fail(err, TN_E_USAGE, site->path, "%s: is %lld, %s takes at least 1", tn_dim_name((tn_dim)dim),
                            (long long)site->dim[dim], row->name);
+    for (int num = 0; num < TN_NUM_MAX; num++)
+        if ((row->nums >> num & 1) && !isfinite(site->num[num]))
+            return tn_fail(err, TN_E_USAGE, site->path, "%s: is %g, must be a finite number", tn_num_name((tn_num)num),
+                           site->num[num]);
     if (site->features & ~row->features)
         return tn_fail(err, TN_E_USAGE, site->path, "%s is nothing that %s can have",
                        tn_feature_name(site->features & ~row->features & (~(site->features & ~row->features) + 1)),

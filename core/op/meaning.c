@@ -38,6 +38,7 @@ static const char *const role_names[] = {"weight",
                                          "shared_down",
                                          "shared_expert_gate",
                                          "sinks"};
+static const char *const num_names[] = {"eps", "scale", "softcap", "sparsity"};
 static const char *const device_names[] = {"?", "cpu", "npu"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)
@@ -104,4 +105,9 @@ const char *tn_device_name(tn_device_kind kind)
 const char *tn_role_name(tn_role role)
 {
     return pick(role_names, COUNT(role_names), (int64_t)role);
+}
+
+const char *tn_num_name(tn_num num)
+{
+    return pick(num_names, COUNT(num_names), (int64_t)num);
 }

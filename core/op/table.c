@@ -41,6 +41,8 @@ static tn_status check_router(const tn_site *site, tn_error *err)
 
 static tn_status check_norm(const tn_site *site, tn_error *err)
 {
+    if (site->num[TN_NUM_EPS] < 0)
+        return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
     /* The gate would have to be an input of the sum. */
     if (site->op == TN_OP_ADD_RMS_NORM && site->meaning[TN_AXIS_NORM] == TN_NORM_W_GATED)
         return tn_fail(err, TN_E_USAGE, site->path, "norm: a sum has no gated norm");

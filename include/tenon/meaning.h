@@ -155,6 +155,7 @@ typedef enum tn_role {
 TN_API const char *tn_axis_name(tn_axis axis);
 TN_API const char *tn_axis_value_name(tn_axis axis, int32_t value);
 TN_API const char *tn_dim_name(tn_dim dim);
+TN_API const char *tn_num_name(tn_num num);
 TN_API const char *tn_feature_name(uint64_t bit);
 TN_API const char *tn_role_name(tn_role role);
 

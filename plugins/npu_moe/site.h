@@ -1,4 +1,4 @@
-/* Sites of the four contracts: what they say, with their weights, and whether it fits together. */
+/* Sites of the four contracts: what they say, with their weights. */
 #ifndef SITE_H
 #define SITE_H
 
@@ -15,11 +15,7 @@ typedef struct moe_site {
 /* MOE_ROUTE, MOE_EXPERTS, MOE_BLOCK. flags: the instruction sets to use. */
 void site_open(moe_site *s, const tn_site *site, uint64_t flags);
 
-/* TN_DECLINED with the reason where the site's weights contradict what it says, or are of a kind that is not taken. */
-tn_status site_check(const tn_site *site, tn_error *err);
-
 /* GROUPED_MATMUL. */
 gmm_layer site_gmm(const product_kernels *kernels, const tn_site *site);
-tn_status site_check_gmm(const tn_site *site, tn_error *err);
 
 #endif

@@ -8,23 +8,6 @@ static const tn_tensor *tensor_of(const tn_site *site, tn_role role)
     return site->param[role].count == 1 ? site->param[role].tensors : NULL;
 }
 
-/* A parameter that is there, of the model's dtype, dense along its last dimension, and of the given shape. */
-static tn_status check(const tn_site *site, tn_role role, const char *name, int64_t rows, int64_t columns,
-                       tn_error *err)
-{
-    const tn_tensor *t = tensor_of(site, role);
-    int32_t ndim = columns ? 2 : 1;
-    if (!t || !t->data)
-        return tn_fail(err, TN_DECLINED, site->path, "the site has no %s weight", name);
-    if ((int32_t)t->dtype != site->meaning[TN_AXIS_DTYPE])
-        return tn_fail(err, TN_DECLINED, site->path, "%s is %s, activations are %s", name, tn_dtype_name(t->dtype),
-                       tn_dtype_name((tn_dtype)site->meaning[TN_AXIS_DTYPE]));
-    if (t->ndim != ndim || t->shape[0] != rows || (columns && t->shape[1] != columns) || t->stride[ndim - 1] != 1)
-        return tn_fail(err, TN_DECLINED, site->path, "%s is not a dense [%lld, %lld] matrix", name, (long long)rows,
-                       (long long)columns);
-    return TN_OK;
-}
-
 static product_matrix rows_of(const tn_tensor *weight, const tn_tensor *bias, int64_t first)
 {
     int64_t size = (int64_t)tn_dtype_size(weight->dtype);
@@ -49,33 +32,6 @@ static product_mlp mlp_of(const tn_site *site)
     return mlp;
 }
 
-static tn_status check_site(const tn_site *site, tn_error *err)
-{
-    int64_t hidden = site->dim[TN_DIM_HIDDEN], inter = site->dim[TN_DIM_INTER];
-    bool split = site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_SPLIT;
-    if (hidden < 1 || inter < 1)
-        return tn_fail(err, TN_DECLINED, site->path, "hidden size %lld and intermediate size %lld make no MLP",
-                       (long long)hidden, (long long)inter);
-    tn_status s = check(site, TN_ROLE_DOWN, "down", hidden, inter, err);
-    if (!s && split)
-        s = check(site, TN_ROLE_GATE, "gate", inter, hidden, err);
-    if (!s && split)
-        s = check(site, TN_ROLE_UP, "up", inter, hidden, err);
-    if (!s && !split)
-        s = check(site, TN_ROLE_GATE_UP, "gate_up", 2 * inter, hidden, err);
-    if (!s && tensor_of(site, TN_ROLE_DOWN_BIAS))
-        s = check(site, TN_ROLE_DOWN_BIAS, "down bias", hidden, 0, err);
-    if (!s && split && tensor_of(site, TN_ROLE_GATE_BIAS))
-        s = check(site, TN_ROLE_GATE_BIAS, "gate bias", inter, 0, err);
-    if (!s && split && tensor_of(site, TN_ROLE_UP_BIAS))
-        s = check(site, TN_ROLE_UP_BIAS, "up bias", inter, 0, err);
-    if (!s && !split && tensor_of(site, TN_ROLE_GATE_UP_BIAS))
-        s = check(site, TN_ROLE_GATE_UP_BIAS, "gate_up bias", 2 * inter, 0, err);
-    if (!s && site->features & TN_HAS_SPARSITY && !isfinite(site->num[TN_NUM_SPARSITY]))
-        s = tn_fail(err, TN_DECLINED, site->path, "the quantile of its activation sparsity is not a finite number");
-    return s;
-}
-
 /* plan->user[0]: the instruction sets that scratch was sized for. */
 static swiglu_layer layer_of(const tn_site *site, const tn_plan *plan)
 {
@@ -93,9 +49,7 @@ static swiglu_layer layer_of(const tn_site *site, const tn_plan *plan)
 
 static tn_status swiglu_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    tn_status s = check_site(site, err);
-    if (s)
-        return s;
+    (void)err;
     plan->user[0] = tn_cpu_flags();
     swiglu_layer layer = layer_of(site, plan);
     plan->scratch_bytes = swiglu_scratch_size(&layer);
@@ -135,8 +89,6 @@ static tn_status swiglu_gradients_call(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-static const tn_dim_rule dims[] = {{TN_DIM_HIDDEN, 1, 0, 1}, {TN_DIM_INTER, 1, 0, 1}};
-
 enum {
     DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
     ACTS = TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU),
@@ -149,9 +101,7 @@ static const tn_impl impls[] = {
      .op = TN_OP_MLP,
      .match = {.size = sizeof(tn_match),
                .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = ACTS, [TN_AXIS_LAYOUT] = LAYOUTS},
-               .features = TN_HAS_BIAS,
-               .dims = dims,
-               .dim_count = sizeof(dims) / sizeof(dims[0])},
+               .features = TN_HAS_BIAS},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = swiglu_plan,
      .forward = swiglu_call,
@@ -161,9 +111,7 @@ static const tn_impl impls[] = {
      .op = TN_OP_MLP,
      .match = {.size = sizeof(tn_match),
                .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = ACTS, [TN_AXIS_LAYOUT] = LAYOUTS},
-               .features = TN_HAS_BIAS | TN_HAS_SPARSITY,
-               .dims = dims,
-               .dim_count = sizeof(dims) / sizeof(dims[0])},
+               .features = TN_HAS_BIAS | TN_HAS_SPARSITY},
      .tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 32, .ulps_f16 = 32},
      .plan = swiglu_plan,
      .forward = swiglu_call,

@@ -176,22 +176,22 @@ static void check_errors(check_state *s)
         }
     check_case c = make_case(TN_LAYOUT_STACKED_OI, TN_F32, &plain);
     c.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_STACKED_IO;
-    check_declined(s, &c, "hidden: site has 24, its weight 18");
+    check_declined(s, &c, "weight: is f32 [3,18,24]; GROUPED_MATMUL takes f32 [3,24,18]");
     c = make_case(TN_LAYOUT_STACKED_OI, TN_F32, &plain);
     c.site.dim[TN_DIM_EXPERTS] = 4;
-    check_declined(s, &c, "experts: site has 4, its weight 3");
+    check_declined(s, &c, "weight: is f32 [3,18,24]; GROUPED_MATMUL takes f32 [4,18,24]");
     c = make_case(TN_LAYOUT_STACKED_OI, TN_F32, &plain);
     c.site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_EXPERT_LIST;
-    check_declined(s, &c, "weight: a tensor has 3 dimensions");
+    check_declined(s, &c, "weight: the site has 1 tensors, GROUPED_MATMUL takes 3");
     c = make_case(TN_LAYOUT_LIST_IO, TN_F32, &plain);
     ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)[1].shape[1] = 17;
-    check_declined(s, &c, "weight: a tensor is not a dense matrix [24, 18]");
+    check_declined(s, &c, "weight 1: is f32 [24,17]; GROUPED_MATMUL takes f32 [24,18]");
     c = make_case(TN_LAYOUT_LIST_IO, TN_F32, &plain);
     ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)[2].dtype = TN_BF16;
-    check_declined(s, &c, "weight is bf16, activations are f32");
+    check_declined(s, &c, "weight 2: is bf16");
     c = make_case(TN_LAYOUT_LIST_IO, TN_F32, &plain);
     c.site.param[TN_ROLE_WEIGHT].count = 0;
-    check_declined(s, &c, "weight: 0 tensors");
+    check_declined(s, &c, "weight: the site has 0 tensors");
     group_end(s);
 }
 

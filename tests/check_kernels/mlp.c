@@ -354,16 +354,16 @@ static void check_declines(check_state *s)
 {
     group_begin(s, "mlp declines %s", s->tier->name);
     check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_relu, "relu");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_BF16, with_wide_up, "up is f32");
-    check_decline(s, TN_LAYOUT_GATE_UP, TN_BF16, with_more_features, "down");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_BF16, with_wide_up, "up: is f32");
+    check_decline(s, TN_LAYOUT_GATE_UP, TN_BF16, with_more_features, "gate_up: is bf16 [16,16]");
     check_decline(s, TN_LAYOUT_SPLIT, TN_F32, without_gate, "gate");
     check_decline(s, TN_LAYOUT_UP_GATE, TN_F16, without_down, "down");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_gate_of_other_rows, "gate is not a dense [8, 16] matrix");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_down_turned, "down is not a dense [16, 8] matrix");
-    check_decline(s, TN_LAYOUT_GATE_UP, TN_F32, with_odd_rows, "gate_up is not a dense [16, 16] matrix");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F16, with_loose_columns, "up is not a dense");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_long_bias, "gate bias is not");
-    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_no_width, "hidden size 0");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_gate_of_other_rows, "gate: is f32 [7,16]; MLP takes f32 [8,16]");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_down_turned, "down: is f32 [8,16]; MLP takes f32 [16,8]");
+    check_decline(s, TN_LAYOUT_GATE_UP, TN_F32, with_odd_rows, "gate_up: is f32 [15,16]; MLP takes f32 [16,16]");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F16, with_loose_columns, "dense in its last dimension");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_long_bias, "gate_bias: is f32 [9]");
+    check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_no_width, "hidden: is 0");
     check_decline(s, TN_LAYOUT_SPLIT, TN_F32, with_no_quantile, "sparsity");
     group_end(s);
 }

@@ -246,7 +246,7 @@ static void check_declines(check_state *s)
     check_declined(s, &c, "rotary");
     c = rope_case(TN_ROPE_HALF_NARROW, TN_BF16, &plain);
     c.site.dim[TN_DIM_HEAD] = c.site.dim[TN_DIM_ROTARY] = 0;
-    check_declined(s, &c, "rotary");
+    check_declined(s, &c, "head: is 0");
     c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
     c.site.meaning[TN_AXIS_DTYPE] = TN_F64;
     check_declined(s, &c, "dtype");

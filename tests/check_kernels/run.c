@@ -1,4 +1,5 @@
 /* Running a case: one placement at a time, then the comparisons. */
+#include "op/op.h"
 #include "host.h"
 #include "attempt.h"
 
@@ -222,7 +223,10 @@ void check_declined(check_state *s, check_case *c, const char *want)
     if (left_out(s, c))
         return;
     s->group_cases++;
-    const tn_impl *impl = host_impl(c->kernel, &c->site, reason, sizeof reason);
+    /* What the table of operations refuses no kernel sees. */
+    bool refused = op_check_site(&c->site, &err) != TN_OK;
+    snprintf(reason, sizeof reason, "%s", err.message);
+    const tn_impl *impl = refused ? NULL : host_impl(c->kernel, &c->site, reason, sizeof reason);
     if (impl) {
         tn_status status = impl->plan ? impl->plan(&c->site, &plan, &err) : TN_OK;
         snprintf(reason, sizeof reason, "%s", err.message);

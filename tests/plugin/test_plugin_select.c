@@ -292,10 +292,9 @@ END_TEST
 START_TEST(what_an_operation_lacks_is_refused)
 {
     static const tn_dim_rule hidden[] = {{.dim = TN_DIM_HIDDEN, .max = 7}};
-    both(TN_OP_RMS_NORM, 0);
+    both(TN_OP_RMS_NORM, norm_meaning);
     impl.match.dims = hidden;
     impl.match.dim_count = 1;
-    impl.match.takes[TN_AXIS_NORM] = TN_TAKES(TN_NORM_W);
     expect_invalid("match: RMS_NORM has no hidden, so a rule for it decides nothing; leave it out");
     impl.match.dim_count = 0;
     expect_valid();
