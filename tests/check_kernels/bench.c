@@ -2,13 +2,13 @@
  * reported with the quartiles. Hot: the same tensors again and again, where they fit into the last cache. Cold: going
  * round copies of everything, four times as many bytes as that cache holds. */
 #include "bench_set.h"
+#include "base/clock.h"
 #include "ceiling.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_COPIES = 32768, MAX_BATCHES = 401 };
@@ -31,13 +31,6 @@ typedef struct row {
     bool backward, cold;
     int threads;
 } row;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
@@ -72,14 +65,14 @@ static struct {
 
 static void refresh(const check_state *s, bool now_or_never)
 {
-    if (!now_or_never && now() - measured.when < 2)
+    if (!now_or_never && clock_seconds() - measured.when < 2)
         return;
     host_threads(1);
     ceilings_measure(&measured.one[measured.next], 1);
     host_threads(s->bench.threads);
     ceilings_measure(&measured.all[measured.next], s->bench.threads);
     measured.next = (measured.next + 1) % KEPT;
-    measured.when = now();
+    measured.when = clock_seconds();
 }
 
 static ceilings current(int threads)
@@ -187,11 +180,11 @@ typedef struct place {
 /* Seconds of each of some calls; 0: a call failed. */
 static double batch(place *p, caller call, size_t calls, tn_error *err)
 {
-    double begin = now();
+    double begin = clock_seconds();
     for (size_t i = 0; i < calls; i++)
         if (call(p->set, p->cold ? p->at++ : 0, p->backward, err) != TN_OK)
             return 0;
-    return (now() - begin) / (double)calls;
+    return (clock_seconds() - begin) / (double)calls;
 }
 
 /* A caller with the calls of a batch, some 100 us, and the seconds that batches took for each call. */
@@ -230,8 +223,8 @@ static void measure(place *p, double budget, timing *kernel, timing *eager, tn_e
     sampler_start(&ours, bench_set_kernel, p, err);
     if (ours.calls && p->set->eager.arena)
         sampler_start(&theirs, bench_set_eager, p, &declined);
-    double begin = now(), spent = 0;
-    for (int i = 0; ours.calls && i < MAX_BATCHES; i++, spent = now() - begin) {
+    double begin = clock_seconds(), spent = 0;
+    for (int i = 0; ours.calls && i < MAX_BATCHES; i++, spent = clock_seconds() - begin) {
         if (ours.count >= 2 && spent > budget && (ours.count >= 5 || spent > 1))
             break;
         sample(&ours, p, err);
