@@ -40,18 +40,19 @@ $(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(PKG_CFLAGS) $(CFLAGS) $(LDF
 $(call remember,prefix,$(subst $() ,_,$(PREFIX)))
 endif
 
-# The suffix of a file of kernels or tests selects its instruction set; other machines leave these files out.
+# The suffix of a file selects its instruction set; other machines leave these files out.
 ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
+ISA_avx512fp16 := $(ISA_avx512) -mavx512fp16
 ISA_amx := $(ISA_avx512bf16) -mamx-tile -mamx-bf16
-ISA_NAMES := avx2 avx512 avx512bf16 amx
+ISA_NAMES := avx2 avx512 avx512bf16 avx512fp16 amx
 isa_of = $(firstword $(foreach i,$(ISA_NAMES),$(if $(filter %_$(i),$(basename $(1))),$(i))))
 isa_flags = $(ISA_$(call isa_of,$(1)))
 NOT_HERE := $(if $(filter x86_64%,$(MACHINE)),,$(ISA_NAMES)) $(if $(filter aarch64%,$(MACHINE)),,neon)
 keep = $(filter-out $(foreach i,$(NOT_HERE),%_$(i).c),$(1))
 
-CORE_SRC := $(wildcard core/*.c core/*/*.c)
+CORE_SRC := $(call keep,$(wildcard core/*.c core/*/*.c))
 CLI_SRC := $(wildcard cli/*.c)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
@@ -77,7 +78,7 @@ tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tes
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
-	$(Q)$(CC) $(CORE_CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(CORE_CFLAGS) $(call isa_flags,$<) -c $< -o $@
 $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )

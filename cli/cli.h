@@ -194,17 +194,6 @@ size_t list_bad_plugins(FILE *to, const char *before);
 
 json_t *json_kernels(const workspace *w); /* {"spec", "summary"}                                */
 
-/* ---- machine.c ------------------------------------------------------------------------------ */
-
-/* 0: not measured on this machine. */
-typedef struct machine_limits {
-    char cpu[128];
-    int32_t threads;
-    double read_gb, fma_gflops, bf16_gflops; /* per second, all threads together               */
-} machine_limits;
-
-void machine_measure(machine_limits *limits);
-
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,

@@ -1,9 +1,10 @@
 /* Timing. A call is timed in batches that are long against the clock, in turns with eager; the median of the batches is
  * reported with the quartiles. Hot: the same tensors again and again, where they fit into the last cache. Cold: going
  * round copies of everything, four times as many bytes as that cache holds. */
-#include "bench_set.h"
 #include "base/clock.h"
-#include "ceiling.h"
+#include "bench_set.h"
+#include "device/machine.h"
+#include "least.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,10 +68,9 @@ static void refresh(const check_state *s, bool now_or_never)
 {
     if (!now_or_never && clock_seconds() - measured.when < 2)
         return;
-    host_threads(1);
-    ceilings_measure(&measured.one[measured.next], 1);
     host_threads(s->bench.threads);
-    ceilings_measure(&measured.all[measured.next], s->bench.threads);
+    ceilings_measure(&measured.one[measured.next], 1);
+    ceilings_measure(&measured.all[measured.next], 0);
     measured.next = (measured.next + 1) % KEPT;
     measured.when = clock_seconds();
 }
@@ -83,18 +83,6 @@ static ceilings current(int threads)
     for (int i = 1; i < KEPT; i++)
         ceilings_join(&best, &from[i]);
     return best;
-}
-
-static void print_cpu_name(void)
-{
-    char line[256], *name = NULL;
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && !name && fgets(line, sizeof line, f))
-        if (!strncmp(line, "model name", 10) && (name = strchr(line, ':')))
-            name[strcspn(name, "\n")] = '\0';
-    if (f)
-        fclose(f);
-    printf("%s", name ? name + 2 : "unknown processor");
 }
 
 static void print_ceiling(const char *name, double one, double all, const char *unit)
@@ -129,16 +117,18 @@ bool bench_open(check_state *s)
                  {TN_CPU_AVX512_FP16, "avx512fp16"},
                  {TN_CPU_AMX_BF16, "amx"},
                  {TN_CPU_NEON, "neon"}};
+    char name[128];
     host_threads(s->bench.threads);
     s->bench.threads = tn_thread_count();
     if (!ceilings_open())
         return false;
-    print_cpu_name();
-    printf("; in use:");
+    machine_cpu_name(name, sizeof name);
+    printf("%s; in use:", name);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (host_flags() & names[i].flag)
             printf(" %s", names[i].name);
-    printf("; last cache %lld MB\n", (long long)(ceiling_cache_bytes() >> 20));
+    printf("; last cache %lld MB, memory measured in %lld MB\n", (long long)(machine_cache_bytes(INT32_MAX) >> 20),
+           (long long)(ceilings_memory_bytes() >> 20));
     print_ceilings(s);
     printf("%-40s %-10s %2s %-3s %-4s %10s %9s %7s %-7s %6s %s\n", "", "tier", "n", "", "", "median", "quartiles",
            "rate", "", "eager", "ceiling");
@@ -240,10 +230,10 @@ static double least_seconds(const check_state *s, const row *r, const char **whi
     const ceilings c = current(r->threads);
     const check_case *k = r->c;
     bool in_place = r->backward ? k->grad_alias[0] >= 0 : k->alias[0] >= 0;
-    double memory = r->cold ? ceiling_memory_seconds(&c, r->work.read, r->work.written, in_place)
-                            : ceiling_cached_seconds(&c, r->work.read, r->work.written, in_place);
+    double memory = r->cold ? least_memory_seconds(&c, r->work.read, r->work.written, in_place)
+                            : least_cached_seconds(&c, r->work.read, r->work.written, in_place);
     double flops =
-        ceiling_flops_seconds(&c, s->tier->flags, (tn_dtype)k->site.meaning[TN_AXIS_DTYPE], r->work.flops, which);
+        least_flops_seconds(&c, s->tier->flags, (tn_dtype)k->site.meaning[TN_AXIS_DTYPE], r->work.flops, which);
     if (memory > flops)
         *which = r->cold ? "mem" : "cache";
     return memory > flops ? memory : flops;
@@ -297,7 +287,7 @@ static void run_row(check_state *s, bench_set *set, const row *r)
 /* Enough copies for four times the last cache, in no more than half of the memory that is free. */
 static size_t copies_of(const check_case *c, bench_work work)
 {
-    double round = 4 * (double)ceiling_cache_bytes(), free_bytes = 0.5 * (double)sysconf(_SC_AVPHYS_PAGES);
+    double round = 4 * (double)machine_cache_bytes(INT32_MAX), free_bytes = 0.5 * (double)sysconf(_SC_AVPHYS_PAGES);
     double each = (double)bench_set_bytes(c), touched = work.read + work.written;
     free_bytes *= (double)sysconf(_SC_PAGESIZE);
     double count = touched > 0 ? round / touched + 1 : 1;
@@ -324,7 +314,7 @@ void bench_run(check_state *s, check_case *c, bench_work forward, bench_work bac
         printf("%-40s %s\n", s->group, reason);
     else if (!bench_set_open(&set, c, impl, copies_of(c, forward)))
         printf("%-40s left out: %zu MB do not fit into memory\n", s->group, bench_set_bytes(c) >> 20);
-    double hot = (double)ceiling_cache_bytes();
+    double hot = (double)machine_cache_bytes(1);
     for (int all = s->bench.threads > 1 ? 0 : 1; set.copies && all < 2; all++)
         for (int back = 0; back <= both; back++)
             for (int cold = 0; cold < 2; cold++) {
