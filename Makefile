@@ -216,23 +216,38 @@ fuzz: ## searches for files that break a reader, with clang; FUZZ_SECONDS each
 format: ## formats all C files
 	@scripts/format.sh
 
-install: all ## installs to DESTDIR/PREFIX
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include/tenon lib/pkgconfig lib/tenon/plugins etc/tenon share/man/man1)
-	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib
-	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so.$(SOMAJOR)
-	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so
-	install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 include/tenon/*.h $(DESTDIR)$(PREFIX)/include/tenon
-	install -m 755 $(PLUGINS) $(DESTDIR)$(PREFIX)/lib/tenon/plugins
-	install -m 644 conf/kernels.json $(DESTDIR)$(PREFIX)/etc/tenon
-	install -m 644 docs/tenon.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' conf/tenon.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/tenon.pc
-	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/tenon.pc
+# Programs that link the library find it without ldconfig: by a run path, unless the loader looks there by itself.
+RUN_PATH := $(if $(filter /lib /lib64 /usr/lib /usr/lib64,$(PREFIX)/lib),,-Wl,-rpath,$${libdir} )
+DOCS := LICENSE $(wildcard docs/*.md)
+EXAMPLE_FILES := $(wildcard examples/*.c examples/*/*.c examples/*/Makefile examples/*/README.md)
+DOC := share/doc/tenon
+TO := $(DESTDIR)$(PREFIX)
 
-uninstall: ## removes what install put there; other plugins stay
-	cd $(DESTDIR)$(PREFIX) && rm -rf include/tenon && rm -f bin/tenon lib/libtenon.so* lib/pkgconfig/tenon.pc \
-	  etc/tenon/kernels.json share/man/man1/tenon.1 $(addprefix lib/tenon/plugins/,$(notdir $(PLUGINS)))
-	-cd $(DESTDIR)$(PREFIX) && rmdir lib/tenon/plugins lib/tenon etc/tenon 2>/dev/null
+install: all ## installs to DESTDIR/PREFIX; an edited kernels.json stays
+	install -d $(addprefix $(TO)/,bin include/tenon lib/pkgconfig lib/tenon/plugins etc/tenon share/man/man1) \
+	  $(addprefix $(TO)/$(DOC)/,$(sort $(dir $(EXAMPLE_FILES))))
+	install -m 755 $(LIB) $(TO)/lib
+	ln -sf $(notdir $(LIB)) $(TO)/lib/libtenon.so.$(SOMAJOR)
+	ln -sf $(notdir $(LIB)) $(TO)/lib/libtenon.so
+	install -m 755 $(PROGRAM) $(TO)/bin
+	install -m 644 include/tenon/*.h $(TO)/include/tenon
+	install -m 755 $(PLUGINS) $(TO)/lib/tenon/plugins
+	install -m 644 docs/tenon.1 $(TO)/share/man/man1
+	install -m 644 $(DOCS) $(TO)/$(DOC)
+	@for file in $(EXAMPLE_FILES); do install -m 644 $$file $(TO)/$(DOC)/$$file || exit; done
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@RUN_PATH@|$(RUN_PATH)|' conf/tenon.pc.in \
+	  > $(TO)/lib/pkgconfig/tenon.pc
+	chmod 644 $(TO)/lib/pkgconfig/tenon.pc
+	@cd $(TO)/etc/tenon && rm -f kernels.json.new && \
+	  if [ ! -e kernels.json ] || cmp -s $(CURDIR)/conf/kernels.json kernels.json; then new=kernels.json; \
+	  else new=kernels.json.new && echo "$(PREFIX)/etc/tenon/kernels.json was edited and stays; ours is $$new beside it"; fi && \
+	  install -m 644 $(CURDIR)/conf/kernels.json $$new
+
+uninstall: ## removes what install put there; other plugins and an edited kernels.json stay
+	cd $(TO) && rm -rf include/tenon $(DOC) && rm -f bin/tenon lib/libtenon.so* lib/pkgconfig/tenon.pc \
+	  etc/tenon/kernels.json.new share/man/man1/tenon.1 $(addprefix lib/tenon/plugins/,$(notdir $(PLUGINS)))
+	cd $(TO) && { ! cmp -s $(CURDIR)/conf/kernels.json etc/tenon/kernels.json || rm -f etc/tenon/kernels.json; }
+	-cd $(TO) && rmdir lib/tenon/plugins lib/tenon etc/tenon 2>/dev/null
 
 clean: ## removes build/
 	rm -rf $(BUILD)
