@@ -40,18 +40,19 @@ $(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(PKG_CFLAGS) $(CFLAGS) $(LDF
 $(call remember,prefix,$(subst $() ,_,$(PREFIX)))
 endif
 
-# The suffix of a file of kernels or tests selects its instruction set; other machines leave these files out.
+# The suffix of a file selects its instruction set; other machines leave these files out.
 ISA_avx2 := -mavx2 -mfma -mf16c
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl
 ISA_avx512bf16 := $(ISA_avx512) -mavx512bf16
+ISA_avx512fp16 := $(ISA_avx512) -mavx512fp16
 ISA_amx := $(ISA_avx512bf16) -mamx-tile -mamx-bf16
-ISA_NAMES := avx2 avx512 avx512bf16 amx
+ISA_NAMES := avx2 avx512 avx512bf16 avx512fp16 amx
 isa_of = $(firstword $(foreach i,$(ISA_NAMES),$(if $(filter %_$(i),$(basename $(1))),$(i))))
 isa_flags = $(ISA_$(call isa_of,$(1)))
 NOT_HERE := $(if $(filter x86_64%,$(MACHINE)),,$(ISA_NAMES)) $(if $(filter aarch64%,$(MACHINE)),,neon)
 keep = $(filter-out $(foreach i,$(NOT_HERE),%_$(i).c),$(1))
 
-CORE_SRC := $(wildcard core/*.c core/*/*.c)
+CORE_SRC := $(call keep,$(wildcard core/*.c core/*/*.c))
 CLI_SRC := $(wildcard cli/*.c)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
@@ -77,7 +78,7 @@ tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tes
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
-	$(Q)$(CC) $(CORE_CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(CORE_CFLAGS) $(call isa_flags,$<) -c $< -o $@
 $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
@@ -215,23 +216,38 @@ fuzz: ## searches for files that break a reader, with clang; FUZZ_SECONDS each
 format: ## formats all C files
 	@scripts/format.sh
 
-install: all ## installs to DESTDIR/PREFIX
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin include/tenon lib/pkgconfig lib/tenon/plugins etc/tenon share/man/man1)
-	install -m 755 $(LIB) $(DESTDIR)$(PREFIX)/lib
-	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so.$(SOMAJOR)
-	ln -sf $(notdir $(LIB)) $(DESTDIR)$(PREFIX)/lib/libtenon.so
-	install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 include/tenon/*.h $(DESTDIR)$(PREFIX)/include/tenon
-	install -m 755 $(PLUGINS) $(DESTDIR)$(PREFIX)/lib/tenon/plugins
-	install -m 644 conf/kernels.json $(DESTDIR)$(PREFIX)/etc/tenon
-	install -m 644 docs/tenon.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' conf/tenon.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/tenon.pc
-	chmod 644 $(DESTDIR)$(PREFIX)/lib/pkgconfig/tenon.pc
+# Programs that link the library find it without ldconfig: by a run path, unless the loader looks there by itself.
+RUN_PATH := $(if $(filter /lib /lib64 /usr/lib /usr/lib64,$(PREFIX)/lib),,-Wl,-rpath,$${libdir} )
+DOCS := LICENSE $(wildcard docs/*.md)
+EXAMPLE_FILES := $(wildcard examples/*.c examples/*/*.c examples/*/Makefile examples/*/README.md)
+DOC := share/doc/tenon
+TO := $(DESTDIR)$(PREFIX)
 
-uninstall: ## removes what install put there; other plugins stay
-	cd $(DESTDIR)$(PREFIX) && rm -rf include/tenon && rm -f bin/tenon lib/libtenon.so* lib/pkgconfig/tenon.pc \
-	  etc/tenon/kernels.json share/man/man1/tenon.1 $(addprefix lib/tenon/plugins/,$(notdir $(PLUGINS)))
-	-cd $(DESTDIR)$(PREFIX) && rmdir lib/tenon/plugins lib/tenon etc/tenon 2>/dev/null
+install: all ## installs to DESTDIR/PREFIX; an edited kernels.json stays
+	install -d $(addprefix $(TO)/,bin include/tenon lib/pkgconfig lib/tenon/plugins etc/tenon share/man/man1) \
+	  $(addprefix $(TO)/$(DOC)/,$(sort $(dir $(EXAMPLE_FILES))))
+	install -m 755 $(LIB) $(TO)/lib
+	ln -sf $(notdir $(LIB)) $(TO)/lib/libtenon.so.$(SOMAJOR)
+	ln -sf $(notdir $(LIB)) $(TO)/lib/libtenon.so
+	install -m 755 $(PROGRAM) $(TO)/bin
+	install -m 644 include/tenon/*.h $(TO)/include/tenon
+	install -m 755 $(PLUGINS) $(TO)/lib/tenon/plugins
+	install -m 644 docs/tenon.1 $(TO)/share/man/man1
+	install -m 644 $(DOCS) $(TO)/$(DOC)
+	@for file in $(EXAMPLE_FILES); do install -m 644 $$file $(TO)/$(DOC)/$$file || exit; done
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@RUN_PATH@|$(RUN_PATH)|' conf/tenon.pc.in \
+	  > $(TO)/lib/pkgconfig/tenon.pc
+	chmod 644 $(TO)/lib/pkgconfig/tenon.pc
+	@cd $(TO)/etc/tenon && rm -f kernels.json.new && \
+	  if [ ! -e kernels.json ] || cmp -s $(CURDIR)/conf/kernels.json kernels.json; then new=kernels.json; \
+	  else new=kernels.json.new && echo "$(PREFIX)/etc/tenon/kernels.json was edited and stays; ours is $$new beside it"; fi && \
+	  install -m 644 $(CURDIR)/conf/kernels.json $$new
+
+uninstall: ## removes what install put there; other plugins and an edited kernels.json stay
+	cd $(TO) && rm -rf include/tenon $(DOC) && rm -f bin/tenon lib/libtenon.so* lib/pkgconfig/tenon.pc \
+	  etc/tenon/kernels.json.new share/man/man1/tenon.1 $(addprefix lib/tenon/plugins/,$(notdir $(PLUGINS)))
+	cd $(TO) && { ! cmp -s $(CURDIR)/conf/kernels.json etc/tenon/kernels.json || rm -f etc/tenon/kernels.json; }
+	-cd $(TO) && rmdir lib/tenon/plugins lib/tenon etc/tenon 2>/dev/null
 
 clean: ## removes build/
 	rm -rf $(BUILD)

@@ -241,17 +241,51 @@ static tn_status print_memory(const bench *b, double peak, tn_error *err)
     return table_print(&t, err);
 }
 
-static tn_status print_table(const bench *b, const machine_limits *m, double peak, tn_error *err)
+/* One of the machine's rates on one thread and, where there are more, on all. */
+static void machine_cell(table *t, const tn_machine *m, const char *name, const double *per_second, const char *unit)
+{
+    if (per_second[1] <= 0)
+        return;
+    table_cell(t, "%s", name);
+    table_cell(t, "%.1f", per_second[0] * 1e-9);
+    if (m->threads[1] > 1)
+        table_cell(t, "%.1f", per_second[1] * 1e-9);
+    table_cell(t, "%s", unit);
+}
+
+static tn_status print_machine(const tn_machine *m, tn_error *err)
+{
+    bool several = m->threads[1] > 1;
+    char cache[32], memory[32];
+    table t;
+    printf("machine: %s, %d thread%s, last cache %s\n", m->cpu, (int)m->threads[1], several ? "s" : "",
+           bytes_text((double)m->cache_bytes, cache));
+    table_start(&t, several ? 4 : 3, several ? 0x6 : 0x2);
+    table_cell(&t, "CEILING");
+    table_cell(&t, "1 THREAD");
+    if (several)
+        table_cell(&t, "%d THREADS", (int)m->threads[1]);
+    table_cell(&t, "UNIT");
+    machine_cell(&t, m, "memory, read", m->read, "GB/s");
+    machine_cell(&t, m, "memory, copy", m->copy, "GB/s");
+    machine_cell(&t, m, "f32 multiply-add", m->f32, "GFLOP/s");
+    machine_cell(&t, m, "bf16 dot products", m->bf16, "GFLOP/s");
+    machine_cell(&t, m, "f16 multiply-add, f16 sums", m->f16, "GFLOP/s");
+    machine_cell(&t, m, "bf16 tiles (AMX)", m->amx_bf16, "GFLOP/s");
+    tn_status status = table_print(&t, err);
+    printf("memory is read from %s, outside of every cache\n\n", bytes_text((double)m->memory_bytes, memory));
+    return status;
+}
+
+static tn_status print_table(const bench *b, const tn_machine *m, double peak, tn_error *err)
 {
     const tn_model_info *info = &b->w.info;
     char seconds[32];
-    printf("machine: %s, %d threads; reads %.1f GB/s", m->cpu, (int)m->threads, m->read_gb);
-    if (m->fma_gflops > 0)
-        printf(", f32 FMA %.0f GFLOP/s", m->fma_gflops);
-    if (m->bf16_gflops > 0)
-        printf(", bf16 dot %.0f GFLOP/s", m->bf16_gflops);
-    printf("\nmodel: %s (%s), computes in %s, loaded in %s\n", info->folder, info->class_name,
-           tn_dtype_name(info->dtype), seconds_text(info->load_seconds, seconds));
+    tn_status status = print_machine(m, err);
+    if (status)
+        return status;
+    printf("model: %s (%s), computes in %s, loaded in %s\n", info->folder, info->class_name, tn_dtype_name(info->dtype),
+           seconds_text(info->load_seconds, seconds));
     for (int s = 0; s < 2; s++)
         printf("%s: %s\n", b->side[s].spec, b->side[s].summary);
     table t;
@@ -271,7 +305,7 @@ static tn_status print_table(const bench *b, const machine_limits *m, double pea
         table_cell(&t, "%.2fx", rate(b, 1, c) > 0 ? rate(b, 0, c) / rate(b, 1, c) : 0);
     }
     printf("\n");
-    tn_status status = table_print(&t, err);
+    status = table_print(&t, err);
     return status ? status : print_memory(b, peak, err);
 }
 
@@ -292,12 +326,33 @@ static json_t *json_results(const bench *b)
     return list;
 }
 
-static tn_status print_json(const bench *b, const machine_limits *m, double peak, tn_error *err)
+/* GB/s and GFLOP/s, on one thread and on all; 0: not on this machine. */
+static json_t *json_machine(const tn_machine *m)
+{
+    const struct {
+        const char *name;
+        const double *per_second;
+    } rates[] = {{"memory_read_gb_per_second", m->read},
+                 {"memory_copy_gb_per_second", m->copy},
+                 {"f32_fma_gflops", m->f32},
+                 {"bf16_dot_gflops", m->bf16},
+                 {"f16_fma_gflops", m->f16},
+                 {"bf16_amx_gflops", m->amx_bf16}};
+    json_t *root = json_pack("{s:s, s:i, s:I, s:I}", "cpu", m->cpu, "threads", (int)m->threads[1], "cache_bytes",
+                             (json_int_t)m->cache_bytes, "memory_bytes", (json_int_t)m->memory_bytes);
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s_one_thread", rates[i].name);
+        json_object_set_new(root, rates[i].name, json_number(rates[i].per_second[1] * 1e-9));
+        json_object_set_new(root, name, json_number(rates[i].per_second[0] * 1e-9));
+    }
+    return root;
+}
+
+static tn_status print_json(const bench *b, const tn_machine *m, double peak, tn_error *err)
 {
     const tn_model_info *info = &b->w.info;
-    json_t *machine = json_pack("{s:s, s:I, s:o, s:o, s:o}", "cpu", m->cpu, "threads", (json_int_t)m->threads,
-                                "memory_read_gb_per_second", json_number(m->read_gb), "f32_fma_gflops",
-                                json_number(m->fma_gflops), "bf16_dot_gflops", json_number(m->bf16_gflops));
+    json_t *machine = json_machine(m);
     json_t *model = json_pack("{s:s, s:s, s:s, s:I, s:o}", "folder", info->folder, "class", info->class_name, "dtype",
                               tn_dtype_name(info->dtype), "parameters", (json_int_t)info->parameters, "load_seconds",
                               json_number(info->load_seconds));
@@ -318,7 +373,7 @@ static tn_status print_json(const bench *b, const machine_limits *m, double peak
 static tn_status run_bench(const options *o, tn_error *err)
 {
     bench b = {0};
-    machine_limits limits;
+    tn_machine machine = {.size = sizeof machine};
     tn_status status = workspace_model(&b.w, o, o->argument[0], err);
     if (status == TN_OK)
         status = prepare(&b, o, err);
@@ -329,9 +384,12 @@ static tn_status run_bench(const options *o, tn_error *err)
     progress_clear(&b.w.progress);
     if (status == TN_OK) {
         double peak = peak_bytes(); /* before the machine's own measurement takes memory */
-        machine_measure(&limits);
         sort_times(&b);
-        status = option_given(o, OPT_JSON) ? print_json(&b, &limits, peak, err) : print_table(&b, &limits, peak, err);
+        status = tn_measure_machine(&machine, err);
+        if (status == TN_OK && option_given(o, OPT_JSON))
+            status = print_json(&b, &machine, peak, err);
+        else if (status == TN_OK)
+            status = print_table(&b, &machine, peak, err);
     }
     free(b.ids);
     free(b.logits);

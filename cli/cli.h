@@ -1,5 +1,5 @@
 /* The command line: what its files share. Every sub-command is one file with one function; main.c finds it, options.c
- * reads its arguments, session.c prepares configuration, plugins and model, output.c and progress.c print. */
+ * reads its arguments, open.c prepares configuration, plugins and model, output.c and progress.c print. */
 #ifndef TENON_CLI_H
 #define TENON_CLI_H
 
@@ -169,7 +169,7 @@ void progress_start(progress *p, const options *o);
 void progress_update(progress *p, const char *what, int64_t done, int64_t total);
 void progress_clear(progress *p);
 
-/* ---- session.c ------------------------------------------------------------------------------ */
+/* ---- open.c --------------------------------------------------------------------------------- */
 
 /* What most sub-commands need; zero before workspace_open. */
 typedef struct workspace {
@@ -193,17 +193,6 @@ size_t list_bad_plugins(FILE *to, const char *before);
 #define WARNING "tenon: warning: "
 
 json_t *json_kernels(const workspace *w); /* {"spec", "summary"}                                */
-
-/* ---- machine.c ------------------------------------------------------------------------------ */
-
-/* 0: not measured on this machine. */
-typedef struct machine_limits {
-    char cpu[128];
-    int32_t threads;
-    double read_gb, fma_gflops, bf16_gflops; /* per second, all threads together               */
-} machine_limits;
-
-void machine_measure(machine_limits *limits);
 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 

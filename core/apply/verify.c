@@ -1,22 +1,15 @@
 /* Every applied kernel at every site that it has, against eager: numbers and time. */
 #include "apply/apply.h"
 #include "apply/plan.h"
-#include "check/check.h"
+#include "base/clock.h"
 #include "base/text.h"
+#include "check/check.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { TOKENS = 16, TIMES = 5 };
-
-static double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int ascending(const void *a, const void *b)
 {
@@ -39,10 +32,10 @@ static tn_status time_call(const tn_device *device, const graph_binding *bound, 
     if (status != TN_OK || (status = arena_init(&a, device, size > 0 ? size : 64, err)) != TN_OK)
         return status;
     for (int i = -1; i < TIMES && status == TN_OK; i++) {
-        double begin = now_seconds();
+        double begin = clock_seconds();
         status = run_bound_call(device, &a, bound, call, err);
         if (i >= 0)
-            times[i] = now_seconds() - begin;
+            times[i] = clock_seconds() - begin;
     }
     arena_close(&a);
     if (status != TN_OK)

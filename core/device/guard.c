@@ -2,6 +2,7 @@
  * half-written files: the child resets every handler, writes nowhere, and leaves by _exit only. */
 #include "device/guard.h"
 
+#include "base/clock.h"
 #include "device/device.h"
 
 #include <errno.h>
@@ -17,7 +18,6 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 /* What the child tells through shared memory: the exit status may be taken by a program that ignores SIGCHLD or
@@ -26,13 +26,6 @@ typedef struct guard_note {
     volatile int returned, exited;
     volatile int value;
 } guard_note;
-
-static double now_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Runs first of all exit handlers, so that neither the program's own handlers nor its unwritten streams are touched. */
 static void leave_at_exit(int status, void *arg)
@@ -95,7 +88,7 @@ static int wait_until(pid_t pid, int pipe_end, double deadline)
             return 1;
         if (got < 0 && errno != EINTR)
             return -1;
-        double left = deadline - now_seconds();
+        double left = deadline - clock_seconds();
         if (left <= 0)
             return 0;
         int ms = left > 60 ? 60000 : (int)(left * 1e3) + 1;
@@ -109,7 +102,7 @@ static guard_result parent_main(pid_t pid, int pipe_end, double seconds, const g
 {
     int status = 0;
     struct rusage usage = {0};
-    int waited = wait_until(pid, pipe_end, now_seconds() + seconds);
+    int waited = wait_until(pid, pipe_end, clock_seconds() + seconds);
     if (waited >= 0) {
         /* What it started goes with it. Not reaped yet, the number cannot belong to anyone else. */
         kill(-pid, SIGKILL);

@@ -1,10 +1,10 @@
 /* The decode loop: prompt in, token by token out. */
+#include "base/clock.h"
 #include "generate/sample.h"
 #include "generate/session.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct decode {
     tn_session *session;
@@ -15,13 +15,6 @@ typedef struct decode {
     int64_t *out;
     tn_generate_result result;
 } decode;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static tn_status feed(decode *d, const int64_t *ids, int64_t count, int (*progress)(void *, int64_t, int64_t),
                       tn_error *err)
@@ -75,9 +68,9 @@ static tn_status decode_tokens(decode *d, tn_error *err)
 static tn_status run(decode *d, const int64_t *prompt, int64_t prompt_count, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    double start = now();
+    double start = clock_seconds();
     tn_status status = feed(d, prompt, prompt_count, d->options.on_prompt, &why);
-    double middle = now();
+    double middle = clock_seconds();
     d->result.prompt_seconds = middle - start;
     if (status == TN_E_CANCELLED) { /* by on_prompt: the caller's wish, not an error */
         d->result.stop = TN_STOP_CALLBACK;
@@ -86,7 +79,7 @@ static tn_status run(decode *d, const int64_t *prompt, int64_t prompt_count, tn_
     if (status != TN_OK)
         return tn_fail(err, status, why.where, "%s", why.message);
     status = decode_tokens(d, err);
-    d->result.decode_seconds = now() - middle;
+    d->result.decode_seconds = clock_seconds() - middle;
     return status;
 }
 

@@ -3,6 +3,7 @@
 
 #include "apply/apply.h"
 #include "op/op.h"
+#include "base/clock.h"
 #include "plugin/registry.h"
 
 #include <errno.h>
@@ -10,14 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static char *path_in(const char *folder, const char *name)
 {
@@ -209,7 +202,7 @@ tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_
 {
     tn_error local = TN_ERROR_INIT;
     tn_model_options defaults = {.size = sizeof defaults};
-    double start = seconds_now();
+    double start = clock_seconds();
     if (options)
         memcpy(&defaults, options, options->size < sizeof defaults ? options->size : sizeof defaults);
     threads_set(defaults.threads);
@@ -229,7 +222,7 @@ tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_
         return NULL;
     }
     fill_info(m);
-    m->info.load_seconds = seconds_now() - start;
+    m->info.load_seconds = clock_seconds() - start;
     return m;
 }
 

@@ -7,6 +7,7 @@
 #include <tenon/device.h>
 #include <tenon/error.h>
 #include <tenon/kernel.h>
+#include <tenon/machine.h>
 #include <tenon/tensor.h>
 
 #ifdef __cplusplus

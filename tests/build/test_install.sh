@@ -1,32 +1,37 @@
 #!/bin/sh
-# make install into a folder: what is there works from there, with pkg-config and nothing of this tree; make uninstall
-# takes it away again and leaves plugins of others.
+# make install into a folder: what is there works from there, built by the lines that the guide and the examples give,
+# with nothing of this tree, and found without ldconfig and LD_LIBRARY_PATH; make uninstall takes it away again and
+# leaves what is not its own.
 . tests/build/lib.sh
-root=$tmp/root$PREFIX
+unset LD_LIBRARY_PATH
+root=$tmp/root$PREFIX doc=$tmp/root$PREFIX/share/doc/tenon settings=$tmp/root$PREFIX/etc/tenon/kernels.json
 make=${MAKE:-make}
 
 in_tree() {
     "$make" SETUP=no BUILD="$build" PREFIX="$PREFIX" DESTDIR="$tmp/root" "$@"
 }
-pkg() {
-    PKG_CONFIG_PATH=$root/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$tmp/root pkg-config "$@" tenon
+# What stands before an author: cc, and a pkg-config for which the installation is where DESTDIR has put it.
+mkdir "$tmp/bin" "$tmp/src"
+printf '#!/bin/sh\nexec %s "$@"\n' "$cc" >"$tmp/bin/cc"
+printf '#!/bin/sh\nexec %s --define-variable=prefix="%s" "$@"\n' "$(command -v pkg-config)" "$root" >"$tmp/bin/pkg-config"
+chmod 755 "$tmp/bin/cc" "$tmp/bin/pkg-config"
+outside() { # COMMAND: a line of shell, in a folder of its own
+    (cd "$tmp/src" && PATH=$tmp/bin:$PATH PKG_CONFIG_PATH=$root/lib/pkgconfig sh -ec "$1")
 }
-build_plugin() {
-    "$make" -C "$tmp/src/hello_kernel" TENON_CFLAGS="$(pkg --cflags)" TENON_LIBS="$(pkg --libs)" OUT="$tmp"
-}
-build_program() {
-    # shellcheck disable=SC2046
-    "$cc" -std=c17 -O2 -Wall -Wextra -Wpedantic -Werror -o "$tmp/embed" "$tmp/src/embed.c" $(pkg --cflags --libs)
+documented() { # FILE: the compiler's line in it, which may go on behind backslashes
+    line=$(sed -n -e 's/^[ *]*\(cc .*\)/\1/' -e '/^cc /{' -e ':more' -e '/\\$/{' -e 'N' -e 'b more' -e '}' -e 'p' -e 'q' -e '}' "$1")
+    echo "$line"
+    [ -n "$line" ] && outside "$line"
 }
 installed() {
-    "$root/bin/tenon" kernels --config "$root/etc/tenon/kernels.json" "$@"
+    "$root/bin/tenon" kernels --config "$settings" "$@"
 }
 lists() {
     installed --json >"$tmp/list" && grep -q "\"$1\"" "$tmp/list" || { cat "$tmp/list"; false; }
 }
-gone() {
-    (cd "$root" && find . -type f -o -type l) >"$tmp/rest"
-    echo ./lib/tenon/plugins/hello_kernel.so | diff - "$tmp/rest"
+left() { # FILE...: all that is in the installation
+    (cd "$root" && find . -type f -o -type l) | LC_ALL=C sort >"$tmp/rest"
+    printf './%s\n' "$@" | diff - "$tmp/rest"
 }
 
 check 'make install' in_tree install
@@ -34,21 +39,50 @@ for file in lib/libtenon.so lib/libtenon.so.0 include/tenon/tenon.h include/teno
     etc/tenon/kernels.json bin/tenon share/man/man1/tenon.1; do
     check "$file is installed" test -e "$root/$file"
 done
+for file in docs/*.md; do
+    check "$file is installed" cmp "$file" "$doc/$(basename "$file")"
+done
+for file in examples/*.c examples/*/*; do
+    case $file in *.so | *.o) continue ;; esac
+    check "$file is installed" cmp "$file" "$doc/$file"
+done
 check 'nothing installed is writable to others' sh -c "[ -z \"\$(find '$tmp/root' ! -type l -perm /022)\" ]"
-check 'pkg-config knows the version' test "$(pkg --modversion)" = "$(sed -n 's/.*TN_VERSION "\(.*\)"/\1/p' include/tenon/tenon.h)"
+check 'pkg-config knows the version' \
+    test "$(outside 'pkg-config --modversion tenon')" = "$(sed -n 's/.*TN_VERSION "\(.*\)"/\1/p' include/tenon/tenon.h)"
 for plugin in "$build"/plugins/*.so; do
     [ -e "$plugin" ] && check "$(basename "$plugin") is installed" cmp "$plugin" "$root/lib/tenon/plugins/$(basename "$plugin")"
 done
 check 'the installed program finds the installed plugins' lists npu_fused_rmsnorm
 
-# Out of the tree: only the installed headers and library are in reach.
-mkdir "$tmp/src"
-cp -r examples/embed.c examples/hello_kernel "$tmp/src"
-check 'examples/hello_kernel builds against the installation' build_plugin
-check 'examples/embed.c builds against the installation' build_program
-check 'it runs the demo model' env LD_LIBRARY_PATH="$root/lib" "$tmp/embed" models/demo "$root/lib/tenon/plugins" 'And it came'
-cp "$tmp/hello_kernel.so" "$root/lib/tenon/plugins/"
-check 'a plugin dropped into the folder is listed' lists example_fused_rmsnorm
+# The loader looks into /usr/lib by itself, but not into one below DESTDIR.
+case $PREFIX in /usr | '') export LD_LIBRARY_PATH="$root/lib" ;; *)
+    check 'tenon.pc gives a run path' grep -q -- '-Wl,-rpath,${libdir}' "$root/lib/pkgconfig/tenon.pc" ;;
+esac
+for source in "$doc"/examples/*.c; do
+    cp "$source" "$tmp/src"
+    check "$(basename "$source") builds by the line in it" documented "$source"
+done
+check 'embed runs the demo model' "$tmp/src/embed" models/demo "$root/lib/tenon/plugins" 'And it came'
+check 'grouped_matmul runs' "$tmp/src/grouped_matmul" "$root/lib/tenon/plugins"
+cp "$doc/examples/hello_kernel/hello_kernel.c" "$tmp/src/my_kernels.c"
+check 'a plugin builds by the line of docs/writing-a-kernel.md' documented "$doc/writing-a-kernel.md"
+chmod go-w "$tmp/src/my_kernels.so"
+cp "$tmp/src/my_kernels.so" "$root/lib/tenon/plugins/"
+check 'dropped into the folder it is listed' lists example_fused_rmsnorm
+check 'examples/hello_kernel builds by its Makefile' outside "'$make' -C '$doc/examples/hello_kernel' OUT='$tmp'"
+
+# An edited kernels.json is the user's.
+sed 's/first-use/always/' conf/kernels.json >"$tmp/edited"
+cp "$tmp/edited" "$settings"
+check 'make install over it' in_tree install
+check 'an edited kernels.json stays' cmp "$tmp/edited" "$settings"
+check 'ours lies beside it' cmp conf/kernels.json "$settings.new"
 check 'make uninstall' in_tree uninstall
-check 'make uninstall leaves only the plugin that it did not install' gone
+check 'make uninstall leaves what it did not install' left etc/tenon/kernels.json lib/tenon/plugins/my_kernels.so
+rm "$root/lib/tenon/plugins/my_kernels.so"
+cp conf/kernels.json "$settings"
+check 'make install once more' in_tree install
+check 'an unchanged kernels.json has nothing beside it' test ! -e "$settings.new"
+check 'make uninstall once more' in_tree uninstall
+check 'nothing is left' test -z "$(find "$tmp/root" -type f -o -type l)"
 finish

@@ -3,7 +3,7 @@
 #define TENON_CHECK_ATTEMPT_H
 
 #include "check_kernels.h"
-#include "guard.h"
+#include "guarded.h"
 
 enum { ATTEMPT_BUFFERS = 4096, ATTEMPT_RESULTS = 2048 };
 

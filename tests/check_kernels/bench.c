@@ -1,14 +1,15 @@
 /* Timing. A call is timed in batches that are long against the clock, in turns with eager; the median of the batches is
  * reported with the quartiles. Hot: the same tensors again and again, where they fit into the last cache. Cold: going
  * round copies of everything, four times as many bytes as that cache holds. */
+#include "base/clock.h"
 #include "bench_set.h"
-#include "ceiling.h"
+#include "device/machine.h"
+#include "least.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MAX_COPIES = 32768, MAX_BATCHES = 401 };
@@ -31,13 +32,6 @@ typedef struct row {
     bool backward, cold;
     int threads;
 } row;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- what is asked for --------------------------------------------------------------------------------- */
 
@@ -72,14 +66,13 @@ static struct {
 
 static void refresh(const check_state *s, bool now_or_never)
 {
-    if (!now_or_never && now() - measured.when < 2)
+    if (!now_or_never && clock_seconds() - measured.when < 2)
         return;
-    host_threads(1);
-    ceilings_measure(&measured.one[measured.next], 1);
     host_threads(s->bench.threads);
-    ceilings_measure(&measured.all[measured.next], s->bench.threads);
+    ceilings_measure(&measured.one[measured.next], 1);
+    ceilings_measure(&measured.all[measured.next], 0);
     measured.next = (measured.next + 1) % KEPT;
-    measured.when = now();
+    measured.when = clock_seconds();
 }
 
 static ceilings current(int threads)
@@ -90,18 +83,6 @@ static ceilings current(int threads)
     for (int i = 1; i < KEPT; i++)
         ceilings_join(&best, &from[i]);
     return best;
-}
-
-static void print_cpu_name(void)
-{
-    char line[256], *name = NULL;
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    while (f && !name && fgets(line, sizeof line, f))
-        if (!strncmp(line, "model name", 10) && (name = strchr(line, ':')))
-            name[strcspn(name, "\n")] = '\0';
-    if (f)
-        fclose(f);
-    printf("%s", name ? name + 2 : "unknown processor");
 }
 
 static void print_ceiling(const char *name, double one, double all, const char *unit)
@@ -136,16 +117,18 @@ bool bench_open(check_state *s)
                  {TN_CPU_AVX512_FP16, "avx512fp16"},
                  {TN_CPU_AMX_BF16, "amx"},
                  {TN_CPU_NEON, "neon"}};
+    char name[128];
     host_threads(s->bench.threads);
     s->bench.threads = tn_thread_count();
     if (!ceilings_open())
         return false;
-    print_cpu_name();
-    printf("; in use:");
+    machine_cpu_name(name, sizeof name);
+    printf("%s; in use:", name);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (host_flags() & names[i].flag)
             printf(" %s", names[i].name);
-    printf("; last cache %lld MB\n", (long long)(ceiling_cache_bytes() >> 20));
+    printf("; last cache %lld MB, memory measured in %lld MB\n", (long long)(machine_cache_bytes(INT32_MAX) >> 20),
+           (long long)(ceilings_memory_bytes() >> 20));
     print_ceilings(s);
     printf("%-40s %-10s %2s %-3s %-4s %10s %9s %7s %-7s %6s %s\n", "", "tier", "n", "", "", "median", "quartiles",
            "rate", "", "eager", "ceiling");
@@ -187,11 +170,11 @@ typedef struct place {
 /* Seconds of each of some calls; 0: a call failed. */
 static double batch(place *p, caller call, size_t calls, tn_error *err)
 {
-    double begin = now();
+    double begin = clock_seconds();
     for (size_t i = 0; i < calls; i++)
         if (call(p->set, p->cold ? p->at++ : 0, p->backward, err) != TN_OK)
             return 0;
-    return (now() - begin) / (double)calls;
+    return (clock_seconds() - begin) / (double)calls;
 }
 
 /* A caller with the calls of a batch, some 100 us, and the seconds that batches took for each call. */
@@ -230,8 +213,8 @@ static void measure(place *p, double budget, timing *kernel, timing *eager, tn_e
     sampler_start(&ours, bench_set_kernel, p, err);
     if (ours.calls && p->set->eager.arena)
         sampler_start(&theirs, bench_set_eager, p, &declined);
-    double begin = now(), spent = 0;
-    for (int i = 0; ours.calls && i < MAX_BATCHES; i++, spent = now() - begin) {
+    double begin = clock_seconds(), spent = 0;
+    for (int i = 0; ours.calls && i < MAX_BATCHES; i++, spent = clock_seconds() - begin) {
         if (ours.count >= 2 && spent > budget && (ours.count >= 5 || spent > 1))
             break;
         sample(&ours, p, err);
@@ -247,10 +230,10 @@ static double least_seconds(const check_state *s, const row *r, const char **whi
     const ceilings c = current(r->threads);
     const check_case *k = r->c;
     bool in_place = r->backward ? k->grad_alias[0] >= 0 : k->alias[0] >= 0;
-    double memory = r->cold ? ceiling_memory_seconds(&c, r->work.read, r->work.written, in_place)
-                            : ceiling_cached_seconds(&c, r->work.read, r->work.written, in_place);
+    double memory = r->cold ? least_memory_seconds(&c, r->work.read, r->work.written, in_place)
+                            : least_cached_seconds(&c, r->work.read, r->work.written, in_place);
     double flops =
-        ceiling_flops_seconds(&c, s->tier->flags, (tn_dtype)k->site.meaning[TN_AXIS_DTYPE], r->work.flops, which);
+        least_flops_seconds(&c, s->tier->flags, (tn_dtype)k->site.meaning[TN_AXIS_DTYPE], r->work.flops, which);
     if (memory > flops)
         *which = r->cold ? "mem" : "cache";
     return memory > flops ? memory : flops;
@@ -304,7 +287,7 @@ static void run_row(check_state *s, bench_set *set, const row *r)
 /* Enough copies for four times the last cache, in no more than half of the memory that is free. */
 static size_t copies_of(const check_case *c, bench_work work)
 {
-    double round = 4 * (double)ceiling_cache_bytes(), free_bytes = 0.5 * (double)sysconf(_SC_AVPHYS_PAGES);
+    double round = 4 * (double)machine_cache_bytes(INT32_MAX), free_bytes = 0.5 * (double)sysconf(_SC_AVPHYS_PAGES);
     double each = (double)bench_set_bytes(c), touched = work.read + work.written;
     free_bytes *= (double)sysconf(_SC_PAGESIZE);
     double count = touched > 0 ? round / touched + 1 : 1;
@@ -331,7 +314,7 @@ void bench_run(check_state *s, check_case *c, bench_work forward, bench_work bac
         printf("%-40s %s\n", s->group, reason);
     else if (!bench_set_open(&set, c, impl, copies_of(c, forward)))
         printf("%-40s left out: %zu MB do not fit into memory\n", s->group, bench_set_bytes(c) >> 20);
-    double hot = (double)ceiling_cache_bytes();
+    double hot = (double)machine_cache_bytes(1);
     for (int all = s->bench.threads > 1 ? 0 : 1; set.copies && all < 2; all++)
         for (int back = 0; back <= both; back++)
             for (int cold = 0; cold < 2; cold++) {

@@ -1,7 +1,7 @@
 /* Going through a folder of golden files. Nothing in it is trusted: a case that makes a test crash fails. */
 #include "goldens.h"
 
-#include "guard.h"
+#include "guarded.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -313,8 +313,8 @@ START_TEST(bench_measures_both_sides)
     ck_assert(number(json_object_get(root, "memory"), "peak_bytes") > 0);
     json_decref(root);
     r = TENON(NULL, "bench", MODEL, "--prompt=8", "--decode=2", "--repeat=1", "--against=" NORM, "--threads=1");
-    const char *const words[] = {"machine: ",       " 1 threads; reads ", "SPEED-UP\n",     "\nprompt ", "\ndecode ",
-                                 NORM ", TOKENS/S", "KV cache",           "packed by auto", NULL};
+    const char *const words[] = {"machine: ", " 1 thread, last cache ", "memory, read", "SPEED-UP\n",     "\nprompt ",
+                                 "\ndecode ", NORM ", TOKENS/S",        "KV cache",     "packed by auto", NULL};
     expect_words(&r, words);
     process_free(&r);
 }

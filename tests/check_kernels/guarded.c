@@ -1,5 +1,5 @@
 /* Guarded buffers by mmap, and faults caught by a signal handler. */
-#include "guard.h"
+#include "guarded.h"
 
 #include <pthread.h>
 #include <setjmp.h>

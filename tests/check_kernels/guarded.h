@@ -1,6 +1,6 @@
 /* Buffers between pages that nobody may touch, and calls that survive touching them. */
-#ifndef TENON_CHECK_GUARD_H
-#define TENON_CHECK_GUARD_H
+#ifndef TENON_CHECK_GUARDED_H
+#define TENON_CHECK_GUARDED_H
 
 #include <stdbool.h>
 #include <stddef.h>

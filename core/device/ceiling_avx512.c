@@ -1,6 +1,6 @@
 /* Ceilings with AVX-512. */
 #define CEILING_BYTES 64
-#include "ceiling_loops.h"
+#include "device/ceiling_loops.h"
 
 #include <immintrin.h>
 
@@ -13,7 +13,7 @@ double ceiling_fma_avx512(int64_t rounds)
     const __m512 half = _mm512_set1_ps(0.5f);
     __m512 sum[CHAINS];
     for (int c = 0; c < CHAINS; c++)
-        sum[c] = _mm512_set1_ps((float)c);
+        sum[c] = _mm512_set1_ps((float)(c + 2));
     for (int64_t i = 0; i < rounds; i++)
         for (int c = 0; c < CHAINS; c++)
             sum[c] = _mm512_fmadd_ps(sum[c], half, half);

@@ -1,5 +1,5 @@
 /* The loops of one vector width: CEILING_BYTES, with which a file for an instruction set includes this. */
-#include "ceiling.h"
+#include "device/ceiling.h"
 
 typedef float vector __attribute__((vector_size(CEILING_BYTES), may_alias));
 enum { LANES = CEILING_BYTES / 4, VECTORS = 512 / CEILING_BYTES, STEP = VECTORS * LANES }; /* 512 bytes a step */
