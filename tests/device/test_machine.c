@@ -125,6 +125,7 @@ int main(void)
 {
     Suite *s = suite_create("machine");
     TCase *tc = tcase_create("ceilings");
+    tcase_set_timeout(tc, 120);
     tcase_add_test(tc, all_that_the_machine_has_is_measured);
     tcase_add_test(tc, an_older_struct_is_filled_as_far_as_it_goes);
     tcase_add_test(tc, a_struct_without_size_is_refused);
