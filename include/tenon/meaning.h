@@ -72,7 +72,7 @@ typedef enum tn_layout {
 
 /* What a site has beyond the plain case. A kernel that lists a feature handles sites with and
  * without it; a site with a feature that the kernel does not list is declined. */
-#define TN_HAS_BIAS (UINT64_C(1) << 0)            /* LINEAR, MLP: bias on every product       */
+#define TN_HAS_BIAS (UINT64_C(1) << 0)            /* LINEAR, LAYER_NORM; MLP: on every product */
 #define TN_HAS_RENORM (UINT64_C(1) << 1)          /* route: the k weights are divided by their sum */
 #define TN_HAS_SHARED_EXPERT (UINT64_C(1) << 2)   /* block: an MLP added for every token      */
 #define TN_HAS_SHARED_GATE (UINT64_C(1) << 3)     /* ... times sigmoid(shared gate(x))        */

@@ -56,6 +56,9 @@ typedef enum tn_op {
      * [B,T,N,Dv]. Key s is seen by query t when 0 <= kv_index[s] <= q_index[t] and, with a
      * window W, q_index[t] - kv_index[s] < W. A query that sees nothing gives zeros. */
     TN_OP_ATTENTION = 10,
+    /* in x [..., W]; out y like x, and may be the same memory: rnd((x - mean) / sqrt(var + eps) * w (+ b)), where mean
+     * and var are those of the row, in f32. TN_ROLE_WEIGHT, TN_ROLE_BIAS [W]. */
+    TN_OP_LAYER_NORM = 14,
     /* Named for later: nothing performs these yet, and kernels for them are refused. */
     TN_OP_GATED_DELTA_RULE = 11,
     TN_OP_ATTENTION_LAYER = 12,
