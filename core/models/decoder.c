@@ -23,6 +23,7 @@ typedef struct decoder {
     decoder_layer *layers;
     tn_site embed; /* EMBEDDING, a step and so no site of the graph                               */
     tn_tensor embed_weight;
+    tn_site softcap; /* SOFTCAP of the logits, likewise; its number 0: none                      */
     graph_site *norm, *rope, *head;
 } decoder;
 
@@ -137,6 +138,18 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
         l->after_mlp = parts_norm(b, m, s->norms.after_mlp, &s->norm, s->hidden, false);
 }
 
+/* A step of a module: no site of the graph, since no kernel takes it. */
+static tn_site step_site(const graph_builder *b, const graph_module *m, tn_op op)
+{
+    tn_site site = {.size = sizeof site,
+                    .op = op,
+                    .path = m->path,
+                    .class_name = m->class_name,
+                    .model_type = b->graph->model_type};
+    site.meaning[TN_AXIS_DTYPE] = (int32_t)b->dtype;
+    return site;
+}
+
 /* The embedding, and the head that may share its matrix (A.3: a file may hold either of a tied pair, or both). */
 static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec *s, decoder *d)
 {
@@ -157,12 +170,9 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
     build_param(b, d->head, TN_ROLE_WEIGHT, &head_weight, 1);
     d->head->site.dim[TN_DIM_HIDDEN] = s->hidden;
     d->head->site.dim[TN_DIM_OUT] = s->vocab;
-    d->embed = (tn_site){.size = sizeof(tn_site),
-                         .op = TN_OP_EMBEDDING,
-                         .path = embed->path,
-                         .class_name = embed->class_name,
-                         .model_type = b->graph->model_type};
-    d->embed.meaning[TN_AXIS_DTYPE] = (int32_t)b->dtype;
+    d->softcap = step_site(b, head, TN_OP_SOFTCAP);
+    d->softcap.num[TN_NUM_SOFTCAP] = s->logit_softcap;
+    d->embed = step_site(b, embed, TN_OP_EMBEDDING);
     d->embed.num[TN_NUM_SCALE] = s->embed_scale;
     d->embed.param[TN_ROLE_WEIGHT] = (tn_param){&d->embed_weight, 1};
 }
@@ -265,7 +275,10 @@ static void decoder_forward(graph_run *r, const void *state)
 static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor *x)
 {
     const decoder *d = state;
-    return steps_linear(r, d->head, x);
+    tn_tensor logits = steps_linear(r, d->head, x);
+    if (d->softcap.num[TN_NUM_SOFTCAP] != 0)
+        steps_softcap(r, &d->softcap, &logits);
+    return logits;
 }
 
 const model_flow decoder_flow = {decoder_free, decoder_forward, decoder_logits, decoder_shape};

@@ -6,7 +6,8 @@
 static const char *const op_names[] = {"?",         "RMS_NORM",         "ADD_RMS_NORM",    "ROPE",           "MLP",
                                        "MOE_ROUTE", "MOE_EXPERTS",      "MOE_BLOCK",       "GROUPED_MATMUL", "LINEAR",
                                        "ATTENTION", "GATED_DELTA_RULE", "ATTENTION_LAYER", "DECODER_LAYER"};
-static const char *const step_names[] = {"EMBEDDING", "ADD", "GLU", "CACHE_APPEND"}; /* from TN_OP_EMBEDDING on */
+static const char *const step_names[] = {"EMBEDDING", "ADD", "GLU", "CACHE_APPEND",
+                                         "SOFTCAP"}; /* from TN_OP_EMBEDDING on */
 static const char *const axis_names[] = {"dtype", "weight", "norm", "rope", "act", "score", "layout"};
 static const char *const norm_names[] = {"?", "w", "1+w", "w_f32", "w_gated", "no_weight"};
 static const char *const rope_names[] = {"?", "half", "half_narrow", "interleaved", "complex", "deinterleaved"};

@@ -134,6 +134,14 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
 }
 
+void steps_softcap(graph_run *r, const tn_site *site, const tn_tensor *x)
+{
+    tn_call call = start_call(TN_OP_SOFTCAP, site, 1, 1);
+    call.in[0] = *x;
+    call.out[0] = *x;
+    perform_step(r, &call);
+}
+
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden)
 {
     if (r->status == TN_OK && r->capture && !r->arena->measuring)

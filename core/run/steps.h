@@ -59,6 +59,7 @@ void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const t
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
+void steps_softcap(graph_run *r, const tn_site *site, const tn_tensor *x); /* in place */
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
 
 /* The same elements seen with another shape; t must be dense. */

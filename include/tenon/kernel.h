@@ -63,10 +63,11 @@ typedef enum tn_op {
     TN_OP_DECODER_LAYER = 13,
     TN_OP_CONTRACT_COUNT = 14,
     /* Steps between the contracts. Devices perform them; kernels do not match them. */
-    TN_OP_EMBEDDING = 64,   /* in ids [T] i64; out [T,H]                                        */
-    TN_OP_ADD = 65,         /* in a, b; out a + b rounded to dt; may alias                      */
-    TN_OP_GLU = 66,         /* in gate, up [T,I]; out act(gate) * up; may alias                 */
-    TN_OP_CACHE_APPEND = 67 /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
+    TN_OP_EMBEDDING = 64,    /* in ids [T] i64; out [T,H]                                        */
+    TN_OP_ADD = 65,          /* in a, b; out a + b rounded to dt; may alias                      */
+    TN_OP_GLU = 66,          /* in gate, up [T,I]; out act(gate) * up; may alias                 */
+    TN_OP_CACHE_APPEND = 67, /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
+    TN_OP_SOFTCAP = 68       /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
 } tn_op;
 
 /* ---- meaning ----------------------------------------------------------------------------
