@@ -50,11 +50,37 @@ static bool tensor_name(const graph_module *module, const char *name, char out[N
     return n > 0 && n < NAME_SIZE;
 }
 
+/* name with the first tree of an alias replaced by its file; false where it does not occur or does not fit. */
+static bool other_name(const build_alias *alias, const char *name, char out[NAME_SIZE])
+{
+    const char *at = strstr(name, alias->tree);
+    if (!at)
+        return false;
+    int n = snprintf(out, NAME_SIZE, "%.*s%s%s", (int)(at - name), name, alias->file, at + strlen(alias->tree));
+    return n > 0 && n < NAME_SIZE;
+}
+
+/* Finds the tensor called full in the tree and leaves in full what the file calls it, also where it lacks it. */
+static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t)
+{
+    char other[NAME_SIZE];
+    if (shards_get(b->weights, full, t))
+        return true;
+    for (const build_alias *alias = b->aliases; alias && alias->tree; alias++) {
+        if (!other_name(alias, full, other))
+            continue;
+        memcpy(full, other, NAME_SIZE);
+        if (shards_get(b->weights, full, t))
+            return true;
+    }
+    return false;
+}
+
 bool build_has(const graph_builder *b, const graph_module *module, const char *name)
 {
     char full[NAME_SIZE];
     tn_tensor t;
-    return b->status == TN_OK && tensor_name(module, name, full) && shards_get(b->weights, full, &t);
+    return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
 }
 
 static void shape_text(char *out, size_t size, int32_t ndim, const int64_t *shape)
@@ -167,7 +193,7 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
         build_fail(b, TN_E_INPUT, module->path, "the name of tensor '%s' is too long", name);
         return false;
     }
-    if (!shards_get(b->weights, full, out)) {
+    if (!find_tensor(b, full, out)) {
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }

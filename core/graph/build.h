@@ -16,6 +16,11 @@ typedef struct build_copies {
 
 void build_copies_free(build_copies *copies);
 
+/* What files call a piece of a tensor's name that the tree calls otherwise: ".mlp.", ".block_sparse_moe.". */
+typedef struct build_alias {
+    const char *tree, *file;
+} build_alias;
+
 /* The first error sticks: after it every function below does nothing and returns NULL or false, so an architecture's
  * build can be written as a straight line and look at status once. */
 typedef struct graph_builder {
@@ -24,6 +29,7 @@ typedef struct graph_builder {
     const tn_device *device;
     build_copies *copies;
     tn_dtype dtype;
+    const build_alias *aliases; /* applied one after the other until a file has the name; {0} ends them; or NULL */
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
@@ -37,7 +43,7 @@ void *build_fail(graph_builder *b, tn_status code, const char *where, const char
 
 graph_module *build_module(graph_builder *b, graph_module *parent, const char *name, const char *class_name);
 
-/* Is there a tensor "<module path>.<name>" in the checkpoint? */
+/* Is there a tensor "<module path>.<name>" in the checkpoint, under this name or an alias? */
 bool build_has(const graph_builder *b, const graph_module *module, const char *name);
 
 /* The tensor "<module path>.<name>", checked to have the shape and to be floating, in the model's dtype. */
