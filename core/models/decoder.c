@@ -103,13 +103,14 @@ void decoder_upper_slide(const config_reader *c, int64_t i, decoder_layer_spec *
 }
 
 moe_parts_spec decoder_experts(const config_reader *c, const decoder_spec *s, const moe_parts_names *names,
-                               const char *experts_key, int64_t experts, int64_t top_k)
+                               int64_t experts, int64_t top_k)
 {
     moe_parts_spec moe = {.names = names, .hidden = s->hidden, .inter = s->layer.mlp.inter, .act = s->layer.mlp.act};
-    moe.experts = config_i64(c, experts_key, experts, 0, MAX_EXPERTS);
+    const char *key = config_has(c, "num_experts") ? "num_experts" : "num_local_experts";
+    moe.experts = config_i64(c, key, experts, s->classes->mlp ? 0 : 1, MAX_EXPERTS);
     moe.top_k = config_i64(c, "num_experts_per_tok", top_k, 1, MAX_TOP_K);
     if (moe.experts > 0 && moe.top_k > moe.experts)
-        config_fail(c, "num_experts_per_tok", "is %lld, there are only %s %lld", (long long)moe.top_k, experts_key,
+        config_fail(c, "num_experts_per_tok", "is %lld, %s only %lld", (long long)moe.top_k, key,
                     (long long)moe.experts);
     return moe;
 }

@@ -60,9 +60,10 @@ bool decoder_slides(const config_reader *config, int64_t i, bool fallback);
 /* For decoder_spec.differ, Qwen's rule: layers slide as "layer_types" says, else from "max_window_layers" (28) on. */
 void decoder_upper_slide(const config_reader *config, int64_t i, decoder_layer_spec *layer);
 
-/* What all layers of experts read: experts_key, "num_experts_per_tok" (top_k where absent). */
+/* What models with experts have in common: how many there are (0: none in any layer, where the file has a dense MLP)
+ * and how many a token gets. The two numbers are the defaults; an architecture adds the rest. */
 moe_parts_spec decoder_experts(const config_reader *config, const decoder_spec *spec, const moe_parts_names *names,
-                               const char *experts_key, int64_t experts, int64_t top_k);
+                               int64_t experts, int64_t top_k);
 
 /* The state of decoder_flow, or NULL after an error. */
 void *decoder_build(graph_builder *b, const config_reader *config, const decoder_spec *spec);

@@ -36,8 +36,7 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.attention.window = decoder_window_in_use(config);
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
     s.layer.attention.head_norm = &s.norm;
-    const char *experts_key = config_has(config, "num_experts") ? "num_experts" : "num_local_experts";
-    s.layer.moe = decoder_experts(config, &s, &names, experts_key, 128, 8);
+    s.layer.moe = decoder_experts(config, &s, &names, 128, 8);
     s.layer.moe.inter = config_i64(config, "moe_intermediate_size", 768, 1, 1 << 20);
     s.layer.moe.route_features = config_bool(config, "norm_topk_prob", false) ? TN_HAS_RENORM : 0;
     return decoder_build(b, config, &s);
