@@ -82,6 +82,21 @@ START_TEST(a_folder_is_complete)
 }
 END_TEST
 
+/* Names and shapes are those that the architecture reads. */
+START_TEST(every_architecture_opens)
+{
+    static const char *const models[] = {"tiny-qwen3", "tiny-moe", "tiny-mixtral", "tiny-gemma2"};
+    char *folder = tempdir_new(), arguments[4096];
+    snprintf(arguments, sizeof arguments, "--like %s --layers 1 --vocab 300 '%s'", models[_i], folder);
+    ck_assert_int_eq(run_tool(arguments), 0);
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = tn_model_open(folder, NULL, &err);
+    ck_assert_msg(model != NULL, "%s: %s: %s", models[_i], err.where, err.message);
+    tn_model_close(model);
+    tempdir_remove(folder);
+}
+END_TEST
+
 START_TEST(a_seed_decides_everything)
 {
     char *folders[3];
@@ -124,6 +139,7 @@ int main(void)
     TCase *tc = tcase_create("folders");
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, a_folder_is_complete);
+    tcase_add_loop_test(tc, every_architecture_opens, 0, 4);
     tcase_add_test(tc, a_seed_decides_everything);
     tcase_add_test(tc, usage_is_checked);
     suite_add_tcase(suite, tc);
