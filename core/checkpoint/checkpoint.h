@@ -23,7 +23,7 @@ typedef struct config_reader {
 
 config_reader config_root(const config_file *file, tn_status *status, tn_error *err);
 
-/* A nested object. One that is absent has no keys; something else is an error. */
+/* A nested object. One that is absent has no keys; something else is an error, after which it is the same as c. */
 config_reader config_child(const config_reader *c, const char *key);
 bool config_has(const config_reader *c, const char *key);
 bool config_is_null(const config_reader *c, const char *key); /* present and null               */

@@ -174,10 +174,10 @@ bool config_is_null(const config_reader *c, const char *key)
 config_reader config_child(const config_reader *c, const char *key)
 {
     const json_t *value = find(c, key);
-    if (value && !json_is_object(value)) {
+    if (value && !json_is_object(value))
         fail_type(c, key, -1, value, "an object");
-        value = NULL;
-    }
+    if (*c->status != TN_OK)
+        return *c;
     size_t length = strlen(key);
     for (const config_node *known = c->node->file->nodes; known; known = known->next)
         if (known->parent == c->node && !strncmp(known->name, key, length) && !strcmp(known->name + length, "."))

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_BUILD_H
 #define TENON_CORE_BUILD_H
 
+#include "checkpoint/checkpoint.h"
 #include "graph/graph.h"
 
 /* Memory that weights were copied to because they were asked for in another dtype, were not aligned to their elements,

@@ -189,6 +189,7 @@ static void build_rope(graph_builder *b, const config_reader *c, const decoder_s
                             .rotary = a->head_dim};
     rope_config_read(c, spec.rotary, s->theta, &d->shape.rope[0]);
     d->shape.rope_count = 1;
+    d->shape.max_positions = d->shape.rope[0].max_positions;
     d->rope = parts_rope(b, s->classes->scope, &spec);
 }
 
@@ -225,7 +226,6 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     d->shape.hidden = s->hidden;
     d->shape.vocab = s->vocab;
     d->shape.layer = d->cache;
-    d->shape.max_positions = config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
     graph_module *model = build_module(b, b->graph->root, "model", s->classes->model);
     graph_module *embed =
         build_module(b, model, "embed_tokens", s->classes->embedding ? s->classes->embedding : "Embedding");
