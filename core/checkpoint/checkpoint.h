@@ -4,38 +4,60 @@
 
 #include <tenon/tenon.h>
 
-/* ---- config.json (config.c; the only reader of it) ----------------------------------------
- * A config_node is an object inside the file. Values that are null count as absent. Errors name
- * file and key. */
+/* ---- config.json (config.c; the only reader of it) ------------------------------------------ */
 
 typedef struct config_file config_file;
 typedef struct config_node config_node;
 
 config_file *config_open(const char *path, tn_error *err); /* owned */
 void config_close(config_file *file);
-const config_node *config_root(const config_file *file);
 
-/* A nested object, or NULL when absent (no error) or not an object (error). Lives as long as the file. */
-const config_node *config_child(const config_node *node, const char *key, tn_error *err);
-bool config_has(const config_node *node, const char *key);
-bool config_is_null(const config_node *node, const char *key); /* present and null              */
+/* An object inside the file, and where the first error goes: after it (*status is then not TN_OK) every function below
+ * finds nothing, so that reading is one call a line and status is looked at once. It may be the status of what is built
+ * meanwhile. Errors name file and key. Values that are null count as absent. */
+typedef struct config_reader {
+    const config_node *node;
+    tn_status *status;
+    tn_error *err;
+} config_reader;
 
-/* The getters leave *out alone and return TN_OK when the key is absent, so *out holds the default before the
- * call. The need_ forms make an absent key an error. A value of another JSON type, or an integer outside
- * min..max, is an error. A string lives as long as the file. */
-tn_status config_i64(const config_node *node, const char *key, int64_t min, int64_t max, int64_t *out, tn_error *err);
-tn_status config_need_i64(const config_node *node, const char *key, int64_t min, int64_t max, int64_t *out,
-                          tn_error *err);
-tn_status config_f64(const config_node *node, const char *key, double *out, tn_error *err); /* finite */
-tn_status config_bool(const config_node *node, const char *key, bool *out, tn_error *err);
-tn_status config_str(const config_node *node, const char *key, const char **out, tn_error *err);
+config_reader config_root(const config_file *file, tn_status *status, tn_error *err);
 
-/* Lists: number of elements, or -1 when the key is absent; elements by index. A scalar where a list may stand
- * (eos_token_id) counts as a list of one. */
-int64_t config_list(const config_node *node, const char *key);
-tn_status config_list_i64(const config_node *node, const char *key, int64_t index, int64_t *out, tn_error *err);
-tn_status config_list_f64(const config_node *node, const char *key, int64_t index, double *out, tn_error *err);
-tn_status config_list_str(const config_node *node, const char *key, int64_t index, const char **out, tn_error *err);
+/* A nested object. One that is absent has no keys; something else is an error, after which it is the same as c. */
+config_reader config_child(const config_reader *c, const char *key);
+bool config_has(const config_reader *c, const char *key);
+bool config_is_null(const config_reader *c, const char *key); /* present and null               */
+
+/* The value of key, or fallback when it is absent. A value of another JSON type, or an integer outside min..max, is an
+ * error; so is absence in the need_ form. A string lives as long as the file. */
+int64_t config_i64(const config_reader *c, const char *key, int64_t fallback, int64_t min, int64_t max);
+int64_t config_need_i64(const config_reader *c, const char *key, int64_t min, int64_t max);
+double config_f64(const config_reader *c, const char *key, double fallback); /* finite */
+bool config_bool(const config_reader *c, const char *key, bool fallback);
+const char *config_str(const config_reader *c, const char *key, const char *fallback);
+
+/* Strings of which each means a number. A string that is none of them is an error that lists them. */
+typedef struct config_words {
+    size_t count;
+    const struct config_word {
+        const char *name;
+        int32_t value;
+    } * list;
+} config_words;
+int32_t config_choice(const config_reader *c, const char *key, const char *fallback, const config_words *words);
+
+/* Lists: number of elements, or -1 when the key is absent; elements by index; whether a number is among them. A scalar
+ * where a list may stand (eos_token_id) counts as a list of one. */
+int64_t config_list(const config_reader *c, const char *key);
+int64_t config_list_i64(const config_reader *c, const char *key, int64_t index);
+double config_list_f64(const config_reader *c, const char *key, int64_t index);
+const char *config_list_str(const config_reader *c, const char *key, int64_t index);
+int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_words *words);
+bool config_list_holds(const config_reader *c, const char *key, int64_t number);
+
+/* The architecture's own objection to a value: "key 'KEY' TEXT". */
+void config_fail(const config_reader *c, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- tensors (shards.c over safetensors.c) -------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,9 @@
 struct config_node {
     config_file *file;
     const config_node *parent;
-    const json_t *object;
-    char *path; /* "" or "rope_scaling." : what stands before a key in messages */
+    const json_t *object; /* NULL: absent                                */
+    char *path;           /* "" or "rope_scaling." : what stands before a key in messages */
+    const char *name;     /* the last part of path                       */
     config_node *next;
 };
 
@@ -38,6 +40,7 @@ static config_node *add_node(config_file *file, const config_node *parent, const
     }
     snprintf(path, size, "%s%s%s", parent ? parent->path : "", parent ? key : "", parent ? "." : "");
     *node = (config_node){.file = file, .parent = parent, .object = object, .path = path, .next = file->nodes};
+    node->name = path + (parent ? strlen(parent->path) : 0);
     file->nodes = node;
     return node;
 }
@@ -88,26 +91,33 @@ void config_close(config_file *file)
     free(file);
 }
 
-const config_node *config_root(const config_file *file)
+config_reader config_root(const config_file *file, tn_status *status, tn_error *err)
 {
-    return file->root;
+    return (config_reader){file->root, status, err};
 }
 
-/* The value of key, or NULL when it is absent or null. */
-static const json_t *find(const config_node *node, const char *key)
+/* ---- failing ------------------------------------------------------------------------------------ */
+
+static void fail(const config_reader *c, tn_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void fail(const config_reader *c, tn_status code, const char *format, ...)
 {
-    const json_t *value = json_object_get(node->object, key);
-    return json_is_null(value) ? NULL : value;
+    char text[sizeof((tn_error *)0)->message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (*c->status == TN_OK)
+        *c->status = tn_fail(c->err, code, c->node->file->path, "%s", text);
 }
 
-bool config_has(const config_node *node, const char *key)
+void config_fail(const config_reader *c, const char *key, const char *format, ...)
 {
-    return find(node, key) != NULL;
-}
-
-bool config_is_null(const config_node *node, const char *key)
-{
-    return json_is_null(json_object_get(node->object, key));
+    char text[sizeof((tn_error *)0)->message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fail(c, TN_E_INPUT, "key '%s%s' %s", c->node->path, key, text);
 }
 
 static const char *type_name(const json_t *value)
@@ -133,33 +143,52 @@ static const char *type_name(const json_t *value)
 }
 
 /* index < 0: the value itself, else an element of the list that it is. */
-static tn_status fail_type(const config_node *node, const char *key, int64_t index, const json_t *value,
-                           const char *expected, tn_error *err)
+static void fail_type(const config_reader *c, const char *key, int64_t index, const json_t *value, const char *expected)
 {
     if (index < 0)
-        return tn_fail(err, TN_E_INPUT, node->file->path, "key '%s%s' must be %s, it is %s", node->path, key, expected,
-                       type_name(value));
-    return tn_fail(err, TN_E_INPUT, node->file->path, "key '%s%s', element %" PRId64 " must be %s, it is %s",
-                   node->path, key, index, expected, type_name(value));
+        config_fail(c, key, "must be %s, it is %s", expected, type_name(value));
+    else
+        fail(c, TN_E_INPUT, "key '%s%s', element %" PRId64 " must be %s, it is %s", c->node->path, key, index, expected,
+             type_name(value));
 }
 
-const config_node *config_child(const config_node *node, const char *key, tn_error *err)
+/* ---- objects ------------------------------------------------------------------------------------ */
+
+/* The value of key, or NULL when it is absent or null, or after an error. */
+static const json_t *find(const config_reader *c, const char *key)
 {
-    const json_t *value = find(node, key);
-    if (!value)
-        return NULL;
-    if (!json_is_object(value)) {
-        fail_type(node, key, -1, value, "an object", err);
-        return NULL;
-    }
-    for (const config_node *known = node->file->nodes; known; known = known->next)
-        if (known->parent == node && known->object == value)
-            return known;
-    const config_node *child = add_node(node->file, node, key, value);
-    if (!child)
-        tn_fail(err, TN_E_MEMORY, node->file->path, "out of memory");
-    return child;
+    const json_t *value = *c->status == TN_OK ? json_object_get(c->node->object, key) : NULL;
+    return json_is_null(value) ? NULL : value;
 }
+
+bool config_has(const config_reader *c, const char *key)
+{
+    return find(c, key) != NULL;
+}
+
+bool config_is_null(const config_reader *c, const char *key)
+{
+    return json_is_null(json_object_get(c->node->object, key));
+}
+
+config_reader config_child(const config_reader *c, const char *key)
+{
+    const json_t *value = find(c, key);
+    if (value && !json_is_object(value))
+        fail_type(c, key, -1, value, "an object");
+    if (*c->status != TN_OK)
+        return *c;
+    size_t length = strlen(key);
+    for (const config_node *known = c->node->file->nodes; known; known = known->next)
+        if (known->parent == c->node && !strncmp(known->name, key, length) && !strcmp(known->name + length, "."))
+            return (config_reader){known, c->status, c->err};
+    const config_node *child = add_node(c->node->file, c->node, key, value);
+    if (!child)
+        fail(c, TN_E_MEMORY, "out of memory");
+    return (config_reader){child ? child : c->node, c->status, c->err};
+}
+
+/* ---- values ------------------------------------------------------------------------------------- */
 
 /* Numbers such as 1e6 or 4096.0, which some writers make of integers, count as integers. */
 static bool read_i64(const json_t *value, int64_t *out)
@@ -175,109 +204,129 @@ static bool read_i64(const json_t *value, int64_t *out)
     return true;
 }
 
-tn_status config_i64(const config_node *node, const char *key, int64_t min, int64_t max, int64_t *out, tn_error *err)
+int64_t config_i64(const config_reader *c, const char *key, int64_t fallback, int64_t min, int64_t max)
 {
-    const json_t *value = find(node, key);
-    int64_t number;
+    const json_t *value = find(c, key);
+    int64_t number = fallback;
     if (!value)
-        return TN_OK;
+        return fallback;
     if (!read_i64(value, &number))
-        return fail_type(node, key, -1, value, "an integer", err);
-    if (number < min || number > max)
-        return tn_fail(err, TN_E_INPUT, node->file->path,
-                       "key '%s%s' is %" PRId64 ", it must lie between %" PRId64 " and %" PRId64, node->path, key,
-                       number, min, max);
-    *out = number;
-    return TN_OK;
+        fail_type(c, key, -1, value, "an integer");
+    else if (number < min || number > max)
+        config_fail(c, key, "is %" PRId64 ", it must lie between %" PRId64 " and %" PRId64, number, min, max);
+    else
+        return number;
+    return fallback;
 }
 
-tn_status config_need_i64(const config_node *node, const char *key, int64_t min, int64_t max, int64_t *out,
-                          tn_error *err)
+int64_t config_need_i64(const config_reader *c, const char *key, int64_t min, int64_t max)
 {
-    if (!find(node, key))
-        return tn_fail(err, TN_E_INPUT, node->file->path, "key '%s%s' is missing", node->path, key);
-    return config_i64(node, key, min, max, out, err);
+    if (!find(c, key))
+        config_fail(c, key, "is missing");
+    return config_i64(c, key, min, min, max);
 }
 
-tn_status config_f64(const config_node *node, const char *key, double *out, tn_error *err)
+double config_f64(const config_reader *c, const char *key, double fallback)
 {
-    const json_t *value = find(node, key);
-    if (!value)
-        return TN_OK;
-    if (!json_is_number(value))
-        return fail_type(node, key, -1, value, "a number", err);
-    *out = json_number_value(value);
-    return TN_OK;
+    const json_t *value = find(c, key);
+    if (value && !json_is_number(value))
+        fail_type(c, key, -1, value, "a number");
+    return json_is_number(value) ? json_number_value(value) : fallback;
 }
 
-tn_status config_bool(const config_node *node, const char *key, bool *out, tn_error *err)
+bool config_bool(const config_reader *c, const char *key, bool fallback)
 {
-    const json_t *value = find(node, key);
-    if (!value)
-        return TN_OK;
-    if (!json_is_boolean(value))
-        return fail_type(node, key, -1, value, "a boolean", err);
-    *out = json_is_true(value);
-    return TN_OK;
+    const json_t *value = find(c, key);
+    if (value && !json_is_boolean(value))
+        fail_type(c, key, -1, value, "a boolean");
+    return json_is_boolean(value) ? json_is_true(value) : fallback;
 }
 
-tn_status config_str(const config_node *node, const char *key, const char **out, tn_error *err)
+const char *config_str(const config_reader *c, const char *key, const char *fallback)
 {
-    const json_t *value = find(node, key);
-    if (!value)
-        return TN_OK;
-    if (!json_is_string(value))
-        return fail_type(node, key, -1, value, "a string", err);
-    *out = json_string_value(value);
-    return TN_OK;
+    const json_t *value = find(c, key);
+    if (value && !json_is_string(value))
+        fail_type(c, key, -1, value, "a string");
+    return json_is_string(value) ? json_string_value(value) : fallback;
 }
 
-int64_t config_list(const config_node *node, const char *key)
+/* What "silu" means among words; an error at key (or its element index) that lists them where it means nothing. */
+static int32_t choose(const config_reader *c, const char *key, const char *text, const config_words *words)
 {
-    const json_t *value = find(node, key);
+    char known[256] = "";
+    for (size_t i = 0, used = 0; i < words->count; i++) {
+        if (!strcmp(text, words->list[i].name))
+            return words->list[i].value;
+        if (used < sizeof known)
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", words->list[i].name);
+    }
+    config_fail(c, key, "is '%s'; supported are %s", text, known);
+    return words->list[0].value;
+}
+
+int32_t config_choice(const config_reader *c, const char *key, const char *fallback, const config_words *words)
+{
+    return choose(c, key, config_str(c, key, fallback), words);
+}
+
+/* ---- lists -------------------------------------------------------------------------------------- */
+
+int64_t config_list(const config_reader *c, const char *key)
+{
+    const json_t *value = find(c, key);
     if (!value)
         return -1;
     return json_is_array(value) ? (int64_t)json_array_size(value) : 1;
 }
 
-static const json_t *find_element(const config_node *node, const char *key, int64_t index, tn_error *err)
+/* NULL after an error too. */
+static const json_t *find_element(const config_reader *c, const char *key, int64_t index)
 {
-    const json_t *value = find(node, key);
+    const json_t *value = find(c, key);
     if (json_is_array(value))
         value = index < 0 ? NULL : json_array_get(value, (size_t)index);
     else if (index != 0)
         value = NULL;
     if (!value)
-        tn_fail(err, TN_E_INPUT, node->file->path, "key '%s%s' has no element %" PRId64, node->path, key, index);
+        config_fail(c, key, "has no element %" PRId64, index);
     return value;
 }
 
-tn_status config_list_i64(const config_node *node, const char *key, int64_t index, int64_t *out, tn_error *err)
+int64_t config_list_i64(const config_reader *c, const char *key, int64_t index)
 {
-    const json_t *value = find_element(node, key, index, err);
-    if (!value)
-        return TN_E_INPUT;
-    return read_i64(value, out) ? TN_OK : fail_type(node, key, index, value, "an integer", err);
+    const json_t *value = find_element(c, key, index);
+    int64_t number = 0;
+    if (value && !read_i64(value, &number))
+        fail_type(c, key, index, value, "an integer");
+    return number;
 }
 
-tn_status config_list_f64(const config_node *node, const char *key, int64_t index, double *out, tn_error *err)
+double config_list_f64(const config_reader *c, const char *key, int64_t index)
 {
-    const json_t *value = find_element(node, key, index, err);
-    if (!value)
-        return TN_E_INPUT;
-    if (!json_is_number(value))
-        return fail_type(node, key, index, value, "a number", err);
-    *out = json_number_value(value);
-    return TN_OK;
+    const json_t *value = find_element(c, key, index);
+    if (value && !json_is_number(value))
+        fail_type(c, key, index, value, "a number");
+    return json_number_value(value);
 }
 
-tn_status config_list_str(const config_node *node, const char *key, int64_t index, const char **out, tn_error *err)
+const char *config_list_str(const config_reader *c, const char *key, int64_t index)
 {
-    const json_t *value = find_element(node, key, index, err);
-    if (!value)
-        return TN_E_INPUT;
-    if (!json_is_string(value))
-        return fail_type(node, key, index, value, "a string", err);
-    *out = json_string_value(value);
-    return TN_OK;
+    const json_t *value = find_element(c, key, index);
+    if (value && !json_is_string(value))
+        fail_type(c, key, index, value, "a string");
+    return json_is_string(value) ? json_string_value(value) : "";
+}
+
+int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_words *words)
+{
+    const char *text = config_list_str(c, key, index);
+    return *c->status == TN_OK ? choose(c, key, text, words) : words->list[0].value;
+}
+
+bool config_list_holds(const config_reader *c, const char *key, int64_t number)
+{
+    for (int64_t i = 0, count = config_list(c, key); i < count; i++)
+        if (config_list_i64(c, key, i) == number)
+            return *c->status == TN_OK;
+    return false;
 }

@@ -1,28 +1,18 @@
 /* From products q k^T to probabilities, one query at a time, with the roundings of transformers:
  * rnd(rnd(q k^T) * scale), the softcap in three steps, the mask, softmax in f32; and the way back. */
 #include "eager/attention.h"
+#include "eager/softcap.h"
 #include "eager/vec.h"
 
 #include <math.h>
 
 #define LANES 16
 
-/* tanh(score / softcap), rounded at each step. */
-static void scores_tanh(const attention_scores *rule, float *scores, int64_t n)
-{
-    vec_div(scores, n, rule->softcap);
-    vec_round(scores, n, rule->dtype);
-    vec_act(TN_ACT_TANH, rule->dtype, scores, n);
-}
-
 static void scores_round(const attention_scores *rule, float *scores, int64_t n)
 {
     vec_round_scale(scores, n, rule->scale, rule->dtype);
-    if (rule->softcap == 0.0f)
-        return;
-    scores_tanh(rule, scores, n);
-    vec_scale(scores, n, rule->softcap);
-    vec_round(scores, n, rule->dtype);
+    if (rule->softcap != 0.0f)
+        softcap_apply(scores, n, rule->softcap, rule->dtype);
 }
 
 /* Scores of keys outside lowest .. q become -inf. Returns the largest score that is left (NaN when one is), and whether
@@ -90,14 +80,7 @@ void attention_scores_grad(const attention_scores *rule, const float *products, 
         int64_t count = n - at < VEC_CHUNK ? n - at : VEC_CHUNK;
         memcpy(t, products + at, (size_t)count * sizeof *t);
         vec_round_scale(t, count, rule->scale, rule->dtype);
-        scores_tanh(rule, t, count);
-        vec_scale(dscores + at, count, rule->softcap);
-        vec_round(dscores + at, count, rule->dtype);
-        for (int64_t i = 0; i < count; i++)
-            dscores[at + i] = dscores[at + i] == 0.0f ? 0.0f : dscores[at + i] * (1.0f - t[i] * t[i]);
-        vec_round(dscores + at, count, rule->dtype);
-        vec_div(dscores + at, count, rule->softcap);
-        vec_round(dscores + at, count, rule->dtype);
+        softcap_grad(t, dscores + at, count, rule->softcap, rule->dtype);
     }
     vec_scale(dscores, n, rule->scale);
     vec_round(dscores, n, rule->dtype);

@@ -102,10 +102,10 @@ static void capture_hidden(void *ctx, int64_t index, const tn_tensor *hidden)
 static void head_block(graph_run *r, tn_session *s, int64_t row, int64_t count, float *out)
 {
     size_t mark = arena_mark(r->arena);
-    tn_tensor x = run_view(&r->result, 2, (int64_t[]){count, s->shape->hidden});
+    tn_tensor x = steps_view(&r->result, 2, (int64_t[]){count, s->shape->hidden});
     if (x.data)
         x.data = (char *)x.data + (size_t)(row * s->shape->hidden) * tn_dtype_size(x.dtype);
-    tn_tensor y = run_linear(r, s->shape->head, &x);
+    tn_tensor y = s->model->arch->flow->logits(r, s->model->arch_state, &x);
     if (r->status == TN_OK && !r->arena->measuring)
         r->status = fetch(s, y.data, out, count * s->shape->vocab, r->err);
     arena_release(r->arena, mark);
@@ -157,9 +157,9 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
         const rope_params *rope = &s->shape->rope[i];
         size_t row = (size_t)rope->dim * element, bytes = (size_t)(s->rows * tokens) * row;
         char *host_sin = s->host_tables + table_bytes(s, i);
-        rope_frequencies(rope, s->rope_length, frequencies);
+        rope_tables_frequencies(rope, s->rope_length, frequencies);
         for (int64_t t = 0; t < s->rows * tokens; t++) {
-            rope_row(rope, frequencies, s->positions[t], cosine, sine);
+            rope_tables_row(rope, frequencies, s->positions[t], cosine, sine);
             convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
             convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
         }
@@ -200,7 +200,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         r.capture_ctx = sink;
     }
     arena_release(&s->arena, 0);
-    s->model->arch->forward(&r, s->model->arch_state);
+    s->model->arch->flow->forward(&r, s->model->arch_state);
     if (r.status == TN_OK)
         run_head(&r, sink);
     return r.status != TN_OK ? r.status : sink->status;
@@ -300,7 +300,7 @@ static tn_status measure(tn_session *s, int64_t tokens, tn_error *err)
     cache_measure(&s->cache, tokens);
     set_inputs(&r, s, tokens);
     arena_release(&s->arena, 0);
-    s->model->arch->forward(&r, s->model->arch_state);
+    s->model->arch->flow->forward(&r, s->model->arch_state);
     int64_t block = s->rows * tokens < HEAD_ROWS ? s->rows * tokens : HEAD_ROWS;
     head_block(&r, s, 0, block, NULL);
     head_block(&r, s, 0, 1, NULL);
@@ -348,7 +348,7 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     tn_session_options o = {0};
     if (options)
         memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
-    const model_shape *shape = model->arch->shape(model->arch_state);
+    const model_shape *shape = model->arch->flow->shape(model->arch_state);
     o.rows = o.rows ? o.rows : 1;
     o.context = o.context ? o.context : shape->max_positions;
     o.chunk = o.chunk ? o.chunk : DEFAULT_CHUNK;

@@ -1,4 +1,4 @@
-/* Modules, tensors and the common kinds of sites, taken from a checkpoint. */
+/* Modules, sites and their tensors, taken from a checkpoint. What they are called is said in models. */
 #include "graph/build.h"
 
 #include "eager/eager.h"
@@ -50,11 +50,37 @@ static bool tensor_name(const graph_module *module, const char *name, char out[N
     return n > 0 && n < NAME_SIZE;
 }
 
+/* name with the first tree of an alias replaced by its file; false where it does not occur or does not fit. */
+static bool other_name(const build_alias *alias, const char *name, char out[NAME_SIZE])
+{
+    const char *at = strstr(name, alias->tree);
+    if (!at)
+        return false;
+    int n = snprintf(out, NAME_SIZE, "%.*s%s%s", (int)(at - name), name, alias->file, at + strlen(alias->tree));
+    return n > 0 && n < NAME_SIZE;
+}
+
+/* Finds the tensor called full in the tree and leaves in full what the file calls it, also where it lacks it. */
+static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t)
+{
+    char other[NAME_SIZE];
+    if (shards_get(b->weights, full, t))
+        return true;
+    for (const build_alias *alias = b->aliases; alias && alias->tree; alias++) {
+        if (!other_name(alias, full, other))
+            continue;
+        memcpy(full, other, NAME_SIZE);
+        if (shards_get(b->weights, full, t))
+            return true;
+    }
+    return false;
+}
+
 bool build_has(const graph_builder *b, const graph_module *module, const char *name)
 {
     char full[NAME_SIZE];
     tn_tensor t;
-    return b->status == TN_OK && tensor_name(module, name, full) && shards_get(b->weights, full, &t);
+    return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
 }
 
 static void shape_text(char *out, size_t size, int32_t ndim, const int64_t *shape)
@@ -167,7 +193,7 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
         build_fail(b, TN_E_INPUT, module->path, "the name of tensor '%s' is too long", name);
         return false;
     }
-    if (!shards_get(b->weights, full, out)) {
+    if (!find_tensor(b, full, out)) {
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
@@ -201,227 +227,27 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
 
 /* ---- sites ------------------------------------------------------------------------------------ */
 
-static graph_site *add_site(graph_builder *b, graph_module *m, tn_op op, graph_site *outer)
+graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_site *outer)
 {
-    if (b->status != TN_OK || !m)
+    if (b->status != TN_OK || !module)
         return NULL;
-    graph_site *s = graph_add_site(b->graph, m, op, outer, b->err);
+    graph_site *s = graph_add_site(b->graph, module, op, outer, b->err);
     if (!s)
         b->status = TN_E_MEMORY;
     return s;
 }
 
-static void set_param(graph_builder *b, graph_site *s, tn_role role, const tn_tensor *tensors, int64_t count)
+void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count)
 {
     if (b->status != TN_OK)
         return;
-    b->status = graph_set_param(b->graph, s, role, tensors, count, b->err);
-    s->site.meaning[TN_AXIS_WEIGHT] = (int32_t)tensors[0].dtype;
+    b->status = graph_set_param(b->graph, site, role, tensors, count, b->err);
+    site->site.meaning[TN_AXIS_WEIGHT] = (int32_t)tensors[0].dtype;
 }
 
-graph_site *build_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
-                         graph_site *outer)
+void build_lend(graph_builder *b, graph_site *to, tn_role role, const graph_site *from, tn_role from_role)
 {
-    graph_module *m = build_module(b, parent, name, "Linear");
-    graph_site *s = add_site(b, m, TN_OP_LINEAR, outer);
-    tn_tensor weight, bias_tensor;
-    if (!s || !build_tensor(b, m, "weight", 2, (int64_t[]){out, in}, &weight))
-        return NULL;
-    set_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
-    if (bias && build_tensor(b, m, "bias", 1, &out, &bias_tensor)) {
-        set_param(b, s, TN_ROLE_BIAS, &bias_tensor, 1);
-        s->site.features |= TN_HAS_BIAS;
-    }
-    s->site.dim[TN_DIM_HIDDEN] = in;
-    s->site.dim[TN_DIM_OUT] = out;
-    return b->status == TN_OK ? s : NULL;
-}
-
-static void fill_norm(graph_builder *b, graph_site *s, const build_norm_spec *spec, const tn_tensor *weight)
-{
-    if (weight)
-        set_param(b, s, TN_ROLE_WEIGHT, weight, 1);
-    s->site.meaning[TN_AXIS_NORM] = spec->variant;
-    s->site.dim[TN_DIM_WIDTH] = spec->width;
-    s->site.num[TN_NUM_EPS] = spec->eps;
-}
-
-graph_site *build_norm(graph_builder *b, graph_module *parent, const build_norm_spec *spec)
-{
-    graph_module *m = build_module(b, parent, spec->name, spec->class_name);
-    graph_site *sum = spec->of_sum ? add_site(b, m, TN_OP_ADD_RMS_NORM, NULL) : NULL;
-    graph_site *s = add_site(b, m, TN_OP_RMS_NORM, sum);
-    tn_tensor tensor;
-    const tn_tensor *weight = spec->variant == TN_NORM_NO_WEIGHT ? NULL : &tensor;
-    if (!s || (weight && !build_tensor(b, m, "weight", 1, &spec->width, &tensor)))
-        return NULL;
-    fill_norm(b, s, spec, weight);
-    if (sum) {
-        fill_norm(b, sum, spec, weight);
-        sum->part[GRAPH_PART_NORM] = s;
-    }
-    return b->status == TN_OK ? s : NULL;
-}
-
-static void lend_param(graph_builder *b, graph_site *to, tn_role role, const graph_site *from, tn_role from_role)
-{
-    if (b->status == TN_OK && from && from->site.param[from_role].count > 0)
-        set_param(b, to, role, from->site.param[from_role].tensors, 1);
-}
-
-graph_site *build_mlp(graph_builder *b, graph_module *parent, const build_mlp_spec *spec, graph_site *outer)
-{
-    graph_module *m = build_module(b, parent, spec->name, spec->class_name);
-    graph_site *s = add_site(b, m, TN_OP_MLP, outer);
-    if (!s)
-        return NULL;
-    graph_site *gate = build_linear(b, m, "gate_proj", spec->hidden, spec->inter, spec->bias, s);
-    graph_site *up = build_linear(b, m, "up_proj", spec->hidden, spec->inter, spec->bias, s);
-    graph_site *down = build_linear(b, m, "down_proj", spec->inter, spec->hidden, spec->bias, s);
-    if (b->status != TN_OK)
-        return NULL;
-    s->part[GRAPH_PART_GATE] = gate;
-    s->part[GRAPH_PART_UP] = up;
-    s->part[GRAPH_PART_DOWN] = down;
-    lend_param(b, s, TN_ROLE_GATE, gate, TN_ROLE_WEIGHT);
-    lend_param(b, s, TN_ROLE_UP, up, TN_ROLE_WEIGHT);
-    lend_param(b, s, TN_ROLE_DOWN, down, TN_ROLE_WEIGHT);
-    lend_param(b, s, TN_ROLE_GATE_BIAS, gate, TN_ROLE_BIAS);
-    lend_param(b, s, TN_ROLE_UP_BIAS, up, TN_ROLE_BIAS);
-    lend_param(b, s, TN_ROLE_DOWN_BIAS, down, TN_ROLE_BIAS);
-    s->site.meaning[TN_AXIS_ACT] = spec->act;
-    s->site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
-    s->site.features = spec->bias ? TN_HAS_BIAS : 0;
-    s->site.dim[TN_DIM_HIDDEN] = spec->hidden;
-    s->site.dim[TN_DIM_INTER] = spec->inter;
-    return b->status == TN_OK ? s : NULL;
-}
-
-/* ---- mixtures of experts ------------------------------------------------------------------------- */
-
-static void fill_route(graph_site *s, const build_moe_spec *spec)
-{
-    s->site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
-    s->site.features |= spec->renorm ? TN_HAS_RENORM : 0;
-    s->site.dim[TN_DIM_HIDDEN] = spec->hidden;
-    s->site.dim[TN_DIM_EXPERTS] = spec->experts;
-    s->site.dim[TN_DIM_TOP_K] = spec->top_k;
-}
-
-static void fill_experts(graph_site *s, const build_moe_spec *spec, tn_layout layout)
-{
-    s->site.meaning[TN_AXIS_ACT] = spec->act;
-    s->site.meaning[TN_AXIS_LAYOUT] = layout;
-    s->site.dim[TN_DIM_HIDDEN] = spec->hidden;
-    s->site.dim[TN_DIM_INTER] = spec->inter;
-    s->site.dim[TN_DIM_EXPERTS] = spec->experts;
-    s->site.dim[TN_DIM_TOP_K] = spec->top_k;
-}
-
-static bool read_stacked(graph_builder *b, graph_module *m, const build_moe_spec *spec, graph_site *s)
-{
-    tn_tensor gate_up, down;
-    if (!build_tensor(b, m, "gate_up_proj", 3, (int64_t[]){spec->experts, 2 * spec->inter, spec->hidden}, &gate_up) ||
-        !build_tensor(b, m, "down_proj", 3, (int64_t[]){spec->experts, spec->hidden, spec->inter}, &down))
-        return false;
-    set_param(b, s, TN_ROLE_GATE_UP, &gate_up, 1);
-    set_param(b, s, TN_ROLE_DOWN, &down, 1);
-    return b->status == TN_OK;
-}
-
-static bool read_list(graph_builder *b, graph_module *m, const build_moe_spec *spec, graph_site *s)
-{
-    static const struct {
-        const char *name;
-        tn_role role;
-    } kinds[] = {{"gate_proj", TN_ROLE_GATE}, {"up_proj", TN_ROLE_UP}, {"down_proj", TN_ROLE_DOWN}};
-    tn_tensor *list = calloc((size_t)spec->experts, sizeof *list);
-    if (!list)
-        build_fail(b, TN_E_MEMORY, m->path, "out of memory for %lld experts", (long long)spec->experts);
-    for (int kind = 0; list && kind < 3 && b->status == TN_OK; kind++) {
-        bool down = kinds[kind].role == TN_ROLE_DOWN;
-        int64_t shape[2] = {down ? spec->hidden : spec->inter, down ? spec->inter : spec->hidden};
-        for (int64_t e = 0; e < spec->experts && b->status == TN_OK; e++) {
-            char name[64];
-            snprintf(name, sizeof name, "%lld.%s.weight", (long long)e, kinds[kind].name);
-            build_tensor(b, m, name, 2, shape, &list[e]);
-        }
-        set_param(b, s, kinds[kind].role, list, spec->experts);
-    }
-    free(list);
-    return b->status == TN_OK;
-}
-
-/* The block's site lends from those inside it, so that a kernel for the whole block finds all it needs in one place. */
-static void gather_block(graph_builder *b, graph_site *block, const graph_site *route, const graph_site *experts)
-{
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        const tn_param *from = &route->site.param[role];
-        if (from->count == 0)
-            from = &experts->site.param[role];
-        if (from->count > 0)
-            set_param(b, block, (tn_role)role, from->tensors, from->count);
-    }
-}
-
-graph_site *build_moe(graph_builder *b, graph_module *parent, const build_moe_spec *spec)
-{
-    graph_module *m = build_module(b, parent, spec->name, spec->block_class);
-    graph_site *block = add_site(b, m, TN_OP_MOE_BLOCK, NULL);
-    graph_module *gate_module = build_module(b, m, "gate", spec->router_class);
-    graph_site *route = add_site(b, gate_module, TN_OP_MOE_ROUTE, block);
-    graph_module *experts_module = build_module(b, m, "experts", spec->experts_class);
-    graph_site *experts = add_site(b, experts_module, TN_OP_MOE_EXPERTS, block);
-    tn_tensor router;
-    if (b->status != TN_OK ||
-        !build_tensor(b, gate_module, "weight", 2, (int64_t[]){spec->experts, spec->hidden}, &router))
-        return NULL;
-    set_param(b, route, TN_ROLE_ROUTER, &router, 1);
-    bool stacked = build_has(b, experts_module, "gate_up_proj");
-    tn_layout layout = stacked ? TN_LAYOUT_STACKED_OI : TN_LAYOUT_EXPERT_LIST;
-    if (!(stacked ? read_stacked : read_list)(b, experts_module, spec, experts))
-        return NULL;
-    fill_route(route, spec);
-    fill_experts(experts, spec, layout);
-    fill_route(block, spec);
-    fill_experts(block, spec, layout);
-    gather_block(b, block, route, experts);
-    block->part[GRAPH_PART_ROUTE] = route;
-    block->part[GRAPH_PART_EXPERTS] = experts;
-    return b->status == TN_OK ? block : NULL;
-}
-
-/* ---- scopes and activations ------------------------------------------------------------------------- */
-
-graph_site *build_function(graph_builder *b, const char *scope, const char *name, tn_op op)
-{
-    graph_module *file = NULL;
-    for (graph_module *m = b->graph->scopes->first_child; m; m = m->next)
-        if (!strcmp(m->name, scope))
-            file = m;
-    if (!file)
-        file = build_module(b, b->graph->scopes, scope, "scope");
-    return add_site(b, build_module(b, file, name, "function"), op, NULL);
-}
-
-tn_act build_act(graph_builder *b, const config_node *config, const char *key, const char *fallback)
-{
-    static const struct {
-        const char *name;
-        tn_act act;
-    } names[] = {{"silu", TN_ACT_SILU},         {"swish", TN_ACT_SILU},
-                 {"gelu", TN_ACT_GELU},         {"gelu_pytorch_tanh", TN_ACT_GELU_TANH},
-                 {"gelu_new", TN_ACT_GELU_NEW}, {"quick_gelu", TN_ACT_QUICK_GELU},
-                 {"relu", TN_ACT_RELU},         {"relu2", TN_ACT_RELU2},
-                 {"relu6", TN_ACT_RELU6},       {"sigmoid", TN_ACT_SIGMOID},
-                 {"tanh", TN_ACT_TANH},         {"linear", TN_ACT_LINEAR},
-                 {"mish", TN_ACT_MISH}};
-    const char *value = fallback;
-    if (b->status == TN_OK)
-        b->status = config_str(config, key, &value, b->err);
-    for (size_t i = 0; b->status == TN_OK && i < sizeof names / sizeof names[0]; i++)
-        if (!strcmp(value, names[i].name))
-            return names[i].act;
-    build_fail(b, TN_E_INPUT, "config.json", "%s: unknown activation '%s'", key, value);
-    return 0;
+    const tn_param *param = from ? &from->site.param[from_role] : NULL;
+    if (b->status == TN_OK && param && param->count > 0)
+        build_param(b, to, role, param->tensors, param->count);
 }

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_BUILD_H
 #define TENON_CORE_BUILD_H
 
+#include "checkpoint/checkpoint.h"
 #include "graph/graph.h"
 
 /* Memory that weights were copied to because they were asked for in another dtype, were not aligned to their elements,
@@ -16,6 +17,11 @@ typedef struct build_copies {
 
 void build_copies_free(build_copies *copies);
 
+/* What files call a piece of a tensor's name that the tree calls otherwise: ".mlp.", ".block_sparse_moe.". */
+typedef struct build_alias {
+    const char *tree, *file;
+} build_alias;
+
 /* The first error sticks: after it every function below does nothing and returns NULL or false, so an architecture's
  * build can be written as a straight line and look at status once. */
 typedef struct graph_builder {
@@ -24,6 +30,7 @@ typedef struct graph_builder {
     const tn_device *device;
     build_copies *copies;
     tn_dtype dtype;
+    const build_alias *aliases; /* applied one after the other until a file has the name; {0} ends them; or NULL */
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */
     void *progress_ctx;
     int64_t done_bytes, total_bytes;
@@ -37,50 +44,20 @@ void *build_fail(graph_builder *b, tn_status code, const char *where, const char
 
 graph_module *build_module(graph_builder *b, graph_module *parent, const char *name, const char *class_name);
 
-/* Is there a tensor "<module path>.<name>" in the checkpoint? */
+/* Is there a tensor "<module path>.<name>" in the checkpoint, under this name or an alias? */
 bool build_has(const graph_builder *b, const graph_module *module, const char *name);
 
 /* The tensor "<module path>.<name>", checked to have the shape and to be floating, in the model's dtype. */
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out);
 
-/* A Linear module and its LINEAR site, inside outer (or NULL). */
-graph_site *build_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
-                         graph_site *outer);
+/* Gives module its site, inside outer (or NULL). */
+graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_site *outer);
 
-/* A norm module with its RMS_NORM site. of_sum: the model adds a residual right before it, so that an ADD_RMS_NORM site
- * of the same module encloses it. */
-typedef struct build_norm_spec {
-    const char *name, *class_name;
-    int64_t width;
-    double eps;
-    tn_norm variant;
-    bool of_sum;
-} build_norm_spec;
-graph_site *build_norm(graph_builder *b, graph_module *parent, const build_norm_spec *spec);
+/* The site's parameter of that role; its TN_AXIS_WEIGHT is their dtype. */
+void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count);
 
-/* down(act(gate) * up) with separate projections: module, MLP site and the LINEAR sites inside. */
-typedef struct build_mlp_spec {
-    const char *name, *class_name;
-    int64_t hidden, inter;
-    tn_act act;
-    bool bias;
-} build_mlp_spec;
-graph_site *build_mlp(graph_builder *b, graph_module *parent, const build_mlp_spec *spec, graph_site *outer);
-
-/* A softmax-routed block of SwiGLU experts, one tensor per expert and projection or stacked. */
-typedef struct build_moe_spec {
-    const char *name, *block_class, *router_class, *experts_class;
-    int64_t hidden, inter, experts, top_k;
-    tn_act act;
-    bool renorm;
-} build_moe_spec;
-graph_site *build_moe(graph_builder *b, graph_module *parent, const build_moe_spec *spec);
-
-/* The function of a modeling file, as a site of the scope: one per file. */
-graph_site *build_function(graph_builder *b, const char *scope, const char *name, tn_op op);
-
-/* The value of an activation's config key; 0 with an error when it is not known. */
-tn_act build_act(graph_builder *b, const config_node *config, const char *key, const char *fallback);
+/* The same tensors as from has under from_role, if it has any. from may be NULL. */
+void build_lend(graph_builder *b, graph_site *to, tn_role role, const graph_site *from, tn_role from_role);
 
 #endif

@@ -3,7 +3,6 @@
 #ifndef TENON_CORE_GRAPH_H
 #define TENON_CORE_GRAPH_H
 
-#include "checkpoint/checkpoint.h"
 #include "device/device.h"
 
 typedef struct graph_module graph_module;

@@ -34,49 +34,37 @@ static tn_status check_folder(const char *folder, tn_error *err)
 /* Which architecture config.json asks for. */
 static tn_status find_arch(tn_model *m, tn_error *err)
 {
-    const config_node *root = config_root(m->config);
-    const char *type = NULL, *class_name = NULL;
-    tn_status status = config_str(root, "model_type", &type, err);
+    tn_status status = TN_OK;
+    config_reader root = config_root(m->config, &status, err);
+    const char *type = config_str(&root, "model_type", NULL);
+    if (status == TN_OK && !type)
+        config_fail(&root, "model_type", "is missing; this is not a model's config");
+    if (config_has(&root, "quantization_config"))
+        config_fail(&root, "quantization_config",
+                    "is there: the model is quantised, which is not supported; use the plain checkpoint");
     if (status != TN_OK)
         return status;
-    if (!type)
-        return tn_fail(err, TN_E_INPUT, "config.json", "the key 'model_type' is missing; this is not a model's config");
-    if (config_has(root, "quantization_config"))
-        return tn_fail(
-            err, TN_E_INPUT, "config.json",
-            "the model is quantised (quantization_config), which is not supported; use the plain checkpoint");
     if (!(m->arch = model_arch_find(type, err)))
         return TN_E_INPUT;
-    if (config_list(root, "architectures") > 0) {
-        status = config_list_str(root, "architectures", 0, &class_name, err);
-        if (status == TN_OK && strcmp(class_name, m->arch->class_name))
-            status =
-                tn_fail(err, TN_E_INPUT, "config.json", "architecture '%s' is not supported, only %s of model_type %s",
-                        class_name, m->arch->class_name, type);
-    }
+    if (config_list(&root, "architectures") < 1)
+        return status;
+    const char *class_name = config_list_str(&root, "architectures", 0);
+    if (strcmp(class_name, m->arch->class_name))
+        config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
+                    m->arch->class_name, type);
     return status;
 }
 
 /* The dtype asked for, else the config's, else the checkpoint's. */
 static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
 {
-    const config_node *root = config_root(m->config);
-    const char *name = NULL;
     tn_status status = TN_OK;
+    config_reader root = config_root(m->config, &status, err);
     bool auto_dtype = !asked || !strcmp(asked, "auto");
-    if (auto_dtype) {
-        status = config_str(root, "torch_dtype", &name, err);
-        if (status == TN_OK)
-            status = config_str(root, "dtype", &name, err);
-        if (status != TN_OK)
-            return status;
-    } else {
-        name = asked;
-    }
-    if (!name)
-        m->dtype = shards_dtype(m->weights);
-    else
-        m->dtype = tn_dtype_parse(name);
+    const char *name = auto_dtype ? config_str(&root, "dtype", config_str(&root, "torch_dtype", NULL)) : asked;
+    if (status != TN_OK)
+        return status;
+    m->dtype = name ? tn_dtype_parse(name) : shards_dtype(m->weights);
     if (m->dtype == TN_F64 && auto_dtype)
         m->dtype = TN_F32;
     if (m->dtype != TN_F32 && m->dtype != TN_BF16 && m->dtype != TN_F16)
@@ -85,17 +73,16 @@ static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
     return TN_OK;
 }
 
-static tn_status read_eos(const config_node *node, tn_model_info *info, tn_error *err)
+static tn_status read_eos(const config_file *file, tn_model_info *info, tn_error *err)
 {
-    int64_t count = config_list(node, "eos_token_id");
     tn_status status = TN_OK;
+    config_reader root = config_root(file, &status, err);
+    int64_t count = config_list(&root, "eos_token_id");
     if (count < 0)
-        return TN_OK;
+        return status;
     info->eos_count = 0;
-    for (int64_t i = 0; i < count && i < 8 && status == TN_OK; i++) {
-        status = config_list_i64(node, "eos_token_id", i, &info->eos[i], err);
-        info->eos_count++;
-    }
+    for (int64_t i = 0; i < count && i < 8 && status == TN_OK; i++)
+        info->eos[info->eos_count++] = config_list_i64(&root, "eos_token_id", i);
     return status;
 }
 
@@ -103,11 +90,11 @@ static tn_status read_eos(const config_node *node, tn_model_info *info, tn_error
 static tn_status find_eos(tn_model *m, tn_error *err)
 {
     struct stat st;
-    tn_status status = read_eos(config_root(m->config), &m->info, err);
+    tn_status status = read_eos(m->config, &m->info, err);
     char *path = path_in(m->folder, "generation_config.json");
     if (status == TN_OK && path && stat(path, &st) == 0) {
         config_file *file = config_open(path, err);
-        status = file ? read_eos(config_root(file), &m->info, err) : TN_E_INPUT;
+        status = file ? read_eos(file, &m->info, err) : TN_E_INPUT;
         config_close(file);
     }
     free(path);
@@ -139,7 +126,8 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .progress_ctx = options->progress_ctx,
                        .total_bytes = shards_bytes(m->weights),
                        .err = err};
-    m->arch_state = m->arch->build(&b, config_root(m->config));
+    config_reader root = config_root(m->config, &b.status, err);
+    m->arch_state = m->arch->build(&b, &root);
     if (!m->arch_state && b.status == TN_OK)
         b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
     return b.status == TN_OK ? check_sites(m->target.graph, err) : b.status;
@@ -155,7 +143,7 @@ static int64_t count_parameters(const graph_module *m)
 
 static void fill_info(tn_model *m)
 {
-    const model_shape *shape = m->arch->shape(m->arch_state);
+    const model_shape *shape = m->arch->flow->shape(m->arch_state);
     m->info.folder = m->folder;
     m->info.model_type = m->arch->model_type;
     m->info.class_name = m->arch->class_name;
@@ -232,7 +220,7 @@ void tn_model_close(tn_model *m)
         return;
     apply_close(&m->target);
     if (m->arch_state)
-        m->arch->free_state(m->arch_state);
+        m->arch->flow->free_state(m->arch_state);
     graph_free(m->target.graph);
     if (m->copies.device)
         build_copies_free(&m->copies);

@@ -1,64 +1,73 @@
-/* Inside core: what the models with the plain decoder skeleton share: h += attention(norm(h)); h += mlp(norm(h)), with
- * grouped-query attention (ARCHITECTURES.md, A.7 "pre"). An architecture fills a decoder_spec. */
+/* Inside core: what decoder-only models share: embedding, layers of attention and MLP, each added to h, final norm and
+ * head. An architecture says what its modeling file calls things and which of its layers differ (ARCHITECTURES.md, A.7
+ * and C). */
 #ifndef TENON_CORE_DECODER_H
 #define TENON_CORE_DECODER_H
 
+#include "models/gqa.h"
 #include "models/models.h"
-
-typedef struct decoder_layer {
-    graph_site *input_norm, *post_norm;
-    graph_site *q, *k, *v, *o;
-    graph_site *q_norm, *k_norm; /* or NULL                                                       */
-    graph_site *attention;
-    graph_site *mlp; /* MLP or MOE_BLOCK                                                          */
-} decoder_layer;
-
-typedef struct decoder {
-    model_shape shape;
-    model_layer *cache;
-    decoder_layer *layers;
-    tn_site embed; /* EMBEDDING, a step and so no site of the graph                               */
-    tn_tensor embed_weight;
-    graph_site *norm, *rope;
-    int64_t heads, kv_heads, head_dim;
-} decoder;
+#include "models/moe_parts.h"
 
 /* Class names of one modeling file. */
 typedef struct decoder_classes {
     const char *scope, *model, *layer, *attention, *mlp, *norm, *rotary;
+    const char *embedding; /* NULL: Embedding                                                     */
 } decoder_classes;
+
+/* Names of a layer's norms: before attention and MLP, and of what they give before it is added (NULL: none). */
+typedef struct decoder_norms {
+    const char *attention, *after_attention, *mlp, *after_mlp;
+} decoder_norms;
+
+/* What a layer consists of. */
+typedef struct decoder_layer_spec {
+    gqa_spec attention;
+    parts_mlp_spec mlp;
+    moe_parts_spec moe; /* instead of mlp where it has experts                                    */
+} decoder_layer_spec;
 
 typedef struct decoder_spec {
     const decoder_classes *classes;
-    /* Read from config.json by decoder_read; an architecture changes what differs. */
-    int64_t hidden, inter, layers, heads, kv_heads, head_dim, vocab;
-    double eps, theta;
-    tn_act act;
-    bool q_bias, k_bias, v_bias, o_bias, mlp_bias, qk_norm, tied;
-    int64_t sliding_window; /* 0: none                                                            */
-    /* Does layer i slide? NULL: every layer does where there is a window. Errors stick in b. */
-    bool (*slides)(graph_builder *b, const config_node *config, const struct decoder_spec *spec, int64_t layer);
-    /* Builds the MLP of layer i; NULL: the plain one. */
-    graph_site *(*mlp)(graph_builder *b, graph_module *layer_module, const struct decoder_spec *spec, int64_t layer);
-    const void *extra; /* of the architecture, for slides and mlp                                 */
+    /* Defaults of the architecture before decoder_read, which 0 and NULL leave as most have them; config.json's
+     * afterwards. */
+    const char *act_key, *act; /* "hidden_act", "silu"                                            */
+    parts_norm_kind norm;      /* TN_NORM_W, 1e-6; class_name is filled in                        */
+    decoder_norms norms;       /* input_layernorm, post_attention_layernorm                       */
+    double theta;              /* 10000                                                           */
+    int64_t head_dim;          /* hidden / heads                                                  */
+    bool tied;
+    /* Of config.json. */
+    int64_t hidden, layers, vocab;
+    decoder_layer_spec layer; /* as most layers are                                               */
+    /* Changes what differs in layer i; NULL: nothing does. Errors stick in config. */
+    void (*differ)(const config_reader *config, int64_t i, decoder_layer_spec *layer);
+    double embed_scale;   /* factor of the embedding; 0: none                                     */
+    double logit_softcap; /* 0: none                                                              */
 } decoder_spec;
 
-/* Reads what all of these models have in common. default_head_dim 0: hidden / heads. */
-bool decoder_read(graph_builder *b, const config_node *config, const decoder_classes *classes, int64_t default_head_dim,
-                  decoder_spec *spec);
+/* Reads what all of these models have in common. Errors stick in config. */
+void decoder_read(const config_reader *config, decoder_spec *spec);
 
-/* Qwen's rule: a window only with "use_sliding_window"; fills sliding_window. */
-bool decoder_read_window(graph_builder *b, const config_node *config, decoder_spec *spec);
+/* "sliding_window": absent fallback, null 0. */
+int64_t decoder_window(const config_reader *config, int64_t fallback);
 
-/* "layer_types" where the file has it, else layers from "max_window_layers" (28) on slide: for decoder_spec.slides. */
-bool decoder_upper_slides(graph_builder *b, const config_node *config, const decoder_spec *spec, int64_t layer);
+/* Qwen's rule: a window only with "use_sliding_window". */
+int64_t decoder_window_in_use(const config_reader *config);
 
-/* The plain MLP of class mlp. */
-graph_site *decoder_plain_mlp(graph_builder *b, graph_module *layer_module, const decoder_spec *spec);
+/* Does layer i slide? As "layer_types" says, else fallback. */
+bool decoder_slides(const config_reader *config, int64_t i, bool fallback);
 
-void *decoder_build(graph_builder *b, const config_node *config, const decoder_spec *spec);
-void decoder_free(void *state);
-void decoder_forward(graph_run *r, const void *state);
-const model_shape *decoder_shape(const void *state);
+/* For decoder_spec.differ, Qwen's rule: layers slide as "layer_types" says, else from "max_window_layers" (28) on. */
+void decoder_upper_slide(const config_reader *config, int64_t i, decoder_layer_spec *layer);
+
+/* What models with experts have in common: how many there are (0: none in any layer, where the file has a dense MLP)
+ * and how many a token gets. The two numbers are the defaults; an architecture adds the rest. */
+moe_parts_spec decoder_experts(const config_reader *config, const decoder_spec *spec, const moe_parts_names *names,
+                               int64_t experts, int64_t top_k);
+
+/* The state of decoder_flow, or NULL after an error. */
+void *decoder_build(graph_builder *b, const config_reader *config, const decoder_spec *spec);
+
+extern const model_flow decoder_flow;
 
 #endif

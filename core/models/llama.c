@@ -1,20 +1,21 @@
 /* modeling_llama: LlamaForCausalLM. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {"modeling_llama", "LlamaModel",   "LlamaDecoderLayer",   "LlamaAttention",
-                                        "LlamaMLP",       "LlamaRMSNorm", "LlamaRotaryEmbedding"};
+static const decoder_classes classes = {.scope = "modeling_llama",
+                                        .model = "LlamaModel",
+                                        .layer = "LlamaDecoderLayer",
+                                        .attention = "LlamaAttention",
+                                        .mlp = "LlamaMLP",
+                                        .norm = "LlamaRMSNorm",
+                                        .rotary = "LlamaRotaryEmbedding"};
 
-static void *build(graph_builder *b, const config_node *config)
+static void *build(graph_builder *b, const config_reader *config)
 {
-    decoder_spec spec;
-    bool bias = false;
-    if (!decoder_read(b, config, &classes, 0, &spec))
-        return NULL;
-    b->status = config_bool(config, "attention_bias", &bias, b->err);
-    if (b->status == TN_OK)
-        b->status = config_bool(config, "mlp_bias", &spec.mlp_bias, b->err);
-    spec.q_bias = spec.k_bias = spec.v_bias = spec.o_bias = bias;
-    return decoder_build(b, config, &spec);
+    decoder_spec s = {.classes = &classes};
+    decoder_read(config, &s);
+    s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
+    s.layer.mlp.bias = config_bool(config, "mlp_bias", false);
+    return decoder_build(b, config, &s);
 }
 
-const model_arch model_llama = {"llama", "LlamaForCausalLM", build, decoder_free, decoder_forward, decoder_shape};
+const model_arch model_llama = {"llama", "LlamaForCausalLM", build, &decoder_flow};

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const model_arch *const archs[] = {&model_llama, &model_qwen2, &model_qwen3, &model_qwen3_moe};
+static const model_arch *const archs[] = {&model_llama,     &model_qwen2,   &model_qwen3,
+                                          &model_qwen3_moe, &model_mixtral, &model_gemma2};
 
 enum { ARCH_COUNT = sizeof archs / sizeof archs[0] };
 

@@ -4,21 +4,28 @@
 #define TENON_CORE_MODELS_H
 
 #include "graph/build.h"
-#include "run/run_graph.h"
+#include "run/steps.h"
+
+/* How data flow through what an architecture has built; state is what its build returned. */
+typedef struct model_flow {
+    void (*free_state)(void *state);
+    /* From token ids to the final norm: fills r->result. */
+    void (*forward)(graph_run *r, const void *state);
+    /* Rows [n,H] of the result to logits [n,V]. */
+    tn_tensor (*logits)(graph_run *r, const void *state, const tn_tensor *x);
+    const model_shape *(*shape)(const void *state);
+} model_flow;
 
 typedef struct model_arch {
     const char *model_type; /* config.json's "model_type"                                        */
     const char *class_name; /* of the causal language model, the root of the tree                */
-    /* Builds the tree under b->graph->root. The state is the architecture's own, released with free_state; NULL with
-     * b->err filled on failure. */
-    void *(*build)(graph_builder *b, const config_node *config);
-    void (*free_state)(void *state);
-    /* From token ids to the final norm: fills r->result. */
-    void (*forward)(graph_run *r, const void *state);
-    const model_shape *(*shape)(const void *state);
+    /* Builds the tree under b->graph->root. config's errors stick in b, as building's do. The state is the flow's;
+     * NULL with b->err filled on failure. */
+    void *(*build)(graph_builder *b, const config_reader *config);
+    const model_flow *flow;
 } model_arch;
 
-extern const model_arch model_llama, model_qwen2, model_qwen3, model_qwen3_moe;
+extern const model_arch model_llama, model_qwen2, model_qwen3, model_qwen3_moe, model_mixtral, model_gemma2;
 
 /* The entry for model_type, or NULL with an error that lists what is known. models.c */
 const model_arch *model_arch_find(const char *model_type, tn_error *err);

@@ -325,6 +325,14 @@ static const op_row rows[] = {
      .in = {{.name = "x", .shape = "dBTKA"}, {.name = "slot", .shape = "iBT"}},
      .out = {{.name = "cache", .shape = "dBCKA"}},
      .operations = elementwise_operations},
+    {.op = TN_OP_SOFTCAP,
+     .name = "SOFTCAP",
+     .kind = OP_STEP,
+     .nums = BIT(TN_NUM_SOFTCAP),
+     .in = {{.name = "x", .shape = "d*A"}},
+     .out = {{.name = "y", .shape = "d*A"}},
+     .in_place = 1,
+     .operations = elementwise_operations},
 };
 
 const op_row *op_at(size_t index)

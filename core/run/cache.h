@@ -3,7 +3,7 @@
 #ifndef TENON_CORE_CACHE_H
 #define TENON_CORE_CACHE_H
 
-#include "run/run_graph.h"
+#include "run/steps.h"
 
 enum { CACHE_KINDS = 8 };
 

@@ -66,10 +66,11 @@ typedef enum tn_op {
     /* Contracts are below, steps between the contracts from here on. Devices perform steps; kernels do not match them.
      */
     TN_OP_FIRST_STEP = 64,
-    TN_OP_EMBEDDING = 64,   /* in ids [T] i64; out [T,H]                                        */
-    TN_OP_ADD = 65,         /* in a, b; out a + b rounded to dt; may alias                      */
-    TN_OP_GLU = 66,         /* in gate, up [T,I]; out act(gate) * up; may alias                 */
-    TN_OP_CACHE_APPEND = 67 /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
+    TN_OP_EMBEDDING = 64,    /* in ids [T] i64; out [T,H]                                        */
+    TN_OP_ADD = 65,          /* in a, b; out a + b rounded to dt; may alias                      */
+    TN_OP_GLU = 66,          /* in gate, up [T,I]; out act(gate) * up; may alias                 */
+    TN_OP_CACHE_APPEND = 67, /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
+    TN_OP_SOFTCAP = 68       /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
 } tn_op;
 
 /* count tensors of one role: 0, 1, or one per expert. Borrowed from the model, read-only. */

@@ -66,6 +66,16 @@ static const struct {
     {"qwen3_moe", "num_experts_per_tok", "0", "'num_experts_per_tok'", "0"},
     {"qwen3_moe", "num_experts_per_tok", "9", "num_experts_per_tok", "9"},
     {"qwen3_moe", "decoder_sparse_step", "0", "'decoder_sparse_step'", "0"},
+    {"gemma2", "hidden_activation", "\"swish_of_tomorrow\"", "'hidden_activation'", "gelu_pytorch_tanh"},
+    {"gemma2", "query_pre_attn_scalar", "0", "'query_pre_attn_scalar'", "0"},
+    {"gemma2", "attn_logit_softcapping", "-50", "'attn_logit_softcapping'", "-50"},
+    {"gemma2", "final_logit_softcapping", "\"30\"", "'final_logit_softcapping'", "a number"},
+    {"gemma2", "use_bidirectional_attention", "true", "'use_bidirectional_attention'", "false"},
+    {"gemma2", "layer_types", "[\"sliding_attention\", \"full_attention\"]", "'layer_types'", "2"},
+    {"gemma2", "layer_types", "[\"full_attention\", \"chunked_attention\", \"full_attention\"]", "'layer_types'",
+     "sliding_attention"},
+    {"mixtral", "num_local_experts", "0", "'num_local_experts'", "0"},
+    {"mixtral", "sliding_window", "-1", "'sliding_window'", "-1"},
     {"qwen3_moe", "moe_intermediate_size", "\"24\"", "'moe_intermediate_size'", "an integer"},
 };
 
@@ -141,12 +151,17 @@ END_TEST
 
 START_TEST(a_missing_tensor)
 {
-    static const char *const names[] = {DOWN, "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight",
-                                        "model.layers.1.self_attn.k_proj.weight"};
+    static const char *const names[][2] = {{"llama", DOWN},
+                                           {"llama", "model.embed_tokens.weight"},
+                                           {"llama", "model.norm.weight"},
+                                           {"llama", "lm_head.weight"},
+                                           {"llama", "model.layers.1.self_attn.k_proj.weight"},
+                                           {"mixtral", "model.layers.0.block_sparse_moe.gate.weight"},
+                                           {"mixtral", "model.layers.1.block_sparse_moe.experts.7.w3.weight"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *folder = broken_copy("llama");
-        broken_remove_tensor(folder, "model.safetensors", names[i]);
-        expect_refused(folder, names[i], "");
+        char *folder = broken_copy(names[i][0]);
+        broken_remove_tensor(folder, "model.safetensors", names[i][1]);
+        expect_refused(folder, names[i][1], "");
         tempdir_remove(folder);
     }
 }

@@ -10,11 +10,15 @@
 #include <sys/stat.h>
 
 static char *folder, *path;
+static tn_status status;
+static tn_error err;
 
 static void setup(void)
 {
     folder = tempdir_new();
     path = tempdir_path(folder, "config.json");
+    status = TN_OK;
+    err = (tn_error)TN_ERROR_INIT;
 }
 
 static void teardown(void)
@@ -26,7 +30,6 @@ static void teardown(void)
 static config_file *open_text(const char *text)
 {
     tempdir_write(path, text, strlen(text));
-    tn_error err = TN_ERROR_INIT;
     config_file *file = config_open(path, &err);
     ck_assert_msg(file != NULL, "%s", err.message);
     return file;
@@ -35,34 +38,30 @@ static config_file *open_text(const char *text)
 static void expect_refused(const char *text, size_t size, const char *word)
 {
     tempdir_write(path, text, size);
-    tn_error err = TN_ERROR_INIT;
+    tn_error_clear(&err);
     ck_assert_ptr_null(config_open(path, &err));
     broken_expect(&err, TN_E_INPUT, "config.json", word, NULL);
+}
+
+/* The next call may fail again. */
+static void forget(void)
+{
+    status = TN_OK;
+    tn_error_clear(&err);
 }
 
 START_TEST(values_are_read)
 {
     config_file *file = open_text("{\"i\": 7, \"n\": -3, \"whole\": 1e6, \"f\": 0.5, \"b\": true, \"s\": \"silu\"}");
-    const config_node *root = config_root(file);
-    tn_error err = TN_ERROR_INIT;
-    int64_t i = 0;
-    double f = 0;
-    bool b = false;
-    const char *s = NULL;
-    ck_assert_int_eq(config_i64(root, "i", 0, 10, &i, &err), TN_OK);
-    ck_assert_int_eq(i, 7);
-    ck_assert_int_eq(config_i64(root, "n", -3, 10, &i, &err), TN_OK);
-    ck_assert_int_eq(i, -3);
-    ck_assert_int_eq(config_need_i64(root, "whole", 0, 1000000, &i, &err), TN_OK);
-    ck_assert_int_eq(i, 1000000);
-    ck_assert_int_eq(config_f64(root, "f", &f, &err), TN_OK);
-    ck_assert(f == 0.5);
-    ck_assert_int_eq(config_f64(root, "i", &f, &err), TN_OK);
-    ck_assert(f == 7.0);
-    ck_assert_int_eq(config_bool(root, "b", &b, &err), TN_OK);
-    ck_assert(b);
-    ck_assert_int_eq(config_str(root, "s", &s, &err), TN_OK);
-    ck_assert_str_eq(s, "silu");
+    config_reader root = config_root(file, &status, &err);
+    ck_assert_int_eq(config_i64(&root, "i", 1, 0, 10), 7);
+    ck_assert_int_eq(config_i64(&root, "n", 1, -3, 10), -3);
+    ck_assert_int_eq(config_need_i64(&root, "whole", 0, 1000000), 1000000);
+    ck_assert(config_f64(&root, "f", 1) == 0.5);
+    ck_assert(config_f64(&root, "i", 1) == 7.0);
+    ck_assert(config_bool(&root, "b", false));
+    ck_assert_str_eq(config_str(&root, "s", "relu"), "silu");
+    ck_assert_int_eq(status, TN_OK);
     config_close(file);
 }
 END_TEST
@@ -70,30 +69,43 @@ END_TEST
 START_TEST(absent_and_null_leave_the_default)
 {
     config_file *file = open_text("{\"null\": null}");
-    const config_node *root = config_root(file);
-    tn_error err = TN_ERROR_INIT;
+    config_reader root = config_root(file, &status, &err);
     const char *keys[] = {"null", "absent"};
     for (int k = 0; k < 2; k++) {
-        int64_t i = 42;
-        double f = 1.5;
-        bool b = true;
-        const char *s = "default";
-        ck_assert_int_eq(config_i64(root, keys[k], 0, 1, &i, &err), TN_OK);
-        ck_assert_int_eq(config_f64(root, keys[k], &f, &err), TN_OK);
-        ck_assert_int_eq(config_bool(root, keys[k], &b, &err), TN_OK);
-        ck_assert_int_eq(config_str(root, keys[k], &s, &err), TN_OK);
-        ck_assert_int_eq(i, 42);
-        ck_assert(f == 1.5);
-        ck_assert(b);
-        ck_assert_str_eq(s, "default");
-        ck_assert(!config_has(root, keys[k]));
-        ck_assert_ptr_null(config_child(root, keys[k], &err));
-        ck_assert_int_eq(config_list(root, keys[k]), -1);
-        ck_assert_int_eq(err.code, TN_OK);
-        tn_error missing = TN_ERROR_INIT;
-        ck_assert_int_eq(config_need_i64(root, keys[k], 0, 1, &i, &missing), TN_E_INPUT);
-        broken_expect(&missing, TN_E_INPUT, "config.json", keys[k], "missing", NULL);
+        forget();
+        config_reader child = config_child(&root, keys[k]);
+        ck_assert_int_eq(config_i64(&root, keys[k], 42, 0, 1), 42);
+        ck_assert(config_f64(&root, keys[k], 1.5) == 1.5);
+        ck_assert(config_bool(&root, keys[k], true));
+        ck_assert_str_eq(config_str(&root, keys[k], "default"), "default");
+        ck_assert(!config_has(&root, keys[k]));
+        ck_assert_int_eq(config_list(&root, keys[k]), -1);
+        ck_assert(!config_list_holds(&root, keys[k], 0));
+        ck_assert(!config_has(&child, "i"));
+        ck_assert_int_eq(config_i64(&child, "i", 3, 0, 9), 3);
+        ck_assert_int_eq(status, TN_OK);
+        ck_assert_int_eq(config_need_i64(&root, keys[k], 5, 9), 5);
+        ck_assert_int_eq(status, TN_E_INPUT);
+        broken_expect(&err, TN_E_INPUT, "config.json", keys[k], "missing", NULL);
     }
+    ck_assert(config_is_null(&root, "null") && !config_is_null(&root, "absent"));
+    config_close(file);
+}
+END_TEST
+
+START_TEST(the_first_error_sticks)
+{
+    config_file *file = open_text("{\"text\": \"x\", \"i\": 7, \"list\": [7]}");
+    config_reader root = config_root(file, &status, &err);
+    ck_assert_int_eq(config_i64(&root, "text", 1, 0, 10), 1);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    ck_assert_int_eq(config_i64(&root, "i", 2, 0, 10), 2);
+    ck_assert_int_eq(config_need_i64(&root, "i", 3, 10), 3);
+    ck_assert_int_eq(config_need_i64(&root, "absent", 3, 10), 3);
+    ck_assert_int_eq(config_list(&root, "list"), -1);
+    ck_assert(!config_list_holds(&root, "list", 7));
+    config_fail(&root, "i", "is wrong too");
+    broken_expect(&err, TN_E_INPUT, "config.json", "'text'", "an integer", NULL);
     config_close(file);
 }
 END_TEST
@@ -101,21 +113,20 @@ END_TEST
 START_TEST(children_name_their_place)
 {
     config_file *file = open_text("{\"rope\": {\"factor\": \"x\", \"deep\": {\"k\": true}}, \"flat\": 1}");
-    const config_node *root = config_root(file);
-    tn_error err = TN_ERROR_INIT;
-    const config_node *rope = config_child(root, "rope", &err);
-    ck_assert_ptr_nonnull(rope);
-    ck_assert_ptr_eq(config_child(root, "rope", &err), rope);
-    double f = 3;
-    ck_assert_int_eq(config_f64(rope, "factor", &f, &err), TN_E_INPUT);
+    config_reader root = config_root(file, &status, &err), rope = config_child(&root, "rope");
+    ck_assert_ptr_eq(config_child(&root, "rope").node, rope.node);
+    ck_assert(config_f64(&rope, "factor", 3) == 3);
     broken_expect(&err, TN_E_INPUT, "config.json", "'rope.factor'", "a string", NULL);
-    ck_assert(f == 3);
-    tn_error_clear(&err);
-    int64_t i = 0;
-    ck_assert_int_eq(config_i64(config_child(rope, "deep", &err), "k", 0, 1, &i, &err), TN_E_INPUT);
+    forget();
+    config_reader deep = config_child(&rope, "deep"), absent = config_child(&rope, "absent");
+    ck_assert_ptr_ne(deep.node, absent.node);
+    config_i64(&deep, "k", 0, 0, 1);
     broken_expect(&err, TN_E_INPUT, "'rope.deep.k'", "a boolean", NULL);
-    tn_error_clear(&err);
-    ck_assert_ptr_null(config_child(root, "flat", &err));
+    forget();
+    config_need_i64(&absent, "k", 0, 1);
+    broken_expect(&err, TN_E_INPUT, "'rope.absent.k'", "missing", NULL);
+    forget();
+    config_child(&root, "flat");
     broken_expect(&err, TN_E_INPUT, "'flat'", "an object", NULL);
     config_close(file);
 }
@@ -125,29 +136,50 @@ START_TEST(wrong_types_and_ranges_are_errors)
 {
     config_file *file =
         open_text("{\"half\": 0.5, \"big\": 1e300, \"text\": \"12\", \"yes\": 1, \"list\": [1], \"b\": true}");
-    const config_node *root = config_root(file);
+    config_reader root = config_root(file, &status, &err);
     const char *not_integers[] = {"half", "big", "text", "list", "b"};
     for (size_t k = 0; k < 5; k++) {
-        tn_error err = TN_ERROR_INIT;
-        int64_t i = 9;
-        ck_assert_int_eq(config_i64(root, not_integers[k], INT64_MIN, INT64_MAX, &i, &err), TN_E_INPUT);
+        forget();
+        ck_assert_int_eq(config_i64(&root, not_integers[k], 9, INT64_MIN, INT64_MAX), 9);
         broken_expect(&err, TN_E_INPUT, "config.json", not_integers[k], "an integer", NULL);
-        ck_assert_int_eq(i, 9);
     }
-    tn_error err = TN_ERROR_INIT;
-    int64_t i = 9;
-    bool b = false;
-    const char *s = NULL;
-    double f = 0;
-    ck_assert_int_eq(config_i64(root, "yes", 2, 5, &i, &err), TN_E_INPUT);
+    forget();
+    ck_assert_int_eq(config_i64(&root, "yes", 9, 2, 5), 9);
     broken_expect(&err, TN_E_INPUT, "'yes'", "1", "2", "5", NULL);
-    tn_error_clear(&err);
-    ck_assert_int_eq(config_i64(root, "yes", -5, 0, &i, &err), TN_E_INPUT);
-    ck_assert_int_eq(i, 9);
-    ck_assert_int_eq(config_bool(root, "yes", &b, NULL), TN_E_INPUT);
-    ck_assert_int_eq(config_str(root, "yes", &s, NULL), TN_E_INPUT);
-    ck_assert_int_eq(config_f64(root, "text", &f, NULL), TN_E_INPUT);
-    ck_assert_int_eq(config_f64(root, "b", &f, NULL), TN_E_INPUT);
+    forget();
+    ck_assert_int_eq(config_i64(&root, "yes", 9, -5, 0), 9);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    forget();
+    ck_assert(!config_bool(&root, "yes", false));
+    ck_assert_int_eq(status, TN_E_INPUT);
+    forget();
+    ck_assert_str_eq(config_str(&root, "yes", "no"), "no");
+    ck_assert_int_eq(status, TN_E_INPUT);
+    forget();
+    ck_assert(config_f64(&root, "text", 2) == 2);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    forget();
+    ck_assert(config_f64(&root, "b", 2) == 2);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    config_close(file);
+}
+END_TEST
+
+START_TEST(a_word_is_one_of_those_known)
+{
+    static const struct config_word list[] = {{"silu", 3}, {"gelu", 5}};
+    static const config_words words = {2, list};
+    config_file *file = open_text("{\"act\": \"gelu\", \"other\": \"spiral\", \"acts\": [\"silu\", \"waves\"]}");
+    config_reader root = config_root(file, &status, &err);
+    ck_assert_int_eq(config_choice(&root, "act", "silu", &words), 5);
+    ck_assert_int_eq(config_choice(&root, "absent", "silu", &words), 3);
+    ck_assert_int_eq(config_list_choice(&root, "acts", 0, &words), 3);
+    ck_assert_int_eq(status, TN_OK);
+    config_choice(&root, "other", "silu", &words);
+    broken_expect(&err, TN_E_INPUT, "config.json", "'other'", "'spiral'", "silu, gelu", NULL);
+    forget();
+    config_list_choice(&root, "acts", 1, &words);
+    broken_expect(&err, TN_E_INPUT, "'acts'", "'waves'", "silu, gelu", NULL);
     config_close(file);
 }
 END_TEST
@@ -156,31 +188,33 @@ START_TEST(lists_and_scalars)
 {
     config_file *file = open_text("{\"ids\": [1, 2.0, 3], \"id\": 5, \"f\": [0.5, 2], \"s\": [\"a\", \"b\"], \"e\": [],"
                                   "\"mixed\": [1, null, \"x\"]}");
-    const config_node *root = config_root(file);
-    tn_error err = TN_ERROR_INIT;
-    int64_t i = 0;
-    double f = 0;
-    const char *s = NULL;
-    ck_assert_int_eq(config_list(root, "ids"), 3);
-    ck_assert_int_eq(config_list_i64(root, "ids", 1, &i, &err), TN_OK);
-    ck_assert_int_eq(i, 2);
-    ck_assert_int_eq(config_list(root, "id"), 1);
-    ck_assert_int_eq(config_list_i64(root, "id", 0, &i, &err), TN_OK);
-    ck_assert_int_eq(i, 5);
-    ck_assert_int_eq(config_list_f64(root, "f", 1, &f, &err), TN_OK);
-    ck_assert(f == 2.0);
-    ck_assert_int_eq(config_list_str(root, "s", 1, &s, &err), TN_OK);
-    ck_assert_str_eq(s, "b");
-    ck_assert_int_eq(config_list(root, "e"), 0);
-    ck_assert_int_eq(config_list_i64(root, "ids", 3, &i, &err), TN_E_INPUT);
+    config_reader root = config_root(file, &status, &err);
+    ck_assert_int_eq(config_list(&root, "ids"), 3);
+    ck_assert_int_eq(config_list_i64(&root, "ids", 1), 2);
+    ck_assert(config_list_holds(&root, "ids", 3) && !config_list_holds(&root, "ids", 4));
+    ck_assert_int_eq(config_list(&root, "id"), 1);
+    ck_assert_int_eq(config_list_i64(&root, "id", 0), 5);
+    ck_assert(config_list_f64(&root, "f", 1) == 2.0);
+    ck_assert_str_eq(config_list_str(&root, "s", 1), "b");
+    ck_assert_int_eq(config_list(&root, "e"), 0);
+    ck_assert_int_eq(status, TN_OK);
+    config_list_i64(&root, "ids", 3);
     broken_expect(&err, TN_E_INPUT, "'ids'", "element 3", NULL);
-    ck_assert_int_eq(config_list_i64(root, "ids", -1, &i, NULL), TN_E_INPUT);
-    ck_assert_int_eq(config_list_i64(root, "id", 1, &i, NULL), TN_E_INPUT);
-    tn_error_clear(&err);
-    ck_assert_int_eq(config_list_i64(root, "mixed", 1, &i, &err), TN_E_INPUT);
+    forget();
+    config_list_i64(&root, "ids", -1);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    forget();
+    config_list_i64(&root, "id", 1);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    forget();
+    config_list_i64(&root, "mixed", 1);
     broken_expect(&err, TN_E_INPUT, "'mixed'", "element 1", "null", NULL);
-    ck_assert_int_eq(config_list_f64(root, "mixed", 2, &f, NULL), TN_E_INPUT);
-    ck_assert_int_eq(config_list_str(root, "mixed", 0, &s, NULL), TN_E_INPUT);
+    forget();
+    config_list_f64(&root, "mixed", 2);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    forget();
+    ck_assert_str_eq(config_list_str(&root, "mixed", 0), "");
+    ck_assert_int_eq(status, TN_E_INPUT);
     config_close(file);
 }
 END_TEST
@@ -188,9 +222,8 @@ END_TEST
 START_TEST(the_last_duplicate_wins)
 {
     config_file *file = open_text("{\"k\": 1, \"k\": 2}");
-    int64_t i = 0;
-    ck_assert_int_eq(config_i64(config_root(file), "k", 0, 9, &i, NULL), TN_OK);
-    ck_assert_int_eq(i, 2);
+    config_reader root = config_root(file, &status, NULL);
+    ck_assert_int_eq(config_i64(&root, "k", 0, 0, 9), 2);
     config_close(file);
 }
 END_TEST
@@ -217,7 +250,6 @@ END_TEST
 
 START_TEST(a_config_that_is_no_file_is_refused)
 {
-    tn_error err = TN_ERROR_INIT;
     ck_assert_ptr_null(config_open(path, &err));
     broken_expect(&err, TN_E_INPUT, "config.json", "cannot open", NULL);
     tn_error_clear(&err);
@@ -234,7 +266,6 @@ START_TEST(a_huge_config_is_not_read)
 {
     tempdir_write(path, "{}", 2);
     broken_truncate(folder, "config.json", (size_t)1 << 40); /* sparse */
-    tn_error err = TN_ERROR_INIT;
     ck_assert_ptr_null(config_open(path, &err));
     broken_expect(&err, TN_E_INPUT, "config.json", "1099511627776", NULL);
 }
@@ -247,8 +278,10 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, values_are_read);
     tcase_add_test(tc, absent_and_null_leave_the_default);
+    tcase_add_test(tc, the_first_error_sticks);
     tcase_add_test(tc, children_name_their_place);
     tcase_add_test(tc, wrong_types_and_ranges_are_errors);
+    tcase_add_test(tc, a_word_is_one_of_those_known);
     tcase_add_test(tc, lists_and_scalars);
     tcase_add_test(tc, the_last_duplicate_wins);
     tcase_add_test(tc, what_is_not_a_config_is_refused);

@@ -16,50 +16,61 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static const char *const keys[] = {"hidden_size", "rms_norm_eps", "tie_word_embeddings", "hidden_act", "eos_token_id",
                                    "layer_types", "rope_scaling", "rope_theta",          "factor",     "a"};
 
-static void check_status(tn_status status, tn_error *err)
+/* After a call that may fail: status and error say the same, in one line. Both are ready for the next call then. */
+static bool settle(const config_reader *c)
 {
-    fuzz_require((status == TN_OK) == (err->code == TN_OK) && status == err->code, "the result and the error disagree");
-    fuzz_require(status == TN_OK || (err->message[0] && !strchr(err->message, '\n')), "the error is not one line");
-    tn_error_clear(err);
+    bool ok = *c->status == TN_OK;
+    fuzz_require(ok == (c->err->code == TN_OK) && *c->status == c->err->code, "the status and the error disagree");
+    fuzz_require(ok || (c->err->message[0] && !strchr(c->err->message, '\n')), "the error is not one line");
+    tn_error_clear(c->err);
+    *c->status = TN_OK;
+    return ok;
 }
 
-static void read_list(const config_node *node, const char *key, tn_error *err)
+static void read_list(const config_reader *c, const char *key)
 {
-    int64_t count = config_list(node, key), i64 = 0;
-    double f64 = 0;
-    const char *text = "";
-    fuzz_require((count >= 0) == config_has(node, key), "a list is there and is not");
+    int64_t count = config_list(c, key);
+    fuzz_require((count >= 0) == config_has(c, key), "a list is there and is not");
     for (int64_t i = 0; i < count && i < 100; i++) {
-        check_status(config_list_i64(node, key, i, &i64, err), err);
-        check_status(config_list_f64(node, key, i, &f64, err), err);
-        check_status(config_list_str(node, key, i, &text, err), err);
+        config_list_i64(c, key, i);
+        settle(c);
+        config_list_f64(c, key, i);
+        settle(c);
+        fuzz_require(config_list_str(c, key, i) != NULL, "a string is not there");
+        settle(c);
+        config_list_holds(c, key, i);
+        settle(c);
     }
-    fuzz_require(config_list_i64(node, key, count, &i64, NULL) != TN_OK, "a list has an element behind its end");
+    config_list_i64(c, key, count);
+    fuzz_require(!settle(c), "a list has an element behind its end");
 }
 
-static void read_key(const config_node *node, const char *key, int depth)
+static void read_key(const config_reader *c, const char *key, int depth)
 {
-    tn_error err = TN_ERROR_INIT;
-    int64_t i64 = 5;
-    double f64 = 0.5;
-    bool flag = false;
-    const char *text = "default";
-    check_status(config_i64(node, key, 1, 1000000, &i64, &err), &err);
-    fuzz_require(i64 >= 1 && i64 <= 1000000, "a number is out of its range");
-    tn_status status = config_need_i64(node, key, INT64_MIN, INT64_MAX, &i64, &err);
-    fuzz_require(status != TN_OK || config_has(node, key), "a key is absent and was read");
-    check_status(status, &err);
-    check_status(config_f64(node, key, &f64, &err), &err);
-    fuzz_require(isfinite(f64), "a number is not finite");
-    check_status(config_bool(node, key, &flag, &err), &err);
-    check_status(config_str(node, key, &text, &err), &err);
+    static const struct config_word list[] = {{"silu", 1}, {"default", 2}};
+    static const config_words words = {2, list};
+    int64_t number = config_i64(c, key, 5, 1, 1000000);
+    fuzz_require(number >= 1 && number <= 1000000, "a number is out of its range");
+    settle(c);
+    config_need_i64(c, key, INT64_MIN, INT64_MAX);
+    fuzz_require(!settle(c) || config_has(c, key), "a key is absent and was read");
+    fuzz_require(isfinite(config_f64(c, key, 0.5)), "a number is not finite");
+    settle(c);
+    config_bool(c, key, false);
+    settle(c);
+    const char *text = config_str(c, key, "default");
     fuzz_require(text && strlen(text) < SIZE_MAX, "a string is not there");
-    read_list(node, key, &err);
-    const config_node *child = config_child(node, key, &err);
-    fuzz_require(!child || err.code == TN_OK, "a child came with an error");
-    fuzz_require(child == config_child(node, key, NULL), "a child is not the same twice");
-    for (size_t i = 0; child && depth < 2 && i < sizeof keys / sizeof keys[0]; i++)
-        read_key(child, keys[i], depth + 1);
+    settle(c);
+    int32_t choice = config_choice(c, key, "default", &words);
+    fuzz_require(choice == 1 || choice == 2, "a choice is none of the words");
+    settle(c);
+    read_list(c, key);
+    config_reader child = config_child(c, key);
+    settle(c);
+    fuzz_require(child.node == config_child(c, key).node, "a child is not the same twice");
+    settle(c);
+    for (size_t i = 0; depth < 2 && i < sizeof keys / sizeof keys[0]; i++)
+        read_key(&child, keys[i], depth + 1);
 }
 
 int fuzz_config(const uint8_t *data, size_t size)
@@ -67,11 +78,14 @@ int fuzz_config(const uint8_t *data, size_t size)
     char path[64];
     int fd = fuzz_file(data, size, path);
     tn_error err = TN_ERROR_INIT;
+    tn_status status = TN_OK;
     config_file *file = config_open(path, &err);
     close(fd);
     fuzz_require((file != NULL) == (err.code == TN_OK), "the result and the error disagree");
-    for (size_t i = 0; file && i < sizeof keys / sizeof keys[0]; i++)
-        read_key(config_root(file), keys[i], 0);
+    for (size_t i = 0; file && i < sizeof keys / sizeof keys[0]; i++) {
+        config_reader root = config_root(file, &status, &err);
+        read_key(&root, keys[i], 0);
+    }
     config_close(file);
     return 0;
 }

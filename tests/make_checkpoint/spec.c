@@ -1,5 +1,6 @@
-/* The models that make_checkpoint knows. Their figures are those of the published models (qwen3-0.6b, llama-3.2-1b) or
- * of a mixture of experts of about 1.5 billion parameters; the tiny ones have two layers of the same shape. */
+/* The models that make_checkpoint knows. Their figures are those of the published models (qwen3-0.6b, llama-3.2-1b,
+ * gemma-2-2b) or of a mixture of experts of about 1.5 billion parameters; the tiny ones have two layers of the same
+ * shape. */
 #include "spec.h"
 
 #include <stdarg.h>
@@ -14,6 +15,10 @@
     .class_name = "Qwen3MoeForCausalLM", .model_type = "qwen3_moe", .hidden = 1024, .heads = 16, .kv_heads = 4,        \
     .head_dim = 128, .intermediate = 3072, .max_positions = 40960, .vocab = 32000, .bos = 1, .eos = 2, .experts = 64,  \
     .top_k = 8, .expert_intermediate = 384, .eps = 1e-6, .theta = 1e6, .head_norm = true
+#define GEMMA2                                                                                                         \
+    .class_name = "Gemma2ForCausalLM", .model_type = "gemma2", .hidden = 2304, .heads = 8, .kv_heads = 4,              \
+    .head_dim = 256, .intermediate = 9216, .max_positions = 8192, .bos = 2, .eos = 1, .eps = 1e-6, .theta = 10000,     \
+    .tied = true, .gemma = true
 
 static const spec specs[] = {
     {.name = "qwen3-0.6b", QWEN3, .layers = 28, .vocab = 151936, .bos = 151643, .eos = 151645},
@@ -37,6 +42,27 @@ static const spec specs[] = {
      .theta = 500000,
      .tied = true,
      .llama3_rope = true},
+    {.name = "gemma-2-2b", GEMMA2, .layers = 26, .vocab = 256000},
+    {.name = "tiny-gemma2", GEMMA2, .layers = 2, .vocab = 32000},
+    {.name = "tiny-mixtral",
+     .class_name = "MixtralForCausalLM",
+     .model_type = "mixtral",
+     .hidden = 1024,
+     .layers = 2,
+     .heads = 16,
+     .kv_heads = 4,
+     .head_dim = 64,
+     .intermediate = 3584,
+     .vocab = 32000,
+     .max_positions = 32768,
+     .bos = 1,
+     .eos = 2,
+     .experts = 8,
+     .top_k = 2,
+     .expert_intermediate = 3584,
+     .eps = 1e-5,
+     .theta = 1e6,
+     .block_sparse_moe = true},
 };
 
 const spec *spec_find(const char *name)
@@ -72,37 +98,57 @@ static void add(list *l, int64_t rows, int64_t columns, const char *format, ...)
     va_end(args);
 }
 
+/* The weight of a norm. */
+static void add_norm(list *l, const spec *s, int64_t width, const char *in, const char *name)
+{
+    add(l, width, 0, "%s.%s.weight", in, name);
+    l->tensors[l->count - 1].mean = s->gemma ? 0 : 1;
+}
+
+static void add_experts(list *l, const spec *s, const char *at)
+{
+    static const char *const plain[] = {"gate_proj", "up_proj", "down_proj"}, *const mixtral[] = {"w1", "w3", "w2"};
+    const char *const *name = s->block_sparse_moe ? mixtral : plain;
+    const char *block = s->block_sparse_moe ? "block_sparse_moe" : "mlp";
+    int64_t h = s->hidden, inter = s->experts ? s->expert_intermediate : s->intermediate;
+    if (s->experts)
+        add(l, s->experts, h, "%s.%s.gate.weight", at, block);
+    for (int e = 0; e < (s->experts ? s->experts : 1); e++) {
+        char in[40];
+        snprintf(in, sizeof in, "%s", block);
+        if (s->experts)
+            snprintf(in, sizeof in, "%s.experts.%d", block, e);
+        add(l, inter, h, "%s.%s.%s.weight", at, in, name[0]);
+        add(l, inter, h, "%s.%s.%s.weight", at, in, name[1]);
+        add(l, h, inter, "%s.%s.%s.weight", at, in, name[2]);
+    }
+}
+
 static void add_layer(list *l, const spec *s, int layer)
 {
     char at[40];
     snprintf(at, sizeof at, "model.layers.%d", layer);
     int64_t h = s->hidden, d = s->head_dim;
-    add(l, h, 0, "%s.input_layernorm.weight", at);
+    add_norm(l, s, h, at, "input_layernorm");
     add(l, s->heads * d, h, "%s.self_attn.q_proj.weight", at);
     add(l, s->kv_heads * d, h, "%s.self_attn.k_proj.weight", at);
     add(l, s->kv_heads * d, h, "%s.self_attn.v_proj.weight", at);
     add(l, h, s->heads * d, "%s.self_attn.o_proj.weight", at);
     if (s->head_norm) {
-        add(l, d, 0, "%s.self_attn.q_norm.weight", at);
-        add(l, d, 0, "%s.self_attn.k_norm.weight", at);
+        add_norm(l, s, d, at, "self_attn.q_norm");
+        add_norm(l, s, d, at, "self_attn.k_norm");
     }
-    add(l, h, 0, "%s.post_attention_layernorm.weight", at);
-    if (s->experts)
-        add(l, s->experts, h, "%s.mlp.gate.weight", at);
-    int64_t inter = s->experts ? s->expert_intermediate : s->intermediate;
-    for (int e = 0; e < (s->experts ? s->experts : 1); e++) {
-        char in[24] = "mlp";
-        if (s->experts)
-            snprintf(in, sizeof in, "mlp.experts.%d", e);
-        add(l, inter, h, "%s.%s.gate_proj.weight", at, in);
-        add(l, inter, h, "%s.%s.up_proj.weight", at, in);
-        add(l, h, inter, "%s.%s.down_proj.weight", at, in);
+    add_norm(l, s, h, at, "post_attention_layernorm");
+    if (s->gemma) {
+        add_norm(l, s, h, at, "pre_feedforward_layernorm");
+        add_norm(l, s, h, at, "post_feedforward_layernorm");
     }
+    add_experts(l, s, at);
 }
 
 spec_tensor *spec_tensors(const spec *s, size_t *count)
 {
-    size_t per_layer = 9 + 3 * (size_t)(s->experts ? s->experts : 1);
+    size_t per_layer = 11 + 3 * (size_t)(s->experts ? s->experts : 1);
     list l = {.capacity = 3 + per_layer * (size_t)s->layers};
     l.tensors = malloc(l.capacity * sizeof *l.tensors);
     if (!l.tensors)
@@ -110,7 +156,7 @@ spec_tensor *spec_tensors(const spec *s, size_t *count)
     add(&l, s->vocab, s->hidden, "model.embed_tokens.weight");
     for (int i = 0; i < s->layers; i++)
         add_layer(&l, s, i);
-    add(&l, s->hidden, 0, "model.norm.weight");
+    add_norm(&l, s, s->hidden, "model", "norm");
     if (!s->tied)
         add(&l, s->vocab, s->hidden, "lm_head.weight");
     *count = l.count;
@@ -133,15 +179,20 @@ static void print_config(FILE *f, const spec *s, tn_dtype dtype)
             (long long)s->intermediate, (long long)s->vocab, (long long)s->max_positions);
     if (s->experts)
         fprintf(f,
-                "  \"num_experts\": %lld,\n  \"num_experts_per_tok\": %lld,\n  \"moe_intermediate_size\": %lld,\n"
+                "  \"%s\": %lld,\n  \"num_experts_per_tok\": %lld,\n  \"moe_intermediate_size\": %lld,\n"
                 "  \"norm_topk_prob\": true,\n  \"decoder_sparse_step\": 1,\n  \"mlp_only_layers\": [],\n"
                 "  \"router_aux_loss_coef\": 0.001,\n  \"output_router_logits\": false,\n",
-                (long long)s->experts, (long long)s->top_k, (long long)s->expert_intermediate);
+                s->block_sparse_moe ? "num_local_experts" : "num_experts", (long long)s->experts, (long long)s->top_k,
+                (long long)s->expert_intermediate);
+    if (s->gemma)
+        fprintf(f, "  \"hidden_activation\": \"gelu_pytorch_tanh\",\n  \"query_pre_attn_scalar\": 256,\n"
+                   "  \"attn_logit_softcapping\": 50.0,\n  \"final_logit_softcapping\": 30.0,\n"
+                   "  \"sliding_window\": 4096,\n");
     if (s->llama3_rope)
         fprintf(f, "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 32.0, \"low_freq_factor\": 1.0,\n"
                    "    \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192},\n"
                    "  \"mlp_bias\": false,\n  \"pretraining_tp\": 1,\n");
-    else
+    else if (!s->gemma)
         fprintf(f,
                 "  \"rope_scaling\": null,\n  \"use_sliding_window\": false,\n  \"sliding_window\": null,\n"
                 "  \"max_window_layers\": %lld,\n",

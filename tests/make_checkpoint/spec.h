@@ -13,6 +13,8 @@ typedef struct spec {
     int64_t experts, top_k, expert_intermediate; /* 0: dense                                       */
     double eps, theta;
     bool tied, head_norm, llama3_rope;
+    bool block_sparse_moe; /* Mixtral's names of experts and of their keys                           */
+    bool gemma;            /* four norms by 1 + w in a layer, and Gemma 2's keys                       */
 } spec;
 
 /* The model called name, or NULL. */
@@ -23,6 +25,7 @@ typedef struct spec_tensor {
     char name[80];
     int32_t ndim;
     int64_t shape[2];
+    float mean; /* of a vector's values                                                           */
 } spec_tensor;
 
 /* All tensors in file order. Owned: free(). NULL when out of memory. */

@@ -10,7 +10,7 @@
 #define POOL_COUNT 16777213 /* the largest prime below 2^24 */
 #define POOL_STEP 7919      /* between tensors */
 #define MATRIX_SCALE 0.02f  /* initializer_range */
-#define VECTOR_SCALE 0.1f   /* of a norm's weights around 1 */
+#define VECTOR_SCALE 0.1f   /* of a norm's weights around their mean */
 
 typedef struct pool {
     char *data;
@@ -79,12 +79,12 @@ static bool write_matrix(FILE *f, pool *p, int64_t count)
     return true;
 }
 
-static bool write_vector(FILE *f, pool *p, int64_t count)
+static bool write_vector(FILE *f, pool *p, int64_t count, float mean)
 {
     char *values = malloc((size_t)count * p->element);
     if (!values)
         return false;
-    fill_normal(p, values, count, 1, VECTOR_SCALE);
+    fill_normal(p, values, count, mean, VECTOR_SCALE);
     bool ok = fwrite(values, p->element, (size_t)count, f) == (size_t)count;
     free(values);
     return ok;
@@ -133,7 +133,7 @@ static bool write_file(const char *folder, const char *name, const spec_tensor *
     bool ok = f && write_header(f, tensors, count, p->dtype);
     for (size_t i = 0; ok && i < count; i++) {
         int64_t n = element_count(&tensors[i]);
-        ok = tensors[i].ndim == 2 ? write_matrix(f, p, n) : write_vector(f, p, n);
+        ok = tensors[i].ndim == 2 ? write_matrix(f, p, n) : write_vector(f, p, n, tensors[i].mean);
     }
     if (f && fclose(f) != 0)
         ok = false;

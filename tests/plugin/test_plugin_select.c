@@ -413,7 +413,7 @@ START_TEST(every_enumerator_has_a_name)
                                TN_ACT_MISH,        TN_SCORE_TOPK_SOFTMAX, TN_LAYOUT_LIST_IO};
     for (int op = 1; op <= TN_OP_DECODER_LAYER; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
-    for (int op = TN_OP_EMBEDDING; op <= TN_OP_CACHE_APPEND; op++)
+    for (int op = TN_OP_EMBEDDING; op <= TN_OP_SOFTCAP; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
     for (int axis = 0; axis <= TN_AXIS_LAYOUT; axis++) {
         ck_assert_str_ne(tn_axis_name((tn_axis)axis), "?");
@@ -428,7 +428,7 @@ START_TEST(every_enumerator_has_a_name)
     for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_SINKS; bit <<= 1)
         ck_assert_str_ne(tn_feature_name(bit), "?");
     ck_assert_str_eq(tn_op_name((tn_op)50), "?");
-    ck_assert_str_eq(tn_op_name((tn_op)68), "?");
+    ck_assert_str_eq(tn_op_name((tn_op)69), "?");
     ck_assert_str_eq(tn_op_name(TN_OP_NONE), "?");
     ck_assert_str_eq(tn_axis_name(TN_AXIS_MAX), "?");
     ck_assert_str_eq(tn_dim_name(TN_DIM_MAX), "?");
@@ -441,6 +441,7 @@ START_TEST(every_enumerator_has_a_name)
     /* A sample of each, against names that have slipped by one. */
     ck_assert_str_eq(tn_op_name(TN_OP_DECODER_LAYER), "DECODER_LAYER");
     ck_assert_str_eq(tn_op_name(TN_OP_CACHE_APPEND), "CACHE_APPEND");
+    ck_assert_str_eq(tn_op_name(TN_OP_SOFTCAP), "SOFTCAP");
     ck_assert_str_eq(tn_axis_value_name(TN_AXIS_ACT, TN_ACT_MISH), "mish");
     ck_assert_str_eq(tn_axis_value_name(TN_AXIS_WEIGHT, TN_BF16), "bf16");
     ck_assert_str_eq(tn_dim_name(TN_DIM_HEAD_V), "head_v");

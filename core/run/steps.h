@@ -1,7 +1,7 @@
 /* Inside core: what an architecture's forward is written with. The first failure sticks in the run: after it the
  * functions below do nothing and return empty tensors, so a forward reads like the modeling file it follows. */
-#ifndef TENON_CORE_RUN_GRAPH_H
-#define TENON_CORE_RUN_GRAPH_H
+#ifndef TENON_CORE_STEPS_H
+#define TENON_CORE_STEPS_H
 
 #include "run/run.h"
 #include "run/rope_tables.h"
@@ -18,7 +18,6 @@ typedef struct model_layer {
 typedef struct model_shape {
     int64_t layers, hidden, vocab, max_positions;
     const model_layer *layer;
-    const graph_site *head; /* LINEAR: hidden to vocab                                            */
     rope_params rope[MODEL_ROPES];
     int32_t rope_count;
 } model_shape;
@@ -47,22 +46,23 @@ typedef struct graph_run {
     tn_error *err;
 } graph_run;
 
-tn_tensor run_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
+tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
 
 /* x [rows, features] each. */
-tn_tensor run_embedding(graph_run *r, const tn_site *site, int64_t hidden);
-tn_tensor run_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
-tn_tensor run_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */
-void run_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x);
+tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden);
+tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
+tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */
+void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x);
 /* h += x, then the norm of h: site is the norm's, inside that of the sum. */
-tn_tensor run_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
-void run_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
-void run_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
-void run_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
-tn_tensor run_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
-void run_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
+tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
+void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
+void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
+void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
+tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
+void steps_softcap(graph_run *r, const tn_site *site, const tn_tensor *x); /* in place */
+void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
 
 /* The same elements seen with another shape; t must be dense. */
-tn_tensor run_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
+tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
 
 #endif

@@ -1,0 +1,109 @@
+/* Linear, norm, MLP, rotation: modules that are the same in most modeling files. */
+#include "models/parts.h"
+
+#include <string.h>
+
+graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
+                         graph_site *outer)
+{
+    graph_module *m = build_module(b, parent, name, "Linear");
+    graph_site *s = build_site(b, m, TN_OP_LINEAR, outer);
+    tn_tensor weight, bias_tensor;
+    if (!s || !build_tensor(b, m, "weight", 2, (int64_t[]){out, in}, &weight))
+        return NULL;
+    build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
+    if (bias && build_tensor(b, m, "bias", 1, &out, &bias_tensor)) {
+        build_param(b, s, TN_ROLE_BIAS, &bias_tensor, 1);
+        s->site.features |= TN_HAS_BIAS;
+    }
+    s->site.dim[TN_DIM_HIDDEN] = in;
+    s->site.dim[TN_DIM_OUT] = out;
+    return b->status == TN_OK ? s : NULL;
+}
+
+static void fill_norm(graph_builder *b, graph_site *s, const parts_norm_kind *kind, int64_t width,
+                      const tn_tensor *weight)
+{
+    if (weight)
+        build_param(b, s, TN_ROLE_WEIGHT, weight, 1);
+    s->site.meaning[TN_AXIS_NORM] = kind->variant;
+    s->site.dim[TN_DIM_WIDTH] = width;
+    s->site.num[TN_NUM_EPS] = kind->eps;
+}
+
+graph_site *parts_norm(graph_builder *b, graph_module *parent, const char *name, const parts_norm_kind *kind,
+                       int64_t width, bool of_sum)
+{
+    graph_module *m = build_module(b, parent, name, kind->class_name);
+    graph_site *sum = of_sum ? build_site(b, m, TN_OP_ADD_RMS_NORM, NULL) : NULL;
+    graph_site *s = build_site(b, m, TN_OP_RMS_NORM, sum);
+    tn_tensor tensor;
+    const tn_tensor *weight = kind->variant == TN_NORM_NO_WEIGHT ? NULL : &tensor;
+    if (!s || (weight && !build_tensor(b, m, "weight", 1, &width, &tensor)))
+        return NULL;
+    fill_norm(b, s, kind, width, weight);
+    if (sum) {
+        fill_norm(b, sum, kind, width, weight);
+        sum->part[GRAPH_PART_NORM] = s;
+    }
+    return b->status == TN_OK ? s : NULL;
+}
+
+graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
+                      graph_site *outer)
+{
+    graph_module *m = build_module(b, parent, name, spec->class_name);
+    graph_site *s = build_site(b, m, TN_OP_MLP, outer);
+    if (!s)
+        return NULL;
+    graph_site *gate = parts_linear(b, m, "gate_proj", spec->hidden, spec->inter, spec->bias, s);
+    graph_site *up = parts_linear(b, m, "up_proj", spec->hidden, spec->inter, spec->bias, s);
+    graph_site *down = parts_linear(b, m, "down_proj", spec->inter, spec->hidden, spec->bias, s);
+    s->part[GRAPH_PART_GATE] = gate;
+    s->part[GRAPH_PART_UP] = up;
+    s->part[GRAPH_PART_DOWN] = down;
+    build_lend(b, s, TN_ROLE_GATE, gate, TN_ROLE_WEIGHT);
+    build_lend(b, s, TN_ROLE_UP, up, TN_ROLE_WEIGHT);
+    build_lend(b, s, TN_ROLE_DOWN, down, TN_ROLE_WEIGHT);
+    build_lend(b, s, TN_ROLE_GATE_BIAS, gate, TN_ROLE_BIAS);
+    build_lend(b, s, TN_ROLE_UP_BIAS, up, TN_ROLE_BIAS);
+    build_lend(b, s, TN_ROLE_DOWN_BIAS, down, TN_ROLE_BIAS);
+    s->site.meaning[TN_AXIS_ACT] = spec->act;
+    s->site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+    s->site.features = spec->bias ? TN_HAS_BIAS : 0;
+    s->site.dim[TN_DIM_HIDDEN] = spec->hidden;
+    s->site.dim[TN_DIM_INTER] = spec->inter;
+    return b->status == TN_OK ? s : NULL;
+}
+
+graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spec *spec)
+{
+    graph_module *file = NULL;
+    for (graph_module *m = b->graph->scopes->first_child; m; m = m->next)
+        if (!strcmp(m->name, scope))
+            file = m;
+    if (!file)
+        file = build_module(b, b->graph->scopes, scope, "scope");
+    graph_site *s = build_site(b, build_module(b, file, spec->function, "function"), TN_OP_ROPE, NULL);
+    if (!s)
+        return NULL;
+    s->site.meaning[TN_AXIS_ROPE] = spec->style;
+    s->site.dim[TN_DIM_HEAD] = spec->head_dim;
+    s->site.dim[TN_DIM_ROTARY] = spec->rotary;
+    s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
+    s->site.dim[TN_DIM_KV_HEADS] = spec->kv_heads;
+    return s;
+}
+
+tn_act parts_act(const config_reader *config, const char *key, const char *fallback)
+{
+    static const struct config_word list[] = {{"silu", TN_ACT_SILU},         {"swish", TN_ACT_SILU},
+                                              {"gelu", TN_ACT_GELU},         {"gelu_pytorch_tanh", TN_ACT_GELU_TANH},
+                                              {"gelu_new", TN_ACT_GELU_NEW}, {"quick_gelu", TN_ACT_QUICK_GELU},
+                                              {"relu", TN_ACT_RELU},         {"relu2", TN_ACT_RELU2},
+                                              {"relu6", TN_ACT_RELU6},       {"sigmoid", TN_ACT_SIGMOID},
+                                              {"tanh", TN_ACT_TANH},         {"linear", TN_ACT_LINEAR},
+                                              {"mish", TN_ACT_MISH}};
+    static const config_words acts = {sizeof list / sizeof list[0], list};
+    return (tn_act)config_choice(config, key, fallback, &acts);
+}

@@ -1,0 +1,143 @@
+/* What a model computes follows config.json: keys that are absent mean the architecture's defaults, keys that it does
+ * not read change nothing, all others do. The golden cases say that the values that they have are read rightly. */
+#include "broken.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TOKENS = 24 };
+
+/* Logits of one row of tokens in f32. Owned. */
+static float *logits_of(const char *folder, int64_t *count)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options mo = {.size = sizeof mo, .dtype = "f32"};
+    tn_model *model = tn_model_open(folder, &mo, &err);
+    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+    tn_model_info info;
+    tn_model_get_info(model, &info);
+    int64_t ids[TOKENS];
+    for (int64_t i = 0; i < TOKENS; i++)
+        ids[i] = (i * 37 + 11) % info.vocab;
+    *count = TOKENS * info.vocab;
+    float *logits = malloc((size_t)*count * sizeof *logits);
+    tn_session_options so = {.size = sizeof so, .context = TOKENS};
+    tn_session *session = tn_session_new(model, &so, &err);
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
+    tn_outputs out = {.size = sizeof out, .logits = logits};
+    tn_status status = tn_session_run(session, &batch, &out, &err);
+    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+    tn_session_free(session);
+    tn_model_close(model);
+    return logits;
+}
+
+/* Are the logits of the two folders the same bits? */
+static bool same_logits(const char *a, const char *b)
+{
+    int64_t a_count, b_count;
+    float *x = logits_of(a, &a_count), *y = logits_of(b, &b_count);
+    ck_assert_int_eq(a_count, b_count);
+    bool same = !memcmp(x, y, (size_t)a_count * sizeof *x);
+    free(x);
+    free(y);
+    return same;
+}
+
+static const struct {
+    const char *model, *key, *value; /* value NULL: the key is taken away                          */
+    bool same;
+} keys[] = {
+    {"gemma2", "layer_types", NULL, true},
+    {"gemma2", "layer_types", "[\"full_attention\", \"full_attention\", \"full_attention\"]", false},
+    {"gemma2", "hidden_act", "\"relu\"", true},
+    {"gemma2", "hidden_activation", NULL, true},
+    {"gemma2", "hidden_activation", "\"silu\"", false},
+    {"gemma2", "query_pre_attn_scalar", NULL, false},
+    {"gemma2", "query_pre_attn_scalar", "24.0", false},
+    {"gemma2", "attn_logit_softcapping", "null", false},
+    {"gemma2", "attn_logit_softcapping", "50", false},
+    {"gemma2", "final_logit_softcapping", "null", false},
+    {"gemma2", "final_logit_softcapping", NULL, false},
+    {"gemma2", "sliding_window", "null", false},
+    {"gemma2", "tie_word_embeddings", NULL, true},
+    {"gemma2", "rms_norm_eps", NULL, true},
+    {"mixtral", "rope_parameters/rope_theta", NULL, true},
+    {"mixtral", "rope_theta", "10000", true}, /* rope_parameters have it                            */
+    {"mixtral", "rms_norm_eps", NULL, true},
+    {"mixtral", "num_local_experts", NULL, true},
+    {"mixtral", "num_experts_per_tok", NULL, true},
+    {"mixtral", "num_experts_per_tok", "3", false},
+    {"mixtral", "sliding_window", NULL, true},
+    {"mixtral", "sliding_window", "4", false},
+    {"mixtral", "hidden_act", "\"gelu\"", false},
+    {"qwen2_sliding", "use_sliding_window", "false", false},
+    {"qwen2_sliding", "max_window_layers", "0", false},
+    {"qwen3_moe", "norm_topk_prob", NULL, false},
+    {"qwen3_moe", "hidden_activation", "\"relu\"", true},
+    {"llama", "rope_parameters/rope_theta", "20000", false},
+    {"llama_yarn", "rope_parameters/factor", "2", false},
+};
+
+START_TEST(a_key)
+{
+    char *whole = broken_copy(keys[_i].model), *changed = broken_copy(keys[_i].model);
+    broken_json(changed, "config.json", keys[_i].key, keys[_i].value);
+    bool same = same_logits(whole, changed);
+    ck_assert_msg(same == keys[_i].same, "%s: %s = %s leaves the logits %s", keys[_i].model, keys[_i].key,
+                  keys[_i].value ? keys[_i].value : "(absent)", same ? "as they are" : "different");
+    tempdir_remove(whole);
+    tempdir_remove(changed);
+}
+END_TEST
+
+/* Replaces a part of all names in a file's header. new is no longer than old; spaces behind make up for it. */
+static void rename_tensors(const char *folder, const char *old, const char *new)
+{
+    size_t size, old_size = strlen(old), new_size = strlen(new), length = 0;
+    char *path = tempdir_path(folder, "model.safetensors"), *file = tempdir_read(path, &size);
+    for (int i = 0; i < 8; i++)
+        length |= (size_t)(unsigned char)file[i] << (8 * i);
+    char *to = file + 8, *end = file + 8 + length;
+    int found = 0;
+    for (const char *from = file + 8; from < end;) {
+        bool here = (size_t)(end - from) >= old_size && !memcmp(from, old, old_size);
+        memmove(to, here ? new : from, here ? new_size : 1);
+        from += here ? old_size : 1;
+        to += here ? new_size : 1;
+        found += here;
+    }
+    memset(to, ' ', (size_t)(end - to));
+    ck_assert_int_gt(found, 0);
+    tempdir_write(path, file, size);
+    free(file);
+    free(path);
+}
+
+/* transformers loads files that have the names of its modules as well. */
+START_TEST(names_of_the_tree)
+{
+    char *whole = broken_copy("mixtral"), *renamed = broken_copy("mixtral");
+    rename_tensors(renamed, ".block_sparse_moe.", ".mlp.");
+    ck_assert(same_logits(whole, renamed));
+    tempdir_remove(whole);
+    tempdir_remove(renamed);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("architectures");
+    TCase *tc = tcase_create("config.json");
+    tcase_set_timeout(tc, 60);
+    tcase_add_loop_test(tc, a_key, 0, (int)(sizeof keys / sizeof keys[0]));
+    tcase_add_test(tc, names_of_the_tree);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
