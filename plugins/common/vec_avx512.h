@@ -12,6 +12,7 @@
 
 #define VEC_LANES 16
 #define VEC_INLINE static inline __attribute__((always_inline))
+#define VEC_OUTLINE __attribute__((noinline, unused)) static /* what is rare, or calls memcpy in any case */
 
 typedef __m512 vec;
 

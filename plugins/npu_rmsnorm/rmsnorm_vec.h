@@ -9,27 +9,26 @@
  * hides the latency of the additions. */
 enum { PARTS = 64, PACKS = PARTS / PACK };
 
-/* A function of its own, for what is rare. */
-#define VEC_OUTLINE static __attribute__((noinline))
-
 typedef struct parts {
     pack part[PACKS];
 } parts;
 
 /* What is constant in a loop over a row: each combination that occurs is a loop of its own. Which of them a row needs
- * is decided once per row, and once more for what is left of it behind the last whole pack. */
+ * is decided once per row. */
 typedef struct norm_kind {
     tn_dtype dtype;
     tn_norm norm;
     bool add;
 } norm_kind;
 
-/* One row: its tensors, and what all rows share. Passed by value, so that no store through a pointer can change it. */
+/* One row: its tensors, and what all rows share. Given by value, so that no store through a pointer can change it. */
 typedef struct norm_row {
     char *at[NORM_TENSORS];
+    const char *normalised; /* x or, forward, the sum that the first pass has written                  */
     const char *weight;
     float *dw;
     int64_t width;
+    float plus; /* what the kind TN_NORM_1_PLUS_W adds to weights: 1 or, which changes none, -0            */
 } norm_row;
 
 /* What the first pass over a row leaves for the second. */
@@ -40,8 +39,10 @@ typedef struct norm_factors {
 VEC_INLINE norm_row row_of(const rmsnorm_rows *a, int64_t row)
 {
     norm_row r = {.weight = a->weight, .dw = a->dw, .width = a->width};
+    r.plus = a->norm == TN_NORM_1_PLUS_W ? 1.0f : -0.0f;
     for (int t = 0; t < NORM_TENSORS; t++)
         r.at[t] = a->row[t] ? a->row[t] + row * a->step[t] : NULL;
+    r.normalised = r.at[NORM_SUM] ? r.at[NORM_SUM] : r.at[NORM_X];
     return r;
 }
 
@@ -119,7 +120,7 @@ VEC_INLINE pack times_weight(norm_row r, pack x, int64_t i, int64_t n, norm_kind
     if (kind.norm == TN_NORM_NO_WEIGHT)
         return x;
     pack w = take(r.weight, i, n, kind.dtype);
-    return pack_mul(x, kind.norm == TN_NORM_1_PLUS_W ? pack_add(pack_set(1.0f), w) : w);
+    return pack_mul(x, kind.norm == TN_NORM_1_PLUS_W ? pack_add(pack_set(r.plus), w) : w);
 }
 
 VEC_INLINE pack times_gate(norm_row r, pack x, int64_t i, int64_t n, norm_kind kind)
@@ -160,7 +161,7 @@ VEC_INLINE pack forward_first(norm_row r, pack sum, int64_t i, int64_t n, norm_k
 
 VEC_INLINE void forward_second(norm_row r, pack scale, int64_t i, int64_t n, norm_kind kind)
 {
-    pack v = pack_mul(take(r.at[r.at[NORM_R] ? NORM_SUM : NORM_X], i, n, kind.dtype), scale);
+    pack v = pack_mul(take(r.normalised, i, n, kind.dtype), scale);
     put(r.at[NORM_Y], i, n, kind.dtype, times_gate(r, times_weight(r, v, i, n, kind), i, n, kind));
 }
 
@@ -200,34 +201,46 @@ VEC_INLINE void backward_second(norm_row r, pack scale, pack mean, int64_t i, in
 
 /* ---- one row ------------------------------------------------------------------------------------ */
 
-/* The first pass. Sums are given and returned by value: those whose address is known would live in memory. */
-VEC_INLINE void first_pack(norm_row r, norm_sums *s, int k, int64_t i, int64_t n, norm_kind kind, bool backward)
+VEC_INLINE void first_pack(norm_row r, pack *square, pack *product, int64_t i, int64_t n, norm_kind kind, bool backward)
 {
     if (backward)
-        backward_first(r, &s->squares.part[k], &s->products.part[k], i, n, kind);
+        backward_first(r, square, product, i, n, kind);
     else
-        s->squares.part[k] = forward_first(r, s->squares.part[k], i, n, kind);
+        *square = forward_first(r, *square, i, n, kind);
 }
 
-/* From element i on less than a round of PARTS is left: rare, so that one function serves all kinds. */
-VEC_OUTLINE norm_sums first_rest(norm_row r, norm_sums s, int64_t i, norm_kind kind, bool backward)
+VEC_INLINE norm_factors factors_of_sums(norm_row r, norm_sums s, float eps, tn_dtype dtype, bool backward)
+{
+    float scale = vec_inverse_sqrt(parts_sum(&s.squares, dtype) / (float)r.width + eps);
+    return (norm_factors){scale, backward ? parts_sum(&s.products, dtype) * scale / (float)r.width : 0.0f};
+}
+
+/* With what is left of a row behind its rounds of PARTS. */
+VEC_INLINE norm_factors first_rest(norm_row r, norm_sums s, int64_t i, float eps, norm_kind kind, bool backward)
 {
     for (int k = 0; k < PACKS && i < r.width; k++, i += PACK)
-        first_pack(r, &s, k, i, r.width - i < PACK ? r.width - i : PACK, kind, backward);
-    return s;
+        first_pack(r, &s.squares.part[k], &s.products.part[k], i, r.width - i < PACK ? r.width - i : PACK, kind,
+                   backward);
+    return factors_of_sums(r, s, eps, kind.dtype, backward);
 }
 
+/* Backward, one function serves all norms: gradients of rows with a rest are rare. */
+VEC_OUTLINE norm_factors backward_first_rest(norm_row r, norm_sums s, int64_t i, float eps, norm_kind kind)
+{
+    return first_rest(r, s, i, eps, kind, true);
+}
+
+/* The sums of the rounds stay in registers because those of the rest are a copy. */
 VEC_INLINE norm_factors first_pass(norm_row r, float eps, norm_kind kind, bool backward)
 {
     norm_sums s = {parts_zero(), parts_zero()};
     int64_t i = 0;
     for (; i + PARTS <= r.width; i += PARTS)
         for (int k = 0; k < PACKS; k++)
-            first_pack(r, &s, k, i + k * PACK, PACK, kind, backward);
+            first_pack(r, &s.squares.part[k], &s.products.part[k], i + k * PACK, PACK, kind, backward);
     if (i < r.width)
-        s = first_rest(r, s, i, kind, backward);
-    float scale = vec_inverse_sqrt(parts_sum(&s.squares, kind.dtype) / (float)r.width + eps);
-    return (norm_factors){scale, backward ? parts_sum(&s.products, kind.dtype) * scale / (float)r.width : 0.0f};
+        return backward ? backward_first_rest(r, s, i, eps, kind) : first_rest(r, s, i, eps, kind, false);
+    return factors_of_sums(r, s, eps, kind.dtype, backward);
 }
 
 VEC_INLINE void second_pack(norm_row r, norm_factors f, int64_t i, int64_t n, norm_kind kind, bool backward)
@@ -238,9 +251,9 @@ VEC_INLINE void second_pack(norm_row r, norm_factors f, int64_t i, int64_t n, no
         forward_second(r, pack_set(f.scale), i, n, kind);
 }
 
-VEC_OUTLINE void second_rest(norm_row r, norm_factors f, int64_t i, norm_kind kind, bool backward)
+VEC_OUTLINE void backward_second_rest(norm_row r, norm_factors f, int64_t i, norm_kind kind)
 {
-    second_pack(r, f, i, r.width - i, kind, backward);
+    second_pack(r, f, i, r.width - i, kind, true);
 }
 
 VEC_INLINE void second_pass(norm_row r, norm_factors f, norm_kind kind, bool backward)
@@ -248,17 +261,20 @@ VEC_INLINE void second_pass(norm_row r, norm_factors f, norm_kind kind, bool bac
     int64_t i = 0;
     for (; i + PACK <= r.width; i += PACK)
         second_pack(r, f, i, PACK, kind, backward);
-    if (i < r.width)
-        second_rest(r, f, i, kind, backward);
+    if (i < r.width && backward)
+        backward_second_rest(r, f, i, kind);
+    else if (i < r.width)
+        second_pack(r, f, i, r.width - i, kind, false);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------- */
 
-/* The norm as the loops tell norms apart: the place where a weight's sum is rounded differs in eager only, and the first
- * pass forward looks at no weight. */
-VEC_INLINE tn_norm norm_of(tn_norm norm)
+/* The norm as the loops tell norms apart. W_F32 rounds in other places in eager only. Backward, where an addition more
+ * costs nothing that can be measured, w is taken for 1 + w with a 1 that is 0. */
+VEC_INLINE tn_norm norm_of(tn_norm norm, bool backward)
 {
-    return norm == TN_NORM_W_F32 ? TN_NORM_W : norm;
+    tn_norm plain = norm == TN_NORM_W_F32 ? TN_NORM_W : norm;
+    return plain == TN_NORM_W && backward ? TN_NORM_1_PLUS_W : plain;
 }
 
 VEC_INLINE norm_factors factors_of(norm_row r, float eps, norm_kind kind, bool backward)
@@ -272,15 +288,13 @@ VEC_INLINE norm_factors row_factors(norm_row r, const rmsnorm_rows *a, tn_dtype 
 {
     if (!backward)
         return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_NO_WEIGHT, false}, false);
-    switch (norm_of(a->norm)) {
-    case TN_NORM_1_PLUS_W:
-        return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_1_PLUS_W, false}, true);
+    switch (norm_of(a->norm, true)) {
     case TN_NORM_W_GATED: /* there is no gated form with a sum */
         return first_pass(r, a->eps, (norm_kind){dtype, TN_NORM_W_GATED, false}, true);
     case TN_NORM_NO_WEIGHT:
         return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_NO_WEIGHT, false}, true);
     default:
-        return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_W, false}, true);
+        return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_1_PLUS_W, false}, true);
     }
 }
 
@@ -294,7 +308,7 @@ VEC_INLINE void results_of(norm_row r, norm_factors f, norm_kind kind, bool back
 
 VEC_INLINE void row_results(norm_row r, norm_factors f, tn_norm norm, tn_dtype dtype, bool backward)
 {
-    switch (norm_of(norm)) {
+    switch (norm_of(norm, backward)) {
     case TN_NORM_1_PLUS_W:
         results_of(r, f, (norm_kind){dtype, TN_NORM_1_PLUS_W, false}, backward);
         break;
@@ -304,8 +318,9 @@ VEC_INLINE void row_results(norm_row r, norm_factors f, tn_norm norm, tn_dtype d
     case TN_NORM_NO_WEIGHT:
         results_of(r, f, (norm_kind){dtype, TN_NORM_NO_WEIGHT, false}, backward);
         break;
-    default:
-        results_of(r, f, (norm_kind){dtype, TN_NORM_W, false}, backward);
+    default: /* forward */
+        if (!backward)
+            second_pass(r, f, (norm_kind){dtype, TN_NORM_W, false}, false);
     }
 }
 
