@@ -199,13 +199,6 @@ static void nothing(void)
 void product_init_c(product_kernels *kernels)
 {
     tn_dtype dtype = kernels->dtype;
-    kernels->name = "c";
-    kernels->native = TN_F32;
-    kernels->group = 1;
-    kernels->rows = ROWS;
-    kernels->lanes = kernels->min_tokens = LANES;
-    kernels->tile_tokens = kernels->max_tokens = 2 * LANES;
-    kernels->few_tokens = PRODUCT_FEW_TOKENS;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
     kernels->tiles_begin = kernels->tiles_end = nothing;
     kernels->tile_glu = tile_glu_c;
@@ -219,24 +212,60 @@ void product_init_c(product_kernels *kernels)
     kernels->widen = dtype == TN_BF16 ? widen_bf16_c : dtype == TN_F16 ? widen_f16_c : widen_f32_c;
 }
 
+#define F32 TN_TAKES(TN_F32)
+#define BF16 TN_TAKES(TN_BF16)
+#define F16 TN_TAKES(TN_F16)
+#define AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
+#define AVX512_BF16 (AVX512 | TN_CPU_AVX512_BF16)
+
+/* What runs where: the first row that takes the type and whose processor this is. Calls of up to `dots` tokens stream
+ * the weights through dot products, more go by tiles. A function that a variant does not have is that of the next row
+ * below which fits; so AMX, which has only tiles, packs and finishes as AVX-512 does. tiles: the fewest, the usual and
+ * the most tokens of one. */
+/* clang-format off */
+static const product_variant variants[] = {
+/*   name          dtypes            processor                      native   dots rows lanes tiles    functions */
+#if defined(__x86_64__)
+    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, TN_BF16, 8,   32,  16, 16, 32, 32, product_init_amx},
+    {"avx512bf16", BF16,             AVX512_BF16,                   TN_BF16, 8,   8,   8,  16, 32, 40, product_init_avx512bf16},
+    {"avx512",     BF16 | F16,       AVX512,                        TN_F32,  8,   8,   8,  16, 32, 40, product_init_avx512},
+    {"avx512",     F32,              AVX512,                        TN_F32,  4,   8,   8,  16, 32, 40, product_init_avx512},
+    {"avx2",       F32 | BF16 | F16, TN_CPU_AVX2,                   TN_F32,  8,   4,   8,  8,  24, 24, product_init_avx2},
+#elif defined(__aarch64__)
+    {"neon",       F32 | BF16 | F16, TN_CPU_NEON,                   TN_F32,  8,   8,   4,  4,  12, 12, product_init_neon},
+#endif
+    {"c",          F32 | BF16 | F16, 0,                             TN_F32,  8,   8,   8,  8,  16, 16, product_init_c},
+};
+/* clang-format on */
+
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+static bool variant_fits(const product_variant *v, tn_dtype dtype, uint64_t cpu_flags)
+{
+    return (v->dtypes & TN_TAKES(dtype)) && !(v->processor & ~cpu_flags);
+}
+
+product_choice product_choose(tn_dtype dtype, int64_t tokens, uint64_t cpu_flags)
+{
+    int i = 0;
+    while (i < VARIANTS - 1 && !variant_fits(&variants[i], dtype, cpu_flags))
+        i++;
+    return (product_choice){&variants[i], tokens <= variants[i].few_tokens ? "dots" : "tiles"};
+}
+
 void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu_flags)
 {
-    kernels->dtype = dtype;
-    product_init_c(kernels);
-#ifdef __x86_64__
-    if (cpu_flags & TN_CPU_AVX2)
-        product_init_avx2(kernels);
-    if (cpu_flags & TN_CPU_AVX512)
-        product_init_avx512(kernels);
-    bool pairs = (cpu_flags & TN_CPU_AVX512) && (cpu_flags & TN_CPU_AVX512_BF16);
-    if (pairs)
-        product_init_avx512bf16(kernels);
-    if (pairs && (cpu_flags & TN_CPU_AMX_BF16)) /* packs, dots and finishes as the one before */
-        product_init_amx(kernels);
-#elif defined(__aarch64__)
-    if (cpu_flags & TN_CPU_NEON)
-        product_init_neon(kernels);
-#else
-    (void)cpu_flags;
-#endif
+    const product_variant *v = product_choose(dtype, 1, cpu_flags).variant;
+    *kernels = (product_kernels){.name = v->name,
+                                 .dtype = dtype,
+                                 .native = v->native,
+                                 .few_tokens = v->few_tokens,
+                                 .rows = v->rows,
+                                 .lanes = v->lanes,
+                                 .min_tokens = v->min_tokens,
+                                 .tile_tokens = v->tile_tokens,
+                                 .max_tokens = v->max_tokens};
+    for (int i = VARIANTS - 1; i >= 0; i--)
+        if (variant_fits(&variants[i], dtype, cpu_flags))
+            variants[i].init(kernels);
 }

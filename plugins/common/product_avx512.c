@@ -315,15 +315,6 @@ static void widen_f16(const void *src, int64_t n, float *dst)
 void product_init_avx512(product_kernels *kernels)
 {
     bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
-    kernels->name = "avx512";
-    kernels->native = TN_F32;
-    kernels->group = 1;
-    kernels->rows = ROWS;
-    kernels->lanes = LANES / 2;
-    kernels->min_tokens = LANES;
-    kernels->tile_tokens = 2 * LANES;
-    kernels->max_tokens = 2 * LANES + LANES / 2;
-    kernels->few_tokens = brain || half ? PRODUCT_FEW_TOKENS : 4; /* tiles need no conversion then */
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_glu = tile_glu_f32;
     kernels->tile_out = tile_out_f32;

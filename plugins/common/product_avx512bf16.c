@@ -249,12 +249,6 @@ static void row_glu_bf16(const float *gate, const float *up, const float *up_bia
 
 void product_init_avx512bf16(product_kernels *kernels)
 {
-    if (kernels->dtype != TN_BF16)
-        return;
-    kernels->name = "avx512bf16";
-    kernels->native = TN_BF16;
-    kernels->group = 2;
-    kernels->few_tokens = PRODUCT_FEW_TOKENS;
     kernels->pack = pack_bf16;
     kernels->tile_glu = tile_glu_bf16;
     kernels->tile_out = tile_out_bf16;

@@ -103,7 +103,9 @@ VEC_INLINE vec vec_exp(vec a)
 
 VEC_INLINE vec vec_quiet(vec a)
 {
-    return _mm256_blendv_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)), _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    __m256 quiet = _mm256_or_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x400000)));
+    quiet = _mm256_and_ps(quiet, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000)));
+    return _mm256_blendv_ps(a, quiet, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
 
 VEC_INLINE __m256i vec_bf16_high(vec a)

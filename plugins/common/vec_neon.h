@@ -103,7 +103,8 @@ VEC_INLINE vec vec_exp(vec a)
 
 VEC_INLINE vec vec_quiet(vec a)
 {
-    return vbslq_f32(vceqq_f32(a, a), a, vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000)));
+    uint32x4_t quiet = vorrq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(0x400000));
+    return vbslq_f32(vceqq_f32(a, a), a, vreinterpretq_f32_u32(vandq_u32(quiet, vdupq_n_u32(0xffff0000))));
 }
 
 VEC_INLINE uint32x4_t vec_bf16_high(vec a)
