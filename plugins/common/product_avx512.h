@@ -141,6 +141,44 @@ INLINE void finish_glu(__m512 sums[ROWS][VECTORS], int vectors, bool half, const
     }
 }
 
+/* A tile of sums[r][v]: 16 * full tokens, and with half 8 more. */
+typedef void tile_sums_fn(const void *const *w, int64_t ahead, int64_t k, const void *panel, int full, bool half,
+                          __m512 sums[ROWS][VECTORS]);
+
+/* What tile_glu and tile_out are called with; count: features or rows. */
+typedef struct tile_call {
+    const void *const *w;
+    int64_t ahead, k;
+    const void *panel;
+    const product_finish *finish;
+    int32_t count, tokens;
+    void *h;
+    void *const *y;
+} tile_call;
+
+INLINE void tile_of(const tile_call *t, tile_sums_fn *sums_of, int full, bool half, bool glu, bool pairs)
+{
+    __m512 sums[ROWS][VECTORS];
+    sums_of(t->w, t->ahead, t->k, t->panel, full, half, sums);
+    if (!glu)
+        finish_out(sums, full + half, t->finish, t->count, t->y, t->tokens);
+    else
+        finish_glu(sums, full + half, half, t->finish, t->count, pairs, t->h);
+}
+
+/* Each width of a tile is code of its own. */
+INLINE void tile_of_width(const tile_call *t, tile_sums_fn *sums_of, int32_t width, bool glu, bool pairs)
+{
+    if (width == 40)
+        tile_of(t, sums_of, 2, true, glu, pairs);
+    else if (width == 32)
+        tile_of(t, sums_of, 2, false, glu, pairs);
+    else if (width == 24)
+        tile_of(t, sums_of, 1, true, glu, pairs);
+    else
+        tile_of(t, sums_of, 1, false, glu, pairs);
+}
+
 /* n elements of dtype, the first of a row's rest. */
 static inline __mmask16 first_lanes(int64_t n)
 {
