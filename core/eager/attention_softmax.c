@@ -44,7 +44,7 @@ EAGER_CLONES static float scores_mask(float *scores, const int32_t *index, int64
     for (int l = 0; l < LANES; l++)
         max = lane[l] > max ? lane[l] : max;
     *any = seen;
-    return nan ? vec_float(0x7fc00000u) : max;
+    return nan ? tn_f32_from_bits(0x7fc00000u) : max;
 }
 
 float attention_softmax(const attention_scores *rule, float *scores, const int32_t *index, int64_t n, int32_t q,

@@ -7,7 +7,7 @@ EAGER_CLONES static void bf16_to_f32(const char *src, float *dst, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         uint16_t h;
         memcpy(&h, src + 2 * i, sizeof h);
-        dst[i] = vec_from_bf16(h);
+        dst[i] = tn_bf16_to_f32(h);
     }
 }
 
@@ -16,14 +16,14 @@ EAGER_CLONES static void f16_to_f32(const char *src, float *dst, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         uint16_t h;
         memcpy(&h, src + 2 * i, sizeof h);
-        dst[i] = vec_from_f16(h);
+        dst[i] = tn_f16_to_f32(h);
     }
 }
 
 EAGER_CLONES static void f32_to_bf16(const float *src, char *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        uint16_t h = vec_to_bf16(src[i]);
+        uint16_t h = tn_f32_to_bf16(src[i]);
         memcpy(dst + 2 * i, &h, sizeof h);
     }
 }
@@ -31,7 +31,7 @@ EAGER_CLONES static void f32_to_bf16(const float *src, char *dst, int64_t n)
 EAGER_CLONES static void f32_to_f16(const float *src, char *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        uint16_t h = vec_to_f16(src[i]);
+        uint16_t h = tn_f32_to_f16(src[i]);
         memcpy(dst + 2 * i, &h, sizeof h);
     }
 }
@@ -39,13 +39,13 @@ EAGER_CLONES static void f32_to_f16(const float *src, char *dst, int64_t n)
 EAGER_CLONES static void round_bf16(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = vec_from_bf16(vec_to_bf16(x[i]));
+        x[i] = tn_bf16_to_f32(tn_f32_to_bf16(x[i]));
 }
 
 EAGER_CLONES static void round_f16(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = vec_from_f16(vec_to_f16(x[i]));
+        x[i] = tn_f16_to_f32(tn_f32_to_f16(x[i]));
 }
 
 void convert_to_f32(const void *src, tn_dtype dtype, float *dst, int64_t n)

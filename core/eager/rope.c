@@ -59,8 +59,10 @@ EAGER_CLONES static void rotate_bf16(const float *x1, const float *x2, const rop
                                      int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float p = vec_from_bf16(vec_to_bf16(x1[i] * a->c1[i])), q = vec_from_bf16(vec_to_bf16(x2[i] * a->s1[i]));
-        float r = vec_from_bf16(vec_to_bf16(x2[i] * a->c2[i])), s = vec_from_bf16(vec_to_bf16(x1[i] * a->s2[i]));
+        float p = tn_bf16_to_f32(tn_f32_to_bf16(x1[i] * a->c1[i])),
+              q = tn_bf16_to_f32(tn_f32_to_bf16(x2[i] * a->s1[i]));
+        float r = tn_bf16_to_f32(tn_f32_to_bf16(x2[i] * a->c2[i])),
+              s = tn_bf16_to_f32(tn_f32_to_bf16(x1[i] * a->s2[i]));
         y1[i] = p - q;
         y2[i] = r + s;
     }
@@ -70,8 +72,8 @@ EAGER_CLONES static void rotate_f16(const float *x1, const float *x2, const rope
                                     int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float p = vec_from_f16(vec_to_f16(x1[i] * a->c1[i])), q = vec_from_f16(vec_to_f16(x2[i] * a->s1[i]));
-        float r = vec_from_f16(vec_to_f16(x2[i] * a->c2[i])), s = vec_from_f16(vec_to_f16(x1[i] * a->s2[i]));
+        float p = tn_f16_to_f32(tn_f32_to_f16(x1[i] * a->c1[i])), q = tn_f16_to_f32(tn_f32_to_f16(x2[i] * a->s1[i]));
+        float r = tn_f16_to_f32(tn_f32_to_f16(x2[i] * a->c2[i])), s = tn_f16_to_f32(tn_f32_to_f16(x1[i] * a->s2[i]));
         y1[i] = p - q;
         y2[i] = r + s;
     }

@@ -23,7 +23,7 @@ EAGER_CLONES float vec_max(const float *x, int64_t n)
         best = x[i] > best ? x[i] : best;
         nan |= x[i] != x[i];
     }
-    return nan ? vec_float(0x7fc00000u) : best;
+    return nan ? tn_f32_from_bits(0x7fc00000u) : best;
 }
 
 EAGER_CLONES float vec_exp_sum(float *x, int64_t n, float max)
@@ -53,13 +53,13 @@ EAGER_CLONES void vec_scale(float *x, int64_t n, float factor)
 EAGER_CLONES static void scale_bf16(float *x, int64_t n, float factor)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = vec_from_bf16(vec_to_bf16(vec_from_bf16(vec_to_bf16(x[i])) * factor));
+        x[i] = tn_bf16_to_f32(tn_f32_to_bf16(tn_bf16_to_f32(tn_f32_to_bf16(x[i])) * factor));
 }
 
 EAGER_CLONES static void scale_f16(float *x, int64_t n, float factor)
 {
     for (int64_t i = 0; i < n; i++)
-        x[i] = vec_from_f16(vec_to_f16(vec_from_f16(vec_to_f16(x[i])) * factor));
+        x[i] = tn_f16_to_f32(tn_f32_to_f16(tn_f16_to_f32(tn_f32_to_f16(x[i])) * factor));
 }
 
 void vec_round_scale(float *x, int64_t n, float factor, tn_dtype dtype)
@@ -117,9 +117,9 @@ EAGER_CLONES float vec_dot_bf16(const float *x, const void *y, int64_t n)
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
         for (int l = 0; l < LANES; l++)
-            lane[l] += x[i + l] * vec_from_bf16(h[i + l]);
+            lane[l] += x[i + l] * tn_bf16_to_f32(h[i + l]);
     for (; i < n; i++)
-        sum += x[i] * vec_from_bf16(h[i]);
+        sum += x[i] * tn_bf16_to_f32(h[i]);
     for (int l = 0; l < LANES; l++)
         sum += lane[l];
     return sum;
@@ -129,7 +129,7 @@ EAGER_CLONES void vec_add_scaled_bf16(float *x, const void *y, float factor, int
 {
     const uint16_t *h = y;
     for (int64_t i = 0; i < n; i++)
-        x[i] += vec_from_bf16(h[i]) * factor;
+        x[i] += tn_bf16_to_f32(h[i]) * factor;
 }
 
 EAGER_CLONES double vec_sum_wide(const float *x, int64_t n)

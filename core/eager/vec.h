@@ -5,8 +5,6 @@
 
 #include "eager/eager.h"
 
-#include <string.h>
-
 /* A product and a sum round one by one, on every machine. GCC does so in ISO mode, Clang has to be told. */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
@@ -14,6 +12,9 @@
 /* Nothing here looks at floating-point exceptions; selections then need no branches. Values stay the same. */
 #pragma GCC optimize("no-trapping-math", "no-math-errno")
 #endif
+
+/* After the pragmas, which are to hold for these functions too: otherwise the compiler does not inline them. */
+#include <tenon/half.h>
 
 /* Compiles a function for several instruction sets; the loader chooses. None of them changes a result. Clang before 18
  * hides the clones from other files. */
@@ -26,62 +27,13 @@
 /* Elements that a loop keeps on its stack at once. */
 #define VEC_CHUNK 512
 
-static inline uint32_t vec_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static inline float vec_float(uint32_t bits)
-{
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-static inline float vec_from_bf16(uint16_t h)
-{
-    return vec_float((uint32_t)h << 16);
-}
-
-/* To nearest, ties to even; a NaN stays one (and becomes quiet). */
-static inline uint16_t vec_to_bf16(float x)
-{
-    uint32_t bits = vec_bits(x);
-    uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
-    return (uint16_t)(((bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u : rounded) >> 16);
-}
-
-static inline float vec_from_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = h & 0x7fffu;
-    uint32_t normal = (magnitude << 13) + (112u << 23); /* the exponents' biases differ by 112        */
-    uint32_t special = (magnitude << 13) | 0x7f800000u;
-    uint32_t small = vec_bits((float)(int32_t)magnitude * 0x1p-24f);
-    uint32_t bits = magnitude >= 0x7c00u ? special : normal;
-    return vec_float((magnitude < 0x400u ? small : bits) | sign);
-}
-
-static inline uint16_t vec_to_f16(float x)
-{
-    uint32_t bits = vec_bits(x), sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7fffffffu;
-    uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-    /* Below 2^-14 an ulp of the result is one of 0.5f: the addition rounds. */
-    uint32_t small = vec_bits(vec_float(magnitude) + 0.5f) - 0x3f000000u;
-    uint32_t half = magnitude < 0x38800000u ? small : normal;
-    half = magnitude >= 0x47800000u ? 0x7c00u : half;
-    half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : half;
-    return (uint16_t)(half | sign);
-}
-
 /* x rounded to dtype, as an f32. */
 static inline float vec_round1(float x, tn_dtype dtype)
 {
     if (dtype == TN_BF16)
-        return vec_from_bf16(vec_to_bf16(x));
+        return tn_bf16_to_f32(tn_f32_to_bf16(x));
     if (dtype == TN_F16)
-        return vec_from_f16(vec_to_f16(x));
+        return tn_f16_to_f32(tn_f32_to_f16(x));
     return x;
 }
 
@@ -100,15 +52,15 @@ static inline float vec_exp(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    uint32_t i = vec_bits(shifted) - 0x4b400000u; /* n, two's complement                             */
+    uint32_t i = tn_f32_bits(shifted) - 0x4b400000u; /* n, two's complement                             */
     uint32_t half = (uint32_t)((int32_t)i >> 1);
-    return p * vec_float((half + 127u) << 23) * vec_float((i - half + 127u) << 23);
+    return p * tn_f32_from_bits((half + 127u) << 23) * tn_f32_from_bits((i - half + 127u) << 23);
 }
 
 /* tanh x within 2 ulp. */
 static inline float vec_tanh(float x)
 {
-    float a = vec_float(vec_bits(x) & 0x7fffffffu), x2 = x * x;
+    float a = tn_f32_from_bits(tn_f32_bits(x) & 0x7fffffffu), x2 = x * x;
     float large = 1.0f - 2.0f / (vec_exp(2.0f * a) + 1.0f);
     float p = -5.70498872745e-3f;
     p = p * x2 + 2.06390887954e-2f;
@@ -116,7 +68,7 @@ static inline float vec_tanh(float x)
     p = p * x2 + 1.33314422036e-1f;
     p = p * x2 - 3.33332819422e-1f;
     float small = p * x2 * a + a;
-    return vec_float(vec_bits(a < 0.625f ? small : large) | (vec_bits(x) & 0x80000000u));
+    return tn_f32_from_bits(tn_f32_bits(a < 0.625f ? small : large) | (tn_f32_bits(x) & 0x80000000u));
 }
 
 /* convert.c: rounds n values to dtype in place. */

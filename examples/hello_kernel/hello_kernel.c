@@ -1,24 +1,29 @@
 /* A complete kernel in one file: RMS norm on the CPU, y = rnd(rnd(x / sqrt(mean(x^2) + eps)) * w), for f32 and bf16. */
 #include <math.h>
 #include <string.h>
+#include <tenon/half.h>
 #include <tenon/kernel.h>
 
-/* Element i of a row. A bf16 is the upper half of an f32, which comes last on the machines that this runs on. */
-static float get(const void *row, int64_t i, size_t size)
+/* Element i of a row, which may lie at any address. */
+static float get(const void *row, int64_t i, tn_dtype dtype)
 {
-    float f = 0;
-    memcpy((char *)&f + sizeof f - size, (const char *)row + (size_t)i * size, size);
-    return f;
+    float value;
+    uint16_t half;
+    if (dtype == TN_BF16) {
+        memcpy(&half, (const char *)row + 2 * i, sizeof half);
+        return tn_bf16_to_f32(half);
+    }
+    memcpy(&value, (const char *)row + 4 * i, sizeof value);
+    return value;
 }
 
-/* Stores f; in bf16 rounded to the nearest, ties to even. */
-static void set(void *row, int64_t i, size_t size, float f)
+static void set(void *row, int64_t i, tn_dtype dtype, float value)
 {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (size == 2 && !isnan(f))
-        bits += 0x7fff + (bits >> 16 & 1);
-    memcpy((char *)row + (size_t)i * size, (char *)&bits + sizeof bits - size, size);
+    uint16_t half = tn_f32_to_bf16(value);
+    if (dtype == TN_BF16)
+        memcpy((char *)row + 2 * i, &half, sizeof half);
+    else
+        memcpy((char *)row + 4 * i, &value, sizeof value);
 }
 
 /* Row r, counted over all leading dimensions, whose strides are arbitrary. */
@@ -35,16 +40,16 @@ static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     (void)thread;
     const tn_call *call = ctx;
     int64_t n = call->site->dim[TN_DIM_WIDTH];
-    size_t size = tn_dtype_size(call->in[0].dtype);
+    tn_dtype dtype = call->in[0].dtype;
     for (int64_t r = begin; r < end; r++) {
         void *x = row_of(&call->in[0], r), *y = row_of(&call->out[0], r);
         double sum = 0;
         for (int64_t i = 0; i < n; i++)
-            sum += (double)get(x, i, size) * get(x, i, size);
+            sum += (double)get(x, i, dtype) * get(x, i, dtype);
         float scale = 1.0f / sqrtf((float)(sum / (double)n) + (float)call->site->num[TN_NUM_EPS]);
         for (int64_t i = 0; i < n; i++) {
-            set(y, i, size, get(x, i, size) * scale);
-            set(y, i, size, get(y, i, size) * get(call->site->param[TN_ROLE_WEIGHT].tensors->data, i, size));
+            set(y, i, dtype, get(x, i, dtype) * scale);
+            set(y, i, dtype, get(y, i, dtype) * get(call->site->param[TN_ROLE_WEIGHT].tensors->data, i, dtype));
         }
     }
 }

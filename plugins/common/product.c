@@ -1,76 +1,12 @@
 /* The plain C reference of the products, and the choice among instruction sets. */
 #include "product.h"
 #include "activation.h"
+#include "scalar.h"
+
 #include <string.h>
 
 #define ROWS 8
 #define LANES 8
-
-static float f32_of_bits(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, 4);
-    return f;
-}
-
-static uint32_t bits_of_f32(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, 4);
-    return u;
-}
-
-static float f32_of_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fffu;
-    if (rest >= 0x7c00) /* infinity, NaN */
-        return f32_of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    if (rest < 0x400) /* zero, subnormal: an integer times 2^-24 */
-        return f32_of_bits(sign | bits_of_f32((float)rest * 0x1p-24f));
-    return f32_of_bits(sign | ((rest << 13) + (112u << 23)));
-}
-
-static uint16_t f16_of_f32(float f)
-{
-    uint32_t u = bits_of_f32(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
-    if (a > 0x7f800000)
-        return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
-    if (a >= 0x477ff000) /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7c00);
-    if (a < 0x38800000) /* subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the lowest bits */
-        return (uint16_t)(sign | (bits_of_f32(f32_of_bits(a) + 0.5f) - 0x3f000000));
-    a += 0xfff + (a >> 13 & 1);
-    return (uint16_t)(sign | ((a - (112u << 23)) >> 13));
-}
-
-static uint16_t bf16_of_f32(float f)
-{
-    uint32_t u = bits_of_f32(f);
-    if ((u & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(u >> 16 | 0x40);
-    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
-}
-
-static float load(const void *p, tn_dtype dtype, int64_t i)
-{
-    if (dtype == TN_F32) {
-        float f;
-        memcpy(&f, (const char *)p + 4 * i, 4);
-        return f;
-    }
-    uint16_t h;
-    memcpy(&h, (const char *)p + 2 * i, 2);
-    return dtype == TN_F16 ? f32_of_f16(h) : f32_of_bits((uint32_t)h << 16);
-}
-
-static void store(void *p, tn_dtype dtype, int64_t i, float f)
-{
-    uint16_t h = dtype == TN_F16 ? f16_of_f32(f) : bf16_of_f32(f);
-    if (dtype == TN_F32)
-        memcpy((char *)p + 4 * i, &f, 4);
-    else
-        memcpy((char *)p + 2 * i, &h, 2);
-}
 
 static float glu(float gate, float up, const product_finish *f)
 {
@@ -81,7 +17,7 @@ static void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, in
 {
     for (int64_t i = 0; i < k; i++)
         for (int32_t t = 0; t < width; t++)
-            panel[i * width + t] = t < tokens ? load(x[t], dtype, i) : 0.0f;
+            panel[i * width + t] = t < tokens ? scalar_load(x[t], i, dtype) : 0.0f;
 }
 
 static void pack_f32_c(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel)
@@ -104,7 +40,7 @@ static void row_sums(const void *w, int64_t k, const float *panel, int32_t width
 {
     memset(sums, 0, sizeof(float) * (size_t)width);
     for (int64_t i = 0; i < k; i++) {
-        float one = load(w, TN_F32, i);
+        float one = scalar_load(w, i, TN_F32);
         for (int32_t t = 0; t < width; t++)
             sums[t] += one * panel[i * width + t];
     }
@@ -134,7 +70,7 @@ static void tile_out_c(const void *const *w, int64_t ahead, int64_t k, const voi
         float sums[PRODUCT_MAX_TOKENS];
         row_sums(w[r], k, panel, width, finish->bias ? finish->bias[r] : 0.0f, sums);
         for (int32_t t = 0; t < tokens; t++)
-            store(y[t], finish->dtype, r, sums[t]);
+            scalar_store(y[t], r, finish->dtype, sums[t]);
     }
 }
 
@@ -145,7 +81,7 @@ static void dots_as_f32(const void *const *w, tn_dtype dtype, int32_t rows, int6
         for (int32_t t = 0; t < tokens; t++) {
             float sum = 0.0f;
             for (int64_t i = 0; i < k; i++)
-                sum += load(w[r], dtype, i) * load(x[t], TN_F32, i);
+                sum += scalar_load(w[r], i, dtype) * scalar_load(x[t], i, TN_F32);
             sums[t * PRODUCT_STREAMS + r] = sum;
         }
     }
@@ -174,9 +110,9 @@ static void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t 
         memset(sums + t * PRODUCT_COLUMNS, 0, sizeof(float) * PRODUCT_COLUMNS);
     for (int64_t i = 0; i < k; i++) {
         for (int32_t r = 0; r < rows; r++) {
-            float one = load((const char *)w + i * step, dtype, r);
+            float one = scalar_load((const char *)w + i * step, r, dtype);
             for (int32_t t = 0; t < tokens; t++)
-                sums[t * PRODUCT_COLUMNS + r] += one * load(x[t], TN_F32, i);
+                sums[t * PRODUCT_COLUMNS + r] += one * scalar_load(x[t], i, TN_F32);
         }
     }
 }
@@ -210,7 +146,7 @@ static void row_glu_c(const float *gate, const float *up, const float *up_bias, 
 static void row_out_c(const float *sums, const product_finish *finish, int32_t n, void *y)
 {
     for (int32_t i = 0; i < n; i++)
-        store(y, finish->dtype, i, sums[i] + (finish->bias ? finish->bias[i] : 0.0f));
+        scalar_store(y, i, finish->dtype, finish->bias ? sums[i] + finish->bias[i] : sums[i]);
 }
 
 static void combine_c(const product_combine *c, int64_t n, void *y)
@@ -218,10 +154,10 @@ static void combine_c(const product_combine *c, int64_t n, void *y)
     for (int64_t i = 0; i < n; i++) {
         float sum = 0.0f;
         for (int32_t j = 0; j < c->count; j++)
-            sum += load(c->part[j], c->part_dtype, i) * c->weight[j];
+            sum += scalar_load(c->part[j], i, c->part_dtype) * c->weight[j];
         if (c->extra)
-            sum += load(c->extra, c->part_dtype, i) * c->extra_weight;
-        store(y, c->dtype, i, sum);
+            sum += scalar_load(c->extra, i, c->part_dtype) * c->extra_weight;
+        scalar_store(y, i, c->dtype, sum);
     }
 }
 
@@ -247,13 +183,13 @@ static void widen_f32_c(const void *src, int64_t n, float *dst)
 static void widen_bf16_c(const void *src, int64_t n, float *dst)
 {
     for (int64_t i = 0; i < n; i++)
-        dst[i] = load(src, TN_BF16, i);
+        dst[i] = scalar_load(src, i, TN_BF16);
 }
 
 static void widen_f16_c(const void *src, int64_t n, float *dst)
 {
     for (int64_t i = 0; i < n; i++)
-        dst[i] = load(src, TN_F16, i);
+        dst[i] = scalar_load(src, i, TN_F16);
 }
 
 static void nothing(void)
@@ -263,13 +199,6 @@ static void nothing(void)
 void product_init_c(product_kernels *kernels)
 {
     tn_dtype dtype = kernels->dtype;
-    kernels->name = "c";
-    kernels->native = TN_F32;
-    kernels->group = 1;
-    kernels->rows = ROWS;
-    kernels->lanes = kernels->min_tokens = LANES;
-    kernels->tile_tokens = kernels->max_tokens = 2 * LANES;
-    kernels->few_tokens = PRODUCT_FEW_TOKENS;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
     kernels->tiles_begin = kernels->tiles_end = nothing;
     kernels->tile_glu = tile_glu_c;
@@ -283,24 +212,60 @@ void product_init_c(product_kernels *kernels)
     kernels->widen = dtype == TN_BF16 ? widen_bf16_c : dtype == TN_F16 ? widen_f16_c : widen_f32_c;
 }
 
+#define F32 TN_TAKES(TN_F32)
+#define BF16 TN_TAKES(TN_BF16)
+#define F16 TN_TAKES(TN_F16)
+#define AVX512 (TN_CPU_AVX2 | TN_CPU_AVX512)
+#define AVX512_BF16 (AVX512 | TN_CPU_AVX512_BF16)
+
+/* What runs where: the first row that takes the type and whose processor this is. Calls of up to `dots` tokens stream
+ * the weights through dot products, more go by tiles. A function that a variant does not have is that of the next row
+ * below which fits; so AMX, which has only tiles, packs and finishes as AVX-512 does. tiles: the fewest, the usual and
+ * the most tokens of one. */
+/* clang-format off */
+static const product_variant variants[] = {
+/*   name          dtypes            processor                      native   dots rows lanes tiles    functions */
+#if defined(__x86_64__)
+    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, TN_BF16, 8,   32,  16, 16, 32, 32, product_init_amx},
+    {"avx512bf16", BF16,             AVX512_BF16,                   TN_BF16, 8,   8,   8,  16, 32, 40, product_init_avx512bf16},
+    {"avx512",     BF16 | F16,       AVX512,                        TN_F32,  8,   8,   8,  16, 32, 40, product_init_avx512},
+    {"avx512",     F32,              AVX512,                        TN_F32,  4,   8,   8,  16, 32, 40, product_init_avx512},
+    {"avx2",       F32 | BF16 | F16, TN_CPU_AVX2,                   TN_F32,  8,   4,   8,  8,  24, 24, product_init_avx2},
+#elif defined(__aarch64__)
+    {"neon",       F32 | BF16 | F16, TN_CPU_NEON,                   TN_F32,  8,   8,   4,  4,  12, 12, product_init_neon},
+#endif
+    {"c",          F32 | BF16 | F16, 0,                             TN_F32,  8,   8,   8,  8,  16, 16, product_init_c},
+};
+/* clang-format on */
+
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+static bool variant_fits(const product_variant *v, tn_dtype dtype, uint64_t cpu_flags)
+{
+    return (v->dtypes & TN_TAKES(dtype)) && !(v->processor & ~cpu_flags);
+}
+
+product_choice product_choose(tn_dtype dtype, int64_t tokens, uint64_t cpu_flags)
+{
+    int i = 0;
+    while (i < VARIANTS - 1 && !variant_fits(&variants[i], dtype, cpu_flags))
+        i++;
+    return (product_choice){&variants[i], tokens <= variants[i].few_tokens ? "dots" : "tiles"};
+}
+
 void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu_flags)
 {
-    kernels->dtype = dtype;
-    product_init_c(kernels);
-#ifdef __x86_64__
-    if (cpu_flags & TN_CPU_AVX2)
-        product_init_avx2(kernels);
-    if (cpu_flags & TN_CPU_AVX512)
-        product_init_avx512(kernels);
-    bool pairs = (cpu_flags & TN_CPU_AVX512) && (cpu_flags & TN_CPU_AVX512_BF16);
-    if (pairs)
-        product_init_avx512bf16(kernels);
-    if (pairs && (cpu_flags & TN_CPU_AMX_BF16)) /* packs, dots and finishes as the one before */
-        product_init_amx(kernels);
-#elif defined(__aarch64__)
-    if (cpu_flags & TN_CPU_NEON)
-        product_init_neon(kernels);
-#else
-    (void)cpu_flags;
-#endif
+    const product_variant *v = product_choose(dtype, 1, cpu_flags).variant;
+    *kernels = (product_kernels){.name = v->name,
+                                 .dtype = dtype,
+                                 .native = v->native,
+                                 .few_tokens = v->few_tokens,
+                                 .rows = v->rows,
+                                 .lanes = v->lanes,
+                                 .min_tokens = v->min_tokens,
+                                 .tile_tokens = v->tile_tokens,
+                                 .max_tokens = v->max_tokens};
+    for (int i = VARIANTS - 1; i >= 0; i--)
+        if (variant_fits(&variants[i], dtype, cpu_flags))
+            variants[i].init(kernels);
 }

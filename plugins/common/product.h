@@ -2,9 +2,9 @@
  * alignment, read in place. Two ways, by the number of tokens:
  *
  * tiles (many tokens): the lanes of a vector are tokens. The activations are packed once into a panel, which lies
- * [k / group][tokens][group] for each tile of tokens; a weight, or a pair of bf16 weights, is broadcast straight from
- * its row. The weights are never packed, and because the lanes are tokens, the results of gate and up rows are the
- * panel of the next product without being moved.
+ * [k / group][tokens][group] for each tile of tokens (group: 1 element of f32, a pair of bf16); a weight, or a pair of
+ * bf16 weights, is broadcast straight from its row. The weights are never packed, and because the lanes are tokens, the
+ * results of gate and up rows are the panel of the next product without being moved.
  *
  * dots (few tokens): lanes along k; four weight rows at a time, which are far apart, so that memory is read in four
  * sequential streams. One alone gets three quarters of the bandwidth where pages are small.
@@ -44,16 +44,36 @@ typedef struct product_combine {
     bool stream; /* y is not read soon: it may go past the caches. A fence must follow                */
 } product_combine;
 
-typedef struct product_kernels {
-    const char *name; /* of the instruction set                                                  */
-    tn_dtype dtype;   /* of activations and weights in memory                                    */
-    tn_dtype native;  /* of panels and of rows given to tiles: TN_F32 or, with dot products, TN_BF16 */
-    int32_t group;    /* elements along k that lie together in a panel                           */
-    int32_t rows;     /* weight rows of a tile; in tile_glu the first half gates, the others ups */
-    /* Tiles are tile_tokens wide; the last one at least min_tokens, at most max_tokens, a multiple of lanes. */
-    int32_t lanes, min_tokens, tile_tokens, max_tokens;
+typedef struct product_kernels product_kernels;
 
-    int32_t few_tokens; /* up to so many are faster by dots than by tiles; <= PRODUCT_FEW_TOKENS     */
+/* A row of the table in product.c, which says what runs where. */
+typedef struct product_variant {
+    const char *name;
+    uint64_t dtypes;     /* TN_TAKES of activations and weights in memory                          */
+    uint64_t processor;  /* TN_CPU flags, all of them                                              */
+    tn_dtype native;     /* of panels and of rows given to tiles: TN_F32 or, with dot products, TN_BF16 */
+    int32_t few_tokens;  /* up to so many are faster by dots than by tiles; <= PRODUCT_FEW_TOKENS  */
+    int32_t rows;        /* weight rows of a tile; in tile_glu the first half gates, the others ups */
+    int32_t lanes;       /* tiles are a multiple of so many tokens wide, and                       */
+    int32_t min_tokens;  /* at least so many,                                                      */
+    int32_t tile_tokens; /* as a rule so many,                                                     */
+    int32_t max_tokens;  /* the last one at most so many                                           */
+    void (*init)(product_kernels *kernels); /* overwrites the functions that this variant has         */
+} product_variant;
+
+/* Which way of which variant a call of so many tokens takes. */
+typedef struct product_choice {
+    const product_variant *variant;
+    const char *way; /* "dots" or "tiles"                                                             */
+} product_choice;
+
+product_choice product_choose(tn_dtype dtype, int64_t tokens, uint64_t cpu_flags);
+
+struct product_kernels {
+    /* From the variant's row, for dtype. */
+    const char *name;
+    tn_dtype dtype, native;
+    int32_t few_tokens, rows, lanes, min_tokens, tile_tokens, max_tokens;
 
     /* Around every stretch of work in which a thread calls tile_glu and tile_out; nothing blocks in between. */
     void (*tiles_begin)(void);
@@ -99,9 +119,10 @@ typedef struct product_kernels {
 
     /* n elements of dtype become f32. */
     void (*widen)(const void *src, int64_t n, float *dst);
-} product_kernels;
+};
 
-/* The best functions for dtype (TN_F32, TN_BF16, TN_F16) among those that cpu_flags allow. */
+/* The variant that product_choose names for dtype (TN_F32, TN_BF16, TN_F16), with the functions that it leaves to those
+ * below it in the table. */
 void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu_flags);
 
 /* Bytes of one token in a panel of k elements. */
@@ -120,7 +141,7 @@ static inline int32_t product_tile_width(const product_kernels *kernels, int64_t
     return padded < kernels->min_tokens ? kernels->min_tokens : (int32_t)padded;
 }
 
-/* ---- per instruction set: overwrite what they have for kernels->dtype --------------------------------- */
+/* ---- per instruction set: their functions for kernels->dtype; the table names them ---------------------- */
 
 void product_init_c(product_kernels *kernels);
 void product_init_avx2(product_kernels *kernels);

@@ -201,12 +201,6 @@ static void tile_out_amx(const void *const *w, int64_t ahead, int64_t k, const v
 
 void product_init_amx(product_kernels *kernels)
 {
-    if (kernels->dtype != TN_BF16)
-        return;
-    kernels->name = "amx";
-    kernels->rows = BOTH;
-    kernels->lanes = kernels->min_tokens = TILE;
-    kernels->tile_tokens = kernels->max_tokens = BOTH;
     kernels->tiles_begin = tiles_begin_amx;
     kernels->tiles_end = tiles_end_amx;
     kernels->tile_glu = tile_glu_amx;

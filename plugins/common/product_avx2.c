@@ -10,5 +10,5 @@
 
 void product_init_avx2(product_kernels *kernels)
 {
-    product_init_f32(kernels, "avx2");
+    product_init_f32(kernels);
 }

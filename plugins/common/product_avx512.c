@@ -43,11 +43,12 @@ static void pack_from_f16(const void *const *x, int32_t tokens, int32_t width, i
 }
 
 /* As in product_avx512bf16.c. */
-INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const float *panel, int full, bool half,
+INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void *tokens, int full, bool half,
                       __m512 sums[ROWS][VECTORS])
 {
     __m256 rest[ROWS];
     const char *row[ROWS];
+    const float *panel = tokens;
     int64_t width = full * LANES + (half ? LANES / 2 : 0);
     for (int r = 0; r < ROWS; r++) {
         row[r] = w[r];
@@ -84,39 +85,15 @@ INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const floa
 static void tile_glu_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                          const product_finish *finish, int32_t features, void *h)
 {
-    __m512 sums[ROWS][VECTORS];
-    if (width == 40) {
-        tile_sums(w, ahead, k, panel, 2, true, sums);
-        finish_glu(sums, 3, true, finish, features, false, h);
-    } else if (width == 32) {
-        tile_sums(w, ahead, k, panel, 2, false, sums);
-        finish_glu(sums, 2, false, finish, features, false, h);
-    } else if (width == 24) {
-        tile_sums(w, ahead, k, panel, 1, true, sums);
-        finish_glu(sums, 2, true, finish, features, false, h);
-    } else {
-        tile_sums(w, ahead, k, panel, 1, false, sums);
-        finish_glu(sums, 1, false, finish, features, false, h);
-    }
+    const tile_call call = {w, ahead, k, panel, finish, features, width, h, NULL};
+    tile_of_width(&call, tile_sums, width, true, false);
 }
 
 static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                          const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
 {
-    __m512 sums[ROWS][VECTORS];
-    if (width == 40) {
-        tile_sums(w, ahead, k, panel, 2, true, sums);
-        finish_out(sums, 3, finish, rows, y, tokens);
-    } else if (width == 32) {
-        tile_sums(w, ahead, k, panel, 2, false, sums);
-        finish_out(sums, 2, finish, rows, y, tokens);
-    } else if (width == 24) {
-        tile_sums(w, ahead, k, panel, 1, true, sums);
-        finish_out(sums, 2, finish, rows, y, tokens);
-    } else {
-        tile_sums(w, ahead, k, panel, 1, false, sums);
-        finish_out(sums, 1, finish, rows, y, tokens);
-    }
+    const tile_call call = {w, ahead, k, panel, finish, rows, tokens, NULL, y};
+    tile_of_width(&call, tile_sums, width, false, false);
 }
 
 /* Up to four tokens by 64 rows, which are the lanes. */
@@ -315,15 +292,6 @@ static void widen_f16(const void *src, int64_t n, float *dst)
 void product_init_avx512(product_kernels *kernels)
 {
     bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
-    kernels->name = "avx512";
-    kernels->native = TN_F32;
-    kernels->group = 1;
-    kernels->rows = ROWS;
-    kernels->lanes = LANES / 2;
-    kernels->min_tokens = LANES;
-    kernels->tile_tokens = 2 * LANES;
-    kernels->max_tokens = 2 * LANES + LANES / 2;
-    kernels->few_tokens = brain || half ? PRODUCT_FEW_TOKENS : 4; /* tiles need no conversion then */
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_glu = tile_glu_f32;
     kernels->tile_out = tile_out_f32;

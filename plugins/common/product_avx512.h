@@ -17,16 +17,10 @@
 /* A tile's sums live in registers from the first product to the finished result: that takes inlining. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* Rounds to bf16, nearest even, and leaves the result in the upper half of each element. The increment would turn
- * some NaNs into infinities; they are made quiet instead. */
+/* Rounded to bf16, in the upper half of each element. Sums of infinities are NaNs of any kind. */
 static inline __m512i bf16_bits(__m512 v)
 {
-    __m512i u = _mm512_castps_si512(v);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i up = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __m512i quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x400000));
-    __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    return _mm512_and_si512(_mm512_mask_mov_epi32(up, nan, quiet), _mm512_set1_epi32((int)0xffff0000));
+    return _mm512_castps_si512(vec_round(vec_quiet(v), TN_BF16));
 }
 
 static inline __m512 glu(__m512 gate, __m512 up, const product_finish *f)
@@ -147,6 +141,44 @@ INLINE void finish_glu(__m512 sums[ROWS][VECTORS], int vectors, bool half, const
     }
 }
 
+/* A tile of sums[r][v]: 16 * full tokens, and with half 8 more. */
+typedef void tile_sums_fn(const void *const *w, int64_t ahead, int64_t k, const void *panel, int full, bool half,
+                          __m512 sums[ROWS][VECTORS]);
+
+/* What tile_glu and tile_out are called with; count: features or rows. */
+typedef struct tile_call {
+    const void *const *w;
+    int64_t ahead, k;
+    const void *panel;
+    const product_finish *finish;
+    int32_t count, tokens;
+    void *h;
+    void *const *y;
+} tile_call;
+
+INLINE void tile_of(const tile_call *t, tile_sums_fn *sums_of, int full, bool half, bool glu, bool pairs)
+{
+    __m512 sums[ROWS][VECTORS];
+    sums_of(t->w, t->ahead, t->k, t->panel, full, half, sums);
+    if (!glu)
+        finish_out(sums, full + half, t->finish, t->count, t->y, t->tokens);
+    else
+        finish_glu(sums, full + half, half, t->finish, t->count, pairs, t->h);
+}
+
+/* Each width of a tile is code of its own. */
+INLINE void tile_of_width(const tile_call *t, tile_sums_fn *sums_of, int32_t width, bool glu, bool pairs)
+{
+    if (width == 40)
+        tile_of(t, sums_of, 2, true, glu, pairs);
+    else if (width == 32)
+        tile_of(t, sums_of, 2, false, glu, pairs);
+    else if (width == 24)
+        tile_of(t, sums_of, 1, true, glu, pairs);
+    else
+        tile_of(t, sums_of, 1, false, glu, pairs);
+}
+
 /* n elements of dtype, the first of a row's rest. */
 static inline __mmask16 first_lanes(int64_t n)
 {
@@ -157,17 +189,12 @@ static inline __m512 load_as_f32(const void *p, tn_dtype dtype, __mmask16 m)
 {
     if (dtype == TN_F32)
         return _mm512_maskz_loadu_ps(m, p);
-    __m256i half = _mm256_maskz_loadu_epi16(m, p);
-    if (dtype == TN_F16)
-        return _mm512_cvtph_ps(half);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+    return vec_widen(_mm256_maskz_loadu_epi16(m, p), dtype);
 }
 
 static inline __m256i half_from_f32(tn_dtype dtype, __m512 v)
 {
-    if (dtype == TN_F16)
-        return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(v), 16));
+    return vec_narrow(dtype == TN_BF16 ? vec_quiet(v) : v, dtype);
 }
 
 static inline void store_from_f32(void *p, tn_dtype dtype, __mmask16 m, __m512 v)

@@ -30,11 +30,11 @@ static void pack_bf16(const void *const *x, int32_t tokens, int32_t width, int64
 /* Eight rows by one or two vectors of 16 tokens, and with half one of 8: 8 to 24 independent chains, which the latency
  * of the dot product (6 cycles) needs, and few enough rows that rows 4 KiB apart still fit the ways of the first cache.
  */
-INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const char *panel, int full, bool half,
+INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void *tokens, int full, bool half,
                       __m512 sums[ROWS][VECTORS])
 {
     __m256 rest[ROWS];
-    const char *row[ROWS];
+    const char *row[ROWS], *panel = tokens;
     int64_t width = full * LANES + (half ? LANES / 2 : 0), bytes = k / 2 * 4, tail = k % 2 ? 4 : 0;
     for (int r = 0; r < ROWS; r++) {
         row[r] = w[r];
@@ -81,39 +81,15 @@ INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const char
 static void tile_glu_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                           const product_finish *finish, int32_t features, void *h)
 {
-    __m512 sums[ROWS][VECTORS];
-    if (width == 40) {
-        tile_sums(w, ahead, k, panel, 2, true, sums);
-        finish_glu(sums, 3, true, finish, features, true, h);
-    } else if (width == 32) {
-        tile_sums(w, ahead, k, panel, 2, false, sums);
-        finish_glu(sums, 2, false, finish, features, true, h);
-    } else if (width == 24) {
-        tile_sums(w, ahead, k, panel, 1, true, sums);
-        finish_glu(sums, 2, true, finish, features, true, h);
-    } else {
-        tile_sums(w, ahead, k, panel, 1, false, sums);
-        finish_glu(sums, 1, false, finish, features, true, h);
-    }
+    const tile_call call = {w, ahead, k, panel, finish, features, width, h, NULL};
+    tile_of_width(&call, tile_sums, width, true, true);
 }
 
 static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
                           const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
 {
-    __m512 sums[ROWS][VECTORS];
-    if (width == 40) {
-        tile_sums(w, ahead, k, panel, 2, true, sums);
-        finish_out(sums, 3, finish, rows, y, tokens);
-    } else if (width == 32) {
-        tile_sums(w, ahead, k, panel, 2, false, sums);
-        finish_out(sums, 2, finish, rows, y, tokens);
-    } else if (width == 24) {
-        tile_sums(w, ahead, k, panel, 1, true, sums);
-        finish_out(sums, 2, finish, rows, y, tokens);
-    } else {
-        tile_sums(w, ahead, k, panel, 1, false, sums);
-        finish_out(sums, 1, finish, rows, y, tokens);
-    }
+    const tile_call call = {w, ahead, k, panel, finish, rows, tokens, NULL, y};
+    tile_of_width(&call, tile_sums, width, false, true);
 }
 
 /* Four rows with up to four tokens over a stretch of k, added to sums[t * PRODUCT_STREAMS + r]. Rows are fetched ahead
@@ -249,12 +225,6 @@ static void row_glu_bf16(const float *gate, const float *up, const float *up_bia
 
 void product_init_avx512bf16(product_kernels *kernels)
 {
-    if (kernels->dtype != TN_BF16)
-        return;
-    kernels->name = "avx512bf16";
-    kernels->native = TN_BF16;
-    kernels->group = 2;
-    kernels->few_tokens = PRODUCT_FEW_TOKENS;
     kernels->pack = pack_bf16;
     kernels->tile_glu = tile_glu_bf16;
     kernels->tile_out = tile_out_bf16;

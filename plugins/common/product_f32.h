@@ -207,15 +207,9 @@ static void widen_f16(const void *src, int64_t n, float *dst)
 }
 
 /* Matrices whose rows are side by side are left to what was there before. */
-static void product_init_f32(product_kernels *kernels, const char *name)
+static void product_init_f32(product_kernels *kernels)
 {
     bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
-    kernels->name = name;
-    kernels->native = TN_F32;
-    kernels->group = 1;
-    kernels->rows = ROWS;
-    kernels->lanes = kernels->min_tokens = LANES;
-    kernels->tile_tokens = kernels->max_tokens = MAX_VECTORS * LANES;
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_glu = tile_glu;
     kernels->tile_out = tile_out;

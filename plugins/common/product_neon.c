@@ -10,5 +10,5 @@
 
 void product_init_neon(product_kernels *kernels)
 {
-    product_init_f32(kernels, "neon");
+    product_init_f32(kernels);
 }

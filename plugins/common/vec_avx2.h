@@ -8,6 +8,7 @@
 
 #define VEC_LANES 8
 #define VEC_INLINE static inline __attribute__((always_inline))
+#define VEC_OUTLINE __attribute__((noinline, unused)) static /* what is rare, or calls memcpy in any case */
 
 typedef __m256 vec;
 
@@ -102,7 +103,9 @@ VEC_INLINE vec vec_exp(vec a)
 
 VEC_INLINE vec vec_quiet(vec a)
 {
-    return _mm256_blendv_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)), _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+    __m256 quiet = _mm256_or_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x400000)));
+    quiet = _mm256_and_ps(quiet, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000)));
+    return _mm256_blendv_ps(a, quiet, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
 }
 
 VEC_INLINE __m256i vec_bf16_high(vec a)
@@ -152,14 +155,14 @@ VEC_INLINE void vec_store(char *p, tn_dtype dtype, vec a)
 }
 
 /* There are no masks for 16-bit lanes: parts go through memory of their own. */
-VEC_INLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
+VEC_OUTLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
 {
     char whole[4 * VEC_LANES] = {0};
     memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
     return vec_load(whole, dtype);
 }
 
-VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
+VEC_OUTLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
 {
     char whole[4 * VEC_LANES];
     vec_store(whole, dtype, a);
@@ -213,14 +216,14 @@ VEC_INLINE void pack_store(char *p, tn_dtype dtype, pack x)
     vec_store(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, x.b);
 }
 
-VEC_INLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
+VEC_OUTLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
 {
     char whole[4 * PACK] = {0};
     memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
     return pack_load(whole, dtype);
 }
 
-VEC_INLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
+VEC_OUTLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
 {
     char whole[4 * PACK];
     pack_store(whole, dtype, x);

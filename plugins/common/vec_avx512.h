@@ -12,6 +12,7 @@
 
 #define VEC_LANES 16
 #define VEC_INLINE static inline __attribute__((always_inline))
+#define VEC_OUTLINE __attribute__((noinline, unused)) static /* what is rare, or calls memcpy in any case */
 
 typedef __m512 vec;
 
@@ -111,11 +112,13 @@ VEC_INLINE vec vec_exp(vec a)
     return _mm512_scalef_ps(p, n);
 }
 
-/* Makes every NaN the default one. */
+/* Makes every NaN quiet, with as much of its payload as bf16 holds. */
 VEC_INLINE vec vec_quiet(vec a)
 {
-    return _mm512_mask_mov_ps(a, _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q),
-                              _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
+    __m512i quiet = _mm512_or_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x400000));
+    quiet = _mm512_mask_and_epi32(_mm512_castps_si512(a), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), quiet,
+                                  _mm512_set1_epi32((int)0xffff0000));
+    return _mm512_castsi512_ps(quiet);
 }
 
 /* a rounded to bf16, in the upper halves of the lanes; what is below is not cleared. Adds one more than 0x7fff where

@@ -9,6 +9,7 @@
 
 #define VEC_LANES 4
 #define VEC_INLINE static inline __attribute__((always_inline))
+#define VEC_OUTLINE __attribute__((noinline, unused)) static /* what is rare, or calls memcpy in any case */
 
 typedef float32x4_t vec;
 
@@ -102,7 +103,8 @@ VEC_INLINE vec vec_exp(vec a)
 
 VEC_INLINE vec vec_quiet(vec a)
 {
-    return vbslq_f32(vceqq_f32(a, a), a, vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000)));
+    uint32x4_t quiet = vorrq_u32(vreinterpretq_u32_f32(a), vdupq_n_u32(0x400000));
+    return vbslq_f32(vceqq_f32(a, a), a, vreinterpretq_f32_u32(vandq_u32(quiet, vdupq_n_u32(0xffff0000))));
 }
 
 VEC_INLINE uint32x4_t vec_bf16_high(vec a)
@@ -141,14 +143,14 @@ VEC_INLINE void vec_store(char *p, tn_dtype dtype, vec a)
 }
 
 /* There are no masks: parts go through memory of their own. */
-VEC_INLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
+VEC_OUTLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
 {
     char whole[4 * VEC_LANES] = {0};
     memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
     return vec_load(whole, dtype);
 }
 
-VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
+VEC_OUTLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
 {
     char whole[4 * VEC_LANES];
     vec_store(whole, dtype, a);
@@ -192,14 +194,14 @@ VEC_INLINE void pack_store(char *p, tn_dtype dtype, pack x)
     vec_store(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, x.b);
 }
 
-VEC_INLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
+VEC_OUTLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
 {
     char whole[4 * PACK] = {0};
     memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
     return pack_load(whole, dtype);
 }
 
-VEC_INLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
+VEC_OUTLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
 {
     char whole[4 * PACK];
     pack_store(whole, dtype, x);

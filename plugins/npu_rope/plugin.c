@@ -14,6 +14,9 @@ static const int64_t PIECE_BYTES = 64 * 1024;
 /* Elements of a head that the de-interleaving form can turn in place. */
 enum { IN_PLACE_HEAD = 1024 };
 
+/* Called once per site: whatever could be wrong with a shape is declined here, with the site's value and what the
+ * kernel takes, so that forward and backward need no checks. The best function for this processor is left in
+ * plan->user. */
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     rope_kernels table;
@@ -30,7 +33,7 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
     return TN_OK;
 }
 
-/* Forward rotates q and k, backward their gradients. */
+/* A call on its way to the threads. Forward rotates q and k, backward their gradients. */
 typedef struct rope_call {
     rope_fn *fn;
     const tn_tensor *from[2], *to[2], *cos, *sin;
@@ -113,8 +116,7 @@ static tn_status rotate(const tn_call *call, const tn_tensor *from, const tn_ten
                    .cos = cos,
                    .sin = &call->in[3],
                    .tokens = q->shape[1]};
-    /* Only the half form has angles of
-     * its own for the second half. */
+    /* Only the half form has angles of its own for the second half. */
     c.token = (rope_token){.head = q->shape[3],
                            .rotary = style == TN_ROPE_HALF_NARROW ? 2 * cos->shape[2] : cos->shape[2],
                            .table = cos->dtype,
@@ -122,7 +124,7 @@ static tn_status rotate(const tn_call *call, const tn_tensor *from, const tn_ten
                            .pairs_out = pairs && style != TN_ROPE_DEINTERLEAVED,
                            .wide = style == TN_ROPE_HALF,
                            .inverse = inverse};
-    if (inverse) {
+    if (inverse) { /* a gradient of what came out in one form goes back into the other */
         c.token.pairs_in = c.token.pairs_out;
         c.token.pairs_out = pairs;
     }
@@ -141,12 +143,15 @@ static tn_status forward(const tn_call *call, tn_error *err)
     return rotate(call, call->in, call->out, false);
 }
 
+/* Reads call->grads->out, of which some may be absent, and writes those of grads->in that are wanted. */
 static tn_status backward(const tn_call *call, tn_error *err)
 {
     (void)err;
     return rotate(call, call->grads->out, call->grads->in, true);
 }
 
+/* What the host looks at before it calls plan: the types and styles that the loops have. README.md derives the
+ * tolerance. */
 static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_ROPE,

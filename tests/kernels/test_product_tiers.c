@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tenon/half.h>
 
 static product_kernels kernels_of(tn_dtype dtype, uint64_t flags, int before)
 {
@@ -56,6 +57,71 @@ START_TEST(variants_follow_the_flags)
 }
 END_TEST
 
+START_TEST(few_tokens_go_by_dots)
+{
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
+        for (int d = 0; d < 3; d++) {
+            const product_kernels k = kernels_of(dtypes[d], tiers[i].flags, 0);
+            for (int64_t tokens = 1; tokens < 20; tokens++) {
+                product_choice choice = product_choose(dtypes[d], tokens, tiers[i].flags);
+                ck_assert_str_eq(choice.variant->name, k.name);
+                ck_assert_str_eq(choice.way, tokens <= k.few_tokens ? "dots" : "tiles");
+            }
+        }
+}
+END_TEST
+
+/* Numbers of 16 bits as every variant reads and writes them, against tenon/half.h: all of them, and of f32 those around
+ * every tie, below the normal numbers of both types included. */
+static void same_bits(const char *name, const char *what, uint32_t from, uint32_t got, uint32_t wanted)
+{
+    if (got != wanted)
+        ck_abort_msg("%s: %s of %08x is %08x, not %08x", name, what, from, got, wanted);
+}
+
+static void check_widen(const product_kernels *k, tn_dtype dtype)
+{
+    for (uint32_t first = 0; first < 0x10000; first += 16) {
+        uint16_t half[16];
+        float wide[16];
+        for (uint32_t i = 0; i < 16; i++)
+            half[i] = (uint16_t)(first + i);
+        k->widen(half, 16, wide);
+        for (uint32_t i = 0; i < 16; i++)
+            same_bits(k->name, "f32", half[i], tn_f32_bits(wide[i]),
+                      tn_f32_bits(dtype == TN_BF16 ? tn_bf16_to_f32(half[i]) : tn_f16_to_f32(half[i])));
+    }
+}
+
+static void check_narrow(const product_kernels *k, tn_dtype dtype)
+{
+    static const uint32_t low[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x7fff, 0x8000, 0x8001, 0xb000, 0xffff};
+    const product_finish finish = {dtype, TN_ACT_LINEAR, NULL};
+    for (uint32_t high = 0; high < 0x10000; high++) {
+        float wide[12];
+        uint16_t half[12];
+        for (int i = 0; i < 12; i++)
+            wide[i] = tn_f32_from_bits(high << 16 | low[i]);
+        k->row_out(wide, &finish, 12, half);
+        for (int i = 0; i < 12; i++)
+            same_bits(k->name, tn_dtype_name(dtype), tn_f32_bits(wide[i]), half[i],
+                      dtype == TN_BF16 ? tn_f32_to_bf16(wide[i]) : tn_f32_to_f16(wide[i]));
+    }
+}
+
+START_TEST(halves_are_those_of_the_header)
+{
+    static const tn_dtype dtypes[] = {TN_BF16, TN_F16};
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
+        for (int d = 0; d < 2 && !(tiers[i].flags & ~tn_cpu_flags()); d++) {
+            const product_kernels k = kernels_of(dtypes[d], tiers[i].flags, 0);
+            check_widen(&k, dtypes[d]);
+            check_narrow(&k, dtypes[d]);
+        }
+}
+END_TEST
+
 /* The table depends on nothing but its arguments: not on what was there before, nor on what was asked for before. */
 START_TEST(tables_are_complete)
 {
@@ -65,7 +131,7 @@ START_TEST(tables_are_complete)
             const product_kernels a = kernels_of(dtypes[d], tiers[i].flags, 0);
             kernels_of(dtypes[(d + 1) % 3], ~UINT64_C(0), 0);
             const product_kernels b = kernels_of(dtypes[d], tiers[i].flags, 0xff);
-            const size_t padding = offsetof(product_kernels, few_tokens) + sizeof a.few_tokens;
+            const size_t padding = offsetof(product_kernels, max_tokens) + sizeof a.max_tokens;
             const size_t functions = offsetof(product_kernels, tiles_begin);
             ck_assert_int_eq(memcmp(&a, &b, padding), 0);
             ck_assert_int_eq(memcmp((const char *)&a + functions, (const char *)&b + functions, sizeof a - functions),
@@ -102,6 +168,8 @@ int main(void)
     Suite *suite = suite_create("product tiers");
     TCase *tc = tcase_create("product tiers");
     tcase_add_test(tc, variants_follow_the_flags);
+    tcase_add_test(tc, few_tokens_go_by_dots);
+    tcase_add_test(tc, halves_are_those_of_the_header);
     tcase_add_test(tc, tables_are_complete);
     tcase_add_test(tc, sizes_fit);
     suite_add_tcase(suite, tc);
