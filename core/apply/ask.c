@@ -2,6 +2,7 @@
  * one that crashes or hangs is an answer too. One child asks all; after a crash another goes on behind it. */
 #include "device/guard.h"
 #include "apply/plan.h"
+#include "apply/rank.h"
 #include "base/text.h"
 
 #include <stdlib.h>
@@ -118,12 +119,10 @@ static void match_candidate(const plan *p, size_t candidate, size_t shape, quest
         plan_fit *fit = plan_fit_at(p, candidate, shape, i);
         fit->impl = &c->kernel->kernel.impls[i];
         fit->asked = true;
-        if (select_match(site, fit->impl, fit->reason, sizeof fit->reason) != TN_OK)
+        if (rank_declared(site, fit->impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
             continue;
         fit->reason[0] = '\0';
-        if (p->target->training && !fit->impl->backward)
-            text_cut(fit->reason, sizeof fit->reason, "no backward: the model is opened for training");
-        else if (fit->impl->plan)
+        if (fit->impl->plan)
             questions[(*count)++] = (question){fit, site};
         else
             fit->takes = true;

@@ -69,7 +69,7 @@ tn_status plan_check(plan *p, tn_error *err)
         again = false;
         status = check_round(p, verify == CONFIG_VERIFY_ALL, checked, &again, err);
         if (status == TN_OK && again)
-            status = plan_choose(p, err);
+            plan_choose(p);
     }
     free(checked);
     return status;

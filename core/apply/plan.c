@@ -1,6 +1,8 @@
-/* Choosing: in graph order every site goes to the kernel with the highest priority among those that take it. Outer
- * sites come first, and a kernel on one does the work of all sites inside. */
+/* Choosing: in graph order every site goes to the kernel that ranks first among those that take it. Outer sites come
+ * first, and a kernel on one does the work of all sites inside. */
 #include "apply/plan.h"
+
+#include "apply/rank.h"
 #include "base/text.h"
 
 #include <stdlib.h>
@@ -58,48 +60,37 @@ static bool packs_too_much(const plan *p, const graph_site *site, const plan_fit
            packed_more(p, site, fit) > (before > p->packed_limit ? 0 : p->packed_limit - before);
 }
 
-static tn_status choose_site(plan *p, const graph_site *site, size_t *packed, tn_error *err)
+static void choose_site(plan *p, const graph_site *site, size_t *packed)
 {
     plan_choice *choice = &p->choices[site->index];
     size_t shape = p->shape_of[site->index];
-    const plan_candidate *best = NULL, *equal = NULL;
+    const plan_candidate *best = NULL;
     *choice = (plan_choice){.candidate = -1, .covered_by = covering(p, site), .packed_before = *packed};
     if (choice->covered_by)
-        return TN_OK;
+        return;
     for (size_t i = 0; i < p->candidate_count; i++) {
         const plan_candidate *c = &p->candidates[i];
         plan_fit *fit = taking_fit(p, i, shape);
-        if (!fit || !plan_modules_match(c->modules, site->site.path) || packs_too_much(p, site, fit))
-            continue;
-        if (best && c->kernel->kernel.priority == best->kernel->kernel.priority)
-            equal = c;
-        if (best && c->kernel->kernel.priority <= best->kernel->kernel.priority)
+        if (!fit || !plan_modules_match(c->modules, site->site.path) || packs_too_much(p, site, fit) ||
+            (best && rank_compare(best->kernel, c->kernel) < 0))
             continue;
         best = c;
-        equal = NULL;
         *choice = (plan_choice){.candidate = (int32_t)i, .fit = fit, .kernel = c->kernel, .packed_before = *packed};
     }
-    if (equal)
-        return tn_fail(err, TN_E_KERNEL, site->site.path,
-                       "kernels '%s' and '%s' both take this site with priority %d; ask for one of them by name",
-                       best->kernel->kernel.id, equal->kernel->kernel.id, (int)best->kernel->kernel.priority);
     if (best)
         *packed += packed_more(p, site, choice->fit);
     if (!best && p->adds)
         choice->kernel = site->bound.impl ? site->bound.kernel : NULL;
-    return TN_OK;
 }
 
-tn_status plan_choose(plan *p, tn_error *err)
+void plan_choose(plan *p)
 {
     const graph *g = p->target->graph;
-    tn_status status = TN_OK;
     /* What is added stands beside what is there until it is complete. */
     size_t packed = p->adds ? (size_t)p->target->packed_bytes : 0;
     memset(p->choices, 0, g->site_count * sizeof *p->choices);
-    for (size_t i = 0; status == TN_OK && i < g->site_count; i++)
-        status = choose_site(p, g->sites[i], &packed, err);
-    return status;
+    for (size_t i = 0; i < g->site_count; i++)
+        choose_site(p, g->sites[i], &packed);
 }
 
 tn_status plan_make(plan *p, apply_target *target, const tn_config *config, const plan_request *request, tn_error *err)
@@ -114,7 +105,9 @@ tn_status plan_make(plan *p, apply_target *target, const tn_config *config, cons
         status = plan_ask(p, err);
     if (status == TN_OK && !(p->choices = calloc(target->graph->site_count + 1, sizeof *p->choices)))
         status = plan_no_memory(err);
-    return status == TN_OK ? plan_choose(p, err) : status;
+    if (status == TN_OK)
+        plan_choose(p);
+    return status;
 }
 
 void plan_close(plan *p)
@@ -173,8 +166,7 @@ void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
                  (double)(choice->packed_before + taking_fit(p, candidate, p->shape_of[site])->packed_bytes) / 0x1p20,
                  p->packed_limit >> 20);
     else if (choice->kernel)
-        text_cut(text, PLAN_TEXT, "priority: %s has %d, this kernel %d", choice->kernel->kernel.id,
-                 (int)choice->kernel->kernel.priority, (int)c->kernel->kernel.priority);
+        rank_reason(choice->kernel, c->kernel, text, PLAN_TEXT);
 }
 
 /* ---- kernels asked for by name ---------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ tn_status plan_make(plan *p, apply_target *target, const tn_config *config, cons
 void plan_close(plan *p);
 
 /* Chooses again after a fit was refused. */
-tn_status plan_choose(plan *p, tn_error *err);
+void plan_choose(plan *p);
 
 /* No longer trusted: takes nothing from now on. */
 void plan_refuse(plan_fit *fit, const char *reason);
@@ -79,6 +79,9 @@ bool plan_modules_match(const char *patterns, const char *path);
 /* shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */
 tn_status plan_find_shapes(plan *p, tn_error *err);
 bool plan_same_shape(const tn_site *a, const tn_site *b);
+
+/* Equal for sites of one shape. */
+uint64_t plan_shape_hash(const tn_site *site);
 
 /* Of one shape: do they hold the same weights, in the same memory or (host_memory: it may be read) the same bytes?
  * Weights that differ do so early, so this is cheap. */

@@ -31,6 +31,31 @@ bool plan_same_shape(const tn_site *a, const tn_site *b)
            !strcmp(a->class_name, b->class_name) && same_params(a, b);
 }
 
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+uint64_t plan_shape_hash(const tn_site *site)
+{
+    uint64_t hash = hash_bytes(UINT64_C(0xcbf29ce484222325), &site->op, sizeof site->op);
+    hash = hash_bytes(hash, site->meaning, sizeof site->meaning);
+    hash = hash_bytes(hash, &site->features, sizeof site->features);
+    hash = hash_bytes(hash, site->dim, sizeof site->dim);
+    hash = hash_bytes(hash, site->num, sizeof site->num);
+    hash = hash_bytes(hash, site->class_name, strlen(site->class_name));
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < site->param[role].count; i++) {
+            const tn_tensor *t = &site->param[role].tensors[i];
+            hash = hash_bytes(hash, &t->dtype, sizeof t->dtype);
+            hash = hash_bytes(hash, t->shape, (size_t)t->ndim * sizeof *t->shape);
+            hash = hash_bytes(hash, t->stride, (size_t)t->ndim * sizeof *t->stride);
+        }
+    return hash;
+}
+
 static bool same_bytes(const tn_tensor *a, const tn_tensor *b, bool host_memory)
 {
     if (a->data == b->data)

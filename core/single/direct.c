@@ -3,44 +3,22 @@
 #include "single/direct.h"
 #include "eager/eager.h"
 #include "apply/plan.h"
+#include "apply/rank.h"
 #include "check/check.h"
-#include "eager/eager.h"
 #include "base/text.h"
 
 #include <string.h>
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+/* What was checked: which implementation at a site of which shape, and whether its gradients were. */
+static uint64_t question_of(const tn_site *site, uint32_t impl, bool gradients)
 {
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
-/* What a kernel can tell sites apart by, but for paths and the values of weights; which implementation, and whether its
- * gradients were asked for. */
-static uint64_t shape_of(const tn_site *site, uint32_t impl, bool gradients)
-{
-    uint64_t hash = hash_bytes(UINT64_C(0xcbf29ce484222325), &impl, sizeof impl);
-    hash = hash_bytes(hash, &gradients, sizeof gradients);
-    hash = hash_bytes(hash, &site->op, sizeof site->op);
-    hash = hash_bytes(hash, site->meaning, sizeof site->meaning);
-    hash = hash_bytes(hash, &site->features, sizeof site->features);
-    hash = hash_bytes(hash, site->dim, sizeof site->dim);
-    hash = hash_bytes(hash, site->num, sizeof site->num);
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < site->param[role].count; i++) {
-            const tn_tensor *t = &site->param[role].tensors[i];
-            hash = hash_bytes(hash, &t->dtype, sizeof t->dtype);
-            hash = hash_bytes(hash, t->shape, (size_t)t->ndim * sizeof *t->shape);
-            hash = hash_bytes(hash, t->stride, (size_t)t->ndim * sizeof *t->stride);
-        }
-    return hash;
+    return (plan_shape_hash(site) ^ (uint64_t)impl << 1 ^ (uint64_t)gradients) * UINT64_C(0x100000001b3);
 }
 
 /* Checks an implementation at the site, or remembers that it was. TN_DECLINED with a reason: not trusted. */
 static tn_status trust(registry_kernel *kernel, uint32_t index, const tn_site *site, bool gradients, tn_error *err)
 {
-    uint64_t shape = shape_of(site, index, gradients);
+    uint64_t shape = question_of(site, index, gradients);
     const registry_verdict *verdict = registry_recall(kernel, shape);
     if (!verdict) {
         check_case cases[3];
@@ -64,10 +42,8 @@ static tn_status ask_impl(registry_kernel *kernel, uint32_t index, const tn_call
     const tn_impl *impl = &kernel->kernel.impls[index];
     const char *id = kernel->kernel.id;
     char reason[PLAN_TEXT];
-    if (select_match(call->site, impl, reason, sizeof reason) != TN_OK)
+    if (rank_declared(call->site, impl, call->grads != NULL, reason, sizeof reason) != TN_OK)
         return tn_fail(err, TN_DECLINED, id, "%s", reason);
-    if (call->grads && !impl->backward)
-        return tn_fail(err, TN_DECLINED, id, "it has no gradients");
     tn_status status = trust(kernel, index, call->site, call->grads != NULL, err);
     if (status != TN_OK)
         return status;
@@ -107,28 +83,18 @@ static tn_status ask_kernel(registry_kernel *kernel, const tn_call *call, graph_
 
 static tn_status choose_best(const tn_call *call, graph_binding *best, tn_error *err)
 {
-    const char *equal = NULL;
     for (size_t i = 0; i < registry_count(TN_DEVICE_CPU); i++) {
         graph_binding choice;
         tn_error why = TN_ERROR_INIT;
         registry_kernel *kernel = registry_at(TN_DEVICE_CPU, i);
+        if (best->kernel && rank_compare(best->kernel, kernel) < 0)
+            continue;
         tn_status status = ask_kernel(kernel, call, &choice, &why);
-        if (status == TN_DECLINED)
-            continue;
-        if (status != TN_OK)
+        if (status == TN_OK)
+            *best = choice;
+        else if (status != TN_DECLINED)
             return tn_fail(err, status, why.where, "%s", why.message);
-        int32_t priority = kernel->kernel.priority;
-        if (best->kernel && priority <= best->kernel->kernel.priority) {
-            equal = priority == best->kernel->kernel.priority ? kernel->kernel.id : equal;
-            continue;
-        }
-        *best = choice;
-        equal = NULL;
     }
-    if (equal)
-        return tn_fail(err, TN_E_KERNEL, call->site->path,
-                       "kernels '%s' and '%s' both take this with priority %d; ask for one of them by name",
-                       best->kernel->kernel.id, equal, (int)best->kernel->kernel.priority);
     return TN_OK;
 }
 

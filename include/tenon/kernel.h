@@ -87,7 +87,7 @@ typedef struct tn_kernel {
     uint32_t size;
     const char *id, *version, *summary;
     tn_device_kind device;
-    int32_t priority;                      /* the larger wins among kernels that match one site        */
+    int32_t priority; /* the larger wins among kernels that match one site, then the earlier file name */
     tn_status (*available)(tn_error *err); /* optional: is what it needs here? Says what is not. [any thread] */
     const tn_impl *impls;
     uint32_t impl_count;

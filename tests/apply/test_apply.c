@@ -222,7 +222,11 @@ START_TEST(priority_decides)
     tn_report_free(report);
     expect_error(m, NULL, "a,b", TN_E_KERNEL, "a", "takes no site", "priority: b has 7", NULL);
     test_kernel_add(&(test_kernel){.id = "c", .op = TN_OP_RMS_NORM, .priority = 7});
-    expect_error(m, NULL, "auto", TN_E_KERNEL, "'b' and 'c'", "priority 7", NULL);
+    report = plan_of(m, NULL, "auto");
+    ck_assert_str_eq(site_of(report, "model.norm")->kernel, "b");
+    ck_assert_str_eq(reason_of(report, "model.norm", "c"),
+                     "tie: b of b has the same priority and comes first by file name; choose with --kernels");
+    tn_report_free(report);
     apply(m, NULL, "c");
     ck_assert_uint_eq(has_sites(m, "c", TN_OP_RMS_NORM), 9);
     tn_model_close(m);

@@ -41,7 +41,7 @@ static bool has_kernel(const tn_model *m)
 
 /* ---- without a backward --------------------------------------------------------------------------------------- */
 
-#define NO_BACKWARD "no backward: the model is opened for training"
+#define NO_BACKWARD "no backward: it gives no gradients, which are wanted here"
 
 START_TEST(kernels_without_gradients_are_declined)
 {
