@@ -1,7 +1,7 @@
 /* How far a kernel's results are from eager's. */
 #include "check/compare.h"
 
-#include "eager/eager.h"
+#include "base/convert.h"
 #include "op/op.h"
 #include "check/fence.h"
 #include "base/text.h"

@@ -3,7 +3,7 @@
 
 #include "base/tensor.h"
 #include "check/inputs.h"
-#include "eager/eager.h"
+#include "base/convert.h"
 #include "op/op.h"
 
 #include <math.h>

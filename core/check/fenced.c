@@ -7,8 +7,6 @@
 #include "run/run.h"
 #include "base/text.h"
 
-#include "plugin/registry.h"
-
 #include <fenv.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "check/gradients.h"
 
 #include "base/tensor.h"
-#include "eager/eager.h"
+#include "base/convert.h"
 #include "op/op.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "check/inputs.h"
 
 #include "base/tensor.h"
-#include "eager/eager.h"
+#include "base/convert.h"
 #include "op/op.h"
 
 #include <math.h>

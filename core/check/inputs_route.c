@@ -4,7 +4,7 @@
  * most tokens have. */
 #include "check/inputs.h"
 
-#include "eager/eager.h"
+#include "base/convert.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,25 +6,25 @@
 
 #define SQRT_2_OVER_PI 0.7978845608028654f
 
-EAGER_CLONES static void act_silu(float *x, int64_t n)
+CLONES static void act_silu(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = x[i] / (1.0f + vec_exp(-x[i]));
 }
 
-EAGER_CLONES static void act_sigmoid(float *x, int64_t n)
+CLONES static void act_sigmoid(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = 1.0f / (1.0f + vec_exp(-x[i]));
 }
 
-EAGER_CLONES static void act_tanh(float *x, int64_t n)
+CLONES static void act_tanh(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = vec_tanh(x[i]);
 }
 
-EAGER_CLONES static void act_gelu_tanh(float *x, int64_t n)
+CLONES static void act_gelu_tanh(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float inner = SQRT_2_OVER_PI * (x[i] + 0.044715f * (x[i] * x[i] * x[i]));
@@ -45,7 +45,7 @@ static void act_mish(float *x, int64_t n)
 }
 
 /* The comparisons let a NaN through. */
-EAGER_CLONES static void act_relu(float *x, int64_t n, float top)
+CLONES static void act_relu(float *x, int64_t n, float top)
 {
     for (int64_t i = 0; i < n; i++) {
         float y = x[i] < 0.0f ? 0.0f : x[i];

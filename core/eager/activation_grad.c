@@ -8,7 +8,7 @@
 #define SQRT_2_OVER_PI 0.7978845608028654f
 
 /* s (1 + x (1 - s)), s = sigmoid(x). Where the exponential overflows s is 0, and so is the derivative. */
-EAGER_CLONES static void grad_silu(const float *x, float *g, int64_t n)
+CLONES static void grad_silu(const float *x, float *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float s = 1.0f / (1.0f + vec_exp(-x[i]));
@@ -17,13 +17,13 @@ EAGER_CLONES static void grad_silu(const float *x, float *g, int64_t n)
 }
 
 /* s (1 - s) and 1 - t^2 of the function's rounded value, which is what automatic differentiation keeps. */
-EAGER_CLONES static void grad_from_sigmoid(const float *s, float *g, int64_t n)
+CLONES static void grad_from_sigmoid(const float *s, float *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] = g[i] * (1.0f - s[i]) * s[i];
 }
 
-EAGER_CLONES static void grad_from_tanh(const float *t, float *g, int64_t n)
+CLONES static void grad_from_tanh(const float *t, float *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] = g[i] * (1.0f - t[i] * t[i]);
@@ -41,7 +41,7 @@ static void grad_of_value(tn_act act, tn_dtype dtype, const float *x, float *g, 
 }
 
 /* 0.5 (1 + t) + 0.5 x (1 - t^2) u', t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3). */
-EAGER_CLONES static void grad_gelu_tanh(const float *x, float *g, int64_t n)
+CLONES static void grad_gelu_tanh(const float *x, float *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float x2 = x[i] * x[i], t = vec_tanh(SQRT_2_OVER_PI * (x[i] + 0.044715f * (x2 * x[i])));
@@ -73,13 +73,13 @@ static void grad_mish(const float *x, float *g, int64_t n)
 }
 
 /* Passes between 0 and top, both excluded; a NaN passes, as it does forward. */
-EAGER_CLONES static void grad_relu(const float *x, float *g, int64_t n, float top)
+CLONES static void grad_relu(const float *x, float *g, int64_t n, float top)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] = x[i] <= 0.0f || x[i] >= top ? 0.0f : g[i];
 }
 
-EAGER_CLONES static void grad_relu2(const float *x, float *g, int64_t n)
+CLONES static void grad_relu2(const float *x, float *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         g[i] = x[i] <= 0.0f ? 0.0f : g[i] * (2.0f * x[i]);

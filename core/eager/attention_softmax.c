@@ -17,8 +17,7 @@ static void scores_round(const attention_scores *rule, float *scores, int64_t n)
 
 /* Scores of keys outside lowest .. q become -inf. Returns the largest score that is left (NaN when one is), and whether
  * any is. */
-EAGER_CLONES static float scores_mask(float *scores, const int32_t *index, int64_t n, int32_t lowest, int32_t q,
-                                      bool *any)
+CLONES static float scores_mask(float *scores, const int32_t *index, int64_t n, int32_t lowest, int32_t q, bool *any)
 {
     float lane[LANES], max = -INFINITY;
     int32_t seen = 0, nan = 0;

@@ -3,6 +3,8 @@
 #ifndef TENON_CORE_EAGER_H
 #define TENON_CORE_EAGER_H
 
+#include "base/convert.h"
+
 #include <tenon/device.h>
 
 /* One operation. scratch may be NULL: none is needed. Shapes and types are the caller's duty: the graph and the check
@@ -29,9 +31,5 @@ const eager_op *eager_find(tn_op op);
  * that are negative or do not add up to rows. */
 tn_status grouped_starts(const void *counts, int64_t groups, int64_t rows, int64_t *start, const char *path,
                          tn_error *err);
-
-/* convert.c: n elements between dtypes f32, bf16, f16 (round to nearest even), any alignment. */
-void convert_to_f32(const void *src, tn_dtype dtype, float *dst, int64_t n);
-void convert_from_f32(const float *src, tn_dtype dtype, void *dst, int64_t n);
 
 #endif

@@ -17,7 +17,7 @@ static void load(const tn_tensor *t, int64_t row, int64_t at, float *out, int64_
 }
 
 /* The sums of x - shift and of its squares: in lanes, so that they are added a few at a time. */
-EAGER_CLONES static void add_moments(const float *x, int64_t n, float shift, double *sum, double *squares)
+CLONES static void add_moments(const float *x, int64_t n, float shift, double *sum, double *squares)
 {
     enum { LANES = 8 };
     double s[LANES] = {0}, q[LANES] = {0};
@@ -50,7 +50,7 @@ layer_norm_row layer_norm_statistics(const tn_tensor *x, int64_t row, float eps)
                             (float)(1 / sqrt((variance > 0 ? variance : 0) + (double)eps))};
 }
 
-EAGER_CLONES static void normalise(float *x, int64_t n, float mean, float scale, const float *w, const float *b)
+CLONES static void normalise(float *x, int64_t n, float mean, float scale, const float *w, const float *b)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = (x[i] - mean) * scale * w[i] + b[i];

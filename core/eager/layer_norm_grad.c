@@ -18,7 +18,7 @@ typedef struct grad_piece {
     float g[VEC_CHUNK], n[VEC_CHUNK], h[VEC_CHUNK];
 } grad_piece;
 
-EAGER_CLONES static void to_n(float *x, int64_t count, float mean, float scale)
+CLONES static void to_n(float *x, int64_t count, float mean, float scale)
 {
     for (int64_t i = 0; i < count; i++)
         x[i] = (x[i] - mean) * scale;

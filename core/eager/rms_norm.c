@@ -5,7 +5,7 @@
 
 #define LANES 16
 
-EAGER_CLONES static float sum_squares(const float *x, int64_t n)
+CLONES static float sum_squares(const float *x, int64_t n)
 {
     float lane[LANES] = {0}, sum = 0.0f;
     int64_t i = 0;
@@ -24,7 +24,7 @@ float norm_scale(const norm_job *job, double sum_squares)
     return 1.0f / sqrtf((float)(sum_squares / (double)job->width) + job->eps);
 }
 
-EAGER_CLONES static void multiply_1_plus(float *x, const float *w, int64_t n)
+CLONES static void multiply_1_plus(float *x, const float *w, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= 1.0f + w[i];

@@ -39,14 +39,14 @@ static void grad_load(const tn_tensor *t, int64_t row, int64_t at, float *out, i
         memset(out, 0, (size_t)n * sizeof *out);
 }
 
-EAGER_CLONES static void times_1_plus(float *h, const float *g, const float *w, int64_t n)
+CLONES static void times_1_plus(float *h, const float *g, const float *w, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         h[i] = g[i] * (1.0f + w[i]);
 }
 
 /* out = r h - c x */
-EAGER_CLONES static void combine(const float *h, const float *x, double r, double c, float *out, int64_t n)
+CLONES static void combine(const float *h, const float *x, double r, double c, float *out, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         out[i] = (float)(r * (double)h[i] - c * (double)x[i]);

@@ -46,8 +46,7 @@ static void angles_load(const rope_job *job, int64_t b, int64_t t, rope_angles *
 }
 
 /* y1 = x1 c1 - x2 s1, y2 = x2 c2 + x1 s2, everything in f32. */
-EAGER_CLONES static void rotate_f32(const float *x1, const float *x2, const rope_angles *a, float *y1, float *y2,
-                                    int64_t n)
+CLONES static void rotate_f32(const float *x1, const float *x2, const rope_angles *a, float *y1, float *y2, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         y1[i] = x1[i] * a->c1[i] - x2[i] * a->s1[i];
@@ -55,8 +54,7 @@ EAGER_CLONES static void rotate_f32(const float *x1, const float *x2, const rope
     }
 }
 
-EAGER_CLONES static void rotate_bf16(const float *x1, const float *x2, const rope_angles *a, float *y1, float *y2,
-                                     int64_t n)
+CLONES static void rotate_bf16(const float *x1, const float *x2, const rope_angles *a, float *y1, float *y2, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float p = tn_bf16_to_f32(tn_f32_to_bf16(x1[i] * a->c1[i])),
@@ -68,8 +66,7 @@ EAGER_CLONES static void rotate_bf16(const float *x1, const float *x2, const rop
     }
 }
 
-EAGER_CLONES static void rotate_f16(const float *x1, const float *x2, const rope_angles *a, float *y1, float *y2,
-                                    int64_t n)
+CLONES static void rotate_f16(const float *x1, const float *x2, const rope_angles *a, float *y1, float *y2, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         float p = tn_f16_to_f32(tn_f32_to_f16(x1[i] * a->c1[i])), q = tn_f16_to_f32(tn_f32_to_f16(x2[i] * a->s1[i]));

@@ -8,7 +8,7 @@ void sums_clear(const sums *s, int64_t block)
         memset(s->partial + block * s->width, 0, (size_t)s->width * sizeof *s->partial);
 }
 
-EAGER_CLONES static void add_wide(double *restrict sum, const float *restrict x, int64_t n)
+CLONES static void add_wide(double *restrict sum, const float *restrict x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += (double)x[i];
@@ -20,7 +20,7 @@ void sums_add(const sums *s, int64_t block, int64_t at, const float *x, int64_t 
         add_wide(s->partial + block * s->width + at, x, n);
 }
 
-EAGER_CLONES static void add_blocks(const sums *s, int64_t at, float *total, int64_t n)
+CLONES static void add_blocks(const sums *s, int64_t at, float *total, int64_t n)
 {
     double sum[VEC_CHUNK] = {0};
     for (int64_t block = 0; block < s->blocks; block++) {

@@ -4,7 +4,7 @@
 #define LANES 16
 #define WIDE_LANES 8 /* of double                                                                */
 
-EAGER_CLONES float vec_max(const float *x, int64_t n)
+CLONES float vec_max(const float *x, int64_t n)
 {
     float lane[LANES], best;
     uint32_t nan = 0;
@@ -26,7 +26,7 @@ EAGER_CLONES float vec_max(const float *x, int64_t n)
     return nan ? tn_f32_from_bits(0x7fc00000u) : best;
 }
 
-EAGER_CLONES float vec_exp_sum(float *x, int64_t n, float max)
+CLONES float vec_exp_sum(float *x, int64_t n, float max)
 {
     float lane[LANES] = {0}, sum = 0.0f;
     int64_t i = 0;
@@ -44,19 +44,19 @@ EAGER_CLONES float vec_exp_sum(float *x, int64_t n, float max)
     return sum;
 }
 
-EAGER_CLONES void vec_scale(float *x, int64_t n, float factor)
+CLONES void vec_scale(float *x, int64_t n, float factor)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
 }
 
-EAGER_CLONES static void scale_bf16(float *x, int64_t n, float factor)
+CLONES static void scale_bf16(float *x, int64_t n, float factor)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = tn_bf16_to_f32(tn_f32_to_bf16(tn_bf16_to_f32(tn_f32_to_bf16(x[i])) * factor));
 }
 
-EAGER_CLONES static void scale_f16(float *x, int64_t n, float factor)
+CLONES static void scale_f16(float *x, int64_t n, float factor)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = tn_f16_to_f32(tn_f32_to_f16(tn_f16_to_f32(tn_f32_to_f16(x[i])) * factor));
@@ -72,31 +72,31 @@ void vec_round_scale(float *x, int64_t n, float factor, tn_dtype dtype)
         vec_scale(x, n, factor);
 }
 
-EAGER_CLONES void vec_div(float *x, int64_t n, float divisor)
+CLONES void vec_div(float *x, int64_t n, float divisor)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] /= divisor;
 }
 
-EAGER_CLONES void vec_add(float *x, const float *y, int64_t n)
+CLONES void vec_add(float *x, const float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] += y[i];
 }
 
-EAGER_CLONES void vec_mul(float *x, const float *y, int64_t n)
+CLONES void vec_mul(float *x, const float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= y[i];
 }
 
-EAGER_CLONES void vec_add_scaled(float *x, const float *y, float factor, int64_t n)
+CLONES void vec_add_scaled(float *x, const float *y, float factor, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] += y[i] * factor;
 }
 
-EAGER_CLONES float vec_dot(const float *x, const float *y, int64_t n)
+CLONES float vec_dot(const float *x, const float *y, int64_t n)
 {
     float lane[LANES] = {0}, sum = 0.0f;
     int64_t i = 0;
@@ -110,7 +110,7 @@ EAGER_CLONES float vec_dot(const float *x, const float *y, int64_t n)
     return sum;
 }
 
-EAGER_CLONES float vec_dot_bf16(const float *x, const void *y, int64_t n)
+CLONES float vec_dot_bf16(const float *x, const void *y, int64_t n)
 {
     float lane[LANES] = {0}, sum = 0.0f;
     const uint16_t *h = y;
@@ -125,14 +125,14 @@ EAGER_CLONES float vec_dot_bf16(const float *x, const void *y, int64_t n)
     return sum;
 }
 
-EAGER_CLONES void vec_add_scaled_bf16(float *x, const void *y, float factor, int64_t n)
+CLONES void vec_add_scaled_bf16(float *x, const void *y, float factor, int64_t n)
 {
     const uint16_t *h = y;
     for (int64_t i = 0; i < n; i++)
         x[i] += tn_bf16_to_f32(h[i]) * factor;
 }
 
-EAGER_CLONES double vec_sum_wide(const float *x, int64_t n)
+CLONES double vec_sum_wide(const float *x, int64_t n)
 {
     double lane[WIDE_LANES] = {0}, sum = 0.0;
     int64_t i = 0;
@@ -146,7 +146,7 @@ EAGER_CLONES double vec_sum_wide(const float *x, int64_t n)
     return sum;
 }
 
-EAGER_CLONES double vec_dot_wide(const float *x, const float *y, int64_t n)
+CLONES double vec_dot_wide(const float *x, const float *y, int64_t n)
 {
     double lane[WIDE_LANES] = {0}, sum = 0.0;
     int64_t i = 0;
@@ -160,7 +160,7 @@ EAGER_CLONES double vec_dot_wide(const float *x, const float *y, int64_t n)
     return sum;
 }
 
-EAGER_CLONES double vec_spread_wide(const float *x, double center, int64_t n)
+CLONES double vec_spread_wide(const float *x, double center, int64_t n)
 {
     double lane[WIDE_LANES] = {0}, sum = 0.0;
     int64_t i = 0;
@@ -172,4 +172,24 @@ EAGER_CLONES double vec_spread_wide(const float *x, double center, int64_t n)
     for (int l = 0; l < WIDE_LANES; l++)
         sum += lane[l];
     return sum;
+}
+
+CLONES static void round_bf16(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = tn_bf16_to_f32(tn_f32_to_bf16(x[i]));
+}
+
+CLONES static void round_f16(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = tn_f16_to_f32(tn_f32_to_f16(x[i]));
+}
+
+void vec_round(float *x, int64_t n, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        round_bf16(x, n);
+    else if (dtype == TN_F16)
+        round_f16(x, n);
 }

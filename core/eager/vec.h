@@ -3,26 +3,8 @@
 #ifndef TENON_CORE_EAGER_VEC_H
 #define TENON_CORE_EAGER_VEC_H
 
+#include "base/clones.h"
 #include "eager/eager.h"
-
-/* A product and a sum round one by one, on every machine. GCC does so in ISO mode, Clang has to be told. */
-#ifdef __clang__
-#pragma STDC FP_CONTRACT OFF
-#elif defined(__GNUC__)
-/* Nothing here looks at floating-point exceptions; selections then need no branches. Values stay the same. */
-#pragma GCC optimize("no-trapping-math", "no-math-errno")
-#endif
-
-/* After the pragmas, which are to hold for these functions too: otherwise the compiler does not inline them. */
-#include <tenon/half.h>
-
-/* Compiles a function for several instruction sets; the loader chooses. None of them changes a result. Clang before 18
- * hides the clones from other files. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && (!defined(__clang__) || __clang_major__ >= 18)
-#define EAGER_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define EAGER_CLONES
-#endif
 
 /* Elements that a loop keeps on its stack at once. */
 #define VEC_CHUNK 512

@@ -2,7 +2,7 @@
  * larger; the arena's size is found by running the model once over nothing. */
 #include "generate/session.h"
 
-#include "eager/eager.h"
+#include "base/convert.h"
 #include "run/cache.h"
 #include "model/model.h"
 

@@ -1,7 +1,7 @@
 /* Modules, sites and their tensors, taken from a checkpoint. What they are called is said in models. */
 #include "graph/build.h"
 
-#include "eager/eager.h"
+#include "base/convert.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -225,7 +225,7 @@ START_TEST(priority_decides)
     report = plan_of(m, NULL, "auto");
     ck_assert_str_eq(site_of(report, "model.norm")->kernel, "b");
     ck_assert_str_eq(reason_of(report, "model.norm", "c"),
-                     "tie: b of b has the same priority and comes first by file name; choose with --kernels");
+                     "tie: b of test has the same priority and comes first by file name; choose with --kernels");
     tn_report_free(report);
     apply(m, NULL, "c");
     ck_assert_uint_eq(has_sites(m, "c", TN_OP_RMS_NORM), 9);

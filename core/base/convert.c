@@ -1,8 +1,11 @@
 /* Conversions between f32, bf16 and f16. */
-#include "eager/eager.h"
-#include "eager/vec.h"
+#include "base/clones.h"
 
-EAGER_CLONES static void bf16_to_f32(const char *src, float *dst, int64_t n)
+#include "base/convert.h"
+
+#include <string.h>
+
+CLONES static void bf16_to_f32(const char *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         uint16_t h;
@@ -11,7 +14,7 @@ EAGER_CLONES static void bf16_to_f32(const char *src, float *dst, int64_t n)
     }
 }
 
-EAGER_CLONES static void f16_to_f32(const char *src, float *dst, int64_t n)
+CLONES static void f16_to_f32(const char *src, float *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         uint16_t h;
@@ -20,7 +23,7 @@ EAGER_CLONES static void f16_to_f32(const char *src, float *dst, int64_t n)
     }
 }
 
-EAGER_CLONES static void f32_to_bf16(const float *src, char *dst, int64_t n)
+CLONES static void f32_to_bf16(const float *src, char *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         uint16_t h = tn_f32_to_bf16(src[i]);
@@ -28,24 +31,12 @@ EAGER_CLONES static void f32_to_bf16(const float *src, char *dst, int64_t n)
     }
 }
 
-EAGER_CLONES static void f32_to_f16(const float *src, char *dst, int64_t n)
+CLONES static void f32_to_f16(const float *src, char *dst, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         uint16_t h = tn_f32_to_f16(src[i]);
         memcpy(dst + 2 * i, &h, sizeof h);
     }
-}
-
-EAGER_CLONES static void round_bf16(float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = tn_bf16_to_f32(tn_f32_to_bf16(x[i]));
-}
-
-EAGER_CLONES static void round_f16(float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = tn_f16_to_f32(tn_f32_to_f16(x[i]));
 }
 
 void convert_to_f32(const void *src, tn_dtype dtype, float *dst, int64_t n)
@@ -66,12 +57,4 @@ void convert_from_f32(const float *src, tn_dtype dtype, void *dst, int64_t n)
         f32_to_f16(src, dst, n);
     else if (n > 0)
         memmove(dst, src, (size_t)n * sizeof *src);
-}
-
-void vec_round(float *x, int64_t n, tn_dtype dtype)
-{
-    if (dtype == TN_BF16)
-        round_bf16(x, n);
-    else if (dtype == TN_F16)
-        round_f16(x, n);
 }
