@@ -7,7 +7,7 @@
 /* Memory that weights were copied to because they were asked for in another dtype, were not aligned to their elements,
  * or had to go to a device. Owned by the model. */
 typedef struct build_copies {
-    const tn_device *device;
+    const device *device;
     void **memory;
     size_t *bytes;
     size_t count, capacity;
@@ -21,7 +21,7 @@ void build_copies_free(build_copies *copies);
 typedef struct graph_builder {
     graph *graph;
     const shards *weights;
-    const tn_device *device;
+    const device *device;
     build_copies *copies;
     tn_dtype dtype;
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total); /* or NULL         */

@@ -1,8 +1,8 @@
 /* The shapes of kernel.h as a table. A tensor is written as its dtype and one letter for each dimension:
- * d the site's dtype, w that of routing weights, i i32; * any dimensions, the same wherever it stands; B rows, T
- * tokens, S cached positions, b B or 1: the same number wherever they stand; H hidden, O out, W width, D head, V head
- * of values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token: the site's
- * dimensions. */
+ * d the site's dtype, w that of routing weights, l that of a router's logits, i i32; * any dimensions, the same
+ * wherever it stands; B rows, T tokens, S cached positions, b B or 1: the same number wherever they stand; H hidden, O
+ * out, W width, D head, V head of values, R width of rotary tables, N query heads, K key/value heads, E experts, k
+ * experts of a token: the site's dimensions. */
 #include "op/contract.h"
 
 #include "check/gradients.h"
@@ -13,7 +13,7 @@
 
 typedef struct contract {
     tn_op op;
-    const char *in[6], *out[3];
+    const char *in[6], *out[4];
 } contract;
 
 static const contract contracts[] = {
@@ -21,9 +21,9 @@ static const contract contracts[] = {
     {TN_OP_ADD_RMS_NORM, {"d*W", "d*W"}, {"d*W", "d*W"}},
     {TN_OP_ROPE, {"dBTND", "dBTKD", "dbTR", "dbTR"}, {"dBTND", "dBTKD"}},
     {TN_OP_MLP, {"dTH"}, {"dTH"}},
-    {TN_OP_MOE_ROUTE, {"dTH"}, {"wTk", "iTk"}},
+    {TN_OP_MOE_ROUTE, {"dTH"}, {"wTk", "iTk", "lTE"}},
     {TN_OP_MOE_EXPERTS, {"dTH", "wTk", "iTk"}, {"dTH"}},
-    {TN_OP_MOE_BLOCK, {"dTH"}, {"dTH"}},
+    {TN_OP_MOE_BLOCK, {"dTH"}, {"dTH", "lTE"}},
     {TN_OP_LINEAR, {"dTH"}, {"dTO"}},
     {TN_OP_ATTENTION, {"dBTND", "dBSKD", "dBSKV", "iBT", "iBS"}, {"dBTNV"}},
 };
@@ -39,6 +39,11 @@ typedef struct binding {
     tn_error *err;
 } binding;
 
+uint32_t contract_optional(tn_op op)
+{
+    return op == TN_OP_MOE_ROUTE ? 1u << 2 : op == TN_OP_MOE_BLOCK ? 1u << 1 : 0;
+}
+
 static const contract *find(const tn_site *site, tn_op op)
 {
     if (op == TN_OP_RMS_NORM && site->meaning[TN_AXIS_NORM] == TN_NORM_W_GATED)
@@ -53,6 +58,8 @@ static tn_dtype dtype_of(const tn_site *site, char letter)
 {
     if (letter == 'i')
         return TN_I32;
+    if (letter == 'l' && (site->features & TN_HAS_F32_ROUTER))
+        return TN_F32;
     return letter == 'w' && (site->features & TN_HAS_F32_ROUTING) ? TN_F32 : (tn_dtype)site->meaning[TN_AXIS_DTYPE];
 }
 
@@ -69,7 +76,7 @@ static bool fits(binding *b, char letter, int64_t size)
         char letter;
         tn_dim dim;
     } dims[] = {{'H', TN_DIM_HIDDEN},  {'O', TN_DIM_OUT},      {'W', TN_DIM_WIDTH}, {'D', TN_DIM_HEAD},
-                {'N', TN_DIM_Q_HEADS}, {'K', TN_DIM_KV_HEADS}, {'k', TN_DIM_TOP_K}};
+                {'N', TN_DIM_Q_HEADS}, {'K', TN_DIM_KV_HEADS}, {'k', TN_DIM_TOP_K}, {'E', TN_DIM_EXPERTS}};
     const int64_t *dim = b->site->dim;
     int64_t rotary = dim[TN_DIM_ROTARY] > 0 ? dim[TN_DIM_ROTARY] : dim[TN_DIM_HEAD];
     switch (letter) {
@@ -189,7 +196,7 @@ static tn_status check_grads(binding *b, const contract *c, const tn_call *call)
         const tn_tensor *t = &grads->out[i];
         if (!t->data)
             continue;
-        if (i >= count_of(c->out) || c->out[i][0] == 'i')
+        if (i >= count_of(c->out) || c->out[i][0] == 'i' || (contract_optional(call->op) & 1u << i))
             return refuse(b, "upstream gradient", i, "belongs to no output that has a gradient", t);
         status = check_tensor(b, c->out[i], t, "upstream gradient", i, false);
     }
@@ -212,6 +219,8 @@ tn_status contract_check(const tn_call *call, tn_error *err)
         return tn_fail(err, TN_DECLINED, call->site->path, "there is no way to call %s on its own",
                        tn_op_name(call->op));
     int in = count_of(c->in), out = call->grads ? 0 : count_of(c->out);
+    while (out > call->out_count && (contract_optional(call->op) & 1u << (out - 1)))
+        out--;
     if (call->in_count != in || call->out_count != out)
         return tn_fail(err, TN_E_USAGE, call->site->path, "%s takes %d inputs and %d outputs, got %d and %d",
                        tn_op_name(call->op), in, out, (int)call->in_count, (int)call->out_count);
@@ -219,7 +228,8 @@ tn_status contract_check(const tn_call *call, tn_error *err)
     for (int i = 0; status == TN_OK && i < in; i++)
         status = check_tensor(&b, c->in[i], &call->in[i], "input", i, call->grads && call->op == TN_OP_ROPE && i < 2);
     for (int i = 0; status == TN_OK && i < out; i++)
-        status = check_tensor(&b, c->out[i], &call->out[i], "output", i, false);
+        if (call->out[i].data || !(contract_optional(call->op) & 1u << i))
+            status = check_tensor(&b, c->out[i], &call->out[i], "output", i, false);
     return status == TN_OK && call->grads ? check_grads(&b, c, call) : status;
 }
 

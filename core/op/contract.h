@@ -9,6 +9,9 @@
  * not. */
 tn_status contract_check(const tn_call *call, tn_error *err);
 
+/* Which outputs of the operation are optional: bit i for out[i]. */
+uint32_t contract_optional(tn_op op);
+
 /* Tokens of a call: the dimensions before the last one, or the first two where there are heads. */
 int64_t contract_tokens(const tn_call *call);
 

@@ -1,5 +1,4 @@
 /* npu_fused_moe on the CPU: which routers, experts, blocks and grouped products it takes. */
-#define TN_ABI_NEEDED 1
 #include "moe_route.h"
 #include "site.h"
 
@@ -177,7 +176,7 @@ static const tn_kernel kernels[] = {{
     .id = "npu_fused_moe",
     .version = "1.0.0",
     .summary = "mixture of experts: tokens grouped by expert, all experts in one parallel section",
-    .device = TN_DEVICE_CPU,
+    .device = "cpu",
     .impls = impls,
     .impl_count = COUNT(impls),
 }};

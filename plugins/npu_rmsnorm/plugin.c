@@ -1,5 +1,4 @@
 /* The kernel npu_fused_rmsnorm on the CPU: RMS_NORM and ADD_RMS_NORM, forward and backward. */
-#define TN_ABI_NEEDED 1
 #include <math.h>
 #include <string.h>
 #include <tenon/kernel.h>
@@ -232,7 +231,7 @@ static const tn_kernel kernels[] = {
      .id = "npu_fused_rmsnorm",
      .version = "1.1.0",
      .summary = "RMS norm in one pass over memory, with the residual where a layer adds it first",
-     .device = TN_DEVICE_CPU,
+     .device = "cpu",
      .priority = 0,
      .impls = impls,
      .impl_count = sizeof impls / sizeof *impls},

@@ -1,5 +1,4 @@
 /* The kernel npu_fused_rope on the CPU: ROPE of q and k in one pass, and back. */
-#define TN_ABI_NEEDED 1
 #include <string.h>
 #include <tenon/kernel.h>
 
@@ -168,7 +167,7 @@ static const tn_kernel kernels[] = {
      .id = "npu_fused_rope",
      .version = "1.1.0",
      .summary = "rotary position embedding of q and k in one pass over memory",
-     .device = TN_DEVICE_CPU,
+     .device = "cpu",
      .priority = 0,
      .impls = impls,
      .impl_count = sizeof impls / sizeof *impls},

@@ -1,5 +1,4 @@
 /* npu_fused_swiglu on the CPU: which MLPs it takes, and their weights as the products want them. */
-#define TN_ABI_NEEDED 1 /* tn_call.grads */
 #include "swiglu.h"
 
 #include <math.h>
@@ -177,7 +176,7 @@ static const tn_kernel kernels[] = {{
     .id = "npu_fused_swiglu",
     .version = "1.0.0",
     .summary = "gated MLP in one pass: gate and up together, SiLU or GELU on their sums",
-    .device = TN_DEVICE_CPU,
+    .device = "cpu",
     .impls = impls,
     .impl_count = sizeof(impls) / sizeof(impls[0]),
 }};

@@ -78,8 +78,8 @@ expect_error(tn_model *m, const tn_config *config, const char *spec, tn_status c
 static const tn_site_report *site_of(const tn_report *report, const char *path)
 {
     for (size_t i = report->site_count; i-- > 0;)
-        if (!strcmp(report->sites[i].site->path, path))
-            return &report->sites[i];
+        if (!strcmp(report->sites[i]->site->path, path))
+            return report->sites[i];
     ck_abort_msg("no site %s", path);
 }
 
@@ -87,8 +87,8 @@ static const char *reason_of(const tn_report *report, const char *path, const ch
 {
     const tn_site_report *site = site_of(report, path);
     for (size_t i = 0; i < site->verdict_count; i++)
-        if (!strcmp(site->verdicts[i].kernel, id))
-            return site->verdicts[i].reason;
+        if (!strcmp(site->verdicts[i]->kernel, id))
+            return site->verdicts[i]->reason;
     ck_abort_msg("no verdict of %s", id);
 }
 
@@ -454,7 +454,7 @@ static tn_status slightly_off(const tn_call *call, tn_error *err)
 START_TEST(revert_is_exact)
 {
     tn_model *m = open_model("qwen3", "f32");
-    tn_model_info info;
+    tn_model_info info = {.size = sizeof info};
     tn_model_get_info(m, &info);
     size_t bytes = (size_t)info.vocab * sizeof(float);
     float *before = malloc(bytes), *with = malloc(bytes), *after = malloc(bytes);
@@ -506,7 +506,7 @@ END_TEST
 START_TEST(verify_covers_every_site)
 {
     tn_model *m = open_model("qwen3", NULL);
-    tn_verify_row *rows = NULL;
+    tn_verify_row **rows = NULL;
     size_t count = 7;
     ck_assert_int_eq(tn_verify(m, &rows, &count, NULL), TN_OK);
     ck_assert_uint_eq(count, 0);
@@ -519,16 +519,16 @@ START_TEST(verify_covers_every_site)
     ck_assert_str_eq(err.where, "norm");
     ck_assert_uint_eq(count, 2);
     for (size_t i = 0; i < count; i++) {
-        bool norm = !strcmp(rows[i].kernel, "norm");
-        ck_assert_int_eq(rows[i].op, norm ? TN_OP_RMS_NORM : TN_OP_ROPE);
-        ck_assert_int_eq(rows[i].sites, norm ? 9 : 1);
-        ck_assert(rows[i].passed == !norm);
-        ck_assert(norm ? rows[i].largest_error > 1 : rows[i].largest_error <= 1);
-        ck_assert(rows[i].tolerance_ulps == 64);
-        ck_assert_int_eq(rows[i].tokens, 16);
-        ck_assert_msg(!norm || strstr(rows[i].worst_site, "model.layers.1."), "%s", rows[i].worst_site);
-        ck_assert(!norm || strstr(rows[i].reason, "wrong numbers with 16 tokens"));
-        ck_assert(rows[i].eager_seconds > 0 && (norm || rows[i].kernel_seconds > 0));
+        bool norm = !strcmp(rows[i]->kernel, "norm");
+        ck_assert_int_eq(rows[i]->op, norm ? TN_OP_RMS_NORM : TN_OP_ROPE);
+        ck_assert_int_eq(rows[i]->sites, norm ? 9 : 1);
+        ck_assert(rows[i]->passed == !norm);
+        ck_assert(norm ? rows[i]->largest_error > 1 : rows[i]->largest_error <= 1);
+        ck_assert(rows[i]->tolerance_ulps == 64);
+        ck_assert_int_eq(rows[i]->tokens, 16);
+        ck_assert_msg(!norm || strstr(rows[i]->worst_site, "model.layers.1."), "%s", rows[i]->worst_site);
+        ck_assert(!norm || strstr(rows[i]->reason, "wrong numbers with 16 tokens"));
+        ck_assert(rows[i]->eager_seconds > 0 && (norm || rows[i]->kernel_seconds > 0));
     }
     free(rows);
     tn_model_close(m);

@@ -52,7 +52,7 @@ START_TEST(kernels_without_gradients_are_declined)
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "auto", &report, NULL), TN_OK);
     ck_assert(!has_kernel(m));
     const graph_site *norm = site_at(m, "model.norm", TN_OP_RMS_NORM);
-    ck_assert_str_eq(report->sites[norm->index].verdicts[0].reason, NO_BACKWARD);
+    ck_assert_str_eq(report->sites[norm->index]->verdicts[0]->reason, NO_BACKWARD);
     char *text = tn_model_describe(m, report, TN_GRAPH_TEXT, true, NULL);
     ck_assert_ptr_nonnull(strstr(text, "- forward_only: " NO_BACKWARD));
     free(text);
@@ -84,7 +84,7 @@ START_TEST(backward_of_abi_1_0_counts_as_none)
                     .tolerance = {64, 64, 64},
                     .forward = test_kernel_forward,
                     .backward = never};
-    tn_kernel kernel = {.size = sizeof kernel, .id = "old", .device = TN_DEVICE_CPU, .impls = &impl, .impl_count = 1};
+    tn_kernel kernel = {.size = sizeof kernel, .id = "old", .device = "cpu", .impls = &impl, .impl_count = 1};
     tn_plugin plugin = {
         .size = sizeof plugin, .abi_major = 1, .name = "old", .version = "1", .kernels = &kernel, .kernel_count = 1};
     tn_error err = TN_ERROR_INIT;
@@ -114,7 +114,7 @@ START_TEST(right_gradients_are_taken)
         tn_status status = tn_apply_kernels(m, NULL, id, NULL, &err);
         ck_assert_msg(status == TN_OK, "%s: %s: %s", id, err.where, err.message);
         ck_assert(has_kernel(m));
-        tn_verify_row *rows = NULL;
+        tn_verify_row **rows = NULL;
         size_t count = 0;
         status = tn_verify(m, &rows, &count, &err);
         ck_assert_msg(status == TN_OK, "%s: %s: %s", id, err.where, err.message);

@@ -176,7 +176,7 @@ static void add_kernel(const char *id, int32_t priority, tn_status (*perform)(co
                         .id = id,
                         .version = "1.0.0",
                         .summary = "of a test",
-                        .device = TN_DEVICE_CPU,
+                        .device = "cpu",
                         .priority = priority,
                         .available = available,
                         .impls = &impl,

@@ -153,6 +153,7 @@ void test_kernel_add(const test_kernel *k)
                     .pack = k->pack,
                     .forward = k->forward ? k->forward : test_kernel_forward,
                     .backward = k->backward,
+                    .optional_outputs = k->optional_outputs,
                     .gradient_tolerance = {k->gradient_ulps, k->gradient_ulps, k->gradient_ulps}};
     if (k->op == TN_OP_RMS_NORM || k->op == TN_OP_ADD_RMS_NORM)
         impl.match.takes[TN_AXIS_NORM] = TN_TAKES(TN_NORM_W);
@@ -172,7 +173,7 @@ void test_kernel_add(const test_kernel *k)
                         .id = k->id,
                         .version = "1.0.0",
                         .summary = "of a test",
-                        .device = TN_DEVICE_CPU,
+                        .device = k->device ? k->device : "cpu",
                         .priority = k->priority,
                         .available = k->available,
                         .impls = &impl,

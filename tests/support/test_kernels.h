@@ -12,15 +12,17 @@ typedef struct test_kernel {
     int32_t priority;
     tn_status (*available)(tn_error *err);
     tn_status (*plan)(const tn_site *site, tn_plan *plan, tn_error *err);
-    tn_status (*pack)(const tn_site *site, const tn_plan *plan, void *packed, tn_error *err);
+    tn_status (*pack)(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err);
     tn_status (*forward)(const tn_call *call, tn_error *err); /* NULL: right                      */
     double ulps;                                              /* of its tolerance; 0: 64          */
     uint64_t acts; /* for an MLP: TN_TAKES(...); 0: silu                                         */
     tn_status (*backward)(const tn_call *call, tn_error *err); /* NULL: none                       */
     double gradient_ulps;                                      /* 0: as ulps                       */
+    uint32_t optional_outputs;
+    const char *device; /* NULL: the CPU                                                          */
 } test_kernel;
 
-/* Registers it for the CPU; fails the test when it is refused. */
+/* Registers it; fails the test when it is refused. */
 void test_kernel_add(const test_kernel *kernel);
 
 /* The right answer for the operations above, any dtype and strides. */
