@@ -34,9 +34,9 @@ static const struct {
     const char *name;
     tn_dtype dtype;
 } dtypes[] = {
-    {"F32", TN_F32}, {"BF16", TN_BF16}, {"F16", TN_F16},         {"F64", TN_F64},
-    {"I64", TN_I64}, {"I32", TN_I32},   {"I16", TN_I16},         {"I8", TN_I8},
-    {"U8", TN_U8},   {"BOOL", TN_BOOL}, {"F8_E4M3", TN_F8_E4M3}, {"F8_E5M2", TN_F8_E5M2},
+    {"F32", TN_F32},         {"BF16", TN_BF16},       {"F16", TN_F16},         {"F64", TN_F64}, {"I64", TN_I64},
+    {"I32", TN_I32},         {"I16", TN_I16},         {"I8", TN_I8},           {"U8", TN_U8},   {"BOOL", TN_BOOL},
+    {"F8_E4M3", TN_F8_E4M3}, {"F8_E5M2", TN_F8_E5M2}, {"F8_E8M0", TN_F8_E8M0},
 };
 
 tn_dtype safetensors_parse_dtype(const char *name)

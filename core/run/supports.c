@@ -11,10 +11,20 @@ static tn_status ask(const device *d, const tn_site *site, tn_error *err)
                    d->ops->name, tn_op_name(site->op), why.message[0] ? why.message : "it gives no reason");
 }
 
-/* The step that a composed operation needs beside the sites inside it, which are asked about on their own. */
-static tn_op step_of(tn_op op)
+/* What to ask about at a site: of a composed operation, the step that it needs beside the sites inside it, which are
+ * asked about on their own, or nothing. */
+static tn_op step_of(const tn_site *site)
 {
-    return op == TN_OP_MLP ? TN_OP_GLU : op == TN_OP_ADD_RMS_NORM || op == TN_OP_MOE_BLOCK ? TN_OP_ADD : TN_OP_NONE;
+    switch (site->op) {
+    case TN_OP_MLP:
+        return TN_OP_GLU;
+    case TN_OP_ADD_RMS_NORM:
+        return TN_OP_ADD;
+    case TN_OP_MOE_BLOCK:
+        return site->features & TN_HAS_SHARED_EXPERT ? TN_OP_ADD : TN_OP_NONE;
+    default:
+        return site->op;
+    }
 }
 
 tn_status run_supported(const device *d, const graph *g, tn_error *err)
@@ -22,9 +32,9 @@ tn_status run_supported(const device *d, const graph *g, tn_error *err)
     tn_status status = TN_OK;
     for (size_t i = 0; d->ops->supports && i < g->site_count && status == TN_OK; i++) {
         tn_site site = g->sites[i]->site;
-        tn_op step = step_of(site.op);
-        site.op = step != TN_OP_NONE ? step : site.op;
-        status = ask(d, &site, err);
+        site.op = step_of(&site);
+        if (site.op != TN_OP_NONE)
+            status = ask(d, &site, err);
     }
     return status;
 }

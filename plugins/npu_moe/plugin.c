@@ -134,7 +134,7 @@ static const tn_impl impls[] = {
      .plan = moe_plan,
      .forward = moe_call,
      .backward = moe_call_back,
-     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 128, .ulps_f16 = 128}},
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
      .op = TN_OP_MOE_EXPERTS,
      .match = {.size = sizeof(tn_match),
@@ -146,7 +146,7 @@ static const tn_impl impls[] = {
      .plan = moe_plan,
      .forward = moe_call,
      .backward = moe_call_back,
-     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 128, .ulps_f16 = 128}},
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
      .op = TN_OP_MOE_ROUTE,
      .match =
@@ -159,7 +159,7 @@ static const tn_impl impls[] = {
      .plan = moe_plan,
      .forward = route_call,
      .backward = route_call_back,
-     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 128, .ulps_f16 = 128}},
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
      .op = TN_OP_GROUPED_MATMUL,
      .match =

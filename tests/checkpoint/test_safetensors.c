@@ -97,14 +97,14 @@ START_TEST(data_may_be_unaligned)
 }
 END_TEST
 
-/* Every dtype, sizes that leave no natural alignment, a scalar and an empty tensor. */
+/* Every dtype of the format, sizes that leave no natural alignment, a scalar and an empty tensor. */
 START_TEST(what_is_written_is_read_again)
 {
     unsigned char data[TN_DTYPE_COUNT][24];
     tn_named_tensor tensors[TN_DTYPE_COUNT + 2];
     char names[TN_DTYPE_COUNT + 2][16];
     size_t count = 0;
-    for (int d = TN_F32; d < TN_DTYPE_COUNT; d++, count++) {
+    for (int d = TN_F32; d <= TN_F8_E8M0; d++, count++) {
         for (int i = 0; i < 24; i++)
             data[d][i] = (unsigned char)(d * 24 + i);
         snprintf(names[count], sizeof names[count], "t%d\xc3\xa9\"", d);

@@ -147,7 +147,7 @@ START_TEST(what_is_wrong_is_told)
         {"{\"kernels\": \"a,,b\"}", "key 'kernels': 'a,,b' has an empty id; write auto, none or ids like a,b"},
         {"{\"kernels\": [\"a,b\"]}", "key 'kernels': element 0 contains a comma; make it two elements"},
         {"{\"kernels\": [\"auto\", \"b\"]}", "key 'kernels': 'auto' cannot be combined with ids; write it alone"},
-        {"{\"device\": \"gpu\"}", "key 'device': 'gpu' is not a device; known: auto, cpu, npu"},
+        {"{\"device\": \"gpu 1\"}", "key 'device': 'gpu 1' is not a device; give auto, NAME or NAME:ORDINAL"},
         {"{\"device\": null}", "key 'device': expected a string, got null"},
         {"{\"verify\": \"often\"}", "key 'verify': 'often' is none of first-use, all, never"},
         {"{\"verify\": true}", "key 'verify': expected a string, got true or false"},

@@ -40,6 +40,7 @@ TN_PLUGIN("linked", "1.0.0", .kernels = kernels, .kernel_count = 2);
 /* The entry of the plugin whose name is name. */
 static bool find(const char *name, tn_plugin_info *info)
 {
+    info->size = sizeof *info;
     for (size_t i = 0; tn_plugin_get(i, info) == TN_OK; i++)
         if (strcmp(info->name, name) == 0)
             return true;

@@ -183,7 +183,6 @@ static void add_kernel(const char *id, int32_t priority, tn_status (*perform)(co
                         .impl_count = 1};
     tn_plugin plugin = {.size = sizeof plugin,
                         .abi_major = TN_ABI_MAJOR,
-                        .abi_minor_needed = 1,
                         .name = "test",
                         .version = "1.0.0",
                         .kernels = &kernel,
