@@ -2,7 +2,6 @@
 #include "device/device.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, tn_error *err)
 {
@@ -69,13 +68,4 @@ size_t device_scratch(const device *d, const tn_call *call)
 size_t device_backward_scratch(const device *d, const tn_call *call)
 {
     return d->ops->backward_scratch ? d->ops->backward_scratch(call) : 0;
-}
-
-const char *device_text(const device *d, char *text)
-{
-    if (d->ordinal == 0)
-        snprintf(text, DEVICE_TEXT, "%s", d->ops->name);
-    else
-        snprintf(text, DEVICE_TEXT, "%s:%" PRId32, d->ops->name, d->ordinal);
-    return text;
 }

@@ -32,10 +32,6 @@ tn_status device_download(const device *d, void *host, const void *from, size_t 
 size_t device_scratch(const device *d, const tn_call *call);
 size_t device_backward_scratch(const device *d, const tn_call *call);
 
-/* "cpu", "npu:1": as an option names it, in text, which has room for DEVICE_TEXT. */
-#define DEVICE_TEXT 64
-const char *device_text(const device *d, char *text);
-
 /* threads.c: sets the size of the team; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);
 

@@ -1,6 +1,5 @@
 /* An RMS norm in float32 that is right, but for the fault that BAD_KERNEL names: check_kernels must find each
  * (tests/check_kernels/test_check_kernels.sh). */
-#define TN_ABI_NEEDED 1
 #include <fenv.h>
 #include <math.h>
 #include <signal.h>
