@@ -345,8 +345,8 @@ static const char *result(tn_stream *s, bool fine, size_t *length, tn_error *err
 const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_error *err)
 {
     tn_error own = TN_ERROR_INIT;
-    if (!stream || !length) {
-        structs_missing(stream ? "length" : "stream", err);
+    if (!stream) {
+        structs_missing("stream", err);
         return NULL;
     }
     stream->err = err ? err : &own;
@@ -357,8 +357,8 @@ const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_err
 const char *tn_stream_flush(tn_stream *stream, size_t *length, tn_error *err)
 {
     tn_error own = TN_ERROR_INIT;
-    if (!stream || !length) {
-        structs_missing(stream ? "length" : "stream", err);
+    if (!stream) {
+        structs_missing("stream", err);
         return NULL;
     }
     stream->err = err ? err : &own;
@@ -373,8 +373,8 @@ tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids,
 {
     tn_error own = TN_ERROR_INIT;
     err = err ? err : &own;
-    if (!tokenizer || !text || !length || (!ids && count > 0))
-        return structs_missing(!tokenizer ? "tokenizer" : !text ? "text" : !length ? "length" : "ids", err);
+    if (!tokenizer || !text || (!ids && count > 0))
+        return structs_missing(!tokenizer ? "tokenizer" : !text ? "text" : "ids", err);
     *text = NULL;
     tn_stream *s = tn_stream_new(tokenizer, skip_special, err);
     if (!s)

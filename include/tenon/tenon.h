@@ -4,12 +4,12 @@
  * Rules of all of them, beside those of operation.h:
  *  - Strings are UTF-8. A pointer that a function returns is borrowed from the object that it came from unless its
  *    comment says "owned".
- *  - [any thread]: from any thread, also at the same time. [one thread]: by one thread at a time for one object: that
- * of the first parameter. A model and its sessions are one object in this.
- *  - Who passes a struct sets its size, also where it is filled by the call, which writes no more than that. A size of
- * 0, and NULL where something is needed, is TN_E_USAGE. Lists that are returned are arrays of pointers, each to a
- * struct with its size, in one allocation: free(). Closing and freeing NULL does nothing, and asking it gives 0 or
- * NULL. */
+ *  - [any thread]: from any thread, also at the same time. [one thread]: by one thread at a time for one object, the
+ *    first parameter. A model and its sessions are one object in this.
+ *  - Who passes a struct sets its size, also where the call fills it, which writes no more than that. A size of 0 is
+ *    TN_E_USAGE, and so is NULL where something is needed. Lists that are returned are arrays of pointers, each to a
+ *    struct with its size, in one allocation: free(). Closing and freeing NULL does nothing, and asking it gives 0 or
+ *    NULL. */
 #ifndef TENON_TENON_H
 #define TENON_TENON_H
 

@@ -24,7 +24,7 @@ TN_API int64_t tn_tokenizer_size(const tn_tokenizer *tokenizer); /* largest id +
 TN_API tn_status tn_tokenizer_encode(const tn_tokenizer *tokenizer, const char *text, size_t length, bool special,
                                      int64_t **ids, size_t *count, tn_error *err);
 
-/* text is owned: free(); it ends in NUL, which length does not count. Incomplete UTF-8 becomes U+FFFD.
+/* text is owned: free(); it ends in NUL, which length (may be NULL) does not count. Incomplete UTF-8 becomes U+FFFD.
  * [any thread] */
 TN_API tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count, bool skip_special,
                                      char **text, size_t *length, tn_error *err);

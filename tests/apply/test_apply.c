@@ -2,7 +2,6 @@
  * completely or not at all. */
 #include "apply/plan.h"
 #include "model/model.h"
-#include "tempdir.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -20,18 +19,6 @@ static tn_model *open_model(const char *name, const char *dtype)
     tn_model *m = tn_model_open(path, &o, &err);
     ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
     return m;
-}
-
-static tn_config *config_of(const char *json)
-{
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
-    tn_error err = TN_ERROR_INIT;
-    tempdir_write(path, json, strlen(json));
-    tn_config *config = tn_config_load(path, &err);
-    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
-    free(path);
-    tempdir_remove(folder);
-    return config;
 }
 
 /* How many sites of op the kernel has. */
@@ -255,7 +242,7 @@ START_TEST(options_limit_modules)
 {
     tn_model *m = open_model("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
-    tn_config *config = config_of("{\"options\": {\"norm\": {\"modules\": [\"model.layers.1.*\", \"model.norm\"]}}}");
+    tn_config *config = test_config("{\"options\": {\"norm\": {\"modules\": [\"model.layers.1.*\", \"model.norm\"]}}}");
     tn_report *report = NULL;
     ck_assert_int_eq(tn_apply_kernels(m, config, "auto", &report, NULL), TN_OK);
     ck_assert_uint_eq(bound_count(m), 5);
@@ -283,7 +270,7 @@ START_TEST(disabled_kernels)
     tn_model *m = open_model("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "acme_norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
-    tn_config *config = config_of("{\"disable\": [\"acme_*\"]}");
+    tn_config *config = test_config("{\"disable\": [\"acme_*\"]}");
     tn_report *report = plan_of(m, config, NULL);
     ck_assert_ptr_null(site_of(report, "model.norm")->kernel);
     ck_assert_str_eq(reason_of(report, "model.norm", "acme_norm"), "disabled by the configuration");
@@ -488,8 +475,8 @@ START_TEST(the_configuration_says_how_much_is_checked)
     tn_model *m = open_model("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = wrong_at_layer_1});
     test_kernel_add(&(test_kernel){.id = "wrong", .op = TN_OP_ROPE, .forward = wrong});
-    tn_config *all = config_of("{\"verify\": \"all\"}"), *never = config_of("{\"verify\": \"never\"}");
-    tn_config *first = config_of("{\"verify\": \"first-use\"}");
+    tn_config *all = test_config("{\"verify\": \"all\"}"), *never = test_config("{\"verify\": \"never\"}");
+    tn_config *first = test_config("{\"verify\": \"first-use\"}");
     expect_error(m, all, "norm", TN_E_VERIFY, "norm", "is refused at model.layers.1", NULL);
     apply(m, first, "norm");
     ck_assert_uint_eq(bound_count(m), 9);

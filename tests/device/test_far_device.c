@@ -284,18 +284,6 @@ static tn_status kernel_pack(const tn_site *site, const tn_plan *plan, void *pac
     return TN_OK;
 }
 
-static tn_config *config_of(const char *text)
-{
-    char path[] = "/tmp/far_deviceXXXXXX";
-    FILE *file = fdopen(mkstemp(path), "w");
-    fputs(text, file);
-    fclose(file);
-    tn_config *config = tn_config_load(path, NULL);
-    remove(path);
-    ck_assert_ptr_nonnull(config);
-    return config;
-}
-
 /* A kernel of the device works on its queue; with memory of the host it is checked in a child first. */
 START_TEST(kernels_of_a_device_use_its_queue)
 {
@@ -315,7 +303,7 @@ START_TEST(kernels_of_a_device_use_its_queue)
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "far_norm", NULL, NULL), TN_E_KERNEL); /* it is not the CPU's */
     tn_model_close(m);
     m = open_good("llama", kind->name);
-    tn_config *config = config_of(kind->host_memory ? "{}" : "{\"verify\": \"never\"}");
+    tn_config *config = test_config(kind->host_memory ? "{\"verify\": \"all\"}" : "{\"verify\": \"never\"}");
     ck_assert_msg(tn_apply_kernels(m, config, "far_norm", NULL, &err) == TN_OK, "%s", err.message);
     float *got = results_of(m, &count);
     ck_assert_mem_eq(want, got, count * sizeof *want);

@@ -3,6 +3,7 @@
 
 #include "eager/eager.h"
 #include "plugin/plugins.h"
+#include "tempdir.h"
 
 #include <check.h>
 #include <math.h>
@@ -195,4 +196,16 @@ void test_kernel_add(const test_kernel *k)
     descriptor *d = descriptor_read(&plugin, NULL, "test", &err);
     ck_assert_msg(d != NULL, "%s: %s", err.where, err.message);
     ck_assert_msg(registry_add(d, "test", &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
+tn_config *test_config(const char *json)
+{
+    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
+    tn_error err = TN_ERROR_INIT;
+    tempdir_write(path, json, strlen(json));
+    tn_config *config = tn_config_load(path, &err);
+    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
+    free(path);
+    tempdir_remove(folder);
+    return config;
 }

@@ -25,6 +25,9 @@ typedef struct test_kernel {
 /* Registers it; fails the test when it is refused. */
 void test_kernel_add(const test_kernel *kernel);
 
+/* What a kernels.json with this content says. Owned: tn_config_free. */
+tn_config *test_config(const char *json);
+
 /* The right answer for the operations above, any dtype and strides. */
 tn_status test_kernel_forward(const tn_call *call, tn_error *err);
 
