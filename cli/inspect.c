@@ -22,7 +22,7 @@ extern char **environ;
 typedef struct memory_use {
     int64_t context;
     size_t cache, arena, cache_per_thousand;
-    tn_packed *packed; /* owned */
+    tn_packed **packed; /* owned */
     size_t packed_count;
 } memory_use;
 
@@ -67,7 +67,7 @@ static tn_status print_memory(const workspace *w, const memory_use *use, tn_erro
     table_cell(&t, "weights, packed by kernels");
     table_cell(&t, "%s", bytes_text((double)info->packed_bytes, text));
     for (size_t i = 0; i < use->packed_count; i++) {
-        const tn_packed *p = &use->packed[i];
+        const tn_packed *p = use->packed[i];
         table_cell(&t, "  %s, %lld sites, %lld copies", p->kernel, (long long)p->sites, (long long)p->copies);
         table_cell(&t, "%s", bytes_text((double)p->bytes, text));
     }
@@ -85,7 +85,7 @@ static json_t *json_packed(const memory_use *use)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < use->packed_count; i++) {
-        const tn_packed *p = &use->packed[i];
+        const tn_packed *p = use->packed[i];
         json_array_append_new(list,
                               json_pack("{s:s, s:I, s:I, s:I}", "kernel", p->kernel, "sites", (json_int_t)p->sites,
                                         "copies", (json_int_t)p->copies, "bytes", (json_int_t)p->bytes));

@@ -1,15 +1,16 @@
 /* tenon kernels: which kernels there are on this device, and what became of every plugin. */
 #include "cli.h"
 
-static tn_status print_json(const tn_kernel_info *kernels, size_t count, tn_error *err)
+#include <stdlib.h>
+
+static tn_status print_json(tn_kernel_info *const *kernels, size_t count, tn_error *err)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
-        const tn_kernel_info *k = &kernels[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "id", k->id, "device",
-                                              tn_device_name(k->device), "version", k->version, "file", k->file,
-                                              "available", (int)k->available, "reason", k->reason, "summary",
-                                              k->summary ? k->summary : ""));
+        const tn_kernel_info *k = kernels[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "id", k->id, "device", k->device,
+                                              "version", k->version, "file", k->file, "available", (int)k->available,
+                                              "reason", k->reason, "summary", k->summary ? k->summary : ""));
     }
     if (json_array_size(list) != count) {
         json_decref(list);
@@ -18,7 +19,7 @@ static tn_status print_json(const tn_kernel_info *kernels, size_t count, tn_erro
     return json_print(list, false, err);
 }
 
-static tn_status print_table(const options *o, const tn_kernel_info *kernels, size_t count, tn_error *err)
+static tn_status print_table(const options *o, tn_kernel_info *const *kernels, size_t count, tn_error *err)
 {
     table t;
     if (!count) {
@@ -32,9 +33,9 @@ static tn_status print_table(const options *o, const tn_kernel_info *kernels, si
     table_cell(&t, "AVAILABLE");
     table_cell(&t, "FILE, OR WHY NOT");
     for (size_t i = 0; i < count; i++) {
-        const tn_kernel_info *k = &kernels[i];
+        const tn_kernel_info *k = kernels[i];
         table_cell(&t, "%s", k->id);
-        table_cell(&t, "%s", tn_device_name(k->device));
+        table_cell(&t, "%s", k->device);
         table_cell(&t, "%s", k->version);
         table_cell(&t, "%s", k->available ? "yes" : "no");
         table_cell(&t, "%s", k->available ? k->file : k->reason);
@@ -44,7 +45,7 @@ static tn_status print_table(const options *o, const tn_kernel_info *kernels, si
 
 static bool all_loaded(void)
 {
-    tn_plugin_info info;
+    tn_plugin_info info = {.size = sizeof info};
     for (size_t i = 0; i < tn_plugin_count(); i++)
         if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED)
             return false;
@@ -62,7 +63,7 @@ static size_t print_plugins(bool json)
 static tn_status run_kernels(const options *o, tn_error *err)
 {
     workspace w = {0};
-    tn_kernel_info *kernels = NULL;
+    tn_kernel_info **kernels = NULL;
     size_t count = 0;
     bool json = option_given(o, OPT_JSON);
     tn_status status = workspace_config(&w, o, err);
@@ -76,7 +77,7 @@ static tn_status run_kernels(const options *o, tn_error *err)
                              "%zu of %zu plugins cannot be used; see the reasons listed, and remove or rebuild them",
                              bad, tn_plugin_count());
     }
-    tn_kernels_free(kernels, count);
+    free(kernels);
     workspace_close(&w);
     return status;
 }

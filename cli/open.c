@@ -78,7 +78,7 @@ static const char *plugin_state_name(tn_plugin_state state)
 static void note_found(const workspace *w)
 {
     const options *o = w->options;
-    tn_plugin_info info;
+    tn_plugin_info info = {.size = sizeof info};
     note(o, "config: %s", tn_config_file(w->config) ? tn_config_file(w->config) : "none");
     for (size_t i = 0; i < tn_config_folder_count(w->config); i++)
         note(o, "plugins: %s", tn_config_folder(w->config, i));
@@ -90,7 +90,7 @@ static void note_found(const workspace *w)
 size_t list_bad_plugins(FILE *to, const char *before)
 {
     size_t bad = 0;
-    tn_plugin_info info;
+    tn_plugin_info info = {.size = sizeof info};
     for (size_t i = 0; i < tn_plugin_count(); i++)
         if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED) {
             fprintf(to, "%s%s: %s: %s\n", before, info.file, plugin_state_name(info.state), info.reason);
@@ -157,6 +157,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     progress_clear(&w->progress);
     if (!w->model)
         return err->code;
+    w->info.size = sizeof w->info;
     status = tn_model_get_info(w->model, &w->info);
     if (status)
         return tn_fail(err, status, folder, "the model tells nothing of itself; report this");

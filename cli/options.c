@@ -10,7 +10,8 @@
 const option_spec common_options[] = {
     {OPT_CONFIG, "config", "FILE", 0, OPTION_TEXT, 0, 0, "read this kernels.json instead of the usual one"},
     {OPT_PLUGINS, "plugins", "DIR", 0, OPTION_TEXT, 0, 0, "look for plugins here and nowhere else; may be repeated"},
-    {OPT_DEVICE, "device", "cpu|npu|auto", 0, OPTION_CHOICE, 0, 0, "where to compute; auto takes the best there is"},
+    {OPT_DEVICE, "device", "NAME[:N]", 0, OPTION_TEXT, 0, 0,
+     "where to compute: cpu, or a plugin's device and which of them"},
     {OPT_DTYPE, "dtype", "auto|f32|bf16|f16", 0, OPTION_CHOICE, 0, 0, "compute in this type; auto is the checkpoint's"},
     {OPT_THREADS, "threads", "N", 0, OPTION_INTEGER, 1, 1024, "threads to compute with; default: one per processor"},
     {OPT_MAX_PACKED, "max-packed-mb", "N", 0, OPTION_INTEGER, 0, 1099511627776.0,

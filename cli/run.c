@@ -272,7 +272,7 @@ static tn_status run_prompt(run_state *r, tn_error *err)
     tn_session *session = tn_session_new(r->w.model, &options, err);
     if (!session)
         return err->code;
-    tn_generate_result result = {0};
+    tn_generate_result result = {.size = sizeof result};
     status = generate(r, session, max_tokens, &result, err);
     if (status == TN_OK)
         status = finish(r, &result, err);

@@ -9,7 +9,7 @@ static double speed_up(const tn_verify_row *row)
     return row->kernel_seconds > 0 ? row->eager_seconds / row->kernel_seconds : 0;
 }
 
-static tn_status print_table(const tn_verify_row *rows, size_t count, tn_error *err)
+static tn_status print_table(tn_verify_row *const *rows, size_t count, tn_error *err)
 {
     static const char *const heads[] = {"KERNEL", "OPERATION", "SITES",    "LARGEST ERROR", "TOLERANCE",
                                         "USED",   "TOKENS",    "SPEED-UP", "RESULT"};
@@ -18,7 +18,7 @@ static tn_status print_table(const tn_verify_row *rows, size_t count, tn_error *
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&t, "%s", heads[i]);
     for (size_t i = 0; i < count; i++) {
-        const tn_verify_row *r = &rows[i];
+        const tn_verify_row *r = rows[i];
         table_cell(&t, "%s", r->kernel);
         table_cell(&t, "%s", tn_op_name(r->op));
         table_cell(&t, "%lld", (long long)r->sites);
@@ -31,16 +31,16 @@ static tn_status print_table(const tn_verify_row *rows, size_t count, tn_error *
     }
     tn_status status = table_print(&t, err);
     for (size_t i = 0; i < count && status == TN_OK; i++)
-        if (!rows[i].passed)
-            printf("\n%s at %s: %s\n", rows[i].kernel, rows[i].worst_site, rows[i].reason);
+        if (!rows[i]->passed)
+            printf("\n%s at %s: %s\n", rows[i]->kernel, rows[i]->worst_site, rows[i]->reason);
     return status;
 }
 
-static tn_status print_json(const workspace *w, const tn_verify_row *rows, size_t count, bool passed, tn_error *err)
+static tn_status print_json(const workspace *w, tn_verify_row *const *rows, size_t count, bool passed, tn_error *err)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
-        const tn_verify_row *r = &rows[i];
+        const tn_verify_row *r = rows[i];
         json_array_append_new(
             list,
             json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:I, s:b, s:s}", "kernel", r->kernel, "op",
@@ -63,7 +63,7 @@ static tn_status print_json(const workspace *w, const tn_verify_row *rows, size_
 static tn_status run_verify(const options *o, tn_error *err)
 {
     workspace w = {0};
-    tn_verify_row *rows = NULL;
+    tn_verify_row **rows = NULL;
     size_t count = 0;
     tn_error failure = TN_ERROR_INIT;
     tn_status status = workspace_model(&w, o, o->argument[0], err);

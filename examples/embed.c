@@ -51,7 +51,7 @@ static tn_status continue_text(tn_model *model, const tn_tokenizer *tokenizer, c
     status = TN_E_INTERNAL;
     if (session && p.stream) {
         tn_generate_options g = {.size = sizeof g, .max_tokens = TOKENS, .on_token = print_token, .ctx = &p};
-        tn_generate_result result = {0};
+        tn_generate_result result = {.size = sizeof result};
         status = tn_generate(session, ids, (int64_t)count, &g, out, &result, err);
         const char *rest = tn_stream_flush(p.stream, &length, err);
         printf("%s\n", rest ? rest : "");

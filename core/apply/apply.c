@@ -4,6 +4,7 @@
 
 #include "apply/plan.h"
 #include "apply/report.h"
+#include "base/structs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,16 +29,16 @@ struct apply_state {
     apply_slot *slots;
 };
 
-static void block_drop(const tn_device *device, apply_block *block)
+static void block_drop(const device *device, apply_block *block)
 {
     if (!block || --block->uses > 0)
         return;
-    if (block->memory)
-        device->free(block->memory, block->bytes);
+    device_sync(device, NULL);
+    device_free(device, block->memory, block->bytes);
     free(block);
 }
 
-static void state_free(const tn_device *device, struct apply_state *state)
+static void state_free(const device *device, struct apply_state *state)
 {
     if (!state)
         return;
@@ -85,7 +86,7 @@ static apply_block *find_block(const apply_target *target, const struct apply_st
         if (next->slots[i].block && other->impl == bound->impl &&
             other->plan.packed_bytes == bound->plan.packed_bytes &&
             !memcmp(other->plan.user, bound->plan.user, sizeof bound->plan.user) && plan_same_shape(own, with) &&
-            plan_same_weights(own, with, target->device->host_memory))
+            plan_same_weights(own, with, target->device->ops->host_memory))
             return next->slots[i].block;
     }
     return NULL;
@@ -98,10 +99,10 @@ static tn_status pack_slot(const apply_target *target, const tn_site *site, appl
     if (!slot->block)
         return plan_no_memory(err);
     *slot->block = (apply_block){.bytes = bound->plan.packed_bytes, .uses = 1};
-    tn_status status = target->device->alloc(slot->block->bytes, &slot->block->memory, err);
+    tn_status status = device_alloc(target->device, slot->block->bytes, &slot->block->memory, err);
     if (status != TN_OK || !bound->impl->pack)
         return status;
-    return bound->impl->pack(site, &bound->plan, slot->block->memory, NULL, err);
+    return bound->impl->pack(site, &bound->plan, slot->block->memory, target->device->queue, err);
 }
 
 static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, tn_error *err)
@@ -240,8 +241,8 @@ tn_status apply_kernel(apply_target *target, const tn_config *config, const char
                        tn_error *err)
 {
     /* "auto", "none" and lists are SPECs, not ids. */
-    if (!id || !registry_find(target->device->kind, id))
-        return plan_unknown_id(target->device->kind, id ? id : "", err);
+    if (!id || !registry_find(target->device->ops->name, id))
+        return plan_unknown_id(target->device->ops->name, id ? id : "", err);
     return apply_request(target, config, &(plan_request){.spec = id, .modules = modules, .adds = true}, NULL, err);
 }
 
@@ -267,12 +268,12 @@ tn_status apply_revert(apply_target *target, const char *id, tn_error *err)
     return TN_OK;
 }
 
-tn_status apply_packed(const apply_target *target, tn_packed **list, size_t *count, tn_error *err)
+tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *count, tn_error *err)
 {
     const struct apply_state *state = target->applied;
     size_t sites = state ? state->count : 0;
     *count = 0;
-    *list = calloc(sites + 1, sizeof **list);
+    *list = structs_list(sites, sizeof ***list);
     if (!*list)
         return plan_no_memory(err);
     for (size_t i = 0; i < sites; i++) {
@@ -281,10 +282,10 @@ tn_status apply_packed(const apply_target *target, tn_packed **list, size_t *cou
             continue;
         const char *id = slot->bound.kernel->kernel.id;
         size_t at = 0;
-        while (at < *count && strcmp((*list)[at].kernel, id))
+        while (at < *count && strcmp((*list)[at]->kernel, id))
             at++;
         *count += at == *count;
-        tn_packed *p = &(*list)[at];
+        tn_packed *p = (*list)[at];
         p->kernel = id;
         p->sites++;
         if (is_first(state, i)) {

@@ -11,12 +11,12 @@ tn_status apply_kernels(apply_target *target, const tn_config *config, const cha
 tn_status apply_kernel(apply_target *target, const tn_config *config, const char *id, const char *modules,
                        tn_error *err);
 tn_status apply_revert(apply_target *target, const char *id, tn_error *err);
-tn_status apply_packed(const apply_target *target, tn_packed **list, size_t *count, tn_error *err);
+tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *count, tn_error *err);
 
 /* Frees what applying kernels allocated, after everything else stopped. */
 void apply_close(apply_target *target);
 
 /* verify.c */
-tn_status verify_applied(apply_target *target, tn_verify_row **rows, size_t *count, tn_error *err);
+tn_status verify_applied(apply_target *target, tn_verify_row ***rows, size_t *count, tn_error *err);
 
 #endif

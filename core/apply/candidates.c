@@ -24,7 +24,7 @@ bool plan_modules_match(const char *patterns, const char *path)
 }
 
 /* "a, b, c" or "none: ..." */
-static void list_ids(tn_device_kind device, char *text, size_t size)
+static void list_ids(const char *device, char *text, size_t size)
 {
     size_t used = 0;
     text_cut(text, size, "none");
@@ -32,15 +32,14 @@ static void list_ids(tn_device_kind device, char *text, size_t size)
         used += text_cut(text + used, size - used, "%s%s", i ? ", " : "", registry_at(device, i)->kernel.id);
 }
 
-tn_status plan_unknown_id(tn_device_kind device, const char *id, tn_error *err)
+tn_status plan_unknown_id(const char *device, const char *id, tn_error *err)
 {
     char ids[400];
     list_ids(device, ids, sizeof ids);
     const char *nearest = registry_nearest(device, id);
     if (registry_count(device) == 0)
         return tn_fail(err, TN_E_KERNEL, "kernels",
-                       "kernel '%s' not found; no plugin brought a kernel for device %s, see --plugins", id,
-                       tn_device_name(device));
+                       "kernel '%s' not found; no plugin brought a kernel for device %s, see --plugins", id, device);
     if (nearest)
         return tn_fail(err, TN_E_KERNEL, "kernels", "kernel '%s' not found; did you mean '%s'? there are: %s", id,
                        nearest, ids);
@@ -89,7 +88,7 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
 
 tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *err)
 {
-    tn_device_kind device = p->target->device->kind;
+    const char *device = p->target->device->ops->name;
     const char *text = request->spec ? request->spec : p->config ? tn_config_kernels(p->config) : "auto";
     select_spec spec = {0};
     tn_status status = select_parse(text, &spec, err);

@@ -8,14 +8,14 @@
 
 const tn_site_report *describe_site(const describe_view *view, const graph_module *module)
 {
-    return module->site && module->site->index < view->report->site_count ? &view->report->sites[module->site->index]
+    return module->site && module->site->index < view->report->site_count ? view->report->sites[module->site->index]
                                                                           : NULL;
 }
 
 const tn_site_report *describe_outer_site(const describe_view *view, const graph_module *module)
 {
     const graph_site *outer = module->site ? module->site->outer : NULL;
-    return outer && outer->module == module && describe_site(view, module) ? &view->report->sites[outer->index] : NULL;
+    return outer && outer->module == module && describe_site(view, module) ? view->report->sites[outer->index] : NULL;
 }
 
 const tn_site_report *describe_shown_outer(const describe_view *view, const graph_module *module)
@@ -27,7 +27,7 @@ const tn_site_report *describe_shown_outer(const describe_view *view, const grap
 const char *describe_covering(const describe_view *view, const tn_site_report *site)
 {
     const graph_site *outer = site->covered_by ? graph_find_site(view->target->graph, site->covered_by) : NULL;
-    return outer ? view->report->sites[outer->index].kernel : NULL;
+    return outer ? view->report->sites[outer->index]->kernel : NULL;
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ static void widen(int *width, size_t length)
 static void add_verdicts(const describe_view *view, const tn_site_report *site, int indent, text *out)
 {
     for (size_t i = 0; view->explain && i < site->verdict_count; i++) {
-        const tn_verdict *v = &site->verdicts[i];
+        const tn_verdict *v = site->verdicts[i];
         text_add(out, "%*s%c %s: %s\n", indent, "", v->taken ? '+' : '-', v->kernel, v->taken ? "takes it" : v->reason);
     }
 }
@@ -127,7 +127,7 @@ void describe_text(const describe_view *view, text *out)
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1)
             text_add(out, "%s (%s, %s on %s)\n", g->root->class_name, g->model_type, tn_dtype_name(g->dtype),
-                     view->target->device->name);
+                     view->target->device->ops->name);
         walk(view, &c, g->root, "", 1);
         walk(view, &c, g->scopes, "", 1);
         c.out = out;

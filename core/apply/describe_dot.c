@@ -41,9 +41,9 @@ static void add_note(text *out, const char *color, const char *string)
 static void add_verdict_notes(const tn_site_report *site, text *out)
 {
     for (size_t i = 0; i < site->verdict_count; i++)
-        if (!site->verdicts[i].taken && strncmp(site->verdicts[i].reason, "op:", 3)) {
+        if (!site->verdicts[i]->taken && strncmp(site->verdicts[i]->reason, "op:", 3)) {
             text note = {0};
-            text_add(&note, "not %s: %s", site->verdicts[i].kernel, site->verdicts[i].reason);
+            text_add(&note, "not %s: %s", site->verdicts[i]->kernel, site->verdicts[i]->reason);
             add_note(out, "#7f3f00", note.data ? note.data : "");
             free(note.data);
         }
@@ -125,7 +125,7 @@ void describe_dot(const describe_view *view, text *out)
     const graph *g = view->target->graph;
     size_t next_id = 1;
     text line = {0};
-    text_add(&line, "%s, %s on %s", g->model_type, tn_dtype_name(g->dtype), view->target->device->name);
+    text_add(&line, "%s, %s on %s", g->model_type, tn_dtype_name(g->dtype), view->target->device->ops->name);
     text_add(out, "digraph model {\n"
                   "  graph [rankdir=LR, ordering=out, fontname=\"Helvetica\", fontsize=11, labelloc=t, nodesep=0.12, "
                   "ranksep=0.45, label=");

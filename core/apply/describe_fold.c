@@ -14,7 +14,7 @@ static bool same_verdicts(const tn_site_report *a, const tn_site_report *b)
     if (a->verdict_count != b->verdict_count)
         return false;
     for (size_t i = 0; i < a->verdict_count; i++)
-        if (a->verdicts[i].taken != b->verdicts[i].taken || strcmp(a->verdicts[i].reason, b->verdicts[i].reason))
+        if (a->verdicts[i]->taken != b->verdicts[i]->taken || strcmp(a->verdicts[i]->reason, b->verdicts[i]->reason))
             return false;
     return true;
 }

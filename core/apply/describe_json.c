@@ -54,9 +54,9 @@ static void add_site(const describe_view *view, const char *key, const tn_site_r
         text_add(out, ", \"verdicts\": [");
         for (size_t i = 0; i < site->verdict_count; i++) {
             text_add(out, "%s{", i ? ", " : "");
-            add_string(out, "kernel", site->verdicts[i].kernel);
-            text_add(out, ", \"taken\": %s, ", site->verdicts[i].taken ? "true" : "false");
-            add_string(out, "reason", site->verdicts[i].reason);
+            add_string(out, "kernel", site->verdicts[i]->kernel);
+            text_add(out, ", \"taken\": %s, ", site->verdicts[i]->taken ? "true" : "false");
+            add_string(out, "reason", site->verdicts[i]->reason);
             text_add(out, "}");
         }
         text_add(out, "]");
@@ -99,7 +99,7 @@ void describe_json(const describe_view *view, text *out)
     text_add(out, ", ");
     add_string(out, "dtype", tn_dtype_name(g->dtype));
     text_add(out, ", ");
-    add_string(out, "device", view->target->device->name);
+    add_string(out, "device", view->target->device->ops->name);
     text_add(out, ",\n ");
     add_string(out, "summary", view->report->summary);
     text_add(out, ",\n \"modules\": ");

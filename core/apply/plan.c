@@ -48,7 +48,7 @@ static size_t packed_more(const plan *p, const graph_site *site, const plan_fit 
         return 0;
     for (size_t i = 0; i < site->index; i++)
         if (p->choices[i].fit == fit &&
-            plan_same_weights(&g->sites[i]->site, &site->site, p->target->device->host_memory))
+            plan_same_weights(&g->sites[i]->site, &site->site, p->target->device->ops->host_memory))
             return 0;
     return fit->packed_bytes;
 }

@@ -73,7 +73,7 @@ void plan_verdict(const plan *p, size_t candidate, size_t site, char *text);
 
 /* candidates.c: the kernels of the device, each with the reason why the SPEC leaves it out. */
 tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *err);
-tn_status plan_unknown_id(tn_device_kind device, const char *id, tn_error *err);
+tn_status plan_unknown_id(const char *device, const char *id, tn_error *err);
 bool plan_modules_match(const char *patterns, const char *path);
 
 /* shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */

@@ -1,6 +1,8 @@
 /* Reports: who has which site, what every kernel said, and one line about it all. */
 #include "apply/report.h"
 
+#include "base/structs.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +11,8 @@
 /* What the caller sees comes first. */
 typedef struct report {
     tn_report seen;
-    tn_site_report *sites;
-    tn_verdict *verdicts; /* [site][candidate]; reasons are owned                                */
+    tn_site_report **sites;
+    tn_verdict **verdicts; /* [site][candidate]; reasons are owned                               */
     size_t verdict_count;
 } report;
 
@@ -20,7 +22,7 @@ void tn_report_free(tn_report *seen)
     if (!r)
         return;
     for (size_t i = 0; i < r->verdict_count; i++)
-        free((char *)r->verdicts[i].reason);
+        free((char *)r->verdicts[i]->reason);
     free(r->verdicts);
     free(r->sites);
     free(r);
@@ -30,16 +32,17 @@ static report *report_new(size_t sites, size_t verdicts, tn_error *err)
 {
     report *r = calloc(1, sizeof *r);
     if (r) {
-        r->sites = calloc(sites + 1, sizeof *r->sites);
-        r->verdicts = calloc(verdicts + 1, sizeof *r->verdicts);
+        r->sites = structs_list(sites, sizeof **r->sites);
+        r->verdicts = structs_list(verdicts, sizeof **r->verdicts);
     }
     if (!r || !r->sites || !r->verdicts) {
         tn_report_free((tn_report *)r);
         plan_no_memory(err);
         return NULL;
     }
+    r->seen.size = sizeof r->seen;
     r->seen.site_count = sites;
-    r->seen.sites = r->sites;
+    r->seen.sites = (const tn_site_report *const *)r->sites;
     return r;
 }
 
@@ -72,10 +75,10 @@ static size_t count_sites(const report *r, const char *kernel, tn_op op, size_t 
     size_t has = 0;
     *all = 0;
     for (size_t i = 0; i < r->seen.site_count; i++) {
-        if (r->sites[i].site->op != op || r->sites[i].covered_by)
+        if (r->sites[i]->site->op != op || r->sites[i]->covered_by)
             continue;
         *all += 1;
-        has += same_text(r->sites[i].kernel, kernel);
+        has += same_text(r->sites[i]->kernel, kernel);
     }
     return has;
 }
@@ -99,7 +102,7 @@ static size_t append_kernel(line *l, const report *r, const char *kernel, size_t
 static bool seen_before(const report *r, size_t site)
 {
     for (size_t i = 0; i < site; i++)
-        if (same_text(r->sites[i].kernel, r->sites[site].kernel))
+        if (same_text(r->sites[i]->kernel, r->sites[site]->kernel))
             return true;
     return false;
 }
@@ -132,8 +135,8 @@ static void summarise(report *r, const plan *p)
     line l = {r->seen.summary, 0, sizeof r->seen.summary};
     size_t items = 0;
     for (size_t i = 0; i < r->seen.site_count; i++)
-        if (r->sites[i].kernel && !seen_before(r, i))
-            items = append_kernel(&l, r, r->sites[i].kernel, items);
+        if (r->sites[i]->kernel && !seen_before(r, i))
+            items = append_kernel(&l, r, r->sites[i]->kernel, items);
     if (items == 0)
         append(&l, "no kernels");
     append_refused(&l, p);
@@ -151,8 +154,9 @@ static bool add_verdict(report *r, const plan *p, size_t candidate, size_t site)
 {
     char text[PLAN_TEXT];
     plan_verdict(p, candidate, site, text);
-    tn_verdict *v = &r->verdicts[r->verdict_count];
-    *v = (tn_verdict){.kernel = p->candidates[candidate].kernel->kernel.id,
+    tn_verdict *v = r->verdicts[r->verdict_count];
+    *v = (tn_verdict){.size = sizeof *v,
+                      .kernel = p->candidates[candidate].kernel->kernel.id,
                       .taken = p->choices[site].candidate == (int32_t)candidate,
                       .reason = strdup(text)};
     r->verdict_count += v->reason != NULL;
@@ -167,11 +171,12 @@ tn_report *report_of_plan(const plan *p, tn_error *err)
         return NULL;
     for (size_t i = 0; i < g->site_count; i++) {
         const plan_choice *choice = &p->choices[i];
-        r->sites[i] = (tn_site_report){.site = &g->sites[i]->site,
-                                       .kernel = choice->kernel ? choice->kernel->kernel.id : NULL,
-                                       .covered_by = choice->covered_by ? choice->covered_by->site.path : NULL,
-                                       .verdict_count = p->candidate_count,
-                                       .verdicts = r->verdicts + i * p->candidate_count};
+        *r->sites[i] = (tn_site_report){.size = sizeof **r->sites,
+                                        .site = &g->sites[i]->site,
+                                        .kernel = choice->kernel ? choice->kernel->kernel.id : NULL,
+                                        .covered_by = choice->covered_by ? choice->covered_by->site.path : NULL,
+                                        .verdict_count = p->candidate_count,
+                                        .verdicts = (const tn_verdict *const *)r->verdicts + i * p->candidate_count};
         for (size_t j = 0; j < p->candidate_count; j++)
             if (!add_verdict(r, p, j, i)) {
                 tn_report_free(&r->seen);
@@ -193,9 +198,10 @@ tn_report *report_of_target(const apply_target *target, tn_error *err)
         const graph_site *s = g->sites[i], *outer = s->outer;
         while (outer && !outer->bound.impl)
             outer = outer->outer;
-        r->sites[i] = (tn_site_report){.site = &s->site,
-                                       .kernel = s->bound.impl ? s->bound.kernel->kernel.id : NULL,
-                                       .covered_by = outer ? outer->site.path : NULL};
+        *r->sites[i] = (tn_site_report){.size = sizeof **r->sites,
+                                        .site = &s->site,
+                                        .kernel = s->bound.impl ? s->bound.kernel->kernel.id : NULL,
+                                        .covered_by = outer ? outer->site.path : NULL};
     }
     summarise(r, NULL);
     return &r->seen;

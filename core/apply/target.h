@@ -10,7 +10,7 @@ struct apply_state; /* apply.c: what the applied kernels hold                   
 
 typedef struct apply_target {
     graph *graph;
-    const tn_device *device;
+    const device *device;
     bool training;         /* only kernels with gradients are taken                               */
     int64_t session_count; /* open sessions: kernels may not change meanwhile                     */
     struct apply_state *applied;

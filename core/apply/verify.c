@@ -2,6 +2,7 @@
 #include "apply/apply.h"
 #include "apply/plan.h"
 #include "base/clock.h"
+#include "base/structs.h"
 #include "base/text.h"
 #include "check/check.h"
 
@@ -18,7 +19,7 @@ static int ascending(const void *a, const void *b)
 }
 
 /* The median of a few calls after one that warms up. */
-static tn_status time_call(const tn_device *device, const graph_binding *bound, const tn_call *call, double *seconds,
+static tn_status time_call(const device *device, const graph_binding *bound, const tn_call *call, double *seconds,
                            tn_error *err)
 {
     double times[TIMES];
@@ -34,6 +35,8 @@ static tn_status time_call(const tn_device *device, const graph_binding *bound, 
     for (int i = -1; i < TIMES && status == TN_OK; i++) {
         double begin = clock_seconds();
         status = run_bound_call(device, &a, bound, call, err);
+        if (status == TN_OK)
+            status = device_sync(device, err);
         if (i >= 0)
             times[i] = clock_seconds() - begin;
     }
@@ -49,13 +52,13 @@ static tn_status time_call(const tn_device *device, const graph_binding *bound, 
 static tn_status measure_site(const apply_target *target, const graph_site *site, tn_verify_row *row,
                               compare_figures *figures, tn_error *err)
 {
-    const tn_device *device = target->device;
+    const device *device = target->device;
     check_reference eager = {0}, kernel = {0};
     check_case size = {1, TOKENS};
     double ulps = row->tolerance_ulps;
-    tn_status status = check_reference_open(&eager, device, &site->site, size, err);
+    tn_status status = check_reference_open(&eager, device, &site->site, 0, size, err);
     if (status == TN_OK)
-        status = check_reference_open(&kernel, device, &site->site, size, err);
+        status = check_reference_open(&kernel, device, &site->site, 0, size, err);
     if (status == TN_OK)
         status = time_call(device, &site->bound, &kernel.call, &row->kernel_seconds, err);
     if (status == TN_OK) {
@@ -71,14 +74,15 @@ static tn_status measure_site(const apply_target *target, const graph_site *site
     return status;
 }
 
-static tn_verify_row *find_row(tn_verify_row *rows, size_t *count, const graph_site *site)
+static tn_verify_row *find_row(tn_verify_row *const *rows, size_t *count, const graph_site *site)
 {
     for (size_t i = 0; i < *count; i++)
-        if (!strcmp(rows[i].kernel, site->bound.kernel->kernel.id) && rows[i].op == site->site.op)
-            return &rows[i];
-    tn_verify_row *row = &rows[(*count)++];
+        if (!strcmp(rows[i]->kernel, site->bound.kernel->kernel.id) && rows[i]->op == site->site.op)
+            return rows[i];
+    tn_verify_row *row = rows[(*count)++];
     const tn_tolerance *tolerance = &site->bound.impl->tolerance;
-    *row = (tn_verify_row){.kernel = site->bound.kernel->kernel.id,
+    *row = (tn_verify_row){.size = sizeof *row,
+                           .kernel = site->bound.kernel->kernel.id,
                            .op = site->site.op,
                            .tolerance_ulps = compare_ulps(tolerance, (tn_dtype)site->site.meaning[TN_AXIS_DTYPE]),
                            .tokens = TOKENS,
@@ -110,12 +114,12 @@ static tn_status verify_site(const apply_target *target, const graph_site *site,
     return TN_OK;
 }
 
-tn_status verify_applied(apply_target *target, tn_verify_row **rows, size_t *count, tn_error *err)
+tn_status verify_applied(apply_target *target, tn_verify_row ***rows, size_t *count, tn_error *err)
 {
     const graph *g = target->graph;
     *rows = NULL;
     *count = 0;
-    tn_verify_row *list = calloc(g->site_count + 1, sizeof *list);
+    tn_verify_row **list = structs_list(g->site_count, sizeof **list);
     if (!list)
         return plan_no_memory(err);
     size_t used = 0;
@@ -130,7 +134,8 @@ tn_status verify_applied(apply_target *target, tn_verify_row **rows, size_t *cou
     *rows = list;
     *count = used;
     for (size_t i = 0; i < used; i++)
-        if (!list[i].passed)
-            status = tn_fail(err, TN_E_VERIFY, list[i].kernel, "fails at %s: %s", list[i].worst_site, list[i].reason);
+        if (!list[i]->passed)
+            status =
+                tn_fail(err, TN_E_VERIFY, list[i]->kernel, "fails at %s: %s", list[i]->worst_site, list[i]->reason);
     return status;
 }

@@ -36,14 +36,22 @@ void check_reference_close(check_reference *r)
     *r = (check_reference){0};
 }
 
-tn_status check_reference_open(check_reference *r, const tn_device *device, const tn_site *site, check_case size,
-                               tn_error *err)
+/* The optional outputs that the implementation gives. */
+static void want_optional(tn_call *call, uint32_t optional)
+{
+    if (optional & op_optional_outputs(call->op))
+        call->out_count = op_out_count(op_find(call->op), call->site, true);
+}
+
+tn_status check_reference_open(check_reference *r, const device *device, const tn_site *site, uint32_t optional,
+                               check_case size, tn_error *err)
 {
     *r = (check_reference){0};
     uint64_t seed = (uint64_t)site->op << 32 ^ (uint64_t)size.batch << 16 ^ (uint64_t)size.tokens;
     tn_status status = inputs_draw(&r->in, site, size.batch, size.tokens, seed, err);
     if (status != TN_OK)
         return status;
+    want_optional(&r->in.call, optional);
     r->call = r->in.call;
     size_t bytes = 0;
     for (int i = 0; i < r->call.out_count; i++)
@@ -121,9 +129,9 @@ static tn_status check_all_gradients(const check_subject *s, const check_referen
 tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
                      tn_error *err)
 {
-    if (!s->device->host_memory)
+    if (!s->device->ops->host_memory)
         return tn_fail(err, TN_DECLINED, s->site->path, "kernels on the memory of device %s cannot be tried in a child",
-                       s->device->name);
+                       s->device->ops->name);
     check_reference refs[MAX_CASES] = {0};
     fenced_run runs[MAX_CASES * RUNS_PER_CASE] = {0};
     compare_figures local = {0};
@@ -131,12 +139,13 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
     double work = 0;
     tn_status status = TN_OK;
     for (size_t i = 0; i < case_count && status == TN_OK; i++) {
-        status = check_reference_open(&refs[i], s->device, s->site, cases[i], err);
+        status = check_reference_open(&refs[i], s->device, s->site, s->impl->optional_outputs, cases[i], err);
         work += 2 * inputs_operations(s->site, cases[i].batch * cases[i].tokens);
     }
     if (status == TN_OK)
         status = open_runs(refs, case_count, runs, &count, err);
-    fenced_trial t = {.site = s->site,
+    fenced_trial t = {.device = s->device,
+                      .site = s->site,
                       .impl = s->impl,
                       .bound = s->bound,
                       .max_tokens = GRAPH_MAX_TOKENS,
@@ -149,6 +158,9 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
         status = fenced_execute(&t, err);
     if (status == TN_OK)
         status = compare_runs(refs, case_count, runs, count, s->impl, figures, err);
+    /* Optional outputs have no gradients. */
+    for (size_t i = 0; i < case_count; i++)
+        refs[i].in.call.out_count -= __builtin_popcount(s->impl->optional_outputs & op_optional_outputs(s->site->op));
     if (status == TN_OK && s->gradients)
         status = check_all_gradients(s, refs, case_count, runs, count, figures, err);
     for (size_t i = 0; i < count; i++)

@@ -13,7 +13,7 @@ typedef struct check_case {
 
 /* An implementation at a site. */
 typedef struct check_subject {
-    const tn_device *device;
+    const device *device;
     const tn_site *site;
     const tn_impl *impl;
     const graph_binding *bound; /* what is applied there: its plan and packed memory are used; NULL: they are made in
@@ -39,15 +39,16 @@ tn_status check_gradients(const check_subject *s, const inputs *in, const tn_cal
 /* The calls that a first use is checked with: few tokens, some, and several rows of many where that is not too slow. */
 size_t check_first_use_cases(const tn_site *site, check_case cases[3]);
 
-/* The eager results of one call. Outputs are owned by it. */
+/* The eager results of one call. Outputs are owned by it; optional: the optional ones that it has too, as
+ * tn_impl.optional_outputs. */
 typedef struct check_reference {
     inputs in;
     tn_call call;
     void *memory;
 } check_reference;
 
-tn_status check_reference_open(check_reference *r, const tn_device *device, const tn_site *site, check_case size,
-                               tn_error *err);
+tn_status check_reference_open(check_reference *r, const device *device, const tn_site *site, uint32_t optional,
+                               check_case size, tn_error *err);
 void check_reference_close(check_reference *r);
 
 /* check.c: out of memory while checking. */

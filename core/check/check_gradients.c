@@ -69,7 +69,8 @@ tn_status check_gradients(const check_subject *s, const inputs *in, const tn_cal
     if (status == TN_OK)
         status = open_runs(s, in, &wanted, runs, &count, err);
     double work = BACKWARD_WORK * MAX_RUNS * inputs_operations(s->site, in->tokens);
-    fenced_trial t = {.site = s->site,
+    fenced_trial t = {.device = s->device,
+                      .site = s->site,
                       .impl = s->impl,
                       .bound = s->bound,
                       .max_tokens = GRAPH_MAX_TOKENS,

@@ -287,11 +287,14 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
         status = place_inputs(c, run, &err);
     if (status != TN_OK)
         return give_up_error(c->note, status, &err);
+    run->call.queue = t->device->queue;
     run->call.plan = &tight;
     run->call.packed = packed;
     run->call.scratch = scratch->fence.data;
     unsigned long control = fp_control();
     status = (run->wanted ? t->impl->backward : t->impl->forward)(&run->call, &err);
+    if (status == TN_OK)
+        status = device_sync(t->device, &err);
     if (status != TN_OK)
         return give_up_error(c->note, TN_E_KERNEL, &err);
     if (fp_control() != control)
@@ -332,7 +335,9 @@ static int child_main(void *ctx)
         if (plan.packed_bytes > 0)
             status = fence_open(&r->fence, plan.packed_bytes, 64, FENCE_END, false, &err);
         if (status == TN_OK && plan.packed_bytes > 0 && t->impl->pack)
-            status = t->impl->pack(t->site, &plan, r->fence.data, NULL, &err);
+            status = t->impl->pack(t->site, &plan, r->fence.data, t->device->queue, &err);
+        if (status == TN_OK)
+            status = device_sync(t->device, &err);
         if (status != TN_OK)
             return give_up_error(job->note, status, &err);
         if (r->fence.map && !fence_intact(&r->fence))

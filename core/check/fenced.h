@@ -43,6 +43,7 @@ typedef struct fenced_run {
 } fenced_run;
 
 typedef struct fenced_trial {
+    const device *device;
     const tn_site *site;
     const tn_impl *impl;
     const graph_binding *bound; /* its plan and packed memory; NULL: both are made in the child  */

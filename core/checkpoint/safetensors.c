@@ -354,18 +354,18 @@ void tn_safetensors_close(tn_safetensors *file)
 
 size_t tn_safetensors_count(const tn_safetensors *file)
 {
-    return file->count;
+    return file ? file->count : 0;
 }
 
 const char *tn_safetensors_name(const tn_safetensors *file, size_t index)
 {
-    return index < file->count ? file->entries[index].name : NULL;
+    return file && index < file->count ? file->entries[index].name : NULL;
 }
 
 bool tn_safetensors_get(const tn_safetensors *file, const char *name, tn_tensor *tensor)
 {
     size_t i;
-    if (!names_find(&file->index, name, &i))
+    if (!file || !name || !tensor || !names_find(&file->index, name, &i))
         return false;
     *tensor = file->entries[i].tensor;
     return true;

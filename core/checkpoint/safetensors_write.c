@@ -197,6 +197,8 @@ tn_status tn_safetensors_write(const char *path, const tn_named_tensor *tensors,
 {
     if (!path || !path[0])
         return tn_fail(err, TN_E_USAGE, NULL, "no path given to write tensors to");
+    if (!tensors && count > 0)
+        return tn_fail(err, TN_E_USAGE, path, "no tensors given, where there should be %zu", count);
     for (size_t i = 0; i < count; i++)
         if (check_tensor(path, &tensors[i], err) != TN_OK)
             return TN_E_USAGE;

@@ -3,17 +3,17 @@
 
 #define ARENA_ALIGN ((size_t)64)
 
-tn_status arena_init(arena *a, const tn_device *device, size_t size, tn_error *err)
+tn_status arena_init(arena *a, const device *device, size_t size, tn_error *err)
 {
     *a = (arena){.device = device, .measuring = size == 0};
     if (size == 0)
         return TN_OK;
     if (size > SIZE_MAX - (ARENA_ALIGN - 1))
-        return tn_fail(err, TN_E_MEMORY, device->name, "an arena of %zu bytes does not fit; use a shorter context",
+        return tn_fail(err, TN_E_MEMORY, device->ops->name, "an arena of %zu bytes does not fit; use a shorter context",
                        size);
     size = (size + ARENA_ALIGN - 1) & ~(ARENA_ALIGN - 1);
     void *memory = NULL;
-    tn_status status = device->alloc(size, &memory, err);
+    tn_status status = device_alloc(device, size, &memory, err);
     if (status != TN_OK)
         return status;
     a->base = memory;
@@ -23,8 +23,10 @@ tn_status arena_init(arena *a, const tn_device *device, size_t size, tn_error *e
 
 void arena_close(arena *a)
 {
-    if (a->base)
-        a->device->free(a->base, a->size);
+    if (a->base) {
+        device_sync(a->device, NULL);
+        device_free(a->device, a->base, a->size);
+    }
     *a = (arena){.device = a->device};
 }
 

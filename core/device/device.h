@@ -1,8 +1,36 @@
-/* Inside core: threads and the arena. */
+/* Inside core: an opened device, the arena in its memory, and threads. */
 #ifndef TENON_CORE_DEVICE_H
 #define TENON_CORE_DEVICE_H
 
 #include <tenon/device.h>
+
+/* One unit of a device, opened. What it lacks of tn_device's optional functions is made up for by the functions below,
+ * so nobody else looks for NULL. Calls are made with its queue (run_step). */
+typedef struct device {
+    const tn_device *ops;
+    int32_t ordinal;
+    tn_queue *queue; /* or NULL: it needs none                                                    */
+} device;
+
+/* Opens a unit; an ordinal that is not there is TN_E_KERNEL. close waits for what is in the queue; that of a device
+ * that is not open does nothing. */
+tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, tn_error *err);
+void device_close(device *d);
+
+/* Waits for everything that was lined up. */
+tn_status device_sync(const device *d, tn_error *err);
+
+/* TN_DECLINED with a reason where the device does not perform the site's operation. */
+tn_status device_supports(const device *d, const tn_site *site, tn_error *err);
+
+tn_status device_alloc(const device *d, size_t bytes, void **out, tn_error *err);
+void device_free(const device *d, void *memory, size_t bytes); /* memory may be NULL; nothing lined up may use it */
+tn_status device_upload(const device *d, void *to, const void *host, size_t bytes, tn_error *err);
+tn_status device_download(const device *d, void *host, const void *from, size_t bytes, tn_error *err);
+
+/* Scratch bytes of an eager call, forward or with gradients. */
+size_t device_scratch(const device *d, const tn_call *call);
+size_t device_backward_scratch(const device *d, const tn_call *call);
 
 /* threads.c: sets the size of the team; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);
@@ -22,14 +50,14 @@ void threads_serial(bool serial);
 /* A stack of device memory. In measuring mode nothing is allocated: arena_take returns NULL data and only the
  * high-water mark moves, which is what the real arena must be able to hold. */
 typedef struct arena {
-    const tn_device *device;
+    const device *device;
     char *base;
     size_t size, used, peak;
     bool measuring;
 } arena;
 
-tn_status arena_init(arena *a, const tn_device *device, size_t size, tn_error *err); /* size 0: measuring */
-void arena_close(arena *a);
+tn_status arena_init(arena *a, const device *device, size_t size, tn_error *err); /* size 0: measuring */
+void arena_close(arena *a); /* waits for what the device still does with it */
 
 /* 64-byte aligned. A full arena is TN_E_INTERNAL. */
 tn_status arena_take(arena *a, size_t bytes, void **out, tn_error *err);

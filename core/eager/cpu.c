@@ -41,8 +41,9 @@ static tn_status cpu_map(size_t bytes, void **out, tn_error *err)
     return TN_OK;
 }
 
-static tn_status cpu_alloc(size_t bytes, void **out, tn_error *err)
+static tn_status cpu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
 {
+    (void)queue;
     *out = NULL;
     if (bytes >= CPU_LARGE)
         return cpu_map(bytes, out, err);
@@ -55,16 +56,18 @@ static tn_status cpu_alloc(size_t bytes, void **out, tn_error *err)
     return TN_OK;
 }
 
-static void cpu_free(void *memory, size_t bytes)
+static void cpu_free(tn_queue *queue, void *memory, size_t bytes)
 {
+    (void)queue;
     if (memory && bytes >= CPU_LARGE)
         munmap(memory, cpu_mapped_size(bytes));
     else
         free(memory);
 }
 
-static tn_status cpu_copy(void *to, const void *from, size_t bytes, tn_error *err)
+static tn_status cpu_copy(tn_queue *queue, void *to, const void *from, size_t bytes, tn_error *err)
 {
+    (void)queue;
     (void)err;
     if (bytes)
         memmove(to, from, bytes);
@@ -113,15 +116,8 @@ static tn_status cpu_backward(const tn_call *call, tn_error *err)
     return op->backward(call, err);
 }
 
-static tn_status cpu_sync(tn_error *err)
-{
-    (void)err;
-    return TN_OK;
-}
-
-const tn_device device_cpu = {
+const tn_device eager_cpu = {
     .size = sizeof(tn_device),
-    .kind = TN_DEVICE_CPU,
     .name = "cpu",
     .summary = "the host's processor",
     .host_memory = true,
@@ -132,7 +128,8 @@ const tn_device device_cpu = {
     .supports = cpu_supports,
     .scratch = cpu_scratch,
     .eager = cpu_eager,
-    .sync = cpu_sync,
     .backward_scratch = cpu_backward_scratch,
     .backward = cpu_backward,
 };
+
+const device device_cpu = {.ops = &eager_cpu};

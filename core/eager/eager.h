@@ -4,8 +4,7 @@
 #define TENON_CORE_EAGER_H
 
 #include "base/convert.h"
-
-#include <tenon/device.h>
+#include "device/device.h"
 
 /* One operation. scratch may be NULL: none is needed. Shapes and types are the caller's duty: the graph and the check
  * tools only make calls that fit the contract; what data can cause (an id out of range) is an error. */
@@ -21,8 +20,9 @@ extern const eager_op eager_rms_norm, eager_add_rms_norm, eager_layer_norm, eage
     eager_moe_experts, eager_linear, eager_grouped_matmul, eager_attention, eager_embedding, eager_add, eager_glu,
     eager_cache_append, eager_softcap;
 
-/* cpu.c: the built-in device, which performs these. */
-extern const tn_device device_cpu;
+/* cpu.c: the built-in device, which performs these, and that opened: it has one unit and needs no queue. */
+extern const tn_device eager_cpu;
+extern const device device_cpu;
 
 /* The entry for op, or NULL. eager.c */
 const eager_op *eager_find(tn_op op);

@@ -1,5 +1,6 @@
-/* MOE_ROUTE: the k experts of every token and their weights. Scores are f32; slots are ordered by falling score, ties
- * by rising expert id. Nothing is written when a token's scores are not numbers. */
+/* MOE_ROUTE: the k experts of every token and their weights, and the logits where they are wanted. Scores are f32;
+ * slots are ordered by falling score, ties by rising expert id. No choice is written when a token's scores are not
+ * numbers. */
 #include "eager/moe_route.h"
 #include "eager/gemm.h"
 #include "eager/rows.h"
@@ -14,6 +15,7 @@ bool route_shape(const tn_call *call, int64_t top_k, route_job *job)
 {
     const tn_site *site = call->site;
     *job = (route_job){.site = site, .x = &call->in[0], .weights = &call->out[0], .experts = &call->out[1]};
+    job->logits = call->out_count > 2 && call->out[2].data ? &call->out[2] : NULL;
     job->router = rows_param(site, TN_ROLE_ROUTER);
     if (!job->router)
         return false;
@@ -77,6 +79,8 @@ static void route_finish_row(route_job *job, int64_t token)
     }
     if (!(job->site->features & TN_HAS_F32_ROUTER))
         vec_round(row, job->expert_count, job->x->dtype);
+    if (job->logits)
+        convert_from_f32(row, job->logits->dtype, rows_at(job->logits, token), job->expert_count);
     if (route_score(job, row))
         return;
     long long first = atomic_load(&job->bad);

@@ -9,7 +9,7 @@
 typedef struct route_job {
     const tn_site *site;
     const tn_tensor *x, *router, *bias, *correction;
-    const tn_tensor *weights, *experts; /* what forward writes                                     */
+    const tn_tensor *weights, *experts, *logits; /* what forward writes; logits NULL: not wanted   */
     tn_score score;
     tn_dtype type; /* of the product                                                             */
     int64_t tokens, hidden, expert_count, top_k, groups, top_groups;

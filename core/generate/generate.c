@@ -3,6 +3,8 @@
 #include "generate/sample.h"
 #include "generate/session.h"
 
+#include "base/structs.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,14 +88,19 @@ static tn_status run(decode *d, const int64_t *prompt, int64_t prompt_count, tn_
 tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
                       const tn_generate_options *options, int64_t *out, tn_generate_result *result, tn_error *err)
 {
-    decode d = {.session = session, .out = out};
-    if (options)
-        memcpy(&d.options, options, options->size < sizeof d.options ? options->size : sizeof d.options);
+    decode d = {.session = session, .info = {.size = sizeof d.info}, .out = out, .result = {.size = sizeof d.result}};
+    tn_status status = !session ? structs_missing("session", err) : TN_OK;
+    if (status == TN_OK && options)
+        status = structs_take(&d.options, sizeof d.options, options, "tn_generate_options", err);
+    if (status == TN_OK && result)
+        status = structs_check(result, "tn_generate_result", err);
+    if (status != TN_OK)
+        return status;
     if (d.options.max_tokens < 0 || (d.options.max_tokens && !out))
         return tn_fail(err, TN_E_USAGE, "max_tokens", "%lld tokens cannot be written", (long long)d.options.max_tokens);
     if (prompt_count < 1 || !prompt)
         return tn_fail(err, TN_E_INPUT, "prompt", "the prompt is empty; give at least one token");
-    tn_status status = tn_model_get_info(session_model(session), &d.info);
+    status = tn_model_get_info(session_model(session), &d.info);
     if (status != TN_OK)
         return tn_fail(err, status, "model", "has no information");
     status = sampler_init(&d.sampler, &d.options, d.info.vocab, err);
@@ -102,7 +109,7 @@ tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt
     if (status == TN_OK)
         status = run(&d, prompt, prompt_count, err);
     if (result)
-        *result = d.result;
+        structs_give(result, &d.result, sizeof d.result, "tn_generate_result", NULL);
     free(d.logits);
     sampler_close(&d.sampler);
     return status;

@@ -3,6 +3,7 @@
 #include "generate/session.h"
 
 #include "base/convert.h"
+#include "base/structs.h"
 #include "run/cache.h"
 #include "model/model.h"
 
@@ -71,15 +72,17 @@ static tn_status fetch(tn_session *s, const void *from, float *to, int64_t n, tn
     tn_dtype dtype = s->model->dtype;
     size_t element = tn_dtype_size(dtype);
     if (!s->staging) {
-        convert_to_f32(from, dtype, to, n);
-        return TN_OK;
+        tn_status ready = device_sync(s->model->target.device, err);
+        if (ready == TN_OK)
+            convert_to_f32(from, dtype, to, n);
+        return ready;
     }
     int64_t piece = (int64_t)(staging_bytes(s) / element);
     tn_status status = TN_OK;
     for (int64_t i = 0; i < n && status == TN_OK; i += piece) {
         int64_t count = n - i < piece ? n - i : piece;
-        status = s->model->target.device->download(s->staging, (const char *)from + (size_t)i * element,
-                                                   (size_t)count * element, err);
+        status = device_download(s->model->target.device, s->staging, (const char *)from + (size_t)i * element,
+                                 (size_t)count * element, err);
         if (status == TN_OK)
             convert_to_f32(s->staging, dtype, to + i, count);
     }
@@ -163,9 +166,9 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
             convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
             convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
         }
-        status = s->model->target.device->upload(s->device_cos[i], s->host_tables, bytes, err);
+        status = device_upload(s->model->target.device, s->device_cos[i], s->host_tables, bytes, err);
         if (status == TN_OK)
-            status = s->model->target.device->upload(s->device_sin[i], host_sin, bytes, err);
+            status = device_upload(s->model->target.device, s->device_sin[i], host_sin, bytes, err);
     }
     return status;
 }
@@ -173,7 +176,7 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
 static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
 {
     tn_session *s = sink->s;
-    const tn_device *device = s->model->target.device;
+    const device *device = s->model->target.device;
     int64_t tokens = sink->tokens, all = sink->all_tokens;
     tn_status status =
         cache_advance(&s->cache, tokens, batch->mask ? batch->mask + sink->begin : NULL, all, s->host_index, err);
@@ -186,9 +189,9 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         }
     size_t count = (size_t)(s->rows * tokens);
     if (status == TN_OK)
-        status = device->upload(s->device_ids, s->host_ids, count * sizeof(int64_t), err);
+        status = device_upload(device, s->device_ids, s->host_ids, count * sizeof(int64_t), err);
     if (status == TN_OK)
-        status = device->upload(s->device_index, s->host_index, count * sizeof(int32_t), err);
+        status = device_upload(device, s->device_index, s->host_index, count * sizeof(int32_t), err);
     if (status == TN_OK)
         status = upload_tables(s, tokens, err);
     if (status != TN_OK)
@@ -215,6 +218,8 @@ static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_erro
                        (long long)s->rows);
     if (batch->tokens < 1)
         return tn_fail(err, TN_E_INPUT, "input", "the prompt is empty; give at least one token");
+    if (!batch->ids)
+        return structs_missing("tn_batch.ids", err);
     for (int64_t b = 0; b < s->rows; b++) {
         int64_t real = 0;
         for (int64_t t = 0; t < batch->tokens; t++) {
@@ -261,10 +266,11 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
 {
     tn_batch batch = {0};
     tn_outputs outputs = {0};
-    memcpy(&batch, given, given->size < sizeof batch ? given->size : sizeof batch);
-    if (given_outputs)
-        memcpy(&outputs, given_outputs, given_outputs->size < sizeof outputs ? given_outputs->size : sizeof outputs);
-    tn_status status = check_batch(s, &batch, err);
+    tn_status status = structs_take(&batch, sizeof batch, given, "tn_batch", err);
+    if (status == TN_OK && given_outputs)
+        status = structs_take(&outputs, sizeof outputs, given_outputs, "tn_outputs", err);
+    if (status == TN_OK)
+        status = check_batch(s, &batch, err);
     if (status != TN_OK)
         return status;
     follow_length(s, &batch);
@@ -282,13 +288,15 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch.tokens))
             status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
     }
+    if (status == TN_OK)
+        status = device_sync(s->model->target.device, err);
     threads_limit(limit);
     return status;
 }
 
 tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs, tn_error *err)
 {
-    return session_run(session, batch, outputs, NULL, NULL, err);
+    return !session ? structs_missing("session", err) : session_run(session, batch, outputs, NULL, NULL, err);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------- */
@@ -321,7 +329,7 @@ static tn_status size_arena(tn_session *s, tn_error *err)
 
 static tn_status allocate_inputs(tn_session *s, tn_error *err)
 {
-    const tn_device *device = s->model->target.device;
+    const device *device = s->model->target.device;
     size_t count = (size_t)(s->rows * s->chunk), tables = 0;
     for (int32_t i = 0; i < s->shape->rope_count; i++)
         tables = table_bytes(s, i) > tables ? table_bytes(s, i) : tables;
@@ -329,16 +337,17 @@ static tn_status allocate_inputs(tn_session *s, tn_error *err)
     s->positions = malloc(count * sizeof *s->positions);
     s->host_index = malloc(count * sizeof *s->host_index);
     s->host_tables = malloc(2 * tables);
-    s->staging = device->host_memory ? NULL : malloc(staging_bytes(s));
-    if (!s->host_ids || !s->positions || !s->host_index || !s->host_tables || (!device->host_memory && !s->staging))
+    s->staging = device->ops->host_memory ? NULL : malloc(staging_bytes(s));
+    if (!s->host_ids || !s->positions || !s->host_index || !s->host_tables ||
+        (!device->ops->host_memory && !s->staging))
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
-    tn_status status = device->alloc(count * sizeof(int64_t), &s->device_ids, err);
+    tn_status status = device_alloc(device, count * sizeof(int64_t), &s->device_ids, err);
     if (status == TN_OK)
-        status = device->alloc(count * sizeof(int32_t), &s->device_index, err);
+        status = device_alloc(device, count * sizeof(int32_t), &s->device_index, err);
     for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
-        status = device->alloc(table_bytes(s, i), &s->device_cos[i], err);
+        status = device_alloc(device, table_bytes(s, i), &s->device_cos[i], err);
         if (status == TN_OK)
-            status = device->alloc(table_bytes(s, i), &s->device_sin[i], err);
+            status = device_alloc(device, table_bytes(s, i), &s->device_sin[i], err);
     }
     return status;
 }
@@ -346,8 +355,10 @@ static tn_status allocate_inputs(tn_session *s, tn_error *err)
 tn_session *tn_session_new(tn_model *model, const tn_session_options *options, tn_error *err)
 {
     tn_session_options o = {0};
-    if (options)
-        memcpy(&o, options, options->size < sizeof o ? options->size : sizeof o);
+    if (!model)
+        structs_missing("model", err);
+    if (!model || (options && structs_take(&o, sizeof o, options, "tn_session_options", err) != TN_OK))
+        return NULL;
     const model_shape *shape = model->arch->flow->shape(model->arch_state);
     o.rows = o.rows ? o.rows : 1;
     o.context = o.context ? o.context : shape->max_positions;
@@ -384,25 +395,21 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     return s;
 }
 
-static void free_device(const tn_session *s, void *memory, size_t bytes)
-{
-    if (memory)
-        s->model->target.device->free(memory, bytes);
-}
-
 void tn_session_free(tn_session *s)
 {
     if (!s)
         return;
+    const device *device = s->model->target.device;
     size_t count = (size_t)(s->rows * s->chunk);
+    device_sync(device, NULL);
     arena_close(&s->arena);
     if (s->cache.device)
         cache_close(&s->cache);
-    free_device(s, s->device_ids, count * sizeof(int64_t));
-    free_device(s, s->device_index, count * sizeof(int32_t));
+    device_free(device, s->device_ids, count * sizeof(int64_t));
+    device_free(device, s->device_index, count * sizeof(int32_t));
     for (int32_t i = 0; i < s->shape->rope_count; i++) {
-        free_device(s, s->device_cos[i], table_bytes(s, i));
-        free_device(s, s->device_sin[i], table_bytes(s, i));
+        device_free(device, s->device_cos[i], table_bytes(s, i));
+        device_free(device, s->device_sin[i], table_bytes(s, i));
     }
     free(s->host_ids);
     free(s->positions);
@@ -415,21 +422,23 @@ void tn_session_free(tn_session *s)
 
 void tn_session_reset(tn_session *s)
 {
+    if (!s)
+        return;
     cache_reset(&s->cache);
     s->rope_length = 0;
 }
 
 int64_t tn_session_length(const tn_session *s)
 {
-    return cache_length(&s->cache);
+    return s ? cache_length(&s->cache) : 0;
 }
 
 size_t tn_session_cache_bytes(const tn_session *s)
 {
-    return s->cache.bytes;
+    return s ? s->cache.bytes : 0;
 }
 
 size_t tn_session_arena_bytes(const tn_session *s)
 {
-    return s->arena.size;
+    return s ? s->arena.size : 0;
 }

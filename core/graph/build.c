@@ -23,8 +23,10 @@ void *build_fail(graph_builder *b, tn_status code, const char *where, const char
 
 void build_copies_free(build_copies *copies)
 {
+    if (copies->device)
+        device_sync(copies->device, NULL);
     for (size_t i = 0; i < copies->count; i++)
-        copies->device->free(copies->memory[i], copies->bytes[i]);
+        device_free(copies->device, copies->memory[i], copies->bytes[i]);
     free(copies->memory);
     free(copies->bytes);
     *copies = (build_copies){.device = copies->device};
@@ -109,7 +111,7 @@ static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
         }
         c->capacity = capacity;
     }
-    if ((b->status = b->device->alloc(bytes, memory, b->err)) != TN_OK)
+    if ((b->status = device_alloc(b->device, bytes, memory, b->err)) != TN_OK)
         return false;
     c->memory[c->count] = *memory;
     c->bytes[c->count++] = bytes;
@@ -160,22 +162,22 @@ static bool is_floating(tn_dtype dtype)
 static bool place_tensor(graph_builder *b, const char *name, tn_tensor *t)
 {
     size_t element = tn_dtype_size(t->dtype);
-    bool usable = t->dtype == b->dtype && b->device->host_memory && (uintptr_t)t->data % element == 0;
+    bool usable = t->dtype == b->dtype && b->device->ops->host_memory && (uintptr_t)t->data % element == 0;
     if (usable)
         return true;
     size_t bytes = (size_t)tn_tensor_count(t) * tn_dtype_size(b->dtype);
     void *memory = NULL, *host = NULL;
     if (!keep_copy(b, bytes, &memory))
         return false;
-    host = b->device->host_memory ? memory : malloc(bytes ? bytes : 1);
+    host = b->device->ops->host_memory ? memory : malloc(bytes ? bytes : 1);
     if (!host) {
         build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
         return false;
     }
     convert_job job = {t->data, host, t->dtype, b->dtype};
     tn_parallel_for(tn_tensor_count(t), 16 * CONVERT_BLOCK, convert_piece, &job);
-    if (!b->device->host_memory) {
-        b->status = b->device->upload(memory, host, bytes, b->err);
+    if (!b->device->ops->host_memory) {
+        b->status = device_upload(b->device, memory, host, bytes, b->err);
         free(host);
     }
     t->data = memory;

@@ -8,7 +8,7 @@
 /* Memory that weights were copied to because they were asked for in another dtype, were not aligned to their elements,
  * or had to go to a device. Owned by the model. */
 typedef struct build_copies {
-    const tn_device *device;
+    const device *device;
     void **memory;
     size_t *bytes;
     size_t count, capacity;
@@ -27,7 +27,7 @@ typedef struct build_alias {
 typedef struct graph_builder {
     graph *graph;
     const shards *weights;
-    const tn_device *device;
+    const device *device;
     build_copies *copies;
     tn_dtype dtype;
     const build_alias *aliases; /* applied one after the other until a file has the name; {0} ends them; or NULL */

@@ -2,16 +2,21 @@
 #include "apply/apply.h"
 #include "apply/describe.h"
 #include "apply/report.h"
+#include "base/structs.h"
 #include "model/model.h"
 
 tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err)
 {
-    return apply_preview(&model->target, config, spec, err);
+    if (!model)
+        structs_missing("model", err);
+    return !model ? NULL : apply_preview(&model->target, config, spec, err);
 }
 
 tn_report *tn_model_report(tn_model *model, tn_error *err)
 {
-    return report_of_target(&model->target, err);
+    if (!model)
+        structs_missing("model", err);
+    return !model ? NULL : report_of_target(&model->target, err);
 }
 
 tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
@@ -19,30 +24,36 @@ tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char 
 {
     if (report)
         *report = NULL;
-    return apply_kernels(&model->target, config, spec, report, err);
+    return !model ? structs_missing("model", err) : apply_kernels(&model->target, config, spec, report, err);
 }
 
 tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *id, const char *modules, tn_error *err)
 {
-    return apply_kernel(&model->target, config, id, modules, err);
+    return !model ? structs_missing("model", err) : apply_kernel(&model->target, config, id, modules, err);
 }
 
 tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err)
 {
-    return apply_revert(&model->target, id, err);
+    return !model ? structs_missing("model", err) : apply_revert(&model->target, id, err);
 }
 
-tn_status tn_verify(tn_model *model, tn_verify_row **rows, size_t *count, tn_error *err)
+tn_status tn_verify(tn_model *model, tn_verify_row ***rows, size_t *count, tn_error *err)
 {
+    if (!model || !rows || !count)
+        return structs_missing(!model ? "model" : !rows ? "rows" : "count", err);
     return verify_applied(&model->target, rows, count, err);
 }
 
-tn_status tn_model_packed(const tn_model *model, tn_packed **list, size_t *count, tn_error *err)
+tn_status tn_model_packed(const tn_model *model, tn_packed ***list, size_t *count, tn_error *err)
 {
+    if (!model || !list || !count)
+        return structs_missing(!model ? "model" : !list ? "list" : "count", err);
     return apply_packed(&model->target, list, count, err);
 }
 
 char *tn_model_describe(tn_model *model, const tn_report *report, tn_graph_format format, bool explain, tn_error *err)
 {
-    return describe_target(&model->target, report, format, explain, err);
+    if (!model)
+        structs_missing("model", err);
+    return !model ? NULL : describe_target(&model->target, report, format, explain, err);
 }

@@ -2,8 +2,9 @@
 #include "model/model.h"
 
 #include "apply/apply.h"
-#include "op/op.h"
 #include "base/clock.h"
+#include "base/structs.h"
+#include "op/op.h"
 #include "plugin/registry.h"
 
 #include <errno.h>
@@ -147,7 +148,8 @@ static void fill_info(tn_model *m)
     m->info.folder = m->folder;
     m->info.model_type = m->arch->model_type;
     m->info.class_name = m->arch->class_name;
-    m->info.device = m->target.device->name;
+    m->info.device = m->device.ops->name;
+    m->info.device_ordinal = m->device.ordinal;
     m->info.dtype = m->dtype;
     m->info.layers = shape->layers;
     m->info.hidden = shape->hidden;
@@ -175,13 +177,20 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;
     if ((status = find_arch(m, err)) != TN_OK)
         return status;
-    if (!(m->target.device = registry_device(options->device ? options->device : "auto", err)))
+    int32_t ordinal;
+    const tn_device *found = registry_device(options->device, &ordinal, err);
+    if (!found)
         return TN_E_KERNEL;
+    if ((status = device_open(&m->device, found, ordinal, err)) != TN_OK)
+        return status;
+    m->target.device = &m->device;
     if (!(m->weights = shards_open(folder, err)))
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;
     if ((status = find_dtype(m, options->dtype, err)) != TN_OK)
         return status;
     if ((status = build_graph(m, options, err)) != TN_OK)
+        return status;
+    if ((status = run_supported(&m->device, m->target.graph, err)) != TN_OK)
         return status;
     return find_eos(m, err);
 }
@@ -191,8 +200,10 @@ tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_
     tn_error local = TN_ERROR_INIT;
     tn_model_options defaults = {.size = sizeof defaults};
     double start = clock_seconds();
-    if (options)
-        memcpy(&defaults, options, options->size < sizeof defaults ? options->size : sizeof defaults);
+    if (!folder)
+        structs_missing("folder", err);
+    if (!folder || (options && structs_take(&defaults, sizeof defaults, options, "tn_model_options", err) != TN_OK))
+        return NULL;
     threads_set(defaults.threads);
     tn_model *m = calloc(1, sizeof *m);
     if (!m) {
@@ -224,6 +235,7 @@ void tn_model_close(tn_model *m)
     graph_free(m->target.graph);
     if (m->copies.device)
         build_copies_free(&m->copies);
+    device_close(&m->device);
     shards_close(m->weights);
     config_close(m->config);
     free(m->folder);
@@ -232,7 +244,9 @@ void tn_model_close(tn_model *m)
 
 tn_status tn_model_get_info(const tn_model *model, tn_model_info *info)
 {
-    *info = model->info;
-    info->packed_bytes = model->target.packed_bytes;
-    return TN_OK;
+    if (!model)
+        return TN_E_USAGE;
+    tn_model_info own = model->info;
+    own.packed_bytes = model->target.packed_bytes;
+    return structs_give(info, &own, sizeof own, "tn_model_info", NULL);
 }

@@ -9,6 +9,7 @@ struct tn_model {
     char *folder;
     config_file *config;
     shards *weights;
+    device device;
     apply_target target; /* graph, device, and the kernels on it                                  */
     const model_arch *arch;
     void *arch_state; /* what arch->build returned                                               */

@@ -39,7 +39,6 @@ static const char *const role_names[] = {"weight",
                                          "shared_expert_gate",
                                          "sinks"};
 static const char *const num_names[] = {"eps", "scale", "softcap", "sparsity"};
-static const char *const device_names[] = {"?", "cpu", "npu"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)
 {
@@ -95,11 +94,6 @@ const char *tn_feature_name(uint64_t bit)
     if (bit == 0 || (bit & (bit - 1)) != 0)
         return "?";
     return pick(feature_names, COUNT(feature_names), __builtin_ctzll(bit));
-}
-
-const char *tn_device_name(tn_device_kind kind)
-{
-    return pick(device_names, COUNT(device_names), (int64_t)kind);
 }
 
 const char *tn_role_name(tn_role role)

@@ -90,6 +90,9 @@ typedef struct op_free {
     int64_t lead[TN_MAX_DIMS];
 } op_free;
 
+/* Which outputs are optional: bit i for out[i]. shape.c */
+uint32_t op_optional_outputs(tn_op op);
+
 extern const op_free op_nothing_free; /* all -1 */
 
 /* Those of calls that are made up: batch rows of tokens each, behind cached positions. Operations on a list of tokens

@@ -30,6 +30,15 @@ int op_out_count(const op_row *row, const tn_site *site, bool with_optional)
     return count;
 }
 
+uint32_t op_optional_outputs(tn_op op)
+{
+    const op_row *row = op_find(op);
+    uint32_t bits = 0;
+    for (int i = 0; row && i < OP_OUTPUTS; i++)
+        bits |= (uint32_t)row->out[i].optional << i;
+    return bits;
+}
+
 op_free op_free_of(const op_row *row, int64_t batch, int64_t tokens, int64_t cached)
 {
     bool flat = !strchr(row->in[0].shape, 'B');

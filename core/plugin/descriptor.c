@@ -1,6 +1,7 @@
-/* A plugin's descriptor, read and checked. A struct may be shorter or longer than the host's: fields that the plugin's
- * version lacks are zero, bytes that the host does not know must be zero. Arrays are walked with the plugin's own
- * element size. The first reading happens in the trial's child, so a size or pointer that lies costs nothing. */
+/* A plugin's descriptor, read, checked and copied whole. A struct may be shorter or longer than the host's: fields that
+ * the plugin's version lacks are zero, bytes that the host does not know must be zero. Arrays are walked with the
+ * plugin's own element size. The first reading happens in the trial's child, so a size or pointer that lies costs
+ * nothing. */
 #include "plugin/descriptor.h"
 
 #include "plugin/registry.h"
@@ -15,6 +16,8 @@ enum {
     IMPLS_MAX = 64,
     TEXT_MAX = 256
 };
+
+#define DEVICE_NAME_RULE "a device's name is 1 to 31 lower case letters, digits, '_' or '-', and not 'auto' or 'none'"
 
 /* One struct of the plugin. what names it in messages. */
 typedef struct source {
@@ -79,52 +82,98 @@ static tn_status copy_impl(tn_impl *to, const source *s, const char *file, tn_er
         status = copy_struct(&to->match, sizeof to->match, &match, file, err);
     if (status == TN_OK)
         status = copy_part(&to->tolerance, sizeof *to - head, s, at + match.size, s->size - at - match.size, file, err);
-    /* Before ABI 1.1 calls had no gradients, so what 1.0 called backward cannot give any. */
-    if (status == TN_OK &&
-        s->size - at - match.size < offsetof(tn_impl, gradient_tolerance) - head + sizeof(tn_tolerance))
-        to->backward = NULL;
     return status;
 }
 
-/* Text that messages and lists print: present, short, no control characters. */
-static bool is_text(const char *text)
+/* Memory that lives as long as the descriptor. */
+static void *new_piece(descriptor *d, size_t bytes)
 {
-    if (!text || strnlen(text, TEXT_MAX) == TEXT_MAX)
-        return false;
-    for (const char *c = text; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return false;
-    return true;
+    descriptor_piece *piece = malloc(sizeof *piece + bytes);
+    if (!piece)
+        return NULL;
+    piece->next = d->pieces;
+    d->pieces = piece;
+    return piece + 1;
+}
+
+/* Replaces a text by a copy: present (absent: what stands for one that is not; NULL: it must be there), short, without
+ * control characters. */
+static tn_status copy_text(descriptor *d, const char **text, const char *absent, const char *what, const char *name,
+                           const char *file, tn_error *err)
+{
+    const char *from = *text ? *text : absent;
+    size_t length = from ? strnlen(from, TEXT_MAX) : TEXT_MAX;
+    bool good = length < TEXT_MAX;
+    for (size_t i = 0; good && i < length; i++)
+        good = (unsigned char)from[i] >= 0x20 && from[i] != 0x7f;
+    if (!good)
+        return tn_fail(err, TN_E_KERNEL, file, "%s: %s must be one line of at most %d bytes", what, name, TEXT_MAX - 1);
+    char *copy = new_piece(d, length + 1);
+    if (!copy)
+        return tn_fail(err, TN_E_MEMORY, file, "out of memory");
+    memcpy(copy, from, length);
+    copy[length] = '\0';
+    *text = copy;
+    return TN_OK;
 }
 
 /* An id stands in lists separated by commas and beside patterns. */
 static bool is_id(const char *id)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-    return strnlen(id, 64) < 64 && id[strspn(id, letters)] == '\0' && strcmp(id, "auto") != 0 &&
-           strcmp(id, "none") != 0;
+    return strlen(id) < 64 && id[strspn(id, letters)] == '\0' && strcmp(id, "auto") != 0 && strcmp(id, "none") != 0;
 }
 
-static tn_status check_kernel(tn_kernel *k, uint32_t index, const char *file, tn_error *err)
+bool descriptor_is_device_name(const char *name)
 {
-    if (!k->id || !k->id[0])
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+    return name[0] && strnlen(name, 32) < 32 && name[strspn(name, letters)] == '\0' && strcmp(name, "auto") != 0 &&
+           strcmp(name, "none") != 0;
+}
+
+static tn_status check_kernel(descriptor *d, tn_kernel *k, uint32_t index, const char *file, tn_error *err)
+{
+    char what[96];
+    snprintf(what, sizeof what, "kernel %u", index);
+    tn_status status = copy_text(d, &k->id, "", what, "its id", file, err);
+    if (status != TN_OK)
+        return status;
+    if (!k->id[0])
         return tn_fail(err, TN_E_KERNEL, file, "kernel %u has an empty id; give it one", index);
     if (!is_id(k->id))
         return tn_fail(
             err, TN_E_KERNEL, file,
             "kernel %u: its id must be at most 63 letters, digits, '_', '-' or '.', and not 'auto' or 'none'", index);
-    k->version = k->version ? k->version : "";
-    k->summary = k->summary ? k->summary : "";
-    if (!is_text(k->version) || !is_text(k->summary))
-        return tn_fail(err, TN_E_KERNEL, file, "kernel '%s': version and summary must be one line of at most %d bytes",
-                       k->id, TEXT_MAX - 1);
-    if (k->device != TN_DEVICE_CPU && k->device != TN_DEVICE_NPU)
-        return tn_fail(err, TN_E_KERNEL, file, "kernel '%s': unknown device %d; known: cpu, npu", k->id,
-                       (int)k->device);
+    snprintf(what, sizeof what, "kernel '%s'", k->id);
+    if ((status = copy_text(d, &k->version, "", what, "its version", file, err)) != TN_OK ||
+        (status = copy_text(d, &k->summary, "", what, "its summary", file, err)) != TN_OK ||
+        (status = copy_text(d, &k->device, NULL, what, "the name of its device", file, err)) != TN_OK)
+        return status;
+    if (!descriptor_is_device_name(k->device))
+        return tn_fail(err, TN_E_KERNEL, file, "%s: '%.40s' names no device; %s", what, k->device, DEVICE_NAME_RULE);
     if (k->impl_count == 0 || !k->impls)
         return tn_fail(err, TN_E_KERNEL, file, "kernel '%s' has no impl; it needs at least one", k->id);
     if (k->impl_count > IMPLS_MAX)
         return tn_fail(err, TN_E_KERNEL, file, "kernel '%s' has %u impls; at most %d", k->id, k->impl_count, IMPLS_MAX);
+    return TN_OK;
+}
+
+/* What an impl's match points to. */
+static tn_status copy_match(descriptor *d, tn_match *match, const char *what, const char *file, tn_error *err)
+{
+    if (match->class_glob) {
+        tn_status status = copy_text(d, &match->class_glob, NULL, what, "the pattern of class names", file, err);
+        if (status != TN_OK)
+            return status;
+    }
+    /* A count that cannot be is refused with the match. */
+    if (match->dim_count == 0 || match->dim_count > TN_DIM_MAX || !match->dims)
+        return TN_OK;
+    tn_dim_rule *rules = new_piece(d, match->dim_count * sizeof *rules);
+    if (!rules)
+        return tn_fail(err, TN_E_MEMORY, file, "out of memory");
+    memcpy(rules, match->dims, match->dim_count * sizeof *rules);
+    match->dims = rules;
     return TN_OK;
 }
 
@@ -151,11 +200,12 @@ static tn_status read_kernels(descriptor *d, const char *file, tn_error *err)
         if (status == TN_OK)
             status = copy_struct(&d->kernels[i], sizeof d->kernels[i], &s, file, err);
         if (status == TN_OK)
-            status = check_kernel(&d->kernels[i], i, file, err);
+            status = check_kernel(d, &d->kernels[i], i, file, err);
         for (uint32_t j = 0; status == TN_OK && j < i; j++)
-            if (d->kernels[j].device == d->kernels[i].device && strcmp(d->kernels[j].id, d->kernels[i].id) == 0)
+            if (strcmp(d->kernels[j].device, d->kernels[i].device) == 0 &&
+                strcmp(d->kernels[j].id, d->kernels[i].id) == 0)
                 status = tn_fail(err, TN_E_KERNEL, file, "kernel '%s' for %s is registered twice; ids are unique",
-                                 d->kernels[i].id, tn_device_name(d->kernels[i].device));
+                                 d->kernels[i].id, d->kernels[i].device);
     }
     d->kernel_count = d->plugin.kernel_count;
     return status;
@@ -180,6 +230,8 @@ static tn_status read_impls(descriptor *d, const char *file, tn_error *err)
             tn_status status = open_element(&s, k->impls, j, what, file, err);
             if (status == TN_OK)
                 status = copy_impl(impl, &s, file, err);
+            if (status == TN_OK)
+                status = copy_match(d, &impl->match, what, file, err);
             if (status == TN_OK && (status = select_validate(impl, &why)) != TN_OK)
                 status = tn_fail(err, TN_E_KERNEL, file, "%s: %s", what, why.message);
             if (status != TN_OK)
@@ -205,20 +257,20 @@ static tn_status read_device(descriptor *d, const char *file, tn_error *err)
     if (status != TN_OK)
         return status;
     tn_device *v = d->device;
-    if (v->kind != TN_DEVICE_NPU)
-        return tn_fail(err, TN_E_KERNEL, file, "device: its kind is %d; a plugin can bring %d (npu)", (int)v->kind,
-                       TN_DEVICE_NPU);
-    v->summary = v->summary ? v->summary : "";
-    if (!is_text(v->name) || !v->name[0] || !is_id(v->name) || !is_text(v->summary))
-        return tn_fail(err, TN_E_KERNEL, file, "device: it needs a name and a summary of one line each");
-    if (!v->alloc || !v->free || !v->upload || !v->download || !v->supports || !v->scratch || !v->eager || !v->sync)
-        return tn_fail(err, TN_E_KERNEL, file,
-                       "device '%s' lacks a function; only available is optional, see tenon/device.h", v->name);
+    if ((status = copy_text(d, &v->name, NULL, "device", "its name", file, err)) != TN_OK ||
+        (status = copy_text(d, &v->summary, "", "device", "its summary", file, err)) != TN_OK)
+        return status;
+    if (!descriptor_is_device_name(v->name))
+        return tn_fail(err, TN_E_KERNEL, file, "device: its name is '%.40s'; %s", v->name, DEVICE_NAME_RULE);
+    if (!v->alloc || !v->free || !v->upload || !v->download || !v->eager)
+        return tn_fail(err, TN_E_KERNEL, file, "device '%s' lacks alloc, free, upload, download or eager", v->name);
+    if (v->close && !v->open)
+        return tn_fail(err, TN_E_KERNEL, file, "device '%s' has a close and no open", v->name);
     d->plugin.device = v;
     return TN_OK;
 }
 
-static tn_status check_plugin(const tn_plugin *p, const elfnote *note, const char *file, tn_error *err)
+static tn_status check_plugin(descriptor *d, tn_plugin *p, const elfnote *note, const char *file, tn_error *err)
 {
     if (p->abi_major != TN_ABI_MAJOR)
         return tn_fail(err, TN_E_KERNEL, file, "plugin ABI: expected major %d, got %u; rebuild it", TN_ABI_MAJOR,
@@ -226,8 +278,13 @@ static tn_status check_plugin(const tn_plugin *p, const elfnote *note, const cha
     if (p->abi_minor_needed > TN_ABI_MINOR)
         return tn_fail(err, TN_E_KERNEL, file, "plugin ABI: it needs %u.%u, this host has %d.%d; use a newer tenon",
                        p->abi_major, p->abi_minor_needed, TN_ABI_MAJOR, TN_ABI_MINOR);
-    if (!is_text(p->name) || !p->name[0] || !is_text(p->version))
-        return tn_fail(err, TN_E_KERNEL, file, "plugin: it needs a name and a version of one line each");
+    tn_status status = copy_text(d, &p->name, NULL, "plugin", "its name", file, err);
+    if (status == TN_OK)
+        status = copy_text(d, &p->version, NULL, "plugin", "its version", file, err);
+    if (status != TN_OK)
+        return status;
+    if (!p->name[0])
+        return tn_fail(err, TN_E_KERNEL, file, "plugin: its name is empty; give it one");
     if (note && (note->abi_minor_needed != p->abi_minor_needed || strcmp(note->name, p->name) != 0 ||
                  strcmp(note->version, p->version) != 0))
         return tn_fail(err, TN_E_KERNEL, file,
@@ -257,7 +314,7 @@ descriptor *descriptor_read(const tn_plugin *raw, const elfnote *note, const cha
     if (status == TN_OK)
         status = copy_struct(&d->plugin, sizeof d->plugin, &s, file, err);
     if (status == TN_OK)
-        status = check_plugin(&d->plugin, note, file, err);
+        status = check_plugin(d, &d->plugin, note, file, err);
     if (status == TN_OK) {
         d->kernels = calloc(d->plugin.kernel_count ? d->plugin.kernel_count : 1, sizeof *d->kernels);
         status = d->kernels ? TN_OK : tn_fail(err, TN_E_MEMORY, file, "out of memory");
@@ -276,10 +333,22 @@ descriptor *descriptor_read(const tn_plugin *raw, const elfnote *note, const cha
     return d;
 }
 
+void descriptor_keep(descriptor *d)
+{
+    d->impls = d->kernel_count > 0 ? NULL : d->impls;
+    d->device = NULL;
+    d->pieces = NULL;
+}
+
 void descriptor_free(descriptor *d)
 {
     if (!d)
         return;
+    while (d->pieces) {
+        descriptor_piece *piece = d->pieces;
+        d->pieces = piece->next;
+        free(piece);
+    }
     free(d->kernels);
     free(d->impls);
     free(d->device);

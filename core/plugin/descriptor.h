@@ -4,19 +4,31 @@
 
 #include "plugin/elfnote.h"
 
-/* Copies in the host's struct sizes: what the plugin's version lacks is zero. Strings, dimension rules and functions
- * stay the plugin's, which is never unloaded. */
+/* One copied string or list. */
+typedef struct descriptor_piece {
+    struct descriptor_piece *next;
+} descriptor_piece;
+
+/* Copies in the host's struct sizes: what the plugin's version lacks is zero. Strings and lists are copied too;
+ * functions stay the plugin's, which is never unloaded. */
 typedef struct descriptor {
     tn_plugin plugin; /* kernels and device point to the copies                                     */
     tn_kernel *kernels;
     size_t kernel_count;
     tn_impl *impls; /* of all kernels                                                            */
     tn_device *device;
+    descriptor_piece *pieces; /* what the structs point to                                        */
 } descriptor;
 
 /* Normalises and validates what file registered. note: what the file said of itself, or NULL for a plugin that is
  * part of the program. Owned: descriptor_free. NULL with an error that names file, kernel and field. */
 descriptor *descriptor_read(const tn_plugin *raw, const elfnote *note, const char *file, tn_error *err);
 void descriptor_free(descriptor *d);
+
+/* Impls, device and pieces are somebody else's from now on: descriptor_free leaves them alone. */
+void descriptor_keep(descriptor *d);
+
+/* Lower case letters, digits, '_' and '-', at most 31 of them, and not "auto" or "none". */
+bool descriptor_is_device_name(const char *name);
 
 #endif

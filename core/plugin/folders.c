@@ -295,12 +295,14 @@ static tn_status take_one(const tn_plugin *plugin, const char *file, size_t numb
     if (d) {
         entry.info.name = d->plugin.name;
         entry.info.version = d->plugin.version;
-        if (registry_add(d, name, &why) != TN_OK)
-            descriptor_free(d);
     }
+    bool refused = d && registry_add(d, name, &why) != TN_OK;
     entry.info.state = why.code == TN_OK ? TN_PLUGIN_LOADED : TN_PLUGIN_REFUSED;
     entry.info.reason = why.message;
-    return plugins_record(&entry, err);
+    tn_status status = plugins_record(&entry, err);
+    if (refused)
+        descriptor_free(d); /* which holds the name                                               */
+    return status;
 }
 
 static tn_status take_foreign(tn_error *err)

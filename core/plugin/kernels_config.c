@@ -1,6 +1,8 @@
 /* The configuration object: what kernels.json says, and what the program overrides. */
 #include "plugin/kernels_config.h"
 
+#include "base/structs.h"
+
 #include <errno.h>
 #include <fnmatch.h>
 #include <limits.h>
@@ -152,6 +154,8 @@ static const int64_t MOST_MB = (int64_t)1 << 40;
 
 tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_error *err)
 {
+    if (!config)
+        return structs_missing("config", err);
     if (mb < -1 || mb > MOST_MB)
         return tn_fail(err, TN_E_KERNEL, "max_packed_mb", "%lld is out of range; give 0 to %lld, or -1 for no bound",
                        (long long)mb, (long long)MOST_MB);
@@ -161,7 +165,7 @@ tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_error *e
 
 int64_t tn_config_max_packed_mb(const tn_config *config)
 {
-    return config->max_packed_mb;
+    return config ? config->max_packed_mb : -1;
 }
 
 size_t kernels_config_max_packed(const tn_config *config)
@@ -173,6 +177,8 @@ size_t kernels_config_max_packed(const tn_config *config)
 
 tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error *err)
 {
+    if (!config)
+        return structs_missing("config", err);
     if (!folder || !folder[0])
         return tn_fail(err, TN_E_KERNEL, "plugins", "no folder given; name the folder that holds the plugins");
     char *here = folder[0] == '/' ? strdup("/") : getcwd(NULL, 0);
@@ -187,6 +193,8 @@ tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error 
 
 tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn_error *err)
 {
+    if (!config)
+        return structs_missing("config", err);
     config_list before = config->folders;
     config->folders = (config_list){0};
     tn_status status = tn_config_add_plugins(config, folder, err);
@@ -212,6 +220,8 @@ static tn_status replace(char **text, const char *with, const char *where, tn_er
 tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err)
 {
     select_spec parsed;
+    if (!config || !spec)
+        return structs_missing(config ? "kernels" : "config", err);
     tn_status status = select_parse(spec, &parsed, err);
     if (status != TN_OK)
         return status;
@@ -221,11 +231,13 @@ tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *e
 
 tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err)
 {
-    bool known = device && strcmp(device, "auto") == 0;
-    for (int kind = TN_DEVICE_CPU; device && kind <= TN_DEVICE_NPU; kind++)
-        known = known || strcmp(device, tn_device_name((tn_device_kind)kind)) == 0;
-    if (!known)
-        return tn_fail(err, TN_E_KERNEL, "device", "'%s' is not a device; known: auto, cpu, npu", device ? device : "");
+    char name[REGISTRY_NAME];
+    int32_t ordinal;
+    if (!config || !device)
+        return structs_missing(config ? "device" : "config", err);
+    /* Which devices there are is known after a scan only. */
+    if (strcmp(device, "auto") != 0 && !registry_parse_device(device, name, &ordinal))
+        return tn_fail(err, TN_E_KERNEL, "device", "'%.64s' is not a device; give auto, NAME or NAME:ORDINAL", device);
     return replace(&config->device, device, "device", err);
 }
 
@@ -234,17 +246,17 @@ tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *
 
 const char *tn_config_file(const tn_config *config)
 {
-    return config->file;
+    return config ? config->file : NULL;
 }
 
 const char *tn_config_kernels(const tn_config *config)
 {
-    return config->kernels;
+    return config ? config->kernels : NULL;
 }
 
 const char *tn_config_device(const tn_config *config)
 {
-    return config->device;
+    return config ? config->device : NULL;
 }
 
 config_verify kernels_config_verify(const tn_config *config)
@@ -287,10 +299,10 @@ const char *kernels_config_folder(const tn_config *config, size_t index)
 
 size_t tn_config_folder_count(const tn_config *config)
 {
-    return kernels_config_folders(config);
+    return config ? kernels_config_folders(config) : 0;
 }
 
 const char *tn_config_folder(const tn_config *config, size_t index)
 {
-    return kernels_config_folder(config, index);
+    return config ? kernels_config_folder(config, index) : NULL;
 }

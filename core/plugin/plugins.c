@@ -1,6 +1,8 @@
 /* The list of plugin files, loaded or not. Strings that callers have seen stay valid whatever later scans find. */
 #include "plugin/plugins.h"
 
+#include "base/structs.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +102,7 @@ tn_status tn_plugin_get(size_t index, tn_plugin_info *info)
     pthread_mutex_lock(&list.lock);
     tn_status status = index < list.count ? TN_OK : TN_E_USAGE;
     if (status == TN_OK)
-        *info = list.entries[index].info;
+        status = structs_give(info, &list.entries[index].info, sizeof *info, "tn_plugin_info", NULL);
     pthread_mutex_unlock(&list.lock);
     return status;
 }

@@ -5,6 +5,8 @@
 #include "plugin/registry.h"
 
 #include "device/device.h"
+#include "base/structs.h"
+#include "base/text.h"
 #include "plugin/nearest.h"
 #include "plugin/plugins.h"
 
@@ -27,20 +29,28 @@ static struct {
     pthread_mutex_t lock, probing;
     registry_kernel **kernels; /* ordered by device, then id                                      */
     size_t count, capacity;
-    registry_machine machines[TN_DEVICE_NPU + 1]; /* by kind                                       */
+    registry_machine **machines; /* in the order in which they came                                */
+    size_t machine_count;
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER, .probing = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- adding ---------------------------------------------------------------------------------- */
 
-static int compare(tn_device_kind device, const char *id, const registry_kernel *with)
+static int compare(const char *device, const char *id, const registry_kernel *with)
 {
-    if (device != with->kernel.device)
-        return device < with->kernel.device ? -1 : 1;
-    return strcmp(id, with->kernel.id);
+    int c = strcmp(device, with->kernel.device);
+    return c ? c : strcmp(id, with->kernel.id);
+}
+
+static registry_machine *find_machine(const char *name)
+{
+    for (size_t i = 0; i < registry.machine_count; i++)
+        if (strcmp(registry.machines[i]->device->name, name) == 0)
+            return registry.machines[i];
+    return NULL;
 }
 
 /* Where (device, id) is or would be; found says which. */
-static size_t place_of(tn_device_kind device, const char *id, bool *found)
+static size_t place_of(const char *device, const char *id, bool *found)
 {
     size_t low = 0, high = registry.count;
     while (low < high) {
@@ -68,11 +78,15 @@ static tn_status check_new(const descriptor *d, const char *file, tn_error *err)
         if (found)
             return tn_fail(err, TN_E_KERNEL, file,
                            "kernel '%s' for %s is already registered by %s; remove one of the two files", k->id,
-                           tn_device_name(k->device), registry.kernels[at]->file);
+                           k->device, registry.kernels[at]->file);
     }
-    if (d->device && registry.machines[d->device->kind].device)
+    if (d->device && strcmp(d->device->name, eager_cpu.name) == 0)
+        return tn_fail(err, TN_E_KERNEL, file, "device '%s' is built in; give the plugin's another name",
+                       d->device->name);
+    const registry_machine *m = d->device ? find_machine(d->device->name) : NULL;
+    if (m)
         return tn_fail(err, TN_E_KERNEL, file, "device '%s' is already registered by %s; remove one of the two files",
-                       tn_device_name(d->device->kind), registry.machines[d->device->kind].file);
+                       d->device->name, m->file);
     return TN_OK;
 }
 
@@ -98,6 +112,16 @@ static void insert(registry_kernel *entry)
     registry.count++;
 }
 
+/* Room for one more device; NULL when there is no memory. */
+static registry_machine *reserve_machine(void)
+{
+    registry_machine **machines = realloc(registry.machines, (registry.machine_count + 1) * sizeof *machines);
+    if (!machines)
+        return NULL;
+    registry.machines = machines;
+    return calloc(1, sizeof **machines);
+}
+
 /* Everything that can fail comes before the first insert. */
 static tn_status add_locked(descriptor *d, const char *file, tn_error *err)
 {
@@ -105,8 +129,10 @@ static tn_status add_locked(descriptor *d, const char *file, tn_error *err)
     if (status != TN_OK)
         return status;
     registry_kernel *entries = calloc(d->kernel_count ? d->kernel_count : 1, sizeof *entries);
-    if (!entries || !reserve(d->kernel_count)) {
+    registry_machine *machine = d->device ? reserve_machine() : NULL;
+    if (!entries || !reserve(d->kernel_count) || (d->device && !machine)) {
         free(entries);
+        free(machine);
         return tn_fail(err, TN_E_MEMORY, file, "out of memory");
     }
     for (size_t i = 0; i < d->kernel_count; i++) {
@@ -114,13 +140,13 @@ static tn_status add_locked(descriptor *d, const char *file, tn_error *err)
         entries[i].file = file;
         insert(&entries[i]);
     }
-    if (d->kernel_count > 0)
-        d->impls = NULL; /* the entries point into them from now on */
-    else
+    if (d->kernel_count == 0)
         free(entries);
-    if (d->device)
-        registry.machines[d->device->kind] = (registry_machine){.device = d->device, .file = file};
-    d->device = NULL;
+    if (machine) {
+        *machine = (registry_machine){.device = d->device, .file = file};
+        registry.machines[registry.machine_count++] = machine;
+    }
+    descriptor_keep(d); /* the entries point into it from now on                                  */
     return TN_OK;
 }
 
@@ -140,17 +166,17 @@ tn_status registry_add(descriptor *d, const char *file, tn_error *err)
 /* ---- looking up --------------------------------------------------------------------------------- */
 
 /* The kernels of one device lie side by side. */
-static size_t range_of(tn_device_kind device, size_t *first)
+static size_t range_of(const char *device, size_t *first)
 {
     size_t count = 0;
     *first = 0;
     for (size_t i = 0; i < registry.count; i++)
-        if (registry.kernels[i]->kernel.device == device && count++ == 0)
+        if (strcmp(registry.kernels[i]->kernel.device, device) == 0 && count++ == 0)
             *first = i;
     return count;
 }
 
-size_t registry_count(tn_device_kind device)
+size_t registry_count(const char *device)
 {
     size_t first;
     pthread_mutex_lock(&registry.lock);
@@ -159,7 +185,7 @@ size_t registry_count(tn_device_kind device)
     return count;
 }
 
-registry_kernel *registry_at(tn_device_kind device, size_t index)
+registry_kernel *registry_at(const char *device, size_t index)
 {
     size_t first;
     pthread_mutex_lock(&registry.lock);
@@ -168,7 +194,7 @@ registry_kernel *registry_at(tn_device_kind device, size_t index)
     return kernel;
 }
 
-registry_kernel *registry_find(tn_device_kind device, const char *id)
+registry_kernel *registry_find(const char *device, const char *id)
 {
     bool found;
     pthread_mutex_lock(&registry.lock);
@@ -178,7 +204,7 @@ registry_kernel *registry_find(tn_device_kind device, const char *id)
     return kernel;
 }
 
-const char *registry_nearest(tn_device_kind device, const char *id)
+const char *registry_nearest(const char *device, const char *id)
 {
     const char *best = NULL;
     size_t first;
@@ -276,85 +302,116 @@ const registry_verdict *registry_remember(registry_kernel *kernel, uint64_t shap
 
 /* ---- devices ------------------------------------------------------------------------------------------ */
 
-/* Is the plugins' device of this kind here? Otherwise says in reason what is missing. */
-static const tn_device *machine_of(tn_device_kind kind, char *reason, size_t size)
+bool registry_parse_device(const char *text, char name[REGISTRY_NAME], int32_t *ordinal)
 {
-    registry_machine *m = &registry.machines[kind];
+    size_t n = strcspn(text, ":");
+    char *end = NULL;
+    *ordinal = 0;
+    if (n == 0 || n >= REGISTRY_NAME)
+        return false;
+    memcpy(name, text, n);
+    name[n] = '\0';
+    if (!text[n])
+        return descriptor_is_device_name(name);
+    long long number = text[n + 1] >= '0' && text[n + 1] <= '9' ? strtoll(text + n + 1, &end, 10) : -1;
+    if (number < 0 || number > INT32_MAX || *end)
+        return false;
+    *ordinal = (int32_t)number;
+    return descriptor_is_device_name(name);
+}
+
+/* "cpu, npu" */
+static void list_machines(char *text, size_t size)
+{
+    size_t used = text_cut(text, size, "%s", eager_cpu.name);
     pthread_mutex_lock(&registry.lock);
-    const tn_device *device = m->device;
+    for (size_t i = 0; i < registry.machine_count; i++)
+        used += text_cut(text + used, size - used, ", %s", registry.machines[i]->device->name);
     pthread_mutex_unlock(&registry.lock);
-    snprintf(reason, size, "no plugin brings device '%s'", tn_device_name(kind));
-    if (!device)
+}
+
+/* Is the plugins' device with this name here? Otherwise an error says what is missing. */
+static const tn_device *machine_of(const char *name, tn_error *err)
+{
+    pthread_mutex_lock(&registry.lock);
+    registry_machine *m = find_machine(name);
+    pthread_mutex_unlock(&registry.lock);
+    if (!m) {
+        char names[256];
+        list_machines(names, sizeof names);
+        tn_fail(err, TN_E_KERNEL, "device", "'%s' is not here: no plugin brings this device; there are: %s", name,
+                names);
         return NULL;
+    }
     pthread_mutex_lock(&registry.probing);
     if (!m->probed) {
-        m->available = ask(device->available, m->reason, sizeof m->reason);
+        m->available = ask(m->device->available, m->reason, sizeof m->reason);
         m->probed = true;
     }
-    snprintf(reason, size, "%s", m->reason);
-    device = m->available ? device : NULL;
+    const tn_device *device = m->available ? m->device : NULL;
+    if (!device)
+        tn_fail(err, TN_E_KERNEL, "device", "'%s' is not available: %s; use %s", name, m->reason, eager_cpu.name);
     pthread_mutex_unlock(&registry.probing);
     return device;
 }
 
-const tn_device *registry_device(const char *name, tn_error *err)
+const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err)
 {
-    char reason[512];
-    const tn_device *device;
-    if (!name || strcmp(name, "auto") == 0) {
-        device = machine_of(TN_DEVICE_NPU, reason, sizeof reason);
-        return device ? device : &device_cpu;
-    }
-    if (strcmp(name, "cpu") == 0)
-        return &device_cpu;
-    if (strcmp(name, "npu") != 0) {
-        tn_fail(err, TN_E_KERNEL, "device", "'%s' is not a device; known: auto, cpu, npu", name);
+    char name[REGISTRY_NAME];
+    *ordinal = 0;
+    if (!text || strcmp(text, "auto") == 0)
+        return &eager_cpu;
+    if (!registry_parse_device(text, name, ordinal)) {
+        tn_fail(err, TN_E_KERNEL, "device", "'%.64s' is not a device; give NAME or NAME:ORDINAL, such as %s:0", text,
+                eager_cpu.name);
         return NULL;
     }
-    device = machine_of(TN_DEVICE_NPU, reason, sizeof reason);
-    if (!device)
-        tn_fail(err, TN_E_KERNEL, "device", "'%s' is not available: %s; use cpu or auto", name, reason);
-    return device;
+    return strcmp(name, eager_cpu.name) == 0 ? &eager_cpu : machine_of(name, err);
 }
 
 /* ---- the public list ------------------------------------------------------------------------------------ */
 
-tn_status tn_kernels_available(const char *device, tn_kernel_info **list, size_t *count, tn_error *err)
+/* What a list says of one kernel. absent: why the device is not here; NULL: it is. */
+static tn_kernel_info describe(registry_kernel *k, const char *absent)
 {
+    if (!absent)
+        registry_probe(k);
+    return (tn_kernel_info){.size = sizeof(tn_kernel_info),
+                            .id = k->kernel.id,
+                            .version = k->kernel.version,
+                            .summary = k->kernel.summary,
+                            .file = k->file,
+                            .device = k->kernel.device,
+                            .available = !absent && k->available,
+                            .reason = absent ? absent : k->reason};
+}
+
+tn_status tn_kernels_available(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err)
+{
+    if (!list || !count)
+        return structs_missing("list", err);
     *list = NULL;
     *count = 0;
+    int32_t ordinal;
+    char name[REGISTRY_NAME];
     tn_error missing = TN_ERROR_INIT;
-    const tn_device *machine = registry_device(device, &missing);
-    /* A known device that is absent still has kernels to list, none of them available. */
-    if (!machine && strcmp(device, "npu") != 0)
+    const tn_device *machine = registry_device(device, &ordinal, &missing);
+    bool known = machine || registry_parse_device(device, name, &ordinal);
+    if (machine)
+        snprintf(name, sizeof name, "%s", machine->name);
+    size_t n = known ? registry_count(name) : 0;
+    /* A device that is absent may still have kernels to list, none of them available. */
+    if (!machine && n == 0)
         return tn_fail(err, missing.code, missing.where, "%s", missing.message);
-    tn_device_kind kind = machine ? machine->kind : TN_DEVICE_NPU;
-    size_t n = registry_count(kind);
-    tn_kernel_info *infos = calloc(n ? n : 1, sizeof *infos);
-    const char *absent = machine ? "" : plugins_intern(missing.message);
-    if (!infos || !absent) {
+    tn_kernel_info **infos = structs_list(n, sizeof **infos);
+    const char *absent = machine ? NULL : plugins_intern(missing.message);
+    if (!infos || (!machine && !absent)) {
         free(infos);
         return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory");
     }
-    for (size_t i = 0; i < n; i++) {
-        registry_kernel *k = registry_at(kind, i);
-        if (machine)
-            registry_probe(k);
-        infos[i] = (tn_kernel_info){.id = k->kernel.id,
-                                    .version = k->kernel.version,
-                                    .summary = k->kernel.summary,
-                                    .file = k->file,
-                                    .device = k->kernel.device,
-                                    .available = machine && k->available,
-                                    .reason = machine ? k->reason : absent};
-    }
+    for (size_t i = 0; i < n; i++)
+        *infos[i] = describe(registry_at(name, i), absent);
     *list = infos;
     *count = n;
     return TN_OK;
-}
-
-void tn_kernels_free(tn_kernel_info *list, size_t count)
-{
-    (void)count; /* the strings belong to the process */
-    free(list);
 }

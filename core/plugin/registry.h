@@ -24,12 +24,12 @@ typedef struct registry_kernel {
 } registry_kernel;
 
 /* The kernels of one device, ordered by id. Pointers stay valid for the life of the process. */
-size_t registry_count(tn_device_kind device);
-registry_kernel *registry_at(tn_device_kind device, size_t index);
-registry_kernel *registry_find(tn_device_kind device, const char *id);
+size_t registry_count(const char *device);
+registry_kernel *registry_at(const char *device, size_t index);
+registry_kernel *registry_find(const char *device, const char *id);
 
 /* The id nearest to a misspelt one (Damerau-Levenshtein), or NULL. */
-const char *registry_nearest(tn_device_kind device, const char *id);
+const char *registry_nearest(const char *device, const char *id);
 
 /* Asks available() once, first in a child (guard.h). Fills probed, available, reason. */
 void registry_probe(registry_kernel *kernel);
@@ -39,8 +39,13 @@ void registry_probe(registry_kernel *kernel);
 const registry_verdict *registry_recall(registry_kernel *kernel, uint64_t shape);
 const registry_verdict *registry_remember(registry_kernel *kernel, uint64_t shape, const char *reason);
 
-/* A device by name ("cpu", "npu") or "auto"; the CPU is built in. */
-const tn_device *registry_device(const char *name, tn_error *err);
+/* NAME[:ORDINAL] taken apart: false where text is not that. name has room for REGISTRY_NAME bytes. */
+#define REGISTRY_NAME 32
+bool registry_parse_device(const char *text, char name[REGISTRY_NAME], int32_t *ordinal);
+
+/* The device that NAME[:ORDINAL] is a unit of, which is asked whether it is available first. NULL and "auto": the
+ * built-in one. NULL with an error that names those there are. */
+const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err);
 
 /* ---- select.c: does a kernel take a site? ---------------------------------------------------- */
 

@@ -75,6 +75,24 @@ static tn_status validate_dims(const tn_impl *impl, tn_error *err)
     return TN_OK;
 }
 
+static tn_status validate_tolerance(const tn_tolerance *t, const char *name, tn_error *err)
+{
+    const struct {
+        const char *dtype;
+        double ulps, most;
+    } all[] = {{"f32", t->ulps_f32, TN_TOLERANCE_MAX_F32},
+               {"bf16", t->ulps_bf16, TN_TOLERANCE_MAX_BF16},
+               {"f16", t->ulps_f16, TN_TOLERANCE_MAX_F16}};
+    for (size_t i = 0; i < COUNT(all); i++) {
+        if (!isfinite(all[i].ulps) || all[i].ulps < 0)
+            return tn_fail(err, TN_E_KERNEL, NULL, "%s: must be finite and not negative", name);
+        if (all[i].ulps > all[i].most)
+            return tn_fail(err, TN_E_KERNEL, NULL, "%s of %g ulps in %s checks nothing; at most %g", name, all[i].ulps,
+                           all[i].dtype, all[i].most);
+    }
+    return TN_OK;
+}
+
 tn_status select_validate(const tn_impl *impl, tn_error *err)
 {
     const op_row *row = op_find(impl->op);
@@ -84,11 +102,15 @@ tn_status select_validate(const tn_impl *impl, tn_error *err)
         return tn_fail(err, TN_E_KERNEL, NULL, "%s: nothing performs this operation yet; use a newer tenon", row->name);
     if (!impl->forward)
         return tn_fail(err, TN_E_KERNEL, NULL, "%s has no forward; it needs one", tn_op_name(impl->op));
-    const tn_tolerance *t = &impl->tolerance;
-    if (!(isfinite(t->ulps_f32) && isfinite(t->ulps_bf16) && isfinite(t->ulps_f16) && t->ulps_f32 >= 0 &&
-          t->ulps_bf16 >= 0 && t->ulps_f16 >= 0))
-        return tn_fail(err, TN_E_KERNEL, NULL, "tolerance: must be finite and not negative");
-    tn_status status = validate_axes(impl, err);
+    uint32_t unknown = impl->optional_outputs & ~op_optional_outputs(impl->op);
+    if (unknown)
+        return tn_fail(err, TN_E_KERNEL, NULL, "optional_outputs: %s has no optional outputs with the bits 0x%x",
+                       row->name, unknown);
+    tn_status status = validate_tolerance(&impl->tolerance, "tolerance", err);
+    if (status == TN_OK)
+        status = validate_tolerance(&impl->gradient_tolerance, "gradient_tolerance", err);
+    if (status == TN_OK)
+        status = validate_axes(impl, err);
     if (status == TN_OK)
         status = validate_features(impl, err);
     return status == TN_OK ? validate_dims(impl, err) : status;

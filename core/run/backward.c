@@ -4,11 +4,10 @@
 
 tn_status compose_backward_step(const composer *c, const tn_call *call)
 {
-    const tn_device *device = c->device;
-    if (!device->backward)
-        return tn_fail(c->err, TN_DECLINED, call->site->path, "device %s has no gradients", device->name);
-    return run_step(c->arena, call, device->backward_scratch ? device->backward_scratch(call) : 0, device->backward,
-                    c->err);
+    const device *d = c->device;
+    if (!d->ops->backward)
+        return tn_fail(c->err, TN_DECLINED, call->site->path, "device %s has no gradients", d->ops->name);
+    return run_step(c->arena, call, device_backward_scratch(d, call), d->ops->backward, c->err);
 }
 
 tn_status compose_linear_backward(const composer *c, tn_role weight, tn_role bias, const tn_tensor *x,
@@ -98,7 +97,7 @@ static tn_status mlp_backward(const composer *c)
     return status;
 }
 
-tn_status run_eager_backward(const tn_device *device, arena *a, const tn_call *call, tn_error *err)
+tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err)
 {
     const composer c = {device, a, NULL, call, err};
     if (call->op == TN_OP_MLP)

@@ -31,9 +31,9 @@ static tn_status allocate_kind(kv_cache *c, cache_kind *kind, tn_error *err)
     kind->slot = malloc(tokens * sizeof(int32_t));
     if (!kind->kv_index || !kind->packed || !kind->slot)
         return tn_fail(err, TN_E_MEMORY, "KV cache", "out of memory; use a shorter context");
-    tn_status status = c->device->alloc(slots * sizeof(int32_t), &kind->device_index, err);
+    tn_status status = device_alloc(c->device, slots * sizeof(int32_t), &kind->device_index, err);
     if (status == TN_OK)
-        status = c->device->alloc(tokens * sizeof(int32_t), &kind->device_slot, err);
+        status = device_alloc(c->device, tokens * sizeof(int32_t), &kind->device_slot, err);
     return status;
 }
 
@@ -42,15 +42,15 @@ static tn_status allocate_layers(kv_cache *c, tn_error *err)
     tn_status status = TN_OK;
     for (int64_t i = 0; i < c->layers && status == TN_OK; i++) {
         size_t k = layer_bytes(c, i, c->shape[i].head_dim), v = layer_bytes(c, i, c->shape[i].v_head_dim);
-        status = c->device->alloc(k, &c->k[i], err);
+        status = device_alloc(c->device, k, &c->k[i], err);
         if (status == TN_OK)
-            status = c->device->alloc(v, &c->v[i], err);
+            status = device_alloc(c->device, v, &c->v[i], err);
         c->bytes += k + v;
     }
     return status;
 }
 
-tn_status cache_init(kv_cache *c, const tn_device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
                      int64_t context, int64_t chunk, tn_error *err)
 {
     *c = (kv_cache){.device = device,
@@ -87,17 +87,13 @@ tn_status cache_init(kv_cache *c, const tn_device *device, tn_dtype dtype, const
 void cache_close(kv_cache *c)
 {
     for (int64_t i = 0; c->k && c->v && c->layer_kind && i < c->layers; i++) {
-        if (c->k[i])
-            c->device->free(c->k[i], layer_bytes(c, i, c->shape[i].head_dim));
-        if (c->v[i])
-            c->device->free(c->v[i], layer_bytes(c, i, c->shape[i].v_head_dim));
+        device_free(c->device, c->k[i], layer_bytes(c, i, c->shape[i].head_dim));
+        device_free(c->device, c->v[i], layer_bytes(c, i, c->shape[i].v_head_dim));
     }
     for (int32_t i = 0; i < c->kind_count; i++) {
         cache_kind *kind = &c->kind[i];
-        if (kind->device_index)
-            c->device->free(kind->device_index, (size_t)(c->rows * kind->capacity) * sizeof(int32_t));
-        if (kind->device_slot)
-            c->device->free(kind->device_slot, (size_t)(c->rows * c->chunk) * sizeof(int32_t));
+        device_free(c->device, kind->device_index, (size_t)(c->rows * kind->capacity) * sizeof(int32_t));
+        device_free(c->device, kind->device_slot, (size_t)(c->rows * c->chunk) * sizeof(int32_t));
         free(kind->kv_index);
         free(kind->packed);
         free(kind->slot);
@@ -163,9 +159,10 @@ static tn_status upload_kind(kv_cache *c, cache_kind *kind, int64_t tokens, int6
     for (int64_t b = 0; b < c->rows; b++)
         memcpy(kind->packed + b * used, kind->kv_index + b * kind->capacity, (size_t)used * sizeof(int32_t));
     tn_status status =
-        c->device->upload(kind->device_index, kind->packed, (size_t)(c->rows * used) * sizeof(int32_t), err);
+        device_upload(c->device, kind->device_index, kind->packed, (size_t)(c->rows * used) * sizeof(int32_t), err);
     if (status == TN_OK)
-        status = c->device->upload(kind->device_slot, kind->slot, (size_t)(c->rows * tokens) * sizeof(int32_t), err);
+        status =
+            device_upload(c->device, kind->device_slot, kind->slot, (size_t)(c->rows * tokens) * sizeof(int32_t), err);
     return status;
 }
 

@@ -16,7 +16,7 @@ typedef struct cache_kind {
 } cache_kind;
 
 typedef struct kv_cache {
-    const tn_device *device;
+    const device *device;
     tn_dtype dtype;
     int64_t rows, context, chunk, layers;
     int64_t *length; /* [B] real tokens so far                                                    */
@@ -29,7 +29,7 @@ typedef struct kv_cache {
     size_t bytes;
 } kv_cache;
 
-tn_status cache_init(kv_cache *c, const tn_device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
                      int64_t context, int64_t chunk, tn_error *err);
 void cache_close(kv_cache *c);
 void cache_reset(kv_cache *c);

@@ -2,6 +2,8 @@
  * composes from others (ADD_RMS_NORM, MLP, MOE_BLOCK). */
 #include "run/compose.h"
 
+#include "op/op.h"
+
 #include <string.h>
 
 tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
@@ -9,6 +11,7 @@ tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_statu
 {
     size_t mark = arena_mark(a);
     tn_call with_scratch = *call;
+    with_scratch.queue = a->device->queue;
     tn_status status = TN_OK;
     if (scratch_bytes > 0)
         status = arena_take(a, scratch_bytes, &with_scratch.scratch, err);
@@ -216,6 +219,10 @@ static tn_status compose_moe(const composer *c)
     apply.in[1] = route.out[0];
     apply.in[2] = route.out[1];
     apply.out[0] = c->call->out[0];
+    if (c->call->out_count > 1) { /* logits, where they are wanted                                */
+        route.out[2] = c->call->out[1];
+        route.out_count = 3;
+    }
     if (status == TN_OK)
         status = step_inner(c, GRAPH_PART_ROUTE, &route);
     if (status == TN_OK)
@@ -236,7 +243,7 @@ static tn_status compose_add_norm(const composer *c)
     return status == TN_OK ? step_inner(c, GRAPH_PART_NORM, &norm) : status;
 }
 
-static tn_status eager_with_parts(const tn_device *device, arena *a, graph_site *const *parts, const tn_call *call,
+static tn_status eager_with_parts(const device *device, arena *a, graph_site *const *parts, const tn_call *call,
                                   tn_error *err)
 {
     const composer c = {device, a, parts, call, err};
@@ -246,12 +253,22 @@ static tn_status eager_with_parts(const tn_device *device, arena *a, graph_site 
         return compose_mlp(&c);
     if (call->op == TN_OP_MOE_BLOCK)
         return compose_moe(&c);
-    return run_step(a, call, device->scratch(call), device->eager, err);
+    return run_step(a, call, device_scratch(device, call), device->ops->eager, err);
 }
 
-tn_status run_eager_call(const tn_device *device, arena *a, const tn_call *call, tn_error *err)
+tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn_error *err)
 {
     return eager_with_parts(device, a, NULL, call, err);
+}
+
+/* Does the kernel give every optional output that the call wants? */
+static bool gives_all(const tn_impl *impl, const tn_call *call)
+{
+    uint32_t lacks = op_optional_outputs(call->op) & ~impl->optional_outputs;
+    for (int32_t i = 0; lacks && i < call->out_count; i++)
+        if ((lacks & 1u << i) && call->out[i].data)
+            return false;
+    return true;
 }
 
 /* With the plan and the number of threads that its scratch was sized for. */
@@ -267,22 +284,21 @@ static tn_status run_bound_step(arena *a, const graph_binding *bound, const tn_c
     return status;
 }
 
-tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
-                         tn_error *err)
+tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call, tn_error *err)
 {
-    if (!bound || !bound->impl)
+    if (!bound || !bound->impl || !gives_all(bound->impl, call))
         return eager_with_parts(device, a, NULL, call, err);
     return run_bound_step(a, bound, call, bound->plan.scratch_bytes, bound->impl->forward, err);
 }
 
-tn_status run_site_call(const tn_device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
+tn_status run_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
 {
-    if (site->bound.impl)
+    if (site->bound.impl && gives_all(site->bound.impl, call))
         return run_bound_call(device, a, &site->bound, call, err);
     return eager_with_parts(device, a, site->part, call, err);
 }
 
-tn_status run_bound_backward(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
+tn_status run_bound_backward(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                              tn_error *err)
 {
     if (!bound || !bound->impl)
@@ -299,7 +315,7 @@ tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bo
     return plan;
 }
 
-static tn_status perform(const tn_device *device, arena *a, const graph_site *site, const graph_binding *bound,
+static tn_status perform(const device *device, arena *a, const graph_site *site, const graph_binding *bound,
                          const tn_call *call, tn_error *err)
 {
     if (call->grads)
@@ -307,7 +323,7 @@ static tn_status perform(const tn_device *device, arena *a, const graph_site *si
     return site ? run_site_call(device, a, site, call, err) : run_bound_call(device, a, bound, call, err);
 }
 
-tn_status run_alone(const tn_device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
+tn_status run_alone(const device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
                     tn_error *err)
 {
     arena a;
@@ -323,6 +339,8 @@ tn_status run_alone(const tn_device *device, const graph_site *site, const graph
     if (status != TN_OK)
         return status;
     status = perform(device, &a, site, bound, call, err);
+    if (status == TN_OK)
+        status = device_sync(device, err);
     arena_close(&a);
     return status;
 }

@@ -6,7 +6,7 @@
 
 /* What a composition works with. parts NULL: every step is eager, its parameters taken from the outer site. */
 typedef struct composer {
-    const tn_device *device;
+    const device *device;
     arena *arena;
     graph_site *const *parts;
     const tn_call *call;

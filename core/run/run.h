@@ -7,32 +7,38 @@
 /* Performs any contract eagerly from its site alone, the composed ones (MLP, MOE_BLOCK) included: what checks compare
  * kernels with. call->scratch is ignored; scratch and intermediate tensors come from the arena. With a measuring arena
  * nothing is computed. compose.c */
-tn_status run_eager_call(const tn_device *device, arena *a, const tn_call *call, tn_error *err);
+tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn_error *err);
 
 /* The gradients of any contract (call->grads), as run_eager_call; TN_DECLINED where the device has none. backward.c */
-tn_status run_eager_backward(const tn_device *device, arena *a, const tn_call *call, tn_error *err);
+tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err);
 
-/* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl: eager. */
-tn_status run_bound_call(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
+/* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl, or whose kernel does
+ * not give an optional output that the call wants: eager. */
+tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
 
 /* The gradients of a call by what is bound, which has a backward, or eagerly. */
-tn_status run_bound_backward(const tn_device *device, arena *a, const graph_binding *bound, const tn_call *call,
+tn_status run_bound_backward(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                              tn_error *err);
 
 /* The plan for calls of at most that many tokens, so that scratch is no larger than they need; the one that is bound
  * where the kernel would then do something else. */
 tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens);
 
-/* One call, forward or with gradients, on memory that it measures, allocates and frees. site: as run_site_call; NULL:
+/* One call, forward or with gradients, on memory that it measures, allocates and frees; the device is done with it when
+ * this returns. site: as run_site_call; NULL:
  * by what is bound (NULL: eagerly). */
-tn_status run_alone(const tn_device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
+tn_status run_alone(const device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
                     tn_error *err);
 
 /* Performs a site of a graph: with its kernel, or eagerly; inside a composed operation the parts' kernels are used. */
-tn_status run_site_call(const tn_device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err);
+tn_status run_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err);
 
-/* One forward (or backward) with scratch_bytes of scratch from the arena. compose.c */
+/* Does the device perform everything that the graph's sites are made of? TN_E_KERNEL with site, operation and reason if
+ * not. supports.c */
+tn_status run_supported(const device *device, const graph *g, tn_error *err);
+
+/* One forward (or backward) with scratch_bytes of scratch from the arena, and the queue of its device. compose.c */
 tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
                    tn_error *err);
 

@@ -31,7 +31,7 @@ typedef struct run_cache {
 } run_cache;
 
 typedef struct graph_run {
-    const tn_device *device;
+    const device *device;
     arena *arena;
     tn_dtype dtype;
     int64_t rows, tokens;                         /* B and T of this call                                            */

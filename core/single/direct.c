@@ -83,10 +83,10 @@ static tn_status ask_kernel(registry_kernel *kernel, const tn_call *call, graph_
 
 static tn_status choose_best(const tn_call *call, graph_binding *best, tn_error *err)
 {
-    for (size_t i = 0; i < registry_count(TN_DEVICE_CPU); i++) {
+    for (size_t i = 0; i < registry_count(eager_cpu.name); i++) {
         graph_binding choice;
         tn_error why = TN_ERROR_INIT;
-        registry_kernel *kernel = registry_at(TN_DEVICE_CPU, i);
+        registry_kernel *kernel = registry_at(eager_cpu.name, i);
         if (best->kernel && rank_compare(best->kernel, kernel) < 0)
             continue;
         tn_status status = ask_kernel(kernel, call, &choice, &why);
@@ -105,9 +105,9 @@ static tn_status choose(const tn_call *call, const char *id, graph_binding *choi
         return TN_OK;
     if (!strcmp(id, "auto"))
         return choose_best(call, choice, err);
-    registry_kernel *kernel = registry_find(TN_DEVICE_CPU, id);
+    registry_kernel *kernel = registry_find(eager_cpu.name, id);
     if (!kernel)
-        return plan_unknown_id(TN_DEVICE_CPU, id, err);
+        return plan_unknown_id(eager_cpu.name, id, err);
     tn_error why = TN_ERROR_INIT;
     tn_status status = ask_kernel(kernel, call, choice, &why);
     if (status == TN_DECLINED)

@@ -1,6 +1,7 @@
 /* One site on its own, for programs that have their own way of putting a model's operations together. */
-#include "op/op.h"
+#include "base/structs.h"
 #include "model/model.h"
+#include "op/op.h"
 #include "plugin/registry.h"
 #include "run/run.h"
 
@@ -8,6 +9,10 @@
 
 static const graph_site *find_site(const tn_model *model, const char *path, tn_op op, tn_error *err)
 {
+    if (!model) {
+        structs_missing("model", err);
+        return NULL;
+    }
     const graph *g = model->target.graph;
     for (size_t i = 0; path && i < g->site_count; i++)
         if (g->sites[i]->site.op == op && !strcmp(g->sites[i]->site.path, path))
@@ -22,6 +27,8 @@ static tn_status fill_call(tn_call *call, const graph_site *site, const tn_tenso
 {
     if (in_count < 0 || in_count > TN_CALL_TENSORS || out_count < 0 || out_count > TN_CALL_TENSORS)
         return tn_fail(err, TN_E_USAGE, site->site.path, "a call has at most %d inputs and outputs", TN_CALL_TENSORS);
+    if ((!in && in_count > 0) || (!out && out_count > 0))
+        return structs_missing(!in && in_count > 0 ? "in" : "out", err);
     *call = (tn_call){.size = sizeof *call, .op = site->site.op, .site = &site->site, .in_count = in_count};
     call->out_count = out_count;
     if (in_count > 0)
@@ -76,9 +83,9 @@ tn_status tn_site_backward(tn_model *model, const char *path, tn_op op, const tn
     if (!model->target.training)
         return tn_fail(err, TN_E_USAGE, site->site.path,
                        "gradients need a model that was opened for training (tn_model_options.training)");
-    memcpy(&own, grads, grads->size < sizeof own ? grads->size : sizeof own);
-    own.size = sizeof own;
-    tn_status status = fill_call(&call, site, in, in_count, NULL, 0, err);
+    tn_status status = structs_take(&own, sizeof own, grads, "tn_grads", err);
+    if (status == TN_OK)
+        status = fill_call(&call, site, in, in_count, NULL, 0, err);
     call.grads = &own;
     if (status == TN_OK)
         status = op_check_call(&call, err);

@@ -2,6 +2,8 @@
  * passes on what is certain; decoding at once is the same walk, so a stream cannot say anything else. */
 #include "text/tokenizer.h"
 
+#include "base/structs.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -280,6 +282,10 @@ static void restart(tn_stream *s)
 
 tn_stream *tn_stream_new(const tn_tokenizer *tokenizer, bool skip_special, tn_error *err)
 {
+    if (!tokenizer) {
+        structs_missing("tokenizer", err);
+        return NULL;
+    }
     tn_stream *s = calloc(1, sizeof *s);
     size_t count = tokenizer->decoder.count;
     if (s)
@@ -339,6 +345,10 @@ static const char *result(tn_stream *s, bool fine, size_t *length, tn_error *err
 const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_error *err)
 {
     tn_error own = TN_ERROR_INIT;
+    if (!stream) {
+        structs_missing("stream", err);
+        return NULL;
+    }
     stream->err = err ? err : &own;
     stream->out.size = 0;
     return result(stream, push(stream, id), length, err);
@@ -347,6 +357,10 @@ const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_err
 const char *tn_stream_flush(tn_stream *stream, size_t *length, tn_error *err)
 {
     tn_error own = TN_ERROR_INIT;
+    if (!stream) {
+        structs_missing("stream", err);
+        return NULL;
+    }
     stream->err = err ? err : &own;
     stream->out.size = 0;
     bool fine = finish(stream);
@@ -359,6 +373,8 @@ tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids,
 {
     tn_error own = TN_ERROR_INIT;
     err = err ? err : &own;
+    if (!tokenizer || !text || (!ids && count > 0))
+        return structs_missing(!tokenizer ? "tokenizer" : !text ? "text" : "ids", err);
     *text = NULL;
     tn_stream *s = tn_stream_new(tokenizer, skip_special, err);
     if (!s)

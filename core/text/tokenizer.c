@@ -1,6 +1,8 @@
 /* A tokenizer: opened from tokenizer.json, and text to ids. */
 #include "text/tokenizer.h"
 
+#include "base/structs.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -55,6 +57,10 @@ tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err)
 {
     tn_error own = TN_ERROR_INIT;
     err = err ? err : &own;
+    if (!path) {
+        structs_missing("path", err);
+        return NULL;
+    }
     tn_tokenizer *t = calloc(1, sizeof *t);
     if (t)
         t->path = file_of(path);
@@ -89,7 +95,7 @@ void tn_tokenizer_free(tn_tokenizer *t)
 
 int64_t tn_tokenizer_size(const tn_tokenizer *t)
 {
-    return (int64_t)t->vocab.size;
+    return t ? (int64_t)t->vocab.size : 0;
 }
 
 /* Added tokens as they stand, then the normalizer on what lies between them, then those that are looked for in
@@ -137,6 +143,8 @@ tn_status tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t le
 {
     tn_error own = TN_ERROR_INIT;
     err = err ? err : &own;
+    if (!t || !ids || !count || (!text && length > 0))
+        return structs_missing(!t ? "tokenizer" : !text && length > 0 ? "text" : !ids ? "ids" : "count", err);
     *ids = NULL;
     *count = 0;
     buffer clean = {0};

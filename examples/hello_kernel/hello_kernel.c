@@ -78,7 +78,7 @@ static const tn_kernel kernel = {.size = sizeof(tn_kernel),
                                  .id = "example_fused_rmsnorm",
                                  .version = "1.0.0",
                                  .summary = "RMS norm in plain C",
-                                 .device = TN_DEVICE_CPU,
+                                 .device = "cpu",
                                  .impls = &impl,
                                  .impl_count = 1};
 TN_PLUGIN("hello_kernel", "1.0.0", .kernels = &kernel, .kernel_count = 1);

@@ -1,5 +1,5 @@
-/* Tenon: what an author of a device includes. A device owns memory and performs the operations of
- * kernel.h as transformers' eager mode does. The CPU is built in; others come from plugins. */
+/* Tenon: what an author of a device includes. A device owns memory and performs the operations of operation.h as
+ * transformers' eager mode does. The CPU is built in; others come from plugins, by any name. */
 #ifndef TENON_DEVICE_H
 #define TENON_DEVICE_H
 
@@ -9,38 +9,49 @@
 extern "C" {
 #endif
 
+/* A kind of machine. Work may be asynchronous: it is lined up in a queue, in the order of the calls, and sync waits for
+ * it. A queue belongs to one model, and calls with one queue come from one thread at a time: [one thread] below. */
 typedef struct tn_device {
     uint32_t size;
-    tn_device_kind kind;
-    const char *name, *summary;
-    bool host_memory; /* the host may dereference its memory; weights are used where they are mapped */
+    const char *name, *summary; /* "npu": lower case letters, digits, '_' and '-'                      */
+    bool host_memory;           /* the host may dereference its memory; weights are used where they are mapped */
 
-    /* Optional: is the device here? Says what is missing. */
+    /* Optional: is the device here? Says what is missing. Asked in a child process first. [any thread] */
     tn_status (*available)(tn_error *err);
 
-    /* Memory, 64-byte aligned, zeroed. Released with free and the same size. */
-    tn_status (*alloc)(size_t bytes, void **out, tn_error *err);
-    void (*free)(void *memory, size_t bytes);
+    /* Opens unit `ordinal` (0: the first) for one model; one that is not there is an error that says how many there
+     * are. queue may be left NULL by a device that needs none. close releases it, after everything that was made with
+     * it. Both optional: there is one unit, and no queue. [any thread] */
+    tn_status (*open)(int32_t ordinal, tn_queue **queue, tn_error *err);
+    void (*close)(tn_queue *queue);
 
-    /* Copies between host and device, ordered with the operations; download waits for them. */
-    tn_status (*upload)(void *device, const void *host, size_t bytes, tn_error *err);
-    tn_status (*download)(void *host, const void *device, size_t bytes, tn_error *err);
+    /* Memory, 64-byte aligned, zeroed. Released with free and the same size. [one thread] */
+    tn_status (*alloc)(tn_queue *queue, size_t bytes, void **out, tn_error *err);
+    void (*free)(tn_queue *queue, void *memory, size_t bytes);
 
-    /* Does it perform the call's operation for this site at all? TN_DECLINED with a reason if not. */
+    /* Copies between host and device, in the order of the queue. When upload returns the host's memory may be reused;
+     * when download returns the bytes are there. [one thread] */
+    tn_status (*upload)(tn_queue *queue, void *device, const void *host, size_t bytes, tn_error *err);
+    tn_status (*download)(tn_queue *queue, void *host, const void *device, size_t bytes, tn_error *err);
+
+    /* Waits until everything in the queue is done, and reports what failed on the way. Optional: calls return when they
+     * are done. [one thread] */
+    tn_status (*sync)(tn_queue *queue, tn_error *err);
+
+    /* Does it perform the site's operation? TN_DECLINED with a reason if not. Asked about every site when a model is
+     * opened, for operations that the graph composes about their parts. Optional: it performs all. [any thread] */
     tn_status (*supports)(const tn_site *site, tn_error *err);
 
-    /* Scratch bytes that eager needs for this call; shapes are set, data pointers may be NULL. */
+    /* Scratch bytes that eager and backward need for this call; shapes are set, data pointers may be NULL. Optional:
+     * none. [any thread] */
     size_t (*scratch)(const tn_call *call);
+    size_t (*backward_scratch)(const tn_call *call);
 
-    /* The plain implementation: every primitive operation (not MLP, MOE_BLOCK and the layer
-     * operations, which the graph composes). Rounds where transformers rounds. */
+    /* The plain implementation of every primitive operation: not of MLP, MOE_BLOCK, ADD_RMS_NORM and the layers, which
+     * the graph composes. Rounds where transformers rounds. call->queue is the model's. [one thread] */
     tn_status (*eager)(const tn_call *call, tn_error *err);
 
-    /* Waits until everything before is done. */
-    tn_status (*sync)(tn_error *err);
-
-    /* ABI 1.1, optional: the gradients of a primitive operation, and the scratch bytes that takes. */
-    size_t (*backward_scratch)(const tn_call *call);
+    /* The gradients of a primitive operation. Optional: none. [one thread] */
     tn_status (*backward)(const tn_call *call, tn_error *err);
 } tn_device;
 

@@ -19,8 +19,6 @@ extern "C" {
 #define TN_ABI_NEEDED 0
 #endif
 
-typedef enum tn_device_kind { TN_DEVICE_NONE = 0, TN_DEVICE_CPU = 1, TN_DEVICE_NPU = 2 } tn_device_kind;
-
 /* ---- what a kernel declares ------------------------------------------------------------------
  * Everything that is declared is copied when the plugin is tried, its strings and arrays too. */
 
@@ -68,8 +66,8 @@ typedef struct tn_impl {
     /* Of every gradient from eager's, at the largest magnitude of the whole gradient, since what cancels in a row
      * leaves nothing to measure by; 0: as tolerance. */
     tn_tolerance gradient_tolerance;
-    /* Bit i: it gives the optional output i (operation.h) where a call wants it. A call that wants one which the kernel
-     * does not give is performed by eager. */
+    /* Bit i: it gives out[i], which is optional (operation.h), where a call wants it. A call that wants one which the
+     * kernel does not give is performed by eager. */
     uint32_t optional_outputs;
     /* Fills plan for a site that match takes; TN_DECLINED with a reason when it does not take it after all. Optional:
      * no scratch, nothing packed. Called before the others, and again for other numbers of tokens. [any thread] */
@@ -86,8 +84,8 @@ typedef struct tn_impl {
 typedef struct tn_kernel {
     uint32_t size;
     const char *id, *version, *summary;
-    tn_device_kind device;
-    int32_t priority; /* the larger wins among kernels that match one site, then the earlier file name */
+    const char *device; /* "cpu", "npu", or the name of any device that a plugin brings                  */
+    int32_t priority;   /* the larger wins among kernels that match one site, then the earlier file name */
     tn_status (*available)(tn_error *err); /* optional: is what it needs here? Says what is not. [any thread] */
     const tn_impl *impls;
     uint32_t impl_count;

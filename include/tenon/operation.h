@@ -3,8 +3,8 @@
  *
  * Rules of the whole interface (ABI 2):
  *  - Every struct that crosses it begins with its size as its author's compiler saw it and only grows at the end; what
- *    the other side does not know counts as zero. A size of 0 is an error. tn_tensor, tn_param, tn_dim_rule and
- *    tn_tolerance are elements of arrays: they have no size and never change within ABI 2.
+ *    the other side does not know counts as zero. A size of 0 is an error. tn_tensor, tn_param, tn_dim_rule,
+ *    tn_tolerance and tn_named_tensor are elements of arrays: they have no size and never change within ABI 2.
  *  - [any thread]: may be called from any thread, also at the same time. [one thread]: by one thread at a time for one
  *    object; different objects may be used by different threads. Every function and callback carries one of the two. */
 #ifndef TENON_OPERATION_H
@@ -125,9 +125,10 @@ typedef struct tn_grads {
     tn_param param[TN_ROLE_MAX];    /* written: dL/d(parameter), count tensors or 0: not wanted  */
 } tn_grads;
 
-/* One call of an operation. Everything is borrowed for the duration of the call; on a device with a queue, until the
- * work that the call has put there is done. In a backward call in holds the inputs of forward and out is not used: what
- * backward needs of the results it computes again. (ROPE's backward does not read q and k: their data may be NULL.) */
+/* One call of an operation. The structs and arrays that it names are borrowed for the duration of the call, so work
+ * that waits in a queue copies what it needs of them; the memory of its tensors, scratch and packed stays until that
+ * work is done. In a backward call in holds the inputs of forward and out is not used: what backward needs of the
+ * results it computes again. (ROPE's backward does not read q and k: their data may be NULL.) */
 typedef struct tn_call {
     uint32_t size;
     tn_op op;

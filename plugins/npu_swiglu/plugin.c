@@ -124,7 +124,7 @@ static const tn_kernel kernels[] = {{
     .id = "npu_fused_swiglu",
     .version = "1.0.0",
     .summary = "gated MLP in one pass: gate and up together, SiLU or GELU on their sums",
-    .device = TN_DEVICE_CPU,
+    .device = "cpu",
     .impls = impls,
     .impl_count = sizeof(impls) / sizeof(impls[0]),
 }};

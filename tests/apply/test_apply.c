@@ -2,7 +2,6 @@
  * completely or not at all. */
 #include "apply/plan.h"
 #include "model/model.h"
-#include "tempdir.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -20,18 +19,6 @@ static tn_model *open_model(const char *name, const char *dtype)
     tn_model *m = tn_model_open(path, &o, &err);
     ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
     return m;
-}
-
-static tn_config *config_of(const char *json)
-{
-    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
-    tn_error err = TN_ERROR_INIT;
-    tempdir_write(path, json, strlen(json));
-    tn_config *config = tn_config_load(path, &err);
-    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
-    free(path);
-    tempdir_remove(folder);
-    return config;
 }
 
 /* How many sites of op the kernel has. */
@@ -78,8 +65,8 @@ expect_error(tn_model *m, const tn_config *config, const char *spec, tn_status c
 static const tn_site_report *site_of(const tn_report *report, const char *path)
 {
     for (size_t i = report->site_count; i-- > 0;)
-        if (!strcmp(report->sites[i].site->path, path))
-            return &report->sites[i];
+        if (!strcmp(report->sites[i]->site->path, path))
+            return report->sites[i];
     ck_abort_msg("no site %s", path);
 }
 
@@ -87,8 +74,8 @@ static const char *reason_of(const tn_report *report, const char *path, const ch
 {
     const tn_site_report *site = site_of(report, path);
     for (size_t i = 0; i < site->verdict_count; i++)
-        if (!strcmp(site->verdicts[i].kernel, id))
-            return site->verdicts[i].reason;
+        if (!strcmp(site->verdicts[i]->kernel, id))
+            return site->verdicts[i]->reason;
     ck_abort_msg("no verdict of %s", id);
 }
 
@@ -259,7 +246,7 @@ START_TEST(options_limit_modules)
 {
     tn_model *m = open_model("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
-    tn_config *config = config_of("{\"options\": {\"norm\": {\"modules\": [\"model.layers.1.*\", \"model.norm\"]}}}");
+    tn_config *config = test_config("{\"options\": {\"norm\": {\"modules\": [\"model.layers.1.*\", \"model.norm\"]}}}");
     tn_report *report = NULL;
     ck_assert_int_eq(tn_apply_kernels(m, config, "auto", &report, NULL), TN_OK);
     ck_assert_uint_eq(bound_count(m), 5);
@@ -287,7 +274,7 @@ START_TEST(disabled_kernels)
     tn_model *m = open_model("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "acme_norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
-    tn_config *config = config_of("{\"disable\": [\"acme_*\"]}");
+    tn_config *config = test_config("{\"disable\": [\"acme_*\"]}");
     tn_report *report = plan_of(m, config, NULL);
     ck_assert_ptr_null(site_of(report, "model.norm")->kernel);
     ck_assert_str_eq(reason_of(report, "model.norm", "acme_norm"), "disabled by the configuration");
@@ -458,7 +445,7 @@ static tn_status slightly_off(const tn_call *call, tn_error *err)
 START_TEST(revert_is_exact)
 {
     tn_model *m = open_model("qwen3", "f32");
-    tn_model_info info;
+    tn_model_info info = {.size = sizeof info};
     tn_model_get_info(m, &info);
     size_t bytes = (size_t)info.vocab * sizeof(float);
     float *before = malloc(bytes), *with = malloc(bytes), *after = malloc(bytes);
@@ -492,8 +479,8 @@ START_TEST(the_configuration_says_how_much_is_checked)
     tn_model *m = open_model("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = wrong_at_layer_1});
     test_kernel_add(&(test_kernel){.id = "wrong", .op = TN_OP_ROPE, .forward = wrong});
-    tn_config *all = config_of("{\"verify\": \"all\"}"), *never = config_of("{\"verify\": \"never\"}");
-    tn_config *first = config_of("{\"verify\": \"first-use\"}");
+    tn_config *all = test_config("{\"verify\": \"all\"}"), *never = test_config("{\"verify\": \"never\"}");
+    tn_config *first = test_config("{\"verify\": \"first-use\"}");
     expect_error(m, all, "norm", TN_E_VERIFY, "norm", "is refused at model.layers.1", NULL);
     apply(m, first, "norm");
     ck_assert_uint_eq(bound_count(m), 9);
@@ -510,7 +497,7 @@ END_TEST
 START_TEST(verify_covers_every_site)
 {
     tn_model *m = open_model("qwen3", NULL);
-    tn_verify_row *rows = NULL;
+    tn_verify_row **rows = NULL;
     size_t count = 7;
     ck_assert_int_eq(tn_verify(m, &rows, &count, NULL), TN_OK);
     ck_assert_uint_eq(count, 0);
@@ -523,16 +510,16 @@ START_TEST(verify_covers_every_site)
     ck_assert_str_eq(err.where, "norm");
     ck_assert_uint_eq(count, 2);
     for (size_t i = 0; i < count; i++) {
-        bool norm = !strcmp(rows[i].kernel, "norm");
-        ck_assert_int_eq(rows[i].op, norm ? TN_OP_RMS_NORM : TN_OP_ROPE);
-        ck_assert_int_eq(rows[i].sites, norm ? 9 : 1);
-        ck_assert(rows[i].passed == !norm);
-        ck_assert(norm ? rows[i].largest_error > 1 : rows[i].largest_error <= 1);
-        ck_assert(rows[i].tolerance_ulps == 64);
-        ck_assert_int_eq(rows[i].tokens, 16);
-        ck_assert_msg(!norm || strstr(rows[i].worst_site, "model.layers.1."), "%s", rows[i].worst_site);
-        ck_assert(!norm || strstr(rows[i].reason, "wrong numbers with 16 tokens"));
-        ck_assert(rows[i].eager_seconds > 0 && (norm || rows[i].kernel_seconds > 0));
+        bool norm = !strcmp(rows[i]->kernel, "norm");
+        ck_assert_int_eq(rows[i]->op, norm ? TN_OP_RMS_NORM : TN_OP_ROPE);
+        ck_assert_int_eq(rows[i]->sites, norm ? 9 : 1);
+        ck_assert(rows[i]->passed == !norm);
+        ck_assert(norm ? rows[i]->largest_error > 1 : rows[i]->largest_error <= 1);
+        ck_assert(rows[i]->tolerance_ulps == 64);
+        ck_assert_int_eq(rows[i]->tokens, 16);
+        ck_assert_msg(!norm || strstr(rows[i]->worst_site, "model.layers.1."), "%s", rows[i]->worst_site);
+        ck_assert(!norm || strstr(rows[i]->reason, "wrong numbers with 16 tokens"));
+        ck_assert(rows[i]->eager_seconds > 0 && (norm || rows[i]->kernel_seconds > 0));
     }
     free(rows);
     tn_model_close(m);

@@ -85,16 +85,16 @@ static float *make_equal(tn_model *m)
 
 static void expect_packed(const tn_model *m, int64_t sites, int64_t copies)
 {
-    tn_packed *list = NULL;
+    tn_packed **list = NULL;
     size_t count = 0;
-    tn_model_info info;
+    tn_model_info info = {.size = sizeof info};
     ck_assert_int_eq(tn_model_packed(m, &list, &count, NULL), TN_OK);
     ck_assert_uint_eq(count, sites > 0);
     if (count > 0) {
-        ck_assert_str_eq(list[0].kernel, "packer");
-        ck_assert_int_eq(list[0].sites, sites);
-        ck_assert_int_eq(list[0].copies, copies);
-        ck_assert_int_eq(list[0].bytes, copies * MIB);
+        ck_assert_str_eq(list[0]->kernel, "packer");
+        ck_assert_int_eq(list[0]->sites, sites);
+        ck_assert_int_eq(list[0]->copies, copies);
+        ck_assert_int_eq(list[0]->bytes, copies * MIB);
     }
     free(list);
     tn_model_get_info(m, &info);
@@ -177,12 +177,12 @@ static size_t taken(const tn_report *report, const char **reason)
 {
     size_t n = 0;
     for (size_t i = 0; i < report->site_count; i++) {
-        const tn_site_report *s = &report->sites[i];
+        const tn_site_report *s = report->sites[i];
         if (s->site->op != TN_OP_RMS_NORM)
             continue;
         n += s->kernel != NULL;
         if (!s->kernel)
-            *reason = s->verdicts[0].reason;
+            *reason = s->verdicts[0]->reason;
     }
     return n;
 }

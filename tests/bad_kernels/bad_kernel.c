@@ -154,7 +154,7 @@ static const tn_kernel kernels[] = {
      .id = "npu_fused_rmsnorm",
      .version = "1.0.0",
      .summary = "RMS norm with a fault",
-     .device = TN_DEVICE_CPU,
+     .device = "cpu",
      .impls = impls,
      .impl_count = 1},
 };

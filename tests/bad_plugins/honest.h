@@ -50,7 +50,7 @@ static inline tn_status honest_forward(const tn_call *call, tn_error *err)
 /* A kernel of one impl. */
 #define HONEST_KERNEL(name, list)                                                                                      \
     {                                                                                                                  \
-        .size = sizeof(tn_kernel), .id = name, .version = "1.0.0", .summary = "RMS norm", .device = TN_DEVICE_CPU,     \
+        .size = sizeof(tn_kernel), .id = name, .version = "1.0.0", .summary = "RMS norm", .device = "cpu",             \
         .impls = list, .impl_count = 1,                                                                                \
     }
 

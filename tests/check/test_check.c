@@ -300,11 +300,11 @@ START_TEST(another_kernel_takes_over)
     test_kernel_add(&(test_kernel){.id = "good", .op = TN_OP_RMS_NORM, .priority = 1});
     ck_assert_msg(tn_apply_kernels(m, NULL, "auto", &report, &err) == TN_OK, "%s", err.message);
     for (size_t i = 0; i < report->site_count; i++)
-        if (report->sites[i].site->op == TN_OP_RMS_NORM) {
-            ck_assert_str_eq(report->sites[i].kernel, "good");
-            ck_assert_str_eq(report->sites[i].verdicts[0].kernel, "bad");
-            ck_assert(!report->sites[i].verdicts[0].taken);
-            ck_assert_ptr_nonnull(strstr(report->sites[i].verdicts[0].reason, "wrong numbers"));
+        if (report->sites[i]->site->op == TN_OP_RMS_NORM) {
+            ck_assert_str_eq(report->sites[i]->kernel, "good");
+            ck_assert_str_eq(report->sites[i]->verdicts[0]->kernel, "bad");
+            ck_assert(!report->sites[i]->verdicts[0]->taken);
+            ck_assert_ptr_nonnull(strstr(report->sites[i]->verdicts[0]->reason, "wrong numbers"));
         }
     ck_assert_ptr_nonnull(strstr(report->summary, "good "));
     ck_assert_ptr_nonnull(strstr(report->summary, "refused: bad at RMS_NORM (wrong numbers"));

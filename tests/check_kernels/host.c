@@ -29,7 +29,7 @@ bool host_open(const char *folder)
     if (!good)
         fprintf(stderr, "check_kernels: %s: no plugins; run 'make' first\n", path);
     for (size_t i = 0; i < tn_plugin_count(); i++) {
-        tn_plugin_info info;
+        tn_plugin_info info = {.size = sizeof info};
         if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED) {
             fprintf(stderr, "check_kernels: %s: %s\n", info.file, info.reason);
             good = false;
@@ -40,7 +40,7 @@ bool host_open(const char *folder)
 
 const tn_impl *host_impl(const char *kernel, const tn_site *site, char *reason, size_t size)
 {
-    const registry_kernel *k = registry_find(TN_DEVICE_CPU, kernel);
+    const registry_kernel *k = registry_find("cpu", kernel);
     if (!k) {
         snprintf(reason, size, "kernel '%s' is in no plugin", kernel);
         return NULL;

@@ -67,7 +67,7 @@ static void free_results(run_results *r)
 
 static bool run_case(const golden *g, tn_model *model, run_results *r, tn_error *err)
 {
-    tn_model_info info;
+    tn_model_info info = {.size = sizeof info};
     tn_model_get_info(model, &info);
     int64_t rows = g->ids.shape[0], tokens = g->ids.shape[1];
     r->layers = info.layers;
@@ -157,7 +157,7 @@ static void check_greedy(const golden *g, tn_model *model, const char *spec)
     tn_session_options so = {.size = sizeof so, .context = tokens + count};
     tn_session *session = tn_session_new(model, &so, &err);
     tn_generate_options go = {.size = sizeof go, .max_tokens = count, .ignore_eos = true};
-    tn_generate_result result;
+    tn_generate_result result = {.size = sizeof result};
     if (!session || tn_generate(session, g->ids.data, tokens, &go, out, &result, &err) != TN_OK) {
         fail_case(g, "greedy", spec, &err);
     } else {
@@ -192,7 +192,7 @@ static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
     tn_error err = TN_ERROR_INIT;
     tn_model_options mo = {.size = sizeof mo, .dtype = tn_dtype_name(dtype)};
     tn_model *model = tn_model_open(g->folder, &mo, &err);
-    tn_model_info info;
+    tn_model_info info = {.size = sizeof info};
     if (!model) {
         if (o->skip_unsupported && strstr(err.message, "model_type")) {
             printf("SKIP %-22s %s\n", g->name, err.message);

@@ -97,7 +97,7 @@ START_TEST(data_may_be_unaligned)
 }
 END_TEST
 
-/* Every dtype, sizes that leave no natural alignment, a scalar and an empty tensor. */
+/* Every dtype of the format, sizes that leave no natural alignment, a scalar and an empty tensor. */
 START_TEST(what_is_written_is_read_again)
 {
     unsigned char data[TN_DTYPE_COUNT][24];

@@ -23,7 +23,7 @@ static tn_model *open_model(const char *name, const char *dtype)
 
 static int64_t vocab_of(const tn_model *m)
 {
-    tn_model_info info;
+    tn_model_info info = {.size = sizeof info};
     tn_model_get_info(m, &info);
     return info.vocab;
 }

@@ -16,7 +16,7 @@ static float *logits_of(const char *folder, int64_t *count)
     tn_model_options mo = {.size = sizeof mo, .dtype = "f32"};
     tn_model *model = tn_model_open(folder, &mo, &err);
     ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
-    tn_model_info info;
+    tn_model_info info = {.size = sizeof info};
     tn_model_get_info(model, &info);
     int64_t ids[TOKENS];
     for (int64_t i = 0; i < TOKENS; i++)

@@ -30,7 +30,7 @@ static void expect_results(const tn_site *site)
 {
     tn_error err = TN_ERROR_INIT;
     check_reference r;
-    tn_status status = check_reference_open(&r, &device_cpu, site, (check_case){2, 5}, &err);
+    tn_status status = check_reference_open(&r, &device_cpu, site, UINT32_MAX, (check_case){2, 5}, &err);
     ck_assert_msg(status == TN_OK, "%s: eager: %s", site->path, err.message);
     ck_assert_msg(op_check_call(&r.call, &err) == TN_OK, "%s: a drawn call does not fit: %s", site->path, err.message);
     ck_assert_msg(op_operations(&r.call) > 0, "%s: no work", site->path);

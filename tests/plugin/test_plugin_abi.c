@@ -1,4 +1,5 @@
-/* A plugin that was built from the 1.0 headers still loads and works: tests/data/abi-1.0. */
+/* A plugin that was built from the 2.0 headers still loads and works: tests/data/abi-2.0. */
+#include "device/device.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
 #include "tempdir.h"
@@ -12,19 +13,19 @@
 static registry_kernel *load(void)
 {
     size_t size;
-    void *content = tempdir_read("tests/data/abi-1.0/abi_1_0.so", &size);
-    char *to = tempdir_path(plugin_box_folder(), "abi_1_0.so");
+    void *content = tempdir_read("tests/data/abi-2.0/abi_2_0.so", &size);
+    char *to = tempdir_path(plugin_box_folder(), "abi_2_0.so");
     tempdir_write(to, content, size);
     free(to);
     free(content);
     tn_error err = TN_ERROR_INIT;
     ck_assert_msg(plugin_box_scan(NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
-    tn_plugin_info info;
-    ck_assert(plugin_box_info("abi_1_0.so", &info));
+    tn_plugin_info info = {.size = sizeof info};
+    ck_assert(plugin_box_info("abi_2_0.so", &info));
     ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
-    ck_assert_str_eq(info.name, "abi_1_0");
+    ck_assert_str_eq(info.name, "abi_2_0");
     ck_assert_str_eq(info.version, "1.0.0");
-    return registry_find(TN_DEVICE_CPU, "abi_1_0_rms_norm");
+    return registry_find("cpu", "abi_2_0_rms_norm");
 }
 
 START_TEST(it_loads_with_every_field)
@@ -37,8 +38,8 @@ START_TEST(it_loads_with_every_field)
     ck_assert_uint_eq(k->kernel.impl_count, 1);
     ck_assert_str_eq(k->kernel.impls[0].match.class_glob, "*RMSNorm");
     ck_assert_double_eq(k->kernel.impls[0].tolerance.ulps_f32, 64);
-    ck_assert_double_eq(k->kernel.impls[0].gradient_tolerance.ulps_f32, 0);
-    ck_assert(!k->kernel.impls[0].backward); /* so a model for training declines it */
+    ck_assert_double_eq(k->kernel.impls[0].gradient_tolerance.ulps_f32, 128);
+    ck_assert_uint_eq(k->kernel.impls[0].optional_outputs, 0);
 }
 END_TEST
 
@@ -65,6 +66,22 @@ START_TEST(it_matches_and_computes)
     char reason[128];
     ck_assert_int_eq(select_match(&site, &k->kernel.impls[0], reason, sizeof reason), TN_OK);
     ck_assert_int_eq(k->kernel.impls[0].forward(&call, NULL), TN_OK);
+    tn_plan plan = {.size = sizeof plan};
+    uint64_t packed[8] = {0};
+    ck_assert_int_eq(k->kernel.impls[0].plan(&site, &plan, NULL), TN_OK);
+    ck_assert_uint_eq(plan.scratch_bytes, 128);
+    ck_assert_uint_eq(plan.backward_scratch_bytes, 256);
+    ck_assert_uint_eq(plan.packed_bytes, sizeof packed);
+    ck_assert_int_eq(k->kernel.impls[0].pack(&site, &plan, packed, NULL, NULL), TN_OK);
+    ck_assert_uint_eq(packed[0], 7);
+    float dw[4], dy[2][4] = {{1, 1, 1, 1}, {1, -1, 1, 2}};
+    tn_tensor dweight = tn_tensor_dense(dw, TN_F32, 1, (int64_t[]){4});
+    tn_grads grads = {.size = sizeof grads, .out = {tn_tensor_dense(dy, TN_F32, 2, (int64_t[]){2, 4})}};
+    grads.param[TN_ROLE_WEIGHT] = (tn_param){&dweight, 1};
+    call.grads = &grads;
+    ck_assert_int_eq(k->kernel.impls[0].backward(&call, NULL), TN_OK);
+    for (int i = 0; i < 4; i++) /* the second row's norm is 2 */
+        ck_assert_double_eq_tol(dw[i], x[0][i] / sqrt(7.5) * dy[0][i] + x[1][i] / 2.0 * dy[1][i], 8 * 0x1p-24 * 3);
     for (int r = 0; r < 2; r++) {
         double sum = 0;
         for (int i = 0; i < 4; i++)
@@ -78,19 +95,60 @@ START_TEST(it_matches_and_computes)
 }
 END_TEST
 
+START_TEST(its_device_is_opened)
+{
+    tn_error err = TN_ERROR_INIT;
+    int32_t ordinal;
+    ck_assert_ptr_nonnull(load());
+    const tn_device *ops = registry_device("abi_2_0:1", &ordinal, &err);
+    ck_assert_msg(ops != NULL, "%s", err.message);
+    ck_assert_str_eq(ops->summary, "a device from the days of ABI 2.0");
+    ck_assert(ops->host_memory);
+    device d;
+    ck_assert_int_eq(device_open(&d, ops, 2, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.message, "'abi_2_0:2' cannot be opened: there are 2 units");
+    tn_error_clear(&err);
+    ck_assert_int_eq(device_open(&d, ops, ordinal, &err), TN_OK);
+    void *memory;
+    char there[6] = "hello", back[6] = "";
+    ck_assert_int_eq(device_alloc(&d, 64, &memory, &err), TN_OK);
+    ck_assert_int_eq(device_upload(&d, memory, there, sizeof there, &err), TN_OK);
+    ck_assert_int_eq(device_download(&d, back, memory, sizeof back, &err), TN_OK);
+    ck_assert_str_eq(back, "hello");
+    ck_assert_int_eq(device_alloc(&d, 1 << 20, &memory, &err), TN_E_MEMORY);
+    tn_error_clear(&err);
+    ck_assert_int_eq(device_sync(&d, &err), TN_E_INTERNAL);
+    ck_assert_str_eq(err.message, "unit 1, for the time 1");
+    tn_site site = {.size = sizeof site, .op = TN_OP_LINEAR};
+    ck_assert_int_eq(device_supports(&d, &site, NULL), TN_OK);
+    site.op = TN_OP_ROPE;
+    ck_assert_int_eq(device_supports(&d, &site, NULL), TN_DECLINED);
+    tn_call call = {.size = sizeof call, .in_count = 1};
+    ck_assert_uint_eq(device_scratch(&d, &call), 192);
+    call.in_count = 2;
+    ck_assert_uint_eq(device_backward_scratch(&d, &call), 320);
+    ck_assert_int_eq(d.ops->eager(&call, NULL), TN_E_INTERNAL);
+    device_free(&d, memory, 64);
+    device_close(&d);
+    device_close(&d);
+}
+END_TEST
+
 int main(void)
 {
-    Suite *suite = suite_create("plugin of ABI 1.0");
+    Suite *suite = suite_create("plugin of ABI 2.0");
     TCase *tc = tcase_create("abi");
     tcase_set_timeout(tc, 120);
     tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
 #ifdef __x86_64__
     tcase_add_test(tc, it_loads_with_every_field);
     tcase_add_test(tc, it_matches_and_computes);
+    tcase_add_test(tc, its_device_is_opened);
 #else
     (void)it_loads_with_every_field;
     (void)it_matches_and_computes;
-    printf("SKIPPED: tests/data/abi-1.0/abi_1_0.so is built for x86-64\n");
+    (void)its_device_is_opened;
+    printf("SKIPPED: tests/data/abi-2.0/abi_2_0.so is built for x86-64\n");
 #endif
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -147,7 +147,7 @@ START_TEST(what_is_wrong_is_told)
         {"{\"kernels\": \"a,,b\"}", "key 'kernels': 'a,,b' has an empty id; write auto, none or ids like a,b"},
         {"{\"kernels\": [\"a,b\"]}", "key 'kernels': element 0 contains a comma; make it two elements"},
         {"{\"kernels\": [\"auto\", \"b\"]}", "key 'kernels': 'auto' cannot be combined with ids; write it alone"},
-        {"{\"device\": \"gpu\"}", "key 'device': 'gpu' is not a device; known: auto, cpu, npu"},
+        {"{\"device\": \"gpu 1\"}", "key 'device': 'gpu 1' is not a device; give auto, NAME or NAME:ORDINAL"},
         {"{\"device\": null}", "key 'device': expected a string, got null"},
         {"{\"verify\": \"often\"}", "key 'verify': 'often' is none of first-use, all, never"},
         {"{\"verify\": true}", "key 'verify': expected a string, got true or false"},
@@ -286,10 +286,25 @@ START_TEST(overrides_replace_or_add)
     ck_assert_str_eq(tn_config_kernels(config), "a,b");
     tn_error_clear(&err);
     ck_assert_int_eq(tn_config_set_device(config, "npu", &err), TN_OK);
-    ck_assert_int_eq(tn_config_set_device(config, "tpu", &err), TN_E_KERNEL);
-    ck_assert_str_eq(err.where, "device");
-    ck_assert_str_eq(err.message, "'tpu' is not a device; known: auto, cpu, npu");
-    ck_assert_str_eq(tn_config_device(config), "npu");
+    ck_assert_int_eq(tn_config_set_device(config, "gpu_2:13", &err), TN_OK);
+    static const char *const bad[] = {"",
+                                      ":1",
+                                      "npu:",
+                                      "npu:-1",
+                                      "npu: 1",
+                                      "npu:1x",
+                                      "npu:2147483648",
+                                      "NPU",
+                                      "auto:1",
+                                      "a,b",
+                                      "a-name-that-is-longer-than-it-may-be"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tn_error_clear(&err);
+        ck_assert_int_eq(tn_config_set_device(config, bad[i], &err), TN_E_KERNEL);
+        ck_assert_str_eq(err.where, "device");
+        ck_assert_ptr_nonnull(strstr(err.message, "' is not a device; give auto, NAME or NAME:ORDINAL"));
+    }
+    ck_assert_str_eq(tn_config_device(config), "gpu_2:13");
     tn_config_free(config);
 }
 END_TEST

@@ -3,6 +3,7 @@
 #include "plugin/registry.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static void setup(void)
     kernel = (tn_kernel){.size = sizeof kernel,
                          .id = "k",
                          .version = "1",
-                         .device = TN_DEVICE_CPU,
+                         .device = "cpu",
                          .priority = 7,
                          .impls = &impl,
                          .impl_count = 1};
@@ -203,17 +204,19 @@ START_TEST(texts_are_checked)
         "a,b", "auto", "none", "a b", "a\n", "a*", "0123456789012345678901234567890123456789012345678901234567890123"};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         kernel.id = ids[i];
-        expect_bad("kernel 0: its id must be at most 63 letters");
+        expect_bad("kernel 0: its id must be ");
     }
     setup();
     kernel.summary = "two\nlines";
-    expect_bad("kernel 'k': version and summary must be one line");
+    expect_bad("kernel 'k': its summary must be one line");
     setup();
     plugin.name = NULL;
-    expect_bad("plugin: it needs a name and a version");
+    expect_bad("plugin: its name must be one line");
+    plugin.name = "";
+    expect_bad("plugin: its name is empty");
     setup();
     plugin.version = "\033[2J";
-    expect_bad("plugin: it needs a name and a version");
+    expect_bad("plugin: its version must be one line");
     setup();
     kernel.version = NULL; /* may be left out */
     descriptor *d = expect_good();
@@ -225,8 +228,10 @@ END_TEST
 
 START_TEST(counts_and_kinds_are_checked)
 {
-    kernel.device = (tn_device_kind)9;
-    expect_bad("kernel 'k': unknown device 9; known: cpu, npu");
+    kernel.device = NULL;
+    expect_bad("kernel 'k': the name of its device must be one line");
+    kernel.device = "The NPU";
+    expect_bad("kernel 'k': 'The NPU' names no device; a device's name is 1 to 31 lower case letters");
     setup();
     kernel.impls = NULL;
     expect_bad("kernel 'k' has no impl");
@@ -242,11 +247,11 @@ START_TEST(counts_and_kinds_are_checked)
     plugin.kernels = NULL;
     expect_bad("plugin: 1 kernels, and no such list");
     setup();
-    plugin.abi_major = 2;
-    expect_bad("plugin ABI: expected major 1, got 2");
+    plugin.abi_major = 1;
+    expect_bad("plugin ABI: expected major 2, got 1");
     setup();
     plugin.abi_minor_needed = 5;
-    expect_bad("plugin ABI: it needs 1.5, this host has 1.1");
+    expect_bad("plugin ABI: it needs 2.5, this host has 2.0");
     ck_assert_ptr_null(descriptor_read(NULL, NULL, "p.so", NULL));
 }
 END_TEST
@@ -267,67 +272,124 @@ END_TEST
 /* ---- devices -------------------------------------------------------------------------------------------------------
  */
 
-static tn_status dev_alloc(size_t bytes, void **out, tn_error *err)
+static tn_status dev_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
 {
-    (void)bytes, (void)err;
+    (void)queue, (void)bytes, (void)err;
     *out = NULL;
     return TN_OK;
 }
-static void dev_free(void *memory, size_t bytes)
+static void dev_free(tn_queue *queue, void *memory, size_t bytes)
 {
-    (void)memory, (void)bytes;
+    (void)queue, (void)memory, (void)bytes;
 }
-static tn_status dev_copy(void *to, const void *from, size_t bytes, tn_error *err)
+static tn_status dev_copy(tn_queue *queue, void *to, const void *from, size_t bytes, tn_error *err)
 {
-    (void)to, (void)from, (void)bytes, (void)err;
+    (void)queue, (void)to, (void)from, (void)bytes, (void)err;
     return TN_OK;
 }
-static tn_status dev_supports(const tn_site *site, tn_error *err)
+static void dev_close(tn_queue *queue)
 {
-    (void)site, (void)err;
-    return TN_OK;
-}
-static size_t dev_scratch(const tn_call *call)
-{
-    (void)call;
-    return 0;
-}
-static tn_status dev_sync(tn_error *err)
-{
-    (void)err;
-    return TN_OK;
+    (void)queue;
 }
 
 START_TEST(a_device_is_complete)
 {
     tn_device device = {.size = sizeof device,
-                        .kind = TN_DEVICE_NPU,
                         .name = "npu",
                         .alloc = dev_alloc,
                         .free = dev_free,
                         .upload = dev_copy,
                         .download = dev_copy,
-                        .supports = dev_supports,
-                        .scratch = dev_scratch,
-                        .eager = forward,
-                        .sync = dev_sync};
+                        .eager = forward};
     plugin.kernel_count = 0;
     plugin.device = &device;
     descriptor *d = expect_good();
-    ck_assert(d->device->sync == dev_sync);
+    ck_assert(d->device->download == dev_copy);
     ck_assert(d->plugin.device == d->device);
+    ck_assert_str_eq(d->device->name, "npu");
+    ck_assert(d->device->name != device.name);
+    ck_assert_str_eq(d->device->summary, "");
     descriptor_free(d);
-    device.sync = NULL;
-    expect_bad("device 'npu' lacks a function; only available is optional");
-    device.sync = dev_sync;
-    device.kind = TN_DEVICE_CPU;
-    expect_bad("device: its kind is 1; a plugin can bring 2 (npu)");
-    device.kind = TN_DEVICE_NPU;
+    device.upload = NULL;
+    expect_bad("device 'npu' lacks alloc, free, upload, download or eager");
+    device.upload = dev_copy;
+    device.close = dev_close;
+    expect_bad("device 'npu' has a close and no open");
+    device.close = NULL;
     device.name = NULL;
-    expect_bad("device: it needs a name");
+    expect_bad("device: its name must be one line");
+    static const char *const names[] = {"", "auto", "none", "Npu", "npu:1", "a b", "0123456789012345678901234567890x"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        device.name = names[i];
+        expect_bad("a device's name is 1 to 31 lower case letters");
+    }
     device.name = "npu";
     device.size = 12;
     expect_bad("device: its size is 12");
+}
+END_TEST
+
+/* What the plugin changes afterwards changes nothing here. */
+START_TEST(strings_and_lists_are_copied)
+{
+    char id[] = "k", glob[] = "*RMSNorm", device[] = "npu", name[] = "p";
+    tn_dim_rule rules[] = {{TN_DIM_WIDTH, 2, 8, 2}};
+    kernel.id = id;
+    kernel.device = device;
+    plugin.name = name;
+    impl.match.class_glob = glob;
+    impl.match.dims = rules;
+    impl.match.dim_count = 1;
+    descriptor *d = expect_good();
+    id[0] = glob[0] = device[0] = name[0] = '!';
+    rules[0].multiple = 7;
+    ck_assert_str_eq(d->plugin.name, "p");
+    ck_assert_str_eq(d->kernels[0].id, "k");
+    ck_assert_str_eq(d->kernels[0].device, "npu");
+    ck_assert_str_eq(d->impls[0].match.class_glob, "*RMSNorm");
+    ck_assert_int_eq(d->impls[0].match.dims[0].multiple, 2);
+    descriptor_free(d);
+    char endless[300];
+    memset(endless, 'x', sizeof endless);
+    setup();
+    impl.match.class_glob = endless;
+    expect_bad("kernel 'k', impl 0: the pattern of class names must be one line of at most 255 bytes");
+    setup();
+    kernel.summary = endless;
+    expect_bad("kernel 'k': its summary must be one line of at most 255 bytes");
+}
+END_TEST
+
+START_TEST(tolerances_have_a_ceiling)
+{
+    static const double wrong[] = {-1, 1e30, (double)INFINITY, (double)NAN};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        for (int which = 0; which < 6; which++) {
+            setup();
+            tn_tolerance *t = which < 3 ? &impl.tolerance : &impl.gradient_tolerance;
+            *(which % 3 == 0 ? &t->ulps_f32 : which % 3 == 1 ? &t->ulps_bf16 : &t->ulps_f16) = wrong[i];
+            expect_bad(which < 3 ? "impl 0: tolerance" : "impl 0: gradient_tolerance");
+        }
+    setup();
+    impl.gradient_tolerance.ulps_f16 = 1e30;
+    expect_bad("gradient_tolerance of 1e+30 ulps in f16 checks nothing; at most 512");
+    setup();
+    impl.tolerance = impl.gradient_tolerance =
+        (tn_tolerance){TN_TOLERANCE_MAX_F32, TN_TOLERANCE_MAX_BF16, TN_TOLERANCE_MAX_F16};
+    descriptor_free(expect_good());
+}
+END_TEST
+
+START_TEST(optional_outputs_are_those_of_the_operation)
+{
+    impl.optional_outputs = 1u << 2;
+    expect_bad("optional_outputs: RMS_NORM has no optional outputs with the bits 0x4");
+    impl.op = TN_OP_MOE_ROUTE;
+    impl.match.takes[TN_AXIS_NORM] = 0;
+    impl.match.takes[TN_AXIS_SCORE] = TN_TAKES(TN_SCORE_SOFTMAX);
+    descriptor_free(expect_good());
+    impl.optional_outputs |= 1;
+    expect_bad("optional_outputs: MOE_ROUTE has no optional outputs with the bits 0x1");
 }
 END_TEST
 
@@ -346,6 +408,9 @@ int main(void)
     tcase_add_test(tc, counts_and_kinds_are_checked);
     tcase_add_test(tc, note_and_descriptor_agree);
     tcase_add_test(tc, a_device_is_complete);
+    tcase_add_test(tc, strings_and_lists_are_copied);
+    tcase_add_test(tc, tolerances_have_a_ceiling);
+    tcase_add_test(tc, optional_outputs_are_those_of_the_operation);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -12,7 +12,7 @@
 
 static tn_plugin_info info_of(const char *name)
 {
-    tn_plugin_info info;
+    tn_plugin_info info = {.size = sizeof info};
     ck_assert_msg(plugin_box_info(name, &info), "%s is not listed", name);
     return info;
 }

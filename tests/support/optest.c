@@ -198,12 +198,12 @@ static tn_status try_call(tn_call *call, size_t (*scratch)(const tn_call *),
 
 tn_status optest_try(tn_call *call, tn_error *err)
 {
-    return try_call(call, device_cpu.scratch, device_cpu.eager, err);
+    return try_call(call, device_cpu.ops->scratch, device_cpu.ops->eager, err);
 }
 
 tn_status optest_try_backward(tn_call *call, tn_error *err)
 {
-    return try_call(call, device_cpu.backward_scratch, device_cpu.backward, err);
+    return try_call(call, device_cpu.ops->backward_scratch, device_cpu.ops->backward, err);
 }
 
 static void expect_ok(tn_status status, const tn_error *err)
@@ -292,7 +292,7 @@ void optest_backward_threads(tn_call *call)
 
 void optest_composed(const tn_call *call)
 {
-    tn_status (*run)(const tn_device *, arena *, const tn_call *, tn_error *) =
+    tn_status (*run)(const device *, arena *, const tn_call *, tn_error *) =
         call->grads ? run_eager_backward : run_eager_call;
     arena a;
     ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);

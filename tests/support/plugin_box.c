@@ -101,6 +101,7 @@ tn_status plugin_box_scan(const tn_config *config, tn_error *err)
 
 bool plugin_box_info(const char *name, tn_plugin_info *info)
 {
+    info->size = sizeof *info;
     char *path = tempdir_path(folder, name);
     bool found = false;
     for (size_t i = 0; !found && tn_plugin_get(i, info) == TN_OK; i++)

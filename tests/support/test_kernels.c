@@ -3,6 +3,7 @@
 
 #include "eager/eager.h"
 #include "plugin/plugins.h"
+#include "tempdir.h"
 
 #include <check.h>
 #include <math.h>
@@ -142,18 +143,26 @@ tn_status test_kernel_backward(const tn_call *call, tn_error *err)
 
 static const uint64_t any_float = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16);
 
+static tn_tolerance limit(double ulps)
+{
+    return (tn_tolerance){fmin(ulps, TN_TOLERANCE_MAX_F32), fmin(ulps, TN_TOLERANCE_MAX_BF16),
+                          fmin(ulps, TN_TOLERANCE_MAX_F16)};
+}
+
 void test_kernel_add(const test_kernel *k)
 {
     double ulps = k->ulps > 0 ? k->ulps : 64;
+    tn_tolerance tolerance = limit(ulps), gradient_tolerance = limit(k->gradient_ulps);
     tn_impl impl = {.size = sizeof impl,
                     .op = k->op,
                     .match = {.size = sizeof impl.match, .takes = {[TN_AXIS_DTYPE] = any_float}},
-                    .tolerance = {ulps, ulps, ulps},
+                    .tolerance = tolerance,
                     .plan = k->plan,
                     .pack = k->pack,
                     .forward = k->forward ? k->forward : test_kernel_forward,
                     .backward = k->backward,
-                    .gradient_tolerance = {k->gradient_ulps, k->gradient_ulps, k->gradient_ulps}};
+                    .optional_outputs = k->optional_outputs,
+                    .gradient_tolerance = gradient_tolerance};
     if (k->op == TN_OP_RMS_NORM || k->op == TN_OP_ADD_RMS_NORM)
         impl.match.takes[TN_AXIS_NORM] = TN_TAKES(TN_NORM_W);
     if (k->op == TN_OP_ROPE)
@@ -172,7 +181,7 @@ void test_kernel_add(const test_kernel *k)
                         .id = k->id,
                         .version = "1.0.0",
                         .summary = "of a test",
-                        .device = TN_DEVICE_CPU,
+                        .device = k->device ? k->device : "cpu",
                         .priority = k->priority,
                         .available = k->available,
                         .impls = &impl,
@@ -187,4 +196,16 @@ void test_kernel_add(const test_kernel *k)
     descriptor *d = descriptor_read(&plugin, NULL, "test", &err);
     ck_assert_msg(d != NULL, "%s: %s", err.where, err.message);
     ck_assert_msg(registry_add(d, "test", &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
+tn_config *test_config(const char *json)
+{
+    char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
+    tn_error err = TN_ERROR_INIT;
+    tempdir_write(path, json, strlen(json));
+    tn_config *config = tn_config_load(path, &err);
+    ck_assert_msg(config != NULL, "%s: %s", err.where, err.message);
+    free(path);
+    tempdir_remove(folder);
+    return config;
 }

@@ -18,10 +18,15 @@ typedef struct test_kernel {
     uint64_t acts; /* for an MLP: TN_TAKES(...); 0: silu                                         */
     tn_status (*backward)(const tn_call *call, tn_error *err); /* NULL: none                       */
     double gradient_ulps;                                      /* 0: as ulps                       */
+    uint32_t optional_outputs;
+    const char *device; /* NULL: the CPU                                                          */
 } test_kernel;
 
-/* Registers it for the CPU; fails the test when it is refused. */
+/* Registers it; fails the test when it is refused. */
 void test_kernel_add(const test_kernel *kernel);
+
+/* What a kernels.json with this content says. Owned: tn_config_free. */
+tn_config *test_config(const char *json);
 
 /* The right answer for the operations above, any dtype and strides. */
 tn_status test_kernel_forward(const tn_call *call, tn_error *err);

@@ -1,0 +1,145 @@
+/* Tenon: models, and the kernels on them. tenon.h has the rules. */
+#ifndef TENON_MODEL_H
+#define TENON_MODEL_H
+
+#include <tenon/plugins.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tn_model tn_model;
+
+typedef struct tn_model_options {
+    uint32_t size;
+    const char *dtype;  /* "auto" (or NULL), "f32", "bf16", "f16"                               */
+    const char *device; /* NAME[:ORDINAL], such as "cpu"; "auto" (or NULL): the CPU            */
+    int32_t threads;    /* 0: one per processor. Of the whole process: what the last call says */
+    /* Called while loading with 0 <= done <= total; non-zero return cancels. May be NULL. On the thread that opens. */
+    int (*progress)(void *ctx, const char *what, int64_t done, int64_t total);
+    void *progress_ctx;
+    /* The model will be trained: only kernels with a backward are taken, checks include gradients, and
+     * tn_site_backward works. */
+    bool training;
+} tn_model_options;
+
+/* Its strings belong to the model. */
+typedef struct tn_model_info {
+    uint32_t size;
+    tn_dtype dtype;
+    const char *folder, *model_type, *class_name;
+    const char *device; /* the device's name, and which unit of it                              */
+    int32_t device_ordinal;
+    int32_t eos_count;
+    int64_t eos[8];
+    int64_t layers, hidden, vocab, max_positions;
+    int64_t parameters, weight_bytes; /* of the mapped checkpoint                              */
+    int64_t converted_bytes;          /* copied: another dtype was asked for, or the device has its own memory */
+    int64_t packed_bytes;             /* held by applied kernels                               */
+    double load_seconds;
+} tn_model_info;
+
+/* Maps a checkpoint folder and builds its graph; all sites are eager. options may be NULL. A device that does not
+ * perform an operation of the model is an error that names both. Owned: tn_model_close. [any thread] */
+TN_API tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err);
+
+/* No sessions open: theirs are gone with it. [one thread] */
+TN_API void tn_model_close(tn_model *model);
+
+TN_API tn_status tn_model_get_info(const tn_model *model, tn_model_info *info); /* [one thread] */
+
+/* ---- choosing and applying kernels ------------------------------------------------------------ */
+
+/* What one kernel says of one site. */
+typedef struct tn_verdict {
+    uint32_t size;
+    bool taken; /* this kernel has (or would have) the site                                     */
+    const char *kernel;
+    const char *reason; /* the first rule that failed, with both values; empty when it matches  */
+} tn_verdict;
+
+typedef struct tn_site_report {
+    uint32_t size;
+    const tn_site *site;    /* of the model                                                     */
+    const char *kernel;     /* who has (or would have) it; NULL: eager                           */
+    const char *covered_by; /* path of the outer site whose kernel does this one's work, or NULL;
+                               ADD_RMS_NORM around RMS_NORM has the same path                  */
+    size_t verdict_count;
+    const tn_verdict *const *verdicts;
+} tn_site_report;
+
+/* The result of planning: sites in graph order. Valid while the model is open. */
+typedef struct tn_report {
+    uint32_t size;
+    size_t site_count;
+    const tn_site_report *const *sites;
+    char summary[512]; /* one line: which kernels took how many of how many sites, what was left */
+} tn_report;
+
+/* What applying spec would do, and why; nothing changes. config NULL: an empty one. spec NULL: the configuration's. A
+ * kernel asked for by name that does not exist, is unavailable or takes no site is an error. Owned: tn_report_free.
+ * Sessions may be open. [one thread] */
+TN_API tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err);
+
+/* What is applied now, in the same form, without verdicts. Owned: tn_report_free. [one thread] */
+TN_API tn_report *tn_model_report(tn_model *model, tn_error *err);
+TN_API void tn_report_free(tn_report *report); /* [one thread] */
+
+/* Plans, reserves, packs, checks and commits; on failure the model is as it was before. Sites that a kernel
+ * had and the new plan gives to nobody become eager. When report is not NULL it receives an owned report. No sessions
+ * open, else TN_E_USAGE. [one thread] */
+TN_API tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
+                                  tn_error *err);
+
+/* Applies one kernel by id on top of what is applied: it gets every site that it takes, whoever has it now, unless a
+ * kernel on an enclosing site does. modules: shell patterns of module paths, comma separated; NULL: those that the
+ * configuration has for the kernel, else all. It is an error when it takes no site. No sessions open. [one thread] */
+TN_API tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *id, const char *modules,
+                                 tn_error *err);
+
+/* Takes one kernel, or all (id NULL), off the model: its sites are eager again, bit for bit. No sessions open. [one
+ * thread] */
+TN_API tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err);
+
+/* ---- what applied kernels do -------------------------------------------------------------------- */
+
+typedef struct tn_verify_row {
+    uint32_t size;
+    tn_op op;
+    const char *kernel;
+    int64_t sites;
+    double largest_error; /* in units of the tolerance: 1.0 is the bound                         */
+    double largest_ulps, tolerance_ulps;
+    double eager_seconds, kernel_seconds; /* median of a call with `tokens` tokens, summed over sites */
+    int64_t tokens;
+    bool passed;
+    char worst_site[128];
+    char reason[256]; /* why it failed                                                            */
+} tn_verify_row;
+
+/* Runs every site of every applied kernel against eager on the model's own weights with seeded input. rows is
+ * owned: free(). Returns TN_E_VERIFY when one is outside its tolerance; rows are filled in that case too. Sessions may
+ * be open. [one thread] */
+TN_API tn_status tn_verify(tn_model *model, tn_verify_row ***rows, size_t *count, tn_error *err);
+
+/* What one kernel's packed weights take. Sites with equal weights, for which it packs the same, share one copy. */
+typedef struct tn_packed {
+    uint32_t size;
+    const char *kernel;
+    int64_t sites, copies, bytes;
+} tn_packed;
+
+/* For every applied kernel that packs, in the order of its first site. list is owned: free(). [one thread] */
+TN_API tn_status tn_model_packed(const tn_model *model, tn_packed ***list, size_t *count, tn_error *err);
+
+typedef enum tn_graph_format { TN_GRAPH_TEXT, TN_GRAPH_JSON, TN_GRAPH_DOT } tn_graph_format;
+
+/* The module tree with its sites and who has them, as text. report: NULL for what is applied. explain adds the
+ * verdicts. Owned: free(). [one thread] */
+TN_API char *tn_model_describe(tn_model *model, const tn_report *report, tn_graph_format format, bool explain,
+                               tn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,93 @@
+/* Tenon: sessions, which run a model. tenon.h has the rules. */
+#ifndef TENON_SESSION_H
+#define TENON_SESSION_H
+
+#include <tenon/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tn_session tn_session;
+
+typedef struct tn_session_options {
+    uint32_t size;
+    int64_t rows;    /* batch rows, at least 1; 0: 1                                            */
+    int64_t context; /* positions per row; 0: the model's maximum                               */
+    int64_t chunk;   /* most tokens per row computed at once; 0: 512                             */
+} tn_session_options;
+
+/* A KV cache and an arena for activations; allocates everything that running will need. options may be NULL. Owned:
+ * tn_session_free. Kernels must not be applied or reverted while sessions of the model exist (it is refused). A session
+ * and its model are used by the same thread at a time. [one thread] */
+TN_API tn_session *tn_session_new(tn_model *model, const tn_session_options *options, tn_error *err);
+TN_API void tn_session_free(tn_session *session); /* [one thread] */
+
+/* Forgets all tokens. [one thread] */
+TN_API void tn_session_reset(tn_session *session);
+
+/* Positions that the longest row holds; bytes of the cache and of the arena. [one thread] */
+TN_API int64_t tn_session_length(const tn_session *session);
+TN_API size_t tn_session_cache_bytes(const tn_session *session);
+TN_API size_t tn_session_arena_bytes(const tn_session *session);
+
+/* Tokens that follow what the session already holds. Arrays are [rows, tokens], dense. */
+typedef struct tn_batch {
+    uint32_t size;
+    int64_t rows, tokens;
+    const int64_t *ids;
+    const int64_t *mask;      /* 0: padding, on the left; NULL: none                             */
+    const int64_t *positions; /* for rope; NULL: counted from the mask                           */
+} tn_batch;
+
+/* Where results go; each may be NULL. Owned by the caller. f32 whatever the model's dtype. */
+typedef struct tn_outputs {
+    uint32_t size;
+    float *logits;        /* [rows, tokens, vocab]                                                 */
+    float *last_logits;   /* [rows, vocab]                                                         */
+    float *const *hidden; /* layers + 1 arrays [rows, tokens, hidden]: the input of the first layer, the
+                             outputs of layers 0 .. L-2, the result of the final norm              */
+} tn_outputs;
+
+/* Feeds the batch. outputs may be NULL: the cache is filled. When it returns the results are there. After an error the
+ * session must be reset. [one thread] */
+TN_API tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs, tn_error *err);
+
+/* ---- generating -------------------------------------------------------------------------------- */
+
+/* Callbacks run on the thread that generates. */
+typedef struct tn_generate_options {
+    uint32_t size;
+    int64_t max_tokens;
+    double temperature; /* 0: greedy                                                              */
+    int64_t top_k;      /* 0: all                                                                 */
+    double top_p;       /* 0 or 1: all                                                            */
+    uint64_t seed;
+    bool ignore_eos;
+    /* Called for each token as it comes; non-zero return ends the generation (not an error). */
+    int (*on_token)(void *ctx, int64_t id);
+    /* Called while the prompt is computed. Non-zero return ends it. */
+    int (*on_prompt)(void *ctx, int64_t done, int64_t total);
+    void *ctx;
+} tn_generate_options;
+
+typedef enum tn_stop { TN_STOP_LENGTH, TN_STOP_EOS, TN_STOP_CALLBACK, TN_STOP_CONTEXT } tn_stop;
+
+typedef struct tn_generate_result {
+    uint32_t size;
+    tn_stop stop;
+    int64_t count; /* tokens written                                                               */
+    double prompt_seconds, decode_seconds;
+} tn_generate_result;
+
+/* Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
+ * result may be NULL; it is filled after an error too. An end-of-sequence token is written and ends it. The last token
+ * written has not been fed: whoever goes on begins with it. [one thread] */
+TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
+                             const tn_generate_options *options, int64_t *out, tn_generate_result *result,
+                             tn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

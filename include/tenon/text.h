@@ -1,0 +1,47 @@
+/* Tenon: text to tokens and back. tenon.h has the rules. */
+#ifndef TENON_TEXT_H
+#define TENON_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tenon/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tn_tokenizer tn_tokenizer;
+
+/* Reads tokenizer.json of a folder (or that file itself). It does not change afterwards. Owned: tn_tokenizer_free. [any
+ * thread] */
+TN_API tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err);
+TN_API void tn_tokenizer_free(tn_tokenizer *tokenizer);          /* [one thread] */
+TN_API int64_t tn_tokenizer_size(const tn_tokenizer *tokenizer); /* largest id + 1. [any thread] */
+
+/* text need not end in NUL. special: apply the post-processor (BOS and the like). ids is owned: free().
+ * [any thread] */
+TN_API tn_status tn_tokenizer_encode(const tn_tokenizer *tokenizer, const char *text, size_t length, bool special,
+                                     int64_t **ids, size_t *count, tn_error *err);
+
+/* text is owned: free(); it ends in NUL, which length (may be NULL) does not count. Incomplete UTF-8 becomes U+FFFD.
+ * [any thread] */
+TN_API tn_status tn_tokenizer_decode(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count, bool skip_special,
+                                     char **text, size_t *length, tn_error *err);
+
+/* Decodes token by token; what it returns is always whole characters. The tokenizer stays open meanwhile. */
+typedef struct tn_stream tn_stream;
+
+/* Owned: tn_stream_free. [any thread] */
+TN_API tn_stream *tn_stream_new(const tn_tokenizer *tokenizer, bool skip_special, tn_error *err);
+TN_API void tn_stream_free(tn_stream *stream); /* [one thread] */
+
+/* The text that id completes ("" when it only begins a character); borrowed until the next call. flush: what is
+ * left when no more tokens come. NULL: an error. [one thread] */
+TN_API const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_error *err);
+TN_API const char *tn_stream_flush(tn_stream *stream, size_t *length, tn_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
