@@ -43,12 +43,14 @@ typedef struct fenced_run {
 } fenced_run;
 
 typedef struct fenced_trial {
+    const struct fenced_trial *before; /* made first in the same child, or NULL                   */
     const tn_site *site;
     const tn_impl *impl;
     const graph_binding *bound; /* its plan and packed memory; NULL: both are made in the child  */
     int64_t max_tokens;         /* of the plan when bound is NULL                                */
-    int32_t threads;
-    double seconds; /* limit for everything                                          */
+    int32_t threads;            /* that the plan is for                                          */
+    int32_t team;               /* threads that take part in the child; 0: one                   */
+    double seconds;             /* limit for everything                                          */
     fenced_run *runs;
     size_t run_count;
 } fenced_trial;
