@@ -42,6 +42,11 @@ const registry_verdict *registry_remember(registry_kernel *kernel, uint64_t shap
 /* A device by name ("cpu", "npu") or "auto"; the CPU is built in. */
 const tn_device *registry_device(const char *name, tn_error *err);
 
+/* folders.c: loads one plugin file, wherever it is and whoever may write there, with everything else that a scan does:
+ * its note, its trial in a child, its descriptor. file receives the name that its kernels are registered under, which
+ * is borrowed. TN_E_KERNEL with the reason when it is no usable plugin. */
+tn_status folders_load_file(const char *path, const char **file, tn_error *err);
+
 /* ---- select.c: does a kernel take a site? ---------------------------------------------------- */
 
 /* Evaluates the declarative match. TN_OK: yes. TN_DECLINED: the first rule that failed, with both values, in
