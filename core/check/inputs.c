@@ -59,7 +59,7 @@ static float factor_of(const drawing *d, const tn_tensor *t, int64_t at)
     enum { OUTLIERS = 29, ZERO = 7, POWERS = 25, POWERS_F16 = 7 };
     int64_t width = t->shape[t->ndim - 1], row = at / width;
     bool narrow = t->dtype == TN_F16;
-    if (d->profile == INPUTS_OUTLIERS && at % width % OUTLIERS == 0)
+    if (d->profile == INPUTS_OUTLIERS && at % width % OUTLIERS == OUTLIERS - 1)
         return narrow ? 32 : 1000;
     if (d->profile != INPUTS_SCALED)
         return 1;
@@ -89,6 +89,16 @@ static tn_status draw_plain(drawing *d)
     for (int i = 0; i < d->call->in_count; i++)
         if (op_input_has_gradient(row, i, d->call->in[i].dtype))
             draw_normal(d, &d->call->in[i]);
+    return TN_OK;
+}
+
+/* What multiplies a norm stays plain: large gates would make its gradients small differences of large numbers. */
+static tn_status draw_norm(drawing *d)
+{
+    draw_normal(d, &d->call->in[0]);
+    d->profile = INPUTS_PLAIN;
+    if (d->call->in_count > 1)
+        draw_normal(d, &d->call->in[1]);
     return TN_OK;
 }
 
@@ -182,9 +192,10 @@ static tn_status (*drawer_of(tn_op op))(drawing *d)
     static const struct {
         tn_op op;
         tn_status (*draw)(drawing *d);
-    } drawers[] = {
-        {TN_OP_ROPE, draw_rope},           {TN_OP_MOE_ROUTE, draw_routed},       {TN_OP_MOE_BLOCK, draw_routed},
-        {TN_OP_MOE_EXPERTS, draw_experts}, {TN_OP_GROUPED_MATMUL, draw_grouped}, {TN_OP_ATTENTION, draw_attention}};
+    } drawers[] = {{TN_OP_RMS_NORM, draw_norm},       {TN_OP_ROPE, draw_rope},
+                   {TN_OP_MOE_ROUTE, draw_routed},    {TN_OP_MOE_BLOCK, draw_routed},
+                   {TN_OP_MOE_EXPERTS, draw_experts}, {TN_OP_GROUPED_MATMUL, draw_grouped},
+                   {TN_OP_ATTENTION, draw_attention}};
     for (size_t i = 0; i < sizeof drawers / sizeof *drawers; i++)
         if (drawers[i].op == op)
             return drawers[i].draw;

@@ -17,7 +17,7 @@ typedef struct inputs {
 typedef enum inputs_profile {
     INPUTS_PLAIN,   /* normal numbers                                                             */
     INPUTS_SCALED,  /* each row times a power of two of its own, 2^-12 to 2^12; some are all zero      */
-    INPUTS_OUTLIERS /* every 29th column, the first among them, a thousand times as large           */
+    INPUTS_OUTLIERS /* every 29th column a thousand times as large                               */
 } inputs_profile;
 
 /* Draws them: activations from a normal distribution, rounded to the model's dtype; the same for the same seed. batch

@@ -15,7 +15,8 @@
 /* Quantised weights cannot be drawn yet. */
 static const uint64_t UNDRAWN = TN_HAS_SCALES | TN_HAS_ZERO_POINTS;
 
-enum { LEAST_SITES = 16, QUICK_SITES = 7, SIZES = 16 };
+/* SHIFT: each dtype begins at other sizes, so that together they meet all of them. */
+enum { LEAST_SITES = 12, QUICK_SITES = 7, SIZES = 16, SHIFT = 5 };
 
 /* A token's operations, and elements of parameters: what eager and plain C do in milliseconds. */
 static const double MOST_WORK = 2e6, MOST_WORK_QUICK = 3e5, MOST_ELEMENTS = 1e6;
@@ -59,9 +60,13 @@ static void give_meaning(tn_site *site, const tn_impl *impl, tn_dtype dtype, siz
         if (axis != TN_AXIS_DTYPE && axis != TN_AXIS_WEIGHT && (row->needs >> axis & 1) && count > 0)
             site->meaning[axis] = value_of(impl, (tn_axis)axis, turn(i, count));
     }
-    size_t at = 0, types = (size_t)__builtin_popcountll(weights_of(impl));
+    /* Every other site has the weights that most models have: those of the type of the activations. */
+    uint64_t weights = weights_of(impl);
+    size_t at = 0, types = (size_t)__builtin_popcountll(weights);
+    if (i % 2 == 0 && (weights & TN_TAKES(dtype)))
+        return;
     for (int32_t v = TN_F32; types > 0 && v <= TN_F16; v++)
-        if ((weights_of(impl) & TN_TAKES(v)) && at++ == turn(i + 1, types))
+        if ((weights & TN_TAKES(v)) && at++ == turn(i, types))
             site->meaning[TN_AXIS_WEIGHT] = v;
 }
 
@@ -88,12 +93,14 @@ static void give_features(tn_site *site, const tn_impl *impl, size_t i)
 
 /* ---- dimensions ------------------------------------------------------------------------------------------------ */
 
-/* One, small ones, around the widths of vectors and tiles, and some larger. Those of heads are even: half of them turn
- * with the other half. */
+/* One, small ones, around the widths of vectors and tiles, and some larger. The sides of matrices are not smaller than
+ * 8: tolerances are told by the largest value of a row, and a row of few sums may cancel to next to nothing. Heads are
+ * even: half of them turn with the other half. */
 static const int64_t widths[SIZES] = {37, 1, 16, 33, 64, 15, 130, 8, 17, 65, 3, 32, 257, 31, 63, 1030};
+static const int64_t sides[SIZES] = {40, 8, 16, 33, 64, 15, 130, 9, 17, 65, 24, 32, 257, 31, 63, 1030};
 static const int64_t heads[SIZES] = {16, 8, 64, 2, 24, 80, 34, 128, 40, 4, 96, 6, 12, 32, 66, 10};
 static const int64_t q_heads[] = {6, 1, 4, 8, 3, 5}, kv_heads[] = {2, 1, 4, 1, 3, 5};
-static const int64_t experts[] = {9, 2, 33, 1, 16, 64}, top_k[] = {2, 1, 8, 1, 4, 6};
+static const int64_t experts[] = {9, 2, 33, 5, 16, 64}, top_k[] = {2, 1, 8, 1, 4, 6};
 static const int64_t windows[] = {7, 1, 40};
 
 #define PICK(list, i) (list)[(i) % (sizeof(list) / sizeof *(list))]
@@ -123,15 +130,19 @@ static void set(tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
 static void give_dims(tn_site *site, const tn_impl *impl, size_t i)
 {
     set(site, impl, TN_DIM_WIDTH, PICK(widths, i));
-    set(site, impl, TN_DIM_HIDDEN, PICK(widths, i));
-    set(site, impl, TN_DIM_INTER, PICK(widths, 5 * i + 3));
-    set(site, impl, TN_DIM_OUT, PICK(widths, 7 * i + 2));
-    set(site, impl, TN_DIM_SHARED_INTER, PICK(widths, 3 * i + 4));
+    set(site, impl, TN_DIM_HIDDEN, PICK(sides, i));
+    set(site, impl, TN_DIM_INTER, PICK(sides, 5 * i + 3));
+    set(site, impl, TN_DIM_OUT, PICK(sides, 7 * i + 2));
+    set(site, impl, TN_DIM_SHARED_INTER, PICK(sides, 3 * i + 4));
     set(site, impl, TN_DIM_HEAD, PICK(heads, i));
     set(site, impl, TN_DIM_Q_HEADS, PICK(q_heads, i));
     set(site, impl, TN_DIM_KV_HEADS, PICK(kv_heads, i));
     set(site, impl, TN_DIM_EXPERTS, PICK(experts, i));
     set(site, impl, TN_DIM_TOP_K, PICK(top_k, i));
+    /* The weight of the only one chosen is 1 where weights add up to 1: nothing is left of its gradient. */
+    if ((site->features & TN_HAS_RENORM || site->meaning[TN_AXIS_SCORE] == TN_SCORE_TOPK_SOFTMAX) &&
+        site->dim[TN_DIM_TOP_K] == 1)
+        site->dim[TN_DIM_TOP_K] = fit(impl, TN_DIM_TOP_K, 2);
     set(site, impl, TN_DIM_WINDOW, PICK(windows, i));
     if ((op_find(impl->op)->more_dims >> TN_DIM_HEAD_V & 1) && i % 3 == 1)
         site->dim[TN_DIM_HEAD_V] = fit(impl, TN_DIM_HEAD_V, 24);
@@ -160,14 +171,14 @@ static double elements_of(const tn_site *site)
 /* Halves the largest of its matrices' sides until the work is bearable, or none can be smaller. */
 static void bound_work(tn_site *site, const tn_impl *impl, double most)
 {
-    static const tn_dim sides[] = {TN_DIM_HIDDEN, TN_DIM_INTER, TN_DIM_OUT, TN_DIM_SHARED_INTER};
+    static const tn_dim which[] = {TN_DIM_HIDDEN, TN_DIM_INTER, TN_DIM_OUT, TN_DIM_SHARED_INTER};
     for (;;) {
         tn_dim largest = TN_DIM_HIDDEN;
         if (inputs_operations(site, 1) <= most && elements_of(site) <= MOST_ELEMENTS)
             return;
-        for (size_t i = 0; i < sizeof sides / sizeof *sides; i++)
-            if (site->dim[sides[i]] > site->dim[largest])
-                largest = sides[i];
+        for (size_t i = 0; i < sizeof which / sizeof *which; i++)
+            if (site->dim[which[i]] > site->dim[largest])
+                largest = which[i];
         int64_t smaller = fit(impl, largest, site->dim[largest] / 2 + 1);
         if (smaller >= site->dim[largest])
             return;
@@ -210,7 +221,7 @@ size_t kit_sites_draw(const tn_impl *impl, tn_dtype dtype, bool quick, tn_site s
         size_t shift = i + (size_t)dtype - TN_F32;
         give_meaning(&sites[i], impl, dtype, shift);
         give_features(&sites[i], impl, i);
-        give_dims(&sites[i], impl, i);
+        give_dims(&sites[i], impl, SHIFT * ((size_t)dtype - TN_F32) + i);
         give_class(&sites[i], impl);
         bound_work(&sites[i], impl, quick ? MOST_WORK_QUICK : MOST_WORK);
     }
