@@ -1,4 +1,5 @@
 /* One implementation with one dtype, at all of its sites. */
+#include "base/clock.h"
 #include "base/text.h"
 #include "check/draw_site.h"
 #include "eager/eager.h"
@@ -128,10 +129,13 @@ tn_status kit_impl_try(kit *k, const registry_kernel *kernel, int32_t index, tn_
     tn_status status = TN_OK;
     int64_t first = k->site;
     bool any = k->options.site == 0 || (k->options.site > first && k->options.site <= first + (int64_t)count);
-    for (size_t i = 0; i < count && status == TN_OK && row.failed < MOST_FAILURES; i++) {
+    bool hangs = false;
+    for (size_t i = 0; i < count && status == TN_OK && row.failed < MOST_FAILURES && !hangs; i++) {
+        double begin = clock_seconds();
         k->site = first + (int64_t)i + 1;
         if (any && (k->options.site == 0 || k->options.site == k->site))
             status = try_site(k, impl, &sites[i], &row, &kept, err);
+        hangs = row.failed > 0 && clock_seconds() - begin > CHECK_LEAST_SECONDS;
     }
     k->site = first + (int64_t)count;
     if (status != TN_OK || !any)

@@ -19,7 +19,7 @@ static const uint64_t UNDRAWN = TN_HAS_SCALES | TN_HAS_ZERO_POINTS;
 enum { LEAST_SITES = 12, QUICK_SITES = 7, SIZES = 16, SHIFT = 5 };
 
 /* A token's operations, and elements of parameters: what eager and plain C do in milliseconds. */
-static const double MOST_WORK = 2e6, MOST_WORK_QUICK = 3e5, MOST_ELEMENTS = 1e6;
+static const double MOST_WORK = 1e6, MOST_WORK_QUICK = 2e5, MOST_ELEMENTS = 3e5;
 
 /* Value number i of count, round and round. */
 static size_t turn(size_t i, size_t count)
@@ -105,8 +105,7 @@ static const int64_t windows[] = {7, 1, 40};
 
 #define PICK(list, i) (list)[(i) % (sizeof(list) / sizeof *(list))]
 
-/* The nearest size that the rules for this dimension allow. */
-static int64_t fit(const tn_impl *impl, tn_dim dim, int64_t size)
+int64_t kit_sites_fit(const tn_impl *impl, tn_dim dim, int64_t size)
 {
     for (uint32_t i = 0; i < impl->match.dim_count; i++) {
         const tn_dim_rule *r = &impl->match.dims[i];
@@ -124,7 +123,7 @@ static int64_t fit(const tn_impl *impl, tn_dim dim, int64_t size)
 static void set(tn_site *site, const tn_impl *impl, tn_dim dim, int64_t size)
 {
     if (site->dim[dim] > 0)
-        site->dim[dim] = fit(impl, dim, size);
+        site->dim[dim] = kit_sites_fit(impl, dim, size);
 }
 
 static void give_dims(tn_site *site, const tn_impl *impl, size_t i)
@@ -142,15 +141,15 @@ static void give_dims(tn_site *site, const tn_impl *impl, size_t i)
     /* The weight of the only one chosen is 1 where weights add up to 1: nothing is left of its gradient. */
     if ((site->features & TN_HAS_RENORM || site->meaning[TN_AXIS_SCORE] == TN_SCORE_TOPK_SOFTMAX) &&
         site->dim[TN_DIM_TOP_K] == 1)
-        site->dim[TN_DIM_TOP_K] = fit(impl, TN_DIM_TOP_K, 2);
+        site->dim[TN_DIM_TOP_K] = kit_sites_fit(impl, TN_DIM_TOP_K, 2);
     set(site, impl, TN_DIM_WINDOW, PICK(windows, i));
     if ((op_find(impl->op)->more_dims >> TN_DIM_HEAD_V & 1) && i % 3 == 1)
-        site->dim[TN_DIM_HEAD_V] = fit(impl, TN_DIM_HEAD_V, 24);
+        site->dim[TN_DIM_HEAD_V] = kit_sites_fit(impl, TN_DIM_HEAD_V, 24);
     if (site->features & TN_HAS_PARTIAL)
-        site->dim[TN_DIM_ROTARY] = fit(impl, TN_DIM_ROTARY, (site->dim[TN_DIM_HEAD] / 2 + 1) & ~INT64_C(1));
+        site->dim[TN_DIM_ROTARY] = kit_sites_fit(impl, TN_DIM_ROTARY, (site->dim[TN_DIM_HEAD] / 2 + 1) & ~INT64_C(1));
     if (site->features & TN_HAS_GROUPS) {
         int64_t groups = site->dim[TN_DIM_GROUPS], n = site->dim[TN_DIM_EXPERTS];
-        site->dim[TN_DIM_EXPERTS] = fit(impl, TN_DIM_EXPERTS, (n + groups - 1) / groups * groups);
+        site->dim[TN_DIM_EXPERTS] = kit_sites_fit(impl, TN_DIM_EXPERTS, (n + groups - 1) / groups * groups);
     }
     if (op_find(impl->op)->nums >> TN_NUM_EPS & 1)
         site->num[TN_NUM_EPS] = i % 2 ? 1e-5 : 1e-6;
@@ -179,7 +178,7 @@ static void bound_work(tn_site *site, const tn_impl *impl, double most)
         for (size_t i = 0; i < sizeof which / sizeof *which; i++)
             if (site->dim[which[i]] > site->dim[largest])
                 largest = which[i];
-        int64_t smaller = fit(impl, largest, site->dim[largest] / 2 + 1);
+        int64_t smaller = kit_sites_fit(impl, largest, site->dim[largest] / 2 + 1);
         if (smaller >= site->dim[largest])
             return;
         site->dim[largest] = smaller;

@@ -14,6 +14,9 @@ enum { KIT_SITES_MAX = 24 };
  * smaller ones. Returns how many; the same ones for the same implementation. */
 size_t kit_sites_draw(const tn_impl *impl, tn_dtype dtype, bool quick, tn_site sites[KIT_SITES_MAX]);
 
+/* The nearest size that an implementation's rules for this dimension allow. */
+int64_t kit_sites_fit(const tn_impl *impl, tn_dim dim, int64_t size);
+
 /* "norm w, width 33": what tells it apart from others. */
 void kit_sites_text(const tn_site *site, char *text, size_t size);
 
