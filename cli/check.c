@@ -56,12 +56,25 @@ static void print_impl(const report *p, const tn_check_row *r)
     }
 }
 
+/* Calls of one token take microseconds. */
+static const char *short_text(double seconds, char buffer[32])
+{
+    if (seconds >= 1e-3)
+        return seconds_text(seconds, buffer);
+    snprintf(buffer, 32, "%.2f us", seconds * 1e6);
+    return buffer;
+}
+
 static void print_time(const tn_check_row *r)
 {
     char eager[32], kernel[32];
+    if (r->result != TN_CHECK_PASSED) {
+        printf("    %s, %lld tokens: not timed: %s\n", r->shape, (long long)r->max_tokens, r->reason);
+        return;
+    }
     printf("    %s, %lld token%s, %d thread%s: eager %s, kernel %s, %.2fx, %.1f GFLOP/s, %.1f GB/s", r->shape,
            (long long)r->max_tokens, r->max_tokens == 1 ? "" : "s", (int)r->max_threads, r->max_threads == 1 ? "" : "s",
-           seconds_text(r->eager_seconds, eager), seconds_text(r->kernel_seconds, kernel),
+           short_text(r->eager_seconds, eager), short_text(r->kernel_seconds, kernel),
            r->eager_seconds / r->kernel_seconds, r->operations / r->kernel_seconds * 1e-9,
            r->bytes / r->kernel_seconds * 1e-9);
     if (r->ceiling > 0)

@@ -54,11 +54,13 @@ static uint64_t weights_of(const tn_impl *impl)
 static void give_meaning(tn_site *site, const tn_impl *impl, tn_dtype dtype, size_t i)
 {
     const op_row *row = op_find(impl->op);
+    /* Each dtype begins elsewhere. */
+    size_t shift = (size_t)dtype - TN_F32;
     site->meaning[TN_AXIS_DTYPE] = (int32_t)dtype;
     for (int axis = 0; axis < TN_AXIS_MAX; axis++) {
         size_t count = count_values(impl, (tn_axis)axis);
         if (axis != TN_AXIS_DTYPE && axis != TN_AXIS_WEIGHT && (row->needs >> axis & 1) && count > 0)
-            site->meaning[axis] = value_of(impl, (tn_axis)axis, turn(i, count));
+            site->meaning[axis] = value_of(impl, (tn_axis)axis, (turn(i, count) + shift) % count);
     }
     /* Every other site has the weights that most models have: those of the type of the activations. */
     uint64_t weights = weights_of(impl);
@@ -66,7 +68,7 @@ static void give_meaning(tn_site *site, const tn_impl *impl, tn_dtype dtype, siz
     if (i % 2 == 0 && (weights & TN_TAKES(dtype)))
         return;
     for (int32_t v = TN_F32; types > 0 && v <= TN_F16; v++)
-        if ((weights & TN_TAKES(v)) && at++ == turn(i, types))
+        if ((weights & TN_TAKES(v)) && at++ == (turn(i, types) + shift) % types)
             site->meaning[TN_AXIS_WEIGHT] = v;
 }
 
@@ -216,9 +218,7 @@ size_t kit_sites_draw(const tn_impl *impl, tn_dtype dtype, bool quick, tn_site s
     size_t count = count_sites(impl, quick);
     for (size_t i = 0; i < count; i++) {
         sites[i] = draw_site_plain(impl->op);
-        /* Each dtype begins elsewhere. */
-        size_t shift = i + (size_t)dtype - TN_F32;
-        give_meaning(&sites[i], impl, dtype, shift);
+        give_meaning(&sites[i], impl, dtype, i);
         give_features(&sites[i], impl, i);
         give_dims(&sites[i], impl, SHIFT * ((size_t)dtype - TN_F32) + i);
         give_class(&sites[i], impl);

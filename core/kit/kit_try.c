@@ -14,17 +14,18 @@ enum { RUNS_ALONE = 3 };
 /* Operations of the largest call: plain C under a sanitizer is done with them in a second. */
 static const double MOST_WORK = 3e7, MOST_WORK_QUICK = 3e6;
 
-/* By tokens: what fails is told with few. 600 rows are more than a team, or a block, takes at once. */
+/* By tokens: what fails is told with few. 600 rows are more than a team, or a block, takes at once. Those with outliers
+ * come last, because gradients go without them: sums over tokens of one large column cancel to next to nothing. */
 static const check_case all_cases[KIT_CASES] = {
     {.batch = 1, .tokens = 0},
     {.batch = 1, .tokens = 1},
     {.batch = 2, .tokens = 1},
     {.batch = 1, .tokens = 3, .profile = INPUTS_SCALED},
     {.batch = 1, .tokens = 19},
-    {.batch = 1, .tokens = 19, .profile = INPUTS_OUTLIERS, .seed = 1},
     {.batch = 2, .tokens = 33, .profile = INPUTS_SCALED},
-    {.batch = 3, .tokens = 50, .profile = INPUTS_OUTLIERS},
     {.batch = 1, .tokens = 600},
+    {.batch = 1, .tokens = 19, .profile = INPUTS_OUTLIERS, .seed = 1},
+    {.batch = 3, .tokens = 50, .profile = INPUTS_OUTLIERS},
 };
 
 /* ---- what both directions share ------------------------------------------------------------------------------ */
@@ -101,6 +102,7 @@ static tn_status open_cases(kit_try *k, tn_error *err)
         if (inputs_operations(k->site, c->size.batch * c->size.tokens) > most)
             continue;
         k->case_count++;
+        k->gradient_cases += c->size.profile != INPUTS_OUTLIERS;
         k->most_tokens =
             c->size.batch * c->size.tokens > k->most_tokens ? c->size.batch * c->size.tokens : k->most_tokens;
         status = check_reference_open(&c->eager, k->device, k->site, c->size, err);

@@ -25,6 +25,7 @@ typedef struct kit_try {
     size_t team_count;
     kit_case cases[KIT_CASES];
     size_t case_count;
+    size_t gradient_cases;   /* the first so many give gradients, too                                */
     compare_figures figures; /* the worst element of all that passed                                  */
     int64_t worst_tokens;    /* and its call's tokens                                                 */
     int64_t most_tokens;     /* of all calls                                                          */

@@ -124,7 +124,7 @@ static const variant everything = {EVERY, EVERY, EVERY};
 static tn_status compare_alone(kit_try *k, const pair *pairs, const fenced_run *runs, tn_error *err)
 {
     tn_status status = TN_OK;
-    for (size_t i = 0; i < k->case_count && status == TN_OK; i++) {
+    for (size_t i = 0; i < k->gradient_cases && status == TN_OK; i++) {
         const fenced_run *r = &runs[RUNS_ALONE * i];
         for (int j = 0; j < RUNS_ALONE && status == TN_OK; j++)
             status = right_numbers(k, &pairs[i].eager, &r[j], 1, err);
@@ -138,7 +138,7 @@ static tn_status all_alone(kit_try *k, pair *pairs, fenced_run *runs, tn_error *
 {
     tn_status status = TN_OK;
     size_t count = 0;
-    for (size_t i = 0; i < k->case_count && status == TN_OK; i++) {
+    for (size_t i = 0; i < k->gradient_cases && status == TN_OK; i++) {
         status = open_pair(k, &k->cases[i], &everything, &pairs[i], err);
         for (int j = 0; j < RUNS_ALONE && status == TN_OK; j++)
             status = open_run(&runs[count++], &k->cases[i].eager.in, &pairs[i].wanted, j == 1, err);
@@ -152,16 +152,16 @@ static tn_status all_on_team(kit_try *k, int32_t threads, const pair *pairs, con
                              tn_error *err)
 {
     tn_status status = TN_OK;
-    for (size_t i = 0; i < k->case_count && status == TN_OK; i++)
+    for (size_t i = 0; i < k->gradient_cases && status == TN_OK; i++)
         status = open_run(&runs[i], &k->cases[i].eager.in, &pairs[i].wanted, false, err);
     if (status == TN_OK)
-        status = kit_try_execute(k, runs, k->case_count, NULL, threads, err);
-    for (size_t i = 0; i < k->case_count && status == TN_OK; i++) {
+        status = kit_try_execute(k, runs, k->gradient_cases, NULL, threads, err);
+    for (size_t i = 0; i < k->gradient_cases && status == TN_OK; i++) {
         status = right_numbers(k, &pairs[i].eager, &runs[i], threads, err);
         if (status == TN_OK)
             status = same_bits(k, &alone[RUNS_ALONE * i], &runs[i], threads, kit_try_why_bits(threads, false), err);
     }
-    for (size_t i = 0; i < k->case_count; i++)
+    for (size_t i = 0; i < k->gradient_cases; i++)
         fenced_close_run(&runs[i]);
     return status;
 }
@@ -261,7 +261,7 @@ static tn_status try_variants(kit_try *k, const kit_case *c, tn_error *err)
 tn_status kit_try_gradients(kit_try *k, tn_error *err)
 {
     tn_status status = try_all(k, err);
-    for (size_t i = 0; i < k->case_count && status == TN_OK; i++)
+    for (size_t i = 0; i < k->gradient_cases && status == TN_OK; i++)
         if (k->cases[i].eager.in.tokens == VARIED_TOKENS)
             status = try_variants(k, &k->cases[i], err);
     return status;
