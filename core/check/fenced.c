@@ -232,22 +232,6 @@ static region *add_region(child_state *c, fenced_kind kind)
     return r;
 }
 
-/* Weights that are mapped from a file cannot be written anyway; this is for those that were copied. Only whole pages:
- * what shares a page with something else stays writable. */
-static void protect_params(const tn_site *site)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < site->param[role].count; i++) {
-            const tn_tensor *t = &site->param[role].tensors[i];
-            uintptr_t begin = (uintptr_t)t->data, end = begin + (size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype);
-            begin = (begin + page - 1) / page * page;
-            end = end / page * page;
-            if (begin < end)
-                mprotect((void *)begin, end - begin, PROT_READ);
-        }
-}
-
 static unsigned long fp_control(void)
 {
     unsigned long control = (unsigned long)fegetround();
@@ -378,7 +362,8 @@ static int make_trial(const fenced_trial *t, child_state *c)
     size_t before = c->count;
     c->note->trial = t;
     c->note->stage = STAGE_PLAN;
-    protect_params(t->site);
+    fenced_params_protect(t->site);
+    uint64_t edges = fenced_params_edges(t->site);
     if (t->bound) {
         plan = t->bound->plan;
         packed = t->bound->packed;
@@ -389,6 +374,10 @@ static int make_trial(const fenced_trial *t, child_state *c)
     for (c->note->run = 0; c->note->run < t->run_count; c->note->run++)
         if (one_run(t, c, &t->runs[c->note->run], &plan, packed) != 0)
             return 1;
+    if (fenced_params_edges(t->site) != edges) {
+        c->note->run--; /* of the last call: which one it was is not known                             */
+        return give_up(c->note, TN_E_KERNEL, "wrote to its parameters, which are read-only");
+    }
     c->count = before; /* packed memory stays: a kernel may have kept its address */
     return 0;
 }

@@ -59,6 +59,13 @@ typedef struct fenced_trial {
 tn_status fenced_open_run(fenced_run *run, tn_error *err);
 void fenced_close_run(fenced_run *run);
 
+/* fenced_params.c: makes a site's parameters read-only in this process, as far as whole pages go. Weights that are
+ * mapped from a file cannot be written anyway; this is for those that were copied or made up. */
+void fenced_params_protect(const tn_site *site);
+
+/* A number made of what shares its page with something else, and so stays writable: another one when that changed. */
+uint64_t fenced_params_edges(const tn_site *site);
+
 /* Plans, packs and makes every call. TN_E_KERNEL with a message such as "crashed with SIGSEGV in forward (19 tokens)"
  * when the kernel does not behave, TN_DECLINED when its plan declines. */
 tn_status fenced_execute(fenced_trial *t, tn_error *err);

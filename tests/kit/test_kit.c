@@ -55,7 +55,7 @@ static const struct {
     {"beside", "forward: wrote outside its outputs", " thread"},
     {"gap", "forward: wrote outside its outputs", " thread"},
     {"input", "wrote to its inputs, which are read-only", "tokens"},
-    {"weight", "forward: wrong numbers", "eager has"},
+    {"weight", "forward: wrote to its parameters, which are read-only", "thread"},
     {"scratch", "wrote outside its scratch", "tokens"},
     {"NaN", "wrong numbers", "is nan, eager has"},
     {"crash", "forward: crashed with SIGSEGV", "1 thread"},
