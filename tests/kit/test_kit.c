@@ -51,6 +51,7 @@ static tn_status check_file(const char *file, tn_check_options options, tn_error
 
 static const struct {
     const char *fault, *says, *also;
+    /* A sanitizer ends the process by itself, so what reads address 0 "crashed" or "called exit". */
 } faults[] = {
     {"beside", "forward: wrote outside its outputs", " thread"},
     {"gap", "forward: wrote outside its outputs", " thread"},
@@ -76,8 +77,8 @@ static const struct {
     {"first weights", "forward: wrong numbers", "3 threads"},
     {"adds up", "backward: wrong gradients", "gradient of input 0, row 0, element 0 was never written"},
     {"no tokens", "forward: crashed with SIGFPE (0 tokens)", "1 thread"},
-    {"absent upstream", "backward: crashed with SIGSEGV (3 tokens)", "1 thread"},
-    {"unwanted", "backward: crashed with SIGSEGV (3 tokens)", "1 thread"},
+    {"absent upstream", "backward: c", "(3 tokens), 1 thread"},
+    {"unwanted", "backward: c", "(3 tokens), 1 thread"},
     {"eps", "forward: wrong numbers", "times the tolerance"},
     {"second call", "forward: other bits in the same call made again", "1 thread"},
     {"barrier in a branch", "did not finish within", "2 threads"},
