@@ -43,6 +43,10 @@ typedef enum option_id {
     OPT_DECODE,
     OPT_REPEAT,
     OPT_NO_SPECIAL,
+    OPT_OP,
+    OPT_BENCH,
+    OPT_QUICK,
+    OPT_SITE,
     OPT_COUNT
 } option_id;
 
@@ -197,6 +201,6 @@ json_t *json_kernels(const workspace *w); /* {"spec", "summary"}                
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
-    command_perplexity, command_tokenize;
+    command_perplexity, command_tokenize, command_check;
 
 #endif

@@ -54,7 +54,7 @@ static tn_status measure_site(const apply_target *target, const graph_site *site
 {
     const device *device = target->device;
     check_reference eager = {0}, kernel = {0};
-    check_case size = {1, TOKENS};
+    check_case size = {.batch = 1, .tokens = TOKENS};
     double ulps = row->tolerance_ulps;
     tn_status status = check_reference_open(&eager, device, &site->site, 0, size, err);
     if (status == TN_OK)
@@ -94,7 +94,7 @@ static tn_status verify_site(const apply_target *target, const graph_site *site,
 {
     compare_figures figures = {0};
     tn_error why = TN_ERROR_INIT;
-    check_case size = {1, TOKENS};
+    check_case size = {.batch = 1, .tokens = TOKENS};
     row->sites++;
     check_subject subject = {target->device, &site->site, site->bound.impl, &site->bound, target->training};
     tn_status status = check_site(&subject, &size, 1, &figures, &why);

@@ -6,9 +6,11 @@
 #include "check/inputs.h"
 #include "run/run.h"
 
-/* Batch rows and tokens per row of one call. */
+/* Batch rows and tokens per row of one call, and what its inputs are like. */
 typedef struct check_case {
     int64_t batch, tokens;
+    inputs_profile profile;
+    uint64_t seed; /* another one draws other inputs                                              */
 } check_case;
 
 /* An implementation at a site. */

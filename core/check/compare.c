@@ -197,3 +197,36 @@ void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grad
             compare_floats(want, &grads->param[role].tensors[i], &like, NULL, figures);
         }
 }
+
+/* ---- bits ---------------------------------------------------------------------------------------------------------
+ */
+
+static double value_of(const char *element, tn_dtype dtype)
+{
+    float f;
+    if (dtype == TN_I32) {
+        int32_t i;
+        memcpy(&i, element, sizeof i);
+        return i;
+    }
+    convert_to_f32(element, dtype, &f, 1);
+    return (double)f;
+}
+
+bool compare_bits(const tn_tensor *a, const tn_tensor *b, char *detail, size_t detail_size)
+{
+    int64_t width = a->shape[a->ndim - 1], rows = width > 0 ? tn_tensor_count(a) / width : 0;
+    size_t size = tn_dtype_size(a->dtype);
+    for (int64_t row = 0; row < rows; row++) {
+        const char *x = row_of(a, row), *y = row_of(b, row);
+        if (!memcmp(x, y, (size_t)width * size))
+            continue;
+        int64_t i = 0;
+        while (!memcmp(x + (size_t)i * size, y + (size_t)i * size, size))
+            i++;
+        text_cut(detail, detail_size, "row %lld, element %lld is %.9g and %.9g", (long long)row, (long long)i,
+                 value_of(x + (size_t)i * size, a->dtype), value_of(y + (size_t)i * size, a->dtype));
+        return false;
+    }
+    return true;
+}

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_COMPARE_H
 #define TENON_CORE_COMPARE_H
 
+#include <stdbool.h>
 #include <tenon/kernel.h>
 
 /* The worst element met so far. Starts as {0}. */
@@ -23,6 +24,10 @@ void compare_call(const tn_call *eager, const tn_call *call, double ulps, const 
  * it may be next to nothing while what it is computed from is rounded like all others. */
 void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
                        compare_figures *figures);
+
+/* Do two tensors of the same shape hold the same bits? Their strides may differ. Otherwise detail names the first
+ * element that differs, with both values. */
+bool compare_bits(const tn_tensor *a, const tn_tensor *b, char *detail, size_t detail_size);
 
 /* The tolerance of an implementation's gradients. */
 const tn_tolerance *compare_gradient_tolerance(const tn_impl *impl);

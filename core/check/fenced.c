@@ -9,6 +9,7 @@
 
 #include <fenv.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@ typedef enum fenced_stage { STAGE_PLAN, STAGE_PACK, STAGE_CALL } fenced_stage;
 
 /* What the child tells; shared. */
 typedef struct fenced_note {
+    const fenced_trial *trial;
     fenced_stage stage;
     size_t run;
     tn_status status;
@@ -32,7 +34,7 @@ typedef struct region {
     fenced_kind kind;
 } region;
 
-/* What the signal handler finds at the low end of its stack: a handler has no argument of its own. */
+/* Where the signal handler looks: the low end of its stack points to it, for a handler has no argument of its own. */
 enum { REGIONS = FENCED_PLACES + 2, STACK_BYTES = 64 * 1024 };
 typedef struct child_state {
     fenced_note *note;
@@ -65,11 +67,13 @@ static tn_status copy_params(fenced_run *run, tn_error *err)
     run->params = calloc((size_t)total + 1, sizeof *run->params);
     if (!run->params)
         return tn_fail(err, TN_E_MEMORY, NULL, "no memory to check a kernel with; free some memory");
-    memcpy(run->params, run->wanted->params, (size_t)total * sizeof *run->params);
     tn_tensor *next = run->params;
     for (int role = 0; role < TN_ROLE_MAX; role++) {
-        run->grads.param[role].tensors = next;
-        next += run->grads.param[role].count;
+        tn_param *p = &run->grads.param[role];
+        if (p->count > 0)
+            memcpy(next, p->tensors, (size_t)p->count * sizeof *next);
+        p->tensors = next;
+        next += p->count;
     }
     return TN_OK;
 }
@@ -167,7 +171,7 @@ static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
 {
     (void)signal_number;
     const ucontext_t *context = context_pointer;
-    const child_state *c = context->uc_stack.ss_sp;
+    const child_state *c = *(child_state *const *)context->uc_stack.ss_sp;
     fenced_note *note = c->note;
     note->fault_writes = is_write(context);
     for (size_t i = 0; i < c->count; i++) {
@@ -182,18 +186,40 @@ static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
     _exit(1);
 }
 
-/* The child's own record, with a stack for the handler above it. */
-static child_state *start_child(fenced_note *note)
+static void *take_memory(size_t bytes)
 {
-    void *memory = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return NULL;
-    child_state *c = memory;
-    c->note = note;
-    stack_t stack = {.ss_sp = memory, .ss_size = STACK_BYTES};
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Gives a thread a stack for the handler. Without one a fault still ends the child, and is told less well. */
+static void give_stack(void *ctx, int32_t thread, int32_t threads)
+{
+    (void)thread;
+    (void)threads;
+    child_state **memory = take_memory(STACK_BYTES);
+    if (!memory)
+        return;
+    *memory = ctx;
+    sigaltstack(&(stack_t){.ss_sp = memory, .ss_size = STACK_BYTES}, NULL);
+}
+
+/* The child's own record. Its team, where it has one, is whole in every region: what goes wrong between threads shall
+ * go wrong here. */
+static child_state *start_child(const fenced_trial *t, fenced_note *note)
+{
+    child_state *c = take_memory(sizeof *c);
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    if (sigaltstack(&stack, NULL) != 0 || sigaction(SIGSEGV, &action, NULL) != 0)
+    if (!c || sigaction(SIGSEGV, &action, NULL) != 0)
         return NULL;
+    c->note = note;
+    if (t->team > 1) {
+        threads_limit(0);
+        threads_set(t->team);
+        threads_strict(true);
+        threads_serial(false);
+    }
+    tn_parallel(give_stack, c);
     return c;
 }
 
@@ -202,22 +228,6 @@ static region *add_region(child_state *c, fenced_kind kind)
     region *r = &c->regions[c->count++];
     *r = (region){.kind = kind};
     return r;
-}
-
-/* Weights that are mapped from a file cannot be written anyway; this is for those that were copied. Only whole pages:
- * what shares a page with something else stays writable. */
-static void protect_params(const tn_site *site)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < site->param[role].count; i++) {
-            const tn_tensor *t = &site->param[role].tensors[i];
-            uintptr_t begin = (uintptr_t)t->data, end = begin + (size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype);
-            begin = (begin + page - 1) / page * page;
-            end = end / page * page;
-            if (begin < end)
-                mprotect((void *)begin, end - begin, PROT_READ);
-        }
 }
 
 static unsigned long fp_control(void)
@@ -233,6 +243,21 @@ static unsigned long fp_control(void)
     control |= word << 16;
 #endif
     return control;
+}
+
+/* What the control of every thread of the team must be. */
+typedef struct control_check {
+    unsigned long want;
+    atomic_bool differs;
+} control_check;
+
+static void look_at_control(void *ctx, int32_t thread, int32_t threads)
+{
+    control_check *c = ctx;
+    (void)thread;
+    (void)threads;
+    if (fp_control() != c->want)
+        atomic_store(&c->differs, true);
 }
 
 static int give_up(fenced_note *note, tn_status status, const char *text)
@@ -291,13 +316,14 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
     run->call.plan = &tight;
     run->call.packed = packed;
     run->call.scratch = scratch->fence.data;
-    unsigned long control = fp_control();
+    control_check control = {.want = fp_control()};
     status = (run->wanted ? t->impl->backward : t->impl->forward)(&run->call, &err);
     if (status == TN_OK)
         status = device_sync(t->device, &err);
     if (status != TN_OK)
         return give_up_error(c->note, TN_E_KERNEL, &err);
-    if (fp_control() != control)
+    tn_parallel(look_at_control, &control);
+    if (atomic_load(&control.differs))
         return give_up(c->note, TN_E_KERNEL, "left the floating-point control changed");
     if (scratch->fence.map && !fence_intact(&scratch->fence))
         return give_up(c->note, TN_E_KERNEL, "wrote outside its scratch");
@@ -307,50 +333,72 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
     return 0;
 }
 
+/* Plans and packs as the host would. */
+static int prepare(const fenced_trial *t, child_state *c, tn_plan *plan, const void **packed)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_status status = TN_OK;
+    if (t->impl->plan && (status = t->impl->plan(t->site, plan, &err)) != TN_OK)
+        return give_up_error(c->note, status, &err);
+    c->note->stage = STAGE_PACK;
+    region *r = add_region(c, FENCED_PACKED);
+    if (plan->packed_bytes > 0)
+        status = fence_open(&r->fence, plan->packed_bytes, 64, FENCE_END, false, &err);
+    if (status == TN_OK && plan->packed_bytes > 0 && t->impl->pack)
+        status = t->impl->pack(t->site, plan, r->fence.data, t->device->queue, &err);
+    if (status == TN_OK)
+        status = device_sync(t->device, &err);
+    if (status != TN_OK)
+        return give_up_error(c->note, status, &err);
+    if (r->fence.map && !fence_intact(&r->fence))
+        return give_up(c->note, TN_E_KERNEL, "wrote outside its packed memory");
+    if (r->fence.map)
+        fence_read_only(&r->fence, NULL);
+    *packed = r->fence.data;
+    return 0;
+}
+
+static int make_trial(const fenced_trial *t, child_state *c)
+{
+    tn_plan plan = {.size = sizeof plan, .threads = t->threads, .max_tokens = t->max_tokens};
+    const void *packed = NULL;
+    size_t before = c->count;
+    c->note->trial = t;
+    c->note->stage = STAGE_PLAN;
+    fenced_params_protect(t->site);
+    uint64_t edges = fenced_params_edges(t->site);
+    if (t->bound) {
+        plan = t->bound->plan;
+        packed = t->bound->packed;
+    } else if (prepare(t, c, &plan, &packed) != 0) {
+        return 1;
+    }
+    c->note->stage = STAGE_CALL;
+    for (c->note->run = 0; c->note->run < t->run_count; c->note->run++)
+        if (one_run(t, c, &t->runs[c->note->run], &plan, packed) != 0)
+            return 1;
+    if (fenced_params_edges(t->site) != edges) {
+        c->note->run--; /* of the last call: which one it was is not known                             */
+        return give_up(c->note, TN_E_KERNEL, "wrote to its parameters, which are read-only");
+    }
+    c->count = before; /* packed memory stays: a kernel may have kept its address */
+    return 0;
+}
+
 typedef struct child_job {
-    fenced_trial *t;
+    const fenced_trial *t;
     fenced_note *note;
 } child_job;
 
 static int child_main(void *ctx)
 {
     const child_job *job = ctx;
-    fenced_trial *t = job->t;
-    tn_error err = TN_ERROR_INIT;
-    child_state *c = start_child(job->note);
+    child_state *c = start_child(job->t, job->note);
     if (!c)
         return give_up(job->note, TN_E_MEMORY, "no memory to check a kernel with; free some memory");
-    tn_plan plan = {.size = sizeof plan, .threads = t->threads, .max_tokens = t->max_tokens};
-    const void *packed = NULL;
-    tn_status status = TN_OK;
-    protect_params(t->site);
-    if (t->bound) {
-        plan = t->bound->plan;
-        packed = t->bound->packed;
-    } else {
-        if (t->impl->plan && (status = t->impl->plan(t->site, &plan, &err)) != TN_OK)
-            return give_up_error(job->note, status, &err);
-        job->note->stage = STAGE_PACK;
-        region *r = add_region(c, FENCED_PACKED);
-        if (plan.packed_bytes > 0)
-            status = fence_open(&r->fence, plan.packed_bytes, 64, FENCE_END, false, &err);
-        if (status == TN_OK && plan.packed_bytes > 0 && t->impl->pack)
-            status = t->impl->pack(t->site, &plan, r->fence.data, t->device->queue, &err);
-        if (status == TN_OK)
-            status = device_sync(t->device, &err);
-        if (status != TN_OK)
-            return give_up_error(job->note, status, &err);
-        if (r->fence.map && !fence_intact(&r->fence))
-            return give_up(job->note, TN_E_KERNEL, "wrote outside its packed memory");
-        if (r->fence.map)
-            fence_read_only(&r->fence, NULL);
-        packed = r->fence.data;
-    }
-    job->note->stage = STAGE_CALL;
-    for (job->note->run = 0; job->note->run < t->run_count; job->note->run++)
-        if (one_run(t, c, &t->runs[job->note->run], &plan, packed) != 0)
-            return 1;
-    return 0;
+    if (job->t->before && make_trial(job->t->before, c) != 0)
+        return 1;
+    return make_trial(job->t, c);
 }
 
 /* ---- in the parent ---------------------------------------------------------------------------------------- */
@@ -376,6 +424,7 @@ static void describe_fault(const fenced_note *note, char *text, size_t size)
 static tn_status explain(const fenced_trial *t, const fenced_note *note, const char *ending, tn_error *err)
 {
     char text[512], when[64] = "";
+    t = note->trial ? note->trial : t;
     const fenced_run *run = note->stage == STAGE_CALL && note->run < t->run_count ? &t->runs[note->run] : NULL;
     const char *stage = run ? run->wanted ? "backward" : "forward" : note->stage == STAGE_PACK ? "pack" : "plan";
     if (note->fault)

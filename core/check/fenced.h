@@ -44,12 +44,14 @@ typedef struct fenced_run {
 
 typedef struct fenced_trial {
     const device *device;
+    const struct fenced_trial *before; /* made first in the same child, or NULL                   */
     const tn_site *site;
     const tn_impl *impl;
     const graph_binding *bound; /* its plan and packed memory; NULL: both are made in the child  */
     int64_t max_tokens;         /* of the plan when bound is NULL                                */
-    int32_t threads;
-    double seconds; /* limit for everything                                          */
+    int32_t threads;            /* that the plan is for                                          */
+    int32_t team;               /* threads that take part in the child; 0: one                   */
+    double seconds;             /* limit for everything                                          */
     fenced_run *runs;
     size_t run_count;
 } fenced_trial;
@@ -57,6 +59,13 @@ typedef struct fenced_trial {
 /* Maps what a run writes; to be done for every run before fenced_execute. */
 tn_status fenced_open_run(fenced_run *run, tn_error *err);
 void fenced_close_run(fenced_run *run);
+
+/* fenced_params.c: makes a site's parameters read-only in this process, as far as whole pages go. Weights that are
+ * mapped from a file cannot be written anyway; this is for those that were copied or made up. */
+void fenced_params_protect(const tn_site *site);
+
+/* A number made of what shares its page with something else, and so stays writable: another one when that changed. */
+uint64_t fenced_params_edges(const tn_site *site);
 
 /* Plans, packs and makes every call. TN_E_KERNEL with a message such as "crashed with SIGSEGV in forward (19 tokens)"
  * when the kernel does not behave, TN_DECLINED when its plan declines. */

@@ -13,6 +13,12 @@ static tn_tensor dense_like(const tn_tensor *t)
     return tn_tensor_dense(NULL, t->dtype, t->ndim, t->shape);
 }
 
+/* What gradients come from: what must be given, and is no index. */
+static bool has_upstream(const op_row *row, const tn_call *call, int output)
+{
+    return tensor_is_float(call->out[output].dtype) && !row->out[output].optional;
+}
+
 static tn_status no_memory(tn_error *err)
 {
     return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory while checking gradients; free some memory");
@@ -93,13 +99,13 @@ tn_status gradients_draw(gradients *g, const inputs *in, const tn_tensor *expert
         if (op_input_has_gradient(row, i, call->in[i].dtype))
             g->grads.in[i] = dense_like(&call->in[i]);
     for (int i = 0; i < call->out_count; i++)
-        bytes += tensor_is_float(call->out[i].dtype) ? tensor_padded_bytes(&call->out[i]) : 0;
+        bytes += has_upstream(row, call, i) ? tensor_padded_bytes(&call->out[i]) : 0;
     tn_status status = shape_params(g, call->site, err);
     if (status == TN_OK && !(g->upstream = aligned_alloc(64, bytes ? bytes : 64)))
         status = no_memory(err);
     char *at = g->upstream;
     for (int i = 0; status == TN_OK && i < call->out_count; i++) {
-        if (!tensor_is_float(call->out[i].dtype))
+        if (!has_upstream(row, call, i))
             continue;
         tn_tensor *t = &g->grads.out[i];
         *t = dense_like(&call->out[i]);

@@ -42,6 +42,7 @@ typedef struct drawing {
     const tn_site *site;
     tn_call *call;
     int64_t tokens; /* of one batch row                                                          */
+    inputs_profile profile;
     struct inputs_random random;
     tn_error *err;
 } drawing;
@@ -49,6 +50,21 @@ typedef struct drawing {
 static void put(const tn_tensor *t, int64_t at, float value)
 {
     convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)at * tn_dtype_size(t->dtype), 1);
+}
+
+/* The factor of an element. The third row of a scaled
+ * input is the first that is zero, so that a call of one or two tokens says something, too. */
+static float factor_of(const drawing *d, const tn_tensor *t, int64_t at)
+{
+    enum { OUTLIERS = 29, ZERO = 7, POWERS = 25, POWERS_F16 = 7 };
+    int64_t width = t->shape[t->ndim - 1], row = at / width;
+    bool narrow = t->dtype == TN_F16;
+    if (d->profile == INPUTS_OUTLIERS && at % width % OUTLIERS == OUTLIERS - 1)
+        return narrow ? 32 : 1000;
+    if (d->profile != INPUTS_SCALED)
+        return 1;
+    int powers = narrow ? POWERS_F16 : POWERS;
+    return row % ZERO == 2 ? 0 : ldexpf(1, (int)(row * 5 % powers) - powers / 2);
 }
 
 /* Activations: from a normal distribution. */
@@ -60,6 +76,8 @@ static void draw_normal(drawing *d, const tn_tensor *t)
         int64_t n = count - i < 256 ? count - i : 256;
         for (int64_t j = 0; j < n; j++)
             block[j] = inputs_normal(&d->random);
+        for (int64_t j = 0; d->profile != INPUTS_PLAIN && j < n; j++)
+            block[j] *= factor_of(d, t, i + j);
         convert_from_f32(block, t->dtype, (char *)t->data + (size_t)i * size, n);
     }
 }
@@ -71,6 +89,16 @@ static tn_status draw_plain(drawing *d)
     for (int i = 0; i < d->call->in_count; i++)
         if (op_input_has_gradient(row, i, d->call->in[i].dtype))
             draw_normal(d, &d->call->in[i]);
+    return TN_OK;
+}
+
+/* What multiplies a norm stays plain: large gates would make its gradients small differences of large numbers. */
+static tn_status draw_norm(drawing *d)
+{
+    draw_normal(d, &d->call->in[0]);
+    d->profile = INPUTS_PLAIN;
+    if (d->call->in_count > 1)
+        draw_normal(d, &d->call->in[1]);
     return TN_OK;
 }
 
@@ -153,6 +181,8 @@ static tn_status draw_attention(drawing *d)
         for (int64_t s = 0; s < cached; s++)
             kv_index[b * cached + s] = (int32_t)(s < PAST + d->tokens && s >= padding ? s - padding : -1);
     }
+    /* Rounding of large scores would choose other keys. */
+    d->profile = INPUTS_PLAIN;
     return draw_plain(d);
 }
 
@@ -162,9 +192,10 @@ static tn_status (*drawer_of(tn_op op))(drawing *d)
     static const struct {
         tn_op op;
         tn_status (*draw)(drawing *d);
-    } drawers[] = {
-        {TN_OP_ROPE, draw_rope},           {TN_OP_MOE_ROUTE, draw_routed},       {TN_OP_MOE_BLOCK, draw_routed},
-        {TN_OP_MOE_EXPERTS, draw_experts}, {TN_OP_GROUPED_MATMUL, draw_grouped}, {TN_OP_ATTENTION, draw_attention}};
+    } drawers[] = {{TN_OP_RMS_NORM, draw_norm},       {TN_OP_ROPE, draw_rope},
+                   {TN_OP_MOE_ROUTE, draw_routed},    {TN_OP_MOE_BLOCK, draw_routed},
+                   {TN_OP_MOE_EXPERTS, draw_experts}, {TN_OP_GROUPED_MATMUL, draw_grouped},
+                   {TN_OP_ATTENTION, draw_attention}};
     for (size_t i = 0; i < sizeof drawers / sizeof *drawers; i++)
         if (drawers[i].op == op)
             return drawers[i].draw;
@@ -193,8 +224,20 @@ tn_call inputs_call(const tn_site *site, int64_t batch, int64_t tokens)
 
 tn_status inputs_draw(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, uint64_t seed, tn_error *err)
 {
+    return inputs_draw_as(in, site, batch, tokens, INPUTS_PLAIN, seed, err);
+}
+
+tn_status inputs_draw_as(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, inputs_profile profile,
+                         uint64_t seed, tn_error *err)
+{
     *in = (inputs){.call = inputs_call(site, batch, tokens), .tokens = batch * tokens};
-    drawing d = {.in = in, .site = site, .call = &in->call, .tokens = tokens, .random = {.state = seed}, .err = err};
+    drawing d = {.in = in,
+                 .site = site,
+                 .call = &in->call,
+                 .tokens = tokens,
+                 .profile = profile,
+                 .random = {.state = seed},
+                 .err = err};
     size_t bytes = place_inputs(&in->call, NULL);
     in->memory = aligned_alloc(64, bytes ? bytes : 64);
     if (!in->memory)

@@ -13,10 +13,21 @@ typedef struct inputs {
     void *memory;
 } inputs;
 
+/* What activations look like. Values that decide something (a router's tokens, queries and keys) are always plain. */
+typedef enum inputs_profile {
+    INPUTS_PLAIN,   /* normal numbers                                                             */
+    INPUTS_SCALED,  /* each row times a power of two of its own, 2^-12 to 2^12; some are all zero      */
+    INPUTS_OUTLIERS /* every 29th column a thousand times as large                               */
+} inputs_profile;
+
 /* Draws them: activations from a normal distribution, rounded to the model's dtype; the same for the same seed. batch
  * rows of tokens each. Close with inputs_close. */
 tn_status inputs_draw(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, uint64_t seed, tn_error *err);
 void inputs_close(inputs *in);
+
+/* The same with another profile. f16, which ends at 65504, gets milder ones. */
+tn_status inputs_draw_as(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, inputs_profile profile,
+                         uint64_t seed, tn_error *err);
 
 /* The call, without any data. */
 tn_call inputs_call(const tn_site *site, int64_t batch, int64_t tokens);

@@ -44,7 +44,7 @@ int32_t threads_limit(int32_t count);
 void threads_strict(bool strict);
 
 /* Runs tn_parallel_for and tn_parallel on the calling thread only, as if the team had one thread. For child
- * processes after fork, where the team's threads do not exist. */
+ * processes after fork, where the team's threads do not exist; with serial false a child makes a team of its own. */
 void threads_serial(bool serial);
 
 /* A stack of device memory. In measuring mode nothing is allocated: arena_take returns NULL data and only the

@@ -191,6 +191,7 @@ static void forget_team(void)
     atomic_store(&team.running, 0);
     atomic_store(&team.arrived, 0);
     atomic_store(&team.alive, 0);
+    atomic_store(&team.leave, false);
     region_threads = 0;
 }
 

@@ -33,6 +33,7 @@ typedef struct candidate {
     elfnote note;
     char sha256[65];
     char warning[256]; /* what its constructor changed                                            */
+    bool named;        /* the user named this very file: no rules for folders, no earlier verdict      */
 } candidate;
 
 /* ---- who may write there ------------------------------------------------------------------------------- */
@@ -110,7 +111,7 @@ static tn_status read_candidate(candidate *c, char **content, tn_error *err)
     else if (c->st.st_size > FILE_BYTES_MAX)
         status = tn_fail(err, TN_E_KERNEL, c->file, "larger than %lld MiB; plugins are not",
                          (long long)(FILE_BYTES_MAX >> 20));
-    else
+    else if (!c->named)
         status = check_writers(&c->st, c->file, err);
     if (status == TN_OK)
         status = read_all(fd, c, content, err);
@@ -120,7 +121,7 @@ static tn_status read_candidate(candidate *c, char **content, tn_error *err)
 
 static tn_status check_pin(const candidate *c, const tn_config *config, tn_error *err)
 {
-    if (!kernels_config_has_pins(config))
+    if (c->named || !kernels_config_has_pins(config))
         return TN_OK;
     const char *pin = kernels_config_pin(config, c->name);
     if (!pin)
@@ -149,7 +150,7 @@ static tn_status check_unchanged(const candidate *c, tn_error *err)
 static tn_plugin_state try_in_child(const candidate *c, tn_error *err)
 {
     trial_verdict verdict;
-    if (!verdict_load(c->sha256, &verdict)) {
+    if (c->named || !verdict_load(c->sha256, &verdict)) {
         trial_run(c->path, &c->note, trial_seconds(), &verdict);
         verdict_store(c->sha256, &verdict);
     }
@@ -209,6 +210,25 @@ static tn_plugin_state load(candidate *c, const tn_config *config, bool *known, 
     return TN_PLUGIN_LOADED;
 }
 
+/* Loads it and notes what became of it, unless it is known. */
+static tn_status load_and_record(candidate *c, const tn_config *config, tn_plugin_state *state, tn_error *why,
+                                 tn_error *err)
+{
+    bool known = false;
+    *state = load(c, config, &known, why);
+    plugins_entry entry = {.info = {.file = c->file,
+                                    .name = c->note.name,
+                                    .version = c->note.version,
+                                    .state = *state,
+                                    .reason = *state == TN_PLUGIN_LOADED ? c->warning : why->message},
+                           .dev = (uint64_t)c->st.st_dev,
+                           .ino = (uint64_t)c->st.st_ino};
+    memcpy(entry.info.sha256, c->sha256, sizeof c->sha256);
+    if (known)
+        *state = TN_PLUGIN_LOADED;
+    return known ? TN_OK : plugins_record(&entry, err);
+}
+
 static tn_status scan_file(const char *folder, const char *name, const tn_config *config, tn_error *err)
 {
     candidate *c = calloc(1, sizeof *c);
@@ -218,22 +238,60 @@ static tn_status scan_file(const char *folder, const char *name, const tn_config
     c->name = name;
     int n = snprintf(c->file, sizeof c->file, "%s/%s", folder, name);
     tn_status status = TN_OK;
-    bool known = n < 0 || (size_t)n >= sizeof c->file || plugins_is_loaded(c->file, 0, 0, NULL);
-    if (!known) {
-        tn_error why = TN_ERROR_INIT;
-        tn_plugin_state state = load(c, config, &known, &why);
-        plugins_entry entry = {.info = {.file = c->file,
-                                        .name = c->note.name,
-                                        .version = c->note.version,
-                                        .state = state,
-                                        .reason = state == TN_PLUGIN_LOADED ? c->warning : why.message},
-                               .dev = (uint64_t)c->st.st_dev,
-                               .ino = (uint64_t)c->st.st_ino};
-        memcpy(entry.info.sha256, c->sha256, sizeof c->sha256);
-        if (!known)
-            status = plugins_record(&entry, err);
+    tn_plugin_state state;
+    tn_error why = TN_ERROR_INIT;
+    if (n >= 0 && (size_t)n < sizeof c->file && !plugins_is_loaded(c->file, 0, 0, NULL))
+        status = load_and_record(c, config, &state, &why, err);
+    free(c);
+    return status;
+}
+
+/* ---- one file ---------------------------------------------------------------------------------------------------- */
+
+/* The name that a loaded file is listed under: another one when the same content was loaded from elsewhere. */
+static const char *name_of(const candidate *c)
+{
+    tn_plugin_info info = {.size = sizeof info};
+    for (size_t i = 0; i < tn_plugin_count(); i++)
+        if (tn_plugin_get(i, &info) == TN_OK && info.state == TN_PLUGIN_LOADED &&
+            (!strcmp(info.file, c->file) || !strcmp(info.sha256, c->sha256)))
+            return info.file;
+    return NULL;
+}
+
+static tn_status load_named(candidate *c, const char **file, tn_error *err)
+{
+    tn_plugin_state state = TN_PLUGIN_LOADED;
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = TN_OK;
+    if (!plugins_is_loaded(c->file, 0, 0, NULL))
+        status = load_and_record(c, NULL, &state, &why, err);
+    if (status == TN_OK && state != TN_PLUGIN_LOADED)
+        status = tn_fail(err, TN_E_KERNEL, c->file, "no usable plugin: %s", why.message);
+    if (status == TN_OK && !(*file = name_of(c)))
+        status = tn_fail(err, TN_E_INTERNAL, c->file, "it was loaded and is not listed");
+    return status;
+}
+
+tn_status folders_load_file(const char *path, const char **file, tn_error *err)
+{
+    char *real = realpath(path, NULL);
+    candidate *c = calloc(1, sizeof *c);
+    tn_status status = TN_OK;
+    if (!real)
+        status = tn_fail(err, TN_E_KERNEL, path, "cannot be read: %s", strerror(errno));
+    else if (!c)
+        status = tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    if (status == TN_OK) {
+        snprintf(c->file, sizeof c->file, "%s", real);
+        c->name = strrchr(c->file, '/') + 1;
+        c->named = true;
+        pthread_mutex_lock(&scanning);
+        status = load_named(c, file, err);
+        pthread_mutex_unlock(&scanning);
     }
     free(c);
+    free(real);
     return status;
 }
 

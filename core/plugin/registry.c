@@ -194,6 +194,14 @@ registry_kernel *registry_at(const char *device, size_t index)
     return kernel;
 }
 
+registry_kernel *registry_any(size_t index)
+{
+    pthread_mutex_lock(&registry.lock);
+    registry_kernel *kernel = index < registry.count ? registry.kernels[index] : NULL;
+    pthread_mutex_unlock(&registry.lock);
+    return kernel;
+}
+
 registry_kernel *registry_find(const char *device, const char *id)
 {
     bool found;

@@ -26,6 +26,9 @@ typedef struct registry_kernel {
 /* The kernels of one device, ordered by id. Pointers stay valid for the life of the process. */
 size_t registry_count(const char *device);
 registry_kernel *registry_at(const char *device, size_t index);
+
+/* Those of all devices; NULL behind the last. */
+registry_kernel *registry_any(size_t index);
 registry_kernel *registry_find(const char *device, const char *id);
 
 /* The id nearest to a misspelt one (Damerau-Levenshtein), or NULL. */
@@ -46,6 +49,11 @@ bool registry_parse_device(const char *text, char name[REGISTRY_NAME], int32_t *
 /* The device that NAME[:ORDINAL] is a unit of, which is asked whether it is available first. NULL and "auto": the
  * built-in one. NULL with an error that names those there are. */
 const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err);
+
+/* folders.c: loads one plugin file, wherever it is and whoever may write there, with everything else that a scan does:
+ * its note, its trial in a child, its descriptor. file receives the name that its kernels are registered under, which
+ * is borrowed. TN_E_KERNEL with the reason when it is no usable plugin. */
+tn_status folders_load_file(const char *path, const char **file, tn_error *err);
 
 /* ---- select.c: does a kernel take a site? ---------------------------------------------------- */
 

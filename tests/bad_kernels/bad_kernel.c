@@ -1,5 +1,6 @@
-/* An RMS norm in float32 that is right, but for the fault that BAD_KERNEL names: check_kernels must find each
- * (tests/check_kernels/test_check_kernels.sh). */
+/* An RMS norm in float32 that is right, but for the fault that BAD_KERNEL names: `tenon check` must find each
+ * (tests/kit/test_kit.c), and check_kernels those that show at its shapes (tests/check_kernels/test_check_kernels.sh).
+ */
 #include <fenv.h>
 #include <math.h>
 #include <signal.h>
@@ -29,7 +30,8 @@ static float scale_of(const tn_call *call, const float *x, int64_t n)
         part[i % 64] += x[i] * x[i];
     for (int i = 0; i < 64; i++)
         sum += part[i];
-    return 1.0f / sqrtf(sum / (float)n + (float)call->site->num[TN_NUM_EPS]);
+    float eps = faulty("eps") ? 1e-3f : (float)call->site->num[TN_NUM_EPS];
+    return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
 static void flush_denormals(void)
@@ -42,12 +44,39 @@ static void flush_denormals(void)
 #endif
 }
 
+/* The weights of this call; with the fault, those of the first call of that width. */
+static const float *weights_of(const tn_call *call, int64_t n)
+{
+    enum { MOST = 4096 };
+    static float kept[MOST];
+    static int64_t width;
+    const float *w = call->site->param[TN_ROLE_WEIGHT].tensors[0].data;
+    if (!faulty("first weights") || n > MOST)
+        return w;
+    if (width != n)
+        memcpy(kept, w, (size_t)n * sizeof *w);
+    width = n;
+    return kept;
+}
+
+/* Faults of one row among many. */
+static float wrong_row(const tn_call *call, int64_t r, int64_t n, int32_t thread, float scale)
+{
+    if (faulty("many rows") && r >= 132)
+        scale *= 1.001f;
+    if (faulty("block") && r >= 64 && r % 64 == 0)
+        scale = scale_of(call, place(&call->in[0], r - 1), n) * 1.01f;
+    if (faulty("thread number"))
+        scale *= 1 + 0x1p-22f * (float)thread;
+    return scale;
+}
+
 static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const tn_call *call = ctx;
     const tn_tensor *x = &call->in[0], *y = &call->out[0];
-    const float *w = call->site->param[TN_ROLE_WEIGHT].tensors[0].data;
     int64_t n = x->shape[x->ndim - 1];
+    const float *w = weights_of(call, n);
     if (faulty("control of a worker") && thread)
         flush_denormals();
     for (int64_t r = begin; r < end; r++) {
@@ -59,6 +88,7 @@ static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
             scale *= 1 + 0x1p-22f * (float)tn_thread_count();
         if (faulty("alignment") && (uintptr_t)from % 16)
             scale *= 1 + 0x1p-22f;
+        scale = wrong_row(call, r, n, thread, scale);
         for (int64_t i = 0; i < n; i++)
             to[i] = from[i] * scale * w[i];
     }
@@ -86,6 +116,38 @@ static void stray_writes(const tn_call *call, int64_t count)
         raise(SIGSEGV);
 }
 
+/* A slot of scratch for each thread, where plan asked for one. */
+static void use_scratch(void *ctx, int32_t thread, int32_t threads)
+{
+    const tn_call *call = ctx;
+    (void)threads;
+    memset((char *)call->scratch + 64 * (size_t)thread, 0, 64);
+}
+
+static void wait_alone(void *ctx, int32_t thread, int32_t threads)
+{
+    (void)ctx;
+    (void)threads;
+    if (thread == 0)
+        tn_barrier();
+}
+
+/* Faults of the whole call. */
+static void misbehave(const tn_call *call, int64_t count)
+{
+    static int calls;
+    if (faulty("scratch of one thread"))
+        tn_parallel(use_scratch, (void *)call);
+    if (faulty("barrier in a branch"))
+        tn_parallel(wait_alone, NULL);
+    if (faulty("exit"))
+        exit(0);
+    if (faulty("no tokens") && count == 0)
+        raise(SIGFPE); /* as a division by the number of rows does                                */
+    if (faulty("second call") && count && calls++ % 3 == 2)
+        place(&call->out[0], 0)[0] *= 1 + 0x1p-22f;
+}
+
 static tn_status forward(const tn_call *call, tn_error *err)
 {
     const tn_tensor *x = &call->in[0];
@@ -97,6 +159,7 @@ static tn_status forward(const tn_call *call, tn_error *err)
     tn_parallel_for(count, 1, rows, (void *)call);
     if (count)
         stray_writes(call, count);
+    misbehave(call, count);
     return TN_OK;
 }
 
@@ -113,6 +176,8 @@ static tn_status backward(const tn_call *call, tn_error *err)
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (int64_t r = 0; r < count; r++) {
         const float *from = place(x, r), *dy = up->data ? place(up, r) : NULL;
+        if (faulty("absent upstream"))
+            sum[0] += *(const volatile float *)up->data * 0.0;
         float *dx = call->grads->in[0].data ? place(&call->grads->in[0], r) : NULL;
         double scale = scale_of(call, from, n), mean = 0;
         for (int64_t i = 0; i < n; i++) {
@@ -123,8 +188,11 @@ static tn_status backward(const tn_call *call, tn_error *err)
         if (faulty("gradient"))
             mean = 0;
         for (int64_t i = 0; dx && i < n; i++)
-            dx[i] = (float)(scale * ((double)(dy ? dy[i] : 0) * w[i] - mean * from[i] * scale));
+            dx[i] = (faulty("adds up") ? dx[i] : 0) +
+                    (float)(scale * ((double)(dy ? dy[i] : 0) * w[i] - mean * from[i] * scale));
     }
+    if (faulty("unwanted"))
+        ((float *)want->tensors[0].data)[0] = 0;
     for (int64_t i = 0; want->count && i < n && !faulty("no weight gradient"); i++)
         ((float *)want->tensors[0].data)[i] = (float)sum[i];
     return TN_OK;

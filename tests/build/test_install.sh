@@ -69,6 +69,7 @@ check 'a plugin builds by the line of docs/writing-a-kernel.md' documented "$doc
 chmod go-w "$tmp/src/my_kernels.so"
 cp "$tmp/src/my_kernels.so" "$root/lib/tenon/plugins/"
 check 'dropped into the folder it is listed' lists example_fused_rmsnorm
+check 'the installed program checks what was built' "$root/bin/tenon" check "$tmp/src/my_kernels.so" --quick
 check 'examples/hello_kernel builds by its Makefile' outside "'$make' -C '$doc/examples/hello_kernel' OUT='$tmp'"
 
 # An edited kernels.json is the user's.

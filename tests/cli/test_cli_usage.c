@@ -8,7 +8,8 @@
 #include <string.h>
 #include <tenon/tenon.h>
 
-static const char *const names[] = {"run", "kernels", "inspect", "verify", "logits", "bench", "perplexity", "tokenize"};
+static const char *const names[] = {"run",    "kernels", "check",      "inspect", "verify",
+                                    "logits", "bench",   "perplexity", "tokenize"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* ---- help ------------------------------------------------------------------------------------- */
@@ -27,19 +28,10 @@ static void expect_help(process_result r, const char *first, const char *const *
 
 START_TEST(program_help_lists_every_command)
 {
-    const char *const words[] = {"run ",
-                                 "kernels ",
-                                 "inspect ",
-                                 "verify ",
-                                 "logits ",
-                                 "bench ",
-                                 "perplexity ",
-                                 "tokenize ",
-                                 "--config ",
-                                 "--threads ",
-                                 "Exit status: 0 done; 1 internal; 2 usage; 3",
-                                 "example:\n",
-                                 NULL};
+    const char *const words[] = {"run ",       "kernels ",  "check ",     "inspect ",
+                                 "verify ",    "logits ",   "bench ",     "perplexity ",
+                                 "tokenize ",  "--config ", "--threads ", "Exit status: 0 done; 1 internal; 2 usage; 3",
+                                 "example:\n", NULL};
     expect_help(TENON(NULL, "--help"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "-h"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "help"), "usage: tenon COMMAND", words);
@@ -101,6 +93,8 @@ static const wrong_line wrong_lines[] = {
     {{"run", "m", "p", "--wibble"}, "unknown option '--wibble'; see tenon run --help"},
     {{"run", "m", "p", "-x"}, "unknown option '-x'"},
     {{"kernels", "--temperature", "1"}, "tenon: kernels: unknown option '--temperature'"},
+    {{"check"}, "tenon: check: no plugin given; usage: tenon check FILE.so"},
+    {{"check", "p.so", "--site=0"}, "--site: 0 is out of range; give 1 to "},
     {{"run"}, "tenon: run: no model given; usage: tenon run MODEL"},
     {{"run", "m"}, "tenon: run: no prompt given; "},
     {{"run", "m", "p", "--tokens", "1"}, "both PROMPT and --tokens given"},

@@ -30,7 +30,8 @@ static void expect_results(const tn_site *site)
 {
     tn_error err = TN_ERROR_INIT;
     check_reference r;
-    tn_status status = check_reference_open(&r, &device_cpu, site, UINT32_MAX, (check_case){2, 5}, &err);
+    check_case size = {.batch = 2, .tokens = 5};
+    tn_status status = check_reference_open(&r, &device_cpu, site, UINT32_MAX, size, &err);
     ck_assert_msg(status == TN_OK, "%s: eager: %s", site->path, err.message);
     ck_assert_msg(op_check_call(&r.call, &err) == TN_OK, "%s: a drawn call does not fit: %s", site->path, err.message);
     ck_assert_msg(op_operations(&r.call) > 0, "%s: no work", site->path);
@@ -50,7 +51,7 @@ static void expect_checkable(const tn_site *site)
     tn_error err = TN_ERROR_INIT;
     tn_impl impl = {.size = sizeof impl, .op = site->op, .forward = eager_forward, .backward = eager_backward};
     check_subject subject = {&device_cpu, site, &impl, NULL, true};
-    const check_case cases[] = {{1, 1}, {2, 9}};
+    const check_case cases[] = {{.batch = 1, .tokens = 1}, {.batch = 2, .tokens = 9}};
     tn_status status = check_site(&subject, cases, 2, NULL, &err);
     ck_assert_msg(status == TN_OK, "%s (layout %s, norm %s, features 0x%llx): %s", site->path,
                   tn_axis_value_name(TN_AXIS_LAYOUT, site->meaning[TN_AXIS_LAYOUT]),
