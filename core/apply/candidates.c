@@ -91,7 +91,7 @@ tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *e
     const char *device = p->target->device->ops->name;
     const char *text = request->spec ? request->spec : p->config ? tn_config_kernels(p->config) : "auto";
     select_spec spec = {0};
-    tn_status status = select_parse(text, &spec, err);
+    tn_status status = spec_parse(text, &spec, err);
     if (status != TN_OK)
         return status;
     for (size_t i = 0; status == TN_OK && spec.mode == SELECT_IDS && i < spec.count; i++)
@@ -103,6 +103,6 @@ tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *e
         status = plan_no_memory(err);
     for (size_t i = 0; status == TN_OK && i < count; i++)
         status = add_candidate(p, registry_at(device, i), &spec, request, err);
-    select_free(&spec);
+    spec_free(&spec);
     return status;
 }

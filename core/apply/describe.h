@@ -30,7 +30,7 @@ typedef struct describe_group {
     text name; /* "self_attn", "0-27", "0,2,4-6"; owned                                          */
 } describe_group;
 
-/* The children of a module, in order, equal ones together. fold.c. Owned: describe_groups_free. */
+/* The children of a module, in order, equal ones together. describe_fold.c. Owned: describe_groups_free. */
 describe_group *describe_fold(const describe_view *view, const graph_module *parent, size_t *count);
 void describe_groups_free(describe_group *groups, size_t count);
 

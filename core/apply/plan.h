@@ -76,7 +76,7 @@ tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *e
 tn_status plan_unknown_id(const char *device, const char *id, tn_error *err);
 bool plan_modules_match(const char *patterns, const char *path);
 
-/* shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */
+/* plan_shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */
 tn_status plan_find_shapes(plan *p, tn_error *err);
 bool plan_same_shape(const tn_site *a, const tn_site *b);
 

@@ -95,7 +95,7 @@ static void clear_slices(void *ctx, int32_t thread, int32_t threads)
 
 /* At least half a gigabyte, for threads are few milliseconds at work on a part; at most an eighth of what the machine
  * has. Large pages: what is measured is the memory, not the tables of addresses. */
-bool ceilings_open(void)
+bool ceiling_open(void)
 {
     const int64_t unit = (int64_t)SLICES << 21, least = (int64_t)512 << 20;
     int64_t bytes = 4 * machine_cache_bytes(INT32_MAX);
@@ -116,14 +116,14 @@ bool ceilings_open(void)
     return true;
 }
 
-void ceilings_close(void)
+void ceiling_close(void)
 {
     if (ring.memory)
         munmap(ring.memory, ring.bytes);
     ring.memory = NULL;
 }
 
-int64_t ceilings_memory_bytes(void)
+int64_t ceiling_memory_bytes(void)
 {
     return ring.memory ? (int64_t)ring.bytes : 0;
 }
@@ -230,7 +230,7 @@ static double peak_rate(int peak)
     return rate;
 }
 
-void ceilings_measure(ceilings *c, int32_t threads)
+void ceiling_measure(ceilings *c, int32_t threads)
 {
     int32_t before = threads_limit(threads);
     *c = (ceilings){.threads = tn_thread_count()};
@@ -245,7 +245,7 @@ void ceilings_measure(ceilings *c, int32_t threads)
     threads_limit(before);
 }
 
-void ceilings_join(ceilings *c, const ceilings *other)
+void ceiling_join(ceilings *c, const ceilings *other)
 {
     double *mine[] = {&c->read, &c->copy, &c->triad, &c->update, &c->cached};
     const double *theirs[] = {&other->read, &other->copy, &other->triad, &other->update, &other->cached};

@@ -43,14 +43,14 @@ const ceiling_peak *ceiling_peak_at(int index);
 /* Memory for measuring, each part near the thread that will use it: four times the last caches that the process can
  * use. Measurements go round it, so that each finds its part outside of every cache. False when there is none. Open
  * once, of the whole process. */
-bool ceilings_open(void);
-void ceilings_close(void);
-int64_t ceilings_memory_bytes(void); /* while it is open                                          */
+bool ceiling_open(void);
+void ceiling_close(void);
+int64_t ceiling_memory_bytes(void); /* while it is open                                          */
 
 /* Measured now, by runs of some milliseconds each, on at most this many of the threads that are set; 0: on all. */
-void ceilings_measure(ceilings *c, int32_t threads);
+void ceiling_measure(ceilings *c, int32_t threads);
 /* The larger of each. */
-void ceilings_join(ceilings *c, const ceilings *other);
+void ceiling_join(ceilings *c, const ceilings *other);
 
 typedef enum ceiling_kind {
     CEILING_READ,

@@ -95,18 +95,18 @@ tn_status tn_measure_machine(tn_machine *machine, tn_error *err)
     ceilings one, all, again;
     machine_cpu_name(m.cpu, sizeof m.cpu);
     m.cache_bytes = machine_cache_bytes(INT32_MAX);
-    if (!ceilings_open())
+    if (!ceiling_open())
         return tn_fail(err, TN_E_MEMORY, "machine", "out of memory; measuring needs four times the last cache");
-    m.memory_bytes = ceilings_memory_bytes();
-    ceilings_measure(&one, 1);
-    ceilings_measure(&all, 0);
+    m.memory_bytes = ceiling_memory_bytes();
+    ceiling_measure(&one, 1);
+    ceiling_measure(&all, 0);
     for (int i = 1; i < TIMES; i++) {
-        ceilings_measure(&again, 1);
-        ceilings_join(&one, &again);
-        ceilings_measure(&again, 0);
-        ceilings_join(&all, &again);
+        ceiling_measure(&again, 1);
+        ceiling_join(&one, &again);
+        ceiling_measure(&again, 0);
+        ceiling_join(&all, &again);
     }
-    ceilings_close();
+    ceiling_close();
     fill(&m, 0, &one);
     fill(&m, 1, &all);
     memcpy(machine, &m, m.size < sizeof m ? m.size : sizeof m);

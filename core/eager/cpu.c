@@ -132,4 +132,4 @@ const tn_device eager_cpu = {
     .backward = cpu_backward,
 };
 
-const device device_cpu = {.ops = &eager_cpu};
+const device cpu_device = {.ops = &eager_cpu};

@@ -1,5 +1,5 @@
 /* Inside core: the plain implementation of every primitive operation on the CPU, as transformers' eager mode computes
- * it: the same order of operations, the same roundings (ARCHITECTURES.md, A.6). One file per contract. */
+ * it: the same order of operations, the same roundings. One file per contract. */
 #ifndef TENON_CORE_EAGER_H
 #define TENON_CORE_EAGER_H
 
@@ -22,7 +22,7 @@ extern const eager_op eager_rms_norm, eager_add_rms_norm, eager_layer_norm, eage
 
 /* cpu.c: the built-in device, which performs these, and that opened: it has one unit and needs no queue. */
 extern const tn_device eager_cpu;
-extern const device device_cpu;
+extern const device cpu_device;
 
 /* The entry for op, or NULL. eager.c */
 const eager_op *eager_find(tn_op op);

@@ -14,24 +14,24 @@ static const tn_tensor *experts_first(const tn_site *site, tn_layout layout)
     return rows_param(site, layout == TN_LAYOUT_EXPERT_LIST ? TN_ROLE_GATE : TN_ROLE_GATE_UP);
 }
 
-experts_matrix experts_gate(const experts_job *job)
+experts_matrix moe_experts_gate(const experts_job *job)
 {
     return (experts_matrix){job->layout == TN_LAYOUT_EXPERT_LIST ? TN_ROLE_GATE : TN_ROLE_GATE_UP, 0};
 }
 
-experts_matrix experts_up(const experts_job *job)
+experts_matrix moe_experts_up(const experts_job *job)
 {
     bool list = job->layout == TN_LAYOUT_EXPERT_LIST;
     return (experts_matrix){list ? TN_ROLE_UP : TN_ROLE_GATE_UP, list ? 0 : job->inter};
 }
 
-tn_status experts_unknown(const tn_site *site, tn_error *err)
+tn_status moe_experts_unknown(const tn_site *site, tn_error *err)
 {
     return tn_fail(err, TN_E_INTERNAL, site->path, "experts of layout %d, activation %d; report this defect",
                    (int)site->meaning[TN_AXIS_LAYOUT], (int)site->meaning[TN_AXIS_ACT]);
 }
 
-bool experts_shape(const tn_call *call, experts_job *job)
+bool moe_experts_shape(const tn_call *call, experts_job *job)
 {
     const tn_site *site = call->site;
     int32_t layout = site->meaning[TN_AXIS_LAYOUT], act = site->meaning[TN_AXIS_ACT];
@@ -63,7 +63,7 @@ bool experts_shape(const tn_call *call, experts_job *job)
     return true;
 }
 
-void experts_tile(experts_job *job, int64_t columns)
+void moe_experts_tile(experts_job *job, int64_t columns)
 {
     job->tile_bytes = rows_align((size_t)job->tile_m * (size_t)columns * sizeof(float));
     job->thread_bytes = job->tile_bytes + gemm_work_size(job->hidden > job->inter ? job->hidden : job->inter);
@@ -73,7 +73,7 @@ void experts_tile(experts_job *job, int64_t columns)
 static size_t experts_layout(experts_job *job, char *base)
 {
     size_t slots = (size_t)job->slots, size = tn_dtype_size(job->type), used = 0;
-    experts_tile(job, job->tile_inter * 2 > job->tile_hidden ? job->tile_inter * 2 : job->tile_hidden);
+    moe_experts_tile(job, job->tile_inter * 2 > job->tile_hidden ? job->tile_inter * 2 : job->tile_hidden);
     job->order = (int32_t *)(void *)rows_take(base, &used, slots * sizeof(int32_t));
     job->start = (int64_t *)(void *)rows_take(base, &used, ((size_t)job->expert_count + 1) * sizeof(int64_t));
     job->gathered = rows_take(base, &used, slots * (size_t)job->hidden * size);
@@ -86,7 +86,7 @@ static size_t experts_layout(experts_job *job, char *base)
 static size_t experts_scratch(const tn_call *call)
 {
     experts_job job;
-    return experts_shape(call, &job) ? experts_layout(&job, NULL) : 0;
+    return moe_experts_shape(call, &job) ? experts_layout(&job, NULL) : 0;
 }
 
 static int32_t expert_of(const experts_job *job, int64_t slot)
@@ -97,7 +97,7 @@ static int32_t expert_of(const experts_job *job, int64_t slot)
     return expert;
 }
 
-tn_status experts_sort(experts_job *job, tn_error *err)
+tn_status moe_experts_sort(experts_job *job, tn_error *err)
 {
     int64_t *start = job->start;
     memset(start, 0, ((size_t)job->expert_count + 1) * sizeof *start);
@@ -120,7 +120,7 @@ tn_status experts_sort(experts_job *job, tn_error *err)
     return TN_OK;
 }
 
-float experts_slot_weight(const experts_job *job, int64_t slot)
+float moe_experts_slot_weight(const experts_job *job, int64_t slot)
 {
     float weight;
     size_t size = tn_dtype_size(job->weights->dtype);
@@ -144,8 +144,8 @@ static void gather_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-void experts_product(const experts_job *job, gemm_context *context, experts_matrix matrix, bool back,
-                     const grouped_item *item, int64_t k, const char *a, float *c)
+void moe_experts_product(const experts_job *job, gemm_context *context, experts_matrix matrix, bool back,
+                         const grouped_item *item, int64_t k, const char *a, float *c)
 {
     grouped_matrix w = grouped_weight(&job->site->param[matrix.role], job->layout, item->group, matrix.first);
     gemm_shape shape = {.type = job->type, .m = item->rows, .n = item->columns, .k = k, .lda = k, .ldc = item->columns};
@@ -153,8 +153,8 @@ void experts_product(const experts_job *job, gemm_context *context, experts_matr
                     item->mine + job->tile_bytes);
 }
 
-void experts_pass(const experts_job *job, int64_t width, int64_t tile, int64_t depth,
-                  void (*item)(const void *ctx, gemm_context *context, const grouped_item *item), const void *ctx)
+void moe_experts_pass(const experts_job *job, int64_t width, int64_t tile, int64_t depth,
+                      void (*item)(const void *ctx, gemm_context *context, const grouped_item *item), const void *ctx)
 {
     const grouped_pass pass = {.start = job->start,
                                .groups = job->expert_count,
@@ -175,8 +175,8 @@ static void gate_up_item(const void *ctx, gemm_context *context, const grouped_i
     int64_t n = item->columns;
     size_t size = tn_dtype_size(job->type);
     float *gate = (float *)(void *)item->mine, *up = gate + item->rows * n;
-    experts_product(job, context, experts_gate(job), false, item, job->hidden, job->gathered, gate);
-    experts_product(job, context, experts_up(job), false, item, job->hidden, job->gathered, up);
+    moe_experts_product(job, context, moe_experts_gate(job), false, item, job->hidden, job->gathered, gate);
+    moe_experts_product(job, context, moe_experts_up(job), false, item, job->hidden, job->gathered, up);
     for (int64_t i = 0; i < item->rows; i++) {
         float *g = gate + i * n, *u = up + i * n;
         size_t at = (size_t)((item->first + i) * job->inter + item->column) * size;
@@ -194,10 +194,10 @@ static void gate_up_item(const void *ctx, gemm_context *context, const grouped_i
     }
 }
 
-void experts_activate(experts_job *job)
+void moe_experts_activate(experts_job *job)
 {
     tn_parallel_for(job->slots, rows_grain(job->hidden), gather_rows, job);
-    experts_pass(job, job->inter, job->tile_inter, 2 * job->hidden, gate_up_item, job);
+    moe_experts_pass(job, job->inter, job->tile_inter, 2 * job->hidden, gate_up_item, job);
 }
 
 /* terms[slot], columns [column, column + n) = rnd(down(activated)) * weight. */
@@ -206,12 +206,12 @@ static void down_item(const void *ctx, gemm_context *context, const grouped_item
     const experts_job *job = ctx;
     float *c = (float *)(void *)item->mine;
     size_t term_size = tn_dtype_size(job->term_type);
-    experts_product(job, context, (experts_matrix){TN_ROLE_DOWN, 0}, false, item, job->inter, job->activated, c);
+    moe_experts_product(job, context, (experts_matrix){TN_ROLE_DOWN, 0}, false, item, job->inter, job->activated, c);
     for (int64_t i = 0; i < item->rows; i++) {
         int64_t slot = job->order[item->first + i];
         float *row = c + i * item->columns;
         vec_round(row, item->columns, job->dtype);
-        vec_scale(row, item->columns, experts_slot_weight(job, slot));
+        vec_scale(row, item->columns, moe_experts_slot_weight(job, slot));
         convert_from_f32(row, job->term_type, job->terms + (size_t)(slot * job->hidden + item->column) * term_size,
                          item->columns);
     }
@@ -242,7 +242,7 @@ static void combine_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread
         }
 }
 
-void experts_combine(const experts_job *job, const tn_tensor *y)
+void moe_experts_combine(const experts_job *job, const tn_tensor *y)
 {
     combine_job combine = {job, y};
     tn_parallel_for(job->tokens, rows_grain(job->hidden * job->top_k), combine_tokens, &combine);
@@ -251,17 +251,17 @@ void experts_combine(const experts_job *job, const tn_tensor *y)
 static tn_status experts_forward(const tn_call *call, tn_error *err)
 {
     experts_job job;
-    if (!experts_shape(call, &job))
-        return experts_unknown(call->site, err);
+    if (!moe_experts_shape(call, &job))
+        return moe_experts_unknown(call->site, err);
     if (job.slots <= 0)
         return TN_OK;
     experts_layout(&job, call->scratch);
-    tn_status status = experts_sort(&job, err);
+    tn_status status = moe_experts_sort(&job, err);
     if (status != TN_OK)
         return status;
-    experts_activate(&job);
-    experts_pass(&job, job.hidden, job.tile_hidden, job.inter, down_item, &job);
-    experts_combine(&job, &call->out[0]);
+    moe_experts_activate(&job);
+    moe_experts_pass(&job, job.hidden, job.tile_hidden, job.inter, down_item, &job);
+    moe_experts_combine(&job, &call->out[0]);
     return TN_OK;
 }
 

@@ -29,35 +29,35 @@ typedef struct experts_matrix {
     int64_t first;
 } experts_matrix;
 
-experts_matrix experts_gate(const experts_job *job);
-experts_matrix experts_up(const experts_job *job);
+experts_matrix moe_experts_gate(const experts_job *job);
+experts_matrix moe_experts_up(const experts_job *job);
 
-/* Fills all but memory. False when the site has not what experts need: experts_unknown is the error then. */
-bool experts_shape(const tn_call *call, experts_job *job);
-tn_status experts_unknown(const tn_site *site, tn_error *err);
+/* Fills all but memory. False when the site has not what experts need: moe_experts_unknown is the error then. */
+bool moe_experts_shape(const tn_call *call, experts_job *job);
+tn_status moe_experts_unknown(const tn_site *site, tn_error *err);
 
 /* The memory of a thread: a tile of so many columns. */
-void experts_tile(experts_job *job, int64_t columns);
+void moe_experts_tile(experts_job *job, int64_t columns);
 
 /* Counting sort of the slots; refuses ids that name no expert. */
-tn_status experts_sort(experts_job *job, tn_error *err);
+tn_status moe_experts_sort(experts_job *job, tn_error *err);
 
 /* gathered, and then activated = rnd(rnd(act(rnd(gate))) * rnd(up)). */
-void experts_activate(experts_job *job);
+void moe_experts_activate(experts_job *job);
 
 /* c = rows of a [slots, k] times a matrix of the item's expert, see grouped_product. */
-void experts_product(const experts_job *job, gemm_context *context, experts_matrix matrix, bool back,
-                     const grouped_item *item, int64_t k, const char *a, float *c);
+void moe_experts_product(const experts_job *job, gemm_context *context, experts_matrix matrix, bool back,
+                         const grouped_item *item, int64_t k, const char *a, float *c);
 
 /* Performs item for tiles of columns of width. depth: multiplications per element. */
-void experts_pass(const experts_job *job, int64_t width, int64_t tile, int64_t depth,
-                  void (*item)(const void *ctx, gemm_context *context, const grouped_item *item), const void *ctx);
+void moe_experts_pass(const experts_job *job, int64_t width, int64_t tile, int64_t depth,
+                      void (*item)(const void *ctx, gemm_context *context, const grouped_item *item), const void *ctx);
 
 /* The weight of a slot. */
-float experts_slot_weight(const experts_job *job, int64_t slot);
+float moe_experts_slot_weight(const experts_job *job, int64_t slot);
 
 /* Row t of y = the terms of its slots, summed in f32 in the order of the slots and rounded once. */
-void experts_combine(const experts_job *job, const tn_tensor *y);
+void moe_experts_combine(const experts_job *job, const tn_tensor *y);
 
 /* moe_experts_grad.c */
 size_t moe_experts_backward_scratch(const tn_call *call);

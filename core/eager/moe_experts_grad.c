@@ -23,7 +23,7 @@ typedef struct grad_job {
 static bool grad_shape(const tn_call *call, grad_job *job)
 {
     experts_job *e = &job->experts;
-    if (!experts_shape(call, e))
+    if (!moe_experts_shape(call, e))
         return false;
     e->term_type = e->dtype;
     job->grads = call->grads;
@@ -37,7 +37,7 @@ static size_t grad_layout(grad_job *job, char *base)
     experts_job *e = &job->experts;
     size_t slots = (size_t)e->slots, size = tn_dtype_size(e->type), used = 0;
     size_t hidden = slots * (size_t)e->hidden, inter = slots * (size_t)e->inter;
-    experts_tile(e, 2 * (e->tile_inter > e->tile_hidden ? e->tile_inter : e->tile_hidden));
+    moe_experts_tile(e, 2 * (e->tile_inter > e->tile_hidden ? e->tile_inter : e->tile_hidden));
     if (e->thread_bytes < grouped_grads_bytes())
         e->thread_bytes = grouped_grads_bytes();
     e->order = (int32_t *)(void *)rows_take(base, &used, slots * sizeof(int32_t));
@@ -80,7 +80,7 @@ static void upstream_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         for (int64_t i = 0; i < e->hidden; i += VEC_CHUNK) {
             int64_t n = e->hidden - i < VEC_CHUNK ? e->hidden - i : VEC_CHUNK, slot = e->order[row];
             upstream_values(job, slot / e->top_k, i, g, n);
-            vec_scale(g, n, experts_slot_weight(e, slot));
+            vec_scale(g, n, moe_experts_slot_weight(e, slot));
             vec_round(g, n, e->dtype);
             convert_from_f32(g, e->type, job->upstream + (size_t)(row * e->hidden + i) * size, n);
         }
@@ -94,7 +94,7 @@ static void dots_item(const void *ctx, gemm_context *context, const grouped_item
     const grad_job *job = ctx;
     const experts_job *e = &job->experts;
     float *c = (float *)(void *)item->mine, g[VEC_CHUNK];
-    experts_product(e, context, (experts_matrix){TN_ROLE_DOWN, 0}, false, item, e->inter, e->activated, c);
+    moe_experts_product(e, context, (experts_matrix){TN_ROLE_DOWN, 0}, false, item, e->inter, e->activated, c);
     for (int64_t i = 0; i < item->rows; i++) {
         int64_t slot = e->order[item->first + i];
         double sum = 0.0;
@@ -134,7 +134,7 @@ static void glu_item(const void *ctx, gemm_context *context, const grouped_item 
     const experts_job *e = &job->experts;
     size_t size = tn_dtype_size(e->type);
     float *c = (float *)(void *)item->mine, gate[VEC_CHUNK], up[VEC_CHUNK];
-    experts_product(e, context, (experts_matrix){TN_ROLE_DOWN, 0}, true, item, e->hidden, job->upstream, c);
+    moe_experts_product(e, context, (experts_matrix){TN_ROLE_DOWN, 0}, true, item, e->hidden, job->upstream, c);
     for (int64_t i = 0; i < item->rows; i++)
         for (int64_t j = 0; j < item->columns; j += VEC_CHUNK) {
             int64_t n = item->columns - j < VEC_CHUNK ? item->columns - j : VEC_CHUNK;
@@ -156,8 +156,8 @@ static void input_item(const void *ctx, gemm_context *context, const grouped_ite
     const experts_job *e = &job->experts;
     int64_t n = item->columns;
     float *c = (float *)(void *)item->mine, *second = c + item->rows * n;
-    experts_product(e, context, experts_gate(e), true, item, e->inter, e->gate, c);
-    experts_product(e, context, experts_up(e), true, item, e->inter, e->up, second);
+    moe_experts_product(e, context, moe_experts_gate(e), true, item, e->inter, e->gate, c);
+    moe_experts_product(e, context, moe_experts_up(e), true, item, e->inter, e->up, second);
     vec_add(c, second, item->rows * n);
     for (int64_t i = 0; i < item->rows; i++) {
         int64_t slot = e->order[item->first + i];
@@ -191,26 +191,26 @@ tn_status moe_experts_backward(const tn_call *call, tn_error *err)
 {
     grad_job job;
     if (!grad_shape(call, &job))
-        return experts_unknown(call->site, err);
+        return moe_experts_unknown(call->site, err);
     grad_layout(&job, call->scratch);
     experts_job *e = &job.experts;
     const tn_grads *grads = call->grads;
-    tn_status status = experts_sort(e, err);
+    tn_status status = moe_experts_sort(e, err);
     if (status != TN_OK)
         return status;
-    experts_activate(e);
+    moe_experts_activate(e);
     if (grads->in[1].data) {
-        experts_pass(e, e->hidden, e->tile_hidden, e->inter, dots_item, &job);
+        moe_experts_pass(e, e->hidden, e->tile_hidden, e->inter, dots_item, &job);
         write_dots(&job, &grads->in[1]);
     }
     tn_parallel_for(e->slots, rows_grain(e->hidden), upstream_rows, &job);
-    experts_pass(e, e->inter, e->tile_inter, e->hidden, glu_item, &job);
+    moe_experts_pass(e, e->inter, e->tile_inter, e->hidden, glu_item, &job);
     if (grads->in[0].data) {
-        experts_pass(e, e->hidden, e->tile_hidden, 2 * e->inter, input_item, &job);
-        experts_combine(e, &grads->in[0]);
+        moe_experts_pass(e, e->hidden, e->tile_hidden, 2 * e->inter, input_item, &job);
+        moe_experts_combine(e, &grads->in[0]);
     }
-    matrix_grads(&job, experts_gate(e), e->gate, e->inter, e->gathered, e->hidden);
-    matrix_grads(&job, experts_up(e), e->up, e->inter, e->gathered, e->hidden);
+    matrix_grads(&job, moe_experts_gate(e), e->gate, e->inter, e->gathered, e->hidden);
+    matrix_grads(&job, moe_experts_up(e), e->up, e->inter, e->gathered, e->hidden);
     matrix_grads(&job, (experts_matrix){TN_ROLE_DOWN, 0}, job.upstream, e->hidden, e->activated, e->inter);
     return TN_OK;
 }

@@ -11,7 +11,7 @@
 
 #define ROUTE_TILE 64 /* tokens of one product: the router's weights are packed anew for each      */
 
-bool route_shape(const tn_call *call, int64_t top_k, route_job *job)
+bool moe_route_shape(const tn_call *call, int64_t top_k, route_job *job)
 {
     const tn_site *site = call->site;
     *job = (route_job){.site = site, .x = &call->in[0], .weights = &call->out[0], .experts = &call->out[1]};
@@ -34,7 +34,7 @@ bool route_shape(const tn_call *call, int64_t top_k, route_job *job)
     return true;
 }
 
-size_t route_layout(route_job *job, char *base)
+size_t moe_route_layout(route_job *job, char *base)
 {
     size_t scores = (size_t)job->tokens * (size_t)job->expert_count * sizeof(float), used = 0;
     size_t converted = (size_t)job->tokens * (size_t)job->hidden * sizeof(float);
@@ -48,7 +48,7 @@ size_t route_layout(route_job *job, char *base)
 static size_t route_scratch(const tn_call *call)
 {
     route_job job;
-    return route_shape(call, call->out[1].shape[1], &job) ? route_layout(&job, NULL) : 0;
+    return moe_route_shape(call, call->out[1].shape[1], &job) ? moe_route_layout(&job, NULL) : 0;
 }
 
 /* Logits become scores. False when they are not numbers. */
@@ -167,7 +167,7 @@ static void route_weigh(const route_job *job, float *weights)
         vec_scale(weights, k, job->scale);
 }
 
-void route_choose(const route_job *job, int64_t token, int32_t *experts, float *scores)
+void moe_route_choose(const route_job *job, int64_t token, int32_t *experts, float *scores)
 {
     int64_t n = job->expert_count;
     const float *score = job->scores + token * n;
@@ -197,7 +197,7 @@ static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     float weights[VEC_CHUNK];
     int32_t experts[VEC_CHUNK];
     for (int64_t token = begin; token < end; token++) {
-        route_choose(job, token, experts, weights);
+        moe_route_choose(job, token, experts, weights);
         memcpy(rows_at(job->experts, token), experts, (size_t)job->top_k * sizeof *experts); /* at any address */
         route_weigh(job, weights);
         convert_from_f32(weights, job->weights->dtype, rows_at(job->weights, token), job->top_k);
@@ -226,7 +226,7 @@ static tn_status route_check(const route_job *job, tn_error *err)
     return TN_OK;
 }
 
-tn_status route_scores(route_job *job, tn_error *err)
+tn_status moe_route_scores(route_job *job, tn_error *err)
 {
     tn_status status = route_check(job, err);
     if (status != TN_OK)
@@ -245,10 +245,10 @@ tn_status route_scores(route_job *job, tn_error *err)
 static tn_status route_forward(const tn_call *call, tn_error *err)
 {
     route_job job;
-    if (!route_shape(call, call->out[1].shape[1], &job))
+    if (!moe_route_shape(call, call->out[1].shape[1], &job))
         return tn_fail(err, TN_E_INTERNAL, call->site->path, "a router without its weight; report this defect");
-    route_layout(&job, call->scratch);
-    tn_status status = route_scores(&job, err);
+    moe_route_layout(&job, call->scratch);
+    tn_status status = moe_route_scores(&job, err);
     if (status == TN_OK)
         tn_parallel_for(job.tokens, rows_grain(job.expert_count * job.top_k), route_tokens, &job);
     return status;

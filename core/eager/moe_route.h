@@ -22,18 +22,18 @@ typedef struct route_job {
 } route_job;
 
 /* Fills all but memory. False when the site has no router. */
-bool route_shape(const tn_call *call, int64_t top_k, route_job *job);
+bool moe_route_shape(const tn_call *call, int64_t top_k, route_job *job);
 
 /* Lays scratch out; returns its size. */
-size_t route_layout(route_job *job, char *base);
+size_t moe_route_layout(route_job *job, char *base);
 
 /* Fills scores: probabilities, sigmoids, or the logits where the softmax comes after the choice. Fails where that
  * cannot be done, or a token's scores are not numbers. */
-tn_status route_scores(route_job *job, tn_error *err);
+tn_status moe_route_scores(route_job *job, tn_error *err);
 
 /* The experts of a token by falling score, and their scores. Spoils the token's row of choice. top_k of each, at most
  * VEC_CHUNK. */
-void route_choose(const route_job *job, int64_t token, int32_t *experts, float *scores);
+void moe_route_choose(const route_job *job, int64_t token, int32_t *experts, float *scores);
 
 /* moe_route_grad.c */
 size_t moe_route_backward_scratch(const tn_call *call);

@@ -23,7 +23,7 @@ typedef struct route_grad_job {
 static bool route_grad_shape(const tn_call *call, route_grad_job *job)
 {
     job->g = &call->grads->out[0];
-    return route_shape(call, job->g->ndim == 2 ? job->g->shape[1] : call->site->dim[TN_DIM_TOP_K], &job->route);
+    return moe_route_shape(call, job->g->ndim == 2 ? job->g->shape[1] : call->site->dim[TN_DIM_TOP_K], &job->route);
 }
 
 /* dL/dlogits [tokens, experts] lies where the choice was made. */
@@ -50,7 +50,7 @@ static size_t route_grad_layout(route_grad_job *job, char *base, char **rest)
     product dx = route_input_product(route, &dl, NULL), drouter = route_router_product(route, &dl, NULL);
     sums dbias = sums_shape(route->tokens, route->expert_count);
     const size_t sizes[] = {product_scratch(&dx), product_scratch(&drouter), sums_bytes(&dbias)};
-    size_t all = route_layout(route, base), kept = 0;
+    size_t all = moe_route_layout(route, base), kept = 0;
     size_t scores = (size_t)route->tokens * (size_t)route->expert_count * sizeof(float);
     rows_take(base, &kept, scores);
     rows_take(base, &kept, scores);
@@ -113,7 +113,7 @@ static void route_grad_tokens(void *ctx, int64_t begin, int64_t end, int32_t thr
     int32_t experts[VEC_CHUNK];
     for (int64_t token = begin; token < end; token++) {
         float *dl = job->choice + token * n;
-        route_choose(job, token, experts, v);
+        moe_route_choose(job, token, experts, v);
         if (grad->g->data)
             convert_to_f32(rows_at(grad->g, token), grad->g->dtype, g, job->top_k);
         else
@@ -147,7 +147,7 @@ tn_status moe_route_backward(const tn_call *call, tn_error *err)
         return tn_fail(err, TN_E_INTERNAL, call->site->path, "a router without its weight; report this defect");
     route_grad_layout(&job, call->scratch, &rest);
     route_job *route = &job.route;
-    tn_status status = route_scores(route, err);
+    tn_status status = moe_route_scores(route, err);
     if (status != TN_OK)
         return status;
     tn_parallel_for(route->tokens, rows_grain(route->expert_count * route->top_k), route_grad_tokens, &job);

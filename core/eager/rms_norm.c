@@ -19,7 +19,7 @@ CLONES static float sum_squares(const float *x, int64_t n)
     return sum;
 }
 
-float norm_scale(const norm_job *job, double sum_squares)
+float rms_norm_scale(const norm_job *job, double sum_squares)
 {
     return 1.0f / sqrtf((float)(sum_squares / (double)job->width) + job->eps);
 }
@@ -77,7 +77,7 @@ static void norm_row(const norm_job *job, const tn_tensor *from, int64_t row)
         norm_load(from, row, i, t, n);
         total += (double)sum_squares(t, n);
     }
-    float scale = norm_scale(job, total);
+    float scale = rms_norm_scale(job, total);
     for (int64_t i = 0; i < job->width; i += VEC_CHUNK) {
         int64_t n = norm_length(job, i);
         norm_load(from, row, i, t, n);
@@ -98,7 +98,7 @@ static void norm_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-tn_status norm_make(const tn_call *call, norm_job *job, tn_error *err)
+tn_status rms_norm_make(const tn_call *call, norm_job *job, tn_error *err)
 {
     bool adds = call->op == TN_OP_ADD_RMS_NORM;
     *job = (norm_job){.x = &call->in[0],
@@ -121,7 +121,7 @@ tn_status norm_make(const tn_call *call, norm_job *job, tn_error *err)
 static tn_status norm_forward(const tn_call *call, tn_error *err)
 {
     norm_job job;
-    tn_status status = norm_make(call, &job, err);
+    tn_status status = rms_norm_make(call, &job, err);
     job.sum = job.add ? &call->out[0] : NULL;
     job.y = &call->out[job.add ? 1 : 0];
     if (status == TN_OK)
@@ -131,9 +131,9 @@ static tn_status norm_forward(const tn_call *call, tn_error *err)
 
 const eager_op eager_rms_norm = {.op = TN_OP_RMS_NORM,
                                  .forward = norm_forward,
-                                 .backward_scratch = norm_backward_scratch,
-                                 .backward = norm_backward};
+                                 .backward_scratch = rms_norm_backward_scratch,
+                                 .backward = rms_norm_backward};
 const eager_op eager_add_rms_norm = {.op = TN_OP_ADD_RMS_NORM,
                                      .forward = norm_forward,
-                                     .backward_scratch = norm_backward_scratch,
-                                     .backward = norm_backward};
+                                     .backward_scratch = rms_norm_backward_scratch,
+                                     .backward = rms_norm_backward};

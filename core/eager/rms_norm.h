@@ -13,7 +13,7 @@ typedef struct norm_job {
 } norm_job;
 
 /* The job of a call without what only forward has; an error where the site contradicts itself. */
-tn_status norm_make(const tn_call *call, norm_job *job, tn_error *err);
+tn_status rms_norm_make(const tn_call *call, norm_job *job, tn_error *err);
 
 static inline int64_t norm_length(const norm_job *job, int64_t at)
 {
@@ -38,10 +38,10 @@ static inline void norm_store(const tn_tensor *t, int64_t row, int64_t at, const
 }
 
 /* rms_norm.c: the factor of a row with this sum of squares. */
-float norm_scale(const norm_job *job, double sum_squares);
+float rms_norm_scale(const norm_job *job, double sum_squares);
 
 /* rms_norm_grad.c */
-size_t norm_backward_scratch(const tn_call *call);
-tn_status norm_backward(const tn_call *call, tn_error *err);
+size_t rms_norm_backward_scratch(const tn_call *call);
+tn_status rms_norm_backward(const tn_call *call, tn_error *err);
 
 #endif

@@ -125,7 +125,7 @@ static void grad_row(const grad_job *job, int64_t block, int64_t row)
         squares += vec_dot_wide(p.x, p.x, n);
         product += vec_dot_wide(p.h, p.x, n);
     }
-    float scale = norm_scale(norm, squares);
+    float scale = rms_norm_scale(norm, squares);
     double r = 1.0 / sqrt(squares / width + (double)norm->eps), c = r * r * r * (product / width);
     for (int64_t at = 0; at < norm->width; at += VEC_CHUNK) {
         int64_t n = norm_length(norm, at);
@@ -155,17 +155,17 @@ static void grad_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-size_t norm_backward_scratch(const tn_call *call)
+size_t rms_norm_backward_scratch(const tn_call *call)
 {
     sums s = sums_shape(rows_count(&call->in[0]), rows_width(&call->in[0]));
     return rows_param(call->site, TN_ROLE_WEIGHT) ? sums_bytes(&s) : 0;
 }
 
-tn_status norm_backward(const tn_call *call, tn_error *err)
+tn_status rms_norm_backward(const tn_call *call, tn_error *err)
 {
     const tn_grads *grads = call->grads;
     grad_job job;
-    tn_status status = norm_make(call, &job.norm, err);
+    tn_status status = rms_norm_make(call, &job.norm, err);
     if (status != TN_OK)
         return status;
     bool adds = job.norm.add != NULL, gated = job.norm.variant == TN_NORM_W_GATED;

@@ -41,7 +41,7 @@ static tn_status decode_tokens(decode *d, tn_error *err)
     r->stop = TN_STOP_LENGTH;
     while (r->count < d->options.max_tokens) {
         int64_t id;
-        tn_status status = sampler_pick(&d->sampler, d->logits, &id, err);
+        tn_status status = sample_pick(&d->sampler, d->logits, &id, err);
         if (status != TN_OK)
             return status;
         d->out[r->count++] = id;
@@ -103,7 +103,7 @@ tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt
     status = tn_model_get_info(session_model(session), &d.info);
     if (status != TN_OK)
         return tn_fail(err, status, "model", "has no information");
-    status = sampler_init(&d.sampler, &d.options, d.info.vocab, err);
+    status = sample_init(&d.sampler, &d.options, d.info.vocab, err);
     if (status == TN_OK && !(d.logits = malloc((size_t)d.info.vocab * sizeof *d.logits)))
         status = tn_fail(err, TN_E_MEMORY, "generate", "out of memory for %lld logits", (long long)d.info.vocab);
     if (status == TN_OK)
@@ -111,6 +111,6 @@ tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt
     if (result)
         structs_give(result, &d.result, sizeof d.result, "tn_generate_result", NULL);
     free(d.logits);
-    sampler_close(&d.sampler);
+    sample_close(&d.sampler);
     return status;
 }

@@ -136,7 +136,7 @@ static tn_status scan_logits(const sampler *s, const float *logits, int64_t *cou
     return TN_OK;
 }
 
-tn_status sampler_pick(sampler *s, const float *logits, int64_t *id, tn_error *err)
+tn_status sample_pick(sampler *s, const float *logits, int64_t *id, tn_error *err)
 {
     int64_t count = 0, best = 0;
     tn_status status = scan_logits(s, logits, &count, &best, err);
@@ -165,7 +165,7 @@ tn_status sampler_pick(sampler *s, const float *logits, int64_t *id, tn_error *e
     return TN_OK;
 }
 
-tn_status sampler_init(sampler *s, const tn_generate_options *options, int64_t vocab, tn_error *err)
+tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vocab, tn_error *err)
 {
     *s = (sampler){.vocab = vocab,
                    .top_k = options->top_k,
@@ -189,7 +189,7 @@ tn_status sampler_init(sampler *s, const tn_generate_options *options, int64_t v
     return TN_OK;
 }
 
-void sampler_close(sampler *s)
+void sample_close(sampler *s)
 {
     free(s->order);
     free(s->weight);

@@ -14,12 +14,12 @@ typedef struct sampler {
     double *weight; /* [vocab] of the kept candidates                                               */
 } sampler;
 
-/* Checks the options that concern sampling. sampler_close is due also after a failure. */
-tn_status sampler_init(sampler *s, const tn_generate_options *options, int64_t vocab, tn_error *err);
-void sampler_close(sampler *s);
+/* Checks the options that concern sampling. sample_close is due also after a failure. */
+tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vocab, tn_error *err);
+void sample_close(sampler *s);
 
 /* A token for logits[vocab]. -inf excludes a token; NaN, or nothing but -inf, is TN_E_INPUT. The same seed and logits
  * give the same tokens wherever exp() rounds alike. */
-tn_status sampler_pick(sampler *s, const float *logits, int64_t *id, tn_error *err);
+tn_status sample_pick(sampler *s, const float *logits, int64_t *id, tn_error *err);
 
 #endif

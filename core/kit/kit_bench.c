@@ -87,7 +87,7 @@ static tn_status run_batch(contender *c, int64_t calls, double *seconds, tn_erro
     tn_status status = TN_OK;
     double begin = clock_seconds();
     for (int64_t i = 0; i < calls && status == TN_OK; i++)
-        status = run_bound_call(&device_cpu, &c->memory, c->bound, c->call, err);
+        status = run_bound_call(&cpu_device, &c->memory, c->bound, c->call, err);
     *seconds = (clock_seconds() - begin) / (double)calls;
     return status;
 }
@@ -97,12 +97,12 @@ static tn_status open_contender(contender *c, const graph_binding *bound, const 
     double seconds = 0;
     c->bound = bound;
     c->call = call;
-    tn_status status = arena_init(&c->memory, &device_cpu, 0, err);
+    tn_status status = arena_init(&c->memory, &cpu_device, 0, err);
     if (status == TN_OK)
-        status = run_bound_call(&device_cpu, &c->memory, bound, call, err);
+        status = run_bound_call(&cpu_device, &c->memory, bound, call, err);
     size_t size = c->memory.peak > 0 ? c->memory.peak : 64;
     if (status == TN_OK)
-        status = arena_init(&c->memory, &device_cpu, size, err);
+        status = arena_init(&c->memory, &cpu_device, size, err);
     for (int i = 0; i < 2 && status == TN_OK; i++)
         status = run_batch(c, 1, &seconds, err);
     c->calls = seconds > 0 && seconds < BATCH_SECONDS ? (int64_t)(BATCH_SECONDS / seconds) + 1 : 1;
@@ -145,9 +145,9 @@ static tn_status bind(const bench_job *job, graph_binding *bound, tn_error *err)
     if (job->impl->plan)
         status = job->impl->plan(site, &bound->plan, err);
     if (status == TN_OK && bound->plan.packed_bytes > 0) {
-        status = device_alloc(&device_cpu, bound->plan.packed_bytes, &packed, err);
+        status = device_alloc(&cpu_device, bound->plan.packed_bytes, &packed, err);
         if (status == TN_OK && job->impl->pack)
-            status = job->impl->pack(site, &bound->plan, packed, device_cpu.queue, err);
+            status = job->impl->pack(site, &bound->plan, packed, cpu_device.queue, err);
     }
     bound->packed = packed; /* goes with the child                                                  */
     return status;
@@ -210,7 +210,7 @@ static tn_status time_call(kit *k, tn_check_row *row, const tn_impl *impl, const
     char ending[256], reason[512];
     check_reference r;
     check_case size = {.batch = 1, .tokens = tokens};
-    tn_status status = check_reference_open(&r, &device_cpu, site, 0, size, err);
+    tn_status status = check_reference_open(&r, &cpu_device, site, 0, size, err);
     if (status != TN_OK)
         return status;
     bench_job job = {impl, &r, row->max_threads, results->seconds, &results->why};

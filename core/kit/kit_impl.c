@@ -39,7 +39,7 @@ static tn_status try_drawn(const kit *k, const tn_impl *impl, const tn_site *lik
         status = draw_site_open(&other, like, ~k->options.seed, err);
     if (status == TN_OK && select_match(&d.site, impl, declined, sizeof declined) != TN_OK)
         status = tn_fail(err, TN_DECLINED, like->path, "%s", declined);
-    *t = (kit_try){.device = &device_cpu,
+    *t = (kit_try){.device = &cpu_device,
                    .site = &d.site,
                    .other = &other.site,
                    .impl = impl,

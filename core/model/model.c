@@ -45,7 +45,7 @@ static tn_status find_arch(tn_model *m, tn_error *err)
                     "is there: the model is quantised, which is not supported; use the plain checkpoint");
     if (status != TN_OK)
         return status;
-    if (!(m->arch = model_arch_find(type, err)))
+    if (!(m->arch = models_find(type, err)))
         return TN_E_INPUT;
     if (config_list(&root, "architectures") < 1)
         return status;

@@ -1,6 +1,5 @@
 /* Inside core: what decoder-only models share: embedding, layers of attention and MLP, each added to h, final norm and
- * head. An architecture says what its modeling file calls things and which of its layers differ (ARCHITECTURES.md, A.7
- * and C). */
+ * head. An architecture says what its modeling file calls things and which of its layers differ. */
 #ifndef TENON_CORE_DECODER_H
 #define TENON_CORE_DECODER_H
 

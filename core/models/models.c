@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const model_arch *const archs[] = {&model_llama,     &model_qwen2,   &model_qwen3,
-                                          &model_qwen3_moe, &model_mixtral, &model_gemma2};
+static const model_arch *const archs[] = {&llama_arch,     &qwen2_arch,   &qwen3_arch,
+                                          &qwen3_moe_arch, &mixtral_arch, &gemma2_arch};
 
 enum { ARCH_COUNT = sizeof archs / sizeof archs[0] };
 
-const model_arch *model_arch_find(const char *model_type, tn_error *err)
+const model_arch *models_find(const char *model_type, tn_error *err)
 {
     char known[512] = "";
     size_t used = 0;

@@ -25,9 +25,9 @@ typedef struct model_arch {
     const model_flow *flow;
 } model_arch;
 
-extern const model_arch model_llama, model_qwen2, model_qwen3, model_qwen3_moe, model_mixtral, model_gemma2;
+extern const model_arch llama_arch, qwen2_arch, qwen3_arch, qwen3_moe_arch, mixtral_arch, gemma2_arch;
 
 /* The entry for model_type, or NULL with an error that lists what is known. models.c */
-const model_arch *model_arch_find(const char *model_type, tn_error *err);
+const model_arch *models_find(const char *model_type, tn_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Inside core: the rotary parameters of a config.json, in each form that files have (ARCHITECTURES.md, B.1). */
+/* Inside core: the rotary parameters of a config.json, in each form that files have. */
 #ifndef TENON_CORE_ROPE_CONFIG_H
 #define TENON_CORE_ROPE_CONFIG_H
 

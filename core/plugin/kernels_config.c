@@ -18,7 +18,7 @@ static const char installed_default[] = TN_PREFIX "/etc/tenon/kernels.json";
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
 
-bool config_list_add(config_list *list, const char *text)
+bool kernels_config_list_add(config_list *list, const char *text)
 {
     char **items = realloc(list->items, (list->count + 1) * sizeof *items);
     if (!items)
@@ -39,7 +39,7 @@ static void list_clear(config_list *list)
     *list = (config_list){0};
 }
 
-bool config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value)
+bool kernels_config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value)
 {
     config_pair *more = realloc(*pairs, (*count + 1) * sizeof *more);
     if (!more)
@@ -67,7 +67,7 @@ static const char *pair_find(const config_pair *pairs, size_t count, const char 
     return NULL;
 }
 
-char *config_absolute(const char *base, const char *folder)
+char *kernels_config_absolute(const char *base, const char *folder)
 {
     char *joined = NULL;
     if (folder[0] == '/')
@@ -141,7 +141,7 @@ tn_config *tn_config_load(const char *path, tn_error *err)
         return NULL;
     }
     bool asked = path || found[0];
-    if (asked && config_read(config, found, err) != TN_OK) {
+    if (asked && kernels_config_read(config, found, err) != TN_OK) {
         tn_config_free(config);
         return NULL;
     }
@@ -184,8 +184,8 @@ tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error 
     char *here = folder[0] == '/' ? strdup("/") : getcwd(NULL, 0);
     if (!here)
         return tn_fail(err, TN_E_KERNEL, "plugins", "no current folder to find %s from: %s", folder, strerror(errno));
-    char *absolute = config_absolute(here, folder);
-    bool added = absolute && config_list_add(&config->folders, absolute);
+    char *absolute = kernels_config_absolute(here, folder);
+    bool added = absolute && kernels_config_list_add(&config->folders, absolute);
     free(absolute);
     free(here);
     return added ? TN_OK : tn_fail(err, TN_E_MEMORY, "plugins", "out of memory");
@@ -222,10 +222,10 @@ tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *e
     select_spec parsed;
     if (!config || !spec)
         return structs_missing(config ? "kernels" : "config", err);
-    tn_status status = select_parse(spec, &parsed, err);
+    tn_status status = spec_parse(spec, &parsed, err);
     if (status != TN_OK)
         return status;
-    select_free(&parsed);
+    spec_free(&parsed);
     return replace(&config->kernels, spec, "kernels", err);
 }
 

@@ -25,13 +25,13 @@ struct tn_config {
 };
 
 /* Copies of text go in. false: out of memory. */
-bool config_list_add(config_list *list, const char *text);
-bool config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value);
+bool kernels_config_list_add(config_list *list, const char *text);
+bool kernels_config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value);
 
 /* A folder as written, made absolute from base, without links where it exists. Owned; NULL: out of memory. */
-char *config_absolute(const char *base, const char *folder);
+char *kernels_config_absolute(const char *base, const char *folder);
 
-/* config_read.c: reads the file into an empty configuration. */
-tn_status config_read(tn_config *config, const char *path, tn_error *err);
+/* kernels_config_read.c: reads the file into an empty configuration. */
+tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err);
 
 #endif

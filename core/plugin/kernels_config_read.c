@@ -105,8 +105,8 @@ static tn_status read_plugins(tn_config *config, const json_t *value, const char
     json_t *item;
     json_array_foreach(value, i, item)
     {
-        char *folder = config_absolute(file, json_string_value(item));
-        if (!folder || !config_list_add(&config->folders, folder))
+        char *folder = kernels_config_absolute(file, json_string_value(item));
+        if (!folder || !kernels_config_list_add(&config->folders, folder))
             status = no_memory(path, err);
         free(folder);
     }
@@ -173,8 +173,8 @@ static tn_status read_disable(tn_config *config, const json_t *value, const char
     size_t i;
     json_t *item;
     if (status == TN_OK)
-        json_array_foreach(value, i, item) if (!config_list_add(&config->disable, json_string_value(item))) status =
-            no_memory(path, err);
+        json_array_foreach(value, i, item) if (!kernels_config_list_add(&config->disable, json_string_value(item)))
+            status = no_memory(path, err);
     return status;
 }
 
@@ -206,7 +206,7 @@ static tn_status read_options(tn_config *config, const json_t *value, const char
             tn_status status = join(modules, "modules", path, &joined, err);
             if (status == TN_OK && !joined[0])
                 status = tn_fail(err, TN_E_KERNEL, path, "key 'modules' of '%s' is empty; use disable instead", id);
-            if (status == TN_OK && !config_pair_add(&config->options, &config->option_count, id, joined))
+            if (status == TN_OK && !kernels_config_pair_add(&config->options, &config->option_count, id, joined))
                 status = no_memory(path, err);
             free(joined);
             if (status != TN_OK)
@@ -233,7 +233,7 @@ static tn_status read_pins(tn_config *config, const json_t *value, const char *p
                            name, text);
         if (strchr(name, '/'))
             return tn_fail(err, TN_E_KERNEL, path, "pin of '%s': give the file's name without a folder", name);
-        if (!config_pair_add(&config->pins, &config->pin_count, name, text))
+        if (!kernels_config_pair_add(&config->pins, &config->pin_count, name, text))
             return no_memory(path, err);
     }
     return TN_OK;
@@ -298,7 +298,7 @@ static tn_status read_text(const char *path, char **text, size_t *size, tn_error
     return status;
 }
 
-tn_status config_read(tn_config *config, const char *path, tn_error *err)
+tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err)
 {
     char *text = NULL;
     size_t size = 0;

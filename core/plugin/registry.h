@@ -70,8 +70,8 @@ typedef struct select_spec {
     char **ids;
     size_t count;
 } select_spec;
-tn_status select_parse(const char *text, select_spec *spec, tn_error *err);
-void select_free(select_spec *spec);
+tn_status spec_parse(const char *text, select_spec *spec, tn_error *err);
+void spec_free(select_spec *spec);
 
 /* ---- kernels_config.c: what kernels.json says --------------------------------------------------------- */
 

@@ -43,7 +43,7 @@ static tn_status parse_ids(const char *text, select_spec *spec, tn_error *err)
     }
 }
 
-tn_status select_parse(const char *text, select_spec *spec, tn_error *err)
+tn_status spec_parse(const char *text, select_spec *spec, tn_error *err)
 {
     *spec = (select_spec){.mode = SELECT_NONE};
     if (!text)
@@ -61,11 +61,11 @@ tn_status select_parse(const char *text, select_spec *spec, tn_error *err)
     spec->mode = SELECT_IDS;
     tn_status status = parse_ids(text, spec, err);
     if (status != TN_OK)
-        select_free(spec);
+        spec_free(spec);
     return status;
 }
 
-void select_free(select_spec *spec)
+void spec_free(select_spec *spec)
 {
     if (!spec)
         return;

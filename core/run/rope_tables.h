@@ -1,4 +1,4 @@
-/* Inside core: rotary position tables (ARCHITECTURES.md, part B). Which parameters a model has is said in
+/* Inside core: rotary position tables. Which parameters a model has is said in
  * models/rope_config.c. */
 #ifndef TENON_CORE_ROPE_TABLES_H
 #define TENON_CORE_ROPE_TABLES_H

@@ -24,7 +24,7 @@ static tn_status trust(registry_kernel *kernel, uint32_t index, const tn_site *s
         check_case cases[3];
         tn_error why = TN_ERROR_INIT;
         size_t count = check_first_use_cases(site, cases);
-        check_subject subject = {&device_cpu, site, &kernel->kernel.impls[index], NULL, gradients};
+        check_subject subject = {&cpu_device, site, &kernel->kernel.impls[index], NULL, gradients};
         tn_status status = check_site(&subject, cases, count, NULL, &why);
         if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
             return tn_fail(err, status, why.where, "%s", why.message);
@@ -119,5 +119,5 @@ tn_status direct_perform(const tn_call *call, const char *kernel, tn_error *err)
 {
     graph_binding choice;
     tn_status status = choose(call, kernel, &choice, err);
-    return status == TN_OK ? run_alone(&device_cpu, NULL, &choice, call, err) : status;
+    return status == TN_OK ? run_alone(&cpu_device, NULL, &choice, call, err) : status;
 }

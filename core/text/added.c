@@ -201,11 +201,11 @@ bool added_split(const added *a, const added_trie *trie, const char *text, size_
             start = skip_spaces_back(text, done < start ? done : start, start);
         if (t->rstrip)
             end = skip_spaces(text, length, end);
-        if (done < start && !pieces_add(p, base + done, base + start, -1))
+        if (done < start && !buffer_add_piece(p, base + done, base + start, -1))
             return false;
-        if (!pieces_add(p, base + start, base + end, t->id))
+        if (!buffer_add_piece(p, base + start, base + end, t->id))
             return false;
         done = end;
     }
-    return done >= length || pieces_add(p, base + done, base + length, -1);
+    return done >= length || buffer_add_piece(p, base + done, base + length, -1);
 }

@@ -183,7 +183,7 @@ bool bpe_encode(const bpe *b, const vocab *v, const char *word, size_t length, b
 {
     uint32_t whole = b->ignore_merges ? vocab_find(v, word, length) : VOCAB_NONE;
     if (whole != VOCAB_NONE)
-        return id_list_add(out, whole);
+        return buffer_add_id(out, whole);
     s->symbol_count = 0;
     bool pending = false;
     for (size_t i = 0; i < length;) {
@@ -204,7 +204,7 @@ bool bpe_encode(const bpe *b, const vocab *v, const char *word, size_t length, b
     if ((pending && !add_symbol(s, b->unk)) || !merge_all(v, s))
         return false;
     for (size_t i = 0; i < s->symbol_count; i++)
-        if (!s->symbols[i].gone && !id_list_add(out, s->symbols[i].id))
+        if (!s->symbols[i].gone && !buffer_add_id(out, s->symbols[i].id))
             return false;
     return true;
 }

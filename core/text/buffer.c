@@ -49,7 +49,7 @@ void buffer_free(buffer *b)
     *b = (buffer){0};
 }
 
-bool id_list_add(id_list *list, int64_t id)
+bool buffer_add_id(id_list *list, int64_t id)
 {
     int64_t *grown = buffer_grow(list->ids, &list->capacity, list->count + 1, sizeof *grown);
     if (!grown)
@@ -59,7 +59,7 @@ bool id_list_add(id_list *list, int64_t id)
     return true;
 }
 
-bool pieces_add(pieces *p, size_t start, size_t end, int64_t id)
+bool buffer_add_piece(pieces *p, size_t start, size_t end, int64_t id)
 {
     span *grown = buffer_grow(p->spans, &p->capacity, p->count + 1, sizeof *grown);
     if (!grown)
@@ -69,13 +69,13 @@ bool pieces_add(pieces *p, size_t start, size_t end, int64_t id)
     return true;
 }
 
-bool pieces_append(pieces *p, const char *text, size_t length, int64_t id)
+bool buffer_append_piece(pieces *p, const char *text, size_t length, int64_t id)
 {
     size_t start = p->text.size;
-    return buffer_add(&p->text, text, length) && pieces_add(p, start, start + length, id);
+    return buffer_add(&p->text, text, length) && buffer_add_piece(p, start, start + length, id);
 }
 
-void pieces_free(pieces *p)
+void buffer_free_pieces(pieces *p)
 {
     buffer_free(&p->text);
     free(p->spans);

@@ -30,7 +30,7 @@ static tn_status add_special(id_list *list, const doc_node *tokens, const doc_no
         int64_t id = -1;
         doc_integer(doc_at(ids, i), &id);
         status = vocab_check_id(id, name, at, err);
-        if (status == TN_OK && !id_list_add(list, id))
+        if (status == TN_OK && !buffer_add_id(list, id))
             status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     }
     return status;
@@ -60,7 +60,7 @@ static tn_status load_template(post *p, const doc_node *node, place at, tn_error
             status =
                 tn_fail(err, TN_E_INPUT, at.file,
                         "%s: 'single' is not sequence A once among special tokens; correct the file", at.component);
-        else if (!id_list_add(list, -1))
+        else if (!buffer_add_id(list, -1))
             status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
         seen = seen || !special;
     }
@@ -93,9 +93,9 @@ bool post_apply(const post *p, id_list *ids)
         bool memory = true;
         for (size_t k = 0; k < template->count && memory; k++) {
             if (template->ids[k] >= 0)
-                memory = id_list_add(&out, template->ids[k]);
+                memory = buffer_add_id(&out, template->ids[k]);
             for (size_t j = 0; template->ids[k] < 0 && j < ids->count && memory; j++)
-                memory = id_list_add(&out, ids->ids[j]);
+                memory = buffer_add_id(&out, ids->ids[j]);
         }
         free(ids->ids);
         *ids = out;

@@ -162,7 +162,7 @@ static bool cut(cutter *c, size_t start, size_t end, bool match)
         break;
     case PRETOK_WITH_NEXT:
         if (c->held && match)
-            added = pieces_add(c->out, c->held_start, c->held_end, -1);
+            added = buffer_add_piece(c->out, c->held_start, c->held_end, -1);
         else if (c->held)
             start = c->held_start;
         c->held = match;
@@ -178,7 +178,7 @@ static bool cut(cutter *c, size_t start, size_t end, bool match)
         return added;
     }
     c->any = true;
-    return added && pieces_add(c->out, start, end, -1);
+    return added && buffer_add_piece(c->out, start, end, -1);
 }
 
 static tn_status split_piece(const pretok_op *op, regex_walk *walk, const char *text, span piece, pieces *out,
@@ -201,7 +201,7 @@ static tn_status split_piece(const pretok_op *op, regex_walk *walk, const char *
     }
     memory = memory && (done >= piece.end || cut(&c, done, piece.end, false));
     if (c.held)
-        memory = memory && pieces_add(out, c.held_start, c.held_end, -1);
+        memory = memory && buffer_add_piece(out, c.held_start, c.held_end, -1);
     return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
 }
 
@@ -213,7 +213,7 @@ static tn_status apply_split(const pretok_op *op, pieces *p, tn_error *err)
     for (size_t i = 0; i < p->count && status == TN_OK; i++) {
         span piece = p->spans[i];
         if (piece.id >= 0)
-            status = pieces_add(&out, piece.start, piece.end, piece.id)
+            status = buffer_add_piece(&out, piece.start, piece.end, piece.id)
                          ? TN_OK
                          : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
         else if (piece.start < piece.end)
@@ -222,7 +222,7 @@ static tn_status apply_split(const pretok_op *op, pieces *p, tn_error *err)
     regex_close(&walk);
     out.text = p->text; /* unchanged: only the spans are new */
     p->text = (buffer){0};
-    pieces_free(p);
+    buffer_free_pieces(p);
     *p = out;
     return status;
 }
@@ -246,9 +246,9 @@ static tn_status apply_rewrite(const pretok_op *op, pieces *p, tn_error *err)
         size_t start = out.text.size, length = piece.end - piece.start;
         if (piece.id < 0 && length > 0)
             memory = rewrite_piece(op, p->text.data + piece.start, length, &out.text);
-        memory = memory && pieces_add(&out, start, out.text.size, piece.id);
+        memory = memory && buffer_add_piece(&out, start, out.text.size, piece.id);
     }
-    pieces_free(p);
+    buffer_free_pieces(p);
     *p = out;
     return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
 }

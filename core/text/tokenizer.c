@@ -110,7 +110,7 @@ static tn_status cut_added(const tn_tokenizer *t, const buffer *text, pieces *ou
         span piece = raw.spans[i];
         const char *start = raw.text.data + piece.start;
         if (piece.id >= 0) {
-            memory = pieces_append(out, start, piece.end - piece.start, piece.id);
+            memory = buffer_append_piece(out, start, piece.end - piece.start, piece.id);
             continue;
         }
         normal.size = 0;
@@ -119,7 +119,7 @@ static tn_status cut_added(const tn_tokenizer *t, const buffer *text, pieces *ou
             memory = added_split(&t->added, &t->added.normalized, normal.data, normal.size, out);
     }
     buffer_free(&normal);
-    pieces_free(&raw);
+    buffer_free_pieces(&raw);
     return memory ? status : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
 }
 
@@ -130,7 +130,7 @@ static tn_status encode_pieces(const tn_tokenizer *t, const pieces *p, id_list *
     for (size_t i = 0; i < p->count && memory; i++) {
         span piece = p->spans[i];
         if (piece.id >= 0)
-            memory = id_list_add(ids, piece.id);
+            memory = buffer_add_id(ids, piece.id);
         else if (piece.start < piece.end)
             memory = bpe_encode(&t->bpe, &t->vocab, p->text.data + piece.start, piece.end - piece.start, scratch, ids);
     }
@@ -164,7 +164,7 @@ tn_status tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t le
     if (status == TN_OK && !list.ids && !(list.ids = malloc(sizeof *list.ids))) /* so that an empty list is not NULL */
         status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
     buffer_free(&clean);
-    pieces_free(&p);
+    buffer_free_pieces(&p);
     if (status != TN_OK) {
         free(list.ids);
         return status;

@@ -117,10 +117,10 @@ typedef struct pieces {
     size_t count, capacity;
 } pieces;
 
-bool pieces_add(pieces *p, size_t start, size_t end, int64_t id);
+bool buffer_add_piece(pieces *p, size_t start, size_t end, int64_t id);
 /* Appends text as a piece of its own. */
-bool pieces_append(pieces *p, const char *text, size_t length, int64_t id);
-void pieces_free(pieces *p);
+bool buffer_append_piece(pieces *p, const char *text, size_t length, int64_t id);
+void buffer_free_pieces(pieces *p);
 
 /* ---- normalize.c ---------------------------------------------------------------------------- */
 
@@ -209,7 +209,7 @@ typedef struct id_list {
     size_t count, capacity;
 } id_list;
 
-bool id_list_add(id_list *list, int64_t id);
+bool buffer_add_id(id_list *list, int64_t id);
 
 typedef struct bpe {
     bool ignore_merges, byte_fallback, fuse_unk;

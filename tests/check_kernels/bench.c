@@ -69,8 +69,8 @@ static void refresh(const check_state *s, bool now_or_never)
     if (!now_or_never && clock_seconds() - measured.when < 2)
         return;
     host_threads(s->bench.threads);
-    ceilings_measure(&measured.one[measured.next], 1);
-    ceilings_measure(&measured.all[measured.next], 0);
+    ceiling_measure(&measured.one[measured.next], 1);
+    ceiling_measure(&measured.all[measured.next], 0);
     measured.next = (measured.next + 1) % KEPT;
     measured.when = clock_seconds();
 }
@@ -81,7 +81,7 @@ static ceilings current(int threads)
     ceilings best = from[0];
     best.threads = threads;
     for (int i = 1; i < KEPT; i++)
-        ceilings_join(&best, &from[i]);
+        ceiling_join(&best, &from[i]);
     return best;
 }
 
@@ -120,7 +120,7 @@ bool bench_open(check_state *s)
     char name[128];
     host_threads(s->bench.threads);
     s->bench.threads = tn_thread_count();
-    if (!ceilings_open())
+    if (!ceiling_open())
         return false;
     machine_cpu_name(name, sizeof name);
     printf("%s; in use:", name);
@@ -128,7 +128,7 @@ bool bench_open(check_state *s)
         if (host_flags() & names[i].flag)
             printf(" %s", names[i].name);
     printf("; last cache %lld MB, memory measured in %lld MB\n", (long long)(machine_cache_bytes(INT32_MAX) >> 20),
-           (long long)(ceilings_memory_bytes() >> 20));
+           (long long)(ceiling_memory_bytes() >> 20));
     print_ceilings(s);
     printf("%-40s %-10s %2s %-3s %-4s %10s %9s %7s %-7s %6s %s\n", "", "tier", "n", "", "", "median", "quartiles",
            "rate", "", "eager", "ceiling");
@@ -139,7 +139,7 @@ void bench_close(check_state *s)
 {
     printf("again, at the end:\n");
     print_ceilings(s);
-    ceilings_close();
+    ceiling_close();
 }
 
 /* ---- one line ------------------------------------------------------------------------------------------------ */

@@ -80,20 +80,20 @@ static tn_status eager_step(arena *a, const tn_call *call, tn_error *err)
     tn_call with = *call;
     with.plan = NULL;
     with.packed = NULL;
-    return call->grads ? run_eager_backward(&device_cpu, a, &with, err) : run_eager_call(&device_cpu, a, &with, err);
+    return call->grads ? run_eager_backward(&cpu_device, a, &with, err) : run_eager_call(&cpu_device, a, &with, err);
 }
 
 tn_status host_eager_open(host_eager_state *e, const tn_call *call, tn_error *err)
 {
     arena measure;
-    tn_status status = arena_init(&measure, &device_cpu, 0, err);
+    tn_status status = arena_init(&measure, &cpu_device, 0, err);
     *e = (host_eager_state){NULL};
     if (status == TN_OK)
         status = eager_step(&measure, call, err);
     if (status != TN_OK)
         return status;
     e->arena = calloc(1, sizeof(arena));
-    status = e->arena ? arena_init(e->arena, &device_cpu, measure.peak + 64, err) : TN_E_MEMORY;
+    status = e->arena ? arena_init(e->arena, &cpu_device, measure.peak + 64, err) : TN_E_MEMORY;
     if (status != TN_OK) {
         free(e->arena);
         e->arena = NULL;

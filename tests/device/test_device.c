@@ -147,16 +147,16 @@ START_TEST(memory_is_aligned_and_zero)
         for (int again = 0; again < 2; again++) {
             void *memory = NULL;
             tn_error err = TN_ERROR_INIT;
-            ck_assert_int_eq(device_alloc(&device_cpu, sizes[i], &memory, &err), TN_OK);
+            ck_assert_int_eq(device_alloc(&cpu_device, sizes[i], &memory, &err), TN_OK);
             ck_assert_ptr_nonnull(memory);
             ck_assert_uint_eq((uintptr_t)memory % 64, 0);
             ck_assert(all_zero(memory, sizes[i]));
             memset(memory, 0xff, sizes[i]); /* so that memory that comes back is seen */
-            device_free(&device_cpu, memory, sizes[i]);
+            device_free(&cpu_device, memory, sizes[i]);
         }
-    device_free(&device_cpu, NULL, 0);
-    device_cpu.ops->free(NULL, NULL, 0);
-    device_free(&device_cpu, NULL, (size_t)8 << 20);
+    device_free(&cpu_device, NULL, 0);
+    cpu_device.ops->free(NULL, NULL, 0);
+    device_free(&cpu_device, NULL, (size_t)8 << 20);
 }
 END_TEST
 
@@ -166,7 +166,7 @@ START_TEST(memory_that_cannot_be)
     for (int i = 0; i < 3; i++) {
         void *memory = &memory;
         tn_error err = TN_ERROR_INIT;
-        ck_assert_int_eq(device_alloc(&device_cpu, sizes[i], &memory, &err), TN_E_MEMORY);
+        ck_assert_int_eq(device_alloc(&cpu_device, sizes[i], &memory, &err), TN_E_MEMORY);
         ck_assert_ptr_null(memory);
         ck_assert_str_ne(err.message, "");
     }
@@ -176,12 +176,12 @@ END_TEST
 START_TEST(copies)
 {
     char a[] = "abcdef", b[8] = "";
-    ck_assert_int_eq(device_upload(&device_cpu, b, a, 7, NULL), TN_OK);
+    ck_assert_int_eq(device_upload(&cpu_device, b, a, 7, NULL), TN_OK);
     ck_assert_str_eq(b, "abcdef");
-    ck_assert_int_eq(device_download(&device_cpu, a, b + 2, 3, NULL), TN_OK);
+    ck_assert_int_eq(device_download(&cpu_device, a, b + 2, 3, NULL), TN_OK);
     ck_assert_str_eq(a, "cdedef");
-    ck_assert_int_eq(device_upload(&device_cpu, NULL, NULL, 0, NULL), TN_OK);
-    ck_assert_int_eq(device_sync(&device_cpu, NULL), TN_OK);
+    ck_assert_int_eq(device_upload(&cpu_device, NULL, NULL, 0, NULL), TN_OK);
+    ck_assert_int_eq(device_sync(&cpu_device, NULL), TN_OK);
 }
 END_TEST
 
@@ -190,7 +190,7 @@ START_TEST(arena_is_a_stack)
     arena a;
     tn_error err = TN_ERROR_INIT;
     void *first, *second, *third;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, 300, &err), TN_OK);
+    ck_assert_int_eq(arena_init(&a, &cpu_device, 300, &err), TN_OK);
     ck_assert_int_eq(arena_take(&a, 1, &first, &err), TN_OK);
     size_t mark = arena_mark(&a);
     ck_assert_int_eq(arena_take(&a, 100, &second, &err), TN_OK);
@@ -214,7 +214,7 @@ START_TEST(arena_measures)
 {
     arena a, real;
     void *p;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
+    ck_assert_int_eq(arena_init(&a, &cpu_device, 0, NULL), TN_OK);
     ck_assert(a.measuring);
     for (int i = 0; i < 3; i++) {
         size_t mark = arena_mark(&a);
@@ -226,13 +226,13 @@ START_TEST(arena_measures)
     ck_assert_uint_eq(a.used, 0);
     ck_assert_uint_eq(a.peak, 448 + 64);
     ck_assert_int_eq(arena_take(&a, SIZE_MAX - 5, &p, NULL), TN_E_MEMORY);
-    ck_assert_int_eq(arena_init(&real, &device_cpu, a.peak, NULL), TN_OK);
+    ck_assert_int_eq(arena_init(&real, &cpu_device, a.peak, NULL), TN_OK);
     ck_assert_int_eq(arena_take(&real, 400, &p, NULL), TN_OK);
     ck_assert_int_eq(arena_take(&real, 1, &p, NULL), TN_OK);
     arena_close(&real);
     arena_close(&a);
     tn_error err = TN_ERROR_INIT;
-    ck_assert_int_eq(arena_init(&real, &device_cpu, SIZE_MAX, &err), TN_E_MEMORY);
+    ck_assert_int_eq(arena_init(&real, &cpu_device, SIZE_MAX, &err), TN_E_MEMORY);
 }
 END_TEST
 
@@ -242,19 +242,19 @@ START_TEST(operations_that_the_device_performs)
 {
     tn_site site = {.size = sizeof site, .path = "p", .op = TN_OP_LINEAR};
     site.meaning[TN_AXIS_DTYPE] = TN_BF16;
-    ck_assert_int_eq(device_supports(&device_cpu, &site, NULL), TN_OK);
+    ck_assert_int_eq(device_supports(&cpu_device, &site, NULL), TN_OK);
     tn_error err = TN_ERROR_INIT;
     site.meaning[TN_AXIS_DTYPE] = TN_I8;
-    ck_assert_int_eq(device_supports(&device_cpu, &site, &err), TN_DECLINED);
+    ck_assert_int_eq(device_supports(&cpu_device, &site, &err), TN_DECLINED);
     ck_assert_ptr_nonnull(strstr(err.message, "i8"));
     site.meaning[TN_AXIS_DTYPE] = TN_F32;
     site.op = TN_OP_GATED_DELTA_RULE;
-    ck_assert_int_eq(device_supports(&device_cpu, &site, NULL), TN_DECLINED);
+    ck_assert_int_eq(device_supports(&cpu_device, &site, NULL), TN_DECLINED);
     tn_call call = {.size = sizeof call, .op = TN_OP_MLP, .site = &site};
-    ck_assert_uint_eq(device_scratch(&device_cpu, &call), 0);
-    ck_assert_int_eq(device_cpu.ops->eager(&call, NULL), TN_E_INTERNAL);
+    ck_assert_uint_eq(device_scratch(&cpu_device, &call), 0);
+    ck_assert_int_eq(cpu_device.ops->eager(&call, NULL), TN_E_INTERNAL);
     call.site = NULL;
-    ck_assert_int_eq(device_cpu.ops->eager(&call, NULL), TN_E_INTERNAL);
+    ck_assert_int_eq(cpu_device.ops->eager(&call, NULL), TN_E_INTERNAL);
 }
 END_TEST
 

@@ -66,12 +66,12 @@ START_TEST(only_allowed_instructions_are_measured)
 {
     ceilings c;
     cpu_flags_restrict(0);
-    ck_assert(ceilings_open());
-    ceilings_measure(&c, 1);
+    ck_assert(ceiling_open());
+    ceiling_measure(&c, 1);
     ck_assert_int_eq(c.threads, 1);
     for (int p = 0; ceiling_peak_at(p); p++)
         ck_assert_msg((c.peak[p] > 0) == (ceiling_peak_at(p)->flags == 0), "%s", ceiling_peak_at(p)->name);
-    ceilings_close();
+    ceiling_close();
     cpu_flags_restrict(~UINT64_C(0));
 }
 END_TEST
@@ -80,36 +80,36 @@ START_TEST(the_threads_that_were_set_stay_set)
 {
     ceilings c;
     threads_set(3);
-    ck_assert(ceilings_open());
-    ceilings_measure(&c, 2);
+    ck_assert(ceiling_open());
+    ceiling_measure(&c, 2);
     ck_assert_int_eq(c.threads, 2);
-    ceilings_measure(&c, 0);
+    ceiling_measure(&c, 0);
     ck_assert_int_eq(c.threads, 3);
     ck_assert_int_eq(tn_thread_count(), 3);
-    ceilings_close();
+    ceiling_close();
     threads_set(0);
 }
 END_TEST
 
 START_TEST(a_pass_in_cache_takes_time)
 {
-    ck_assert(ceilings_open());
+    ck_assert(ceiling_open());
     const ceiling_kind kinds[] = {CEILING_READ, CEILING_COPY, CEILING_UPDATE};
     for (int team = 0; team < 2; team++)
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
             double seconds = ceiling_pass_seconds(kinds[k], 1 << 16, team);
             ck_assert(isfinite(seconds) && seconds > 0);
         }
-    ck_assert(ceiling_pass_seconds(CEILING_READ, (double)ceilings_memory_bytes(), false) == 0);
-    ceilings_close();
-    ck_assert_int_eq(ceilings_memory_bytes(), 0);
+    ck_assert(ceiling_pass_seconds(CEILING_READ, (double)ceiling_memory_bytes(), false) == 0);
+    ceiling_close();
+    ck_assert_int_eq(ceiling_memory_bytes(), 0);
 }
 END_TEST
 
 START_TEST(the_larger_of_each_rate_is_kept)
 {
     ceilings a = {.read = 1, .copy = 5, .peak = {2}}, b = {.read = 3, .copy = 4, .peak = {9}};
-    ceilings_join(&a, &b);
+    ceiling_join(&a, &b);
     ck_assert(a.read == 3 && a.copy == 5 && a.peak[0] == 9);
 }
 END_TEST

@@ -104,13 +104,13 @@ static void block_make(const tn_safetensors *file, int n, tn_layout layout, tn_d
 static tn_status backward(const tn_call *call, tn_error *err)
 {
     arena a;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
-    ck_assert_int_eq(run_eager_backward(&device_cpu, &a, call, NULL), TN_OK);
+    ck_assert_int_eq(arena_init(&a, &cpu_device, 0, NULL), TN_OK);
+    ck_assert_int_eq(run_eager_backward(&cpu_device, &a, call, NULL), TN_OK);
     size_t size = a.peak;
     arena_close(&a);
-    ck_assert_int_eq(arena_init(&a, &device_cpu, size, NULL), TN_OK);
+    ck_assert_int_eq(arena_init(&a, &cpu_device, size, NULL), TN_OK);
     memset(a.base, 0xff, a.size);
-    tn_status status = run_eager_backward(&device_cpu, &a, call, err);
+    tn_status status = run_eager_backward(&cpu_device, &a, call, err);
     ck_assert_uint_eq(a.used, 0);
     arena_close(&a);
     return status;

@@ -16,7 +16,7 @@ static sampler make(double temperature, int64_t top_k, double top_p, uint64_t se
         .size = sizeof o, .temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = seed};
     sampler s;
     tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(sampler_init(&s, &o, vocab, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(sample_init(&s, &o, vocab, &err) == TN_OK, "%s", err.message);
     return s;
 }
 
@@ -25,7 +25,7 @@ static int64_t pick(sampler *s, const float *logits)
 {
     int64_t id = -1;
     tn_error err = TN_ERROR_INIT;
-    if (sampler_pick(s, logits, &id, &err) != TN_OK || id < 0 || id >= s->vocab)
+    if (sample_pick(s, logits, &id, &err) != TN_OK || id < 0 || id >= s->vocab)
         ck_abort_msg("token %lld: %s", (long long)id, err.message);
     return id;
 }
@@ -69,7 +69,7 @@ static void check_distribution(const float *logits, int n, double temperature, i
     sampler s = make(temperature, top_k, top_p, seed, n);
     for (int i = 0; i < DRAWS; i++)
         count[pick(&s, logits)]++;
-    sampler_close(&s);
+    sample_close(&s);
     for (int i = 0; i < n; i++) {
         if (p[i] == 0) {
             ck_assert_msg(count[i] == 0, "token %d came %d times", i, count[i]);
@@ -91,7 +91,7 @@ START_TEST(greedy_takes_the_best_and_lowest)
     ck_assert_int_eq(pick(&s, (float[]){-5, -5, -5, -5, -5}), 0);
     ck_assert_int_eq(pick(&s, (float[]){-INFINITY, -INFINITY, -3, -INFINITY, -4}), 2);
     ck_assert_int_eq(pick(&s, (float[]){0, -0.0f, INFINITY, 0, 0}), 2);
-    sampler_close(&s);
+    sample_close(&s);
 }
 END_TEST
 
@@ -147,7 +147,7 @@ START_TEST(known_sets)
         for (int i = 0; i < 1000; i++)
             seen |= 1u << pick(&s, sets[c].logits);
         ck_assert_msg(seen == sets[c].allowed, "set %zu: %x", c, seen);
-        sampler_close(&s);
+        sample_close(&s);
     }
 }
 END_TEST
@@ -182,7 +182,7 @@ START_TEST(a_large_vocabulary)
         distinct += sorted[id]++ == 0;
     }
     ck_assert_int_gt(distinct, 30);
-    sampler_close(&s);
+    sample_close(&s);
     free(sorted);
     free(logits);
 }
@@ -203,7 +203,7 @@ START_TEST(a_seed_decides_the_tokens)
             else
                 differs |= id != first[i];
         }
-        sampler_close(&s);
+        sample_close(&s);
     }
     ck_assert(differs);
 }
@@ -228,7 +228,7 @@ START_TEST(the_generator_is_what_it_says)
     memcpy(s.state, (uint64_t[]){1, 2, 3, 4}, sizeof s.state);
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++)
         ck_assert_int_eq(pick(&s, logits), (int64_t)(published[i] >> 44));
-    sampler_close(&s);
+    sample_close(&s);
     free(logits);
 }
 END_TEST
@@ -241,15 +241,15 @@ START_TEST(bad_logits_are_errors)
         for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
             tn_error err = TN_ERROR_INIT;
             int64_t id = 77;
-            ck_assert_int_eq(sampler_pick(&s, bad[i], &id, &err), TN_E_INPUT);
+            ck_assert_int_eq(sample_pick(&s, bad[i], &id, &err), TN_E_INPUT);
             broken_expect(&err, TN_E_INPUT, "logits", i == 2 ? "-inf" : "NaN", NULL);
             ck_assert_int_eq(id, 77);
         }
         if (t) {
             int64_t id;
-            ck_assert_int_eq(sampler_pick(&s, (float[]){INFINITY, 0, 1}, &id, NULL), TN_E_INPUT);
+            ck_assert_int_eq(sample_pick(&s, (float[]){INFINITY, 0, 1}, &id, NULL), TN_E_INPUT);
         }
-        sampler_close(&s);
+        sample_close(&s);
     }
 }
 END_TEST
@@ -269,9 +269,9 @@ START_TEST(bad_options_are_errors)
             .size = sizeof o, .temperature = bad[i].temperature, .top_k = bad[i].top_k, .top_p = bad[i].top_p};
         sampler s;
         tn_error err = TN_ERROR_INIT;
-        ck_assert_int_eq(sampler_init(&s, &o, 3, &err), TN_E_USAGE);
+        ck_assert_int_eq(sample_init(&s, &o, 3, &err), TN_E_USAGE);
         broken_expect(&err, TN_E_USAGE, bad[i].word, NULL);
-        sampler_close(&s);
+        sample_close(&s);
     }
 }
 END_TEST

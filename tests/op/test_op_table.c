@@ -15,12 +15,12 @@ static const uint64_t LATER = TN_HAS_SCALES | TN_HAS_ZERO_POINTS;
 
 static tn_status eager_forward(const tn_call *call, tn_error *err)
 {
-    return run_alone(&device_cpu, NULL, NULL, call, err);
+    return run_alone(&cpu_device, NULL, NULL, call, err);
 }
 
 static tn_status eager_backward(const tn_call *call, tn_error *err)
 {
-    return run_alone(&device_cpu, NULL, NULL, call, err);
+    return run_alone(&cpu_device, NULL, NULL, call, err);
 }
 
 /* ---- what is done with each site ------------------------------------------------------------------------------ */
@@ -31,7 +31,7 @@ static void expect_results(const tn_site *site)
     tn_error err = TN_ERROR_INIT;
     check_reference r;
     check_case size = {.batch = 2, .tokens = 5};
-    tn_status status = check_reference_open(&r, &device_cpu, site, UINT32_MAX, size, &err);
+    tn_status status = check_reference_open(&r, &cpu_device, site, UINT32_MAX, size, &err);
     ck_assert_msg(status == TN_OK, "%s: eager: %s", site->path, err.message);
     ck_assert_msg(op_check_call(&r.call, &err) == TN_OK, "%s: a drawn call does not fit: %s", site->path, err.message);
     ck_assert_msg(op_operations(&r.call) > 0, "%s: no work", site->path);
@@ -50,7 +50,7 @@ static void expect_checkable(const tn_site *site)
 {
     tn_error err = TN_ERROR_INIT;
     tn_impl impl = {.size = sizeof impl, .op = site->op, .forward = eager_forward, .backward = eager_backward};
-    check_subject subject = {&device_cpu, site, &impl, NULL, true};
+    check_subject subject = {&cpu_device, site, &impl, NULL, true};
     const check_case cases[] = {{.batch = 1, .tokens = 1}, {.batch = 2, .tokens = 9}};
     tn_status status = check_site(&subject, cases, 2, NULL, &err);
     ck_assert_msg(status == TN_OK, "%s (layout %s, norm %s, features 0x%llx): %s", site->path,

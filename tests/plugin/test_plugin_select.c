@@ -366,21 +366,21 @@ END_TEST
 START_TEST(a_spec_is_parsed)
 {
     select_spec spec;
-    ck_assert_int_eq(select_parse("auto", &spec, NULL), TN_OK);
+    ck_assert_int_eq(spec_parse("auto", &spec, NULL), TN_OK);
     ck_assert_int_eq(spec.mode, SELECT_AUTO);
-    select_free(&spec);
-    ck_assert_int_eq(select_parse(" none\n", &spec, NULL), TN_OK);
+    spec_free(&spec);
+    ck_assert_int_eq(spec_parse(" none\n", &spec, NULL), TN_OK);
     ck_assert_int_eq(spec.mode, SELECT_NONE);
-    select_free(&spec);
-    ck_assert_int_eq(select_parse(" b , a,b", &spec, NULL), TN_OK);
+    spec_free(&spec);
+    ck_assert_int_eq(spec_parse(" b , a,b", &spec, NULL), TN_OK);
     ck_assert_int_eq(spec.mode, SELECT_IDS);
     ck_assert_uint_eq(spec.count, 2);
     ck_assert_str_eq(spec.ids[0], "b");
     ck_assert_str_eq(spec.ids[1], "a");
-    select_free(&spec);
+    spec_free(&spec);
     ck_assert_uint_eq(spec.count, 0);
-    select_free(&spec);
-    select_free(NULL);
+    spec_free(&spec);
+    spec_free(NULL);
 }
 END_TEST
 
@@ -398,7 +398,7 @@ START_TEST(a_wrong_spec_is_refused)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         select_spec spec;
         tn_error err = TN_ERROR_INIT;
-        ck_assert_int_eq(select_parse(wrong[i].text, &spec, &err), TN_E_KERNEL);
+        ck_assert_int_eq(spec_parse(wrong[i].text, &spec, &err), TN_E_KERNEL);
         ck_assert_str_eq(err.where, "kernels");
         ck_assert_str_eq(err.message, wrong[i].why);
         ck_assert_uint_eq(spec.count, 0);

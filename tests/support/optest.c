@@ -198,12 +198,12 @@ static tn_status try_call(tn_call *call, size_t (*scratch)(const tn_call *),
 
 tn_status optest_try(tn_call *call, tn_error *err)
 {
-    return try_call(call, device_cpu.ops->scratch, device_cpu.ops->eager, err);
+    return try_call(call, cpu_device.ops->scratch, cpu_device.ops->eager, err);
 }
 
 tn_status optest_try_backward(tn_call *call, tn_error *err)
 {
-    return try_call(call, device_cpu.ops->backward_scratch, device_cpu.ops->backward, err);
+    return try_call(call, cpu_device.ops->backward_scratch, cpu_device.ops->backward, err);
 }
 
 static void expect_ok(tn_status status, const tn_error *err)
@@ -295,15 +295,15 @@ void optest_composed(const tn_call *call)
     tn_status (*run)(const device *, arena *, const tn_call *, tn_error *) =
         call->grads ? run_eager_backward : run_eager_call;
     arena a;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, 0, NULL), TN_OK);
-    ck_assert_int_eq(run(&device_cpu, &a, call, NULL), TN_OK);
+    ck_assert_int_eq(arena_init(&a, &cpu_device, 0, NULL), TN_OK);
+    ck_assert_int_eq(run(&cpu_device, &a, call, NULL), TN_OK);
     size_t size = a.peak;
     ck_assert_uint_gt(size, 0);
     arena_close(&a);
     tn_error err = TN_ERROR_INIT;
-    ck_assert_int_eq(arena_init(&a, &device_cpu, size, NULL), TN_OK);
+    ck_assert_int_eq(arena_init(&a, &cpu_device, size, NULL), TN_OK);
     memset(a.base, 0xff, a.size);
-    ck_assert_msg(run(&device_cpu, &a, call, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(run(&cpu_device, &a, call, &err) == TN_OK, "%s", err.message);
     ck_assert_uint_eq(a.used, 0);
     arena_close(&a);
 }

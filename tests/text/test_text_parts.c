@@ -13,7 +13,7 @@ static void assert_pieces(const char *pre_tokenizer, const char *text, const cha
     tn_tokenizer *t = opened(json);
     pieces p = {0};
     tn_error err = TN_ERROR_INIT;
-    ck_assert(pieces_append(&p, text, strlen(text), -1));
+    ck_assert(buffer_append_piece(&p, text, strlen(text), -1));
     ck_assert_msg(pretok_apply(&t->pretok, &p, &err) == TN_OK, "%s", err.message);
     for (size_t i = 0; i < p.count; i++)
         if (p.spans[i].start < p.spans[i].end) {
@@ -21,7 +21,7 @@ static void assert_pieces(const char *pre_tokenizer, const char *text, const cha
             strncat(got, p.text.data + p.spans[i].start, p.spans[i].end - p.spans[i].start);
         }
     ck_assert_str_eq(got, expected);
-    pieces_free(&p);
+    buffer_free_pieces(&p);
     tn_tokenizer_free(t);
 }
 

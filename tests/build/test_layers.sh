@@ -1,0 +1,99 @@
+#!/bin/sh
+# The table of CONTRIBUTING.md says what each folder of core may include: includes and symbols keep to it, and it has no
+# circles. A function that other files call carries the name of its file, of a header beside it, or of its folder.
+. tests/build/lib.sh
+
+# Lines "folder other", one for each entry of the table's last column.
+sed -n 's/^| `core\/\([a-z_]*\)\/` |.*| \([^|]*\) |$/\1 \2/p' CONTRIBUTING.md | tr -d ',`' |
+    awk '{ for (i = 2; i <= NF; i++) if ($i != "–") print $1, $i; print $1, $1 }' | sort -u >"$tmp/allowed"
+
+# Keeps the lines "from to what" that the table does not allow, and fails when there are any.
+forbidden() {
+    awk 'NR == FNR { ok[$1 " " $2] = 1; next } !(($1 " " $2) in ok) { print $1 " may not use " $2 ": " $3; bad = 1 }
+        END { exit bad }' "$tmp/allowed" "$1"
+}
+
+every_folder_has_a_row() {
+    for folder in core/*/; do
+        name=$(basename "$folder")
+        grep -q "^$name $name\$" "$tmp/allowed" || { echo "core/$name is not in the table of CONTRIBUTING.md"; return 1; }
+    done
+}
+
+no_circle() {
+    awk '$1 != $2' "$tmp/allowed" | tsort >/dev/null
+}
+
+includes() {
+    grep -H '^#include "' core/*/*.[ch] |
+        sed 's#^core/\([a-z_]*\)/\([^:]*\):.include "\([^"]*\)".*#\1 \3 \1/\2#' |
+        awk '{ n = split($2, to, "/"); print $1, n > 1 ? to[1] : $1, $3 " includes " $2 }' >"$tmp/includes"
+    sed 's/ includes /:/' "$tmp/includes" >"$tmp/pairs"
+    forbidden "$tmp/pairs"
+}
+
+# Every object once, with its folder: sources that are gone may have left objects behind.
+objects() {
+    for source in core/*/*.c; do
+        object=$build/obj/${source%.c}.o
+        [ -e "$object" ] && echo "$(basename "$(dirname "$source")") $(basename "$source" .c) $object"
+    done
+}
+
+symbols() {
+    objects | while read -r folder file object; do
+        nm -g --defined-only "$object" | awk -v f="$folder" -v n="$file" 'NF == 3 { sub(/[.@].*/, "", $3); print $3, f, n }'
+    done | sort -u >"$tmp/defined"
+    objects | while read -r folder file object; do
+        nm -u "$object" | awk -v f="$folder" -v n="$file" '{ print $2, f, n }'
+    done | sort -u >"$tmp/undefined"
+    [ -s "$tmp/defined" ] || { echo "no objects in $build/obj"; return 1; }
+    join "$tmp/undefined" "$tmp/defined" | awk '{ print $2, $4, $2 "/" $3 ":" $1 }' >"$tmp/uses"
+    forbidden "$tmp/uses"
+}
+
+# symbol folder file: the prefixes that are right.
+names() {
+    for header in core/*/*.h; do
+        echo "$(basename "$(dirname "$header")") $(basename "$header" .h)"
+    done >"$tmp/headers"
+    awk 'function carries(name, prefix) { return name == prefix || index(name, prefix "_") == 1 }
+        NR == FNR { headers[$1] = headers[$1] " " $2; next }
+        {
+            good = carries($1, "tn") || carries($1, $2) || carries($1, $3)
+            n = split(headers[$2], h, " ")
+            for (i = 1; i <= n && !good; i++)
+                good = carries($1, h[i])
+            if (!good) {
+                print "core/" $2 "/" $3 ".c: " $1 " carries the name of no file there"
+                bad = 1
+            }
+        }
+        END { exit bad }' "$tmp/headers" "$tmp/defined"
+}
+
+# One basename for one thing: sources of different folders of core, and core and plugins, do not share one.
+basenames() {
+    find core -name '*.[ch]' | sed 's#.*/\([^/]*\)/\([^/]*\)\.[ch]$#\2 \1#' | sort -u | cut -d' ' -f1 | uniq -d >"$tmp/twice"
+    cat "$tmp/twice"
+    [ ! -s "$tmp/twice" ]
+}
+
+# Files that comments cite are there.
+cited() {
+    grep -ohE '[a-z_0-9]+[.](c|sh)([^a-z_0-9(]|$)|[A-Za-z_0-9/-]+[.]md' core/*/*.[ch] include/tenon/*.h | grep -oE '[A-Za-z_0-9-]+[.](c|sh|md)' |
+        sort -u >"$tmp/cited"
+    find . -path ./build -prune -o -type f -print | sed 's#.*/##' | sort -u >"$tmp/files"
+    grep -vxF -f "$tmp/files" "$tmp/cited" >"$tmp/gone"
+    cat "$tmp/gone"
+    [ ! -s "$tmp/gone" ]
+}
+
+check 'every folder of core has a row in the table' every_folder_has_a_row
+check 'the table has no circle' no_circle
+check 'includes keep to the table' includes
+check 'symbols keep to the table' symbols
+check 'functions carry the name of a file' names
+check 'comments cite files that are there' cited
+check 'no two files of core share a name' basenames
+finish
