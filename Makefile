@@ -181,6 +181,7 @@ demo: all ## builds, and shows the kernels at work on the embedded model
 # Each program with its arguments. The scripts check what is not code: headers, exports, installation, set-up.
 TOOL := $(BUILD)/tests
 CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
+  $(foreach p,$(PLUGINS) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p') \
   '$(TOOL)/check_kernels' '$(TOOL)/check_kernels tests/data/ops' \
   '$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops' \
   '$(TOOL)/check_models tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers'

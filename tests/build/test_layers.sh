@@ -81,7 +81,7 @@ basenames() {
 
 # Files that comments cite are there.
 cited() {
-    grep -ohE '[a-z_0-9]+[.](c|sh)([^a-z_0-9(]|$)|[A-Za-z_0-9/-]+[.]md' core/*/*.[ch] include/tenon/*.h | grep -oE '[A-Za-z_0-9-]+[.](c|sh|md)' |
+    grep -ohE '[a-z_0-9]{3,}[.](c|sh)([^a-z_0-9(]|$)|[A-Za-z_0-9/-]+[.]md' core/*/*.[ch] include/tenon/*.h | grep -oE '[A-Za-z_0-9-]+[.](c|sh|md)' |
         sort -u >"$tmp/cited"
     find . -path ./build -prune -o -type f -print | sed 's#.*/##' | sort -u >"$tmp/files"
     grep -vxF -f "$tmp/files" "$tmp/cited" >"$tmp/gone"

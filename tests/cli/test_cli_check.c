@@ -23,11 +23,11 @@ static void expect_in(const char *text, const char *words)
     ck_assert_msg(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* Every line of an implementation that passed says what was covered. */
-START_TEST(own_plugins_pass)
+/* Every line of an implementation that passed says what was covered. (`make check` runs the command on every plugin of
+ * this tree.) */
+START_TEST(what_passed_says_what_was_covered)
 {
-    static const char *const files[] = {"plugins/npu_rmsnorm.so", "plugins/npu_rope.so", "plugins/npu_swiglu.so",
-                                        "plugins/npu_moe.so", HELLO};
+    static const char *const files[] = {"plugins/npu_rope.so", HELLO};
     process_result r = TENON(NULL, "check", built(files[_i]));
     ck_assert_msg(r.status == 0, "status %d: %s%s", r.status, r.out, r.err);
     ck_assert_str_eq(r.err, "");
@@ -116,7 +116,7 @@ int main(void)
     Suite *suite = suite_create("tenon check");
     TCase *tc = tcase_create("check");
     tcase_set_timeout(tc, 600);
-    tcase_add_loop_test(tc, own_plugins_pass, 0, 5);
+    tcase_add_loop_test(tc, what_passed_says_what_was_covered, 0, 2);
     tcase_add_test(tc, a_fault_ends_with_5);
     tcase_add_test(tc, verbose_has_a_line_per_site);
     tcase_add_test(tc, any_place_will_do);
