@@ -2,6 +2,7 @@
 #include "graph/build.h"
 
 #include "base/convert.h"
+#include "base/tensor.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -85,15 +86,6 @@ bool build_has(const graph_builder *b, const graph_module *module, const char *n
     return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
 }
 
-static void shape_text(char *out, size_t size, int32_t ndim, const int64_t *shape)
-{
-    size_t used = (size_t)snprintf(out, size, "[");
-    for (int32_t i = 0; i < ndim && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%lld", i ? "," : "", (long long)shape[i]);
-    if (used < size)
-        snprintf(out + used, size - used, "]");
-}
-
 static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
 {
     build_copies *c = b->copies;
@@ -152,11 +144,6 @@ static void convert_piece(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-static bool is_floating(tn_dtype dtype)
-{
-    return dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16 || dtype == TN_F64;
-}
-
 /* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in the model's dtype.
  */
 static bool place_tensor(graph_builder *b, const char *name, tn_tensor *t)
@@ -199,7 +186,7 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
-    if (!is_floating(out->dtype)) {
+    if (!tensor_is_float(out->dtype) && out->dtype != TN_F64) {
         build_fail(b, TN_E_INPUT, full, "has dtype %s, expected f32, bf16 or f16 (quantised weights are not supported)",
                    tn_dtype_name(out->dtype));
         return false;
@@ -209,8 +196,8 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
         same = out->shape[i] == shape[i];
     if (!same) {
         char got[128], want[128];
-        shape_text(got, sizeof got, out->ndim, out->shape);
-        shape_text(want, sizeof want, ndim, shape);
+        tensor_shape_text(out->ndim, out->shape, got, sizeof got);
+        tensor_shape_text(ndim, shape, want, sizeof want);
         build_fail(b, TN_E_INPUT, full, "has shape %s in %s, config.json implies %s", got,
                    shards_file_of(b->weights, full), want);
         return false;

@@ -51,7 +51,7 @@ typedef struct tn_device {
      * the graph composes. Rounds where transformers rounds. call->queue is the model's. [one thread] */
     tn_status (*eager)(const tn_call *call, tn_error *err);
 
-    /* The gradients of a primitive operation. Optional: none. [one thread] */
+    /* The gradients of a primitive operation, and of ADD_RMS_NORM. Optional: none. [one thread] */
     tn_status (*backward)(const tn_call *call, tn_error *err);
 } tn_device;
 
