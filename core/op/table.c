@@ -51,8 +51,8 @@ static tn_status check_norm(const tn_site *site, tn_error *err)
 
 static tn_status check_rope(const tn_site *site, tn_error *err)
 {
-    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY];
-    if (rotary > head || rotary % 2)
+    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : head;
+    if (rotary < 2 || rotary > head || rotary % 2)
         return tn_fail(err, TN_E_USAGE, site->path, "rotary: %lld of a head of %lld, which must be an even number",
                        (long long)rotary, (long long)head);
     return TN_OK;

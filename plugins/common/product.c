@@ -255,16 +255,7 @@ product_choice product_choose(tn_dtype dtype, int64_t tokens, uint64_t cpu_flags
 
 void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu_flags)
 {
-    const product_variant *v = product_choose(dtype, 1, cpu_flags).variant;
-    *kernels = (product_kernels){.name = v->name,
-                                 .dtype = dtype,
-                                 .native = v->native,
-                                 .few_tokens = v->few_tokens,
-                                 .rows = v->rows,
-                                 .lanes = v->lanes,
-                                 .min_tokens = v->min_tokens,
-                                 .tile_tokens = v->tile_tokens,
-                                 .max_tokens = v->max_tokens};
+    *kernels = (product_kernels){.variant = product_choose(dtype, 1, cpu_flags).variant, .dtype = dtype};
     for (int i = VARIANTS - 1; i >= 0; i--)
         if (variant_fits(&variants[i], dtype, cpu_flags))
             variants[i].init(kernels);

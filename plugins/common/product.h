@@ -70,10 +70,8 @@ typedef struct product_choice {
 product_choice product_choose(tn_dtype dtype, int64_t tokens, uint64_t cpu_flags);
 
 struct product_kernels {
-    /* From the variant's row, for dtype. */
-    const char *name;
-    tn_dtype dtype, native;
-    int32_t few_tokens, rows, lanes, min_tokens, tile_tokens, max_tokens;
+    const product_variant *variant;
+    tn_dtype dtype;
 
     /* Around every stretch of work in which a thread calls tile_glu and tile_out; nothing blocks in between. */
     void (*tiles_begin)(void);
@@ -128,17 +126,17 @@ void product_kernels_init(product_kernels *kernels, tn_dtype dtype, uint64_t cpu
 /* Bytes of one token in a panel of k elements. */
 static inline int64_t product_panel_token(const product_kernels *kernels, int64_t k)
 {
-    int64_t padded = (k + kernels->rows - 1) / kernels->rows * kernels->rows;
-    return padded * (kernels->native == TN_BF16 ? 2 : 4);
+    int64_t padded = (k + kernels->variant->rows - 1) / kernels->variant->rows * kernels->variant->rows;
+    return padded * (kernels->variant->native == TN_BF16 ? 2 : 4);
 }
 
 /* Tokens of the tile that begins where so many tokens are left. */
 static inline int32_t product_tile_width(const product_kernels *kernels, int64_t left)
 {
-    int64_t padded = (left + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
-    if (padded > kernels->max_tokens)
-        return kernels->tile_tokens;
-    return padded < kernels->min_tokens ? kernels->min_tokens : (int32_t)padded;
+    int64_t padded = (left + kernels->variant->lanes - 1) / kernels->variant->lanes * kernels->variant->lanes;
+    if (padded > kernels->variant->max_tokens)
+        return kernels->variant->tile_tokens;
+    return padded < kernels->variant->min_tokens ? kernels->variant->min_tokens : (int32_t)padded;
 }
 
 /* ---- per instruction set: their functions for kernels->dtype; the table names them ---------------------- */

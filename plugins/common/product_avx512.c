@@ -2,7 +2,7 @@
 #include "product_avx512.h"
 
 #define DOTS_TOKENS 4
-#include "product_dots.h"
+#include "product_dots_f32.h"
 
 /* 16 tokens and 16 elements at a time. */
 INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)
@@ -123,34 +123,22 @@ INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t ro
             _mm512_storeu_ps(sums + t * PRODUCT_COLUMNS + v * LANES, sum[t][v]);
 }
 
-INLINE void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                           int32_t tokens, float *sums)
-{
-    int32_t t = 0;
-    for (; t + 4 <= tokens; t += 4)
-        columns_part(w, dtype, step, rows, k, x + t, 4, sums + t * PRODUCT_COLUMNS);
-    for (; t + 2 <= tokens; t += 2)
-        columns_part(w, dtype, step, rows, k, x + t, 2, sums + t * PRODUCT_COLUMNS);
-    for (; t < tokens; t++)
-        columns_part(w, dtype, step, rows, k, x + t, 1, sums + t * PRODUCT_COLUMNS);
-}
-
 static void columns_f32(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                         float *sums)
 {
-    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums);
+    columns_of(columns_part, w, TN_F32, step, rows, k, x, tokens, sums);
 }
 
 static void columns_from_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x,
                               int32_t tokens, float *sums)
 {
-    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums);
+    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums);
 }
 
 static void columns_from_f16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                              float *sums)
 {
-    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums);
+    columns_of(columns_part, w, TN_F16, step, rows, k, x, tokens, sums);
 }
 
 static void row_glu_avx512(const float *gate, const float *up, const float *up_bias, const product_finish *finish,

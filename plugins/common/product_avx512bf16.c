@@ -1,6 +1,9 @@
 /* Products of bf16 through dot products of pairs, accumulated in f32: one instruction multiplies 32 pairs. */
 #include "product_avx512.h"
 
+#define DOTS_TOKENS 4
+#include "product_dots.h"
+
 static inline __m512 dot_pairs(__m512 sum, __m512i a, __m512i b)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
@@ -92,10 +95,10 @@ static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const 
     tile_of_width(&call, tile_sums, width, false, true);
 }
 
-/* Four rows with up to four tokens over a stretch of k, added to sums[t * PRODUCT_STREAMS + r]. Rows are fetched ahead
- * when `first` comes by. */
-INLINE void dots_stretch(const char *const *w, int64_t k, const char *const *x, int tokens, bool first, __m512 *sums)
+INLINE void dots_stretch(const char *const *w, tn_dtype dtype, int64_t k, const char *const *x, int tokens, bool first,
+                         __m512 *sums)
 {
+    (void)dtype;
     __m512 sum[PRODUCT_STREAMS][4];
     for (int r = 0; r < PRODUCT_STREAMS; r++)
         for (int t = 0; t < tokens; t++)
@@ -118,39 +121,9 @@ INLINE void dots_stretch(const char *const *w, int64_t k, const char *const *x, 
             sums[t * PRODUCT_STREAMS + r] = sum[r][t];
 }
 
-static void dots_tokens(const char *const *w, int64_t k, const char *const *x, int32_t tokens, bool first, __m512 *sums)
-{
-    if (tokens == 1)
-        dots_stretch(w, k, x, 1, first, sums);
-    else if (tokens == 2)
-        dots_stretch(w, k, x, 2, first, sums);
-    else if (tokens == 3)
-        dots_stretch(w, k, x, 3, first, sums);
-    else
-        dots_stretch(w, k, x, 4, first, sums);
-}
-
-/* More than four tokens take k in stretches of 1024, of which four rows stay in the first cache. */
 static void dots_bf16(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    __m512 part[PRODUCT_FEW_TOKENS * PRODUCT_STREAMS];
-    for (int32_t i = 0; i < tokens * PRODUCT_STREAMS; i++)
-        part[i] = _mm512_setzero_ps();
-    int64_t stretch = tokens > 4 && k > 1024 ? 1024 : k;
-    for (int64_t from = 0; from < k; from += stretch) {
-        const char *row[PRODUCT_STREAMS];
-        int64_t n = k - from < stretch ? k - from : stretch;
-        for (int32_t r = 0; r < PRODUCT_STREAMS; r++)
-            row[r] = (const char *)w[r < rows ? r : rows - 1] + 2 * from;
-        for (int32_t t = 0; t < tokens; t += 4) {
-            const char *token[4];
-            for (int32_t i = 0; i < 4; i++)
-                token[i] = (const char *)x[t + i < tokens ? t + i : t] + 2 * from;
-            dots_tokens(row, n, token, tokens - t, t == 0, part + t * PRODUCT_STREAMS);
-        }
-    }
-    for (int32_t i = 0; i < tokens * PRODUCT_STREAMS; i++)
-        sums[i] = vec_sum(part[i]);
+    dots_of(dots_stretch, w, TN_BF16, TN_BF16, rows, k, x, tokens, sums);
 }
 
 /* Elements along k by which columns are fetched ahead: each lies in a page of its own or nearly so, where the processor
@@ -168,9 +141,10 @@ INLINE void columns_fetch(const char *at, int64_t step, int64_t i, int64_t k)
 
 /* Up to four tokens by 64 rows, which are the lanes. Two neighbours along k are interleaved into pairs: the rows of
  * 128-bit lane j come out as rows 8j .. 8j + 3 in one vector and 8j + 4 .. 8j + 7 in the other. */
-INLINE void columns_part(const char *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int tokens,
-                         float *sums)
+INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                         int tokens, float *sums)
 {
+    (void)dtype;
     __m512 sum[4][4];
     for (int t = 0; t < tokens; t++)
         for (int v = 0; v < 4; v++)
@@ -208,13 +182,7 @@ INLINE void columns_part(const char *w, int64_t step, int32_t rows, int64_t k, c
 static void columns_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                          float *sums)
 {
-    int32_t t = 0;
-    for (; t + 4 <= tokens; t += 4)
-        columns_part(w, step, rows, k, x + t, 4, sums + t * PRODUCT_COLUMNS);
-    for (; t + 2 <= tokens; t += 2)
-        columns_part(w, step, rows, k, x + t, 2, sums + t * PRODUCT_COLUMNS);
-    for (; t < tokens; t++)
-        columns_part(w, step, rows, k, x + t, 1, sums + t * PRODUCT_COLUMNS);
+    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums);
 }
 
 static void row_glu_bf16(const float *gate, const float *up, const float *up_bias, const product_finish *finish,

@@ -21,7 +21,7 @@ typedef struct grad_memory {
 
 static int64_t block_tiles(const product_kernels *kernels, int64_t tokens)
 {
-    int64_t tile = kernels->tile_tokens * product_panel_token(kernels, tokens);
+    int64_t tile = kernels->variant->tile_tokens * product_panel_token(kernels, tokens);
     int64_t tiles = tile > 0 ? PANEL_BYTES / tile : MOST_TILES;
     return tiles < 1 ? 1 : tiles > MOST_TILES ? MOST_TILES : tiles;
 }
@@ -30,8 +30,8 @@ static int64_t block_tiles(const product_kernels *kernels, int64_t tokens)
 static grad_memory layout(const product_kernels *kernels, int64_t tokens, char *scratch)
 {
     grad_memory m = {.space = product_row_space(tokens)};
-    int64_t rows = (block_tiles(kernels, tokens) - 1) * kernels->tile_tokens + kernels->max_tokens;
-    int64_t lanes = (kernels->max_tokens + PRODUCT_FEW_ROWS - 1) / PRODUCT_FEW_ROWS * PRODUCT_FEW_ROWS;
+    int64_t rows = (block_tiles(kernels, tokens) - 1) * kernels->variant->tile_tokens + kernels->variant->max_tokens;
+    int64_t lanes = (kernels->variant->max_tokens + PRODUCT_FEW_ROWS - 1) / PRODUCT_FEW_ROWS * PRODUCT_FEW_ROWS;
     size_t panel = (size_t)((rows * product_panel_token(kernels, tokens) + 63) / 64 * 64);
     size_t turned = (size_t)(lanes * m.space), sixteen = (size_t)(PRODUCT_FEW_ROWS * m.space);
     m.total = panel + turned + 2 * sixteen;
@@ -88,9 +88,9 @@ static void block_columns(const product_kernels *kernels, int64_t tokens, int64_
                           int32_t count, char *dw, int64_t dw_stride, const grad_memory *m)
 {
     const product_finish finish = {kernels->dtype, TN_ACT_LINEAR, NULL};
-    for (int32_t c = 0; c < count; c += kernels->rows) {
+    for (int32_t c = 0; c < count; c += kernels->variant->rows) {
         const void *use[PRODUCT_MAX_ROWS]; /* behind the last one it is repeated: those sums are thrown away */
-        for (int32_t i = 0; i < kernels->rows; i++)
+        for (int32_t i = 0; i < kernels->variant->rows; i++)
             use[i] = rows[c + i < count ? c + i : count - 1];
         for (int64_t r = 0; r < n;) {
             void *out[PRODUCT_MAX_TOKENS];
@@ -98,7 +98,7 @@ static void block_columns(const product_kernels *kernels, int64_t tokens, int64_
             for (int32_t i = 0; i < valid; i++)
                 out[i] = dw + (r + i) * dw_stride + c * element(kernels);
             kernels->tile_out(use, 0, tokens, m->panel + r * product_panel_token(kernels, tokens), width, &finish,
-                              (int32_t)least(count - c, kernels->rows), out, valid);
+                              (int32_t)least(count - c, kernels->variant->rows), out, valid);
             r += width;
         }
     }
@@ -109,7 +109,7 @@ void product_weight_grad(const product_kernels *kernels, const product_tokens_ma
                          void *scratch)
 {
     const grad_memory m = layout(kernels, tokens, scratch);
-    int64_t size = element(kernels), block = block_tiles(kernels, tokens) * kernels->tile_tokens;
+    int64_t size = element(kernels), block = block_tiles(kernels, tokens) * kernels->variant->tile_tokens;
     char *to = dw;
     for (int64_t r = begin; r < end && tokens == 0; r++)
         memset(to + r * stride * size, 0, (size_t)(columns * size));
@@ -123,7 +123,7 @@ void product_weight_grad(const product_kernels *kernels, const product_tokens_ma
             turn(kernels, b, tokens, c, count, m.columns, m.space);
             for (int32_t i = 0; i < count; i++) {
                 rows[i] = m.columns + i * m.space;
-                if (kernels->native == kernels->dtype)
+                if (kernels->variant->native == kernels->dtype)
                     continue;
                 kernels->widen(rows[i], tokens, (float *)(void *)(m.wide + i * m.space));
                 rows[i] = m.wide + i * m.space;

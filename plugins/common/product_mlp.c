@@ -16,12 +16,12 @@ static int64_t element(const product_kernels *kernels)
 
 static int64_t native_element(const product_kernels *kernels)
 {
-    return kernels->native == TN_BF16 ? 2 : 4;
+    return kernels->variant->native == TN_BF16 ? 2 : 4;
 }
 
 size_t product_scratch_size(const product_kernels *kernels, int64_t k)
 {
-    return (size_t)((2 * GATHERED_ROWS + kernels->rows) * product_row_space(k));
+    return (size_t)((2 * GATHERED_ROWS + kernels->variant->rows) * product_row_space(k));
 }
 
 static const char *at(const product_kernels *kernels, const product_matrix *w, int64_t row)
@@ -41,7 +41,7 @@ typedef struct row_source {
 
 static bool is_direct(const row_source *s)
 {
-    return s->w->k_stride == 1 && s->kernels->native == s->kernels->dtype && !s->apart;
+    return s->w->k_stride == 1 && s->kernels->variant->native == s->kernels->dtype && !s->apart;
 }
 
 /* Brings the next rows into scratch when a tile begins behind those that are there. Sixty-four elements of all of them
@@ -70,9 +70,9 @@ static void tile_rows(const row_source *s, int64_t row, int32_t valid, int32_t c
     for (int32_t r = 0; r < count; r++) {
         int32_t use = r < valid ? r : valid - 1;
         rows[r] = s->w->k_stride == 1 ? at(kernels, s->w, row + use) : s->gathered + (place + use) * space;
-        if (kernels->native == kernels->dtype && !s->apart)
+        if (kernels->variant->native == kernels->dtype && !s->apart)
             continue;
-        if (kernels->native == kernels->dtype) {
+        if (kernels->variant->native == kernels->dtype) {
             char *copy = s->converted + use * space;
             if (r < valid)
                 memcpy(copy, rows[r], (size_t)(s->k * element(kernels)));
@@ -99,7 +99,7 @@ void product_pack(const product_kernels *kernels, const void *const *x, int64_t 
 {
     int64_t token = product_panel_token(kernels, k);
     for (int64_t tile = begin; tile < end; tile++) {
-        int64_t t = tile * kernels->tile_tokens;
+        int64_t t = tile * kernels->variant->tile_tokens;
         int32_t width = product_tile_width(kernels, tokens - t), n = width < tokens - t ? width : (int32_t)(tokens - t);
         kernels->pack(x + t, n, width, k, (char *)panel + t * token);
     }
@@ -108,7 +108,7 @@ void product_pack(const product_kernels *kernels, const void *const *x, int64_t 
 void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
                        const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch)
 {
-    int32_t half = kernels->rows / 2;
+    int32_t half = kernels->variant->rows / 2;
     int64_t native = native_element(kernels), rows_bytes = GATHERED_ROWS * product_row_space(hidden);
     int64_t x_token = product_panel_token(kernels, hidden), h_token = product_panel_token(kernels, mlp->inter);
     char *gathered = scratch, *converted = gathered + 2 * rows_bytes;
@@ -144,13 +144,14 @@ static void out_tiles(const row_source *source, const void *x, int64_t tokens, t
     const product_matrix *w = source->w;
     int64_t k = source->k, end = source->end, x_token = product_panel_token(kernels, k), size = out == TN_F32 ? 4 : 2;
     kernels->tiles_begin();
-    for (int64_t row = source->begin; row < end; row += kernels->rows) {
+    for (int64_t row = source->begin; row < end; row += kernels->variant->rows) {
         const void *rows[PRODUCT_MAX_ROWS];
         float bias[PRODUCT_MAX_ROWS];
-        int32_t n = (int32_t)(end - row < kernels->rows ? end - row : kernels->rows);
-        tile_rows(source, row, n, kernels->rows, rows);
+        int32_t n = (int32_t)(end - row < kernels->variant->rows ? end - row : kernels->variant->rows);
+        tile_rows(source, row, n, kernels->variant->rows, rows);
         product_finish finish = {out, TN_ACT_LINEAR, widen_bias(kernels, w->bias, row, n, bias)};
-        int64_t ahead = is_direct(source) && row + n < end ? kernels->rows * w->row_stride * element(kernels) : 0;
+        int64_t ahead =
+            is_direct(source) && row + n < end ? kernels->variant->rows * w->row_stride * element(kernels) : 0;
         for (int64_t t = 0; t < tokens; ahead = 0) {
             void *at_row[PRODUCT_MAX_TOKENS];
             int32_t width = product_tile_width(kernels, tokens - t);
@@ -307,7 +308,7 @@ void product_native_rows(const product_kernels *kernels, const void *const *x, i
 {
     for (int64_t t = 0; t < n; t++) {
         rows[t] = x[t];
-        if (kernels->native == kernels->dtype)
+        if (kernels->variant->native == kernels->dtype)
             continue;
         float *copy = (float *)memory + t * k;
         kernels->widen(x[t], k, copy);

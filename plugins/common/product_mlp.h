@@ -37,16 +37,17 @@ size_t product_scratch_size(const product_kernels *kernels, int64_t k);
  * t * product_panel_token bytes into its panel. */
 static inline int64_t product_padded_tokens(const product_kernels *kernels, int64_t tokens)
 {
-    int64_t padded = (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes;
-    return padded < kernels->min_tokens ? kernels->min_tokens : padded;
+    int64_t padded = (tokens + kernels->variant->lanes - 1) / kernels->variant->lanes * kernels->variant->lanes;
+    return padded < kernels->variant->min_tokens ? kernels->variant->min_tokens : padded;
 }
 
 /* Tiles of a panel. */
 static inline int64_t product_tiles(const product_kernels *kernels, int64_t tokens)
 {
-    return tokens <= kernels->max_tokens
+    return tokens <= kernels->variant->max_tokens
                ? tokens > 0
-               : 1 + (tokens - kernels->max_tokens + kernels->tile_tokens - 1) / kernels->tile_tokens;
+               : 1 + (tokens - kernels->variant->max_tokens + kernels->variant->tile_tokens - 1) /
+                         kernels->variant->tile_tokens;
 }
 
 /* Packs tiles begin .. end - 1 of the panel of rows x[0 .. tokens - 1]. */

@@ -154,19 +154,60 @@ VEC_INLINE void vec_store(char *p, tn_dtype dtype, vec a)
         _mm_storeu_si128((__m128i *)p, vec_narrow(a, dtype));
 }
 
-/* There are no masks for 16-bit lanes: parts go through memory of their own. */
-VEC_OUTLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
+/* The first n lanes. */
+VEC_INLINE __m256i vec_first(int64_t n)
 {
-    char whole[4 * VEC_LANES] = {0};
-    memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
-    return vec_load(whole, dtype);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-VEC_OUTLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
+/* There are no masks for 16-bit lanes: n < 8 of them come in pieces of four, two and one. */
+VEC_OUTLINE __m128i words_load_part(const char *p, int64_t n)
 {
-    char whole[4 * VEC_LANES];
-    vec_store(whole, dtype, a);
-    memcpy(p, whole, (size_t)n * (dtype == TN_F32 ? 4 : 2));
+    int64_t four = 0, rest = 0;
+    const char *at = p + (n & 4) * 2;
+    if (n & 2)
+        memcpy(&rest, at, 4);
+    if (n & 1) {
+        uint16_t last;
+        memcpy(&last, at + (n & 2) * 2, 2);
+        rest |= (int64_t)last << (n & 2) * 16;
+    }
+    if (!(n & 4))
+        return _mm_cvtsi64_si128(rest);
+    memcpy(&four, p, 8);
+    return _mm_set_epi64x(rest, four);
+}
+
+VEC_OUTLINE void words_store_part(char *p, __m128i words, int64_t n)
+{
+    int64_t rest = _mm_cvtsi128_si64(words);
+    if (n & 4) {
+        memcpy(p, &rest, 8);
+        rest = _mm_extract_epi64(words, 1);
+        p += 8;
+    }
+    if (n & 2) {
+        memcpy(p, &rest, 4);
+        rest >>= 32;
+        p += 4;
+    }
+    if (n & 1)
+        memcpy(p, &rest, 2);
+}
+
+VEC_INLINE vec vec_load_part(const char *p, tn_dtype dtype, int64_t n)
+{
+    if (dtype == TN_F32)
+        return _mm256_maskload_ps((const float *)p, vec_first(n));
+    return vec_widen(words_load_part(p, n), dtype);
+}
+
+VEC_INLINE void vec_store_part(char *p, tn_dtype dtype, vec a, int64_t n)
+{
+    if (dtype == TN_F32)
+        _mm256_maskstore_ps((float *)p, vec_first(n), a);
+    else
+        words_store_part(p, vec_narrow(a, dtype), n);
 }
 
 /* VEC_LANES vectors as rows become columns, in place. */
@@ -196,38 +237,65 @@ typedef struct pack {
     vec a, b;
 } pack;
 
-VEC_INLINE pack pack_load(const char *p, tn_dtype dtype)
+/* Of 16-bit types. */
+VEC_INLINE pack pack_of_words(__m256i words, tn_dtype dtype)
 {
     if (dtype != TN_BF16)
-        return (pack){vec_load(p, dtype), vec_load(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype)};
-    __m256i words = _mm256_loadu_si256((const __m256i *)p);
+        return (pack){vec_widen(_mm256_castsi256_si128(words), dtype),
+                      vec_widen(_mm256_extracti128_si256(words, 1), dtype)};
     return (pack){_mm256_castsi256_ps(_mm256_slli_epi32(words, 16)),
                   _mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32((int)0xffff0000)))};
 }
 
+VEC_INLINE __m256i pack_to_words(pack x, tn_dtype dtype)
+{
+    if (dtype != TN_BF16)
+        return _mm256_set_m128i(vec_narrow(x.b, dtype), vec_narrow(x.a, dtype));
+    return _mm256_blend_epi16(_mm256_srli_epi32(vec_bf16_high(x.a), 16), vec_bf16_high(x.b), 0xaa);
+}
+
+VEC_INLINE pack pack_load(const char *p, tn_dtype dtype)
+{
+    if (dtype != TN_BF16)
+        return (pack){vec_load(p, dtype), vec_load(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype)};
+    return pack_of_words(_mm256_loadu_si256((const __m256i *)p), dtype);
+}
+
 VEC_INLINE void pack_store(char *p, tn_dtype dtype, pack x)
 {
-    if (dtype == TN_BF16) {
-        __m256i even = _mm256_srli_epi32(vec_bf16_high(x.a), 16);
-        _mm256_storeu_si256((__m256i *)p, _mm256_blend_epi16(even, vec_bf16_high(x.b), 0xaa));
+    if (dtype != TN_BF16) {
+        vec_store(p, dtype, x.a);
+        vec_store(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, x.b);
+    } else {
+        _mm256_storeu_si256((__m256i *)p, pack_to_words(x, dtype));
+    }
+}
+
+VEC_INLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
+{
+    if (dtype == TN_F32)
+        return (pack){vec_load_part(p, dtype, n), vec_load_part(p + VEC_LANES * 4, dtype, n - VEC_LANES)};
+    bool half = n >= VEC_LANES;
+    __m128i part = words_load_part(half ? p + VEC_LANES * 2 : p, n % VEC_LANES);
+    return pack_of_words(
+        half ? _mm256_set_m128i(part, _mm_loadu_si128((const __m128i *)p)) : _mm256_zextsi128_si256(part), dtype);
+}
+
+VEC_INLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
+{
+    if (dtype == TN_F32) {
+        vec_store_part(p, dtype, x.a, n);
+        vec_store_part(p + VEC_LANES * 4, dtype, x.b, n - VEC_LANES);
         return;
     }
-    vec_store(p, dtype, x.a);
-    vec_store(p + VEC_LANES * (dtype == TN_F32 ? 4 : 2), dtype, x.b);
-}
-
-VEC_OUTLINE pack pack_load_part(const char *p, tn_dtype dtype, int64_t n)
-{
-    char whole[4 * PACK] = {0};
-    memcpy(whole, p, (size_t)n * (dtype == TN_F32 ? 4 : 2));
-    return pack_load(whole, dtype);
-}
-
-VEC_OUTLINE void pack_store_part(char *p, tn_dtype dtype, pack x, int64_t n)
-{
-    char whole[4 * PACK];
-    pack_store(whole, dtype, x);
-    memcpy(p, whole, (size_t)n * (dtype == TN_F32 ? 4 : 2));
+    __m256i words = pack_to_words(x, dtype);
+    __m128i part = _mm256_castsi256_si128(words);
+    if (n >= VEC_LANES) {
+        _mm_storeu_si128((__m128i *)p, part);
+        part = _mm256_extracti128_si256(words, 1);
+        p += VEC_LANES * 2;
+    }
+    words_store_part(p, part, n % VEC_LANES);
 }
 
 VEC_INLINE float pack_sum(pack x, tn_dtype dtype)

@@ -1,6 +1,7 @@
 /* Grouped products and their gradients: each thread takes the next piece of a group's rows. */
 #include "gmm.h"
 #include "pieces.h"
+#include "scratch.h"
 #include <string.h>
 
 /* Multiply-adds that one thread does while the team wakes up: less work than this stays on the calling thread. */
@@ -25,13 +26,6 @@ typedef struct gmm_run {
     product_queue pieces, grads;
 } gmm_run;
 
-static size_t take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
-
 /* base NULL: only the total counts. */
 static gmm_memory layout(const gmm_layer *layer, bool back, int64_t max_rows, int32_t threads, char *base)
 {
@@ -39,17 +33,18 @@ static gmm_memory layout(const gmm_layer *layer, bool back, int64_t max_rows, in
     const product_kernels *kernels = layer->kernels;
     int64_t widest = layer->in > layer->out ? layer->in : layer->out;
     size_t at = 0, chunk = (size_t)pieces_tokens(kernels);
-    m.panel = take(&at, chunk * (size_t)product_panel_token(kernels, widest));
-    m.x_rows = take(&at, chunk * sizeof(void *));
-    m.y_rows = take(&at, chunk * sizeof(void *));
-    m.native = take(&at, kernels->native == kernels->dtype ? 0 : PRODUCT_FEW_TOKENS * (size_t)widest * sizeof(float));
-    m.product = take(&at, product_scratch_size(kernels, widest));
-    m.grad = take(&at, back ? pieces_grad_scratch_size(kernels, max_rows) : 0);
+    m.panel = scratch_take(&at, chunk * (size_t)product_panel_token(kernels, widest));
+    m.x_rows = scratch_take(&at, chunk * sizeof(void *));
+    m.y_rows = scratch_take(&at, chunk * sizeof(void *));
+    m.native = scratch_take(
+        &at, kernels->variant->native == kernels->dtype ? 0 : PRODUCT_FEW_TOKENS * (size_t)widest * sizeof(float));
+    m.product = scratch_take(&at, product_scratch_size(kernels, widest));
+    m.grad = scratch_take(&at, back ? pieces_grad_scratch_size(kernels, max_rows) : 0);
     m.thread_size = at;
     at = 0;
-    size_t offsets = take(&at, (size_t)(layer->groups + 1) * sizeof(int64_t));
-    size_t pieces = take(&at, (size_t)pieces_most(kernels, layer->groups, max_rows, threads) * sizeof(piece));
-    size_t thread = take(&at, (size_t)threads * m.thread_size);
+    size_t offsets = scratch_take(&at, (size_t)(layer->groups + 1) * sizeof(int64_t));
+    size_t pieces = scratch_take(&at, (size_t)pieces_most(kernels, layer->groups, max_rows, threads) * sizeof(piece));
+    size_t thread = scratch_take(&at, (size_t)threads * m.thread_size);
     m.total = at;
     if (base) {
         m.offsets = (int64_t *)(void *)(base + offsets);

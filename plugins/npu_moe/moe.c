@@ -1,5 +1,6 @@
 /* One call: its memory, and the steps that few and many tokens have in common. */
 #include "moe_run.h"
+#include "scratch.h"
 #include <string.h>
 
 /* Tokens grouped at once, unless what lies between the products, and the results, would fill more than this. */
@@ -10,13 +11,6 @@
 /* Multiply-adds that one thread does while the team wakes up and meets at a barrier (1.5 us): less work than this stays
  * on the calling thread. */
 #define SERIAL_WORK 30000
-
-static size_t take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
 
 /* Blocks of a call are equal: the last one would have too few tokens per expert otherwise. */
 static int64_t block_tokens(const moe_layer *layer, int64_t tokens)
@@ -43,19 +37,20 @@ static void layout_thread(const moe_layer *layer, moe_memory *m)
     bool routes = layer->router.weight;
     size_t at = 0, few = PRODUCT_FEW_TOKENS, experts = (size_t)layer->experts, k = (size_t)layer->top_k;
     size_t chunk = (size_t)pieces_tokens(kernels);
-    m->panel_x = take(&at, chunk * (size_t)product_panel_token(kernels, layer->hidden));
-    m->strip = take(&at, chunk * MOE_STRIP * sizeof(float));
-    m->x_rows = take(&at, chunk * sizeof(void *));
-    m->y_rows = take(&at, chunk * sizeof(void *));
-    m->product = take(&at, product_scratch_size(kernels, moe_most(layer->hidden, inter)));
-    m->router = take(&at, routes ? router_scratch_size(&layer->router) : 0);
-    m->few_logits = take(&at, routes ? 2 * (experts + 1) * sizeof(float) : 0);
-    m->few_x = take(&at, kernels->native == kernels->dtype ? 0 : few * (size_t)layer->hidden * sizeof(float));
-    m->few_weights = take(&at, few * k * sizeof(float));
-    m->few_scale = take(&at, few * sizeof(float));
-    m->few_experts = take(&at, few * k * sizeof(int32_t));
-    m->few_offsets = take(&at, (experts + 2) * sizeof(int64_t));
-    m->few_slots = take(&at, few * (k + 1) * sizeof(int32_t));
+    m->panel_x = scratch_take(&at, chunk * (size_t)product_panel_token(kernels, layer->hidden));
+    m->strip = scratch_take(&at, chunk * MOE_STRIP * sizeof(float));
+    m->x_rows = scratch_take(&at, chunk * sizeof(void *));
+    m->y_rows = scratch_take(&at, chunk * sizeof(void *));
+    m->product = scratch_take(&at, product_scratch_size(kernels, moe_most(layer->hidden, inter)));
+    m->router = scratch_take(&at, routes ? router_scratch_size(&layer->router) : 0);
+    m->few_logits = scratch_take(&at, routes ? 2 * (experts + 1) * sizeof(float) : 0);
+    m->few_x =
+        scratch_take(&at, kernels->variant->native == kernels->dtype ? 0 : few * (size_t)layer->hidden * sizeof(float));
+    m->few_weights = scratch_take(&at, few * k * sizeof(float));
+    m->few_scale = scratch_take(&at, few * sizeof(float));
+    m->few_experts = scratch_take(&at, few * k * sizeof(int32_t));
+    m->few_offsets = scratch_take(&at, (experts + 2) * sizeof(int64_t));
+    m->few_slots = scratch_take(&at, few * (k + 1) * sizeof(int32_t));
     m->thread_size = at;
 }
 
@@ -64,7 +59,7 @@ static size_t h_bytes(const moe_layer *layer, int64_t block)
 {
     const product_kernels *kernels = layer->kernels;
     int64_t slots = block * layer->top_k, used = moe_least(layer->experts, slots);
-    int64_t fill = moe_most(kernels->min_tokens, kernels->lanes);
+    int64_t fill = moe_most(kernels->variant->min_tokens, kernels->variant->lanes);
     size_t bytes = (size_t)((slots + used * fill) * moe_h_row(layer, 0));
     return bytes + (size_t)(layer->shared_inter ? (block + fill) * moe_h_row(layer, layer->experts) : 0);
 }
@@ -77,19 +72,24 @@ static moe_memory layout(const moe_layer *layer, int64_t max_tokens, int32_t thr
     size_t at = 0, block = (size_t)most, slots = (size_t)moe_slots(layer), experts = (size_t)layer->experts;
     size_t routed = layer->router.weight ? (size_t)max_tokens : block, k = (size_t)layer->top_k;
     size_t few = PRODUCT_FEW_TOKENS, hidden = (size_t)layer->hidden;
-    size_t weights = take(&at, routed * k * sizeof(float)), ids = take(&at, routed * k * sizeof(int32_t));
-    size_t scale = take(&at, layer->shared_scale ? routed * sizeof(float) : 0);
-    size_t offsets = take(&at, sizeof(int64_t) * (experts + 2)), h_at = take(&at, sizeof(int64_t) * (experts + 2));
-    size_t list = take(&at, sizeof(int32_t) * block * slots);
+    size_t weights = scratch_take(&at, routed * k * sizeof(float)),
+           ids = scratch_take(&at, routed * k * sizeof(int32_t));
+    size_t scale = scratch_take(&at, layer->shared_scale ? routed * sizeof(float) : 0);
+    size_t offsets = scratch_take(&at, sizeof(int64_t) * (experts + 2)),
+           h_at = scratch_take(&at, sizeof(int64_t) * (experts + 2));
+    size_t list = scratch_take(&at, sizeof(int32_t) * block * slots);
     int64_t rows = most * (int64_t)slots;
-    size_t pieces = take(&at, sizeof(piece) * (size_t)pieces_most(layer->kernels, layer->experts + 1, rows, threads));
+    size_t pieces =
+        scratch_take(&at, sizeof(piece) * (size_t)pieces_most(layer->kernels, layer->experts + 1, rows, threads));
     size_t h_few = few * slots * (size_t)moe_few_h_row(layer);
     size_t h_all = h_bytes(layer, most);
-    size_t h = take(&at, h_few > h_all ? h_few : h_all), sums = take(&at, block * hidden * sizeof(float));
-    size_t results = take(&at, few * slots * hidden * sizeof(float));
-    size_t logits = take(&at, few * (experts + 1) * sizeof(float)), bad = take(&at, (size_t)threads * sizeof(int64_t));
+    size_t h = scratch_take(&at, h_few > h_all ? h_few : h_all),
+           sums = scratch_take(&at, block * hidden * sizeof(float));
+    size_t results = scratch_take(&at, few * slots * hidden * sizeof(float));
+    size_t logits = scratch_take(&at, few * (experts + 1) * sizeof(float)),
+           bad = scratch_take(&at, (size_t)threads * sizeof(int64_t));
     layout_thread(layer, &m);
-    size_t thread = take(&at, m.thread_size * (size_t)threads);
+    size_t thread = scratch_take(&at, m.thread_size * (size_t)threads);
     m.total = at;
     if (!base)
         return m;
@@ -130,7 +130,7 @@ void moe_take_routes(const moe_layer *layer, const moe_input *in, const routes *
 static void body(void *ctx, int32_t thread, int32_t threads)
 {
     const moe_run *run = ctx;
-    if (run->tokens <= run->layer->kernels->few_tokens)
+    if (run->tokens <= run->layer->kernels->variant->few_tokens)
         moe_few(run, thread, threads);
     else
         moe_many(run, thread, threads);

@@ -1,27 +1,21 @@
 /* Gradients of mixtures of experts: the choice again, expert by expert, then the router. */
 #include "moe_back.h"
+#include "scratch.h"
 #include <string.h>
 
 #define SERIAL_WORK 10000 /* multiply-adds of forward: see moe.c                                                   */
-
-static size_t take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
 
 /* Memory of one thread. */
 static void layout_thread(const moe_layer *layer, moe_back *b, int64_t max_tokens)
 {
     const product_kernels *kernels = layer->kernels;
     size_t at = 0, chunk = (size_t)pieces_tokens(kernels);
-    b->strips = take(&at, 3 * chunk * MOE_STRIP * sizeof(float));
-    b->x_rows = take(&at, chunk * sizeof(void *));
-    b->y_rows = take(&at, chunk * sizeof(void *));
-    b->product = take(&at, product_scratch_size(kernels, moe_most(layer->hidden, b->inter)));
-    b->router = take(&at, layer->router.weight ? router_scratch_size(&layer->router) : 0);
-    b->grad = take(&at, pieces_grad_scratch_size(kernels, max_tokens));
+    b->strips = scratch_take(&at, 3 * chunk * MOE_STRIP * sizeof(float));
+    b->x_rows = scratch_take(&at, chunk * sizeof(void *));
+    b->y_rows = scratch_take(&at, chunk * sizeof(void *));
+    b->product = scratch_take(&at, product_scratch_size(kernels, moe_most(layer->hidden, b->inter)));
+    b->router = scratch_take(&at, layer->router.weight ? router_scratch_size(&layer->router) : 0);
+    b->grad = scratch_take(&at, pieces_grad_scratch_size(kernels, max_tokens));
     b->thread_size = at;
 }
 
@@ -35,18 +29,21 @@ static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int3
     size_t inter = (size_t)b->inter, padded = (size_t)product_padded_tokens(kernels, max_tokens);
     size_t hidden_panel = padded * (size_t)product_panel_token(kernels, layer->hidden);
     size_t inter_panel = padded * (size_t)product_panel_token(kernels, b->inter);
-    size_t weights = take(&at, n * k * sizeof(float)), ids = take(&at, n * k * sizeof(int32_t));
-    size_t scores = take(&at, layer->router.weight ? n * experts * sizeof(float) : 0);
-    size_t scale = take(&at, n * sizeof(float)), offsets = take(&at, (experts + 2) * sizeof(int64_t));
-    size_t list = take(&at, n * slots * sizeof(int32_t)), dweights = take(&at, n * slots * sizeof(float));
-    size_t sums = take(&at, n * hidden * sizeof(float)), bad = take(&at, (size_t)threads * sizeof(int64_t));
-    size_t x = take(&at, n * hidden * size), g = take(&at, n * hidden * size), h = take(&at, n * inter * size);
-    size_t both = take(&at, 2 * n * inter * size);
-    size_t dots = take(&at, n * ((inter + MOE_FEATURES - 1) / MOE_FEATURES) * sizeof(float));
-    size_t x_panel = take(&at, hidden_panel), g_panel = take(&at, hidden_panel);
-    size_t gate_panel = take(&at, inter_panel), up_panel = take(&at, inter_panel);
+    size_t weights = scratch_take(&at, n * k * sizeof(float)), ids = scratch_take(&at, n * k * sizeof(int32_t));
+    size_t scores = scratch_take(&at, layer->router.weight ? n * experts * sizeof(float) : 0);
+    size_t scale = scratch_take(&at, n * sizeof(float)), offsets = scratch_take(&at, (experts + 2) * sizeof(int64_t));
+    size_t list = scratch_take(&at, n * slots * sizeof(int32_t)),
+           dweights = scratch_take(&at, n * slots * sizeof(float));
+    size_t sums = scratch_take(&at, n * hidden * sizeof(float)),
+           bad = scratch_take(&at, (size_t)threads * sizeof(int64_t));
+    size_t x = scratch_take(&at, n * hidden * size), g = scratch_take(&at, n * hidden * size),
+           h = scratch_take(&at, n * inter * size);
+    size_t both = scratch_take(&at, 2 * n * inter * size);
+    size_t dots = scratch_take(&at, n * ((inter + MOE_FEATURES - 1) / MOE_FEATURES) * sizeof(float));
+    size_t x_panel = scratch_take(&at, hidden_panel), g_panel = scratch_take(&at, hidden_panel);
+    size_t gate_panel = scratch_take(&at, inter_panel), up_panel = scratch_take(&at, inter_panel);
     layout_thread(layer, b, max_tokens);
-    size_t thread = take(&at, (size_t)threads * b->thread_size);
+    size_t thread = scratch_take(&at, (size_t)threads * b->thread_size);
     b->total = at;
     if (!base)
         return;
@@ -86,7 +83,7 @@ static bool route(const moe_back *b, int32_t thread, int32_t threads)
     const moe_layer *layer = b->layer;
     const router_gate gate = moe_gate(layer, b->scale);
     int64_t begin = 0, end = b->tokens;
-    bool few = b->tokens <= layer->kernels->few_tokens;
+    bool few = b->tokens <= layer->kernels->variant->few_tokens;
     if (!few)
         product_share_rows(b->tokens, thread, threads, &begin, &end);
     if (!few || thread == 0)

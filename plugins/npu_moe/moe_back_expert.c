@@ -47,7 +47,7 @@ static void panel_rows(const expert *x, const char *rows, int64_t from, int64_t 
     if (x->n > x->few)
         product_pack(x->kernels, list, n, width, 0, product_tiles(x->kernels, n),
                      panel + from * product_panel_token(x->kernels, width));
-    else if (x->kernels->native != x->kernels->dtype)
+    else if (x->kernels->variant->native != x->kernels->dtype)
         product_native_rows(x->kernels, list, n, width, panel, list);
 }
 
@@ -102,7 +102,7 @@ static void product(const expert *x, const product_matrix *w, int64_t k, const c
     const void *list[PRODUCT_FEW_TOKENS];
     for (int64_t i = 0; i < n; i++) {
         list[i] = rows + (first + i) * stride * x->size;
-        if (kernels->native != kernels->dtype)
+        if (kernels->variant->native != kernels->dtype)
             list[i] = panel + (first + i) * k * (int64_t)sizeof(float);
     }
     product_out_few(kernels, &part, k, list, (int32_t)n, 0, end - begin, TN_F32, to);

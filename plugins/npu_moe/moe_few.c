@@ -85,7 +85,7 @@ static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int
     if (down)
         product_out_few(second, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
     else
-        product_glu_few(layer->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, second->native, h);
+        product_glu_few(layer->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, second->variant->native, h);
 }
 
 /* A caller may name an expert more than once for a token. */

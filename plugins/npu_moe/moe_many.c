@@ -38,8 +38,8 @@ static void first_product(const moe_run *run, int64_t first_token, const piece *
         for (int64_t i = 0; i < n; i++)
             rows[i] = h + i * h_row;
         product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
-        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, p->begin, p->end, kernels->native,
-                        rows);
+        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, p->begin, p->end,
+                        kernels->variant->native, rows);
         return;
     }
     product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);

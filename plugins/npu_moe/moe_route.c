@@ -1,6 +1,7 @@
 /* MOE_ROUTE by itself: the router of a block whose experts are someone else's. Results are kept back until all tokens
  * have scores. */
 #include "moe_route.h"
+#include "scratch.h"
 #include <string.h>
 
 #define SERIAL_WORK 30000
@@ -21,25 +22,20 @@ typedef struct route_run {
     route_memory memory;
 } route_run;
 
-static size_t take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
-
 /* base NULL: only the total counts. */
 static route_memory layout(const router *r, int64_t max_tokens, int32_t threads, char *base)
 {
     route_memory m = {0};
     size_t at = 0, tokens = (size_t)max_tokens, k = (size_t)r->top_k, experts = (size_t)r->experts;
-    m.work = take(&at, experts * sizeof(float));
-    m.router = take(&at, router_scratch_size(r));
+    m.work = scratch_take(&at, experts * sizeof(float));
+    m.router = scratch_take(&at, router_scratch_size(r));
     m.thread_size = at;
     at = 0;
-    size_t weights = take(&at, tokens * k * sizeof(float)), ids = take(&at, tokens * k * sizeof(int32_t));
-    size_t logits = take(&at, PRODUCT_FEW_TOKENS * experts * sizeof(float));
-    size_t bad = take(&at, (size_t)threads * sizeof(int64_t)), thread = take(&at, (size_t)threads * m.thread_size);
+    size_t weights = scratch_take(&at, tokens * k * sizeof(float)),
+           ids = scratch_take(&at, tokens * k * sizeof(int32_t));
+    size_t logits = scratch_take(&at, PRODUCT_FEW_TOKENS * experts * sizeof(float));
+    size_t bad = scratch_take(&at, (size_t)threads * sizeof(int64_t)),
+           thread = scratch_take(&at, (size_t)threads * m.thread_size);
     m.total = at;
     if (base) {
         m.routed.weights = (float *)(void *)(base + weights);
@@ -98,7 +94,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
     const router_gate none = {NULL, NULL};
     int64_t begin, end;
     product_share_rows(run->tokens, thread, threads, &begin, &end);
-    if (run->tokens <= run->router->own->few_tokens)
+    if (run->tokens <= run->router->own->variant->few_tokens)
         few_tokens(run, thread, threads);
     else
         router_tokens(run->router, run->x, begin, end - begin, false, &m->routed, &none, &m->bad[thread],

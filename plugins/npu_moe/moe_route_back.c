@@ -1,6 +1,7 @@
 /* The gradients of MOE_ROUTE. */
 #include "moe_back.h"
 #include "moe_route.h"
+#include "scratch.h"
 #include <string.h>
 
 typedef struct route_back {
@@ -13,23 +14,18 @@ typedef struct route_back {
     product_queue weights, chunks;
 } route_back;
 
-static size_t take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
-
 /* base NULL: only the total counts. */
 static void layout(route_back *b, int64_t max_tokens, int32_t threads, char *base)
 {
     const router *r = b->back.router;
     size_t at = 0, n = (size_t)max_tokens, k = (size_t)r->top_k;
     b->thread_size = (router_scratch_size(r) + 63) / 64 * 64;
-    size_t weights = take(&at, n * k * sizeof(float)), ids = take(&at, n * k * sizeof(int32_t));
-    size_t scores = take(&at, n * (size_t)r->experts * sizeof(float));
-    size_t dweights = take(&at, n * k * sizeof(float)), sums = take(&at, n * (size_t)r->hidden * sizeof(float));
-    size_t bad = take(&at, (size_t)threads * sizeof(int64_t)), thread = take(&at, (size_t)threads * b->thread_size);
+    size_t weights = scratch_take(&at, n * k * sizeof(float)), ids = scratch_take(&at, n * k * sizeof(int32_t));
+    size_t scores = scratch_take(&at, n * (size_t)r->experts * sizeof(float));
+    size_t dweights = scratch_take(&at, n * k * sizeof(float)),
+           sums = scratch_take(&at, n * (size_t)r->hidden * sizeof(float));
+    size_t bad = scratch_take(&at, (size_t)threads * sizeof(int64_t)),
+           thread = scratch_take(&at, (size_t)threads * b->thread_size);
     router_back_layout(&b->back, max_tokens, threads, base ? base + at : NULL);
     b->total = at + b->back.total;
     if (!base)
@@ -56,7 +52,7 @@ static bool route(const route_back *b, int32_t thread, int32_t threads)
     const tn_tensor *upstream = &b->grads->out[0];
     const router_gate none = {NULL, NULL};
     int64_t begin = 0, end = b->back.tokens, k = r->top_k;
-    bool few = b->back.tokens <= r->own->few_tokens;
+    bool few = b->back.tokens <= r->own->variant->few_tokens;
     if (!few)
         product_share_rows(b->back.tokens, thread, threads, &begin, &end);
     if (!few || thread == 0)

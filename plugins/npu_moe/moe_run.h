@@ -36,7 +36,7 @@ typedef struct moe_run {
     int64_t *piece_count;
 } moe_run;
 
-/* What one thread does of a call of few tokens (kernels->few_tokens), and of more. */
+/* What one thread does of a call of few tokens (few_tokens of the variant), and of more. */
 void moe_few(const moe_run *run, int32_t thread, int32_t threads);
 void moe_many(const moe_run *run, int32_t thread, int32_t threads);
 

@@ -17,19 +17,19 @@
 
 int64_t pieces_few(const product_kernels *kernels, bool io)
 {
-    return io && kernels->few_tokens > FEW_COLUMNS ? FEW_COLUMNS : kernels->few_tokens;
+    return io && kernels->variant->few_tokens > FEW_COLUMNS ? FEW_COLUMNS : kernels->variant->few_tokens;
 }
 
 static int64_t tiles_of_piece(const product_kernels *kernels)
 {
-    int64_t tiles = PIECE_TOKENS / kernels->tile_tokens;
+    int64_t tiles = PIECE_TOKENS / kernels->variant->tile_tokens;
     return tiles > 0 ? tiles : 1;
 }
 
 int64_t pieces_tokens(const product_kernels *kernels)
 {
     /* The last tile of a group may be wider than the others. */
-    return tiles_of_piece(kernels) * kernels->tile_tokens + PRODUCT_MAX_TOKENS;
+    return tiles_of_piece(kernels) * kernels->variant->tile_tokens + PRODUCT_MAX_TOKENS;
 }
 
 int64_t pieces_chunks(const product_kernels *kernels, int64_t n)
@@ -41,14 +41,14 @@ int64_t pieces_chunks(const product_kernels *kernels, int64_t n)
 void pieces_chunk(const product_kernels *kernels, int64_t n, int64_t i, int64_t *first, int64_t *tokens)
 {
     int64_t tiles = product_tiles(kernels, n), chunks = pieces_chunks(kernels, n);
-    int64_t end = i + 1 < chunks ? tiles * (i + 1) / chunks * kernels->tile_tokens : n;
-    *first = tiles * i / chunks * kernels->tile_tokens;
+    int64_t end = i + 1 < chunks ? tiles * (i + 1) / chunks * kernels->variant->tile_tokens : n;
+    *first = tiles * i / chunks * kernels->variant->tile_tokens;
     *tokens = end - *first;
 }
 
 int64_t pieces_most(const product_kernels *kernels, int64_t groups, int64_t rows, int32_t threads)
 {
-    int64_t used = groups < rows ? groups : rows, chunk = tiles_of_piece(kernels) * kernels->tile_tokens;
+    int64_t used = groups < rows ? groups : rows, chunk = tiles_of_piece(kernels) * kernels->variant->tile_tokens;
     return rows / chunk + 2 * used + PER_THREAD * threads + 1;
 }
 

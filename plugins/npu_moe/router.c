@@ -1,6 +1,7 @@
 /* Scores, the choice of experts, their weights, and how gradients come back through them. */
 #include "router.h"
 #include "scalar.h"
+#include "scratch.h"
 #include <math.h>
 #include <string.h>
 
@@ -10,13 +11,6 @@ typedef struct logits_memory {
     size_t logits, work, x_rows, panel, wide, pointers, product, total;
 } logits_memory;
 
-static size_t take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
-
 static logits_memory layout(const router *r)
 {
     logits_memory m;
@@ -24,16 +18,16 @@ static logits_memory layout(const router *r)
     size_t chunk = (size_t)product_padded_tokens(r->products, ROUTER_CHUNK);
     size_t own = (size_t)product_padded_tokens(r->own, ROUTER_CHUNK) * (size_t)product_panel_token(r->own, r->hidden);
     size_t products = chunk * (size_t)product_panel_token(r->products, r->hidden);
-    m.logits = take(&at, ROUTER_CHUNK * (experts + 1) * sizeof(float));
-    m.work = take(&at, experts * sizeof(float));
-    m.x_rows = take(&at, ROUTER_CHUNK * sizeof(void *));
-    m.panel = take(&at, own > products ? own : products);
+    m.logits = scratch_take(&at, ROUTER_CHUNK * (experts + 1) * sizeof(float));
+    m.work = scratch_take(&at, experts * sizeof(float));
+    m.x_rows = scratch_take(&at, ROUTER_CHUNK * sizeof(void *));
+    m.panel = scratch_take(&at, own > products ? own : products);
     /* All tokens where they are converted before they are packed, else those of dots. */
     size_t rows = r->products == r->own ? PRODUCT_FEW_TOKENS : ROUTER_CHUNK;
-    m.wide = take(&at, r->own->dtype == TN_F32 ? 0 : rows * hidden * sizeof(float));
-    m.pointers = take(&at, 2 * ROUTER_CHUNK * sizeof(void *));
+    m.wide = scratch_take(&at, r->own->dtype == TN_F32 ? 0 : rows * hidden * sizeof(float));
+    m.pointers = scratch_take(&at, 2 * ROUTER_CHUNK * sizeof(void *));
     size_t scratch = product_scratch_size(r->products, r->hidden), other = product_scratch_size(r->own, r->hidden);
-    m.product = take(&at, scratch > other ? scratch : other);
+    m.product = scratch_take(&at, scratch > other ? scratch : other);
     m.total = at;
     return m;
 }

@@ -1,17 +1,11 @@
 /* The gradients of routers. */
 #include "router_back.h"
 #include "scalar.h"
+#include "scratch.h"
 #include <string.h>
 
 /* Columns of dx at once. */
 #define STRIP 128
-
-static size_t take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
 
 static int64_t element(const product_kernels *kernels)
 {
@@ -25,21 +19,21 @@ void router_back_layout(router_back *b, int64_t max_tokens, int32_t threads, cha
     size_t at = 0, tokens = (size_t)max_tokens, experts = (size_t)r->experts, hidden = (size_t)r->hidden;
     size_t chunk = (size_t)pieces_tokens(kernels);
     bool wide = kernels != r->own;
-    b->x_rows = take(&at, chunk * sizeof(void *));
-    b->pointers = take(&at, chunk * sizeof(void *));
-    b->panel = take(&at, chunk * (size_t)product_panel_token(kernels, r->experts));
-    b->strip = take(&at, chunk * STRIP * sizeof(float));
-    b->product = take(&at, product_scratch_size(kernels, r->experts));
-    b->gate_row = take(&at, b->gate.weight ? hidden * sizeof(float) : 0);
+    b->x_rows = scratch_take(&at, chunk * sizeof(void *));
+    b->pointers = scratch_take(&at, chunk * sizeof(void *));
+    b->panel = scratch_take(&at, chunk * (size_t)product_panel_token(kernels, r->experts));
+    b->strip = scratch_take(&at, chunk * STRIP * sizeof(float));
+    b->product = scratch_take(&at, product_scratch_size(kernels, r->experts));
+    b->gate_row = scratch_take(&at, b->gate.weight ? hidden * sizeof(float) : 0);
     size_t grad = pieces_grad_scratch_size(kernels, max_tokens), own = pieces_grad_scratch_size(r->own, max_tokens);
-    b->grad = take(&at, grad > own ? grad : own);
+    b->grad = scratch_take(&at, grad > own ? grad : own);
     b->thread_size = at;
     at = 0;
-    size_t dl = take(&at, tokens * experts * sizeof(float));
-    size_t dl_rows = take(&at, kernels->dtype == TN_F32 ? 0 : tokens * experts * 2);
-    size_t dz_rows = take(&at, b->gate.weight ? tokens * (size_t)element(r->own) : 0);
-    size_t x_wide = take(&at, wide ? tokens * hidden * sizeof(float) : 0);
-    size_t thread = take(&at, (size_t)threads * b->thread_size);
+    size_t dl = scratch_take(&at, tokens * experts * sizeof(float));
+    size_t dl_rows = scratch_take(&at, kernels->dtype == TN_F32 ? 0 : tokens * experts * 2);
+    size_t dz_rows = scratch_take(&at, b->gate.weight ? tokens * (size_t)element(r->own) : 0);
+    size_t x_wide = scratch_take(&at, wide ? tokens * hidden * sizeof(float) : 0);
+    size_t thread = scratch_take(&at, (size_t)threads * b->thread_size);
     b->total = at;
     if (!base)
         return;

@@ -13,36 +13,23 @@ typedef struct parts {
     pack part[PACKS];
 } parts;
 
-/* What is constant in a loop over a row: each combination that occurs is a loop of its own. Which of them a row needs
- * is decided once per row. */
+/* What is constant in a loop over rows, so that each combination becomes code of its own. */
 typedef struct norm_kind {
     tn_dtype dtype;
     tn_norm norm;
     bool add;
 } norm_kind;
 
-/* One row: its tensors, and what all rows share. Given by value, so that no store through a pointer can change it. */
+/* The tensors of one row. */
 typedef struct norm_row {
     char *at[NORM_TENSORS];
-    const char *normalised; /* x or, forward, the sum that the first pass has written                  */
-    const char *weight;
-    float *dw;
-    int64_t width;
-    float plus; /* what the kind TN_NORM_1_PLUS_W adds to weights: 1 or, which changes none, -0            */
 } norm_row;
-
-/* What the first pass over a row leaves for the second. */
-typedef struct norm_factors {
-    float scale, mean; /* mean: backward                                                        */
-} norm_factors;
 
 VEC_INLINE norm_row row_of(const rmsnorm_rows *a, int64_t row)
 {
-    norm_row r = {.weight = a->weight, .dw = a->dw, .width = a->width};
-    r.plus = a->norm == TN_NORM_1_PLUS_W ? 1.0f : -0.0f;
+    norm_row r;
     for (int t = 0; t < NORM_TENSORS; t++)
         r.at[t] = a->row[t] ? a->row[t] + row * a->step[t] : NULL;
-    r.normalised = r.at[NORM_SUM] ? r.at[NORM_SUM] : r.at[NORM_X];
     return r;
 }
 
@@ -115,12 +102,12 @@ VEC_INLINE vec silu_slope(vec v)
 }
 
 /* x w, with the w of this variant. */
-VEC_INLINE pack times_weight(norm_row r, pack x, int64_t i, int64_t n, norm_kind kind)
+VEC_INLINE pack times_weight(const rmsnorm_rows *a, pack x, int64_t i, int64_t n, norm_kind kind)
 {
     if (kind.norm == TN_NORM_NO_WEIGHT)
         return x;
-    pack w = take(r.weight, i, n, kind.dtype);
-    return pack_mul(x, kind.norm == TN_NORM_1_PLUS_W ? pack_add(pack_set(r.plus), w) : w);
+    pack w = take(a->weight, i, n, kind.dtype);
+    return pack_mul(x, kind.norm == TN_NORM_1_PLUS_W ? pack_add(pack_set(1.0f), w) : w);
 }
 
 VEC_INLINE pack times_gate(norm_row r, pack x, int64_t i, int64_t n, norm_kind kind)
@@ -144,54 +131,88 @@ VEC_INLINE pack add_square(pack sum, pack v, tn_dtype dtype)
     return dtype == TN_F32 ? pack_add(sum, pack_mul(v, v)) : pack_fma(v, v, sum);
 }
 
+/* ---- the first pass over a row ------------------------------------------------------------------ */
+
 /* Sums of squares and, backward, of products. */
 typedef struct norm_sums {
     parts squares, products;
 } norm_sums;
 
-/* ---- forward ------------------------------------------------------------------------------------ */
+/* What the first pass over a row leaves for the second. */
+typedef struct norm_factors {
+    float scale, mean; /* mean: backward                                                        */
+} norm_factors;
 
-VEC_INLINE pack forward_first(norm_row r, pack sum, int64_t i, int64_t n, norm_kind kind)
+/* What n <= PACK elements add to the sums: v^2 and, backward, h v. */
+typedef struct norm_terms {
+    pack v, h;
+} norm_terms;
+
+VEC_INLINE norm_terms first_pack(const rmsnorm_rows *a, norm_row r, int64_t i, int64_t n, norm_kind kind, bool backward)
 {
-    pack v = value(r, i, n, kind);
-    if (kind.add)
-        put(r.at[NORM_SUM], i, n, kind.dtype, v);
-    return add_square(sum, v, kind.dtype);
+    norm_terms t = {value(r, i, n, kind), pack_set(0.0f)};
+    if (backward)
+        t.h = times_gate(r, times_weight(a, take(r.at[NORM_DY], i, n, kind.dtype), i, n, kind), i, n, kind);
+    else if (kind.add)
+        put(r.at[NORM_SUM], i, n, kind.dtype, t.v);
+    return t;
 }
 
-VEC_INLINE void forward_second(norm_row r, pack scale, int64_t i, int64_t n, norm_kind kind)
+VEC_INLINE void add_terms(norm_sums *s, int k, norm_terms t, tn_dtype dtype, bool backward)
 {
-    pack v = pack_mul(take(r.normalised, i, n, kind.dtype), scale);
-    put(r.at[NORM_Y], i, n, kind.dtype, times_gate(r, times_weight(r, v, i, n, kind), i, n, kind));
+    s->squares.part[k] = add_square(s->squares.part[k], t.v, dtype);
+    if (backward)
+        s->products.part[k] = pack_fma(t.h, t.v, s->products.part[k]);
 }
 
-/* ---- backward ----------------------------------------------------------------------------------- */
-
-/* Adds to the sums of squares and of h v. */
-VEC_INLINE void backward_first(norm_row r, pack *square, pack *product, int64_t i, int64_t n, norm_kind kind)
+/* The rest of a row, behind the rounds of PARTS, is whole packs and then at most one that is not, which is written once
+ * for whichever part it belongs to. All of it is in one function: sums that another one takes or returns would leave
+ * their registers. */
+VEC_INLINE norm_factors first_pass(const rmsnorm_rows *a, norm_row r, norm_kind kind, bool backward)
 {
-    pack v = value(r, i, n, kind);
-    pack h = times_gate(r, times_weight(r, take(r.at[NORM_DY], i, n, kind.dtype), i, n, kind), i, n, kind);
-    *square = add_square(*square, v, kind.dtype);
-    *product = pack_fma(h, v, *product);
+    norm_sums s = {parts_zero(), parts_zero()};
+    int64_t i = 0;
+    for (; i + PARTS <= a->width; i += PARTS)
+        for (int k = 0; k < PACKS; k++)
+            add_terms(&s, k, first_pack(a, r, i + k * PACK, PACK, kind, backward), kind.dtype, backward);
+    int whole = 0;
+    for (; whole < PACKS - 1 && i + PACK <= a->width; whole++, i += PACK)
+        add_terms(&s, whole, first_pack(a, r, i, PACK, kind, backward), kind.dtype, backward);
+    if (i < a->width) {
+        norm_terms last = first_pack(a, r, i, a->width - i, kind, backward);
+        for (int k = 0; k < PACKS; k++)
+            if (k == whole)
+                add_terms(&s, k, last, kind.dtype, backward);
+    }
+    float scale = vec_inverse_sqrt(parts_sum(&s.squares, kind.dtype) / (float)a->width + a->eps);
+    return (norm_factors){scale, backward ? parts_sum(&s.products, kind.dtype) * scale / (float)a->width : 0.0f};
 }
 
-VEC_INLINE void backward_second(norm_row r, pack scale, pack mean, int64_t i, int64_t n, norm_kind kind)
+/* ---- the second --------------------------------------------------------------------------------- */
+
+VEC_INLINE void forward_second(const rmsnorm_rows *a, norm_row r, pack scale, int64_t i, int64_t n, norm_kind kind)
+{
+    pack v = pack_mul(take(r.at[kind.add ? NORM_SUM : NORM_X], i, n, kind.dtype), scale);
+    put(r.at[NORM_Y], i, n, kind.dtype, times_gate(r, times_weight(a, v, i, n, kind), i, n, kind));
+}
+
+VEC_INLINE void backward_second(const rmsnorm_rows *a, norm_row r, pack scale, pack mean, int64_t i, int64_t n,
+                                norm_kind kind)
 {
     pack x = pack_mul(value(r, i, n, kind), scale), dy = take(r.at[NORM_DY], i, n, kind.dtype);
     pack active = times_gate(r, dy, i, n, kind);
-    pack h = times_weight(r, active, i, n, kind);
+    pack h = times_weight(a, active, i, n, kind);
     pack d = pack_mul((pack){vec_fnma(x.a, mean.a, h.a), vec_fnma(x.b, mean.b, h.b)}, scale);
     if (kind.add && r.at[NORM_DSUM])
         d = pack_add(d, take(r.at[NORM_DSUM], i, n, kind.dtype));
-    if (r.dw) {
-        char *dw = (char *)(r.dw + i);
+    if (a->dw) {
+        char *dw = (char *)(a->dw + i);
         pack_store(dw, TN_F32, pack_fma(active, x, pack_load(dw, TN_F32)));
     }
     if (kind.norm == TN_NORM_W_GATED && r.at[NORM_DGATE]) {
         pack z = take(r.at[NORM_GATE], i, n, kind.dtype);
         pack slope = pack_mul(pack_mul(dy, x), (pack){silu_slope(z.a), silu_slope(z.b)});
-        put(r.at[NORM_DGATE], i, n, kind.dtype, times_weight(r, slope, i, n, kind));
+        put(r.at[NORM_DGATE], i, n, kind.dtype, times_weight(a, slope, i, n, kind));
     }
     if (r.at[NORM_DX])
         put(r.at[NORM_DX], i, n, kind.dtype, d);
@@ -199,158 +220,81 @@ VEC_INLINE void backward_second(norm_row r, pack scale, pack mean, int64_t i, in
         put(r.at[NORM_DR], i, n, kind.dtype, d);
 }
 
-/* ---- one row ------------------------------------------------------------------------------------ */
-
-VEC_INLINE void first_pack(norm_row r, pack *square, pack *product, int64_t i, int64_t n, norm_kind kind, bool backward)
+VEC_INLINE void second_pack(const rmsnorm_rows *a, norm_row r, norm_factors f, int64_t i, int64_t n, norm_kind kind,
+                            bool backward)
 {
     if (backward)
-        backward_first(r, square, product, i, n, kind);
+        backward_second(a, r, pack_set(f.scale), pack_set(f.mean), i, n, kind);
     else
-        *square = forward_first(r, *square, i, n, kind);
+        forward_second(a, r, pack_set(f.scale), i, n, kind);
 }
 
-VEC_INLINE norm_factors factors_of_sums(norm_row r, norm_sums s, float eps, tn_dtype dtype, bool backward)
-{
-    float scale = vec_inverse_sqrt(parts_sum(&s.squares, dtype) / (float)r.width + eps);
-    return (norm_factors){scale, backward ? parts_sum(&s.products, dtype) * scale / (float)r.width : 0.0f};
-}
-
-/* With what is left of a row behind its rounds of PARTS. */
-VEC_INLINE norm_factors first_rest(norm_row r, norm_sums s, int64_t i, float eps, norm_kind kind, bool backward)
-{
-    for (int k = 0; k < PACKS && i < r.width; k++, i += PACK)
-        first_pack(r, &s.squares.part[k], &s.products.part[k], i, r.width - i < PACK ? r.width - i : PACK, kind,
-                   backward);
-    return factors_of_sums(r, s, eps, kind.dtype, backward);
-}
-
-/* Backward, one function serves all norms: gradients of rows with a rest are rare. */
-VEC_OUTLINE norm_factors backward_first_rest(norm_row r, norm_sums s, int64_t i, float eps, norm_kind kind)
-{
-    return first_rest(r, s, i, eps, kind, true);
-}
-
-/* The sums of the rounds stay in registers because those of the rest are a copy. */
-VEC_INLINE norm_factors first_pass(norm_row r, float eps, norm_kind kind, bool backward)
-{
-    norm_sums s = {parts_zero(), parts_zero()};
-    int64_t i = 0;
-    for (; i + PARTS <= r.width; i += PARTS)
-        for (int k = 0; k < PACKS; k++)
-            first_pack(r, &s.squares.part[k], &s.products.part[k], i + k * PACK, PACK, kind, backward);
-    if (i < r.width)
-        return backward ? backward_first_rest(r, s, i, eps, kind) : first_rest(r, s, i, eps, kind, false);
-    return factors_of_sums(r, s, eps, kind.dtype, backward);
-}
-
-VEC_INLINE void second_pack(norm_row r, norm_factors f, int64_t i, int64_t n, norm_kind kind, bool backward)
-{
-    if (backward)
-        backward_second(r, pack_set(f.scale), pack_set(f.mean), i, n, kind);
-    else
-        forward_second(r, pack_set(f.scale), i, n, kind);
-}
-
-VEC_OUTLINE void backward_second_rest(norm_row r, norm_factors f, int64_t i, norm_kind kind)
-{
-    second_pack(r, f, i, r.width - i, kind, true);
-}
-
-VEC_INLINE void second_pass(norm_row r, norm_factors f, norm_kind kind, bool backward)
+VEC_INLINE void second_pass(const rmsnorm_rows *a, norm_row r, norm_factors f, norm_kind kind, bool backward)
 {
     int64_t i = 0;
-    for (; i + PACK <= r.width; i += PACK)
-        second_pack(r, f, i, PACK, kind, backward);
-    if (i < r.width && backward)
-        backward_second_rest(r, f, i, kind);
-    else if (i < r.width)
-        second_pack(r, f, i, r.width - i, kind, false);
+    for (; i + PACK <= a->width; i += PACK)
+        second_pack(a, r, f, i, PACK, kind, backward);
+    if (i < a->width)
+        second_pack(a, r, f, i, a->width - i, kind, backward);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------- */
 
-/* The norm as the loops tell norms apart. W_F32 rounds in other places in eager only. Backward, where an addition more
- * costs nothing that can be measured, w is taken for 1 + w with a 1 that is 0. */
-VEC_INLINE tn_norm norm_of(tn_norm norm, bool backward)
-{
-    tn_norm plain = norm == TN_NORM_W_F32 ? TN_NORM_W : norm;
-    return plain == TN_NORM_W && backward ? TN_NORM_1_PLUS_W : plain;
-}
-
-VEC_INLINE norm_factors factors_of(norm_row r, float eps, norm_kind kind, bool backward)
-{
-    if (r.at[NORM_R])
-        return first_pass(r, eps, (norm_kind){kind.dtype, kind.norm, true}, backward);
-    return first_pass(r, eps, (norm_kind){kind.dtype, kind.norm, false}, backward);
-}
-
-VEC_INLINE norm_factors row_factors(norm_row r, const rmsnorm_rows *a, tn_dtype dtype, bool backward)
-{
-    if (!backward)
-        return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_NO_WEIGHT, false}, false);
-    switch (norm_of(a->norm, true)) {
-    case TN_NORM_W_GATED: /* there is no gated form with a sum */
-        return first_pass(r, a->eps, (norm_kind){dtype, TN_NORM_W_GATED, false}, true);
-    case TN_NORM_NO_WEIGHT:
-        return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_NO_WEIGHT, false}, true);
-    default:
-        return factors_of(r, a->eps, (norm_kind){dtype, TN_NORM_1_PLUS_W, false}, true);
-    }
-}
-
-VEC_INLINE void results_of(norm_row r, norm_factors f, norm_kind kind, bool backward)
-{
-    if (backward && r.at[NORM_R])
-        second_pass(r, f, (norm_kind){kind.dtype, kind.norm, true}, backward);
-    else
-        second_pass(r, f, (norm_kind){kind.dtype, kind.norm, false}, backward);
-}
-
-VEC_INLINE void row_results(norm_row r, norm_factors f, tn_norm norm, tn_dtype dtype, bool backward)
-{
-    switch (norm_of(norm, backward)) {
-    case TN_NORM_1_PLUS_W:
-        results_of(r, f, (norm_kind){dtype, TN_NORM_1_PLUS_W, false}, backward);
-        break;
-    case TN_NORM_W_GATED:
-        second_pass(r, f, (norm_kind){dtype, TN_NORM_W_GATED, false}, backward);
-        break;
-    case TN_NORM_NO_WEIGHT:
-        results_of(r, f, (norm_kind){dtype, TN_NORM_NO_WEIGHT, false}, backward);
-        break;
-    default: /* forward */
-        if (!backward)
-            second_pass(r, f, (norm_kind){dtype, TN_NORM_W, false}, false);
-    }
-}
-
 /* The first pass over a row comes before the second over the row before it: nothing then waits for the sums, the root
- * and the division. dtype and backward are constants of the caller. */
-VEC_INLINE void all_rows(const rmsnorm_rows *given, tn_dtype dtype, bool backward)
+ * and the division. Each pass is in the code once per kind, a constant of the caller. a is copied so that no store can
+ * change it. */
+VEC_INLINE void rows_of_kind(rmsnorm_rows a, norm_kind kind, bool backward)
 {
-    const rmsnorm_rows a = *given; /* which no store can change */
-    norm_row row = {.width = 0};
+    norm_row row = {.at = {NULL}};
     norm_factors f = {0.0f, 0.0f};
     for (int64_t next = 0; next <= a.count; next++) {
         norm_row this_row = row;
         norm_factors these = f;
         if (next < a.count) {
             row = row_of(&a, next);
-            f = row_factors(row, &a, dtype, backward);
+            f = first_pass(&a, row, kind, backward);
         }
         if (next > 0)
-            row_results(this_row, these, a.norm, dtype, backward);
+            second_pass(&a, this_row, these, kind, backward);
+    }
+}
+
+/* There is no gated form with a sum. */
+VEC_INLINE void rows_of_norm(const rmsnorm_rows *a, tn_dtype dtype, tn_norm norm, bool backward)
+{
+    if (norm != TN_NORM_W_GATED && a->row[NORM_R])
+        rows_of_kind(*a, (norm_kind){dtype, norm, true}, backward);
+    else
+        rows_of_kind(*a, (norm_kind){dtype, norm, false}, backward);
+}
+
+VEC_INLINE void rows_of_type(const rmsnorm_rows *a, tn_dtype dtype, bool backward)
+{
+    switch (a->norm) {
+    case TN_NORM_W:
+    case TN_NORM_W_F32: /* the same here, where nothing is rounded on the way */
+        rows_of_norm(a, dtype, TN_NORM_W, backward);
+        break;
+    case TN_NORM_1_PLUS_W:
+        rows_of_norm(a, dtype, TN_NORM_1_PLUS_W, backward);
+        break;
+    case TN_NORM_W_GATED:
+        rows_of_norm(a, dtype, TN_NORM_W_GATED, backward);
+        break;
+    case TN_NORM_NO_WEIGHT:
+        rows_of_norm(a, dtype, TN_NORM_NO_WEIGHT, backward);
+        break;
     }
 }
 
 VEC_INLINE void forward_rows(const rmsnorm_rows *a, tn_dtype dtype)
 {
-    all_rows(a, dtype, false);
+    rows_of_type(a, dtype, false);
 }
 
 VEC_INLINE void backward_rows(const rmsnorm_rows *a, tn_dtype dtype)
 {
-    all_rows(a, dtype, true);
+    rows_of_type(a, dtype, true);
 }
 
 VEC_INLINE void add_blocks(const rmsnorm_blocks *b, int64_t begin, int64_t end, tn_dtype dtype)

@@ -14,21 +14,17 @@ static const int64_t PIECE_BYTES = 64 * 1024;
 /* Elements of a head that the de-interleaving form can turn in place. */
 enum { IN_PLACE_HEAD = 1024 };
 
-/* Called once per site: whatever could be wrong with a shape is declined here, with the site's value and what the
- * kernel takes, so that forward and backward need no checks. The best function for this processor is left in
- * plan->user. */
+/* Called once per site, which the host has checked: shapes, dtypes and numbers fit the operation. What is left to
+ * decline here are limits of the kernel's own, with the site's value and what the kernel takes, so that forward and
+ * backward need no checks. The best function for this processor is left in plan->user. */
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    rope_kernels table;
-    rope_kernels_init(&table, tn_cpu_flags());
-    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : head;
-    if (rotary < 2 || rotary % 2 || rotary > head)
-        return tn_fail(err, TN_DECLINED, site->path,
-                       "rotary: site has %lld of a head of %lld, kernel takes even numbers", (long long)rotary,
-                       (long long)head);
+    int64_t head = site->dim[TN_DIM_HEAD];
     if (site->meaning[TN_AXIS_ROPE] == TN_ROPE_DEINTERLEAVED && head > IN_PLACE_HEAD)
         return tn_fail(err, TN_DECLINED, site->path, "head: site has %lld, kernel takes up to %d", (long long)head,
                        IN_PLACE_HEAD);
+    rope_kernels table;
+    rope_kernels_init(&table, tn_cpu_flags());
     plan->user[USER_FUNCTION] = (uint64_t)(uintptr_t)table.rotate[site->meaning[TN_AXIS_DTYPE]];
     return TN_OK;
 }

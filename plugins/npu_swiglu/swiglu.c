@@ -36,19 +36,19 @@ static swiglu_memory layout(const swiglu_layer *layer, char *scratch)
     swiglu_memory m = {0};
     size_t block = (size_t)product_padded_tokens(kernels, swiglu_block_tokens(layer)), at = 0;
     int64_t widest = layer->hidden > layer->mlp.inter ? layer->hidden : layer->mlp.inter;
-    bool converts = kernels->native != kernels->dtype;
-    m.x_rows = swiglu_take(&at, block * sizeof(void *));
-    m.y_rows = swiglu_take(&at, block * sizeof(void *));
-    m.few_x = swiglu_take(&at, converts ? PRODUCT_FEW_TOKENS * (size_t)layer->hidden * sizeof(float) : 0);
-    m.few_h = swiglu_take(&at, is_small(layer) ? PRODUCT_FEW_TOKENS * (size_t)layer->mlp.inter * sizeof(float) : 0);
-    m.product = swiglu_take(&at, product_scratch_size(kernels, widest));
+    bool converts = kernels->variant->native != kernels->dtype;
+    m.x_rows = scratch_take(&at, block * sizeof(void *));
+    m.y_rows = scratch_take(&at, block * sizeof(void *));
+    m.few_x = scratch_take(&at, converts ? PRODUCT_FEW_TOKENS * (size_t)layer->hidden * sizeof(float) : 0);
+    m.few_h = scratch_take(&at, is_small(layer) ? PRODUCT_FEW_TOKENS * (size_t)layer->mlp.inter * sizeof(float) : 0);
+    m.product = scratch_take(&at, product_scratch_size(kernels, widest));
     m.thread_size = at;
     at = 0;
-    size_t x = swiglu_take(&at, block * (size_t)product_panel_token(kernels, layer->hidden));
+    size_t x = scratch_take(&at, block * (size_t)product_panel_token(kernels, layer->hidden));
     size_t few = WIDE_TOKENS * (size_t)layer->mlp.inter * sizeof(float);
     size_t panel = block * (size_t)product_panel_token(kernels, layer->mlp.inter);
-    size_t h = swiglu_take(&at, panel > few ? panel : few);
-    size_t thread = swiglu_take(&at, m.thread_size * (size_t)layer->threads);
+    size_t h = scratch_take(&at, panel > few ? panel : few);
+    size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
     m.total = at;
     if (scratch) {
         m.x = scratch + x;
@@ -84,10 +84,10 @@ static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
     void *h[PRODUCT_FEW_TOKENS], *y[PRODUCT_FEW_TOKENS];
     few_rows(run, 0, n, m->thread + (size_t)thread * m->thread_size, x, y);
     for (int32_t t = 0; t < n; t++)
-        h[t] = m->h + t * inter * (second->native == TN_F32 ? 4 : 2);
+        h[t] = m->h + t * inter * (second->variant->native == TN_F32 ? 4 : 2);
     while (product_take_rows(run->glus, inter, threads, &begin, &end))
         product_glu_few(&run->layer->kernels, &run->layer->mlp, hidden, run->layer->act, x, n, begin, end,
-                        second->native, h);
+                        second->variant->native, h);
     product_wait(threads);
     while (product_take_rows(run->outs, hidden, threads, &begin, &end))
         product_out_few(second, &run->layer->mlp.down, inter, (const void *const *)h, n, begin, end, second->dtype, y);
@@ -150,7 +150,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
     const swiglu_run *run = ctx;
     if (is_small(run->layer))
         small_layer(run, thread, threads);
-    else if (run->tokens <= run->layer->kernels.few_tokens)
+    else if (run->tokens <= run->layer->kernels.variant->few_tokens)
         few_tokens(run, thread, threads);
     else
         many_tokens(run, thread, threads);

@@ -75,23 +75,23 @@ static grad_memory layout(const swiglu_layer *layer, char *scratch)
     size_t block = (size_t)product_padded_tokens(kernels, grad_block(layer)), at = 0;
     size_t *const rows[] = {&m.x_rows, &m.dy_rows, &m.gate_rows, &m.up_rows, &m.dh_rows, &m.out_rows};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *rows[i] = swiglu_take(&at, block * sizeof(void *));
+        *rows[i] = scratch_take(&at, block * sizeof(void *));
     size_t product = product_scratch_size(kernels, widest);
     size_t grad = product_grad_scratch_size(kernels, tokens);
-    m.product = swiglu_take(&at, product > grad ? product : grad);
+    m.product = scratch_take(&at, product > grad ? product : grad);
     m.thread_size = at;
     at = 0;
-    size_t x = swiglu_take(&at, block * (size_t)product_panel_token(kernels, hidden));
-    size_t dy = swiglu_take(&at, block * (size_t)product_panel_token(kernels, hidden));
-    size_t d_gate = swiglu_take(&at, block * (size_t)product_panel_token(kernels, inter));
-    size_t d_up = swiglu_take(&at, block * (size_t)product_panel_token(kernels, inter));
-    size_t gate = swiglu_take(&at, block * (size_t)m.space), up = swiglu_take(&at, block * (size_t)m.space);
-    size_t dh = swiglu_take(&at, block * (size_t)m.space);
-    size_t kept_h = swiglu_take(&at, (size_t)(tokens * inter * element(layer)));
-    size_t kept_sides = swiglu_take(&at, (size_t)(2 * tokens * inter * element(layer)));
-    size_t kept_x = swiglu_take(&at, (size_t)(tokens * hidden * element(layer)));
-    size_t kept_dy = swiglu_take(&at, (size_t)(tokens * hidden * element(layer)));
-    size_t thread = swiglu_take(&at, m.thread_size * (size_t)layer->threads);
+    size_t x = scratch_take(&at, block * (size_t)product_panel_token(kernels, hidden));
+    size_t dy = scratch_take(&at, block * (size_t)product_panel_token(kernels, hidden));
+    size_t d_gate = scratch_take(&at, block * (size_t)product_panel_token(kernels, inter));
+    size_t d_up = scratch_take(&at, block * (size_t)product_panel_token(kernels, inter));
+    size_t gate = scratch_take(&at, block * (size_t)m.space), up = scratch_take(&at, block * (size_t)m.space);
+    size_t dh = scratch_take(&at, block * (size_t)m.space);
+    size_t kept_h = scratch_take(&at, (size_t)(tokens * inter * element(layer)));
+    size_t kept_sides = scratch_take(&at, (size_t)(2 * tokens * inter * element(layer)));
+    size_t kept_x = scratch_take(&at, (size_t)(tokens * hidden * element(layer)));
+    size_t kept_dy = scratch_take(&at, (size_t)(tokens * hidden * element(layer)));
+    size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
     m.total = at;
     char **const places[] = {&m.x,  &m.dy,     &m.d_gate,     &m.d_up,   &m.gate,    &m.up,
                              &m.dh, &m.kept_h, &m.kept_sides, &m.kept_x, &m.kept_dy, &m.thread};

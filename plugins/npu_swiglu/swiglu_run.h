@@ -2,6 +2,7 @@
 #ifndef SWIGLU_RUN_H
 #define SWIGLU_RUN_H
 
+#include "scratch.h"
 #include "swiglu.h"
 
 /* Tokens that go through both products before the next ones: their panels stay in the second and third cache (at
@@ -11,14 +12,6 @@
 /* Multiply-adds that one thread does while the team wakes up and meets at a barrier (1.5 us): less work than this stays
  * on the calling thread. */
 #define SWIGLU_SERIAL_WORK 30000
-
-/* The next piece of a layout of scratch: its offset. */
-static inline size_t swiglu_take(size_t *at, size_t bytes)
-{
-    size_t here = *at;
-    *at += (bytes + 63) / 64 * 64;
-    return here;
-}
 
 static inline int64_t swiglu_least(int64_t a, int64_t b)
 {

@@ -33,18 +33,18 @@ static sparse_memory layout(const swiglu_layer *layer, char *scratch)
     int64_t hidden = layer->hidden, inter = layer->mlp.inter;
     sparse_memory m = {.space = product_row_space(inter)};
     size_t block = (size_t)product_padded_tokens(kernels, swiglu_block_tokens(layer)), at = 0;
-    m.x_rows = swiglu_take(&at, block * sizeof(void *));
-    m.y_rows = swiglu_take(&at, block * sizeof(void *));
-    m.gate_rows = swiglu_take(&at, block * sizeof(void *));
-    m.up_rows = swiglu_take(&at, block * sizeof(void *));
-    m.few_x = swiglu_take(&at, PRODUCT_FEW_TOKENS * (size_t)hidden * sizeof(float));
-    m.product = swiglu_take(&at, product_scratch_size(kernels, hidden > inter ? hidden : inter));
+    m.x_rows = scratch_take(&at, block * sizeof(void *));
+    m.y_rows = scratch_take(&at, block * sizeof(void *));
+    m.gate_rows = scratch_take(&at, block * sizeof(void *));
+    m.up_rows = scratch_take(&at, block * sizeof(void *));
+    m.few_x = scratch_take(&at, PRODUCT_FEW_TOKENS * (size_t)hidden * sizeof(float));
+    m.product = scratch_take(&at, product_scratch_size(kernels, hidden > inter ? hidden : inter));
     m.thread_size = at;
     at = 0;
-    size_t x = swiglu_take(&at, block * (size_t)product_panel_token(kernels, hidden));
-    size_t h = swiglu_take(&at, block * (size_t)product_panel_token(kernels, inter));
-    size_t gate = swiglu_take(&at, block * (size_t)m.space), up = swiglu_take(&at, block * (size_t)m.space);
-    size_t thread = swiglu_take(&at, m.thread_size * (size_t)layer->threads);
+    size_t x = scratch_take(&at, block * (size_t)product_panel_token(kernels, hidden));
+    size_t h = scratch_take(&at, block * (size_t)product_panel_token(kernels, inter));
+    size_t gate = scratch_take(&at, block * (size_t)m.space), up = scratch_take(&at, block * (size_t)m.space);
+    size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
     m.total = at;
     if (scratch) {
         m.x = scratch + x;
@@ -124,7 +124,7 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
     const product_kernels *kernels = &layer->kernels;
     const sparse_memory *m = &run->memory;
     /* Rows of native type are packed by the kernels of that type: the panels are the same. */
-    const product_kernels *packing = kernels->native == TN_F32 ? &layer->full : kernels;
+    const product_kernels *packing = kernels->variant->native == TN_F32 ? &layer->full : kernels;
     int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
     sparse_rows rows = rows_of_block(run, thread, first, n);
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
@@ -139,9 +139,9 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
     product_queue_reset(run->sums, thread);
     /* A thread's tokens are those of its tiles: it packs them at once. */
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
-    int64_t last = end < product_tiles(kernels, n) ? end * kernels->tile_tokens : n;
-    for (int64_t t = begin * kernels->tile_tokens; begin < end && t < last; t++)
-        hidden_row(layer, rows.gate[t], rows.up[t], 0, inter, kernels->native);
+    int64_t last = end < product_tiles(kernels, n) ? end * kernels->variant->tile_tokens : n;
+    for (int64_t t = begin * kernels->variant->tile_tokens; begin < end && t < last; t++)
+        hidden_row(layer, rows.gate[t], rows.up[t], 0, inter, kernels->variant->native);
     product_pack(packing, (const void *const *)rows.up, n, inter, begin, end, m->h);
     product_wait(threads);
     while (product_take_rows(run->outs, hidden, threads, &begin, &end))
@@ -152,7 +152,7 @@ static void body(void *ctx, int32_t thread, int32_t threads)
 {
     const sparse_run *run = ctx;
     int64_t block = swiglu_block_tokens(run->layer);
-    if (run->tokens <= run->layer->kernels.few_tokens)
+    if (run->tokens <= run->layer->kernels.variant->few_tokens)
         few_tokens(run, thread, threads);
     else
         for (int64_t first = 0; first < run->tokens; first += block)

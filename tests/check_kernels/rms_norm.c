@@ -352,28 +352,28 @@ static void check_declines(check_state *s)
     group_begin(s, "rms_norm declines %s", s->tier->name);
     check_case c = norm_case(TN_NORM_W, TN_F32, &plain);
     c.site.num[TN_NUM_EPS] = -1;
-    check_declined(s, &c, "eps");
+    check_declined(s, &c, "eps: is -1, must not be negative");
     c = norm_case(TN_NORM_W, TN_F32, &plain);
     c.site.dim[TN_DIM_WIDTH] = 17;
-    check_declined(s, &c, "weight");
+    check_declined(s, &c, "weight: is f32 [16]; RMS_NORM takes f32 [17]");
     c = norm_case(TN_NORM_W, TN_F32, &plain);
     c.site.num[TN_NUM_EPS] = NAN;
-    check_declined(s, &c, "eps");
+    check_declined(s, &c, "eps: is nan, must be a finite number");
     c = norm_case(TN_NORM_1_PLUS_W, TN_F16, &plain);
     c.site.param[TN_ROLE_WEIGHT].count = 0;
-    check_declined(s, &c, "weight");
+    check_declined(s, &c, "weight: the site has 0 tensors, RMS_NORM takes 1");
     c = norm_case(TN_NORM_W_GATED, TN_BF16, &plain);
     ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)->shape[0] = 15;
-    check_declined(s, &c, "weight");
+    check_declined(s, &c, "weight: is bf16 [15]; RMS_NORM takes bf16 [16]");
     c = norm_case(TN_NORM_NO_WEIGHT, TN_F32, &plain);
     c.site.dim[TN_DIM_WIDTH] = 0;
-    check_declined(s, &c, "width");
+    check_declined(s, &c, "width: is 0, RMS_NORM takes at least 1");
     c = add_norm_case(TN_NORM_W, TN_F32, &plain);
     c.site.meaning[TN_AXIS_NORM] = TN_NORM_W_GATED;
-    check_declined(s, &c, "norm");
+    check_declined(s, &c, "norm: a sum has no gated norm");
     c = norm_case(TN_NORM_W, TN_BF16, &plain);
     ((tn_tensor *)c.site.param[TN_ROLE_WEIGHT].tensors)->dtype = TN_F32;
-    check_declined(s, &c, "weight");
+    check_declined(s, &c, "weight: is f32 [16]; RMS_NORM takes bf16 [16]");
     group_end(s);
 }
 

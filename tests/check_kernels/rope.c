@@ -240,10 +240,14 @@ static void check_declines(check_state *s)
     group_begin(s, "rope declines %s", s->tier->name);
     check_case c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
     c.site.dim[TN_DIM_ROTARY] = 32;
-    check_declined(s, &c, "rotary");
+    check_declined(s, &c, "rotary: 32 of a head of 16, which must be an even number");
     c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
     c.site.dim[TN_DIM_ROTARY] = 15;
-    check_declined(s, &c, "rotary");
+    check_declined(s, &c, "rotary: 15 of a head of 16, which must be an even number");
+    c = rope_case(TN_ROPE_HALF, TN_F32, &plain);
+    c.site.dim[TN_DIM_HEAD] = 15;
+    c.site.dim[TN_DIM_ROTARY] = 0;
+    check_declined(s, &c, "rotary: 15 of a head of 15, which must be an even number");
     c = rope_case(TN_ROPE_HALF_NARROW, TN_BF16, &plain);
     c.site.dim[TN_DIM_HEAD] = c.site.dim[TN_DIM_ROTARY] = 0;
     check_declined(s, &c, "head: is 0");
@@ -252,7 +256,7 @@ static void check_declines(check_state *s)
     check_declined(s, &c, "dtype");
     c = rope_case(TN_ROPE_DEINTERLEAVED, TN_F32, &plain);
     c.site.dim[TN_DIM_HEAD] = 2048;
-    check_declined(s, &c, "head");
+    check_declined(s, &c, "head: site has 2048, kernel takes up to 1024");
     group_end(s);
 }
 

@@ -50,9 +50,9 @@ static const tier tiers[] = {{0, "c", "c", "c"}};
 START_TEST(variants_follow_the_flags)
 {
     for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++) {
-        ck_assert_str_eq(kernels_of(TN_F32, tiers[i].flags, 0).name, tiers[i].f32);
-        ck_assert_str_eq(kernels_of(TN_BF16, tiers[i].flags, 0).name, tiers[i].bf16);
-        ck_assert_str_eq(kernels_of(TN_F16, tiers[i].flags, 0).name, tiers[i].f16);
+        ck_assert_str_eq(kernels_of(TN_F32, tiers[i].flags, 0).variant->name, tiers[i].f32);
+        ck_assert_str_eq(kernels_of(TN_BF16, tiers[i].flags, 0).variant->name, tiers[i].bf16);
+        ck_assert_str_eq(kernels_of(TN_F16, tiers[i].flags, 0).variant->name, tiers[i].f16);
     }
 }
 END_TEST
@@ -65,8 +65,8 @@ START_TEST(few_tokens_go_by_dots)
             const product_kernels k = kernels_of(dtypes[d], tiers[i].flags, 0);
             for (int64_t tokens = 1; tokens < 20; tokens++) {
                 product_choice choice = product_choose(dtypes[d], tokens, tiers[i].flags);
-                ck_assert_str_eq(choice.variant->name, k.name);
-                ck_assert_str_eq(choice.way, tokens <= k.few_tokens ? "dots" : "tiles");
+                ck_assert_str_eq(choice.variant->name, k.variant->name);
+                ck_assert_str_eq(choice.way, tokens <= k.variant->few_tokens ? "dots" : "tiles");
             }
         }
 }
@@ -89,7 +89,7 @@ static void check_widen(const product_kernels *k, tn_dtype dtype)
             half[i] = (uint16_t)(first + i);
         k->widen(half, 16, wide);
         for (uint32_t i = 0; i < 16; i++)
-            same_bits(k->name, "f32", half[i], tn_f32_bits(wide[i]),
+            same_bits(k->variant->name, "f32", half[i], tn_f32_bits(wide[i]),
                       tn_f32_bits(dtype == TN_BF16 ? tn_bf16_to_f32(half[i]) : tn_f16_to_f32(half[i])));
     }
 }
@@ -105,7 +105,7 @@ static void check_narrow(const product_kernels *k, tn_dtype dtype)
             wide[i] = tn_f32_from_bits(high << 16 | low[i]);
         k->row_out(wide, &finish, 12, half);
         for (int i = 0; i < 12; i++)
-            same_bits(k->name, tn_dtype_name(dtype), tn_f32_bits(wide[i]), half[i],
+            same_bits(k->variant->name, tn_dtype_name(dtype), tn_f32_bits(wide[i]), half[i],
                       dtype == TN_BF16 ? tn_f32_to_bf16(wide[i]) : tn_f32_to_f16(wide[i]));
     }
 }
@@ -131,7 +131,7 @@ START_TEST(tables_are_complete)
             const product_kernels a = kernels_of(dtypes[d], tiers[i].flags, 0);
             kernels_of(dtypes[(d + 1) % 3], ~UINT64_C(0), 0);
             const product_kernels b = kernels_of(dtypes[d], tiers[i].flags, 0xff);
-            const size_t padding = offsetof(product_kernels, max_tokens) + sizeof a.max_tokens;
+            const size_t padding = offsetof(product_kernels, dtype) + sizeof a.dtype;
             const size_t functions = offsetof(product_kernels, tiles_begin);
             ck_assert_int_eq(memcmp(&a, &b, padding), 0);
             ck_assert_int_eq(memcmp((const char *)&a + functions, (const char *)&b + functions, sizeof a - functions),
@@ -146,16 +146,18 @@ START_TEST(sizes_fit)
     for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
         for (int d = 0; d < 3; d++) {
             const product_kernels k = kernels_of(dtypes[d], tiers[i].flags, 0);
-            ck_assert_int_le(k.rows, PRODUCT_MAX_ROWS);
-            ck_assert_int_le(k.max_tokens, PRODUCT_MAX_TOKENS);
-            ck_assert_int_le(k.few_tokens, PRODUCT_FEW_TOKENS);
-            ck_assert(k.min_tokens % k.lanes == 0 && k.tile_tokens % k.lanes == 0 && k.max_tokens % k.lanes == 0);
+            ck_assert_int_le(k.variant->rows, PRODUCT_MAX_ROWS);
+            ck_assert_int_le(k.variant->max_tokens, PRODUCT_MAX_TOKENS);
+            ck_assert_int_le(k.variant->few_tokens, PRODUCT_FEW_TOKENS);
+            ck_assert(k.variant->min_tokens % k.variant->lanes == 0 && k.variant->tile_tokens % k.variant->lanes == 0 &&
+                      k.variant->max_tokens % k.variant->lanes == 0);
             for (int64_t tokens = 1; tokens < 200;
                  tokens++) { /* tiles are as wide as the table allows, and cover all */
                 int64_t covered = 0;
                 while (covered < tokens) {
                     int32_t width = product_tile_width(&k, tokens - covered);
-                    ck_assert(width % k.lanes == 0 && width >= k.min_tokens && width <= k.max_tokens);
+                    ck_assert(width % k.variant->lanes == 0 && width >= k.variant->min_tokens &&
+                              width <= k.variant->max_tokens);
                     covered += width;
                 }
             }
