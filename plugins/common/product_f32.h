@@ -156,6 +156,64 @@ static void tile_out(const void *const *w, int64_t ahead, int64_t k, const void 
     }
 }
 
+/* Columns: up to two tokens by four vectors, whose lanes are rows. */
+enum { COLUMN_TOKENS = 2, COLUMN_VECTORS = 4, COLUMN_ROWS = COLUMN_VECTORS * LANES };
+
+VEC_INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                             int tokens, float *sums)
+{
+    vec sum[COLUMN_TOKENS][COLUMN_VECTORS];
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < COLUMN_VECTORS; v++)
+            sum[t][v] = vec_set(0.0f);
+    for (int64_t i = 0; i < k; i++) {
+        for (int v = 0; v < COLUMN_VECTORS; v++) {
+            vec a = vec_set(0.0f);
+            if (v * LANES < rows)
+                a = load_up_to(w + i * step + v * LANES * size_of(dtype), dtype, rows - v * LANES);
+            for (int t = 0; t < tokens; t++)
+                sum[t][v] = vec_fma(a, vec_set(((const float *)x[t])[i]), sum[t][v]);
+        }
+    }
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < COLUMN_VECTORS; v++)
+            vec_store((char *)(sums + t * PRODUCT_COLUMNS + v * LANES), TN_F32, sum[t][v]);
+}
+
+VEC_INLINE void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k,
+                               const void *const *x, int32_t tokens, float *sums)
+{
+    for (int32_t r = 0; r < rows; r += COLUMN_ROWS) {
+        const char *first = (const char *)w + r * size_of(dtype);
+        int32_t n = rows - r, t = 0;
+        for (; t + COLUMN_TOKENS <= tokens; t += COLUMN_TOKENS)
+            if (n >= COLUMN_ROWS)
+                columns_part(first, dtype, step, COLUMN_ROWS, k, x + t, COLUMN_TOKENS, sums + t * PRODUCT_COLUMNS + r);
+            else
+                columns_part(first, dtype, step, n, k, x + t, COLUMN_TOKENS, sums + t * PRODUCT_COLUMNS + r);
+        for (; t < tokens; t++)
+            columns_part(first, dtype, step, n, k, x + t, 1, sums + t * PRODUCT_COLUMNS + r);
+    }
+}
+
+static void columns_f32(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                        float *sums)
+{
+    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums);
+}
+
+static void columns_from_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                              int32_t tokens, float *sums)
+{
+    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums);
+}
+
+static void columns_from_f16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                             float *sums)
+{
+    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums);
+}
+
 static void row_glu(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,
                     void *h)
 {
@@ -206,7 +264,7 @@ static void widen_f16(const void *src, int64_t n, float *dst)
         store_up_to(dst + i, TN_F32, n - i, load_up_to((const uint16_t *)src + i, TN_F16, n - i));
 }
 
-/* Matrices whose rows are side by side are left to what was there before. */
+/* Turning a matrix whose rows are side by side is left to what was there before. */
 static void product_init_f32(product_kernels *kernels)
 {
     bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
@@ -214,6 +272,7 @@ static void product_init_f32(product_kernels *kernels)
     kernels->tile_glu = tile_glu;
     kernels->tile_out = tile_out;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
+    kernels->columns = brain ? columns_from_bf16 : half ? columns_from_f16 : columns_f32;
     kernels->row_glu = row_glu;
     kernels->row_out = row_out;
     kernels->combine = combine;
