@@ -6,6 +6,8 @@
 set -u
 # A busy machine is no failure: libcheck would give each test four seconds.
 export CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-300}"
+# Seconds for one program; under the sanitizers all of check_kernels takes a while.
+limit=${TEST_SECONDS:-1200}
 passed=0 failed=0
 out=$(mktemp) || exit 1
 trap 'rm -f "$out"' EXIT
@@ -22,7 +24,7 @@ for command in "$@"; do
     name=$(basename "${command%% *}")
     [ "$name" = "$command" ] || case $command in *\ *) name="$name ${command#* }" ;; esac
     # shellcheck disable=SC2086 # the words are the program and its arguments
-    timeout 1200 $command >"$out" 2>&1 </dev/null
+    timeout "$limit" $command >"$out" 2>&1 </dev/null
     status=$?
     # shellcheck disable=SC2046 # two numbers or none
     set -- $(counts "$out")
