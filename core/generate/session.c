@@ -320,6 +320,10 @@ static tn_status size_arena(tn_session *s, tn_error *err)
     tn_status status = arena_init(&s->arena, s->model->target.device, 0, err);
     for (int64_t tokens = 1; tokens < s->chunk && status == TN_OK; tokens *= 2)
         status = measure(s, tokens, err);
+    /* The most tokens that may go another way than more of them do. */
+    int64_t some = (GRAPH_MANY_TOKENS - 1) / s->rows;
+    if (status == TN_OK && some > 0 && some < s->chunk)
+        status = measure(s, some, err);
     if (status == TN_OK)
         status = measure(s, s->chunk, err);
     size_t size = s->arena.peak;

@@ -1,0 +1,68 @@
+/* Timing in turns: every round times a batch of each side, and medians are told. */
+#include "check/timing.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+static tn_status run_batch(const device *device, timing_side *s, int64_t calls, double *seconds, tn_error *err)
+{
+    tn_status status = TN_OK;
+    double begin = clock_seconds();
+    for (int64_t i = 0; i < calls && status == TN_OK; i++)
+        status = s->call(s->ctx, &s->memory, s->turns++, err);
+    if (status == TN_OK)
+        status = device_sync(device, err);
+    *seconds = (clock_seconds() - begin) / (double)calls;
+    return status;
+}
+
+/* Finds out how much memory a call takes, and how many make a batch. */
+static tn_status open_side(const device *device, timing_side *s, const timing_rules *rules, tn_error *err)
+{
+    double seconds = 0;
+    s->turns = 0;
+    tn_status status = arena_init(&s->memory, device, 0, err);
+    if (status == TN_OK)
+        status = s->call(s->ctx, &s->memory, 0, err);
+    size_t size = s->memory.peak > 0 ? s->memory.peak : 64;
+    arena_close(&s->memory);
+    if (status == TN_OK)
+        status = arena_init(&s->memory, device, size, err);
+    for (int i = 0; i < 2 && status == TN_OK; i++)
+        status = run_batch(device, s, 1, &seconds, err);
+    s->batch = seconds > 0 && seconds < rules->batch_seconds ? (int64_t)(rules->batch_seconds / seconds) + 1 : 1;
+    return status;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
+                            size_t *failed, tn_error *err)
+{
+    tn_status status = TN_OK;
+    size_t side = 0, opened = 0;
+    for (; opened < count && status == TN_OK; opened++)
+        status = open_side(device, &sides[side = opened], rules, err);
+    double begin = clock_seconds();
+    int rounds = 0;
+    while (status == TN_OK && rounds < TIMING_MOST_ROUNDS &&
+           (rounds < rules->least_rounds || clock_seconds() - begin < rules->seconds)) {
+        for (size_t i = 0; i < count && status == TN_OK; i++)
+            status = run_batch(device, &sides[side = i], sides[i].batch, &sides[i].times[rounds], err);
+        rounds++;
+    }
+    if (failed)
+        *failed = side;
+    for (size_t i = 0; i < opened; i++)
+        arena_close(&sides[i].memory);
+    for (size_t i = 0; i < count && status == TN_OK; i++) {
+        qsort(sides[i].times, (size_t)rounds, sizeof sides[i].times[0], ascending);
+        sides[i].seconds = sides[i].times[rounds / 2];
+    }
+    return status;
+}
