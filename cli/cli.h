@@ -18,6 +18,7 @@ typedef enum option_id {
     OPT_DTYPE,
     OPT_THREADS,
     OPT_MAX_PACKED,
+    OPT_NO_MEASURE,
     OPT_QUIET,
     OPT_VERBOSE,
     OPT_KERNELS,

@@ -113,6 +113,8 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
         status = tn_config_set_kernels(w->config, o->text[OPT_KERNELS], err);
     if (status == TN_OK && option_given(o, OPT_MAX_PACKED))
         status = tn_config_set_max_packed_mb(w->config, option_integer(o, OPT_MAX_PACKED, -1), err);
+    if (status == TN_OK && option_given(o, OPT_NO_MEASURE))
+        status = tn_config_set_measure(w->config, false, err);
     if (status == TN_OK)
         status = set_folders(w->config, o, err);
     if (status == TN_OK)

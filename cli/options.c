@@ -16,6 +16,8 @@ const option_spec common_options[] = {
     {OPT_THREADS, "threads", "N", 0, OPTION_INTEGER, 1, 1024, "threads to compute with; default: one per processor"},
     {OPT_MAX_PACKED, "max-packed-mb", "N", 0, OPTION_INTEGER, 0, 1099511627776.0,
      "most MiB of packed weights that kernels may hold; one that needs more declines"},
+    {OPT_NO_MEASURE, "no-measure", NULL, 0, OPTION_FLAG, 0, 0,
+     "auto chooses by priority only and does not time kernels first"},
     {OPT_QUIET, "quiet", NULL, 'q', OPTION_FLAG, 0, 0, "nothing on stderr but errors"},
     {OPT_VERBOSE, "verbose", NULL, 'v', OPTION_FLAG, 0, 0, "say more on stderr"},
     {OPT_HELP, "help", NULL, 'h', OPTION_FLAG, 0, 0, "print this help"},

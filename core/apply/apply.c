@@ -2,6 +2,7 @@
  * put in place by assignments that cannot fail. */
 #include "apply/apply.h"
 
+#include "apply/measure.h"
 #include "apply/plan.h"
 #include "apply/report.h"
 #include "base/structs.h"
@@ -132,12 +133,15 @@ static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i,
     bool keeps = choice->candidate < 0 || site->bound.impl == choice->fit->impl;
     if (keeps) {
         next->slots[i] = p->target->applied->slots[i];
+        if (choice->fit)
+            next->slots[i].bound.not_at = choice->fit->not_at;
         if (next->slots[i].block)
             next->slots[i].block->uses++;
         return TN_OK;
     }
     tn_error why = TN_ERROR_INIT;
-    next->slots[i].bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl};
+    next->slots[i].bound =
+        (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl, .not_at = choice->fit->not_at};
     tn_status status = prepare_slot(p->target, next, i, &why);
     if (status == TN_OK)
         return TN_OK;
@@ -196,6 +200,19 @@ static tn_status check_idle(const apply_target *target, tn_error *err)
                    (long long)target->session_count);
 }
 
+/* Checks and measures until what is chosen is both. */
+static tn_status plan_settle(plan *p, tn_error *err)
+{
+    bool again = true;
+    tn_status status = TN_OK;
+    while (again && status == TN_OK) {
+        status = plan_check(p, err);
+        if (status == TN_OK)
+            status = plan_measure(p, &again, err);
+    }
+    return status;
+}
+
 static tn_status apply_request(apply_target *target, const tn_config *config, const plan_request *request,
                                tn_report **report, tn_error *err)
 {
@@ -207,7 +224,7 @@ static tn_status apply_request(apply_target *target, const tn_config *config, co
     if (status == TN_OK)
         status = plan_check_named(&p, err);
     if (status == TN_OK)
-        status = plan_check(&p, err);
+        status = plan_settle(&p, err);
     if (status == TN_OK && report && !(made = report_of_plan(&p, err)))
         status = TN_E_MEMORY;
     if (status == TN_OK)
@@ -225,7 +242,7 @@ tn_report *apply_preview(apply_target *target, const tn_config *config, const ch
     plan p = {0};
     tn_report *report = NULL;
     if (plan_make(&p, target, config, &(plan_request){.spec = spec}, err) == TN_OK &&
-        plan_check_named(&p, err) == TN_OK)
+        plan_check_named(&p, err) == TN_OK && plan_settle(&p, err) == TN_OK)
         report = report_of_plan(&p, err);
     plan_close(&p);
     return report;

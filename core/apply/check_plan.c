@@ -28,29 +28,33 @@ static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, co
     return TN_OK;
 }
 
+tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, const graph_site *site, tn_error *err)
+{
+    check_case cases[3];
+    tn_error why = TN_ERROR_INIT;
+    size_t count = check_first_use_cases(&site->site, cases);
+    check_subject subject = {p->target->device, &site->site, fit->impl, NULL, p->target->training};
+    tn_status status = check_site(&subject, cases, count, NULL, &why);
+    if (status == TN_OK)
+        fit->trusted = true;
+    const plan_choice choice = {.candidate = (int32_t)candidate, .fit = fit};
+    return status == TN_OK ? TN_OK : refuse(p, &choice, status, &why, err);
+}
+
 /* Checks every site that has something unchecked; *again when a fit was refused, so that others must be chosen. */
 static tn_status check_round(plan *p, bool every_site, const plan_fit **checked, bool *again, tn_error *err)
 {
     const graph *g = p->target->graph;
     for (size_t i = 0; i < g->site_count; i++) {
         const plan_choice *choice = &p->choices[i];
-        const tn_site *site = &g->sites[i]->site;
         if (choice->candidate < 0 || choice->fit->refused ||
             (every_site ? checked[i] == choice->fit : choice->fit->trusted))
             continue;
-        tn_error why = TN_ERROR_INIT;
-        check_case cases[3];
-        size_t count = check_first_use_cases(site, cases);
-        check_subject subject = {p->target->device, site, choice->fit->impl, NULL, p->target->training};
-        tn_status status = check_site(&subject, cases, count, NULL, &why);
+        tn_status status = plan_check_fit(p, (size_t)choice->candidate, choice->fit, g->sites[i], err);
         checked[i] = choice->fit;
-        if (status == TN_OK) {
-            choice->fit->trusted = true;
-            continue;
-        }
-        *again = true;
-        if ((status = refuse(p, choice, status, &why, err)) != TN_OK)
+        if (status != TN_OK)
             return status;
+        *again |= choice->fit->refused;
     }
     return TN_OK;
 }

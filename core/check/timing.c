@@ -42,27 +42,45 @@ static int ascending(const void *a, const void *b)
 }
 
 tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
-                            size_t *failed, tn_error *err)
+                            volatile size_t *at, tn_error *err)
 {
     tn_status status = TN_OK;
-    size_t side = 0, opened = 0;
+    volatile size_t unseen;
+    size_t opened = 0;
+    at = at ? at : &unseen;
     for (; opened < count && status == TN_OK; opened++)
-        status = open_side(device, &sides[side = opened], rules, err);
+        status = open_side(device, &sides[ *at = opened], rules, err);
     double begin = clock_seconds();
     int rounds = 0;
     while (status == TN_OK && rounds < TIMING_MOST_ROUNDS &&
            (rounds < rules->least_rounds || clock_seconds() - begin < rules->seconds)) {
         for (size_t i = 0; i < count && status == TN_OK; i++)
-            status = run_batch(device, &sides[side = i], sides[i].batch, &sides[i].times[rounds], err);
+            status = run_batch(device, &sides[ *at = i], sides[i].batch, &sides[i].times[rounds], err);
         rounds++;
     }
-    if (failed)
-        *failed = side;
     for (size_t i = 0; i < opened; i++)
         arena_close(&sides[i].memory);
     for (size_t i = 0; i < count && status == TN_OK; i++) {
         qsort(sides[i].times, (size_t)rounds, sizeof sides[i].times[0], ascending);
         sides[i].seconds = sides[i].times[rounds / 2];
     }
+    return status;
+}
+
+tn_status timing_bind(const device *device, const tn_site *site, const tn_impl *impl, graph_binding *bound,
+                      tn_error *err)
+{
+    void *packed = NULL;
+    tn_status status = TN_OK;
+    bound->impl = impl;
+    bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
+    if (impl->plan)
+        status = impl->plan(site, &bound->plan, err);
+    if (status == TN_OK && bound->plan.packed_bytes > 0) {
+        status = device_alloc(device, bound->plan.packed_bytes, &packed, err);
+        if (status == TN_OK && impl->pack)
+            status = impl->pack(site, &bound->plan, packed, device->queue, err);
+    }
+    bound->packed = packed;
     return status;
 }

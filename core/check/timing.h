@@ -2,7 +2,7 @@
 #ifndef TENON_CORE_TIMING_H
 #define TENON_CORE_TIMING_H
 
-#include "device/device.h"
+#include "graph/graph.h"
 
 enum { TIMING_MOST_ROUNDS = 51 };
 
@@ -24,9 +24,14 @@ typedef struct timing_rules {
     int least_rounds;     /* at most TIMING_MOST_ROUNDS                                           */
 } timing_rules;
 
-/* Warms every side up and times them in turns; all wait for the device. The first error of a call ends it, and *failed
- * (may be NULL) is that side's number. */
+/* Warms every side up and times them in turns; all wait for the device. The first error of a call ends it. *at (may be
+ * NULL) is the number of the side that is being called, for whoever watches a process that ends in it. */
 tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
-                            size_t *failed, tn_error *err);
+                            volatile size_t *at, tn_error *err);
+
+/* Plans and packs an implementation as applying does, for all threads and the largest call. What it packs is never
+ * freed: for child processes. */
+tn_status timing_bind(const device *device, const tn_site *site, const tn_impl *impl, graph_binding *bound,
+                      tn_error *err);
 
 #endif

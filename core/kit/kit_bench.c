@@ -85,36 +85,17 @@ static tn_status call_once(void *ctx, arena *a, size_t turn, tn_error *err)
     return run_bound_call(&cpu_device, a, c->bound, c->call, err);
 }
 
-static tn_status bind(const bench_job *job, graph_binding *bound, tn_error *err)
-{
-    const tn_site *site = job->reference->call.site;
-    void *packed = NULL;
-    tn_status status = TN_OK;
-    *bound = (graph_binding){
-        .impl = job->impl,
-        .plan = {.size = sizeof bound->plan, .threads = job->threads, .max_tokens = job->reference->in.tokens}};
-    if (job->impl->plan)
-        status = job->impl->plan(site, &bound->plan, err);
-    if (status == TN_OK && bound->plan.packed_bytes > 0) {
-        status = device_alloc(&cpu_device, bound->plan.packed_bytes, &packed, err);
-        if (status == TN_OK && job->impl->pack)
-            status = job->impl->pack(site, &bound->plan, packed, cpu_device.queue, err);
-    }
-    bound->packed = packed; /* goes with the child                                                  */
-    return status;
-}
-
 static int bench_child(void *ctx)
 {
     static const timing_rules rules = {BATCH_SECONDS, TIME_SECONDS, LEAST_ROUNDS};
     const bench_job *job = ctx;
-    graph_binding bound;
+    graph_binding bound = {0};
     contender contenders[2] = {{NULL, &job->reference->call}, {&bound, &job->reference->call}};
     timing_side sides[2] = {{.call = call_once, .ctx = &contenders[0]}, {.call = call_once, .ctx = &contenders[1]}};
     threads_limit(0);
     threads_set(job->threads);
     threads_serial(false);
-    tn_status status = bind(job, &bound, job->why);
+    tn_status status = timing_bind(&cpu_device, job->reference->call.site, job->impl, &bound, job->why);
     if (status == TN_OK)
         status = timing_take_turns(&cpu_device, sides, 2, &rules, NULL, job->why);
     for (int i = 0; i < 2; i++)

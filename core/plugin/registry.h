@@ -83,6 +83,10 @@ bool kernels_config_disabled(const tn_config *config, const char *id);          
 const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
 const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */
 bool kernels_config_has_pins(const tn_config *config);
+
+/* Is auto to choose by what it measures? As the configuration says (NULL: nothing), else TENON_MEASURE, else yes. */
+tn_status kernels_config_measure(const tn_config *config, bool *measure, tn_error *err);
+
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 

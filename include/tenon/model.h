@@ -56,6 +56,8 @@ typedef struct tn_verdict {
     bool taken; /* this kernel has (or would have) the site                                     */
     const char *kernel;
     const char *reason; /* the first rule that failed, with both values; empty when it matches  */
+    /* How long calls take with it and without, "1 token 0.52 ms (0.61 without), ..."; empty: nobody measured. */
+    const char *measured;
 } tn_verdict;
 
 typedef struct tn_site_report {

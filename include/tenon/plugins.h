@@ -32,6 +32,9 @@ TN_API tn_status tn_config_set_device(tn_config *config, const char *device, tn_
 /* Most MiB (2^20 bytes) of packed weights that the kernels of a model may hold together; -1: no bound. [one thread] */
 TN_API tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_error *err);
 
+/* Whether "auto" chooses by what it measures, which it does unless it is told otherwise. [one thread] */
+TN_API tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error *err);
+
 /* What it says now. Borrowed until the next override. [one thread] */
 TN_API int64_t tn_config_max_packed_mb(const tn_config *config);            /* -1 also for NULL            */
 TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */
