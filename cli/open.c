@@ -139,9 +139,28 @@ static int on_load(void *ctx, const char *what, int64_t done, int64_t total)
     return 0;
 }
 
+/* Whoever computes elsewhere than on the CPU is told where, whose code that is, and who asked for it. */
+static tn_status announce_device(const workspace *w, tn_error *err)
+{
+    const options *o = w->options;
+    tn_device_info info = {.size = sizeof info};
+    tn_status status = tn_device_get(tn_config_device(w->config), &info, err);
+    if (status || !info.file)
+        return status;
+    const char *slash = strrchr(info.file, '/');
+    char unit[16] = "";
+    if (info.ordinal > 0)
+        snprintf(unit, sizeof unit, ":%d", (int)info.ordinal);
+    note(o, "device: %s%s (%s %s), asked for by %s", info.name, unit, slash ? slash + 1 : info.file, info.version,
+         option_given(o, OPT_DEVICE) ? "--device" : tn_config_file(w->config));
+    return TN_OK;
+}
+
 tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err)
 {
     tn_status status = workspace_config(w, o, err);
+    if (status == TN_OK)
+        status = announce_device(w, err);
     if (status)
         return status;
     if (!option_given(o, OPT_QUIET))

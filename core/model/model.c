@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/structs.h"
 #include "op/op.h"
+#include "model/trust_device.h"
 #include "plugin/registry.h"
 
 #include <errno.h>
@@ -191,6 +192,8 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     if ((status = build_graph(m, options, err)) != TN_OK)
         return status;
     if ((status = run_supported(&m->device, m->target.graph, err)) != TN_OK)
+        return status;
+    if ((status = trust_device(m, err)) != TN_OK)
         return status;
     return find_eos(m, err);
 }
