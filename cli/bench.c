@@ -43,9 +43,11 @@ typedef struct bench {
 
 static tn_status add_case(bench *b, bench_case c, bool asked, tn_error *err)
 {
-    int64_t most = b->w.info.max_positions, needed = c.tokens + c.context;
+    int64_t most = workspace_positions(&b->w), needed = c.tokens + c.context;
     if (most > 0 && needed > most && asked)
-        return tn_fail(err, TN_E_INPUT, "bench", "%lld positions are needed, and the model has %lld; ask for fewer",
+        return tn_fail(err, TN_E_INPUT, "bench",
+                       "%lld positions are needed, and the model is made for %lld; ask for fewer with --prompt, "
+                       "--decode and --context",
                        (long long)needed, (long long)most);
     if (most > 0 && needed > most)
         return TN_OK; /* a usual case that this model cannot have */

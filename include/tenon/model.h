@@ -37,6 +37,7 @@ typedef struct tn_model_info {
     int64_t converted_bytes;          /* copied: another dtype was asked for, or the device has its own memory */
     int64_t packed_bytes;             /* held by applied kernels                               */
     double load_seconds;
+    bool unbounded; /* rotary frequencies follow the length (dynamic): max_positions is where that begins, no bound */
 } tn_model_info;
 
 /* Maps a checkpoint folder and builds its graph; all sites are eager. options may be NULL. A device that does not
