@@ -11,8 +11,10 @@ CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 SETUP ?= yes
 DRY_RUN := $(findstring n,$(firstword -$(MAKEFLAGS)))
 BUILDS := $(filter-out help clean format uninstall arm64,$(or $(MAKECMDGOALS),all))
+# Who wants to run the program needs no test library.
+TESTED := $(filter-out all demo install,$(BUILDS))
 ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
-$(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh >&2 && echo ready)),,$(error packages are missing, see above))
+$(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh $(if $(TESTED),,--no-tests) >&2 && echo ready)),,$(error packages are missing, see above))
 endif
 
 PACKAGES := jansson libpcre2-8 libutf8proc libelf libcrypto
