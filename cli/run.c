@@ -340,9 +340,10 @@ const command command_run = {
     .min_arguments = 1,
     .max_arguments = 2,
     .missing = "no model given",
-    .notes = "Ctrl-C ends the text after the current token, a second Ctrl-C at once. A prompt that begins with a dash\n"
-             "stands behind \"--\". Standard input loses one final newline. tenon --kernels=auto MODEL PROMPT, without a\n"
-             "command, is the same as tenon run.",
+    .notes =
+        "Ctrl-C ends the text after the current token, a second Ctrl-C at once. A prompt that begins with a dash\n"
+        "stands behind \"--\". Standard input loses one final newline. tenon --kernels=auto MODEL PROMPT, without a\n"
+        "command, is the same as tenon run.",
     .example = "  tenon run models/demo \"And it came to pass\" -n 48\n"
                "  echo \"Psalms 151\" | tenon run models/demo - --temperature 0.7 --top-k 40 --seed 1",
     .run = run_run,
