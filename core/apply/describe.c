@@ -51,6 +51,8 @@ static void add_verdicts(const describe_view *view, const tn_site_report *site, 
 {
     for (size_t i = 0; view->explain && i < site->verdict_count; i++) {
         const tn_verdict *v = site->verdicts[i];
+        if (!describe_decides(view, site, v->kernel))
+            continue;
         text_add(out, "%*s%c %s: %s\n", indent, "", v->taken ? '+' : '-', v->kernel, v->taken ? "takes it" : v->reason);
     }
 }
@@ -170,6 +172,8 @@ void describe_text(const describe_view *view, text *out)
     }
     text_add(out, "\n* has a kernel   (kernel) part of what that kernel does\n%s\n", view->report->summary);
     add_measured(view->report, out);
+    if (view->explain)
+        describe_undecided(view, out);
 }
 
 /* ---- choice -------------------------------------------------------------------------------------------------- */

@@ -37,10 +37,12 @@ typedef struct tn_model_info {
     int64_t converted_bytes;          /* copied: another dtype was asked for, or the device has its own memory */
     int64_t packed_bytes;             /* held by applied kernels                               */
     double load_seconds;
+    bool unbounded; /* rotary frequencies follow the length (dynamic): max_positions is where that begins, no bound */
 } tn_model_info;
 
 /* Maps a checkpoint folder and builds its graph; all sites are eager. options may be NULL. A device that does not
- * perform an operation of the model is an error that names both. Owned: tn_model_close. [any thread] */
+ * perform an operation of the model is an error that names both; so is a plugin's device that performs one otherwise
+ * than the CPU, which is tried here. Owned: tn_model_close. [any thread] */
 TN_API tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err);
 
 /* No sessions open: theirs are gone with it. [one thread] */

@@ -82,6 +82,18 @@ TN_API tn_status tn_plugin_get(size_t index, tn_plugin_info *info);
  * available. Those of a device that is not here are listed as unavailable. list is owned: free(). [any thread] */
 TN_API tn_status tn_kernels_available(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err);
 
+/* Its strings live as long as the process. */
+typedef struct tn_device_info {
+    uint32_t size;
+    int32_t ordinal;
+    const char *name, *summary; /* summary may be empty                                         */
+    const char *file, *version; /* of the plugin that brought it; NULL: it is built in           */
+} tn_device_info;
+
+/* What NAME[:ORDINAL] is a unit of ("auto" or NULL: the CPU), before anything is opened on it. TN_E_KERNEL when it is
+ * not here. [any thread] */
+TN_API tn_status tn_device_get(const char *device, tn_device_info *info, tn_error *err);
+
 #ifdef __cplusplus
 }
 #endif
