@@ -106,14 +106,16 @@ static const char form[] = "tenon-measured 1\n";
 
 bool measure_recall(const plan *p, measure_entry *e)
 {
-    char name[NAME_BYTES], content[FILE_BYTES];
+    char name[NAME_BYTES];
     text key = {0};
     bool known = make_key(p, e, &key);
     if (known) {
         name_of(&key, name);
         size_t head = sizeof form - 1;
-        known = cachefile_load(name, content, sizeof content, NULL, 0) && !strncmp(content, form, head) &&
-                !strncmp(content + head, key.data, key.length) && read_times(content + head + key.length, e);
+        char *content = cachefile_load(name, FILE_BYTES, NULL, 0);
+        known = content && !strncmp(content, form, head) && !strncmp(content + head, key.data, key.length) &&
+                read_times(content + head + key.length, e);
+        free(content);
     }
     free(key.data);
     return known;

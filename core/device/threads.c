@@ -179,7 +179,7 @@ static void dismiss(void)
 }
 
 /* In the child of a fork only the forking thread exists. */
-static void forget_team(void)
+void threads_forget(void)
 {
     pthread_mutex_init(&team.busy, NULL);
     team.workers = team.wanted = 0;
@@ -214,7 +214,7 @@ static void hire(int32_t threads)
     if (team.wanted == threads - 1)
         return;
     if (!team.fork_handled)
-        team.fork_handled = pthread_atfork(NULL, NULL, forget_team) == 0;
+        team.fork_handled = pthread_atfork(NULL, NULL, threads_forget) == 0;
     dismiss();
     team.wanted = threads - 1;
     if (pthread_attr_init(&attributes) != 0)

@@ -60,7 +60,7 @@ void cachefile_host(char *line, size_t size)
              (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, machine.nodename);
 }
 
-const char *cachefile_line(char **at, const char *key)
+char *cachefile_line(char **at, const char *key)
 {
     char *line = *at, *end = strchr(line, '\n');
     size_t n = strlen(key);
@@ -71,26 +71,25 @@ const char *cachefile_line(char **at, const char *key)
     return line + n + 1;
 }
 
-bool cachefile_load(const char *name, char *text, size_t size, char *folder_path, size_t folder_size)
+char *cachefile_load(const char *name, size_t most, char *folder_path, size_t folder_size)
 {
-    char path[1024];
+    char path[1024], *text = NULL;
     int folder = open_folder(false, path, sizeof path);
     if (folder < 0)
-        return false;
+        return NULL;
     struct stat st;
     int file = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    ssize_t n = -1;
     if (file >= 0 && fstat(file, &st) == 0 && S_ISREG(st.st_mode) && is_private(&st))
-        n = read(file, text, size - 1);
+        text = malloc(most + 1);
+    ssize_t n = text ? read(file, text, most) : -1;
     if (file >= 0)
         close(file);
     close(folder);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
-    if (folder_path)
+    if (text)
+        text[n > 0 ? n : 0] = '\0';
+    if (text && folder_path)
         snprintf(folder_path, folder_size, "%s", path);
-    return true;
+    return text;
 }
 
 void cachefile_store(const char *name, const char *text, size_t bytes)

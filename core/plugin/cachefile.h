@@ -9,14 +9,14 @@
 /* This library (its file's size and age change with every build) and this machine, as one line without its end. */
 void cachefile_host(char *line, size_t size);
 
-/* The text of a file, cut at size - 1 bytes. false: there is none that only this user can have written. folder (may be
- * NULL) receives where it is. */
-bool cachefile_load(const char *name, char *text, size_t size, char *folder, size_t folder_size);
+/* The text of a file, cut at most bytes, or NULL: there is none that only this user can have written. folder (may be
+ * NULL) receives where it is. Owned: free(). */
+char *cachefile_load(const char *name, size_t most, char *folder, size_t folder_size);
 
 /* Replaces the file as a whole. */
 void cachefile_store(const char *name, const char *text, size_t bytes);
 
 /* Takes the line "key value" off *at, which is changed; NULL when it is not that. */
-const char *cachefile_line(char **at, const char *key);
+char *cachefile_line(char **at, const char *key);
 
 #endif

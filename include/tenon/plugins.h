@@ -47,8 +47,8 @@ TN_API const char *tn_config_device(const tn_config *config);
 
 typedef enum tn_plugin_state {
     TN_PLUGIN_LOADED = 0,
-    TN_PLUGIN_SKIPPED,    /* not a plugin: no note                                             */
-    TN_PLUGIN_REFUSED,    /* wrong version, machine, descriptor, pin, duplicate                */
+    TN_PLUGIN_SKIPPED,    /* not a plugin: no note; or for another machine                     */
+    TN_PLUGIN_REFUSED,    /* wrong version, descriptor, pin, library, duplicate                */
     TN_PLUGIN_QUARANTINED /* its trial crashed, hung, left or did not open                     */
 } tn_plugin_state;
 
