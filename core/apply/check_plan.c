@@ -11,7 +11,7 @@ static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, co
     /* What is not the kernel's fault stops everything. */
     if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
         return tn_fail(err, status, why->where, "%s", why->message);
-    if (c->named)
+    if (c->named && !p->tells)
         return tn_fail(err, status == TN_E_VERIFY ? TN_E_VERIFY : TN_E_KERNEL, c->kernel->kernel.id,
                        "is refused at %s: %s", why->where, why->message);
     if (status != TN_E_KERNEL) {
@@ -41,7 +41,7 @@ static tn_status check_round(plan *p, bool every_site, const plan_fit **checked,
         tn_error why = TN_ERROR_INIT;
         check_case cases[3];
         size_t count = check_first_use_cases(site, cases);
-        check_subject subject = {p->target->device, site, choice->fit->impl, NULL, p->target->training};
+        check_subject subject = {p->target->device, site, choice->fit->impl, NULL, p->target->training, NULL, NULL};
         tn_status status = check_site(&subject, cases, count, NULL, &why);
         checked[i] = choice->fit;
         if (status == TN_OK) {
