@@ -241,7 +241,7 @@ tn_report *apply_preview(apply_target *target, const tn_config *config, const ch
 {
     plan p = {0};
     tn_report *report = NULL;
-    if (plan_make(&p, target, config, &(plan_request){.spec = spec}, err) == TN_OK &&
+    if (plan_make(&p, target, config, &(plan_request){.spec = spec, .tells = true}, err) == TN_OK &&
         plan_check_named(&p, err) == TN_OK && plan_settle(&p, err) == TN_OK)
         report = report_of_plan(&p, err);
     plan_close(&p);

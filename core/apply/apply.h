@@ -16,7 +16,4 @@ tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *co
 /* Frees what applying kernels allocated, after everything else stopped. */
 void apply_close(apply_target *target);
 
-/* verify.c */
-tn_status verify_applied(apply_target *target, tn_verify_row ***rows, size_t *count, tn_error *err);
-
 #endif

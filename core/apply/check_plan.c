@@ -11,7 +11,7 @@ static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, co
     /* What is not the kernel's fault stops everything. */
     if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
         return tn_fail(err, status, why->where, "%s", why->message);
-    if (c->named)
+    if (c->named && !p->tells)
         return tn_fail(err, status == TN_E_VERIFY ? TN_E_VERIFY : TN_E_KERNEL, c->kernel->kernel.id,
                        "is refused at %s: %s", why->where, why->message);
     if (status != TN_E_KERNEL) {
@@ -33,7 +33,7 @@ tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, const graph_s
     check_case cases[3];
     tn_error why = TN_ERROR_INIT;
     size_t count = check_first_use_cases(&site->site, cases);
-    check_subject subject = {p->target->device, &site->site, fit->impl, NULL, p->target->training};
+    check_subject subject = {p->target->device, &site->site, fit->impl, NULL, p->target->training, NULL, NULL};
     tn_status status = check_site(&subject, cases, count, NULL, &why);
     if (status == TN_OK)
         fit->trusted = true;

@@ -111,7 +111,8 @@ void plan_choose(plan *p)
 
 tn_status plan_make(plan *p, apply_target *target, const tn_config *config, const plan_request *request, tn_error *err)
 {
-    *p = (plan){.target = target, .config = config, .adds = request->adds, .packed_limit = SIZE_MAX};
+    *p = (plan){
+        .target = target, .config = config, .adds = request->adds, .tells = request->tells, .packed_limit = SIZE_MAX};
     if (config)
         p->packed_limit = kernels_config_max_packed(config);
     tn_status status = plan_find_candidates(p, request, err);
@@ -148,9 +149,10 @@ static void fit_verdict(const plan *p, size_t candidate, size_t shape, char *tex
     size_t used = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < kernel->impl_count && used < PLAN_TEXT; i++) {
-        const char *reason = plan_fit_at(p, candidate, shape, i)->reason;
-        if (kernel->impls[i].op == op && !strstr(text, reason))
-            used += text_cut(text + used, PLAN_TEXT - used, "%s%s", used ? "; or " : "", reason);
+        const plan_fit *fit = plan_fit_at(p, candidate, shape, i);
+        if (kernel->impls[i].op == op && !strstr(text, fit->reason))
+            used += text_cut(text + used, PLAN_TEXT - used, "%s%s%s", used ? "; or " : "",
+                             fit->refused ? "refused: " : "", fit->reason);
     }
     if (used > 0)
         return;

@@ -48,6 +48,7 @@ typedef struct plan {
     apply_target *target;
     const tn_config *config; /* or NULL                                                          */
     bool adds;               /* sites that no candidate takes keep what they have                */
+    bool tells;              /* of its request                                                    */
     size_t packed_limit;     /* of all packed weights; SIZE_MAX: none                            */
     plan_candidate *candidates;
     size_t candidate_count;
@@ -62,6 +63,7 @@ typedef struct plan_request {
     const char *spec;    /* "auto", "none", ids; NULL: the configuration's                        */
     const char *modules; /* for the kernels named, in place of the configuration's; or NULL       */
     bool adds;
+    bool tells; /* a failed check is told in the report, also of a kernel that was asked for by name */
 } plan_request;
 
 /* Finds the candidates, asks each implementation about each shape and chooses. Close with plan_close in any case. */

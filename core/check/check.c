@@ -2,6 +2,7 @@
 #include "check/check.h"
 
 #include "base/tensor.h"
+#include "base/text.h"
 #include "check/fenced.h"
 #include "op/op.h"
 
@@ -126,6 +127,36 @@ static tn_status check_all_gradients(const check_subject *s, const check_referen
     return status;
 }
 
+void check_coverage_text(const check_coverage *c, char *text, size_t size)
+{
+    if (!c->any) {
+        text_cut(text, size, "nothing");
+        return;
+    }
+    size_t used =
+        text_cut(text, size, "%lld to %lld tokens, %s%d thread%s", (long long)c->least_tokens,
+                 (long long)c->most_tokens, c->threads > 1 ? "1 and " : "", (int)c->threads, c->threads > 1 ? "s" : "");
+    if (c->most_cached > 0)
+        used += text_cut(text + used, size - used, ", up to %lld cached positions", (long long)c->most_cached);
+    if (c->other_weights)
+        used += text_cut(text + used, size - used, ", after a call with other weights");
+    if (c->gradients)
+        text_cut(text + used, size - used, ", gradients");
+}
+
+static void add_coverage(const check_subject *s, const check_case *cases, size_t case_count)
+{
+    check_coverage *c = s->coverage;
+    for (size_t i = 0; c && i < case_count; i++) {
+        int64_t tokens = cases[i].batch * cases[i].tokens;
+        c->least_tokens = c->any && c->least_tokens < tokens ? c->least_tokens : tokens;
+        c->most_tokens = c->most_tokens > tokens ? c->most_tokens : tokens;
+        c->threads = c->threads > 1 ? c->threads : 1;
+        c->gradients = c->gradients || s->gradients;
+        c->any = true;
+    }
+}
+
 tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
                      tn_error *err)
 {
@@ -154,6 +185,7 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
                       .runs = runs,
                       .run_count = count};
     figures = figures ? figures : &local;
+    add_coverage(s, cases, case_count);
     if (status == TN_OK)
         status = fenced_execute(&t, err);
     if (status == TN_OK)

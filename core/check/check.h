@@ -13,6 +13,19 @@ typedef struct check_case {
     uint64_t seed; /* another one draws other inputs                                              */
 } check_case;
 
+/* What checks tried: sizes, threads, weights. */
+typedef struct check_coverage {
+    int64_t least_tokens, most_tokens; /* of one call, all rows together                           */
+    int64_t most_cached;               /* positions before them, where the operation has a cache    */
+    int32_t threads;                   /* most that took part                                      */
+    bool other_weights;                /* a call with other weights came before in the same process     */
+    bool gradients;
+    bool any; /* anything was tried                                                              */
+} check_coverage;
+
+/* "1 to 66 tokens, 1 thread"; "nothing" where nothing was tried. */
+void check_coverage_text(const check_coverage *c, char *text, size_t size);
+
 /* An implementation at a site. */
 typedef struct check_subject {
     const device *device;
@@ -21,6 +34,8 @@ typedef struct check_subject {
     const graph_binding *bound; /* what is applied there: its plan and packed memory are used; NULL: they are made in
                                    the child                                                         */
     bool gradients;             /* backward is checked, too                                      */
+    check_coverage *coverage;   /* what was tried is added, or NULL                               */
+    compare_gradient *gradient_figures; /* of each gradient, COMPARE_GRADIENTS of them, or NULL             */
 } check_subject;
 
 /* Runs the implementation on made-up inputs, in a child process, and compares it with eager. Returns TN_OK, TN_E_VERIFY

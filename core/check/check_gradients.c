@@ -43,7 +43,7 @@ static tn_status compare_runs(const check_subject *s, const gradients *eager, co
     double ulps = compare_ulps(compare_gradient_tolerance(s->impl), (tn_dtype)s->site->meaning[TN_AXIS_DTYPE]);
     compare_figures own = {0};
     for (size_t i = 0; i < count; i++) {
-        compare_gradients(s->site, &eager->grads, &runs[i].grads, ulps, runs[i].in->skip, &own);
+        compare_gradients(s->site, &eager->grads, &runs[i].grads, ulps, runs[i].in->skip, &own, s->gradient_figures);
         /* Figures in ulps are forward's, whose tolerance is another. */
         if (own.worst > figures->worst)
             figures->worst = own.worst;

@@ -178,23 +178,44 @@ static double tensor_max(const tn_tensor *t)
     return largest;
 }
 
+/* Keeps the worse figures. */
+static void worse_of(compare_figures *to, const compare_figures *one)
+{
+    double ulps = one->ulps > to->ulps ? one->ulps : to->ulps;
+    if (one->worst > to->worst)
+        *to = *one;
+    to->ulps = ulps;
+}
+
+static void compare_one_gradient(const tn_tensor *want, const tn_tensor *got, row_place *like, const bool *skip,
+                                 compare_figures *figures, compare_gradient *own)
+{
+    compare_figures here = {0};
+    like->largest = tensor_max(want);
+    compare_floats(want, got, like, skip, &here);
+    worse_of(figures, &here);
+    if (own) {
+        own->compared = true;
+        worse_of(&own->figures, &here);
+    }
+}
+
 void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
-                       compare_figures *figures)
+                       compare_figures *figures, compare_gradient *each)
 {
     row_place like = {.unit = eps_of((tn_dtype)site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
     for (int i = 0; i < TN_CALL_TENSORS; i++) {
         if (!eager->in[i].data)
             continue;
         text_cut(like.name, sizeof like.name, "gradient of input %d", i);
-        like.largest = tensor_max(&eager->in[i]);
-        compare_floats(&eager->in[i], &grads->in[i], &like, skip, figures);
+        compare_one_gradient(&eager->in[i], &grads->in[i], &like, skip, figures, each ? &each[i] : NULL);
     }
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < eager->param[role].count; i++) {
             const tn_tensor *want = &eager->param[role].tensors[i];
             text_cut(like.name, sizeof like.name, "gradient of %s %lld", tn_role_name((tn_role)role), (long long)i);
-            like.largest = tensor_max(want);
-            compare_floats(want, &grads->param[role].tensors[i], &like, NULL, figures);
+            compare_one_gradient(want, &grads->param[role].tensors[i], &like, NULL, figures,
+                                 each ? &each[TN_CALL_TENSORS + role] : NULL);
         }
 }
 

@@ -101,7 +101,7 @@ static tn_status right_numbers(kit_try *k, const kit_case *c, const gradients *e
     char what[96];
     if (!is_measurable(k, c))
         return TN_OK;
-    compare_gradients(k->site, &eager->grads, &run->grads, ulps, run->in->skip, &figures);
+    compare_gradients(k->site, &eager->grads, &run->grads, ulps, run->in->skip, &figures, NULL);
     if (figures.worst <= 1) {
         kit_try_note(k, &figures, run->in->tokens);
         return TN_OK;
