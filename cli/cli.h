@@ -183,12 +183,14 @@ typedef struct workspace {
     tn_model_info info;
     tn_report *report; /* of workspace_apply                                                   */
     progress progress;
+    size_t notices; /* printed so far                                                          */
 } workspace;
 
 tn_status workspace_config(workspace *w, const options *o, tn_error *err); /* configuration, plugins */
 tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err); /* and the model   */
 tn_status workspace_apply(workspace *w, tn_error *err);            /* and its kernels        */
 void workspace_check_context(const workspace *w, int64_t context); /* warns when it is beyond the model's */
+void workspace_notices(workspace *w); /* prints what the library has put right since                  */
 void workspace_close(workspace *w);
 
 /* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no

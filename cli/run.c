@@ -120,6 +120,7 @@ static int on_token(void *ctx, int64_t id)
     char number[32];
     size_t length = 0;
     progress_clear(&r->w.progress);
+    workspace_notices(&r->w);
     if (r->stream) {
         const char *text = tn_stream_push(r->stream, id, &length, r->err);
         emit(r, text, length);

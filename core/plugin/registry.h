@@ -50,6 +50,9 @@ bool registry_parse_device(const char *text, char name[REGISTRY_NAME], int32_t *
  * built-in one. NULL with an error that names those there are. */
 const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err);
 
+/* Did a plugin bring it? */
+bool registry_is_guest(const tn_device *device);
+
 /* folders.c: loads one plugin file, wherever it is and whoever may write there, with everything else that a scan does:
  * its note, its trial in a child, its descriptor. file receives the name that its kernels are registered under, which
  * is borrowed. TN_E_KERNEL with the reason when it is no usable plugin. */

@@ -3,11 +3,12 @@
 #include "run/compose.h"
 
 #include "op/op.h"
+#include "run/guest.h"
 
 #include <string.h>
 
-tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
-                   tn_error *err)
+tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
+                   tn_status (*step)(const tn_call *, tn_error *), tn_error *err)
 {
     size_t mark = arena_mark(a);
     tn_call with_scratch = *call;
@@ -16,7 +17,7 @@ tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_statu
     if (scratch_bytes > 0)
         status = arena_take(a, scratch_bytes, &with_scratch.scratch, err);
     if (status == TN_OK && !a->measuring)
-        status = step(&with_scratch, err);
+        status = guest_step(a->device, bound, &with_scratch, step, err);
     arena_release(a, mark);
     return status;
 }
@@ -253,7 +254,7 @@ static tn_status eager_with_parts(const device *device, arena *a, graph_site *co
         return compose_mlp(&c);
     if (call->op == TN_OP_MOE_BLOCK)
         return compose_moe(&c);
-    return run_step(a, call, device_scratch(device, call), device->ops->eager, err);
+    return run_step(a, NULL, call, device_scratch(device, call), device->ops->eager, err);
 }
 
 tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn_error *err)
@@ -279,7 +280,7 @@ static tn_status run_bound_step(arena *a, const graph_binding *bound, const tn_c
     with_plan.plan = &bound->plan;
     with_plan.packed = bound->packed;
     int32_t limit = threads_limit(bound->plan.threads);
-    tn_status status = run_step(a, &with_plan, scratch_bytes, step, err);
+    tn_status status = run_step(a, bound, &with_plan, scratch_bytes, step, err);
     threads_limit(limit);
     return status;
 }
@@ -309,8 +310,10 @@ tn_status run_bound_backward(const device *device, arena *a, const graph_binding
 tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens)
 {
     tn_plan plan = {.size = sizeof plan, .threads = bound->threads, .max_tokens = tokens};
-    if (!impl->plan || impl->plan(site, &plan, NULL) != TN_OK || plan.packed_bytes != bound->packed_bytes ||
-        memcmp(plan.user, bound->user, sizeof plan.user) != 0)
+    uint64_t control = hoststate_control();
+    bool planned = impl->plan && impl->plan(site, &plan, NULL) == TN_OK;
+    hoststate_set_control(control);
+    if (!planned || plan.packed_bytes != bound->packed_bytes || memcmp(plan.user, bound->user, sizeof plan.user) != 0)
         return *bound;
     return plan;
 }

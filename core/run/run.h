@@ -38,8 +38,9 @@ tn_status run_site_call(const device *device, arena *a, const graph_site *site, 
  * not. supports.c */
 tn_status run_supported(const device *device, const graph *g, tn_error *err);
 
-/* One forward (or backward) with scratch_bytes of scratch from the arena, and the queue of its device. compose.c */
-tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
-                   tn_error *err);
+/* One forward (or backward) of what is bound (NULL: of the device) with scratch_bytes of scratch from the arena, and
+ * the queue of its device. compose.c */
+tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
+                   tn_status (*step)(const tn_call *, tn_error *), tn_error *err);
 
 #endif
