@@ -47,6 +47,8 @@ typedef enum option_id {
     OPT_BENCH,
     OPT_QUICK,
     OPT_SITE,
+    OPT_SHADOW,
+    OPT_REPLAY,
     OPT_COUNT
 } option_id;
 
@@ -172,6 +174,13 @@ typedef struct progress {
 void progress_start(progress *p, const options *o);
 void progress_update(progress *p, const char *what, int64_t done, int64_t total);
 void progress_clear(progress *p);
+
+/* For commands that run a model. */
+#define SHADOW_OPTION                                                                                                  \
+    {                                                                                                                  \
+        OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1,                                                               \
+            "check this fraction of all kernel calls against eager as it runs"                                         \
+    }
 
 /* ---- open.c --------------------------------------------------------------------------------- */
 

@@ -174,6 +174,8 @@ tn_status workspace_apply(workspace *w, tn_error *err)
 {
     tn_status status = tn_apply_kernels(w->model, w->config, NULL, &w->report, err);
     workspace_notices(w);
+    if (status == TN_OK && option_given(w->options, OPT_SHADOW))
+        status = tn_model_shadow(w->model, option_real(w->options, OPT_SHADOW, 0), "tenon-shadow", err);
     if (status == TN_OK)
         status = tn_model_get_info(w->model, &w->info); /* what kernels packed */
     if (status)

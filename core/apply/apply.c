@@ -4,6 +4,7 @@
 
 #include "apply/plan.h"
 #include "apply/report.h"
+#include "apply/shadow.h"
 #include "base/structs.h"
 #include "device/pages.h"
 #include "run/guest.h"
@@ -69,6 +70,7 @@ static void count_packed(apply_target *target)
 
 void apply_close(apply_target *target)
 {
+    shadow_close(target);
     state_free(target->device, target->applied);
     target->applied = NULL;
     target->packed_bytes = 0;
@@ -159,6 +161,7 @@ static void commit(apply_target *target, struct apply_state *next)
 {
     for (size_t i = 0; i < next->count; i++)
         target->graph->sites[i]->bound = next->slots[i].bound;
+    shadow_bind(target);
     state_free(target->device, target->applied);
     target->applied = next;
     count_packed(target);

@@ -285,17 +285,35 @@ static tn_status run_bound_step(arena *a, const graph_binding *bound, const tn_c
     return status;
 }
 
+tn_status run_kernel_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
+                          tn_error *err)
+{
+    (void)device; /* the arena's                                                                    */
+    return run_bound_step(a, bound, call, bound->plan.scratch_bytes, bound->impl->forward, err);
+}
+
+/* By the kernel, which gives all outputs that the call wants. */
+static tn_status perform_bound(const device *device, arena *a, graph_site *const *parts, const graph_binding *bound,
+                               const tn_call *call, tn_error *err)
+{
+    if (bound->shadow && !a->measuring)
+        return bound->shadow->perform(bound->shadow, device, a, bound, call, err);
+    /* A shadow may take the kernel off: eager must fit into the arena then. */
+    tn_status status = bound->shadow ? eager_with_parts(device, a, parts, call, err) : TN_OK;
+    return status == TN_OK ? run_kernel_call(device, a, bound, call, err) : status;
+}
+
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call, tn_error *err)
 {
     if (!bound || !bound->impl || !gives_all(bound->impl, call))
         return eager_with_parts(device, a, NULL, call, err);
-    return run_bound_step(a, bound, call, bound->plan.scratch_bytes, bound->impl->forward, err);
+    return perform_bound(device, a, NULL, bound, call, err);
 }
 
 tn_status run_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
 {
     if (site->bound.impl && gives_all(site->bound.impl, call))
-        return run_bound_call(device, a, &site->bound, call, err);
+        return perform_bound(device, a, site->part, &site->bound, call, err);
     return eager_with_parts(device, a, site->part, call, err);
 }
 

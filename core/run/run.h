@@ -17,6 +17,17 @@ tn_status run_eager_backward(const device *device, arena *a, const tn_call *call
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
 
+/* Performs calls in place of a bound kernel: with run_kernel_call, and with what else it wants to see. The arena is
+ * large enough for eager, too. */
+typedef struct run_shadow {
+    tn_status (*perform)(struct run_shadow *shadow, const device *device, arena *a, const graph_binding *bound,
+                         const tn_call *call, tn_error *err);
+} run_shadow;
+
+/* The kernel itself. */
+tn_status run_kernel_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
+                          tn_error *err);
+
 /* The gradients of a call by what is bound, which has a backward, or eagerly. */
 tn_status run_bound_backward(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                              tn_error *err);
