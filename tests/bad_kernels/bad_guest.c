@@ -133,9 +133,9 @@ static tn_status forward(const tn_call *call, tn_error *err)
         w[0] *= 1.00001f;
     if (faulty("packed") && call->packed)
         *(float *)call->packed += 1;
+    bool wrong = (faulty("wrong late") && late) || (faulty("wrong with 37 tokens") && x->shape[x->ndim == 4] == 37);
     for (int64_t r = 0; r < rows; r++)
-        norm_row(place(x, r), place(&call->out[0], r), w, n, call->site->num[TN_NUM_EPS],
-                 faulty("wrong late") && late ? 1.5f : 1);
+        norm_row(place(x, r), place(&call->out[0], r), w, n, call->site->num[TN_NUM_EPS], wrong ? 1.5f : 1);
     misbehave("forward");
     if (late)
         misbehave("late");
