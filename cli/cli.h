@@ -48,6 +48,8 @@ typedef enum option_id {
     OPT_BENCH,
     OPT_QUICK,
     OPT_SITE,
+    OPT_SHADOW,
+    OPT_REPLAY,
     OPT_COUNT
 } option_id;
 
@@ -177,6 +179,13 @@ void progress_start(progress *p, const options *o);
 void progress_update(progress *p, const char *what, int64_t done, int64_t total);
 void progress_clear(progress *p);
 
+/* For commands that run a model. */
+#define SHADOW_OPTION                                                                                                  \
+    {                                                                                                                  \
+        OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1,                                                               \
+            "check this fraction of all kernel calls against eager as it runs"                                         \
+    }
+
 /* ---- open.c --------------------------------------------------------------------------------- */
 
 /* What most sub-commands need; zero before workspace_open. */
@@ -187,6 +196,7 @@ typedef struct workspace {
     tn_model_info info;
     tn_report *report; /* of workspace_apply                                                   */
     progress progress;
+    size_t notices; /* printed so far                                                          */
 } workspace;
 
 tn_status workspace_config(workspace *w, const options *o, tn_error *err); /* configuration, plugins */
@@ -194,6 +204,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
 tn_status workspace_apply(workspace *w, tn_error *err); /* and its kernels        */
 int64_t workspace_positions(const workspace *w);        /* that the model is made for; 0: any number             */
 void workspace_check_context(const workspace *w, int64_t context); /* warns when it is beyond the model's */
+void workspace_notices(workspace *w); /* prints what the library has put right since                  */
 void workspace_close(workspace *w);
 
 /* Warns when --threads asks for more than there are processors. */

@@ -157,11 +157,11 @@ int main(int argc, char **argv)
     tn_error err = TN_ERROR_INIT;
     reserve_standard_streams();
     tn_status status = dispatch(argc, argv, &err);
-    if (status == TN_OK || status == TN_DECLINED)
+    if (status == TN_OK)
         return 0;
     if (status == TN_E_CANCELLED)
         return 130; /* what a shell reports of a program that Ctrl-C ended */
     fflush(stdout);
     fprintf(stderr, "tenon: %s%s%s\n", err.where, err.where[0] ? ": " : "", err.message);
-    return -status;
+    return status == TN_DECLINED ? -TN_E_KERNEL : status < 0 && status > TN_E_CANCELLED ? -status : 1;
 }

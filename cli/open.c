@@ -198,6 +198,9 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
 tn_status workspace_apply(workspace *w, tn_error *err)
 {
     tn_status status = tn_apply_kernels(w->model, w->config, NULL, &w->report, err);
+    workspace_notices(w);
+    if (status == TN_OK && option_given(w->options, OPT_SHADOW))
+        status = tn_model_shadow(w->model, option_real(w->options, OPT_SHADOW, 0), "tenon-shadow", err);
     if (status == TN_OK)
         status = tn_model_get_info(w->model, &w->info); /* what kernels packed */
     if (status)
@@ -232,9 +235,19 @@ void workspace_check_context(const workspace *w, int64_t context)
              (long long)context, (long long)most);
 }
 
+void workspace_notices(workspace *w)
+{
+    for (; w->notices < tn_notice_count(); w->notices++) {
+        progress_clear(&w->progress);
+        note(w->options, WARNING "%s", tn_notice_get(w->notices));
+    }
+}
+
 void workspace_close(workspace *w)
 {
     progress_clear(&w->progress);
+    if (w->options)
+        workspace_notices(w);
     tn_report_free(w->report);
     tn_model_close(w->model);
     tn_config_free(w->config);

@@ -123,6 +123,7 @@ static int on_token(void *ctx, int64_t id)
     char number[32];
     size_t length = 0;
     progress_clear(&r->w.progress);
+    workspace_notices(&r->w);
     if (r->stream) {
         const char *text = tn_stream_push(r->stream, id, &length, r->err);
         emit(r, text, length);
@@ -328,6 +329,7 @@ static const option_spec own_options[] = {
     {OPT_IGNORE_EOS, "ignore-eos", NULL, 0, OPTION_FLAG, 0, 0, "go on after an end-of-text token"},
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
+    SHADOW_OPTION,
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "one object with tokens, text and timings"},
 };
 

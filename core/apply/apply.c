@@ -5,7 +5,10 @@
 #include "apply/measure.h"
 #include "apply/plan.h"
 #include "apply/report.h"
+#include "apply/shadow.h"
 #include "base/structs.h"
+#include "device/pages.h"
+#include "run/guest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +16,7 @@
 /* Packed weights, in the device's memory. uses counts the slots that hold it: sites with equal weights share one, and
  * while a change is prepared the old state and the new one do. */
 typedef struct apply_block {
-    void *memory;
-    size_t bytes;
+    pages memory;
     int64_t uses;
 } apply_block;
 
@@ -35,7 +37,7 @@ static void block_drop(const device *device, apply_block *block)
     if (!block || --block->uses > 0)
         return;
     device_sync(device, NULL);
-    device_free(device, block->memory, block->bytes);
+    pages_free(&block->memory, device);
     free(block);
 }
 
@@ -64,11 +66,12 @@ static void count_packed(apply_target *target)
     target->packed_bytes = 0;
     for (size_t i = 0; state && i < state->count; i++)
         if (state->slots[i].block && is_first(state, i))
-            target->packed_bytes += (int64_t)state->slots[i].block->bytes;
+            target->packed_bytes += (int64_t)state->slots[i].block->memory.bytes;
 }
 
 void apply_close(apply_target *target)
 {
+    shadow_close(target);
     state_free(target->device, target->applied);
     target->applied = NULL;
     target->packed_bytes = 0;
@@ -99,11 +102,15 @@ static tn_status pack_slot(const apply_target *target, const tn_site *site, appl
     slot->block = calloc(1, sizeof *slot->block);
     if (!slot->block)
         return plan_no_memory(err);
-    *slot->block = (apply_block){.bytes = bound->plan.packed_bytes, .uses = 1};
-    tn_status status = device_alloc(target->device, slot->block->bytes, &slot->block->memory, err);
-    if (status != TN_OK || !bound->impl->pack)
-        return status;
-    return bound->impl->pack(site, &bound->plan, slot->block->memory, target->device->queue, err);
+    slot->block->uses = 1;
+    tn_status status = pages_alloc(&slot->block->memory, target->device, bound->plan.packed_bytes, err);
+    if (status == TN_OK && bound->impl->pack)
+        status = guest_pack(bound, site, slot->block->memory.data, target->device->queue, err);
+    if (status == TN_OK)
+        status = device_sync(target->device, err);
+    if (status == TN_OK)
+        pages_protect(&slot->block->memory);
+    return status;
 }
 
 static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, tn_error *err)
@@ -112,7 +119,7 @@ static tn_status prepare_slot(const apply_target *target, struct apply_state *ne
     apply_slot *slot = &next->slots[i];
     graph_binding *bound = &slot->bound;
     bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
-    tn_status status = bound->impl->plan ? bound->impl->plan(site, &bound->plan, err) : TN_OK;
+    tn_status status = bound->impl->plan ? guest_plan(bound, site, &bound->plan, err) : TN_OK;
     if (status != TN_OK || bound->plan.packed_bytes == 0)
         return status;
     slot->block = find_block(target, next, i);
@@ -120,7 +127,7 @@ static tn_status prepare_slot(const apply_target *target, struct apply_state *ne
         slot->block->uses++;
     else
         status = pack_slot(target, site, slot, err);
-    bound->packed = slot->block ? slot->block->memory : NULL;
+    bound->packed = slot->block ? slot->block->memory.data : NULL;
     return status;
 }
 
@@ -140,8 +147,11 @@ static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i,
         return TN_OK;
     }
     tn_error why = TN_ERROR_INIT;
-    next->slots[i].bound =
-        (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl, .not_at = choice->fit->not_at};
+    next->slots[i].bound = (graph_binding){.kernel = choice->kernel,
+                                           .impl = choice->fit->impl,
+                                           .id = choice->kernel->kernel.id,
+                                           .file = choice->kernel->file,
+                                           .not_at = choice->fit->not_at};
     tn_status status = prepare_slot(p->target, next, i, &why);
     if (status == TN_OK)
         return TN_OK;
@@ -155,6 +165,7 @@ static void commit(apply_target *target, struct apply_state *next)
 {
     for (size_t i = 0; i < next->count; i++)
         target->graph->sites[i]->bound = next->slots[i].bound;
+    shadow_bind(target);
     state_free(target->device, target->applied);
     target->applied = next;
     count_packed(target);
@@ -307,7 +318,7 @@ tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *co
         p->sites++;
         if (is_first(state, i)) {
             p->copies++;
-            p->bytes += (int64_t)slot->block->bytes;
+            p->bytes += (int64_t)slot->block->memory.bytes;
         }
     }
     return TN_OK;

@@ -1,6 +1,7 @@
 /* Asking implementations whether they take a shape: the declared match first, then plan(), in a child process so that
  * one that crashes or hangs is an answer too. One child asks all; after a crash another goes on behind it. */
 #include "device/guard.h"
+#include "device/hoststate.h"
 #include "apply/plan.h"
 #include "apply/rank.h"
 #include "base/text.h"
@@ -40,10 +41,17 @@ static int ask_all(void *ctx)
     for (size_t i = a->first; i < a->count; i++) {
         tn_error err = TN_ERROR_INIT;
         tn_plan plan = {.size = sizeof plan, .threads = a->threads, .max_tokens = GRAPH_MAX_TOKENS};
+        char changed[192];
         *a->at = i;
         if (a->questions[i].fit->refused)
             continue;
+        hoststate *before = hoststate_save();
         a->answers[i].status = a->questions[i].fit->impl->plan(a->questions[i].site, &plan, &err);
+        hoststate_restore(before, changed, sizeof changed);
+        if (changed[0]) {
+            tn_error_clear(&err);
+            a->answers[i].status = tn_fail(&err, TN_E_KERNEL, NULL, "it left the %s changed", changed);
+        }
         a->answers[i].scratch_bytes =
             plan.scratch_bytes > plan.backward_scratch_bytes ? plan.scratch_bytes : plan.backward_scratch_bytes;
         a->answers[i].packed_bytes = plan.packed_bytes;

@@ -1,15 +1,14 @@
 /* Calling a kernel in a child process. The child lays out the inputs read-only, the outputs and the scratch between
  * guard pages; a signal handler tells which of them an access went beyond. */
 #include "device/guard.h"
+#include "device/hoststate.h"
 #include "check/fenced.h"
 #include "op/op.h"
 #include "check/layout.h"
 #include "run/run.h"
 #include "base/text.h"
 
-#include <fenv.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -40,6 +39,7 @@ typedef struct child_state {
     fenced_note *note;
     region regions[REGIONS];
     size_t count;
+    hoststate *before;
 } child_state;
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
@@ -182,6 +182,10 @@ static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
         note->fault_kind = r->kind;
         note->fault_inside = address >= r->fence.data && address < r->fence.data + r->fence.bytes;
     }
+    if (note->fault_kind == FENCED_OTHER && note->trial && fenced_params_contain(note->trial->site, info->si_addr)) {
+        note->fault_kind = FENCED_PARAMS;
+        note->fault_inside = true;
+    }
     note->fault = true;
     _exit(1);
 }
@@ -220,7 +224,10 @@ static child_state *start_child(const fenced_trial *t, fenced_note *note)
         threads_serial(false);
     }
     tn_parallel(give_stack, c);
-    return c;
+    threads_watch(true);
+    threads_changed();
+    c->before = hoststate_save();
+    return c->before ? c : NULL;
 }
 
 static region *add_region(child_state *c, fenced_kind kind)
@@ -228,36 +235,6 @@ static region *add_region(child_state *c, fenced_kind kind)
     region *r = &c->regions[c->count++];
     *r = (region){.kind = kind};
     return r;
-}
-
-static unsigned long fp_control(void)
-{
-    unsigned long control = (unsigned long)fegetround();
-#if defined(__x86_64__)
-    unsigned int word;
-    __asm__ volatile("stmxcsr %0" : "=m"(word));
-    control |= (unsigned long)(word & ~0x3fu) << 16; /* without the flags of past operations */
-#elif defined(__aarch64__)
-    unsigned long word;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(word));
-    control |= word << 16;
-#endif
-    return control;
-}
-
-/* What the control of every thread of the team must be. */
-typedef struct control_check {
-    unsigned long want;
-    atomic_bool differs;
-} control_check;
-
-static void look_at_control(void *ctx, int32_t thread, int32_t threads)
-{
-    control_check *c = ctx;
-    (void)thread;
-    (void)threads;
-    if (fp_control() != c->want)
-        atomic_store(&c->differs, true);
 }
 
 static int give_up(fenced_note *note, tn_status status, const char *text)
@@ -272,6 +249,29 @@ static int give_up_error(fenced_note *note, tn_status status, const tn_error *er
     char text[sizeof note->message];
     text_cut(text, sizeof text, "failed: %s", err->message);
     return give_up(note, status, status == TN_DECLINED ? err->message : text);
+}
+
+/* The kernel failed: whatever it returned is no status of ours. */
+static int give_up_failed(fenced_note *note, tn_status status, tn_error *err)
+{
+    if (!err->message[0])
+        tn_fail(err, TN_E_KERNEL, NULL, "it returned %d and says no more", (int)status);
+    return give_up_error(note, TN_E_KERNEL, err);
+}
+
+/* Did it leave anything of the process, or of a thread of the team, other than it was? */
+static bool changed_process(child_state *c)
+{
+    char what[256], text[320];
+    unsigned workers = threads_changed();
+    bool differs = hoststate_differs(c->before, false, what, sizeof what);
+    if (!differs && !workers)
+        return false;
+    if (!differs)
+        text_cut(what, sizeof what, "%s", workers & THREADS_CONTROL ? "floating-point control" : "signal mask");
+    text_cut(text, sizeof text, "left the %s changed", what);
+    give_up(c->note, TN_E_KERNEL, text);
+    return true;
 }
 
 /* What it reads; what it writes was mapped before. */
@@ -316,15 +316,13 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
     run->call.plan = &tight;
     run->call.packed = packed;
     run->call.scratch = scratch->fence.data;
-    control_check control = {.want = fp_control()};
     status = (run->wanted ? t->impl->backward : t->impl->forward)(&run->call, &err);
     if (status == TN_OK)
         status = device_sync(t->device, &err);
     if (status != TN_OK)
-        return give_up_error(c->note, TN_E_KERNEL, &err);
-    tn_parallel(look_at_control, &control);
-    if (atomic_load(&control.differs))
-        return give_up(c->note, TN_E_KERNEL, "left the floating-point control changed");
+        return give_up_failed(c->note, status, &err);
+    if (changed_process(c))
+        return 1;
     if (scratch->fence.map && !fence_intact(&scratch->fence))
         return give_up(c->note, TN_E_KERNEL, "wrote outside its scratch");
     for (size_t i = written; i < c->count; i++)
@@ -339,17 +337,23 @@ static int prepare(const fenced_trial *t, child_state *c, tn_plan *plan, const v
     tn_error err = TN_ERROR_INIT;
     tn_status status = TN_OK;
     if (t->impl->plan && (status = t->impl->plan(t->site, plan, &err)) != TN_OK)
-        return give_up_error(c->note, status, &err);
+        return status == TN_DECLINED ? give_up_error(c->note, status, &err) : give_up_failed(c->note, status, &err);
+    if (changed_process(c))
+        return 1;
     c->note->stage = STAGE_PACK;
     region *r = add_region(c, FENCED_PACKED);
     if (plan->packed_bytes > 0)
         status = fence_open(&r->fence, plan->packed_bytes, 64, FENCE_END, false, &err);
-    if (status == TN_OK && plan->packed_bytes > 0 && t->impl->pack)
+    if (status != TN_OK)
+        return give_up_error(c->note, status, &err);
+    if (plan->packed_bytes > 0 && t->impl->pack)
         status = t->impl->pack(t->site, plan, r->fence.data, t->device->queue, &err);
     if (status == TN_OK)
         status = device_sync(t->device, &err);
     if (status != TN_OK)
-        return give_up_error(c->note, status, &err);
+        return give_up_failed(c->note, status, &err);
+    if (changed_process(c))
+        return 1;
     if (r->fence.map && !fence_intact(&r->fence))
         return give_up(c->note, TN_E_KERNEL, "wrote outside its packed memory");
     if (r->fence.map)
@@ -411,7 +415,8 @@ static void describe_fault(const fenced_note *note, char *text, size_t size)
                                         "the gradients of its outputs",
                                         "its gradients",
                                         "its scratch",
-                                        "its packed memory"};
+                                        "its packed memory",
+                                        "its parameters"};
     const char *name = names[note->fault_kind];
     if (note->fault_kind == FENCED_OTHER)
         text_cut(text, size, "crashed with SIGSEGV");

@@ -5,6 +5,7 @@
 #include "base/convert.h"
 #include "base/structs.h"
 #include "run/cache.h"
+#include "run/guest.h"
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct tn_session {
     const model_shape *shape;
     int64_t rows, context, chunk;
     int32_t threads; /* that the arena is sized for                                               */
+    guest_watch watch;
     kv_cache cache;
     arena arena;
     int64_t rope_length; /* largest seen, for dynamic frequencies                                 */
@@ -285,7 +287,9 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
                            .tokens = left < s->chunk ? left : s->chunk,
                            .last = left <= s->chunk,
                            .err = err};
+        guest_watch_begin(&s->watch);
         status = run_chunk(&sink, &batch, err);
+        guest_watch_end(&s->watch);
         if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch.tokens))
             status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
     }
@@ -393,6 +397,7 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
         status = allocate_inputs(s, err);
     if (status == TN_OK)
         status = size_arena(s, err);
+    guest_watch_open(&s->watch, model->target.device, model->target.graph);
     if (status != TN_OK) {
         tn_session_free(s);
         return NULL;
@@ -407,6 +412,7 @@ void tn_session_free(tn_session *s)
     const device *device = s->model->target.device;
     size_t count = (size_t)(s->rows * s->chunk);
     device_sync(device, NULL);
+    guest_watch_close(&s->watch);
     arena_close(&s->arena);
     if (s->cache.device)
         cache_close(&s->cache);

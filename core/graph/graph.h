@@ -33,7 +33,9 @@ typedef struct graph_binding {
     const tn_impl *impl;
     tn_plan plan;
     const void *packed;
-    uint32_t not_at; /* a bit for each graph_size whose calls go on as if nothing were bound: that is faster */
+    uint32_t not_at;       /* a bit for each graph_size whose calls go on as if nothing were bound: that is faster */
+    const char *id, *file; /* of the kernel, for messages; NULL: not known                          */
+    struct run_shadow *shadow; /* performs calls in its place (run.h), or NULL                      */
 } graph_binding;
 
 /* What part[] holds, by operation of the site: ADD_RMS_NORM: the norm; MLP: gate (or the fused gate_up), up, down;

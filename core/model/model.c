@@ -130,6 +130,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .err = err};
     config_reader root = config_root(m->config, &b.status, err);
     m->arch_state = m->arch->build(&b, &root);
+    build_copies_protect(&m->copies);
     if (!m->arch_state && b.status == TN_OK)
         b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
     return b.status == TN_OK ? check_sites(m->target.graph, err) : b.status;
@@ -183,6 +184,7 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     const tn_device *found = registry_device(options->device, &ordinal, err);
     if (!found)
         return TN_E_KERNEL;
+    m->device.guest = registry_is_guest(found);
     if ((status = device_open(&m->device, found, ordinal, err)) != TN_OK)
         return status;
     m->target.device = &m->device;

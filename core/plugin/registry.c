@@ -5,6 +5,7 @@
 #include "plugin/registry.h"
 
 #include "device/device.h"
+#include "device/hoststate.h"
 #include "base/structs.h"
 #include "base/text.h"
 #include "plugin/nearest.h"
@@ -235,10 +236,19 @@ typedef struct probe {
     tn_error *err; /* shared with the child */
 } probe;
 
+/* What it may say is only whether it is there: one that changes the process says no. */
+
 static int probe_body(void *ctx)
 {
     probe *p = ctx;
+    char changed[256];
+    hoststate *before = hoststate_save();
     tn_status status = p->available(p->err);
+    hoststate_restore(before, changed, sizeof changed);
+    if (changed[0]) {
+        tn_error_clear(p->err);
+        status = tn_fail(p->err, TN_E_KERNEL, NULL, "when asked whether it is available it changed the %s", changed);
+    }
     if (status != TN_OK)
         tn_fail(p->err, status, NULL, "it gives no reason");
     return 0;
@@ -384,6 +394,11 @@ const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *e
         return NULL;
     }
     return strcmp(name, eager_cpu.name) == 0 ? &eager_cpu : machine_of(name, err);
+}
+
+bool registry_is_guest(const tn_device *device)
+{
+    return device != &eager_cpu;
 }
 
 /* ---- the public list ------------------------------------------------------------------------------------ */

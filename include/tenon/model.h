@@ -139,6 +139,13 @@ TN_API tn_status tn_verify(tn_model *model, tn_verify_row ***rows, size_t *count
 TN_API tn_status tn_verify_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
                                    tn_verify_row ***rows, size_t *count, tn_error *err);
 
+/* From now on a fraction (0 to 1) of all forward calls of applied kernels is performed by eager as well, on the live
+ * data. The first call whose results are further from eager's than the kernel declares takes that kernel off the model,
+ * which goes on with eager's results from that call on; a notice (notices.h) names site, row and both values, and the
+ * call is written to PREFIX-KERNEL.safetensors (prefix NULL: nowhere) for tn_check_replay. Which calls is drawn by a
+ * fixed seed. The price is that fraction of eager's time. 0 turns it off. No sessions open. [one thread] */
+TN_API tn_status tn_model_shadow(tn_model *model, double fraction, const char *prefix, tn_error *err);
+
 /* What one kernel's packed weights take. Sites with equal weights, for which it packs the same, share one copy. */
 typedef struct tn_packed {
     uint32_t size;
