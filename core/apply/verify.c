@@ -96,7 +96,11 @@ static tn_status verify_site(const apply_target *target, const graph_site *site,
     tn_error why = TN_ERROR_INIT;
     check_case size = {.batch = 1, .tokens = TOKENS};
     row->sites++;
-    check_subject subject = {target->device, &site->site, site->bound.impl, &site->bound, target->training};
+    check_subject subject = {.device = target->device,
+                             .site = &site->site,
+                             .impl = site->bound.impl,
+                             .bound = &site->bound,
+                             .gradients = target->training};
     tn_status status = check_site(&subject, &size, 1, &figures, &why);
     if (status == TN_OK)
         status = measure_site(target, site, row, &figures, &why);
