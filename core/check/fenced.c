@@ -121,7 +121,7 @@ static void on_time(int signal_number, siginfo_t *info, void *context_pointer)
 static void limit_time(child_state *c, double seconds)
 {
     struct itimerval left = {.it_value = {.tv_sec = (time_t)seconds, .tv_usec = 1}};
-    c->note->seconds = ceil(seconds);
+    c->note->seconds = floor(seconds);
     setitimer(ITIMER_REAL, &left, NULL);
 }
 
