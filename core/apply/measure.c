@@ -110,7 +110,7 @@ static tn_status add_entrants(plan *p, measure_entry *entry, tn_error *err)
         if (!fit || p->candidates[i].named || !competes(p, i, entry->shape))
             continue;
         if (checked && !fit->trusted) {
-            tn_status status = plan_check_fit(p, i, fit, p->shapes[entry->shape], err);
+            tn_status status = plan_check_fit(p, i, fit, p->shapes[entry->shape]->index, err);
             if (status != TN_OK)
                 return status;
         }

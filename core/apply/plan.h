@@ -126,7 +126,7 @@ tn_status plan_check(plan *p, tn_error *err);
 
 /* check_plan.c: checks one at a site of its shape: it is trusted afterwards, or refused. An error where it was asked
  * for by name, or where the check itself could not be made. */
-tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, const graph_site *site, tn_error *err);
+tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err);
 
 tn_status plan_no_memory(tn_error *err);
 

@@ -146,10 +146,15 @@ tn_status verify_site(const verify_subject *s, verify_record *record, tn_status 
 {
     compare_figures figures = {0};
     compare_gradient each[COMPARE_GRADIENTS] = {0};
-    check_case cases[3] = {{.batch = 1, .tokens = VERIFY_TOKENS}};
+    check_case cases[CHECK_FIRST_USE] = {{.batch = 1, .tokens = VERIFY_TOKENS}};
     size_t count = s->whole ? check_first_use_cases(&s->site->site, cases) : 1;
-    check_subject subject = {s->target->device,   &s->site->site,    s->impl, s->bound,
-                             s->target->training, &record->coverage, each};
+    check_subject subject = {.device = s->target->device,
+                             .site = &s->site->site,
+                             .impl = s->impl,
+                             .bound = s->bound,
+                             .gradients = s->target->training,
+                             .coverage = &record->coverage,
+                             .gradient_figures = each};
     count_site(record, s->site);
     tn_status status = check_site(&subject, cases, count, &figures, why);
     add_gradients(record, each, s->site->site.path);

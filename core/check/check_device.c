@@ -254,8 +254,7 @@ static tn_status check_case_on(const check_device_subject *s, const tn_site *hos
     inputs in;
     tn_error why = TN_ERROR_INIT;
     bool step = s->op != host->op || op_find(s->op)->kind != OP_CONTRACT;
-    tn_status status =
-        step ? draw_step(&in, s, host, c, err) : inputs_draw_as(&in, host, c.batch, c.tokens, c.profile, c.seed, &why);
+    tn_status status = step ? draw_step(&in, s, host, c, err) : inputs_draw_case(&in, host, &c, &why);
     if (!step && status == TN_DECLINED)
         return TN_OK; /* a router that rounding decides: nothing can be compared */
     if (status != TN_OK)
