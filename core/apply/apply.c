@@ -7,6 +7,7 @@
 #include "apply/report.h"
 #include "apply/shadow.h"
 #include "base/structs.h"
+#include "check/check.h"
 #include "device/pages.h"
 #include "run/guest.h"
 
@@ -171,6 +172,14 @@ static void commit(apply_target *target, struct apply_state *next)
     count_packed(target);
 }
 
+/* How far the checks went; without checks nothing is checked later. */
+static void note_checked(const plan *p)
+{
+    bool never = p->config && kernels_config_verify(p->config) == CONFIG_VERIFY_NEVER;
+    p->target->checked.tokens = never ? INT64_MAX : CHECK_CHUNK;
+    p->target->checked.cached = never ? INT64_MAX : CHECK_CACHED;
+}
+
 static struct apply_state *state_new(size_t count, tn_error *err)
 {
     struct apply_state *state = calloc(1, sizeof *state);
@@ -193,10 +202,12 @@ static tn_status apply_plan(plan *p, tn_error *err)
     tn_status status = TN_OK;
     for (size_t i = 0; i < next->count && status == TN_OK; i++)
         status = prepare_site(p, next, i, err);
-    if (status == TN_OK)
+    if (status == TN_OK) {
         commit(p->target, next);
-    else
+        note_checked(p);
+    } else {
         state_free(p->target->device, next);
+    }
     return status;
 }
 

@@ -391,8 +391,9 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (s->chunk > GRAPH_MAX_TOKENS / s->rows)
         s->chunk = GRAPH_MAX_TOKENS / s->rows;
     model->target.session_count++;
-    tn_status status =
-        cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
+    tn_status status = model_check_calls(model, s->rows, s->chunk, s->context, err);
+    if (status == TN_OK)
+        status = cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
     if (status == TN_OK)
         status = allocate_inputs(s, err);
     if (status == TN_OK)

@@ -7,6 +7,11 @@
 #include "base/structs.h"
 #include "model/model.h"
 
+tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err)
+{
+    return apply_check_calls(&model->target, &(apply_calls){rows, tokens, context}, err);
+}
+
 tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err)
 {
     if (!model)
