@@ -12,6 +12,7 @@ typedef struct check_device_subject {
     const tn_site *site;
     tn_op op;
     int64_t width;
+    bool brief; /* with one set of inputs only                                                    */
 } check_device_subject;
 
 /* Does it perform the operation as the CPU does, for one token and for several hundred, in place too? TN_E_KERNEL with
