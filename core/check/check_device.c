@@ -352,6 +352,8 @@ tn_status check_device(const check_device_subject *s, tn_error *err)
     for (size_t i = first; i < end && status == TN_OK; i++)
         if (i < ALWAYS || work_of(s, &host.site, &cases[i]) <= MOST_WORK)
             status = check_case_on(s, &host.site, cases[i], err);
+    if (status == TN_OK && s->gradients)
+        status = check_device_gradients(s, &host.site, err);
     host_site_close(&host);
     return status;
 }

@@ -74,7 +74,7 @@ static tn_status try_sites(const tn_model *m, const device *cpu, tn_error *err)
                 status = try_at(m, cpu, site, step_at(site), err);
             if (status != TN_OK || op_find(site->op)->composed != composed)
                 continue;
-            status = try_at(m, cpu, site, (check_device_subject){.op = site->op}, err);
+            status = try_at(m, cpu, site, (check_device_subject){.op = site->op, .gradients = m->target.training}, err);
             if (status == TN_OK)
                 status = try_others(m, cpu, i, err);
         }

@@ -31,6 +31,8 @@ typedef enum fault {
     GLU_IGNORES_STRIDES,
     ATTENTION_IGNORES_CAPACITY,
     NORM_WRITES_GAPS,
+    GRADIENTS_ADDED,
+    GRADIENTS_NOT_WRITTEN,
     COPIES_SWAPPED,
     UPLOAD_DOES_NOTHING,
     UPLOAD_LACKS_LAST_BYTE,
@@ -199,6 +201,17 @@ static tn_status wrong_eager(const tn_call *call, tn_error *err)
     }
 }
 
+static tn_status wrong_backward(const tn_call *call, tn_error *err)
+{
+    const tn_tensor *dx = &call->grads->in[0];
+    if (now == GRADIENTS_NOT_WRITTEN && call->op == TN_OP_LINEAR)
+        return TN_OK;
+    tn_status status = eager_cpu.backward(call, err);
+    for (int64_t i = 0, n = tn_tensor_count(dx); now == GRADIENTS_ADDED && dx->data && i < n; i++)
+        ((float *)dx->data)[i] += 0.25f;
+    return status;
+}
+
 /* ---- copies and units ------------------------------------------------------------------------------------------- */
 
 static tn_status wrong_upload(tn_queue *queue, void *to, const void *host, size_t bytes, tn_error *err)
@@ -257,7 +270,9 @@ static void add_device(void)
                               .download = wrong_download,
                               .sync = wrong_sync,
                               .scratch = eager_cpu.scratch,
-                              .eager = wrong_eager};
+                              .eager = wrong_eager,
+                              .backward_scratch = eager_cpu.backward_scratch,
+                              .backward = wrong_backward};
     tn_plugin plugin = {
         .size = sizeof plugin, .abi_major = TN_ABI_MAJOR, .name = "odd", .version = "1.0.0", .device = &device};
     tn_error err = TN_ERROR_INIT;
@@ -268,11 +283,11 @@ static void add_device(void)
 /* ---- tests ----------------------------------------------------------------------------------------------------------
  */
 
-static tn_model *open_on(const char *name, tn_error *err)
+static tn_model *open_on(const char *name, bool training, tn_error *err)
 {
     char path[256];
     snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model_options o = {.size = sizeof o, .dtype = "f32", .device = "odd"};
+    tn_model_options o = {.size = sizeof o, .dtype = "f32", .device = "odd", .training = training};
     return tn_model_open(path, &o, err);
 }
 
@@ -300,6 +315,8 @@ static const struct {
     {GLU_IGNORES_STRIDES, "llama", "model.layers.0.mlp", {"performs GLU wrong", "rows apart"}},
     {ATTENTION_IGNORES_CAPACITY, "llama", "model.layers.0.self_attn", {"ATTENTION wrong (66 tokens, rows apart)"}},
     {NORM_WRITES_GAPS, "llama", "model.layers.0.input_layernorm", {"rows apart): it writes between the rows"}},
+    {GRADIENTS_ADDED, "llama", "model.layers.0.self_attn", {"wrong gradients of ATTENTION (66 tokens)", "eager has"}},
+    {GRADIENTS_NOT_WRITTEN, "qwen3_moe", "model.layers.0.self_attn.q_proj", {"wrong gradients of LINEAR", "never"}},
     {COPIES_SWAPPED, "llama", "device", {"odd ", "byte 0 of 64"}},
     {UPLOAD_DOES_NOTHING, "llama", "device", {"odd does not give back what was copied to it: byte "}},
     {UPLOAD_LACKS_LAST_BYTE, "llama", "device", {"byte 4096 of 4097"}},
@@ -317,7 +334,7 @@ START_TEST(a_wrong_device_is_refused_by_name)
     tn_error err = TN_ERROR_INIT;
     now = faults[_i].fault;
     add_device();
-    ck_assert_ptr_null(open_on(faults[_i].model, &err));
+    ck_assert_ptr_null(open_on(faults[_i].model, now == GRADIENTS_ADDED || now == GRADIENTS_NOT_WRITTEN, &err));
     ck_assert_int_eq(err.code, now == SYNC_FAILS ? TN_E_INTERNAL : TN_E_KERNEL);
     if (now == LINEAR_KEEPS_WEIGHTS) /* which of the sites that share a shape comes first does not matter */
         ck_assert_msg(strncmp(err.where, "model.layers.", 13) == 0, "%s", err.where);
@@ -335,7 +352,7 @@ START_TEST(the_same_device_without_a_fault_is_accepted)
 {
     tn_error err = TN_ERROR_INIT;
     add_device();
-    tn_model *m = open_on(models[_i], &err);
+    tn_model *m = open_on(models[_i], true, &err);
     ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
     tn_model_close(m);
 }
