@@ -318,8 +318,8 @@ static tn_status print_table(const bench *b, const tn_machine *m, double peak, t
     tn_status status = print_machine(m, err);
     if (status)
         return status;
-    printf("model: %s (%s), computes in %s, loaded in %s\n", info->folder, info->class_name, tn_dtype_name(info->dtype),
-           seconds_text(info->load_seconds, seconds));
+    printf("model: %s (%s), computes in %s on %s, loaded in %s\n", info->folder, info->class_name,
+           tn_dtype_name(info->dtype), info->device, seconds_text(info->load_seconds, seconds));
     for (int s = 0; s < 2; s++)
         printf("%s: %s\n", b->side[s].spec, b->side[s].summary);
     table t;
@@ -396,9 +396,9 @@ static tn_status print_json(const bench *b, const tn_machine *m, double peak, tn
 {
     const tn_model_info *info = &b->w.info;
     json_t *machine = json_machine(m);
-    json_t *model = json_pack("{s:s, s:s, s:s, s:I, s:o}", "folder", info->folder, "class", info->class_name, "dtype",
-                              tn_dtype_name(info->dtype), "parameters", (json_int_t)info->parameters, "load_seconds",
-                              json_number(info->load_seconds));
+    json_t *model = json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "folder", info->folder, "class", info->class_name,
+                              "dtype", tn_dtype_name(info->dtype), "device", info->device, "parameters",
+                              (json_int_t)info->parameters, "load_seconds", json_number(info->load_seconds));
     json_t *memory =
         json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "peak_bytes", json_real(peak), "weight_bytes",
                   (json_int_t)info->weight_bytes, "converted_bytes", (json_int_t)info->converted_bytes, "cache_bytes",

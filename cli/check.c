@@ -1,8 +1,10 @@
 /* tenon check: the kernels of one plugin against the plain implementation, without a model. */
 #include "cli.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct report {
     const options *o;
@@ -197,9 +199,12 @@ static tn_status run_check(const options *o, tn_error *err)
                               .quick = option_given(o, OPT_QUICK),
                               .bench = option_given(o, OPT_BENCH),
                               .each_site = option_given(o, OPT_VERBOSE)};
+    if (access(o->argument[0], F_OK))
+        return tn_fail(err, TN_E_KERNEL, o->argument[0], "no such file: %s; give the path of a plugin, my_kernels.so",
+                       strerror(errno));
+    check_threads(o);
     report p = {.o = o, .rows = option_given(o, OPT_JSON) ? json_array() : NULL};
     tn_error failure = TN_ERROR_INIT;
-    check_threads(o);
     tn_status verdict = tn_check_plugin(o->argument[0], &check, on_row, &p, &failure);
     tn_status status = TN_OK;
     if (verdict == TN_OK || verdict == TN_E_VERIFY)

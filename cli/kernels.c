@@ -23,7 +23,8 @@ static tn_status print_table(const options *o, tn_kernel_info *const *kernels, s
 {
     table t;
     if (!count) {
-        note(o, "no kernels; give a folder that holds plugins with --plugins, or name one in kernels.json");
+        note(o, "no kernels for %s; give a folder that holds plugins with --plugins, or name one in kernels.json",
+             option_text(o, OPT_DEVICE, "the CPU"));
         return TN_OK;
     }
     table_start(&t, 5, 0);
@@ -41,6 +42,16 @@ static tn_status print_table(const options *o, tn_kernel_info *const *kernels, s
         table_cell(&t, "%s", k->available ? k->file : k->reason);
     }
     return table_print(&t, err);
+}
+
+/* Devices that plugins bring: they compute for who asks for them. */
+static void print_devices(const options *o)
+{
+    tn_device_info info = {.size = sizeof info};
+    for (size_t i = 0; i < tn_device_count(); i++)
+        if (tn_device_at(i, &info) == TN_OK)
+            note(o, "device: %s%s%s, brought by %s %s; --device %s computes on it", info.name,
+                 info.summary[0] ? ", " : "", info.summary, info.file, info.version, info.name);
 }
 
 static bool all_loaded(void)
@@ -71,6 +82,7 @@ static tn_status run_kernels(const options *o, tn_error *err)
         status = tn_kernels_available(tn_config_device(w.config), &kernels, &count, err);
     if (status == TN_OK) {
         status = json ? print_json(kernels, count, err) : print_table(o, kernels, count, err);
+        print_devices(o);
         size_t bad = print_plugins(json);
         if (status == TN_OK && bad && option_given(o, OPT_PLUGINS))
             status = tn_fail(err, TN_E_KERNEL, o->plugins[0],

@@ -262,8 +262,7 @@ tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *
         list[n] = strtoll(at, &end, 10);
         if (end == at || errno || (*end && !strchr(separators, *end) && !(bracket && *end == ']'))) {
             free(list);
-            return tn_fail(err, TN_E_USAGE, where, "'%.20s' is not a token id; give whole numbers separated by commas",
-                           at);
+            return tn_fail(err, TN_E_USAGE, where, "'%.20s' is not a whole number; give some, separated by commas", at);
         }
         n++;
         at = end;

@@ -108,7 +108,8 @@ static tn_status read_text_ids(const char *folder, const char *path, int64_t **i
     if (status == TN_OK)
         status = tn_tokenizer_encode(tokenizer, text, length, false, ids, count, err);
     if (status == TN_OK && *count < 2)
-        status = tn_fail(err, TN_E_INPUT, path, "the text has %zu tokens; perplexity needs at least two", *count);
+        status = tn_fail(err, TN_E_INPUT, strcmp(path, "-") ? path : "standard input",
+                         "the text has %zu tokens; perplexity needs at least two; give a longer one", *count);
     tn_tokenizer_free(tokenizer);
     free(text);
     return status;

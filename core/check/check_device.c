@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls are tried with more rows than a block of any plausible size, unless that is more work than this. */
-static const double MOST_WORK = 2e9;
+/* Calls are tried with more rows than the chunk of a session, unless that is more work than this. */
+static const double MOST_WORK = 8e9;
 static const check_case cases[] = {{.batch = 1, .tokens = 1},
                                    {.batch = 1, .tokens = 19, .profile = INPUTS_SCALED, .seed = 1},
                                    {.batch = 2, .tokens = 33, .seed = 2},
-                                   {.batch = 1, .tokens = 300, .seed = 3}};
-enum { CASES = sizeof cases / sizeof *cases, ALWAYS = 2 };
+                                   {.batch = 1, .tokens = 600, .seed = 3}};
+enum { CASES = sizeof cases / sizeof *cases, ALWAYS = 2, BRIEF = 1 };
 
 /* How far apart two right results may be: sums in another order, and roundings between the parts of a composition. */
 static double tolerance_of(tn_op op, tn_dtype dtype)
@@ -34,8 +34,7 @@ static double tolerance_of(tn_op op, tn_dtype dtype)
     return dtype == TN_F32 ? 256 : 8;
 }
 
-/* ---- parameters in the host's memory ------------------------------------------------------------------------------
- */
+/* ---- parameters in the host's memory ------------------------------------------------------------ */
 
 /* The site as the CPU sees it. */
 typedef struct host_site {
@@ -96,8 +95,7 @@ static tn_status host_site_open(host_site *h, const check_device_subject *s, tn_
     return status;
 }
 
-/* ---- what goes in ---------------------------------------------------------------------------------------------------
- */
+/* ---- what goes in ------------------------------------------------------------ */
 
 /* Batch rows have this many more slots in a cache than tokens. */
 enum { SPARE_SLOTS = 5 };
@@ -126,13 +124,19 @@ static void draw_slots(const tn_tensor *t, int64_t capacity)
         ((int32_t *)t->data)[i] = i % 7 == 6 ? -1 : (int32_t)(capacity - 1 - i % tokens);
 }
 
-/* Gives inputs, and what an output holds before, their places behind base (NULL: counts only); returns the bytes. */
+/* Bytes from a tensor's first element to behind its last row. */
+static size_t extent(const tn_tensor *t)
+{
+    return t->ndim > 0 ? (size_t)(t->shape[0] * t->stride[0]) * tn_dtype_size(t->dtype) : 0;
+}
+
+/* Gives tensors their places behind base (NULL: counts only); returns the bytes. */
 static size_t place(tn_tensor *tensors, int count, char *base)
 {
     size_t used = 0;
     for (int i = 0; i < count; i++) {
         tensors[i].data = base ? base + used : NULL;
-        used += tensor_padded_bytes(&tensors[i]);
+        used += (extent(&tensors[i]) + 63) & ~(size_t)63;
     }
     return used;
 }
@@ -159,92 +163,161 @@ static tn_status draw_step(inputs *in, const check_device_subject *s, const tn_s
     return TN_OK;
 }
 
-/* ---- performing
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- performing ------------------------------------------------------------ */
 
-static size_t bytes_of(const tn_tensor *t)
+/* Where a call's tensors lie: side by side, results in the memory of inputs, or with a gap behind each row (behind each
+ * batch row of tensors with heads, as in a cache that is not full). */
+typedef enum arrangement { DENSE, IN_PLACE, APART, ARRANGEMENTS } arrangement;
+
+/* Elements of a gap. */
+enum { GAP = 8 };
+
+static void spread(tn_tensor *tensors, int count)
 {
-    return tn_dtype_bytes(t->dtype, tn_tensor_count(t));
+    for (int i = 0; i < count; i++)
+        if (tensor_is_float(tensors[i].dtype) && tensors[i].ndim > 1)
+            tensors[i].stride[0] += GAP;
 }
 
-/* Copies inputs, and what outputs hold before, to the device, performs the call there, and copies outputs back to out.
- * in_place: so many outputs are the memory of inputs. */
-static tn_status perform(const check_device_subject *s, const tn_call *like, int in_place, tn_tensor *out,
-                         tn_error *err)
+/* Copies a dense tensor to one of the same shape whose first dimension may have gaps. */
+static void copy_rows(const tn_tensor *from, const tn_tensor *to)
+{
+    size_t size = tn_dtype_size(from->dtype);
+    for (int64_t i = 0; i < from->shape[0]; i++)
+        memcpy((char *)to->data + (size_t)(i * to->stride[0]) * size,
+               (const char *)from->data + (size_t)(i * from->stride[0]) * size, (size_t)from->stride[0] * size);
+}
+
+/* Everything of a call in one piece of the host's memory; the same places are used on the device. */
+typedef struct staged {
+    tn_call call;
+    char *memory;
+    size_t bytes;
+} staged;
+
+static tn_status stage(staged *g, const tn_call *like, arrangement how, tn_error *err)
+{
+    *g = (staged){.call = *like};
+    if (how == APART) {
+        spread(g->call.in, g->call.in_count);
+        spread(g->call.out, g->call.out_count);
+    }
+    size_t ins = place(g->call.in, g->call.in_count, NULL);
+    g->bytes = ins + place(g->call.out, g->call.out_count, NULL);
+    g->memory = aligned_alloc(64, g->bytes ? g->bytes : 64);
+    if (!g->memory)
+        return check_no_memory(err);
+    memset(g->memory, FENCE_FILL, g->bytes);
+    place(g->call.in, g->call.in_count, g->memory);
+    place(g->call.out, g->call.out_count, g->memory + ins);
+    for (int i = 0; i < like->in_count; i++)
+        copy_rows(&like->in[i], &g->call.in[i]);
+    for (int i = 0; how == IN_PLACE && i < op_find(like->op)->in_place; i++)
+        g->call.out[i].data = g->call.in[i].data;
+    return TN_OK;
+}
+
+/* The tensors at the same places of other memory. */
+static void move(tn_tensor *tensors, int count, const char *from, char *to)
+{
+    for (int i = 0; i < count; i++)
+        tensors[i].data = to + ((char *)tensors[i].data - from);
+}
+
+/* Copies all of it to the device, performs the call there, and copies all of it back. */
+static tn_status perform(const check_device_subject *s, const staged *g, tn_error *err)
 {
     void *memory;
-    tn_call call = *like;
-    call.site = s->op == TN_OP_CACHE_APPEND ? NULL : s->site; /* as the graph calls it */
-    size_t ins = place(call.in, call.in_count, NULL), bytes = ins + place(call.out, call.out_count, NULL);
-    tn_status status = device_alloc(s->device, bytes, &memory, err);
+    tn_call call = g->call;
+    tn_status status = device_alloc(s->device, g->bytes, &memory, err);
     if (status != TN_OK)
         return status;
-    place(call.in, call.in_count, memory);
-    place(call.out, call.out_count, (char *)memory + ins);
-    for (int i = 0; i < call.in_count && status == TN_OK; i++)
-        status = device_upload(s->device, call.in[i].data, like->in[i].data, bytes_of(&like->in[i]), err);
-    for (int i = 0; i < call.out_count && status == TN_OK; i++)
-        if (i < in_place)
-            call.out[i].data = call.in[i].data;
-        else
-            status = device_upload(s->device, call.out[i].data, out[i].data, bytes_of(&out[i]), err);
+    call.site = s->op == TN_OP_CACHE_APPEND ? NULL : s->site; /* as the graph calls it */
+    move(call.in, call.in_count, g->memory, memory);
+    move(call.out, call.out_count, g->memory, memory);
+    status = device_upload(s->device, memory, g->memory, g->bytes, err);
     if (status == TN_OK)
         status = run_alone(s->device, NULL, NULL, &call, err);
-    for (int i = 0; i < call.out_count && status == TN_OK; i++)
-        status = device_download(s->device, out[i].data, call.out[i].data, bytes_of(&out[i]), err);
+    if (status == TN_OK)
+        status = device_download(s->device, g->memory, memory, g->bytes, err);
     tn_status synced = device_sync(s->device, status == TN_OK ? err : NULL);
-    device_free(s->device, memory, bytes);
+    device_free(s->device, memory, g->bytes);
     return status == TN_OK ? synced : status;
 }
 
-/* What outputs hold before the call: nothing that a result may be, but a cache keeps what no token goes to. */
-static void fill_outputs(const check_device_subject *s, tn_tensor *out, int count)
+/* A cache keeps what no token goes to: it has to hold something before. */
+static void fill_cache(const check_device_subject *s, const tn_tensor *cache)
 {
     struct inputs_random random = {.state = 99};
-    for (int i = 0; i < count; i++)
-        if (s->op == TN_OP_CACHE_APPEND)
-            draw_floats(&out[i], &random);
-        else
-            memset(out[i].data, FENCE_FILL, bytes_of(&out[i]));
+    for (int64_t b = 0; s->op == TN_OP_CACHE_APPEND && b < cache->shape[0]; b++) {
+        tn_tensor row = *cache;
+        row.data = (char *)cache->data + (size_t)(b * cache->stride[0]) * tn_dtype_size(cache->dtype);
+        row.shape[0] = 1;
+        draw_floats(&row, &random);
+    }
 }
 
-static tn_status wrong(const check_device_subject *s, int64_t tokens, int in_place, const char *what, tn_error *err)
+/* Is what lies behind the rows what it was? */
+static bool gaps_intact(const tn_tensor *t)
 {
+    size_t size = tn_dtype_size(t->dtype);
+    if (!tensor_is_float(t->dtype) || t->ndim < 2)
+        return true;
+    for (int64_t i = 0; i < t->shape[0]; i++)
+        for (size_t j = (size_t)(t->stride[0] - GAP) * size; j < (size_t)t->stride[0] * size; j++)
+            if (((unsigned char *)t->data)[(size_t)(i * t->stride[0]) * size + j] != FENCE_FILL)
+                return false;
+    return true;
+}
+
+static tn_status wrong(const check_device_subject *s, int64_t tokens, arrangement how, const char *what, tn_error *err)
+{
+    static const char *const names[] = {"", ", in place", ", rows apart"};
     return tn_fail(err, TN_E_KERNEL, s->site->path,
                    "device %s performs %s wrong (%lld token%s%s): %s; use --device cpu", s->device->ops->name,
-                   tn_op_name(s->op), (long long)tokens, tokens == 1 ? "" : "s", in_place ? ", in place" : "", what);
+                   tn_op_name(s->op), (long long)tokens, tokens == 1 ? "" : "s", names[how], what);
 }
 
-/* One set of inputs, with results in memory of their own and then in that of the inputs where the operation allows it.
- */
+static tn_status compare_arranged(const check_device_subject *s, const inputs *in, const tn_call *eager,
+                                  arrangement how, tn_error *err)
+{
+    staged g;
+    tn_error why = TN_ERROR_INIT;
+    compare_figures figures = {0};
+    tn_status status = stage(&g, &in->call, how, err);
+    if (status != TN_OK)
+        return status;
+    fill_cache(s, &g.call.out[0]);
+    status = perform(s, &g, &why);
+    if (status == TN_E_MEMORY)
+        tn_fail(err, status, why.where, "%s", why.message);
+    else if (status != TN_OK)
+        status = wrong(s, in->tokens, how, why.message, err);
+    else
+        compare_call(eager, &g.call, tolerance_of(s->op, (tn_dtype)s->site->meaning[TN_AXIS_DTYPE]), in->skip,
+                     &figures);
+    if (figures.worst > 1)
+        status = wrong(s, in->tokens, how, figures.detail, err);
+    for (int i = 0; how == APART && status == TN_OK && i < g.call.out_count; i++)
+        if (!gaps_intact(&g.call.out[i]))
+            status = wrong(s, in->tokens, how, "it writes between the rows of its result", err);
+    free(g.memory);
+    return status;
+}
+
+/* One set of inputs, however tensors may lie. */
 static tn_status compare_on(const check_device_subject *s, const inputs *in, tn_call *eager, tn_error *err)
 {
-    tn_tensor *out = eager->out, got[TN_CALL_TENSORS];
-    int outs = eager->out_count, can = op_find(s->op)->in_place;
-    char *memory = aligned_alloc(64, 2 * place(out, outs, NULL) + 64);
+    size_t bytes = place(eager->out, eager->out_count, NULL);
+    char *memory = aligned_alloc(64, bytes ? bytes : 64);
     if (!memory)
         return check_no_memory(err);
-    size_t bytes = place(out, outs, memory);
-    memcpy(got, out, sizeof got);
-    place(got, outs, memory + bytes);
-    fill_outputs(s, out, outs);
+    place(eager->out, eager->out_count, memory);
+    fill_cache(s, &eager->out[0]);
     tn_status status = run_alone(s->cpu, NULL, NULL, eager, err);
-    for (int in_place = 0; in_place <= can && status == TN_OK; in_place += can ? can : 1) {
-        tn_error why = TN_ERROR_INIT;
-        tn_call call = in->call;
-        compare_figures figures = {0};
-        fill_outputs(s, got, outs);
-        status = perform(s, &call, in_place, got, &why);
-        memcpy(call.out, got, sizeof got);
-        if (status != TN_OK)
-            status = status == TN_E_MEMORY ? tn_fail(err, status, why.where, "%s", why.message)
-                                           : wrong(s, in->tokens, in_place, why.message, err);
-        else
-            compare_call(eager, &call, tolerance_of(s->op, (tn_dtype)s->site->meaning[TN_AXIS_DTYPE]), in->skip,
-                         &figures);
-        if (figures.worst > 1)
-            status = wrong(s, in->tokens, in_place, figures.detail, err);
-    }
+    for (int how = DENSE; how < ARRANGEMENTS && status == TN_OK; how++)
+        if (how != IN_PLACE || op_find(s->op)->in_place > 0)
+            status = compare_arranged(s, in, eager, (arrangement)how, err);
     free(memory);
     return status;
 }
@@ -274,9 +347,12 @@ tn_status check_device(const check_device_subject *s, tn_error *err)
 {
     host_site host;
     tn_status status = host_site_open(&host, s, err);
-    for (size_t i = 0; i < CASES && status == TN_OK; i++)
+    size_t first = s->brief ? BRIEF : 0, end = s->brief ? BRIEF + 1 : CASES;
+    for (size_t i = first; i < end && status == TN_OK; i++)
         if (i < ALWAYS || work_of(s, &host.site, &cases[i]) <= MOST_WORK)
             status = check_case_on(s, &host.site, cases[i], err);
+    if (status == TN_OK && s->gradients)
+        status = check_device_gradients(s, &host.site, err);
     host_site_close(&host);
     return status;
 }

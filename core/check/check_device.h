@@ -12,11 +12,16 @@ typedef struct check_device_subject {
     const tn_site *site;
     tn_op op;
     int64_t width;
+    bool brief;     /* with one set of inputs only                                                */
+    bool gradients; /* those of a contract, too                                                   */
 } check_device_subject;
 
 /* Does it perform the operation as the CPU does, for one token and for several hundred, in place too? TN_E_KERNEL with
  * site, operation and both values when not. */
 tn_status check_device(const check_device_subject *s, tn_error *err);
+
+/* check_device_gradients.c: the same of its gradients; host is the site with its parameters in the host's memory. */
+tn_status check_device_gradients(const check_device_subject *s, const tn_site *host, tn_error *err);
 
 /* Do copies up and down give back what was put in, whole and in parts, and is a unit that cannot be there refused? */
 tn_status check_device_copies(const device *d, tn_error *err);

@@ -41,6 +41,25 @@ static bool is_first(const graph *g, size_t index)
     return i == index;
 }
 
+/* The last one of the same shape. */
+static const tn_site *last_like(const graph *g, size_t index)
+{
+    size_t i = g->site_count - 1;
+    while (i > index && !plan_same_shape(&g->sites[i]->site, &g->sites[index]->site))
+        i--;
+    return &g->sites[i]->site;
+}
+
+/* Another site of the shape, and the first again: whoever takes the weights of one for the other's shows here. */
+static tn_status try_others(const tn_model *m, const device *cpu, size_t first, tn_error *err)
+{
+    const graph *g = m->target.graph;
+    const tn_site *site = &g->sites[first]->site, *last = last_like(g, first);
+    const check_device_subject brief = {.op = site->op, .brief = true};
+    tn_status status = last == site ? TN_OK : try_at(m, cpu, last, brief, err);
+    return status == TN_OK && last != site ? try_at(m, cpu, site, brief, err) : status;
+}
+
 /* Parts before what is composed of them, so that an error names the part that is wrong. */
 static tn_status try_sites(const tn_model *m, const device *cpu, tn_error *err)
 {
@@ -53,8 +72,11 @@ static tn_status try_sites(const tn_model *m, const device *cpu, tn_error *err)
                 continue;
             if (!composed)
                 status = try_at(m, cpu, site, step_at(site), err);
-            if (status == TN_OK && op_find(site->op)->composed == composed)
-                status = try_at(m, cpu, site, (check_device_subject){.op = site->op}, err);
+            if (status != TN_OK || op_find(site->op)->composed != composed)
+                continue;
+            status = try_at(m, cpu, site, (check_device_subject){.op = site->op, .gradients = m->target.training}, err);
+            if (status == TN_OK)
+                status = try_others(m, cpu, i, err);
         }
     return status;
 }

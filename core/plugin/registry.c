@@ -373,6 +373,14 @@ static const tn_device *machine_of(const char *name, tn_error *err)
     return device;
 }
 
+const tn_device *registry_device_at(size_t index)
+{
+    pthread_mutex_lock(&registry.lock);
+    const tn_device *device = index < registry.machine_count ? registry.machines[index]->device : NULL;
+    pthread_mutex_unlock(&registry.lock);
+    return device;
+}
+
 const char *registry_device_file(const char *name)
 {
     pthread_mutex_lock(&registry.lock);

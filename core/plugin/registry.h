@@ -50,6 +50,9 @@ bool registry_parse_device(const char *text, char name[REGISTRY_NAME], int32_t *
  * built-in one. NULL with an error that names those there are. */
 const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err);
 
+/* The devices that plugins brought, in the order in which they came; NULL behind the last. */
+const tn_device *registry_device_at(size_t index);
+
 /* The plugin that brought the device of this name; NULL: none did. */
 const char *registry_device_file(const char *name);
 /* Did a plugin bring it? */

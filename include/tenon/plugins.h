@@ -94,6 +94,10 @@ typedef struct tn_device_info {
  * not here. [any thread] */
 TN_API tn_status tn_device_get(const char *device, tn_device_info *info, tn_error *err);
 
+/* The devices that plugins brought so far, available or not. An index beyond the last is TN_E_USAGE. [any thread] */
+TN_API size_t tn_device_count(void);
+TN_API tn_status tn_device_at(size_t index, tn_device_info *info);
+
 #ifdef __cplusplus
 }
 #endif

@@ -76,6 +76,18 @@ START_TEST(a_configuration_that_asks_for_it_is_named)
 }
 END_TEST
 
+START_TEST(kernels_lists_it)
+{
+    char *folder = noop_folder(), line[4200];
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    ck_assert_int_eq(r.status, 0);
+    snprintf(line, sizeof line, "\ndevice: noop, does nothing, brought by %s/noop_device.so 1.0.0; ", folder);
+    ck_assert_msg(strstr(r.err, "no kernels for the CPU; ") == r.err && strstr(r.err, line), "%s", r.err);
+    process_free(&r);
+    tempdir_remove(folder);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cli: devices");
@@ -84,6 +96,7 @@ int main(void)
     tcase_add_loop_test(tc, a_device_that_nobody_asked_for_changes_nothing, 0, 5);
     tcase_add_loop_test(tc, one_that_is_asked_for_is_announced_and_checked, 0, 5);
     tcase_add_test(tc, a_configuration_that_asks_for_it_is_named);
+    tcase_add_test(tc, kernels_lists_it);
     suite_add_tcase(suite, tc);
     return process_main(suite);
 }

@@ -359,7 +359,8 @@ START_TEST(bench_refuses_what_does_not_fit)
                          "513 positions are needed, and the model is made for 512", "--context", NULL);
     process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=500", "--decode=13"), 4, "513 positions", NULL);
     process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=0"), 2, "--prompt: a length of 0 is out of range", NULL);
-    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=a"), 2, "--prompt: 'a' is not", NULL);
+    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=a"), 2, "--prompt: 'a' is not a whole number; give some",
+                         NULL);
 }
 END_TEST
 
