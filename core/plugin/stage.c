@@ -18,7 +18,8 @@ static struct {
 } foreign = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* From the first open of ours on only what we open may register: before it, nobody but the program could. Of what
- * comes otherwise only the address is kept: this may run while another thread is inside the dynamic linker and waits. */
+ * comes otherwise only the address is kept: this may run while another thread is inside the dynamic linker and waits.
+ */
 enum { LATE_MAX = 64 };
 static atomic_bool opened;
 static struct {

@@ -1,4 +1,5 @@
-/* Right, and linked with dependency.so. Tests edit where it looks for that: its run path is long enough to hold others. */
+/* Right, and linked with dependency.so. Tests edit where it looks for that: its run path is long enough to hold others.
+ */
 #include "honest.h"
 
 int test_dependency(void);

@@ -1,5 +1,5 @@
-/* One of its pointers leads nowhere: BAD_PLUGIN names it. With "here" in front only outside of a trial, which opens it on
- * another thread than a process's first. */
+/* One of its pointers leads nowhere: BAD_PLUGIN names it. With "here" in front only outside of a trial, which opens it
+ * on another thread than a process's first. */
 #include "honest.h"
 
 #include <stdlib.h>
@@ -103,8 +103,9 @@ __attribute__((constructor)) static void set(void)
     set_functions();
 }
 
-__asm__(".pushsection .note.tenon,\"a\",%note\n.balign 4\n.long 6, 2f - 1f, 1\n.asciz \"Tenon\"\n.balign 4\n"
-        "1: .long " TN_STRINGIFY(TN_ABI_MAJOR) ", 0\n.asciz \"pointers\"\n.asciz \"1.0.0\"\n.balign 4\n2:\n.popsection\n");
+__asm__(
+    ".pushsection .note.tenon,\"a\",%note\n.balign 4\n.long 6, 2f - 1f, 1\n.asciz \"Tenon\"\n.balign 4\n"
+    "1: .long " TN_STRINGIFY(TN_ABI_MAJOR) ", 0\n.asciz \"pointers\"\n.asciz \"1.0.0\"\n.balign 4\n2:\n.popsection\n");
 
 __attribute__((constructor)) static void hand_over(void)
 {

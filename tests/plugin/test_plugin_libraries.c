@@ -95,7 +95,8 @@ static const char *in_root(const char *text)
     return path;
 }
 
-/* ---- names ---------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------------------------------
+ */
 
 static const char *const good_paths[] = {"ROOT/lib", "$ORIGIN/../lib", "${ORIGIN}/../lib", "/nowhere:ROOT/lib",
                                          "$ORIGIN/nowhere:$ORIGIN/../lib"};
@@ -197,7 +198,8 @@ START_TEST(b10_the_environment_leads_nowhere_else)
 }
 END_TEST
 
-/* ---- who may write -------------------------------------------------------------------------------------------------- */
+/* ---- who may write --------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(b10_the_rules_for_folders_hold_for_libraries)
 {
@@ -225,8 +227,8 @@ static void expect_pinned(const char *library, const char *why)
 {
     char hex[65], text[1024];
     sha_of("plugins/needs.so", hex);
-    int n = snprintf(text, sizeof text, "{\"plugins\": [\"plugins\"], \"pins\": {\"needs.so\": \"sha256:%s\"%s%s%s}}", hex,
-                     library ? ", \"" LIBRARY "\": \"sha256:" : "", library ? library : "", library ? "\"" : "");
+    int n = snprintf(text, sizeof text, "{\"plugins\": [\"plugins\"], \"pins\": {\"needs.so\": \"sha256:%s\"%s%s%s}}",
+                     hex, library ? ", \"" LIBRARY "\": \"sha256:" : "", library ? library : "", library ? "\"" : "");
     tempdir_write("kernels.json", text, (size_t)n);
     process_result r = TENON(NULL, "kernels", "--config", "kernels.json");
     ck_assert_msg(strstr(r.out, why) != NULL, "not '%s':\n%s%s", why, r.out, r.err);
@@ -249,7 +251,8 @@ START_TEST(b10_pins_hold_for_libraries)
 }
 END_TEST
 
-/* ---- verdicts ------------------------------------------------------------------------------------------------------- */
+/* ---- verdicts -------------------------------------------------------------------------------------------------------
+ */
 
 /* The plugin's verdict as it lies there, or NULL. Owned. */
 static char *verdict(void)

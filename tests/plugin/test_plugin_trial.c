@@ -1,5 +1,5 @@
-/* What a trial sees: deeds of a constructor, what comes after it, pointers to nothing. Right ones stand beside wrong ones.
- * Numbers such as B11 are the parts of the issue that asked for each. */
+/* What a trial sees: deeds of a constructor, what comes after it, pointers to nothing. Right ones stand beside wrong
+ * ones. Numbers such as B11 are the parts of the issue that asked for each. */
 #include "device/guard.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
@@ -47,7 +47,8 @@ static void expect_refused(const char *name, const char *fault, tn_plugin_state 
     ck_assert_uint_eq(registry_count("cpu"), 1);
 }
 
-/* ---- B12, B14: deeds ------------------------------------------------------------------------------------------------ */
+/* ---- B12, B14: deeds ------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *deed;
@@ -85,9 +86,9 @@ START_TEST(b12_what_nobody_can_put_right_is_refused)
 END_TEST
 
 static const char *const harmless[] = {
-    "nothing at all",       "a thread that stays", "a thread that ends", "a process that ended",
-    "handlers for forks",   "more files",          "an exit handler",    "an alarm that is off again",
-    "sets a variable of its own",
+    "nothing at all",       "a thread that stays",        "a thread that ends",
+    "a process that ended", "handlers for forks",         "more files",
+    "an exit handler",      "an alarm that is off again", "sets a variable of its own",
 };
 
 START_TEST(b12_what_harms_nobody_is_taken)
@@ -164,7 +165,8 @@ START_TEST(b14_a_trial_leaves_no_process)
 }
 END_TEST
 
-/* ---- B12: pointers -------------------------------------------------------------------------------------------------- */
+/* ---- B12: pointers --------------------------------------------------------------------------------------------------
+ */
 
 static const struct {
     const char *fault, *rest;
@@ -208,7 +210,8 @@ START_TEST(b12_without_a_fault_it_is_taken)
 }
 END_TEST
 
-/* ---- B11 ------------------------------------------------------------------------------------------------------------ */
+/* ---- B11 ------------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(b11_a_death_from_outside_is_no_lasting_verdict)
 {
@@ -228,8 +231,8 @@ START_TEST(b11_a_death_from_outside_is_no_lasting_verdict)
 }
 END_TEST
 
-/* The first of the folder would spoil all later forks once it is open here; the trial refuses it, and what comes behind it
- * was tried before. */
+/* The first of the folder would spoil all later forks once it is open here; the trial refuses it, and what comes behind
+ * it was tried before. */
 START_TEST(b11_all_files_are_tried_before_one_is_opened)
 {
     plugin_box_add("wrong_numbers", "b.so");
