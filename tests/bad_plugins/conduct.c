@@ -2,6 +2,8 @@
  * tests/plugin/test_plugin_trial.c tells apart. */
 #include "honest.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -187,6 +190,25 @@ static void files(void)
     }
 }
 
+/* A trial opens a plugin on another thread than its process's first. */
+static bool is_trial(void)
+{
+    return gettid() != getpid();
+}
+
+static void looks_around(void)
+{
+    const char *file = getenv("BAD_FILE");
+    if (is("looks at descriptor 50") && is_trial() && fcntl(50, F_GETFD) >= 0)
+        abort();
+    if (is("changes its file") && is_trial() && file)
+        chmod(file, 0700);
+    if (is("opens another library") && file && !dlopen(file, RTLD_NOW | RTLD_LOCAL))
+        abort();
+    if (is("opens another plugin") && file)
+        dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
 static void ends(void)
 {
     static pthread_key_t key;
@@ -215,6 +237,7 @@ __attribute__((constructor)) static void act(void)
     timers();
     limits();
     files();
+    looks_around();
     ends();
 }
 

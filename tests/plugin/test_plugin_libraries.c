@@ -198,6 +198,29 @@ START_TEST(b10_the_environment_leads_nowhere_else)
 }
 END_TEST
 
+/* What a constructor opens is known when its trial has seen it. */
+START_TEST(b10_libraries_that_a_constructor_opens_are_seen)
+{
+    static const struct {
+        const char *file, *printed;
+    } cases[] = {{"./x.so", "it loads './x.so', which depends on the current folder"},
+                 {"lib/x.so", "it loads 'lib/x.so', which depends on the current folder"},
+                 {"ROOT/open/x.so", "open: writable by everyone; run chmod go-w on it"},
+                 {"ROOT/lib/x.so", "test_conduct  cpu     1.0.0    yes "}};
+    make("open");
+    ck_assert_int_eq(chmod("open", 0777), 0);
+    copy("dependency", "x.so");
+    copy("dependency", "lib/x.so");
+    copy("dependency", "open/x.so");
+    copy("conduct", "plugins/needs.so");
+    setenv("BAD_PLUGIN", "opens another library", 1);
+    setenv("BAD_FILE", in_root(cases[_i].file), 1);
+    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    ck_assert_msg(strstr(r.out, cases[_i].printed) != NULL, "not '%s':\n%s%s", cases[_i].printed, r.out, r.err);
+    process_free(&r);
+}
+END_TEST
+
 /* ---- who may write --------------------------------------------------------------------------------------------------
  */
 
@@ -328,6 +351,7 @@ int main(void)
                         sizeof bad_names / sizeof bad_names[0]);
     tcase_add_test(tc, b10_an_absolute_name_is_taken);
     tcase_add_test(tc, b10_the_environment_leads_nowhere_else);
+    tcase_add_loop_test(tc, b10_libraries_that_a_constructor_opens_are_seen, 0, 4);
     tcase_add_test(tc, b10_the_rules_for_folders_hold_for_libraries);
     tcase_add_test(tc, b10_pins_hold_for_libraries);
     tcase_add_test(tc, b10_a_verdict_holds_for_the_libraries);

@@ -132,6 +132,34 @@ START_TEST(b12_a_registration_that_nobody_asked_for_is_reported)
 }
 END_TEST
 
+START_TEST(b12_a_library_that_opens_another_plugin_is_refused)
+{
+    setenv("BAD_FILE", plugin_box_built("wrong_numbers"), 1);
+    expect_refused("conduct", "opens another plugin", TN_PLUGIN_REFUSED, "it registers 2 times");
+}
+END_TEST
+
+START_TEST(b12_a_destructor_that_hangs_is_stopped)
+{
+    setenv("TENON_TRIAL_SECONDS", "1", 1);
+    setenv("BAD_PLUGIN", "a destructor that hangs", 1);
+    plugin_box_add("conduct", "a.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info info = {.size = sizeof info};
+    ck_assert(plugin_box_info("a.so", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_QUARANTINED);
+    ck_assert_msg(strstr(info.reason, "did not finish within 1 s") != NULL, "%s", info.reason);
+}
+END_TEST
+
+START_TEST(b14_a_trial_holds_no_descriptors_of_the_program)
+{
+    ck_assert_int_eq(dup2(STDOUT_FILENO, 50), 50);
+    tn_plugin_info info = drop("conduct", "looks at descriptor 50");
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+}
+END_TEST
+
 START_TEST(b14_a_trial_has_limits_on_memory)
 {
 #if defined(__SANITIZE_ADDRESS__)
@@ -231,6 +259,22 @@ START_TEST(b11_a_death_from_outside_is_no_lasting_verdict)
 }
 END_TEST
 
+START_TEST(b11_what_changes_meanwhile_has_no_verdict)
+{
+    char *path = tempdir_path(plugin_box_folder(), "a.so");
+    setenv("BAD_FILE", path, 1);
+    tn_plugin_info info = drop("conduct", "changes its file");
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_str_eq(info.reason, "it changed while it was being examined; scan again");
+    ck_assert(!is_remembered(&info));
+    setenv("BAD_PLUGIN", "", 1);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert(plugin_box_info("a.so", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
+    free(path);
+}
+END_TEST
+
 /* The first of the folder would spoil all later forks once it is open here; the trial refuses it, and what comes behind
  * it was tried before. */
 START_TEST(b11_all_files_are_tried_before_one_is_opened)
@@ -272,11 +316,15 @@ int main(void)
     tcase_add_loop_test(tc, b12_what_harms_nobody_is_taken, 0, sizeof harmless / sizeof harmless[0]);
     tcase_add_test(tc, b12_a_program_on_one_processor_stays_on_all);
     tcase_add_test(tc, b12_a_registration_that_nobody_asked_for_is_reported);
+    tcase_add_test(tc, b12_a_library_that_opens_another_plugin_is_refused);
+    tcase_add_test(tc, b12_a_destructor_that_hangs_is_stopped);
+    tcase_add_test(tc, b14_a_trial_holds_no_descriptors_of_the_program);
     tcase_add_test(tc, b14_a_trial_has_limits_on_memory);
     tcase_add_test(tc, b14_a_trial_leaves_no_process);
     tcase_add_loop_test(tc, b12_a_pointer_to_nothing_is_an_error, 0, 2 * POINTERS);
     tcase_add_test(tc, b12_without_a_fault_it_is_taken);
     tcase_add_loop_test(tc, b11_a_death_from_outside_is_no_lasting_verdict, 0, 3);
+    tcase_add_test(tc, b11_what_changes_meanwhile_has_no_verdict);
     tcase_add_test(tc, b11_all_files_are_tried_before_one_is_opened);
     tcase_add_test(tc, b11_a_handler_for_forks_condemns_nobody);
     suite_add_tcase(suite, tc);
