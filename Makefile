@@ -162,11 +162,16 @@ endef
 $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
 
 # One file each, as an author outside of this tree would build it. Folders that others can write to are not scanned.
+# Of two, how they are linked is what matters: tests write other names over these long ones.
+LONG := $(subst $(eval) ,/,$(foreach i,1 2 3 4 5 6 7 8,/a/place/that/is/not/there))
+BAD_LINK_dependency := -Wl,-soname,lib_that_plugins_of_the_tests_need.so.1
+BAD_LINK_needs_library := $(BUILD)/tests/bad_plugins/dependency.so -Wl,-rpath,$(LONG)
+$(BUILD)/tests/bad_plugins/needs_library.so: $(BUILD)/tests/bad_plugins/dependency.so
 $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/bad_kernels/*.h include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter %/missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
-	  -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
+	  $(BAD_LINK_$(notdir $*)) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
 
 # By its own Makefile, out of tree.

@@ -100,6 +100,20 @@ size_t list_bad_plugins(FILE *to, const char *before)
     return bad;
 }
 
+static bool is_none(const char *spec)
+{
+    return strcmp(spec, "none") == 0;
+}
+
+/* Is there any use for a plugin? A comparison may want kernels on its other side, and a device may be a plugin's. */
+static bool needs_plugins(const workspace *w)
+{
+    const char *device = tn_config_device(w->config), *cpu = "cpu";
+    bool own = strcmp(device, "auto") == 0 || (strncmp(device, cpu, 3) == 0 && (!device[3] || device[3] == ':'));
+    return w->options->command == &command_kernels || !is_none(tn_config_kernels(w->config)) || !own ||
+           !is_none(option_text(w->options, OPT_AGAINST, "none"));
+}
+
 tn_status workspace_config(workspace *w, const options *o, tn_error *err)
 {
     w->options = o;
@@ -119,9 +133,9 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
     if (status == TN_OK)
         status = set_folders(w->config, o, err);
     if (status == TN_OK)
-        status = tn_scan(w->config, err);
+        status = needs_plugins(w) ? tn_scan(w->config, err) : tn_check_folders(w->config, err);
     /* Who wants no kernels is not stopped by the state of a plugin folder. */
-    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && strcmp(o->text[OPT_KERNELS], "none") == 0) {
+    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && is_none(o->text[OPT_KERNELS])) {
         note(o, WARNING "%s: %s", err->where, err->message);
         tn_error_clear(err);
         status = TN_OK;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const double SECONDS = 5;
+static const double SECONDS = 5; /* for each question                                             */
 
 /* Memory that no kernel of this kind needs; whoever asks for more has miscalculated. */
 static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = (size_t)64 << 20; /* beyond 16 times the weights */
@@ -101,7 +101,7 @@ static tn_status ask_questions(question *questions, size_t count, tn_error *err)
     while (a.first < count) {
         char how[256], text[PLAN_TEXT];
         *a.at = a.first;
-        bool all = guard_run(ask_all, &a, SECONDS, how, sizeof how) == TN_OK;
+        bool all = guard_run_each(ask_all, &a, SECONDS, a.at, how, sizeof how) == TN_OK;
         size_t end = all ? count : *a.at < count ? *a.at : a.first;
         for (size_t i = a.first; i < end; i++)
             if (!questions[i].fit->refused)

@@ -29,9 +29,9 @@
 
 /* What the child and the warden tell through shared memory. */
 typedef struct guard_note {
-    volatile int started;                 /* the warden runs                                     */
+    volatile int started;                 /* the warden runs, or the child without one           */
     volatile int returned, exited, value; /* by the child                                        */
-    volatile int ended, late, status;     /* by the warden: waited for, killed at the limit      */
+    volatile int ended, late, status;     /* by who waits: waited for, killed at the limit       */
     volatile int fork_errno;
     volatile double cpu_seconds;
 } guard_note;
@@ -41,6 +41,7 @@ typedef struct guard_job {
     void *ctx;
     double seconds;
     const volatile size_t *at; /* the question it is at; NULL: one limit for all                  */
+    bool warden;
     guard_note *note;
     int pipe_end;
 } guard_job;
@@ -82,6 +83,71 @@ static double limit_left(guard_limit *limit)
     return limit->deadline - now;
 }
 
+/* ---- what a child started
+ * -------------------------------------------------------------------------------------------- */
+
+typedef struct guard_family {
+    pid_t members[1024];
+    size_t count;
+} guard_family;
+
+static bool is_member(const guard_family *family, long pid)
+{
+    for (size_t i = 0; i < family->count; i++)
+        if (family->members[i] == (pid_t)pid)
+            return true;
+    return false;
+}
+
+/* The parent of a process by its line "NUMBER (NAME) STATE PARENT" in /proc; 0: not known. */
+static long parent_of(long pid)
+{
+    char path[64], line[512];
+    long parent = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = file >= 0 ? read(file, line, sizeof line - 1) : -1;
+    if (file >= 0)
+        close(file);
+    line[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(line, ')');
+    return name_end && sscanf(name_end, ") %*c %ld", &parent) == 1 ? parent : 0;
+}
+
+/* Stops those whose parent is in the family, which become members. */
+static bool add_children(guard_family *family)
+{
+    size_t before = family->count;
+    DIR *list = opendir("/proc");
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        long pid = strtol(entry->d_name, NULL, 10);
+        if (pid <= 0 || family->count == sizeof family->members / sizeof family->members[0] || is_member(family, pid) ||
+            !is_member(family, parent_of(pid)))
+            continue;
+        kill((pid_t)pid, SIGSTOP);
+        family->members[family->count++] = (pid_t)pid;
+    }
+    if (list)
+        closedir(list);
+    return family->count > before;
+}
+
+/* Ends all processes below root, which is this one or has been stopped. */
+static void kill_below(pid_t root)
+{
+    guard_family family = {.members = {root}, .count = 1};
+    while (add_children(&family))
+        continue;
+    for (size_t i = 1; i < family.count; i++)
+        kill(family.members[i], SIGKILL);
+}
+
+static bool has_children(void)
+{
+    siginfo_t info;
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
 /* ---- the child ------------------------------------------------------------------------------------------------------
  */
 
@@ -91,6 +157,8 @@ static void leave_at_exit(int status, void *arg)
     guard_note *note = arg;
     note->value = status;
     note->exited = 1;
+    if (has_children())
+        kill_below(getpid());
     _exit(status & 0xff);
 }
 
@@ -127,7 +195,9 @@ static _Noreturn void child_main(const guard_job *job)
     sigset_t none;
     sigemptyset(&none);
     pthread_sigmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0); /* so that what it starts can be killed with it */
+    job->note->started = 1; /* what a handler for forks raised has arrived by now                    */
+    setpgid(0, 0);          /* so that what it starts can be killed with it */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     child_limits(job);
     int nowhere = open("/dev/null", O_RDWR);
     if (nowhere >= 0) {
@@ -143,34 +213,13 @@ static _Noreturn void child_main(const guard_job *job)
     int value = job->body(job->ctx);
     job->note->value = value;
     job->note->returned = 1;
+    if (has_children())
+        kill_below(getpid());
     _exit(value == 0 ? 0 : 1);
 }
 
 /* ---- the warden -----------------------------------------------------------------------------------------------------
  */
-
-/* Ends the processes whose parent this one is. Those are found in /proc by their line "NUMBER (NAME) STATE PARENT". */
-static void kill_children(void)
-{
-    DIR *list = opendir("/proc");
-    char path[64], line[512];
-    for (struct dirent *entry; list && (entry = readdir(list));) {
-        long pid = strtol(entry->d_name, NULL, 10), parent = 0;
-        if (pid <= 0)
-            continue;
-        snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-        int file = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t n = file >= 0 ? read(file, line, sizeof line - 1) : -1;
-        if (file >= 0)
-            close(file);
-        line[n > 0 ? n : 0] = '\0';
-        const char *name_end = strrchr(line, ')');
-        if (name_end && sscanf(name_end, ") %*c %ld", &parent) == 1 && parent == (long)getpid())
-            kill((pid_t)pid, SIGKILL);
-    }
-    if (list)
-        closedir(list);
-}
 
 /* Waits until the child ends. false: it still runs at the limit, or the program is gone (SIGTERM). */
 static bool warden_wait(pid_t child, const guard_job *job)
@@ -194,6 +243,14 @@ static bool warden_wait(pid_t child, const guard_job *job)
     }
 }
 
+static void note_end(guard_note *note, int status, const struct rusage *usage)
+{
+    note->cpu_seconds = (double)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) +
+                        1e-6 * (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
+    note->status = status;
+    note->ended = 1;
+}
+
 /* Ends and reaps the child and all that it left, whose parent the warden has become. A process that could not be found
  * is not waited for. */
 static void warden_clear(pid_t child, guard_note *note)
@@ -207,14 +264,11 @@ static void warden_clear(pid_t child, guard_note *note)
         pid_t got = wait4(-1, &status, WNOHANG, &usage);
         if (got < 0 && errno != EINTR)
             return;
-        if (got == child) {
-            note->cpu_seconds = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                                1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-            note->status = status;
-            note->ended = 1;
-        } else if (got == 0) {
+        if (got == child)
+            note_end(note, status, &usage);
+        else if (got == 0) {
             if (note->ended)
-                kill_children();
+                kill_below(getpid());
             usleep(tries++ < 10 ? 50 : 1000);
         }
     }
@@ -223,7 +277,6 @@ static void warden_clear(pid_t child, guard_note *note)
 static _Noreturn void warden_main(const guard_job *job)
 {
     job->note->started = 1;
-    plain_signals();
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -246,12 +299,13 @@ static _Noreturn void warden_main(const guard_job *job)
 /* ---- the program ----------------------------------------------------------------------------------------------------
  */
 
-/* Waits for the warden's end without reaping it; the pipe's end wakes it, the clock is what counts. false: it still
- * runs although it has had time enough, which only a child that stopped it can bring about. */
-static bool wait_for_warden(pid_t pid, int pipe_end, const guard_job *job)
+/* Waits for the process's end without reaping it; the pipe's end wakes it, the clock is what counts: a child may close
+ * every descriptor. false: it still runs at the limit. A warden keeps that itself: it is late only when its child
+ * stopped it. */
+static bool wait_for_end(pid_t pid, int pipe_end, const guard_job *job)
 {
-    enum { SLACK = 20 }; /* seconds for the warden's own work on a busy machine */
-    guard_limit limit = limit_start(job, SLACK);
+    enum { SLACK = 20 }; /* seconds for a warden's own work on a busy machine */
+    guard_limit limit = limit_start(job, job->warden ? SLACK : 0);
     bool hung_up = false;
     for (;;) {
         siginfo_t info = {.si_pid = 0};
@@ -262,13 +316,15 @@ static bool wait_for_warden(pid_t pid, int pipe_end, const guard_job *job)
         if (left <= 0)
             return false;
         int ms = left > 60 ? 60000 : (int)(left * 1e3) + 1;
+        /* Questions follow one another without a word. */
+        ms = limit.at && ms > 100 ? 100 : ms;
         struct pollfd p = {.fd = hung_up ? -1 : pipe_end, .events = POLLIN};
         if (poll(&p, 1, hung_up && ms > 2 ? 2 : ms) > 0)
             hung_up = true;
     }
 }
 
-static guard_result read_note(const guard_note *note, bool in_time)
+static guard_result read_note(const guard_note *note)
 {
     guard_result result = {.end = GUARD_LOST, .cpu_seconds = note->cpu_seconds};
     if (!note->started) {
@@ -278,7 +334,7 @@ static guard_result read_note(const guard_note *note, bool in_time)
     } else if (note->returned) {
         result.end = GUARD_RETURNED;
         result.value = note->value;
-    } else if (note->late || !in_time) {
+    } else if (note->late) {
         result.end = GUARD_TIMEOUT;
     } else if (note->exited) {
         result.end = GUARD_EXITED;
@@ -293,14 +349,25 @@ static guard_result read_note(const guard_note *note, bool in_time)
 
 static guard_result watch(pid_t pid, int pipe_end, const guard_job *job)
 {
-    bool in_time = wait_for_warden(pid, pipe_end, job);
-    if (!in_time) {
-        /* Not reaped yet, the number cannot belong to anyone else. What it watches dies with it. */
+    guard_note *note = job->note;
+    int status;
+    struct rusage usage;
+    pid_t got;
+    if (!wait_for_end(pid, pipe_end, job)) {
+        /* Not reaped yet, the number cannot belong to anyone else. What a warden watches dies with it. */
+        note->late = 1;
+        if (!job->warden && kill(pid, SIGSTOP) == 0)
+            kill_below(pid);
         kill(pid, SIGKILL);
     }
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        continue;
-    return read_note(job->note, in_time);
+    if (!job->warden)
+        kill(-pid, SIGKILL);
+    do
+        got = wait4(pid, &status, 0, &usage);
+    while (got < 0 && errno == EINTR);
+    if (!job->warden && got == pid)
+        note_end(note, status, &usage);
+    return read_note(note);
 }
 
 static guard_result attempt(guard_job *job, bool with_handlers)
@@ -321,7 +388,10 @@ static guard_result attempt(guard_job *job, bool with_handlers)
     if (pid == 0) {
         if (!with_handlers)
             threads_forget();
-        warden_main(job);
+        plain_signals();
+        if (job->warden)
+            warden_main(job);
+        child_main(job);
     }
     result.value = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -352,7 +422,7 @@ static guard_result run(guard_job *job)
 
 guard_result guard_run_long(int (*body)(void *ctx), void *ctx, double seconds)
 {
-    guard_job job = {.body = body, .ctx = ctx, .seconds = seconds};
+    guard_job job = {.body = body, .ctx = ctx, .seconds = seconds, .warden = true};
     return run(&job);
 }
 
@@ -386,7 +456,7 @@ void guard_describe(const guard_result *result, double seconds, char *reason, si
         snprintf(reason, reason_size, "did not finish within %g s", seconds);
         break;
     case GUARD_LOST:
-        snprintf(reason, reason_size, "ended early (the process that watches over it was killed)");
+        snprintf(reason, reason_size, "ended early (another process took its exit status)");
         break;
     case GUARD_UNSTARTED:
         snprintf(reason, reason_size, "could not be tried: a handler for forks ended the child before it began");

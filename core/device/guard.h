@@ -9,7 +9,8 @@
 /* Runs body in a forked child with a time limit. The child inherits memory mapped MAP_SHARED before. TN_OK: body
  * returned 0. Otherwise says how it ended ("crashed with SIGSEGV", "called exit(3)", "did not finish within 5 s",
  * "returned 2") in reason. In the child: threads are serial, stdout and stderr go nowhere, no core is dumped. Processes
- * that it starts end with it, also those that left its group and session. */
+ * that it starts end with it, also those that left its group and session; of a child that crashes only those that did
+ * not. */
 tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *reason, size_t reason_size);
 
 /* The same for a list of questions: at, in shared memory, says which one the child is at, and each has the limit for
@@ -23,7 +24,7 @@ typedef enum guard_end {
     GUARD_EXITED,    /* exit or _exit was called; value holds the status                          */
     GUARD_SIGNALLED, /* value holds the signal                                                    */
     GUARD_TIMEOUT,   /* killed at the limit                                                       */
-    GUARD_LOST,      /* it ended early, and what watches it with it                               */
+    GUARD_LOST,      /* it ended early, but another process took its exit status                  */
     GUARD_UNSTARTED, /* it ended before body began: a handler for forks, which is not body's doing */
     GUARD_FAILED     /* no child could be started; value holds errno                               */
 } guard_end;
@@ -34,6 +35,8 @@ typedef struct guard_result {
     double cpu_seconds; /* that it used; 0 when not known                                          */
 } guard_result;
 
+/* For code that never ran here: all that it started ends with it, however it ends, and a program that takes the exit
+ * status of all its children does not take this one's. Costs a second fork. */
 guard_result guard_run_long(int (*body)(void *ctx), void *ctx, double seconds);
 
 /* In the child: closes every descriptor from first on. */

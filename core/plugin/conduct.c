@@ -44,7 +44,6 @@ extern char **environ;
 
 void conduct_begin(void)
 {
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* also of processes that another one started, and left          */
     for (int i = 0; i < LIMITS; i++)
         getrlimit((__rlimit_resource_t)limits[i].resource, &before.limit[i]);
     before.uid = getuid(), before.euid = geteuid();
@@ -100,7 +99,8 @@ static bool files_are_open(void)
     return true;
 }
 
-/* Ended or not: the program would be the parent of something that it did not start. */
+/* Ended or not: the program would be the parent of something that it did not start. What got away from its own parent
+ * has come to this one, as guard.c arranges it. */
 static bool process_is_left(void)
 {
     siginfo_t info;

@@ -99,8 +99,8 @@ static tn_status find_file(const char *folder, const char *name, findings *found
     return TN_OK;
 }
 
-/* real receives the folder's name without links, which candidates borrow. Owned. */
-static tn_status find_in_folder(const char *folder, char **real, findings *found, tn_error *err)
+/* Is it a folder that only root and the user write to? real receives its name without links. Owned. */
+static tn_status check_folder(const char *folder, char **real, tn_error *err)
 {
     struct stat st;
     if (folder[0] != '/')
@@ -109,9 +109,14 @@ static tn_status find_in_folder(const char *folder, char **real, findings *found
     if (!*real || stat(*real, &st) != 0)
         return tn_fail(err, TN_E_KERNEL, folder, "plugin folder cannot be opened: %s; correct or remove it",
                        strerror(errno));
-    tn_status status = S_ISDIR(st.st_mode)
-                           ? writers_check(&st, folder, err)
-                           : tn_fail(err, TN_E_KERNEL, folder, "not a folder; give the plugins' folder");
+    return S_ISDIR(st.st_mode) ? writers_check(&st, folder, err)
+                               : tn_fail(err, TN_E_KERNEL, folder, "not a folder; give the plugins' folder");
+}
+
+/* real receives the folder's name without links, which candidates borrow. Owned. */
+static tn_status find_in_folder(const char *folder, char **real, findings *found, tn_error *err)
+{
+    tn_status status = check_folder(folder, real, err);
     struct dirent **entries = NULL;
     int n = status == TN_OK ? scandir(*real, &entries, is_library, by_name) : 0;
     if (n < 0)
@@ -228,4 +233,16 @@ tn_status tn_scan(const tn_config *config, tn_error *err)
     tn_status status = scan_folders(config, err), linked = take_foreign(err), late = report_late(err);
     pthread_mutex_unlock(&scanning);
     return status != TN_OK ? status : linked != TN_OK ? linked : late;
+}
+
+tn_status tn_check_folders(const tn_config *config, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (size_t i = 0; config && i < kernels_config_folders(config); i++) {
+        char *real = NULL;
+        tn_status one = check_folder(kernels_config_folder(config, i), &real, err);
+        status = status == TN_OK ? one : status;
+        free(real);
+    }
+    return status;
 }

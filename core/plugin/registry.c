@@ -455,3 +455,46 @@ tn_status tn_kernels_available(const char *device, tn_kernel_info ***list, size_
     *count = n;
     return TN_OK;
 }
+
+/* Why a kernel of another device is none here. */
+static const char *place_text(const char *of, const char *here)
+{
+    char reason[128];
+    snprintf(reason, sizeof reason, "works on device '%s', not on '%s'", of, here);
+    return plugins_intern(reason);
+}
+
+tn_status tn_kernels_elsewhere(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err)
+{
+    if (!list || !count)
+        return structs_missing("list", err);
+    *list = NULL;
+    *count = 0;
+    int32_t ordinal;
+    char name[REGISTRY_NAME];
+    bool builtin = !device || strcmp(device, "auto") == 0;
+    if (!registry_parse_device(builtin ? eager_cpu.name : device, name, &ordinal))
+        return tn_fail(err, TN_E_KERNEL, "device", "'%.64s' is not a device", device);
+    size_t all = 0, used = 0;
+    while (registry_any(all))
+        all++;
+    tn_kernel_info **infos = structs_list(all, sizeof **infos);
+    for (size_t i = 0; infos && i < all; i++) {
+        const registry_kernel *k = registry_any(i);
+        if (strcmp(k->kernel.device, name) == 0)
+            continue;
+        const char *reason = place_text(k->kernel.device, name);
+        *infos[used++] = (tn_kernel_info){.size = sizeof(tn_kernel_info),
+                                          .id = k->kernel.id,
+                                          .version = k->kernel.version,
+                                          .summary = k->kernel.summary,
+                                          .file = k->file,
+                                          .device = k->kernel.device,
+                                          .reason = reason ? reason : ""};
+    }
+    if (!infos)
+        return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory");
+    *list = infos;
+    *count = used;
+    return TN_OK;
+}

@@ -17,14 +17,15 @@ static struct {
     bool taken[64];
 } foreign = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* From the first open of ours on only what we open may register: before it, nobody but the program could. Only the file
- * of what comes otherwise is kept. */
+/* From the first open of ours on only what we open may register: before it, nobody but the program could. Of what
+ * comes otherwise only the address is kept: this may run while another thread is inside the dynamic linker and waits.
+ */
 enum { LATE_MAX = 64 };
 static atomic_bool opened;
 static struct {
     pthread_mutex_t lock;
     size_t count;
-    const char *files[LATE_MAX];
+    const tn_plugin *plugins[LATE_MAX];
 } late = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void stage_begin(stage *to)
@@ -39,11 +40,11 @@ void stage_end(void)
     current = NULL;
 }
 
-static void note_late(const char *file)
+static void note_late(const tn_plugin *plugin)
 {
     pthread_mutex_lock(&late.lock);
     if (late.count < LATE_MAX)
-        late.files[late.count++] = file;
+        late.plugins[late.count++] = plugin;
     pthread_mutex_unlock(&late.lock);
 }
 
@@ -57,7 +58,8 @@ size_t stage_late_count(void)
 
 const char *stage_late_file(size_t index)
 {
-    return late.files[index]; /* never changes once it counts                                     */
+    Dl_info info;
+    return dladdr(late.plugins[index], &info) && info.dli_fname ? info.dli_fname : "";
 }
 
 void tn_register(const tn_plugin *plugin)
@@ -67,13 +69,12 @@ void tn_register(const tn_plugin *plugin)
             current->plugin = plugin;
         return;
     }
-    Dl_info info;
-    bool held = plugin && dladdr(plugin, &info) && info.dli_fname;
     if (atomic_load(&opened)) {
-        note_late(held ? info.dli_fname : "");
+        note_late(plugin);
         return;
     }
-    if (!held)
+    Dl_info info;
+    if (!plugin || !dladdr(plugin, &info) || !info.dli_fname)
         return;
     /* The program may close what it opened; what has registered stays. The main program itself cannot be opened by
      * name and never leaves. */

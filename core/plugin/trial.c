@@ -40,6 +40,7 @@ typedef struct trial_context {
     const elfnote *note;
     trial_report *report;
     objects_loaded before;
+    bool forks; /* a fork works before the plugin is there                                        */
     int result;
 } trial_context;
 
@@ -86,18 +87,25 @@ static tn_status check_registration(const trial_context *t, const stage *staged,
     return err->code;
 }
 
-/* Later trials and checks fork a process that has this library. */
-static tn_status check_fork(trial_report *report, tn_error *err)
+static bool fork_works(void)
 {
     int status = 0;
-    report->stage = FORKING;
     pid_t pid = fork();
     if (pid == 0)
         _exit(0);
-    if (pid > 0 && (waitpid(pid, &status, 0) != pid || status != 0))
+    return pid < 0 || (waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+/* Later trials and checks fork a process that has this library. */
+static tn_status check_fork(const trial_context *t, tn_error *err)
+{
+    if (!t->forks)
+        return TN_OK; /* the program has a handler that fails; nobody can say more                    */
+    t->report->stage = FORKING;
+    if (!fork_works())
         return tn_fail(err, TN_E_KERNEL, NULL,
                        "its handlers for forks (pthread_atfork) end the child of a fork, where kernels are checked");
-    report->stage = OPENING;
+    t->report->stage = OPENING;
     return TN_OK;
 }
 
@@ -117,7 +125,7 @@ static void *open_and_read(void *arg)
     wait_for_threads();
     tn_error err = TN_ERROR_INIT;
     if (check_registration(t, &staged, &err) == TN_OK && conduct_check(&err) == TN_OK)
-        check_fork(t->report, &err);
+        check_fork(t, &err);
     t->report->all_named =
         objects_new_names(&t->before, t->path, t->report->names, sizeof t->report->names, &t->report->name_count);
     snprintf(t->report->reason, sizeof t->report->reason, "%s", err.message);
@@ -152,6 +160,7 @@ static int trial_body(void *ctx)
     guard_close_from(STDERR_FILENO + 1);
     limit_memory();
     conduct_begin();
+    t->forks = fork_works();
     objects_look(&t->before);
     on_exit(end_libraries, t);
     t->result = TRIAL_REFUSED;

@@ -74,6 +74,9 @@ typedef struct tn_kernel_info {
  * unloaded, so models may be open. Fails when a folder itself is refused. [any thread] */
 TN_API tn_status tn_scan(const tn_config *config, tn_error *err);
 
+/* Are the folders of the configuration fit to hold plugins? None of their files is opened: for who wants no kernels. */
+TN_API tn_status tn_check_folders(const tn_config *config, tn_error *err);
+
 /* What was found so far. An index beyond the last is TN_E_USAGE. [any thread] */
 TN_API size_t tn_plugin_count(void);
 TN_API tn_status tn_plugin_get(size_t index, tn_plugin_info *info);
@@ -81,6 +84,10 @@ TN_API tn_status tn_plugin_get(size_t index, tn_plugin_info *info);
 /* Kernels of the device (NAME[:ORDINAL]; "auto" or NULL: the CPU), ordered by id; every one is asked whether it is
  * available. Those of a device that is not here are listed as unavailable. list is owned: free(). [any thread] */
 TN_API tn_status tn_kernels_available(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err);
+
+/* Those of all other devices, ordered by device and id, as unavailable on this one. list is owned: free(). [any thread]
+ */
+TN_API tn_status tn_kernels_elsewhere(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err);
 
 /* Its strings live as long as the process. */
 typedef struct tn_device_info {
