@@ -5,6 +5,7 @@
 #include "check/callfile.h"
 #include "check/check.h"
 #include "check/fenced.h"
+#include "check/unclear.h"
 #include "eager/eager.h"
 #include "op/op.h"
 #include "plugin/registry.h"
@@ -62,14 +63,8 @@ static tn_status compute_eager(replay *r, tn_error *err)
         r->eager.out[i].data = (char *)r->memory + bytes;
         bytes += tensor_padded_bytes(&r->eager.out[i]);
     }
-    if (r->file.site.op == TN_OP_MOE_ROUTE || r->file.site.op == TN_OP_MOE_BLOCK) {
-        r->in.skip = calloc((size_t)r->in.call.in[0].shape[0] + 1, sizeof *r->in.skip);
-        tn_status status =
-            r->in.skip ? inputs_find_unclear(&r->file.site, &r->in.call.in[0], r->in.skip, err) : check_no_memory(err);
-        if (status != TN_OK)
-            return status;
-    }
-    return run_alone(&cpu_device, NULL, NULL, &r->eager, err);
+    tn_status status = unclear_find(&r->in.call, &r->in.skip, err);
+    return status == TN_OK ? run_alone(&cpu_device, NULL, NULL, &r->eager, err) : status;
 }
 
 static tn_status compute_kernel(replay *r, tn_error *err)
