@@ -17,8 +17,7 @@
 enum { SIGNALS = 65, MASK_BYTES = 8, STREAMS = 3, TIMERS = 3, FIRST_COPY = 3 };
 
 /* Those that a quick look is for. */
-static const int usual[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGILL,  SIGABRT, SIGBUS,  SIGFPE,  SIGSEGV,
-                            SIGPIPE, SIGALRM, SIGTERM, SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2, SIGPROF};
+static const int usual[] = {SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGPIPE, SIGALRM, SIGTERM, SIGCHLD};
 
 /* Which file a descriptor or a name leads to. */
 typedef struct place {
@@ -172,7 +171,8 @@ static void save_everything(hoststate *state)
     state->control = hoststate_control();
     pthread_sigmask(SIG_BLOCK, NULL, &state->mask);
     CPU_ZERO(&state->processors);
-    sched_getaffinity(0, sizeof state->processors, &state->processors);
+    if (!state->quick)
+        sched_getaffinity(0, sizeof state->processors, &state->processors);
     for (int i = 0, s; (s = signal_at(state, i)) != 0; i++)
         state->known[s] = sigaction(s, NULL, &state->actions[s]) == 0;
     for (int i = 0; i < TIMERS; i++)
@@ -339,7 +339,8 @@ static void compare_thread(finding *f)
             pthread_sigmask(SIG_SETMASK, &state->mask, NULL);
         add(f, "signal mask", "");
     }
-    if (sched_getaffinity(0, sizeof processors, &processors) == 0 && !CPU_EQUAL(&processors, &state->processors)) {
+    if (!state->quick && sched_getaffinity(0, sizeof processors, &processors) == 0 &&
+        !CPU_EQUAL(&processors, &state->processors)) {
         if (f->put_back)
             sched_setaffinity(0, sizeof state->processors, &state->processors);
         add(f, "set of processors", "");
