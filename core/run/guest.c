@@ -56,10 +56,20 @@ typedef struct look {
     hoststate *state; /* NULL: only the control                                                      */
 } look;
 
+/* guest_every of this thread. */
+static _Thread_local bool every;
+
+bool guest_every(bool on)
+{
+    bool before = every;
+    every = on;
+    return before;
+}
+
 /* Calls number 1, 2, 4, 8, ... of an implementation; all of them once something was seen. */
 static bool is_due(const tn_impl *impl)
 {
-    if (atomic_load_explicit(&guests.closely, memory_order_relaxed))
+    if (every || atomic_load_explicit(&guests.closely, memory_order_relaxed))
         return true;
     if (!impl)
         return false;
@@ -71,6 +81,7 @@ static bool is_due(const tn_impl *impl)
 static look look_before(bool whole)
 {
     look l = {.control = hoststate_control()};
+    threads_changed(); /* by whoever used the team before                                          */
     if (!whole || pthread_mutex_trylock(&guests.lock) != 0)
         return l;
     if (guests.state)
