@@ -48,7 +48,7 @@ struct hoststate {
     struct rlimit limits[RLIM_NLIMITS];
 };
 
-/* ---- floating-point control ------------------------------------------------------------------------------------ */
+/* ---- floating-point control -------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) || defined(__i386__)
 /* Control bits only: the exception flags change with every operation. */
