@@ -128,8 +128,6 @@ static void save_streams(hoststate *state)
         stream *s = &state->streams[i];
         place now = place_of_descriptor(i);
         s->flags = now.there ? fcntl(i, F_GETFL) : 0;
-        if (s->copy >= 0 && same_place(&now, &s->place))
-            continue;
         if (s->copy >= 0)
             close(s->copy);
         s->copy = now.there ? fcntl(i, F_DUPFD_CLOEXEC, FIRST_COPY) : -1;
@@ -139,13 +137,10 @@ static void save_streams(hoststate *state)
 
 static void save_cwd(hoststate *state)
 {
-    place now = place_of_cwd();
-    if (state->cwd >= 0 && same_place(&now, &state->cwd_place))
-        return;
     if (state->cwd >= 0)
         close(state->cwd);
     state->cwd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    state->cwd_place = now;
+    state->cwd_place = place_of_cwd();
 }
 
 static void save_locale(hoststate *state)
@@ -203,15 +198,23 @@ void hoststate_again(hoststate *state)
     save_everything(state);
 }
 
+void hoststate_release(hoststate *state)
+{
+    if (state->cwd >= 0)
+        close(state->cwd);
+    state->cwd = -1;
+    for (int i = 0; i < STREAMS; i++) {
+        if (state->streams[i].copy >= 0)
+            close(state->streams[i].copy);
+        state->streams[i].copy = -1;
+    }
+}
+
 void hoststate_free(hoststate *state)
 {
     if (!state)
         return;
-    if (state->cwd >= 0)
-        close(state->cwd);
-    for (int i = 0; i < STREAMS; i++)
-        if (state->streams[i].copy >= 0)
-            close(state->streams[i].copy);
+    hoststate_release(state);
     free(state->locale);
     free(state);
 }

@@ -43,6 +43,7 @@ bool watch_after(const watch_look *look, char *what, size_t size)
     what[0] = '\0';
     if (look->state) {
         hoststate_differs(look->state, true, what, size);
+        hoststate_release(look->state);
         threads_watch(false);
         pthread_mutex_unlock(&seen.lock);
     } else if (hoststate_control() != look->control) {

@@ -156,6 +156,8 @@ static bool takes_part(const device *device, const graph *g)
 void guest_watch_open(guest_watch *w, const device *device, const graph *graph)
 {
     *w = (guest_watch){device, graph, takes_part(device, graph) ? hoststate_save() : NULL};
+    if (w->before)
+        hoststate_release(w->before);
 }
 
 void guest_watch_close(guest_watch *w)
@@ -197,7 +199,11 @@ static size_t name_all(const guest_watch *w, char *text, size_t size)
 void guest_watch_end(guest_watch *w)
 {
     char what[WHAT], names[2 * NAMES];
-    if (!w->before || !hoststate_differs(w->before, true, what, sizeof what))
+    if (!w->before)
+        return;
+    bool differs = hoststate_differs(w->before, true, what, sizeof what);
+    hoststate_release(w->before);
+    if (!differs)
         return;
     size_t count = name_all(w, names, sizeof names);
     atomic_store(&guests.closely, true);

@@ -176,6 +176,32 @@ START_TEST(what_happens_by_itself_is_no_change)
 }
 END_TEST
 
+static int open_descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 256; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Between looks nothing holds what the program may close. */
+START_TEST(nothing_is_held_between_looks)
+{
+    tn_error err = TN_ERROR_INIT;
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
+    tn_model *m = open_model("qwen3", "f32", NULL);
+    ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, &err), TN_OK);
+    int before = open_descriptors();
+    tn_session *s = tn_session_new(m, NULL, &err);
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 1, .ids = (const int64_t[]){1}};
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(tn_session_run(s, &batch, NULL, &err), TN_OK);
+    ck_assert_int_eq(open_descriptors(), before);
+    tn_session_free(s);
+    tn_model_close(m);
+}
+END_TEST
+
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
 static void (*change)(void);
@@ -371,6 +397,7 @@ int main(void)
     tcase_add_checked_fixture(tc, own_input, NULL);
     tcase_add_loop_test(tc, every_change_is_found, 0, CHANGES);
     tcase_add_test(tc, what_happens_by_itself_is_no_change);
+    tcase_add_test(tc, nothing_is_held_between_looks);
     tcase_add_loop_test(tc, the_host_puts_it_back, 0, CHANGES);
     tcase_add_loop_test(tc, every_failure_is_the_kernels, 0, sizeof statuses / sizeof *statuses);
     tcase_add_loop_test(tc, plan_fails_with_its_name, 0, sizeof statuses / sizeof *statuses);
