@@ -146,7 +146,7 @@ static void write_call(const struct apply_shadow *s, const registry_kernel *kern
     text_cut(path, sizeof path, "%s-%s.safetensors", s->prefix, kernel->kernel.id);
     const callfile_facts facts = {kernel->kernel.id, kernel->file, figures->detail, figures->worst, threads};
     if (callfile_write(path, &facts, &k->given, &k->eager, &why) == TN_OK)
-        text_cut(text, size, "; the call is in %s: tenon check --replay %s", path, path);
+        text_cut(text, size, "; the call is in %s: tenon check %s --replay %s", path, kernel->file, path);
     else
         text_cut(text, size, "; the call could not be written: %s: %s", why.where, why.message);
 }
