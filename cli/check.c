@@ -205,6 +205,7 @@ static tn_status run_check(const options *o, tn_error *err)
                               .each_site = option_given(o, OPT_VERBOSE)};
     report p = {.o = o, .rows = option_given(o, OPT_JSON) ? json_array() : NULL};
     tn_error failure = TN_ERROR_INIT;
+    check_threads(o);
     tn_status verdict = tn_check_plugin(o->argument[0], &check, on_row, &p, &failure);
     tn_status status = TN_OK;
     if (verdict == TN_OK || verdict == TN_E_VERIFY)

@@ -101,6 +101,8 @@ static tn_status read_text_ids(const char *folder, const char *path, int64_t **i
     size_t length = 0;
     tn_tokenizer *tokenizer = NULL;
     tn_status status = read_all(path, &text, &length, err);
+    if (status == TN_OK)
+        status = check_model_folder(folder, err);
     if (status == TN_OK && !(tokenizer = tn_tokenizer_open(folder, err)))
         status = err->code;
     if (status == TN_OK)
@@ -122,7 +124,7 @@ static tn_status run_perplexity(const options *o, tn_error *err)
     if (status == TN_OK)
         status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK) {
-        int64_t most = w.info.max_positions;
+        int64_t most = workspace_positions(&w);
         s.ids = ids;
         s.count = (int64_t)count;
         s.vocab = w.info.vocab;

@@ -9,6 +9,74 @@ static double speed_up(const tn_verify_row *row)
     return row->kernel_seconds > 0 ? row->eager_seconds / row->kernel_seconds : 0;
 }
 
+static const char *result_of(const tn_verify_row *row)
+{
+    if (!row->passed)
+        return "FAILED";
+    return row->gradient[0] || row->applied_sites > 0 ? "passed" : "passed, not applied";
+}
+
+/* Were all rows tried with the same calls? */
+static bool same_coverage(tn_verify_row *const *rows, size_t count)
+{
+    for (size_t i = 1; i < count; i++)
+        if (strcmp(rows[0]->coverage, rows[i]->coverage) != 0)
+            return false;
+    return true;
+}
+
+/* What the table has no room for: what was tried, who has the sites instead, and why a kernel failed. */
+static void print_remarks(tn_verify_row *const *rows, size_t count)
+{
+    bool same = same_coverage(rows, count);
+    if (same)
+        printf("\ntried: %s\n", rows[0]->coverage);
+    for (size_t i = 0; i < count; i++) {
+        const tn_verify_row *r = rows[i];
+        const char *op = tn_op_name(r->op);
+        if (r->gradient[0])
+            continue;
+        if (!same)
+            printf("\n%s %s tried: %s\n", r->kernel, op, r->coverage);
+        if (r->not_applied[0])
+            printf("\n%s %s: not applied at %lld of %lld sites: %s\n", r->kernel, op,
+                   (long long)(r->sites - r->applied_sites), (long long)r->sites, r->not_applied);
+        if (!r->passed)
+            printf("\n%s at %s: %s\n", r->kernel, r->worst_site, r->reason);
+    }
+}
+
+/* The same figures of every gradient, where the model is for training. */
+static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_error *err)
+{
+    static const char *const heads[] = {"GRADIENT OF",   "KERNEL",    "OPERATION", "SITES",
+                                        "LARGEST ERROR", "TOLERANCE", "USED",      "RESULT"};
+    table t;
+    bool any = false;
+    table_start(&t, 8, 0x78);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        table_cell(&t, "%s", heads[i]);
+    for (size_t i = 0; i < count; i++) {
+        const tn_verify_row *r = rows[i];
+        if (!r->gradient[0])
+            continue;
+        any = true;
+        table_cell(&t, "%s", r->gradient);
+        table_cell(&t, "%s", r->kernel);
+        table_cell(&t, "%s", tn_op_name(r->op));
+        table_cell(&t, "%lld", (long long)r->sites);
+        table_cell(&t, "%.3g ulp", r->largest_ulps);
+        table_cell(&t, "%.3g ulp", r->tolerance_ulps);
+        table_cell(&t, "%.0f %%", r->largest_error * 100);
+        table_cell(&t, "%s, worst at %s", result_of(r), r->worst_site);
+    }
+    if (any)
+        printf("\n");
+    else
+        t.count = 0;
+    return table_print(&t, err);
+}
+
 static tn_status print_table(tn_verify_row *const *rows, size_t count, tn_error *err)
 {
     static const char *const heads[] = {"KERNEL", "OPERATION", "SITES",    "LARGEST ERROR", "TOLERANCE",
@@ -19,6 +87,8 @@ static tn_status print_table(tn_verify_row *const *rows, size_t count, tn_error 
         table_cell(&t, "%s", heads[i]);
     for (size_t i = 0; i < count; i++) {
         const tn_verify_row *r = rows[i];
+        if (r->gradient[0])
+            continue;
         table_cell(&t, "%s", r->kernel);
         table_cell(&t, "%s", tn_op_name(r->op));
         table_cell(&t, "%lld", (long long)r->sites);
@@ -27,30 +97,53 @@ static tn_status print_table(tn_verify_row *const *rows, size_t count, tn_error 
         table_cell(&t, "%.0f %%", r->largest_error * 100);
         table_cell(&t, "%lld", (long long)r->tokens);
         table_cell(&t, "%.2fx", speed_up(r));
-        table_cell(&t, "%s", r->passed ? "passed" : "FAILED");
+        table_cell(&t, "%s", result_of(r));
     }
     tn_status status = table_print(&t, err);
-    for (size_t i = 0; i < count && status == TN_OK; i++)
-        if (!rows[i]->passed)
-            printf("\n%s at %s: %s\n", rows[i]->kernel, rows[i]->worst_site, rows[i]->reason);
+    if (status == TN_OK)
+        status = print_gradients(rows, count, err);
+    if (status == TN_OK)
+        print_remarks(rows, count);
     return status;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------- */
+
+static json_t *json_gradients(tn_verify_row *const *rows, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count && rows[i]->gradient[0]; i++) {
+        const tn_verify_row *r = rows[i];
+        json_array_append_new(list,
+                              json_pack("{s:s, s:o, s:o, s:o, s:s, s:b, s:s}", "gradient", r->gradient, "largest_error",
+                                        json_number(r->largest_error), "largest_ulps", json_number(r->largest_ulps),
+                                        "tolerance_ulps", json_number(r->tolerance_ulps), "worst_site", r->worst_site,
+                                        "passed", (int)r->passed, "reason", r->reason));
+    }
+    return list;
+}
+
+static json_t *json_row(tn_verify_row *const *rows, size_t count)
+{
+    const tn_verify_row *r = rows[0];
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:I, s:s, s:b, s:s, s:s, s:o}", "kernel",
+                     r->kernel, "op", tn_op_name(r->op), "sites", (json_int_t)r->sites, "applied_sites",
+                     (json_int_t)r->applied_sites, "largest_error", json_number(r->largest_error), "largest_ulps",
+                     json_number(r->largest_ulps), "tolerance_ulps", json_number(r->tolerance_ulps), "worst_site",
+                     r->worst_site, "eager_seconds", json_number(r->eager_seconds), "kernel_seconds",
+                     json_number(r->kernel_seconds), "speedup", json_number(speed_up(r)), "tokens",
+                     (json_int_t)r->tokens, "coverage", r->coverage, "passed", (int)r->passed, "reason", r->reason,
+                     "not_applied", r->not_applied, "gradients", json_gradients(rows + 1, count - 1));
 }
 
 static tn_status print_json(const workspace *w, tn_verify_row *const *rows, size_t count, bool passed, tn_error *err)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
-        const tn_verify_row *r = rows[i];
-        json_array_append_new(
-            list,
-            json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:I, s:b, s:s}", "kernel", r->kernel, "op",
-                      tn_op_name(r->op), "sites", (json_int_t)r->sites, "largest_error", json_number(r->largest_error),
-                      "largest_ulps", json_number(r->largest_ulps), "tolerance_ulps", json_number(r->tolerance_ulps),
-                      "worst_site", r->worst_site, "eager_seconds", json_number(r->eager_seconds), "kernel_seconds",
-                      json_number(r->kernel_seconds), "speedup", json_number(speed_up(r)), "tokens",
-                      (json_int_t)r->tokens, "passed", (int)r->passed, "reason", r->reason));
-    }
-    if (json_array_size(list) != count) {
+    bool whole = list;
+    for (size_t i = 0; i < count; i++)
+        if (!rows[i]->gradient[0])
+            whole = json_array_append_new(list, json_row(rows + i, count - i)) == 0 && whole;
+    if (!whole) {
         json_decref(list);
         return json_print(NULL, false, err);
     }
@@ -60,31 +153,35 @@ static tn_status print_json(const workspace *w, tn_verify_row *const *rows, size
                       false, err);
 }
 
-static tn_status run_verify(const options *o, tn_error *err)
+/* ---- the command -------------------------------------------------------------------------------- */
+
+static tn_status verify_sites(workspace *w, tn_error *err)
 {
-    workspace w = {0};
     tn_verify_row **rows = NULL;
     size_t count = 0;
     tn_error failure = TN_ERROR_INIT;
+    tn_status status = TN_OK;
+    tn_status verdict = tn_verify_kernels(w->model, w->config, NULL, &w->report, &rows, &count, &failure);
+    if (verdict == TN_OK && count == 0)
+        verdict = tn_fail(&failure, TN_E_KERNEL, "verify",
+                          "no kernel took a site of this model; see tenon inspect --explain");
+    else if (verdict == TN_OK || verdict == TN_E_VERIFY)
+        status = option_given(w->options, OPT_JSON) ? print_json(w, rows, count, verdict == TN_OK, err)
+                                                    : print_table(rows, count, err);
+    if (status == TN_OK && verdict != TN_OK)
+        status = tn_fail(err, verdict, failure.where, "%s", failure.message);
+    free(rows);
+    return status;
+}
+
+static tn_status run_verify(const options *o, tn_error *err)
+{
+    workspace w = {0};
     tn_status status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK && strcmp(tn_config_kernels(w.config), "none") == 0)
         status = tn_fail(err, TN_E_USAGE, "verify", "there is nothing to verify with --kernels=none; choose kernels");
     if (status == TN_OK)
-        status = workspace_apply(&w, err);
-    if (status == TN_OK) {
-        tn_status verdict = tn_verify(w.model, &rows, &count, &failure);
-        if (verdict == TN_OK || verdict == TN_E_VERIFY) {
-            if (count)
-                status = option_given(o, OPT_JSON) ? print_json(&w, rows, count, verdict == TN_OK, err)
-                                                   : print_table(rows, count, err);
-            else
-                status = tn_fail(err, TN_E_KERNEL, "verify",
-                                 "no kernel took a site of this model; see tenon inspect --explain");
-        }
-        if (status == TN_OK && verdict)
-            status = tn_fail(err, verdict, failure.where, "%s", failure.message);
-    }
-    free(rows);
+        status = verify_sites(&w, err);
     workspace_close(&w);
     return status;
 }

@@ -2,10 +2,12 @@
  * put in place by assignments that cannot fail. */
 #include "apply/apply.h"
 
+#include "apply/measure.h"
 #include "apply/plan.h"
 #include "apply/report.h"
 #include "apply/shadow.h"
 #include "base/structs.h"
+#include "check/check.h"
 #include "device/pages.h"
 #include "run/guest.h"
 
@@ -139,6 +141,8 @@ static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i,
     bool keeps = choice->candidate < 0 || site->bound.impl == choice->fit->impl;
     if (keeps) {
         next->slots[i] = p->target->applied->slots[i];
+        if (choice->fit)
+            next->slots[i].bound.not_at = choice->fit->not_at;
         if (next->slots[i].block)
             next->slots[i].block->uses++;
         return TN_OK;
@@ -147,7 +151,8 @@ static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i,
     next->slots[i].bound = (graph_binding){.kernel = choice->kernel,
                                            .impl = choice->fit->impl,
                                            .id = choice->kernel->kernel.id,
-                                           .file = choice->kernel->file};
+                                           .file = choice->kernel->file,
+                                           .not_at = choice->fit->not_at};
     tn_status status = prepare_slot(p->target, next, i, &why);
     if (status == TN_OK)
         return TN_OK;
@@ -165,6 +170,14 @@ static void commit(apply_target *target, struct apply_state *next)
     state_free(target->device, target->applied);
     target->applied = next;
     count_packed(target);
+}
+
+/* How far the checks went; without checks nothing is checked later. */
+static void note_checked(const plan *p)
+{
+    bool never = p->config && kernels_config_verify(p->config) == CONFIG_VERIFY_NEVER;
+    p->target->checked.tokens = never ? INT64_MAX : CHECK_CHUNK;
+    p->target->checked.cached = never ? INT64_MAX : CHECK_CACHED;
 }
 
 static struct apply_state *state_new(size_t count, tn_error *err)
@@ -189,10 +202,12 @@ static tn_status apply_plan(plan *p, tn_error *err)
     tn_status status = TN_OK;
     for (size_t i = 0; i < next->count && status == TN_OK; i++)
         status = prepare_site(p, next, i, err);
-    if (status == TN_OK)
+    if (status == TN_OK) {
         commit(p->target, next);
-    else
+        note_checked(p);
+    } else {
         state_free(p->target->device, next);
+    }
     return status;
 }
 
@@ -207,6 +222,19 @@ static tn_status check_idle(const apply_target *target, tn_error *err)
                    (long long)target->session_count);
 }
 
+/* Checks and measures until what is chosen is both. */
+static tn_status plan_settle(plan *p, tn_error *err)
+{
+    bool again = true;
+    tn_status status = TN_OK;
+    while (again && status == TN_OK) {
+        status = plan_check(p, err);
+        if (status == TN_OK)
+            status = plan_measure(p, &again, err);
+    }
+    return status;
+}
+
 static tn_status apply_request(apply_target *target, const tn_config *config, const plan_request *request,
                                tn_report **report, tn_error *err)
 {
@@ -218,7 +246,7 @@ static tn_status apply_request(apply_target *target, const tn_config *config, co
     if (status == TN_OK)
         status = plan_check_named(&p, err);
     if (status == TN_OK)
-        status = plan_check(&p, err);
+        status = plan_settle(&p, err);
     if (status == TN_OK && report && !(made = report_of_plan(&p, err)))
         status = TN_E_MEMORY;
     if (status == TN_OK)
@@ -235,8 +263,8 @@ tn_report *apply_preview(apply_target *target, const tn_config *config, const ch
 {
     plan p = {0};
     tn_report *report = NULL;
-    if (plan_make(&p, target, config, &(plan_request){.spec = spec}, err) == TN_OK &&
-        plan_check_named(&p, err) == TN_OK)
+    if (plan_make(&p, target, config, &(plan_request){.spec = spec, .tells = true}, err) == TN_OK &&
+        plan_check_named(&p, err) == TN_OK && plan_settle(&p, err) == TN_OK)
         report = report_of_plan(&p, err);
     plan_close(&p);
     return report;

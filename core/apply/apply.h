@@ -13,10 +13,16 @@ tn_status apply_kernel(apply_target *target, const tn_config *config, const char
 tn_status apply_revert(apply_target *target, const char *id, tn_error *err);
 tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *count, tn_error *err);
 
+/* The calls that a session is going to make: rows of at most so many tokens, and positions behind them. */
+typedef struct apply_calls {
+    int64_t rows, tokens, context;
+} apply_calls;
+
+/* Checks what is applied with calls of that size where no check went so far. TN_E_KERNEL when one fails. check_calls.c
+ */
+tn_status apply_check_calls(apply_target *target, const apply_calls *calls, tn_error *err);
+
 /* Frees what applying kernels allocated, after everything else stopped. */
 void apply_close(apply_target *target);
-
-/* verify.c */
-tn_status verify_applied(apply_target *target, tn_verify_row ***rows, size_t *count, tn_error *err);
 
 #endif

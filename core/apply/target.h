@@ -17,6 +17,10 @@ typedef struct apply_target {
     struct apply_state *applied;
     int64_t packed_bytes;
     struct apply_shadow *shadow; /* or NULL                                                       */
+    /* The largest calls that everything applied was checked with. */
+    struct {
+        int64_t tokens, cached;
+    } checked;
 } apply_target;
 
 #endif

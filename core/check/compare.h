@@ -20,10 +20,20 @@ double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype);
  * skip are left out; skip may be NULL. Tensors are in host memory. */
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures);
 
+/* The figures of one gradient. */
+typedef struct compare_gradient {
+    bool compared;
+    compare_figures figures;
+} compare_gradient;
+
+/* Those of the inputs, then those of the parameters by role. */
+enum { COMPARE_GRADIENTS = TN_CALL_TENSORS + TN_ROLE_MAX };
+
 /* The same of gradients: those of an input by its rows, those of a parameter by its largest element, because a row of
- * it may be next to nothing while what it is computed from is rounded like all others. */
+ * it may be next to nothing while what it is computed from is rounded like all others. each: for every gradient on its
+ * own, COMPARE_GRADIENTS of them, or NULL. */
 void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
-                       compare_figures *figures);
+                       compare_figures *figures, compare_gradient *each);
 
 /* Do two tensors of the same shape hold the same bits? Their strides may differ. Otherwise detail names the first
  * element that differs, with both values. */

@@ -34,7 +34,11 @@ tn_status device_download(const device *d, void *host, const void *from, size_t 
 size_t device_scratch(const device *d, const tn_call *call);
 size_t device_backward_scratch(const device *d, const tn_call *call);
 
-/* threads.c: sets the size of the team; 0: one thread per processor of the affinity mask. */
+/* threads.c: in the child of a fork, where the team's threads do not exist. A fork calls it by itself, _Fork does not.
+ */
+void threads_forget(void);
+
+/* Sets the size of the team; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);
 
 /* From now on the calling thread gets at most this many threads for its work (0: all); returns what held before. Memory

@@ -201,7 +201,7 @@ static void dismiss(void)
 }
 
 /* In the child of a fork only the forking thread exists. */
-static void forget_team(void)
+void threads_forget(void)
 {
     pthread_mutex_init(&team.busy, NULL);
     team.workers = team.wanted = 0;
@@ -236,7 +236,7 @@ static void hire(int32_t threads)
     if (team.wanted == threads - 1)
         return;
     if (!team.fork_handled)
-        team.fork_handled = pthread_atfork(NULL, NULL, forget_team) == 0;
+        team.fork_handled = pthread_atfork(NULL, NULL, threads_forget) == 0;
     dismiss();
     team.wanted = threads - 1;
     if (pthread_attr_init(&attributes) != 0)
@@ -370,9 +370,10 @@ typedef struct loop {
 static void run_pieces(void *ctx, int32_t thread, int32_t threads)
 {
     loop *l = ctx;
-    (void)threads;
-    for (;;) {
-        int64_t piece = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+    bool strict = atomic_load_explicit(&team.strict, memory_order_relaxed);
+    for (int64_t piece = thread - threads;;) {
+        /* Where all threads must take part, each has its own pieces. */
+        piece = strict ? piece + threads : atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
         if (piece >= l->pieces)
             return;
         int64_t first = piece * l->blocks / l->pieces, last = (piece + 1) * l->blocks / l->pieces;

@@ -88,21 +88,14 @@ static tn_status compute_kernel(replay *r, tn_error *err)
 {
     tn_status status = TN_OK;
     for (int i = 0; i < RUNS && status == TN_OK; i++) {
-        bool apart = i == 1;
-        r->runs[i] = (fenced_run){.in = &r->in,
-                                  .side = apart ? FENCE_START : FENCE_END,
-                                  .padded = apart,
-                                  .in_place = apart ? op_find(r->file.site.op)->in_place : 0};
-        status = fenced_open_run(&r->runs[i], err);
+        check_manner manner = {.apart = i == 1, .team = r->file.facts.threads};
+        status = check_open_run(&r->runs[i], &r->in, NULL, manner, err);
     }
-    double work = RUNS * op_operations(&r->in.call);
     fenced_trial t = {.device = &cpu_device,
                       .site = &r->file.site,
                       .impl = r->impl,
                       .max_tokens = r->in.tokens > GRAPH_MAX_TOKENS ? r->in.tokens : GRAPH_MAX_TOKENS,
                       .threads = r->file.facts.threads,
-                      .team = r->file.facts.threads,
-                      .seconds = CHECK_LEAST_SECONDS + work / CHECK_SLOWEST,
                       .runs = r->runs,
                       .run_count = RUNS};
     return status == TN_OK ? fenced_execute(&t, err) : status;

@@ -3,8 +3,14 @@
 #include "apply/describe.h"
 #include "apply/report.h"
 #include "apply/shadow.h"
+#include "apply/verify.h"
 #include "base/structs.h"
 #include "model/model.h"
+
+tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err)
+{
+    return apply_check_calls(&model->target, &(apply_calls){rows, tokens, context}, err);
+}
 
 tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err)
 {
@@ -48,6 +54,14 @@ tn_status tn_verify(tn_model *model, tn_verify_row ***rows, size_t *count, tn_er
     if (!model || !rows || !count)
         return structs_missing(!model ? "model" : !rows ? "rows" : "count", err);
     return verify_applied(&model->target, rows, count, err);
+}
+
+tn_status tn_verify_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
+                            tn_verify_row ***rows, size_t *count, tn_error *err)
+{
+    if (!model || !rows || !count)
+        return structs_missing(!model ? "model" : !rows ? "rows" : "count", err);
+    return verify_kernels(&model->target, config, spec, report, rows, count, err);
 }
 
 tn_status tn_model_packed(const tn_model *model, tn_packed ***list, size_t *count, tn_error *err)

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/structs.h"
 #include "op/op.h"
+#include "model/trust_device.h"
 #include "plugin/registry.h"
 
 #include <errno.h>
@@ -156,6 +157,7 @@ static void fill_info(tn_model *m)
     m->info.hidden = shape->hidden;
     m->info.vocab = shape->vocab;
     m->info.max_positions = shape->max_positions;
+    m->info.unbounded = shape->rope_count > 0 && shape->rope[0].kind == ROPE_DYNAMIC;
     m->info.parameters = count_parameters(m->target.graph->root);
     m->info.weight_bytes = shards_bytes(m->weights);
     m->info.converted_bytes = m->copies.total;
@@ -193,6 +195,8 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     if ((status = build_graph(m, options, err)) != TN_OK)
         return status;
     if ((status = run_supported(&m->device, m->target.graph, err)) != TN_OK)
+        return status;
+    if ((status = trust_device(m, err)) != TN_OK)
         return status;
     return find_eos(m, err);
 }

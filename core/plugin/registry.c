@@ -373,6 +373,15 @@ static const tn_device *machine_of(const char *name, tn_error *err)
     return device;
 }
 
+const char *registry_device_file(const char *name)
+{
+    pthread_mutex_lock(&registry.lock);
+    const registry_machine *m = find_machine(name);
+    const char *file = m ? m->file : NULL;
+    pthread_mutex_unlock(&registry.lock);
+    return file;
+}
+
 const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err)
 {
     char name[REGISTRY_NAME];

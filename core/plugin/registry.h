@@ -50,6 +50,8 @@ bool registry_parse_device(const char *text, char name[REGISTRY_NAME], int32_t *
  * built-in one. NULL with an error that names those there are. */
 const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err);
 
+/* The plugin that brought the device of this name; NULL: none did. */
+const char *registry_device_file(const char *name);
 /* Did a plugin bring it? */
 bool registry_is_guest(const tn_device *device);
 
@@ -86,6 +88,10 @@ bool kernels_config_disabled(const tn_config *config, const char *id);          
 const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
 const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */
 bool kernels_config_has_pins(const tn_config *config);
+
+/* Is auto to choose by what it measures? As the configuration says (NULL: nothing), else TENON_MEASURE, else yes. */
+tn_status kernels_config_measure(const tn_config *config, bool *measure, tn_error *err);
+
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 static _Thread_local stage *current;
@@ -16,8 +17,19 @@ static struct {
     bool taken[64];
 } foreign = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* From the first open of ours on only what we open may register: before it, nobody but the program could. Only the file
+ * of what comes otherwise is kept. */
+enum { LATE_MAX = 64 };
+static atomic_bool opened;
+static struct {
+    pthread_mutex_t lock;
+    size_t count;
+    const char *files[LATE_MAX];
+} late = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 void stage_begin(stage *to)
 {
+    atomic_store(&opened, true);
     *to = (stage){0};
     current = to;
 }
@@ -25,6 +37,27 @@ void stage_begin(stage *to)
 void stage_end(void)
 {
     current = NULL;
+}
+
+static void note_late(const char *file)
+{
+    pthread_mutex_lock(&late.lock);
+    if (late.count < LATE_MAX)
+        late.files[late.count++] = file;
+    pthread_mutex_unlock(&late.lock);
+}
+
+size_t stage_late_count(void)
+{
+    pthread_mutex_lock(&late.lock);
+    size_t count = late.count;
+    pthread_mutex_unlock(&late.lock);
+    return count;
+}
+
+const char *stage_late_file(size_t index)
+{
+    return late.files[index]; /* never changes once it counts                                     */
 }
 
 void tn_register(const tn_plugin *plugin)
@@ -35,7 +68,12 @@ void tn_register(const tn_plugin *plugin)
         return;
     }
     Dl_info info;
-    if (!plugin || !dladdr(plugin, &info) || !info.dli_fname)
+    bool held = plugin && dladdr(plugin, &info) && info.dli_fname;
+    if (atomic_load(&opened)) {
+        note_late(held ? info.dli_fname : "");
+        return;
+    }
+    if (!held)
         return;
     /* The program may close what it opened; what has registered stays. The main program itself cannot be opened by
      * name and never leaves. */

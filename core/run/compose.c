@@ -272,6 +272,13 @@ static bool gives_all(const tn_impl *impl, const tn_call *call)
     return true;
 }
 
+/* Does the binding's kernel perform this call? */
+static bool performs(const graph_binding *bound, const tn_call *call)
+{
+    return bound->impl && gives_all(bound->impl, call) &&
+           !(bound->not_at && (bound->not_at >> graph_size_of(op_tokens(call)) & 1));
+}
+
 /* With the plan and the number of threads that its scratch was sized for. */
 static tn_status run_bound_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
                                 tn_status (*step)(const tn_call *, tn_error *), tn_error *err)
@@ -305,14 +312,14 @@ static tn_status perform_bound(const device *device, arena *a, graph_site *const
 
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call, tn_error *err)
 {
-    if (!bound || !bound->impl || !gives_all(bound->impl, call))
+    if (!bound || !performs(bound, call))
         return eager_with_parts(device, a, NULL, call, err);
     return perform_bound(device, a, NULL, bound, call, err);
 }
 
 tn_status run_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
 {
-    if (site->bound.impl && gives_all(site->bound.impl, call))
+    if (performs(&site->bound, call))
         return perform_bound(device, a, site->part, &site->bound, call, err);
     return eager_with_parts(device, a, site->part, call, err);
 }

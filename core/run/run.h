@@ -12,8 +12,8 @@ tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn
 /* The gradients of any contract (call->grads), as run_eager_call; TN_DECLINED where the device has none. backward.c */
 tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err);
 
-/* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl, or whose kernel does
- * not give an optional output that the call wants: eager. */
+/* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl, whose kernel does
+ * not give an optional output that the call wants, or is not used with so many tokens: eager. */
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
 

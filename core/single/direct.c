@@ -5,7 +5,6 @@
 #include "apply/plan.h"
 #include "apply/rank.h"
 #include "check/check.h"
-#include "run/guest.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -22,10 +21,11 @@ static tn_status trust(registry_kernel *kernel, uint32_t index, const tn_site *s
     uint64_t shape = question_of(site, index, gradients);
     const registry_verdict *verdict = registry_recall(kernel, shape);
     if (!verdict) {
-        check_case cases[3];
+        check_case cases[CHECK_FIRST_USE];
         tn_error why = TN_ERROR_INIT;
         size_t count = check_first_use_cases(site, cases);
-        check_subject subject = {&cpu_device, site, &kernel->kernel.impls[index], NULL, gradients};
+        check_subject subject = {
+            .device = &cpu_device, .site = site, .impl = &kernel->kernel.impls[index], .gradients = gradients};
         tn_status status = check_site(&subject, cases, count, NULL, &why);
         if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
             return tn_fail(err, status, why.where, "%s", why.message);
@@ -49,11 +49,11 @@ static tn_status ask_impl(registry_kernel *kernel, uint32_t index, const tn_call
     if (status != TN_OK)
         return status;
     int64_t tokens = call->in[0].shape[0];
-    *choice = (graph_binding){.kernel = kernel, .impl = impl, .id = id, .file = kernel->file};
+    *choice = (graph_binding){.kernel = kernel, .impl = impl};
     choice->plan =
         (tn_plan){.size = sizeof choice->plan, .threads = tn_thread_count(), .max_tokens = tokens > 0 ? tokens : 1};
     tn_error why = TN_ERROR_INIT;
-    if (impl->plan && guest_plan(choice, call->site, &choice->plan, &why) != TN_OK)
+    if (impl->plan && impl->plan(call->site, &choice->plan, &why) != TN_OK)
         return tn_fail(err, TN_DECLINED, id, "plan: %s", why.message);
     if (choice->plan.packed_bytes > 0)
         return tn_fail(err, TN_DECLINED, id, "it packs weights, which a single call does not keep");

@@ -37,10 +37,12 @@ typedef struct tn_model_info {
     int64_t converted_bytes;          /* copied: another dtype was asked for, or the device has its own memory */
     int64_t packed_bytes;             /* held by applied kernels                               */
     double load_seconds;
+    bool unbounded; /* rotary frequencies follow the length (dynamic): max_positions is where that begins, no bound */
 } tn_model_info;
 
 /* Maps a checkpoint folder and builds its graph; all sites are eager. options may be NULL. A device that does not
- * perform an operation of the model is an error that names both. Owned: tn_model_close. [any thread] */
+ * perform an operation of the model is an error that names both; so is a plugin's device that performs one otherwise
+ * than the CPU, which is tried here. Owned: tn_model_close. [any thread] */
 TN_API tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err);
 
 /* No sessions open: theirs are gone with it. [one thread] */
@@ -56,6 +58,8 @@ typedef struct tn_verdict {
     bool taken; /* this kernel has (or would have) the site                                     */
     const char *kernel;
     const char *reason; /* the first rule that failed, with both values; empty when it matches  */
+    /* How long calls take with it and without, "1 token 0.52 ms (0.61 without), ..."; empty: nobody measured. */
+    const char *measured;
 } tn_verdict;
 
 typedef struct tn_site_report {
@@ -76,9 +80,10 @@ typedef struct tn_report {
     char summary[512]; /* one line: which kernels took how many of how many sites, what was left */
 } tn_report;
 
-/* What applying spec would do, and why; nothing changes. config NULL: an empty one. spec NULL: the configuration's. A
- * kernel asked for by name that does not exist, is unavailable or takes no site is an error. Owned: tn_report_free.
- * Sessions may be open. [one thread] */
+/* What applying spec would do, and why; nothing changes. What would be checked is, in child processes, and a verdict
+ * says "refused: " and why, also of a kernel asked for by name. config NULL: an empty one. spec NULL: the
+ * configuration's. A kernel asked for by name that does not exist, is unavailable or takes no site is an error. Owned:
+ * tn_report_free. Sessions may be open. [one thread] */
 TN_API tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err);
 
 /* What is applied now, in the same form, without verdicts. Owned: tn_report_free. [one thread] */
@@ -101,8 +106,9 @@ TN_API tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const
  * thread] */
 TN_API tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err);
 
-/* ---- what applied kernels do -------------------------------------------------------------------- */
+/* ---- what kernels do ---------------------------------------------------------------------------- */
 
+/* One kernel at the sites of one operation: its results, or one of its gradients. */
 typedef struct tn_verify_row {
     uint32_t size;
     tn_op op;
@@ -114,13 +120,24 @@ typedef struct tn_verify_row {
     int64_t tokens;
     bool passed;
     char worst_site[128];
-    char reason[256]; /* why it failed                                                            */
+    char reason[256];      /* why it failed                                                            */
+    char gradient[32];     /* whose figures these are: "input 0", "weight"; "": the results'                 */
+    int64_t applied_sites; /* of the sites, how many the kernel has (or would have)                   */
+    char not_applied[256]; /* why it has not the others: "tie: ...", "covered: ...", "refused: ..."       */
+    char coverage[160];    /* what was tried: "1 to 66 tokens, 1 and 2 threads"                          */
 } tn_verify_row;
 
-/* Runs every site of every applied kernel against eager on the model's own weights with seeded input. rows is
- * owned: free(). Returns TN_E_VERIFY when one is outside its tolerance; rows are filled in that case too. Sessions may
- * be open. [one thread] */
+/* Runs every site of every applied kernel against eager on the model's own weights with seeded input. In a model for
+ * training the rows of each gradient follow that of the results. rows is owned: free(). Returns TN_E_VERIFY when one is
+ * outside its tolerance; rows are filled in that case too. Sessions may be open. [one thread] */
 TN_API tn_status tn_verify(tn_model *model, tn_verify_row ***rows, size_t *count, tn_error *err);
+
+/* The same of every kernel that spec lets take part, at every site that it matches, whether it would have it or not:
+ * nothing needs to be applied, and nothing is. One that fails is a failed row, also when it was asked for by name; one
+ * that is not there or matches no site is an error as with tn_model_plan. report, when not NULL, receives what applying
+ * spec would do after that. Owned: tn_report_free. [one thread] */
+TN_API tn_status tn_verify_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
+                                   tn_verify_row ***rows, size_t *count, tn_error *err);
 
 /* From now on a fraction (0 to 1) of all forward calls of applied kernels is performed by eager as well, on the live
  * data. The first call whose results are further from eager's than the kernel declares takes that kernel off the model,

@@ -83,7 +83,7 @@ static tn_status crashes(const tn_call *call, tn_error *err)
     abort();
 }
 
-/* Gradients times a factor. */
+/* Gradients times a factor; those that nobody wants are left alone. */
 static void scaled_grads(const tn_call *call, double factor)
 {
     const tn_tensor *w = call->site->param[TN_ROLE_WEIGHT].tensors, *dy = &call->grads->out[0];
@@ -92,16 +92,16 @@ static void scaled_grads(const tn_call *call, double factor)
     for (int64_t g = 0; g < w->shape[0]; g++) {
         int64_t end = begin + ((const int64_t *)call->in[1].data)[g];
         for (int64_t o = 0; o < out; o++)
-            for (int64_t i = 0; i < in; i++) {
+            for (int64_t i = 0; i < in && dw.data; i++) {
                 double sum = 0.0;
-                for (int64_t row = begin; row < end; row++)
+                for (int64_t row = begin; row < end && dy->data; row++)
                     sum += optest_at(dy, row * out + o) * optest_at(&call->in[0], row * in + i);
                 optest_set(&dw, (g * out + o) * in + i, sum * factor);
             }
         for (int64_t row = begin; row < end; row++)
-            for (int64_t i = 0; i < in; i++) {
+            for (int64_t i = 0; i < in && dx.data; i++) {
                 double sum = 0.0;
-                for (int64_t o = 0; o < out; o++)
+                for (int64_t o = 0; o < out && dy->data; o++)
                     sum += optest_at(dy, row * out + o) * optest_at(w, (g * out + o) * in + i);
                 optest_set(&dx, row * in + i, sum * factor);
             }
