@@ -179,7 +179,13 @@ static tn_status run_replay(const options *o, tn_error *err)
 {
     tn_replay r = {.size = sizeof r};
     tn_error failure = TN_ERROR_INIT;
-    tn_status verdict = tn_check_replay(o->argument[0], o->text[OPT_REPLAY], &r, &failure), status = TN_OK;
+    workspace w = {0};
+    tn_status verdict = TN_OK, status = TN_OK;
+    if (o->argument_count == 0)
+        verdict = workspace_config(&w, o, &failure);
+    if (verdict == TN_OK)
+        verdict = tn_check_replay(o->argument[0], o->text[OPT_REPLAY], &r, &failure);
+    workspace_close(&w);
     if (verdict == TN_OK || verdict == TN_E_VERIFY)
         status = print_replay(o, &r, err);
     return status == TN_OK && verdict != TN_OK ? tn_fail(err, verdict, failure.where, "%s", failure.message) : status;
@@ -240,7 +246,7 @@ const command command_check = {
         "expected), inputs of all magnitudes, and for gradients. --verbose adds a line per site. The exit status is 5\n"
         "when a kernel fails, 3 when FILE is no usable plugin. --replay makes one call again, with the kernel of FILE "
         "or,\n"
-        "without FILE, of the plugin that had it then; the status is 5 when it is still wrong.",
+        "without FILE, of the usual plugins; the status is 5 when it is still wrong.",
     .example = "  tenon check ./my_kernels.so\n  tenon check build/plugins/npu_rope.so --op ROPE --bench",
     .run = run_check,
 };

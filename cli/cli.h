@@ -179,13 +179,6 @@ void progress_start(progress *p, const options *o);
 void progress_update(progress *p, const char *what, int64_t done, int64_t total);
 void progress_clear(progress *p);
 
-/* For commands that run a model. */
-#define SHADOW_OPTION                                                                                                  \
-    {                                                                                                                  \
-        OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1,                                                               \
-            "check this fraction of all kernel calls against eager as it runs"                                         \
-    }
-
 /* ---- open.c --------------------------------------------------------------------------------- */
 
 /* What most sub-commands need; zero before workspace_open. */

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "check/callfile.h"
 #include "check/compare.h"
-#include "check/inputs.h"
+#include "check/unclear.h"
 #include "op/op.h"
 #include "plugin/registry.h"
 #include "run/run.h"
@@ -101,12 +101,7 @@ static size_t place(kept *k, const tn_call *call, char *base)
     return used;
 }
 
-static bool chooses(tn_op op)
-{
-    return op == TN_OP_MOE_ROUTE || op == TN_OP_MOE_BLOCK;
-}
-
-/* Eager's results, and which tokens rounding may send elsewhere. */
+/* Eager's results, and where rounding decides. */
 static tn_status keep_call(kept *k, const device *device, const tn_call *call, tn_error *err)
 {
     *k = (kept){.eager = *call, .given = *call};
@@ -119,12 +114,7 @@ static tn_status keep_call(kept *k, const device *device, const tn_call *call, t
     if (!k->memory)
         return tn_fail(err, TN_E_MEMORY, call->site->path, "out of memory for the shadow; use --shadow 0");
     place(k, call, k->memory);
-    tn_status status = TN_OK;
-    if (chooses(call->op)) {
-        k->skip = calloc((size_t)call->in[0].shape[0] + 1, sizeof *k->skip);
-        status = k->skip ? inputs_find_unclear(call->site, &call->in[0], k->skip, err)
-                         : tn_fail(err, TN_E_MEMORY, call->site->path, "out of memory for the shadow");
-    }
+    tn_status status = unclear_find(call, &k->skip, err);
     return status == TN_OK ? run_alone(device, NULL, NULL, &k->eager, err) : status;
 }
 
@@ -156,7 +146,7 @@ static void write_call(const struct apply_shadow *s, const registry_kernel *kern
     text_cut(path, sizeof path, "%s-%s.safetensors", s->prefix, kernel->kernel.id);
     const callfile_facts facts = {kernel->kernel.id, kernel->file, figures->detail, figures->worst, threads};
     if (callfile_write(path, &facts, &k->given, &k->eager, &why) == TN_OK)
-        text_cut(text, size, "; the call is in %s: tenon check --replay %s", path, path);
+        text_cut(text, size, "; the call is in %s: tenon check %s --replay %s", path, kernel->file, path);
     else
         text_cut(text, size, "; the call could not be written: %s: %s", why.where, why.message);
 }

@@ -143,7 +143,7 @@ static tn_status compare_both(const check_device_subject *s, const inputs *in, g
         return TN_OK;
     if (status == TN_OK)
         compare_gradients(s->site, &both[0].grads, &both[1].grads,
-                          tolerance_of((tn_dtype)s->site->meaning[TN_AXIS_DTYPE]), in->skip, &figures);
+                          tolerance_of((tn_dtype)s->site->meaning[TN_AXIS_DTYPE]), in->skip, &figures, NULL);
     if (status == TN_OK && figures.worst <= 1)
         return TN_OK;
     return tn_fail(err, status == TN_E_MEMORY ? status : TN_E_KERNEL, s->site->path,
@@ -159,7 +159,7 @@ tn_status check_device_gradients(const check_device_subject *s, const tn_site *h
     /* What picks orders its results as it likes, and gradients follow that order. */
     if (!s->device->ops->backward || op_find(s->op)->picks)
         return TN_OK;
-    tn_status status = inputs_draw_as(&in, host, 2, 33, INPUTS_PLAIN, 5, &why);
+    tn_status status = inputs_draw_case(&in, host, &(check_case){.batch = 2, .tokens = 33, .seed = 5}, &why);
     if (status == TN_DECLINED)
         return TN_OK;
     if (status != TN_OK)

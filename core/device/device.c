@@ -2,7 +2,7 @@
 #include "device/device.h"
 
 #include "base/notices.h"
-#include "device/hoststate.h"
+#include "device/watch.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,40 +21,25 @@ static tn_status answer(const device *d, const char *what, tn_status status, con
                    why->message[0] ? why->message : said);
 }
 
-/* Calls of a plugin's device leave floating-point control as it was. */
-static uint64_t before(const device *d)
+/* What a plugin's device changes of the process is put back. */
+static watch_look before(const device *d, bool whole)
 {
-    return d->guest ? hoststate_control() : 0;
+    return d->guest ? watch_before(whole) : (watch_look){0};
 }
 
-static void after(const device *d, const char *what, uint64_t control)
+static void after(const device *d, const char *what, const watch_look *look)
 {
-    if (!d->guest || hoststate_control() == control)
-        return;
-    hoststate_set_control(control);
-    notices_add("device %s changed the floating-point control in %s; it was put back", d->ops->name, what);
+    char changed[256];
+    if (d->guest && watch_after(look, changed, sizeof changed))
+        notices_add("device %s changed the %s in %s; it was put back", d->ops->name, changed, what);
 }
 
-/* Rare: everything is looked at. */
 static tn_status open_unit(device *d, tn_error *why)
 {
-    char changed[256];
-    hoststate *state = hoststate_save();
+    watch_look look = before(d, true);
     tn_status status = d->ops->open(d->ordinal, &d->queue, why);
-    hoststate_restore(state, changed, sizeof changed);
-    if (changed[0])
-        notices_add("device %s changed the %s in open; it was put back", d->ops->name, changed);
+    after(d, "open", &look);
     return status;
-}
-
-static void close_unit(const device *d)
-{
-    char changed[256];
-    hoststate *state = hoststate_save();
-    d->ops->close(d->queue);
-    hoststate_restore(state, changed, sizeof changed);
-    if (changed[0])
-        notices_add("device %s changed the %s in close; it was put back", d->ops->name, changed);
 }
 
 tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, tn_error *err)
@@ -78,8 +63,11 @@ void device_close(device *d)
     if (!d->ops)
         return;
     device_sync(d, NULL);
-    if (d->ops->close)
-        close_unit(d);
+    if (d->ops->close) {
+        watch_look look = before(d, true);
+        d->ops->close(d->queue);
+        after(d, "close", &look);
+    }
     *d = (device){0};
 }
 
@@ -88,56 +76,74 @@ tn_status device_sync(const device *d, tn_error *err)
     tn_error why = TN_ERROR_INIT;
     if (!d->ops->sync)
         return TN_OK;
-    uint64_t control = before(d);
+    watch_look look = before(d, true);
     tn_status status = d->ops->sync(d->queue, &why);
-    after(d, "sync", control);
+    after(d, "sync", &look);
     return answer(d, "waiting for it", status, &why, err);
 }
 
 tn_status device_supports(const device *d, const tn_site *site, tn_error *err)
 {
-    return d->ops->supports ? d->ops->supports(site, err) : TN_OK;
+    if (!d->ops->supports)
+        return TN_OK;
+    watch_look look = before(d, true);
+    tn_status status = d->ops->supports(site, err);
+    after(d, "supports", &look);
+    return status;
 }
 
 tn_status device_alloc(const device *d, size_t bytes, void **out, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    uint64_t control = before(d);
+    watch_look look = before(d, true);
     tn_status status = d->ops->alloc(d->queue, bytes, out, &why);
-    after(d, "alloc", control);
+    after(d, "alloc", &look);
     return answer(d, "allocating", status, &why, err);
 }
 
 void device_free(const device *d, void *memory, size_t bytes)
 {
-    if (memory)
-        d->ops->free(d->queue, memory, bytes);
+    if (!memory)
+        return;
+    watch_look look = before(d, true);
+    d->ops->free(d->queue, memory, bytes);
+    after(d, "free", &look);
 }
 
 tn_status device_upload(const device *d, void *to, const void *host, size_t bytes, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    uint64_t control = before(d);
+    watch_look look = before(d, true);
     tn_status status = d->ops->upload(d->queue, to, host, bytes, &why);
-    after(d, "upload", control);
+    after(d, "upload", &look);
     return answer(d, "copying to it", status, &why, err);
 }
 
 tn_status device_download(const device *d, void *host, const void *from, size_t bytes, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    uint64_t control = before(d);
+    watch_look look = before(d, true);
     tn_status status = d->ops->download(d->queue, host, from, bytes, &why);
-    after(d, "download", control);
+    after(d, "download", &look);
     return answer(d, "copying from it", status, &why, err);
 }
 
 size_t device_scratch(const device *d, const tn_call *call)
 {
-    return d->ops->scratch ? d->ops->scratch(call) : 0;
+    if (!d->ops->scratch)
+        return 0;
+    watch_look look = before(d, false); /* as often as operations                                    */
+    size_t bytes = d->ops->scratch(call);
+    after(d, "scratch", &look);
+    return bytes;
 }
 
 size_t device_backward_scratch(const device *d, const tn_call *call)
 {
-    return d->ops->backward_scratch ? d->ops->backward_scratch(call) : 0;
+    if (!d->ops->backward_scratch)
+        return 0;
+    watch_look look = before(d, false); /* as often as operations                                    */
+    size_t bytes = d->ops->backward_scratch(call);
+    after(d, "backward_scratch", &look);
+    return bytes;
 }

@@ -17,8 +17,7 @@
 enum { SIGNALS = 65, MASK_BYTES = 8, STREAMS = 3, TIMERS = 3, FIRST_COPY = 3 };
 
 /* Those that a quick look is for. */
-static const int usual[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGILL,  SIGABRT, SIGBUS,  SIGFPE,  SIGSEGV,
-                            SIGPIPE, SIGALRM, SIGTERM, SIGCHLD, SIGTSTP, SIGUSR1, SIGUSR2, SIGPROF};
+static const int usual[] = {SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGPIPE, SIGALRM, SIGTERM, SIGCHLD};
 
 /* Which file a descriptor or a name leads to. */
 typedef struct place {
@@ -49,7 +48,7 @@ struct hoststate {
     struct rlimit limits[RLIM_NLIMITS];
 };
 
-/* ---- floating-point control ------------------------------------------------------------------------------------ */
+/* ---- floating-point control -------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) || defined(__i386__)
 /* Control bits only: the exception flags change with every operation. */
@@ -129,8 +128,6 @@ static void save_streams(hoststate *state)
         stream *s = &state->streams[i];
         place now = place_of_descriptor(i);
         s->flags = now.there ? fcntl(i, F_GETFL) : 0;
-        if (s->copy >= 0 && same_place(&now, &s->place))
-            continue;
         if (s->copy >= 0)
             close(s->copy);
         s->copy = now.there ? fcntl(i, F_DUPFD_CLOEXEC, FIRST_COPY) : -1;
@@ -140,13 +137,10 @@ static void save_streams(hoststate *state)
 
 static void save_cwd(hoststate *state)
 {
-    place now = place_of_cwd();
-    if (state->cwd >= 0 && same_place(&now, &state->cwd_place))
-        return;
     if (state->cwd >= 0)
         close(state->cwd);
     state->cwd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    state->cwd_place = now;
+    state->cwd_place = place_of_cwd();
 }
 
 static void save_locale(hoststate *state)
@@ -172,7 +166,8 @@ static void save_everything(hoststate *state)
     state->control = hoststate_control();
     pthread_sigmask(SIG_BLOCK, NULL, &state->mask);
     CPU_ZERO(&state->processors);
-    sched_getaffinity(0, sizeof state->processors, &state->processors);
+    if (!state->quick)
+        sched_getaffinity(0, sizeof state->processors, &state->processors);
     for (int i = 0, s; (s = signal_at(state, i)) != 0; i++)
         state->known[s] = sigaction(s, NULL, &state->actions[s]) == 0;
     for (int i = 0; i < TIMERS; i++)
@@ -203,15 +198,23 @@ void hoststate_again(hoststate *state)
     save_everything(state);
 }
 
+void hoststate_release(hoststate *state)
+{
+    if (state->cwd >= 0)
+        close(state->cwd);
+    state->cwd = -1;
+    for (int i = 0; i < STREAMS; i++) {
+        if (state->streams[i].copy >= 0)
+            close(state->streams[i].copy);
+        state->streams[i].copy = -1;
+    }
+}
+
 void hoststate_free(hoststate *state)
 {
     if (!state)
         return;
-    if (state->cwd >= 0)
-        close(state->cwd);
-    for (int i = 0; i < STREAMS; i++)
-        if (state->streams[i].copy >= 0)
-            close(state->streams[i].copy);
+    hoststate_release(state);
     free(state->locale);
     free(state);
 }
@@ -339,7 +342,8 @@ static void compare_thread(finding *f)
             pthread_sigmask(SIG_SETMASK, &state->mask, NULL);
         add(f, "signal mask", "");
     }
-    if (sched_getaffinity(0, sizeof processors, &processors) == 0 && !CPU_EQUAL(&processors, &state->processors)) {
+    if (!state->quick && sched_getaffinity(0, sizeof processors, &processors) == 0 &&
+        !CPU_EQUAL(&processors, &state->processors)) {
         if (f->put_back)
             sched_setaffinity(0, sizeof state->processors, &state->processors);
         add(f, "set of processors", "");

@@ -5,6 +5,7 @@
 #include "check/callfile.h"
 #include "check/check.h"
 #include "check/fenced.h"
+#include "check/unclear.h"
 #include "eager/eager.h"
 #include "op/op.h"
 #include "plugin/registry.h"
@@ -25,17 +26,34 @@ typedef struct replay {
     tn_replay result;
 } replay;
 
+/* From the file that the caller names, or among those loaded. The one that the call names is data, and no reason to
+ * load anything. */
+static tn_status find_kernel(const replay *r, const char *plugin, const registry_kernel **kernel, tn_error *err)
+{
+    const char *name = NULL, *id = r->file.facts.kernel;
+    if (plugin && folders_load_file(plugin, &name, err) != TN_OK)
+        return TN_E_KERNEL;
+    *kernel = registry_find(eager_cpu.name, id);
+    if (*kernel && (!plugin || strcmp((*kernel)->file, name) == 0))
+        return TN_OK;
+    *kernel = NULL;
+    if (plugin)
+        return tn_fail(err, TN_E_KERNEL, plugin, "has no kernel '%s', which the call is of", id);
+    return tn_fail(err, TN_E_KERNEL, id,
+                   "no plugin that is loaded brings this kernel; it came from %s, which can be given beside the call",
+                   r->file.facts.plugin);
+}
+
 /* The kernel's implementation for this site. */
 static tn_status find_impl(replay *r, const char *plugin, tn_error *err)
 {
-    const char *name = NULL, *id = r->file.facts.kernel;
+    const registry_kernel *kernel = NULL;
+    const char *id = r->file.facts.kernel;
     char reason[320] = "it has no such operation";
-    tn_status status = folders_load_file(plugin, &name, err);
+    tn_status status = find_kernel(r, plugin, &kernel, err);
     if (status != TN_OK)
         return status;
-    const registry_kernel *kernel = registry_find(eager_cpu.name, id);
-    if (!kernel || strcmp(kernel->file, name) != 0)
-        return tn_fail(err, TN_E_KERNEL, plugin, "has no kernel '%s', which the call is of", id);
+    text_cut(r->result.plugin, sizeof r->result.plugin, "%s", kernel->file);
     for (uint32_t i = 0; i < kernel->kernel.impl_count && !r->impl; i++)
         if (kernel->kernel.impls[i].op == r->file.site.op &&
             select_match(&r->file.site, &kernel->kernel.impls[i], reason, sizeof reason) == TN_OK)
@@ -62,14 +80,8 @@ static tn_status compute_eager(replay *r, tn_error *err)
         r->eager.out[i].data = (char *)r->memory + bytes;
         bytes += tensor_padded_bytes(&r->eager.out[i]);
     }
-    if (r->file.site.op == TN_OP_MOE_ROUTE || r->file.site.op == TN_OP_MOE_BLOCK) {
-        r->in.skip = calloc((size_t)r->in.call.in[0].shape[0] + 1, sizeof *r->in.skip);
-        tn_status status =
-            r->in.skip ? inputs_find_unclear(&r->file.site, &r->in.call.in[0], r->in.skip, err) : check_no_memory(err);
-        if (status != TN_OK)
-            return status;
-    }
-    return run_alone(&cpu_device, NULL, NULL, &r->eager, err);
+    tn_status status = unclear_find(&r->in.call, &r->in.skip, err);
+    return status == TN_OK ? run_alone(&cpu_device, NULL, NULL, &r->eager, err) : status;
 }
 
 static tn_status compute_kernel(replay *r, tn_error *err)
@@ -105,7 +117,7 @@ static tn_status compare(replay *r, tn_error *err)
                    ulps, figures.detail);
 }
 
-static void tell(replay *r, const char *plugin)
+static void tell(replay *r)
 {
     tn_replay *to = &r->result;
     to->op = r->file.site.op;
@@ -113,7 +125,6 @@ static void tell(replay *r, const char *plugin)
     to->worst_then = r->file.facts.worst;
     text_cut(to->kernel, sizeof to->kernel, "%s", r->file.facts.kernel);
     text_cut(to->site, sizeof to->site, "%s", r->file.site.path);
-    text_cut(to->plugin, sizeof to->plugin, "%s", plugin);
     text_cut(to->then, sizeof to->then, "%s", r->file.facts.detail);
 }
 
@@ -140,8 +151,7 @@ tn_status tn_check_replay(const char *plugin, const char *file, tn_replay *resul
     r->result.size = sizeof r->result;
     status = callfile_open(&r->file, file, err);
     if (status == TN_OK) {
-        plugin = plugin ? plugin : r->file.facts.plugin;
-        tell(r, plugin);
+        tell(r);
         status = find_impl(r, plugin, err);
     }
     if (status == TN_OK)

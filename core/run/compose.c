@@ -366,7 +366,9 @@ tn_status run_alone(const device *device, const graph_site *site, const graph_bi
         status = arena_init(&a, device, size > 0 ? size : 64, err);
     if (status != TN_OK)
         return status;
+    bool every = guest_every(true);
     status = perform(device, &a, site, bound, call, err);
+    guest_every(every);
     if (status == TN_OK)
         status = device_sync(device, err);
     arena_close(&a);

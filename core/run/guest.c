@@ -5,9 +5,9 @@
 
 #include "base/notices.h"
 #include "base/text.h"
+#include "device/watch.h"
 #include "op/op.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -16,9 +16,7 @@ enum { COUNTERS = 256, WHAT = 256, NAMES = 256 };
 static struct {
     atomic_uint calls[COUNTERS]; /* of the implementations, by their address                         */
     atomic_bool closely;         /* every call is looked at                                          */
-    pthread_mutex_t lock;        /* of state: who cannot have it does not look                        */
-    hoststate *state;
-} guests = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} guests;
 
 /* ---- names --------------------------------------------------------------------------------------------------------
  */
@@ -40,26 +38,23 @@ static void name_guest(const device *device, const graph_binding *bound, char *t
         text_cut(text, size, "device %s", device->ops->name);
 }
 
-static void tell(const device *device, const graph_binding *bound, const char *what, const char *where)
-{
-    char name[NAMES];
-    name_guest(device, bound, name, sizeof name);
-    notices_add("%s changed the %s in %s; it was put back", name, what, where);
-}
-
 /* ---- looking -------------------------------------------------------------------------------------------------------
  */
 
-/* What was seen before a call. */
-typedef struct look {
-    uint64_t control;
-    hoststate *state; /* NULL: only the control                                                      */
-} look;
+/* guest_every of this thread. */
+static _Thread_local bool every;
+
+bool guest_every(bool on)
+{
+    bool before = every;
+    every = on;
+    return before;
+}
 
 /* Calls number 1, 2, 4, 8, ... of an implementation; all of them once something was seen. */
 static bool is_due(const tn_impl *impl)
 {
-    if (atomic_load_explicit(&guests.closely, memory_order_relaxed))
+    if (every || atomic_load_explicit(&guests.closely, memory_order_relaxed))
         return true;
     if (!impl)
         return false;
@@ -68,43 +63,16 @@ static bool is_due(const tn_impl *impl)
     return (number & (number - 1)) == 0;
 }
 
-static look look_before(bool whole)
+static void look_after(const watch_look *look, const device *device, const graph_binding *bound, const char *where)
 {
-    look l = {.control = hoststate_control()};
-    if (!whole || pthread_mutex_trylock(&guests.lock) != 0)
-        return l;
-    if (guests.state)
-        hoststate_again(guests.state);
-    else
-        guests.state = hoststate_save();
-    l.state = guests.state;
-    threads_watch(l.state != NULL);
-    if (!l.state)
-        pthread_mutex_unlock(&guests.lock);
-    return l;
+    char what[WHAT], name[NAMES];
+    if (!watch_after(look, what, sizeof what))
+        return;
+    name_guest(device, bound, name, sizeof name);
+    notices_add("%s changed the %s in %s; it was put back", name, what, where);
 }
 
-static void look_after(const look *l, const device *device, const graph_binding *bound, const char *where)
-{
-    char what[WHAT];
-    unsigned workers = threads_changed();
-    if (l->state) {
-        if (hoststate_differs(l->state, true, what, sizeof what))
-            tell(device, bound, what, where);
-        threads_watch(false);
-        pthread_mutex_unlock(&guests.lock);
-    } else if (hoststate_control() != l->control) {
-        hoststate_set_control(l->control);
-        workers |= THREADS_CONTROL;
-    }
-    if (workers & THREADS_CONTROL)
-        tell(device, bound, "floating-point control", where);
-    if (workers & THREADS_MASK)
-        tell(device, bound, "signal mask", where);
-}
-
-/* ---- calls
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* What a failure says of itself. */
 static void explain(tn_status status, const tn_error *why, char *text, size_t size)
@@ -144,7 +112,7 @@ tn_status guest_step(const device *device, const graph_binding *bound, const tn_
 {
     tn_error why = TN_ERROR_INIT;
     const char *what = !bound ? tn_op_name(call->op) : call->grads ? "backward" : "forward";
-    look l = look_before((bound || device->guest) && is_due(bound ? bound->impl : NULL));
+    watch_look l = watch_before((bound || device->guest) && is_due(bound ? bound->impl : NULL));
     tn_status status = step(call, &why);
     look_after(&l, device, bound, what);
     if (status == TN_OK)
@@ -156,7 +124,7 @@ tn_status guest_step(const device *device, const graph_binding *bound, const tn_
 tn_status guest_plan(const graph_binding *bound, const tn_site *site, tn_plan *plan, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    look l = look_before(true);
+    watch_look l = watch_before(true);
     tn_status status = bound->impl->plan(site, plan, &why);
     look_after(&l, NULL, bound, "plan");
     if (status == TN_OK)
@@ -169,14 +137,13 @@ tn_status guest_plan(const graph_binding *bound, const tn_site *site, tn_plan *p
 tn_status guest_pack(const graph_binding *bound, const tn_site *site, void *packed, tn_queue *queue, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    look l = look_before(true);
+    watch_look l = watch_before(true);
     tn_status status = bound->impl->pack(site, &bound->plan, packed, queue, &why);
     look_after(&l, NULL, bound, "pack");
     return status == TN_OK ? TN_OK : kernel_failed(bound, "pack", site, -1, status, &why, err);
 }
 
-/* ---- steps of a session
- * ------------------------------------------------------------------------------------------------ */
+/* ---- steps of a session ------------------------------------------------------------------------------------------ */
 
 static bool takes_part(const device *device, const graph *g)
 {
@@ -189,6 +156,8 @@ static bool takes_part(const device *device, const graph *g)
 void guest_watch_open(guest_watch *w, const device *device, const graph *graph)
 {
     *w = (guest_watch){device, graph, takes_part(device, graph) ? hoststate_save() : NULL};
+    if (w->before)
+        hoststate_release(w->before);
 }
 
 void guest_watch_close(guest_watch *w)
@@ -230,7 +199,11 @@ static size_t name_all(const guest_watch *w, char *text, size_t size)
 void guest_watch_end(guest_watch *w)
 {
     char what[WHAT], names[2 * NAMES];
-    if (!w->before || !hoststate_differs(w->before, true, what, sizeof what))
+    if (!w->before)
+        return;
+    bool differs = hoststate_differs(w->before, true, what, sizeof what);
+    hoststate_release(w->before);
+    if (!differs)
         return;
     size_t count = name_all(w, names, sizeof names);
     atomic_store(&guests.closely, true);

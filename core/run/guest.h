@@ -12,6 +12,10 @@
 tn_status guest_step(const device *device, const graph_binding *bound, const tn_call *call,
                      tn_status (*step)(const tn_call *, tn_error *), tn_error *err);
 
+/* From now on everything is looked at after each call that this thread makes: for calls that do not come by thousands.
+ * Returns what held before. */
+bool guest_every(bool on);
+
 /* Its plan and its pack. TN_DECLINED of plan, and TN_E_KERNEL for every other failure. The kernel has the function. */
 tn_status guest_plan(const graph_binding *bound, const tn_site *site, tn_plan *plan, tn_error *err);
 tn_status guest_pack(const graph_binding *bound, const tn_site *site, void *packed, tn_queue *queue, tn_error *err);

@@ -81,8 +81,9 @@ typedef struct tn_replay {
 } tn_replay;
 
 /* Makes the call of a file that tn_model_shadow wrote again: the kernel in a child process, on the file's tensors,
- * against eager. plugin: the file to load the kernel from; NULL: the one that had it then. TN_E_VERIFY when it is still
- * wrong, with result filled; TN_E_INPUT when file is no such file. [one thread]: of the process. */
+ * against eager. plugin: the file to load the kernel from; NULL: it is among those that are loaded (tn_scan).
+ * TN_E_VERIFY when it is still wrong, with result filled; TN_E_INPUT when file is no such file. [one thread]: of the
+ * process. */
 TN_API tn_status tn_check_replay(const char *plugin, const char *file, tn_replay *result, tn_error *err);
 
 #ifdef __cplusplus

@@ -103,7 +103,7 @@ START_TEST(a_kernel_that_turns_wrong_is_taken_off)
     ck_assert_ptr_null(tn_notice_get(1));
     ck_assert_ptr_nonnull(strstr(tn_notice_get(0), "k is wrong at model"));
     ck_assert_ptr_nonnull(strstr(tn_notice_get(0), ", row 0, element 0 is "));
-    ck_assert_ptr_nonnull(strstr(tn_notice_get(0), "tenon check --replay "));
+    ck_assert_ptr_nonnull(strstr(tn_notice_get(0), "tenon check test --replay "));
     callfile c;
     tn_error err = TN_ERROR_INIT;
     ck_assert_msg(callfile_open(&c, file, &err) == TN_OK, "%s: %s", err.where, err.message);

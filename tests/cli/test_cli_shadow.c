@@ -41,11 +41,14 @@ static process_result run_with(const char *fault, const char *kernels, const cha
     return r;
 }
 
-static process_result replay(const char *fault)
+static process_result replay(const char *fault, bool named)
 {
-    char *file = tempdir_path(folder, FILE_NAME);
+    char *file = tempdir_path(folder, FILE_NAME), plugins[4200], plugin[4300];
     setenv("BAD_GUEST", fault, 1);
-    process_result r = TENON(NULL, "check", "--replay", file);
+    snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
+    snprintf(plugin, sizeof plugin, "%s/bad_guest.so", plugins);
+    process_result r = named ? TENON(NULL, "check", plugin, "--replay", file)
+                             : TENON(NULL, "check", "--replay", file, "--plugins", plugins);
     free(file);
     return r;
 }
@@ -66,7 +69,8 @@ START_TEST(a_wrong_kernel_is_found)
     ck_assert_msg(line != NULL, "%s", r.err);
     ck_assert_ptr_null(strstr(line + 1, "tenon: warning"));
     expect_in(line, ", eager has ");
-    expect_in(line, "; the call is in " FILE_NAME ": tenon check --replay " FILE_NAME "\n");
+    expect_in(line, "; the call is in " FILE_NAME ": tenon check /");
+    expect_in(line, "/bad_guest.so --replay " FILE_NAME "\n");
     process_free(&eager);
     process_free(&r);
 }
@@ -76,17 +80,22 @@ START_TEST(its_call_is_made_again)
 {
     process_result r = run_with("wrong with 37 tokens", "npu_bad_guest", "1");
     process_free(&r);
-    r = replay("wrong with 37 tokens");
+    r = replay("wrong with 37 tokens", _i);
     ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
     expect_in(r.out, "npu_bad_guest RMS_NORM at model.layers.");
     expect_in(r.out, "\n  then: ");
     expect_in(r.out, ": WRONG\n");
     expect_in(r.err, "is still wrong at model.layers.");
     process_free(&r);
-    r = replay("");
+    r = replay("", _i);
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
     expect_in(r.out, ": right\n");
     process_free(&r);
+    /* The path in the file is data. */
+    char *file = tempdir_path(folder, FILE_NAME);
+    process_expect_error(TENON(NULL, "check", "--replay", file), 3, "npu_bad_guest", "it came from /",
+                         "bad_guest.so, which can be given beside the call", NULL);
+    free(file);
 }
 END_TEST
 
@@ -135,7 +144,7 @@ int main(void)
     tcase_set_timeout(tc, 600);
     tcase_add_checked_fixture(tc, enter, leave);
     tcase_add_loop_test(tc, a_wrong_kernel_is_found, 0, 2);
-    tcase_add_test(tc, its_call_is_made_again);
+    tcase_add_loop_test(tc, its_call_is_made_again, 0, 2);
     tcase_add_loop_test(tc, a_right_one_stays, 0, 2);
     tcase_add_loop_test(tc, our_own_stay, 0, 5);
     tcase_add_test(tc, what_cannot_be_is_refused);
