@@ -36,7 +36,7 @@ static const fault sizes[] = {
     {"bad_rope", "tables of length one", "wrong numbers with"},
     {"bad_attention", "no rescaling", "wrong numbers with"},
     {"bad_attention", "whole blocks of keys", "wrong numbers with"},
-    {"bad_attention", "many keys", "wrong numbers with 1 tokens"},
+    {"bad_attention", "many keys", "wrong numbers with 2 tokens"},
     {"bad_attention", "window edge", "wrong numbers with"},
     {"bad_attention", "slots are positions", "wrong numbers with"},
     {"bad_route", "many tokens", "wrong numbers with 512 tokens"},
