@@ -36,7 +36,7 @@ static const fault sizes[] = {
     {"bad_rope", "tables of length one", "wrong numbers with"},
     {"bad_attention", "no rescaling", "wrong numbers with"},
     {"bad_attention", "whole blocks of keys", "wrong numbers with"},
-    {"bad_attention", "many keys", "wrong numbers with 1 tokens"},
+    {"bad_attention", "many keys", "wrong numbers with 2 tokens"},
     {"bad_attention", "window edge", "wrong numbers with"},
     {"bad_attention", "slots are positions", "wrong numbers with"},
     {"bad_route", "many tokens", "wrong numbers with 512 tokens"},
@@ -182,6 +182,35 @@ START_TEST(right_kernels_are_taken)
 }
 END_TEST
 
+/* No false alarm: those of this tree, in every type, with gradients, at the shapes of every architecture. */
+START_TEST(the_tree_s_own_are_taken)
+{
+    static const char *const files[] = {"npu_moe", "npu_rmsnorm", "npu_rope", "npu_swiglu"};
+    static const char *const models[] = {"qwen3", "gemma2", "mixtral", "qwen3_moe", "llama_gelu", "qwen3_odd"};
+    static const char *const dtypes[] = {"f32", "bf16", "f16"};
+    char path[4300], model[64];
+    const char *loaded;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        tn_error err = TN_ERROR_INIT;
+        snprintf(path, sizeof path, "%s/plugins/%s.so", process_build(), files[i]);
+        ck_assert_msg(folders_load_file(path, &loaded, &err) == TN_OK, "%s: %s", path, err.message);
+    }
+    snprintf(model, sizeof model, "tests/data/models/%s", models[_i]);
+    for (int i = 0; i < 6; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_report *report = NULL;
+        tn_model_options o = {.size = sizeof o, .dtype = dtypes[i % 3], .training = i >= 3};
+        tn_model *m = tn_model_open(model, &o, &err);
+        ck_assert_msg(m != NULL, "%s: %s", model, err.message);
+        ck_assert_msg(tn_apply_kernels(m, NULL, "auto", &report, &err) == TN_OK, "%s: %s", model, err.message);
+        ck_assert_msg(!strstr(report->summary, "refused"), "%s, %s: %s", model, o.dtype, report->summary);
+        ck_assert_msg(strstr(report->summary, "npu_fused_rmsnorm") != NULL, "%s: %s", model, report->summary);
+        tn_report_free(report);
+        tn_model_close(m);
+    }
+}
+END_TEST
+
 /* ---- what was covered, in words -------------------------------------------------------------------------------- */
 
 START_TEST(coverage_is_told)
@@ -214,6 +243,7 @@ int main(void)
     TCase *c = tcase_create("first use");
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, right_kernels_are_taken, 0, KERNELS);
+    tcase_add_loop_test(c, the_tree_s_own_are_taken, 0, 6);
     tcase_add_loop_test(c, wrong_at_a_size_is_refused, 0, COUNT(sizes));
     tcase_add_loop_test(c, wrong_between_threads_is_refused, 0, COUNT(threads));
     tcase_add_loop_test(c, wrong_by_what_it_kept_is_refused, 0, COUNT(state));
