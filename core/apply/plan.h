@@ -102,6 +102,9 @@ static inline plan_fit *plan_fit_at(const plan *p, size_t candidate, size_t shap
  * eager takes the sites then, unless it was asked for by name, which is an error. */
 tn_status plan_check(plan *p, tn_error *err);
 
+/* apply.c: prepares what the plan has chosen and puts it in place. */
+tn_status apply_plan(plan *p, tn_error *err);
+
 tn_status plan_no_memory(tn_error *err);
 
 #endif
