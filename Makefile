@@ -160,7 +160,7 @@ endef
 $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
 
 # One file each, as an author outside of this tree would build it. Folders that others can write to are not scanned.
-$(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h include/tenon/*.h) $(LIB)
+$(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/bad_kernels/*.h include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter %/missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \

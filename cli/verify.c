@@ -17,29 +17,21 @@ static const char *result_of(const tn_verify_row *row)
     return row->gradient[0] || row->applied_sites > 0 ? "passed" : "passed, not applied";
 }
 
-/* Were all rows tried with the same calls? */
-static bool same_coverage(tn_verify_row *const *rows, size_t count)
-{
-    for (size_t i = 1; i < count; i++)
-        if (strcmp(rows[0]->coverage, rows[i]->coverage) != 0)
-            return false;
-    return true;
-}
-
 /* What the table has no room for: what was tried, who has the sites instead, and why a kernel failed. */
 static void print_remarks(tn_verify_row *const *rows, size_t count)
 {
-    bool same = same_coverage(rows, count);
-    if (same)
-        printf("\ntried: %s\n", rows[0]->coverage);
+    const char *before = "\n";
+    for (size_t i = 0; i < count; i++)
+        if (!rows[i]->gradient[0] && rows[i]->coverage[0]) {
+            printf("%s%s %s: tried %s\n", before, rows[i]->kernel, tn_op_name(rows[i]->op), rows[i]->coverage);
+            before = "";
+        }
     for (size_t i = 0; i < count; i++) {
         const tn_verify_row *r = rows[i];
         const char *op = tn_op_name(r->op);
         if (r->gradient[0])
             continue;
-        if (!same)
-            printf("\n%s %s tried: %s\n", r->kernel, op, r->coverage);
-        if (r->not_applied[0])
+        if (r->not_applied[0] && r->passed)
             printf("\n%s %s: not applied at %lld of %lld sites: %s\n", r->kernel, op,
                    (long long)(r->sites - r->applied_sites), (long long)r->sites, r->not_applied);
         if (!r->passed)

@@ -28,6 +28,24 @@ static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, co
     return TN_OK;
 }
 
+/* A site of the same shape with other weights (NULL: there is none), or one of another shape that the same
+ * implementation has. */
+static const tn_site *find_beside(const plan *p, size_t site, bool same_shape)
+{
+    const graph *g = p->target->graph;
+    const tn_site *own = &g->sites[site]->site;
+    for (size_t i = 0; i < g->site_count; i++) {
+        const plan_choice *c = &p->choices[i];
+        const tn_site *s = &g->sites[i]->site;
+        if (i == site || s->op != own->op || (p->shape_of[i] == p->shape_of[site]) != same_shape)
+            continue;
+        if (same_shape ? !plan_same_weights(s, own, p->target->device->ops->host_memory)
+                       : c->candidate >= 0 && c->fit->impl == p->choices[site].fit->impl)
+            return s;
+    }
+    return NULL;
+}
+
 /* Checks every site that has something unchecked; *again when a fit was refused, so that others must be chosen. */
 static tn_status check_round(plan *p, bool every_site, const plan_fit **checked, bool *again, tn_error *err)
 {
@@ -39,9 +57,14 @@ static tn_status check_round(plan *p, bool every_site, const plan_fit **checked,
             (every_site ? checked[i] == choice->fit : choice->fit->trusted))
             continue;
         tn_error why = TN_ERROR_INIT;
-        check_case cases[3];
+        check_case cases[CHECK_FIRST_USE];
         size_t count = check_first_use_cases(site, cases);
-        check_subject subject = {p->target->device, site, choice->fit->impl, NULL, p->target->training, NULL, NULL};
+        check_subject subject = {.device = p->target->device,
+                                 .site = site,
+                                 .impl = choice->fit->impl,
+                                 .gradients = p->target->training,
+                                 .other = find_beside(p, i, true),
+                                 .unlike = find_beside(p, i, false)};
         tn_status status = check_site(&subject, cases, count, NULL, &why);
         checked[i] = choice->fit;
         if (status == TN_OK) {

@@ -142,14 +142,32 @@ void verify_site_refused(verify_record *record, const graph_site *site, const ch
     add_result(&record->row, site->site.path, false, INFINITY, reason);
 }
 
+/* A site of the same shape with other weights, or NULL. */
+static const tn_site *find_other(const apply_target *target, const graph_site *site)
+{
+    const graph *g = target->graph;
+    for (size_t i = 0; i < g->site_count; i++)
+        if (g->sites[i] != site && plan_same_shape(&g->sites[i]->site, &site->site) &&
+            !plan_same_weights(&g->sites[i]->site, &site->site, target->device->ops->host_memory))
+            return &g->sites[i]->site;
+    return NULL;
+}
+
 tn_status verify_site(const verify_subject *s, verify_record *record, tn_status *how, tn_error *why)
 {
     compare_figures figures = {0};
     compare_gradient each[COMPARE_GRADIENTS] = {0};
-    check_case cases[3] = {{.batch = 1, .tokens = VERIFY_TOKENS}};
+    check_case cases[CHECK_FIRST_USE] = {{.batch = 1, .tokens = VERIFY_TOKENS}};
     size_t count = s->whole ? check_first_use_cases(&s->site->site, cases) : 1;
-    check_subject subject = {s->target->device,   &s->site->site,    s->impl, s->bound,
-                             s->target->training, &record->coverage, each};
+    check_subject subject = {.device = s->target->device,
+                             .site = &s->site->site,
+                             .impl = s->impl,
+                             .bound = s->bound,
+                             .gradients = s->target->training,
+                             .other = find_other(s->target, s->site),
+                             .unlike = s->unlike,
+                             .coverage = &record->coverage,
+                             .gradient_figures = each};
     count_site(record, s->site);
     tn_status status = check_site(&subject, cases, count, &figures, why);
     add_gradients(record, each, s->site->site.path);

@@ -3,32 +3,38 @@
 
 #include "base/tensor.h"
 #include "base/text.h"
-#include "check/fenced.h"
 #include "op/op.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Most operations of the case of many tokens. */
-static const double MOST_WORK = 2e9;
+/* Operations and elements of a call that is also made on one thread, and operations of one that is made there in
+ * another place, too. */
+static const double LIGHT = 1.5e9, LIGHT_ELEMENTS = 4e5, LIGHTEST = 4e8;
 
-static const size_t MOST_PARAM_BYTES = (size_t)256 << 20;
+/* Each case alone, alone in another place, and on a team; the sites in between once each. */
+enum { OTHERS = 2, OTHER_TOKENS = 3, MOST_REFS = CHECK_MOST_CASES + OTHERS, MOST_RUNS = 3 * CHECK_MOST_CASES + OTHERS };
 
-enum { MAX_CASES = 4, RUNS_PER_CASE = 2 };
+/* A check under way. The cases come first among the references, then calls of other sites. */
+typedef struct checking {
+    const check_subject *subject;
+    const check_case *cases;
+    size_t case_count;
+    int32_t team;
+    check_other made_up;
+    check_reference refs[MOST_REFS];
+    size_t ref_count;
+    fenced_run runs[MOST_RUNS];
+    size_t run_count;
+    const fenced_run *first[MOST_REFS]; /* the first run of each reference                        */
+} checking;
 
 tn_status check_no_memory(tn_error *err)
 {
     return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory while checking a kernel; free some memory");
 }
 
-size_t check_first_use_cases(const tn_site *site, check_case cases[3])
-{
-    cases[0] = (check_case){.batch = 1, .tokens = 1};
-    cases[1] = (check_case){.batch = 1, .tokens = 19};
-    cases[2] = (check_case){.batch = 2, .tokens = 33};
-    return inputs_operations(site, 66) <= MOST_WORK ? 3 : 2;
-}
+/* ---- what eager makes of a call ------------------------------------------------------------------------------- */
 
 void check_reference_close(check_reference *r)
 {
@@ -48,8 +54,8 @@ tn_status check_reference_open(check_reference *r, const device *device, const t
                                check_case size, tn_error *err)
 {
     *r = (check_reference){0};
-    uint64_t seed = (uint64_t)site->op << 32 ^ (uint64_t)size.batch << 16 ^ (uint64_t)size.tokens ^ size.seed;
-    tn_status status = inputs_draw_as(&r->in, site, size.batch, size.tokens, size.profile, seed, err);
+    size.seed ^= (uint64_t)site->op << 32 ^ (uint64_t)size.batch << 16 ^ (uint64_t)size.tokens;
+    tn_status status = inputs_draw_case(&r->in, site, &size, err);
     if (status != TN_OK)
         return status;
     want_optional(&r->in.call, optional);
@@ -73,128 +79,235 @@ tn_status check_reference_open(check_reference *r, const device *device, const t
     return status;
 }
 
-/* Each case twice: once at the end of its memory, once at the start with rows apart and in place; a heavy one once. */
-static tn_status open_runs(const check_reference *refs, size_t case_count, fenced_run *runs, size_t *count,
-                           tn_error *err)
+/* ---- the kernel's calls -------------------------------------------------------------------------------------------
+ */
+
+tn_status check_open_run(fenced_run *run, const inputs *in, const gradients *wanted, check_manner manner, tn_error *err)
 {
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < case_count && status == TN_OK; i++)
-        for (int j = 0; j < RUNS_PER_CASE && status == TN_OK; j++) {
-            if (j > 0 && inputs_operations(refs[i].in.call.site, refs[i].in.tokens) > MOST_WORK / 2)
-                continue;
-            fenced_run *run = &runs[(*count)++];
-            *run = (fenced_run){.in = &refs[i].in,
-                                .side = j == 0 ? FENCE_END : FENCE_START,
-                                .padded = j > 0,
-                                .in_place = j > 0 ? op_find(refs[i].in.call.op)->in_place : 0};
-            status = fenced_open_run(run, err);
+    enum { BACKWARD_WORK = 3 };
+    *run = (fenced_run){.in = in,
+                        .wanted = wanted,
+                        .side = manner.apart ? FENCE_START : FENCE_END,
+                        .padded = manner.apart,
+                        .in_place = manner.apart ? op_find(in->call.op)->in_place : 0,
+                        .team = manner.team,
+                        .threads = manner.threads,
+                        .seconds = fenced_seconds((wanted ? BACKWARD_WORK : 1) * op_operations(&in->call))};
+    return fenced_open_run(run, err);
+}
+
+bool check_same_bits(const fenced_run *a, const fenced_run *b, char *detail, size_t detail_size)
+{
+    char where[120];
+    for (int i = 0; !a->wanted && i < a->call.out_count; i++)
+        if (!compare_bits(&a->call.out[i], &b->call.out[i], where, sizeof where)) {
+            text_cut(detail, detail_size, "output %d, %s", i, where);
+            return false;
         }
+    for (int i = 0; a->wanted && i < TN_CALL_TENSORS; i++)
+        if (a->grads.in[i].data && !compare_bits(&a->grads.in[i], &b->grads.in[i], where, sizeof where)) {
+            text_cut(detail, detail_size, "gradient of input %d, %s", i, where);
+            return false;
+        }
+    for (int role = 0; a->wanted && role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < a->grads.param[role].count; i++)
+            if (!compare_bits(&a->grads.param[role].tensors[i], &b->grads.param[role].tensors[i], where,
+                              sizeof where)) {
+                text_cut(detail, detail_size, "gradient of %s %lld, %s", tn_role_name((tn_role)role), (long long)i,
+                         where);
+                return false;
+            }
+    return true;
+}
+
+/* With so many threads: two where there is only one, since tomorrow's machine has more. What is applied was planned for
+ * as many as it may have. */
+static int32_t team_of(const check_subject *s)
+{
+    int32_t threads = tn_thread_count();
+    if (s->bound)
+        return s->bound->plan.threads < threads ? s->bound->plan.threads : threads;
+    return threads > 1 ? threads : 2;
+}
+
+static tn_status open_reference(checking *c, const tn_site *site, check_case size, tn_error *err)
+{
+    tn_status status = check_reference_open(&c->refs[c->ref_count], c->subject->device, site,
+                                            c->subject->impl->optional_outputs, size, err);
+    c->ref_count += status == TN_OK;
     return status;
 }
 
-static tn_status compare_runs(const check_reference *refs, size_t case_count, const fenced_run *runs, size_t count,
-                              const tn_impl *impl, compare_figures *figures, tn_error *err)
+static tn_status open_references(checking *c, tn_error *err)
 {
-    const tn_site *site = refs[0].in.call.site;
-    double ulps = compare_ulps(&impl->tolerance, (tn_dtype)site->meaning[TN_AXIS_DTYPE]);
-    for (size_t i = 0; i < count; i++) {
-        size_t ref = 0;
-        while (ref + 1 < case_count && &refs[ref].in != runs[i].in)
-            ref++;
-        compare_call(&refs[ref].call, &runs[i].call, ulps, refs[ref].in.skip, figures);
-        if (figures->worst > 1)
-            return tn_fail(err, TN_E_VERIFY, site->path,
-                           "wrong numbers with %lld tokens: %.3g times the tolerance of %g ulps (%s)",
-                           (long long)refs[ref].in.tokens, figures->worst, ulps, figures->detail);
+    const check_subject *s = c->subject;
+    const tn_site *other = s->other;
+    check_case few = {.batch = 1, .tokens = OTHER_TOKENS, .seed = 5};
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < c->case_count && status == TN_OK; i++)
+        status = open_reference(c, s->site, c->cases[i], err);
+    if (status == TN_OK && !other) {
+        status = check_other_open(&c->made_up, s->site, NULL);
+        other = status == TN_OK ? &c->made_up.site : NULL;
+        status = status == TN_DECLINED ? TN_OK : status;
     }
+    /* A router may be such that nothing can be checked there; then the site that matters is checked alone. */
+    if (status == TN_OK && other && (status = open_reference(c, other, few, NULL)) == TN_DECLINED)
+        status = TN_OK;
+    if (status == TN_OK && s->unlike && (status = open_reference(c, s->unlike, few, NULL)) == TN_DECLINED)
+        status = TN_OK;
+    return status == TN_E_MEMORY ? check_no_memory(err) : status;
+}
+
+static tn_status open_run(checking *c, size_t ref, check_manner manner, tn_error *err)
+{
+    fenced_run *run = &c->runs[c->run_count++];
+    if (!c->first[ref])
+        c->first[ref] = run;
+    return check_open_run(run, &c->refs[ref].in, NULL, manner, err);
+}
+
+static bool is_light(const checking *c, size_t ref, double most)
+{
+    const tn_call *call = &c->refs[ref].in.call;
+    double elements = 0;
+    for (int i = 0; i < call->in_count; i++)
+        elements += (double)tn_tensor_count(&call->in[i]);
+    return op_operations(call) <= most && elements <= LIGHT_ELEMENTS;
+}
+
+/* On one thread, with scratch for one and for all; then calls of other sites; then the first again on the team, and the
+ * others from the last to the first. */
+static tn_status open_runs(checking *c, tn_error *err)
+{
+    tn_status status = TN_OK;
+    const check_manner alone = {.team = 1}, apart = {.apart = true, .team = 1, .threads = c->team};
+    const check_manner team = {.team = c->team};
+    for (size_t i = 0; i < c->case_count && status == TN_OK; i++) {
+        if (is_light(c, i, LIGHT))
+            status = open_run(c, i, alone, err);
+        if (status == TN_OK && is_light(c, i, LIGHTEST))
+            status = open_run(c, i, apart, err);
+    }
+    for (size_t i = c->case_count; i < c->ref_count && status == TN_OK; i++)
+        status = open_run(c, i, alone, err);
+    if (status == TN_OK && c->case_count > 0)
+        status = open_run(c, 0, team, err);
+    for (size_t i = c->case_count; i-- > 1 && status == TN_OK;)
+        status = open_run(c, i, team, err);
+    return status;
+}
+
+/* ---- comparing ----------------------------------------------------------------------------------------------------
+ */
+
+static size_t ref_of(const checking *c, const fenced_run *run)
+{
+    size_t ref = 0;
+    while (&c->refs[ref].in != run->in)
+        ref++;
+    return ref;
+}
+
+static tn_status compare_run(const checking *c, const fenced_run *run, compare_figures *figures, tn_error *err)
+{
+    const tn_site *site = c->subject->site;
+    const check_reference *r = &c->refs[ref_of(c, run)];
+    const fenced_run *first = c->first[ref_of(c, run)];
+    double ulps = compare_ulps(&c->subject->impl->tolerance, (tn_dtype)site->meaning[TN_AXIS_DTYPE]);
+    char detail[160];
+    bool elsewhere = r->in.call.site != site;
+    compare_call(&r->call, &run->call, ulps, r->in.skip, figures);
+    if (figures->worst > 1)
+        return tn_fail(err, TN_E_VERIFY, r->in.call.site->path,
+                       "wrong numbers with %lld tokens: %.3g times the tolerance of %g ulps (%s)%s, %d thread%s",
+                       (long long)r->in.tokens, figures->worst, ulps, figures->detail,
+                       elsewhere ? " after calls with other weights" : "", (int)run->team, run->team == 1 ? "" : "s");
+    if (run->team > 1 && first != run && !check_same_bits(first, run, detail, sizeof detail))
+        return tn_fail(err, TN_E_VERIFY, site->path,
+                       "other bits with %lld tokens on %d threads, after calls with other weights, than on one (%s)",
+                       (long long)r->in.tokens, (int)run->team, detail);
     return TN_OK;
 }
 
-/* Gradients of each case, after its forward was found right. */
-static tn_status check_all_gradients(const check_subject *s, const check_reference *refs, size_t case_count,
-                                     const fenced_run *runs, size_t count, compare_figures *figures, tn_error *err)
+/* Gradients of the cases that they can be measured at, after forward was found right. */
+static tn_status compare_gradients_of(const checking *c, compare_figures *figures, tn_error *err)
 {
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < case_count && status == TN_OK; i++) {
-        size_t run = 0;
-        while (run + 1 < count && runs[run].in != &refs[i].in)
-            run++;
-        /* The last case does for parameters as large as this: a check holds three copies of their gradients. */
-        if (i + 1 < case_count && gradients_param_bytes(s->site) > MOST_PARAM_BYTES)
-            continue;
-        status = check_gradients(s, &refs[i].in, &refs[i].call, &runs[run].call, figures, err);
-    }
+    enum { MOST_TOKENS = 300 };
+    check_passed cases[CHECK_MOST_CASES];
+    size_t count = 0;
+    for (size_t i = 0; i < c->case_count; i++)
+        if (c->cases[i].profile != INPUTS_OUTLIERS && c->refs[i].in.tokens <= MOST_TOKENS && is_light(c, i, LIGHT))
+            cases[count++] = (check_passed){c->cases[i].profile, &c->refs[i], c->first[i]};
+    check_backward b = {.subject = c->subject, .cases = cases, .case_count = count, .team = c->team};
+    tn_status status = check_gradients(&b, err);
+    /* Figures in ulps are forward's, whose tolerance is another. */
+    if (b.figures.worst > figures->worst)
+        figures->worst = b.figures.worst;
     return status;
 }
 
-void check_coverage_text(const check_coverage *c, char *text, size_t size)
+static void cover(const checking *c)
 {
-    if (!c->any) {
-        text_cut(text, size, "nothing");
-        return;
+    check_coverage here = {.least_tokens = INT64_MAX,
+                           .threads = c->team,
+                           .other_weights = c->ref_count > c->case_count,
+                           .gradients = c->subject->gradients,
+                           .any = c->case_count > 0};
+    for (size_t i = 0; i < c->case_count; i++) {
+        const inputs *in = &c->refs[i].in;
+        here.least_tokens = in->tokens < here.least_tokens ? in->tokens : here.least_tokens;
+        here.most_tokens = in->tokens > here.most_tokens ? in->tokens : here.most_tokens;
+        here.most_cached = in->cached > here.most_cached ? in->cached : here.most_cached;
     }
-    size_t used =
-        text_cut(text, size, "%lld to %lld tokens, %s%d thread%s", (long long)c->least_tokens,
-                 (long long)c->most_tokens, c->threads > 1 ? "1 and " : "", (int)c->threads, c->threads > 1 ? "s" : "");
-    if (c->most_cached > 0)
-        used += text_cut(text + used, size - used, ", up to %lld cached positions", (long long)c->most_cached);
-    if (c->other_weights)
-        used += text_cut(text + used, size - used, ", after a call with other weights");
-    if (c->gradients)
-        text_cut(text + used, size - used, ", gradients");
+    check_coverage_add(c->subject->coverage, &here);
 }
 
-static void add_coverage(const check_subject *s, const check_case *cases, size_t case_count)
+static tn_status make_check(checking *c, compare_figures *figures, tn_error *err)
 {
-    check_coverage *c = s->coverage;
-    for (size_t i = 0; c && i < case_count; i++) {
-        int64_t tokens = cases[i].batch * cases[i].tokens;
-        c->least_tokens = c->any && c->least_tokens < tokens ? c->least_tokens : tokens;
-        c->most_tokens = c->most_tokens > tokens ? c->most_tokens : tokens;
-        c->threads = c->threads > 1 ? c->threads : 1;
-        c->gradients = c->gradients || s->gradients;
-        c->any = true;
-    }
-}
-
-tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
-                     tn_error *err)
-{
-    if (!s->device->ops->host_memory)
-        return tn_fail(err, TN_DECLINED, s->site->path, "kernels on the memory of device %s cannot be tried in a child",
-                       s->device->ops->name);
-    check_reference refs[MAX_CASES] = {0};
-    fenced_run runs[MAX_CASES * RUNS_PER_CASE] = {0};
-    compare_figures local = {0};
-    size_t count = 0;
-    double work = 0;
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < case_count && status == TN_OK; i++) {
-        status = check_reference_open(&refs[i], s->device, s->site, s->impl->optional_outputs, cases[i], err);
-        work += 2 * inputs_operations(s->site, cases[i].batch * cases[i].tokens);
-    }
+    const check_subject *s = c->subject;
+    tn_status status = open_references(c, err);
     if (status == TN_OK)
-        status = open_runs(refs, case_count, runs, &count, err);
+        status = open_runs(c, err);
     fenced_trial t = {.device = s->device,
                       .site = s->site,
                       .impl = s->impl,
                       .bound = s->bound,
                       .max_tokens = GRAPH_MAX_TOKENS,
-                      .threads = tn_thread_count(),
-                      .seconds = CHECK_LEAST_SECONDS + work / CHECK_SLOWEST,
-                      .runs = runs,
-                      .run_count = count};
-    figures = figures ? figures : &local;
-    add_coverage(s, cases, case_count);
+                      .threads = c->team,
+                      .runs = c->runs,
+                      .run_count = c->run_count};
     if (status == TN_OK)
         status = fenced_execute(&t, err);
-    if (status == TN_OK)
-        status = compare_runs(refs, case_count, runs, count, s->impl, figures, err);
+    for (size_t i = 0; i < c->run_count && status == TN_OK; i++)
+        status = compare_run(c, &c->runs[i], figures, err);
     if (status == TN_OK && s->gradients)
-        status = check_all_gradients(s, refs, case_count, runs, count, figures, err);
-    for (size_t i = 0; i < count; i++)
-        fenced_close_run(&runs[i]);
-    for (size_t i = 0; i < case_count; i++)
-        check_reference_close(&refs[i]);
+        status = compare_gradients_of(c, figures, err);
+    if (status == TN_OK && s->coverage)
+        cover(c);
+    return status;
+}
+
+tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
+                     tn_error *err)
+{
+    compare_figures local = {0};
+    if (!s->device->ops->host_memory)
+        return tn_fail(err, TN_DECLINED, s->site->path, "kernels on the memory of device %s cannot be tried in a child",
+                       s->device->ops->name);
+    checking *c = calloc(1, sizeof *c);
+    if (!c)
+        return check_no_memory(err);
+    c->subject = s;
+    c->cases = cases;
+    c->case_count = case_count;
+    c->team = team_of(s);
+    tn_status status = make_check(c, figures ? figures : &local, err);
+    for (size_t i = 0; i < c->run_count; i++)
+        fenced_close_run(&c->runs[i]);
+    for (size_t i = 0; i < c->ref_count; i++)
+        check_reference_close(&c->refs[i]);
+    check_other_close(&c->made_up);
+    free(c);
     return status;
 }

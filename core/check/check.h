@@ -3,27 +3,23 @@
 #define TENON_CORE_CHECK_H
 
 #include "check/compare.h"
+#include "check/fenced.h"
 #include "check/inputs.h"
 #include "run/run.h"
 
-/* Batch rows and tokens per row of one call, and what its inputs are like. */
-typedef struct check_case {
-    int64_t batch, tokens;
-    inputs_profile profile;
-    uint64_t seed; /* another one draws other inputs                                              */
-} check_case;
-
-/* What checks tried: sizes, threads, weights. */
+/* What checks have covered, for people; grows by check_coverage_add. */
 typedef struct check_coverage {
-    int64_t least_tokens, most_tokens; /* of one call, all rows together                           */
-    int64_t most_cached;               /* positions before them, where the operation has a cache    */
-    int32_t threads;                   /* most that took part                                      */
-    bool other_weights;                /* a call with other weights came before in the same process     */
+    int64_t least_tokens, most_tokens; /* of a call                                               */
+    int64_t most_cached;               /* positions behind a query; 0: no attention                */
+    int32_t threads;                   /* one and so many                                          */
+    bool other_weights;                /* another site's weights before, in the same process       */
     bool gradients;
-    bool any; /* anything was tried                                                              */
+    bool any;
 } check_coverage;
 
-/* "1 to 66 tokens, 1 thread"; "nothing" where nothing was tried. */
+void check_coverage_add(check_coverage *c, const check_coverage *more);
+
+/* "0 to 600 tokens, 1 and 2 threads, normal, scaled and outlying inputs, after other weights". */
 void check_coverage_text(const check_coverage *c, char *text, size_t size);
 
 /* An implementation at a site. */
@@ -34,27 +30,25 @@ typedef struct check_subject {
     const graph_binding *bound; /* what is applied there: its plan and packed memory are used; NULL: they are made in
                                    the child                                                         */
     bool gradients;             /* backward is checked, too                                      */
-    check_coverage *coverage;   /* what was tried is added, or NULL                               */
+    const tn_site *other;       /* one of the same shape with other weights; NULL: a copy is made up   */
+    const tn_site *unlike;      /* one of another shape that it takes, or NULL                        */
+    check_coverage *coverage;   /* what was tried is added when it passed; or NULL                   */
     compare_gradient *gradient_figures; /* of each gradient, COMPARE_GRADIENTS of them, or NULL             */
 } check_subject;
 
-/* Runs the implementation on made-up inputs, in a child process, and compares it with eager. Returns TN_OK, TN_E_VERIFY
- * (wrong numbers), TN_E_KERNEL (crashed, hung, wrote outside its memory, failed), TN_DECLINED (this site cannot be
- * checked) or another error; the message says with how many tokens. figures may be NULL. */
+/* Runs the implementation on made-up inputs, in one child process, and compares it with eager: each case on one thread
+ * and on all of them, the same bits; a heavy one on all of them only. In between the other sites are called. Returns
+ * TN_OK, TN_E_VERIFY (wrong numbers), TN_E_KERNEL (crashed, hung, wrote outside its memory, failed), TN_DECLINED (this
+ * site cannot be checked) or another error; the message says with how many tokens. figures may be NULL. */
 tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
                      tn_error *err);
 
-/* check_gradients.c: the same of its gradients for one case. forward: what the kernel gave for it. */
-tn_status check_gradients(const check_subject *s, const inputs *in, const tn_call *eager, const tn_call *forward,
-                          compare_figures *figures, tn_error *err);
+enum { CHECK_FIRST_USE = 16, CHECK_MOST_CASES = 16 };
 
-/* Operations per second that even the plainest kernel under a sanitizer manages on a busy machine, and the time
- * that every trial has. */
-#define CHECK_SLOWEST 4e7
-#define CHECK_LEAST_SECONDS 5.0
-
-/* The calls that a first use is checked with: few tokens, some, and several rows of many where that is not too slow. */
-size_t check_first_use_cases(const tn_site *site, check_case cases[3]);
+/* check_cases.c: the calls that a first use is checked with: none, one, few and odd numbers of tokens, more than a
+ * block, a session's chunk; attention behind short and long caches; inputs of every profile. Heavy sites get fewer in
+ * the middle. Returns how many. */
+size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_USE]);
 
 /* The eager results of one call. Outputs are owned by it; optional: the optional ones that it has too, as
  * tn_impl.optional_outputs. */
@@ -67,6 +61,54 @@ typedef struct check_reference {
 tn_status check_reference_open(check_reference *r, const device *device, const tn_site *site, uint32_t optional,
                                check_case size, tn_error *err);
 void check_reference_close(check_reference *r);
+
+/* How a call in a child is made. */
+typedef struct check_manner {
+    bool apart;      /* at the start of its memory, with rows apart and in place; else at the end of it  */
+    int32_t team;    /* threads that take part                                                    */
+    int32_t threads; /* that scratch is planned for; 0: as many                                    */
+} check_manner;
+
+/* Maps the memory of a call, forward or (wanted) with gradients, and gives it a time limit. fenced_close_run. */
+tn_status check_open_run(fenced_run *run, const inputs *in, const gradients *wanted, check_manner manner,
+                         tn_error *err);
+
+/* The same bits in every output, or gradient? Otherwise detail says where they differ. */
+bool check_same_bits(const fenced_run *a, const fenced_run *b, char *detail, size_t detail_size);
+
+/* A call whose forward was found right. */
+typedef struct check_passed {
+    inputs_profile profile;
+    const check_reference *eager;
+    const fenced_run *forward; /* the kernel's                                                      */
+} check_passed;
+
+/* check_gradients.c: the gradients of an implementation at a site. */
+typedef struct check_backward {
+    const check_subject *subject;
+    const check_passed *cases;
+    size_t case_count;
+    int32_t team;    /* besides one thread                                                       */
+    bool everywhere; /* the same bits with rows apart, too                                        */
+    /* The worst figure of those that passed, with its call's tokens.                              */
+    compare_figures figures;
+    int64_t worst_tokens;
+} check_backward;
+
+/* All gradients of each case, on one thread and on a team; of the case of three tokens also each alone, and without the
+ * gradients of the outputs. Messages as check_site's. */
+tn_status check_gradients(check_backward *b, tn_error *err);
+
+/* check_other.c: a site like another, of the same shape with other weights. */
+typedef struct check_other {
+    tn_site site;
+    tn_tensor *tensors;
+    void *memory;
+} check_other;
+
+/* TN_DECLINED where that would take too much memory. Close with check_other_close in any case. */
+tn_status check_other_open(check_other *o, const tn_site *like, tn_error *err);
+void check_other_close(check_other *o);
 
 /* check.c: out of memory while checking. */
 tn_status check_no_memory(tn_error *err);

@@ -8,11 +8,13 @@
 #include "base/text.h"
 
 #include <fenv.h>
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -20,9 +22,11 @@ typedef enum fenced_stage { STAGE_PLAN, STAGE_PACK, STAGE_CALL } fenced_stage;
 
 /* What the child tells; shared. */
 typedef struct fenced_note {
-    const fenced_trial *trial;
     fenced_stage stage;
     size_t run;
+    const tn_site *site;
+    double seconds; /* limit of what it does now                                                   */
+    bool overdue;
     tn_status status;
     char message[512];
     bool fault, fault_writes, fault_inside;
@@ -35,125 +39,24 @@ typedef struct region {
 } region;
 
 /* Where the signal handler looks: the low end of its stack points to it, for a handler has no argument of its own. */
-enum { REGIONS = FENCED_PLACES + 2, STACK_BYTES = 64 * 1024 };
+enum { REGIONS = FENCED_PLACES + 1 + FENCED_SITES, STACK_BYTES = 64 * 1024 };
+
+/* A site that was planned and packed. */
+typedef struct prepared {
+    const tn_site *site;
+    tn_plan plan;
+    const void *packed;
+    uint64_t edges; /* of its parameters                                                          */
+} prepared;
+
 typedef struct child_state {
     fenced_note *note;
     region regions[REGIONS];
     size_t count;
+    prepared sites[FENCED_SITES];
+    size_t site_count;
+    int32_t team;
 } child_state;
-
-/* ---- places ---------------------------------------------------------------------------------------------- */
-
-static void add_place(fenced_run *run, fenced_kind kind, tn_tensor *tensors, int64_t count, const tn_tensor *from,
-                      int same)
-{
-    run->places[run->place_count++] = (fenced_place){kind, tensors, count, from, same, {0}};
-}
-
-/* What the kernel writes comes first: place i is output i then. */
-static void list_forward(fenced_run *run)
-{
-    for (int i = 0; i < run->call.out_count; i++)
-        add_place(run, FENCED_OUTPUT, &run->call.out[i], 1, NULL, -1);
-    for (int i = 0; i < run->call.in_count; i++)
-        add_place(run, FENCED_INPUT, &run->call.in[i], 1, &run->in->call.in[i], i < run->in_place ? i : -1);
-}
-
-static tn_status copy_params(fenced_run *run, tn_error *err)
-{
-    int64_t total = 0;
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        total += run->grads.param[role].count;
-    run->params = calloc((size_t)total + 1, sizeof *run->params);
-    if (!run->params)
-        return tn_fail(err, TN_E_MEMORY, NULL, "no memory to check a kernel with; free some memory");
-    tn_tensor *next = run->params;
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        tn_param *p = &run->grads.param[role];
-        if (p->count > 0)
-            memcpy(next, p->tensors, (size_t)p->count * sizeof *next);
-        p->tensors = next;
-        next += p->count;
-    }
-    return TN_OK;
-}
-
-/* Place i is the gradient of input i where in-place matters: the inputs of those operations come first. What
- * backward does not read has no data. */
-static tn_status list_backward(fenced_run *run, tn_error *err)
-{
-    run->grads = run->wanted->grads;
-    run->call.grads = &run->grads;
-    run->call.out_count = 0;
-    tn_status status = copy_params(run, err);
-    if (status != TN_OK)
-        return status;
-    for (int i = 0; i < TN_CALL_TENSORS; i++)
-        if (run->grads.in[i].dtype != TN_DTYPE_NONE)
-            add_place(run, FENCED_GRADIENT, &run->grads.in[i], 1, NULL, -1);
-    tn_tensor *next = run->params;
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        if (run->grads.param[role].count > 0)
-            add_place(run, FENCED_GRADIENT, next, run->grads.param[role].count, NULL, -1);
-        next += run->grads.param[role].count;
-    }
-    for (int i = 0; i < TN_CALL_TENSORS; i++)
-        if (run->grads.out[i].data)
-            add_place(run, FENCED_UPSTREAM, &run->grads.out[i], 1, &run->wanted->grads.out[i],
-                      i < run->in_place ? i : -1);
-    for (int i = 0; i < run->call.in_count; i++)
-        if (op_find(run->call.op)->in[i].unread)
-            run->call.in[i].data = NULL;
-        else
-            add_place(run, FENCED_INPUT, &run->call.in[i], 1, &run->in->call.in[i], -1);
-    return TN_OK;
-}
-
-/* Maps a place's memory and gives the tensors their addresses. */
-static tn_status open_place(const fenced_run *run, fenced_place *p, fence *f, bool shared, tn_error *err)
-{
-    size_t bytes = 0, at = 0, element = tn_dtype_size(p->tensors->dtype);
-    for (int64_t i = 0; i < p->count; i++) {
-        layout b = layout_set(&p->tensors[i], run->padded);
-        bytes += layout_bytes(&b, p->tensors[i].dtype);
-    }
-    tn_status status = fence_open(f, bytes, element, run->side, shared, err);
-    if (status != TN_OK)
-        return status;
-    fence_fill(f);
-    for (int64_t i = 0; i < p->count; i++) {
-        layout b = layout_set(&p->tensors[i], run->padded);
-        p->tensors[i].data = f->data + at;
-        at += layout_bytes(&b, p->tensors[i].dtype);
-        layout_fill_gaps(&b, &p->tensors[i]);
-        if (p->from)
-            layout_copy(&b, &p->from[i], &p->tensors[i]);
-    }
-    return TN_OK;
-}
-
-tn_status fenced_open_run(fenced_run *run, tn_error *err)
-{
-    tn_status status = TN_OK;
-    run->call = run->in->call;
-    if (run->wanted)
-        status = list_backward(run, err);
-    else
-        list_forward(run);
-    for (size_t i = 0; status == TN_OK && i < run->place_count; i++)
-        if (!run->places[i].from)
-            status = open_place(run, &run->places[i], &run->places[i].fence, true, err);
-    return status;
-}
-
-void fenced_close_run(fenced_run *run)
-{
-    for (size_t i = 0; i < run->place_count; i++)
-        fence_close(&run->places[i].fence);
-    free(run->params);
-    run->params = NULL;
-    run->place_count = 0;
-}
 
 /* ---- in the child --------------------------------------------------------------------------------------- */
 
@@ -204,23 +107,51 @@ static void give_stack(void *ctx, int32_t thread, int32_t threads)
     sigaltstack(&(stack_t){.ss_sp = memory, .ss_size = STACK_BYTES}, NULL);
 }
 
-/* The child's own record. Its team, where it has one, is whole in every region: what goes wrong between threads shall
- * go wrong here. */
-static child_state *start_child(const fenced_trial *t, fenced_note *note)
+static void on_time(int signal_number, siginfo_t *info, void *context_pointer)
+{
+    (void)signal_number;
+    (void)info;
+    const ucontext_t *context = context_pointer;
+    const child_state *c = *(child_state *const *)context->uc_stack.ss_sp;
+    c->note->overdue = true;
+    _exit(1);
+}
+
+/* What it does from now on has this much time. */
+static void limit_time(child_state *c, double seconds)
+{
+    struct itimerval left = {.it_value = {.tv_sec = (time_t)seconds, .tv_usec = 1}};
+    c->note->seconds = floor(seconds);
+    setitimer(ITIMER_REAL, &left, NULL);
+}
+
+/* The child's own record. */
+static child_state *start_child(fenced_note *note)
 {
     child_state *c = take_memory(sizeof *c);
-    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    if (!c || sigaction(SIGSEGV, &action, NULL) != 0)
+    struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction late = {.sa_sigaction = on_time, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    if (!c || sigaction(SIGSEGV, &fault, NULL) != 0 || sigaction(SIGALRM, &late, NULL) != 0)
         return NULL;
     c->note = note;
-    if (t->team > 1) {
-        threads_limit(0);
-        threads_set(t->team);
-        threads_strict(true);
-        threads_serial(false);
-    }
-    tn_parallel(give_stack, c);
+    c->team = 1;
+    give_stack(c, 0, 1);
     return c;
+}
+
+/* A team of more than one is whole in every region: what goes wrong between threads shall go wrong here. */
+static void use_team(child_state *c, int32_t team)
+{
+    if (team == c->team)
+        return;
+    c->team = team;
+    threads_serial(team == 1);
+    if (team == 1)
+        return;
+    threads_limit(0);
+    threads_set(team);
+    threads_strict(true);
+    tn_parallel(give_stack, c);
 }
 
 static region *add_region(child_state *c, fenced_kind kind)
@@ -287,7 +218,7 @@ static tn_status place_inputs(child_state *c, fenced_run *run, tn_error *err)
         if (p->same >= 0 || !p->from)
             continue;
         region *r = add_region(c, p->kind);
-        tn_status status = open_place(run, p, &r->fence, false, err);
+        tn_status status = fenced_open_place(run, p, &r->fence, false, err);
         if (status != TN_OK)
             return status;
         fence_read_only(&r->fence, NULL);
@@ -295,11 +226,14 @@ static tn_status place_inputs(child_state *c, fenced_run *run, tn_error *err)
     return TN_OK;
 }
 
-static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const tn_plan *plan, const void *packed)
+static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const prepared *p)
 {
     size_t before = c->count;
     tn_error err = TN_ERROR_INIT;
-    tn_plan tight = run_plan_for(t->impl, t->site, plan, run->in->tokens);
+    tn_plan like = p->plan;
+    if (!t->bound)
+        like.threads = run->threads > 0 ? run->threads : run->team;
+    tn_plan tight = run_plan_for(t->impl, p->site, &like, run->in->tokens);
     tn_status status = TN_OK;
     for (size_t i = 0; i < run->place_count; i++)
         if (!run->places[i].from)
@@ -314,9 +248,10 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
         return give_up_error(c->note, status, &err);
     run->call.queue = t->device->queue;
     run->call.plan = &tight;
-    run->call.packed = packed;
+    run->call.packed = p->packed;
     run->call.scratch = scratch->fence.data;
     control_check control = {.want = fp_control()};
+    limit_time(c, run->seconds);
     status = (run->wanted ? t->impl->backward : t->impl->forward)(&run->call, &err);
     if (status == TN_OK)
         status = device_sync(t->device, &err);
@@ -334,18 +269,22 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
 }
 
 /* Plans and packs as the host would. */
-static int prepare(const fenced_trial *t, child_state *c, tn_plan *plan, const void **packed)
+static int plan_and_pack(const fenced_trial *t, child_state *c, prepared *p)
 {
     tn_error err = TN_ERROR_INIT;
     tn_status status = TN_OK;
-    if (t->impl->plan && (status = t->impl->plan(t->site, plan, &err)) != TN_OK)
+    p->plan = (tn_plan){.size = sizeof p->plan, .threads = t->threads, .max_tokens = t->max_tokens};
+    c->note->stage = STAGE_PLAN;
+    limit_time(c, CHECK_LEAST_SECONDS);
+    if (t->impl->plan && (status = t->impl->plan(p->site, &p->plan, &err)) != TN_OK)
         return give_up_error(c->note, status, &err);
     c->note->stage = STAGE_PACK;
+    limit_time(c, fenced_seconds((double)p->plan.packed_bytes));
     region *r = add_region(c, FENCED_PACKED);
-    if (plan->packed_bytes > 0)
-        status = fence_open(&r->fence, plan->packed_bytes, 64, FENCE_END, false, &err);
-    if (status == TN_OK && plan->packed_bytes > 0 && t->impl->pack)
-        status = t->impl->pack(t->site, plan, r->fence.data, t->device->queue, &err);
+    if (p->plan.packed_bytes > 0)
+        status = fence_open(&r->fence, p->plan.packed_bytes, 64, FENCE_END, false, &err);
+    if (status == TN_OK && p->plan.packed_bytes > 0 && t->impl->pack)
+        status = t->impl->pack(p->site, &p->plan, r->fence.data, t->device->queue, &err);
     if (status == TN_OK)
         status = device_sync(t->device, &err);
     if (status != TN_OK)
@@ -354,35 +293,53 @@ static int prepare(const fenced_trial *t, child_state *c, tn_plan *plan, const v
         return give_up(c->note, TN_E_KERNEL, "wrote outside its packed memory");
     if (r->fence.map)
         fence_read_only(&r->fence, NULL);
-    *packed = r->fence.data;
+    p->packed = r->fence.data;
+    return 0;
+}
+
+/* The site of a call, prepared when it is met for the first time; NULL: that failed. */
+static const prepared *prepare(const fenced_trial *t, child_state *c, const tn_site *site)
+{
+    for (size_t i = 0; i < c->site_count; i++)
+        if (c->sites[i].site == site)
+            return &c->sites[i];
+    prepared *p = &c->sites[c->site_count++];
+    p->site = c->note->site = site;
+    fenced_params_protect(site);
+    p->edges = fenced_params_edges(site);
+    if (site == t->site && t->bound) {
+        p->plan = t->bound->plan;
+        p->packed = t->bound->packed;
+        return p;
+    }
+    return plan_and_pack(t, c, p) == 0 ? p : NULL;
+}
+
+/* Which call changed them is not known: the last is blamed. */
+static int look_at_edges(child_state *c)
+{
+    for (size_t i = 0; i < c->site_count; i++)
+        if (fenced_params_edges(c->sites[i].site) != c->sites[i].edges) {
+            c->note->run--;
+            return give_up(c->note, TN_E_KERNEL, "wrote to its parameters, which are read-only");
+        }
     return 0;
 }
 
 static int make_trial(const fenced_trial *t, child_state *c)
 {
-    tn_plan plan = {.size = sizeof plan, .threads = t->threads, .max_tokens = t->max_tokens};
-    const void *packed = NULL;
-    size_t before = c->count;
-    c->note->trial = t;
-    c->note->stage = STAGE_PLAN;
-    fenced_params_protect(t->site);
-    uint64_t edges = fenced_params_edges(t->site);
-    if (t->bound) {
-        plan = t->bound->plan;
-        packed = t->bound->packed;
-    } else if (prepare(t, c, &plan, &packed) != 0) {
-        return 1;
-    }
-    c->note->stage = STAGE_CALL;
-    for (c->note->run = 0; c->note->run < t->run_count; c->note->run++)
-        if (one_run(t, c, &t->runs[c->note->run], &plan, packed) != 0)
+    for (c->note->run = 0; c->note->run < t->run_count; c->note->run++) {
+        fenced_run *run = &t->runs[c->note->run];
+        const prepared *p = prepare(t, c, run->in->call.site);
+        if (!p)
             return 1;
-    if (fenced_params_edges(t->site) != edges) {
-        c->note->run--; /* of the last call: which one it was is not known                             */
-        return give_up(c->note, TN_E_KERNEL, "wrote to its parameters, which are read-only");
+        c->note->stage = STAGE_CALL;
+        c->note->site = p->site;
+        use_team(c, run->team);
+        if (one_run(t, c, run, p) != 0)
+            return 1;
     }
-    c->count = before; /* packed memory stays: a kernel may have kept its address */
-    return 0;
+    return look_at_edges(c);
 }
 
 typedef struct child_job {
@@ -393,11 +350,9 @@ typedef struct child_job {
 static int child_main(void *ctx)
 {
     const child_job *job = ctx;
-    child_state *c = start_child(job->t, job->note);
+    child_state *c = start_child(job->note);
     if (!c)
         return give_up(job->note, TN_E_MEMORY, "no memory to check a kernel with; free some memory");
-    if (job->t->before && make_trial(job->t->before, c) != 0)
-        return 1;
     return make_trial(job->t, c);
 }
 
@@ -424,17 +379,19 @@ static void describe_fault(const fenced_note *note, char *text, size_t size)
 static tn_status explain(const fenced_trial *t, const fenced_note *note, const char *ending, tn_error *err)
 {
     char text[512], when[64] = "";
-    t = note->trial ? note->trial : t;
     const fenced_run *run = note->stage == STAGE_CALL && note->run < t->run_count ? &t->runs[note->run] : NULL;
     const char *stage = run ? run->wanted ? "backward" : "forward" : note->stage == STAGE_PACK ? "pack" : "plan";
     if (note->fault)
         describe_fault(note, text, sizeof text);
+    else if (note->overdue)
+        text_cut(text, sizeof text, "did not finish within %g s", note->seconds);
     else
         text_cut(text, sizeof text, "%s", note->message[0] ? note->message : ending);
     if (run)
-        text_cut(when, sizeof when, " (%lld tokens)", (long long)run->in->tokens);
+        text_cut(when, sizeof when, " (%lld tokens), %d thread%s", (long long)run->in->tokens, (int)run->team,
+                 run->team == 1 ? "" : "s");
     tn_status status = note->message[0] ? note->status : TN_E_KERNEL;
-    return tn_fail(err, status, t->site->path, "%s: %s%s", stage, text, when);
+    return tn_fail(err, status, note->site ? note->site->path : t->site->path, "%s: %s%s", stage, text, when);
 }
 
 /* Writes that landed on the part of a page that is not the output's, or between its rows. */
@@ -450,12 +407,27 @@ static tn_status look_around(const fenced_trial *t, tn_error *err)
                 intact = layout_gaps_intact(&b, &p->tensors[k]);
             }
             if (!intact)
-                return tn_fail(err, TN_E_KERNEL, t->site->path, "%s (%lld tokens)",
+                return tn_fail(err, TN_E_KERNEL, t->site->path, "%s (%lld tokens), %d thread%s",
                                run->wanted ? "backward: wrote outside its gradients"
                                            : "forward: wrote outside its outputs",
-                               (long long)run->in->tokens);
+                               (long long)run->in->tokens, (int)run->team, run->team == 1 ? "" : "s");
         }
     return TN_OK;
+}
+
+double fenced_seconds(double operations)
+{
+    double plain = operations < CHECK_SLOWEST_LARGE ? operations : CHECK_SLOWEST_LARGE;
+    return CHECK_LEAST_SECONDS + plain / CHECK_SLOWEST + (operations - plain) / CHECK_SLOWEST_LARGE;
+}
+
+/* Each step has its limit in the child; this is for one that the child's clock does not reach. */
+static double all_seconds(const fenced_trial *t)
+{
+    double seconds = CHECK_LEAST_SECONDS * (1 + FENCED_SITES);
+    for (size_t i = 0; i < t->run_count; i++)
+        seconds += t->runs[i].seconds;
+    return seconds;
 }
 
 tn_status fenced_execute(fenced_trial *t, tn_error *err)
@@ -465,7 +437,7 @@ tn_status fenced_execute(fenced_trial *t, tn_error *err)
         return tn_fail(err, TN_E_MEMORY, t->site->path, "no memory to check a kernel with; free some memory");
     child_job job = {t, note};
     char ending[256];
-    tn_status status = guard_run(child_main, &job, t->seconds, ending, sizeof ending);
+    tn_status status = guard_run(child_main, &job, all_seconds(t), ending, sizeof ending);
     status = status == TN_OK ? look_around(t, err) : explain(t, note, ending, err);
     munmap(note, sizeof *note);
     return status;

@@ -28,13 +28,17 @@ typedef struct fenced_place {
 
 enum { FENCED_PLACES = 3 * TN_CALL_TENSORS + TN_ROLE_MAX };
 
-/* One call. What the kernel wrote is in call.out[], or in grads.in[] and grads.param[], afterwards. */
+/* One call, at the site of in->call. What the kernel wrote is in call.out[], or in grads.in[] and grads.param[],
+ * afterwards. */
 typedef struct fenced_run {
     const inputs *in;
     const gradients *wanted; /* backward is called; NULL: forward                                 */
     fence_side side;
-    bool padded;  /* rows lie apart, as in a view of a wider tensor                             */
-    int in_place; /* so many of its first inputs and outputs (gradients of inputs and of outputs) share memory */
+    bool padded;     /* rows lie apart, as in a view of a wider tensor                             */
+    int in_place;    /* so many of its first inputs and outputs (gradients of inputs and of outputs) share memory */
+    int32_t team;    /* threads that take part, all of them in every region                       */
+    int32_t threads; /* that its scratch is planned for; 0: as many as take part; with bound: as that says */
+    double seconds;  /* limit for this call                                                        */
     tn_call call;
     tn_grads grads;
     tn_tensor *params; /* what grads.param[].tensors point into                                 */
@@ -42,23 +46,26 @@ typedef struct fenced_run {
     size_t place_count;
 } fenced_run;
 
+/* Calls made one after the other in the same child. Each site is planned and packed once, before its first call. */
 typedef struct fenced_trial {
     const device *device;
-    const struct fenced_trial *before; /* made first in the same child, or NULL                   */
-    const tn_site *site;
+    const tn_site *site; /* the one that is tried; there may be calls of others                    */
     const tn_impl *impl;
-    const graph_binding *bound; /* its plan and packed memory; NULL: both are made in the child  */
-    int64_t max_tokens;         /* of the plan when bound is NULL                                */
-    int32_t threads;            /* that the plan is for                                          */
-    int32_t team;               /* threads that take part in the child; 0: one                   */
-    double seconds;             /* limit for everything                                          */
+    const graph_binding *bound; /* site's plan and packed memory; NULL: both are made in the child, too */
+    int64_t max_tokens;         /* of plans that are made there                                   */
+    int32_t threads;            /* that plans are for                                             */
     fenced_run *runs;
     size_t run_count;
 } fenced_trial;
 
-/* Maps what a run writes; to be done for every run before fenced_execute. */
+enum { FENCED_SITES = 4 };
+
+/* fenced_places.c: maps what a run writes; to be done for every run before fenced_execute. */
 tn_status fenced_open_run(fenced_run *run, tn_error *err);
 void fenced_close_run(fenced_run *run);
+
+/* fenced_places.c: maps a place's memory, fills it and gives its tensors their addresses. */
+tn_status fenced_open_place(const fenced_run *run, fenced_place *p, fence *f, bool shared, tn_error *err);
 
 /* fenced_params.c: makes a site's parameters read-only in this process, as far as whole pages go. Weights that are
  * mapped from a file cannot be written anyway; this is for those that were copied or made up. */
@@ -67,8 +74,17 @@ void fenced_params_protect(const tn_site *site);
 /* A number made of what shares its page with something else, and so stays writable: another one when that changed. */
 uint64_t fenced_params_edges(const tn_site *site);
 
-/* Plans, packs and makes every call. TN_E_KERNEL with a message such as "crashed with SIGSEGV in forward (19 tokens)"
- * when the kernel does not behave, TN_DECLINED when its plan declines. */
+/* Operations per second that even the plainest kernel under a sanitizer manages on a busy machine, those that a large
+ * call must reach, and the time that every call has. */
+#define CHECK_SLOWEST 4e7
+#define CHECK_SLOWEST_LARGE 1e9
+#define CHECK_LEAST_SECONDS 5.0
+
+/* A time limit for so many operations. */
+double fenced_seconds(double operations);
+
+/* Plans, packs and makes every call. TN_E_KERNEL with a message such as "forward: crashed with SIGSEGV (19 tokens), 2
+ * threads" when the kernel does not behave, TN_DECLINED when its plan declines. */
 tn_status fenced_execute(fenced_trial *t, tn_error *err);
 
 #endif

@@ -25,14 +25,13 @@ double inputs_uniform(struct inputs_random *r)
     return (double)(next_bits(r) >> 11) * 0x1p-53;
 }
 
+/* The sum of four uniform numbers, which costs a tenth of the exact thing; the divisor is its deviation. */
 float inputs_normal(struct inputs_random *r)
 {
-    r->has_spare = !r->has_spare;
-    if (!r->has_spare)
-        return (float)r->spare;
-    double radius = sqrt(-2 * log(1 - inputs_uniform(r))), angle = 2 * 3.14159265358979323846 * inputs_uniform(r);
-    r->spare = radius * sin(angle);
-    return (float)(radius * cos(angle));
+    uint64_t bits = next_bits(r);
+    int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
+                  (int32_t)(bits >> 48);
+    return (float)(sum - 2 * 0xffff) * (1.0f / 37837.2f);
 }
 
 /* ---- drawing -------------------------------------------------------------------------------------- */
@@ -42,6 +41,7 @@ typedef struct drawing {
     const tn_site *site;
     tn_call *call;
     int64_t tokens; /* of one batch row                                                          */
+    int64_t past;   /* position of its first                                                     */
     inputs_profile profile;
     struct inputs_random random;
     tn_error *err;
@@ -52,33 +52,34 @@ static void put(const tn_tensor *t, int64_t at, float value)
     convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)at * tn_dtype_size(t->dtype), 1);
 }
 
-/* The factor of an element. The third row of a scaled
- * input is the first that is zero, so that a call of one or two tokens says something, too. */
-static float factor_of(const drawing *d, const tn_tensor *t, int64_t at)
+/* The factor of a row. The third row of a scaled input is the first that is zero, so that a call of one or two tokens
+ * says something, too. */
+static float factor_of(const drawing *d, const tn_tensor *t, int64_t row)
 {
-    enum { OUTLIERS = 29, ZERO = 7, POWERS = 25, POWERS_F16 = 7 };
-    int64_t width = t->shape[t->ndim - 1], row = at / width;
-    bool narrow = t->dtype == TN_F16;
-    if (d->profile == INPUTS_OUTLIERS && at % width % OUTLIERS == OUTLIERS - 1)
-        return narrow ? 32 : 1000;
+    enum { ZERO = 7, POWERS = 25, POWERS_F16 = 7 };
     if (d->profile != INPUTS_SCALED)
         return 1;
-    int powers = narrow ? POWERS_F16 : POWERS;
+    int powers = t->dtype == TN_F16 ? POWERS_F16 : POWERS;
     return row % ZERO == 2 ? 0 : ldexpf(1, (int)(row * 5 % powers) - powers / 2);
 }
 
 /* Activations: from a normal distribution. */
 static void draw_normal(drawing *d, const tn_tensor *t)
 {
+    enum { BLOCK = 256, OUTLIERS = 29 };
     size_t size = tn_dtype_size(t->dtype);
-    float block[256];
-    for (int64_t i = 0, count = tn_tensor_count(t); i < count; i += 256) {
-        int64_t n = count - i < 256 ? count - i : 256;
-        for (int64_t j = 0; j < n; j++)
-            block[j] = inputs_normal(&d->random);
-        for (int64_t j = 0; d->profile != INPUTS_PLAIN && j < n; j++)
-            block[j] *= factor_of(d, t, i + j);
-        convert_from_f32(block, t->dtype, (char *)t->data + (size_t)i * size, n);
+    float block[BLOCK], outlier = t->dtype == TN_F16 ? 32 : 1000;
+    int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
+    for (int64_t row = 0; row < rows; row++) {
+        float factor = factor_of(d, t, row);
+        for (int64_t i = 0; i < width; i += BLOCK) {
+            int64_t n = width - i < BLOCK ? width - i : BLOCK;
+            for (int64_t j = 0; j < n; j++)
+                block[j] = factor * inputs_normal(&d->random);
+            for (int64_t j = OUTLIERS - 1 - i % OUTLIERS; d->profile == INPUTS_OUTLIERS && j < n; j += OUTLIERS)
+                block[j] *= outlier;
+            convert_from_f32(block, t->dtype, (char *)t->data + (size_t)(row * width + i) * size, n);
+        }
     }
 }
 
@@ -102,17 +103,20 @@ static tn_status draw_norm(drawing *d)
     return TN_OK;
 }
 
-/* Tables of a rope with base 10000 from position 7 on: every angle a model can produce looks like one of these. */
+/* Tables of a rope with base 10000: every angle a model can produce looks like one of these. Those of far positions are
+ * longer than 1, as scaled rotations make them. */
 static void draw_table(drawing *d, const tn_tensor *t, bool sine)
 {
     int64_t rotary = d->site->dim[TN_DIM_ROTARY] > 0 ? d->site->dim[TN_DIM_ROTARY] : d->site->dim[TN_DIM_HEAD];
-    int64_t half = rotary / 2, width = t->shape[2];
-    for (int64_t row = 0; row < t->shape[0] * t->shape[1]; row++)
-        for (int64_t i = 0; i < width; i++) {
-            int64_t position = 7 + row % d->tokens + 11 * (row / d->tokens);
-            float angle = (float)position * powf(10000.0f, -2.0f * (float)(i % half) / (float)rotary);
-            put(t, row * width + i, sine ? sinf(angle) : cosf(angle));
+    int64_t half = rotary / 2, width = t->shape[2], first = d->past > 0 ? d->past : 7;
+    float length = d->past > 0 ? 1.25f : 1.0f;
+    for (int64_t i = 0; i < width; i++) {
+        float frequency = powf(10000.0f, -2.0f * (float)(i % half) / (float)rotary);
+        for (int64_t row = 0; row < t->shape[0] * t->shape[1]; row++) {
+            float angle = (float)(first + row % d->tokens + 11 * (row / d->tokens)) * frequency;
+            put(t, row * width + i, length * (sine ? sinf(angle) : cosf(angle)));
         }
+    }
 }
 
 static tn_status draw_rope(drawing *d)
@@ -129,61 +133,125 @@ static tn_status draw_routed(drawing *d)
     d->in->skip = calloc((size_t)x->shape[0] + 1, sizeof *d->in->skip);
     if (!d->in->skip)
         return tn_fail(d->err, TN_E_MEMORY, d->site->path, "out of memory while checking a kernel; free some memory");
-    return inputs_draw_routed(d->site, x, d->in->skip, &d->random, d->err);
+    return inputs_draw_routed(d->site, x, d->profile, d->in->skip, &d->random, d->err);
 }
 
-/* k different experts per token with positive weights that add up to about one. */
+/* An expert that the token has not got yet, of those from first on. */
+static int32_t draw_expert(drawing *d, const int32_t *chosen, int64_t count, int64_t first)
+{
+    int64_t experts = d->site->dim[TN_DIM_EXPERTS] - first;
+    for (;;) {
+        int32_t e = (int32_t)(first + (int64_t)(inputs_uniform(&d->random) * (double)experts));
+        bool again = false;
+        for (int64_t i = 0; i < count; i++)
+            again |= chosen[i] == e;
+        if (!again)
+            return e;
+    }
+}
+
+/* k different experts per token with positive weights that add up to about one. Crowded: every other token has the
+ * first k, the rest others, where there are enough. */
 static tn_status draw_experts(drawing *d)
 {
     const tn_tensor *weights = &d->call->in[1], *chosen = &d->call->in[2];
     int64_t experts = d->site->dim[TN_DIM_EXPERTS], k = d->site->dim[TN_DIM_TOP_K];
+    bool crowded = d->profile == INPUTS_CROWDED;
     draw_normal(d, &d->call->in[0]);
     for (int64_t t = 0; t < weights->shape[0]; t++) {
         int32_t *e = (int32_t *)chosen->data + t * k;
         for (int64_t j = 0; j < k; j++) {
-            bool again = true;
-            while (again) {
-                e[j] = (int32_t)(inputs_uniform(&d->random) * (double)experts);
-                again = false;
-                for (int64_t i = 0; i < j; i++)
-                    again |= e[i] == e[j];
-            }
+            e[j] = crowded && t % 2 == 0 ? (int32_t)j : draw_expert(d, e, j, crowded && experts >= 2 * k ? k : 0);
             put(weights, t * k + j, (float)((0.5 + inputs_uniform(&d->random)) / (double)k));
         }
     }
     return TN_OK;
 }
 
-/* Rows by group: every row goes to one at random, so that some have none. */
+/* Rows by group: every row goes to one at random, so that some have none. Crowded: every other one to the last. */
 static tn_status draw_grouped(drawing *d)
 {
     const tn_tensor *counts = &d->call->in[1];
-    int64_t groups = counts->shape[0];
+    int64_t groups = counts->shape[0], rows = d->call->in[0].shape[0];
+    int64_t crowd = d->profile == INPUTS_CROWDED ? rows / 2 : 0, others = crowd > 0 && groups > 1 ? groups - 1 : groups;
     draw_normal(d, &d->call->in[0]);
     memset(counts->data, 0, (size_t)groups * sizeof(int64_t));
-    for (int64_t row = 0; row < d->call->in[0].shape[0]; row++)
-        ((int64_t *)counts->data)[(int64_t)(inputs_uniform(&d->random) * (double)groups)]++;
+    ((int64_t *)counts->data)[groups - 1] = crowd;
+    for (int64_t row = crowd; row < rows; row++)
+        ((int64_t *)counts->data)[(int64_t)(inputs_uniform(&d->random) * (double)others)]++;
     return TN_OK;
 }
 
-/* Queries at the end of a cache that has seen a few tokens before and has a few empty places after; in every batch row
+/* Queries at the end of a cache that has seen some tokens before and has a few empty places after; in every batch row
  * but the first the first positions are padding, whose queries see nothing. */
 enum { PAST = 5, EMPTY = 3, PADDING = 6 };
 
-static tn_status draw_attention(drawing *d)
+static int64_t past_of(const check_case *c)
+{
+    return c->past > 0 ? c->past : PAST;
+}
+
+/* Where position s of a batch row lies: in order, or, crowded, in a ring that began anew. */
+static int64_t slot_of(const drawing *d, int64_t cached, int64_t s)
+{
+    return d->profile == INPUTS_CROWDED ? (s + cached / 3) % cached : s;
+}
+
+static void place_positions(drawing *d)
 {
     int32_t *q_index = d->call->in[3].data, *kv_index = d->call->in[4].data;
     int64_t cached = d->call->in[4].shape[1];
     for (int64_t b = 0; b < d->call->in[3].shape[0]; b++) {
         int64_t padding = b > 0 ? PADDING : 0;
         for (int64_t t = 0; t < d->tokens; t++)
-            q_index[b * d->tokens + t] = (int32_t)(PAST + t - padding);
+            q_index[b * d->tokens + t] = (int32_t)(d->past + t - padding);
         for (int64_t s = 0; s < cached; s++)
-            kv_index[b * cached + s] = (int32_t)(s < PAST + d->tokens && s >= padding ? s - padding : -1);
+            kv_index[b * cached + slot_of(d, cached, s)] =
+                (int32_t)(s < d->past + d->tokens && s >= padding ? s - padding : -1);
     }
+}
+
+/* Keys of ones and minus ones, and queries that are many times one of the keys they see: that one gets everything. All
+ * products are whole numbers, so rounding changes nothing, and equal keys share exactly. */
+static void sharpen(drawing *d)
+{
+    const tn_tensor *q = &d->call->in[0], *k = &d->call->in[1];
+    const int32_t *q_index = d->call->in[3].data;
+    int64_t heads = q->shape[2], kv_heads = k->shape[2], n = q->shape[3], window = d->site->dim[TN_DIM_WINDOW];
+    float times = 1;
+    while (times * (float)d->site->num[TN_NUM_SCALE] < 32 && (q->dtype != TN_F16 || times * (float)n < 16384))
+        times *= 2;
+    for (int64_t i = 0, count = tn_tensor_count(k); i < count; i++)
+        put(k, i, inputs_uniform(&d->random) < 0.5 ? -1.0f : 1.0f);
+    for (int64_t i = 0; i < tn_tensor_count(q) / n; i++) {
+        int64_t row = i / heads, b = row / d->tokens, last = q_index[row];
+        int64_t seen = window > 0 && window < last + 1 ? window : last + 1;
+        int64_t position = last - (int64_t)(inputs_uniform(&d->random) * (double)seen);
+        int64_t slot = position + (b > 0 ? PADDING : 0), head = i % heads / (heads / kv_heads);
+        for (int64_t j = 0; last >= 0 && j < n; j++) {
+            float key;
+            size_t size = tn_dtype_size(k->dtype);
+            convert_to_f32((char *)k->data + (size_t)(((b * k->shape[1] + slot) * kv_heads + head) * n + j) * size,
+                           k->dtype, &key, 1);
+            put(q, i * n + j, times * key);
+        }
+    }
+}
+
+static tn_status draw_attention(drawing *d)
+{
+    inputs_profile profile = d->profile;
+    place_positions(d);
+    d->in->cached = d->call->in[4].shape[1] - EMPTY;
     /* Rounding of large scores would choose other keys. */
     d->profile = INPUTS_PLAIN;
-    return draw_plain(d);
+    draw_normal(d, &d->call->in[0]);
+    draw_normal(d, &d->call->in[1]);
+    d->profile = profile == INPUTS_SCALED ? profile : INPUTS_PLAIN;
+    draw_normal(d, &d->call->in[2]);
+    if (profile == INPUTS_OUTLIERS && !(d->site->features & TN_HAS_SOFTCAP))
+        sharpen(d);
+    return TN_OK;
 }
 
 /* Operations whose inputs are more than random numbers. */
@@ -213,30 +281,35 @@ static size_t place_inputs(tn_call *call, char *base)
     return used;
 }
 
-tn_call inputs_call(const tn_site *site, int64_t batch, int64_t tokens)
+tn_call inputs_call_case(const tn_site *site, const check_case *c)
 {
     const op_row *row = op_find(site->op);
-    op_free free_letters = op_free_of(row, batch, tokens, PAST + tokens + EMPTY);
+    op_free free_letters = op_free_of(row, c->batch, c->tokens, past_of(c) + c->tokens + EMPTY);
     tn_call call = op_call_of(row, site, &free_letters);
     call.out_count = op_out_count(row, site, false);
     return call;
 }
 
-tn_status inputs_draw(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, uint64_t seed, tn_error *err)
+tn_call inputs_call(const tn_site *site, int64_t batch, int64_t tokens)
 {
-    return inputs_draw_as(in, site, batch, tokens, INPUTS_PLAIN, seed, err);
+    return inputs_call_case(site, &(check_case){.batch = batch, .tokens = tokens});
 }
 
-tn_status inputs_draw_as(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, inputs_profile profile,
-                         uint64_t seed, tn_error *err)
+tn_status inputs_draw(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, uint64_t seed, tn_error *err)
 {
-    *in = (inputs){.call = inputs_call(site, batch, tokens), .tokens = batch * tokens};
+    return inputs_draw_case(in, site, &(check_case){.batch = batch, .tokens = tokens, .seed = seed}, err);
+}
+
+tn_status inputs_draw_case(inputs *in, const tn_site *site, const check_case *c, tn_error *err)
+{
+    *in = (inputs){.call = inputs_call_case(site, c), .tokens = c->batch * c->tokens};
     drawing d = {.in = in,
                  .site = site,
                  .call = &in->call,
-                 .tokens = tokens,
-                 .profile = profile,
-                 .random = {.state = seed},
+                 .tokens = c->tokens,
+                 .past = site->op == TN_OP_ATTENTION ? past_of(c) : c->past,
+                 .profile = c->profile,
+                 .random = {.state = c->seed},
                  .err = err};
     size_t bytes = place_inputs(&in->call, NULL);
     in->memory = aligned_alloc(64, bytes ? bytes : 64);

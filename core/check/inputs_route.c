@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { TRIES = 24 };
 static const double MARGIN = 0.02;
@@ -102,29 +103,71 @@ static bool router_is_clear(router *r)
     return last - next >= MARGIN * fabs(last);
 }
 
-tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, bool *skip, struct inputs_random *random, tn_error *err)
+/* A row around `base`, or anywhere where that is NULL; as the tensor's type has it. */
+static void draw_row(router *r, const float *base, tn_dtype dtype, char *row, struct inputs_random *random)
+{
+    static const float AROUND = 0.05f;
+    for (int64_t i = 0; i < r->hidden; i++)
+        r->x[i] = base ? base[i] + AROUND * inputs_normal(random) : inputs_normal(random);
+    convert_from_f32(r->x, dtype, row, r->hidden);
+    convert_to_f32(row, dtype, r->x, r->hidden);
+}
+
+/* A row for which the choice is clear; false: none was found. */
+static bool draw_clear(router *r, const float *base, tn_dtype dtype, char *row, struct inputs_random *random)
+{
+    for (int tries = 0; tries < TRIES; tries++) {
+        draw_row(r, base, dtype, row, random);
+        if (router_is_clear(r))
+            return true;
+    }
+    return false;
+}
+
+/* All experts tie there. That is told by what was chosen; where experts follow, they make nothing of nothing. */
+static bool clear_row(router *r, char *row, size_t bytes)
+{
+    memset(row, 0, bytes);
+    memset(r->x, 0, (size_t)r->hidden * sizeof *r->x);
+    return r->site->op == TN_OP_MOE_BLOCK || router_is_clear(r);
+}
+
+/* x as the profile has it; returns how many that should be are not clear. */
+static int64_t draw_tokens(router *r, tn_tensor *x, inputs_profile profile, bool *skip, float *base,
+                           struct inputs_random *random)
+{
+    enum { ZERO = 7 };
+    size_t bytes = (size_t)r->hidden * tn_dtype_size(x->dtype);
+    int64_t skipped = 0;
+    for (int64_t t = 0; t < x->shape[0]; t++) {
+        char *row = (char *)x->data + (size_t)t * bytes;
+        if (profile == INPUTS_SCALED && t % ZERO == 2) {
+            skip[t] = !clear_row(r, row, bytes);
+            continue;
+        }
+        bool crowded = profile == INPUTS_CROWDED && t > 0 && t % 2 == 0;
+        skip[t] = !draw_clear(r, crowded ? base : NULL, x->dtype, row, random);
+        skipped += skip[t];
+        if (t == 0)
+            memcpy(base, r->x, (size_t)r->hidden * sizeof *base);
+    }
+    return skipped;
+}
+
+tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, inputs_profile profile, bool *skip,
+                             struct inputs_random *random, tn_error *err)
 {
     router r;
     tn_status status = router_open(&r, site, err);
     if (status != TN_OK)
         return status;
-    int64_t tokens = x->shape[0], skipped = 0;
-    size_t size = tn_dtype_size(x->dtype);
-    for (int64_t t = 0; t < tokens; t++) {
-        char *row = (char *)x->data + (size_t)(t * r.hidden) * size;
-        bool clear = false;
-        for (int tries = 0; tries < TRIES && !clear; tries++) {
-            for (int64_t i = 0; i < r.hidden; i++)
-                r.x[i] = inputs_normal(random);
-            convert_from_f32(r.x, x->dtype, row, r.hidden);
-            convert_to_f32(row, x->dtype, r.x, r.hidden);
-            clear = router_is_clear(&r);
-        }
-        skip[t] = !clear;
-        skipped += !clear;
-    }
+    float *base = calloc((size_t)r.hidden + 1, sizeof *base);
+    int64_t skipped = base ? draw_tokens(&r, x, profile, skip, base, random) : 0;
     router_close(&r);
-    if (2 * skipped > tokens)
+    if (!base)
+        return tn_fail(err, TN_E_MEMORY, site->path, "out of memory while checking a kernel; free some memory");
+    free(base);
+    if (2 * skipped > x->shape[0])
         return tn_fail(
             err, TN_DECLINED, site->path,
             "cannot be checked: its router scores nearly the same for the last chosen and the first rejected expert");

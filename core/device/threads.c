@@ -336,9 +336,10 @@ typedef struct loop {
 static void run_pieces(void *ctx, int32_t thread, int32_t threads)
 {
     loop *l = ctx;
-    (void)threads;
-    for (;;) {
-        int64_t piece = atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
+    bool strict = atomic_load_explicit(&team.strict, memory_order_relaxed);
+    for (int64_t piece = thread - threads;;) {
+        /* Where all threads must take part, each has its own pieces. */
+        piece = strict ? piece + threads : atomic_fetch_add_explicit(&l->next, 1, memory_order_relaxed);
         if (piece >= l->pieces)
             return;
         int64_t first = piece * l->blocks / l->pieces, last = (piece + 1) * l->blocks / l->pieces;

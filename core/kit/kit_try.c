@@ -28,24 +28,25 @@ static const check_case all_cases[KIT_CASES] = {
     {.batch = 3, .tokens = 50, .profile = INPUTS_OUTLIERS},
 };
 
-/* ---- what both directions share ------------------------------------------------------------------------------ */
+/* ---- making calls, and telling what went wrong --------------------------------------------------------------------
+ */
 
-tn_status kit_try_wrong(const kit_try *k, const fenced_run *run, int32_t team, const char *what, const char *detail,
-                        tn_error *err)
+/* "forward: wrong numbers, ... (element), 19 tokens, 2 threads" */
+static tn_status wrong(const kit_try *k, const fenced_run *run, const char *what, const char *detail, tn_error *err)
 {
-    return tn_fail(err, TN_E_VERIFY, k->site->path, "%s: %s (%s), %lld tokens, %d thread%s",
-                   run->wanted ? "backward" : "forward", what, detail, (long long)run->in->tokens, team,
-                   team == 1 ? "" : "s");
+    return tn_fail(err, TN_E_VERIFY, k->site->path, "forward: %s (%s), %lld tokens, %d thread%s", what, detail,
+                   (long long)run->in->tokens, (int)run->team, run->team == 1 ? "" : "s");
 }
 
-const char *kit_try_why_bits(int32_t team, bool after_other)
+static const char *why_bits(int32_t team, bool after_other)
 {
     return team == 1     ? "other bits in the same call made again"
            : after_other ? "other bits on more threads, after a call with other weights, than on one"
                          : "other bits on more threads than on one";
 }
 
-void kit_try_note(kit_try *k, const compare_figures *figures, int64_t tokens)
+/* Remembers the worst of figures. */
+static void note(kit_try *k, const compare_figures *figures, int64_t tokens)
 {
     if (figures->worst <= k->figures.worst)
         return;
@@ -53,41 +54,27 @@ void kit_try_note(kit_try *k, const compare_figures *figures, int64_t tokens)
     k->worst_tokens = tokens;
 }
 
-static double work_of(const fenced_run *runs, size_t count)
+/* What is wrong with the kernel, or with this process. */
+static tn_status blame(const kit_try *k, tn_status status, const tn_error *why, tn_error *err)
 {
-    double work = 0;
-    for (size_t i = 0; i < count; i++)
-        work += inputs_operations(runs[i].in->call.site, runs[i].in->tokens);
-    return work;
-}
-
-tn_status kit_try_execute(const kit_try *k, fenced_run *runs, size_t run_count, fenced_run *first, int32_t team,
-                          tn_error *err)
-{
-    enum { BACKWARD_WORK = 3 };
-    tn_error why = TN_ERROR_INIT;
-    fenced_trial before = {.device = k->device,
-                           .site = k->other,
-                           .impl = k->impl,
-                           .max_tokens = GRAPH_MAX_TOKENS,
-                           .threads = team,
-                           .runs = first,
-                           .run_count = 1};
-    fenced_trial t = before;
-    t.before = first ? &before : NULL;
-    t.site = k->site;
-    t.team = team;
-    t.seconds = CHECK_LEAST_SECONDS + BACKWARD_WORK * work_of(runs, run_count) / CHECK_SLOWEST;
-    t.runs = runs;
-    t.run_count = run_count;
-    tn_status status = fenced_execute(&t, &why);
     if (status == TN_OK)
         return TN_OK;
-    if (status == TN_DECLINED)
-        return tn_fail(err, status, k->site->path, "%s", why.message);
-    if (status != TN_E_MEMORY)
+    if (status != TN_DECLINED && status != TN_E_MEMORY && status != TN_E_VERIFY)
         status = TN_E_KERNEL;
-    return tn_fail(err, status, k->site->path, "%s, %d thread%s", why.message, team, team == 1 ? "" : "s");
+    return tn_fail(err, status, k->site->path, "%s", why->message);
+}
+
+static tn_status execute(const kit_try *k, fenced_run *runs, size_t run_count, int32_t team, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    fenced_trial t = {.device = k->device,
+                      .site = k->site,
+                      .impl = k->impl,
+                      .max_tokens = GRAPH_MAX_TOKENS,
+                      .threads = team,
+                      .runs = runs,
+                      .run_count = run_count};
+    return blame(k, fenced_execute(&t, &why), &why, err);
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------ */
@@ -121,39 +108,24 @@ static void close_cases(kit_try *k)
 /* ---- forward ------------------------------------------------------------------------------------------------------
  */
 
-static tn_status open_run(fenced_run *run, const inputs *in, bool apart, tn_error *err)
+static tn_status same_bits(const kit_try *k, const fenced_run *a, const fenced_run *b, const char *what, tn_error *err)
 {
-    *run = (fenced_run){.in = in,
-                        .side = apart ? FENCE_START : FENCE_END,
-                        .padded = apart,
-                        .in_place = apart ? op_find(in->call.op)->in_place : 0};
-    return fenced_open_run(run, err);
+    char detail[160];
+    return check_same_bits(a, b, detail, sizeof detail) ? TN_OK : wrong(k, b, what, detail, err);
 }
 
-static tn_status same_bits(const kit_try *k, const fenced_run *a, const fenced_run *b, int32_t team, const char *what,
-                           tn_error *err)
-{
-    char where[120], detail[160];
-    for (int i = 0; i < a->call.out_count; i++)
-        if (!compare_bits(&a->call.out[i], &b->call.out[i], where, sizeof where)) {
-            text_cut(detail, sizeof detail, "output %d, %s", i, where);
-            return kit_try_wrong(k, b, team, what, detail, err);
-        }
-    return TN_OK;
-}
-
-static tn_status right_numbers(kit_try *k, const kit_case *c, const fenced_run *run, int32_t team, tn_error *err)
+static tn_status right_numbers(kit_try *k, const kit_case *c, const fenced_run *run, tn_error *err)
 {
     double ulps = compare_ulps(&k->impl->tolerance, (tn_dtype)k->site->meaning[TN_AXIS_DTYPE]);
     compare_figures figures = {0};
     char what[96];
     compare_call(&c->eager.call, &run->call, ulps, c->eager.in.skip, &figures);
     if (figures.worst <= 1) {
-        kit_try_note(k, &figures, run->in->tokens);
+        note(k, &figures, run->in->tokens);
         return TN_OK;
     }
     text_cut(what, sizeof what, "wrong numbers, %.3g times the tolerance of %g ulps", figures.worst, ulps);
-    return kit_try_wrong(k, run, team, what, figures.detail, err);
+    return wrong(k, run, what, figures.detail, err);
 }
 
 static tn_status compare_alone(kit_try *k, const fenced_run *runs, tn_error *err)
@@ -162,11 +134,11 @@ static tn_status compare_alone(kit_try *k, const fenced_run *runs, tn_error *err
     for (size_t i = 0; i < k->case_count && status == TN_OK; i++) {
         const fenced_run *r = &runs[RUNS_ALONE * i];
         for (int j = 0; j < RUNS_ALONE && status == TN_OK; j++)
-            status = right_numbers(k, &k->cases[i], &r[j], 1, err);
+            status = right_numbers(k, &k->cases[i], &r[j], err);
         if (status == TN_OK)
-            status = same_bits(k, &r[0], &r[2], 1, kit_try_why_bits(1, false), err);
+            status = same_bits(k, &r[0], &r[2], why_bits(1, false), err);
         if (status == TN_OK)
-            status = same_bits(k, &r[0], &r[1], 1, "other bits in memory elsewhere, rows apart and in place", err);
+            status = same_bits(k, &r[0], &r[1], "other bits in memory elsewhere, rows apart and in place", err);
     }
     return status;
 }
@@ -177,40 +149,56 @@ static tn_status forward_alone(kit_try *k, fenced_run *runs, tn_error *err)
     size_t count = 0;
     for (size_t i = 0; i < k->case_count && status == TN_OK; i++) {
         for (int j = 0; j < RUNS_ALONE && status == TN_OK; j++)
-            status = open_run(&runs[count++], &k->cases[i].eager.in, j == 1, err);
+            status = check_open_run(&runs[count++], &k->cases[i].eager.in, NULL,
+                                    (check_manner){.apart = j == 1, .team = 1}, err);
         k->cases[i].forward = &runs[RUNS_ALONE * i];
     }
     if (status == TN_OK)
-        status = kit_try_execute(k, runs, count, NULL, 1, err);
+        status = execute(k, runs, count, 1, err);
     return status == TN_OK ? compare_alone(k, runs, err) : status;
 }
 
-/* On a team; the last one works behind a call with other weights. */
-static tn_status forward_team(kit_try *k, size_t team, fenced_run *runs, fenced_run *first, tn_error *err)
+/* On a team; the last one works behind a call with other weights, which comes first. */
+static tn_status forward_team(kit_try *k, size_t team, fenced_run *runs, tn_error *err)
 {
     tn_status status = TN_OK;
     bool after_other = team + 1 == k->team_count;
-    int32_t threads = k->teams[team];
+    check_manner manner = {.apart = team % 2 == 0, .team = k->teams[team]};
+    fenced_run *own = runs + after_other;
     inputs in = {0};
     if (after_other) {
         status = inputs_draw(&in, k->other, 1, 2, k->seed, err);
         if (status == TN_OK)
-            status = open_run(first, &in, false, err);
+            status = check_open_run(runs, &in, NULL, (check_manner){.team = manner.team}, err);
     }
     for (size_t i = 0; i < k->case_count && status == TN_OK; i++)
-        status = open_run(&runs[i], &k->cases[i].eager.in, team % 2 == 0, err);
+        status = check_open_run(&own[i], &k->cases[i].eager.in, NULL, manner, err);
     if (status == TN_OK)
-        status = kit_try_execute(k, runs, k->case_count, after_other ? first : NULL, threads, err);
+        status = execute(k, runs, k->case_count + after_other, manner.team, err);
     for (size_t i = 0; i < k->case_count && status == TN_OK; i++) {
-        status = right_numbers(k, &k->cases[i], &runs[i], threads, err);
+        status = right_numbers(k, &k->cases[i], &own[i], err);
         if (status == TN_OK)
-            status = same_bits(k, k->cases[i].forward, &runs[i], threads, kit_try_why_bits(threads, after_other), err);
+            status = same_bits(k, k->cases[i].forward, &own[i], why_bits(manner.team, after_other), err);
     }
-    fenced_close_run(first);
-    for (size_t i = 0; i < k->case_count; i++)
+    for (size_t i = 0; i < k->case_count + after_other; i++)
         fenced_close_run(&runs[i]);
     inputs_close(&in);
     return status;
+}
+
+/* Gradients go to one thread and one larger team: they cost the most, and forward has shown the others. */
+static tn_status try_gradients(kit_try *k, tn_error *err)
+{
+    check_passed cases[KIT_CASES];
+    check_subject subject = {.device = k->device, .site = k->site, .impl = k->impl, .gradients = true};
+    check_backward b = {
+        .subject = &subject, .cases = cases, .case_count = k->gradient_cases, .team = k->teams[1], .everywhere = true};
+    tn_error why = TN_ERROR_INIT;
+    for (size_t i = 0; i < k->gradient_cases; i++)
+        cases[i] = (check_passed){k->cases[i].size.profile, &k->cases[i].eager, k->cases[i].forward};
+    tn_status status = check_gradients(&b, &why);
+    note(k, &b.figures, b.worst_tokens);
+    return blame(k, status, &why, err);
 }
 
 tn_status kit_try_site(kit_try *k, tn_error *err)
@@ -223,10 +211,10 @@ tn_status kit_try_site(kit_try *k, tn_error *err)
     if (status == TN_OK)
         status = forward_alone(k, runs, err);
     for (size_t team = 1; team < k->team_count && status == TN_OK; team++)
-        status = forward_team(k, team, runs + ALONE, runs + ALONE + KIT_CASES, err);
+        status = forward_team(k, team, runs + ALONE, err);
     /* The gradient of a norm over one element cancels but for eps: what is left is rounding. */
     if (status == TN_OK && k->impl->backward && k->site->dim[TN_DIM_WIDTH] != 1)
-        status = kit_try_gradients(k, err);
+        status = try_gradients(k, err);
     for (size_t i = 0; i < ALONE; i++)
         fenced_close_run(&runs[i]);
     close_cases(k);

@@ -21,10 +21,11 @@ static tn_status trust(registry_kernel *kernel, uint32_t index, const tn_site *s
     uint64_t shape = question_of(site, index, gradients);
     const registry_verdict *verdict = registry_recall(kernel, shape);
     if (!verdict) {
-        check_case cases[3];
+        check_case cases[CHECK_FIRST_USE];
         tn_error why = TN_ERROR_INIT;
         size_t count = check_first_use_cases(site, cases);
-        check_subject subject = {&cpu_device, site, &kernel->kernel.impls[index], NULL, gradients, NULL, NULL};
+        check_subject subject = {
+            .device = &cpu_device, .site = site, .impl = &kernel->kernel.impls[index], .gradients = gradients};
         tn_status status = check_site(&subject, cases, count, NULL, &why);
         if (status == TN_E_MEMORY || status == TN_E_INTERNAL)
             return tn_fail(err, status, why.where, "%s", why.message);

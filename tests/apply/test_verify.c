@@ -56,7 +56,8 @@ static void expect_row(const tn_verify_row *row, bool passed, int64_t sites, int
 static tn_status wrong(const tn_call *call, tn_error *err)
 {
     tn_status status = test_kernel_forward(call, err);
-    ((float *)call->out[0].data)[0] += 1;
+    if (tn_tensor_count(&call->out[0]) > 0)
+        ((float *)call->out[0].data)[0] += 1;
     return status;
 }
 

@@ -1,27 +1,10 @@
 /* An RMS norm in float32 that is right, but for the fault that BAD_KERNEL names: `tenon check` must find each
  * (tests/kit/test_kit.c), and check_kernels those that show at its shapes (tests/check_kernels/test_check_kernels.sh).
  */
+#include "bad.h"
+
 #include <fenv.h>
-#include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <tenon/kernel.h>
-
-static bool faulty(const char *name)
-{
-    const char *fault = getenv("BAD_KERNEL");
-    return fault && !strcmp(fault, name);
-}
-
-/* Row r, counted over all leading dimensions, whose strides are arbitrary. */
-static float *place(const tn_tensor *t, int64_t r)
-{
-    float *at = t->data;
-    for (int32_t d = t->ndim - 2; d >= 0; r /= t->shape[d--])
-        at += r % t->shape[d] * t->stride[d];
-    return at;
-}
 
 static float scale_of(const tn_call *call, const float *x, int64_t n)
 {
@@ -30,6 +13,12 @@ static float scale_of(const tn_call *call, const float *x, int64_t n)
         part[i % 64] += x[i] * x[i];
     for (int i = 0; i < 64; i++)
         sum += part[i];
+    if (faulty("capped sum"))
+        sum = fminf(sum, 1000);
+    if (faulty("no zero row") && sum == 0)
+        return NAN;
+    if (faulty("squares of 16 bits") && sum > 65504)
+        sum = INFINITY;
     float eps = faulty("eps") ? 1e-3f : (float)call->site->num[TN_NUM_EPS];
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
@@ -45,7 +34,7 @@ static void flush_denormals(void)
 }
 
 /* The weights of this call; with the fault, those of the first call of that width. */
-static const float *weights_of(const tn_call *call, int64_t n)
+static const float *norm_weights(const tn_call *call, int64_t n)
 {
     enum { MOST = 4096 };
     static float kept[MOST];
@@ -59,11 +48,35 @@ static const float *weights_of(const tn_call *call, int64_t n)
     return kept;
 }
 
+static int64_t count_of(const tn_call *call)
+{
+    return tn_tensor_count(&call->in[0]) / call->site->dim[TN_DIM_WIDTH];
+}
+
+/* The sum in as many parts as there are threads. */
+static float split_scale(const tn_call *call, const float *x, int64_t n, float scale)
+{
+    int32_t parts = tn_thread_count();
+    float sum = 0;
+    if (parts == 1)
+        return scale;
+    for (int32_t p = 0; p < parts; p++) {
+        float part = 0;
+        for (int64_t i = p; i < n; i += parts)
+            part += x[i] * x[i];
+        sum += part;
+    }
+    return 1.0f / sqrtf(sum / (float)n + (float)call->site->num[TN_NUM_EPS]);
+}
+
 /* Faults of one row among many. */
 static float wrong_row(const tn_call *call, int64_t r, int64_t n, int32_t thread, float scale)
 {
-    if (faulty("many rows") && r >= 132)
+    if ((faulty("many rows") && r >= 132) || (faulty("256 rows") && r >= 256) || (faulty("300 rows") && r >= 300) ||
+        (faulty("511 rows") && r >= 511) || (faulty("odd rows") && r > 0 && r % 2 == 0 && r + 1 == count_of(call)))
         scale *= 1.001f;
+    if (faulty("sums by threads"))
+        scale = split_scale(call, place(&call->in[0], r), n, scale);
     if (faulty("block") && r >= 64 && r % 64 == 0)
         scale = scale_of(call, place(&call->in[0], r - 1), n) * 1.01f;
     if (faulty("thread number"))
@@ -76,7 +89,7 @@ static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     const tn_call *call = ctx;
     const tn_tensor *x = &call->in[0], *y = &call->out[0];
     int64_t n = x->shape[x->ndim - 1];
-    const float *w = weights_of(call, n);
+    const float *w = norm_weights(call, n);
     if (faulty("control of a worker") && thread)
         flush_denormals();
     for (int64_t r = begin; r < end; r++) {
@@ -144,6 +157,10 @@ static void misbehave(const tn_call *call, int64_t count)
         exit(0);
     if (faulty("no tokens") && count == 0)
         raise(SIGFPE); /* as a division by the number of rows does                                */
+    static int64_t before;
+    if (faulty("rows of the call before") && before > 0 && before < count)
+        memset(place(&call->out[0], count - 1), 0, sizeof(float));
+    before = count;
     if (faulty("second call") && count && calls++ % 3 == 2)
         place(&call->out[0], 0)[0] *= 1 + 0x1p-22f;
 }

@@ -50,7 +50,7 @@ static void expect_checkable(const tn_site *site)
 {
     tn_error err = TN_ERROR_INIT;
     tn_impl impl = {.size = sizeof impl, .op = site->op, .forward = eager_forward, .backward = eager_backward};
-    check_subject subject = {&cpu_device, site, &impl, NULL, true, NULL, NULL};
+    check_subject subject = {.device = &cpu_device, .site = site, .impl = &impl, .gradients = true};
     const check_case cases[] = {{.batch = 1, .tokens = 1}, {.batch = 2, .tokens = 9}};
     tn_status status = check_site(&subject, cases, 2, NULL, &err);
     ck_assert_msg(status == TN_OK, "%s (layout %s, norm %s, features 0x%llx): %s", site->path,

@@ -1,0 +1,112 @@
+/* Which calls a kernel is checked with before its first use, and what that covers, in words. */
+#include "check/check.h"
+
+#include "base/text.h"
+#include "op/op.h"
+
+/* For which operations a call says something. */
+typedef enum planned_for { FOR_ALL, FOR_ROWS, FOR_EXPERTS, FOR_ATTENTION, FOR_ROPE } planned_for;
+
+typedef struct planned_case {
+    check_case size;
+    planned_for what;
+    bool always; /* however heavy it is                                                           */
+} planned_case;
+
+/* A session's prompts come in chunks of 512 tokens. 66 and 300 are more than a block of 64, 128 or 256 and a part of
+ * one, 512 is whole blocks only; some experts of a crowded call have half of its tokens. The smallest comes first:
+ * what hangs between threads ends there. Sizes rise and fall, because what is kept from a call must not reach the next.
+ */
+static const planned_case all_cases[] = {
+    {{.batch = 1, .tokens = 1}, FOR_ALL, true},
+    {{.batch = 1, .tokens = 0}, FOR_ALL, true},
+    {{.batch = 1, .tokens = 19, .profile = INPUTS_SCALED}, FOR_ALL, true},
+    {{.batch = 1, .tokens = 3}, FOR_ALL, true},
+    {{.batch = 1, .tokens = 5, .profile = INPUTS_OUTLIERS}, FOR_ALL, true},
+    {{.batch = 2, .tokens = 33}, FOR_ALL, false},
+    {{.batch = 1, .tokens = 128, .profile = INPUTS_CROWDED}, FOR_EXPERTS, false},
+    {{.batch = 1, .tokens = 300, .profile = INPUTS_CROWDED}, FOR_ALL, false},
+    {{.batch = 1, .tokens = 512, .profile = INPUTS_CROWDED}, FOR_ALL, true},
+    {{.batch = 1, .tokens = 21, .past = 131071}, FOR_ROPE, true},
+    {{.batch = 1, .tokens = 8195}, FOR_ROWS, true},
+    {{.batch = 1, .tokens = 1, .past = 1100}, FOR_ATTENTION, true},
+    {{.batch = 1, .tokens = 1, .past = 4200, .profile = INPUTS_CROWDED}, FOR_ATTENTION, true},
+    {{.batch = 1, .tokens = 512, .past = 300, .profile = INPUTS_CROWDED, .seed = 2}, FOR_ATTENTION, true},
+};
+
+/* Most operations and elements of a call that is not made always, and elements of one for rows. */
+static const double MOST_WORK = 1.5e9, MOST_ELEMENTS = 3e5, MOST_IN_ROWS = 1.1e6;
+
+/* Longest window whose edge is looked at. */
+enum { LONGEST_WINDOW = 8192 };
+
+static bool is_for(const planned_case *p, const tn_site *site)
+{
+    switch (p->what) {
+    case FOR_EXPERTS:
+        return site->dim[TN_DIM_EXPERTS] > 0;
+    case FOR_ATTENTION:
+        return site->op == TN_OP_ATTENTION;
+    case FOR_ROPE:
+        return site->op == TN_OP_ROPE;
+    case FOR_ROWS: /* norms of heads: many rows a token */
+        return site->dim[TN_DIM_WIDTH] > 0 && (double)site->dim[TN_DIM_WIDTH] * (double)p->size.tokens <= MOST_IN_ROWS;
+    default:
+        return true;
+    }
+}
+
+static bool is_cheap(const tn_site *site, const check_case *size)
+{
+    tn_call call = inputs_call_case(site, size);
+    return op_operations(&call) <= MOST_WORK && (double)tn_tensor_count(&call.in[0]) <= MOST_ELEMENTS;
+}
+
+size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_USE])
+{
+    size_t count = 0;
+    for (size_t i = 0; i < sizeof all_cases / sizeof *all_cases; i++) {
+        const planned_case *p = &all_cases[i];
+        if (is_for(p, site) && (p->always || is_cheap(site, &p->size)))
+            cases[count++] = p->size;
+    }
+    /* Queries that see all but one, all, and one less than all of what came before them. */
+    int64_t window = site->dim[TN_DIM_WINDOW];
+    if (site->op == TN_OP_ATTENTION && window > 2 && window <= LONGEST_WINDOW)
+        cases[count++] = (check_case){.batch = 1, .tokens = 3, .past = window - 2, .seed = 3};
+    return count;
+}
+
+/* ---- coverage -----------------------------------------------------------------------------------------------------
+ */
+
+void check_coverage_add(check_coverage *c, const check_coverage *more)
+{
+    if (!more->any)
+        return;
+    c->least_tokens = c->any && c->least_tokens < more->least_tokens ? c->least_tokens : more->least_tokens;
+    c->most_tokens = c->most_tokens > more->most_tokens ? c->most_tokens : more->most_tokens;
+    c->most_cached = c->most_cached > more->most_cached ? c->most_cached : more->most_cached;
+    c->threads = c->threads > more->threads ? c->threads : more->threads;
+    c->other_weights = (c->other_weights || !c->any) && more->other_weights;
+    c->gradients |= more->gradients;
+    c->any = true;
+}
+
+void check_coverage_text(const check_coverage *c, char *text, size_t size)
+{
+    if (!c->any) {
+        text_cut(text, size, "nothing");
+        return;
+    }
+    size_t used = text_cut(text, size, "%lld to %lld tokens", (long long)c->least_tokens, (long long)c->most_tokens);
+    if (c->most_cached > 0)
+        used += text_cut(text + used, size - used, ", up to %lld cached positions", (long long)c->most_cached);
+    used += c->threads > 1 ? text_cut(text + used, size - used, ", 1 and %d threads", (int)c->threads)
+                           : text_cut(text + used, size - used, ", 1 thread");
+    used += text_cut(text + used, size - used, ", normal, scaled and outlying inputs");
+    if (c->other_weights)
+        used += text_cut(text + used, size - used, ", after other weights");
+    if (c->gradients)
+        text_cut(text + used, size - used, ", gradients");
+}

@@ -1,0 +1,225 @@
+/* What a first use tries: kernels that are wrong in one way each are refused at a real model's sites, and the right
+ * ones beside them are taken. The faults are those of tests/bad_kernels. */
+#include "check/check.h"
+#include "model/model.h"
+#include "plugin/registry.h"
+#include "process.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fault {
+    const char *file, *name, *says;
+} fault;
+
+/* Sizes: rows, keys, tokens of an expert, and none at all. */
+static const fault sizes[] = {
+    {"bad_kernel", "many rows", "wrong numbers with"},
+    {"bad_kernel", "256 rows", "wrong numbers with"},
+    {"bad_kernel", "300 rows", "wrong numbers with"},
+    {"bad_kernel", "511 rows", "wrong numbers with"},
+    {"bad_kernel", "odd rows", "wrong numbers with"},
+    {"bad_kernel", "block", "wrong numbers with"},
+    {"bad_kernel", "no tokens", "crashed with SIGFPE (0 tokens)"},
+    {"bad_add_norm", "256 rows", "was never written"},
+    {"bad_add_norm", "511 rows", "with 512 tokens"},
+    {"bad_add_norm", "odd rows", "was never written"},
+#if defined(__x86_64__)
+    {"bad_add_norm", "division by rows", "crashed with SIGFPE (0 tokens)"},
+#endif
+    {"bad_mlp", "last of a block", "wrong numbers with 66 tokens"},
+    {"bad_mlp", "whole blocks", "wrong numbers with 512 tokens"},
+    {"bad_rope", "first 300", "was never written"},
+    {"bad_rope", "one row of tables", "wrong numbers with 66 tokens"},
+    {"bad_rope", "tables of length one", "wrong numbers with"},
+    {"bad_attention", "no rescaling", "wrong numbers with"},
+    {"bad_attention", "whole blocks of keys", "wrong numbers with"},
+    {"bad_attention", "many keys", "wrong numbers with 1 tokens"},
+    {"bad_attention", "window edge", "wrong numbers with"},
+    {"bad_attention", "slots are positions", "wrong numbers with"},
+    {"bad_route", "many tokens", "wrong numbers with 512 tokens"},
+    {"bad_experts", "64 tokens of an expert", "wrong numbers with"},
+    {"bad_experts", "200 tokens of an expert", "wrong numbers with 512 tokens"},
+    {"bad_experts", "whole blocks of an expert", "wrong numbers with"},
+};
+
+static const fault threads[] = {
+    {"bad_kernel", "thread number", "on 2 threads"},
+    {"bad_kernel", "threads", "on 2 threads"},
+    {"bad_kernel", "sums by threads", "on 2 threads"},
+    {"bad_kernel", "scratch of one thread", "scratch"},
+    {"bad_kernel", "barrier in a branch", "did not finish within 5 s (1 tokens), 2 threads"},
+#if defined(__x86_64__)
+    {"bad_kernel", "control of a worker", "left the floating-point control changed"},
+#endif
+    {"bad_mlp", "scratch of one thread", "scratch"},
+    {"bad_mlp", "static scratch", "2 threads"},
+    {"bad_mlp", "sum by threads", "on 2 threads"},
+};
+
+static const fault state[] = {
+    {"bad_kernel", "first weights", "after calls with other weights"},
+    {"bad_kernel", "second call", "other bits with"},
+    {"bad_kernel", "rows of the call before", "wrong numbers with"},
+    {"bad_mlp", "kept weights", "after calls with other weights"},
+    {"bad_rope", "tokens of the call before", "was never written"},
+};
+
+static const fault numbers[] = {
+    {"bad_kernel", "eps", "wrong numbers with"},
+    {"bad_kernel", "capped sum", "wrong numbers with"},
+    {"bad_kernel", "no zero row", "nan, eager has 0"},
+    {"bad_kernel", "squares of 16 bits", "wrong numbers with"},
+    {"bad_add_norm", "capped sum", "wrong numbers with"},
+    {"bad_add_norm", "no eps", "wrong numbers with"},
+    {"bad_add_norm", "large eps", "wrong numbers with"},
+    {"bad_mlp", "clamped gates", "wrong numbers with"},
+    {"bad_mlp", "sigmoid of large numbers", "nan, eager has"},
+    {"bad_attention", "no maximum", "wrong numbers with"},
+    {"bad_attention", "NaN where nothing is seen", "nan, eager has 0"},
+    {"bad_route", "less than the best", "wrong numbers with"},
+    {"bad_route", "ties twice", "twice"},
+    {"bad_experts", "clamped gates", "wrong numbers with"},
+};
+
+static const struct {
+    const char *file, *id, *model;
+} kernels[] = {
+    {"bad_kernel", "npu_fused_rmsnorm", "qwen3"},
+    {"bad_add_norm", "bad_add_norm", "qwen3"},
+    {"bad_mlp", "bad_mlp", "qwen3"},
+    {"bad_rope", "bad_rope", "qwen3"},
+    {"bad_attention", "bad_attention", "qwen3_win"},
+    {"bad_route", "bad_route", "qwen3_moe"},
+    {"bad_experts", "bad_experts", "qwen3_moe"},
+};
+enum { KERNELS = sizeof kernels / sizeof *kernels };
+
+static int kernel_of(const char *file)
+{
+    int i = 0;
+    while (strcmp(kernels[i].file, file))
+        i++;
+    return i;
+}
+
+/* Applies the file's kernel to its model, opened for two threads; other errors than those of applying end the test. */
+static tn_status apply(int kernel, bool training, tn_error *err)
+{
+    char path[4300], model[64];
+    const char *loaded;
+    snprintf(path, sizeof path, "%s/tests/bad_kernels/%s.so", process_build(), kernels[kernel].file);
+    tn_error why = TN_ERROR_INIT;
+    ck_assert_msg(folders_load_file(path, &loaded, &why) == TN_OK, "%s: %s", path, why.message);
+    snprintf(model, sizeof model, "tests/data/models/%s", kernels[kernel].model);
+    threads_set(2);
+    tn_model_options o = {.size = sizeof o, .dtype = "f32", .training = training};
+    tn_model *m = tn_model_open(model, &o, &why);
+    ck_assert_msg(m != NULL, "%s: %s", model, why.message);
+    tn_status status = tn_apply_kernels(m, NULL, kernels[kernel].id, NULL, err);
+    tn_model_close(m);
+    return status;
+}
+
+static void expect_refusal(const fault *f, bool training)
+{
+    tn_error err = TN_ERROR_INIT;
+    setenv("BAD_KERNEL", f->name, 1);
+    tn_status status = apply(kernel_of(f->file), training, &err);
+    ck_assert_msg(status == TN_E_VERIFY || status == TN_E_KERNEL, "%s, %s: taken", f->file, f->name);
+    ck_assert_msg(strstr(err.message, f->says) != NULL, "%s, %s: no '%s' in: %s", f->file, f->name, f->says,
+                  err.message);
+}
+
+START_TEST(wrong_at_a_size_is_refused)
+{
+    expect_refusal(&sizes[_i], false);
+}
+END_TEST
+
+START_TEST(wrong_between_threads_is_refused)
+{
+    expect_refusal(&threads[_i], false);
+}
+END_TEST
+
+START_TEST(wrong_by_what_it_kept_is_refused)
+{
+    expect_refusal(&state[_i], false);
+}
+END_TEST
+
+START_TEST(wrong_for_some_numbers_is_refused)
+{
+    expect_refusal(&numbers[_i], false);
+}
+END_TEST
+
+/* Contract parts of gradients that an ordinary call does not try. */
+static const fault gradients_faults[] = {
+    {"bad_kernel", "unwanted", "backward: c"},
+    {"bad_kernel", "absent upstream", "backward: c"},
+    {"bad_kernel", "adds up", "was never written"},
+    {"bad_kernel", "no weight gradient", "was never written"},
+    {"bad_kernel", "gradient", "backward: wrong gradients with"},
+};
+
+START_TEST(wrong_gradients_are_refused)
+{
+    expect_refusal(&gradients_faults[_i], true);
+}
+END_TEST
+
+START_TEST(right_kernels_are_taken)
+{
+    tn_error err = TN_ERROR_INIT;
+    unsetenv("BAD_KERNEL");
+    ck_assert_msg(apply(_i, false, &err) == TN_OK, "%s: %s: %s", kernels[_i].id, err.where, err.message);
+    if (_i == 0)
+        ck_assert_msg(apply(_i, true, &err) == TN_OK, "with gradients: %s: %s", err.where, err.message);
+}
+END_TEST
+
+/* ---- what was covered, in words -------------------------------------------------------------------------------- */
+
+START_TEST(coverage_is_told)
+{
+    char text[256];
+    check_coverage c = {0};
+    check_coverage_text(&c, text, sizeof text);
+    ck_assert_str_eq(text, "nothing");
+    check_coverage_add(&c, &(check_coverage){.least_tokens = 1, .most_tokens = 512, .threads = 2, .any = true});
+    check_coverage_add(
+        &c,
+        &(check_coverage){.most_tokens = 66, .most_cached = 4200, .threads = 1, .other_weights = true, .any = true});
+    check_coverage_text(&c, text, sizeof text);
+    ck_assert_str_eq(text, "0 to 512 tokens, up to 4200 cached positions, 1 and 2 threads, normal, scaled and outlying "
+                           "inputs");
+    c = (check_coverage){0};
+    check_coverage_add(
+        &c, &(check_coverage){.most_tokens = 600, .threads = 2, .other_weights = true, .gradients = true, .any = true});
+    check_coverage_text(&c, text, sizeof text);
+    ck_assert_str_eq(text, "0 to 600 tokens, 1 and 2 threads, normal, scaled and outlying inputs, after other weights, "
+                           "gradients");
+}
+END_TEST
+
+#define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
+
+int main(void)
+{
+    Suite *suite = suite_create("first use");
+    TCase *c = tcase_create("first use");
+    tcase_set_timeout(c, 120);
+    tcase_add_loop_test(c, right_kernels_are_taken, 0, KERNELS);
+    tcase_add_loop_test(c, wrong_at_a_size_is_refused, 0, COUNT(sizes));
+    tcase_add_loop_test(c, wrong_between_threads_is_refused, 0, COUNT(threads));
+    tcase_add_loop_test(c, wrong_by_what_it_kept_is_refused, 0, COUNT(state));
+    tcase_add_loop_test(c, wrong_for_some_numbers_is_refused, 0, COUNT(numbers));
+    tcase_add_loop_test(c, wrong_gradients_are_refused, 0, COUNT(gradients_faults));
+    tcase_add_test(c, coverage_is_told);
+    suite_add_tcase(suite, c);
+    return process_main(suite);
+}
