@@ -50,6 +50,7 @@ typedef enum option_id {
     OPT_SITE,
     OPT_SHADOW,
     OPT_REPLAY,
+    OPT_TEXT,
     OPT_COUNT
 } option_id;
 
@@ -133,6 +134,10 @@ tn_status read_all(const char *path, char **text, size_t *length, tn_error *err)
 /* Is there something at a model's path? Otherwise the error says how to get a checkpoint. */
 tn_status check_model_folder(const char *path, tn_error *err);
 
+/* The tokens of a text file (or standard input), without special ones, by the tokenizer of a checkpoint folder. ids is
+ * owned. */
+tn_status read_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err);
+
 /* An absolute path without links and dots. Owned. */
 char *absolute_folder(const char *path, tn_error *err);
 
@@ -209,6 +214,10 @@ size_t list_bad_plugins(FILE *to, const char *before);
 #define WARNING "tenon: warning: "
 
 json_t *json_kernels(const workspace *w); /* {"spec", "summary"}                                */
+
+/* ---- verify_text.c ---------------------------------------------------------------------------- */
+
+tn_status verify_text(workspace *w, tn_error *err); /* tenon verify --text, of an open model        */
 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 

@@ -91,6 +91,23 @@ tn_status check_model_folder(const char *path, tn_error *err)
                    "hf download ORG/NAME --local-dir NAME makes");
 }
 
+tn_status read_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err)
+{
+    char *text = NULL;
+    size_t length = 0;
+    tn_tokenizer *tokenizer = NULL;
+    tn_status status = read_all(path, &text, &length, err);
+    if (status == TN_OK)
+        status = check_model_folder(folder, err);
+    if (status == TN_OK && !(tokenizer = tn_tokenizer_open(folder, err)))
+        status = err->code;
+    if (status == TN_OK)
+        status = tn_tokenizer_encode(tokenizer, text, length, false, ids, count, err);
+    tn_tokenizer_free(tokenizer);
+    free(text);
+    return status;
+}
+
 char *absolute_folder(const char *path, tn_error *err)
 {
     struct stat st;

@@ -95,33 +95,16 @@ static tn_status run_windows(workspace *w, perplexity_state *s, tn_error *err)
     return status;
 }
 
-static tn_status read_text_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err)
-{
-    char *text = NULL;
-    size_t length = 0;
-    tn_tokenizer *tokenizer = NULL;
-    tn_status status = read_all(path, &text, &length, err);
-    if (status == TN_OK)
-        status = check_model_folder(folder, err);
-    if (status == TN_OK && !(tokenizer = tn_tokenizer_open(folder, err)))
-        status = err->code;
-    if (status == TN_OK)
-        status = tn_tokenizer_encode(tokenizer, text, length, false, ids, count, err);
-    if (status == TN_OK && *count < 2)
-        status = tn_fail(err, TN_E_INPUT, strcmp(path, "-") ? path : "standard input",
-                         "the text has %zu tokens; perplexity needs at least two; give a longer one", *count);
-    tn_tokenizer_free(tokenizer);
-    free(text);
-    return status;
-}
-
 static tn_status run_perplexity(const options *o, tn_error *err)
 {
     workspace w = {0};
     perplexity_state s = {0};
     int64_t *ids = NULL;
     size_t count = 0;
-    tn_status status = read_text_ids(o->argument[0], o->argument[1], &ids, &count, err);
+    tn_status status = read_ids(o->argument[0], o->argument[1], &ids, &count, err);
+    if (status == TN_OK && count < 2)
+        status = tn_fail(err, TN_E_INPUT, strcmp(o->argument[1], "-") ? o->argument[1] : "standard input",
+                         "the text has %zu tokens; perplexity needs at least two; give a longer one", count);
     if (status == TN_OK)
         status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK) {

@@ -1,4 +1,5 @@
-/* tenon verify: every site of every applied kernel against the plain implementation, on the model's own weights. */
+/* tenon verify: every kernel that matches, at its sites, against the plain implementation, on the model's own weights;
+ * verify_text.c has the whole model on text. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -16,29 +17,21 @@ static const char *result_of(const tn_verify_row *row)
     return row->gradient[0] || row->applied_sites > 0 ? "passed" : "passed, not applied";
 }
 
-/* Were all rows tried with the same calls? */
-static bool same_coverage(tn_verify_row *const *rows, size_t count)
-{
-    for (size_t i = 1; i < count; i++)
-        if (strcmp(rows[0]->coverage, rows[i]->coverage) != 0)
-            return false;
-    return true;
-}
-
 /* What the table has no room for: what was tried, who has the sites instead, and why a kernel failed. */
 static void print_remarks(tn_verify_row *const *rows, size_t count)
 {
-    bool same = same_coverage(rows, count);
-    if (same)
-        printf("\ntried: %s\n", rows[0]->coverage);
+    const char *before = "\n";
+    for (size_t i = 0; i < count; i++)
+        if (!rows[i]->gradient[0] && rows[i]->coverage[0]) {
+            printf("%s%s %s: tried %s\n", before, rows[i]->kernel, tn_op_name(rows[i]->op), rows[i]->coverage);
+            before = "";
+        }
     for (size_t i = 0; i < count; i++) {
         const tn_verify_row *r = rows[i];
         const char *op = tn_op_name(r->op);
         if (r->gradient[0])
             continue;
-        if (!same)
-            printf("\n%s %s tried: %s\n", r->kernel, op, r->coverage);
-        if (r->not_applied[0])
+        if (r->not_applied[0] && r->passed)
             printf("\n%s %s: not applied at %lld of %lld sites: %s\n", r->kernel, op,
                    (long long)(r->sites - r->applied_sites), (long long)r->sites, r->not_applied);
         if (!r->passed)
@@ -181,7 +174,7 @@ static tn_status run_verify(const options *o, tn_error *err)
     if (status == TN_OK && strcmp(tn_config_kernels(w.config), "none") == 0)
         status = tn_fail(err, TN_E_USAGE, "verify", "there is nothing to verify with --kernels=none; choose kernels");
     if (status == TN_OK)
-        status = verify_sites(&w, err);
+        status = option_given(o, OPT_TEXT) ? verify_text(&w, err) : verify_sites(&w, err);
     workspace_close(&w);
     return status;
 }
@@ -189,21 +182,29 @@ static tn_status run_verify(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto or ids separated by commas"},
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "the gradients, too; only kernels that have them"},
+    {OPT_TEXT, "text", "FILE", 0, OPTION_TEXT, 0, 0, "the whole model on this text instead; - for standard input"},
+    {OPT_MAX_TOKENS, "max-tokens", "N", 0, OPTION_INTEGER, 2, 1e9, "tokens of the text that are used; default 512"},
+    {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 2, 1e9, "tokens that are computed together; default 512"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a table"},
 };
 
 const command command_verify = {
     .name = "verify",
-    .arguments = "MODEL [--kernels SPEC] [--training] [--json]",
+    .arguments = "MODEL [--kernels SPEC] [--training] [--text FILE] [--json]",
     .summary = "Runs every kernel on the model's own weights and compares it with the plain implementation.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 1,
     .max_arguments = 1,
     .missing = "no model given",
-    .notes =
-        "Errors and tolerances are in units of the last place at the largest value of a row. The speed-up is that\n"
-        "of all sites together, with the number of tokens shown. The exit status is 5 when a kernel fails.",
-    .example = "  tenon verify models/demo\n  tenon verify models/demo --kernels=npu_fused_moe --dtype f32",
+    .notes = "Every kernel that matches a site is tried there, whether it would have the site or not. Errors and "
+             "tolerances\n"
+             "are in units of the last place at the largest value of a row. The speed-up is that of all sites "
+             "together, with\n"
+             "the number of tokens shown. --text computes FILE with the kernels and without, and tells whether the "
+             "difference\n"
+             "is rounding; if not, which sites bring it. The exit status is 5 when a kernel fails.",
+    .example = "  tenon verify models/demo\n  tenon verify models/demo --kernels=npu_fused_moe --dtype f32\n"
+               "  tenon verify models/demo --text models/demo/heldout.txt",
     .run = run_verify,
 };

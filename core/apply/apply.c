@@ -194,7 +194,7 @@ static struct apply_state *state_new(size_t count, tn_error *err)
     return state;
 }
 
-static tn_status apply_plan(plan *p, tn_error *err)
+tn_status apply_plan(plan *p, tn_error *err)
 {
     struct apply_state *next = state_new(p->target->graph->site_count, err);
     if (!next)
@@ -209,6 +209,14 @@ static tn_status apply_plan(plan *p, tn_error *err)
         state_free(p->target->device, next);
     }
     return status;
+}
+
+void apply_only(apply_target *target, const bool *keep)
+{
+    for (size_t i = 0; target->applied && i < target->applied->count; i++) {
+        bool has = !keep || keep[i];
+        target->graph->sites[i]->bound = has ? target->applied->slots[i].bound : (graph_binding){0};
+    }
 }
 
 /* ---- the interface ------------------------------------------------------------------------------------------- */

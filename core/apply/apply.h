@@ -22,6 +22,14 @@ typedef struct apply_calls {
  */
 tn_status apply_check_calls(apply_target *target, const apply_calls *calls, tn_error *err);
 
+/* Puts in place only what keep says of what is applied, by site; NULL: all of it. The rest waits, with what it packed.
+ * No session runs meanwhile but those made for just that. */
+void apply_only(apply_target *target, const bool *keep);
+
+/* apply_like.c: gives the sites of a model to the kernels that have them in another model of the same graph, in another
+ * type; sites that the kernel does not take in this type stay eager. Nothing is checked. *sites: how many it took. */
+tn_status apply_like(apply_target *target, const apply_target *from, size_t *sites, tn_error *err);
+
 /* Frees what applying kernels allocated, after everything else stopped. */
 void apply_close(apply_target *target);
 

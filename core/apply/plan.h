@@ -128,6 +128,9 @@ tn_status plan_check(plan *p, tn_error *err);
  * for by name, or where the check itself could not be made. */
 tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err);
 
+/* apply.c: prepares what the plan has chosen and puts it in place. */
+tn_status apply_plan(plan *p, tn_error *err);
+
 tn_status plan_no_memory(tn_error *err);
 
 #endif

@@ -23,6 +23,15 @@ static bool is_first(const graph *g, const graph_site *site)
     return true;
 }
 
+/* A site of another shape that it has, too. */
+static const tn_site *unlike_applied(const graph *g, const graph_site *site)
+{
+    for (size_t i = 0; i < g->site_count; i++)
+        if (g->sites[i]->bound.impl == site->bound.impl && !plan_same_shape(&g->sites[i]->site, &site->site))
+            return &g->sites[i]->site;
+    return NULL;
+}
+
 tn_status verify_applied(apply_target *target, tn_verify_row ***rows, size_t *count, tn_error *err)
 {
     const graph *g = target->graph;
@@ -35,7 +44,7 @@ tn_status verify_applied(apply_target *target, tn_verify_row ***rows, size_t *co
         if (!site->bound.impl)
             continue;
         verify_record *record = verify_rows_find(&records, site->bound.kernel, &site->site, site->bound.impl);
-        verify_subject s = {target, site, site->bound.impl, &site->bound, is_first(g, site)};
+        verify_subject s = {target, site, site->bound.impl, &site->bound, is_first(g, site), unlike_applied(g, site)};
         tn_error why = TN_ERROR_INIT;
         tn_status how;
         status = record ? verify_site(&s, record, &how, &why) : TN_E_MEMORY;
@@ -61,12 +70,25 @@ static void refuse_everywhere(plan *p, size_t candidate, const tn_impl *impl, co
         }
 }
 
+/* An example of another shape that the implementation takes. */
+static const tn_site *unlike_taken(const plan *p, size_t candidate, const plan_fit *fit)
+{
+    uint32_t impls = p->candidates[candidate].kernel->kernel.impl_count;
+    for (size_t shape = 0; shape < p->shape_count; shape++)
+        for (uint32_t i = 0; i < impls; i++) {
+            const plan_fit *other = plan_fit_at(p, candidate, shape, i);
+            if (other != fit && other->impl == fit->impl && other->takes)
+                return &p->shapes[shape]->site;
+        }
+    return NULL;
+}
+
 /* One implementation at one site that its match and plan take. *wrong: its numbers were, at another site of the shape;
  * the figures of this one are still wanted. */
 static tn_status verify_fit(plan *p, size_t candidate, plan_fit *fit, bool *wrong, const graph_site *site,
                             verify_record *record)
 {
-    verify_subject s = {p->target, site, fit->impl, NULL, !fit->trusted && !*wrong};
+    verify_subject s = {p->target, site, fit->impl, NULL, !fit->trusted && !*wrong, unlike_taken(p, candidate, fit)};
     tn_error why = TN_ERROR_INIT;
     tn_status how, status = verify_site(&s, record, &how, &why);
     if (status != TN_OK)

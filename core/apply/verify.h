@@ -37,6 +37,7 @@ typedef struct verify_subject {
     const tn_impl *impl;
     const graph_binding *bound;
     bool whole;
+    const tn_site *unlike; /* one of another shape that the implementation takes, or NULL              */
 } verify_subject;
 
 tn_status verify_site(const verify_subject *s, verify_record *record, tn_status *how, tn_error *why);

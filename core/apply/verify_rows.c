@@ -85,7 +85,8 @@ tn_status verify_rows_give(const verify_records *records, tn_verify_row ***rows,
     *count = 0;
     for (size_t i = 0; i < records->count; i++) {
         verify_record *record = records->list[i];
-        check_coverage_text(&record->coverage, record->row.coverage, sizeof record->row.coverage);
+        if (record->coverage.any)
+            check_coverage_text(&record->coverage, record->row.coverage, sizeof record->row.coverage);
         *list[(*count)++] = record->row;
         for (size_t j = 0; j < COMPARE_GRADIENTS; j++)
             if (record->gradients[j].figures.compared)

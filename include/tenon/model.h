@@ -124,7 +124,7 @@ typedef struct tn_verify_row {
     char gradient[32];     /* whose figures these are: "input 0", "weight"; "": the results'                 */
     int64_t applied_sites; /* of the sites, how many the kernel has (or would have)                   */
     char not_applied[256]; /* why it has not the others: "tie: ...", "covered: ...", "refused: ..."       */
-    char coverage[160];    /* what was tried: "1 to 66 tokens, 1 and 2 threads"                          */
+    char coverage[160];    /* what was tried and passed: "1 to 66 tokens, 1 and 2 threads"                          */
 } tn_verify_row;
 
 /* Runs every site of every applied kernel against eager on the model's own weights with seeded input. In a model for

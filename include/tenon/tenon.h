@@ -26,6 +26,7 @@
 #include <tenon/single.h>
 #include <tenon/tensor.h>
 #include <tenon/text.h>
+#include <tenon/whole.h>
 
 #ifdef __cplusplus
 extern "C" {

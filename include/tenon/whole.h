@@ -1,0 +1,69 @@
+/* Tenon: the whole model with kernels and without, on real text. tenon.h has the rules. */
+#ifndef TENON_WHOLE_H
+#define TENON_WHOLE_H
+
+#include <tenon/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tn_text_options {
+    uint32_t size;
+    int64_t max_tokens; /* of the text that are used; 0: 512                                       */
+    int64_t window;     /* tokens that are computed together, with nothing before them; 0: 512, or the model's
+                           maximum where that is smaller                                            */
+    bool no_search;     /* when it fails: not which sites bring the difference                       */
+    /* Called now and then with what is done; non-zero return cancels. May be NULL. */
+    int (*progress)(void *ctx, const char *what, int64_t done, int64_t total);
+    void *progress_ctx;
+} tn_text_options;
+
+/* The model in one type: its logits with the kernels and without, at every token of the text. */
+typedef struct tn_text_row {
+    uint32_t size;
+    tn_dtype dtype;
+    int64_t sites;                               /* that kernels have                              */
+    double rms, largest;                         /* of the differences between logits               */
+    double kl_mean, kl_max;                      /* divergence of the kernels' distribution from eager's, in nats */
+    double top1;                                 /* share of the tokens whose most likely next token is the same */
+    double perplexity_eager, perplexity_kernels; /* NaN where the text is a single token             */
+    double distance_eager;                       /* rms of eager's logits in 16 bits from those in f32        */
+    double distance_kernels;                     /* rms of the kernels' logits from eager's in f32           */
+    double worst;                                /* in units of what rounding explains: 1.0 is the bound     */
+    bool passed;
+    char reason[256];
+} tn_text_row;
+
+/* A site that brings the difference. */
+typedef struct tn_text_site {
+    uint32_t size;
+    const char *kernel;
+    const tn_site *site; /* of the model                                                          */
+} tn_text_site;
+
+/* rows: the model's own type first; f32 after it, where the model computes in 16 bits and kernels take its sites in
+ * f32, too. sites: the smallest set found without which what is left passes; empty when all passed. */
+typedef struct tn_text_report {
+    uint32_t size;
+    bool passed;
+    bool complete; /* the search for the sites came to its end                                       */
+    int64_t tokens, window;
+    size_t row_count, site_count;
+    const tn_text_row *const *rows;
+    const tn_text_site *const *sites;
+} tn_text_report;
+
+/* Computes ids, the tokens of a text, with the kernels that are applied and without, and says whether the difference is
+ * rounding: docs/numerics.md has the rule. Kernels are not checked first, nor taken off. The checkpoint is opened a
+ * second time in another type, so this needs memory for that. Returns TN_E_VERIFY when the difference is too large;
+ * report is filled in that case too, else NULL. options may be NULL. TN_E_USAGE when no kernel is applied. Owned:
+ * tn_text_report_free. [one thread] */
+TN_API tn_status tn_compare_text(tn_model *model, const int64_t *ids, int64_t count, const tn_text_options *options,
+                                 tn_text_report **report, tn_error *err);
+TN_API void tn_text_report_free(tn_text_report *report); /* [one thread] */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
