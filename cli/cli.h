@@ -114,6 +114,9 @@ tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *
 /* Are ids those of a vocabulary of this size? */
 tn_status check_ids(const char *where, const int64_t *ids, size_t count, int64_t vocab, tn_error *err);
 
+/* What a SPEC is, for --kernels. */
+#define SPEC_HELP "auto, none, or ids by preference; auto,ID: ID first; auto,-ID: all but ID"
+
 /* ---- help.c --------------------------------------------------------------------------------- */
 
 extern const command *const commands[];
@@ -191,12 +194,15 @@ tn_status workspace_apply(workspace *w, tn_error *err);            /* and its ke
 void workspace_check_context(const workspace *w, int64_t context); /* warns when it is beyond the model's */
 void workspace_close(workspace *w);
 
+/* What the choice of kernels warns of, on stderr. */
+void report_notes(const options *o, const tn_report *report);
+
 /* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no
  * plugin at all does not count. */
 size_t list_bad_plugins(FILE *to, const char *before);
 #define WARNING "tenon: warning: "
 
-json_t *json_kernels(const workspace *w); /* {"spec", "summary"}                                */
+json_t *json_kernels(const workspace *w); /* {"spec", "summary", "notes"}                       */
 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 

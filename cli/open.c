@@ -31,12 +31,13 @@ static bool is_installed_default(const char *file)
     return file && strcmp(file, TN_PREFIX "/etc/tenon/kernels.json") == 0;
 }
 
-/* Where nobody names a folder, those that belong to this very program. A build tree has one beside the program, and
- * that one also comes before what the installed default names: whoever builds a tree wants to see that tree. */
+/* Where nobody names a folder (an empty list says that there are none), those that belong to this very program. A build
+ * tree has one beside the program, and that one also comes before what the installed default names: whoever builds a
+ * tree wants to see that tree. */
 static tn_status add_own_folders(tn_config *config, tn_error *err)
 {
-    size_t named = tn_config_folder_count(config);
-    if (named && !is_installed_default(tn_config_file(config)))
+    bool named = tn_config_says_plugins(config);
+    if (named && (tn_config_folder_count(config) == 0 || !is_installed_default(tn_config_file(config))))
         return TN_OK;
     char *folder = own_folder("plugins");
     if (!folder && !named)
@@ -118,7 +119,7 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
     if (status == TN_OK)
         status = tn_scan(w->config, err);
     /* Who wants no kernels is not stopped by the state of a plugin folder. */
-    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && strcmp(o->text[OPT_KERNELS], "none") == 0) {
+    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && strcmp(tn_config_kernels(w->config), "none") == 0) {
         note(o, WARNING "%s: %s", err->where, err->message);
         tn_error_clear(err);
         status = TN_OK;
@@ -153,10 +154,15 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .progress = on_load,
                                 .progress_ctx = &w->progress,
                                 .training = option_given(o, OPT_TRAINING)};
-    w->model = tn_model_open(folder, &options, err);
+    tn_error why = TN_ERROR_INIT;
+    const char *file = option_given(o, OPT_DEVICE) ? NULL : tn_config_file(w->config);
+    w->model = tn_model_open(folder, &options, &why);
     progress_clear(&w->progress);
+    /* A device that the file asks for. */
+    if (!w->model && file && strcmp(why.where, "device") == 0)
+        return tn_fail(err, why.code, file, "key 'device': %s", why.message);
     if (!w->model)
-        return err->code;
+        return tn_fail(err, why.code, why.where, "%s", why.message);
     w->info.size = sizeof w->info;
     status = tn_model_get_info(w->model, &w->info);
     if (status)
@@ -170,6 +176,12 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     return TN_OK;
 }
 
+void report_notes(const options *o, const tn_report *report)
+{
+    for (size_t i = 0; report && i < report->note_count; i++)
+        note(o, WARNING "%s", report->notes[i]);
+}
+
 tn_status workspace_apply(workspace *w, tn_error *err)
 {
     tn_status status = tn_apply_kernels(w->model, w->config, NULL, &w->report, err);
@@ -177,8 +189,9 @@ tn_status workspace_apply(workspace *w, tn_error *err)
         status = tn_model_get_info(w->model, &w->info); /* what kernels packed */
     if (status)
         return status;
+    report_notes(w->options, w->report);
     const char *spec = tn_config_kernels(w->config);
-    if (strcmp(spec, "auto") == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none")))
+    if (strncmp(spec, "auto", 4) == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none")))
         note(w->options, "kernels: %s", w->report->summary);
     return TN_OK;
 }
@@ -201,6 +214,9 @@ void workspace_close(workspace *w)
 
 json_t *json_kernels(const workspace *w)
 {
-    return json_pack("{s:s, s:s}", "spec", tn_config_kernels(w->config), "summary",
-                     w->report ? w->report->summary : "");
+    json_t *notes = json_array();
+    for (size_t i = 0; w->report && i < w->report->note_count; i++)
+        json_array_append_new(notes, json_string(w->report->notes[i]));
+    return json_pack("{s:s, s:s, s:o}", "spec", tn_config_kernels(w->config), "summary",
+                     w->report ? w->report->summary : "", "notes", notes);
 }

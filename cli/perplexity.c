@@ -143,7 +143,7 @@ static tn_status run_perplexity(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "tokens of a window; default 256"},
-    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto, none, or ids separated by commas"},
+    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a line"},
 };
 

@@ -5,6 +5,7 @@
 #include "apply/plan.h"
 #include "apply/report.h"
 #include "base/structs.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +93,9 @@ static apply_block *find_block(const apply_target *target, const struct apply_st
     return NULL;
 }
 
-static tn_status pack_slot(const apply_target *target, const tn_site *site, apply_slot *slot, tn_error *err)
+/* *failed: by the kernel's pack, not for want of memory. */
+static tn_status pack_slot(const apply_target *target, const tn_site *site, apply_slot *slot, bool *failed,
+                           tn_error *err)
 {
     graph_binding *bound = &slot->bound;
     slot->block = calloc(1, sizeof *slot->block);
@@ -102,47 +105,55 @@ static tn_status pack_slot(const apply_target *target, const tn_site *site, appl
     tn_status status = device_alloc(target->device, slot->block->bytes, &slot->block->memory, err);
     if (status != TN_OK || !bound->impl->pack)
         return status;
-    return bound->impl->pack(site, &bound->plan, slot->block->memory, target->device->queue, err);
+    status = bound->impl->pack(site, &bound->plan, slot->block->memory, target->device->queue, err);
+    *failed = status != TN_OK;
+    return status;
 }
 
-static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, tn_error *err)
+static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, bool *failed,
+                              tn_error *err)
 {
-    const tn_site *site = &target->graph->sites[i]->site;
     apply_slot *slot = &next->slots[i];
-    graph_binding *bound = &slot->bound;
-    bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
-    tn_status status = bound->impl->plan ? bound->impl->plan(site, &bound->plan, err) : TN_OK;
-    if (status != TN_OK || bound->plan.packed_bytes == 0)
-        return status;
+    tn_status status = TN_OK;
+    if (slot->bound.plan.packed_bytes == 0)
+        return TN_OK;
     slot->block = find_block(target, next, i);
     if (slot->block)
         slot->block->uses++;
     else
-        status = pack_slot(target, site, slot, err);
-    bound->packed = slot->block ? slot->block->memory : NULL;
+        status = pack_slot(target, &target->graph->sites[i]->site, slot, failed, err);
+    slot->bound.packed = slot->block ? slot->block->memory : NULL;
     return status;
 }
 
-static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i, tn_error *err)
+/* *again: its pack fails here, so that another kernel must be chosen. */
+static tn_status prepare_site(plan *p, struct apply_state *next, size_t i, bool *again, tn_error *err)
 {
-    const graph_site *site = p->target->graph->sites[i];
     const plan_choice *choice = &p->choices[i];
+    bool failed = false;
+    tn_error why = TN_ERROR_INIT;
+    char text[PLAN_TEXT];
     if (!choice->kernel)
         return TN_OK;
-    bool keeps = choice->candidate < 0 || site->bound.impl == choice->fit->impl;
-    if (keeps) {
+    if (plan_keeps(p, i)) {
         next->slots[i] = p->target->applied->slots[i];
         if (next->slots[i].block)
             next->slots[i].block->uses++;
         return TN_OK;
     }
-    tn_error why = TN_ERROR_INIT;
-    next->slots[i].bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl};
-    tn_status status = prepare_slot(p->target, next, i, &why);
+    next->slots[i].bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl, .plan = p->plans[i]};
+    tn_status status = prepare_slot(p->target, next, i, &failed, &why);
     if (status == TN_OK)
         return TN_OK;
-    return tn_fail(err, status == TN_E_MEMORY ? status : TN_E_KERNEL, choice->kernel->kernel.id,
-                   "cannot be applied at %s: %s", site->site.path, why.message);
+    if (!failed)
+        return tn_fail(err, status, choice->kernel->kernel.id, "cannot be applied at %s: %s",
+                       p->target->graph->sites[i]->site.path, why.message);
+    *again = true;
+    text_cut(text, sizeof text, "pack %s: %s", status == TN_DECLINED ? "declined" : "failed",
+             why.message[0] ? why.message : "it gives no reason");
+    block_drop(p->target->device, next->slots[i].block);
+    next->slots[i] = (apply_slot){0};
+    return plan_bar_site(p, i, text, err);
 }
 
 /* ---- committing --------------------------------------------------------------------------------------------- */
@@ -170,18 +181,37 @@ static struct apply_state *state_new(size_t count, tn_error *err)
     return state;
 }
 
-static tn_status apply_plan(plan *p, tn_error *err)
+/* Everything that what is chosen needs. next is NULL when another choice had to be made, which is not checked yet. */
+static tn_status prepare(plan *p, struct apply_state **next, tn_error *err)
 {
-    struct apply_state *next = state_new(p->target->graph->site_count, err);
-    if (!next)
-        return TN_E_MEMORY;
+    bool again = false;
     tn_status status = TN_OK;
-    for (size_t i = 0; i < next->count && status == TN_OK; i++)
-        status = prepare_site(p, next, i, err);
+    *next = state_new(p->target->graph->site_count, err);
+    if (!*next)
+        return TN_E_MEMORY;
+    for (size_t i = 0; i < (*next)->count && status == TN_OK; i++)
+        status = prepare_site(p, *next, i, &again, err);
+    if (status == TN_OK && !again)
+        return TN_OK;
+    state_free(p->target->device, *next);
+    *next = NULL;
     if (status == TN_OK)
-        commit(p->target, next);
-    else
-        state_free(p->target->device, next);
+        plan_choose(p);
+    return status;
+}
+
+/* Checks and prepares until nothing that is chosen fails. */
+static tn_status check_and_prepare(plan *p, struct apply_state **next, tn_error *err)
+{
+    tn_status status = TN_OK;
+    *next = NULL;
+    while (!*next && status == TN_OK) {
+        status = plan_check(p, err);
+        if (status == TN_OK)
+            status = plan_settle(p, err);
+        if (status == TN_OK)
+            status = prepare(p, next, err);
+    }
     return status;
 }
 
@@ -196,37 +226,57 @@ static tn_status check_idle(const apply_target *target, tn_error *err)
                    (long long)target->session_count);
 }
 
+/* Errors of what the file asks for name the file. */
+static tn_status blame(const tn_config *config, const plan_request *request, tn_status status, const tn_error *why,
+                       tn_error *err)
+{
+    const char *file = config && !request->spec ? kernels_config_source(config, -1) : NULL;
+    if (status == TN_OK)
+        return TN_OK;
+    if (!file || (status != TN_E_KERNEL && status != TN_E_VERIFY) || !strcmp(why->where, file))
+        return tn_fail(err, status, why->where, "%s", why->message);
+    return tn_fail(err, status, file, "key 'kernels': %s%s%s", strcmp(why->where, "kernels") ? why->where : "",
+                   strcmp(why->where, "kernels") ? ": " : "", why->message);
+}
+
 static tn_status apply_request(apply_target *target, const tn_config *config, const plan_request *request,
                                tn_report **report, tn_error *err)
 {
     plan p = {0};
     tn_report *made = NULL;
-    tn_status status = check_idle(target, err);
+    struct apply_state *next = NULL;
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = check_idle(target, &why);
     if (status == TN_OK)
-        status = plan_make(&p, target, config, request, err);
+        status = plan_make(&p, target, config, request, &why);
     if (status == TN_OK)
-        status = plan_check_named(&p, err);
+        status = plan_check_named(&p, &why);
     if (status == TN_OK)
-        status = plan_check(&p, err);
-    if (status == TN_OK && report && !(made = report_of_plan(&p, err)))
+        status = check_and_prepare(&p, &next, &why);
+    if (status == TN_OK && report && !(made = report_of_plan(&p, &why)))
         status = TN_E_MEMORY;
     if (status == TN_OK)
-        status = apply_plan(&p, err);
-    plan_close(&p);
-    if (status == TN_OK && report)
-        *report = made;
+        commit(target, next);
     else
-        tn_report_free(made);
-    return status;
+        state_free(target->device, next);
+    plan_close(&p);
+    if (report)
+        *report = made;
+    return blame(config, request, status, &why, err);
 }
 
 tn_report *apply_preview(apply_target *target, const tn_config *config, const char *spec, tn_error *err)
 {
     plan p = {0};
+    plan_request request = {.spec = spec};
     tn_report *report = NULL;
-    if (plan_make(&p, target, config, &(plan_request){.spec = spec}, err) == TN_OK &&
-        plan_check_named(&p, err) == TN_OK)
-        report = report_of_plan(&p, err);
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = plan_make(&p, target, config, &request, &why);
+    if (status == TN_OK)
+        status = plan_check_named(&p, &why);
+    if (status == TN_OK && !(report = report_of_plan(&p, &why)))
+        status = TN_E_MEMORY;
+    blame(config, &request, status, &why, err);
     plan_close(&p);
     return report;
 }

@@ -1,5 +1,7 @@
-/* Asking implementations whether they take a shape: the declared match first, then plan(), in a child process so that
- * one that crashes or hangs is an answer too. One child asks all; after a crash another goes on behind it. */
+/* Asking implementations whether they take a site: the declared match first, then plan(), in a child process so that
+ * one that crashes or hangs is an answer too. One child asks an implementation all its questions; after a crash it is
+ * not asked about anything else. Nothing of plan() ever runs in this process: what the child answered is what is
+ * checked, and bound. */
 #include "device/guard.h"
 #include "apply/plan.h"
 #include "apply/rank.h"
@@ -9,48 +11,92 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const double SECONDS = 5;
+static const double SECONDS = 5; /* for all questions to one implementation                       */
 
 /* Memory that no kernel of this kind needs; whoever asks for more has miscalculated. */
 static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = (size_t)64 << 20; /* beyond 16 times the weights */
 
 typedef struct answer {
     tn_status status;
-    size_t scratch_bytes, packed_bytes; /* the larger scratch of forward and backward              */
-    char message[PLAN_TEXT];
+    tn_plan plan;
+    char message[PLAN_TEXT]; /* why not                                                           */
 } answer;
 
+/* What one implementation says of one site. */
 typedef struct question {
-    plan_fit *fit;
+    const tn_impl *impl;
     const tn_site *site;
+    plan_fit *fit;    /* of the site's shape                                                      */
+    size_t at;        /* the site's index                                                         */
+    answer *answered; /* shared with the child                                                    */
 } question;
 
+/* Those to one implementation. */
 typedef struct asking {
     const question *questions;
-    size_t count, first;
+    size_t count;
     int32_t threads; /* of real calls; the child has one                                         */
-    /* Shared with the child. */
-    volatile size_t *at;
-    answer *answers;
 } asking;
 
 static int ask_all(void *ctx)
 {
     const asking *a = ctx;
-    for (size_t i = a->first; i < a->count; i++) {
+    for (size_t i = 0; i < a->count; i++) {
+        const question *q = &a->questions[i];
         tn_error err = TN_ERROR_INIT;
         tn_plan plan = {.size = sizeof plan, .threads = a->threads, .max_tokens = GRAPH_MAX_TOKENS};
-        *a->at = i;
-        if (a->questions[i].fit->refused)
-            continue;
-        a->answers[i].status = a->questions[i].fit->impl->plan(a->questions[i].site, &plan, &err);
-        a->answers[i].scratch_bytes =
-            plan.scratch_bytes > plan.backward_scratch_bytes ? plan.scratch_bytes : plan.backward_scratch_bytes;
-        a->answers[i].packed_bytes = plan.packed_bytes;
-        text_cut(a->answers[i].message, sizeof a->answers[i].message, "%s", err.message);
+        tn_status status = q->impl->plan(q->site, &plan, &err);
+        q->answered->plan = plan;
+        text_cut(q->answered->message, sizeof q->answered->message, "%s", err.message);
+        q->answered->status = status;
     }
     return 0;
 }
+
+enum { NOT_ANSWERED = 1000 }; /* a status that no plan() gives                                    */
+
+/* Fills what is answered. */
+static void ask_one(const asking *a)
+{
+    char how[256];
+    guard_run(ask_all, (void *)(uintptr_t)a, SECONDS, how, sizeof how);
+    for (size_t i = 0; i < a->count; i++) {
+        answer *got = a->questions[i].answered;
+        got->message[sizeof got->message - 1] = '\0'; /* the plugin could write there              */
+        if ((int)got->status == NOT_ANSWERED)
+            text_cut(got->message, sizeof got->message, "plan %s", how);
+    }
+}
+
+/* Questions to one implementation stand together. Answers are in memory that is the caller's: munmap. */
+static answer *ask_questions(question *questions, size_t count, tn_error *err)
+{
+    answer *answers =
+        mmap(NULL, (count + 1) * sizeof *answers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (answers == MAP_FAILED) {
+        plan_no_memory(err);
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        questions[i].answered = &answers[i];
+        answers[i].status = (tn_status)NOT_ANSWERED;
+    }
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && questions[end].impl == questions[first].impl;)
+            end++;
+        ask_one(&(asking){&questions[first], end - first, tn_thread_count()});
+    }
+    return answers;
+}
+
+static void forget_answers(answer *answers, size_t count)
+{
+    if (answers)
+        munmap(answers, (count + 1) * sizeof *answers);
+}
+
+/* ---- whether a shape is taken --------------------------------------------------------------------------------------
+ */
 
 static size_t weight_bytes(const tn_site *site)
 {
@@ -62,71 +108,63 @@ static size_t weight_bytes(const tn_site *site)
     return bytes;
 }
 
-static void take_answer(const question *q, const answer *a)
+static size_t most_scratch(const tn_plan *plan)
 {
-    plan_fit *fit = q->fit;
-    char text[PLAN_TEXT + 64];
-    if (a->status == TN_OK && a->scratch_bytes <= MOST_SCRATCH &&
-        a->packed_bytes <= MOST_PACKED + 16 * weight_bytes(q->site)) {
+    return plan->scratch_bytes > plan->backward_scratch_bytes ? plan->scratch_bytes : plan->backward_scratch_bytes;
+}
+
+/* In words why the answer is none that a site can be given for; "": it is one. */
+static void judge(const question *q, char *text, size_t size)
+{
+    const answer *a = q->answered;
+    text[0] = '\0';
+    if ((int)a->status == NOT_ANSWERED)
+        text_cut(text, size, "%s", a->message);
+    else if (a->status == TN_DECLINED)
+        text_cut(text, size, "plan: %s", a->message);
+    else if (a->status != TN_OK)
+        text_cut(text, size, "plan failed: %s", a->message);
+    else if (most_scratch(&a->plan) > MOST_SCRATCH || a->plan.packed_bytes > MOST_PACKED + 16 * weight_bytes(q->site))
+        text_cut(text, size, "plan: asks for %zu bytes of scratch and %zu of packed weights", most_scratch(&a->plan),
+                 a->plan.packed_bytes);
+}
+
+static void take_answer(const question *q)
+{
+    char text[PLAN_TEXT];
+    judge(q, text, sizeof text);
+    if (text[0] && q->answered->status != TN_DECLINED) {
+        plan_refuse(q->fit, text);
+        return;
+    }
+    q->fit->takes = !text[0];
+    q->fit->plan = q->answered->plan;
+    text_cut(q->fit->reason, sizeof q->fit->reason, "%s", text);
+}
+
+/* Matches one implementation against one shape; adds what its plan() must still be asked. */
+static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t shape, question *questions,
+                       size_t *count)
+{
+    const graph_site *site = p->shapes[shape];
+    fit->impl = impl;
+    fit->asked = true;
+    fit->plan = (tn_plan){.size = sizeof fit->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
+    if (rank_declared(&site->site, impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
+        return;
+    fit->reason[0] = '\0';
+    if (impl->plan)
+        questions[(*count)++] = (question){.impl = impl, .site = &site->site, .fit = fit, .at = site->index};
+    else
         fit->takes = true;
-        fit->packed_bytes = a->packed_bytes;
-    } else if (a->status == TN_OK) {
-        text_cut(text, sizeof text, "plan: asks for %zu bytes of scratch and %zu of packed weights", a->scratch_bytes,
-                 a->packed_bytes);
-        plan_refuse(fit, text);
-    } else if (a->status == TN_DECLINED) {
-        text_cut(fit->reason, sizeof fit->reason, "plan: %s", a->message);
-    } else {
-        text_cut(text, sizeof text, "plan failed: %s", a->message);
-        plan_refuse(fit, text);
-    }
 }
 
-static tn_status ask_questions(question *questions, size_t count, tn_error *err)
-{
-    size_t bytes = sizeof(size_t) + count * sizeof(answer) + 64;
-    char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return plan_no_memory(err);
-    asking a = {
-        questions, count, 0, tn_thread_count(), (volatile size_t *)(void *)shared, (answer *)(void *)(shared + 64)};
-    while (a.first < count) {
-        char how[256], text[PLAN_TEXT];
-        *a.at = a.first;
-        bool all = guard_run(ask_all, &a, SECONDS, how, sizeof how) == TN_OK;
-        size_t end = all ? count : *a.at < count ? *a.at : a.first;
-        for (size_t i = a.first; i < end; i++)
-            if (!questions[i].fit->refused)
-                take_answer(&questions[i], &a.answers[i]);
-        /* It is not asked about anything else. */
-        for (size_t i = end; i < count; i++)
-            if (questions[i].fit->impl == questions[end].fit->impl) {
-                text_cut(text, sizeof text, "plan %s", how);
-                plan_refuse(questions[i].fit, text);
-            }
-        a.first = end + 1;
-    }
-    munmap(shared, bytes);
-    return TN_OK;
-}
-
-/* Matches one candidate against one shape; adds what its plan() must still be asked. */
-static void match_candidate(const plan *p, size_t candidate, size_t shape, question *questions, size_t *count)
+static void match_candidate(const plan *p, size_t candidate, question *questions, size_t *count)
 {
     const plan_candidate *c = &p->candidates[candidate];
-    const tn_site *site = &p->shapes[shape]->site;
-    for (uint32_t i = 0; i < c->kernel->kernel.impl_count; i++) {
-        plan_fit *fit = plan_fit_at(p, candidate, shape, i);
-        fit->impl = &c->kernel->kernel.impls[i];
-        fit->asked = true;
-        if (rank_declared(site, fit->impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
-            continue;
-        fit->reason[0] = '\0';
-        if (fit->impl->plan)
-            questions[(*count)++] = (question){fit, site};
-        else
-            fit->takes = true;
-    }
+    for (uint32_t i = 0; !c->excluded[0] && i < c->kernel->kernel.impl_count; i++)
+        for (size_t shape = 0; shape < p->shape_count; shape++)
+            match_impl(p, plan_fit_at(p, candidate, shape, i), &c->kernel->kernel.impls[i], shape, questions, count);
 }
 
 tn_status plan_ask(plan *p, tn_error *err)
@@ -143,9 +181,81 @@ tn_status plan_ask(plan *p, tn_error *err)
     if (!questions)
         return plan_no_memory(err);
     for (size_t i = 0; i < p->candidate_count; i++)
-        for (size_t shape = 0; shape < p->shape_count && !p->candidates[i].excluded[0]; shape++)
-            match_candidate(p, i, shape, questions, &count);
-    tn_status status = count > 0 ? ask_questions(questions, count, err) : TN_OK;
+        match_candidate(p, i, questions, &count);
+    answer *answers = ask_questions(questions, count, err);
+    for (size_t i = 0; answers && i < count; i++)
+        take_answer(&questions[i]);
+    forget_answers(answers, count);
     free(questions);
+    return answers ? TN_OK : TN_E_MEMORY;
+}
+
+/* ---- what is bound -------------------------------------------------------------------------------------------------
+ */
+
+/* The sites that an implementation was given and not asked about yet, behind each other. */
+static void collect(const plan *p, const tn_impl *impl, question *questions, size_t *count)
+{
+    const graph *g = p->target->graph;
+    for (size_t i = 0; i < g->site_count; i++) {
+        plan_fit *fit = p->choices[i].fit;
+        if (fit && fit->impl == impl && p->asked[i] != fit && !plan_keeps(p, i))
+            questions[(*count)++] = (question){.impl = impl, .site = &g->sites[i]->site, .fit = fit, .at = i};
+    }
+}
+
+/* The plan of one site: it has the sizes that the example of its shape has. */
+static tn_status take_site(plan *p, const question *q, bool *again, tn_error *err)
+{
+    char text[PLAN_TEXT];
+    const tn_plan *now = &q->answered->plan, *then = &q->fit->plan;
+    judge(q, text, sizeof text);
+    if (!text[0] && (now->scratch_bytes != then->scratch_bytes || now->packed_bytes != then->packed_bytes ||
+                     now->backward_scratch_bytes != then->backward_scratch_bytes || now->threads != then->threads ||
+                     now->max_tokens != then->max_tokens))
+        text_cut(text, sizeof text,
+                 "plan: asks for %zu bytes of scratch and %zu of packed weights, and asked for %zu and %zu before",
+                 most_scratch(now), now->packed_bytes, most_scratch(then), then->packed_bytes);
+    p->asked[q->at] = q->fit;
+    p->plans[q->at] = *now;
+    if (!text[0])
+        return TN_OK;
+    *again = true;
+    return plan_bar_site(p, q->at, text, err);
+}
+
+static tn_status ask_sites(plan *p, bool *again, tn_error *err)
+{
+    size_t sites = p->target->graph->site_count, count = 0;
+    question *questions = calloc(sites + 1, sizeof *questions);
+    if (!questions)
+        return plan_no_memory(err);
+    for (size_t i = 0; i < p->candidate_count; i++)
+        for (uint32_t j = 0; j < p->candidates[i].kernel->kernel.impl_count; j++)
+            if (p->candidates[i].kernel->kernel.impls[j].plan)
+                collect(p, &p->candidates[i].kernel->kernel.impls[j], questions, &count);
+    answer *answers = ask_questions(questions, count, err);
+    tn_status status = answers ? TN_OK : TN_E_MEMORY;
+    for (size_t i = 0; i < count && status == TN_OK; i++)
+        status = take_site(p, &questions[i], again, err);
+    forget_answers(answers, count);
+    free(questions);
+    return status;
+}
+
+tn_status plan_settle(plan *p, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (bool again = true; again && status == TN_OK;) {
+        again = false;
+        status = ask_sites(p, &again, err);
+        if (again && status == TN_OK)
+            plan_choose(p);
+    }
+    for (size_t i = 0; i < p->target->graph->site_count; i++)
+        if (p->choices[i].fit && !p->choices[i].fit->impl->plan) {
+            p->asked[i] = p->choices[i].fit;
+            p->plans[i] = p->choices[i].fit->plan;
+        }
     return status;
 }

@@ -3,11 +3,11 @@
 #include "plugin/trial.h"
 
 #include "plugin/descriptor.h"
+#include "plugin/environment.h"
 #include "device/guard.h"
 #include "plugin/stage.h"
 
 #include <dlfcn.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,10 +86,5 @@ void trial_run(const char *path, const elfnote *note, double seconds, trial_verd
 
 double trial_seconds(void)
 {
-    const char *text = secure_getenv("TENON_TRIAL_SECONDS");
-    char *end = NULL;
-    double seconds = text ? strtod(text, &end) : 0;
-    if (!text || end == text || *end || !isfinite(seconds) || seconds < 0.01 || seconds > 3600)
-        return 5;
-    return seconds;
+    return environment_trial_seconds();
 }

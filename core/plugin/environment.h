@@ -1,0 +1,15 @@
+/* Inside core: variables of the environment that say how this library works. A value that it does not know is an
+ * error: one that is passed over changes nothing without a word. */
+#ifndef TENON_CORE_ENVIRONMENT_H
+#define TENON_CORE_ENVIRONMENT_H
+
+#include <tenon/error.h>
+
+/* TN_E_KERNEL with the variable and what it may be, when TENON_CPU or TENON_TRIAL_SECONDS has another value. Unset and
+ * empty ones are fine. */
+tn_status environment_check(tn_error *err);
+
+/* TENON_TRIAL_SECONDS, or 5. */
+double environment_trial_seconds(void);
+
+#endif
