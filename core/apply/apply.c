@@ -93,67 +93,72 @@ static apply_block *find_block(const apply_target *target, const struct apply_st
     return NULL;
 }
 
-/* *failed: by the kernel's pack, not for want of memory. */
-static tn_status pack_slot(const apply_target *target, const tn_site *site, apply_slot *slot, bool *failed,
-                           tn_error *err)
+static tn_status take_block(const apply_target *target, apply_slot *slot, tn_error *err)
 {
-    graph_binding *bound = &slot->bound;
     slot->block = calloc(1, sizeof *slot->block);
     if (!slot->block)
         return plan_no_memory(err);
-    *slot->block = (apply_block){.bytes = bound->plan.packed_bytes, .uses = 1};
-    tn_status status = device_alloc(target->device, slot->block->bytes, &slot->block->memory, err);
-    if (status != TN_OK || !bound->impl->pack)
-        return status;
-    status = bound->impl->pack(site, &bound->plan, slot->block->memory, target->device->queue, err);
-    *failed = status != TN_OK;
-    return status;
+    *slot->block = (apply_block){.bytes = slot->bound.plan.packed_bytes, .uses = 1};
+    return device_alloc(target->device, slot->block->bytes, &slot->block->memory, err);
 }
 
-static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, bool *failed,
-                              tn_error *err)
+/* failed: what the kernel did not do, in words; the status is of what is not its fault. */
+static tn_status prepare_slot(const plan *p, struct apply_state *next, size_t i, char *failed, tn_error *err)
 {
+    const apply_target *target = p->target;
+    const tn_site *site = &target->graph->sites[i]->site;
     apply_slot *slot = &next->slots[i];
-    tn_status status = TN_OK;
-    if (slot->bound.plan.packed_bytes == 0)
+    graph_binding *bound = &slot->bound;
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = plan_bind(p, i, &bound->plan, &why);
+    if (status != TN_OK) {
+        text_cut(failed, PLAN_TEXT, "plan %s: %s", status == TN_DECLINED ? "declined" : "failed", why.message);
+        return TN_OK;
+    }
+    if (bound->plan.packed_bytes == 0)
         return TN_OK;
     slot->block = find_block(target, next, i);
-    if (slot->block)
+    if (slot->block) {
         slot->block->uses++;
-    else
-        status = pack_slot(target, &target->graph->sites[i]->site, slot, failed, err);
-    slot->bound.packed = slot->block ? slot->block->memory : NULL;
-    return status;
+    } else {
+        status = take_block(target, slot, err);
+        if (status != TN_OK)
+            return status;
+        if (bound->impl->pack)
+            status = bound->impl->pack(site, &bound->plan, slot->block->memory, target->device->queue, &why);
+        if (status != TN_OK)
+            text_cut(failed, PLAN_TEXT, "pack %s: %s", status == TN_DECLINED ? "declined" : "failed", why.message);
+    }
+    bound->packed = slot->block->memory;
+    return TN_OK;
 }
 
-/* *again: its pack fails here, so that another kernel must be chosen. */
+/* *again: the kernel fails here, so that another must be chosen. */
 static tn_status prepare_site(plan *p, struct apply_state *next, size_t i, bool *again, tn_error *err)
 {
     const plan_choice *choice = &p->choices[i];
-    bool failed = false;
+    apply_slot *slot = &next->slots[i];
     tn_error why = TN_ERROR_INIT;
-    char text[PLAN_TEXT];
+    char failed[PLAN_TEXT] = "";
     if (!choice->kernel)
         return TN_OK;
     if (plan_keeps(p, i)) {
-        next->slots[i] = p->target->applied->slots[i];
-        if (next->slots[i].block)
-            next->slots[i].block->uses++;
+        *slot = p->target->applied->slots[i];
+        if (slot->block)
+            slot->block->uses++;
         return TN_OK;
     }
-    next->slots[i].bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl, .plan = p->plans[i]};
-    tn_status status = prepare_slot(p->target, next, i, &failed, &why);
-    if (status == TN_OK)
-        return TN_OK;
-    if (!failed)
+    slot->bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl};
+    tn_status status = prepare_slot(p, next, i, failed, &why);
+    if (status != TN_OK)
         return tn_fail(err, status, choice->kernel->kernel.id, "cannot be applied at %s: %s",
                        p->target->graph->sites[i]->site.path, why.message);
+    if (!failed[0])
+        return TN_OK;
     *again = true;
-    text_cut(text, sizeof text, "pack %s: %s", status == TN_DECLINED ? "declined" : "failed",
-             why.message[0] ? why.message : "it gives no reason");
-    block_drop(p->target->device, next->slots[i].block);
-    next->slots[i] = (apply_slot){0};
-    return plan_bar_site(p, i, text, err);
+    block_drop(p->target->device, slot->block);
+    *slot = (apply_slot){0};
+    return plan_bar_site(p, i, failed, err);
 }
 
 /* ---- committing --------------------------------------------------------------------------------------------- */
@@ -206,10 +211,11 @@ static tn_status check_and_prepare(plan *p, struct apply_state **next, tn_error 
     tn_status status = TN_OK;
     *next = NULL;
     while (!*next && status == TN_OK) {
+        bool changed = false;
         status = plan_check(p, err);
         if (status == TN_OK)
-            status = plan_settle(p, err);
-        if (status == TN_OK)
+            status = plan_settle(p, &changed, err);
+        if (status == TN_OK && !changed)
             status = prepare(p, next, err);
     }
     return status;

@@ -1,7 +1,6 @@
 /* Asking implementations whether they take a site: the declared match first, then plan(), in a child process so that
- * one that crashes or hangs is an answer too. One child asks an implementation all its questions; after a crash it is
- * not asked about anything else. Nothing of plan() ever runs in this process: what the child answered is what is
- * checked, and bound. */
+ * one that crashes or hangs is an answer too. One child asks an implementation all its questions, each twice: this
+ * process will ask again where a kernel is bound, and must hear the same. After a crash nothing else is asked. */
 #include "device/guard.h"
 #include "apply/plan.h"
 #include "apply/rank.h"
@@ -18,6 +17,7 @@ static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = (size_t)64 << 
 
 typedef struct answer {
     tn_status status;
+    bool unsteady; /* the second answer was another                                                */
     tn_plan plan;
     char message[PLAN_TEXT]; /* why not                                                           */
 } answer;
@@ -31,6 +31,25 @@ typedef struct question {
     answer *answered; /* shared with the child                                                    */
 } question;
 
+static size_t most_scratch(const tn_plan *plan)
+{
+    return plan->scratch_bytes > plan->backward_scratch_bytes ? plan->scratch_bytes : plan->backward_scratch_bytes;
+}
+
+/* What the kernel notes for itself may differ. */
+tn_status plan_same_sizes(const tn_plan *now, const tn_plan *before, tn_error *err)
+{
+    if (now->scratch_bytes == before->scratch_bytes && now->packed_bytes == before->packed_bytes &&
+        now->backward_scratch_bytes == before->backward_scratch_bytes && now->threads == before->threads &&
+        now->max_tokens == before->max_tokens)
+        return TN_OK;
+    return tn_fail(err, TN_E_KERNEL, NULL,
+                   "it answers in two ways: %zu bytes of scratch and %zu of packed weights for %lld tokens on %d "
+                   "threads, and %zu and %zu for %lld on %d",
+                   most_scratch(before), before->packed_bytes, (long long)before->max_tokens, (int)before->threads,
+                   most_scratch(now), now->packed_bytes, (long long)now->max_tokens, (int)now->threads);
+}
+
 /* Those to one implementation. */
 typedef struct asking {
     const question *questions;
@@ -38,14 +57,25 @@ typedef struct asking {
     int32_t threads; /* of real calls; the child has one                                         */
 } asking;
 
+static tn_plan plan_question(int32_t threads)
+{
+    return (tn_plan){.size = sizeof(tn_plan), .threads = threads, .max_tokens = GRAPH_MAX_TOKENS};
+}
+
 static int ask_all(void *ctx)
 {
     const asking *a = ctx;
     for (size_t i = 0; i < a->count; i++) {
         const question *q = &a->questions[i];
-        tn_error err = TN_ERROR_INIT;
-        tn_plan plan = {.size = sizeof plan, .threads = a->threads, .max_tokens = GRAPH_MAX_TOKENS};
+        tn_error err = TN_ERROR_INIT, again = TN_ERROR_INIT;
+        tn_plan plan = plan_question(a->threads), second = plan_question(a->threads);
         tn_status status = q->impl->plan(q->site, &plan, &err);
+        bool works = status == TN_OK;
+        if (works && q->impl->plan(q->site, &second, &again) != TN_OK)
+            status = tn_fail(&err, TN_E_KERNEL, NULL, "when it is asked again: %s", again.message);
+        else if (works)
+            status = plan_same_sizes(&second, &plan, &err);
+        q->answered->unsteady = works && status != TN_OK;
         q->answered->plan = plan;
         text_cut(q->answered->message, sizeof q->answered->message, "%s", err.message);
         q->answered->status = status;
@@ -108,11 +138,6 @@ static size_t weight_bytes(const tn_site *site)
     return bytes;
 }
 
-static size_t most_scratch(const tn_plan *plan)
-{
-    return plan->scratch_bytes > plan->backward_scratch_bytes ? plan->scratch_bytes : plan->backward_scratch_bytes;
-}
-
 /* In words why the answer is none that a site can be given for; "": it is one. */
 static void judge(const question *q, char *text, size_t size)
 {
@@ -149,7 +174,7 @@ static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t
     const graph_site *site = p->shapes[shape];
     fit->impl = impl;
     fit->asked = true;
-    fit->plan = (tn_plan){.size = sizeof fit->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
+    fit->plan = plan_question(tn_thread_count());
     if (rank_declared(&site->site, impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
         return;
     fit->reason[0] = '\0';
@@ -185,12 +210,17 @@ tn_status plan_ask(plan *p, tn_error *err)
     answer *answers = ask_questions(questions, count, err);
     for (size_t i = 0; answers && i < count; i++)
         take_answer(&questions[i]);
+    /* Who answers in two ways at one shape is not believed at any. */
+    for (size_t i = 0; answers && i < count; i++)
+        for (size_t j = 0; answers[i].unsteady && j < count; j++)
+            if (questions[j].impl == questions[i].impl && !answers[j].unsteady)
+                plan_refuse(questions[j].fit, questions[i].fit->reason);
     forget_answers(answers, count);
     free(questions);
     return answers ? TN_OK : TN_E_MEMORY;
 }
 
-/* ---- what is bound -------------------------------------------------------------------------------------------------
+/* ---- at every site ------------------------------------------------------------------------------------------------
  */
 
 /* The sites that an implementation was given and not asked about yet, behind each other. */
@@ -204,20 +234,15 @@ static void collect(const plan *p, const tn_impl *impl, question *questions, siz
     }
 }
 
-/* The plan of one site: it has the sizes that the example of its shape has. */
+/* What was checked at the example of a shape has the sizes that are asked for at this site of it. */
 static tn_status take_site(plan *p, const question *q, bool *again, tn_error *err)
 {
     char text[PLAN_TEXT];
-    const tn_plan *now = &q->answered->plan, *then = &q->fit->plan;
+    tn_error why = TN_ERROR_INIT;
     judge(q, text, sizeof text);
-    if (!text[0] && (now->scratch_bytes != then->scratch_bytes || now->packed_bytes != then->packed_bytes ||
-                     now->backward_scratch_bytes != then->backward_scratch_bytes || now->threads != then->threads ||
-                     now->max_tokens != then->max_tokens))
-        text_cut(text, sizeof text,
-                 "plan: asks for %zu bytes of scratch and %zu of packed weights, and asked for %zu and %zu before",
-                 most_scratch(now), now->packed_bytes, most_scratch(then), then->packed_bytes);
+    if (!text[0] && plan_same_sizes(&q->answered->plan, &q->fit->plan, &why) != TN_OK)
+        text_cut(text, sizeof text, "plan: %s", why.message);
     p->asked[q->at] = q->fit;
-    p->plans[q->at] = *now;
     if (!text[0])
         return TN_OK;
     *again = true;
@@ -243,19 +268,26 @@ static tn_status ask_sites(plan *p, bool *again, tn_error *err)
     return status;
 }
 
-tn_status plan_settle(plan *p, tn_error *err)
+tn_status plan_settle(plan *p, bool *changed, tn_error *err)
 {
     tn_status status = TN_OK;
+    *changed = false;
     for (bool again = true; again && status == TN_OK;) {
         again = false;
         status = ask_sites(p, &again, err);
+        *changed |= again;
         if (again && status == TN_OK)
             plan_choose(p);
     }
-    for (size_t i = 0; i < p->target->graph->site_count; i++)
-        if (p->choices[i].fit && !p->choices[i].fit->impl->plan) {
-            p->asked[i] = p->choices[i].fit;
-            p->plans[i] = p->choices[i].fit->plan;
-        }
     return status;
+}
+
+tn_status plan_bind(const plan *p, size_t site, tn_plan *bound, tn_error *err)
+{
+    const plan_fit *fit = p->choices[site].fit;
+    *bound = plan_question(tn_thread_count());
+    tn_status status = TN_OK;
+    if (fit->impl->plan)
+        status = fit->impl->plan(&p->target->graph->sites[site]->site, bound, err);
+    return status == TN_OK ? plan_same_sizes(bound, &fit->plan, err) : status;
 }

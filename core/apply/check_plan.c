@@ -41,9 +41,7 @@ static tn_status check_round(plan *p, bool every_site, const plan_fit **checked,
         tn_error why = TN_ERROR_INIT;
         check_case cases[3];
         size_t count = check_first_use_cases(site, cases);
-        /* What is new here has its plan, and is packed once it is trusted. */
-        graph_binding bound = plan_keeps(p, i) ? g->sites[i]->bound : (graph_binding){.plan = p->plans[i]};
-        check_subject subject = {p->target->device, site, choice->fit->impl, &bound, p->target->training};
+        check_subject subject = {p->target->device, site, choice->fit->impl, NULL, p->target->training};
         tn_status status = check_site(&subject, cases, count, NULL, &why);
         checked[i] = choice->fit;
         if (status == TN_OK) {
@@ -69,9 +67,7 @@ tn_status plan_check(plan *p, tn_error *err)
     bool again = true;
     while (again && status == TN_OK) {
         again = false;
-        status = plan_settle(p, err); /* what is checked is what will be bound                         */
-        if (status == TN_OK)
-            status = check_round(p, verify == CONFIG_VERIFY_ALL, checked, &again, err);
+        status = check_round(p, verify == CONFIG_VERIFY_ALL, checked, &again, err);
         if (status == TN_OK && again)
             plan_choose(p);
     }

@@ -134,7 +134,7 @@ static void add_overlaps(const describe_view *view, text *out)
             text_add(out, "%s%-*s  0 sites: %s\n", lines++ ? "" : "\n", width, k->kernel, k->reason);
         for (size_t j = 0; k->sites > 0 && j < r->overlap_count; j++)
             if (!strcmp(r->overlaps[j]->kernel, k->kernel))
-                text_add(out, "%s%-*s  %lld more sites have %s: %s\n", lines++ ? "" : "\n", width, k->kernel,
+                text_add(out, "%s%-*s  lost %lld sites to %s: %s\n", lines++ ? "" : "\n", width, k->kernel,
                          (long long)r->overlaps[j]->sites, r->overlaps[j]->winner, r->overlaps[j]->reason);
     }
 }

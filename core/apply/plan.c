@@ -185,14 +185,14 @@ tn_status plan_make(plan *p, apply_target *target, const tn_config *config, cons
     if (status == TN_OK)
         status = plan_ask(p, err);
     p->choices = calloc(target->graph->site_count + 1, sizeof *p->choices);
-    p->plans = calloc(target->graph->site_count + 1, sizeof *p->plans);
     p->asked = calloc(target->graph->site_count + 1, sizeof *p->asked);
-    if (status == TN_OK && !(p->choices && p->plans && p->asked))
+    if (status == TN_OK && !(p->choices && p->asked))
         status = plan_no_memory(err);
     if (status != TN_OK)
         return status;
+    bool changed;
     plan_choose(p);
-    return plan_settle(p, err);
+    return plan_settle(p, &changed, err);
 }
 
 void plan_close(plan *p)
@@ -203,7 +203,6 @@ void plan_close(plan *p)
     free(p->shapes);
     free(p->shape_of);
     free(p->choices);
-    free(p->plans);
     free(p->asked);
     free(p->bars);
     text_list_clear(&p->notes);

@@ -56,8 +56,7 @@ typedef struct plan {
     size_t shape_count;
     size_t *shape_of;       /* [site]                                                           */
     plan_choice *choices;   /* [site]                                                           */
-    tn_plan *plans;         /* [site]: what asked[site] answered there                              */
-    const plan_fit **asked; /* [site]                                                           */
+    const plan_fit **asked; /* [site]: who was asked there                                      */
     plan_bar *bars;
     size_t bar_count;
     text_list notes; /* warnings for whoever asked                                                */
@@ -148,11 +147,16 @@ bool plan_same_weights(const tn_site *a, const tn_site *b, bool host_memory);
 /* ask.c: does an implementation take a shape? Its plan() runs in a child first. */
 tn_status plan_ask(plan *p, tn_error *err);
 
-/* Asks what is chosen once more at every site that it is new to, in a child again, and puts the answer into
- * plans[site]: that is what is checked and bound, and nobody asks plan() in this process. Who then declines, fails or
- * asks for other sizes than at the example of the shape is barred from the site, and another is chosen. Costs little
- * where nothing changed since. */
-tn_status plan_settle(plan *p, tn_error *err);
+/* What is chosen is asked once more at every site that it is new to, in a child again. Who then declines, fails or asks
+ * for other sizes than at the example of the shape is barred from the site and another is chosen: *changed. Costs
+ * little where nothing changed since. */
+tn_status plan_settle(plan *p, bool *changed, tn_error *err);
+
+/* Asks what is chosen in this process: what is bound. An error where that is not what the child answered. */
+tn_status plan_bind(const plan *p, size_t site, tn_plan *bound, tn_error *err);
+
+/* Did a plan() ask for the same twice? TN_E_KERNEL with both if not. */
+tn_status plan_same_sizes(const tn_plan *now, const tn_plan *before, tn_error *err);
 
 static inline plan_fit *plan_fit_at(const plan *p, size_t candidate, size_t shape, uint32_t impl)
 {

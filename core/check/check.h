@@ -18,8 +18,8 @@ typedef struct check_subject {
     const device *device;
     const tn_site *site;
     const tn_impl *impl;
-    const graph_binding *bound; /* what is applied there, or will be: its plan is used, and its packed memory; where
-                                   that is NULL the child packs. NULL: both are made in the child      */
+    const graph_binding *bound; /* what is applied there: its plan and packed memory are used; NULL: they are made in
+                                   the child                                                         */
     bool gradients;             /* backward is checked, too                                      */
 } check_subject;
 

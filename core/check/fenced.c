@@ -299,7 +299,7 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
 {
     size_t before = c->count;
     tn_error err = TN_ERROR_INIT;
-    tn_plan tight = t->bound ? run->plan : run_plan_for(t->impl, t->site, plan, run->in->tokens);
+    tn_plan tight = run_plan_for(t->impl, t->site, plan, run->in->tokens);
     tn_status status = TN_OK;
     for (size_t i = 0; i < run->place_count; i++)
         if (!run->places[i].from)
@@ -338,9 +338,7 @@ static int prepare(const fenced_trial *t, child_state *c, tn_plan *plan, const v
 {
     tn_error err = TN_ERROR_INIT;
     tn_status status = TN_OK;
-    if (t->bound)
-        *plan = t->bound->plan;
-    else if (t->impl->plan && (status = t->impl->plan(t->site, plan, &err)) != TN_OK)
+    if (t->impl->plan && (status = t->impl->plan(t->site, plan, &err)) != TN_OK)
         return give_up_error(c->note, status, &err);
     c->note->stage = STAGE_PACK;
     region *r = add_region(c, FENCED_PACKED);
@@ -369,7 +367,7 @@ static int make_trial(const fenced_trial *t, child_state *c)
     c->note->stage = STAGE_PLAN;
     fenced_params_protect(t->site);
     uint64_t edges = fenced_params_edges(t->site);
-    if (t->bound && (t->bound->packed || t->bound->plan.packed_bytes == 0)) {
+    if (t->bound) {
         plan = t->bound->plan;
         packed = t->bound->packed;
     } else if (prepare(t, c, &plan, &packed) != 0) {
@@ -460,43 +458,8 @@ static tn_status look_around(const fenced_trial *t, tn_error *err)
     return TN_OK;
 }
 
-/* Where a plan is said, nothing is asked in the child that calls the kernel, as nothing is where it will be used: the
- * plans of the runs are found in another child. shared: what that one writes. */
-typedef struct plans_job {
-    const fenced_trial *t;
-    tn_plan *shared;
-} plans_job;
-
-static int plans_main(void *ctx)
-{
-    const plans_job *job = ctx;
-    for (size_t i = 0; i < job->t->run_count; i++)
-        job->shared[i] = run_plan_for(job->t->impl, job->t->site, &job->t->bound->plan, job->t->runs[i].in->tokens);
-    return 0;
-}
-
-/* Who does not answer has what was answered for the most tokens. */
-static tn_status find_plans(fenced_trial *t, tn_error *err)
-{
-    size_t bytes = (t->run_count + 1) * sizeof(tn_plan);
-    tn_plan *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return tn_fail(err, TN_E_MEMORY, t->site->path, "no memory to check a kernel with; free some memory");
-    for (size_t i = 0; i < t->run_count; i++)
-        shared[i] = t->bound->plan;
-    char ending[256];
-    if (t->impl->plan)
-        guard_run(plans_main, &(plans_job){t, shared}, t->seconds, ending, sizeof ending);
-    for (size_t i = 0; i < t->run_count; i++)
-        t->runs[i].plan = shared[i];
-    munmap(shared, bytes);
-    return TN_OK;
-}
-
 tn_status fenced_execute(fenced_trial *t, tn_error *err)
 {
-    if (t->bound && find_plans(t, err) != TN_OK)
-        return TN_E_MEMORY;
     fenced_note *note = mmap(NULL, sizeof *note, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (note == MAP_FAILED)
         return tn_fail(err, TN_E_MEMORY, t->site->path, "no memory to check a kernel with; free some memory");

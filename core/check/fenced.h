@@ -37,7 +37,6 @@ typedef struct fenced_run {
     int in_place; /* so many of its first inputs and outputs (gradients of inputs and of outputs) share memory */
     tn_call call;
     tn_grads grads;
-    tn_plan plan;      /* for so many tokens, where trial.bound says one; found by fenced_execute    */
     tn_tensor *params; /* what grads.param[].tensors point into                                 */
     fenced_place places[FENCED_PLACES];
     size_t place_count;
@@ -48,7 +47,7 @@ typedef struct fenced_trial {
     const struct fenced_trial *before; /* made first in the same child, or NULL                   */
     const tn_site *site;
     const tn_impl *impl;
-    const graph_binding *bound; /* its plan and packed memory (NULL: packed in the child); NULL: both are made there */
+    const graph_binding *bound; /* its plan and packed memory; NULL: both are made in the child  */
     int64_t max_tokens;         /* of the plan when bound is NULL                                */
     int32_t threads;            /* that the plan is for                                          */
     int32_t team;               /* threads that take part in the child; 0: one                   */

@@ -2,11 +2,9 @@
  * composes from others (ADD_RMS_NORM, MLP, MOE_BLOCK). */
 #include "run/compose.h"
 
-#include "device/guard.h"
 #include "op/op.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
                    tn_error *err)
@@ -314,36 +312,6 @@ tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bo
     if (!impl->plan || impl->plan(site, &plan, NULL) != TN_OK || plan.packed_bytes != bound->packed_bytes ||
         memcmp(plan.user, bound->user, sizeof plan.user) != 0)
         return *bound;
-    return plan;
-}
-
-typedef struct plan_question {
-    const tn_impl *impl;
-    const tn_site *site;
-    const tn_plan *bound;
-    int64_t tokens;
-    tn_plan *answer; /* shared with the child                                                     */
-} plan_question;
-
-static int answer_plan(void *ctx)
-{
-    const plan_question *q = ctx;
-    *q->answer = run_plan_for(q->impl, q->site, q->bound, q->tokens);
-    return 0;
-}
-
-tn_plan run_plan_in_child(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens)
-{
-    static const double seconds = 5;
-    char how[64];
-    tn_plan plan = *bound;
-    tn_plan *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return plan;
-    plan_question q = {impl, site, bound, tokens, shared};
-    if (guard_run(answer_plan, &q, seconds, how, sizeof how) == TN_OK)
-        plan = *shared;
-    munmap(shared, sizeof *shared);
     return plan;
 }
 

@@ -22,11 +22,8 @@ tn_status run_bound_backward(const device *device, arena *a, const graph_binding
                              tn_error *err);
 
 /* The plan for calls of at most that many tokens, so that scratch is no larger than they need; the one that is bound
- * where the kernel would then do something else, or fails. For child processes: it calls plan(). */
+ * where the kernel would then do something else. */
 tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens);
-
-/* The same, asked in a child: plan() does not run in the process that holds the model. */
-tn_plan run_plan_in_child(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens);
 
 /* One call, forward or with gradients, on memory that it measures, allocates and frees; the device is done with it when
  * this returns. site: as run_site_call; NULL:

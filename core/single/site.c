@@ -38,15 +38,14 @@ static tn_status fill_call(tn_call *call, const graph_site *site, const tn_tenso
     return TN_OK;
 }
 
-/* What is bound; for more tokens than a session's calls have, with scratch for as many. */
+/* What is bound, with scratch for as many tokens as the call has: fewer than a session's, or more. */
 static tn_status bind_call(const graph_site *site, const tn_call *call, graph_binding *bound, tn_error *err)
 {
     *bound = site->bound;
     if (!bound->impl)
         return TN_OK;
     int64_t tokens = op_tokens(call) > 0 ? op_tokens(call) : 1;
-    if (bound->plan.max_tokens < tokens)
-        bound->plan = run_plan_in_child(bound->impl, &site->site, &site->bound.plan, tokens);
+    bound->plan = run_plan_for(bound->impl, &site->site, &site->bound.plan, tokens);
     if (bound->plan.max_tokens < tokens)
         return tn_fail(err, TN_E_USAGE, site->site.path,
                        "%lld tokens are more than %s plans for here, %lld; use fewer at once", (long long)tokens,
