@@ -157,7 +157,7 @@ static tn_status measure_side(bench *b, bench_side *side, int64_t round, tn_erro
 {
     tn_report *report = NULL;
     tn_session_options options = {.size = sizeof options, .rows = 1, .context = b->positions};
-    tn_status status = tn_apply_kernels(b->w.model, b->w.config, side->spec, &report, err);
+    tn_status status = tn_apply_kernels(b->w.model, b->w.config, side == b->side ? NULL : side->spec, &report, err);
     if (status)
         return status;
     if (round == 0)

@@ -194,6 +194,9 @@ tn_status workspace_apply(workspace *w, tn_error *err);            /* and its ke
 void workspace_check_context(const workspace *w, int64_t context); /* warns when it is beyond the model's */
 void workspace_close(workspace *w);
 
+/* Returns err's code; an error about a device that the file asks for names file and key from then on. */
+tn_status device_error(const workspace *w, tn_error *err);
+
 /* What the choice of kernels warns of, on stderr. */
 void report_notes(const options *o, const tn_report *report);
 

@@ -69,6 +69,8 @@ static tn_status run_kernels(const options *o, tn_error *err)
     tn_status status = workspace_config(&w, o, err);
     if (status == TN_OK)
         status = tn_kernels_available(tn_config_device(w.config), &kernels, &count, err);
+    if (status != TN_OK)
+        status = device_error(&w, err);
     if (status == TN_OK) {
         status = json ? print_json(kernels, count, err) : print_table(o, kernels, count, err);
         size_t bad = print_plugins(json);

@@ -100,6 +100,30 @@ size_t list_bad_plugins(FILE *to, const char *before)
     return bad;
 }
 
+/* An error about what the file says names the file and its key, too. */
+static tn_status blame_file(const workspace *w, const char *key, const char *value, tn_error *err)
+{
+    tn_error why = *err;
+    tn_error_clear(err);
+    return tn_fail(err, why.code, tn_config_file(w->config), "key '%s': %s%s%s", key, value, value[0] ? ": " : "",
+                   why.message);
+}
+
+static bool names_folder(const workspace *w, const char *where)
+{
+    for (size_t i = 0; i < tn_config_folder_count(w->config); i++)
+        if (strcmp(tn_config_folder(w->config, i), where) == 0)
+            return true;
+    return false;
+}
+
+tn_status device_error(const workspace *w, tn_error *err)
+{
+    if (option_given(w->options, OPT_DEVICE) || !tn_config_file(w->config) || strcmp(err->where, "device") != 0)
+        return err->code;
+    return blame_file(w, "device", "", err);
+}
+
 tn_status workspace_config(workspace *w, const options *o, tn_error *err)
 {
     w->options = o;
@@ -108,6 +132,7 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
     if (!w->config)
         return err->code;
     tn_status status = TN_OK;
+    bool of_file = tn_config_says_plugins(w->config) && !o->plugin_count;
     if (option_given(o, OPT_DEVICE))
         status = tn_config_set_device(w->config, o->text[OPT_DEVICE], err);
     if (status == TN_OK && option_given(o, OPT_KERNELS))
@@ -124,6 +149,8 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
         tn_error_clear(err);
         status = TN_OK;
     }
+    if (status == TN_E_KERNEL && of_file && names_folder(w, err->where))
+        return blame_file(w, "plugins", err->where, err);
     if (status == TN_OK && option_given(o, OPT_VERBOSE))
         note_found(w);
     return status;
@@ -154,15 +181,10 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .progress = on_load,
                                 .progress_ctx = &w->progress,
                                 .training = option_given(o, OPT_TRAINING)};
-    tn_error why = TN_ERROR_INIT;
-    const char *file = option_given(o, OPT_DEVICE) ? NULL : tn_config_file(w->config);
-    w->model = tn_model_open(folder, &options, &why);
+    w->model = tn_model_open(folder, &options, err);
     progress_clear(&w->progress);
-    /* A device that the file asks for. */
-    if (!w->model && file && strcmp(why.where, "device") == 0)
-        return tn_fail(err, why.code, file, "key 'device': %s", why.message);
     if (!w->model)
-        return tn_fail(err, why.code, why.where, "%s", why.message);
+        return device_error(w, err);
     w->info.size = sizeof w->info;
     status = tn_model_get_info(w->model, &w->info);
     if (status)

@@ -236,7 +236,7 @@ static tn_status check_idle(const apply_target *target, tn_error *err)
 static tn_status blame(const tn_config *config, const plan_request *request, tn_status status, const tn_error *why,
                        tn_error *err)
 {
-    const char *file = config && !request->spec ? kernels_config_source(config, -1) : NULL;
+    const char *file = config && !request->spec ? kernels_config_source(config) : NULL;
     if (status == TN_OK)
         return TN_OK;
     if (!file || (status != TN_E_KERNEL && status != TN_E_VERIFY) || !strcmp(why->where, file))

@@ -182,7 +182,6 @@ tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn_error 
     config->folders = (text_list){0};
     tn_status status = tn_config_add_plugins(config, folder, err);
     if (status == TN_OK) {
-        config->file_folders = 0;
         text_list_clear(&before);
     } else {
         text_list_clear(&config->folders);
@@ -257,10 +256,9 @@ const char *kernels_config_disabled(const tn_config *config, const char *id)
     return NULL;
 }
 
-const char *kernels_config_source(const tn_config *config, ptrdiff_t folder)
+const char *kernels_config_source(const tn_config *config)
 {
-    bool of_file = folder < 0 ? config->kernels_of_file : (size_t)folder < config->file_folders;
-    return of_file ? config->file : NULL;
+    return config->kernels_of_file ? config->file : NULL;
 }
 
 const char *kernels_config_modules(const tn_config *config, const char *id)

@@ -16,7 +16,6 @@ struct tn_config {
     int64_t max_packed_mb; /* -1: no bound                                                        */
     text_list folders, disable;
     bool folders_said;    /* somebody named folders, be it an empty list                         */
-    size_t file_folders;  /* so many of the first are the file's                                  */
     bool kernels_of_file; /* kernels is what the file says                                        */
     config_pair *options, *pins;
     size_t option_count, pin_count;

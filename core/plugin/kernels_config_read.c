@@ -112,7 +112,6 @@ static tn_status read_plugins(tn_config *config, const json_t *value, const char
     }
     free(file);
     config->folders_said = true;
-    config->file_folders = config->folders.count;
     return status;
 }
 

@@ -92,8 +92,8 @@ bool kernels_config_has_pins(const tn_config *config);
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 
-/* The file whose key said which kernels (index < 0) or which folder; NULL: the program did, or nobody. */
-const char *kernels_config_source(const tn_config *config, ptrdiff_t folder);
+/* The file whose key says which kernels; NULL: the program does, or nobody. */
+const char *kernels_config_source(const tn_config *config);
 
 /* kernels_config_check.c: are there the kernels and files that the file names? What is misspelt is an error that names
  * the file, the key and the nearest name. What may belong to a plugin that could not be used, and patterns, are warned

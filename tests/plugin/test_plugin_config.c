@@ -124,9 +124,9 @@ START_TEST(kernels_are_said_in_several_ways)
         snprintf(text, sizeof text, "{\"kernels\": %s}", ways[i].text);
         tn_config *config = load(text);
         ck_assert_str_eq(tn_config_kernels(config), ways[i].spec);
-        ck_assert_str_eq(kernels_config_source(config, -1), path);
+        ck_assert_str_eq(kernels_config_source(config), path);
         ck_assert_int_eq(tn_config_set_kernels(config, "none", NULL), TN_OK);
-        ck_assert_ptr_null(kernels_config_source(config, -1));
+        ck_assert_ptr_null(kernels_config_source(config));
         tn_config_free(config);
     }
 }
@@ -142,12 +142,6 @@ START_TEST(an_empty_list_of_folders_is_one)
     ck_assert(!tn_config_says_plugins(config));
     ck_assert_int_eq(tn_config_set_plugins(config, "/opt/none", NULL), TN_OK);
     ck_assert(tn_config_says_plugins(config));
-    ck_assert_ptr_null(kernels_config_source(config, 0));
-    tn_config_free(config);
-    config = load("{\"plugins\": [\"x\"]}");
-    ck_assert_int_eq(tn_config_add_plugins(config, "/opt/none", NULL), TN_OK);
-    ck_assert_str_eq(kernels_config_source(config, 0), path);
-    ck_assert_ptr_null(kernels_config_source(config, 1));
     tn_config_free(config);
 }
 END_TEST
