@@ -115,7 +115,7 @@ tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *
 tn_status check_ids(const char *where, const int64_t *ids, size_t count, int64_t vocab, tn_error *err);
 
 /* What a SPEC is, for --kernels. */
-#define SPEC_HELP "auto, none, or ids by preference; auto,ID: ID first; auto,-ID: all but ID"
+#define SPEC_HELP "auto, none, ids by preference, auto,ID or auto,-ID"
 
 /* ---- help.c --------------------------------------------------------------------------------- */
 

@@ -101,12 +101,13 @@ size_t list_bad_plugins(FILE *to, const char *before)
 }
 
 /* An error about what the file says names the file and its key, too. */
-static tn_status blame_file(const workspace *w, const char *key, const char *value, tn_error *err)
+static tn_status blame_file(const workspace *w, const char *key, tn_error *err)
 {
     tn_error why = *err;
+    bool named = strcmp(why.where, key) == 0;
     tn_error_clear(err);
-    return tn_fail(err, why.code, tn_config_file(w->config), "key '%s': %s%s%s", key, value, value[0] ? ": " : "",
-                   why.message);
+    return tn_fail(err, why.code, tn_config_file(w->config), "key '%s': %s%s%s", key, named ? "" : why.where,
+                   named ? "" : ": ", why.message);
 }
 
 static bool names_folder(const workspace *w, const char *where)
@@ -121,7 +122,7 @@ tn_status device_error(const workspace *w, tn_error *err)
 {
     if (option_given(w->options, OPT_DEVICE) || !tn_config_file(w->config) || strcmp(err->where, "device") != 0)
         return err->code;
-    return blame_file(w, "device", "", err);
+    return blame_file(w, "device", err);
 }
 
 tn_status workspace_config(workspace *w, const options *o, tn_error *err)
@@ -150,7 +151,7 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
         status = TN_OK;
     }
     if (status == TN_E_KERNEL && of_file && names_folder(w, err->where))
-        return blame_file(w, "plugins", err->where, err);
+        return blame_file(w, "plugins", err);
     if (status == TN_OK && option_given(o, OPT_VERBOSE))
         note_found(w);
     return status;

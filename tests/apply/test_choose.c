@@ -107,7 +107,8 @@ static void expect_note(const tn_report *report, const char *words)
     ck_abort_msg("no note '%s' among %zu: %s", words, report->note_count, report->note_count ? report->notes[0] : "");
 }
 
-/* ---- order ---------------------------------------------------------------------------------------------------------- */
+/* ---- order ----------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(a_tie_is_settled_and_told)
 {
@@ -122,8 +123,7 @@ START_TEST(a_tie_is_settled_and_told)
     const tn_overlap *o = overlap_of(report, "two");
     ck_assert_str_eq(o->winner, "one");
     ck_assert_int_eq(o->sites, 9);
-    ck_assert_str_eq(o->reason,
-                     "tie: one has the same priority and comes first by id; choose with --kernels=auto,two");
+    ck_assert_str_eq(o->reason, "tie: one has the same priority and comes first by id; choose with --kernels=auto,two");
     ck_assert_str_eq(kernel_of(report, "two")->reason, o->reason);
     ck_assert_int_eq(kernel_of(report, "one")->sites, 9);
     ck_assert_str_eq(kernel_of(report, "one")->reason, "");
@@ -180,7 +180,8 @@ START_TEST(order_is_preference)
 }
 END_TEST
 
-/* ---- inside and outside ----------------------------------------------------------------------------------------------- */
+/* ---- inside and outside
+ * ----------------------------------------------------------------------------------------------- */
 
 START_TEST(a_named_inner_kernel_beats_an_outer_one_of_auto)
 {
@@ -241,7 +242,8 @@ START_TEST(norms_inside_sums)
 }
 END_TEST
 
-/* ---- names --------------------------------------------------------------------------------------------------------- */
+/* ---- names ---------------------------------------------------------------------------------------------------------
+ */
 
 START_TEST(kernels_of_other_devices_only_say_so)
 {
@@ -289,7 +291,8 @@ START_TEST(a_file_that_names_no_kernel)
         {"{\"kernels\": \"npu_nrm\"}", "key 'kernels': kernel 'npu_nrm' not found", "did you mean 'npu_norm'?"},
         {"{\"kernels\": [\"auto\", \"-npu_nrm\"]}", "key 'kernels': kernel 'npu_nrm' not found",
          "did you mean 'npu_norm'?"},
-        {"{\"kernels\": [\"npu_relu\"]}", "key 'kernels': npu_relu: takes no site of this model; act: site has silu", ""},
+        {"{\"kernels\": [\"npu_relu\"]}", "key 'kernels': npu_relu: takes no site of this model; act: site has silu",
+         ""},
     };
     add("npu_norm", TN_OP_RMS_NORM, 0);
     test_kernel_add(&(test_kernel){.id = "npu_relu", .op = TN_OP_MLP, .acts = TN_TAKES(TN_ACT_RELU)});
