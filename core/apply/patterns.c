@@ -67,7 +67,7 @@ static tn_status check_pattern(plan *p, const char *from, const char *id, const 
     if (!is_error)
         return plan_note(p, err, "%s: %s", where, line);
     if (!from)
-        return tn_fail(err, TN_E_KERNEL, id, "takes no site: modules: %s", line);
+        return tn_fail(err, TN_E_KERNEL, id, "takes no site by one of the patterns: %s", line);
     return tn_fail(err, TN_E_KERNEL, from, "key 'options': %s takes no site: %s", id, line);
 }
 
@@ -75,12 +75,12 @@ static tn_status check_patterns(plan *p, const plan_candidate *c, const char *fr
 {
     char pattern[PATTERN_MAX];
     tn_status status = TN_OK;
-    size_t matching = 0;
+    size_t matching = 0; /* of those that the caller gave each counts: who gave them reads no notes   */
     for (const char *at = c->modules; (at = next_pattern(at, pattern, sizeof pattern));)
         matching += matches_any(p->target->graph, pattern);
     for (const char *at = c->modules; status == TN_OK && (at = next_pattern(at, pattern, sizeof pattern));)
         if (!matches_any(p->target->graph, pattern))
-            status = check_pattern(p, from, c->kernel->kernel.id, pattern, c->named && matching == 0, err);
+            status = check_pattern(p, from, c->kernel->kernel.id, pattern, c->named && (matching == 0 || !from), err);
     return status;
 }
 

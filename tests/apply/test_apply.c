@@ -263,6 +263,9 @@ START_TEST(options_limit_modules)
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(tn_apply_kernel(m, config, "norm", "vision.*", &err), TN_E_KERNEL);
     ck_assert_ptr_nonnull(strstr(err.message, "takes no site"));
+    tn_error_clear(&err);
+    ck_assert_int_eq(tn_apply_kernel(m, config, "norm", "model.norm,vision.*", &err), TN_E_KERNEL);
+    ck_assert_ptr_nonnull(strstr(err.message, "'vision.*' matches no module of this model"));
     ck_assert_uint_eq(bound_count(m), 5);
     tn_config_free(config);
     tn_model_close(m);
