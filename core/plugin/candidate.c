@@ -146,14 +146,15 @@ static bool is_of_system(const candidate *c, const char *path)
 }
 
 /* What comes in with a plugin runs like the plugin. */
-static tn_status check_library_pins(const candidate *c, const objects_list *libraries, const tn_config *config,
-                                    tn_error *err)
+static tn_status check_library_pins(const candidate *c, objects_list *libraries, const tn_config *config, tn_error *err)
 {
     for (size_t i = 0; i < libraries->count && !c->named && kernels_config_has_pins(config); i++) {
-        const objects_file *file = &libraries->files[i];
+        objects_file *file = &libraries->files[i];
         const char *name = strrchr(file->path, '/') + 1, *pin = kernels_config_pin(config, name);
         if (!pin && is_of_system(c, file->path))
             continue;
+        if (!objects_hash(file))
+            return tn_fail(err, TN_E_KERNEL, c->file, "it loads %s, which cannot be read", file->path);
         if (!pin)
             return tn_fail(err, TN_E_KERNEL, c->file,
                            "it loads %s, which is not pinned; to allow it add \"%s\": \"sha256:%s\" to pins",

@@ -5,7 +5,7 @@
 #include "plugin/objects.h"
 
 typedef struct needs {
-    objects_list found; /* where the file, LD_LIBRARY_PATH or a found one lead; hashed               */
+    objects_list found; /* where the file, LD_LIBRARY_PATH or a found one lead                       */
     bool more;          /* others are left to the dynamic linker's own places                        */
 } needs;
 

@@ -50,23 +50,23 @@ const objects_file *objects_find(const objects_list *list, const char *path)
     return NULL;
 }
 
-/* Fills identity and hash of the file at file->path. */
-static bool read_file(objects_file *file)
+bool objects_hash(objects_file *file)
 {
-    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = file->sha256[0] ? -1 : open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    bool done = false;
+    char identity[128];
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
         void *content = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        describe(&st, file->identity);
+        describe(&st, identity);
         if (content != MAP_FAILED) {
-            done = sha256_hex(content, (size_t)st.st_size, file->sha256);
+            if (strcmp(identity, file->identity) != 0 || !sha256_hex(content, (size_t)st.st_size, file->sha256))
+                file->sha256[0] = '\0';
             munmap(content, (size_t)st.st_size);
         }
     }
     if (fd >= 0)
         close(fd);
-    return done;
+    return file->sha256[0] != '\0';
 }
 
 tn_status objects_add(objects_list *list, const char *path, tn_error *err)
@@ -81,7 +81,7 @@ tn_status objects_add(objects_list *list, const char *path, tn_error *err)
     objects_file *files = realloc(list->files, (list->count + 1) * sizeof *files);
     if (files)
         list->files = files;
-    if (!files || !read_file(&file)) {
+    if (!files || !objects_identity(file.path, file.identity)) {
         free(file.path);
         return tn_fail(err, TN_E_KERNEL, path, "cannot be read");
     }

@@ -12,7 +12,7 @@
 typedef struct objects_file {
     char *path; /* absolute, without links; owned                                                  */
     char identity[128];
-    char sha256[65];
+    char sha256[65]; /* "" until objects_hash                                                     */
 } objects_file;
 
 typedef struct objects_list {
@@ -20,8 +20,11 @@ typedef struct objects_list {
     size_t count;
 } objects_list;
 
-/* Adds the file at path: resolved, read and hashed. In the list already: nothing. */
+/* Adds the file at path without links, with its identity. In the list already: nothing. */
 tn_status objects_add(objects_list *list, const char *path, tn_error *err);
+
+/* Reads the file for its hash, unless that is known. false: it cannot be read, or is not what it was. */
+bool objects_hash(objects_file *file);
 const objects_file *objects_find(const objects_list *list, const char *path);
 void objects_free(objects_list *list);
 

@@ -56,7 +56,7 @@ typedef enum tn_plugin_state {
     TN_PLUGIN_QUARANTINED /* its trial crashed, hung, left or did not open                     */
 } tn_plugin_state;
 
-/* Its strings live as long as the process. */
+/* Its strings live as long as the process. Names are for showing: what a terminal or JSON cannot bear is \xNN. */
 typedef struct tn_plugin_info {
     uint32_t size;
     tn_plugin_state state;
