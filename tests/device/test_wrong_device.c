@@ -266,10 +266,10 @@ static tn_status wrong_sync(tn_queue *queue, tn_error *err)
     return now == SYNC_FAILS ? tn_fail(err, TN_E_INTERNAL, NULL, "the machine has gone") : TN_OK;
 }
 
-static void add_device(void)
+static tn_status register_as(const char *name, tn_error *err)
 {
     const tn_device device = {.size = sizeof device,
-                              .name = "odd",
+                              .name = name,
                               .host_memory = true,
                               .open = wrong_open,
                               .alloc = wrong_alloc,
@@ -283,9 +283,17 @@ static void add_device(void)
                               .backward = wrong_backward};
     tn_plugin plugin = {
         .size = sizeof plugin, .abi_major = TN_ABI_MAJOR, .name = "odd", .version = "1.0.0", .device = &device};
+    descriptor *d = descriptor_read(&plugin, NULL, "odd", err);
+    tn_status status = d ? registry_add(d, "odd", err) : err->code;
+    if (d && status != TN_OK)
+        descriptor_free(d);
+    return status;
+}
+
+static void add_device(void)
+{
     tn_error err = TN_ERROR_INIT;
-    descriptor *d = descriptor_read(&plugin, NULL, "odd", &err);
-    ck_assert_msg(d && registry_add(d, "odd", &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(register_as("odd", &err) == TN_OK, "%s", err.message);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------------------------------
@@ -387,6 +395,16 @@ START_TEST(nobody_computes_on_a_device_that_was_not_asked_for)
 }
 END_TEST
 
+/* Names that mean the CPU cannot be taken, so nobody gets a plugin's device who asks for that. */
+START_TEST(names_of_the_cpu_are_its_own)
+{
+    static const char *const names[] = {"cpu", "auto"};
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(register_as(names[_i], &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, names[_i]) != NULL, "%s", err.message);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("devices that are wrong");
@@ -395,6 +413,7 @@ int main(void)
     tcase_add_loop_test(tc, a_wrong_device_is_refused_by_name, 0, FAULTS);
     tcase_add_loop_test(tc, the_same_device_without_a_fault_is_accepted, 0, (int)(sizeof models / sizeof *models));
     tcase_add_test(tc, nobody_computes_on_a_device_that_was_not_asked_for);
+    tcase_add_loop_test(tc, names_of_the_cpu_are_its_own, 0, 2);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
