@@ -299,18 +299,17 @@ static tn_status print_machine(const tn_machine *m, tn_error *err)
     return status;
 }
 
-/* What the table means, and where it means nothing. */
-static void print_notes(const bench *b)
+/* Says where the figures mean nothing: to whoever reads the object that goes elsewhere, too. */
+static void warn_of_overlap(const bench *b)
 {
     size_t unclear = 0;
     for (size_t c = 0; c < b->case_count; c++)
         unclear += overlaps(b, c);
-    printf("medians; SPREAD is the middle half of the measurements\n");
     if (unclear)
-        printf(
-            "? the spreads of the two sides overlap, or there are too few measurements: the difference may be chance; "
-            "raise --repeat (%lld)\n",
-            (long long)b->repeat);
+        note(b->w.options,
+             WARNING "bench: the spreads of the two sides overlap in %zu of %zu cases, or there are too few "
+                     "measurements: such a difference may be chance; raise --repeat (%lld)",
+             unclear, b->case_count, (long long)b->repeat);
 }
 
 static tn_status print_table(const bench *b, const tn_machine *m, double peak, tn_error *err)
@@ -347,7 +346,7 @@ static tn_status print_table(const bench *b, const tn_machine *m, double peak, t
     }
     printf("\n");
     status = table_print(&t, err);
-    print_notes(b);
+    printf("medians; SPREAD is the middle half of the measurements; ? where those of the two sides overlap\n");
     return status ? status : print_memory(b, peak, err);
 }
 
@@ -431,6 +430,7 @@ static tn_status run_bench(const options *o, tn_error *err)
         double peak = peak_bytes(); /* before the machine's own measurement takes memory */
         sort_times(&b);
         status = tn_measure_machine(&machine, err);
+        warn_of_overlap(&b);
         if (status == TN_OK && option_given(o, OPT_JSON))
             status = print_json(&b, &machine, peak, err);
         else if (status == TN_OK)

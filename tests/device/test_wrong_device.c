@@ -31,6 +31,8 @@ typedef enum fault {
     GLU_IGNORES_STRIDES,
     ATTENTION_IGNORES_CAPACITY,
     NORM_WRITES_GAPS,
+    LINEAR_WRITES_WHOLE_BLOCKS,
+    ROPE_CHANGES_TABLES,
     GRADIENTS_ADDED,
     GRADIENTS_NOT_WRITTEN,
     COPIES_SWAPPED,
@@ -100,6 +102,10 @@ static tn_status wrong_result(const tn_call *call, tn_error *err)
     int64_t n = tn_tensor_count(out);
     if (now == LINEAR_ENDS_AT_64 || now == LINEAR_ENDS_AT_256 || now == LINEAR_ENDS_AT_512)
         clear_rows(out, now == LINEAR_ENDS_AT_64 ? 64 : now == LINEAR_ENDS_AT_256 ? 256 : 512);
+    else if (now == LINEAR_WRITES_WHOLE_BLOCKS && out->stride[0] == out->shape[1] && out->shape[0] == 19)
+        memset(floats(out, 19), 0, 16 * sizeof(float)); /* as if there were a twentieth row          */
+    else if (now == ROPE_CHANGES_TABLES)
+        ((float *)call->in[2].data)[0] += 1;
     else if (now == NORM_WRITES_GAPS && out->ndim == 2 && out->stride[0] > out->shape[1])
         floats(out, 0)[out->shape[1]] = 0;
     else if (now == SOFTCAP_IS_LINEAR)
@@ -133,7 +139,9 @@ static tn_op op_of(fault f)
                                 [LINEAR_KEEPS_WEIGHTS] = TN_OP_LINEAR,
                                 [GLU_IGNORES_STRIDES] = TN_OP_GLU,
                                 [ATTENTION_IGNORES_CAPACITY] = TN_OP_ATTENTION,
-                                [NORM_WRITES_GAPS] = TN_OP_RMS_NORM};
+                                [NORM_WRITES_GAPS] = TN_OP_RMS_NORM,
+                                [LINEAR_WRITES_WHOLE_BLOCKS] = TN_OP_LINEAR,
+                                [ROPE_CHANGES_TABLES] = TN_OP_ROPE};
     return f < sizeof ops / sizeof *ops ? ops[f] : TN_OP_NONE;
 }
 
@@ -258,10 +266,10 @@ static tn_status wrong_sync(tn_queue *queue, tn_error *err)
     return now == SYNC_FAILS ? tn_fail(err, TN_E_INTERNAL, NULL, "the machine has gone") : TN_OK;
 }
 
-static void add_device(void)
+static tn_status register_as(const char *name, tn_error *err)
 {
     const tn_device device = {.size = sizeof device,
-                              .name = "odd",
+                              .name = name,
                               .host_memory = true,
                               .open = wrong_open,
                               .alloc = wrong_alloc,
@@ -275,9 +283,17 @@ static void add_device(void)
                               .backward = wrong_backward};
     tn_plugin plugin = {
         .size = sizeof plugin, .abi_major = TN_ABI_MAJOR, .name = "odd", .version = "1.0.0", .device = &device};
+    descriptor *d = descriptor_read(&plugin, NULL, "odd", err);
+    tn_status status = d ? registry_add(d, "odd", err) : err->code;
+    if (d && status != TN_OK)
+        descriptor_free(d);
+    return status;
+}
+
+static void add_device(void)
+{
     tn_error err = TN_ERROR_INIT;
-    descriptor *d = descriptor_read(&plugin, NULL, "odd", &err);
-    ck_assert_msg(d && registry_add(d, "odd", &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(register_as("odd", &err) == TN_OK, "%s", err.message);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------------------------------
@@ -314,7 +330,9 @@ static const struct {
     {LINEAR_KEEPS_WEIGHTS, "llama", "", {"performs LINEAR wrong (19 tokens)"}},
     {GLU_IGNORES_STRIDES, "llama", "model.layers.0.mlp", {"performs GLU wrong", "rows apart"}},
     {ATTENTION_IGNORES_CAPACITY, "llama", "model.layers.0.self_attn", {"ATTENTION wrong (66 tokens, rows apart)"}},
-    {NORM_WRITES_GAPS, "llama", "model.layers.0.input_layernorm", {"rows apart): it writes between the rows"}},
+    {NORM_WRITES_GAPS, "llama", "model.layers.0.input_layernorm", {"rows apart): it writes outside of its results"}},
+    {LINEAR_WRITES_WHOLE_BLOCKS, "llama", "model.layers.0.self_attn.q_proj", {"(19 tokens): it writes outside"}},
+    {ROPE_CHANGES_TABLES, "llama", "modeling_llama.apply_rotary_pos_emb", {"it writes outside of its results"}},
     {GRADIENTS_ADDED, "llama", "model.layers.0.self_attn", {"wrong gradients of ATTENTION (66 tokens)", "eager has"}},
     {GRADIENTS_NOT_WRITTEN, "qwen3_moe", "model.layers.0.self_attn.q_proj", {"wrong gradients of LINEAR", "never"}},
     {COPIES_SWAPPED, "llama", "device", {"odd ", "byte 0 of 64"}},
@@ -377,6 +395,16 @@ START_TEST(nobody_computes_on_a_device_that_was_not_asked_for)
 }
 END_TEST
 
+/* Names that mean the CPU cannot be taken, so nobody gets a plugin's device who asks for that. */
+START_TEST(names_of_the_cpu_are_its_own)
+{
+    static const char *const names[] = {"cpu", "auto"};
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(register_as(names[_i], &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, names[_i]) != NULL, "%s", err.message);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("devices that are wrong");
@@ -385,6 +413,7 @@ int main(void)
     tcase_add_loop_test(tc, a_wrong_device_is_refused_by_name, 0, FAULTS);
     tcase_add_loop_test(tc, the_same_device_without_a_fault_is_accepted, 0, (int)(sizeof models / sizeof *models));
     tcase_add_test(tc, nobody_computes_on_a_device_that_was_not_asked_for);
+    tcase_add_loop_test(tc, names_of_the_cpu_are_its_own, 0, 2);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
