@@ -25,7 +25,7 @@ struct apply_shadow {
     uint64_t calls[]; /* by site                                                                   */
 };
 
-/* ---- which calls ------------------------------------------------------------------------------------------------- */
+/* ---- which calls ------------------------------------------------------------------------------------------ */
 
 /* SplitMix64: one number for each call of each site, the same in every run. */
 static double draw(uint64_t site, uint64_t call)
@@ -45,7 +45,7 @@ static bool is_drawn(struct apply_shadow *s, const tn_call *call)
     return draw(site->index, s->calls[site->index]++) < s->fraction;
 }
 
-/* ---- one comparison ---------------------------------------------------------------------------------------------- */
+/* ---- one comparison --------------------------------------------------------------------------------------- */
 
 /* What is kept of a call. */
 typedef struct kept {
@@ -124,8 +124,7 @@ static void kept_close(kept *k)
     free(k->skip);
 }
 
-/* ---- a wrong one --------------------------------------------------------------------------------------------------
- */
+/* ---- a wrong one ------------------------------------------------------------------------------------------ */
 
 static void take_off(apply_target *target, const struct registry_kernel *kernel)
 {
@@ -185,8 +184,7 @@ static tn_status perform(run_shadow *hook, const device *device, arena *a, const
     return status;
 }
 
-/* ---- on and off -----------------------------------------------------------------------------------------------------
- */
+/* ---- on and off ------------------------------------------------------------------------------------------- */
 
 void shadow_bind(apply_target *target)
 {

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "run/guest.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,12 +53,12 @@ static tn_status bind_for_now(const device *device, const tn_site *site, const t
     *bound = (graph_binding){
         .impl = impl,
         .plan = {.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS}};
-    tn_status status = impl->plan ? impl->plan(site, &bound->plan, err) : TN_OK;
+    tn_status status = impl->plan ? guest_plan(bound, site, &bound->plan, err) : TN_OK;
     if (status != TN_OK || bound->plan.packed_bytes == 0)
         return status;
     status = device_alloc(device, bound->plan.packed_bytes, packed, err);
     bound->packed = *packed;
-    return status == TN_OK && impl->pack ? impl->pack(site, &bound->plan, *packed, device->queue, err) : status;
+    return status == TN_OK && impl->pack ? guest_pack(bound, site, *packed, device->queue, err) : status;
 }
 
 /* Times both here, with all threads, and compares once more: dividing the work must not change it. */

@@ -147,8 +147,7 @@ tn_status callfile_write(const char *path, const callfile_facts *facts, const tn
     return failed ? tn_fail(err, TN_E_MEMORY, path, "out of memory for the call") : status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ---------------------------------------------------------------------------------------------- */
 
 static tn_status not_one(const callfile *c, const char *name, tn_error *err)
 {

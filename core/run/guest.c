@@ -1,4 +1,4 @@
-/* Calling what plugins brought. A full look at the process costs some twenty microseconds, so it is taken at the first
+/* Calling what plugins brought. A full look at the process costs some ten microseconds, so it is taken at the first
  * calls of an implementation, then at ever fewer of them, and around each step of a session; what a step shows without
  * telling whose it is makes every call looked at from then on. */
 #include "run/guest.h"
@@ -18,8 +18,7 @@ static struct {
     atomic_bool closely;         /* every call is looked at                                          */
 } guests;
 
-/* ---- names --------------------------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------------------------ */
 
 static const char *file_name(const char *path)
 {
@@ -38,8 +37,7 @@ static void name_guest(const device *device, const graph_binding *bound, char *t
         text_cut(text, size, "device %s", device->ops->name);
 }
 
-/* ---- looking -------------------------------------------------------------------------------------------------------
- */
+/* ---- looking ---------------------------------------------------------------------------------------------- */
 
 /* guest_every of this thread. */
 static _Thread_local bool every;
@@ -72,7 +70,7 @@ static void look_after(const watch_look *look, const device *device, const graph
     notices_add("%s changed the %s in %s; it was put back", name, what, where);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------------------ */
 
 /* What a failure says of itself. */
 static void explain(tn_status status, const tn_error *why, char *text, size_t size)
@@ -143,7 +141,7 @@ tn_status guest_pack(const graph_binding *bound, const tn_site *site, void *pack
     return status == TN_OK ? TN_OK : kernel_failed(bound, "pack", site, -1, status, &why, err);
 }
 
-/* ---- steps of a session ------------------------------------------------------------------------------------------ */
+/* ---- steps of a session ----------------------------------------------------------------------------------- */
 
 static bool takes_part(const device *device, const graph *g)
 {

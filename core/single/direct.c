@@ -5,6 +5,7 @@
 #include "apply/plan.h"
 #include "apply/rank.h"
 #include "check/check.h"
+#include "run/guest.h"
 #include "base/text.h"
 
 #include <string.h>
@@ -49,11 +50,11 @@ static tn_status ask_impl(registry_kernel *kernel, uint32_t index, const tn_call
     if (status != TN_OK)
         return status;
     int64_t tokens = call->in[0].shape[0];
-    *choice = (graph_binding){.kernel = kernel, .impl = impl};
+    *choice = (graph_binding){.kernel = kernel, .impl = impl, .id = id, .file = kernel->file};
     choice->plan =
         (tn_plan){.size = sizeof choice->plan, .threads = tn_thread_count(), .max_tokens = tokens > 0 ? tokens : 1};
     tn_error why = TN_ERROR_INIT;
-    if (impl->plan && impl->plan(call->site, &choice->plan, &why) != TN_OK)
+    if (impl->plan && guest_plan(choice, call->site, &choice->plan, &why) != TN_OK)
         return tn_fail(err, TN_DECLINED, id, "plan: %s", why.message);
     if (choice->plan.packed_bytes > 0)
         return tn_fail(err, TN_DECLINED, id, "it packs weights, which a single call does not keep");

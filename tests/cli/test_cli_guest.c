@@ -50,7 +50,7 @@ START_TEST(good_manners_are_accepted)
 }
 END_TEST
 
-/* ---- the process ------------------------------------------------------------------------------------------------- */
+/* ---- the process ------------------------------------------------------------------------------------------ */
 
 static const struct {
     const char *what, *says;
@@ -114,7 +114,7 @@ START_TEST(other_threads_are_watched)
 END_TEST
 #endif
 
-/* ---- failures ---------------------------------------------------------------------------------------------------- */
+/* ---- failures --------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *fault, *tokens, *says;
@@ -136,8 +136,7 @@ START_TEST(a_failure_ends_with_3)
 }
 END_TEST
 
-/* ---- weights ------------------------------------------------------------------------------------------------------
- */
+/* ---- weights ---------------------------------------------------------------------------------------------- */
 
 /* The demo model is bf16, so in f32 its weights are copies; packed memory is the host's. */
 START_TEST(weights_are_read_only)

@@ -48,8 +48,7 @@ static void expect_in(const char *text, const char *words)
     ck_assert_msg(text && strstr(text, words), "'%s' is not in: %s", words, text ? text : "(nothing)");
 }
 
-/* ---- what is looked at ---------------------------------------------------------------------------------------------
- */
+/* ---- what is looked at ------------------------------------------------------------------------------------ */
 
 static void other_handler(int number)
 {
@@ -202,7 +201,7 @@ START_TEST(nothing_is_held_between_looks)
 }
 END_TEST
 
-/* ---- kernels ----------------------------------------------------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------------------------------- */
 
 static void (*change)(void);
 static int64_t skips; /* calls that are good before the change                                      */
@@ -286,7 +285,7 @@ START_TEST(plan_fails_with_its_name)
 }
 END_TEST
 
-/* ---- a device ---------------------------------------------------------------------------------------------------- */
+/* ---- a device --------------------------------------------------------------------------------------------- */
 
 static tn_status guest_eager(const tn_call *call, tn_error *err)
 {
@@ -341,7 +340,7 @@ START_TEST(devices_are_guests_too)
 }
 END_TEST
 
-/* ---- weights ----------------------------------------------------------------------------------------------------- */
+/* ---- weights ---------------------------------------------------------------------------------------------- */
 
 static bool is_writable(const void *address)
 {
