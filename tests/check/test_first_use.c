@@ -26,9 +26,7 @@ static const fault sizes[] = {
     {"bad_add_norm", "256 rows", "was never written"},
     {"bad_add_norm", "511 rows", "with 512 tokens"},
     {"bad_add_norm", "odd rows", "was never written"},
-#if defined(__x86_64__)
-    {"bad_add_norm", "division by rows", "crashed with SIGFPE (0 tokens)"},
-#endif
+    {"bad_add_norm", "division by rows", " (0 tokens)"}, /* a sanitizer ends the process in its own way      */
     {"bad_mlp", "last of a block", "wrong numbers with 66 tokens"},
     {"bad_mlp", "whole blocks", "wrong numbers with 512 tokens"},
     {"bad_rope", "first 300", "was never written"},
