@@ -52,6 +52,12 @@ static void put(const tn_tensor *t, int64_t at, float value)
     convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)at * tn_dtype_size(t->dtype), 1);
 }
 
+/* f16 ends at 65504: what is multiplied must be smaller there. Norms bring every row to the same size. */
+static bool is_narrow(const drawing *d, const tn_tensor *t)
+{
+    return t->dtype == TN_F16 && d->site->dim[TN_DIM_WIDTH] == 0;
+}
+
 /* The factor of a row. The third row of a scaled input is the first that is zero, so that a call of one or two tokens
  * says something, too. */
 static float factor_of(const drawing *d, const tn_tensor *t, int64_t row)
@@ -59,7 +65,7 @@ static float factor_of(const drawing *d, const tn_tensor *t, int64_t row)
     enum { ZERO = 7, POWERS = 25, POWERS_F16 = 7 };
     if (d->profile != INPUTS_SCALED)
         return 1;
-    int powers = t->dtype == TN_F16 ? POWERS_F16 : POWERS;
+    int powers = is_narrow(d, t) ? POWERS_F16 : POWERS;
     return row % ZERO == 2 ? 0 : ldexpf(1, (int)(row * 5 % powers) - powers / 2);
 }
 
@@ -68,7 +74,7 @@ static void draw_normal(drawing *d, const tn_tensor *t)
 {
     enum { BLOCK = 256, OUTLIERS = 29 };
     size_t size = tn_dtype_size(t->dtype);
-    float block[BLOCK], outlier = t->dtype == TN_F16 ? 32 : 1000;
+    float block[BLOCK], outlier = is_narrow(d, t) ? 32 : 1000;
     int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
     for (int64_t row = 0; row < rows; row++) {
         float factor = factor_of(d, t, row);

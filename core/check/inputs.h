@@ -37,7 +37,8 @@ typedef struct check_case {
 tn_status inputs_draw(inputs *in, const tn_site *site, int64_t batch, int64_t tokens, uint64_t seed, tn_error *err);
 void inputs_close(inputs *in);
 
-/* The same for a case, from its seed alone. f16, which ends at 65504, gets milder values. */
+/* The same for a case, from its seed alone. f16, which ends at 65504, gets milder values where
+ * they are multiplied. */
 tn_status inputs_draw_case(inputs *in, const tn_site *site, const check_case *c, tn_error *err);
 
 /* The call, without any data. */

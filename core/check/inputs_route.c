@@ -159,7 +159,7 @@ static int64_t draw_tokens(router *r, tn_tensor *x, inputs_profile profile, bool
             skip[t] = !clear_row(r, row, bytes);
             continue;
         }
-        bool crowded = profile == INPUTS_CROWDED && t > 0 && t % 2 == 0;
+        bool crowded = profile == INPUTS_CROWDED && t > 0 && t % 2 == 0 && !skip[0];
         skip[t] = !draw_clear(r, crowded ? base : NULL, x->dtype, row, random);
         skipped += skip[t];
         if (t == 0)
