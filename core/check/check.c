@@ -92,6 +92,7 @@ tn_status check_open_run(fenced_run *run, const inputs *in, const gradients *wan
                         .in_place = manner.apart ? op_find(in->call.op)->in_place : 0,
                         .team = manner.team,
                         .threads = manner.threads,
+                        .whole = manner.whole,
                         .seconds = fenced_seconds((wanted ? BACKWARD_WORK : 1) * op_operations(&in->call))};
     return fenced_open_run(run, err);
 }
@@ -192,7 +193,7 @@ static tn_status open_runs(checking *c, tn_error *err)
     for (size_t i = c->case_count; i < c->ref_count && status == TN_OK; i++)
         status = open_run(c, i, alone, err);
     if (status == TN_OK && c->case_count > 0)
-        status = open_run(c, 0, team, err);
+        status = open_run(c, 0, (check_manner){.team = c->team, .whole = true}, err);
     for (size_t i = c->case_count; i-- > 1 && status == TN_OK;)
         status = open_run(c, i, team, err);
     return status;
@@ -247,11 +248,19 @@ static tn_status compare_gradients_of(const checking *c, compare_figures *figure
     return status;
 }
 
+static bool has_weights(const tn_site *site)
+{
+    int role = 0;
+    while (role < TN_ROLE_MAX && site->param[role].count == 0)
+        role++;
+    return role < TN_ROLE_MAX;
+}
+
 static void cover(const checking *c)
 {
     check_coverage here = {.least_tokens = INT64_MAX,
                            .threads = c->team,
-                           .other_weights = c->ref_count > c->case_count,
+                           .other_weights = c->ref_count > c->case_count || !has_weights(c->subject->site),
                            .gradients = c->subject->gradients,
                            .any = c->case_count > 0};
     for (size_t i = 0; i < c->case_count; i++) {

@@ -67,6 +67,7 @@ typedef struct check_manner {
     bool apart;      /* at the start of its memory, with rows apart and in place; else at the end of it  */
     int32_t team;    /* threads that take part                                                    */
     int32_t threads; /* that scratch is planned for; 0: as many                                    */
+    bool whole;      /* with the plan that a model would call it with, whatever the number of tokens */
 } check_manner;
 
 /* Maps the memory of a call, forward or (wanted) with gradients, and gives it a time limit. fenced_close_run. */

@@ -233,7 +233,7 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
     tn_plan like = p->plan;
     if (!t->bound)
         like.threads = run->threads > 0 ? run->threads : run->team;
-    tn_plan tight = run_plan_for(t->impl, p->site, &like, run->in->tokens);
+    tn_plan tight = run->whole ? like : run_plan_for(t->impl, p->site, &like, run->in->tokens);
     tn_status status = TN_OK;
     for (size_t i = 0; i < run->place_count; i++)
         if (!run->places[i].from)

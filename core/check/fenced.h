@@ -38,6 +38,7 @@ typedef struct fenced_run {
     int in_place;    /* so many of its first inputs and outputs (gradients of inputs and of outputs) share memory */
     int32_t team;    /* threads that take part, all of them in every region                       */
     int32_t threads; /* that its scratch is planned for; 0: as many as take part; with bound: as that says */
+    bool whole;      /* with the plan for as many tokens as there may be, as models call it; else for its own number */
     double seconds;  /* limit for this call                                                        */
     tn_call call;
     tn_grads grads;

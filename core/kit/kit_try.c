@@ -14,8 +14,9 @@ enum { RUNS_ALONE = 3 };
 /* Operations of the largest call: plain C under a sanitizer is done with them in a second. */
 static const double MOST_WORK = 3e7, MOST_WORK_QUICK = 3e6;
 
-/* By tokens: what fails is told with few. 600 rows are more than a team, or a block, takes at once. Those with outliers
- * come last, because gradients go without them: sums over tokens of one large column cancel to next to nothing. */
+/* By tokens: what fails is told with few. 600 rows are more than a team, or a block, takes at once; 1100 keys and half
+ * of 140 tokens for one expert are more than a block, too. Those with outliers come last, because gradients go without
+ * them: sums over tokens of one large column cancel to next to nothing. */
 static const check_case all_cases[KIT_CASES] = {
     {.batch = 1, .tokens = 0},
     {.batch = 1, .tokens = 1},
@@ -23,6 +24,8 @@ static const check_case all_cases[KIT_CASES] = {
     {.batch = 1, .tokens = 3},
     {.batch = 1, .tokens = 19, .profile = INPUTS_SCALED},
     {.batch = 2, .tokens = 33, .profile = INPUTS_SCALED},
+    {.batch = 1, .tokens = 2, .profile = INPUTS_CROWDED, .past = 1100},
+    {.batch = 1, .tokens = 140, .profile = INPUTS_CROWDED},
     {.batch = 1, .tokens = 600},
     {.batch = 1, .tokens = 19, .profile = INPUTS_OUTLIERS, .seed = 1},
     {.batch = 3, .tokens = 50, .profile = INPUTS_OUTLIERS},

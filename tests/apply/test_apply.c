@@ -292,7 +292,8 @@ END_TEST
 static tn_status wrong(const tn_call *call, tn_error *err)
 {
     tn_status status = test_kernel_forward(call, err);
-    memset(call->out[0].data, 0, 16);
+    if (tn_tensor_count(&call->out[0]) > 0)
+        memset(call->out[0].data, 0, 16);
     return status;
 }
 
@@ -438,7 +439,8 @@ static tn_status slightly_off(const tn_call *call, tn_error *err)
 {
     tn_status status = test_kernel_forward(call, err);
     float *y = call->out[0].data;
-    y[0] += y[0] * 0x1p-20f;
+    if (tn_tensor_count(&call->out[0]) > 0)
+        y[0] += y[0] * 0x1p-20f;
     return status;
 }
 

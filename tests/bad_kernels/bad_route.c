@@ -9,13 +9,16 @@ static void tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     const tn_site *site = call->site;
     int64_t hidden = site->dim[TN_DIM_HIDDEN], experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
     const float *router = weights_of(call, TN_ROLE_ROUTER, 0);
+    const float *bias = site->param[TN_ROLE_ROUTER_BIAS].count ? weights_of(call, TN_ROLE_ROUTER_BIAS, 0) : NULL;
     (void)thread;
     for (int64_t t = begin; t < end; t++) {
         float score[MOST_EXPERTS], largest = -INFINITY, all = 0, chosen = 0;
         float *weight = place(&call->out[0], t);
         int32_t *expert = (int32_t *)call->out[1].data + t * call->out[1].stride[0];
         for (int64_t e = 0; e < experts; e++)
-            largest = fmaxf(largest, score[e] = product(place(&call->in[0], t), router + e * hidden, hidden));
+            score[e] = product(place(&call->in[0], t), router + e * hidden, hidden) + (bias ? bias[e] : 0);
+        for (int64_t e = 0; e < experts; e++)
+            largest = fmaxf(largest, score[e]);
         for (int64_t e = 0; e < experts; e++)
             all += score[e] = expf(score[e] - largest);
         for (int64_t j = 0; j < k; j++) {

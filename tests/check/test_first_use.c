@@ -36,7 +36,7 @@ static const fault sizes[] = {
     {"bad_rope", "tables of length one", "wrong numbers with"},
     {"bad_attention", "no rescaling", "wrong numbers with"},
     {"bad_attention", "whole blocks of keys", "wrong numbers with"},
-    {"bad_attention", "many keys", "wrong numbers with 1 tokens"},
+    {"bad_attention", "many keys", "wrong numbers with 2 tokens"},
     {"bad_attention", "window edge", "wrong numbers with"},
     {"bad_attention", "slots are positions", "wrong numbers with"},
     {"bad_route", "many tokens", "wrong numbers with 512 tokens"},
@@ -182,6 +182,35 @@ START_TEST(right_kernels_are_taken)
 }
 END_TEST
 
+/* No false alarm: those of this tree, in every type, with gradients, at the shapes of every architecture. */
+START_TEST(the_tree_s_own_are_taken)
+{
+    static const char *const files[] = {"npu_moe", "npu_rmsnorm", "npu_rope", "npu_swiglu"};
+    static const char *const models[] = {"qwen3", "gemma2", "mixtral", "qwen3_moe", "llama_gelu", "qwen3_odd"};
+    static const char *const dtypes[] = {"f32", "bf16", "f16"};
+    char path[4300], model[64];
+    const char *loaded;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        tn_error err = TN_ERROR_INIT;
+        snprintf(path, sizeof path, "%s/plugins/%s.so", process_build(), files[i]);
+        ck_assert_msg(folders_load_file(path, &loaded, &err) == TN_OK, "%s: %s", path, err.message);
+    }
+    snprintf(model, sizeof model, "tests/data/models/%s", models[_i]);
+    for (int i = 0; i < 6; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_report *report = NULL;
+        tn_model_options o = {.size = sizeof o, .dtype = dtypes[i % 3], .training = i >= 3};
+        tn_model *m = tn_model_open(model, &o, &err);
+        ck_assert_msg(m != NULL, "%s: %s", model, err.message);
+        ck_assert_msg(tn_apply_kernels(m, NULL, "auto", &report, &err) == TN_OK, "%s: %s", model, err.message);
+        ck_assert_msg(!strstr(report->summary, "refused"), "%s, %s: %s", model, o.dtype, report->summary);
+        ck_assert_msg(strstr(report->summary, "npu_fused_rmsnorm") != NULL, "%s: %s", model, report->summary);
+        tn_report_free(report);
+        tn_model_close(m);
+    }
+}
+END_TEST
+
 /* ---- what was covered, in words -------------------------------------------------------------------------------- */
 
 START_TEST(coverage_is_told)
@@ -206,6 +235,64 @@ START_TEST(coverage_is_told)
 }
 END_TEST
 
+/* What a check at a model's site adds: every size down to none, and other weights that were made up. */
+START_TEST(a_check_adds_what_it_tried)
+{
+    char text[256];
+    tn_error err = TN_ERROR_INIT;
+    unsetenv("BAD_KERNEL");
+    ck_assert_msg(apply(0, false, &err) == TN_OK, "%s", err.message);
+    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
+    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
+    const tn_site *site = NULL;
+    for (size_t i = 0; !site && i < m->target.graph->site_count; i++)
+        if (m->target.graph->sites[i]->site.op == TN_OP_RMS_NORM)
+            site = &m->target.graph->sites[i]->site;
+    check_case cases[CHECK_FIRST_USE];
+    check_coverage coverage = {0};
+    check_subject subject = {.device = m->target.device,
+                             .site = site,
+                             .impl = &registry_find("cpu", "npu_fused_rmsnorm")->kernel.impls[0],
+                             .coverage = &coverage};
+    size_t count = check_first_use_cases(site, cases);
+    ck_assert_msg(check_site(&subject, cases, count, NULL, &err) == TN_OK, "%s", err.message);
+    check_coverage_text(&coverage, text, sizeof text);
+    ck_assert_str_eq(text,
+                     "0 to 8195 tokens, 1 and 2 threads, normal, scaled and outlying inputs, after other weights");
+    check_coverage none = {0};
+    subject.coverage = &none;
+    setenv("BAD_KERNEL", "inaccurate", 1);
+    ck_assert_int_eq(check_site(&subject, cases, count, NULL, NULL), TN_E_VERIFY);
+    ck_assert(!none.any);
+    tn_model_close(m);
+}
+END_TEST
+
+/* One token alone up to a chunk, whatever the shape: what is heavy loses the middle and never the ends. */
+START_TEST(a_chunk_is_always_tried)
+{
+    for (int heavy = 0; heavy < 2; heavy++) {
+        tn_site site = {.size = sizeof site, .op = TN_OP_MLP};
+        check_case cases[CHECK_FIRST_USE];
+        int64_t most = 0, least = INT64_MAX;
+        site.meaning[TN_AXIS_DTYPE] = TN_BF16;
+        site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+        site.dim[TN_DIM_HIDDEN] = heavy ? 8192 : 64;
+        site.dim[TN_DIM_INTER] = heavy ? 28672 : 128;
+        size_t count = check_first_use_cases(&site, cases);
+        for (size_t i = 0; i < count; i++) {
+            int64_t tokens = cases[i].batch * cases[i].tokens;
+            most = tokens > most ? tokens : most;
+            least = tokens < least ? tokens : least;
+        }
+        ck_assert_int_eq(most, 512);
+        ck_assert_int_eq(least, 0);
+        ck_assert_int_eq(cases[0].tokens, 1);
+        ck_assert_uint_eq(count, heavy ? 6 : 8);
+    }
+}
+END_TEST
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof *(list)))
 
 int main(void)
@@ -214,12 +301,15 @@ int main(void)
     TCase *c = tcase_create("first use");
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, right_kernels_are_taken, 0, KERNELS);
+    tcase_add_loop_test(c, the_tree_s_own_are_taken, 0, 6);
     tcase_add_loop_test(c, wrong_at_a_size_is_refused, 0, COUNT(sizes));
     tcase_add_loop_test(c, wrong_between_threads_is_refused, 0, COUNT(threads));
     tcase_add_loop_test(c, wrong_by_what_it_kept_is_refused, 0, COUNT(state));
     tcase_add_loop_test(c, wrong_for_some_numbers_is_refused, 0, COUNT(numbers));
     tcase_add_loop_test(c, wrong_gradients_are_refused, 0, COUNT(gradients_faults));
     tcase_add_test(c, coverage_is_told);
+    tcase_add_test(c, a_check_adds_what_it_tried);
+    tcase_add_test(c, a_chunk_is_always_tried);
     suite_add_tcase(suite, c);
     return process_main(suite);
 }

@@ -70,7 +70,7 @@ static const struct {
 #endif
     {"gradient", "backward: wrong gradients", "gradient of input 0"},
     {"no weight gradient", "backward: wrong gradients", "gradient of weight 0, row 0, element 0 was never written"},
-    {"many rows", "forward: wrong numbers", "600 tokens"},
+    {"many rows", "forward: wrong numbers", "140 tokens"},
     {"block", "forward: wrong numbers", "row 64, element"},
     {"scratch of one thread", "wrote outside its scratch", "2 threads"},
     {"thread number", "other bits on more threads", "threads"},
@@ -80,6 +80,14 @@ static const struct {
     {"absent upstream", "backward: c", "(3 tokens), 1 thread"},
     {"unwanted", "backward: c", "(3 tokens), 1 thread"},
     {"eps", "forward: wrong numbers", "times the tolerance"},
+    {"capped sum", "forward: wrong numbers", "times the tolerance"},
+    {"no zero row", "forward: wrong numbers", "nan, eager has "},
+    {"squares of 16 bits", "forward: wrong numbers", "times the tolerance"},
+    {"256 rows", "forward: wrong numbers", "tokens"},
+    {"511 rows", "forward: wrong numbers", "600 tokens"},
+    {"odd rows", "forward: wrong numbers", "tokens"},
+    {"rows of the call before", "forward: wrong numbers", "tokens"},
+    {"sums by threads", "other bits on more threads", "2 threads"},
     {"second call", "forward: other bits in the same call made again", "1 thread"},
     {"barrier in a branch", "did not finish within", "2 threads"},
     {"exit", "forward: called exit(0) (0 tokens)", "1 thread"},
@@ -114,6 +122,37 @@ START_TEST(without_a_fault_it_passes)
     ck_assert_int_eq(seen.row.max_tokens, 600);
     ck_assert_int_eq(seen.row.max_threads, 3);
     ck_assert(seen.row.gradients && seen.row.worst > 0 && seen.row.worst <= 1);
+}
+END_TEST
+
+/* Kernels of other operations: right without a fault, and caught with one. */
+static const struct {
+    const char *file, *faults[6];
+} others[] = {
+    {"bad_add_norm", {"256 rows", "511 rows", "odd rows", "capped sum", "no eps", "large eps"}},
+    {"bad_mlp", {"kept weights", "scratch of one thread", "sum by threads", "sigmoid of large numbers"}},
+    {"bad_rope", {"first 300", "one row of tables", "tables of length one", "tokens of the call before"}},
+    {"bad_attention",
+     {"no rescaling", "whole blocks of keys", "many keys", "window edge", "slots are positions", "no maximum"}},
+    {"bad_route", {"many tokens"}},
+    {"bad_experts", {"64 tokens of an expert", "clamped gates"}},
+};
+enum { OTHERS = sizeof others / sizeof *others };
+
+START_TEST(other_operations_are_tried_as_hard)
+{
+    char file[64];
+    snprintf(file, sizeof file, "tests/bad_kernels/%s.so", others[_i].file);
+    for (int i = 0; i < 6 && others[_i].faults[i]; i++) {
+        setenv("BAD_KERNEL", others[_i].faults[i], 1);
+        tn_status status = check_file(file, (tn_check_options){0}, NULL);
+        ck_assert_msg(status == TN_E_VERIFY, "%s, %s: %d", file, others[_i].faults[i], (int)status);
+    }
+    tn_error err = TN_ERROR_INIT;
+    unsetenv("BAD_KERNEL");
+    tn_status status = check_file(file, (tn_check_options){0}, &err);
+    ck_assert_msg(status == TN_OK, "%s: %s: %s", file, err.message, seen.reason);
+    ck_assert_int_eq(seen.row.result, TN_CHECK_PASSED);
 }
 END_TEST
 
@@ -276,6 +315,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_test(tc, without_a_fault_it_passes);
     tcase_add_loop_test(tc, a_fault_is_caught, 0, FAULTS);
+    tcase_add_loop_test(tc, other_operations_are_tried_as_hard, 0, OTHERS);
     tcase_add_test(tc, one_site_is_tried_again);
     tcase_add_test(tc, each_site_has_a_row);
     tcase_add_test(tc, other_operations_are_left_out);

@@ -87,21 +87,22 @@ static tn_status crashes(const tn_call *call, tn_error *err)
 static void scaled_grads(const tn_call *call, double factor)
 {
     const tn_tensor *w = call->site->param[TN_ROLE_WEIGHT].tensors, *dy = &call->grads->out[0];
-    tn_tensor dx = call->grads->in[0], dw = call->grads->param[TN_ROLE_WEIGHT].tensors[0];
+    const tn_param *wanted = &call->grads->param[TN_ROLE_WEIGHT];
+    tn_tensor dx = call->grads->in[0], dw = wanted->count > 0 ? wanted->tensors[0] : (tn_tensor){0};
     int64_t in = w->shape[2], out = w->shape[1], begin = 0;
     for (int64_t g = 0; g < w->shape[0]; g++) {
         int64_t end = begin + ((const int64_t *)call->in[1].data)[g];
-        for (int64_t o = 0; o < out; o++)
+        for (int64_t o = 0; dw.data && o < out; o++)
             for (int64_t i = 0; i < in; i++) {
                 double sum = 0.0;
-                for (int64_t row = begin; row < end; row++)
+                for (int64_t row = begin; dy->data && row < end; row++)
                     sum += optest_at(dy, row * out + o) * optest_at(&call->in[0], row * in + i);
                 optest_set(&dw, (g * out + o) * in + i, sum * factor);
             }
-        for (int64_t row = begin; row < end; row++)
+        for (int64_t row = begin; dx.data && row < end; row++)
             for (int64_t i = 0; i < in; i++) {
                 double sum = 0.0;
-                for (int64_t o = 0; o < out; o++)
+                for (int64_t o = 0; dy->data && o < out; o++)
                     sum += optest_at(dy, row * out + o) * optest_at(w, (g * out + o) * in + i);
                 optest_set(&dx, row * in + i, sum * factor);
             }
