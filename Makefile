@@ -11,8 +11,10 @@ CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 SETUP ?= yes
 DRY_RUN := $(findstring n,$(firstword -$(MAKEFLAGS)))
 BUILDS := $(filter-out help clean format uninstall arm64,$(or $(MAKECMDGOALS),all))
+# Who wants to run the program needs no test library.
+TESTED := $(filter-out all demo install,$(BUILDS))
 ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
-$(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh >&2 && echo ready)),,$(error packages are missing, see above))
+$(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh $(if $(TESTED),,--no-tests) >&2 && echo ready)),,$(error packages are missing, see above))
 endif
 
 PACKAGES := jansson libpcre2-8 libutf8proc libelf libcrypto
@@ -160,11 +162,16 @@ endef
 $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
 
 # One file each, as an author outside of this tree would build it. Folders that others can write to are not scanned.
+# Of two, how they are linked is what matters: tests write other names over these long ones.
+LONG := $(subst $(eval) ,/,$(foreach i,1 2 3 4 5 6 7 8,/a/place/that/is/not/there))
+BAD_LINK_dependency := -Wl,-soname,lib_that_plugins_of_the_tests_need.so.1
+BAD_LINK_needs_library := $(BUILD)/tests/bad_plugins/dependency.so -Wl,-rpath,$(LONG)
+$(BUILD)/tests/bad_plugins/needs_library.so: $(BUILD)/tests/bad_plugins/dependency.so
 $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/bad_kernels/*.h include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter %/missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
-	  -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
+	  $(BAD_LINK_$(notdir $*)) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
 
 # By its own Makefile, out of tree.
@@ -227,10 +234,14 @@ RUN_PATH := $(if $(filter /lib /lib64 /usr/lib /usr/lib64,$(PREFIX)/lib),,-Wl,-r
 DOCS := LICENSE $(wildcard docs/*.md)
 EXAMPLE_FILES := $(wildcard examples/*.c examples/*/*.c examples/*/Makefile examples/*/README.md)
 DOC := share/doc/tenon
+# Where the shells look for completion by themselves.
+COMPLETION_BASH := share/bash-completion/completions/tenon
+COMPLETION_ZSH := share/zsh/site-functions/_tenon
 TO := $(DESTDIR)$(PREFIX)
 
 install: all ## installs to DESTDIR/PREFIX; an edited kernels.json stays
-	install -d $(addprefix $(TO)/,bin include/tenon lib/pkgconfig lib/tenon/plugins etc/tenon share/man/man1) \
+	install -d $(addprefix $(TO)/,bin include/tenon lib/pkgconfig lib/tenon/plugins etc/tenon share/man/man1 \
+	  $(dir $(COMPLETION_BASH) $(COMPLETION_ZSH))) \
 	  $(addprefix $(TO)/$(DOC)/,$(sort $(dir $(EXAMPLE_FILES))))
 	install -m 755 $(LIB) $(TO)/lib
 	ln -sf $(notdir $(LIB)) $(TO)/lib/libtenon.so.$(SOMAJOR)
@@ -239,6 +250,8 @@ install: all ## installs to DESTDIR/PREFIX; an edited kernels.json stays
 	install -m 644 include/tenon/*.h $(TO)/include/tenon
 	install -m 755 $(PLUGINS) $(TO)/lib/tenon/plugins
 	install -m 644 docs/tenon.1 $(TO)/share/man/man1
+	install -m 644 conf/completion/tenon.bash $(TO)/$(COMPLETION_BASH)
+	install -m 644 conf/completion/_tenon $(TO)/$(COMPLETION_ZSH)
 	install -m 644 $(DOCS) $(TO)/$(DOC)
 	@for file in $(EXAMPLE_FILES); do install -m 644 $$file $(TO)/$(DOC)/$$file || exit; done
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@RUN_PATH@|$(RUN_PATH)|' conf/tenon.pc.in \
@@ -251,7 +264,7 @@ install: all ## installs to DESTDIR/PREFIX; an edited kernels.json stays
 
 uninstall: ## removes what install put there; other plugins and an edited kernels.json stay
 	cd $(TO) && rm -rf include/tenon $(DOC) && rm -f bin/tenon lib/libtenon.so* lib/pkgconfig/tenon.pc \
-	  etc/tenon/kernels.json.new share/man/man1/tenon.1 $(addprefix lib/tenon/plugins/,$(notdir $(PLUGINS)))
+	  etc/tenon/kernels.json.new share/man/man1/tenon.1 $(COMPLETION_BASH) $(COMPLETION_ZSH) $(addprefix lib/tenon/plugins/,$(notdir $(PLUGINS)))
 	cd $(TO) && { ! cmp -s $(CURDIR)/conf/kernels.json etc/tenon/kernels.json || rm -f etc/tenon/kernels.json; }
 	-cd $(TO) && rmdir lib/tenon/plugins lib/tenon etc/tenon 2>/dev/null
 

@@ -43,9 +43,11 @@ typedef struct bench {
 
 static tn_status add_case(bench *b, bench_case c, bool asked, tn_error *err)
 {
-    int64_t most = b->w.info.max_positions, needed = c.tokens + c.context;
+    int64_t most = workspace_positions(&b->w), needed = c.tokens + c.context;
     if (most > 0 && needed > most && asked)
-        return tn_fail(err, TN_E_INPUT, "bench", "%lld positions are needed, and the model has %lld; ask for fewer",
+        return tn_fail(err, TN_E_INPUT, "bench",
+                       "%lld positions are needed, and the model is made for %lld; ask for fewer with --prompt, "
+                       "--decode and --context",
                        (long long)needed, (long long)most);
     if (most > 0 && needed > most)
         return TN_OK; /* a usual case that this model cannot have */
@@ -206,10 +208,28 @@ static double median(const bench *b, int side, size_t c)
     return (t[(n - 1) / 2] + t[n / 2]) / 2;
 }
 
+static double per_second(const bench *b, size_t c, double seconds)
+{
+    return seconds > 0 ? (double)b->cases[c].tokens / seconds : 0;
+}
+
 static double rate(const bench *b, int side, size_t c)
 {
-    double seconds = median(b, side, c);
-    return seconds > 0 ? (double)b->cases[c].tokens / seconds : 0;
+    return per_second(b, c, median(b, side, c));
+}
+
+/* The middle half of the measurements: what an odd one out does not move. Of few, all. */
+static double quartile(const bench *b, int side, size_t c, bool upper)
+{
+    int64_t n = samples_of(b, c), at = (n - 1) / 4;
+    return times_of(b, &b->side[side], c)[upper ? n - 1 - at : at];
+}
+
+/* Could the same measurements have come from one and the same side? Fewer than three have no spread to tell by. */
+static bool overlaps(const bench *b, size_t c)
+{
+    return samples_of(b, c) < 3 ||
+           (quartile(b, 0, c, false) <= quartile(b, 1, c, true) && quartile(b, 1, c, false) <= quartile(b, 0, c, true));
 }
 
 static double peak_bytes(void)
@@ -277,6 +297,20 @@ static tn_status print_machine(const tn_machine *m, tn_error *err)
     return status;
 }
 
+/* What the table means, and where it means nothing. */
+static void print_notes(const bench *b)
+{
+    size_t unclear = 0;
+    for (size_t c = 0; c < b->case_count; c++)
+        unclear += overlaps(b, c);
+    printf("medians; SPREAD is the middle half of the measurements\n");
+    if (unclear)
+        printf(
+            "? the spreads of the two sides overlap, or there are too few measurements: the difference may be chance; "
+            "raise --repeat (%lld)\n",
+            (long long)b->repeat);
+}
+
 static tn_status print_table(const bench *b, const tn_machine *m, double peak, tn_error *err)
 {
     const tn_model_info *info = &b->w.info;
@@ -284,28 +318,34 @@ static tn_status print_table(const bench *b, const tn_machine *m, double peak, t
     tn_status status = print_machine(m, err);
     if (status)
         return status;
-    printf("model: %s (%s), computes in %s, loaded in %s\n", info->folder, info->class_name, tn_dtype_name(info->dtype),
-           seconds_text(info->load_seconds, seconds));
+    printf("model: %s (%s), computes in %s on %s, loaded in %s\n", info->folder, info->class_name,
+           tn_dtype_name(info->dtype), info->device, seconds_text(info->load_seconds, seconds));
     for (int s = 0; s < 2; s++)
         printf("%s: %s\n", b->side[s].spec, b->side[s].summary);
     table t;
-    table_start(&t, 6, 0x3E);
+    table_start(&t, 8, 0x7E);
     table_cell(&t, "PHASE");
     table_cell(&t, "TOKENS");
     table_cell(&t, "CONTEXT");
-    for (int s = 0; s < 2; s++)
+    for (int s = 0; s < 2; s++) {
         table_cell(&t, "%s, TOKENS/S", b->side[s].spec);
+        table_cell(&t, "SPREAD");
+    }
     table_cell(&t, "SPEED-UP");
     for (size_t c = 0; c < b->case_count; c++) {
         table_cell(&t, "%s", b->cases[c].decode ? "decode" : "prompt");
         table_cell(&t, "%lld", (long long)b->cases[c].tokens);
         table_cell(&t, "%lld", (long long)b->cases[c].context);
-        table_cell(&t, "%.1f", rate(b, 0, c));
-        table_cell(&t, "%.1f", rate(b, 1, c));
-        table_cell(&t, "%.2fx", rate(b, 1, c) > 0 ? rate(b, 0, c) / rate(b, 1, c) : 0);
+        for (int s = 0; s < 2; s++) {
+            table_cell(&t, "%.1f", rate(b, s, c));
+            table_cell(&t, "%.4g-%.4g", per_second(b, c, quartile(b, s, c, true)),
+                       per_second(b, c, quartile(b, s, c, false)));
+        }
+        table_cell(&t, "%.2fx%s", rate(b, 1, c) > 0 ? rate(b, 0, c) / rate(b, 1, c) : 0, overlaps(b, c) ? " ?" : "");
     }
     printf("\n");
     status = table_print(&t, err);
+    print_notes(b);
     return status ? status : print_memory(b, peak, err);
 }
 
@@ -316,12 +356,15 @@ static json_t *json_results(const bench *b)
         for (int s = 0; s < 2; s++) {
             const double *t = times_of(b, &b->side[s], c);
             json_array_append_new(
-                list, json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I}", "kernels", b->side[s].spec, "phase",
-                                b->cases[c].decode ? "decode" : "prompt", "tokens", (json_int_t)b->cases[c].tokens,
-                                "context", (json_int_t)b->cases[c].context, "tokens_per_second",
-                                json_number(rate(b, s, c)), "median_seconds", json_number(median(b, s, c)),
-                                "best_seconds", json_number(t[0]), "worst_seconds",
-                                json_number(t[samples_of(b, c) - 1]), "samples", (json_int_t)samples_of(b, c)));
+                list,
+                json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:I}", "kernels", b->side[s].spec,
+                          "phase", b->cases[c].decode ? "decode" : "prompt", "tokens", (json_int_t)b->cases[c].tokens,
+                          "context", (json_int_t)b->cases[c].context, "tokens_per_second", json_number(rate(b, s, c)),
+                          "median_seconds", json_number(median(b, s, c)), "best_seconds", json_number(t[0]),
+                          "worst_seconds", json_number(t[samples_of(b, c) - 1]), "lower_quartile_seconds",
+                          json_number(quartile(b, s, c, false)), "upper_quartile_seconds",
+                          json_number(quartile(b, s, c, true)), "overlap", (int)overlaps(b, c), "samples",
+                          (json_int_t)samples_of(b, c)));
         }
     return list;
 }
@@ -353,9 +396,9 @@ static tn_status print_json(const bench *b, const tn_machine *m, double peak, tn
 {
     const tn_model_info *info = &b->w.info;
     json_t *machine = json_machine(m);
-    json_t *model = json_pack("{s:s, s:s, s:s, s:I, s:o}", "folder", info->folder, "class", info->class_name, "dtype",
-                              tn_dtype_name(info->dtype), "parameters", (json_int_t)info->parameters, "load_seconds",
-                              json_number(info->load_seconds));
+    json_t *model = json_pack("{s:s, s:s, s:s, s:s, s:I, s:o}", "folder", info->folder, "class", info->class_name,
+                              "dtype", tn_dtype_name(info->dtype), "device", info->device, "parameters",
+                              (json_int_t)info->parameters, "load_seconds", json_number(info->load_seconds));
     json_t *memory =
         json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I}", "peak_bytes", json_real(peak), "weight_bytes",
                   (json_int_t)info->weight_bytes, "converted_bytes", (json_int_t)info->converted_bytes, "cache_bytes",
@@ -405,7 +448,7 @@ static const option_spec own_options[] = {
     {OPT_PROMPT, "prompt", "N,...", 0, OPTION_TEXT, 0, 0, "lengths of prompts; default 128,512"},
     {OPT_DECODE, "decode", "N", 0, OPTION_INTEGER, 0, 1e9, "tokens decoded one by one; default 64; 0: none"},
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 0, 1e9, "positions filled before decoding; default: first prompt"},
-    {OPT_REPEAT, "repeat", "N", 0, OPTION_INTEGER, 1, 1000, "turns of each side; default 3; medians count"},
+    {OPT_REPEAT, "repeat", "N", 0, OPTION_INTEGER, 1, 1000, "turns of each side; default 3"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a table"},
 };
 
@@ -419,7 +462,10 @@ const command command_bench = {
     .min_arguments = 1,
     .max_arguments = 1,
     .missing = "no model given",
-    .notes = "\"prompt\" computes all tokens at once, \"decode\" one after the other behind --context tokens.",
+    .notes =
+        "\"prompt\" computes all tokens at once, \"decode\" one after the other behind --context tokens. Figures are\n"
+        "medians, with the middle half of the measurements beside them. A \"?\" stands where those of the two sides\n"
+        "overlap: such a difference may be chance.",
     .example = "  tenon bench models/demo --prompt 128 --decode 64\n"
                "  tenon bench models/demo --kernels=npu_fused_moe --against=none --json",
     .run = run_bench,

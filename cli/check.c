@@ -1,8 +1,10 @@
 /* tenon check: the kernels of one plugin against the plain implementation, without a model. */
 #include "cli.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct report {
     const options *o;
@@ -156,8 +158,45 @@ static tn_status print_end(report *p, tn_error *err)
     return write_flush(err);
 }
 
+static tn_status print_replay(const options *o, const tn_replay *r, tn_error *err)
+{
+    if (option_given(o, OPT_JSON))
+        return json_print(json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:o, s:s, s:o, s:s}", "kernel", r->kernel, "plugin",
+                                    r->plugin, "op", tn_op_name(r->op), "site", r->site, "tokens",
+                                    (json_int_t)r->tokens, "passed", (int)r->passed, "worst_then",
+                                    json_number(r->worst_then), "then", r->then, "worst_now", json_number(r->worst_now),
+                                    "now", r->now),
+                          false, err);
+    printf("%s %s at %s, %lld token%s, %s\n", r->kernel, tn_op_name(r->op), r->site, (long long)r->tokens,
+           r->tokens == 1 ? "" : "s", r->plugin);
+    printf("  then: %.3g of the tolerance (%s)\n", r->worst_then, r->then);
+    printf("  now:  %.3g of the tolerance%s%s%s: %s\n", r->worst_now, r->now[0] ? " (" : "", r->now,
+           r->now[0] ? ")" : "", r->passed ? "right" : "WRONG");
+    return write_flush(err);
+}
+
+static tn_status run_replay(const options *o, tn_error *err)
+{
+    tn_replay r = {.size = sizeof r};
+    tn_error failure = TN_ERROR_INIT;
+    workspace w = {0};
+    tn_status verdict = TN_OK, status = TN_OK;
+    if (o->argument_count == 0)
+        verdict = workspace_config(&w, o, &failure);
+    if (verdict == TN_OK)
+        verdict = tn_check_replay(o->argument[0], o->text[OPT_REPLAY], &r, &failure);
+    workspace_close(&w);
+    if (verdict == TN_OK || verdict == TN_E_VERIFY)
+        status = print_replay(o, &r, err);
+    return status == TN_OK && verdict != TN_OK ? tn_fail(err, verdict, failure.where, "%s", failure.message) : status;
+}
+
 static tn_status run_check(const options *o, tn_error *err)
 {
+    if (option_given(o, OPT_REPLAY))
+        return run_replay(o, err);
+    if (o->argument_count == 0)
+        return tn_fail(err, TN_E_USAGE, "check", "no plugin given; usage: tenon check %s", o->command->arguments);
     tn_check_options check = {.size = sizeof check,
                               .op = o->text[OPT_OP],
                               .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
@@ -166,6 +205,10 @@ static tn_status run_check(const options *o, tn_error *err)
                               .quick = option_given(o, OPT_QUICK),
                               .bench = option_given(o, OPT_BENCH),
                               .each_site = option_given(o, OPT_VERBOSE)};
+    if (access(o->argument[0], F_OK))
+        return tn_fail(err, TN_E_KERNEL, o->argument[0], "no such file: %s; give the path of a plugin, my_kernels.so",
+                       strerror(errno));
+    check_threads(o);
     report p = {.o = o, .rows = option_given(o, OPT_JSON) ? json_array() : NULL};
     tn_error failure = TN_ERROR_INIT;
     tn_status verdict = tn_check_plugin(o->argument[0], &check, on_row, &p, &failure);
@@ -183,16 +226,17 @@ static const option_spec own_options[] = {
     {OPT_QUICK, "quick", NULL, 0, OPTION_FLAG, 0, 0, "fewer and smaller sites"},
     {OPT_SITE, "site", "N", 0, OPTION_INTEGER, 1, 1e9, "only the made-up site of this number"},
     {OPT_SEED, "seed", "S", 0, OPTION_INTEGER, 0, 9007199254740992.0, "other numbers in weights and inputs"},
+    {OPT_REPLAY, "replay", "CALL", 0, OPTION_TEXT, 0, 0, "make the call again that --shadow wrote to this file"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of lines"},
 };
 
 const command command_check = {
     .name = "check",
-    .arguments = "FILE.so [--op OP] [--bench] [--quick] [--site N] [--seed S] [--json]",
+    .arguments = "FILE.so [--op OP] [--bench] [--quick] [--site N] [--seed S] [--replay CALL] [--json]",
     .summary = "Tries every kernel of a plugin against the plain implementation, without a model.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
-    .min_arguments = 1,
+    .min_arguments = 0,
     .max_arguments = 1,
     .missing = "no plugin given",
     .notes =
@@ -200,7 +244,9 @@ const command command_check = {
         "with time limits. Sites are made up from what each implementation says it takes. Each is tried with 0 to 600\n"
         "tokens, rows apart, in place, between unreadable pages, with several numbers of threads (the same bits are\n"
         "expected), inputs of all magnitudes, and for gradients. --verbose adds a line per site. The exit status is 5\n"
-        "when a kernel fails, 3 when FILE is no usable plugin.",
+        "when a kernel fails, 3 when FILE is no usable plugin. --replay makes one call again, with the kernel of FILE "
+        "or,\n"
+        "without FILE, of the usual plugins; the status is 5 when it is still wrong.",
     .example = "  tenon check ./my_kernels.so\n  tenon check build/plugins/npu_rope.so --op ROPE --bench",
     .run = run_check,
 };

@@ -18,6 +18,7 @@ typedef enum option_id {
     OPT_DTYPE,
     OPT_THREADS,
     OPT_MAX_PACKED,
+    OPT_NO_MEASURE,
     OPT_QUIET,
     OPT_VERBOSE,
     OPT_KERNELS,
@@ -47,6 +48,8 @@ typedef enum option_id {
     OPT_BENCH,
     OPT_QUICK,
     OPT_SITE,
+    OPT_SHADOW,
+    OPT_REPLAY,
     OPT_TEXT,
     OPT_COUNT
 } option_id;
@@ -128,6 +131,9 @@ void help_command(FILE *to, const command *c);
 /* The whole of a file, or of standard input when path is "-"; ends in a NUL that length does not count. Owned. */
 tn_status read_all(const char *path, char **text, size_t *length, tn_error *err);
 
+/* Is there something at a model's path? Otherwise the error says how to get a checkpoint. */
+tn_status check_model_folder(const char *path, tn_error *err);
+
 /* The tokens of a text file (or standard input), without special ones, by the tokenizer of a checkpoint folder. ids is
  * owned. */
 tn_status read_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err);
@@ -188,13 +194,19 @@ typedef struct workspace {
     tn_model_info info;
     tn_report *report; /* of workspace_apply                                                   */
     progress progress;
+    size_t notices; /* printed so far                                                          */
 } workspace;
 
 tn_status workspace_config(workspace *w, const options *o, tn_error *err); /* configuration, plugins */
 tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err); /* and the model   */
-tn_status workspace_apply(workspace *w, tn_error *err);            /* and its kernels        */
+tn_status workspace_apply(workspace *w, tn_error *err); /* and its kernels        */
+int64_t workspace_positions(const workspace *w);        /* that the model is made for; 0: any number             */
 void workspace_check_context(const workspace *w, int64_t context); /* warns when it is beyond the model's */
+void workspace_notices(workspace *w); /* prints what the library has put right since                  */
 void workspace_close(workspace *w);
+
+/* Warns when --threads asks for more than there are processors. */
+void check_threads(const options *o);
 
 /* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no
  * plugin at all does not count. */

@@ -41,7 +41,7 @@ static tn_status measure_session(tn_model *model, int64_t context, size_t *cache
 /* Applies the kernels and opens a session, so that the figures are those of a real run. */
 static tn_status measure_memory(workspace *w, memory_use *use, tn_error *err)
 {
-    int64_t most = w->info.max_positions;
+    int64_t most = workspace_positions(w);
     use->context = option_integer(w->options, OPT_CONTEXT, most > 0 && most < USUAL_CONTEXT ? most : USUAL_CONTEXT);
     tn_status status = tn_apply_kernels(w->model, w->config, NULL, NULL, err);
     if (status == TN_OK)

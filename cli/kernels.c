@@ -3,26 +3,42 @@
 
 #include <stdlib.h>
 
-static tn_status print_json(tn_kernel_info *const *kernels, size_t count, tn_error *err)
+/* Two lists that are printed as one: kernels of this device, and those of others. */
+typedef struct kernel_list {
+    tn_kernel_info **here, **elsewhere;
+    size_t here_count, elsewhere_count;
+} kernel_list;
+
+static size_t list_count(const kernel_list *l)
+{
+    return l->here_count + l->elsewhere_count;
+}
+
+static const tn_kernel_info *list_at(const kernel_list *l, size_t index)
+{
+    return index < l->here_count ? l->here[index] : l->elsewhere[index - l->here_count];
+}
+
+static tn_status print_json(const kernel_list *l, tn_error *err)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < count; i++) {
-        const tn_kernel_info *k = kernels[i];
+    for (size_t i = 0; i < list_count(l); i++) {
+        const tn_kernel_info *k = list_at(l, i);
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s, s:s}", "id", k->id, "device", k->device,
                                               "version", k->version, "file", k->file, "available", (int)k->available,
                                               "reason", k->reason, "summary", k->summary ? k->summary : ""));
     }
-    if (json_array_size(list) != count) {
+    if (json_array_size(list) != list_count(l)) {
         json_decref(list);
         list = NULL;
     }
     return json_print(list, false, err);
 }
 
-static tn_status print_table(const options *o, tn_kernel_info *const *kernels, size_t count, tn_error *err)
+static tn_status print_table(const options *o, const kernel_list *l, tn_error *err)
 {
     table t;
-    if (!count) {
+    if (!list_count(l)) {
         note(o, "no kernels; give a folder that holds plugins with --plugins, or name one in kernels.json");
         return TN_OK;
     }
@@ -32,8 +48,8 @@ static tn_status print_table(const options *o, tn_kernel_info *const *kernels, s
     table_cell(&t, "VERSION");
     table_cell(&t, "AVAILABLE");
     table_cell(&t, "FILE, OR WHY NOT");
-    for (size_t i = 0; i < count; i++) {
-        const tn_kernel_info *k = kernels[i];
+    for (size_t i = 0; i < list_count(l); i++) {
+        const tn_kernel_info *k = list_at(l, i);
         table_cell(&t, "%s", k->id);
         table_cell(&t, "%s", k->device);
         table_cell(&t, "%s", k->version);
@@ -41,6 +57,16 @@ static tn_status print_table(const options *o, tn_kernel_info *const *kernels, s
         table_cell(&t, "%s", k->available ? k->file : k->reason);
     }
     return table_print(&t, err);
+}
+
+/* Devices that plugins bring: they compute for who asks for them. */
+static void print_devices(const options *o)
+{
+    tn_device_info info = {.size = sizeof info};
+    for (size_t i = 0; i < tn_device_count(); i++)
+        if (tn_device_at(i, &info) == TN_OK)
+            note(o, "device: %s%s%s, brought by %s %s; --device %s computes on it", info.name,
+                 info.summary[0] ? ", " : "", info.summary, info.file, info.version, info.name);
 }
 
 static bool all_loaded(void)
@@ -63,21 +89,24 @@ static size_t print_plugins(bool json)
 static tn_status run_kernels(const options *o, tn_error *err)
 {
     workspace w = {0};
-    tn_kernel_info **kernels = NULL;
-    size_t count = 0;
+    kernel_list list = {0};
     bool json = option_given(o, OPT_JSON);
     tn_status status = workspace_config(&w, o, err);
     if (status == TN_OK)
-        status = tn_kernels_available(tn_config_device(w.config), &kernels, &count, err);
+        status = tn_kernels_available(tn_config_device(w.config), &list.here, &list.here_count, err);
+    if (status == TN_OK)
+        status = tn_kernels_elsewhere(tn_config_device(w.config), &list.elsewhere, &list.elsewhere_count, err);
     if (status == TN_OK) {
-        status = json ? print_json(kernels, count, err) : print_table(o, kernels, count, err);
+        status = json ? print_json(&list, err) : print_table(o, &list, err);
+        print_devices(o);
         size_t bad = print_plugins(json);
         if (status == TN_OK && bad && option_given(o, OPT_PLUGINS))
             status = tn_fail(err, TN_E_KERNEL, o->plugins[0],
                              "%zu of %zu plugins cannot be used; see the reasons listed, and remove or rebuild them",
                              bad, tn_plugin_count());
     }
-    free(kernels);
+    free(list.here);
+    free(list.elsewhere);
     workspace_close(&w);
     return status;
 }
@@ -89,12 +118,13 @@ static const option_spec own_options[] = {
 const command command_kernels = {
     .name = "kernels",
     .arguments = "[--plugins DIR] [--device D] [--json]",
-    .summary = "Lists the kernels of this device. Plugins that could not be used follow, each with the reason.",
+    .summary =
+        "Lists the kernels, those of this device first. Plugins that could not be used follow, each with the reason.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .notes =
         "The exit status is 3 when a folder given with --plugins holds a plugin that was refused or that failed its\n"
-        "trial. A file that is no plugin at all is listed and does not count.",
+        "trial. A file that is no plugin at all, or one for another machine, is listed and does not count.",
     .example = "  tenon kernels --plugins ./my-kernels",
     .run = run_kernels,
 };

@@ -52,12 +52,10 @@ static bool is_folder(const char *path)
 
 static tn_status unknown_command(const char *word, tn_error *err)
 {
-    const char *names[16];
-    size_t count = 0;
-    while (count < command_count && count < 16) {
-        names[count] = commands[count]->name;
-        count++;
-    }
+    const char *names[16] = {"help", "version"};
+    size_t count = 2;
+    for (size_t i = 0; i < command_count && count < 16; i++)
+        names[count++] = commands[i]->name;
     const char *nearest = nearest_name(word, names, count);
     if (nearest)
         return tn_fail(err, TN_E_USAGE, NULL, "unknown command '%s'; did you mean 'tenon %s'?", word, nearest);
@@ -106,9 +104,18 @@ static tn_status no_command(int argc, char **argv, tn_error *err)
         help_program(stdout);
         return write_flush(err);
     }
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--version") == 0)
-            return print_version(err);
+    /* Only options: they are those of `run`, and a wrong one is what there is to say. */
+    command c = command_run;
+    c.name = "";
+    c.min_arguments = 0;
+    options o = {.command = &c};
+    tn_status status = options_parse(&o, argc - 1, argv + 1, err);
+    bool version = option_given(&o, OPT_VERSION);
+    options_free(&o);
+    if (status)
+        return status;
+    if (version)
+        return print_version(err);
     help_program(stderr);
     return tn_fail(err, TN_E_USAGE, NULL, "no command and no model given; see the usage above");
 }
@@ -132,6 +139,8 @@ static tn_status dispatch(int argc, char **argv, tn_error *err)
         return no_command(argc, argv, err);
     if (strcmp(argv[word], "help") == 0)
         return help(argc - word - 1, argv + word + 1, err);
+    if (strcmp(argv[word], "version") == 0)
+        return print_version(err);
     const command *c = find_command(argv[word]);
     if (c) {
         for (int i = word; i > 1; i--) /* options may stand before the sub-command, too */
@@ -148,11 +157,11 @@ int main(int argc, char **argv)
     tn_error err = TN_ERROR_INIT;
     reserve_standard_streams();
     tn_status status = dispatch(argc, argv, &err);
-    if (status == TN_OK || status == TN_DECLINED)
+    if (status == TN_OK)
         return 0;
     if (status == TN_E_CANCELLED)
         return 130; /* what a shell reports of a program that Ctrl-C ended */
     fflush(stdout);
     fprintf(stderr, "tenon: %s%s%s\n", err.where, err.where[0] ? ": " : "", err.message);
-    return -status;
+    return status == TN_DECLINED ? -TN_E_KERNEL : status < 0 && status > TN_E_CANCELLED ? -status : 1;
 }

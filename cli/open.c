@@ -1,6 +1,7 @@
 /* What comes before the work of most sub-commands: configuration, plugins, model, kernels; each with its notes. */
 #include "cli.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -99,6 +100,20 @@ size_t list_bad_plugins(FILE *to, const char *before)
     return bad;
 }
 
+static bool is_none(const char *spec)
+{
+    return strcmp(spec, "none") == 0;
+}
+
+/* Is there any use for a plugin? A comparison may want kernels on its other side, and a device may be a plugin's. */
+static bool needs_plugins(const workspace *w)
+{
+    const char *device = tn_config_device(w->config), *cpu = "cpu";
+    bool own = strcmp(device, "auto") == 0 || (strncmp(device, cpu, 3) == 0 && (!device[3] || device[3] == ':'));
+    return w->options->command == &command_kernels || !is_none(tn_config_kernels(w->config)) || !own ||
+           !is_none(option_text(w->options, OPT_AGAINST, "none"));
+}
+
 tn_status workspace_config(workspace *w, const options *o, tn_error *err)
 {
     w->options = o;
@@ -113,12 +128,14 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
         status = tn_config_set_kernels(w->config, o->text[OPT_KERNELS], err);
     if (status == TN_OK && option_given(o, OPT_MAX_PACKED))
         status = tn_config_set_max_packed_mb(w->config, option_integer(o, OPT_MAX_PACKED, -1), err);
+    if (status == TN_OK && option_given(o, OPT_NO_MEASURE))
+        status = tn_config_set_measure(w->config, false, err);
     if (status == TN_OK)
         status = set_folders(w->config, o, err);
     if (status == TN_OK)
-        status = tn_scan(w->config, err);
+        status = needs_plugins(w) ? tn_scan(w->config, err) : tn_check_folders(w->config, err);
     /* Who wants no kernels is not stopped by the state of a plugin folder. */
-    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && strcmp(o->text[OPT_KERNELS], "none") == 0) {
+    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && is_none(o->text[OPT_KERNELS])) {
         note(o, WARNING "%s: %s", err->where, err->message);
         tn_error_clear(err);
         status = TN_OK;
@@ -139,11 +156,33 @@ static int on_load(void *ctx, const char *what, int64_t done, int64_t total)
     return 0;
 }
 
+/* Whoever computes elsewhere than on the CPU is told where, whose code that is, and who asked for it. */
+static tn_status announce_device(const workspace *w, tn_error *err)
+{
+    const options *o = w->options;
+    tn_device_info info = {.size = sizeof info};
+    tn_status status = tn_device_get(tn_config_device(w->config), &info, err);
+    if (status || !info.file)
+        return status;
+    const char *slash = strrchr(info.file, '/');
+    char unit[16] = "";
+    if (info.ordinal > 0)
+        snprintf(unit, sizeof unit, ":%d", (int)info.ordinal);
+    note(o, "device: %s%s (%s %s), asked for by %s", info.name, unit, slash ? slash + 1 : info.file, info.version,
+         option_given(o, OPT_DEVICE) ? "--device" : tn_config_file(w->config));
+    return TN_OK;
+}
+
 tn_status workspace_model(workspace *w, const options *o, const char *folder, tn_error *err)
 {
     tn_status status = workspace_config(w, o, err);
+    if (status == TN_OK)
+        status = check_model_folder(folder, err);
+    if (status == TN_OK)
+        status = announce_device(w, err);
     if (status)
         return status;
+    check_threads(o);
     if (!option_given(o, OPT_QUIET))
         list_bad_plugins(stderr, WARNING);
     tn_model_options options = {.size = sizeof options,
@@ -173,6 +212,9 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
 tn_status workspace_apply(workspace *w, tn_error *err)
 {
     tn_status status = tn_apply_kernels(w->model, w->config, NULL, &w->report, err);
+    workspace_notices(w);
+    if (status == TN_OK && option_given(w->options, OPT_SHADOW))
+        status = tn_model_shadow(w->model, option_real(w->options, OPT_SHADOW, 0), "tenon-shadow", err);
     if (status == TN_OK)
         status = tn_model_get_info(w->model, &w->info); /* what kernels packed */
     if (status)
@@ -183,16 +225,43 @@ tn_status workspace_apply(workspace *w, tn_error *err)
     return TN_OK;
 }
 
+void check_threads(const options *o)
+{
+    cpu_set_t allowed;
+    int64_t asked = option_integer(o, OPT_THREADS, 0);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && asked > CPU_COUNT(&allowed))
+        note(o,
+             WARNING "--threads: %lld are more than the %d processor%s that this program may use; they wait for "
+                     "each other",
+             (long long)asked, CPU_COUNT(&allowed), CPU_COUNT(&allowed) == 1 ? "" : "s");
+}
+
+int64_t workspace_positions(const workspace *w)
+{
+    return w->info.unbounded ? 0 : w->info.max_positions;
+}
+
 void workspace_check_context(const workspace *w, int64_t context)
 {
-    if (w->info.max_positions > 0 && context > w->info.max_positions)
+    int64_t most = workspace_positions(w);
+    if (most > 0 && context > most)
         note(w->options, WARNING "--context: %lld positions are more than the %lld that the model is made for",
-             (long long)context, (long long)w->info.max_positions);
+             (long long)context, (long long)most);
+}
+
+void workspace_notices(workspace *w)
+{
+    for (; w->notices < tn_notice_count(); w->notices++) {
+        progress_clear(&w->progress);
+        note(w->options, WARNING "%s", tn_notice_get(w->notices));
+    }
 }
 
 void workspace_close(workspace *w)
 {
     progress_clear(&w->progress);
+    if (w->options)
+        workspace_notices(w);
     tn_report_free(w->report);
     tn_model_close(w->model);
     tn_config_free(w->config);

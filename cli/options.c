@@ -16,10 +16,12 @@ const option_spec common_options[] = {
     {OPT_THREADS, "threads", "N", 0, OPTION_INTEGER, 1, 1024, "threads to compute with; default: one per processor"},
     {OPT_MAX_PACKED, "max-packed-mb", "N", 0, OPTION_INTEGER, 0, 1099511627776.0,
      "most MiB of packed weights that kernels may hold; one that needs more declines"},
+    {OPT_NO_MEASURE, "no-measure", NULL, 0, OPTION_FLAG, 0, 0,
+     "auto chooses by priority only and does not time kernels first"},
     {OPT_QUIET, "quiet", NULL, 'q', OPTION_FLAG, 0, 0, "nothing on stderr but errors"},
     {OPT_VERBOSE, "verbose", NULL, 'v', OPTION_FLAG, 0, 0, "say more on stderr"},
     {OPT_HELP, "help", NULL, 'h', OPTION_FLAG, 0, 0, "print this help"},
-    {OPT_VERSION, "version", NULL, 0, OPTION_FLAG, 0, 0, "print the version"},
+    {OPT_VERSION, "version", NULL, 'V', OPTION_FLAG, 0, 0, "print the version"},
 };
 const size_t common_option_count = sizeof common_options / sizeof *common_options;
 
@@ -101,6 +103,16 @@ static const option_spec *find_option(const command *c, const char *name, size_t
     return NULL;
 }
 
+/* The first sub-command that has an option of its own of this name, or NULL. */
+static const char *owner_of(const char *name)
+{
+    for (size_t i = 0; i < command_count; i++)
+        for (size_t j = 0; j < commands[i]->option_count; j++)
+            if (strcmp(commands[i]->options[j].name, name) == 0)
+                return commands[i]->name;
+    return NULL;
+}
+
 static tn_status unknown_option(const command *c, const char *argument, tn_error *err)
 {
     const char *names[OPT_COUNT * 2];
@@ -112,9 +124,14 @@ static tn_status unknown_option(const command *c, const char *argument, tn_error
     for (size_t i = 0; i < common_option_count; i++)
         names[count++] = common_options[i].name;
     const char *nearest = argument[1] == '-' ? nearest_name(word + 2, names, count) : NULL;
+    const char *space = c->name[0] ? " " : "", *owner = argument[1] == '-' ? owner_of(word + 2) : NULL;
+    if (owner)
+        return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s', which belongs to tenon %s; see tenon%s%s --help",
+                       word, owner, space, c->name);
     if (nearest)
-        return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s'; did you mean '--%s'?", word, nearest);
-    return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s'; see tenon %s --help", word, c->name);
+        return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s'; did you mean '--%s'? see tenon%s%s --help", word,
+                       nearest, space, c->name);
+    return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s'; see tenon%s%s --help", word, space, c->name);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */
@@ -245,8 +262,7 @@ tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *
         list[n] = strtoll(at, &end, 10);
         if (end == at || errno || (*end && !strchr(separators, *end) && !(bracket && *end == ']'))) {
             free(list);
-            return tn_fail(err, TN_E_USAGE, where, "'%.20s' is not a token id; give whole numbers separated by commas",
-                           at);
+            return tn_fail(err, TN_E_USAGE, where, "'%.20s' is not a whole number; give some, separated by commas", at);
         }
         n++;
         at = end;

@@ -156,9 +156,17 @@ void note(const options *o, const char *format, ...)
 {
     if (option_given(o, OPT_QUIET))
         return;
+    char *line = NULL;
     va_list arguments;
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    int length = vasprintf(&line, format, arguments);
     va_end(arguments);
+    /* Names of files and folders may hold anything; a note is one line that moves no cursor. */
+    for (int i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)line[i];
+        fprintf(stderr, c < 0x20 || c == 0x7f ? "\\x%02x" : "%c", c);
+    }
+    if (length >= 0)
+        free(line);
     fputc('\n', stderr);
 }

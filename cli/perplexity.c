@@ -103,12 +103,12 @@ static tn_status run_perplexity(const options *o, tn_error *err)
     size_t count = 0;
     tn_status status = read_ids(o->argument[0], o->argument[1], &ids, &count, err);
     if (status == TN_OK && count < 2)
-        status =
-            tn_fail(err, TN_E_INPUT, o->argument[1], "the text has %zu tokens; perplexity needs at least two", count);
+        status = tn_fail(err, TN_E_INPUT, strcmp(o->argument[1], "-") ? o->argument[1] : "standard input",
+                         "the text has %zu tokens; perplexity needs at least two; give a longer one", count);
     if (status == TN_OK)
         status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK) {
-        int64_t most = w.info.max_positions;
+        int64_t most = workspace_positions(&w);
         s.ids = ids;
         s.count = (int64_t)count;
         s.vocab = w.info.vocab;
@@ -130,6 +130,7 @@ static tn_status run_perplexity(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "tokens of a window; default 256"},
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto, none, or ids separated by commas"},
+    {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a line"},
 };
 

@@ -68,6 +68,9 @@ static tn_status read_prompt(run_state *r, tn_error *err)
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
     else if (strcmp(argument, "-") == 0)
         status = read_all("-", &text, &length, err);
+    /* Who pipes a line means the line: its end would be a token that the text goes on behind. */
+    if (text && length && text[length - 1] == '\n')
+        length -= 1 + (length > 1 && text[length - 2] == '\r');
     if (status == TN_OK && !r->prompt && length) /* a beginning-of-text token alone is no prompt */
         status =
             tn_tokenizer_encode(r->tokenizer, text ? text : argument, length, true, &r->prompt, &r->prompt_count, err);
@@ -120,6 +123,7 @@ static int on_token(void *ctx, int64_t id)
     char number[32];
     size_t length = 0;
     progress_clear(&r->w.progress);
+    workspace_notices(&r->w);
     if (r->stream) {
         const char *text = tn_stream_push(r->stream, id, &length, r->err);
         emit(r, text, length);
@@ -188,7 +192,7 @@ static const struct {
     const char *name, *note;
 } stops[] = {[STOP_LENGTH] = {"length", ""},
              [STOP_EOS] = {"eos", " (end of text)"},
-             [STOP_CONTEXT] = {"context", " (the context is full)"},
+             [STOP_CONTEXT] = {"context", " (the context is full; see --context)"},
              [STOP_INTERRUPTED] = {"interrupted", " (interrupted)"}};
 
 static int stop_of(const run_state *r, const tn_generate_result *result)
@@ -241,15 +245,18 @@ static tn_status finish(run_state *r, const tn_generate_result *result, tn_error
 /* Room for prompt and answer; a model's whole context may need more memory than there is. */
 static tn_status choose_context(const run_state *r, int64_t max_tokens, int64_t *context, tn_error *err)
 {
-    int64_t prompt = (int64_t)r->prompt_count, most = r->w.info.max_positions;
+    int64_t prompt = (int64_t)r->prompt_count, most = workspace_positions(&r->w);
     *context = option_integer(r->o, OPT_CONTEXT, prompt + max_tokens);
     if (most > 0 && *context > most && !option_given(r->o, OPT_CONTEXT))
         *context = most;
     workspace_check_context(&r->w, *context);
     if (prompt > *context)
-        return tn_fail(err, TN_E_INPUT, "prompt", "has %lld tokens, and the context holds %lld; shorten it%s",
-                       (long long)prompt, (long long)*context,
-                       option_given(r->o, OPT_CONTEXT) ? " or raise --context" : "");
+        return tn_fail(
+            err, TN_E_INPUT, "prompt",
+            option_given(r->o, OPT_CONTEXT)
+                ? "has %lld tokens, and the context holds %lld; shorten it or raise --context"
+                : "has %lld tokens, and the model is made for %lld; shorten it, or go beyond with --context N",
+            (long long)prompt, (long long)*context);
     return TN_OK;
 }
 
@@ -322,6 +329,7 @@ static const option_spec own_options[] = {
     {OPT_IGNORE_EOS, "ignore-eos", NULL, 0, OPTION_FLAG, 0, 0, "go on after an end-of-text token"},
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
+    {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "one object with tokens, text and timings"},
 };
 
@@ -334,8 +342,10 @@ const command command_run = {
     .min_arguments = 1,
     .max_arguments = 2,
     .missing = "no model given",
-    .notes = "Ctrl-C ends the text after the current token, a second Ctrl-C at once. A prompt that begins with a dash\n"
-             "stands behind \"--\". tenon --kernels=auto MODEL PROMPT, without a command, is the same as tenon run.",
+    .notes =
+        "Ctrl-C ends the text after the current token, a second Ctrl-C at once. A prompt that begins with a dash\n"
+        "stands behind \"--\". Standard input loses one final newline. tenon --kernels=auto MODEL PROMPT, without a\n"
+        "command, is the same as tenon run.",
     .example = "  tenon run models/demo \"And it came to pass\" -n 48\n"
                "  echo \"Psalms 151\" | tenon run models/demo - --temperature 0.7 --top-k 40 --seed 1",
     .run = run_run,

@@ -2,8 +2,9 @@
 # Makes sure that everything the build needs is installed. Nothing missing: says nothing and costs milliseconds. On
 # Debian and its kin the missing packages are installed with apt-get, as root or through sudo; elsewhere their names
 # are printed, and the exit status is 1.
-# usage: scripts/setup.sh [--optional | --emulation]
-#   --optional: also what only the checks of .ci/run use; --emulation: also what scripts/arm64.sh uses
+# usage: scripts/setup.sh [--no-tests | --optional | --emulation]
+#   --no-tests: without what only tests use; --optional: also what only the checks of .ci/run use; --emulation: also
+#   what scripts/arm64.sh uses
 set -u
 cc=${CC:-gcc}
 
@@ -14,12 +15,14 @@ program pkg-config         pkg-config     pkgconf-pkg-config    pkgconf     pkg-
 header  stdio.h            libc6-dev      glibc-devel           glibc       glibc-devel      musl-dev
 header  ltdl.h             libltdl-dev    libtool-ltdl-devel    libtool     libtool          libtool
 header  jansson.h          libjansson-dev jansson-devel         jansson     libjansson-devel jansson-dev
-header  check.h            check          check-devel           check       check-devel      check-dev
 header  dnnl.h             libdnnl-dev    onednn-devel          onednn      onednn-devel     onednn-dev
 header  pcre2.h            libpcre2-dev   pcre2-devel           pcre2       pcre2-devel      pcre2-dev
 header  utf8proc.h         libutf8proc-dev utf8proc-devel       libutf8proc libutf8proc-devel utf8proc-dev
 header  gelf.h             libelf-dev     elfutils-libelf-devel libelf      libelf-devel     elfutils-dev
 header  openssl/evp.h      libssl-dev     openssl-devel         openssl     libopenssl-devel openssl-dev
+'
+tests='
+header  check.h            check          check-devel           check       check-devel      check-dev
 '
 optional='
 program clang              clang          clang                 clang       clang            clang
@@ -27,6 +30,8 @@ program clang-format       clang-format   clang-tools-extra     clang       clan
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
 program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz
+program groff              groff-base     groff-base            groff       groff            groff
+program zsh                zsh            zsh                   zsh         zsh              zsh
 '
 emulation='
 program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 gcc-aarch64-none-elf
@@ -41,6 +46,7 @@ gcc) list="
 program gcc                gcc            gcc                   gcc         gcc              gcc
 $list" ;;
 esac
+[ "${1:-}" = --no-tests ] || list="$list$tests"
 [ "${1:-}" = --optional ] && list="$list$optional"
 [ "${1:-}" = --emulation ] && list="$list$emulation"
 

@@ -2,9 +2,14 @@
  * put in place by assignments that cannot fail. */
 #include "apply/apply.h"
 
+#include "apply/measure.h"
 #include "apply/plan.h"
 #include "apply/report.h"
+#include "apply/shadow.h"
 #include "base/structs.h"
+#include "check/check.h"
+#include "device/pages.h"
+#include "run/guest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +17,7 @@
 /* Packed weights, in the device's memory. uses counts the slots that hold it: sites with equal weights share one, and
  * while a change is prepared the old state and the new one do. */
 typedef struct apply_block {
-    void *memory;
-    size_t bytes;
+    pages memory;
     int64_t uses;
 } apply_block;
 
@@ -34,7 +38,7 @@ static void block_drop(const device *device, apply_block *block)
     if (!block || --block->uses > 0)
         return;
     device_sync(device, NULL);
-    device_free(device, block->memory, block->bytes);
+    pages_free(&block->memory, device);
     free(block);
 }
 
@@ -63,11 +67,12 @@ static void count_packed(apply_target *target)
     target->packed_bytes = 0;
     for (size_t i = 0; state && i < state->count; i++)
         if (state->slots[i].block && is_first(state, i))
-            target->packed_bytes += (int64_t)state->slots[i].block->bytes;
+            target->packed_bytes += (int64_t)state->slots[i].block->memory.bytes;
 }
 
 void apply_close(apply_target *target)
 {
+    shadow_close(target);
     state_free(target->device, target->applied);
     target->applied = NULL;
     target->packed_bytes = 0;
@@ -98,11 +103,15 @@ static tn_status pack_slot(const apply_target *target, const tn_site *site, appl
     slot->block = calloc(1, sizeof *slot->block);
     if (!slot->block)
         return plan_no_memory(err);
-    *slot->block = (apply_block){.bytes = bound->plan.packed_bytes, .uses = 1};
-    tn_status status = device_alloc(target->device, slot->block->bytes, &slot->block->memory, err);
-    if (status != TN_OK || !bound->impl->pack)
-        return status;
-    return bound->impl->pack(site, &bound->plan, slot->block->memory, target->device->queue, err);
+    slot->block->uses = 1;
+    tn_status status = pages_alloc(&slot->block->memory, target->device, bound->plan.packed_bytes, err);
+    if (status == TN_OK && bound->impl->pack)
+        status = guest_pack(bound, site, slot->block->memory.data, target->device->queue, err);
+    if (status == TN_OK)
+        status = device_sync(target->device, err);
+    if (status == TN_OK)
+        pages_protect(&slot->block->memory);
+    return status;
 }
 
 static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, tn_error *err)
@@ -111,7 +120,7 @@ static tn_status prepare_slot(const apply_target *target, struct apply_state *ne
     apply_slot *slot = &next->slots[i];
     graph_binding *bound = &slot->bound;
     bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
-    tn_status status = bound->impl->plan ? bound->impl->plan(site, &bound->plan, err) : TN_OK;
+    tn_status status = bound->impl->plan ? guest_plan(bound, site, &bound->plan, err) : TN_OK;
     if (status != TN_OK || bound->plan.packed_bytes == 0)
         return status;
     slot->block = find_block(target, next, i);
@@ -119,7 +128,7 @@ static tn_status prepare_slot(const apply_target *target, struct apply_state *ne
         slot->block->uses++;
     else
         status = pack_slot(target, site, slot, err);
-    bound->packed = slot->block ? slot->block->memory : NULL;
+    bound->packed = slot->block ? slot->block->memory.data : NULL;
     return status;
 }
 
@@ -132,12 +141,18 @@ static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i,
     bool keeps = choice->candidate < 0 || site->bound.impl == choice->fit->impl;
     if (keeps) {
         next->slots[i] = p->target->applied->slots[i];
+        if (choice->fit)
+            next->slots[i].bound.not_at = choice->fit->not_at;
         if (next->slots[i].block)
             next->slots[i].block->uses++;
         return TN_OK;
     }
     tn_error why = TN_ERROR_INIT;
-    next->slots[i].bound = (graph_binding){.kernel = choice->kernel, .impl = choice->fit->impl};
+    next->slots[i].bound = (graph_binding){.kernel = choice->kernel,
+                                           .impl = choice->fit->impl,
+                                           .id = choice->kernel->kernel.id,
+                                           .file = choice->kernel->file,
+                                           .not_at = choice->fit->not_at};
     tn_status status = prepare_slot(p->target, next, i, &why);
     if (status == TN_OK)
         return TN_OK;
@@ -151,9 +166,18 @@ static void commit(apply_target *target, struct apply_state *next)
 {
     for (size_t i = 0; i < next->count; i++)
         target->graph->sites[i]->bound = next->slots[i].bound;
+    shadow_bind(target);
     state_free(target->device, target->applied);
     target->applied = next;
     count_packed(target);
+}
+
+/* How far the checks went; without checks nothing is checked later. */
+static void note_checked(const plan *p)
+{
+    bool never = p->config && kernels_config_verify(p->config) == CONFIG_VERIFY_NEVER;
+    p->target->checked.tokens = never ? INT64_MAX : CHECK_CHUNK;
+    p->target->checked.cached = never ? INT64_MAX : CHECK_CACHED;
 }
 
 static struct apply_state *state_new(size_t count, tn_error *err)
@@ -178,10 +202,12 @@ tn_status apply_plan(plan *p, tn_error *err)
     tn_status status = TN_OK;
     for (size_t i = 0; i < next->count && status == TN_OK; i++)
         status = prepare_site(p, next, i, err);
-    if (status == TN_OK)
+    if (status == TN_OK) {
         commit(p->target, next);
-    else
+        note_checked(p);
+    } else {
         state_free(p->target->device, next);
+    }
     return status;
 }
 
@@ -204,6 +230,19 @@ static tn_status check_idle(const apply_target *target, tn_error *err)
                    (long long)target->session_count);
 }
 
+/* Checks and measures until what is chosen is both. */
+static tn_status plan_settle(plan *p, tn_error *err)
+{
+    bool again = true;
+    tn_status status = TN_OK;
+    while (again && status == TN_OK) {
+        status = plan_check(p, err);
+        if (status == TN_OK)
+            status = plan_measure(p, &again, err);
+    }
+    return status;
+}
+
 static tn_status apply_request(apply_target *target, const tn_config *config, const plan_request *request,
                                tn_report **report, tn_error *err)
 {
@@ -215,7 +254,7 @@ static tn_status apply_request(apply_target *target, const tn_config *config, co
     if (status == TN_OK)
         status = plan_check_named(&p, err);
     if (status == TN_OK)
-        status = plan_check(&p, err);
+        status = plan_settle(&p, err);
     if (status == TN_OK && report && !(made = report_of_plan(&p, err)))
         status = TN_E_MEMORY;
     if (status == TN_OK)
@@ -233,7 +272,7 @@ tn_report *apply_preview(apply_target *target, const tn_config *config, const ch
     plan p = {0};
     tn_report *report = NULL;
     if (plan_make(&p, target, config, &(plan_request){.spec = spec, .tells = true}, err) == TN_OK &&
-        plan_check_named(&p, err) == TN_OK && plan_check(&p, err) == TN_OK)
+        plan_check_named(&p, err) == TN_OK && plan_settle(&p, err) == TN_OK)
         report = report_of_plan(&p, err);
     plan_close(&p);
     return report;
@@ -298,7 +337,7 @@ tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *co
         p->sites++;
         if (is_first(state, i)) {
             p->copies++;
-            p->bytes += (int64_t)slot->block->bytes;
+            p->bytes += (int64_t)slot->block->memory.bytes;
         }
     }
     return TN_OK;

@@ -13,6 +13,15 @@ tn_status apply_kernel(apply_target *target, const tn_config *config, const char
 tn_status apply_revert(apply_target *target, const char *id, tn_error *err);
 tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *count, tn_error *err);
 
+/* The calls that a session is going to make: rows of at most so many tokens, and positions behind them. */
+typedef struct apply_calls {
+    int64_t rows, tokens, context;
+} apply_calls;
+
+/* Checks what is applied with calls of that size where no check went so far. TN_E_KERNEL when one fails. check_calls.c
+ */
+tn_status apply_check_calls(apply_target *target, const apply_calls *calls, tn_error *err);
+
 /* Puts in place only what keep says of what is applied, by site; NULL: all of it. The rest waits, with what it packed.
  * No session runs meanwhile but those made for just that. */
 void apply_only(apply_target *target, const bool *keep);

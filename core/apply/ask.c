@@ -1,6 +1,7 @@
 /* Asking implementations whether they take a shape: the declared match first, then plan(), in a child process so that
  * one that crashes or hangs is an answer too. One child asks all; after a crash another goes on behind it. */
 #include "device/guard.h"
+#include "device/hoststate.h"
 #include "apply/plan.h"
 #include "apply/rank.h"
 #include "base/text.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static const double SECONDS = 5;
+static const double SECONDS = 5; /* for each question                                             */
 
 /* Memory that no kernel of this kind needs; whoever asks for more has miscalculated. */
 static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = (size_t)64 << 20; /* beyond 16 times the weights */
@@ -40,10 +41,17 @@ static int ask_all(void *ctx)
     for (size_t i = a->first; i < a->count; i++) {
         tn_error err = TN_ERROR_INIT;
         tn_plan plan = {.size = sizeof plan, .threads = a->threads, .max_tokens = GRAPH_MAX_TOKENS};
+        char changed[192];
         *a->at = i;
         if (a->questions[i].fit->refused)
             continue;
+        hoststate *before = hoststate_save();
         a->answers[i].status = a->questions[i].fit->impl->plan(a->questions[i].site, &plan, &err);
+        hoststate_restore(before, changed, sizeof changed);
+        if (changed[0]) {
+            tn_error_clear(&err);
+            a->answers[i].status = tn_fail(&err, TN_E_KERNEL, NULL, "it left the %s changed", changed);
+        }
         a->answers[i].scratch_bytes =
             plan.scratch_bytes > plan.backward_scratch_bytes ? plan.scratch_bytes : plan.backward_scratch_bytes;
         a->answers[i].packed_bytes = plan.packed_bytes;
@@ -93,7 +101,7 @@ static tn_status ask_questions(question *questions, size_t count, tn_error *err)
     while (a.first < count) {
         char how[256], text[PLAN_TEXT];
         *a.at = a.first;
-        bool all = guard_run(ask_all, &a, SECONDS, how, sizeof how) == TN_OK;
+        bool all = guard_run_each(ask_all, &a, SECONDS, a.at, how, sizeof how) == TN_OK;
         size_t end = all ? count : *a.at < count ? *a.at : a.first;
         for (size_t i = a.first; i < end; i++)
             if (!questions[i].fit->refused)

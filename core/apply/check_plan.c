@@ -30,7 +30,7 @@ static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, co
 
 /* A site of the same shape with other weights (NULL: there is none), or one of another shape that the same
  * implementation has. */
-static const tn_site *find_beside(const plan *p, size_t site, bool same_shape)
+static const tn_site *find_beside(const plan *p, const plan_fit *fit, size_t site, bool same_shape)
 {
     const graph *g = p->target->graph;
     const tn_site *own = &g->sites[site]->site;
@@ -40,10 +40,29 @@ static const tn_site *find_beside(const plan *p, size_t site, bool same_shape)
         if (i == site || s->op != own->op || (p->shape_of[i] == p->shape_of[site]) != same_shape)
             continue;
         if (same_shape ? !plan_same_weights(s, own, p->target->device->ops->host_memory)
-                       : c->candidate >= 0 && c->fit->impl == p->choices[site].fit->impl)
+                       : c->candidate >= 0 && c->fit->impl == fit->impl)
             return s;
     }
     return NULL;
+}
+
+tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err)
+{
+    const tn_site *own = &p->target->graph->sites[site]->site;
+    check_case cases[CHECK_FIRST_USE];
+    tn_error why = TN_ERROR_INIT;
+    size_t count = check_first_use_cases(own, cases);
+    check_subject subject = {.device = p->target->device,
+                             .site = own,
+                             .impl = fit->impl,
+                             .gradients = p->target->training,
+                             .other = find_beside(p, fit, site, true),
+                             .unlike = find_beside(p, fit, site, false)};
+    tn_status status = check_site(&subject, cases, count, NULL, &why);
+    if (status == TN_OK)
+        fit->trusted = true;
+    const plan_choice choice = {.candidate = (int32_t)candidate, .fit = fit};
+    return status == TN_OK ? TN_OK : refuse(p, &choice, status, &why, err);
 }
 
 /* Checks every site that has something unchecked; *again when a fit was refused, so that others must be chosen. */
@@ -52,28 +71,14 @@ static tn_status check_round(plan *p, bool every_site, const plan_fit **checked,
     const graph *g = p->target->graph;
     for (size_t i = 0; i < g->site_count; i++) {
         const plan_choice *choice = &p->choices[i];
-        const tn_site *site = &g->sites[i]->site;
         if (choice->candidate < 0 || choice->fit->refused ||
             (every_site ? checked[i] == choice->fit : choice->fit->trusted))
             continue;
-        tn_error why = TN_ERROR_INIT;
-        check_case cases[CHECK_FIRST_USE];
-        size_t count = check_first_use_cases(site, cases);
-        check_subject subject = {.device = p->target->device,
-                                 .site = site,
-                                 .impl = choice->fit->impl,
-                                 .gradients = p->target->training,
-                                 .other = find_beside(p, i, true),
-                                 .unlike = find_beside(p, i, false)};
-        tn_status status = check_site(&subject, cases, count, NULL, &why);
+        tn_status status = plan_check_fit(p, (size_t)choice->candidate, choice->fit, i, err);
         checked[i] = choice->fit;
-        if (status == TN_OK) {
-            choice->fit->trusted = true;
-            continue;
-        }
-        *again = true;
-        if ((status = refuse(p, choice, status, &why, err)) != TN_OK)
+        if (status != TN_OK)
             return status;
+        *again |= choice->fit->refused;
     }
     return TN_OK;
 }

@@ -23,6 +23,12 @@ const tn_site_report *describe_shown_outer(const describe_view *view, const grap
 /* The kernel whose work covers the site, or NULL. */
 const char *describe_covering(const describe_view *view, const tn_site_report *site);
 
+/* describe_explain.c: has the kernel an implementation of the site's operation? */
+bool describe_decides(const describe_view *view, const tn_site_report *site, const char *kernel);
+
+/* Lines on the operations that no kernel implements, and on the kernels whose operations no site has. */
+void describe_undecided(const describe_view *view, text *out);
+
 /* Modules with the same parent, numbered names and equal insides; or a single one. */
 typedef struct describe_group {
     const graph_module *first;

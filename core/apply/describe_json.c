@@ -57,6 +57,8 @@ static void add_site(const describe_view *view, const char *key, const tn_site_r
             add_string(out, "kernel", site->verdicts[i]->kernel);
             text_add(out, ", \"taken\": %s, ", site->verdicts[i]->taken ? "true" : "false");
             add_string(out, "reason", site->verdicts[i]->reason);
+            text_add(out, ", ");
+            add_string(out, "measured", site->verdicts[i]->measured);
             text_add(out, "}");
         }
         text_add(out, "]");

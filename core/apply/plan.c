@@ -20,8 +20,7 @@ void plan_refuse(plan_fit *fit, const char *reason)
     text_cut(fit->reason, sizeof fit->reason, "%s", reason);
 }
 
-/* The first of a kernel's implementations that takes the shape, or NULL. */
-static plan_fit *taking_fit(const plan *p, size_t candidate, size_t shape)
+plan_fit *plan_taking_fit(const plan *p, size_t candidate, size_t shape)
 {
     const plan_candidate *c = &p->candidates[candidate];
     for (uint32_t i = 0; !c->excluded[0] && i < c->kernel->kernel.impl_count; i++) {
@@ -32,11 +31,14 @@ static plan_fit *taking_fit(const plan *p, size_t candidate, size_t shape)
     return NULL;
 }
 
+/* The enclosing site whose kernel does all of this one's work. */
 static const graph_site *covering(const plan *p, const graph_site *site)
 {
-    for (const graph_site *outer = site->outer; outer; outer = outer->outer)
-        if (p->choices[outer->index].kernel)
+    for (const graph_site *outer = site->outer; outer; outer = outer->outer) {
+        const plan_choice *choice = &p->choices[outer->index];
+        if (choice->kernel && !(choice->fit && choice->fit->not_at))
             return outer;
+    }
     return NULL;
 }
 
@@ -53,34 +55,48 @@ static size_t packed_more(const plan *p, const graph_site *site, const plan_fit 
     return fit->packed_bytes;
 }
 
-static bool packs_too_much(const plan *p, const graph_site *site, const plan_fit *fit)
+static bool packs_too_much(const plan *p, const graph_site *site, const plan_fit *fit, size_t before)
 {
-    size_t before = p->choices[site->index].packed_before;
     return p->packed_limit != SIZE_MAX &&
            packed_more(p, site, fit) > (before > p->packed_limit ? 0 : p->packed_limit - before);
+}
+
+/* Does a come before b where both take a site? By what was measured, then by what they declare. */
+static int compare(const plan *p, int32_t a, const plan_fit *a_fit, int32_t b, const plan_fit *b_fit)
+{
+    int faster = plan_faster(a_fit, b_fit);
+    return faster ? faster : rank_compare(p->candidates[a].kernel, p->candidates[b].kernel);
+}
+
+int32_t plan_best(const plan *p, const graph_site *site, size_t packed, plan_fit **best_fit)
+{
+    int32_t best = -1;
+    *best_fit = NULL;
+    for (size_t i = 0; i < p->candidate_count; i++) {
+        const plan_candidate *c = &p->candidates[i];
+        plan_fit *fit = plan_taking_fit(p, i, p->shape_of[site->index]);
+        if (!fit || !plan_modules_match(c->modules, site->site.path) || packs_too_much(p, site, fit, packed) ||
+            (best >= 0 && compare(p, best, *best_fit, (int32_t)i, fit) < 0))
+            continue;
+        best = (int32_t)i;
+        *best_fit = fit;
+    }
+    return best;
 }
 
 static void choose_site(plan *p, const graph_site *site, size_t *packed)
 {
     plan_choice *choice = &p->choices[site->index];
-    size_t shape = p->shape_of[site->index];
-    const plan_candidate *best = NULL;
     *choice = (plan_choice){.candidate = -1, .covered_by = covering(p, site), .packed_before = *packed};
     if (choice->covered_by)
         return;
-    for (size_t i = 0; i < p->candidate_count; i++) {
-        const plan_candidate *c = &p->candidates[i];
-        plan_fit *fit = taking_fit(p, i, shape);
-        if (!fit || !plan_modules_match(c->modules, site->site.path) || packs_too_much(p, site, fit) ||
-            (best && rank_compare(best->kernel, c->kernel) < 0))
-            continue;
-        best = c;
-        *choice = (plan_choice){.candidate = (int32_t)i, .fit = fit, .kernel = c->kernel, .packed_before = *packed};
-    }
-    if (best)
+    choice->candidate = plan_best(p, site, *packed, &choice->fit);
+    if (choice->candidate >= 0) {
+        choice->kernel = p->candidates[choice->candidate].kernel;
         *packed += packed_more(p, site, choice->fit);
-    if (!best && p->adds)
+    } else if (p->adds) {
         choice->kernel = site->bound.impl ? site->bound.kernel : NULL;
+    }
 }
 
 void plan_choose(plan *p)
@@ -146,6 +162,14 @@ static void fit_verdict(const plan *p, size_t candidate, size_t shape, char *tex
             used += text_cut(text + used, PLAN_TEXT - used, "%s %s", i ? "," : "", tn_op_name(kernel->impls[i].op));
 }
 
+static void faster_verdict(const plan_fit *winner, const plan_fit *loser, const registry_kernel *kernel, char *text)
+{
+    char fast[PLAN_TEXT], slow[PLAN_TEXT];
+    plan_times_text(winner, fast);
+    plan_times_text(loser, slow);
+    text_cut(text, PLAN_TEXT, "measured: %s is faster: %s; this kernel: %s", kernel->kernel.id, fast, slow);
+}
+
 void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
 {
     const plan_candidate *c = &p->candidates[candidate];
@@ -156,17 +180,21 @@ void plan_verdict(const plan *p, size_t candidate, size_t site, char *text)
         return;
     if (c->excluded[0])
         text_cut(text, PLAN_TEXT, "%s", c->excluded);
-    else if (!taking_fit(p, candidate, p->shape_of[site]))
+    else if (!plan_taking_fit(p, candidate, p->shape_of[site]))
         fit_verdict(p, candidate, p->shape_of[site], text);
     else if (!plan_modules_match(c->modules, path))
         text_cut(text, PLAN_TEXT, "modules: site is %s, options name %s", path, c->modules);
     else if (choice->covered_by)
         text_cut(text, PLAN_TEXT, "covered: %s has the %s around this site",
                  p->choices[choice->covered_by->index].kernel->kernel.id, tn_op_name(choice->covered_by->site.op));
-    else if (packs_too_much(p, p->target->graph->sites[site], taking_fit(p, candidate, p->shape_of[site])))
+    else if (packs_too_much(p, p->target->graph->sites[site], plan_taking_fit(p, candidate, p->shape_of[site]),
+                            choice->packed_before))
         text_cut(text, PLAN_TEXT, "packed weights: %.4g MiB with this site's, --max-packed-mb allows %zu",
-                 (double)(choice->packed_before + taking_fit(p, candidate, p->shape_of[site])->packed_bytes) / 0x1p20,
+                 (double)(choice->packed_before + plan_taking_fit(p, candidate, p->shape_of[site])->packed_bytes) /
+                     0x1p20,
                  p->packed_limit >> 20);
+    else if (choice->fit && plan_faster(choice->fit, plan_taking_fit(p, candidate, p->shape_of[site])) < 0)
+        faster_verdict(choice->fit, plan_taking_fit(p, candidate, p->shape_of[site]), choice->kernel, text);
     else if (choice->kernel)
         rank_reason(choice->kernel, c->kernel, text, PLAN_TEXT);
 }

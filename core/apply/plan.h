@@ -7,6 +7,13 @@
 
 enum { PLAN_TEXT = 320 };
 
+/* How long calls take, in seconds: of the kernel, and without it. known false: nobody measured. */
+typedef struct plan_times {
+    bool known;
+    int64_t tokens[GRAPH_SIZES];
+    double kernel[GRAPH_SIZES], without[GRAPH_SIZES];
+} plan_times;
+
 /* One implementation at all sites of one shape. */
 typedef struct plan_fit {
     const tn_impl *impl;
@@ -16,6 +23,8 @@ typedef struct plan_fit {
     bool trusted;           /* it passed a check at a site of this shape                                   */
     size_t packed_bytes;    /* that plan asks for                                                          */
     char reason[PLAN_TEXT]; /* why it does not take them                                         */
+    plan_times times;
+    uint32_t not_at; /* see graph_binding                                                            */
 } plan_fit;
 
 /* A kernel of the model's device. */
@@ -67,6 +76,19 @@ void plan_choose(plan *p);
 /* No longer trusted: takes nothing from now on. */
 void plan_refuse(plan_fit *fit, const char *reason);
 
+/* The first of a candidate's implementations that takes the shape, or NULL. */
+plan_fit *plan_taking_fit(const plan *p, size_t candidate, size_t shape);
+
+/* The one that should have the site of those that take its shape, or -1; what encloses the site does not matter. Packed
+ * weights may have packed bytes before it. */
+int32_t plan_best(const plan *p, const graph_site *site, size_t packed, plan_fit **fit);
+
+/* measure.c: below 0 when a is the faster one by more than noise, above 0 when b is; 0 also where nobody measured. */
+int plan_faster(const plan_fit *a, const plan_fit *b);
+
+/* measure.c: "1 token 0.52 ms (0.61 without), ..." into text, which holds PLAN_TEXT; "" where nobody measured. */
+void plan_times_text(const plan_fit *fit, char *text);
+
 /* An error when a kernel that was asked for by name takes no site. */
 tn_status plan_check_named(const plan *p, tn_error *err);
 
@@ -101,6 +123,10 @@ static inline plan_fit *plan_fit_at(const plan *p, size_t candidate, size_t shap
 /* check_plan.c: checks what the plan has chosen as the configuration says, and refuses what fails: another kernel or
  * eager takes the sites then, unless it was asked for by name, which is an error. */
 tn_status plan_check(plan *p, tn_error *err);
+
+/* check_plan.c: checks one at a site of its shape: it is trusted afterwards, or refused. An error where it was asked
+ * for by name, or where the check itself could not be made. */
+tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err);
 
 /* apply.c: prepares what the plan has chosen and puts it in place. */
 tn_status apply_plan(plan *p, tn_error *err);

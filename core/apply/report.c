@@ -21,8 +21,10 @@ void tn_report_free(tn_report *seen)
     report *r = (report *)seen;
     if (!r)
         return;
-    for (size_t i = 0; i < r->verdict_count; i++)
+    for (size_t i = 0; i < r->verdict_count; i++) {
         free((char *)r->verdicts[i]->reason);
+        free((char *)r->verdicts[i]->measured);
+    }
     free(r->verdicts);
     free(r->sites);
     free(r);
@@ -150,17 +152,27 @@ static void summarise(report *r, const plan *p)
 
 /* ---- making ------------------------------------------------------------------------------------------------- */
 
+/* What was measured of a candidate that takes the site, or would but for that. */
+static void measured_text(const plan *p, size_t candidate, size_t site, char *text)
+{
+    const plan_candidate *c = &p->candidates[candidate];
+    text[0] = '\0';
+    for (uint32_t i = 0; i < c->kernel->kernel.impl_count && !text[0]; i++)
+        plan_times_text(plan_fit_at(p, candidate, p->shape_of[site], i), text);
+}
+
 static bool add_verdict(report *r, const plan *p, size_t candidate, size_t site)
 {
-    char text[PLAN_TEXT];
+    char text[PLAN_TEXT], measured[PLAN_TEXT];
     plan_verdict(p, candidate, site, text);
-    tn_verdict *v = r->verdicts[r->verdict_count];
+    measured_text(p, candidate, site, measured);
+    tn_verdict *v = r->verdicts[r->verdict_count++];
     *v = (tn_verdict){.size = sizeof *v,
                       .kernel = p->candidates[candidate].kernel->kernel.id,
                       .taken = p->choices[site].candidate == (int32_t)candidate,
-                      .reason = strdup(text)};
-    r->verdict_count += v->reason != NULL;
-    return v->reason;
+                      .reason = strdup(text),
+                      .measured = strdup(measured)};
+    return v->reason && v->measured;
 }
 
 tn_report *report_of_plan(const plan *p, tn_error *err)

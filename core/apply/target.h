@@ -6,7 +6,8 @@
 
 #include <tenon/tenon.h>
 
-struct apply_state; /* apply.c: what the applied kernels hold                                     */
+struct apply_shadow; /* shadow.c                                                             */
+struct apply_state;  /* apply.c: what the applied kernels hold                                     */
 
 typedef struct apply_target {
     graph *graph;
@@ -15,6 +16,11 @@ typedef struct apply_target {
     int64_t session_count; /* open sessions: kernels may not change meanwhile                     */
     struct apply_state *applied;
     int64_t packed_bytes;
+    struct apply_shadow *shadow; /* or NULL                                                       */
+    /* The largest calls that everything applied was checked with. */
+    struct {
+        int64_t tokens, cached;
+    } checked;
 } apply_target;
 
 #endif

@@ -1,17 +1,11 @@
 /* The error record. */
 #include <tenon/error.h>
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Errors are one line each and often quote a file's contents: nothing in them may move a terminal's cursor. */
-static void replace_control(char *text)
-{
-    for (unsigned char *c = (unsigned char *)text; *c; c++)
-        if (*c < 0x20 || *c == 0x7f)
-            *c = '?';
-}
 
 /* Cuts an unfinished UTF-8 sequence that truncation left at the end. */
 static void trim_utf8(char *text)
@@ -32,15 +26,16 @@ tn_status tn_fail(tn_error *err, tn_status code, const char *where, const char *
     if (!err || err->code != TN_OK)
         return code;
     err->code = code;
-    snprintf(err->where, sizeof err->where, "%s", where ? where : "");
+    /* Errors are one line each and often quote what a file says: nothing in them may move a terminal's cursor. */
+    char message[sizeof err->message];
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof err->message, format, args);
+    int length = vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    trim_utf8(err->where);
-    trim_utf8(err->message);
-    replace_control(err->where);
-    replace_control(err->message);
+    if (length >= (int)sizeof message)
+        trim_utf8(message);
+    text_escape(err->where, sizeof err->where, where ? where : "");
+    text_escape(err->message, sizeof err->message, message);
     return code;
 }
 

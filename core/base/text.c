@@ -72,6 +72,38 @@ static size_t character(const unsigned char *s)
     return overlong || outside ? 0 : n;
 }
 
+/* A character that moves a terminal's cursor, or that makes a line read in another order than it has. */
+static bool moves(const unsigned char *s, size_t n)
+{
+    if (n == 1)
+        return s[0] < 0x20 || s[0] == 0x7f;
+    if (n == 2)
+        return s[0] == 0xc2 && s[1] < 0xa0;
+    bool general = n == 3 && s[0] == 0xe2;
+    return general && ((s[1] == 0x80 && (s[2] == 0x8e || s[2] == 0x8f || (s[2] >= 0xa8 && s[2] <= 0xae))) ||
+                       (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
+}
+
+size_t text_escape(char *out, size_t size, const char *in)
+{
+    size_t used = 0;
+    for (const unsigned char *s = (const unsigned char *)in; *s;) {
+        size_t n = character(s), take = n ? n : 1;
+        bool plain = n > 0 && !moves(s, n);
+        if (used + (plain ? take : 4 * take) >= size)
+            break;
+        if (plain)
+            memcpy(out + used, s, take);
+        for (size_t i = 0; !plain && i < take; i++)
+            snprintf(out + used + 4 * i, 5, "\\x%02x", s[i]);
+        used += plain ? take : 4 * take;
+        s += take;
+    }
+    if (size > 0)
+        out[used] = '\0';
+    return used;
+}
+
 void text_add_quoted(text *t, const char *string)
 {
     text_add_n(t, "\"", 1);

@@ -10,6 +10,10 @@
 /* snprintf for texts that may be cut short; returns the length written. */
 size_t text_cut(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* Copies a name from outside so that it can be shown: control characters, what changes the direction of writing and
+ * bytes that are not UTF-8 become \xNN. What fits is copied whole characters at a time; returns the length written. */
+size_t text_escape(char *out, size_t size, const char *in);
+
 /* A text that grows. When memory runs out it stays as it is and failed is set. Release data with free(). */
 typedef struct text {
     char *data;

@@ -45,6 +45,9 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
 
 enum { CHECK_FIRST_USE = 16, CHECK_MOST_CASES = 16 };
 
+/* Every site of a first use sees a call of so many tokens, attention so many positions behind a query. */
+enum { CHECK_CHUNK = 512, CHECK_CACHED = 4200 };
+
 /* check_cases.c: the calls that a first use is checked with: none, one, few and odd numbers of tokens, more than a
  * block, a session's chunk; attention behind short and long caches; inputs of every profile. Heavy sites get fewer in
  * the middle. Returns how many. */

@@ -26,12 +26,12 @@ static const planned_case all_cases[] = {
     {{.batch = 2, .tokens = 33}, FOR_ALL, false},
     {{.batch = 1, .tokens = 128, .profile = INPUTS_CROWDED}, FOR_EXPERTS, false},
     {{.batch = 1, .tokens = 300, .profile = INPUTS_CROWDED}, FOR_ALL, false},
-    {{.batch = 1, .tokens = 512, .profile = INPUTS_CROWDED}, FOR_ALL, true},
+    {{.batch = 1, .tokens = CHECK_CHUNK, .profile = INPUTS_CROWDED}, FOR_ALL, true},
     {{.batch = 1, .tokens = 21, .past = 131071}, FOR_ROPE, true},
     {{.batch = 1, .tokens = 8195}, FOR_ROWS, true},
     {{.batch = 2, .tokens = 1, .past = 1100}, FOR_ATTENTION, true},
-    {{.batch = 1, .tokens = 1, .past = 4200, .profile = INPUTS_CROWDED}, FOR_ATTENTION, true},
-    {{.batch = 1, .tokens = 512, .past = 300, .profile = INPUTS_CROWDED, .seed = 2}, FOR_ATTENTION, true},
+    {{.batch = 1, .tokens = 1, .past = CHECK_CACHED, .profile = INPUTS_CROWDED}, FOR_ATTENTION, true},
+    {{.batch = 1, .tokens = CHECK_CHUNK, .past = 300, .profile = INPUTS_CROWDED, .seed = 2}, FOR_ATTENTION, true},
 };
 
 /* Most operations and elements of a call that is not made always, and elements of one for rows. */

@@ -1,20 +1,19 @@
 /* Calling a kernel in a child process. The child lays out the inputs read-only, the outputs and the scratch between
  * guard pages; a signal handler tells which of them an access went beyond. */
 #include "device/guard.h"
+#include "device/hoststate.h"
 #include "check/fenced.h"
 #include "op/op.h"
 #include "check/layout.h"
 #include "run/run.h"
 #include "base/text.h"
 
-#include <fenv.h>
 #include <math.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/time.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -56,6 +55,8 @@ typedef struct child_state {
     prepared sites[FENCED_SITES];
     size_t site_count;
     int32_t team;
+    timer_t clock;
+    hoststate *before;
 } child_state;
 
 /* ---- in the child --------------------------------------------------------------------------------------- */
@@ -84,6 +85,10 @@ static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
             continue;
         note->fault_kind = r->kind;
         note->fault_inside = address >= r->fence.data && address < r->fence.data + r->fence.bytes;
+    }
+    if (note->fault_kind == FENCED_OTHER && note->site && fenced_params_contain(note->site, info->si_addr)) {
+        note->fault_kind = FENCED_PARAMS;
+        note->fault_inside = true;
     }
     note->fault = true;
     _exit(1);
@@ -117,12 +122,13 @@ static void on_time(int signal_number, siginfo_t *info, void *context_pointer)
     _exit(1);
 }
 
-/* What it does from now on has this much time. */
+/* What it does from now on has this much time. The clock is none that a kernel's alarm could stop, or that would count
+ * as left by it. */
 static void limit_time(child_state *c, double seconds)
 {
-    struct itimerval left = {.it_value = {.tv_sec = (time_t)seconds, .tv_usec = 1}};
+    struct itimerspec left = {.it_value = {.tv_sec = (time_t)seconds, .tv_nsec = 1}};
     c->note->seconds = floor(seconds);
-    setitimer(ITIMER_REAL, &left, NULL);
+    timer_settime(c->clock, 0, &left, NULL);
 }
 
 /* The child's own record. */
@@ -131,12 +137,17 @@ static child_state *start_child(fenced_note *note)
     child_state *c = take_memory(sizeof *c);
     struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     struct sigaction late = {.sa_sigaction = on_time, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    if (!c || sigaction(SIGSEGV, &fault, NULL) != 0 || sigaction(SIGALRM, &late, NULL) != 0)
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMAX};
+    if (!c || sigaction(SIGSEGV, &fault, NULL) != 0 || sigaction(SIGRTMAX, &late, NULL) != 0 ||
+        timer_create(CLOCK_MONOTONIC, &event, &c->clock) != 0)
         return NULL;
     c->note = note;
     c->team = 1;
     give_stack(c, 0, 1);
-    return c;
+    threads_watch(true);
+    threads_changed();
+    c->before = hoststate_save();
+    return c->before ? c : NULL;
 }
 
 /* A team of more than one is whole in every region: what goes wrong between threads shall go wrong here. */
@@ -161,36 +172,6 @@ static region *add_region(child_state *c, fenced_kind kind)
     return r;
 }
 
-static unsigned long fp_control(void)
-{
-    unsigned long control = (unsigned long)fegetround();
-#if defined(__x86_64__)
-    unsigned int word;
-    __asm__ volatile("stmxcsr %0" : "=m"(word));
-    control |= (unsigned long)(word & ~0x3fu) << 16; /* without the flags of past operations */
-#elif defined(__aarch64__)
-    unsigned long word;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(word));
-    control |= word << 16;
-#endif
-    return control;
-}
-
-/* What the control of every thread of the team must be. */
-typedef struct control_check {
-    unsigned long want;
-    atomic_bool differs;
-} control_check;
-
-static void look_at_control(void *ctx, int32_t thread, int32_t threads)
-{
-    control_check *c = ctx;
-    (void)thread;
-    (void)threads;
-    if (fp_control() != c->want)
-        atomic_store(&c->differs, true);
-}
-
 static int give_up(fenced_note *note, tn_status status, const char *text)
 {
     note->status = status;
@@ -203,6 +184,29 @@ static int give_up_error(fenced_note *note, tn_status status, const tn_error *er
     char text[sizeof note->message];
     text_cut(text, sizeof text, "failed: %s", err->message);
     return give_up(note, status, status == TN_DECLINED ? err->message : text);
+}
+
+/* The kernel failed: whatever it returned is no status of ours. */
+static int give_up_failed(fenced_note *note, tn_status status, tn_error *err)
+{
+    if (!err->message[0])
+        tn_fail(err, TN_E_KERNEL, NULL, "it returned %d and says no more", (int)status);
+    return give_up_error(note, TN_E_KERNEL, err);
+}
+
+/* Did it leave anything of the process, or of a thread of the team, other than it was? */
+static bool changed_process(child_state *c)
+{
+    char what[256], text[320];
+    unsigned workers = threads_changed();
+    bool differs = hoststate_differs(c->before, false, what, sizeof what);
+    if (!differs && !workers)
+        return false;
+    if (!differs)
+        text_cut(what, sizeof what, "%s", workers & THREADS_CONTROL ? "floating-point control" : "signal mask");
+    text_cut(text, sizeof text, "left the %s changed", what);
+    give_up(c->note, TN_E_KERNEL, text);
+    return true;
 }
 
 /* What it reads; what it writes was mapped before. */
@@ -250,16 +254,14 @@ static int one_run(const fenced_trial *t, child_state *c, fenced_run *run, const
     run->call.plan = &tight;
     run->call.packed = p->packed;
     run->call.scratch = scratch->fence.data;
-    control_check control = {.want = fp_control()};
     limit_time(c, run->seconds);
     status = (run->wanted ? t->impl->backward : t->impl->forward)(&run->call, &err);
     if (status == TN_OK)
         status = device_sync(t->device, &err);
     if (status != TN_OK)
-        return give_up_error(c->note, TN_E_KERNEL, &err);
-    tn_parallel(look_at_control, &control);
-    if (atomic_load(&control.differs))
-        return give_up(c->note, TN_E_KERNEL, "left the floating-point control changed");
+        return give_up_failed(c->note, status, &err);
+    if (changed_process(c))
+        return 1;
     if (scratch->fence.map && !fence_intact(&scratch->fence))
         return give_up(c->note, TN_E_KERNEL, "wrote outside its scratch");
     for (size_t i = written; i < c->count; i++)
@@ -277,18 +279,24 @@ static int plan_and_pack(const fenced_trial *t, child_state *c, prepared *p)
     c->note->stage = STAGE_PLAN;
     limit_time(c, CHECK_LEAST_SECONDS);
     if (t->impl->plan && (status = t->impl->plan(p->site, &p->plan, &err)) != TN_OK)
-        return give_up_error(c->note, status, &err);
+        return status == TN_DECLINED ? give_up_error(c->note, status, &err) : give_up_failed(c->note, status, &err);
+    if (changed_process(c))
+        return 1;
     c->note->stage = STAGE_PACK;
     limit_time(c, fenced_seconds((double)p->plan.packed_bytes));
     region *r = add_region(c, FENCED_PACKED);
     if (p->plan.packed_bytes > 0)
         status = fence_open(&r->fence, p->plan.packed_bytes, 64, FENCE_END, false, &err);
-    if (status == TN_OK && p->plan.packed_bytes > 0 && t->impl->pack)
+    if (status != TN_OK)
+        return give_up_error(c->note, status, &err);
+    if (p->plan.packed_bytes > 0 && t->impl->pack)
         status = t->impl->pack(p->site, &p->plan, r->fence.data, t->device->queue, &err);
     if (status == TN_OK)
         status = device_sync(t->device, &err);
     if (status != TN_OK)
-        return give_up_error(c->note, status, &err);
+        return give_up_failed(c->note, status, &err);
+    if (changed_process(c))
+        return 1;
     if (r->fence.map && !fence_intact(&r->fence))
         return give_up(c->note, TN_E_KERNEL, "wrote outside its packed memory");
     if (r->fence.map)
@@ -366,7 +374,8 @@ static void describe_fault(const fenced_note *note, char *text, size_t size)
                                         "the gradients of its outputs",
                                         "its gradients",
                                         "its scratch",
-                                        "its packed memory"};
+                                        "its packed memory",
+                                        "its parameters"};
     const char *name = names[note->fault_kind];
     if (note->fault_kind == FENCED_OTHER)
         text_cut(text, size, "crashed with SIGSEGV");

@@ -13,7 +13,8 @@ typedef enum fenced_kind {
     FENCED_UPSTREAM, /* gradients of outputs                                                      */
     FENCED_GRADIENT, /* those of inputs and parameters                                            */
     FENCED_SCRATCH,
-    FENCED_PACKED
+    FENCED_PACKED,
+    FENCED_PARAMS
 } fenced_kind;
 
 /* Tensors of a call, one behind the other between the same guard pages. */
@@ -71,6 +72,9 @@ tn_status fenced_open_place(const fenced_run *run, fenced_place *p, fence *f, bo
 /* fenced_params.c: makes a site's parameters read-only in this process, as far as whole pages go. Weights that are
  * mapped from a file cannot be written anyway; this is for those that were copied or made up. */
 void fenced_params_protect(const tn_site *site);
+
+/* Does the address lie in one of them? */
+bool fenced_params_contain(const tn_site *site, const void *address);
 
 /* A number made of what shares its page with something else, and so stays writable: another one when that changed. */
 uint64_t fenced_params_edges(const tn_site *site);

@@ -28,6 +28,18 @@ void fenced_params_protect(const tn_site *site)
         }
 }
 
+bool fenced_params_contain(const tn_site *site, const void *address)
+{
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < site->param[role].count; i++) {
+            const tn_tensor *t = &site->param[role].tensors[i];
+            uintptr_t at = (uintptr_t)address, first = (uintptr_t)t->data;
+            if (at >= first && at - first < tn_dtype_bytes(t->dtype, tn_tensor_count(t)))
+                return true;
+        }
+    return false;
+}
+
 /* FNV-1a. */
 static uint64_t add_bytes(uint64_t hash, uintptr_t first, uintptr_t last)
 {

@@ -54,6 +54,8 @@ struct inputs_random {
 };
 float inputs_normal(struct inputs_random *r);   /* nearly: no further out than 3.5                   */
 double inputs_uniform(struct inputs_random *r); /* [0, 1) */
+/* The same tokens of a call that is there: marks those in skip[T]. */
+tn_status inputs_find_unclear(const tn_site *site, const tn_tensor *x, bool *skip, tn_error *err);
 tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, inputs_profile profile, bool *skip,
                              struct inputs_random *r, tn_error *err);
 

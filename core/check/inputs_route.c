@@ -103,6 +103,20 @@ static bool router_is_clear(router *r)
     return last - next >= MARGIN * fabs(last);
 }
 
+tn_status inputs_find_unclear(const tn_site *site, const tn_tensor *x, bool *skip, tn_error *err)
+{
+    router r;
+    tn_status status = router_open(&r, site, err);
+    for (int64_t t = 0; t < x->shape[0] && status == TN_OK; t++) {
+        const char *row = (const char *)x->data + t * x->stride[0] * (int64_t)tn_dtype_size(x->dtype);
+        convert_to_f32(row, x->dtype, r.x, r.hidden);
+        skip[t] = !router_is_clear(&r);
+    }
+    if (status == TN_OK)
+        router_close(&r);
+    return status;
+}
+
 /* A row around `base`, or anywhere where that is NULL; as the tensor's type has it. */
 static void draw_row(router *r, const float *base, tn_dtype dtype, char *row, struct inputs_random *random)
 {

@@ -16,7 +16,8 @@ static int open_regular(const char *path, size_t *size, tn_error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        tn_fail(err, TN_E_INPUT, path, "cannot open: %s", strerror(errno));
+        tn_fail(err, TN_E_INPUT, path, "cannot open: %s; check the path, and whether the download is complete",
+                strerror(errno));
         return -1;
     }
     struct stat st;

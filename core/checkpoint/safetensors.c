@@ -295,7 +295,8 @@ static tn_status read_header(tn_safetensors *file, tn_error *err)
     for (int i = LENGTH_BYTES - 1; i >= 0; i--)
         length = length << 8 | file->map[i];
     if (length > MAX_HEADER)
-        return tn_fail(err, TN_E_INPUT, file->path, "claims a header of %llu bytes, at most %d are allowed",
+        return tn_fail(err, TN_E_INPUT, file->path,
+                       "claims a header of %llu bytes, at most %d are allowed; is it a .safetensors file?",
                        (unsigned long long)length, MAX_HEADER);
     if (length > file->size - LENGTH_BYTES)
         return tn_fail(err, TN_E_INPUT, file->path,

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_DEVICE_H
 #define TENON_CORE_DEVICE_H
 
+#include <stdbool.h>
 #include <tenon/device.h>
 
 /* One unit of a device, opened. What it lacks of tn_device's optional functions is made up for by the functions below,
@@ -10,10 +11,11 @@ typedef struct device {
     const tn_device *ops;
     int32_t ordinal;
     tn_queue *queue; /* or NULL: it needs none                                                    */
+    bool guest;      /* a plugin brought it                                                       */
 } device;
 
-/* Opens a unit; an ordinal that is not there is TN_E_KERNEL. close waits for what is in the queue; that of a device
- * that is not open does nothing. */
+/* Opens a unit, whose guest is set before; an ordinal that is not there is TN_E_KERNEL. close waits for what is in the
+ * queue; that of a device that is not open does nothing. */
 tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, tn_error *err);
 void device_close(device *d);
 
@@ -32,7 +34,11 @@ tn_status device_download(const device *d, void *host, const void *from, size_t 
 size_t device_scratch(const device *d, const tn_call *call);
 size_t device_backward_scratch(const device *d, const tn_call *call);
 
-/* threads.c: sets the size of the team; 0: one thread per processor of the affinity mask. */
+/* threads.c: in the child of a fork, where the team's threads do not exist. A fork calls it by itself, _Fork does not.
+ */
+void threads_forget(void);
+
+/* Sets the size of the team; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);
 
 /* From now on the calling thread gets at most this many threads for its work (0: all); returns what held before. Memory
@@ -46,6 +52,13 @@ void threads_strict(bool strict);
 /* Runs tn_parallel_for and tn_parallel on the calling thread only, as if the team had one thread. For child
  * processes after fork, where the team's threads do not exist; with serial false a child makes a team of its own. */
 void threads_serial(bool serial);
+
+/* What threads of the team, other than those that called, were found to have changed of themselves at the end of a
+ * region since this was asked last; it has been put back. Signal masks are looked at while threads_watch asks for it.
+ */
+enum { THREADS_CONTROL = 1, THREADS_MASK = 2 };
+unsigned threads_changed(void);
+void threads_watch(bool masks);
 
 /* A stack of device memory. In measuring mode nothing is allocated: arena_take returns NULL data and only the
  * high-water mark moves, which is what the real arena must be able to hold. */

@@ -5,16 +5,18 @@
  * Where the team is taken (nested or concurrent regions) or gone (in a forked child) work runs on the calling thread:
  * results never depend on how many take part. */
 #include "device/device.h"
+#include "device/hoststate.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { THREADS_MAX = 1024, SPINS = 4000, INVITATION_SPINS = 1000, PIECES_PER_THREAD = 4 };
+enum { MASK_BYTES = 8, THREADS_MAX = 1024, SPINS = 4000, INVITATION_SPINS = 1000, PIECES_PER_THREAD = 4 };
 
 #define CLOSED (1ull << 31)
 
@@ -31,8 +33,10 @@ static struct {
     atomic_int asked;     /* threads_set; 0: one per processor                                    */
     atomic_int processors;
     atomic_bool serial, strict;
-    int32_t workers; /* threads besides the caller's, waiting for work                            */
-    int32_t wanted;  /* how many of them were asked for; the system may have granted fewer         */
+    atomic_bool watched; /* workers look at their signal masks, too                              */
+    atomic_uint changed; /* threads_changed                                                      */
+    int32_t workers;     /* threads besides the caller's, waiting for work                            */
+    int32_t wanted;      /* how many of them were asked for; the system may have granted fewer         */
     bool fork_handled;
     team_body *body; /* the region: written before the invitation                                 */
     void *ctx;
@@ -114,13 +118,31 @@ static int32_t enter(unsigned *region)
     return 0;
 }
 
+/* The work of a region by a worker, whose thread then is as it was: what it computes next must not depend on what
+ * foreign code left behind. */
+static void work_and_restore(int32_t rank)
+{
+    sigset_t before, now;
+    uint64_t control = hoststate_control();
+    bool masks = atomic_load_explicit(&team.watched, memory_order_relaxed);
+    if (masks)
+        pthread_sigmask(SIG_BLOCK, NULL, &before);
+    team.body(team.ctx, rank, team.threads);
+    if (hoststate_control() != control) {
+        hoststate_set_control(control);
+        atomic_fetch_or(&team.changed, THREADS_CONTROL);
+    }
+    if (masks && pthread_sigmask(SIG_SETMASK, &before, &now) == 0 && memcmp(&before, &now, MASK_BYTES) != 0)
+        atomic_fetch_or(&team.changed, THREADS_MASK);
+}
+
 static void take_part(int32_t rank, unsigned region)
 {
     unsigned settled;
     while ((settled = atomic_load_explicit(&team.go.value, memory_order_acquire)) != region)
         wait_change(&team.go, settled);
     region_threads = team.threads;
-    team.body(team.ctx, rank, team.threads);
+    work_and_restore(rank);
     region_threads = 0;
     count_down(&team.running);
 }
@@ -179,7 +201,7 @@ static void dismiss(void)
 }
 
 /* In the child of a fork only the forking thread exists. */
-static void forget_team(void)
+void threads_forget(void)
 {
     pthread_mutex_init(&team.busy, NULL);
     team.workers = team.wanted = 0;
@@ -214,7 +236,7 @@ static void hire(int32_t threads)
     if (team.wanted == threads - 1)
         return;
     if (!team.fork_handled)
-        team.fork_handled = pthread_atfork(NULL, NULL, forget_team) == 0;
+        team.fork_handled = pthread_atfork(NULL, NULL, threads_forget) == 0;
     dismiss();
     team.wanted = threads - 1;
     if (pthread_attr_init(&attributes) != 0)
@@ -242,6 +264,18 @@ void threads_set(int32_t count)
 void threads_strict(bool strict)
 {
     atomic_store(&team.strict, strict);
+}
+
+void threads_watch(bool masks)
+{
+    atomic_store(&team.watched, masks);
+}
+
+unsigned threads_changed(void)
+{
+    if (atomic_load_explicit(&team.changed, memory_order_acquire) == 0)
+        return 0;
+    return atomic_exchange(&team.changed, 0);
 }
 
 void threads_serial(bool serial)

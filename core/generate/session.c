@@ -5,6 +5,7 @@
 #include "base/convert.h"
 #include "base/structs.h"
 #include "run/cache.h"
+#include "run/guest.h"
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct tn_session {
     const model_shape *shape;
     int64_t rows, context, chunk;
     int32_t threads; /* that the arena is sized for                                               */
+    guest_watch watch;
     kv_cache cache;
     arena arena;
     int64_t rope_length; /* largest seen, for dynamic frequencies                                 */
@@ -235,7 +237,8 @@ static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_erro
         }
         if (s->cache.length[b] + real > s->context)
             return tn_fail(err, TN_E_INPUT, "input",
-                           "%lld tokens do not fit into the context of %lld; use a longer context or a shorter prompt",
+                           "%lld tokens do not fit into the context of %lld; raise it (--context, or context of "
+                           "tn_session_options) or shorten the prompt",
                            (long long)(s->cache.length[b] + real), (long long)s->context);
     }
     return TN_OK;
@@ -284,7 +287,9 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
                            .tokens = left < s->chunk ? left : s->chunk,
                            .last = left <= s->chunk,
                            .err = err};
+        guest_watch_begin(&s->watch);
         status = run_chunk(&sink, &batch, err);
+        guest_watch_end(&s->watch);
         if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch.tokens))
             status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
     }
@@ -320,6 +325,10 @@ static tn_status size_arena(tn_session *s, tn_error *err)
     tn_status status = arena_init(&s->arena, s->model->target.device, 0, err);
     for (int64_t tokens = 1; tokens < s->chunk && status == TN_OK; tokens *= 2)
         status = measure(s, tokens, err);
+    /* The most tokens that may go another way than more of them do. */
+    int64_t some = (GRAPH_MANY_TOKENS - 1) / s->rows;
+    if (status == TN_OK && some > 0 && some < s->chunk)
+        status = measure(s, some, err);
     if (status == TN_OK)
         status = measure(s, s->chunk, err);
     size_t size = s->arena.peak;
@@ -382,12 +391,14 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (s->chunk > GRAPH_MAX_TOKENS / s->rows)
         s->chunk = GRAPH_MAX_TOKENS / s->rows;
     model->target.session_count++;
-    tn_status status =
-        cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
+    tn_status status = model_check_calls(model, s->rows, s->chunk, s->context, err);
+    if (status == TN_OK)
+        status = cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
     if (status == TN_OK)
         status = allocate_inputs(s, err);
     if (status == TN_OK)
         status = size_arena(s, err);
+    guest_watch_open(&s->watch, model->target.device, model->target.graph);
     if (status != TN_OK) {
         tn_session_free(s);
         return NULL;
@@ -402,6 +413,7 @@ void tn_session_free(tn_session *s)
     const device *device = s->model->target.device;
     size_t count = (size_t)(s->rows * s->chunk);
     device_sync(device, NULL);
+    guest_watch_close(&s->watch);
     arena_close(&s->arena);
     if (s->cache.device)
         cache_close(&s->cache);

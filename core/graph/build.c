@@ -22,14 +22,21 @@ void *build_fail(graph_builder *b, tn_status code, const char *where, const char
     return NULL;
 }
 
+void build_copies_protect(build_copies *copies)
+{
+    if (copies->device)
+        device_sync(copies->device, NULL);
+    for (size_t i = 0; i < copies->count; i++)
+        pages_protect(&copies->blocks[i]);
+}
+
 void build_copies_free(build_copies *copies)
 {
     if (copies->device)
         device_sync(copies->device, NULL);
     for (size_t i = 0; i < copies->count; i++)
-        device_free(copies->device, copies->memory[i], copies->bytes[i]);
-    free(copies->memory);
-    free(copies->bytes);
+        pages_free(&copies->blocks[i], copies->device);
+    free(copies->blocks);
     *copies = (build_copies){.device = copies->device};
 }
 
@@ -86,27 +93,40 @@ bool build_has(const graph_builder *b, const graph_module *module, const char *n
     return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
 }
 
-static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
+/* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many. */
+static const size_t BLOCK_BYTES = (size_t)16 << 20, TENSOR_ALIGN = 64;
+
+static bool add_block(graph_builder *b, size_t bytes)
 {
     build_copies *c = b->copies;
     if (c->count == c->capacity) {
         size_t capacity = c->capacity ? 2 * c->capacity : 64;
-        void **list = realloc(c->memory, capacity * sizeof *list);
-        if (list)
-            c->memory = list;
-        size_t *sizes = realloc(c->bytes, capacity * sizeof *sizes);
-        if (sizes)
-            c->bytes = sizes;
-        if (!list || !sizes) {
+        pages *blocks = realloc(c->blocks, capacity * sizeof *blocks);
+        if (!blocks) {
             build_fail(b, TN_E_MEMORY, "graph", "out of memory while loading weights; free some memory");
             return false;
         }
+        c->blocks = blocks;
         c->capacity = capacity;
     }
-    if ((b->status = device_alloc(b->device, bytes, memory, b->err)) != TN_OK)
+    if (b->device->ops->host_memory && bytes < BLOCK_BYTES)
+        bytes = BLOCK_BYTES;
+    if ((b->status = pages_alloc(&c->blocks[c->count], b->device, bytes, b->err)) != TN_OK)
         return false;
-    c->memory[c->count] = *memory;
-    c->bytes[c->count++] = bytes;
+    c->count++;
+    c->used = 0;
+    return true;
+}
+
+static bool keep_copy(graph_builder *b, size_t bytes, void **memory)
+{
+    build_copies *c = b->copies;
+    bool fits = c->count > 0 && b->device->ops->host_memory && c->used <= c->blocks[c->count - 1].bytes &&
+                bytes <= c->blocks[c->count - 1].bytes - c->used;
+    if (!fits && !add_block(b, bytes))
+        return false;
+    *memory = c->blocks[c->count - 1].data + c->used;
+    c->used += (bytes + TENSOR_ALIGN - 1) / TENSOR_ALIGN * TENSOR_ALIGN;
     c->total += (int64_t)bytes;
     return true;
 }

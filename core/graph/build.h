@@ -3,18 +3,21 @@
 #define TENON_CORE_BUILD_H
 
 #include "checkpoint/checkpoint.h"
+#include "device/pages.h"
 #include "graph/graph.h"
 
 /* Memory that weights were copied to because they were asked for in another dtype, were not aligned to their elements,
- * or had to go to a device. Owned by the model. */
+ * or had to go to a device. Owned by the model. Many tensors lie in one block where the host can address it. */
 typedef struct build_copies {
     const device *device;
-    void **memory;
-    size_t *bytes;
+    pages *blocks;
     size_t count, capacity;
+    size_t used; /* of the last block                                                              */
     int64_t total;
 } build_copies;
 
+/* All tensors are there: nobody writes to them any more. */
+void build_copies_protect(build_copies *copies);
 void build_copies_free(build_copies *copies);
 
 /* What files call a piece of a tensor's name that the tree calls otherwise: ".mlp.", ".block_sparse_moe.". */

@@ -19,12 +19,23 @@ struct graph_module {
     int64_t parameters, bytes; /* of its own tensors                                             */
 };
 
+/* Calls by their tokens: one, some, many. A kernel may be faster with some of them only. */
+typedef enum graph_size { GRAPH_ONE, GRAPH_SOME, GRAPH_MANY, GRAPH_SIZES } graph_size;
+enum { GRAPH_MANY_TOKENS = 32 };
+static inline graph_size graph_size_of(int64_t tokens)
+{
+    return tokens <= 1 ? GRAPH_ONE : tokens < GRAPH_MANY_TOKENS ? GRAPH_SOME : GRAPH_MANY;
+}
+
 /* What performs a site now. impl NULL: eager. */
 typedef struct graph_binding {
     const struct registry_kernel *kernel;
     const tn_impl *impl;
     tn_plan plan;
     const void *packed;
+    uint32_t not_at;       /* a bit for each graph_size whose calls go on as if nothing were bound: that is faster */
+    const char *id, *file; /* of the kernel, for messages; NULL: not known                          */
+    struct run_shadow *shadow; /* performs calls in its place (run.h), or NULL                      */
 } graph_binding;
 
 /* What part[] holds, by operation of the site: ADD_RMS_NORM: the norm; MLP: gate (or the fused gate_up), up, down;

@@ -1,19 +1,18 @@
 /* Timing an implementation at a few real shapes, in turns with eager, in a child process. */
-#include "base/clock.h"
 #include "base/text.h"
 #include "check/check.h"
 #include "check/draw_site.h"
+#include "check/timing.h"
 #include "device/guard.h"
 #include "eager/eager.h"
 #include "kit/kit.h"
 #include "kit/kit_sites.h"
 #include "op/op.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 
 /* Batches last BATCH_SECONDS at least, so that the clock does not matter, and a measurement about TIME_SECONDS. */
-enum { TOKENS = 3, SHAPES = 2, MOST_ROUNDS = 51, LEAST_ROUNDS = 5 };
+enum { TOKENS = 3, SHAPES = 2, LEAST_ROUNDS = 5 };
 static const int64_t all_tokens[TOKENS] = {1, 16, 512};
 static const double BATCH_SECONDS = 2e-4, TIME_SECONDS = 0.4, CHILD_SECONDS = 120;
 
@@ -73,101 +72,34 @@ typedef struct bench_job {
     tn_error *why;   /* shared                                                                     */
 } bench_job;
 
-/* One of the two, with memory of its own. */
+/* What one of the two calls. */
 typedef struct contender {
-    const graph_binding *bound;
+    const graph_binding *bound; /* NULL: eager                                                     */
     const tn_call *call;
-    arena memory;
-    int64_t calls; /* of a batch                                                                   */
-    double times[MOST_ROUNDS];
 } contender;
 
-static tn_status run_batch(contender *c, int64_t calls, double *seconds, tn_error *err)
+static tn_status call_once(void *ctx, arena *a, size_t turn, tn_error *err)
 {
-    tn_status status = TN_OK;
-    double begin = clock_seconds();
-    for (int64_t i = 0; i < calls && status == TN_OK; i++)
-        status = run_bound_call(&cpu_device, &c->memory, c->bound, c->call, err);
-    *seconds = (clock_seconds() - begin) / (double)calls;
-    return status;
-}
-
-static tn_status open_contender(contender *c, const graph_binding *bound, const tn_call *call, tn_error *err)
-{
-    double seconds = 0;
-    c->bound = bound;
-    c->call = call;
-    tn_status status = arena_init(&c->memory, &cpu_device, 0, err);
-    if (status == TN_OK)
-        status = run_bound_call(&cpu_device, &c->memory, bound, call, err);
-    size_t size = c->memory.peak > 0 ? c->memory.peak : 64;
-    if (status == TN_OK)
-        status = arena_init(&c->memory, &cpu_device, size, err);
-    for (int i = 0; i < 2 && status == TN_OK; i++)
-        status = run_batch(c, 1, &seconds, err);
-    c->calls = seconds > 0 && seconds < BATCH_SECONDS ? (int64_t)(BATCH_SECONDS / seconds) + 1 : 1;
-    return status;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static tn_status take_turns(contender both[2], double seconds[2], tn_error *err)
-{
-    tn_status status = TN_OK;
-    double begin = clock_seconds();
-    size_t rounds = 0;
-    while (rounds < MOST_ROUNDS && (rounds < LEAST_ROUNDS || clock_seconds() - begin < TIME_SECONDS)) {
-        for (int i = 0; i < 2 && status == TN_OK; i++)
-            status = run_batch(&both[i], both[i].calls, &both[i].times[rounds], err);
-        if (status != TN_OK)
-            return status;
-        rounds++;
-    }
-    for (int i = 0; i < 2; i++) {
-        qsort(both[i].times, rounds, sizeof both[i].times[0], ascending);
-        seconds[i] = both[i].times[rounds / 2];
-    }
-    return TN_OK;
-}
-
-static tn_status bind(const bench_job *job, graph_binding *bound, tn_error *err)
-{
-    const tn_site *site = job->reference->call.site;
-    void *packed = NULL;
-    tn_status status = TN_OK;
-    *bound = (graph_binding){
-        .impl = job->impl,
-        .plan = {.size = sizeof bound->plan, .threads = job->threads, .max_tokens = job->reference->in.tokens}};
-    if (job->impl->plan)
-        status = job->impl->plan(site, &bound->plan, err);
-    if (status == TN_OK && bound->plan.packed_bytes > 0) {
-        status = device_alloc(&cpu_device, bound->plan.packed_bytes, &packed, err);
-        if (status == TN_OK && job->impl->pack)
-            status = job->impl->pack(site, &bound->plan, packed, cpu_device.queue, err);
-    }
-    bound->packed = packed; /* goes with the child                                                  */
-    return status;
+    const contender *c = ctx;
+    (void)turn;
+    return run_bound_call(&cpu_device, a, c->bound, c->call, err);
 }
 
 static int bench_child(void *ctx)
 {
+    static const timing_rules rules = {BATCH_SECONDS, TIME_SECONDS, LEAST_ROUNDS};
     const bench_job *job = ctx;
-    contender *both = calloc(2, sizeof *both);
-    graph_binding bound;
+    graph_binding bound = {0};
+    contender contenders[2] = {{NULL, &job->reference->call}, {&bound, &job->reference->call}};
+    timing_side sides[2] = {{.call = call_once, .ctx = &contenders[0]}, {.call = call_once, .ctx = &contenders[1]}};
     threads_limit(0);
     threads_set(job->threads);
     threads_serial(false);
-    tn_status status = both ? bind(job, &bound, job->why) : check_no_memory(job->why);
+    tn_status status = timing_bind(&cpu_device, job->reference->call.site, job->impl, &bound, job->why);
     if (status == TN_OK)
-        status = open_contender(&both[0], NULL, &job->reference->call, job->why);
-    if (status == TN_OK)
-        status = open_contender(&both[1], &bound, &job->reference->call, job->why);
-    if (status == TN_OK)
-        status = take_turns(both, job->seconds, job->why);
+        status = timing_take_turns(&cpu_device, sides, 2, &rules, NULL, job->why);
+    for (int i = 0; i < 2; i++)
+        job->seconds[i] = sides[i].seconds;
     return status == TN_OK ? 0 : 1;
 }
 

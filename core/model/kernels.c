@@ -2,9 +2,15 @@
 #include "apply/apply.h"
 #include "apply/describe.h"
 #include "apply/report.h"
+#include "apply/shadow.h"
 #include "apply/verify.h"
 #include "base/structs.h"
 #include "model/model.h"
+
+tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err)
+{
+    return apply_check_calls(&model->target, &(apply_calls){rows, tokens, context}, err);
+}
 
 tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err)
 {
@@ -36,6 +42,11 @@ tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *
 tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err)
 {
     return !model ? structs_missing("model", err) : apply_revert(&model->target, id, err);
+}
+
+tn_status tn_model_shadow(tn_model *model, double fraction, const char *prefix, tn_error *err)
+{
+    return !model ? structs_missing("model", err) : shadow_set(&model->target, fraction, prefix, err);
 }
 
 tn_status tn_verify(tn_model *model, tn_verify_row ***rows, size_t *count, tn_error *err)

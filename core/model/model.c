@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/structs.h"
 #include "op/op.h"
+#include "model/trust_device.h"
 #include "plugin/registry.h"
 
 #include <errno.h>
@@ -129,6 +130,7 @@ static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_er
                        .err = err};
     config_reader root = config_root(m->config, &b.status, err);
     m->arch_state = m->arch->build(&b, &root);
+    build_copies_protect(&m->copies);
     if (!m->arch_state && b.status == TN_OK)
         b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
     return b.status == TN_OK ? check_sites(m->target.graph, err) : b.status;
@@ -155,6 +157,7 @@ static void fill_info(tn_model *m)
     m->info.hidden = shape->hidden;
     m->info.vocab = shape->vocab;
     m->info.max_positions = shape->max_positions;
+    m->info.unbounded = shape->rope_count > 0 && shape->rope[0].kind == ROPE_DYNAMIC;
     m->info.parameters = count_parameters(m->target.graph->root);
     m->info.weight_bytes = shards_bytes(m->weights);
     m->info.converted_bytes = m->copies.total;
@@ -181,6 +184,7 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     const tn_device *found = registry_device(options->device, &ordinal, err);
     if (!found)
         return TN_E_KERNEL;
+    m->device.guest = registry_is_guest(found);
     if ((status = device_open(&m->device, found, ordinal, err)) != TN_OK)
         return status;
     m->target.device = &m->device;
@@ -191,6 +195,8 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     if ((status = build_graph(m, options, err)) != TN_OK)
         return status;
     if ((status = run_supported(&m->device, m->target.graph, err)) != TN_OK)
+        return status;
+    if ((status = trust_device(m, err)) != TN_OK)
         return status;
     return find_eos(m, err);
 }

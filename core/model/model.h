@@ -18,4 +18,7 @@ struct tn_model {
     tn_model_info info;
 };
 
+/* kernels.c: apply_check_calls for a session that is being made. */
+tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err);
+
 #endif

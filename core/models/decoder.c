@@ -282,4 +282,12 @@ static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor
     return logits;
 }
 
-const model_flow decoder_flow = {decoder_free, decoder_forward, decoder_logits, decoder_shape};
+static const tn_site *decoder_step(const void *state, size_t index, int64_t *width)
+{
+    const decoder *d = state;
+    bool capped = d->softcap.num[TN_NUM_SOFTCAP] != 0;
+    *width = index == 0 ? d->shape.hidden : d->shape.vocab;
+    return index == 0 ? &d->embed : index == 1 && capped ? &d->softcap : NULL;
+}
+
+const model_flow decoder_flow = {decoder_free, decoder_forward, decoder_logits, decoder_shape, decoder_step};

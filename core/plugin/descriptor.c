@@ -1,9 +1,11 @@
 /* A plugin's descriptor, read, checked and copied whole. A struct may be shorter or longer than the host's: fields that
  * the plugin's version lacks are zero, bytes that the host does not know must be zero. Arrays are walked with the
- * plugin's own element size. The first reading happens in the trial's child, so a size or pointer that lies costs
- * nothing. */
+ * plugin's own element size. Nothing of the plugin's memory is used before it was copied, and a pointer to nothing is
+ * an error like any other. */
 #include "plugin/descriptor.h"
 
+#include "base/text.h"
+#include "plugin/peek.h"
 #include "plugin/registry.h"
 
 #include <stdio.h>
@@ -21,20 +23,38 @@ enum {
 
 /* One struct of the plugin. what names it in messages. */
 typedef struct source {
-    const char *bytes, *what;
+    const char *what;
     uint32_t size;
+    const char *from;       /* where it lies in the plugin                                           */
+    char bytes[STRUCT_MAX]; /* the copy                                                            */
 } source;
+
+static tn_status not_readable(const char *what, const char *file, tn_error *err)
+{
+    return tn_fail(err, TN_E_KERNEL, file, "%s: a pointer leads to no memory; a plugin registers constant data", what);
+}
 
 static tn_status open_struct(source *s, const void *raw, const char *what, const char *file, tn_error *err)
 {
-    s->bytes = raw;
     s->what = what;
-    memcpy(&s->size, raw, sizeof s->size);
+    s->from = raw;
+    if (!peek_copy(&s->size, raw, sizeof s->size))
+        return not_readable(what, file, err);
     if (s->size == 0)
         return tn_fail(err, TN_E_KERNEL, file, "%s: its size is 0; write .size = sizeof(the struct)", what);
     if (s->size < 2 * sizeof(uint32_t) || s->size > STRUCT_MAX || s->size % _Alignof(void *) != 0)
         return tn_fail(err, TN_E_KERNEL, file, "%s: its size is %u, which no version has; write .size = sizeof(it)",
                        what, s->size);
+    return peek_copy(s->bytes, raw, s->size) ? TN_OK : not_readable(what, file, err);
+}
+
+/* functions[i] may be NULL. */
+static tn_status check_functions(const void *const *functions, size_t count, const char *what, const char *file,
+                                 tn_error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (functions[i] && !peek_is_code(functions[i]))
+            return tn_fail(err, TN_E_KERNEL, file, "%s: one of its functions is at an address where no code is", what);
     return TN_OK;
 }
 
@@ -75,7 +95,7 @@ static tn_status copy_impl(tn_impl *to, const source *s, const char *file, tn_er
     char what[160];
     snprintf(what, sizeof what, "%s: match", s->what);
     source match;
-    tn_status status = open_struct(&match, s->bytes + at, what, file, err);
+    tn_status status = open_struct(&match, s->from + at, what, file, err);
     if (status == TN_OK && at + match.size > s->size)
         status = tn_fail(err, TN_E_KERNEL, file, "%s: it does not fit into its impl", what);
     if (status == TN_OK)
@@ -97,22 +117,28 @@ static void *new_piece(descriptor *d, size_t bytes)
 }
 
 /* Replaces a text by a copy: present (absent: what stands for one that is not; NULL: it must be there), short, without
- * control characters. */
+ * control characters. Bytes that are not UTF-8 are shown as numbers: a summary in another encoding harms nobody. */
 static tn_status copy_text(descriptor *d, const char **text, const char *absent, const char *what, const char *name,
                            const char *file, tn_error *err)
 {
     const char *from = *text ? *text : absent;
-    size_t length = from ? strnlen(from, TEXT_MAX) : TEXT_MAX;
-    bool good = length < TEXT_MAX;
-    for (size_t i = 0; good && i < length; i++)
-        good = (unsigned char)from[i] >= 0x20 && from[i] != 0x7f;
+    char got[TEXT_MAX] = "", shown[4 * TEXT_MAX] = "";
+    char byte;
+    if (from && !peek_copy(&byte, from, 1))
+        return not_readable(what, file, err);
+    bool good = from && peek_text(got, sizeof got, from);
+    got[TEXT_MAX - 1] = '\0';
+    text_escape(shown, sizeof shown, got);
+    for (size_t i = 0; good && got[i]; i++)
+        good = (unsigned char)got[i] >= 0x20 && got[i] != 0x7f;
     if (!good)
-        return tn_fail(err, TN_E_KERNEL, file, "%s: %s must be one line of at most %d bytes", what, name, TEXT_MAX - 1);
+        return tn_fail(err, TN_E_KERNEL, file, "%s: %s must be one line of at most %d bytes%s%.80s%s", what, name,
+                       TEXT_MAX - 1, shown[0] ? "; it is '" : "", shown, shown[0] ? "'" : "");
+    size_t length = strlen(shown);
     char *copy = new_piece(d, length + 1);
     if (!copy)
         return tn_fail(err, TN_E_MEMORY, file, "out of memory");
-    memcpy(copy, from, length);
-    copy[length] = '\0';
+    memcpy(copy, shown, length + 1);
     *text = copy;
     return TN_OK;
 }
@@ -143,7 +169,9 @@ static tn_status check_kernel(descriptor *d, tn_kernel *k, uint32_t index, const
     if (!is_id(k->id))
         return tn_fail(
             err, TN_E_KERNEL, file,
-            "kernel %u: its id must be at most 63 letters, digits, '_', '-' or '.', and not 'auto' or 'none'", index);
+            "kernel %u: its id must be at most 63 letters, digits, '_', '-' or '.', and not 'auto' or 'none'; it is "
+            "'%.80s'",
+            index, k->id);
     snprintf(what, sizeof what, "kernel '%s'", k->id);
     if ((status = copy_text(d, &k->version, "", what, "its version", file, err)) != TN_OK ||
         (status = copy_text(d, &k->summary, "", what, "its summary", file, err)) != TN_OK ||
@@ -155,7 +183,8 @@ static tn_status check_kernel(descriptor *d, tn_kernel *k, uint32_t index, const
         return tn_fail(err, TN_E_KERNEL, file, "kernel '%s' has no impl; it needs at least one", k->id);
     if (k->impl_count > IMPLS_MAX)
         return tn_fail(err, TN_E_KERNEL, file, "kernel '%s' has %u impls; at most %d", k->id, k->impl_count, IMPLS_MAX);
-    return TN_OK;
+    const void *functions[] = {(const void *)(uintptr_t)k->available};
+    return check_functions(functions, 1, what, file, err);
 }
 
 /* What an impl's match points to. */
@@ -172,7 +201,8 @@ static tn_status copy_match(descriptor *d, tn_match *match, const char *what, co
     tn_dim_rule *rules = new_piece(d, match->dim_count * sizeof *rules);
     if (!rules)
         return tn_fail(err, TN_E_MEMORY, file, "out of memory");
-    memcpy(rules, match->dims, match->dim_count * sizeof *rules);
+    if (!peek_copy(rules, match->dims, match->dim_count * sizeof *rules))
+        return not_readable(what, file, err);
     match->dims = rules;
     return TN_OK;
 }
@@ -182,7 +212,8 @@ static tn_status open_element(source *s, const void *array, uint32_t index, cons
                               tn_error *err)
 {
     uint32_t stride;
-    memcpy(&stride, array, sizeof stride);
+    if (!peek_copy(&stride, array, sizeof stride))
+        return not_readable(what, file, err);
     tn_status status = open_struct(s, (const char *)array + (size_t)index * stride, what, file, err);
     if (status == TN_OK && s->size != stride)
         status = tn_fail(err, TN_E_KERNEL, file, "%s: its size is %u, that of the first is %u", what, s->size, stride);
@@ -211,6 +242,13 @@ static tn_status read_kernels(descriptor *d, const char *file, tn_error *err)
     return status;
 }
 
+static tn_status check_impl_functions(const tn_impl *impl, const char *what, const char *file, tn_error *err)
+{
+    const void *functions[] = {(const void *)(uintptr_t)impl->plan, (const void *)(uintptr_t)impl->pack,
+                               (const void *)(uintptr_t)impl->forward, (const void *)(uintptr_t)impl->backward};
+    return check_functions(functions, sizeof functions / sizeof functions[0], what, file, err);
+}
+
 static tn_status read_impls(descriptor *d, const char *file, tn_error *err)
 {
     size_t total = 0, next = 0;
@@ -232,6 +270,8 @@ static tn_status read_impls(descriptor *d, const char *file, tn_error *err)
                 status = copy_impl(impl, &s, file, err);
             if (status == TN_OK)
                 status = copy_match(d, &impl->match, what, file, err);
+            if (status == TN_OK)
+                status = check_impl_functions(impl, what, file, err);
             if (status == TN_OK && (status = select_validate(impl, &why)) != TN_OK)
                 status = tn_fail(err, TN_E_KERNEL, file, "%s: %s", what, why.message);
             if (status != TN_OK)
@@ -267,7 +307,14 @@ static tn_status read_device(descriptor *d, const char *file, tn_error *err)
     if (v->close && !v->open)
         return tn_fail(err, TN_E_KERNEL, file, "device '%s' has a close and no open", v->name);
     d->plugin.device = v;
-    return TN_OK;
+    const void *functions[] = {(const void *)(uintptr_t)v->available, (const void *)(uintptr_t)v->open,
+                               (const void *)(uintptr_t)v->close,     (const void *)(uintptr_t)v->alloc,
+                               (const void *)(uintptr_t)v->free,      (const void *)(uintptr_t)v->upload,
+                               (const void *)(uintptr_t)v->download,  (const void *)(uintptr_t)v->sync,
+                               (const void *)(uintptr_t)v->supports,  (const void *)(uintptr_t)v->scratch,
+                               (const void *)(uintptr_t)v->eager,     (const void *)(uintptr_t)v->backward_scratch,
+                               (const void *)(uintptr_t)v->backward};
+    return check_functions(functions, sizeof functions / sizeof functions[0], "device", file, err);
 }
 
 static tn_status check_plugin(descriptor *d, tn_plugin *p, const elfnote *note, const char *file, tn_error *err)

@@ -57,7 +57,7 @@ static tn_status check_machine(Elf *elf, const char *file, tn_error *err)
         char got[64], want[64];
         machine_name(head.e_machine, class, data, got, sizeof got);
         machine_name(HOST_MACHINE, HOST_CLASS, HOST_DATA, want, sizeof want);
-        return tn_fail(err, TN_E_KERNEL, file, "built for another machine: expected %s, got %s; rebuild it here", want,
+        return tn_fail(err, TN_DECLINED, file, "built for another machine: expected %s, got %s; rebuild it here", want,
                        got);
     }
     if (head.e_type != ET_DYN)

@@ -173,6 +173,30 @@ size_t kernels_config_max_packed(const tn_config *config)
     return config->max_packed_mb < 0 ? SIZE_MAX : (size_t)config->max_packed_mb << 20;
 }
 
+/* ---- measuring ----------------------------------------------------------------------------------------------------
+ */
+
+tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error *err)
+{
+    if (!config)
+        return structs_missing("config", err);
+    config->measure = measure ? CONFIG_MEASURE : CONFIG_MEASURE_NOT;
+    return TN_OK;
+}
+
+tn_status kernels_config_measure(const tn_config *config, bool *measure, tn_error *err)
+{
+    const char *text = secure_getenv("TENON_MEASURE");
+    *measure = true;
+    if (text && text[0] && strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
+        return tn_fail(err, TN_E_KERNEL, "TENON_MEASURE", "'%s' is neither yes nor no; correct or unset it", text);
+    if (text && text[0])
+        *measure = strcmp(text, "yes") == 0;
+    if (config && config->measure != CONFIG_MEASURE_UNSAID)
+        *measure = config->measure == CONFIG_MEASURE;
+    return TN_OK;
+}
+
 /* ---- overrides --------------------------------------------------------------------------------------------------- */
 
 tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error *err)

@@ -19,6 +19,7 @@ struct tn_config {
     char *kernels, *device;
     config_verify verify;
     int64_t max_packed_mb; /* -1: no bound                                                        */
+    enum { CONFIG_MEASURE_UNSAID, CONFIG_MEASURE, CONFIG_MEASURE_NOT } measure;
     config_list folders, disable;
     config_pair *options, *pins;
     size_t option_count, pin_count;

@@ -239,16 +239,23 @@ static tn_status read_pins(tn_config *config, const json_t *value, const char *p
     return TN_OK;
 }
 
+static tn_status read_measure(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    if (!json_is_boolean(value))
+        return wrong_type(path, "measure", "true or false", value, err);
+    return tn_config_set_measure(config, json_is_true(value), err);
+}
+
 /* ---- the file -------------------------------------------------------------------------------------------------------
  */
 
 static tn_status read_root(tn_config *config, const json_t *root, const char *path, tn_error *err)
 {
-    static const char *const names[] = {"plugins",       "kernels", "device",  "verify",
-                                        "max_packed_mb", "disable", "options", "pins"};
-    static tn_status (*const readers[])(tn_config *, const json_t *, const char *,
-                                        tn_error *) = {read_plugins,       read_kernels, read_device,  read_verify,
-                                                       read_max_packed_mb, read_disable, read_options, read_pins};
+    static const char *const names[] = {"plugins", "kernels", "device", "verify", "max_packed_mb",
+                                        "disable", "options", "pins",   "measure"};
+    static tn_status (*const readers[])(tn_config *, const json_t *, const char *, tn_error *) = {
+        read_plugins, read_kernels, read_device, read_verify, read_max_packed_mb,
+        read_disable, read_options, read_pins,   read_measure};
     enum { KEYS = sizeof names / sizeof names[0] };
     const char *key;
     json_t *value;

@@ -2,7 +2,7 @@
  * plugin's memory. */
 #include "plugin/loader.h"
 
-#include "plugin/hoststate.h"
+#include "device/hoststate.h"
 
 #include <ltdl.h>
 

@@ -89,6 +89,17 @@ bool plugins_is_loaded(const char *file, uint64_t dev, uint64_t ino, const char 
     return loaded;
 }
 
+bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256])
+{
+    pthread_mutex_lock(&list.lock);
+    const plugins_entry *e = find_locked(file);
+    sha256[0] = '\0';
+    if (e)
+        memcpy(sha256, e->info.sha256, PLUGINS_SHA256);
+    pthread_mutex_unlock(&list.lock);
+    return sha256[0];
+}
+
 size_t tn_plugin_count(void)
 {
     pthread_mutex_lock(&list.lock);

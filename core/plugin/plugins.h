@@ -19,6 +19,10 @@ tn_status plugins_record(const plugins_entry *entry, tn_error *err);
 /* The loaded entry with that name, that inode, or that content (each may be NULL or 0); false when there is none. */
 bool plugins_is_loaded(const char *file, uint64_t dev, uint64_t ino, const char *sha256);
 
+/* The digest of a loaded file, in hexadecimal. false: not known, as that of a plugin that is part of the program. */
+#define PLUGINS_SHA256 65
+bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256]);
+
 /* registry.c: takes all kernels and the device of a plugin, or none of them. The descriptor is taken on success. */
 tn_status registry_add(descriptor *d, const char *file, tn_error *err);
 

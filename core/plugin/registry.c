@@ -5,6 +5,7 @@
 #include "plugin/registry.h"
 
 #include "device/device.h"
+#include "device/hoststate.h"
 #include "base/structs.h"
 #include "base/text.h"
 #include "plugin/nearest.h"
@@ -235,10 +236,19 @@ typedef struct probe {
     tn_error *err; /* shared with the child */
 } probe;
 
+/* What it may say is only whether it is there: one that changes the process says no. */
+
 static int probe_body(void *ctx)
 {
     probe *p = ctx;
+    char changed[256];
+    hoststate *before = hoststate_save();
     tn_status status = p->available(p->err);
+    hoststate_restore(before, changed, sizeof changed);
+    if (changed[0]) {
+        tn_error_clear(p->err);
+        status = tn_fail(p->err, TN_E_KERNEL, NULL, "when asked whether it is available it changed the %s", changed);
+    }
     if (status != TN_OK)
         tn_fail(p->err, status, NULL, "it gives no reason");
     return 0;
@@ -363,6 +373,23 @@ static const tn_device *machine_of(const char *name, tn_error *err)
     return device;
 }
 
+const tn_device *registry_device_at(size_t index)
+{
+    pthread_mutex_lock(&registry.lock);
+    const tn_device *device = index < registry.machine_count ? registry.machines[index]->device : NULL;
+    pthread_mutex_unlock(&registry.lock);
+    return device;
+}
+
+const char *registry_device_file(const char *name)
+{
+    pthread_mutex_lock(&registry.lock);
+    const registry_machine *m = find_machine(name);
+    const char *file = m ? m->file : NULL;
+    pthread_mutex_unlock(&registry.lock);
+    return file;
+}
+
 const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err)
 {
     char name[REGISTRY_NAME];
@@ -375,6 +402,11 @@ const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *e
         return NULL;
     }
     return strcmp(name, eager_cpu.name) == 0 ? &eager_cpu : machine_of(name, err);
+}
+
+bool registry_is_guest(const tn_device *device)
+{
+    return device != &eager_cpu;
 }
 
 /* ---- the public list ------------------------------------------------------------------------------------ */
@@ -421,5 +453,48 @@ tn_status tn_kernels_available(const char *device, tn_kernel_info ***list, size_
         *infos[i] = describe(registry_at(name, i), absent);
     *list = infos;
     *count = n;
+    return TN_OK;
+}
+
+/* Why a kernel of another device is none here. */
+static const char *place_text(const char *of, const char *here)
+{
+    char reason[128];
+    snprintf(reason, sizeof reason, "works on device '%s', not on '%s'", of, here);
+    return plugins_intern(reason);
+}
+
+tn_status tn_kernels_elsewhere(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err)
+{
+    if (!list || !count)
+        return structs_missing("list", err);
+    *list = NULL;
+    *count = 0;
+    int32_t ordinal;
+    char name[REGISTRY_NAME];
+    bool builtin = !device || strcmp(device, "auto") == 0;
+    if (!registry_parse_device(builtin ? eager_cpu.name : device, name, &ordinal))
+        return tn_fail(err, TN_E_KERNEL, "device", "'%.64s' is not a device", device);
+    size_t all = 0, used = 0;
+    while (registry_any(all))
+        all++;
+    tn_kernel_info **infos = structs_list(all, sizeof **infos);
+    for (size_t i = 0; infos && i < all; i++) {
+        const registry_kernel *k = registry_any(i);
+        if (strcmp(k->kernel.device, name) == 0)
+            continue;
+        const char *reason = place_text(k->kernel.device, name);
+        *infos[used++] = (tn_kernel_info){.size = sizeof(tn_kernel_info),
+                                          .id = k->kernel.id,
+                                          .version = k->kernel.version,
+                                          .summary = k->kernel.summary,
+                                          .file = k->file,
+                                          .device = k->kernel.device,
+                                          .reason = reason ? reason : ""};
+    }
+    if (!infos)
+        return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory");
+    *list = infos;
+    *count = used;
     return TN_OK;
 }

@@ -50,6 +50,14 @@ bool registry_parse_device(const char *text, char name[REGISTRY_NAME], int32_t *
  * built-in one. NULL with an error that names those there are. */
 const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *err);
 
+/* The devices that plugins brought, in the order in which they came; NULL behind the last. */
+const tn_device *registry_device_at(size_t index);
+
+/* The plugin that brought the device of this name; NULL: none did. */
+const char *registry_device_file(const char *name);
+/* Did a plugin bring it? */
+bool registry_is_guest(const tn_device *device);
+
 /* folders.c: loads one plugin file, wherever it is and whoever may write there, with everything else that a scan does:
  * its note, its trial in a child, its descriptor. file receives the name that its kernels are registered under, which
  * is borrowed. TN_E_KERNEL with the reason when it is no usable plugin. */
@@ -83,6 +91,10 @@ bool kernels_config_disabled(const tn_config *config, const char *id);          
 const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
 const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */
 bool kernels_config_has_pins(const tn_config *config);
+
+/* Is auto to choose by what it measures? As the configuration says (NULL: nothing), else TENON_MEASURE, else yes. */
+tn_status kernels_config_measure(const tn_config *config, bool *measure, tn_error *err);
+
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 static _Thread_local stage *current;
@@ -16,8 +17,20 @@ static struct {
     bool taken[64];
 } foreign = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* From the first open of ours on only what we open may register: before it, nobody but the program could. Of what
+ * comes otherwise only the address is kept: this may run while another thread is inside the dynamic linker and waits.
+ */
+enum { LATE_MAX = 64 };
+static atomic_bool opened;
+static struct {
+    pthread_mutex_t lock;
+    size_t count;
+    const tn_plugin *plugins[LATE_MAX];
+} late = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 void stage_begin(stage *to)
 {
+    atomic_store(&opened, true);
     *to = (stage){0};
     current = to;
 }
@@ -27,11 +40,37 @@ void stage_end(void)
     current = NULL;
 }
 
+static void note_late(const tn_plugin *plugin)
+{
+    pthread_mutex_lock(&late.lock);
+    if (late.count < LATE_MAX)
+        late.plugins[late.count++] = plugin;
+    pthread_mutex_unlock(&late.lock);
+}
+
+size_t stage_late_count(void)
+{
+    pthread_mutex_lock(&late.lock);
+    size_t count = late.count;
+    pthread_mutex_unlock(&late.lock);
+    return count;
+}
+
+const char *stage_late_file(size_t index)
+{
+    Dl_info info;
+    return dladdr(late.plugins[index], &info) && info.dli_fname ? info.dli_fname : "";
+}
+
 void tn_register(const tn_plugin *plugin)
 {
     if (current) {
         if (current->count++ == 0)
             current->plugin = plugin;
+        return;
+    }
+    if (atomic_load(&opened)) {
+        note_late(plugin);
         return;
     }
     Dl_info info;

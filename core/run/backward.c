@@ -7,7 +7,7 @@ tn_status compose_backward_step(const composer *c, const tn_call *call)
     const device *d = c->device;
     if (!d->ops->backward)
         return tn_fail(c->err, TN_DECLINED, call->site->path, "device %s has no gradients", d->ops->name);
-    return run_step(c->arena, call, device_backward_scratch(d, call), d->ops->backward, c->err);
+    return run_step(c->arena, NULL, call, device_backward_scratch(d, call), d->ops->backward, c->err);
 }
 
 tn_status compose_linear_backward(const composer *c, tn_role weight, tn_role bias, const tn_tensor *x,

@@ -3,11 +3,12 @@
 #include "run/compose.h"
 
 #include "op/op.h"
+#include "run/guest.h"
 
 #include <string.h>
 
-tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
-                   tn_error *err)
+tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
+                   tn_status (*step)(const tn_call *, tn_error *), tn_error *err)
 {
     size_t mark = arena_mark(a);
     tn_call with_scratch = *call;
@@ -16,7 +17,7 @@ tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_statu
     if (scratch_bytes > 0)
         status = arena_take(a, scratch_bytes, &with_scratch.scratch, err);
     if (status == TN_OK && !a->measuring)
-        status = step(&with_scratch, err);
+        status = guest_step(a->device, bound, &with_scratch, step, err);
     arena_release(a, mark);
     return status;
 }
@@ -253,7 +254,7 @@ static tn_status eager_with_parts(const device *device, arena *a, graph_site *co
         return compose_mlp(&c);
     if (call->op == TN_OP_MOE_BLOCK)
         return compose_moe(&c);
-    return run_step(a, call, device_scratch(device, call), device->ops->eager, err);
+    return run_step(a, NULL, call, device_scratch(device, call), device->ops->eager, err);
 }
 
 tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn_error *err)
@@ -271,6 +272,13 @@ static bool gives_all(const tn_impl *impl, const tn_call *call)
     return true;
 }
 
+/* Does the binding's kernel perform this call? */
+static bool performs(const graph_binding *bound, const tn_call *call)
+{
+    return bound->impl && gives_all(bound->impl, call) &&
+           !(bound->not_at && (bound->not_at >> graph_size_of(op_tokens(call)) & 1));
+}
+
 /* With the plan and the number of threads that its scratch was sized for. */
 static tn_status run_bound_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
                                 tn_status (*step)(const tn_call *, tn_error *), tn_error *err)
@@ -279,22 +287,40 @@ static tn_status run_bound_step(arena *a, const graph_binding *bound, const tn_c
     with_plan.plan = &bound->plan;
     with_plan.packed = bound->packed;
     int32_t limit = threads_limit(bound->plan.threads);
-    tn_status status = run_step(a, &with_plan, scratch_bytes, step, err);
+    tn_status status = run_step(a, bound, &with_plan, scratch_bytes, step, err);
     threads_limit(limit);
     return status;
 }
 
+tn_status run_kernel_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
+                          tn_error *err)
+{
+    (void)device; /* the arena's                                                                    */
+    return run_bound_step(a, bound, call, bound->plan.scratch_bytes, bound->impl->forward, err);
+}
+
+/* By the kernel, which gives all outputs that the call wants. */
+static tn_status perform_bound(const device *device, arena *a, graph_site *const *parts, const graph_binding *bound,
+                               const tn_call *call, tn_error *err)
+{
+    if (bound->shadow && !a->measuring)
+        return bound->shadow->perform(bound->shadow, device, a, bound, call, err);
+    /* A shadow may take the kernel off: eager must fit into the arena then. */
+    tn_status status = bound->shadow ? eager_with_parts(device, a, parts, call, err) : TN_OK;
+    return status == TN_OK ? run_kernel_call(device, a, bound, call, err) : status;
+}
+
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call, tn_error *err)
 {
-    if (!bound || !bound->impl || !gives_all(bound->impl, call))
+    if (!bound || !performs(bound, call))
         return eager_with_parts(device, a, NULL, call, err);
-    return run_bound_step(a, bound, call, bound->plan.scratch_bytes, bound->impl->forward, err);
+    return perform_bound(device, a, NULL, bound, call, err);
 }
 
 tn_status run_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
 {
-    if (site->bound.impl && gives_all(site->bound.impl, call))
-        return run_bound_call(device, a, &site->bound, call, err);
+    if (performs(&site->bound, call))
+        return perform_bound(device, a, site->part, &site->bound, call, err);
     return eager_with_parts(device, a, site->part, call, err);
 }
 
@@ -309,8 +335,10 @@ tn_status run_bound_backward(const device *device, arena *a, const graph_binding
 tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens)
 {
     tn_plan plan = {.size = sizeof plan, .threads = bound->threads, .max_tokens = tokens};
-    if (!impl->plan || impl->plan(site, &plan, NULL) != TN_OK || plan.packed_bytes != bound->packed_bytes ||
-        memcmp(plan.user, bound->user, sizeof plan.user) != 0)
+    uint64_t control = hoststate_control();
+    bool planned = impl->plan && impl->plan(site, &plan, NULL) == TN_OK;
+    hoststate_set_control(control);
+    if (!planned || plan.packed_bytes != bound->packed_bytes || memcmp(plan.user, bound->user, sizeof plan.user) != 0)
         return *bound;
     return plan;
 }
@@ -338,7 +366,9 @@ tn_status run_alone(const device *device, const graph_site *site, const graph_bi
         status = arena_init(&a, device, size > 0 ? size : 64, err);
     if (status != TN_OK)
         return status;
+    bool every = guest_every(true);
     status = perform(device, &a, site, bound, call, err);
+    guest_every(every);
     if (status == TN_OK)
         status = device_sync(device, err);
     arena_close(&a);

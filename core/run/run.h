@@ -12,10 +12,21 @@ tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn
 /* The gradients of any contract (call->grads), as run_eager_call; TN_DECLINED where the device has none. backward.c */
 tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err);
 
-/* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl, or whose kernel does
- * not give an optional output that the call wants: eager. */
+/* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl, whose kernel does
+ * not give an optional output that the call wants, or is not used with so many tokens: eager. */
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
+
+/* Performs calls in place of a bound kernel: with run_kernel_call, and with what else it wants to see. The arena is
+ * large enough for eager, too. */
+typedef struct run_shadow {
+    tn_status (*perform)(struct run_shadow *shadow, const device *device, arena *a, const graph_binding *bound,
+                         const tn_call *call, tn_error *err);
+} run_shadow;
+
+/* The kernel itself. */
+tn_status run_kernel_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
+                          tn_error *err);
 
 /* The gradients of a call by what is bound, which has a backward, or eagerly. */
 tn_status run_bound_backward(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
@@ -38,8 +49,9 @@ tn_status run_site_call(const device *device, arena *a, const graph_site *site, 
  * not. supports.c */
 tn_status run_supported(const device *device, const graph *g, tn_error *err);
 
-/* One forward (or backward) with scratch_bytes of scratch from the arena, and the queue of its device. compose.c */
-tn_status run_step(arena *a, const tn_call *call, size_t scratch_bytes, tn_status (*step)(const tn_call *, tn_error *),
-                   tn_error *err);
+/* One forward (or backward) of what is bound (NULL: of the device) with scratch_bytes of scratch from the arena, and
+ * the queue of its device. compose.c */
+tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, size_t scratch_bytes,
+                   tn_status (*step)(const tn_call *, tn_error *), tn_error *err);
 
 #endif

@@ -7,7 +7,7 @@ static tn_status ask(const device *d, const tn_site *site, tn_error *err)
     tn_status status = device_supports(d, site, &why);
     if (status == TN_OK)
         return TN_OK;
-    return tn_fail(err, status == TN_DECLINED ? TN_E_KERNEL : status, site->path, "device %s does not perform %s: %s",
+    return tn_fail(err, status == TN_E_MEMORY ? status : TN_E_KERNEL, site->path, "device %s does not perform %s: %s",
                    d->ops->name, tn_op_name(site->op), why.message[0] ? why.message : "it gives no reason");
 }
 

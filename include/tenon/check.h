@@ -69,6 +69,23 @@ typedef struct tn_check_options {
 TN_API tn_status tn_check_plugin(const char *file, const tn_check_options *options,
                                  int (*on_row)(void *ctx, const tn_check_row *row), void *ctx, tn_error *err);
 
+/* One call made again. Texts are cut where they do not fit. */
+typedef struct tn_replay {
+    uint32_t size;
+    tn_op op;
+    int64_t tokens;
+    double worst_then, worst_now; /* largest error in units of the tolerance: 1.0 is the bound               */
+    bool passed;
+    char kernel[128], site[256], plugin[512];
+    char then[256], now[256]; /* which element, both values                                           */
+} tn_replay;
+
+/* Makes the call of a file that tn_model_shadow wrote again: the kernel in a child process, on the file's tensors,
+ * against eager. plugin: the file to load the kernel from; NULL: it is among those that are loaded (tn_scan).
+ * TN_E_VERIFY when it is still wrong, with result filled; TN_E_INPUT when file is no such file. [one thread]: of the
+ * process. */
+TN_API tn_status tn_check_replay(const char *plugin, const char *file, tn_replay *result, tn_error *err);
+
 #ifdef __cplusplus
 }
 #endif

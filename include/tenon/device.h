@@ -1,5 +1,6 @@
 /* Tenon: what an author of a device includes. A device owns memory and performs the operations of operation.h as
- * transformers' eager mode does. The CPU is built in; others come from plugins, by any name. */
+ * transformers' eager mode does. The CPU is built in; others come from plugins, by any name, and compute only where
+ * somebody asks for them. When a model is opened its operations are compared with the CPU's first. */
 #ifndef TENON_DEVICE_H
 #define TENON_DEVICE_H
 

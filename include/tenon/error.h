@@ -37,7 +37,7 @@ typedef struct tn_error {
 
 /* Writes an error (unless err is NULL or already holds one) and returns code, so that a
  * failing function ends in `return tn_fail(err, TN_E_INPUT, path, "...", ...)`.
- * where may be NULL. Control characters in the texts are replaced by '?'. [any thread] */
+ * where may be NULL. Control characters in the texts, and bytes that are not UTF-8, become \xNN. [any thread] */
 TN_API tn_status tn_fail(tn_error *err, tn_status code, const char *where, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

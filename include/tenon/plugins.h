@@ -32,6 +32,9 @@ TN_API tn_status tn_config_set_device(tn_config *config, const char *device, tn_
 /* Most MiB (2^20 bytes) of packed weights that the kernels of a model may hold together; -1: no bound. [one thread] */
 TN_API tn_status tn_config_set_max_packed_mb(tn_config *config, int64_t mb, tn_error *err);
 
+/* Whether "auto" chooses by what it measures, which it does unless it is told otherwise. [one thread] */
+TN_API tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error *err);
+
 /* What it says now. Borrowed until the next override. [one thread] */
 TN_API int64_t tn_config_max_packed_mb(const tn_config *config);            /* -1 also for NULL            */
 TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */
@@ -44,8 +47,8 @@ TN_API const char *tn_config_device(const tn_config *config);
 
 typedef enum tn_plugin_state {
     TN_PLUGIN_LOADED = 0,
-    TN_PLUGIN_SKIPPED,    /* not a plugin: no note                                             */
-    TN_PLUGIN_REFUSED,    /* wrong version, machine, descriptor, pin, duplicate                */
+    TN_PLUGIN_SKIPPED,    /* not a plugin: no note; or for another machine                     */
+    TN_PLUGIN_REFUSED,    /* wrong version, descriptor, pin, library, duplicate                */
     TN_PLUGIN_QUARANTINED /* its trial crashed, hung, left or did not open                     */
 } tn_plugin_state;
 
@@ -71,6 +74,9 @@ typedef struct tn_kernel_info {
  * unloaded, so models may be open. Fails when a folder itself is refused. [any thread] */
 TN_API tn_status tn_scan(const tn_config *config, tn_error *err);
 
+/* Are the folders of the configuration fit to hold plugins? None of their files is opened: for who wants no kernels. */
+TN_API tn_status tn_check_folders(const tn_config *config, tn_error *err);
+
 /* What was found so far. An index beyond the last is TN_E_USAGE. [any thread] */
 TN_API size_t tn_plugin_count(void);
 TN_API tn_status tn_plugin_get(size_t index, tn_plugin_info *info);
@@ -78,6 +84,26 @@ TN_API tn_status tn_plugin_get(size_t index, tn_plugin_info *info);
 /* Kernels of the device (NAME[:ORDINAL]; "auto" or NULL: the CPU), ordered by id; every one is asked whether it is
  * available. Those of a device that is not here are listed as unavailable. list is owned: free(). [any thread] */
 TN_API tn_status tn_kernels_available(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err);
+
+/* Those of all other devices, ordered by device and id, as unavailable on this one. list is owned: free(). [any thread]
+ */
+TN_API tn_status tn_kernels_elsewhere(const char *device, tn_kernel_info ***list, size_t *count, tn_error *err);
+
+/* Its strings live as long as the process. */
+typedef struct tn_device_info {
+    uint32_t size;
+    int32_t ordinal;
+    const char *name, *summary; /* summary may be empty                                         */
+    const char *file, *version; /* of the plugin that brought it; NULL: it is built in           */
+} tn_device_info;
+
+/* What NAME[:ORDINAL] is a unit of ("auto" or NULL: the CPU), before anything is opened on it. TN_E_KERNEL when it is
+ * not here. [any thread] */
+TN_API tn_status tn_device_get(const char *device, tn_device_info *info, tn_error *err);
+
+/* The devices that plugins brought so far, available or not. An index beyond the last is TN_E_USAGE. [any thread] */
+TN_API size_t tn_device_count(void);
+TN_API tn_status tn_device_at(size_t index, tn_device_info *info);
 
 #ifdef __cplusplus
 }

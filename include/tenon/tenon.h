@@ -20,6 +20,7 @@
 #include <tenon/kernel.h>
 #include <tenon/machine.h>
 #include <tenon/model.h>
+#include <tenon/notices.h>
 #include <tenon/plugins.h>
 #include <tenon/session.h>
 #include <tenon/single.h>

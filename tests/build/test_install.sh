@@ -36,7 +36,7 @@ left() { # FILE...: all that is in the installation
 
 check 'make install' in_tree install
 for file in lib/libtenon.so lib/libtenon.so.0 include/tenon/tenon.h include/tenon/kernel.h lib/pkgconfig/tenon.pc \
-    etc/tenon/kernels.json bin/tenon share/man/man1/tenon.1; do
+    etc/tenon/kernels.json bin/tenon share/man/man1/tenon.1 share/bash-completion/completions/tenon share/zsh/site-functions/_tenon; do
     check "$file is installed" test -e "$root/$file"
 done
 for file in docs/*.md; do

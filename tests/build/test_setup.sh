@@ -29,11 +29,13 @@ machine() { # MISSING UID: a fresh one
     echo "$apt_get" | tool apt-get
     echo "echo $2" | tool id
 }
-setup() { # EXPECTED-STATUS: leaves its output in $tmp/said
-    env -i PATH="$tmp/bin" CC=gcc sh scripts/setup.sh >"$tmp/said" 2>&1
+setup() { # EXPECTED-STATUS [OPTION]: leaves its output in $tmp/said
+    expected=$1
+    shift
+    env -i PATH="$tmp/bin" CC=gcc sh scripts/setup.sh "$@" >"$tmp/said" 2>&1
     status=$?
     cat "$tmp/said"
-    [ "$status" -eq "$1" ]
+    [ "$status" -eq "$expected" ]
 }
 said() {
     grep -q -- "$1" "$tmp/said" || { cat "$tmp/said"; false; }
@@ -52,6 +54,23 @@ machine jansson.h 0
 check 'a missing header as root' setup 0
 echo 'install libjansson-dev' >"$tmp/want"
 check 'its package is installed' asked
+
+machine check.h 0
+check 'the program is built without the test library' setup 0 --no-tests
+: >"$tmp/want"
+check 'which is then not installed' asked
+check 'tests want it' setup 0
+echo 'install check' >"$tmp/want"
+check 'and get it' asked
+
+# The targets for which make asks for it.
+tested() {
+    "${MAKE:-make}" -n -p "$@" 2>/dev/null | sed -n 's/^TESTED := *//p'
+}
+check 'make wants no test library' test -z "$(tested)"
+check 'make demo wants no test library' test -z "$(tested demo)"
+check 'make install wants no test library' test -z "$(tested install)"
+check 'make check wants it' test -n "$(tested check)"
 
 machine 'ltdl.h
 gelf.h' 0

@@ -105,6 +105,8 @@ END_TEST
 START_TEST(what_is_no_plugin_ends_with_3)
 {
     process_expect_error(TENON(NULL, "check", "README.md"), 3, "no usable plugin", NULL);
+    process_expect_error(TENON(NULL, "check", "nosuch.so", "--json"), 3,
+                         "tenon: nosuch.so: no such file: ", "give the path of a plugin", NULL);
     process_expect_error(TENON(NULL, "check", "/nowhere.so"), 3, "/nowhere.so", "No such file", NULL);
     process_expect_error(TENON(NULL, "check", built("tests/bad_plugins/endless_loop.so")), 3, "its constructor ", NULL);
     process_expect_error(TENON(NULL, "check", built(HELLO), "--op", "SOFTMAX"), 2, "'SOFTMAX' is no operation", NULL);

@@ -206,7 +206,9 @@ END_TEST
 START_TEST(inspect_prints_tree_and_reasons)
 {
     const char *const tree[] = {"Qwen3MoeForCausalLM", "Qwen3MoeSparseMoeBlock", "apply_rotary_pos_emb", "* ", NULL};
-    const char *const reasons[] = {"site has ", ", kernel takes ", NULL};
+    const char *const reasons[] = {"+ npu_fused_moe: takes it\n",
+                                   "- npu_fused_moe: covered: npu_fused_moe has the MOE_BLOCK",
+                                   "\nno implementation for LINEAR (20 sites), ATTENTION (4 sites)\n", NULL};
     const char *const memory[] = {"\nmemory:\n",
                                   "weights, mapped",
                                   "weights, packed by kernels",
@@ -221,6 +223,7 @@ START_TEST(inspect_prints_tree_and_reasons)
     r = TENON(NULL, "inspect", MODEL, "--explain");
     expect_words(&r, tree);
     expect_words(&r, reasons);
+    ck_assert_ptr_null(strstr(r.out, "op: site has"));
     process_free(&r);
     r = TENON(NULL, "inspect", MODEL, "--kernels=none");
     ck_assert_int_eq(r.status, 0);
@@ -320,13 +323,44 @@ START_TEST(bench_measures_both_sides)
 }
 END_TEST
 
+/* Both sides of a case agree on whether they overlap, and the table says where they do. */
+START_TEST(bench_shows_the_spread)
+{
+    process_result r = TENON(NULL, "bench", MODEL, "--prompt=16", "--decode=4", "--repeat=2", "--json");
+    json_t *root = parse(&r, 0);
+    const json_t *results = json_object_get(root, "results");
+    for (size_t i = 0; i < json_array_size(results); i += 2) {
+        const json_t *a = json_array_get(results, i), *b = json_array_get(results, i + 1);
+        const json_t *const sides[] = {a, b};
+        for (int s = 0; s < 2; s++) {
+            double low = number(sides[s], "lower_quartile_seconds"), high = number(sides[s], "upper_quartile_seconds");
+            double median = number(sides[s], "median_seconds");
+            ck_assert(number(sides[s], "best_seconds") <= low && low <= median);
+            ck_assert(median <= high && high <= number(sides[s], "worst_seconds"));
+        }
+        bool apart = number(a, "upper_quartile_seconds") < number(b, "lower_quartile_seconds") ||
+                     number(b, "upper_quartile_seconds") < number(a, "lower_quartile_seconds");
+        bool overlap = number(a, "samples") < 3 || !apart;
+        ck_assert_int_eq(json_is_true(json_object_get(a, "overlap")), overlap);
+        ck_assert_int_eq(json_is_true(json_object_get(b, "overlap")), overlap);
+    }
+    json_decref(root);
+    r = TENON(NULL, "bench", MODEL, "--prompt=16", "--decode=0", "--repeat=1", "--against=auto");
+    const char *const words[] = {"  SPREAD  ", "\nmedians; SPREAD is the middle half", NULL};
+    expect_words(&r, words);
+    ck_assert_int_eq(strstr(r.out, "x ?\n") != NULL, strstr(r.out, "\n? the spreads of the two sides overlap") != NULL);
+    process_free(&r);
+}
+END_TEST
+
 START_TEST(bench_refuses_what_does_not_fit)
 {
     process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=513"), 4,
-                         "513 positions are needed, and the model has 512", NULL);
+                         "513 positions are needed, and the model is made for 512", "--context", NULL);
     process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=500", "--decode=13"), 4, "513 positions", NULL);
     process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=0"), 2, "--prompt: a length of 0 is out of range", NULL);
-    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=a"), 2, "--prompt: 'a' is not", NULL);
+    process_expect_error(TENON(NULL, "bench", MODEL, "--prompt=a"), 2, "--prompt: 'a' is not a whole number; give some",
+                         NULL);
 }
 END_TEST
 
@@ -362,6 +396,7 @@ int main(void)
     tcase_add_test(all, inspect_prints_other_formats);
     tcase_add_test(all, verify_prints_the_figures);
     tcase_add_test(all, bench_measures_both_sides);
+    tcase_add_test(all, bench_shows_the_spread);
     tcase_add_test(all, bench_refuses_what_does_not_fit);
     tcase_add_test(all, embedding_example_says_the_same);
     suite_add_tcase(suite, all);

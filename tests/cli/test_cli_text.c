@@ -200,14 +200,51 @@ START_TEST(run_refuses_wrong_prompts)
     process_expect_error(TENON("", "run", MODEL, "-"), 4, "the prompt is empty", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "--tokens", ","), 4, "the prompt is empty", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--context=4"), 4,
-                         "prompt: has 5 tokens, and the context holds 4", NULL);
+                         "prompt: has 5 tokens, and the context holds 4", "raise --context", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "--tokens=1,2048"), 4, "--tokens: token id 2048 is out of range",
                          NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "--tokens=-1"), 4, "--tokens: token id -1 is out of range", NULL);
     size_t length;
     char *book = tempdir_read(MODEL "/heldout.txt", &length);
-    process_expect_error(TENON(book, "run", MODEL, "-"), 4, "prompt: has 7144 tokens, and the context holds 512", NULL);
+    process_expect_error(TENON(book, "run", MODEL, "-"), 4, "prompt: has 7143 tokens, and the model is made for 512; ",
+                         "--context N", NULL);
     free(book);
+}
+END_TEST
+
+/* A line from a pipe means the line, however it ends; only one end is taken away. */
+START_TEST(standard_input_loses_one_final_newline)
+{
+    static const struct {
+        const char *input, *as;
+    } same[] = {{PROMPT "\n", PROMPT}, {PROMPT "\r\n", PROMPT}, {PROMPT, PROMPT}, {PROMPT "\n\n", PROMPT "\n"}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        process_result want = TENON(NULL, "run", MODEL, same[i].as, "-n3", "--json", "--kernels=none");
+        process_result got = TENON(same[i].input, "run", MODEL, "-", "-n3", "--json", "--kernels=none");
+        json_t *a = parse(&want), *b = parse(&got);
+        ck_assert(json_equal(json_object_get(a, "prompt_ids"), json_object_get(b, "prompt_ids")));
+        json_decref(a);
+        json_decref(b);
+    }
+    process_expect_error(TENON("\n", "run", MODEL, "-"), 4, "the prompt is empty", NULL);
+}
+END_TEST
+
+#define TWENTY "1,5,9,2,11,3,7,4,6,8,1,5,9,2,11,3,7,4,6,8"
+
+/* Their frequencies follow the length: 16 positions are where that begins and not where the model ends. */
+START_TEST(dynamic_rotary_scaling_has_no_bound)
+{
+    static const char dynamic[] = "tests/data/models/llama_dynamic";
+    process_result r = TENON(NULL, "run", dynamic, "--tokens", TWENTY, "-n", "20", "--ignore-eos", "--json");
+    ck_assert_ptr_null(strstr(r.err, "warning"));
+    json_t *run = parse(&r);
+    ck_assert_str_eq(text(run, "stop"), "length");
+    ck_assert_uint_eq(json_array_size(json_object_get(run, "tokens")), 20);
+    json_decref(run);
+    r = TENON(NULL, "bench", dynamic, "--prompt=40", "--decode=0", "--repeat=1", "--kernels=none");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    process_free(&r);
 }
 END_TEST
 
@@ -353,6 +390,8 @@ int main(void)
     tcase_add_test(all, run_stops_where_the_context_ends);
     tcase_add_test(all, run_refuses_wrong_prompts);
     tcase_add_test(all, run_works_on_ids_alone);
+    tcase_add_test(all, standard_input_loses_one_final_newline);
+    tcase_add_test(all, dynamic_rotary_scaling_has_no_bound);
     tcase_add_test(all, perplexity_is_reproduced);
     tcase_add_test(all, perplexity_of_a_window_that_does_not_fit);
     tcase_add_test(all, logits_are_those_of_run);

@@ -59,6 +59,9 @@ START_TEST(version_is_printed)
 {
     process_expect_output(TENON(NULL, "--version"), "tenon " TN_VERSION "\n");
     process_expect_output(TENON(NULL, "run", "--version"), "tenon " TN_VERSION "\n");
+    process_expect_output(TENON(NULL, "-V"), "tenon " TN_VERSION "\n");
+    process_expect_output(TENON(NULL, "version"), "tenon " TN_VERSION "\n");
+    process_expect_output(TENON(NULL, "--threads", "1", "-V"), "tenon " TN_VERSION "\n");
 }
 END_TEST
 
@@ -90,6 +93,12 @@ static const wrong_line wrong_lines[] = {
     {{"frobnicate"}, "unknown command 'frobnicate'; see tenon --help"},
     {{"help", "toknize"}, "did you mean 'tenon tokenize'?"},
     {{"run", "m", "p", "--kernles=auto"}, "tenon: run: unknown option '--kernles'; did you mean '--kernels'?"},
+    {{"--nonsense"}, "tenon: unknown option '--nonsense'; see tenon --help"},
+    {{"-x"}, "tenon: unknown option '-x'; see tenon --help"},
+    {{"--kernles=auto"}, "unknown option '--kernles'; did you mean '--kernels'? see tenon --help"},
+    {{"--threads=0"}, "tenon: --threads: 0 is out of range"},
+    {{"vershion"}, "did you mean 'tenon version'?"},
+    {{"run", "m", "p", "--explain"}, "'--explain', which belongs to tenon inspect; see tenon run --help"},
     {{"run", "m", "p", "--wibble"}, "unknown option '--wibble'; see tenon run --help"},
     {{"run", "m", "p", "-x"}, "unknown option '-x'"},
     {{"kernels", "--temperature", "1"}, "tenon: kernels: unknown option '--temperature'"},
@@ -146,6 +155,39 @@ START_TEST(folders_and_files_that_are_not_there)
 }
 END_TEST
 
+START_TEST(a_missing_model_says_how_to_get_one)
+{
+    static const char hub[] = "fetch it first: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B";
+    static const char plain[] =
+        "no such folder; a model is a folder with config.json, *.safetensors and tokenizer.json";
+    process_expect_error(TENON(NULL, "Qwen/Qwen3-0.6B", "hello"), 4, hub, NULL);
+    process_expect_error(TENON(NULL, "run", "Qwen/Qwen3-0.6B", "hello"), 4, hub, NULL);
+    process_expect_error(TENON(NULL, "inspect", "Qwen/Qwen3-0.6B"), 4, hub, NULL);
+    process_expect_error(TENON(NULL, "tokenize", "Qwen/Qwen3-0.6B", "hello"), 4, hub, NULL);
+    process_expect_error(TENON(NULL, "perplexity", "Qwen/Qwen3-0.6B", "README.md"), 4, hub, NULL);
+    process_expect_error(TENON(NULL, "verify", "no-such-model"), 4, plain, "hf download ORG/NAME --local-dir", NULL);
+    process_expect_error(TENON(NULL, "run", "/nonexistent/model", "x"), 4, plain, NULL);
+    process_expect_error(TENON(NULL, "run", "a/b/c", "x"), 4, plain, NULL);
+    process_expect_error(TENON(NULL, "run", "./b", "x"), 4, plain, NULL);
+    char *folder = tempdir_new();
+    process_expect_error(TENON(NULL, "run", folder, "x"), 4, folder, "has neither config.json nor tokenizer.json",
+                         NULL);
+    tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(more_threads_than_processors_are_warned_about)
+{
+    process_result r = TENON(NULL, "run", "models/demo", "x", "-n1", "--threads=1000", "--kernels=none");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_ptr_nonnull(strstr(r.err, "tenon: warning: --threads: 1000 are more than the "));
+    process_free(&r);
+    r = TENON(NULL, "run", "models/demo", "x", "-n1", "--threads=1", "--kernels=none");
+    ck_assert_ptr_null(strstr(r.err, "--threads"));
+    process_free(&r);
+}
+END_TEST
+
 START_TEST(a_wrong_configuration_names_its_key)
 {
     char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
@@ -170,6 +212,8 @@ int main(void)
     tcase_add_test(wrong, nothing_given_prints_the_usage);
     tcase_add_loop_test(wrong, wrong_arguments_are_usage_errors, 0, (int)(sizeof wrong_lines / sizeof *wrong_lines));
     tcase_add_test(early, folders_and_files_that_are_not_there);
+    tcase_add_test(early, a_missing_model_says_how_to_get_one);
+    tcase_add_test(early, more_threads_than_processors_are_warned_about);
     tcase_add_test(early, a_wrong_configuration_names_its_key);
     suite_add_tcase(suite, help);
     suite_add_tcase(suite, wrong);

@@ -230,7 +230,8 @@ START_TEST(what_fails_in_the_queue_fails_the_run)
     tn_session *s = tn_session_new(m, &o, NULL);
     tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
     far_seen.fail_at = 9;
-    ck_assert_int_eq(tn_session_run(s, &batch, NULL, &err), TN_E_INTERNAL);
+    ck_assert_int_eq(tn_session_run(s, &batch, NULL, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.where, "device far");
     ck_assert_ptr_nonnull(strstr(err.message, "operation 0 is not a primitive one"));
     tn_session_reset(s);
     ck_assert_int_eq(tn_session_run(s, &batch, NULL, NULL), TN_OK);

@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +21,13 @@ static tn_status guarded(int (*body)(void *), void *ctx)
 {
     memset(reason, 'x', sizeof reason);
     return guard_run(body, ctx, 60, reason, sizeof reason);
+}
+
+/* With a warden. */
+static void guarded_long(int (*body)(void *), void *ctx)
+{
+    guard_result result = guard_run_long(body, ctx, 60);
+    guard_describe(&result, 60, reason, sizeof reason);
 }
 
 static int give(void *ctx)
@@ -209,7 +217,9 @@ START_TEST(a_program_that_takes_every_exit_status_is_bearable)
         ck_assert_str_eq(reason, "called exit(3)");
         ck_assert_int_eq(guarded(die, &(int){SIGSEGV}), TN_E_KERNEL);
         if (i == 0) /* with a handler, either may be first */
-            ck_assert_str_eq(reason, "ended early (its exit status was taken by another part of this program)");
+            ck_assert_str_eq(reason, "ended early (another process took its exit status)");
+        guarded_long(die, &(int){SIGSEGV});
+        ck_assert_str_eq(reason, "crashed with SIGSEGV");
     }
 }
 END_TEST
@@ -235,6 +245,106 @@ START_TEST(what_the_child_started_goes_with_it)
     /* The last writer is gone. Were the grandchild alive, this would wait for the test's time limit. */
     ck_assert_int_eq(read(ends[0], &byte, 1), 0);
     close(ends[0]);
+}
+END_TEST
+
+/* Out of the group, the session and its parent's hands. */
+static int start_a_stranger(void *ctx)
+{
+    int *ends = ctx;
+    close(ends[0]);
+    pid_t between = fork();
+    if (between == 0) {
+        setsid();
+        if (fork() > 0)
+            _exit(0);
+        for (;;)
+            pause();
+    }
+    waitpid(between, NULL, 0);
+    if (ends[1] == 60)
+        raise(SIGSEGV);
+    if (ends[1] == 61)
+        exit(3);
+    if (ends[1] == 62)
+        wait_forever(NULL);
+    return 0;
+}
+
+START_TEST(b14_what_got_away_goes_too)
+{
+    int ends[2];
+    char byte;
+    ck_assert_int_eq(pipe(ends), 0);
+    ends[1] = fcntl(ends[1], F_DUPFD, 60 + _i); /* whose number says how the child ends               */
+    static const char *const how[] = {"crashed with SIGSEGV", "called exit(3)", "did not finish within 2 s", ""};
+    if (_i == 0) /* nobody but a warden can know of it                                               */
+        guarded_long(start_a_stranger, ends);
+    else
+        guard_run(start_a_stranger, ends, 2, reason, sizeof reason);
+    ck_assert_str_eq(reason, how[_i]);
+    for (int fd = 3; fd < 128; fd++)
+        if (fd != ends[0])
+            close(fd);
+    ck_assert_int_eq(read(ends[0], &byte, 1), 0);
+    close(ends[0]);
+}
+END_TEST
+
+static int kill_the_parent(void *ctx)
+{
+    kill(getppid(), *(int *)ctx);
+    return wait_forever(NULL);
+}
+
+START_TEST(b14_a_child_that_ends_its_warden_gains_nothing)
+{
+    guarded_long(kill_the_parent, &(int){SIGKILL});
+    ck_assert_str_eq(reason, "ended early (another process took its exit status)");
+}
+END_TEST
+
+typedef struct questions {
+    volatile size_t at;
+    size_t slow; /* that takes for ever                                                           */
+} questions;
+
+static int answer_slowly(void *ctx)
+{
+    questions *q = ctx;
+    for (q->at = 0; q->at < 12; q->at++) {
+        usleep(300000);
+        if (q->at == q->slow)
+            wait_forever(NULL);
+    }
+    return 0;
+}
+
+/* Together they take longer than the limit, each less; or one does not end. */
+START_TEST(b14_each_question_has_the_limit_for_itself)
+{
+    questions *q = mmap(NULL, sizeof *q, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    q->slow = _i == 0 ? 100 : 6;
+    tn_status status = guard_run_each(answer_slowly, q, 3, &q->at, reason, sizeof reason);
+    ck_assert_str_eq(reason, _i == 0 ? "" : "did not finish within 3 s");
+    ck_assert_int_eq(status, _i == 0 ? TN_OK : TN_E_KERNEL);
+    ck_assert_uint_eq(q->at, _i == 0 ? 12 : 6);
+    munmap(q, sizeof *q);
+}
+END_TEST
+
+static void crash_in_the_child(void)
+{
+    raise(SIGSEGV);
+}
+
+START_TEST(b11_a_handler_for_forks_is_nobodys_fault)
+{
+    pthread_atfork(NULL, NULL, crash_in_the_child);
+    for (int i = 0; i < 3; i++)
+        ck_assert_msg(guarded(give, &(int){0}) == TN_OK, "%s", reason);
+    guarded(give, &(int){7});
+    ck_assert_str_eq(reason, "returned 7");
 }
 END_TEST
 
@@ -280,6 +390,10 @@ int main(void)
     tcase_add_test(tc, handlers_and_masks_of_the_program_do_not_reach_the_child);
     tcase_add_test(tc, a_program_that_takes_every_exit_status_is_bearable);
     tcase_add_test(tc, what_the_child_started_goes_with_it);
+    tcase_add_loop_test(tc, b14_what_got_away_goes_too, 0, 4);
+    tcase_add_test(tc, b14_a_child_that_ends_its_warden_gains_nothing);
+    tcase_add_loop_test(tc, b14_each_question_has_the_limit_for_itself, 0, 2);
+    tcase_add_test(tc, b11_a_handler_for_forks_is_nobodys_fault);
     tcase_add_test(tc, a_child_that_closes_its_files_is_waited_for);
     tcase_add_test(tc, a_program_with_threads_can_use_it);
     suite_add_tcase(suite, tc);

@@ -83,7 +83,7 @@ static tn_status crashes(const tn_call *call, tn_error *err)
     abort();
 }
 
-/* Gradients times a factor. */
+/* Gradients times a factor; those that nobody wants are left alone. */
 static void scaled_grads(const tn_call *call, double factor)
 {
     const tn_tensor *w = call->site->param[TN_ROLE_WEIGHT].tensors, *dy = &call->grads->out[0];

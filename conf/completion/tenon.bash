@@ -1,0 +1,54 @@
+# bash completion of tenon. What there is to complete is read from tenon --help, so that it is never out of date.
+# Installed as share/bash-completion/completions/tenon; `. tenon.bash` works, too.
+
+# Sub-commands, one a line.
+_tenon_commands() {
+    "$1" --help 2>/dev/null | sed -nE '/^commands:/,/^$/s/^  ([a-z]+) .*/\1/p'
+    printf '%s\n' help version
+}
+
+# "--name METAVAR" of each option of a sub-command, without METAVAR where it takes no value; letters as "-q".
+_tenon_options() {
+    "$1" "$2" --help 2>/dev/null |
+        sed -nE 's/^ {2,6}(-([A-Za-z]), )?(--[a-z-]+)(\[=[^]]*\]| ([^ ]+))?( {2}.*)?$/\3 \5 -\2/p' |
+        sed -E 's/ +-$//' | awk '{ print $1 (NF > 1 && $2 !~ /^-/ ? " " $2 : ""); if ($NF ~ /^-[A-Za-z]$/) print $NF }'
+}
+
+# What may stand for a METAVAR.
+_tenon_values() {
+    case $1 in
+    *'|'*) COMPREPLY=($(compgen -W "${1//|/ }" -- "$2")) ;;
+    SPEC) COMPREPLY=($(compgen -W 'auto none' -- "$2")) ;;
+    NAME*) COMPREPLY=($(compgen -W 'auto cpu' -- "$2")) ;;
+    DIR) COMPREPLY=($(compgen -d -- "$2")) ;;
+    FILE*) COMPREPLY=($(compgen -f -- "$2")) ;;
+    *) COMPREPLY=() ;;
+    esac
+}
+
+_tenon() {
+    local program=${COMP_WORDS[0]} word command='' cur prev commands i
+    cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    commands=$(_tenon_commands "$program")
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        word=${COMP_WORDS[i]}
+        case $'\n'$commands$'\n' in *$'\n'"$word"$'\n'*) command=$word && break ;; esac
+    done
+    # "--name=va" comes as three words, since "=" separates them.
+    [[ $cur == '=' ]] && cur=
+    [[ $prev == '=' ]] && prev=${COMP_WORDS[COMP_CWORD - 2]}
+    local options metavar
+    options=$(_tenon_options "$program" "${command:-run}")
+    metavar=$(awk -v name="$prev" '$1 == name { print $2 }' <<<"$options")
+    if [[ -n $metavar ]]; then
+        _tenon_values "$metavar" "$cur"
+    elif [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$(awk '{ print $1 }' <<<"$options")" -- "$cur"))
+    elif [[ -z $command || $command == help ]]; then
+        COMPREPLY=($(compgen -W "$commands" -- "$cur") $(compgen -d -- "$cur"))
+    else
+        COMPREPLY=($(compgen -f -- "$cur"))
+    fi
+}
+
+complete -o filenames -F _tenon tenon

@@ -1,0 +1,91 @@
+/* Timing in turns: every round times a batch of each side, and medians are told. */
+#include "check/timing.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+/* A call of this length is warm after one. */
+static const double LONG_SECONDS = 2e-3;
+
+static tn_status run_batch(const device *device, timing_side *s, int64_t calls, double *seconds, tn_error *err)
+{
+    tn_status status = TN_OK;
+    double begin = clock_seconds();
+    for (int64_t i = 0; i < calls && status == TN_OK; i++)
+        status = s->call(s->ctx, &s->memory, s->turns++, err);
+    if (status == TN_OK)
+        status = device_sync(device, err);
+    *seconds = (clock_seconds() - begin) / (double)calls;
+    return status;
+}
+
+/* Finds out how much memory a call takes, and how many make a batch. */
+static tn_status open_side(const device *device, timing_side *s, const timing_rules *rules, tn_error *err)
+{
+    double seconds = 0;
+    s->turns = 0;
+    tn_status status = arena_init(&s->memory, device, 0, err);
+    if (status == TN_OK)
+        status = s->call(s->ctx, &s->memory, 0, err);
+    size_t size = s->memory.peak > 0 ? s->memory.peak : 64;
+    arena_close(&s->memory);
+    if (status == TN_OK)
+        status = arena_init(&s->memory, device, size, err);
+    if (status == TN_OK)
+        status = run_batch(device, s, 1, &seconds, err);
+    if (status == TN_OK && seconds < LONG_SECONDS)
+        status = run_batch(device, s, 1, &seconds, err);
+    s->batch = seconds > 0 && seconds < rules->batch_seconds ? (int64_t)(rules->batch_seconds / seconds) + 1 : 1;
+    return status;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
+                            volatile size_t *at, tn_error *err)
+{
+    tn_status status = TN_OK;
+    volatile size_t unseen;
+    size_t opened = 0;
+    at = at ? at : &unseen;
+    for (; opened < count && status == TN_OK; opened++)
+        status = open_side(device, &sides[ *at = opened], rules, err);
+    double begin = clock_seconds();
+    int rounds = 0;
+    while (status == TN_OK && rounds < TIMING_MOST_ROUNDS &&
+           (rounds < rules->least_rounds || clock_seconds() - begin < rules->seconds)) {
+        for (size_t i = 0; i < count && status == TN_OK; i++)
+            status = run_batch(device, &sides[ *at = i], sides[i].batch, &sides[i].times[rounds], err);
+        rounds++;
+    }
+    for (size_t i = 0; i < opened; i++)
+        arena_close(&sides[i].memory);
+    for (size_t i = 0; i < count && status == TN_OK; i++) {
+        qsort(sides[i].times, (size_t)rounds, sizeof sides[i].times[0], ascending);
+        sides[i].seconds = sides[i].times[rounds / 2];
+    }
+    return status;
+}
+
+tn_status timing_bind(const device *device, const tn_site *site, const tn_impl *impl, graph_binding *bound,
+                      tn_error *err)
+{
+    void *packed = NULL;
+    tn_status status = TN_OK;
+    bound->impl = impl;
+    bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
+    if (impl->plan)
+        status = impl->plan(site, &bound->plan, err);
+    if (status == TN_OK && bound->plan.packed_bytes > 0) {
+        status = device_alloc(device, bound->plan.packed_bytes, &packed, err);
+        if (status == TN_OK && impl->pack)
+            status = impl->pack(site, &bound->plan, packed, device->queue, err);
+    }
+    bound->packed = packed;
+    return status;
+}

@@ -1,0 +1,37 @@
+/* Inside core: timing things in turns, so that a busy neighbour slows all of them. */
+#ifndef TENON_CORE_TIMING_H
+#define TENON_CORE_TIMING_H
+
+#include "graph/graph.h"
+
+enum { TIMING_MOST_ROUNDS = 51 };
+
+/* One of those that are compared. */
+typedef struct timing_side {
+    /* Makes the call number turn, which counts from 0 for each side. With a measuring arena nothing is computed. */
+    tn_status (*call)(void *ctx, arena *a, size_t turn, tn_error *err);
+    void *ctx;
+    double seconds; /* the result: median of a call                                                */
+    arena memory;   /* from here on timing.c's own                                                 */
+    int64_t batch;  /* calls between two looks at the clock                                        */
+    size_t turns;
+    double times[TIMING_MOST_ROUNDS];
+} timing_side;
+
+typedef struct timing_rules {
+    double batch_seconds; /* a batch lasts so long at least, so that the clock does not matter     */
+    double seconds;       /* of all rounds, about, beyond the least of them                        */
+    int least_rounds;     /* at most TIMING_MOST_ROUNDS                                           */
+} timing_rules;
+
+/* Warms every side up and times them in turns; all wait for the device. The first error of a call ends it. *at (may be
+ * NULL) is the number of the side that is being called, for whoever watches a process that ends in it. */
+tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
+                            volatile size_t *at, tn_error *err);
+
+/* Plans and packs an implementation as applying does, for all threads and the largest call. What it packs is never
+ * freed: for child processes. */
+tn_status timing_bind(const device *device, const tn_site *site, const tn_impl *impl, graph_binding *bound,
+                      tn_error *err);
+
+#endif

@@ -1,0 +1,291 @@
+/* One file on its way to the list of plugins. The steps, each of which can end it: who may write it, its pin, its note,
+ * the libraries that it needs, its trial in a child; then opening it here and registering it. */
+#include "plugin/candidate.h"
+
+#include "base/text.h"
+#include "plugin/loader.h"
+#include "plugin/plugins.h"
+#include "plugin/registry.h"
+#include "plugin/sha256.h"
+#include "plugin/writers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_BYTES_MAX ((off_t)256 << 20)
+
+candidate *candidate_new(const char *folder, const char *name)
+{
+    candidate *c = calloc(1, sizeof *c);
+    int n = c ? snprintf(c->file, sizeof c->file, "%s%s%s", folder ? folder : "", folder ? "/" : "", name) : -1;
+    if (n < 0 || (size_t)n >= sizeof c->file) {
+        free(c);
+        return NULL;
+    }
+    text_escape(c->shown, sizeof c->shown, c->file);
+    c->folder = folder;
+    c->name = strrchr(c->file, '/') + 1;
+    c->state = TN_PLUGIN_REFUSED;
+    return c;
+}
+
+void candidate_free(candidate *c)
+{
+    if (!c)
+        return;
+    needs_free(&c->need);
+    trial_free(&c->verdict);
+    free(c);
+}
+
+/* ---- content --------------------------------------------------------------------------------------------------------
+ */
+
+/* Follows a link, which must stay in the folder. */
+static tn_status resolve(candidate *c, tn_error *err)
+{
+    struct stat st;
+    if (lstat(c->file, &st) != 0)
+        return tn_fail(err, TN_E_KERNEL, c->file, "cannot be read: %s", strerror(errno));
+    snprintf(c->path, sizeof c->path, "%s", c->file);
+    if (!S_ISLNK(st.st_mode))
+        return TN_OK;
+    char *target = realpath(c->file, NULL);
+    if (!target)
+        return tn_fail(err, TN_E_KERNEL, c->file, "a link that leads nowhere: %s", strerror(errno));
+    const char *slash = strrchr(target, '/');
+    size_t n = (size_t)(slash - target);
+    bool inside = strlen(c->folder) == n && strncmp(target, c->folder, n) == 0;
+    tn_status status = TN_OK;
+    if (!inside)
+        status = tn_fail(err, TN_E_KERNEL, c->file, "a link out of its folder, to %s; copy the file instead", target);
+    else
+        snprintf(c->path, sizeof c->path, "%s", target);
+    free(target);
+    return status;
+}
+
+static tn_status read_all(int fd, const candidate *c, char **content, tn_error *err)
+{
+    size_t size = (size_t)c->st.st_size, at = 0;
+    *content = malloc(size ? size : 1);
+    if (!*content)
+        return tn_fail(err, TN_E_MEMORY, c->file, "out of memory");
+    while (at < size) {
+        ssize_t n = read(fd, *content + at, size - at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            free(*content);
+            *content = NULL;
+            return tn_fail(err, TN_E_KERNEL, c->file, "cannot be read: %s", n < 0 ? strerror(errno) : "it shrank");
+        }
+        at += (size_t)n;
+    }
+    return TN_OK;
+}
+
+/* Opens, checks and reads the file. content is owned. */
+static tn_status read_file(candidate *c, char **content, tn_error *err)
+{
+    tn_status status = resolve(c, err);
+    if (status != TN_OK)
+        return status;
+    int fd = open(c->path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return tn_fail(err, TN_E_KERNEL, c->file, "cannot be read: %s", strerror(errno));
+    if (fstat(fd, &c->st) != 0)
+        status = tn_fail(err, TN_E_KERNEL, c->file, "cannot be read: %s", strerror(errno));
+    else if (!S_ISREG(c->st.st_mode))
+        status = tn_fail(err, TN_DECLINED, c->file, "not a regular file; not a plugin");
+    else if (c->st.st_size > FILE_BYTES_MAX)
+        status = tn_fail(err, TN_E_KERNEL, c->file, "larger than %lld MiB; plugins are not",
+                         (long long)(FILE_BYTES_MAX >> 20));
+    else if (!c->named)
+        status = writers_check(&c->st, c->file, err);
+    if (status == TN_OK)
+        status = read_all(fd, c, content, err);
+    close(fd);
+    return status;
+}
+
+/* ---- pins -----------------------------------------------------------------------------------------------------------
+ */
+
+static tn_status check_pin(const candidate *c, const tn_config *config, tn_error *err)
+{
+    if (c->named || !kernels_config_has_pins(config))
+        return TN_OK;
+    const char *pin = kernels_config_pin(config, c->name);
+    if (!pin)
+        return tn_fail(err, TN_E_KERNEL, c->file,
+                       "not pinned while other files are; to allow it add \"%s\": \"sha256:%s\" to pins", c->name,
+                       c->sha256);
+    if (strncmp(pin, "sha256:", 7) != 0 || strcasecmp(pin + 7, c->sha256) != 0)
+        return tn_fail(err, TN_E_KERNEL, c->file,
+                       "pin mismatch: expected %s, got sha256:%s; restore the file or its pin", pin, c->sha256);
+    return TN_OK;
+}
+
+/* Where the system keeps its libraries; but a folder of plugins there is none. */
+static bool is_of_system(const candidate *c, const char *path)
+{
+    static const char *const folders[] = {"/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"};
+    size_t own = c->folder ? strlen(c->folder) : 0;
+    struct stat st;
+    if (stat(path, &st) != 0 || st.st_uid != 0 || (own && strncmp(path, c->folder, own) == 0 && path[own] == '/'))
+        return false;
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        if (strncmp(path, folders[i], strlen(folders[i])) == 0)
+            return true;
+    return false;
+}
+
+/* What comes in with a plugin runs like the plugin. */
+static tn_status check_library_pins(const candidate *c, const objects_list *libraries, const tn_config *config,
+                                    tn_error *err)
+{
+    for (size_t i = 0; i < libraries->count && !c->named && kernels_config_has_pins(config); i++) {
+        const objects_file *file = &libraries->files[i];
+        const char *name = strrchr(file->path, '/') + 1, *pin = kernels_config_pin(config, name);
+        if (!pin && is_of_system(c, file->path))
+            continue;
+        if (!pin)
+            return tn_fail(err, TN_E_KERNEL, c->file,
+                           "it loads %s, which is not pinned; to allow it add \"%s\": \"sha256:%s\" to pins",
+                           file->path, name, file->sha256);
+        if (strncmp(pin, "sha256:", 7) != 0 || strcasecmp(pin + 7, file->sha256) != 0)
+            return tn_fail(err, TN_E_KERNEL, c->file, "it loads %s: pin mismatch: expected %s, got sha256:%s",
+                           file->path, pin, file->sha256);
+    }
+    return TN_OK;
+}
+
+/* ---- the trial ------------------------------------------------------------------------------------------------------
+ */
+
+/* The files that were read are still those at their paths: what is opened is what was tried. */
+static tn_status check_unchanged(const candidate *c, tn_error *err)
+{
+    struct stat now;
+    if (stat(c->path, &now) != 0 || now.st_dev != c->st.st_dev || now.st_ino != c->st.st_ino ||
+        now.st_size != c->st.st_size || now.st_ctim.tv_sec != c->st.st_ctim.tv_sec ||
+        now.st_ctim.tv_nsec != c->st.st_ctim.tv_nsec)
+        return tn_fail(err, TN_E_KERNEL, c->file, "it changed while it was being examined; scan again");
+    if (!objects_unchanged(&c->need.found) || !objects_unchanged(&c->verdict.objects))
+        return tn_fail(err, TN_E_KERNEL, c->file,
+                       "a library that it needs changed while it was being examined; scan again");
+    return TN_OK;
+}
+
+/* TN_OK: the host may open it. */
+static tn_status try_in_child(candidate *c, tn_error *err)
+{
+    trial_verdict *v = &c->verdict;
+    if (c->named || !verdict_load(c->sha256, &c->need, v)) {
+        trial_run(c->path, &c->note, &c->need, c->named, v);
+        if (check_unchanged(c, err) != TN_OK)
+            return TN_E_KERNEL;
+        verdict_store(c->sha256, v);
+    }
+    c->state = v->state;
+    return v->state == TN_PLUGIN_LOADED ? TN_OK : tn_fail(err, TN_E_KERNEL, c->file, "%s", v->reason);
+}
+
+static tn_status examine(candidate *c, const tn_config *config, char **content, tn_error *err)
+{
+    tn_status status = read_file(c, content, err);
+    size_t size = (size_t)c->st.st_size;
+    if (status == TN_OK && !sha256_hex(*content, size, c->sha256))
+        status = tn_fail(err, TN_E_INTERNAL, c->file, "libcrypto cannot compute SHA-256");
+    if (status == TN_OK)
+        status = check_pin(c, config, err);
+    if (status == TN_OK)
+        c->known = plugins_is_loaded(NULL, (uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino, c->sha256);
+    if (status != TN_OK || c->known)
+        return status;
+    status = elfnote_read(*content, size, c->file, &c->note, err);
+    /* What the program itself has opened already has nothing left to show in a trial. */
+    if (status != TN_OK || stage_foreign_in((uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino))
+        return status;
+    status = needs_read(*content, size, c->path, c->named, &c->need, err);
+    if (status == TN_OK)
+        status = check_library_pins(c, &c->need.found, config, err);
+    if (status == TN_OK)
+        status = try_in_child(c, err);
+    if (status == TN_OK)
+        status = check_library_pins(c, &c->verdict.objects, config, err);
+    return status;
+}
+
+void candidate_examine(candidate *c, const tn_config *config)
+{
+    char *content = NULL;
+    tn_status status = examine(c, config, &content, &c->why);
+    free(content);
+    if (status == TN_OK)
+        c->state = TN_PLUGIN_LOADED;
+    else if (status == TN_DECLINED)
+        c->state = TN_PLUGIN_SKIPPED;
+    else if (c->state == TN_PLUGIN_LOADED)
+        c->state = TN_PLUGIN_REFUSED;
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------------------
+ */
+
+static tn_status open_and_register(candidate *c, const tn_plugin *foreign, tn_error *err)
+{
+    stage staged;
+    char changed[200];
+    tn_status status = loader_open(c->path, &staged, changed, sizeof changed, err);
+    if (changed[0])
+        snprintf(c->warning, sizeof c->warning, "its constructor changed: %s; put back", changed);
+    if (status != TN_OK)
+        return status;
+    if (staged.count == 0 && foreign)
+        staged = (stage){.plugin = foreign, .count = 1};
+    if (staged.count != 1)
+        return tn_fail(err, TN_E_KERNEL, c->file, "it registered %zu times; once is needed", staged.count);
+    descriptor *d = descriptor_read(staged.plugin, &c->note, c->file, err);
+    if (!d)
+        return TN_E_KERNEL;
+    status = registry_add(d, c->shown, err);
+    if (status != TN_OK)
+        descriptor_free(d);
+    return status;
+}
+
+void candidate_open(candidate *c)
+{
+    /* Another file of this scan may have had the same content. */
+    if (c->state == TN_PLUGIN_LOADED && !c->known)
+        c->known = plugins_is_loaded(NULL, (uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino, c->sha256);
+    if (c->state != TN_PLUGIN_LOADED || c->known)
+        return;
+    const tn_plugin *foreign = stage_foreign_in((uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino);
+    c->state = TN_PLUGIN_REFUSED;
+    if (check_unchanged(c, &c->why) != TN_OK || open_and_register(c, foreign, &c->why) != TN_OK)
+        return;
+    stage_foreign_take(foreign);
+    c->state = TN_PLUGIN_LOADED;
+}
+
+tn_status candidate_record(const candidate *c, tn_error *err)
+{
+    if (c->known)
+        return TN_OK;
+    plugins_entry entry = {.info = {.file = c->shown,
+                                    .name = c->note.name,
+                                    .version = c->note.version,
+                                    .state = c->state,
+                                    .reason = c->state == TN_PLUGIN_LOADED ? c->warning : c->why.message},
+                           .dev = (uint64_t)c->st.st_dev,
+                           .ino = (uint64_t)c->st.st_ino};
+    memcpy(entry.info.sha256, c->sha256, sizeof c->sha256);
+    return plugins_record(&entry, err);
+}

@@ -1,0 +1,238 @@
+/* The libraries that a process has loaded, and what comes in with a plugin. */
+#include "plugin/objects.h"
+
+#include "base/text.h"
+#include "plugin/sha256.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- files ----------------------------------------------------------------------------------------------------------
+ */
+
+static void describe(const struct stat *st, char identity[128])
+{
+    snprintf(identity, 128, "%llu:%llu:%lld:%lld.%09ld:%lld.%09ld", (unsigned long long)st->st_dev,
+             (unsigned long long)st->st_ino, (long long)st->st_size, (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec,
+             (long long)st->st_ctim.tv_sec, st->st_ctim.tv_nsec);
+}
+
+bool objects_identity(const char *path, char identity[128])
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return false;
+    describe(&st, identity);
+    return true;
+}
+
+bool objects_unchanged(const objects_list *list)
+{
+    char identity[128];
+    for (size_t i = 0; i < list->count; i++)
+        if (!objects_identity(list->files[i].path, identity) || strcmp(identity, list->files[i].identity) != 0)
+            return false;
+    return true;
+}
+
+const objects_file *objects_find(const objects_list *list, const char *path)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (strcmp(list->files[i].path, path) == 0)
+            return &list->files[i];
+    return NULL;
+}
+
+/* Fills identity and hash of the file at file->path. */
+static bool read_file(objects_file *file)
+{
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    bool done = false;
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
+        void *content = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        describe(&st, file->identity);
+        if (content != MAP_FAILED) {
+            done = sha256_hex(content, (size_t)st.st_size, file->sha256);
+            munmap(content, (size_t)st.st_size);
+        }
+    }
+    if (fd >= 0)
+        close(fd);
+    return done;
+}
+
+tn_status objects_add(objects_list *list, const char *path, tn_error *err)
+{
+    objects_file file = {.path = realpath(path, NULL)};
+    if (!file.path)
+        return tn_fail(err, TN_E_KERNEL, path, "cannot be read: %s", strerror(errno));
+    if (objects_find(list, file.path)) {
+        free(file.path);
+        return TN_OK;
+    }
+    objects_file *files = realloc(list->files, (list->count + 1) * sizeof *files);
+    if (files)
+        list->files = files;
+    if (!files || !read_file(&file)) {
+        free(file.path);
+        return tn_fail(err, TN_E_KERNEL, path, "cannot be read");
+    }
+    list->files[list->count++] = file;
+    return TN_OK;
+}
+
+void objects_free(objects_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->files[i].path);
+    free(list->files);
+    *list = (objects_list){0};
+}
+
+/* ---- of this process ------------------------------------------------------------------------------------------------
+ */
+
+static int look(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    objects_loaded *loaded = arg;
+    (void)size;
+    if (loaded->count == sizeof loaded->headers / sizeof loaded->headers[0])
+        return 1;
+    loaded->headers[loaded->count++] = (uintptr_t)info->dlpi_phdr;
+    return 0;
+}
+
+void objects_look(objects_loaded *loaded)
+{
+    loaded->count = 0;
+    dl_iterate_phdr(look, loaded);
+}
+
+static bool was_there(const objects_loaded *before, const struct dl_phdr_info *info)
+{
+    for (size_t i = 0; i < before->count; i++)
+        if (before->headers[i] == (uintptr_t)info->dlpi_phdr)
+            return true;
+    return false;
+}
+
+typedef struct naming {
+    const objects_loaded *before;
+    const char *own;
+    char *names;
+    size_t size, used, count;
+    bool full;
+} naming;
+
+static int add_name(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    naming *n = arg;
+    const char *name = info->dlpi_name ? info->dlpi_name : "";
+    size_t length = strlen(name) + 1;
+    (void)size;
+    if (was_there(n->before, info) || strcmp(name, n->own) == 0)
+        return 0;
+    n->full = n->full || length > n->size - n->used;
+    if (n->full)
+        return 1;
+    memcpy(n->names + n->used, name, length);
+    n->used += length;
+    n->count++;
+    return 0;
+}
+
+bool objects_new_names(const objects_loaded *before, const char *own, char *names, size_t size, size_t *count)
+{
+    naming n = {.before = before, .own = own, .names = names, .size = size};
+    dl_iterate_phdr(add_name, &n);
+    *count = n.count;
+    return !n.full && before->count < sizeof before->headers / sizeof before->headers[0];
+}
+
+/* ---- how they end ---------------------------------------------------------------------------------------------------
+ */
+
+typedef struct ending {
+    const objects_loaded *before;
+    struct {
+        const ElfW(Dyn) * dynamic;
+        uintptr_t base;
+    } libraries[256];
+    size_t count;
+} ending;
+
+static int add_ending(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    ending *e = arg;
+    (void)size;
+    for (size_t i = 0; i < info->dlpi_phnum && e->count < sizeof e->libraries / sizeof e->libraries[0]; i++)
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC && !was_there(e->before, info)) {
+            uintptr_t at = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+            e->libraries[e->count].dynamic = (const ElfW(Dyn) *)at;
+            e->libraries[e->count++].base = info->dlpi_addr;
+        }
+    return 0;
+}
+
+/* The list backwards, then the older single function. */
+static void finish(const ElfW(Dyn) * dynamic, uintptr_t base)
+{
+    void (**list)(void) = NULL, (*last)(void) = NULL;
+    size_t bytes = 0;
+    for (const ElfW(Dyn) *d = dynamic; d->d_tag != DT_NULL; d++) {
+        if (d->d_tag == DT_FINI_ARRAY)
+            list = (void (**)(void))(base + d->d_un.d_ptr);
+        if (d->d_tag == DT_FINI_ARRAYSZ)
+            bytes = d->d_un.d_val;
+        if (d->d_tag == DT_FINI)
+            last = (void (*)(void))(base + d->d_un.d_ptr);
+    }
+    for (size_t i = list ? bytes / sizeof *list : 0; i > 0; i--)
+        list[i - 1]();
+    if (last)
+        last();
+}
+
+void objects_finish(const objects_loaded *before)
+{
+    static ending e;
+    e = (ending){.before = before};
+    dl_iterate_phdr(add_ending, &e);
+    /* The plugin comes before what it needs, in the list and at the end. */
+    for (size_t i = 0; i < e.count; i++)
+        finish(e.libraries[i].dynamic, e.libraries[i].base);
+}
+
+/* ---- what decides where they come from ------------------------------------------------------------------------------
+ */
+
+static int add_identity(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    char identity[128] = "";
+    const char *name = info->dlpi_name && info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe";
+    (void)size;
+    objects_identity(name, identity);
+    text_add(arg, "%s %s\n", name, identity);
+    return 0;
+}
+
+bool objects_surroundings(char sha256[65])
+{
+    text all = {0};
+    char cache[128] = "";
+    const char *path = getenv("LD_LIBRARY_PATH");
+    dl_iterate_phdr(add_identity, &all);
+    objects_identity("/etc/ld.so.cache", cache);
+    text_add(&all, "%s\n%s\n", path ? path : "", cache);
+    bool done = !all.failed && sha256_hex(all.data, all.length, sha256);
+    free(all.data);
+    return done;
+}

@@ -1,0 +1,50 @@
+/* Inside core/plugin: the libraries that a process has loaded, and what comes in with a plugin. */
+#ifndef TENON_CORE_OBJECTS_H
+#define TENON_CORE_OBJECTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tenon/error.h>
+
+/* A library's file as it was when it was read. identity: device, inode, size, times of the last change; as long as
+ * these are the same, so is the content. */
+typedef struct objects_file {
+    char *path; /* absolute, without links; owned                                                  */
+    char identity[128];
+    char sha256[65];
+} objects_file;
+
+typedef struct objects_list {
+    objects_file *files;
+    size_t count;
+} objects_list;
+
+/* Adds the file at path: resolved, read and hashed. In the list already: nothing. */
+tn_status objects_add(objects_list *list, const char *path, tn_error *err);
+const objects_file *objects_find(const objects_list *list, const char *path);
+void objects_free(objects_list *list);
+
+/* "DEVICE:INODE:SIZE:CHANGED:CHANGED" of the file at path; false: there is none. */
+bool objects_identity(const char *path, char identity[128]);
+bool objects_unchanged(const objects_list *list);
+
+/* Which libraries there are. Filled by objects_look in one process. */
+typedef struct objects_loaded {
+    uintptr_t headers[1024]; /* of each, where its program headers lie                            */
+    size_t count;
+} objects_loaded;
+void objects_look(objects_loaded *loaded);
+
+/* The names, NUL-terminated one behind the other, of those that are loaded now and were not then, without own. false:
+ * there are more than fit. */
+bool objects_new_names(const objects_loaded *before, const char *own, char *names, size_t size, size_t *count);
+
+/* Calls the functions with which those libraries end, as the end of the process does. */
+void objects_finish(const objects_loaded *before);
+
+/* A hash of what decides which libraries the dynamic linker finds here: those that this process has, each with its
+ * identity, LD_LIBRARY_PATH, and the linker's cache. false: not to be had. */
+bool objects_surroundings(char sha256[65]);
+
+#endif

@@ -1,0 +1,15 @@
+/* Inside core/plugin: who may write where code comes from. */
+#ifndef TENON_CORE_WRITERS_H
+#define TENON_CORE_WRITERS_H
+
+#include <sys/stat.h>
+#include <tenon/error.h>
+
+/* A file or folder must belong to root or the user and must not be writable by group or others. path is for messages.
+ */
+tn_status writers_check(const struct stat *st, const char *path, tn_error *err);
+
+/* Both for a library, and for the folder that holds it. path: absolute, without links. */
+tn_status writers_check_library(const char *path, tn_error *err);
+
+#endif

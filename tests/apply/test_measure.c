@@ -1,0 +1,347 @@
+/* Measured choice: what is slower than eager, or than another kernel, is not applied where it is; noise and the next
+ * run change nothing. Kernels that are slow sleep for so long that no machine is slower. */
+#include "apply/measure.h"
+#include "model/model.h"
+#include "tempdir.h"
+#include "test_kernels.h"
+
+#include <check.h>
+#include <glob.h>
+#include <op/op.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static tn_model *open_model(void)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options o = {.size = sizeof o};
+    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
+    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    setenv("TENON_MEASURE", "yes", 1);
+    setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+    return m;
+}
+
+static size_t bound(const tn_model *m, const char *id, uint32_t used_at)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->target.graph->site_count; i++) {
+        const graph_binding *b = &m->target.graph->sites[i]->bound;
+        n += b->impl && !strcmp(b->kernel->kernel.id, id) && (~b->not_at & used_at);
+    }
+    return n;
+}
+
+static tn_report *apply(tn_model *m, const tn_config *config, const char *spec)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_report *report = NULL;
+    ck_assert_msg(tn_apply_kernels(m, config, spec, &report, &err) == TN_OK, "%s: %s", err.where, err.message);
+    return report;
+}
+
+/* The verdict on the last site. */
+static const tn_verdict *verdict_of(const tn_report *report, const char *path, const char *id)
+{
+    for (size_t i = report->site_count; i-- > 0;)
+        for (size_t j = 0; !strcmp(report->sites[i]->site->path, path) && j < report->sites[i]->verdict_count; j++)
+            if (!strcmp(report->sites[i]->verdicts[j]->kernel, id))
+                return report->sites[i]->verdicts[j];
+    ck_abort_msg("no verdict of %s", id);
+}
+
+/* ---- kernels that are slow with some calls ---------------------------------------------------------------- */
+
+static tn_status slow_at(const tn_call *call, uint32_t sizes, tn_error *err)
+{
+    if (sizes >> graph_size_of(op_tokens(call)) & 1)
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    return test_kernel_forward(call, err);
+}
+
+static tn_status slow_always(const tn_call *call, tn_error *err)
+{
+    return slow_at(call, 7, err);
+}
+
+static tn_status slow_with_one(const tn_call *call, tn_error *err)
+{
+    return slow_at(call, 1u << GRAPH_ONE, err);
+}
+
+static tn_status slow_with_some(const tn_call *call, tn_error *err)
+{
+    return slow_at(call, 1u << GRAPH_SOME, err);
+}
+
+static tn_status slow_with_many(const tn_call *call, tn_error *err)
+{
+    return slow_at(call, 1u << GRAPH_MANY, err);
+}
+
+START_TEST(what_is_slower_than_eager_is_not_applied)
+{
+    tn_model *m = open_model();
+    test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
+    tn_report *report = apply(m, NULL, "auto");
+    ck_assert_uint_eq(bound(m, "slow", 7), 0);
+    const tn_verdict *v = verdict_of(report, "model.norm", "slow");
+    ck_assert(!v->taken);
+    ck_assert_msg(strstr(v->reason, "measured: slower") && strstr(v->measured, "512 tokens 5"), "%s", v->reason);
+    ck_assert_ptr_nonnull(strstr(report->summary, "no kernels"));
+    tn_report_free(report);
+    /* Nor is it planned. */
+    report = tn_model_plan(m, NULL, "auto", NULL);
+    ck_assert_ptr_null(report->sites[0]->kernel);
+    tn_report_free(report);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(what_is_slower_at_one_size_is_not_used_at_that_size)
+{
+    static tn_status (*const forwards[])(const tn_call *, tn_error *) = {slow_with_one, slow_with_some, slow_with_many};
+    tn_model *m = open_model();
+    test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_ROPE, .forward = forwards[_i]});
+    tn_report_free(apply(m, NULL, "auto"));
+    ck_assert_uint_eq(bound(m, "slow", 1u << _i), 0);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(what_is_asked_for_by_name_is_applied_however_slow)
+{
+    tn_model *m = open_model();
+    test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
+    tn_report_free(apply(m, NULL, "slow"));
+    ck_assert_uint_eq(bound(m, "slow", 7), 9);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(it_can_be_turned_off)
+{
+    tn_model *m = open_model();
+    test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
+    tn_config *config = test_config("{\"measure\": false}");
+    tn_report *report = apply(m, config, "auto");
+    ck_assert_uint_eq(bound(m, "slow", 7), 9);
+    ck_assert_str_eq(verdict_of(report, "model.norm", "slow")->measured, "");
+    tn_report_free(report);
+    ck_assert_int_eq(tn_config_set_measure(config, true, NULL), TN_OK);
+    tn_report_free(apply(m, config, "auto"));
+    ck_assert_uint_eq(bound(m, "slow", 7), 0);
+    setenv("TENON_MEASURE", "no", 1);
+    tn_report_free(apply(m, NULL, "auto"));
+    ck_assert_uint_eq(bound(m, "slow", 7), 9);
+    tn_error err = TN_ERROR_INIT;
+    setenv("TENON_MEASURE", "maybe", 1);
+    ck_assert_int_eq(tn_apply_kernels(m, NULL, "auto", NULL, &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, "maybe"), "%s", err.message);
+    tn_config_free(config);
+    tn_model_close(m);
+}
+END_TEST
+
+/* The faster one has it, whatever they declare: priority and file order only settle what measuring does not. */
+START_TEST(a_slower_kernel_of_higher_priority_is_left_out)
+{
+    tn_model *m = open_model();
+    test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always, .priority = 9});
+    test_kernel_add(&(test_kernel){.id = "other", .op = TN_OP_RMS_NORM});
+    tn_report_free(apply(m, NULL, "auto"));
+    ck_assert_uint_eq(bound(m, "slow", 7), 0);
+    tn_model_close(m);
+}
+END_TEST
+
+static tn_status dies_when_timed(const tn_call *call, tn_error *err)
+{
+    static int calls;
+    if (++calls > 60)
+        abort();
+    return test_kernel_forward(call, err);
+}
+
+START_TEST(what_dies_when_it_is_timed_is_refused)
+{
+    tn_model *m = open_model();
+    test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_when_timed});
+    tn_report *report = apply(m, NULL, "auto");
+    ck_assert_uint_eq(bound(m, "dies", 7), 0);
+    ck_assert_msg(strstr(verdict_of(report, "model.norm", "dies")->reason, "when it was timed"), "%s",
+                  verdict_of(report, "model.norm", "dies")->reason);
+    tn_report_free(report);
+    tn_model_close(m);
+}
+END_TEST
+
+static int calls_at[GRAPH_SIZES];
+
+static tn_status counts(const tn_call *call, tn_error *err)
+{
+    calls_at[graph_size_of(op_tokens(call))]++;
+    return test_kernel_forward(call, err);
+}
+
+/* Memory is enough for both ways, and both give the same. */
+START_TEST(a_session_leaves_out_the_sizes)
+{
+    tn_model *m = open_model();
+    tn_error err = TN_ERROR_INIT;
+    int64_t ids[40] = {0};
+    test_kernel_add(&(test_kernel){.id = "counts", .op = TN_OP_MLP, .forward = counts});
+    tn_report_free(apply(m, NULL, "counts"));
+    for (size_t i = 0; i < m->target.graph->site_count; i++)
+        m->target.graph->sites[i]->bound.not_at = 1u << _i;
+    tn_session_options o = {.size = sizeof o, .context = 64};
+    tn_session *s = tn_session_new(m, &o, &err);
+    ck_assert_msg(s != NULL, "%s", err.message);
+    static const int64_t tokens[] = {1, 16, 40, 1};
+    for (size_t i = 0; i < 4; i++) {
+        tn_batch b = {.size = sizeof b, .ids = ids, .rows = 1, .tokens = tokens[i]};
+        ck_assert_msg(tn_session_run(s, &b, NULL, &err) == TN_OK, "%s", err.message);
+    }
+    for (int size = 0; size < GRAPH_SIZES; size++)
+        ck_assert_msg((calls_at[size] == 0) == (size == _i), "%d calls of size %d", calls_at[size], size);
+    tn_session_free(s);
+    tn_model_close(m);
+}
+END_TEST
+
+/* ---- what times say --------------------------------------------------------------------------------------- */
+
+/* Milliseconds with and without at each size. */
+static plan_fit timed(double a, double b, double c, double without)
+{
+    plan_fit fit = {.takes = true, .times = {.known = true, .tokens = {1, 16, 512}}};
+    const double ms[] = {a, b, c};
+    for (int i = 0; i < GRAPH_SIZES; i++) {
+        fit.times.kernel[i] = 1e-3 * ms[i];
+        fit.times.without[i] = 1e-3 * without;
+    }
+    measure_entry entry = {.fit_count = 1, .fits = {{.fit = &fit}}};
+    measure_settle(&entry);
+    return fit;
+}
+
+START_TEST(a_margin_keeps_noise_out)
+{
+    ck_assert_uint_eq(timed(1.09, 1, 0.9, 1).not_at, 0);
+    ck_assert_uint_eq(timed(1.12, 1, 0.9, 1).not_at, 1);
+    ck_assert_uint_eq(timed(0.5, 1.2, 1.2, 1).not_at, 6);
+    ck_assert(timed(0.5, 1.2, 1.2, 1).takes);
+    ck_assert(!timed(1.2, 1.2, 1.2, 1).takes);
+    /* Less than a microsecond of a call decides nothing. */
+    ck_assert_uint_eq(timed(0.0018, 0.0018, 0.0018, 0.001).not_at, 0);
+    plan_fit a = timed(0.5, 0.5, 0.5, 1), b = timed(0.52, 0.52, 0.52, 1), c = timed(0.3, 0.3, 0.3, 1);
+    plan_fit unknown = {.takes = true}, partly = timed(0.4, 2, 2, 1);
+    ck_assert_int_eq(plan_faster(&a, &b), 0);
+    ck_assert_int_lt(plan_faster(&c, &a), 0);
+    ck_assert_int_gt(plan_faster(&a, &c), 0);
+    ck_assert_int_eq(plan_faster(&a, &unknown), 0);
+    ck_assert_int_lt(plan_faster(&a, &partly), 0);
+}
+END_TEST
+
+/* ---- remembering --------------------------------------------------------------------------------------------- */
+
+static size_t files(const char *folder)
+{
+    char pattern[4200];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/tenon/measured-*", folder);
+    size_t n = glob(pattern, 0, NULL, &found) == 0 ? found.gl_pathc : 0;
+    globfree(&found);
+    return n;
+}
+
+/* What is said of the norm's kernel by a model opened anew. */
+static char *measured(const tn_config *config, int32_t threads)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options o = {.size = sizeof o, .threads = threads};
+    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_report *report = apply(m, config, "auto");
+    char *text = strdup(verdict_of(report, "model.norm", "npu_fused_rmsnorm")->measured);
+    tn_report_free(report);
+    tn_model_close(m);
+    return text;
+}
+
+static void spoil(const char *folder, const char *content)
+{
+    char pattern[4200];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/tenon/measured-*", folder);
+    ck_assert_int_eq(glob(pattern, 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        FILE *f = fopen(found.gl_pathv[i], "r+");
+        ck_assert_ptr_nonnull(f);
+        ck_assert_int_eq(fseek(f, -30, SEEK_END), 0);
+        fputs(content, f);
+        fclose(f);
+    }
+    globfree(&found);
+}
+
+START_TEST(the_next_run_remembers)
+{
+    tn_error err = TN_ERROR_INIT;
+    char *folder = tempdir_new();
+    setenv("TENON_MEASURE", "yes", 1);
+    setenv("XDG_CACHE_HOME", folder, 1);
+    const char *build = getenv("TENON_BUILD");
+    char plugins[4200];
+    snprintf(plugins, sizeof plugins, "%s/plugins", build ? build : "build");
+    char *absolute = realpath(plugins, NULL);
+    tn_config *config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, absolute, NULL), TN_OK);
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
+    char *first = measured(config, 1);
+    size_t kept = files(folder);
+    ck_assert_msg(strstr(first, "512 tokens"), "%s", first);
+    ck_assert_uint_gt(kept, 2);
+    char *second = measured(config, 1);
+    ck_assert_str_eq(first, second);
+    ck_assert_uint_eq(files(folder), kept);
+    /* As many threads is part of the question. */
+    char *third = measured(config, 2);
+    ck_assert_uint_gt(files(folder), kept);
+    /* What is not a measurement is made again. */
+    spoil(folder, "nan nan x");
+    char *fourth = measured(config, 1);
+    ck_assert_msg(strstr(fourth, "512 tokens"), "%s", fourth);
+    free(first);
+    free(second);
+    free(third);
+    free(fourth);
+    free(absolute);
+    tn_config_free(config);
+    tempdir_remove(folder);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("measure");
+    TCase *all = tcase_create("all");
+    tcase_add_test(all, what_is_slower_than_eager_is_not_applied);
+    tcase_add_loop_test(all, what_is_slower_at_one_size_is_not_used_at_that_size, 0, GRAPH_SIZES);
+    tcase_add_loop_test(all, a_session_leaves_out_the_sizes, 0, GRAPH_SIZES);
+    tcase_add_test(all, what_is_asked_for_by_name_is_applied_however_slow);
+    tcase_add_test(all, it_can_be_turned_off);
+    tcase_add_test(all, a_slower_kernel_of_higher_priority_is_left_out);
+    tcase_add_test(all, what_dies_when_it_is_timed_is_refused);
+    tcase_add_test(all, a_margin_keeps_noise_out);
+    tcase_add_test(all, the_next_run_remembers);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,38 @@
+#!/bin/sh
+# What README.md shows is what is printed, and its commands work. "..." in a listing stands for anything.
+. tests/build/lib.sh
+
+# Every line of the listing, in its order, among the lines that the demo prints.
+listing_is_printed() {
+    sed -n '/^1\. The plugins/,/^```/p' README.md | sed '$d' >"$tmp/shown"
+    [ "$(wc -l <"$tmp/shown")" -ge 8 ] || { echo 'the listing is not found in README.md'; return 1; }
+    exec 3<"$tmp/demo"
+    while IFS= read -r shown; do
+        [ -n "$shown" ] || continue
+        # A pattern of the shell: its own signs are quoted, "..." becomes *.
+        pattern=$(printf '%s' "$shown" | sed 's/[][*?\\]/\\&/g; s/\.\.\./*/g')
+        while :; do
+            IFS= read -r printed <&3 || { echo "not printed, or not in this order: $shown"; return 1; }
+            # shellcheck disable=SC2254 # it is meant to be a pattern
+            case $printed in $pattern) break ;; esac
+        done
+    done <"$tmp/shown"
+}
+
+check 'the demo runs' scripts/demo.sh "$build"
+sed "/^1\\. /s#$build#build#" "$tmp/output" >"$tmp/demo"
+check 'it prints what README.md shows' listing_is_printed
+
+# The commands under "Use", with models and plugins that are here.
+sed -n '/^## Use/,/^## /s/^\(build\/tenon .*\)/\1/p' README.md | sed 's/ #.*//' >"$tmp/commands"
+check 'README.md has commands' test "$(wc -l <"$tmp/commands")" -ge 6
+while IFS= read -r line; do
+    line=$(printf '%s' "$line" | sed "s#^build/tenon#'$build/tenon'#; s#MODEL#models/demo#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
+    check "$line" sh -c "$line" <&-
+done <"$tmp/commands"
+
+# Pages that it names are there.
+for page in $(grep -oE '\]\([a-zA-Z/_.-]+\)' README.md | tr -d '])('); do
+    check "$page is there" test -e "$page"
+done
+finish

@@ -1,0 +1,173 @@
+/* Kernels with bad manners, as a user meets them: what changes the process is refused or put back and named, a failure
+ * ends with exit status 3 whatever the kernel calls it, and weights cannot be written (tests/bad_kernels/bad_guest.c).
+ */
+#include "process.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "models/demo"
+#define MANY "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38"
+
+static const char *plugins(void)
+{
+    static char path[4200];
+    snprintf(path, sizeof path, "%s/tests/bad_kernels", process_build());
+    return path;
+}
+
+/* Continues a few tokens with the kernel that behaves as fault says; NULL: well. */
+static process_result run_with(const char *fault, const char *tokens)
+{
+    if (fault)
+        setenv("BAD_GUEST", fault, 1);
+    else
+        unsetenv("BAD_GUEST");
+    return TENON(NULL, "run", MODEL, "--tokens", tokens, "-n", "48", "--ignore-eos", "--dtype", "f32", "--threads", "2",
+                 "--plugins", plugins(), "--kernels", "npu_bad_guest");
+}
+
+static void expect_in(const char *text, const char *words)
+{
+    ck_assert_msg(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
+}
+
+/* What the good kernel prints. Owned. */
+static char *good_text(void)
+{
+    process_result r = run_with(NULL, "1,2,3");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    ck_assert_ptr_null(strstr(r.err, "warning"));
+    char *text = strdup(r.out);
+    process_free(&r);
+    return text;
+}
+
+START_TEST(good_manners_are_accepted)
+{
+    free(good_text());
+}
+END_TEST
+
+/* ---- the process ------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *what, *says;
+} changes[] = {
+#if defined(__x86_64__)
+    {"flush", "floating-point control"},
+#endif
+    {"chdir", "working directory"},      {"mask", "signal mask"}, {"umask", "umask"},
+    {"close", "standard output"},        {"alarm", "alarm"},      {"handler", "handler of SIGINT"},
+    {"replace", "standard output"}, /* in the trial all three lead nowhere, so nothing changes there */
+};
+enum { CHANGES = sizeof changes / sizeof *changes };
+
+/* Where the trial sees it: nothing is applied. */
+START_TEST(what_the_trial_sees_is_refused)
+{
+    static const char *const places[] = {"available", "plan", "pack", "forward"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s in %s", changes[_i].what, places[i]);
+        process_result r = run_with(fault, "1,2,3");
+        ck_assert_msg(r.status == 3, "%s: status %d: %s", fault, r.status, r.err);
+        ck_assert_str_eq(r.out, "");
+        expect_in(r.err, changes[_i].says);
+        expect_in(r.err, "npu_bad_guest");
+        process_free(&r);
+    }
+}
+END_TEST
+
+/* Where it comes later: it is put back, the text is the good kernel's, and the kernel is named once. */
+START_TEST(what_comes_later_is_put_back)
+{
+    char fault[64], says[160], *text = good_text();
+    snprintf(fault, sizeof fault, "%s in late", changes[_i].what);
+    snprintf(says, sizeof says,
+             "tenon: warning: npu_bad_guest (bad_guest.so) changed the %s in forward; it was put back\n",
+             changes[_i].says);
+    process_result r = run_with(fault, "1,2,3");
+    ck_assert_msg(r.status == 0, "%s: status %d: %s", fault, r.status, r.err);
+    ck_assert_str_eq(r.out, text);
+    expect_in(r.err, says);
+    ck_assert_ptr_null(strstr(strstr(r.err, says) + 1, says));
+    process_free(&r);
+    free(text);
+}
+END_TEST
+
+#if defined(__x86_64__)
+START_TEST(other_threads_are_watched)
+{
+    char *text = good_text();
+    process_result r = run_with("flush in worker", "1,2,3");
+    if (r.status == 3)
+        expect_in(r.err, "floating-point control");
+    else
+        ck_assert_str_eq(r.out, text);
+    process_free(&r);
+    free(text);
+}
+END_TEST
+#endif
+
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *fault, *tokens, *says;
+} failures[] = {
+    {"declines many rows", MANY, "npu_bad_guest: "},           {"77 for many rows", MANY, "npu_bad_guest: "},
+    {"declines late", "1,2,3", "with 1 token: had enough"},    {"77 late", "1,2,3", "with 1 token: it returned 77"},
+    {"cancels late", "1,2,3", "with 1 token: it returned -7"}, {"77 of plan", "1,2,3", "npu_bad_guest: "},
+};
+
+START_TEST(a_failure_ends_with_3)
+{
+    process_result r = run_with(failures[_i].fault, failures[_i].tokens);
+    ck_assert_msg(r.status == 3, "%s: status %d: %s", failures[_i].fault, r.status, r.err);
+    expect_in(r.err, "tenon: npu_bad_guest: ");
+    expect_in(r.err, failures[_i].says);
+    if (strstr(failures[_i].fault, "late"))
+        expect_in(r.err, "forward failed at model.");
+    process_free(&r);
+}
+END_TEST
+
+/* ---- weights ------------------------------------------------------------------------------------------------------
+ */
+
+/* The demo model is bf16, so in f32 its weights are copies; packed memory is the host's. */
+START_TEST(weights_are_read_only)
+{
+    static const char *const faults[] = {"drift", "packed"};
+    process_result r = run_with(faults[_i], "1,2,3");
+    ck_assert_msg(r.status == 3, "status %d: %s", r.status, r.err);
+    expect_in(r.err,
+              _i ? "wrote to its packed memory, which are read-only" : "wrote to its parameters, which are read-only");
+    process_free(&r);
+    r = run_with("drift late", "1,2,3");
+    /* SIGSEGV; a sanitizer has an exit status of its own. */
+    ck_assert_msg(r.status != 0 && !strstr(r.err, "generated: "), "status %d: %s", r.status, r.err);
+    process_free(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kernels with bad manners");
+    TCase *tc = tcase_create("guest");
+    tcase_set_timeout(tc, 600);
+    tcase_add_test(tc, good_manners_are_accepted);
+    tcase_add_loop_test(tc, what_the_trial_sees_is_refused, 0, CHANGES - 1);
+    tcase_add_loop_test(tc, what_comes_later_is_put_back, 0, CHANGES);
+#if defined(__x86_64__)
+    tcase_add_test(tc, other_threads_are_watched);
+#endif
+    tcase_add_loop_test(tc, a_failure_ends_with_3, 0, sizeof failures / sizeof *failures);
+    tcase_add_loop_test(tc, weights_are_read_only, 0, 2);
+    suite_add_tcase(suite, tc);
+    return process_main(suite);
+}

@@ -1,0 +1,153 @@
+/* --shadow and tenon check --replay: a kernel that is right in its check and wrong on live data is taken off, the text
+ * is eager's, and its call is made again from the file (tests/bad_kernels/bad_guest.c). */
+#include "process.h"
+#include "tempdir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TOKENS_37                                                                                                      \
+    "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37"
+#define FILE_NAME "tenon-shadow-npu_bad_guest.safetensors"
+
+static char top[4096], *folder;
+
+/* The file goes to the current folder. */
+static void enter(void)
+{
+    ck_assert_ptr_nonnull(getcwd(top, sizeof top));
+    process_build(); /* is found from the top of the tree                                           */
+    folder = tempdir_new();
+}
+
+static void leave(void)
+{
+    ck_assert_int_eq(chdir(top), 0);
+    tempdir_remove(folder);
+}
+
+static process_result run_with(const char *fault, const char *kernels, const char *shadow)
+{
+    static char plugins[4200], model[4200];
+    setenv("BAD_GUEST", fault, 1);
+    snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
+    snprintf(model, sizeof model, "%s/models/demo", top);
+    ck_assert_int_eq(chdir(folder), 0);
+    process_result r = TENON(NULL, "run", model, "--tokens", TOKENS_37, "-n", "32", "--ignore-eos", "--dtype", "f32",
+                             "--threads", "2", "--plugins", plugins, "--kernels", kernels, "--shadow", shadow);
+    ck_assert_int_eq(chdir(top), 0);
+    return r;
+}
+
+static process_result replay(const char *fault, bool named)
+{
+    char *file = tempdir_path(folder, FILE_NAME), plugins[4200], plugin[4300];
+    setenv("BAD_GUEST", fault, 1);
+    snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
+    snprintf(plugin, sizeof plugin, "%s/bad_guest.so", plugins);
+    process_result r = named ? TENON(NULL, "check", plugin, "--replay", file)
+                             : TENON(NULL, "check", "--replay", file, "--plugins", plugins);
+    free(file);
+    return r;
+}
+
+static void expect_in(const char *text, const char *words)
+{
+    ck_assert_msg(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
+}
+
+static const char *const faults[] = {"wrong with 37 tokens", "wrong late"};
+
+START_TEST(a_wrong_kernel_is_found)
+{
+    process_result eager = run_with("", "none", "1"), r = run_with(faults[_i], "npu_bad_guest", "1");
+    ck_assert_msg(eager.status == 0 && r.status == 0, "%s%s", eager.err, r.err);
+    ck_assert_str_eq(r.out, eager.out);
+    const char *line = strstr(r.err, "tenon: warning: npu_bad_guest is wrong at model.layers.");
+    ck_assert_msg(line != NULL, "%s", r.err);
+    ck_assert_ptr_null(strstr(line + 1, "tenon: warning"));
+    expect_in(line, ", eager has ");
+    expect_in(line, "; the call is in " FILE_NAME ": tenon check /");
+    expect_in(line, "/bad_guest.so --replay " FILE_NAME "\n");
+    process_free(&eager);
+    process_free(&r);
+}
+END_TEST
+
+START_TEST(its_call_is_made_again)
+{
+    process_result r = run_with("wrong with 37 tokens", "npu_bad_guest", "1");
+    process_free(&r);
+    r = replay("wrong with 37 tokens", _i);
+    ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
+    expect_in(r.out, "npu_bad_guest RMS_NORM at model.layers.");
+    expect_in(r.out, "\n  then: ");
+    expect_in(r.out, ": WRONG\n");
+    expect_in(r.err, "is still wrong at model.layers.");
+    process_free(&r);
+    r = replay("", _i);
+    ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
+    expect_in(r.out, ": right\n");
+    process_free(&r);
+    /* The path in the file is data. */
+    char *file = tempdir_path(folder, FILE_NAME);
+    process_expect_error(TENON(NULL, "check", "--replay", file), 3, "npu_bad_guest", "it came from /",
+                         "bad_guest.so, which can be given beside the call", NULL);
+    free(file);
+}
+END_TEST
+
+START_TEST(a_right_one_stays)
+{
+    process_result r = run_with("", "npu_bad_guest", _i ? "0.01" : "1");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_ptr_null(strstr(r.err, "warning"));
+    char *file = tempdir_path(folder, FILE_NAME);
+    ck_assert(!tempdir_exists(file));
+    free(file);
+    process_free(&r);
+}
+END_TEST
+
+/* The kernels of this project on live data, every call of them. */
+START_TEST(our_own_stay)
+{
+    static const char *const models[] = {"models/demo", "tests/data/models/qwen3_moe_pad", "tests/data/models/llama",
+                                         "tests/data/models/mixtral", "tests/data/models/gemma2"};
+    static const char *const dtypes[] = {"f32", "bf16", "f16"};
+    for (int d = 0; d < 3; d++) {
+        process_result r = TENON(NULL, "run", models[_i], "--tokens", "1,2,3,4,5,6,7,8,9,10,11,12", "-n", "24",
+                                 "--ignore-eos", "--dtype", dtypes[d], "--kernels", "auto", "--shadow", "1");
+        ck_assert_msg(r.status == 0, "%s", r.err);
+        ck_assert_msg(!strstr(r.err, "is wrong at"), "%s", r.err);
+        process_free(&r);
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_is_refused)
+{
+    process_expect_error(TENON(NULL, "run", "models/demo", "--tokens", "1", "--shadow", "2"), 2, "--shadow",
+                         "out of range", NULL);
+    process_expect_error(TENON(NULL, "check", "--replay", "models/demo/model.safetensors"), 4, "model.safetensors",
+                         "is this a file that --shadow wrote?", NULL);
+    process_expect_error(TENON(NULL, "check"), 2, "no plugin given", NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tenon --shadow");
+    TCase *tc = tcase_create("shadow");
+    tcase_set_timeout(tc, 600);
+    tcase_add_checked_fixture(tc, enter, leave);
+    tcase_add_loop_test(tc, a_wrong_kernel_is_found, 0, 2);
+    tcase_add_loop_test(tc, its_call_is_made_again, 0, 2);
+    tcase_add_loop_test(tc, a_right_one_stays, 0, 2);
+    tcase_add_loop_test(tc, our_own_stay, 0, 5);
+    tcase_add_test(tc, what_cannot_be_is_refused);
+    suite_add_tcase(suite, tc);
+    return process_main(suite);
+}

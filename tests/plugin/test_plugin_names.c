@@ -1,0 +1,308 @@
+/* C17: names from outside, as they are printed: nothing in them moves a terminal's cursor or spoils JSON for the
+ * others; what is for another machine or device is listed as such. B14: without kernels no plugin is opened. */
+#include "base/text.h"
+#include "process.h"
+#include "tempdir.h"
+
+#include <elf.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MODEL "models/demo"
+
+static char *folder;
+
+static void set_up(void)
+{
+    umask(022);
+    setenv("TENON_TRIAL_SECONDS", "60", 1);
+    folder = tempdir_new();
+}
+
+static void tear_down(void)
+{
+    tempdir_remove(folder);
+}
+
+static char *read_built(const char *name, size_t *size)
+{
+    char path[4300];
+    snprintf(path, sizeof path, "%s/tests/bad_plugins/%s.so", process_build(), name);
+    return tempdir_read(path, size);
+}
+
+static void add(const char *from, const char *as)
+{
+    size_t size;
+    char *content = read_built(from, &size), *path = tempdir_path(folder, as);
+    tempdir_write(path, content, size);
+    free(path);
+    free(content);
+}
+
+static const json_t *find(const json_t *list, const char *id)
+{
+    size_t i;
+    const json_t *kernel;
+    json_array_foreach(list, i,
+                       kernel) if (strcmp(json_string_value(json_object_get(kernel, "id")), id) == 0) return kernel;
+    return NULL;
+}
+
+/* Nothing but printable characters, line ends and what UTF-8 can hold. */
+static void expect_clean(const char *printed)
+{
+    json_t *as_json = json_string(printed);
+    ck_assert_msg(as_json != NULL, "not UTF-8: %s", printed);
+    json_decref(as_json);
+    for (const unsigned char *c = (const unsigned char *)printed; *c; c++)
+        ck_assert_msg((*c >= 0x20 && *c != 0x7f && !(c[0] == 0xc2 && c[1] < 0xa0)) || *c == '\n', "%s", printed);
+}
+
+static const char *const names[][2] = {
+    {"line\nbreak.so", "/line\\x0abreak.so"},
+    {"\033[2Jclear.so", "/\\x1b[2Jclear.so"},
+    {"back\b\b\bspace.so", "/back\\x08\\x08\\x08space.so"},
+    {"latin1-\xfc.so", "/latin1-\\xfc.so"},
+    {"half-\xe2\x82.so", "/half-\\xe2\\x82.so"},
+    {"csi-\xc2\x9b.so", "/csi-\\xc2\\x9b.so"},
+    {"turned-\xe2\x80\xaeos.so", "/turned-\\xe2\\x80\\xaeos.so"},
+    {"tab\t.so", "/tab\\x09.so"},
+    {"umlaut-\xc3\xbc.so", "/umlaut-\xc3\xbc.so"},
+    {"back\\slash.so", "/back\\slash.so"},
+};
+
+START_TEST(c17_names_of_files_are_escaped)
+{
+    const char *name = names[_i][0], *shown = names[_i][1];
+    add("good", name);
+    add("crash", "a.so");
+    add("not_available", "z.so");
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    expect_clean(r.out);
+    expect_clean(r.err);
+    ck_assert_msg(strstr(r.out, shown) != NULL, "%s", r.out);
+    process_free(&r);
+    r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    expect_clean(r.err);
+    json_t *list = json_loads(r.out, 0, NULL);
+    ck_assert_msg(list != NULL, "%s", r.out);
+    ck_assert_uint_eq(json_array_size(list), 3);
+    const char *file = json_string_value(json_object_get(find(list, "test_rms_norm"), "file"));
+    ck_assert_str_eq(strrchr(file, '/'), shown);
+    json_decref(list);
+    process_free(&r);
+}
+END_TEST
+
+/* The same of files that are not used: each reason is one line. */
+START_TEST(c17_names_of_refused_files_are_escaped)
+{
+    const char *name = names[_i][0], *shown = names[_i][1];
+    add("crash", name);
+    add("good", "good.so");
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    char line[256];
+    snprintf(line, sizeof line, "%s: quarantined: its constructor crashed with SIGSEGV", shown);
+    expect_clean(r.out);
+    expect_clean(r.err);
+    ck_assert_msg(strstr(r.out, line) != NULL, "%s", r.out);
+    process_free(&r);
+    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    ck_assert_int_eq(r.status, 0);
+    expect_clean(r.err);
+    ck_assert_msg(strstr(r.err, line) != NULL, "%s", r.err);
+    process_free(&r);
+}
+END_TEST
+
+START_TEST(c17_a_folder_of_any_name_is_bearable)
+{
+    char *odd = tempdir_path(folder, "odd\n\033[1m\xff");
+    ck_assert_int_eq(mkdir(odd, 0755), 0);
+    char *outer = folder;
+    folder = odd;
+    add("good", "good.so");
+    folder = outer;
+    process_result r = TENON(NULL, "kernels", "--plugins", odd, "--json", "-v");
+    json_t *list = json_loads(r.out, 0, NULL);
+    ck_assert_msg(list && find(list, "test_rms_norm"), "%s%s", r.out, r.err);
+    json_decref(list);
+    process_free(&r);
+    ck_assert_int_eq(chmod(odd, 0777), 0);
+    r = TENON(NULL, "kernels", "--plugins", odd);
+    ck_assert_int_eq(r.status, 3);
+    expect_clean(r.err);
+    ck_assert_msg(strstr(r.err, "odd\\x0a\\x1b[1m\\xff: writable by everyone"), "%s", r.err);
+    process_free(&r);
+    free(odd);
+}
+END_TEST
+
+/* The good plugin with another id of the same length, which the trial reads. */
+static const char *const ids[][2] = {
+    {"test\nrms norm", "kernel 0: its id must be one line of at most 255 bytes; it is 'test\\x0arms norm'"},
+    {"test\033rms_norm", "it is 'test\\x1brms_norm'"},
+    {"test rms norm", "'_', '-' or '.', and not 'auto' or 'none'; it is 'test rms norm'"},
+    {"test_rms\xfcnorm", "and not 'auto' or 'none'; it is 'test_rms\\xfcnorm'"},
+    {"test,rms,norm", "it is 'test,rms,norm'"},
+    {"", "kernel 0 has an empty id; give it one"},
+};
+
+START_TEST(c17_ids_that_nobody_could_type_are_refused)
+{
+    static const char good[] = "test_rms_norm";
+    size_t size;
+    char *content = read_built("good", &size), *at = memmem(content, size, good, sizeof good);
+    ck_assert_ptr_nonnull(at);
+    memset(at, 0, sizeof good);
+    memcpy(at, ids[_i][0], strlen(ids[_i][0]));
+    char *path = tempdir_path(folder, "odd.so");
+    tempdir_write(path, content, size);
+    add("not_available", "z.so");
+    process_result r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    expect_clean(r.err);
+    ck_assert_int_eq(r.status, 3);
+    ck_assert_msg(strstr(r.err, ids[_i][1]) != NULL, "%s", r.err);
+    json_t *list = json_loads(r.out, 0, NULL);
+    ck_assert_uint_eq(json_array_size(list), 2);
+    json_decref(list);
+    process_free(&r);
+    free(path);
+    free(content);
+}
+END_TEST
+
+/* A summary in another encoding harms nobody. */
+START_TEST(c17_other_texts_are_escaped)
+{
+    static const char good[] = "RMS norm";
+    size_t size;
+    char *content = read_built("good", &size), *at = memmem(content, size, good, sizeof good);
+    ck_assert_ptr_nonnull(at);
+    memcpy(at, "f\xfcr alle", sizeof good);
+    char *path = tempdir_path(folder, "odd.so");
+    tempdir_write(path, content, size);
+    process_result r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    json_t *list = json_loads(r.out, 0, NULL);
+    ck_assert_str_eq(json_string_value(json_object_get(find(list, "test_rms_norm"), "summary")), "f\\xfcr alle");
+    json_decref(list);
+    process_free(&r);
+    free(path);
+    free(content);
+}
+END_TEST
+
+START_TEST(c17_what_is_for_another_machine_is_listed_as_such)
+{
+    size_t size;
+    char *content = read_built("good", &size), *path = tempdir_path(folder, "elsewhere.so");
+    ((Elf64_Ehdr *)(void *)content)->e_machine =
+        ((Elf64_Ehdr *)(void *)content)->e_machine == EM_S390 ? EM_PPC64 : EM_S390;
+    tempdir_write(path, content, size);
+    add("good", "good.so");
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    ck_assert_msg(strstr(r.out, "test_rms_norm  cpu     1.0.0    yes "), "%s", r.out);
+    ck_assert_msg(strstr(r.out, "/elsewhere.so: skipped: built for another machine: expected "), "%s", r.out);
+    process_free(&r);
+    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    ck_assert_int_eq(r.status, 0);
+    process_free(&r);
+    free(path);
+    free(content);
+}
+END_TEST
+
+START_TEST(c17_what_is_for_another_device_is_listed_as_such)
+{
+    size_t size;
+    char *content = read_built("good", &size), *path = tempdir_path(folder, "elsewhere.so");
+    char *at = memmem(content, size, "\0cpu\0", 5);
+    ck_assert_ptr_nonnull(at);
+    memcpy(at, "\0npu\0", 5);
+    tempdir_write(path, content, size);
+    add("not_available", "z.so");
+    process_result r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    json_t *list = json_loads(r.out, 0, NULL);
+    const json_t *kernel = find(list, "test_rms_norm");
+    ck_assert_uint_eq(json_array_size(list), 3);
+    ck_assert_str_eq(json_string_value(json_object_get(kernel, "device")), "npu");
+    ck_assert(json_is_false(json_object_get(kernel, "available")));
+    ck_assert_str_eq(json_string_value(json_object_get(kernel, "reason")), "works on device 'npu', not on 'cpu'");
+    json_decref(list);
+    process_free(&r);
+    free(path);
+    free(content);
+}
+END_TEST
+
+START_TEST(c17_text_is_escaped_in_whole_characters)
+{
+    char out[8];
+    ck_assert_uint_eq(text_escape(out, sizeof out, "abc\ndef"), 7);
+    ck_assert_str_eq(out, "abc\\x0a");
+    ck_assert_uint_eq(text_escape(out, sizeof out, "abcd\nef"), 4);
+    ck_assert_str_eq(out, "abcd");
+    ck_assert_uint_eq(text_escape(out, sizeof out, "abcdef\xc3\xbc"), 6);
+    ck_assert_str_eq(out, "abcdef");
+    ck_assert_uint_eq(text_escape(out, sizeof out, "\xe2\x82\xac\xe2\x82\xac"), 6);
+    ck_assert_uint_eq(text_escape(out, 1, "a"), 0);
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
+/* ---- B14 ------------------------------------------------------------------------------------------------------------
+ */
+
+/* Says on standard error which process it was opened by, if any: the trial's is not connected to it. */
+START_TEST(b14_without_kernels_no_plugin_is_opened)
+{
+    add("conduct", "conduct.so");
+    setenv("BAD_PLUGIN", "prints", 1);
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    ck_assert_ptr_nonnull(strstr(r.out, "from the constructor\n")); /* opened in the program itself      */
+    process_free(&r);
+    static const char *const commands[][6] = {{"inspect", MODEL},
+                                              {"run", MODEL, "And", "-n1"},
+                                              {"run", MODEL, "And", "-n1", "--device=cpu"},
+                                              {"bench", MODEL, "--prompt=4", "--decode=1", "--repeat=1"}};
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        const char *const *c = commands[i];
+        r = TENON(NULL, c[0], c[1], "--kernels=none", "--plugins", folder, c[2], c[3], c[4]);
+        ck_assert_msg(r.status == 0, "%s", r.err);
+        ck_assert_ptr_null(strstr(r.out, "from the constructor"));
+        ck_assert_ptr_null(strstr(r.err, "from the constructor"));
+        process_free(&r);
+    }
+    r = TENON(NULL, "bench", MODEL, "--kernels=none", "--against=auto", "--plugins", folder, "--prompt=4", "--decode=1",
+              "--repeat=1");
+    ck_assert_ptr_nonnull(strstr(r.out, "from the constructor\n")); /* the other side wants it           */
+    process_free(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("names from outside");
+    TCase *tc = tcase_create("names");
+    tcase_set_timeout(tc, 240);
+    tcase_add_checked_fixture(tc, set_up, tear_down);
+    tcase_add_loop_test(tc, c17_names_of_files_are_escaped, 0, sizeof names / sizeof names[0]);
+    tcase_add_loop_test(tc, c17_names_of_refused_files_are_escaped, 0, sizeof names / sizeof names[0]);
+    tcase_add_test(tc, c17_a_folder_of_any_name_is_bearable);
+    tcase_add_loop_test(tc, c17_ids_that_nobody_could_type_are_refused, 0, sizeof ids / sizeof ids[0]);
+    tcase_add_test(tc, c17_other_texts_are_escaped);
+    tcase_add_test(tc, c17_what_is_for_another_machine_is_listed_as_such);
+    tcase_add_test(tc, c17_what_is_for_another_device_is_listed_as_such);
+    tcase_add_test(tc, c17_text_is_escaped_in_whole_characters);
+    tcase_add_test(tc, b14_without_kernels_no_plugin_is_opened);
+    suite_add_tcase(suite, tc);
+    return process_main(suite);
+}

@@ -1,0 +1,336 @@
+/* What a trial sees: deeds of a constructor, what comes after it, pointers to nothing. Right ones stand beside wrong
+ * ones. Numbers such as B11 are the parts of the issue that asked for each. */
+#include "device/guard.h"
+#include "plugin/registry.h"
+#include "plugin_box.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Scans a folder with the plugin, whose fault is named, and the good one behind it. */
+static tn_plugin_info drop(const char *name, const char *fault)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_plugin_info info = {.size = sizeof info}, good = {.size = sizeof good};
+    setenv("BAD_PLUGIN", fault, 1);
+    plugin_box_add(name, "a.so");
+    plugin_box_add("good", "good.so");
+    ck_assert_msg(plugin_box_scan(NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert(plugin_box_info("good.so", &good));
+    ck_assert_msg(good.state == TN_PLUGIN_LOADED, "%s: %s", fault, good.reason);
+    ck_assert(plugin_box_info("a.so", &info));
+    return info;
+}
+
+static bool is_remembered(const tn_plugin_info *info)
+{
+    char name[128];
+    snprintf(name, sizeof name, "cache/tenon/%s", info->sha256);
+    char *path = tempdir_path(plugin_box_root(), name);
+    bool exists = tempdir_exists(path);
+    free(path);
+    return exists;
+}
+
+static void expect_refused(const char *name, const char *fault, tn_plugin_state state, const char *rest)
+{
+    tn_plugin_info info = drop(name, fault);
+    ck_assert_msg(info.state == state, "%s: state %d, %s", fault, info.state, info.reason);
+    ck_assert_msg(strstr(info.reason, rest) != NULL, "%s: %s", fault, info.reason);
+    ck_assert_uint_eq(registry_count("cpu"), 1);
+}
+
+/* ---- B12, B14: deeds ------------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *deed;
+    tn_plugin_state state;
+    const char *rest;
+} deeds[] = {
+    {"a destructor that crashes", TN_PLUGIN_QUARANTINED, "its exit handlers or destructors: it crashed with SIGSEGV"},
+    {"a destructor that leaves", TN_PLUGIN_QUARANTINED, "its exit handlers or destructors: it called exit(0)"},
+    {"an exit handler that crashes", TN_PLUGIN_QUARANTINED, "its exit handlers or destructors: it crashed"},
+    {"an exit handler with an argument that crashes", TN_PLUGIN_QUARANTINED, "its exit handlers or destructors: it"},
+    {"a thread's end that crashes", TN_PLUGIN_QUARANTINED, "its exit handlers or destructors: it crashed"},
+    {"a handler for forks that crashes first", TN_PLUGIN_QUARANTINED, "its handlers for forks"},
+    {"a handler for forks that crashes in the parent", TN_PLUGIN_QUARANTINED, "its handlers for forks"},
+    {"a handler for forks that crashes in the child", TN_PLUGIN_REFUSED, "its handlers for forks (pthread_atfork) end"},
+    {"a thread that registers", TN_PLUGIN_REFUSED, "it registers from a thread of its own"},
+    {"a thread that registers later", TN_PLUGIN_REFUSED, "it registers from a thread of its own"},
+    {"alarm", TN_PLUGIN_REFUSED, "its constructor leaves a timer running"},
+    {"setitimer", TN_PLUGIN_REFUSED, "its constructor leaves a timer running"},
+    {"timer_create", TN_PLUGIN_REFUSED, "its constructor leaves a timer running"},
+    {"a process", TN_PLUGIN_REFUSED, "its constructor leaves a process behind"},
+    {"a process that got away", TN_PLUGIN_REFUSED, "its constructor leaves a process behind"},
+    {"closes files", TN_PLUGIN_REFUSED, "its constructor closes files that others opened"},
+    {"fewer files", TN_PLUGIN_REFUSED, "its constructor lowers the program's limit on open files"},
+    {"changes a variable", TN_PLUGIN_REFUSED, "its constructor changes the environment variable HOME"},
+    {"removes a variable", TN_PLUGIN_REFUSED, "its constructor changes the environment variable HOME"},
+    {"ends its thread", TN_PLUGIN_REFUSED, "its constructor ends the thread that opens it"},
+    {"exit", TN_PLUGIN_QUARANTINED, "its constructor called exit(0)"},
+};
+
+START_TEST(b12_what_nobody_can_put_right_is_refused)
+{
+    setenv("HOME", plugin_box_root(), 1);
+    expect_refused("conduct", deeds[_i].deed, deeds[_i].state, deeds[_i].rest);
+}
+END_TEST
+
+static const char *const harmless[] = {
+    "nothing at all",       "a thread that stays",        "a thread that ends",
+    "a process that ended", "handlers for forks",         "more files",
+    "an exit handler",      "an alarm that is off again", "sets a variable of its own",
+};
+
+START_TEST(b12_what_harms_nobody_is_taken)
+{
+    tn_plugin_info info = drop("conduct", harmless[_i]);
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s: %s", harmless[_i], info.reason);
+    ck_assert_uint_eq(registry_count("cpu"), 2);
+    ck_assert(is_remembered(&info));
+}
+END_TEST
+
+START_TEST(b12_a_program_on_one_processor_stays_on_all)
+{
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2) {
+        printf("SKIPPED: one processor\n");
+        return;
+    }
+    expect_refused("conduct", "one processor", TN_PLUGIN_REFUSED, "the processors that it may run on");
+}
+END_TEST
+
+/* Only here, where no trial sees it. */
+START_TEST(b12_a_registration_that_nobody_asked_for_is_reported)
+{
+    tn_plugin_info info = drop("conduct", "nothing at all");
+    ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
+    static const tn_plugin late = {.size = sizeof late, .name = (const char *)8};
+    tn_register(&late);
+    tn_register((const tn_plugin *)8);
+    size_t before = tn_plugin_count();
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert_uint_eq(tn_plugin_count(), before + 2);
+    ck_assert_int_eq(tn_plugin_get(before, &info), TN_OK);
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_msg(strstr(info.file, "test_plugin_trial (late registration 1)") != NULL, "%s", info.file);
+    ck_assert_msg(strstr(info.reason, "it registers when nobody opens it") != NULL, "%s", info.reason);
+    ck_assert_int_eq(tn_plugin_get(before + 1, &info), TN_OK);
+    ck_assert_str_eq(info.file, "unknown library (late registration 2)");
+    ck_assert_uint_eq(registry_count("cpu"), 2);
+}
+END_TEST
+
+START_TEST(b12_a_library_that_opens_another_plugin_is_refused)
+{
+    setenv("BAD_FILE", plugin_box_built("wrong_numbers"), 1);
+    expect_refused("conduct", "opens another plugin", TN_PLUGIN_REFUSED, "it registers 2 times");
+}
+END_TEST
+
+START_TEST(b12_a_destructor_that_hangs_is_stopped)
+{
+    setenv("TENON_TRIAL_SECONDS", "1", 1);
+    setenv("BAD_PLUGIN", "a destructor that hangs", 1);
+    plugin_box_add("conduct", "a.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    tn_plugin_info info = {.size = sizeof info};
+    ck_assert(plugin_box_info("a.so", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_QUARANTINED);
+    ck_assert_msg(strstr(info.reason, "did not finish within 1 s") != NULL, "%s", info.reason);
+}
+END_TEST
+
+START_TEST(b14_a_trial_holds_no_descriptors_of_the_program)
+{
+    ck_assert_int_eq(dup2(STDOUT_FILENO, 50), 50);
+    tn_plugin_info info = drop("conduct", "looks at descriptor 50");
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+}
+END_TEST
+
+START_TEST(b14_a_trial_has_limits_on_memory)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    printf("SKIPPED: no such limit under the sanitizers\n");
+#else
+    expect_refused("conduct", "all memory", TN_PLUGIN_QUARANTINED, "its constructor crashed with SIGABRT");
+#endif
+}
+END_TEST
+
+/* The folder's name is in the environment of every process that a constructor starts, and in this one's. */
+static size_t processes_with(const char *word)
+{
+    size_t count = 0;
+    for (long pid = 2; pid < 65536; pid++) {
+        char path[64], text[65536];
+        snprintf(path, sizeof path, "/proc/%ld/environ", pid);
+        FILE *file = pid != (long)getpid() && pid != (long)getppid() ? fopen(path, "r") : NULL;
+        size_t n = file ? fread(text, 1, sizeof text, file) : 0;
+        if (file)
+            fclose(file);
+        count += n > 0 && memmem(text, n, word, strlen(word)) != NULL;
+    }
+    return count;
+}
+
+START_TEST(b14_a_trial_leaves_no_process)
+{
+    drop("conduct", "a process that got away");
+    ck_assert_uint_eq(processes_with("BAD_PLUGIN=a process that got away"), 0);
+}
+END_TEST
+
+/* ---- B12: pointers --------------------------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *fault, *rest;
+} pointers[] = {
+    {"class_glob", "kernel 'test_pointers', impl 0: a pointer leads to no memory"},
+    {"a text without end", "impl 0: the pattern of class names must be one line"},
+    {"id", "kernel 0: a pointer leads to no memory"},
+    {"summary", "kernel 'test_pointers': a pointer leads to no memory"},
+    {"version", "kernel 'test_pointers': a pointer leads to no memory"},
+    {"device name", "kernel 'test_pointers': a pointer leads to no memory"},
+    {"plugin name", "plugin: a pointer leads to no memory"},
+    {"dims", "impl 0: a pointer leads to no memory"},
+    {"impls", "impl 0: a pointer leads to no memory"},
+    {"more impls than there are", "kernel 'test_pointers', impl "},
+    {"kernels", "kernel 0: a pointer leads to no memory"},
+    {"half a struct", "kernel 0: its size is "},
+    {"forward", "impl 0: one of its functions is at an address where no code is"},
+    {"plan", "impl 0: one of its functions is at an address where no code is"},
+    {"available", "kernel 'test_pointers': one of its functions is at an address where no code is"},
+    {"device operation", "device: one of its functions is at an address where no code is"},
+    {"device", "device: a pointer leads to no memory"},
+    {"plugin", "plugin: a pointer leads to no memory"},
+};
+enum { POINTERS = sizeof pointers / sizeof pointers[0] };
+
+/* In the trial, and here when the trial saw another. */
+START_TEST(b12_a_pointer_to_nothing_is_an_error)
+{
+    char fault[64];
+    const char *name = pointers[_i % POINTERS].fault;
+    snprintf(fault, sizeof fault, "%s%s", _i < POINTERS ? "" : "here ", name);
+    expect_refused("pointers", fault, TN_PLUGIN_REFUSED, pointers[_i % POINTERS].rest);
+}
+END_TEST
+
+START_TEST(b12_without_a_fault_it_is_taken)
+{
+    tn_plugin_info info = drop("pointers", "none of them");
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+    ck_assert_ptr_nonnull(registry_find("cpu", "test_pointers"));
+}
+END_TEST
+
+/* ---- B11 ------------------------------------------------------------------------------------------------------------
+ */
+
+START_TEST(b11_a_death_from_outside_is_no_lasting_verdict)
+{
+    static const char *const signals[] = {"SIGTERM", "SIGKILL", "SIGABRT"};
+    char want[64];
+    snprintf(want, sizeof want, "its constructor crashed with %s", signals[_i]);
+    tn_plugin_info info = drop("conduct", signals[_i]);
+    ck_assert_int_eq(info.state, TN_PLUGIN_QUARANTINED);
+    ck_assert_msg(strstr(info.reason, want) != NULL, "%s", info.reason);
+    ck_assert_int_eq(is_remembered(&info), _i == 2); /* what a process does to itself                  */
+    if (_i == 2)
+        return;
+    setenv("BAD_PLUGIN", "", 1);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert(plugin_box_info("a.so", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
+}
+END_TEST
+
+START_TEST(b11_what_changes_meanwhile_has_no_verdict)
+{
+    char *path = tempdir_path(plugin_box_folder(), "a.so");
+    setenv("BAD_FILE", path, 1);
+    tn_plugin_info info = drop("conduct", "changes its file");
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    ck_assert_str_eq(info.reason, "it changed while it was being examined; scan again");
+    ck_assert(!is_remembered(&info));
+    setenv("BAD_PLUGIN", "", 1);
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert(plugin_box_info("a.so", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
+    free(path);
+}
+END_TEST
+
+/* The first of the folder would spoil all later forks once it is open here; the trial refuses it, and what comes behind
+ * it was tried before. */
+START_TEST(b11_all_files_are_tried_before_one_is_opened)
+{
+    plugin_box_add("wrong_numbers", "b.so");
+    tn_plugin_info info = drop("conduct", "a thread that stays");
+    ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
+    ck_assert(plugin_box_info("b.so", &info));
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+    ck_assert_uint_eq(registry_count("cpu"), 3);
+}
+END_TEST
+
+static void crash_in_children(void)
+{
+    raise(SIGSEGV);
+}
+
+/* A handler for forks that no trial has seen: the next plugin is not to blame, and not even refused. */
+START_TEST(b11_a_handler_for_forks_condemns_nobody)
+{
+    pthread_atfork(NULL, NULL, crash_in_children);
+    tn_plugin_info info = drop("conduct", "nothing at all");
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+    plugin_box_add("crash", "crash.so");
+    ck_assert_int_eq(plugin_box_scan(NULL, NULL), TN_OK);
+    ck_assert(plugin_box_info("crash.so", &info));
+    ck_assert_str_eq(info.reason, "its constructor crashed with SIGSEGV when it was tried in a child process");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plugin trials");
+    TCase *tc = tcase_create("trials");
+    tcase_set_timeout(tc, 240);
+    tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
+    tcase_add_loop_test(tc, b12_what_nobody_can_put_right_is_refused, 0, sizeof deeds / sizeof deeds[0]);
+    tcase_add_loop_test(tc, b12_what_harms_nobody_is_taken, 0, sizeof harmless / sizeof harmless[0]);
+    tcase_add_test(tc, b12_a_program_on_one_processor_stays_on_all);
+    tcase_add_test(tc, b12_a_registration_that_nobody_asked_for_is_reported);
+    tcase_add_test(tc, b12_a_library_that_opens_another_plugin_is_refused);
+    tcase_add_test(tc, b12_a_destructor_that_hangs_is_stopped);
+    tcase_add_test(tc, b14_a_trial_holds_no_descriptors_of_the_program);
+    tcase_add_test(tc, b14_a_trial_has_limits_on_memory);
+    tcase_add_test(tc, b14_a_trial_leaves_no_process);
+    tcase_add_loop_test(tc, b12_a_pointer_to_nothing_is_an_error, 0, 2 * POINTERS);
+    tcase_add_test(tc, b12_without_a_fault_it_is_taken);
+    tcase_add_loop_test(tc, b11_a_death_from_outside_is_no_lasting_verdict, 0, 3);
+    tcase_add_test(tc, b11_what_changes_meanwhile_has_no_verdict);
+    tcase_add_test(tc, b11_all_files_are_tried_before_one_is_opened);
+    tcase_add_test(tc, b11_a_handler_for_forks_condemns_nobody);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
