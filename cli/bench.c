@@ -159,9 +159,11 @@ static tn_status measure_side(bench *b, bench_side *side, int64_t round, tn_erro
 {
     tn_report *report = NULL;
     tn_session_options options = {.size = sizeof options, .rows = 1, .context = b->positions};
-    tn_status status = tn_apply_kernels(b->w.model, b->w.config, side->spec, &report, err);
+    tn_status status = tn_apply_kernels(b->w.model, b->w.config, side == b->side ? NULL : side->spec, &report, err);
     if (status)
         return status;
+    if (round == 0)
+        report_notes(b->w.options, report);
     snprintf(side->summary, sizeof side->summary, "%s", report->summary);
     tn_report_free(report);
     tn_model_get_info(b->w.model, &b->w.info);
@@ -443,7 +445,7 @@ static tn_status run_bench(const options *o, tn_error *err)
 }
 
 static const option_spec own_options[] = {
-    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto, none, or ids separated by commas; default auto"},
+    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP "; default auto"},
     {OPT_AGAINST, "against", "SPEC", 0, OPTION_TEXT, 0, 0, "what to compare with; default none"},
     {OPT_PROMPT, "prompt", "N,...", 0, OPTION_TEXT, 0, 0, "lengths of prompts; default 128,512"},
     {OPT_DECODE, "decode", "N", 0, OPTION_INTEGER, 0, 1e9, "tokens decoded one by one; default 64; 0: none"},

@@ -118,6 +118,9 @@ tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *
 /* Are ids those of a vocabulary of this size? */
 tn_status check_ids(const char *where, const int64_t *ids, size_t count, int64_t vocab, tn_error *err);
 
+/* What a SPEC is, for --kernels. */
+#define SPEC_HELP "auto, none, ids by preference, auto,ID or auto,-ID"
+
 /* ---- help.c --------------------------------------------------------------------------------- */
 
 extern const command *const commands[];
@@ -208,12 +211,18 @@ void workspace_close(workspace *w);
 /* Warns when --threads asks for more than there are processors. */
 void check_threads(const options *o);
 
+/* Returns err's code; an error about a device that the file asks for names file and key from then on. */
+tn_status device_error(const workspace *w, tn_error *err);
+
+/* What the choice of kernels warns of, on stderr. */
+void report_notes(const options *o, const tn_report *report);
+
 /* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no
  * plugin at all does not count. */
 size_t list_bad_plugins(FILE *to, const char *before);
 #define WARNING "tenon: warning: "
 
-json_t *json_kernels(const workspace *w); /* {"spec", "summary"}                                */
+json_t *json_kernels(const workspace *w); /* {"spec", "summary", "notes"}                       */
 
 /* ---- verify_text.c ---------------------------------------------------------------------------- */
 

@@ -202,6 +202,7 @@ static tn_status run_inspect(const options *o, tn_error *err)
     tn_status status = workspace_model(&w, o, o->argument[0], err);
     if (status == TN_OK) {
         report = tn_model_plan(w.model, w.config, NULL, err);
+        report_notes(o, report);
         status = report ? print_model(&w, report, option_text(o, OPT_FORMAT, "text"), err) : err->code;
     }
     tn_report_free(report);
@@ -210,7 +211,7 @@ static tn_status run_inspect(const options *o, tn_error *err)
 }
 
 static const option_spec own_options[] = {
-    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto, none, or ids separated by commas"},
+    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_EXPLAIN, "explain", NULL, 0, OPTION_FLAG, 0, 0, "why each kernel does not take each site"},
     {OPT_FORMAT, "format", "text|json|dot|svg", 0, OPTION_CHOICE, 0, 0, "how to print; svg needs Graphviz"},
     {OPT_MEMORY, "memory", NULL, 0, OPTION_FLAG, 0, 0, "and the memory that a run takes; applies the kernels"},

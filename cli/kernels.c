@@ -96,6 +96,8 @@ static tn_status run_kernels(const options *o, tn_error *err)
         status = tn_kernels_available(tn_config_device(w.config), &list.here, &list.here_count, err);
     if (status == TN_OK)
         status = tn_kernels_elsewhere(tn_config_device(w.config), &list.elsewhere, &list.elsewhere_count, err);
+    if (status != TN_OK)
+        status = device_error(&w, err);
     if (status == TN_OK) {
         status = json ? print_json(&list, err) : print_table(o, &list, err);
         print_devices(o);

@@ -217,7 +217,7 @@ static const option_spec own_options[] = {
      "input_ids, and perhaps attention_mask and position_ids, all [rows, tokens]"},
     {OPT_OUTPUT, "output", "FILE", 0, OPTION_TEXT, 0, 0, "where logits go, as f32 [rows, tokens, vocabulary]"},
     {OPT_HIDDEN, "hidden", NULL, 0, OPTION_FLAG, 0, 0, "write hidden.0, hidden.1, ... as well"},
-    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto, none, or ids separated by commas"},
+    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
 };
 

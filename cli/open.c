@@ -32,12 +32,13 @@ static bool is_installed_default(const char *file)
     return file && strcmp(file, TN_PREFIX "/etc/tenon/kernels.json") == 0;
 }
 
-/* Where nobody names a folder, those that belong to this very program. A build tree has one beside the program, and
- * that one also comes before what the installed default names: whoever builds a tree wants to see that tree. */
+/* Where nobody names a folder (an empty list says that there are none), those that belong to this very program. A build
+ * tree has one beside the program, and that one also comes before what the installed default names: whoever builds a
+ * tree wants to see that tree. */
 static tn_status add_own_folders(tn_config *config, tn_error *err)
 {
-    size_t named = tn_config_folder_count(config);
-    if (named && !is_installed_default(tn_config_file(config)))
+    bool named = tn_config_says_plugins(config);
+    if (named && (tn_config_folder_count(config) == 0 || !is_installed_default(tn_config_file(config))))
         return TN_OK;
     char *folder = own_folder("plugins");
     if (!folder && !named)
@@ -114,6 +115,31 @@ static bool needs_plugins(const workspace *w)
            !is_none(option_text(w->options, OPT_AGAINST, "none"));
 }
 
+/* An error about what the file says names the file and its key, too. */
+static tn_status blame_file(const workspace *w, const char *key, tn_error *err)
+{
+    tn_error why = *err;
+    bool named = strcmp(why.where, key) == 0;
+    tn_error_clear(err);
+    return tn_fail(err, why.code, tn_config_file(w->config), "key '%s': %s%s%s", key, named ? "" : why.where,
+                   named ? "" : ": ", why.message);
+}
+
+static bool names_folder(const workspace *w, const char *where)
+{
+    for (size_t i = 0; i < tn_config_folder_count(w->config); i++)
+        if (strcmp(tn_config_folder(w->config, i), where) == 0)
+            return true;
+    return false;
+}
+
+tn_status device_error(const workspace *w, tn_error *err)
+{
+    if (option_given(w->options, OPT_DEVICE) || !tn_config_file(w->config) || strcmp(err->where, "device") != 0)
+        return err->code;
+    return blame_file(w, "device", err);
+}
+
 tn_status workspace_config(workspace *w, const options *o, tn_error *err)
 {
     w->options = o;
@@ -122,6 +148,7 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
     if (!w->config)
         return err->code;
     tn_status status = TN_OK;
+    bool of_file = tn_config_says_plugins(w->config) && !o->plugin_count;
     if (option_given(o, OPT_DEVICE))
         status = tn_config_set_device(w->config, o->text[OPT_DEVICE], err);
     if (status == TN_OK && option_given(o, OPT_KERNELS))
@@ -135,11 +162,13 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
     if (status == TN_OK)
         status = needs_plugins(w) ? tn_scan(w->config, err) : tn_check_folders(w->config, err);
     /* Who wants no kernels is not stopped by the state of a plugin folder. */
-    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && is_none(o->text[OPT_KERNELS])) {
+    if (status == TN_E_KERNEL && option_given(o, OPT_KERNELS) && is_none(tn_config_kernels(w->config))) {
         note(o, WARNING "%s: %s", err->where, err->message);
         tn_error_clear(err);
         status = TN_OK;
     }
+    if (status == TN_E_KERNEL && of_file && names_folder(w, err->where))
+        return blame_file(w, "plugins", err);
     if (status == TN_OK && option_given(o, OPT_VERBOSE))
         note_found(w);
     return status;
@@ -195,7 +224,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     w->model = tn_model_open(folder, &options, err);
     progress_clear(&w->progress);
     if (!w->model)
-        return err->code;
+        return device_error(w, err);
     w->info.size = sizeof w->info;
     status = tn_model_get_info(w->model, &w->info);
     if (status)
@@ -209,6 +238,12 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     return TN_OK;
 }
 
+void report_notes(const options *o, const tn_report *report)
+{
+    for (size_t i = 0; report && i < report->note_count; i++)
+        note(o, WARNING "%s", report->notes[i]);
+}
+
 tn_status workspace_apply(workspace *w, tn_error *err)
 {
     tn_status status = tn_apply_kernels(w->model, w->config, NULL, &w->report, err);
@@ -219,8 +254,9 @@ tn_status workspace_apply(workspace *w, tn_error *err)
         status = tn_model_get_info(w->model, &w->info); /* what kernels packed */
     if (status)
         return status;
+    report_notes(w->options, w->report);
     const char *spec = tn_config_kernels(w->config);
-    if (strcmp(spec, "auto") == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none")))
+    if (strncmp(spec, "auto", 4) == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none")))
         note(w->options, "kernels: %s", w->report->summary);
     return TN_OK;
 }
@@ -270,6 +306,9 @@ void workspace_close(workspace *w)
 
 json_t *json_kernels(const workspace *w)
 {
-    return json_pack("{s:s, s:s}", "spec", tn_config_kernels(w->config), "summary",
-                     w->report ? w->report->summary : "");
+    json_t *notes = json_array();
+    for (size_t i = 0; w->report && i < w->report->note_count; i++)
+        json_array_append_new(notes, json_string(w->report->notes[i]));
+    return json_pack("{s:s, s:s, s:o}", "spec", tn_config_kernels(w->config), "summary",
+                     w->report ? w->report->summary : "", "notes", notes);
 }

@@ -319,7 +319,7 @@ static tn_status run_run(const options *o, tn_error *err)
 }
 
 static const option_spec own_options[] = {
-    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, "auto, none, or ids separated by commas"},
+    {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "generate at most N tokens; default 64"},
     {OPT_TOKENS, "tokens", "I,J,...", 0, OPTION_TEXT, 0, 0, "the prompt as token ids; needs no tokenizer"},
     {OPT_TEMPERATURE, "temperature", "T", 0, OPTION_REAL, 0, 100, "0, the default, always takes the likeliest token"},

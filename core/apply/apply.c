@@ -7,6 +7,7 @@
 #include "apply/report.h"
 #include "apply/shadow.h"
 #include "base/structs.h"
+#include "base/text.h"
 #include "check/check.h"
 #include "device/pages.h"
 #include "run/guest.h"
@@ -97,16 +98,20 @@ static apply_block *find_block(const apply_target *target, const struct apply_st
     return NULL;
 }
 
-static tn_status pack_slot(const apply_target *target, const tn_site *site, apply_slot *slot, tn_error *err)
+static tn_status take_block(const apply_target *target, apply_slot *slot, tn_error *err)
 {
-    graph_binding *bound = &slot->bound;
     slot->block = calloc(1, sizeof *slot->block);
     if (!slot->block)
         return plan_no_memory(err);
     slot->block->uses = 1;
-    tn_status status = pages_alloc(&slot->block->memory, target->device, bound->plan.packed_bytes, err);
-    if (status == TN_OK && bound->impl->pack)
-        status = guest_pack(bound, site, slot->block->memory.data, target->device->queue, err);
+    return pages_alloc(&slot->block->memory, target->device, slot->bound.plan.packed_bytes, err);
+}
+
+static tn_status pack(const apply_target *target, const tn_site *site, apply_slot *slot, tn_error *err)
+{
+    tn_status status = TN_OK;
+    if (slot->bound.impl->pack)
+        status = guest_pack(&slot->bound, site, slot->block->memory.data, target->device->queue, err);
     if (status == TN_OK)
         status = device_sync(target->device, err);
     if (status == TN_OK)
@@ -114,50 +119,66 @@ static tn_status pack_slot(const apply_target *target, const tn_site *site, appl
     return status;
 }
 
-static tn_status prepare_slot(const apply_target *target, struct apply_state *next, size_t i, tn_error *err)
+/* failed: what the kernel did not do, in words; the status is of what is not its fault. */
+static tn_status prepare_slot(const plan *p, struct apply_state *next, size_t i, char *failed, tn_error *err)
 {
-    const tn_site *site = &target->graph->sites[i]->site;
+    const apply_target *target = p->target;
     apply_slot *slot = &next->slots[i];
     graph_binding *bound = &slot->bound;
-    bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
-    tn_status status = bound->impl->plan ? guest_plan(bound, site, &bound->plan, err) : TN_OK;
-    if (status != TN_OK || bound->plan.packed_bytes == 0)
-        return status;
-    slot->block = find_block(target, next, i);
-    if (slot->block)
-        slot->block->uses++;
-    else
-        status = pack_slot(target, site, slot, err);
-    bound->packed = slot->block ? slot->block->memory.data : NULL;
-    return status;
-}
-
-static tn_status prepare_site(const plan *p, struct apply_state *next, size_t i, tn_error *err)
-{
-    const graph_site *site = p->target->graph->sites[i];
-    const plan_choice *choice = &p->choices[i];
-    if (!choice->kernel)
-        return TN_OK;
-    bool keeps = choice->candidate < 0 || site->bound.impl == choice->fit->impl;
-    if (keeps) {
-        next->slots[i] = p->target->applied->slots[i];
-        if (choice->fit)
-            next->slots[i].bound.not_at = choice->fit->not_at;
-        if (next->slots[i].block)
-            next->slots[i].block->uses++;
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = plan_bind(p, i, bound, &why);
+    if (status != TN_OK) {
+        text_cut(failed, PLAN_TEXT, "plan %s: %s", status == TN_DECLINED ? "declined" : "failed", why.message);
         return TN_OK;
     }
-    tn_error why = TN_ERROR_INIT;
-    next->slots[i].bound = (graph_binding){.kernel = choice->kernel,
-                                           .impl = choice->fit->impl,
-                                           .id = choice->kernel->kernel.id,
-                                           .file = choice->kernel->file,
-                                           .not_at = choice->fit->not_at};
-    tn_status status = prepare_slot(p->target, next, i, &why);
-    if (status == TN_OK)
+    if (bound->plan.packed_bytes == 0)
         return TN_OK;
-    return tn_fail(err, status == TN_E_MEMORY ? status : TN_E_KERNEL, choice->kernel->kernel.id,
-                   "cannot be applied at %s: %s", site->site.path, why.message);
+    slot->block = find_block(target, next, i);
+    if (slot->block) {
+        slot->block->uses++;
+    } else {
+        status = take_block(target, slot, err);
+        if (status != TN_OK)
+            return status;
+        if (pack(target, &target->graph->sites[i]->site, slot, &why) != TN_OK)
+            text_cut(failed, PLAN_TEXT, "pack failed: %s", why.message);
+    }
+    bound->packed = slot->block->memory.data;
+    return TN_OK;
+}
+
+/* *again: the kernel fails here, so that another must be chosen. */
+static tn_status prepare_site(plan *p, struct apply_state *next, size_t i, bool *again, tn_error *err)
+{
+    const plan_choice *choice = &p->choices[i];
+    apply_slot *slot = &next->slots[i];
+    tn_error why = TN_ERROR_INIT;
+    char failed[PLAN_TEXT] = "";
+    if (!choice->kernel)
+        return TN_OK;
+    if (plan_keeps(p, i)) {
+        *slot = p->target->applied->slots[i];
+        if (choice->fit)
+            slot->bound.not_at = choice->fit->not_at;
+        if (slot->block)
+            slot->block->uses++;
+        return TN_OK;
+    }
+    slot->bound = (graph_binding){.kernel = choice->kernel,
+                                  .impl = choice->fit->impl,
+                                  .id = choice->kernel->kernel.id,
+                                  .file = choice->kernel->file,
+                                  .not_at = choice->fit->not_at};
+    tn_status status = prepare_slot(p, next, i, failed, &why);
+    if (status != TN_OK)
+        return tn_fail(err, status, choice->kernel->kernel.id, "cannot be applied at %s: %s",
+                       p->target->graph->sites[i]->site.path, why.message);
+    if (!failed[0])
+        return TN_OK;
+    *again = true;
+    block_drop(p->target->device, slot->block);
+    *slot = (apply_slot){0};
+    return plan_bar_site(p, i, failed, err);
 }
 
 /* ---- committing --------------------------------------------------------------------------------------------- */
@@ -194,20 +215,69 @@ static struct apply_state *state_new(size_t count, tn_error *err)
     return state;
 }
 
+/* Everything that what is chosen needs. next is NULL when another choice had to be made, which is not checked yet. */
+static tn_status prepare(plan *p, struct apply_state **next, tn_error *err)
+{
+    bool again = false;
+    tn_status status = TN_OK;
+    *next = state_new(p->target->graph->site_count, err);
+    if (!*next)
+        return TN_E_MEMORY;
+    for (size_t i = 0; i < (*next)->count && status == TN_OK; i++)
+        status = prepare_site(p, *next, i, &again, err);
+    if (status == TN_OK && !again)
+        return TN_OK;
+    state_free(p->target->device, *next);
+    *next = NULL;
+    if (status == TN_OK)
+        plan_choose(p);
+    return status;
+}
+
+/* Checks, asks and measures until what is chosen is all of that. */
+static tn_status settle(plan *p, tn_error *err)
+{
+    bool again = true;
+    tn_status status = TN_OK;
+    while (again && status == TN_OK) {
+        bool measured = false;
+        status = plan_check(p, err);
+        if (status == TN_OK)
+            status = plan_settle(p, &again, err);
+        if (status == TN_OK && !again)
+            status = plan_measure(p, &measured, err);
+        again |= measured;
+    }
+    return status;
+}
+
+/* Until nothing that is chosen fails. */
+static tn_status settle_and_prepare(plan *p, struct apply_state **next, tn_error *err)
+{
+    tn_status status = TN_OK;
+    *next = NULL;
+    while (!*next && status == TN_OK) {
+        status = settle(p, err);
+        if (status == TN_OK)
+            status = prepare(p, next, err);
+    }
+    return status;
+}
+
+static void put_in_place(const plan *p, struct apply_state *next)
+{
+    commit(p->target, next);
+    note_checked(p);
+}
+
 tn_status apply_plan(plan *p, tn_error *err)
 {
-    struct apply_state *next = state_new(p->target->graph->site_count, err);
-    if (!next)
-        return TN_E_MEMORY;
+    struct apply_state *next = NULL;
     tn_status status = TN_OK;
-    for (size_t i = 0; i < next->count && status == TN_OK; i++)
-        status = prepare_site(p, next, i, err);
-    if (status == TN_OK) {
-        commit(p->target, next);
-        note_checked(p);
-    } else {
-        state_free(p->target->device, next);
-    }
+    while (!next && status == TN_OK)
+        status = prepare(p, &next, err);
+    if (status == TN_OK)
+        put_in_place(p, next);
     return status;
 }
 
@@ -230,17 +300,17 @@ static tn_status check_idle(const apply_target *target, tn_error *err)
                    (long long)target->session_count);
 }
 
-/* Checks and measures until what is chosen is both. */
-static tn_status plan_settle(plan *p, tn_error *err)
+/* Errors of what the file asks for name the file. */
+static tn_status blame(const tn_config *config, const plan_request *request, tn_status status, const tn_error *why,
+                       tn_error *err)
 {
-    bool again = true;
-    tn_status status = TN_OK;
-    while (again && status == TN_OK) {
-        status = plan_check(p, err);
-        if (status == TN_OK)
-            status = plan_measure(p, &again, err);
-    }
-    return status;
+    const char *file = config && !request->spec ? kernels_config_source(config) : NULL;
+    if (status == TN_OK)
+        return TN_OK;
+    if (!file || (status != TN_E_KERNEL && status != TN_E_VERIFY) || !strcmp(why->where, file))
+        return tn_fail(err, status, why->where, "%s", why->message);
+    return tn_fail(err, status, file, "key 'kernels': %s%s%s", strcmp(why->where, "kernels") ? why->where : "",
+                   strcmp(why->where, "kernels") ? ": " : "", why->message);
 }
 
 static tn_status apply_request(apply_target *target, const tn_config *config, const plan_request *request,
@@ -248,32 +318,41 @@ static tn_status apply_request(apply_target *target, const tn_config *config, co
 {
     plan p = {0};
     tn_report *made = NULL;
-    tn_status status = check_idle(target, err);
+    struct apply_state *next = NULL;
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = check_idle(target, &why);
     if (status == TN_OK)
-        status = plan_make(&p, target, config, request, err);
+        status = plan_make(&p, target, config, request, &why);
     if (status == TN_OK)
-        status = plan_check_named(&p, err);
+        status = plan_check_named(&p, &why);
     if (status == TN_OK)
-        status = plan_settle(&p, err);
-    if (status == TN_OK && report && !(made = report_of_plan(&p, err)))
+        status = settle_and_prepare(&p, &next, &why);
+    if (status == TN_OK && report && !(made = report_of_plan(&p, &why)))
         status = TN_E_MEMORY;
     if (status == TN_OK)
-        status = apply_plan(&p, err);
-    plan_close(&p);
-    if (status == TN_OK && report)
-        *report = made;
+        put_in_place(&p, next);
     else
-        tn_report_free(made);
-    return status;
+        state_free(target->device, next);
+    plan_close(&p);
+    if (report)
+        *report = made;
+    return blame(config, request, status, &why, err);
 }
 
 tn_report *apply_preview(apply_target *target, const tn_config *config, const char *spec, tn_error *err)
 {
     plan p = {0};
+    plan_request request = {.spec = spec, .tells = true};
     tn_report *report = NULL;
-    if (plan_make(&p, target, config, &(plan_request){.spec = spec, .tells = true}, err) == TN_OK &&
-        plan_check_named(&p, err) == TN_OK && plan_settle(&p, err) == TN_OK)
-        report = report_of_plan(&p, err);
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = plan_make(&p, target, config, &request, &why);
+    if (status == TN_OK)
+        status = plan_check_named(&p, &why);
+    if (status == TN_OK)
+        status = settle(&p, &why);
+    if (status == TN_OK && !(report = report_of_plan(&p, &why)))
+        status = TN_E_MEMORY;
+    blame(config, &request, status, &why, err);
     plan_close(&p);
     return report;
 }

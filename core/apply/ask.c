@@ -1,64 +1,149 @@
-/* Asking implementations whether they take a shape: the declared match first, then plan(), in a child process so that
- * one that crashes or hangs is an answer too. One child asks all; after a crash another goes on behind it. */
+/* Asking implementations whether they take a site: the declared match first, then plan(), in a child process so that
+ * one that crashes or hangs is an answer too. One child asks all questions, each twice: this process will ask again
+ * where a kernel is bound, and must hear the same. After a crash another child goes on with the next implementation. */
 #include "device/guard.h"
 #include "device/hoststate.h"
 #include "apply/plan.h"
 #include "apply/rank.h"
 #include "base/text.h"
+#include "run/guest.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-static const double SECONDS = 5; /* for each question                                             */
+static const double SECONDS = 5; /* for one question                                              */
 
 /* Memory that no kernel of this kind needs; whoever asks for more has miscalculated. */
 static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = (size_t)64 << 20; /* beyond 16 times the weights */
 
 typedef struct answer {
     tn_status status;
-    size_t scratch_bytes, packed_bytes; /* the larger scratch of forward and backward              */
-    char message[PLAN_TEXT];
+    bool unsteady; /* the second answer was another                                                */
+    tn_plan plan;
+    char message[PLAN_TEXT]; /* why not                                                           */
 } answer;
 
+/* What one implementation says of one site. */
 typedef struct question {
-    plan_fit *fit;
+    const tn_impl *impl;
     const tn_site *site;
+    plan_fit *fit;    /* of the site's shape                                                      */
+    size_t at;        /* the site's index                                                         */
+    answer *answered; /* shared with the child                                                    */
 } question;
+
+static size_t most_scratch(const tn_plan *plan)
+{
+    return plan->scratch_bytes > plan->backward_scratch_bytes ? plan->scratch_bytes : plan->backward_scratch_bytes;
+}
+
+/* What the kernel notes for itself may differ. */
+tn_status plan_same_sizes(const tn_plan *now, const tn_plan *before, tn_error *err)
+{
+    if (now->scratch_bytes == before->scratch_bytes && now->packed_bytes == before->packed_bytes &&
+        now->backward_scratch_bytes == before->backward_scratch_bytes && now->threads == before->threads &&
+        now->max_tokens == before->max_tokens)
+        return TN_OK;
+    return tn_fail(err, TN_E_KERNEL, NULL,
+                   "it answers in two ways: %zu bytes of scratch and %zu of packed weights for %lld tokens on %d "
+                   "threads, and %zu and %zu for %lld on %d",
+                   most_scratch(before), before->packed_bytes, (long long)before->max_tokens, (int)before->threads,
+                   most_scratch(now), now->packed_bytes, (long long)now->max_tokens, (int)now->threads);
+}
 
 typedef struct asking {
     const question *questions;
     size_t count, first;
-    int32_t threads; /* of real calls; the child has one                                         */
-    /* Shared with the child. */
-    volatile size_t *at;
-    answer *answers;
+    int32_t threads;     /* of real calls; the child has one                                     */
+    volatile size_t *at; /* shared with the child: the question that it is at                     */
 } asking;
+
+static tn_plan plan_question(int32_t threads)
+{
+    return (tn_plan){.size = sizeof(tn_plan), .threads = threads, .max_tokens = GRAPH_MAX_TOKENS};
+}
+
+/* Once; leaving anything of the process other than it was is a failure. */
+static tn_status ask_once(const question *q, tn_plan *plan, tn_error *err)
+{
+    char changed[192];
+    hoststate *before = hoststate_save();
+    tn_status status = q->impl->plan(q->site, plan, err);
+    hoststate_restore(before, changed, sizeof changed);
+    if (!changed[0])
+        return status;
+    tn_error_clear(err);
+    return tn_fail(err, TN_E_KERNEL, NULL, "it left the %s changed", changed);
+}
 
 static int ask_all(void *ctx)
 {
     const asking *a = ctx;
     for (size_t i = a->first; i < a->count; i++) {
-        tn_error err = TN_ERROR_INIT;
-        tn_plan plan = {.size = sizeof plan, .threads = a->threads, .max_tokens = GRAPH_MAX_TOKENS};
-        char changed[192];
+        const question *q = &a->questions[i];
         *a->at = i;
-        if (a->questions[i].fit->refused)
-            continue;
-        hoststate *before = hoststate_save();
-        a->answers[i].status = a->questions[i].fit->impl->plan(a->questions[i].site, &plan, &err);
-        hoststate_restore(before, changed, sizeof changed);
-        if (changed[0]) {
-            tn_error_clear(&err);
-            a->answers[i].status = tn_fail(&err, TN_E_KERNEL, NULL, "it left the %s changed", changed);
-        }
-        a->answers[i].scratch_bytes =
-            plan.scratch_bytes > plan.backward_scratch_bytes ? plan.scratch_bytes : plan.backward_scratch_bytes;
-        a->answers[i].packed_bytes = plan.packed_bytes;
-        text_cut(a->answers[i].message, sizeof a->answers[i].message, "%s", err.message);
+        tn_error err = TN_ERROR_INIT, again = TN_ERROR_INIT;
+        tn_plan plan = plan_question(a->threads), second = plan_question(a->threads);
+        tn_status status = ask_once(q, &plan, &err);
+        bool works = status == TN_OK;
+        if (works && ask_once(q, &second, &again) != TN_OK)
+            status = tn_fail(&err, TN_E_KERNEL, NULL, "when it is asked again: %s", again.message);
+        else if (works)
+            status = plan_same_sizes(&second, &plan, &err);
+        q->answered->unsteady = works && status != TN_OK;
+        q->answered->plan = plan;
+        text_cut(q->answered->message, sizeof q->answered->message, "%s", err.message);
+        q->answered->status = status;
     }
     return 0;
 }
+
+enum { NOT_ANSWERED = 1000 }; /* a status that no plan() gives                                    */
+
+/* The child ended at a question: it is the answer to it, and to the others to that implementation. Returns where the
+ * questions to the next one begin. */
+static size_t note_end(const asking *a, const char *how)
+{
+    size_t at = *a->at < a->count ? *a->at : a->first, next = at;
+    for (; next < a->count && a->questions[next].impl == a->questions[at].impl; next++) {
+        a->questions[next].answered->status = (tn_status)NOT_ANSWERED;
+        text_cut(a->questions[next].answered->message, PLAN_TEXT, "plan %s", how);
+    }
+    return next;
+}
+
+/* Questions to one implementation stand together. Answers are in memory that is the caller's: forget_answers. */
+static answer *ask_questions(question *questions, size_t count, tn_error *err)
+{
+    char how[256];
+    answer *answers =
+        mmap(NULL, (count + 1) * sizeof *answers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (answers == MAP_FAILED) {
+        plan_no_memory(err);
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++)
+        questions[i].answered = &answers[i];
+    asking a = {questions, count, 0, tn_thread_count(), (volatile size_t *)(void *)&answers[count]};
+    while (a.first < count) {
+        *a.at = a.first;
+        bool all = guard_run_each(ask_all, &a, SECONDS, a.at, how, sizeof how) == TN_OK;
+        a.first = all ? count : note_end(&a, how);
+    }
+    for (size_t i = 0; i < count; i++)
+        answers[i].message[sizeof answers[i].message - 1] = '\0'; /* the plugin could write there         */
+    return answers;
+}
+
+static void forget_answers(answer *answers, size_t count)
+{
+    if (answers)
+        munmap(answers, (count + 1) * sizeof *answers);
+}
+
+/* ---- whether a shape is taken --------------------------------------------------------------------------------------
+ */
 
 static size_t weight_bytes(const tn_site *site)
 {
@@ -70,71 +155,58 @@ static size_t weight_bytes(const tn_site *site)
     return bytes;
 }
 
-static void take_answer(const question *q, const answer *a)
+/* In words why the answer is none that a site can be given for; "": it is one. */
+static void judge(const question *q, char *text, size_t size)
 {
-    plan_fit *fit = q->fit;
-    char text[PLAN_TEXT + 64];
-    if (a->status == TN_OK && a->scratch_bytes <= MOST_SCRATCH &&
-        a->packed_bytes <= MOST_PACKED + 16 * weight_bytes(q->site)) {
+    const answer *a = q->answered;
+    text[0] = '\0';
+    if ((int)a->status == NOT_ANSWERED)
+        text_cut(text, size, "%s", a->message);
+    else if (a->status == TN_DECLINED)
+        text_cut(text, size, "plan: %s", a->message);
+    else if (a->status != TN_OK)
+        text_cut(text, size, "plan failed: %s", a->message);
+    else if (most_scratch(&a->plan) > MOST_SCRATCH || a->plan.packed_bytes > MOST_PACKED + 16 * weight_bytes(q->site))
+        text_cut(text, size, "plan: asks for %zu bytes of scratch and %zu of packed weights", most_scratch(&a->plan),
+                 a->plan.packed_bytes);
+}
+
+static void take_answer(const question *q)
+{
+    char text[PLAN_TEXT];
+    judge(q, text, sizeof text);
+    if (text[0] && q->answered->status != TN_DECLINED) {
+        plan_refuse(q->fit, text);
+        return;
+    }
+    q->fit->takes = !text[0];
+    q->fit->plan = q->answered->plan;
+    text_cut(q->fit->reason, sizeof q->fit->reason, "%s", text);
+}
+
+/* Matches one implementation against one shape; adds what its plan() must still be asked. */
+static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t shape, question *questions,
+                       size_t *count)
+{
+    const graph_site *site = p->shapes[shape];
+    fit->impl = impl;
+    fit->asked = true;
+    fit->plan = plan_question(tn_thread_count());
+    if (rank_declared(&site->site, impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
+        return;
+    fit->reason[0] = '\0';
+    if (impl->plan)
+        questions[(*count)++] = (question){.impl = impl, .site = &site->site, .fit = fit, .at = site->index};
+    else
         fit->takes = true;
-        fit->packed_bytes = a->packed_bytes;
-    } else if (a->status == TN_OK) {
-        text_cut(text, sizeof text, "plan: asks for %zu bytes of scratch and %zu of packed weights", a->scratch_bytes,
-                 a->packed_bytes);
-        plan_refuse(fit, text);
-    } else if (a->status == TN_DECLINED) {
-        text_cut(fit->reason, sizeof fit->reason, "plan: %s", a->message);
-    } else {
-        text_cut(text, sizeof text, "plan failed: %s", a->message);
-        plan_refuse(fit, text);
-    }
 }
 
-static tn_status ask_questions(question *questions, size_t count, tn_error *err)
-{
-    size_t bytes = sizeof(size_t) + count * sizeof(answer) + 64;
-    char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return plan_no_memory(err);
-    asking a = {
-        questions, count, 0, tn_thread_count(), (volatile size_t *)(void *)shared, (answer *)(void *)(shared + 64)};
-    while (a.first < count) {
-        char how[256], text[PLAN_TEXT];
-        *a.at = a.first;
-        bool all = guard_run_each(ask_all, &a, SECONDS, a.at, how, sizeof how) == TN_OK;
-        size_t end = all ? count : *a.at < count ? *a.at : a.first;
-        for (size_t i = a.first; i < end; i++)
-            if (!questions[i].fit->refused)
-                take_answer(&questions[i], &a.answers[i]);
-        /* It is not asked about anything else. */
-        for (size_t i = end; i < count; i++)
-            if (questions[i].fit->impl == questions[end].fit->impl) {
-                text_cut(text, sizeof text, "plan %s", how);
-                plan_refuse(questions[i].fit, text);
-            }
-        a.first = end + 1;
-    }
-    munmap(shared, bytes);
-    return TN_OK;
-}
-
-/* Matches one candidate against one shape; adds what its plan() must still be asked. */
-static void match_candidate(const plan *p, size_t candidate, size_t shape, question *questions, size_t *count)
+static void match_candidate(const plan *p, size_t candidate, question *questions, size_t *count)
 {
     const plan_candidate *c = &p->candidates[candidate];
-    const tn_site *site = &p->shapes[shape]->site;
-    for (uint32_t i = 0; i < c->kernel->kernel.impl_count; i++) {
-        plan_fit *fit = plan_fit_at(p, candidate, shape, i);
-        fit->impl = &c->kernel->kernel.impls[i];
-        fit->asked = true;
-        if (rank_declared(site, fit->impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
-            continue;
-        fit->reason[0] = '\0';
-        if (fit->impl->plan)
-            questions[(*count)++] = (question){fit, site};
-        else
-            fit->takes = true;
-    }
+    for (uint32_t i = 0; !c->excluded[0] && i < c->kernel->kernel.impl_count; i++)
+        for (size_t shape = 0; shape < p->shape_count; shape++)
+            match_impl(p, plan_fit_at(p, candidate, shape, i), &c->kernel->kernel.impls[i], shape, questions, count);
 }
 
 tn_status plan_ask(plan *p, tn_error *err)
@@ -151,9 +223,88 @@ tn_status plan_ask(plan *p, tn_error *err)
     if (!questions)
         return plan_no_memory(err);
     for (size_t i = 0; i < p->candidate_count; i++)
-        for (size_t shape = 0; shape < p->shape_count && !p->candidates[i].excluded[0]; shape++)
-            match_candidate(p, i, shape, questions, &count);
-    tn_status status = count > 0 ? ask_questions(questions, count, err) : TN_OK;
+        match_candidate(p, i, questions, &count);
+    answer *answers = ask_questions(questions, count, err);
+    for (size_t i = 0; answers && i < count; i++)
+        take_answer(&questions[i]);
+    /* Who answers in two ways at one shape is not believed at any. */
+    for (size_t i = 0; answers && i < count; i++)
+        for (size_t j = 0; answers[i].unsteady && j < count; j++)
+            if (questions[j].impl == questions[i].impl && !answers[j].unsteady)
+                plan_refuse(questions[j].fit, questions[i].fit->reason);
+    forget_answers(answers, count);
+    free(questions);
+    return answers ? TN_OK : TN_E_MEMORY;
+}
+
+/* ---- at every site ------------------------------------------------------------------------------------------------
+ */
+
+/* The sites that an implementation was given and not asked about yet, behind each other. */
+static void collect(const plan *p, const tn_impl *impl, question *questions, size_t *count)
+{
+    const graph *g = p->target->graph;
+    for (size_t i = 0; i < g->site_count; i++) {
+        plan_fit *fit = p->choices[i].fit;
+        if (fit && fit->impl == impl && p->asked[i] != fit && !plan_keeps(p, i))
+            questions[(*count)++] = (question){.impl = impl, .site = &g->sites[i]->site, .fit = fit, .at = i};
+    }
+}
+
+/* What was checked at the example of a shape has the sizes that are asked for at this site of it. */
+static tn_status take_site(plan *p, const question *q, bool *again, tn_error *err)
+{
+    char text[PLAN_TEXT];
+    tn_error why = TN_ERROR_INIT;
+    judge(q, text, sizeof text);
+    if (!text[0] && plan_same_sizes(&q->answered->plan, &q->fit->plan, &why) != TN_OK)
+        text_cut(text, sizeof text, "plan: %s", why.message);
+    p->asked[q->at] = q->fit;
+    if (!text[0])
+        return TN_OK;
+    *again = true;
+    return plan_bar_site(p, q->at, text, err);
+}
+
+static tn_status ask_sites(plan *p, bool *again, tn_error *err)
+{
+    size_t sites = p->target->graph->site_count, count = 0;
+    question *questions = calloc(sites + 1, sizeof *questions);
+    if (!questions)
+        return plan_no_memory(err);
+    for (size_t i = 0; i < p->candidate_count; i++)
+        for (uint32_t j = 0; j < p->candidates[i].kernel->kernel.impl_count; j++)
+            if (p->candidates[i].kernel->kernel.impls[j].plan)
+                collect(p, &p->candidates[i].kernel->kernel.impls[j], questions, &count);
+    answer *answers = ask_questions(questions, count, err);
+    tn_status status = answers ? TN_OK : TN_E_MEMORY;
+    for (size_t i = 0; i < count && status == TN_OK; i++)
+        status = take_site(p, &questions[i], again, err);
+    forget_answers(answers, count);
     free(questions);
     return status;
+}
+
+tn_status plan_settle(plan *p, bool *changed, tn_error *err)
+{
+    tn_status status = TN_OK;
+    *changed = false;
+    for (bool again = true; again && status == TN_OK;) {
+        again = false;
+        status = ask_sites(p, &again, err);
+        *changed |= again;
+        if (again && status == TN_OK)
+            plan_choose(p);
+    }
+    return status;
+}
+
+tn_status plan_bind(const plan *p, size_t site, graph_binding *bound, tn_error *err)
+{
+    const plan_fit *fit = p->choices[site].fit;
+    bound->plan = plan_question(tn_thread_count());
+    tn_status status = TN_OK;
+    if (fit->impl->plan)
+        status = guest_plan(bound, &p->target->graph->sites[site]->site, &bound->plan, err);
+    return status == TN_OK ? plan_same_sizes(&bound->plan, &fit->plan, err) : status;
 }

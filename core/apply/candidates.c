@@ -2,26 +2,8 @@
 #include "apply/plan.h"
 #include "base/text.h"
 
-#include <fnmatch.h>
-
 #include <stdlib.h>
 #include <string.h>
-
-bool plan_modules_match(const char *patterns, const char *path)
-{
-    if (!patterns)
-        return true;
-    for (const char *at = patterns; *at;) {
-        size_t n = strcspn(at, ",");
-        char *pattern = strndup(at + strspn(at, " "), n - (strspn(at, " ") < n ? strspn(at, " ") : n));
-        bool match = pattern && fnmatch(pattern, path, 0) == 0;
-        free(pattern);
-        if (match)
-            return true;
-        at += n + (at[n] == ',');
-    }
-    return false;
-}
 
 /* "a, b, c" or "none: ..." */
 static void list_ids(const char *device, char *text, size_t size)
@@ -32,12 +14,25 @@ static void list_ids(const char *device, char *text, size_t size)
         used += text_cut(text + used, size - used, "%s%s", i ? ", " : "", registry_at(device, i)->kernel.id);
 }
 
+/* A device other than this one whose kernel has the id, or NULL. */
+static const char *other_device(const char *device, const char *id)
+{
+    const registry_kernel *k;
+    for (size_t i = 0; (k = registry_any(i)); i++)
+        if (!strcmp(k->kernel.id, id) && strcmp(k->kernel.device, device) != 0)
+            return k->kernel.device;
+    return NULL;
+}
+
 tn_status plan_unknown_id(const char *device, const char *id, tn_error *err)
 {
     char ids[400];
     list_ids(device, ids, sizeof ids);
-    const char *nearest = registry_nearest(device, id);
-    if (registry_count(device) == 0)
+    const char *other = other_device(device, id), *nearest = registry_nearest(NULL, id);
+    if (other)
+        return tn_fail(err, TN_E_KERNEL, "kernels", "kernel '%s' is for device %s, and this is %s; there are: %s", id,
+                       other, device, ids);
+    if (!registry_any(0))
         return tn_fail(err, TN_E_KERNEL, "kernels",
                        "kernel '%s' not found; no plugin brought a kernel for device %s, see --plugins", id, device);
     if (nearest)
@@ -46,17 +41,29 @@ tn_status plan_unknown_id(const char *device, const char *id, tn_error *err)
     return tn_fail(err, TN_E_KERNEL, "kernels", "kernel '%s' not found; there are: %s", id, ids);
 }
 
-static bool is_named(const select_spec *spec, const char *id)
+/* ---- the list -------------------------------------------------------------------------------------------------- */
+
+static size_t place_in(char *const *ids, size_t count, const char *id)
 {
-    for (size_t i = 0; spec->mode == SELECT_IDS && i < spec->count; i++)
-        if (!strcmp(spec->ids[i], id))
-            return true;
-    return false;
+    size_t i = 0;
+    while (i < count && strcmp(ids[i], id) != 0)
+        i++;
+    return i < count ? i : RANK_AUTO;
 }
 
-static void exclude(plan_candidate *c, const char *text)
+static void exclude(plan_candidate *c, const select_spec *spec, const tn_config *config)
 {
-    text_cut(c->excluded, sizeof c->excluded, "%s", text);
+    const char *id = c->kernel->kernel.id;
+    const char *disabled = config ? kernels_config_disabled(config, id) : NULL;
+    if (spec->mode == SELECT_NONE)
+        text_cut(c->excluded, sizeof c->excluded, "kernels: none are asked for");
+    else if (spec->mode == SELECT_IDS && !c->named)
+        text_cut(c->excluded, sizeof c->excluded, "kernels: not among those asked for");
+    else if (place_in(spec->without, spec->without_count, id) != RANK_AUTO)
+        text_cut(c->excluded, sizeof c->excluded, "left out by -%s", id);
+    else if (!c->named && disabled)
+        text_cut(c->excluded, sizeof c->excluded, "disabled by the configuration");
+    c->silent = spec->mode != SELECT_AUTO && !c->named;
 }
 
 static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_spec *spec, const plan_request *request,
@@ -65,16 +72,12 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
     plan_candidate *c = &p->candidates[p->candidate_count++];
     const char *id = kernel->kernel.id;
     c->kernel = kernel;
-    c->named = is_named(spec, id);
+    c->place = place_in(spec->ids, spec->count, id);
+    c->named = c->place != RANK_AUTO;
     c->modules = c->named && request->modules ? request->modules
                  : p->config                  ? kernels_config_modules(p->config, id)
                                               : NULL;
-    if (spec->mode == SELECT_NONE)
-        exclude(c, "kernels: none are asked for");
-    else if (spec->mode == SELECT_IDS && !c->named)
-        exclude(c, "kernels: not among those asked for");
-    else if (spec->mode == SELECT_AUTO && p->config && kernels_config_disabled(p->config, id))
-        exclude(c, "disabled by the configuration");
+    exclude(c, spec, p->config);
     if (c->excluded[0])
         return TN_OK;
     registry_probe(kernel);
@@ -86,17 +89,51 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
     return tn_fail(err, TN_E_KERNEL, id, "is not available: %s; leave it out or choose another device", kernel->reason);
 }
 
+/* Ids of a SPEC must exist. One that is for another device only is told, so that one SPEC can do for several. */
+static tn_status check_ids(plan *p, char *const *ids, size_t count, const char *leaves, tn_error *err)
+{
+    const char *device = p->target->device->ops->name;
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < count && status == TN_OK; i++) {
+        const char *other = other_device(device, ids[i]);
+        if (registry_find(device, ids[i]))
+            continue;
+        if (!other)
+            status = plan_unknown_id(device, ids[i], err);
+        else
+            status = plan_note(p, err, "kernels: %s is for device %s, and this model is on %s%s", ids[i], other, device,
+                               leaves);
+    }
+    return status;
+}
+
+static bool has_named(const plan *p, const select_spec *spec)
+{
+    for (size_t i = 0; i < spec->count; i++)
+        if (registry_find(p->target->device->ops->name, spec->ids[i]))
+            return true;
+    return false;
+}
+
+static tn_status check_spec(plan *p, const select_spec *spec, tn_error *err)
+{
+    bool nothing = spec->mode == SELECT_IDS && !has_named(p, spec);
+    tn_status status =
+        check_ids(p, spec->ids, spec->count, nothing ? "; no kernel is left" : "; it takes no part", err);
+    return status == TN_OK ? check_ids(p, spec->without, spec->without_count, "; it takes no part anyway", err)
+                           : status;
+}
+
 tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *err)
 {
     const char *device = p->target->device->ops->name;
     const char *text = request->spec ? request->spec : p->config ? tn_config_kernels(p->config) : "auto";
     select_spec spec = {0};
     tn_status status = spec_parse(text, &spec, err);
-    if (status != TN_OK)
-        return status;
-    for (size_t i = 0; status == TN_OK && spec.mode == SELECT_IDS && i < spec.count; i++)
-        if (!registry_find(device, spec.ids[i]))
-            status = plan_unknown_id(device, spec.ids[i], err);
+    if (status == TN_OK)
+        status = check_spec(p, &spec, err);
+    if (status == TN_OK && spec.mode != SELECT_NONE)
+        status = kernels_config_check(p->config, &p->notes, err);
     size_t count = registry_count(device);
     p->candidates = calloc(count + 1, sizeof *p->candidates);
     if (!p->candidates && status == TN_OK)

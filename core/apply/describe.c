@@ -158,6 +158,25 @@ static void add_measured(const tn_report *r, text *out)
         }
 }
 
+/* Kernels that have no site, or not all that they take: each with who has them and why. */
+static void add_overlaps(const describe_view *view, text *out)
+{
+    const tn_report *r = view->report;
+    int width = 0;
+    size_t lines = 0;
+    for (size_t i = 0; i < r->kernel_count; i++)
+        widen(&width, strlen(r->kernels[i]->kernel));
+    for (size_t i = 0; i < r->kernel_count; i++) {
+        const tn_kernel_report *k = r->kernels[i];
+        if (k->sites == 0)
+            text_add(out, "%s%-*s  0 sites: %s\n", lines++ ? "" : "\n", width, k->kernel, k->reason);
+        for (size_t j = 0; k->sites > 0 && j < r->overlap_count; j++)
+            if (!strcmp(r->overlaps[j]->kernel, k->kernel))
+                text_add(out, "%s%-*s  lost %lld sites to %s: %s\n", lines++ ? "" : "\n", width, k->kernel,
+                         (long long)r->overlaps[j]->sites, r->overlaps[j]->winner, r->overlaps[j]->reason);
+    }
+}
+
 void describe_text(const describe_view *view, text *out)
 {
     const graph *g = view->target->graph;
@@ -171,6 +190,7 @@ void describe_text(const describe_view *view, text *out)
         c.out = out;
     }
     text_add(out, "\n* has a kernel   (kernel) part of what that kernel does\n%s\n", view->report->summary);
+    add_overlaps(view, out);
     add_measured(view->report, out);
     if (view->explain)
         describe_undecided(view, out);

@@ -9,12 +9,27 @@ static bool same_string(const char *a, const char *b)
     return a == b || (a && b && !strcmp(a, b));
 }
 
+/* The same reason, where each names places by the path of its own site? */
+static bool same_reason(const char *a, const char *own_a, const char *b, const char *own_b)
+{
+    size_t n = strlen(own_a), m = strlen(own_b);
+    while (*a && *b) {
+        bool path = !strncmp(a, own_a, n) && !strncmp(b, own_b, m);
+        if (!path && *a != *b)
+            return false;
+        a += path && n ? n : 1;
+        b += path && m ? m : 1;
+    }
+    return *a == *b;
+}
+
 static bool same_verdicts(const tn_site_report *a, const tn_site_report *b)
 {
     if (a->verdict_count != b->verdict_count)
         return false;
     for (size_t i = 0; i < a->verdict_count; i++)
-        if (a->verdicts[i]->taken != b->verdicts[i]->taken || strcmp(a->verdicts[i]->reason, b->verdicts[i]->reason))
+        if (a->verdicts[i]->taken != b->verdicts[i]->taken ||
+            !same_reason(a->verdicts[i]->reason, a->site->path, b->verdicts[i]->reason, b->site->path))
             return false;
     return true;
 }

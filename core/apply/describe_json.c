@@ -91,6 +91,34 @@ static void add_modules(const describe_view *view, const graph_module *parent, i
     text_add(out, "]");
 }
 
+static void add_kernels(const tn_report *r, text *out)
+{
+    text_add(out, ",\n \"kernels\": [");
+    for (size_t i = 0; i < r->kernel_count; i++) {
+        text_add(out, "%s\n  {", i ? "," : "");
+        add_string(out, "id", r->kernels[i]->kernel);
+        text_add(out, ", \"sites\": %lld, ", (long long)r->kernels[i]->sites);
+        add_string(out, "reason", r->kernels[i]->reason);
+        text_add(out, "}");
+    }
+    text_add(out, "],\n \"overlaps\": [");
+    for (size_t i = 0; i < r->overlap_count; i++) {
+        text_add(out, "%s\n  {", i ? "," : "");
+        add_string(out, "kernel", r->overlaps[i]->kernel);
+        text_add(out, ", ");
+        add_string(out, "winner", r->overlaps[i]->winner);
+        text_add(out, ", \"sites\": %lld, ", (long long)r->overlaps[i]->sites);
+        add_string(out, "reason", r->overlaps[i]->reason);
+        text_add(out, "}");
+    }
+    text_add(out, "],\n \"notes\": [");
+    for (size_t i = 0; i < r->note_count; i++) {
+        text_add(out, "%s", i ? ", " : "");
+        text_add_quoted(out, r->notes[i]);
+    }
+    text_add(out, "]");
+}
+
 void describe_json(const describe_view *view, text *out)
 {
     const graph *g = view->target->graph;
@@ -104,6 +132,7 @@ void describe_json(const describe_view *view, text *out)
     add_string(out, "device", view->target->device->ops->name);
     text_add(out, ",\n ");
     add_string(out, "summary", view->report->summary);
+    add_kernels(view->report, out);
     text_add(out, ",\n \"modules\": ");
     add_modules(view, g->root, 1, out);
     text_add(out, ",\n \"scopes\": ");

@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Differences that are noise: a tenth, and a microsecond of a call. Cached times keep a choice as it is. */
-static const double MARGIN = 1.1, NOISE = 1e-6;
+/* Differences that are noise: a tenth (RANK_MARGIN), and a microsecond of a call. Cached times keep a choice as it is.
+ */
+static const double NOISE = 1e-6;
 
 /* ---- what times say ---------------------------------------------------------------------------------------------- */
 
@@ -26,7 +27,7 @@ void measure_settle(measure_entry *entry)
         char times[PLAN_TEXT];
         fit->not_at = 0;
         for (int size = 0; fit->times.known && size < GRAPH_SIZES; size++)
-            if (fit->times.kernel[size] > MARGIN * fit->times.without[size] + NOISE)
+            if (fit->times.kernel[size] > RANK_MARGIN * fit->times.without[size] + NOISE)
                 fit->not_at |= 1u << size;
         if (fit->not_at != (1u << GRAPH_SIZES) - 1)
             continue;
@@ -37,20 +38,12 @@ void measure_settle(measure_entry *entry)
 }
 
 /* The geometric mean over sizes; where it is not used it changes nothing. */
-static double overall(const plan_fit *fit)
+double plan_share(const plan_fit *fit)
 {
     double product = 1;
     for (int size = 0; size < GRAPH_SIZES; size++)
         product *= fit->not_at >> size & 1 ? 1 : share(&fit->times, size);
-    return pow(product, 1.0 / GRAPH_SIZES);
-}
-
-int plan_faster(const plan_fit *a, const plan_fit *b)
-{
-    if (!a || !b || !a->times.known || !b->times.known)
-        return 0;
-    double first = overall(a), second = overall(b);
-    return first * MARGIN < second ? -1 : second * MARGIN < first ? 1 : 0;
+    return fit->times.known ? pow(product, 1.0 / GRAPH_SIZES) : 0;
 }
 
 /* "35.3 us" */
@@ -106,7 +99,7 @@ static tn_status add_entrants(plan *p, measure_entry *entry, tn_error *err)
     bool checked = !p->config || kernels_config_verify(p->config) != CONFIG_VERIFY_NEVER;
     size_t unknown = 0;
     for (size_t i = 0; i < p->candidate_count && entry->fit_count < MEASURE_FITS; i++) {
-        plan_fit *fit = plan_taking_fit(p, i, entry->shape);
+        plan_fit *fit = plan_taking_fit(p, i, p->shapes[entry->shape]->index);
         if (!fit || p->candidates[i].named || !competes(p, i, entry->shape))
             continue;
         if (checked && !fit->trusted) {
@@ -170,13 +163,12 @@ static tn_status measure_entries(plan *p, measure_entry *entries, size_t count, 
 tn_status plan_measure(plan *p, bool *changed, tn_error *err)
 {
     *changed = false;
-    bool wanted = false;
-    tn_status status = kernels_config_measure(p->config, &wanted, err);
-    if (status != TN_OK || !wanted || !is_measurable(p))
-        return status;
+    if (!kernels_config_measure(p->config) || !is_measurable(p))
+        return TN_OK;
     measure_entry *entries = calloc(p->shape_count + 1, sizeof *entries);
     if (!entries)
         return plan_no_memory(err);
+    tn_status status = TN_OK;
     size_t count = 0;
     for (size_t shape = 0; shape < p->shape_count && status == TN_OK; shape++) {
         status = make_entry(p, shape, &entries[count], err);

@@ -34,7 +34,7 @@ static bool add_parts(text *key, const plan *p, const graph_site *site)
         plan_fit *fit = NULL;
         if (!part)
             continue;
-        int32_t best = plan_best(p, part, 0, &fit);
+        int32_t best = plan_best(p, part, &fit);
         if (best >= 0) {
             known = add_kernel(key, p, (size_t)best, fit, p->shape_of[part->index]);
             text_add(key, "/%u", (unsigned)fit->not_at);

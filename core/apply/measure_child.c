@@ -72,7 +72,7 @@ static tn_status bind_parts(const plan *p, const graph_site *site, tn_error *err
         if (!part)
             continue;
         part->bound = (graph_binding){0};
-        if (plan_best(p, part, 0, &fit) >= 0) {
+        if (plan_best(p, part, &fit) >= 0) {
             part->bound.not_at = fit->not_at;
             status = timing_bind(p->target->device, &part->site, fit->impl, &part->bound, err);
         }

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_PLAN_H
 #define TENON_CORE_PLAN_H
 
+#include "apply/rank.h"
 #include "apply/target.h"
 #include "plugin/registry.h"
 
@@ -21,16 +22,25 @@ typedef struct plan_fit {
     bool takes;
     bool refused;           /* it would take them, but is not trusted                                      */
     bool trusted;           /* it passed a check at a site of this shape                                   */
-    size_t packed_bytes;    /* that plan asks for                                                          */
+    tn_plan plan;           /* what its plan() answered at the example of the shape                        */
     char reason[PLAN_TEXT]; /* why it does not take them                                         */
     plan_times times;
     uint32_t not_at; /* see graph_binding                                                            */
 } plan_fit;
 
+/* A fit that failed at one site, where others of its shape may work. */
+typedef struct plan_bar {
+    const plan_fit *fit;
+    size_t site;
+    char reason[PLAN_TEXT];
+} plan_bar;
+
 /* A kernel of the model's device. */
 typedef struct plan_candidate {
     registry_kernel *kernel;
     bool named;               /* asked for by its id                                           */
+    size_t place;             /* in the list of those asked for; RANK_AUTO: not named          */
+    bool silent;              /* nobody asked for it: reports say nothing of it as a whole     */
     const char *modules;      /* patterns of module paths, comma separated, or NULL            */
     char excluded[PLAN_TEXT]; /* why it takes no part at all; empty: it does                   */
     plan_fit *fits;           /* [shape][impl]                                                 */
@@ -54,8 +64,12 @@ typedef struct plan {
     size_t candidate_count;
     const graph_site **shapes; /* an example of each distinct shape                              */
     size_t shape_count;
-    size_t *shape_of;     /* [site]                                                           */
-    plan_choice *choices; /* [site]                                                           */
+    size_t *shape_of;       /* [site]                                                           */
+    plan_choice *choices;   /* [site]                                                           */
+    const plan_fit **asked; /* [site]: who was asked there                                      */
+    plan_bar *bars;
+    size_t bar_count;
+    text_list notes; /* warnings for whoever asked                                                */
 } plan;
 
 /* What is asked for. */
@@ -70,35 +84,75 @@ typedef struct plan_request {
 tn_status plan_make(plan *p, apply_target *target, const tn_config *config, const plan_request *request, tn_error *err);
 void plan_close(plan *p);
 
-/* Chooses again after a fit was refused. */
+/* Chooses again: after a fit was refused, barred from a site, or no longer takes its shape (takes false, a reason). */
 void plan_choose(plan *p);
 
 /* No longer trusted: takes nothing from now on. */
 void plan_refuse(plan_fit *fit, const char *reason);
 
-/* The first of a candidate's implementations that takes the shape, or NULL. */
-plan_fit *plan_taking_fit(const plan *p, size_t candidate, size_t shape);
+/* What is chosen for the site does not work there: barred from it, so that another is chosen next time, or an error
+ * where it was asked for by name. */
+tn_status plan_bar_site(plan *p, size_t site, const char *reason, tn_error *err);
 
-/* The one that should have the site of those that take its shape, or -1; what encloses the site does not matter. Packed
- * weights may have packed bytes before it. */
-int32_t plan_best(const plan *p, const graph_site *site, size_t packed, plan_fit **fit);
+/* Does the site keep what is applied there already? */
+bool plan_keeps(const plan *p, size_t site);
 
-/* measure.c: below 0 when a is the faster one by more than noise, above 0 when b is; 0 also where nobody measured. */
-int plan_faster(const plan_fit *a, const plan_fit *b);
+/* The first of a kernel's implementations that takes the site, or NULL. Its options are not looked at. */
+plan_fit *plan_taking_fit(const plan *p, size_t candidate, size_t site);
 
-/* measure.c: "1 token 0.52 ms (0.61 without), ..." into text, which holds PLAN_TEXT; "" where nobody measured. */
+/* Would the candidate's packed weights for the site be more than may be held? */
+bool plan_packs_too_much(const plan *p, size_t site, const plan_fit *fit);
+
+/* A kernel inside the site that was asked for before this candidate: the candidate leaves the site to it. -1: none. */
+int32_t plan_preferred_inside(const plan *p, size_t candidate, size_t site, size_t *inside);
+
+/* The one that should have the site of those that take it, or -1; what encloses the site does not matter. */
+int32_t plan_best(const plan *p, const graph_site *site, plan_fit **fit);
+
+/* measure.c: the share of a call's time without the kernel that it takes, over all sizes; 0: nobody measured. */
+double plan_share(const plan_fit *fit);
+
+/* measure.c: "1 token 52 us (without 61 us), ..." into text, which holds PLAN_TEXT; "" where nobody measured. */
 void plan_times_text(const plan_fit *fit, char *text);
 
-/* An error when a kernel that was asked for by name takes no site. */
-tn_status plan_check_named(const plan *p, tn_error *err);
+/* fit: of the candidate at the site, or NULL. */
+static inline rank_side plan_side(const plan *p, size_t candidate, const plan_fit *fit)
+{
+    return (rank_side){p->candidates[candidate].kernel, p->candidates[candidate].place, fit ? plan_share(fit) : 0};
+}
 
-/* Why a candidate has not got a site ("" when it has). text must hold PLAN_TEXT. */
+/* why.c: why a candidate has not got a site ("" when it has). text must hold PLAN_TEXT. */
 void plan_verdict(const plan *p, size_t candidate, size_t site, char *text);
+
+/* The reason that most sites with the kernel's operations have in common why it has none. */
+void plan_reason(const plan *p, size_t candidate, char *text);
+size_t plan_site_count(const plan *p, size_t candidate);
+
+/* An error when a kernel that was asked for by name takes no site; a note where others, named before it, have them. */
+tn_status plan_check_named(plan *p, tn_error *err);
+
+/* Sites that a candidate takes and another kernel has, for one reason. */
+typedef struct plan_overlap {
+    size_t loser;
+    const registry_kernel *winner;
+    size_t sites;
+    bool tie;
+    char reason[PLAN_TEXT]; /* at the first of them                                               */
+} plan_overlap;
+
+/* overlap.c: who lost sites to whom. list is owned: free(). */
+tn_status plan_overlaps(const plan *p, plan_overlap **list, size_t *count, tn_error *err);
 
 /* candidates.c: the kernels of the device, each with the reason why the SPEC leaves it out. */
 tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *err);
 tn_status plan_unknown_id(const char *device, const char *id, tn_error *err);
 bool plan_modules_match(const char *patterns, const char *path);
+
+/* patterns.c: patterns that match no module of the model are notes, or an error where a named kernel has no other. */
+tn_status plan_check_patterns(plan *p, const plan_request *request, tn_error *err);
+
+/* Adds a note. */
+tn_status plan_note(plan *p, tn_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* plan_shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */
 tn_status plan_find_shapes(plan *p, tn_error *err);
@@ -113,6 +167,18 @@ bool plan_same_weights(const tn_site *a, const tn_site *b, bool host_memory);
 
 /* ask.c: does an implementation take a shape? Its plan() runs in a child first. */
 tn_status plan_ask(plan *p, tn_error *err);
+
+/* What is chosen is asked once more at every site that it is new to, in a child again. Who then declines, fails or asks
+ * for other sizes than at the example of the shape is barred from the site and another is chosen: *changed. Costs
+ * little where nothing changed since. */
+tn_status plan_settle(plan *p, bool *changed, tn_error *err);
+
+/* Asks what is chosen in this process: the plan of what is bound. An error where that is not what the child answered.
+ */
+tn_status plan_bind(const plan *p, size_t site, graph_binding *bound, tn_error *err);
+
+/* Did a plan() ask for the same twice? TN_E_KERNEL with both if not. */
+tn_status plan_same_sizes(const tn_plan *now, const tn_plan *before, tn_error *err);
 
 static inline plan_fit *plan_fit_at(const plan *p, size_t candidate, size_t shape, uint32_t impl)
 {

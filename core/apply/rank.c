@@ -21,22 +21,66 @@ static const char *name_of(const registry_kernel *k)
     return slash ? slash + 1 : k->file;
 }
 
-int rank_compare(const registry_kernel *a, const registry_kernel *b)
+rank_decider rank_decide(const rank_side *a, const rank_side *b, int *order)
 {
-    int32_t left = a->kernel.priority, right = b->kernel.priority;
-    if (left != right)
-        return left > right ? -1 : 1;
-    int files = strcmp(name_of(a), name_of(b));
-    return files ? files : strcmp(a->kernel.id, b->kernel.id);
+    *order = a->place < b->place ? -1 : a->place > b->place;
+    if (*order)
+        return RANK_PLACE;
+    if (a->share > 0 && b->share > 0)
+        *order = a->share * RANK_MARGIN < b->share ? -1 : b->share * RANK_MARGIN < a->share;
+    if (*order)
+        return RANK_TIME;
+    *order = a->kernel->kernel.priority > b->kernel->kernel.priority   ? -1
+             : a->kernel->kernel.priority < b->kernel->kernel.priority ? 1
+                                                                       : 0;
+    if (*order)
+        return RANK_PRIORITY;
+    *order = strcmp(name_of(a->kernel), name_of(b->kernel));
+    if (*order)
+        return RANK_FILE;
+    *order = strcmp(a->kernel->kernel.id, b->kernel->kernel.id);
+    return RANK_ID;
 }
 
-void rank_reason(const registry_kernel *winner, const registry_kernel *loser, char *reason, size_t size)
+int rank_compare(const rank_side *a, const rank_side *b)
 {
-    if (winner->kernel.priority != loser->kernel.priority)
-        text_cut(reason, size, "priority: %s has %d, this kernel %d", winner->kernel.id, (int)winner->kernel.priority,
-                 (int)loser->kernel.priority);
-    else
+    int order;
+    rank_decide(a, b, &order);
+    return order;
+}
+
+bool rank_is_tie(const rank_side *a, const rank_side *b)
+{
+    int order;
+    return rank_decide(a, b, &order) >= RANK_FILE;
+}
+
+void rank_reason(const rank_side *winner, const rank_side *loser, char *reason, size_t size)
+{
+    int order;
+    const char *id = winner->kernel->kernel.id;
+    switch (rank_decide(winner, loser, &order)) {
+    case RANK_PLACE:
         text_cut(reason, size,
-                 "tie: %s of %s has the same priority and comes first by file name; choose with --kernels",
-                 winner->kernel.id, name_of(winner));
+                 loser->place == RANK_AUTO ? "order: %s is asked for by name" : "order: %s is asked for first", id);
+        break;
+    case RANK_TIME:
+        text_cut(
+            reason, size,
+            "measured: %s takes %.0f %% of the time without it, this kernel %.0f %%; choose with --kernels=auto,%s", id,
+            100 * winner->share, 100 * loser->share, loser->kernel->kernel.id);
+        break;
+    case RANK_PRIORITY:
+        text_cut(reason, size, "priority: %s has %d, this kernel %d; choose with --kernels=auto,%s", id,
+                 (int)winner->kernel->kernel.priority, (int)loser->kernel->kernel.priority, loser->kernel->kernel.id);
+        break;
+    case RANK_FILE:
+        text_cut(reason, size,
+                 "tie: %s of %s has the same priority and comes first by file name; choose with --kernels=auto,%s", id,
+                 name_of(winner->kernel), loser->kernel->kernel.id);
+        break;
+    case RANK_ID:
+        text_cut(reason, size, "tie: %s has the same priority and comes first by id; choose with --kernels=auto,%s", id,
+                 loser->kernel->kernel.id);
+    }
 }

@@ -2,6 +2,7 @@
 #include "apply/report.h"
 
 #include "base/structs.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +15,9 @@ typedef struct report {
     tn_site_report **sites;
     tn_verdict **verdicts; /* [site][candidate]; reasons are owned                               */
     size_t verdict_count;
+    tn_kernel_report **kernels;
+    tn_overlap **overlaps;
+    text_list texts; /* what notes, kernels and overlaps say                                      */
 } report;
 
 void tn_report_free(tn_report *seen)
@@ -27,6 +31,10 @@ void tn_report_free(tn_report *seen)
     }
     free(r->verdicts);
     free(r->sites);
+    free(r->kernels);
+    free(r->overlaps);
+    free((void *)(uintptr_t)r->seen.notes);
+    text_list_clear(&r->texts);
     free(r);
 }
 
@@ -109,13 +117,16 @@ static bool seen_before(const report *r, size_t site)
     return false;
 }
 
-/* The first shape for which an implementation was refused, or NULL. */
-static const plan_fit *refused_fit(const plan *p, size_t candidate, uint32_t impl)
+/* Why an implementation was refused at the first shape or site where it was, or NULL. */
+static const char *refused_reason(const plan *p, size_t candidate, uint32_t impl)
 {
     for (size_t shape = 0; shape < p->shape_count; shape++) {
         const plan_fit *fit = plan_fit_at(p, candidate, shape, impl);
+        for (size_t i = 0; !fit->refused && i < p->bar_count; i++)
+            if (p->bars[i].fit == fit)
+                return p->bars[i].reason;
         if (fit->refused)
-            return fit;
+            return fit->reason;
     }
     return NULL;
 }
@@ -125,14 +136,34 @@ static void append_refused(line *l, const plan *p)
     size_t items = 0;
     for (size_t i = 0; p && i < p->candidate_count; i++)
         for (uint32_t j = 0; j < p->candidates[i].kernel->kernel.impl_count; j++) {
-            const plan_fit *fit = refused_fit(p, i, j);
-            if (fit)
-                append(l, "%s%s at %s (%s)", items++ ? ", " : "; refused: ", p->candidates[i].kernel->kernel.id,
-                       tn_op_name(fit->impl->op), fit->reason);
+            const tn_kernel *kernel = &p->candidates[i].kernel->kernel;
+            const char *reason = refused_reason(p, i, j);
+            if (reason)
+                append(l, "%s%s at %s (%s)", items++ ? ", " : "; refused: ", kernel->id,
+                       tn_op_name(kernel->impls[j].op), reason);
         }
 }
 
-static void summarise(report *r, const plan *p)
+/* Kernels between which nothing but a name decides, and those that have no site for the others'. */
+static void append_overlaps(line *l, const report *r, const plan_overlap *overlaps, size_t count)
+{
+    size_t ties = 0, losers = 0;
+    for (size_t i = 0; i < count; i++)
+        if (overlaps[i].tie)
+            append(l, "%s%s before %s (%zu sites, by %s)", ties++ ? ", " : "; tie: ", overlaps[i].winner->kernel.id,
+                   r->seen.overlaps[i]->kernel, overlaps[i].sites,
+                   strstr(overlaps[i].reason, "by id") ? "id" : "file name");
+    for (size_t i = 0; i < count; i++) {
+        const char *id = r->seen.overlaps[i]->kernel;
+        bool first = i == 0 || overlaps[i].loser != overlaps[i - 1].loser;
+        for (size_t j = 0; first && !overlaps[i].tie && j < r->seen.kernel_count; j++)
+            if (r->seen.kernels[j]->sites == 0 && !strcmp(r->seen.kernels[j]->kernel, id))
+                append(l, "%s%s (%s has its sites)", losers++ ? ", " : "; without a site: ", id,
+                       overlaps[i].winner->kernel.id);
+    }
+}
+
+static void summarise(report *r, const plan *p, const plan_overlap *overlaps, size_t overlap_count)
 {
     line l = {r->seen.summary, 0, sizeof r->seen.summary};
     size_t items = 0;
@@ -141,6 +172,7 @@ static void summarise(report *r, const plan *p)
             items = append_kernel(&l, r, r->sites[i]->kernel, items);
     if (items == 0)
         append(&l, "no kernels");
+    append_overlaps(&l, r, overlaps, overlap_count);
     append_refused(&l, p);
     line eager = l;
     append(&l, "; eager: ");
@@ -175,12 +207,65 @@ static bool add_verdict(report *r, const plan *p, size_t candidate, size_t site)
     return v->reason && v->measured;
 }
 
-tn_report *report_of_plan(const plan *p, tn_error *err)
+/* A text of the report's own; NULL: no memory. */
+static const char *keep(report *r, const char *text)
+{
+    return text_list_add(&r->texts, text) ? r->texts.items[r->texts.count - 1] : NULL;
+}
+
+static bool add_notes(report *r, const plan *p)
+{
+    const char **notes = calloc(p->notes.count + 1, sizeof *notes);
+    r->seen.notes = notes;
+    for (size_t i = 0; notes && i < p->notes.count; i++) {
+        if (!(notes[i] = keep(r, p->notes.items[i])))
+            return false;
+        r->seen.note_count++;
+    }
+    return notes;
+}
+
+static bool add_kernels(report *r, const plan *p)
+{
+    char reason[PLAN_TEXT];
+    r->kernels = structs_list(p->candidate_count, sizeof **r->kernels);
+    r->seen.kernels = (const tn_kernel_report *const *)r->kernels;
+    for (size_t i = 0; r->kernels && i < p->candidate_count; i++) {
+        if (p->candidates[i].silent)
+            continue;
+        tn_kernel_report *k = r->kernels[r->seen.kernel_count];
+        k->kernel = p->candidates[i].kernel->kernel.id;
+        k->sites = (int64_t)plan_site_count(p, i);
+        reason[0] = '\0';
+        if (k->sites == 0)
+            plan_reason(p, i, reason);
+        if (!(k->reason = keep(r, reason)))
+            return false;
+        r->seen.kernel_count++;
+    }
+    return r->kernels;
+}
+
+static bool add_overlaps(report *r, const plan *p, const plan_overlap *overlaps, size_t count)
+{
+    r->overlaps = structs_list(count, sizeof **r->overlaps);
+    r->seen.overlaps = (const tn_overlap *const *)r->overlaps;
+    for (size_t i = 0; r->overlaps && i < count; i++) {
+        tn_overlap *o = r->overlaps[i];
+        o->kernel = p->candidates[overlaps[i].loser].kernel->kernel.id;
+        o->winner = overlaps[i].winner->kernel.id;
+        o->sites = (int64_t)overlaps[i].sites;
+        if (!(o->reason = keep(r, overlaps[i].reason)))
+            return false;
+        r->seen.overlap_count++;
+    }
+    return r->overlaps;
+}
+
+static bool add_sites(report *r, const plan *p)
 {
     const graph *g = p->target->graph;
-    report *r = report_new(g->site_count, g->site_count * p->candidate_count, err);
-    if (!r)
-        return NULL;
+    bool fine = true;
     for (size_t i = 0; i < g->site_count; i++) {
         const plan_choice *choice = &p->choices[i];
         *r->sites[i] = (tn_site_report){.size = sizeof **r->sites,
@@ -189,15 +274,29 @@ tn_report *report_of_plan(const plan *p, tn_error *err)
                                         .covered_by = choice->covered_by ? choice->covered_by->site.path : NULL,
                                         .verdict_count = p->candidate_count,
                                         .verdicts = (const tn_verdict *const *)r->verdicts + i * p->candidate_count};
-        for (size_t j = 0; j < p->candidate_count; j++)
-            if (!add_verdict(r, p, j, i)) {
-                tn_report_free(&r->seen);
-                plan_no_memory(err);
-                return NULL;
-            }
+        for (size_t j = 0; j < p->candidate_count && fine; j++)
+            fine = add_verdict(r, p, j, i);
     }
-    summarise(r, p);
-    return &r->seen;
+    return fine;
+}
+
+tn_report *report_of_plan(const plan *p, tn_error *err)
+{
+    size_t sites = p->target->graph->site_count, count = 0;
+    plan_overlap *overlaps = NULL;
+    report *r = report_new(sites, sites * p->candidate_count, err);
+    if (!r)
+        return NULL;
+    bool fine = plan_overlaps(p, &overlaps, &count, err) == TN_OK && add_sites(r, p) && add_notes(r, p) &&
+                add_kernels(r, p) && add_overlaps(r, p, overlaps, count);
+    if (fine)
+        summarise(r, p, overlaps, count);
+    free(overlaps);
+    if (fine)
+        return &r->seen;
+    tn_report_free(&r->seen);
+    plan_no_memory(err);
+    return NULL;
 }
 
 tn_report *report_of_target(const apply_target *target, tn_error *err)
@@ -215,6 +314,6 @@ tn_report *report_of_target(const apply_target *target, tn_error *err)
                                         .kernel = s->bound.impl ? s->bound.kernel->kernel.id : NULL,
                                         .covered_by = outer ? outer->site.path : NULL};
     }
-    summarise(r, NULL);
+    summarise(r, NULL, NULL, 0);
     return &r->seen;
 }

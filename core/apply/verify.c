@@ -165,7 +165,7 @@ static tn_status verify_candidate(plan *p, size_t candidate, verify_records *rec
 }
 
 /* An error when a kernel that was asked for by name matches no site. */
-static tn_status check_named(const plan *p, const verify_records *records, tn_error *err)
+static tn_status check_named(plan *p, const verify_records *records, tn_error *err)
 {
     for (size_t i = 0; i < p->candidate_count; i++) {
         bool found = !p->candidates[i].named;

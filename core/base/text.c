@@ -121,3 +121,24 @@ void text_add_quoted(text *t, const char *string)
     }
     text_add_n(t, "\"", 1);
 }
+
+bool text_list_add(text_list *list, const char *string)
+{
+    char **items = realloc(list->items, (list->count + 1) * sizeof *items);
+    if (!items)
+        return false;
+    list->items = items;
+    items[list->count] = strdup(string);
+    if (!items[list->count])
+        return false;
+    list->count++;
+    return true;
+}
+
+void text_list_clear(text_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (text_list){0};
+}

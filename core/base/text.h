@@ -28,4 +28,13 @@ void text_add_n(text *t, const char *data, size_t length);
  * Bytes that are not UTF-8 become U+FFFD. */
 void text_add_quoted(text *t, const char *string);
 
+/* Texts of its own, in order. */
+typedef struct text_list {
+    char **items;
+    size_t count;
+} text_list;
+
+bool text_list_add(text_list *list, const char *string); /* a copy; false: no memory             */
+void text_list_clear(text_list *list);
+
 #endif

@@ -1,6 +1,8 @@
 /* Instruction sets: what the processor has, the operating system saves and TENON_CPU allows. */
 #include "device/cpu_flags.h"
 
+#include "base/text.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +114,21 @@ uint64_t cpu_flags_parse(const char *cap, uint64_t detected)
         if (!strcmp(cap, tiers[i].name))
             return detected & tiers[i].allowed;
     return detected;
+}
+
+bool cpu_flags_is_cap(const char *cap)
+{
+    bool known = !cap || !cap[0];
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++)
+        known |= cap && !strcmp(cap, tiers[i].name);
+    return known;
+}
+
+void cpu_flags_caps(char *text, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers && used < size; i++)
+        used += text_cut(text + used, size - used, "%s%s", i ? ", " : "", tiers[i].name);
 }
 
 static pthread_once_t flags_once = PTHREAD_ONCE_INIT;

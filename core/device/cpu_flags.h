@@ -4,9 +4,17 @@
 
 #include <tenon/kernel.h>
 
+#include <stdbool.h>
+
 /* detected less what lies above the tier called cap: c, avx2, avx512, avx512vnni, avx512bf16, avx512fp16, amx, neon;
  * each tier includes those before it. NULL, "" and unknown names take nothing away. Pure. */
 uint64_t cpu_flags_parse(const char *cap, uint64_t detected);
+
+/* Is it the name of a tier, or NULL or ""? */
+bool cpu_flags_is_cap(const char *cap);
+
+/* "c, neon, ..." */
+void cpu_flags_caps(char *text, size_t size);
 
 /* What CPUID and XGETBV say: registers of leaf 1, of leaf 7 (subleaves 0 and 1), and XCR0. */
 typedef struct cpu_words {

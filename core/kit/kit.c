@@ -5,6 +5,7 @@
 #include "check/draw_site.h"
 #include "eager/eager.h"
 #include "op/op.h"
+#include "plugin/environment.h"
 
 #include <string.h>
 #include <strings.h>
@@ -87,7 +88,9 @@ tn_status tn_check_plugin(const char *file, const tn_check_options *options,
     tn_op only;
     if (!file)
         return structs_missing("file", err);
-    tn_status status = options ? structs_take(&k.options, sizeof k.options, options, "tn_check_options", err) : TN_OK;
+    tn_status status = environment_check(err);
+    if (status == TN_OK && options)
+        status = structs_take(&k.options, sizeof k.options, options, "tn_check_options", err);
     if (status == TN_OK)
         status = find_op(k.options.op, &only, err);
     if (status == TN_OK)

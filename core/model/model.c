@@ -6,6 +6,7 @@
 #include "base/structs.h"
 #include "op/op.h"
 #include "model/trust_device.h"
+#include "plugin/environment.h"
 #include "plugin/registry.h"
 
 #include <errno.h>
@@ -208,7 +209,8 @@ tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_
     double start = clock_seconds();
     if (!folder)
         structs_missing("folder", err);
-    if (!folder || (options && structs_take(&defaults, sizeof defaults, options, "tn_model_options", err) != TN_OK))
+    if (!folder || environment_check(err) != TN_OK ||
+        (options && structs_take(&defaults, sizeof defaults, options, "tn_model_options", err) != TN_OK))
         return NULL;
     threads_set(defaults.threads);
     tn_model *m = calloc(1, sizeof *m);

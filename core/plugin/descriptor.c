@@ -147,7 +147,11 @@ static tn_status copy_text(descriptor *d, const char **text, const char *absent,
 static bool is_id(const char *id)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
-    return strlen(id) < 64 && id[strspn(id, letters)] == '\0' && strcmp(id, "auto") != 0 && strcmp(id, "none") != 0;
+    static const char *const words[] = {"auto", "none", "true", "false"}; /* of a SPEC, where '-' also has a meaning */
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(id, words[i]) == 0)
+            return false;
+    return strlen(id) < 64 && id[0] != '-' && id[strspn(id, letters)] == '\0';
 }
 
 bool descriptor_is_device_name(const char *name)
@@ -169,8 +173,8 @@ static tn_status check_kernel(descriptor *d, tn_kernel *k, uint32_t index, const
     if (!is_id(k->id))
         return tn_fail(
             err, TN_E_KERNEL, file,
-            "kernel %u: its id must be at most 63 letters, digits, '_', '-' or '.', and not 'auto' or 'none'; it is "
-            "'%.80s'",
+            "kernel %u: its id must be at most 63 letters, digits, '_', '-' or '.', not begin with '-', and not be "
+            "'auto', 'none', 'true' or 'false'; it is '%.80s'",
             index, k->id);
     snprintf(what, sizeof what, "kernel '%s'", k->id);
     if ((status = copy_text(d, &k->version, "", what, "its version", file, err)) != TN_OK ||

@@ -2,6 +2,7 @@
 #include "plugin/kernels_config.h"
 
 #include "base/structs.h"
+#include "plugin/environment.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -17,27 +18,6 @@
 static const char installed_default[] = TN_PREFIX "/etc/tenon/kernels.json";
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
-
-bool kernels_config_list_add(config_list *list, const char *text)
-{
-    char **items = realloc(list->items, (list->count + 1) * sizeof *items);
-    if (!items)
-        return false;
-    list->items = items;
-    items[list->count] = strdup(text);
-    if (!items[list->count])
-        return false;
-    list->count++;
-    return true;
-}
-
-static void list_clear(config_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        free(list->items[i]);
-    free(list->items);
-    *list = (config_list){0};
-}
 
 bool kernels_config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value)
 {
@@ -102,8 +82,8 @@ void tn_config_free(tn_config *config)
 {
     if (!config)
         return;
-    list_clear(&config->folders);
-    list_clear(&config->disable);
+    text_list_clear(&config->folders);
+    text_list_clear(&config->disable);
     pairs_free(config->options, config->option_count);
     pairs_free(config->pins, config->pin_count);
     free(config->file);
@@ -134,6 +114,8 @@ static void find_file(const char *path, char *found, size_t size)
 tn_config *tn_config_load(const char *path, tn_error *err)
 {
     char found[PATH_MAX];
+    if (environment_check(err) != TN_OK)
+        return NULL;
     find_file(path, found, sizeof found);
     tn_config *config = tn_config_new();
     if (!config) {
@@ -184,17 +166,10 @@ tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error *err)
     return TN_OK;
 }
 
-tn_status kernels_config_measure(const tn_config *config, bool *measure, tn_error *err)
+bool kernels_config_measure(const tn_config *config)
 {
-    const char *text = secure_getenv("TENON_MEASURE");
-    *measure = true;
-    if (text && text[0] && strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
-        return tn_fail(err, TN_E_KERNEL, "TENON_MEASURE", "'%s' is neither yes nor no; correct or unset it", text);
-    if (text && text[0])
-        *measure = strcmp(text, "yes") == 0;
-    if (config && config->measure != CONFIG_MEASURE_UNSAID)
-        *measure = config->measure == CONFIG_MEASURE;
-    return TN_OK;
+    return config && config->measure != CONFIG_MEASURE_UNSAID ? config->measure == CONFIG_MEASURE
+                                                              : environment_measure();
 }
 
 /* ---- overrides --------------------------------------------------------------------------------------------------- */
@@ -209,7 +184,8 @@ tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error 
     if (!here)
         return tn_fail(err, TN_E_KERNEL, "plugins", "no current folder to find %s from: %s", folder, strerror(errno));
     char *absolute = kernels_config_absolute(here, folder);
-    bool added = absolute && kernels_config_list_add(&config->folders, absolute);
+    bool added = absolute && text_list_add(&config->folders, absolute);
+    config->folders_said |= added;
     free(absolute);
     free(here);
     return added ? TN_OK : tn_fail(err, TN_E_MEMORY, "plugins", "out of memory");
@@ -219,25 +195,25 @@ tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn_error 
 {
     if (!config)
         return structs_missing("config", err);
-    config_list before = config->folders;
-    config->folders = (config_list){0};
+    text_list before = config->folders;
+    config->folders = (text_list){0};
     tn_status status = tn_config_add_plugins(config, folder, err);
     if (status == TN_OK) {
-        list_clear(&before);
+        text_list_clear(&before);
     } else {
-        list_clear(&config->folders);
+        text_list_clear(&config->folders);
         config->folders = before;
     }
     return status;
 }
 
-static tn_status replace(char **text, const char *with, const char *where, tn_error *err)
+/* text is taken; NULL: no memory. */
+static tn_status replace(char **with, char *text, const char *where, tn_error *err)
 {
-    char *copy = strdup(with);
-    if (!copy)
+    if (!text)
         return tn_fail(err, TN_E_MEMORY, where, "out of memory");
-    free(*text);
-    *text = copy;
+    free(*with);
+    *with = text;
     return TN_OK;
 }
 
@@ -247,10 +223,11 @@ tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *e
     if (!config || !spec)
         return structs_missing(config ? "kernels" : "config", err);
     tn_status status = spec_parse(spec, &parsed, err);
-    if (status != TN_OK)
-        return status;
+    if (status == TN_OK)
+        status = replace(&config->kernels, spec_text(&parsed), "kernels", err);
+    config->kernels_of_file &= status != TN_OK;
     spec_free(&parsed);
-    return replace(&config->kernels, spec, "kernels", err);
+    return status;
 }
 
 tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err)
@@ -262,7 +239,7 @@ tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *
     /* Which devices there are is known after a scan only. */
     if (strcmp(device, "auto") != 0 && !registry_parse_device(device, name, &ordinal))
         return tn_fail(err, TN_E_KERNEL, "device", "'%.64s' is not a device; give auto, NAME or NAME:ORDINAL", device);
-    return replace(&config->device, device, "device", err);
+    return replace(&config->device, strdup(device), "device", err);
 }
 
 /* ---- questions ------------------------------------------------------------------------------------------------------
@@ -288,17 +265,23 @@ config_verify kernels_config_verify(const tn_config *config)
     return config->verify;
 }
 
-bool kernels_config_disabled(const tn_config *config, const char *id)
+const char *kernels_config_disabled(const tn_config *config, const char *id)
 {
     for (size_t i = 0; i < config->disable.count; i++)
         if (fnmatch(config->disable.items[i], id, 0) == 0)
-            return true;
-    return false;
+            return config->disable.items[i];
+    return NULL;
+}
+
+const char *kernels_config_source(const tn_config *config)
+{
+    return config->kernels_of_file ? config->file : NULL;
 }
 
 const char *kernels_config_modules(const tn_config *config, const char *id)
 {
-    return pair_find(config->options, config->option_count, id);
+    const char *patterns = pair_find(config->options, config->option_count, id);
+    return patterns && patterns[0] ? patterns : NULL;
 }
 
 const char *kernels_config_pin(const tn_config *config, const char *file_name)
@@ -329,4 +312,9 @@ size_t tn_config_folder_count(const tn_config *config)
 const char *tn_config_folder(const tn_config *config, size_t index)
 {
     return config ? kernels_config_folder(config, index) : NULL;
+}
+
+bool tn_config_says_plugins(const tn_config *config)
+{
+    return config && config->folders_said;
 }

@@ -9,24 +9,20 @@ typedef struct config_pair {
     char *key, *value;
 } config_pair;
 
-typedef struct config_list {
-    char **items;
-    size_t count;
-} config_list;
-
 struct tn_config {
     char *file; /* NULL: none was read                                                            */
     char *kernels, *device;
     config_verify verify;
     int64_t max_packed_mb; /* -1: no bound                                                        */
     enum { CONFIG_MEASURE_UNSAID, CONFIG_MEASURE, CONFIG_MEASURE_NOT } measure;
-    config_list folders, disable;
+    text_list folders, disable;
+    bool folders_said;    /* somebody named folders, be it an empty list                         */
+    bool kernels_of_file; /* kernels is what the file says                                        */
     config_pair *options, *pins;
     size_t option_count, pin_count;
 };
 
 /* Copies of text go in. false: out of memory. */
-bool kernels_config_list_add(config_list *list, const char *text);
 bool kernels_config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value);
 
 /* A folder as written, made absolute from base, without links where it exists. Owned; NULL: out of memory. */

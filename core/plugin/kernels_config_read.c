@@ -106,11 +106,12 @@ static tn_status read_plugins(tn_config *config, const json_t *value, const char
     json_array_foreach(value, i, item)
     {
         char *folder = kernels_config_absolute(file, json_string_value(item));
-        if (!folder || !kernels_config_list_add(&config->folders, folder))
+        if (!folder || !text_list_add(&config->folders, folder))
             status = no_memory(path, err);
         free(folder);
     }
     free(file);
+    config->folders_said = true;
     return status;
 }
 
@@ -120,17 +121,26 @@ static tn_status as_key(tn_status status, const tn_error *why, const char *key, 
     return status == TN_OK ? TN_OK : tn_fail(err, status, path, "key '%s': %s", key, why->message);
 }
 
-static tn_status read_kernels(tn_config *config, const json_t *value, const char *path, tn_error *err)
+static tn_status set_kernels(tn_config *config, const char *spec, const char *path, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
+    tn_status status = as_key(tn_config_set_kernels(config, spec, &why), &why, "kernels", path, err);
+    config->kernels_of_file = status == TN_OK;
+    return status;
+}
+
+static tn_status read_kernels(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    if (json_is_boolean(value))
+        return set_kernels(config, json_is_true(value) ? "auto" : "none", path, err);
     if (json_is_string(value))
-        return as_key(tn_config_set_kernels(config, json_string_value(value), &why), &why, "kernels", path, err);
+        return set_kernels(config, json_string_value(value), path, err);
     if (!json_is_array(value))
         return wrong_type(path, "kernels", "\"auto\", \"none\", or ids as a list or in one string", value, err);
     char *joined = NULL;
     tn_status status = join(value, "kernels", path, &joined, err);
     if (status == TN_OK)
-        status = as_key(tn_config_set_kernels(config, joined[0] ? joined : "none", &why), &why, "kernels", path, err);
+        status = set_kernels(config, joined[0] ? joined : "none", path, err);
     free(joined);
     return status;
 }
@@ -173,8 +183,8 @@ static tn_status read_disable(tn_config *config, const json_t *value, const char
     size_t i;
     json_t *item;
     if (status == TN_OK)
-        json_array_foreach(value, i, item) if (!kernels_config_list_add(&config->disable, json_string_value(item)))
-            status = no_memory(path, err);
+        json_array_foreach(value, i, item) if (!text_list_add(&config->disable, json_string_value(item))) status =
+            no_memory(path, err);
     return status;
 }
 
@@ -198,6 +208,9 @@ static tn_status read_options(tn_config *config, const json_t *value, const char
     {
         if (!json_is_object(option))
             return wrong_type(path, id, "an object", option, err);
+        /* Without patterns it restricts nothing, but the id is looked at. */
+        if (json_object_size(option) == 0 && !kernels_config_pair_add(&config->options, &config->option_count, id, ""))
+            return no_memory(path, err);
         json_object_foreach(option, key, modules)
         {
             if (strcmp(key, "modules") != 0)

@@ -218,7 +218,9 @@ const char *registry_nearest(const char *device, const char *id)
     const char *best = NULL;
     size_t first;
     pthread_mutex_lock(&registry.lock);
-    size_t count = range_of(device, &first);
+    size_t count = device ? range_of(device, &first) : registry.count;
+    if (!device)
+        first = 0;
     const char **ids = malloc((count ? count : 1) * sizeof *ids);
     for (size_t i = 0; ids && i < count; i++)
         ids[i] = registry.kernels[first + i]->kernel.id;

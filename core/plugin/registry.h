@@ -2,6 +2,8 @@
 #ifndef TENON_CORE_REGISTRY_H
 #define TENON_CORE_REGISTRY_H
 
+#include "base/text.h"
+
 #include <tenon/tenon.h>
 
 /* What a check said of a kernel at sites of one shape, outside of any model. */
@@ -31,7 +33,7 @@ registry_kernel *registry_at(const char *device, size_t index);
 registry_kernel *registry_any(size_t index);
 registry_kernel *registry_find(const char *device, const char *id);
 
-/* The id nearest to a misspelt one (Damerau-Levenshtein), or NULL. */
+/* The id nearest to a misspelt one (Damerau-Levenshtein), or NULL. device NULL: among those of all. */
 const char *registry_nearest(const char *device, const char *id);
 
 /* Asks available() once, first in a child (guard.h). Fills probed, available, reason. */
@@ -72,13 +74,16 @@ tn_status select_match(const tn_site *site, const tn_impl *impl, char *reason, s
 /* Is the declaration complete? Used at registration. */
 tn_status select_validate(const tn_impl *impl, tn_error *err);
 
-/* A parsed SPEC. */
+/* A parsed SPEC. AUTO: all but those left out, ids before the others. */
 typedef struct select_spec {
     enum { SELECT_NONE, SELECT_AUTO, SELECT_IDS } mode;
-    char **ids;
+    char **ids; /* by name, in the order of preference                                            */
     size_t count;
+    char **without; /* those of "-id"; with AUTO only                                             */
+    size_t without_count;
 } select_spec;
 tn_status spec_parse(const char *text, select_spec *spec, tn_error *err);
+char *spec_text(const select_spec *spec); /* in one way of writing it; owned; NULL: no memory */
 void spec_free(select_spec *spec);
 
 /* ---- kernels_config.c: what kernels.json says --------------------------------------------------------- */
@@ -86,16 +91,25 @@ void spec_free(select_spec *spec);
 typedef enum config_verify { CONFIG_VERIFY_FIRST_USE, CONFIG_VERIFY_ALL, CONFIG_VERIFY_NEVER } config_verify;
 
 config_verify kernels_config_verify(const tn_config *config);
-size_t kernels_config_max_packed(const tn_config *config);                      /* bytes; SIZE_MAX: no bound */
-bool kernels_config_disabled(const tn_config *config, const char *id);          /* shell patterns */
+size_t kernels_config_max_packed(const tn_config *config); /* bytes; SIZE_MAX: no bound */
+/* The pattern of "disable" that the id matches, or NULL. */
+const char *kernels_config_disabled(const tn_config *config, const char *id);
 const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
 const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */
 bool kernels_config_has_pins(const tn_config *config);
 
 /* Is auto to choose by what it measures? As the configuration says (NULL: nothing), else TENON_MEASURE, else yes. */
-tn_status kernels_config_measure(const tn_config *config, bool *measure, tn_error *err);
+bool kernels_config_measure(const tn_config *config);
 
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
+
+/* The file whose key says which kernels; NULL: the program does, or nobody. */
+const char *kernels_config_source(const tn_config *config);
+
+/* kernels_config_check.c: are there the kernels and files that the file names? What is misspelt is an error that names
+ * the file, the key and the nearest name. What may belong to a plugin that could not be used, and patterns, are warned
+ * of instead: texts that go to `warnings`. To be called once folders were scanned. */
+tn_status kernels_config_check(const tn_config *config, text_list *warnings, tn_error *err);
 
 #endif

@@ -1,46 +1,106 @@
-/* Parsing SPEC: "auto", "none", or ids separated by commas. */
+/* Parsing SPEC: "auto", "none", or a list of ids, "auto" and -id, in the order of preference. "true" and "false" are
+ * other words for "auto" and "none". */
 #include "plugin/registry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char blanks[] = " \t\r\n";
 
-/* Adds the id of length n unless it is there already. */
-static tn_status add_id(select_spec *spec, const char *id, size_t n, tn_error *err)
+/* One item of the list, as it is written. */
+typedef struct item {
+    const char *text;
+    size_t n;
+} item;
+
+static bool is_word(item i, const char *word, const char *other)
 {
-    for (size_t i = 0; i < spec->count; i++)
-        if (strlen(spec->ids[i]) == n && memcmp(spec->ids[i], id, n) == 0)
-            return TN_OK;
-    char **ids = realloc(spec->ids, (spec->count + 1) * sizeof *ids);
-    if (!ids)
+    return (strlen(word) == i.n && !memcmp(i.text, word, i.n)) || (strlen(other) == i.n && !memcmp(i.text, other, i.n));
+}
+
+static bool has(char *const *ids, size_t count, item id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(ids[i]) == id.n && !memcmp(ids[i], id.text, id.n))
+            return true;
+    return false;
+}
+
+static tn_status add_id(char ***list, size_t *count, item id, tn_error *err)
+{
+    char **ids = realloc(*list, (*count + 1) * sizeof *ids);
+    if (ids)
+        *list = ids;
+    if (!ids || !(ids[*count] = strndup(id.text, id.n)))
         return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory");
-    spec->ids = ids;
-    ids[spec->count] = strndup(id, n);
-    if (!ids[spec->count])
-        return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory");
-    spec->count++;
+    ++*count;
     return TN_OK;
 }
 
-static tn_status parse_ids(const char *text, select_spec *spec, tn_error *err)
+static tn_status add_named(select_spec *spec, item id, tn_error *err)
 {
-    for (const char *at = text;; at++) {
+    if (has(spec->ids, spec->count, id))
+        return tn_fail(err, TN_E_KERNEL, "kernels", "'%.*s' stands there twice; write it once", (int)id.n, id.text);
+    if (has(spec->without, spec->without_count, id))
+        return tn_fail(err, TN_E_KERNEL, "kernels", "'%.*s' is asked for and left out; write one of the two", (int)id.n,
+                       id.text);
+    return add_id(&spec->ids, &spec->count, id, err);
+}
+
+static tn_status add_without(select_spec *spec, item id, tn_error *err)
+{
+    if (has(spec->without, spec->without_count, id))
+        return tn_fail(err, TN_E_KERNEL, "kernels", "'-%.*s' stands there twice; write it once", (int)id.n, id.text);
+    if (has(spec->ids, spec->count, id))
+        return tn_fail(err, TN_E_KERNEL, "kernels", "'%.*s' is asked for and left out; write one of the two", (int)id.n,
+                       id.text);
+    return add_id(&spec->without, &spec->without_count, id, err);
+}
+
+/* alone: it is the whole SPEC. */
+static tn_status add_item(select_spec *spec, item i, bool alone, const char *whole, tn_error *err)
+{
+    if (is_word(i, "none", "false"))
+        return alone ? TN_OK
+                     : tn_fail(err, TN_E_KERNEL, "kernels", "'%.*s' cannot be combined with anything; write it alone",
+                               (int)i.n, i.text);
+    if (is_word(i, "auto", "true")) {
+        if (spec->mode == SELECT_AUTO)
+            return tn_fail(err, TN_E_KERNEL, "kernels", "'auto' stands there twice; write it once");
+        spec->mode = SELECT_AUTO;
+        return TN_OK;
+    }
+    bool without = i.n > 0 && i.text[0] == '-';
+    if (i.n == (without ? 1 : 0))
+        return tn_fail(err, TN_E_KERNEL, "kernels", "'%s' has an empty id; write auto, none or ids like a,b", whole);
+    if (without)
+        return add_without(spec, (item){i.text + 1, i.n - 1}, err);
+    tn_status status = add_named(spec, i, err);
+    if (spec->mode == SELECT_NONE)
+        spec->mode = SELECT_IDS;
+    return status;
+}
+
+static tn_status parse_items(const char *text, select_spec *spec, tn_error *err)
+{
+    bool alone = !strchr(text, ',');
+    tn_status status = TN_OK;
+    for (const char *at = text; status == TN_OK; at++) {
         at += strspn(at, blanks);
         size_t whole = strcspn(at, ","), n = whole;
         while (n > 0 && strchr(blanks, at[n - 1]))
             n--;
-        if (n == 0)
-            return tn_fail(err, TN_E_KERNEL, "kernels", "'%s' has an empty id; write auto, none or ids like a,b", text);
-        if (n == 4 && (memcmp(at, "auto", 4) == 0 || memcmp(at, "none", 4) == 0))
-            return tn_fail(err, TN_E_KERNEL, "kernels", "'%.4s' cannot be combined with ids; write it alone", at);
-        tn_status status = add_id(spec, at, n, err);
-        if (status != TN_OK)
-            return status;
+        status = add_item(spec, (item){at, n}, alone, text, err);
         at += whole;
         if (!*at)
-            return TN_OK;
+            break;
     }
+    if (status == TN_OK && spec->without_count > 0 && spec->mode != SELECT_AUTO)
+        return tn_fail(err, TN_E_KERNEL, "kernels",
+                       "'-%s' leaves a kernel out of auto, which is not asked for; write auto,-%s", spec->without[0],
+                       spec->without[0]);
+    return status;
 }
 
 tn_status spec_parse(const char *text, select_spec *spec, tn_error *err)
@@ -48,29 +108,47 @@ tn_status spec_parse(const char *text, select_spec *spec, tn_error *err)
     *spec = (select_spec){.mode = SELECT_NONE};
     if (!text)
         return tn_fail(err, TN_E_KERNEL, "kernels", "no kernels given; write auto, none or ids like a,b");
-    const char *at = text + strspn(text, blanks);
-    size_t n = strlen(at);
-    while (n > 0 && strchr(blanks, at[n - 1]))
-        n--;
-    if (n == 4 && memcmp(at, "none", 4) == 0)
-        return TN_OK;
-    if (n == 4 && memcmp(at, "auto", 4) == 0) {
-        spec->mode = SELECT_AUTO;
-        return TN_OK;
-    }
-    spec->mode = SELECT_IDS;
-    tn_status status = parse_ids(text, spec, err);
+    tn_status status = parse_items(text, spec, err);
     if (status != TN_OK)
         spec_free(spec);
     return status;
+}
+
+/* "auto", ids and -ids behind each other. */
+static size_t write_items(const select_spec *spec, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s", spec->mode == SELECT_AUTO ? "auto" : spec->mode == SELECT_NONE ? "none" : "");
+    size_t used = (size_t)n;
+    for (size_t i = 0; i < spec->count + spec->without_count; i++) {
+        bool named = i < spec->count;
+        n = snprintf(out ? out + used : NULL, out ? size - used : 0, "%s%s%s", used ? "," : "", named ? "" : "-",
+                     named ? spec->ids[i] : spec->without[i - spec->count]);
+        used += (size_t)n;
+    }
+    return used;
+}
+
+char *spec_text(const select_spec *spec)
+{
+    size_t size = write_items(spec, NULL, 0) + 1;
+    char *text = malloc(size);
+    if (text)
+        write_items(spec, text, size);
+    return text;
+}
+
+static void free_ids(char **ids, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(ids[i]);
+    free(ids);
 }
 
 void spec_free(select_spec *spec)
 {
     if (!spec)
         return;
-    for (size_t i = 0; i < spec->count; i++)
-        free(spec->ids[i]);
-    free(spec->ids);
+    free_ids(spec->ids, spec->count);
+    free_ids(spec->without, spec->without_count);
     *spec = (select_spec){.mode = SELECT_NONE};
 }

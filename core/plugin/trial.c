@@ -5,6 +5,7 @@
  * registers, a fork, its exit handlers and destructors. */
 #include "plugin/trial.h"
 
+#include "plugin/environment.h"
 #include "device/guard.h"
 #include "plugin/conduct.h"
 #include "plugin/descriptor.h"
@@ -12,7 +13,6 @@
 #include "plugin/writers.h"
 
 #include <dlfcn.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -270,10 +270,5 @@ void trial_free(trial_verdict *verdict)
 
 double trial_seconds(void)
 {
-    const char *text = secure_getenv("TENON_TRIAL_SECONDS");
-    char *end = NULL;
-    double seconds = text ? strtod(text, &end) : 0;
-    if (!text || end == text || *end || !isfinite(seconds) || seconds < 0.01 || seconds > 3600)
-        return 5;
-    return seconds;
+    return environment_trial_seconds();
 }

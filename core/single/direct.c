@@ -88,7 +88,8 @@ static tn_status choose_best(const tn_call *call, graph_binding *best, tn_error 
         graph_binding choice;
         tn_error why = TN_ERROR_INIT;
         registry_kernel *kernel = registry_at(eager_cpu.name, i);
-        if (best->kernel && rank_compare(best->kernel, kernel) < 0)
+        if (best->kernel &&
+            rank_compare(&(rank_side){best->kernel, RANK_AUTO, 0}, &(rank_side){kernel, RANK_AUTO, 0}) < 0)
             continue;
         tn_status status = ask_kernel(kernel, call, &choice, &why);
         if (status == TN_OK)

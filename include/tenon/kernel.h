@@ -70,7 +70,8 @@ typedef struct tn_impl {
      * kernel does not give is performed by eager. */
     uint32_t optional_outputs;
     /* Fills plan for a site that match takes; TN_DECLINED with a reason when it does not take it after all. Optional:
-     * no scratch, nothing packed. Called before the others, and again for other numbers of tokens. [any thread] */
+     * no scratch, nothing packed. Called before the others, and again: for the same, which must ask for the same, and
+     * for other numbers of tokens. [any thread] */
     tn_status (*plan)(const tn_site *site, tn_plan *plan, tn_error *err);
     /* Fills packed, plan->packed_bytes of the device's memory, once per site. Optional. [any thread] */
     tn_status (*pack)(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err);

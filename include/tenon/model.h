@@ -72,17 +72,41 @@ typedef struct tn_site_report {
     const tn_verdict *const *verdicts;
 } tn_site_report;
 
+/* What one kernel of the model's device came to. */
+typedef struct tn_kernel_report {
+    uint32_t size;
+    const char *kernel;
+    int64_t sites;      /* that it has (or would have)                                         */
+    const char *reason; /* why it has none; else empty                                         */
+} tn_kernel_report;
+
+/* Sites that a kernel takes too, and that another has. */
+typedef struct tn_overlap {
+    uint32_t size;
+    const char *kernel, *winner;
+    int64_t sites;
+    const char *reason; /* of the first of them                                                */
+} tn_overlap;
+
 /* The result of planning: sites in graph order. Valid while the model is open. */
 typedef struct tn_report {
     uint32_t size;
     size_t site_count;
     const tn_site_report *const *sites;
     char summary[512]; /* one line: which kernels took how many of how many sites, what was left */
+    size_t note_count; /* warnings: what of the SPEC or the configuration has no effect here     */
+    const char *const *notes;
+    size_t kernel_count; /* those that may take part, and those that were left out by name        */
+    const tn_kernel_report *const *kernels;
+    size_t overlap_count; /* who lost sites to whom                                               */
+    const tn_overlap *const *overlaps;
 } tn_report;
 
-/* What applying spec would do, and why; nothing changes. What would be checked is, in child processes, and a verdict
- * says "refused: " and why, also of a kernel asked for by name. config NULL: an empty one. spec NULL: the
- * configuration's. A kernel asked for by name that does not exist, is unavailable or takes no site is an error. Owned:
+/* What applying spec (tn_config_set_kernels says what it may be) would do, and why; nothing changes. What would be
+ * checked is, in child processes, and a verdict says "refused: " and why, also of a kernel asked for by name. config
+ * NULL: an empty one. spec NULL: the configuration's. A kernel asked for by name that does not exist, is unavailable or
+ * takes no site is an error; it is a note when it is for another device, or when those named before it have its sites.
+ * Owned:
  * tn_report_free. Sessions may be open. [one thread] */
 TN_API tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err);
 
@@ -90,9 +114,10 @@ TN_API tn_report *tn_model_plan(tn_model *model, const tn_config *config, const 
 TN_API tn_report *tn_model_report(tn_model *model, tn_error *err);
 TN_API void tn_report_free(tn_report *report); /* [one thread] */
 
-/* Plans, reserves, packs, checks and commits; on failure the model is as it was before. Sites that a kernel
- * had and the new plan gives to nobody become eager. When report is not NULL it receives an owned report. No sessions
- * open, else TN_E_USAGE. [one thread] */
+/* Plans, checks, reserves, packs and commits; on failure the model is as it was before. Where a kernel that was not
+ * asked for by name fails, another or eager takes the site, and the report says so. Sites that a kernel had and the new
+ * plan gives to nobody become eager. When report is not NULL it receives an owned report. No sessions open, else
+ * TN_E_USAGE. [one thread] */
 TN_API tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
                                   tn_error *err);
 

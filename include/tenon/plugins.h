@@ -27,6 +27,8 @@ TN_API tn_config *tn_config_load(const char *path, tn_error *err);
  * CPU, or NAME[:ORDINAL]; whether there is such a device is known when a model is opened. [one thread] */
 TN_API tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn_error *err);
 TN_API tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error *err);
+/* spec: "auto", "none", or a list, separated by commas, of ids, "auto" and -id (auto without it). Ids come first
+ * wherever they take a site, in the order of the list. "true" and "false" are "auto" and "none". */
 TN_API tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err);
 TN_API tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err);
 /* Most MiB (2^20 bytes) of packed weights that the kernels of a model may hold together; -1: no bound. [one thread] */
@@ -40,7 +42,9 @@ TN_API int64_t tn_config_max_packed_mb(const tn_config *config);            /* -
 TN_API const char *tn_config_file(const tn_config *config);                 /* NULL: none was read          */
 TN_API size_t tn_config_folder_count(const tn_config *config);              /* folders to look for plugins in */
 TN_API const char *tn_config_folder(const tn_config *config, size_t index); /* absolute; NULL beyond the last */
-TN_API const char *tn_config_kernels(const tn_config *config);              /* the SPEC                     */
+TN_API const char *tn_config_kernels(const tn_config *config);              /* the SPEC, in one way of writing it */
+/* Did the file or the program name folders? An empty list means none, not those that a program has of its own. */
+TN_API bool tn_config_says_plugins(const tn_config *config);
 TN_API const char *tn_config_device(const tn_config *config);
 
 /* ---- plugins and kernels (of the process) -------------------------------------------------- */

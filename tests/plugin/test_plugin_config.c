@@ -106,6 +106,81 @@ START_TEST(every_key_is_read)
 }
 END_TEST
 
+START_TEST(kernels_are_said_in_several_ways)
+{
+    static const struct {
+        const char *text, *spec;
+    } ways[] = {{"true", "auto"},
+                {"false", "none"},
+                {"\"true\"", "auto"},
+                {"\"false\"", "none"},
+                {"[]", "none"},
+                {"[\"auto\", \"-npu_fused_moe\"]", "auto,-npu_fused_moe"},
+                {"[\"mine\", \"auto\", \"yours\"]", "auto,mine,yours"},
+                {"\" auto , -b,a \"", "auto,a,-b"},
+                {"[\"b\", \"a\"]", "b,a"}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"kernels\": %s}", ways[i].text);
+        tn_config *config = load(text);
+        ck_assert_str_eq(tn_config_kernels(config), ways[i].spec);
+        ck_assert_str_eq(kernels_config_source(config), path);
+        ck_assert_int_eq(tn_config_set_kernels(config, "none", NULL), TN_OK);
+        ck_assert_ptr_null(kernels_config_source(config));
+        tn_config_free(config);
+    }
+}
+END_TEST
+
+START_TEST(an_empty_list_of_folders_is_one)
+{
+    tn_config *config = load("{\"plugins\": []}");
+    ck_assert(tn_config_says_plugins(config));
+    ck_assert_uint_eq(tn_config_folder_count(config), 0);
+    tn_config_free(config);
+    config = load("{}");
+    ck_assert(!tn_config_says_plugins(config));
+    ck_assert_int_eq(tn_config_set_plugins(config, "/opt/none", NULL), TN_OK);
+    ck_assert(tn_config_says_plugins(config));
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(wrong_variables_are_errors)
+{
+    static const struct {
+        const char *name, *value, *words;
+    } wrong[] = {{"TENON_CPU", "foo", "'foo' caps nothing; it may be one of c, neon, avx2, avx512,"},
+                 {"TENON_CPU", "AVX2", "'AVX2' caps nothing"},
+                 {"TENON_CPU", "avx2 ", "'avx2 ' caps nothing"},
+                 {"TENON_TRIAL_SECONDS", "soon", "'soon' is no number of seconds; give 0.01 to 3600"},
+                 {"TENON_TRIAL_SECONDS", "5s", "'5s' is no number of seconds"},
+                 {"TENON_TRIAL_SECONDS", "-1", "'-1' is no number of seconds"},
+                 {"TENON_TRIAL_SECONDS", "nan", "'nan' is no number of seconds"},
+                 {"TENON_TRIAL_SECONDS", "4000", "'4000' is no number of seconds"}};
+    static const char *const right[][2] = {{"TENON_CPU", "c"}, {"TENON_CPU", ""}, {"TENON_TRIAL_SECONDS", "0.5"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tn_error err = TN_ERROR_INIT;
+        setenv(wrong[i].name, wrong[i].value, 1);
+        ck_assert_ptr_null(tn_config_load(NULL, &err));
+        ck_assert_int_eq(err.code, TN_E_KERNEL);
+        ck_assert_str_eq(err.where, wrong[i].name);
+        ck_assert_msg(strstr(err.message, wrong[i].words) == err.message, "%s", err.message);
+        tn_error_clear(&err);
+        ck_assert_ptr_null(tn_model_open("models/demo", NULL, &err));
+        ck_assert_str_eq(err.where, wrong[i].name);
+        unsetenv(wrong[i].name);
+    }
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        setenv(right[i][0], right[i][1], 1);
+        tn_config *config = tn_config_load(NULL, NULL);
+        ck_assert_ptr_nonnull(config);
+        tn_config_free(config);
+        unsetenv(right[i][0]);
+    }
+}
+END_TEST
+
 START_TEST(relative_folders_count_from_the_file)
 {
     char *plugins = tempdir_path(root, "plugins"), *conf = tempdir_path(root, "conf");
@@ -146,7 +221,13 @@ START_TEST(what_is_wrong_is_told)
          "key 'kernels': expected \"auto\", \"none\", or ids as a list or in one string, got a number"},
         {"{\"kernels\": \"a,,b\"}", "key 'kernels': 'a,,b' has an empty id; write auto, none or ids like a,b"},
         {"{\"kernels\": [\"a,b\"]}", "key 'kernels': element 0 contains a comma; make it two elements"},
-        {"{\"kernels\": [\"auto\", \"b\"]}", "key 'kernels': 'auto' cannot be combined with ids; write it alone"},
+        {"{\"kernels\": [\"none\", \"b\"]}", "key 'kernels': 'none' cannot be combined with anything; write it alone"},
+        {"{\"kernels\": [\"b\", \"auto\", \"b\"]}", "key 'kernels': 'b' stands there twice; write it once"},
+        {"{\"kernels\": [\"-b\"]}",
+         "key 'kernels': '-b' leaves a kernel out of auto, which is not asked for; write auto,-b"},
+        {"{\"kernels\": [true]}", "key 'kernels': element 0: expected a string, got true or false"},
+        {"{\"kernels\": null}",
+         "key 'kernels': expected \"auto\", \"none\", or ids as a list or in one string, got null"},
         {"{\"device\": \"gpu 1\"}", "key 'device': 'gpu 1' is not a device; give auto, NAME or NAME:ORDINAL"},
         {"{\"device\": null}", "key 'device': expected a string, got null"},
         {"{\"verify\": \"often\"}", "key 'verify': 'often' is none of first-use, all, never"},
@@ -335,6 +416,9 @@ int main(void)
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, an_empty_configuration_has_defaults);
     tcase_add_test(tc, every_key_is_read);
+    tcase_add_test(tc, kernels_are_said_in_several_ways);
+    tcase_add_test(tc, an_empty_list_of_folders_is_one);
+    tcase_add_test(tc, wrong_variables_are_errors);
     tcase_add_test(tc, relative_folders_count_from_the_file);
     tcase_add_test(tc, what_is_wrong_is_told);
     tcase_add_test(tc, errors_of_syntax_have_a_place);

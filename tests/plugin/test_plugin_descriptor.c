@@ -201,7 +201,8 @@ START_TEST(texts_are_checked)
     kernel.id = NULL;
     expect_bad("kernel 0 has an empty id; give it one");
     static const char *const ids[] = {
-        "a,b", "auto", "none", "a b", "a\n", "a*", "0123456789012345678901234567890123456789012345678901234567890123"};
+        "a,b", "auto", "none", "true", "false",
+        "-a",  "a b",  "a\n",  "a*",   "0123456789012345678901234567890123456789012345678901234567890123"};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
         kernel.id = ids[i];
         expect_bad("kernel 0: its id must be ");

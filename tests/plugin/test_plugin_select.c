@@ -4,6 +4,7 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static tn_status forward(const tn_call *call, tn_error *err)
@@ -372,13 +373,23 @@ START_TEST(a_spec_is_parsed)
     ck_assert_int_eq(spec_parse(" none\n", &spec, NULL), TN_OK);
     ck_assert_int_eq(spec.mode, SELECT_NONE);
     spec_free(&spec);
-    ck_assert_int_eq(spec_parse(" b , a,b", &spec, NULL), TN_OK);
+    ck_assert_int_eq(spec_parse(" b , a", &spec, NULL), TN_OK);
     ck_assert_int_eq(spec.mode, SELECT_IDS);
     ck_assert_uint_eq(spec.count, 2);
     ck_assert_str_eq(spec.ids[0], "b");
     ck_assert_str_eq(spec.ids[1], "a");
     spec_free(&spec);
     ck_assert_uint_eq(spec.count, 0);
+    ck_assert_int_eq(spec_parse("b,auto,-x,a,-y", &spec, NULL), TN_OK);
+    ck_assert_int_eq(spec.mode, SELECT_AUTO);
+    ck_assert_uint_eq(spec.count, 2);
+    ck_assert_str_eq(spec.ids[1], "a");
+    ck_assert_uint_eq(spec.without_count, 2);
+    ck_assert_str_eq(spec.without[0], "x");
+    char *text = spec_text(&spec);
+    ck_assert_str_eq(text, "auto,b,a,-x,-y");
+    free(text);
+    spec_free(&spec);
     spec_free(&spec);
     spec_free(NULL);
 }
@@ -392,8 +403,18 @@ START_TEST(a_wrong_spec_is_refused)
                  {"a,,b", "'a,,b' has an empty id; write auto, none or ids like a,b"},
                  {"a,", "'a,' has an empty id; write auto, none or ids like a,b"},
                  {" , a", "' , a' has an empty id; write auto, none or ids like a,b"},
-                 {"a,auto", "'auto' cannot be combined with ids; write it alone"},
-                 {"none,a", "'none' cannot be combined with ids; write it alone"},
+                 {"auto,", "'auto,' has an empty id; write auto, none or ids like a,b"},
+                 {"auto,-", "'auto,-' has an empty id; write auto, none or ids like a,b"},
+                 {"none,a", "'none' cannot be combined with anything; write it alone"},
+                 {"auto,none", "'none' cannot be combined with anything; write it alone"},
+                 {"a,false", "'false' cannot be combined with anything; write it alone"},
+                 {"auto,true", "'auto' stands there twice; write it once"},
+                 {"a,b,a", "'a' stands there twice; write it once"},
+                 {"auto,-a,-a", "'-a' stands there twice; write it once"},
+                 {"a,auto,-a", "'a' is asked for and left out; write one of the two"},
+                 {"auto,-a,a", "'a' is asked for and left out; write one of the two"},
+                 {"-a", "'-a' leaves a kernel out of auto, which is not asked for; write auto,-a"},
+                 {"b,-a", "'-a' leaves a kernel out of auto, which is not asked for; write auto,-a"},
                  {NULL, "no kernels given; write auto, none or ids like a,b"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         select_spec spec;

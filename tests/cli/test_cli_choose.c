@@ -1,0 +1,252 @@
+/* A plugin that is dropped in beside others, SPECs of the command line, and configurations that name what is not there.
+ */
+#include "process.h"
+#include "tempdir.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "models/demo"
+#define NORM "npu_fused_rmsnorm"
+#define HELLO "example_fused_rmsnorm"
+
+static char *folder, *config;
+
+static void copy(const char *from, const char *as)
+{
+    char path[4200];
+    size_t size;
+    snprintf(path, sizeof path, "%s/%s", process_build(), from);
+    char *content = tempdir_read(path, &size), *to = tempdir_path(folder, as);
+    tempdir_write(to, content, size);
+    free(content);
+    free(to);
+}
+
+/* The plugins of the tree, and the example's beside them. */
+static void setup(void)
+{
+    folder = tempdir_new();
+    config = tempdir_path(folder, "kernels.json");
+    static const char *const files[] = {"npu_moe.so", "npu_rmsnorm.so", "npu_rope.so", "npu_swiglu.so"};
+    for (int i = 0; i < 4; i++) {
+        char from[64];
+        snprintf(from, sizeof from, "plugins/%s", files[i]);
+        copy(from, files[i]);
+    }
+    copy("tests/hello_kernel/hello_kernel.so", "hello_kernel.so");
+}
+
+static void teardown(void)
+{
+    free(config);
+    tempdir_remove(folder);
+}
+
+static void write_config(const char *text)
+{
+    tempdir_write(config, text, strlen(text));
+}
+
+/* Ended well, with these words on stdout and (err not NULL) those on stderr. */
+static void expect(process_result r, const char *out, const char *err)
+{
+    ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
+    ck_assert_msg(!out || strstr(r.out, out), "no '%s' in: %s", out, r.out);
+    ck_assert_msg(!err || strstr(r.err, err), "no '%s' in: %s", err, r.err);
+    process_free(&r);
+}
+
+/* ---- dropping in
+ * ----------------------------------------------------------------------------------------------------- */
+
+START_TEST(a_plugin_that_is_dropped_in_stops_nothing)
+{
+    static const char tie[] = "tie: ";
+    expect(TENON(NULL, "run", MODEL, "And", "-n4", "--plugins", folder, "--kernels=auto"), NULL, tie);
+    expect(TENON(NULL, "inspect", MODEL, "--plugins", folder), tie, NULL);
+    expect(TENON(NULL, "verify", MODEL, "--plugins", folder), HELLO, NULL);
+    expect(TENON(NULL, "bench", MODEL, "--plugins", folder, "--prompt=8", "--decode=2", "--repeat=1"), "auto", NULL);
+    expect(TENON(NULL, "kernels", "--plugins", folder), HELLO, NULL);
+    expect(TENON(NULL, "perplexity", MODEL, "README.md", "--plugins", folder), NULL, NULL);
+}
+END_TEST
+
+/* The same example again under another id, so that three have the same priority. */
+START_TEST(three_that_tie)
+{
+    size_t size;
+    char *path = tempdir_path(folder, "hello_kernel.so"), *data = tempdir_read(path, &size);
+    for (size_t i = 0; i + sizeof HELLO <= size; i++)
+        if (!memcmp(data + i, HELLO, sizeof HELLO))
+            data[i] = 'E';
+    free(path);
+    path = tempdir_path(folder, "a_copy.so");
+    tempdir_write(path, data, size);
+    expect(TENON(NULL, "run", MODEL, "And", "-n2", "--plugins", folder), NULL, "Example_fused_rmsnorm 9/9 RMS_NORM");
+    process_result r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    ck_assert_msg(strstr(r.out, HELLO "  0 sites: ") != NULL, "%s", r.out);
+    ck_assert_msg(strstr(r.out, "comes first by file name; choose with --kernels=auto," HELLO) != NULL, "%s", r.out);
+    process_free(&r);
+    free(data);
+    free(path);
+}
+END_TEST
+
+START_TEST(who_lost_a_site_to_whom_is_shown)
+{
+    expect(TENON(NULL, "inspect", MODEL, "--plugins", folder),
+           "\n" NORM "      lost 9 sites to " HELLO ": tie: " HELLO " of hello_kernel.so has the same priority", NULL);
+    process_result r = TENON(NULL, "inspect", MODEL, "--plugins", folder, "--format=json");
+    ck_assert_int_eq(r.status, 0);
+    json_t *root = json_loads(r.out, 0, NULL), *overlap = NULL;
+    size_t i, lost = 0;
+    json_array_foreach(json_object_get(root, "overlaps"), i, overlap) lost +=
+        !strcmp(json_string_value(json_object_get(overlap, "kernel")), NORM) &&
+        !strcmp(json_string_value(json_object_get(overlap, "winner")), HELLO) &&
+        json_integer_value(json_object_get(overlap, "sites")) == 9;
+    ck_assert_uint_eq(lost, 1);
+    ck_assert_uint_eq(json_array_size(json_object_get(root, "kernels")), 5);
+    json_decref(root);
+    process_free(&r);
+}
+END_TEST
+
+/* ---- SPEC ----------------------------------------------------------------------------------------------------------
+ */
+
+START_TEST(specs_of_the_command_line)
+{
+    static const struct {
+        const char *spec, *out;
+    } right[] = {{"--kernels=auto," HELLO, "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu 1/1 MLP"},
+                 {"--kernels=" HELLO ",auto", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu 1/1 MLP"},
+                 {"--kernels=auto," NORM, "\n" NORM " 9/9 RMS_NORM, " NORM " 8/8 ADD_RMS_NORM, npu_fused_swiglu"},
+                 {"--kernels=" HELLO "," NORM, "\n" HELLO " 17/17 RMS_NORM; "},
+                 {"--kernels=" NORM "," HELLO, "\n" NORM " 9/9 RMS_NORM, " NORM " 8/8 ADD_RMS_NORM; "},
+                 {"--kernels=auto,-npu_fused_moe", "npu_fused_moe          0 sites: left out by -npu_fused_moe"},
+                 {"--kernels=true", "tie: "},
+                 {"--kernels=false", "\nno kernels; eager: "}};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++)
+        expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, right[i].spec), right[i].out, NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=-" NORM), 3, "write auto,-" NORM, NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=none," NORM), 3, "cannot be combined", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=auto,-npu_fused_mo"), 3,
+                         "did you mean 'npu_fused_moe'?", NULL);
+    process_expect_error(TENON(NULL, "verify", MODEL, "--kernels=false"), 2, "nothing to verify", NULL);
+    expect(TENON(NULL, "run", MODEL, "And", "-n2", "--plugins", folder, "--kernels=auto,-" NORM, "--json"),
+           "\"spec\": \"auto,-" NORM "\"", NULL);
+}
+END_TEST
+
+/* ---- kernels.json ---------------------------------------------------------------------------------------------------
+ */
+
+START_TEST(specs_of_the_file)
+{
+    static const struct {
+        const char *text, *out;
+    } right[] = {{"{\"kernels\": [\"auto\", \"-npu_fused_moe\"]}", "0 sites: left out by -npu_fused_moe"},
+                 {"{\"kernels\": [\"" HELLO "\", \"auto\"]}", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu"},
+                 {"{\"kernels\": \"auto," HELLO "\"}", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu"},
+                 {"{\"kernels\": true}", "tie: "},
+                 {"{\"kernels\": false}", "\nno kernels; eager: "}};
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        write_config(right[i].text);
+        expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, "--config", config), right[i].out, NULL);
+    }
+}
+END_TEST
+
+START_TEST(files_that_name_what_is_not_there)
+{
+    static const struct {
+        const char *text, *key, *words;
+    } wrong[] = {
+        {"{\"options\": {\"npu_fused_mo\": {\"modules\": [\"model.layers.1.*\"]}}}", "key 'options': 'npu_fused_mo'",
+         "did you mean 'npu_fused_moe'?"},
+        {"{\"disable\": [\"npu_fused_mo\"]}", "key 'disable': 'npu_fused_mo'", "did you mean 'npu_fused_moe'?"},
+        {"{\"kernels\": \"npu_fused_mo\"}", "key 'kernels': kernel 'npu_fused_mo'", "did you mean 'npu_fused_moe'?"},
+        {"{\"kernels\": \"npu_fused_moe\", \"options\": {\"npu_fused_moe\": {\"modules\": [\"model.layer.*\"]}}}",
+         "key 'options': npu_fused_moe takes no site", "did you mean 'model.layers."},
+        {"{\"device\": \"nqu\"}", "key 'device': 'nqu' is not here", "cpu"},
+        {"{\"max_packed_mb\": 1, \"kernel\": 1}", "unknown key 'kernel'", "did you mean 'kernels'?"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        write_config(wrong[i].text);
+        process_expect_error(TENON(NULL, "run", MODEL, "x", "--plugins", folder, "--config", config), 3, config,
+                             wrong[i].key, wrong[i].words, NULL);
+    }
+    write_config("{\"options\": {\"npu_fused_moe\": {\"modules\": [\"model.layer.*\"]}}, \"disable\": [\"acme_*\"]}");
+    expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, "--config", config), "npu_fused_moe          0 sites: ",
+           "key 'options': npu_fused_moe: 'model.layer.*' matches no module of this model, did you mean ");
+    process_result r = TENON(NULL, "run", MODEL, "And", "-n1", "--plugins", folder, "--config", config, "--json");
+    ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "'acme_*' matches no kernel"), "%s", r.err);
+    json_t *root = json_loads(r.out, 0, NULL);
+    ck_assert_uint_eq(json_array_size(json_object_get(json_object_get(root, "kernels"), "notes")), 2);
+    json_decref(root);
+    process_free(&r);
+    write_config("{\"plugins\": [\"nowhere\"]}");
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--config", config), 3, config, "key 'plugins': ", "/nowhere",
+                         NULL);
+}
+END_TEST
+
+/* A pin with a misspelt name refuses the file that it was meant for; both are told. */
+START_TEST(a_pin_that_is_misspelt)
+{
+    char text[256];
+    snprintf(text, sizeof text, "{\"pins\": {\"npu_rop.so\": \"sha256:%064d\"}}", 1);
+    write_config(text);
+    expect(TENON(NULL, "run", MODEL, "And", "-n1", "--plugins", folder, "--config", config), NULL,
+           "key 'pins': 'npu_rop.so' is no file of the plugin folders, did you mean 'npu_rope.so'?");
+}
+END_TEST
+
+START_TEST(an_empty_list_of_folders_means_none)
+{
+    write_config("{\"plugins\": []}");
+    process_result r = TENON(NULL, "kernels", "--config", config, "--json");
+    ck_assert_msg(r.status == 0 && !strcmp(r.out, "[]\n"), "%s%s", r.out, r.err);
+    process_free(&r);
+    expect(TENON(NULL, "inspect", MODEL, "--config", config), "\nno kernels; eager: ", NULL);
+    expect(TENON(NULL, "kernels", "--config", config, "--plugins", folder), HELLO, NULL);
+    write_config("{}");
+    expect(TENON(NULL, "kernels", "--config", config), NORM, NULL);
+}
+END_TEST
+
+START_TEST(wrong_variables_are_errors)
+{
+    static const char *const wrong[][2] = {{"TENON_CPU", "foo"}, {"TENON_TRIAL_SECONDS", "soon"}};
+    for (int i = 0; i < 2; i++) {
+        setenv(wrong[i][0], wrong[i][1], 1);
+        process_expect_error(TENON(NULL, "run", MODEL, "x"), 3, wrong[i][0], wrong[i][1], NULL);
+        process_expect_error(TENON(NULL, "kernels"), 3, wrong[i][0], NULL);
+        unsetenv(wrong[i][0]);
+    }
+    setenv("TENON_CPU", "foo", 1);
+    process_expect_error(TENON(NULL, "inspect", MODEL), 3, "c, neon, avx2, avx512", NULL);
+    unsetenv("TENON_CPU");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli: choosing");
+    TCase *all = tcase_create("choosing");
+    tcase_set_timeout(all, 600);
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, a_plugin_that_is_dropped_in_stops_nothing);
+    tcase_add_test(all, three_that_tie);
+    tcase_add_test(all, who_lost_a_site_to_whom_is_shown);
+    tcase_add_test(all, specs_of_the_command_line);
+    tcase_add_test(all, specs_of_the_file);
+    tcase_add_test(all, files_that_name_what_is_not_there);
+    tcase_add_test(all, a_pin_that_is_misspelt);
+    tcase_add_test(all, an_empty_list_of_folders_means_none);
+    tcase_add_test(all, wrong_variables_are_errors);
+    suite_add_tcase(suite, all);
+    return process_main(suite);
+}
