@@ -222,7 +222,8 @@ static const option_spec own_options[] = {
 const command command_inspect = {
     .name = "inspect",
     .arguments = "MODEL [--kernels SPEC] [--explain] [--format text|json|dot|svg]",
-    .summary = "Prints the model as a tree of modules, with the kernel that would take each site. Nothing is run.",
+    .summary =
+        "Prints the model as a tree of modules, with the kernel that would take each site. The model is not run.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 1,

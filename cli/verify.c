@@ -2,6 +2,7 @@
  * verify_text.c has the whole model on text. */
 #include "cli.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,15 @@ static void print_remarks(tn_verify_row *const *rows, size_t count)
     }
 }
 
+/* One that crashed has none. */
+static void add_figures(table *t, const tn_verify_row *r)
+{
+    bool any = isfinite(r->largest_error);
+    table_cell(t, any ? "%.3g ulp" : "-", r->largest_ulps);
+    table_cell(t, "%.3g ulp", r->tolerance_ulps);
+    table_cell(t, any ? "%.0f %%" : "-", r->largest_error * 100);
+}
+
 /* The same figures of every gradient, where the model is for training. */
 static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_error *err)
 {
@@ -58,9 +68,7 @@ static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_er
         table_cell(&t, "%s", r->kernel);
         table_cell(&t, "%s", tn_op_name(r->op));
         table_cell(&t, "%lld", (long long)r->sites);
-        table_cell(&t, "%.3g ulp", r->largest_ulps);
-        table_cell(&t, "%.3g ulp", r->tolerance_ulps);
-        table_cell(&t, "%.0f %%", r->largest_error * 100);
+        add_figures(&t, r);
         table_cell(&t, "%s, worst at %s", result_of(r), r->worst_site);
     }
     if (any)
@@ -85,11 +93,9 @@ static tn_status print_table(tn_verify_row *const *rows, size_t count, tn_error 
         table_cell(&t, "%s", r->kernel);
         table_cell(&t, "%s", tn_op_name(r->op));
         table_cell(&t, "%lld", (long long)r->sites);
-        table_cell(&t, "%.3g ulp", r->largest_ulps);
-        table_cell(&t, "%.3g ulp", r->tolerance_ulps);
-        table_cell(&t, "%.0f %%", r->largest_error * 100);
+        add_figures(&t, r);
         table_cell(&t, "%lld", (long long)r->tokens);
-        table_cell(&t, "%.2fx", speed_up(r));
+        table_cell(&t, speed_up(r) > 0 ? "%.2fx" : "-", speed_up(r));
         table_cell(&t, "%s", result_of(r));
     }
     tn_status status = table_print(&t, err);

@@ -128,6 +128,8 @@ tn_status verify_text(workspace *w, tn_error *err)
     if (status == TN_OK && strncmp(w->report->summary, "no kernels", strlen("no kernels")) == 0)
         status =
             tn_fail(err, TN_E_KERNEL, "verify", "no kernel took a site of this model; see tenon inspect --explain");
+    if (option_given(o, OPT_CONTEXT))
+        workspace_check_context(w, options.window);
     progress_start(&w->progress, o);
     tn_status verdict =
         status == TN_OK ? tn_compare_text(w->model, ids, (int64_t)count, &options, &report, &failure) : TN_OK;

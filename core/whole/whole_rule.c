@@ -10,7 +10,7 @@
 
 /* In 16 bits: kernels round no more often than eager, so their distance is no larger but by chance; over all tokens,
  * and at one. */
-static const double NARROW_ALL = 1.5, NARROW_ONE = 4;
+static const double NARROW_ALL = 1.5, NARROW_ONE = 8;
 
 /* In f32, units of rounding in a sum of n: about the root of n; so many times that for the worst token. */
 static const double SPREAD = 4;

@@ -45,7 +45,7 @@ void plugin_box_open(void)
     char *cache = tempdir_path(root, "cache");
     if (mkdir(folder, 0755) != 0 || setenv("XDG_CACHE_HOME", cache, 1) != 0)
         abort();
-    setenv("TENON_MEASURE", "no", 1);         /* so that what is chosen does not depend on them */
+    setenv("TENON_MEASURE", "no", 1);       /* so that what is chosen does not depend on them */
     setenv("TENON_TRIAL_SECONDS", "60", 1); /* machines that run tests are busy */
     free(cache);
 }
