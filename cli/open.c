@@ -210,7 +210,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     if (status == TN_OK)
         status = announce_device(w, err);
     if (status)
-        return status;
+        return device_error(w, err);
     check_threads(o);
     if (!option_given(o, OPT_QUIET))
         list_bad_plugins(stderr, WARNING);

@@ -128,7 +128,7 @@ static tn_status prepare_slot(const plan *p, struct apply_state *next, size_t i,
     tn_error why = TN_ERROR_INIT;
     tn_status status = plan_bind(p, i, bound, &why);
     if (status != TN_OK) {
-        text_cut(failed, PLAN_TEXT, "plan %s: %s", status == TN_DECLINED ? "declined" : "failed", why.message);
+        text_cut(failed, PLAN_TEXT, "%s%s", status == TN_DECLINED ? "plan declined: " : "", why.message);
         return TN_OK;
     }
     if (bound->plan.packed_bytes == 0)
@@ -141,7 +141,7 @@ static tn_status prepare_slot(const plan *p, struct apply_state *next, size_t i,
         if (status != TN_OK)
             return status;
         if (pack(target, &target->graph->sites[i]->site, slot, &why) != TN_OK)
-            text_cut(failed, PLAN_TEXT, "pack failed: %s", why.message);
+            text_cut(failed, PLAN_TEXT, "%s", why.message);
     }
     bound->packed = slot->block->memory.data;
     return TN_OK;

@@ -11,9 +11,19 @@
 #include <string.h>
 
 static tn_model *model;
+static tn_config *unchecked; /* these kernels are plain and slow, and right                        */
+
+/* A configuration that checks nothing, with more of a file's keys. */
+static tn_config *config_of(const char *json)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "{\"verify\": \"never\"%s%s", json[1] == '}' ? "" : ", ", json + 1);
+    return test_config(text);
+}
 
 static void setup(void)
 {
+    unchecked = config_of("{}");
     tn_error err = TN_ERROR_INIT;
     tn_model_options o = {.size = sizeof o, .dtype = "f32"};
     model = tn_model_open("tests/data/models/qwen3", &o, &err);
@@ -23,6 +33,7 @@ static void setup(void)
 static void teardown(void)
 {
     tn_model_close(model);
+    tn_config_free(unchecked);
 }
 
 /* Norms 9, MLPs 2 with 3 products each, 9 products beside them, 4 sums before norms. */
@@ -34,7 +45,7 @@ static void add(const char *id, tn_op op, int32_t priority)
 static tn_report *plan_of(const tn_config *config, const char *spec)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_report *report = tn_model_plan(model, config, spec, &err);
+    tn_report *report = tn_model_plan(model, config ? config : unchecked, spec, &err);
     ck_assert_msg(report != NULL, "%s: %s", err.where, err.message);
     return report;
 }
@@ -42,7 +53,7 @@ static tn_report *plan_of(const tn_config *config, const char *spec)
 static void __attribute__((sentinel)) expect_error(const tn_config *config, const char *spec, const char *where, ...)
 {
     tn_error err = TN_ERROR_INIT;
-    ck_assert_ptr_null(tn_model_plan(model, config, spec, &err));
+    ck_assert_ptr_null(tn_model_plan(model, config ? config : unchecked, spec, &err));
     ck_assert_int_eq(err.code, TN_E_KERNEL);
     ck_assert_msg(strstr(err.where, where) != NULL, "%s: %s", err.where, err.message);
     va_list words;
@@ -71,7 +82,7 @@ static void __attribute__((sentinel)) expect_sites(const char *spec, ...)
     va_end(pairs);
     tn_report_free(report);
     tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(tn_apply_kernels(model, NULL, spec, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert_msg(tn_apply_kernels(model, unchecked, spec, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
 }
 
 static const tn_kernel_report *kernel_of(const tn_report *report, const char *id)
@@ -170,7 +181,7 @@ START_TEST(order_is_preference)
     ck_assert_str_eq(kernel_of(report, "one")->reason, "order: two is asked for first");
     tn_report_free(report);
     /* The second of two has what the first one's options leave. */
-    tn_config *config = test_config("{\"options\": {\"two\": {\"modules\": [\"model.layers.0.*\"]}}}");
+    tn_config *config = config_of("{\"options\": {\"two\": {\"modules\": [\"model.layers.0.*\"]}}}");
     report = plan_of(config, "two,one");
     ck_assert_int_eq(sites_of(report, "two"), 4);
     ck_assert_int_eq(sites_of(report, "one"), 5);
@@ -213,7 +224,7 @@ START_TEST(a_named_inner_kernel_wins_only_where_it_takes_a_site)
 {
     add("linear", TN_OP_LINEAR, 0);
     add("mlp", TN_OP_MLP, 0);
-    tn_config *config = test_config("{\"options\": {\"linear\": {\"modules\": [\"model.layers.1.mlp.up_proj\"]}}}");
+    tn_config *config = config_of("{\"options\": {\"linear\": {\"modules\": [\"model.layers.1.mlp.up_proj\"]}}}");
     tn_report *report = plan_of(config, "auto,linear");
     ck_assert_int_eq(sites_of(report, "linear"), 1);
     ck_assert_int_eq(sites_of(report, "mlp"), 1);
@@ -232,7 +243,7 @@ START_TEST(norms_inside_sums)
     expect_sites("norm,pair", "norm", 9, "pair", 0, NULL);
     /* Layers whose reasons differ in their own paths only are shown once. */
     tn_model *demo = tn_model_open("models/demo", NULL, NULL);
-    tn_report *report = tn_model_plan(demo, NULL, "auto,norm", NULL);
+    tn_report *report = tn_model_plan(demo, unchecked, "auto,norm", NULL);
     char *text = tn_model_describe(demo, report, TN_GRAPH_TEXT, true, NULL);
     ck_assert_ptr_nonnull(strstr(text, "inside: norm, asked for by name, takes model.layers.1.input_layernorm inside"));
     ck_assert_ptr_nonnull(strstr(text, "    layers.1-3 "));
@@ -268,7 +279,7 @@ START_TEST(kernels_of_other_devices_only_say_so)
     expect_error(NULL, "far_nor", "kernels", "did you mean 'far_norm'?", NULL);
     expect_error(NULL, "auto,-nrm", "kernels", "kernel 'nrm' not found; did you mean 'norm'?", NULL);
     /* Options of it are no mistake. */
-    tn_config *config = test_config("{\"options\": {\"far_norm\": {\"modules\": [\"x\"]}}, \"disable\": [\"far_*\"]}");
+    tn_config *config = config_of("{\"options\": {\"far_norm\": {\"modules\": [\"x\"]}}, \"disable\": [\"far_*\"]}");
     tn_report *report = plan_of(config, "auto");
     ck_assert_uint_eq(report->note_count, 0);
     tn_report_free(report);
@@ -297,12 +308,12 @@ START_TEST(a_file_that_names_no_kernel)
     add("npu_norm", TN_OP_RMS_NORM, 0);
     test_kernel_add(&(test_kernel){.id = "npu_relu", .op = TN_OP_MLP, .acts = TN_TAKES(TN_ACT_RELU)});
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        tn_config *config = test_config(wrong[i].json);
+        tn_config *config = config_of(wrong[i].json);
         expect_error(config, NULL, "/kernels.json", wrong[i].words, wrong[i].near, NULL);
         tn_report_free(plan_of(config, "none")); /* no kernels, no mistakes                        */
         tn_config_free(config);
     }
-    tn_config *config = test_config("{\"disable\": [\"acme_*\", \"npu_n*\"]}");
+    tn_config *config = config_of("{\"disable\": [\"acme_*\", \"npu_n*\"]}");
     tn_report *report = plan_of(config, NULL);
     ck_assert_uint_eq(report->note_count, 1);
     expect_note(report, "/kernels.json: key 'disable': 'acme_*' matches no kernel that a plugin brought");
@@ -314,7 +325,7 @@ END_TEST
 
 START_TEST(without_any_kernel_names_are_warned_of)
 {
-    tn_config *config = test_config("{\"options\": {\"npu_norm\": {\"modules\": [\"*\"]}}}");
+    tn_config *config = config_of("{\"options\": {\"npu_norm\": {\"modules\": [\"*\"]}}}");
     tn_report *report = plan_of(config, "auto");
     expect_note(report, "/kernels.json: key 'options': 'npu_norm' is no kernel that a plugin brought");
     tn_report_free(report);
@@ -325,8 +336,8 @@ END_TEST
 START_TEST(patterns_that_match_no_module)
 {
     add("norm", TN_OP_RMS_NORM, 0);
-    tn_config *one = test_config("{\"options\": {\"norm\": {\"modules\": [\"model.layer.0.*\"]}}}");
-    tn_config *two = test_config("{\"options\": {\"norm\": {\"modules\": [\"model.layer.0.*\", \"model.norm\"]}}}");
+    tn_config *one = config_of("{\"options\": {\"norm\": {\"modules\": [\"model.layer.0.*\"]}}}");
+    tn_config *two = config_of("{\"options\": {\"norm\": {\"modules\": [\"model.layer.0.*\", \"model.norm\"]}}}");
     static const char words[] = "key 'options': norm: 'model.layer.0.*' matches no module of this model, did you mean "
                                 "'model.layers.0.";
     tn_report *report = plan_of(one, "auto");
