@@ -39,7 +39,8 @@ static tn_status print_table(const options *o, const kernel_list *l, tn_error *e
 {
     table t;
     if (!list_count(l)) {
-        note(o, "no kernels; give a folder that holds plugins with --plugins, or name one in kernels.json");
+        note(o, "no kernels for %s; give a folder that holds plugins with --plugins, or name one in kernels.json",
+             option_text(o, OPT_DEVICE, "the CPU"));
         return TN_OK;
     }
     table_start(&t, 5, 0);

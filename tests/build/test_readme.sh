@@ -27,7 +27,7 @@ check 'it prints what README.md shows' listing_is_printed
 sed -n '/^## Use/,/^## /s/^\(build\/tenon .*\)/\1/p' README.md | sed 's/ #.*//' >"$tmp/commands"
 check 'README.md has commands' test "$(wc -l <"$tmp/commands")" -ge 6
 while IFS= read -r line; do
-    line=$(printf '%s' "$line" | sed "s#^build/tenon#'$build/tenon'#; s#MODEL#models/demo#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
+    line=$(printf '%s' "$line" | sed "s#^build/tenon#'$build/tenon'#; s#MODEL#models/demo#; s#FILE#models/demo/heldout.txt#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
     check "$line" sh -c "$line" <&-
 done <"$tmp/commands"
 

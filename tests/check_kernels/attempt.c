@@ -1,5 +1,6 @@
 /* Running a case once, every buffer between guard pages. */
 #include "attempt.h"
+#include "device/device.h"
 #include "host.h"
 
 #include <fenv.h>
@@ -223,6 +224,9 @@ static bool step(check_state *s, const check_case *c, attempt *t, const char *na
     tn_parallel(check_control, &mxcsr);
     if (mxcsr.changed)
         check_fail(s, c, "%s changed MXCSR from %04x to %04x", name, mxcsr.expected, mxcsr.changed);
+    /* Of a worker it is put back at the end of its work. */
+    if (threads_changed() & THREADS_CONTROL)
+        check_fail(s, c, "%s changed MXCSR on a thread of the team", name);
 #endif
     if (!survived)
         check_fail(s, c, "%s %s", name, text);
