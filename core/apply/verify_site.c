@@ -1,65 +1,10 @@
 /* One implementation at one site against eager: numbers, in a child process first and then here, and time. */
 #include "apply/verify.h"
 
-#include "base/clock.h"
 #include "base/text.h"
-#include "run/guest.h"
+#include "check/timing.h"
 
 #include <math.h>
-#include <stdlib.h>
-
-enum { TIMES = 5 };
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The median of a few calls after one that warms up. */
-static tn_status time_call(const device *device, const graph_binding *bound, const tn_call *call, double *seconds,
-                           tn_error *err)
-{
-    double times[TIMES];
-    arena a;
-    tn_status status = arena_init(&a, device, 0, err);
-    if (status != TN_OK)
-        return status;
-    status = run_bound_call(device, &a, bound, call, err);
-    size_t size = a.peak;
-    arena_close(&a);
-    if (status != TN_OK || (status = arena_init(&a, device, size > 0 ? size : 64, err)) != TN_OK)
-        return status;
-    for (int i = -1; i < TIMES && status == TN_OK; i++) {
-        double begin = clock_seconds();
-        status = run_bound_call(device, &a, bound, call, err);
-        if (status == TN_OK)
-            status = device_sync(device, err);
-        if (i >= 0)
-            times[i] = clock_seconds() - begin;
-    }
-    arena_close(&a);
-    if (status != TN_OK)
-        return status;
-    qsort(times, TIMES, sizeof times[0], ascending);
-    *seconds += times[TIMES / 2];
-    return TN_OK;
-}
-
-/* Plan and packed weights of an implementation that has not got the site: as applying makes them. */
-static tn_status bind_for_now(const device *device, const tn_site *site, const tn_impl *impl, graph_binding *bound,
-                              void **packed, tn_error *err)
-{
-    *bound = (graph_binding){
-        .impl = impl,
-        .plan = {.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS}};
-    tn_status status = impl->plan ? guest_plan(bound, site, &bound->plan, err) : TN_OK;
-    if (status != TN_OK || bound->plan.packed_bytes == 0)
-        return status;
-    status = device_alloc(device, bound->plan.packed_bytes, packed, err);
-    bound->packed = *packed;
-    return status == TN_OK && impl->pack ? guest_pack(bound, site, *packed, device->queue, err) : status;
-}
 
 /* Times both here, with all threads, and compares once more: dividing the work must not change it. */
 static tn_status measure(const verify_subject *s, const graph_binding *bound, tn_verify_row *row,
@@ -73,11 +18,15 @@ static tn_status measure(const verify_subject *s, const graph_binding *bound, tn
     tn_status status = check_reference_open(&eager, device, site, 0, size, err);
     if (status == TN_OK)
         status = check_reference_open(&kernel, device, site, 0, size, err);
+    static const timing_rules rules = {.least_rounds = 5};
+    timing_call calls[2] = {{device, bound, &kernel.call}, {device, NULL, &eager.call}};
+    timing_side sides[2] = {{.call = timing_bound, .ctx = &calls[0]}, {.call = timing_bound, .ctx = &calls[1]}};
     if (status == TN_OK)
-        status = time_call(device, bound, &kernel.call, &row->kernel_seconds, err);
+        status = timing_take_turns(device, sides, 2, &rules, NULL, err);
     if (status == TN_OK) {
         compare_call(&eager.call, &kernel.call, ulps, eager.in.skip, figures);
-        status = time_call(device, NULL, &eager.call, &row->eager_seconds, err);
+        row->kernel_seconds += sides[0].seconds;
+        row->eager_seconds += sides[1].seconds;
     }
     if (status == TN_OK && figures->worst > 1)
         status = tn_fail(err, TN_E_VERIFY, site->path,
@@ -92,16 +41,14 @@ static tn_status measure_here(const verify_subject *s, verify_record *record, co
 {
     const device *device = s->target->device;
     graph_binding own = {0};
-    void *packed = NULL;
-    tn_status status = s->bound ? TN_OK : bind_for_now(device, &s->site->site, s->impl, &own, &packed, why);
-    size_t bytes = own.plan.packed_bytes;
+    tn_status status = s->bound ? TN_OK : timing_bind(device, &s->site->site, s->impl, &own, why);
     if (status == TN_OK)
         status = measure(s, s->bound ? s->bound : &own, &record->row, figures, why);
     if (status == TN_OK && record->coverage.threads < tn_thread_count())
         record->coverage.threads = tn_thread_count();
-    if (packed) {
+    if (own.packed) {
         device_sync(device, NULL);
-        device_free(device, packed, bytes);
+        device_free(device, (void *)(uintptr_t)own.packed, own.plan.packed_bytes);
     }
     return status;
 }

@@ -2,6 +2,8 @@
 #include "check/timing.h"
 
 #include "base/clock.h"
+#include "run/guest.h"
+#include "run/run.h"
 
 #include <stdlib.h>
 
@@ -72,6 +74,13 @@ tn_status timing_take_turns(const device *device, timing_side *sides, size_t cou
     return status;
 }
 
+tn_status timing_bound(void *ctx, arena *a, size_t turn, tn_error *err)
+{
+    const timing_call *c = ctx;
+    (void)turn;
+    return run_bound_call(c->device, a, c->bound, c->call, err);
+}
+
 tn_status timing_bind(const device *device, const tn_site *site, const tn_impl *impl, graph_binding *bound,
                       tn_error *err)
 {
@@ -80,12 +89,10 @@ tn_status timing_bind(const device *device, const tn_site *site, const tn_impl *
     bound->impl = impl;
     bound->plan = (tn_plan){.size = sizeof bound->plan, .threads = tn_thread_count(), .max_tokens = GRAPH_MAX_TOKENS};
     if (impl->plan)
-        status = impl->plan(site, &bound->plan, err);
-    if (status == TN_OK && bound->plan.packed_bytes > 0) {
-        status = device_alloc(device, bound->plan.packed_bytes, &packed, err);
-        if (status == TN_OK && impl->pack)
-            status = impl->pack(site, &bound->plan, packed, device->queue, err);
-    }
+        status = guest_plan(bound, site, &bound->plan, err);
+    if (status != TN_OK || bound->plan.packed_bytes == 0)
+        return status;
+    status = device_alloc(device, bound->plan.packed_bytes, &packed, err);
     bound->packed = packed;
-    return status;
+    return status == TN_OK && impl->pack ? guest_pack(bound, site, packed, device->queue, err) : status;
 }

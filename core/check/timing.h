@@ -18,6 +18,15 @@ typedef struct timing_side {
     double times[TIMING_MOST_ROUNDS];
 } timing_side;
 
+/* A side that makes one call by what is bound (NULL: eagerly): timing_bound with this for ctx. */
+typedef struct timing_call {
+    const device *device;
+    const graph_binding *bound;
+    const tn_call *call;
+} timing_call;
+
+tn_status timing_bound(void *ctx, arena *a, size_t turn, tn_error *err);
+
 typedef struct timing_rules {
     double batch_seconds; /* a batch lasts so long at least, so that the clock does not matter     */
     double seconds;       /* of all rounds, about, beyond the least of them                        */
@@ -29,8 +38,8 @@ typedef struct timing_rules {
 tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
                             volatile size_t *at, tn_error *err);
 
-/* Plans and packs an implementation as applying does, for all threads and the largest call. What it packs is never
- * freed: for child processes. */
+/* Plans and packs an implementation as applying does, for all threads and the largest call. bound->packed is memory of
+ * the device that a child leaves behind; who goes on frees it. */
 tn_status timing_bind(const device *device, const tn_site *site, const tn_impl *impl, graph_binding *bound,
                       tn_error *err);
 

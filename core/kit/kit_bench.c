@@ -72,26 +72,13 @@ typedef struct bench_job {
     tn_error *why;   /* shared                                                                     */
 } bench_job;
 
-/* What one of the two calls. */
-typedef struct contender {
-    const graph_binding *bound; /* NULL: eager                                                     */
-    const tn_call *call;
-} contender;
-
-static tn_status call_once(void *ctx, arena *a, size_t turn, tn_error *err)
-{
-    const contender *c = ctx;
-    (void)turn;
-    return run_bound_call(&cpu_device, a, c->bound, c->call, err);
-}
-
 static int bench_child(void *ctx)
 {
     static const timing_rules rules = {BATCH_SECONDS, TIME_SECONDS, LEAST_ROUNDS};
     const bench_job *job = ctx;
     graph_binding bound = {0};
-    contender contenders[2] = {{NULL, &job->reference->call}, {&bound, &job->reference->call}};
-    timing_side sides[2] = {{.call = call_once, .ctx = &contenders[0]}, {.call = call_once, .ctx = &contenders[1]}};
+    timing_call calls[2] = {{&cpu_device, NULL, &job->reference->call}, {&cpu_device, &bound, &job->reference->call}};
+    timing_side sides[2] = {{.call = timing_bound, .ctx = &calls[0]}, {.call = timing_bound, .ctx = &calls[1]}};
     threads_limit(0);
     threads_set(job->threads);
     threads_serial(false);

@@ -406,11 +406,6 @@ const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *e
     return strcmp(name, eager_cpu.name) == 0 ? &eager_cpu : machine_of(name, err);
 }
 
-bool registry_is_guest(const tn_device *device)
-{
-    return device != &eager_cpu;
-}
-
 /* ---- the public list ------------------------------------------------------------------------------------ */
 
 /* What a list says of one kernel. absent: why the device is not here; NULL: it is. */

@@ -57,9 +57,6 @@ const tn_device *registry_device_at(size_t index);
 
 /* The plugin that brought the device of this name; NULL: none did. */
 const char *registry_device_file(const char *name);
-/* Did a plugin bring it? */
-bool registry_is_guest(const tn_device *device);
-
 /* folders.c: loads one plugin file, wherever it is and whoever may write there, with everything else that a scan does:
  * its note, its trial in a child, its descriptor. file receives the name that its kernels are registered under, which
  * is borrowed. TN_E_KERNEL with the reason when it is no usable plugin. */
