@@ -56,6 +56,11 @@ static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_er
                                         "LARGEST ERROR", "TOLERANCE", "USED",      "RESULT"};
     table t;
     bool any = false;
+    for (size_t i = 0; i < count; i++)
+        any = any || rows[i]->gradient[0];
+    if (!any)
+        return TN_OK;
+    printf("\n");
     table_start(&t, 8, 0x78);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
         table_cell(&t, "%s", heads[i]);
@@ -63,7 +68,6 @@ static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_er
         const tn_verify_row *r = rows[i];
         if (!r->gradient[0])
             continue;
-        any = true;
         table_cell(&t, "%s", r->gradient);
         table_cell(&t, "%s", r->kernel);
         table_cell(&t, "%s", tn_op_name(r->op));
@@ -71,10 +75,6 @@ static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_er
         add_figures(&t, r);
         table_cell(&t, "%s, worst at %s", result_of(r), r->worst_site);
     }
-    if (any)
-        printf("\n");
-    else
-        t.count = 0;
     return table_print(&t, err);
 }
 

@@ -113,7 +113,7 @@ static tn_status try_size(const device *d, size_t bytes, tn_error *err)
 static tn_status try_ordinal(const device *d, tn_error *err)
 {
     device other;
-    if (!d->ops->open || device_open(&other, d->ops, INT32_MAX, NULL) != TN_OK)
+    if (!d->ops->open || device_open(&other, d->ops, INT32_MAX, d->guest, NULL) != TN_OK)
         return TN_OK;
     device_close(&other);
     return tn_fail(err, TN_E_KERNEL, "device",

@@ -42,10 +42,10 @@ static tn_status open_unit(device *d, tn_error *why)
     return status;
 }
 
-tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, tn_error *err)
+tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, bool guest, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    *d = (device){.ops = ops, .ordinal = ordinal, .guest = d->guest};
+    *d = (device){.ops = ops, .ordinal = ordinal, .guest = guest};
     if (!ops->open && ordinal == 0)
         return TN_OK;
     if (!ops->open)

@@ -14,9 +14,9 @@ typedef struct device {
     bool guest;      /* a plugin brought it                                                       */
 } device;
 
-/* Opens a unit, whose guest is set before; an ordinal that is not there is TN_E_KERNEL. close waits for what is in the
- * queue; that of a device that is not open does nothing. */
-tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, tn_error *err);
+/* Opens a unit of a device, which a plugin brought (guest) or not; an ordinal that is not there is TN_E_KERNEL. close
+ * waits for what is in the queue; that of a device that is not open does nothing. */
+tn_status device_open(device *d, const tn_device *ops, int32_t ordinal, bool guest, tn_error *err);
 void device_close(device *d);
 
 /* Waits for everything that was lined up. */

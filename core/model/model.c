@@ -185,8 +185,7 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     const tn_device *found = registry_device(options->device, &ordinal, err);
     if (!found)
         return TN_E_KERNEL;
-    m->device.guest = registry_device_file(found->name) != NULL;
-    if ((status = device_open(&m->device, found, ordinal, err)) != TN_OK)
+    if ((status = device_open(&m->device, found, ordinal, registry_device_file(found->name) != NULL, err)) != TN_OK)
         return status;
     m->target.device = &m->device;
     if (!(m->weights = shards_open(folder, err)))

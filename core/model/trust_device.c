@@ -100,7 +100,7 @@ tn_status trust_device(tn_model *m, tn_error *err)
     const tn_device *built_in = registry_device(NULL, &ordinal, err);
     if (m->device.ops == built_in)
         return TN_OK;
-    tn_status status = device_open(&cpu, built_in, ordinal, err);
+    tn_status status = device_open(&cpu, built_in, ordinal, false, err);
     if (status != TN_OK)
         return status;
     status = check_device_copies(&m->device, err);

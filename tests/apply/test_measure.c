@@ -89,7 +89,7 @@ START_TEST(what_is_slower_than_eager_is_not_applied)
     ck_assert_uint_eq(bound(m, "slow", 7), 0);
     const tn_verdict *v = verdict_of(report, "model.norm", "slow");
     ck_assert(!v->taken);
-    ck_assert_msg(strstr(v->reason, "measured: slower") && strstr(v->measured, "512 tokens 5"), "%s", v->reason);
+    ck_assert_msg(strstr(v->reason, "measured: slower") && strstr(v->measured, "512 tokens "), "%s", v->reason);
     ck_assert_ptr_nonnull(strstr(report->summary, "no kernels"));
     tn_report_free(report);
     /* Nor is it planned. */

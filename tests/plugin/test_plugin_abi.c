@@ -105,10 +105,10 @@ START_TEST(its_device_is_opened)
     ck_assert_str_eq(ops->summary, "a device from the days of ABI 2.0");
     ck_assert(ops->host_memory);
     device d;
-    ck_assert_int_eq(device_open(&d, ops, 2, &err), TN_E_KERNEL);
+    ck_assert_int_eq(device_open(&d, ops, 2, false, &err), TN_E_KERNEL);
     ck_assert_str_eq(err.message, "'abi_2_0:2' cannot be opened: there are 2 units");
     tn_error_clear(&err);
-    ck_assert_int_eq(device_open(&d, ops, ordinal, &err), TN_OK);
+    ck_assert_int_eq(device_open(&d, ops, ordinal, false, &err), TN_OK);
     void *memory;
     char there[6] = "hello", back[6] = "";
     ck_assert_int_eq(device_alloc(&d, 64, &memory, &err), TN_OK);
