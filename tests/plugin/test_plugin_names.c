@@ -147,7 +147,8 @@ END_TEST
 static const char *const ids[][2] = {
     {"test\nrms norm", "kernel 0: its id must be one line of at most 255 bytes; it is 'test\\x0arms norm'"},
     {"test\033rms_norm", "it is 'test\\x1brms_norm'"},
-    {"test rms norm", "'_', '-' or '.', not begin with '-', and not be 'auto', 'none', 'true' or 'false'; it is 'test rms norm'"},
+    {"test rms norm",
+     "'_', '-' or '.', not begin with '-', and not be 'auto', 'none', 'true' or 'false'; it is 'test rms norm'"},
     {"test_rms\xfcnorm", "'none', 'true' or 'false'; it is 'test_rms\\xfcnorm'"},
     {"test,rms,norm", "it is 'test,rms,norm'"},
     {"", "kernel 0 has an empty id; give it one"},
