@@ -15,11 +15,11 @@
 enum { SIDES = MEASURE_FITS + 1, SOME_TOKENS = 16, MOST_TOKENS = 512 };
 
 /* Operations of the largest call that is timed, and of one that is made less often. */
-static const double MOST_WORK = 5e9, HEAVY_WORK = 1e9;
+static const double MOST_WORK = 2.5e9, HEAVY_WORK = 2e8;
 static const double LIMIT_SECONDS = 20;
 
 /* A first look, one at calls that take milliseconds, and one that settles what the first left open. */
-static const timing_rules look = {1e-4, 4e-3, 7}, heavy_look = {1e-4, 4e-3, 3}, long_look = {1e-4, 40e-3, 15};
+static const timing_rules look = {1e-4, 2e-3, 5}, heavy_look = {1e-4, 2e-3, 3}, long_look = {1e-4, 40e-3, 9};
 static const double OPEN_FROM = 1.03, OPEN_TO = 1.5;
 
 /* What the child tells; shared. */
