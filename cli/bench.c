@@ -339,7 +339,7 @@ static tn_status print_table(const bench *b, const tn_machine *m, double peak, t
         table_cell(&t, "%lld", (long long)b->cases[c].context);
         for (int s = 0; s < 2; s++) {
             table_cell(&t, "%.1f", rate(b, s, c));
-            table_cell(&t, "%.4g-%.4g", per_second(b, c, quartile(b, s, c, true)),
+            table_cell(&t, "%.1f-%.1f", per_second(b, c, quartile(b, s, c, true)),
                        per_second(b, c, quartile(b, s, c, false)));
         }
         table_cell(&t, "%.2fx%s", rate(b, 1, c) > 0 ? rate(b, 0, c) / rate(b, 1, c) : 0, overlaps(b, c) ? " ?" : "");

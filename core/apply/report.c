@@ -163,6 +163,18 @@ static void append_overlaps(line *l, const report *r, const plan_overlap *overla
     }
 }
 
+/* Kernels that auto leaves out because of what it measured. */
+static void append_slower(line *l, const report *r)
+{
+    static const char measured[] = "measured: slower";
+    size_t items = 0;
+    for (size_t i = 0; i < r->seen.kernel_count; i++) {
+        const tn_kernel_report *k = r->seen.kernels[i];
+        if (k->sites == 0 && strncmp(k->reason, measured, sizeof measured - 1) == 0)
+            append(l, "%s%s", items++ ? ", " : "; slower here: ", k->kernel);
+    }
+}
+
 static void summarise(report *r, const plan *p, const plan_overlap *overlaps, size_t overlap_count)
 {
     line l = {r->seen.summary, 0, sizeof r->seen.summary};
@@ -173,6 +185,7 @@ static void summarise(report *r, const plan *p, const plan_overlap *overlaps, si
     if (items == 0)
         append(&l, "no kernels");
     append_overlaps(&l, r, overlaps, overlap_count);
+    append_slower(&l, r);
     append_refused(&l, p);
     line eager = l;
     append(&l, "; eager: ");
