@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Differences that are noise: a tenth (RANK_MARGIN), and a microsecond of a call. Cached times keep a choice as it is.
+/* Differences that are noise: a tenth (RANK_MARGIN), and 0.2 microseconds of a call. Cached times keep a choice as it is.
  */
-static const double NOISE = 1e-6;
+static const double NOISE = 2e-7;
 
 /* ---- what times say ---------------------------------------------------------------------------------------------- */
 

@@ -243,8 +243,8 @@ START_TEST(a_margin_keeps_noise_out)
     ck_assert_uint_eq(timed(0.5, 1.2, 1.2, 1).not_at, 6);
     ck_assert(timed(0.5, 1.2, 1.2, 1).takes);
     ck_assert(!timed(1.2, 1.2, 1.2, 1).takes);
-    /* Less than a microsecond of a call decides nothing. */
-    ck_assert_uint_eq(timed(0.0018, 0.0018, 0.0018, 0.001).not_at, 0);
+    /* Less than 0.2 microseconds of a call decide nothing. */
+    ck_assert_uint_eq(timed(0.00125, 0.00125, 0.00125, 0.001).not_at, 0);
     plan_fit a = timed(0.5, 0.5, 0.5, 1), b = timed(0.52, 0.52, 0.52, 1), c = timed(0.3, 0.3, 0.3, 1);
     plan_fit unknown = {.takes = true}, partly = timed(0.4, 2, 2, 1);
     ck_assert_int_eq(faster(&a, &b), 0);
