@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* A call of this length is warm after one. */
-static const double LONG_SECONDS = 2e-3;
+/* A call of this length is warm after one; where one takes as long as the other, a round tells enough. */
+static const double LONG_SECONDS = 2e-3, ENDLESS_SECONDS = 0.1;
 
 static tn_status run_batch(const device *device, timing_side *s, int64_t calls, double *seconds, tn_error *err)
 {
@@ -38,6 +38,7 @@ static tn_status open_side(const device *device, timing_side *s, const timing_ru
         status = run_batch(device, s, 1, &seconds, err);
     if (status == TN_OK && seconds < LONG_SECONDS)
         status = run_batch(device, s, 1, &seconds, err);
+    s->seconds = seconds;
     s->batch = seconds > 0 && seconds < rules->batch_seconds ? (int64_t)(rules->batch_seconds / seconds) + 1 : 1;
     return status;
 }
@@ -54,15 +55,20 @@ tn_status timing_take_turns(const device *device, timing_side *sides, size_t cou
     tn_status status = TN_OK;
     volatile size_t unseen;
     size_t opened = 0;
+    int rounds = 0, least = rules->least_rounds;
     at = at ? at : &unseen;
-    for (; opened < count && status == TN_OK; opened++)
-        status = open_side(device, &sides[ *at = opened], rules, err);
+    for (; opened < count && status == TN_OK; opened++) {
+        *at = opened;
+        status = open_side(device, &sides[opened], rules, err);
+        least = sides[opened].seconds > ENDLESS_SECONDS ? 1 : least;
+    }
     double begin = clock_seconds();
-    int rounds = 0;
     while (status == TN_OK && rounds < TIMING_MOST_ROUNDS &&
-           (rounds < rules->least_rounds || clock_seconds() - begin < rules->seconds)) {
-        for (size_t i = 0; i < count && status == TN_OK; i++)
-            status = run_batch(device, &sides[ *at = i], sides[i].batch, &sides[i].times[rounds], err);
+           (rounds < least || clock_seconds() - begin < rules->seconds)) {
+        for (size_t i = 0; i < count && status == TN_OK; i++) {
+            *at = i;
+            status = run_batch(device, &sides[i], sides[i].batch, &sides[i].times[rounds], err);
+        }
         rounds++;
     }
     for (size_t i = 0; i < opened; i++)
