@@ -122,40 +122,12 @@ static void walk(const describe_view *view, columns *c, const graph_module *pare
     describe_groups_free(groups, count);
 }
 
-/* The verdict of a site's report that belongs to what was measured first in the list, or NULL. */
-static bool same_measured(const tn_site_report *a, const tn_site_report *b, size_t verdict)
-{
-    return verdict < b->verdict_count && a->site->op == b->site->op &&
-           !strcmp(a->verdicts[verdict]->measured, b->verdicts[verdict]->measured);
-}
-
-/* Sites like this one, or 0 where an earlier one stands for them. */
-static size_t count_measured(const tn_report *r, size_t site, size_t verdict)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < r->site_count; i++) {
-        if (!same_measured(r->sites[site], r->sites[i], verdict))
-            continue;
-        if (i < site)
-            return 0;
-        count++;
-    }
-    return count;
-}
-
 static void add_measured(const tn_report *r, text *out)
 {
-    bool any = false;
-    for (size_t i = 0; i < r->site_count; i++)
-        for (size_t j = 0; j < r->sites[i]->verdict_count; j++) {
-            const tn_verdict *v = r->sites[i]->verdicts[j];
-            size_t count = v->measured[0] ? count_measured(r, i, j) : 0;
-            if (count == 0)
-                continue;
-            text_add(out, "%s  %s %s (%zu): %s\n", any ? "" : "measured:\n", v->kernel,
-                     tn_op_name(r->sites[i]->site->op), count, v->measured);
-            any = true;
-        }
+    describe_measured m = {0};
+    for (bool any = false; describe_measured_next(r, &m); any = true)
+        text_add(out, "%s  %s %s (%zu): %s\n", any ? "" : "measured:\n", m.verdict->kernel, tn_op_name(m.op), m.sites,
+                 m.verdict->measured);
 }
 
 /* Kernels that have no site, or not all that they take: each with who has them and why. */

@@ -44,6 +44,17 @@ void describe_groups_free(describe_group *groups, size_t count);
 char *describe_target(apply_target *target, const tn_report *report, tn_graph_format format, bool explain,
                       tn_error *err);
 
+/* One measurement: of a kernel at the sites of a shape. Starts as {0}. */
+typedef struct describe_measured {
+    size_t next_site, next_verdict;
+    tn_op op;
+    size_t sites;
+    const tn_verdict *verdict;
+} describe_measured;
+
+/* The next one that a report tells; false: there is no more. describe_measured.c */
+bool describe_measured_next(const tn_report *report, describe_measured *m);
+
 void describe_text(const describe_view *view, text *out);
 void describe_json(const describe_view *view, text *out);
 void describe_dot(const describe_view *view, text *out);

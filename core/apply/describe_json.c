@@ -119,6 +119,22 @@ static void add_kernels(const tn_report *r, text *out)
     text_add(out, "]");
 }
 
+static void add_measured(const tn_report *r, text *out)
+{
+    describe_measured m = {0};
+    text_add(out, ",\n \"measured\": [");
+    for (bool any = false; describe_measured_next(r, &m); any = true) {
+        text_add(out, "%s\n  {", any ? "," : "");
+        add_string(out, "kernel", m.verdict->kernel);
+        text_add(out, ", ");
+        add_string(out, "op", tn_op_name(m.op));
+        text_add(out, ", \"sites\": %zu, \"taken\": %s, ", m.sites, m.verdict->taken ? "true" : "false");
+        add_string(out, "times", m.verdict->measured);
+        text_add(out, "}");
+    }
+    text_add(out, "]");
+}
+
 void describe_json(const describe_view *view, text *out)
 {
     const graph *g = view->target->graph;
@@ -133,6 +149,7 @@ void describe_json(const describe_view *view, text *out)
     text_add(out, ",\n ");
     add_string(out, "summary", view->report->summary);
     add_kernels(view->report, out);
+    add_measured(view->report, out);
     text_add(out, ",\n \"modules\": ");
     add_modules(view, g->root, 1, out);
     text_add(out, ",\n \"scopes\": ");

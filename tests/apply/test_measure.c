@@ -90,6 +90,13 @@ START_TEST(what_is_slower_than_eager_is_not_applied)
     const tn_verdict *v = verdict_of(report, "model.norm", "slow");
     ck_assert(!v->taken);
     ck_assert_msg(strstr(v->reason, "measured: slower") && strstr(v->measured, "512 tokens "), "%s", v->reason);
+    char *text = tn_model_describe(m, report, TN_GRAPH_TEXT, false, NULL);
+    ck_assert_msg(strstr(text, "measured:\n  slow RMS_NORM (4): 1 token 5"), "%s", text);
+    free(text);
+    text = tn_model_describe(m, report, TN_GRAPH_JSON, false, NULL);
+    ck_assert_ptr_nonnull(
+        strstr(text, "{\"kernel\": \"slow\", \"op\": \"RMS_NORM\", \"sites\": 4, \"taken\": false, \"times\": \"1 t"));
+    free(text);
     ck_assert_ptr_nonnull(strstr(report->summary, "no kernels; slower here: slow; eager: "));
     tn_report_free(report);
     /* Nor is it planned. */
