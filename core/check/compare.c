@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 256 };
+enum { BLOCK = 256, LANES = 16 };
 
 double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype)
 {
@@ -40,20 +40,37 @@ static bool never_written(const char *element, size_t size)
     return true;
 }
 
+/* Zeros behind n elements of a block, to whole lanes; returns how many there are then. */
+static int64_t fill_lanes(float *block, int64_t n)
+{
+    while (n % LANES != 0)
+        block[n++] = 0;
+    return n;
+}
+
+static float largest_lane(const float lane[LANES])
+{
+    float largest = 0;
+    for (int64_t l = 0; l < LANES; l++)
+        largest = lane[l] > largest ? lane[l] : largest;
+    return largest;
+}
+
 static double row_max(const char *row, tn_dtype dtype, int64_t width)
 {
     size_t size = tn_dtype_size(dtype);
-    float block[BLOCK], largest = 0;
+    float block[BLOCK], largest[LANES] = {0};
     for (int64_t i = 0; i < width; i += BLOCK) {
         int64_t n = width - i < BLOCK ? width - i : BLOCK;
         convert_to_f32(row + (size_t)i * size, dtype, block, n);
-#pragma omp simd reduction(max : largest)
-        for (int64_t j = 0; j < n; j++) {
-            float size_of = fabsf(block[j]), finite = size_of <= FLT_MAX ? size_of : 0;
-            largest = finite > largest ? finite : largest;
-        }
+        n = fill_lanes(block, n);
+        for (int64_t j = 0; j < n; j += LANES)
+            for (int64_t l = 0; l < LANES; l++) {
+                float size_of = fabsf(block[j + l]), finite = size_of <= FLT_MAX ? size_of : 0;
+                largest[l] = finite > largest[l] ? finite : largest[l];
+            }
     }
-    return (double)largest;
+    return (double)largest_lane(largest);
 }
 
 typedef struct row_place {
@@ -86,18 +103,23 @@ static void compare_element(const row_place *at, int64_t column, float want, flo
                  (long long)at->row, (long long)column, (double)got, (double)want);
 }
 
-/* Most blocks hold nothing worse than what was met already. */
-static bool is_no_worse(const row_place *at, const float *a, const float *b, int64_t n, const compare_figures *f)
+/* Most blocks hold nothing worse than what was met already. Both have room for whole lanes. */
+static bool is_no_worse(const row_place *at, float *a, float *b, int64_t n, const compare_figures *f)
 {
-    float largest = 0, any = 0;
-#pragma omp simd reduction(max : largest) reduction(+ : any)
-    for (int64_t j = 0; j < n; j++) {
-        float distance = fabsf(b[j] - a[j]);
-        largest = distance > largest ? distance : largest;
-        any += distance; /* a NaN, where there is one */
-    }
+    float lane[LANES] = {0}, sum[LANES] = {0}, any = 0;
+    fill_lanes(a, n);
+    n = fill_lanes(b, n);
+    for (int64_t j = 0; j < n; j += LANES)
+        for (int64_t l = 0; l < LANES; l++) {
+            float distance = fabsf(b[j + l] - a[j + l]);
+            lane[l] = distance > lane[l] ? distance : lane[l];
+            sum[l] += distance; /* a NaN, where there is one */
+        }
+    for (int64_t l = 0; l < LANES; l++)
+        any += sum[l];
     if (!isfinite(any))
         return false;
+    float largest = largest_lane(lane);
     /* In the same units as compare_element, with room for float's rounding of the distance. */
     double ulps = at->unit > 0 ? 1.000001 * (double)largest / at->unit : largest > 0 ? INFINITY : 0;
     return ulps <= f->ulps && (at->ulps > 0 ? ulps / at->ulps : ulps) <= f->worst;

@@ -137,8 +137,8 @@ static child_state *start_child(fenced_note *note)
     child_state *c = take_memory(sizeof *c);
     struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     struct sigaction late = {.sa_sigaction = on_time, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMAX};
-    if (!c || sigaction(SIGSEGV, &fault, NULL) != 0 || sigaction(SIGRTMAX, &late, NULL) != 0 ||
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    if (!c || sigaction(SIGSEGV, &fault, NULL) != 0 || sigaction(SIGALRM, &late, NULL) != 0 ||
         timer_create(CLOCK_MONOTONIC, &event, &c->clock) != 0)
         return NULL;
     c->note = note;
