@@ -194,7 +194,7 @@ HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 TOOL := $(BUILD)/tests
 CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
   $(foreach p,$(PLUGINS) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p') \
-  '$(TOOL)/check_kernels' '$(TOOL)/check_kernels tests/data/ops' \
+  '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers'
 check: tests ## builds and runs all tests; ends with "N passed, N failed"

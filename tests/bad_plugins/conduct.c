@@ -165,7 +165,7 @@ static void limits(void)
         sched_setaffinity(0, sizeof one, &one);
     if (is("all memory")) {
         for (size_t i = 0; i < 64; i++) {
-            char *piece = malloc((size_t)1 << 28);
+            char *volatile piece = malloc((size_t)1 << 28); /* or a compiler sees that nobody reads it */
             if (!piece)
                 abort();
             memset(piece, 1, (size_t)1 << 28);

@@ -20,7 +20,8 @@ listing_is_printed() {
 }
 
 check 'the demo runs' scripts/demo.sh "$build"
-sed "/^1\\. /s#$build#build#" "$tmp/output" >"$tmp/demo"
+plugins=$(cd "$build/plugins" && pwd)
+sed "/^1\\. /s#$build#build#; s#$plugins/#/build/plugins/#" "$tmp/output" >"$tmp/demo"
 check 'it prints what README.md shows' listing_is_printed
 
 # The commands under "Use", with models and plugins that are here.
