@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Differences that are noise: a tenth (RANK_MARGIN), and 0.2 microseconds of a call. Cached times keep a choice as it is.
+/* Differences that are noise: a tenth (RANK_MARGIN), and 0.2 microseconds of a call. Cached times keep a choice as it
+ * is.
  */
 static const double NOISE = 2e-7;
 
