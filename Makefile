@@ -190,7 +190,9 @@ demo: all ## builds, and shows the kernels at work on the embedded model
 # A processor with tiles checks the real ones.
 HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 
-# Each program with its arguments. The scripts check what is not code: headers, exports, installation, set-up.
+# Each program with its arguments. The scripts check what is not code: headers, exports, installation, set-up. Under the
+# sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for the kernels only plain C is run:
+# the other tiers run on the golden cases there, and between guard pages everywhere.
 TOOL := $(BUILD)/tests
 CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
   $(foreach p,$(PLUGINS) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p') \

@@ -190,7 +190,6 @@ static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t
 {
     const graph_site *site = p->shapes[shape];
     fit->impl = impl;
-    fit->asked = true;
     fit->plan = plan_question(tn_thread_count());
     if (rank_declared(&site->site, impl, p->target->training, fit->reason, sizeof fit->reason) != TN_OK)
         return;

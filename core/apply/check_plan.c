@@ -28,20 +28,14 @@ static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, co
     return TN_OK;
 }
 
-/* A site of the same shape with other weights (NULL: there is none), or one of another shape that the same
- * implementation has. */
-static const tn_site *find_beside(const plan *p, const plan_fit *fit, size_t site, bool same_shape)
+/* A site of another shape that the same implementation has, or NULL. */
+static const tn_site *find_unlike(const plan *p, const plan_fit *fit, size_t site)
 {
     const graph *g = p->target->graph;
-    const tn_site *own = &g->sites[site]->site;
     for (size_t i = 0; i < g->site_count; i++) {
         const plan_choice *c = &p->choices[i];
-        const tn_site *s = &g->sites[i]->site;
-        if (i == site || s->op != own->op || (p->shape_of[i] == p->shape_of[site]) != same_shape)
-            continue;
-        if (same_shape ? !plan_same_weights(s, own, p->target->device->ops->host_memory)
-                       : c->candidate >= 0 && c->fit->impl == fit->impl)
-            return s;
+        if (c->candidate >= 0 && c->fit->impl == fit->impl && p->shape_of[i] != p->shape_of[site])
+            return &g->sites[i]->site;
     }
     return NULL;
 }
@@ -56,8 +50,8 @@ tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, 
                              .site = own,
                              .impl = fit->impl,
                              .gradients = p->target->training,
-                             .other = find_beside(p, fit, site, true),
-                             .unlike = find_beside(p, fit, site, false)};
+                             .other = plan_other_weights(p->target, site),
+                             .unlike = find_unlike(p, fit, site)};
     tn_status status = check_site(&subject, cases, count, NULL, &why);
     if (status == TN_OK)
         fit->trusted = true;

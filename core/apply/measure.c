@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Differences that are noise: a tenth (RANK_MARGIN), and 0.2 microseconds of a call. Cached times keep a choice as it
- * is.
- */
+/* What is noise besides a tenth (RANK_MARGIN): seconds of a call. Cached times keep a choice as it is. */
 static const double NOISE = 2e-7;
 
 /* ---- what times say ---------------------------------------------------------------------------------------------- */

@@ -18,7 +18,6 @@ typedef struct plan_times {
 /* One implementation at all sites of one shape. */
 typedef struct plan_fit {
     const tn_impl *impl;
-    bool asked; /* its match and its plan() have been asked                                    */
     bool takes;
     bool refused;           /* it would take them, but is not trusted                                      */
     bool trusted;           /* it passed a check at a site of this shape                                   */
@@ -155,6 +154,9 @@ tn_status plan_check_patterns(plan *p, const plan_request *request, tn_error *er
 tn_status plan_note(plan *p, tn_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* plan_shape.c: sites that no kernel can tell apart but by their path and the values of their weights. */
+/* A site of the same shape as that one with other weights, or NULL. */
+const tn_site *plan_other_weights(const apply_target *target, size_t site);
+
 tn_status plan_find_shapes(plan *p, tn_error *err);
 bool plan_same_shape(const tn_site *a, const tn_site *b);
 

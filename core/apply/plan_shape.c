@@ -80,6 +80,17 @@ bool plan_same_weights(const tn_site *a, const tn_site *b, bool host_memory)
     return true;
 }
 
+const tn_site *plan_other_weights(const apply_target *target, size_t site)
+{
+    const graph *g = target->graph;
+    const tn_site *own = &g->sites[site]->site;
+    for (size_t i = 0; i < g->site_count; i++)
+        if (i != site && plan_same_shape(&g->sites[i]->site, own) &&
+            !plan_same_weights(&g->sites[i]->site, own, target->device->ops->host_memory))
+            return &g->sites[i]->site;
+    return NULL;
+}
+
 tn_status plan_find_shapes(plan *p, tn_error *err)
 {
     const graph *g = p->target->graph;

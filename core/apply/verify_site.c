@@ -90,17 +90,6 @@ void verify_site_refused(verify_record *record, const graph_site *site, const ch
     add_result(&record->row, site->site.path, false, INFINITY, reason);
 }
 
-/* A site of the same shape with other weights, or NULL. */
-static const tn_site *find_other(const apply_target *target, const graph_site *site)
-{
-    const graph *g = target->graph;
-    for (size_t i = 0; i < g->site_count; i++)
-        if (g->sites[i] != site && plan_same_shape(&g->sites[i]->site, &site->site) &&
-            !plan_same_weights(&g->sites[i]->site, &site->site, target->device->ops->host_memory))
-            return &g->sites[i]->site;
-    return NULL;
-}
-
 tn_status verify_site(const verify_subject *s, verify_record *record, tn_status *how, tn_error *why)
 {
     compare_figures figures = {0};
@@ -112,7 +101,7 @@ tn_status verify_site(const verify_subject *s, verify_record *record, tn_status 
                              .impl = s->impl,
                              .bound = s->bound,
                              .gradients = s->target->training,
-                             .other = find_other(s->target, s->site),
+                             .other = plan_other_weights(s->target, s->site->index),
                              .unlike = s->unlike,
                              .coverage = &record->coverage,
                              .gradient_figures = each};
