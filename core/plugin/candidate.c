@@ -151,6 +151,7 @@ static tn_status check_library_pins(const candidate *c, objects_list *libraries,
     for (size_t i = 0; i < libraries->count && !c->named && kernels_config_has_pins(config); i++) {
         objects_file *file = &libraries->files[i];
         const char *name = strrchr(file->path, '/') + 1, *pin = kernels_config_pin(config, name);
+        plugins_add_library(name);
         if (!pin && is_of_system(c, file->path))
             continue;
         if (!objects_hash(file))

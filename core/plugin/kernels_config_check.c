@@ -1,12 +1,14 @@
 /* Does what kernels.json names exist? A restriction for a kernel that is misspelt would vanish without a word. */
 #include "plugin/kernels_config.h"
 #include "plugin/nearest.h"
+#include "plugin/plugins.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Kernels of every device are known, and every file that a scan found, whatever became of it. */
+/* Kernels of every device are known, every file that a scan found, whatever became of it,
+ * and every library that came in with one. */
 typedef struct known {
     const tn_config *config;
     bool complete; /* no plugin failed that may have brought what is missing                       */
@@ -59,7 +61,7 @@ static tn_status check_pin(const known *k, const char *pinned, tn_error *err)
     size_t count = 0, all = tn_plugin_count();
     tn_plugin_info info = {.size = sizeof info};
     const char **names = calloc(all + 1, sizeof *names);
-    bool found = false;
+    bool found = plugins_has_library(pinned);
     if (!names)
         return tn_fail(err, TN_E_MEMORY, k->config->file, "out of memory");
     for (size_t i = 0; i < all; i++)

@@ -13,6 +13,8 @@ static struct {
     size_t count;
     char **strings; /* interned; never freed                                                      */
     size_t string_count;
+    const char **libraries; /* that came in with plugins, by file name; interned                   */
+    size_t library_count;
 } list = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const char *intern_locked(const char *text)
@@ -98,6 +100,33 @@ bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256])
         memcpy(sha256, e->info.sha256, PLUGINS_SHA256);
     pthread_mutex_unlock(&list.lock);
     return sha256[0];
+}
+
+static bool has_library_locked(const char *name)
+{
+    for (size_t i = 0; i < list.library_count; i++)
+        if (strcmp(list.libraries[i], name) == 0)
+            return true;
+    return false;
+}
+
+void plugins_add_library(const char *name)
+{
+    pthread_mutex_lock(&list.lock);
+    const char **libraries = NULL, *own = has_library_locked(name) ? NULL : intern_locked(name);
+    if (own && (libraries = realloc(list.libraries, (list.library_count + 1) * sizeof *libraries))) {
+        list.libraries = libraries;
+        libraries[list.library_count++] = own;
+    }
+    pthread_mutex_unlock(&list.lock);
+}
+
+bool plugins_has_library(const char *name)
+{
+    pthread_mutex_lock(&list.lock);
+    bool has = has_library_locked(name);
+    pthread_mutex_unlock(&list.lock);
+    return has;
 }
 
 size_t tn_plugin_count(void)

@@ -23,6 +23,10 @@ bool plugins_is_loaded(const char *file, uint64_t dev, uint64_t ino, const char 
 #define PLUGINS_SHA256 65
 bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256]);
 
+/* The file name of a library that came in with a plugin: a pin may be its. Without memory it is not remembered. */
+void plugins_add_library(const char *name);
+bool plugins_has_library(const char *name);
+
 /* registry.c: takes all kernels and the device of a plugin, or none of them. The descriptor is taken on success. */
 tn_status registry_add(descriptor *d, const char *file, tn_error *err);
 

@@ -13,7 +13,7 @@
 #define LIBRARY "lib_that_plugins_of_the_tests_need.so.1"
 #define RUN_PATH "/a/place/that/is/not/there"
 
-static char *root;
+static char *root, *model;
 static char built[4096];
 
 static void copy(const char *from, const char *to)
@@ -56,6 +56,8 @@ static void set_up(void)
     setenv("TENON_BUILD", built, 1);
     umask(022);
     root = tempdir_new();
+    model = realpath("models/demo", NULL);
+    ck_assert_ptr_nonnull(model);
     ck_assert_int_eq(chdir(root), 0);
     make("cache");
     make("plugins");
@@ -71,6 +73,7 @@ static void set_up(void)
 static void tear_down(void)
 {
     ck_assert_int_eq(chdir("/"), 0);
+    free(model);
     tempdir_remove(root);
 }
 
@@ -258,6 +261,14 @@ static void expect_pinned(const char *library, const char *why)
     process_free(&r);
 }
 
+/* A model with that configuration. */
+static void expect_model(int status, const char *why)
+{
+    process_result r = TENON(NULL, "inspect", model, "--config", "kernels.json");
+    ck_assert_msg(r.status == status && strstr(r.err, why) != NULL, "%d: %s", r.status, r.err);
+    process_free(&r);
+}
+
 START_TEST(b10_pins_hold_for_libraries)
 {
     char hex[65];
@@ -266,6 +277,7 @@ START_TEST(b10_pins_hold_for_libraries)
     for (int i = 0; i < 2; i++) { /* tried, and with the verdict of before                            */
         expect_pinned(NULL, LIBRARY ", which is not pinned; to allow it add \"" LIBRARY "\": \"sha256:");
         expect_pinned(hex, "test_needs_library  cpu     1.0.0    yes ");
+        expect_model(0, ""); /* the library's pin is a name that something has                     */
         hex[0] = hex[0] == '0' ? '1' : '0';
         expect_pinned(hex, LIBRARY ": pin mismatch: expected sha256:");
         hex[0] = '\0';
