@@ -130,6 +130,7 @@ static void act_chunk(tn_act act, tn_dtype dtype, float *x, int64_t n)
         act_mish(x, n);
         break;
     case TN_ACT_LINEAR:
+    case TN_ACT_CLAMPED_SWIGLU: /* of two values: glu.c */
         break;
     }
     vec_round(x, n, dtype);

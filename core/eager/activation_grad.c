@@ -189,6 +189,7 @@ static void grad_chunk(tn_act act, tn_dtype dtype, const float *x, float *g, int
         grad_mish(x, g, n);
         break;
     case TN_ACT_LINEAR:
+    case TN_ACT_CLAMPED_SWIGLU: /* of two values: glu.c */
         break;
     }
     vec_round(g, n, dtype);

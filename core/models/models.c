@@ -4,14 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const model_arch *const archs[] = {&llama_arch,     &qwen2_arch,   &qwen3_arch,
-                                          &qwen3_moe_arch, &mixtral_arch, &gemma2_arch};
+static const model_arch *const archs[] = {
+#define ARCHITECTURE(name) &name##_arch,
+#include "models/architectures.h"
+#undef ARCHITECTURE
+};
 
 enum { ARCH_COUNT = sizeof archs / sizeof archs[0] };
 
 const model_arch *models_find(const char *model_type, tn_error *err)
 {
-    char known[512] = "";
+    char known[2048] = "";
     size_t used = 0;
     for (size_t i = 0; i < ARCH_COUNT; i++) {
         if (!strcmp(archs[i]->model_type, model_type))

@@ -28,7 +28,9 @@ typedef struct model_arch {
     const model_flow *flow;
 } model_arch;
 
-extern const model_arch llama_arch, qwen2_arch, qwen3_arch, qwen3_moe_arch, mixtral_arch, gemma2_arch;
+#define ARCHITECTURE(name) extern const model_arch name##_arch;
+#include "models/architectures.h"
+#undef ARCHITECTURE
 
 /* The entry for model_type, or NULL with an error that lists what is known. models.c */
 const model_arch *models_find(const char *model_type, tn_error *err);

@@ -297,6 +297,7 @@ static const op_row rows[] = {
      .param = {{.role = TN_ROLE_SINKS, .shape = "N", .when = WITH(TN_HAS_SINKS), .any_float = true}},
      .operations = attention_operations},
     {.op = TN_OP_GATED_DELTA_RULE, .name = "GATED_DELTA_RULE", .kind = OP_LATER},
+    {.op = TN_OP_SHORT_CONV, .name = "SHORT_CONV", .kind = OP_LATER},
     {.op = TN_OP_ATTENTION_LAYER, .name = "ATTENTION_LAYER", .kind = OP_LATER},
     {.op = TN_OP_DECODER_LAYER, .name = "DECODER_LAYER", .kind = OP_LATER},
     {.op = TN_OP_EMBEDDING,

@@ -14,7 +14,7 @@ extern "C" {
 /* Majors must be equal. A plugin names the lowest minor that it needs, 0 unless it defines TN_ABI_NEEDED before
  * including this header. A plugin built for 2.x loads into every host of 2.x and later minors. */
 #define TN_ABI_MAJOR 2
-#define TN_ABI_MINOR 0
+#define TN_ABI_MINOR 1
 #ifndef TN_ABI_NEEDED
 #define TN_ABI_NEEDED 0
 #endif

@@ -36,7 +36,8 @@ typedef enum tn_rope {
     TN_ROPE_HALF_NARROW,  /* the same with tables of width R/2                                */
     TN_ROPE_INTERLEAVED,  /* pairs (2i, 2i + 1), tables as TN_ROPE_HALF; angle i of the first half */
     TN_ROPE_COMPLEX,      /* pairs (2i, 2i + 1) in f32, one rounding                          */
-    TN_ROPE_DEINTERLEAVED /* pairs (2i, 2i + 1) in, (i, i + R/2) out                          */
+    TN_ROPE_DEINTERLEAVED, /* pairs (2i, 2i + 1) in, (i, i + R/2) out                          */
+    TN_ROPE_HALF_F32       /* pairs (i, i + R/2) in f32, one rounding (vision towers)          */
 } tn_rope;
 
 typedef enum tn_act {
@@ -51,13 +52,16 @@ typedef enum tn_act {
     TN_ACT_SIGMOID,
     TN_ACT_TANH,
     TN_ACT_LINEAR,
-    TN_ACT_MISH
+    TN_ACT_MISH,
+    TN_ACT_CLAMPED_SWIGLU /* experts: min(gate, L) sigmoid(A min(gate, L)) (clamp(up, -L, L) + 1),
+                             L TN_NUM_LIMIT, A TN_NUM_ALPHA; of gate and up together            */
 } tn_act;
 
 typedef enum tn_score {
     TN_SCORE_SOFTMAX = 1, /* softmax over all experts in f32, then the k best                 */
     TN_SCORE_SIGMOID,     /* sigmoid per expert, the k best by score + correction bias        */
-    TN_SCORE_TOPK_SOFTMAX /* the k best logits, then softmax over those                       */
+    TN_SCORE_TOPK_SOFTMAX, /* the k best logits, then softmax over those                       */
+    TN_SCORE_TOPK_SIGMOID  /* the k best logits, then sigmoid of each                          */
 } tn_score;
 
 typedef enum tn_layout {
@@ -67,12 +71,14 @@ typedef enum tn_layout {
     TN_LAYOUT_EXPERT_LIST, /* experts: GATE, UP, DOWN as in SPLIT, one tensor per expert      */
     TN_LAYOUT_STACKED_OI,  /* experts: GATE_UP [E,2I,H], DOWN [E,H,I]                         */
     TN_LAYOUT_STACKED_IO,  /* experts: GATE_UP [E,H,2I], DOWN [E,I,H]                         */
-    TN_LAYOUT_LIST_IO      /* GROUPED_MATMUL only: one [in,out] per group                     */
+    TN_LAYOUT_LIST_IO,     /* GROUPED_MATMUL only: one [in,out] per group                     */
+    TN_LAYOUT_UP_DOWN,     /* MLP without a gate: UP [I,H], DOWN [H,I]; down(act(up(x)))      */
+    TN_LAYOUT_PAIRS_IO     /* experts: as STACKED_IO, columns gate 0, up 0, gate 1, up 1, ... */
 } tn_layout;
 
 /* What a site has beyond the plain case. A kernel that lists a feature handles sites with and
  * without it; a site with a feature that the kernel does not list is declined. */
-#define TN_HAS_BIAS (UINT64_C(1) << 0)            /* LINEAR, LAYER_NORM; MLP: on every product */
+#define TN_HAS_BIAS (UINT64_C(1) << 0)            /* LINEAR, LAYER_NORM, SHORT_CONV; MLP, experts: on every product */
 #define TN_HAS_RENORM (UINT64_C(1) << 1)          /* route: the k weights are divided by their sum */
 #define TN_HAS_SHARED_EXPERT (UINT64_C(1) << 2)   /* block: an MLP added for every token      */
 #define TN_HAS_SHARED_GATE (UINT64_C(1) << 3)     /* ... times sigmoid(shared gate(x))        */
@@ -89,6 +95,9 @@ typedef enum tn_layout {
 #define TN_HAS_SINKS (UINT64_C(1) << 14)          /* attention: TN_ROLE_SINKS                 */
 #define TN_HAS_SCALES (UINT64_C(1) << 15)         /* a parameter has scales: TN_ROLE_SCALE_OF  */
 #define TN_HAS_ZERO_POINTS (UINT64_C(1) << 16)    /* ... and zero points: TN_ROLE_ZERO_OF      */
+#define TN_HAS_INPUT_SCALE (UINT64_C(1) << 17)    /* experts: weights are factors of their inputs */
+#define TN_HAS_EXPERT_SCALE (UINT64_C(1) << 18)   /* route: weights times TN_ROLE_EXPERT_SCALE */
+#define TN_HAS_CHUNK (UINT64_C(1) << 19)          /* attention: within TN_DIM_CHUNK            */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row                                       */
@@ -106,6 +115,8 @@ typedef enum tn_dim {
     TN_DIM_TOP_GROUPS = 12,
     TN_DIM_WINDOW = 13,
     TN_DIM_HEAD_V = 14,
+    TN_DIM_CHUNK = 15, /* attention: keys of other chunks of this many positions are not seen  */
+    TN_DIM_TAPS = 16,  /* SHORT_CONV: width of the filter                                      */
     TN_DIM_MAX = 32
 } tn_dim;
 
@@ -116,6 +127,8 @@ typedef enum tn_num {
     /* MLP: gates not above mean + this * (population) deviation of their row become 0: the
      * standard normal quantile of the fraction that config.json names.                      */
     TN_NUM_SPARSITY = 3,
+    TN_NUM_LIMIT = 4, /* TN_ACT_CLAMPED_SWIGLU; CLAMP                                          */
+    TN_NUM_ALPHA = 5, /* TN_ACT_CLAMPED_SWIGLU                                                 */
     TN_NUM_MAX = 16
 } tn_num;
 
@@ -140,6 +153,7 @@ typedef enum tn_role {
     TN_ROLE_SHARED_DOWN = 15,
     TN_ROLE_SHARED_EXPERT_GATE = 16, /* [1,H]                                                 */
     TN_ROLE_SINKS = 17,              /* [N]                                                   */
+    TN_ROLE_EXPERT_SCALE = 18,       /* [E]                                                   */
     TN_ROLE_FIRST_SCALE = 32,
     TN_ROLE_FIRST_ZERO = 64,
     TN_ROLE_MAX = 96

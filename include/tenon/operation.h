@@ -61,6 +61,7 @@ typedef enum tn_op {
     TN_OP_LAYER_NORM = 14,
     /* Named for later: nothing performs these yet, and kernels for them are refused. */
     TN_OP_GATED_DELTA_RULE = 11,
+    TN_OP_SHORT_CONV = 15,
     TN_OP_ATTENTION_LAYER = 12,
     TN_OP_DECODER_LAYER = 13,
     /* Contracts are below, steps between the contracts from here on. Devices perform steps; kernels do not match them.
@@ -70,7 +71,12 @@ typedef enum tn_op {
     TN_OP_ADD = 65,          /* in a, b; out a + b rounded to dt; may alias                      */
     TN_OP_GLU = 66,          /* in gate, up [T,I]; out act(gate) * up; may alias                 */
     TN_OP_CACHE_APPEND = 67, /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
-    TN_OP_SOFTCAP = 68       /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
+    TN_OP_SOFTCAP = 68,      /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
+    TN_OP_ACT = 69,          /* in x; out act(x), act TN_AXIS_ACT; may alias                      */
+    TN_OP_SCALE = 70,        /* in x; out x times TN_NUM_SCALE, one rounding; may alias           */
+    TN_OP_CLAMP = 71,        /* in x; out x within -L .. L, L TN_NUM_LIMIT; may alias             */
+    TN_OP_COPY = 72,         /* in x; out x with other strides                                    */
+    TN_OP_ROW_SCALE = 73     /* in x [T,A], s [T] f32; out x times rnd(s), one rounding; may alias */
 } tn_op;
 
 /* count tensors of one role: 0, 1, or one per expert. Borrowed from the model, read-only. */
