@@ -185,9 +185,10 @@ static void build_rope(graph_builder *b, const config_reader *c, const decoder_s
                             .style = TN_ROPE_HALF,
                             .heads = a->heads,
                             .kv_heads = a->kv_heads,
-                            .head_dim = a->head_dim,
-                            .rotary = a->head_dim};
-    rope_config_read(c, spec.rotary, s->theta, &d->shape.rope[0]);
+                            .head_dim = a->head_dim};
+    rope_config_spec rope = {.head_dim = a->head_dim, .theta = s->theta};
+    rope_config_read(c, &rope, &d->shape.rope[0]);
+    spec.rotary = d->shape.rope[0].dim;
     d->shape.rope_count = 1;
     d->shape.max_positions = d->shape.rope[0].max_positions;
     d->rope = parts_rope(b, s->classes->scope, &spec);
