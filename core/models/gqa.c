@@ -34,7 +34,10 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
 
 model_layer gqa_cache(const gqa_spec *spec)
 {
-    return (model_layer){spec->kv_heads, spec->head_dim, spec->head_dim, spec->window};
+    return (model_layer){.kv_heads = spec->kv_heads,
+                         .head_dim = spec->head_dim,
+                         .v_head_dim = spec->head_dim,
+                         .window = spec->window};
 }
 
 static tn_tensor heads_of(const graph_run *r, const tn_tensor *x, int64_t heads, int64_t dim)
