@@ -288,6 +288,8 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
         d->rope[i] = site.function ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
     }
     d->shape.rope_count = s->rope_count;
+    d->shape.q_scale = s->q_scale;
+    d->shape.restart_at = s->restarts && d->shape.rope[0].kind == ROPE_LONG ? (int64_t)d->shape.rope[0].original : 0;
     d->shape.max_positions =
         s->rope_count ? d->shape.rope[0].max_positions : config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
 }
