@@ -34,8 +34,8 @@ typedef enum tn_op {
     TN_OP_RMS_NORM = 1,
     /* in h, r [..., W]; out h + r rounded to dt, which may be h's memory, and the norm of that sum. */
     TN_OP_ADD_RMS_NORM = 2,
-    /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R]; out q', k' like q, k, and may be the
-     * same memory. Dimensions R.. of each head pass through. See tn_rope. */
+    /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R] of dt (f32 for TN_ROPE_COMPLEX and TN_ROPE_HALF_F32);
+     * out q', k' like q, k, and may be the same memory. Dimensions R.. of each head pass through. See tn_rope. */
     TN_OP_ROPE = 3,
     /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)). */
     TN_OP_MLP = 4,
@@ -79,7 +79,7 @@ typedef enum tn_op {
     TN_OP_SCALE = 70,        /* in x; out x times TN_NUM_SCALE, one rounding; may alias           */
     TN_OP_CLAMP = 71,        /* in x; out x within -L .. L, L TN_NUM_LIMIT; may alias             */
     TN_OP_COPY = 72,         /* in x; out x with other strides                                    */
-    TN_OP_ROW_SCALE = 73     /* in x [T,A], s [T] f32; out x times rnd(s), one rounding; may alias */
+    TN_OP_ROW_SCALE = 73     /* in x [T,A], s [T] f32; out each row times its s, one rounding; may alias */
 } tn_op;
 
 /* count tensors of one role: 0, 1, or one per expert. Borrowed from the model, read-only. */
