@@ -88,11 +88,12 @@ void rope_tables_frequencies(const rope_params *rope, int64_t length, float *inv
         inv_freq[i] = base_frequency(theta, i, rope->dim);
 }
 
-void rope_tables_row(const rope_params *rope, const float *inv_freq, int64_t position, float *cosine, float *sine)
+void rope_tables_row(const rope_params *rope, const float *inv_freq, const float position[ROPE_AXES], float *cosine,
+                     float *sine)
 {
     int64_t half = rope->dim / 2;
     for (int64_t i = 0; i < half; i++) {
-        float angle = (float)position * inv_freq[i];
+        float angle = position[rope->axis[i]] * inv_freq[i];
         cosine[i] = cosine[half + i] = cosf(angle) * rope->scaling;
         sine[i] = sine[half + i] = sinf(angle) * rope->scaling;
     }

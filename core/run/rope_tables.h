@@ -9,6 +9,7 @@
 typedef enum rope_kind { ROPE_DEFAULT, ROPE_LINEAR, ROPE_DYNAMIC, ROPE_LLAMA3, ROPE_YARN } rope_kind;
 
 enum { ROPE_MAX_DIM = 1024 };
+enum { ROPE_AXES = 3 }; /* positions of a token in time, height and width; those of text are equal   */
 
 typedef struct rope_params {
     rope_kind kind;
@@ -19,6 +20,8 @@ typedef struct rope_params {
     double low, high;      /* llama3: low_freq_factor, high_freq_factor                              */
     double fast, slow;     /* yarn: beta_fast, beta_slow                                             */
     bool truncate;         /* yarn: to whole frequencies                                             */
+    bool merged;           /* made from more than one axis                                           */
+    uint8_t axis[ROPE_MAX_DIM / 2]; /* [R/2]: whose position each frequency turns by                 */
     /* Made by rope_tables_init, but scaling where scaling_given. */
     bool scaling_given;
     float scaling;                    /* factor of both cos and sin                                  */
@@ -35,6 +38,7 @@ double rope_tables_yarn_scale(double scale, double mscale);
 void rope_tables_frequencies(const rope_params *rope, int64_t length, float *inv_freq);
 
 /* One row of a table: cos and sin of R values each, both halves equal. */
-void rope_tables_row(const rope_params *rope, const float *inv_freq, int64_t position, float *cosine, float *sine);
+void rope_tables_row(const rope_params *rope, const float *inv_freq, const float position[ROPE_AXES], float *cosine,
+                     float *sine);
 
 #endif
