@@ -65,11 +65,8 @@ static void elementwise_rows(void *ctx, int64_t begin, int64_t end, int32_t thre
 static tn_status elementwise_forward(const tn_call *call, tn_error *err)
 {
     (void)err;
-    elementwise_job job = {.op = call->op,
-                           .x = &call->in[0],
-                           .s = &call->in[1],
-                           .y = &call->out[0],
-                           .width = rows_width(&call->in[0])};
+    elementwise_job job = {
+        .op = call->op, .x = &call->in[0], .s = &call->in[1], .y = &call->out[0], .width = rows_width(&call->in[0])};
     if (call->op == TN_OP_ACT)
         job.act = (tn_act)call->site->meaning[TN_AXIS_ACT];
     if (call->op == TN_OP_SCALE)

@@ -98,7 +98,8 @@ static tn_status try_steps(const tn_model *m, const device *cpu, tn_error *err)
     for (size_t i = 0; i < g->step_count && status == TN_OK; i++) {
         const graph_step *step = g->steps[i];
         if (is_first_step(g, i))
-            status = try_at(m, cpu, &step->site, (check_device_subject){.op = step->site.op, .width = step->width}, err);
+            status =
+                try_at(m, cpu, &step->site, (check_device_subject){.op = step->site.op, .width = step->width}, err);
     }
     return status;
 }

@@ -23,7 +23,7 @@ typedef struct decoder {
     model_shape shape;
     model_layer *cache;
     decoder_layer *layers;
-    tn_site *embed;                                         /* steps, the others or NULL            */
+    tn_site *embed; /* steps, the others or NULL            */
     tn_site *embed_factor, *residual_scale, *logit_scale, *softcap;
     graph_site *norm, *head;
     graph_site *rope[MODEL_ROPES];
@@ -244,8 +244,7 @@ static void build_head(graph_builder *b, graph_module *head, const decoder_spec 
 /* The embedding, and the head that may share its matrix (A.3: a file may hold either of a tied pair, or both). */
 static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec *s, decoder *d)
 {
-    graph_module *head =
-        build_module(b, s->head_parent ? s->head_parent : b->graph->root, "lm_head", "Linear");
+    graph_module *head = build_module(b, s->head_parent ? s->head_parent : b->graph->root, "lm_head", "Linear");
     if (b->status != TN_OK)
         return;
     int64_t shape[2] = {s->vocab, s->hidden};
@@ -275,8 +274,8 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
         d->rope[i] = parts_rope(b, s->classes->scope, &site);
     }
     d->shape.rope_count = s->rope_count;
-    d->shape.max_positions = s->rope_count ? d->shape.rope[0].max_positions
-                                           : config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
+    d->shape.max_positions =
+        s->rope_count ? d->shape.rope[0].max_positions : config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
 }
 
 static void decoder_free(void *state)

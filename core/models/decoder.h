@@ -48,17 +48,17 @@ typedef struct decoder_spec {
     const char *name;
     /* Defaults of the architecture before decoder_read, which 0 and NULL leave as most have them; config.json's
      * afterwards. */
-    const char *act_key, *act;     /* "hidden_act", "silu"                                         */
-    const char *eps_key;           /* "rms_norm_eps"                                               */
-    const char *final_norm;        /* "norm"                                                       */
-    parts_norm_kind norm;          /* TN_NORM_W, 1e-6; class_name is filled in                        */
-    decoder_norms norms;           /* input_layernorm, post_attention_layernorm                       */
-    double theta;                  /* 10000                                                           */
-    double partial;                /* rope_config_spec.partial                                         */
-    int64_t head_dim;              /* hidden / heads                                                  */
-    bool ignore_head_dim;          /* the class does not read it                                       */
-    bool no_intermediate;          /* the file may do without intermediate_size                        */
-    bool parallel;                 /* attention and MLP side by side                                   */
+    const char *act_key, *act; /* "hidden_act", "silu"                                         */
+    const char *eps_key;       /* "rms_norm_eps"                                               */
+    const char *final_norm;    /* "norm"                                                       */
+    parts_norm_kind norm;      /* TN_NORM_W, 1e-6; class_name is filled in                        */
+    decoder_norms norms;       /* input_layernorm, post_attention_layernorm                       */
+    double theta;              /* 10000                                                           */
+    double partial;            /* rope_config_spec.partial                                         */
+    int64_t head_dim;          /* hidden / heads                                                  */
+    bool ignore_head_dim;      /* the class does not read it                                       */
+    bool no_intermediate;      /* the file may do without intermediate_size                        */
+    bool parallel;             /* attention and MLP side by side                                   */
     bool tied;
     decoder_rope rope[MODEL_ROPES]; /* decoder_read makes the first; the rest is the architecture's     */
     int rope_count;

@@ -1,7 +1,8 @@
 /* Grouped-query attention. */
 #include "models/gqa.h"
 
-static const gqa_names usual_names = {"self_attn", "q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm", "qkv_proj"};
+static const gqa_names usual_names = {"self_attn", "q_proj", "k_proj", "v_proj",
+                                      "o_proj",    "q_norm", "k_norm", "qkv_proj"};
 
 static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_spec *spec)
 {

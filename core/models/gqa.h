@@ -1,4 +1,5 @@
-/* Inside core: grouped-query attention with all that modeling files add to it, as a module and as a piece of forward. */
+/* Inside core: grouped-query attention with all that modeling files add to it, as a module and as a piece of forward.
+ */
 #ifndef TENON_CORE_GQA_H
 #define TENON_CORE_GQA_H
 
@@ -14,7 +15,7 @@ typedef struct gqa_names {
 
 typedef struct gqa_spec {
     const char *class_name;
-    const gqa_names *names;           /* NULL: self_attn with q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, qkv_proj */
+    const gqa_names *names; /* NULL: self_attn with q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, qkv_proj */
     const parts_norm_kind *head_norm; /* of q and k; NULL: none                                    */
     bool norm_full;                   /* ... over all heads at once, not each on its own             */
     bool norm_last;                   /* ... behind the rotation                                    */
@@ -25,19 +26,19 @@ typedef struct gqa_spec {
     double scale, softcap; /* of the scores; softcap 0: none                                       */
     double clip;           /* q, k and v within -clip .. clip; 0: no                               */
     bool qkv_bias, o_bias;
-    bool fused;        /* q, k and v are one projection                                            */
-    bool gated;        /* q_proj gives a query and a gate for each head; the result times sigmoid(gate) */
-    bool sinks;        /* a score for each head that takes part in the softmax                     */
-    bool scale_q;      /* queries times a factor that follows their position (graph_run.q_scale)    */
-    bool k_is_v;       /* no v_proj: values are what k_proj gives                                  */
-    bool borrows;      /* no keys and values of its own: those of layer                            */
+    bool fused;         /* q, k and v are one projection                                            */
+    bool gated;         /* q_proj gives a query and a gate for each head; the result times sigmoid(gate) */
+    bool sinks;         /* a score for each head that takes part in the softmax                     */
+    bool scale_q;       /* queries times a factor that follows their position (graph_run.q_scale)    */
+    bool k_is_v;        /* no v_proj: values are what k_proj gives                                  */
+    bool borrows;       /* no keys and values of its own: those of layer                            */
     int64_t from_layer; /* ... this                                                                */
 } gqa_spec;
 
 typedef struct gqa {
-    graph_site *q, *k, *v, *o;   /* q: of all three where fused; v NULL: k's                        */
-    graph_site *q_norm, *k_norm, *v_norm; /* or NULL                                                */
-    graph_site *site;            /* ATTENTION                                                     */
+    graph_site *q, *k, *v, *o;                /* q: of all three where fused; v NULL: k's                        */
+    graph_site *q_norm, *k_norm, *v_norm;     /* or NULL                                                */
+    graph_site *site;                         /* ATTENTION                                                     */
     tn_site *clamp, *row_scale, *gate, *copy; /* steps, or NULL                                           */
     int64_t heads, kv_heads, head_dim, from_layer;
     int rope;
