@@ -414,6 +414,7 @@ static void decoder_forward(graph_run *r, const void *state)
     tn_tensor h = steps_embedding(r, d->embed, d->shape.hidden);
     if (d->embed_factor)
         steps_change(r, d->embed_factor, &h);
+    steps_media_embed(r, &h);
     tn_tensor mlp = steps_take(r, r->dtype, 2, h.shape), *more = NULL;
     for (int64_t i = 0; i < d->shape.layers; i++) {
         const decoder_layer *l = &d->layers[i];
@@ -424,6 +425,14 @@ static void decoder_forward(graph_run *r, const void *state)
             const mixer_place at = {d->rope, i};
             steps_add(r, &h, &mlp);
             l->tail->forward(r, l->tail_state, &at, &h, &h, &h);
+            more = NULL;
+        }
+        if (steps_media_deepens(r, i)) {
+            if (more)
+                steps_add(r, &h, more);
+            if (i + 1 < d->shape.layers) /* what a layer gives is what it gave before pictures come in */
+                steps_capture(r, i + 1, &h);
+            steps_media_deepen(r, i, &h);
             more = NULL;
         }
         arena_release(r->arena, mark);
