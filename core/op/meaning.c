@@ -38,7 +38,8 @@ static const char *const role_names[] = {"weight",
                                          "shared_down",
                                          "shared_expert_gate",
                                          "sinks",
-                                         "expert_scale"};
+                                         "expert_scale",
+                                         "decay"};
 static const char *const num_names[] = {"eps", "scale", "softcap", "sparsity", "limit", "alpha"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)

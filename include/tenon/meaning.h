@@ -100,7 +100,7 @@ typedef enum tn_layout {
 #define TN_HAS_CHUNK (UINT64_C(1) << 19)          /* attention: within TN_DIM_CHUNK            */
 
 typedef enum tn_dim {
-    TN_DIM_WIDTH = 0,    /* norm: elements of a row                                       */
+    TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
     TN_DIM_HIDDEN = 1,   /* H; LINEAR: in                                                 */
     TN_DIM_INTER = 2,    /* I, of one expert where there are experts                      */
     TN_DIM_OUT = 3,      /* LINEAR: out                                                   */
@@ -154,6 +154,7 @@ typedef enum tn_role {
     TN_ROLE_SHARED_EXPERT_GATE = 16, /* [1,H]                                                 */
     TN_ROLE_SINKS = 17,              /* [N]                                                   */
     TN_ROLE_EXPERT_SCALE = 18,       /* [E]                                                   */
+    TN_ROLE_DECAY = 19,              /* GATED_DELTA_RULE: [K], log of the rate of forgetting   */
     TN_ROLE_FIRST_SCALE = 32,
     TN_ROLE_FIRST_ZERO = 64,
     TN_ROLE_MAX = 96
