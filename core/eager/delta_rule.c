@@ -1,5 +1,5 @@
-/* GATED_DELTA_RULE: linear attention whose state M [dk,dv] of a value head forgets by e^g and is corrected by each token
- * towards v at its key:
+/* GATED_DELTA_RULE: linear attention whose state M [dk,dv] of a value head forgets by e^g and is corrected by each
+ * token towards v at its key:
  *
  *     M = e^g M,  d = beta (v - M^T k),  M = M + k d^T,  o = M^T q.
  *
@@ -80,8 +80,8 @@ float delta_rule_query_scale(const delta_job *job)
 static float element(const tn_tensor *t, int64_t row, int64_t token, int64_t head)
 {
     float value;
-    convert_to_f32((const char *)t->data + (row * t->stride[0] + token * t->stride[1] + head) *
-                                               (int64_t)tn_dtype_size(t->dtype),
+    convert_to_f32((const char *)t->data +
+                       (row * t->stride[0] + token * t->stride[1] + head) * (int64_t)tn_dtype_size(t->dtype),
                    t->dtype, &value, 1);
     return value;
 }
@@ -272,8 +272,8 @@ static void forward_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
             else
                 whole_chunk(delta, &work, n);
             for (int64_t i = 0; i < n; i++)
-                convert_from_f32(work.o + i * delta->dv, job->o->dtype, rows_at3(job->o, row, work.real[first + i], head),
-                                 delta->dv);
+                convert_from_f32(work.o + i * delta->dv, job->o->dtype,
+                                 rows_at3(job->o, row, work.real[first + i], head), delta->dv);
         }
         delta_rule_store_state(job->next, row, head, work.m);
     }

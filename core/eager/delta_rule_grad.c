@@ -1,5 +1,5 @@
-/* Gradients of GATED_DELTA_RULE, token by token from the last to the first. With D = e^g M the state that a token finds,
- * r = v - D^T k, d = beta r and G = dL/dM of the state that it leaves, its own output included:
+/* Gradients of GATED_DELTA_RULE, token by token from the last to the first. With D = e^g M the state that a token
+ * finds, r = v - D^T k, d = beta r and G = dL/dM of the state that it leaves, its own output included:
  *
  *     G += q do^T,  dq = (D + k d^T) do,  dd = G^T k,  dbeta = dd r,  dv = beta dd,  dk = G d - D dv,
  *     G = G - k dv^T (that of D now),  dg = sum G D,  G = e^g G.
@@ -40,7 +40,7 @@ static size_t grad_layout(const delta_job *job, char *base, grad_work *work)
     delta_rule_place(job, SEGMENT, base, &used, &work->tokens);
     float **const places[] = {&work->kept, &work->found, &work->r, &work->m,  &work->g,
                               &work->dq,   &work->dk,    &work->d, &work->dd, &work->up};
-    const int64_t sizes[] = {segments * state, SEGMENT * state,       SEGMENT * job->dv, state,   state,
+    const int64_t sizes[] = {segments * state,      SEGMENT * state,       SEGMENT * job->dv, state,   state,
                              job->tokens * job->dk, job->tokens * job->dk, job->dv,           job->dv, job->dv};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         *places[i] = (float *)(void *)rows_take(base, &used, (size_t)sizes[i] * sizeof(float));
@@ -90,10 +90,9 @@ static void walk_segment(const delta_job *job, grad_work *work, int64_t row, int
 static void store_number(const tn_tensor *t, int64_t row, int64_t token, int64_t head, float value)
 {
     if (t->data)
-        convert_from_f32(&value, t->dtype,
-                         (char *)t->data + (row * t->stride[0] + token * t->stride[1] + head) *
-                                               (int64_t)tn_dtype_size(t->dtype),
-                         1);
+        convert_from_f32(
+            &value, t->dtype,
+            (char *)t->data + (row * t->stride[0] + token * t->stride[1] + head) * (int64_t)tn_dtype_size(t->dtype), 1);
 }
 
 /* dL/do of a token, which may lie where its dL/dv goes. */

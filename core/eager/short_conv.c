@@ -136,7 +136,8 @@ typedef struct forward_job {
     size_t thread_bytes;
 } forward_job;
 
-/* e of token j is not read any more when y of token j is known, but the last of e become the state: those come first. */
+/* e of token j is not read any more when y of token j is known, but the last of e become the state: those come first.
+ */
 static void forward_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const forward_job *job = ctx;

@@ -40,9 +40,8 @@ static void load_z(const grad_job *job, int64_t row, grad_work *work)
         memset(z, 0, CONV_BLOCK * sizeof *z);
         if (!dy->data)
             continue;
-        convert_to_f32((const char *)dy->data +
-                           (row * dy->stride[0] + conv->real[j] * dy->stride[1] + conv->first) *
-                               (int64_t)tn_dtype_size(dy->dtype),
+        convert_to_f32((const char *)dy->data + (row * dy->stride[0] + conv->real[j] * dy->stride[1] + conv->first) *
+                                                    (int64_t)tn_dtype_size(dy->dtype),
                        dy->dtype, z, conv->channels);
         short_conv_sum(&job->conv, conv, j, s);
         vec_act_grad(job->conv.act, job->conv.dtype, s, z, conv->channels);
