@@ -29,9 +29,9 @@ bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value)
 tn_site draw_site_plain(tn_op op)
 {
     static const int64_t sizes[] = {
-        [TN_DIM_WIDTH] = 37,  [TN_DIM_HIDDEN] = 40,  [TN_DIM_INTER] = 24,  [TN_DIM_OUT] = 28, [TN_DIM_HEAD] = 16,
-        [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9, [TN_DIM_TOP_K] = 2,
-        [TN_DIM_HEAD_V] = 12, [TN_DIM_TAPS] = 4};
+        [TN_DIM_WIDTH] = 37, [TN_DIM_HIDDEN] = 40, [TN_DIM_INTER] = 24,   [TN_DIM_OUT] = 28,
+        [TN_DIM_HEAD] = 16,  [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9,
+        [TN_DIM_TOP_K] = 2,  [TN_DIM_HEAD_V] = 12, [TN_DIM_TAPS] = 4};
     const op_row *row = op_find(op);
     tn_site site = {.size = sizeof site, .op = op, .path = row->name, .class_name = row->name, .model_type = "drawn"};
     for (int axis = 0; axis < TN_AXIS_MAX; axis++)

@@ -54,6 +54,7 @@ op_free op_free_of(const op_row *row, int64_t batch, int64_t tokens, int64_t cac
 static tn_dtype type_of(const tn_site *site, char letter)
 {
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    int32_t rope = site->meaning[TN_AXIS_ROPE];
     switch (letter) {
     case 'f':
         return TN_F32;
@@ -61,10 +62,14 @@ static tn_dtype type_of(const tn_site *site, char letter)
         return TN_I32;
     case 'l':
         return TN_I64;
+    case 'f':
+        return TN_F32;
     case 'w':
         return site->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype;
     case 'r':
         return site->features & TN_HAS_F32_ROUTER ? TN_F32 : dtype;
+    case 'c':
+        return rope == TN_ROPE_COMPLEX || rope == TN_ROPE_HALF_F32 ? TN_F32 : dtype;
     default:
         return dtype;
     }
@@ -78,8 +83,7 @@ static int64_t known(const tn_site *site, char letter)
         tn_dim dim;
     } dims[] = {{'H', TN_DIM_HIDDEN},       {'I', TN_DIM_INTER},   {'O', TN_DIM_OUT},      {'W', TN_DIM_WIDTH},
                 {'D', TN_DIM_HEAD},         {'N', TN_DIM_Q_HEADS}, {'K', TN_DIM_KV_HEADS}, {'k', TN_DIM_TOP_K},
-                {'J', TN_DIM_SHARED_INTER}, {'E', TN_DIM_EXPERTS},
-                {'F', TN_DIM_TAPS}};
+                {'J', TN_DIM_SHARED_INTER}, {'E', TN_DIM_EXPERTS}, {'F', TN_DIM_TAPS}};
     int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY], head_v = site->dim[TN_DIM_HEAD_V];
     if (letter == 'U')
         return 1;
