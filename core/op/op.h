@@ -6,7 +6,7 @@
 
 #include <tenon/operation.h>
 
-enum { OP_INPUTS = 6, OP_OUTPUTS = 3, OP_PARAMS = 16 };
+enum { OP_INPUTS = 6, OP_OUTPUTS = 3, OP_PARAMS = 20 };
 
 /* What of its meaning a site must have for a tensor to be there; all zero: always there. */
 typedef struct op_when {
