@@ -285,6 +285,7 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
         parts_rope_spec site = s->rope[i].site;
         rope_config_read(c, &s->rope[i].config, &d->shape.rope[i]);
         site.rotary = d->shape.rope[i].dim;
+        d->shape.rope[i].f32_tables = site.style == TN_ROPE_COMPLEX || site.style == TN_ROPE_HALF_F32;
         d->rope[i] = site.function ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
     }
     d->shape.rope_count = s->rope_count;
