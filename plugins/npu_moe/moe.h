@@ -14,6 +14,7 @@ typedef struct moe_layer {
     const gate_kernels *gates;   /* for gradients                                                     */
     tn_act act;
     int64_t hidden, inter, experts, top_k;
+    bool scaled; /* a routing weight is a factor of its expert's input, not of its output             */
     tn_layout layout;
     const tn_tensor *gate, *up, *down, *gate_up; /* arrays of one per expert, or stacked tensors   */
     router router;                               /* router.weight NULL: the caller routes            */

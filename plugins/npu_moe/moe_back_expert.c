@@ -73,8 +73,12 @@ static void step_rows(const expert *x)
         int64_t first, n;
         chunk_of(x, i, &first, &n);
         for (int64_t t = first; t < first + n; t++) {
-            int64_t token = b->slots[b->offsets[x->e] + t] / places;
-            memcpy(b->x + (size_t)t * bytes, product_row(b->in->x, token), bytes);
+            int64_t slot = b->slots[b->offsets[x->e] + t], token = slot / places;
+            const float *weight = moe_input_weight(b->layer, &b->routed, slot);
+            if (weight)
+                moe_scale_row(b->layer, product_row(b->in->x, token), *weight, b->x + (size_t)t * bytes);
+            else
+                memcpy(b->x + (size_t)t * bytes, product_row(b->in->x, token), bytes);
             memcpy(b->g + (size_t)t * bytes, product_row(&b->grads->out[0], token), bytes);
         }
         panel_rows(x, b->x, first, n, x->hidden, x->hidden, b->x_panel);
@@ -220,8 +224,9 @@ static void step_weights(const expert *x)
     const moe_back *b = x->b;
     weight_grad list[3];
     int count = weight_grads(x, list);
-    int64_t panels = b->want_dx ? chunks_of(x) : 0, index;
-    add_dots(x);
+    int64_t panels = b->columns ? chunks_of(x) : 0, index;
+    if (!b->layer->scaled || x->e == b->layer->experts)
+        add_dots(x);
     while ((index = take(x, BACK_WEIGHTS)) < panels) {
         int64_t first, n;
         chunk_of(x, index, &first, &n);
@@ -250,6 +255,24 @@ static void step_weights(const expert *x)
 /* ---- columns ------------------------------------------------------------------------------------------------------
  */
 
+/* Of a slot whose weight is a factor of its input, strip i of the columns: with d the sum of both parts, which become
+ * w d and zeros, the strip's part of d . x. */
+static void scale_back(const expert *x, int64_t slot, int64_t i, float weight, float *first_part, float *second_part)
+{
+    const moe_back *b = x->b;
+    int64_t begin = i * MOE_STRIP, n = moe_least(MOE_STRIP, x->hidden - begin);
+    float input[MOE_STRIP], sum = 0.0f;
+    const char *row = product_row(b->in->x, slot / moe_slots(b->layer));
+    x->kernels->widen(row + begin * x->size, n, input);
+    for (int64_t j = 0; j < n; j++) {
+        float d = first_part[j] + second_part[j];
+        sum += d * input[j];
+        first_part[j] = weight * d;
+        second_part[j] = 0.0f;
+    }
+    b->input_dots[slot * ((x->hidden + MOE_STRIP - 1) / MOE_STRIP) + i] = sum;
+}
+
 static void step_columns(const expert *x)
 {
     const moe_back *b = x->b;
@@ -267,7 +290,12 @@ static void step_columns(const expert *x)
             product(x, &up, x->inter, b->both + x->inter * x->size, 2 * x->inter, b->up_panel, first, n, begin, end,
                     second_part);
             for (int64_t t = 0; t < n; t++) {
-                int64_t token = b->slots[b->offsets[x->e] + first + t] / places;
+                int64_t slot = b->slots[b->offsets[x->e] + first + t], token = slot / places;
+                const float *weight = moe_input_weight(b->layer, &b->routed, slot);
+                if (weight)
+                    scale_back(x, slot, i, *weight, first_part + t * width, second_part + t * width);
+                if (!b->want_dx)
+                    continue;
                 float *sums = b->sums + token * x->hidden + begin;
                 const void *parts[] = {sums, first_part + t * width, second_part + t * width};
                 const product_combine add = {
@@ -317,6 +345,6 @@ void moe_back_expert(const moe_back *b, int64_t e, int32_t thread, int32_t threa
     step_weights(&x);
     product_wait(threads);
     reset(&x, BACK_FEATURES, BACK_WEIGHTS);
-    if (b->want_dx)
+    if (b->columns)
         step_columns(&x);
 }

@@ -22,7 +22,7 @@ static bool by_dots(const moe_run *run, int64_t e)
 }
 
 /* The first product of a piece, into its place in h. */
-static void first_product(const moe_run *run, int64_t first_token, const piece *p, char *mine)
+static void first_product(const moe_run *run, const routes *block, int64_t first_token, const piece *p, char *mine)
 {
     const moe_layer *layer = run->layer;
     const product_kernels *kernels = layer->kernels;
@@ -31,8 +31,16 @@ static void first_product(const moe_run *run, int64_t first_token, const piece *
     const void **x = (const void **)(void *)(mine + m->x_rows);
     int64_t places = moe_slots(layer), h_row = moe_h_row(layer, p->group), n = p->tokens;
     char *h = m->h + m->h_at[p->group] + p->first * h_row;
-    for (int64_t i = 0; i < n; i++)
-        x[i] = product_row(run->in->x, first_token + m->slots[m->offsets[p->group] + p->first + i] / places);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t slot = m->slots[m->offsets[p->group] + p->first + i];
+        const float *weight = moe_input_weight(layer, block, slot);
+        x[i] = product_row(run->in->x, first_token + slot / places);
+        if (weight) {
+            char *to = mine + m->scaled + i * layer->hidden * moe_element(layer);
+            moe_scale_row(layer, x[i], *weight, to);
+            x[i] = to;
+        }
+    }
     if (by_dots(run, p->group)) {
         void *rows[PRODUCT_FEW_TOKENS];
         for (int64_t i = 0; i < n; i++)
@@ -139,7 +147,7 @@ static void do_block(const moe_run *run, int64_t first, int64_t n, int32_t threa
         open_block(run, &block, first, n, threads);
     product_wait(threads);
     for (int64_t i; (i = atomic_fetch_add(&run->pieces->next, 1)) < *run->piece_count;)
-        first_product(run, first, &m->pieces[i], mine);
+        first_product(run, &block, first, &m->pieces[i], mine);
     product_wait(threads);
     while (product_take_rows(run->columns, layer->hidden, threads, &begin, &end))
         second_product(run, &block, scale, first, n, begin, end, mine);

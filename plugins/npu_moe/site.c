@@ -34,6 +34,9 @@ static void open_router(moe_site *s, const tn_site *site)
                   .renormalise = site->features & TN_HAS_RENORM,
                   .f32_logits = site->features & TN_HAS_F32_ROUTER,
                   .scale = scaled ? (float)site->num[TN_NUM_SCALE] : 1.0f};
+    r->least = (float)site->num[TN_NUM_EPS];
+    if (site->features & TN_HAS_EXPERT_SCALE)
+        r->factors = param(site, TN_ROLE_EXPERT_SCALE);
     if (site->features & TN_HAS_CORRECTION_BIAS)
         r->correction = param(site, TN_ROLE_CORRECTION_BIAS);
     if (r->weight->dtype != dtype_of(site))
@@ -56,6 +59,7 @@ void site_open(moe_site *s, const tn_site *site, uint64_t flags)
                          .inter = site->dim[TN_DIM_INTER],
                          .experts = site->dim[TN_DIM_EXPERTS],
                          .top_k = site->dim[TN_DIM_TOP_K],
+                         .scaled = site->features & TN_HAS_INPUT_SCALE,
                          .layout = (tn_layout)site->meaning[TN_AXIS_LAYOUT],
                          .gate = param(site, TN_ROLE_GATE),
                          .up = param(site, TN_ROLE_UP),
