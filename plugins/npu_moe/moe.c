@@ -1,5 +1,5 @@
 /* One call: its memory, and the steps that few and many tokens have in common. */
-#include "moe_run.h"
+#include "moe_apart.h"
 #include "scratch.h"
 #include <string.h>
 
@@ -41,6 +41,8 @@ static void layout_thread(const moe_layer *layer, moe_memory *m)
     m->strip = scratch_take(&at, chunk * MOE_STRIP * sizeof(float));
     m->x_rows = scratch_take(&at, chunk * sizeof(void *));
     m->y_rows = scratch_take(&at, chunk * sizeof(void *));
+    m->apart = scratch_take(
+        &at, moe_is_apart(layer, 0) || moe_is_apart(layer, layer->experts) ? moe_apart_size(layer, (int64_t)chunk) : 0);
     m->scaled = scratch_take(&at, layer->scaled ? chunk * (size_t)(layer->hidden * moe_element(layer)) : 0);
     m->product = scratch_take(&at, product_scratch_size(kernels, moe_most(layer->hidden, inter)));
     m->router = scratch_take(&at, routes ? router_scratch_size(&layer->router) : 0);

@@ -1,4 +1,5 @@
 /* Gradients of mixtures of experts: the choice again, expert by expert, then the router. */
+#include "moe_apart.h"
 #include "moe_back.h"
 #include "scratch.h"
 #include <string.h>
@@ -13,7 +14,8 @@ static void layout_thread(const moe_layer *layer, moe_back *b, int64_t max_token
     b->strips = scratch_take(&at, 3 * chunk * MOE_STRIP * sizeof(float));
     b->x_rows = scratch_take(&at, chunk * sizeof(void *));
     b->y_rows = scratch_take(&at, chunk * sizeof(void *));
-    b->product = scratch_take(&at, product_scratch_size(kernels, moe_most(layer->hidden, b->inter)));
+    b->product = scratch_take(
+        &at, product_scratch_size(kernels, moe_most(layer->hidden, moe_pairs(layer) ? 2 * b->inter : b->inter)));
     b->router = scratch_take(&at, layer->router.weight ? router_scratch_size(&layer->router) : 0);
     b->grad = scratch_take(&at, pieces_grad_scratch_size(kernels, max_tokens));
     b->thread_size = at;
@@ -30,7 +32,8 @@ static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int3
     int64_t most = layer->scaled ? max_tokens * layer->top_k : max_tokens;
     size_t inter = (size_t)b->inter, padded = (size_t)product_padded_tokens(kernels, most), rows = (size_t)most;
     size_t hidden_panel = padded * (size_t)product_panel_token(kernels, layer->hidden);
-    size_t inter_panel = padded * (size_t)product_panel_token(kernels, b->inter);
+    /* Where gates and ups take turns, those of both in one. */
+    size_t inter_panel = padded * (size_t)product_panel_token(kernels, moe_pairs(layer) ? 2 * b->inter : b->inter);
     size_t weights = scratch_take(&at, n * k * sizeof(float)), ids = scratch_take(&at, n * k * sizeof(int32_t));
     size_t scores = scratch_take(&at, layer->router.weight ? n * experts * sizeof(float) : 0);
     size_t scale = scratch_take(&at, n * sizeof(float)), offsets = scratch_take(&at, (experts + 2) * sizeof(int64_t));

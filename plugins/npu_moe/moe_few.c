@@ -1,6 +1,6 @@
 /* Up to eight tokens: the rows of all experts in use form one list, of which each thread does an equal part. Routing is
  * so little work that every thread does all of it for itself, instead of waiting for another to do it. */
-#include "moe_run.h"
+#include "moe_apart.h"
 #include <string.h>
 
 /* Columns of a result that threads share. */
@@ -102,6 +102,9 @@ static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int
         few_scaled(s, e, from, n, x);
     if (down)
         product_out_few(second, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
+    else if (moe_is_apart(layer, e))
+        moe_apart_few(layer, &mlp, x, n, first, last, second->variant->native, h,
+                      (float *)(void *)(s->mine + run->memory.strip));
     else
         product_glu_few(layer->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, second->variant->native, h);
 }

@@ -21,7 +21,7 @@ typedef struct moe_memory {
     int64_t *bad;   /* per thread: first token whose scores are not numbers, or -1                    */
     char *thread;
     /* Within one thread's memory. Few tokens: every thread has its own routing, which saves barriers. */
-    size_t panel_x, strip, x_rows, y_rows, product, router, scaled;
+    size_t panel_x, strip, x_rows, y_rows, product, router, scaled, apart;
     size_t few_logits, few_x, few_weights, few_scale, few_experts, few_offsets, few_slots;
     size_t thread_size, total;
 } moe_memory;
@@ -99,6 +99,17 @@ static inline int64_t moe_h_row(const moe_layer *layer, int64_t e)
 static inline int64_t moe_few_h_row(const moe_layer *layer)
 {
     return (moe_most(layer->inter, layer->shared_inter) * (int64_t)sizeof(float) + 63) / 64 * 64;
+}
+
+static inline bool moe_pairs(const moe_layer *layer)
+{
+    return layer->layout == TN_LAYOUT_PAIRS_IO;
+}
+
+/* Are the rows of the experts' matrices side by side in memory? */
+static inline bool moe_io(const moe_layer *layer)
+{
+    return layer->layout == TN_LAYOUT_STACKED_IO || layer->layout == TN_LAYOUT_PAIRS_IO;
 }
 
 static inline product_matrix moe_dense(const tn_tensor *t)
