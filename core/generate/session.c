@@ -4,6 +4,7 @@
 
 #include "base/convert.h"
 #include "base/structs.h"
+#include "generate/media.h"
 #include "run/cache.h"
 #include "run/guest.h"
 #include "model/model.h"
@@ -20,10 +21,12 @@ struct tn_session {
     int32_t threads; /* that the arena is sized for                                               */
     guest_watch watch;
     kv_cache cache;
+    media media;
     arena arena;
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     /* Host and device memory for one chunk's inputs. */
-    int64_t *host_ids, *positions;
+    int64_t *host_ids;
+    float (*positions)[ROPE_AXES];
     int32_t *host_index;
     char *host_tables; /* [2][B,chunk,R] in the model's dtype                                     */
     void *staging;     /* of a device without host memory: one block of results, else NULL         */
@@ -187,7 +190,9 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
             int64_t from = b * all + sink->begin + t, to = b * tokens + t;
             int64_t index = s->host_index[to];
             s->host_ids[to] = batch->ids[from];
-            s->positions[to] = batch->positions ? batch->positions[from] : index < 0 ? 0 : index;
+            media_position(&s->media, b, sink->begin + t, index, s->positions[to]);
+            for (int a = 0; a < ROPE_AXES && sink->outputs->axes; a++)
+                sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : s->positions[to][a];
         }
     size_t count = (size_t)(s->rows * tokens);
     if (status == TN_OK)
@@ -196,10 +201,14 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         status = device_upload(device, s->device_index, s->host_index, count * sizeof(int32_t), err);
     if (status == TN_OK)
         status = upload_tables(s, tokens, err);
+    run_media media = {0};
+    if (status == TN_OK)
+        status = media_chunk(&s->media, sink->begin, tokens, &media, err);
     if (status != TN_OK)
         return status;
     graph_run r = start_run(s, err);
     set_inputs(&r, s, tokens);
+    r.media = media.features.data ? &media : NULL;
     if (sink->outputs->hidden) {
         r.capture = capture_hidden;
         r.capture_ctx = sink;
@@ -251,16 +260,39 @@ static void follow_length(tn_session *s, const tn_batch *batch)
     for (int64_t b = 0; b < s->rows; b++) {
         int64_t index = s->cache.length[b];
         for (int64_t t = 0; t < batch->tokens; t++) {
-            int64_t i = b * batch->tokens + t;
-            bool real = !batch->mask || batch->mask[i] != 0;
-            int64_t position = batch->positions ? batch->positions[i] : index;
+            bool real = !batch->mask || batch->mask[b * batch->tokens + t] != 0;
+            float position[ROPE_AXES];
+            media_position(&s->media, b, t, index, position);
             index += real;
-            if (real && position + 1 > length)
-                length = position + 1;
+            for (int a = 0; a < ROPE_AXES && real; a++)
+                length = (int64_t)position[a] + 1 > length ? (int64_t)position[a] + 1 : length;
         }
     }
     for (int32_t i = 0; i < s->shape->rope_count; i++)
         s->rope_length[i] = rope_tables_length(&s->shape->rope[i], s->rope_length[i], length);
+}
+
+/* All chunks, one after the other. */
+static tn_status run_chunks(tn_session *s, const tn_batch *batch, const tn_outputs *outputs,
+                            int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (int64_t begin = 0; begin < batch->tokens && status == TN_OK; begin += s->chunk) {
+        int64_t left = batch->tokens - begin;
+        chunk_sink sink = {.s = s,
+                           .outputs = outputs,
+                           .all_tokens = batch->tokens,
+                           .begin = begin,
+                           .tokens = left < s->chunk ? left : s->chunk,
+                           .last = left <= s->chunk,
+                           .err = err};
+        guest_watch_begin(&s->watch);
+        status = run_chunk(&sink, batch, err);
+        guest_watch_end(&s->watch);
+        if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch->tokens))
+            status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
+    }
+    return status;
 }
 
 tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *given_outputs,
@@ -275,25 +307,17 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         status = check_batch(s, &batch, err);
     if (status != TN_OK)
         return status;
-    follow_length(s, &batch);
     int32_t limit = threads_limit(s->threads);
-    for (int64_t begin = 0; begin < batch.tokens && status == TN_OK; begin += s->chunk) {
-        int64_t left = batch.tokens - begin;
-        chunk_sink sink = {.s = s,
-                           .outputs = &outputs,
-                           .all_tokens = batch.tokens,
-                           .begin = begin,
-                           .tokens = left < s->chunk ? left : s->chunk,
-                           .last = left <= s->chunk,
-                           .err = err};
-        guest_watch_begin(&s->watch);
-        status = run_chunk(&sink, &batch, err);
-        guest_watch_end(&s->watch);
-        if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch.tokens))
-            status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
+    guest_watch_begin(&s->watch);
+    status = media_begin(&s->media, &batch, &outputs, s->cache.length, err);
+    guest_watch_end(&s->watch);
+    if (status == TN_OK) {
+        follow_length(s, &batch);
+        status = run_chunks(s, &batch, &outputs, progress, ctx, err);
     }
     if (status == TN_OK)
         status = device_sync(s->model->target.device, err);
+    media_end(&s->media);
     threads_limit(limit);
     return status;
 }
@@ -309,8 +333,11 @@ tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_ou
 static tn_status measure(tn_session *s, int64_t tokens, tn_error *err)
 {
     graph_run r = start_run(s, err);
+    run_media media;
     cache_measure(&s->cache, tokens);
+    media_measure(&s->media, tokens, &media);
     set_inputs(&r, s, tokens);
+    r.media = &media;
     arena_release(&s->arena, 0);
     s->model->arch->flow->forward(&r, s->model->arch_state);
     int64_t block = s->rows * tokens < HEAD_ROWS ? s->rows * tokens : HEAD_ROWS;
@@ -394,6 +421,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (status == TN_OK)
         status = cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
     if (status == TN_OK)
+        status = media_init(&s->media, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
+    if (status == TN_OK)
         status = allocate_inputs(s, err);
     if (status == TN_OK)
         status = size_arena(s, err);
@@ -416,6 +445,7 @@ void tn_session_free(tn_session *s)
     arena_close(&s->arena);
     if (s->cache.device)
         cache_close(&s->cache);
+    media_close(&s->media);
     device_free(device, s->device_ids, count * sizeof(int64_t));
     device_free(device, s->device_index, count * sizeof(int32_t));
     for (int32_t i = 0; i < s->shape->rope_count; i++) {
@@ -436,6 +466,7 @@ void tn_session_reset(tn_session *s)
     if (!s)
         return;
     cache_reset(&s->cache);
+    media_reset(&s->media);
     memset(s->rope_length, 0, sizeof s->rope_length);
 }
 
