@@ -40,6 +40,18 @@ void media_reset(media *m)
     memset(m->ahead, 0, (size_t)m->rows * sizeof *m->ahead);
 }
 
+media media_none(const media *m, const int64_t *positions, int64_t tokens)
+{
+    return (media){.device = m->device,
+                   .dtype = m->dtype,
+                   .shape = m->shape,
+                   .rows = m->rows,
+                   .chunk = m->chunk,
+                   .ahead = m->ahead,
+                   .positions = positions,
+                   .tokens = tokens};
+}
+
 void media_end(media *m)
 {
     int64_t rows = media_rows(m);
@@ -55,12 +67,7 @@ void media_end(media *m)
     device_free(m->device, m->device_deep_row, (size_t)(m->rows * m->chunk) * sizeof *m->deep_row);
     for (int j = 0; j < RUN_DEEP; j++)
         device_free(m->device, m->device_deep[j], (size_t)(media_pictures(m) + 1) * row_bytes(m));
-    *m = (media){.device = m->device,
-                 .dtype = m->dtype,
-                 .shape = m->shape,
-                 .rows = m->rows,
-                 .chunk = m->chunk,
-                 .ahead = m->ahead};
+    *m = media_none(m, NULL, 0);
 }
 
 /* ---- what stands for what ------------------------------------------------------------------------ */

@@ -40,6 +40,9 @@ tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs
                       tn_error *err);
 void media_end(media *m);
 
+/* A call of tokens alone, with positions or (NULL) counted ones; nothing of it needs media_end. */
+media media_none(const media *m, const int64_t *positions, int64_t tokens);
+
 /* The positions of token t of the call in row b, which is the index-th real one of its row (-1: padding). */
 void media_position(const media *m, int64_t b, int64_t t, int64_t index, float position[ROPE_AXES]);
 

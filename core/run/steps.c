@@ -117,6 +117,8 @@ void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const t
     call.in[1] = cache->slot;
     call.out[0] = cache->full_k;
     perform_step(r, &call);
+    if (!v)
+        return;
     call.in[0] = *v;
     call.out[0] = cache->full_v;
     perform_step(r, &call);

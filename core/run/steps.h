@@ -12,7 +12,20 @@ enum { MODEL_ROPES = 4 }; /* kinds of rotary tables that one model may use      
 typedef struct model_layer {
     int64_t kv_heads, head_dim, v_head_dim;
     int64_t window; /* 0: all positions                                                           */
+    bool v_in_k;    /* values are the first v_head_dim elements of keys: one tensor holds both    */
 } model_layer;
+
+/* A factor for each token's queries that grows with its position. */
+typedef enum q_scale_kind {
+    Q_SCALE_NONE,
+    Q_SCALE_POSITION, /* 1 + beta log(1 + floor(position / span))                                 */
+    Q_SCALE_COLUMN    /* 1 + beta log(1 + floor((column + 1) / span)), columns with padding       */
+} q_scale_kind;
+
+typedef struct q_scale_params {
+    q_scale_kind kind;
+    double beta, span;
+} q_scale_params;
 
 /* What the session must know of a model. Owned by the architecture's state. */
 typedef struct model_shape {
@@ -20,6 +33,8 @@ typedef struct model_shape {
     const model_layer *layer;
     rope_params rope[MODEL_ROPES];
     int32_t rope_count;
+    q_scale_params q_scale;
+    int64_t restart_at; /* the call that gets beyond so many columns computes those before again; 0: none does  */
     const struct multimodal *media; /* what it knows of pictures and sounds (models); NULL: nothing   */
 } model_shape;
 
@@ -72,6 +87,7 @@ void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
 void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
+/* v NULL: k holds it. */
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
 /* In place; site: the step's (build_step). */
