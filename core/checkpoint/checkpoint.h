@@ -79,6 +79,10 @@ static inline bool shards_aligned(const tn_tensor *tensor)
     return size == 0 || (uintptr_t)tensor->data % size == 0;
 }
 
+/* The same for a parameter of a model, which is remembered: what is left in the end is no model's. */
+bool shards_take(const shards *set, const char *name, tn_tensor *tensor);
+bool shards_taken(const shards *set, size_t index);
+
 size_t shards_count(const shards *set);
 const char *shards_name(const shards *set, size_t index);
 int64_t shards_bytes(const shards *set);                         /* of all tensors                               */

@@ -17,6 +17,7 @@ typedef struct located {
     const char *name;
     size_t file;
     tn_tensor tensor;
+    bool taken;
 } located;
 
 struct shards {
@@ -229,6 +230,21 @@ bool shards_get(const shards *set, const char *name, tn_tensor *tensor)
         return false;
     *tensor = set->tensors[i].tensor;
     return true;
+}
+
+bool shards_take(const shards *set, const char *name, tn_tensor *tensor)
+{
+    size_t i;
+    if (!names_find(&set->index, name, &i))
+        return false;
+    set->tensors[i].taken = true;
+    *tensor = set->tensors[i].tensor;
+    return true;
+}
+
+bool shards_taken(const shards *set, size_t index)
+{
+    return index < set->count && set->tensors[index].taken;
 }
 
 size_t shards_count(const shards *set)

@@ -70,17 +70,19 @@ static bool other_name(const build_alias *alias, const char *name, char out[NAME
     return n > 0 && n < NAME_SIZE;
 }
 
-/* Finds the tensor called full in the tree and leaves in full what the file calls it, also where it lacks it. */
-static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t)
+/* Finds the tensor called full in the tree by one of the functions of shards, and leaves in full what the file calls
+ * it, also where it lacks it. */
+static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t,
+                        bool (*get)(const shards *, const char *, tn_tensor *))
 {
     char other[NAME_SIZE];
-    if (shards_get(b->weights, full, t))
+    if (get(b->weights, full, t))
         return true;
     for (const build_alias *alias = b->aliases; alias && alias->tree; alias++) {
         if (!other_name(alias, full, other))
             continue;
         memcpy(full, other, NAME_SIZE);
-        if (shards_get(b->weights, full, t))
+        if (get(b->weights, full, t))
             return true;
     }
     return false;
@@ -90,7 +92,7 @@ bool build_has(const graph_builder *b, const graph_module *module, const char *n
 {
     char full[NAME_SIZE];
     tn_tensor t;
-    return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
+    return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t, shards_get);
 }
 
 /* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many. */
@@ -202,7 +204,7 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
         build_fail(b, TN_E_INPUT, module->path, "the name of tensor '%s' is too long", name);
         return false;
     }
-    if (!find_tensor(b, full, out)) {
+    if (!find_tensor(b, full, out, shards_take)) {
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
