@@ -70,19 +70,17 @@ static bool other_name(const build_alias *alias, const char *name, char out[NAME
     return n > 0 && n < NAME_SIZE;
 }
 
-/* Finds the tensor called full in the tree by one of the functions of shards, and leaves in full what the file calls
- * it, also where it lacks it. */
-static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t,
-                        bool (*get)(const shards *, const char *, tn_tensor *))
+/* Finds the tensor called full in the tree and leaves in full what the file calls it, also where it lacks it. */
+static bool find_tensor(const graph_builder *b, char full[NAME_SIZE], tn_tensor *t)
 {
     char other[NAME_SIZE];
-    if (get(b->weights, full, t))
+    if (shards_get(b->weights, full, t))
         return true;
     for (const build_alias *alias = b->aliases; alias && alias->tree; alias++) {
         if (!other_name(alias, full, other))
             continue;
         memcpy(full, other, NAME_SIZE);
-        if (get(b->weights, full, t))
+        if (shards_get(b->weights, full, t))
             return true;
     }
     return false;
@@ -92,7 +90,7 @@ bool build_has(const graph_builder *b, const graph_module *module, const char *n
 {
     char full[NAME_SIZE];
     tn_tensor t;
-    return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t, shards_get);
+    return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
 }
 
 /* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many. */
@@ -194,6 +192,17 @@ static bool place_tensor(graph_builder *b, const char *name, tn_tensor *t)
     return b->status == TN_OK;
 }
 
+/* Where no files are and what a model asks for is recorded: the tensor called full, as asked for. */
+static bool promise_tensor(graph_builder *b, const graph_module *module, const char *name, const char *full,
+                           int32_t ndim, const int64_t *shape, tn_tensor *out)
+{
+    char path[NAME_SIZE];
+    *out = (tn_tensor){.dtype = b->dtype, .ndim = ndim};
+    for (int32_t i = 0; i < ndim; i++)
+        out->shape[i] = shape[i];
+    return tensor_name(module, name, path) && shards_promise(b->weights, full, path, out);
+}
+
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out)
 {
@@ -204,7 +213,7 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
         build_fail(b, TN_E_INPUT, module->path, "the name of tensor '%s' is too long", name);
         return false;
     }
-    if (!find_tensor(b, full, out, shards_take)) {
+    if (!find_tensor(b, full, out) && !promise_tensor(b, module, name, full, ndim, shape, out)) {
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
@@ -224,6 +233,7 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
                    shards_file_of(b->weights, full), want);
         return false;
     }
+    shards_take(b->weights, full);
     b->done_bytes += tn_tensor_count(out) * (int64_t)tn_dtype_size(out->dtype);
     if (!place_tensor(b, full, out))
         return false;
