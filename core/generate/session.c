@@ -21,7 +21,7 @@ struct tn_session {
     guest_watch watch;
     kv_cache cache;
     arena arena;
-    int64_t rope_length; /* largest seen, for dynamic frequencies                                 */
+    int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     /* Host and device memory for one chunk's inputs. */
     int64_t *host_ids, *positions;
     int32_t *host_index;
@@ -162,7 +162,7 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
         const rope_params *rope = &s->shape->rope[i];
         size_t row = (size_t)rope->dim * element, bytes = (size_t)(s->rows * tokens) * row;
         char *host_sin = s->host_tables + table_bytes(s, i);
-        rope_tables_frequencies(rope, s->rope_length, frequencies);
+        rope_tables_frequencies(rope, s->rope_length[i], frequencies);
         for (int64_t t = 0; t < s->rows * tokens; t++) {
             rope_tables_row(rope, frequencies, s->positions[t], cosine, sine);
             convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
@@ -244,7 +244,7 @@ static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_erro
     return TN_OK;
 }
 
-/* The length that dynamic rotary frequencies follow: that of the whole call, however it is cut into chunks. */
+/* Some rotary frequencies follow the length: that of the whole call, however it is cut into chunks. */
 static void follow_length(tn_session *s, const tn_batch *batch)
 {
     int64_t length = 0;
@@ -259,9 +259,8 @@ static void follow_length(tn_session *s, const tn_batch *batch)
                 length = position + 1;
         }
     }
-    int64_t max_positions = s->shape->rope[0].max_positions;
-    if (length > s->rope_length || length < max_positions)
-        s->rope_length = length;
+    for (int32_t i = 0; i < s->shape->rope_count; i++)
+        s->rope_length[i] = rope_tables_length(&s->shape->rope[i], s->rope_length[i], length);
 }
 
 tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *given_outputs,
@@ -437,7 +436,7 @@ void tn_session_reset(tn_session *s)
     if (!s)
         return;
     cache_reset(&s->cache);
-    s->rope_length = 0;
+    memset(s->rope_length, 0, sizeof s->rope_length);
 }
 
 int64_t tn_session_length(const tn_session *s)

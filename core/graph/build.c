@@ -258,6 +258,25 @@ graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_s
     return s;
 }
 
+tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int64_t width)
+{
+    if (b->status != TN_OK || !module)
+        return NULL;
+    graph_step *step = graph_add_step(b->graph, module, op, width, b->err);
+    if (!step)
+        b->status = TN_E_MEMORY;
+    return step ? &step->site : NULL;
+}
+
+void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor)
+{
+    if (b->status != TN_OK || !step)
+        return;
+    /* The site is the step's first member. */
+    b->status = graph_set_step_param((graph_step *)(void *)step, role, tensor, b->err);
+    step->meaning[TN_AXIS_WEIGHT] = (int32_t)tensor->dtype;
+}
+
 void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count)
 {
     if (b->status != TN_OK)

@@ -57,6 +57,12 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
 /* Gives module its site, inside outer (or NULL). */
 graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_site *outer);
 
+/* A step of module between the contracts, on rows of width elements. NULL after an error. */
+tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int64_t width);
+
+/* The step's parameter of that role. step as build_step gave it. */
+void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor);
+
 /* The site's parameter of that role; its TN_AXIS_WEIGHT is their dtype. */
 void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count);
 

@@ -57,8 +57,17 @@ struct graph_site {
     graph_binding bound;
 };
 
+/* A step between the contracts that has numbers or an activation of its own. No kernel takes it, so it is no site of
+ * the graph; devices are tried with it. */
+typedef struct graph_step {
+    tn_site site;
+    int64_t width; /* of its rows                                                                */
+} graph_step;
+
 struct graph {
     graph_module *root, *scopes; /* scopes' children are the modeling files                      */
+    graph_step **steps;
+    size_t step_count, step_capacity;
     graph_site **sites;
     size_t site_count, site_capacity;
     tn_dtype dtype;
@@ -71,8 +80,11 @@ void graph_free(graph *g);
 graph_module *graph_add_module(graph *g, graph_module *parent, const char *name, const char *class_name, tn_error *err);
 /* Gives module its site. outer as in graph_site. All tensors of the site's params are copied into the graph. */
 graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site *outer, tn_error *err);
+/* A step of module on rows of width elements; its meaning is the caller's to fill. */
+graph_step *graph_add_step(graph *g, const graph_module *module, tn_op op, int64_t width, tn_error *err);
 tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
                           tn_error *err);
+tn_status graph_set_step_param(graph_step *step, tn_role role, const tn_tensor *tensor, tn_error *err);
 /* The site with that path; the outer one where a module has two. */
 graph_site *graph_find_site(const graph *g, const char *path);
 

@@ -91,34 +91,71 @@ void graph_free(graph *g)
         free(g->sites[i]);
     }
     free(g->sites);
+    for (size_t i = 0; i < g->step_count; i++) {
+        for (int role = 0; role < TN_ROLE_MAX; role++)
+            free((void *)g->steps[i]->site.param[role].tensors);
+        free(g->steps[i]);
+    }
+    free(g->steps);
     free_module(g->root);
     free_module(g->scopes);
     free(g);
 }
 
+/* Room for one more pointer in a list. */
+static void *grow(void *list, size_t count, size_t *capacity, tn_error *err)
+{
+    if (count < *capacity)
+        return list;
+    size_t more = *capacity ? 2 * *capacity : 64;
+    void *larger = realloc(list, more * sizeof(void *));
+    if (larger)
+        *capacity = more;
+    else
+        no_memory(err);
+    return larger;
+}
+
+static tn_site place_of(const graph *g, const graph_module *module, tn_op op)
+{
+    tn_site site = {.size = sizeof site,
+                    .op = op,
+                    .path = module->path,
+                    .class_name = module->class_name,
+                    .model_type = g->model_type};
+    site.meaning[TN_AXIS_DTYPE] = (int32_t)g->dtype;
+    return site;
+}
+
+graph_step *graph_add_step(graph *g, const graph_module *module, tn_op op, int64_t width, tn_error *err)
+{
+    graph_step **steps = grow(g->steps, g->step_count, &g->step_capacity, err);
+    if (!steps)
+        return NULL;
+    g->steps = steps;
+    graph_step *step = calloc(1, sizeof *step);
+    if (!step) {
+        no_memory(err);
+        return NULL;
+    }
+    step->site = place_of(g, module, op);
+    step->width = width;
+    g->steps[g->step_count++] = step;
+    return step;
+}
+
 graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site *outer, tn_error *err)
 {
-    if (g->site_count == g->site_capacity) {
-        size_t capacity = g->site_capacity ? 2 * g->site_capacity : 64;
-        graph_site **sites = realloc(g->sites, capacity * sizeof *sites);
-        if (!sites) {
-            no_memory(err);
-            return NULL;
-        }
-        g->sites = sites;
-        g->site_capacity = capacity;
-    }
+    graph_site **sites = grow(g->sites, g->site_count, &g->site_capacity, err);
+    if (!sites)
+        return NULL;
+    g->sites = sites;
     graph_site *s = calloc(1, sizeof *s);
     if (!s) {
         no_memory(err);
         return NULL;
     }
-    s->site = (tn_site){.size = sizeof(tn_site),
-                        .op = op,
-                        .path = module->path,
-                        .class_name = module->class_name,
-                        .model_type = g->model_type};
-    s->site.meaning[TN_AXIS_DTYPE] = (int32_t)g->dtype;
+    s->site = place_of(g, module, op);
     s->index = g->site_count;
     s->module = module;
     s->outer = outer;
@@ -127,17 +164,27 @@ graph_site *graph_add_site(graph *g, graph_module *module, tn_op op, graph_site 
     return s;
 }
 
-tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
-                          tn_error *err)
+static tn_status set_param(tn_site *site, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err)
 {
-    (void)g;
     tn_tensor *copy = malloc((size_t)(count > 0 ? count : 1) * sizeof *copy);
     if (!copy)
         return no_memory(err);
     memcpy(copy, tensors, (size_t)count * sizeof *copy);
-    free((void *)site->site.param[role].tensors);
-    site->site.param[role] = (tn_param){copy, count};
+    free((void *)site->param[role].tensors);
+    site->param[role] = (tn_param){copy, count};
     return TN_OK;
+}
+
+tn_status graph_set_step_param(graph_step *step, tn_role role, const tn_tensor *tensor, tn_error *err)
+{
+    return set_param(&step->site, role, tensor, 1, err);
+}
+
+tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,
+                          tn_error *err)
+{
+    (void)g;
+    return set_param(&site->site, role, tensors, count, err);
 }
 
 graph_site *graph_find_site(const graph *g, const char *path)

@@ -41,6 +41,16 @@ static bool is_first(const graph *g, size_t index)
     return i == index;
 }
 
+/* The first that does what it does? */
+static bool is_first_step(const graph *g, size_t index)
+{
+    const graph_step *step = g->steps[index];
+    size_t i = 0;
+    while (i < index && (g->steps[i]->width != step->width || !plan_same_shape(&g->steps[i]->site, &step->site)))
+        i++;
+    return i == index;
+}
+
 /* The last one of the same shape. */
 static const tn_site *last_like(const graph *g, size_t index)
 {
@@ -84,11 +94,12 @@ static tn_status try_sites(const tn_model *m, const device *cpu, tn_error *err)
 static tn_status try_steps(const tn_model *m, const device *cpu, tn_error *err)
 {
     tn_status status = TN_OK;
-    check_device_subject s = {0};
-    const tn_site *site;
-    for (size_t i = 0; status == TN_OK && (site = m->arch->flow->step(m->arch_state, i, &s.width)); i++) {
-        s.op = site->op;
-        status = try_at(m, cpu, site, s, err);
+    const graph *g = m->target.graph;
+    for (size_t i = 0; i < g->step_count && status == TN_OK; i++) {
+        const graph_step *step = g->steps[i];
+        if (is_first_step(g, i))
+            status =
+                try_at(m, cpu, &step->site, (check_device_subject){.op = step->site.op, .width = step->width}, err);
     }
     return status;
 }

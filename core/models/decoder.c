@@ -1,8 +1,6 @@
 /* The decoder: reading what its models have in common, building its tree, running it. */
 #include "models/decoder.h"
 
-#include "models/rope_config.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,18 +11,23 @@ enum { MAX_EXPERTS = 1 << 16, MAX_TOP_K = 1 << 10 };
 
 typedef struct decoder_layer {
     gqa attention;
+    const mixer_kind *mixer; /* with its state, instead of attention                              */
+    void *mixer_state;
     graph_site *mlp; /* MLP or MOE_BLOCK                                                          */
-    graph_site *norm, *after_attention, *mlp_norm, *after_mlp; /* after_: or NULL                 */
+    const feed_kind *feed, *tail;
+    void *feed_state, *tail_state;
+    graph_site *norm, *after_attention, *mlp_norm, *after_mlp; /* or NULL                          */
 } decoder_layer;
 
 typedef struct decoder {
     model_shape shape;
     model_layer *cache;
     decoder_layer *layers;
-    tn_site embed; /* EMBEDDING, a step and so no site of the graph                               */
-    tn_tensor embed_weight;
-    tn_site softcap; /* SOFTCAP of the logits, likewise; its number 0: none                      */
-    graph_site *norm, *rope, *head;
+    tn_site *embed; /* steps, the others or NULL            */
+    tn_site *embed_factor, *residual_scale, *logit_scale, *softcap;
+    graph_site *norm, *head;
+    graph_site *rope[MODEL_ROPES];
+    bool parallel;
 } decoder;
 
 /* ---- reading ------------------------------------------------------------------------------------ */
@@ -36,7 +39,9 @@ static void read_attention(const config_reader *c, decoder_spec *s)
     a->hidden = s->hidden;
     a->heads = config_need_i64(c, "num_attention_heads", 1, MAX_HEADS);
     a->kv_heads = config_i64(c, "num_key_value_heads", a->heads, 1, MAX_HEADS);
-    s->head_dim = config_i64(c, "head_dim", s->head_dim ? s->head_dim : s->hidden / a->heads, 1, ROPE_MAX_DIM);
+    s->head_dim = s->head_dim ? s->head_dim : s->hidden / a->heads;
+    if (!s->ignore_head_dim)
+        s->head_dim = config_i64(c, "head_dim", s->head_dim, 1, ROPE_MAX_DIM);
     a->head_dim = s->head_dim;
     a->scale = 1.0 / sqrt((double)a->head_dim);
     if (a->heads % a->kv_heads)
@@ -44,14 +49,28 @@ static void read_attention(const config_reader *c, decoder_spec *s)
                     (long long)a->kv_heads);
 }
 
+/* The rotation of most models. */
+static void read_rope(decoder_spec *s)
+{
+    const gqa_spec *a = &s->layer.attention;
+    s->rope[0] = (decoder_rope){.site = {.function = "apply_rotary_pos_emb",
+                                         .style = TN_ROPE_HALF,
+                                         .heads = a->heads,
+                                         .kv_heads = a->kv_heads,
+                                         .head_dim = a->head_dim},
+                                .config = {.head_dim = a->head_dim, .partial = s->partial, .theta = s->theta}};
+    s->rope_count = 1;
+}
+
 static void read_norm(const config_reader *c, decoder_spec *s)
 {
+    const char *key = s->eps_key ? s->eps_key : "rms_norm_eps";
     s->norm.class_name = s->classes->norm;
     s->norm.variant = s->norm.variant ? s->norm.variant : TN_NORM_W;
-    s->norm.eps = config_f64(c, "rms_norm_eps", s->norm.eps != 0 ? s->norm.eps : 1e-6);
+    s->norm.eps = config_f64(c, key, s->norm.eps != 0 ? s->norm.eps : 1e-6);
     if (!(s->norm.eps >= 0 && s->norm.eps < 1))
-        config_fail(c, "rms_norm_eps", "is %g, which is out of range", s->norm.eps);
-    if (!s->norms.attention)
+        config_fail(c, key, "is %g, which is out of range", s->norm.eps);
+    if (!s->norms.attention && !s->norms.after_attention)
         s->norms = (decoder_norms){.attention = "input_layernorm", .mlp = "post_attention_layernorm"};
 }
 
@@ -65,9 +84,14 @@ void decoder_read(const config_reader *c, decoder_spec *s)
     s->theta = s->theta != 0 ? s->theta : 10000;
     read_norm(c, s);
     read_attention(c, s);
+    read_rope(s);
+    if (config_list(c, "layer_types") >= 0 && config_list(c, "layer_types") != s->layers)
+        config_fail(c, "layer_types", "has %lld entries, num_hidden_layers is %lld",
+                    (long long)config_list(c, "layer_types"), (long long)s->layers);
     mlp->class_name = s->classes->mlp;
     mlp->hidden = s->hidden;
-    mlp->inter = config_need_i64(c, "intermediate_size", 1, MAX_WIDTH);
+    if (!s->no_intermediate || config_has(c, "intermediate_size"))
+        mlp->inter = config_need_i64(c, "intermediate_size", 1, MAX_WIDTH);
     mlp->act = parts_act(c, s->act_key ? s->act_key : "hidden_act", s->act ? s->act : "silu");
 }
 
@@ -81,18 +105,33 @@ int64_t decoder_window_in_use(const config_reader *c)
     return config_bool(c, "use_sliding_window", false) ? decoder_window(c, 4096) : 0;
 }
 
+int32_t decoder_layer_type(const config_reader *c, int64_t i, const config_words *words, int32_t fallback)
+{
+    return config_list(c, "layer_types") < 0 ? fallback : config_list_choice(c, "layer_types", i, words);
+}
+
 bool decoder_slides(const config_reader *c, int64_t i, bool fallback)
 {
     static const struct config_word list[] = {
         {"full_attention", false}, {"attention", false}, {"sliding_attention", true}};
     static const config_words types = {sizeof list / sizeof list[0], list};
-    int64_t count = config_list(c, "layer_types");
-    if (count < 0)
-        return fallback;
-    if (i < count)
-        return config_list_choice(c, "layer_types", i, &types) != 0;
-    config_fail(c, "layer_types", "has %lld entries, num_hidden_layers is larger", (long long)count);
-    return false;
+    return decoder_layer_type(c, i, &types, fallback) != 0;
+}
+
+void decoder_some_slide(const config_reader *c, int64_t i, decoder_layer_spec *layer)
+{
+    if (!decoder_slides(c, i, false))
+        layer->attention.window = 0;
+}
+
+double decoder_positive(const config_reader *c, const char *key, double fallback)
+{
+    if (config_is_null(c, key))
+        return 0;
+    double value = config_f64(c, key, fallback);
+    if (!(value > 0))
+        config_fail(c, key, "is %g, it must be positive or null", value);
+    return value;
 }
 
 void decoder_upper_slide(const config_reader *c, int64_t i, decoder_layer_spec *layer)
@@ -117,6 +156,41 @@ moe_parts_spec decoder_experts(const config_reader *c, const decoder_spec *s, co
 
 /* ---- building ----------------------------------------------------------------------------------- */
 
+/* State of a piece, zeroed. */
+static void *piece_state(graph_builder *b, size_t size)
+{
+    void *state = b->status == TN_OK ? calloc(1, size ? size : 1) : NULL;
+    return state || b->status != TN_OK ? state : build_fail(b, TN_E_MEMORY, "graph", "out of memory");
+}
+
+static void build_mixer(graph_builder *b, graph_module *m, const decoder_layer_spec *spec, decoder_layer *l,
+                        model_layer *cache)
+{
+    l->mixer = spec->mixer;
+    if (!spec->mixer) {
+        gqa_build(b, m, &spec->attention, &l->attention);
+        *cache = gqa_cache(&spec->attention);
+        return;
+    }
+    l->mixer_state = piece_state(b, spec->mixer->state_size);
+    if (b->status != TN_OK)
+        return;
+    spec->mixer->build(b, m, spec->mixer_spec, l->mixer_state);
+    *cache = spec->mixer->cache(spec->mixer_spec);
+}
+
+static void build_feed(graph_builder *b, graph_module *m, const feed_kind *kind, const void *spec, void **state)
+{
+    *state = kind ? piece_state(b, kind->state_size) : NULL;
+    if (kind && b->status == TN_OK)
+        kind->build(b, m, spec, *state);
+}
+
+static graph_site *build_norm(graph_builder *b, graph_module *m, const decoder_spec *s, const char *name, bool of_sum)
+{
+    return name ? parts_norm(b, m, name, &s->norm, s->hidden, of_sum) : NULL;
+}
+
 static void build_layer(graph_builder *b, const config_reader *c, graph_module *parent, const decoder_spec *s,
                         int64_t i, decoder *d)
 {
@@ -126,71 +200,82 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
     decoder_layer_spec spec = s->layer;
     if (s->differ)
         s->differ(c, i, &spec);
+    const char *mlp = spec.mlp_name ? spec.mlp_name : "mlp";
     graph_module *m = build_module(b, parent, name, s->classes->layer);
-    gqa_build(b, m, &spec.attention, &l->attention);
-    d->cache[i] = gqa_cache(&spec.attention);
-    l->mlp = spec.moe.experts > 0 ? moe_parts_block(b, m, "mlp", &spec.moe) : parts_mlp(b, m, "mlp", &spec.mlp, NULL);
-    /* What the layers before left to be added belongs to the next norm; the first one has the embedding alone. */
-    l->norm = parts_norm(b, m, s->norms.attention, &s->norm, s->hidden, i > 0);
-    if (s->norms.after_attention)
-        l->after_attention = parts_norm(b, m, s->norms.after_attention, &s->norm, s->hidden, false);
-    l->mlp_norm = parts_norm(b, m, s->norms.mlp, &s->norm, s->hidden, true);
-    if (s->norms.after_mlp)
-        l->after_mlp = parts_norm(b, m, s->norms.after_mlp, &s->norm, s->hidden, false);
+    build_mixer(b, m, &spec, l, &d->cache[i]);
+    l->feed = spec.feed;
+    l->tail = spec.tail;
+    if (spec.feed)
+        build_feed(b, m, spec.feed, spec.feed_spec, &l->feed_state);
+    else
+        l->mlp = spec.moe.experts > 0 ? moe_parts_block(b, m, mlp, &spec.moe) : parts_mlp(b, m, mlp, &spec.mlp, NULL);
+    /* What the layers before left to be added belongs to the next norm, unless something came in between; the first
+     * one has the embedding alone. */
+    bool left = i > 0 && !d->layers[i - 1].tail;
+    l->norm = build_norm(b, m, s, s->norms.attention, left);
+    l->after_attention = build_norm(b, m, s, s->norms.after_attention, false);
+    l->mlp_norm = build_norm(b, m, s, s->norms.mlp, true);
+    l->after_mlp = build_norm(b, m, s, s->norms.after_mlp, false);
+    build_feed(b, m, spec.tail, spec.tail_spec, &l->tail_state);
 }
 
-/* A step of a module: no site of the graph, since no kernel takes it. */
-static tn_site step_site(const graph_builder *b, const graph_module *m, tn_op op)
+/* A step that multiplies by a number; NULL where there is none. */
+static tn_site *build_factor(graph_builder *b, const graph_module *m, double factor, int64_t width)
 {
-    tn_site site = {.size = sizeof site,
-                    .op = op,
-                    .path = m->path,
-                    .class_name = m->class_name,
-                    .model_type = b->graph->model_type};
-    site.meaning[TN_AXIS_DTYPE] = (int32_t)b->dtype;
-    return site;
+    tn_site *step = factor != 0 ? build_step(b, m, TN_OP_SCALE, width) : NULL;
+    if (step)
+        step->num[TN_NUM_SCALE] = factor;
+    return step;
+}
+
+static void build_head(graph_builder *b, graph_module *head, const decoder_spec *s, const tn_tensor *weight, decoder *d)
+{
+    d->head = build_site(b, head, TN_OP_LINEAR, NULL);
+    if (!d->head)
+        return;
+    build_param(b, d->head, TN_ROLE_WEIGHT, weight, 1);
+    d->head->site.dim[TN_DIM_HIDDEN] = s->hidden;
+    d->head->site.dim[TN_DIM_OUT] = s->vocab;
+    d->logit_scale = build_factor(b, head, s->logit_scale, s->vocab);
+    if (s->logit_softcap != 0 && (d->softcap = build_step(b, head, TN_OP_SOFTCAP, s->vocab)))
+        d->softcap->num[TN_NUM_SOFTCAP] = s->logit_softcap;
 }
 
 /* The embedding, and the head that may share its matrix (A.3: a file may hold either of a tied pair, or both). */
 static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec *s, decoder *d)
 {
-    graph_module *head = build_module(b, b->graph->root, "lm_head", "Linear");
+    graph_module *head = build_module(b, s->head_parent ? s->head_parent : b->graph->root, "lm_head", "Linear");
     if (b->status != TN_OK)
         return;
     int64_t shape[2] = {s->vocab, s->hidden};
     bool has_embed = build_has(b, embed, "weight"), has_head = build_has(b, head, "weight");
     bool embed_from_head = s->tied && !has_embed && has_head;
-    if (!build_tensor(b, embed_from_head ? head : embed, "weight", 2, shape, &d->embed_weight))
+    tn_tensor embed_weight;
+    if (!build_tensor(b, embed_from_head ? head : embed, "weight", 2, shape, &embed_weight))
         return;
-    tn_tensor head_weight = d->embed_weight;
+    tn_tensor head_weight = embed_weight;
     if (!embed_from_head && (has_head || !s->tied) && !build_tensor(b, head, "weight", 2, shape, &head_weight))
         return;
-    d->head = build_site(b, head, TN_OP_LINEAR, NULL);
-    if (!d->head)
+    build_head(b, head, s, &head_weight, d);
+    d->embed = build_step(b, embed, TN_OP_EMBEDDING, s->hidden);
+    if (!d->embed)
         return;
-    build_param(b, d->head, TN_ROLE_WEIGHT, &head_weight, 1);
-    d->head->site.dim[TN_DIM_HIDDEN] = s->hidden;
-    d->head->site.dim[TN_DIM_OUT] = s->vocab;
-    d->softcap = step_site(b, head, TN_OP_SOFTCAP);
-    d->softcap.num[TN_NUM_SOFTCAP] = s->logit_softcap;
-    d->embed = step_site(b, embed, TN_OP_EMBEDDING);
-    d->embed.num[TN_NUM_SCALE] = s->embed_scale;
-    d->embed.param[TN_ROLE_WEIGHT] = (tn_param){&d->embed_weight, 1};
+    d->embed->num[TN_NUM_SCALE] = s->embed_scale;
+    build_step_param(b, d->embed, TN_ROLE_WEIGHT, &embed_weight);
+    d->embed_factor = build_factor(b, embed, s->embed_factor, s->hidden);
 }
 
-static void build_rope(graph_builder *b, const config_reader *c, const decoder_spec *s, decoder *d)
+static void build_ropes(graph_builder *b, const config_reader *c, const decoder_spec *s, decoder *d)
 {
-    const gqa_spec *a = &s->layer.attention;
-    parts_rope_spec spec = {.function = "apply_rotary_pos_emb",
-                            .style = TN_ROPE_HALF,
-                            .heads = a->heads,
-                            .kv_heads = a->kv_heads,
-                            .head_dim = a->head_dim,
-                            .rotary = a->head_dim};
-    rope_config_read(c, spec.rotary, s->theta, &d->shape.rope[0]);
-    d->shape.rope_count = 1;
-    d->shape.max_positions = d->shape.rope[0].max_positions;
-    d->rope = parts_rope(b, s->classes->scope, &spec);
+    for (int i = 0; i < s->rope_count && b->status == TN_OK; i++) {
+        parts_rope_spec site = s->rope[i].site;
+        rope_config_read(c, &s->rope[i].config, &d->shape.rope[i]);
+        site.rotary = d->shape.rope[i].dim;
+        d->rope[i] = parts_rope(b, s->classes->scope, &site);
+    }
+    d->shape.rope_count = s->rope_count;
+    d->shape.max_positions =
+        s->rope_count ? d->shape.rope[0].max_positions : config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
 }
 
 static void decoder_free(void *state)
@@ -198,6 +283,11 @@ static void decoder_free(void *state)
     decoder *d = state;
     if (!d)
         return;
+    for (int64_t i = 0; d->layers && i < d->shape.layers; i++) {
+        free(d->layers[i].mixer_state);
+        free(d->layers[i].feed_state);
+        free(d->layers[i].tail_state);
+    }
     free(d->layers);
     free(d->cache);
     free(d);
@@ -226,16 +316,20 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     d->shape.hidden = s->hidden;
     d->shape.vocab = s->vocab;
     d->shape.layer = d->cache;
-    graph_module *model = build_module(b, b->graph->root, "model", s->classes->model);
+    d->parallel = s->parallel;
+    graph_module *model =
+        build_module(b, s->parent ? s->parent : b->graph->root, s->name ? s->name : "model", s->classes->model);
     graph_module *embed =
         build_module(b, model, "embed_tokens", s->classes->embedding ? s->classes->embedding : "Embedding");
     graph_module *layers = build_module(b, model, "layers", "ModuleList");
     for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++)
         build_layer(b, c, layers, s, i, d);
-    d->norm = parts_norm(b, model, "norm", &s->norm, s->hidden, true);
+    bool left = b->status == TN_OK && !d->layers[s->layers - 1].tail;
+    d->norm = build_norm(b, model, s, s->final_norm ? s->final_norm : "norm", left);
     build_module(b, model, "rotary_emb", s->classes->rotary);
+    d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
-    build_rope(b, c, s, d);
+    build_ropes(b, c, s, d);
     if (b->status == TN_OK)
         return d;
     decoder_free(d);
@@ -249,27 +343,76 @@ static const model_shape *decoder_shape(const void *state)
     return &((const decoder *)state)->shape;
 }
 
+/* h += more, where something is left to be added, and its norm; h itself where there is none. */
+static tn_tensor enter(graph_run *r, const graph_site *norm, const tn_tensor *h, const tn_tensor *more)
+{
+    if (more && norm)
+        return steps_add_norm(r, norm, h, more);
+    if (more)
+        steps_add(r, h, more);
+    return norm ? steps_norm(r, norm, h) : *h;
+}
+
+/* What a half gives, before it is added. */
+static void leave(graph_run *r, const decoder *d, const graph_site *norm, const tn_tensor *x)
+{
+    if (norm)
+        steps_norm_in_place(r, norm, x);
+    if (d->residual_scale)
+        steps_change(r, d->residual_scale, x);
+}
+
+static void run_feed(graph_run *r, const decoder_layer *l, const mixer_place *at, const tn_tensor *h,
+                     const tn_tensor *x, const tn_tensor *y)
+{
+    if (l->feed)
+        l->feed->forward(r, l->feed_state, at, h, x, y);
+    else
+        steps_mlp(r, l->mlp, x, y);
+}
+
+/* more: what the layer before left to be added, or NULL; mlp receives what this one leaves. */
+static void run_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor *h, const tn_tensor *more,
+                      const tn_tensor *mlp)
+{
+    const decoder_layer *l = &d->layers[i];
+    const mixer_place at = {d->rope, i};
+    tn_tensor x = enter(r, l->norm, h, more);
+    steps_capture(r, i, h);
+    tn_tensor a = l->mixer ? l->mixer->forward(r, l->mixer_state, &at, &x) : gqa_forward(r, &l->attention, &at, &x);
+    leave(r, d, l->after_attention, &a);
+    if (d->parallel) {
+        run_feed(r, l, &at, h, &x, mlp);
+        steps_add(r, h, &a);
+    } else {
+        x = enter(r, l->mlp_norm, h, &a);
+        run_feed(r, l, &at, h, &x, mlp);
+    }
+    leave(r, d, l->after_mlp, mlp);
+}
+
 /* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
 static void decoder_forward(graph_run *r, const void *state)
 {
     const decoder *d = state;
-    tn_tensor h = steps_embedding(r, &d->embed, d->shape.hidden);
-    tn_tensor mlp = steps_take(r, r->dtype, 2, h.shape);
+    tn_tensor h = steps_embedding(r, d->embed, d->shape.hidden);
+    if (d->embed_factor)
+        steps_change(r, d->embed_factor, &h);
+    tn_tensor mlp = steps_take(r, r->dtype, 2, h.shape), *more = NULL;
     for (int64_t i = 0; i < d->shape.layers; i++) {
         const decoder_layer *l = &d->layers[i];
         size_t mark = arena_mark(r->arena);
-        tn_tensor x = i == 0 ? steps_norm(r, l->norm, &h) : steps_add_norm(r, l->norm, &h, &mlp);
-        steps_capture(r, i, &h);
-        x = gqa_forward(r, &l->attention, d->rope, i, &x);
-        if (l->after_attention)
-            steps_norm_in_place(r, l->after_attention, &x);
-        x = steps_add_norm(r, l->mlp_norm, &h, &x);
-        steps_mlp(r, l->mlp, &x, &mlp);
-        if (l->after_mlp)
-            steps_norm_in_place(r, l->after_mlp, &mlp);
+        run_layer(r, d, i, &h, more, &mlp);
+        more = &mlp;
+        if (l->tail) {
+            const mixer_place at = {d->rope, i};
+            steps_add(r, &h, &mlp);
+            l->tail->forward(r, l->tail_state, &at, &h, &h, &h);
+            more = NULL;
+        }
         arena_release(r->arena, mark);
     }
-    r->result = steps_add_norm(r, d->norm, &h, &mlp);
+    r->result = enter(r, d->norm, &h, more);
     steps_capture(r, d->shape.layers, &r->result);
 }
 
@@ -277,17 +420,11 @@ static tn_tensor decoder_logits(graph_run *r, const void *state, const tn_tensor
 {
     const decoder *d = state;
     tn_tensor logits = steps_linear(r, d->head, x);
-    if (d->softcap.num[TN_NUM_SOFTCAP] != 0)
-        steps_softcap(r, &d->softcap, &logits);
+    if (d->logit_scale)
+        steps_change(r, d->logit_scale, &logits);
+    if (d->softcap)
+        steps_change(r, d->softcap, &logits);
     return logits;
 }
 
-static const tn_site *decoder_step(const void *state, size_t index, int64_t *width)
-{
-    const decoder *d = state;
-    bool capped = d->softcap.num[TN_NUM_SOFTCAP] != 0;
-    *width = index == 0 ? d->shape.hidden : d->shape.vocab;
-    return index == 0 ? &d->embed : index == 1 && capped ? &d->softcap : NULL;
-}
-
-const model_flow decoder_flow = {decoder_free, decoder_forward, decoder_logits, decoder_shape, decoder_step};
+const model_flow decoder_flow = {decoder_free, decoder_forward, decoder_logits, decoder_shape};

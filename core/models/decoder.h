@@ -6,6 +6,7 @@
 #include "models/gqa.h"
 #include "models/models.h"
 #include "models/moe_parts.h"
+#include "models/rope_config.h"
 
 /* Class names of one modeling file. */
 typedef struct decoder_classes {
@@ -13,7 +14,8 @@ typedef struct decoder_classes {
     const char *embedding; /* NULL: Embedding                                                     */
 } decoder_classes;
 
-/* Names of a layer's norms: before attention and MLP, and of what they give before it is added (NULL: none). */
+/* Names of a layer's norms: before attention and MLP, and of what they give before it is added (NULL: none). Without
+ * one before it a half sees h itself; in a parallel layer the MLP sees what attention sees. */
 typedef struct decoder_norms {
     const char *attention, *after_attention, *mlp, *after_mlp;
 } decoder_norms;
@@ -21,27 +23,55 @@ typedef struct decoder_norms {
 /* What a layer consists of. */
 typedef struct decoder_layer_spec {
     gqa_spec attention;
+    const mixer_kind *mixer; /* instead of attention, built from mixer_spec                       */
+    const void *mixer_spec;
+    const char *mlp_name; /* NULL: mlp                                                            */
     parts_mlp_spec mlp;
-    moe_parts_spec moe; /* instead of mlp where it has experts                                    */
+    moe_parts_spec moe;    /* instead of mlp where it has experts                                    */
+    const feed_kind *feed; /* instead of both, built from feed_spec                                */
+    const void *feed_spec;
+    const feed_kind *tail; /* behind the layer, built from tail_spec; or NULL                       */
+    const void *tail_spec;
 } decoder_layer_spec;
+
+/* One rotation of the model: what its sites are, and where its parameters stand in config.json. */
+typedef struct decoder_rope {
+    parts_rope_spec site; /* rotary is filled in                                                   */
+    rope_config_spec config;
+} decoder_rope;
 
 typedef struct decoder_spec {
     const decoder_classes *classes;
+    /* Where the tree hangs: the decoder is module name of parent, the head that of head_parent. NULL: "model" and
+     * "lm_head" of the root. */
+    graph_module *parent, *head_parent;
+    const char *name;
     /* Defaults of the architecture before decoder_read, which 0 and NULL leave as most have them; config.json's
      * afterwards. */
-    const char *act_key, *act; /* "hidden_act", "silu"                                            */
+    const char *act_key, *act; /* "hidden_act", "silu"                                         */
+    const char *eps_key;       /* "rms_norm_eps"                                               */
+    const char *final_norm;    /* "norm"                                                       */
     parts_norm_kind norm;      /* TN_NORM_W, 1e-6; class_name is filled in                        */
     decoder_norms norms;       /* input_layernorm, post_attention_layernorm                       */
     double theta;              /* 10000                                                           */
+    double partial;            /* rope_config_spec.partial                                         */
     int64_t head_dim;          /* hidden / heads                                                  */
+    bool ignore_head_dim;      /* the class does not read it                                       */
+    bool no_intermediate;      /* the file may do without intermediate_size                        */
+    bool parallel;             /* attention and MLP side by side                                   */
     bool tied;
+    decoder_rope rope[MODEL_ROPES]; /* decoder_read makes the first; the rest is the architecture's     */
+    int rope_count;
     /* Of config.json. */
     int64_t hidden, layers, vocab;
     decoder_layer_spec layer; /* as most layers are                                               */
     /* Changes what differs in layer i; NULL: nothing does. Errors stick in config. */
     void (*differ)(const config_reader *config, int64_t i, decoder_layer_spec *layer);
-    double embed_scale;   /* factor of the embedding; 0: none                                     */
-    double logit_softcap; /* 0: none                                                              */
+    double embed_scale;    /* factor of the embedding, rounded to its type; 0: none                    */
+    double embed_factor;   /* factor of the embedding as it is; 0: none                                */
+    double residual_scale; /* factor of what attention and MLP give; 0: none                           */
+    double logit_scale;    /* factor of the logits; 0: none                                            */
+    double logit_softcap;  /* 0: none                                                              */
 } decoder_spec;
 
 /* Reads what all of these models have in common. Errors stick in config. */
@@ -53,8 +83,17 @@ int64_t decoder_window(const config_reader *config, int64_t fallback);
 /* Qwen's rule: a window only with "use_sliding_window". */
 int64_t decoder_window_in_use(const config_reader *config);
 
+/* What "layer_types" says of layer i, in the architecture's words; fallback where the key is absent. */
+int32_t decoder_layer_type(const config_reader *config, int64_t i, const config_words *words, int32_t fallback);
+
 /* Does layer i slide? As "layer_types" says, else fallback. */
 bool decoder_slides(const config_reader *config, int64_t i, bool fallback);
+
+/* For decoder_spec.differ: layers slide as "layer_types" says, else none does. */
+void decoder_some_slide(const config_reader *config, int64_t i, decoder_layer_spec *layer);
+
+/* A number that must be positive; null: 0. */
+double decoder_positive(const config_reader *config, const char *key, double fallback);
 
 /* For decoder_spec.differ, Qwen's rule: layers slide as "layer_types" says, else from "max_window_layers" (28) on. */
 void decoder_upper_slide(const config_reader *config, int64_t i, decoder_layer_spec *layer);

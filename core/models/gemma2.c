@@ -19,17 +19,6 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
         layer->attention.window = 0;
 }
 
-/* 0, for none, where the file says null. */
-static double read_cap(const config_reader *config, const char *key, double fallback)
-{
-    if (config_is_null(config, key))
-        return 0;
-    double cap = config_f64(config, key, fallback);
-    if (!(cap > 0))
-        config_fail(config, key, "is %g, it must be positive or null", cap);
-    return cap;
-}
-
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
@@ -49,11 +38,11 @@ static void *build(graph_builder *b, const config_reader *config)
     if (config_bool(config, "use_bidirectional_attention", false))
         config_fail(config, "use_bidirectional_attention", "is true, only false is supported");
     attention->scale = pow(scalar, -0.5);
-    attention->softcap = read_cap(config, "attn_logit_softcapping", 50);
+    attention->softcap = decoder_positive(config, "attn_logit_softcapping", 50);
     attention->window = decoder_window(config, 4096);
     attention->qkv_bias = attention->o_bias = config_bool(config, "attention_bias", false);
     s.embed_scale = sqrt((double)s.hidden);
-    s.logit_softcap = read_cap(config, "final_logit_softcapping", 30);
+    s.logit_softcap = decoder_positive(config, "final_logit_softcapping", 30);
     return decoder_build(b, config, &s);
 }
 

@@ -1,59 +1,174 @@
 /* Grouped-query attention. */
 #include "models/gqa.h"
 
+static const gqa_names usual_names = {"self_attn", "q_proj", "k_proj", "v_proj",
+                                      "o_proj",    "q_norm", "k_norm", "qkv_proj"};
+
 static graph_site *build_attention(graph_builder *b, graph_module *m, const gqa_spec *spec)
 {
     graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
+    tn_tensor sinks;
     if (!s)
         return NULL;
     s->site.dim[TN_DIM_HEAD] = s->site.dim[TN_DIM_HEAD_V] = spec->head_dim;
     s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
     s->site.dim[TN_DIM_KV_HEADS] = spec->kv_heads;
     s->site.dim[TN_DIM_WINDOW] = spec->window;
+    s->site.dim[TN_DIM_CHUNK] = spec->chunk;
     s->site.num[TN_NUM_SCALE] = spec->scale;
     s->site.num[TN_NUM_SOFTCAP] = spec->softcap;
-    s->site.features = (spec->window ? TN_HAS_WINDOW : 0) | (spec->softcap != 0 ? TN_HAS_SOFTCAP : 0);
+    s->site.features = (spec->window ? TN_HAS_WINDOW : 0) | (spec->softcap != 0 ? TN_HAS_SOFTCAP : 0) |
+                       (spec->chunk ? TN_HAS_CHUNK : 0) | (spec->sinks ? TN_HAS_SINKS : 0);
+    if (spec->sinks && build_tensor(b, m, "sinks", 1, &spec->heads, &sinks))
+        build_param(b, s, TN_ROLE_SINKS, &sinks, 1);
     return s;
+}
+
+static void build_projections(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n, gqa *out)
+{
+    int64_t hidden = spec->hidden, q = spec->heads * spec->head_dim, kv = spec->kv_heads * spec->head_dim;
+    if (spec->fused) {
+        out->q = parts_linear(b, m, n->qkv, hidden, q + 2 * kv, spec->qkv_bias, NULL);
+    } else {
+        out->q = parts_linear(b, m, n->q, hidden, spec->gated ? 2 * q : q, spec->qkv_bias, NULL);
+        if (!spec->borrows)
+            out->k = parts_linear(b, m, n->k, hidden, kv, spec->qkv_bias, NULL);
+        if (!spec->borrows && !spec->k_is_v)
+            out->v = parts_linear(b, m, n->v, hidden, kv, spec->qkv_bias, NULL);
+    }
+    out->o = parts_linear(b, m, n->o, q, hidden, spec->o_bias, NULL);
+}
+
+static void build_norms(graph_builder *b, graph_module *m, const gqa_spec *spec, const gqa_names *n, gqa *out)
+{
+    int64_t dim = spec->head_dim, all = spec->norm_full;
+    if (spec->head_norm) {
+        out->q_norm = parts_norm(b, m, n->q_norm, spec->head_norm, all ? spec->heads * dim : dim, false);
+        if (!spec->borrows)
+            out->k_norm = parts_norm(b, m, n->k_norm, spec->head_norm, all ? spec->kv_heads * dim : dim, false);
+    }
+    if (spec->v_norm && !spec->borrows)
+        out->v_norm = parts_norm(b, m, "v_norm", spec->v_norm, dim, false);
 }
 
 void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa *out)
 {
-    int64_t hidden = spec->hidden, q_width = spec->heads * spec->head_dim, kv_width = spec->kv_heads * spec->head_dim;
-    graph_module *m = build_module(b, layer, "self_attn", spec->class_name);
-    *out = (gqa){.heads = spec->heads, .kv_heads = spec->kv_heads, .head_dim = spec->head_dim};
+    const gqa_names *n = spec->names ? spec->names : &usual_names;
+    int64_t q_width = spec->heads * spec->head_dim;
+    graph_module *m = build_module(b, layer, n->module, spec->class_name);
+    *out = (gqa){.heads = spec->heads,
+                 .kv_heads = spec->kv_heads,
+                 .head_dim = spec->head_dim,
+                 .rope = spec->rope,
+                 .fused = spec->fused,
+                 .norm_full = spec->norm_full,
+                 .norm_last = spec->norm_last,
+                 .borrows = spec->borrows,
+                 .from_layer = spec->from_layer};
     out->site = build_attention(b, m, spec);
-    out->q = parts_linear(b, m, "q_proj", hidden, q_width, spec->qkv_bias, NULL);
-    out->k = parts_linear(b, m, "k_proj", hidden, kv_width, spec->qkv_bias, NULL);
-    out->v = parts_linear(b, m, "v_proj", hidden, kv_width, spec->qkv_bias, NULL);
-    out->o = parts_linear(b, m, "o_proj", q_width, hidden, spec->o_bias, NULL);
-    if (spec->head_norm) {
-        out->q_norm = parts_norm(b, m, "q_norm", spec->head_norm, spec->head_dim, false);
-        out->k_norm = parts_norm(b, m, "k_norm", spec->head_norm, spec->head_dim, false);
-    }
+    build_projections(b, m, spec, n, out);
+    build_norms(b, m, spec, n, out);
+    if (spec->clip != 0 && (out->clamp = build_step(b, m, TN_OP_CLAMP, q_width)))
+        out->clamp->num[TN_NUM_LIMIT] = spec->clip;
+    if (spec->scale_q)
+        out->row_scale = build_step(b, m, TN_OP_ROW_SCALE, q_width);
+    if (spec->k_is_v && !spec->borrows)
+        out->copy = build_step(b, m, TN_OP_COPY, spec->kv_heads * spec->head_dim);
+    if (spec->gated && (out->gate = build_step(b, m, TN_OP_GLU, spec->head_dim)))
+        out->gate->meaning[TN_AXIS_ACT] = TN_ACT_SIGMOID;
 }
 
 model_layer gqa_cache(const gqa_spec *spec)
 {
-    return (model_layer){spec->kv_heads, spec->head_dim, spec->head_dim, spec->window};
+    if (spec->borrows)
+        return (model_layer){0};
+    /* Keys of the chunk that a query is in go back as far as a window of its length. */
+    return (model_layer){.kv_heads = spec->kv_heads,
+                         .head_dim = spec->head_dim,
+                         .v_head_dim = spec->head_dim,
+                         .window = spec->chunk ? spec->chunk : spec->window};
 }
 
-static tn_tensor heads_of(const graph_run *r, const tn_tensor *x, int64_t heads, int64_t dim)
+/* Queries, keys and values of a call, by heads; k and v have no data where another layer's are used. */
+typedef struct gqa_heads {
+    tn_tensor q, k, v;
+    tn_tensor gate; /* [B*T*N,D] or nothing                                                        */
+} gqa_heads;
+
+static tn_tensor dense_heads(const graph_run *r, const tn_tensor *x, int64_t heads, int64_t dim)
 {
-    return steps_view(x, 4, (int64_t[]){r->rows, r->tokens, heads, dim});
+    return steps_heads(r, x, 0, heads, dim, dim);
 }
 
-tn_tensor gqa_forward(graph_run *r, const gqa *a, const graph_site *rope, int64_t layer, const tn_tensor *x)
+static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
 {
-    tn_tensor q = steps_linear(r, a->q, x), k = steps_linear(r, a->k, x), v = steps_linear(r, a->v, x);
-    q = heads_of(r, &q, a->heads, a->head_dim);
-    k = heads_of(r, &k, a->kv_heads, a->head_dim);
-    v = heads_of(r, &v, a->kv_heads, a->head_dim);
-    if (a->q_norm) {
-        steps_norm_in_place(r, a->q_norm, &q);
-        steps_norm_in_place(r, a->k_norm, &k);
+    int64_t dim = a->head_dim, n = a->heads, k = a->kv_heads;
+    gqa_heads out = {0};
+    tn_tensor q = steps_linear(r, a->q, x);
+    if (a->fused) {
+        out.q = steps_heads(r, &q, 0, n, dim, dim);
+        out.k = steps_heads(r, &q, n * dim, k, dim, dim);
+        out.v = steps_heads(r, &q, (n + k) * dim, k, dim, dim);
+        return out;
     }
-    steps_rope(r, rope, 0, &q, &k);
-    steps_cache_append(r, layer, &k, &v);
-    tn_tensor o = steps_attention(r, a->site, layer, &q);
+    if (a->norm_full && a->q_norm)
+        steps_norm_in_place(r, a->q_norm, &q);
+    out.q = steps_heads(r, &q, 0, n, dim, a->gate ? 2 * dim : dim);
+    if (a->gate) {
+        tn_tensor rows = steps_view(&q, 2, (int64_t[]){x->shape[0] * n, 2 * dim});
+        out.gate = steps_columns(&rows, dim, dim);
+    }
+    if (a->borrows)
+        return out;
+    tn_tensor key = steps_linear(r, a->k, x);
+    tn_tensor value = a->v ? steps_linear(r, a->v, x) : (tn_tensor){0};
+    if (!a->v) { /* before the keys are normed and rotated                                          */
+        value = steps_take(r, r->dtype, 2, key.shape);
+        steps_copy(r, a->copy, &key, &value);
+    }
+    if (a->norm_full && a->k_norm)
+        steps_norm_in_place(r, a->k_norm, &key);
+    out.k = dense_heads(r, &key, k, dim);
+    out.v = dense_heads(r, &value, k, dim);
+    return out;
+}
+
+static void norm_heads(graph_run *r, const gqa *a, gqa_heads *h)
+{
+    if (a->norm_full)
+        return;
+    if (a->q_norm)
+        steps_norm_in_place(r, a->q_norm, &h->q);
+    if (a->k_norm)
+        steps_norm_in_place(r, a->k_norm, &h->k);
+}
+
+tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const tn_tensor *x)
+{
+    gqa_heads h = project(r, a, x);
+    if (!a->norm_last)
+        norm_heads(r, a, &h);
+    if (a->v_norm)
+        steps_norm_in_place(r, a->v_norm, &h.v);
+    if (a->clamp) {
+        steps_change(r, a->clamp, &h.q);
+        steps_change(r, a->clamp, &h.k);
+        steps_change(r, a->clamp, &h.v);
+    }
+    if (a->rope != GQA_NO_ROPE)
+        steps_rope(r, at->ropes[a->rope], a->rope, &h.q, &h.k);
+    if (a->norm_last)
+        norm_heads(r, a, &h);
+    if (a->row_scale) {
+        tn_tensor rows = steps_view(&h.q, 2, (int64_t[]){x->shape[0], a->heads * a->head_dim});
+        steps_row_scale(r, a->row_scale, &rows, &r->q_scale);
+    }
+    if (!a->borrows)
+        steps_cache_append(r, at->layer, &h.k, &h.v);
+    tn_tensor o = steps_attention(r, a->site, a->borrows ? a->from_layer : at->layer, &h.q);
+    if (a->gate) {
+        tn_tensor rows = steps_view(&o, 2, h.gate.shape);
+        steps_glu(r, a->gate, &h.gate, &rows);
+    }
     return steps_linear(r, a->o, &o);
 }

@@ -1,24 +1,48 @@
-/* Inside core: grouped-query attention with separate projections, as a module and as a piece of forward. */
+/* Inside core: grouped-query attention with all that modeling files add to it, as a module and as a piece of forward.
+ */
 #ifndef TENON_CORE_GQA_H
 #define TENON_CORE_GQA_H
 
+#include "models/mixer.h"
 #include "models/parts.h"
-#include "run/steps.h"
+
+enum { GQA_NO_ROPE = -1 };
+
+/* What a file calls the pieces. */
+typedef struct gqa_names {
+    const char *module, *q, *k, *v, *o, *q_norm, *k_norm, *qkv;
+} gqa_names;
 
 typedef struct gqa_spec {
     const char *class_name;
-    const parts_norm_kind *head_norm; /* of q and k per head, before the rotation; NULL: none     */
+    const gqa_names *names; /* NULL: self_attn with q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, qkv_proj */
+    const parts_norm_kind *head_norm; /* of q and k; NULL: none                                    */
+    bool norm_full;                   /* ... over all heads at once, not each on its own             */
+    bool norm_last;                   /* ... behind the rotation                                    */
+    const parts_norm_kind *v_norm;    /* of each head of v; NULL: none                              */
     int64_t hidden, heads, kv_heads, head_dim;
-    int64_t window;        /* 0: none                                                             */
-    double scale, softcap; /* of the scores; softcap 0: none                                      */
+    int rope;              /* which of the model's rotations, GQA_NO_ROPE                          */
+    int64_t window, chunk; /* positions that are seen, or blocks of them; 0: all                   */
+    double scale, softcap; /* of the scores; softcap 0: none                                       */
+    double clip;           /* q, k and v within -clip .. clip; 0: no                               */
     bool qkv_bias, o_bias;
+    bool fused;         /* q, k and v are one projection                                            */
+    bool gated;         /* q_proj gives a query and a gate for each head; the result times sigmoid(gate) */
+    bool sinks;         /* a score for each head that takes part in the softmax                     */
+    bool scale_q;       /* queries times a factor that follows their position (graph_run.q_scale)    */
+    bool k_is_v;        /* no v_proj: values are what k_proj gives                                  */
+    bool borrows;       /* no keys and values of its own: those of layer                            */
+    int64_t from_layer; /* ... this                                                                */
 } gqa_spec;
 
 typedef struct gqa {
-    graph_site *q, *k, *v, *o;
-    graph_site *q_norm, *k_norm; /* or NULL                                                       */
-    graph_site *site;            /* ATTENTION                                                     */
-    int64_t heads, kv_heads, head_dim;
+    graph_site *q, *k, *v, *o;                /* q: of all three where fused; v NULL: k's                        */
+    graph_site *q_norm, *k_norm, *v_norm;     /* or NULL                                                */
+    graph_site *site;                         /* ATTENTION                                                     */
+    tn_site *clamp, *row_scale, *gate, *copy; /* steps, or NULL                                           */
+    int64_t heads, kv_heads, head_dim, from_layer;
+    int rope;
+    bool fused, norm_full, norm_last, borrows;
 } gqa;
 
 /* The module self_attn and its sites. Errors stick in b. */
@@ -27,7 +51,7 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
 /* What a session caches for it. */
 model_layer gqa_cache(const gqa_spec *spec);
 
-/* x [B*T,H] to what o_proj gives. rope: rotates with the tables of kind 0. layer: whose cache. */
-tn_tensor gqa_forward(graph_run *r, const gqa *a, const graph_site *rope, int64_t layer, const tn_tensor *x);
+/* x [B*T,H] to what o_proj gives. */
+tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const tn_tensor *x);
 
 #endif

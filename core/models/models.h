@@ -14,9 +14,6 @@ typedef struct model_flow {
     /* Rows [n,H] of the result to logits [n,V]. */
     tn_tensor (*logits)(graph_run *r, const void *state, const tn_tensor *x);
     const model_shape *(*shape)(const void *state);
-    /* The steps with a site of their own, which is none of the graph, and how wide their tensors are; NULL behind the
-     * last. */
-    const tn_site *(*step)(const void *state, size_t index, int64_t *width);
 } model_flow;
 
 typedef struct model_arch {

@@ -31,10 +31,28 @@ static void fill_norm(graph_builder *b, graph_site *s, const parts_norm_kind *ki
     s->site.num[TN_NUM_EPS] = kind->eps;
 }
 
+static graph_site *layer_norm(graph_builder *b, graph_module *m, const parts_norm_kind *kind, int64_t width)
+{
+    graph_site *s = build_site(b, m, TN_OP_LAYER_NORM, NULL);
+    tn_tensor weight, bias;
+    if (!s || !build_tensor(b, m, "weight", 1, &width, &weight))
+        return NULL;
+    build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
+    if (kind->bias && build_tensor(b, m, "bias", 1, &width, &bias)) {
+        build_param(b, s, TN_ROLE_BIAS, &bias, 1);
+        s->site.features |= TN_HAS_BIAS;
+    }
+    s->site.dim[TN_DIM_WIDTH] = width;
+    s->site.num[TN_NUM_EPS] = kind->eps;
+    return b->status == TN_OK ? s : NULL;
+}
+
 graph_site *parts_norm(graph_builder *b, graph_module *parent, const char *name, const parts_norm_kind *kind,
                        int64_t width, bool of_sum)
 {
     graph_module *m = build_module(b, parent, name, kind->class_name);
+    if (kind->layer_norm)
+        return layer_norm(b, m, kind, width);
     graph_site *sum = of_sum ? build_site(b, m, TN_OP_ADD_RMS_NORM, NULL) : NULL;
     graph_site *s = build_site(b, m, TN_OP_RMS_NORM, sum);
     tn_tensor tensor;
@@ -49,45 +67,66 @@ graph_site *parts_norm(graph_builder *b, graph_module *parent, const char *name,
     return b->status == TN_OK ? s : NULL;
 }
 
+/* One projection of an MLP, whose site borrows its weight and bias. */
+static void mlp_projection(graph_builder *b, graph_site *mlp, int part, graph_site *linear, tn_role weight,
+                           tn_role bias)
+{
+    mlp->part[part] = linear;
+    build_lend(b, mlp, weight, linear, TN_ROLE_WEIGHT);
+    build_lend(b, mlp, bias, linear, TN_ROLE_BIAS);
+}
+
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer)
 {
+    static const parts_mlp_names usual = {"gate_proj", "up_proj", "down_proj"};
+    static const parts_mlp_names fused = {"gate_up_proj", NULL, "down_proj"};
+    tn_layout layout = spec->layout ? spec->layout : TN_LAYOUT_SPLIT;
+    bool split = layout == TN_LAYOUT_SPLIT, gated = layout != TN_LAYOUT_UP_DOWN;
+    const parts_mlp_names *n = spec->names ? spec->names : split || !gated ? &usual : &fused;
+    int64_t hidden = spec->hidden, inter = spec->inter;
     graph_module *m = build_module(b, parent, name, spec->class_name);
     graph_site *s = build_site(b, m, TN_OP_MLP, outer);
     if (!s)
         return NULL;
-    graph_site *gate = parts_linear(b, m, "gate_proj", spec->hidden, spec->inter, spec->bias, s);
-    graph_site *up = parts_linear(b, m, "up_proj", spec->hidden, spec->inter, spec->bias, s);
-    graph_site *down = parts_linear(b, m, "down_proj", spec->inter, spec->hidden, spec->bias, s);
-    s->part[GRAPH_PART_GATE] = gate;
-    s->part[GRAPH_PART_UP] = up;
-    s->part[GRAPH_PART_DOWN] = down;
-    build_lend(b, s, TN_ROLE_GATE, gate, TN_ROLE_WEIGHT);
-    build_lend(b, s, TN_ROLE_UP, up, TN_ROLE_WEIGHT);
-    build_lend(b, s, TN_ROLE_DOWN, down, TN_ROLE_WEIGHT);
-    build_lend(b, s, TN_ROLE_GATE_BIAS, gate, TN_ROLE_BIAS);
-    build_lend(b, s, TN_ROLE_UP_BIAS, up, TN_ROLE_BIAS);
-    build_lend(b, s, TN_ROLE_DOWN_BIAS, down, TN_ROLE_BIAS);
+    if (split)
+        mlp_projection(b, s, GRAPH_PART_GATE, parts_linear(b, m, n->gate, hidden, inter, spec->bias, s), TN_ROLE_GATE,
+                       TN_ROLE_GATE_BIAS);
+    else if (gated)
+        mlp_projection(b, s, GRAPH_PART_GATE, parts_linear(b, m, n->gate, hidden, 2 * inter, spec->bias, s),
+                       TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS);
+    if (split || !gated)
+        mlp_projection(b, s, GRAPH_PART_UP, parts_linear(b, m, n->up, hidden, inter, spec->bias, s), TN_ROLE_UP,
+                       TN_ROLE_UP_BIAS);
+    mlp_projection(b, s, GRAPH_PART_DOWN, parts_linear(b, m, n->down, inter, hidden, spec->bias, s), TN_ROLE_DOWN,
+                   TN_ROLE_DOWN_BIAS);
     s->site.meaning[TN_AXIS_ACT] = spec->act;
-    s->site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
+    s->site.meaning[TN_AXIS_LAYOUT] = layout;
     s->site.features = spec->bias ? TN_HAS_BIAS : 0;
-    s->site.dim[TN_DIM_HIDDEN] = spec->hidden;
-    s->site.dim[TN_DIM_INTER] = spec->inter;
+    s->site.dim[TN_DIM_HIDDEN] = hidden;
+    s->site.dim[TN_DIM_INTER] = inter;
     return b->status == TN_OK ? s : NULL;
+}
+
+/* The child of that name, made where there is none yet. */
+static graph_module *child(graph_builder *b, graph_module *parent, const char *name, const char *class_name)
+{
+    for (graph_module *m = parent ? parent->first_child : NULL; m; m = m->next)
+        if (!strcmp(m->name, name))
+            return m;
+    return build_module(b, parent, name, class_name);
 }
 
 graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spec *spec)
 {
-    graph_module *file = NULL;
-    for (graph_module *m = b->graph->scopes->first_child; m; m = m->next)
-        if (!strcmp(m->name, scope))
-            file = m;
-    if (!file)
-        file = build_module(b, b->graph->scopes, scope, "scope");
-    graph_site *s = build_site(b, build_module(b, file, spec->function, "function"), TN_OP_ROPE, NULL);
+    graph_module *function = child(b, child(b, b->graph->scopes, scope, "scope"), spec->function, "function");
+    if (spec->variant)
+        function = build_module(b, function, spec->variant, "function");
+    graph_site *s = build_site(b, function, TN_OP_ROPE, NULL);
     if (!s)
         return NULL;
     s->site.meaning[TN_AXIS_ROPE] = spec->style;
+    s->site.features = (spec->rotary < spec->head_dim ? TN_HAS_PARTIAL : 0) | (spec->merged ? TN_HAS_MROPE : 0);
     s->site.dim[TN_DIM_HEAD] = spec->head_dim;
     s->site.dim[TN_DIM_ROTARY] = spec->rotary;
     s->site.dim[TN_DIM_Q_HEADS] = spec->heads;

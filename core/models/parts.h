@@ -9,23 +9,29 @@
 graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
                          graph_site *outer);
 
-/* The RMS norm of a modeling file. */
+/* A norm of a modeling file: by root mean square, or LAYER_NORM, which also takes the mean away. */
 typedef struct parts_norm_kind {
     const char *class_name;
-    tn_norm variant;
+    tn_norm variant; /* of an RMS norm                                                            */
     double eps;
+    bool layer_norm, bias; /* LAYER_NORM; with a bias                                             */
 } parts_norm_kind;
 
-/* A norm with its RMS_NORM site. of_sum: the model adds a residual right before it, so that an ADD_RMS_NORM site of the
- * same module encloses it. */
+/* A norm with its RMS_NORM or LAYER_NORM site. of_sum: the model adds a residual right before it, so that an
+ * ADD_RMS_NORM site of the same module encloses that of an RMS norm. */
 graph_site *parts_norm(graph_builder *b, graph_module *parent, const char *name, const parts_norm_kind *kind,
                        int64_t width, bool of_sum);
 
 /* down_proj(act(gate_proj) * up_proj): module, MLP site and the LINEAR sites inside. */
+typedef struct parts_mlp_names {
+    const char *gate, *up, *down; /* gate: of both where the layout has them in one               */
+} parts_mlp_names;
 typedef struct parts_mlp_spec {
     const char *class_name;
+    const parts_mlp_names *names; /* NULL: gate_proj, or gate_up_proj of both, up_proj, down_proj */
     int64_t hidden, inter;
     tn_act act;
+    tn_layout layout; /* 0: SPLIT; GATE_UP: one matrix of both, gate first; UP_DOWN: without a gate */
     bool bias;
 } parts_mlp_spec;
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
@@ -34,8 +40,10 @@ graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, 
 /* The function of a modeling file that rotates q and k, as a site of the file's scope: one per file. */
 typedef struct parts_rope_spec {
     const char *function;
+    const char *variant; /* tells calls of it with other shapes apart; NULL: there are none       */
     tn_rope style;
     int64_t heads, kv_heads, head_dim, rotary;
+    bool merged; /* its tables are made of three axes                                             */
 } parts_rope_spec;
 graph_site *parts_rope(graph_builder *b, const char *scope, const parts_rope_spec *spec);
 

@@ -1,14 +1,29 @@
 /* Rotary parameters from config.json. */
 #include "models/rope_config.h"
 
-static rope_kind read_kind(const config_reader *c)
+#include <string.h>
+
+static rope_kind read_kind(const config_reader *c, bool old_names)
 {
     static const struct config_word list[] = {{"default", ROPE_DEFAULT}, {"linear", ROPE_LINEAR},
                                               {"mrope", ROPE_DEFAULT},   {"dynamic", ROPE_DYNAMIC},
-                                              {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN}};
+                                              {"llama3", ROPE_LLAMA3},   {"yarn", ROPE_YARN},
+                                              {"longrope", ROPE_LONG},   {"proportional", ROPE_PROPORTIONAL}};
+    static const struct config_word old_list[] = {
+        {"default", ROPE_DEFAULT}, {"longrope", ROPE_LONG}, {"su", ROPE_LONG}, {"yarn", ROPE_LONG}};
     static const config_words kinds = {sizeof list / sizeof list[0], list};
-    bool old = !config_has(c, "rope_type") && config_has(c, "type");
-    return (rope_kind)config_choice(c, old ? "type" : "rope_type", "default", &kinds);
+    static const config_words old_kinds = {sizeof old_list / sizeof old_list[0], old_list};
+    bool by_type = !config_has(c, "rope_type") && config_has(c, "type");
+    return (rope_kind)config_choice(c, by_type ? "type" : "rope_type", "default", old_names ? &old_kinds : &kinds);
+}
+
+config_reader rope_config_object(const config_reader *config, const char *layer_type)
+{
+    config_reader old = config_child(config, "rope_scaling"), now = config_child(config, "rope_parameters");
+    bool use_old = config_has(config, "rope_scaling");
+    if (!layer_type)
+        return use_old ? old : now;
+    return use_old && !strcmp(layer_type, "full_attention") ? old : config_child(&now, layer_type);
 }
 
 static void read_llama3(const config_reader *c, rope_params *rope)
@@ -23,8 +38,10 @@ static void read_llama3(const config_reader *c, rope_params *rope)
 /* The factor of cos and sin: given, or a quotient of two that are given, or made of the length's factor alone. */
 static void read_yarn(const config_reader *c, rope_params *rope)
 {
-    rope->fast = config_f64(c, "beta_fast", 32);
-    rope->slow = config_f64(c, "beta_slow", 1);
+    rope->fast = config_f64(c, "beta_fast", 0);
+    rope->slow = config_f64(c, "beta_slow", 0);
+    rope->fast = rope->fast != 0 ? rope->fast : 32; /* 0 counts as none */
+    rope->slow = rope->slow != 0 ? rope->slow : 1;
     rope->truncate = config_bool(c, "truncate", true);
     if (!(rope->fast > 0) || !(rope->slow > 0))
         config_fail(c, "beta_fast", "is %g and beta_slow %g, they must be positive", rope->fast, rope->slow);
@@ -36,29 +53,92 @@ static void read_yarn(const config_reader *c, rope_params *rope)
     rope->scaling = (float)config_f64(c, "attention_factor", made);
 }
 
-void rope_config_read(const config_reader *config, int64_t dim, double theta, rope_params *rope)
+static void read_factors(const config_reader *c, const char *key, int64_t count, float *factors)
 {
-    config_reader old = config_child(config, "rope_scaling"), now = config_child(config, "rope_parameters");
-    const config_reader *c = config_has(config, "rope_scaling") ? &old : &now;
-    int64_t positions = config_i64(config, "max_position_embeddings", 2048, 1, INT32_MAX);
-    int64_t original = config_i64(c, "original_max_position_embeddings", positions, 1, INT32_MAX);
-    original = config_i64(config, "original_max_position_embeddings", original, 1, INT32_MAX);
-    *rope = (rope_params){.kind = read_kind(c), .dim = dim, .max_positions = positions, .original = (double)original};
-    rope->theta = config_f64(c, "rope_theta", config_f64(config, "rope_theta", theta));
-    rope->factor = config_f64(c, "factor", (double)positions / (double)original);
-    if (dim < 2 || dim > ROPE_MAX_DIM || dim % 2)
+    int64_t given = config_list(c, key);
+    if (given != count)
+        config_fail(c, key, given < 0 ? "is missing" : "has %lld entries, half the rotary size is %lld",
+                    (long long)given, (long long)count);
+    for (int64_t i = 0; i < count && *c->status == TN_OK; i++) {
+        factors[i] = (float)config_list_f64(c, key, i);
+        if (!(factors[i] > 0))
+            config_fail(c, key, "has the entry %g, all must be positive", (double)factors[i]);
+    }
+}
+
+static void read_long(const config_reader *c, rope_params *rope)
+{
+    read_factors(c, "short_factor", rope->dim / 2, rope->inv_freq);
+    read_factors(c, "long_factor", rope->dim / 2, rope->long_freq);
+    rope->scaling_given = config_has(c, "attention_factor");
+    rope->scaling = (float)config_f64(c, "attention_factor", 1);
+}
+
+/* R of a head of D. partial_rotary_factor may stand beside the object, too. */
+static void read_dim(const config_reader *config, const config_reader *c, const rope_config_spec *spec,
+                     rope_params *rope)
+{
+    const char *key = "partial_rotary_factor";
+    double fallback = rope->partial != 0 ? rope->partial : spec->partial != 0 ? spec->partial : 1;
+    rope->partial = config_f64(c, key, config_f64(config, key, fallback));
+    if (!(rope->partial > 0 && rope->partial <= 1))
+        config_fail(config_has(c, key) ? c : config, key, "is %g, it must be above 0 and at most 1", rope->partial);
+    bool whole = rope->kind == ROPE_PROPORTIONAL || (rope->kind == ROPE_DEFAULT && spec->partial == 0);
+    rope->dim = whole ? spec->head_dim : (int64_t)((double)spec->head_dim * rope->partial);
+    if (rope->dim < 2 || rope->dim > ROPE_MAX_DIM || rope->dim % 2)
         config_fail(config, "head_dim", "gives a rotary size of %lld, which is no even number from 2 to %d",
-                    (long long)dim, ROPE_MAX_DIM);
+                    (long long)rope->dim, ROPE_MAX_DIM);
+    if (rope->kind == ROPE_DYNAMIC && rope->dim < 4)
+        config_fail(config, "head_dim", "is too small for rope_type dynamic, which needs a rotary size of 4");
+}
+
+static void read_theta(const config_reader *config, const config_reader *c, const rope_config_spec *spec,
+                       rope_params *rope)
+{
+    bool sliding = spec->layer_type && !strcmp(spec->layer_type, "sliding_attention");
+    const char *beside = sliding ? "rope_local_base_freq" : "rope_theta";
+    rope->theta = config_f64(c, "rope_theta", config_f64(config, beside, spec->theta));
+    bool inside = config_has(c, "rope_theta");
     if (!(rope->theta > 1))
-        config_fail(config_has(c, "rope_theta") ? c : config, "rope_theta", "is %g, it must be above 1", rope->theta);
+        config_fail(inside ? c : config, inside ? "rope_theta" : beside, "is %g, it must be above 1", rope->theta);
+}
+
+/* What depends on the kind. */
+static void read_scaling(const config_reader *c, rope_params *rope)
+{
+    bool needed = rope->kind == ROPE_LINEAR || rope->kind == ROPE_DYNAMIC || rope->kind == ROPE_LLAMA3;
+    double ratio = (double)rope->max_positions / rope->original;
+    if (needed && !config_has(c, "factor"))
+        config_fail(c, "factor", "is missing, and this rope_type needs it");
+    rope->factor = config_f64(c, "factor", rope->kind == ROPE_PROPORTIONAL ? 1 : ratio);
     if (!(rope->factor > 0))
         config_fail(c, "factor", "is %g, it must be positive", rope->factor);
-    if (rope->kind == ROPE_DYNAMIC && dim < 4)
-        config_fail(config, "head_dim", "is too small for rope_type dynamic, which needs a rotary size of 4");
+    rope->mscale_all = rope->kind == ROPE_DEFAULT ? 0 : config_f64(c, "mscale_all_dim", 0);
     if (rope->kind == ROPE_LLAMA3)
         read_llama3(c, rope);
     if (rope->kind == ROPE_YARN)
         read_yarn(c, rope);
+    if (rope->kind == ROPE_LONG)
+        read_long(c, rope);
+}
+
+void rope_config_read(const config_reader *config, const rope_config_spec *spec, rope_params *rope)
+{
+    config_reader c = rope_config_object(config, spec->layer_type);
+    bool absent = spec->absent && !config_has(config, "rope_scaling") && !config_has(config, "rope_parameters");
+    int64_t positions = config_i64(config, "max_position_embeddings", 2048, 1, INT32_MAX);
+    int64_t fallback = absent && spec->absent->original != 0 ? (int64_t)spec->absent->original : positions;
+    int64_t original = config_i64(&c, "original_max_position_embeddings", fallback, 1, INT32_MAX);
+    if (!spec->layer_type)
+        original = config_i64(config, "original_max_position_embeddings", original, 1, INT32_MAX);
+    *rope = absent ? *spec->absent : (rope_params){.kind = read_kind(&c, spec->old_names)};
+    rope->max_positions = positions;
+    rope->original = (double)original;
+    if (!absent)
+        read_theta(config, &c, spec, rope);
+    read_dim(config, &c, spec, rope);
+    if (!absent)
+        read_scaling(&c, rope);
     if (*config->status == TN_OK)
         rope_tables_init(rope);
 }

@@ -5,8 +5,24 @@
 #include "checkpoint/checkpoint.h"
 #include "run/rope_tables.h"
 
-/* Reads rope_parameters, or rope_scaling with rope_theta beside it, and makes the frequencies. dim: R; theta: where
- * the file has none. */
-void rope_config_read(const config_reader *config, int64_t dim, double theta, rope_params *rope);
+/* What an architecture's class makes of them. */
+typedef struct rope_config_spec {
+    const char *layer_type; /* key of rope_parameters where it has one object per layer type; NULL: it has none      */
+    int64_t head_dim;       /* D                                                                                 */
+    double partial;         /* default of partial_rotary_factor; 0: the class does not read it for rope_type default */
+    double theta;           /* where the file has none                                                           */
+    /* What the class takes where the file has no object at all: the parameters of its rope_type, their angles and theta
+     * included; NULL: rope_type default. */
+    const rope_params *absent;
+    bool old_names; /* Phi-3's: the types su and yarn mean longrope                                              */
+} rope_config_spec;
+
+/* Reads rope_parameters, or rope_scaling with rope_theta and partial_rotary_factor beside it, and makes the
+ * frequencies; rope->dim becomes R. Of files that have one set of parameters for all layer types, rope_scaling is for
+ * full_attention alone, and sliding_attention has its theta from rope_local_base_freq. */
+void rope_config_read(const config_reader *config, const rope_config_spec *spec, rope_params *rope);
+
+/* The object of the file that they lie in; one without keys where there is none. */
+config_reader rope_config_object(const config_reader *config, const char *layer_type);
 
 #endif

@@ -16,7 +16,7 @@ typedef struct op_when {
 } op_when;
 
 /* Tensors are written as a letter for the type and one for each dimension, with a factor before it: "d2IH". Types: d
- * the site's dtype, w that of routing weights, r that of router logits, i i32, l i64. Dimensions: * any number of them,
+ * the site's dtype, w that of routing weights, r that of router logits, f f32, i i32, l i64. Dimensions: * any number of them,
  * the same wherever it stands; B rows, T tokens, S cached positions, C capacity, A any, b B or 1: the same number
  * wherever they stand; 1; H hidden, I intermediate, J that of the shared expert, O out, W width, D head, V head of
  * values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token: the site's

@@ -59,6 +59,8 @@ static tn_dtype type_of(const tn_site *site, char letter)
         return TN_I32;
     case 'l':
         return TN_I64;
+    case 'f':
+        return TN_F32;
     case 'w':
         return site->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype;
     case 'r':

@@ -55,7 +55,7 @@ tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x)
 
 static void norm_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
 {
-    tn_call call = start_call(TN_OP_RMS_NORM, &site->site, 1, 1);
+    tn_call call = start_call(site->site.op, &site->site, 1, 1); /* RMS_NORM or LAYER_NORM        */
     call.in[0] = *x;
     call.out[0] = *y;
     perform_site(r, site, &call);
@@ -75,6 +75,10 @@ void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *
 
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x)
 {
+    if (!site->outer) { /* a norm of which there is no pair                                        */
+        steps_add(r, h, x);
+        return steps_norm(r, site, h);
+    }
     tn_tensor y = steps_take(r, r->dtype, h->ndim, h->shape);
     tn_call call = start_call(TN_OP_ADD_RMS_NORM, &site->outer->site, 2, 2);
     call.in[0] = *h;
@@ -134,12 +138,66 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
 }
 
-void steps_softcap(graph_run *r, const tn_site *site, const tn_tensor *x)
+void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x)
 {
-    tn_call call = start_call(TN_OP_SOFTCAP, site, 1, 1);
+    tn_call call = start_call(site ? site->op : TN_OP_NONE, site, 1, 1);
     call.in[0] = *x;
     call.out[0] = *x;
     perform_step(r, &call);
+}
+
+void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s)
+{
+    tn_call call = start_call(TN_OP_ROW_SCALE, site, 2, 1);
+    call.in[0] = *x;
+    call.in[1] = *s;
+    call.out[0] = *x;
+    perform_step(r, &call);
+}
+
+void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x)
+{
+    tn_call call = start_call(TN_OP_ADD, NULL, 2, 1);
+    call.in[0] = *to;
+    call.in[1] = *x;
+    call.out[0] = *to;
+    perform_step(r, &call);
+}
+
+void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to)
+{
+    tn_call call = start_call(TN_OP_COPY, site, 1, 1);
+    call.in[0] = *from;
+    call.out[0] = *to;
+    perform_step(r, &call);
+}
+
+void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up)
+{
+    tn_call call = start_call(TN_OP_GLU, site, 2, 1);
+    call.in[0] = *gate;
+    call.in[1] = *up;
+    call.out[0] = *up;
+    perform_step(r, &call);
+}
+
+tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count)
+{
+    tn_tensor view = *x;
+    view.shape[1] = count;
+    if (view.data)
+        view.data = (char *)view.data + (size_t)begin * tn_dtype_size(x->dtype);
+    return view;
+}
+
+tn_tensor steps_heads(const graph_run *r, const tn_tensor *x, int64_t begin, int64_t heads, int64_t dim, int64_t step)
+{
+    const tn_tensor from = steps_columns(x, begin, x->shape[1] - begin);
+    tn_tensor view = tn_tensor_dense(from.data, x->dtype, 4, (int64_t[]){r->rows, r->tokens, heads, dim});
+    view.stride[0] = r->tokens * x->stride[0];
+    view.stride[1] = x->stride[0];
+    view.stride[2] = step;
+    return view;
 }
 
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden)

@@ -6,7 +6,7 @@
 #include "run/run.h"
 #include "run/rope_tables.h"
 
-enum { MODEL_ROPES = 2 }; /* kinds of rotary tables that one model may use                        */
+enum { MODEL_ROPES = 4 }; /* kinds of rotary tables that one model may use                        */
 
 /* What the session must know of a layer: the size of its cache. */
 typedef struct model_layer {
@@ -38,6 +38,7 @@ typedef struct graph_run {
     tn_tensor ids;                                /* [B*T] i64                                                       */
     tn_tensor index;                              /* [B,T] i32: position among the row's real tokens; -1: padding    */
     tn_tensor cos[MODEL_ROPES], sin[MODEL_ROPES]; /* [B,T,R]                                      */
+    tn_tensor q_scale;                            /* [B*T] f32: factor of queries, where the model has one          */
     const run_cache *cache;                       /* per layer                                                       */
     tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output           */
     void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
@@ -53,16 +54,28 @@ tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden);
 tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */
 void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x);
-/* h += x, then the norm of h: site is the norm's, inside that of the sum. */
+/* h += x, then the norm of h: site is the norm's, inside that of the sum where it has one. */
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
 void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
-void steps_softcap(graph_run *r, const tn_site *site, const tn_tensor *x); /* in place */
+/* In place; site: the step's (build_step). */
+void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x); /* SOFTCAP, ACT, SCALE, CLAMP */
+void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s); /* rows of x [T,A] */
+void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x);                           /* to += x */
+void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to);
+/* up = act(gate) * up, rows of the last dimension. */
+void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up);
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
+
+/* count columns of x [rows, width] from begin on, as they lie. */
+tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count);
+
+/* Columns of x [B*T, width] from begin on as heads, [B,T,heads,dim], step columns from one head to the next. */
+tn_tensor steps_heads(const graph_run *r, const tn_tensor *x, int64_t begin, int64_t heads, int64_t dim, int64_t step);
 
 #endif
