@@ -46,6 +46,42 @@ void check_f32(const golden *g, const run_results *r, const char *what, const ch
     check_report(g, what, spec, ok, text);
 }
 
+static void check_features(const golden *g, const tn_tensor *expected, const float *got, const char *what,
+                           const char *spec)
+{
+    char text[128];
+    double error = 0, largest = 0;
+    const float *e = expected->data;
+    for (int64_t i = 0, n = e ? tn_tensor_count(expected) : 0; i < n; i++) {
+        double d = fabs((double)got[i] - e[i]);
+        error = d <= error ? error : d;
+        largest = fabs((double)e[i]) > largest ? fabs((double)e[i]) : largest;
+    }
+    if (!e)
+        return;
+    double bound = g->bound * (largest < 1 ? 1 : largest);
+    snprintf(text, sizeof text, "max error %.2e, bound %.2e", error, bound);
+    check_report(g, what, spec, error <= bound, text);
+}
+
+void check_media(const golden *g, const run_results *r, const char *spec)
+{
+    char name[16], text[64];
+    check_features(g, &g->image_features, r->image, "image", spec);
+    check_features(g, &g->audio_features, r->sound, "sound", spec);
+    for (int i = 0; i < GOLDEN_DEEP; i++) {
+        snprintf(name, sizeof name, "deep%d", i);
+        check_features(g, &g->deepstack[i], r->deep[i], name, spec);
+    }
+    if (!r->axes || g->positions.ndim != 3)
+        return;
+    int64_t count = tn_tensor_count(&g->positions), plane = count / 3, same = 0;
+    for (int64_t i = 0; i < count; i++)
+        same += golden_masked(g, i % plane) || r->axes[i] == (float)((const int64_t *)g->positions.data)[i];
+    snprintf(text, sizeof text, "%lld of %lld positions on three axes", (long long)same, (long long)count);
+    check_report(g, "axes", spec, same == count, text);
+}
+
 void check_hidden(const golden *g, const run_results *r, const char *spec)
 {
     char text[128];

@@ -44,6 +44,7 @@ static void get_all(golden *g)
         char name[32];
         snprintf(name, sizeof name, "deepstack.%d", i);
         get(g, name, TN_F32, 2, &g->deepstack[i]);
+        g->deep_count += g->deepstack[i].data != NULL;
     }
     if (!g->truth.data)
         g->truth = g->logits;
@@ -86,6 +87,13 @@ static void find_steady(golden *g, const config_reader *c)
     }
 }
 
+static int64_t token(const config_reader *root, const char *id, const char *index)
+{
+    config_reader thinker = config_child(root, "thinker_config");
+    const config_reader *c = config_has(root, "thinker_config") ? &thinker : root;
+    return config_i64(c, id, config_i64(c, index, -1, 0, INT64_MAX), 0, INT64_MAX);
+}
+
 static bool read_config(golden *g, tn_error *err)
 {
     char path[4096];
@@ -96,6 +104,8 @@ static bool read_config(golden *g, tn_error *err)
         return false;
     config_reader root = config_root(file, &status, err), text = text_config(&root);
     g->bound = has_delta_net(&text) || has_delta_net(&root) ? BOUND_DELTA : BOUND;
+    g->image_token = token(&root, "image_token_id", "image_token_index");
+    g->audio_token = token(&root, "audio_token_id", "audio_token_index");
     find_steady(g, &text);
     config_close(file);
     return status == TN_OK;
@@ -147,6 +157,11 @@ bool golden_hidden(const golden *g, int64_t i, int64_t width, tn_tensor *hidden)
         return false;
     const int64_t *shape = hidden->shape + streams;
     return shape[0] == g->ids.shape[0] && shape[1] == g->ids.shape[1] && shape[2] == width;
+}
+
+bool golden_has_media(const golden *g)
+{
+    return g->pixels.data || g->sound.data;
 }
 
 bool golden_masked(const golden *g, int64_t i)

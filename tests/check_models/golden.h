@@ -16,6 +16,8 @@ typedef struct golden {
     tn_tensor logits, bf16, truth, greedy;
     tn_tensor pixels, grid, sound, sound_mask, token_types; /* media                                       */
     tn_tensor image_features, audio_features, deepstack[GOLDEN_DEEP];
+    int32_t deep_count;
+    int64_t image_token, audio_token; /* that media features replace; -1: none                              */
     double bound;         /* of f32, relative to the largest logit                                          */
     int64_t steady_until; /* one pass over at most this many tokens is what steps give, and              */
     int64_t steady_from;  /* ... from this position on (rotary frequencies that follow the length)       */
@@ -30,6 +32,9 @@ bool golden_is_case(const char *folder);
 
 /* hidden.i as the model's hidden states are, [B,T,H]; false: the file has none that fits. */
 bool golden_hidden(const golden *g, int64_t i, int64_t width, tn_tensor *hidden);
+
+/* Has it pictures or sound? */
+bool golden_has_media(const golden *g);
 
 /* Is position i of all rows' one that is padding? */
 bool golden_masked(const golden *g, int64_t i);

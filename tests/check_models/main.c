@@ -4,6 +4,8 @@
  * golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and SPEC:
  *   f32      max |logits - expected| <= 1e-4, and <= 1e-4 of the largest logit; 5e-4 with gated delta nets
  *   hidden   hidden states alike (--hidden)
+ *   image, sound, deepN, axes   what towers make of pictures and sound, the positions that follow from them
+ *   given, made                 logits from features and positions of the file; from positions that the model counts
  *   steps    the prompt token by token, and in calls of three: logits as of one pass, within the same bound
  *   greedy   the 16 tokens are the same, in f32
  *   bf16     rms(logits - truth) <= 1.5 rms(transformers' bf16 - truth)
@@ -40,6 +42,28 @@ void check_fail(const golden *g, const char *what, const char *spec, const tn_er
     check_report(g, what, spec, false, text);
 }
 
+/* How a case is run: with the positions of its file, and with pixels and sound. */
+static run_mode main_mode(const golden *g)
+{
+    return golden_has_media(g) ? RUN_MADE : RUN_GIVEN;
+}
+
+/* The other way, where there is one: positions that the model counts; features and positions of the file. */
+static void check_other_mode(const golden *g, tn_model *model, const char *spec)
+{
+    tn_error err = TN_ERROR_INIT;
+    run_results r = {0};
+    run_mode other = main_mode(g) == RUN_MADE ? RUN_GIVEN : RUN_MADE;
+    if (!g->positions.data)
+        return;
+    const char *what = other == RUN_MADE ? "made" : "given";
+    if (run_allocate(g, model, false, &r) && run_case(g, model, 0, other, &r, &err))
+        check_f32(g, &r, what, spec);
+    else
+        check_fail(g, what, spec, &err);
+    run_free(&r);
+}
+
 static void check_results(const golden *g, tn_model *model, const options *o, const char *spec, tn_dtype dtype,
                           const run_results *r)
 {
@@ -48,8 +72,10 @@ static void check_results(const golden *g, tn_model *model, const options *o, co
         return;
     }
     check_f32(g, r, "f32", spec);
+    check_media(g, r, spec);
     if (o->hidden)
         check_hidden(g, r, spec);
+    check_other_mode(g, model, spec);
     check_steps(g, model, r, spec);
     if (g->greedy.data && g->ids.shape[0] == 1)
         check_greedy(g, model, spec);
@@ -61,7 +87,7 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
     run_results r = {0};
     bool hidden = o->hidden && dtype == TN_F32;
     if (tn_apply_kernels(model, o->config, spec, NULL, &err) == TN_OK && run_allocate(g, model, hidden, &r) &&
-        run_case(g, model, 0, false, &r, &err))
+        run_case(g, model, 0, main_mode(g), &r, &err))
         check_results(g, model, o, spec, dtype, &r);
     else
         check_fail(g, tn_dtype_name(dtype), spec, &err);

@@ -9,8 +9,20 @@ void run_free(run_results *r)
     for (int64_t i = 0; r->hidden && i <= r->layers; i++)
         free(r->hidden[i]);
     free(r->hidden);
+    for (int i = 0; i < GOLDEN_DEEP; i++)
+        free(r->deep[i]);
+    free(r->image);
+    free(r->sound);
+    free(r->axes);
     free(r->logits);
     *r = (run_results){0};
+}
+
+/* Memory for as many floats as t has, if it is there. */
+static bool like(const tn_tensor *t, float **out)
+{
+    *out = t->data ? calloc((size_t)tn_tensor_count(t), sizeof(float)) : NULL;
+    return *out || !t->data;
 }
 
 bool run_allocate(const golden *g, const tn_model *model, bool hidden, run_results *r)
@@ -20,7 +32,11 @@ bool run_allocate(const golden *g, const tn_model *model, bool hidden, run_resul
     size_t positions = (size_t)(g->ids.shape[0] * g->ids.shape[1]);
     *r = (run_results){.layers = info.layers, .width = info.hidden, .vocab = info.vocab};
     r->logits = malloc(positions * (size_t)info.vocab * sizeof(float));
-    bool ok = r->logits != NULL;
+    bool ok = r->logits != NULL && like(&g->image_features, &r->image) && like(&g->audio_features, &r->sound);
+    for (int i = 0; i < GOLDEN_DEEP; i++)
+        ok = like(&g->deepstack[i], &r->deep[i]) && ok;
+    if (golden_has_media(g))
+        ok = (r->axes = calloc(3 * positions, sizeof(float))) != NULL && ok;
     if (hidden)
         ok = (r->hidden = calloc((size_t)info.layers + 1, sizeof *r->hidden)) != NULL && ok;
     for (int64_t i = 0; ok && hidden && i <= info.layers; i++)
@@ -28,27 +44,30 @@ bool run_allocate(const golden *g, const tn_model *model, bool hidden, run_resul
     return ok;
 }
 
-/* Columns begin .. begin + count of rows of tokens, packed. Owned; NULL from NULL. */
-static int64_t *columns(const tn_tensor *t, int64_t rows, int64_t tokens, int64_t begin, int64_t count)
-{
-    int64_t *out = t->data ? malloc((size_t)(rows * count) * sizeof *out) : NULL;
-    for (int64_t i = 0; out && i < rows; i++)
-        memcpy(out + i * count, (const int64_t *)t->data + i * tokens + begin, (size_t)count * sizeof *out);
-    return out;
-}
-
-/* One call: logits of its tokens to their places in r->logits; hidden only when the call has all tokens. */
-static bool run_piece(const golden *g, tn_session *session, int64_t begin, int64_t count, bool computed, run_results *r,
+/* One call: logits of its tokens to their places in r->logits; the rest only when the call has all tokens. */
+static bool run_piece(const golden *g, tn_session *session, int64_t begin, int64_t count, run_mode mode, run_results *r,
                       tn_error *err)
 {
     int64_t rows = g->ids.shape[0], tokens = g->ids.shape[1];
-    bool whole = count == tokens, three = g->positions.data && g->positions.ndim == 3;
+    bool whole = count == tokens;
     float *logits = whole ? r->logits : malloc((size_t)(rows * count * r->vocab) * sizeof(float));
-    int64_t *ids = columns(&g->ids, rows, tokens, begin, count), *mask = columns(&g->mask, rows, tokens, begin, count);
-    int64_t *positions = computed ? NULL : columns(&g->positions, three ? 3 * rows : rows, tokens, begin, count);
+    int64_t *ids = media_columns(&g->ids, rows, tokens, begin, count);
+    int64_t *mask = media_columns(&g->mask, rows, tokens, begin, count);
+    tn_tensor none = {0};
+    bool flat = mode == RUN_GIVEN && g->positions.ndim == 2;
+    int64_t *positions = media_columns(flat ? &g->positions : &none, rows, tokens, begin, count);
     tn_batch batch = {.size = sizeof batch, .rows = rows, .tokens = count, .ids = ids, .mask = mask};
     batch.positions = positions;
-    tn_outputs out = {.size = sizeof out, .logits = logits, .hidden = whole ? r->hidden : NULL};
+    media m = {0};
+    media_fill(g, mode, begin, count, &m, &batch);
+    tn_outputs out = {.size = sizeof out, .logits = logits};
+    if (whole) {
+        out.hidden = r->hidden;
+        out.image_features = r->image;
+        out.sound_features = r->sound;
+        out.image_deep = r->deep[0] ? r->deep : NULL;
+        out.axes = r->axes;
+    }
     bool ok = tn_session_run(session, &batch, &out, err) == TN_OK;
     for (int64_t i = 0; ok && !whole && i < rows; i++)
         memcpy(r->logits + (i * tokens + begin) * r->vocab, logits + i * count * r->vocab,
@@ -58,10 +77,23 @@ static bool run_piece(const golden *g, tn_session *session, int64_t begin, int64
     free(ids);
     free(mask);
     free(positions);
+    media_free(&m);
     return ok;
 }
 
-bool run_case(const golden *g, tn_model *model, int64_t chunk, bool computed, run_results *r, tn_error *err)
+bool run_prompt(const golden *g, tn_session *session, float *last_logits, tn_error *err)
+{
+    int64_t rows = g->ids.shape[0], tokens = g->ids.shape[1];
+    tn_batch batch = {.size = sizeof batch, .rows = rows, .tokens = tokens, .ids = g->ids.data, .mask = g->mask.data};
+    media m = {0};
+    media_fill(g, RUN_MADE, 0, tokens, &m, &batch);
+    tn_outputs out = {.size = sizeof out, .last_logits = last_logits};
+    bool ok = tn_session_run(session, &batch, &out, err) == TN_OK;
+    media_free(&m);
+    return ok;
+}
+
+bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_results *r, tn_error *err)
 {
     int64_t tokens = g->ids.shape[1];
     tn_session_options so = {.size = sizeof so, .rows = g->ids.shape[0], .context = tokens};
@@ -69,7 +101,7 @@ bool run_case(const golden *g, tn_model *model, int64_t chunk, bool computed, ru
     bool ok = session != NULL;
     int64_t step = chunk ? chunk : tokens;
     for (int64_t begin = 0; ok && begin < tokens; begin += step)
-        ok = run_piece(g, session, begin, tokens - begin < step ? tokens - begin : step, computed, r, err);
+        ok = run_piece(g, session, begin, tokens - begin < step ? tokens - begin : step, mode, r, err);
     tn_session_free(session);
     return ok;
 }
