@@ -1,5 +1,6 @@
 /* make_checkpoint: a folder as the Hub would have it, with real shapes and random weights: of a model that it knows, to
  * measure on, or of any config.json that the library supports. */
+#include "model_config.h"
 #include "recorded.h"
 #include "spec.h"
 
@@ -103,8 +104,12 @@ static const char *dtype_word(tn_dtype dtype)
 
 static weights_tensor *of_config(const options *o, size_t *count)
 {
-    recorded_changes changes = {o->layers, o->vocab, dtype_word(o->dtype)};
-    return recorded_config(o->config, &changes, o->out) ? recorded_tensors(o->out, count) : NULL;
+    tn_error err = TN_ERROR_INIT;
+    model_config_changes changes = {o->layers, o->vocab, dtype_word(o->dtype)};
+    if (model_config_copy(o->config, &changes, o->out, &err) == TN_OK)
+        return recorded_tensors(o->out, count);
+    fprintf(stderr, "make_checkpoint: %s: %s\n", err.where, err.message);
+    return NULL;
 }
 
 static weights_tensor *of_spec(const options *o, const spec *found, size_t *count)

@@ -1,5 +1,5 @@
 /* A published config.json with fewer layers: whatever has one entry for each layer follows. */
-#include "recorded.h"
+#include "model_config.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -59,7 +59,7 @@ static void cut_vocab(json_t *config, int64_t vocab)
 }
 
 /* The file's object, and those of the text model inside it. */
-static void change(json_t *config, const recorded_changes *changes)
+static void change(json_t *config, const model_config_changes *changes)
 {
     static const char *const inner[] = {"text_config", "thinker_config"};
     json_object_del(config, "quantization_config");
@@ -76,21 +76,18 @@ static void change(json_t *config, const recorded_changes *changes)
             change(json_object_get(config, inner[i]), changes);
 }
 
-bool recorded_config(const char *file, const recorded_changes *changes, const char *folder)
+tn_status model_config_copy(const char *file, const model_config_changes *changes, const char *folder, tn_error *err)
 {
     char path[4096];
     json_error_t at;
     json_t *config = json_load_file(file, 0, &at);
     if (!json_is_object(config)) {
-        fprintf(stderr, "make_checkpoint: %s: is no JSON object: line %d: %s\n", file, at.line, at.text);
         json_decref(config);
-        return false;
+        return tn_fail(err, TN_E_INPUT, file, "is no JSON object: line %d: %s", at.line, at.text);
     }
     change(config, changes);
     snprintf(path, sizeof path, "%s/config.json", folder);
     bool ok = json_dump_file(config, path, JSON_INDENT(2)) == 0;
-    if (!ok)
-        fprintf(stderr, "make_checkpoint: %s: cannot be written\n", path);
     json_decref(config);
-    return ok;
+    return ok ? TN_OK : tn_fail(err, TN_E_INPUT, path, "cannot be written");
 }
