@@ -86,6 +86,7 @@ bool shards_taken(const shards *set, size_t index);
 /* A set without files, which finds out what a model is made of: it has what was promised, with zeros that take no
  * memory. dtype: that of the files that it stands for. Owned. */
 shards *shards_record(tn_dtype dtype, tn_error *err);
+bool shards_is_record(const shards *set);
 
 /* Adds a tensor to such a set; path: what the tree calls it. tensor->dtype, ndim and shape are given, its data are
  * filled in. false: the set is one of files, or there is no room. */

@@ -251,6 +251,11 @@ shards *shards_record(tn_dtype dtype, tn_error *err)
     return NULL;
 }
 
+bool shards_is_record(const shards *set)
+{
+    return set->zeros != NULL;
+}
+
 /* Room for one more. */
 static bool grow(shards *set)
 {

@@ -32,8 +32,9 @@ static void angles_load(const rope_job *job, int64_t b, int64_t t, rope_angles *
         (const char *)job->cos->data + (batch * job->cos->stride[0] + t * job->cos->stride[1]) * (int64_t)size;
     const char *s =
         (const char *)job->sin->data + (batch * job->sin->stride[0] + t * job->sin->stride[1]) * (int64_t)size;
-    /* Only the plain half form reads the second half of the tables. */
-    size_t second = job->style == TN_ROPE_HALF ? (size_t)half * size : 0;
+    /* Only the half forms with wide tables read their second half. */
+    bool wide = job->style == TN_ROPE_HALF || job->style == TN_ROPE_HALF_F32;
+    size_t second = wide ? (size_t)half * size : 0;
     convert_to_f32(c, job->cos->dtype, a->c1, half);
     convert_to_f32(s, job->sin->dtype, a->s1, half);
     convert_to_f32(c + second, job->cos->dtype, a->c2, half);
@@ -88,14 +89,19 @@ static void rotate(const rope_job *job, const float *x1, const float *x2, const 
 }
 
 /* Where the elements of pair i lie in a head: at i and i + half, or next to each other. */
+static bool halves(tn_rope style)
+{
+    return style <= TN_ROPE_HALF_NARROW || style == TN_ROPE_HALF_F32;
+}
+
 static bool halves_in(const rope_job *job)
 {
-    return job->style <= TN_ROPE_HALF_NARROW || (job->style == TN_ROPE_DEINTERLEAVED && job->transposed);
+    return halves(job->style) || (job->style == TN_ROPE_DEINTERLEAVED && job->transposed);
 }
 
 static bool halves_out(const rope_job *job)
 {
-    return job->style <= TN_ROPE_HALF_NARROW || (job->style == TN_ROPE_DEINTERLEAVED && !job->transposed);
+    return halves(job->style) || (job->style == TN_ROPE_DEINTERLEAVED && !job->transposed);
 }
 
 /* One head: x is read as a whole before y is written, so they may be the same memory. */
@@ -141,14 +147,14 @@ static tn_status rope_make(const tn_call *call, rope_job *job, tn_error *err)
     *job = (rope_job){.cos = &call->in[2], .sin = &call->in[3], .style = (tn_rope)call->site->meaning[TN_AXIS_ROPE]};
     int64_t width = rows_width(job->cos);
     job->rotary = job->style == TN_ROPE_HALF_NARROW ? 2 * width : width;
-    if (job->style < TN_ROPE_HALF || job->style > TN_ROPE_DEINTERLEAVED || job->rotary % 2 || job->rotary > ROPE_MAX ||
+    if (job->style < TN_ROPE_HALF || job->style > TN_ROPE_HALF_F32 || job->rotary % 2 || job->rotary > ROPE_MAX ||
         job->rotary > q->shape[3])
         return tn_fail(err, TN_E_INTERNAL, call->site->path,
                        "rope style %d cannot rotate %" PRId64 " of %" PRId64 " dimensions; report this defect",
                        (int)job->style, job->rotary, q->shape[3]);
     /* An f32 table makes everything f32, as type promotion does. */
-    bool plain = job->style != TN_ROPE_COMPLEX && job->cos->dtype == q->dtype;
-    job->step = plain ? q->dtype : TN_F32;
+    bool wide = job->style == TN_ROPE_COMPLEX || job->style == TN_ROPE_HALF_F32;
+    job->step = wide || job->cos->dtype != q->dtype ? TN_F32 : q->dtype;
     return TN_OK;
 }
 

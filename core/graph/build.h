@@ -54,6 +54,19 @@ bool build_has(const graph_builder *b, const graph_module *module, const char *n
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out);
 
+/* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's), or with its last two dimensions
+ * changed over: the file has them in the other order, shape is that of the result. */
+typedef struct build_form {
+    tn_dtype dtype;
+    bool turned;
+} build_form;
+bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
+                     const build_form *form, tn_tensor *out);
+
+/* Has the tensor "<module path>.<name>" this shape? False where there is none. */
+bool build_has_shape(const graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
+                     const int64_t *shape);
+
 /* Gives module its site, inside outer (or NULL). */
 graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_site *outer);
 

@@ -54,6 +54,7 @@ op_free op_free_of(const op_row *row, int64_t batch, int64_t tokens, int64_t cac
 static tn_dtype type_of(const tn_site *site, char letter)
 {
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    int32_t rope = site->meaning[TN_AXIS_ROPE];
     switch (letter) {
     case 'i':
         return TN_I32;
@@ -65,6 +66,8 @@ static tn_dtype type_of(const tn_site *site, char letter)
         return site->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype;
     case 'r':
         return site->features & TN_HAS_F32_ROUTER ? TN_F32 : dtype;
+    case 'c':
+        return rope == TN_ROPE_COMPLEX || rope == TN_ROPE_HALF_F32 ? TN_F32 : dtype;
     default:
         return dtype;
     }

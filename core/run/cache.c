@@ -42,10 +42,11 @@ static tn_status allocate_layers(kv_cache *c, tn_error *err)
     tn_status status = TN_OK;
     for (int64_t i = 0; i < c->layers && status == TN_OK; i++) {
         size_t k = layer_bytes(c, i, c->shape[i].head_dim), v = layer_bytes(c, i, c->shape[i].v_head_dim);
+        bool own = !c->shape[i].v_in_k;
         status = device_alloc(c->device, k, &c->k[i], err);
-        if (status == TN_OK)
+        if (status == TN_OK && own)
             status = device_alloc(c->device, v, &c->v[i], err);
-        c->bytes += k + v;
+        c->bytes += k + (own ? v : 0);
     }
     return status;
 }
@@ -141,6 +142,10 @@ static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
         view->v = cache_tensor(c, c->v[i], cap, used[which], heads, shape->v_head_dim);
         view->full_k = cache_tensor(c, c->k[i], cap, cap, heads, shape->head_dim);
         view->full_v = cache_tensor(c, c->v[i], cap, cap, heads, shape->v_head_dim);
+        if (shape->v_in_k) {
+            view->v = view->k;
+            view->v.shape[3] = shape->v_head_dim;
+        }
         view->slot = tn_tensor_dense(kind->device_slot, TN_I32, 2, (int64_t[]){c->rows, tokens});
         view->kv_index = tn_tensor_dense(kind->device_index, TN_I32, 2, (int64_t[]){c->rows, used[which]});
     }

@@ -117,6 +117,8 @@ void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const t
     call.in[1] = cache->slot;
     call.out[0] = cache->full_k;
     perform_step(r, &call);
+    if (!v)
+        return;
     call.in[0] = *v;
     call.out[0] = cache->full_v;
     perform_step(r, &call);
@@ -202,6 +204,8 @@ tn_tensor steps_heads(const graph_run *r, const tn_tensor *x, int64_t begin, int
 
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden)
 {
-    if (r->status == TN_OK && r->capture && !r->arena->measuring)
-        r->capture(r->capture_ctx, index, hidden);
+    if (r->status != TN_OK || !r->capture || r->arena->measuring || index < r->captured)
+        return;
+    r->captured = index + 1;
+    r->capture(r->capture_ctx, index, hidden);
 }

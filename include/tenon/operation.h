@@ -34,15 +34,18 @@ typedef enum tn_op {
     TN_OP_RMS_NORM = 1,
     /* in h, r [..., W]; out h + r rounded to dt, which may be h's memory, and the norm of that sum. */
     TN_OP_ADD_RMS_NORM = 2,
-    /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R]; out q', k' like q, k, and may be the
-     * same memory. Dimensions R.. of each head pass through. See tn_rope. */
+    /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R] of dt (f32 for TN_ROPE_COMPLEX and TN_ROPE_HALF_F32);
+     * out q', k' like q, k, and may be the same memory. Dimensions R.. of each head pass through. See tn_rope. */
     TN_OP_ROPE = 3,
     /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)). */
     TN_OP_MLP = 4,
     /* in x [T,H]; out weights [T,k] of dt (f32 with TN_HAS_F32_ROUTING), experts [T,k] i32; optional: logits [T,E] of
-     * dt (f32 with TN_HAS_F32_ROUTER), what the scores are made of. */
+     * dt (f32 with TN_HAS_F32_ROUTER), what the scores are made of. The order of what is done to the weights:
+     * TN_HAS_RENORM (the sum counts at least TN_NUM_EPS), TN_HAS_EXPERT_SCALE, TN_HAS_ROUTE_SCALE. */
     TN_OP_MOE_ROUTE = 5,
-    /* in x [T,H], weights [T,k], experts [T,k] i32; out y [T,H] = sum_j weights_j expert_j(x). */
+    /* in x [T,H], weights [T,k], experts [T,k] i32; out y [T,H] = sum_j weights_j expert_j(x); with TN_HAS_INPUT_SCALE
+     * sum_j expert_j(rnd(weights_j x)). With TN_HAS_BIAS TN_ROLE_GATE_UP_BIAS [E,2I], in the order of the outputs of
+     * GATE_UP (gates first where there are two lists), and TN_ROLE_DOWN_BIAS [E,H], whatever the layout. */
     TN_OP_MOE_EXPERTS = 6,
     /* in x [T,H]; out y [T,H]: route, experts and the shared expert where there is one; optional: logits as MOE_ROUTE.
      */

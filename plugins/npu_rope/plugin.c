@@ -105,20 +105,21 @@ static tn_status rotate(const tn_call *call, const tn_tensor *from, const tn_ten
 {
     const tn_tensor *q = &call->in[0], *k = &call->in[1], *cos = &call->in[2];
     tn_rope style = (tn_rope)call->site->meaning[TN_AXIS_ROPE];
-    bool pairs = style != TN_ROPE_HALF && style != TN_ROPE_HALF_NARROW;
+    bool wide = style == TN_ROPE_HALF || style == TN_ROPE_HALF_F32;
+    bool pairs = !wide && style != TN_ROPE_HALF_NARROW;
     rope_call c = {.fn = (rope_fn *)(uintptr_t)call->plan->user[USER_FUNCTION],
                    .from = {&from[0], &from[1]},
                    .to = {&to[0], &to[1]},
                    .cos = cos,
                    .sin = &call->in[3],
                    .tokens = q->shape[1]};
-    /* Only the half form has angles of its own for the second half. */
+    /* Only the half forms have angles of their own for the second half. */
     c.token = (rope_token){.head = q->shape[3],
                            .rotary = style == TN_ROPE_HALF_NARROW ? 2 * cos->shape[2] : cos->shape[2],
                            .table = cos->dtype,
                            .pairs_in = pairs,
                            .pairs_out = pairs && style != TN_ROPE_DEINTERLEAVED,
-                           .wide = style == TN_ROPE_HALF,
+                           .wide = wide,
                            .inverse = inverse};
     if (inverse) { /* a gradient of what came out in one form goes back into the other */
         c.token.pairs_in = c.token.pairs_out;
@@ -155,7 +156,7 @@ static const tn_impl impls[] = {
                .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
                          [TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_HALF) | TN_TAKES(TN_ROPE_HALF_NARROW) |
                                           TN_TAKES(TN_ROPE_INTERLEAVED) | TN_TAKES(TN_ROPE_COMPLEX) |
-                                          TN_TAKES(TN_ROPE_DEINTERLEAVED)},
+                                          TN_TAKES(TN_ROPE_DEINTERLEAVED) | TN_TAKES(TN_ROPE_HALF_F32)},
                .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
      .tolerance = {.ulps_f32 = 0, .ulps_bf16 = 3.5, .ulps_f16 = 3.5},
      .plan = plan,

@@ -20,8 +20,15 @@ typedef struct shape {
 
 static const char *style_name(int32_t style)
 {
-    static const char *const names[] = {"?", "half", "half narrow", "interleaved", "complex", "deinterleaved"};
+    static const char *const names[] = {"?",       "half",          "half narrow", "interleaved",
+                                        "complex", "deinterleaved", "half_f32"};
     return names[style];
+}
+
+/* Whose contract says so. */
+static bool f32_tables(tn_rope style)
+{
+    return style == TN_ROPE_COMPLEX || style == TN_ROPE_HALF_F32;
 }
 
 static int64_t table_width(tn_rope style, int64_t rotary)
@@ -47,7 +54,8 @@ static void make_site(check_case *c, tn_rope style, const shape *s)
 /* Where pair i < rotary / 2 lies in the input, or in the output. */
 static void pair_of(tn_rope style, bool output, int64_t rotary, int64_t i, int64_t *first, int64_t *second)
 {
-    bool pairs = style != TN_ROPE_HALF && style != TN_ROPE_HALF_NARROW && !(output && style == TN_ROPE_DEINTERLEAVED);
+    bool halves = style == TN_ROPE_HALF || style == TN_ROPE_HALF_NARROW || style == TN_ROPE_HALF_F32;
+    bool pairs = !halves && !(output && style == TN_ROPE_DEINTERLEAVED);
     *first = pairs ? 2 * i : i;
     *second = pairs ? 2 * i + 1 : i + rotary / 2;
 }
@@ -69,7 +77,8 @@ static void reference_head(const check_case *c, bool backward, const double *x, 
     for (int64_t i = rotary; i < head; i++)
         y[i] = x[i];
     for (int64_t i = 0; i < half; i++) {
-        int64_t from[2], to[2], other = style == TN_ROPE_HALF ? i + half : i;
+        bool wide = style == TN_ROPE_HALF || style == TN_ROPE_HALF_F32;
+        int64_t from[2], to[2], other = wide ? i + half : i;
         pair_of(style, backward, rotary, i, &from[0], &from[1]);
         pair_of(style, !backward, rotary, i, &to[0], &to[1]);
         double a = x[from[0]], b = x[from[1]];
@@ -168,7 +177,7 @@ static check_case rope_case(tn_rope style, tn_dtype dtype, const shape *s)
 {
     check_case c;
     random_state r = {(uint64_t)(s->head * 31 + s->tokens * 7 + s->rotary)};
-    tn_dtype table = s->f32_table ? TN_F32 : dtype;
+    tn_dtype table = s->f32_table || f32_tables(style) ? TN_F32 : dtype;
     int64_t table_shape[] = {s->table_rows, s->tokens, table_width(style, s->rotary)};
     case_init(&c, kernel, TN_OP_ROPE, dtype);
     make_site(&c, style, s);
@@ -188,7 +197,7 @@ static check_case rope_case(tn_rope style, tn_dtype dtype, const shape *s)
     fill_tables(&c, s, style, &r);
     /* Numbers below the normal ones have fewer digits than a tolerance counts on. Where angles are no rotation, eager's
      * three roundings to a narrow type may be any distance from one: terms that cancel are larger than the result. */
-    c.skip_eager = (s->wild || s->tiny) && table != TN_F32 && style != TN_ROPE_COMPLEX;
+    c.skip_eager = (s->wild || s->tiny) && table != TN_F32;
     describe(&c, s);
     return c;
 }
@@ -264,7 +273,7 @@ static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
 static void check(check_state *s)
 {
-    for (int style = TN_ROPE_HALF; style <= TN_ROPE_DEINTERLEAVED; style++)
+    for (int style = TN_ROPE_HALF; style <= TN_ROPE_HALF_F32; style++)
         for (int d = 0; d < 3; d++)
             check_group(s, (tn_rope)style, dtypes[d]);
     check_declines(s);
@@ -308,7 +317,7 @@ static void bench(check_state *s)
                 for (int in_place = 0; in_place < 2; in_place++)
                     bench_shape(s, &bench_models[m], TN_ROPE_HALF, dtypes[d], bench_tokens[t], in_place);
     for (int d = 0; d < 3; d++)
-        for (int style = TN_ROPE_HALF_NARROW; style <= TN_ROPE_DEINTERLEAVED; style++)
+        for (int style = TN_ROPE_HALF_NARROW; style <= TN_ROPE_HALF_F32; style++)
             bench_shape(s, &bench_models[0], (tn_rope)style, dtypes[d], 512, false);
 }
 
@@ -404,7 +413,7 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
             case_out(&c, dtype, 4, x.shape, x.stride);
         }
         make_site(&c, ops[i].style, &p);
-        golden_tables(&c, file, n, dtype);
+        golden_tables(&c, file, n, f32_tables(ops[i].style) ? TN_F32 : dtype);
         golden_gradients(&c, file, n);
         golden_run(s, &c, file, n, names);
         return true;

@@ -188,6 +188,12 @@ END_TEST
 
 /* ---- rope -------------------------------------------------------------------------------------- */
 
+/* Pairs of halves with tables of the whole width. */
+static bool rope_wide(tn_rope style)
+{
+    return style == TN_ROPE_HALF || style == TN_ROPE_HALF_F32;
+}
+
 static void rope_call(tn_rope style, tn_dtype dtype, tn_dtype table, int64_t d, int64_t r, tn_call *call, tn_site *site)
 {
     *site = optest_site(TN_OP_ROPE, dtype);
@@ -212,11 +218,12 @@ static void rope_check(const tn_call *call, int which, int64_t head, int64_t t, 
     const tn_tensor *x = &call->in[which], *y = &call->out[which];
     tn_rope style = (tn_rope)call->site->meaning[TN_AXIS_ROPE];
     int64_t d = x->shape[3], half = r / 2, at = ((5 + t) * x->shape[2] + head) * d, width = call->in[2].shape[2];
-    bool paired = style > TN_ROPE_HALF_NARROW, apart = paired && style != TN_ROPE_DEINTERLEAVED;
-    tn_dtype step = style == TN_ROPE_COMPLEX || call->in[2].dtype != x->dtype ? TN_F32 : x->dtype;
+    bool paired = !rope_wide(style) && style != TN_ROPE_HALF_NARROW, apart = paired && style != TN_ROPE_DEINTERLEAVED;
+    bool wide = style == TN_ROPE_COMPLEX || style == TN_ROPE_HALF_F32;
+    tn_dtype step = wide || call->in[2].dtype != x->dtype ? TN_F32 : x->dtype;
     for (int64_t j = 0; j < half; j++) {
         double x1 = optest_at(x, at + (paired ? 2 * j : j)), x2 = optest_at(x, at + (paired ? 2 * j + 1 : j + half));
-        int64_t second = style == TN_ROPE_HALF ? j + half : j;
+        int64_t second = rope_wide(style) ? j + half : j;
         double c1 = optest_at(&call->in[2], t * width + j), s1 = optest_at(&call->in[3], t * width + j);
         double c2 = optest_at(&call->in[2], t * width + second), s2 = optest_at(&call->in[3], t * width + second);
         double y1 = rounded(rounded(rounded(x1 * c1, step) - rounded(x2 * s1, step), step), x->dtype);
@@ -404,7 +411,7 @@ int main(void)
     tcase_add_test(tc, norms_of_odd_values);
     tcase_add_test(tc, norms_without_meaning_are_refused);
     tcase_add_test(tc, add_and_norm_in_one);
-    tcase_add_loop_test(tc, ropes_round_where_they_should, 0, 5);
+    tcase_add_loop_test(tc, ropes_round_where_they_should, 0, 6);
     tcase_add_test(tc, ropes_that_cannot_be_are_refused);
     tcase_add_loop_test(tc, glu_rounds_twice, 0, 2);
     tcase_add_test(tc, one_gate_for_all_features);

@@ -17,6 +17,17 @@ static double rounded(double x, tn_dtype dtype)
     return optest_at(&t, 0);
 }
 
+/* Pairs of halves with tables of the whole width; pairs that lie next to each other. */
+static bool is_wide(tn_rope style)
+{
+    return style == TN_ROPE_HALF || style == TN_ROPE_HALF_F32;
+}
+
+static bool is_paired(tn_rope style)
+{
+    return !is_wide(style) && style != TN_ROPE_HALF_NARROW;
+}
+
 enum { BATCH = 2, TOKENS = 5, HEAD_MAX = 41 };
 
 static void make_call(tn_rope style, tn_dtype dtype, tn_dtype table, int64_t d, int64_t r, tn_call *call, tn_site *site,
@@ -56,12 +67,12 @@ static double head_loss(void *ctx, double value)
 {
     head h = *(const head *)ctx;
     int64_t half = h.r / 2;
-    bool paired = h.style > TN_ROPE_HALF_NARROW, apart = paired && h.style != TN_ROPE_DEINTERLEAVED;
+    bool paired = is_paired(h.style), apart = paired && h.style != TN_ROPE_DEINTERLEAVED;
     double sum = 0.0;
     h.x[h.moving] = value;
     for (int64_t i = 0; i < half; i++) {
         double x1 = h.x[paired ? 2 * i : i], x2 = h.x[paired ? 2 * i + 1 : i + half];
-        int64_t second = h.style == TN_ROPE_HALF ? i + half : i;
+        int64_t second = is_wide(h.style) ? i + half : i;
         sum += h.g[apart ? 2 * i : i] * (x1 * h.c[i] - x2 * h.s[i]);
         sum += h.g[apart ? 2 * i + 1 : i + half] * (x2 * h.c[second] + x1 * h.s[second]);
     }
@@ -93,8 +104,8 @@ static double head_rounded(const head *h, int64_t i, tn_dtype step, tn_dtype dty
     if (i >= h->r)
         return h->g[i];
     int64_t half = h->r / 2;
-    bool paired = h->style > TN_ROPE_HALF_NARROW, apart = paired && h->style != TN_ROPE_DEINTERLEAVED;
-    int64_t pair = paired ? i / 2 : i % half, second = h->style == TN_ROPE_HALF ? pair + half : pair;
+    bool paired = is_paired(h->style), apart = paired && h->style != TN_ROPE_DEINTERLEAVED;
+    int64_t pair = paired ? i / 2 : i % half, second = is_wide(h->style) ? pair + half : pair;
     bool first = paired ? i % 2 == 0 : i < half;
     double g1 = h->g[apart ? 2 * pair : pair], g2 = h->g[apart ? 2 * pair + 1 : pair + half];
     double own = first ? g1 * h->c[pair] : g2 * h->c[second], other = first ? g2 * h->s[second] : -g1 * h->s[pair];
@@ -106,7 +117,8 @@ static void check_call(const tn_call *call, int which)
     const tn_tensor *dx = &call->grads->in[which];
     tn_dtype dtype = dx->dtype;
     tn_rope style = (tn_rope)call->site->meaning[TN_AXIS_ROPE];
-    tn_dtype step = style == TN_ROPE_COMPLEX || call->in[2].dtype != dtype ? TN_F32 : dtype;
+    bool wide = style == TN_ROPE_COMPLEX || style == TN_ROPE_HALF_F32;
+    tn_dtype step = wide || call->in[2].dtype != dtype ? TN_F32 : dtype;
     for (int64_t at = 0; at < BATCH * TOKENS * dx->shape[2]; at++) {
         int64_t n = at % dx->shape[2], t = at / dx->shape[2] % TOKENS, b = at / dx->shape[2] / TOKENS;
         head h;
@@ -194,7 +206,7 @@ int main(void)
     TCase *tc = tcase_create("rope");
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_set_timeout(tc, 120);
-    tcase_add_loop_test(tc, ropes, TN_ROPE_HALF, TN_ROPE_DEINTERLEAVED + 1);
+    tcase_add_loop_test(tc, ropes, TN_ROPE_HALF, TN_ROPE_HALF_F32 + 1);
     tcase_add_test(tc, strided);
     tcase_add_test(tc, absent_tensors);
     suite_add_tcase(suite, tc);
