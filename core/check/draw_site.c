@@ -29,8 +29,9 @@ bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value)
 tn_site draw_site_plain(tn_op op)
 {
     static const int64_t sizes[] = {
-        [TN_DIM_WIDTH] = 37,  [TN_DIM_HIDDEN] = 40,  [TN_DIM_INTER] = 24,  [TN_DIM_OUT] = 28, [TN_DIM_HEAD] = 16,
-        [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9, [TN_DIM_TOP_K] = 2};
+        [TN_DIM_WIDTH] = 37, [TN_DIM_HIDDEN] = 40, [TN_DIM_INTER] = 24,   [TN_DIM_OUT] = 28,
+        [TN_DIM_HEAD] = 16,  [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9,
+        [TN_DIM_TOP_K] = 2,  [TN_DIM_HEAD_V] = 12, [TN_DIM_TAPS] = 4};
     const op_row *row = op_find(op);
     tn_site site = {.size = sizeof site, .op = op, .path = row->name, .class_name = row->name, .model_type = "drawn"};
     for (int axis = 0; axis < TN_AXIS_MAX; axis++)
@@ -39,6 +40,10 @@ tn_site draw_site_plain(tn_op op)
                 site.meaning[axis] = v;
     for (size_t dim = 0; dim < sizeof sizes / sizeof *sizes; dim++)
         site.dim[dim] = row->dims >> dim & 1 ? sizes[dim] : 0;
+    if (op == TN_OP_GATED_DELTA_RULE) { /* value heads are the more                                */
+        site.dim[TN_DIM_Q_HEADS] = sizes[TN_DIM_KV_HEADS];
+        site.dim[TN_DIM_KV_HEADS] = sizes[TN_DIM_Q_HEADS];
+    }
     site.num[TN_NUM_EPS] = row->nums >> TN_NUM_EPS & 1 ? 1e-6 : 0;
     site.num[TN_NUM_SCALE] = op == TN_OP_ATTENTION ? 0.25 : 0;
     return site;
@@ -59,10 +64,11 @@ void draw_site_add(tn_site *site, uint64_t feature)
         {TN_HAS_SPARSITY, {0}, {0}, TN_NUM_SPARSITY, 0.5},
         {TN_HAS_PARTIAL, {TN_DIM_ROTARY}, {8}, 0, 0},
         {TN_HAS_WINDOW, {TN_DIM_WINDOW}, {7}, 0, 0},
+        {TN_HAS_CHUNK, {TN_DIM_CHUNK}, {5}, 0, 0},
         {TN_HAS_SOFTCAP, {0}, {0}, TN_NUM_SOFTCAP, 30},
     };
     site->features |= feature;
-    if (feature & TN_HAS_SHARED_GATE)
+    if (feature & (TN_HAS_SHARED_GATE | TN_HAS_SHARED_BIAS))
         draw_site_add(site, TN_HAS_SHARED_EXPERT);
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         if (!(feature & needs[i].feature))
@@ -130,10 +136,12 @@ static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
 {
     struct inputs_random r = {.state = seed};
     int at = 0;
-    bool norm = d->site.dim[TN_DIM_WIDTH] > 0 && d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
+    bool norm = d->site.dim[TN_DIM_WIDTH] > 0 && d->site.op != TN_OP_SHORT_CONV &&
+                d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
     for (const op_param *p; (p = next_param(row, &d->site, &at));)
         for (int64_t i = 0; i < d->site.param[p->role].count; i++)
-            fill(&d->site.param[p->role].tensors[i], norm && p->role == TN_ROLE_WEIGHT, &r);
+            fill(&d->site.param[p->role].tensors[i],
+                 (norm && p->role == TN_ROLE_WEIGHT) || p->role == TN_ROLE_EXPERT_SCALE, &r);
 }
 
 tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_error *err)
@@ -145,6 +153,10 @@ tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_er
         return tn_fail(err, TN_E_USAGE, like->path, "%s is no operation of a site", tn_op_name(like->op));
     if (row->allows >> TN_AXIS_WEIGHT & 1 && !d->site.meaning[TN_AXIS_WEIGHT])
         d->site.meaning[TN_AXIS_WEIGHT] = d->site.meaning[TN_AXIS_DTYPE];
+    if (d->site.meaning[TN_AXIS_ACT] == TN_ACT_CLAMPED_SWIGLU && d->site.num[TN_NUM_LIMIT] == 0) {
+        d->site.num[TN_NUM_LIMIT] = 7;
+        d->site.num[TN_NUM_ALPHA] = 1.702;
+    }
     size_t bytes = place_params(d, row, NULL, &count);
     d->tensors = calloc(count + 1, sizeof *d->tensors);
     d->memory = aligned_alloc(64, bytes ? bytes : 64);

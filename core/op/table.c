@@ -69,6 +69,15 @@ static tn_status check_rope(const tn_site *site, tn_error *err)
     return TN_OK;
 }
 
+static tn_status check_delta(const tn_site *site, tn_error *err)
+{
+    int64_t qk_heads = site->dim[TN_DIM_Q_HEADS], v_heads = site->dim[TN_DIM_KV_HEADS];
+    if (v_heads % qk_heads)
+        return tn_fail(err, TN_E_USAGE, site->path, "kv_heads: %lld value heads are no multiple of %lld key heads",
+                       (long long)v_heads, (long long)qk_heads);
+    return TN_OK;
+}
+
 /* ---- operations that are no products with parameters ------------------------------------------------------------- */
 
 /* Scores and the sum of values. */
@@ -76,6 +85,12 @@ static double attention_operations(const tn_call *call)
 {
     const tn_tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     return 2.0 * (double)tn_tensor_count(q) * (double)k->shape[1] * (1.0 + (double)v->shape[3] / (double)q->shape[3]);
+}
+
+/* Of each token: what its state holds at the key, what is written there, what the query reads, and forgetting. */
+static double delta_operations(const tn_call *call)
+{
+    return 8.0 * (double)tn_tensor_count(&call->in[0]) * (double)call->site->dim[TN_DIM_HEAD];
 }
 
 /* A few for each element that goes in. */
@@ -311,9 +326,9 @@ static const op_row rows[] = {
     {.op = TN_OP_ATTENTION,
      .name = "ATTENTION",
      .needs = BIT(TN_AXIS_DTYPE),
-     .features = TN_HAS_WINDOW | TN_HAS_SOFTCAP | TN_HAS_SINKS,
+     .features = TN_HAS_WINDOW | TN_HAS_CHUNK | TN_HAS_SOFTCAP | TN_HAS_SINKS,
      .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_Q_HEADS) | BIT(TN_DIM_KV_HEADS),
-     .more_dims = BIT(TN_DIM_HEAD_V) | BIT(TN_DIM_WINDOW),
+     .more_dims = BIT(TN_DIM_HEAD_V) | BIT(TN_DIM_WINDOW) | BIT(TN_DIM_CHUNK),
      .nums = BIT(TN_NUM_SCALE) | BIT(TN_NUM_SOFTCAP),
      .in = {{.name = "q", .shape = "dBTND"},
             {.name = "k", .shape = "dBSKD"},
@@ -323,8 +338,35 @@ static const op_row rows[] = {
      .out = {{.name = "o", .shape = "dBTNV"}},
      .param = {{.role = TN_ROLE_SINKS, .shape = "N", .when = WITH(TN_HAS_SINKS), .any_float = true}},
      .operations = attention_operations},
-    {.op = TN_OP_GATED_DELTA_RULE, .name = "GATED_DELTA_RULE", .kind = OP_LATER},
-    {.op = TN_OP_SHORT_CONV, .name = "SHORT_CONV", .kind = OP_LATER},
+    {.op = TN_OP_GATED_DELTA_RULE,
+     .name = "GATED_DELTA_RULE",
+     .needs = BIT(TN_AXIS_DTYPE),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_HEAD_V) | BIT(TN_DIM_Q_HEADS) | BIT(TN_DIM_KV_HEADS),
+     .in = {{.name = "v", .shape = "dBTKV"},
+            {.name = "state", .shape = "fBKDV"},
+            {.name = "q", .shape = "dBTND"},
+            {.name = "k", .shape = "dBTND"},
+            {.name = "a", .shape = "dBTK"},
+            {.name = "b", .shape = "dBTK"},
+            {.name = "index", .shape = "iBT"}},
+     .out = {{.name = "o", .shape = "dBTKV"}, {.name = "state", .shape = "fBKDV"}},
+     .param = {{.role = TN_ROLE_DECAY, .shape = "K", .any_float = true},
+               {.role = TN_ROLE_BIAS, .shape = "K", .any_float = true}},
+     .in_place = 2,
+     .operations = delta_operations,
+     .check = check_delta},
+    {.op = TN_OP_SHORT_CONV,
+     .name = "SHORT_CONV",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_BIAS,
+     .dims = BIT(TN_DIM_WIDTH) | BIT(TN_DIM_TAPS),
+     .in = {{.name = "x", .shape = "dBTW"}, {.name = "state", .shape = "dBWP"}, {.name = "index", .shape = "iBT"}},
+     .out = {{.name = "y", .shape = "dBTW"}, {.name = "state", .shape = "dBWP"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "WF"},
+               {.role = TN_ROLE_BIAS, .shape = "W", .when = WITH(TN_HAS_BIAS)}},
+     .in_place = 2},
     {.op = TN_OP_ATTENTION_LAYER, .name = "ATTENTION_LAYER", .kind = OP_LATER},
     {.op = TN_OP_DECODER_LAYER, .name = "DECODER_LAYER", .kind = OP_LATER},
     {.op = TN_OP_EMBEDDING,
