@@ -17,7 +17,7 @@ static tn_op step_of(const tn_site *site)
 {
     switch (site->op) {
     case TN_OP_MLP:
-        return TN_OP_GLU;
+        return site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN ? TN_OP_ACT : TN_OP_GLU;
     case TN_OP_ADD_RMS_NORM:
         return TN_OP_ADD;
     case TN_OP_MOE_BLOCK:
