@@ -56,8 +56,6 @@ static tn_dtype type_of(const tn_site *site, char letter)
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     int32_t rope = site->meaning[TN_AXIS_ROPE];
     switch (letter) {
-    case 'f':
-        return TN_F32;
     case 'i':
         return TN_I32;
     case 'l':
