@@ -60,6 +60,14 @@ static tn_status check_norm(const tn_site *site, tn_error *err)
     return TN_OK;
 }
 
+/* Sparsity is of gates. */
+static tn_status check_mlp(const tn_site *site, tn_error *err)
+{
+    if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN && (site->features & TN_HAS_SPARSITY))
+        return tn_fail(err, TN_E_USAGE, site->path, "sparsity: an MLP of layout up_down has no gate");
+    return check_act(site, err);
+}
+
 static tn_status check_rope(const tn_site *site, tn_error *err)
 {
     int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : head;
@@ -123,6 +131,14 @@ static double rope_operations(const tn_call *call)
 #define FUSED_BIAS                                                                                                     \
     {                                                                                                                  \
         .features = TN_HAS_BIAS, .layouts = BIT(TN_LAYOUT_GATE_UP) | BIT(TN_LAYOUT_UP_GATE)                            \
+    }
+#define SPLIT_OR_UP                                                                                                    \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_SPLIT) | BIT(TN_LAYOUT_UP_DOWN)                                                       \
+    }
+#define SPLIT_OR_UP_BIAS                                                                                               \
+    {                                                                                                                  \
+        .features = TN_HAS_BIAS, .layouts = BIT(TN_LAYOUT_SPLIT) | BIT(TN_LAYOUT_UP_DOWN)                              \
     }
 #define LIST                                                                                                           \
     {                                                                                                                  \
@@ -213,14 +229,14 @@ static const op_row rows[] = {
      .in = {{.name = "x", .shape = "dTH"}},
      .out = {{.name = "y", .shape = "dTH"}},
      .param = {{.role = TN_ROLE_GATE, .shape = "IH", .when = SPLIT},
-               {.role = TN_ROLE_UP, .shape = "IH", .when = SPLIT},
+               {.role = TN_ROLE_UP, .shape = "IH", .when = SPLIT_OR_UP},
                {.role = TN_ROLE_GATE_UP, .shape = "2IH", .when = FUSED},
                {.role = TN_ROLE_DOWN, .shape = "HI"},
                {.role = TN_ROLE_GATE_BIAS, .shape = "I", .when = SPLIT_BIAS},
-               {.role = TN_ROLE_UP_BIAS, .shape = "I", .when = SPLIT_BIAS},
+               {.role = TN_ROLE_UP_BIAS, .shape = "I", .when = SPLIT_OR_UP_BIAS},
                {.role = TN_ROLE_GATE_UP_BIAS, .shape = "2I", .when = FUSED_BIAS},
                {.role = TN_ROLE_DOWN_BIAS, .shape = "H", .when = WITH(TN_HAS_BIAS)}},
-     .check = check_act},
+     .check = check_mlp},
     {.op = TN_OP_MOE_ROUTE,
      .name = "MOE_ROUTE",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_SCORE),

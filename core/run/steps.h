@@ -99,6 +99,9 @@ void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x); /* SOF
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s); /* rows of x [T,A] */
 void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x);                           /* to += x */
 void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to);
+/* A GROUPED_MATMUL that is a step; its counts where all groups have as many rows. */
+void steps_grouped(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *counts, const tn_tensor *y);
+tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows);
 /* up = act(gate) * up, rows of the last dimension. */
 void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up);
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden); /* each index once, ascending */

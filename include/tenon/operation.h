@@ -37,7 +37,7 @@ typedef enum tn_op {
     /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R] of dt (f32 for TN_ROPE_COMPLEX and TN_ROPE_HALF_F32);
      * out q', k' like q, k, and may be the same memory. Dimensions R.. of each head pass through. See tn_rope. */
     TN_OP_ROPE = 3,
-    /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)). */
+    /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)); TN_LAYOUT_UP_DOWN: down(act(up(x))). */
     TN_OP_MLP = 4,
     /* in x [T,H]; out weights [T,k] of dt (f32 with TN_HAS_F32_ROUTING), experts [T,k] i32; optional: logits [T,E] of
      * dt (f32 with TN_HAS_F32_ROUTER), what the scores are made of. The order of what is done to the weights:
