@@ -188,7 +188,8 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
         char *host_sin = s->host_tables + table_bytes(s, i);
         rope_tables_frequencies(rope, s->rope_length[i], frequencies);
         for (int64_t t = 0; t < s->rows * tokens; t++) {
-            rope_tables_row(rope, frequencies, s->positions[t], cosine, sine);
+            const float at = (float)s->positions[t], position[ROPE_AXES] = {at, at, at};
+            rope_tables_row(rope, frequencies, position, cosine, sine);
             convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
             convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
         }

@@ -38,8 +38,11 @@ static void read_attention(const config_reader *c, decoder_spec *s)
     a->class_name = s->classes->attention;
     a->hidden = s->hidden;
     a->heads = config_need_i64(c, "num_attention_heads", 1, MAX_HEADS);
-    a->kv_heads = config_i64(c, "num_key_value_heads", a->heads, 1, MAX_HEADS);
-    s->head_dim = s->head_dim ? s->head_dim : s->hidden / a->heads;
+    /* null means what absence meant before there was a default. */
+    bool all = !s->kv_heads || config_is_null(c, "num_key_value_heads");
+    a->kv_heads = config_i64(c, "num_key_value_heads", all ? a->heads : s->kv_heads, 1, MAX_HEADS);
+    if (!s->head_dim || config_is_null(c, "head_dim"))
+        s->head_dim = s->hidden / a->heads;
     if (!s->ignore_head_dim)
         s->head_dim = config_i64(c, "head_dim", s->head_dim, 1, ROPE_MAX_DIM);
     a->head_dim = s->head_dim;
@@ -132,6 +135,17 @@ double decoder_positive(const config_reader *c, const char *key, double fallback
     if (!(value > 0))
         config_fail(c, key, "is %g, it must be positive or null", value);
     return value;
+}
+
+void decoder_granite_factors(const config_reader *c, decoder_spec *s)
+{
+    double divisor = config_f64(c, "logits_scaling", 1);
+    if (divisor == 0)
+        config_fail(c, "logits_scaling", "is 0");
+    s->embed_factor = config_f64(c, "embedding_multiplier", 1);
+    s->residual_scale = config_f64(c, "residual_multiplier", 1);
+    s->logit_scale = divisor != 0 ? 1 / divisor : 0;
+    s->layer.attention.scale = config_f64(c, "attention_multiplier", 1);
 }
 
 void decoder_upper_slide(const config_reader *c, int64_t i, decoder_layer_spec *layer)
@@ -271,8 +285,9 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
         parts_rope_spec site = s->rope[i].site;
         rope_config_read(c, &s->rope[i].config, &d->shape.rope[i]);
         site.rotary = d->shape.rope[i].dim;
-        d->shape.rope[i].f32_tables = site.style == TN_ROPE_COMPLEX || site.style == TN_ROPE_HALF_F32;
-        d->rope[i] = parts_rope(b, s->classes->scope, &site);
+        d->rope[i] = site.function ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
+        int32_t style = d->rope[i] ? d->rope[i]->site.meaning[TN_AXIS_ROPE] : 0;
+        d->shape.rope[i].f32_tables = style == TN_ROPE_COMPLEX || style == TN_ROPE_HALF_F32;
     }
     d->shape.rope_count = s->rope_count;
     d->shape.q_scale = s->q_scale;
@@ -401,6 +416,7 @@ static void decoder_forward(graph_run *r, const void *state)
     tn_tensor h = steps_embedding(r, d->embed, d->shape.hidden);
     if (d->embed_factor)
         steps_change(r, d->embed_factor, &h);
+    steps_media_embed(r, &h);
     tn_tensor mlp = steps_take(r, r->dtype, 2, h.shape), *more = NULL;
     for (int64_t i = 0; i < d->shape.layers; i++) {
         const decoder_layer *l = &d->layers[i];
@@ -411,6 +427,14 @@ static void decoder_forward(graph_run *r, const void *state)
             const mixer_place at = {d->rope, i};
             steps_add(r, &h, &mlp);
             l->tail->forward(r, l->tail_state, &at, &h, &h, &h);
+            more = NULL;
+        }
+        if (steps_media_deepens(r, i)) {
+            if (more)
+                steps_add(r, &h, more);
+            if (i + 1 < d->shape.layers) /* what a layer gives is what it gave before pictures come in */
+                steps_capture(r, i + 1, &h);
+            steps_media_deepen(r, i, &h);
             more = NULL;
         }
         arena_release(r->arena, mark);

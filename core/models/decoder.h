@@ -36,7 +36,7 @@ typedef struct decoder_layer_spec {
 
 /* One rotation of the model: what its sites are, and where its parameters stand in config.json. */
 typedef struct decoder_rope {
-    parts_rope_spec site; /* rotary is filled in                                                   */
+    parts_rope_spec site; /* rotary is filled in; function NULL: the first one, with other tables */
     rope_config_spec config;
 } decoder_rope;
 
@@ -55,6 +55,7 @@ typedef struct decoder_spec {
     decoder_norms norms;       /* input_layernorm, post_attention_layernorm                       */
     double theta;              /* 10000                                                           */
     double partial;            /* rope_config_spec.partial                                         */
+    int64_t kv_heads;          /* as many as heads */
     int64_t head_dim;          /* hidden / heads                                                  */
     bool ignore_head_dim;      /* the class does not read it                                       */
     bool no_intermediate;      /* the file may do without intermediate_size                        */
@@ -93,6 +94,9 @@ bool decoder_slides(const config_reader *config, int64_t i, bool fallback);
 
 /* For decoder_spec.differ: layers slide as "layer_types" says, else none does. */
 void decoder_some_slide(const config_reader *config, int64_t i, decoder_layer_spec *layer);
+
+/* Granite's factors of the embedding, the scores, what is added to the residual, and the logits. */
+void decoder_granite_factors(const config_reader *config, decoder_spec *spec);
 
 /* A number that must be positive; null: 0. */
 double decoder_positive(const config_reader *config, const char *key, double fallback);

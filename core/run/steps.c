@@ -227,6 +227,8 @@ tn_tensor steps_heads(const graph_run *r, const tn_tensor *x, int64_t begin, int
 
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden)
 {
-    if (r->status == TN_OK && r->capture && !r->arena->measuring)
-        r->capture(r->capture_ctx, index, hidden);
+    if (r->status != TN_OK || !r->capture || r->arena->measuring || index < r->captured)
+        return;
+    r->captured = index + 1;
+    r->capture(r->capture_ctx, index, hidden);
 }

@@ -35,6 +35,7 @@ typedef struct model_shape {
     int32_t rope_count;
     q_scale_params q_scale;
     int64_t restart_at; /* the call that gets beyond so many columns computes those before again; 0: none does  */
+    const struct multimodal *media; /* what it knows of pictures and sounds (models); NULL: nothing   */
 } model_shape;
 
 /* One layer's share of the KV cache, as this call sees it. */
@@ -44,6 +45,17 @@ typedef struct run_cache {
     tn_tensor slot;           /* [B,T] i32: where each new token goes; -1: nowhere                     */
     tn_tensor kv_index;       /* [B,S] i32: which position lies in a slot; -1: none                    */
 } run_cache;
+
+enum { RUN_DEEP = 8 }; /* most layers that are given rows of pictures                              */
+
+/* Rows of pictures and sounds that a call brings in. */
+typedef struct run_media {
+    tn_tensor features;       /* [n,H]: rows in the place of embeddings                                */
+    tn_tensor slot;           /* [1,n] i32: which of the B*T rows each becomes; -1: none of this call     */
+    tn_tensor deep[RUN_DEEP]; /* [m+1,H]: rows to add behind layer j, the last of zeros                   */
+    tn_tensor deep_row;       /* [B*T] i64: which of them each row gets                                   */
+    int32_t deep_count;
+} run_media;
 
 typedef struct graph_run {
     const device *device;
@@ -58,8 +70,10 @@ typedef struct graph_run {
     tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output           */
     void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
     void *capture_ctx;
+    int64_t captured; /* states below this one have been captured                                     */
     tn_status status;
     tn_error *err;
+    const run_media *media; /* or NULL: tokens alone                                                  */
 } graph_run;
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
@@ -86,7 +100,13 @@ void steps_grouped(graph_run *r, const tn_site *site, const tn_tensor *x, const 
 tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows);
 /* up = act(gate) * up, rows of the last dimension. */
 void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up);
-void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
+void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden); /* each index once, ascending */
+
+/* Pictures and sounds (steps_media.c): their features in the rows of h [B*T,H] that stand for them; whether rows are
+ * added behind a layer, and adding them. */
+void steps_media_embed(graph_run *r, const tn_tensor *h);
+bool steps_media_deepens(const graph_run *r, int64_t layer);
+void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h);
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);

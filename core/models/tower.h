@@ -1,0 +1,46 @@
+/* Inside core: towers, which turn pictures or sound into rows of the text model. An architecture has one for what it
+ * sees and one for what it hears, or either. */
+#ifndef TENON_CORE_TOWER_H
+#define TENON_CORE_TOWER_H
+
+#include "graph/build.h"
+#include "run/steps.h"
+
+typedef struct tower_grid {
+    int64_t t, h, w;
+} tower_grid; /* in patches                                                                        */
+
+/* What one call has for a tower. */
+typedef struct tower_media {
+    tn_tensor pixels;        /* device, model dtype: vision [patches, channels * temporal * p * p]; audio
+                                [clips, mel, frames]; no data while the arena is measured             */
+    const tower_grid *grids; /* vision: one per image or video                                         */
+    int64_t grid_count;
+    const int64_t *frames; /* audio: real frames of each clip [clips], on the host                   */
+} tower_media;
+
+/* What comes out, from the run's arena. */
+typedef struct tower_rows {
+    tn_tensor features;         /* [tokens, H] of the text model, in the order of the placeholder tokens */
+    tn_tensor deep[RUN_DEEP]; /* [tokens, H] each: added after layer j of the text model             */
+    int32_t deep_count;
+} tower_rows;
+
+typedef struct tower_kind {
+    const char *name;
+    /* The tree of the tower under parent as the module name; the state is its own. config: the tower's own object
+     * (vision_config, audio_config). Errors stick in b; NULL after one. */
+    void *(*build)(graph_builder *b, graph_module *parent, const char *name, const config_reader *config,
+                   int64_t text_hidden);
+    void (*free_state)(void *state);
+    /* Rows that forward will give; -1 with err filled when grids or frames do not fit the pixels. */
+    int64_t (*tokens)(const void *state, const tower_media *media, tn_error *err);
+    /* The first failure sticks in r. No rows come from an empty tensor. */
+    void (*forward)(graph_run *r, const void *state, const tower_media *media, tower_rows *out);
+} tower_kind;
+
+extern const tower_kind vision_qwen2_5_vl, vision_qwen2_5_omni, vision_qwen3_vl, vision_qwen3_vl_moe, vision_qwen3_5,
+    vision_qwen3_omni_moe, vision_glm4v_moe;
+extern const tower_kind audio_qwen2_5_omni, audio_qwen3_omni_moe;
+
+#endif
