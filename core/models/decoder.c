@@ -345,6 +345,8 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     bool left = b->status == TN_OK && !d->layers[s->layers - 1].tail;
     d->norm = build_norm(b, model, s, s->final_norm ? s->final_norm : "norm", left);
     build_module(b, model, "rotary_emb", s->classes->rotary);
+    if (s->norm.layer_norm || !s->norms.attention) /* sums that no norm has around it                          */
+        build_step(b, model, TN_OP_ADD, s->hidden);
     d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
     build_ropes(b, c, s, d);

@@ -8,11 +8,13 @@
 
 enum { MODEL_ROPES = 4 }; /* kinds of rotary tables that one model may use                        */
 
-/* What the session must know of a layer: the size of its cache. */
+/* What the session must know of a layer: the size of its cache, of keys and values or of recurrent states; 0: none. */
 typedef struct model_layer {
     int64_t kv_heads, head_dim, v_head_dim;
     int64_t window; /* 0: all positions                                                           */
     bool v_in_k;    /* values are the first v_head_dim elements of keys: one tensor holds both    */
+    int64_t conv_width, conv_taps;         /* state of a SHORT_CONV                                        */
+    int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE                                 */
 } model_layer;
 
 /* A factor for each token's queries that grows with its position. */
@@ -44,6 +46,8 @@ typedef struct run_cache {
     tn_tensor full_k, full_v; /* [B,C,K,D], where new positions are written                       */
     tn_tensor slot;           /* [B,T] i32: where each new token goes; -1: nowhere                     */
     tn_tensor kv_index;       /* [B,S] i32: which position lies in a slot; -1: none                    */
+    tn_tensor conv;           /* [B,C,F-1]: what a SHORT_CONV goes on with                             */
+    tn_tensor state;          /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE goes on with                  */
 } run_cache;
 
 enum { RUN_DEEP = 8 }; /* most layers that are given rows of pictures                              */
@@ -107,6 +111,22 @@ void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden); /* eac
 void steps_media_embed(graph_run *r, const tn_tensor *h);
 bool steps_media_deepens(const graph_run *r, int64_t layer);
 void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h);
+
+/* Recurrences (steps_recurrent.c), which go on from the layer's states and leave them where the call ends. x [B*T,C] in
+ * any rows; v [B,T,K,Dv], q, k [B,T,N,D], a, b [B,T,K] give o [B,T,K,Dv]. */
+tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x);
+typedef struct steps_delta {
+    tn_tensor v, q, k, a, b;
+} steps_delta;
+tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, const steps_delta *in);
+/* x becomes its gated norm. */
+void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate);
+/* Towers (steps_tower.c): what the host has in the arena (host NULL: zeros; nothing into one that measures); and
+ * o [B,T,N,Dv] = ATTENTION in which every token of q [B,T,N,D] sees all of its row of k [B,S,K,D] and v [B,S,K,Dv], in
+ * calls of as many tokens as a call may have. */
+tn_tensor steps_upload(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape, const void *host);
+void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v,
+                  const tn_tensor *o);
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
