@@ -16,6 +16,7 @@ typedef struct rope_config_spec {
      * included; NULL: rope_type default. */
     const rope_params *absent;
     int64_t original; /* original_max_position_embeddings beside the object, where the class has a default; or 0   */
+    bool ntk_alpha;   /* HunYuan's: dynamic with alpha is rope_type default with theta alpha^(R / (R - 2))         */
     bool old_names;   /* Phi-3's: the types su and yarn mean longrope                                              */
 } rope_config_spec;
 

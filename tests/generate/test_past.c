@@ -9,7 +9,8 @@ START_TEST(what_fits_is_kept)
     tn_error err = TN_ERROR_INIT;
     session_past past;
     ck_assert_int_eq(past_init(&past, 2, 4, &err), TN_OK);
-    const int64_t ids[] = {1, 2, 3, 11, 12, 13}, positions[] = {0, 0, 1, 0, 1, 2};
+    const int64_t ids[] = {1, 2, 3, 11, 12, 13};
+    float positions[6][3] = {{0}, {0}, {1}, {0}, {1}, {2}};
     const int32_t index[] = {-1, 0, 1, 0, 1, 2};
     past_keep(&past, 3, ids, positions, index);
     past_keep(&past, 3, ids, positions, index);
