@@ -158,7 +158,7 @@ static const tn_impl impls[] = {
                                           TN_TAKES(TN_ROPE_INTERLEAVED) | TN_TAKES(TN_ROPE_COMPLEX) |
                                           TN_TAKES(TN_ROPE_DEINTERLEAVED) | TN_TAKES(TN_ROPE_HALF_F32)},
                .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
-     .tolerance = {.ulps_f32 = 0, .ulps_bf16 = 3.5, .ulps_f16 = 3.5},
+     .tolerance = {.ulps_f32 = 0, .ulps_bf16 = 0, .ulps_f16 = 0},
      .plan = plan,
      .forward = forward,
      .backward = backward},

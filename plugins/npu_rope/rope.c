@@ -3,8 +3,8 @@
 
 #include "scalar.h"
 
-/* Rotates pair i, (a, b), by the angles (c1, s1) for the first and (c2, s2) for the second result, in f32 with one
- * rounding at the end:
+/* Rotates pair i, (a, b), by the angles (c1, s1) for the first and (c2, s2) for the second result. Products are rounded
+ * to the type of the tables, as transformers does; results to that of x:
  *   first = a c1 - b s1, second = b c2 + a s2
  * The gradient of (a, b) for a gradient (g, h) of these is (g c1 + h s2, h c2 - g s1): the same with -s2 and -s1 in the
  * places of s1 and s2. */
@@ -15,8 +15,8 @@ static void rotate_pair(const rope_token *t, const char *x, char *y, int64_t i, 
     float b = scalar_load(x, t->pairs_in ? 2 * i + 1 : i + half, dtype);
     float c1 = scalar_load(t->cos, i, t->table), s1 = scalar_load(t->sin, i, t->table);
     float c2 = scalar_load(t->cos, second, t->table), s2 = scalar_load(t->sin, second, t->table);
-    float first = a * c1 - b * (t->inverse ? -s2 : s1);
-    float last = b * c2 + a * (t->inverse ? -s1 : s2);
+    float first = scalar_round(a * c1, t->table) - scalar_round(b * (t->inverse ? -s2 : s1), t->table);
+    float last = scalar_round(b * c2, t->table) + scalar_round(a * (t->inverse ? -s1 : s2), t->table);
     scalar_store(y, t->pairs_out ? 2 * i : i, dtype, first);
     scalar_store(y, t->pairs_out ? 2 * i + 1 : i + half, dtype, last);
 }

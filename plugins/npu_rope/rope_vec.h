@@ -35,21 +35,16 @@ VEC_INLINE void put_vec(char *p, tn_dtype dtype, vec x, int64_t n)
         vec_store_part(p, dtype, x, n);
 }
 
-/* See rope.c. Products of two narrow numbers are exact in f32: there one instruction gives the bits of two. Angles in
- * f32 may be NaN of any kind. */
+/* See rope.c. Angles in f32 may be NaN of any kind. */
 VEC_INLINE vec rotate_first(vec a, vec b, vec c, vec s, tn_dtype table, tn_dtype dtype)
 {
-    if (table != TN_F32)
-        return vec_fnma(b, s, vec_mul(a, c));
-    vec y = vec_sub(vec_mul(a, c), vec_mul(b, s));
+    vec y = vec_sub(vec_round(vec_mul(a, c), table), vec_round(vec_mul(b, s), table));
     return table == dtype ? y : vec_quiet(y);
 }
 
 VEC_INLINE vec rotate_second(vec a, vec b, vec c, vec s, tn_dtype table, tn_dtype dtype)
 {
-    if (table != TN_F32)
-        return vec_fma(a, s, vec_mul(b, c));
-    vec y = vec_add(vec_mul(b, c), vec_mul(a, s));
+    vec y = vec_add(vec_round(vec_mul(b, c), table), vec_round(vec_mul(a, s), table));
     return table == dtype ? y : vec_quiet(y);
 }
 
