@@ -55,6 +55,9 @@ const char *config_list_str(const config_reader *c, const char *key, int64_t ind
 int32_t config_list_choice(const config_reader *c, const char *key, int64_t index, const config_words *words);
 bool config_list_holds(const config_reader *c, const char *key, int64_t number);
 
+/* An object that may have only these keys (NULL ends them): another one, which would have no effect, is an error. */
+void config_only(const config_reader *c, const char *const *keys);
+
 /* The architecture's own objection to a value: "key 'KEY' TEXT". */
 void config_fail(const config_reader *c, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

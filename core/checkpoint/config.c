@@ -330,3 +330,24 @@ bool config_list_holds(const config_reader *c, const char *key, int64_t number)
             return *c->status == TN_OK;
     return false;
 }
+
+static bool is_among(const char *key, const char *const *keys)
+{
+    for (size_t i = 0; keys[i]; i++)
+        if (!strcmp(key, keys[i]))
+            return true;
+    return false;
+}
+
+void config_only(const config_reader *c, const char *const *keys)
+{
+    const char *key;
+    json_t *value;
+    char known[256] = "";
+    for (size_t i = 0, used = 0; keys[i] && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", keys[i]);
+    if (*c->status != TN_OK || !c->node->object)
+        return;
+    json_object_foreach((json_t *)c->node->object, key, value) if (!is_among(key, keys))
+        config_fail(c, key, "is not supported here; what is: %s", known);
+}

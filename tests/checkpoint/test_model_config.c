@@ -219,6 +219,21 @@ START_TEST(lists_and_scalars)
 }
 END_TEST
 
+START_TEST(an_object_may_have_known_keys_alone)
+{
+    static const char *const keys[] = {"a", "b", NULL}, *const fewer[] = {"a", NULL};
+    config_file *file = open_text("{\"o\": {\"a\": 1, \"b\": 2}}");
+    config_reader root = config_root(file, &status, &err), o = config_child(&root, "o"), no = config_child(&root, "no");
+    config_only(&o, keys);
+    config_only(&no, keys);
+    ck_assert_int_eq(status, TN_OK);
+    config_only(&o, fewer);
+    ck_assert_int_eq(status, TN_E_INPUT);
+    broken_expect(&err, TN_E_INPUT, "config.json", "o.b", "supported");
+    config_close(file);
+}
+END_TEST
+
 START_TEST(the_last_duplicate_wins)
 {
     config_file *file = open_text("{\"k\": 1, \"k\": 2}");
@@ -283,6 +298,7 @@ int main(void)
     tcase_add_test(tc, wrong_types_and_ranges_are_errors);
     tcase_add_test(tc, a_word_is_one_of_those_known);
     tcase_add_test(tc, lists_and_scalars);
+    tcase_add_test(tc, an_object_may_have_known_keys_alone);
     tcase_add_test(tc, the_last_duplicate_wins);
     tcase_add_test(tc, what_is_not_a_config_is_refused);
     tcase_add_test(tc, a_config_that_is_no_file_is_refused);
