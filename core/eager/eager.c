@@ -25,6 +25,10 @@ const eager_op *eager_find(tn_op op)
         &eager_row_scale,
         &eager_short_conv,
         &eager_gated_delta_rule,
+        &eager_stream_mix,
+        &eager_stream_add,
+        &eager_stream_mean,
+        &eager_rms_match,
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i]->op == op)

@@ -1,5 +1,5 @@
 /* EMBEDDING: one row of the table per token id. A site with TN_NUM_SCALE other than 0 (the Gemma family) multiplies by
- * that number rounded to the table's type, and rounds. */
+ * that number rounded to the table's type, and rounds. With TN_HAS_PARTIAL ids beyond the table count as 0. */
 #include "eager/rows.h"
 #include "eager/vec.h"
 
@@ -9,6 +9,7 @@ typedef struct embedding_job {
     const tn_tensor *ids, *table, *y;
     int64_t width;
     float scale;
+    bool partial;
 } embedding_job;
 
 static int64_t embedding_id(const tn_tensor *ids, int64_t i)
@@ -24,7 +25,8 @@ static void embedding_rows(void *ctx, int64_t begin, int64_t end, int32_t thread
     size_t from_size = tn_dtype_size(from), to_size = tn_dtype_size(to);
     float x[VEC_CHUNK];
     for (int64_t row = begin; row < end; row++) {
-        const char *src = rows_at(job->table, embedding_id(job->ids, row));
+        int64_t id = embedding_id(job->ids, row);
+        const char *src = rows_at(job->table, job->partial && id >= job->table->shape[0] ? 0 : id);
         char *dst = rows_at(job->y, row);
         if (from == to && job->scale == 0.0f) {
             memcpy(dst, src, (size_t)job->width * to_size);
@@ -46,9 +48,10 @@ static tn_status embedding_forward(const tn_call *call, tn_error *err)
     if (!job.table)
         return tn_fail(err, TN_E_INTERNAL, call->site->path, "an embedding without its table; report this defect");
     int64_t tokens = tn_tensor_count(job.ids), vocab = job.table->shape[0];
+    job.partial = call->site->features & TN_HAS_PARTIAL;
     for (int64_t i = 0; i < tokens; i++) {
         int64_t id = embedding_id(job.ids, i);
-        if (id < 0 || id >= vocab)
+        if (id < 0 || (id >= vocab && !job.partial))
             return tn_fail(err, TN_E_INPUT, call->site->path,
                            "token %" PRId64 " has id %" PRId64 ", the vocabulary has 0 to %" PRId64
                            "; use the model's own tokenizer",

@@ -97,6 +97,25 @@ void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const t
     perform_site(r, site, &call);
 }
 
+void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed, const graph_site *experts,
+                  const tn_tensor *x, const tn_tensor *y)
+{
+    const int64_t shape[2] = {x->shape[0], route->site.dim[TN_DIM_TOP_K]};
+    bool wide = route->site.features & TN_HAS_F32_ROUTING;
+    tn_tensor weights = steps_take(r, wide ? TN_F32 : r->dtype, 2, shape), chosen = steps_take(r, TN_I32, 2, shape);
+    tn_call call = start_call(TN_OP_MOE_ROUTE, &route->site, 1, 2);
+    call.in[0] = *routed;
+    call.out[0] = weights;
+    call.out[1] = chosen;
+    perform_site(r, route, &call);
+    call = start_call(TN_OP_MOE_EXPERTS, &experts->site, 3, 1);
+    call.in[0] = *x;
+    call.in[1] = weights;
+    call.in[2] = chosen;
+    call.out[0] = *y;
+    perform_site(r, experts, &call);
+}
+
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)
 {
     tn_call call = start_call(TN_OP_ROPE, &site->site, 4, 2);
@@ -142,6 +161,44 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     call.out[0] = o;
     perform_site(r, site, &call);
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
+}
+
+void steps_stream_mix(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *c)
+{
+    tn_call call = start_call(TN_OP_STREAM_MIX, site, 2, 1);
+    call.in[0] = *x;
+    call.in[1] = *c;
+    call.out[0] = *x;
+    perform_step(r, &call);
+}
+
+void steps_stream_add(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *d, const tn_tensor *c)
+{
+    tn_call call = start_call(TN_OP_STREAM_ADD, site, 3, 1);
+    call.in[0] = *x;
+    call.in[1] = *d;
+    call.in[2] = *c;
+    call.out[0] = *x;
+    perform_step(r, &call);
+}
+
+tn_tensor steps_stream_mean(graph_run *r, const tn_site *site, const tn_tensor *x)
+{
+    tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[1], x->shape[2]});
+    tn_call call = start_call(TN_OP_STREAM_MEAN, site, 1, 1);
+    call.in[0] = *x;
+    call.out[0] = y;
+    perform_step(r, &call);
+    return y;
+}
+
+void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *like)
+{
+    tn_call call = start_call(TN_OP_RMS_MATCH, site, 2, 1);
+    call.in[0] = *x;
+    call.in[1] = *like;
+    call.out[0] = *x;
+    perform_step(r, &call);
 }
 
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x)
@@ -208,6 +265,14 @@ void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const t
     call.in[1] = *up;
     call.out[0] = *up;
     perform_step(r, &call);
+}
+
+tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns)
+{
+    tn_tensor view = tn_tensor_dense(t->data, t->dtype, 2, (int64_t[]){rows, columns});
+    view.stride[0] = 0;
+    view.stride[1] = t->shape[0] == 1 ? 0 : 1;
+    return view;
 }
 
 tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count)

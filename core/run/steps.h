@@ -70,6 +70,8 @@ typedef struct graph_run {
     tn_tensor index;                              /* [B,T] i32: position among the row's real tokens; -1: padding    */
     tn_tensor cos[MODEL_ROPES], sin[MODEL_ROPES]; /* [B,T,R]                                      */
     tn_tensor q_scale;                            /* [B*T] f32: factor of queries, where the model has one          */
+    tn_tensor layer_inputs;                       /* [B*T,...]: what layers read beside h, where the model's first
+                                                     stage makes such a thing                                      */
     const run_cache *cache;                       /* per layer                                                       */
     tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output           */
     void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
@@ -90,6 +92,9 @@ void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *
 /* h += x, then the norm of h: site is the norm's, inside that of the sum where it has one. */
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
 void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
+/* A mixture whose router sees other rows than its experts: y = what the experts of routed's rows make of those of x. */
+void steps_routed(graph_run *r, const graph_site *route, const tn_tensor *routed, const graph_site *experts,
+                  const tn_tensor *x, const tn_tensor *y);
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
 /* v NULL: k holds it. */
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
@@ -104,6 +109,12 @@ void steps_grouped(graph_run *r, const tn_site *site, const tn_tensor *x, const 
 tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows);
 /* up = act(gate) * up, rows of the last dimension. */
 void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up);
+/* What STREAM_... steps do with streams x [S,T,A], in place, and the mean of them. */
+void steps_stream_mix(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *c);
+void steps_stream_add(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *d, const tn_tensor *c);
+tn_tensor steps_stream_mean(graph_run *r, const tn_site *site, const tn_tensor *x);
+/* Gives the rows of x the root mean square of those of like, in place. */
+void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *like);
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden); /* each index once, ascending */
 
 /* Pictures and sounds (steps_media.c): their features in the rows of h [B*T,H] that stand for them; whether rows are
@@ -130,6 +141,9 @@ void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, cons
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
+
+/* What has one dimension as a matrix of that many columns whose rows are all the same: [A] as rows, [1] everywhere. */
+tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns);
 
 /* count columns of x [rows, width] from begin on, as they lie. */
 tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count);

@@ -88,7 +88,7 @@ typedef enum tn_layout {
 #define TN_HAS_F32_ROUTING (UINT64_C(1) << 7)     /* route: weights stay f32                  */
 #define TN_HAS_F32_ROUTER (UINT64_C(1) << 8)      /* route: logits in f32 whatever the dtype  */
 #define TN_HAS_SPARSITY (UINT64_C(1) << 9)        /* MLP: Gaussian top-k before the activation */
-#define TN_HAS_PARTIAL (UINT64_C(1) << 10)        /* rope: R < D                              */
+#define TN_HAS_PARTIAL (UINT64_C(1) << 10)        /* rope: R < D; EMBEDDING: not every id has a row */
 #define TN_HAS_MROPE (UINT64_C(1) << 11)          /* rope: tables merged from three axes      */
 #define TN_HAS_WINDOW (UINT64_C(1) << 12)         /* attention: TN_DIM_WINDOW                 */
 #define TN_HAS_SOFTCAP (UINT64_C(1) << 13)        /* attention: TN_NUM_SOFTCAP                */

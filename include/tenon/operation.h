@@ -35,7 +35,8 @@ typedef enum tn_op {
     /* in h, r [..., W]; out h + r rounded to dt, which may be h's memory, and the norm of that sum. */
     TN_OP_ADD_RMS_NORM = 2,
     /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R] of dt (f32 for TN_ROPE_COMPLEX and TN_ROPE_HALF_F32);
-     * out q', k' like q, k, and may be the same memory. Dimensions R.. of each head pass through. See tn_rope. */
+     * out q', k' like q, k, and may be the same memory. Dimensions R.. of each head pass through. See tn_rope.
+     * K is 0, and k empty, where a layer uses the keys of another. */
     TN_OP_ROPE = 3,
     /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)); TN_LAYOUT_UP_DOWN: down(act(up(x))). */
     TN_OP_MLP = 4,
@@ -84,16 +85,22 @@ typedef enum tn_op {
     /* Contracts are below, steps between the contracts from here on. Devices perform steps; kernels do not match them.
      */
     TN_OP_FIRST_STEP = 64,
-    TN_OP_EMBEDDING = 64,    /* in ids [T] i64; out [T,H]                                        */
+    TN_OP_EMBEDDING = 64,    /* in ids [T] i64; out [T,H]; with TN_HAS_PARTIAL an id beyond the table counts as 0 */
     TN_OP_ADD = 65,          /* in a, b; out a + b rounded to dt; may alias                      */
-    TN_OP_GLU = 66,          /* in gate, up [T,I]; out act(gate) * up; may alias                 */
+    TN_OP_GLU = 66,          /* in gate, up [T,I]; out act(gate) * up; may alias; a gate's strides may be 0 */
     TN_OP_CACHE_APPEND = 67, /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
     TN_OP_SOFTCAP = 68,      /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
     TN_OP_ACT = 69,          /* in x; out act(x), act TN_AXIS_ACT; may alias                      */
     TN_OP_SCALE = 70,        /* in x; out x times TN_NUM_SCALE, one rounding; may alias           */
     TN_OP_CLAMP = 71,        /* in x; out x within -L .. L, L TN_NUM_LIMIT; may alias             */
     TN_OP_COPY = 72,         /* in x; out x with other strides                                    */
-    TN_OP_ROW_SCALE = 73     /* in x [T,A], s [T] f32; out each row times its s, one rounding; may alias */
+    TN_OP_ROW_SCALE = 73,    /* in x [T,A], s [T] f32; out each row times its s, one rounding; may alias */
+    /* S streams x [S,T,A]; coefficients c of each token; each step rounded; out may be x. */
+    TN_OP_STREAM_MIX = 80,  /* in x, c [T,S*S]; out x_j + sum_i c[j*S+i] x_i                       */
+    TN_OP_STREAM_ADD = 81,  /* in x, d [T,A], c [T,S]; out x_j + d (1 + c_j)                       */
+    TN_OP_STREAM_MEAN = 82, /* in x; out [T,A]                                                   */
+    TN_OP_RMS_MATCH = 83    /* in x, like [T,A]; out rows of x with the root mean square of those of like, as if
+                               that of x were at least sqrt(TN_NUM_EPS); may alias               */
 } tn_op;
 
 /* count tensors of one role: 0, 1, or one per expert. Borrowed from the model, read-only. */
