@@ -10,6 +10,8 @@ enum { MAX_WIDTH = 1 << 20, MAX_LAYERS = 1 << 12, MAX_HEADS = 1 << 14, MAX_VOCAB
 enum { MAX_EXPERTS = 1 << 16, MAX_TOP_K = 1 << 10 };
 
 typedef struct decoder_layer {
+    const layer_kind *whole; /* with its state, instead of all below                              */
+    void *whole_state;
     gqa attention;
     const mixer_kind *mixer; /* with its state, instead of attention                              */
     void *mixer_state;
@@ -26,7 +28,10 @@ typedef struct decoder {
     tn_site *embed; /* steps, the others or NULL            */
     tn_site *embed_factor, *residual_scale, *logit_scale, *softcap;
     graph_site *norm, *head;
-    graph_site *rope[MODEL_ROPES];
+    graph_site *rope[MODEL_ROPES], *queries[MODEL_ROPES];
+    bool borrows[MODEL_ROPES]; /* some layer that rotates so has no keys                             */
+    const stage_kind *first, *last;
+    void *first_state, *last_state;
     bool parallel;
 } decoder;
 
@@ -93,7 +98,7 @@ void decoder_read(const config_reader *c, decoder_spec *s)
                     (long long)config_list(c, "layer_types"), (long long)s->layers);
     mlp->class_name = s->classes->mlp;
     mlp->hidden = s->hidden;
-    if (!s->no_intermediate || config_has(c, "intermediate_size"))
+    if (!s->intermediates && (!s->no_intermediate || config_has(c, "intermediate_size")))
         mlp->inter = config_need_i64(c, "intermediate_size", 1, MAX_WIDTH);
     mlp->act = parts_act(c, s->act_key ? s->act_key : "hidden_act", s->act ? s->act : "silu");
 }
@@ -247,6 +252,36 @@ static graph_site *build_norm(graph_builder *b, graph_module *m, const decoder_s
     return name ? parts_norm(b, m, name, &s->norm, s->hidden, of_sum) : NULL;
 }
 
+/* Does a layer leave what its MLP gave to be added? */
+static bool leaves(const decoder_layer *l)
+{
+    return !l->whole && !l->tail;
+}
+
+/* Attention and MLP with their norms. */
+static void build_halves(graph_builder *b, graph_module *m, const decoder_spec *s, const decoder_layer_spec *spec,
+                         int64_t i, decoder *d)
+{
+    decoder_layer *l = &d->layers[i];
+    const char *mlp = spec->mlp_name ? spec->mlp_name : "mlp";
+    build_mixer(b, m, spec, l, &d->cache[i]);
+    l->feed = spec->feed;
+    l->tail = spec->tail;
+    if (spec->feed)
+        build_feed(b, m, spec->feed, spec->feed_spec, &l->feed_state);
+    else
+        l->mlp =
+            spec->moe.experts > 0 ? moe_parts_block(b, m, mlp, &spec->moe) : parts_mlp(b, m, mlp, &spec->mlp, NULL);
+    /* What the layers before left to be added belongs to the next norm, unless something came in between; the first
+     * one has the embedding alone. */
+    bool left = i > 0 && leaves(&d->layers[i - 1]);
+    l->norm = build_norm(b, m, s, s->norms.attention, left);
+    l->after_attention = build_norm(b, m, s, s->norms.after_attention, false);
+    l->mlp_norm = build_norm(b, m, s, s->norms.mlp, true);
+    l->after_mlp = build_norm(b, m, s, s->norms.after_mlp, false);
+    build_feed(b, m, spec->tail, spec->tail_spec, &l->tail_state);
+}
+
 static void build_layer(graph_builder *b, const config_reader *c, graph_module *parent, const decoder_spec *s,
                         int64_t i, decoder *d)
 {
@@ -256,23 +291,14 @@ static void build_layer(graph_builder *b, const config_reader *c, graph_module *
     decoder_layer_spec spec = s->layer;
     if (s->differ)
         s->differ(c, i, &spec);
-    const char *mlp = spec.mlp_name ? spec.mlp_name : "mlp";
     graph_module *m = build_module(b, parent, name, s->classes->layer);
-    build_mixer(b, m, &spec, l, &d->cache[i]);
-    l->feed = spec.feed;
-    l->tail = spec.tail;
-    if (spec.feed)
-        build_feed(b, m, spec.feed, spec.feed_spec, &l->feed_state);
-    else
-        l->mlp = spec.moe.experts > 0 ? moe_parts_block(b, m, mlp, &spec.moe) : parts_mlp(b, m, mlp, &spec.mlp, NULL);
-    /* What the layers before left to be added belongs to the next norm, unless something came in between; the first
-     * one has the embedding alone. */
-    bool left = i > 0 && !d->layers[i - 1].tail;
-    l->norm = build_norm(b, m, s, s->norms.attention, left);
-    l->after_attention = build_norm(b, m, s, s->norms.after_attention, false);
-    l->mlp_norm = build_norm(b, m, s, s->norms.mlp, true);
-    l->after_mlp = build_norm(b, m, s, s->norms.after_mlp, false);
-    build_feed(b, m, spec.tail, spec.tail_spec, &l->tail_state);
+    if (!spec.mixer && spec.attention.borrows && spec.attention.rope != GQA_NO_ROPE)
+        d->borrows[spec.attention.rope] = true;
+    l->whole = spec.whole;
+    if (!spec.whole)
+        build_halves(b, m, s, &spec, i, d);
+    else if ((l->whole_state = piece_state(b, spec.whole->state_size)))
+        spec.whole->build(b, m, &spec, l->whole_state, &d->cache[i]);
 }
 
 /* A step that multiplies by a number; NULL where there is none. */
@@ -321,13 +347,29 @@ static void build_ends(graph_builder *b, graph_module *embed, const decoder_spec
     d->embed_factor = build_factor(b, embed, s->embed_factor, s->hidden);
 }
 
+/* The sites of a rotation; that of queries alone is told apart by its name. */
+static void build_rope(graph_builder *b, const decoder_spec *s, int i, decoder *d)
+{
+    char name[64];
+    parts_rope_spec site = s->rope[i].site;
+    bool first = site.function;
+    if (!first)
+        site = s->rope[0].site;
+    site.rotary = d->shape.rope[i].dim;
+    d->rope[i] = first ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
+    if (!d->borrows[i])
+        return;
+    snprintf(name, sizeof name, "%s%squeries", site.variant ? site.variant : "", site.variant ? "_" : "");
+    site.variant = name;
+    site.kv_heads = 0;
+    d->queries[i] = first || !d->queries[0] ? parts_rope(b, s->classes->scope, &site) : d->queries[0];
+}
+
 static void build_ropes(graph_builder *b, const config_reader *c, const decoder_spec *s, decoder *d)
 {
     for (int i = 0; i < s->rope_count && b->status == TN_OK; i++) {
-        parts_rope_spec site = s->rope[i].site;
         rope_config_read(c, &s->rope[i].config, &d->shape.rope[i]);
-        site.rotary = d->shape.rope[i].dim;
-        d->rope[i] = site.function ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
+        build_rope(b, s, i, d);
         int32_t style = d->rope[i] ? d->rope[i]->site.meaning[TN_AXIS_ROPE] : 0;
         d->shape.rope[i].f32_tables = style == TN_ROPE_COMPLEX || style == TN_ROPE_HALF_F32;
     }
@@ -344,13 +386,23 @@ static void decoder_free(void *state)
     if (!d)
         return;
     for (int64_t i = 0; d->layers && i < d->shape.layers; i++) {
+        free(d->layers[i].whole_state);
         free(d->layers[i].mixer_state);
         free(d->layers[i].feed_state);
         free(d->layers[i].tail_state);
     }
+    free(d->first_state);
+    free(d->last_state);
     free(d->layers);
     free(d->cache);
     free(d);
+}
+
+static void build_stage(graph_builder *b, graph_module *model, const decoder_spec *s, const stage_kind *kind,
+                        void **state)
+{
+    if (kind && (*state = piece_state(b, kind->state_size)))
+        kind->build(b, model, s->stage_spec, *state);
 }
 
 /* The state with room for its layers. */
@@ -384,12 +436,17 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     graph_module *layers = build_module(b, model, "layers", "ModuleList");
     for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++)
         build_layer(b, c, layers, s, i, d);
-    bool left = b->status == TN_OK && !d->layers[s->layers - 1].tail;
+    d->first = s->first;
+    d->last = s->last;
+    build_stage(b, model, s, s->first, &d->first_state);
+    build_stage(b, model, s, s->last, &d->last_state);
+    bool left = b->status == TN_OK && leaves(&d->layers[s->layers - 1]);
     parts_norm_kind last = s->norm;
     last.class_name = s->classes->final_norm ? s->classes->final_norm : last.class_name;
     d->norm = parts_norm(b, model, s->final_norm ? s->final_norm : "norm", &last, s->hidden, left);
     build_module(b, model, "rotary_emb", s->classes->rotary);
-    if (s->norm.layer_norm || !s->norms.attention) /* sums that no norm has around it                          */
+    /* Sums that no norm has around it. */
+    if (s->norm.layer_norm || !s->norms.attention || s->layer.tail || s->layer.whole || s->first)
         build_step(b, model, TN_OP_ADD, s->hidden);
     d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
@@ -440,7 +497,7 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor
                       const tn_tensor *mlp)
 {
     const decoder_layer *l = &d->layers[i];
-    const mixer_place at = {d->rope, i};
+    const mixer_place at = {d->rope, d->queries, i};
     tn_tensor x = enter(r, l->norm, h, more);
     steps_capture(r, i, h);
     tn_tensor a = l->mixer ? l->mixer->forward(r, l->mixer_state, &at, &x) : gqa_forward(r, &l->attention, &at, &x);
@@ -455,6 +512,20 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor
     leave(r, d, l->after_mlp, mlp);
 }
 
+/* A layer that leaves nothing to be added: one of another kind, or what comes behind attention and MLP. */
+static void finish_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor *h, const tn_tensor *mlp)
+{
+    const decoder_layer *l = &d->layers[i];
+    const mixer_place at = {d->rope, d->queries, i};
+    if (l->whole) {
+        steps_capture(r, i, h);
+        l->whole->forward(r, l->whole_state, &at, h);
+        return;
+    }
+    steps_add(r, h, mlp);
+    l->tail->forward(r, l->tail_state, &at, h, h, h);
+}
+
 /* What attention and MLP give is added by the norm behind them, so h trails by one sum between the two. */
 static void decoder_forward(graph_run *r, const void *state)
 {
@@ -464,17 +535,16 @@ static void decoder_forward(graph_run *r, const void *state)
         steps_change(r, d->embed_factor, &h);
     steps_media_embed(r, &h);
     tn_tensor mlp = steps_take(r, r->dtype, 2, h.shape), *more = NULL;
+    if (d->first)
+        h = d->first->forward(r, d->first_state, &h);
     for (int64_t i = 0; i < d->shape.layers; i++) {
         const decoder_layer *l = &d->layers[i];
         size_t mark = arena_mark(r->arena);
-        run_layer(r, d, i, &h, more, &mlp);
-        more = &mlp;
-        if (l->tail) {
-            const mixer_place at = {d->rope, i};
-            steps_add(r, &h, &mlp);
-            l->tail->forward(r, l->tail_state, &at, &h, &h, &h);
-            more = NULL;
-        }
+        if (!l->whole)
+            run_layer(r, d, i, &h, more, &mlp);
+        if (!leaves(l))
+            finish_layer(r, d, i, &h, &mlp);
+        more = leaves(l) ? &mlp : NULL;
         if (steps_media_deepens(r, i)) {
             if (more)
                 steps_add(r, &h, more);
@@ -484,6 +554,10 @@ static void decoder_forward(graph_run *r, const void *state)
             more = NULL;
         }
         arena_release(r->arena, mark);
+    }
+    if (d->last) {
+        steps_capture(r, d->shape.layers, &h);
+        h = d->last->forward(r, d->last_state, &h);
     }
     r->result = enter(r, d->norm, &h, more);
     steps_capture(r, d->shape.layers, &r->result);

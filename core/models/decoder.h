@@ -23,6 +23,8 @@ typedef struct decoder_norms {
 
 /* What a layer consists of. */
 typedef struct decoder_layer_spec {
+    const layer_kind *whole; /* instead of all below, which it may read; or NULL                      */
+    const void *whole_spec;
     gqa_spec attention;
     const mixer_kind *mixer; /* instead of attention, built from mixer_spec                       */
     const void *mixer_spec;
@@ -60,6 +62,7 @@ typedef struct decoder_spec {
     int64_t head_dim;          /* hidden / heads                                                  */
     bool ignore_head_dim;      /* the class does not read it                                       */
     bool no_intermediate;      /* the file may do without intermediate_size                        */
+    bool intermediates;        /* intermediate_size may be a list, which the architecture reads      */
     bool parallel;             /* attention and MLP side by side                                   */
     bool tied;
     decoder_rope rope[MODEL_ROPES]; /* decoder_read makes the first; the rest is the architecture's     */
@@ -71,11 +74,13 @@ typedef struct decoder_spec {
     decoder_layer_spec layer; /* as most layers are                                               */
     /* Changes what differs in layer i; NULL: nothing does. Errors stick in config. */
     void (*differ)(const config_reader *config, int64_t i, decoder_layer_spec *layer);
-    double embed_scale;    /* factor of the embedding, rounded to its type; 0: none                    */
-    double embed_factor;   /* factor of the embedding as it is; 0: none                                */
-    double residual_scale; /* factor of what attention and MLP give; 0: none                           */
-    double logit_scale;    /* factor of the logits; 0: none                                            */
-    double logit_softcap;  /* 0: none                                                              */
+    const stage_kind *first, *last; /* before the layers and behind them; or NULL                     */
+    const void *stage_spec;         /* of both                                                        */
+    double embed_scale;             /* factor of the embedding, rounded to its type; 0: none                    */
+    double embed_factor;            /* factor of the embedding as it is; 0: none                                */
+    double residual_scale;          /* factor of what attention and MLP give; 0: none                           */
+    double logit_scale;             /* factor of the logits; 0: none                                            */
+    double logit_softcap;           /* 0: none                                                              */
 } decoder_spec;
 
 /* Reads what all of these models have in common. Errors stick in config. */

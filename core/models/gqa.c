@@ -93,7 +93,7 @@ model_layer gqa_cache(const gqa_spec *spec)
                          .window = spec->chunk ? spec->chunk : spec->window};
 }
 
-/* Queries, keys and values of a call, by heads; k and v have no data where another layer's are used. */
+/* Queries, keys and values of a call, by heads; k and v have no heads where another layer's are used. */
 typedef struct gqa_heads {
     tn_tensor q, k, v;
     tn_tensor gate; /* [B*T*N,D] or nothing                                                        */
@@ -122,8 +122,10 @@ static gqa_heads project(graph_run *r, const gqa *a, const tn_tensor *x)
         tn_tensor rows = steps_view(&q, 2, (int64_t[]){x->shape[0] * n, 2 * dim});
         out.gate = steps_columns(&rows, dim, dim);
     }
-    if (a->borrows)
+    if (a->borrows) {
+        out.k = out.v = tn_tensor_dense(NULL, r->dtype, 4, (int64_t[]){r->rows, r->tokens, 0, dim});
         return out;
+    }
     tn_tensor key = steps_linear(r, a->k, x);
     tn_tensor value = a->v ? steps_linear(r, a->v, x) : (tn_tensor){0};
     if (!a->v) { /* before the keys are normed and rotated                                          */
@@ -160,7 +162,7 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
         steps_change(r, a->clamp, &h.v);
     }
     if (a->rope != GQA_NO_ROPE)
-        steps_rope(r, at->ropes[a->rope], a->rope, &h.q, &h.k);
+        steps_rope(r, (a->borrows ? at->queries : at->ropes)[a->rope], a->rope, &h.q, &h.k);
     if (a->norm_last)
         norm_heads(r, a, &h);
     if (a->row_scale) {

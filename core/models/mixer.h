@@ -7,7 +7,8 @@
 
 /* Where in the model a piece runs. */
 typedef struct mixer_place {
-    graph_site *const *ropes; /* ROPE sites of the model, by kind                                 */
+    graph_site *const *ropes;   /* ROPE sites of the model, by kind                               */
+    graph_site *const *queries; /* those of layers that borrow keys and rotate queries alone        */
     int64_t layer;
 } mixer_place;
 
@@ -29,5 +30,22 @@ typedef struct feed_kind {
     void (*forward)(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *h, const tn_tensor *x,
                     const tn_tensor *y);
 } feed_kind;
+
+/* A layer that is no attention and MLP, each added to h. */
+struct decoder_layer_spec;
+typedef struct layer_kind {
+    size_t state_size;
+    /* Its modules inside layer; cache: what a session keeps for it. */
+    void (*build)(graph_builder *b, graph_module *layer, const struct decoder_layer_spec *spec, void *state,
+                  model_layer *cache);
+    void (*forward)(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *h); /* changes h */
+} layer_kind;
+
+/* What comes between the embedding and the first layer, or between the last layer and the final norm. */
+typedef struct stage_kind {
+    size_t state_size;
+    void (*build)(graph_builder *b, graph_module *model, const void *spec, void *state);
+    tn_tensor (*forward)(graph_run *r, const void *state, const tn_tensor *h); /* h or what takes its place */
+} stage_kind;
 
 #endif

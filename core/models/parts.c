@@ -1,6 +1,7 @@
 /* Linear, norm, MLP, rotation: modules that are the same in most modeling files. */
 #include "models/parts.h"
 
+#include <math.h>
 #include <string.h>
 
 graph_site *parts_linear(graph_builder *b, graph_module *parent, const char *name, int64_t in, int64_t out, bool bias,
@@ -76,6 +77,20 @@ static void mlp_projection(graph_builder *b, graph_site *mlp, int part, graph_si
     build_lend(b, mlp, bias, linear, TN_ROLE_BIAS);
 }
 
+/* The z below which that share of a normal distribution lies; halving is exact enough and needs no inverse of erf. */
+static double normal_quantile(double share)
+{
+    double low = -40, high = 40;
+    for (int i = 0; i < 80; i++) {
+        double z = (low + high) / 2;
+        if (0.5 * erfc(-z * sqrt(0.5)) < share)
+            low = z;
+        else
+            high = z;
+    }
+    return (low + high) / 2;
+}
+
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer)
 {
@@ -102,7 +117,8 @@ graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, 
                    TN_ROLE_DOWN_BIAS);
     s->site.meaning[TN_AXIS_ACT] = spec->act;
     s->site.meaning[TN_AXIS_LAYOUT] = layout;
-    s->site.features = spec->bias ? TN_HAS_BIAS : 0;
+    s->site.features = (spec->bias ? TN_HAS_BIAS : 0) | (spec->sparsity > 0 ? TN_HAS_SPARSITY : 0);
+    s->site.num[TN_NUM_SPARSITY] = spec->sparsity > 0 ? normal_quantile((float)spec->sparsity) : 0;
     s->site.dim[TN_DIM_HIDDEN] = hidden;
     s->site.dim[TN_DIM_INTER] = inter;
     return b->status == TN_OK ? s : NULL;
