@@ -1,6 +1,6 @@
 /* modeling_gemma2: Gemma2ForCausalLM. Norms by 1 + w before and behind both halves of a layer, a scaled embedding, a
  * scale of its own for the scores, softcaps on scores and logits, a window in every other layer. */
-#include "models/decoder.h"
+#include "models/gemma_parts.h"
 
 #include <math.h>
 
@@ -32,12 +32,8 @@ static void *build(graph_builder *b, const config_reader *config)
                       .differ = differ};
     decoder_read(config, &s);
     gqa_spec *attention = &s.layer.attention;
-    double scalar = config_f64(config, "query_pre_attn_scalar", 256);
-    if (!(scalar > 0))
-        config_fail(config, "query_pre_attn_scalar", "is %g, it must be positive", scalar);
-    if (config_bool(config, "use_bidirectional_attention", false))
-        config_fail(config, "use_bidirectional_attention", "is true, only false is supported");
-    attention->scale = pow(scalar, -0.5);
+    gemma_causal(config);
+    attention->scale = gemma_score_scale(config);
     attention->softcap = decoder_positive(config, "attn_logit_softcapping", 50);
     attention->window = decoder_window(config, 4096);
     attention->qkv_bias = attention->o_bias = config_bool(config, "attention_bias", false);
