@@ -229,7 +229,7 @@ START_TEST(an_object_may_have_known_keys_alone)
     ck_assert_int_eq(status, TN_OK);
     config_only(&o, fewer);
     ck_assert_int_eq(status, TN_E_INPUT);
-    broken_expect(&err, TN_E_INPUT, "config.json", "o.b", "supported");
+    broken_expect(&err, TN_E_INPUT, "config.json", "o.b", "supported", NULL);
     config_close(file);
 }
 END_TEST
