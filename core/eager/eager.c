@@ -8,6 +8,7 @@ const eager_op *eager_find(tn_op op)
         &eager_moe_experts, &eager_linear,       &eager_grouped_matmul, &eager_attention, &eager_embedding,
         &eager_add,         &eager_glu,          &eager_cache_append,   &eager_softcap,   &eager_act,
         &eager_scale,       &eager_clamp,        &eager_copy,           &eager_row_scale,
+        &eager_embedding_bag,
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i]->op == op)
