@@ -13,6 +13,7 @@ typedef struct glu_job {
     tn_dtype dtype;
     bool sparse;
     float z; /* sparse: the normal quantile                                                       */
+    vec_clamp clamp;
     int64_t width;
 } glu_job;
 
@@ -101,8 +102,12 @@ static void glu_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
             int64_t n = glu_length(job, at);
             glu_load(job, &c, row, at, &p, n);
-            vec_act(job->act, job->dtype, p.arg, n);
-            vec_mul(p.arg, p.up, n);
+            if (job->act == TN_ACT_CLAMPED_SWIGLU) {
+                vec_clamped_swiglu(&job->clamp, job->dtype, p.arg, p.up, n);
+            } else {
+                vec_act(job->act, job->dtype, p.arg, n);
+                vec_mul(p.arg, p.up, n);
+            }
             convert_from_f32(p.arg, job->y->dtype, (char *)glu_at(job->y, row, at), n);
         }
     }
@@ -120,7 +125,10 @@ static void glu_grad_piece(const glu_job *job, const glu_cut *c, int64_t row, in
         convert_to_f32(glu_at(job->dp, row, at), job->dp->dtype, dp, n);
     else
         memset(dp, 0, (size_t)n * sizeof *dp);
-    vec_glu_grad(job->act, job->dtype, p->arg, p->up, dp, n);
+    if (job->act == TN_ACT_CLAMPED_SWIGLU)
+        vec_clamped_swiglu_grad(&job->clamp, job->dtype, p->arg, p->up, dp, n);
+    else
+        vec_glu_grad(job->act, job->dtype, p->arg, p->up, dp, n);
     for (int64_t i = 0; job->sparse && i < n; i++)
         p->arg[i] = arg[i] <= 0.0f ? 0.0f : p->arg[i];
 }
@@ -211,8 +219,9 @@ static tn_status glu_make(const tn_call *call, glu_job *job, tn_error *err)
                      .dtype = call->in[0].dtype,
                      .sparse = site->features & TN_HAS_SPARSITY,
                      .width = rows_width(&call->in[0])};
+    job->clamp = (vec_clamp){(float)site->num[TN_NUM_LIMIT], (float)site->num[TN_NUM_ALPHA]};
     job->z = vec_round1((float)site->num[TN_NUM_SPARSITY], job->dtype);
-    if (job->act < TN_ACT_SILU || job->act > TN_ACT_MISH)
+    if (job->act < TN_ACT_SILU || job->act > TN_ACT_CLAMPED_SWIGLU)
         return tn_fail(err, TN_E_INTERNAL, site->path, "activation %d is not known; report this defect", (int)job->act);
     return TN_OK;
 }

@@ -2,7 +2,8 @@
  *
  * Roundings follow transformers' grouped_mm: each product, the activation and the GLU are rounded, then the expert's
  * output times its weight (not, where weights are f32); the k terms are summed in f32 in the order of the slots and
- * rounded once. */
+ * rounded once. A bias is added to the rounded product, and the sum rounded. Where weights are factors of the input
+ * (Llama 4) that product is rounded. */
 #include "eager/moe_experts.h"
 #include "eager/rows.h"
 #include "eager/vec.h"
@@ -35,7 +36,8 @@ bool moe_experts_shape(const tn_call *call, experts_job *job)
 {
     const tn_site *site = call->site;
     int32_t layout = site->meaning[TN_AXIS_LAYOUT], act = site->meaning[TN_AXIS_ACT];
-    if (layout < TN_LAYOUT_EXPERT_LIST || layout > TN_LAYOUT_STACKED_IO || act < TN_ACT_SILU || act > TN_ACT_MISH ||
+    bool stacked = layout == TN_LAYOUT_STACKED_OI || layout == TN_LAYOUT_STACKED_IO || layout == TN_LAYOUT_PAIRS_IO;
+    if ((!stacked && layout != TN_LAYOUT_EXPERT_LIST) || act < TN_ACT_SILU || act > TN_ACT_CLAMPED_SWIGLU ||
         !experts_first(site, (tn_layout)layout) || !rows_param(site, TN_ROLE_DOWN) || call->in[2].shape[1] < 1)
         return false;
     *job = (experts_job){.site = site,
@@ -43,7 +45,14 @@ bool moe_experts_shape(const tn_call *call, experts_job *job)
                          .weights = &call->in[1],
                          .experts = &call->in[2],
                          .layout = (tn_layout)layout,
-                         .act = (tn_act)act};
+                         .act = (tn_act)act,
+                         .clamp = {(float)site->num[TN_NUM_LIMIT], (float)site->num[TN_NUM_ALPHA]},
+                         .pairs = layout == TN_LAYOUT_PAIRS_IO,
+                         .scaled = site->features & TN_HAS_INPUT_SCALE};
+    if (site->features & TN_HAS_BIAS) {
+        job->gate_up_bias = rows_param(site, TN_ROLE_GATE_UP_BIAS);
+        job->down_bias = rows_param(site, TN_ROLE_DOWN_BIAS);
+    }
     const tn_tensor *first = experts_first(site, job->layout);
     bool list = job->layout == TN_LAYOUT_EXPERT_LIST;
     job->tokens = job->x->shape[0];
@@ -66,7 +75,8 @@ bool moe_experts_shape(const tn_call *call, experts_job *job)
 void moe_experts_tile(experts_job *job, int64_t columns)
 {
     job->tile_bytes = rows_align((size_t)job->tile_m * (size_t)columns * sizeof(float));
-    job->thread_bytes = job->tile_bytes + gemm_work_size(job->hidden > job->inter ? job->hidden : job->inter);
+    int64_t inter = job->pairs ? 2 * job->inter : job->inter;
+    job->thread_bytes = job->tile_bytes + gemm_work_size(job->hidden > inter ? job->hidden : inter);
 }
 
 /* Lays scratch out; returns its size. */
@@ -129,6 +139,19 @@ float moe_experts_slot_weight(const experts_job *job, int64_t slot)
     return weight;
 }
 
+/* The row of a slot whose weight is a factor of it. */
+static void gather_scaled(const experts_job *job, int64_t slot, const char *x, char *to)
+{
+    float weight = moe_experts_slot_weight(job, slot), row[VEC_CHUNK];
+    for (int64_t i = 0; i < job->hidden; i += VEC_CHUNK) {
+        int64_t n = job->hidden - i < VEC_CHUNK ? job->hidden - i : VEC_CHUNK;
+        convert_to_f32(x + (size_t)i * tn_dtype_size(job->dtype), job->dtype, row, n);
+        vec_scale(row, n, weight);
+        vec_round(row, n, job->dtype);
+        convert_from_f32(row, job->type, to + (size_t)i * tn_dtype_size(job->type), n);
+    }
+}
+
 static void gather_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const experts_job *job = ctx;
@@ -137,7 +160,9 @@ static void gather_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     for (int64_t i = begin; i < end; i++) {
         const char *x = rows_at(job->x, job->order[i] / job->top_k);
         char *to = job->gathered + (size_t)i * bytes;
-        if (job->type == job->dtype)
+        if (job->scaled)
+            gather_scaled(job, job->order[i], x, to);
+        else if (job->type == job->dtype)
             memcpy(to, x, bytes);
         else
             convert_to_f32(x, job->dtype, (float *)(void *)to, job->hidden);
@@ -169,29 +194,114 @@ void moe_experts_pass(const experts_job *job, int64_t width, int64_t tile, int64
     grouped_run(&pass);
 }
 
+void moe_experts_keep(const experts_job *job, int64_t row, int64_t at, const float *gate, const float *up, int64_t n)
+{
+    size_t size = tn_dtype_size(job->type);
+    float both[2 * VEC_CHUNK];
+    if (!job->pairs) {
+        size_t to = (size_t)(row * job->inter + at) * size;
+        convert_from_f32(gate, job->type, job->gate + to, n);
+        convert_from_f32(up, job->type, job->up + to, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        both[2 * i] = gate[i];
+        both[2 * i + 1] = up[i];
+    }
+    convert_from_f32(both, job->type, job->gate + (size_t)(2 * (row * job->inter + at)) * size, 2 * n);
+}
+
+static void split_pairs(const float *both, float *gate, float *up, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        gate[i] = both[2 * i];
+        up[i] = both[2 * i + 1];
+    }
+}
+
+void moe_experts_kept(const experts_job *job, int64_t row, int64_t at, float *gate, float *up, int64_t n)
+{
+    size_t size = tn_dtype_size(job->type);
+    float both[2 * VEC_CHUNK];
+    if (!job->pairs) {
+        size_t from = (size_t)(row * job->inter + at) * size;
+        convert_to_f32(job->gate + from, job->type, gate, n);
+        convert_to_f32(job->up + from, job->type, up, n);
+        return;
+    }
+    convert_to_f32(job->gate + (size_t)(2 * (row * job->inter + at)) * size, job->type, both, 2 * n);
+    split_pairs(both, gate, up, n);
+}
+
+void moe_experts_bias(const experts_job *job, const tn_tensor *bias, int64_t expert, int64_t at, int64_t step, float *x,
+                      int64_t n)
+{
+    if (!bias)
+        return;
+    float b[2 * VEC_CHUNK];
+    size_t first = (size_t)(expert * bias->stride[0] + at) * tn_dtype_size(bias->dtype);
+    convert_to_f32((const char *)bias->data + first, bias->dtype, b, (n - 1) * step + 1);
+    for (int64_t i = 0; i < n; i++)
+        x[i] += b[i * step];
+    vec_round(x, n, job->dtype);
+}
+
+/* Products of gate and up become rows of them, rounded, with their biases. tile: the item's products. */
+static void gate_up_piece(const experts_job *job, const grouped_item *item, const float *tile, int64_t row, int64_t at,
+                          float *gate, float *up, int64_t n)
+{
+    int64_t columns = item->columns, column = item->column + at;
+    if (job->pairs) {
+        split_pairs(tile + 2 * (row * columns + at), gate, up, n);
+    } else {
+        memcpy(gate, tile + row * columns + at, (size_t)n * sizeof *gate);
+        memcpy(up, tile + (item->rows + row) * columns + at, (size_t)n * sizeof *up);
+    }
+    vec_round(gate, n, job->dtype);
+    vec_round(up, n, job->dtype);
+    int64_t step = job->pairs ? 2 : 1;
+    moe_experts_bias(job, job->gate_up_bias, item->group, step * column, step, gate, n);
+    moe_experts_bias(job, job->gate_up_bias, item->group, job->pairs ? 2 * column + 1 : job->inter + column, step, up,
+                     n);
+}
+
+/* The item's products of gate and up: those of gate, then those of up, or pairs. */
+static void gate_up_products(const experts_job *job, gemm_context *context, const grouped_item *item, float *tile)
+{
+    grouped_item both = *item;
+    if (!job->pairs) {
+        moe_experts_product(job, context, moe_experts_gate(job), false, item, job->hidden, job->gathered, tile);
+        moe_experts_product(job, context, moe_experts_up(job), false, item, job->hidden, job->gathered,
+                            tile + item->rows * item->columns);
+        return;
+    }
+    both.column *= 2;
+    both.columns *= 2;
+    moe_experts_product(job, context, moe_experts_gate(job), false, &both, job->hidden, job->gathered, tile);
+}
+
 static void gate_up_item(const void *ctx, gemm_context *context, const grouped_item *item)
 {
     const experts_job *job = ctx;
-    int64_t n = item->columns;
     size_t size = tn_dtype_size(job->type);
-    float *gate = (float *)(void *)item->mine, *up = gate + item->rows * n;
-    moe_experts_product(job, context, moe_experts_gate(job), false, item, job->hidden, job->gathered, gate);
-    moe_experts_product(job, context, moe_experts_up(job), false, item, job->hidden, job->gathered, up);
-    for (int64_t i = 0; i < item->rows; i++) {
-        float *g = gate + i * n, *u = up + i * n;
-        size_t at = (size_t)((item->first + i) * job->inter + item->column) * size;
-        vec_round(g, n, job->dtype);
-        vec_round(u, n, job->dtype);
-        if (job->gate) {
-            convert_from_f32(g, job->type, job->gate + at, n);
-            convert_from_f32(u, job->type, job->up + at, n);
+    float *tile = (float *)(void *)item->mine, g[VEC_CHUNK], u[VEC_CHUNK];
+    gate_up_products(job, context, item, tile);
+    for (int64_t i = 0; i < item->rows; i++)
+        for (int64_t j = 0; j < item->columns; j += VEC_CHUNK) {
+            int64_t n = item->columns - j < VEC_CHUNK ? item->columns - j : VEC_CHUNK, row = item->first + i;
+            gate_up_piece(job, item, tile, i, j, g, u, n);
+            if (job->gate)
+                moe_experts_keep(job, row, item->column + j, g, u, n);
+            if (job->act == TN_ACT_CLAMPED_SWIGLU) {
+                vec_clamped_swiglu(&job->clamp, job->dtype, g, u, n);
+            } else {
+                vec_act(job->act, job->dtype, g, n);
+                vec_mul(g, u, n);
+            }
+            if (job->type == TN_F32)
+                vec_round(g, n, job->dtype);
+            convert_from_f32(g, job->type, job->activated + (size_t)(row * job->inter + item->column + j) * size, n);
         }
-        vec_act(job->act, job->dtype, g, n);
-        vec_mul(g, u, n);
-        if (job->type == TN_F32)
-            vec_round(g, n, job->dtype);
-        convert_from_f32(g, job->type, job->activated + at, n);
-    }
 }
 
 void moe_experts_activate(experts_job *job)
@@ -200,7 +310,15 @@ void moe_experts_activate(experts_job *job)
     moe_experts_pass(job, job->inter, job->tile_inter, 2 * job->hidden, gate_up_item, job);
 }
 
-/* terms[slot], columns [column, column + n) = rnd(down(activated)) * weight. */
+/* A row of the item's columns and their bias. */
+static void down_bias(const experts_job *job, const grouped_item *item, float *row)
+{
+    for (int64_t j = 0; j < item->columns; j += VEC_CHUNK)
+        moe_experts_bias(job, job->down_bias, item->group, item->column + j, 1, row + j,
+                         item->columns - j < VEC_CHUNK ? item->columns - j : VEC_CHUNK);
+}
+
+/* terms[slot], columns [column, column + n) = rnd(rnd(down(activated)) + bias) * weight. */
 static void down_item(const void *ctx, gemm_context *context, const grouped_item *item)
 {
     const experts_job *job = ctx;
@@ -211,7 +329,9 @@ static void down_item(const void *ctx, gemm_context *context, const grouped_item
         int64_t slot = job->order[item->first + i];
         float *row = c + i * item->columns;
         vec_round(row, item->columns, job->dtype);
-        vec_scale(row, item->columns, moe_experts_slot_weight(job, slot));
+        down_bias(job, item, row);
+        if (!job->scaled)
+            vec_scale(row, item->columns, moe_experts_slot_weight(job, slot));
         convert_from_f32(row, job->term_type, job->terms + (size_t)(slot * job->hidden + item->column) * term_size,
                          item->columns);
     }

@@ -4,19 +4,24 @@
 #define TENON_CORE_EAGER_MOE_EXPERTS_H
 
 #include "eager/grouped.h"
+#include "eager/vec.h"
 
 typedef struct experts_job {
     const tn_site *site;
     const tn_tensor *x, *weights, *experts;
     tn_layout layout;
     tn_act act;
-    tn_dtype dtype, type, term_type; /* of the model, of the products, of what is summed        */
+    vec_clamp clamp;
+    bool pairs;  /* gate and up take turns in the columns of GATE_UP                             */
+    bool scaled; /* a slot's weight is a factor of its input, not of its output                  */
+    const tn_tensor *gate_up_bias, *down_bias; /* or NULL                                        */
+    tn_dtype dtype, type, term_type;           /* of the model, of the products, of what is summed        */
     int64_t tokens, hidden, inter, top_k, expert_count, slots;
     int64_t tile_m, tile_inter, tile_hidden;
     int32_t *order;  /* [slots] slots sorted by expert                                           */
     int64_t *start;  /* [experts + 1] where an expert's slots begin in order                     */
     char *gathered;  /* [slots, hidden] rows of x in that order, in type                         */
-    char *gate, *up; /* [slots, inter] in type: kept for gradients; NULL: not                    */
+    char *gate, *up; /* [slots, inter] in type: kept for gradients; NULL: not. Pairs: gate has both, [slots, 2 inter] */
     char *activated; /* [slots, inter] in type                                                   */
     char *terms;     /* [slots, hidden] by slot, in term_type                                    */
     char *threads;
@@ -31,6 +36,14 @@ typedef struct experts_matrix {
 
 experts_matrix moe_experts_gate(const experts_job *job);
 experts_matrix moe_experts_up(const experts_job *job);
+
+/* Gate and up of row, from feature at on, n <= VEC_CHUNK: as they are kept for gradients, and back. */
+void moe_experts_keep(const experts_job *job, int64_t row, int64_t at, const float *gate, const float *up, int64_t n);
+void moe_experts_kept(const experts_job *job, int64_t row, int64_t at, float *gate, float *up, int64_t n);
+
+/* x = rnd(x + the expert's bias from output `at` on, every step-th); nothing without a bias. */
+void moe_experts_bias(const experts_job *job, const tn_tensor *bias, int64_t expert, int64_t at, int64_t step, float *x,
+                      int64_t n);
 
 /* Fills all but memory. False when the site has not what experts need: moe_experts_unknown is the error then. */
 bool moe_experts_shape(const tn_call *call, experts_job *job);

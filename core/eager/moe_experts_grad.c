@@ -5,6 +5,9 @@
  *     dgate, dup: as those of GLU         dL/dgate matrix = dgate^T x, dL/dup matrix = dup^T x
  *     dL/dx = sum over a token's slots, in their order, of rnd(dgate gate + dup up)
  *
+ * Biases have the sums of what their outputs have. Where a weight is a factor of the input, x stands for rnd(w x), dz
+ * = g, and its gradient d goes on as dL/dx += rnd(w d), dL/dw = d . x.
+ *
  * Experts are computed again; every result is rounded as automatic differentiation in the model's dtype does, but the
  * sum of a token's slots is f32 and rounded once. */
 #include "eager/moe_experts.h"
@@ -43,8 +46,8 @@ static size_t grad_layout(grad_job *job, char *base)
     e->order = (int32_t *)(void *)rows_take(base, &used, slots * sizeof(int32_t));
     e->start = (int64_t *)(void *)rows_take(base, &used, ((size_t)e->expert_count + 1) * sizeof(int64_t));
     e->gathered = rows_take(base, &used, hidden * size);
-    e->gate = rows_take(base, &used, inter * size);
-    e->up = rows_take(base, &used, inter * size);
+    e->gate = rows_take(base, &used, (e->pairs ? 2 * inter : inter) * size);
+    e->up = rows_take(base, &used, (e->pairs ? 0 : inter) * size);
     e->activated = rows_take(base, &used, inter * size);
     e->terms = rows_take(base, &used, hidden * tn_dtype_size(e->term_type));
     job->upstream = rows_take(base, &used, hidden * size);
@@ -68,7 +71,7 @@ static void upstream_values(const grad_job *job, int64_t token, int64_t i, float
         memset(g, 0, (size_t)n * sizeof *g);
 }
 
-/* dz = rnd(w g) */
+/* dz = rnd(w g), or g */
 static void upstream_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     const grad_job *job = ctx;
@@ -80,7 +83,8 @@ static void upstream_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         for (int64_t i = 0; i < e->hidden; i += VEC_CHUNK) {
             int64_t n = e->hidden - i < VEC_CHUNK ? e->hidden - i : VEC_CHUNK, slot = e->order[row];
             upstream_values(job, slot / e->top_k, i, g, n);
-            vec_scale(g, n, moe_experts_slot_weight(e, slot));
+            if (!e->scaled)
+                vec_scale(g, n, moe_experts_slot_weight(e, slot));
             vec_round(g, n, e->dtype);
             convert_from_f32(g, e->type, job->upstream + (size_t)(row * e->hidden + i) * size, n);
         }
@@ -102,6 +106,7 @@ static void dots_item(const void *ctx, gemm_context *context, const grouped_item
             int64_t n = item->columns - j < VEC_CHUNK ? item->columns - j : VEC_CHUNK;
             float *z = c + i * item->columns + j;
             vec_round(z, n, e->dtype);
+            moe_experts_bias(e, e->down_bias, item->group, item->column + j, 1, z, n);
             upstream_values(job, slot / e->top_k, item->column + j, g, n);
             vec_mul(z, g, n);
             vec_round(z, n, e->weights->dtype);
@@ -132,21 +137,39 @@ static void glu_item(const void *ctx, gemm_context *context, const grouped_item 
 {
     const grad_job *job = ctx;
     const experts_job *e = &job->experts;
-    size_t size = tn_dtype_size(e->type);
     float *c = (float *)(void *)item->mine, gate[VEC_CHUNK], up[VEC_CHUNK];
     moe_experts_product(e, context, (experts_matrix){TN_ROLE_DOWN, 0}, true, item, e->hidden, job->upstream, c);
     for (int64_t i = 0; i < item->rows; i++)
         for (int64_t j = 0; j < item->columns; j += VEC_CHUNK) {
             int64_t n = item->columns - j < VEC_CHUNK ? item->columns - j : VEC_CHUNK;
-            size_t at = (size_t)((item->first + i) * e->inter + item->column + j) * size;
             float *dp = c + i * item->columns + j;
             vec_round(dp, n, e->dtype);
-            convert_to_f32(e->gate + at, e->type, gate, n);
-            convert_to_f32(e->up + at, e->type, up, n);
-            vec_glu_grad(e->act, e->dtype, gate, up, dp, n);
-            convert_from_f32(gate, e->type, e->gate + at, n);
-            convert_from_f32(up, e->type, e->up + at, n);
+            moe_experts_kept(e, item->first + i, item->column + j, gate, up, n);
+            if (e->act == TN_ACT_CLAMPED_SWIGLU)
+                vec_clamped_swiglu_grad(&e->clamp, e->dtype, gate, up, dp, n);
+            else
+                vec_glu_grad(e->act, e->dtype, gate, up, dp, n);
+            moe_experts_keep(e, item->first + i, item->column + j, gate, up, n);
         }
+}
+
+/* The gradient d of a slot's scaled input, some columns of it: its part of d . x, and then rnd(w d). */
+static void unscale(const grad_job *job, int64_t slot, const grouped_item *item, float *d)
+{
+    const experts_job *e = &job->experts;
+    float weight = moe_experts_slot_weight(e, slot), x[VEC_CHUNK];
+    double sum = 0.0;
+    for (int64_t j = 0; j < item->columns; j += VEC_CHUNK, d += VEC_CHUNK) {
+        int64_t n = item->columns - j < VEC_CHUNK ? item->columns - j : VEC_CHUNK;
+        const char *from = rows_at(e->x, slot / e->top_k) + (size_t)(item->column + j) * tn_dtype_size(e->dtype);
+        convert_to_f32(from, e->dtype, x, n);
+        vec_round(d, n, e->dtype);
+        vec_mul(x, d, n);
+        vec_round(x, n, e->weights->dtype);
+        sum += vec_sum_wide(x, n);
+        vec_scale(d, n, weight);
+    }
+    job->dots[slot * job->dot_tiles + item->column / e->tile_hidden] = sum;
 }
 
 /* terms[slot] = rnd(dgate gate + dup up) */
@@ -156,14 +179,60 @@ static void input_item(const void *ctx, gemm_context *context, const grouped_ite
     const experts_job *e = &job->experts;
     int64_t n = item->columns;
     float *c = (float *)(void *)item->mine, *second = c + item->rows * n;
-    moe_experts_product(e, context, moe_experts_gate(e), true, item, e->inter, e->gate, c);
-    moe_experts_product(e, context, moe_experts_up(e), true, item, e->inter, e->up, second);
-    vec_add(c, second, item->rows * n);
+    moe_experts_product(e, context, moe_experts_gate(e), true, item, e->pairs ? 2 * e->inter : e->inter, e->gate, c);
+    if (!e->pairs) {
+        moe_experts_product(e, context, moe_experts_up(e), true, item, e->inter, e->up, second);
+        vec_add(c, second, item->rows * n);
+    }
     for (int64_t i = 0; i < item->rows; i++) {
         int64_t slot = e->order[item->first + i];
+        if (e->scaled)
+            unscale(job, slot, item, c + i * n);
         convert_from_f32(c + i * n, e->term_type,
                          e->terms + (size_t)(slot * e->hidden + item->column) * tn_dtype_size(e->term_type), n);
     }
+}
+
+/* ---- of the parameters ------------------------------------------------------------------------------------------ */
+
+/* Columns first .. of a bias's gradient: sums over each expert's rows of g [slots, width], in their order. */
+typedef struct bias_job {
+    const experts_job *experts;
+    const tn_tensor *to; /* [experts, outputs]                                                     */
+    const char *g;
+    int64_t first, width;
+} bias_job;
+
+static void bias_experts(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const bias_job *job = ctx;
+    const experts_job *e = job->experts;
+    (void)thread;
+    size_t size = tn_dtype_size(e->type), to_size = tn_dtype_size(job->to->dtype);
+    double sum[VEC_CHUNK];
+    float g[VEC_CHUNK];
+    for (int64_t expert = begin; expert < end; expert++)
+        for (int64_t at = 0; at < job->width; at += VEC_CHUNK) {
+            int64_t n = job->width - at < VEC_CHUNK ? job->width - at : VEC_CHUNK;
+            memset(sum, 0, sizeof sum);
+            for (int64_t row = e->start[expert]; row < e->start[expert + 1]; row++) {
+                convert_to_f32(job->g + (size_t)(row * job->width + at) * size, e->type, g, n);
+                for (int64_t i = 0; i < n; i++)
+                    sum[i] += (double)g[i];
+            }
+            for (int64_t i = 0; i < n; i++)
+                g[i] = (float)sum[i];
+            char *to = (char *)job->to->data + (size_t)(expert * job->to->stride[0] + job->first + at) * to_size;
+            convert_from_f32(g, job->to->dtype, to, n);
+        }
+}
+
+static void bias_grads(const grad_job *job, tn_role role, int64_t first, const char *g, int64_t width)
+{
+    const tn_param *to = &job->grads->param[role];
+    bias_job bias = {&job->experts, to->tensors, g, first, width};
+    if (to->count > 0)
+        tn_parallel_for(job->experts.expert_count, 1, bias_experts, &bias);
 }
 
 static void matrix_grads(const grad_job *job, experts_matrix matrix, const char *g, int64_t out, const char *x,
@@ -187,6 +256,21 @@ static void matrix_grads(const grad_job *job, experts_matrix matrix, const char 
     grouped_weight_grads(&grads);
 }
 
+/* Of everything, from gate and up's gradients and upstream. */
+static void param_grads(const grad_job *job)
+{
+    const experts_job *e = &job->experts;
+    int64_t inter = e->pairs ? 2 * e->inter : e->inter;
+    matrix_grads(job, moe_experts_gate(e), e->gate, inter, e->gathered, e->hidden);
+    bias_grads(job, TN_ROLE_GATE_UP_BIAS, 0, e->gate, inter);
+    if (!e->pairs) {
+        matrix_grads(job, moe_experts_up(e), e->up, inter, e->gathered, e->hidden);
+        bias_grads(job, TN_ROLE_GATE_UP_BIAS, inter, e->up, inter);
+    }
+    matrix_grads(job, (experts_matrix){TN_ROLE_DOWN, 0}, job->upstream, e->hidden, e->activated, e->inter);
+    bias_grads(job, TN_ROLE_DOWN_BIAS, 0, job->upstream, e->hidden);
+}
+
 tn_status moe_experts_backward(const tn_call *call, tn_error *err)
 {
     grad_job job;
@@ -199,18 +283,16 @@ tn_status moe_experts_backward(const tn_call *call, tn_error *err)
     if (status != TN_OK)
         return status;
     moe_experts_activate(e);
-    if (grads->in[1].data) {
+    if (grads->in[1].data && !e->scaled)
         moe_experts_pass(e, e->hidden, e->tile_hidden, e->inter, dots_item, &job);
-        write_dots(&job, &grads->in[1]);
-    }
     tn_parallel_for(e->slots, rows_grain(e->hidden), upstream_rows, &job);
     moe_experts_pass(e, e->inter, e->tile_inter, e->hidden, glu_item, &job);
-    if (grads->in[0].data) {
+    if (grads->in[0].data || (grads->in[1].data && e->scaled))
         moe_experts_pass(e, e->hidden, e->tile_hidden, 2 * e->inter, input_item, &job);
+    if (grads->in[0].data)
         moe_experts_combine(e, &grads->in[0]);
-    }
-    matrix_grads(&job, moe_experts_gate(e), e->gate, e->inter, e->gathered, e->hidden);
-    matrix_grads(&job, moe_experts_up(e), e->up, e->inter, e->gathered, e->hidden);
-    matrix_grads(&job, (experts_matrix){TN_ROLE_DOWN, 0}, job.upstream, e->hidden, e->activated, e->inter);
+    if (grads->in[1].data)
+        write_dots(&job, &grads->in[1]);
+    param_grads(&job);
     return TN_OK;
 }

@@ -21,6 +21,8 @@ bool moe_route_shape(const tn_call *call, int64_t top_k, route_job *job)
         return false;
     job->bias = rows_param(site, TN_ROLE_ROUTER_BIAS);
     job->correction = site->features & TN_HAS_CORRECTION_BIAS ? rows_param(site, TN_ROLE_CORRECTION_BIAS) : NULL;
+    job->expert_scale = site->features & TN_HAS_EXPERT_SCALE ? rows_param(site, TN_ROLE_EXPERT_SCALE) : NULL;
+    job->least = (float)site->num[TN_NUM_EPS];
     job->score = (tn_score)site->meaning[TN_AXIS_SCORE];
     job->tokens = job->x->shape[0];
     job->hidden = job->x->shape[1];
@@ -57,6 +59,8 @@ static bool route_score(const route_job *job, float *row)
     int64_t n = job->expert_count;
     /* An infinite logit is as good as none for a softmax: inf - inf. */
     float max = vec_max(row, n);
+    if (job->score == TN_SCORE_TOPK_SIGMOID) /* the logits themselves                                  */
+        return !isnan(max);
     if (job->score == TN_SCORE_SIGMOID) {
         vec_act(TN_ACT_SIGMOID, TN_F32, row, n);
         return !isnan(max);
@@ -151,18 +155,38 @@ static void route_limit_groups(const route_job *job, float *choice, float *rank)
             choice[g * size + i] = job->score == TN_SCORE_SIGMOID ? -INFINITY : 0.0f;
 }
 
+float moe_route_divisor(const route_job *job, const float *scores, bool *is_sum)
+{
+    float sum = 0.0f;
+    for (int64_t j = 0; j < job->top_k; j++)
+        sum += scores[j];
+    sum = job->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum;
+    *is_sum = !(sum < job->least);
+    return *is_sum ? sum : job->least;
+}
+
+float moe_route_expert_scale(const route_job *job, int32_t expert)
+{
+    float scale = 1.0f;
+    const tn_tensor *t = job->expert_scale;
+    if (t)
+        convert_to_f32((const char *)t->data + (size_t)expert * tn_dtype_size(t->dtype), t->dtype, &scale, 1);
+    return scale;
+}
+
 /* weights[k] of the chosen experts from their scores. */
-static void route_weigh(const route_job *job, float *weights)
+static void route_weigh(const route_job *job, const int32_t *experts, float *weights)
 {
     int64_t k = job->top_k;
-    float sum = 0.0f;
+    bool is_sum;
     if (job->score == TN_SCORE_TOPK_SOFTMAX)
         vec_div(weights, k, vec_exp_sum(weights, k, vec_max(weights, k)));
-    if (job->site->features & TN_HAS_RENORM) {
-        for (int64_t j = 0; j < k; j++)
-            sum += weights[j];
-        vec_div(weights, k, job->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum);
-    }
+    if (job->score == TN_SCORE_TOPK_SIGMOID)
+        vec_act(TN_ACT_SIGMOID, TN_F32, weights, k);
+    if (job->site->features & TN_HAS_RENORM)
+        vec_div(weights, k, moe_route_divisor(job, weights, &is_sum));
+    for (int64_t j = 0; job->expert_scale && j < k; j++)
+        weights[j] *= moe_route_expert_scale(job, experts[j]);
     if (job->site->features & TN_HAS_ROUTE_SCALE)
         vec_scale(weights, k, job->scale);
 }
@@ -199,7 +223,7 @@ static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     for (int64_t token = begin; token < end; token++) {
         moe_route_choose(job, token, experts, weights);
         memcpy(rows_at(job->experts, token), experts, (size_t)job->top_k * sizeof *experts); /* at any address */
-        route_weigh(job, weights);
+        route_weigh(job, experts, weights);
         convert_from_f32(weights, job->weights->dtype, rows_at(job->weights, token), job->top_k);
     }
 }
@@ -207,7 +231,7 @@ static void route_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
 static tn_status route_check(const route_job *job, tn_error *err)
 {
     const char *path = job->site->path;
-    if (job->score < TN_SCORE_SOFTMAX || job->score > TN_SCORE_TOPK_SOFTMAX || job->top_k < 1 ||
+    if (job->score < TN_SCORE_SOFTMAX || job->score > TN_SCORE_TOPK_SIGMOID || job->top_k < 1 ||
         job->top_k > job->expert_count || job->top_k > VEC_CHUNK || job->groups < 1 || job->groups > VEC_CHUNK ||
         job->expert_count % job->groups || job->top_groups < 1 ||
         job->top_k > job->top_groups * (job->expert_count / job->groups))

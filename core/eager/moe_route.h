@@ -8,12 +8,12 @@
 
 typedef struct route_job {
     const tn_site *site;
-    const tn_tensor *x, *router, *bias, *correction;
+    const tn_tensor *x, *router, *bias, *correction, *expert_scale;
     const tn_tensor *weights, *experts, *logits; /* what forward writes; logits NULL: not wanted   */
     tn_score score;
     tn_dtype type; /* of the product                                                             */
     int64_t tokens, hidden, expert_count, top_k, groups, top_groups;
-    float scale;
+    float scale, least;     /* factor of the weights; what their sum counts at least                 */
     float *scores, *choice; /* [tokens, experts]                                                 */
     float *converted;       /* [tokens, hidden] where the product has another type than x        */
     char *work;
@@ -34,6 +34,12 @@ tn_status moe_route_scores(route_job *job, tn_error *err);
 /* The experts of a token by falling score, and their scores. Spoils the token's row of choice. top_k of each, at most
  * VEC_CHUNK. */
 void moe_route_choose(const route_job *job, int64_t token, int32_t *experts, float *scores);
+
+/* What weights are divided by where they are, from the k scores; whether it is their sum. */
+float moe_route_divisor(const route_job *job, const float *scores, bool *is_sum);
+
+/* The factor of an expert; 1 where there is none. */
+float moe_route_expert_scale(const route_job *job, int32_t expert);
 
 /* moe_route_grad.c */
 size_t moe_route_backward_scratch(const tn_call *call);

@@ -4,8 +4,11 @@
  *     softmax                   dl = p (g - sum g p), for experts not chosen g = 0
  *     softmax, renormalised     dl = w (g - s), w = v / sum v; 0 for experts not chosen
  *     top-k, then softmax       the same, w = softmax(v)
- *     sigmoid                   dl = g v (1 - v)
+ *     sigmoid, also of top-k    dl = g v (1 - v)
  *     sigmoid, renormalised     dl = (g - s) / D v (1 - v), D = sum v + 1e-20, w = v / D
+ *
+ * D is no sum where that is less than it may count (TN_NUM_EPS): then s = 0. Where experts have factors f, g stands for
+ * g f, and dL/df is the sum over its tokens of g (times the factor) and the weight without f.
  *
  * Logits and scores are computed again; all of this is f32. dl is rounded to the model's dtype as the logits were, then
  * dL/dx = dl router, dL/drouter = dl^T x, dL/dbias = sum of dl. */
@@ -76,30 +79,54 @@ static float route_share(const float *g, const float *w, int64_t k)
     return s;
 }
 
-/* The gradient of the k chosen logits from g, that of their weights, and the scores v (which become the weights). Of a
- * softmax that is not renormalised also that of the others: returns s. */
-static float route_logits(const route_job *job, float *g, float *v)
+/* The scores of the k chosen experts become what is divided where weights are; are they divided by their sum? */
+static bool route_divide(const route_job *job, float *v, float *divisor)
 {
     int64_t k = job->top_k;
-    bool renorm = job->site->features & TN_HAS_RENORM;
-    float sum = 0.0f, s;
+    bool is_sum = false;
+    *divisor = 1.0f;
     if (job->score == TN_SCORE_TOPK_SOFTMAX)
         vec_div(v, k, vec_exp_sum(v, k, vec_max(v, k)));
-    for (int64_t j = 0; j < k; j++)
-        sum += v[j];
-    if (job->score == TN_SCORE_SIGMOID) {
-        sum = renorm ? sum + 1e-20f : 1.0f;
-        s = renorm ? route_share(g, v, k) / sum : 0.0f;
-        for (int64_t j = 0; j < k; j++)
-            g[j] = (g[j] - s) / sum * (v[j] * (1.0f - v[j]));
-        return 0.0f;
+    if (job->score == TN_SCORE_TOPK_SIGMOID)
+        vec_act(TN_ACT_SIGMOID, TN_F32, v, k);
+    if (job->site->features & TN_HAS_RENORM)
+        *divisor = moe_route_divisor(job, v, &is_sum);
+    return is_sum;
+}
+
+/* The gradient of the k chosen logits from g, that of their weights, and the scores v, which become the gradients of
+ * the experts' factors. Of a softmax that is not renormalised also that of the others: returns s. */
+static float route_logits(const route_job *job, const int32_t *experts, float *g, float *v)
+{
+    int64_t k = job->top_k;
+    float divisor, factor[VEC_CHUNK], s;
+    bool is_sum = route_divide(job, v, &divisor);
+    for (int64_t j = 0; job->expert_scale && j < k; j++) {
+        factor[j] = g[j] * (v[j] / divisor);
+        g[j] *= moe_route_expert_scale(job, experts[j]);
     }
-    if (renorm && job->score == TN_SCORE_SOFTMAX)
-        vec_div(v, k, sum);
-    s = route_share(g, v, k);
+    s = is_sum ? route_share(g, v, k) / divisor : 0.0f;
     for (int64_t j = 0; j < k; j++)
-        g[j] = v[j] * (g[j] - s);
+        g[j] = (g[j] - s) / divisor;
+    /* Divided by their sum, the chosen scores' gradients are orthogonal to them: nothing goes to the other experts. */
+    s = is_sum && job->score == TN_SCORE_SOFTMAX ? 0.0f : route_share(g, v, k);
+    if (job->score == TN_SCORE_SIGMOID || job->score == TN_SCORE_TOPK_SIGMOID)
+        for (int64_t j = 0; j < k; j++)
+            g[j] *= v[j] * (1.0f - v[j]);
+    else
+        for (int64_t j = 0; j < k; j++)
+            g[j] = v[j] * (g[j] - s);
+    if (job->expert_scale)
+        memcpy(v, factor, (size_t)k * sizeof *v);
     return s;
+}
+
+/* Into row, one value for each expert: zeros but for the chosen ones. */
+static void route_scatter(const route_job *job, const int32_t *experts, const float *values, float *row)
+{
+    memset(row, 0, (size_t)job->expert_count * sizeof *row);
+    for (int64_t j = 0; j < job->top_k; j++)
+        row[experts[j]] = values[j];
 }
 
 static void route_grad_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
@@ -108,25 +135,27 @@ static void route_grad_tokens(void *ctx, int64_t begin, int64_t end, int32_t thr
     const route_job *job = &grad->route;
     (void)thread;
     int64_t n = job->expert_count;
-    bool all = job->score == TN_SCORE_SOFTMAX && !(job->site->features & TN_HAS_RENORM);
     float v[VEC_CHUNK], g[VEC_CHUNK];
     int32_t experts[VEC_CHUNK];
     for (int64_t token = begin; token < end; token++) {
-        float *dl = job->choice + token * n;
+        float *dl = job->choice + token * n, *scores = job->scores + token * n;
         moe_route_choose(job, token, experts, v);
         if (grad->g->data)
             convert_to_f32(rows_at(grad->g, token), grad->g->dtype, g, job->top_k);
         else
             memset(g, 0, (size_t)job->top_k * sizeof *g);
         vec_scale(g, job->top_k, job->scale);
-        float s = route_logits(job, g, v);
-        memset(dl, 0, (size_t)n * sizeof *dl);
-        if (all)
-            vec_add_scaled(dl, job->scores + token * n, -s, n);
-        for (int64_t j = 0; j < job->top_k; j++)
-            dl[experts[j]] = g[j];
+        float s = route_logits(job, experts, g, v);
+        route_scatter(job, experts, g, dl);
+        if (job->score == TN_SCORE_SOFTMAX && s != 0.0f) {
+            vec_add_scaled(dl, scores, -s, n);
+            for (int64_t j = 0; j < job->top_k; j++)
+                dl[experts[j]] = g[j];
+        }
         if (!(job->site->features & TN_HAS_F32_ROUTER))
             vec_round(dl, n, job->x->dtype);
+        if (job->expert_scale)
+            route_scatter(job, experts, v, scores);
     }
 }
 
@@ -162,6 +191,11 @@ tn_status moe_route_backward(const tn_call *call, tn_error *err)
     }
     if (param[TN_ROLE_ROUTER_BIAS].count > 0)
         sums_of_rows(&dl, rest, param[TN_ROLE_ROUTER_BIAS].tensors);
+    if (param[TN_ROLE_EXPERT_SCALE].count > 0) {
+        tn_tensor factors = dl; /* they lie where the scores were                                 */
+        factors.data = route->scores;
+        sums_of_rows(&factors, rest, param[TN_ROLE_EXPERT_SCALE].tensors);
+    }
     route_zero_correction(&param[TN_ROLE_CORRECTION_BIAS]);
     return status;
 }

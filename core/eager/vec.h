@@ -67,6 +67,15 @@ void vec_act_grad(tn_act act, tn_dtype dtype, const float *x, float *g, int64_t 
  * dp = dL/dp; rounded. n <= VEC_CHUNK. */
 void vec_glu_grad(tn_act act, tn_dtype dtype, float *gate, float *up, const float *dp, int64_t n);
 
+/* clamped_swiglu.c: TN_ACT_CLAMPED_SWIGLU: gate becomes p, up is spoilt; and its gradients, in place as those of
+ * vec_glu_grad. n <= VEC_CHUNK. */
+typedef struct vec_clamp {
+    float limit, alpha;
+} vec_clamp;
+void vec_clamped_swiglu(const vec_clamp *clamp, tn_dtype dtype, float *gate, float *up, int64_t n);
+void vec_clamped_swiglu_grad(const vec_clamp *clamp, tn_dtype dtype, float *gate, float *up, const float *dp,
+                             int64_t n);
+
 /* vec.c: largest value; NaN if there is one. n > 0. */
 float vec_max(const float *x, int64_t n);
 

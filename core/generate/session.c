@@ -2,12 +2,15 @@
  * larger; the arena's size is found by running the model once over nothing. */
 #include "generate/session.h"
 
+#include "generate/past.h"
+
 #include "base/convert.h"
 #include "base/structs.h"
 #include "run/cache.h"
 #include "run/guest.h"
 #include "model/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,12 +25,15 @@ struct tn_session {
     kv_cache cache;
     arena arena;
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
+    int64_t columns;                  /* tokens of a row so far, with padding                     */
+    session_past past;
     /* Host and device memory for one chunk's inputs. */
     int64_t *host_ids, *positions;
     int32_t *host_index;
-    char *host_tables; /* [2][B,chunk,R] in the model's dtype                                     */
+    float *host_scale;
+    char *host_tables; /* [2][B,chunk,R] in the tables' dtype                                     */
     void *staging;     /* of a device without host memory: one block of results, else NULL         */
-    void *device_ids, *device_index, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
+    void *device_ids, *device_index, *device_scale, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
 };
 
 const tn_model *session_model(const tn_session *s)
@@ -40,9 +46,14 @@ int64_t session_context(const tn_session *s)
     return s->context;
 }
 
+static tn_dtype table_dtype(const tn_session *s, int32_t rope)
+{
+    return s->shape->rope[rope].f32_tables ? TN_F32 : s->model->dtype;
+}
+
 static size_t table_bytes(const tn_session *s, int32_t rope)
 {
-    return (size_t)(s->rows * s->chunk * s->shape->rope[rope].dim) * tn_dtype_size(s->model->dtype);
+    return (size_t)(s->rows * s->chunk * s->shape->rope[rope].dim) * tn_dtype_size(table_dtype(s, rope));
 }
 
 static int64_t head_rows(const tn_session *s)
@@ -62,7 +73,7 @@ static size_t staging_bytes(const tn_session *s)
 typedef struct chunk_sink {
     tn_session *s;
     const tn_outputs *outputs;
-    int64_t all_tokens, begin, tokens; /* of the whole call, of this chunk                         */
+    int64_t all_tokens, begin, tokens; /* a row of the whole call, of this chunk                   */
     bool last;
     tn_status status;
     tn_error *err;
@@ -140,9 +151,11 @@ static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
     r->index = tn_tensor_dense(s->device_index, TN_I32, 2, (int64_t[]){s->rows, tokens});
     for (int32_t i = 0; i < s->shape->rope_count; i++) {
         int64_t shape[3] = {s->rows, tokens, s->shape->rope[i].dim};
-        r->cos[i] = tn_tensor_dense(s->device_cos[i], r->dtype, 3, shape);
-        r->sin[i] = tn_tensor_dense(s->device_sin[i], r->dtype, 3, shape);
+        r->cos[i] = tn_tensor_dense(s->device_cos[i], table_dtype(s, i), 3, shape);
+        r->sin[i] = tn_tensor_dense(s->device_sin[i], table_dtype(s, i), 3, shape);
     }
+    if (s->shape->q_scale.kind)
+        r->q_scale = tn_tensor_dense(s->device_scale, TN_F32, 1, (int64_t[]){s->rows * tokens});
     r->cache = s->cache.view;
 }
 
@@ -151,20 +164,32 @@ static graph_run start_run(tn_session *s, tn_error *err)
     return (graph_run){.device = s->model->target.device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
 }
 
-/* cos and sin of a chunk's positions for every kind of table, rounded to the model's dtype. */
+/* The factors of a chunk's queries. */
+static tn_status upload_scale(tn_session *s, int64_t tokens, tn_error *err)
+{
+    const q_scale_params *p = &s->shape->q_scale;
+    int64_t count = s->rows * tokens;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = p->kind == Q_SCALE_COLUMN ? s->columns + i % tokens + 1 : s->positions[i];
+        s->host_scale[i] = 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
+    }
+    return device_upload(s->model->target.device, s->device_scale, s->host_scale, (size_t)count * sizeof(float), err);
+}
+
+/* cos and sin of a chunk's positions for every kind of table, rounded to the tables' dtype. */
 static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
 {
     tn_status status = TN_OK;
-    tn_dtype dtype = s->model->dtype;
-    size_t element = tn_dtype_size(dtype);
     float frequencies[ROPE_MAX_DIM / 2], cosine[ROPE_MAX_DIM], sine[ROPE_MAX_DIM];
     for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
         const rope_params *rope = &s->shape->rope[i];
-        size_t row = (size_t)rope->dim * element, bytes = (size_t)(s->rows * tokens) * row;
+        tn_dtype dtype = table_dtype(s, i);
+        size_t row = (size_t)rope->dim * tn_dtype_size(dtype), bytes = (size_t)(s->rows * tokens) * row;
         char *host_sin = s->host_tables + table_bytes(s, i);
         rope_tables_frequencies(rope, s->rope_length[i], frequencies);
         for (int64_t t = 0; t < s->rows * tokens; t++) {
-            rope_tables_row(rope, frequencies, s->positions[t], cosine, sine);
+            const float at = (float)s->positions[t], position[ROPE_AXES] = {at, at, at};
+            rope_tables_row(rope, frequencies, position, cosine, sine);
             convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
             convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
         }
@@ -196,8 +221,12 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         status = device_upload(device, s->device_index, s->host_index, count * sizeof(int32_t), err);
     if (status == TN_OK)
         status = upload_tables(s, tokens, err);
+    if (status == TN_OK && s->shape->q_scale.kind)
+        status = upload_scale(s, tokens, err);
     if (status != TN_OK)
         return status;
+    past_keep(&s->past, tokens, s->host_ids, s->positions, s->host_index);
+    s->columns += tokens;
     graph_run r = start_run(s, err);
     set_inputs(&r, s, tokens);
     if (sink->outputs->hidden) {
@@ -263,6 +292,40 @@ static void follow_length(tn_session *s, const tn_batch *batch)
         s->rope_length[i] = rope_tables_length(&s->shape->rope[i], s->rope_length[i], length);
 }
 
+typedef int progress_fn(void *ctx, int64_t done, int64_t total);
+
+/* A batch whose rows are stride apart, chunk by chunk. */
+static tn_status run_chunks(tn_session *s, const tn_batch *batch, int64_t stride, const tn_outputs *outputs,
+                            progress_fn *progress, void *ctx, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (int64_t begin = 0; begin < batch->tokens && status == TN_OK; begin += s->chunk) {
+        int64_t left = batch->tokens - begin;
+        chunk_sink sink = {.s = s,
+                           .outputs = outputs,
+                           .all_tokens = stride,
+                           .begin = begin,
+                           .tokens = left < s->chunk ? left : s->chunk,
+                           .last = left <= s->chunk,
+                           .err = err};
+        guest_watch_begin(&s->watch);
+        status = run_chunk(&sink, batch, err);
+        guest_watch_end(&s->watch);
+        if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch->tokens))
+            status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
+    }
+    return status;
+}
+
+/* Everything so far once more, with the frequencies of the longer call. */
+static tn_status run_past(tn_session *s, tn_error *err)
+{
+    tn_batch past = past_batch(&s->past);
+    cache_reset(&s->cache);
+    s->columns = s->past.count = 0; /* what is kept is kept again where it lies */
+    return run_chunks(s, &past, s->past.capacity, &(tn_outputs){0}, NULL, NULL, err);
+}
+
 tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *given_outputs,
                       int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err)
 {
@@ -277,21 +340,10 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         return status;
     follow_length(s, &batch);
     int32_t limit = threads_limit(s->threads);
-    for (int64_t begin = 0; begin < batch.tokens && status == TN_OK; begin += s->chunk) {
-        int64_t left = batch.tokens - begin;
-        chunk_sink sink = {.s = s,
-                           .outputs = &outputs,
-                           .all_tokens = batch.tokens,
-                           .begin = begin,
-                           .tokens = left < s->chunk ? left : s->chunk,
-                           .last = left <= s->chunk,
-                           .err = err};
-        guest_watch_begin(&s->watch);
-        status = run_chunk(&sink, &batch, err);
-        guest_watch_end(&s->watch);
-        if (status == TN_OK && progress && progress(ctx, begin + sink.tokens, batch.tokens))
-            status = tn_fail(err, TN_E_CANCELLED, "session", "stopped");
-    }
+    if (past_restarts(&s->past, s->columns, batch.tokens))
+        status = run_past(s, err);
+    if (status == TN_OK)
+        status = run_chunks(s, &batch, batch.tokens, &outputs, progress, ctx, err);
     if (status == TN_OK)
         status = device_sync(s->model->target.device, err);
     threads_limit(limit);
@@ -345,13 +397,16 @@ static tn_status allocate_inputs(tn_session *s, tn_error *err)
     s->positions = malloc(count * sizeof *s->positions);
     s->host_index = malloc(count * sizeof *s->host_index);
     s->host_tables = malloc(2 * tables);
+    s->host_scale = malloc(count * sizeof *s->host_scale);
     s->staging = device->ops->host_memory ? NULL : malloc(staging_bytes(s));
-    if (!s->host_ids || !s->positions || !s->host_index || !s->host_tables ||
+    if (!s->host_ids || !s->positions || !s->host_index || !s->host_tables || !s->host_scale ||
         (!device->ops->host_memory && !s->staging))
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
     tn_status status = device_alloc(device, count * sizeof(int64_t), &s->device_ids, err);
     if (status == TN_OK)
         status = device_alloc(device, count * sizeof(int32_t), &s->device_index, err);
+    if (status == TN_OK && s->shape->q_scale.kind)
+        status = device_alloc(device, count * sizeof(float), &s->device_scale, err);
     for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
         status = device_alloc(device, table_bytes(s, i), &s->device_cos[i], err);
         if (status == TN_OK)
@@ -394,6 +449,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (status == TN_OK)
         status = cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
     if (status == TN_OK)
+        status = past_init(&s->past, s->rows, shape->restart_at < s->context ? shape->restart_at : 0, err);
+    if (status == TN_OK)
         status = allocate_inputs(s, err);
     if (status == TN_OK)
         status = size_arena(s, err);
@@ -418,6 +475,7 @@ void tn_session_free(tn_session *s)
         cache_close(&s->cache);
     device_free(device, s->device_ids, count * sizeof(int64_t));
     device_free(device, s->device_index, count * sizeof(int32_t));
+    device_free(device, s->device_scale, count * sizeof(float));
     for (int32_t i = 0; i < s->shape->rope_count; i++) {
         device_free(device, s->device_cos[i], table_bytes(s, i));
         device_free(device, s->device_sin[i], table_bytes(s, i));
@@ -426,6 +484,8 @@ void tn_session_free(tn_session *s)
     free(s->positions);
     free(s->host_index);
     free(s->host_tables);
+    free(s->host_scale);
+    past_close(&s->past);
     free(s->staging);
     s->model->target.session_count--;
     free(s);
@@ -436,6 +496,7 @@ void tn_session_reset(tn_session *s)
     if (!s)
         return;
     cache_reset(&s->cache);
+    s->columns = s->past.count = 0;
     memset(s->rope_length, 0, sizeof s->rope_length);
 }
 

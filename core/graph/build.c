@@ -93,6 +93,20 @@ bool build_has(const graph_builder *b, const graph_module *module, const char *n
     return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t);
 }
 
+static bool has_shape(const tn_tensor *t, int32_t ndim, const int64_t *shape)
+{
+    return t->ndim == ndim && !memcmp(t->shape, shape, (size_t)ndim * sizeof *shape);
+}
+
+bool build_has_shape(const graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
+                     const int64_t *shape)
+{
+    char full[NAME_SIZE];
+    tn_tensor t;
+    return b->status == TN_OK && tensor_name(module, name, full) && find_tensor(b, full, &t) &&
+           has_shape(&t, ndim, shape);
+}
+
 /* Tensors side by side in large blocks: each block is a mapping, of which a process has only so many. */
 static const size_t BLOCK_BYTES = (size_t)16 << 20, TENSOR_ALIGN = 64;
 
@@ -164,15 +178,14 @@ static void convert_piece(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-/* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in the model's dtype.
- */
-static bool place_tensor(graph_builder *b, const char *name, tn_tensor *t)
+/* Leaves t where it is mapped when it can be used there, else copies it into the device's memory in that dtype. */
+static bool place_tensor(graph_builder *b, const char *name, tn_dtype dtype, bool copies, tn_tensor *t)
 {
     size_t element = tn_dtype_size(t->dtype);
-    bool usable = t->dtype == b->dtype && b->device->ops->host_memory && (uintptr_t)t->data % element == 0;
-    if (usable)
+    bool usable = t->dtype == dtype && b->device->ops->host_memory && (uintptr_t)t->data % element == 0;
+    if (usable && !copies)
         return true;
-    size_t bytes = (size_t)tn_tensor_count(t) * tn_dtype_size(b->dtype);
+    size_t bytes = (size_t)tn_tensor_count(t) * tn_dtype_size(dtype);
     void *memory = NULL, *host = NULL;
     if (!keep_copy(b, bytes, &memory))
         return false;
@@ -181,20 +194,59 @@ static bool place_tensor(graph_builder *b, const char *name, tn_tensor *t)
         build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
         return false;
     }
-    convert_job job = {t->data, host, t->dtype, b->dtype};
+    convert_job job = {t->data, host, t->dtype, dtype};
     tn_parallel_for(tn_tensor_count(t), 16 * CONVERT_BLOCK, convert_piece, &job);
     if (!b->device->ops->host_memory) {
         b->status = device_upload(b->device, memory, host, bytes, b->err);
         free(host);
     }
     t->data = memory;
-    t->dtype = b->dtype;
+    t->dtype = dtype;
     return b->status == TN_OK;
+}
+
+/* Places t with its last two dimensions changed over: [..,m,n] in the file becomes [..,n,m]. */
+static bool place_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_tensor *t)
+{
+    size_t element = tn_dtype_size(t->dtype), bytes = (size_t)tn_tensor_count(t) * element;
+    int64_t m = t->shape[t->ndim - 2], n = t->shape[t->ndim - 1], count = m * n > 0 ? tn_tensor_count(t) / (m * n) : 0;
+    const char *from = t->data;
+    char *turned = malloc(bytes ? bytes : 1);
+    if (!turned) {
+        build_fail(b, TN_E_MEMORY, name, "out of memory for a tensor of %zu bytes; free some memory", bytes);
+        return false;
+    }
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t row = 0; row < n; row++)
+            for (int64_t column = 0; column < m; column++)
+                memcpy(turned + (size_t)((i * n + row) * m + column) * element,
+                       from + (size_t)((i * m + column) * n + row) * element, element);
+    int64_t shape[TN_MAX_DIMS];
+    memcpy(shape, t->shape, sizeof shape);
+    shape[t->ndim - 2] = n;
+    shape[t->ndim - 1] = m;
+    *t = tn_tensor_dense(turned, t->dtype, t->ndim, shape);
+    bool placed = place_tensor(b, name, dtype, true, t);
+    free(turned);
+    return placed;
 }
 
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out)
 {
+    return build_tensor_as(b, module, name, ndim, shape, &(build_form){0}, out);
+}
+
+bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
+                     const build_form *form, tn_tensor *out)
+{
+    tn_dtype dtype = form->dtype ? form->dtype : b->dtype;
+    int64_t want[TN_MAX_DIMS];
+    memcpy(want, shape, (size_t)ndim * sizeof *want);
+    if (form->turned) {
+        want[ndim - 2] = shape[ndim - 1];
+        want[ndim - 1] = shape[ndim - 2];
+    }
     if (b->status != TN_OK)
         return false;
     char full[NAME_SIZE];
@@ -211,19 +263,16 @@ bool build_tensor(graph_builder *b, graph_module *module, const char *name, int3
                    tn_dtype_name(out->dtype));
         return false;
     }
-    bool same = out->ndim == ndim;
-    for (int32_t i = 0; same && i < ndim; i++)
-        same = out->shape[i] == shape[i];
-    if (!same) {
-        char got[128], want[128];
+    if (!has_shape(out, ndim, want)) {
+        char got[128], implied[128];
         tensor_shape_text(out->ndim, out->shape, got, sizeof got);
-        tensor_shape_text(ndim, shape, want, sizeof want);
+        tensor_shape_text(ndim, want, implied, sizeof implied);
         build_fail(b, TN_E_INPUT, full, "has shape %s in %s, config.json implies %s", got,
-                   shards_file_of(b->weights, full), want);
+                   shards_file_of(b->weights, full), implied);
         return false;
     }
     b->done_bytes += tn_tensor_count(out) * (int64_t)tn_dtype_size(out->dtype);
-    if (!place_tensor(b, full, out))
+    if (!(form->turned ? place_turned(b, full, dtype, out) : place_tensor(b, full, dtype, false, out)))
         return false;
     if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
         build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");
@@ -256,13 +305,18 @@ tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int6
     return step ? &step->site : NULL;
 }
 
-void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor)
+void build_step_params(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensors, int64_t count)
 {
     if (b->status != TN_OK || !step)
         return;
     /* The site is the step's first member. */
-    b->status = graph_set_step_param((graph_step *)(void *)step, role, tensor, b->err);
-    step->meaning[TN_AXIS_WEIGHT] = (int32_t)tensor->dtype;
+    b->status = graph_set_step_param((graph_step *)(void *)step, role, tensors, count, b->err);
+    step->meaning[TN_AXIS_WEIGHT] = (int32_t)tensors[0].dtype;
+}
+
+void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor)
+{
+    build_step_params(b, step, role, tensor, 1);
 }
 
 void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count)

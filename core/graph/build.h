@@ -54,6 +54,19 @@ bool build_has(const graph_builder *b, const graph_module *module, const char *n
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out);
 
+/* A tensor that is not taken as it stands: kept in a dtype of its own (0: the model's), or with its last two dimensions
+ * changed over: the file has them in the other order, shape is that of the result. */
+typedef struct build_form {
+    tn_dtype dtype;
+    bool turned;
+} build_form;
+bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
+                     const build_form *form, tn_tensor *out);
+
+/* Has the tensor "<module path>.<name>" this shape? False where there is none. */
+bool build_has_shape(const graph_builder *b, const graph_module *module, const char *name, int32_t ndim,
+                     const int64_t *shape);
+
 /* Gives module its site, inside outer (or NULL). */
 graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_site *outer);
 
@@ -61,6 +74,7 @@ graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_s
 tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int64_t width);
 
 /* The step's parameter of that role. step as build_step gave it. */
+void build_step_params(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensors, int64_t count);
 void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor);
 
 /* The site's parameter of that role; its TN_AXIS_WEIGHT is their dtype. */

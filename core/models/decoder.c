@@ -285,9 +285,12 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
         parts_rope_spec site = s->rope[i].site;
         rope_config_read(c, &s->rope[i].config, &d->shape.rope[i]);
         site.rotary = d->shape.rope[i].dim;
+        d->shape.rope[i].f32_tables = site.style == TN_ROPE_COMPLEX || site.style == TN_ROPE_HALF_F32;
         d->rope[i] = site.function ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
     }
     d->shape.rope_count = s->rope_count;
+    d->shape.q_scale = s->q_scale;
+    d->shape.restart_at = s->restarts && d->shape.rope[0].kind == ROPE_LONG ? (int64_t)d->shape.rope[0].original : 0;
     d->shape.max_positions =
         s->rope_count ? d->shape.rope[0].max_positions : config_i64(c, "max_position_embeddings", 2048, 1, INT32_MAX);
 }
@@ -341,6 +344,8 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     bool left = b->status == TN_OK && !d->layers[s->layers - 1].tail;
     d->norm = build_norm(b, model, s, s->final_norm ? s->final_norm : "norm", left);
     build_module(b, model, "rotary_emb", s->classes->rotary);
+    if (s->norm.layer_norm || !s->norms.attention) /* sums that no norm has around it                          */
+        build_step(b, model, TN_OP_ADD, s->hidden);
     d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
     build_ropes(b, c, s, d);
@@ -412,6 +417,7 @@ static void decoder_forward(graph_run *r, const void *state)
     tn_tensor h = steps_embedding(r, d->embed, d->shape.hidden);
     if (d->embed_factor)
         steps_change(r, d->embed_factor, &h);
+    steps_media_embed(r, &h);
     tn_tensor mlp = steps_take(r, r->dtype, 2, h.shape), *more = NULL;
     for (int64_t i = 0; i < d->shape.layers; i++) {
         const decoder_layer *l = &d->layers[i];
@@ -422,6 +428,14 @@ static void decoder_forward(graph_run *r, const void *state)
             const mixer_place at = {d->rope, i};
             steps_add(r, &h, &mlp);
             l->tail->forward(r, l->tail_state, &at, &h, &h, &h);
+            more = NULL;
+        }
+        if (steps_media_deepens(r, i)) {
+            if (more)
+                steps_add(r, &h, more);
+            if (i + 1 < d->shape.layers) /* what a layer gives is what it gave before pictures come in */
+                steps_capture(r, i + 1, &h);
+            steps_media_deepen(r, i, &h);
             more = NULL;
         }
         arena_release(r->arena, mark);

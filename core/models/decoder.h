@@ -63,6 +63,8 @@ typedef struct decoder_spec {
     bool tied;
     decoder_rope rope[MODEL_ROPES]; /* decoder_read makes the first; the rest is the architecture's     */
     int rope_count;
+    q_scale_params q_scale; /* of model_shape                                                          */
+    bool restarts;          /* of longrope: what lies before a longer call is computed again            */
     /* Of config.json. */
     int64_t hidden, layers, vocab;
     decoder_layer_spec layer; /* as most layers are                                               */

@@ -1,38 +1,146 @@
-/* A block of experts: router, experts, and the site of both together. */
+/* A block of experts: router, experts, the shared expert, and the site of all of them together. */
 #include "models/moe_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
+/* ---- what sites mean ---------------------------------------------------------------------------- */
+
+static uint64_t feature(bool is_there, uint64_t bit)
+{
+    return is_there ? bit : 0;
+}
+
 static void fill_route(graph_site *s, const moe_parts_spec *spec)
 {
-    s->site.meaning[TN_AXIS_SCORE] = TN_SCORE_SOFTMAX;
-    s->site.features |= spec->route_features;
+    bool groups = spec->groups > 1;
+    s->site.meaning[TN_AXIS_SCORE] = spec->score ? spec->score : TN_SCORE_SOFTMAX;
+    s->site.features |= (spec->route_features & ~TN_HAS_INPUT_SCALE) | feature(groups, TN_HAS_GROUPS) |
+                        feature(spec->scale != 0 && spec->scale != 1, TN_HAS_ROUTE_SCALE) |
+                        feature(spec->names->correction, TN_HAS_CORRECTION_BIAS) |
+                        feature(spec->names->expert_scale, TN_HAS_EXPERT_SCALE);
     s->site.dim[TN_DIM_HIDDEN] = spec->hidden;
     s->site.dim[TN_DIM_EXPERTS] = spec->experts;
     s->site.dim[TN_DIM_TOP_K] = spec->top_k;
+    s->site.dim[TN_DIM_GROUPS] = groups ? spec->groups : 0;
+    s->site.dim[TN_DIM_TOP_GROUPS] = groups ? spec->top_groups : 0;
+    s->site.num[TN_NUM_SCALE] = spec->scale;
+    s->site.num[TN_NUM_EPS] = spec->least_sum;
 }
 
 static void fill_experts(graph_site *s, const moe_parts_spec *spec, tn_layout layout)
 {
     s->site.meaning[TN_AXIS_ACT] = spec->act;
     s->site.meaning[TN_AXIS_LAYOUT] = layout;
-    s->site.features |= spec->route_features & TN_HAS_F32_ROUTING;
+    s->site.features |=
+        (spec->route_features & (TN_HAS_F32_ROUTING | TN_HAS_INPUT_SCALE)) | feature(spec->bias, TN_HAS_BIAS);
     s->site.dim[TN_DIM_HIDDEN] = spec->hidden;
     s->site.dim[TN_DIM_INTER] = spec->inter;
     s->site.dim[TN_DIM_EXPERTS] = spec->experts;
     s->site.dim[TN_DIM_TOP_K] = spec->top_k;
+    s->site.num[TN_NUM_LIMIT] = spec->limit;
+    s->site.num[TN_NUM_ALPHA] = spec->alpha;
 }
 
-static void read_stacked(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
+/* ---- the router ---------------------------------------------------------------------------------- */
+
+static void read_correction(graph_builder *b, graph_module *block, graph_module *router, const moe_parts_spec *spec,
+                            graph_site *s)
 {
-    tn_tensor gate_up, down;
-    int64_t e = spec->experts, inter = spec->inter, hidden = spec->hidden;
-    if (!build_tensor(b, m, spec->names->all_gate_up, 3, (int64_t[]){e, 2 * inter, hidden}, &gate_up) ||
-        !build_tensor(b, m, spec->names->all_down, 3, (int64_t[]){e, hidden, inter}, &down))
+    const moe_parts_names *n = spec->names;
+    graph_module *m = n->correction_of_block ? block : router;
+    const build_form form = {.dtype = spec->f32_correction ? TN_F32 : 0};
+    tn_tensor correction;
+    if (n->statics)
+        m = build_module(b, router, n->statics, n->statics_class);
+    if (!m)
         return;
+    /* Ernie's file has one row of them. */
+    const int64_t row[2] = {1, spec->experts};
+    bool is_row = build_has_shape(b, m, n->correction, 2, row);
+    if (!build_tensor_as(b, m, n->correction, is_row ? 2 : 1, is_row ? row : &spec->experts, &form, &correction))
+        return;
+    correction = tn_tensor_dense(correction.data, correction.dtype, 1, &spec->experts);
+    build_param(b, s, TN_ROLE_CORRECTION_BIAS, &correction, 1);
+}
+
+static void read_router(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
+{
+    const build_form form = {.dtype = spec->f32_router ? TN_F32 : 0};
+    tn_tensor weight, bias, scale;
+    if (spec->names->router_linear)
+        m = build_module(b, m, spec->names->router_linear, "Linear");
+    if (!m || !build_tensor_as(b, m, "weight", 2, (int64_t[]){spec->experts, spec->hidden}, &form, &weight))
+        return;
+    if (spec->router_bias && build_tensor(b, m, "bias", 1, &spec->experts, &bias))
+        build_param(b, s, TN_ROLE_ROUTER_BIAS, &bias, 1);
+    if (spec->names->expert_scale && build_tensor(b, s->module, spec->names->expert_scale, 1, &spec->experts, &scale))
+        build_param(b, s, TN_ROLE_EXPERT_SCALE, &scale, 1);
+    build_param(b, s, TN_ROLE_ROUTER, &weight, 1);
+}
+
+graph_site *moe_parts_router(graph_builder *b, graph_module *parent, const moe_parts_spec *spec, graph_site *outer)
+{
+    const moe_parts_names *n = spec->names;
+    graph_module *m = build_module(b, parent, n->router, n->router_class);
+    graph_site *s = build_site(b, m, TN_OP_MOE_ROUTE, outer);
+    if (!s)
+        return NULL;
+    if (n->correction)
+        read_correction(b, parent, m, spec, s);
+    read_router(b, m, spec, s);
+    fill_route(s, spec);
+    return b->status == TN_OK ? s : NULL;
+}
+
+/* ---- the experts --------------------------------------------------------------------------------- */
+
+/* One of the two stacks, [E,out,in] or, where columns is set, [E,in,out]; turned: the file has the other order. */
+static bool read_stack(graph_builder *b, graph_module *m, const moe_parts_spec *spec, bool down, bool columns,
+                       bool turned, tn_tensor *t)
+{
+    int64_t out = down ? spec->hidden : 2 * spec->inter, in = down ? spec->inter : spec->hidden;
+    const int64_t shape[3] = {spec->experts, columns ? in : out, columns ? out : in};
+    const char *name = down ? spec->names->all_down : spec->names->all_gate_up;
+    return build_tensor_as(b, m, name, 3, shape, &(build_form){.turned = turned}, t);
+}
+
+/* A file turns a stack where its shape is not the module's, which a square one cannot tell: so one of the two may be
+ * turned and the other not. */
+static tn_layout read_stacked(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
+{
+    tn_layout layout = spec->stacked ? spec->stacked : TN_LAYOUT_STACKED_OI;
+    int64_t e = spec->experts, inter = spec->inter, hidden = spec->hidden;
+    const moe_parts_names *n = spec->names;
+    bool columns = layout != TN_LAYOUT_STACKED_OI;
+    const int64_t gate_up_oi[3] = {e, 2 * inter, hidden}, down_oi[3] = {e, hidden, inter};
+    bool turns = spec->turns && !columns;
+    bool turn_gate_up = turns && !build_has_shape(b, m, n->all_gate_up, 3, gate_up_oi);
+    bool turn_down = turns && !build_has_shape(b, m, n->all_down, 3, down_oi);
+    if (turn_gate_up && turn_down) {
+        layout = TN_LAYOUT_STACKED_IO;
+        columns = true;
+        turn_gate_up = turn_down = false;
+    }
+    tn_tensor gate_up, down;
+    if (!read_stack(b, m, spec, false, columns, turn_gate_up, &gate_up) ||
+        !read_stack(b, m, spec, true, columns, turn_down, &down))
+        return layout;
     build_param(b, s, TN_ROLE_GATE_UP, &gate_up, 1);
     build_param(b, s, TN_ROLE_DOWN, &down, 1);
+    return layout;
+}
+
+static void read_biases(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
+{
+    char name[64];
+    tn_tensor gate_up, down;
+    snprintf(name, sizeof name, "%s_bias", spec->names->all_gate_up);
+    if (build_tensor(b, m, name, 2, (int64_t[]){spec->experts, 2 * spec->inter}, &gate_up))
+        build_param(b, s, TN_ROLE_GATE_UP_BIAS, &gate_up, 1);
+    snprintf(name, sizeof name, "%s_bias", spec->names->all_down);
+    if (build_tensor(b, m, name, 2, (int64_t[]){spec->experts, spec->hidden}, &down))
+        build_param(b, s, TN_ROLE_DOWN_BIAS, &down, 1);
 }
 
 /* One projection of every expert. list has room for them. */
@@ -46,6 +154,17 @@ static void read_projection(graph_builder *b, graph_module *m, const char *proje
     }
 }
 
+/* A file with more experts than config.json says is not of that config. */
+static void refuse_more(graph_builder *b, graph_module *m, const moe_parts_spec *spec)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%lld.%s.weight", (long long)spec->experts, spec->names->gate);
+    if (build_has(b, m, name))
+        build_fail(b, TN_E_INPUT, m->path, "the checkpoint has an expert %lld, %s of config.json is %lld",
+                   (long long)spec->experts, spec->experts_key ? spec->experts_key : "num_experts",
+                   (long long)spec->experts);
+}
+
 static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *s)
 {
     const moe_parts_names *n = spec->names;
@@ -55,6 +174,7 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
         build_fail(b, TN_E_MEMORY, "graph", "out of memory for %lld experts", (long long)count);
         return;
     }
+    refuse_more(b, m, spec);
     read_projection(b, m, n->gate, in, count, list);
     build_param(b, s, TN_ROLE_GATE, list, count);
     read_projection(b, m, n->up, in, count, list);
@@ -64,31 +184,73 @@ static void read_list(graph_builder *b, graph_module *m, const moe_parts_spec *s
     free(list);
 }
 
-graph_site *moe_parts_block(graph_builder *b, graph_module *parent, const char *name, const moe_parts_spec *spec)
+graph_site *moe_parts_experts(graph_builder *b, graph_module *parent, const moe_parts_spec *spec, graph_site *outer)
 {
     const moe_parts_names *n = spec->names;
-    graph_module *m = build_module(b, parent, name, n->block_class);
-    graph_site *block = build_site(b, m, TN_OP_MOE_BLOCK, NULL);
-    graph_module *router_module = build_module(b, m, n->router, n->router_class);
-    graph_site *route = build_site(b, router_module, TN_OP_MOE_ROUTE, block);
-    graph_module *experts_module = build_module(b, m, n->experts, n->experts_class);
-    graph_site *experts = build_site(b, experts_module, TN_OP_MOE_EXPERTS, block);
-    tn_tensor router;
-    if (!experts || !build_tensor(b, router_module, "weight", 2, (int64_t[]){spec->experts, spec->hidden}, &router))
+    graph_module *m = build_module(b, parent, n->experts, n->experts_class);
+    graph_site *s = build_site(b, m, TN_OP_MOE_EXPERTS, outer);
+    tn_layout layout = TN_LAYOUT_EXPERT_LIST;
+    if (!s)
         return NULL;
-    build_param(b, route, TN_ROLE_ROUTER, &router, 1);
-    bool stacked = build_has(b, experts_module, n->all_gate_up);
-    tn_layout layout = stacked ? TN_LAYOUT_STACKED_OI : TN_LAYOUT_EXPERT_LIST;
-    (stacked ? read_stacked : read_list)(b, experts_module, spec, experts);
-    fill_route(route, spec);
-    fill_experts(experts, spec, layout);
+    if (!n->gate || build_has(b, m, n->all_gate_up))
+        layout = read_stacked(b, m, spec, s);
+    else
+        read_list(b, m, spec, s);
+    if (spec->bias)
+        read_biases(b, m, spec, s);
+    fill_experts(s, spec, layout);
+    return b->status == TN_OK ? s : NULL;
+}
+
+/* ---- the block ----------------------------------------------------------------------------------- */
+
+static void build_shared(graph_builder *b, graph_module *m, const moe_parts_spec *spec, graph_site *block)
+{
+    const moe_parts_names *n = spec->names;
+    const parts_mlp_spec mlp = {.class_name = n->shared_class,
+                                .hidden = spec->hidden,
+                                .inter = spec->shared_inter,
+                                .act = spec->act,
+                                .bias = spec->shared_bias};
+    graph_site *shared = parts_mlp(b, m, n->shared, &mlp, block);
+    if (!shared)
+        return;
+    build_lend(b, block, TN_ROLE_SHARED_GATE, shared, TN_ROLE_GATE);
+    build_lend(b, block, TN_ROLE_SHARED_UP, shared, TN_ROLE_UP);
+    build_lend(b, block, TN_ROLE_SHARED_DOWN, shared, TN_ROLE_DOWN);
+    build_lend(b, block, TN_ROLE_SHARED_GATE_BIAS, shared, TN_ROLE_GATE_BIAS);
+    build_lend(b, block, TN_ROLE_SHARED_UP_BIAS, shared, TN_ROLE_UP_BIAS);
+    build_lend(b, block, TN_ROLE_SHARED_DOWN_BIAS, shared, TN_ROLE_DOWN_BIAS);
+    block->site.features |= TN_HAS_SHARED_EXPERT | feature(spec->shared_bias, TN_HAS_SHARED_BIAS);
+    block->site.dim[TN_DIM_SHARED_INTER] = spec->shared_inter;
+    block->part[GRAPH_PART_SHARED] = shared;
+    if (!n->shared_gate)
+        return;
+    graph_site *gate = parts_linear(b, m, n->shared_gate, spec->hidden, 1, false, block);
+    build_lend(b, block, TN_ROLE_SHARED_EXPERT_GATE, gate, TN_ROLE_WEIGHT);
+    block->site.features |= TN_HAS_SHARED_GATE;
+    block->part[GRAPH_PART_SHARED_GATE] = gate;
+}
+
+graph_site *moe_parts_block(graph_builder *b, graph_module *parent, const char *name, const moe_parts_spec *spec)
+{
+    graph_module *m = build_module(b, parent, name, spec->names->block_class);
+    graph_site *block = build_site(b, m, TN_OP_MOE_BLOCK, NULL);
+    graph_site *route = block ? moe_parts_router(b, m, spec, block) : NULL;
+    graph_site *experts = route ? moe_parts_experts(b, m, spec, block) : NULL;
+    if (!experts)
+        return NULL;
     fill_route(block, spec);
-    fill_experts(block, spec, layout);
+    fill_experts(block, spec, (tn_layout)experts->site.meaning[TN_AXIS_LAYOUT]);
     /* The block's site lends from those inside it: a kernel for the whole block finds all it needs in one place. */
     for (int role = 0; role < TN_ROLE_MAX; role++) {
-        build_lend(b, block, (tn_role)role, experts, (tn_role)role);
         build_lend(b, block, (tn_role)role, route, (tn_role)role);
+        build_lend(b, block, (tn_role)role, experts, (tn_role)role);
     }
+    if (spec->shared_inter > 0)
+        build_shared(b, m, spec, block);
+    /* Its weights are the experts'; a router may have a type of its own. */
+    block->site.meaning[TN_AXIS_WEIGHT] = experts->site.meaning[TN_AXIS_WEIGHT];
     block->part[GRAPH_PART_ROUTE] = route;
     block->part[GRAPH_PART_EXPERTS] = experts;
     return b->status == TN_OK ? block : NULL;

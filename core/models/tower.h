@@ -6,8 +6,6 @@
 #include "graph/build.h"
 #include "run/steps.h"
 
-enum { TOWER_DEEP = 8 }; /* most layers of the text model that get rows of the tower                   */
-
 typedef struct tower_grid {
     int64_t t, h, w;
 } tower_grid; /* in patches                                                                        */
@@ -24,7 +22,7 @@ typedef struct tower_media {
 /* What comes out, from the run's arena. */
 typedef struct tower_rows {
     tn_tensor features;         /* [tokens, H] of the text model, in the order of the placeholder tokens */
-    tn_tensor deep[TOWER_DEEP]; /* [tokens, H] each: added after layer j of the text model             */
+    tn_tensor deep[RUN_DEEP]; /* [tokens, H] each: added after layer j of the text model             */
     int32_t deep_count;
 } tower_rows;
 

@@ -7,19 +7,21 @@
 
 static const char *const axis_names[] = {"dtype", "weight", "norm", "rope", "act", "score", "layout"};
 static const char *const norm_names[] = {"?", "w", "1+w", "w_f32", "w_gated", "no_weight"};
-static const char *const rope_names[] = {"?", "half", "half_narrow", "interleaved", "complex", "deinterleaved", "half_f32"};
-static const char *const act_names[] = {"?",          "silu",     "gelu_tanh", "gelu", "relu",   "relu2", "relu6",
-                                        "quick_gelu", "gelu_new", "sigmoid",   "tanh", "linear", "mish", "clamped_swiglu"};
+static const char *const rope_names[] = {"?",       "half",          "half_narrow", "interleaved",
+                                         "complex", "deinterleaved", "half_f32"};
+static const char *const act_names[] = {"?",     "silu",   "gelu_tanh",  "gelu",          "relu",
+                                        "relu2", "relu6",  "quick_gelu", "gelu_new",      "sigmoid",
+                                        "tanh",  "linear", "mish",       "clamped_swiglu"};
 static const char *const score_names[] = {"?", "softmax", "sigmoid", "topk_softmax", "topk_sigmoid"};
-static const char *const layout_names[] = {"?",           "split",      "gate_up",    "up_gate",
-                                           "expert_list", "stacked_oi", "stacked_io", "list_io", "up_down", "pairs_io"};
-static const char *const dim_names[] = {"width",        "hidden",  "inter",      "out",     "head",
-                                        "rotary",       "q_heads", "kv_heads",   "experts", "top_k",
-                                        "shared_inter", "groups",  "top_groups", "window",  "head_v", "chunk", "taps"};
-static const char *const feature_names[] = {"bias",    "renorm",      "shared_expert", "shared_gate", "correction_bias",
-                                            "groups",  "route_scale", "f32_routing",   "f32_router",  "sparsity",
-                                            "partial", "mrope",       "window",        "softcap",     "sinks",
-                                            "scales",  "zero_points", "input_scale", "expert_scale", "chunk"};
+static const char *const layout_names[] = {"?",          "split",      "gate_up", "up_gate", "expert_list",
+                                           "stacked_oi", "stacked_io", "list_io", "up_down", "pairs_io"};
+static const char *const dim_names[] = {"width",      "hidden",   "inter",   "out",   "head",         "rotary",
+                                        "q_heads",    "kv_heads", "experts", "top_k", "shared_inter", "groups",
+                                        "top_groups", "window",   "head_v",  "chunk", "taps"};
+static const char *const feature_names[] = {
+    "bias",        "renorm",     "shared_expert", "shared_gate", "correction_bias", "groups", "route_scale",
+    "f32_routing", "f32_router", "sparsity",      "partial",     "mrope",           "window", "softcap",
+    "sinks",       "scales",     "zero_points",   "input_scale", "expert_scale",    "chunk",  "shared_bias"};
 static const char *const role_names[] = {"weight",
                                          "bias",
                                          "gate",
@@ -38,7 +40,11 @@ static const char *const role_names[] = {"weight",
                                          "shared_down",
                                          "shared_expert_gate",
                                          "sinks",
-                                         "expert_scale"};
+                                         "expert_scale",
+                                         "shared_gate_bias",
+                                         "shared_up_bias",
+                                         "shared_down_bias",
+                                         "decay"};
 static const char *const num_names[] = {"eps", "scale", "softcap", "sparsity", "limit", "alpha"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)

@@ -6,7 +6,7 @@
 
 #include <tenon/operation.h>
 
-enum { OP_INPUTS = 6, OP_OUTPUTS = 3, OP_PARAMS = 16 };
+enum { OP_INPUTS = 7, OP_OUTPUTS = 3, OP_PARAMS = 20 };
 
 /* What of its meaning a site must have for a tensor to be there; all zero: always there. */
 typedef struct op_when {
@@ -18,9 +18,10 @@ typedef struct op_when {
 /* Tensors are written as a letter for the type and one for each dimension, with a factor before it: "d2IH". Types: d
  * the site's dtype, w that of routing weights, r that of router logits, c that of rotary tables, f f32, i i32, l i64.
  * Dimensions: * any number of them, the same wherever it stands; B rows, T tokens, S cached positions, C capacity, A
- * any, b B or 1: the same number wherever they stand; 1; H hidden, I intermediate, J that of the shared expert, O out,
- * W width, D head, V head of values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts
- * of a token: the site's dimensions. */
+ * any, b B or 1: the same number
+ * wherever they stand; 1; H hidden, I intermediate, J that of the shared expert, O out, W width, D head, V head of
+ * values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token, F taps of a
+ * filter, P one less: the site's dimensions. */
 typedef struct op_tensor {
     const char *name, *shape; /* NULL: no more                                                     */
     op_when when;

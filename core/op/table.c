@@ -7,17 +7,26 @@
 #define QUANTISED (TN_HAS_SCALES | TN_HAS_ZERO_POINTS)
 #define NORMS_WITH_WEIGHT (BIT(TN_NORM_W) | BIT(TN_NORM_1_PLUS_W) | BIT(TN_NORM_W_F32) | BIT(TN_NORM_W_GATED))
 #define ROUTING                                                                                                        \
-    (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_F32_ROUTING |                \
-     TN_HAS_F32_ROUTER)
+    (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_EXPERT_SCALE |               \
+     TN_HAS_F32_ROUTING | TN_HAS_F32_ROUTER)
 
 /* ---- what sites must fulfil beyond their shapes ----------------------------------------------------------------- */
+
+/* What the activation needs beyond its name. */
+static tn_status check_act(const tn_site *site, tn_error *err)
+{
+    if (site->meaning[TN_AXIS_ACT] == TN_ACT_CLAMPED_SWIGLU && !(site->num[TN_NUM_LIMIT] > 0))
+        return tn_fail(err, TN_E_USAGE, site->path, "limit: is %g, %s needs a positive one", site->num[TN_NUM_LIMIT],
+                       tn_axis_value_name(TN_AXIS_ACT, TN_ACT_CLAMPED_SWIGLU));
+    return TN_OK;
+}
 
 static tn_status check_routed(const tn_site *site, tn_error *err)
 {
     int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
     if (k > experts)
         return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld of %lld experts", (long long)k, (long long)experts);
-    return TN_OK;
+    return check_act(site, err);
 }
 
 static tn_status check_router(const tn_site *site, tn_error *err)
@@ -25,6 +34,8 @@ static tn_status check_router(const tn_site *site, tn_error *err)
     int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
     int64_t groups = site->dim[TN_DIM_GROUPS], top = site->dim[TN_DIM_TOP_GROUPS];
     tn_status status = check_routed(site, err);
+    if (status == TN_OK && site->num[TN_NUM_EPS] < 0)
+        return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
     if (status != TN_OK || !(site->features & TN_HAS_GROUPS))
         return status;
     if (groups < 1 || experts % groups)
@@ -54,7 +65,7 @@ static tn_status check_mlp(const tn_site *site, tn_error *err)
 {
     if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN && (site->features & TN_HAS_SPARSITY))
         return tn_fail(err, TN_E_USAGE, site->path, "sparsity: an MLP of layout up_down has no gate");
-    return TN_OK;
+    return check_act(site, err);
 }
 
 static tn_status check_rope(const tn_site *site, tn_error *err)
@@ -66,6 +77,15 @@ static tn_status check_rope(const tn_site *site, tn_error *err)
     return TN_OK;
 }
 
+static tn_status check_delta(const tn_site *site, tn_error *err)
+{
+    int64_t qk_heads = site->dim[TN_DIM_Q_HEADS], v_heads = site->dim[TN_DIM_KV_HEADS];
+    if (v_heads % qk_heads)
+        return tn_fail(err, TN_E_USAGE, site->path, "kv_heads: %lld value heads are no multiple of %lld key heads",
+                       (long long)v_heads, (long long)qk_heads);
+    return TN_OK;
+}
+
 /* ---- operations that are no products with parameters ------------------------------------------------------------- */
 
 /* Scores and the sum of values. */
@@ -73,6 +93,12 @@ static double attention_operations(const tn_call *call)
 {
     const tn_tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     return 2.0 * (double)tn_tensor_count(q) * (double)k->shape[1] * (1.0 + (double)v->shape[3] / (double)q->shape[3]);
+}
+
+/* Of each token: what its state holds at the key, what is written there, what the query reads, and forgetting. */
+static double delta_operations(const tn_call *call)
+{
+    return 8.0 * (double)tn_tensor_count(&call->in[0]) * (double)call->site->dim[TN_DIM_HEAD];
 }
 
 /* A few for each element that goes in. */
@@ -129,6 +155,10 @@ static double rope_operations(const tn_call *call)
 #define STACKED_IO                                                                                                     \
     {                                                                                                                  \
         .layouts = BIT(TN_LAYOUT_STACKED_IO)                                                                           \
+    }
+#define COLUMNS                                                                                                        \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_STACKED_IO) | BIT(TN_LAYOUT_PAIRS_IO)                                                 \
     }
 #define WITH(feature)                                                                                                  \
     {                                                                                                                  \
@@ -195,7 +225,7 @@ static const op_row rows[] = {
      .allows = BIT(TN_AXIS_WEIGHT),
      .features = TN_HAS_BIAS | TN_HAS_SPARSITY | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER),
-     .nums = BIT(TN_NUM_SPARSITY),
+     .nums = BIT(TN_NUM_SPARSITY) | BIT(TN_NUM_LIMIT) | BIT(TN_NUM_ALPHA),
      .in = {{.name = "x", .shape = "dTH"}},
      .out = {{.name = "y", .shape = "dTH"}},
      .param = {{.role = TN_ROLE_GATE, .shape = "IH", .when = SPLIT},
@@ -214,7 +244,7 @@ static const op_row rows[] = {
      .features = ROUTING | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
      .more_dims = BIT(TN_DIM_GROUPS) | BIT(TN_DIM_TOP_GROUPS),
-     .nums = BIT(TN_NUM_SCALE),
+     .nums = BIT(TN_NUM_SCALE) | BIT(TN_NUM_EPS),
      .in = {{.name = "x", .shape = "dTH"}},
      .out = {{.name = "weights", .shape = "wTk"},
              {.name = "experts", .shape = "iTk"},
@@ -225,15 +255,17 @@ static const op_row rows[] = {
                 .shape = "E",
                 .when = WITH(TN_HAS_CORRECTION_BIAS),
                 .any_float = true,
-                .constant = true}},
+                .constant = true},
+               {.role = TN_ROLE_EXPERT_SCALE, .shape = "E", .when = WITH(TN_HAS_EXPERT_SCALE), .any_float = true}},
      .picks = true,
      .check = check_router},
     {.op = TN_OP_MOE_EXPERTS,
      .name = "MOE_EXPERTS",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT),
      .allows = BIT(TN_AXIS_WEIGHT),
-     .features = TN_HAS_F32_ROUTING | QUANTISED,
+     .features = TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_F32_ROUTING | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
+     .nums = BIT(TN_NUM_LIMIT) | BIT(TN_NUM_ALPHA),
      .in = {{.name = "x", .shape = "dTH"}, {.name = "weights", .shape = "wTk"}, {.name = "experts", .shape = "iTk"}},
      .out = {{.name = "y", .shape = "dTH"}},
      .param = {{.role = TN_ROLE_GATE, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
@@ -241,40 +273,49 @@ static const op_row rows[] = {
                {.role = TN_ROLE_DOWN, .shape = "HI", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
                {.role = TN_ROLE_GATE_UP, .shape = "E2IH", .when = STACKED_OI, .use = OP_USE_TOP_K},
                {.role = TN_ROLE_DOWN, .shape = "EHI", .when = STACKED_OI, .use = OP_USE_TOP_K},
-               {.role = TN_ROLE_GATE_UP, .shape = "EH2I", .when = STACKED_IO, .use = OP_USE_TOP_K},
-               {.role = TN_ROLE_DOWN, .shape = "EIH", .when = STACKED_IO, .use = OP_USE_TOP_K}},
+               {.role = TN_ROLE_GATE_UP, .shape = "EH2I", .when = COLUMNS, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_DOWN, .shape = "EIH", .when = COLUMNS, .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_GATE_UP_BIAS, .shape = "E2I", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K},
+               {.role = TN_ROLE_DOWN_BIAS, .shape = "EH", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K}},
      .check = check_routed},
     {.op = TN_OP_MOE_BLOCK,
      .name = "MOE_BLOCK",
      .composed = true,
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_SCORE) | BIT(TN_AXIS_LAYOUT),
      .allows = BIT(TN_AXIS_WEIGHT),
-     .features = ROUTING | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE | QUANTISED,
+     .features = ROUTING | TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE |
+                 TN_HAS_SHARED_BIAS | QUANTISED,
      .dims = BIT(TN_DIM_HIDDEN) | BIT(TN_DIM_INTER) | BIT(TN_DIM_EXPERTS) | BIT(TN_DIM_TOP_K),
      .more_dims = BIT(TN_DIM_GROUPS) | BIT(TN_DIM_TOP_GROUPS) | BIT(TN_DIM_SHARED_INTER),
-     .nums = BIT(TN_NUM_SCALE),
+     .nums = BIT(TN_NUM_SCALE) | BIT(TN_NUM_EPS) | BIT(TN_NUM_LIMIT) | BIT(TN_NUM_ALPHA),
      .in = {{.name = "x", .shape = "dTH"}},
      .out = {{.name = "y", .shape = "dTH"}, {.name = "logits", .shape = "rTE", .optional = true}},
-     .param = {{.role = TN_ROLE_ROUTER, .shape = "EH", .any_float = true},
-               {.role = TN_ROLE_ROUTER_BIAS, .shape = "E", .any_float = true, .maybe = true},
-               {.role = TN_ROLE_CORRECTION_BIAS,
-                .shape = "E",
-                .when = WITH(TN_HAS_CORRECTION_BIAS),
-                .any_float = true,
-                .constant = true},
-               {.role = TN_ROLE_GATE, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
-               {.role = TN_ROLE_UP, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
-               {.role = TN_ROLE_DOWN, .shape = "HI", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
-               {.role = TN_ROLE_GATE_UP, .shape = "E2IH", .when = STACKED_OI, .use = OP_USE_TOP_K},
-               {.role = TN_ROLE_DOWN, .shape = "EHI", .when = STACKED_OI, .use = OP_USE_TOP_K},
-               {.role = TN_ROLE_GATE_UP, .shape = "EH2I", .when = STACKED_IO, .use = OP_USE_TOP_K},
-               {.role = TN_ROLE_DOWN, .shape = "EIH", .when = STACKED_IO, .use = OP_USE_TOP_K},
-               {.role = TN_ROLE_SHARED_GATE, .shape = "JH", .when = WITH(TN_HAS_SHARED_EXPERT)},
-               {.role = TN_ROLE_SHARED_UP, .shape = "JH", .when = WITH(TN_HAS_SHARED_EXPERT)},
-               {.role = TN_ROLE_SHARED_DOWN, .shape = "HJ", .when = WITH(TN_HAS_SHARED_EXPERT)},
-               {.role = TN_ROLE_SHARED_EXPERT_GATE,
-                .shape = "UH",
-                .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE)}},
+     .param =
+         {{.role = TN_ROLE_ROUTER, .shape = "EH", .any_float = true},
+          {.role = TN_ROLE_ROUTER_BIAS, .shape = "E", .any_float = true, .maybe = true},
+          {.role = TN_ROLE_CORRECTION_BIAS,
+           .shape =
+               "E",
+           .when = WITH(TN_HAS_CORRECTION_BIAS),
+           .any_float = true,
+           .constant = true},
+          {.role = TN_ROLE_EXPERT_SCALE, .shape = "E", .when = WITH(TN_HAS_EXPERT_SCALE), .any_float = true},
+          {.role = TN_ROLE_GATE, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+          {.role = TN_ROLE_UP, .shape = "IH", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+          {.role = TN_ROLE_DOWN, .shape = "HI", .when = LIST, .use = OP_USE_TOP_K, .per_expert = true},
+          {.role = TN_ROLE_GATE_UP, .shape = "E2IH", .when = STACKED_OI, .use = OP_USE_TOP_K},
+          {.role = TN_ROLE_DOWN, .shape = "EHI", .when = STACKED_OI, .use = OP_USE_TOP_K},
+          {.role = TN_ROLE_GATE_UP, .shape = "EH2I", .when = COLUMNS, .use = OP_USE_TOP_K},
+          {.role = TN_ROLE_DOWN, .shape = "EIH", .when = COLUMNS, .use = OP_USE_TOP_K},
+          {.role = TN_ROLE_GATE_UP_BIAS, .shape = "E2I", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K},
+          {.role = TN_ROLE_DOWN_BIAS, .shape = "EH", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K},
+          {.role = TN_ROLE_SHARED_GATE, .shape = "JH", .when = WITH(TN_HAS_SHARED_EXPERT)},
+          {.role = TN_ROLE_SHARED_UP, .shape = "JH", .when = WITH(TN_HAS_SHARED_EXPERT)},
+          {.role = TN_ROLE_SHARED_DOWN, .shape = "HJ", .when = WITH(TN_HAS_SHARED_EXPERT)},
+          {.role = TN_ROLE_SHARED_EXPERT_GATE, .shape = "UH", .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE)},
+          {.role = TN_ROLE_SHARED_GATE_BIAS, .shape = "J", .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_BIAS)},
+          {.role = TN_ROLE_SHARED_UP_BIAS, .shape = "J", .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_BIAS)},
+          {.role = TN_ROLE_SHARED_DOWN_BIAS, .shape = "H", .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_BIAS)}},
      .check = check_router},
     {.op = TN_OP_GROUPED_MATMUL,
      .name = "GROUPED_MATMUL",
@@ -313,8 +354,35 @@ static const op_row rows[] = {
      .out = {{.name = "o", .shape = "dBTNV"}},
      .param = {{.role = TN_ROLE_SINKS, .shape = "N", .when = WITH(TN_HAS_SINKS), .any_float = true}},
      .operations = attention_operations},
-    {.op = TN_OP_GATED_DELTA_RULE, .name = "GATED_DELTA_RULE", .kind = OP_LATER},
-    {.op = TN_OP_SHORT_CONV, .name = "SHORT_CONV", .kind = OP_LATER},
+    {.op = TN_OP_GATED_DELTA_RULE,
+     .name = "GATED_DELTA_RULE",
+     .needs = BIT(TN_AXIS_DTYPE),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_HEAD_V) | BIT(TN_DIM_Q_HEADS) | BIT(TN_DIM_KV_HEADS),
+     .in = {{.name = "v", .shape = "dBTKV"},
+            {.name = "state", .shape = "fBKDV"},
+            {.name = "q", .shape = "dBTND"},
+            {.name = "k", .shape = "dBTND"},
+            {.name = "a", .shape = "dBTK"},
+            {.name = "b", .shape = "dBTK"},
+            {.name = "index", .shape = "iBT"}},
+     .out = {{.name = "o", .shape = "dBTKV"}, {.name = "state", .shape = "fBKDV"}},
+     .param = {{.role = TN_ROLE_DECAY, .shape = "K", .any_float = true},
+               {.role = TN_ROLE_BIAS, .shape = "K", .any_float = true}},
+     .in_place = 2,
+     .operations = delta_operations,
+     .check = check_delta},
+    {.op = TN_OP_SHORT_CONV,
+     .name = "SHORT_CONV",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_BIAS,
+     .dims = BIT(TN_DIM_WIDTH) | BIT(TN_DIM_TAPS),
+     .in = {{.name = "x", .shape = "dBTW"}, {.name = "state", .shape = "dBWP"}, {.name = "index", .shape = "iBT"}},
+     .out = {{.name = "y", .shape = "dBTW"}, {.name = "state", .shape = "dBWP"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "WF"},
+               {.role = TN_ROLE_BIAS, .shape = "W", .when = WITH(TN_HAS_BIAS)}},
+     .in_place = 2},
     {.op = TN_OP_ATTENTION_LAYER, .name = "ATTENTION_LAYER", .kind = OP_LATER},
     {.op = TN_OP_DECODER_LAYER, .name = "DECODER_LAYER", .kind = OP_LATER},
     {.op = TN_OP_EMBEDDING,

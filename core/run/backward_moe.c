@@ -62,6 +62,7 @@ static tn_status routed_backward(const composer *c)
     route_grads.in[0] = more;
     for (int role = TN_ROLE_ROUTER; role <= TN_ROLE_CORRECTION_BIAS; role++)
         route_grads.param[role] = grads.param[role];
+    route_grads.param[TN_ROLE_EXPERT_SCALE] = grads.param[TN_ROLE_EXPERT_SCALE];
     route.grads = &route_grads;
     if (status == TN_OK)
         status = compose_backward_step(c, &route);
@@ -115,6 +116,9 @@ static tn_status shared_backward(const composer *c)
     grads.param[TN_ROLE_GATE] = param[TN_ROLE_SHARED_GATE];
     grads.param[TN_ROLE_UP] = param[TN_ROLE_SHARED_UP];
     grads.param[TN_ROLE_DOWN] = param[TN_ROLE_SHARED_DOWN];
+    grads.param[TN_ROLE_GATE_BIAS] = param[TN_ROLE_SHARED_GATE_BIAS];
+    grads.param[TN_ROLE_UP_BIAS] = param[TN_ROLE_SHARED_UP_BIAS];
+    grads.param[TN_ROLE_DOWN_BIAS] = param[TN_ROLE_SHARED_DOWN_BIAS];
     mlp.grads = &grads;
     if (status == TN_OK)
         status = run_eager_backward(c->device, c->arena, &mlp, c->err);

@@ -184,11 +184,14 @@ tn_site compose_shared_site(const tn_site *block)
     tn_site shared = *block;
     shared.op = TN_OP_MLP;
     shared.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_SPLIT;
-    shared.features = 0;
+    shared.features = block->features & TN_HAS_SHARED_BIAS ? TN_HAS_BIAS : 0;
     shared.dim[TN_DIM_INTER] = block->dim[TN_DIM_SHARED_INTER];
     shared.param[TN_ROLE_GATE] = block->param[TN_ROLE_SHARED_GATE];
     shared.param[TN_ROLE_UP] = block->param[TN_ROLE_SHARED_UP];
     shared.param[TN_ROLE_DOWN] = block->param[TN_ROLE_SHARED_DOWN];
+    shared.param[TN_ROLE_GATE_BIAS] = block->param[TN_ROLE_SHARED_GATE_BIAS];
+    shared.param[TN_ROLE_UP_BIAS] = block->param[TN_ROLE_SHARED_UP_BIAS];
+    shared.param[TN_ROLE_DOWN_BIAS] = block->param[TN_ROLE_SHARED_DOWN_BIAS];
     return shared;
 }
 

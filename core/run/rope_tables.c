@@ -137,11 +137,12 @@ void rope_tables_frequencies(const rope_params *rope, int64_t length, float *inv
         memcpy(inv_freq, is_long ? rope->long_freq : rope->inv_freq, (size_t)(rope->dim / 2) * sizeof *inv_freq);
 }
 
-void rope_tables_row(const rope_params *rope, const float *inv_freq, int64_t position, float *cosine, float *sine)
+void rope_tables_row(const rope_params *rope, const float *inv_freq, const float position[ROPE_AXES], float *cosine,
+                     float *sine)
 {
     int64_t half = rope->dim / 2;
     for (int64_t i = 0; i < half; i++) {
-        float angle = (float)position * inv_freq[i];
+        float angle = position[rope->axis[i]] * inv_freq[i];
         cosine[i] = cosine[half + i] = cosf(angle) * rope->scaling;
         sine[i] = sine[half + i] = sinf(angle) * rope->scaling;
     }

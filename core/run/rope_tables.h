@@ -17,6 +17,7 @@ typedef enum rope_kind {
 } rope_kind;
 
 enum { ROPE_MAX_DIM = 1024 };
+enum { ROPE_AXES = 3 }; /* positions of a token in time, height and width; those of text are equal   */
 
 typedef struct rope_params {
     rope_kind kind;
@@ -30,6 +31,7 @@ typedef struct rope_params {
     bool truncate;         /* yarn: to whole frequencies                                             */
     double mscale_all;     /* mscale_all_dim of any scaled kind, which scales some models' scores    */
     bool f32_tables;       /* whatever the model's dtype is                                          */
+    uint8_t axis[ROPE_MAX_DIM / 2]; /* [R/2]: whose position each frequency turns by; all 0: of one axis     */
     /* Made by rope_tables_init, but scaling where scaling_given. */
     bool scaling_given;
     float scaling;                     /* factor of both cos and sin                                 */
@@ -54,6 +56,7 @@ int64_t rope_tables_length(const rope_params *rope, int64_t before, int64_t leng
 void rope_tables_frequencies(const rope_params *rope, int64_t length, float *inv_freq);
 
 /* One row of a table: cos and sin of R values each, both halves equal. */
-void rope_tables_row(const rope_params *rope, const float *inv_freq, int64_t position, float *cosine, float *sine);
+void rope_tables_row(const rope_params *rope, const float *inv_freq, const float position[ROPE_AXES], float *cosine,
+                     float *sine);
 
 #endif

@@ -36,5 +36,7 @@ tn_status run_supported(const device *d, const graph *g, tn_error *err)
         if (site.op != TN_OP_NONE)
             status = ask(d, &site, err);
     }
+    for (size_t i = 0; d->ops->supports && i < g->step_count && status == TN_OK; i++)
+        status = ask(d, &g->steps[i]->site, err);
     return status;
 }

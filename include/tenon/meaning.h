@@ -32,10 +32,10 @@ typedef enum tn_norm {
 } tn_norm;
 
 typedef enum tn_rope {
-    TN_ROPE_HALF = 1,     /* pairs (i, i + R/2): rnd(rnd(x * cos) + rnd(rot(x) * sin))         */
-    TN_ROPE_HALF_NARROW,  /* the same with tables of width R/2                                */
-    TN_ROPE_INTERLEAVED,  /* pairs (2i, 2i + 1), tables as TN_ROPE_HALF; angle i of the first half */
-    TN_ROPE_COMPLEX,      /* pairs (2i, 2i + 1) in f32, one rounding                          */
+    TN_ROPE_HALF = 1,      /* pairs (i, i + R/2): rnd(rnd(x * cos) + rnd(rot(x) * sin))         */
+    TN_ROPE_HALF_NARROW,   /* the same with tables of width R/2                                */
+    TN_ROPE_INTERLEAVED,   /* pairs (2i, 2i + 1), tables as TN_ROPE_HALF; angle i of the first half */
+    TN_ROPE_COMPLEX,       /* pairs (2i, 2i + 1) in f32, one rounding                          */
     TN_ROPE_DEINTERLEAVED, /* pairs (2i, 2i + 1) in, (i, i + R/2) out                          */
     TN_ROPE_HALF_F32       /* pairs (i, i + R/2) in f32, one rounding (vision towers)          */
 } tn_rope;
@@ -58,8 +58,8 @@ typedef enum tn_act {
 } tn_act;
 
 typedef enum tn_score {
-    TN_SCORE_SOFTMAX = 1, /* softmax over all experts in f32, then the k best                 */
-    TN_SCORE_SIGMOID,     /* sigmoid per expert, the k best by score + correction bias        */
+    TN_SCORE_SOFTMAX = 1,  /* softmax over all experts in f32, then the k best                 */
+    TN_SCORE_SIGMOID,      /* sigmoid per expert, the k best by score + correction bias        */
     TN_SCORE_TOPK_SOFTMAX, /* the k best logits, then softmax over those                       */
     TN_SCORE_TOPK_SIGMOID  /* the k best logits, then sigmoid of each                          */
 } tn_score;
@@ -98,9 +98,10 @@ typedef enum tn_layout {
 #define TN_HAS_INPUT_SCALE (UINT64_C(1) << 17)    /* experts: weights are factors of their inputs */
 #define TN_HAS_EXPERT_SCALE (UINT64_C(1) << 18)   /* route: weights times TN_ROLE_EXPERT_SCALE */
 #define TN_HAS_CHUNK (UINT64_C(1) << 19)          /* attention: within TN_DIM_CHUNK            */
+#define TN_HAS_SHARED_BIAS (UINT64_C(1) << 20)    /* block: on every product of the shared expert */
 
 typedef enum tn_dim {
-    TN_DIM_WIDTH = 0,    /* norm: elements of a row                                       */
+    TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
     TN_DIM_HIDDEN = 1,   /* H; LINEAR: in                                                 */
     TN_DIM_INTER = 2,    /* I, of one expert where there are experts                      */
     TN_DIM_OUT = 3,      /* LINEAR: out                                                   */
@@ -154,6 +155,10 @@ typedef enum tn_role {
     TN_ROLE_SHARED_EXPERT_GATE = 16, /* [1,H]                                                 */
     TN_ROLE_SINKS = 17,              /* [N]                                                   */
     TN_ROLE_EXPERT_SCALE = 18,       /* [E]                                                   */
+    TN_ROLE_SHARED_GATE_BIAS = 19,   /* [Is]                                                  */
+    TN_ROLE_SHARED_UP_BIAS = 20,
+    TN_ROLE_SHARED_DOWN_BIAS = 21, /* [H]                                                     */
+    TN_ROLE_DECAY = 22,            /* GATED_DELTA_RULE: [K], log of the rate of forgetting   */
     TN_ROLE_FIRST_SCALE = 32,
     TN_ROLE_FIRST_ZERO = 64,
     TN_ROLE_MAX = 96

@@ -31,6 +31,32 @@ TN_API int64_t tn_session_length(const tn_session *session);
 TN_API size_t tn_session_cache_bytes(const tn_session *session);
 TN_API size_t tn_session_arena_bytes(const tn_session *session);
 
+/* Images or videos of a batch: those of the first row first, each row's in the order of its tokens. Either patches, of
+ * which the model's tower makes features, or features that were made elsewhere. Arrays are dense. */
+typedef struct tn_pictures {
+    uint32_t size;
+    int64_t count;        /* images or videos                                                 */
+    const int64_t *grids; /* [count, 3]: patches of each in time, height and width             */
+    const float *pixels;  /* [patches, width]: pixel_values, as the model's processor cuts them */
+    int64_t patches, width;
+    const float *features;    /* instead of pixels: [feature_count, hidden], in the order of the tokens */
+    const float *const *deep; /* beside features: deep_count arrays of the same shape (deepstack)     */
+    int64_t feature_count, deep_count;
+    const float *grid_seconds; /* videos: [count], seconds from one grid to the next; NULL: 1       */
+} tn_pictures;
+
+/* Sounds of a batch in the same order. */
+typedef struct tn_sounds {
+    uint32_t size;
+    int64_t count;    /* clips                                                            */
+    const float *mel; /* [count, bins, frames]: input_features                            */
+    int64_t bins, frames;
+    const int64_t *mask;    /* [count, frames]: feature_attention_mask, 0 behind the end of a clip; or: */
+    const int64_t *lengths; /* [count]: real frames of each; NULL, too: all are                  */
+    const float *features;  /* instead of mel: [feature_count, hidden]                           */
+    int64_t feature_count;
+} tn_sounds;
+
 /* Tokens that follow what the session already holds. Arrays are [rows, tokens], dense. */
 typedef struct tn_batch {
     uint32_t size;
@@ -38,6 +64,13 @@ typedef struct tn_batch {
     const int64_t *ids;
     const int64_t *mask;      /* 0: padding, on the left; NULL: none                             */
     const int64_t *positions; /* for rope; NULL: counted from the mask                           */
+    /* Of multimodal models. What stands for pictures and sounds among the ids is replaced by their features, one for
+     * one: exactly as many as there are such tokens that the mask does not exclude. */
+    const tn_pictures *images, *videos;
+    const tn_sounds *sounds;
+    const int64_t *token_types; /* mm_token_type_ids: 0 text, 1 image, 2 video; NULL: from the ids    */
+    const float *axes; /* [3, rows, tokens]: positions in time, height and width, instead of positions; NULL: made of
+                          the grids, and after them counted on                                        */
 } tn_batch;
 
 /* Where results go; each may be NULL. Owned by the caller. f32 whatever the model's dtype. */
@@ -47,6 +80,11 @@ typedef struct tn_outputs {
     float *last_logits;   /* [rows, vocab]                                                         */
     float *const *hidden; /* layers + 1 arrays [rows, tokens, hidden]: the input of the first layer, the
                              outputs of layers 0 .. L-2, the result of the final norm              */
+    /* What towers made of the batch's pictures and sounds: [feature_count, hidden], as many as it has tokens for
+     * them. image_deep: as many arrays as the model has deepstack features, or NULL. */
+    float *image_features, *video_features, *sound_features;
+    float *const *image_deep, *const *video_deep;
+    float *axes; /* [3, rows, tokens]: the positions that were used; 0 for padding                     */
 } tn_outputs;
 
 /* Feeds the batch. outputs may be NULL: the cache is filled. When it returns the results are there. After an error the

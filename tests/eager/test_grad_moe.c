@@ -76,6 +76,11 @@ static const struct {
     {TN_SCORE_SIGMOID, TN_HAS_ROUTE_SCALE | TN_HAS_CORRECTION_BIAS},
     {TN_SCORE_TOPK_SOFTMAX, 0},
     {TN_SCORE_TOPK_SOFTMAX, TN_HAS_RENORM | TN_HAS_ROUTE_SCALE},
+    {TN_SCORE_TOPK_SIGMOID, 0},
+    {TN_SCORE_TOPK_SIGMOID, TN_HAS_RENORM | TN_HAS_ROUTE_SCALE},
+    {TN_SCORE_SOFTMAX, TN_HAS_RENORM | TN_HAS_EXPERT_SCALE},
+    {TN_SCORE_SOFTMAX, TN_HAS_EXPERT_SCALE | TN_HAS_ROUTE_SCALE},
+    {TN_SCORE_SIGMOID, TN_HAS_RENORM | TN_HAS_EXPERT_SCALE},
 };
 
 static void route_call(int kind, uint64_t more, tn_dtype dtype, int64_t tokens, int64_t hidden, int64_t experts,
@@ -92,6 +97,10 @@ static void route_call(int kind, uint64_t more, tn_dtype dtype, int64_t tokens, 
     tn_tensor correction = random_tensor(TN_F32, 1, &experts, 0.125, 23);
     optest_param(site, TN_ROLE_ROUTER, &router, 1);
     optest_param(site, TN_ROLE_CORRECTION_BIAS, &correction, 1);
+    if (site->features & TN_HAS_EXPERT_SCALE) {
+        tn_tensor scale = random_tensor(dtype, 1, &experts, 0.5, 25);
+        optest_param(site, TN_ROLE_EXPERT_SCALE, &scale, 1);
+    }
     if (bias) {
         tn_tensor b = random_tensor(dtype, 1, &experts, 0.5, 22);
         optest_param(site, TN_ROLE_ROUTER_BIAS, &b, 1);
@@ -117,7 +126,7 @@ static double route_loss(const difference *d)
             l[e] = bias ? value(d, bias, e) : 0.0;
             for (int64_t h = 0; h < hidden; h++)
                 l[e] += value(d, x, t * hidden + h) * value(d, router, e * hidden + h);
-            l[e] = score == TN_SCORE_SIGMOID ? 1.0 / (1.0 + exp(-l[e])) : exp(l[e]);
+            l[e] = score == TN_SCORE_SIGMOID || score == TN_SCORE_TOPK_SIGMOID ? 1.0 / (1.0 + exp(-l[e])) : exp(l[e]);
             all += l[e];
         }
         for (int64_t j = 0; j < k; j++) {
@@ -127,9 +136,12 @@ static double route_loss(const difference *d)
         double divisor = features & TN_HAS_RENORM || score == TN_SCORE_TOPK_SOFTMAX ? chosen
                          : score == TN_SCORE_SOFTMAX                                ? all
                                                                                     : 1.0;
-        for (int64_t j = 0; j < k; j++)
-            total += optest_at(&call->grads->out[0], t * k + j) * v[j] / divisor *
-                     (features & TN_HAS_ROUTE_SCALE ? 2.5 : 1.0);
+        for (int64_t j = 0; j < k; j++) {
+            int64_t e = (int64_t)optest_at(&call->out[1], t * k + j);
+            double factor = features & TN_HAS_ROUTE_SCALE ? 2.5 : 1.0;
+            factor *= features & TN_HAS_EXPERT_SCALE ? value(d, param(call, TN_ROLE_EXPERT_SCALE), e) : 1.0;
+            total += optest_at(&call->grads->out[0], t * k + j) * v[j] / divisor * factor;
+        }
     }
     return total;
 }
@@ -164,8 +176,35 @@ START_TEST(routers_by_finite_differences)
                 if (p != 1)
                     expect_derivative(&call, route_loss, param(&call, TN_ROLE_ROUTER_BIAS),
                                       grad(&call, TN_ROLE_ROUTER_BIAS), "router bias");
+                if (site.features & TN_HAS_EXPERT_SCALE)
+                    expect_derivative(&call, route_loss, param(&call, TN_ROLE_EXPERT_SCALE),
+                                      grad(&call, TN_ROLE_EXPERT_SCALE), "expert scale");
                 expect_zero(grad(&call, TN_ROLE_CORRECTION_BIAS));
             }
+}
+END_TEST
+
+/* What is divided by at least so much is not divided by the sum: weights are as if scaled, and so are gradients. */
+START_TEST(a_sum_counts_at_least)
+{
+    tn_call call, plain;
+    tn_site site, scaled;
+    tn_grads grads, like;
+    route_call(1, 0, TN_F32, 5, 9, 6, 3, true, &call, &site);
+    site.num[TN_NUM_EPS] = 4.0;
+    route_call(0, 0, TN_F32, 5, 9, 6, 3, true, &plain, &scaled);
+    scaled.features |= TN_HAS_ROUTE_SCALE;
+    scaled.num[TN_NUM_SCALE] = 0.25;
+    optest_run(&call);
+    optest_run(&plain);
+    optest_grads(&call, &grads, 31);
+    optest_grads(&plain, &like, 31);
+    optest_backward_threads(&call);
+    optest_backward_threads(&plain);
+    for (int64_t i = 0; i < 15; i++)
+        ck_assert_double_eq(optest_at(&call.out[0], i), optest_at(&plain.out[0], i));
+    for (int64_t i = 0; i < 45; i++)
+        ck_assert_double_eq(optest_at(&grads.in[0], i), optest_at(&like.in[0], i));
 }
 END_TEST
 
@@ -234,9 +273,17 @@ typedef struct experts_case {
     tn_act act;
     bool f32_weights;
     int ids; /* 0: spread, the last expert idle; 1: all in expert 1                                */
+    uint64_t features;
 } experts_case;
 
-static const tn_layout layouts[] = {TN_LAYOUT_STACKED_OI, TN_LAYOUT_STACKED_IO, TN_LAYOUT_EXPERT_LIST};
+static const tn_layout layouts[] = {TN_LAYOUT_STACKED_OI, TN_LAYOUT_STACKED_IO, TN_LAYOUT_EXPERT_LIST,
+                                    TN_LAYOUT_PAIRS_IO};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static bool is_io(int32_t layout)
+{
+    return layout == TN_LAYOUT_STACKED_IO || layout == TN_LAYOUT_PAIRS_IO;
+}
 
 static void experts_param(tn_site *site, tn_role role, tn_dtype dtype, int64_t experts, int64_t out, int64_t in,
                           uint32_t seed)
@@ -244,7 +291,7 @@ static void experts_param(tn_site *site, tn_role role, tn_dtype dtype, int64_t e
     int32_t layout = site->meaning[TN_AXIS_LAYOUT];
     tn_tensor list[16];
     if (layout != TN_LAYOUT_EXPERT_LIST) {
-        bool io = layout == TN_LAYOUT_STACKED_IO;
+        bool io = is_io(layout);
         list[0] = random_tensor(dtype, 3, (int64_t[]){experts, io ? in : out, io ? out : in}, 0.25, seed);
         optest_param(site, role, list, 1);
         return;
@@ -266,6 +313,16 @@ static void experts_call(const experts_case *c, tn_layout layout, tn_dtype dtype
         experts_param(site, TN_ROLE_GATE_UP, dtype, c->experts, 2 * c->inter, c->hidden, 50);
     }
     experts_param(site, TN_ROLE_DOWN, dtype, c->experts, c->hidden, c->inter, 90);
+    site->features = c->features;
+    /* Some are beyond it; rounding would move others across, so that narrow types have a limit that none reaches. */
+    site->num[TN_NUM_LIMIT] = dtype == TN_F32 ? 0.5 : 8;
+    site->num[TN_NUM_ALPHA] = 1.702;
+    if (c->features & TN_HAS_BIAS) {
+        tn_tensor gate_up = random_tensor(dtype, 2, (int64_t[]){c->experts, 2 * c->inter}, 0.5, 61);
+        tn_tensor down = random_tensor(dtype, 2, (int64_t[]){c->experts, c->hidden}, 0.5, 62);
+        optest_param(site, TN_ROLE_GATE_UP_BIAS, &gate_up, 1);
+        optest_param(site, TN_ROLE_DOWN_BIAS, &down, 1);
+    }
     *call = (tn_call){.op = TN_OP_MOE_EXPERTS, .site = site, .in_count = 3, .out_count = 1};
     call->in[0] = random_tensor(dtype, 2, (int64_t[]){c->tokens, c->hidden}, 0.5, 3);
     call->in[1] = random_tensor(c->f32_weights ? TN_F32 : dtype, 2, (int64_t[]){c->tokens, c->k}, 0.5, 4);
@@ -282,17 +339,40 @@ static double experts_weight(const difference *d, tn_role role, int64_t e, int64
     int32_t layout = d->call->site->meaning[TN_AXIS_LAYOUT];
     if (layout == TN_LAYOUT_EXPERT_LIST)
         return value(d, &t[e], out * t[e].shape[1] + in);
-    bool io = layout == TN_LAYOUT_STACKED_IO;
+    bool io = is_io(layout);
     int64_t rows = t->shape[1], columns = t->shape[2], outs = io ? columns : rows;
-    out += up ? outs / 2 : 0;
+    if (layout == TN_LAYOUT_PAIRS_IO && role == TN_ROLE_GATE_UP)
+        out = 2 * out + up;
+    else
+        out += up ? outs / 2 : 0;
     return value(d, t, (e * rows + (io ? in : out)) * columns + (io ? out : in));
+}
+
+static double experts_bias(const difference *d, int64_t e, int64_t i, bool up)
+{
+    const tn_tensor *bias = param(d->call, TN_ROLE_GATE_UP_BIAS);
+    bool pairs = d->call->site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_PAIRS_IO;
+    int64_t at = !bias ? 0 : pairs ? 2 * i + up : i + (up ? bias->shape[1] / 2 : 0);
+    return bias ? value(d, bias, e * bias->shape[1] + at) : 0.0;
+}
+
+static double experts_gated(const tn_site *site, double gate, double up)
+{
+    double inner = sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate), limit = site->num[TN_NUM_LIMIT];
+    if (site->meaning[TN_AXIS_ACT] == TN_ACT_SILU)
+        return gate / (1.0 + exp(-gate)) * up;
+    if (site->meaning[TN_AXIS_ACT] == TN_ACT_GELU_TANH)
+        return 0.5 * gate * (1.0 + tanh(inner)) * up;
+    gate = fmin(gate, limit);
+    return gate / (1.0 + exp(-site->num[TN_NUM_ALPHA] * gate)) * (fmax(fmin(up, limit), -limit) + 1.0);
 }
 
 static double experts_loss(const difference *d)
 {
     const tn_call *call = d->call;
     bool list = call->site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_EXPERT_LIST;
-    bool silu = call->site->meaning[TN_AXIS_ACT] == TN_ACT_SILU;
+    bool scaled = call->site->features & TN_HAS_INPUT_SCALE;
+    const tn_tensor *bias = param(call, TN_ROLE_DOWN_BIAS);
     const tn_tensor *x = &call->in[0], *down = param(call, TN_ROLE_DOWN);
     int64_t hidden = x->shape[1], k = call->in[1].shape[1];
     int64_t inter = list ? down->shape[1] : tn_tensor_count(down) / down->shape[0] / hidden;
@@ -301,20 +381,20 @@ static double experts_loss(const difference *d)
         for (int64_t j = 0; j < k; j++) {
             int64_t e = (int64_t)optest_at(&call->in[2], t * k + j);
             for (int64_t i = 0; i < inter; i++) {
-                double gate = 0.0, up = 0.0;
+                double gate = experts_bias(d, e, i, false), up = experts_bias(d, e, i, true);
                 for (int64_t h = 0; h < hidden; h++) {
-                    double in = value(d, x, t * hidden + h);
+                    double in = value(d, x, t * hidden + h) * (scaled ? value(d, &call->in[1], t * k + j) : 1.0);
                     gate += in * experts_weight(d, list ? TN_ROLE_GATE : TN_ROLE_GATE_UP, e, i, h, false);
                     up += in * experts_weight(d, list ? TN_ROLE_UP : TN_ROLE_GATE_UP, e, i, h, !list);
                 }
-                double inner = sqrt(2.0 / M_PI) * (gate + 0.044715 * gate * gate * gate);
-                p[i] = (silu ? gate / (1.0 + exp(-gate)) : 0.5 * gate * (1.0 + tanh(inner))) * up;
+                p[i] = experts_gated(call->site, gate, up);
             }
             for (int64_t h = 0; h < hidden; h++) {
-                double y = 0.0;
+                double y = bias ? value(d, bias, e * hidden + h) : 0.0;
                 for (int64_t i = 0; i < inter; i++)
                     y += p[i] * experts_weight(d, TN_ROLE_DOWN, e, h, i, false);
-                total += optest_at(&call->grads->out[0], t * hidden + h) * y * value(d, &call->in[1], t * k + j);
+                total += optest_at(&call->grads->out[0], t * hidden + h) * y *
+                         (scaled ? 1.0 : value(d, &call->in[1], t * k + j));
             }
         }
     return total;
@@ -322,29 +402,50 @@ static double experts_loss(const difference *d)
 
 static void check_experts(const tn_call *call)
 {
-    static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_GATE_UP, TN_ROLE_DOWN};
+    static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP,           TN_ROLE_GATE_UP,
+                                    TN_ROLE_DOWN, TN_ROLE_GATE_UP_BIAS, TN_ROLE_DOWN_BIAS};
     expect_derivative(call, experts_loss, &call->in[0], &call->grads->in[0], "x");
     expect_derivative(call, experts_loss, &call->in[1], &call->grads->in[1], "weights");
-    for (int r = 0; r < 4; r++)
+    for (int r = 0; r < 6; r++)
         for (int64_t i = 0; i < call->site->param[roles[r]].count; i++)
             expect_derivative(call, experts_loss, &param(call, roles[r])[i], &grad(call, roles[r])[i], "experts");
 }
 
 static const experts_case experts_cases[] = {
-    {5, 6, 7, 4, 2, TN_ACT_SILU, false, 0}, {5, 7, 4, 3, 2, TN_ACT_GELU_TANH, true, 0},
-    {6, 5, 3, 3, 1, TN_ACT_SILU, true, 1},  {1, 1, 1, 2, 1, TN_ACT_GELU_TANH, false, 0},
-    {9, 4, 2, 4, 3, TN_ACT_SILU, false, 0},
+    {5, 6, 7, 4, 2, TN_ACT_SILU, false, 0, 0},
+    {5, 7, 4, 3, 2, TN_ACT_GELU_TANH, true, 0, 0},
+    {6, 5, 3, 3, 1, TN_ACT_SILU, true, 1, 0},
+    {1, 1, 1, 2, 1, TN_ACT_GELU_TANH, false, 0, 0},
+    {9, 4, 2, 4, 3, TN_ACT_SILU, false, 0, 0},
+    {5, 6, 7, 4, 2, TN_ACT_SILU, false, 0, TN_HAS_BIAS},
+    {6, 5, 4, 3, 2, TN_ACT_CLAMPED_SWIGLU, false, 0, TN_HAS_BIAS},
+    {5, 4, 3, 4, 2, TN_ACT_CLAMPED_SWIGLU, true, 1, 0},
+    {5, 6, 4, 4, 2, TN_ACT_SILU, false, 0, TN_HAS_INPUT_SCALE},
+    {4, 5, 3, 3, 1, TN_ACT_GELU_TANH, true, 0, TN_HAS_INPUT_SCALE | TN_HAS_BIAS},
 };
+
+/* The sum of g y, in f32, is that of the reference. */
+static void check_value(const tn_call *call)
+{
+    const difference d = {call, NULL, 0, 0.0, experts_loss};
+    double sum = 0.0, wanted = experts_loss(&d);
+    for (int64_t i = 0; i < tn_tensor_count(&call->out[0]); i++)
+        sum += optest_at(&call->grads->out[0], i) * optest_at(&call->out[0], i);
+    ck_assert_double_le(fabs(sum - wanted), 1e-5 * (1.0 + fabs(wanted)));
+}
 
 START_TEST(experts_by_finite_differences)
 {
-    for (int l = 0; l < 3; l++)
+    for (int l = 0; l < LAYOUTS; l++)
         for (int d = 0; d < 3; d++) {
             tn_call call;
             tn_site site;
             tn_grads grads;
             experts_call(&experts_cases[_i], layouts[l], dtypes[d], &call, &site);
             optest_grads(&call, &grads, 11);
+            optest_run(&call);
+            if (dtypes[d] == TN_F32)
+                check_value(&call);
             optest_backward_threads(&call);
             check_experts(&call);
         }
@@ -354,8 +455,8 @@ END_TEST
 /* Enough work for several threads to share, more rows than a tile has; experts without tokens get zeros. */
 START_TEST(threads_do_not_show)
 {
-    const experts_case cases[] = {{200, 256, 192, 8, 4, TN_ACT_SILU, false, 0},
-                                  {600, 40, 24, 3, 1, TN_ACT_SILU, true, 1}};
+    const experts_case cases[] = {{200, 256, 192, 8, 4, TN_ACT_SILU, false, 0, 0},
+                                  {600, 40, 24, 3, 1, TN_ACT_SILU, true, 1, 0}};
     for (int i = 0; i < 2; i++)
         for (int d = 0; d < 3; d++) {
             tn_call call;
@@ -476,6 +577,7 @@ int main(void)
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, routers_by_finite_differences, 0, (int)(sizeof routers / sizeof *routers));
+    tcase_add_test(tc, a_sum_counts_at_least);
     tcase_add_test(tc, the_choice_is_that_of_forward);
     tcase_add_test(tc, scores_that_are_not_numbers);
     tcase_add_loop_test(tc, experts_by_finite_differences, 0, (int)(sizeof experts_cases / sizeof *experts_cases));

@@ -1,0 +1,39 @@
+/* Rows of pictures and sounds among those of a text model. */
+#include "run/steps.h"
+
+void steps_media_embed(graph_run *r, const tn_tensor *h)
+{
+    const run_media *m = r->media;
+    if (!m || r->status != TN_OK || m->features.shape[0] == 0)
+        return;
+    int64_t width = h->shape[1];
+    tn_call call = {.size = sizeof call, .op = TN_OP_CACHE_APPEND, .in_count = 2, .out_count = 1};
+    call.in[0] = steps_view(&m->features, 4, (int64_t[]){1, m->features.shape[0], 1, width});
+    call.in[1] = m->slot;
+    call.out[0] = steps_view(h, 4, (int64_t[]){1, h->shape[0], 1, width});
+    r->status = run_eager_call(r->device, r->arena, &call, r->err);
+}
+
+bool steps_media_deepens(const graph_run *r, int64_t layer)
+{
+    return r->media && layer < r->media->deep_count;
+}
+
+/* Every row gets something: those that stand for no picture get the row of zeros. */
+void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h)
+{
+    if (!steps_media_deepens(r, layer) || r->status != TN_OK)
+        return;
+    tn_site site = {.size = sizeof site, .op = TN_OP_EMBEDDING, .path = "deepstack", .class_name = "Embedding"};
+    site.meaning[TN_AXIS_DTYPE] = (int32_t)r->dtype;
+    site.param[TN_ROLE_WEIGHT] = (tn_param){&r->media->deep[layer], 1};
+    size_t mark = arena_mark(r->arena);
+    tn_tensor more = steps_take(r, r->dtype, 2, h->shape);
+    tn_call call = {.size = sizeof call, .op = TN_OP_EMBEDDING, .site = &site, .in_count = 1, .out_count = 1};
+    call.in[0] = r->media->deep_row;
+    call.out[0] = more;
+    if (r->status == TN_OK)
+        r->status = run_eager_call(r->device, r->arena, &call, r->err);
+    steps_add(r, h, &more);
+    arena_release(r->arena, mark);
+}
