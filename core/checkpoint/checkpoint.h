@@ -79,6 +79,20 @@ static inline bool shards_aligned(const tn_tensor *tensor)
     return size == 0 || (uintptr_t)tensor->data % size == 0;
 }
 
+/* Remembers that it is a parameter of the model: what is left in the end is not. */
+void shards_take(shards *set, const char *name);
+bool shards_taken(const shards *set, size_t index);
+
+/* A set without files, which finds out what a model is made of: it has what was promised, with zeros that take no
+ * memory. dtype: that of the files that it stands for. Owned. */
+shards *shards_record(tn_dtype dtype, tn_error *err);
+bool shards_is_record(const shards *set);
+
+/* Adds a tensor to such a set; path: what the tree calls it. tensor->dtype, ndim and shape are given, its data are
+ * filled in. false: the set is one of files, or there is no room. */
+bool shards_promise(shards *set, const char *name, const char *path, tn_tensor *tensor);
+const char *shards_path(const shards *set, size_t index); /* NULL in a set of files                      */
+
 size_t shards_count(const shards *set);
 const char *shards_name(const shards *set, size_t index);
 int64_t shards_bytes(const shards *set);                         /* of all tensors                               */

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define SINGLE "model.safetensors"
@@ -15,8 +16,10 @@
 
 typedef struct located {
     const char *name;
+    char *path; /* in a record: the tree's name, owned, with name behind it                         */
     size_t file;
     tn_tensor tensor;
+    bool taken;
 } located;
 
 struct shards {
@@ -27,7 +30,12 @@ struct shards {
     size_t count;
     int64_t bytes;
     names index;
+    size_t capacity;   /* of tensors; only a record grows                                             */
+    const char *zeros; /* what a record's tensors hold; NULL: a set of files                          */
+    tn_dtype dtype;    /* of the files that a record stands for                                       */
 };
+
+#define ZEROS ((size_t)1 << 36) /* the largest tensor of a record: addresses, no memory             */
 
 /* Maps one file and appends it. */
 static tn_status open_file(shards *set, const char *name, tn_error *err)
@@ -215,11 +223,77 @@ void shards_close(shards *set)
         return;
     for (size_t i = 0; i < set->file_count; i++)
         tn_safetensors_close(set->files[i]);
+    for (size_t i = 0; i < set->count; i++)
+        free(set->tensors[i].path);
+    if (set->zeros)
+        munmap((void *)(uintptr_t)set->zeros, ZEROS);
     names_close(&set->index);
     free(set->files);
     free(set->tensors);
     free(set->folder);
     free(set);
+}
+
+shards *shards_record(tn_dtype dtype, tn_error *err)
+{
+    shards *set = calloc(1, sizeof *set);
+    char *folder = strdup("record");
+    void *zeros = mmap(NULL, ZEROS, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (set && folder && zeros != MAP_FAILED) {
+        *set = (shards){.folder = folder, .zeros = zeros, .dtype = dtype};
+        return set;
+    }
+    if (zeros != MAP_FAILED)
+        munmap(zeros, ZEROS);
+    free(folder);
+    free(set);
+    tn_fail(err, TN_E_MEMORY, "record", "out of memory");
+    return NULL;
+}
+
+bool shards_is_record(const shards *set)
+{
+    return set->zeros != NULL;
+}
+
+/* Room for one more. */
+static bool grow(shards *set)
+{
+    if (set->count < set->capacity)
+        return true;
+    size_t capacity = set->capacity ? 2 * set->capacity : 1024;
+    located *tensors = realloc(set->tensors, capacity * sizeof *tensors);
+    if (!tensors)
+        return false;
+    set->tensors = tensors;
+    names_close(&set->index);
+    if (!names_init(&set->index, capacity))
+        return false;
+    for (size_t i = 0; i < set->count; i++)
+        names_add(&set->index, tensors[i].name, i);
+    set->capacity = capacity;
+    return true;
+}
+
+bool shards_promise(shards *set, const char *name, const char *path, tn_tensor *tensor)
+{
+    size_t bytes = (size_t)tn_tensor_count(tensor) * tn_dtype_size(tensor->dtype), at = strlen(path) + 1;
+    char *names = malloc(at + strlen(name) + 1);
+    if (!set->zeros || bytes > ZEROS || !names || !grow(set)) {
+        free(names);
+        return false;
+    }
+    strcpy(names, path);
+    strcpy(names + at, name);
+    *tensor = tn_tensor_dense((void *)(uintptr_t)set->zeros, tensor->dtype, tensor->ndim, tensor->shape);
+    set->tensors[set->count] = (located){.name = names + at, .path = names, .tensor = *tensor};
+    set->bytes += (int64_t)bytes;
+    return names_add(&set->index, names + at, set->count++);
+}
+
+const char *shards_path(const shards *set, size_t index)
+{
+    return index < set->count ? set->tensors[index].path : NULL;
 }
 
 bool shards_get(const shards *set, const char *name, tn_tensor *tensor)
@@ -229,6 +303,18 @@ bool shards_get(const shards *set, const char *name, tn_tensor *tensor)
         return false;
     *tensor = set->tensors[i].tensor;
     return true;
+}
+
+void shards_take(shards *set, const char *name)
+{
+    size_t i;
+    if (names_find(&set->index, name, &i))
+        set->tensors[i].taken = true;
+}
+
+bool shards_taken(const shards *set, size_t index)
+{
+    return index < set->count && set->tensors[index].taken;
 }
 
 size_t shards_count(const shards *set)
@@ -249,7 +335,9 @@ int64_t shards_bytes(const shards *set)
 const char *shards_file_of(const shards *set, const char *name)
 {
     size_t i;
-    return names_find(&set->index, name, &i) ? safetensors_path(set->files[set->tensors[i].file]) : NULL;
+    if (!names_find(&set->index, name, &i))
+        return NULL;
+    return set->zeros ? set->folder : safetensors_path(set->files[set->tensors[i].file]);
 }
 
 tn_dtype shards_dtype(const shards *set)
@@ -259,5 +347,5 @@ tn_dtype shards_dtype(const shards *set)
         if (dtype == TN_F32 || dtype == TN_BF16 || dtype == TN_F16 || dtype == TN_F64)
             return dtype;
     }
-    return TN_DTYPE_NONE;
+    return set->zeros ? set->dtype : TN_DTYPE_NONE;
 }

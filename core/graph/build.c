@@ -231,6 +231,16 @@ static bool place_turned(graph_builder *b, const char *name, tn_dtype dtype, tn_
     return placed;
 }
 
+/* Where no files are and what a model asks for is recorded: the tensor called full, as files have it. */
+static bool promise_tensor(graph_builder *b, const graph_module *module, const char *name, const char *full,
+                           tn_dtype dtype, int32_t ndim, const int64_t *shape, tn_tensor *out)
+{
+    char path[NAME_SIZE];
+    *out = (tn_tensor){.dtype = dtype, .ndim = ndim};
+    memcpy(out->shape, shape, (size_t)ndim * sizeof *shape);
+    return tensor_name(module, name, path) && shards_promise(b->weights, full, path, out);
+}
+
 bool build_tensor(graph_builder *b, graph_module *module, const char *name, int32_t ndim, const int64_t *shape,
                   tn_tensor *out)
 {
@@ -254,7 +264,7 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
         build_fail(b, TN_E_INPUT, module->path, "the name of tensor '%s' is too long", name);
         return false;
     }
-    if (!find_tensor(b, full, out)) {
+    if (!find_tensor(b, full, out) && !promise_tensor(b, module, name, full, dtype, ndim, want, out)) {
         build_fail(b, TN_E_INPUT, full, "the checkpoint has no such tensor; is config.json that of these weights?");
         return false;
     }
@@ -271,8 +281,11 @@ bool build_tensor_as(graph_builder *b, graph_module *module, const char *name, i
                    shards_file_of(b->weights, full), implied);
         return false;
     }
+    shards_take(b->weights, full);
     b->done_bytes += tn_tensor_count(out) * (int64_t)tn_dtype_size(out->dtype);
-    if (!(form->turned ? place_turned(b, full, dtype, out) : place_tensor(b, full, dtype, false, out)))
+    if (shards_is_record(b->weights))
+        *out = tn_tensor_dense(out->data, dtype, ndim, shape);
+    else if (!(form->turned ? place_turned(b, full, dtype, out) : place_tensor(b, full, dtype, false, out)))
         return false;
     if (b->progress && b->progress(b->progress_ctx, "loading", b->done_bytes, b->total_bytes)) {
         build_fail(b, TN_E_CANCELLED, full, "loading was cancelled");

@@ -29,7 +29,7 @@ typedef struct build_alias {
  * build can be written as a straight line and look at status once. */
 typedef struct graph_builder {
     graph *graph;
-    const shards *weights;
+    shards *weights;
     const device *device;
     build_copies *copies;
     tn_dtype dtype;

@@ -188,7 +188,7 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     if ((status = device_open(&m->device, found, ordinal, registry_device_file(found->name) != NULL, err)) != TN_OK)
         return status;
     m->target.device = &m->device;
-    if (!(m->weights = shards_open(folder, err)))
+    if (!m->weights && !(m->weights = shards_open(folder, err)))
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;
     if ((status = find_dtype(m, options->dtype, err)) != TN_OK)
         return status;
@@ -203,20 +203,29 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
 
 tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err)
 {
+    return model_open(folder, options, NULL, err);
+}
+
+tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err)
+{
     tn_error local = TN_ERROR_INIT;
     tn_model_options defaults = {.size = sizeof defaults};
     double start = clock_seconds();
     if (!folder)
         structs_missing("folder", err);
     if (!folder || environment_check(err) != TN_OK ||
-        (options && structs_take(&defaults, sizeof defaults, options, "tn_model_options", err) != TN_OK))
+        (options && structs_take(&defaults, sizeof defaults, options, "tn_model_options", err) != TN_OK)) {
+        shards_close(weights);
         return NULL;
+    }
     threads_set(defaults.threads);
     tn_model *m = calloc(1, sizeof *m);
     if (!m) {
+        shards_close(weights);
         tn_fail(err, TN_E_MEMORY, folder, "out of memory");
         return NULL;
     }
+    m->weights = weights;
     m->target.training = defaults.training;
     tn_status status = open_parts(m, folder, &defaults, &local);
     if (status != TN_OK) {

@@ -18,6 +18,10 @@ struct tn_model {
     tn_model_info info;
 };
 
+/* tn_model_open with tensors from weights, which the model then owns (also after an error), in place of the folder's;
+ * NULL: the folder's. */
+tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err);
+
 /* kernels.c: apply_check_calls for a session that is being made. */
 tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err);
 

@@ -1,6 +1,8 @@
-/* make_checkpoint: a folder as the Hub would have it, with real shapes and random weights, to measure on. */
+/* make_checkpoint: a folder as the Hub would have it, with real shapes and random weights: of a model that it knows, to
+ * measure on, or of any config.json that the library supports. */
+#include "model_config.h"
+#include "recorded.h"
 #include "spec.h"
-#include "weights.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -11,17 +13,19 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *like, *out;
-    tn_dtype dtype;
+    const char *like, *config, *out;
+    tn_dtype dtype;                     /* TN_DTYPE_NONE: the file's, else bf16                                  */
     int64_t layers, vocab, shard_bytes; /* layers, vocab 0: the model's own                       */
     uint64_t seed;
 } options;
 
 static void usage(FILE *out)
 {
-    fprintf(out, "usage: make_checkpoint --like MODEL OUT [--dtype bf16|f32|f16] [--layers N] [--vocab N] [--seed S]\n"
-                 "                       [--shard-bytes N]\n"
-                 "MODEL: ");
+    fprintf(
+        out,
+        "usage: make_checkpoint (--like MODEL | --config FILE) OUT [--dtype bf16|f32|f16] [--layers N] [--vocab N]\n"
+        "                       [--seed S] [--shard-bytes N]\n"
+        "MODEL: ");
     spec_list(out);
     fprintf(out, "\nexample: make_checkpoint --like qwen3-0.6b /tmp/qwen3-0.6b\n");
 }
@@ -44,14 +48,18 @@ static bool read_number(const char *option, const char *text, int64_t min, int64
 static bool parse(int argc, char **argv, options *o)
 {
     static const struct option known[] = {
-        {"like", 1, NULL, 'm'},        {"dtype", 1, NULL, 'd'}, {"layers", 1, NULL, 'l'}, {"seed", 1, NULL, 's'},
-        {"shard-bytes", 1, NULL, 'b'}, {"vocab", 1, NULL, 'v'}, {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
+        {"like", 1, NULL, 'm'},   {"config", 1, NULL, 'c'}, {"dtype", 1, NULL, 'd'},
+        {"layers", 1, NULL, 'l'}, {"seed", 1, NULL, 's'},   {"shard-bytes", 1, NULL, 'b'},
+        {"vocab", 1, NULL, 'v'},  {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
     int64_t seed = 0;
     bool ok = true;
     for (int c; ok && (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (c) {
         case 'm':
             o->like = optarg;
+            break;
+        case 'c':
+            o->config = optarg;
             break;
         case 'd':
             o->dtype = tn_dtype_parse(optarg);
@@ -81,7 +89,7 @@ static bool parse(int argc, char **argv, options *o)
     o->seed = (uint64_t)seed;
     if (!ok)
         return false;
-    if (optind + 1 != argc || !o->like) {
+    if (optind + 1 != argc || !o->like == !o->config) {
         usage(stderr);
         return false;
     }
@@ -89,39 +97,59 @@ static bool parse(int argc, char **argv, options *o)
     return true;
 }
 
+static const char *dtype_word(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? "float32" : dtype == TN_F16 ? "float16" : dtype == TN_BF16 ? "bfloat16" : NULL;
+}
+
+static weights_tensor *of_config(const options *o, size_t *count)
+{
+    tn_error err = TN_ERROR_INIT;
+    model_config_changes changes = {o->layers, o->vocab, dtype_word(o->dtype)};
+    if (model_config_copy(o->config, &changes, o->out, &err) == TN_OK)
+        return recorded_tensors(o->out, count);
+    fprintf(stderr, "make_checkpoint: %s: %s\n", err.where, err.message);
+    return NULL;
+}
+
+static weights_tensor *of_spec(const options *o, const spec *found, size_t *count)
+{
+    spec s = *found;
+    tn_dtype dtype = o->dtype ? o->dtype : TN_BF16;
+    s.layers = o->layers ? o->layers : s.layers;
+    if (o->vocab) {
+        s.vocab = o->vocab;
+        s.bos = s.bos < o->vocab ? s.bos : 0;
+        s.eos = s.eos < o->vocab ? s.eos : o->vocab - 1;
+    }
+    if (spec_write_config(&s, dtype, o->out))
+        return spec_tensors(&s, dtype, count);
+    fprintf(stderr, "make_checkpoint: %s: cannot write the configuration: %s\n", o->out, strerror(errno));
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
-    options o = {.dtype = TN_BF16, .shard_bytes = 2000000000};
+    options o = {.shard_bytes = 2000000000};
     if (!parse(argc, argv, &o))
         return 2;
-    const spec *found = spec_find(o.like);
-    if (!found) {
+    const spec *found = o.like ? spec_find(o.like) : NULL;
+    if (o.like && !found) {
         fprintf(stderr, "make_checkpoint: no model '%s'; there are: ", o.like);
         spec_list(stderr);
         fputc('\n', stderr);
         return 2;
-    }
-    spec s = *found;
-    s.layers = o.layers ? o.layers : s.layers;
-    if (o.vocab) {
-        s.vocab = o.vocab;
-        s.bos = s.bos < o.vocab ? s.bos : 0;
-        s.eos = s.eos < o.vocab ? s.eos : o.vocab - 1;
     }
     if (mkdir(o.out, 0777) != 0 && errno != EEXIST) {
         fprintf(stderr, "make_checkpoint: %s: cannot make the folder: %s\n", o.out, strerror(errno));
         return 4;
     }
     size_t count;
-    spec_tensor *tensors = spec_tensors(&s, &count);
     weights_summary made;
-    if (!tensors)
-        fprintf(stderr, "make_checkpoint: out of memory\n");
-    bool ok = tensors && weights_write(tensors, count, o.dtype, o.seed, o.shard_bytes, o.out, &made);
-    if (ok && !(ok = spec_write_config(&s, o.dtype, o.out)))
-        fprintf(stderr, "make_checkpoint: %s: cannot write the configuration: %s\n", o.out, strerror(errno));
+    weights_tensor *tensors = found ? of_spec(&o, found, &count) : of_config(&o, &count);
+    bool ok = tensors && weights_write(tensors, count, o.seed, o.shard_bytes, o.out, &made);
     if (ok)
-        printf("model=%s tensors=%zu params=%lld bytes=%lld shards=%zu out=%s\n", s.name, count,
+        printf("model=%s tensors=%zu params=%lld bytes=%lld shards=%zu out=%s\n", found ? found->name : o.config, count,
                (long long)made.parameters, (long long)made.bytes, made.files, o.out);
     free(tensors);
     return ok ? 0 : 4;

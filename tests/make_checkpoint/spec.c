@@ -80,8 +80,9 @@ void spec_list(FILE *out)
 }
 
 typedef struct list {
-    spec_tensor *tensors;
+    weights_tensor *tensors;
     size_t count, capacity;
+    tn_dtype dtype;
 } list;
 
 /* columns 0: a vector. */
@@ -90,8 +91,10 @@ static void add(list *l, int64_t rows, int64_t columns, const char *format, ...)
 {
     if (l->count == l->capacity)
         return; /* the caller sees it: capacity is exact */
-    spec_tensor *t = &l->tensors[l->count++];
-    *t = (spec_tensor){.ndim = columns ? 2 : 1, .shape = {rows, columns}};
+    weights_tensor *t = &l->tensors[l->count++];
+    *t = (weights_tensor){.dtype = l->dtype, .ndim = columns ? 2 : 1, .shape = {rows, columns}};
+    t->vector = columns == 0;
+    t->scale = WEIGHTS_VECTOR_SCALE;
     va_list args;
     va_start(args, format);
     vsnprintf(t->name, sizeof t->name, format, args);
@@ -146,10 +149,10 @@ static void add_layer(list *l, const spec *s, int layer)
     add_experts(l, s, at);
 }
 
-spec_tensor *spec_tensors(const spec *s, size_t *count)
+weights_tensor *spec_tensors(const spec *s, tn_dtype dtype, size_t *count)
 {
     size_t per_layer = 11 + 3 * (size_t)(s->experts ? s->experts : 1);
-    list l = {.capacity = 3 + per_layer * (size_t)s->layers};
+    list l = {.capacity = 3 + per_layer * (size_t)s->layers, .dtype = dtype};
     l.tensors = malloc(l.capacity * sizeof *l.tensors);
     if (!l.tensors)
         return NULL;

@@ -2,10 +2,9 @@
 #ifndef MAKE_CHECKPOINT_SPEC_H
 #define MAKE_CHECKPOINT_SPEC_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "weights.h"
+
 #include <stdio.h>
-#include <tenon/tensor.h>
 
 typedef struct spec {
     const char *name, *class_name, *model_type;
@@ -21,15 +20,8 @@ typedef struct spec {
 const spec *spec_find(const char *name);
 void spec_list(FILE *out);
 
-typedef struct spec_tensor {
-    char name[80];
-    int32_t ndim;
-    int64_t shape[2];
-    float mean; /* of a vector's values                                                           */
-} spec_tensor;
-
 /* All tensors in file order. Owned: free(). NULL when out of memory. */
-spec_tensor *spec_tensors(const spec *s, size_t *count);
+weights_tensor *spec_tensors(const spec *s, tn_dtype dtype, size_t *count);
 
 /* config.json and generation_config.json. false: could not write. */
 bool spec_write_config(const spec *s, tn_dtype dtype, const char *folder);

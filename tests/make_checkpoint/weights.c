@@ -4,13 +4,13 @@
 #include "eager/eager.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define POOL_COUNT 16777213 /* the largest prime below 2^24 */
 #define POOL_STEP 7919      /* between tensors */
 #define MATRIX_SCALE 0.02f  /* initializer_range */
-#define VECTOR_SCALE 0.1f   /* of a norm's weights around their mean */
 
 typedef struct pool {
     char *data;
@@ -41,14 +41,14 @@ static float next_normal(uint64_t *state)
     return ((float)sum - 4 * 65535.0f) * (1 / 53509.9f);
 }
 
-static void fill_normal(pool *p, char *out, int64_t count, float mean, float scale)
+static void fill_normal(pool *p, tn_dtype dtype, char *out, int64_t count, float mean, float scale)
 {
     float block[1024];
     for (int64_t i = 0; i < count; i += 1024) {
         int64_t n = count - i < 1024 ? count - i : 1024;
         for (int64_t k = 0; k < n; k++)
             block[k] = mean + scale * next_normal(&p->state);
-        convert_from_f32(block, p->dtype, out + (size_t)i * p->element, n);
+        convert_from_f32(block, dtype, out + (size_t)i * tn_dtype_size(dtype), n);
     }
 }
 
@@ -57,13 +57,21 @@ static bool pool_init(pool *p, tn_dtype dtype, uint64_t seed)
     *p = (pool){.dtype = dtype, .element = tn_dtype_size(dtype), .state = seed};
     p->data = malloc(POOL_COUNT * p->element);
     if (p->data)
-        fill_normal(p, p->data, POOL_COUNT, 0, MATRIX_SCALE);
+        fill_normal(p, dtype, p->data, POOL_COUNT, 0, MATRIX_SCALE);
     return p->data != NULL;
 }
 
-static int64_t element_count(const spec_tensor *t)
+static int64_t element_count(const weights_tensor *t)
 {
-    return t->shape[0] * (t->ndim == 2 ? t->shape[1] : 1);
+    int64_t count = 1;
+    for (int32_t i = 0; i < t->ndim; i++)
+        count *= t->shape[i];
+    return count;
+}
+
+static int64_t byte_count(const weights_tensor *t)
+{
+    return element_count(t) * (int64_t)tn_dtype_size(t->dtype);
 }
 
 static bool write_matrix(FILE *f, pool *p, int64_t count)
@@ -79,19 +87,23 @@ static bool write_matrix(FILE *f, pool *p, int64_t count)
     return true;
 }
 
-static bool write_vector(FILE *f, pool *p, int64_t count, float mean)
+/* Values of its own. */
+static bool write_values(FILE *f, pool *p, const weights_tensor *t)
 {
-    char *values = malloc((size_t)count * p->element);
-    if (!values)
-        return false;
-    fill_normal(p, values, count, mean, VECTOR_SCALE);
-    bool ok = fwrite(values, p->element, (size_t)count, f) == (size_t)count;
-    free(values);
-    return ok;
+    char block[4096];
+    size_t element = tn_dtype_size(t->dtype);
+    int64_t most = (int64_t)(sizeof block / element);
+    for (int64_t i = 0, n, count = element_count(t); i < count; i += n) {
+        n = count - i < most ? count - i : most;
+        fill_normal(p, t->dtype, block, n, t->vector ? t->mean : 0, t->vector ? t->scale : MATRIX_SCALE);
+        if (fwrite(block, element, (size_t)n, f) != (size_t)n)
+            return false;
+    }
+    return true;
 }
 
 /* The header, padded to a multiple of eight; in a string, since its length comes first. */
-static bool write_header(FILE *f, const spec_tensor *tensors, size_t count, tn_dtype dtype)
+static bool write_header(FILE *f, const weights_tensor *tensors, size_t count)
 {
     char *text = NULL;
     size_t size = 0;
@@ -101,15 +113,14 @@ static bool write_header(FILE *f, const spec_tensor *tensors, size_t count, tn_d
     int64_t at = 0;
     fprintf(memory, "{\"__metadata__\":{\"format\":\"pt\"}");
     for (size_t i = 0; i < count; i++) {
-        const spec_tensor *t = &tensors[i];
-        int64_t end = at + element_count(t) * (int64_t)tn_dtype_size(dtype);
-        fprintf(memory, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%lld", t->name,
-                dtype == TN_F32   ? "F32"
-                : dtype == TN_F16 ? "F16"
-                                  : "BF16",
-                (long long)t->shape[0]);
-        if (t->ndim == 2)
-            fprintf(memory, ",%lld", (long long)t->shape[1]);
+        const weights_tensor *t = &tensors[i];
+        int64_t end = at + byte_count(t);
+        fprintf(memory, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", t->name,
+                t->dtype == TN_F32   ? "F32"
+                : t->dtype == TN_F16 ? "F16"
+                                     : "BF16");
+        for (int32_t d = 0; d < t->ndim; d++)
+            fprintf(memory, "%s%lld", d ? "," : "", (long long)t->shape[d]);
         fprintf(memory, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)end);
         at = end;
     }
@@ -125,15 +136,15 @@ static bool write_header(FILE *f, const spec_tensor *tensors, size_t count, tn_d
     return ok;
 }
 
-static bool write_file(const char *folder, const char *name, const spec_tensor *tensors, size_t count, pool *p)
+static bool write_file(const char *folder, const char *name, const weights_tensor *tensors, size_t count, pool *p)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "wb");
-    bool ok = f && write_header(f, tensors, count, p->dtype);
+    bool ok = f && write_header(f, tensors, count);
     for (size_t i = 0; ok && i < count; i++) {
-        int64_t n = element_count(&tensors[i]);
-        ok = tensors[i].ndim == 2 ? write_matrix(f, p, n) : write_vector(f, p, n, tensors[i].mean);
+        bool own = tensors[i].vector || tensors[i].dtype != p->dtype;
+        ok = own ? write_values(f, p, &tensors[i]) : write_matrix(f, p, element_count(&tensors[i]));
     }
     if (f && fclose(f) != 0)
         ok = false;
@@ -143,13 +154,13 @@ static bool write_file(const char *folder, const char *name, const spec_tensor *
 }
 
 /* first[f] .. first[f + 1] are the tensors of file f. */
-static size_t split(const spec_tensor *tensors, size_t count, size_t element, int64_t shard_bytes, size_t *first)
+static size_t split(const weights_tensor *tensors, size_t count, int64_t shard_bytes, size_t *first)
 {
     size_t files = 0;
     int64_t size = 0;
     first[0] = 0;
     for (size_t i = 0; i < count; i++) {
-        int64_t bytes = element_count(&tensors[i]) * (int64_t)element;
+        int64_t bytes = byte_count(&tensors[i]);
         if (size && size + bytes > shard_bytes) {
             first[++files] = i;
             size = 0;
@@ -168,7 +179,7 @@ static void name_file(char *out, size_t size, size_t file, size_t files)
         snprintf(out, size, "model-%05zu-of-%05zu.safetensors", file + 1, files);
 }
 
-static bool write_index(const char *folder, const spec_tensor *tensors, const size_t *first, size_t files,
+static bool write_index(const char *folder, const weights_tensor *tensors, const size_t *first, size_t files,
                         int64_t bytes)
 {
     char path[4096], name[64];
@@ -191,20 +202,30 @@ static bool write_index(const char *folder, const spec_tensor *tensors, const si
     return ok;
 }
 
-bool weights_write(const spec_tensor *tensors, size_t count, tn_dtype dtype, uint64_t seed, int64_t shard_bytes,
-                   const char *folder, weights_summary *summary)
+/* The matrices', as most tensors are. */
+static tn_dtype pool_dtype(const weights_tensor *tensors, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!tensors[i].vector)
+            return tensors[i].dtype;
+    return TN_BF16;
+}
+
+bool weights_write(const weights_tensor *tensors, size_t count, uint64_t seed, int64_t shard_bytes, const char *folder,
+                   weights_summary *summary)
 {
     pool p;
     size_t *first = malloc((count + 1) * sizeof *first);
-    bool ok = pool_init(&p, dtype, seed) && first;
+    bool ok = pool_init(&p, pool_dtype(tensors, count), seed) && first;
     if (!ok)
         fprintf(stderr, "make_checkpoint: out of memory\n");
     *summary = (weights_summary){0};
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         summary->parameters += element_count(&tensors[i]);
-    summary->bytes = summary->parameters * (int64_t)tn_dtype_size(dtype);
+        summary->bytes += byte_count(&tensors[i]);
+    }
     if (ok)
-        summary->files = split(tensors, count, p.element, shard_bytes, first);
+        summary->files = split(tensors, count, shard_bytes, first);
     for (size_t file = 0; ok && file < summary->files; file++) {
         char name[64];
         name_file(name, sizeof name, file, summary->files);

@@ -1,0 +1,62 @@
+/* What check_models shares: the rules that a case is held to, and the lines that say how it went. */
+#ifndef CHECK_MODELS_CHECK_H
+#define CHECK_MODELS_CHECK_H
+
+#include "golden.h"
+
+typedef struct tally {
+    int passed, failed, skipped;
+} tally;
+extern tally check_tally;
+
+/* One line; ok counts. */
+void check_report(const golden *g, const char *what, const char *spec, bool ok, const char *detail);
+void check_fail(const golden *g, const char *what, const char *spec, const tn_error *err);
+
+/* Results of a model over the whole case: logits [B,T,V]; the hidden states, where they are wanted; what towers gave
+ * and the three axes of positions, where the case has media. */
+typedef struct run_results {
+    float *logits, **hidden;
+    int64_t layers, width, vocab;
+    float *image, *sound, *deep[GOLDEN_DEEP], *axes;
+} run_results;
+
+/* What the model gets beside the tokens: pictures, sound and no positions of three axes; or all that the case says:
+ * features and positions. */
+typedef enum run_mode { RUN_MADE, RUN_GIVEN } run_mode;
+
+/* run.c: memory for the results, with hidden states or without; the case in calls of chunk tokens (0: all). A session
+ * that has the whole prompt, and the logits of its last token. */
+bool run_allocate(const golden *g, const tn_model *model, bool hidden, run_results *r);
+void run_free(run_results *r);
+bool run_case(const golden *g, tn_model *model, int64_t chunk, run_mode mode, run_results *r, tn_error *err);
+bool run_prompt(const golden *g, tn_session *session, float *last_logits, tn_error *err);
+
+/* media.c: what a call over tokens begin .. begin + count feeds. The parts are inside m or owned by it. */
+typedef struct media {
+    tn_pictures images;
+    tn_sounds sounds;
+    const float *deep[GOLDEN_DEEP];
+    int64_t *types;
+    float *axes;
+} media;
+void media_fill(const golden *g, run_mode mode, int64_t begin, int64_t count, media *m, tn_batch *batch);
+void media_free(media *m);
+/* Columns begin .. begin + count of rows of tokens, packed. Owned, free(); NULL from NULL. */
+int64_t *media_columns(const tn_tensor *t, int64_t rows, int64_t tokens, int64_t begin, int64_t count);
+
+/* compare.c: logits [B,T,V] from a position on, with what to say about them */
+bool compare_logits(const golden *g, const float *got, const float *expected, int64_t from, char text[static 128]);
+void check_f32(const golden *g, const run_results *r, const char *what, const char *spec);
+void check_media(const golden *g, const run_results *r, const char *spec);
+void check_hidden(const golden *g, const run_results *r, const char *spec);
+void check_bf16(const golden *g, const run_results *r, const char *spec);
+
+/* decode.c: steps against the one pass that gave r; 16 tokens. */
+void check_steps(const golden *g, tn_model *model, const run_results *r, const char *spec);
+void check_greedy(const golden *g, tn_model *model, const char *spec);
+
+/* names.c: every tensor of the checkpoint is a parameter of the model, but those that transformers ignores too. */
+void check_names(const golden *g, const tn_model *model);
+
+#endif

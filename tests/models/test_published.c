@@ -1,0 +1,208 @@
+/* Every architecture with the sizes of a model that was published: tests/data/configs/MODEL_TYPE.json. Opened over a
+ * record in place of files, it shows that all of its layers fit together and what the model is made of; with few layers
+ * and random weights it runs. */
+#include "model/model.h"
+#include "model_config.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <glob.h>
+#include <libgen.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const model_arch *const archs[] = {
+#define ARCHITECTURE(name) &name##_arch,
+#include "models/architectures.h"
+#undef ARCHITECTURE
+};
+enum { ARCH_COUNT = sizeof archs / sizeof archs[0], TOKENS = 6, VOCAB = 1000 };
+
+static const int64_t SMALL = 700000000; /* bytes that a test may write                                         */
+
+/* What the model's authors say it has, in millions of parameters, towers included. */
+static const struct {
+    const char *model_type;
+    double millions;
+} sizes[] = {{"llama", 1235.8},    {"qwen2", 494.0},         {"qwen3", 596.0},          {"gemma2", 2614.3},
+             {"mixtral", 46702.8}, {"mistral", 7241.7},      {"qwen2_moe", 14315.8},    {"qwen3_moe", 30532.1},
+             {"gemma", 2506.2},    {"phi3", 3821.1},         {"olmo2", 1484.9},         {"olmo3", 7298.0},
+             {"smollm3", 3075.1},  {"olmoe", 6919.2},        {"granite", 2533.5},       {"starcoder2", 3030.4},
+             {"gpt_oss", 20914.8}, {"deepseek_v2", 15706.5}, {"deepseek_v3", 671026.4}, {"qwen2_5_vl", 3754.6},
+             {"qwen3_vl", 8767.1}};
+
+static void published_file(const char *model_type, char out[256])
+{
+    snprintf(out, 256, "tests/data/configs/%s.json", model_type);
+}
+
+/* The model of folder/config.json with tensors that nobody has written. */
+static tn_model *open_record(const char *folder)
+{
+    tn_error err = TN_ERROR_INIT;
+    shards *record = shards_record(TN_BF16, &err);
+    tn_model *model = record ? model_open(folder, NULL, record, &err) : NULL;
+    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+    return model;
+}
+
+static void copy_config(const char *model_type, const model_config_changes *changes, const char *folder)
+{
+    char file[256];
+    tn_error err = TN_ERROR_INIT;
+    published_file(model_type, file);
+    ck_assert_msg(model_config_copy(file, changes, folder, &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
+START_TEST(all_layers_fit_together)
+{
+    const char *type = archs[_i]->model_type;
+    char *folder = tempdir_new();
+    copy_config(type, &(model_config_changes){0}, folder);
+    tn_model *model = open_record(folder);
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(model, &info);
+    ck_assert_str_eq(info.model_type, type);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (!strcmp(sizes[i].model_type, type)) {
+            double millions = (double)info.parameters / 1e6;
+            ck_assert_msg(fabs(millions / sizes[i].millions - 1) < 0.001, "%s has %.1f million parameters, not %.1f",
+                          type, millions, sizes[i].millions);
+        }
+    tn_model_close(model);
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* The tool lies beside this program, whatever the build folder is called. */
+static void make_checkpoint(const char *model_type, int layers, const char *folder)
+{
+    char self[4096], command[8192], file[256];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    ck_assert_int_gt(n, 0);
+    self[n] = '\0';
+    published_file(model_type, file);
+    snprintf(command, sizeof command, "'%s/make_checkpoint' --config %s --layers %d --vocab %d '%s' >/dev/null",
+             dirname(self), file, layers, VOCAB, folder);
+    int status = system(command);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s ends with status %d", command, status);
+}
+
+/* Some tokens give numbers, and not the same for all. */
+static void run(const char *folder)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = tn_model_open(folder, NULL, &err);
+    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(model, &info);
+    int64_t ids[TOKENS];
+    for (int64_t i = 0; i < TOKENS; i++)
+        ids[i] = 1 + i * 37 % (VOCAB - 1);
+    float *logits = malloc((size_t)(TOKENS * info.vocab) * sizeof *logits), least = INFINITY, most = -INFINITY;
+    tn_session_options so = {.size = sizeof so, .context = TOKENS};
+    tn_session *session = tn_session_new(model, &so, &err);
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
+    tn_outputs out = {.size = sizeof out, .logits = logits};
+    ck_assert_msg(session && tn_session_run(session, &batch, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+    for (int64_t i = 0; i < TOKENS * info.vocab; i++) {
+        ck_assert_msg(isfinite(logits[i]), "logit %lld is %g", (long long)i, (double)logits[i]);
+        least = fminf(least, logits[i]);
+        most = fmaxf(most, logits[i]);
+    }
+    ck_assert_float_gt(most, least);
+    free(logits);
+    tn_session_free(session);
+    tn_model_close(model);
+}
+
+/* As many layers as show each kind, or as few as are small enough. */
+START_TEST(few_layers_run)
+{
+    const char *type = archs[_i]->model_type;
+    for (int layers = 4; layers >= 1; layers /= 2) {
+        char *folder = tempdir_new();
+        copy_config(type, &(model_config_changes){.layers = layers, .vocab = VOCAB}, folder);
+        tn_model *model = open_record(folder);
+        tn_model_info info = {.size = sizeof info};
+        tn_model_get_info(model, &info);
+        int64_t bytes = shards_bytes(model->weights);
+        ck_assert_int_le(info.layers, layers);
+        tn_model_close(model);
+        if (bytes <= SMALL) {
+            make_checkpoint(type, layers, folder);
+            run(folder);
+            layers = 0;
+        }
+        tempdir_remove(folder);
+    }
+}
+END_TEST
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+/* Experts lie in files one by one or stacked: a record has the form of most files. */
+static bool is_of_experts(const char *name)
+{
+    return strstr(name, ".experts.") != NULL;
+}
+
+/* What a record holds is what the file of a golden case holds, under the same names. */
+static void compare_case(const char *folder)
+{
+    tn_error err = TN_ERROR_INIT;
+    shards *files = shards_open(folder, &err);
+    ck_assert_msg(files != NULL, "%s: %s", err.where, err.message);
+    tn_model *model = open_record(folder);
+    for (size_t i = 0; i < shards_count(model->weights); i++) {
+        const char *name = shards_name(model->weights, i);
+        tn_tensor asked, there;
+        ck_assert(shards_get(model->weights, name, &asked));
+        bool found = shards_get(files, name, &there);
+        ck_assert_msg(found || is_of_experts(name), "%s: no tensor is called %s", folder, name);
+        if (found) {
+            ck_assert_msg(asked.ndim == there.ndim && !memcmp(asked.shape, there.shape, sizeof asked.shape),
+                          "%s: %s has another shape", folder, name);
+            shards_take(files, name);
+        }
+    }
+    for (size_t i = 0; i < shards_count(files); i++)
+        ck_assert_msg(shards_taken(files, i) || is_of_experts(shards_name(files, i)), "%s: %s is not asked for", folder,
+                      shards_name(files, i));
+    tn_model_close(model);
+    shards_close(files);
+}
+
+START_TEST(names_are_those_of_files)
+{
+    int seen = 0;
+    glob_t found;
+    ck_assert_int_eq(glob("tests/data/models/*/config.json", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++, seen++) {
+        *strrchr(found.gl_pathv[i], '/') = '\0';
+        compare_case(found.gl_pathv[i]);
+    }
+    globfree(&found);
+    ck_assert_int_ge(seen, 20);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("published");
+    TCase *tc = tcase_create("configurations");
+    tcase_set_timeout(tc, 300);
+    tcase_add_loop_test(tc, all_layers_fit_together, 0, ARCH_COUNT);
+    tcase_add_loop_test(tc, few_layers_run, 0, ARCH_COUNT);
+    tcase_add_test(tc, names_are_those_of_files);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
