@@ -102,8 +102,8 @@ static void build_deep(graph_builder *b, const config_reader *c, graph_module *m
         return;
     graph_module *list = build_module(b, m, v->family->merging.list, "ModuleList");
     int64_t given = config_list(c, key), count = given < 0 ? 3 : given;
-    if (count > TOWER_DEEP) {
-        config_fail(c, key, "has %lld entries, at most %d are supported", (long long)count, (int)TOWER_DEEP);
+    if (count > RUN_DEEP) {
+        config_fail(c, key, "has %lld entries, at most %d are supported", (long long)count, (int)RUN_DEEP);
         return;
     }
     for (int64_t i = 0; i < count && b->status == TN_OK; i++) {

@@ -67,7 +67,7 @@ typedef struct vision_tower {
     graph_site *patch, *patch_norm, *rope;
     const tn_site *positions; /* EMBEDDING_BAG, or NULL                                            */
     vision_block *blocks;
-    vision_merger merger, deep[TOWER_DEEP];
+    vision_merger merger, deep[RUN_DEEP];
     int32_t deep_count;
 } vision_tower;
 

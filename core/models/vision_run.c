@@ -17,7 +17,6 @@ typedef struct vision_pass {
     tn_tensor h, more, o;   /* [patches, hidden]                                                  */
     tn_tensor qkv;          /* [patches, 3 hidden]                                                */
     tn_tensor cosine, sine; /* [patches, head] f32                                                */
-    tn_tensor zeros;        /* i32: everything is at position 0 and sees everything               */
     tn_tensor place, order; /* [groups] i32, with windows: to the blocks' order and back          */
     tn_tensor ids, weights; /* [patches, taps], with learnt positions                             */
 } vision_pass;
@@ -44,36 +43,27 @@ static bool is_live(const vision_pass *p)
     return p->r->status == TN_OK && !p->r->arena->measuring;
 }
 
-/* The host's memory for a table that is about to be sent, or NULL. */
-static void *host_table(vision_pass *p, const tn_tensor *t)
+/* The host's memory for a table of n elements; NULL: out of memory, or there is nothing to send yet. */
+static void *host_table(vision_pass *p, int64_t n, tn_dtype dtype)
 {
-    void *host = calloc((size_t)tn_tensor_count(t) + 1, tn_dtype_size(t->dtype));
+    if (!is_live(p))
+        return NULL;
+    void *host = malloc((size_t)n * tn_dtype_size(dtype) + 1);
     if (!host)
         p->r->status =
             tn_fail(p->r->err, TN_E_MEMORY, "pixels", "out of memory for the tables of pictures; free some memory");
     return host;
 }
 
-static void send(vision_pass *p, const tn_tensor *t, const void *host)
-{
-    if (is_live(p))
-        p->r->status =
-            device_upload(p->r->device, t->data, host, (size_t)tn_tensor_count(t) * tn_dtype_size(t->dtype), p->r->err);
-}
-
 static void send_rotation(vision_pass *p)
 {
     const vision_spec *s = &p->v->spec;
-    const int64_t shape[] = {p->tables.patches, s->head_dim};
-    p->cosine = steps_take(p->r, TN_F32, 2, shape);
-    p->sine = steps_take(p->r, TN_F32, 2, shape);
-    if (!is_live(p))
-        return;
-    float *cosine = host_table(p, &p->cosine), *sine = cosine ? host_table(p, &p->sine) : NULL;
-    if (sine && !vision_tables_rotation(&p->tables, p->media, s->merge, s->head_dim, s->theta, cosine, sine))
+    const int64_t shape[] = {p->tables.patches, s->head_dim}, count = shape[0] * shape[1];
+    float *cosine = host_table(p, count, TN_F32), *sine = host_table(p, count, TN_F32);
+    if (cosine && sine && !vision_tables_rotation(&p->tables, p->media, s->merge, s->head_dim, s->theta, cosine, sine))
         p->r->status = tn_fail(p->r->err, TN_E_MEMORY, "pixels", "out of memory for angles; free some memory");
-    send(p, &p->cosine, cosine);
-    send(p, &p->sine, sine);
+    p->cosine = steps_upload(p->r, TN_F32, 2, shape, cosine);
+    p->sine = steps_upload(p->r, TN_F32, 2, shape, sine);
     free(cosine);
     free(sine);
 }
@@ -84,17 +74,13 @@ static void send_positions(vision_pass *p)
     vision_positions kind = p->v->family->positions;
     if (kind == VISION_NO_POSITIONS)
         return;
-    const int64_t shape[] = {p->tables.patches, vision_tables_taps(kind)};
-    p->ids = steps_take(p->r, TN_I64, 2, shape);
-    p->weights = steps_take(p->r, TN_F32, 2, shape);
-    if (!is_live(p))
-        return;
-    int64_t *ids = host_table(p, &p->ids);
-    float *weights = ids ? host_table(p, &p->weights) : NULL;
-    if (weights)
+    const int64_t shape[] = {p->tables.patches, vision_tables_taps(kind)}, count = shape[0] * shape[1];
+    int64_t *ids = host_table(p, count, TN_I64);
+    float *weights = host_table(p, count, TN_F32);
+    if (ids && weights)
         vision_tables_positions(p->media, kind, s->merge, s->side, ids, weights);
-    send(p, &p->ids, ids);
-    send(p, &p->weights, weights);
+    p->ids = steps_upload(p->r, TN_I64, 2, shape, ids);
+    p->weights = steps_upload(p->r, TN_F32, 2, shape, weights);
     free(ids);
     free(weights);
 }
@@ -104,23 +90,12 @@ static void send_order(vision_pass *p)
     const int64_t groups = p->tables.groups;
     if (!p->v->spec.window)
         return;
-    p->place = steps_take(p->r, TN_I32, 1, &groups);
-    p->order = steps_take(p->r, TN_I32, 1, &groups);
-    int32_t *place = is_live(p) ? host_table(p, &p->place) : NULL;
+    int32_t *place = host_table(p, groups, TN_I32);
     if (place)
         vision_tables_places(&p->tables, place);
-    send(p, &p->place, place);
-    send(p, &p->order, p->tables.order);
+    p->place = steps_upload(p->r, TN_I32, 1, &groups, place);
+    p->order = steps_upload(p->r, TN_I32, 1, &groups, p->tables.order);
     free(place);
-}
-
-static void send_zeros(vision_pass *p)
-{
-    const int64_t count = p->tables.frames.longest > PIECE ? p->tables.frames.longest : PIECE;
-    p->zeros = steps_take(p->r, TN_I32, 1, &count);
-    void *zeros = is_live(p) ? host_table(p, &p->zeros) : NULL;
-    send(p, &p->zeros, zeros);
-    free(zeros);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------- */
@@ -194,37 +169,20 @@ static void mlp_piece(vision_pass *p, const vision_block *b, int64_t begin, int6
     steps_mlp(p->r, b->mlp, &x, &more);
 }
 
-/* Queries first .. first + count of batch spans of length rows from row begin on. */
-static void attend(vision_pass *p, const vision_block *b, int64_t begin, int64_t batch, int64_t length, int64_t first,
-                   int64_t count)
+/* Neighbours of one length together. */
+static void attend(vision_pass *p, const vision_block *b, const vision_spans *spans)
 {
     const vision_spec *s = &p->v->spec;
-    tn_tensor rows = rows_of(&p->qkv, begin, batch * length), o = rows_of(&p->o, begin + first, count);
-    tn_tensor queries = rows_of(&rows, first, rows.shape[0] - first);
-    tn_tensor q = heads_of(p, &queries, 0, batch, length);
-    run_cache keys = {.k = heads_of(p, &rows, 1, batch, length), .v = heads_of(p, &rows, 2, batch, length)};
-    tn_tensor at = steps_view(&p->zeros, 2, (int64_t[]){batch, count});
-    keys.kv_index = steps_view(&p->zeros, 2, (int64_t[]){batch, length});
-    q.shape[1] = count;
-    o = steps_view(&o, 4, (int64_t[]){batch, count, s->heads, s->head_dim});
-    o.stride[0] = length * s->hidden;
-    steps_attention_of(p->r, b->attention, &q, &keys, &at, &o);
-}
-
-/* Spans of one length together as far as a call has room, those that are longer than a call in pieces. */
-static void attend_spans(vision_pass *p, const vision_block *b, const vision_spans *spans)
-{
     int64_t begin = 0;
     for (int64_t i = 0, batch; i < spans->count; i += batch) {
         int64_t length = spans->length[i];
-        for (batch = 1; i + batch < spans->count && spans->length[i + batch] == length; batch++)
-            if ((batch + 1) * length > PIECE)
-                break;
-        for (int64_t first = 0; first < length; first += PIECE) {
-            size_t mark = arena_mark(p->r->arena);
-            attend(p, b, begin, batch, length, first, least(PIECE, length - first));
-            arena_release(p->r->arena, mark);
-        }
+        for (batch = 1; i + batch < spans->count && spans->length[i + batch] == length;)
+            batch++;
+        tn_tensor rows = rows_of(&p->qkv, begin, batch * length), o = rows_of(&p->o, begin, batch * length);
+        tn_tensor q = heads_of(p, &rows, 0, batch, length), k = heads_of(p, &rows, 1, batch, length);
+        tn_tensor v = heads_of(p, &rows, 2, batch, length);
+        o = steps_view(&o, 4, (int64_t[]){batch, length, s->heads, s->head_dim});
+        steps_attend(p->r, b->attention, &q, &k, &v, &o);
         begin += batch * length;
     }
 }
@@ -273,7 +231,7 @@ static void run_blocks(vision_pass *p, tower_rows *out)
     for (int64_t i = 0; i < p->v->spec.depth && p->r->status == TN_OK; i++) {
         const vision_block *b = &p->v->blocks[i];
         for_pieces(p, qkv_piece, b);
-        attend_spans(p, b, b->whole ? &p->tables.frames : &p->tables.windows);
+        attend(p, b, b->whole ? &p->tables.frames : &p->tables.windows);
         for_pieces(p, mlp_piece, b);
         p->trailing = true;
         if (b->deep < 0)
@@ -295,7 +253,6 @@ static void take_memory(vision_pass *p)
     send_rotation(p);
     send_positions(p);
     send_order(p);
-    send_zeros(p);
 }
 
 void vision_forward(graph_run *r, const void *state, const tower_media *media, tower_rows *out)

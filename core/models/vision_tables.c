@@ -7,12 +7,6 @@
 
 /* ---- order and spans ----------------------------------------------------------------------------- */
 
-static void add_span(vision_spans *s, int64_t length)
-{
-    s->length[s->count++] = length;
-    s->longest = length > s->longest ? length : s->longest;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -28,7 +22,7 @@ static void window_frame(vision_tables *t, int64_t rows, int64_t columns, int64_
             for (int64_t i = top; i < bottom; i++)
                 for (int64_t j = left; j < right; j++)
                     t->order[at++] = (int32_t)(first + i * columns + j);
-            add_span(&t->windows, (bottom - top) * (right - left) * unit);
+            t->windows.length[t->windows.count++] = (bottom - top) * (right - left) * unit;
         }
 }
 
@@ -39,7 +33,7 @@ static void fill(vision_tables *t, const tower_media *media, int64_t merge, int6
         const tower_grid *g = &media->grids[i];
         int64_t rows = g->h / merge, columns = g->w / merge;
         for (int64_t frame = 0; frame < g->t; frame++, first += rows * columns) {
-            add_span(&t->frames, g->h * g->w);
+            t->frames.length[t->frames.count++] = g->h * g->w;
             if (window)
                 window_frame(t, rows, columns, window, merge * merge, first);
             for (int64_t j = 0; !window && j < rows * columns; j++)

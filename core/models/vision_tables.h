@@ -8,7 +8,7 @@
 /* Neighbours that see each other: so many patches each, one span after the other. */
 typedef struct vision_spans {
     int64_t *length;
-    int64_t count, longest;
+    int64_t count;
 } vision_spans;
 
 typedef struct vision_tables {

@@ -142,21 +142,15 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     const run_cache *cache = &r->cache[layer];
     int64_t heads = q->shape[2], dim = cache->v.shape[3];
     tn_tensor o = steps_take(r, r->dtype, 4, (int64_t[]){r->rows, r->tokens, heads, dim});
-    steps_attention_of(r, site, q, cache, &r->index, &o);
-    return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
-}
-
-void steps_attention_of(graph_run *r, const graph_site *site, const tn_tensor *q, const run_cache *cache,
-                        const tn_tensor *q_index, const tn_tensor *o)
-{
     tn_call call = start_call(TN_OP_ATTENTION, &site->site, 5, 1);
     call.in[0] = *q;
     call.in[1] = cache->k;
     call.in[2] = cache->v;
-    call.in[3] = *q_index;
+    call.in[3] = r->index;
     call.in[4] = cache->kv_index;
-    call.out[0] = *o;
+    call.out[0] = o;
     perform_site(r, site, &call);
+    return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
 }
 
 void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids, const tn_tensor *weights,

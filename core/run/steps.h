@@ -11,9 +11,9 @@ enum { MODEL_ROPES = 4 }; /* kinds of rotary tables that one model may use      
 /* What the session must know of a layer: the size of its cache, of keys and values or of recurrent states; 0: none. */
 typedef struct model_layer {
     int64_t kv_heads, head_dim, v_head_dim;
-    int64_t window; /* 0: all positions                                                           */
-    bool v_in_k;    /* values are the first v_head_dim elements of keys: one tensor holds both    */
-    int64_t conv_width, conv_taps;         /* state of a SHORT_CONV                                        */
+    int64_t window;                /* 0: all positions                                                           */
+    bool v_in_k;                   /* values are the first v_head_dim elements of keys: one tensor holds both    */
+    int64_t conv_width, conv_taps; /* state of a SHORT_CONV                                        */
     int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE                                 */
 } model_layer;
 
@@ -97,9 +97,6 @@ void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor 
 /* v NULL: k holds it. */
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
-/* Attention over keys at hand; positions of queries and keys as the contract has them. */
-void steps_attention_of(graph_run *r, const graph_site *site, const tn_tensor *q, const run_cache *cache,
-                        const tn_tensor *q_index, const tn_tensor *o);
 /* Rows of the table of site, which is a step, by ids and weights [T,k]: into y [T,H]. */
 void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids, const tn_tensor *weights,
                          const tn_tensor *y);
