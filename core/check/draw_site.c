@@ -29,8 +29,9 @@ bool draw_site_has_value(tn_op op, tn_axis axis, int32_t value)
 tn_site draw_site_plain(tn_op op)
 {
     static const int64_t sizes[] = {
-        [TN_DIM_WIDTH] = 37,  [TN_DIM_HIDDEN] = 40,  [TN_DIM_INTER] = 24,  [TN_DIM_OUT] = 28, [TN_DIM_HEAD] = 16,
-        [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9, [TN_DIM_TOP_K] = 2};
+        [TN_DIM_WIDTH] = 37, [TN_DIM_HIDDEN] = 40, [TN_DIM_INTER] = 24,   [TN_DIM_OUT] = 28,
+        [TN_DIM_HEAD] = 16,  [TN_DIM_Q_HEADS] = 6, [TN_DIM_KV_HEADS] = 2, [TN_DIM_EXPERTS] = 9,
+        [TN_DIM_TOP_K] = 2,  [TN_DIM_HEAD_V] = 12, [TN_DIM_TAPS] = 4};
     const op_row *row = op_find(op);
     tn_site site = {.size = sizeof site, .op = op, .path = row->name, .class_name = row->name, .model_type = "drawn"};
     for (int axis = 0; axis < TN_AXIS_MAX; axis++)
@@ -39,6 +40,10 @@ tn_site draw_site_plain(tn_op op)
                 site.meaning[axis] = v;
     for (size_t dim = 0; dim < sizeof sizes / sizeof *sizes; dim++)
         site.dim[dim] = row->dims >> dim & 1 ? sizes[dim] : 0;
+    if (op == TN_OP_GATED_DELTA_RULE) { /* value heads are the more                                */
+        site.dim[TN_DIM_Q_HEADS] = sizes[TN_DIM_KV_HEADS];
+        site.dim[TN_DIM_KV_HEADS] = sizes[TN_DIM_Q_HEADS];
+    }
     site.num[TN_NUM_EPS] = row->nums >> TN_NUM_EPS & 1 ? 1e-6 : 0;
     site.num[TN_NUM_SCALE] = op == TN_OP_ATTENTION ? 0.25 : 0;
     return site;
@@ -64,6 +69,8 @@ void draw_site_add(tn_site *site, uint64_t feature)
     site->features |= feature;
     if (feature & TN_HAS_SHARED_GATE)
         draw_site_add(site, TN_HAS_SHARED_EXPERT);
+    if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN)
+        site->features &= ~TN_HAS_SPARSITY; /* there is no gate                                       */
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         if (!(feature & needs[i].feature))
             continue;
@@ -130,7 +137,8 @@ static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
 {
     struct inputs_random r = {.state = seed};
     int at = 0;
-    bool norm = d->site.dim[TN_DIM_WIDTH] > 0 && d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
+    bool norm = d->site.dim[TN_DIM_WIDTH] > 0 && d->site.op != TN_OP_SHORT_CONV &&
+                d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
     for (const op_param *p; (p = next_param(row, &d->site, &at));)
         for (int64_t i = 0; i < d->site.param[p->role].count; i++)
             fill(&d->site.param[p->role].tensors[i], norm && p->role == TN_ROLE_WEIGHT, &r);

@@ -55,7 +55,7 @@ static void put(const tn_tensor *t, int64_t at, float value)
 /* f16 ends at 65504: what is multiplied must be smaller there. Norms bring every row to the same size. */
 static bool is_narrow(const drawing *d, const tn_tensor *t)
 {
-    return t->dtype == TN_F16 && d->site->dim[TN_DIM_WIDTH] == 0;
+    return t->dtype == TN_F16 && (d->site->dim[TN_DIM_WIDTH] == 0 || d->site->op == TN_OP_SHORT_CONV);
 }
 
 /* The factor of a row. The third row of a scaled input is the first that is zero, so that a call of one or two tokens
@@ -260,16 +260,46 @@ static tn_status draw_attention(drawing *d)
     return TN_OK;
 }
 
+/* Every batch row but the first begins with padding; crowded: the first has some in the middle, too. */
+static void place_row_index(drawing *d, const tn_tensor *index)
+{
+    for (int64_t b = 0; b < index->shape[0]; b++) {
+        int32_t *row = (int32_t *)index->data + b * index->shape[1], next = (int32_t)d->past;
+        for (int64_t t = 0; t < index->shape[1]; t++) {
+            bool padding = b > 0 ? t < PADDING / 2 : d->profile == INPUTS_CROWDED && t % 5 == 3;
+            row[t] = padding ? -1 : next++;
+        }
+    }
+}
+
+static tn_status draw_filter(drawing *d)
+{
+    place_row_index(d, &d->call->in[2]);
+    return draw_plain(d);
+}
+
+/* Gates are plain: far ones forget everything, or nothing. Sizes of keys and queries do not matter, but for zeros. */
+static tn_status draw_delta(drawing *d)
+{
+    inputs_profile profile = d->profile;
+    place_row_index(d, &d->call->in[6]);
+    for (int i = 0; i < 6; i++) {
+        d->profile = i == 0 || i == 2 || i == 3 ? profile : INPUTS_PLAIN;
+        draw_normal(d, &d->call->in[i]);
+    }
+    return TN_OK;
+}
+
 /* Operations whose inputs are more than random numbers. */
 static tn_status (*drawer_of(tn_op op))(drawing *d)
 {
     static const struct {
         tn_op op;
         tn_status (*draw)(drawing *d);
-    } drawers[] = {{TN_OP_RMS_NORM, draw_norm},       {TN_OP_ROPE, draw_rope},
-                   {TN_OP_MOE_ROUTE, draw_routed},    {TN_OP_MOE_BLOCK, draw_routed},
-                   {TN_OP_MOE_EXPERTS, draw_experts}, {TN_OP_GROUPED_MATMUL, draw_grouped},
-                   {TN_OP_ATTENTION, draw_attention}};
+    } drawers[] = {
+        {TN_OP_RMS_NORM, draw_norm},       {TN_OP_ROPE, draw_rope},           {TN_OP_MOE_ROUTE, draw_routed},
+        {TN_OP_MOE_BLOCK, draw_routed},    {TN_OP_MOE_EXPERTS, draw_experts}, {TN_OP_GROUPED_MATMUL, draw_grouped},
+        {TN_OP_ATTENTION, draw_attention}, {TN_OP_SHORT_CONV, draw_filter},   {TN_OP_GATED_DELTA_RULE, draw_delta}};
     for (size_t i = 0; i < sizeof drawers / sizeof *drawers; i++)
         if (drawers[i].op == op)
             return drawers[i].draw;

@@ -77,7 +77,36 @@ static tn_status elementwise_forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-const eager_op eager_act = {.op = TN_OP_ACT, .forward = elementwise_forward};
+/* dx = act'(x) dy; no dy: zeros. */
+static void act_grad_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
+{
+    const tn_call *call = ctx;
+    const tn_tensor *x = &call->in[0], *dy = &call->grads->out[0], *dx = &call->grads->in[0];
+    (void)thread;
+    size_t size = tn_dtype_size(x->dtype);
+    int64_t width = rows_width(x);
+    float t[VEC_CHUNK], g[VEC_CHUNK] = {0};
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t i = 0; i < width; i += VEC_CHUNK) {
+            int64_t n = width - i < VEC_CHUNK ? width - i : VEC_CHUNK;
+            convert_to_f32(rows_at(x, row) + (size_t)i * size, x->dtype, t, n);
+            if (dy->data)
+                convert_to_f32(rows_at(dy, row) + (size_t)i * size, dy->dtype, g, n);
+            vec_act_grad((tn_act)call->site->meaning[TN_AXIS_ACT], x->dtype, t, g, n);
+            convert_from_f32(g, dx->dtype, rows_at(dx, row) + (size_t)i * size, n);
+        }
+}
+
+static tn_status act_backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    tn_call copy = *call; /* a context is not constant                                             */
+    if (call->grads->in[0].data)
+        tn_parallel_for(rows_count(&call->in[0]), rows_grain(rows_width(&call->in[0])), act_grad_rows, &copy);
+    return TN_OK;
+}
+
+const eager_op eager_act = {.op = TN_OP_ACT, .forward = elementwise_forward, .backward = act_backward};
 const eager_op eager_scale = {.op = TN_OP_SCALE, .forward = elementwise_forward};
 const eager_op eager_clamp = {.op = TN_OP_CLAMP, .forward = elementwise_forward};
 const eager_op eager_copy = {.op = TN_OP_COPY, .forward = elementwise_forward};

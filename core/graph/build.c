@@ -318,13 +318,18 @@ tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int6
     return step ? &step->site : NULL;
 }
 
-void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor)
+void build_step_params(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensors, int64_t count)
 {
     if (b->status != TN_OK || !step)
         return;
     /* The site is the step's first member. */
-    b->status = graph_set_step_param((graph_step *)(void *)step, role, tensor, b->err);
-    step->meaning[TN_AXIS_WEIGHT] = (int32_t)tensor->dtype;
+    b->status = graph_set_step_param((graph_step *)(void *)step, role, tensors, count, b->err);
+    step->meaning[TN_AXIS_WEIGHT] = (int32_t)tensors[0].dtype;
+}
+
+void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor)
+{
+    build_step_params(b, step, role, tensor, 1);
 }
 
 void build_param(graph_builder *b, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count)

@@ -74,6 +74,7 @@ graph_site *build_site(graph_builder *b, graph_module *module, tn_op op, graph_s
 tn_site *build_step(graph_builder *b, const graph_module *module, tn_op op, int64_t width);
 
 /* The step's parameter of that role. step as build_step gave it. */
+void build_step_params(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensors, int64_t count);
 void build_step_param(graph_builder *b, tn_site *step, tn_role role, const tn_tensor *tensor);
 
 /* The site's parameter of that role; its TN_AXIS_WEIGHT is their dtype. */

@@ -175,9 +175,9 @@ static tn_status set_param(tn_site *site, tn_role role, const tn_tensor *tensors
     return TN_OK;
 }
 
-tn_status graph_set_step_param(graph_step *step, tn_role role, const tn_tensor *tensor, tn_error *err)
+tn_status graph_set_step_param(graph_step *step, tn_role role, const tn_tensor *tensors, int64_t count, tn_error *err)
 {
-    return set_param(&step->site, role, tensor, 1, err);
+    return set_param(&step->site, role, tensors, count, err);
 }
 
 tn_status graph_set_param(graph *g, graph_site *site, tn_role role, const tn_tensor *tensors, int64_t count,

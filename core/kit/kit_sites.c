@@ -138,8 +138,10 @@ static void give_dims(tn_site *site, const tn_impl *impl, size_t i)
     /* A mean of many values of few columns may cancel to next to nothing, as above. */
     int64_t head = PICK(heads, i), least = impl->op == TN_OP_ATTENTION ? LEAST_SIDE : 0;
     set(site, impl, TN_DIM_HEAD, head > least ? head : least);
-    set(site, impl, TN_DIM_Q_HEADS, PICK(q_heads, i));
-    set(site, impl, TN_DIM_KV_HEADS, PICK(kv_heads, i));
+    bool more_values = impl->op == TN_OP_GATED_DELTA_RULE;
+    set(site, impl, TN_DIM_Q_HEADS, more_values ? PICK(kv_heads, i) : PICK(q_heads, i));
+    set(site, impl, TN_DIM_KV_HEADS, more_values ? PICK(q_heads, i) : PICK(kv_heads, i));
+    set(site, impl, TN_DIM_TAPS, 2 + (int64_t)i % 4);
     set(site, impl, TN_DIM_EXPERTS, PICK(experts, i));
     set(site, impl, TN_DIM_TOP_K, PICK(top_k, i));
     /* The weight of the only one chosen is 1 where weights add up to 1: nothing is left of its gradient. */

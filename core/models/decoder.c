@@ -285,6 +285,7 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
         parts_rope_spec site = s->rope[i].site;
         rope_config_read(c, &s->rope[i].config, &d->shape.rope[i]);
         site.rotary = d->shape.rope[i].dim;
+        d->shape.rope[i].f32_tables = site.style == TN_ROPE_COMPLEX || site.style == TN_ROPE_HALF_F32;
         d->rope[i] = site.function ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
     }
     d->shape.rope_count = s->rope_count;
@@ -343,6 +344,8 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     bool left = b->status == TN_OK && !d->layers[s->layers - 1].tail;
     d->norm = build_norm(b, model, s, s->final_norm ? s->final_norm : "norm", left);
     build_module(b, model, "rotary_emb", s->classes->rotary);
+    if (s->norm.layer_norm || !s->norms.attention) /* sums that no norm has around it                          */
+        build_step(b, model, TN_OP_ADD, s->hidden);
     d->residual_scale = build_factor(b, model, s->residual_scale, s->hidden);
     build_ends(b, embed, s, d);
     build_ropes(b, c, s, d);

@@ -43,7 +43,8 @@ static const char *const role_names[] = {"weight",
                                          "expert_scale",
                                          "shared_gate_bias",
                                          "shared_up_bias",
-                                         "shared_down_bias"};
+                                         "shared_down_bias",
+                                         "decay"};
 static const char *const num_names[] = {"eps", "scale", "softcap", "sparsity", "limit", "alpha"};
 
 static const char *pick(const char *const *names, size_t count, int64_t value)

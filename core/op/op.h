@@ -6,7 +6,7 @@
 
 #include <tenon/operation.h>
 
-enum { OP_INPUTS = 6, OP_OUTPUTS = 3, OP_PARAMS = 20 };
+enum { OP_INPUTS = 7, OP_OUTPUTS = 3, OP_PARAMS = 20 };
 
 /* What of its meaning a site must have for a tensor to be there; all zero: always there. */
 typedef struct op_when {
@@ -20,8 +20,8 @@ typedef struct op_when {
  * Dimensions: * any number of them, the same wherever it stands; B rows, T tokens, S cached positions, C capacity, A
  * any, b B or 1: the same number
  * wherever they stand; 1; H hidden, I intermediate, J that of the shared expert, O out, W width, D head, V head of
- * values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token: the site's
- * dimensions. */
+ * values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token, F taps of a
+ * filter, P one less: the site's dimensions. */
 typedef struct op_tensor {
     const char *name, *shape; /* NULL: no more                                                     */
     op_when when;

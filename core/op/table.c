@@ -60,12 +60,29 @@ static tn_status check_norm(const tn_site *site, tn_error *err)
     return TN_OK;
 }
 
+/* Sparsity is of gates. */
+static tn_status check_mlp(const tn_site *site, tn_error *err)
+{
+    if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN && (site->features & TN_HAS_SPARSITY))
+        return tn_fail(err, TN_E_USAGE, site->path, "sparsity: an MLP of layout up_down has no gate");
+    return check_act(site, err);
+}
+
 static tn_status check_rope(const tn_site *site, tn_error *err)
 {
     int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : head;
     if (rotary < 2 || rotary > head || rotary % 2)
         return tn_fail(err, TN_E_USAGE, site->path, "rotary: %lld of a head of %lld, which must be an even number",
                        (long long)rotary, (long long)head);
+    return TN_OK;
+}
+
+static tn_status check_delta(const tn_site *site, tn_error *err)
+{
+    int64_t qk_heads = site->dim[TN_DIM_Q_HEADS], v_heads = site->dim[TN_DIM_KV_HEADS];
+    if (v_heads % qk_heads)
+        return tn_fail(err, TN_E_USAGE, site->path, "kv_heads: %lld value heads are no multiple of %lld key heads",
+                       (long long)v_heads, (long long)qk_heads);
     return TN_OK;
 }
 
@@ -76,6 +93,12 @@ static double attention_operations(const tn_call *call)
 {
     const tn_tensor *q = &call->in[0], *k = &call->in[1], *v = &call->in[2];
     return 2.0 * (double)tn_tensor_count(q) * (double)k->shape[1] * (1.0 + (double)v->shape[3] / (double)q->shape[3]);
+}
+
+/* Of each token: what its state holds at the key, what is written there, what the query reads, and forgetting. */
+static double delta_operations(const tn_call *call)
+{
+    return 8.0 * (double)tn_tensor_count(&call->in[0]) * (double)call->site->dim[TN_DIM_HEAD];
 }
 
 /* A few for each element that goes in. */
@@ -108,6 +131,14 @@ static double rope_operations(const tn_call *call)
 #define FUSED_BIAS                                                                                                     \
     {                                                                                                                  \
         .features = TN_HAS_BIAS, .layouts = BIT(TN_LAYOUT_GATE_UP) | BIT(TN_LAYOUT_UP_GATE)                            \
+    }
+#define SPLIT_OR_UP                                                                                                    \
+    {                                                                                                                  \
+        .layouts = BIT(TN_LAYOUT_SPLIT) | BIT(TN_LAYOUT_UP_DOWN)                                                       \
+    }
+#define SPLIT_OR_UP_BIAS                                                                                               \
+    {                                                                                                                  \
+        .features = TN_HAS_BIAS, .layouts = BIT(TN_LAYOUT_SPLIT) | BIT(TN_LAYOUT_UP_DOWN)                              \
     }
 #define LIST                                                                                                           \
     {                                                                                                                  \
@@ -198,14 +229,14 @@ static const op_row rows[] = {
      .in = {{.name = "x", .shape = "dTH"}},
      .out = {{.name = "y", .shape = "dTH"}},
      .param = {{.role = TN_ROLE_GATE, .shape = "IH", .when = SPLIT},
-               {.role = TN_ROLE_UP, .shape = "IH", .when = SPLIT},
+               {.role = TN_ROLE_UP, .shape = "IH", .when = SPLIT_OR_UP},
                {.role = TN_ROLE_GATE_UP, .shape = "2IH", .when = FUSED},
                {.role = TN_ROLE_DOWN, .shape = "HI"},
                {.role = TN_ROLE_GATE_BIAS, .shape = "I", .when = SPLIT_BIAS},
-               {.role = TN_ROLE_UP_BIAS, .shape = "I", .when = SPLIT_BIAS},
+               {.role = TN_ROLE_UP_BIAS, .shape = "I", .when = SPLIT_OR_UP_BIAS},
                {.role = TN_ROLE_GATE_UP_BIAS, .shape = "2I", .when = FUSED_BIAS},
                {.role = TN_ROLE_DOWN_BIAS, .shape = "H", .when = WITH(TN_HAS_BIAS)}},
-     .check = check_act},
+     .check = check_mlp},
     {.op = TN_OP_MOE_ROUTE,
      .name = "MOE_ROUTE",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_SCORE),
@@ -323,8 +354,35 @@ static const op_row rows[] = {
      .out = {{.name = "o", .shape = "dBTNV"}},
      .param = {{.role = TN_ROLE_SINKS, .shape = "N", .when = WITH(TN_HAS_SINKS), .any_float = true}},
      .operations = attention_operations},
-    {.op = TN_OP_GATED_DELTA_RULE, .name = "GATED_DELTA_RULE", .kind = OP_LATER},
-    {.op = TN_OP_SHORT_CONV, .name = "SHORT_CONV", .kind = OP_LATER},
+    {.op = TN_OP_GATED_DELTA_RULE,
+     .name = "GATED_DELTA_RULE",
+     .needs = BIT(TN_AXIS_DTYPE),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .dims = BIT(TN_DIM_HEAD) | BIT(TN_DIM_HEAD_V) | BIT(TN_DIM_Q_HEADS) | BIT(TN_DIM_KV_HEADS),
+     .in = {{.name = "v", .shape = "dBTKV"},
+            {.name = "state", .shape = "fBKDV"},
+            {.name = "q", .shape = "dBTND"},
+            {.name = "k", .shape = "dBTND"},
+            {.name = "a", .shape = "dBTK"},
+            {.name = "b", .shape = "dBTK"},
+            {.name = "index", .shape = "iBT"}},
+     .out = {{.name = "o", .shape = "dBTKV"}, {.name = "state", .shape = "fBKDV"}},
+     .param = {{.role = TN_ROLE_DECAY, .shape = "K", .any_float = true},
+               {.role = TN_ROLE_BIAS, .shape = "K", .any_float = true}},
+     .in_place = 2,
+     .operations = delta_operations,
+     .check = check_delta},
+    {.op = TN_OP_SHORT_CONV,
+     .name = "SHORT_CONV",
+     .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT),
+     .allows = BIT(TN_AXIS_WEIGHT),
+     .features = TN_HAS_BIAS,
+     .dims = BIT(TN_DIM_WIDTH) | BIT(TN_DIM_TAPS),
+     .in = {{.name = "x", .shape = "dBTW"}, {.name = "state", .shape = "dBWP"}, {.name = "index", .shape = "iBT"}},
+     .out = {{.name = "y", .shape = "dBTW"}, {.name = "state", .shape = "dBWP"}},
+     .param = {{.role = TN_ROLE_WEIGHT, .shape = "WF"},
+               {.role = TN_ROLE_BIAS, .shape = "W", .when = WITH(TN_HAS_BIAS)}},
+     .in_place = 2},
     {.op = TN_OP_ATTENTION_LAYER, .name = "ATTENTION_LAYER", .kind = OP_LATER},
     {.op = TN_OP_DECODER_LAYER, .name = "DECODER_LAYER", .kind = OP_LATER},
     {.op = TN_OP_EMBEDDING,

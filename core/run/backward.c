@@ -97,11 +97,54 @@ static tn_status mlp_backward(const composer *c)
     return status;
 }
 
+/* Of p = act(u), into du, which may be dp. */
+static tn_status act_backward(const composer *c, const tn_tensor *u, const tn_tensor *dp, const tn_tensor *du)
+{
+    tn_grads grads = {.size = sizeof grads};
+    grads.out[0] = *dp;
+    grads.in[0] = *du;
+    tn_call call = {
+        .size = sizeof call, .op = TN_OP_ACT, .site = c->call->site, .in_count = 1, .out_count = 1, .grads = &grads};
+    call.in[0] = *u;
+    return compose_backward_step(c, &call);
+}
+
+/* y = down(p), p = act(u), u = up(x). */
+static tn_status up_down_backward(const composer *c)
+{
+    const tn_site *site = c->call->site;
+    const tn_tensor *x = &c->call->in[0];
+    int64_t tokens = x->shape[0], inter = site->dim[TN_DIM_INTER];
+    size_t mark = arena_mark(c->arena);
+    tn_tensor u, p, dp, dy = c->call->grads->out[0], dx = c->call->grads->in[0];
+    tn_tensor none = *x; /* the shape of y and dx                                                  */
+    none.data = NULL;
+    dy = dy.data ? dy : none;
+    dx = dx.data ? dx : none;
+    tn_status status = compose_take(c, tokens, inter, &u);
+    if (status == TN_OK)
+        status = compose_take(c, tokens, inter, &p);
+    if (status == TN_OK)
+        status = compose_take(c, tokens, inter, &dp);
+    if (status == TN_OK)
+        status = compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &u);
+    if (status == TN_OK)
+        status = compose_act(c, site, &u, &p);
+    if (status == TN_OK)
+        status = compose_linear_backward(c, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &dy, &dp);
+    if (status == TN_OK)
+        status = act_backward(c, &u, &dp, &dp);
+    if (status == TN_OK)
+        status = compose_linear_backward(c, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &dp, &dx);
+    arena_release(c->arena, mark);
+    return status;
+}
+
 tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err)
 {
     const composer c = {device, a, NULL, call, err};
     if (call->op == TN_OP_MLP)
-        return mlp_backward(&c);
+        return call->site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN ? up_down_backward(&c) : mlp_backward(&c);
     if (call->op == TN_OP_MOE_BLOCK)
         return compose_moe_backward(&c);
     return compose_backward_step(&c, call);

@@ -1,4 +1,4 @@
-/* The KV cache: allocation, and which slot each position goes to. */
+/* The cache of a session: allocation, and which slot each position goes to. */
 #include "run/cache.h"
 
 #include <stdlib.h>
@@ -8,6 +8,31 @@ static size_t layer_bytes(const kv_cache *c, int64_t layer, int64_t dim)
 {
     int64_t capacity = c->kind[c->layer_kind[layer]].capacity;
     return (size_t)(c->rows * capacity * c->shape[layer].kv_heads * dim) * tn_dtype_size(c->dtype);
+}
+
+static tn_tensor conv_of(const kv_cache *c, int64_t layer)
+{
+    const model_layer *l = &c->shape[layer];
+    return tn_tensor_dense(c->conv[layer], c->dtype, 3,
+                           (int64_t[]){c->rows, l->conv_width, l->conv_taps ? l->conv_taps - 1 : 0});
+}
+
+static tn_tensor state_of(const kv_cache *c, int64_t layer)
+{
+    const model_layer *l = &c->shape[layer];
+    return tn_tensor_dense(c->state[layer], TN_F32, 4, (int64_t[]){c->rows, l->state_heads, l->state_k, l->state_v});
+}
+
+static size_t tensor_bytes(tn_tensor t)
+{
+    return (size_t)tn_tensor_count(&t) * tn_dtype_size(t.dtype);
+}
+
+/* Memory of a layer, where it has any. */
+static tn_status allocate(kv_cache *c, size_t bytes, void **out, tn_error *err)
+{
+    c->bytes += bytes;
+    return bytes > 0 ? device_alloc(c->device, bytes, out, err) : TN_OK;
 }
 
 /* The kind with this window, made when it is new; -1 when there are too many. */
@@ -43,10 +68,13 @@ static tn_status allocate_layers(kv_cache *c, tn_error *err)
     for (int64_t i = 0; i < c->layers && status == TN_OK; i++) {
         size_t k = layer_bytes(c, i, c->shape[i].head_dim), v = layer_bytes(c, i, c->shape[i].v_head_dim);
         bool own = !c->shape[i].v_in_k;
-        status = device_alloc(c->device, k, &c->k[i], err);
+        status = allocate(c, k, &c->k[i], err);
         if (status == TN_OK && own)
-            status = device_alloc(c->device, v, &c->v[i], err);
-        c->bytes += k + (own ? v : 0);
+            status = allocate(c, v, &c->v[i], err);
+        if (status == TN_OK)
+            status = allocate(c, tensor_bytes(conv_of(c, i)), &c->conv[i], err);
+        if (status == TN_OK)
+            status = allocate(c, tensor_bytes(state_of(c, i)), &c->state[i], err);
     }
     return status;
 }
@@ -65,8 +93,10 @@ tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const mo
     c->layer_kind = calloc((size_t)c->layers, sizeof *c->layer_kind);
     c->k = calloc((size_t)c->layers, sizeof *c->k);
     c->v = calloc((size_t)c->layers, sizeof *c->v);
+    c->conv = calloc((size_t)c->layers, sizeof *c->conv);
+    c->state = calloc((size_t)c->layers, sizeof *c->state);
     c->view = calloc((size_t)c->layers, sizeof *c->view);
-    if (!c->length || !c->layer_kind || !c->k || !c->v || !c->view)
+    if (!c->length || !c->layer_kind || !c->k || !c->v || !c->conv || !c->state || !c->view)
         return tn_fail(err, TN_E_MEMORY, "KV cache", "out of memory");
     for (int64_t i = 0; i < c->layers; i++) {
         c->layer_kind[i] = find_kind(c, c->shape[i].window);
@@ -87,7 +117,10 @@ tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const mo
 
 void cache_close(kv_cache *c)
 {
-    for (int64_t i = 0; c->k && c->v && c->layer_kind && i < c->layers; i++) {
+    bool arrays = c->k && c->v && c->conv && c->state && c->layer_kind;
+    for (int64_t i = 0; arrays && i < c->layers; i++) {
+        device_free(c->device, c->conv[i], tensor_bytes(conv_of(c, i)));
+        device_free(c->device, c->state[i], tensor_bytes(state_of(c, i)));
         device_free(c->device, c->k[i], layer_bytes(c, i, c->shape[i].head_dim));
         device_free(c->device, c->v[i], layer_bytes(c, i, c->shape[i].v_head_dim));
     }
@@ -103,6 +136,8 @@ void cache_close(kv_cache *c)
     free(c->layer_kind);
     free(c->k);
     free(c->v);
+    free(c->conv);
+    free(c->state);
     free(c->view);
     *c = (kv_cache){0};
 }
@@ -148,6 +183,8 @@ static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
         }
         view->slot = tn_tensor_dense(kind->device_slot, TN_I32, 2, (int64_t[]){c->rows, tokens});
         view->kv_index = tn_tensor_dense(kind->device_index, TN_I32, 2, (int64_t[]){c->rows, used[which]});
+        view->conv = conv_of(c, i);
+        view->state = state_of(c, i);
     }
 }
 
@@ -171,9 +208,34 @@ static tn_status upload_kind(kv_cache *c, cache_kind *kind, int64_t tokens, int6
     return status;
 }
 
+static tn_status clear(const kv_cache *c, tn_tensor t, tn_error *err)
+{
+    size_t bytes = tensor_bytes(t);
+    void *zeros = bytes > 0 ? calloc(bytes, 1) : NULL;
+    if (bytes > 0 && !zeros)
+        return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows");
+    tn_status status = bytes > 0 ? device_upload(c->device, t.data, zeros, bytes, err) : TN_OK;
+    free(zeros);
+    return status;
+}
+
+/* States of a session that was reset. A device's fresh memory is zero. */
+static tn_status clear_states(kv_cache *c, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (int64_t i = 0; c->used && cache_length(c) == 0 && i < c->layers && status == TN_OK; i++) {
+        status = clear(c, conv_of(c, i), err);
+        if (status == TN_OK)
+            status = clear(c, state_of(c, i), err);
+    }
+    c->used = true;
+    return status;
+}
+
 tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_t mask_stride, int32_t *index,
                         tn_error *err)
 {
+    tn_status status = clear_states(c, err);
     for (int64_t b = 0; b < c->rows; b++)
         for (int64_t t = 0; t < tokens; t++) {
             bool real = !mask || mask[b * mask_stride + t] != 0;
@@ -188,7 +250,6 @@ tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_
             }
         }
     int64_t used[CACHE_KINDS], longest = cache_length(c);
-    tn_status status = TN_OK;
     for (int32_t i = 0; i < c->kind_count && status == TN_OK; i++) {
         used[i] = longest < c->kind[i].capacity ? longest : c->kind[i].capacity;
         status = upload_kind(c, &c->kind[i], tokens, used[i], err);

@@ -1,5 +1,6 @@
-/* Inside core: the KV cache of a session. Layers with the same window share one cache_kind: which slot holds which
- * position. A layer with a window keeps only what its window and one chunk need, as a ring. */
+/* Inside core: what a session keeps of the tokens so far. Of attention, keys and values: layers with the same window
+ * share one cache_kind: which slot holds which position. A layer with a window keeps only what its window and one chunk
+ * need, as a ring. Of recurrences, their states, which are zero before the first token. */
 #ifndef TENON_CORE_CACHE_H
 #define TENON_CORE_CACHE_H
 
@@ -25,6 +26,8 @@ typedef struct kv_cache {
     int32_t *layer_kind;
     const model_layer *shape;
     void **k, **v;   /* per layer: [B,C,K,D], [B,C,K,Dv]                                            */
+    void **conv, **state; /* per layer: [B,C,F-1], [B,K,D,Dv] f32; NULL: it has none              */
+    bool used;            /* states are no longer zero                                            */
     run_cache *view; /* per layer, for the current call                                           */
     size_t bytes;
 } kv_cache;

@@ -85,6 +85,14 @@ tn_status compose_glu(const composer *c, const tn_site *site, const tn_tensor *g
     return run_bound_call(c->device, c->arena, NULL, &call, c->err);
 }
 
+tn_status compose_act(const composer *c, const tn_site *site, const tn_tensor *x, const tn_tensor *out)
+{
+    tn_call call = {.size = sizeof call, .op = TN_OP_ACT, .site = site, .in_count = 1, .out_count = 1};
+    call.in[0] = *x;
+    call.out[0] = *out;
+    return run_bound_call(c->device, c->arena, NULL, &call, c->err);
+}
+
 tn_status compose_add(const composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out)
 {
     tn_call call = {.size = sizeof call, .op = TN_OP_ADD, .site = c->call->site, .in_count = 2, .out_count = 1};
@@ -121,6 +129,23 @@ tn_status compose_gate_up(const composer *c, const tn_tensor *both)
     compose_gate_up_views(site, both, &gate, &up);
     tn_status status = compose_linear(c, GRAPH_PART_GATE, TN_ROLE_GATE, TN_ROLE_GATE_BIAS, x, &gate);
     return status == TN_OK ? compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &up) : status;
+}
+
+/* Without a gate: down(act(up(x))). */
+static tn_status compose_up_down(const composer *c)
+{
+    const tn_tensor *x = &c->call->in[0];
+    size_t mark = arena_mark(c->arena);
+    tn_tensor p;
+    tn_status status = compose_take(c, x->shape[0], c->call->site->dim[TN_DIM_INTER], &p);
+    if (status == TN_OK)
+        status = compose_linear(c, GRAPH_PART_UP, TN_ROLE_UP, TN_ROLE_UP_BIAS, x, &p);
+    if (status == TN_OK)
+        status = compose_act(c, c->call->site, &p, &p);
+    if (status == TN_OK)
+        status = compose_linear(c, GRAPH_PART_DOWN, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS, &p, &c->call->out[0]);
+    arena_release(c->arena, mark);
+    return status;
 }
 
 static tn_status compose_mlp(const composer *c)
@@ -254,7 +279,7 @@ static tn_status eager_with_parts(const device *device, arena *a, graph_site *co
     if (call->op == TN_OP_ADD_RMS_NORM)
         return compose_add_norm(&c);
     if (call->op == TN_OP_MLP)
-        return compose_mlp(&c);
+        return call->site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN ? compose_up_down(&c) : compose_mlp(&c);
     if (call->op == TN_OP_MOE_BLOCK)
         return compose_moe(&c);
     return run_step(a, NULL, call, device_scratch(device, call), device->ops->eager, err);

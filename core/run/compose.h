@@ -32,6 +32,9 @@ tn_status compose_linear(const composer *c, int part, tn_role weight, tn_role bi
 tn_status compose_glu(const composer *c, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
                       const tn_tensor *out);
 
+/* compose.c: out = act(x); may alias. site says which act. */
+tn_status compose_act(const composer *c, const tn_site *site, const tn_tensor *x, const tn_tensor *out);
+
 /* compose.c: out = a + b; may alias. */
 tn_status compose_add(const composer *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out);
 

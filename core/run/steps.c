@@ -166,6 +166,29 @@ void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x)
     perform_step(r, &call);
 }
 
+tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows)
+{
+    enum { BLOCK = 64 };
+    int64_t block[BLOCK];
+    tn_tensor counts = steps_take(r, TN_I64, 1, &groups);
+    for (int64_t i = 0; i < BLOCK; i++)
+        block[i] = rows;
+    for (int64_t i = 0; i < groups && r->status == TN_OK && !r->arena->measuring; i += BLOCK) {
+        int64_t n = groups - i < BLOCK ? groups - i : BLOCK;
+        r->status = device_upload(r->device, (int64_t *)counts.data + i, block, (size_t)n * sizeof *block, r->err);
+    }
+    return counts;
+}
+
+void steps_grouped(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *counts, const tn_tensor *y)
+{
+    tn_call call = start_call(TN_OP_GROUPED_MATMUL, site, 2, 1);
+    call.in[0] = *x;
+    call.in[1] = *counts;
+    call.out[0] = *y;
+    perform_step(r, &call);
+}
+
 void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to)
 {
     tn_call call = start_call(TN_OP_COPY, site, 1, 1);

@@ -8,11 +8,13 @@
 
 enum { MODEL_ROPES = 4 }; /* kinds of rotary tables that one model may use                        */
 
-/* What the session must know of a layer: the size of its cache. */
+/* What the session must know of a layer: the size of its cache, of keys and values or of recurrent states; 0: none. */
 typedef struct model_layer {
     int64_t kv_heads, head_dim, v_head_dim;
     int64_t window; /* 0: all positions                                                           */
     bool v_in_k;    /* values are the first v_head_dim elements of keys: one tensor holds both    */
+    int64_t conv_width, conv_taps;         /* state of a SHORT_CONV                                        */
+    int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE                                 */
 } model_layer;
 
 /* A factor for each token's queries that grows with its position. */
@@ -44,6 +46,8 @@ typedef struct run_cache {
     tn_tensor full_k, full_v; /* [B,C,K,D], where new positions are written                       */
     tn_tensor slot;           /* [B,T] i32: where each new token goes; -1: nowhere                     */
     tn_tensor kv_index;       /* [B,S] i32: which position lies in a slot; -1: none                    */
+    tn_tensor conv;           /* [B,C,F-1]: what a SHORT_CONV goes on with                             */
+    tn_tensor state;          /* [B,K,D,Dv] f32: what a GATED_DELTA_RULE goes on with                  */
 } run_cache;
 
 enum { RUN_DEEP = 8 }; /* most layers that are given rows of pictures                              */
@@ -95,6 +99,9 @@ void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x); /* SOF
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s); /* rows of x [T,A] */
 void steps_add(graph_run *r, const tn_tensor *to, const tn_tensor *x);                           /* to += x */
 void steps_copy(graph_run *r, const tn_site *site, const tn_tensor *from, const tn_tensor *to);
+/* A GROUPED_MATMUL that is a step; its counts where all groups have as many rows. */
+void steps_grouped(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *counts, const tn_tensor *y);
+tn_tensor steps_counts(graph_run *r, int64_t groups, int64_t rows);
 /* up = act(gate) * up, rows of the last dimension. */
 void steps_glu(graph_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up);
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden); /* each index once, ascending */
@@ -104,6 +111,16 @@ void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden); /* eac
 void steps_media_embed(graph_run *r, const tn_tensor *h);
 bool steps_media_deepens(const graph_run *r, int64_t layer);
 void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h);
+
+/* Recurrences (steps_recurrent.c), which go on from the layer's states and leave them where the call ends. x [B*T,C] in
+ * any rows; v [B,T,K,Dv], q, k [B,T,N,D], a, b [B,T,K] give o [B,T,K,Dv]. */
+tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x);
+typedef struct steps_delta {
+    tn_tensor v, q, k, a, b;
+} steps_delta;
+tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, const steps_delta *in);
+/* x becomes its gated norm. */
+void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate);
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);

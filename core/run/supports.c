@@ -17,7 +17,7 @@ static tn_op step_of(const tn_site *site)
 {
     switch (site->op) {
     case TN_OP_MLP:
-        return TN_OP_GLU;
+        return site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN ? TN_OP_ACT : TN_OP_GLU;
     case TN_OP_ADD_RMS_NORM:
         return TN_OP_ADD;
     case TN_OP_MOE_BLOCK:
@@ -36,5 +36,7 @@ tn_status run_supported(const device *d, const graph *g, tn_error *err)
         if (site.op != TN_OP_NONE)
             status = ask(d, &site, err);
     }
+    for (size_t i = 0; d->ops->supports && i < g->step_count && status == TN_OK; i++)
+        status = ask(d, &g->steps[i]->site, err);
     return status;
 }

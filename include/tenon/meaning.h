@@ -101,7 +101,7 @@ typedef enum tn_layout {
 #define TN_HAS_SHARED_BIAS (UINT64_C(1) << 20)    /* block: on every product of the shared expert */
 
 typedef enum tn_dim {
-    TN_DIM_WIDTH = 0,    /* norm: elements of a row                                       */
+    TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */
     TN_DIM_HIDDEN = 1,   /* H; LINEAR: in                                                 */
     TN_DIM_INTER = 2,    /* I, of one expert where there are experts                      */
     TN_DIM_OUT = 3,      /* LINEAR: out                                                   */
@@ -158,6 +158,7 @@ typedef enum tn_role {
     TN_ROLE_SHARED_GATE_BIAS = 19,   /* [Is]                                                  */
     TN_ROLE_SHARED_UP_BIAS = 20,
     TN_ROLE_SHARED_DOWN_BIAS = 21, /* [H]                                                     */
+    TN_ROLE_DECAY = 22,            /* GATED_DELTA_RULE: [K], log of the rate of forgetting   */
     TN_ROLE_FIRST_SCALE = 32,
     TN_ROLE_FIRST_ZERO = 64,
     TN_ROLE_MAX = 96

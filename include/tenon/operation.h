@@ -37,7 +37,7 @@ typedef enum tn_op {
     /* in q [B,T,N,D], k [B,T,K,D], cos, sin [B or 1,T,R] of dt (f32 for TN_ROPE_COMPLEX and TN_ROPE_HALF_F32);
      * out q', k' like q, k, and may be the same memory. Dimensions R.. of each head pass through. See tn_rope. */
     TN_OP_ROPE = 3,
-    /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)). */
+    /* in x [T,H]; out y [T,H] = down(act(gate(x)) * up(x)); TN_LAYOUT_UP_DOWN: down(act(up(x))). */
     TN_OP_MLP = 4,
     /* in x [T,H]; out weights [T,k] of dt (f32 with TN_HAS_F32_ROUTING), experts [T,k] i32; optional: logits [T,E] of
      * dt (f32 with TN_HAS_F32_ROUTER), what the scores are made of. The order of what is done to the weights:
@@ -62,9 +62,22 @@ typedef enum tn_op {
     /* in x [..., W]; out y like x, and may be the same memory: rnd((x - mean) / sqrt(var + eps) * w (+ b)), where mean
      * and var are those of the row, in f32. TN_ROLE_WEIGHT, TN_ROLE_BIAS [W]. */
     TN_OP_LAYER_NORM = 14,
-    /* Named for later: nothing performs these yet, and kernels for them are refused. */
-    TN_OP_GATED_DELTA_RULE = 11,
+    /* in x [B,T,C], state [B,C,F-1], index [B,T] i32; out y [B,T,C], state' like state; both may be the memory of x and
+     * state. A causal filter of each channel: with e the state's inputs and then those of the row's real tokens,
+     * y_j = act(rnd(sum_m w_m e_{j+m} (+ b))), the sum in f32; state' holds the last F-1 of e. A token whose index is
+     * < 0 is padding: it takes no part and gives zeros. C TN_DIM_WIDTH, F TN_DIM_TAPS; TN_ROLE_WEIGHT [C,F],
+     * TN_ROLE_BIAS [C]. */
     TN_OP_SHORT_CONV = 15,
+    /* in v [B,T,K,Dv], state [B,K,D,Dv] f32, q, k [B,T,N,D], a, b [B,T,K], index [B,T] i32; out o like v, state' like
+     * state; both may be the memory of v and state. N key heads, K value heads, a multiple of N: value head h has the
+     * query and key of head h / (K / N). For each real token (index >= 0), in f32, M the state of a value head:
+     *     q = q / sqrt(|q|^2 + 1e-6) / sqrt(D), k = k / sqrt(|k|^2 + 1e-6),
+     *     g = -exp(TN_ROLE_DECAY) softplus(a + TN_ROLE_BIAS), beta = rnd(sigmoid(b)),
+     *     M = e^g M, d = beta (v - M^T k), M = M + k d^T, o = rnd(M^T q).
+     * Padding takes no part and gives zeros. Taking tokens in chunks (docs/writing-a-kernel.md) is the same within
+     * rounding. TN_ROLE_DECAY, TN_ROLE_BIAS [K] of any float type. */
+    TN_OP_GATED_DELTA_RULE = 11,
+    /* Named for later: nothing performs these yet, and kernels for them are refused. */
     TN_OP_ATTENTION_LAYER = 12,
     TN_OP_DECODER_LAYER = 13,
     /* Contracts are below, steps between the contracts from here on. Devices perform steps; kernels do not match them.

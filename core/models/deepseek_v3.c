@@ -1,0 +1,52 @@
+/* modeling_deepseek_v3: DeepseekV3ForCausalLM. Latent attention; experts by sigmoid scores with a correction bias, of
+ * the best groups, behind a few dense layers. */
+#include "models/mla.h"
+#include "models/routed.h"
+
+static const decoder_classes classes = {.scope = "modeling_deepseek_v3",
+                                        .model = "DeepseekV3Model",
+                                        .layer = "DeepseekV3DecoderLayer",
+                                        .attention = "DeepseekV3Attention",
+                                        .mlp = "DeepseekV3MLP",
+                                        .norm = "DeepseekV3RMSNorm",
+                                        .rotary = "DeepseekV3RotaryEmbedding"};
+
+static const moe_parts_names names = {.block_class = "DeepseekV3MoE",
+                                      .router_class = "DeepseekV3TopkRouter",
+                                      .experts_class = "DeepseekV3Experts",
+                                      .router = "gate",
+                                      .experts = "experts",
+                                      .gate = "gate_proj",
+                                      .up = "up_proj",
+                                      .down = "down_proj",
+                                      .all_gate_up = "gate_up_proj",
+                                      .all_down = "down_proj",
+                                      .correction = "e_score_correction_bias",
+                                      .shared = "shared_experts",
+                                      .shared_class = "DeepseekV3MLP"};
+
+static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
+{
+    routed_first_dense(config, i, 3, layer);
+}
+
+static void *build(graph_builder *b, const config_reader *config)
+{
+    decoder_spec s = {.classes = &classes, .ignore_head_dim = true, .differ = differ};
+    mla_spec attention = {.q_rank = 1536, .kv_rank = 512, .nope = 128, .rope = 64, .v = 128};
+    moe_parts_spec experts = {.names = &names,
+                              .experts = 256,
+                              .top_k = 8,
+                              .inter = 2048,
+                              .shared_inter = 1,
+                              .scale = 2.5,
+                              .groups = 8,
+                              .top_groups = 4,
+                              .f32_correction = true};
+    decoder_read(config, &s);
+    mla_read(config, &s, &attention);
+    routed_sigmoid(config, &s, &experts);
+    return decoder_build(b, config, &s);
+}
+
+const model_arch deepseek_v3_arch = {"deepseek_v3", "DeepseekV3ForCausalLM", build, &decoder_flow};

@@ -1,0 +1,56 @@
+/* modeling_glm4_moe_lite: Glm4MoeLiteForCausalLM. Latent attention; experts by sigmoid scores with a correction bias in
+ * the layers that the file names. */
+#include "models/mla.h"
+#include "models/routed.h"
+
+static const decoder_classes classes = {.scope = "modeling_glm4_moe_lite",
+                                        .model = "Glm4MoeLiteModel",
+                                        .layer = "Glm4MoeLiteDecoderLayer",
+                                        .attention = "Glm4MoeLiteAttention",
+                                        .mlp = "Glm4MoeLiteMLP",
+                                        .norm = "Glm4MoeLiteRMSNorm",
+                                        .rotary = "Glm4MoeLiteRotaryEmbedding"};
+
+static const moe_parts_names names = {.block_class = "Glm4MoeLiteMoE",
+                                      .router_class = "Glm4MoeLiteTopkRouter",
+                                      .experts_class = "Glm4MoeLiteExperts",
+                                      .router = "gate",
+                                      .experts = "experts",
+                                      .gate = "gate_proj",
+                                      .up = "up_proj",
+                                      .down = "down_proj",
+                                      .all_gate_up = "gate_up_proj",
+                                      .all_down = "down_proj",
+                                      .correction = "e_score_correction_bias",
+                                      .shared = "shared_experts",
+                                      .shared_class = "Glm4MoeLiteMLP"};
+
+static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
+{
+    static const struct config_word list[] = {{"dense", false}, {"sparse", true}};
+    static const config_words types = {sizeof list / sizeof list[0], list};
+    bool listed = config_list(config, "mlp_layer_types") >= 0;
+    if (!(listed ? config_list_choice(config, "mlp_layer_types", i, &types) : i > 0))
+        layer->moe.experts = 0;
+}
+
+static void *build(graph_builder *b, const config_reader *config)
+{
+    decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .partial = 1, .ignore_head_dim = true, .differ = differ};
+    mla_spec attention = {.q_rank = 768, .kv_rank = 512, .nope = 192, .rope = 64, .v = 256};
+    moe_parts_spec experts = {.names = &names,
+                              .experts = 64,
+                              .top_k = 4,
+                              .inter = 1536,
+                              .shared_inter = 1,
+                              .scale = 1.8,
+                              .groups = 1,
+                              .top_groups = 1,
+                              .f32_correction = true};
+    decoder_read(config, &s);
+    mla_read(config, &s, &attention);
+    routed_sigmoid(config, &s, &experts);
+    return decoder_build(b, config, &s);
+}
+
+const model_arch glm4_moe_lite_arch = {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", build, &decoder_flow};

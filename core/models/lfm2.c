@@ -1,0 +1,71 @@
+/* modeling_lfm2: Lfm2ForCausalLM. Gated short convolutions, and attention in some layers. */
+#include "models/decoder.h"
+#include "models/short_conv.h"
+
+static const decoder_classes classes = {.scope = "modeling_lfm2",
+                                        .model = "Lfm2Model",
+                                        .layer = "Lfm2DecoderLayer",
+                                        .attention = "Lfm2Attention",
+                                        .mlp = "Lfm2MLP",
+                                        .norm = "Lfm2RMSNorm",
+                                        .rotary = "Lfm2RotaryEmbedding"};
+
+static const gqa_names attention = {"self_attn", "q_proj",      "k_proj",      "v_proj",
+                                    "out_proj",  "q_layernorm", "k_layernorm", NULL};
+static const parts_mlp_names mlp = {"w1", "w3", "w2"};
+
+/* Attention as "layer_types" or "full_attn_idxs" say, else in all layers. */
+static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
+{
+    static const struct config_word list[] = {{"full_attention", false}, {"conv", true}};
+    static const config_words types = {sizeof list / sizeof list[0], list};
+    bool conv = config_list(config, "full_attn_idxs") >= 0 && !config_list_holds(config, "full_attn_idxs", i);
+    if (!decoder_layer_type(config, i, &types, conv))
+        layer->mixer = NULL;
+}
+
+/* Two thirds of what the file says, times a factor, up to a whole multiple; or as it is. */
+static int64_t intermediate(const config_reader *config)
+{
+    int64_t given = config_i64(config, "intermediate_size", 12288, 1, 1 << 20);
+    int64_t size = config_i64(config, "block_ff_dim", given, 1, 1 << 20);
+    if (!config_bool(config, "block_auto_adjust_ff_dim", true))
+        return size;
+    size = 2 * size / 3;
+    if (config_is_null(config, "block_ffn_dim_multiplier"))
+        return size;
+    int64_t multiple = config_i64(config, "block_multiple_of", 256, 1, 1 << 20);
+    size = (int64_t)(decoder_positive(config, "block_ffn_dim_multiplier", 1) * (double)size);
+    return (size + multiple - 1) / multiple * multiple;
+}
+
+static void *build(graph_builder *b, const config_reader *config)
+{
+    decoder_spec s = {.classes = &classes,
+                      .eps_key = "norm_eps",
+                      .norm.eps = 1e-5,
+                      .final_norm = "embedding_norm",
+                      .norms = {.attention = "operator_norm", .mlp = "ffn_norm"},
+                      .theta = 1000000,
+                      .kv_heads = 8,
+                      .no_intermediate = true,
+                      .tied = true,
+                      .differ = differ};
+    decoder_read(config, &s);
+    const short_conv_spec conv = {.class_name = "Lfm2ShortConv",
+                                  .hidden = s.hidden,
+                                  .taps = config_i64(config, "conv_L_cache", 3, 1, 1 << 12),
+                                  .bias = config_bool(config, "conv_bias", false)};
+    s.tied = config_bool(config, "tie_embedding", s.tied);
+    s.layer.mixer = &short_conv;
+    s.layer.mixer_spec = &conv;
+    s.layer.attention.names = &attention;
+    s.layer.attention.head_norm = &s.norm;
+    s.layer.mlp_name = "feed_forward";
+    s.layer.mlp.names = &mlp;
+    s.layer.mlp.inter = intermediate(config);
+    s.layer.mlp.act = TN_ACT_SILU;
+    return decoder_build(b, config, &s);
+}
+
+const model_arch lfm2_arch = {"lfm2", "Lfm2ForCausalLM", build, &decoder_flow};

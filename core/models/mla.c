@@ -1,0 +1,225 @@
+/* Multi-head latent attention. */
+#include "models/mla.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { MAX_DIM = 1 << 16 };
+
+typedef struct mla {
+    graph_site *q_a, *q_norm, *q_b; /* q_a NULL: q_b is q_proj                                   */
+    graph_site *kv_a, *kv_norm, *kv_b, *o;
+    graph_site *site;          /* ATTENTION                                                      */
+    tn_site *absorb, *expand;  /* GROUPED_MATMUL by head: queries to latents, latents to values  */
+    tn_site *copy, *row_scale; /* row_scale: or NULL                                             */
+    int64_t heads, kv_rank, nope, rope, v;
+} mla;
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static void read_rope(const config_reader *c, decoder_spec *s, mla_spec *m)
+{
+    bool pairs = !m->complex_rope && config_bool(c, "rope_interleave", true);
+    rope_params rope;
+    s->rope[0].site = (parts_rope_spec){.function = m->complex_rope ? "apply_rotary_emb"
+                                                    : pairs         ? "apply_rotary_pos_emb_interleave"
+                                                                    : "apply_rotary_pos_emb",
+                                        .style = m->complex_rope ? TN_ROPE_COMPLEX
+                                                 : pairs         ? TN_ROPE_DEINTERLEAVED
+                                                                 : TN_ROPE_HALF,
+                                        .heads = m->heads,
+                                        .kv_heads = 1,
+                                        .head_dim = m->rope};
+    rope_config_spec *config = &s->rope[0].config;
+    *config = (rope_config_spec){.head_dim = m->rope, .partial = s->partial, .theta = s->theta, .absent = m->no_rope};
+    if (m->partial_head) {
+        config->head_dim = m->nope + m->rope;
+        config->partial = (double)m->rope / (double)config->head_dim;
+    }
+    rope_config_read(c, config, &rope);
+    if (*c->status == TN_OK && rope.dim != m->rope)
+        config_fail(c, "partial_rotary_factor", "gives a rotary size of %lld, qk_rope_head_dim is %lld",
+                    (long long)rope.dim, (long long)m->rope);
+    double mscale = rope.mscale_all != 0 ? rope_tables_yarn_scale(rope.factor, rope.mscale_all) : 1;
+    m->scale = mscale * mscale / sqrt((double)(m->nope + m->rope));
+}
+
+void mla_read(const config_reader *c, decoder_spec *s, mla_spec *m)
+{
+    m->class_name = s->classes->attention;
+    m->norm = (parts_norm_kind){.class_name = s->classes->norm, .variant = TN_NORM_W, .eps = 1e-6};
+    m->hidden = s->hidden;
+    m->heads = s->layer.attention.heads;
+    m->q_rank = config_i64(c, "q_lora_rank", config_is_null(c, "q_lora_rank") ? 0 : m->q_rank, 1, MAX_DIM);
+    m->kv_rank = config_i64(c, "kv_lora_rank", m->kv_rank, 1, MAX_DIM);
+    m->nope = config_i64(c, "qk_nope_head_dim", m->nope, 1, MAX_DIM);
+    m->rope = config_i64(c, "qk_rope_head_dim", m->rope, 2, ROPE_MAX_DIM);
+    m->v = config_i64(c, "v_head_dim", m->v, 1, MAX_DIM);
+    m->bias = config_bool(c, "attention_bias", false);
+    if (s->layer.attention.kv_heads != m->heads)
+        config_fail(c, "num_key_value_heads", "is %lld, latent attention has num_attention_heads, %lld",
+                    (long long)s->layer.attention.kv_heads, (long long)m->heads);
+    read_rope(c, s, m);
+    s->layer.mixer = &mla_mixer;
+    s->layer.mixer_spec = m;
+}
+
+/* ---- building ----------------------------------------------------------------------------------- */
+
+static graph_site *build_attention(graph_builder *b, graph_module *m, const mla_spec *spec)
+{
+    graph_site *s = build_site(b, m, TN_OP_ATTENTION, NULL);
+    if (!s)
+        return NULL;
+    s->site.dim[TN_DIM_HEAD] = spec->kv_rank + spec->rope;
+    s->site.dim[TN_DIM_HEAD_V] = spec->kv_rank;
+    s->site.dim[TN_DIM_Q_HEADS] = spec->heads;
+    s->site.dim[TN_DIM_KV_HEADS] = 1;
+    s->site.num[TN_NUM_SCALE] = spec->scale;
+    return s;
+}
+
+/* A product with rows first .. first + count - 1 of every head's part of kv_b_proj: [in,out] to absorb what would meet
+ * keys, [out,in] to expand values. */
+static tn_site *build_product(graph_builder *b, const graph_module *m, const mla_spec *spec, const graph_site *kv_b,
+                              tn_layout layout, int64_t first, int64_t count)
+{
+    tn_site *step = build_step(b, m, TN_OP_GROUPED_MATMUL, 0);
+    tn_tensor *list = step ? calloc((size_t)spec->heads, sizeof *list) : NULL;
+    if (!list)
+        return step ? build_fail(b, TN_E_MEMORY, m->path, "out of memory") : NULL;
+    const tn_tensor *all = kv_b->site.param[TN_ROLE_WEIGHT].tensors;
+    size_t row = (size_t)spec->kv_rank * tn_dtype_size(all->dtype);
+    for (int64_t n = 0; n < spec->heads; n++)
+        list[n] = tn_tensor_dense((char *)all->data + (size_t)(n * (spec->nope + spec->v) + first) * row, all->dtype, 2,
+                                  (int64_t[]){count, spec->kv_rank});
+    build_step_params(b, step, TN_ROLE_WEIGHT, list, spec->heads);
+    free(list);
+    bool absorbs = layout == TN_LAYOUT_LIST_IO;
+    step->meaning[TN_AXIS_LAYOUT] = layout;
+    step->dim[TN_DIM_HIDDEN] = absorbs ? count : spec->kv_rank;
+    step->dim[TN_DIM_OUT] = absorbs ? spec->kv_rank : count;
+    step->dim[TN_DIM_EXPERTS] = spec->heads;
+    return step;
+}
+
+static void build_queries(graph_builder *b, graph_module *m, const mla_spec *spec, mla *a)
+{
+    int64_t width = spec->heads * (spec->nope + spec->rope);
+    if (spec->q_rank == 0) {
+        a->q_b = parts_linear(b, m, "q_proj", spec->hidden, width, false, NULL);
+        return;
+    }
+    a->q_a = parts_linear(b, m, "q_a_proj", spec->hidden, spec->q_rank, spec->bias, NULL);
+    a->q_norm = parts_norm(b, m, "q_a_layernorm", &spec->norm, spec->q_rank, false);
+    a->q_b = parts_linear(b, m, "q_b_proj", spec->q_rank, width, false, NULL);
+}
+
+static void mla_build(graph_builder *b, graph_module *layer, const void *from, void *state)
+{
+    const mla_spec *spec = from;
+    mla *a = state;
+    int64_t heads = spec->heads, rank = spec->kv_rank;
+    graph_module *m = build_module(b, layer, "self_attn", spec->class_name);
+    *a = (mla){.heads = heads, .kv_rank = rank, .nope = spec->nope, .rope = spec->rope, .v = spec->v};
+    a->site = build_attention(b, m, spec);
+    build_queries(b, m, spec, a);
+    a->kv_a = parts_linear(b, m, "kv_a_proj_with_mqa", spec->hidden, rank + spec->rope, spec->bias, NULL);
+    a->kv_norm = parts_norm(b, m, "kv_a_layernorm", &spec->norm, rank, false);
+    a->kv_b = parts_linear(b, m, "kv_b_proj", rank, heads * (spec->nope + spec->v), false, NULL);
+    a->o = parts_linear(b, m, "o_proj", heads * spec->v, spec->hidden, spec->bias, NULL);
+    a->copy = build_step(b, m, TN_OP_COPY, rank);
+    if (spec->scale_q)
+        a->row_scale = build_step(b, m, TN_OP_ROW_SCALE, heads * (spec->nope + spec->rope));
+    if (!a->kv_b)
+        return;
+    a->absorb = build_product(b, a->kv_b->module, spec, a->kv_b, TN_LAYOUT_LIST_IO, 0, spec->nope);
+    a->expand = build_product(b, a->kv_b->module, spec, a->kv_b, TN_LAYOUT_EXPERT_LIST, spec->nope, spec->v);
+}
+
+static model_layer mla_cache(const void *from)
+{
+    const mla_spec *spec = from;
+    return (model_layer){
+        .kv_heads = 1, .head_dim = spec->kv_rank + spec->rope, .v_head_dim = spec->kv_rank, .v_in_k = true};
+}
+
+/* ---- running ------------------------------------------------------------------------------------ */
+
+/* Heads before tokens: [B,T,N,D] as [N,B*T,D]. */
+static tn_tensor by_head(const tn_tensor *x)
+{
+    tn_tensor view =
+        tn_tensor_dense(x->data, x->dtype, 3, (int64_t[]){x->shape[2], x->shape[0] * x->shape[1], x->shape[3]});
+    view.stride[0] = x->stride[2];
+    view.stride[1] = x->stride[1];
+    return view;
+}
+
+/* The rows of all heads one below the other; x [N,rows,D] is dense or has one row a head. */
+static tn_tensor stacked(const tn_tensor *x)
+{
+    tn_tensor view = tn_tensor_dense(x->data, x->dtype, 2, (int64_t[]){x->shape[0] * x->shape[1], x->shape[2]});
+    view.stride[0] = x->shape[1] == 1 ? x->stride[0] : x->stride[1];
+    return view;
+}
+
+/* y = the rows of each head of x times that head's matrix: [B,T,N,in] to [B,T,N,out]. */
+static void each_head(graph_run *r, const mla *a, const tn_site *product, const tn_tensor *x, const tn_tensor *y)
+{
+    size_t mark = arena_mark(r->arena);
+    tn_tensor counts = steps_counts(r, a->heads, r->rows * r->tokens);
+    tn_tensor from = by_head(x), to = by_head(y), in = from, out = to;
+    bool copies = from.shape[1] > 1;
+    if (copies) {
+        in = steps_take(r, r->dtype, 3, from.shape);
+        steps_copy(r, a->copy, &from, &in);
+        out = steps_take(r, r->dtype, 3, to.shape);
+    }
+    tn_tensor in_rows = stacked(&in), out_rows = stacked(&out);
+    steps_grouped(r, product, &in_rows, &counts, &out_rows);
+    if (copies)
+        steps_copy(r, a->copy, &out, &to);
+    arena_release(r->arena, mark);
+}
+
+/* Queries against latents and shared keys: [B,T,N,kv_rank + rope]. The rotation writes to q and to the keys. */
+static tn_tensor absorbed(graph_run *r, const mla *a, const mixer_place *at, const tn_tensor *q, const tn_tensor *k_rot)
+{
+    int64_t n = a->heads, dim = a->nope + a->rope, wide = a->kv_rank + a->rope;
+    tn_tensor nope = steps_heads(r, q, 0, n, a->nope, dim), rot = steps_heads(r, q, a->nope, n, a->rope, dim);
+    steps_rope(r, at->ropes[0], 0, &rot, k_rot);
+    if (a->row_scale)
+        steps_row_scale(r, a->row_scale, q, &r->q_scale);
+    tn_tensor all = steps_take(r, r->dtype, 2, (int64_t[]){q->shape[0], n * wide});
+    tn_tensor latent = steps_heads(r, &all, 0, n, a->kv_rank, wide);
+    tn_tensor shared = steps_heads(r, &all, a->kv_rank, n, a->rope, wide);
+    each_head(r, a, a->absorb, &nope, &latent);
+    steps_copy(r, a->copy, &rot, &shared);
+    return steps_heads(r, &all, 0, n, wide, wide);
+}
+
+static tn_tensor mla_forward(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x)
+{
+    const mla *a = state;
+    int64_t n = a->heads, wide = a->kv_rank + a->rope;
+    tn_tensor q = *x;
+    if (a->q_a) {
+        q = steps_linear(r, a->q_a, x);
+        steps_norm_in_place(r, a->q_norm, &q);
+    }
+    q = steps_linear(r, a->q_b, &q);
+    tn_tensor kv = steps_linear(r, a->kv_a, x), latent = steps_columns(&kv, 0, a->kv_rank);
+    tn_tensor k_rot = steps_heads(r, &kv, a->kv_rank, 1, a->rope, a->rope), k = steps_heads(r, &kv, 0, 1, wide, wide);
+    steps_norm_in_place(r, a->kv_norm, &latent);
+    tn_tensor query = absorbed(r, a, at, &q, &k_rot);
+    steps_cache_append(r, at->layer, &k, NULL);
+    tn_tensor out = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[0], n * a->v});
+    tn_tensor mixed = steps_attention(r, a->site, at->layer, &query);
+    tn_tensor latents = steps_heads(r, &mixed, 0, n, a->kv_rank, a->kv_rank);
+    tn_tensor values = steps_heads(r, &out, 0, n, a->v, a->v);
+    each_head(r, a, a->expand, &latents, &values);
+    return steps_linear(r, a->o, &out);
+}
+
+const mixer_kind mla_mixer = {sizeof(mla), mla_build, mla_cache, mla_forward};

@@ -1,0 +1,46 @@
+/* modeling_qwen3_5_moe: Qwen3_5MoeForCausalLM. Qwen3.5 with routed experts and a shared one in all layers. */
+#include "models/qwen3_5_text.h"
+
+static const decoder_classes classes = {.scope = "modeling_qwen3_5_moe",
+                                        .model = "Qwen3_5MoeTextModel",
+                                        .layer = "Qwen3_5MoeDecoderLayer",
+                                        .attention = "Qwen3_5MoeAttention",
+                                        .norm = "Qwen3_5MoeRMSNorm",
+                                        .rotary = "Qwen3_5MoeTextRotaryEmbedding"};
+
+static const qwen3_5_names names = {&classes, "Qwen3_5MoeGatedDeltaNet", "Qwen3_5MoeRMSNormGated", 2};
+
+static const moe_parts_names experts = {.block_class = "Qwen3_5MoeSparseMoeBlock",
+                                        .router_class = "Qwen3_5MoeTopKRouter",
+                                        .experts_class = "Qwen3_5MoeExperts",
+                                        .router = "gate",
+                                        .experts = "experts",
+                                        .gate = "gate_proj",
+                                        .up = "up_proj",
+                                        .down = "down_proj",
+                                        .all_gate_up = "gate_up_proj",
+                                        .all_down = "down_proj",
+                                        .shared = "shared_expert",
+                                        .shared_class = "Qwen3_5MoeMLP",
+                                        .shared_gate = "shared_expert_gate"};
+
+void qwen3_5_moe_text_read(const config_reader *config, decoder_spec *s, delta_net_spec *delta)
+{
+    s->no_intermediate = true;
+    qwen3_5_read(config, &names, s, delta);
+    s->layer.moe = decoder_experts(config, s, &experts, 256, 8);
+    s->layer.moe.inter = config_i64(config, "moe_intermediate_size", 512, 1, 1 << 20);
+    s->layer.moe.shared_inter = config_i64(config, "shared_expert_intermediate_size", 512, 1, 1 << 20);
+    s->layer.moe.route_features = TN_HAS_RENORM;
+}
+
+static void *build(graph_builder *b, const config_reader *config)
+{
+    decoder_spec s = {0};
+    delta_net_spec delta;
+    b->aliases = qwen3_5_text_aliases;
+    qwen3_5_moe_text_read(config, &s, &delta);
+    return decoder_build(b, config, &s);
+}
+
+const model_arch qwen3_5_moe_text_arch = {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", build, &decoder_flow};
