@@ -121,6 +121,12 @@ typedef struct steps_delta {
 tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, const steps_delta *in);
 /* x becomes its gated norm. */
 void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate);
+/* Towers (steps_tower.c): what the host has in the arena (host NULL: zeros; nothing into one that measures); and
+ * o [B,T,N,Dv] = ATTENTION in which every token of q [B,T,N,D] sees all of its row of k [B,S,K,D] and v [B,S,K,Dv], in
+ * calls of as many tokens as a call may have. */
+tn_tensor steps_upload(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape, const void *host);
+void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v,
+                  const tn_tensor *o);
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
