@@ -26,13 +26,13 @@ void past_close(session_past *p)
     *p = (session_past){0};
 }
 
-void past_keep(session_past *p, int64_t tokens, const int64_t *ids, const int64_t *positions, const int32_t *index)
+void past_keep(session_past *p, int64_t tokens, const int64_t *ids, float (*positions)[3], const int32_t *index)
 {
     for (int64_t t = 0; t < tokens && p->count < p->capacity; t++, p->count++)
         for (int64_t b = 0; b < p->rows; b++) {
             int64_t from = b * tokens + t, to = b * p->capacity + p->count;
             p->ids[to] = ids[from];
-            p->positions[to] = positions[from];
+            p->positions[to] = (int64_t)positions[from][0];
             p->mask[to] = index[from] >= 0;
         }
 }

@@ -14,8 +14,9 @@ typedef struct session_past {
 tn_status past_init(session_past *p, int64_t rows, int64_t capacity, tn_error *err);
 void past_close(session_past *p);
 
-/* Keeps the tokens of a chunk, as far as there is room: ids, positions and index (-1: padding) are [rows,tokens]. */
-void past_keep(session_past *p, int64_t tokens, const int64_t *ids, const int64_t *positions, const int32_t *index);
+/* Keeps the tokens of a chunk, as far as there is room: ids, positions and index (-1: padding) are [rows,tokens];
+ * of positions the first axis is kept. */
+void past_keep(session_past *p, int64_t tokens, const int64_t *ids, float (*positions)[3], const int32_t *index);
 
 /* Must a call of tokens more, after columns before, begin with computing those again? */
 bool past_restarts(const session_past *p, int64_t columns, int64_t tokens);

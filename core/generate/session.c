@@ -6,6 +6,7 @@
 
 #include "base/convert.h"
 #include "base/structs.h"
+#include "generate/media.h"
 #include "run/cache.h"
 #include "run/guest.h"
 #include "model/model.h"
@@ -23,12 +24,14 @@ struct tn_session {
     int32_t threads; /* that the arena is sized for                                               */
     guest_watch watch;
     kv_cache cache;
+    media media;
     arena arena;
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     int64_t columns;                  /* tokens of a row so far, with padding                     */
     session_past past;
     /* Host and device memory for one chunk's inputs. */
-    int64_t *host_ids, *positions;
+    int64_t *host_ids;
+    float (*positions)[ROPE_AXES];
     int32_t *host_index;
     float *host_scale;
     char *host_tables; /* [2][B,chunk,R] in the tables' dtype                                     */
@@ -170,7 +173,7 @@ static tn_status upload_scale(tn_session *s, int64_t tokens, tn_error *err)
     const q_scale_params *p = &s->shape->q_scale;
     int64_t count = s->rows * tokens;
     for (int64_t i = 0; i < count; i++) {
-        int64_t at = p->kind == Q_SCALE_COLUMN ? s->columns + i % tokens + 1 : s->positions[i];
+        int64_t at = p->kind == Q_SCALE_COLUMN ? s->columns + i % tokens + 1 : (int64_t)s->positions[i][0];
         s->host_scale[i] = 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
     }
     return device_upload(s->model->target.device, s->device_scale, s->host_scale, (size_t)count * sizeof(float), err);
@@ -188,8 +191,7 @@ static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
         char *host_sin = s->host_tables + table_bytes(s, i);
         rope_tables_frequencies(rope, s->rope_length[i], frequencies);
         for (int64_t t = 0; t < s->rows * tokens; t++) {
-            const float at = (float)s->positions[t], position[ROPE_AXES] = {at, at, at};
-            rope_tables_row(rope, frequencies, position, cosine, sine);
+            rope_tables_row(rope, frequencies, s->positions[t], cosine, sine);
             convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
             convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
         }
@@ -212,7 +214,9 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
             int64_t from = b * all + sink->begin + t, to = b * tokens + t;
             int64_t index = s->host_index[to];
             s->host_ids[to] = batch->ids[from];
-            s->positions[to] = batch->positions ? batch->positions[from] : index < 0 ? 0 : index;
+            media_position(&s->media, b, sink->begin + t, index, s->positions[to]);
+            for (int a = 0; a < ROPE_AXES && sink->outputs->axes; a++)
+                sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : s->positions[to][a];
         }
     size_t count = (size_t)(s->rows * tokens);
     if (status == TN_OK)
@@ -223,12 +227,16 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
         status = upload_tables(s, tokens, err);
     if (status == TN_OK && s->shape->q_scale.kind)
         status = upload_scale(s, tokens, err);
+    run_media media = {0};
+    if (status == TN_OK)
+        status = media_chunk(&s->media, sink->begin, tokens, &media, err);
     if (status != TN_OK)
         return status;
     past_keep(&s->past, tokens, s->host_ids, s->positions, s->host_index);
     s->columns += tokens;
     graph_run r = start_run(s, err);
     set_inputs(&r, s, tokens);
+    r.media = media.features.data ? &media : NULL;
     if (sink->outputs->hidden) {
         r.capture = capture_hidden;
         r.capture_ctx = sink;
@@ -280,12 +288,12 @@ static void follow_length(tn_session *s, const tn_batch *batch)
     for (int64_t b = 0; b < s->rows; b++) {
         int64_t index = s->cache.length[b];
         for (int64_t t = 0; t < batch->tokens; t++) {
-            int64_t i = b * batch->tokens + t;
-            bool real = !batch->mask || batch->mask[i] != 0;
-            int64_t position = batch->positions ? batch->positions[i] : index;
+            bool real = !batch->mask || batch->mask[b * batch->tokens + t] != 0;
+            float position[ROPE_AXES];
+            media_position(&s->media, b, t, index, position);
             index += real;
-            if (real && position + 1 > length)
-                length = position + 1;
+            for (int a = 0; a < ROPE_AXES && real; a++)
+                length = (int64_t)position[a] + 1 > length ? (int64_t)position[a] + 1 : length;
         }
     }
     for (int32_t i = 0; i < s->shape->rope_count; i++)
@@ -321,9 +329,13 @@ static tn_status run_chunks(tn_session *s, const tn_batch *batch, int64_t stride
 static tn_status run_past(tn_session *s, tn_error *err)
 {
     tn_batch past = past_batch(&s->past);
+    media now = s->media;
+    s->media = media_none(&now, past.positions, s->past.capacity);
     cache_reset(&s->cache);
     s->columns = s->past.count = 0; /* what is kept is kept again where it lies */
-    return run_chunks(s, &past, s->past.capacity, &(tn_outputs){0}, NULL, NULL, err);
+    tn_status status = run_chunks(s, &past, s->past.capacity, &(tn_outputs){0}, NULL, NULL, err);
+    s->media = now;
+    return status;
 }
 
 tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *given_outputs,
@@ -338,14 +350,19 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         status = check_batch(s, &batch, err);
     if (status != TN_OK)
         return status;
-    follow_length(s, &batch);
     int32_t limit = threads_limit(s->threads);
-    if (past_restarts(&s->past, s->columns, batch.tokens))
+    guest_watch_begin(&s->watch);
+    status = media_begin(&s->media, &batch, &outputs, s->cache.length, err);
+    guest_watch_end(&s->watch);
+    if (status == TN_OK)
+        follow_length(s, &batch);
+    if (status == TN_OK && past_restarts(&s->past, s->columns, batch.tokens))
         status = run_past(s, err);
     if (status == TN_OK)
         status = run_chunks(s, &batch, batch.tokens, &outputs, progress, ctx, err);
     if (status == TN_OK)
         status = device_sync(s->model->target.device, err);
+    media_end(&s->media);
     threads_limit(limit);
     return status;
 }
@@ -361,8 +378,11 @@ tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_ou
 static tn_status measure(tn_session *s, int64_t tokens, tn_error *err)
 {
     graph_run r = start_run(s, err);
+    run_media media;
     cache_measure(&s->cache, tokens);
+    media_measure(&s->media, tokens, &media);
     set_inputs(&r, s, tokens);
+    r.media = &media;
     arena_release(&s->arena, 0);
     s->model->arch->flow->forward(&r, s->model->arch_state);
     int64_t block = s->rows * tokens < HEAD_ROWS ? s->rows * tokens : HEAD_ROWS;
@@ -451,6 +471,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (status == TN_OK)
         status = past_init(&s->past, s->rows, shape->restart_at < s->context ? shape->restart_at : 0, err);
     if (status == TN_OK)
+        status = media_init(&s->media, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
+    if (status == TN_OK)
         status = allocate_inputs(s, err);
     if (status == TN_OK)
         status = size_arena(s, err);
@@ -473,6 +495,7 @@ void tn_session_free(tn_session *s)
     arena_close(&s->arena);
     if (s->cache.device)
         cache_close(&s->cache);
+    media_close(&s->media);
     device_free(device, s->device_ids, count * sizeof(int64_t));
     device_free(device, s->device_index, count * sizeof(int32_t));
     device_free(device, s->device_scale, count * sizeof(float));
@@ -496,6 +519,7 @@ void tn_session_reset(tn_session *s)
     if (!s)
         return;
     cache_reset(&s->cache);
+    media_reset(&s->media);
     s->columns = s->past.count = 0;
     memset(s->rope_length, 0, sizeof s->rope_length);
 }

@@ -21,7 +21,7 @@ typedef struct tower_media {
 
 /* What comes out, from the run's arena. */
 typedef struct tower_rows {
-    tn_tensor features;         /* [tokens, H] of the text model, in the order of the placeholder tokens */
+    tn_tensor features;       /* [tokens, H] of the text model, in the order of the placeholder tokens */
     tn_tensor deep[RUN_DEEP]; /* [tokens, H] each: added after layer j of the text model             */
     int32_t deep_count;
 } tower_rows;

@@ -1,0 +1,260 @@
+/* What a call has beside tokens: which of them stand for pictures and sounds, and every token's positions. */
+#include "generate/media.h"
+
+#include "base/structs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int64_t media_pictures(const media *m)
+{
+    return m->count[MULTIMODAL_IMAGE] + m->count[MULTIMODAL_VIDEO];
+}
+
+int64_t media_rows(const media *m)
+{
+    return media_pictures(m) + m->count[MULTIMODAL_SOUND];
+}
+
+static size_t row_bytes(const media *m)
+{
+    return (size_t)m->shape->hidden * tn_dtype_size(m->dtype);
+}
+
+tn_status media_init(media *m, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+                     int64_t chunk, tn_error *err)
+{
+    *m = (media){.device = device, .dtype = dtype, .shape = shape, .rows = rows, .chunk = chunk};
+    m->ahead = calloc((size_t)rows, sizeof *m->ahead);
+    return m->ahead ? TN_OK : tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows");
+}
+
+void media_close(media *m)
+{
+    free(m->ahead);
+    *m = (media){0};
+}
+
+void media_reset(media *m)
+{
+    memset(m->ahead, 0, (size_t)m->rows * sizeof *m->ahead);
+}
+
+media media_none(const media *m, const int64_t *positions, int64_t tokens)
+{
+    return (media){.device = m->device,
+                   .dtype = m->dtype,
+                   .shape = m->shape,
+                   .rows = m->rows,
+                   .chunk = m->chunk,
+                   .ahead = m->ahead,
+                   .positions = positions,
+                   .tokens = tokens};
+}
+
+void media_end(media *m)
+{
+    int64_t rows = media_rows(m);
+    if (m->device_features)
+        device_sync(m->device, NULL);
+    free(m->axes);
+    free(m->kinds);
+    free(m->feature);
+    free(m->slot);
+    free(m->deep_row);
+    device_free(m->device, m->device_features, (size_t)rows * row_bytes(m));
+    device_free(m->device, m->device_slot, (size_t)rows * sizeof *m->slot);
+    device_free(m->device, m->device_deep_row, (size_t)(m->rows * m->chunk) * sizeof *m->deep_row);
+    for (int j = 0; j < RUN_DEEP; j++)
+        device_free(m->device, m->device_deep[j], (size_t)(media_pictures(m) + 1) * row_bytes(m));
+    *m = media_none(m, NULL, 0);
+}
+
+/* ---- what stands for what ------------------------------------------------------------------------ */
+
+static tn_status take_given(media *m, const tn_batch *batch, tn_error *err)
+{
+    tn_pictures *pictures = m->pictures;
+    tn_status status = TN_OK;
+    if (batch->images)
+        status = structs_take(&pictures[MULTIMODAL_IMAGE], sizeof *pictures, batch->images, "tn_pictures", err);
+    if (status == TN_OK && batch->videos)
+        status = structs_take(&pictures[MULTIMODAL_VIDEO], sizeof *pictures, batch->videos, "tn_pictures", err);
+    if (status == TN_OK && batch->sounds)
+        status = structs_take(&m->sounds, sizeof m->sounds, batch->sounds, "tn_sounds", err);
+    m->given[MULTIMODAL_IMAGE] = batch->images;
+    m->given[MULTIMODAL_VIDEO] = batch->videos;
+    m->given[MULTIMODAL_SOUND] = batch->sounds;
+    static const char *const what[] = {"", "images", "videos", "sounds"};
+    for (int kind = MULTIMODAL_IMAGE; kind < MULTIMODAL_KINDS && status == TN_OK; kind++)
+        if (m->given[kind] && !(m->shape->media && m->shape->media->token_key[kind]))
+            status = tn_fail(err, TN_E_INPUT, what[kind], "the model has no tokens for %s; leave them out", what[kind]);
+    if (status == TN_OK && batch->axes && !m->shape->media)
+        status = tn_fail(err, TN_E_INPUT, "axes", "the model's positions have one axis; give positions");
+    return status;
+}
+
+/* Of a model whose videos consist of image tokens: is this one part of a video? */
+static multimodal_kind shared_kind(const media *m, const int64_t *type, bool inside)
+{
+    if (!m->given[MULTIMODAL_IMAGE] || !m->given[MULTIMODAL_VIDEO])
+        return m->given[MULTIMODAL_IMAGE] ? MULTIMODAL_IMAGE : MULTIMODAL_VIDEO;
+    return (type ? *type == 2 : inside) ? MULTIMODAL_VIDEO : MULTIMODAL_IMAGE;
+}
+
+static void find_kinds(media *m, const tn_batch *batch)
+{
+    const multimodal *model = m->shape->media;
+    bool inside = false;
+    for (int64_t i = 0; i < m->rows * m->tokens; i++) {
+        int64_t id = batch->ids[i];
+        multimodal_kind kind = MULTIMODAL_TEXT;
+        inside = i % m->tokens == 0 ? false : inside;
+        inside = id == model->video_start ? true : id == model->video_end ? false : inside;
+        for (int k = MULTIMODAL_IMAGE; k < MULTIMODAL_KINDS; k++)
+            if (id == model->token[k] && !(k == MULTIMODAL_VIDEO && model->one_picture_token))
+                kind = (multimodal_kind)k;
+        if (kind == MULTIMODAL_IMAGE && model->one_picture_token)
+            kind = shared_kind(m, batch->token_types ? &batch->token_types[i] : NULL, inside);
+        if (!m->given[kind] || (batch->mask && batch->mask[i] == 0))
+            kind = MULTIMODAL_TEXT;
+        m->kinds[i] = (int8_t)kind;
+        m->count[kind]++;
+    }
+    m->count[MULTIMODAL_TEXT] = 0;
+}
+
+/* Features lie by kind, and by the order of the tokens in each. */
+static void number_features(media *m)
+{
+    int64_t next[MULTIMODAL_KINDS] = {0, 0, m->count[MULTIMODAL_IMAGE], media_pictures(m)};
+    for (int64_t i = 0; i < m->rows * m->tokens; i++)
+        m->feature[i] = m->kinds[i] == MULTIMODAL_TEXT ? -1 : next[m->kinds[i]]++;
+}
+
+/* ---- positions ----------------------------------------------------------------------------------- */
+
+/* What a token is as far as positions go: mm_token_type_ids may say so. */
+static int8_t position_kind(const media *m, const tn_batch *batch, int64_t i)
+{
+    int64_t type = batch->token_types ? batch->token_types[i] : m->kinds[i];
+    return type == MULTIMODAL_IMAGE || type == MULTIMODAL_VIDEO ? (int8_t)(m->given[type] ? type : 0) : 0;
+}
+
+/* Positions of row b, as grids say or as given. at, kinds: room for the row. */
+static tn_status find_row(media *m, const tn_batch *batch, int64_t b, int64_t length, multimodal_grids *grids,
+                          int64_t *at, int8_t *kinds, tn_error *err)
+{
+    int64_t n = 0, all = m->rows * m->tokens;
+    float *const axes[ROPE_AXES] = {m->axes, m->axes + all, m->axes + 2 * all};
+    float highest = 0;
+    for (int64_t i = b * m->tokens; i < (b + 1) * m->tokens; i++) {
+        bool real = !batch->mask || batch->mask[i] != 0;
+        for (int a = 0; a < ROPE_AXES && real && batch->axes; a++) {
+            axes[a][i] = batch->axes[a * all + i];
+            highest = axes[a][i] > highest ? axes[a][i] : highest;
+        }
+        if (real) {
+            kinds[n] = position_kind(m, batch, i);
+            at[n++] = i;
+        }
+    }
+    tn_status status = TN_OK;
+    if (!batch->axes)
+        status = multimodal_positions(m->shape->media, grids, kinds, at, n, (float)length + m->ahead[b], axes, &highest,
+                                      err);
+    if (n > 0)
+        m->ahead[b] = highest + 1 - (float)(length + n);
+    return status;
+}
+
+static tn_status find_positions(media *m, const tn_batch *batch, const int64_t *lengths, tn_error *err)
+{
+    multimodal_grids grids = {.seconds = m->pictures[MULTIMODAL_VIDEO].grid_seconds};
+    for (int kind = MULTIMODAL_IMAGE; kind <= MULTIMODAL_VIDEO; kind++) {
+        grids.grids[kind] = m->pictures[kind].grids;
+        grids.count[kind] = m->pictures[kind].grids ? m->pictures[kind].count : 0;
+    }
+    m->axes = calloc((size_t)(ROPE_AXES * m->rows * m->tokens), sizeof *m->axes);
+    int64_t *at = malloc((size_t)m->tokens * sizeof *at);
+    int8_t *kinds = malloc((size_t)m->tokens * sizeof *kinds);
+    tn_status status = m->axes && at && kinds ? TN_OK : tn_fail(err, TN_E_MEMORY, "session", "out of memory");
+    for (int64_t b = 0; b < m->rows && status == TN_OK; b++)
+        status = find_row(m, batch, b, lengths[b], &grids, at, kinds, err);
+    free(at);
+    free(kinds);
+    return status;
+}
+
+void media_position(const media *m, int64_t b, int64_t t, int64_t index, float position[ROPE_AXES])
+{
+    int64_t i = b * m->tokens + t;
+    float counted = index < 0 ? 0 : (float)index + m->ahead[b];
+    for (int a = 0; a < ROPE_AXES; a++)
+        position[a] = m->axes ? m->axes[a * m->rows * m->tokens + i] : m->positions ? (float)m->positions[i] : counted;
+}
+
+/* ---- calls and chunks ------------------------------------------------------------------------------ */
+
+tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs, const int64_t *lengths, tn_error *err)
+{
+    m->tokens = batch->tokens;
+    m->positions = batch->positions;
+    tn_status status = take_given(m, batch, err);
+    bool more = batch->images || batch->videos || batch->sounds;
+    if (status != TN_OK || (!more && !batch->axes))
+        return status;
+    size_t all = (size_t)(m->rows * m->tokens);
+    m->kinds = calloc(all, sizeof *m->kinds);
+    m->feature = malloc(all * sizeof *m->feature);
+    if (!m->kinds || !m->feature)
+        return tn_fail(err, TN_E_MEMORY, "session", "out of memory");
+    find_kinds(m, batch);
+    number_features(m);
+    status = more ? media_features(m, outputs, err) : TN_OK;
+    if (status == TN_OK && (batch->axes || !batch->positions))
+        status = find_positions(m, batch, lengths, err);
+    return status;
+}
+
+tn_status media_chunk(media *m, int64_t begin, int64_t tokens, run_media *out, tn_error *err)
+{
+    int64_t rows = media_rows(m), pictures = media_pictures(m), some = 0, hidden = m->shape->hidden;
+    *out = (run_media){0};
+    if (rows == 0)
+        return TN_OK;
+    memset(m->slot, 0xff, (size_t)rows * sizeof *m->slot);
+    for (int64_t i = 0; i < m->rows * tokens; i++) {
+        int64_t feature = m->feature[i / tokens * m->tokens + begin + i % tokens];
+        some += feature >= 0;
+        m->deep_row[i] = feature >= 0 && feature < pictures ? feature : pictures;
+        if (feature >= 0)
+            m->slot[feature] = (int32_t)i;
+    }
+    if (some == 0)
+        return TN_OK;
+    tn_status status = device_upload(m->device, m->device_slot, m->slot, (size_t)rows * sizeof *m->slot, err);
+    size_t bytes = (size_t)(m->rows * tokens) * sizeof *m->deep_row;
+    if (status == TN_OK)
+        status = device_upload(m->device, m->device_deep_row, m->deep_row, bytes, err);
+    out->features = tn_tensor_dense(m->device_features, m->dtype, 2, (int64_t[]){rows, hidden});
+    out->slot = tn_tensor_dense(m->device_slot, TN_I32, 2, (int64_t[]){1, rows});
+    out->deep_row = tn_tensor_dense(m->device_deep_row, TN_I64, 1, (int64_t[]){m->rows * tokens});
+    while (out->deep_count < RUN_DEEP && m->device_deep[out->deep_count]) {
+        void *deep = m->device_deep[out->deep_count];
+        out->deep[out->deep_count++] = tn_tensor_dense(deep, m->dtype, 2, (int64_t[]){pictures + 1, hidden});
+    }
+    return status;
+}
+
+void media_measure(const media *m, int64_t tokens, run_media *out)
+{
+    const multimodal *model = m->shape->media;
+    int64_t all = m->rows * tokens, hidden = m->shape->hidden;
+    *out = (run_media){.deep_count = model ? model->deep_count : 0};
+    out->features = tn_tensor_dense(NULL, m->dtype, 2, (int64_t[]){model ? all : 0, hidden});
+    out->slot = tn_tensor_dense(NULL, TN_I32, 2, (int64_t[]){1, all});
+    out->deep_row = tn_tensor_dense(NULL, TN_I64, 1, (int64_t[]){all});
+    for (int32_t j = 0; j < out->deep_count; j++)
+        out->deep[j] = tn_tensor_dense(NULL, m->dtype, 2, (int64_t[]){all + 1, hidden});
+}

@@ -1,0 +1,60 @@
+/* Inside core: pictures and sounds of a session: towers run once per call, their rows stay on the device until the
+ * call's last chunk; positions on three axes, counted on from call to call. */
+#ifndef TENON_CORE_MEDIA_H
+#define TENON_CORE_MEDIA_H
+
+#include "models/multimodal.h"
+
+#include <tenon/tenon.h>
+
+typedef struct media {
+    const device *device;
+    tn_dtype dtype;
+    const model_shape *shape;
+    int64_t rows, chunk;
+    float *ahead; /* [B]: how far a row's positions are ahead of the number of its tokens              */
+    /* Of the call. */
+    int64_t tokens;
+    const int64_t *positions;
+    tn_pictures pictures[MULTIMODAL_KINDS]; /* of images and videos                                 */
+    tn_sounds sounds;
+    bool given[MULTIMODAL_KINDS];
+    int64_t count[MULTIMODAL_KINDS]; /* tokens that stand for each                                   */
+    /* Where it has more than tokens; else NULL and 0. */
+    float *axes;       /* [3][B*tokens]                                                             */
+    int8_t *kinds;     /* [B*tokens]: multimodal_kind                                               */
+    int64_t *feature;  /* [B*tokens]: which row of features a token gets; -1: none                   */
+    int32_t *slot;     /* [count of all]                                                            */
+    int64_t *deep_row; /* [B*chunk]                                                                */
+    void *device_features, *device_deep[RUN_DEEP], *device_slot, *device_deep_row;
+} media;
+
+tn_status media_init(media *m, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+                     int64_t chunk, tn_error *err);
+void media_close(media *m);
+void media_reset(media *m);
+
+/* Takes what the batch has beside tokens and runs the towers; lengths [B]: tokens that the rows hold already. media_end
+ * is due afterwards, also after a failure. */
+tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs, const int64_t *lengths,
+                      tn_error *err);
+void media_end(media *m);
+
+/* A call of tokens alone, with positions or (NULL) counted ones; nothing of it needs media_end. */
+media media_none(const media *m, const int64_t *positions, int64_t tokens);
+
+/* The positions of token t of the call in row b, which is the index-th real one of its row (-1: padding). */
+void media_position(const media *m, int64_t b, int64_t t, int64_t index, float position[ROPE_AXES]);
+
+/* The rows that a chunk takes; out->features is empty where it has none. */
+tn_status media_chunk(media *m, int64_t begin, int64_t tokens, run_media *out, tn_error *err);
+
+/* For measuring: what a chunk of pictures takes, without data. */
+void media_measure(const media *m, int64_t tokens, run_media *out);
+
+/* media_towers.c: makes the features of what is given, or takes them, and leaves them on the device. */
+tn_status media_features(media *m, const tn_outputs *outputs, tn_error *err);
+int64_t media_rows(const media *m);     /* of features                                              */
+int64_t media_pictures(const media *m); /* of images and videos: the first ones                      */
+
+#endif

@@ -1,0 +1,177 @@
+/* Models that see and hear: their tree, and how a text model runs inside one. */
+#include "models/multimodal.h"
+
+#include <stdlib.h>
+
+typedef struct multimodal_state {
+    void *text; /* decoder_flow's                                                                  */
+    multimodal media;
+    model_shape shape;
+} multimodal_state;
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static int64_t read_token(const config_reader *c, const char *key, int64_t fallback)
+{
+    return key ? config_i64(c, key, fallback, 0, INT32_MAX) : -1;
+}
+
+static void read_media(const config_reader *c, const config_reader *vision, const multimodal_spec *spec, multimodal *m)
+{
+    *m = (multimodal){.vision = spec->vision,
+                      .audio = spec->audio,
+                      .rules = spec->rules,
+                      .one_picture_token = spec->one_picture_token,
+                      .video_start = -1,
+                      .video_end = -1};
+    for (int kind = 0; kind < MULTIMODAL_KINDS; kind++) {
+        m->token_key[kind] = spec->token_key[kind];
+        m->token[kind] = read_token(c, spec->token_key[kind], spec->token[kind]);
+    }
+    if (spec->one_picture_token) {
+        m->video_start = read_token(c, "video_start_token_id", 151341);
+        m->video_end = read_token(c, "video_end_token_id", 151342);
+    }
+    m->merge = config_i64(vision, "spatial_merge_size", 2, 1, 64);
+    if (spec->deep) {
+        int64_t deep = config_list(vision, "deepstack_visual_indexes");
+        m->deep_count = (int32_t)(deep < 0 ? 3 : deep);
+        if (deep > RUN_DEEP)
+            config_fail(vision, "deepstack_visual_indexes", "has %lld entries, at most %d are supported",
+                        (long long)deep, RUN_DEEP);
+    }
+}
+
+/* What one second of a video is in positions. */
+static void read_seconds(const config_reader *c, const config_reader *vision, multimodal_rules *rules)
+{
+    if (rules->from_highest)
+        rules->image_interval = rules->video_interval =
+            (double)config_i64(c, "position_id_per_seconds", 25, 0, INT32_MAX);
+    else if (!rules->split_frames)
+        rules->video_interval = (double)config_i64(vision, "tokens_per_second", 4, 0, INT32_MAX);
+}
+
+/* Which axis each frequency follows: "mrope_section" of the text model's rotary parameters. A stretch is what one axis
+ * has in a row; taking turns it is how many the axis has of every third. */
+static void read_axes(const config_reader *c, const multimodal_spec *spec, rope_params *rope)
+{
+    const char *key = "mrope_section";
+    config_reader object = rope_config_object(c, NULL);
+    bool given = config_has(&object, key);
+    int64_t half = rope->dim / 2, at = 0, count = given ? config_list(&object, key) : ROPE_AXES;
+    for (int64_t k = 0; k < count && *c->status == TN_OK; k++) {
+        int64_t length = given ? config_list_i64(&object, key, k) : spec->sections[k];
+        if (length < 0)
+            config_fail(&object, key, "has %lld, which is negative", (long long)length);
+        if (!spec->interleaved)
+            for (int64_t end = at + length; at < end && at < half; at++)
+                rope->axis[at] = (uint8_t)(k % ROPE_AXES);
+        else if (k > 0 && k < ROPE_AXES)
+            for (int64_t i = k; i < ROPE_AXES * length && i < half; i += ROPE_AXES)
+                rope->axis[i] = (uint8_t)k;
+    }
+    int64_t sum = 0;
+    for (int64_t k = 0; k < count && *c->status == TN_OK; k++)
+        sum += given ? config_list_i64(&object, key, k) : spec->sections[k];
+    if (count < ROPE_AXES || (!spec->interleaved && sum != half))
+        config_fail(&object, key, "must be three numbers with a sum of %lld, half of what rotates of a head",
+                    (long long)half);
+}
+
+/* ---- building ----------------------------------------------------------------------------------- */
+
+static void multimodal_free(void *state)
+{
+    multimodal_state *s = state;
+    if (!s)
+        return;
+    if (s->text)
+        decoder_flow.free_state(s->text);
+    if (s->media.vision_state)
+        s->media.vision->free_state(s->media.vision_state);
+    if (s->media.audio_state)
+        s->media.audio->free_state(s->media.audio_state);
+    free(s);
+}
+
+void *multimodal_text(graph_builder *b, const config_reader *c, decoder_spec *s, const multimodal_place *place)
+{
+    s->parent = place->parent;
+    s->head_parent = place->head_parent;
+    s->name = "language_model";
+    s->tied = place->tied;
+    s->rope[0].site.merged = true;
+    return decoder_build(b, c, s);
+}
+
+static void build_towers(graph_builder *b, graph_module *model, const config_reader *c, const config_reader *vision,
+                         int64_t hidden, multimodal *m)
+{
+    config_reader audio = config_child(c, "audio_config");
+    if (m->audio && b->status == TN_OK)
+        m->audio_state = m->audio->build(b, model, "audio_tower", &audio, hidden);
+    if (m->vision && b->status == TN_OK)
+        m->vision_state = m->vision->build(b, model, "visual", vision, hidden);
+}
+
+/* c: what holds the configs of text model and towers; around: the module that holds model and head. */
+static void build_parts(graph_builder *b, graph_module *around, const config_reader *c, const multimodal_spec *spec,
+                        multimodal_state *s)
+{
+    config_reader vision = config_child(c, "vision_config"), nested = config_child(c, "text_config");
+    const config_reader *text = spec->flat && !config_has(c, "text_config") ? c : &nested;
+    bool tied = config_bool(c, "tie_word_embeddings", false);
+    tied = tied || (spec->text_ties && config_bool(text, "tie_word_embeddings", false));
+    read_media(c, &vision, spec, &s->media);
+    read_seconds(c, &vision, &s->media.rules);
+    multimodal_place place = {build_module(b, around, "model", spec->model_class), around, tied};
+    build_towers(b, place.parent, c, &vision, config_need_i64(text, "hidden_size", 1, INT32_MAX), &s->media);
+    s->text = b->status == TN_OK ? spec->text(b, text, &place) : NULL;
+    if (b->status != TN_OK)
+        return;
+    s->shape = *decoder_flow.shape(s->text);
+    s->shape.media = &s->media;
+    if (s->media.deep_count > s->shape.layers)
+        config_fail(&vision, "deepstack_visual_indexes", "has %d entries, the text model has %lld layers",
+                    (int)s->media.deep_count, (long long)s->shape.layers);
+    read_axes(text, spec, &s->shape.rope[0]);
+}
+
+void *multimodal_build(graph_builder *b, const config_reader *config, const multimodal_spec *spec)
+{
+    multimodal_state *s = b->status == TN_OK ? calloc(1, sizeof *s) : NULL;
+    if (!s)
+        return b->status == TN_OK ? build_fail(b, TN_E_MEMORY, "graph", "out of memory") : NULL;
+    graph_module *around = b->graph->root;
+    config_reader inner = *config;
+    if (spec->outer) {
+        inner = config_child(config, spec->outer_config);
+        around = build_module(b, around, spec->outer, spec->outer_class);
+    }
+    b->aliases = spec->aliases;
+    build_parts(b, around, &inner, spec, s);
+    if (b->status == TN_OK)
+        return s;
+    multimodal_free(s);
+    return NULL;
+}
+
+/* ---- running ------------------------------------------------------------------------------------ */
+
+static void multimodal_forward(graph_run *r, const void *state)
+{
+    decoder_flow.forward(r, ((const multimodal_state *)state)->text);
+}
+
+static tn_tensor multimodal_logits(graph_run *r, const void *state, const tn_tensor *x)
+{
+    return decoder_flow.logits(r, ((const multimodal_state *)state)->text, x);
+}
+
+static const model_shape *multimodal_shape(const void *state)
+{
+    return &((const multimodal_state *)state)->shape;
+}
+
+const model_flow multimodal_flow = {multimodal_free, multimodal_forward, multimodal_logits, multimodal_shape};
