@@ -182,8 +182,11 @@ static bool has_tensor(const char *folder, const char *piece)
     return found;
 }
 
+/* Latent attention and Cohere have a head_dim of their own making. */
 static bool counts(const char *folder, const char *key)
 {
+    if (!strcmp(key, "head_dim"))
+        return !has_tensor(folder, "kv_a_proj") && !strstr(folder, "cohere");
     if (!strcmp(key, "intermediate_size"))
         return has_tensor(folder, "mlp.up_proj") || has_tensor(folder, "mlp.gate_up_proj");
     if (!strcmp(key, "num_key_value_heads"))
