@@ -85,16 +85,18 @@ typedef enum tn_op {
     /* Contracts are below, steps between the contracts from here on. Devices perform steps; kernels do not match them.
      */
     TN_OP_FIRST_STEP = 64,
-    TN_OP_EMBEDDING = 64,    /* in ids [T] i64; out [T,H]; with TN_HAS_PARTIAL an id beyond the table counts as 0 */
-    TN_OP_ADD = 65,          /* in a, b; out a + b rounded to dt; may alias                      */
-    TN_OP_GLU = 66,          /* in gate, up [T,I]; out act(gate) * up; may alias; a gate's strides may be 0 */
-    TN_OP_CACHE_APPEND = 67, /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
-    TN_OP_SOFTCAP = 68,      /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
-    TN_OP_ACT = 69,          /* in x; out act(x), act TN_AXIS_ACT; may alias                      */
-    TN_OP_SCALE = 70,        /* in x; out x times TN_NUM_SCALE, one rounding; may alias           */
-    TN_OP_CLAMP = 71,        /* in x; out x within -L .. L, L TN_NUM_LIMIT; may alias             */
-    TN_OP_COPY = 72,         /* in x; out x with other strides                                    */
-    TN_OP_ROW_SCALE = 73,    /* in x [T,A], s [T] f32; out each row times its s, one rounding; may alias */
+    TN_OP_EMBEDDING = 64,     /* in ids [T] i64; out [T,H]; with TN_HAS_PARTIAL an id beyond the table counts as 0 */
+    TN_OP_ADD = 65,           /* in a, b; out a + b rounded to dt; may alias                      */
+    TN_OP_GLU = 66,           /* in gate, up [T,I]; out act(gate) * up; may alias; a gate's strides may be 0 */
+    TN_OP_CACHE_APPEND = 67,  /* in x [B,T,K,D], slot [B,T] i32 (< 0: drop); out cache [B,C,K,D]   */
+    TN_OP_SOFTCAP = 68,       /* in x; out c tanh(x / c), c TN_NUM_SOFTCAP, each step rounded; may alias */
+    TN_OP_ACT = 69,           /* in x; out act(x), act TN_AXIS_ACT; may alias                      */
+    TN_OP_SCALE = 70,         /* in x; out x times TN_NUM_SCALE, one rounding; may alias           */
+    TN_OP_CLAMP = 71,         /* in x; out x within -L .. L, L TN_NUM_LIMIT; may alias             */
+    TN_OP_COPY = 72,          /* in x; out x with other strides                                    */
+    TN_OP_ROW_SCALE = 73,     /* in x [T,A], s [T] f32; out each row times its s, one rounding; may alias */
+    TN_OP_EMBEDDING_BAG = 74, /* in ids [T,k] i64, weights [T,k] f32, k TN_DIM_TOP_K; out [T,H]: the sum of weights
+                                times rows of the table, in f32, one rounding                      */
     /* S streams x [S,T,A]; coefficients c of each token; each step rounded; out may be x. */
     TN_OP_STREAM_MIX = 80,  /* in x, c [T,S*S]; out x_j + sum_i c[j*S+i] x_i                       */
     TN_OP_STREAM_ADD = 81,  /* in x, d [T,A], c [T,S]; out x_j + d (1 + c_j)                       */
