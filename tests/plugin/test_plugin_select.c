@@ -434,7 +434,7 @@ START_TEST(every_enumerator_has_a_name)
                                TN_ACT_CLAMPED_SWIGLU, TN_SCORE_TOPK_SIGMOID, TN_LAYOUT_PAIRS_IO};
     for (int op = 1; op <= TN_OP_SHORT_CONV; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
-    for (int op = TN_OP_EMBEDDING; op <= TN_OP_SOFTCAP; op++)
+    for (int op = TN_OP_EMBEDDING; op <= TN_OP_ROW_SCALE; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");
     for (int axis = 0; axis <= TN_AXIS_LAYOUT; axis++) {
         ck_assert_str_ne(tn_axis_name((tn_axis)axis), "?");
@@ -444,12 +444,12 @@ START_TEST(every_enumerator_has_a_name)
         ck_assert_str_eq(tn_axis_value_name((tn_axis)axis, last[axis] + 1), "?");
         ck_assert_str_eq(tn_axis_value_name((tn_axis)axis, -1), "?");
     }
-    for (int dim = 0; dim <= TN_DIM_HEAD_V; dim++)
+    for (int dim = 0; dim <= TN_DIM_TAPS; dim++)
         ck_assert_str_ne(tn_dim_name((tn_dim)dim), "?");
-    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_SINKS; bit <<= 1)
+    for (uint64_t bit = TN_HAS_BIAS; bit <= TN_HAS_SHARED_BIAS; bit <<= 1)
         ck_assert_str_ne(tn_feature_name(bit), "?");
     ck_assert_str_eq(tn_op_name((tn_op)50), "?");
-    ck_assert_str_eq(tn_op_name((tn_op)69), "?");
+    ck_assert_str_eq(tn_op_name((tn_op)99), "?");
     ck_assert_str_eq(tn_op_name(TN_OP_NONE), "?");
     ck_assert_str_eq(tn_axis_name(TN_AXIS_MAX), "?");
     ck_assert_str_eq(tn_dim_name(TN_DIM_MAX), "?");
