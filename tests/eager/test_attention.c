@@ -9,7 +9,7 @@
 #include <string.h>
 
 typedef struct attention_case {
-    int64_t batch, tokens, keys, heads, kv_heads, d, dv, window;
+    int64_t batch, tokens, keys, heads, kv_heads, d, dv, window, chunk;
     double softcap;
     bool sinks, strided;
 } attention_case;
@@ -44,7 +44,7 @@ static int64_t reference_scores(const tn_call *call, const attention_case *c, in
     for (int64_t s = 0; s < c->keys; s++) {
         int64_t kv = (int64_t)optest_at(&call->in[4], b * c->keys + s);
         p[s] = -INFINITY;
-        if (kv < 0 || kv > q || (c->window && q - kv >= c->window))
+        if (kv < 0 || kv > q || (c->window && q - kv >= c->window) || (c->chunk && q / c->chunk != kv / c->chunk))
             continue;
         double score = 0.0;
         for (int64_t i = 0; i < c->d; i++)
@@ -102,9 +102,10 @@ static void make_call(const attention_case *c, tn_dtype dtype, tn_call *call, tn
     *site = optest_site(TN_OP_ATTENTION, dtype);
     site->num[TN_NUM_SCALE] = 0.17677669529663687;
     site->dim[TN_DIM_WINDOW] = c->window;
+    site->dim[TN_DIM_CHUNK] = c->chunk;
     site->num[TN_NUM_SOFTCAP] = c->softcap;
-    site->features =
-        (c->window ? TN_HAS_WINDOW : 0) | (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0);
+    site->features = (c->window ? TN_HAS_WINDOW : 0) | (c->chunk ? TN_HAS_CHUNK : 0) |
+                     (c->softcap != 0.0 ? TN_HAS_SOFTCAP : 0) | (c->sinks ? TN_HAS_SINKS : 0);
     tn_tensor sinks = optest_random(dtype, 1, &c->heads, 5);
     optest_param(site, TN_ROLE_SINKS, &sinks, 1);
     *call = (tn_call){.op = TN_OP_ATTENTION, .site = site, .in_count = 5, .out_count = 1};
@@ -140,6 +141,8 @@ static const attention_case cases[] = {
     {.batch = 1, .tokens = 150, .keys = 150, .heads = 2, .kv_heads = 1, .d = 16, .dv = 8, .strided = true},
     {.batch = 2, .tokens = 40, .keys = 290, .heads = 6, .kv_heads = 2, .d = 16, .dv = 17, .window = 9},
     {.batch = 1, .tokens = 1, .keys = 400, .heads = 2, .kv_heads = 2, .d = 64, .dv = 64, .window = 100},
+    {.batch = 2, .tokens = 40, .keys = 290, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16, .chunk = 7},
+    {.batch = 1, .tokens = 12, .keys = 30, .heads = 2, .kv_heads = 1, .d = 16, .dv = 8, .window = 5, .chunk = 8},
     {.batch = 1, .tokens = 20, .keys = 33, .heads = 2, .kv_heads = 2, .d = 16, .dv = 16, .softcap = 50.0},
     {.batch = 1, .tokens = 20, .keys = 20, .heads = 4, .kv_heads = 2, .d = 16, .dv = 16, .sinks = true, .window = 6},
     {.batch = 1, .tokens = 3, .keys = 140, .heads = 2, .kv_heads = 2, .d = 8, .dv = 8, .window = 4, .strided = true},
