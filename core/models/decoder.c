@@ -384,7 +384,9 @@ void *decoder_build(graph_builder *b, const config_reader *c, const decoder_spec
     for (int64_t i = 0; i < s->layers && b->status == TN_OK; i++)
         build_layer(b, c, layers, s, i, d);
     bool left = b->status == TN_OK && !d->layers[s->layers - 1].tail;
-    d->norm = build_norm(b, model, s, s->final_norm ? s->final_norm : "norm", left);
+    parts_norm_kind last = s->norm;
+    last.class_name = s->classes->final_norm ? s->classes->final_norm : last.class_name;
+    d->norm = parts_norm(b, model, s->final_norm ? s->final_norm : "norm", &last, s->hidden, left);
     build_module(b, model, "rotary_emb", s->classes->rotary);
     if (s->norm.layer_norm || !s->norms.attention) /* sums that no norm has around it                          */
         build_step(b, model, TN_OP_ADD, s->hidden);

@@ -11,7 +11,8 @@
 /* Class names of one modeling file. */
 typedef struct decoder_classes {
     const char *scope, *model, *layer, *attention, *mlp, *norm, *rotary;
-    const char *embedding; /* NULL: Embedding                                                     */
+    const char *embedding;  /* NULL: Embedding                                                    */
+    const char *final_norm; /* of the last norm; NULL: as the others                              */
 } decoder_classes;
 
 /* Names of a layer's norms: before attention and MLP, and of what they give before it is added (NULL: none). Without
