@@ -3,6 +3,7 @@
 #include "broken.h"
 #include "checkpoint/checkpoint.h"
 #include "eager/eager.h"
+#include "far_device.h"
 #include "models/tower.h"
 #include "optest.h"
 #include "tempdir.h"
@@ -280,6 +281,55 @@ START_TEST(a_text_model_of_another_width)
 }
 END_TEST
 
+/* Logits and features of a case's first row, by the whole model on a device. Owned. */
+static float *results_on(const char *device, int index, int64_t *count)
+{
+    tn_error err = TN_ERROR_INIT;
+    char path[256];
+    snprintf(path, sizeof path, MODELS "%s/expected.safetensors", cases[index].name);
+    tower t = {.expected = tn_safetensors_open(path, &err)};
+    tn_tensor pixels = expected(&t, "pixel_values"), grids = expected(&t, "image_grid_thw");
+    tn_tensor ids = expected(&t, "input_ids"), like = expected(&t, "image_features");
+    snprintf(path, sizeof path, MODELS "%s", cases[index].name);
+    tn_model_options mo = {.size = sizeof mo, .dtype = "f32", .device = device};
+    tn_model *m = tn_model_open(path, &mo, &err);
+    ck_assert_msg(m, "%s: %s", err.where, err.message);
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(m, &info);
+    int64_t logits = ids.shape[1] * info.vocab;
+    *count = logits + tn_tensor_count(&like);
+    float *all = calloc((size_t)*count, sizeof *all);
+    tn_session_options so = {.size = sizeof so, .context = ids.shape[1]};
+    tn_session *s = tn_session_new(m, &so, &err);
+    tn_pictures images = {.size = sizeof images,
+                          .count = grids.shape[0],
+                          .grids = grids.data,
+                          .pixels = pixels.data,
+                          .patches = pixels.shape[0],
+                          .width = pixels.shape[1]};
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = ids.shape[1], .ids = ids.data, .images = &images};
+    tn_outputs out = {.size = sizeof out, .logits = all, .image_features = all + logits};
+    ck_assert_msg(tn_session_run(s, &batch, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_session_free(s);
+    tn_model_close(m);
+    tn_safetensors_close(t.expected);
+    return all;
+}
+
+START_TEST(far_away)
+{
+    static const far_options far = {.name = "far"};
+    int64_t count, again;
+    far_device_add(&far);
+    float *here = results_on("cpu", _i, &count), *there = results_on("far", _i, &again);
+    ck_assert_int_eq(count, again);
+    ck_assert_mem_eq(here, there, (size_t)count * sizeof *here);
+    ck_assert_int_eq(far_seen.held, 0);
+    free(here);
+    free(there);
+}
+END_TEST
+
 /* What config.json says about a tower, taken away or changed; words: what the error names, NULL: nothing changes. */
 static const struct {
     int index;
@@ -348,6 +398,7 @@ int main(void)
     tcase_add_loop_test(tc, features, 0, CASES);
     tcase_add_loop_test(tc, pictures_are_apart, 0, CASES);
     tcase_add_loop_test(tc, many_pictures, 0, CASES);
+    tcase_add_loop_test(tc, far_away, 0, CASES);
     tcase_add_loop_test(tc, grids_that_do_not_fit, 0, CASES);
     tcase_add_loop_test(tc, a_text_model_of_another_width, 0, CASES);
     tcase_add_loop_test(tc, a_key, 0, (int)(sizeof keys / sizeof *keys));
