@@ -106,7 +106,11 @@ void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const t
 
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)
 {
-    steps_rope_by(r, site, q, k, &r->cos[kind], &r->sin[kind]);
+    tn_tensor cosine = r->cos[kind], sine = r->sin[kind];
+    /* The halves of a table are equal: narrow ones are the first. */
+    if (site->site.meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW)
+        cosine.shape[cosine.ndim - 1] = sine.shape[sine.ndim - 1] = cosine.shape[cosine.ndim - 1] / 2;
+    steps_rope_by(r, site, q, k, &cosine, &sine);
 }
 
 void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k,
