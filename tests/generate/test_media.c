@@ -228,6 +228,41 @@ START_TEST(features_from_elsewhere)
 }
 END_TEST
 
+/* More patches than a call may have tokens: frames that are all the same have the same features. */
+START_TEST(a_picture_larger_than_a_call)
+{
+    enum { FRAMES = 600, PATCHES = 8, TOKENS = FRAMES * PATCHES / 4 };
+    picture_case c = open_case(names[_i]);
+    const int64_t grid[] = {FRAMES, 2, 4}, frame = PATCHES * c.pixels.shape[1];
+    tn_error err = TN_ERROR_INIT;
+    int64_t *ids = malloc(TOKENS * sizeof *ids);
+    float *pixels = room(FRAMES * frame), *features = room(TOKENS * c.hidden);
+    for (int64_t i = 0; i < TOKENS; i++)
+        ids[i] = 5;
+    for (int64_t i = 0; i < FRAMES; i++)
+        memcpy(pixels + i * frame, c.pixels.data, (size_t)frame * sizeof *pixels);
+    tn_pictures images = c.images;
+    images.count = 1;
+    images.grids = grid;
+    images.pixels = pixels;
+    images.patches = FRAMES * PATCHES;
+    tn_session_options o = {.size = sizeof o, .context = TOKENS, .chunk = 64};
+    ck_assert_msg(tn_apply_kernels(c.model, NULL, "auto", NULL, &err) == TN_OK, "%s", err.message);
+    tn_session *s = tn_session_new(c.model, &o, &err);
+    tn_batch b = {.size = sizeof b, .rows = 1, .tokens = TOKENS, .ids = ids, .images = &images};
+    tn_outputs out = {.size = sizeof out, .image_features = features};
+    run(s, &b, &out);
+    for (int64_t i = 1; i < FRAMES; i++)
+        near(features + i * PATCHES / 4 * c.hidden, features, PATCHES / 4 * c.hidden);
+    ck_assert_float_ne(features[0], features[c.hidden]);
+    tn_session_free(s);
+    free(ids);
+    free(pixels);
+    free(features);
+    close_case(&c);
+}
+END_TEST
+
 static void expect_error(tn_session *s, const tn_batch *b, const char *where, const char *says)
 {
     tn_error err = TN_ERROR_INIT;
@@ -301,6 +336,7 @@ int main(void)
     tcase_add_loop_test(tc, rows_of_unlike_length, 0, CASES);
     tcase_add_loop_test(tc, positions_go_on, 0, CASES);
     tcase_add_test(tc, features_from_elsewhere);
+    tcase_add_loop_test(tc, a_picture_larger_than_a_call, 0, CASES);
     tcase_add_test(tc, what_does_not_fit);
     tcase_add_test(tc, a_model_that_only_reads);
     suite_add_tcase(suite, tc);
