@@ -112,13 +112,6 @@ void steps_media_embed(graph_run *r, const tn_tensor *h);
 bool steps_media_deepens(const graph_run *r, int64_t layer);
 void steps_media_deepen(graph_run *r, int64_t layer, const tn_tensor *h);
 
-/* Towers (steps_tower.c): what the host has in the arena (host NULL: zeros; nothing into one that measures); and
- * o [B,T,N,Dv] = ATTENTION in which every token of q [B,T,N,D] sees all of its row of k [B,S,K,D] and v [B,S,K,Dv], in
- * calls of as many tokens as a call may have. */
-tn_tensor steps_upload(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape, const void *host);
-void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v,
-                  const tn_tensor *o);
-
 /* Recurrences (steps_recurrent.c), which go on from the layer's states and leave them where the call ends. x [B*T,C] in
  * any rows; v [B,T,K,Dv], q, k [B,T,N,D], a, b [B,T,K] give o [B,T,K,Dv]. */
 tn_tensor steps_short_conv(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *x);
@@ -128,6 +121,12 @@ typedef struct steps_delta {
 tn_tensor steps_delta_rule(graph_run *r, const graph_site *site, int64_t layer, const steps_delta *in);
 /* x becomes its gated norm. */
 void steps_gated_norm(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *gate);
+/* Towers (steps_tower.c): what the host has in the arena (host NULL: zeros; nothing into one that measures); and
+ * o [B,T,N,Dv] = ATTENTION in which every token of q [B,T,N,D] sees all of its row of k [B,S,K,D] and v [B,S,K,Dv], in
+ * calls of as many tokens as a call may have. */
+tn_tensor steps_upload(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape, const void *host);
+void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v,
+                  const tn_tensor *o);
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
