@@ -64,10 +64,11 @@ void draw_site_add(tn_site *site, uint64_t feature)
         {TN_HAS_SPARSITY, {0}, {0}, TN_NUM_SPARSITY, 0.5},
         {TN_HAS_PARTIAL, {TN_DIM_ROTARY}, {8}, 0, 0},
         {TN_HAS_WINDOW, {TN_DIM_WINDOW}, {7}, 0, 0},
+        {TN_HAS_CHUNK, {TN_DIM_CHUNK}, {5}, 0, 0},
         {TN_HAS_SOFTCAP, {0}, {0}, TN_NUM_SOFTCAP, 30},
     };
     site->features |= feature;
-    if (feature & TN_HAS_SHARED_GATE)
+    if (feature & (TN_HAS_SHARED_GATE | TN_HAS_SHARED_BIAS))
         draw_site_add(site, TN_HAS_SHARED_EXPERT);
     if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN)
         site->features &= ~TN_HAS_SPARSITY; /* there is no gate                                       */
@@ -141,7 +142,8 @@ static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
                 d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;
     for (const op_param *p; (p = next_param(row, &d->site, &at));)
         for (int64_t i = 0; i < d->site.param[p->role].count; i++)
-            fill(&d->site.param[p->role].tensors[i], norm && p->role == TN_ROLE_WEIGHT, &r);
+            fill(&d->site.param[p->role].tensors[i],
+                 (norm && p->role == TN_ROLE_WEIGHT) || p->role == TN_ROLE_EXPERT_SCALE, &r);
 }
 
 tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_error *err)
@@ -153,6 +155,10 @@ tn_status draw_site_open(draw_site *d, const tn_site *like, uint64_t seed, tn_er
         return tn_fail(err, TN_E_USAGE, like->path, "%s is no operation of a site", tn_op_name(like->op));
     if (row->allows >> TN_AXIS_WEIGHT & 1 && !d->site.meaning[TN_AXIS_WEIGHT])
         d->site.meaning[TN_AXIS_WEIGHT] = d->site.meaning[TN_AXIS_DTYPE];
+    if (d->site.meaning[TN_AXIS_ACT] == TN_ACT_CLAMPED_SWIGLU && d->site.num[TN_NUM_LIMIT] == 0) {
+        d->site.num[TN_NUM_LIMIT] = 7;
+        d->site.num[TN_NUM_ALPHA] = 1.702;
+    }
     size_t bytes = place_params(d, row, NULL, &count);
     d->tensors = calloc(count + 1, sizeof *d->tensors);
     d->memory = aligned_alloc(64, bytes ? bytes : 64);

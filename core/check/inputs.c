@@ -223,7 +223,8 @@ static void sharpen(drawing *d)
 {
     const tn_tensor *q = &d->call->in[0], *k = &d->call->in[1];
     const int32_t *q_index = d->call->in[3].data;
-    int64_t heads = q->shape[2], kv_heads = k->shape[2], n = q->shape[3], window = d->site->dim[TN_DIM_WINDOW];
+    int64_t heads = q->shape[2], kv_heads = k->shape[2], n = q->shape[3];
+    int64_t window = d->site->dim[TN_DIM_WINDOW], chunk = d->site->dim[TN_DIM_CHUNK];
     float times = 1;
     while (times * (float)d->site->num[TN_NUM_SCALE] < 32 && (q->dtype != TN_F16 || times * (float)n < 16384))
         times *= 2;
@@ -232,6 +233,8 @@ static void sharpen(drawing *d)
     for (int64_t i = 0; i < tn_tensor_count(q) / n; i++) {
         int64_t row = i / heads, b = row / d->tokens, last = q_index[row];
         int64_t seen = window > 0 && window < last + 1 ? window : last + 1;
+        if (chunk > 0 && last >= 0 && last % chunk < seen)
+            seen = last % chunk + 1;
         int64_t position = last - (int64_t)(inputs_uniform(&d->random) * (double)seen);
         int64_t slot = position + (b > 0 ? PADDING : 0), head = i % heads / (heads / kv_heads);
         for (int64_t j = 0; last >= 0 && j < n; j++) {

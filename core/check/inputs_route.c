@@ -19,6 +19,7 @@ typedef struct router {
     float *weight, *x; /* [E,H], [H] */
     float *bias, *correction;
     double *logit, *score; /* [E] */
+    double *rank, *sorted; /* [E], of which one for each group is used */
 } router;
 
 static tn_status open_vector(const tn_param *param, int64_t count, float **out)
@@ -40,6 +41,8 @@ static void router_close(router *r)
     free(r->correction);
     free(r->logit);
     free(r->score);
+    free(r->rank);
+    free(r->sorted);
 }
 
 static tn_status router_open(router *r, const tn_site *site, tn_error *err)
@@ -51,7 +54,9 @@ static tn_status router_open(router *r, const tn_site *site, tn_error *err)
     r->x = malloc((size_t)r->hidden * sizeof *r->x);
     r->logit = malloc((size_t)r->experts * sizeof *r->logit);
     r->score = malloc((size_t)r->experts * sizeof *r->score);
-    tn_status status = r->x && r->logit && r->score ? TN_OK : TN_E_MEMORY;
+    r->rank = malloc((size_t)r->experts * sizeof *r->rank);
+    r->sorted = malloc((size_t)r->experts * sizeof *r->sorted);
+    tn_status status = r->x && r->logit && r->score && r->rank && r->sorted ? TN_OK : TN_E_MEMORY;
     if (status == TN_OK)
         status = open_vector(&site->param[TN_ROLE_ROUTER], r->experts * r->hidden, &r->weight);
     if (status == TN_OK)
@@ -93,14 +98,46 @@ static int descending(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
+static bool is_clear(double last, double next)
+{
+    return last - next >= MARGIN * fabs(last);
+}
+
+/* Leaves the scores of experts in the best groups, and 0 or minus infinity of the others, as the router does. False:
+ * which groups these are is not clear. */
+static bool limit_groups(router *r)
+{
+    bool sigmoid = r->site->meaning[TN_AXIS_SCORE] == TN_SCORE_SIGMOID;
+    int64_t groups = r->site->dim[TN_DIM_GROUPS], top = r->site->dim[TN_DIM_TOP_GROUPS], size = r->experts / groups;
+    for (int64_t g = 0; g < groups; g++) {
+        double first = -INFINITY, second = -INFINITY;
+        for (int64_t i = g * size; i < (g + 1) * size; i++) {
+            second = r->score[i] > first ? first : r->score[i] > second ? r->score[i] : second;
+            first = r->score[i] > first ? r->score[i] : first;
+        }
+        r->rank[g] = r->sorted[g] = sigmoid && size > 1 ? first + second : first;
+    }
+    if (top >= groups)
+        return true;
+    qsort(r->sorted, (size_t)groups, sizeof *r->sorted, descending);
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t i = g * size; r->rank[g] < r->sorted[top - 1] && i < (g + 1) * size; i++)
+            r->score[i] = sigmoid ? -INFINITY : 0;
+    return is_clear(r->sorted[top - 1], r->sorted[top]);
+}
+
 static bool router_is_clear(router *r)
 {
-    if (r->top_k >= r->experts)
+    bool limited = r->site->features & TN_HAS_GROUPS;
+    if (r->top_k >= r->experts && !limited)
         return true;
     router_score(r);
+    if (limited && !limit_groups(r))
+        return false;
+    if (r->top_k >= r->experts)
+        return true;
     qsort(r->score, (size_t)r->experts, sizeof *r->score, descending);
-    double last = r->score[r->top_k - 1], next = r->score[r->top_k];
-    return last - next >= MARGIN * fabs(last);
+    return is_clear(r->score[r->top_k - 1], r->score[r->top_k]);
 }
 
 tn_status inputs_find_unclear(const tn_site *site, const tn_tensor *x, bool *skip, tn_error *err)

@@ -47,6 +47,7 @@ void attention_shape(const tn_call *call, attention_job *job)
     job->sinks = site->features & TN_HAS_SINKS ? rows_param(site, TN_ROLE_SINKS) : NULL;
     job->rule.dtype = job->q->dtype;
     job->rule.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
+    job->rule.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
     job->rule.softcap = site->features & TN_HAS_SOFTCAP ? (float)site->num[TN_NUM_SOFTCAP] : 0.0f;
     job->rule.scale = (float)site->num[TN_NUM_SCALE];
     job->rule.has_sink = job->sinks != NULL;
@@ -112,6 +113,7 @@ static size_t attention_scratch(const tn_call *call)
 /* Finds the spans of keys that some query at a position between low and high may see. */
 static void attention_find_spans(const attention_job *job, attention_work *work, int64_t b, int32_t low, int32_t high)
 {
+    int32_t lowest = attention_lowest(&job->rule, low);
     bool joins = job->type == job->q->dtype; /* else every block passes through work->block     */
     work->span_count = work->n = 0;
     for (int64_t first = 0; first < job->keys; first += KEY_BLOCK) {
@@ -121,7 +123,7 @@ static void attention_find_spans(const attention_job *job, attention_work *work,
             int32_t kv = attention_index(job->kv_index, b, first + s);
             work->index[work->n + s] = kv;
             span.clean &= kv >= 0;
-            seen |= kv >= 0 && kv <= high && (job->rule.window <= 0 || (int64_t)low - kv < job->rule.window);
+            seen |= kv >= lowest && kv <= high;
         }
         if (!seen)
             continue;

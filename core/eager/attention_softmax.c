@@ -53,8 +53,7 @@ float attention_softmax(const attention_scores *rule, float *scores, const int32
     float max = 0.0f;
     if (n > 0) {
         scores_round(rule, scores, n);
-        int32_t lowest = rule->window > 0 && rule->window <= q ? (int32_t)(q - rule->window + 1) : 0;
-        max = scores_mask(scores, index, n, lowest, q, &any);
+        max = scores_mask(scores, index, n, attention_lowest(rule, q), q, &any);
     }
     if (!any) {
         for (int64_t i = 0; i < n; i++)
@@ -63,6 +62,14 @@ float attention_softmax(const attention_scores *rule, float *scores, const int32
     }
     if (rule->has_sink && sink > max)
         max = sink;
+    /* With a sink the largest score is taken away in the model's dtype, before the softmax. */
+    if (rule->has_sink) {
+        for (int64_t i = 0; i < n; i++)
+            scores[i] -= max;
+        vec_round(scores, n, rule->dtype);
+        sink = vec_round1(sink - max, rule->dtype);
+        max = 0.0f;
+    }
     /* Nothing but -inf gives -inf - -inf: NaN, as in transformers. */
     float sum = vec_exp_sum(scores, n, max), dropped = rule->has_sink ? vec_exp(sink - max) : 0.0f;
     if (rule->has_sink)

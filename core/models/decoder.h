@@ -11,7 +11,8 @@
 /* Class names of one modeling file. */
 typedef struct decoder_classes {
     const char *scope, *model, *layer, *attention, *mlp, *norm, *rotary;
-    const char *embedding; /* NULL: Embedding                                                     */
+    const char *embedding;  /* NULL: Embedding                                                    */
+    const char *final_norm; /* of the last norm; NULL: as the others                              */
 } decoder_classes;
 
 /* Names of a layer's norms: before attention and MLP, and of what they give before it is added (NULL: none). Without
@@ -108,6 +109,22 @@ void decoder_upper_slide(const config_reader *config, int64_t i, decoder_layer_s
  * and how many a token gets. The two numbers are the defaults; an architecture adds the rest. */
 moe_parts_spec decoder_experts(const config_reader *config, const decoder_spec *spec, const moe_parts_names *names,
                                int64_t experts, int64_t top_k);
+
+/* The same with keys of the architecture's own; the usual ones are read, too. */
+moe_parts_spec decoder_experts_of(const config_reader *config, const decoder_spec *spec, const moe_parts_names *names,
+                                  const char *experts_key, int64_t experts, const char *top_k_key, int64_t top_k);
+
+/* For decoder_spec.differ, Qwen's rule: layers in "mlp_only_layers" and all but every "decoder_sparse_step"-th have no
+ * experts. */
+void decoder_sparse(const config_reader *config, int64_t i, decoder_layer_spec *layer);
+
+/* "n_group" and "topk_group" of a router; the numbers are defaults. */
+void decoder_groups(const config_reader *config, moe_parts_spec *moe, int64_t groups, int64_t top_groups);
+
+/* DeepSeek-V3's router: sigmoid scores in f32, a correction bias, "n_group" and "topk_group", "norm_topk_prob" (true),
+ * "routed_scaling_factor". The numbers are defaults. */
+void decoder_sigmoid_groups(const config_reader *config, moe_parts_spec *moe, int64_t groups, int64_t top_groups,
+                            double scale);
 
 /* The state of decoder_flow, or NULL after an error. */
 void *decoder_build(graph_builder *b, const config_reader *config, const decoder_spec *spec);

@@ -1,6 +1,8 @@
 /* Grouped-query attention. */
 #include "models/gqa.h"
 
+#include <string.h>
+
 static const gqa_names usual_names = {"self_attn", "q_proj", "k_proj", "v_proj",
                                       "o_proj",    "q_norm", "k_norm", "qkv_proj"};
 
@@ -44,7 +46,9 @@ static void build_norms(graph_builder *b, graph_module *m, const gqa_spec *spec,
     int64_t dim = spec->head_dim, all = spec->norm_full;
     if (spec->head_norm) {
         out->q_norm = parts_norm(b, m, n->q_norm, spec->head_norm, all ? spec->heads * dim : dim, false);
-        if (!spec->borrows)
+        if (!spec->borrows && !strcmp(n->q_norm, n->k_norm)) /* one module, called for both */
+            out->k_norm = out->q_norm;
+        else if (!spec->borrows)
             out->k_norm = parts_norm(b, m, n->k_norm, spec->head_norm, all ? spec->kv_heads * dim : dim, false);
     }
     if (spec->v_norm && !spec->borrows)

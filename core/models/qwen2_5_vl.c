@@ -19,7 +19,8 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
 
 static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {
-    decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .theta = 1e6, .ignore_head_dim = true, .differ = differ};
+    decoder_spec s = {
+        .classes = &classes, .norm.eps = 1e-5, .theta = 1e6, .kv_heads = 8, .ignore_head_dim = true, .differ = differ};
     decoder_read(config, &s);
     s.layer.attention.window = decoder_window_in_use(config);
     s.layer.attention.qkv_bias = true;
@@ -30,7 +31,7 @@ static const build_alias aliases[] = {{"model.visual.", "visual."}, {"model.lang
 
 static const multimodal_spec spec = {
     .model_class = "Qwen2_5_VLModel",
-    .vision = NULL,
+    .vision = NULL /* vision_qwen2_5_vl */,
     .token_key = {[MULTIMODAL_IMAGE] = "image_token_id", [MULTIMODAL_VIDEO] = "video_token_id"},
     .token = {[MULTIMODAL_IMAGE] = 151655, [MULTIMODAL_VIDEO] = 151656},
     .flat = true,

@@ -21,17 +21,9 @@ static const moe_parts_names names = {.block_class = "Qwen3MoeSparseMoeBlock",
                                       .all_gate_up = "gate_up_proj",
                                       .all_down = "down_proj"};
 
-/* Dense layers: in mlp_only_layers, and all but every decoder_sparse_step-th. */
-static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
-{
-    int64_t step = config_i64(config, "decoder_sparse_step", 1, 1, 1 << 12);
-    if ((i + 1) % step != 0 || config_list_holds(config, "mlp_only_layers", i))
-        layer->moe.experts = 0;
-}
-
 static void *build(graph_builder *b, const config_reader *config)
 {
-    decoder_spec s = {.classes = &classes, .differ = differ};
+    decoder_spec s = {.classes = &classes, .differ = decoder_sparse};
     decoder_read(config, &s);
     s.layer.attention.window = decoder_window_in_use(config);
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);

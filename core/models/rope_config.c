@@ -1,6 +1,7 @@
 /* Rotary parameters from config.json. */
 #include "models/rope_config.h"
 
+#include <math.h>
 #include <string.h>
 
 static rope_kind read_kind(const config_reader *c, bool old_names)
@@ -103,6 +104,15 @@ static void read_theta(const config_reader *config, const config_reader *c, cons
         config_fail(inside ? c : config, inside ? "rope_theta" : beside, "is %g, it must be above 1", rope->theta);
 }
 
+static void read_alpha(const config_reader *c, rope_params *rope)
+{
+    double alpha = config_f64(c, "alpha", 1);
+    if (!(alpha > 0))
+        config_fail(c, "alpha", "is %g, it must be positive", alpha);
+    rope->theta *= pow(alpha, (double)rope->dim / (double)(rope->dim - 2));
+    rope->kind = ROPE_DEFAULT;
+}
+
 /* What depends on the kind. */
 static void read_scaling(const config_reader *c, rope_params *rope)
 {
@@ -137,6 +147,8 @@ void rope_config_read(const config_reader *config, const rope_config_spec *spec,
     if (!absent)
         read_theta(config, &c, spec, rope);
     read_dim(config, &c, spec, rope);
+    if (spec->ntk_alpha && rope->kind == ROPE_DYNAMIC && config_has(&c, "alpha"))
+        read_alpha(&c, rope);
     if (!absent)
         read_scaling(&c, rope);
     if (*config->status == TN_OK)

@@ -14,6 +14,7 @@ typedef struct rope_config_spec {
     /* What the class takes where the file has no object at all: the parameters of its rope_type, their angles and theta
      * included; NULL: rope_type default. */
     const rope_params *absent;
+    bool ntk_alpha; /* HunYuan's: dynamic with alpha is rope_type default with theta alpha^(R / (R - 2))           */
     bool old_names; /* Phi-3's: the types su and yarn mean longrope                                              */
 } rope_config_spec;
 

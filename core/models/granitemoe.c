@@ -1,0 +1,38 @@
+/* modeling_granitemoe: GraniteMoeForCausalLM. Granite with experts in every layer, chosen before the softmax; files
+ * have all of them in two matrices. */
+#include "models/decoder.h"
+
+static const decoder_classes classes = {.scope = "modeling_granitemoe",
+                                        .model = "GraniteMoeModel",
+                                        .layer = "GraniteMoeDecoderLayer",
+                                        .attention = "GraniteMoeAttention",
+                                        .norm = "GraniteMoeRMSNorm",
+                                        .rotary = "GraniteMoeRotaryEmbedding"};
+
+static const moe_parts_names names = {.block_class = "GraniteMoeMoE",
+                                      .router_class = "GraniteMoeTopKRouter",
+                                      .experts_class = "GraniteMoeExperts",
+                                      .router = "router",
+                                      .experts = "experts",
+                                      .all_gate_up = "gate_up_proj",
+                                      .all_down = "down_proj"};
+
+static const build_alias aliases[] = {{".experts.gate_up_proj", ".input_linear.weight"},
+                                      {".experts.down_proj", ".output_linear.weight"},
+                                      {".router.weight", ".router.layer.weight"},
+                                      {0}};
+
+static void *build(graph_builder *b, const config_reader *config)
+{
+    decoder_spec s = {.classes = &classes};
+    decoder_read(config, &s);
+    s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
+    s.layer.mlp_name = "block_sparse_moe";
+    decoder_granite_factors(config, &s);
+    s.layer.moe = decoder_experts(config, &s, &names, 8, 2);
+    s.layer.moe.score = TN_SCORE_TOPK_SOFTMAX;
+    b->aliases = aliases;
+    return decoder_build(b, config, &s);
+}
+
+const model_arch granitemoe_arch = {"granitemoe", "GraniteMoeForCausalLM", build, &decoder_flow};

@@ -1,0 +1,64 @@
+/* modeling_hunyuan_v1_moe: HunYuanMoEV1ForCausalLM. Softmax-routed experts beside a shared MLP in every layer; queries
+ * and keys are normed behind the rotation. */
+#include "models/decoder.h"
+
+static const decoder_classes classes = {.scope = "modeling_hunyuan_v1_moe",
+                                        .model = "HunYuanMoEV1Model",
+                                        .layer = "HunYuanMoEV1DecoderLayer",
+                                        .attention = "HunYuanMoEV1Attention",
+                                        .norm = "HunYuanMoEV1RMSNorm",
+                                        .rotary = "HunYuanMoEV1RotaryEmbedding"};
+
+static const gqa_names attention_names = {.module = "self_attn",
+                                          .q = "q_proj",
+                                          .k = "k_proj",
+                                          .v = "v_proj",
+                                          .o = "o_proj",
+                                          .q_norm = "query_layernorm",
+                                          .k_norm = "key_layernorm"};
+
+static const moe_parts_names names = {.block_class = "HunYuanMoEV1Moe",
+                                      .router_class = "HunYuanMoEV1Gate",
+                                      .experts_class = "HunYuanMoEV1Experts",
+                                      .router = "gate",
+                                      .router_linear = "wg",
+                                      .experts = "experts",
+                                      .gate = "gate_proj",
+                                      .up = "up_proj",
+                                      .down = "down_proj",
+                                      .all_gate_up = "gate_up_proj",
+                                      .all_down = "down_proj",
+                                      .shared = "shared_mlp",
+                                      .shared_class = "HunYuanMoEV1MLP"};
+
+/* Experts per token may be a list. */
+static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
+{
+    int64_t count = config_list(config, "moe_topk"), top_k = layer->moe.top_k;
+    if (count >= 0 && i >= count)
+        config_fail(config, "moe_topk", "has %lld entries, num_hidden_layers is larger", (long long)count);
+    else if (count >= 0)
+        top_k = config_list_i64(config, "moe_topk", i);
+    if (top_k < 1 || top_k > layer->moe.experts)
+        config_fail(config, "moe_topk", "is %lld, of %lld experts", (long long)top_k, (long long)layer->moe.experts);
+    layer->moe.top_k = top_k;
+}
+
+static void *build(graph_builder *b, const config_reader *config)
+{
+    decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .differ = differ};
+    decoder_read(config, &s);
+    bool list = config_list(config, "moe_topk") >= 0;
+    s.rope[0].config.ntk_alpha = true;
+    s.layer.attention.names = &attention_names;
+    s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);
+    s.layer.attention.head_norm = &s.norm;
+    s.layer.attention.norm_last = true;
+    s.layer.moe =
+        decoder_experts_of(config, &s, &names, "num_experts", 1, list ? "num_experts_per_tok" : "moe_topk", 1);
+    s.layer.moe.shared_inter = s.layer.moe.inter;
+    s.layer.moe.route_features = TN_HAS_RENORM;
+    return decoder_build(b, config, &s);
+}
+
+const model_arch hunyuan_v1_moe_arch = {"hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", build, &decoder_flow};
