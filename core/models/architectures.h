@@ -1,6 +1,8 @@
 /* Inside core: the list of architectures: ARCHITECTURE(arch) for each model_arch, in the order of their model types.
  * models.h declares them with it, models.c looks them up. */
 ARCHITECTURE(cohere2)
+ARCHITECTURE(deepseek_v2)
+ARCHITECTURE(deepseek_v3)
 ARCHITECTURE(ernie4_5_moe)
 ARCHITECTURE(exaone4)
 ARCHITECTURE(gemma2)
@@ -8,6 +10,7 @@ ARCHITECTURE(glm)
 ARCHITECTURE(glm4)
 ARCHITECTURE(glm4v_moe)
 ARCHITECTURE(glm4_moe)
+ARCHITECTURE(glm4_moe_lite)
 ARCHITECTURE(gpt_oss)
 ARCHITECTURE(granite)
 ARCHITECTURE(granitemoe)
