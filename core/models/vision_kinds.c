@@ -109,6 +109,18 @@ static const vision_family family_qwen3_5 = {.scope = "modeling_qwen3_5",
                                              QWEN3_REST};
 TOWER(qwen3_5, family_qwen3_5)
 
+static const vision_family family_qwen3_5_moe = {.scope = "modeling_qwen3_5_moe",
+                                                 .model = "Qwen3_5MoeVisionModel",
+                                                 .patch = "Qwen3_5MoeVisionPatchEmbed",
+                                                 .rotary = "Qwen3_5MoeVisionRotaryEmbedding",
+                                                 .block = "Qwen3_5MoeVisionBlock",
+                                                 .attention = "Qwen3_5MoeVisionAttention",
+                                                 .mlp = "Qwen3_5MoeVisionMLP",
+                                                 .merger = "Qwen3_5MoeVisionPatchMerger",
+                                                 .merging = QWEN3_MERGING(NULL),
+                                                 QWEN3_REST};
+TOWER(qwen3_5_moe, family_qwen3_5_moe)
+
 static const vision_family family_qwen3_omni_moe = {.scope = "modeling_qwen3_omni_moe",
                                                     .model = "Qwen3OmniMoeVisionEncoder",
                                                     .patch = "Qwen3OmniMoeVisionPatchEmbed",

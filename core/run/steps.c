@@ -1,6 +1,8 @@
 /* The steps that an architecture's forward is made of. */
 #include "run/steps.h"
 
+#include "run/pieces.h"
+
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor t = tn_tensor_dense(NULL, dtype, ndim, shape);
@@ -23,7 +25,7 @@ static tn_call start_call(tn_op op, const tn_site *site, int in, int out)
 static void perform_site(graph_run *r, const graph_site *site, const tn_call *call)
 {
     if (r->status == TN_OK)
-        r->status = run_site_call(r->device, r->arena, site, call, r->err);
+        r->status = pieces_site_call(r->device, r->arena, site, call, r->err);
 }
 
 /* A step between the contracts. */
