@@ -274,39 +274,37 @@ static void same(const tn_grads *a, const tn_grads *b, const char *what)
 
 START_TEST(threads)
 {
-    for (int l = 0; l < LAYOUTS; l++) {
-        tn_call call;
-        tn_site site;
-        tn_grads first, grads;
-        random_call(layouts[l], true, TOKENS_MAX, &call, &site);
-        site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
-        threads_set(1);
-        optest_grads(&call, &first, 30);
-        optest_composed(&call);
-        for (int32_t count = 2; count <= 3; count++) {
-            threads_set(count);
-            optest_grads(&call, &grads, 30);
-            optest_composed(&call);
-            same(&first, &grads, "threads");
-        }
-        /* Gradients do not depend on which of them are wanted. */
-        for (int left_out = -1; left_out < TN_ROLE_MAX; left_out++) {
-            optest_grads(&call, &grads, 30);
-            if (left_out < 0)
-                grads.in[0] = (tn_tensor){0};
-            else if (grads.param[left_out].count)
-                grads.param[left_out].count = 0;
-            else
-                continue;
-            optest_composed(&call);
-            same(&first, &grads, "left out");
-        }
+    tn_call call;
+    tn_site site;
+    tn_grads first, grads;
+    random_call(layouts[_i], true, TOKENS_MAX, &call, &site);
+    site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    threads_set(1);
+    optest_grads(&call, &first, 30);
+    optest_composed(&call);
+    for (int32_t count = 2; count <= 3; count++) {
+        threads_set(count);
         optest_grads(&call, &grads, 30);
-        grads.out[0] = (tn_tensor){0};
         optest_composed(&call);
-        for (int64_t i = 0; i < tn_tensor_count(&grads.in[0]); i++)
-            ck_assert_double_eq(optest_at(&grads.in[0], i), 0.0);
+        same(&first, &grads, "threads");
     }
+    /* Gradients do not depend on which of them are wanted. */
+    for (int left_out = -1; left_out < TN_ROLE_MAX; left_out++) {
+        optest_grads(&call, &grads, 30);
+        if (left_out < 0)
+            grads.in[0] = (tn_tensor){0};
+        else if (grads.param[left_out].count)
+            grads.param[left_out].count = 0;
+        else
+            continue;
+        optest_composed(&call);
+        same(&first, &grads, "left out");
+    }
+    optest_grads(&call, &grads, 30);
+    grads.out[0] = (tn_tensor){0};
+    optest_composed(&call);
+    for (int64_t i = 0; i < tn_tensor_count(&grads.in[0]); i++)
+        ck_assert_double_eq(optest_at(&grads.in[0], i), 0.0);
 }
 END_TEST
 
@@ -317,7 +315,7 @@ int main(void)
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, differences, 0, (int)(sizeof tokens / sizeof *tokens));
-    tcase_add_test(tc, threads);
+    tcase_add_loop_test(tc, threads, 0, LAYOUTS);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
