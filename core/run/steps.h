@@ -139,6 +139,9 @@ void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, cons
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
 
+/* count places along an axis of x from begin on, as they lie. */
+tn_tensor steps_part(const tn_tensor *x, int axis, int64_t begin, int64_t count);
+
 /* count columns of x [rows, width] from begin on, as they lie. */
 tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count);
 
