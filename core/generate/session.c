@@ -270,6 +270,20 @@ static tn_status run_past(tn_session *s, tn_error *err)
     return status;
 }
 
+/* What the batch has beside tokens. A tower's calls may be larger than those that kernels were checked with. */
+static tn_status begin_media(tn_session *s, const tn_batch *batch, const tn_outputs *outputs, tn_error *err)
+{
+    tn_status status = media_take(&s->media, batch, err);
+    int64_t most = status == TN_OK ? media_largest_call(&s->media) : 0;
+    if (most > s->rows * s->chunk)
+        status = model_check_calls(s->model, 1, most, s->context, err);
+    guest_watch_begin(&s->watch);
+    if (status == TN_OK)
+        status = media_begin(&s->media, batch, outputs, s->cache.length, err);
+    guest_watch_end(&s->watch);
+    return status;
+}
+
 tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *given_outputs,
                       int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err)
 {
@@ -283,9 +297,7 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
     if (status != TN_OK)
         return status;
     int32_t limit = threads_limit(s->threads);
-    guest_watch_begin(&s->watch);
-    status = media_begin(&s->media, &batch, &outputs, s->cache.length, err);
-    guest_watch_end(&s->watch);
+    status = begin_media(s, &batch, &outputs, err);
     if (status == TN_OK)
         follow_length(s, &batch);
     if (status == TN_OK && past_restarts(&s->past, s->columns, batch.tokens))

@@ -71,7 +71,7 @@ static bool has_delta_net(const config_reader *c)
 }
 
 /* Where frequencies follow the length of the row, steps give something else than one pass: what is in the cache keeps
- * those of its time (dynamic), or all of it is computed anew when the long ones begin (longrope). */
+ * those of its time; where Phi-3's long ones begin, all of it is computed anew. */
 static void find_steady(golden *g, const config_reader *c)
 {
     config_reader old = config_child(c, "rope_scaling"), now = config_child(c, "rope_parameters");
@@ -84,8 +84,9 @@ static void find_steady(golden *g, const config_reader *c)
     if (!strcmp(type, "dynamic"))
         g->steady_until = positions;
     if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
+        bool anew = !strncmp(config_str(c, "model_type", ""), "phi3", 4);
         g->steady_until = original;
-        g->steady_from = original;
+        g->steady_from = anew ? original : 0;
     }
 }
 
