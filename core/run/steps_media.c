@@ -6,12 +6,10 @@ void steps_media_embed(graph_run *r, const tn_tensor *h)
     const run_media *m = r->media;
     if (!m || r->status != TN_OK || m->features.shape[0] == 0)
         return;
-    int64_t width = h->shape[1];
-    tn_call call = {.size = sizeof call, .op = TN_OP_CACHE_APPEND, .in_count = 2, .out_count = 1};
-    call.in[0] = steps_view(&m->features, 4, (int64_t[]){1, m->features.shape[0], 1, width});
-    call.in[1] = m->slot;
-    call.out[0] = steps_view(h, 4, (int64_t[]){1, h->shape[0], 1, width});
-    r->status = run_eager_call(r->device, r->arena, &call, r->err);
+    int64_t width = h->shape[1], count = m->features.shape[0];
+    tn_tensor rows = steps_view(&m->features, 4, (int64_t[]){1, count, 1, width});
+    tn_tensor to = steps_view(h, 4, (int64_t[]){1, h->shape[0], 1, width});
+    steps_place(r, &rows, &m->slot, &to);
 }
 
 bool steps_media_deepens(const graph_run *r, int64_t layer)
