@@ -372,6 +372,36 @@ START_TEST(ids_outside_the_vocabulary)
 }
 END_TEST
 
+/* Quarters times numbers of few bits: sums are exact, so that only the last rounding is left. */
+START_TEST(bags_of_embeddings)
+{
+    for (int d = 0; d < 3; d++) {
+        tn_site site = optest_site(TN_OP_EMBEDDING_BAG, dtypes[d]);
+        tn_tensor table = optest_random(dtypes[d], 2, (int64_t[]){11, 530}, 1);
+        optest_param(&site, TN_ROLE_WEIGHT, &table, 1);
+        site.dim[TN_DIM_TOP_K] = 3;
+        tn_call call = {.op = TN_OP_EMBEDDING_BAG, .site = &site, .in_count = 2, .out_count = 1};
+        call.in[0] = optest_zeros(TN_I64, 2, (int64_t[]){40, 3});
+        call.in[1] = optest_zeros(TN_F32, 2, (int64_t[]){40, 3});
+        for (int64_t i = 0; i < 120; i++) {
+            ((int64_t *)call.in[0].data)[i] = i * 7 % 11;
+            optest_set(&call.in[1], i, (double)(i % 9 - 4) / 4.0);
+        }
+        call.out[0] = optest_zeros(dtypes[d], 2, (int64_t[]){40, 530});
+        optest_threads(&call);
+        for (int64_t i = 0; i < 40 * 530; i++) {
+            double sum = 0.0;
+            for (int64_t j = i / 530 * 3; j < i / 530 * 3 + 3; j++)
+                sum += optest_at(&call.in[1], j) * optest_at(&table, j * 7 % 11 * 530 + i % 530);
+            if (optest_at(&call.out[0], i) != rounded(sum, dtypes[d]))
+                ck_abort_msg("element %d", (int)i);
+        }
+        ((int64_t *)call.in[0].data)[100] = 11;
+        ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
+    }
+}
+END_TEST
+
 START_TEST(cache_slots)
 {
     const int32_t slots[] = {3, -1, 0, 4, 2, -7};
@@ -417,6 +447,7 @@ int main(void)
     tcase_add_test(tc, one_gate_for_all_features);
     tcase_add_test(tc, embeddings);
     tcase_add_test(tc, ids_outside_the_vocabulary);
+    tcase_add_test(tc, bags_of_embeddings);
     tcase_add_test(tc, cache_slots);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

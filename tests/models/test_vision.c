@@ -1,9 +1,12 @@
 /* Vision towers on their own, against what transformers computes: picture features, and those of deep layers. What goes
  * wrong with pictures and files is told by name. */
+#include "broken.h"
 #include "checkpoint/checkpoint.h"
 #include "eager/eager.h"
+#include "far_device.h"
 #include "models/tower.h"
 #include "optest.h"
+#include "tempdir.h"
 
 #include <check.h>
 #include <math.h>
@@ -33,12 +36,12 @@ typedef struct tower {
     tn_error err;
 } tower;
 
-static void tower_open(tower *t, int index, int64_t text_hidden)
+/* The tower of the case's kind, of the checkpoint in folder. */
+static void tower_open_at(tower *t, int index, const char *folder, int64_t text_hidden)
 {
     /* The names of a tree and of files: with and without the level above, or below a thinker. */
     static const build_alias aliases[] = {{"model.visual.", "visual."}, {0}};
-    char folder[256], path[300];
-    snprintf(folder, sizeof folder, MODELS "%s", cases[index].name);
+    char path[300];
     snprintf(path, sizeof path, "%s/config.json", folder);
     *t = (tower){.kind = cases[index].kind, .err = TN_ERROR_INIT};
     t->file = config_open(path, &t->err);
@@ -60,6 +63,13 @@ static void tower_open(tower *t, int index, int64_t text_hidden)
     t->status = b.status;
     snprintf(path, sizeof path, "%s/expected.safetensors", folder);
     t->expected = tn_safetensors_open(path, &t->err);
+}
+
+static void tower_open(tower *t, int index, int64_t text_hidden)
+{
+    char folder[256];
+    snprintf(folder, sizeof folder, MODELS "%s", cases[index].name);
+    tower_open_at(t, index, folder, text_hidden);
 }
 
 static void tower_close(tower *t)
@@ -173,6 +183,61 @@ START_TEST(pictures_are_apart)
 }
 END_TEST
 
+/* got is want over and over. */
+static void expect_repeated(const tn_tensor *got, const tn_tensor *want, const char *what)
+{
+    int64_t rows = want->shape[0], times = got->shape[0] / rows;
+    for (int64_t i = 0; i < times; i++) {
+        tn_tensor part = *got;
+        part.shape[0] = rows;
+        part.data = (float *)part.data + i * rows * part.shape[1];
+        expect_like(&part, want, what);
+    }
+}
+
+/* More patches than one call of a site has: all pictures many times over, and the first one as frames of a video. */
+START_TEST(many_pictures)
+{
+    enum { TIMES = 23 };
+    tower t;
+    arena a, once;
+    tower_grid grids[8], repeated[8 * TIMES];
+    tower_rows all, rows;
+    tower_open(&t, _i, 64);
+    tower_media media = media_of(&t, grids, 8), many = media;
+    int64_t patches = media.pixels.shape[0], width = media.pixels.shape[1], first = grids[0].h * grids[0].w;
+    int64_t bytes = patches * width * (int64_t)sizeof(float);
+    float *pixels = malloc((size_t)(TIMES * bytes));
+    forward(&t, &media, &once, &rows);
+    many.grids = repeated;
+    many.grid_count = TIMES * media.grid_count;
+    many.pixels.data = pixels;
+    many.pixels.shape[0] = TIMES * patches;
+    for (int64_t i = 0; i < TIMES; i++) {
+        memcpy(repeated + i * media.grid_count, grids, (size_t)media.grid_count * sizeof *grids);
+        memcpy((char *)pixels + i * bytes, media.pixels.data, (size_t)bytes);
+    }
+    ck_assert_int_gt(many.pixels.shape[0], 1024);
+    forward(&t, &many, &a, &all);
+    expect_repeated(&all.features, &rows.features, cases[_i].name);
+    ck_assert_uint_le(a.size, TIMES * once.size); /* memory grows with the patches, not with their square */
+    arena_close(&a);
+    ck_assert_int_eq(grids[0].t, 1);
+    many.grid_count = 1;
+    repeated[0].t = TIMES;
+    many.pixels.shape[0] = TIMES * first;
+    for (int64_t i = 0; i < TIMES; i++)
+        memcpy(pixels + i * first * width, media.pixels.data, (size_t)(first * width) * sizeof *pixels);
+    forward(&t, &many, &a, &all);
+    rows.features.shape[0] = all.features.shape[0] / TIMES;
+    expect_repeated(&all.features, &rows.features, cases[_i].name);
+    free(pixels);
+    arena_close(&a);
+    arena_close(&once);
+    tower_close(&t);
+}
+END_TEST
+
 static void expect_refused(const tower *t, const tower_media *media, const char *words)
 {
     tn_error err = TN_ERROR_INIT;
@@ -216,6 +281,115 @@ START_TEST(a_text_model_of_another_width)
 }
 END_TEST
 
+/* Logits and features of a case's first row, by the whole model on a device. Owned. */
+static float *results_on(const char *device, int index, int64_t *count)
+{
+    tn_error err = TN_ERROR_INIT;
+    char path[256];
+    snprintf(path, sizeof path, MODELS "%s/expected.safetensors", cases[index].name);
+    tower t = {.expected = tn_safetensors_open(path, &err)};
+    tn_tensor pixels = expected(&t, "pixel_values"), grids = expected(&t, "image_grid_thw");
+    tn_tensor ids = expected(&t, "input_ids"), like = expected(&t, "image_features");
+    snprintf(path, sizeof path, MODELS "%s", cases[index].name);
+    tn_model_options mo = {.size = sizeof mo, .dtype = "f32", .device = device};
+    tn_model *m = tn_model_open(path, &mo, &err);
+    ck_assert_msg(m, "%s: %s", err.where, err.message);
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(m, &info);
+    int64_t logits = ids.shape[1] * info.vocab;
+    *count = logits + tn_tensor_count(&like);
+    float *all = calloc((size_t)*count, sizeof *all);
+    tn_session_options so = {.size = sizeof so, .context = ids.shape[1]};
+    tn_session *s = tn_session_new(m, &so, &err);
+    tn_pictures images = {.size = sizeof images,
+                          .count = grids.shape[0],
+                          .grids = grids.data,
+                          .pixels = pixels.data,
+                          .patches = pixels.shape[0],
+                          .width = pixels.shape[1]};
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = ids.shape[1], .ids = ids.data, .images = &images};
+    tn_outputs out = {.size = sizeof out, .logits = all, .image_features = all + logits};
+    ck_assert_msg(tn_session_run(s, &batch, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_session_free(s);
+    tn_model_close(m);
+    tn_safetensors_close(t.expected);
+    return all;
+}
+
+START_TEST(far_away)
+{
+    static const far_options far = {.name = "far"};
+    int64_t count, again;
+    far_device_add(&far);
+    float *here = results_on("cpu", _i, &count), *there = results_on("far", _i, &again);
+    ck_assert_int_eq(count, again);
+    ck_assert_mem_eq(here, there, (size_t)count * sizeof *here);
+    ck_assert_int_eq(far_seen.held, 0);
+    free(here);
+    free(there);
+}
+END_TEST
+
+/* What config.json says about a tower, taken away or changed; words: what the error names, NULL: nothing changes. */
+static const struct {
+    int index;
+    const char *key, *value, *words;
+} keys[] = {
+    {0, "num_heads", "3", "num_heads"},
+    {0, "num_heads", "16", "multiple of 4"},
+    {0, "head_dim", "8", "head_dim"},
+    {0, "window_size", "7", "window_size"},
+    {0, "hidden_act", "\"swoosh\"", "hidden_act"},
+    {0, "rope_parameters/rope_type", "\"yarn\"", "axial"},
+    {0, "rope_parameters/rope_theta", "-1", "rope_theta"},
+    {0, "patch_size", "5", "patch_embed.proj.weight"},
+    {0, "spatial_merge_size", "0", "spatial_merge_size"},
+    {0, "depth", "3", "blocks.2"},
+    {0, "in_channels", "1", "patch_embed.proj.weight"},
+    {0, "intermediate_size", "57", "mlp.gate_proj.weight"},
+    {0, "rope_parameters", NULL, NULL},
+    {0, "rope_parameters", "null", NULL},
+    {0, "rope_parameters/rope_type", "\"default\"", NULL},
+    {0, "temporal_patch_size", NULL, NULL},
+    {0, "in_channels", "null", NULL},
+    {1, "num_position_embeddings", "63", "pos_embed.weight"},
+    {1, "deepstack_visual_indexes", "[0, 1, 0]", "deepstack_merger_list.2"},
+    {1, "deepstack_visual_indexes", "[0, 1, 0, 1, 0, 1, 0, 1, 0]", "deepstack_visual_indexes"},
+    {1, "hidden_act", NULL, NULL},
+    {2, "image_size", "36", "position_embedding.weight"},
+    {2, "image_size", "3", "image_size"},
+    {2, "attention_bias", "true", "qkv.bias"},
+    {2, "rms_norm_eps", "2", "rms_norm_eps"},
+    {2, "rms_norm_eps", NULL, NULL},
+    {2, "attention_bias", NULL, NULL},
+};
+
+START_TEST(a_key)
+{
+    char *folder = broken_copy(cases[keys[_i].index].name), path[64];
+    tower t;
+    snprintf(path, sizeof path, "vision_config/%s", keys[_i].key);
+    broken_json(folder, "config.json", path, keys[_i].value);
+    tower_open_at(&t, keys[_i].index, folder, 64);
+    if (keys[_i].words) {
+        ck_assert_ptr_null(t.state);
+        broken_expect(&t.err, TN_E_INPUT, keys[_i].words, NULL);
+    } else {
+        arena a;
+        tower_grid grids[8];
+        tower_rows rows;
+        ck_assert_msg(t.state, "%s: %s", t.err.where, t.err.message);
+        tower_media media = media_of(&t, grids, 8);
+        tn_tensor want = expected(&t, "image_features");
+        forward(&t, &media, &a, &rows);
+        expect_like(&rows.features, &want, keys[_i].key);
+        arena_close(&a);
+    }
+    tower_close(&t);
+    tempdir_remove(folder);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("vision towers");
@@ -223,8 +397,11 @@ int main(void)
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, features, 0, CASES);
     tcase_add_loop_test(tc, pictures_are_apart, 0, CASES);
+    tcase_add_loop_test(tc, many_pictures, 0, CASES);
+    tcase_add_loop_test(tc, far_away, 0, CASES);
     tcase_add_loop_test(tc, grids_that_do_not_fit, 0, CASES);
     tcase_add_loop_test(tc, a_text_model_of_another_width, 0, CASES);
+    tcase_add_loop_test(tc, a_key, 0, (int)(sizeof keys / sizeof *keys));
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
