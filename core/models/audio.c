@@ -228,13 +228,13 @@ static void layer(graph_run *r, const audio_encoder *e, const audio_layer *l, co
     arena_release(r->arena, mark);
 }
 
-/* As many whole spans at a time as a call takes. */
+/* Whole spans at a time. */
 void audio_layers(graph_run *r, const audio_encoder *e, const tn_tensor *h, const int64_t *span, int64_t spans)
 {
     int64_t begin = 0;
     for (int64_t i = 0, count; i < spans && r->status == TN_OK; i += count) {
         int64_t rows = span[i];
-        for (count = 1; i + count < spans && rows + span[i + count] <= GRAPH_MAX_TOKENS; count++)
+        for (count = 1; i + count < spans && rows + span[i + count] <= TOWER_PIECE; count++)
             rows += span[i + count];
         tn_tensor part = steps_part(h, 0, begin, rows);
         for (int64_t n = 0; n < e->layers; n++)
@@ -247,8 +247,8 @@ tn_tensor audio_head(graph_run *r, const audio_encoder *e, const void *state, co
                      tn_tensor (*head)(graph_run *r, const void *state, const tn_tensor *x))
 {
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[0], e->out});
-    for (int64_t i = 0; i < x->shape[0]; i += GRAPH_MAX_TOKENS) {
-        int64_t left = x->shape[0] - i, rows = left < GRAPH_MAX_TOKENS ? left : GRAPH_MAX_TOKENS;
+    for (int64_t i = 0; i < x->shape[0]; i += TOWER_PIECE) {
+        int64_t left = x->shape[0] - i, rows = left < TOWER_PIECE ? left : TOWER_PIECE;
         size_t mark = arena_mark(r->arena);
         tn_tensor from = steps_part(x, 0, i, rows), to = steps_part(&y, 0, i, rows);
         tn_tensor part = head(r, state, &from);

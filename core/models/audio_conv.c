@@ -66,7 +66,7 @@ tn_tensor audio_conv_forward(graph_run *r, const audio_encoder *e, const audio_c
                              int64_t width)
 {
     int64_t high = audio_conv_size(conv, 0, x->shape[1]), wide = audio_conv_size(conv, 1, width);
-    int64_t most = wide < GRAPH_MAX_TOKENS ? GRAPH_MAX_TOKENS / wide : 1;
+    int64_t most = wide < TOWER_PIECE ? TOWER_PIECE / wide : 1;
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){high * wide, conv->out});
     size_t mark = arena_mark(r->arena);
     tn_tensor padded = pad(r, e, conv, x, width);

@@ -4,9 +4,6 @@
 
 #include <stdlib.h>
 
-/* Rows of one call: those of a session's chunk, which is what kernels were tried with. */
-enum { PIECE = 512 };
-
 typedef struct vision_pass {
     graph_run *r;
     const vision_tower *v;
@@ -249,7 +246,7 @@ void vision_forward(graph_run *r, const void *state, const tower_media *media, t
 {
     const vision_tower *v = state;
     int64_t unit = v->spec.merge * v->spec.merge;
-    vision_pass p = {.r = r, .v = v, .media = media, .piece = unit > PIECE ? unit : PIECE / unit * unit};
+    vision_pass p = {.r = r, .v = v, .media = media, .piece = unit > TOWER_PIECE ? unit : TOWER_PIECE / unit * unit};
     *out = (tower_rows){.deep_count = v->deep_count};
     if (r->status != TN_OK)
         return;
