@@ -96,9 +96,17 @@ tn_status media_take(media *m, const tn_batch *batch, tn_error *err)
     return status;
 }
 
+/* Convolutions have more places than there are frames, but go through in pieces. */
+static int64_t largest_of_sounds(const media *m)
+{
+    int64_t frames = m->sounds.count * m->sounds.frames, places = frames * m->sounds.bins;
+    places = places < TOWER_PIECE ? places : TOWER_PIECE;
+    return frames > places ? frames : places;
+}
+
 int64_t media_largest_call(const media *m)
 {
-    int64_t most = m->sounds.mel ? m->sounds.count * m->sounds.frames : 0;
+    int64_t most = m->sounds.mel ? largest_of_sounds(m) : 0;
     for (int kind = MULTIMODAL_IMAGE; kind <= MULTIMODAL_VIDEO; kind++)
         if (m->pictures[kind].pixels && m->pictures[kind].patches > most)
             most = m->pictures[kind].patches;

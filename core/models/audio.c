@@ -165,15 +165,6 @@ tn_tensor audio_plane(const audio_encoder *e, const tower_media *media, const au
     return x;
 }
 
-tn_tensor audio_rows(const tn_tensor *x, int64_t begin, int64_t count)
-{
-    tn_tensor rows = *x;
-    rows.shape[0] = count;
-    if (x->data)
-        rows.data = (char *)x->data + (size_t)(begin * x->stride[0]) * tn_dtype_size(x->dtype);
-    return rows;
-}
-
 /* Sines of all frequencies, then cosines; in single precision, as the class computes them. */
 tn_tensor audio_positions(graph_run *r, const audio_encoder *e, int64_t rows)
 {
@@ -182,7 +173,7 @@ tn_tensor audio_positions(graph_run *r, const audio_encoder *e, int64_t rows)
     float *row = malloc((size_t)e->width * sizeof *row);
     char *table = malloc((size_t)rows * row_bytes + 1);
     float step = (float)(log(10000.0) / (double)(half - 1));
-    for (int64_t t = 0; row && table && t < rows; t++) {
+    for (int64_t t = 0; row && table && !r->arena->measuring && t < rows; t++) {
         for (int64_t i = 0; i < half; i++) {
             float angle = (float)t * expf(-step * (float)i);
             row[i] = sinf(angle);
@@ -211,8 +202,8 @@ static tn_tensor attend(graph_run *r, const audio_encoder *e, const audio_layer 
         for (same = 1; i + same < spans && span[i + same] == span[i];)
             same++;
         int64_t rows = same * span[i], shape[4] = {same, span[i], e->heads, e->width / e->heads};
-        tn_tensor part[4] = {audio_rows(&q, begin, rows), audio_rows(&k, begin, rows), audio_rows(&v, begin, rows),
-                             audio_rows(&o, begin, rows)};
+        tn_tensor part[4] = {steps_part(&q, 0, begin, rows), steps_part(&k, 0, begin, rows),
+                             steps_part(&v, 0, begin, rows), steps_part(&o, 0, begin, rows)};
         for (int p = 0; p < 4; p++)
             part[p] = steps_view(&part[p], 4, shape);
         steps_attend(r, l->attention, &part[0], &part[1], &part[2], &part[3]);
@@ -237,15 +228,15 @@ static void layer(graph_run *r, const audio_encoder *e, const audio_layer *l, co
     arena_release(r->arena, mark);
 }
 
-/* As many whole spans at a time as a call takes. */
+/* Whole spans at a time. */
 void audio_layers(graph_run *r, const audio_encoder *e, const tn_tensor *h, const int64_t *span, int64_t spans)
 {
     int64_t begin = 0;
     for (int64_t i = 0, count; i < spans && r->status == TN_OK; i += count) {
         int64_t rows = span[i];
-        for (count = 1; i + count < spans && rows + span[i + count] <= GRAPH_MAX_TOKENS; count++)
+        for (count = 1; i + count < spans && rows + span[i + count] <= TOWER_PIECE; count++)
             rows += span[i + count];
-        tn_tensor part = audio_rows(h, begin, rows);
+        tn_tensor part = steps_part(h, 0, begin, rows);
         for (int64_t n = 0; n < e->layers; n++)
             layer(r, e, &e->layer[n], &part, span + i, count);
         begin += rows;
@@ -256,10 +247,10 @@ tn_tensor audio_head(graph_run *r, const audio_encoder *e, const void *state, co
                      tn_tensor (*head)(graph_run *r, const void *state, const tn_tensor *x))
 {
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[0], e->out});
-    for (int64_t i = 0; i < x->shape[0]; i += GRAPH_MAX_TOKENS) {
-        int64_t left = x->shape[0] - i, rows = left < GRAPH_MAX_TOKENS ? left : GRAPH_MAX_TOKENS;
+    for (int64_t i = 0; i < x->shape[0]; i += TOWER_PIECE) {
+        int64_t left = x->shape[0] - i, rows = left < TOWER_PIECE ? left : TOWER_PIECE;
         size_t mark = arena_mark(r->arena);
-        tn_tensor from = audio_rows(x, i, rows), to = audio_rows(&y, i, rows);
+        tn_tensor from = steps_part(x, 0, i, rows), to = steps_part(&y, 0, i, rows);
         tn_tensor part = head(r, state, &from);
         steps_copy(r, e->copy, &part, &to);
         arena_release(r->arena, mark);

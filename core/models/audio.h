@@ -74,13 +74,10 @@ tn_tensor audio_conv_forward(graph_run *r, const audio_encoder *e, const audio_c
 /* The first rows of the table of sinusoids, [rows, width]. */
 tn_tensor audio_positions(graph_run *r, const audio_encoder *e, int64_t rows);
 
-/* Rows begin .. begin + count - 1 of a dense matrix. */
-tn_tensor audio_rows(const tn_tensor *x, int64_t begin, int64_t count);
-
 /* All layers on h [rows, width], in place. The rows are spans of so many rows each, one behind the other. */
 void audio_layers(graph_run *r, const audio_encoder *e, const tn_tensor *h, const int64_t *span, int64_t spans);
 
-/* Rows of x through head, no more at a time than a call may have: [rows, out]. */
+/* Rows of x through head, a piece at a time: [rows, out]. */
 tn_tensor audio_head(graph_run *r, const audio_encoder *e, const void *state, const tn_tensor *x,
                      tn_tensor (*head)(graph_run *r, const void *state, const tn_tensor *x));
 

@@ -66,20 +66,19 @@ tn_tensor audio_conv_forward(graph_run *r, const audio_encoder *e, const audio_c
                              int64_t width)
 {
     int64_t high = audio_conv_size(conv, 0, x->shape[1]), wide = audio_conv_size(conv, 1, width);
-    int64_t most = wide < GRAPH_MAX_TOKENS ? GRAPH_MAX_TOKENS / wide : 1;
+    int64_t most = wide < TOWER_PIECE ? TOWER_PIECE / wide : 1;
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){high * wide, conv->out});
     size_t mark = arena_mark(r->arena);
     tn_tensor padded = pad(r, e, conv, x, width);
     for (int64_t i = 0; i < high; i += most) {
         int64_t count = high - i < most ? high - i : most;
         size_t inner = arena_mark(r->arena);
-        tn_tensor to = audio_rows(&y, i * wide, count * wide), columns = unfold(r, e, conv, &padded, i, count, wide);
-        tn_tensor part = steps_linear(r, conv->site, &columns);
-        steps_change(r, e->gelu, &part);
-        steps_copy(r, e->copy, &part, &to);
+        tn_tensor to = steps_part(&y, 0, i * wide, count * wide), columns = unfold(r, e, conv, &padded, i, count, wide);
+        steps_linear_into(r, conv->site, &columns, &to);
         arena_release(r->arena, inner);
     }
     arena_release(r->arena, mark);
+    steps_change(r, e->gelu, &y);
     tn_tensor planes = tn_tensor_dense(y.data, y.dtype, 3, (int64_t[]){conv->out, high, wide});
     planes.stride[0] = 1;
     planes.stride[1] = wide * conv->out;

@@ -86,7 +86,7 @@ static int64_t convolve(graph_run *r, const hearing *h, const tower_media *media
         x = audio_conv_forward(r, e, &h->conv2, &x, c.frames);
         span[count] = x.shape[2];
         x = steps_view(&x, 2, (int64_t[]){x.shape[2], e->width});
-        tn_tensor to = audio_rows(rows, begin, x.shape[0]), index = audio_rows(&positions, 0, x.shape[0]);
+        tn_tensor to = steps_part(rows, 0, begin, x.shape[0]), index = steps_part(&positions, 0, 0, x.shape[0]);
         steps_add(r, &x, &index);
         steps_copy(r, e->copy, &x, &to);
         begin += x.shape[0];
@@ -102,8 +102,8 @@ static tn_tensor pool(graph_run *r, const hearing *h, const tower_media *media, 
     tn_tensor pooled = steps_take(r, r->dtype, 2, (int64_t[]){count, width});
     for (int64_t i = 0; i < media->pixels.shape[0]; i++) {
         int64_t all = rows_of(media->frames[i]), pairs = all / 2;
-        tn_tensor even = audio_rows(rows, from, pairs), odd = audio_rows(rows, from + 1, pairs);
-        tn_tensor part = audio_rows(&pooled, to, pairs);
+        tn_tensor even = steps_part(rows, 0, from, pairs), odd = steps_part(rows, 0, from + 1, pairs);
+        tn_tensor part = steps_part(&pooled, 0, to, pairs);
         even.stride[0] = odd.stride[0] = 2 * width;
         if (pairs > 0) {
             steps_copy(r, h->encoder.copy, &even, &part);

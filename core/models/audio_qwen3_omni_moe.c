@@ -154,7 +154,7 @@ static void gather(graph_run *r, const hearing *h, const tower_media *media, con
     int64_t n = 0, begin = 0;
     for (audio_chunk c = {0}; audio_next(e, media, &c); n++) {
         size_t inner = arena_mark(r->arena);
-        tn_tensor part = audio_rows(&all, n * p->places, p->places), x = convolve(r, h, media, &c, p);
+        tn_tensor part = steps_part(&all, 0, n * p->places, p->places), x = convolve(r, h, media, &c, p);
         steps_add(r, &x, &positions);
         steps_copy(r, e->copy, &x, &part);
         arena_release(r->arena, inner);
@@ -162,7 +162,7 @@ static void gather(graph_run *r, const hearing *h, const tower_media *media, con
     n = 0;
     for (audio_chunk c = {0}; audio_next(e, media, &c); n++) {
         int64_t count = rows_of(h, c.frames);
-        tn_tensor from = audio_rows(&all, n * p->most, count), part = audio_rows(to, begin, count);
+        tn_tensor from = steps_part(&all, 0, n * p->most, count), part = steps_part(to, 0, begin, count);
         steps_copy(r, e->copy, &from, &part);
         begin += count;
     }

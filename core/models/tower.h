@@ -6,6 +6,10 @@
 #include "graph/build.h"
 #include "run/steps.h"
 
+/* Rows of one call of a tower, where it need not be more: what kernels were tried with, and memory that a large picture
+ * or a long sound does not enlarge. */
+enum { TOWER_PIECE = 512 };
+
 typedef struct tower_grid {
     int64_t t, h, w;
 } tower_grid; /* in patches                                                                        */

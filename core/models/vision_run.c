@@ -4,9 +4,6 @@
 
 #include <stdlib.h>
 
-/* Rows of one call: those of a session's chunk, which is what kernels were tried with. */
-enum { PIECE = 512 };
-
 typedef struct vision_pass {
     graph_run *r;
     const vision_tower *v;
@@ -24,16 +21,6 @@ typedef struct vision_pass {
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-/* count rows of x [rows, width] from begin on. */
-static tn_tensor rows_of(const tn_tensor *x, int64_t begin, int64_t count)
-{
-    tn_tensor t = *x;
-    t.shape[0] = count;
-    if (t.data)
-        t.data = (char *)t.data + (size_t)(begin * t.stride[0]) * tn_dtype_size(t.dtype);
-    return t;
 }
 
 /* ---- tables --------------------------------------------------------------------------------------- */
@@ -107,7 +94,7 @@ static void place_groups(vision_pass *p, const tn_tensor *x, int64_t unit, const
     int64_t width = x->shape[1], groups = x->shape[0] / unit;
     tn_tensor from = steps_view(x, 4, (int64_t[]){1, groups, unit, width});
     tn_tensor all = steps_view(to, 4, (int64_t[]){1, to->shape[0] / unit, unit, width});
-    tn_tensor slot = rows_of(places, first, groups);
+    tn_tensor slot = steps_part(places, 0, first, groups);
     slot = steps_view(&slot, 2, (int64_t[]){1, groups});
     steps_place(p->r, &from, &slot, &all);
 }
@@ -118,14 +105,14 @@ static void embed_piece(vision_pass *p, const vision_block *b, int64_t begin, in
     (void)b;
     const vision_spec *s = &p->v->spec;
     const int64_t shape[] = {count, s->hidden};
-    tn_tensor x = rows_of(&p->media->pixels, begin, count);
-    tn_tensor y = s->window ? steps_take(p->r, p->r->dtype, 2, shape) : rows_of(&p->h, begin, count);
+    tn_tensor x = steps_part(&p->media->pixels, 0, begin, count);
+    tn_tensor y = s->window ? steps_take(p->r, p->r->dtype, 2, shape) : steps_part(&p->h, 0, begin, count);
     steps_linear_into(p->r, p->v->patch, &x, &y);
     if (p->v->patch_norm)
         steps_norm_in_place(p->r, p->v->patch_norm, &y);
     if (p->v->positions) {
         tn_tensor where = steps_take(p->r, p->r->dtype, 2, shape);
-        tn_tensor ids = rows_of(&p->ids, begin, count), weights = rows_of(&p->weights, begin, count);
+        tn_tensor ids = steps_part(&p->ids, 0, begin, count), weights = steps_part(&p->weights, 0, begin, count);
         steps_embedding_bag(p->r, p->v->positions, &ids, &weights, &where);
         steps_add(p->r, &y, &where);
     }
@@ -146,10 +133,10 @@ static tn_tensor heads_of(const vision_pass *p, const tn_tensor *rows, int which
 
 static void qkv_piece(vision_pass *p, const vision_block *b, int64_t begin, int64_t count)
 {
-    tn_tensor h = rows_of(&p->h, begin, count), more = rows_of(&p->more, begin, count);
+    tn_tensor h = steps_part(&p->h, 0, begin, count), more = steps_part(&p->more, 0, begin, count);
     tn_tensor x = p->trailing ? steps_add_norm(p->r, b->norm1, &h, &more) : steps_norm(p->r, b->norm1, &h);
-    tn_tensor qkv = rows_of(&p->qkv, begin, count), cosine = rows_of(&p->cosine, begin, count);
-    tn_tensor sine = rows_of(&p->sine, begin, count);
+    tn_tensor qkv = steps_part(&p->qkv, 0, begin, count), cosine = steps_part(&p->cosine, 0, begin, count);
+    tn_tensor sine = steps_part(&p->sine, 0, begin, count);
     for (int i = 0; i < 3 && b->qkv[i]; i++) {
         tn_tensor y = b->qkv[1] ? steps_columns(&qkv, i * p->v->spec.hidden, p->v->spec.hidden) : qkv;
         steps_linear_into(p->r, b->qkv[i], &x, &y);
@@ -163,8 +150,8 @@ static void qkv_piece(vision_pass *p, const vision_block *b, int64_t begin, int6
 /* What attention adds, and the MLP, whose own rows trail behind. */
 static void mlp_piece(vision_pass *p, const vision_block *b, int64_t begin, int64_t count)
 {
-    tn_tensor h = rows_of(&p->h, begin, count), o = rows_of(&p->o, begin, count);
-    tn_tensor more = rows_of(&p->more, begin, count), x = steps_linear(p->r, b->proj, &o);
+    tn_tensor h = steps_part(&p->h, 0, begin, count), o = steps_part(&p->o, 0, begin, count);
+    tn_tensor more = steps_part(&p->more, 0, begin, count), x = steps_linear(p->r, b->proj, &o);
     x = steps_add_norm(p->r, b->norm2, &h, &x);
     steps_mlp(p->r, b->mlp, &x, &more);
 }
@@ -178,7 +165,7 @@ static void attend(vision_pass *p, const vision_block *b, const vision_spans *sp
         int64_t length = spans->length[i];
         for (batch = 1; i + batch < spans->count && spans->length[i + batch] == length;)
             batch++;
-        tn_tensor rows = rows_of(&p->qkv, begin, batch * length), o = rows_of(&p->o, begin, batch * length);
+        tn_tensor rows = steps_part(&p->qkv, 0, begin, batch * length), o = steps_part(&p->o, 0, begin, batch * length);
         tn_tensor q = heads_of(p, &rows, 0, batch, length), k = heads_of(p, &rows, 1, batch, length);
         tn_tensor v = heads_of(p, &rows, 2, batch, length);
         o = steps_view(&o, 4, (int64_t[]){batch, length, s->heads, s->head_dim});
@@ -203,7 +190,7 @@ static void for_pieces(vision_pass *p, piece_fn *run, const vision_block *b)
 static void settle_piece(vision_pass *p, const vision_block *b, int64_t begin, int64_t count)
 {
     (void)b;
-    tn_tensor h = rows_of(&p->h, begin, count), more = rows_of(&p->more, begin, count);
+    tn_tensor h = steps_part(&p->h, 0, begin, count), more = steps_part(&p->more, 0, begin, count);
     steps_add(p->r, &h, &more);
 }
 
@@ -215,9 +202,9 @@ static void merge(vision_pass *p, const vision_merger *m, const tn_tensor *to)
         size_t mark = arena_mark(p->r->arena);
         int64_t count = least(p->piece, p->tables.patches - at), groups = count / unit;
         const int64_t shape[] = {groups, p->v->spec.out};
-        tn_tensor h = rows_of(&p->h, at, count), more = rows_of(&p->more, at, count);
+        tn_tensor h = steps_part(&p->h, 0, at, count), more = steps_part(&p->more, 0, at, count);
         bool moves = p->v->spec.window != 0;
-        tn_tensor y = moves ? steps_take(p->r, p->r->dtype, 2, shape) : rows_of(to, at / unit, groups);
+        tn_tensor y = moves ? steps_take(p->r, p->r->dtype, 2, shape) : steps_part(to, 0, at / unit, groups);
         vision_merger_run(p->r, p->v, m, &h, p->trailing ? &more : NULL, &y);
         if (moves)
             place_groups(p, &y, 1, &p->order, at / unit, to);
@@ -259,7 +246,7 @@ void vision_forward(graph_run *r, const void *state, const tower_media *media, t
 {
     const vision_tower *v = state;
     int64_t unit = v->spec.merge * v->spec.merge;
-    vision_pass p = {.r = r, .v = v, .media = media, .piece = unit > PIECE ? unit : PIECE / unit * unit};
+    vision_pass p = {.r = r, .v = v, .media = media, .piece = unit > TOWER_PIECE ? unit : TOWER_PIECE / unit * unit};
     *out = (tower_rows){.deep_count = v->deep_count};
     if (r->status != TN_OK)
         return;

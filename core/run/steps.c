@@ -300,13 +300,18 @@ tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns)
     return view;
 }
 
-tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count)
+tn_tensor steps_part(const tn_tensor *x, int axis, int64_t begin, int64_t count)
 {
     tn_tensor view = *x;
-    view.shape[1] = count;
+    view.shape[axis] = count;
     if (view.data)
-        view.data = (char *)view.data + (size_t)begin * tn_dtype_size(x->dtype);
+        view.data = (char *)view.data + (size_t)(begin * x->stride[axis]) * tn_dtype_size(x->dtype);
     return view;
+}
+
+tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count)
+{
+    return steps_part(x, 1, begin, count);
 }
 
 tn_tensor steps_heads(const graph_run *r, const tn_tensor *x, int64_t begin, int64_t heads, int64_t dim, int64_t step)

@@ -153,6 +153,9 @@ tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
 /* What has one dimension as a matrix of that many columns whose rows are all the same: [A] as rows, [1] everywhere. */
 tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns);
 
+/* count places along an axis of x from begin on, as they lie. */
+tn_tensor steps_part(const tn_tensor *x, int axis, int64_t begin, int64_t count);
+
 /* count columns of x [rows, width] from begin on, as they lie. */
 tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count);
 

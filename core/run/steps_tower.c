@@ -18,16 +18,6 @@ tn_tensor steps_upload(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t
     return t;
 }
 
-/* count of the places of dimension axis from begin on. */
-static tn_tensor part(const tn_tensor *t, int axis, int64_t begin, int64_t count)
-{
-    tn_tensor view = *t;
-    view.shape[axis] = count;
-    if (t->data)
-        view.data = (char *)t->data + (size_t)(begin * t->stride[axis]) * tn_dtype_size(t->dtype);
-    return view;
-}
-
 /* Every index is the same, so that everything lies neither before nor behind anything. */
 static void attend(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k, const tn_tensor *v,
                    const tn_tensor *o)
@@ -52,10 +42,11 @@ void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, cons
     int64_t together = most > 0 ? GRAPH_MAX_TOKENS / most : rows;
     for (int64_t b = 0; b < rows && r->status == TN_OK; b += together) {
         int64_t n = rows - b < together ? rows - b : together;
-        tn_tensor keys = part(k, 0, b, n), values = part(v, 0, b, n), queries = part(q, 0, b, n), to = part(o, 0, b, n);
+        tn_tensor keys = steps_part(k, 0, b, n), values = steps_part(v, 0, b, n), queries = steps_part(q, 0, b, n),
+                  to = steps_part(o, 0, b, n);
         for (int64_t t = 0; t < tokens; t += most) {
             int64_t count = tokens - t < most ? tokens - t : most;
-            tn_tensor q_part = part(&queries, 1, t, count), o_part = part(&to, 1, t, count);
+            tn_tensor q_part = steps_part(&queries, 1, t, count), o_part = steps_part(&to, 1, t, count);
             attend(r, site, &q_part, &keys, &values, &o_part);
         }
     }

@@ -4,8 +4,10 @@
 #include "base/convert.h"
 #include "broken.h"
 #include "eager/eager.h"
+#include "far_device.h"
 #include "models/tower.h"
 #include "op/op.h"
+#include "plugin/registry.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -31,6 +33,7 @@ static const kind v3 = {"qwen3_omni_moe_thinker", "thinker", "thinker_config/aud
 /* A tower of a folder, built. */
 typedef struct ear {
     const kind *kind;
+    const device *device;
     config_file *config;
     shards *weights;
     graph *graph;
@@ -39,23 +42,23 @@ typedef struct ear {
     tn_status status;
 } ear;
 
-static ear ear_open(const kind *k, const char *folder, tn_dtype dtype, int64_t hidden, tn_error *err)
+static ear ear_open(const kind *k, const char *folder, const device *device, tn_dtype dtype, tn_error *err)
 {
-    ear e = {.kind = k, .copies.device = &cpu_device};
+    ear e = {.kind = k, .device = device, .copies.device = device};
     char *path = tempdir_path(folder, "config.json");
     e.config = config_open(path, err);
     e.weights = e.config ? shards_open(folder, err) : NULL;
     ck_assert_msg(e.weights != NULL, "%s: %s", err->where, err->message);
     e.graph = graph_new(dtype, "omni", err);
     graph_builder b = {
-        .graph = e.graph, .weights = e.weights, .device = &cpu_device, .copies = &e.copies, .dtype = dtype, .err = err};
+        .graph = e.graph, .weights = e.weights, .device = device, .copies = &e.copies, .dtype = dtype, .err = err};
     config_reader config = config_root(e.config, &b.status, err);
     if (k->outer[0])
         config = config_child(&config, "thinker_config");
     config = config_child(&config, "audio_config");
     graph_module *root = e.graph->root;
     e.state = k->tower->build(&b, k->outer[0] ? build_module(&b, root, k->outer, "Thinker") : root, "audio_tower",
-                              &config, hidden);
+                              &config, HIDDEN);
     e.status = b.status;
     ck_assert_int_eq(e.state != NULL, b.status == TN_OK);
     for (size_t i = 0; i < e.graph->site_count && e.state; i++)
@@ -73,10 +76,10 @@ static void ear_close(ear *e)
     config_close(e->config);
 }
 
-static ear ear_of(const kind *k, const char *folder, tn_dtype dtype)
+static ear ear_of(const kind *k, const char *folder, const device *device, tn_dtype dtype)
 {
     tn_error err = TN_ERROR_INIT;
-    ear e = ear_open(k, folder, dtype, HIDDEN, &err);
+    ear e = ear_open(k, folder, device, dtype, &err);
     ck_assert_msg(e.status == TN_OK, "%s: %s", err.where, err.message);
     return e;
 }
@@ -86,16 +89,19 @@ static float *listen(const ear *e, const tn_tensor *features, const int64_t *fra
 {
     tn_error err = TN_ERROR_INIT;
     int64_t count = tn_tensor_count(features);
-    void *data = malloc((size_t)count * tn_dtype_size(dtype));
-    convert_from_f32(features->data, dtype, data, count);
+    size_t element = tn_dtype_size(dtype), bytes = (size_t)count * element, size = 0;
     tower_media media = {.pixels = tn_tensor_dense(NULL, dtype, 3, features->shape), .frames = frames};
     tower_rows rows = {0};
     arena a;
-    size_t size = 0;
     *tokens = e->kind->tower->tokens(e->state, &media, &err);
+    int64_t numbers = *tokens * HIDDEN;
+    void *host = malloc(bytes + (size_t)numbers * element), *data;
+    convert_from_f32(features->data, dtype, host, count);
+    ck_assert_int_eq(device_alloc(e->device, bytes, &data, &err), TN_OK);
+    ck_assert_int_eq(device_upload(e->device, data, host, bytes, &err), TN_OK);
     for (int real = 0; real < 2; real++) {
-        ck_assert_int_eq(arena_init(&a, &cpu_device, size, &err), TN_OK);
-        graph_run r = {.device = &cpu_device, .arena = &a, .dtype = dtype, .err = &err};
+        ck_assert_int_eq(arena_init(&a, e->device, size, &err), TN_OK);
+        graph_run r = {.device = e->device, .arena = &a, .dtype = dtype, .err = &err};
         e->kind->tower->forward(&r, e->state, &media, &rows);
         ck_assert_msg(r.status == TN_OK, "%s: %s", err.where, err.message);
         ck_assert_int_eq(rows.features.shape[0], *tokens);
@@ -105,10 +111,12 @@ static float *listen(const ear *e, const tn_tensor *features, const int64_t *fra
         if (!real)
             arena_close(&a);
     }
-    float *out = malloc((size_t)(*tokens * HIDDEN + 1) * sizeof *out);
-    convert_to_f32(rows.features.data, dtype, out, *tokens * HIDDEN);
+    float *out = malloc((size_t)(numbers + 1) * sizeof *out);
+    ck_assert_int_eq(device_download(e->device, host, rows.features.data, (size_t)numbers * element, &err), TN_OK);
+    convert_to_f32(host, dtype, out, numbers);
     arena_close(&a);
-    free(data);
+    device_free(e->device, data, bytes);
+    free(host);
     return out;
 }
 
@@ -125,7 +133,7 @@ static double difference(const float *got, const float *expected, int64_t count)
 
 /* ---- golden cases ------------------------------------------------------------------------------- */
 
-static void golden(const kind *k, tn_dtype dtype, double bound)
+static void golden(const kind *k, const device *device, tn_dtype dtype, double bound)
 {
     tn_error err = TN_ERROR_INIT;
     char folder[256], path[512];
@@ -140,7 +148,7 @@ static void golden(const kind *k, tn_dtype dtype, double bound)
     int64_t frames[MAX_CLIPS] = {0}, tokens;
     for (int64_t i = 0; i < tn_tensor_count(&mask); i++)
         frames[i / mask.shape[1]] += ((const int64_t *)mask.data)[i];
-    ear e = ear_of(k, folder, dtype);
+    ear e = ear_of(k, folder, device, dtype);
     float *got = listen(&e, &features, frames, dtype, &tokens);
     ck_assert_int_eq(tokens, expected.shape[0]);
     double far = difference(got, expected.data, tokens * HIDDEN);
@@ -152,15 +160,31 @@ static void golden(const kind *k, tn_dtype dtype, double bound)
 
 START_TEST(golden_features)
 {
-    golden(_i ? &v3 : &v2, TN_F32, 1e-4);
+    golden(_i ? &v3 : &v2, &cpu_device, TN_F32, 1e-4);
+}
+END_TEST
+
+/* Where the host can touch nothing, and work waits until somebody looks. */
+START_TEST(far_away)
+{
+    tn_error err = TN_ERROR_INIT;
+    int32_t ordinal;
+    device far;
+    far_device_add(&(far_options){.name = "far"});
+    const tn_device *found = registry_device("far", &ordinal, &err);
+    ck_assert_int_eq(device_open(&far, found, ordinal, false, &err), TN_OK);
+    golden(_i ? &v3 : &v2, &far, TN_F32, 1e-4);
+    device_close(&far);
+    ck_assert_int_gt(far_seen.most_waiting, 1);
+    ck_assert_int_eq(far_seen.held, 0);
 }
 END_TEST
 
 /* Sums of this many roundings of 2^-8 and 2^-11. */
 START_TEST(narrow_types)
 {
-    golden(_i ? &v3 : &v2, TN_BF16, 5e-2);
-    golden(_i ? &v3 : &v2, TN_F16, 5e-3);
+    golden(_i ? &v3 : &v2, &cpu_device, TN_BF16, 5e-2);
+    golden(_i ? &v3 : &v2, &cpu_device, TN_F16, 5e-3);
 }
 END_TEST
 
@@ -214,7 +238,7 @@ START_TEST(other_lengths)
     for (int64_t n = 0; n < tn_tensor_count(&features); n++)
         data[n] = sinf((float)(n * n % 1009) * 0.7f);
     features.data = data;
-    ear e = ear_of(k, folder, TN_F32);
+    ear e = ear_of(k, folder, &cpu_device, TN_F32);
     audio_plain_tower plain = {e.weights, k->outer, k->planes, lengths[_i].n_window, lengths[_i].n_window_infer};
     int64_t rows;
     double *expected = audio_plain(&plain, &features, lengths[_i].frames, clips, &rows);
@@ -257,7 +281,7 @@ START_TEST(a_wrong_key)
     tn_error err = TN_ERROR_INIT;
     bool of_tensors = wrong_keys[_i].word[0] == 'c' || wrong_keys[_i].word[0] == 'l' || wrong_keys[_i].value == 34;
     char *folder = copy_with(wrong_keys[_i].kind, &wrong_keys[_i].key, &wrong_keys[_i].value, 1);
-    ear e = ear_open(wrong_keys[_i].kind, folder, TN_F32, HIDDEN, &err);
+    ear e = ear_open(wrong_keys[_i].kind, folder, &cpu_device, TN_F32, &err);
     ck_assert_ptr_null(e.state);
     broken_expect(&err, TN_E_INPUT, of_tensors ? "audio_tower" : wrong_keys[_i].key, wrong_keys[_i].word, NULL);
     ear_close(&e);
@@ -270,7 +294,7 @@ START_TEST(an_unknown_activation)
     tn_error err = TN_ERROR_INIT;
     char *folder = broken_copy(v2.model);
     broken_json(folder, "config.json", "audio_config/activation_function", "\"swoosh\"");
-    ear e = ear_open(&v2, folder, TN_F32, HIDDEN, &err);
+    ear e = ear_open(&v2, folder, &cpu_device, TN_F32, &err);
     broken_expect(&err, TN_E_INPUT, "activation_function", "swoosh", "gelu", NULL);
     ear_close(&e);
     tempdir_remove(folder);
@@ -297,7 +321,7 @@ START_TEST(media_that_do_not_fit)
     tn_error err = TN_ERROR_INIT;
     const kind *k = wrong_media[_i].kind;
     char *folder = copy_with(k, keys, (int64_t[]){wrong_media[_i].n_window, wrong_media[_i].positions}, 2);
-    ear e = ear_of(k, folder, TN_F32);
+    ear e = ear_of(k, folder, &cpu_device, TN_F32);
     tower_media media = {.pixels = tn_tensor_dense(NULL, TN_F32, 3, (int64_t[]){1, wrong_media[_i].mel, 20}),
                          .frames = &wrong_media[_i].frames};
     ck_assert_int_eq(k->tower->tokens(e.state, &media, &err), -1);
@@ -313,6 +337,7 @@ int main(void)
     TCase *tc = tcase_create("towers");
     tcase_set_timeout(tc, 60);
     tcase_add_loop_test(tc, golden_features, 0, 2);
+    tcase_add_loop_test(tc, far_away, 0, 2);
     tcase_add_loop_test(tc, narrow_types, 0, 2);
     tcase_add_loop_test(tc, other_lengths, 0, (int)(sizeof lengths / sizeof lengths[0]));
     tcase_add_loop_test(tc, a_wrong_key, 0, (int)(sizeof wrong_keys / sizeof wrong_keys[0]));
