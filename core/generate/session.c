@@ -3,6 +3,7 @@
 #include "generate/session.h"
 
 #include "generate/past.h"
+#include "generate/tables.h"
 
 #include "base/convert.h"
 #include "base/structs.h"
@@ -11,9 +12,7 @@
 #include "run/guest.h"
 #include "model/model.h"
 
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { DEFAULT_CHUNK = 512, HEAD_ROWS = 64 };
 
@@ -26,17 +25,15 @@ struct tn_session {
     kv_cache cache;
     media media;
     arena arena;
-    int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
-    int64_t columns;                  /* tokens of a row so far, with padding                     */
+    position_tables tables;
+    int64_t columns; /* tokens of a row so far, with padding                                      */
     session_past past;
     /* Host and device memory for one chunk's inputs. */
     int64_t *host_ids;
     float (*positions)[ROPE_AXES];
     int32_t *host_index;
-    float *host_scale;
-    char *host_tables; /* [2][B,chunk,R] in the tables' dtype                                     */
-    void *staging;     /* of a device without host memory: one block of results, else NULL         */
-    void *device_ids, *device_index, *device_scale, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
+    void *staging; /* of a device without host memory: one block of results, else NULL             */
+    void *device_ids, *device_index;
 };
 
 const tn_model *session_model(const tn_session *s)
@@ -47,16 +44,6 @@ const tn_model *session_model(const tn_session *s)
 int64_t session_context(const tn_session *s)
 {
     return s->context;
-}
-
-static tn_dtype table_dtype(const tn_session *s, int32_t rope)
-{
-    return s->shape->rope[rope].f32_tables ? TN_F32 : s->model->dtype;
-}
-
-static size_t table_bytes(const tn_session *s, int32_t rope)
-{
-    return (size_t)(s->rows * s->chunk * s->shape->rope[rope].dim) * tn_dtype_size(table_dtype(s, rope));
 }
 
 static int64_t head_rows(const tn_session *s)
@@ -152,54 +139,13 @@ static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
     r->tokens = tokens;
     r->ids = tn_tensor_dense(s->device_ids, TN_I64, 1, (int64_t[]){s->rows * tokens});
     r->index = tn_tensor_dense(s->device_index, TN_I32, 2, (int64_t[]){s->rows, tokens});
-    for (int32_t i = 0; i < s->shape->rope_count; i++) {
-        int64_t shape[3] = {s->rows, tokens, s->shape->rope[i].dim};
-        r->cos[i] = tn_tensor_dense(s->device_cos[i], table_dtype(s, i), 3, shape);
-        r->sin[i] = tn_tensor_dense(s->device_sin[i], table_dtype(s, i), 3, shape);
-    }
-    if (s->shape->q_scale.kind)
-        r->q_scale = tn_tensor_dense(s->device_scale, TN_F32, 1, (int64_t[]){s->rows * tokens});
+    tables_set(&s->tables, r);
     r->cache = s->cache.view;
 }
 
 static graph_run start_run(tn_session *s, tn_error *err)
 {
     return (graph_run){.device = s->model->target.device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
-}
-
-/* The factors of a chunk's queries. */
-static tn_status upload_scale(tn_session *s, int64_t tokens, tn_error *err)
-{
-    const q_scale_params *p = &s->shape->q_scale;
-    int64_t count = s->rows * tokens;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = p->kind == Q_SCALE_COLUMN ? s->columns + i % tokens + 1 : (int64_t)s->positions[i][0];
-        s->host_scale[i] = 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
-    }
-    return device_upload(s->model->target.device, s->device_scale, s->host_scale, (size_t)count * sizeof(float), err);
-}
-
-/* cos and sin of a chunk's positions for every kind of table, rounded to the tables' dtype. */
-static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
-{
-    tn_status status = TN_OK;
-    float frequencies[ROPE_MAX_DIM / 2], cosine[ROPE_MAX_DIM], sine[ROPE_MAX_DIM];
-    for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
-        const rope_params *rope = &s->shape->rope[i];
-        tn_dtype dtype = table_dtype(s, i);
-        size_t row = (size_t)rope->dim * tn_dtype_size(dtype), bytes = (size_t)(s->rows * tokens) * row;
-        char *host_sin = s->host_tables + table_bytes(s, i);
-        rope_tables_frequencies(rope, s->rope_length[i], frequencies);
-        for (int64_t t = 0; t < s->rows * tokens; t++) {
-            rope_tables_row(rope, frequencies, s->positions[t], cosine, sine);
-            convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
-            convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
-        }
-        status = device_upload(s->model->target.device, s->device_cos[i], s->host_tables, bytes, err);
-        if (status == TN_OK)
-            status = device_upload(s->model->target.device, s->device_sin[i], host_sin, bytes, err);
-    }
-    return status;
 }
 
 static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
@@ -224,9 +170,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
     if (status == TN_OK)
         status = device_upload(device, s->device_index, s->host_index, count * sizeof(int32_t), err);
     if (status == TN_OK)
-        status = upload_tables(s, tokens, err);
-    if (status == TN_OK && s->shape->q_scale.kind)
-        status = upload_scale(s, tokens, err);
+        status = tables_upload(&s->tables, s->rows, tokens, s->positions, s->columns, err);
     run_media media = {0};
     if (status == TN_OK)
         status = media_chunk(&s->media, sink->begin, tokens, &media, err);
@@ -296,8 +240,7 @@ static void follow_length(tn_session *s, const tn_batch *batch)
                 length = (int64_t)position[a] + 1 > length ? (int64_t)position[a] + 1 : length;
         }
     }
-    for (int32_t i = 0; i < s->shape->rope_count; i++)
-        s->rope_length[i] = rope_tables_length(&s->shape->rope[i], s->rope_length[i], length);
+    tables_follow(&s->tables, length);
 }
 
 typedef int progress_fn(void *ctx, int64_t done, int64_t total);
@@ -410,28 +353,18 @@ static tn_status size_arena(tn_session *s, tn_error *err)
 static tn_status allocate_inputs(tn_session *s, tn_error *err)
 {
     const device *device = s->model->target.device;
-    size_t count = (size_t)(s->rows * s->chunk), tables = 0;
-    for (int32_t i = 0; i < s->shape->rope_count; i++)
-        tables = table_bytes(s, i) > tables ? table_bytes(s, i) : tables;
+    size_t count = (size_t)(s->rows * s->chunk);
     s->host_ids = malloc(count * sizeof *s->host_ids);
     s->positions = malloc(count * sizeof *s->positions);
     s->host_index = malloc(count * sizeof *s->host_index);
-    s->host_tables = malloc(2 * tables);
-    s->host_scale = malloc(count * sizeof *s->host_scale);
     s->staging = device->ops->host_memory ? NULL : malloc(staging_bytes(s));
-    if (!s->host_ids || !s->positions || !s->host_index || !s->host_tables || !s->host_scale ||
-        (!device->ops->host_memory && !s->staging))
+    if (!s->host_ids || !s->positions || !s->host_index || (!device->ops->host_memory && !s->staging))
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
     tn_status status = device_alloc(device, count * sizeof(int64_t), &s->device_ids, err);
     if (status == TN_OK)
         status = device_alloc(device, count * sizeof(int32_t), &s->device_index, err);
-    if (status == TN_OK && s->shape->q_scale.kind)
-        status = device_alloc(device, count * sizeof(float), &s->device_scale, err);
-    for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
-        status = device_alloc(device, table_bytes(s, i), &s->device_cos[i], err);
-        if (status == TN_OK)
-            status = device_alloc(device, table_bytes(s, i), &s->device_sin[i], err);
-    }
+    if (status == TN_OK)
+        status = tables_init(&s->tables, device, s->shape, s->model->dtype, (int64_t)count, err);
     return status;
 }
 
@@ -498,16 +431,10 @@ void tn_session_free(tn_session *s)
     media_close(&s->media);
     device_free(device, s->device_ids, count * sizeof(int64_t));
     device_free(device, s->device_index, count * sizeof(int32_t));
-    device_free(device, s->device_scale, count * sizeof(float));
-    for (int32_t i = 0; i < s->shape->rope_count; i++) {
-        device_free(device, s->device_cos[i], table_bytes(s, i));
-        device_free(device, s->device_sin[i], table_bytes(s, i));
-    }
+    tables_close(&s->tables);
     free(s->host_ids);
     free(s->positions);
     free(s->host_index);
-    free(s->host_tables);
-    free(s->host_scale);
     past_close(&s->past);
     free(s->staging);
     s->model->target.session_count--;
@@ -521,7 +448,7 @@ void tn_session_reset(tn_session *s)
     cache_reset(&s->cache);
     media_reset(&s->media);
     s->columns = s->past.count = 0;
-    memset(s->rope_length, 0, sizeof s->rope_length);
+    tables_reset(&s->tables);
 }
 
 int64_t tn_session_length(const tn_session *s)

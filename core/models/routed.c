@@ -19,7 +19,7 @@ static void check_groups(const config_reader *c, const moe_parts_spec *moe)
     if (moe->experts % moe->groups)
         config_fail(c, "n_group", "is %lld, which does not divide %lld experts", (long long)moe->groups,
                     (long long)moe->experts);
-    else if (moe->top_groups > moe->groups)
+    else if (moe->top_groups < 1 || moe->top_groups > moe->groups)
         config_fail(c, "topk_group", "is %lld of %lld groups", (long long)moe->top_groups, (long long)moe->groups);
     else if (moe->top_k > moe->top_groups * (moe->experts / moe->groups))
         config_fail(c, "num_experts_per_tok", "is %lld, topk_group's groups have %lld experts", (long long)moe->top_k,
