@@ -184,32 +184,6 @@ void decoder_sparse(const config_reader *c, int64_t i, decoder_layer_spec *layer
         layer->moe.experts = 0;
 }
 
-void decoder_sigmoid_groups(const config_reader *c, moe_parts_spec *moe, int64_t groups, int64_t top_groups,
-                            double scale)
-{
-    moe->score = TN_SCORE_SIGMOID;
-    moe->route_features =
-        TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING | (config_bool(c, "norm_topk_prob", true) ? TN_HAS_RENORM : 0);
-    moe->f32_correction = true;
-    moe->scale = config_f64(c, "routed_scaling_factor", scale);
-    decoder_groups(c, moe, groups, top_groups);
-}
-
-void decoder_groups(const config_reader *c, moe_parts_spec *moe, int64_t groups, int64_t top_groups)
-{
-    moe->groups = config_i64(c, "n_group", groups, 1, MAX_EXPERTS);
-    moe->top_groups = config_i64(c, "topk_group", top_groups, 1, MAX_EXPERTS);
-    int64_t size = moe->experts / moe->groups;
-    if (moe->experts % moe->groups)
-        config_fail(c, "n_group", "is %lld, which does not divide %lld experts", (long long)moe->groups,
-                    (long long)moe->experts);
-    else if (moe->top_groups > moe->groups)
-        config_fail(c, "topk_group", "is %lld, n_group only %lld", (long long)moe->top_groups, (long long)moe->groups);
-    else if (moe->top_k > moe->top_groups * size)
-        config_fail(c, "topk_group", "is %lld, too few for %lld experts per token", (long long)moe->top_groups,
-                    (long long)moe->top_k);
-}
-
 /* ---- building ----------------------------------------------------------------------------------- */
 
 /* State of a piece, zeroed. */

@@ -118,14 +118,6 @@ moe_parts_spec decoder_experts_of(const config_reader *config, const decoder_spe
  * experts. */
 void decoder_sparse(const config_reader *config, int64_t i, decoder_layer_spec *layer);
 
-/* "n_group" and "topk_group" of a router; the numbers are defaults. */
-void decoder_groups(const config_reader *config, moe_parts_spec *moe, int64_t groups, int64_t top_groups);
-
-/* DeepSeek-V3's router: sigmoid scores in f32, a correction bias, "n_group" and "topk_group", "norm_topk_prob" (true),
- * "routed_scaling_factor". The numbers are defaults. */
-void decoder_sigmoid_groups(const config_reader *config, moe_parts_spec *moe, int64_t groups, int64_t top_groups,
-                            double scale);
-
 /* The state of decoder_flow, or NULL after an error. */
 void *decoder_build(graph_builder *b, const config_reader *config, const decoder_spec *spec);
 

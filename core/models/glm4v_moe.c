@@ -1,6 +1,7 @@
 /* modeling_glm4v_moe: Glm4vMoeForConditionalGeneration. GLM-4-MoE with a vision tower; half of each head rotates, in
  * three stretches, one for each axis. Frames of videos are image tokens between marks. */
 #include "models/multimodal.h"
+#include "models/routed.h"
 
 static const decoder_classes classes = {.scope = "modeling_glm4v_moe",
                                         .model = "Glm4vMoeTextModel",
@@ -26,19 +27,23 @@ static const moe_parts_names names = {.block_class = "Glm4vMoeTextMoE",
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
-    if (i < config_i64(config, "first_k_dense_replace", 1, 0, INT32_MAX))
-        layer->moe.experts = 0;
+    routed_first_dense(config, i, 1, layer);
 }
 
 static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {
     decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .partial = 0.5, .kv_heads = 8, .differ = differ};
+    moe_parts_spec experts = {.names = &names,
+                              .experts = 128,
+                              .top_k = 8,
+                              .inter = 1408,
+                              .shared_inter = 1,
+                              .scale = 1,
+                              .groups = 1,
+                              .top_groups = 1};
     decoder_read(config, &s);
     s.layer.attention.qkv_bias = config_bool(config, "attention_bias", true);
-    s.layer.moe = decoder_experts_of(config, &s, &names, "n_routed_experts", 128, "num_experts_per_tok", 8);
-    s.layer.moe.inter = config_i64(config, "moe_intermediate_size", 1408, 1, 1 << 20);
-    s.layer.moe.shared_inter = s.layer.moe.inter * config_i64(config, "n_shared_experts", 1, 0, 1 << 10);
-    decoder_sigmoid_groups(config, &s.layer.moe, 1, 1, 1.0);
+    routed_sigmoid(config, &s, &experts);
     return multimodal_text(b, config, &s, place);
 }
 

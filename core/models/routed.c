@@ -32,13 +32,12 @@ void routed_read(const config_reader *c, decoder_spec *s, const moe_parts_spec *
     *moe = *defaults;
     moe->hidden = s->hidden;
     moe->act = s->layer.mlp.act;
-    moe->least_sum = 1e-20;
     moe->experts_key = experts_key(c);
     moe->experts = config_i64(c, moe->experts_key, defaults->experts, 1, MAX_EXPERTS);
     moe->top_k = defaults->top_k ? config_i64(c, "num_experts_per_tok", defaults->top_k, 1, MAX_EXPERTS)
                                  : config_need_i64(c, "num_experts_per_tok", 1, MAX_EXPERTS);
     moe->inter = config_i64(c, "moe_intermediate_size", defaults->inter, 1, MAX_WIDTH);
-    moe->shared_inter = moe->inter * config_i64(c, "n_shared_experts", defaults->shared_inter, 1, MAX_SHARED);
+    moe->shared_inter = moe->inter * config_i64(c, "n_shared_experts", defaults->shared_inter, 0, MAX_SHARED);
     moe->scale = config_f64(c, "routed_scaling_factor", defaults->scale);
     moe->groups = config_i64(c, "n_group", defaults->groups, 1, MAX_EXPERTS);
     moe->top_groups = config_i64(c, "topk_group", defaults->top_groups, 1, MAX_EXPERTS);
@@ -53,6 +52,7 @@ void routed_sigmoid(const config_reader *c, decoder_spec *s, const moe_parts_spe
     static const struct config_word list[] = {{"sigmoid", TN_SCORE_SIGMOID}};
     static const config_words scores = {sizeof list / sizeof list[0], list};
     moe_parts_spec all = *defaults;
+    all.f32_correction = true;
     all.score = (tn_score)config_choice(c, "scoring_func", "sigmoid", &scores);
     all.route_features |= TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING;
     if (config_bool(c, "norm_topk_prob", true))
