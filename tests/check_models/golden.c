@@ -40,6 +40,8 @@ static void get_all(golden *g)
         get(g, list[i].name, list[i].dtype, list[i].ndim, list[i].to);
     if (!g->positions.data)
         get(g, "position_ids", TN_I64, 2, &g->positions);
+    if (!g->positions.data) /* where they may be fractions of a second */
+        get(g, "position_ids", TN_F32, 3, &g->positions);
     for (int i = 0; i < GOLDEN_DEEP; i++) {
         char name[32];
         snprintf(name, sizeof name, "deepstack.%d", i);
@@ -69,7 +71,7 @@ static bool has_delta_net(const config_reader *c)
 }
 
 /* Where frequencies follow the length of the row, steps give something else than one pass: what is in the cache keeps
- * those of its time (dynamic), or all of it is computed anew when the long ones begin (longrope). */
+ * those of its time; where Phi-3's long ones begin, all of it is computed anew. */
 static void find_steady(golden *g, const config_reader *c)
 {
     config_reader old = config_child(c, "rope_scaling"), now = config_child(c, "rope_parameters");
@@ -82,8 +84,9 @@ static void find_steady(golden *g, const config_reader *c)
     if (!strcmp(type, "dynamic"))
         g->steady_until = positions;
     if (!strcmp(type, "longrope") || !strcmp(type, "su")) {
+        bool anew = !strncmp(config_str(c, "model_type", ""), "phi3", 4);
         g->steady_until = original;
-        g->steady_from = original;
+        g->steady_from = anew ? original : 0;
     }
 }
 
@@ -162,6 +165,12 @@ bool golden_hidden(const golden *g, int64_t i, int64_t width, tn_tensor *hidden)
 bool golden_has_media(const golden *g)
 {
     return g->pixels.data || g->sound.data;
+}
+
+float golden_position(const golden *g, int64_t i)
+{
+    return g->positions.dtype == TN_F32 ? ((const float *)g->positions.data)[i]
+                                        : (float)((const int64_t *)g->positions.data)[i];
 }
 
 bool golden_masked(const golden *g, int64_t i)

@@ -1,0 +1,273 @@
+/* Gradients at the sites of every golden case: those of eager against differences of its forward, along a direction for
+ * each tensor; and those of every kernel that takes a site against eager's. */
+#include "check/gradients.h"
+#include "eager/eager.h"
+#include "model/model.h"
+#include "op/op.h"
+#include "process.h"
+#include "run/run.h"
+
+#include <check.h>
+#include <glob.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static glob_t cases;
+
+static tn_model *open_training(const char *folder)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options o = {.size = sizeof o, .dtype = "f32", .training = true};
+    tn_model *model = tn_model_open(folder, &o, &err);
+    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+    return model;
+}
+
+static const char *case_folder(int i)
+{
+    static char folder[512];
+    snprintf(folder, sizeof folder, "%s", cases.gl_pathv[i]);
+    *strrchr(folder, '/') = '\0';
+    return folder;
+}
+
+/* ---- eager --------------------------------------------------------------------------------------- */
+
+/* A call of a site with parameters of its own, which may be moved. */
+typedef struct trial {
+    tn_site site;
+    inputs in;
+    tn_call call;
+    gradients wanted;
+    void *blocks[1024];
+    size_t block_count;
+    const tn_tensor *experts; /* that were picked, where the operation picks                          */
+    double terms;             /* sum |g y|: what rounding is relative to                               */
+} trial;
+
+static void *keep(trial *t, size_t bytes)
+{
+    ck_assert_uint_lt(t->block_count, sizeof t->blocks / sizeof t->blocks[0]);
+    void *p = calloc(1, bytes ? bytes : 1);
+    ck_assert_ptr_nonnull(p);
+    return t->blocks[t->block_count++] = p;
+}
+
+static void copy_params(trial *t)
+{
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        tn_param *p = &t->site.param[role];
+        tn_tensor *own = p->count ? keep(t, (size_t)p->count * sizeof *own) : NULL;
+        for (int64_t i = 0; i < p->count; i++) {
+            size_t bytes = (size_t)tn_tensor_count(&p->tensors[i]) * tn_dtype_size(p->tensors[i].dtype);
+            own[i] = p->tensors[i];
+            own[i].data = keep(t, bytes);
+            memcpy(own[i].data, p->tensors[i].data, bytes);
+        }
+        p->tensors = own;
+    }
+}
+
+static void forward(trial *t)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_msg(run_alone(&cpu_device, NULL, NULL, &t->call, &err) == TN_OK, "%s: %s", t->site.path, err.message);
+}
+
+/* The column of row where the operation picked the same expert as it did before anything was moved. */
+static int64_t same_expert(const trial *t, int64_t row, int64_t column)
+{
+    int64_t width = t->experts->shape[1];
+    const int32_t *now = (const int32_t *)t->call.out[1].data + row * width;
+    for (int64_t j = 0; j < width; j++)
+        if (now[j] == ((const int32_t *)t->experts->data)[row * width + column])
+            return j;
+    return column;
+}
+
+/* sum g y over all results. */
+static double loss(trial *t)
+{
+    double sum = 0, terms = 0;
+    forward(t);
+    for (int i = 0; i < t->call.out_count; i++) {
+        const float *g = t->wanted.grads.out[i].data, *y = t->call.out[i].data;
+        for (int64_t k = 0; g && k < tn_tensor_count(&t->call.out[i]); k++) {
+            int64_t width = t->experts ? t->experts->shape[1] : 1;
+            double value = y[t->experts ? k / width * width + same_expert(t, k / width, k % width) : k];
+            sum += g[k] * value;
+            terms += fabs(g[k] * value);
+        }
+    }
+    t->terms = terms;
+    return sum;
+}
+
+static bool open_trial(trial *t, const tn_site *site)
+{
+    tn_error err = TN_ERROR_INIT;
+    *t = (trial){.site = *site};
+    copy_params(t);
+    check_case size = {.batch = 1, .tokens = 5, .seed = 3};
+    if (inputs_draw_case(&t->in, &t->site, &size, &err) != TN_OK)
+        return false; /* no tokens whose routing is clear */
+    t->call = t->in.call;
+    for (int i = 0; i < t->call.out_count; i++)
+        t->call.out[i].data = keep(t, (size_t)tn_tensor_count(&t->call.out[i]) * tn_dtype_size(t->call.out[i].dtype));
+    forward(t);
+    static tn_tensor picked;
+    if (op_find(site->op)->picks) {
+        size_t bytes = (size_t)tn_tensor_count(&t->call.out[1]) * sizeof(int32_t);
+        picked = t->call.out[1];
+        picked.data = memcpy(keep(t, bytes), picked.data, bytes);
+        t->experts = &picked;
+    }
+    ck_assert_int_eq(gradients_draw(&t->wanted, &t->in, t->experts, &err), TN_OK);
+    ck_assert_int_eq(gradients_allocate(&t->wanted, &err), TN_OK);
+    t->call.grads = &t->wanted.grads;
+    tn_status status = run_alone(&cpu_device, NULL, NULL, &t->call, &err);
+    ck_assert_msg(status == TN_OK, "%s: backward: %s", site->path, err.message);
+    t->call.grads = NULL;
+    return true;
+}
+
+static void close_trial(trial *t)
+{
+    for (size_t i = 0; i < t->block_count; i++)
+        free(t->blocks[i]);
+    gradients_close(&t->wanted);
+    inputs_close(&t->in);
+}
+
+/* x moved by h along d. */
+static double loss_at(trial *t, float *x, const float *kept, const float *d, int64_t n, double h)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(kept[i] + h * d[i]);
+    double value = loss(t);
+    memcpy(x, kept, (size_t)n * sizeof *x);
+    return value;
+}
+
+/* The derivative along a random direction is the gradient's product with it. Differences over h and 2h leave h^4 of the
+ * fifth derivative; results are rounded by about 1e-6 of their terms, divided by h. Where a choice or a corner lies
+ * within h, a smaller one goes on this side of it. */
+static void expect_derivative(trial *t, const tn_tensor *moving, const tn_tensor *gradient, const char *what)
+{
+    static const double steps[] = {2e-2, 5e-3, 1e-3};
+    int64_t n = tn_tensor_count(moving);
+    float *x = moving->data, *kept = keep(t, 2 * (size_t)n * sizeof *kept), *d = kept + n;
+    const float *g = gradient->data;
+    struct inputs_random random = {.state = 11};
+    double squares = 0, expected = 0, size = 0, worst = 0, got = 0;
+    memcpy(kept, x, (size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        squares += (double)x[i] * x[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        d[i] = inputs_normal(&random) * (float)(squares > 0 ? sqrt(squares) : 1);
+        expected += (double)g[i] * d[i];
+        size += fabs((double)g[i] * d[i]);
+    }
+    for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++) {
+        double h = steps[s], near = loss_at(t, x, kept, d, n, h) - loss_at(t, x, kept, d, n, -h);
+        double far = loss_at(t, x, kept, d, n, 2 * h) - loss_at(t, x, kept, d, n, -2 * h);
+        got = (8 * near - far) / (12 * h);
+        worst = fabs(got - expected) / ((1e-3 + 1e-6 / h) * (size + t->terms) + 1e-12);
+        if (worst <= 1)
+            return;
+    }
+    ck_abort_msg("%s (%s): gradient of %s along a direction: %.9g, differences say %.9g (%.3g times the bound)",
+                 t->site.path, op_find(t->site.op)->name, what, expected, got, worst);
+}
+
+static void try_site(const tn_site *site)
+{
+    static trial t;
+    char what[64];
+    if (open_trial(&t, site)) {
+        for (int i = 0; i < t.call.in_count; i++)
+            if (t.wanted.grads.in[i].data) {
+                snprintf(what, sizeof what, "input %d", i);
+                expect_derivative(&t, &t.call.in[i], &t.wanted.grads.in[i], what);
+            }
+        for (int role = 0; role < TN_ROLE_MAX; role++)
+            for (int64_t i = 0; i < t.wanted.grads.param[role].count && i < 3; i++)
+                expect_derivative(&t, &t.site.param[role].tensors[i], &t.wanted.grads.param[role].tensors[i],
+                                  tn_role_name((tn_role)role));
+    }
+    close_trial(&t);
+}
+
+/* One site stands for those of the same operation and meaning. */
+static bool seen_before(const graph *g, size_t i)
+{
+    const tn_site *site = &g->sites[i]->site;
+    for (size_t k = 0; k < i; k++) {
+        const tn_site *other = &g->sites[k]->site;
+        if (other->op == site->op && other->features == site->features &&
+            !memcmp(other->meaning, site->meaning, sizeof site->meaning) &&
+            !memcmp(other->dim, site->dim, sizeof site->dim) && !memcmp(other->num, site->num, sizeof site->num))
+            return true;
+    }
+    return false;
+}
+
+START_TEST(eager_agrees_with_differences)
+{
+    tn_model *model = open_training(case_folder(_i));
+    const graph *g = model->target.graph;
+    int tried = 0;
+    for (size_t i = 0; i < g->site_count; i++)
+        if (!seen_before(g, i)) {
+            try_site(&g->sites[i]->site);
+            tried++;
+        }
+    ck_assert_int_gt(tried, 3);
+    tn_model_close(model);
+}
+END_TEST
+
+/* ---- kernels --------------------------------------------------------------------------------------- */
+
+START_TEST(kernels_agree_with_eager)
+{
+    char plugins[4200], absolute[4096];
+    tn_error err = TN_ERROR_INIT;
+    snprintf(plugins, sizeof plugins, "%s/plugins", process_build());
+    ck_assert_ptr_nonnull(realpath(plugins, absolute));
+    tn_config *config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, absolute, &err), TN_OK);
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_model *model = open_training(case_folder(_i));
+    tn_verify_row **rows = NULL;
+    size_t count = 0, gradients = 0;
+    tn_status status = tn_verify_kernels(model, config, "auto", NULL, &rows, &count, &err);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert_msg(rows[i]->passed, "%s: %s %s: %s at %s", case_folder(_i), rows[i]->kernel, rows[i]->gradient,
+                      rows[i]->reason, rows[i]->worst_site);
+        gradients += rows[i]->gradient[0] != '\0';
+    }
+    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert_uint_gt(gradients, 0);
+    free(rows);
+    tn_model_close(model);
+    tn_config_free(config);
+}
+END_TEST
+
+int main(void)
+{
+    if (glob("tests/data/models/*/config.json", 0, NULL, &cases) != 0)
+        return 1;
+    Suite *suite = suite_create("gradients");
+    TCase *tc = tcase_create("cases");
+    tcase_set_timeout(tc, 300);
+    tcase_add_loop_test(tc, eager_agrees_with_differences, 0, (int)cases.gl_pathc);
+    tcase_add_loop_test(tc, kernels_agree_with_eager, 0, (int)cases.gl_pathc);
+    suite_add_tcase(suite, tc);
+    int failed = process_main(suite);
+    globfree(&cases);
+    return failed;
+}
