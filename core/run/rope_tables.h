@@ -24,13 +24,13 @@ typedef struct rope_params {
     int64_t dim;    /* R, even                                                                       */
     double partial; /* share of the head that rotates; proportional: the rest of R stands still      */
     double theta, factor;
-    int64_t max_positions; /* max_position_embeddings: where dynamic scaling begins                  */
-    double original;       /* llama3, yarn, longrope: positions of the model that was extended       */
-    double low, high;      /* llama3: low_freq_factor, high_freq_factor                              */
-    double fast, slow;     /* yarn: beta_fast, beta_slow                                             */
-    bool truncate;         /* yarn: to whole frequencies                                             */
-    double mscale_all;     /* mscale_all_dim of any scaled kind, which scales some models' scores    */
-    bool f32_tables;       /* whatever the model's dtype is                                          */
+    int64_t max_positions;          /* max_position_embeddings: where dynamic scaling begins                  */
+    double original;                /* llama3, yarn, longrope: positions of the model that was extended       */
+    double low, high;               /* llama3: low_freq_factor, high_freq_factor                              */
+    double fast, slow;              /* yarn: beta_fast, beta_slow                                             */
+    bool truncate;                  /* yarn: to whole frequencies                                             */
+    double mscale_all;              /* mscale_all_dim of any scaled kind, which scales some models' scores    */
+    bool f32_tables;                /* whatever the model's dtype is                                          */
     uint8_t axis[ROPE_MAX_DIM / 2]; /* [R/2]: whose position each frequency turns by; all 0: of one axis     */
     /* Made by rope_tables_init, but scaling where scaling_given. */
     bool scaling_given;
