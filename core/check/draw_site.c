@@ -70,6 +70,8 @@ void draw_site_add(tn_site *site, uint64_t feature)
     site->features |= feature;
     if (feature & (TN_HAS_SHARED_GATE | TN_HAS_SHARED_BIAS))
         draw_site_add(site, TN_HAS_SHARED_EXPERT);
+    if (feature & TN_HAS_GROUP_PAIRS)
+        draw_site_add(site, TN_HAS_GROUPS);
     if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN)
         site->features &= ~TN_HAS_SPARSITY; /* there is no gate                                       */
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {

@@ -109,13 +109,14 @@ static bool limit_groups(router *r)
 {
     bool sigmoid = r->site->meaning[TN_AXIS_SCORE] == TN_SCORE_SIGMOID;
     int64_t groups = r->site->dim[TN_DIM_GROUPS], top = r->site->dim[TN_DIM_TOP_GROUPS], size = r->experts / groups;
+    bool pairs = sigmoid || (r->site->features & TN_HAS_GROUP_PAIRS);
     for (int64_t g = 0; g < groups; g++) {
         double first = -INFINITY, second = -INFINITY;
         for (int64_t i = g * size; i < (g + 1) * size; i++) {
             second = r->score[i] > first ? first : r->score[i] > second ? r->score[i] : second;
             first = r->score[i] > first ? r->score[i] : first;
         }
-        r->rank[g] = r->sorted[g] = sigmoid && size > 1 ? first + second : first;
+        r->rank[g] = r->sorted[g] = pairs && size > 1 ? first + second : first;
     }
     if (top >= groups)
         return true;

@@ -134,11 +134,12 @@ static int64_t route_best(const float *choice, int64_t n)
     return best;
 }
 
-/* Takes experts outside the best groups out of the choice. A group is as good as its best score (softmax) or its best
- * two (sigmoid). rank: room for a value per group. */
+/* Takes experts outside the best groups out of the choice. A group is as good as its best score, or its best two
+ * (sigmoid, TN_HAS_GROUP_PAIRS). rank: room for a value per group. */
 static void route_limit_groups(const route_job *job, float *choice, float *rank)
 {
     int64_t size = job->expert_count / job->groups;
+    bool pairs = job->score == TN_SCORE_SIGMOID || (job->site->features & TN_HAS_GROUP_PAIRS);
     for (int64_t g = 0; g < job->groups; g++) {
         const float *in = choice + g * size;
         float first = -INFINITY, second = -INFINITY;
@@ -146,7 +147,7 @@ static void route_limit_groups(const route_job *job, float *choice, float *rank)
             second = in[i] > first ? first : in[i] > second ? in[i] : second;
             first = in[i] > first ? in[i] : first;
         }
-        rank[g] = job->score == TN_SCORE_SIGMOID && size > 1 ? first + second : first;
+        rank[g] = pairs && size > 1 ? first + second : first;
     }
     for (int64_t i = 0; i < job->top_groups && i < job->groups; i++)
         rank[route_best(rank, job->groups)] = NAN;

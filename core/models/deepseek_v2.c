@@ -55,6 +55,8 @@ static void *build(graph_builder *b, const config_reader *config)
     routed_read(config, &s, &experts);
     if (!in_groups(config))
         s.layer.moe.groups = 0;
+    else if (s.layer.moe.groups < 1)
+        config_fail(config, "n_group", "is missing, and topk_method group_limited_greedy needs it");
     s.layer.mlp.bias = s.layer.moe.shared_bias = config_bool(config, "mlp_bias", false);
     return decoder_build(b, config, &s);
 }

@@ -41,8 +41,7 @@ static void *build(graph_builder *b, const config_reader *config)
                               .shared_inter = 1,
                               .scale = 2.5,
                               .groups = 8,
-                              .top_groups = 4,
-                              .f32_correction = true};
+                              .top_groups = 4};
     decoder_read(config, &s);
     mla_read(config, &s, &attention);
     routed_sigmoid(config, &s, &experts);

@@ -32,15 +32,14 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .partial = 0.5, .kv_heads = 8, .differ = differ};
-    const moe_parts_spec experts = {.names = &names,
-                                    .experts = 128,
-                                    .top_k = 8,
-                                    .inter = 1408,
-                                    .shared_inter = 1,
-                                    .scale = 1,
-                                    .groups = 1,
-                                    .top_groups = 1,
-                                    .f32_correction = true};
+    moe_parts_spec experts = {.names = &names,
+                              .experts = 128,
+                              .top_k = 8,
+                              .inter = 1408,
+                              .shared_inter = 1,
+                              .scale = 1,
+                              .groups = 1,
+                              .top_groups = 1};
     decoder_read(config, &s);
     s.layer.attention.qkv_bias = config_bool(config, "attention_bias", false);
     s.layer.attention.head_norm = config_bool(config, "use_qk_norm", false) ? &s.norm : NULL;

@@ -45,8 +45,7 @@ static void *build(graph_builder *b, const config_reader *config)
                               .shared_inter = 1,
                               .scale = 1.8,
                               .groups = 1,
-                              .top_groups = 1,
-                              .f32_correction = true};
+                              .top_groups = 1};
     decoder_read(config, &s);
     mla_read(config, &s, &attention);
     routed_sigmoid(config, &s, &experts);

@@ -63,8 +63,8 @@ static void *build(graph_builder *b, const config_reader *config)
     mla_read(config, &s, &attention);
     experts.route_features = config_bool(config, "norm_topk_prob", true) ? TN_HAS_RENORM : 0;
     routed_read(config, &s, &experts);
-    if (s.layer.moe.groups > 1) /* its groups count by their two best scores, softmax or not */
-        config_fail(config, "n_group", "is %lld; supported: 1", (long long)s.layer.moe.groups);
+    if (s.layer.moe.groups > 1)
+        s.layer.moe.route_features |= TN_HAS_GROUP_PAIRS;
     s.q_scale = rope_config_q_scale(config, &s.rope[0].config, 0.1);
     return decoder_build(b, config, &s);
 }

@@ -19,7 +19,7 @@ typedef struct mla {
 
 static void read_rope(const config_reader *c, decoder_spec *s, mla_spec *m)
 {
-    bool pairs = !m->complex_rope && config_bool(c, "rope_interleave", true);
+    bool pairs = !m->complex_rope && config_bool(c, "rope_interleave", !config_is_null(c, "rope_interleave"));
     rope_params rope;
     s->rope[0].site = (parts_rope_spec){.function = m->complex_rope ? "apply_rotary_emb"
                                                     : pairs         ? "apply_rotary_pos_emb_interleave"

@@ -19,7 +19,7 @@ static void check_groups(const config_reader *c, const moe_parts_spec *moe)
     if (moe->experts % moe->groups)
         config_fail(c, "n_group", "is %lld, which does not divide %lld experts", (long long)moe->groups,
                     (long long)moe->experts);
-    else if (moe->top_groups > moe->groups)
+    else if (moe->top_groups < 1 || moe->top_groups > moe->groups)
         config_fail(c, "topk_group", "is %lld of %lld groups", (long long)moe->top_groups, (long long)moe->groups);
     else if (moe->top_k > moe->top_groups * (moe->experts / moe->groups))
         config_fail(c, "num_experts_per_tok", "is %lld, topk_group's groups have %lld experts", (long long)moe->top_k,
@@ -32,13 +32,12 @@ void routed_read(const config_reader *c, decoder_spec *s, const moe_parts_spec *
     *moe = *defaults;
     moe->hidden = s->hidden;
     moe->act = s->layer.mlp.act;
-    moe->least_sum = 1e-20;
     moe->experts_key = experts_key(c);
     moe->experts = config_i64(c, moe->experts_key, defaults->experts, 1, MAX_EXPERTS);
     moe->top_k = defaults->top_k ? config_i64(c, "num_experts_per_tok", defaults->top_k, 1, MAX_EXPERTS)
                                  : config_need_i64(c, "num_experts_per_tok", 1, MAX_EXPERTS);
     moe->inter = config_i64(c, "moe_intermediate_size", defaults->inter, 1, MAX_WIDTH);
-    moe->shared_inter = moe->inter * config_i64(c, "n_shared_experts", defaults->shared_inter, 1, MAX_SHARED);
+    moe->shared_inter = moe->inter * config_i64(c, "n_shared_experts", defaults->shared_inter, 0, MAX_SHARED);
     moe->scale = config_f64(c, "routed_scaling_factor", defaults->scale);
     moe->groups = config_i64(c, "n_group", defaults->groups, 1, MAX_EXPERTS);
     moe->top_groups = config_i64(c, "topk_group", defaults->top_groups, 1, MAX_EXPERTS);
@@ -54,6 +53,7 @@ void routed_sigmoid(const config_reader *c, decoder_spec *s, const moe_parts_spe
     static const struct config_word method[] = {{"noaux_tc", 0}};
     static const config_words scores = {sizeof list / sizeof list[0], list}, methods = {1, method};
     moe_parts_spec all = *defaults;
+    all.f32_correction = true;
     config_choice(c, "topk_method", "noaux_tc", &methods);
     all.score = (tn_score)config_choice(c, "scoring_func", "sigmoid", &scores);
     all.route_features |= TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING;

@@ -8,7 +8,7 @@
 #define NORMS_WITH_WEIGHT (BIT(TN_NORM_W) | BIT(TN_NORM_1_PLUS_W) | BIT(TN_NORM_W_F32) | BIT(TN_NORM_W_GATED))
 #define ROUTING                                                                                                        \
     (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_EXPERT_SCALE |               \
-     TN_HAS_F32_ROUTING | TN_HAS_F32_ROUTER)
+     TN_HAS_F32_ROUTING | TN_HAS_F32_ROUTER | TN_HAS_GROUP_PAIRS)
 
 /* ---- what sites must fulfil beyond their shapes ----------------------------------------------------------------- */
 

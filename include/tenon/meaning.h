@@ -99,6 +99,7 @@ typedef enum tn_layout {
 #define TN_HAS_EXPERT_SCALE (UINT64_C(1) << 18)   /* route: weights times TN_ROLE_EXPERT_SCALE */
 #define TN_HAS_CHUNK (UINT64_C(1) << 19)          /* attention: within TN_DIM_CHUNK            */
 #define TN_HAS_SHARED_BIAS (UINT64_C(1) << 20)    /* block: on every product of the shared expert */
+#define TN_HAS_GROUP_PAIRS (UINT64_C(1) << 21)    /* route: groups are ranked by their two best, not by the best */
 
 typedef enum tn_dim {
     TN_DIM_WIDTH = 0,    /* norm: elements of a row; SHORT_CONV: channels                 */

@@ -157,6 +157,12 @@ START_TEST(groups)
     optest_run(&call);
     ck_assert_double_eq(optest_at(&call.out[1], 0), 0);
     ck_assert_double_eq(optest_at(&call.out[1], 1), 1);
+    /* ... or by the best two, here those of the second group. */
+    site.features |= TN_HAS_GROUP_PAIRS;
+    logits(&call, 0, (double[]){2.0, -9.0, -9.0, 1.8, 1.8, 1.0});
+    optest_run(&call);
+    ck_assert_double_eq(optest_at(&call.out[1], 0), 3);
+    ck_assert_double_eq(optest_at(&call.out[1], 1), 4);
     site.dim[TN_DIM_TOP_GROUPS] = 3;
     site.dim[TN_DIM_GROUPS] = 4;
     ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
