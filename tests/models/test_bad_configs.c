@@ -101,6 +101,10 @@ static bool applies(json_t *config, const char *text, size_t w)
         snprintf(path, sizeof path, "%shidden_activation", text);
         return value && json_is_null(value_at(config, path) ? value_at(config, path) : json_null());
     }
+    if (!strcmp(words[w].key, "rope_scaling/type")) { /* the older name is not read beside the newer one */
+        snprintf(path, sizeof path, "%srope_scaling/rope_type", text);
+        return value && !value_at(config, path);
+    }
     return value && !json_is_null(value);
 }
 

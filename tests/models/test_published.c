@@ -143,6 +143,21 @@ START_TEST(few_layers_run)
 }
 END_TEST
 
+/* docs/models.md has a row for it, and it is listed once. */
+START_TEST(it_is_documented)
+{
+    char row[128];
+    size_t size;
+    char *page = tempdir_read("docs/models.md", &size);
+    snprintf(row, sizeof row, "\n| `%s` | %s |", archs[_i]->model_type, archs[_i]->class_name);
+    ck_assert_msg(strstr(page, row) != NULL, "docs/models.md has no row for %s, %s", archs[_i]->model_type,
+                  archs[_i]->class_name);
+    for (int i = 0; i < _i; i++)
+        ck_assert_str_ne(archs[i]->model_type, archs[_i]->model_type);
+    free(page);
+}
+END_TEST
+
 /* ---- names -------------------------------------------------------------------------------------- */
 
 /* Experts lie in files one by one or stacked: a record has the form of most files. */
@@ -200,6 +215,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, all_layers_fit_together, 0, ARCH_COUNT);
     tcase_add_loop_test(tc, few_layers_run, 0, ARCH_COUNT);
+    tcase_add_loop_test(tc, it_is_documented, 0, ARCH_COUNT);
     tcase_add_test(tc, names_are_those_of_files);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
