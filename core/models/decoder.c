@@ -327,8 +327,9 @@ static void build_ropes(graph_builder *b, const config_reader *c, const decoder_
         parts_rope_spec site = s->rope[i].site;
         rope_config_read(c, &s->rope[i].config, &d->shape.rope[i]);
         site.rotary = d->shape.rope[i].dim;
-        d->shape.rope[i].f32_tables = site.style == TN_ROPE_COMPLEX || site.style == TN_ROPE_HALF_F32;
         d->rope[i] = site.function ? parts_rope(b, s->classes->scope, &site) : d->rope[0];
+        int32_t style = d->rope[i] ? d->rope[i]->site.meaning[TN_AXIS_ROPE] : 0;
+        d->shape.rope[i].f32_tables = style == TN_ROPE_COMPLEX || style == TN_ROPE_HALF_F32;
     }
     d->shape.rope_count = s->rope_count;
     d->shape.q_scale = s->q_scale;

@@ -15,6 +15,7 @@ static void *build(graph_builder *b, const config_reader *config)
     decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .partial = 1, .restarts = true};
     decoder_read(config, &s);
     s.rope[0].config.old_names = true;
+    s.rope[0].config.original = 4096;
     s.restarts = true;
     s.layer.attention.fused = true;
     s.layer.attention.window = decoder_window(config, 0);

@@ -132,18 +132,29 @@ static void read_scaling(const config_reader *c, rope_params *rope)
         read_long(c, rope);
 }
 
+static bool has_none(const config_reader *config)
+{
+    return !config_has(config, "rope_scaling") && !config_has(config, "rope_parameters");
+}
+
+/* original_max_position_embeddings: beside the object before inside it. */
+static int64_t read_original(const config_reader *config, const config_reader *c, const rope_config_spec *spec,
+                             int64_t fallback)
+{
+    const char *key = "original_max_position_embeddings";
+    if (has_none(config) && spec->absent && spec->absent->original != 0)
+        fallback = (int64_t)spec->absent->original;
+    int64_t inside = config_i64(c, key, fallback, 1, INT32_MAX);
+    return spec->layer_type ? inside : config_i64(config, key, spec->original ? spec->original : inside, 1, INT32_MAX);
+}
+
 void rope_config_read(const config_reader *config, const rope_config_spec *spec, rope_params *rope)
 {
     config_reader c = rope_config_object(config, spec->layer_type);
-    bool absent = spec->absent && !config_has(config, "rope_scaling") && !config_has(config, "rope_parameters");
-    int64_t positions = config_i64(config, "max_position_embeddings", 2048, 1, INT32_MAX);
-    int64_t fallback = absent && spec->absent->original != 0 ? (int64_t)spec->absent->original : positions;
-    int64_t original = config_i64(&c, "original_max_position_embeddings", fallback, 1, INT32_MAX);
-    if (!spec->layer_type)
-        original = config_i64(config, "original_max_position_embeddings", original, 1, INT32_MAX);
+    bool absent = spec->absent && has_none(config);
     *rope = absent ? *spec->absent : (rope_params){.kind = read_kind(&c, spec->old_names)};
-    rope->max_positions = positions;
-    rope->original = (double)original;
+    rope->max_positions = config_i64(config, "max_position_embeddings", 2048, 1, INT32_MAX);
+    rope->original = (double)read_original(config, &c, spec, rope->max_positions);
     if (!absent)
         read_theta(config, &c, spec, rope);
     read_dim(config, &c, spec, rope);
@@ -153,4 +164,15 @@ void rope_config_read(const config_reader *config, const rope_config_spec *spec,
         read_scaling(&c, rope);
     if (*config->status == TN_OK)
         rope_tables_init(rope);
+}
+
+q_scale_params rope_config_q_scale(const config_reader *config, const rope_config_spec *spec, double beta)
+{
+    const char *key = "llama_4_scaling_beta";
+    config_reader c = rope_config_object(config, spec->layer_type);
+    int64_t positions = config_i64(config, "max_position_embeddings", 2048, 1, INT32_MAX);
+    if (!has_none(config) && !config_has(&c, key))
+        config_fail(&c, key, "is missing");
+    return (q_scale_params){Q_SCALE_POSITION, config_f64(&c, key, beta),
+                            (double)read_original(config, &c, spec, positions)};
 }

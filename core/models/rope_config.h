@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "run/rope_tables.h"
+#include "run/steps.h"
 
 /* What an architecture's class makes of them. */
 typedef struct rope_config_spec {
@@ -14,8 +15,9 @@ typedef struct rope_config_spec {
     /* What the class takes where the file has no object at all: the parameters of its rope_type, their angles and theta
      * included; NULL: rope_type default. */
     const rope_params *absent;
-    bool ntk_alpha; /* HunYuan's: dynamic with alpha is rope_type default with theta alpha^(R / (R - 2))           */
-    bool old_names; /* Phi-3's: the types su and yarn mean longrope                                              */
+    int64_t original; /* original_max_position_embeddings beside the object, where the class has a default; or 0   */
+    bool ntk_alpha;   /* HunYuan's: dynamic with alpha is rope_type default with theta alpha^(R / (R - 2))         */
+    bool old_names;   /* Phi-3's: the types su and yarn mean longrope                                              */
 } rope_config_spec;
 
 /* Reads rope_parameters, or rope_scaling with rope_theta and partial_rotary_factor beside it, and makes the
@@ -25,5 +27,9 @@ void rope_config_read(const config_reader *config, const rope_config_spec *spec,
 
 /* The object of the file that they lie in; one without keys where there is none. */
 config_reader rope_config_object(const config_reader *config, const char *layer_type);
+
+/* The factor of queries that llama_4_scaling_beta in that object asks for: it must be there, but where there is no
+ * object at all and it is beta. */
+q_scale_params rope_config_q_scale(const config_reader *config, const rope_config_spec *spec, double beta);
 
 #endif
