@@ -104,6 +104,10 @@ void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor 
     call.in[1] = *k;
     call.in[2] = r->cos[kind];
     call.in[3] = r->sin[kind];
+    /* The halves of a table are equal: narrow ones are the first. */
+    if (site->site.meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW)
+        for (int i = 2; i < 4; i++)
+            call.in[i].shape[call.in[i].ndim - 1] /= 2;
     call.out[0] = *q;
     call.out[1] = *k;
     perform_site(r, site, &call);

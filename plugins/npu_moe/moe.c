@@ -1,5 +1,5 @@
 /* One call: its memory, and the steps that few and many tokens have in common. */
-#include "moe_run.h"
+#include "moe_apart.h"
 #include "scratch.h"
 #include <string.h>
 
@@ -41,11 +41,15 @@ static void layout_thread(const moe_layer *layer, moe_memory *m)
     m->strip = scratch_take(&at, chunk * MOE_STRIP * sizeof(float));
     m->x_rows = scratch_take(&at, chunk * sizeof(void *));
     m->y_rows = scratch_take(&at, chunk * sizeof(void *));
+    m->apart = scratch_take(
+        &at, moe_is_apart(layer, 0) || moe_is_apart(layer, layer->experts) ? moe_apart_size(layer, (int64_t)chunk) : 0);
+    m->scaled = scratch_take(&at, layer->scaled ? chunk * (size_t)(layer->hidden * moe_element(layer)) : 0);
     m->product = scratch_take(&at, product_scratch_size(kernels, moe_most(layer->hidden, inter)));
     m->router = scratch_take(&at, routes ? router_scratch_size(&layer->router) : 0);
     m->few_logits = scratch_take(&at, routes ? 2 * (experts + 1) * sizeof(float) : 0);
-    m->few_x =
-        scratch_take(&at, kernels->variant->native == kernels->dtype ? 0 : few * (size_t)layer->hidden * sizeof(float));
+    m->few_x = scratch_take(&at, kernels->variant->native == kernels->dtype
+                                     ? 0
+                                     : (layer->scaled ? 2 : 1) * few * (size_t)layer->hidden * sizeof(float));
     m->few_weights = scratch_take(&at, few * k * sizeof(float));
     m->few_scale = scratch_take(&at, few * sizeof(float));
     m->few_experts = scratch_take(&at, few * k * sizeof(int32_t));
@@ -112,6 +116,19 @@ static moe_memory layout(const moe_layer *layer, int64_t max_tokens, int32_t thr
 size_t moe_scratch_size(const moe_layer *layer, int64_t max_tokens, int32_t threads)
 {
     return layout(layer, max_tokens, threads, NULL).total;
+}
+
+void moe_scale_row(const moe_layer *layer, const void *x, float weight, void *to)
+{
+    float part[256];
+    int64_t size = moe_element(layer), most = (int64_t)(sizeof part / sizeof *part);
+    for (int64_t i = 0; i < layer->hidden; i += most) {
+        int64_t n = moe_least(layer->hidden - i, most);
+        layer->kernels->widen((const char *)x + i * size, n, part);
+        for (int64_t j = 0; j < n; j++)
+            part[j] *= weight;
+        pieces_round(layer->kernels, part, n, (char *)to + i * size);
+    }
 }
 
 void moe_take_routes(const moe_layer *layer, const moe_input *in, const routes *to, int64_t first, int64_t n)

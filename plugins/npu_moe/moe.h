@@ -14,8 +14,11 @@ typedef struct moe_layer {
     const gate_kernels *gates;   /* for gradients                                                     */
     tn_act act;
     int64_t hidden, inter, experts, top_k;
+    bool scaled; /* a routing weight is a factor of its expert's input, not of its output             */
     tn_layout layout;
     const tn_tensor *gate, *up, *down, *gate_up; /* arrays of one per expert, or stacked tensors   */
+    const tn_tensor *gate_up_bias, *down_bias;   /* [E,2I], [E,H], or NULL                          */
+    float limit, alpha;                          /* of the clamped activation                       */
     router router;                               /* router.weight NULL: the caller routes            */
     int64_t shared_inter;                        /* 0: no shared expert                               */
     const tn_tensor *shared_gate, *shared_up, *shared_down;

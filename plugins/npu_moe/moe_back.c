@@ -1,4 +1,5 @@
 /* Gradients of mixtures of experts: the choice again, expert by expert, then the router. */
+#include "moe_apart.h"
 #include "moe_back.h"
 #include "scratch.h"
 #include <string.h>
@@ -13,7 +14,8 @@ static void layout_thread(const moe_layer *layer, moe_back *b, int64_t max_token
     b->strips = scratch_take(&at, 3 * chunk * MOE_STRIP * sizeof(float));
     b->x_rows = scratch_take(&at, chunk * sizeof(void *));
     b->y_rows = scratch_take(&at, chunk * sizeof(void *));
-    b->product = scratch_take(&at, product_scratch_size(kernels, moe_most(layer->hidden, b->inter)));
+    b->product = scratch_take(
+        &at, product_scratch_size(kernels, moe_most(layer->hidden, moe_pairs(layer) ? 2 * b->inter : b->inter)));
     b->router = scratch_take(&at, layer->router.weight ? router_scratch_size(&layer->router) : 0);
     b->grad = scratch_take(&at, pieces_grad_scratch_size(kernels, max_tokens));
     b->thread_size = at;
@@ -26,9 +28,12 @@ static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int3
     size_t at = 0, n = (size_t)max_tokens, size = (size_t)moe_element(layer), hidden = (size_t)layer->hidden;
     size_t k = (size_t)layer->top_k, slots = (size_t)moe_slots(layer), experts = (size_t)layer->experts;
     b->inter = moe_most(layer->inter, layer->shared_inter);
-    size_t inter = (size_t)b->inter, padded = (size_t)product_padded_tokens(kernels, max_tokens);
+    /* A caller may name an expert more than once for a token; where inputs differ these are rows of their own. */
+    int64_t most = layer->scaled ? max_tokens * layer->top_k : max_tokens;
+    size_t inter = (size_t)b->inter, padded = (size_t)product_padded_tokens(kernels, most), rows = (size_t)most;
     size_t hidden_panel = padded * (size_t)product_panel_token(kernels, layer->hidden);
-    size_t inter_panel = padded * (size_t)product_panel_token(kernels, b->inter);
+    /* Where gates and ups take turns, those of both in one. */
+    size_t inter_panel = padded * (size_t)product_panel_token(kernels, moe_pairs(layer) ? 2 * b->inter : b->inter);
     size_t weights = scratch_take(&at, n * k * sizeof(float)), ids = scratch_take(&at, n * k * sizeof(int32_t));
     size_t scores = scratch_take(&at, layer->router.weight ? n * experts * sizeof(float) : 0);
     size_t scale = scratch_take(&at, n * sizeof(float)), offsets = scratch_take(&at, (experts + 2) * sizeof(int64_t));
@@ -36,13 +41,15 @@ static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int3
            dweights = scratch_take(&at, n * slots * sizeof(float));
     size_t sums = scratch_take(&at, n * hidden * sizeof(float)),
            bad = scratch_take(&at, (size_t)threads * sizeof(int64_t));
-    size_t x = scratch_take(&at, n * hidden * size), g = scratch_take(&at, n * hidden * size),
-           h = scratch_take(&at, n * inter * size);
-    size_t both = scratch_take(&at, 2 * n * inter * size);
-    size_t dots = scratch_take(&at, n * ((inter + MOE_FEATURES - 1) / MOE_FEATURES) * sizeof(float));
+    size_t x = scratch_take(&at, rows * hidden * size), g = scratch_take(&at, rows * hidden * size),
+           h = scratch_take(&at, rows * inter * size);
+    size_t both = scratch_take(&at, 2 * rows * inter * size);
+    size_t dots = scratch_take(&at, rows * ((inter + MOE_FEATURES - 1) / MOE_FEATURES) * sizeof(float));
+    size_t strips = (hidden + MOE_STRIP - 1) / MOE_STRIP;
+    size_t input_dots = scratch_take(&at, layer->scaled ? n * slots * strips * sizeof(float) : 0);
     size_t x_panel = scratch_take(&at, hidden_panel), g_panel = scratch_take(&at, hidden_panel);
     size_t gate_panel = scratch_take(&at, inter_panel), up_panel = scratch_take(&at, inter_panel);
-    layout_thread(layer, b, max_tokens);
+    layout_thread(layer, b, most);
     size_t thread = scratch_take(&at, (size_t)threads * b->thread_size);
     b->total = at;
     if (!base)
@@ -60,6 +67,7 @@ static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int3
     b->h = base + h;
     b->both = base + both;
     b->dots = (float *)(void *)(base + dots);
+    b->input_dots = (float *)(void *)(base + input_dots);
     b->x_panel = base + x_panel;
     b->g_panel = base + g_panel;
     b->gate_panel = base + gate_panel;
@@ -102,6 +110,8 @@ static void take_routes(const moe_back *b)
 {
     int64_t k = b->layer->top_k;
     moe_take_routes(b->layer, b->in, &b->routed, 0, b->tokens);
+    if (b->layer->scaled)
+        return;
     for (int64_t t = 0; t < b->tokens; t++) {
         int32_t *ids = b->routed.experts + t * k;
         float *weights = b->routed.weights + t * k;
@@ -135,6 +145,20 @@ static void finish_experts(const moe_back *b, int32_t thread, int32_t threads)
     }
 }
 
+/* dL/dweights that are factors of inputs, from their parts. */
+static void add_input_dots(const moe_back *b, int32_t thread, int32_t threads)
+{
+    int64_t begin, end, places = moe_slots(b->layer), strips = (b->layer->hidden + MOE_STRIP - 1) / MOE_STRIP;
+    product_share(b->tokens, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t slot = t * places; slot < t * places + b->layer->top_k; slot++) {
+            float sum = 0.0f;
+            for (int64_t i = 0; i < strips; i++)
+                sum += b->input_dots[slot * strips + i];
+            b->dweights[slot] = sum;
+        }
+}
+
 static void body(void *ctx, int32_t thread, int32_t threads)
 {
     const moe_back *b = ctx;
@@ -153,6 +177,8 @@ static void body(void *ctx, int32_t thread, int32_t threads)
     for (int64_t e = 0; e < layer->experts + (layer->shared_inter > 0); e++)
         moe_back_expert(b, e, thread, threads);
     product_wait(threads);
+    if (layer->scaled)
+        add_input_dots(b, thread, threads);
     if (!layer->router.weight) {
         finish_experts(b, thread, threads);
         return;
@@ -183,6 +209,7 @@ static void open_router(router_back *back, const moe_back *b)
     back->drouter = wanted(grads, TN_ROLE_ROUTER);
     back->dbias = wanted(grads, TN_ROLE_ROUTER_BIAS);
     back->dcorrection = wanted(grads, TN_ROLE_CORRECTION_BIAS);
+    back->dfactors = wanted(grads, TN_ROLE_EXPERT_SCALE);
     back->dgate = layer->shared_scale ? wanted(grads, TN_ROLE_SHARED_EXPERT_GATE) : NULL;
 }
 
@@ -213,6 +240,7 @@ tn_status moe_backward(const moe_layer *layer, const moe_input *in, const tn_gra
         return TN_OK;
     }
     b.want_dx = grads->in[0].data;
+    b.columns = b.want_dx || layer->scaled;
     layout(layer, &b, in->max_tokens, in->threads, scratch);
     if (layer->router.weight) {
         router_back_layout(&back, in->max_tokens, in->threads, (char *)scratch + b.total);

@@ -25,6 +25,7 @@ typedef struct moe_back {
     const tn_grads *grads;
     int64_t tokens, inter; /* inter: the wider of the experts' and the shared one's                           */
     bool want_dx;
+    bool columns; /* what comes back to inputs is needed: for dx, or for weights that are factors of them    */
     routes routed;
     float *scale;
     int64_t *offsets;
@@ -35,6 +36,7 @@ typedef struct moe_back {
     /* Of the expert of the moment, in the model's dtype: [n,H], [n,H], [n,I], [n,2I]; and in f32 [n, I / 64]. */
     char *x, *g, *h, *both;
     float *dots;
+    float *input_dots; /* weights that are factors of inputs: [tokens * slots, H / 128] parts of d . x        */
     char *x_panel, *g_panel, *gate_panel, *up_panel; /* few tokens: rows of native type                       */
     char *thread;
     size_t strips, x_rows, y_rows, product, router, grad; /* within one thread's memory                      */

@@ -1,5 +1,7 @@
 /* The gradients of one expert: see moe_back.h. */
+#include "moe_apart.h"
 #include "moe_back.h"
+#include "scalar.h"
 #include <string.h>
 
 /* An expert with its tokens. */
@@ -73,8 +75,12 @@ static void step_rows(const expert *x)
         int64_t first, n;
         chunk_of(x, i, &first, &n);
         for (int64_t t = first; t < first + n; t++) {
-            int64_t token = b->slots[b->offsets[x->e] + t] / places;
-            memcpy(b->x + (size_t)t * bytes, product_row(b->in->x, token), bytes);
+            int64_t slot = b->slots[b->offsets[x->e] + t], token = slot / places;
+            const float *weight = moe_input_weight(b->layer, &b->routed, slot);
+            if (weight)
+                moe_scale_row(b->layer, product_row(b->in->x, token), *weight, b->x + (size_t)t * bytes);
+            else
+                memcpy(b->x + (size_t)t * bytes, product_row(b->in->x, token), bytes);
             memcpy(b->g + (size_t)t * bytes, product_row(&b->grads->out[0], token), bytes);
         }
         panel_rows(x, b->x, first, n, x->hidden, x->hidden, b->x_panel);
@@ -142,13 +148,58 @@ static void features(const expert *x, int64_t first, int64_t n, int64_t begin, i
     }
 }
 
+/* Gradients of n features of gate and up, in the order of their matrix. */
+static void store_both(const expert *x, int64_t token, int64_t begin, int64_t n, const float *d_gate, const float *d_up)
+{
+    char *row = x->b->both + token * 2 * x->inter * x->size;
+    float both[2 * MOE_FEATURES];
+    if (!moe_mlp_pairs(&x->mlp)) {
+        pieces_round(x->kernels, d_gate, n, row + begin * x->size);
+        pieces_round(x->kernels, d_up, n, row + (x->inter + begin) * x->size);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        both[2 * i] = d_gate[i];
+        both[2 * i + 1] = d_up[i];
+    }
+    pieces_round(x->kernels, both, 2 * n, row + 2 * begin * x->size);
+}
+
+/* The same as features of experts whose activation is apart. */
+static void features_apart(const expert *x, int64_t first, int64_t n, int64_t begin, int64_t end)
+{
+    const moe_back *b = x->b;
+    const moe_layer *layer = b->layer;
+    const product_matrix down = turned(&x->mlp.down);
+    const product_matrix of_gate = moe_apart_matrix(&x->mlp.gate), of_up = moe_apart_matrix(&x->mlp.up);
+    int64_t width = end - begin, blocks = (x->inter + MOE_FEATURES - 1) / MOE_FEATURES;
+    float *sums = (float *)(void *)(x->mine + b->strips), *ups = sums + pieces_tokens(x->kernels) * MOE_STRIP;
+    float *p = ups + pieces_tokens(x->kernels) * MOE_STRIP;
+    int64_t both = moe_mlp_pairs(&x->mlp) ? 2 : 1; /* rows of a feature in the first matrix */
+    product(x, &of_gate, x->hidden, b->x, x->hidden, b->x_panel, first, n, both * begin, both * end, sums);
+    if (both == 1)
+        product(x, &of_up, x->hidden, b->x, x->hidden, b->x_panel, first, n, begin, end, ups);
+    product(x, &down, x->hidden, b->g, x->hidden, b->g_panel, first, n, begin, end, p);
+    for (int64_t i = 0; i < n; i++) {
+        float gate[MOE_FEATURES], up[MOE_FEATURES], h[MOE_FEATURES], d_gate[MOE_FEATURES], d_up[MOE_FEATURES];
+        int64_t token = first + i, slot = b->slots[b->offsets[x->e] + token];
+        float weight = moe_weight(layer, &b->routed, b->scale, slot);
+        moe_apart_split(layer, &x->mlp, sums + i * both * width, ups + i * width, begin, width, gate, up);
+        b->dots[token * blocks + begin / MOE_FEATURES] =
+            moe_apart_grad(layer, gate, up, width, p + i * width, weight, h, d_gate, d_up);
+        pieces_round(x->kernels, h, width, b->h + (token * x->inter + begin) * x->size);
+        store_both(x, token, begin, width, d_gate, d_up);
+    }
+}
+
 static void step_features(const expert *x)
 {
     int64_t blocks = (x->inter + MOE_FEATURES - 1) / MOE_FEATURES, chunks = chunks_of(x);
     for (int64_t i; (i = take(x, BACK_FEATURES)) < chunks * blocks;) {
         int64_t first, n, begin = i % blocks * MOE_FEATURES;
         chunk_of(x, i / blocks, &first, &n);
-        features(x, first, n, begin, moe_least(begin + MOE_FEATURES, x->inter));
+        (moe_is_apart(x->b->layer, x->e) ? features_apart : features)(x, first, n, begin,
+                                                                      moe_least(begin + MOE_FEATURES, x->inter));
     }
 }
 
@@ -201,6 +252,16 @@ static int weight_grads(const expert *x, weight_grad *list)
     return 2;
 }
 
+/* What the bias of the second product adds to dL/dweight of token t. */
+static float bias_dot(const expert *x, int64_t t)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < x->hidden; i++)
+        sum += scalar_load(x->b->g, t * x->hidden + i, x->kernels->dtype) *
+               scalar_load(x->mlp.down.bias, i, x->kernels->dtype);
+    return sum;
+}
+
 /* dL/dweight of the tokens that the thread shares. */
 static void add_dots(const expert *x)
 {
@@ -211,8 +272,44 @@ static void add_dots(const expert *x)
         float sum = 0.0f;
         for (int64_t i = 0; i < blocks; i++)
             sum += b->dots[t * blocks + i];
+        if (x->mlp.down.bias)
+            sum += bias_dot(x, t);
         b->dweights[b->slots[b->offsets[x->e] + t]] = sum;
     }
+}
+
+/* Sums over the expert's tokens of rows of [n, columns], each times what its slot counts where weighted, into a row of
+ * a bias's gradient; columns are shared between threads. */
+static void bias_grad(const expert *x, tn_role role, const char *rows, int64_t columns, bool weighted)
+{
+    const moe_back *b = x->b;
+    const tn_param *param = &b->grads->param[role];
+    int64_t begin, end;
+    if (!param->count || x->e == b->layer->experts)
+        return;
+    const tn_tensor *to = param->tensors;
+    product_share(columns, x->thread, x->threads, &begin, &end);
+    for (int64_t c = begin; c < end; c++) {
+        float sum = 0.0f;
+        for (int64_t t = 0; t < x->n; t++) {
+            int64_t slot = b->slots[b->offsets[x->e] + t];
+            float weight = weighted ? moe_weight(b->layer, &b->routed, b->scale, slot) : 1.0f;
+            sum += weight * scalar_load(rows, t * columns + c, x->kernels->dtype);
+        }
+        scalar_store(to->data, x->e * to->stride[0] + c, to->dtype, sum);
+    }
+}
+
+static void bias_grads(const expert *x)
+{
+    bias_grad(x, TN_ROLE_GATE_UP_BIAS, x->b->both, 2 * x->inter, false);
+    bias_grad(x, TN_ROLE_DOWN_BIAS, x->b->g, x->hidden, true);
+}
+
+/* Do the expert's gates and ups take turns? */
+static bool pairs_of(const expert *x)
+{
+    return moe_mlp_pairs(&x->mlp);
 }
 
 static void step_weights(const expert *x)
@@ -220,11 +317,17 @@ static void step_weights(const expert *x)
     const moe_back *b = x->b;
     weight_grad list[3];
     int count = weight_grads(x, list);
-    int64_t panels = b->want_dx ? chunks_of(x) : 0, index;
-    add_dots(x);
+    int64_t panels = b->columns ? chunks_of(x) : 0, index;
+    if (!b->layer->scaled || x->e == b->layer->experts)
+        add_dots(x);
+    bias_grads(x);
     while ((index = take(x, BACK_WEIGHTS)) < panels) {
         int64_t first, n;
         chunk_of(x, index, &first, &n);
+        if (pairs_of(x)) {
+            panel_rows(x, b->both, first, n, 2 * x->inter, 2 * x->inter, b->gate_panel);
+            continue;
+        }
         panel_rows(x, b->both, first, n, 2 * x->inter, x->inter, b->gate_panel);
         panel_rows(x, b->both + x->inter * x->size, first, n, 2 * x->inter, x->inter, b->up_panel);
     }
@@ -250,6 +353,24 @@ static void step_weights(const expert *x)
 /* ---- columns ------------------------------------------------------------------------------------------------------
  */
 
+/* Of a slot whose weight is a factor of its input, strip i of the columns: with d the sum of both parts, which become
+ * w d and zeros, the strip's part of d . x. */
+static void scale_back(const expert *x, int64_t slot, int64_t i, float weight, float *first_part, float *second_part)
+{
+    const moe_back *b = x->b;
+    int64_t begin = i * MOE_STRIP, n = moe_least(MOE_STRIP, x->hidden - begin);
+    float input[MOE_STRIP], sum = 0.0f;
+    const char *row = product_row(b->in->x, slot / moe_slots(b->layer));
+    x->kernels->widen(row + begin * x->size, n, input);
+    for (int64_t j = 0; j < n; j++) {
+        float d = first_part[j] + second_part[j];
+        sum += d * input[j];
+        first_part[j] = weight * d;
+        second_part[j] = 0.0f;
+    }
+    b->input_dots[slot * ((x->hidden + MOE_STRIP - 1) / MOE_STRIP) + i] = sum;
+}
+
 static void step_columns(const expert *x)
 {
     const moe_back *b = x->b;
@@ -263,11 +384,20 @@ static void step_columns(const expert *x)
         for (int64_t c = 0; c < chunks_of(x); c++) {
             int64_t first, n;
             chunk_of(x, c, &first, &n);
-            product(x, &gate, x->inter, b->both, 2 * x->inter, b->gate_panel, first, n, begin, end, first_part);
-            product(x, &up, x->inter, b->both + x->inter * x->size, 2 * x->inter, b->up_panel, first, n, begin, end,
-                    second_part);
+            product(x, &gate, pairs_of(x) ? 2 * x->inter : x->inter, b->both, 2 * x->inter, b->gate_panel, first, n,
+                    begin, end, first_part);
+            if (pairs_of(x))
+                memset(second_part, 0, (size_t)(n * width) * sizeof *second_part);
+            else
+                product(x, &up, x->inter, b->both + x->inter * x->size, 2 * x->inter, b->up_panel, first, n, begin, end,
+                        second_part);
             for (int64_t t = 0; t < n; t++) {
-                int64_t token = b->slots[b->offsets[x->e] + first + t] / places;
+                int64_t slot = b->slots[b->offsets[x->e] + first + t], token = slot / places;
+                const float *weight = moe_input_weight(b->layer, &b->routed, slot);
+                if (weight)
+                    scale_back(x, slot, i, *weight, first_part + t * width, second_part + t * width);
+                if (!b->want_dx)
+                    continue;
                 float *sums = b->sums + token * x->hidden + begin;
                 const void *parts[] = {sums, first_part + t * width, second_part + t * width};
                 const product_combine add = {
@@ -293,6 +423,7 @@ static void zero_weights(const expert *x)
 {
     weight_grad list[3];
     int count = weight_grads(x, list);
+    bias_grads(x);
     for (int i = 0; i < count; i++) {
         int64_t begin, end;
         product_share_rows(list[i].rows, x->thread, x->threads, &begin, &end);
@@ -317,6 +448,6 @@ void moe_back_expert(const moe_back *b, int64_t e, int32_t thread, int32_t threa
     step_weights(&x);
     product_wait(threads);
     reset(&x, BACK_FEATURES, BACK_WEIGHTS);
-    if (b->want_dx)
+    if (b->columns)
         step_columns(&x);
 }

@@ -1,6 +1,6 @@
 /* Up to eight tokens: the rows of all experts in use form one list, of which each thread does an equal part. Routing is
  * so little work that every thread does all of it for itself, instead of waiting for another to do it. */
-#include "moe_run.h"
+#include "moe_apart.h"
 #include <string.h>
 
 /* Columns of a result that threads share. */
@@ -67,6 +67,22 @@ static int64_t units_of(const few_state *s, int64_t e, bool down)
     return used ? (expert_rows(s->run->layer, e, down) + product_unit - 1) / product_unit : 0;
 }
 
+/* The inputs of n of expert e's tokens from `from` on, where weights are factors of them. */
+static void few_scaled(const few_state *s, int64_t e, int64_t from, int32_t n, const void **x)
+{
+    const moe_layer *layer = s->run->layer;
+    const moe_memory *m = &s->run->memory;
+    size_t row = (size_t)(layer->hidden * moe_element(layer)), native = PRODUCT_FEW_TOKENS * (size_t)layer->hidden;
+    for (int32_t i = 0; i < n; i++) {
+        int64_t slot = s->slots[s->offsets[e] + from + i];
+        char *to = s->mine + m->scaled + (size_t)i * row;
+        moe_scale_row(layer, product_row(s->run->in->x, slot / moe_slots(layer)),
+                      *moe_input_weight(layer, &s->routed, slot), to);
+        x[i] = to;
+    }
+    product_native_rows(layer->kernels, x, n, layer->hidden, s->mine + m->few_x + native * sizeof(float), x);
+}
+
 /* Rows first .. last - 1 of one product of expert e, for n of its tokens from `from` on. */
 static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int32_t n, int64_t first, int64_t last)
 {
@@ -82,8 +98,13 @@ static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int
         h[i] = run->memory.h + slot * moe_few_h_row(layer);
         y[i] = run->memory.results + slot * layer->hidden;
     }
+    if (!down && layer->scaled && e < layer->experts)
+        few_scaled(s, e, from, n, x);
     if (down)
         product_out_few(second, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
+    else if (moe_is_apart(layer, e))
+        moe_apart_few(layer, &mlp, x, n, first, last, second->variant->native, h,
+                      (float *)(void *)(s->mine + run->memory.strip));
     else
         product_glu_few(layer->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, second->variant->native, h);
 }
@@ -121,10 +142,13 @@ static void few_combine(const few_state *s)
     const moe_run *run = s->run;
     const moe_layer *layer = run->layer;
     const void *parts[256];
+    float ones[256];
     int64_t begin, end, k = layer->top_k, size = moe_element(layer);
     product_share((layer->hidden + COLUMNS - 1) / COLUMNS, s->thread, s->threads, &begin, &end);
     begin *= COLUMNS;
     end = moe_least(end * COLUMNS, layer->hidden);
+    for (int64_t j = 0; j < k; j++)
+        ones[j] = 1.0f;
     for (int64_t t = 0; t < run->tokens && begin < end; t++) {
         const float *results = run->memory.results + t * moe_slots(layer) * layer->hidden + begin;
         for (int64_t j = 0; j < k; j++)
@@ -133,7 +157,7 @@ static void few_combine(const few_state *s)
                                    .dtype = layer->kernels->dtype,
                                    .count = (int32_t)k,
                                    .part = parts,
-                                   .weight = s->routed.weights + t * k,
+                                   .weight = layer->scaled ? ones : s->routed.weights + t * k,
                                    .extra = layer->shared_inter ? results + k * layer->hidden : NULL,
                                    .extra_weight = layer->shared_scale ? s->scale[t] : 1.0f};
         layer->kernels->combine(&c, end - begin, (char *)product_row(run->y, t) + begin * size);

@@ -1,7 +1,7 @@
 /* More tokens: threads route their own, one groups them; then whoever is free takes the next piece of an expert's
  * tokens through the first product, and, when all of these are done, the next columns of the results, through all
  * experts. So each number of a result is summed by one thread, in the order of the experts. */
-#include "moe_run.h"
+#include "moe_apart.h"
 #include <string.h>
 
 static void route(const moe_run *run, int32_t thread, int32_t threads)
@@ -18,11 +18,11 @@ static void route(const moe_run *run, int32_t thread, int32_t threads)
 static bool by_dots(const moe_run *run, int64_t e)
 {
     int64_t n = run->memory.offsets[e + 1] - run->memory.offsets[e];
-    return n <= pieces_few(run->layer->kernels, run->layer->layout == TN_LAYOUT_STACKED_IO);
+    return n <= pieces_few(run->layer->kernels, moe_io(run->layer));
 }
 
 /* The first product of a piece, into its place in h. */
-static void first_product(const moe_run *run, int64_t first_token, const piece *p, char *mine)
+static void first_product(const moe_run *run, const routes *block, int64_t first_token, const piece *p, char *mine)
 {
     const moe_layer *layer = run->layer;
     const product_kernels *kernels = layer->kernels;
@@ -31,20 +31,36 @@ static void first_product(const moe_run *run, int64_t first_token, const piece *
     const void **x = (const void **)(void *)(mine + m->x_rows);
     int64_t places = moe_slots(layer), h_row = moe_h_row(layer, p->group), n = p->tokens;
     char *h = m->h + m->h_at[p->group] + p->first * h_row;
-    for (int64_t i = 0; i < n; i++)
-        x[i] = product_row(run->in->x, first_token + m->slots[m->offsets[p->group] + p->first + i] / places);
+    float *strip = (float *)(void *)(mine + m->strip);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t slot = m->slots[m->offsets[p->group] + p->first + i];
+        const float *weight = moe_input_weight(layer, block, slot);
+        x[i] = product_row(run->in->x, first_token + slot / places);
+        if (weight) {
+            char *to = mine + m->scaled + i * layer->hidden * moe_element(layer);
+            moe_scale_row(layer, x[i], *weight, to);
+            x[i] = to;
+        }
+    }
     if (by_dots(run, p->group)) {
         void *rows[PRODUCT_FEW_TOKENS];
         for (int64_t i = 0; i < n; i++)
             rows[i] = h + i * h_row;
         product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
-        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, p->begin, p->end,
-                        kernels->variant->native, rows);
+        if (moe_is_apart(layer, p->group))
+            moe_apart_few(layer, &mlp, x, (int32_t)n, p->begin, p->end, kernels->variant->native, rows, strip);
+        else
+            product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, p->begin, p->end,
+                            kernels->variant->native, rows);
         return;
     }
     product_pack(kernels, x, n, layer->hidden, 0, product_tiles(kernels, n), mine + m->panel_x);
-    product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, p->begin, p->end, h,
-                      mine + m->product);
+    if (moe_is_apart(layer, p->group))
+        moe_apart_tiles(layer, &mlp, mine + m->panel_x, n, p->begin, p->end, h, strip,
+                        (void **)(void *)(mine + m->y_rows), mine + m->apart, mine + m->product);
+    else
+        product_glu_tiles(kernels, &mlp, layer->hidden, layer->act, mine + m->panel_x, n, p->begin, p->end, h,
+                          mine + m->product);
 }
 
 /* Adds columns begin .. end - 1 (at most MOE_STRIP) of the second product of n of expert e's tokens to their sums. */
@@ -117,7 +133,7 @@ static void open_block(const moe_run *run, const routes *block, int64_t first, i
         at += tokens ? product_padded_tokens(kernels, tokens) * moe_h_row(layer, e) : 0;
     }
     *run->piece_count = pieces_cut(kernels, m->offsets, layer->experts + 1, layer->inter, layer->shared_inter,
-                                   pieces_few(kernels, layer->layout == TN_LAYOUT_STACKED_IO), threads, m->pieces);
+                                   pieces_few(kernels, moe_io(layer)), threads, m->pieces);
     atomic_store(&run->pieces->next, 0);
     atomic_store(&run->columns->next, 0);
 }
@@ -139,7 +155,7 @@ static void do_block(const moe_run *run, int64_t first, int64_t n, int32_t threa
         open_block(run, &block, first, n, threads);
     product_wait(threads);
     for (int64_t i; (i = atomic_fetch_add(&run->pieces->next, 1)) < *run->piece_count;)
-        first_product(run, first, &m->pieces[i], mine);
+        first_product(run, &block, first, &m->pieces[i], mine);
     product_wait(threads);
     while (product_take_rows(run->columns, layer->hidden, threads, &begin, &end))
         second_product(run, &block, scale, first, n, begin, end, mine);

@@ -109,6 +109,7 @@ tn_status moe_route_backward(const router *r, const tn_tensor *x, const tn_grads
     b.back.drouter = wanted(grads, TN_ROLE_ROUTER);
     b.back.dbias = wanted(grads, TN_ROLE_ROUTER_BIAS);
     b.back.dcorrection = wanted(grads, TN_ROLE_CORRECTION_BIAS);
+    b.back.dfactors = wanted(grads, TN_ROLE_EXPERT_SCALE);
     for (int32_t i = 0; i < threads; i++)
         b.bad[i] = -1;
     tn_parallel(body, &b);

@@ -21,7 +21,7 @@ typedef struct moe_memory {
     int64_t *bad;   /* per thread: first token whose scores are not numbers, or -1                    */
     char *thread;
     /* Within one thread's memory. Few tokens: every thread has its own routing, which saves barriers. */
-    size_t panel_x, strip, x_rows, y_rows, product, router;
+    size_t panel_x, strip, x_rows, y_rows, product, router, scaled, apart;
     size_t few_logits, few_x, few_weights, few_scale, few_experts, few_offsets, few_slots;
     size_t thread_size, total;
 } moe_memory;
@@ -55,8 +55,18 @@ static inline float moe_weight(const moe_layer *layer, const routes *to, const f
 {
     int64_t places = moe_slots(layer), t = slot / places, j = slot % places;
     if (j < layer->top_k)
-        return to->weights[t * layer->top_k + j];
+        return layer->scaled ? 1.0f : to->weights[t * layer->top_k + j];
     return layer->shared_scale ? scale[t] : 1.0f;
+}
+
+/* to = rnd(weight x), rows of the model's dtype. */
+void moe_scale_row(const moe_layer *layer, const void *x, float weight, void *to);
+
+/* The weight that slot `slot` is a factor of its expert's input; NULL: the input is as it is. */
+static inline const float *moe_input_weight(const moe_layer *layer, const routes *to, int64_t slot)
+{
+    int64_t places = moe_slots(layer), t = slot / places, j = slot % places;
+    return layer->scaled && j < layer->top_k ? &to->weights[t * layer->top_k + j] : NULL;
 }
 
 static inline char *moe_thread_memory(const moe_run *run, int32_t thread)
@@ -89,6 +99,17 @@ static inline int64_t moe_h_row(const moe_layer *layer, int64_t e)
 static inline int64_t moe_few_h_row(const moe_layer *layer)
 {
     return (moe_most(layer->inter, layer->shared_inter) * (int64_t)sizeof(float) + 63) / 64 * 64;
+}
+
+static inline bool moe_pairs(const moe_layer *layer)
+{
+    return layer->layout == TN_LAYOUT_PAIRS_IO;
+}
+
+/* Are the rows of the experts' matrices side by side in memory? */
+static inline bool moe_io(const moe_layer *layer)
+{
+    return layer->layout == TN_LAYOUT_STACKED_IO || layer->layout == TN_LAYOUT_PAIRS_IO;
 }
 
 static inline product_matrix moe_dense(const tn_tensor *t)

@@ -48,6 +48,8 @@ static inline product_matrix pieces_rows_from(const product_kernels *kernels, co
 {
     product_matrix rest = *w;
     rest.data = (const char *)w->data + row * w->row_stride * (int64_t)tn_dtype_size(kernels->dtype);
+    if (w->bias)
+        rest.bias = (const char *)w->bias + row * (int64_t)tn_dtype_size(kernels->dtype);
     return rest;
 }
 

@@ -106,13 +106,17 @@ static const tn_dim_rule dims[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define TAKES_DTYPES (TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16))
-#define TAKES_ACTS (TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU))
-#define TAKES_SCORES (TN_TAKES(TN_SCORE_SOFTMAX) | TN_TAKES(TN_SCORE_SIGMOID) | TN_TAKES(TN_SCORE_TOPK_SOFTMAX))
+#define TAKES_ACTS                                                                                                     \
+    (TN_TAKES(TN_ACT_SILU) | TN_TAKES(TN_ACT_GELU_TANH) | TN_TAKES(TN_ACT_GELU) | TN_TAKES(TN_ACT_CLAMPED_SWIGLU))
+#define TAKES_EXPERTS (TAKES_LAYOUTS | TN_TAKES(TN_LAYOUT_PAIRS_IO))
+#define TAKES_SCORES                                                                                                   \
+    (TN_TAKES(TN_SCORE_SOFTMAX) | TN_TAKES(TN_SCORE_SIGMOID) | TN_TAKES(TN_SCORE_TOPK_SOFTMAX) |                       \
+     TN_TAKES(TN_SCORE_TOPK_SIGMOID))
 #define TAKES_LAYOUTS                                                                                                  \
     (TN_TAKES(TN_LAYOUT_EXPERT_LIST) | TN_TAKES(TN_LAYOUT_STACKED_OI) | TN_TAKES(TN_LAYOUT_STACKED_IO))
 #define ROUTE_FEATURES                                                                                                 \
-    (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_F32_ROUTING |                \
-     TN_HAS_F32_ROUTER)
+    (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_EXPERT_SCALE |               \
+     TN_HAS_F32_ROUTING | TN_HAS_F32_ROUTER)
 
 static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
@@ -121,8 +125,9 @@ static const tn_impl impls[] = {
                .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES,
                          [TN_AXIS_ACT] = TAKES_ACTS,
                          [TN_AXIS_SCORE] = TAKES_SCORES,
-                         [TN_AXIS_LAYOUT] = TAKES_LAYOUTS},
-               .features = ROUTE_FEATURES | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE,
+                         [TN_AXIS_LAYOUT] = TAKES_EXPERTS},
+               .features =
+                   ROUTE_FEATURES | TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE,
                .dims = dims,
                .dim_count = COUNT(dims)},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
@@ -133,8 +138,8 @@ static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_MOE_EXPERTS,
      .match = {.size = sizeof(tn_match),
-               .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES, [TN_AXIS_ACT] = TAKES_ACTS, [TN_AXIS_LAYOUT] = TAKES_LAYOUTS},
-               .features = TN_HAS_F32_ROUTING,
+               .takes = {[TN_AXIS_DTYPE] = TAKES_DTYPES, [TN_AXIS_ACT] = TAKES_ACTS, [TN_AXIS_LAYOUT] = TAKES_EXPERTS},
+               .features = TN_HAS_BIAS | TN_HAS_INPUT_SCALE | TN_HAS_F32_ROUTING,
                .dims = dims,
                .dim_count = COUNT(dims) - 1},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},

@@ -120,6 +120,12 @@ static void divide(float *x, int64_t n, float divisor)
         x[i] /= divisor;
 }
 
+static void sigmoids(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = 1.0f / (1.0f + expf(-x[i]));
+}
+
 static bool score(const router *r, float *logits)
 {
     int64_t n = r->experts;
@@ -130,9 +136,10 @@ static bool score(const router *r, float *logits)
         logits[e] = scalar_round(logits[e], r->own->dtype);
     for (int64_t e = 0; e < n; e++)
         number = number && !isnan(logits[e]);
+    if (r->score == TN_SCORE_TOPK_SIGMOID) /* the logits themselves choose */
+        return number;
     if (r->score == TN_SCORE_SIGMOID) {
-        for (int64_t e = 0; e < n; e++)
-            logits[e] = 1.0f / (1.0f + expf(-logits[e]));
+        sigmoids(logits, n);
         return number;
     }
     /* An infinite logit is as good as none for a softmax: inf - inf. */
@@ -173,19 +180,36 @@ static void limit_groups(const router *r, float *choice)
             choice[i] = r->score == TN_SCORE_SIGMOID ? -INFINITY : 0.0f;
 }
 
-/* Weights of the chosen experts, from their scores. */
-static void weigh(const router *r, float *weights)
+/* The scores of the chosen experts become what is divided where weights are; their divisor, 1 where they are not. */
+static float divisor_of(const router *r, float *scores, bool *is_sum)
 {
     int64_t k = r->top_k;
     float sum = 0.0f;
     if (r->score == TN_SCORE_TOPK_SOFTMAX)
-        divide(weights, k, exponentials(weights, k, largest_of(weights, k)));
+        divide(scores, k, exponentials(scores, k, largest_of(scores, k)));
+    if (r->score == TN_SCORE_TOPK_SIGMOID)
+        sigmoids(scores, k);
     for (int64_t j = 0; j < k; j++)
-        sum += weights[j];
+        sum += scores[j];
+    sum = r->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum;
+    *is_sum = r->renormalise && !(sum < r->least);
+    return *is_sum ? sum : r->renormalise ? r->least : 1.0f;
+}
+
+static float factor_of(const router *r, int32_t expert)
+{
+    return r->factors ? scalar_load(r->factors->data, expert, r->factors->dtype) : 1.0f;
+}
+
+/* Weights of the chosen experts, from their scores. */
+static void weigh(const router *r, const int32_t *experts, float *weights)
+{
+    bool is_sum;
+    float divisor = divisor_of(r, weights, &is_sum);
     if (r->renormalise)
-        divide(weights, k, r->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum);
-    for (int64_t j = 0; j < k; j++)
-        weights[j] *= r->scale;
+        divide(weights, r->top_k, divisor);
+    for (int64_t j = 0; j < r->top_k; j++)
+        weights[j] *= factor_of(r, experts[j]) * r->scale;
 }
 
 static void choose(const router *r, const float *scores, float *work, float *weights, int32_t *experts)
@@ -209,7 +233,7 @@ static void choose(const router *r, const float *scores, float *work, float *wei
     }
     for (int64_t j = 0; j < k; j++)
         weights[j] = scores[experts[j]];
-    weigh(r, weights);
+    weigh(r, experts, weights);
 }
 
 bool router_token(const router *r, float *logits, float *work, const routes *to, const router_gate *gate, int64_t t)
@@ -252,36 +276,49 @@ tn_status router_bad_token(const int64_t *bad, int32_t threads, const char *wher
 /* With v the chosen scores (or their softmax), D their sum, c the scale and u dL/dweights:
  *   weights c v / D:  dL/dv = c / D (u - sum u v / D);  weights c v:  dL/dv = c u
  *   softmax over all: dl = p (dp - sum dp p), where only the chosen p have a gradient
- *   sigmoid:          dl = dv v (1 - v)
- *   top-k softmax:    as softmax, over the chosen. */
+ *   sigmoid, also of the k best:  dl = dv v (1 - v)
+ *   top-k softmax:    as softmax, over the chosen.
+ * Where the sum counts more than it is, D is that number, and weights are c v / D with D constant. With factors f of
+ * experts u stands for u f, and dL/df is the sum of c u v / D. */
 void router_grad(const router *r, const float *scores, const int32_t *experts, const float *upstream, float *dlogits)
 {
     int64_t k = r->top_k;
-    float v[256], dv[256], sum = 0.0f, mean = 0.0f, through = 0.0f;
-    for (int64_t j = 0; j < k; j++)
-        v[j] = scores[experts[j]];
-    if (r->score == TN_SCORE_TOPK_SOFTMAX)
-        divide(v, k, exponentials(v, k, largest_of(v, k)));
-    for (int64_t j = 0; j < k; j++)
-        sum += v[j];
-    sum = r->renormalise ? r->score == TN_SCORE_SIGMOID ? sum + 1e-20f : sum : 1.0f;
-    for (int64_t j = 0; j < k && r->renormalise; j++)
-        mean += upstream[j] * (v[j] / sum);
+    float v[256], u[256], dv[256], mean = 0.0f, through = 0.0f;
+    bool is_sum;
     for (int64_t j = 0; j < k; j++) {
-        dv[j] = r->scale / sum * (upstream[j] - mean);
+        v[j] = scores[experts[j]];
+        u[j] = upstream[j] * factor_of(r, experts[j]);
+    }
+    float sum = divisor_of(r, v, &is_sum);
+    for (int64_t j = 0; j < k && is_sum; j++)
+        mean += u[j] * (v[j] / sum);
+    for (int64_t j = 0; j < k; j++) {
+        dv[j] = r->scale / sum * (u[j] - mean);
         through += dv[j] * v[j];
     }
     for (int64_t e = 0; e < r->experts; e++)
         dlogits[e] = 0.0f;
     /* Divided by their sum, the chosen scores' gradients are orthogonal to them: nothing goes to the other experts. */
-    if (r->renormalise && r->score != TN_SCORE_TOPK_SOFTMAX)
+    if (is_sum && r->score != TN_SCORE_TOPK_SOFTMAX)
         through = 0.0f;
     for (int64_t e = 0; e < r->experts && r->score == TN_SCORE_SOFTMAX && through != 0.0f; e++)
         dlogits[e] = -scores[e] * through;
     for (int64_t j = 0; j < k; j++) {
-        if (r->score == TN_SCORE_SIGMOID)
+        if (r->score == TN_SCORE_SIGMOID || r->score == TN_SCORE_TOPK_SIGMOID)
             dlogits[experts[j]] = dv[j] * v[j] * (1.0f - v[j]);
         else
             dlogits[experts[j]] = v[j] * (dv[j] - through);
     }
+}
+
+void router_grad_factors(const router *r, const float *scores, const int32_t *experts, const float *upstream,
+                         float *sums)
+{
+    float v[256];
+    bool is_sum;
+    for (int64_t j = 0; j < r->top_k; j++)
+        v[j] = scores[experts[j]];
+    float divisor = divisor_of(r, v, &is_sum);
+    for (int64_t j = 0; j < r->top_k; j++)
+        sums[experts[j]] += r->scale * upstream[j] * (v[j] / divisor);
 }

@@ -18,6 +18,8 @@ typedef struct router {
     const tn_tensor *bias, *correction; /* [E] of any float type, or NULL                                     */
     bool renormalise, f32_logits;
     float scale; /* of the weights; 1 where the site has none                                                 */
+    float least; /* what their sum counts at least where they are divided by it                               */
+    const tn_tensor *factors; /* [E] of any float type: of each expert's weights; or NULL                     */
 } router;
 
 /* The experts of tokens: k weights and ids for each, and the scores of all experts where they are asked for. */
@@ -53,6 +55,10 @@ bool router_token(const router *r, float *logits, float *work, const routes *to,
 
 /* dL/dlogits[E] of one token from its scores, its experts and dL/dweights[k]. */
 void router_grad(const router *r, const float *scores, const int32_t *experts, const float *upstream, float *dlogits);
+
+/* dL/dfactors of one token: adds to sums[E]. As router_grad. */
+void router_grad_factors(const router *r, const float *scores, const int32_t *experts, const float *upstream,
+                         float *sums);
 
 /* Refuses a correction bias that is not a number; and scores that are not: the first of the tokens that threads found
  * (-1: none). where: the site's path. */

@@ -33,12 +33,14 @@ void router_back_layout(router_back *b, int64_t max_tokens, int32_t threads, cha
     size_t dl_rows = scratch_take(&at, kernels->dtype == TN_F32 ? 0 : tokens * experts * 2);
     size_t dz_rows = scratch_take(&at, b->gate.weight ? tokens * (size_t)element(r->own) : 0);
     size_t x_wide = scratch_take(&at, wide ? tokens * hidden * sizeof(float) : 0);
+    size_t factors = scratch_take(&at, r->factors ? experts * sizeof(float) : 0);
     size_t thread = scratch_take(&at, (size_t)threads * b->thread_size);
     b->total = at;
     if (!base)
         return;
     b->dl = (float *)(void *)(base + dl);
     b->dl_rows = kernels->dtype == TN_F32 ? base + dl : base + dl_rows;
+    b->dfactor_sums = (float *)(void *)(base + factors);
     b->dz_rows = base + dz_rows;
     b->x_wide = wide ? (float *)(void *)(base + x_wide) : NULL;
     b->thread = base + thread;
@@ -74,6 +76,14 @@ static void back_biases(const router_back *b)
         for (int64_t t = 0; t < b->tokens; t++)
             sum += b->dl[t * experts + e];
         scalar_store(b->dbias->data, e, b->dbias->dtype, sum);
+    }
+    if (b->dfactors) {
+        memset(b->dfactor_sums, 0, (size_t)experts * sizeof(float));
+        for (int64_t t = 0; t < b->tokens; t++)
+            router_grad_factors(b->router, b->routed.scores + t * experts, b->routed.experts + t * b->router->top_k,
+                                b->dweights + t * b->dweights_row, b->dfactor_sums);
+        for (int64_t e = 0; e < experts; e++)
+            scalar_store(b->dfactors->data, e, b->dfactors->dtype, b->dfactor_sums[e]);
     }
     for (int64_t e = 0; e < experts && b->dcorrection; e++) /* it only chooses */
         scalar_store(b->dcorrection->data, e, b->dcorrection->dtype, 0.0f);

@@ -19,13 +19,14 @@ typedef struct router_back {
     const float *dgate_values;
     float *sums; /* [tokens, H]: dL/dx so far, or NULL: not wanted                                            */
     /* Written, each may be NULL: */
-    const tn_tensor *dx, *drouter, *dbias, *dcorrection, *dgate;
+    const tn_tensor *dx, *drouter, *dbias, *dcorrection, *dfactors, *dgate;
     /* Memory and queues, from router_back_layout: */
-    float *dl;     /* [tokens, E]                                                             */
-    char *dl_rows; /* the same in products' dtype                                              */
-    char *dz_rows; /* [tokens]: of the gate's logit, in own's dtype                            */
-    float *x_wide; /* [tokens, H] where the products are of another type than x                */
-    char *thread;  /* of each thread                                                          */
+    float *dl;           /* [tokens, E]                                                             */
+    float *dfactor_sums; /* [E]                                                                */
+    char *dl_rows;       /* the same in products' dtype                                              */
+    char *dz_rows;       /* [tokens]: of the gate's logit, in own's dtype                            */
+    float *x_wide;       /* [tokens, H] where the products are of another type than x                */
+    char *thread;        /* of each thread                                                          */
     size_t x_rows, panel, strip, pointers, product, gate_row, grad, thread_size, total;
     product_queue *grads, *chunks;
 } router_back;

@@ -34,6 +34,9 @@ static void open_router(moe_site *s, const tn_site *site)
                   .renormalise = site->features & TN_HAS_RENORM,
                   .f32_logits = site->features & TN_HAS_F32_ROUTER,
                   .scale = scaled ? (float)site->num[TN_NUM_SCALE] : 1.0f};
+    r->least = (float)site->num[TN_NUM_EPS];
+    if (site->features & TN_HAS_EXPERT_SCALE)
+        r->factors = param(site, TN_ROLE_EXPERT_SCALE);
     if (site->features & TN_HAS_CORRECTION_BIAS)
         r->correction = param(site, TN_ROLE_CORRECTION_BIAS);
     if (r->weight->dtype != dtype_of(site))
@@ -56,11 +59,18 @@ void site_open(moe_site *s, const tn_site *site, uint64_t flags)
                          .inter = site->dim[TN_DIM_INTER],
                          .experts = site->dim[TN_DIM_EXPERTS],
                          .top_k = site->dim[TN_DIM_TOP_K],
+                         .scaled = site->features & TN_HAS_INPUT_SCALE,
                          .layout = (tn_layout)site->meaning[TN_AXIS_LAYOUT],
                          .gate = param(site, TN_ROLE_GATE),
                          .up = param(site, TN_ROLE_UP),
                          .down = param(site, TN_ROLE_DOWN),
-                         .gate_up = param(site, TN_ROLE_GATE_UP)};
+                         .gate_up = param(site, TN_ROLE_GATE_UP),
+                         .limit = (float)site->num[TN_NUM_LIMIT],
+                         .alpha = (float)site->num[TN_NUM_ALPHA]};
+    if (site->features & TN_HAS_BIAS) {
+        layer->gate_up_bias = param(site, TN_ROLE_GATE_UP_BIAS);
+        layer->down_bias = param(site, TN_ROLE_DOWN_BIAS);
+    }
     if (site->op == TN_OP_MOE_EXPERTS)
         return;
     open_router(s, site);
@@ -91,11 +101,19 @@ product_mlp moe_expert(const moe_layer *layer, int64_t e)
     } else {
         const char *first = (const char *)both->data + e * both->stride[0] * size;
         const char *last = (const char *)down->data + e * down->stride[0] * size;
-        bool io = layer->layout == TN_LAYOUT_STACKED_IO; /* rows of products are columns of the tensors */
+        bool io = layer->layout != TN_LAYOUT_STACKED_OI; /* rows of products are columns of the tensors */
         int64_t row = io ? 1 : both->stride[1], k = io ? both->stride[1] : 1;
         mlp.gate = (product_matrix){first, row, k, NULL};
         mlp.up = (product_matrix){first + inter * row * size, row, k, NULL};
         mlp.down = (product_matrix){last, io ? 1 : down->stride[1], io ? down->stride[1] : 1, NULL};
+    }
+    if (e < layer->experts && layer->layout == TN_LAYOUT_PAIRS_IO) /* gate has the rows of both */
+        mlp.up = (product_matrix){NULL, 0, 0, NULL};
+    if (e < layer->experts && layer->gate_up_bias) {
+        const tn_tensor *bias = layer->gate_up_bias;
+        mlp.gate.bias = (const char *)bias->data + e * bias->stride[0] * size;
+        mlp.up.bias = (const char *)mlp.gate.bias + inter * size;
+        mlp.down.bias = (const char *)layer->down_bias->data + e * layer->down_bias->stride[0] * size;
     }
     return mlp;
 }

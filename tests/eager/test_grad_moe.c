@@ -419,7 +419,7 @@ static const experts_case experts_cases[] = {
     {9, 4, 2, 4, 3, TN_ACT_SILU, false, 0, 0},
     {5, 6, 7, 4, 2, TN_ACT_SILU, false, 0, TN_HAS_BIAS},
     {6, 5, 4, 3, 2, TN_ACT_CLAMPED_SWIGLU, false, 0, TN_HAS_BIAS},
-    {5, 4, 3, 4, 2, TN_ACT_CLAMPED_SWIGLU, true, 1, 0},
+    {7, 6, 5, 4, 2, TN_ACT_CLAMPED_SWIGLU, true, 1, 0},
     {5, 6, 4, 4, 2, TN_ACT_SILU, false, 0, TN_HAS_INPUT_SCALE},
     {4, 5, 3, 3, 1, TN_ACT_GELU_TANH, true, 0, TN_HAS_INPUT_SCALE | TN_HAS_BIAS},
 };
