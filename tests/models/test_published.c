@@ -166,6 +166,21 @@ static bool is_of_experts(const char *name)
     return strstr(name, ".experts.") != NULL;
 }
 
+/* Dimensions of one element count for nothing: some files have them where the model has none. */
+static bool same_shape(const tn_tensor *a, const tn_tensor *b)
+{
+    int32_t i = 0, j = 0;
+    for (; i < a->ndim || j < b->ndim; i++, j++) {
+        for (; i < a->ndim && a->shape[i] == 1; i++)
+            ;
+        for (; j < b->ndim && b->shape[j] == 1; j++)
+            ;
+        if ((i < a->ndim ? a->shape[i] : 1) != (j < b->ndim ? b->shape[j] : 1))
+            return false;
+    }
+    return true;
+}
+
 /* What a record holds is what the file of a golden case holds, under the same names. */
 static void compare_case(const char *folder)
 {
@@ -182,8 +197,7 @@ static void compare_case(const char *folder)
         bool found = shards_get(files, name, &there);
         ck_assert_msg(found || is_of_experts(name), "%s: no tensor is called %s", folder, name);
         if (found) {
-            ck_assert_msg(asked.ndim == there.ndim && !memcmp(asked.shape, there.shape, sizeof asked.shape),
-                          "%s: %s has another shape", folder, name);
+            ck_assert_msg(same_shape(&asked, &there), "%s: %s has another shape", folder, name);
             shards_take(files, name);
         }
     }
