@@ -1,7 +1,7 @@
 /* The gated delta rule as a layer. */
 #include "models/delta_net.h"
 
-#include "models/short_conv.h"
+#include "models/gated_conv.h"
 
 typedef struct delta_state {
     graph_site *qkv, *z, *b, *a; /* fused: qkv is that of all but b and a, b that of both          */
@@ -62,7 +62,7 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
     const parts_norm_kind norm = {.class_name = s->norm_class, .variant = TN_NORM_W_GATED, .eps = s->eps};
     *d = (delta_state){.k_heads = s->k_heads, .v_heads = s->v_heads, .head_k = s->head_k, .head_v = s->head_v};
     d->rule = build_rule(b, m, s);
-    d->conv = short_conv_site(b, m, "conv1d", all, s->taps, s->act, false);
+    d->conv = gated_conv_site(b, m, "conv1d", all, s->taps, s->act, false);
     if (s->fused) {
         d->qkv = parts_linear(b, m, "in_proj_qkvz", s->hidden, all + values, false, NULL);
         d->b = parts_linear(b, m, "in_proj_ba", s->hidden, 2 * s->v_heads, false, NULL);

@@ -1,6 +1,6 @@
 /* modeling_lfm2: Lfm2ForCausalLM. Gated short convolutions, and attention in some layers. */
 #include "models/decoder.h"
-#include "models/short_conv.h"
+#include "models/gated_conv.h"
 
 static const decoder_classes classes = {.scope = "modeling_lfm2",
                                         .model = "Lfm2Model",
@@ -52,12 +52,12 @@ static void *build(graph_builder *b, const config_reader *config)
                       .tied = true,
                       .differ = differ};
     decoder_read(config, &s);
-    const short_conv_spec conv = {.class_name = "Lfm2ShortConv",
+    const gated_conv_spec conv = {.class_name = "Lfm2ShortConv",
                                   .hidden = s.hidden,
                                   .taps = config_i64(config, "conv_L_cache", 3, 1, 1 << 12),
                                   .bias = config_bool(config, "conv_bias", false)};
     s.tied = config_bool(config, "tie_embedding", s.tied);
-    s.layer.mixer = &short_conv;
+    s.layer.mixer = &gated_conv;
     s.layer.mixer_spec = &conv;
     s.layer.attention.names = &attention;
     s.layer.attention.head_norm = &s.norm;

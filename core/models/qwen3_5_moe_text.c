@@ -27,7 +27,7 @@ static const moe_parts_names experts = {.block_class = "Qwen3_5MoeSparseMoeBlock
 void qwen3_5_moe_text_read(const config_reader *config, decoder_spec *s, delta_net_spec *delta)
 {
     s->no_intermediate = true;
-    qwen3_5_read(config, &names, s, delta);
+    qwen3_5_text_shared(config, &names, s, delta);
     s->layer.moe = decoder_experts(config, s, &experts, 256, 8);
     s->layer.moe.inter = config_i64(config, "moe_intermediate_size", 512, 1, 1 << 20);
     s->layer.moe.shared_inter = config_i64(config, "shared_expert_intermediate_size", 512, 1, 1 << 20);

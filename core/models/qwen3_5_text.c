@@ -20,7 +20,7 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
         layer->mixer = NULL;
 }
 
-void qwen3_5_read(const config_reader *config, const qwen3_5_names *n, decoder_spec *s, delta_net_spec *delta)
+void qwen3_5_text_shared(const config_reader *config, const qwen3_5_names *n, decoder_spec *s, delta_net_spec *delta)
 {
     s->classes = n->classes;
     s->norm.variant = TN_NORM_1_PLUS_W;
@@ -45,7 +45,7 @@ void qwen3_5_read(const config_reader *config, const qwen3_5_names *n, decoder_s
 
 void qwen3_5_text_read(const config_reader *config, decoder_spec *s, delta_net_spec *delta)
 {
-    qwen3_5_read(config, &names, s, delta);
+    qwen3_5_text_shared(config, &names, s, delta);
 }
 
 static void *build(graph_builder *b, const config_reader *config)

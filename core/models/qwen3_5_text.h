@@ -13,7 +13,8 @@ typedef struct qwen3_5_names {
 } qwen3_5_names;
 
 /* All but the MLP of a layer. Both structs must live until the tree is built. Errors stick in config. */
-void qwen3_5_read(const config_reader *config, const qwen3_5_names *names, decoder_spec *spec, delta_net_spec *delta);
+void qwen3_5_text_shared(const config_reader *config, const qwen3_5_names *names, decoder_spec *spec,
+                         delta_net_spec *delta);
 
 /* The same for each of the files, MLP or experts included. */
 void qwen3_5_text_read(const config_reader *config, decoder_spec *spec, delta_net_spec *delta);

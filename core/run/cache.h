@@ -25,10 +25,10 @@ typedef struct kv_cache {
     int32_t kind_count;
     int32_t *layer_kind;
     const model_layer *shape;
-    void **k, **v;   /* per layer: [B,C,K,D], [B,C,K,Dv]                                            */
+    void **k, **v;        /* per layer: [B,C,K,D], [B,C,K,Dv]                                            */
     void **conv, **state; /* per layer: [B,C,F-1], [B,K,D,Dv] f32; NULL: it has none              */
     bool used;            /* states are no longer zero                                            */
-    run_cache *view; /* per layer, for the current call                                           */
+    run_cache *view;      /* per layer, for the current call                                           */
     size_t bytes;
 } kv_cache;
 

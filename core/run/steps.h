@@ -11,9 +11,9 @@ enum { MODEL_ROPES = 4 }; /* kinds of rotary tables that one model may use      
 /* What the session must know of a layer: the size of its cache, of keys and values or of recurrent states; 0: none. */
 typedef struct model_layer {
     int64_t kv_heads, head_dim, v_head_dim;
-    int64_t window; /* 0: all positions                                                           */
-    bool v_in_k;    /* values are the first v_head_dim elements of keys: one tensor holds both    */
-    int64_t conv_width, conv_taps;         /* state of a SHORT_CONV                                        */
+    int64_t window;                /* 0: all positions                                                           */
+    bool v_in_k;                   /* values are the first v_head_dim elements of keys: one tensor holds both    */
+    int64_t conv_width, conv_taps; /* state of a SHORT_CONV                                        */
     int64_t state_heads, state_k, state_v; /* state of a GATED_DELTA_RULE                                 */
 } model_layer;
 

@@ -1,7 +1,7 @@
 /* Short convolutions. */
-#include "models/short_conv.h"
+#include "models/gated_conv.h"
 
-graph_site *short_conv_site(graph_builder *b, graph_module *parent, const char *name, int64_t width, int64_t taps,
+graph_site *gated_conv_site(graph_builder *b, graph_module *parent, const char *name, int64_t width, int64_t taps,
                             tn_act act, bool bias)
 {
     graph_module *m = build_module(b, parent, name, "Conv1d");
@@ -21,19 +21,19 @@ graph_site *short_conv_site(graph_builder *b, graph_module *parent, const char *
     return b->status == TN_OK ? s : NULL;
 }
 
-typedef struct short_conv_state {
+typedef struct gated_conv_state {
     graph_site *in, *conv, *out;
     tn_site *times; /* the product of two tensors                                                  */
     int64_t hidden;
-} short_conv_state;
+} gated_conv_state;
 
 static void build(graph_builder *b, graph_module *layer, const void *spec, void *state)
 {
-    const short_conv_spec *s = spec;
-    short_conv_state *c = state;
+    const gated_conv_spec *s = spec;
+    gated_conv_state *c = state;
     graph_module *m = build_module(b, layer, "conv", s->class_name);
     c->hidden = s->hidden;
-    c->conv = short_conv_site(b, m, "conv", s->hidden, s->taps, TN_ACT_LINEAR, s->bias);
+    c->conv = gated_conv_site(b, m, "conv", s->hidden, s->taps, TN_ACT_LINEAR, s->bias);
     c->in = parts_linear(b, m, "in_proj", s->hidden, 3 * s->hidden, s->bias, NULL);
     c->out = parts_linear(b, m, "out_proj", s->hidden, s->hidden, s->bias, NULL);
     c->times = build_step(b, m, TN_OP_GLU, s->hidden);
@@ -43,13 +43,13 @@ static void build(graph_builder *b, graph_module *layer, const void *spec, void 
 
 static model_layer cache(const void *spec)
 {
-    const short_conv_spec *s = spec;
+    const gated_conv_spec *s = spec;
     return (model_layer){.conv_width = s->hidden, .conv_taps = s->taps};
 }
 
 static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at, const tn_tensor *x)
 {
-    const short_conv_state *c = state;
+    const gated_conv_state *c = state;
     tn_tensor all = steps_linear(r, c->in, x);
     tn_tensor before = steps_columns(&all, 0, c->hidden), after = steps_columns(&all, c->hidden, c->hidden);
     tn_tensor inner = steps_columns(&all, 2 * c->hidden, c->hidden);
@@ -59,4 +59,4 @@ static tn_tensor forward(graph_run *r, const void *state, const mixer_place *at,
     return steps_linear(r, c->out, &y);
 }
 
-const mixer_kind short_conv = {sizeof(short_conv_state), build, cache, forward};
+const mixer_kind gated_conv = {sizeof(gated_conv_state), build, cache, forward};
