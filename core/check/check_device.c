@@ -161,7 +161,7 @@ static tn_status draw_step(inputs *in, const check_device_subject *s, const tn_s
     for (int i = 0; i < call->in_count; i++)
         if (tensor_is_float(call->in[i].dtype))
             draw_floats(&call->in[i], &random);
-        else if (s->op == TN_OP_EMBEDDING)
+        else if (s->op == TN_OP_EMBEDDING || s->op == TN_OP_EMBEDDING_BAG)
             draw_ids(&call->in[i], site->param[TN_ROLE_WEIGHT].tensors[0].shape[0], &random);
         else
             draw_slots(&call->in[i], call->out[0].shape[1]);

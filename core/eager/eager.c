@@ -25,6 +25,7 @@ const eager_op *eager_find(tn_op op)
         &eager_row_scale,
         &eager_short_conv,
         &eager_gated_delta_rule,
+        &eager_embedding_bag,
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i]->op == op)

@@ -72,8 +72,10 @@ void media_end(media *m)
 
 /* ---- what stands for what ------------------------------------------------------------------------ */
 
-static tn_status take_given(media *m, const tn_batch *batch, tn_error *err)
+tn_status media_take(media *m, const tn_batch *batch, tn_error *err)
 {
+    m->tokens = batch->tokens;
+    m->positions = batch->positions;
     tn_pictures *pictures = m->pictures;
     tn_status status = TN_OK;
     if (batch->images)
@@ -92,6 +94,15 @@ static tn_status take_given(media *m, const tn_batch *batch, tn_error *err)
     if (status == TN_OK && batch->axes && !m->shape->media)
         status = tn_fail(err, TN_E_INPUT, "axes", "the model's positions have one axis; give positions");
     return status;
+}
+
+int64_t media_largest_call(const media *m)
+{
+    int64_t most = m->sounds.mel ? m->sounds.count * m->sounds.frames : 0;
+    for (int kind = MULTIMODAL_IMAGE; kind <= MULTIMODAL_VIDEO; kind++)
+        if (m->pictures[kind].pixels && m->pictures[kind].patches > most)
+            most = m->pictures[kind].patches;
+    return most < GRAPH_MAX_TOKENS ? most : GRAPH_MAX_TOKENS;
 }
 
 /* Of a model whose videos consist of image tokens: is this one part of a video? */
@@ -198,12 +209,9 @@ void media_position(const media *m, int64_t b, int64_t t, int64_t index, float p
 
 tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs, const int64_t *lengths, tn_error *err)
 {
-    m->tokens = batch->tokens;
-    m->positions = batch->positions;
-    tn_status status = take_given(m, batch, err);
     bool more = batch->images || batch->videos || batch->sounds;
-    if (status != TN_OK || (!more && !batch->axes))
-        return status;
+    if (!more && !batch->axes)
+        return TN_OK;
     size_t all = (size_t)(m->rows * m->tokens);
     m->kinds = calloc(all, sizeof *m->kinds);
     m->feature = malloc(all * sizeof *m->feature);
@@ -211,7 +219,7 @@ tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs
         return tn_fail(err, TN_E_MEMORY, "session", "out of memory");
     find_kinds(m, batch);
     number_features(m);
-    status = more ? media_features(m, outputs, err) : TN_OK;
+    tn_status status = more ? media_features(m, outputs, err) : TN_OK;
     if (status == TN_OK && (batch->axes || !batch->positions))
         status = find_positions(m, batch, lengths, err);
     return status;

@@ -34,8 +34,11 @@ tn_status media_init(media *m, const device *device, tn_dtype dtype, const model
 void media_close(media *m);
 void media_reset(media *m);
 
-/* Takes what the batch has beside tokens and runs the towers; lengths [B]: tokens that the rows hold already. media_end
- * is due afterwards, also after a failure. */
+/* Takes what the batch has beside tokens. media_end is due afterwards, also after a failure. */
+tn_status media_take(media *m, const tn_batch *batch, tn_error *err);
+int64_t media_largest_call(const media *m); /* tokens that a tower sees at once, at most; 0: none runs            */
+
+/* Runs the towers; lengths [B]: tokens that the rows hold already. */
 tn_status media_begin(media *m, const tn_batch *batch, const tn_outputs *outputs, const int64_t *lengths,
                       tn_error *err);
 void media_end(media *m);

@@ -6,12 +6,12 @@
 
 #include "base/convert.h"
 #include "base/structs.h"
+#include "generate/chunk.h"
 #include "generate/media.h"
 #include "run/cache.h"
 #include "run/guest.h"
 #include "model/model.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,14 +29,8 @@ struct tn_session {
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     int64_t columns;                  /* tokens of a row so far, with padding                     */
     session_past past;
-    /* Host and device memory for one chunk's inputs. */
-    int64_t *host_ids;
-    float (*positions)[ROPE_AXES];
-    int32_t *host_index;
-    float *host_scale;
-    char *host_tables; /* [2][B,chunk,R] in the tables' dtype                                     */
-    void *staging;     /* of a device without host memory: one block of results, else NULL         */
-    void *device_ids, *device_index, *device_scale, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
+    chunk_inputs in; /* of one chunk                                                             */
+    void *staging;   /* of a device without host memory: one block of results, else NULL         */
 };
 
 const tn_model *session_model(const tn_session *s)
@@ -47,16 +41,6 @@ const tn_model *session_model(const tn_session *s)
 int64_t session_context(const tn_session *s)
 {
     return s->context;
-}
-
-static tn_dtype table_dtype(const tn_session *s, int32_t rope)
-{
-    return s->shape->rope[rope].f32_tables ? TN_F32 : s->model->dtype;
-}
-
-static size_t table_bytes(const tn_session *s, int32_t rope)
-{
-    return (size_t)(s->rows * s->chunk * s->shape->rope[rope].dim) * tn_dtype_size(table_dtype(s, rope));
 }
 
 static int64_t head_rows(const tn_session *s)
@@ -148,17 +132,7 @@ static void run_head(graph_run *r, chunk_sink *sink)
 
 static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
 {
-    r->rows = s->rows;
-    r->tokens = tokens;
-    r->ids = tn_tensor_dense(s->device_ids, TN_I64, 1, (int64_t[]){s->rows * tokens});
-    r->index = tn_tensor_dense(s->device_index, TN_I32, 2, (int64_t[]){s->rows, tokens});
-    for (int32_t i = 0; i < s->shape->rope_count; i++) {
-        int64_t shape[3] = {s->rows, tokens, s->shape->rope[i].dim};
-        r->cos[i] = tn_tensor_dense(s->device_cos[i], table_dtype(s, i), 3, shape);
-        r->sin[i] = tn_tensor_dense(s->device_sin[i], table_dtype(s, i), 3, shape);
-    }
-    if (s->shape->q_scale.kind)
-        r->q_scale = tn_tensor_dense(s->device_scale, TN_F32, 1, (int64_t[]){s->rows * tokens});
+    chunk_show(&s->in, tokens, r);
     r->cache = s->cache.view;
 }
 
@@ -167,72 +141,30 @@ static graph_run start_run(tn_session *s, tn_error *err)
     return (graph_run){.device = s->model->target.device, .arena = &s->arena, .dtype = s->model->dtype, .err = err};
 }
 
-/* The factors of a chunk's queries. */
-static tn_status upload_scale(tn_session *s, int64_t tokens, tn_error *err)
-{
-    const q_scale_params *p = &s->shape->q_scale;
-    int64_t count = s->rows * tokens;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = p->kind == Q_SCALE_COLUMN ? s->columns + i % tokens + 1 : (int64_t)s->positions[i][0];
-        s->host_scale[i] = 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
-    }
-    return device_upload(s->model->target.device, s->device_scale, s->host_scale, (size_t)count * sizeof(float), err);
-}
-
-/* cos and sin of a chunk's positions for every kind of table, rounded to the tables' dtype. */
-static tn_status upload_tables(tn_session *s, int64_t tokens, tn_error *err)
-{
-    tn_status status = TN_OK;
-    float frequencies[ROPE_MAX_DIM / 2], cosine[ROPE_MAX_DIM], sine[ROPE_MAX_DIM];
-    for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
-        const rope_params *rope = &s->shape->rope[i];
-        tn_dtype dtype = table_dtype(s, i);
-        size_t row = (size_t)rope->dim * tn_dtype_size(dtype), bytes = (size_t)(s->rows * tokens) * row;
-        char *host_sin = s->host_tables + table_bytes(s, i);
-        rope_tables_frequencies(rope, s->rope_length[i], frequencies);
-        for (int64_t t = 0; t < s->rows * tokens; t++) {
-            rope_tables_row(rope, frequencies, s->positions[t], cosine, sine);
-            convert_from_f32(cosine, dtype, s->host_tables + (size_t)t * row, rope->dim);
-            convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
-        }
-        status = device_upload(s->model->target.device, s->device_cos[i], s->host_tables, bytes, err);
-        if (status == TN_OK)
-            status = device_upload(s->model->target.device, s->device_sin[i], host_sin, bytes, err);
-    }
-    return status;
-}
-
 static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *err)
 {
     tn_session *s = sink->s;
-    const device *device = s->model->target.device;
+    chunk_inputs *in = &s->in;
     int64_t tokens = sink->tokens, all = sink->all_tokens;
     tn_status status =
-        cache_advance(&s->cache, tokens, batch->mask ? batch->mask + sink->begin : NULL, all, s->host_index, err);
+        cache_advance(&s->cache, tokens, batch->mask ? batch->mask + sink->begin : NULL, all, in->index, err);
     for (int64_t b = 0; b < s->rows; b++)
         for (int64_t t = 0; t < tokens; t++) {
             int64_t from = b * all + sink->begin + t, to = b * tokens + t;
-            int64_t index = s->host_index[to];
-            s->host_ids[to] = batch->ids[from];
-            media_position(&s->media, b, sink->begin + t, index, s->positions[to]);
+            int64_t index = in->index[to];
+            in->ids[to] = batch->ids[from];
+            media_position(&s->media, b, sink->begin + t, index, in->positions[to]);
             for (int a = 0; a < ROPE_AXES && sink->outputs->axes; a++)
-                sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : s->positions[to][a];
+                sink->outputs->axes[a * s->rows * all + from] = index < 0 ? 0 : in->positions[to][a];
         }
-    size_t count = (size_t)(s->rows * tokens);
     if (status == TN_OK)
-        status = device_upload(device, s->device_ids, s->host_ids, count * sizeof(int64_t), err);
-    if (status == TN_OK)
-        status = device_upload(device, s->device_index, s->host_index, count * sizeof(int32_t), err);
-    if (status == TN_OK)
-        status = upload_tables(s, tokens, err);
-    if (status == TN_OK && s->shape->q_scale.kind)
-        status = upload_scale(s, tokens, err);
+        status = chunk_upload(in, tokens, s->rope_length, s->columns, err);
     run_media media = {0};
     if (status == TN_OK)
         status = media_chunk(&s->media, sink->begin, tokens, &media, err);
     if (status != TN_OK)
         return status;
-    past_keep(&s->past, tokens, s->host_ids, s->positions, s->host_index);
+    past_keep(&s->past, tokens, in->ids, in->positions, in->index);
     s->columns += tokens;
     graph_run r = start_run(s, err);
     set_inputs(&r, s, tokens);
@@ -338,6 +270,20 @@ static tn_status run_past(tn_session *s, tn_error *err)
     return status;
 }
 
+/* What the batch has beside tokens. A tower's calls may be larger than those that kernels were checked with. */
+static tn_status begin_media(tn_session *s, const tn_batch *batch, const tn_outputs *outputs, tn_error *err)
+{
+    tn_status status = media_take(&s->media, batch, err);
+    int64_t most = status == TN_OK ? media_largest_call(&s->media) : 0;
+    if (most > s->rows * s->chunk)
+        status = model_check_calls(s->model, 1, most, s->context, err);
+    guest_watch_begin(&s->watch);
+    if (status == TN_OK)
+        status = media_begin(&s->media, batch, outputs, s->cache.length, err);
+    guest_watch_end(&s->watch);
+    return status;
+}
+
 tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *given_outputs,
                       int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err)
 {
@@ -351,9 +297,7 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
     if (status != TN_OK)
         return status;
     int32_t limit = threads_limit(s->threads);
-    guest_watch_begin(&s->watch);
-    status = media_begin(&s->media, &batch, &outputs, s->cache.length, err);
-    guest_watch_end(&s->watch);
+    status = begin_media(s, &batch, &outputs, err);
     if (status == TN_OK)
         follow_length(s, &batch);
     if (status == TN_OK && past_restarts(&s->past, s->columns, batch.tokens))
@@ -407,34 +351,6 @@ static tn_status size_arena(tn_session *s, tn_error *err)
     return status == TN_OK ? arena_init(&s->arena, s->model->target.device, size + 4096, err) : status;
 }
 
-static tn_status allocate_inputs(tn_session *s, tn_error *err)
-{
-    const device *device = s->model->target.device;
-    size_t count = (size_t)(s->rows * s->chunk), tables = 0;
-    for (int32_t i = 0; i < s->shape->rope_count; i++)
-        tables = table_bytes(s, i) > tables ? table_bytes(s, i) : tables;
-    s->host_ids = malloc(count * sizeof *s->host_ids);
-    s->positions = malloc(count * sizeof *s->positions);
-    s->host_index = malloc(count * sizeof *s->host_index);
-    s->host_tables = malloc(2 * tables);
-    s->host_scale = malloc(count * sizeof *s->host_scale);
-    s->staging = device->ops->host_memory ? NULL : malloc(staging_bytes(s));
-    if (!s->host_ids || !s->positions || !s->host_index || !s->host_tables || !s->host_scale ||
-        (!device->ops->host_memory && !s->staging))
-        return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
-    tn_status status = device_alloc(device, count * sizeof(int64_t), &s->device_ids, err);
-    if (status == TN_OK)
-        status = device_alloc(device, count * sizeof(int32_t), &s->device_index, err);
-    if (status == TN_OK && s->shape->q_scale.kind)
-        status = device_alloc(device, count * sizeof(float), &s->device_scale, err);
-    for (int32_t i = 0; i < s->shape->rope_count && status == TN_OK; i++) {
-        status = device_alloc(device, table_bytes(s, i), &s->device_cos[i], err);
-        if (status == TN_OK)
-            status = device_alloc(device, table_bytes(s, i), &s->device_sin[i], err);
-    }
-    return status;
-}
-
 tn_session *tn_session_new(tn_model *model, const tn_session_options *options, tn_error *err)
 {
     tn_session_options o = {0};
@@ -473,7 +389,9 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     if (status == TN_OK)
         status = media_init(&s->media, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
     if (status == TN_OK)
-        status = allocate_inputs(s, err);
+        status = chunk_init(&s->in, model->target.device, model->dtype, shape, s->rows, s->chunk, err);
+    if (status == TN_OK && !model->target.device->ops->host_memory && !(s->staging = malloc(staging_bytes(s))))
+        status = tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows");
     if (status == TN_OK)
         status = size_arena(s, err);
     guest_watch_open(&s->watch, model->target.device, model->target.graph);
@@ -488,26 +406,13 @@ void tn_session_free(tn_session *s)
 {
     if (!s)
         return;
-    const device *device = s->model->target.device;
-    size_t count = (size_t)(s->rows * s->chunk);
-    device_sync(device, NULL);
+    device_sync(s->model->target.device, NULL);
     guest_watch_close(&s->watch);
     arena_close(&s->arena);
     if (s->cache.device)
         cache_close(&s->cache);
     media_close(&s->media);
-    device_free(device, s->device_ids, count * sizeof(int64_t));
-    device_free(device, s->device_index, count * sizeof(int32_t));
-    device_free(device, s->device_scale, count * sizeof(float));
-    for (int32_t i = 0; i < s->shape->rope_count; i++) {
-        device_free(device, s->device_cos[i], table_bytes(s, i));
-        device_free(device, s->device_sin[i], table_bytes(s, i));
-    }
-    free(s->host_ids);
-    free(s->positions);
-    free(s->host_index);
-    free(s->host_tables);
-    free(s->host_scale);
+    chunk_close(&s->in);
     past_close(&s->past);
     free(s->staging);
     s->model->target.session_count--;

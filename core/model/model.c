@@ -79,13 +79,18 @@ static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
 static tn_status read_eos(const config_file *file, tn_model_info *info, tn_error *err)
 {
     tn_status status = TN_OK;
-    config_reader root = config_root(file, &status, err);
-    int64_t count = config_list(&root, "eos_token_id");
+    config_reader root = config_root(file, &status, err), c = root;
+    /* A model with towers has it where its text model is described. */
+    if (!config_has(&c, "eos_token_id") && config_has(&c, "thinker_config"))
+        c = config_child(&c, "thinker_config");
+    if (!config_has(&c, "eos_token_id") && config_has(&c, "text_config"))
+        c = config_child(&c, "text_config");
+    int64_t count = config_list(&c, "eos_token_id");
     if (count < 0)
         return status;
     info->eos_count = 0;
     for (int64_t i = 0; i < count && i < 8 && status == TN_OK; i++)
-        info->eos[info->eos_count++] = config_list_i64(&root, "eos_token_id", i);
+        info->eos[info->eos_count++] = config_list_i64(&c, "eos_token_id", i);
     return status;
 }
 

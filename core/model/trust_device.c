@@ -11,7 +11,8 @@ static check_device_subject step_at(const tn_site *site)
 {
     switch (site->op) {
     case TN_OP_MLP:
-        return (check_device_subject){.op = TN_OP_GLU, .width = site->dim[TN_DIM_INTER]};
+        return (check_device_subject){.op = site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN ? TN_OP_ACT : TN_OP_GLU,
+                                      .width = site->dim[TN_DIM_INTER]};
     case TN_OP_ADD_RMS_NORM:
         return (check_device_subject){.op = TN_OP_ADD, .width = site->dim[TN_DIM_WIDTH]};
     case TN_OP_MOE_BLOCK:

@@ -44,7 +44,7 @@ static void *text(graph_builder *b, const config_reader *config, const multimoda
 
 static const multimodal_spec spec = {
     .model_class = "Glm4vMoeModel",
-    .vision = NULL /* vision_glm4v_moe */,
+    .vision = &vision_glm4v_moe,
     .token_key = {[MULTIMODAL_IMAGE] = "image_token_id", [MULTIMODAL_VIDEO] = "video_token_id"},
     .token = {[MULTIMODAL_IMAGE] = 151363, [MULTIMODAL_VIDEO] = 151364},
     .text_ties = true,

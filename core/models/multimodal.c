@@ -132,9 +132,6 @@ static void build_parts(graph_builder *b, graph_module *around, const config_rea
         return;
     s->shape = *decoder_flow.shape(s->text);
     s->shape.media = &s->media;
-    if (s->media.deep_count > s->shape.layers)
-        config_fail(&vision, "deepstack_visual_indexes", "has %d entries, the text model has %lld layers",
-                    (int)s->media.deep_count, (long long)s->shape.layers);
     read_axes(text, spec, &s->shape.rope[0]);
 }
 

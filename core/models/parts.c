@@ -79,13 +79,17 @@ static void mlp_projection(graph_builder *b, graph_site *mlp, int part, graph_si
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer)
 {
+    return parts_mlp_of(b, build_module(b, parent, name, spec->class_name), spec, outer);
+}
+
+graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec *spec, graph_site *outer)
+{
     static const parts_mlp_names usual = {"gate_proj", "up_proj", "down_proj"};
     static const parts_mlp_names fused = {"gate_up_proj", NULL, "down_proj"};
     tn_layout layout = spec->layout ? spec->layout : TN_LAYOUT_SPLIT;
     bool split = layout == TN_LAYOUT_SPLIT, gated = layout != TN_LAYOUT_UP_DOWN;
     const parts_mlp_names *n = spec->names ? spec->names : split || !gated ? &usual : &fused;
     int64_t hidden = spec->hidden, inter = spec->inter;
-    graph_module *m = build_module(b, parent, name, spec->class_name);
     graph_site *s = build_site(b, m, TN_OP_MLP, outer);
     if (!s)
         return NULL;

@@ -37,6 +37,9 @@ typedef struct parts_mlp_spec {
 graph_site *parts_mlp(graph_builder *b, graph_module *parent, const char *name, const parts_mlp_spec *spec,
                       graph_site *outer);
 
+/* The same of a module that is there. */
+graph_site *parts_mlp_of(graph_builder *b, graph_module *m, const parts_mlp_spec *spec, graph_site *outer);
+
 /* The function of a modeling file that rotates q and k, as a site of the file's scope: one per file. */
 typedef struct parts_rope_spec {
     const char *function;

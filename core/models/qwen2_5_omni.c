@@ -24,7 +24,7 @@ static const build_alias aliases[] = {
 
 static const multimodal_spec spec = {
     .model_class = "Qwen2_5OmniThinkerModel",
-    .vision = NULL /* vision_qwen2_5_omni */,
+    .vision = &vision_qwen2_5_omni,
     .audio = &audio_qwen2_5_omni,
     .token_key = {[MULTIMODAL_IMAGE] = "image_token_index",
                   [MULTIMODAL_VIDEO] = "video_token_index",

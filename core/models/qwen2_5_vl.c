@@ -31,7 +31,7 @@ static const build_alias aliases[] = {{"model.visual.", "visual."}, {"model.lang
 
 static const multimodal_spec spec = {
     .model_class = "Qwen2_5_VLModel",
-    .vision = NULL /* vision_qwen2_5_vl */,
+    .vision = &vision_qwen2_5_vl,
     .token_key = {[MULTIMODAL_IMAGE] = "image_token_id", [MULTIMODAL_VIDEO] = "video_token_id"},
     .token = {[MULTIMODAL_IMAGE] = 151655, [MULTIMODAL_VIDEO] = 151656},
     .flat = true,

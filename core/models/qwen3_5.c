@@ -13,7 +13,7 @@ static void *text(graph_builder *b, const config_reader *config, const multimoda
 
 static const multimodal_spec spec = {
     .model_class = "Qwen3_5Model",
-    .vision = NULL /* vision_qwen3_5 */,
+    .vision = &vision_qwen3_5,
     .token_key = {[MULTIMODAL_IMAGE] = "image_token_id", [MULTIMODAL_VIDEO] = "video_token_id"},
     .token = {[MULTIMODAL_IMAGE] = 248056, [MULTIMODAL_VIDEO] = 248057},
     .interleaved = true,

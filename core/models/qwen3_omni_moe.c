@@ -40,7 +40,7 @@ static const build_alias aliases[] = {
 
 static const multimodal_spec spec = {
     .model_class = "Qwen3OmniMoeThinkerModel",
-    .vision = NULL /* vision_qwen3_omni_moe */,
+    .vision = &vision_qwen3_omni_moe,
     .audio = &audio_qwen3_omni_moe,
     .outer = "thinker",
     .outer_class = "Qwen3OmniMoeThinkerForConditionalGeneration",

@@ -21,7 +21,7 @@ static void *text(graph_builder *b, const config_reader *config, const multimoda
 
 static const multimodal_spec spec = {
     .model_class = "Qwen3VLModel",
-    .vision = NULL /* vision_qwen3_vl */,
+    .vision = &vision_qwen3_vl,
     .token_key = {[MULTIMODAL_IMAGE] = "image_token_id", [MULTIMODAL_VIDEO] = "video_token_id"},
     .token = {[MULTIMODAL_IMAGE] = 151655, [MULTIMODAL_VIDEO] = 151656},
     .deep = true,

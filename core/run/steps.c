@@ -1,6 +1,8 @@
 /* The steps that an architecture's forward is made of. */
 #include "run/steps.h"
 
+#include "run/pieces.h"
+
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor t = tn_tensor_dense(NULL, dtype, ndim, shape);
@@ -23,7 +25,7 @@ static tn_call start_call(tn_op op, const tn_site *site, int in, int out)
 static void perform_site(graph_run *r, const graph_site *site, const tn_call *call)
 {
     if (r->status == TN_OK)
-        r->status = run_site_call(r->device, r->arena, site, call, r->err);
+        r->status = pieces_site_call(r->device, r->arena, site, call, r->err);
 }
 
 /* A step between the contracts. */
@@ -46,11 +48,16 @@ tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden)
 tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x)
 {
     tn_tensor y = steps_take(r, r->dtype, 2, (int64_t[]){x->shape[0], site->site.dim[TN_DIM_OUT]});
+    steps_linear_into(r, site, x, &y);
+    return y;
+}
+
+void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
+{
     tn_call call = start_call(TN_OP_LINEAR, &site->site, 1, 1);
     call.in[0] = *x;
-    call.out[0] = y;
+    call.out[0] = *y;
     perform_site(r, site, &call);
-    return y;
 }
 
 static void norm_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y)
@@ -99,11 +106,17 @@ void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const t
 
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k)
 {
+    steps_rope_by(r, site, q, k, &r->cos[kind], &r->sin[kind]);
+}
+
+void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k,
+                   const tn_tensor *cosine, const tn_tensor *sine)
+{
     tn_call call = start_call(TN_OP_ROPE, &site->site, 4, 2);
     call.in[0] = *q;
     call.in[1] = *k;
-    call.in[2] = r->cos[kind];
-    call.in[3] = r->sin[kind];
+    call.in[2] = *cosine;
+    call.in[3] = *sine;
     /* The halves of a table are equal: narrow ones are the first. */
     if (site->site.meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW)
         for (int i = 2; i < 4; i++)
@@ -116,15 +129,17 @@ void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor 
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v)
 {
     const run_cache *cache = &r->cache[layer];
+    steps_place(r, k, &cache->slot, &cache->full_k);
+    if (v)
+        steps_place(r, v, &cache->slot, &cache->full_v);
+}
+
+void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const tn_tensor *to)
+{
     tn_call call = start_call(TN_OP_CACHE_APPEND, NULL, 2, 1);
-    call.in[0] = *k;
-    call.in[1] = cache->slot;
-    call.out[0] = cache->full_k;
-    perform_step(r, &call);
-    if (!v)
-        return;
-    call.in[0] = *v;
-    call.out[0] = cache->full_v;
+    call.in[0] = *x;
+    call.in[1] = *slot;
+    call.out[0] = *to;
     perform_step(r, &call);
 }
 
@@ -142,6 +157,16 @@ tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, c
     call.out[0] = o;
     perform_site(r, site, &call);
     return steps_view(&o, 2, (int64_t[]){r->rows * r->tokens, heads * dim});
+}
+
+void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids, const tn_tensor *weights,
+                         const tn_tensor *y)
+{
+    tn_call call = start_call(TN_OP_EMBEDDING_BAG, site, 2, 1);
+    call.in[0] = *ids;
+    call.in[1] = *weights;
+    call.out[0] = *y;
+    perform_step(r, &call);
 }
 
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x)

@@ -85,15 +85,23 @@ tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *
 /* x [rows, features] each. */
 tn_tensor steps_embedding(graph_run *r, const tn_site *site, int64_t hidden);
 tn_tensor steps_linear(graph_run *r, const graph_site *site, const tn_tensor *x);
+void steps_linear_into(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y);
 tn_tensor steps_norm(graph_run *r, const graph_site *site, const tn_tensor *x); /* any shape, last dim = width */
 void steps_norm_in_place(graph_run *r, const graph_site *site, const tn_tensor *x);
 /* h += x, then the norm of h: site is the norm's, inside that of the sum where it has one. */
 tn_tensor steps_add_norm(graph_run *r, const graph_site *site, const tn_tensor *h, const tn_tensor *x);
 void steps_mlp(graph_run *r, const graph_site *site, const tn_tensor *x, const tn_tensor *y); /* MLP or MOE_BLOCK */
+void steps_rope_by(graph_run *r, const graph_site *site, const tn_tensor *q, const tn_tensor *k,
+                   const tn_tensor *cosine, const tn_tensor *sine); /* in place, by these tables */
 void steps_rope(graph_run *r, const graph_site *site, int kind, const tn_tensor *q, const tn_tensor *k); /* in place */
 /* v NULL: k holds it. */
 void steps_cache_append(graph_run *r, int64_t layer, const tn_tensor *k, const tn_tensor *v);
 tn_tensor steps_attention(graph_run *r, const graph_site *site, int64_t layer, const tn_tensor *q);
+/* Rows of the table of site, which is a step, by ids and weights [T,k]: into y [T,H]. */
+void steps_embedding_bag(graph_run *r, const tn_site *site, const tn_tensor *ids, const tn_tensor *weights,
+                         const tn_tensor *y);
+/* x [B,T,K,D] to where slot [B,T] says in to [B,C,K,D]. */
+void steps_place(graph_run *r, const tn_tensor *x, const tn_tensor *slot, const tn_tensor *to);
 /* In place; site: the step's (build_step). */
 void steps_change(graph_run *r, const tn_site *site, const tn_tensor *x); /* SOFTCAP, ACT, SCALE, CLAMP */
 void steps_row_scale(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *s); /* rows of x [T,A] */

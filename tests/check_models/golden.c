@@ -40,6 +40,8 @@ static void get_all(golden *g)
         get(g, list[i].name, list[i].dtype, list[i].ndim, list[i].to);
     if (!g->positions.data)
         get(g, "position_ids", TN_I64, 2, &g->positions);
+    if (!g->positions.data) /* where they may be fractions of a second */
+        get(g, "position_ids", TN_F32, 3, &g->positions);
     for (int i = 0; i < GOLDEN_DEEP; i++) {
         char name[32];
         snprintf(name, sizeof name, "deepstack.%d", i);
@@ -163,6 +165,12 @@ bool golden_hidden(const golden *g, int64_t i, int64_t width, tn_tensor *hidden)
 bool golden_has_media(const golden *g)
 {
     return g->pixels.data || g->sound.data;
+}
+
+float golden_position(const golden *g, int64_t i)
+{
+    return g->positions.dtype == TN_F32 ? ((const float *)g->positions.data)[i]
+                                        : (float)((const int64_t *)g->positions.data)[i];
 }
 
 bool golden_masked(const golden *g, int64_t i)

@@ -39,4 +39,7 @@ bool golden_has_media(const golden *g);
 /* Is position i of all rows' one that is padding? */
 bool golden_masked(const golden *g, int64_t i);
 
+/* Number i of position_ids. */
+float golden_position(const golden *g, int64_t i);
+
 #endif

@@ -57,12 +57,10 @@ static void fill_features(const golden *g, int64_t begin, int64_t count, media *
 
 static void fill_axes(const golden *g, int64_t begin, int64_t count, media *m)
 {
-    int64_t rows = 3 * g->ids.shape[0];
-    int64_t *positions = media_columns(&g->positions, rows, g->ids.shape[1], begin, count);
-    m->axes = positions ? malloc((size_t)(rows * count) * sizeof(float)) : NULL;
+    int64_t rows = 3 * g->ids.shape[0], tokens = g->ids.shape[1];
+    m->axes = g->positions.data ? malloc((size_t)(rows * count) * sizeof(float)) : NULL;
     for (int64_t i = 0; m->axes && i < rows * count; i++)
-        m->axes[i] = (float)positions[i];
-    free(positions);
+        m->axes[i] = golden_position(g, i / count * tokens + begin + i % count);
 }
 
 static void fill_types(const golden *g, int64_t begin, int64_t count, media *m)

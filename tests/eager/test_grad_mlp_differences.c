@@ -86,21 +86,38 @@ static void random_param(tn_site *site, tn_role role, int32_t ndim, const int64_
     optest_param(site, role, &t, 1);
 }
 
+static const tn_layout layouts[] = {TN_LAYOUT_SPLIT, TN_LAYOUT_GATE_UP, TN_LAYOUT_UP_GATE, TN_LAYOUT_UP_DOWN};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+/* What activation is applied to, and its bias, come from: */
+static tn_role gate_role(int32_t layout)
+{
+    return layout == TN_LAYOUT_SPLIT ? TN_ROLE_GATE : layout == TN_LAYOUT_UP_DOWN ? TN_ROLE_UP : TN_ROLE_GATE_UP;
+}
+
+static tn_role gate_bias_role(int32_t layout)
+{
+    return layout == TN_LAYOUT_SPLIT     ? TN_ROLE_GATE_BIAS
+           : layout == TN_LAYOUT_UP_DOWN ? TN_ROLE_UP_BIAS
+                                         : TN_ROLE_GATE_UP_BIAS;
+}
+
 static void random_call(tn_layout layout, bool biases, int64_t tokens, tn_call *call, tn_site *site)
 {
-    int64_t rows = layout == TN_LAYOUT_SPLIT ? INTER : 2 * INTER, hidden = HIDDEN;
+    bool fused = layout == TN_LAYOUT_GATE_UP || layout == TN_LAYOUT_UP_GATE;
+    int64_t rows = fused ? 2 * INTER : INTER, hidden = HIDDEN;
     *site = optest_site(TN_OP_MLP, TN_F32);
     site->meaning[TN_AXIS_LAYOUT] = (int32_t)layout;
     site->features = biases ? TN_HAS_BIAS : 0;
     site->dim[TN_DIM_HIDDEN] = HIDDEN;
     site->dim[TN_DIM_INTER] = INTER;
     random_param(site, TN_ROLE_DOWN, 2, (int64_t[]){HIDDEN, INTER});
-    random_param(site, layout == TN_LAYOUT_SPLIT ? TN_ROLE_GATE : TN_ROLE_GATE_UP, 2, (int64_t[]){rows, HIDDEN});
+    random_param(site, gate_role(layout), 2, (int64_t[]){rows, HIDDEN});
     if (layout == TN_LAYOUT_SPLIT)
         random_param(site, TN_ROLE_UP, 2, (int64_t[]){rows, HIDDEN});
     if (biases) {
         random_param(site, TN_ROLE_DOWN_BIAS, 1, &hidden);
-        random_param(site, layout == TN_LAYOUT_SPLIT ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS, 1, &rows);
+        random_param(site, gate_bias_role(layout), 1, &rows);
         if (layout == TN_LAYOUT_SPLIT)
             random_param(site, TN_ROLE_UP_BIAS, 1, &rows);
     }
@@ -118,14 +135,15 @@ static void load(const tn_param *p, int64_t from, double *to, int64_t count)
 /* Where gate or up begins in the fused tensor of a layout, in rows; 0 where they are apart. */
 static int64_t first_row(int32_t layout, bool up)
 {
-    return layout != TN_LAYOUT_SPLIT && up == (layout == TN_LAYOUT_GATE_UP) ? INTER : 0;
+    return (layout == TN_LAYOUT_GATE_UP || layout == TN_LAYOUT_UP_GATE) && up == (layout == TN_LAYOUT_GATE_UP) ? INTER
+                                                                                                               : 0;
 }
 
 static void load_mlp(const tn_call *call, mlp *m)
 {
     const tn_site *site = call->site;
     int32_t layout = site->meaning[TN_AXIS_LAYOUT];
-    bool split = layout == TN_LAYOUT_SPLIT;
+    bool split = layout == TN_LAYOUT_SPLIT, gated = layout != TN_LAYOUT_UP_DOWN;
     m->tokens = call->in[0].shape[0];
     m->act = (tn_act)site->meaning[TN_AXIS_ACT];
     m->sparse = site->features & TN_HAS_SPARSITY;
@@ -135,10 +153,15 @@ static void load_mlp(const tn_call *call, mlp *m)
         m->g[i / HIDDEN][i % HIDDEN] = optest_at(&call->grads->out[0], i);
     }
     int64_t gate = first_row(layout, false), up = first_row(layout, true);
-    load(&site->param[split ? TN_ROLE_GATE : TN_ROLE_GATE_UP], gate * HIDDEN, m->gate[0], INTER * HIDDEN);
+    load(&site->param[gate_role(layout)], gate * HIDDEN, m->gate[0], INTER * HIDDEN);
     load(&site->param[split ? TN_ROLE_UP : TN_ROLE_GATE_UP], up * HIDDEN, m->up[0], INTER * HIDDEN);
-    load(&site->param[split ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS], gate, m->gate_bias, INTER);
+    load(&site->param[gate_bias_role(layout)], gate, m->gate_bias, INTER);
     load(&site->param[split ? TN_ROLE_UP_BIAS : TN_ROLE_GATE_UP_BIAS], up, m->up_bias, INTER);
+    for (int64_t i = 0; !gated && i < INTER; i++) { /* nothing is multiplied: by one                 */
+        for (int64_t h = 0; h < HIDDEN; h++)
+            m->up[i][h] = 0.0;
+        m->up_bias[i] = 1.0;
+    }
     load(&site->param[TN_ROLE_DOWN], 0, m->down[0], HIDDEN * INTER);
     load(&site->param[TN_ROLE_DOWN_BIAS], 0, m->down_bias, HIDDEN);
 }
@@ -200,20 +223,20 @@ static void check_differences(const tn_call *call)
     load_mlp(call, &m);
     magnitudes(call, &sizes);
     int32_t layout = call->site->meaning[TN_AXIS_LAYOUT];
-    bool split = layout == TN_LAYOUT_SPLIT;
+    bool split = layout == TN_LAYOUT_SPLIT, gated = layout != TN_LAYOUT_UP_DOWN;
     int64_t gate = first_row(layout, false), up = first_row(layout, true);
     m.moving = &m.down[0][0];
     loss(&m, m.down[0][0]);
     ck_assert(!m.sparse || m.margin > 1e-5);
     for (int64_t i = 0; i < m.tokens * HIDDEN; i++)
         held(&m, &m.x[i / HIDDEN][i % HIDDEN], &call->grads->in[0], &sizes.in[0], i, "dx");
-    held_param(&m, m.gate[0], call, &sizes, split ? TN_ROLE_GATE : TN_ROLE_GATE_UP, gate * HIDDEN, INTER * HIDDEN,
-               "dgate");
-    held_param(&m, m.up[0], call, &sizes, split ? TN_ROLE_UP : TN_ROLE_GATE_UP, up * HIDDEN, INTER * HIDDEN, "dup");
+    held_param(&m, m.gate[0], call, &sizes, gate_role(layout), gate * HIDDEN, INTER * HIDDEN, "dgate");
+    if (gated)
+        held_param(&m, m.up[0], call, &sizes, split ? TN_ROLE_UP : TN_ROLE_GATE_UP, up * HIDDEN, INTER * HIDDEN, "dup");
     held_param(&m, m.down[0], call, &sizes, TN_ROLE_DOWN, 0, HIDDEN * INTER, "ddown");
-    held_param(&m, m.gate_bias, call, &sizes, split ? TN_ROLE_GATE_BIAS : TN_ROLE_GATE_UP_BIAS, gate, INTER,
-               "dgate_bias");
-    held_param(&m, m.up_bias, call, &sizes, split ? TN_ROLE_UP_BIAS : TN_ROLE_GATE_UP_BIAS, up, INTER, "dup_bias");
+    held_param(&m, m.gate_bias, call, &sizes, gate_bias_role(layout), gate, INTER, "dgate_bias");
+    if (gated)
+        held_param(&m, m.up_bias, call, &sizes, split ? TN_ROLE_UP_BIAS : TN_ROLE_GATE_UP_BIAS, up, INTER, "dup_bias");
     held_param(&m, m.down_bias, call, &sizes, TN_ROLE_DOWN_BIAS, 0, HIDDEN, "ddown_bias");
 }
 
@@ -221,13 +244,13 @@ static const int64_t tokens[] = {0, 1, 5, TOKENS_MAX};
 
 START_TEST(differences)
 {
-    for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++)
+    for (int i = 0; i < LAYOUTS; i++)
         for (int biases = 0; biases < 2; biases++)
-            for (int sparse = 0; sparse < 2; sparse++) {
+            for (int sparse = 0; sparse < (layouts[i] == TN_LAYOUT_UP_DOWN ? 1 : 2); sparse++) {
                 tn_call call;
                 tn_site site;
                 tn_grads grads;
-                random_call((tn_layout)layout, biases != 0, tokens[_i], &call, &site);
+                random_call(layouts[i], biases != 0, tokens[_i], &call, &site);
                 site.meaning[TN_AXIS_ACT] = sparse ? TN_ACT_GELU_TANH : TN_ACT_SILU;
                 site.features |= sparse ? TN_HAS_SPARSITY : 0;
                 site.num[TN_NUM_SPARSITY] = 0.5;
@@ -251,11 +274,11 @@ static void same(const tn_grads *a, const tn_grads *b, const char *what)
 
 START_TEST(threads)
 {
-    for (int layout = TN_LAYOUT_SPLIT; layout <= TN_LAYOUT_UP_GATE; layout++) {
+    for (int l = 0; l < LAYOUTS; l++) {
         tn_call call;
         tn_site site;
         tn_grads first, grads;
-        random_call((tn_layout)layout, true, TOKENS_MAX, &call, &site);
+        random_call(layouts[l], true, TOKENS_MAX, &call, &site);
         site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
         threads_set(1);
         optest_grads(&call, &first, 30);

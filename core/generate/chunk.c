@@ -1,0 +1,127 @@
+/* A chunk's inputs on their way to the device. */
+#include "generate/chunk.h"
+
+#include "base/convert.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static tn_dtype table_dtype(const chunk_inputs *in, int32_t rope)
+{
+    return in->shape->rope[rope].f32_tables ? TN_F32 : in->dtype;
+}
+
+static size_t table_bytes(const chunk_inputs *in, int32_t rope)
+{
+    return (size_t)(in->rows * in->chunk * in->shape->rope[rope].dim) * tn_dtype_size(table_dtype(in, rope));
+}
+
+void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r)
+{
+    r->rows = in->rows;
+    r->tokens = tokens;
+    r->ids = tn_tensor_dense(in->device_ids, TN_I64, 1, (int64_t[]){in->rows * tokens});
+    r->index = tn_tensor_dense(in->device_index, TN_I32, 2, (int64_t[]){in->rows, tokens});
+    for (int32_t i = 0; i < in->shape->rope_count; i++) {
+        int64_t shape[3] = {in->rows, tokens, in->shape->rope[i].dim};
+        r->cos[i] = tn_tensor_dense(in->device_cos[i], table_dtype(in, i), 3, shape);
+        r->sin[i] = tn_tensor_dense(in->device_sin[i], table_dtype(in, i), 3, shape);
+    }
+    if (in->shape->q_scale.kind)
+        r->q_scale = tn_tensor_dense(in->device_scale, TN_F32, 1, (int64_t[]){in->rows * tokens});
+}
+
+/* The factors of a chunk's queries. */
+static tn_status upload_scale(chunk_inputs *in, int64_t tokens, int64_t columns, tn_error *err)
+{
+    const q_scale_params *p = &in->shape->q_scale;
+    int64_t count = in->rows * tokens;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = p->kind == Q_SCALE_COLUMN ? columns + i % tokens + 1 : (int64_t)in->positions[i][0];
+        in->scale[i] = 1 + (float)p->beta * logf(1 + floorf((float)at / (float)p->span));
+    }
+    return device_upload(in->device, in->device_scale, in->scale, (size_t)count * sizeof(float), err);
+}
+
+/* cos and sin of a chunk's positions for every kind of table, rounded to the tables' dtype. */
+static tn_status upload_tables(chunk_inputs *in, int64_t tokens, const int64_t *lengths, tn_error *err)
+{
+    tn_status status = TN_OK;
+    float frequencies[ROPE_MAX_DIM / 2], cosine[ROPE_MAX_DIM], sine[ROPE_MAX_DIM];
+    for (int32_t i = 0; i < in->shape->rope_count && status == TN_OK; i++) {
+        const rope_params *rope = &in->shape->rope[i];
+        tn_dtype dtype = table_dtype(in, i);
+        size_t row = (size_t)rope->dim * tn_dtype_size(dtype), bytes = (size_t)(in->rows * tokens) * row;
+        char *host_sin = in->tables + table_bytes(in, i);
+        rope_tables_frequencies(rope, lengths[i], frequencies);
+        for (int64_t t = 0; t < in->rows * tokens; t++) {
+            rope_tables_row(rope, frequencies, in->positions[t], cosine, sine);
+            convert_from_f32(cosine, dtype, in->tables + (size_t)t * row, rope->dim);
+            convert_from_f32(sine, dtype, host_sin + (size_t)t * row, rope->dim);
+        }
+        status = device_upload(in->device, in->device_cos[i], in->tables, bytes, err);
+        if (status == TN_OK)
+            status = device_upload(in->device, in->device_sin[i], host_sin, bytes, err);
+    }
+    return status;
+}
+
+tn_status chunk_upload(chunk_inputs *in, int64_t tokens, const int64_t *lengths, int64_t columns, tn_error *err)
+{
+    size_t count = (size_t)(in->rows * tokens);
+    tn_status status = device_upload(in->device, in->device_ids, in->ids, count * sizeof(int64_t), err);
+    if (status == TN_OK)
+        status = device_upload(in->device, in->device_index, in->index, count * sizeof(int32_t), err);
+    if (status == TN_OK)
+        status = upload_tables(in, tokens, lengths, err);
+    if (status == TN_OK && in->shape->q_scale.kind)
+        status = upload_scale(in, tokens, columns, err);
+    return status;
+}
+
+tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+                     int64_t chunk, tn_error *err)
+{
+    *in = (chunk_inputs){.device = device, .dtype = dtype, .shape = shape, .rows = rows, .chunk = chunk};
+    size_t count = (size_t)(rows * chunk), tables = 1;
+    for (int32_t i = 0; i < shape->rope_count; i++)
+        tables = table_bytes(in, i) > tables ? table_bytes(in, i) : tables;
+    in->ids = malloc(count * sizeof *in->ids);
+    in->positions = malloc(count * sizeof *in->positions);
+    in->index = malloc(count * sizeof *in->index);
+    in->tables = malloc(2 * tables);
+    in->scale = malloc(count * sizeof *in->scale);
+    if (!in->ids || !in->positions || !in->index || !in->tables || !in->scale)
+        return tn_fail(err, TN_E_MEMORY, "session", "out of memory; use fewer rows or a smaller chunk");
+    tn_status status = device_alloc(device, count * sizeof(int64_t), &in->device_ids, err);
+    if (status == TN_OK)
+        status = device_alloc(device, count * sizeof(int32_t), &in->device_index, err);
+    if (status == TN_OK && shape->q_scale.kind)
+        status = device_alloc(device, count * sizeof(float), &in->device_scale, err);
+    for (int32_t i = 0; i < shape->rope_count && status == TN_OK; i++) {
+        status = device_alloc(device, table_bytes(in, i), &in->device_cos[i], err);
+        if (status == TN_OK)
+            status = device_alloc(device, table_bytes(in, i), &in->device_sin[i], err);
+    }
+    return status;
+}
+
+void chunk_close(chunk_inputs *in)
+{
+    if (!in->device)
+        return;
+    size_t count = (size_t)(in->rows * in->chunk);
+    device_free(in->device, in->device_ids, count * sizeof(int64_t));
+    device_free(in->device, in->device_index, count * sizeof(int32_t));
+    device_free(in->device, in->device_scale, count * sizeof(float));
+    for (int32_t i = 0; i < in->shape->rope_count; i++) {
+        device_free(in->device, in->device_cos[i], table_bytes(in, i));
+        device_free(in->device, in->device_sin[i], table_bytes(in, i));
+    }
+    free(in->ids);
+    free(in->positions);
+    free(in->index);
+    free(in->tables);
+    free(in->scale);
+    *in = (chunk_inputs){0};
+}

@@ -1,0 +1,32 @@
+/* Inside core: what a chunk of a session brings to the device: tokens, their places, tables made of their positions. */
+#ifndef TENON_CORE_CHUNK_H
+#define TENON_CORE_CHUNK_H
+
+#include "run/steps.h"
+
+typedef struct chunk_inputs {
+    const device *device;
+    tn_dtype dtype;
+    const model_shape *shape;
+    int64_t rows, chunk;
+    /* Of one chunk, on the host; ids, positions and index [B*T] are for the session to fill. */
+    int64_t *ids;
+    float (*positions)[ROPE_AXES];
+    int32_t *index; /* position among the row's tokens; -1: padding                                 */
+    float *scale;
+    char *tables; /* [2][B,chunk,R] in the tables' dtype                                          */
+    void *device_ids, *device_index, *device_scale, *device_cos[MODEL_ROPES], *device_sin[MODEL_ROPES];
+} chunk_inputs;
+
+tn_status chunk_init(chunk_inputs *in, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
+                     int64_t chunk, tn_error *err);
+void chunk_close(chunk_inputs *in);
+
+/* Brings what was filled in to the device, tables and factors made of it. lengths: that the frequencies of each kind of
+ * table follow; columns: tokens of a row before, with padding. */
+tn_status chunk_upload(chunk_inputs *in, int64_t tokens, const int64_t *lengths, int64_t columns, tn_error *err);
+
+/* Shows it to a run of so many tokens per row. */
+void chunk_show(const chunk_inputs *in, int64_t tokens, graph_run *r);
+
+#endif

@@ -1,0 +1,167 @@
+/* The vision towers that there are: what each modeling file calls things, and what it leaves out of config.json. */
+#include "models/vision.h"
+
+#define TOWER(kind, given)                                                                                             \
+    static void *build_##kind(graph_builder *b, graph_module *parent, const char *name, const config_reader *config,   \
+                              int64_t text_hidden)                                                                     \
+    {                                                                                                                  \
+        return vision_build(b, parent, name, config, text_hidden, &(given));                                           \
+    }                                                                                                                  \
+    const tower_kind vision_##kind = {#kind, build_##kind, vision_free, vision_tokens, vision_forward};
+
+/* ---- Qwen 2.5: windows, RMS norms, gated MLPs ------------------------------------------------------- */
+
+static const vision_family family_qwen2_5_vl = {
+    .scope = "modeling_qwen2_5_vl",
+    .model = "Qwen2_5_VisionTransformerPretrainedModel",
+    .patch = "Qwen2_5_VisionPatchEmbed",
+    .rotary = "Qwen2_5_VLVisionRotaryEmbedding",
+    .block = "Qwen2_5_VLVisionBlock",
+    .attention = "Qwen2_5_VLVisionAttention",
+    .mlp = "Qwen2_5_VLMLP",
+    .merger = "Qwen2_5_VLPatchMerger",
+    .norm = "Qwen2_5_VLRMSNorm",
+    .merging = {.norm = "ln_q", .first = "0", .second = "2", .inner = "mlp", .inner_class = "Sequential"},
+    .windows = true,
+    .gated = true,
+    .mlp_bias = true,
+    .attention_bias = true,
+    .act = "silu",
+    .eps = 1e-6,
+    .depth = 32,
+    .hidden = 3584,
+    .heads = 16,
+    .inter = 3420,
+    .out = 3584,
+    .patch_size = 14};
+TOWER(qwen2_5_vl, family_qwen2_5_vl)
+
+static const vision_family family_qwen2_5_omni = {
+    .scope = "modeling_qwen2_5_omni",
+    .model = "Qwen2_5OmniVisionEncoder",
+    .patch = "Qwen2_5_VisionPatchEmbed",
+    .rotary = "Qwen2_5OmniVisionRotaryEmbedding",
+    .block = "Qwen2_5OmniVisionBlock",
+    .attention = "Qwen2_5OmniVisionAttention",
+    .mlp = "Qwen2_5OmniMLP",
+    .merger = "Qwen2_5OmniPatchMerger",
+    .norm = "Qwen2_5OmniRMSNorm",
+    .merging = {.norm = "ln_q", .first = "0", .second = "2", .inner = "mlp", .inner_class = "Sequential"},
+    .split_qkv = true,
+    .windows = true,
+    .gated = true,
+    .mlp_bias = true,
+    .attention_bias = true,
+    .act = "silu",
+    .eps = 1e-6,
+    .depth = 32,
+    .hidden = 3584,
+    .heads = 16,
+    .inter = 3420,
+    .out = 3584,
+    .patch_size = 14};
+TOWER(qwen2_5_omni, family_qwen2_5_omni)
+
+/* ---- Qwen 3: learnt positions, LayerNorm, MLPs without a gate ---------------------------------------- */
+
+#define QWEN3_MERGING(deep)                                                                                            \
+    {                                                                                                                  \
+        .list = (deep), .norm = "norm", .first = "linear_fc1", .second = "linear_fc2"                                  \
+    }
+#define QWEN3_REST                                                                                                     \
+    .positions = VISION_BILINEAR, .patch_bias = true, .mlp_bias = true, .attention_bias = true,                        \
+    .act = "gelu_pytorch_tanh", .eps = 1e-6, .depth = 27, .hidden = 1152, .heads = 16, .inter = 4304, .out = 3584,     \
+    .patch_size = 16, .position_count = 2304
+
+static const vision_family family_qwen3_vl = {.scope = "modeling_qwen3_vl",
+                                              .model = "Qwen3VLVisionModel",
+                                              .patch = "Qwen3VLVisionPatchEmbed",
+                                              .rotary = "Qwen3VLVisionRotaryEmbedding",
+                                              .block = "Qwen3VLVisionBlock",
+                                              .attention = "Qwen3VLVisionAttention",
+                                              .mlp = "Qwen3VLVisionMLP",
+                                              .merger = "Qwen3VLVisionPatchMerger",
+                                              .merging = QWEN3_MERGING("deepstack_merger_list"),
+                                              QWEN3_REST};
+TOWER(qwen3_vl, family_qwen3_vl)
+
+static const vision_family family_qwen3_vl_moe = {.scope = "modeling_qwen3_vl_moe",
+                                                  .model = "Qwen3VLMoeVisionModel",
+                                                  .patch = "Qwen3VLMoeVisionPatchEmbed",
+                                                  .rotary = "Qwen3VLMoeVisionRotaryEmbedding",
+                                                  .block = "Qwen3VLMoeVisionBlock",
+                                                  .attention = "Qwen3VLMoeVisionAttention",
+                                                  .mlp = "Qwen3VLMoeVisionMLP",
+                                                  .merger = "Qwen3VLMoeVisionPatchMerger",
+                                                  .merging = QWEN3_MERGING("deepstack_merger_list"),
+                                                  QWEN3_REST};
+TOWER(qwen3_vl_moe, family_qwen3_vl_moe)
+
+static const vision_family family_qwen3_5 = {.scope = "modeling_qwen3_5",
+                                             .model = "Qwen3_5VisionModel",
+                                             .patch = "Qwen3_5VisionPatchEmbed",
+                                             .rotary = "Qwen3_5VisionRotaryEmbedding",
+                                             .block = "Qwen3_5VisionBlock",
+                                             .attention = "Qwen3_5VisionAttention",
+                                             .mlp = "Qwen3_5VisionMLP",
+                                             .merger = "Qwen3_5VisionPatchMerger",
+                                             .merging = QWEN3_MERGING(NULL),
+                                             QWEN3_REST};
+TOWER(qwen3_5, family_qwen3_5)
+
+static const vision_family family_qwen3_5_moe = {.scope = "modeling_qwen3_5_moe",
+                                                 .model = "Qwen3_5MoeVisionModel",
+                                                 .patch = "Qwen3_5MoeVisionPatchEmbed",
+                                                 .rotary = "Qwen3_5MoeVisionRotaryEmbedding",
+                                                 .block = "Qwen3_5MoeVisionBlock",
+                                                 .attention = "Qwen3_5MoeVisionAttention",
+                                                 .mlp = "Qwen3_5MoeVisionMLP",
+                                                 .merger = "Qwen3_5MoeVisionPatchMerger",
+                                                 .merging = QWEN3_MERGING(NULL),
+                                                 QWEN3_REST};
+TOWER(qwen3_5_moe, family_qwen3_5_moe)
+
+static const vision_family family_qwen3_omni_moe = {.scope = "modeling_qwen3_omni_moe",
+                                                    .model = "Qwen3OmniMoeVisionEncoder",
+                                                    .patch = "Qwen3OmniMoeVisionPatchEmbed",
+                                                    .rotary = "Qwen3OmniMoeVisionRotaryEmbedding",
+                                                    .block = "Qwen3OmniMoeVisionBlock",
+                                                    .attention = "Qwen3OmniMoeVisionAttention",
+                                                    .mlp = "Qwen3OmniMoeVisionMLP",
+                                                    .merger = "Qwen3OmniMoeVisionPatchMerger",
+                                                    .merging = {.list = "merger_list",
+                                                                .norm = "ln_q",
+                                                                .first = "0",
+                                                                .second = "2",
+                                                                .inner = "mlp",
+                                                                .inner_class = "ModuleList"},
+                                                    QWEN3_REST};
+TOWER(qwen3_omni_moe, family_qwen3_omni_moe)
+
+/* ---- GLM-4.5V: learnt positions, RMS norms, gated MLPs, downsampling --------------------------------- */
+
+static const vision_family family_glm4v_moe = {.scope = "modeling_glm4v_moe",
+                                               .model = "Glm4vMoeVisionModel",
+                                               .patch = "Glm4vMoeVisionPatchEmbed",
+                                               .rotary = "Glm4vMoeVisionRotaryEmbedding",
+                                               .block = "Glm4vMoeVisionBlock",
+                                               .attention = "Glm4vMoeVisionAttention",
+                                               .mlp = "Glm4vMoeisionMlp",
+                                               .merger = "Glm4vMoeVisionPatchMerger",
+                                               .norm = "Glm4vMoeRMSNorm",
+                                               .embeddings = "Glm4vMoeVisionEmbeddings",
+                                               .merging = {.downsamples = true},
+                                               .positions = VISION_BICUBIC,
+                                               .gated = true,
+                                               .patch_bias = true,
+                                               .post_norms = true,
+                                               .act = "silu",
+                                               .eps = 1e-5,
+                                               .depth = 24,
+                                               .hidden = 1536,
+                                               .heads = 12,
+                                               .inter = 13696,
+                                               .out = 4096,
+                                               .patch_size = 14,
+                                               .image_size = 336};
+TOWER(glm4v_moe, family_glm4v_moe)
