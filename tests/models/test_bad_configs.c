@@ -186,11 +186,13 @@ static bool has_tensor(const char *folder, const char *piece)
     return found;
 }
 
-/* Latent attention and Cohere have a head_dim of their own making. */
+/* Latent attention and Cohere have a head_dim of their own making; HunYuan's experts are as wide as its MLPs. */
 static bool counts(const char *folder, const char *key)
 {
     if (!strcmp(key, "head_dim"))
         return !has_tensor(folder, "kv_a_proj") && !strstr(folder, "cohere");
+    if (!strcmp(key, "moe_intermediate_size"))
+        return !strstr(folder, "hunyuan");
     if (!strcmp(key, "intermediate_size"))
         return has_tensor(folder, "mlp.up_proj") || has_tensor(folder, "mlp.gate_up_proj");
     if (!strcmp(key, "num_key_value_heads"))
