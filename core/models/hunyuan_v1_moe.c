@@ -37,8 +37,8 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
     int64_t count = config_list(config, "moe_topk"), top_k = layer->moe.top_k;
     if (count > 1 && i >= count)
         config_fail(config, "moe_topk", "has %lld entries, num_hidden_layers is larger", (long long)count);
-    else if (count > 1)
-        top_k = config_list_i64(config, "moe_topk", i);
+    else if (count > 0)
+        top_k = config_list_i64(config, "moe_topk", count > 1 ? i : 0);
     if (top_k < 1 || top_k > layer->moe.experts)
         config_fail(config, "moe_topk", "is %lld, of %lld experts", (long long)top_k, (long long)layer->moe.experts);
     layer->moe.top_k = top_k;
@@ -48,7 +48,7 @@ static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes, .norm.eps = 1e-5, .differ = differ};
     decoder_read(config, &s);
-    bool list = config_list(config, "moe_topk") > 1;
+    bool list = config_list(config, "moe_topk") > 0;
     s.rope[0].config.ntk_alpha = true;
     s.layer.attention.names = &attention_names;
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = config_bool(config, "attention_bias", false);

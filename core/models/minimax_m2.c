@@ -24,6 +24,9 @@ static const moe_parts_names names = {.block_class = "MiniMaxM2SparseMoeBlock",
 
 static const build_alias aliases[] = {{".mlp.", ".block_sparse_moe."}, {0}};
 
+static const struct config_word sigmoid[] = {{"sigmoid", TN_SCORE_SIGMOID}};
+static const config_words scores = {1, sigmoid};
+
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes, .theta = 5e6, .head_dim = 128, .kv_heads = 8};
@@ -34,7 +37,7 @@ static void *build(graph_builder *b, const config_reader *config)
     s.layer.attention.head_norm = &s.norm;
     s.layer.attention.norm_full = true;
     s.layer.moe = decoder_experts(config, &s, &names, 256, 8);
-    s.layer.moe.score = TN_SCORE_SIGMOID;
+    s.layer.moe.score = (tn_score)config_choice(config, "scoring_func", "sigmoid", &scores);
     s.layer.moe.route_features = TN_HAS_RENORM | TN_HAS_F32_ROUTING;
     b->aliases = aliases;
     return decoder_build(b, config, &s);

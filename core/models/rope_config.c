@@ -31,7 +31,7 @@ static void read_llama3(const config_reader *c, rope_params *rope)
 {
     rope->low = config_f64(c, "low_freq_factor", 1);
     rope->high = config_f64(c, "high_freq_factor", 4);
-    if (!(rope->low > 0 && rope->high > rope->low))
+    if (!(rope->low > 0 && rope->high >= rope->low)) /* Llama 4 has the same for both: nothing is in between */
         config_fail(c, "low_freq_factor", "is %g, it must lie between 0 and high_freq_factor, %g", rope->low,
                     rope->high);
 }

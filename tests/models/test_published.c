@@ -143,12 +143,43 @@ START_TEST(few_layers_run)
 }
 END_TEST
 
+/* docs/models.md has a row for it, and it is listed once. */
+START_TEST(it_is_documented)
+{
+    char row[128];
+    size_t size;
+    char *page = tempdir_read("docs/models.md", &size);
+    snprintf(row, sizeof row, "\n| `%s` | %s |", archs[_i]->model_type, archs[_i]->class_name);
+    ck_assert_msg(strstr(page, row) != NULL, "docs/models.md has no row for %s, %s", archs[_i]->model_type,
+                  archs[_i]->class_name);
+    for (int i = 0; i < _i; i++)
+        ck_assert_str_ne(archs[i]->model_type, archs[_i]->model_type);
+    free(page);
+}
+END_TEST
+
 /* ---- names -------------------------------------------------------------------------------------- */
 
-/* Experts lie in files one by one or stacked: a record has the form of most files. */
-static bool is_of_experts(const char *name)
+/* Experts lie in files one by one or stacked: a record has the form of most files. What marks the ends of sound is a
+ * parameter that nothing computes with. */
+static bool may_differ(const char *name)
 {
-    return strstr(name, ".experts.") != NULL;
+    return strstr(name, ".experts.") || strstr(name, "audio_bos_eos_token");
+}
+
+/* Dimensions of one element count for nothing: some files have them where the model has none. */
+static bool same_shape(const tn_tensor *a, const tn_tensor *b)
+{
+    int32_t i = 0, j = 0;
+    for (; i < a->ndim || j < b->ndim; i++, j++) {
+        for (; i < a->ndim && a->shape[i] == 1; i++)
+            ;
+        for (; j < b->ndim && b->shape[j] == 1; j++)
+            ;
+        if ((i < a->ndim ? a->shape[i] : 1) != (j < b->ndim ? b->shape[j] : 1))
+            return false;
+    }
+    return true;
 }
 
 /* What a record holds is what the file of a golden case holds, under the same names. */
@@ -165,15 +196,14 @@ static void compare_case(const char *folder)
         if (!shards_get(files, name, &there))
             name = shards_path(model->weights, i); /* an older name, and the tree's is there, too */
         bool found = shards_get(files, name, &there);
-        ck_assert_msg(found || is_of_experts(name), "%s: no tensor is called %s", folder, name);
+        ck_assert_msg(found || may_differ(name), "%s: no tensor is called %s", folder, name);
         if (found) {
-            ck_assert_msg(asked.ndim == there.ndim && !memcmp(asked.shape, there.shape, sizeof asked.shape),
-                          "%s: %s has another shape", folder, name);
+            ck_assert_msg(same_shape(&asked, &there), "%s: %s has another shape", folder, name);
             shards_take(files, name);
         }
     }
     for (size_t i = 0; i < shards_count(files); i++)
-        ck_assert_msg(shards_taken(files, i) || is_of_experts(shards_name(files, i)), "%s: %s is not asked for", folder,
+        ck_assert_msg(shards_taken(files, i) || may_differ(shards_name(files, i)), "%s: %s is not asked for", folder,
                       shards_name(files, i));
     tn_model_close(model);
     shards_close(files);
@@ -200,6 +230,7 @@ int main(void)
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, all_layers_fit_together, 0, ARCH_COUNT);
     tcase_add_loop_test(tc, few_layers_run, 0, ARCH_COUNT);
+    tcase_add_loop_test(tc, it_is_documented, 0, ARCH_COUNT);
     tcase_add_test(tc, names_are_those_of_files);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

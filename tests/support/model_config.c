@@ -62,9 +62,12 @@ static void cut_vocab(json_t *config, int64_t vocab)
 static void change(json_t *config, const model_config_changes *changes)
 {
     static const char *const inner[] = {"text_config", "thinker_config"};
+    json_t *deep = json_object_get(json_object_get(config, "vision_config"), "deepstack_visual_indexes");
     json_object_del(config, "quantization_config");
     if (changes->layers)
         cut_layers(config, changes->layers);
+    while (changes->layers && (int64_t)json_array_size(deep) > changes->layers) /* each goes to a layer of its own */
+        json_array_remove(deep, json_array_size(deep) - 1);
     if (changes->vocab)
         cut_vocab(config, changes->vocab);
     if (changes->dtype) {
