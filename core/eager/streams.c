@@ -10,7 +10,7 @@ enum { STREAMS_MAX = 16 };
 
 typedef struct stream_job {
     tn_op op;
-    const tn_tensor *x, *d, *c, *y; /* d: what is added; c: coefficients of each token                */
+    const tn_tensor *x, *d, *factor, *y; /* d: what is added; factor: coefficients of each token */
     tn_dtype dtype;
     int64_t streams, tokens, width;
 } stream_job;
@@ -88,8 +88,8 @@ static void stream_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
     stream_piece p;
     float c[STREAMS_MAX * STREAMS_MAX];
     for (int64_t t = begin; t < end; t++) {
-        if (job->c)
-            piece_load(job->c, t, 0, c, rows_width(job->c));
+        if (job->factor)
+            piece_load(job->factor, t, 0, c, rows_width(job->factor));
         for (int64_t at = 0; at < job->width; at += VEC_CHUNK)
             piece_run(job, &p, c, t, at, job->width - at < VEC_CHUNK ? job->width - at : VEC_CHUNK);
     }
@@ -104,9 +104,9 @@ static tn_status stream_forward(const tn_call *call, tn_error *err)
     job.tokens = x->shape[1];
     job.width = x->shape[2];
     job.d = add ? &call->in[1] : NULL;
-    job.c = call->op == TN_OP_STREAM_MEAN ? NULL : &call->in[add ? 2 : 1];
+    job.factor = call->op == TN_OP_STREAM_MEAN ? NULL : &call->in[add ? 2 : 1];
     int64_t each = add ? 1 : job.streams;
-    if (job.streams < 1 || job.streams > STREAMS_MAX || (job.c && rows_width(job.c) != job.streams * each))
+    if (job.streams < 1 || job.streams > STREAMS_MAX || (job.factor && rows_width(job.factor) != job.streams * each))
         return tn_fail(err, TN_E_INTERNAL, call->site->path, "%" PRId64 " streams; report this defect", job.streams);
     tn_parallel_for(job.tokens, rows_grain(job.streams * job.width), stream_tokens, &job);
     return TN_OK;

@@ -72,7 +72,7 @@ static void build_layer(graph_builder *b, graph_module *layer, const struct deco
     a->after_mlp = parts_norm(b, layer, "post_feedforward_layernorm", spec->norm, hidden, false);
     build_altup(b, layer, spec, a);
     build_laurel(b, layer, spec, a);
-    layer_input_build(b, layer, &spec->inputs, &a->input);
+    layer_inputs_build_layer(b, layer, &spec->inputs, &a->input);
 }
 
 /* Stream i of streams [S,T,H]. */
@@ -131,7 +131,7 @@ static void layer_forward(graph_run *r, const void *state, const mixer_place *at
         tn_tensor rows = steps_repeat(a->row->param[TN_ROLE_WEIGHT].tensors, x.shape[0], x.shape[1]);
         steps_glu(r, a->row, &rows, &x);
     }
-    more = layer_input_forward(r, &a->input, at->layer, &x);
+    more = layer_inputs_of_layer(r, &a->input, at->layer, &x);
     for (int64_t i = 1; i < a->streams; i++) {
         tn_tensor other = stream_of(h, i);
         steps_add(r, &other, &more);

@@ -1,12 +1,8 @@
-/* The decoder: reading what its models have in common, building its tree, running it. */
+/* The decoder: building its tree, running it. */
 #include "models/decoder.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-/* Bounds that no real model comes near: a file that exceeds them is broken, and nothing is allocated for it. */
-enum { MAX_WIDTH = 1 << 20, MAX_LAYERS = 1 << 12, MAX_HEADS = 1 << 14, MAX_VOCAB = 1 << 24 };
 
 typedef struct decoder_layer {
     const layer_kind *whole; /* with its state, instead of all below                              */
@@ -33,131 +29,6 @@ typedef struct decoder {
     void *first_state, *last_state;
     bool parallel;
 } decoder;
-
-/* ---- reading ------------------------------------------------------------------------------------ */
-
-static void read_attention(const config_reader *c, decoder_spec *s)
-{
-    gqa_spec *a = &s->layer.attention;
-    a->class_name = s->classes->attention;
-    a->hidden = s->hidden;
-    a->heads = config_need_i64(c, "num_attention_heads", 1, MAX_HEADS);
-    /* null means what absence meant before there was a default. */
-    bool all = !s->kv_heads || config_is_null(c, "num_key_value_heads");
-    a->kv_heads = config_i64(c, "num_key_value_heads", all ? a->heads : s->kv_heads, 1, MAX_HEADS);
-    if (!s->head_dim || config_is_null(c, "head_dim"))
-        s->head_dim = s->hidden / a->heads;
-    if (!s->ignore_head_dim)
-        s->head_dim = config_i64(c, "head_dim", s->head_dim, 1, ROPE_MAX_DIM);
-    a->head_dim = s->head_dim;
-    a->scale = 1.0 / sqrt((double)a->head_dim);
-    if (a->heads % a->kv_heads)
-        config_fail(c, "num_attention_heads", "is %lld, no multiple of num_key_value_heads %lld", (long long)a->heads,
-                    (long long)a->kv_heads);
-}
-
-/* The rotation of most models. */
-static void read_rope(decoder_spec *s)
-{
-    const gqa_spec *a = &s->layer.attention;
-    s->rope[0] = (decoder_rope){.site = {.function = "apply_rotary_pos_emb",
-                                         .style = TN_ROPE_HALF,
-                                         .heads = a->heads,
-                                         .kv_heads = a->kv_heads,
-                                         .head_dim = a->head_dim},
-                                .config = {.head_dim = a->head_dim, .partial = s->partial, .theta = s->theta}};
-    s->rope_count = 1;
-}
-
-static void read_norm(const config_reader *c, decoder_spec *s)
-{
-    const char *key = s->eps_key ? s->eps_key : "rms_norm_eps";
-    s->norm.class_name = s->classes->norm;
-    s->norm.variant = s->norm.variant ? s->norm.variant : TN_NORM_W;
-    s->norm.eps = config_f64(c, key, s->norm.eps != 0 ? s->norm.eps : 1e-6);
-    if (!(s->norm.eps >= 0 && s->norm.eps < 1))
-        config_fail(c, key, "is %g, which is out of range", s->norm.eps);
-    if (!s->norms.attention && !s->norms.after_attention)
-        s->norms = (decoder_norms){.attention = "input_layernorm", .mlp = "post_attention_layernorm"};
-}
-
-void decoder_read(const config_reader *c, decoder_spec *s)
-{
-    parts_mlp_spec *mlp = &s->layer.mlp;
-    s->hidden = config_need_i64(c, "hidden_size", 1, MAX_WIDTH);
-    s->layers = config_need_i64(c, "num_hidden_layers", 1, MAX_LAYERS);
-    s->vocab = config_need_i64(c, "vocab_size", 1, MAX_VOCAB);
-    s->tied = config_bool(c, "tie_word_embeddings", s->tied);
-    s->theta = s->theta != 0 ? s->theta : 10000;
-    read_norm(c, s);
-    read_attention(c, s);
-    read_rope(s);
-    if (config_list(c, "layer_types") >= 0 && config_list(c, "layer_types") != s->layers)
-        config_fail(c, "layer_types", "has %lld entries, num_hidden_layers is %lld",
-                    (long long)config_list(c, "layer_types"), (long long)s->layers);
-    mlp->class_name = s->classes->mlp;
-    mlp->hidden = s->hidden;
-    if (!s->intermediates && (!s->no_intermediate || config_has(c, "intermediate_size")))
-        mlp->inter = config_need_i64(c, "intermediate_size", 1, MAX_WIDTH);
-    mlp->act = parts_act(c, s->act_key ? s->act_key : "hidden_act", s->act ? s->act : "silu");
-}
-
-int64_t decoder_window(const config_reader *c, int64_t fallback)
-{
-    return config_i64(c, "sliding_window", config_is_null(c, "sliding_window") ? 0 : fallback, 1, INT32_MAX);
-}
-
-int64_t decoder_window_in_use(const config_reader *c)
-{
-    return config_bool(c, "use_sliding_window", false) ? decoder_window(c, 4096) : 0;
-}
-
-int32_t decoder_layer_type(const config_reader *c, int64_t i, const config_words *words, int32_t fallback)
-{
-    return config_list(c, "layer_types") < 0 ? fallback : config_list_choice(c, "layer_types", i, words);
-}
-
-bool decoder_slides(const config_reader *c, int64_t i, bool fallback)
-{
-    static const struct config_word list[] = {
-        {"full_attention", false}, {"attention", false}, {"sliding_attention", true}};
-    static const config_words types = {sizeof list / sizeof list[0], list};
-    return decoder_layer_type(c, i, &types, fallback) != 0;
-}
-
-void decoder_some_slide(const config_reader *c, int64_t i, decoder_layer_spec *layer)
-{
-    if (!decoder_slides(c, i, false))
-        layer->attention.window = 0;
-}
-
-double decoder_positive(const config_reader *c, const char *key, double fallback)
-{
-    if (config_is_null(c, key))
-        return 0;
-    double value = config_f64(c, key, fallback);
-    if (!(value > 0))
-        config_fail(c, key, "is %g, it must be positive or null", value);
-    return value;
-}
-
-void decoder_granite_factors(const config_reader *c, decoder_spec *s)
-{
-    double divisor = config_f64(c, "logits_scaling", 1);
-    if (divisor == 0)
-        config_fail(c, "logits_scaling", "is 0");
-    s->embed_factor = config_f64(c, "embedding_multiplier", 1);
-    s->residual_scale = config_f64(c, "residual_multiplier", 1);
-    s->logit_scale = divisor != 0 ? 1 / divisor : 0;
-    s->layer.attention.scale = config_f64(c, "attention_multiplier", 1);
-}
-
-void decoder_upper_slide(const config_reader *c, int64_t i, decoder_layer_spec *layer)
-{
-    int64_t first = config_i64(c, "max_window_layers", 28, 0, INT32_MAX);
-    if (layer->attention.window && !decoder_slides(c, i, i >= first))
-        layer->attention.window = 0;
-}
 
 /* ---- building ----------------------------------------------------------------------------------- */
 

@@ -32,8 +32,8 @@ static void *build(graph_builder *b, const config_reader *config)
                       .differ = differ};
     decoder_read(config, &s);
     gqa_spec *attention = &s.layer.attention;
-    gemma_causal(config);
-    attention->scale = gemma_score_scale(config);
+    gemma_parts_causal(config);
+    attention->scale = gemma_parts_score_scale(config);
     attention->softcap = decoder_positive(config, "attn_logit_softcapping", 50);
     attention->window = decoder_window(config, 4096);
     attention->qkv_bias = attention->o_bias = config_bool(config, "attention_bias", false);

@@ -16,7 +16,7 @@ static const decoder_classes classes = {.scope = "modeling_gemma3",
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {
     int64_t pattern = config_i64(config, "sliding_window_pattern", 6, 1, INT32_MAX);
-    gemma_layer_type(layer, decoder_slides(config, i, (i + 1) % pattern != 0));
+    gemma_parts_layer_type(layer, decoder_slides(config, i, (i + 1) % pattern != 0));
 }
 
 static void *build(graph_builder *b, const config_reader *config)
@@ -32,10 +32,10 @@ static void *build(graph_builder *b, const config_reader *config)
                       .tied = true,
                       .differ = differ};
     decoder_read(config, &s);
-    gemma_ropes(&s);
-    gemma_causal(config);
+    gemma_parts_ropes(&s);
+    gemma_parts_causal(config);
     gqa_spec *attention = &s.layer.attention;
-    attention->scale = gemma_score_scale(config);
+    attention->scale = gemma_parts_score_scale(config);
     attention->window = decoder_window(config, 4096);
     attention->head_norm = &s.norm;
     attention->qkv_bias = attention->o_bias = config_bool(config, "attention_bias", false);

@@ -32,8 +32,8 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
 {
     const char *pattern = "activation_sparsity_pattern";
     int64_t layers = config_i64(config, "num_hidden_layers", 0, 0, INT32_MAX);
-    gemma_layer_type(layer, slides(config, i));
-    gemma_share(config, i, config_i64(config, "num_kv_shared_layers", 15, 0, layers), slides, &layer->attention);
+    gemma_parts_layer_type(layer, slides(config, i));
+    gemma_parts_share(config, i, config_i64(config, "num_kv_shared_layers", 15, 0, layers), slides, &layer->attention);
     int64_t count = check_list(config, "intermediate_size", layers, true);
     layer->mlp.inter = count < 0 ? 16384 : config_list_i64(config, "intermediate_size", count == 1 ? 0 : i);
     if (layer->mlp.inter < 1 || layer->mlp.inter > 1 << 24)
@@ -80,7 +80,7 @@ static void *build(graph_builder *b, const config_reader *config)
                       .first = &altup_first,
                       .last = &altup_last};
     decoder_read(config, &s);
-    gemma_ropes(&s);
+    gemma_parts_ropes(&s);
     gqa_spec *attention = &s.layer.attention;
     parts_norm_kind plain = s.norm;
     plain.variant = TN_NORM_NO_WEIGHT;

@@ -33,10 +33,10 @@ static void differ(const config_reader *config, int64_t i, decoder_layer_spec *l
 {
     gqa_spec *attention = &layer->attention;
     bool slide = slides(config, i);
-    gemma_layer_type(layer, slide);
+    gemma_parts_layer_type(layer, slide);
     attention->k_is_v = attention->k_is_v && !slide;
-    gemma4_heads(config, i, slide, attention);
-    gemma_share(config, i, config_i64(config, "num_kv_shared_layers", 0, 0, INT32_MAX), slides, attention);
+    gemma4_parts_heads(config, i, slide, attention);
+    gemma_parts_share(config, i, config_i64(config, "num_kv_shared_layers", 0, 0, INT32_MAX), slides, attention);
     if (attention->borrows && config_bool(config, "use_double_wide_mlp", false)) {
         layer->mlp.inter *= 2;
         layer->feed_spec = &((const gemma4_spec *)layer->feed_spec)[1];
@@ -57,11 +57,11 @@ static moe_parts_spec read_experts(const config_reader *config, const decoder_sp
 static void read_ropes(const config_reader *config, const rope_params *absent, decoder_spec *s)
 {
     static const char *const variants[] = {"sliding_attention", "full_attention"};
-    gemma_ropes(s);
+    gemma_parts_ropes(s);
     for (int kind = GEMMA_LOCAL; kind <= GEMMA_GLOBAL; kind++) {
         decoder_rope *rope = &s->rope[kind];
         gqa_spec heads = s->layer.attention;
-        gemma4_heads_of_type(config, kind == GEMMA_LOCAL, slides, s->layers, &heads);
+        gemma4_parts_heads_of_type(config, kind == GEMMA_LOCAL, slides, s->layers, &heads);
         rope->site = s->rope[GEMMA_LOCAL].site;
         rope->site.variant = variants[kind];
         rope->site.head_dim = rope->config.head_dim = heads.head_dim;
@@ -104,16 +104,16 @@ static void *build(graph_builder *b, const config_reader *config)
     read_ropes(config, &absent, &s);
     s.embed_scale = sqrt((double)s.hidden);
     s.logit_softcap = decoder_positive(config, "final_logit_softcapping", 0);
-    gemma4_spec spec[2] = {{.inputs = gemma4_read_inputs(config, &s, classes.embedding), .mlp = s.layer.mlp}};
+    gemma4_spec spec[2] = {{.inputs = gemma4_parts_read_inputs(config, &s, classes.embedding), .mlp = s.layer.mlp}};
     spec[0].norm = &s.norm;
     spec[0].plain = &plain;
     if (config_bool(config, "enable_moe_block", false))
         spec[0].moe = read_experts(config, &s);
     spec[1] = spec[0];
     spec[1].mlp.inter *= 2;
-    s.layer.feed = spec->moe.experts > 0 ? &gemma4_feed : NULL;
-    s.layer.tail = &gemma4_tail;
-    s.first = spec->inputs.width > 0 ? &gemma4_first : NULL;
+    s.layer.feed = spec->moe.experts > 0 ? &gemma4_parts_feed : NULL;
+    s.layer.tail = &gemma4_parts_tail;
+    s.first = spec->inputs.width > 0 ? &gemma4_parts_first : NULL;
     s.layer.feed_spec = s.layer.tail_spec = s.stage_spec = spec;
     return decoder_build(b, config, &s);
 }

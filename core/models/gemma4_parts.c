@@ -18,7 +18,7 @@ static config_reader layer_object(const config_reader *all, int64_t i)
     return config_child(all, key);
 }
 
-void gemma4_heads(const config_reader *c, int64_t i, bool slide, gqa_spec *a)
+void gemma4_parts_heads(const config_reader *c, int64_t i, bool slide, gqa_spec *a)
 {
     static const char *const keys[] = {"head_dim", "num_key_value_heads", NULL};
     const char *key = keys[1];
@@ -39,8 +39,8 @@ void gemma4_heads(const config_reader *c, int64_t i, bool slide, gqa_spec *a)
                     (long long)a->kv_heads, (long long)a->heads);
 }
 
-void gemma4_heads_of_type(const config_reader *c, bool slide, bool (*slides)(const config_reader *, int64_t),
-                          int64_t layers, gqa_spec *attention)
+void gemma4_parts_heads_of_type(const config_reader *c, bool slide, bool (*slides)(const config_reader *, int64_t),
+                                int64_t layers, gqa_spec *attention)
 {
     gqa_spec given = *attention;
     int64_t found = -1;
@@ -48,7 +48,7 @@ void gemma4_heads_of_type(const config_reader *c, bool slide, bool (*slides)(con
         gqa_spec own = given;
         if (slides(c, i) != slide)
             continue;
-        gemma4_heads(c, i, slide, &own);
+        gemma4_parts_heads(c, i, slide, &own);
         if (found >= 0 && (own.head_dim != attention->head_dim || own.kv_heads != attention->kv_heads))
             config_fail(c, "per_layer_config", "gives layers %lld and %lld, which are of one type, other heads",
                         (long long)found, (long long)i);
@@ -57,7 +57,7 @@ void gemma4_heads_of_type(const config_reader *c, bool slide, bool (*slides)(con
     }
 }
 
-layer_inputs_spec gemma4_read_inputs(const config_reader *c, const decoder_spec *s, const char *embedding_class)
+layer_inputs_spec gemma4_parts_read_inputs(const config_reader *c, const decoder_spec *s, const char *embedding_class)
 {
     layer_inputs_spec in = {.embedding_class = embedding_class, .norm = &s->norm, .hidden = s->hidden};
     in.layers = s->layers;
@@ -85,7 +85,7 @@ static tn_tensor first_forward(graph_run *r, const void *state, const tn_tensor 
     return *h;
 }
 
-const stage_kind gemma4_first = {sizeof(layer_inputs), build_first, first_forward};
+const stage_kind gemma4_parts_first = {sizeof(layer_inputs), build_first, first_forward};
 
 typedef struct tail {
     layer_input input;
@@ -117,7 +117,7 @@ static void build_tail(graph_builder *b, graph_module *layer, const void *from, 
     tail *t = state;
     t->has_input = spec->inputs.width > 0;
     if (t->has_input)
-        layer_input_build(b, layer, &spec->inputs, &t->input);
+        layer_inputs_build_layer(b, layer, &spec->inputs, &t->input);
     t->scalar = build_scale(b, layer, "layer_scalar", 1, spec->inputs.hidden);
 }
 
@@ -128,13 +128,13 @@ static void tail_forward(graph_run *r, const void *state, const mixer_place *at,
     (void)x;
     (void)y;
     if (t->has_input) {
-        tn_tensor more = layer_input_forward(r, &t->input, at->layer, h);
+        tn_tensor more = layer_inputs_of_layer(r, &t->input, at->layer, h);
         steps_add(r, h, &more);
     }
     scale(r, t->scalar, h);
 }
 
-const feed_kind gemma4_tail = {sizeof(tail), build_tail, tail_forward};
+const feed_kind gemma4_parts_tail = {sizeof(tail), build_tail, tail_forward};
 
 /* ---- experts beside the MLP ---------------------------------------------------------------------- */
 
@@ -179,4 +179,4 @@ static void feed_forward(graph_run *r, const void *state, const mixer_place *at,
     steps_add(r, y, &given);
 }
 
-const feed_kind gemma4_feed = {sizeof(feed), build_feed, feed_forward};
+const feed_kind gemma4_parts_feed = {sizeof(feed), build_feed, feed_forward};

@@ -13,19 +13,20 @@ typedef struct gemma4_spec {
 } gemma4_spec;
 
 /* Inputs of layers, their sum with h, and the scalar of a layer. Specs: gemma4_spec. */
-extern const stage_kind gemma4_first;
-extern const feed_kind gemma4_tail;
+extern const stage_kind gemma4_parts_first;
+extern const feed_kind gemma4_parts_tail;
 
 /* MLP and experts, each with norms of its own, added. */
-extern const feed_kind gemma4_feed;
+extern const feed_kind gemma4_parts_feed;
 
 /* Sizes of heads in layer i: "per_layer_config", or "global_head_dim" and "num_global_key_value_heads". */
-void gemma4_heads(const config_reader *config, int64_t i, bool slide, gqa_spec *attention);
+void gemma4_parts_heads(const config_reader *config, int64_t i, bool slide, gqa_spec *attention);
 
 /* Those of all layers of a type, which must be the same. */
-void gemma4_heads_of_type(const config_reader *config, bool slide, bool (*slides)(const config_reader *, int64_t),
-                          int64_t layers, gqa_spec *attention);
+void gemma4_parts_heads_of_type(const config_reader *config, bool slide, bool (*slides)(const config_reader *, int64_t),
+                                int64_t layers, gqa_spec *attention);
 
-layer_inputs_spec gemma4_read_inputs(const config_reader *config, const decoder_spec *s, const char *embedding_class);
+layer_inputs_spec gemma4_parts_read_inputs(const config_reader *config, const decoder_spec *s,
+                                           const char *embedding_class);
 
 #endif

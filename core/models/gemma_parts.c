@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-void gemma_ropes(decoder_spec *s)
+void gemma_parts_ropes(decoder_spec *s)
 {
     s->rope[GEMMA_LOCAL].config.layer_type = "sliding_attention";
     s->rope[GEMMA_LOCAL].config.theta = 10000;
@@ -14,15 +14,15 @@ void gemma_ropes(decoder_spec *s)
     s->rope_count = 2;
 }
 
-void gemma_layer_type(decoder_layer_spec *layer, bool slides)
+void gemma_parts_layer_type(decoder_layer_spec *layer, bool slides)
 {
     layer->attention.rope = slides ? GEMMA_LOCAL : GEMMA_GLOBAL;
     if (!slides)
         layer->attention.window = 0;
 }
 
-void gemma_share(const config_reader *c, int64_t i, int64_t shared, bool (*slides)(const config_reader *, int64_t),
-                 gqa_spec *attention)
+void gemma_parts_share(const config_reader *c, int64_t i, int64_t shared,
+                       bool (*slides)(const config_reader *, int64_t), gqa_spec *attention)
 {
     int64_t first = config_need_i64(c, "num_hidden_layers", 1, INT32_MAX) - shared;
     if (i < first)
@@ -38,7 +38,7 @@ void gemma_share(const config_reader *c, int64_t i, int64_t shared, bool (*slide
                 (long long)shared, (long long)first, (long long)i);
 }
 
-double gemma_score_scale(const config_reader *c)
+double gemma_parts_score_scale(const config_reader *c)
 {
     double scalar = config_f64(c, "query_pre_attn_scalar", 256);
     if (!(scalar > 0))
@@ -46,7 +46,7 @@ double gemma_score_scale(const config_reader *c)
     return pow(scalar, -0.5);
 }
 
-void gemma_causal(const config_reader *c)
+void gemma_parts_causal(const config_reader *c)
 {
     if (config_bool(c, "use_bidirectional_attention", false))
         config_fail(c, "use_bidirectional_attention", "is true, only false is supported");

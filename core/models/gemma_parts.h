@@ -8,19 +8,19 @@
 enum { GEMMA_LOCAL, GEMMA_GLOBAL };
 
 /* Both, with the parameters of their layer type. */
-void gemma_ropes(decoder_spec *spec);
+void gemma_parts_ropes(decoder_spec *spec);
 
 /* What a layer is of whose type that is. */
-void gemma_layer_type(decoder_layer_spec *layer, bool slides);
+void gemma_parts_layer_type(decoder_layer_spec *layer, bool slides);
 
 /* The last shared layers use the keys and values of the last layer of their type before them. */
-void gemma_share(const config_reader *config, int64_t i, int64_t shared, bool (*slides)(const config_reader *, int64_t),
-                 gqa_spec *attention);
+void gemma_parts_share(const config_reader *config, int64_t i, int64_t shared,
+                       bool (*slides)(const config_reader *, int64_t), gqa_spec *attention);
 
 /* "query_pre_attn_scalar" to the power of -0.5. */
-double gemma_score_scale(const config_reader *config);
+double gemma_parts_score_scale(const config_reader *config);
 
 /* Refuses "use_bidirectional_attention". */
-void gemma_causal(const config_reader *config);
+void gemma_parts_causal(const config_reader *config);
 
 #endif

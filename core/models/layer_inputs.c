@@ -52,7 +52,7 @@ void layer_inputs_forward(graph_run *r, const layer_inputs *in, const tn_tensor 
     arena_release(r->arena, mark);
 }
 
-void layer_input_build(graph_builder *b, graph_module *layer, const layer_inputs_spec *spec, layer_input *out)
+void layer_inputs_build_layer(graph_builder *b, graph_module *layer, const layer_inputs_spec *spec, layer_input *out)
 {
     out->gate = parts_linear(b, layer, "per_layer_input_gate", spec->hidden, spec->width, false, NULL);
     out->projection = parts_linear(b, layer, "per_layer_projection", spec->width, spec->hidden, false, NULL);
@@ -62,7 +62,7 @@ void layer_input_build(graph_builder *b, graph_module *layer, const layer_inputs
         out->act->meaning[TN_AXIS_ACT] = spec->act;
 }
 
-tn_tensor layer_input_forward(graph_run *r, const layer_input *in, int64_t layer, const tn_tensor *x)
+tn_tensor layer_inputs_of_layer(graph_run *r, const layer_input *in, int64_t layer, const tn_tensor *x)
 {
     tn_tensor gate = steps_linear(r, in->gate, x);
     tn_tensor own = steps_columns(&r->layer_inputs, layer * in->width, in->width);

@@ -33,9 +33,9 @@ typedef struct layer_input {
     int64_t width;
 } layer_input;
 
-void layer_input_build(graph_builder *b, graph_module *layer, const layer_inputs_spec *spec, layer_input *out);
+void layer_inputs_build_layer(graph_builder *b, graph_module *layer, const layer_inputs_spec *spec, layer_input *out);
 
 /* Once per call and layer: the layer's share of r->layer_inputs is used up. */
-tn_tensor layer_input_forward(graph_run *r, const layer_input *in, int64_t layer, const tn_tensor *x);
+tn_tensor layer_inputs_of_layer(graph_run *r, const layer_input *in, int64_t layer, const tn_tensor *x);
 
 #endif

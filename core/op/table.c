@@ -2,6 +2,7 @@
 #include "op/op.h"
 
 #include "base/tensor.h"
+#include "op/rules.h"
 
 #define BIT(value) (1u << (value))
 #define QUANTISED (TN_HAS_SCALES | TN_HAS_ZERO_POINTS)
@@ -9,82 +10,6 @@
 #define ROUTING                                                                                                        \
     (TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_GROUPS | TN_HAS_ROUTE_SCALE | TN_HAS_EXPERT_SCALE |               \
      TN_HAS_F32_ROUTING | TN_HAS_F32_ROUTER | TN_HAS_GROUP_PAIRS)
-
-/* ---- what sites must fulfil beyond their shapes ----------------------------------------------------------------- */
-
-/* What the activation needs beyond its name. */
-static tn_status check_act(const tn_site *site, tn_error *err)
-{
-    if (site->meaning[TN_AXIS_ACT] == TN_ACT_CLAMPED_SWIGLU && !(site->num[TN_NUM_LIMIT] > 0))
-        return tn_fail(err, TN_E_USAGE, site->path, "limit: is %g, %s needs a positive one", site->num[TN_NUM_LIMIT],
-                       tn_axis_value_name(TN_AXIS_ACT, TN_ACT_CLAMPED_SWIGLU));
-    return TN_OK;
-}
-
-static tn_status check_routed(const tn_site *site, tn_error *err)
-{
-    int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
-    if (k > experts)
-        return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld of %lld experts", (long long)k, (long long)experts);
-    return check_act(site, err);
-}
-
-static tn_status check_router(const tn_site *site, tn_error *err)
-{
-    int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
-    int64_t groups = site->dim[TN_DIM_GROUPS], top = site->dim[TN_DIM_TOP_GROUPS];
-    tn_status status = check_routed(site, err);
-    if (status == TN_OK && site->num[TN_NUM_EPS] < 0)
-        return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
-    if (status != TN_OK || !(site->features & TN_HAS_GROUPS))
-        return status;
-    if (groups < 1 || experts % groups)
-        return tn_fail(err, TN_E_USAGE, site->path, "groups: %lld do not divide %lld experts", (long long)groups,
-                       (long long)experts);
-    if (top < 1 || top > groups)
-        return tn_fail(err, TN_E_USAGE, site->path, "top_groups: %lld of %lld groups", (long long)top,
-                       (long long)groups);
-    if (k > top * (experts / groups))
-        return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld, of %lld experts in the best groups", (long long)k,
-                       (long long)(top * (experts / groups)));
-    return TN_OK;
-}
-
-static tn_status check_norm(const tn_site *site, tn_error *err)
-{
-    if (site->num[TN_NUM_EPS] < 0)
-        return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
-    /* The gate would have to be an input of the sum. */
-    if (site->op == TN_OP_ADD_RMS_NORM && site->meaning[TN_AXIS_NORM] == TN_NORM_W_GATED)
-        return tn_fail(err, TN_E_USAGE, site->path, "norm: a sum has no gated norm");
-    return TN_OK;
-}
-
-/* Sparsity is of gates. */
-static tn_status check_mlp(const tn_site *site, tn_error *err)
-{
-    if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN && (site->features & TN_HAS_SPARSITY))
-        return tn_fail(err, TN_E_USAGE, site->path, "sparsity: an MLP of layout up_down has no gate");
-    return check_act(site, err);
-}
-
-static tn_status check_rope(const tn_site *site, tn_error *err)
-{
-    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : head;
-    if (rotary < 2 || rotary > head || rotary % 2)
-        return tn_fail(err, TN_E_USAGE, site->path, "rotary: %lld of a head of %lld, which must be an even number",
-                       (long long)rotary, (long long)head);
-    return TN_OK;
-}
-
-static tn_status check_delta(const tn_site *site, tn_error *err)
-{
-    int64_t qk_heads = site->dim[TN_DIM_Q_HEADS], v_heads = site->dim[TN_DIM_KV_HEADS];
-    if (v_heads % qk_heads)
-        return tn_fail(err, TN_E_USAGE, site->path, "kv_heads: %lld value heads are no multiple of %lld key heads",
-                       (long long)v_heads, (long long)qk_heads);
-    return TN_OK;
-}
 
 /* ---- operations that are no products with parameters ------------------------------------------------------------- */
 
@@ -177,7 +102,7 @@ static const op_row rows[] = {
      .param = {{.role = TN_ROLE_WEIGHT, .shape = "W", .when = {.norms = NORMS_WITH_WEIGHT}}},
      .in_place = 1,
      .operations = elementwise_operations,
-     .check = check_norm},
+     .check = rules_norm},
     {.op = TN_OP_ADD_RMS_NORM,
      .name = "ADD_RMS_NORM",
      .composed = true,
@@ -190,7 +115,7 @@ static const op_row rows[] = {
      .param = {{.role = TN_ROLE_WEIGHT, .shape = "W", .when = {.norms = NORMS_WITH_WEIGHT}}},
      .in_place = 1,
      .operations = elementwise_operations,
-     .check = check_norm},
+     .check = rules_norm},
     {.op = TN_OP_LAYER_NORM,
      .name = "LAYER_NORM",
      .needs = BIT(TN_AXIS_DTYPE),
@@ -203,7 +128,7 @@ static const op_row rows[] = {
      .param = {{.role = TN_ROLE_WEIGHT, .shape = "W"}, {.role = TN_ROLE_BIAS, .shape = "W", .when = WITH(TN_HAS_BIAS)}},
      .in_place = 1,
      .operations = elementwise_operations,
-     .check = check_norm},
+     .check = rules_norm},
     {.op = TN_OP_ROPE,
      .name = "ROPE",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ROPE),
@@ -217,7 +142,7 @@ static const op_row rows[] = {
      .out = {{.name = "q", .shape = "dBTND"}, {.name = "k", .shape = "dBTKD"}},
      .in_place = 2,
      .operations = rope_operations,
-     .check = check_rope},
+     .check = rules_rope},
     {.op = TN_OP_MLP,
      .name = "MLP",
      .composed = true,
@@ -236,7 +161,7 @@ static const op_row rows[] = {
                {.role = TN_ROLE_UP_BIAS, .shape = "I", .when = SPLIT_OR_UP_BIAS},
                {.role = TN_ROLE_GATE_UP_BIAS, .shape = "2I", .when = FUSED_BIAS},
                {.role = TN_ROLE_DOWN_BIAS, .shape = "H", .when = WITH(TN_HAS_BIAS)}},
-     .check = check_mlp},
+     .check = rules_mlp},
     {.op = TN_OP_MOE_ROUTE,
      .name = "MOE_ROUTE",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_SCORE),
@@ -258,7 +183,7 @@ static const op_row rows[] = {
                 .constant = true},
                {.role = TN_ROLE_EXPERT_SCALE, .shape = "E", .when = WITH(TN_HAS_EXPERT_SCALE), .any_float = true}},
      .picks = true,
-     .check = check_router},
+     .check = rules_router},
     {.op = TN_OP_MOE_EXPERTS,
      .name = "MOE_EXPERTS",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT) | BIT(TN_AXIS_LAYOUT),
@@ -277,7 +202,7 @@ static const op_row rows[] = {
                {.role = TN_ROLE_DOWN, .shape = "EIH", .when = COLUMNS, .use = OP_USE_TOP_K},
                {.role = TN_ROLE_GATE_UP_BIAS, .shape = "E2I", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K},
                {.role = TN_ROLE_DOWN_BIAS, .shape = "EH", .when = WITH(TN_HAS_BIAS), .use = OP_USE_TOP_K}},
-     .check = check_routed},
+     .check = rules_routed},
     {.op = TN_OP_MOE_BLOCK,
      .name = "MOE_BLOCK",
      .composed = true,
@@ -316,7 +241,7 @@ static const op_row rows[] = {
           {.role = TN_ROLE_SHARED_GATE_BIAS, .shape = "J", .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_BIAS)},
           {.role = TN_ROLE_SHARED_UP_BIAS, .shape = "J", .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_BIAS)},
           {.role = TN_ROLE_SHARED_DOWN_BIAS, .shape = "H", .when = WITH(TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_BIAS)}},
-     .check = check_router},
+     .check = rules_router},
     {.op = TN_OP_GROUPED_MATMUL,
      .name = "GROUPED_MATMUL",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_LAYOUT),
@@ -371,7 +296,7 @@ static const op_row rows[] = {
                {.role = TN_ROLE_BIAS, .shape = "K", .any_float = true}},
      .in_place = 2,
      .operations = delta_operations,
-     .check = check_delta},
+     .check = rules_delta},
     {.op = TN_OP_SHORT_CONV,
      .name = "SHORT_CONV",
      .needs = BIT(TN_AXIS_DTYPE) | BIT(TN_AXIS_ACT),

@@ -430,7 +430,7 @@ END_TEST
 
 START_TEST(every_enumerator_has_a_name)
 {
-    static const int last[] = {TN_DTYPE_COUNT - 1, TN_DTYPE_COUNT - 1,    TN_NORM_NO_WEIGHT, TN_ROPE_HALF_F32,
+    static const int last[] = {TN_DTYPE_COUNT - 1,    TN_DTYPE_COUNT - 1,    TN_NORM_NO_WEIGHT, TN_ROPE_HALF_F32,
                                TN_ACT_CLAMPED_SWIGLU, TN_SCORE_TOPK_SIGMOID, TN_LAYOUT_PAIRS_IO};
     for (int op = 1; op <= TN_OP_SHORT_CONV; op++)
         ck_assert_str_ne(tn_op_name((tn_op)op), "?");

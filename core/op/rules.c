@@ -1,0 +1,78 @@
+/* What sites must fulfil beyond their shapes, for the table of operations. */
+#include "op/rules.h"
+
+#include "op/op.h"
+
+/* What the activation needs beyond its name. */
+static tn_status rules_act(const tn_site *site, tn_error *err)
+{
+    if (site->meaning[TN_AXIS_ACT] == TN_ACT_CLAMPED_SWIGLU && !(site->num[TN_NUM_LIMIT] > 0))
+        return tn_fail(err, TN_E_USAGE, site->path, "limit: is %g, %s needs a positive one", site->num[TN_NUM_LIMIT],
+                       tn_axis_value_name(TN_AXIS_ACT, TN_ACT_CLAMPED_SWIGLU));
+    return TN_OK;
+}
+
+tn_status rules_routed(const tn_site *site, tn_error *err)
+{
+    int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
+    if (k > experts)
+        return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld of %lld experts", (long long)k, (long long)experts);
+    return rules_act(site, err);
+}
+
+tn_status rules_router(const tn_site *site, tn_error *err)
+{
+    int64_t experts = site->dim[TN_DIM_EXPERTS], k = site->dim[TN_DIM_TOP_K];
+    int64_t groups = site->dim[TN_DIM_GROUPS], top = site->dim[TN_DIM_TOP_GROUPS];
+    tn_status status = rules_routed(site, err);
+    if (status == TN_OK && site->num[TN_NUM_EPS] < 0)
+        return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
+    if (status != TN_OK || !(site->features & TN_HAS_GROUPS))
+        return status;
+    if (groups < 1 || experts % groups)
+        return tn_fail(err, TN_E_USAGE, site->path, "groups: %lld do not divide %lld experts", (long long)groups,
+                       (long long)experts);
+    if (top < 1 || top > groups)
+        return tn_fail(err, TN_E_USAGE, site->path, "top_groups: %lld of %lld groups", (long long)top,
+                       (long long)groups);
+    if (k > top * (experts / groups))
+        return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld, of %lld experts in the best groups", (long long)k,
+                       (long long)(top * (experts / groups)));
+    return TN_OK;
+}
+
+tn_status rules_norm(const tn_site *site, tn_error *err)
+{
+    if (site->num[TN_NUM_EPS] < 0)
+        return tn_fail(err, TN_E_USAGE, site->path, "eps: is %g, must not be negative", site->num[TN_NUM_EPS]);
+    /* The gate would have to be an input of the sum. */
+    if (site->op == TN_OP_ADD_RMS_NORM && site->meaning[TN_AXIS_NORM] == TN_NORM_W_GATED)
+        return tn_fail(err, TN_E_USAGE, site->path, "norm: a sum has no gated norm");
+    return TN_OK;
+}
+
+/* Sparsity is of gates. */
+tn_status rules_mlp(const tn_site *site, tn_error *err)
+{
+    if (site->meaning[TN_AXIS_LAYOUT] == TN_LAYOUT_UP_DOWN && (site->features & TN_HAS_SPARSITY))
+        return tn_fail(err, TN_E_USAGE, site->path, "sparsity: an MLP of layout up_down has no gate");
+    return rules_act(site, err);
+}
+
+tn_status rules_rope(const tn_site *site, tn_error *err)
+{
+    int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : head;
+    if (rotary < 2 || rotary > head || rotary % 2)
+        return tn_fail(err, TN_E_USAGE, site->path, "rotary: %lld of a head of %lld, which must be an even number",
+                       (long long)rotary, (long long)head);
+    return TN_OK;
+}
+
+tn_status rules_delta(const tn_site *site, tn_error *err)
+{
+    int64_t qk_heads = site->dim[TN_DIM_Q_HEADS], v_heads = site->dim[TN_DIM_KV_HEADS];
+    if (v_heads % qk_heads)
+        return tn_fail(err, TN_E_USAGE, site->path, "kv_heads: %lld value heads are no multiple of %lld key heads",
+                       (long long)v_heads, (long long)qk_heads);
+    return TN_OK;
+}
