@@ -131,6 +131,11 @@ static void build_head(graph_builder *b, graph_module *head, const decoder_spec 
     if (!d->head)
         return;
     build_param(b, d->head, TN_ROLE_WEIGHT, weight, 1);
+    tn_tensor bias;
+    if (s->head_bias && build_tensor(b, head, "bias", 1, &s->vocab, &bias)) {
+        build_param(b, d->head, TN_ROLE_BIAS, &bias, 1);
+        d->head->site.features |= TN_HAS_BIAS;
+    }
     d->head->site.dim[TN_DIM_HIDDEN] = s->hidden;
     d->head->site.dim[TN_DIM_OUT] = s->vocab;
     d->logit_scale = build_factor(b, head, s->logit_scale, s->vocab);

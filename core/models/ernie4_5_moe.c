@@ -44,6 +44,7 @@ static void *build(graph_builder *b, const config_reader *config)
     decoder_read(config, &s);
     s.rope[0].site.style = TN_ROPE_COMPLEX;
     bool bias = config_bool(config, "use_bias", false);
+    s.head_bias = bias;
     s.layer.attention.qkv_bias = s.layer.attention.o_bias = s.layer.mlp.bias = bias;
     moe_parts_spec *moe = &s.layer.moe;
     *moe = decoder_experts_of(config, &s, &names, "moe_num_experts", 64, "moe_k", 6);
