@@ -23,6 +23,15 @@ static tn_site *build_factor(graph_builder *b, const graph_module *m, double fac
     return step;
 }
 
+/* A step on streams. */
+static tn_site *build_streams(graph_builder *b, const graph_module *m, tn_op op, const altup_spec *spec)
+{
+    tn_site *step = build_step(b, m, op, spec->hidden);
+    if (step)
+        step->dim[TN_DIM_STREAMS] = spec->streams;
+    return step;
+}
+
 static void build_altup(graph_builder *b, graph_module *layer, const altup_spec *spec, altup *a)
 {
     int64_t hidden = spec->hidden, n = spec->streams;
@@ -35,8 +44,8 @@ static void build_altup(graph_builder *b, graph_module *layer, const altup_spec 
     a->router_scale = build_factor(b, m, 1.0 / (double)hidden, hidden);
     if ((a->tanh = build_step(b, m, TN_OP_ACT, n)))
         a->tanh->meaning[TN_AXIS_ACT] = TN_ACT_TANH;
-    a->mix = build_step(b, m, TN_OP_STREAM_MIX, hidden);
-    a->add = build_step(b, m, TN_OP_STREAM_ADD, hidden);
+    a->mix = build_streams(b, m, TN_OP_STREAM_MIX, spec);
+    a->add = build_streams(b, m, TN_OP_STREAM_ADD, spec);
     a->copy = build_step(b, m, TN_OP_COPY, hidden);
     a->negate = build_factor(b, m, -1, hidden);
     if (b->status != TN_OK || !build_tensor(b, m, "correct_output_scale", 1, &hidden, &row) || !spec->scaled)
@@ -162,7 +171,7 @@ static void build_ends(graph_builder *b, graph_module *model, const char *name, 
     if ((e->match = build_step(b, m, TN_OP_RMS_MATCH, spec->hidden)))
         e->match->num[TN_NUM_EPS] = 1e-5;
     e->copy = build_step(b, m, TN_OP_COPY, spec->hidden);
-    e->mean = build_step(b, m, TN_OP_STREAM_MEAN, spec->hidden);
+    e->mean = build_streams(b, m, TN_OP_STREAM_MEAN, spec);
 }
 
 static void build_first(graph_builder *b, graph_module *model, const void *spec, void *state)

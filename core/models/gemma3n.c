@@ -66,6 +66,9 @@ static altup_spec read_altup(const config_reader *config, const decoder_spec *s)
     return a;
 }
 
+/* Files of the whole model have the text model one level down. */
+static const build_alias aliases[] = {{"model.", "model.language_model."}, {0}};
+
 static void *build(graph_builder *b, const config_reader *config)
 {
     decoder_spec s = {.classes = &classes,
@@ -94,6 +97,7 @@ static void *build(graph_builder *b, const config_reader *config)
     const altup_spec altup = read_altup(config, &s);
     s.layer.whole = &altup_layer;
     s.layer.whole_spec = s.stage_spec = &altup;
+    b->aliases = aliases;
     return decoder_build(b, config, &s);
 }
 

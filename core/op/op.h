@@ -21,7 +21,7 @@ typedef struct op_when {
  * any, b B or 1: the same number
  * wherever they stand; 1; H hidden, I intermediate, J that of the shared expert, O out, W width, D head, V head of
  * values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token, F taps of a
- * filter, P one less: the site's dimensions. */
+ * filter, P one less, Z residual streams, Q their square: the site's dimensions. */
 typedef struct op_tensor {
     const char *name, *shape; /* NULL: no more                                                     */
     op_when when;

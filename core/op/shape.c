@@ -81,7 +81,7 @@ static int64_t known(const tn_site *site, char letter)
         tn_dim dim;
     } dims[] = {{'H', TN_DIM_HIDDEN},       {'I', TN_DIM_INTER},   {'O', TN_DIM_OUT},      {'W', TN_DIM_WIDTH},
                 {'D', TN_DIM_HEAD},         {'N', TN_DIM_Q_HEADS}, {'K', TN_DIM_KV_HEADS}, {'k', TN_DIM_TOP_K},
-                {'J', TN_DIM_SHARED_INTER}, {'E', TN_DIM_EXPERTS}, {'F', TN_DIM_TAPS}};
+                {'J', TN_DIM_SHARED_INTER}, {'E', TN_DIM_EXPERTS}, {'F', TN_DIM_TAPS},     {'Z', TN_DIM_STREAMS}};
     int64_t head = site->dim[TN_DIM_HEAD], rotary = site->dim[TN_DIM_ROTARY], head_v = site->dim[TN_DIM_HEAD_V];
     if (letter == 'U')
         return 1;
@@ -89,6 +89,8 @@ static int64_t known(const tn_site *site, char letter)
         return (rotary > 0 ? rotary : head) / (site->meaning[TN_AXIS_ROPE] == TN_ROPE_HALF_NARROW ? 2 : 1);
     if (letter == 'P')
         return site->dim[TN_DIM_TAPS] - 1;
+    if (letter == 'Q')
+        return site->dim[TN_DIM_STREAMS] * site->dim[TN_DIM_STREAMS];
     if (letter == 'V')
         return head_v > 0 ? head_v : head;
     for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const models[] = {"llama", "qwen3_moe", "qwen2_sliding", "deepseek_v3"};
+static const char *const models[] = {"llama",   "qwen3_moe",   "qwen2_sliding", "deepseek_v3",
+                                     "lfm2",    "qwen3_next",  "gemma3n_text",  "gemma4_text_moe",
+                                     "gpt_oss", "llama4_text", "cohere2",       "starcoder2"};
 enum { MODELS = sizeof models / sizeof *models, TOKENS = 7, CHUNK = 3 };
 static const int64_t ids[TOKENS] = {1, 5, 9, 2, 11, 3, 7};
 
