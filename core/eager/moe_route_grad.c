@@ -70,12 +70,12 @@ size_t moe_route_backward_scratch(const tn_call *call)
     return route_grad_shape(call, &job) ? route_grad_layout(&job, NULL, &rest) : 0;
 }
 
-/* w = what the scores are divided into, and s = sum of g w. */
-static float route_share(const float *g, const float *w, int64_t k)
+/* s = sum of g w, w = v / divisor. Each is divided on its own: a single one of them is exactly 1. */
+static float route_share(const float *g, const float *v, float divisor, int64_t k)
 {
     float s = 0.0f;
     for (int64_t j = 0; j < k; j++)
-        s += g[j] * w[j];
+        s += g[j] * (v[j] / divisor);
     return s;
 }
 
@@ -105,11 +105,11 @@ static float route_logits(const route_job *job, const int32_t *experts, float *g
         factor[j] = g[j] * (v[j] / divisor);
         g[j] *= moe_route_expert_scale(job, experts[j]);
     }
-    s = is_sum ? route_share(g, v, k) / divisor : 0.0f;
+    s = is_sum ? route_share(g, v, divisor, k) : 0.0f;
     for (int64_t j = 0; j < k; j++)
         g[j] = (g[j] - s) / divisor;
     /* Divided by their sum, the chosen scores' gradients are orthogonal to them: nothing goes to the other experts. */
-    s = is_sum && job->score == TN_SCORE_SOFTMAX ? 0.0f : route_share(g, v, k);
+    s = is_sum && job->score == TN_SCORE_SOFTMAX ? 0.0f : route_share(g, v, 1.0f, k);
     if (job->score == TN_SCORE_SIGMOID || job->score == TN_SCORE_TOPK_SIGMOID)
         for (int64_t j = 0; j < k; j++)
             g[j] *= v[j] * (1.0f - v[j]);

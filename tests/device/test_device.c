@@ -248,7 +248,7 @@ START_TEST(operations_that_the_device_performs)
     ck_assert_int_eq(device_supports(&cpu_device, &site, &err), TN_DECLINED);
     ck_assert_ptr_nonnull(strstr(err.message, "i8"));
     site.meaning[TN_AXIS_DTYPE] = TN_F32;
-    site.op = TN_OP_GATED_DELTA_RULE;
+    site.op = TN_OP_DECODER_LAYER;
     ck_assert_int_eq(device_supports(&cpu_device, &site, NULL), TN_DECLINED);
     tn_call call = {.size = sizeof call, .op = TN_OP_MLP, .site = &site};
     ck_assert_uint_eq(device_scratch(&cpu_device, &call), 0);

@@ -40,7 +40,8 @@ static void cut_layers(json_t *config, int64_t layers)
     json_integer_set(old, layers);
     set_at_most(config, "first_k_dense_replace", layers - 1);
     set_at_most(config, "moe_layer_end_index", layers - 1);
-    set_at_most(config, "num_kv_shared_layers", layers / 2);
+    /* Few layers may not have one of each type before those that share. */
+    set_at_most(config, "num_kv_shared_layers", layers < 10 ? 0 : layers / 2);
     set_at_most(config, "max_window_layers", layers);
 }
 
