@@ -79,7 +79,7 @@ typedef struct decoder_spec {
     double embed_scale;             /* factor of the embedding, rounded to its type; 0: none                    */
     double embed_factor;            /* factor of the embedding as it is; 0: none                                */
     double residual_scale;          /* factor of what attention and MLP give; 0: none                           */
-    bool head_bias;        /* of the logits                                                         */
+    bool head_bias;                 /* of the logits                                                         */
     double logit_scale;             /* factor of the logits; 0: none                                            */
     double logit_softcap;           /* 0: none                                                              */
 } decoder_spec;
