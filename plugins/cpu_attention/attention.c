@@ -8,10 +8,10 @@
 #define LOG2_E 1.44269504088896340736
 
 enum {
-    ITEMS = 64,           /* as many pieces are cut, as far as they stay long                         */
-    LEAST_PIECE = 256,    /* keys                                                                     */
-    PARTIAL_ROWS = 4096,  /* most rows of partial results                                             */
-    PARTIAL_SHARE = 8,    /* a piece's keys and values are that many times its partial results        */
+    ITEMS = 64,            /* as many pieces are cut, as far as they stay long                         */
+    LEAST_PIECE = 256,     /* keys                                                                     */
+    PARTIAL_ROWS = 4096,   /* most rows of partial results                                             */
+    PARTIAL_SHARE = 8,     /* a piece's keys and values are that many times its partial results        */
     WORTH_A_THREAD = 32768 /* bytes of keys and values                                                */
 };
 

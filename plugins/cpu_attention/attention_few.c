@@ -39,9 +39,9 @@ static void start(const attention_job *job, const attention_item *item, const fe
     for (int64_t r = 0; r < job->rows; r++) {
         m->max[r] = -FLT_MAX;
         m->sum[r] = 0.0f;
-        layer->kernels.few_queries(attention_at(job->q, item->b, attention_token(layer, r),
-                                                attention_head(layer, item->kv_head, r)),
-                                   layer->dtype, layer->d, m->q + r * m->q_row);
+        layer->kernels.few_queries(
+            attention_at(job->q, item->b, attention_token(layer, r), attention_head(layer, item->kv_head, r)),
+            layer->dtype, layer->d, m->q + r * m->q_row);
     }
     memset(m->o, 0, (size_t)(job->rows * m->o_row) * sizeof(float));
 }

@@ -105,8 +105,8 @@ VEC_INLINE float few_soften(const attention_few *f, int64_t r, float *x)
     return lane[0];
 }
 
-VEC_INLINE void few_mix(const attention_few *f, tn_dtype dtype, int64_t first, int rows,
-                        float (*p)[ATTENTION_FEW_KEYS], const float *factor)
+VEC_INLINE void few_mix(const attention_few *f, tn_dtype dtype, int64_t first, int rows, float (*p)[ATTENTION_FEW_KEYS],
+                        const float *factor)
 {
     for (int64_t i = 0; i < f->dv; i += PACK) {
         float *o = f->o + first * f->o_row + i;

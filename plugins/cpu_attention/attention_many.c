@@ -10,9 +10,9 @@
 typedef struct many_memory {
     char *q; /* [tiles][groups][depth][16]                                                           */
     float *scores;
-    char *p;         /* scores and probabilities: [groups][ATTENTION_KEYS][16]                               */
-    float *o;        /* [tiles][groups][o_rows][16]                                                  */
-    char *k, *v;     /* of a block, as the products want them                                        */
+    char *p;                /* scores and probabilities: [groups][ATTENTION_KEYS][16]                               */
+    float *o;               /* [tiles][groups][o_rows][16]                                                  */
+    char *k, *v;            /* of a block, as the products want them                                        */
     attention_lanes *lanes; /* [tiles][groups]                                                       */
     int64_t depth, o_rows;
     size_t bytes;

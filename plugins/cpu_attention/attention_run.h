@@ -32,8 +32,7 @@ static inline int64_t attention_partial_row(const attention_layer *layer)
 static inline float *attention_partial(const attention_job *job, const attention_item *item, int64_t row)
 {
     int64_t head = item->b * job->layer->kv_heads + item->kv_head;
-    return job->partial +
-           ((head * job->rows + row) * job->pieces + item->piece) * attention_partial_row(job->layer);
+    return job->partial + ((head * job->rows + row) * job->pieces + item->piece) * attention_partial_row(job->layer);
 }
 
 /* Row r of a key/value head: which token, which query head. */
