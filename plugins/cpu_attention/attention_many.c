@@ -292,7 +292,7 @@ static void finish_group(const many_item *x, int64_t tile, int32_t group)
         int64_t head = attention_head(layer, x->item->kv_head, row);
         factor[l] = 1.0f;
         if (job->pieces > 1) {
-            float *partial = attention_partial(job, x->item, row);
+            float *partial = attention_partial(job, x->item, x->item->kv_head, row);
             partial[PARTIAL_MAX] = lanes->max[l];
             partial[PARTIAL_SUM] = lanes->sum[l];
             partial[PARTIAL_SEEN] = (float)lanes->seen[l];
