@@ -37,6 +37,10 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
         attention_init_avx2(&layer.kernels);
     if (flags & TN_CPU_AVX512)
         attention_init_avx512(&layer.kernels);
+    if (flags & TN_CPU_AVX512_BF16 && layer.dtype == TN_BF16)
+        attention_init_avx512bf16(&layer.kernels);
+    if (flags & TN_CPU_AVX512_BF16 && flags & TN_CPU_AMX_BF16 && layer.dtype == TN_BF16)
+        attention_init_amx(&layer.kernels);
 #elif defined __aarch64__
     if (flags & TN_CPU_NEON)
         attention_init_neon(&layer.kernels);
