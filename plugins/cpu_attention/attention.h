@@ -14,7 +14,7 @@ enum {
     ATTENTION_GROUPS = 4, /* groups of lanes that go through a block of keys together: a tile        */
     ATTENTION_ROWS = ATTENTION_LANES * ATTENTION_GROUPS,
     ATTENTION_KEYS = 256,     /* most keys of a block                                                */
-    ATTENTION_TILES = 4,      /* most tiles of an item                                                   */
+    ATTENTION_TILES = 8,      /* most tiles of an item                                                   */
     ATTENTION_FEW = 8,        /* up to so many rows of a token, vectors lie along the head instead   */
     ATTENTION_FEW_KEYS = 64,  /* keys that go through such rows together                             */
     ATTENTION_STEP = 32,      /* what parts of blocks begin at multiples of                          */

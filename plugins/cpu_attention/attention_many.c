@@ -148,14 +148,17 @@ static attention_operand keys_of(many_item *x, const many_block *block)
     const char *from = attention_at(x->job->k, x->item->b, block->first, x->item->kv_head);
     int64_t step = attention_step(x->job->k);
     bool whole = layer->d % kernels->depth == 0 && block->count % kernels->rows == 0;
-    if (whole && layer->dtype == (kernels->pairs ? TN_BF16 : TN_F32))
+    /* Rows that are far from each other crowd into few lines of the first cache. */
+    bool near = !kernels->pairs || step == layer->d * 2;
+    if (whole && near && layer->dtype == (kernels->pairs ? TN_BF16 : TN_F32))
         return (attention_operand){from, x->job->k->stride[1], 1};
     if (!kernels->pairs) {
         kernels->widen(from, step, layer->dtype, block->count, layer->d, (float *)(void *)x->m.k);
         return (attention_operand){x->m.k, layer->d, 1};
     }
     size_t row = (size_t)x->m.depth * 2, bytes = (size_t)layer->d * 2;
-    memset(x->m.k, 0, row * (size_t)attention_up(block->count, kernels->rows));
+    if (!whole)
+        memset(x->m.k, 0, row * (size_t)attention_up(block->count, kernels->rows));
     for (int64_t s = 0; s < block->count; s++)
         memcpy(x->m.k + (size_t)s * row, from + s * step, bytes);
     return (attention_operand){x->m.k, x->m.depth, 1};
