@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_CHUNK = 512, HEAD_ROWS = 64 };
+enum { DEFAULT_CHUNK = 512, HEAD_ROWS = GRAPH_WIDE_TOKENS };
 
 struct tn_session {
     tn_model *model;
