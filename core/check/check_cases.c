@@ -70,8 +70,8 @@ size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_U
         if (!is_for(p, site) || !(p->always || is_cheap(site, &p->size)))
             continue;
         cases[count] = p->size;
-        if (cases[count].tokens > graph_most_tokens(site))
-            cases[count].tokens = graph_most_tokens(site);
+        if (graph_is_wide(site) && p->size.tokens > GRAPH_WIDE_TOKENS)
+            cases[count].tokens = GRAPH_WIDE_TOKENS;
         count++;
     }
     /* Queries that see all but one, all, and one less than all of what came before them. */

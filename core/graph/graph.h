@@ -51,9 +51,13 @@ enum { GRAPH_MAX_TOKENS = 4096 };
 /* A LINEAR as wide as a vocabulary is given few rows at once (run/pieces.h): results stay small, and a kernel need not be
  * tried with more. */
 enum { GRAPH_WIDE = 32768, GRAPH_WIDE_TOKENS = 64 };
+static inline bool graph_is_wide(const tn_site *site)
+{
+    return site->op == TN_OP_LINEAR && site->dim[TN_DIM_OUT] >= GRAPH_WIDE;
+}
 static inline int64_t graph_most_tokens(const tn_site *site)
 {
-    return site->op == TN_OP_LINEAR && site->dim[TN_DIM_OUT] >= GRAPH_WIDE ? GRAPH_WIDE_TOKENS : GRAPH_MAX_TOKENS;
+    return graph_is_wide(site) ? GRAPH_WIDE_TOKENS : GRAPH_MAX_TOKENS;
 }
 
 struct graph_site {
