@@ -10,6 +10,7 @@
 #include "generate/media.h"
 #include "run/cache.h"
 #include "run/guest.h"
+#include "run/observe.h"
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -26,6 +27,7 @@ struct tn_session {
     kv_cache cache;
     media media;
     arena arena;
+    run_observer observer;
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     int64_t columns;                  /* tokens of a row so far, with padding                     */
     session_past past;
@@ -438,6 +440,15 @@ void tn_session_reset(tn_session *s)
     media_reset(&s->media);
     s->columns = s->past.count = 0;
     memset(s->rope_length, 0, sizeof s->rope_length);
+}
+
+tn_status tn_session_observe(tn_session *s, tn_observer *observer, void *ctx, tn_error *err)
+{
+    if (!s)
+        return structs_missing("session", err);
+    s->observer = (run_observer){observer, ctx};
+    s->arena.observer = s->media.observer = observer ? &s->observer : NULL;
+    return TN_OK;
 }
 
 int64_t tn_session_length(const tn_session *s)
