@@ -82,8 +82,7 @@ static tn_status run_gnuplot(FILE *script, FILE *to, tn_error *err)
     pid_t pid;
     FILE *said = tmpfile();
     if (!said || fflush(script) != 0)
-        return tn_fail(err, TN_E_INTERNAL, "--plot", "no temporary file: %s; set TMPDIR or free space",
-                       strerror(errno));
+        return tn_fail(err, TN_E_INTERNAL, "--plot", "no temporary file: %s; free space in /tmp", strerror(errno));
     lseek(fileno(script), 0, SEEK_SET);
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, fileno(script), STDIN_FILENO);
@@ -321,8 +320,7 @@ tn_status roofline_draw(FILE *to, const bench *b, const tn_machine *m, tn_error 
         free(p);
         if (script)
             fclose(script);
-        return tn_fail(err, TN_E_INTERNAL, "--plot", "no temporary file: %s; set TMPDIR or free space",
-                       strerror(errno));
+        return tn_fail(err, TN_E_INTERNAL, "--plot", "no temporary file: %s; free space in /tmp", strerror(errno));
     }
     const roof roofs[ROOFS] = {{"f32", m->f32[1] * 1e-9},
                                {"bf16 dot products", m->bf16[1] * 1e-9},
