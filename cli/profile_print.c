@@ -228,8 +228,7 @@ tn_status profile_print(const bench *b, const tn_machine *m, tn_error *err)
 {
     char text[] =
         "OF LIMIT is the least time that this machine needs for the bytes (mem) or the operations (f32, bf16, "
-        "amx), over the time that they took: more than 100 % where the data came from a cache. Attention counts "
-        "hidden pairs, too.";
+        "amx), over the time that they took: more than 100 % where the data came from a cache.";
     size_t columns = columns_of_stdout();
     paragraph p = {.columns = columns ? columns : 120};
     tn_status status = TN_OK;
