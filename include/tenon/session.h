@@ -107,8 +107,8 @@ typedef struct tn_event {
     tn_dtype dtype;     /* that it computes with                                                 */
     int64_t tokens;
     double begin, end;        /* seconds since some moment, the same for all                       */
-    double operations, bytes; /* multiplications and additions; what it must at least move: each tensor, and each
-                                 parameter that its tokens use, once. Of attention all pairs count, also hidden ones */
+    double operations, bytes; /* multiplications and additions, of attention those of pairs that no mask hides; what it
+                                 must at least move: each tensor, and each parameter that its tokens use, once   */
 } tn_event;
 
 typedef void tn_observer(void *ctx, const tn_event *event);

@@ -102,10 +102,13 @@ START_TEST(eager_operations_are_seen_once)
         inside += e->end - e->begin;
     }
     ck_assert(inside <= end - seen.event[0].begin);
-    const tn_event *gate = find(&seen, "model.layers.1.mlp.gate_proj");
+    const tn_event *gate = find(&seen, "model.layers.0.mlp.gate_proj");
     ck_assert_int_eq(gate->tokens, TOKENS);
     ck_assert_double_eq(gate->operations, 2.0 * TOKENS * HIDDEN * INTER);
     ck_assert_double_eq(gate->bytes, 2.0 * (HIDDEN * INTER + TOKENS * (HIDDEN + INTER)));
+    /* Scores and values of 4 heads of 32, for the keys up to each query. */
+    ck_assert_double_eq_tol(find(&seen, "model.layers.0.self_attn")->operations,
+                            4.0 * 4 * 32 * TOKENS * (TOKENS + 1) / 2, 1e-6);
     ck_assert_int_eq(find(&seen, "model.embed_tokens")->tokens, TOKENS);
     ck_assert_int_eq(find(&seen, "lm_head")->tokens, 1);
     free(logits);
