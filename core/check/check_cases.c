@@ -67,8 +67,12 @@ size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_U
     size_t count = 0;
     for (size_t i = 0; i < sizeof all_cases / sizeof *all_cases; i++) {
         const planned_case *p = &all_cases[i];
-        if (is_for(p, site) && (p->always || is_cheap(site, &p->size)))
-            cases[count++] = p->size;
+        if (!is_for(p, site) || !(p->always || is_cheap(site, &p->size)))
+            continue;
+        cases[count] = p->size;
+        if (graph_is_wide(site) && p->size.tokens > GRAPH_WIDE_TOKENS)
+            cases[count].tokens = GRAPH_WIDE_TOKENS;
+        count++;
     }
     /* Queries that see all but one, all, and one less than all of what came before them. */
     int64_t window = site->dim[TN_DIM_WINDOW];

@@ -34,7 +34,7 @@ enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tier
 
 typedef struct options {
     const char *ops, *plugins, *tier, *test, *filter, *dtype, *group;
-    int threads; /* of --bench and golden files; 0: one per processor                            */
+    int threads; /* of --bench and golden files; 0: one per core                                 */
     bool emulate, bench, quick, long_calls, usage;
 } options;
 
