@@ -6,7 +6,7 @@
 #include "kernels.h"
 
 /* Tokens of a chunk; up to so many tokens of a call are taken one by one. */
-enum { DELTA_CHUNK = 64, DELTA_FEW = 8 };
+enum { DELTA_CHUNK = 64, DELTA_FEW = 2 };
 
 typedef struct delta_job {
     delta_kernels kernels;
