@@ -136,7 +136,6 @@ static void see_state(const forward_run *run, forward_work *work, const delta_to
         float *d = work->d + i * width, *seen = work->seen + 2 * i * width;
         job->kernels.load(columns_at(job->v, part, tokens->at[i]), job->dtype, width, d);
         job->kernels.add_scaled(d, seen, -gates->since[i], width);
-        job->kernels.scale(d, gates->beta[i], width);
         job->kernels.scale(seen + width, gates->since[i], width);
     }
 }
@@ -171,7 +170,9 @@ static void chunk(const forward_run *run, forward_work *work, const delta_tokens
     int64_t n = tokens->n, width = part->width;
     delta_rule_weigh(job, n, &work->pairs, &work->gates, work->m);
     see_state(run, work, tokens, part);
-    delta_rule_solve(job, n, work->m, work->d, width, work->panel);
+    delta_rule_solve(job, n, work->m, 2 * DELTA_CHUNK, work->d, width, width, work->panel);
+    for (int64_t i = 0; i < n; i++)
+        job->kernels.scale(work->d + i * width, work->gates.beta[i], width);
     const delta_product own = {.a = work->m + DELTA_CHUNK,
                                .a_row = 2 * DELTA_CHUNK,
                                .a_k = 1,
