@@ -18,12 +18,29 @@ typedef struct shape {
 
 /* ---- the truth: one value head of one row ------------------------------------------------------------------------ */
 
+/* What a token does. */
+typedef struct step {
+    bool real;
+    double *q, *k, *found, *r; /* [dk], [dk], [dk,dv]: the state before it wrote, [dv]: v less what that held */
+    double q_norm, k_norm;     /* what q and k were multiplied by                                      */
+    double g, slope, beta;     /* slope: dg/da                                                         */
+} step;
+
+/* Largest lengths: of rows of states and values, of their gradients, of what is written and of its gradient, of
+ * upstream gradients; of whole states and their gradients. */
+typedef struct lengths {
+    double m, g, d, e, up, state, gradient;
+} lengths;
+
 typedef struct truth {
-    const check_case *c;
-    int64_t row, head, tokens, dk, dv;
-    double *m;   /* [dk,dv]: the state                                                   */
-    double *o;   /* [tokens,dv]                                                          */
-    double peak; /* the largest element of any state or value                            */
+    check_case *c;
+    int64_t row, head, k_head, tokens, dk, dv;
+    step *steps;
+    double *m;          /* [dk,dv]: the state, then its gradient                                      */
+    double *o;          /* [tokens,dv]                                                                */
+    double *dq, *dkeys; /* [tokens,dk]: of what is normalised                                        */
+    double peak;        /* the largest element of any state or value                                  */
+    lengths most;
 } truth;
 
 static double at(const tn_tensor *t, int64_t i, int64_t j, int64_t k, int64_t l)
@@ -39,58 +56,87 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-static void load_unit(const tn_tensor *t, int64_t row, int64_t token, int64_t head, double factor, double *to)
+static void longest(double *most, const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    *most = fmax(*most, sqrt(sum));
+}
+
+static double load_unit(truth *t, const tn_tensor *from, int64_t token, double factor, double **to)
 {
     double sum = 1e-6;
-    for (int64_t i = 0; i < t->shape[3]; i++) {
-        to[i] = at(t, row, token, head, i);
-        sum += to[i] * to[i];
+    *to = case_alloc(t->c, (size_t)t->dk * sizeof **to);
+    for (int64_t i = 0; i < t->dk; i++) {
+        (*to)[i] = at(from, t->row, token, t->k_head, i);
+        sum += (*to)[i] * (*to)[i];
     }
-    for (int64_t i = 0; i < t->shape[3]; i++)
-        to[i] *= factor / sqrt(sum);
+    factor /= sqrt(sum);
+    for (int64_t i = 0; i < t->dk; i++)
+        (*to)[i] *= factor;
+    return factor;
 }
 
-static void meet(truth *t, double x)
-{
-    t->peak = fmax(t->peak, fabs(x));
-}
-
-static void take_token(truth *t, int64_t token, double *q, double *k)
+static void load_step(truth *t, int64_t token, step *s)
 {
     const tn_tensor *in = t->c->call.in;
     const tn_param *param = t->c->site.param;
-    int64_t k_head = t->head / (in[V].shape[2] / in[K].shape[2]);
-    load_unit(&in[Q], t->row, token, k_head, 1 / sqrt((double)t->dk), q);
-    load_unit(&in[K], t->row, token, k_head, 1, k);
+    s->real = at(&in[INDEX], t->row, token, 0, 0) >= 0;
+    if (!s->real)
+        return;
+    s->q_norm = load_unit(t, &in[Q], token, 1 / sqrt((double)t->dk), &s->q);
+    s->k_norm = load_unit(t, &in[K], token, 1, &s->k);
+    s->found = case_alloc(t->c, (size_t)(t->dk * t->dv) * sizeof(double));
+    s->r = case_alloc(t->c, (size_t)t->dv * sizeof(double));
     double x = at(&in[A], t->row, token, t->head, 0) + element_get(param[TN_ROLE_BIAS].tensors, t->head);
     double rate = exp(element_get(param[TN_ROLE_DECAY].tensors, t->head));
-    double decay = exp(-rate * (x > 30 ? x : log1p(exp(x))));
-    double beta = round_to(in[V].dtype, sigmoid(at(&in[B], t->row, token, t->head, 0)));
+    s->g = -rate * (x > 30 ? x : log1p(exp(x)));
+    s->slope = -rate * sigmoid(x);
+    s->beta = round_to(in[V].dtype, sigmoid(at(&in[B], t->row, token, t->head, 0)));
+}
+
+static void take_token(truth *t, int64_t token)
+{
+    step *s = &t->steps[token];
+    load_step(t, token, s);
+    if (!s->real)
+        return;
+    for (int64_t i = 0; i < t->dk * t->dv; i++)
+        s->found[i] = t->m[i] *= exp(s->g);
     for (int64_t j = 0; j < t->dv; j++) {
-        double seen = 0, v = at(&in[V], t->row, token, t->head, j), *o = &t->o[token * t->dv + j];
+        double v = at(&t->c->call.in[V], t->row, token, t->head, j), *o = &t->o[token * t->dv + j];
+        s->r[j] = v;
         for (int64_t i = 0; i < t->dk; i++)
-            seen += (t->m[i * t->dv + j] *= decay) * k[i];
+            s->r[j] -= s->found[i * t->dv + j] * s->k[i];
         for (int64_t i = 0; i < t->dk; i++) {
-            t->m[i * t->dv + j] += k[i] * beta * (v - seen);
-            *o += t->m[i * t->dv + j] * q[i];
-            meet(t, t->m[i * t->dv + j]);
+            double *m = &t->m[i * t->dv + j];
+            *m += s->k[i] * s->beta * s->r[j];
+            *o += *m * s->q[i];
+            t->peak = fmax(t->peak, fabs(*m));
         }
-        meet(t, v);
+        t->peak = fmax(t->peak, fabs(v));
     }
+    longest(&t->most.d, s->r, t->dv);
+    longest(&t->most.state, s->found, t->dk * t->dv);
+    for (int64_t i = 0; i < t->dk; i++)
+        longest(&t->most.m, t->m + i * t->dv, t->dv);
 }
 
 static truth truth_of(check_case *c, int64_t row, int64_t head)
 {
     const tn_tensor *in = c->call.in;
     truth t = {.c = c, .row = row, .head = head, .tokens = in[V].shape[1], .dk = in[K].shape[3], .dv = in[V].shape[3]};
-    double *q = case_alloc(c, (size_t)(2 * t.dk) * sizeof *q);
+    t.k_head = head / (in[V].shape[2] / in[K].shape[2]);
+    t.steps = case_alloc(c, (size_t)t.tokens * sizeof *t.steps);
     t.m = case_alloc(c, (size_t)(t.dk * t.dv) * sizeof *t.m);
     t.o = case_alloc(c, (size_t)(t.tokens * t.dv) * sizeof *t.o);
-    for (int64_t i = 0; i < t.dk * t.dv; i++)
-        meet(&t, t.m[i] = at(&in[STATE], row, head, i / t.dv, i % t.dv));
+    for (int64_t i = 0; i < t.dk * t.dv; i++) {
+        t.m[i] = at(&in[STATE], row, head, i / t.dv, i % t.dv);
+        t.peak = fmax(t.peak, fabs(t.m[i]));
+    }
     for (int64_t token = 0; token < t.tokens; token++)
-        if (at(&in[INDEX], row, token, 0, 0) >= 0)
-            take_token(&t, token, q, q + t.dk);
+        take_token(&t, token);
     return t;
 }
 
@@ -102,24 +148,198 @@ static double distance(const truth *t)
     return 0x1p-24 * 4 * (double)(t->dk + 64) * t->peak;
 }
 
-static void expect_results(check_case *c)
+static void expect(double *want, double *bound, int64_t to, double value, double error, tn_dtype dtype)
+{
+    want[to] = value;
+    bound[to] = error + unit_roundoff(dtype) * fabs(value) + smallest(dtype);
+}
+
+static void expect_results(check_case *c, const truth *t)
 {
     const tn_tensor *o = &c->call.out[0];
-    int64_t heads = o->shape[2], dv = o->shape[3], state = c->call.out[1].shape[2] * dv;
-    case_want(c, 0);
-    case_want(c, 1);
-    for (int64_t i = 0; i < o->shape[0] * heads; i++) {
-        truth t = truth_of(c, i / heads, i % heads);
-        for (int64_t j = 0; j < t.tokens * dv; j++) {
-            int64_t to = ((t.row * t.tokens + j / dv) * heads + t.head) * dv + j % dv;
-            c->want[0][to] = t.o[j];
-            c->bound[0][to] = distance(&t) + unit_roundoff(o->dtype) * fabs(t.o[j]) + smallest(o->dtype);
-        }
-        for (int64_t j = 0; j < state; j++) {
-            c->want[1][i * state + j] = t.m[j];
-            c->bound[1][i * state + j] = distance(&t);
-        }
+    int64_t heads = o->shape[2], state = t->dk * t->dv;
+    for (int64_t j = 0; j < t->tokens * t->dv; j++) {
+        int64_t to = ((t->row * t->tokens + j / t->dv) * heads + t->head) * t->dv + j % t->dv;
+        expect(c->want[0], c->bound[0], to, t->o[j], distance(t), o->dtype);
     }
+    for (int64_t j = 0; j < state; j++)
+        expect(c->want[1], c->bound[1], (t->row * heads + t->head) * state + j, t->m[j], distance(t), TN_F32);
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
+
+/* Sums as those of forward, of dv elements as well; as many units of their longest operands. */
+static double relative(const truth *t)
+{
+    return 0x1p-24 * 4 * (double)(t->dk + t->dv + 64);
+}
+
+/* Results of a token, before their bounds are known. */
+typedef struct gradients {
+    double *dv, *da, *db;
+    double drate, dbias;
+} gradients;
+
+/* With D what the token found, r = v - D^T k, d = beta r and G the gradient of the state behind it:
+ *     G += q up^T, dq = (D + k d^T) up, e = G^T k, dbeta = e r, dv = beta e, dk = G d - D dv, G -= k dv^T,
+ *     dg = sum G D, G = e^g G. */
+static void back_token(truth *t, int64_t token, double *up, gradients *to)
+{
+    const step *s = &t->steps[token];
+    double *dq = t->dq + token * t->dk, *dkey = t->dkeys + token * t->dk, *dv = to->dv + token * t->dv, *g = t->m;
+    double dg = 0, dbeta = 0, d_up = 0;
+    for (int64_t j = 0; j < t->dv; j++) {
+        d_up += s->beta * s->r[j] * up[j];
+        for (int64_t i = 0; i < t->dk; i++) {
+            g[i * t->dv + j] += s->q[i] * up[j];
+            dv[j] += g[i * t->dv + j] * s->k[i];
+            dq[i] += s->found[i * t->dv + j] * up[j];
+        }
+        dbeta += dv[j] * s->r[j];
+    }
+    longest(&t->most.e, dv, t->dv);
+    longest(&t->most.up, up, t->dv);
+    for (int64_t i = 0; i < t->dk; i++) {
+        longest(&t->most.g, g + i * t->dv, t->dv);
+        dq[i] += s->k[i] * d_up;
+        for (int64_t j = 0; j < t->dv; j++)
+            dkey[i] += s->beta * (g[i * t->dv + j] * s->r[j] - s->found[i * t->dv + j] * dv[j]);
+    }
+    longest(&t->most.gradient, g, t->dk * t->dv);
+    for (int64_t j = 0; j < t->dv; j++)
+        dv[j] *= s->beta;
+    for (int64_t i = 0; i < t->dk * t->dv; i++) {
+        g[i] -= s->k[i / t->dv] * dv[i % t->dv];
+        dg += g[i] * s->found[i];
+        g[i] *= exp(s->g);
+    }
+    to->da[token] = dg * s->slope;
+    to->db[token] = dbeta * s->beta * (1 - s->beta);
+    to->drate += dg * s->g;
+    to->dbias += dg * s->slope;
+}
+
+static void go_back(truth *t, gradients *to)
+{
+    const tn_tensor *dnext = &t->c->grads.out[1], *dout = &t->c->grads.out[0];
+    double *up = case_alloc(t->c, (size_t)t->dv * sizeof *up);
+    to->dv = case_alloc(t->c, (size_t)(t->tokens * t->dv) * sizeof(double));
+    to->da = case_alloc(t->c, (size_t)t->tokens * sizeof(double));
+    to->db = case_alloc(t->c, (size_t)t->tokens * sizeof(double));
+    for (int64_t i = 0; i < t->dk * t->dv; i++)
+        t->m[i] = dnext->data ? at(dnext, t->row, t->head, i / t->dv, i % t->dv) : 0;
+    for (int64_t token = t->tokens - 1; token >= 0; token--) {
+        for (int64_t j = 0; j < t->dv; j++)
+            up[j] = dout->data ? at(dout, t->row, token, t->head, j) : 0;
+        if (t->steps[token].real)
+            back_token(t, token, up, to);
+    }
+}
+
+/* dg: as its terms are, and as those of all pairs of a chunk, one on either side of the token, are. */
+static double distance_dg(const truth *t)
+{
+    const lengths *l = &t->most;
+    return relative(t) * (l->gradient * l->state + 64 * 64 / 4 * (l->e + l->up) * l->d);
+}
+
+static void expect_head(check_case *c, const truth *t, const gradients *g)
+{
+    const lengths *l = &t->most;
+    tn_dtype dtype = c->call.in[V].dtype;
+    int64_t heads = c->call.in[V].shape[2], state = t->dk * t->dv;
+    double of_state = relative(t) * fmax(l->g, fmax(l->e, l->up)), rate = 0, bias = 0;
+    for (int64_t token = 0; token < t->tokens; token++) {
+        const step *s = &t->steps[token];
+        int64_t to = (t->row * t->tokens + token) * heads + t->head;
+        double some = s->real ? 1 : 0, of_dg = some * distance_dg(t);
+        for (int64_t j = 0; j < t->dv; j++)
+            expect(c->want_in[V], c->bound_in[V], to * t->dv + j, g->dv[token * t->dv + j], some * of_state, dtype);
+        expect(c->want_in[A], c->bound_in[A], to, g->da[token], fabs(s->slope) * of_dg, dtype);
+        expect(c->want_in[B], c->bound_in[B], to, g->db[token], some * relative(t) * l->e * l->d, dtype);
+        rate += fabs(s->g) * of_dg;
+        bias += fabs(s->slope) * of_dg;
+    }
+    for (int64_t j = 0; j < state; j++)
+        expect(c->want_in[STATE], c->bound_in[STATE], (t->row * heads + t->head) * state + j, t->m[j], of_state,
+               TN_F32);
+    double *drate = &c->want_param[TN_ROLE_DECAY][t->head], *dbias = &c->want_param[TN_ROLE_BIAS][t->head];
+    double *of_rate = &c->bound_param[TN_ROLE_DECAY][t->head], *of_bias = &c->bound_param[TN_ROLE_BIAS][t->head];
+    *drate += g->drate;
+    *dbias += g->dbias;
+    *of_rate += rate;
+    *of_bias += bias;
+}
+
+/* dx of x where y = s x / |x|; y is given, and x is y / factor. */
+static void expect_row(check_case *c, int in, int64_t to, int64_t n, const double *y, double factor, double s,
+                       const double *dy, double error)
+{
+    double along = 0;
+    for (int64_t i = 0; i < n; i++)
+        along += y[i] * dy[i] / (s * s);
+    for (int64_t i = 0; i < n; i++)
+        expect(c->want_in[in], c->bound_in[in], to + i, factor * (dy[i] - along * y[i]), 2 * factor * error,
+               c->call.in[in].dtype);
+}
+
+/* Gradients of a query and of a key are sums over the value heads of a group. */
+static void expect_key_head(check_case *c, int64_t row, const truth *heads, int64_t group)
+{
+    const truth *t = heads;
+    double of_q = 0, of_k = 0;
+    for (int64_t h = 0; h < group; h++) {
+        const lengths *l = &heads[h].most;
+        of_q += relative(t) * (l->m + l->d) * l->up;
+        of_k += relative(t) * (l->g * l->d + (l->m + l->d) * (l->e + l->up));
+    }
+    for (int64_t token = 0; token < t->tokens; token++) {
+        const step *s = &t->steps[token];
+        int64_t to = ((row * t->tokens + token) * c->call.in[K].shape[2] + t->k_head) * t->dk;
+        if (!s->real)
+            continue;
+        expect_row(c, Q, to, t->dk, s->q, s->q_norm, 1 / sqrt((double)t->dk), t->dq + token * t->dk, of_q);
+        expect_row(c, K, to, t->dk, s->k, s->k_norm, 1, t->dkeys + token * t->dk, of_k);
+    }
+}
+
+/* ---- what is expected of a case ---------------------------------------------------------------------------------- */
+
+static void open_wants(check_case *c)
+{
+    for (int i = 0; i < 2; i++)
+        case_want(c, i);
+    for (int i = 0; i < INDEX; i++)
+        case_want_in(c, i);
+    case_want_param(c, TN_ROLE_DECAY);
+    case_want_param(c, TN_ROLE_BIAS);
+}
+
+static void expect_all(check_case *c)
+{
+    int64_t rows = c->call.in[V].shape[0], heads = c->call.in[V].shape[2], k_heads = c->call.in[K].shape[2];
+    int64_t group = heads / k_heads, tokens = c->call.in[V].shape[1], dk = c->call.in[K].shape[3];
+    truth *t = case_alloc(c, (size_t)group * sizeof *t);
+    open_wants(c);
+    for (int64_t i = 0; i < rows * k_heads; i++) {
+        double *dq = case_alloc(c, (size_t)(2 * tokens * dk) * sizeof *dq);
+        for (int64_t h = 0; h < group; h++) {
+            gradients g = {0};
+            t[h] = truth_of(c, i / k_heads, i % k_heads * group + h);
+            t[h].dq = dq;
+            t[h].dkeys = dq + tokens * dk;
+            expect_results(c, &t[h]);
+            go_back(&t[h], &g);
+            expect_head(c, &t[h], &g);
+        }
+        expect_key_head(c, i / k_heads, t, group);
+    }
+    static const tn_role roles[] = {TN_ROLE_DECAY, TN_ROLE_BIAS};
+    for (int r = 0; r < 2; r++)
+        for (int64_t head = 0; head < heads; head++) {
+            double *want = c->want_param[roles[r]], *bound = c->bound_param[roles[r]];
+            expect(want, bound, head, want[head], bound[head], c->site.param[roles[r]].tensors->dtype);
+        }
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
@@ -219,16 +439,32 @@ static const shape shapes[] = {
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
+/* without: 0, or which upstream gradient is absent (1, 2), or that only those of keys and gates are wanted (3). */
+static void check_shape(check_state *s, tn_dtype dtype, const shape *sh, int without)
+{
+    check_case c = open_case(dtype, sh);
+    random_state r = {(uint64_t)sh->dk};
+    fill_case(&c, sh);
+    case_grads(&c, &r);
+    if (without == 1 || without == 2)
+        c.grads.out[without - 1].data = NULL;
+    expect_all(&c);
+    for (int i = V; without == 3 && i < K; i++)
+        c.grads.in[i].data = NULL;
+    if (without == 3)
+        c.grads.param[TN_ROLE_BIAS].count = 0;
+    check_run(s, &c);
+}
+
 static void check(check_state *s)
 {
+    const shape plain = {2, 70, 2, 4, 16, 24, true, false, 1, -2};
     for (int d = 0; d < 3; d++) {
         group_begin(s, "delta_rule %s %s", tn_dtype_name(dtypes[d]), s->tier->name);
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            check_case c = open_case(dtypes[d], &shapes[i]);
-            fill_case(&c, &shapes[i]);
-            expect_results(&c);
-            check_run(s, &c);
-        }
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            check_shape(s, dtypes[d], &shapes[i], 0);
+        for (int without = 1; without < 4; without++)
+            check_shape(s, dtypes[d], &plain, without);
         group_end(s);
     }
 }
@@ -251,7 +487,10 @@ static void bench(check_state *s)
             check_case c = open_case(dtypes[d], &real);
             fill_case(&c, &real);
             c.alias[0] = -1; /* values that are results again and again fade away                       */
-            bench_run(s, &c, forward, (bench_work){0});
+            random_state r = {1};
+            case_grads(&c, &r);
+            const bench_work backward = {2 * forward.read + rows * 32, forward.read, 3 * flops};
+            bench_run(s, &c, forward, backward);
         }
 }
 
