@@ -69,8 +69,8 @@ typedef struct attention_kernels {
     /* scores[key][16] = keys . queries; o[column][16] += values . probabilities. */
     void (*scores)(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
                    float *scores);
-    void (*mix)(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group);
+    void (*mix)(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group);
     /* score = out tanh(in score). */
     void (*cap)(float *scores, int64_t n, float in, float out);
     /* -infinity for what a lane does not see. */

@@ -100,10 +100,10 @@ static void scores(const attention_operand *keys, int64_t count, int64_t depth, 
     products(keys, count, depth, panel, depth * GROUP * 2, groups, false, (char *)to, ATTENTION_KEYS * LINE);
 }
 
-static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group)
+static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group)
 {
-    products(values, dv, count, panel, ATTENTION_KEYS * GROUP * 2, groups, true, (char *)o, o_group * 4);
+    products(values, dv, count, panel, panel_group * 2, groups, true, (char *)o, o_group * 4);
 }
 
 void attention_init_amx(attention_kernels *kernels)

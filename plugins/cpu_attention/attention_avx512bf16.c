@@ -97,10 +97,8 @@ static void products(const attention_operand *w, int64_t rows, int64_t depth, co
                      int32_t groups, bool add, float *out, int64_t out_group)
 {
     int64_t row = w->row * 2;
-    if (groups == 4) {
+    for (; groups >= 4; groups -= 4, panel += 4 * panel_group, out += 4 * out_group)
         products_of(w->data, row, rows, depth, panel, panel_group, 4, add, out, out_group);
-        return;
-    }
     for (; groups >= 2; groups -= 2, panel += 2 * panel_group, out += 2 * out_group)
         products_of(w->data, row, rows, depth, panel, panel_group, 2, add, out, out_group);
     if (groups)
@@ -113,10 +111,10 @@ static void scores(const attention_operand *keys, int64_t count, int64_t depth, 
     products(keys, count, depth, panel, depth * GROUP * 2, groups, false, to, ATTENTION_KEYS * GROUP);
 }
 
-static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group)
+static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group)
 {
-    products(values, dv, attention_up(count, 2), panel, ATTENTION_KEYS * GROUP * 2, groups, true, o, o_group);
+    products(values, dv, attention_up(count, 2), panel, panel_group * 2, groups, true, o, o_group);
 }
 
 /* ---- softmax ------------------------------------------------------------------------------------------ */
