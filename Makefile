@@ -190,9 +190,9 @@ demo: all ## builds, and shows the kernels at work on the embedded model
 # A processor with tiles checks the real ones.
 HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 
-# Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports, installation, set-up. Under the
-# sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for the kernels only plain C is run:
-# the other tiers run on the golden cases there, and between guard pages everywhere.
+# Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports,
+# installation, set-up. Under the sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for
+# the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
 TOOL := $(BUILD)/tests
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
