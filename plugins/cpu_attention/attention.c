@@ -87,7 +87,7 @@ static void divide(attention_job *job)
     const attention_layer *layer = job->layer;
     int64_t size = (int64_t)tn_dtype_size(layer->dtype), heads = job->batch * layer->kv_heads;
     job->rows = job->tokens * layer->group;
-    job->few = layer->group <= ATTENTION_FEW && job->rows <= ATTENTION_FEW;
+    job->few = job->rows <= layer->kernels.few_rows;
     job->item_rows = job->few ? job->rows : rows_of_item(layer);
     /* Heads that lie side by side are read side by side. */
     job->item_heads = job->few && job->k->stride[2] < job->k->stride[1] ? layer->kv_heads : 1;

@@ -57,6 +57,7 @@ typedef struct attention_few {
 typedef struct attention_kernels {
     bool pairs;          /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
     int64_t depth, rows; /* what heads and keys are filled up to multiples of                        */
+    int64_t few_rows;    /* up to so many rows of a key/value head few is faster                      */
     void (*begin)(void), (*end)(void); /* around calls of scores and mix; NULL: nothing to do        */
     /* Sixteen rows of q side by side: panel [depth][16] f32, or [depth / 2][16][2] bf16. */
     void (*queries)(const char *const *row, tn_dtype dtype, int64_t d, void *panel);
