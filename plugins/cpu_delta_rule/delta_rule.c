@@ -125,7 +125,7 @@ void delta_rule_weigh(const delta_job *job, int64_t n, const delta_pairs *pairs,
         float between[DELTA_CHUNK], *corrects = m + 2 * i * DELTA_CHUNK, *sees = corrects + DELTA_CHUNK;
         job->kernels.decays(gates->high[i], gates->low[i], 1, gates->high, gates->low, i + 1, between);
         for (int64_t j = 0; j <= i; j++) {
-            corrects[j] = -gates->beta[i] * between[j] * dots[j];
+            corrects[j] = -between[j] * dots[j] * gates->beta[j];
             sees[j] = between[j] * dots[DELTA_CHUNK + j];
         }
         for (int64_t j = i + 1; j < DELTA_CHUNK; j++)
@@ -134,28 +134,29 @@ void delta_rule_weigh(const delta_job *job, int64_t n, const delta_pairs *pairs,
     }
 }
 
-void delta_rule_solve(const delta_job *job, int64_t n, const float *m, float *d, int64_t width, float *panel)
+void delta_rule_solve(const delta_job *job, int64_t n, const float *m, int64_t m_row, float *x, int64_t x_row,
+                      int64_t width, float *panel)
 {
     for (int64_t i = 0; i < n; i += DELTA_SOLVE) {
         int64_t some = n - i < DELTA_SOLVE ? n - i : DELTA_SOLVE;
-        const float *own = m + 2 * i * DELTA_CHUNK;
+        const float *own = m + i * m_row;
         const delta_product before = {.a = own,
-                                      .a_row = 2 * DELTA_CHUNK,
+                                      .a_row = m_row,
                                       .a_k = 1,
-                                      .b = d,
-                                      .b_k = width,
+                                      .b = x,
+                                      .b_k = x_row,
                                       .b_col = 1,
-                                      .from = d + i * width,
-                                      .from_row = width,
-                                      .c = d + i * width,
-                                      .c_row = width,
+                                      .from = x + i * x_row,
+                                      .from_row = x_row,
+                                      .c = x + i * x_row,
+                                      .c_row = x_row,
                                       .m = some,
                                       .n = width,
                                       .k = i,
                                       .scale = 1};
         if (i > 0)
             job->kernels.product(&before, panel);
-        job->kernels.solve(own + i, 2 * DELTA_CHUNK, some, d + i * width, width, width);
+        job->kernels.solve(own + i, m_row, some, x + i * x_row, x_row, width);
     }
 }
 

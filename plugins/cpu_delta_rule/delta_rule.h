@@ -6,7 +6,7 @@
 #include "kernels.h"
 
 /* Tokens of a chunk; up to so many tokens of a call are taken one by one. */
-enum { DELTA_CHUNK = 64, DELTA_FEW = 8 };
+enum { DELTA_CHUNK = 64, DELTA_FEW = 2 };
 
 typedef struct delta_job {
     delta_kernels kernels;
@@ -53,12 +53,13 @@ void delta_rule_load_gates(const delta_job *job, int64_t row, int64_t head, cons
                            delta_gates *gates);
 void delta_rule_sum_gates(const delta_job *job, int64_t n, delta_gates *gates);
 
-/* m [2n,DELTA_CHUNK] from dots: rows 2i of what tokens correct of each other, -beta_i e^(c_i - c_j) (k_i k_j) below the
+/* m [2n,DELTA_CHUNK] from dots: rows 2i of what tokens correct of each other, -e^(c_i - c_j) (k_i k_j) beta_j below the
  * diagonal; rows 2i + 1 of what queries see, e^(c_i - c_j) (q_i k_j) up to it; zeros elsewhere. */
 void delta_rule_weigh(const delta_job *job, int64_t n, const delta_pairs *pairs, const delta_gates *gates, float *m);
 
-/* d [n,width] from beta_i (v_i - e^(c_i) M^T k_i), by rows 2i of m. */
-void delta_rule_solve(const delta_job *job, int64_t n, const float *m, float *d, int64_t width, float *panel);
+/* Rows of x [n,width], from the first to the last: x_i += sum_{j<i} m_ij x_j. */
+void delta_rule_solve(const delta_job *job, int64_t n, const float *m, int64_t m_row, float *x, int64_t x_row,
+                      int64_t width, float *panel);
 
 /* Floats of a product's panel. */
 int64_t delta_rule_panel(int64_t dk, int64_t dv);

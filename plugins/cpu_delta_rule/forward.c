@@ -77,6 +77,17 @@ static void written(forward_part *part)
     part->from_row = part->to_row;
 }
 
+/* The state of the next head, which is the next that this thread reads, or nobody's; not read here. */
+static const float *next_state(const forward_run *run, const forward_part *part)
+{
+    int64_t heads = run->job->v_heads;
+    bool last = part->head + 1 == heads && part->row + 1 == run->job->rows;
+    if (last || part->width < run->job->dv)
+        return NULL;
+    return (const float *)(const void *)delta_rule_at(run->job->state, part->row + (part->head + 1) / heads,
+                                                      (part->head + 1) % heads, 0);
+}
+
 static void one_by_one(const forward_run *run, forward_work *work, const delta_tokens *tokens, forward_part *part)
 {
     const delta_job *job = run->job;
@@ -91,9 +102,10 @@ static void one_by_one(const forward_run *run, forward_work *work, const delta_t
                                .v = work->d,
                                .seen = work->seen,
                                .o = work->seen + part->width,
+                               .ahead = i + 1 == tokens->n ? next_state(run, part) : NULL,
                                .dk = job->dk,
                                .dv = part->width,
-                               .decay = expf(gates->g[i]),
+                               .decay = gates->g[i] < DELTA_FORGOTTEN ? 0.0f : expf(gates->g[i]),
                                .beta = gates->beta[i]};
         job->kernels.load(columns_at(job->v, part, tokens->at[i]), job->dtype, part->width, t.v);
         job->kernels.token(&t);
@@ -124,7 +136,6 @@ static void see_state(const forward_run *run, forward_work *work, const delta_to
         float *d = work->d + i * width, *seen = work->seen + 2 * i * width;
         job->kernels.load(columns_at(job->v, part, tokens->at[i]), job->dtype, width, d);
         job->kernels.add_scaled(d, seen, -gates->since[i], width);
-        job->kernels.scale(d, gates->beta[i], width);
         job->kernels.scale(seen + width, gates->since[i], width);
     }
 }
@@ -159,7 +170,9 @@ static void chunk(const forward_run *run, forward_work *work, const delta_tokens
     int64_t n = tokens->n, width = part->width;
     delta_rule_weigh(job, n, &work->pairs, &work->gates, work->m);
     see_state(run, work, tokens, part);
-    delta_rule_solve(job, n, work->m, work->d, width, work->panel);
+    delta_rule_solve(job, n, work->m, 2 * DELTA_CHUNK, work->d, width, width, work->panel);
+    for (int64_t i = 0; i < n; i++)
+        job->kernels.scale(work->d + i * width, work->gates.beta[i], width);
     const delta_product own = {.a = work->m + DELTA_CHUNK,
                                .a_row = 2 * DELTA_CHUNK,
                                .a_k = 1,

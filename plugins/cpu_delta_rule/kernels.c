@@ -39,8 +39,10 @@ static void add_scaled_c(float *y, const float *x, float factor, int64_t n)
 
 static void decays_c(float high, float low, float sign, const float *highs, const float *lows, int64_t n, float *e)
 {
-    for (int64_t j = 0; j < n; j++)
-        e[j] = expf(sign * ((high - highs[j]) + (low - lows[j])));
+    for (int64_t j = 0; j < n; j++) {
+        float x = sign * ((high - highs[j]) + (low - lows[j]));
+        e[j] = x < DELTA_FORGOTTEN ? 0.0f : expf(x);
+    }
 }
 
 static void token_c(const delta_token *t)

@@ -22,10 +22,15 @@ typedef struct delta_product {
 /* Floats of scratch that a product needs for each of its k. */
 enum { DELTA_PANEL = 32 };
 
+/* What decays by less than e to this power is forgotten: as a factor it would make numbers below the normal ones, which
+ * take a processor a hundred times as long. */
+#define DELTA_FORGOTTEN (-78.0f)
+
 /* One token: M' = decay M, d = beta (v - M'^T k), M = M' + k d^T, o = M^T q. M [dk,dv] is read from `from` and written
- * to `to`, which may be the same. v becomes d. seen: [dv] of scratch. */
+ * to `to`, which may be the same. v becomes d. seen: [dv] of scratch. ahead: where the state lies that is read next,
+ * with rows as far apart, or NULL. */
 typedef struct delta_token {
-    const float *from, *k, *q;
+    const float *from, *k, *q, *ahead;
     float *to, *v, *o, *seen;
     int64_t from_row, to_row, dk, dv;
     float decay, beta;
@@ -38,7 +43,7 @@ typedef struct delta_kernels {
     void (*scale)(float *x, float factor, int64_t n);
     /* y += factor x */
     void (*add_scaled)(float *y, const float *x, float factor, int64_t n);
-    /* e_j = e^(sign ((high - highs_j) + (low - lows_j))) */
+    /* e_j = e^(sign ((high - highs_j) + (low - lows_j))), or 0: see DELTA_FORGOTTEN */
     void (*decays)(float high, float low, float sign, const float *highs, const float *lows, int64_t n, float *e);
     void (*token)(const delta_token *token);
     void (*product)(const delta_product *product, float *panel);

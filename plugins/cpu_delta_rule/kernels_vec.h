@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-/* A tile of a product is ROWS x 2 vectors of sums: as many registers as there are, less those of its operands. */
-enum { ROWS = VEC_LANES == 8 ? 4 : 8, WIDTH = 2 * VEC_LANES, TOKEN_ROWS = 4 };
+/* A tile of a product is ROWS x 2 vectors of sums: as many registers as there are, less those of its operands. So are
+ * as many rows of a state with an element of the key and of the query each. */
+enum { ROWS = VEC_LANES == 8 ? 4 : 8, WIDTH = 2 * VEC_LANES };
 _Static_assert(2 * VEC_LANES <= DELTA_PANEL, "a panel holds two vectors of each k");
 
 /* n <= VEC_LANES floats; whole is a constant: all of them. */
@@ -106,7 +107,8 @@ VEC_INLINE void decays_some(float high, float low, float sign, const float *high
                             bool whole, int64_t n)
 {
     vec far = vec_sub(vec_set(high), take(highs, whole, n)), near = vec_sub(vec_set(low), take(lows, whole, n));
-    put(e, vec_exp(vec_mul(vec_set(sign), vec_add(far, near))), whole, n);
+    vec x = vec_mul(vec_set(sign), vec_add(far, near));
+    put(e, vec_where_greater(vec_set(DELTA_FORGOTTEN), x, vec_set(0.0f), vec_exp(x)), whole, n);
 }
 
 static void decays(float high, float low, float sign, const float *highs, const float *lows, int64_t n, float *e)
@@ -120,26 +122,43 @@ static void decays(float high, float low, float sign, const float *highs, const 
 
 /* ---- one token --------------------------------------------------------------------------------------------------- */
 
-/* seen += M^T k, o += M^T q for some rows of M. */
-VEC_INLINE void see(const delta_token *t, int64_t row, int rows, int64_t c, bool whole, int64_t n)
+/* Lines of the state that comes next, while this one is worked on: row of it, and as many bytes as a row of this. */
+VEC_INLINE void look_ahead(const delta_token *t, int64_t row)
 {
-    vec seen = take(t->seen + c, whole, n), o = take(t->o + c, whole, n);
-    for (int r = 0; r < rows; r++) {
-        vec m = take(t->from + (row + r) * t->from_row + c, whole, n);
-        seen = vec_fma(vec_set(t->k[row + r]), m, seen);
-        o = vec_fma(vec_set(t->q[row + r]), m, o);
-    }
-    put(t->seen + c, seen, whole, n);
-    put(t->o + c, o, whole, n);
+    const char *next = (const char *)(t->ahead + row * t->from_row);
+    for (int64_t at = 0; t->ahead && at < t->dv * 4; at += 64)
+        __builtin_prefetch(next + at, 0, 2);
 }
 
+/* seen += M^T k, o += M^T q for some rows of M from m on. */
+VEC_INLINE void see(const float *m, int64_t m_row, const vec *k, const vec *q, int rows, float *seen, float *o,
+                    bool whole, int64_t n)
+{
+    vec s = take(seen, whole, n), p = take(o, whole, n);
+    for (int r = 0; r < rows; r++) {
+        vec v = take(m + r * m_row, whole, n);
+        s = vec_fma(k[r], v, s);
+        p = vec_fma(q[r], v, p);
+    }
+    put(seen, s, whole, n);
+    put(o, p, whole, n);
+}
+
+/* rows is a constant. */
 VEC_INLINE void see_rows(const delta_token *t, int64_t row, int rows)
 {
-    int64_t c = 0;
-    for (; c + VEC_LANES <= t->dv; c += VEC_LANES)
-        see(t, row, rows, c, true, 0);
-    if (c < t->dv)
-        see(t, row, rows, c, false, t->dv - c);
+    const float *m = t->from + row * t->from_row;
+    float *seen = t->seen, *o = t->o;
+    int64_t m_row = t->from_row, dv = t->dv, c = 0;
+    vec k[ROWS], q[ROWS];
+    for (int r = 0; r < rows; r++) {
+        k[r] = vec_set(t->k[row + r]);
+        q[r] = vec_set(t->q[row + r]);
+    }
+    for (; c + VEC_LANES <= dv; c += VEC_LANES)
+        see(m + c, m_row, k, q, rows, seen + c, o + c, true, 0);
+    if (c < dv)
+        see(m + c, m_row, k, q, rows, seen + c, o + c, false, dv - c);
 }
 
 /* d in the place of v; o = decay M^T q + (k q) d. */
@@ -151,20 +170,41 @@ VEC_INLINE void correct(const delta_token *t, float kq, int64_t c, bool whole, i
     put(t->o + c, vec_fma(vec_set(kq), d, vec_mul(decay, take(t->o + c, whole, n))), whole, n);
 }
 
-VEC_INLINE void write_row(const delta_token *t, int64_t row, int64_t c, bool whole, int64_t n)
+/* M = decay M + k d^T in some rows. */
+VEC_INLINE void write(const float *m, int64_t m_row, vec decay, const vec *k, int rows, const float *d, float *to,
+                      int64_t to_row, bool whole, int64_t n)
 {
-    vec m = vec_mul(vec_set(t->decay), take(t->from + row * t->from_row + c, whole, n));
-    put(t->to + row * t->to_row + c, vec_fma(vec_set(t->k[row]), take(t->v + c, whole, n), m), whole, n);
+    vec v = take(d, whole, n);
+    for (int r = 0; r < rows; r++)
+        put(to + r * to_row, vec_fma(k[r], v, vec_mul(decay, take(m + r * m_row, whole, n))), whole, n);
 }
 
-/* The state comes from memory once: what is written was read a moment ago. */
+VEC_INLINE void write_rows(const delta_token *t, int64_t row, int rows)
+{
+    const float *m = t->from + row * t->from_row, *d = t->v;
+    float *to = t->to + row * t->to_row;
+    int64_t m_row = t->from_row, to_row = t->to_row, dv = t->dv, c = 0;
+    vec k[ROWS], decay = vec_set(t->decay);
+    for (int r = 0; r < rows; r++)
+        k[r] = vec_set(t->k[row + r]);
+    for (; c + VEC_LANES <= dv; c += VEC_LANES)
+        write(m + c, m_row, decay, k, rows, d + c, to + c, to_row, true, 0);
+    if (c < dv)
+        write(m + c, m_row, decay, k, rows, d + c, to + c, to_row, false, dv - c);
+}
+
+/* The state comes from memory once: what is written was read a moment ago. Half of the next one is asked for by each of
+ * the two passes. */
 static void token(const delta_token *t)
 {
-    int64_t row = 0, c = 0;
+    int64_t row = 0, c = 0, half = (t->dk + 1) / 2;
     memset(t->seen, 0, (size_t)t->dv * sizeof(float));
     memset(t->o, 0, (size_t)t->dv * sizeof(float));
-    for (; row + TOKEN_ROWS <= t->dk; row += TOKEN_ROWS)
-        see_rows(t, row, TOKEN_ROWS);
+    for (; row + ROWS <= t->dk; row += ROWS) {
+        for (int64_t r = row / 2; r < (row + ROWS) / 2; r++)
+            look_ahead(t, r);
+        see_rows(t, row, ROWS);
+    }
     for (; row < t->dk; row++)
         see_rows(t, row, 1);
     float kq = dot(t->k, t->q, t->dk);
@@ -172,12 +212,13 @@ static void token(const delta_token *t)
         correct(t, kq, c, true, 0);
     if (c < t->dv)
         correct(t, kq, c, false, t->dv - c);
-    for (row = 0; row < t->dk; row++) {
-        for (c = 0; c + VEC_LANES <= t->dv; c += VEC_LANES)
-            write_row(t, row, c, true, 0);
-        if (c < t->dv)
-            write_row(t, row, c, false, t->dv - c);
+    for (row = 0; row + ROWS <= t->dk; row += ROWS) {
+        for (int64_t r = row / 2; r < (row + ROWS) / 2; r++)
+            look_ahead(t, half + r);
+        write_rows(t, row, ROWS);
     }
+    for (; row < t->dk; row++)
+        write_rows(t, row, 1);
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
     (void)err;
     plan->user[0] = tn_cpu_flags();
     plan->scratch_bytes = delta_rule_scratch_size(site, plan->threads);
+    plan->backward_scratch_bytes = delta_rule_backward_scratch_size(site, plan->max_tokens, plan->threads);
     return TN_OK;
 }
 
@@ -18,18 +19,38 @@ static tn_status forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
+static tn_status backward(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    delta_job job = delta_rule_job(call->site, call, call->plan->user[0]);
+    delta_rule_backward(&job, call->grads, call->scratch);
+    return TN_OK;
+}
+
 enum {
-    FLOATS = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
+    NARROW = TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
+    FLOATS = NARROW | TN_TAKES(TN_F32),
 };
 
-/* README.md derives the tolerances. */
+/* The gradients of narrow parameters are rounded by more than f32 models are allowed: those have f32 parameters.
+ * README.md derives the tolerances. */
 static const tn_impl impls[] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_GATED_DELTA_RULE,
-     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = FLOATS, [TN_AXIS_WEIGHT] = FLOATS}},
-     .tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 8, .ulps_f16 = 8},
+     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32)}},
+     .tolerance = {.ulps_f32 = 1024},
      .plan = plan,
-     .forward = forward},
+     .forward = forward,
+     .backward = backward,
+     .gradient_tolerance = {.ulps_f32 = 1024}},
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_GATED_DELTA_RULE,
+     .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = NARROW, [TN_AXIS_WEIGHT] = FLOATS}},
+     .tolerance = {.ulps_bf16 = 8, .ulps_f16 = 8},
+     .plan = plan,
+     .forward = forward,
+     .backward = backward,
+     .gradient_tolerance = {.ulps_bf16 = 16, .ulps_f16 = 16}},
 };
 
 static const tn_kernel kernels[] = {{

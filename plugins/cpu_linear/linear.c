@@ -3,9 +3,6 @@
 #include "linear.h"
 #include "scratch.h"
 
-/* Tokens that go through all weights before the next ones: their panel stays in the second and third cache. */
-#define BLOCK 256
-
 /* Multiply-adds that one thread does while the team wakes up: less work than this stays on the calling thread. */
 #define SERIAL_WORK 30000
 
@@ -29,12 +26,18 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Tokens that go through all weights before the next ones. */
+static int64_t block_tokens(const linear_layer *layer)
+{
+    return least(layer->max_tokens, layer->kernels.variant->block);
+}
+
 /* scratch NULL: only the total counts. */
 static linear_memory layout(const linear_layer *layer, char *scratch)
 {
     const product_kernels *kernels = &layer->kernels;
     linear_memory m = {0};
-    size_t block = (size_t)product_padded_tokens(kernels, least(layer->max_tokens, BLOCK)), at = 0;
+    size_t block = (size_t)product_padded_tokens(kernels, block_tokens(layer)), at = 0;
     bool converts = kernels->variant->native != kernels->dtype;
     m.x_rows = scratch_take(&at, block * sizeof(void *));
     m.y_rows = scratch_take(&at, block * sizeof(void *));
@@ -89,7 +92,7 @@ static void many_tokens(linear_run *run, char *mine, int32_t thread, int32_t thr
 {
     const linear_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
-    int64_t begin, end, block = least(layer->max_tokens, BLOCK);
+    int64_t begin, end, block = block_tokens(layer);
     for (int64_t first = 0, i = 0; first < run->tokens; first += block, i++) {
         int64_t n = least(block, run->tokens - first);
         const void **x;

@@ -183,8 +183,10 @@ END_TEST
 /* No false alarm: those of this tree, in every type, with gradients, at the shapes of every architecture. */
 START_TEST(the_tree_s_own_are_taken)
 {
-    static const char *const files[] = {"npu_moe", "npu_rmsnorm", "npu_rope", "npu_swiglu"};
-    static const char *const models[] = {"qwen3", "gemma2", "mixtral", "qwen3_moe", "llama_gelu", "qwen3_odd"};
+    static const char *const files[] = {"cpu_delta_rule", "cpu_linear", "npu_moe",
+                                        "npu_rmsnorm",    "npu_rope",   "npu_swiglu"};
+    static const char *const models[] = {"qwen3",      "gemma2",    "mixtral",   "qwen3_moe",
+                                         "llama_gelu", "qwen3_odd", "qwen3_next"};
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     char path[4300], model[64];
     const char *loaded;
@@ -299,7 +301,7 @@ int main(void)
     TCase *c = tcase_create("first use");
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, right_kernels_are_taken, 0, KERNELS);
-    tcase_add_loop_test(c, the_tree_s_own_are_taken, 0, 6);
+    tcase_add_loop_test(c, the_tree_s_own_are_taken, 0, 7);
     tcase_add_loop_test(c, wrong_at_a_size_is_refused, 0, COUNT(sizes));
     tcase_add_loop_test(c, wrong_between_threads_is_refused, 0, COUNT(threads));
     tcase_add_loop_test(c, wrong_by_what_it_kept_is_refused, 0, COUNT(state));
