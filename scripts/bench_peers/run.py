@@ -337,6 +337,8 @@ def main():
     global URGENT
     bench = Bench(arguments())
     URGENT = bench.o.urgent
+    if URGENT and (os.geteuid() != 0 or not os.path.exists("/proc/self/autogroup")):
+        sys.exit("bench-peers: --urgent needs root and a kernel that weighs sessions (/proc/self/autogroup)")
     if bench.o.prepare:
         return bench.prepare()
     if not bench.o.tables:
