@@ -103,6 +103,7 @@ typedef struct attention_layer {
     float scale, softcap;
     const tn_tensor *sinks;
     attention_kernels kernels;
+    attention_kernels precise; /* in f32 throughout                                                  */
 } attention_layer;
 
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan);
