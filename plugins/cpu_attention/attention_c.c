@@ -2,6 +2,7 @@
 #include "attention.h"
 #include "scalar.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { LANES = ATTENTION_LANES };
@@ -93,6 +94,39 @@ static bool soften(attention_lanes *lanes, float scale, int64_t count, const flo
     return raised;
 }
 
+static float score_of(const attention_rule *rule, float x)
+{
+    x = scalar_round(scalar_round(x, rule->dtype) * rule->scale, rule->dtype);
+    if (rule->softcap == 0.0f)
+        return x;
+    x = scalar_round(tanhf(scalar_round(x / rule->softcap, rule->dtype)), rule->dtype);
+    return scalar_round(x * rule->softcap, rule->dtype);
+}
+
+static void as_eager(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
+                     float *p)
+{
+    for (int64_t i = 0; i < count * LANES; i++)
+        x[i] = score_of(rule, x[i]);
+    mask(lanes, index, count, x);
+    for (int l = 0; l < LANES; l++) {
+        float max = rule->has_sink ? rule->sink[l] : -FLT_MAX, sum = 0.0f;
+        for (int64_t s = 0; s < count; s++)
+            max = x[s * LANES + l] > max ? x[s * LANES + l] : max;
+        if (rule->has_sink)
+            sum = expf(scalar_round(rule->sink[l] - max, rule->dtype));
+        for (int64_t s = 0; s < count; s++) {
+            float away = x[s * LANES + l] - max;
+            p[s * LANES + l] = expf(rule->has_sink ? scalar_round(away, rule->dtype) : away);
+            sum += p[s * LANES + l];
+        }
+        for (int64_t s = 0; s < count; s++)
+            p[s * LANES + l] = lanes->seen[l] ? scalar_round(p[s * LANES + l] / sum, rule->dtype) : 0.0f;
+        lanes->max[l] = 0.0f;
+        lanes->sum[l] = 1.0f;
+    }
+}
+
 static void rescale(const float *factor, int64_t dv, float *o)
 {
     for (int64_t i = 0; i < dv; i++)
@@ -169,6 +203,7 @@ void attention_init_c(attention_kernels *kernels)
                                    .cap = cap,
                                    .mask = mask,
                                    .soften = soften,
+                                   .as_eager = as_eager,
                                    .rescale = rescale,
                                    .store = store,
                                    .few_queries = few_queries,

@@ -3,6 +3,7 @@
  * lanes and how many rows the products take at a time. */
 #include "attention.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -258,6 +259,65 @@ static bool soften(attention_lanes *lanes, float scale, int64_t count, const flo
     return raised(lanes);
 }
 
+/* Rounded product and scale, softcap in three steps. */
+VEC_INLINE vec score_of(const attention_rule *rule, tn_dtype dtype, vec x)
+{
+    x = vec_round(vec_mul(vec_round(x, dtype), vec_set(rule->scale)), dtype);
+    if (rule->softcap == 0.0f)
+        return x;
+    x = vec_round(vec_tanh(vec_round(vec_div(x, vec_set(rule->softcap)), dtype)), dtype);
+    return vec_round(vec_mul(x, vec_set(rule->softcap)), dtype);
+}
+
+/* Scores of a vector of lanes become powers; returns their sum. With a sink the largest is taken away in the model's
+ * type, before the softmax. */
+VEC_INLINE vec powers_of(const attention_rule *rule, tn_dtype dtype, int l, int64_t count, const float *x, float *p)
+{
+    const vec log2_e = vec_set(1.44269504f);
+    vec max = vec_set(-FLT_MAX), sum = vec_set(0.0f), own = at(rule->sink + l);
+    for (int64_t s = 0; s < count; s++)
+        max = vec_max(at(x + s * GROUP + l), max);
+    if (rule->has_sink) {
+        max = vec_max(own, max);
+        sum = vec_exp2(vec_mul(vec_round(vec_sub(own, max), dtype), log2_e));
+    }
+    for (int64_t s = 0; s < count; s++) {
+        vec away = vec_sub(at(x + s * GROUP + l), max);
+        vec power = vec_exp2(vec_mul(rule->has_sink ? vec_round(away, dtype) : away, log2_e));
+        sum = vec_add(sum, power);
+        put(p + s * GROUP + l, power);
+    }
+    return sum;
+}
+
+VEC_INLINE void as_eager_in(attention_lanes *lanes, const attention_rule *rule, tn_dtype dtype, const int32_t *index,
+                            int64_t count, float *x, float *p)
+{
+    for (int64_t i = 0; i < count * GROUP; i += VEC_LANES)
+        put(x + i, score_of(rule, dtype, at(x + i)));
+    mask(lanes, index, count, x);
+    for (int l = 0; l < GROUP; l += VEC_LANES) {
+        float inverse[VEC_LANES];
+        put(inverse, powers_of(rule, dtype, l, count, x, p));
+        for (int i = 0; i < VEC_LANES; i++) {
+            inverse[i] = lanes->seen[l + i] ? 1.0f / inverse[i] : 0.0f;
+            lanes->max[l + i] = 0.0f;
+            lanes->sum[l + i] = 1.0f;
+        }
+        for (int64_t s = 0; s < count; s++)
+            put(p + s * GROUP + l, vec_round(vec_mul(at(p + s * GROUP + l), at(inverse)), dtype));
+    }
+}
+
+static void as_eager(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
+                     float *p)
+{
+    if (rule->dtype == TN_BF16)
+        as_eager_in(lanes, rule, TN_BF16, index, count, x, p);
+    else
+        as_eager_in(lanes, rule, TN_F16, index, count, x, p);
+}
+
 static void rescale(const float *factor, int64_t dv, float *o)
 {
     for (int64_t i = 0; i < dv; i++)
@@ -300,6 +360,7 @@ static void attention_init_vec(attention_kernels *kernels)
                                    .cap = cap,
                                    .mask = mask,
                                    .soften = soften,
+                                   .as_eager = as_eager,
                                    .rescale = rescale,
                                    .store = store,
                                    .few_queries = few_queries,
