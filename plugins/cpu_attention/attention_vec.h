@@ -157,8 +157,7 @@ VEC_INLINE void products(const attention_operand *w, int64_t rows, int64_t depth
 static void scores_of(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
                       float *to)
 {
-    if (keys->step == 1)
-        products(&(attention_operand){keys->data, keys->row, 1}, count, depth, panel, depth * GROUP, groups, false, to,
+    products(&(attention_operand){keys->data, keys->row, 1}, count, depth, panel, depth * GROUP, groups, false, to,
                  ATTENTION_KEYS * GROUP);
 }
 
