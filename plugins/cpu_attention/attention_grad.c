@@ -170,8 +170,7 @@ static void start(const grad_item *x)
         t->q_rows = panels + x->m.q_rows;
         t->g_rows = panels + x->m.g_rows;
         t->dq = floats(panels, x->m.dq);
-        /* What products over rows read of groups that are not there. */
-        memset(t->q_rows, 0, x->m.tile_bytes - x->m.q_rows);
+        memset(t->q_rows, 0, x->m.tile_bytes - x->m.q_rows); /* rows that are not there; dq                   */
         for (int32_t g = 0; g < t->groups; g++)
             start_group(x, i, g);
     }
@@ -302,6 +301,14 @@ static void multiply_tile(const grad_item *x, const grad_keys *block, grad_tile 
                      x->m.d_rows * ATTENTION_LANES);
 }
 
+/* count keys of dk or dv, filled up as products write them. */
+static void clear_keys(float *sums, int64_t rows, int64_t count)
+{
+    for (int64_t i = 0; i < rows; i += ATTENTION_LANES)
+        memset(sums + i * ATTENTION_KEYS, 0,
+               (size_t)(attention_up(count, ATTENTION_LANES) * ATTENTION_LANES) * sizeof(float));
+}
+
 /* dk and dv of a block. */
 static void store_keys(const grad_item *x, const attention_keys *keys)
 {
@@ -326,8 +333,8 @@ static void sweep(const grad_item *x, bool second)
         attention_look(job->kv_index, x->b, first, left < job->block ? left : job->block, &block.keys);
         block.ready = false;
         if (second) {
-            memset(x->m.dk, 0, ATTENTION_KEYS * (size_t)x->m.d_rows * sizeof(float));
-            memset(x->m.dv, 0, ATTENTION_KEYS * (size_t)x->m.v_rows * sizeof(float));
+            clear_keys(x->m.dk, x->m.d_rows, block.keys.count);
+            clear_keys(x->m.dv, x->m.v_rows, block.keys.count);
         }
         for (int64_t t = 0; t < job->tiles; t++) {
             attention_part part;
@@ -439,32 +446,12 @@ static void join_sinks(const grad_job *job, const tn_tensor *to)
     }
 }
 
-static attention_grad_kernels kernels_of(const attention_layer *layer, uint64_t flags)
-{
-    attention_grad_kernels kernels;
-    attention_grad_init_c(&kernels);
-#ifdef __x86_64__
-    if (flags & TN_CPU_AVX2)
-        attention_grad_init_avx2(&kernels);
-    if (flags & TN_CPU_AVX512)
-        attention_grad_init_avx512(&kernels);
-    if (layer->kernels.pairs)
-        attention_grad_init_avx512bf16(&kernels);
-#elif defined __aarch64__
-    if (flags & TN_CPU_NEON)
-        attention_grad_init_neon(&kernels);
-#endif
-    (void)layer;
-    (void)flags;
-    return kernels;
-}
-
 void attention_backward(const attention_layer *layer, const tn_call *call)
 {
     const tn_grads *grads = call->grads;
     const tn_param *sinks = &grads->param[TN_ROLE_SINKS];
     grad_job job = {.layer = layer,
-                    .kernels = kernels_of(layer, call->plan->user[0]),
+                    .kernels = attention_grad_kernels_of(layer, call->plan->user[0]),
                     .q = &call->in[0],
                     .k = &call->in[1],
                     .v = &call->in[2],

@@ -39,6 +39,9 @@ void attention_grad_init_avx512(attention_grad_kernels *kernels);
 void attention_grad_init_avx512bf16(attention_grad_kernels *kernels);
 void attention_grad_init_neon(attention_grad_kernels *kernels);
 
+/* Those of a layer's products. */
+attention_grad_kernels attention_grad_kernels_of(const attention_layer *layer, uint64_t flags);
+
 size_t attention_backward_scratch(const attention_layer *layer);
 void attention_backward(const attention_layer *layer, const tn_call *call);
 

@@ -1,4 +1,4 @@
-/* The plain C reference of the middle of backward. */
+/* The plain C reference of the middle of backward, and the choice among instruction sets. */
 #include "attention_grad.h"
 #include "scalar.h"
 
@@ -58,4 +58,24 @@ static void narrow(const float *from, int64_t n, tn_dtype dtype, char *to)
 void attention_grad_init_c(attention_grad_kernels *kernels)
 {
     *kernels = (attention_grad_kernels){sum, soften, rows, narrow};
+}
+
+attention_grad_kernels attention_grad_kernels_of(const attention_layer *layer, uint64_t flags)
+{
+    attention_grad_kernels kernels;
+    attention_grad_init_c(&kernels);
+#ifdef __x86_64__
+    if (flags & TN_CPU_AVX2)
+        attention_grad_init_avx2(&kernels);
+    if (flags & TN_CPU_AVX512)
+        attention_grad_init_avx512(&kernels);
+    if (layer->kernels.pairs)
+        attention_grad_init_avx512bf16(&kernels);
+#elif defined __aarch64__
+    if (flags & TN_CPU_NEON)
+        attention_grad_init_neon(&kernels);
+#endif
+    (void)layer;
+    (void)flags;
+    return kernels;
 }

@@ -158,7 +158,7 @@ static void scores_of(const attention_operand *keys, int64_t count, int64_t dept
                       float *to)
 {
     products(&(attention_operand){keys->data, keys->row, 1}, count, depth, panel, depth * GROUP, groups, false, to,
-                 ATTENTION_KEYS * GROUP);
+             ATTENTION_KEYS * GROUP);
 }
 
 static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,

@@ -426,7 +426,7 @@ static void bench_shape(check_state *s, const bench_model *m, tn_dtype dtype, in
     double rows = (double)(tokens * m->q_heads * m->head) * size;
     check_case c = attention_case(dtype, &p);
     bench_run(s, &c, (bench_work){cache + rows, rows, flops},
-              (bench_work){2 * cache + 2 * rows, cache + rows, past == 0 ? 2.5 * flops : 0});
+              past ? (bench_work){0} : (bench_work){2 * cache + 2 * rows, cache + rows, 2.5 * flops});
 }
 
 static void bench(check_state *s)
