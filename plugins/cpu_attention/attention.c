@@ -24,7 +24,8 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
                              .kv_heads = site->dim[TN_DIM_KV_HEADS],
                              .max_tokens = plan->max_tokens,
                              .threads = plan->threads,
-                             .scale = (float)(site->num[TN_NUM_SCALE] * LOG2_E)};
+                             .scale = (float)(site->num[TN_NUM_SCALE] * LOG2_E),
+                             .natural = (float)site->num[TN_NUM_SCALE]};
     layer.group = layer.heads / layer.kv_heads;
     layer.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
     layer.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
