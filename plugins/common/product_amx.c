@@ -225,6 +225,18 @@ static void tile_out_amx(const product_tile *tile, const product_finish *finish,
         out_by_tokens(sums, 1, finish, rows, y, tokens);
 }
 
+static void tile_lines_amx(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                           int32_t lanes)
+{
+    _Alignas(64) float sums[BOTH][BOTH];
+    int64_t line = finish->dtype == TN_F32 ? LINE : LINE / 2;
+    whole_tile(tile, rows <= TILE, sums);
+    for (int32_t r = 0; r < rows; r++)
+        for (int32_t v = 0; v * LANES < lanes; v++)
+            store_from_f32((char *)y[r] + v * line, finish->dtype, first_lanes(lanes - v * LANES),
+                           _mm512_load_ps(sums[r] + v * LANES));
+}
+
 void product_init_amx(product_kernels *kernels)
 {
     kernels->tiles_begin = tiles_begin_amx;
@@ -232,4 +244,5 @@ void product_init_amx(product_kernels *kernels)
     kernels->tile_part = tile_part_amx;
     kernels->tile_glu = tile_glu_amx;
     kernels->tile_out = tile_out_amx;
+    kernels->tile_lines = tile_lines_amx;
 }

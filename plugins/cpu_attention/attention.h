@@ -64,6 +64,7 @@ typedef struct attention_few {
 typedef struct attention_kernels {
     bool pairs;          /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
     int64_t depth, rows; /* what heads and keys are filled up to multiples of                        */
+    int64_t few_rows;    /* up to so many rows of a key/value head few is faster                      */
     void (*begin)(void), (*end)(void); /* around calls of scores and mix; NULL: nothing to do        */
     /* Sixteen rows of q side by side: panel [depth][16] f32, or [depth / 2][16][2] bf16. */
     void (*queries)(const char *const *row, tn_dtype dtype, int64_t d, void *panel);
@@ -114,6 +115,7 @@ typedef struct attention_layer {
     float scale, natural, softcap; /* scale: of powers of two; natural: as the site says               */
     const tn_tensor *sinks;
     attention_kernels kernels;
+    attention_kernels precise; /* in f32 throughout                                                  */
 } attention_layer;
 
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan);

@@ -49,8 +49,11 @@ static void turn(const char *from, int64_t step, int64_t keys, int64_t dv, uint1
 {
     int64_t rows = attention_up(dv, GROUP);
     for (int64_t s = 0; s < keys; s += KEY_STEP)
-        for (int64_t c = 0; c < dv; c += KEY_STEP)
+        for (int64_t c = 0; c < dv; c += KEY_STEP) {
+            for (int64_t next = KEY_STEP; next < 2 * KEY_STEP; next++)
+                __builtin_prefetch(from + (s + next) * step + 2 * c);
             turn_tile(from + s * step + 2 * c, step, keys - s, dv - c, rows - c, to + c * ATTENTION_KEYS + s);
+        }
 }
 
 INLINE __m512 dot(__m512 sum, const char *w, __m512i x)

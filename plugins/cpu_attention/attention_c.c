@@ -187,6 +187,7 @@ void attention_init_c(attention_kernels *kernels)
 {
     *kernels = (attention_kernels){.depth = 1,
                                    .rows = 1,
+                                   .few_rows = ATTENTION_FEW,
                                    .queries = queries,
                                    .widen = widen,
                                    .finite = finite_rows,

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { AHEAD = 16, LINE = 64 }; /* keys; bytes */
+
 typedef struct many_memory {
     char *q; /* [tiles][groups][depth][16]                                                           */
     float *scores;
@@ -138,8 +140,11 @@ static attention_operand keys_of(many_item *x, const many_block *block)
     size_t row = (size_t)x->m.depth * 2, bytes = (size_t)layer->d * 2;
     if (!whole)
         memset(x->m.k, 0, row * (size_t)attention_up(block->keys.count, kernels->rows));
-    for (int64_t s = 0; s < block->keys.count; s++)
+    for (int64_t s = 0; s < block->keys.count; s++) {
+        for (size_t i = 0; i < bytes; i += LINE)
+            __builtin_prefetch(from + (s + AHEAD) * step + i);
         memcpy(x->m.k + (size_t)s * row, from + s * step, bytes);
+    }
     return (attention_operand){x->m.k, x->m.depth, 1};
 }
 

@@ -327,6 +327,7 @@ static void attention_init_vec(attention_kernels *kernels)
 {
     *kernels = (attention_kernels){.depth = 1,
                                    .rows = 1,
+                                   .few_rows = ATTENTION_FEW,
                                    .queries = queries,
                                    .widen = widen,
                                    .finite = finite_rows,

@@ -39,7 +39,7 @@ static gmm_memory layout(const gmm_layer *layer, bool back, int64_t max_rows, in
     m.native = scratch_take(
         &at, kernels->variant->native == kernels->dtype ? 0 : PRODUCT_FEW_TOKENS * (size_t)widest * sizeof(float));
     m.product = scratch_take(&at, product_scratch_size(kernels, widest));
-    m.grad = scratch_take(&at, back ? pieces_grad_scratch_size(kernels, max_rows) : 0);
+    m.grad = scratch_take(&at, back ? product_grad_scratch_size(kernels, max_rows) : 0);
     m.thread_size = at;
     at = 0;
     size_t offsets = scratch_take(&at, (size_t)(layer->groups + 1) * sizeof(int64_t));
@@ -143,8 +143,8 @@ static void do_grad(const gmm_run *run, int64_t index, char *mine)
                                      run->input->stride[0]};
     const product_tokens_matrix g = {(const char *)run->upstream->data + first * run->upstream->stride[0] * size,
                                      run->upstream->stride[0]};
-    pieces_weight_grad(layer->kernels, layer->io ? &x : &g, layer->io ? &g : &x, m->offsets[group + 1] - first, begin,
-                       end, columns, to, dw->stride[layer->list ? 0 : 1], mine + m->grad);
+    product_weight_grad(layer->kernels, layer->io ? &x : &g, layer->io ? &g : &x, m->offsets[group + 1] - first, begin,
+                        end, columns, to, dw->stride[layer->list ? 0 : 1], mine + m->grad);
 }
 
 static void body(void *ctx, int32_t thread, int32_t threads)
