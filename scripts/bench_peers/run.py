@@ -200,7 +200,7 @@ class Bench:
             measured = getattr(self, engine)(model, threads)
         except (Failed, ValueError, KeyError, IndexError, OSError) as error:
             say(f"bench-peers: {NAMES[engine]} on {model} is left out: {error}")
-            self.failed[engine, model] += 1
+            self.failed[engine, model, threads] += 1
             return
         for name, version, rates, extra in measured:
             line = {"model": model, "threads": threads, "engine": name, "version": version, "rates": rates, "machine": now,
@@ -221,7 +221,7 @@ class Bench:
                     engines = ["tenon"] + [p for p in self.o.peers.split(",") if p and self.present(p, model)]
                     turn = number % len(engines)
                     for engine in engines[turn:] + engines[:turn]:
-                        if self.failed[engine, model] < 2:
+                        if self.failed[engine, model, threads] < 2:
                             self.one(engine, model, threads, number)
             self.write()
 
