@@ -30,6 +30,7 @@ program clang-format       clang-format   clang-tools-extra     clang       clan
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
 program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz
+program gnuplot            gnuplot-nox    gnuplot               gnuplot     gnuplot          gnuplot
 program groff              groff-base     groff-base            groff       groff            groff
 program zsh                zsh            zsh                   zsh         zsh              zsh
 '

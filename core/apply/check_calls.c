@@ -14,7 +14,7 @@ static size_t larger_calls(const apply_target *target, const tn_site *site, cons
 {
     size_t count = 0;
     int64_t cached = calls->context - 1 < MOST_CACHED ? calls->context - 1 : MOST_CACHED;
-    if (calls->rows * calls->tokens > target->checked.tokens)
+    if (calls->rows * calls->tokens > target->checked.tokens && !graph_is_wide(site))
         cases[count++] = (check_case){.batch = calls->rows, .tokens = calls->tokens};
     if (site->op == TN_OP_ATTENTION && cached > target->checked.cached)
         cases[count++] = (check_case){.batch = 1, .tokens = 1, .past = cached};

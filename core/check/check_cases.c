@@ -7,10 +7,13 @@
 /* For which operations a call says something. */
 typedef enum planned_for { FOR_ALL, FOR_ROWS, FOR_EXPERTS, FOR_ATTENTION, FOR_ROPE } planned_for;
 
+/* Where it is cheap; however heavy it is; even where each call reads a vocabulary's weights, which get the fewest. */
+typedef enum planned_when { IF_CHEAP, ALWAYS, EVERYWHERE } planned_when;
+
 typedef struct planned_case {
     check_case size;
     planned_for what;
-    bool always; /* however heavy it is                                                           */
+    planned_when when;
 } planned_case;
 
 /* A session's prompts come in chunks of 512 tokens. 66 and 300 are more than a block of 64, 128 or 256 and a part of
@@ -18,20 +21,20 @@ typedef struct planned_case {
  * what hangs between threads ends there. Sizes rise and fall, because what is kept from a call must not reach the next.
  */
 static const planned_case all_cases[] = {
-    {{.batch = 1, .tokens = 1}, FOR_ALL, true},
-    {{.batch = 1, .tokens = 0}, FOR_ALL, true},
-    {{.batch = 1, .tokens = 19, .profile = INPUTS_SCALED}, FOR_ALL, true},
-    {{.batch = 1, .tokens = 3}, FOR_ALL, true},
-    {{.batch = 1, .tokens = 5, .profile = INPUTS_OUTLIERS}, FOR_ALL, true},
-    {{.batch = 2, .tokens = 33}, FOR_ALL, false},
-    {{.batch = 1, .tokens = 128, .profile = INPUTS_CROWDED}, FOR_EXPERTS, false},
-    {{.batch = 1, .tokens = 300, .profile = INPUTS_CROWDED}, FOR_ALL, false},
-    {{.batch = 1, .tokens = CHECK_CHUNK, .profile = INPUTS_CROWDED}, FOR_ALL, true},
-    {{.batch = 1, .tokens = 21, .past = 131071}, FOR_ROPE, true},
-    {{.batch = 1, .tokens = 8195}, FOR_ROWS, true},
-    {{.batch = 2, .tokens = 1, .past = 1100}, FOR_ATTENTION, true},
-    {{.batch = 1, .tokens = 1, .past = CHECK_CACHED, .profile = INPUTS_CROWDED}, FOR_ATTENTION, true},
-    {{.batch = 1, .tokens = CHECK_CHUNK, .past = 300, .profile = INPUTS_CROWDED, .seed = 2}, FOR_ATTENTION, true},
+    {{.batch = 1, .tokens = 1}, FOR_ALL, EVERYWHERE},
+    {{.batch = 1, .tokens = 0}, FOR_ALL, EVERYWHERE},
+    {{.batch = 1, .tokens = 19, .profile = INPUTS_SCALED}, FOR_ALL, ALWAYS},
+    {{.batch = 1, .tokens = 3}, FOR_ALL, ALWAYS},
+    {{.batch = 1, .tokens = 5, .profile = INPUTS_OUTLIERS}, FOR_ALL, EVERYWHERE},
+    {{.batch = 2, .tokens = 33}, FOR_ALL, IF_CHEAP},
+    {{.batch = 1, .tokens = 128, .profile = INPUTS_CROWDED}, FOR_EXPERTS, IF_CHEAP},
+    {{.batch = 1, .tokens = 300, .profile = INPUTS_CROWDED}, FOR_ALL, IF_CHEAP},
+    {{.batch = 1, .tokens = CHECK_CHUNK, .profile = INPUTS_CROWDED}, FOR_ALL, EVERYWHERE},
+    {{.batch = 1, .tokens = 21, .past = 131071}, FOR_ROPE, ALWAYS},
+    {{.batch = 1, .tokens = 8195}, FOR_ROWS, ALWAYS},
+    {{.batch = 2, .tokens = 1, .past = 1100}, FOR_ATTENTION, ALWAYS},
+    {{.batch = 1, .tokens = 1, .past = CHECK_CACHED, .profile = INPUTS_CROWDED}, FOR_ATTENTION, ALWAYS},
+    {{.batch = 1, .tokens = CHECK_CHUNK, .past = 300, .profile = INPUTS_CROWDED, .seed = 2}, FOR_ATTENTION, ALWAYS},
 };
 
 /* Most operations and elements of a call that is not made always, and elements of one for rows. */
@@ -62,13 +65,22 @@ static bool is_cheap(const tn_site *site, const check_case *size)
     return op_operations(&call) <= MOST_WORK && (double)tn_tensor_count(&call.in[0]) <= MOST_ELEMENTS;
 }
 
+static bool is_time(const planned_case *p, const tn_site *site)
+{
+    return p->when == EVERYWHERE || (!graph_is_wide(site) && (p->when == ALWAYS || is_cheap(site, &p->size)));
+}
+
 size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_USE])
 {
     size_t count = 0;
     for (size_t i = 0; i < sizeof all_cases / sizeof *all_cases; i++) {
         const planned_case *p = &all_cases[i];
-        if (is_for(p, site) && (p->always || is_cheap(site, &p->size)))
-            cases[count++] = p->size;
+        if (!is_for(p, site) || !is_time(p, site))
+            continue;
+        cases[count] = p->size;
+        if (graph_is_wide(site) && p->size.tokens > GRAPH_WIDE_TOKENS)
+            cases[count].tokens = GRAPH_WIDE_TOKENS;
+        count++;
     }
     /* Queries that see all but one, all, and one less than all of what came before them. */
     int64_t window = site->dim[TN_DIM_WINDOW];

@@ -67,6 +67,7 @@ typedef struct arena {
     char *base;
     size_t size, used, peak;
     bool measuring;
+    const struct run_observer *observer; /* sees every call made with it (run/observe.h), or NULL   */
 } arena;
 
 tn_status arena_init(arena *a, const device *device, size_t size, tn_error *err); /* size 0: measuring */

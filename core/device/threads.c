@@ -6,6 +6,7 @@
  * results never depend on how many take part. */
 #include "device/device.h"
 #include "device/hoststate.h"
+#include "device/processors.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -30,7 +31,7 @@ typedef struct watched {
 
 static struct {
     pthread_mutex_t busy; /* held during a region                                                 */
-    atomic_int asked;     /* threads_set; 0: one per processor                                    */
+    atomic_int asked;     /* threads_set; 0: one per core                                         */
     atomic_int processors;
     atomic_bool serial, strict;
     atomic_bool watched; /* workers look at their signal masks, too                              */
@@ -286,7 +287,8 @@ void threads_serial(bool serial)
 static int32_t count_processors(void)
 {
     cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int count =
+        sched_getaffinity(0, sizeof set, &set) == 0 ? processors_count("", &set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     return count < 1 ? 1 : count < THREADS_MAX ? count : THREADS_MAX;
 }
 

@@ -45,6 +45,7 @@ media media_none(const media *m, const int64_t *positions, int64_t tokens)
     return (media){.device = m->device,
                    .dtype = m->dtype,
                    .shape = m->shape,
+                   .observer = m->observer,
                    .rows = m->rows,
                    .chunk = m->chunk,
                    .ahead = m->ahead,

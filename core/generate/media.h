@@ -11,6 +11,7 @@ typedef struct media {
     const device *device;
     tn_dtype dtype;
     const model_shape *shape;
+    const struct run_observer *observer; /* of the session's calls, or NULL                          */
     int64_t rows, chunk;
     float *ahead; /* [B]: how far a row's positions are ahead of the number of its tokens              */
     /* Of the call. */

@@ -134,6 +134,7 @@ static tn_status run_tower(feature_job *j, const tower_kind *tower, const void *
         arena_close(&j->arena);
         if (status == TN_OK)
             status = arena_init(&j->arena, j->m->device, size + 4096, j->err);
+        j->arena.observer = j->m->observer;
     }
     if (status == TN_OK)
         status = upload_pixels(j, from, media);

@@ -10,12 +10,13 @@
 #include "generate/media.h"
 #include "run/cache.h"
 #include "run/guest.h"
+#include "run/observe.h"
 #include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_CHUNK = 512, HEAD_ROWS = 64 };
+enum { DEFAULT_CHUNK = 512, HEAD_ROWS = GRAPH_WIDE_TOKENS };
 
 struct tn_session {
     tn_model *model;
@@ -26,6 +27,7 @@ struct tn_session {
     kv_cache cache;
     media media;
     arena arena;
+    run_observer observer;
     int64_t rope_length[MODEL_ROPES]; /* that the frequencies of each kind of table follow        */
     int64_t columns;                  /* tokens of a row so far, with padding                     */
     session_past past;
@@ -114,19 +116,26 @@ static void head_block(graph_run *r, tn_session *s, int64_t row, int64_t count, 
     arena_release(r->arena, mark);
 }
 
+/* How many of a chunk's tokens the caller reads: the last ones. */
+static int64_t wanted_tokens(const chunk_sink *sink)
+{
+    const tn_outputs *o = sink->outputs;
+    return o->hidden || o->logits ? sink->tokens : o->last_logits && sink->last ? 1 : 0;
+}
+
 static void run_head(graph_run *r, chunk_sink *sink)
 {
     tn_session *s = sink->s;
-    int64_t vocab = s->shape->vocab;
+    int64_t vocab = s->shape->vocab, tokens = r->result.shape[0] / s->rows;
     float *logits = sink->outputs->logits, *last = sink->outputs->last_logits;
     for (int64_t b = 0; b < s->rows && r->status == TN_OK; b++) {
-        int64_t first = b * sink->tokens;
+        int64_t first = b * tokens;
         for (int64_t t = 0; logits && t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
             int64_t count = sink->tokens - t < HEAD_ROWS ? sink->tokens - t : HEAD_ROWS;
             head_block(r, s, first + t, count, logits + (b * sink->all_tokens + sink->begin + t) * vocab);
         }
         if (last && sink->last)
-            head_block(r, s, first + sink->tokens - 1, 1, last + b * vocab);
+            head_block(r, s, first + tokens - 1, 1, last + b * vocab);
     }
 }
 
@@ -168,6 +177,7 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
     s->columns += tokens;
     graph_run r = start_run(s, err);
     set_inputs(&r, s, tokens);
+    r.wanted = wanted_tokens(sink);
     r.media = media.features.data ? &media : NULL;
     if (sink->outputs->hidden) {
         r.capture = capture_hidden;
@@ -318,18 +328,19 @@ tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_ou
 
 /* ---- life ---------------------------------------------------------------------------------------- */
 
-/* Runs the model over nothing to see how much of the arena a chunk of tokens needs. */
-static tn_status measure(tn_session *s, int64_t tokens, tn_error *err)
+/* Runs the model over nothing to see how much of the arena a chunk of tokens needs of which so many are wanted. */
+static tn_status measure(tn_session *s, int64_t tokens, int64_t wanted, tn_error *err)
 {
     graph_run r = start_run(s, err);
     run_media media;
     cache_measure(&s->cache, tokens);
     media_measure(&s->media, tokens, &media);
     set_inputs(&r, s, tokens);
+    r.wanted = wanted;
     r.media = &media;
     arena_release(&s->arena, 0);
     s->model->arch->flow->forward(&r, s->model->arch_state);
-    int64_t block = s->rows * tokens < HEAD_ROWS ? s->rows * tokens : HEAD_ROWS;
+    int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
     head_block(&r, s, 0, block, NULL);
     head_block(&r, s, 0, 1, NULL);
     return r.status;
@@ -339,13 +350,15 @@ static tn_status size_arena(tn_session *s, tn_error *err)
 {
     tn_status status = arena_init(&s->arena, s->model->target.device, 0, err);
     for (int64_t tokens = 1; tokens < s->chunk && status == TN_OK; tokens *= 2)
-        status = measure(s, tokens, err);
+        status = measure(s, tokens, tokens, err);
     /* The most tokens that may go another way than more of them do. */
     int64_t some = (GRAPH_MANY_TOKENS - 1) / s->rows;
     if (status == TN_OK && some > 0 && some < s->chunk)
-        status = measure(s, some, err);
+        status = measure(s, some, some, err);
     if (status == TN_OK)
-        status = measure(s, s->chunk, err);
+        status = measure(s, s->chunk, s->chunk, err);
+    if (status == TN_OK) /* few tokens may need more scratch than many, and here they come behind many */
+        status = measure(s, s->chunk, 1, err);
     size_t size = s->arena.peak;
     arena_close(&s->arena);
     return status == TN_OK ? arena_init(&s->arena, s->model->target.device, size + 4096, err) : status;
@@ -427,6 +440,15 @@ void tn_session_reset(tn_session *s)
     media_reset(&s->media);
     s->columns = s->past.count = 0;
     memset(s->rope_length, 0, sizeof s->rope_length);
+}
+
+tn_status tn_session_observe(tn_session *s, tn_observer *observer, void *ctx, tn_error *err)
+{
+    if (!s)
+        return structs_missing("session", err);
+    s->observer = (run_observer){observer, ctx};
+    s->arena.observer = s->media.observer = observer ? &s->observer : NULL;
+    return TN_OK;
 }
 
 int64_t tn_session_length(const tn_session *s)

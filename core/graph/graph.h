@@ -48,6 +48,18 @@ enum { GRAPH_PART_ROUTE = 0, GRAPH_PART_EXPERTS = 1, GRAPH_PART_SHARED = 2, GRAP
 /* The most tokens (rows times tokens per row) of one call: what kernels plan their scratch for. */
 enum { GRAPH_MAX_TOKENS = 4096 };
 
+/* A LINEAR as wide as a vocabulary is given few rows at once (run/pieces.h): results stay small, and a kernel need not be
+ * tried with more. */
+enum { GRAPH_WIDE = 32768, GRAPH_WIDE_TOKENS = 64 };
+static inline bool graph_is_wide(const tn_site *site)
+{
+    return site->op == TN_OP_LINEAR && site->dim[TN_DIM_OUT] >= GRAPH_WIDE;
+}
+static inline int64_t graph_most_tokens(const tn_site *site)
+{
+    return graph_is_wide(site) ? GRAPH_WIDE_TOKENS : GRAPH_MAX_TOKENS;
+}
+
 struct graph_site {
     tn_site site; /* what kernels see                                                            */
     size_t index; /* in graph order: an outer site comes before those inside it                  */

@@ -312,15 +312,33 @@ static void run_feed(graph_run *r, const decoder_layer *l, const mixer_place *at
         steps_mlp(r, l->mlp, x, y);
 }
 
-/* more: what the layer before left to be added, or NULL; mlp receives what this one leaves. */
-static void run_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor *h, const tn_tensor *more,
-                      const tn_tensor *mlp)
+/* How many tokens of a layer's result are read: behind the keys of the last layer those that the caller wants. One row
+ * only, whose last tokens lie together; and no pieces that know of all tokens. */
+static int64_t wanted_of(const graph_run *r, const decoder *d, int64_t i)
 {
     const decoder_layer *l = &d->layers[i];
-    const mixer_place at = {d->rope, d->queries, i};
+    bool plain = i + 1 == d->shape.layers && !d->last && !l->whole && !l->tail && !l->feed;
+    return plain && r->rows == 1 && !r->capture && !steps_media_deepens(r, i) ? r->wanted : r->tokens;
+}
+
+/* more: what the layer before left to be added, or NULL; mlp receives what this one leaves. The run, h and mlp are
+ * narrowed to the tokens that are wanted. */
+static void run_layer(graph_run *r, const decoder *d, int64_t i, tn_tensor *h, const tn_tensor *more, tn_tensor *mlp)
+{
+    const decoder_layer *l = &d->layers[i];
+    const mixer_place at = {d->rope, d->queries, i, wanted_of(r, d, i)};
     tn_tensor x = enter(r, l->norm, h, more);
     steps_capture(r, i, h);
     tn_tensor a = l->mixer ? l->mixer->forward(r, l->mixer_state, &at, &x) : gqa_forward(r, &l->attention, &at, &x);
+    if (at.wanted < x.shape[0] / r->rows) {
+        a = steps_last(&a, at.wanted);
+        x = steps_last(&x, at.wanted);
+        *h = steps_last(h, at.wanted);
+        *mlp = steps_last(mlp, at.wanted);
+        steps_narrow(r, at.wanted);
+    }
+    if (at.wanted == 0)
+        return;
     leave(r, d, l->after_attention, &a);
     if (d->parallel) {
         run_feed(r, l, &at, h, &x, mlp);
@@ -336,7 +354,7 @@ static void run_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor
 static void finish_layer(graph_run *r, const decoder *d, int64_t i, const tn_tensor *h, const tn_tensor *mlp)
 {
     const decoder_layer *l = &d->layers[i];
-    const mixer_place at = {d->rope, d->queries, i};
+    const mixer_place at = {d->rope, d->queries, i, r->tokens};
     if (l->whole) {
         steps_capture(r, i, h);
         l->whole->forward(r, l->whole_state, &at, h);
@@ -379,7 +397,7 @@ static void decoder_forward(graph_run *r, const void *state)
         steps_capture(r, d->shape.layers, &h);
         h = d->last->forward(r, d->last_state, &h);
     }
-    r->result = enter(r, d->norm, &h, more);
+    r->result = r->tokens > 0 ? enter(r, d->norm, &h, more) : h;
     steps_capture(r, d->shape.layers, &r->result);
 }
 

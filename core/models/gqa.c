@@ -149,6 +149,15 @@ static void norm_heads(graph_run *r, const gqa *a, gqa_heads *h)
         steps_norm_in_place(r, a->k_norm, &h->k);
 }
 
+/* Of the queries, only those of the last tokens. */
+static void narrow(graph_run *r, const gqa *a, int64_t tokens, gqa_heads *h)
+{
+    h->q = steps_part(&h->q, 1, r->tokens - tokens, tokens);
+    if (a->gate)
+        h->gate = steps_last(&h->gate, tokens * a->heads);
+    steps_narrow(r, tokens);
+}
+
 tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const tn_tensor *x)
 {
     gqa_heads h = project(r, a, x);
@@ -171,6 +180,10 @@ tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const t
     }
     if (!a->borrows)
         steps_cache_append(r, at->layer, &h.k, &h.v);
+    if (at->wanted < r->tokens)
+        narrow(r, a, at->wanted, &h);
+    if (at->wanted == 0)
+        return tn_tensor_dense(NULL, r->dtype, 2, (int64_t[]){0, x->shape[1]});
     tn_tensor o = steps_attention(r, a->site, a->borrows ? a->from_layer : at->layer, &h.q);
     if (a->gate) {
         tn_tensor rows = steps_view(&o, 2, h.gate.shape);

@@ -51,7 +51,8 @@ void gqa_build(graph_builder *b, graph_module *layer, const gqa_spec *spec, gqa 
 /* What a session caches for it. */
 model_layer gqa_cache(const gqa_spec *spec);
 
-/* x [B*T,H] to what o_proj gives. */
+/* x [B*T,H] to what o_proj gives. Where fewer tokens are wanted the run is narrowed to them once all keys are in the
+ * cache; of none, nothing is computed. */
 tn_tensor gqa_forward(graph_run *r, const gqa *a, const mixer_place *at, const tn_tensor *x);
 
 #endif

@@ -10,6 +10,7 @@ typedef struct mixer_place {
     graph_site *const *ropes;   /* ROPE sites of the model, by kind                               */
     graph_site *const *queries; /* those of layers that borrow keys and rotate queries alone        */
     int64_t layer;
+    int64_t wanted; /* what it gives is read for the last so many tokens only; attention narrows the run to them */
 } mixer_place;
 
 /* What mixes the tokens of a layer: latent attention, a recurrence, a convolution. */

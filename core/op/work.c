@@ -35,6 +35,8 @@ double op_bytes(const tn_call *call)
     double bytes = 0, tokens = (double)op_tokens(call);
     for (int i = 0; i < call->in_count; i++)
         bytes += (double)tn_dtype_bytes(call->in[i].dtype, tn_tensor_count(&call->in[i]));
+    if (call->op == TN_OP_CACHE_APPEND) /* of the cache, no more than what is put there */
+        return 2 * bytes;
     for (int i = 0; i < call->out_count; i++)
         bytes += (double)tn_dtype_bytes(call->out[i].dtype, tn_tensor_count(&call->out[i]));
     for (int i = 0; row && i < OP_PARAMS && row->param[i].shape; i++) {

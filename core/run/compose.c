@@ -4,6 +4,7 @@
 
 #include "op/op.h"
 #include "run/guest.h"
+#include "run/observe.h"
 
 #include <string.h>
 
@@ -17,7 +18,8 @@ tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, si
     if (scratch_bytes > 0)
         status = arena_take(a, scratch_bytes, &with_scratch.scratch, err);
     if (status == TN_OK && !a->measuring)
-        status = guest_step(a->device, bound, &with_scratch, step, err);
+        status = a->observer ? observe_step(a, bound, &with_scratch, step, err)
+                             : guest_step(a->device, bound, &with_scratch, step, err);
     arena_release(a, mark);
     return status;
 }

@@ -15,12 +15,13 @@ static void cut(tn_tensor *t, int axis, int64_t all, int64_t begin, int64_t coun
 
 tn_status pieces_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
 {
-    if (op_tokens(call) <= GRAPH_MAX_TOKENS || call->op == TN_OP_ATTENTION)
+    int64_t allowed = graph_most_tokens(&site->site);
+    if (op_tokens(call) <= allowed || call->op == TN_OP_ATTENTION)
         return run_site_call(device, a, site, call, err);
     const tn_tensor *x = &call->in[0];
     int axis = x->ndim > 2 && x->shape[0] == 1 ? 1 : 0;
     int64_t all = x->shape[axis], inside = x->ndim > 2 && axis == 0 ? x->shape[1] : 1;
-    int64_t most = inside < GRAPH_MAX_TOKENS ? GRAPH_MAX_TOKENS / inside : 1;
+    int64_t most = inside < allowed ? allowed / inside : 1;
     tn_status status = TN_OK;
     for (int64_t begin = 0; begin < all && status == TN_OK; begin += most) {
         int64_t count = all - begin < most ? all - begin : most;

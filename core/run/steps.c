@@ -314,6 +314,17 @@ tn_tensor steps_columns(const tn_tensor *x, int64_t begin, int64_t count)
     return steps_part(x, 1, begin, count);
 }
 
+tn_tensor steps_last(const tn_tensor *x, int64_t tokens)
+{
+    return steps_part(x, 0, x->shape[0] - tokens, tokens);
+}
+
+void steps_narrow(graph_run *r, int64_t tokens)
+{
+    r->index = steps_part(&r->index, 1, r->tokens - tokens, tokens);
+    r->tokens = tokens;
+}
+
 tn_tensor steps_heads(const graph_run *r, const tn_tensor *x, int64_t begin, int64_t heads, int64_t dim, int64_t step)
 {
     const tn_tensor from = steps_columns(x, begin, x->shape[1] - begin);

@@ -67,13 +67,15 @@ typedef struct graph_run {
     tn_dtype dtype;
     int64_t rows, tokens;                         /* B and T of this call                                            */
     tn_tensor ids;                                /* [B*T] i64                                                       */
+    int64_t wanted;                               /* rows of result that are read: the last so many tokens, or all T */
     tn_tensor index;                              /* [B,T] i32: position among the row's real tokens; -1: padding    */
     tn_tensor cos[MODEL_ROPES], sin[MODEL_ROPES]; /* [B,T,R]                                      */
     tn_tensor q_scale;                            /* [B*T] f32: factor of queries, where the model has one          */
     tn_tensor layer_inputs;                       /* [B*T,...]: what layers read beside h, where the model's first
                                                      stage makes such a thing                                      */
     const run_cache *cache;                       /* per layer                                                       */
-    tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output           */
+    tn_tensor result;                             /* [B*T,H]: where forward leaves the final norm's output, or of the
+                                                     wanted tokens alone                                             */
     void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
     void *capture_ctx;
     int64_t captured; /* states below this one have been captured                                     */
@@ -149,6 +151,11 @@ void steps_attend(graph_run *r, const graph_site *site, const tn_tensor *q, cons
 
 /* The same elements seen with another shape; t must be dense. */
 tn_tensor steps_view(const tn_tensor *t, int32_t ndim, const int64_t *shape);
+
+/* From here on the run is about the last `tokens` of its one row alone; rows of x before and behind, [T,...]. What was
+ * made of all tokens must be narrowed too. */
+void steps_narrow(graph_run *r, int64_t tokens);
+tn_tensor steps_last(const tn_tensor *x, int64_t tokens);
 
 /* What has one dimension as a matrix of that many columns whose rows are all the same: [A] as rows, [1] everywhere. */
 tn_tensor steps_repeat(const tn_tensor *t, int64_t rows, int64_t columns);

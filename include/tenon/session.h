@@ -94,6 +94,30 @@ typedef struct tn_outputs {
  * thread] */
 TN_API tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs, tn_error *err);
 
+/* ---- watching ---------------------------------------------------------------------------------- */
+
+/* One operation that was performed: a call of a kernel, or of what the device itself has for it. Operations that are
+ * composed of others are seen as these, so no time is told twice, and what lies between the events is the host's own.
+ */
+typedef struct tn_event {
+    uint32_t size;
+    tn_op op;
+    const char *kernel; /* its id; NULL: eager                                                   */
+    const char *path;   /* of the site's module, as long as the model is open; NULL: a step of no module */
+    tn_dtype dtype;     /* that it computes with                                                 */
+    int64_t tokens;
+    double begin, end;        /* seconds since some moment, the same for all                       */
+    double operations, bytes; /* multiplications and additions, of attention those of pairs that no mask hides; what it
+                                 must at least move: each tensor, and each parameter that its tokens use, once   */
+} tn_event;
+
+typedef void tn_observer(void *ctx, const tn_event *event);
+
+/* From now on observer is told of each operation that the session performs, right after it and on the thread that runs
+ * the session; it must not use the session. A device's queue is waited for after each. NULL: nobody any more, which
+ * costs nothing. [one thread] */
+TN_API tn_status tn_session_observe(tn_session *session, tn_observer *observer, void *ctx, tn_error *err);
+
 /* ---- generating -------------------------------------------------------------------------------- */
 
 /* Callbacks run on the thread that generates. */

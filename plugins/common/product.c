@@ -35,42 +35,53 @@ static void pack_f16_c(const void *const *x, int32_t tokens, int32_t width, int6
     pack_as_f32(x, TN_F16, tokens, width, k, panel);
 }
 
-/* sums[t] = bias + w . x_t for every token of a panel. */
-static void row_sums(const void *w, int64_t k, const float *panel, int32_t width, float bias, float *sums)
+/* sums[t] = those before + w . x_t for every token of a panel; r: the row among those of the tile. */
+static void row_sums(const product_tile *tile, int32_t r, float *sums)
 {
-    memset(sums, 0, sizeof(float) * (size_t)width);
-    for (int64_t i = 0; i < k; i++) {
-        float one = scalar_load(w, i, TN_F32);
+    const float *panel = tile->panel;
+    int32_t width = tile->width;
+    if (!tile->before)
+        memset(sums, 0, sizeof(float) * (size_t)width);
+    else if (tile->before + r * width != sums)
+        memcpy(sums, tile->before + r * width, sizeof(float) * (size_t)width);
+    for (int64_t i = 0; i < tile->k; i++) {
+        float one = scalar_load(tile->w[r], i, TN_F32);
         for (int32_t t = 0; t < width; t++)
             sums[t] += one * panel[i * width + t];
     }
-    for (int32_t t = 0; t < width; t++)
-        sums[t] += bias;
 }
 
-static void tile_glu_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                       const product_finish *finish, int32_t features, void *h)
+static float bias_of(const product_finish *finish, int32_t r)
 {
-    (void)ahead;
+    return finish->bias ? finish->bias[r] : 0.0f;
+}
+
+static void tile_part_c(const product_tile *tile, float *sums)
+{
+    for (int32_t r = 0; r < ROWS; r++)
+        row_sums(tile, r, sums + r * tile->width);
+}
+
+static void tile_glu_c(const product_tile *tile, const product_finish *finish, int32_t features, void *h)
+{
     for (int32_t f = 0; f < ROWS / 2; f++) {
-        float gate[PRODUCT_MAX_TOKENS], up[PRODUCT_MAX_TOKENS];
-        row_sums(w[f], k, panel, width, finish->bias && f < features ? finish->bias[f] : 0.0f, gate);
-        row_sums(w[ROWS / 2 + f], k, panel, width, finish->bias && f < features ? finish->bias[ROWS / 2 + f] : 0.0f,
-                 up);
-        for (int32_t t = 0; t < width; t++)
-            ((float *)h)[f * width + t] = f < features ? glu(gate[t], up[t], finish) : 0.0f;
+        float gate[PRODUCT_MAX_TOKENS], up[PRODUCT_MAX_TOKENS], *to = (float *)h + f * tile->width;
+        row_sums(tile, f, gate);
+        row_sums(tile, ROWS / 2 + f, up);
+        for (int32_t t = 0; t < tile->width; t++)
+            to[t] =
+                f < features ? glu(gate[t] + bias_of(finish, f), up[t] + bias_of(finish, ROWS / 2 + f), finish) : 0.0f;
     }
 }
 
-static void tile_out_c(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                       const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+static void tile_out_c(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                       int32_t tokens)
 {
-    (void)ahead;
     for (int32_t r = 0; r < rows; r++) {
         float sums[PRODUCT_MAX_TOKENS];
-        row_sums(w[r], k, panel, width, finish->bias ? finish->bias[r] : 0.0f, sums);
+        row_sums(tile, r, sums);
         for (int32_t t = 0; t < tokens; t++)
-            scalar_store(y[t], r, finish->dtype, sums[t]);
+            scalar_store(y[t], r, finish->dtype, sums[t] + bias_of(finish, r));
     }
 }
 
@@ -201,6 +212,7 @@ void product_init_c(product_kernels *kernels)
     tn_dtype dtype = kernels->dtype;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
     kernels->tiles_begin = kernels->tiles_end = nothing;
+    kernels->tile_part = tile_part_c;
     kernels->tile_glu = tile_glu_c;
     kernels->tile_out = tile_out_c;
     kernels->dots = dtype == TN_BF16 ? dots_bf16_c : dtype == TN_F16 ? dots_f16_c : dots_f32_c;
@@ -224,17 +236,17 @@ void product_init_c(product_kernels *kernels)
  * the most tokens of one. */
 /* clang-format off */
 static const product_variant variants[] = {
-/*   name          dtypes            processor                      native   dots rows lanes tiles    functions */
+/*   name          dtypes            processor                      native   dots rows lanes tiles    stretch block copies functions */
 #if defined(__x86_64__)
-    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, TN_BF16, 8,   32,  16, 16, 32, 32, product_init_amx},
-    {"avx512bf16", BF16,             AVX512_BF16,                   TN_BF16, 8,   8,   8,  16, 32, 40, product_init_avx512bf16},
-    {"avx512",     BF16 | F16,       AVX512,                        TN_F32,  8,   8,   8,  16, 32, 40, product_init_avx512},
-    {"avx512",     F32,              AVX512,                        TN_F32,  4,   8,   8,  16, 32, 40, product_init_avx512},
-    {"avx2",       F32 | BF16 | F16, TN_CPU_AVX2,                   TN_F32,  8,   4,   8,  8,  24, 24, product_init_avx2},
+    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, TN_BF16, 8,   32,  16, 16, 32, 32, 1024, 512, 256, product_init_amx},
+    {"avx512bf16", BF16,             AVX512_BF16,                   TN_BF16, 8,   8,   8,  16, 32, 40, 1024, 256, 0, product_init_avx512bf16},
+    {"avx512",     BF16 | F16,       AVX512,                        TN_F32,  8,   8,   8,  16, 32, 40, 512,  256, 0, product_init_avx512},
+    {"avx512",     F32,              AVX512,                        TN_F32,  4,   8,   8,  16, 32, 40, 512,  256, 0, product_init_avx512},
+    {"avx2",       F32 | BF16 | F16, TN_CPU_AVX2,                   TN_F32,  8,   4,   8,  8,  24, 24, 512,  256, 0, product_init_avx2},
 #elif defined(__aarch64__)
-    {"neon",       F32 | BF16 | F16, TN_CPU_NEON,                   TN_F32,  8,   8,   4,  4,  12, 12, product_init_neon},
+    {"neon",       F32 | BF16 | F16, TN_CPU_NEON,                   TN_F32,  8,   8,   4,  4,  12, 12, 512,  256, 0, product_init_neon},
 #endif
-    {"c",          F32 | BF16 | F16, 0,                             TN_F32,  8,   8,   8,  8,  16, 16, product_init_c},
+    {"c",          F32 | BF16 | F16, 0,                             TN_F32,  8,   8,   8,  8,  16, 16, 512,  256, 0, product_init_c},
 };
 /* clang-format on */
 

@@ -44,6 +44,16 @@ typedef struct product_combine {
     bool stream; /* y is not read soon: it may go past the caches. A fence must follow                */
 } product_combine;
 
+/* What a tile's sums are made of: `rows` rows of native type by `width` tokens of a panel, over k elements. */
+typedef struct product_tile {
+    const void *const *w;
+    int64_t ahead; /* bytes from each row to one that will be wanted next, which is prefetched; 0: none */
+    int64_t k;
+    const void *panel; /* where k begins                                                           */
+    int32_t width;
+    const float *before; /* sums of the elements before these, by tile_part; NULL: none            */
+} product_tile;
+
 typedef struct product_kernels product_kernels;
 
 /* A row of the table in product.c, which says what runs where. */
@@ -58,6 +68,9 @@ typedef struct product_variant {
     int32_t min_tokens;  /* at least so many,                                                      */
     int32_t tile_tokens; /* as a rule so many,                                                     */
     int32_t max_tokens;  /* the last one at most so many                                           */
+    int32_t stretch;     /* elements along k that a tile takes at once, about; a multiple of 32    */
+    int32_t block;       /* tokens whose panel of a stretch stays in the second cache              */
+    int32_t copies;      /* tokens from which tiles of copied rows are faster wherever the rows lie; 0: never */
     void (*init)(product_kernels *kernels); /* overwrites the functions that this variant has         */
 } product_variant;
 
@@ -81,16 +94,17 @@ struct product_kernels {
      * tokens become zeros, as does the second half of the last pair when k is odd. */
     void (*pack)(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel);
 
-    /* h = act(gate) * up for rows / 2 features: w holds `rows` pointers to rows of native type. features of them
-     * count, the others give zeros. h is the place of the first feature in the tile of the next product's panel.
-     * ahead: bytes from each row to one that will be wanted next, which is prefetched; 0: none. */
-    void (*tile_glu)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                     const product_finish *finish, int32_t features, void *h);
+    /* Sums for a later tile of the same rows and tokens to go on from: product_tile_sums numbers. They may replace
+     * those before. */
+    void (*tile_part)(const product_tile *tile, float *sums);
 
-    /* y[t][0 .. rows - 1], of finish->dtype (dtype or TN_F32), for t < tokens; w holds `rows` pointers, of which rows
-     * count. */
-    void (*tile_out)(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                     const product_finish *finish, int32_t rows, void *const *y, int32_t tokens);
+    /* h = act(gate) * up for rows / 2 features, of which `features` count; the others give zeros. h is the place of the
+     * first feature in the tile of the next product's panel. */
+    void (*tile_glu)(const product_tile *tile, const product_finish *finish, int32_t features, void *h);
+
+    /* y[t][0 .. rows - 1], of finish->dtype (dtype or TN_F32), for t < tokens; rows: how many of the tile's count. */
+    void (*tile_out)(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                     int32_t tokens);
 
     /* sums[t * PRODUCT_STREAMS + r] = w[r] . x[t] for r < rows <= PRODUCT_STREAMS, t < tokens <= PRODUCT_FEW_TOKENS. w
      * are rows of dtype, x of native type. The rows are read side by side, PRODUCT_AHEAD bytes behind what is
@@ -128,6 +142,12 @@ static inline int64_t product_panel_token(const product_kernels *kernels, int64_
 {
     int64_t padded = (k + kernels->variant->rows - 1) / kernels->variant->rows * kernels->variant->rows;
     return padded * (kernels->variant->native == TN_BF16 ? 2 : 4);
+}
+
+/* Numbers of a tile's sums. */
+static inline int64_t product_tile_sums(const product_kernels *kernels)
+{
+    return (int64_t)kernels->variant->rows * ((kernels->variant->max_tokens + 15) / 16 * 16);
 }
 
 /* Tokens of the tile that begins where so many tokens are left. */

@@ -78,17 +78,35 @@ INLINE void step(const tile_place a[2], int groups, const char *b, int64_t line,
         amx_dot_bf16(3, 5, 7);
 }
 
-/* sums[r][t] of 16 * groups rows and 16 * vectors tokens. */
-INLINE void tile_sums(const void *const *w, int groups, int64_t ahead, int64_t k, const char *panel, int vectors,
-                      float sums[BOTH][BOTH])
+/* Tiles 0 to 3 take up the sums before, or begin with zeros. */
+INLINE void sums_before(const float *before, int groups, int vectors)
 {
-    _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
-    int64_t line = vectors * LINE;
-    bool even[2] = {is_even(w), groups == 2 && is_even(w + TILE)};
     amx_zero(0);
     amx_zero(1);
     amx_zero(2);
     amx_zero(3);
+    if (!before)
+        return;
+    amx_written();
+    amx_load(0, before, SUMS_LINE);
+    if (vectors == 2)
+        amx_load(1, before + TILE, SUMS_LINE);
+    if (groups == 2)
+        amx_load(2, before + TILE * BOTH, SUMS_LINE);
+    if (groups == 2 && vectors == 2)
+        amx_load(3, before + TILE * BOTH + TILE, SUMS_LINE);
+}
+
+/* sums[r][t] of 16 * groups rows and 16 * vectors tokens. */
+INLINE void tile_sums(const product_tile *tile, int groups, int vectors, float sums[BOTH][BOTH])
+{
+    const void *const *w = tile->w;
+    const char *panel = tile->panel;
+    int64_t k = tile->k, ahead = tile->ahead;
+    _Alignas(64) char rows[2][TILE][LINE], pairs[TILE * SUMS_LINE];
+    int64_t line = vectors * LINE;
+    bool even[2] = {is_even(w), groups == 2 && is_even(w + TILE)};
+    sums_before(tile->before, groups, vectors);
     for (int64_t i = 0; i < k; i += STEP) {
         int64_t n = k - i < STEP ? k - i : STEP;
         const char *b = panel + i / 2 * line;
@@ -168,32 +186,40 @@ INLINE void out_by_tokens(float sums[BOTH][BOTH], int vectors, const product_fin
     }
 }
 
-static void tile_glu_amx(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                         const product_finish *finish, int32_t features, void *h)
+/* The sums of a whole tile; only_first: of its first sixteen rows. */
+INLINE void whole_tile(const product_tile *tile, bool only_first, float sums[BOTH][BOTH])
 {
-    _Alignas(64) float sums[BOTH][BOTH];
-    if (width == BOTH) {
-        tile_sums(w, 2, ahead, k, panel, 2, sums);
-        glu_by_fours(sums, 2, finish, features, h);
-    } else {
-        tile_sums(w, 2, ahead, k, panel, 1, sums);
-        glu_by_fours(sums, 1, finish, features, h);
-    }
+    if (!only_first && tile->width == BOTH)
+        tile_sums(tile, 2, 2, sums);
+    else if (!only_first)
+        tile_sums(tile, 2, 1, sums);
+    else if (tile->width == BOTH)
+        tile_sums(tile, 1, 2, sums);
+    else
+        tile_sums(tile, 1, 1, sums);
 }
 
-static void tile_out_amx(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                         const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+static void tile_part_amx(const product_tile *tile, float *sums)
+{
+    whole_tile(tile, false, (float(*)[BOTH])sums);
+}
+
+static void tile_glu_amx(const product_tile *tile, const product_finish *finish, int32_t features, void *h)
 {
     _Alignas(64) float sums[BOTH][BOTH];
-    if (rows > TILE && width == BOTH)
-        tile_sums(w, 2, ahead, k, panel, 2, sums);
-    else if (rows > TILE)
-        tile_sums(w, 2, ahead, k, panel, 1, sums);
-    else if (width == BOTH)
-        tile_sums(w, 1, ahead, k, panel, 2, sums);
+    whole_tile(tile, false, sums);
+    if (tile->width == BOTH)
+        glu_by_fours(sums, 2, finish, features, h);
     else
-        tile_sums(w, 1, ahead, k, panel, 1, sums);
-    if (width == BOTH)
+        glu_by_fours(sums, 1, finish, features, h);
+}
+
+static void tile_out_amx(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                         int32_t tokens)
+{
+    _Alignas(64) float sums[BOTH][BOTH];
+    whole_tile(tile, rows <= TILE, sums);
+    if (tile->width == BOTH)
         out_by_tokens(sums, 2, finish, rows, y, tokens);
     else
         out_by_tokens(sums, 1, finish, rows, y, tokens);
@@ -203,6 +229,7 @@ void product_init_amx(product_kernels *kernels)
 {
     kernels->tiles_begin = tiles_begin_amx;
     kernels->tiles_end = tiles_end_amx;
+    kernels->tile_part = tile_part_amx;
     kernels->tile_glu = tile_glu_amx;
     kernels->tile_out = tile_out_amx;
 }

@@ -43,23 +43,21 @@ static void pack_from_f16(const void *const *x, int32_t tokens, int32_t width, i
 }
 
 /* As in product_avx512bf16.c. */
-INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void *tokens, int full, bool half,
-                      __m512 sums[ROWS][VECTORS])
+INLINE void tile_sums(const product_tile *tile, int full, bool half, __m512 sums[ROWS][VECTORS])
 {
     __m256 rest[ROWS];
     const char *row[ROWS];
-    const float *panel = tokens;
-    int64_t width = full * LANES + (half ? LANES / 2 : 0);
+    const float *panel = tile->panel;
+    int64_t width = full * LANES + (half ? LANES / 2 : 0), k = tile->k;
+    sums_start(tile, full + half, sums);
     for (int r = 0; r < ROWS; r++) {
-        row[r] = w[r];
-        rest[r] = _mm256_setzero_ps();
-        for (int v = 0; v < full; v++)
-            sums[r][v] = _mm512_setzero_ps();
+        row[r] = tile->w[r];
+        rest[r] = half ? _mm512_castps512_ps256(sums[r][full]) : _mm256_setzero_ps();
     }
     for (int64_t line = 0; line < k; line += 16) {
         int64_t end = line + 16 < k ? line + 16 : k;
         for (int r = 0; r < ROWS; r++)
-            _mm_prefetch(row[r] + line * 4 + ahead, _MM_HINT_T1);
+            _mm_prefetch(row[r] + line * 4 + tile->ahead, _MM_HINT_T1);
         for (int64_t i = line; i < end; i++) {
             __m512 x[2];
             __m256 x_half = _mm256_setzero_ps();
@@ -82,18 +80,23 @@ INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void
         sums[r][full] = _mm512_zextps256_ps512(rest[r]);
 }
 
-static void tile_glu_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                         const product_finish *finish, int32_t features, void *h)
+static void tile_part_f32(const product_tile *tile, float *sums)
 {
-    const tile_call call = {w, ahead, k, panel, finish, features, width, h, NULL};
-    tile_of_width(&call, tile_sums, width, true, false);
+    const tile_call call = {.tile = tile, .sums = sums};
+    tile_of_width(&call, tile_sums, TILE_PART, false);
 }
 
-static void tile_out_f32(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                         const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+static void tile_glu_f32(const product_tile *tile, const product_finish *finish, int32_t features, void *h)
 {
-    const tile_call call = {w, ahead, k, panel, finish, rows, tokens, NULL, y};
-    tile_of_width(&call, tile_sums, width, false, false);
+    const tile_call call = {.tile = tile, .finish = finish, .count = features, .tokens = tile->width, .h = h};
+    tile_of_width(&call, tile_sums, TILE_GLU, false);
+}
+
+static void tile_out_f32(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                         int32_t tokens)
+{
+    const tile_call call = {.tile = tile, .finish = finish, .count = rows, .tokens = tokens, .y = y};
+    tile_of_width(&call, tile_sums, TILE_OUT, false);
 }
 
 /* Up to four tokens by 64 rows, which are the lanes. */
@@ -281,6 +284,7 @@ void product_init_avx512(product_kernels *kernels)
 {
     bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
+    kernels->tile_part = tile_part_f32;
     kernels->tile_glu = tile_glu_f32;
     kernels->tile_out = tile_out_f32;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;

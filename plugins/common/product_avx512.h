@@ -142,41 +142,58 @@ INLINE void finish_glu(__m512 sums[ROWS][VECTORS], int vectors, bool half, const
 }
 
 /* A tile of sums[r][v]: 16 * full tokens, and with half 8 more. */
-typedef void tile_sums_fn(const void *const *w, int64_t ahead, int64_t k, const void *panel, int full, bool half,
-                          __m512 sums[ROWS][VECTORS]);
+typedef void tile_sums_fn(const product_tile *tile, int full, bool half, __m512 sums[ROWS][VECTORS]);
 
-/* What tile_glu and tile_out are called with; count: features or rows. */
+/* What becomes of a tile's sums. */
+typedef enum tile_end { TILE_PART, TILE_GLU, TILE_OUT } tile_end;
+
+/* What tile_part, tile_glu and tile_out are called with; count: features or rows. */
 typedef struct tile_call {
-    const void *const *w;
-    int64_t ahead, k;
-    const void *panel;
+    const product_tile *tile;
     const product_finish *finish;
     int32_t count, tokens;
     void *h;
     void *const *y;
+    float *sums;
 } tile_call;
 
-INLINE void tile_of(const tile_call *t, tile_sums_fn *sums_of, int full, bool half, bool glu, bool pairs)
+/* Of product_tile.before and of what tile_part gives. */
+INLINE float *tile_sum(const float *sums, int r, int v)
+{
+    return (float *)sums + (r * VECTORS + v) * LANES;
+}
+
+INLINE void sums_start(const product_tile *tile, int vectors, __m512 sums[ROWS][VECTORS])
+{
+    for (int r = 0; r < ROWS; r++)
+        for (int v = 0; v < vectors; v++)
+            sums[r][v] = tile->before ? _mm512_loadu_ps(tile_sum(tile->before, r, v)) : _mm512_setzero_ps();
+}
+
+INLINE void tile_of(const tile_call *t, tile_sums_fn *sums_of, int full, bool half, tile_end end, bool pairs)
 {
     __m512 sums[ROWS][VECTORS];
-    sums_of(t->w, t->ahead, t->k, t->panel, full, half, sums);
-    if (!glu)
+    sums_of(t->tile, full, half, sums);
+    if (end == TILE_OUT)
         finish_out(sums, full + half, t->finish, t->count, t->y, t->tokens);
-    else
+    else if (end == TILE_GLU)
         finish_glu(sums, full + half, half, t->finish, t->count, pairs, t->h);
+    for (int r = 0; r < ROWS && end == TILE_PART; r++)
+        for (int v = 0; v < full + half; v++)
+            _mm512_storeu_ps(tile_sum(t->sums, r, v), sums[r][v]);
 }
 
 /* Each width of a tile is code of its own. */
-INLINE void tile_of_width(const tile_call *t, tile_sums_fn *sums_of, int32_t width, bool glu, bool pairs)
+INLINE void tile_of_width(const tile_call *t, tile_sums_fn *sums_of, tile_end end, bool pairs)
 {
-    if (width == 40)
-        tile_of(t, sums_of, 2, true, glu, pairs);
-    else if (width == 32)
-        tile_of(t, sums_of, 2, false, glu, pairs);
-    else if (width == 24)
-        tile_of(t, sums_of, 1, true, glu, pairs);
+    if (t->tile->width == 40)
+        tile_of(t, sums_of, 2, true, end, pairs);
+    else if (t->tile->width == 32)
+        tile_of(t, sums_of, 2, false, end, pairs);
+    else if (t->tile->width == 24)
+        tile_of(t, sums_of, 1, true, end, pairs);
     else
-        tile_of(t, sums_of, 1, false, glu, pairs);
+        tile_of(t, sums_of, 1, false, end, pairs);
 }
 
 /* Up to four tokens by 64 rows, which are the lanes. */

@@ -33,22 +33,20 @@ static void pack_bf16(const void *const *x, int32_t tokens, int32_t width, int64
 /* Eight rows by one or two vectors of 16 tokens, and with half one of 8: 8 to 24 independent chains, which the latency
  * of the dot product (6 cycles) needs, and few enough rows that rows 4 KiB apart still fit the ways of the first cache.
  */
-INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void *tokens, int full, bool half,
-                      __m512 sums[ROWS][VECTORS])
+INLINE void tile_sums(const product_tile *tile, int full, bool half, __m512 sums[ROWS][VECTORS])
 {
     __m256 rest[ROWS];
-    const char *row[ROWS], *panel = tokens;
-    int64_t width = full * LANES + (half ? LANES / 2 : 0), bytes = k / 2 * 4, tail = k % 2 ? 4 : 0;
+    const char *row[ROWS], *panel = tile->panel;
+    int64_t width = full * LANES + (half ? LANES / 2 : 0), bytes = tile->k / 2 * 4, tail = tile->k % 2 ? 4 : 0;
+    sums_start(tile, full + half, sums);
     for (int r = 0; r < ROWS; r++) {
-        row[r] = w[r];
-        rest[r] = _mm256_setzero_ps();
-        for (int v = 0; v < full; v++)
-            sums[r][v] = _mm512_setzero_ps();
+        row[r] = tile->w[r];
+        rest[r] = half ? _mm512_castps512_ps256(sums[r][full]) : _mm256_setzero_ps();
     }
     for (int64_t line = 0; line < bytes + tail; line += 64) {
         int64_t end = line + 64 < bytes ? line + 64 : bytes;
         for (int r = 0; r < ROWS; r++)
-            _mm_prefetch(row[r] + line + ahead, _MM_HINT_T1);
+            _mm_prefetch(row[r] + line + tile->ahead, _MM_HINT_T1);
         for (int64_t i = line; i < end; i += 4) {
             __m512i x[2];
             __m256i x_half = _mm256_setzero_si256();
@@ -68,7 +66,8 @@ INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void
         }
     }
     for (int r = 0; r < ROWS; r++) {
-        sums[r][full] = _mm512_zextps256_ps512(rest[r]);
+        if (half)
+            sums[r][full] = _mm512_zextps256_ps512(rest[r]);
         if (tail) { /* the last element alone: nothing behind a row is read */
             uint16_t one;
             memcpy(&one, row[r] + bytes, 2);
@@ -81,18 +80,23 @@ INLINE void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void
     }
 }
 
-static void tile_glu_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                          const product_finish *finish, int32_t features, void *h)
+static void tile_part_bf16(const product_tile *tile, float *sums)
 {
-    const tile_call call = {w, ahead, k, panel, finish, features, width, h, NULL};
-    tile_of_width(&call, tile_sums, width, true, true);
+    const tile_call call = {.tile = tile, .sums = sums};
+    tile_of_width(&call, tile_sums, TILE_PART, true);
 }
 
-static void tile_out_bf16(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                          const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+static void tile_glu_bf16(const product_tile *tile, const product_finish *finish, int32_t features, void *h)
 {
-    const tile_call call = {w, ahead, k, panel, finish, rows, tokens, NULL, y};
-    tile_of_width(&call, tile_sums, width, false, true);
+    const tile_call call = {.tile = tile, .finish = finish, .count = features, .tokens = tile->width, .h = h};
+    tile_of_width(&call, tile_sums, TILE_GLU, true);
+}
+
+static void tile_out_bf16(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                          int32_t tokens)
+{
+    const tile_call call = {.tile = tile, .finish = finish, .count = rows, .tokens = tokens, .y = y};
+    tile_of_width(&call, tile_sums, TILE_OUT, true);
 }
 
 INLINE void dots_stretch(const char *const *w, tn_dtype dtype, int64_t k, const char *const *x, int tokens, bool first,
@@ -194,6 +198,7 @@ static void row_glu_bf16(const float *gate, const float *up, const float *up_bia
 void product_init_avx512bf16(product_kernels *kernels)
 {
     kernels->pack = pack_bf16;
+    kernels->tile_part = tile_part_bf16;
     kernels->tile_glu = tile_glu_bf16;
     kernels->tile_out = tile_out_bf16;
     kernels->dots = dots_bf16;

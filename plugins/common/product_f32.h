@@ -80,19 +80,21 @@ VEC_INLINE float load_one(const char *p)
     return one;
 }
 
-VEC_INLINE void sums_of(const void *const *w, int64_t ahead, int64_t k, const float *panel, int vectors, float *out)
+VEC_INLINE void sums_of(const product_tile *tile, int vectors, float *out)
 {
     vec sums[ROWS][MAX_VECTORS];
     const char *row[ROWS];
+    const float *panel = tile->panel;
     for (int r = 0; r < ROWS; r++) {
-        row[r] = w[r];
+        row[r] = tile->w[r];
         for (int v = 0; v < vectors; v++)
-            sums[r][v] = vec_set(0.0f);
+            sums[r][v] = tile->before ? vec_load((const char *)(tile->before + (r * vectors + v) * LANES), TN_F32)
+                                      : vec_set(0.0f);
     }
-    for (int64_t line = 0; line < k; line += 16) {
-        int64_t end = line + 16 < k ? line + 16 : k;
+    for (int64_t line = 0; line < tile->k; line += 16) {
+        int64_t end = line + 16 < tile->k ? line + 16 : tile->k;
         for (int r = 0; r < ROWS; r++)
-            __builtin_prefetch(row[r] + line * 4 + ahead, 0, 2);
+            __builtin_prefetch(row[r] + line * 4 + tile->ahead, 0, 2);
         for (int64_t i = line; i < end; i++) {
             vec x[MAX_VECTORS];
             for (int v = 0; v < vectors; v++)
@@ -110,22 +112,22 @@ VEC_INLINE void sums_of(const void *const *w, int64_t ahead, int64_t k, const fl
 }
 
 /* out[r * vectors + v] holds row r and tokens LANES v .. LANES v + LANES - 1: the sums pass through the first cache. */
-static void tile_sums(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t vectors, float *out)
+static void tile_part(const product_tile *tile, float *out)
 {
+    int32_t vectors = tile->width / LANES;
     if (vectors == 3)
-        sums_of(w, ahead, k, panel, 3, out);
+        sums_of(tile, 3, out);
     else if (vectors == 2)
-        sums_of(w, ahead, k, panel, 2, out);
+        sums_of(tile, 2, out);
     else
-        sums_of(w, ahead, k, panel, 1, out);
+        sums_of(tile, 1, out);
 }
 
-static void tile_glu(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                     const product_finish *finish, int32_t features, void *h)
+static void tile_glu(const product_tile *tile, const product_finish *finish, int32_t features, void *h)
 {
-    int32_t vectors = width / LANES;
+    int32_t vectors = tile->width / LANES;
     float sums[ROWS * MAX_VECTORS * LANES];
-    tile_sums(w, ahead, k, panel, vectors, sums);
+    tile_part(tile, sums);
     for (int i = 0; i < ROWS / 2; i++) {
         for (int v = 0; v < vectors; v++) {
             vec gate = vec_load((const char *)(sums + (i * vectors + v) * LANES), TN_F32), r = vec_set(0.0f);
@@ -141,15 +143,15 @@ static void tile_glu(const void *const *w, int64_t ahead, int64_t k, const void 
     }
 }
 
-static void tile_out(const void *const *w, int64_t ahead, int64_t k, const void *panel, int32_t width,
-                     const product_finish *finish, int32_t rows, void *const *y, int32_t tokens)
+static void tile_out(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                     int32_t tokens)
 {
     float sums[ROWS * MAX_VECTORS * LANES];
-    tile_sums(w, ahead, k, panel, width / LANES, sums);
+    tile_part(tile, sums);
     for (int32_t t = 0; t < tokens; t++) {
         float one[ROWS + LANES] = {0};
         for (int32_t r = 0; r < rows; r++)
-            one[r] = sums[r * width + t] + (finish->bias ? finish->bias[r] : 0.0f);
+            one[r] = sums[r * tile->width + t] + (finish->bias ? finish->bias[r] : 0.0f);
         for (int32_t r = 0; r < rows; r += LANES)
             store_up_to((char *)y[t] + r * size_of(finish->dtype), finish->dtype, rows - r,
                         vec_load((const char *)(one + r), TN_F32));
@@ -269,6 +271,7 @@ static void product_init_f32(product_kernels *kernels)
 {
     bool half = kernels->dtype == TN_F16, brain = kernels->dtype == TN_BF16;
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
+    kernels->tile_part = tile_part;
     kernels->tile_glu = tile_glu;
     kernels->tile_out = tile_out;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;

@@ -97,8 +97,9 @@ static void block_columns(const product_kernels *kernels, int64_t tokens, int64_
             int32_t width = product_tile_width(kernels, n - r), valid = (int32_t)least(width, n - r);
             for (int32_t i = 0; i < valid; i++)
                 out[i] = dw + (r + i) * dw_stride + c * element(kernels);
-            kernels->tile_out(use, 0, tokens, m->panel + r * product_panel_token(kernels, tokens), width, &finish,
-                              (int32_t)least(count - c, kernels->variant->rows), out, valid);
+            const product_tile tile = {
+                .w = use, .k = tokens, .panel = m->panel + r * product_panel_token(kernels, tokens), .width = width};
+            kernels->tile_out(&tile, &finish, (int32_t)least(count - c, kernels->variant->rows), out, valid);
             r += width;
         }
     }

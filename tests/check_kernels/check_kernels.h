@@ -184,7 +184,7 @@ typedef struct check_test {
     bool (*golden)(check_state *s, const char *op, const tn_safetensors *file, int64_t n, tn_dtype dtype);
 } check_test;
 
-extern const check_test check_rms_norm, check_rope, check_mlp, check_moe, check_moe_route, check_grouped_matmul;
-extern const check_test check_delta_rule;
+extern const check_test check_rms_norm, check_rope, check_mlp, check_moe, check_moe_route, check_grouped_matmul,
+    check_linear, check_delta_rule;
 
 #endif

@@ -10,8 +10,8 @@
 #include <string.h>
 
 /* One line per contract. */
-static const check_test *const tests[] = {&check_rms_norm,  &check_rope,           &check_mlp,       &check_moe,
-                                          &check_moe_route, &check_grouped_matmul, &check_delta_rule};
+static const check_test *const tests[] = {&check_rms_norm,  &check_rope,           &check_mlp,    &check_moe,
+                                          &check_moe_route, &check_grouped_matmul, &check_linear, &check_delta_rule};
 
 #define UP_TO_BF16 (TN_CPU_AVX2 | TN_CPU_AVX512 | TN_CPU_AVX512_BF16)
 
@@ -34,7 +34,7 @@ enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tier
 
 typedef struct options {
     const char *ops, *plugins, *tier, *test, *filter, *dtype, *group;
-    int threads; /* of --bench and golden files; 0: one per processor                            */
+    int threads; /* of --bench and golden files; 0: one per core                                 */
     bool emulate, bench, quick, long_calls, usage;
 } options;
 

@@ -171,6 +171,42 @@ START_TEST(chunks_and_steps_agree)
 }
 END_TEST
 
+/* What the last token alone gives is what it gives among all: the last layers of these have experts, latent attention,
+ * a gate, a window, halves side by side, pieces of their own, keys of another layer. */
+static const char *const lasts[] = {"llama",   "qwen3_moe",   "deepseek_v2", "qwen3_next",  "qwen2_sliding",
+                                    "cohere2", "gemma4_text", "lfm2",        "gemma3n_text"};
+
+START_TEST(last_logits_alone_agree)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = open_model(lasts[_i / 2], "f32");
+    if (_i % 2)
+        apply_auto(m);
+    int64_t ids[2 * TOKENS], vocab = vocab_of(m);
+    fill_ids(ids, TOKENS, vocab);
+    memcpy(ids + TOKENS, ids, TOKENS * sizeof *ids);
+    float *whole = logits_of(m, ids, TOKENS, 512, TOKENS), *last = malloc((size_t)(2 * vocab) * sizeof *last);
+    static const int64_t chunks[] = {512, 11, TOKENS - 1, 1};
+    for (int i = 0; i < 8; i++) {
+        int64_t rows = 1 + i / 4;
+        tn_session_options o = {.size = sizeof o, .rows = rows, .context = TOKENS, .chunk = chunks[i % 4]};
+        tn_session *s = tn_session_new(m, &o, &err);
+        ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
+        tn_batch b = {.size = sizeof b, .rows = rows, .tokens = TOKENS, .ids = ids};
+        tn_outputs out = {.size = sizeof out, .last_logits = last};
+        ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+        for (int64_t row = 0; row < rows; row++) {
+            double d = largest_difference(whole + (TOKENS - 1) * vocab, last + row * vocab, vocab);
+            ck_assert_msg(d <= 1e-4, "%s, chunk %lld: %g", lasts[_i / 2], (long long)o.chunk, d);
+        }
+        tn_session_free(s);
+    }
+    free(whole);
+    free(last);
+    tn_model_close(m);
+}
+END_TEST
+
 /* A row padded on the left gives what the row alone gives. */
 START_TEST(padding_changes_nothing)
 {
@@ -265,6 +301,7 @@ int main(void)
     tcase_add_loop_test(tc, threads_change_nothing, 0, 6 * CASES);
     tcase_add_loop_test(tc, threads_may_change_later, 0, 3);
     tcase_add_loop_test(tc, chunks_and_steps_agree, 0, CASES);
+    tcase_add_loop_test(tc, last_logits_alone_agree, 0, 2 * sizeof lasts / sizeof lasts[0]);
     tcase_add_loop_test(tc, padding_changes_nothing, 0, CASES);
     tcase_add_test(tc, bad_input_is_refused_and_leaves_the_session_usable);
     tcase_add_test(tc, absurd_sessions_are_refused);

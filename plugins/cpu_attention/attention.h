@@ -1,0 +1,153 @@
+/* cpu_attention: softmax(scale q k^T) v in one pass over the keys, and what its instruction sets bring.
+ *
+ * The rows of a key/value head are its queries times the query heads of its group. Sixteen rows are a group of lanes:
+ * queries, scores, probabilities and results of a group lie as [element or key or column][16 rows], so that the softmax
+ * of a row runs along a lane, and keys and values are what is broadcast, from where they lie in the cache. */
+#ifndef CPU_ATTENTION_H
+#define CPU_ATTENTION_H
+
+#include <stdbool.h>
+#include <tenon/kernel.h>
+
+enum {
+    ATTENTION_LANES = 16,
+    ATTENTION_GROUPS = 4, /* groups of lanes that go through a block of keys together: a tile        */
+    ATTENTION_ROWS = ATTENTION_LANES * ATTENTION_GROUPS,
+    ATTENTION_KEYS = 256,     /* most keys of a block                                                */
+    ATTENTION_TILES = 4,  /* most tiles of an item                                                   */
+    ATTENTION_FEW = 8,        /* up to so many rows of a token, vectors lie along the head instead   */
+    ATTENTION_FEW_KEYS = 64,  /* keys that go through such rows together                             */
+    ATTENTION_STEP = 32,      /* what parts of blocks begin at multiples of                          */
+    ATTENTION_LONGEST = 4096, /* the widest head                                                     */
+};
+
+/* A largest score is raised only when one is so much larger (a power of two): the sums then need no new scale. */
+#define ATTENTION_RAISE 8.0f
+
+/* Element (r, i) of rows that are broadcast is data[r * row + i * step], f32; bf16 where products take pairs, then
+ * step is 1. */
+typedef struct attention_operand {
+    const void *data;
+    int64_t row, step;
+} attention_operand;
+
+/* What is known of sixteen rows. Scores are kept as powers of two; max is that of the keys so far, or a little less. */
+typedef struct attention_lanes {
+    _Alignas(64) float max[ATTENTION_LANES];
+    float sum[ATTENTION_LANES], factor[ATTENTION_LANES]; /* of the last change of max                */
+    int32_t low[ATTENTION_LANES], high[ATTENTION_LANES]; /* positions that are seen                  */
+    int32_t seen[ATTENTION_LANES];                       /* has a key been?                          */
+} attention_lanes;
+
+/* Rows of one token against few keys: vectors lie along the head. */
+typedef struct attention_few {
+    tn_dtype dtype;
+    int64_t d, dv, rows;
+    const float *q; /* [rows][q_row] in the order of packs                                           */
+    int64_t q_row, o_row;
+    const char *k, *v; /* of the first key, and bytes from key to key                                */
+    int64_t k_step, v_step;
+    const int32_t *key; /* count keys that are seen                                                  */
+    int64_t count;
+    float scale, cap_in, cap_out; /* cap_out 0: no softcap                                           */
+    float *max, *sum, *o;         /* [rows], [rows], [rows][o_row]                                   */
+} attention_few;
+
+/* An instruction set's. In groups of lanes: groups of them, each so many floats behind the one before. */
+typedef struct attention_kernels {
+    bool pairs; /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
+    int64_t depth, rows; /* what heads and keys are filled up to multiples of                        */
+    void (*begin)(void), (*end)(void); /* around calls of scores and mix; NULL: nothing to do        */
+    /* Sixteen rows of q side by side: panel [depth][16] f32, or [depth / 2][16][2] bf16. */
+    void (*queries)(const char *const *row, tn_dtype dtype, int64_t d, void *panel);
+    /* rows of n elements at a distance of step bytes as f32, to [rows][n]. */
+    void (*widen)(const char *from, int64_t step, tn_dtype dtype, int64_t rows, int64_t n, float *to);
+    /* Pairs only: values turned into [dv][ATTENTION_KEYS], with zeros up to multiples of 32 keys. */
+    void (*turn)(const char *from, int64_t step, int64_t keys, int64_t dv, uint16_t *to);
+    /* Is none of them infinite or NaN? */
+    bool (*finite)(const char *from, int64_t step, tn_dtype dtype, int64_t rows, int64_t n);
+    /* scores[key][16] = keys . queries; o[column][16] += values . probabilities. */
+    void (*scores)(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
+                   float *scores);
+    void (*mix)(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
+                int64_t o_group);
+    /* score = out tanh(in score). */
+    void (*cap)(float *scores, int64_t n, float in, float out);
+    /* -infinity for what a lane does not see. */
+    void (*mask)(attention_lanes *lanes, const int32_t *index, int64_t count, float *scores);
+    /* Scores become probabilities times 2^max, up to a multiple of 32 keys with zeros. False: max is what it was. */
+    bool (*soften)(attention_lanes *lanes, float scale, int64_t count, const float *scores, void *panel);
+    void (*rescale)(const float *factor, int64_t dv, float *o);
+    /* rows results of a group of lanes, times factor. */
+    void (*store)(const float *o, const float *factor, int64_t dv, tn_dtype dtype, int32_t rows, char *const *to);
+    void (*few_queries)(const char *from, tn_dtype dtype, int64_t d, float *q);
+    void (*few)(const attention_few *few);
+    /* o, or o times factor, from the order of packs. */
+    void (*few_plain)(const float *o, tn_dtype dtype, int64_t dv, float *to);
+    void (*few_store)(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to);
+} attention_kernels;
+
+void attention_init_c(attention_kernels *kernels);
+void attention_init_avx2(attention_kernels *kernels);
+void attention_init_avx512(attention_kernels *kernels);
+void attention_init_avx512bf16(attention_kernels *kernels);
+void attention_init_amx(attention_kernels *kernels);
+void attention_init_neon(attention_kernels *kernels);
+
+/* A site as plan sees it. */
+typedef struct attention_layer {
+    tn_dtype dtype;
+    int64_t d, dv, heads, kv_heads, group, window, chunk, max_tokens;
+    int32_t threads;
+    float scale, softcap;
+    const tn_tensor *sinks;
+    attention_kernels kernels;
+} attention_layer;
+
+attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan);
+size_t attention_scratch(const attention_layer *layer);
+void attention_forward(const attention_layer *layer, const tn_call *call);
+
+/* Bytes from key to key along dimension 1, and where (b, i, head) of [B, X, heads, D] begins. */
+static inline int64_t attention_step(const tn_tensor *t)
+{
+    return t->stride[1] * (int64_t)tn_dtype_size(t->dtype);
+}
+
+static inline char *attention_at(const tn_tensor *t, int64_t b, int64_t i, int64_t head)
+{
+    return (char *)t->data +
+           (b * t->stride[0] + i * t->stride[1] + head * t->stride[2]) * (int64_t)tn_dtype_size(t->dtype);
+}
+
+static inline int32_t attention_position(const tn_tensor *t, int64_t b, int64_t i)
+{
+    return ((const int32_t *)t->data)[b * t->stride[0] + i * t->stride[1]];
+}
+
+/* The first position that a query at position q sees. */
+static inline int32_t attention_lowest(const attention_layer *layer, int32_t q)
+{
+    int64_t lowest = layer->window > 0 && layer->window <= q ? q - layer->window + 1 : 0;
+    int64_t chunk = layer->chunk > 0 && q > 0 ? q / layer->chunk * layer->chunk : 0;
+    return (int32_t)(lowest > chunk ? lowest : chunk);
+}
+
+/* What a product is multiplied by to be a power of two; with a softcap out tanh(in product) is that. */
+static inline void attention_cap(const attention_layer *layer, float *scale, float *in, float *out)
+{
+    *in = *out = 0.0f;
+    *scale = layer->scale;
+    if (layer->softcap == 0.0f)
+        return;
+    *in = layer->scale / (layer->softcap * 1.44269504f);
+    *out = layer->softcap * 1.44269504f;
+    *scale = 1.0f;
+}
+
+static inline int64_t attention_up(int64_t n, int64_t multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* The plain C reference of what the instruction sets bring: one element after the other. */
+#include "attention.h"
+#include "scalar.h"
+
+#include <math.h>
+
+enum { LANES = ATTENTION_LANES };
+
+static void queries(const char *const *row, tn_dtype dtype, int64_t d, void *panel)
+{
+    for (int64_t i = 0; i < d; i++)
+        for (int l = 0; l < LANES; l++)
+            ((float *)panel)[i * LANES + l] = scalar_load(row[l], i, dtype);
+}
+
+static void widen(const char *from, int64_t step, tn_dtype dtype, int64_t rows, int64_t n, float *to)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < n; i++)
+            to[r * n + i] = scalar_load(from + r * step, i, dtype);
+}
+
+static bool finite_rows(const char *from, int64_t step, tn_dtype dtype, int64_t rows, int64_t n)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite(scalar_load(from + r * step, i, dtype)))
+                return false;
+    return true;
+}
+
+/* out[row][16] (+)= w . panel. */
+static void products(const attention_operand *w, int64_t rows, int64_t depth, const float *panel, bool add, float *out)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int l = 0; l < LANES; l++) {
+            float sum = add ? out[r * LANES + l] : 0.0f;
+            for (int64_t i = 0; i < depth; i++)
+                sum += ((const float *)w->data)[r * w->row + i * w->step] * panel[i * LANES + l];
+            out[r * LANES + l] = sum;
+        }
+}
+
+static void scores(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
+                   float *to)
+{
+    for (int32_t g = 0; g < groups; g++)
+        products(keys, count, depth, (const float *)panel + g * depth * LANES, false,
+                 to + g * ATTENTION_KEYS * LANES);
+}
+
+static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
+                int64_t o_group)
+{
+    for (int32_t g = 0; g < groups; g++)
+        products(values, dv, count, (const float *)panel + g * ATTENTION_KEYS * LANES, true, o + g * o_group);
+}
+
+static void cap(float *x, int64_t n, float in, float out)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = out * tanhf(in * x[i]);
+}
+
+static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, float *x)
+{
+    for (int64_t s = 0; s < count; s++)
+        for (int l = 0; l < LANES; l++) {
+            bool sees = index[s] >= lanes->low[l] && index[s] <= lanes->high[l];
+            lanes->seen[l] |= sees;
+            if (!sees)
+                x[s * LANES + l] = -INFINITY;
+        }
+}
+
+static bool soften(attention_lanes *lanes, float scale, int64_t count, const float *x, void *panel)
+{
+    bool raised = false;
+    float *p = panel;
+    for (int l = 0; l < LANES; l++) {
+        float top = -INFINITY, before = lanes->max[l];
+        for (int64_t s = 0; s < count; s++)
+            top = x[s * LANES + l] > top ? x[s * LANES + l] : top;
+        if (top * scale > before + ATTENTION_RAISE)
+            lanes->max[l] = top * scale;
+        lanes->factor[l] = exp2f(before - lanes->max[l]);
+        raised |= lanes->factor[l] != 1.0f;
+        lanes->sum[l] *= lanes->factor[l];
+        for (int64_t s = 0; s < count; s++) {
+            p[s * LANES + l] = exp2f(fmaf(x[s * LANES + l], scale, -lanes->max[l]));
+            lanes->sum[l] += p[s * LANES + l];
+        }
+    }
+    return raised;
+}
+
+static void rescale(const float *factor, int64_t dv, float *o)
+{
+    for (int64_t i = 0; i < dv; i++)
+        for (int l = 0; l < LANES; l++)
+            o[i * LANES + l] *= factor[l];
+}
+
+static void store(const float *o, const float *factor, int64_t dv, tn_dtype dtype, int32_t rows, char *const *to)
+{
+    for (int32_t l = 0; l < rows; l++)
+        for (int64_t i = 0; i < dv; i++)
+            scalar_store(to[l], i, dtype, o[i * LANES + l] * factor[l]);
+}
+
+static void few_queries(const char *from, tn_dtype dtype, int64_t d, float *q)
+{
+    for (int64_t i = 0; i < d; i++)
+        q[i] = scalar_load(from, i, dtype);
+}
+
+static void few_row(const attention_few *f, int64_t r)
+{
+    float x[ATTENTION_FEW_KEYS], top = -INFINITY, before = f->max[r], *o = f->o + r * f->o_row;
+    for (int64_t s = 0; s < f->count; s++) {
+        x[s] = 0.0f;
+        for (int64_t i = 0; i < f->d; i++)
+            x[s] += f->q[r * f->q_row + i] * scalar_load(f->k + f->key[s] * f->k_step, i, f->dtype);
+        if (f->cap_out != 0.0f)
+            x[s] = f->cap_out * tanhf(f->cap_in * x[s]);
+        top = x[s] > top ? x[s] : top;
+    }
+    if (top * f->scale > before + ATTENTION_RAISE)
+        f->max[r] = top * f->scale;
+    float factor = exp2f(before - f->max[r]);
+    f->sum[r] *= factor;
+    for (int64_t i = 0; i < f->dv; i++)
+        o[i] *= factor;
+    for (int64_t s = 0; s < f->count; s++) {
+        float p = exp2f(fmaf(x[s], f->scale, -f->max[r]));
+        f->sum[r] += p;
+        for (int64_t i = 0; i < f->dv; i++)
+            o[i] += p * scalar_load(f->v + f->key[s] * f->v_step, i, f->dtype);
+    }
+}
+
+static void few(const attention_few *f)
+{
+    for (int64_t r = 0; r < f->rows; r++)
+        few_row(f, r);
+}
+
+static void few_plain(const float *o, tn_dtype dtype, int64_t dv, float *to)
+{
+    (void)dtype;
+    memcpy(to, o, (size_t)dv * sizeof *o);
+}
+
+static void few_store(const float *o, float factor, int64_t dv, tn_dtype dtype, char *to)
+{
+    for (int64_t i = 0; i < dv; i++)
+        scalar_store(to, i, dtype, o[i] * factor);
+}
+
+void attention_init_c(attention_kernels *kernels)
+{
+    *kernels = (attention_kernels){.depth = 1,
+                                   .rows = 1,
+                                   .queries = queries,
+                                   .widen = widen,
+                                   .finite = finite_rows,
+                                   .scores = scores,
+                                   .mix = mix,
+                                   .cap = cap,
+                                   .mask = mask,
+                                   .soften = soften,
+                                   .rescale = rescale,
+                                   .store = store,
+                                   .few_queries = few_queries,
+                                   .few = few,
+                                   .few_plain = few_plain,
+                                   .few_store = few_store};
+}

@@ -1,0 +1,59 @@
+/* One call of cpu_attention: what its files share. */
+#ifndef CPU_ATTENTION_RUN_H
+#define CPU_ATTENTION_RUN_H
+
+#include "attention.h"
+
+/* The work is cut into items: one batch row, one key/value head, some of its rows, a piece of the keys. */
+typedef struct attention_job {
+    const attention_layer *layer;
+    const tn_tensor *q, *k, *v, *q_index, *kv_index, *o;
+    int64_t batch, tokens, keys, rows; /* rows of a key/value head                                   */
+    int64_t item_rows, parts;          /* rows of an item, items of the rows                         */
+    int64_t piece_keys, pieces;
+    bool few;
+    float *partial; /* pieces > 1: [batch][kv_heads][rows][pieces][partial_row]                       */
+    char *threads;
+    size_t thread_bytes;
+} attention_job;
+
+typedef struct attention_item {
+    int64_t b, kv_head, first, rows, piece, key, key_end;
+} attention_item;
+
+/* What a piece leaves of a row: its largest score, its sum, whether a key was seen, and o. */
+enum { PARTIAL_MAX, PARTIAL_SUM, PARTIAL_SEEN, PARTIAL_O = 16 };
+
+static inline int64_t attention_partial_row(const attention_layer *layer)
+{
+    return PARTIAL_O + attention_up(layer->dv, ATTENTION_LANES);
+}
+
+static inline float *attention_partial(const attention_job *job, const attention_item *item, int64_t row)
+{
+    int64_t head = item->b * job->layer->kv_heads + item->kv_head;
+    return job->partial +
+           ((head * job->rows + row) * job->pieces + item->piece) * attention_partial_row(job->layer);
+}
+
+/* Row r of a key/value head: which token, which query head. */
+static inline int64_t attention_token(const attention_layer *layer, int64_t row)
+{
+    return row / layer->group;
+}
+
+static inline int64_t attention_head(const attention_layer *layer, int64_t kv_head, int64_t row)
+{
+    return kv_head * layer->group + row % layer->group;
+}
+
+/* What o is multiplied by at the end. */
+float attention_factor(const attention_layer *layer, int64_t head, float max, float sum, bool seen);
+
+/* attention_many.c, attention_few.c: memory of a thread, and what is done with it. */
+size_t attention_many_bytes(const attention_layer *layer);
+void attention_many(const attention_job *job, const attention_item *item, char *memory);
+size_t attention_few_bytes(const attention_layer *layer);
+void attention_few_rows(const attention_job *job, const attention_item *item, char *memory);
+
+#endif
