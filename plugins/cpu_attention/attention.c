@@ -8,10 +8,10 @@
 #define LOG2_E 1.44269504088896340736
 
 enum {
-    ITEMS = 64,           /* as many pieces are cut, as far as they stay long                         */
-    LEAST_PIECE = 256,    /* keys                                                                     */
-    PARTIAL_ROWS = 4096,  /* most rows of partial results                                             */
-    PARTIAL_SHARE = 8,    /* a piece's keys and values are that many times its partial results        */
+    ITEMS = 64,            /* as many pieces are cut, as far as they stay long                         */
+    LEAST_PIECE = 256,     /* keys                                                                     */
+    PARTIAL_ROWS = 4096,   /* most rows of partial results                                             */
+    PARTIAL_SHARE = 8,     /* a piece's keys and values are that many times its partial results        */
     WORTH_A_THREAD = 32768 /* bytes of keys and values                                                */
 };
 
@@ -37,6 +37,10 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
         attention_init_avx2(&layer.kernels);
     if (flags & TN_CPU_AVX512)
         attention_init_avx512(&layer.kernels);
+    if (flags & TN_CPU_AVX512_BF16 && layer.dtype == TN_BF16)
+        attention_init_avx512bf16(&layer.kernels);
+    if (flags & TN_CPU_AVX512_BF16 && flags & TN_CPU_AMX_BF16 && layer.dtype == TN_BF16)
+        attention_init_amx(&layer.kernels);
 #elif defined __aarch64__
     if (flags & TN_CPU_NEON)
         attention_init_neon(&layer.kernels);
@@ -85,12 +89,16 @@ static void divide(attention_job *job)
     job->rows = job->tokens * layer->group;
     job->few = layer->group <= ATTENTION_FEW && job->rows <= ATTENTION_FEW;
     job->item_rows = job->few ? job->rows : rows_of_item(layer);
+    /* Heads that lie side by side are read side by side. */
+    job->item_heads = job->few && job->k->stride[2] < job->k->stride[1] ? layer->kv_heads : 1;
     job->parts = (job->rows + job->item_rows - 1) / job->item_rows;
-    int64_t items = heads * job->parts, shares = PARTIAL_SHARE * job->rows * attention_partial_row(layer) * 4;
-    int64_t keys = most(LEAST_PIECE, shares / ((layer->d + layer->dv) * size));
+    int64_t items = heads / job->item_heads * job->parts,
+            shares = PARTIAL_SHARE * job->rows * attention_partial_row(layer) * 4;
+    int64_t key = (layer->d + layer->dv) * size, keys = most(LEAST_PIECE / (key * job->item_heads), shares / key);
+    keys = most(keys, job->few ? ATTENTION_FEW_KEYS : ATTENTION_KEYS);
     int64_t pieces = least(least(ITEMS / items, PARTIAL_ROWS / (heads * job->rows)), job->keys / keys);
     job->pieces = job->parts == 1 && pieces > 1 ? pieces : 1;
-    job->piece_keys = attention_up((job->keys + job->pieces - 1) / job->pieces, ATTENTION_FEW_KEYS);
+    job->piece_keys = attention_up((job->keys + job->pieces - 1) / job->pieces, ATTENTION_STEP);
     if (job->piece_keys > 0)
         job->pieces = most(1, (job->keys + job->piece_keys - 1) / job->piece_keys);
 }
@@ -98,9 +106,10 @@ static void divide(attention_job *job)
 /* A prompt's later rows see more keys: taking them from both ends alternately evens the threads' shares. */
 static attention_item item_of(const attention_job *job, int64_t i)
 {
-    int64_t part = i % job->parts, rest = i / job->parts, heads = job->layer->kv_heads;
+    int64_t part = i % job->parts, rest = i / job->parts, heads = job->layer->kv_heads / job->item_heads;
     part = part % 2 ? part / 2 : job->parts - 1 - part / 2;
-    attention_item item = {.kv_head = rest % heads,
+    attention_item item = {.kv_head = rest % heads * job->item_heads,
+                           .heads = job->item_heads,
                            .piece = rest / heads % job->pieces,
                            .b = rest / heads / job->pieces,
                            .first = part * job->item_rows};
@@ -139,7 +148,7 @@ static void join_row(const attention_job *job, const attention_item *item, int64
 {
     const attention_layer *layer = job->layer;
     int64_t stride = attention_partial_row(layer), head = attention_head(layer, item->kv_head, row);
-    float *from = attention_partial(job, item, row), *o = from + PARTIAL_O, max = -INFINITY, sum = 0.0f;
+    float *from = attention_partial(job, item, item->kv_head, row), *o = from + PARTIAL_O, max = -INFINITY, sum = 0.0f;
     bool seen = false;
     for (int64_t p = 0; p < job->pieces; p++) {
         seen |= from[p * stride + PARTIAL_SEEN] != 0.0f;
@@ -196,8 +205,9 @@ void attention_forward(const attention_layer *layer, const tn_call *call)
     scratch_take(&at, (size_t)(partials * attention_partial_row(layer)) * sizeof(float));
     job.threads = (char *)call->scratch + at;
     int64_t bytes = most(1, job.piece_keys * (layer->d + layer->dv) * (int64_t)tn_dtype_size(layer->dtype));
-    bytes *= most(1, job.item_rows / ATTENTION_FEW);
-    tn_parallel_for(heads * job.parts * job.pieces, (WORTH_A_THREAD + bytes - 1) / bytes, do_items, &job);
+    bytes *= job.item_heads * most(1, job.item_rows / ATTENTION_FEW);
+    tn_parallel_for(heads / job.item_heads * job.parts * job.pieces, (WORTH_A_THREAD + bytes - 1) / bytes, do_items,
+                    &job);
     int64_t row = most(1, job.pieces * layer->dv * 4);
     if (job.pieces > 1)
         tn_parallel_for(heads * job.rows, (2 * WORTH_A_THREAD + row - 1) / row, join_heads, &job);

@@ -14,7 +14,7 @@ enum {
     ATTENTION_GROUPS = 4, /* groups of lanes that go through a block of keys together: a tile        */
     ATTENTION_ROWS = ATTENTION_LANES * ATTENTION_GROUPS,
     ATTENTION_KEYS = 256,     /* most keys of a block                                                */
-    ATTENTION_TILES = 4,  /* most tiles of an item                                                   */
+    ATTENTION_TILES = 4,      /* most tiles of an item                                                   */
     ATTENTION_FEW = 8,        /* up to so many rows of a token, vectors lie along the head instead   */
     ATTENTION_FEW_KEYS = 64,  /* keys that go through such rows together                             */
     ATTENTION_STEP = 32,      /* what parts of blocks begin at multiples of                          */
@@ -55,7 +55,7 @@ typedef struct attention_few {
 
 /* An instruction set's. In groups of lanes: groups of them, each so many floats behind the one before. */
 typedef struct attention_kernels {
-    bool pairs; /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
+    bool pairs;          /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
     int64_t depth, rows; /* what heads and keys are filled up to multiples of                        */
     void (*begin)(void), (*end)(void); /* around calls of scores and mix; NULL: nothing to do        */
     /* Sixteen rows of q side by side: panel [depth][16] f32, or [depth / 2][16][2] bf16. */

@@ -45,8 +45,7 @@ static void scores(const attention_operand *keys, int64_t count, int64_t depth, 
                    float *to)
 {
     for (int32_t g = 0; g < groups; g++)
-        products(keys, count, depth, (const float *)panel + g * depth * LANES, false,
-                 to + g * ATTENTION_KEYS * LANES);
+        products(keys, count, depth, (const float *)panel + g * depth * LANES, false, to + g * ATTENTION_KEYS * LANES);
 }
 
 static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,

@@ -3,8 +3,8 @@
 #ifndef CPU_ATTENTION_EXP2_H
 #define CPU_ATTENTION_EXP2_H
 
-static const float attention_exp2_fine[] = {0x1.44138ap-13f, 0x1.5f0890p-10f, 0x1.3b2a54p-7f, 0x1.c6af6cp-5f,
-                                            0x1.ebfbe0p-3f,  0x1.62e430p-1f,  1.0f};
+static const float attention_exp2_fine[] = {
+    0x1.44138ap-13f, 0x1.5f0890p-10f, 0x1.3b2a54p-7f, 0x1.c6af6cp-5f, 0x1.ebfbe0p-3f, 0x1.62e430p-1f, 1.0f};
 static const float attention_exp2_coarse[] = {0x1.3c6e5cp-7f, 0x1.c96d5ep-5f, 0x1.ebfb3ep-3f, 0x1.62e2d2p-1f, 1.0f};
 
 #endif

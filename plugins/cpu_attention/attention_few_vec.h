@@ -1,7 +1,7 @@
 /* Few rows with vectors along the head: included by attention_vec.h. Up to four rows share what is loaded of a key or
- * value; the keys of the next block are asked for while those of this one are used. */
+ * value, and what comes some keys later is asked for. */
 
-enum { AHEAD = ATTENTION_FEW_KEYS, LINE = 64 };
+enum { AHEAD = 16, LINE = 64 }; /* keys; bytes */
 
 /* The elements i .. of a row as a pack, with zeros behind its end. */
 VEC_INLINE pack pack_at(const char *row, tn_dtype dtype, int64_t i, int64_t n)
@@ -29,39 +29,42 @@ static void few_queries(const char *from, tn_dtype dtype, int64_t d, float *q)
         few_queries_as(from, TN_F16, d, q);
 }
 
-/* x[row][s] of `keys` keys from s on. */
-VEC_INLINE void few_dots_of(const attention_few *f, tn_dtype dtype, const float *q, int rows, int keys, int64_t s,
-                            float (*x)[ATTENTION_FEW_KEYS])
-{
-    vec sum[8][2];
-    const char *k[8];
-    for (int i = 0; i < keys; i++)
-        k[i] = f->k + f->key[s + i] * f->k_step;
-    for (int i = 0; i < rows * keys; i++)
-        sum[i][0] = sum[i][1] = vec_set(0.0f);
-    for (int64_t i = 0; i < f->d; i += PACK)
-        for (int c = 0; c < keys; c++) {
-            pack key = pack_at(k[c], dtype, i, f->d);
-            for (int r = 0; r < rows; r++) {
-                sum[c * rows + r][0] = vec_fma(key.a, at(q + r * f->q_row + i), sum[c * rows + r][0]);
-                sum[c * rows + r][1] = vec_fma(key.b, at(q + r * f->q_row + i + VEC_LANES), sum[c * rows + r][1]);
-            }
-        }
-    for (int c = 0; c < keys; c++)
-        for (int r = 0; r < rows; r++)
-            x[r][s + c] = vec_sum(vec_add(sum[c * rows + r][0], sum[c * rows + r][1]));
-}
-
 VEC_INLINE void few_ask(const char *row, int64_t step, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE)
-        __builtin_prefetch(row + AHEAD * step + i);
+        __builtin_prefetch(row + AHEAD * step + i, 0, 2);
 }
 
-VEC_INLINE void few_dots(const attention_few *f, tn_dtype dtype, const float *q, int rows,
-                         float (*x)[ATTENTION_FEW_KEYS])
+/* x[key][rows] of `keys` keys from s on: as many sums at a time as VEC_SUMS. */
+VEC_INLINE void few_dots_of(const attention_few *f, tn_dtype dtype, const float *q, int rows, int keys, int64_t s,
+                            float *x)
 {
-    const int keys = VEC_DOTS / rows;
+    vec sum[VEC_SUMS];
+    const char *k[VEC_SUMS];
+    for (int c = 0; c < keys; c++)
+        k[c] = f->k + f->key[s + c] * f->k_step;
+    for (int i = 0; i < VEC_SUMS; i++)
+        sum[i] = vec_set(0.0f);
+    for (int64_t i = 0; i < f->d; i += PACK) {
+        pack query[4];
+        for (int r = 0; r < rows; r++)
+            query[r] = (pack){at(q + r * f->q_row + i), at(q + r * f->q_row + i + VEC_LANES)};
+        for (int c = 0; c < keys; c++) {
+            pack key = pack_at(k[c], dtype, i, f->d);
+            for (int r = 0; r < rows; r++) {
+                sum[c * rows + r] = vec_fma(key.a, query[r].a, sum[c * rows + r]);
+                sum[c * rows + r] = vec_fma(key.b, query[r].b, sum[c * rows + r]);
+            }
+        }
+    }
+    for (int i = 0; i < VEC_SUMS; i += VEC_LANES)
+        if (i < keys * rows)
+            put(x + s * rows + i, attention_sums(sum + i));
+}
+
+VEC_INLINE void few_dots(const attention_few *f, tn_dtype dtype, const float *q, int rows, float *x)
+{
+    const int keys = VEC_SUMS / rows;
     int64_t s = 0, k_bytes = f->d * (int64_t)size_of(dtype), v_bytes = f->dv * (int64_t)size_of(dtype);
     for (; s + keys <= f->count; s += keys) {
         for (int c = 0; c < keys; c++) {
@@ -74,67 +77,90 @@ VEC_INLINE void few_dots(const attention_few *f, tn_dtype dtype, const float *q,
         few_dots_of(f, dtype, q, rows, 1, s, x);
 }
 
-/* Probabilities times 2^max; factor: of what was summed before. */
-VEC_INLINE float few_soften(const attention_few *f, int64_t r, float *x)
+/* Probabilities times 2^max; factor: of what was summed before. Lane l belongs to row l % rows. */
+VEC_INLINE void few_soften(const attention_few *f, int64_t first, int rows, float *x, float *factor)
 {
-    int64_t count = attention_up(f->count, VEC_LANES);
-    for (int64_t s = f->count; s < count; s++)
-        x[s] = -INFINITY;
+    int64_t n = f->count * rows, end = attention_up(n, VEC_LANES);
+    float lane[VEC_LANES], minus[VEC_LANES], top[4];
+    for (int64_t i = n; i < end; i++)
+        x[i] = 0.0f;
     if (f->cap_out != 0.0f)
-        cap(x, f->count - f->count % VEC_LANES, f->cap_in, f->cap_out);
-    for (int64_t s = f->count - f->count % VEC_LANES; f->cap_out != 0.0f && s < f->count; s++)
-        x[s] = f->cap_out * tanhf(f->cap_in * x[s]);
-    vec top = at(x), sum = vec_set(0.0f);
-    for (int64_t s = VEC_LANES; s < count; s += VEC_LANES)
-        top = vec_max(at(x + s), top);
-    float lane[VEC_LANES], largest = -INFINITY, before = f->max[r];
-    put(lane, top);
-    for (int l = 0; l < VEC_LANES; l++)
-        largest = lane[l] > largest ? lane[l] : largest;
-    largest *= f->scale;
-    if (largest > before + ATTENTION_RAISE)
-        f->max[r] = largest;
-    vec minus = vec_set(-f->max[r]);
-    for (int64_t s = 0; s < count; s += VEC_LANES) {
-        vec p = vec_exp2(vec_fma(at(x + s), vec_set(f->scale), minus));
-        sum = vec_add(sum, p);
-        put(x + s, p);
+        cap(x, end, f->cap_in, f->cap_out);
+    for (int64_t i = n; i < end; i++)
+        x[i] = -INFINITY;
+    vec most = at(x), sum = vec_set(0.0f);
+    for (int64_t i = VEC_LANES; i < end; i += VEC_LANES)
+        most = vec_max(at(x + i), most);
+    put(lane, most);
+    for (int r = 0; r < rows; r++) {
+        top[r] = lane[r];
+        for (int l = r; l < VEC_LANES; l += rows)
+            top[r] = lane[l] > top[r] ? lane[l] : top[r];
+        top[r] *= f->scale;
+        float before = f->max[first + r];
+        f->max[first + r] = top[r] > before + ATTENTION_RAISE ? top[r] : before;
+        factor[r] = before;
     }
-    put(lane, vec_exp2(vec_set(before - f->max[r])));
-    f->sum[r] = f->sum[r] * lane[0] + vec_sum(sum);
-    return lane[0];
+    for (int l = 0; l < VEC_LANES; l++)
+        minus[l] = -f->max[first + l % rows];
+    for (int l = 0; l < VEC_LANES; l++)
+        lane[l] = factor[l % rows];
+    put(lane, vec_exp2(vec_add(at(lane), at(minus))));
+    for (int r = 0; r < rows; r++) {
+        factor[r] = lane[r];
+        f->sum[first + r] *= lane[r];
+    }
+    for (int64_t i = 0; i < end; i += VEC_LANES) {
+        vec p = vec_exp2(vec_fma(at(x + i), vec_set(f->scale), at(minus)));
+        sum = vec_add(sum, p);
+        put(x + i, p);
+    }
+    put(lane, sum);
+    for (int l = 0; l < VEC_LANES; l++)
+        f->sum[first + l % rows] += lane[l];
 }
 
-VEC_INLINE void few_mix(const attention_few *f, tn_dtype dtype, int64_t first, int rows,
-                        float (*p)[ATTENTION_FEW_KEYS], const float *factor)
+/* The columns i .. of o, `packs` at a time. */
+VEC_INLINE void few_mix_at(const attention_few *f, tn_dtype dtype, int64_t i, int packs, float *o, int rows,
+                           const float *p, const float *factor)
 {
-    for (int64_t i = 0; i < f->dv; i += PACK) {
-        float *o = f->o + first * f->o_row + i;
-        vec sum[4][2];
-        for (int r = 0; r < rows; r++)
-            for (int h = 0; h < 2; h++)
-                sum[r][h] = vec_mul(at(o + r * f->o_row + h * VEC_LANES), vec_set(factor[r]));
-        for (int64_t s = 0; s < f->count; s++) {
-            pack value = pack_at(f->v + f->key[s] * f->v_step, dtype, i, f->dv);
+    vec sum[4][VEC_SUMS / 2][2];
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < 2 * packs; c++)
+            sum[r][c / 2][c % 2] = vec_mul(at(o + r * f->o_row + i + c * VEC_LANES), vec_set(factor[r]));
+    for (int64_t s = 0; s < f->count; s++) {
+        const char *row = f->v + f->key[s] * f->v_step;
+        for (int c = 0; c < packs; c++) {
+            pack value = pack_at(row, dtype, i + c * PACK, packs > 1 ? i + packs * PACK : f->dv);
             for (int r = 0; r < rows; r++) {
-                vec one = vec_set(p[r][s]);
-                sum[r][0] = vec_fma(one, value.a, sum[r][0]);
-                sum[r][1] = vec_fma(one, value.b, sum[r][1]);
+                vec one = vec_set(p[s * rows + r]);
+                sum[r][c][0] = vec_fma(one, value.a, sum[r][c][0]);
+                sum[r][c][1] = vec_fma(one, value.b, sum[r][c][1]);
             }
         }
-        for (int r = 0; r < rows; r++)
-            for (int h = 0; h < 2; h++)
-                put(o + r * f->o_row + h * VEC_LANES, sum[r][h]);
     }
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < 2 * packs; c++)
+            put(o + r * f->o_row + i + c * VEC_LANES, sum[r][c / 2][c % 2]);
+}
+
+VEC_INLINE void few_mix(const attention_few *f, tn_dtype dtype, float *o, int rows, const float *p, const float *factor)
+{
+    const int packs = VEC_SUMS / 2 / rows;
+    int64_t i = 0;
+    for (; i + packs * PACK <= f->dv; i += packs * PACK)
+        few_mix_at(f, dtype, i, packs, o, rows, p, factor);
+    for (; i < f->dv; i += PACK)
+        few_mix_at(f, dtype, i, 1, o, rows, p, factor);
 }
 
 VEC_INLINE void few_rows(const attention_few *f, tn_dtype dtype, int64_t first, int rows)
 {
-    float x[4][ATTENTION_FEW_KEYS], factor[4];
+    _Alignas(64) float x[4 * ATTENTION_FEW_KEYS + VEC_SUMS];
+    float factor[4];
     few_dots(f, dtype, f->q + first * f->q_row, rows, x);
-    for (int r = 0; r < rows; r++)
-        factor[r] = few_soften(f, first + r, x[r]);
-    few_mix(f, dtype, first, rows, x, factor);
+    few_soften(f, first, rows, x, factor);
+    few_mix(f, dtype, f->o + first * f->o_row, rows, x, factor);
 }
 
 VEC_INLINE void few_as(const attention_few *f, tn_dtype dtype)

@@ -10,9 +10,9 @@
 typedef struct many_memory {
     char *q; /* [tiles][groups][depth][16]                                                           */
     float *scores;
-    char *p;         /* scores and probabilities: [groups][ATTENTION_KEYS][16]                               */
-    float *o;        /* [tiles][groups][o_rows][16]                                                  */
-    char *k, *v;     /* of a block, as the products want them                                        */
+    char *p;                /* scores and probabilities: [groups][ATTENTION_KEYS][16]                               */
+    float *o;               /* [tiles][groups][o_rows][16]                                                  */
+    char *k, *v;            /* of a block, as the products want them                                        */
     attention_lanes *lanes; /* [tiles][groups]                                                       */
     int64_t depth, o_rows;
     size_t bytes;
@@ -292,7 +292,7 @@ static void finish_group(const many_item *x, int64_t tile, int32_t group)
         int64_t head = attention_head(layer, x->item->kv_head, row);
         factor[l] = 1.0f;
         if (job->pieces > 1) {
-            float *partial = attention_partial(job, x->item, row);
+            float *partial = attention_partial(job, x->item, x->item->kv_head, row);
             partial[PARTIAL_MAX] = lanes->max[l];
             partial[PARTIAL_SUM] = lanes->sum[l];
             partial[PARTIAL_SEEN] = (float)lanes->seen[l];

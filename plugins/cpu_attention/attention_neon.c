@@ -5,7 +5,7 @@
 
 #define VEC_ROWS 6
 #define VEC_GROUPS 1
-#define VEC_DOTS 8
+#define VEC_SUMS 16
 
 /* NaN passes; beyond -126 powers are made of two factors. */
 VEC_INLINE vec vec_exp2(vec a)
@@ -17,6 +17,12 @@ VEC_INLINE vec vec_exp2(vec a)
     int32x4_t whole = vcvtq_s32_f32(n), half = vshrq_n_s32(whole, 1), bias = vdupq_n_s32(127);
     p = vec_mul(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(half, bias), 23)));
     return vec_mul(p, vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(whole, half), bias), 23)));
+}
+
+/* The sum of each of 4 vectors. */
+VEC_INLINE vec attention_sums(const vec v[VEC_LANES])
+{
+    return vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3]));
 }
 
 #define attention_transpose vec_transpose

@@ -10,6 +10,7 @@ typedef struct attention_job {
     const tn_tensor *q, *k, *v, *q_index, *kv_index, *o;
     int64_t batch, tokens, keys, rows; /* rows of a key/value head                                   */
     int64_t item_rows, parts;          /* rows of an item, items of the rows                         */
+    int64_t item_heads;                /* key/value heads of an item: more than one where rows are few */
     int64_t piece_keys, pieces;
     bool few;
     float *partial; /* pieces > 1: [batch][kv_heads][rows][pieces][partial_row]                       */
@@ -18,7 +19,7 @@ typedef struct attention_job {
 } attention_job;
 
 typedef struct attention_item {
-    int64_t b, kv_head, first, rows, piece, key, key_end;
+    int64_t b, kv_head, heads, first, rows, piece, key, key_end;
 } attention_item;
 
 /* What a piece leaves of a row: its largest score, its sum, whether a key was seen, and o. */
@@ -29,11 +30,11 @@ static inline int64_t attention_partial_row(const attention_layer *layer)
     return PARTIAL_O + attention_up(layer->dv, ATTENTION_LANES);
 }
 
-static inline float *attention_partial(const attention_job *job, const attention_item *item, int64_t row)
+static inline float *attention_partial(const attention_job *job, const attention_item *item, int64_t kv_head,
+                                       int64_t row)
 {
-    int64_t head = item->b * job->layer->kv_heads + item->kv_head;
-    return job->partial +
-           ((head * job->rows + row) * job->pieces + item->piece) * attention_partial_row(job->layer);
+    int64_t head = item->b * job->layer->kv_heads + kv_head;
+    return job->partial + ((head * job->rows + row) * job->pieces + item->piece) * attention_partial_row(job->layer);
 }
 
 /* Row r of a key/value head: which token, which query head. */

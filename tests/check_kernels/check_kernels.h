@@ -185,6 +185,6 @@ typedef struct check_test {
 } check_test;
 
 extern const check_test check_rms_norm, check_rope, check_mlp, check_moe, check_moe_route, check_grouped_matmul,
-    check_linear, check_delta_rule;
+    check_linear, check_delta_rule, check_attention;
 
 #endif
