@@ -11,7 +11,7 @@ typedef struct product_tokens_matrix {
     int64_t stride;
 } product_tokens_matrix;
 
-/* Scratch of one thread. */
+/* Scratch of one thread for at most so many tokens. */
 size_t product_grad_scratch_size(const product_kernels *kernels, int64_t tokens);
 
 /* dw[r][c] = sum over t < tokens of a[t][r] * b[t][c], in f32, rounded once to dtype, for rows begin .. end - 1 and

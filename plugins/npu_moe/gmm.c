@@ -39,7 +39,7 @@ static gmm_memory layout(const gmm_layer *layer, bool back, int64_t max_rows, in
     m.native = scratch_take(
         &at, kernels->variant->native == kernels->dtype ? 0 : PRODUCT_FEW_TOKENS * (size_t)widest * sizeof(float));
     m.product = scratch_take(&at, product_scratch_size(kernels, widest));
-    m.grad = scratch_take(&at, back ? pieces_grad_scratch_size(kernels, max_rows) : 0);
+    m.grad = scratch_take(&at, back ? product_grad_scratch_size(kernels, max_rows) : 0);
     m.thread_size = at;
     at = 0;
     size_t offsets = scratch_take(&at, (size_t)(layer->groups + 1) * sizeof(int64_t));

@@ -17,7 +17,7 @@ static void layout_thread(const moe_layer *layer, moe_back *b, int64_t max_token
     b->product = scratch_take(
         &at, product_scratch_size(kernels, moe_most(layer->hidden, moe_pairs(layer) ? 2 * b->inter : b->inter)));
     b->router = scratch_take(&at, layer->router.weight ? router_scratch_size(&layer->router) : 0);
-    b->grad = scratch_take(&at, pieces_grad_scratch_size(kernels, max_tokens));
+    b->grad = scratch_take(&at, product_grad_scratch_size(kernels, max_tokens));
     b->thread_size = at;
 }
 

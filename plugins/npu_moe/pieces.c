@@ -86,18 +86,6 @@ int64_t pieces_cut(const product_kernels *kernels, const int64_t *offsets, int64
     return count;
 }
 
-/* What product_weight_grad needs is largest for some number of tokens in between: its blocks get smaller as tokens
- * become more. Beyond 65536 they are one tile. */
-size_t pieces_grad_scratch_size(const product_kernels *kernels, int64_t max_tokens)
-{
-    size_t most = product_grad_scratch_size(kernels, max_tokens);
-    for (int64_t t = 16; t < max_tokens && t <= 65536; t += 16) {
-        size_t size = product_grad_scratch_size(kernels, t);
-        most = size > most ? size : most;
-    }
-    return most;
-}
-
 void pieces_weight_grad(const product_kernels *kernels, const product_tokens_matrix *a, const product_tokens_matrix *b,
                         int64_t tokens, int64_t begin, int64_t end, int64_t columns, void *dw, int64_t stride,
                         void *scratch)

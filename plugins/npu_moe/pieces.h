@@ -31,9 +31,6 @@ void pieces_chunk(const product_kernels *kernels, int64_t n, int64_t i, int64_t 
 int64_t pieces_cut(const product_kernels *kernels, const int64_t *offsets, int64_t groups, int64_t width,
                    int64_t last_width, int64_t few, int32_t threads, piece *pieces);
 
-/* Scratch of one thread for product_weight_grad over at most max_tokens tokens. */
-size_t pieces_grad_scratch_size(const product_kernels *kernels, int64_t max_tokens);
-
 /* product_weight_grad, where few tokens go row by row: the sums of a row of dw are a combination of the tokens' rows of
  * b, written in one stream. */
 void pieces_weight_grad(const product_kernels *kernels, const product_tokens_matrix *a, const product_tokens_matrix *b,

@@ -25,7 +25,7 @@ void router_back_layout(router_back *b, int64_t max_tokens, int32_t threads, cha
     b->strip = scratch_take(&at, chunk * STRIP * sizeof(float));
     b->product = scratch_take(&at, product_scratch_size(kernels, r->experts));
     b->gate_row = scratch_take(&at, b->gate.weight ? hidden * sizeof(float) : 0);
-    size_t grad = pieces_grad_scratch_size(kernels, max_tokens), own = pieces_grad_scratch_size(r->own, max_tokens);
+    size_t grad = product_grad_scratch_size(kernels, max_tokens), own = product_grad_scratch_size(r->own, max_tokens);
     b->grad = scratch_take(&at, grad > own ? grad : own);
     b->thread_size = at;
     at = 0;
