@@ -217,6 +217,10 @@ bench: tests ## measures kernels and models on this machine
 bench-kernels: tests ## times the kernels against the machine's ceilings, and writes the tables of docs/performance.md
 	@scripts/bench_kernels.sh $(BUILD)
 
+# ARGS: what scripts/bench_peers/run.py --help has, such as ARGS='--models qwen3-0.6b --rounds 1'.
+bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures beside llama.cpp, OpenVINO and torch, installed in build/; writes docs/performance.md
+	@scripts/bench_peers.sh $(BUILD) --write docs/performance.md $(ARGS)
+
 # What it finds goes to tests/data/fuzz, where the tests replay it.
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS := -std=c17 -O1 -g -D_GNU_SOURCE -DTN_FUZZER -Iinclude -Icore -fsanitize=fuzzer,address,undefined
@@ -277,6 +281,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan arm64 bench fuzz format install uninstall clean help
+.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -35,6 +35,29 @@ static void pack_f16_c(const void *const *x, int32_t tokens, int32_t width, int6
     pack_as_f32(x, TN_F16, tokens, width, k, panel);
 }
 
+static void lay_as_f32(const void *src, tn_dtype dtype, int64_t step, int32_t lanes, int32_t width, int64_t k,
+                       float *panel)
+{
+    for (int64_t i = 0; i < k; i++)
+        for (int32_t t = 0; t < width; t++)
+            panel[i * width + t] = t < lanes ? scalar_load((const char *)src + i * step, t, dtype) : 0.0f;
+}
+
+static void lay_f32_c(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_F32, step, lanes, width, k, panel);
+}
+
+static void lay_bf16_c(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_BF16, step, lanes, width, k, panel);
+}
+
+static void lay_f16_c(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_F16, step, lanes, width, k, panel);
+}
+
 /* sums[t] = those before + w . x_t for every token of a panel; r: the row among those of the tile. */
 static void row_sums(const product_tile *tile, int32_t r, float *sums)
 {
@@ -82,6 +105,17 @@ static void tile_out_c(const product_tile *tile, const product_finish *finish, i
         row_sums(tile, r, sums);
         for (int32_t t = 0; t < tokens; t++)
             scalar_store(y[t], r, finish->dtype, sums[t] + bias_of(finish, r));
+    }
+}
+
+static void tile_lines_c(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                         int32_t lanes)
+{
+    for (int32_t r = 0; r < rows; r++) {
+        float sums[PRODUCT_MAX_TOKENS];
+        row_sums(tile, r, sums);
+        for (int32_t t = 0; t < lanes; t++)
+            scalar_store(y[r], t, finish->dtype, sums[t]);
     }
 }
 
@@ -209,10 +243,12 @@ void product_init_c(product_kernels *kernels)
 {
     tn_dtype dtype = kernels->dtype;
     kernels->pack = dtype == TN_BF16 ? pack_bf16_c : dtype == TN_F16 ? pack_f16_c : pack_f32_c;
+    kernels->lay = dtype == TN_BF16 ? lay_bf16_c : dtype == TN_F16 ? lay_f16_c : lay_f32_c;
     kernels->tiles_begin = kernels->tiles_end = nothing;
     kernels->tile_part = tile_part_c;
     kernels->tile_glu = tile_glu_c;
     kernels->tile_out = tile_out_c;
+    kernels->tile_lines = tile_lines_c;
     kernels->dots = dtype == TN_BF16 ? dots_bf16_c : dtype == TN_F16 ? dots_f16_c : dots_f32_c;
     kernels->columns = dtype == TN_BF16 ? columns_bf16_c : dtype == TN_F16 ? columns_f16_c : columns_f32_c;
     kernels->row_glu = row_glu_c;
@@ -236,7 +272,7 @@ void product_init_c(product_kernels *kernels)
 static const product_variant variants[] = {
 /*   name          dtypes            processor                      native   dots rows lanes tiles    stretch block copies functions */
 #if defined(__x86_64__)
-    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, TN_BF16, 8,   32,  16, 16, 32, 32, 1024, 512, 256, product_init_amx},
+    {"amx",        BF16,             AVX512_BF16 | TN_CPU_AMX_BF16, TN_BF16, 4,   32,  16, 16, 32, 32, 1024, 512, 256, product_init_amx},
     {"avx512bf16", BF16,             AVX512_BF16,                   TN_BF16, 8,   8,   8,  16, 32, 40, 1024, 256, 0, product_init_avx512bf16},
     {"avx512",     BF16 | F16,       AVX512,                        TN_F32,  8,   8,   8,  16, 32, 40, 512,  256, 0, product_init_avx512},
     {"avx512",     F32,              AVX512,                        TN_F32,  4,   8,   8,  16, 32, 40, 512,  256, 0, product_init_avx512},

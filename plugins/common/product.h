@@ -94,6 +94,10 @@ struct product_kernels {
      * tokens become zeros, as does the second half of the last pair when k is odd. */
     void (*pack)(const void *const *x, int32_t tokens, int32_t width, int64_t k, void *panel);
 
+    /* The same from a matrix of which k runs along the rows: element i of lane t is at src + i * step bytes + t
+     * elements. Lanes are what tokens are elsewhere. */
+    void (*lay)(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel);
+
     /* Sums for a later tile of the same rows and tokens to go on from: product_tile_sums numbers. They may replace
      * those before. */
     void (*tile_part)(const product_tile *tile, float *sums);
@@ -105,6 +109,10 @@ struct product_kernels {
     /* y[t][0 .. rows - 1], of finish->dtype (dtype or TN_F32), for t < tokens; rows: how many of the tile's count. */
     void (*tile_out)(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
                      int32_t tokens);
+
+    /* The same the other way round: y[r][0 .. lanes - 1] for r < rows. finish->bias is not used. */
+    void (*tile_lines)(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                       int32_t lanes);
 
     /* sums[t * PRODUCT_STREAMS + r] = w[r] . x[t] for r < rows <= PRODUCT_STREAMS, t < tokens <= PRODUCT_FEW_TOKENS. w
      * are rows of dtype, x of native type. The rows are read side by side, PRODUCT_AHEAD bytes behind what is

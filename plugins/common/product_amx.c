@@ -265,6 +265,18 @@ static void columns_amx(const void *w, int64_t step, int32_t rows, int64_t k, co
     columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums, space);
 }
 
+static void tile_lines_amx(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                           int32_t lanes)
+{
+    _Alignas(64) float sums[BOTH][BOTH];
+    int64_t line = finish->dtype == TN_F32 ? LINE : LINE / 2;
+    whole_tile(tile, rows <= TILE, sums);
+    for (int32_t r = 0; r < rows; r++)
+        for (int32_t v = 0; v * LANES < lanes; v++)
+            store_from_f32((char *)y[r] + v * line, finish->dtype, first_lanes(lanes - v * LANES),
+                           _mm512_load_ps(sums[r] + v * LANES));
+}
+
 void product_init_amx(product_kernels *kernels)
 {
     kernels->columns = columns_amx;
@@ -273,4 +285,5 @@ void product_init_amx(product_kernels *kernels)
     kernels->tile_part = tile_part_amx;
     kernels->tile_glu = tile_glu_amx;
     kernels->tile_out = tile_out_amx;
+    kernels->tile_lines = tile_lines_amx;
 }

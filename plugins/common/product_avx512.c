@@ -42,6 +42,31 @@ static void pack_from_f16(const void *const *x, int32_t tokens, int32_t width, i
     pack_as_f32(x, TN_F16, tokens, width, k, panel);
 }
 
+INLINE void lay_as_f32(const char *src, tn_dtype dtype, int64_t step, int32_t lanes, int32_t width, int64_t k,
+                       float *panel)
+{
+    int64_t size = dtype == TN_F32 ? 4 : 2;
+    for (int64_t i = 0; i < k; i++, panel += width)
+        for (int32_t t = 0; t < width; t += LANES)
+            _mm512_mask_storeu_ps(panel + t, first_lanes(width - t),
+                                  load_as_f32(src + i * step + t * size, dtype, first_lanes(lanes - t)));
+}
+
+static void lay_f32(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_F32, step, lanes, width, k, panel);
+}
+
+static void lay_from_bf16(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_BF16, step, lanes, width, k, panel);
+}
+
+static void lay_from_f16(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_F16, step, lanes, width, k, panel);
+}
+
 /* As in product_avx512bf16.c. */
 INLINE void tile_sums(const product_tile *tile, int full, bool half, __m512 sums[ROWS][VECTORS])
 {
@@ -97,6 +122,13 @@ static void tile_out_f32(const product_tile *tile, const product_finish *finish,
 {
     const tile_call call = {.tile = tile, .finish = finish, .count = rows, .tokens = tokens, .y = y};
     tile_of_width(&call, tile_sums, TILE_OUT, false);
+}
+
+static void tile_lines_f32(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                           int32_t lanes)
+{
+    const tile_call call = {.tile = tile, .finish = finish, .count = rows, .tokens = lanes, .y = y};
+    tile_of_width(&call, tile_sums, TILE_LINES, false);
 }
 
 /* Up to four tokens by 64 rows, which are the lanes. */
@@ -288,7 +320,9 @@ void product_init_avx512(product_kernels *kernels)
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_part = tile_part_f32;
     kernels->tile_glu = tile_glu_f32;
+    kernels->lay = brain ? lay_from_bf16 : half ? lay_from_f16 : lay_f32;
     kernels->tile_out = tile_out_f32;
+    kernels->tile_lines = tile_lines_f32;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
     kernels->columns = brain ? columns_from_bf16 : half ? columns_from_f16 : columns_f32;
     kernels->row_glu = row_glu_avx512;

@@ -141,13 +141,48 @@ INLINE void finish_glu(__m512 sums[ROWS][VECTORS], int vectors, bool half, const
     }
 }
 
+/* n elements of dtype, the first of a row's rest. */
+static inline __mmask16 first_lanes(int64_t n)
+{
+    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << (n > 0 ? n : 0)) - 1);
+}
+
+static inline __m512 load_as_f32(const void *p, tn_dtype dtype, __mmask16 m)
+{
+    if (dtype == TN_F32)
+        return _mm512_maskz_loadu_ps(m, p);
+    return vec_widen(_mm256_maskz_loadu_epi16(m, p), dtype);
+}
+
+static inline __m256i half_from_f32(tn_dtype dtype, __m512 v)
+{
+    return vec_narrow(dtype == TN_BF16 ? vec_quiet(v) : v, dtype);
+}
+
+static inline void store_from_f32(void *p, tn_dtype dtype, __mmask16 m, __m512 v)
+{
+    if (dtype == TN_F32)
+        _mm512_mask_storeu_ps(p, m, v);
+    else
+        _mm256_mask_storeu_epi16(p, m, half_from_f32(dtype, v));
+}
+
+INLINE void finish_lines(__m512 sums[ROWS][VECTORS], int vectors, const product_finish *f, int32_t rows, void *const *y,
+                         int32_t lanes)
+{
+    int64_t line = f->dtype == TN_F32 ? 64 : 32;
+    for (int r = 0; r < ROWS && r < rows; r++)
+        for (int v = 0; v < vectors; v++)
+            store_from_f32((char *)y[r] + v * line, f->dtype, first_lanes(lanes - v * LANES), sums[r][v]);
+}
+
 /* A tile of sums[r][v]: 16 * full tokens, and with half 8 more. */
 typedef void tile_sums_fn(const product_tile *tile, int full, bool half, __m512 sums[ROWS][VECTORS]);
 
 /* What becomes of a tile's sums. */
-typedef enum tile_end { TILE_PART, TILE_GLU, TILE_OUT } tile_end;
+typedef enum tile_end { TILE_PART, TILE_GLU, TILE_OUT, TILE_LINES } tile_end;
 
-/* What tile_part, tile_glu and tile_out are called with; count: features or rows. */
+/* What tile_part, tile_glu, tile_out and tile_lines are called with; count: features or rows; tokens: or lanes. */
 typedef struct tile_call {
     const product_tile *tile;
     const product_finish *finish;
@@ -178,6 +213,8 @@ INLINE void tile_of(const tile_call *t, tile_sums_fn *sums_of, int full, bool ha
         finish_out(sums, full + half, t->finish, t->count, t->y, t->tokens);
     else if (end == TILE_GLU)
         finish_glu(sums, full + half, half, t->finish, t->count, pairs, t->h);
+    else if (end == TILE_LINES)
+        finish_lines(sums, full + half, t->finish, t->count, t->y, t->tokens);
     for (int r = 0; r < ROWS && end == TILE_PART; r++)
         for (int v = 0; v < full + half; v++)
             _mm512_storeu_ps(tile_sum(t->sums, r, v), sums[r][v]);
@@ -210,32 +247,6 @@ INLINE void columns_of(columns_part_fn *part, const void *w, tn_dtype dtype, int
         part(w, dtype, step, rows, k, x + t, 2, sums + t * space, space);
     for (; t < tokens; t++)
         part(w, dtype, step, rows, k, x + t, 1, sums + t * space, space);
-}
-
-/* n elements of dtype, the first of a row's rest. */
-static inline __mmask16 first_lanes(int64_t n)
-{
-    return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << (n > 0 ? n : 0)) - 1);
-}
-
-static inline __m512 load_as_f32(const void *p, tn_dtype dtype, __mmask16 m)
-{
-    if (dtype == TN_F32)
-        return _mm512_maskz_loadu_ps(m, p);
-    return vec_widen(_mm256_maskz_loadu_epi16(m, p), dtype);
-}
-
-static inline __m256i half_from_f32(tn_dtype dtype, __m512 v)
-{
-    return vec_narrow(dtype == TN_BF16 ? vec_quiet(v) : v, dtype);
-}
-
-static inline void store_from_f32(void *p, tn_dtype dtype, __mmask16 m, __m512 v)
-{
-    if (dtype == TN_F32)
-        _mm512_mask_storeu_ps(p, m, v);
-    else
-        _mm256_mask_storeu_epi16(p, m, half_from_f32(dtype, v));
 }
 
 /* Sixteen features of a row: glu with biases. */

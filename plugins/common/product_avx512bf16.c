@@ -30,6 +30,35 @@ static void pack_bf16(const void *const *x, int32_t tokens, int32_t width, int64
     }
 }
 
+static __mmask32 first_halves(int32_t n)
+{
+    return n >= 32 ? 0xffffffffu : (1u << (n > 0 ? n : 0)) - 1;
+}
+
+/* 32 lanes of two neighbours along k at a time become pairs. */
+static void lay_bf16(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    _Alignas(64) uint16_t order[2][32];
+    for (int i = 0; i < 32; i++) {
+        order[0][i] = (uint16_t)(i / 2 + i % 2 * 32);
+        order[1][i] = (uint16_t)(16 + i / 2 + i % 2 * 32);
+    }
+    const __m512i low = _mm512_load_si512(order[0]), high = _mm512_load_si512(order[1]);
+    int32_t *to = panel;
+    for (int64_t i = 0; i < k; i += 2, to += width) {
+        const char *even = (const char *)src + i * step, *odd = i + 1 < k ? even + step : even;
+        for (int32_t t = 0; t < width; t += 32) {
+            __mmask32 m = first_halves(lanes - t);
+            __m512i a = _mm512_maskz_loadu_epi16(m, even + 2 * t);
+            __m512i b = _mm512_maskz_loadu_epi16(i + 1 < k ? m : 0, odd + 2 * t);
+            _mm512_mask_storeu_epi32(to + t, first_lanes(width - t), _mm512_permutex2var_epi16(a, low, b));
+            if (width - t > LANES)
+                _mm512_mask_storeu_epi32(to + t + LANES, first_lanes(width - t - LANES),
+                                         _mm512_permutex2var_epi16(a, high, b));
+        }
+    }
+}
+
 /* Eight rows by one or two vectors of 16 tokens, and with half one of 8: 8 to 24 independent chains, which the latency
  * of the dot product (6 cycles) needs, and few enough rows that rows 4 KiB apart still fit the ways of the first cache.
  */
@@ -99,27 +128,43 @@ static void tile_out_bf16(const product_tile *tile, const product_finish *finish
     tile_of_width(&call, tile_sums, TILE_OUT, true);
 }
 
+static void tile_lines_bf16(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                            int32_t lanes)
+{
+    const tile_call call = {.tile = tile, .finish = finish, .count = rows, .tokens = lanes, .y = y};
+    tile_of_width(&call, tile_sums, TILE_LINES, true);
+}
+
+/* One step along k, of up to 32 elements. */
+INLINE void dots_step(const char *const *w, const char *const *x, int64_t i, __mmask32 m, int tokens,
+                      __m512 sum[PRODUCT_STREAMS][4])
+{
+    __m512i v[4];
+    for (int t = 0; t < tokens; t++)
+        v[t] = _mm512_maskz_loadu_epi16(m, x[t] + 2 * i);
+    for (int r = 0; r < PRODUCT_STREAMS; r++) {
+        __m512i a = _mm512_maskz_loadu_epi16(m, w[r] + 2 * i);
+        for (int t = 0; t < tokens; t++)
+            sum[r][t] = dot_pairs(sum[r][t], a, v[t]);
+    }
+}
+
 INLINE void dots_stretch(const char *const *w, tn_dtype dtype, int64_t k, const char *const *x, int tokens, bool first,
                          __m512 *sums)
 {
     (void)dtype;
     __m512 sum[PRODUCT_STREAMS][4];
+    int64_t i = 0;
     for (int r = 0; r < PRODUCT_STREAMS; r++)
         for (int t = 0; t < tokens; t++)
             sum[r][t] = sums[t * PRODUCT_STREAMS + r];
-    for (int64_t i = 0; i < k; i += 32) {
-        __mmask32 m = k - i >= 32 ? 0xffffffffu : (1u << (k - i)) - 1;
-        __m512i v[4];
-        for (int t = 0; t < tokens; t++)
-            v[t] = _mm512_maskz_loadu_epi16(m, x[t] + 2 * i);
-        for (int r = 0; r < PRODUCT_STREAMS; r++) {
-            if (first)
-                _mm_prefetch(w[r] + 2 * i + PRODUCT_AHEAD, _MM_HINT_T1);
-            __m512i a = _mm512_maskz_loadu_epi16(m, w[r] + 2 * i);
-            for (int t = 0; t < tokens; t++)
-                sum[r][t] = dot_pairs(sum[r][t], a, v[t]);
-        }
+    for (; i + 32 <= k; i += 32) {
+        for (int r = 0; r < PRODUCT_STREAMS && first; r++)
+            _mm_prefetch(w[r] + 2 * i + PRODUCT_AHEAD, _MM_HINT_T0);
+        dots_step(w, x, i, 0xffffffffu, tokens, sum);
     }
+    if (i < k)
+        dots_step(w, x, i, (1u << (k - i)) - 1, tokens, sum);
     for (int r = 0; r < PRODUCT_STREAMS; r++)
         for (int t = 0; t < tokens; t++)
             sums[t * PRODUCT_STREAMS + r] = sum[r][t];
@@ -191,7 +236,9 @@ void product_init_avx512bf16(product_kernels *kernels)
     kernels->pack = pack_bf16;
     kernels->tile_part = tile_part_bf16;
     kernels->tile_glu = tile_glu_bf16;
+    kernels->lay = lay_bf16;
     kernels->tile_out = tile_out_bf16;
+    kernels->tile_lines = tile_lines_bf16;
     kernels->dots = dots_bf16;
     kernels->columns = columns_bf16;
     kernels->row_glu = row_glu_bf16;

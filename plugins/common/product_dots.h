@@ -49,8 +49,8 @@ VEC_INLINE void dots_of(dots_stretch_fn *stretch_of, const void *const *w, tn_dt
             dots_tokens(stretch_of, row, dtype, n, token, m, t == 0, part + t * PRODUCT_STREAMS);
         }
     }
-    for (int32_t i = 0; i < tokens * PRODUCT_STREAMS; i++)
-        sums[i] = vec_sum(part[i]);
+    for (int32_t t = 0; t < tokens; t++)
+        vec_sum_four(part + t * PRODUCT_STREAMS, sums + t * PRODUCT_STREAMS);
 }
 
 #endif

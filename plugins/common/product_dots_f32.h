@@ -33,7 +33,7 @@ VEC_INLINE void dots_stretch_f32(const char *const *w, tn_dtype dtype, int64_t k
             sum[r][t] = sums[t * PRODUCT_STREAMS + r];
     for (; i + VEC_LANES <= k; i += VEC_LANES) {
         for (int r = 0; r < PRODUCT_STREAMS && first && i * size % 64 == 0; r++)
-            __builtin_prefetch(w[r] + i * size + PRODUCT_AHEAD, 0, 2);
+            __builtin_prefetch(w[r] + i * size + PRODUCT_AHEAD, 0, 3);
         dots_step(w, dtype, x, i, VEC_LANES, tokens, sum);
     }
     if (i < k)

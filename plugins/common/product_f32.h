@@ -73,6 +73,30 @@ static void pack_from_f16(const void *const *x, int32_t tokens, int32_t width, i
     pack_as_f32(x, TN_F16, tokens, width / LANES, k, panel);
 }
 
+VEC_INLINE void lay_as_f32(const char *src, tn_dtype dtype, int64_t step, int32_t lanes, int32_t width, int64_t k,
+                           float *panel)
+{
+    for (int64_t i = 0; i < k; i++)
+        for (int32_t t = 0; t < width; t += LANES)
+            vec_store((char *)(panel + i * width + t), TN_F32,
+                      t < lanes ? load_up_to(src + i * step + t * size_of(dtype), dtype, lanes - t) : vec_set(0.0f));
+}
+
+static void lay_f32(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_F32, step, lanes, width, k, panel);
+}
+
+static void lay_from_bf16(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_BF16, step, lanes, width, k, panel);
+}
+
+static void lay_from_f16(const void *src, int64_t step, int32_t lanes, int32_t width, int64_t k, void *panel)
+{
+    lay_as_f32(src, TN_F16, step, lanes, width, k, panel);
+}
+
 VEC_INLINE float load_one(const char *p)
 {
     float one;
@@ -156,6 +180,17 @@ static void tile_out(const product_tile *tile, const product_finish *finish, int
             store_up_to((char *)y[t] + r * size_of(finish->dtype), finish->dtype, rows - r,
                         vec_load((const char *)(one + r), TN_F32));
     }
+}
+
+static void tile_lines(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
+                       int32_t lanes)
+{
+    float sums[ROWS * MAX_VECTORS * LANES];
+    tile_part(tile, sums);
+    for (int32_t r = 0; r < rows; r++)
+        for (int32_t t = 0; t < lanes; t += LANES)
+            store_up_to((char *)y[r] + t * size_of(finish->dtype), finish->dtype, lanes - t,
+                        vec_load((const char *)(sums + r * tile->width + t), TN_F32));
 }
 
 /* Columns: up to two tokens by four vectors, whose lanes are rows. */
@@ -275,7 +310,9 @@ static void product_init_f32(product_kernels *kernels)
     kernels->pack = brain ? pack_from_bf16 : half ? pack_from_f16 : pack_f32;
     kernels->tile_part = tile_part;
     kernels->tile_glu = tile_glu;
+    kernels->lay = brain ? lay_from_bf16 : half ? lay_from_f16 : lay_f32;
     kernels->tile_out = tile_out;
+    kernels->tile_lines = tile_lines;
     kernels->dots = brain ? dots_from_bf16 : half ? dots_from_f16 : dots_f32;
     kernels->columns = brain ? columns_from_bf16 : half ? columns_from_f16 : columns_f32;
     kernels->row_glu = row_glu;

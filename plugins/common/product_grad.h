@@ -1,17 +1,14 @@
-/* Gradients of the weights of a product y = x w^T: sums over tokens. The gradient of x is a product like any other,
- * with the weight's rows and columns exchanged (product_matrix: row_stride 1, k_stride the distance of its rows). */
+/* Gradients of the weights of a product y = x w^T: sums over tokens. The gradient of x is product_lines, with rows of
+ * the upstream gradient and columns of the weight. */
 #ifndef PRODUCT_GRAD_H
 #define PRODUCT_GRAD_H
 
 #include "product_mlp.h"
 
 /* Element (t, i) of a matrix of tokens is at data + (t * stride + i) elements of the kernels' dtype. Borrowed. */
-typedef struct product_tokens_matrix {
-    const void *data;
-    int64_t stride;
-} product_tokens_matrix;
+typedef product_columns product_tokens_matrix;
 
-/* Scratch of one thread for at most so many tokens. */
+/* Scratch of one thread; more tokens never take less. */
 size_t product_grad_scratch_size(const product_kernels *kernels, int64_t tokens);
 
 /* dw[r][c] = sum over t < tokens of a[t][r] * b[t][c], in f32, rounded once to dtype, for rows begin .. end - 1 and

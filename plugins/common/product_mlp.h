@@ -61,6 +61,19 @@ void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, i
 void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
                        int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch);
 
+/* Element (i, column) of a matrix is at data + (i * stride + column) elements of the kernels' dtype. Borrowed. */
+typedef struct product_columns {
+    const void *data;
+    int64_t stride;
+} product_columns;
+
+/* y[r][c] = sum over i < k of a's row r times b's column c, for rows 0 .. rows - 1 and columns begin .. end - 1; y[r]
+ * is where column 0 is, of type out. k runs along the rows of a and down the columns of b, which is laid into panels on
+ * the way. a's bias is not used. Columns may be split anywhere at a multiple of product_unit. */
+size_t product_lines_scratch_size(const product_kernels *kernels, int64_t k);
+void product_lines(const product_kernels *kernels, const product_matrix *a, int64_t rows, const product_columns *b,
+                   int64_t k, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch);
+
 /* Up to PRODUCT_FEW_TOKENS tokens: the same from rows of native type to rows of type out: for h native or TN_F32, for y
  * dtype or TN_F32. */
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,

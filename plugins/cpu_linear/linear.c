@@ -3,9 +3,6 @@
 #include "linear.h"
 #include "scratch.h"
 
-/* Multiply-adds that one thread does while the team wakes up: less work than this stays on the calling thread. */
-#define SERIAL_WORK 30000
-
 typedef struct linear_memory {
     char *panel;
     char *thread;
@@ -125,7 +122,7 @@ void linear_forward(const linear_layer *layer, const tn_tensor *x, const tn_tens
     linear_run run = {.layer = layer, .x = x, .y = y, .tokens = product_tokens(x), .memory = layout(layer, scratch)};
     if (run.tokens == 0)
         return;
-    if (run.tokens * layer->in * layer->out < SERIAL_WORK)
+    if (run.tokens * layer->in * layer->out < linear_serial_work)
         body(&run, 0, 1);
     else
         tn_parallel(body, &run);

@@ -25,6 +25,7 @@ static tn_status linear_plan(const tn_site *site, tn_plan *plan, tn_error *err)
     plan->user[0] = tn_cpu_flags();
     linear_layer layer = layer_of(site, plan);
     plan->scratch_bytes = linear_scratch_size(&layer);
+    plan->backward_scratch_bytes = linear_backward_scratch_size(&layer);
     return TN_OK;
 }
 
@@ -34,6 +35,22 @@ static tn_status linear_call(const tn_call *call, tn_error *err)
     linear_layer layer = layer_of(call->site, call->plan);
     linear_forward(&layer, &call->in[0], &call->out[0], call->scratch);
     return TN_OK;
+}
+
+static const tn_tensor *gradient_of(const tn_grads *grads, tn_role role)
+{
+    return grads->param[role].count == 1 ? grads->param[role].tensors : NULL;
+}
+
+static tn_status linear_gradients_call(const tn_call *call, tn_error *err)
+{
+    const tn_grads *grads = call->grads;
+    linear_layer layer = layer_of(call->site, call->plan);
+    const linear_gradients to = {.dy = &grads->out[0],
+                                 .dx = &grads->in[0],
+                                 .weight = gradient_of(grads, TN_ROLE_WEIGHT),
+                                 .bias = gradient_of(grads, TN_ROLE_BIAS)};
+    return linear_backward(&layer, &call->in[0], &to, call->scratch, call->site->path, err);
 }
 
 enum { DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16) };
@@ -46,6 +63,8 @@ static const tn_impl impls[] = {{
     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
     .plan = linear_plan,
     .forward = linear_call,
+    .backward = linear_gradients_call,
+    .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
 }};
 
 static const tn_kernel kernels[] = {{

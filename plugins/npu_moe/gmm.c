@@ -143,8 +143,8 @@ static void do_grad(const gmm_run *run, int64_t index, char *mine)
                                      run->input->stride[0]};
     const product_tokens_matrix g = {(const char *)run->upstream->data + first * run->upstream->stride[0] * size,
                                      run->upstream->stride[0]};
-    pieces_weight_grad(layer->kernels, layer->io ? &x : &g, layer->io ? &g : &x, m->offsets[group + 1] - first, begin,
-                       end, columns, to, dw->stride[layer->list ? 0 : 1], mine + m->grad);
+    product_weight_grad(layer->kernels, layer->io ? &x : &g, layer->io ? &g : &x, m->offsets[group + 1] - first, begin,
+                        end, columns, to, dw->stride[layer->list ? 0 : 1], mine + m->grad);
 }
 
 static void body(void *ctx, int32_t thread, int32_t threads)

@@ -338,9 +338,9 @@ static void step_weights(const expert *x)
             int64_t rows = pieces_grad_rows(list[i].rows, x->threads), pieces = (list[i].rows + rows - 1) / rows;
             if (piece < pieces) {
                 if (list[i].dw)
-                    pieces_weight_grad(x->kernels, &list[i].a, &list[i].b, x->n, piece * rows,
-                                       moe_least((piece + 1) * rows, list[i].rows), list[i].columns, list[i].dw,
-                                       list[i].stride, x->mine + b->grad);
+                    product_weight_grad(x->kernels, &list[i].a, &list[i].b, x->n, piece * rows,
+                                        moe_least((piece + 1) * rows, list[i].rows), list[i].columns, list[i].dw,
+                                        list[i].stride, x->mine + b->grad);
                 break;
             }
             piece -= pieces;
@@ -429,8 +429,8 @@ static void zero_weights(const expert *x)
         int64_t begin, end;
         product_share_rows(list[i].rows, x->thread, x->threads, &begin, &end);
         if (list[i].dw)
-            pieces_weight_grad(x->kernels, &list[i].a, &list[i].b, 0, begin, end, list[i].columns, list[i].dw,
-                               list[i].stride, x->mine + x->b->grad);
+            product_weight_grad(x->kernels, &list[i].a, &list[i].b, 0, begin, end, list[i].columns, list[i].dw,
+                                list[i].stride, x->mine + x->b->grad);
     }
 }
 

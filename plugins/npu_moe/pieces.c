@@ -1,6 +1,5 @@
 /* Cutting grouped work into pieces of about equal cost. */
 #include "pieces.h"
-#include "scalar.h"
 #include <string.h>
 
 /* What reading a weight is worth, in tokens. */
@@ -84,33 +83,6 @@ int64_t pieces_cut(const product_kernels *kernels, const int64_t *offsets, int64
         }
     }
     return count;
-}
-
-void pieces_weight_grad(const product_kernels *kernels, const product_tokens_matrix *a, const product_tokens_matrix *b,
-                        int64_t tokens, int64_t begin, int64_t end, int64_t columns, void *dw, int64_t stride,
-                        void *scratch)
-{
-    const void *parts[PRODUCT_FEW_TOKENS];
-    float weights[PRODUCT_FEW_TOKENS];
-    int64_t size = (int64_t)tn_dtype_size(kernels->dtype);
-    if (tokens == 0 || tokens > PRODUCT_FEW_TOKENS) {
-        product_weight_grad(kernels, a, b, tokens, begin, end, columns, dw, stride, scratch);
-        return;
-    }
-    const product_combine row = {.part_dtype = kernels->dtype,
-                                 .dtype = kernels->dtype,
-                                 .count = (int32_t)tokens,
-                                 .part = parts,
-                                 .weight = weights,
-                                 .stream = true};
-    for (int64_t t = 0; t < tokens; t++)
-        parts[t] = (const char *)b->data + t * b->stride * size;
-    for (int64_t r = begin; r < end; r++) {
-        for (int64_t t = 0; t < tokens; t++)
-            weights[t] = scalar_load(a->data, t * a->stride + r, kernels->dtype);
-        kernels->combine(&row, columns, (char *)dw + r * stride * size);
-    }
-    atomic_thread_fence(memory_order_seq_cst);
 }
 
 int64_t pieces_grad_rows(int64_t rows, int32_t threads)

@@ -31,12 +31,6 @@ void pieces_chunk(const product_kernels *kernels, int64_t n, int64_t i, int64_t 
 int64_t pieces_cut(const product_kernels *kernels, const int64_t *offsets, int64_t groups, int64_t width,
                    int64_t last_width, int64_t few, int32_t threads, piece *pieces);
 
-/* product_weight_grad, where few tokens go row by row: the sums of a row of dw are a combination of the tokens' rows of
- * b, written in one stream. */
-void pieces_weight_grad(const product_kernels *kernels, const product_tokens_matrix *a, const product_tokens_matrix *b,
-                        int64_t tokens, int64_t begin, int64_t end, int64_t columns, void *dw, int64_t stride,
-                        void *scratch);
-
 /* Rows of a gradient that are one piece, where there are so many rows in all. */
 int64_t pieces_grad_rows(int64_t rows, int32_t threads);
 

@@ -99,8 +99,8 @@ static bool back_weights(const router_back *b, int64_t index, int32_t threads, c
         const product_tokens_matrix dl = {b->dl_rows, r->experts};
         int64_t begin = index * rows, end = begin + rows < r->experts ? begin + rows : r->experts;
         if (b->drouter)
-            pieces_weight_grad(r->products, &dl, b->x_wide ? &wide : &x, b->tokens, begin, end, r->hidden,
-                               b->drouter->data, b->drouter->stride[0], mine + b->grad);
+            product_weight_grad(r->products, &dl, b->x_wide ? &wide : &x, b->tokens, begin, end, r->hidden,
+                                b->drouter->data, b->drouter->stride[0], mine + b->grad);
         return true;
     }
     index -= pieces;
@@ -109,7 +109,7 @@ static bool back_weights(const router_back *b, int64_t index, int32_t threads, c
         return false;
     const product_tokens_matrix dz = {b->dz_rows, 1};
     int64_t begin = index * rows, end = begin + rows < r->hidden ? begin + rows : r->hidden;
-    pieces_weight_grad(r->own, &x, &dz, b->tokens, begin, end, 1, b->dgate->data, 1, mine + b->grad);
+    product_weight_grad(r->own, &x, &dz, b->tokens, begin, end, 1, b->dgate->data, 1, mine + b->grad);
     return true;
 }
 

@@ -62,6 +62,40 @@ static void want_forward(check_case *c, tn_dtype dtype, const shape *s)
     }
 }
 
+static void store(estimate e, double *want, double *bound, int64_t at)
+{
+    want[at] = e.value;
+    bound[at] = e.error;
+}
+
+/* dx = g w, dw = g^T x, db = the sum of g. */
+static void want_gradients(check_case *c, tn_dtype dtype, const shape *s)
+{
+    const double *x = case_values(c, &c->call.in[0]), *w = case_values(c, role(c, TN_ROLE_WEIGHT));
+    const double *g = case_values(c, &c->grads.out[0]), one = 1;
+    estimate *row = case_alloc(c, (size_t)(s->out + s->tokens + 1) * sizeof *row);
+    case_want_in(c, 0);
+    case_want_param(c, TN_ROLE_WEIGHT);
+    if (s->bias)
+        case_want_param(c, TN_ROLE_BIAS);
+    for (int64_t t = 0; t < s->tokens; t++) {
+        for (int64_t o = 0; o < s->out; o++)
+            row[o] = estimate_exact(g[t * s->out + o]);
+        for (int64_t i = 0; i < s->in; i++)
+            store(estimate_dot(dtype, row, w + i, s->in, s->out, 0), c->want_in[0], c->bound_in[0], t * s->in + i);
+    }
+    for (int64_t o = 0; o < s->out; o++) {
+        for (int64_t t = 0; t < s->tokens; t++)
+            row[t] = estimate_exact(g[t * s->out + o]);
+        for (int64_t i = 0; i < s->in; i++)
+            store(estimate_dot(dtype, row, x + i, s->in, s->tokens, 0), c->want_param[TN_ROLE_WEIGHT],
+                  c->bound_param[TN_ROLE_WEIGHT], o * s->in + i);
+        if (s->bias)
+            store(estimate_dot(dtype, row, &one, 0, s->tokens, 0), c->want_param[TN_ROLE_BIAS],
+                  c->bound_param[TN_ROLE_BIAS], o);
+    }
+}
+
 /* Around every boundary of the kernels: tokens by dots and by tiles, one block and several; outputs that fill no tile,
  * one and no whole number of them, quarters of a thread's share; pairs, vectors and stretches along k; rows a whole
  * page apart; work for one thread and for several. */
@@ -93,8 +127,11 @@ static bool no_measure(const shape *s)
 static void check_shape(check_state *s, tn_dtype dtype, const shape *one)
 {
     check_case c = open_case(dtype, one);
+    random_state r = {(uint64_t)(one->tokens + one->out)};
     fill(&c, one);
+    case_grads(&c, &r);
     want_forward(&c, dtype, one);
+    want_gradients(&c, dtype, one);
     c.skip_eager = no_measure(one);
     check_run(s, &c);
 }
@@ -174,7 +211,9 @@ static void bench_shape(check_state *s, const char *what, tn_dtype dtype, const 
         return;
     check_case c = open_case(dtype, real);
     fill(&c, real);
-    bench_run(s, &c, forward, (bench_work){0});
+    const bench_work backward = {(weights + tokens * (double)(real->in + real->out)) * size,
+                                 (weights + tokens * (double)real->in) * size, 4 * weights * tokens};
+    bench_run(s, &c, forward, backward);
 }
 
 /* The projections of attention, the rows of the vocabulary, and a layer of a small model. */

@@ -208,7 +208,8 @@ START_TEST(inspect_prints_tree_and_reasons)
     const char *const tree[] = {"Qwen3MoeForCausalLM", "Qwen3MoeSparseMoeBlock", "apply_rotary_pos_emb", "* ", NULL};
     const char *const reasons[] = {"+ npu_fused_moe: takes it\n",
                                    "- npu_fused_moe: covered: npu_fused_moe has the MOE_BLOCK",
-                                   "\nno implementation for LINEAR (20 sites), ATTENTION (4 sites)\n", NULL};
+                                   "+ cpu_linear: takes it\n", NULL};
+    const char *const missing[] = {"\nno implementation for ", "LINEAR (20 sites)", "ATTENTION (4 sites)", NULL};
     const char *const memory[] = {"\nmemory:\n",
                                   "weights, mapped",
                                   "weights, packed by kernels",
@@ -225,6 +226,11 @@ START_TEST(inspect_prints_tree_and_reasons)
     expect_words(&r, reasons);
     ck_assert_ptr_null(strstr(r.out, "op: site has"));
     process_free(&r);
+    char *folder = mixed_folder();
+    r = TENON(NULL, "inspect", MODEL, "--explain", "--plugins", folder);
+    expect_words(&r, missing);
+    process_free(&r);
+    tempdir_remove(folder);
     r = TENON(NULL, "inspect", MODEL, "--kernels=none");
     ck_assert_int_eq(r.status, 0);
     ck_assert_ptr_null(strstr(r.out, NORM));

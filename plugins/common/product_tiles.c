@@ -1,0 +1,315 @@
+/* Many tokens through the pieces of a gated MLP: loops over tiles, stretches of k and rows around the products of one
+ * instruction set. */
+#include "product_parts.h"
+
+#include <string.h>
+
+/* Tokens from which on copying rows that are whole pages apart costs less than what their tiles gain by it (a third).
+ */
+#define APART_TOKENS 64
+
+/* Rows that are brought into scratch at once: a multiple of every tile's rows. */
+enum { GATHERED_ROWS = 32 };
+
+/* Sums that wait for the next stretch of k, beside that stretch's panel in the second cache. */
+#define SUMS_BYTES (512 * 1024)
+
+/* Elements along k that tiles take at once: the rows of a tile stay in the first cache and the panel of a block of
+ * tokens in the second. Half as much again in one go rather than in two. */
+static int64_t longest_stretch(const product_kernels *kernels)
+{
+    return kernels->variant->stretch + kernels->variant->stretch / 2;
+}
+
+static int64_t stretch_of(const product_kernels *kernels, int64_t k)
+{
+    int64_t parts = (k + kernels->variant->stretch - 1) / kernels->variant->stretch;
+    return k <= longest_stretch(kernels) ? k : ((k + parts - 1) / parts + 31) / 32 * 32;
+}
+
+size_t product_scratch_size(const product_kernels *kernels, int64_t k)
+{
+    int64_t rows = 2 * GATHERED_ROWS + kernels->variant->rows, longest = longest_stretch(kernels);
+    return (size_t)(rows * product_row_space(product_least(k, longest))) + (k > longest ? SUMS_BYTES : 0);
+}
+
+/* Where a tile's rows come from, of which it takes elements from .. from + n - 1 at the moment. Rows that lie side by
+ * side are brought into scratch, 32 at a time, since neighbours share cache lines and pages; rows of another type than
+ * native are converted, for each tile. */
+typedef struct row_source {
+    const product_matrix *w;
+    int64_t begin, end;
+    char *gathered, *converted; /* GATHERED_ROWS rows, and as many as the tile uses                 */
+    bool apart; /* rows are copied: where they lie they would fall into the same few sets of the cache */
+} row_source;
+
+typedef struct k_range {
+    int64_t from, n;
+    int64_t space; /* bytes between rows in scratch                                                */
+} k_range;
+
+static bool is_direct(const product_kernels *kernels, const row_source *s)
+{
+    return s->w->k_stride == 1 && kernels->variant->native == kernels->dtype && !s->apart;
+}
+
+/* Brings the next rows into scratch when a tile begins behind those that are there. Sixty-four elements of all of them
+ * at a time: each element is on a page of its own, and the first level of the address cache holds as many. */
+static void gather_rows(const product_kernels *kernels, const row_source *s, const k_range *k, int64_t row)
+{
+    int64_t size = product_element(kernels), step = s->w->k_stride * size;
+    int64_t n = product_least(s->end - row, GATHERED_ROWS);
+    for (int64_t i = 0; i < k->n && (row - s->begin) % GATHERED_ROWS == 0; i += 64)
+        for (int64_t r = 0; r < n; r += PRODUCT_FEW_ROWS)
+            kernels->gather(product_at(kernels, s->w, row + r) + (k->from + i) * step, step,
+                            (int32_t)product_least(n - r, PRODUCT_FEW_ROWS), product_least(k->n - i, 64),
+                            s->gathered + r * k->space + i * size, k->space);
+}
+
+/* Pointers to the rows of a tile. Those behind the valid ones repeat the last: their sums are thrown away. */
+static void tile_rows(const product_kernels *kernels, const row_source *s, const k_range *k, int64_t row, int32_t valid,
+                      int32_t count, const void **rows)
+{
+    int64_t place = 0, size = product_element(kernels);
+    if (s->w->k_stride != 1) {
+        gather_rows(kernels, s, k, row);
+        place = (row - s->begin) % GATHERED_ROWS;
+    }
+    for (int32_t r = 0; r < count; r++) {
+        int32_t use = r < valid ? r : valid - 1;
+        rows[r] = s->w->k_stride == 1 ? product_at(kernels, s->w, row + use) + k->from * size
+                                      : s->gathered + (place + use) * k->space;
+        if (kernels->variant->native == kernels->dtype && !s->apart)
+            continue;
+        char *copy = s->converted + use * k->space;
+        if (r < valid && kernels->variant->native == kernels->dtype)
+            memcpy(copy, rows[r], (size_t)(k->n * size));
+        else if (r < valid)
+            kernels->widen(rows[r], k->n, (float *)(void *)copy);
+        rows[r] = copy;
+    }
+}
+
+/* Part `part` of `parts` of the rows that the tile behind the one at `row` will copy or convert is fetched. */
+static void fetch_rows(const product_kernels *kernels, const row_source *s, const k_range *k, int64_t row,
+                       int32_t count, int64_t part, int64_t parts)
+{
+    int64_t size = product_element(kernels), end = product_least(row + 2 * count, s->end);
+    int64_t from = k->n * size * part / parts / 64 * 64, to = k->n * size * (part + 1) / parts;
+    for (int64_t r = row + count; r < end && s->w->k_stride == 1; r++)
+        for (int64_t i = from; i < to; i += 64)
+            __builtin_prefetch(product_at(kernels, s->w, r) + k->from * size + i, 0, 2);
+}
+
+void product_pack(const product_kernels *kernels, const void *const *x, int64_t tokens, int64_t k, int64_t begin,
+                  int64_t end, void *panel)
+{
+    int64_t token = product_panel_token(kernels, k);
+    for (int64_t tile = begin; tile < end; tile++) {
+        int64_t t = tile * kernels->variant->tile_tokens;
+        int32_t width = product_tile_width(kernels, tokens - t), n = width < tokens - t ? width : (int32_t)(tokens - t);
+        kernels->pack(x + t, n, width, k, (char *)panel + t * token);
+    }
+}
+
+/* Tiles of rows begin .. end - 1 by all tokens: of outputs, or of features with their gates and ups. */
+typedef struct tile_job {
+    const product_kernels *kernels;
+    row_source source[2]; /* outputs; or gates and ups                                              */
+    int32_t sources;
+    int64_t k, begin, end, tokens;
+    const char *x; /* a panel                                                                       */
+    float *sums;   /* between stretches of k                                                        */
+    tn_act act;
+    tn_dtype out;   /* of y                                                                           */
+    const char *b;  /* lines: the matrix whose columns are the lanes, from their first on; x is made of it */
+    int64_t b_step; /* bytes                                                                        */
+    char *laid;     /* its panel of a stretch                                                       */
+    int64_t column; /* of y that the first lane is                                                  */
+    void *const *y;
+    char *h; /* a panel                                                                             */
+    int64_t h_token;
+} tile_job;
+
+/* What one tile of the job leaves: sums for the next stretch, or results of n rows from `row` on. */
+static void end_tile(const tile_job *job, const product_tile *tile, const product_finish *finish, int64_t row,
+                     int32_t n, int64_t t, float *sums)
+{
+    const product_kernels *kernels = job->kernels;
+    if (sums) {
+        kernels->tile_part(tile, sums);
+        return;
+    }
+    if (job->sources == 2) {
+        kernels->tile_glu(tile, finish, n,
+                          job->h + t * job->h_token + row * tile->width * product_native_element(kernels));
+        return;
+    }
+    void *y[PRODUCT_MAX_TOKENS];
+    int64_t size = job->out == TN_F32 ? 4 : 2;
+    int32_t m = (int32_t)product_least(tile->width, job->tokens - t);
+    if (job->b) {
+        for (int32_t r = 0; r < n; r++)
+            y[r] = (char *)job->y[row + r] + (job->column + t) * size;
+        kernels->tile_lines(tile, finish, n, y, m);
+        return;
+    }
+    for (int32_t i = 0; i < m; i++)
+        y[i] = (char *)job->y[t + i] + row * size;
+    kernels->tile_out(tile, finish, n, y, m);
+}
+
+/* Rows row .. row + n - 1 over one stretch; sums: where theirs are. */
+static void tiles_of_rows(const tile_job *job, const k_range *k, int64_t row, int32_t n, float *sums)
+{
+    const product_kernels *kernels = job->kernels;
+    const void *rows[PRODUCT_MAX_ROWS];
+    float bias[PRODUCT_MAX_ROWS] = {0};
+    int32_t each = kernels->variant->rows / job->sources;
+    int64_t x_token = product_panel_token(kernels, job->k), native = product_native_element(kernels);
+    int64_t tiles = product_tiles(kernels, job->tokens), i = 0;
+    bool last = k->from + k->n == job->k;
+    product_finish finish = {job->sources == 2 ? kernels->dtype : job->out, job->act, NULL};
+    product_tile tile = {.w = rows, .k = k->n};
+    for (int32_t j = 0; j < job->sources; j++) {
+        const row_source *from = &job->source[j];
+        tile_rows(kernels, from, k, row, n, each, rows + j * each);
+        if (product_widen_bias(kernels, from->w->bias, row, n, bias + j * each))
+            finish.bias = bias;
+    }
+    bool direct = is_direct(kernels, &job->source[0]);
+    if (direct && row + n < job->end)
+        tile.ahead = each * job->source[0].w->row_stride * product_element(kernels);
+    for (int64_t t = 0; t < job->tokens; tile.ahead = 0, i++) {
+        for (int32_t j = 0; j < job->sources && !direct; j++)
+            fetch_rows(kernels, &job->source[j], k, row, each, i, tiles);
+        tile.width = product_tile_width(kernels, job->tokens - t);
+        tile.panel = job->b ? job->laid + t * product_panel_token(kernels, k->n)
+                            : job->x + t * x_token + k->from * tile.width * native;
+        tile.before = k->from > 0 ? sums : NULL;
+        end_tile(job, &tile, &finish, row, n, t, last ? NULL : sums);
+        sums += product_tile_sums(kernels);
+        t += tile.width;
+    }
+}
+
+/* The panel of a stretch for lines. */
+static void lay_stretch(const tile_job *job, const k_range *k)
+{
+    const product_kernels *kernels = job->kernels;
+    for (int64_t t = 0; t < job->tokens;) {
+        int32_t width = product_tile_width(kernels, job->tokens - t);
+        kernels->lay(job->b + k->from * job->b_step + t * product_element(kernels), job->b_step,
+                     (int32_t)product_least(width, job->tokens - t), width, k->n,
+                     job->laid + t * product_panel_token(kernels, k->n));
+        t += width;
+    }
+}
+
+/* So many rows at a time that their sums wait in the second cache while a stretch goes by. */
+static void do_tiles(const tile_job *job)
+{
+    const product_kernels *kernels = job->kernels;
+    int64_t stretch = stretch_of(kernels, job->k), step = kernels->variant->rows / job->sources;
+    int64_t each = product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
+    int64_t rows = SUMS_BYTES / (int64_t)sizeof(float) / (each ? each : 1) * step / GATHERED_ROWS * GATHERED_ROWS;
+    rows = stretch == job->k ? job->end - job->begin : rows > 0 ? rows : GATHERED_ROWS;
+    kernels->tiles_begin();
+    for (int64_t block = job->begin; block < job->end; block += rows)
+        for (int64_t from = 0; from < job->k; from += stretch) {
+            int64_t n = product_least(stretch, job->k - from), end = product_least(block + rows, job->end);
+            const k_range k = {from, n, product_row_space(n)};
+            if (job->b && (block == job->begin || stretch < job->k))
+                lay_stretch(job, &k);
+            for (int64_t row = block; row < end; row += step)
+                tiles_of_rows(job, &k, row, (int32_t)product_least(end - row, step),
+                              job->sums + (row - block) / step * each);
+        }
+    kernels->tiles_end();
+}
+
+static bool must_copy(const tile_job *job, const product_matrix *w)
+{
+    int32_t from = job->kernels->variant->copies;
+    bool pages = w->row_stride * product_element(job->kernels) % 4096 == 0;
+    return (from > 0 && job->tokens >= from) || (job->sources == 1 && pages && job->tokens >= APART_TOKENS);
+}
+
+/* Scratch as product_scratch_size has it, for a job with `sources` matrices. */
+static void take_scratch(tile_job *job, const product_matrix *const *w, char *scratch)
+{
+    const product_kernels *kernels = job->kernels;
+    int64_t space = product_row_space(product_least(job->k, longest_stretch(kernels))), rows = kernels->variant->rows;
+    for (int32_t j = 0; j < job->sources; j++) {
+        row_source *s = &job->source[j];
+        *s = (row_source){.w = w[j], .begin = job->begin, .end = job->end};
+        s->gathered = scratch + j * GATHERED_ROWS * space;
+        s->converted = scratch + (2 * GATHERED_ROWS + j * rows / 2) * space;
+        s->apart = s->w->k_stride == 1 && must_copy(job, s->w);
+    }
+    job->sums = (float *)(void *)(scratch + (2 * GATHERED_ROWS + rows) * space);
+}
+
+void product_glu_tiles(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
+                       const void *x, int64_t tokens, int64_t begin, int64_t end, void *h, void *scratch)
+{
+    tile_job job = {.kernels = kernels,
+                    .sources = 2,
+                    .k = hidden,
+                    .begin = begin,
+                    .end = end,
+                    .tokens = tokens,
+                    .x = x,
+                    .act = act,
+                    .h = h,
+                    .h_token = product_panel_token(kernels, mlp->inter)};
+    take_scratch(&job, (const product_matrix *const[]){&mlp->gate, &mlp->up}, scratch);
+    do_tiles(&job);
+}
+
+void product_out_tiles(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *x,
+                       int64_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
+{
+    tile_job job = {.kernels = kernels,
+                    .sources = 1,
+                    .k = k,
+                    .begin = begin,
+                    .end = end,
+                    .tokens = tokens,
+                    .x = x,
+                    .act = TN_ACT_LINEAR,
+                    .out = out,
+                    .y = y};
+    take_scratch(&job, &w, scratch);
+    do_tiles(&job);
+}
+
+/* Columns whose panel of a stretch, and whose sums, stay in the second cache. */
+enum { LINES_COLUMNS = 256 };
+
+size_t product_lines_scratch_size(const product_kernels *kernels, int64_t k)
+{
+    int64_t most = product_least(k, longest_stretch(kernels)), lanes = product_padded_tokens(kernels, LINES_COLUMNS);
+    return product_scratch_size(kernels, k) + (size_t)((lanes * product_panel_token(kernels, most) + 63) / 64 * 64);
+}
+
+void product_lines(const product_kernels *kernels, const product_matrix *a, int64_t rows, const product_columns *b,
+                   int64_t k, int64_t begin, int64_t end, tn_dtype out, void *const *y, void *scratch)
+{
+    for (int64_t column = begin; column < end; column += LINES_COLUMNS) {
+        tile_job job = {.kernels = kernels,
+                        .sources = 1,
+                        .k = k,
+                        .end = rows,
+                        .tokens = product_least(end - column, LINES_COLUMNS),
+                        .act = TN_ACT_LINEAR,
+                        .out = out,
+                        .y = y,
+                        .b = (const char *)b->data + column * product_element(kernels),
+                        .b_step = b->stride * product_element(kernels),
+                        .column = column};
+        take_scratch(&job, &a, scratch);
+        job.laid = (char *)scratch + product_scratch_size(kernels, k);
+        do_tiles(&job);
+    }
+}
