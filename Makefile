@@ -190,17 +190,17 @@ demo: all ## builds, and shows the kernels at work on the embedded model
 # A processor with tiles checks the real ones.
 HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 
-# Each program with its arguments. The scripts check what is not code: headers, exports, installation, set-up. Under the
-# sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for the kernels only plain C is run:
-# the other tiers run on the golden cases there, and between guard pages everywhere.
+# Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports,
+# installation, set-up. Under the sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for
+# the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
 TOOL := $(BUILD)/tests
-CHECKS := $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
-  $(foreach p,$(PLUGINS) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p') \
-  '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
+CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
-  '$(TOOL)/check_models --hidden tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers'
+  '$(TOOL)/check_models --hidden tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
+  $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
+  $(foreach p,$(PLUGINS) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
-	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' tests/run.sh $(CHECKS)
+	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 
 # Leaks count as failures. Suppressions, each with its reason: tests/sanitizers.supp.
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -216,6 +216,10 @@ bench: tests ## measures kernels and models on this machine
 
 bench-kernels: tests ## times the kernels against the machine's ceilings, and writes the tables of docs/performance.md
 	@scripts/bench_kernels.sh $(BUILD)
+
+# ARGS: what scripts/bench_peers/run.py --help has, such as ARGS='--models qwen3-0.6b --rounds 1'.
+bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures beside llama.cpp, OpenVINO and torch, installed in build/; writes docs/performance.md
+	@scripts/bench_peers.sh $(BUILD) --write docs/performance.md $(ARGS)
 
 # What it finds goes to tests/data/fuzz, where the tests replay it.
 FUZZ_SECONDS ?= 60
@@ -277,6 +281,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan arm64 bench fuzz format install uninstall clean help
+.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -12,8 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What takes less of its case's time is left out. */
-#define LEAST_PART 0.01
+/* What takes less of its case's time is left out, and what hardly computes: the table of embeddings. */
+#define LEAST_PART 0.02
+#define LEAST_INTENSITY 0.05
 
 typedef struct point {
     size_t c; /* the case                                                                       */
@@ -127,7 +128,7 @@ static tn_status collect(picture *p, const bench *b, const tn_machine *m, tn_err
         for (size_t i = 0; i < count; i++) {
             const profile_row *r = &rows[i];
             point new = {.c = c, .part = r->seconds / run->seconds, .eager = !r->kernel};
-            if (new.part < LEAST_PART || r->bytes <= 0 || r->operations <= 0)
+            if (new.part < LEAST_PART || r->operations <= LEAST_INTENSITY * r->bytes)
                 continue;
             new.x = r->operations / r->bytes;
             new.y = r->operations / r->seconds * 1e-9;
@@ -210,7 +211,7 @@ static void put_head(FILE *f, const picture *p, const bench *b, const tn_machine
     char title[512];
     fprintf(f,
             "set terminal svg noenhanced size %d, %d font 'sans-serif,13' background '#ffffff'\n"
-            "set encoding utf8\nset logscale xy\nset format xy '10^{%%T}'\nset grid lc rgb '#e4e4e4' lw 1\n"
+            "set encoding utf8\nset logscale xy\nset grid lc rgb '#e4e4e4' lw 1\n"
             "set xlabel 'operations per byte'\nset ylabel 'GFLOP/s'\nunset key\nset tics nomirror\n"
             "set format xy '%%g'\nset xrange [1e%g:1e%g]\nset yrange [1e%g:1e%g]\n",
             PICTURE_WIDTH, PICTURE_HEIGHT, p->left, p->right, p->bottom, p->top);
@@ -226,80 +227,101 @@ static void put_head(FILE *f, const picture *p, const bench *b, const tn_machine
     put_label(f, title, FRAME_LEFT, 44, "");
 }
 
-/* Colours of the cases, and what full and hollow points are. */
+/* Colours of the cases, in two rows at most, and what full and hollow points are. */
 static void put_legend(FILE *f, const bench *b)
 {
     char name[96];
-    double x = FRAME_LEFT;
-    for (size_t c = 0; c < b->case_count && x < FRAME_RIGHT - 360; c++) {
+    double x = FRAME_LEFT, y = 66;
+    for (size_t c = 0; c < b->case_count; c++) {
         char how[96];
+        double width = CHARACTER * (double)strlen(profile_case_name(&b->cases[c], name)) + 40;
+        if (x + width > FRAME_RIGHT) {
+            x = FRAME_LEFT;
+            y += 20;
+        }
+        if (y > FRAME_TOP)
+            break;
         snprintf(how, sizeof how, "point pt 7 ps 1 lc rgb '%s' offset 0.8, 0", colours[c % COLOURS]);
-        put_label(f, profile_case_name(&b->cases[c], name), x + 4, 68, how);
-        x += 8 * (double)strlen(name) + 40;
+        put_label(f, name, x + 4, y, how);
+        x += width;
     }
-    put_label(f, "full: a kernel; hollow: eager; size and %: part of the time", FRAME_RIGHT, 68, "right");
+    put_label(f, "full: a kernel; hollow: eager; size and %: part of the time", FRAME_RIGHT, PICTURE_HEIGHT - 16,
+              "right");
 }
 
-/* A horizontal roof for each arithmetic, from where memory delivers enough for it. */
+static void put_line(FILE *f, picture *p, double x0, double y0, double x1, double y1)
+{
+    fprintf(f, "set arrow from %g, %g to %g, %g nohead lw 2 lc rgb '#444444'\n", x0, y0, x1, y1);
+    roofline_take_line(&p->places, pixel_x(p, x0), pixel_y(p, y0), pixel_x(p, x1), pixel_y(p, y1), 5);
+}
+
+/* A horizontal roof for each arithmetic, from where memory delivers enough for it, and memory's own. */
 static void put_roofs(FILE *f, picture *p)
 {
-    char text[96];
-    double highest = 0;
+    double highest = 0, begin = fmax(pow(10, p->left), pow(10, p->bottom) / p->memory);
     for (int i = 0; i < ROOFS; i++) {
-        const roof *r = &p->roofs[i];
-        if (r->rate <= 0)
-            continue;
-        highest = fmax(highest, r->rate);
-        double x = pixel_x(p, r->rate / p->memory), y = pixel_y(p, r->rate);
-        fprintf(f, "set arrow from %g, %g to 1e%g, %g nohead lw 2 lc rgb '#444444'\n", r->rate / p->memory, r->rate,
-                p->right, r->rate);
-        roofline_take_line(&p->places, x, y, FRAME_RIGHT, y, 5);
-        snprintf(text, sizeof text, "%s, %.0f GFLOP/s", r->name, r->rate);
-        double width = (double)strlen(text) * CHARACTER;
-        rectangle label = {FRAME_RIGHT - 6 - width, y - LINE - 4, FRAME_RIGHT - 6, y - 4};
-        put_label(f, text, FRAME_RIGHT - 6, y - 9, "right tc rgb '#444444'");
-        roofline_take(&p->places, label);
+        double rate = p->roofs[i].rate;
+        if (rate > 0)
+            put_line(f, p, rate / p->memory, rate, pow(10, p->right), rate);
+        highest = fmax(highest, rate);
     }
-    double begin = pow(10, p->left), from = fmax(begin, pow(10, p->bottom) / p->memory), to = highest / p->memory;
-    double x0 = pixel_x(p, from), y0 = pixel_y(p, from * p->memory), x1 = pixel_x(p, to), y1 = pixel_y(p, highest);
-    fprintf(f, "set arrow from %g, %g to %g, %g nohead lw 2 lc rgb '#444444'\n", from, from * p->memory, to, highest);
-    roofline_take_line(&p->places, x0, y0, x1, y1, 5);
-    /* Along the line, above it. */
-    double length = hypot(x1 - x0, y1 - y0), ux = (x1 - x0) / length, uy = (y1 - y0) / length;
-    double cx = x0 + 24 * ux + 11 * uy, cy = y0 + 24 * uy - 11 * ux;
-    snprintf(text, sizeof text, "memory, read, %.1f GB/s", p->memory);
-    char how[96];
-    snprintf(how, sizeof how, "rotate by %.1f tc rgb '#444444'", atan2(-uy, ux) * 57.29578);
-    put_label(f, text, cx, cy, how);
-    double width = (double)strlen(text) * CHARACTER;
-    roofline_take_line(&p->places, cx, cy, cx + width * ux, cy + width * uy, LINE);
-}
-
-static void put_labels(FILE *f, picture *p)
-{
+    put_line(f, p, begin, begin * p->memory, highest / p->memory, highest);
     for (size_t i = 0; i < p->count; i++) {
         double r = 6 * size_of(&p->points[i]), x = pixel_x(p, p->points[i].x), y = pixel_y(p, p->points[i].y);
         roofline_take(&p->places, (rectangle){x - r, y - r, x + r, y + r});
     }
+}
+
+/* Above the roof, as far to the right as nothing is there. */
+static void name_roof(FILE *f, picture *p, const roof *r)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%s, %.0f GFLOP/s", r->name, r->rate);
+    double y = pixel_y(p, r->rate), width = CHARACTER * (double)strlen(text), right = FRAME_RIGHT - 6;
+    while (right - width > FRAME_LEFT &&
+           !roofline_take_free(&p->places, (rectangle){right - width, y - LINE - 4, right, y - 4}))
+        right -= 8;
+    put_label(f, text, right, y - 9, "right tc rgb '#444444'");
+}
+
+/* Along the roof, above it. */
+static void name_memory(FILE *f, picture *p)
+{
+    char text[96], how[96];
+    double begin = fmax(pow(10, p->left), pow(10, p->bottom) / p->memory);
+    double x0 = pixel_x(p, begin), y0 = pixel_y(p, begin * p->memory);
+    double dx = pixel_x(p, 10 * begin) - x0, dy = pixel_y(p, 10 * begin * p->memory) - y0, length = hypot(dx, dy);
+    double ux = dx / length, uy = dy / length, x = x0 + 24 * ux + 11 * uy, y = y0 + 24 * uy - 11 * ux;
+    snprintf(text, sizeof text, "memory, read, %.1f GB/s", p->memory);
+    snprintf(how, sizeof how, "rotate by %.1f tc rgb '#444444'", atan2(-uy, ux) * 57.29578);
+    put_label(f, text, x, y, how);
+    double width = CHARACTER * (double)strlen(text);
+    roofline_take_line(&p->places, x, y, x + width * ux, y + width * uy, LINE);
+}
+
+static void put_labels(FILE *f, picture *p)
+{
+    name_memory(f, p);
+    for (int i = 0; i < ROOFS; i++)
+        if (p->roofs[i].rate > 0)
+            name_roof(f, p, &p->roofs[i]);
     for (size_t i = 0; i < p->count; i++) {
         const point *at = &p->points[i];
         double x = pixel_x(p, at->x), y = pixel_y(p, at->y);
-        rectangle l;
+        roofline_label l;
         char how[64];
         if (!roofline_place(&p->places, x, y, strlen(at->name), &l))
             continue;
-        double middle = (l.top + l.bottom) / 2, edge = l.left > x ? l.left - 2 : l.right < x ? l.right + 2 : x;
-        double end = edge != x ? middle : l.top > y ? l.top : l.bottom;
-        snprintf(how, sizeof how, "font 'sans-serif,12' tc rgb '%s'", colours[at->c % COLOURS]);
-        put_label(f, at->name, l.left, middle, how);
-        if (hypot(edge - x, end - y) < 16)
+        snprintf(how, sizeof how, "%s font 'sans-serif,12' tc rgb '%s'", l.ends ? "right" : "left",
+                 colours[at->c % COLOURS]);
+        put_label(f, at->name, l.ends ? l.at.right : l.at.left, (l.at.top + l.at.bottom) / 2, how);
+        if (hypot(l.end_x - x, l.end_y - y) < 16)
             continue;
         fputs("set arrow from ", f);
         put_position(f, x, y);
         fputs(" to ", f);
-        put_position(f, edge, end);
+        put_position(f, l.end_x, l.end_y);
         fprintf(f, " nohead lw 0.6 lc rgb '%s'\n", colours[at->c % COLOURS]);
-        roofline_take_line(&p->places, x, y, edge, end, 2);
     }
 }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs test programs one after another: a line for each, the output of those that fail, and the sum of their checks.
+# Runs test programs, $TEST_JOBS at a time (1): a line for each, the output of those that fail, and the sum of their
+# checks.
 # usage: tests/run.sh COMMAND...     each argument is one program with its arguments
 # A program reports by libcheck's summary ("100%: Checks: 9, Failures: 0, Errors: 0") or by "9 passed, 0 failed". One
 # that ends badly without saying what failed counts as one failure.
@@ -10,10 +11,6 @@ export TENON_MEASURE="${TENON_MEASURE:-no}"
 export CK_DEFAULT_TIMEOUT="${CK_DEFAULT_TIMEOUT:-300}"
 # Seconds for one program; under the sanitizers all of check_kernels takes a while.
 limit=${TEST_SECONDS:-1200}
-passed=0 failed=0
-out=$(mktemp) || exit 1
-trap 'rm -f "$out"' EXIT
-trap 'exit 130' INT TERM
 
 # Prints "PASSED FAILED" of a program's output; nothing when it has no closing line.
 counts() {
@@ -22,9 +19,12 @@ counts() {
          END { if (seen) print good + 0, bad + 0 }' "$1"
 }
 
-for command in "$@"; do
+# One program: its counts go to the end of the file $TEST_TALLY, its lines are printed together.
+run_one() {
+    command=$1
     name=$(basename "${command%% *}")
     [ "$name" = "$command" ] || case $command in *\ *) name="$name ${command#* }" ;; esac
+    out=$(mktemp) || exit 1
     # shellcheck disable=SC2086 # the words are the program and its arguments
     timeout "$limit" $command >"$out" 2>&1 </dev/null
     status=$?
@@ -35,13 +35,26 @@ for command in "$@"; do
         bad=1
         echo "tests/run.sh: $name ended with status $status" >>"$out"
     fi
-    passed=$((passed + good)) failed=$((failed + bad))
+    echo "$good $bad" >>"$TEST_TALLY"
     if [ "$bad" -eq 0 ]; then
         printf 'ok      %-50s %6d passed\n' "$name" "$good"
     else
-        printf 'FAILED  %-50s %6d passed, %d failed\n' "$name" "$good" "$bad"
-        tail -n 200 "$out" | sed 's/^/    /'
+        {
+            printf 'FAILED  %-50s %6d passed, %d failed\n' "$name" "$good" "$bad"
+            tail -n 200 "$out" | sed 's/^/    /'
+        } >"$out.all"
+        cat "$out.all"
     fi
-done
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+    rm -f "$out" "$out.all"
+}
+
+if [ "${1:-}" = --one ]; then
+    run_one "$2"
+    exit 0
+fi
+TEST_TALLY=$(mktemp) || exit 1
+export TEST_TALLY
+trap 'rm -f "$TEST_TALLY"' EXIT
+trap 'exit 130' INT TERM
+[ $# -eq 0 ] || printf '%s\0' "$@" | xargs -0 -n 1 -P "${TEST_JOBS:-1}" "$0" --one
+awk '{ good += $1; bad += $2 } END { printf "%d passed, %d failed\n", good, bad; exit bad > 0 || good == 0 }' "$TEST_TALLY"

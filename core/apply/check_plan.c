@@ -1,4 +1,5 @@
 /* Checked apply: what a plan chooses is tried before it is trusted. */
+#include "apply/check_cache.h"
 #include "apply/plan.h"
 #include "check/check.h"
 
@@ -40,11 +41,22 @@ static const tn_site *find_unlike(const plan *p, const plan_fit *fit, size_t sit
     return NULL;
 }
 
+/* Everything anew, and at every site. */
+static bool checks_all(const plan *p)
+{
+    return p->config && kernels_config_verify(p->config) == CONFIG_VERIFY_ALL;
+}
+
 tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err)
 {
     const tn_site *own = &p->target->graph->sites[site]->site;
     check_case cases[CHECK_FIRST_USE];
     tn_error why = TN_ERROR_INIT;
+    bool remembered = !checks_all(p) && check_cache_recall(p, candidate, fit, site);
+    if (remembered) {
+        fit->trusted = true;
+        return TN_OK;
+    }
     size_t count = check_first_use_cases(own, cases);
     check_subject subject = {.device = p->target->device,
                              .site = own,
@@ -53,8 +65,10 @@ tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, 
                              .other = plan_other_weights(p->target, site),
                              .unlike = find_unlike(p, fit, site)};
     tn_status status = check_site(&subject, cases, count, NULL, &why);
-    if (status == TN_OK)
+    if (status == TN_OK) {
         fit->trusted = true;
+        check_cache_remember(p, candidate, fit, site);
+    }
     const plan_choice choice = {.candidate = (int32_t)candidate, .fit = fit};
     return status == TN_OK ? TN_OK : refuse(p, &choice, status, &why, err);
 }

@@ -2,6 +2,7 @@
  * instruction sets, number of threads, shape, and the content of every plugin that takes part. */
 #include "apply/measure.h"
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "device/machine.h"
 #include "plugin/cachefile.h"
@@ -68,10 +69,8 @@ static bool make_key(const plan *p, const measure_entry *e, text *key)
 /* Without the first line, so that a newer library replaces what an older one left. */
 static void name_of(const text *key, char name[NAME_BYTES])
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = strcspn(key->data, "\n"); i < key->length; i++)
-        hash = (hash ^ (unsigned char)key->data[i]) * UINT64_C(0x100000001b3);
-    snprintf(name, NAME_BYTES, "measured-%016" PRIx64, hash);
+    size_t first = strcspn(key->data, "\n");
+    snprintf(name, NAME_BYTES, "measured-%016" PRIx64, hash_bytes(HASH_START, key->data + first, key->length - first));
 }
 
 /* "tokens seconds seconds ..." for each size, the first without any kernel. false: not that. */

@@ -1,6 +1,8 @@
 /* Distinct shapes of sites: what is asked once and checked once. */
 #include "apply/plan.h"
 
+#include "base/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,16 +33,9 @@ bool plan_same_shape(const tn_site *a, const tn_site *b)
            !strcmp(a->class_name, b->class_name) && same_params(a, b);
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 uint64_t plan_shape_hash(const tn_site *site)
 {
-    uint64_t hash = hash_bytes(UINT64_C(0xcbf29ce484222325), &site->op, sizeof site->op);
+    uint64_t hash = hash_bytes(HASH_START, &site->op, sizeof site->op);
     hash = hash_bytes(hash, site->meaning, sizeof site->meaning);
     hash = hash_bytes(hash, &site->features, sizeof site->features);
     hash = hash_bytes(hash, site->dim, sizeof site->dim);

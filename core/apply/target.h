@@ -12,8 +12,9 @@ struct apply_state;  /* apply.c: what the applied kernels hold                  
 typedef struct apply_target {
     graph *graph;
     const device *device;
-    bool training;         /* only kernels with gradients are taken                               */
-    int64_t session_count; /* open sessions: kernels may not change meanwhile                     */
+    uint64_t weights_identity; /* changes when the checkpoint's files do (shards_identity); 0: not known     */
+    bool training;             /* only kernels with gradients are taken                               */
+    int64_t session_count;     /* open sessions: kernels may not change meanwhile                     */
     struct apply_state *applied;
     int64_t packed_bytes;
     struct apply_shadow *shadow; /* or NULL                                                       */

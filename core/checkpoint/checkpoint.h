@@ -98,6 +98,9 @@ const char *shards_path(const shards *set, size_t index); /* NULL in a set of fi
 
 size_t shards_count(const shards *set);
 const char *shards_name(const shards *set, size_t index);
+/* A hash of which files these are, as the system tells it (device, number, size, time of the last change); 0: it does
+ * not, or it is a record. */
+uint64_t shards_identity(const shards *set);
 int64_t shards_bytes(const shards *set);                         /* of all tensors                               */
 const char *shards_file_of(const shards *set, const char *name); /* for messages; NULL if absent */
 /* The first floating dtype met, in file order; TN_DTYPE_NONE when there is none. */

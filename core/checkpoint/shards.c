@@ -1,5 +1,6 @@
 /* The tensors of a checkpoint folder, whether they lie in one file or in many that an index names. */
 #include "checkpoint/checkpoint.h"
+#include "base/hash.h"
 #include "checkpoint/file.h"
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SINGLE "model.safetensors"
@@ -232,6 +234,20 @@ void shards_close(shards *set)
     free(set->tensors);
     free(set->folder);
     free(set);
+}
+
+uint64_t shards_identity(const shards *set)
+{
+    uint64_t hash = HASH_START;
+    for (size_t i = 0; i < set->file_count; i++) {
+        struct stat st;
+        if (stat(safetensors_path(set->files[i]), &st) != 0)
+            return 0;
+        const int64_t facts[] = {(int64_t)st.st_dev, (int64_t)st.st_ino, (int64_t)st.st_size,
+                                 (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec};
+        hash = hash_bytes(hash, facts, sizeof facts);
+    }
+    return set->file_count > 0 ? hash : 0;
 }
 
 shards *shards_record(tn_dtype dtype, tn_error *err)

@@ -451,6 +451,31 @@ tn_status tn_session_observe(tn_session *s, tn_observer *observer, void *ctx, tn
     return TN_OK;
 }
 
+tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)
+{
+    if (!s)
+        return structs_missing("session", err);
+    int64_t now = cache_length(&s->cache);
+    if (s->rows != 1 || s->columns != now)
+        return tn_fail(err, TN_E_USAGE, "session", "only a session of one row without padding goes back");
+    if (length < 0 || length > now)
+        return tn_fail(err, TN_E_USAGE, "session", "it holds %lld tokens and cannot go back to %lld", (long long)now,
+                       (long long)length);
+    if (length == now)
+        return TN_OK;
+    const char *why = s->media.ahead[0] != 0 ? "pictures or sounds have shifted positions" : NULL;
+    for (int32_t i = 0; i < s->shape->rope_count && !why; i++)
+        why = rope_tables_moved(&s->shape->rope[i], s->rope_length[i]) ? "rotary frequencies have followed the length"
+                                                                       : NULL;
+    if (!why)
+        why = cache_rewind(&s->cache, length);
+    if (why)
+        return tn_fail(err, TN_DECLINED, "session", "%s; reset it and feed all tokens again", why);
+    s->columns = length;
+    s->past.count = s->past.count < length ? s->past.count : length;
+    return TN_OK;
+}
+
 int64_t tn_session_length(const tn_session *s)
 {
     return s ? cache_length(&s->cache) : 0;

@@ -195,6 +195,7 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     m->target.device = &m->device;
     if (!m->weights && !(m->weights = shards_open(folder, err)))
         return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    m->target.weights_identity = shards_identity(m->weights);
     if ((status = find_dtype(m, options->dtype, err)) != TN_OK)
         return status;
     if ((status = build_graph(m, options, err)) != TN_OK)

@@ -149,6 +149,29 @@ void cache_reset(kv_cache *c)
         memset(c->kind[i].kv_index, 0xff, (size_t)(c->rows * c->kind[i].capacity) * sizeof(int32_t));
 }
 
+/* What the token behind `length` sees of a ring must not have been overwritten by later ones. */
+static bool ring_holds(const kv_cache *c, const cache_kind *kind, int64_t length)
+{
+    int64_t oldest = c->length[0] - kind->capacity, first_seen = kind->window > 0 ? length - kind->window + 1 : 0;
+    return oldest <= 0 || first_seen >= oldest;
+}
+
+const char *cache_rewind(kv_cache *c, int64_t length)
+{
+    for (int64_t i = 0; i < c->layers; i++)
+        if (c->conv[i] || c->state[i])
+            return "layers keep a state that does not go back";
+    for (int32_t i = 0; i < c->kind_count; i++)
+        if (!ring_holds(c, &c->kind[i], length))
+            return "keys inside a window were overwritten";
+    for (int32_t i = 0; i < c->kind_count; i++)
+        for (int64_t s = 0; s < c->kind[i].capacity; s++)
+            if (c->kind[i].kv_index[s] >= length)
+                c->kind[i].kv_index[s] = -1;
+    c->length[0] = length;
+    return NULL;
+}
+
 int64_t cache_length(const kv_cache *c)
 {
     int64_t longest = 0;

@@ -120,6 +120,12 @@ int64_t rope_tables_length(const rope_params *rope, int64_t before, int64_t leng
     return keeps ? before : length;
 }
 
+bool rope_tables_moved(const rope_params *rope, int64_t length)
+{
+    return (rope->kind == ROPE_DYNAMIC && length > rope->max_positions) ||
+           (rope->kind == ROPE_LONG && (double)length > rope->original);
+}
+
 static void dynamic_frequencies(const rope_params *rope, int64_t length, float *inv_freq)
 {
     double ratio = rope->factor * (double)length / (double)rope->max_positions - (rope->factor - 1);

@@ -49,6 +49,9 @@ double rope_tables_yarn_scale(double scale, double mscale);
 /* Do the frequencies depend on the length of the call? */
 bool rope_tables_follow(const rope_params *rope);
 
+/* Have they changed at that length? Keys that were rotated then fit no shorter text. */
+bool rope_tables_moved(const rope_params *rope, int64_t length);
+
 /* The length whose frequencies a call gets whose largest position is length - 1, after calls that had before. */
 int64_t rope_tables_length(const rope_params *rope, int64_t before, int64_t length);
 

@@ -27,6 +27,13 @@ TN_API void tn_session_free(tn_session *session); /* [one thread] */
 /* Forgets all tokens. [one thread] */
 TN_API void tn_session_reset(tn_session *session);
 
+/* Forgets all but the first `length` tokens, so that what follows them can be another text: of a conversation, only
+ * what is new in a prompt is then to be computed. For sessions of one row without padding. TN_E_USAGE: more tokens than
+ * there are. TN_DECLINED, with nothing changed: the way back is lost, because layers keep a state instead of keys, a
+ * window's keys were overwritten (it goes back by `chunk` tokens), rotary frequencies have followed the length, or
+ * pictures have shifted positions; reset then and feed all. [one thread] */
+TN_API tn_status tn_session_rewind(tn_session *session, int64_t length, tn_error *err);
+
 /* Positions that the longest row holds; bytes of the cache and of the arena. [one thread] */
 TN_API int64_t tn_session_length(const tn_session *session);
 TN_API size_t tn_session_cache_bytes(const tn_session *session);

@@ -77,7 +77,7 @@ size_t attention_scratch(const attention_layer *layer)
 /* Rows of an item: what is done to a block of keys before its products is shared by that many. */
 static int64_t rows_of_item(const attention_layer *layer)
 {
-    int64_t tiles = (INT64_C(1) << 16) / (ATTENTION_ROWS * attention_up(layer->dv, ATTENTION_LANES));
+    int64_t tiles = (INT64_C(1) << 17) / (ATTENTION_ROWS * attention_up(layer->dv, ATTENTION_LANES));
     return ATTENTION_ROWS * most(1, least(tiles, ATTENTION_TILES));
 }
 

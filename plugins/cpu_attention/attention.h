@@ -14,7 +14,7 @@ enum {
     ATTENTION_GROUPS = 4, /* groups of lanes that go through a block of keys together: a tile        */
     ATTENTION_ROWS = ATTENTION_LANES * ATTENTION_GROUPS,
     ATTENTION_KEYS = 256,     /* most keys of a block                                                */
-    ATTENTION_TILES = 4,      /* most tiles of an item                                                   */
+    ATTENTION_TILES = 8,      /* most tiles of an item                                                   */
     ATTENTION_FEW = 8,        /* up to so many rows of a token, vectors lie along the head instead   */
     ATTENTION_FEW_KEYS = 64,  /* keys that go through such rows together                             */
     ATTENTION_STEP = 32,      /* what parts of blocks begin at multiples of                          */
@@ -69,8 +69,8 @@ typedef struct attention_kernels {
     /* scores[key][16] = keys . queries; o[column][16] += values . probabilities. */
     void (*scores)(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
                    float *scores);
-    void (*mix)(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group);
+    void (*mix)(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group);
     /* score = out tanh(in score). */
     void (*cap)(float *scores, int64_t n, float in, float out);
     /* -infinity for what a lane does not see. */

@@ -66,26 +66,31 @@ static inline __attribute__((always_inline)) void product(const char *w, int64_t
         amx_store(3, out + out_group + TILE * LINE, LINE);
 }
 
-static inline __attribute__((always_inline)) void products_of(const char *w, int64_t row, int64_t rows, int64_t depth,
-                                                              const char *panel, int64_t panel_group, int groups,
+/* Rows stay in the first cache while all groups of lanes meet them. */
+static inline __attribute__((always_inline)) void products_of(const char *w, int64_t row, int tiles, int64_t depth,
+                                                              const char *panel, int64_t panel_group, int32_t groups,
                                                               bool add, char *out, int64_t out_group)
 {
-    int64_t r = 0;
-    for (; r + TILE < rows; r += 2 * TILE)
-        product(w + r * row, row, 2, depth, panel, panel_group, groups, add, out + r * LINE, out_group);
-    if (r < rows)
-        product(w + r * row, row, 1, depth, panel, panel_group, groups, add, out + r * LINE, out_group);
+    for (; groups >= 2; groups -= 2, panel += 2 * panel_group, out += 2 * out_group)
+        product(w, row, tiles, depth, panel, panel_group, 2, add, out, out_group);
+    if (groups)
+        product(w, row, tiles, depth, panel, panel_group, 1, add, out, out_group);
 }
 
-static void products(const attention_operand *w, int64_t rows, int64_t depth, const char *panel, int64_t panel_group,
-                     int32_t groups, bool add, char *out, int64_t out_group)
+static void products(const attention_operand *operand, int64_t rows, int64_t depth, const char *panel,
+                     int64_t panel_group, int32_t groups, bool add, char *out, int64_t out_group)
 {
-    int64_t row = w->row * 2;
+    const char *w = operand->data;
+    int64_t r = 0, row = operand->row * 2;
     amx_written();
-    for (; groups >= 2; groups -= 2, panel += 2 * panel_group, out += 2 * out_group)
-        products_of(w->data, row, rows, depth, panel, panel_group, 2, add, out, out_group);
-    if (groups)
-        products_of(w->data, row, rows, depth, panel, panel_group, 1, add, out, out_group);
+    for (; r + TILE < rows; r += 2 * TILE) {
+        for (int64_t next = r + 2 * TILE; next < r + 4 * TILE && next < rows; next++)
+            for (int64_t i = 0; i < depth * 2; i += LINE)
+                __builtin_prefetch(w + next * row + i);
+        products_of(w + r * row, row, 2, depth, panel, panel_group, groups, add, out + r * LINE, out_group);
+    }
+    if (r < rows)
+        products_of(w + r * row, row, 1, depth, panel, panel_group, groups, add, out + r * LINE, out_group);
     amx_written();
 }
 
@@ -95,10 +100,10 @@ static void scores(const attention_operand *keys, int64_t count, int64_t depth, 
     products(keys, count, depth, panel, depth * GROUP * 2, groups, false, (char *)to, ATTENTION_KEYS * LINE);
 }
 
-static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group)
+static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group)
 {
-    products(values, dv, count, panel, ATTENTION_KEYS * GROUP * 2, groups, true, (char *)o, o_group * 4);
+    products(values, dv, count, panel, panel_group * 2, groups, true, (char *)o, o_group * 4);
 }
 
 void attention_init_amx(attention_kernels *kernels)

@@ -97,10 +97,8 @@ static void products(const attention_operand *w, int64_t rows, int64_t depth, co
                      int32_t groups, bool add, float *out, int64_t out_group)
 {
     int64_t row = w->row * 2;
-    if (groups == 4) {
+    for (; groups >= 4; groups -= 4, panel += 4 * panel_group, out += 4 * out_group)
         products_of(w->data, row, rows, depth, panel, panel_group, 4, add, out, out_group);
-        return;
-    }
     for (; groups >= 2; groups -= 2, panel += 2 * panel_group, out += 2 * out_group)
         products_of(w->data, row, rows, depth, panel, panel_group, 2, add, out, out_group);
     if (groups)
@@ -113,10 +111,10 @@ static void scores(const attention_operand *keys, int64_t count, int64_t depth, 
     products(keys, count, depth, panel, depth * GROUP * 2, groups, false, to, ATTENTION_KEYS * GROUP);
 }
 
-static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group)
+static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group)
 {
-    products(values, dv, attention_up(count, 2), panel, ATTENTION_KEYS * GROUP * 2, groups, true, o, o_group);
+    products(values, dv, attention_up(count, 2), panel, panel_group * 2, groups, true, o, o_group);
 }
 
 /* ---- softmax ------------------------------------------------------------------------------------------ */
@@ -141,13 +139,15 @@ INLINE __m512 raise_max(attention_lanes *lanes, __m512 scale, int64_t count, con
     return max;
 }
 
-/* Of a key, rounded to bf16 with its neighbour: [pair][16 rows][2]. */
-INLINE void put_pair(void *panel, int64_t s, __m512 a, __m512 b)
+/* Of two keys, rounded to bf16 side by side: [pair][16 rows][2]. Returns sum with what was rounded, so that the weights
+ * of values add up to one. */
+INLINE __m512 put_pair(void *panel, int64_t s, __m512 a, __m512 b, __m512 sum)
 {
     const __m512i pairs = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                                            21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    _mm512_storeu_si512((char *)panel + s / 2 * GROUP * PAIR_BYTES,
-                        _mm512_permutexvar_epi16(pairs, (__m512i)_mm512_cvtne2ps_pbh(b, a)));
+    __m512i both = _mm512_permutexvar_epi16(pairs, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+    _mm512_storeu_si512((char *)panel + s / 2 * GROUP * PAIR_BYTES, both);
+    return _mm512_dpbf16_ps(sum, (__m512bh)both, (__m512bh)_mm512_set1_epi16(0x3f80));
 }
 
 INLINE __m512 probability(const float *x, __m512 scale, __m512 max)
@@ -158,30 +158,24 @@ INLINE __m512 probability(const float *x, __m512 scale, __m512 max)
 static bool soften(attention_lanes *lanes, float factor, int64_t count, const float *x, void *panel)
 {
     const __m512 scale = _mm512_set1_ps(factor), max = raise_max(lanes, scale, count, x);
-    __m512 sum[4];
-    for (int c = 0; c < 4; c++)
-        sum[c] = _mm512_setzero_ps();
+    const __m512 zero = _mm512_setzero_ps();
+    __m512 sum[2] = {zero, zero};
     int64_t s = 0;
-    for (; s + 4 <= count; s += 4) {
-        __m512 p[4];
-        for (int c = 0; c < 4; c++) {
-            p[c] = probability(x + (s + c) * GROUP, scale, max);
-            sum[c] = _mm512_add_ps(sum[c], p[c]);
+    for (; s + 4 <= count; s += 4)
+        for (int c = 0; c < 2; c++) {
+            const float *at = x + (s + 2 * c) * GROUP;
+            sum[c] =
+                put_pair(panel, s + 2 * c, probability(at, scale, max), probability(at + GROUP, scale, max), sum[c]);
         }
-        put_pair(panel, s, p[0], p[1]);
-        put_pair(panel, s + 2, p[2], p[3]);
-    }
     for (; s < count; s += 2) {
-        __m512 a = probability(x + s * GROUP, scale, max), b = _mm512_setzero_ps();
+        __m512 a = probability(x + s * GROUP, scale, max), b = zero;
         if (s + 1 < count)
             b = probability(x + (s + 1) * GROUP, scale, max);
-        sum[0] = _mm512_add_ps(sum[0], a);
-        sum[1] = _mm512_add_ps(sum[1], b);
-        put_pair(panel, s, a, b);
+        sum[0] = put_pair(panel, s, a, b, sum[0]);
     }
     for (; s % KEY_STEP; s += 2)
-        put_pair(panel, s, _mm512_setzero_ps(), _mm512_setzero_ps());
-    __m512 all = _mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3]));
+        put_pair(panel, s, zero, zero, zero);
+    __m512 all = _mm512_add_ps(sum[0], sum[1]);
     __m512 before = _mm512_load_ps(lanes->factor);
     _mm512_store_ps(lanes->sum, _mm512_fmadd_ps(_mm512_load_ps(lanes->sum), before, all));
     return _mm512_cmp_ps_mask(before, _mm512_set1_ps(1.0f), _CMP_NEQ_UQ) != 0;

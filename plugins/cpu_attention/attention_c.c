@@ -48,11 +48,11 @@ static void scores(const attention_operand *keys, int64_t count, int64_t depth, 
         products(keys, count, depth, (const float *)panel + g * depth * LANES, false, to + g * ATTENTION_KEYS * LANES);
 }
 
-static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group)
+static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group)
 {
     for (int32_t g = 0; g < groups; g++)
-        products(values, dv, count, (const float *)panel + g * ATTENTION_KEYS * LANES, true, o + g * o_group);
+        products(values, dv, count, (const float *)panel + g * panel_group, true, o + g * o_group);
 }
 
 static void cap(float *x, int64_t n, float in, float out)

@@ -26,18 +26,16 @@ typedef struct many_item {
     int64_t tiles, block;
     struct {
         int32_t groups, rows;
-        int32_t lowest, low, high, highest; /* positions that some and that all rows see              */
+        attention_bounds bounds;
     } tile[ATTENTION_TILES];
     float scale, cap_in, cap_out;
-    int32_t index[ATTENTION_KEYS];
 } many_item;
 
 /* A block of keys: what products read of it. */
 typedef struct many_block {
-    int64_t first, count;
+    attention_keys keys;
     const char *v_from; /* values as they lie                                                        */
     attention_operand k, v;
-    int32_t least, most;
     bool checked, finite;
 } many_block;
 
@@ -94,10 +92,7 @@ static void start_group(many_item *x, int64_t tile, int32_t group)
         lanes->seen[l] = 0;
         lanes->low[l] = low;
         lanes->high[l] = high;
-        x->tile[tile].lowest = low < x->tile[tile].lowest ? low : x->tile[tile].lowest;
-        x->tile[tile].low = low > x->tile[tile].low ? low : x->tile[tile].low;
-        x->tile[tile].high = high < x->tile[tile].high ? high : x->tile[tile].high;
-        x->tile[tile].highest = high > x->tile[tile].highest ? high : x->tile[tile].highest;
+        attention_bound(&x->tile[tile].bounds, low, high);
     }
     size_t panel = (size_t)(x->m.depth * ATTENTION_LANES) * panel_element(layer);
     layer->kernels.queries(row, layer->dtype, layer->d, x->m.q + (size_t)at * panel);
@@ -111,33 +106,10 @@ static void start(many_item *x)
         int64_t left = x->item->rows - t * ATTENTION_ROWS, rows = left < ATTENTION_ROWS ? left : ATTENTION_ROWS;
         x->tile[t].rows = (int32_t)rows;
         x->tile[t].groups = (int32_t)((rows + ATTENTION_LANES - 1) / ATTENTION_LANES);
-        x->tile[t].lowest = x->tile[t].high = INT32_MAX;
-        x->tile[t].low = x->tile[t].highest = -1;
+        x->tile[t].bounds = attention_no_bounds();
         for (int32_t g = 0; g < x->tile[t].groups; g++)
             start_group(x, t, g);
     }
-}
-
-static bool sees_some(const many_item *x, int64_t tile, int32_t index)
-{
-    return index >= x->tile[tile].lowest && index <= x->tile[tile].highest;
-}
-
-/* Positions of a block's keys. False: nobody sees any. */
-static bool look_at(many_item *x, many_block *block)
-{
-    bool any = false;
-    block->least = INT32_MAX;
-    block->most = -1;
-    for (int64_t s = 0; s < block->count; s++) {
-        int32_t index = attention_position(x->job->kv_index, x->item->b, block->first + s);
-        x->index[s] = index;
-        block->least = index < block->least ? index : block->least;
-        block->most = index > block->most ? index : block->most;
-    }
-    for (int64_t t = 0; t < x->tiles && !any; t++)
-        any = block->most >= x->tile[t].lowest && block->least <= x->tile[t].highest;
-    return any;
 }
 
 /* The block's keys as rows that are filled up to what products read. */
@@ -145,18 +117,21 @@ static attention_operand keys_of(many_item *x, const many_block *block)
 {
     const attention_layer *layer = x->job->layer;
     const attention_kernels *kernels = &layer->kernels;
-    const char *from = attention_at(x->job->k, x->item->b, block->first, x->item->kv_head);
+    const char *from = attention_at(x->job->k, x->item->b, block->keys.first, x->item->kv_head);
     int64_t step = attention_step(x->job->k);
-    bool whole = layer->d % kernels->depth == 0 && block->count % kernels->rows == 0;
-    if (whole && layer->dtype == (kernels->pairs ? TN_BF16 : TN_F32))
+    bool whole = layer->d % kernels->depth == 0 && block->keys.count % kernels->rows == 0;
+    /* Rows that are far from each other crowd into few lines of the first cache. */
+    bool near = !kernels->pairs || step == layer->d * 2;
+    if (whole && near && layer->dtype == (kernels->pairs ? TN_BF16 : TN_F32))
         return (attention_operand){from, x->job->k->stride[1], 1};
     if (!kernels->pairs) {
-        kernels->widen(from, step, layer->dtype, block->count, layer->d, (float *)(void *)x->m.k);
+        kernels->widen(from, step, layer->dtype, block->keys.count, layer->d, (float *)(void *)x->m.k);
         return (attention_operand){x->m.k, layer->d, 1};
     }
     size_t row = (size_t)x->m.depth * 2, bytes = (size_t)layer->d * 2;
-    memset(x->m.k, 0, row * (size_t)attention_up(block->count, kernels->rows));
-    for (int64_t s = 0; s < block->count; s++)
+    if (!whole)
+        memset(x->m.k, 0, row * (size_t)attention_up(block->keys.count, kernels->rows));
+    for (int64_t s = 0; s < block->keys.count; s++)
         memcpy(x->m.k + (size_t)s * row, from + s * step, bytes);
     return (attention_operand){x->m.k, x->m.depth, 1};
 }
@@ -168,26 +143,26 @@ static attention_operand values_of(many_item *x, const many_block *block)
     const char *from = block->v_from;
     int64_t step = attention_step(x->job->v);
     if (kernels->pairs) {
-        kernels->turn(from, step, block->count, layer->dv, (uint16_t *)(void *)x->m.v);
+        kernels->turn(from, step, block->keys.count, layer->dv, (uint16_t *)(void *)x->m.v);
         return (attention_operand){x->m.v, ATTENTION_KEYS, 1};
     }
     if (layer->dtype == TN_F32)
         return (attention_operand){from, 1, x->job->v->stride[1]};
     /* Values that are the beginning of keys are wide already. */
-    if (from == attention_at(x->job->k, x->item->b, block->first, x->item->kv_head) &&
+    if (from == attention_at(x->job->k, x->item->b, block->keys.first, x->item->kv_head) &&
         step == attention_step(x->job->k) && layer->dv <= layer->d)
         return (attention_operand){x->m.k, 1, layer->d};
-    kernels->widen(from, step, layer->dtype, block->count, layer->dv, (float *)(void *)x->m.v);
+    kernels->widen(from, step, layer->dtype, block->keys.count, layer->dv, (float *)(void *)x->m.v);
     return (attention_operand){x->m.v, 1, layer->dv};
 }
 
 /* Where some see a key and others do not: a value that is no number must not reach these through 0 times it. */
-static void mix_carefully(const many_item *x, const many_block *block, int64_t from, int64_t count, const char *p,
+static void mix_carefully(const many_item *x, const many_block *block, const attention_part *part, const char *p,
                           float *o)
 {
     const attention_layer *layer = x->job->layer;
-    for (int64_t s = 0; s < count; s++) {
-        const char *v = block->v_from + (from + s) * attention_step(x->job->v);
+    for (int64_t s = 0; s < part->count; s++) {
+        const char *v = block->v_from + (part->from + s) * attention_step(x->job->v);
         for (int64_t l = 0; l < ATTENTION_LANES; l++) {
             bool pairs = layer->kernels.pairs;
             int64_t at = pairs ? (s / 2 * ATTENTION_LANES + l) * 2 + s % 2 : s * ATTENTION_LANES + l;
@@ -198,31 +173,32 @@ static void mix_carefully(const many_item *x, const many_block *block, int64_t f
     }
 }
 
-static void mix(many_item *x, many_block *block, int64_t tile, int64_t from, int64_t count, bool full)
+static void mix(many_item *x, many_block *block, int64_t tile, const attention_part *part)
 {
     const attention_layer *layer = x->job->layer;
     const attention_kernels *kernels = &layer->kernels;
     int64_t o_group = x->m.o_rows * ATTENTION_LANES;
     float *o = x->m.o + tile * ATTENTION_GROUPS * o_group;
-    if (!full && !block->checked) {
+    if (!part->full && !block->checked) {
         block->checked = true;
         block->finite =
-            kernels->finite(block->v_from, attention_step(x->job->v), layer->dtype, block->count, layer->dv);
+            kernels->finite(block->v_from, attention_step(x->job->v), layer->dtype, block->keys.count, layer->dv);
     }
-    if (full || block->finite) {
+    if (part->full || block->finite) {
         attention_operand values = block->v;
         size_t element = panel_element(layer);
-        values.data = (const char *)values.data + (size_t)(from * values.step) * element;
-        kernels->mix(&values, layer->dv, count, x->m.p, x->tile[tile].groups, o, o_group);
+        values.data = (const char *)values.data + (size_t)(part->from * values.step) * element;
+        kernels->mix(&values, layer->dv, part->count, x->m.p, ATTENTION_KEYS * ATTENTION_LANES, x->tile[tile].groups, o,
+                     o_group);
         return;
     }
     size_t panel = ATTENTION_KEYS * ATTENTION_LANES * panel_element(layer);
     for (int32_t g = 0; g < x->tile[tile].groups; g++)
-        mix_carefully(x, block, from, count, x->m.p + (size_t)g * panel, o + g * o_group);
+        mix_carefully(x, block, part, x->m.p + (size_t)g * panel, o + g * o_group);
 }
 
-/* The keys from .. from + count of a block, of which the tile sees some; full: all rows see all of them. */
-static void do_keys(many_item *x, many_block *block, int64_t tile, int64_t from, int64_t count, bool full)
+/* What a tile sees of a block. */
+static void do_part(many_item *x, many_block *block, int64_t tile, const attention_part *part)
 {
     const attention_layer *layer = x->job->layer;
     const attention_kernels *kernels = &layer->kernels;
@@ -230,51 +206,34 @@ static void do_keys(many_item *x, many_block *block, int64_t tile, int64_t from,
     int32_t groups = x->tile[tile].groups;
     size_t element = panel_element(layer), panel = ATTENTION_GROUPS * (size_t)(x->m.depth * ATTENTION_LANES) * element;
     attention_operand keys = block->k;
-    keys.data = (const char *)keys.data + (size_t)(from * keys.row) * element;
-    kernels->scores(&keys, count, x->m.depth, x->m.q + (size_t)tile * panel, groups, x->m.scores);
+    keys.data = (const char *)keys.data + (size_t)(part->from * keys.row) * element;
+    kernels->scores(&keys, part->count, x->m.depth, x->m.q + (size_t)tile * panel, groups, x->m.scores);
     for (int32_t g = 0; g < groups; g++) {
         attention_lanes *lanes = &x->m.lanes[tile * ATTENTION_GROUPS + g];
         float *scores = x->m.scores + g * scores_group;
         if (x->cap_out != 0.0f)
-            kernels->cap(scores, count * ATTENTION_LANES, x->cap_in, x->cap_out);
-        if (!full)
-            kernels->mask(lanes, x->index + from, count, scores);
-        for (int l = 0; full && l < ATTENTION_LANES; l++)
+            kernels->cap(scores, part->count * ATTENTION_LANES, x->cap_in, x->cap_out);
+        if (!part->full)
+            kernels->mask(lanes, block->keys.index + part->from, part->count, scores);
+        for (int l = 0; part->full && l < ATTENTION_LANES; l++)
             lanes->seen[l] = 1;
-        if (kernels->soften(lanes, x->scale, count, scores, x->m.p + (size_t)(g * scores_group) * element))
+        if (kernels->soften(lanes, x->scale, part->count, scores, x->m.p + (size_t)(g * scores_group) * element))
             kernels->rescale(lanes->factor, layer->dv,
                              x->m.o + (tile * ATTENTION_GROUPS + g) * x->m.o_rows * ATTENTION_LANES);
     }
-    mix(x, block, tile, from, count, full);
+    mix(x, block, tile, part);
 }
 
-/* Which keys of the block the tile sees, in steps. */
 static void do_tile(many_item *x, many_block *block, int64_t tile)
 {
-    int64_t from = 0, end = block->count;
-    int32_t least = block->least, most = block->most;
-    if (least < x->tile[tile].low || most > x->tile[tile].high) {
-        while (from < end && !sees_some(x, tile, x->index[from]))
-            from++;
-        while (from < end && !sees_some(x, tile, x->index[end - 1]))
-            end--;
-        if (from == end)
-            return;
-        from -= from % ATTENTION_STEP;
-        end = attention_up(end, ATTENTION_STEP);
-        end = end < block->count ? end : block->count;
-        least = INT32_MAX;
-        most = -1;
-        for (int64_t s = from; s < end; s++) {
-            least = x->index[s] < least ? x->index[s] : least;
-            most = x->index[s] > most ? x->index[s] : most;
-        }
-    }
+    attention_part part;
+    if (!attention_see(&x->tile[tile].bounds, &block->keys, &part))
+        return;
     if (!block->k.data) {
         block->k = keys_of(x, block);
         block->v = values_of(x, block);
     }
-    do_keys(x, block, tile, from, end - from, least >= x->tile[tile].low && most <= x->tile[tile].high);
+    do_part(x, block, tile, &part);
 }
 
 static void finish_group(const many_item *x, int64_t tile, int32_t group)
@@ -318,10 +277,8 @@ void attention_many(const attention_job *job, const attention_item *item, char *
         layer->kernels.begin();
     for (int64_t first = item->key; first < item->key_end; first += x.block) {
         int64_t left = item->key_end - first;
-        many_block block = {.first = first, .count = left < x.block ? left : x.block};
-        if (!look_at(&x, &block))
-            continue;
-        block.v_from = attention_at(job->v, item->b, first, item->kv_head);
+        many_block block = {.v_from = attention_at(job->v, item->b, first, item->kv_head)};
+        attention_look(job->kv_index, item->b, first, left < x.block ? left : x.block, &block.keys);
         for (int64_t t = 0; t < x.tiles; t++)
             do_tile(&x, &block, t);
     }

@@ -51,6 +51,31 @@ static inline int64_t attention_head(const attention_layer *layer, int64_t kv_he
 /* What o is multiplied by at the end. */
 float attention_factor(const attention_layer *layer, int64_t head, float max, float sum, bool seen);
 
+/* Positions of a tile's rows: the first and the last that some see, and between which all see everything. */
+typedef struct attention_bounds {
+    int32_t lowest, low, high, highest;
+} attention_bounds;
+
+/* A block of keys and their positions. */
+typedef struct attention_keys {
+    int64_t first, count;
+    int32_t least, most;
+    int32_t index[ATTENTION_KEYS];
+} attention_keys;
+
+/* The keys from .. from + count of a block; full: all rows see all of them. */
+typedef struct attention_part {
+    int64_t from, count;
+    bool full;
+} attention_part;
+
+/* attention_span.c: nobody's bounds, with those of a row at position q added; a block's positions; what of the block a
+ * tile sees, in steps (false: nothing). */
+attention_bounds attention_no_bounds(void);
+void attention_bound(attention_bounds *bounds, int32_t low, int32_t high);
+void attention_look(const tn_tensor *kv_index, int64_t b, int64_t first, int64_t count, attention_keys *keys);
+bool attention_see(const attention_bounds *bounds, const attention_keys *keys, attention_part *part);
+
 /* attention_many.c, attention_few.c: memory of a thread, and what is done with it. */
 size_t attention_many_bytes(const attention_layer *layer);
 void attention_many(const attention_job *job, const attention_item *item, char *memory);

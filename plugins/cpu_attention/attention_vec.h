@@ -161,12 +161,15 @@ static void scores_of(const attention_operand *keys, int64_t count, int64_t dept
                  ATTENTION_KEYS * GROUP);
 }
 
-static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int32_t groups, float *o,
-                int64_t o_group)
+static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
+                int32_t groups, float *o, int64_t o_group)
 {
     if (values->row == 1)
-        products(&(attention_operand){values->data, 1, values->step}, dv, count, panel, ATTENTION_KEYS * GROUP, groups,
-                 true, o, o_group);
+        products(&(attention_operand){values->data, 1, values->step}, dv, count, panel, panel_group, groups, true, o,
+                 o_group);
+    else
+        products(&(attention_operand){values->data, values->row, 1}, dv, count, panel, panel_group, groups, true, o,
+                 o_group);
 }
 
 /* ---- softmax --------------------------------------------------------------------------------------------- */

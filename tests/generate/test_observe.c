@@ -175,6 +175,7 @@ int main(void)
 {
     Suite *suite = suite_create("watching sessions");
     TCase *all = tcase_create("all");
+    tcase_set_timeout(all, 600);
     tcase_add_test(all, eager_operations_are_seen_once);
     tcase_add_test(all, kernels_are_named);
     tcase_add_test(all, watching_changes_no_bit_and_ends);

@@ -1,0 +1,18 @@
+#!/bin/sh
+# What `make bench-peers` does: installs llama.cpp, OpenVINO GenAI and torch with transformers into BUILD/peers (from PyPI,
+# some GB, once; what cannot be had is left out), writes checkpoints with the shapes of Qwen3-0.6B, Llama-3.2-1B and a
+# mixture of 1.5 billion parameters, and runs Tenon and the others in turns. Prints the tables, and writes them to
+# docs/performance.md with --write.
+# usage: scripts/bench_peers.sh [BUILD [ARGUMENT...]]     ARGUMENT: scripts/bench_peers/run.py --help has them
+set -eu
+build=${1:-build}
+[ $# -eq 0 ] || shift
+command -v python3 >/dev/null || {
+    echo 'bench-peers: python3 is missing; install it with its venv module (Debian: python3-venv)' >&2
+    exit 1
+}
+case " $* " in
+*' --tables '* | *' --help '* | *' -h '*) ;;
+*) scripts/bench_peers/install.sh "$build/peers" ;;
+esac
+exec python3 scripts/bench_peers/run.py "$build" "$@"

@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+"""Tenon and its peers in turns on the same checkpoints: what make bench-peers runs, after everything is installed.
+
+In each round every program runs once for each model and number of threads, and before each it is measured how fast memory
+is read and how many operations of bf16 the processor does at that moment. Figures are medians over the rounds. What was
+measured stays in BUILD/peers/results.jsonl, a line for each run; the tables go to BUILD/bench-peers.md and, with --write,
+between the markers of the page."""
+import argparse
+import collections
+import json
+import os
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAMES = {"tenon": "Tenon", "none": "without kernels", "llama": "llama.cpp", "openvino": "OpenVINO", "torch": "torch"}
+PEERS = ["llama", "openvino", "torch"]
+OPENVINO_READS = ("llama", "qwen3")  # model types of GGUF files
+
+
+def numbers(text):
+    return [int(n) for n in text.split(",") if n]
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build", help="folder of the build")
+    p.add_argument("--models", default="qwen3-0.6b,llama-3.2-1b,moe-1.5b", help="names that make_checkpoint --like knows")
+    p.add_argument("--peers", default=",".join(PEERS), help="which of " + ", ".join(PEERS))
+    p.add_argument("--threads", type=numbers, default=[1, 2])
+    p.add_argument("--prompts", type=numbers, default=[16, 128, 512, 2048])
+    p.add_argument("--contexts", type=numbers, default=[128, 4096], help="positions before decoding")
+    p.add_argument("--decode", type=int, default=32, help="tokens decoded")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--add", action="store_true", help="keep what earlier runs measured")
+    p.add_argument("--prepare", action="store_true", help="write the checkpoints and end")
+    p.add_argument("--tables", action="store_true", help="measure nothing: only write what is there")
+    p.add_argument("--urgent", action="store_true", help="let the programs go before other sessions (needs root)")
+    p.add_argument("--write", metavar="PAGE", help="put the tables between the page's markers, too")
+    return p.parse_args()
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Failed(Exception):
+    pass
+
+
+URGENT = False
+
+
+def own_session():
+    """The scheduler weighs sessions, whatever the nice of a process: each program gets one of its own."""
+    os.setsid()
+    if URGENT:
+        with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write("-15")
+
+
+def output_of(command, timeout=3600):
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout,
+                              preexec_fn=own_session, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Failed(str(error)) from error
+    if done.returncode:
+        raise Failed((done.stderr.strip().splitlines() or ["no message"])[-1][:200])
+    return done.stdout
+
+
+class Bench:
+    def __init__(self, options):
+        self.o = options
+        self.peers = os.path.join(options.build, "peers")
+        self.results = os.path.join(self.peers, "results.jsonl")
+        self.failed = set()
+
+    def path(self, *parts):
+        return os.path.join(self.o.build, *parts)
+
+    # ---- files -----------------------------------------------------------------------------------
+
+    def checkpoint(self, model):
+        folder = self.path("bench", model)
+        if not os.path.isdir(folder):
+            say(f"bench-peers: writing {folder}")
+            shutil.rmtree(folder + ".part", ignore_errors=True)
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
+            output_of([self.path("tests", "make_checkpoint"), "--like", model, folder + ".part"])
+            os.rename(folder + ".part", folder)
+        return folder
+
+    def model_type(self, model):
+        with open(os.path.join(self.checkpoint(model), "config.json"), encoding="utf-8") as file:
+            return json.load(file)["model_type"]
+
+    def gguf(self, model, dtype):
+        file = os.path.join(self.peers, "models", f"{model}.{dtype}.gguf")
+        if not os.path.exists(file):
+            say(f"bench-peers: writing {file}")
+            os.makedirs(os.path.dirname(file), exist_ok=True)
+            python = sys.executable if dtype == "bf16" else os.path.join(self.peers, "openvino", "bin", "python")
+            output_of([python, os.path.join(HERE, "gguf.py"), self.checkpoint(model), file]
+                      + (["f16"] if dtype == "f16" else []))
+        return file
+
+    def prepare(self):
+        for model in self.o.models.split(","):
+            self.checkpoint(model)
+            for peer, dtype in (("llama", "bf16"), ("openvino", "f16")):
+                if self.present(peer, model):
+                    self.gguf(model, dtype)
+        return 0
+
+    # ---- programs --------------------------------------------------------------------------------
+
+    def tenon(self, model, threads):
+        """Both choices of kernels; prompts with decoding behind the first context, then the other contexts."""
+        results, extra = {"tenon": {}, "none": {}}, {}
+        for i, context in enumerate(self.o.contexts or [0]):
+            prompts = self.o.prompts if i == 0 and self.o.prompts else [16]
+            command = [self.path("tenon"), "bench", self.checkpoint(model), "--threads", str(threads), "--repeat", "1",
+                       "--prompt", ",".join(map(str, prompts)), "--context", str(context), "--decode",
+                       str(self.o.decode if self.o.contexts else 0), "--profile", "--json", "--quiet"]
+            root = json.loads(output_of(command))
+            for r in root["results"]:
+                if r["phase"] == "decode" or i == 0:
+                    key = f"{r['phase']} {r['context'] if r['phase'] == 'decode' else r['tokens']}"
+                    results["tenon" if r["kernels"] == "auto" else "none"][key] = r["tokens_per_second"]
+            for case in root["profile"]:
+                key = f"{case['phase']} {case['context'] if case['phase'] == 'decode' else case['tokens']}"
+                extra[key] = {what: sum(row[what] for row in case["rows"]) / case["tokens"]
+                              for what in ("operations", "bytes")}
+            memory = root["memory"]
+        extra["memory"] = {k: memory[k] for k in ("peak_bytes", "weight_bytes", "cache_bytes")}
+        extra["start_seconds"] = self.start(model, threads)
+        return [("tenon", self.tenon_version(), results["tenon"], extra), ("none", "", results["none"], {})]
+
+    def tenon_version(self):
+        return output_of([self.path("tenon"), "--version"]).split()[-1]
+
+    def start(self, model, threads):
+        """Seconds of a whole process that computes the logits of one token."""
+        ids, logits = (os.path.join(self.peers, name) for name in ("ids.safetensors", "logits.safetensors"))
+        header = json.dumps({"input_ids": {"dtype": "I64", "shape": [1, 1], "data_offsets": [0, 8]}}).encode()
+        with open(ids, "wb") as file:
+            file.write(struct.pack("<Q", len(header)) + header + struct.pack("<q", 100))
+        begin = time.perf_counter()
+        output_of([self.path("tenon"), "logits", self.checkpoint(model), "--input", ids, "--output", logits,
+                   "--kernels=auto", "--threads", str(threads), "--quiet"])
+        return time.perf_counter() - begin
+
+    def llama(self, model, threads):
+        program = os.path.join(self.peers, "llama", "build", "bin", "llama-bench")
+        common = [program, "-m", self.gguf(model, "bf16"), "-t", str(threads), "-r", "1", "-o", "json"]
+        rates = {}
+        for context in self.o.contexts:
+            for r in json.loads(output_of(common + ["-p", "0", "-n", str(self.o.decode), "-d", str(context)])):
+                rates[f"decode {r['n_depth']}"] = r["avg_ts"]
+        if self.o.prompts:
+            for r in json.loads(output_of(common + ["-n", "0", "-p", ",".join(map(str, self.o.prompts))])):
+                rates[f"prompt {r['n_prompt']}"] = r["avg_ts"]
+        with open(os.path.join(self.peers, "llama", "version"), encoding="utf-8") as file:
+            return [("llama", "of llama-cpp-python " + file.read().strip(), rates, {})]
+
+    def python_peer(self, name, what, threads):
+        command = [os.path.join(self.peers, name, "bin", "python"), os.path.join(HERE, name + "_peer.py"), what,
+                   str(threads), ",".join(map(str, self.o.prompts)), ",".join(map(str, self.o.contexts)),
+                   str(self.o.decode)]
+        root = json.loads(output_of(command).strip().splitlines()[-1])
+        rates = {f"{phase} {n}": rate for phase in ("prompt", "decode") for n, rate in root[phase].items()}
+        return [(name, root["version"], rates, {})]
+
+    def openvino(self, model, threads):
+        return self.python_peer("openvino", self.gguf(model, "f16"), threads)
+
+    def torch(self, model, threads):
+        return self.python_peer("torch", self.checkpoint(model), threads)
+
+    def present(self, peer, model):
+        """Is it installed, and does it know such models?"""
+        files = {"llama": "llama/build/bin/llama-bench", "openvino": "openvino/complete", "torch": "torch/complete"}
+        if not os.path.exists(os.path.join(self.peers, files[peer])):
+            return False
+        return peer != "openvino" or self.model_type(model) in OPENVINO_READS
+
+    # ---- rounds ----------------------------------------------------------------------------------
+
+    def one(self, engine, model, threads, number):
+        now = json.loads(output_of([self.path("tests", "measure_machine"), str(threads)]))
+        try:
+            measured = getattr(self, engine)(model, threads)
+        except (Failed, ValueError, KeyError, IndexError, OSError) as error:
+            say(f"bench-peers: {NAMES[engine]} on {model} is left out: {error}")
+            self.failed.add((engine, model))
+            return
+        for name, version, rates, extra in measured:
+            line = {"model": model, "threads": threads, "engine": name, "version": version, "rates": rates, "machine": now,
+                    **extra}
+            with open(self.results, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+            say(f"round {number + 1}, {threads} thread{'s' * (threads > 1)}, {model}, {NAMES[name]}, read "
+                f"{now['read_gb_per_second']:.1f} GB/s: " + ", ".join(f"{k} {v:.1f}" for k, v in rates.items()))
+
+    def measure(self):
+        os.makedirs(self.peers, exist_ok=True)
+        if not self.o.add and os.path.exists(self.results):
+            os.remove(self.results)
+        models = self.o.models.split(",")
+        for number in range(self.o.rounds):
+            for threads in self.o.threads:
+                for model in models:
+                    engines = ["tenon"] + [p for p in self.o.peers.split(",") if p and self.present(p, model)]
+                    turn = number % len(engines)
+                    for engine in engines[turn:] + engines[:turn]:
+                        if (engine, model) not in self.failed:
+                            self.one(engine, model, threads, number)
+            self.write()
+
+    # ---- tables ----------------------------------------------------------------------------------
+
+    def read(self):
+        with open(self.results, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def write(self):
+        page = "\n".join(tables(self.read()))
+        with open(self.path("bench-peers.md"), "w", encoding="utf-8") as file:
+            file.write(page + "\n")
+        if self.o.write:
+            put_between_markers(self.o.write, page)
+        return page
+
+
+def versions_of(lines):
+    versions = {}
+    for line in lines:
+        if line["version"]:
+            versions[line["engine"]] = line["version"]
+    return "; ".join(f"{NAMES[e]} {v}" for e, v in sorted(versions.items(), key=lambda item: list(NAMES).index(item[0])))
+
+
+def span(values, digits=0):
+    low, high = min(values), max(values)
+    return f"{low:.{digits}f}" if f"{low:.{digits}f}" == f"{high:.{digits}f}" else f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def rate_text(rate):
+    return "–" if rate is None else f"{rate:.0f}" if rate >= 99.5 else f"{rate:.1f}"
+
+
+def ratio_text(mine, other):
+    return f"{mine / other:.2f}" if mine and other else "–"
+
+
+def limit_text(phase, mine, extra, machine):
+    """Prompts against the fastest arithmetic, decoding against memory, as it was measured before those very runs."""
+    parts = []
+    for rate, work, now in zip(mine, extra, machine):
+        decode = phase.startswith("decode")
+        limit = now["read_gb_per_second"] if decode else now["bf16_gflops"]
+        parts.append(rate * work["bytes" if decode else "operations"] * 1e-9 / limit)
+    return f"{100 * statistics.median(parts):.0f} % {'mem' if decode else 'bf16'}" if parts else "–"
+
+
+def row_of(phase, threads, by_engine, engines):
+    medians = {e: statistics.median(l["rates"][phase] for l in by_engine[e] if phase in l["rates"])
+               if any(phase in l["rates"] for l in by_engine[e]) else None for e in engines}
+    own = [l for l in by_engine["tenon"] if phase in l["rates"] and phase in l]
+    mine, peers = medians["tenon"], [medians[e] for e in engines if e in PEERS and medians[e]]
+    kind, size = phase.split()
+    cells = [f"prompt of {size}" if kind == "prompt" else f"decoding behind {size}", str(threads)]
+    cells += [f"**{rate_text(mine)}**" if e == "tenon" else rate_text(medians[e]) for e in engines]
+    cells += [ratio_text(mine, max(peers) if peers else None), ratio_text(mine, medians.get("llama")),
+              limit_text(phase, [l["rates"][phase] for l in own], [l[phase] for l in own], [l["machine"] for l in own])]
+    return "| " + " | ".join(cells) + " |"
+
+
+def model_table(model, lines):
+    engines = [e for e in NAMES if any(l["engine"] == e for l in lines)]
+    yield f"**{model}**, tokens per second"
+    yield ""
+    yield "| | threads | " + " | ".join(NAMES[e] for e in engines) + " | × best peer | × llama.cpp | of limit |"
+    yield "|---|---:|" + "---:|" * (len(engines) + 3)
+    phases = list(dict.fromkeys(p for l in lines for p in l["rates"]))
+    phases.sort(key=lambda p: (p.startswith("decode"), int(p.split()[1])))
+    for threads in sorted({l["threads"] for l in lines}):
+        by_engine = collections.defaultdict(list)
+        for line in lines:
+            if line["threads"] == threads:
+                by_engine[line["engine"]].append(line)
+        for phase in phases:
+            if any(phase in l["rates"] for l in by_engine["tenon"]):
+                yield row_of(phase, threads, by_engine, engines)
+    own = [l for l in lines if l["engine"] == "tenon"]
+    if own:
+        memory = own[-1]["memory"]
+        more = memory["peak_bytes"] - memory["weight_bytes"] - memory["cache_bytes"]
+        yield ""
+        yield (f"Start to the logits of one token, whole process: {min(l['start_seconds'] for l in own):.2f} s. Peak memory: "
+               f"weights {memory['weight_bytes'] / 1e6:.0f} MB, cache {memory['cache_bytes'] / 1e6:.0f} MB and "
+               f"{more / 1e6:.0f} MB.")
+
+
+def tables(lines):
+    machines = [l["machine"] for l in lines]
+    counts = collections.Counter((l["engine"], l["model"], l["threads"]) for l in lines)
+    yield f"**{machines[-1]['cpu']}**, {time.strftime('%Y-%m-%d', time.gmtime())}; {versions_of(lines)}. Medians of " \
+          f"{span(list(counts.values()))} rounds, programs in turns."
+    for threads in sorted({l["threads"] for l in lines}):
+        here = [l["machine"] for l in lines if l["threads"] == threads]
+        yield f"Before the runs {threads} thread{'s' * (threads > 1)} read {span([m['read_gb_per_second'] for m in here])} GB/s " \
+              f"and did {span([m['bf16_gflops'] for m in here])} GFLOP/s of bf16."
+    for model in dict.fromkeys(l["model"] for l in lines):
+        yield ""
+        yield from model_table(model, [l for l in lines if l["model"] == model])
+
+
+def put_between_markers(path, text):
+    with open(path, encoding="utf-8") as file:
+        page = file.read()
+    begin, end = "<!-- measured peers: make bench-peers -->", "<!-- end of measured peers -->"
+    if begin not in page or end not in page:
+        sys.exit(f"bench-peers: {path} has no markers '{begin}' and '{end}'")
+    head, rest = page.split(begin, 1)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(head + begin + "\n\n" + text + "\n\n" + end + rest.split(end, 1)[1])
+
+
+def main():
+    global URGENT
+    bench = Bench(arguments())
+    URGENT = bench.o.urgent
+    if URGENT and (os.geteuid() != 0 or not os.path.exists("/proc/self/autogroup")):
+        sys.exit("bench-peers: --urgent needs root and a kernel that weighs sessions (/proc/self/autogroup)")
+    if bench.o.prepare:
+        return bench.prepare()
+    if not bench.o.tables:
+        bench.measure()
+    print(bench.write())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+/* Going back: what follows then is what would have followed had the tokens behind never been there, or it is declined.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+enum { TOKENS = 45, CHUNK = 8 };
+
+static tn_model *open_model(const char *name)
+{
+    char path[256];
+    tn_error err = TN_ERROR_INIT;
+    snprintf(path, sizeof path, "tests/data/models/%s", name);
+    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
+    tn_model *m = tn_model_open(path, &o, &err);
+    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    return m;
+}
+
+static int64_t vocab_of(const tn_model *m)
+{
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(m, &info);
+    return info.vocab;
+}
+
+static tn_session *new_session(tn_model *m, int64_t rows)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_session_options o = {.size = sizeof o, .rows = rows, .context = TOKENS, .chunk = CHUNK};
+    tn_session *s = tn_session_new(m, &o, &err);
+    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
+    return s;
+}
+
+static void feed(tn_session *s, const int64_t *ids, int64_t tokens, float *last)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_batch b = {.size = sizeof b, .rows = 1, .tokens = tokens, .ids = ids};
+    tn_outputs out = {.size = sizeof out, .last_logits = last};
+    ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
+/* How far each goes back from TOKENS - 6 tokens: all the way, or as far as a window's ring holds. */
+static const struct {
+    const char *model;
+    int64_t to;
+} ways[] = {
+    {"llama", 3}, {"qwen3_moe", 0}, {"deepseek_v2", 20}, {"qwen2_sliding", TOKENS - 6 - CHUNK}, {"gpt_oss", 33}};
+
+START_TEST(another_text_may_follow)
+{
+    int64_t before = TOKENS - 6, to = ways[_i].to, ids[TOKENS];
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = open_model(ways[_i].model);
+    int64_t vocab = vocab_of(m);
+    float *got = malloc((size_t)vocab * sizeof *got), *want = malloc((size_t)vocab * sizeof *want);
+    for (int64_t i = 0; i < TOKENS; i++)
+        ids[i] = (i * 37 + 11) % vocab;
+    tn_session *s = new_session(m, 1), *fresh = new_session(m, 1);
+    feed(s, ids, before, got);
+    ck_assert_msg(tn_session_rewind(s, to, &err) == TN_OK, "%s", err.message);
+    ck_assert_int_eq(tn_session_length(s), to);
+    for (int64_t i = to; i < to + 6; i++)
+        ids[i] = (i * 53 + 7) % vocab;
+    feed(s, ids + to, 6, got);
+    feed(fresh, ids, to + 6, want);
+    for (int64_t i = 0; i < vocab; i++)
+        ck_assert_msg(fabsf(got[i] - want[i]) <= 1e-4f, "%s: %g, not %g", ways[_i].model, (double)got[i],
+                      (double)want[i]);
+    tn_session_free(s);
+    tn_session_free(fresh);
+    free(got);
+    free(want);
+    tn_model_close(m);
+}
+END_TEST
+
+static void expect(tn_session *s, int64_t to, tn_status status, const char *text)
+{
+    tn_error err = TN_ERROR_INIT;
+    int64_t before = tn_session_length(s);
+    ck_assert_int_eq(tn_session_rewind(s, to, &err), status);
+    ck_assert_msg(strstr(err.message, text) != NULL, "%s", err.message);
+    ck_assert_int_eq(tn_session_length(s), before);
+}
+
+/* Of these the way back is lost. */
+static const struct {
+    const char *model, *why;
+} lost[] = {{"qwen3_next", "keep a state"},
+            {"lfm2", "keep a state"},
+            {"qwen2_sliding", "were overwritten"},
+            {"llama_dynamic", "have followed the length"}};
+
+START_TEST(what_is_lost_is_declined)
+{
+    int64_t ids[TOKENS];
+    tn_model *m = open_model(lost[_i].model);
+    for (int64_t i = 0; i < TOKENS; i++)
+        ids[i] = i % vocab_of(m);
+    tn_session *s = new_session(m, 1);
+    feed(s, ids, TOKENS, NULL);
+    expect(s, 2, TN_DECLINED, lost[_i].why);
+    ck_assert_int_eq(tn_session_rewind(s, TOKENS, NULL), TN_OK);
+    tn_session_free(s);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(bad_lengths_are_refused)
+{
+    int64_t ids[4] = {1, 2, 3, 4};
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = open_model("llama");
+    tn_session *s = new_session(m, 1), *two = new_session(m, 2);
+    feed(s, ids, 4, NULL);
+    expect(s, 5, TN_E_USAGE, "holds 4 tokens and cannot go back to 5");
+    expect(s, -1, TN_E_USAGE, "cannot go back to -1");
+    expect(two, 0, TN_E_USAGE, "one row");
+    ck_assert_int_eq(tn_session_rewind(NULL, 0, &err), TN_E_USAGE);
+    tn_session_free(s);
+    tn_session_free(two);
+    tn_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rewind");
+    TCase *tc = tcase_create("rewind");
+    tcase_add_loop_test(tc, another_text_may_follow, 0, sizeof ways / sizeof ways[0]);
+    tcase_add_loop_test(tc, what_is_lost_is_declined, 0, sizeof lost / sizeof lost[0]);
+    tcase_add_test(tc, bad_lengths_are_refused);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
