@@ -8,11 +8,12 @@
 #define LOG2_E 1.44269504088896340736
 
 enum {
-    ITEMS = 64,            /* as many pieces are cut, as far as they stay long                         */
-    LEAST_PIECE = 256,     /* keys                                                                     */
-    PARTIAL_ROWS = 4096,   /* most rows of partial results                                             */
-    PARTIAL_SHARE = 8,     /* a piece's keys and values are that many times its partial results        */
-    WORTH_A_THREAD = 32768 /* bytes of keys and values                                                */
+    ITEMS = 64,             /* as many pieces are cut, as far as they stay long                         */
+    LEAST_PIECE = 256,      /* keys                                                                     */
+    PARTIAL_ROWS = 4096,    /* most rows of partial results                                             */
+    PARTIAL_SHARE = 8,      /* a piece's keys and values are that many times its partial results        */
+    WORTH_A_THREAD = 32768, /* bytes of keys and values                                               */
+    SMALL_CALL = 1 << 18    /* multiplications of a head: so few are quick in f32, too                 */
 };
 
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
@@ -24,7 +25,8 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
                              .kv_heads = site->dim[TN_DIM_KV_HEADS],
                              .max_tokens = plan->max_tokens,
                              .threads = plan->threads,
-                             .scale = (float)(site->num[TN_NUM_SCALE] * LOG2_E)};
+                             .scale = (float)(site->num[TN_NUM_SCALE] * LOG2_E),
+                             .natural = (float)site->num[TN_NUM_SCALE]};
     layer.group = layer.heads / layer.kv_heads;
     layer.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
     layer.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
@@ -37,6 +39,7 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
         attention_init_avx2(&layer.kernels);
     if (flags & TN_CPU_AVX512)
         attention_init_avx512(&layer.kernels);
+    layer.precise = layer.kernels;
     if (flags & TN_CPU_AVX512_BF16 && layer.dtype == TN_BF16)
         attention_init_avx512bf16(&layer.kernels);
     if (flags & TN_CPU_AVX512_BF16 && flags & TN_CPU_AMX_BF16 && layer.dtype == TN_BF16)
@@ -44,6 +47,7 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
 #elif defined __aarch64__
     if (flags & TN_CPU_NEON)
         attention_init_neon(&layer.kernels);
+    layer.precise = layer.kernels;
 #endif
     (void)flags;
     return layer;
@@ -87,7 +91,7 @@ static void divide(attention_job *job)
     const attention_layer *layer = job->layer;
     int64_t size = (int64_t)tn_dtype_size(layer->dtype), heads = job->batch * layer->kv_heads;
     job->rows = job->tokens * layer->group;
-    job->few = layer->group <= ATTENTION_FEW && job->rows <= ATTENTION_FEW;
+    job->few = job->rows <= layer->kernels.few_rows;
     job->item_rows = job->few ? job->rows : rows_of_item(layer);
     /* Heads that lie side by side are read side by side. */
     job->item_heads = job->few && job->k->stride[2] < job->k->stride[1] ? layer->kv_heads : 1;
@@ -183,8 +187,12 @@ static void join_heads(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-void attention_forward(const attention_layer *layer, const tn_call *call)
+void attention_forward(const attention_layer *any, const tn_call *call)
 {
+    attention_layer of_call = *any;
+    const attention_layer *layer = &of_call;
+    if (call->in[0].shape[1] * any->group * call->in[1].shape[1] * (any->d + any->dv) <= SMALL_CALL)
+        of_call.kernels = any->precise;
     attention_job job = {.layer = layer,
                          .q = &call->in[0],
                          .k = &call->in[1],

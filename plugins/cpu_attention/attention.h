@@ -39,6 +39,12 @@ typedef struct attention_lanes {
     int32_t seen[ATTENTION_LANES];                       /* has a key been?                          */
 } attention_lanes;
 
+/* What a product of 16-bit rows becomes on its way to a score. */
+typedef struct attention_rounding {
+    tn_dtype dtype;
+    float scale, softcap; /* softcap 0: none                                                         */
+} attention_rounding;
+
 /* Rows of one token against few keys: vectors lie along the head. */
 typedef struct attention_few {
     tn_dtype dtype;
@@ -50,6 +56,7 @@ typedef struct attention_few {
     const int32_t *key; /* count keys that are seen                                                  */
     int64_t count;
     float scale, cap_in, cap_out; /* cap_out 0: no softcap                                           */
+    attention_rounding rounding;  /* dtype TN_F32: none                                              */
     float *max, *sum, *o;         /* [rows], [rows], [rows][o_row]                                   */
 } attention_few;
 
@@ -57,6 +64,7 @@ typedef struct attention_few {
 typedef struct attention_kernels {
     bool pairs;          /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
     int64_t depth, rows; /* what heads and keys are filled up to multiples of                        */
+    int64_t few_rows;    /* up to so many rows of a key/value head few is faster                      */
     void (*begin)(void), (*end)(void); /* around calls of scores and mix; NULL: nothing to do        */
     /* Sixteen rows of q side by side: panel [depth][16] f32, or [depth / 2][16][2] bf16. */
     void (*queries)(const char *const *row, tn_dtype dtype, int64_t d, void *panel);
@@ -73,10 +81,15 @@ typedef struct attention_kernels {
                 int32_t groups, float *o, int64_t o_group);
     /* score = out tanh(in score). */
     void (*cap)(float *scores, int64_t n, float in, float out);
+    /* n (multiple of 16) products become scores by the steps of transformers, each rounded to the dtype: the product,
+     * times scale, and of a softcap the division, tanh and the product with it. */
+    void (*round)(float *scores, int64_t n, const attention_rounding *rounding);
     /* -infinity for what a lane does not see. */
     void (*mask)(attention_lanes *lanes, const int32_t *index, int64_t count, float *scores);
     /* Scores become probabilities times 2^max, up to a multiple of 32 keys with zeros. False: max is what it was. */
     bool (*soften)(attention_lanes *lanes, float scale, int64_t count, const float *scores, void *panel);
+    /* max and sum alone, as soften finds them, of what is not rounded. */
+    void (*total)(attention_lanes *lanes, float scale, int64_t count, const float *scores);
     void (*rescale)(const float *factor, int64_t dv, float *o);
     /* rows results of a group of lanes, times factor. */
     void (*store)(const float *o, const float *factor, int64_t dv, tn_dtype dtype, int32_t rows, char *const *to);
@@ -99,9 +112,10 @@ typedef struct attention_layer {
     tn_dtype dtype;
     int64_t d, dv, heads, kv_heads, group, window, chunk, max_tokens;
     int32_t threads;
-    float scale, softcap;
+    float scale, natural, softcap; /* scale: of powers of two; natural: as the site says               */
     const tn_tensor *sinks;
     attention_kernels kernels;
+    attention_kernels precise; /* in f32 throughout                                                  */
 } attention_layer;
 
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan);
@@ -143,6 +157,18 @@ static inline void attention_cap(const attention_layer *layer, float *scale, flo
     *in = layer->scale / (layer->softcap * 1.44269504f);
     *out = layer->softcap * 1.44269504f;
     *scale = 1.0f;
+}
+
+/* The same for forward, which rounds scores of 16 bits where transformers does: what is left to do then is making
+ * powers of two of them. */
+static inline attention_rounding attention_scoring(const attention_layer *layer, float *scale, float *in, float *out)
+{
+    attention_cap(layer, scale, in, out);
+    if (layer->dtype != TN_F32) {
+        *scale = 1.44269504f;
+        *in = *out = 0.0f;
+    }
+    return (attention_rounding){layer->dtype, layer->natural, layer->softcap};
 }
 
 static inline int64_t attention_up(int64_t n, int64_t multiple)

@@ -37,8 +37,14 @@ INLINE vec attention_sums(const vec v[VEC_LANES])
 }
 
 #include "attention_vec.h"
+#include "attention_grad_vec.h"
 
 void attention_init_avx512(attention_kernels *kernels)
 {
     attention_init_vec(kernels);
+}
+
+void attention_grad_init_avx512(attention_grad_kernels *kernels)
+{
+    attention_grad_init_vec(kernels);
 }

@@ -49,8 +49,11 @@ static void turn(const char *from, int64_t step, int64_t keys, int64_t dv, uint1
 {
     int64_t rows = attention_up(dv, GROUP);
     for (int64_t s = 0; s < keys; s += KEY_STEP)
-        for (int64_t c = 0; c < dv; c += KEY_STEP)
+        for (int64_t c = 0; c < dv; c += KEY_STEP) {
+            for (int64_t next = KEY_STEP; next < 2 * KEY_STEP; next++)
+                __builtin_prefetch(from + (s + next) * step + 2 * c);
             turn_tile(from + s * step + 2 * c, step, keys - s, dv - c, rows - c, to + c * ATTENTION_KEYS + s);
+        }
 }
 
 INLINE __m512 dot(__m512 sum, const char *w, __m512i x)
@@ -152,7 +155,7 @@ INLINE __m512 put_pair(void *panel, int64_t s, __m512 a, __m512 b, __m512 sum)
 
 INLINE __m512 probability(const float *x, __m512 scale, __m512 max)
 {
-    return exp2_by(attention_exp2_coarse, 5, _mm512_fmsub_ps(_mm512_loadu_ps(x), scale, max));
+    return exp2_by(attention_exp2_fine, 7, _mm512_fmsub_ps(_mm512_loadu_ps(x), scale, max));
 }
 
 static bool soften(attention_lanes *lanes, float factor, int64_t count, const float *x, void *panel)

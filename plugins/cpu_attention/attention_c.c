@@ -61,6 +61,16 @@ static void cap(float *x, int64_t n, float in, float out)
         x[i] = out * tanhf(in * x[i]);
 }
 
+static void round_scores(float *x, int64_t n, const attention_rounding *r)
+{
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = scalar_round(scalar_round(x[i], r->dtype) * r->scale, r->dtype);
+        if (r->softcap != 0.0f)
+            x[i] = scalar_round(scalar_round(tanhf(scalar_round(x[i] / r->softcap, r->dtype)), r->dtype) * r->softcap,
+                                r->dtype);
+    }
+}
+
 static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, float *x)
 {
     for (int64_t s = 0; s < count; s++)
@@ -72,25 +82,40 @@ static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, fl
         }
 }
 
+/* What becomes of the largest score of a lane, and of what was summed before. */
+static void raise_max(attention_lanes *lanes, int l, float scale, int64_t count, const float *x)
+{
+    float top = -INFINITY, before = lanes->max[l];
+    for (int64_t s = 0; s < count; s++)
+        top = x[s * LANES + l] > top ? x[s * LANES + l] : top;
+    if (top * scale > before + ATTENTION_RAISE)
+        lanes->max[l] = top * scale;
+    lanes->factor[l] = exp2f(before - lanes->max[l]);
+    lanes->sum[l] *= lanes->factor[l];
+}
+
 static bool soften(attention_lanes *lanes, float scale, int64_t count, const float *x, void *panel)
 {
     bool raised = false;
     float *p = panel;
     for (int l = 0; l < LANES; l++) {
-        float top = -INFINITY, before = lanes->max[l];
-        for (int64_t s = 0; s < count; s++)
-            top = x[s * LANES + l] > top ? x[s * LANES + l] : top;
-        if (top * scale > before + ATTENTION_RAISE)
-            lanes->max[l] = top * scale;
-        lanes->factor[l] = exp2f(before - lanes->max[l]);
+        raise_max(lanes, l, scale, count, x);
         raised |= lanes->factor[l] != 1.0f;
-        lanes->sum[l] *= lanes->factor[l];
         for (int64_t s = 0; s < count; s++) {
             p[s * LANES + l] = exp2f(fmaf(x[s * LANES + l], scale, -lanes->max[l]));
             lanes->sum[l] += p[s * LANES + l];
         }
     }
     return raised;
+}
+
+static void total(attention_lanes *lanes, float scale, int64_t count, const float *x)
+{
+    for (int l = 0; l < LANES; l++) {
+        raise_max(lanes, l, scale, count, x);
+        for (int64_t s = 0; s < count; s++)
+            lanes->sum[l] += exp2f(fmaf(x[s * LANES + l], scale, -lanes->max[l]));
+    }
 }
 
 static void rescale(const float *factor, int64_t dv, float *o)
@@ -122,6 +147,8 @@ static void few_row(const attention_few *f, int64_t r)
             x[s] += f->q[r * f->q_row + i] * scalar_load(f->k + f->key[s] * f->k_step, i, f->dtype);
         if (f->cap_out != 0.0f)
             x[s] = f->cap_out * tanhf(f->cap_in * x[s]);
+        if (f->rounding.dtype != TN_F32)
+            round_scores(&x[s], 1, &f->rounding);
         top = x[s] > top ? x[s] : top;
     }
     if (top * f->scale > before + ATTENTION_RAISE)
@@ -160,14 +187,17 @@ void attention_init_c(attention_kernels *kernels)
 {
     *kernels = (attention_kernels){.depth = 1,
                                    .rows = 1,
+                                   .few_rows = ATTENTION_FEW,
                                    .queries = queries,
                                    .widen = widen,
                                    .finite = finite_rows,
                                    .scores = scores,
                                    .mix = mix,
                                    .cap = cap,
+                                   .round = round_scores,
                                    .mask = mask,
                                    .soften = soften,
+                                   .total = total,
                                    .rescale = rescale,
                                    .store = store,
                                    .few_queries = few_queries,

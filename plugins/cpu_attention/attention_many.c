@@ -5,7 +5,10 @@
 #include "scratch.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
+
+enum { AHEAD = 16, LINE = 64 }; /* keys; bytes */
 
 typedef struct many_memory {
     char *q; /* [tiles][groups][depth][16]                                                           */
@@ -18,6 +21,10 @@ typedef struct many_memory {
     size_t bytes;
 } many_memory;
 
+/* Probabilities of 16 bits are rounded, and what is rounded is divided by the sum already: so a first sweep over the
+ * keys finds the sums, and a second one mixes. In f32 one sweep does both. */
+typedef enum many_sweep { SWEEP_BOTH, SWEEP_SUMS, SWEEP_MIX } many_sweep;
+
 /* The state of an item. */
 typedef struct many_item {
     const attention_job *job;
@@ -29,6 +36,8 @@ typedef struct many_item {
         attention_bounds bounds;
     } tile[ATTENTION_TILES];
     float scale, cap_in, cap_out;
+    attention_rounding rounding;
+    many_sweep sweep;
 } many_item;
 
 /* A block of keys: what products read of it. */
@@ -131,8 +140,11 @@ static attention_operand keys_of(many_item *x, const many_block *block)
     size_t row = (size_t)x->m.depth * 2, bytes = (size_t)layer->d * 2;
     if (!whole)
         memset(x->m.k, 0, row * (size_t)attention_up(block->keys.count, kernels->rows));
-    for (int64_t s = 0; s < block->keys.count; s++)
+    for (int64_t s = 0; s < block->keys.count; s++) {
+        for (size_t i = 0; i < bytes; i += LINE)
+            __builtin_prefetch(from + (s + AHEAD) * step + i);
         memcpy(x->m.k + (size_t)s * row, from + s * step, bytes);
+    }
     return (attention_operand){x->m.k, x->m.depth, 1};
 }
 
@@ -213,15 +225,26 @@ static void do_part(many_item *x, many_block *block, int64_t tile, const attenti
         float *scores = x->m.scores + g * scores_group;
         if (x->cap_out != 0.0f)
             kernels->cap(scores, part->count * ATTENTION_LANES, x->cap_in, x->cap_out);
+        if (layer->dtype != TN_F32)
+            kernels->round(scores, part->count * ATTENTION_LANES, &x->rounding);
         if (!part->full)
             kernels->mask(lanes, block->keys.index + part->from, part->count, scores);
         for (int l = 0; part->full && l < ATTENTION_LANES; l++)
             lanes->seen[l] = 1;
-        if (kernels->soften(lanes, x->scale, part->count, scores, x->m.p + (size_t)(g * scores_group) * element))
+        if (x->sweep == SWEEP_SUMS) {
+            kernels->total(lanes, x->scale, part->count, scores);
+            continue;
+        }
+        char *p = x->m.p + (size_t)(g * scores_group) * element;
+        if (kernels->soften(lanes, x->scale, part->count, scores, p) && x->sweep == SWEEP_BOTH)
             kernels->rescale(lanes->factor, layer->dv,
                              x->m.o + (tile * ATTENTION_GROUPS + g) * x->m.o_rows * ATTENTION_LANES);
+        if (x->sweep == SWEEP_MIX && !kernels->pairs)
+            kernels->round((float *)(void *)p, part->count * ATTENTION_LANES,
+                           &(attention_rounding){layer->dtype, 1.0f, 0.0f});
     }
-    mix(x, block, tile, part);
+    if (x->sweep != SWEEP_SUMS)
+        mix(x, block, tile, part);
 }
 
 static void do_tile(many_item *x, many_block *block, int64_t tile)
@@ -231,7 +254,8 @@ static void do_tile(many_item *x, many_block *block, int64_t tile)
         return;
     if (!block->k.data) {
         block->k = keys_of(x, block);
-        block->v = values_of(x, block);
+        if (x->sweep != SWEEP_SUMS)
+            block->v = values_of(x, block);
     }
     do_part(x, block, tile, &part);
 }
@@ -257,12 +281,41 @@ static void finish_group(const many_item *x, int64_t tile, int32_t group)
             partial[PARTIAL_SEEN] = (float)lanes->seen[l];
             to[l] = (char *)(partial + PARTIAL_O);
         } else {
-            factor[l] = attention_factor(layer, head, lanes->max[l], lanes->sum[l], lanes->seen[l]);
+            factor[l] = x->sweep == SWEEP_MIX
+                            ? (float)lanes->seen[l]
+                            : attention_factor(layer, head, lanes->max[l], lanes->sum[l], lanes->seen[l]);
             to[l] = attention_at(job->o, x->item->b, attention_token(layer, row), head);
         }
     }
     layer->kernels.store(x->m.o + at * x->m.o_rows * ATTENTION_LANES, factor, layer->dv,
                          job->pieces > 1 ? TN_F32 : layer->dtype, rows, to);
+}
+
+static void sweep(many_item *x, many_sweep which)
+{
+    const attention_item *item = x->item;
+    x->sweep = which;
+    for (int64_t first = item->key; first < item->key_end; first += x->block) {
+        int64_t left = item->key_end - first;
+        many_block block = {.v_from = attention_at(x->job->v, item->b, first, item->kv_head)};
+        attention_look(x->job->kv_index, item->b, first, left < x->block ? left : x->block, &block.keys);
+        for (int64_t t = 0; t < x->tiles; t++)
+            do_tile(x, &block, t);
+    }
+}
+
+/* From now on 2^(score - max) is what a probability is divided by its sum, with the sink's share. */
+static void settle(many_item *x, int64_t tile, int32_t group)
+{
+    const attention_layer *layer = x->job->layer;
+    attention_lanes *lanes = &x->m.lanes[tile * ATTENTION_GROUPS + group];
+    int32_t first = group * ATTENTION_LANES;
+    for (int32_t l = 0; l < ATTENTION_LANES && first + l < x->tile[tile].rows; l++) {
+        int64_t row = x->item->first + tile * ATTENTION_ROWS + first + l;
+        if (lanes->seen[l])
+            lanes->max[l] -= log2f(attention_factor(layer, attention_head(layer, x->item->kv_head, row), lanes->max[l],
+                                                    lanes->sum[l], true));
+    }
 }
 
 void attention_many(const attention_job *job, const attention_item *item, char *memory)
@@ -271,17 +324,18 @@ void attention_many(const attention_job *job, const attention_item *item, char *
     many_item x = {.job = job, .item = item, .m = layout(layer, memory)};
     int64_t width = layer->d + layer->dv;
     x.block = width <= 256 ? ATTENTION_KEYS : width <= 640 ? ATTENTION_KEYS / 2 : ATTENTION_KEYS / 4;
-    attention_cap(layer, &x.scale, &x.cap_in, &x.cap_out);
+    x.rounding = attention_scoring(layer, &x.scale, &x.cap_in, &x.cap_out);
     start(&x);
     if (layer->kernels.begin)
         layer->kernels.begin();
-    for (int64_t first = item->key; first < item->key_end; first += x.block) {
-        int64_t left = item->key_end - first;
-        many_block block = {.v_from = attention_at(job->v, item->b, first, item->kv_head)};
-        attention_look(job->kv_index, item->b, first, left < x.block ? left : x.block, &block.keys);
-        for (int64_t t = 0; t < x.tiles; t++)
-            do_tile(&x, &block, t);
-    }
+    /* What pieces leave to be joined has its sums only then. */
+    bool twice = layer->dtype != TN_F32 && job->pieces == 1;
+    sweep(&x, twice ? SWEEP_SUMS : SWEEP_BOTH);
+    for (int64_t t = 0; twice && t < x.tiles; t++)
+        for (int32_t g = 0; g < x.tile[t].groups; g++)
+            settle(&x, t, g);
+    if (twice)
+        sweep(&x, SWEEP_MIX);
     if (layer->kernels.end)
         layer->kernels.end();
     for (int64_t t = 0; t < x.tiles; t++)

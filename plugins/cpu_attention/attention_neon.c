@@ -27,8 +27,14 @@ VEC_INLINE vec attention_sums(const vec v[VEC_LANES])
 
 #define attention_transpose vec_transpose
 #include "attention_vec.h"
+#include "attention_grad_vec.h"
 
 void attention_init_neon(attention_kernels *kernels)
 {
     attention_init_vec(kernels);
+}
+
+void attention_grad_init_neon(attention_grad_kernels *kernels)
+{
+    attention_grad_init_vec(kernels);
 }

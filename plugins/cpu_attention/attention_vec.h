@@ -193,6 +193,27 @@ static void cap(float *x, int64_t n, float in, float out)
         put(x + i, vec_mul(vec_set(out), vec_tanh(vec_mul(vec_set(in), at(x + i)))));
 }
 
+VEC_INLINE void round_as(float *x, int64_t n, const attention_rounding *r, tn_dtype dtype)
+{
+    const vec scale = vec_set(r->scale), softcap = vec_set(r->softcap);
+    for (int64_t i = 0; i < n; i += VEC_LANES) {
+        vec z = vec_round(vec_mul(vec_round(at(x + i), dtype), scale), dtype);
+        if (r->softcap != 0.0f) {
+            z = vec_round(vec_tanh(vec_round(vec_div(z, softcap), dtype)), dtype);
+            z = vec_round(vec_mul(z, softcap), dtype);
+        }
+        put(x + i, z);
+    }
+}
+
+static void round_scores(float *x, int64_t n, const attention_rounding *r)
+{
+    if (r->dtype == TN_BF16)
+        round_as(x, n, r, TN_BF16);
+    else
+        round_as(x, n, r, TN_F16);
+}
+
 static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, float *x)
 {
     int32_t seen[GROUP], low[GROUP], high[GROUP];
@@ -258,6 +279,21 @@ static bool soften(attention_lanes *lanes, float scale, int64_t count, const flo
     return raised(lanes);
 }
 
+static void total(attention_lanes *lanes, float scale, int64_t count, const float *x)
+{
+    for (int l = 0; l < GROUP; l += VEC_LANES) {
+        vec max = raise_max(lanes, l, scale, count, x), minus = vec_sub(vec_set(0.0f), max);
+        vec sum[4] = {vec_mul(at(lanes->sum + l), at(lanes->factor + l)), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
+        int64_t s = 0;
+        for (; s + 4 <= count; s += 4)
+            for (int c = 0; c < 4; c++)
+                sum[c] = vec_add(sum[c], vec_exp2(vec_fma(at(x + (s + c) * GROUP + l), vec_set(scale), minus)));
+        for (; s < count; s++)
+            sum[0] = vec_add(sum[0], vec_exp2(vec_fma(at(x + s * GROUP + l), vec_set(scale), minus)));
+        put(lanes->sum + l, vec_add(vec_add(sum[0], sum[1]), vec_add(sum[2], sum[3])));
+    }
+}
+
 static void rescale(const float *factor, int64_t dv, float *o)
 {
     for (int64_t i = 0; i < dv; i++)
@@ -291,14 +327,17 @@ static void attention_init_vec(attention_kernels *kernels)
 {
     *kernels = (attention_kernels){.depth = 1,
                                    .rows = 1,
+                                   .few_rows = ATTENTION_FEW,
                                    .queries = queries,
                                    .widen = widen,
                                    .finite = finite_rows,
                                    .scores = scores_of,
                                    .mix = mix,
                                    .cap = cap,
+                                   .round = round_scores,
                                    .mask = mask,
                                    .soften = soften,
+                                   .total = total,
                                    .rescale = rescale,
                                    .store = store,
                                    .few_queries = few_queries,

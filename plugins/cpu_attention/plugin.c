@@ -1,5 +1,5 @@
 /* cpu_attention on the CPU: which attention it takes. */
-#include "attention.h"
+#include "attention_grad.h"
 
 #include <math.h>
 
@@ -16,6 +16,7 @@ static tn_status attention_plan(const tn_site *site, tn_plan *plan, tn_error *er
     plan->user[0] = tn_cpu_flags();
     attention_layer layer = attention_layer_of(site, plan);
     plan->scratch_bytes = attention_scratch(&layer);
+    plan->backward_scratch_bytes = attention_backward_scratch(&layer);
     return TN_OK;
 }
 
@@ -27,23 +28,51 @@ static tn_status attention_call(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
+static tn_status attention_gradients_call(const tn_call *call, tn_error *err)
+{
+    (void)err;
+    attention_layer layer = attention_layer_of(call->site, call->plan);
+    attention_backward(&layer, call);
+    return TN_OK;
+}
+
 static const tn_dim_rule dims[] = {{.dim = TN_DIM_HEAD, .min = 1, .max = ATTENTION_LONGEST},
                                    {.dim = TN_DIM_HEAD_V, .max = ATTENTION_LONGEST},
                                    {.dim = TN_DIM_Q_HEADS, .min = 1},
                                    {.dim = TN_DIM_KV_HEADS, .min = 1}};
 
-static const tn_impl impls[] = {{
-    .size = sizeof(tn_impl),
-    .op = TN_OP_ATTENTION,
-    .match = {.size = sizeof(tn_match),
-              .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16)},
-              .features = TN_HAS_WINDOW | TN_HAS_CHUNK | TN_HAS_SOFTCAP | TN_HAS_SINKS,
-              .dims = dims,
-              .dim_count = sizeof(dims) / sizeof(dims[0])},
-    .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 32, .ulps_f16 = 32},
-    .plan = attention_plan,
-    .forward = attention_call,
-}};
+enum {
+    DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
+    PLAIN = TN_HAS_WINDOW | TN_HAS_CHUNK | TN_HAS_SOFTCAP
+};
+
+/* Sinks have an entry of their own because their gradients have tolerances of their own: README.md derives both. */
+static const tn_impl impls[] = {
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_ATTENTION,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = DTYPES},
+               .features = PLAIN,
+               .dims = dims,
+               .dim_count = sizeof(dims) / sizeof(dims[0])},
+     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 32, .ulps_f16 = 32},
+     .plan = attention_plan,
+     .forward = attention_call,
+     .backward = attention_gradients_call,
+     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 32, .ulps_f16 = 32}},
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_ATTENTION,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = DTYPES},
+               .features = PLAIN | TN_HAS_SINKS,
+               .dims = dims,
+               .dim_count = sizeof(dims) / sizeof(dims[0])},
+     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 32, .ulps_f16 = 32},
+     .plan = attention_plan,
+     .forward = attention_call,
+     .backward = attention_gradients_call,
+     .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
+};
 
 static const tn_kernel kernels[] = {{
     .size = sizeof(tn_kernel),

@@ -183,8 +183,8 @@ END_TEST
 /* No false alarm: those of this tree, in every type, with gradients, at the shapes of every architecture. */
 START_TEST(the_tree_s_own_are_taken)
 {
-    static const char *const files[] = {"cpu_delta_rule", "cpu_linear", "npu_moe",
-                                        "npu_rmsnorm",    "npu_rope",   "npu_swiglu"};
+    static const char *const files[] = {"cpu_attention", "cpu_delta_rule", "cpu_linear", "npu_moe",
+                                        "npu_rmsnorm",   "npu_rope",       "npu_swiglu"};
     static const char *const models[] = {"qwen3",      "gemma2",    "mixtral",   "qwen3_moe",
                                          "llama_gelu", "qwen3_odd", "qwen3_next"};
     static const char *const dtypes[] = {"f32", "bf16", "f16"};

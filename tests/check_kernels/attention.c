@@ -1,5 +1,5 @@
 /* ATTENTION against sums in double, with bounds from the operands; and its bench lines. */
-#include "check_kernels.h"
+#include "products.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -35,9 +35,39 @@ static bool sees(const reference *r, int64_t b, int64_t t, int64_t key)
     return kv >= 0 && kv <= q && (!s->window || q - kv < s->window) && (!s->chunk || q / s->chunk == kv / s->chunk);
 }
 
-/* Scores of one row, -infinity for what it does not see; returns how far any may be off. Sums of d products in f32, a
- * factor, a softcap; and what 2^x makes of the last place of x. */
-static double row_scores(const reference *r, int64_t b, int64_t t, int64_t head, double *z, int64_t *seen)
+/* A number that lies so close to the middle between two of dtype that it may be rounded either way is off by their
+ * distance, any other is exact. f32 is what it was. */
+static estimate rounded(tn_dtype dtype, estimate e)
+{
+    if (dtype == TN_F32 || !isfinite(e.value))
+        return e;
+    double low = round_to(dtype, e.value - e.error), high = round_to(dtype, e.value + e.error);
+    return (estimate){round_to(dtype, e.value), high - low};
+}
+
+/* A step in f32 whose result is value, from something off by that much. */
+static estimate step(double value, double off)
+{
+    return (estimate){value, off + 8 * 0x1p-24 * fabs(value)};
+}
+
+/* From a product to a score, by the steps of transformers in dtype: the product, its scale, of a softcap three. */
+static estimate score_of(const reference *r, tn_dtype dtype, double product, double off)
+{
+    double cap = r->s->softcap;
+    estimate z = rounded(dtype, (estimate){product, off});
+    z = rounded(dtype, step(z.value * r->scale, z.error * fabs(r->scale)));
+    if (cap == 0)
+        return z;
+    z = rounded(dtype, step(z.value / cap, z.error / cap));
+    z = rounded(dtype, step(tanh(z.value), z.error));
+    return rounded(dtype, step(z.value * cap, z.error * cap));
+}
+
+/* Scores of one row in dtype, -infinity for what it does not see, and (may be NULL) how far each may be off; returns
+ * how far any may. Sums of d products in f32, and what 2^x makes of the last place of x. */
+static double row_scores(const reference *r, tn_dtype dtype, int64_t b, int64_t t, int64_t head, double *z,
+                         double *offs, int64_t *seen)
 {
     const shape *s = r->s;
     const double u = 0x1p-24, *q = r->q + ((b * s->tokens + t) * s->heads + head) * s->d;
@@ -53,28 +83,37 @@ static double row_scores(const reference *r, int64_t b, int64_t t, int64_t head,
             sum += q[i] * k[i];
             size += fabs(q[i] * k[i]);
         }
-        z[key] = s->softcap != 0 ? s->softcap * tanh(r->scale * sum / s->softcap) : r->scale * sum;
-        off = fmax(off, r->scale * size * (double)(s->d + 4) * u + (s->softcap != 0 ? 8 * u * s->softcap : 0));
+        estimate e = score_of(r, dtype, sum, size * (double)(s->d + 4) * u);
+        z[key] = e.value;
+        if (offs) /* what is infinite is that exactly */
+            offs[key] = isfinite(e.value) ? e.error + 4 * u * fabs(e.value) : 0;
+        off = fmax(off, isfinite(e.value) ? e.error : 0);
         largest = isfinite(z[key]) ? fmax(largest, fabs(z[key])) : largest;
         (*seen)++;
     }
     return off + 4 * u * largest;
 }
 
-static void expect_row(const reference *r, int64_t b, int64_t t, int64_t head, double *z, double *want, double *bound)
+static void expect_row(const reference *r, int64_t b, int64_t t, int64_t head, double *z, double *offs, double *want,
+                       double *bound)
 {
     const shape *s = r->s;
     const double u = 0x1p-24;
     int64_t seen;
-    double off = row_scores(r, b, t, head, z, &seen), sink = s->sinks ? r->sinks[head] : -INFINITY, max = sink, sum = 0;
+    double sink = s->sinks ? r->sinks[head] : -INFINITY, max = sink, sum = 0, sum_off = 0;
+    row_scores(r, r->dtype, b, t, head, z, offs, &seen);
     for (int64_t key = 0; key < s->keys; key++)
         max = z[key] > max || isnan(z[key]) ? z[key] : max;
-    for (int64_t key = 0; key < s->keys; key++)
-        sum += sees(r, b, t, key) ? exp(z[key] - max) : 0;
+    for (int64_t key = 0; key < s->keys; key++) {
+        double e = sees(r, b, t, key) ? exp(z[key] - max) : 0;
+        sum += e;
+        sum_off += e > 0 ? e * (exp(offs[key]) - 1) : 0;
+    }
     sum += exp(sink - max);
-    /* Each probability: its score, the exponential (2^-16 where only bf16 is left of it) and its rounding; their sum.
-     */
-    double each = exp(2 * off) - 1 + 2 * (double)(seen + 8) * u + (r->pairs ? 2 * 0x1p-16 + 0x1p-8 : 8 * u);
+    /* Each probability: its score, the exponential, the sum, and where it has 16 bits its rounding. */
+    double each = 2 * sum_off / sum + 2 * (double)(seen + 8) * u + 8 * u;
+    if (r->dtype != TN_F32)
+        each += unit_roundoff(r->pairs ? TN_BF16 : r->dtype);
     for (int64_t i = 0; i < s->dv; i++) {
         double o = 0, size = 0;
         for (int64_t key = 0; key < s->keys; key++) {
@@ -83,11 +122,125 @@ static void expect_row(const reference *r, int64_t b, int64_t t, int64_t head, d
             double p = exp(z[key] - max) / sum;
             double v = r->v[((b * s->keys + key) * s->kv_heads + head / (s->heads / s->kv_heads)) * s->dv + i];
             o += p * v;
-            size += fabs(p * v);
+            size += fabs(v) * (p * (each + 2 * (exp(offs[key]) - 1)) + smallest(r->dtype));
         }
         want[i] = o;
-        bound[i] = size * each + (fabs(o) + size * each) * unit_roundoff(r->dtype) + smallest(r->dtype) + 0x1p-120;
+        bound[i] = size + (fabs(o) + size) * unit_roundoff(r->dtype) + smallest(r->dtype) + 0x1p-120;
     }
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------- */
+
+/* A row's probabilities and the gradients of its products, how far each of both may be off, and its sink's share. */
+typedef struct row_gradient {
+    double *p, *ds, *p_off, *ds_off, sink, sink_off;
+} row_gradient;
+
+static int64_t kv_row(const reference *r, int64_t b, int64_t key, int64_t head)
+{
+    return (b * r->s->keys + key) * r->s->kv_heads + head / (r->s->heads / r->s->kv_heads);
+}
+
+static double factor_of(const reference *r, double z)
+{
+    return r->s->softcap != 0 ? r->scale * (1 - z / r->s->softcap * (z / r->s->softcap)) : r->scale;
+}
+
+static void row_gradients(const reference *r, int64_t b, int64_t t, int64_t head, const double *g, row_gradient *out)
+{
+    const shape *s = r->s;
+    const double u = 0x1p-24;
+    int64_t seen;
+    double *z = out->p, off = row_scores(r, TN_F32, b, t, head, z, NULL, &seen),
+           sink = s->sinks ? r->sinks[head] : -INFINITY;
+    double max = sink, sum = 0, inner = 0, inner_size = 0, dp_off = 0;
+    for (int64_t key = 0; key < s->keys; key++)
+        max = fmax(max, z[key]);
+    for (int64_t key = 0; key < s->keys; key++)
+        sum += sees(r, b, t, key) ? exp(z[key] - max) : 0;
+    sum += exp(sink - max);
+    double each = exp(2 * off) - 1 + 2 * (double)(seen + 12) * u;
+    for (int64_t key = 0; key < s->keys; key++) {
+        const double *v = r->v + kv_row(r, b, key, head) * s->dv;
+        double dp = 0, size = 0, slope = factor_of(r, z[key]);
+        bool is_seen = sees(r, b, t, key);
+        for (int64_t i = 0; is_seen && i < s->dv; i++) {
+            dp += g[i] * v[i];
+            size += fabs(g[i] * v[i]);
+        }
+        out->p[key] = is_seen ? exp(z[key] - max) / sum : 0;
+        out->ds[key] = dp; /* for now */
+        out->ds_off[key] = is_seen ? slope : 0;
+        dp_off = fmax(dp_off, size * (double)(s->dv + 4) * u);
+        inner += out->p[key] * dp;
+        inner_size += fabs(out->p[key] * dp);
+    }
+    double inner_off = inner_size * (2 * each + (double)(seen + 4) * u) + dp_off;
+    for (int64_t key = 0; key < s->keys; key++) {
+        double p = out->p[key], slope = out->ds_off[key], dp = out->ds[key], two = fabs(dp) + fabs(inner);
+        out->ds[key] = p * (dp - inner) * slope;
+        out->ds_off[key] = p * r->scale * (two * (each + 4 * u) + dp_off + inner_off) +
+                           (s->softcap != 0 ? p * r->scale * two * (32 * u + 2 * off / s->softcap) : 0);
+        out->ds_off[key] += r->pairs ? (fabs(out->ds[key]) + out->ds_off[key]) * 0x1p-8 : 0;
+        out->p_off[key] = p * each + (r->pairs ? p * (1 + each) * 0x1p-8 : 0);
+    }
+    double own = seen && s->sinks ? exp(sink - max) / sum : 0;
+    out->sink = -own * inner;
+    out->sink_off = own * (fabs(inner) * (2 * each + 16 * u) + inner_off);
+}
+
+/* want += a x, bound likewise. */
+static void add_product(double *want, double *bound, const double *x, int64_t n, double a, double a_off, double sums)
+{
+    for (int64_t i = 0; i < n; i++) {
+        want[i] += a * x[i];
+        bound[i] += fabs(x[i]) * (a_off + fabs(a) * sums);
+    }
+}
+
+static void round_bound(tn_dtype dtype, double *bound, const double *want, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        bound[i] += (fabs(want[i]) + bound[i]) * unit_roundoff(dtype) + smallest(dtype) + 0x1p-110;
+}
+
+static void expect_gradients(check_case *c, const reference *r)
+{
+    const shape *s = r->s;
+    random_state random = {(uint64_t)(s->keys + s->d)};
+    size_t row = (size_t)(s->keys + 1) * sizeof(double);
+    row_gradient g = {case_alloc(c, row), case_alloc(c, row), case_alloc(c, row), case_alloc(c, row), 0, 0};
+    const double rows = (double)(s->tokens * (s->heads / s->kv_heads) + 4) * 0x1p-23,
+                 keys = (double)(s->keys + 4) * 0x1p-23;
+    case_grads(c, &random);
+    const double *up = case_values(c, &c->grads.out[0]);
+    for (int i = 0; i < 3; i++)
+        case_want_in(c, i);
+    if (s->sinks)
+        case_want_param(c, TN_ROLE_SINKS);
+    for (int64_t i = 0; i < s->batch * s->tokens * s->heads; i++) {
+        int64_t head = i % s->heads, b = i / s->heads / s->tokens;
+        row_gradients(r, b, i / s->heads % s->tokens, head, up + i * s->dv, &g);
+        for (int64_t key = 0; key < s->keys; key++) {
+            int64_t kv = kv_row(r, b, key, head);
+            if (g.p[key] == 0)
+                continue;
+            add_product(c->want_in[0] + i * s->d, c->bound_in[0] + i * s->d, r->k + kv * s->d, s->d, g.ds[key],
+                        g.ds_off[key], keys);
+            add_product(c->want_in[1] + kv * s->d, c->bound_in[1] + kv * s->d, r->q + i * s->d, s->d, g.ds[key],
+                        g.ds_off[key], rows);
+            add_product(c->want_in[2] + kv * s->dv, c->bound_in[2] + kv * s->dv, up + i * s->dv, s->dv, g.p[key],
+                        g.p_off[key], rows);
+        }
+        if (s->sinks) {
+            c->want_param[TN_ROLE_SINKS][head] += g.sink;
+            c->bound_param[TN_ROLE_SINKS][head] += g.sink_off + fabs(g.sink) * rows;
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        round_bound(r->dtype, c->bound_in[i], c->want_in[i], tn_tensor_count(&c->call.in[i]));
+    if (s->sinks)
+        round_bound(r->dtype, c->bound_param[TN_ROLE_SINKS], c->want_param[TN_ROLE_SINKS], s->heads);
 }
 
 static void expect(check_case *c, const shape *s, bool pairs)
@@ -103,13 +256,17 @@ static void expect(check_case *c, const shape *s, bool pairs)
                    .dtype = c->call.in[0].dtype,
                    .pairs = pairs};
     double *z = case_alloc(c, (size_t)(s->keys + 1) * sizeof *z);
+    double *offs = case_alloc(c, (size_t)(s->keys + 1) * sizeof *offs);
     case_want(c, 0);
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t t = 0; t < s->tokens; t++)
             for (int64_t head = 0; head < s->heads; head++) {
                 int64_t at = ((b * s->tokens + t) * s->heads + head) * s->dv;
-                expect_row(&r, b, t, head, z, c->want[0] + at, c->bound[0] + at);
+                expect_row(&r, b, t, head, z, offs, c->want[0] + at, c->bound[0] + at);
             }
+    /* What nobody sees or what is no number reaches gradients through 0 times it; equal keys have none. */
+    if (s->slots != FUTURE && s->numbers != SPECIALS && s->numbers != TIES)
+        expect_gradients(c, &r);
 }
 
 /* ---- cases ---------------------------------------------------------------------------------------------- */
@@ -296,7 +453,8 @@ static void bench_shape(check_state *s, const bench_model *m, tn_dtype dtype, in
     double cache = 2 * (double)((past + tokens) * m->kv_heads * m->head) * size;
     double rows = (double)(tokens * m->q_heads * m->head) * size;
     check_case c = attention_case(dtype, &p);
-    bench_run(s, &c, (bench_work){cache + rows, rows, flops}, (bench_work){0});
+    bench_run(s, &c, (bench_work){cache + rows, rows, flops},
+              (bench_work){2 * cache + 2 * rows, cache + rows, past == 0 ? 2.5 * flops : 0});
 }
 
 static void bench(check_state *s)
