@@ -156,7 +156,7 @@ static grad_rows rows_of_block(const grad_run *run, int32_t thread, int64_t firs
                       .product = mine + m->product,
                       .native_x = mine + m->native_x,
                       .native_dy = mine + m->native_dy,
-                      .few = n <= run->layer->kernels.variant->few_tokens};
+                      .few = n <= PRODUCT_FEW_COLUMNS && n <= run->layer->kernels.variant->few_tokens};
     for (int64_t t = 0; t < n; t++) {
         rows.x[t] = product_row(run->x, first + t);
         rows.dy[t] = product_row(run->to->dy, first + t);
