@@ -19,6 +19,7 @@
 #define PRODUCT_MAX_ROWS 32   /* of a tile                                                        */
 #define PRODUCT_MAX_TOKENS 40 /* of a tile                                                        */
 #define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
+#define PRODUCT_FEW_COLUMNS 4 /* tokens beyond which laying columns into panels is faster       */
 #define PRODUCT_FEW_ROWS 16   /* that few tokens finish at once                                    */
 #define PRODUCT_STREAMS 4     /* rows of a call of dots                                            */
 #define PRODUCT_AHEAD 2048    /* bytes: at memory's speed, its latency                              */
