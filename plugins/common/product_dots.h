@@ -5,8 +5,8 @@
 
 #include "product.h"
 
-/* More than DOTS_TOKENS tokens take k in stretches of which the rows stay in the first cache. */
-enum { DOTS_STRETCH = 1024 };
+/* More than DOTS_TOKENS tokens take k in stretches, of so many bytes of a token, whose rows stay in the first cache. */
+enum { DOTS_STRETCH = 2048 };
 
 /* A stretch of k of PRODUCT_STREAMS rows of dtype, added to sums[t * PRODUCT_STREAMS + r]. Rows are fetched ahead when
  * `first` comes by. */
@@ -34,8 +34,8 @@ VEC_INLINE void dots_of(dots_stretch_fn *stretch_of, const void *const *w, tn_dt
     vec part[PRODUCT_FEW_TOKENS * PRODUCT_STREAMS];
     for (int32_t i = 0; i < tokens * PRODUCT_STREAMS; i++)
         part[i] = vec_set(0.0f);
-    int64_t stretch = tokens > DOTS_TOKENS && k > DOTS_STRETCH ? DOTS_STRETCH : k;
     int64_t size = dtype == TN_F32 ? 4 : 2, x_size = native == TN_F32 ? 4 : 2;
+    int64_t stretch = tokens > DOTS_TOKENS && k * x_size > DOTS_STRETCH ? DOTS_STRETCH / x_size : k;
     for (int64_t from = 0; from < k; from += stretch) {
         const char *row[PRODUCT_STREAMS];
         int64_t n = k - from < stretch ? k - from : stretch;

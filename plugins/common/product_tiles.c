@@ -232,7 +232,7 @@ static bool must_copy(const tile_job *job, const product_matrix *w)
 {
     int32_t from = job->kernels->variant->copies;
     bool pages = w->row_stride * product_element(job->kernels) % 4096 == 0;
-    return (from > 0 && job->tokens >= from) || (job->sources == 1 && pages && job->tokens >= APART_TOKENS);
+    return (from > 0 && job->tokens >= from && !job->b) || (job->sources == 1 && pages && job->tokens >= APART_TOKENS);
 }
 
 /* Scratch as product_scratch_size has it, for a job with `sources` matrices. */

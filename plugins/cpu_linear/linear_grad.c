@@ -93,7 +93,7 @@ static void do_dx(const grad_run *run, int64_t piece, char *mine)
     const char *dy = (const char *)run->dy.data + first * run->dy.stride * size;
     for (int64_t t = 0; t < n; t++)
         y[t] = product_row(run->to->dx, first + t);
-    if (n <= kernels->variant->few_tokens) {
+    if (n <= PRODUCT_FEW_COLUMNS && n <= kernels->variant->few_tokens) {
         const product_matrix columns = {layer->weight.data, 1, layer->weight.row_stride, NULL};
         const void **rows = (const void **)(void *)(y + n);
         for (int64_t t = 0; t < n; t++)
@@ -184,7 +184,7 @@ tn_status linear_backward(const linear_layer *layer, const tn_tensor *x, const l
         return tn_fail(err, TN_E_INPUT, where, "the rows of a linear layer do not follow one stride");
     int32_t threads = run.tokens * layer->in * layer->out < linear_serial_work ? 1 : tn_thread_count();
     run.dw_rows = share(layer->out, threads, ROWS);
-    run.dx_tokens = run.tokens <= layer->kernels.variant->few_tokens ? run.tokens : TOKENS;
+    run.dx_tokens = TOKENS;
     run.dx_columns = share(layer->in, threads, COLUMNS);
     if (threads == 1)
         body(&run, 0, 1);

@@ -11,12 +11,10 @@
 /* Below so many weight rows, packing the tokens again costs more than another thread brings. */
 #define LEAST_ROWS 64
 
-/* Tokens of a weight stacked as [in, out] that go through its columns at once. */
-#define FEW_COLUMNS 4
-
 int64_t pieces_few(const product_kernels *kernels, bool io)
 {
-    return io && kernels->variant->few_tokens > FEW_COLUMNS ? FEW_COLUMNS : kernels->variant->few_tokens;
+    return io && kernels->variant->few_tokens > PRODUCT_FEW_COLUMNS ? PRODUCT_FEW_COLUMNS
+                                                                    : kernels->variant->few_tokens;
 }
 
 static int64_t tiles_of_piece(const product_kernels *kernels)

@@ -22,6 +22,7 @@ typedef struct grad_memory {
     char *thread;
     int64_t space; /* from one row of f32 to the next                                              */
     size_t x_rows, dy_rows, gate_rows, up_rows, dh_rows, out_rows, product; /* within one thread's memory */
+    size_t native_x, native_dy; /* few tokens' rows of native type, when that is another than dtype */
     size_t thread_size, total;
 } grad_memory;
 
@@ -79,6 +80,10 @@ static grad_memory layout(const swiglu_layer *layer, char *scratch)
     size_t product = product_scratch_size(kernels, widest);
     size_t grad = product_grad_scratch_size(kernels, tokens);
     m.product = scratch_take(&at, product > grad ? product : grad);
+    bool converts = kernels->variant->native != kernels->dtype;
+    size_t native = converts ? PRODUCT_FEW_TOKENS * (size_t)widest * sizeof(float) : 0;
+    m.native_x = scratch_take(&at, native);
+    m.native_dy = scratch_take(&at, native);
     m.thread_size = at;
     at = 0;
     size_t x = scratch_take(&at, block * (size_t)product_panel_token(kernels, hidden));
@@ -129,7 +134,8 @@ static product_tokens_matrix all_rows(const tn_tensor *t)
 typedef struct grad_rows {
     const void **x, **dy;
     void **gate, **up, **dh, **out;
-    char *product;
+    char *product, *native_x, *native_dy;
+    bool few; /* tokens stream the weights: x and dy are of native type                              */
 } grad_rows;
 
 static void *kept_row(char *rows, int64_t token, int64_t elements, const swiglu_layer *layer)
@@ -147,7 +153,10 @@ static grad_rows rows_of_block(const grad_run *run, int32_t thread, int64_t firs
                       .up = (void **)(void *)(mine + m->up_rows),
                       .dh = (void **)(void *)(mine + m->dh_rows),
                       .out = (void **)(void *)(mine + m->out_rows),
-                      .product = mine + m->product};
+                      .product = mine + m->product,
+                      .native_x = mine + m->native_x,
+                      .native_dy = mine + m->native_dy,
+                      .few = n <= PRODUCT_FEW_COLUMNS && n <= run->layer->kernels.variant->few_tokens};
     for (int64_t t = 0; t < n; t++) {
         rows.x[t] = product_row(run->x, first + t);
         rows.dy[t] = product_row(run->to->dy, first + t);
@@ -187,21 +196,29 @@ static void middle(const grad_run *run, const grad_rows *rows, int64_t t, int64_
     layer->gates.grad(&row, end - begin);
 }
 
+/* Rows begin .. end - 1 of w with n tokens, from few rows of native type or from a panel. */
+static void multiply(const grad_run *run, const grad_rows *rows, const product_matrix *w, int64_t k,
+                     const void *const *few, const void *panel, int64_t n, int64_t begin, int64_t end, void *const *y)
+{
+    const product_kernels *kernels = &run->layer->kernels;
+    if (rows->few)
+        product_out_few(kernels, w, k, few, (int32_t)n, begin, end, TN_F32, y);
+    else
+        product_out_tiles(kernels, w, k, panel, n, begin, end, TN_F32, y, rows->product);
+}
+
 /* Sums of gate, up and dh; where a row is not sparse, whoever has them goes on. */
 static void block_middle(grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread,
                          int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
-    const product_kernels *kernels = &layer->kernels;
     const product_matrix down = {layer->mlp.down.data, 1, layer->mlp.down.row_stride, NULL};
     int64_t hidden = layer->hidden, inter = layer->mlp.inter, begin, end;
     product_queue_reset(&run->dx, thread);
     while (product_take_rows(&run->middle, inter, threads, &begin, &end)) {
-        product_out_tiles(kernels, &layer->mlp.gate, hidden, run->memory.x, n, begin, end, TN_F32, rows->gate,
-                          rows->product);
-        product_out_tiles(kernels, &layer->mlp.up, hidden, run->memory.x, n, begin, end, TN_F32, rows->up,
-                          rows->product);
-        product_out_tiles(kernels, &down, hidden, run->memory.dy, n, begin, end, TN_F32, rows->dh, rows->product);
+        multiply(run, rows, &layer->mlp.gate, hidden, rows->x, run->memory.x, n, begin, end, rows->gate);
+        multiply(run, rows, &layer->mlp.up, hidden, rows->x, run->memory.x, n, begin, end, rows->up);
+        multiply(run, rows, &down, hidden, rows->dy, run->memory.dy, n, begin, end, rows->dh);
         for (int64_t t = 0; t < n && !layer->sparse; t++)
             middle(run, rows, t, first + t, begin, end);
     }
@@ -226,9 +243,9 @@ static void add_sides(const grad_run *run, const grad_rows *rows, int64_t first,
     }
 }
 
-/* Two products, though one over da and du side by side would do: its panel would not fit into the second cache. Their
- * sums take the place of those of gate and up. */
-static void block_dx(grad_run *run, const grad_rows *rows, int64_t first, int64_t n, int32_t thread, int32_t threads)
+/* Few rows of both sides take the place of those of x and dy. Two products, though one over da and du side by side
+ * would do: its panel would not fit into the second cache. Their sums take the place of those of gate and up. */
+static void block_dx(grad_run *run, grad_rows *rows, int64_t first, int64_t n, int32_t thread, int32_t threads)
 {
     const swiglu_layer *layer = run->layer;
     const product_kernels *kernels = &layer->kernels;
@@ -240,12 +257,18 @@ static void block_dx(grad_run *run, const grad_rows *rows, int64_t first, int64_
     for (int side = 0; side < 2; side++) {
         for (int64_t t = 0; t < n; t++)
             rows->out[t] = side_of(run, first + t, side == 1);
-        product_pack(kernels, (const void *const *)rows->out, n, inter, begin, end, side ? m->d_up : m->d_gate);
+        const void *const *from = (const void *const *)rows->out;
+        if (rows->few)
+            product_native_rows(kernels, from, n, inter, side ? rows->native_dy : rows->native_x,
+                                side ? rows->dy : rows->x);
+        else
+            product_pack(kernels, from, n, inter, begin, end, side ? m->d_up : m->d_gate);
     }
-    product_wait(threads);
+    if (!rows->few)
+        product_wait(threads);
     while (product_take_rows(&run->dx, layer->hidden, threads, &begin, &end)) {
-        product_out_tiles(kernels, &gate, inter, m->d_gate, n, begin, end, TN_F32, rows->gate, rows->product);
-        product_out_tiles(kernels, &up, inter, m->d_up, n, begin, end, TN_F32, rows->up, rows->product);
+        multiply(run, rows, &gate, inter, rows->x, m->d_gate, n, begin, end, rows->gate);
+        multiply(run, rows, &up, inter, rows->dy, m->d_up, n, begin, end, rows->up);
         add_sides(run, rows, first, n, begin, end);
     }
 }
@@ -256,10 +279,16 @@ static void block_of_tokens(grad_run *run, int64_t first, int64_t n, int32_t thr
     const product_kernels *kernels = &layer->kernels;
     int64_t begin, end;
     grad_rows rows = rows_of_block(run, thread, first, n);
-    product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
-    product_pack(kernels, rows.x, n, layer->hidden, begin, end, run->memory.x);
-    product_pack(kernels, rows.dy, n, layer->hidden, begin, end, run->memory.dy);
-    product_wait(threads);
+    if (rows.few) {
+        product_native_rows(kernels, rows.x, n, layer->hidden, rows.native_x, rows.x);
+        product_native_rows(kernels, rows.dy, n, layer->hidden, rows.native_dy, rows.dy);
+    } else {
+        product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
+        product_pack(kernels, rows.x, n, layer->hidden, begin, end, run->memory.x);
+        product_pack(kernels, rows.dy, n, layer->hidden, begin, end, run->memory.dy);
+    }
+    if (!rows.few || first > 0) /* others may still be with the block before */
+        product_wait(threads);
     block_middle(run, &rows, first, n, thread, threads);
     product_wait(threads);
     product_queue_reset(&run->middle, thread);

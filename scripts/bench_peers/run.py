@@ -69,6 +69,8 @@ def output_of(command, timeout=3600):
                               preexec_fn=own_session, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         raise Failed(str(error)) from error
+    if done.returncode < 0:
+        raise Failed(f"ended by signal {-done.returncode}")
     if done.returncode:
         raise Failed((done.stderr.strip().splitlines() or ["no message"])[-1][:200])
     return done.stdout
@@ -79,7 +81,7 @@ class Bench:
         self.o = options
         self.peers = os.path.join(options.build, "peers")
         self.results = os.path.join(self.peers, "results.jsonl")
-        self.failed = set()
+        self.failed = collections.Counter()  # what failed twice is not tried again
 
     def path(self, *parts):
         return os.path.join(self.o.build, *parts)
@@ -198,7 +200,7 @@ class Bench:
             measured = getattr(self, engine)(model, threads)
         except (Failed, ValueError, KeyError, IndexError, OSError) as error:
             say(f"bench-peers: {NAMES[engine]} on {model} is left out: {error}")
-            self.failed.add((engine, model))
+            self.failed[engine, model, threads] += 1
             return
         for name, version, rates, extra in measured:
             line = {"model": model, "threads": threads, "engine": name, "version": version, "rates": rates, "machine": now,
@@ -219,7 +221,7 @@ class Bench:
                     engines = ["tenon"] + [p for p in self.o.peers.split(",") if p and self.present(p, model)]
                     turn = number % len(engines)
                     for engine in engines[turn:] + engines[:turn]:
-                        if (engine, model) not in self.failed:
+                        if self.failed[engine, model, threads] < 2:
                             self.one(engine, model, threads, number)
             self.write()
 
@@ -301,11 +303,12 @@ def model_table(model, lines):
     own = [l for l in lines if l["engine"] == "tenon"]
     if own:
         memory = own[-1]["memory"]
-        more = memory["peak_bytes"] - memory["weight_bytes"] - memory["cache_bytes"]
+        more = (memory["peak_bytes"] - memory["weight_bytes"] - memory["cache_bytes"]) / 1e6
         yield ""
         yield (f"Start to the logits of one token, whole process: {min(l['start_seconds'] for l in own):.2f} s. Peak memory: "
-               f"weights {memory['weight_bytes'] / 1e6:.0f} MB, cache {memory['cache_bytes'] / 1e6:.0f} MB and "
-               f"{more / 1e6:.0f} MB.")
+               f"{memory['peak_bytes'] / 1e6:.0f} MB, with weights of {memory['weight_bytes'] / 1e6:.0f} MB and a cache of "
+               f"{memory['cache_bytes'] / 1e6:.0f} MB" + (f": {more:.0f} MB more." if more >= 0 else
+                                                         "; experts that no token chose are never read."))
 
 
 def tables(lines):

@@ -113,7 +113,7 @@ tells() {
 check 'tables are made of what was measured' python3 $run "$tmp" --tables --write "$tmp/page.md"
 check 'a row for prompts' tells '| prompt of 128 | 2 | **800** | 300 | 400 | 2.00 | 2.67 | 80 % bf16 |'
 check 'and for decoding' tells '| decoding behind 128 | 2 | **32.0** | 25.0 | 10.0 | 1.28 | 1.28 | 80 % mem |'
-check 'start and memory' tells 'Start to the logits of one token, whole process: 0.25 s. Peak memory: weights 2000 MB, cache 900 MB and 100 MB.'
+check 'start and memory' tells 'Start to the logits of one token, whole process: 0.25 s. Peak memory: 3000 MB, with weights of 2000 MB and a cache of 900 MB: 100 MB more.'
 check 'what was there is replaced' test "$(grep -c '^old$' "$tmp/page.md")" -eq 0
 check 'the rest stays' test "$(sed -n '1p;$p' "$tmp/page.md" | tr '\n' ' ')" = 'before behind '
 check 'the same again' sh -c "cp '$tmp/page.md' '$tmp/first'; python3 $run '$tmp' --tables --write '$tmp/page.md' && cmp '$tmp/first' '$tmp/page.md'"

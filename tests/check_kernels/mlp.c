@@ -209,12 +209,13 @@ static void check_group(check_state *s, tn_layout layout, tn_dtype dtype)
 }
 
 /* The same boundaries for the products of backward, where features and outputs are summed over and tokens are too; two
- * blocks of tokens. */
+ * blocks of tokens, the second of few; few tokens for several threads. */
 static const shape grad_shapes[] = {{0, 8, 6, 0, true, 1},     {1, 1, 1, 0, false, 1},    {1, 16, 24, 0, true, 1},
                                     {2, 31, 17, 1, true, 1},   {3, 5, 40, 0, false, 1},   {8, 33, 32, 0, true, 1},
                                     {16, 16, 16, 2, false, 1}, {17, 1, 5, 0, true, 1},    {19, 40, 9, 0, false, 2},
                                     {33, 30, 47, 3, true, 1},  {40, 64, 21, 0, false, 1}, {41, 18, 70, 0, true, 1},
-                                    {258, 12, 19, 1, true, 1}, {24, 97, 87, 0, true, 1},  {300, 7, 33, 0, false, 1}};
+                                    {258, 12, 19, 1, true, 1}, {24, 97, 87, 0, true, 1},  {300, 7, 33, 0, false, 1},
+                                    {4, 97, 130, 0, true, 1},  {514, 9, 33, 0, true, 1}};
 
 /* Eager is no measure where one token or one output makes a row: the slope of an activation passes through zero, and a
  * bias may cancel a sum; what is left there has few right places. */
