@@ -39,12 +39,6 @@ typedef struct attention_lanes {
     int32_t seen[ATTENTION_LANES];                       /* has a key been?                          */
 } attention_lanes;
 
-/* What a product of 16-bit rows becomes on its way to a score. */
-typedef struct attention_rounding {
-    tn_dtype dtype;
-    float scale, softcap; /* softcap 0: none                                                         */
-} attention_rounding;
-
 /* Rows of one token against few keys: vectors lie along the head. */
 typedef struct attention_few {
     tn_dtype dtype;
@@ -56,13 +50,13 @@ typedef struct attention_few {
     const int32_t *key; /* count keys that are seen                                                  */
     int64_t count;
     float scale, cap_in, cap_out; /* cap_out 0: no softcap                                           */
-    attention_rounding rounding;  /* dtype TN_F32: none                                              */
     float *max, *sum, *o;         /* [rows], [rows], [rows][o_row]                                   */
 } attention_few;
 
 /* What eager does to a row's products, with its roundings. */
 typedef struct attention_rule {
-    attention_rounding rounding;
+    tn_dtype dtype;
+    float scale, softcap; /* softcap 0: none                                                         */
     bool has_sink;
     float sink[ATTENTION_LANES];
 } attention_rule;
@@ -88,15 +82,10 @@ typedef struct attention_kernels {
                 int32_t groups, float *o, int64_t o_group);
     /* score = out tanh(in score). */
     void (*cap)(float *scores, int64_t n, float in, float out);
-    /* n (multiple of 16) products become scores by the steps of transformers, each rounded to the dtype: the product,
-     * times scale, and of a softcap the division, tanh and the product with it. */
-    void (*round)(float *scores, int64_t n, const attention_rounding *rounding);
     /* -infinity for what a lane does not see. */
     void (*mask)(attention_lanes *lanes, const int32_t *index, int64_t count, float *scores);
     /* Scores become probabilities times 2^max, up to a multiple of 32 keys with zeros. False: max is what it was. */
     bool (*soften)(attention_lanes *lanes, float scale, int64_t count, const float *scores, void *panel);
-    /* max and sum alone, as soften finds them, of what is not rounded. */
-    void (*total)(attention_lanes *lanes, float scale, int64_t count, const float *scores);
     /* All of a row's products become probabilities, rounded where eager rounds; max and sum are left 0 and 1. */
     void (*as_eager)(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
                      float *p);
@@ -167,18 +156,6 @@ static inline void attention_cap(const attention_layer *layer, float *scale, flo
     *in = layer->scale / (layer->softcap * 1.44269504f);
     *out = layer->softcap * 1.44269504f;
     *scale = 1.0f;
-}
-
-/* The same for forward, which rounds scores of 16 bits where transformers does: what is left to do then is making
- * powers of two of them. */
-static inline attention_rounding attention_scoring(const attention_layer *layer, float *scale, float *in, float *out)
-{
-    attention_cap(layer, scale, in, out);
-    if (layer->dtype != TN_F32) {
-        *scale = 1.44269504f;
-        *in = *out = 0.0f;
-    }
-    return (attention_rounding){layer->dtype, layer->natural, layer->softcap};
 }
 
 static inline int64_t attention_up(int64_t n, int64_t multiple)

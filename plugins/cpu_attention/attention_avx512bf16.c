@@ -155,7 +155,7 @@ INLINE __m512 put_pair(void *panel, int64_t s, __m512 a, __m512 b, __m512 sum)
 
 INLINE __m512 probability(const float *x, __m512 scale, __m512 max)
 {
-    return exp2_by(attention_exp2_fine, 7, _mm512_fmsub_ps(_mm512_loadu_ps(x), scale, max));
+    return exp2_by(attention_exp2_coarse, 5, _mm512_fmsub_ps(_mm512_loadu_ps(x), scale, max));
 }
 
 static bool soften(attention_lanes *lanes, float factor, int64_t count, const float *x, void *panel)

@@ -62,21 +62,6 @@ static void cap(float *x, int64_t n, float in, float out)
         x[i] = out * tanhf(in * x[i]);
 }
 
-static float score_of(const attention_rounding *r, float x)
-{
-    x = scalar_round(scalar_round(x, r->dtype) * r->scale, r->dtype);
-    if (r->softcap == 0.0f)
-        return x;
-    x = scalar_round(tanhf(scalar_round(x / r->softcap, r->dtype)), r->dtype);
-    return scalar_round(x * r->softcap, r->dtype);
-}
-
-static void round_scores(float *x, int64_t n, const attention_rounding *r)
-{
-    for (int64_t i = 0; i < n; i++)
-        x[i] = score_of(r, x[i]);
-}
-
 static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, float *x)
 {
     for (int64_t s = 0; s < count; s++)
@@ -88,25 +73,19 @@ static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, fl
         }
 }
 
-/* What becomes of the largest score of a lane, and of what was summed before. */
-static void raise_max(attention_lanes *lanes, int l, float scale, int64_t count, const float *x)
-{
-    float top = -INFINITY, before = lanes->max[l];
-    for (int64_t s = 0; s < count; s++)
-        top = x[s * LANES + l] > top ? x[s * LANES + l] : top;
-    if (top * scale > before + ATTENTION_RAISE)
-        lanes->max[l] = top * scale;
-    lanes->factor[l] = exp2f(before - lanes->max[l]);
-    lanes->sum[l] *= lanes->factor[l];
-}
-
 static bool soften(attention_lanes *lanes, float scale, int64_t count, const float *x, void *panel)
 {
     bool raised = false;
     float *p = panel;
     for (int l = 0; l < LANES; l++) {
-        raise_max(lanes, l, scale, count, x);
+        float top = -INFINITY, before = lanes->max[l];
+        for (int64_t s = 0; s < count; s++)
+            top = x[s * LANES + l] > top ? x[s * LANES + l] : top;
+        if (top * scale > before + ATTENTION_RAISE)
+            lanes->max[l] = top * scale;
+        lanes->factor[l] = exp2f(before - lanes->max[l]);
         raised |= lanes->factor[l] != 1.0f;
+        lanes->sum[l] *= lanes->factor[l];
         for (int64_t s = 0; s < count; s++) {
             p[s * LANES + l] = exp2f(fmaf(x[s * LANES + l], scale, -lanes->max[l]));
             lanes->sum[l] += p[s * LANES + l];
@@ -115,34 +94,34 @@ static bool soften(attention_lanes *lanes, float scale, int64_t count, const flo
     return raised;
 }
 
-static void total(attention_lanes *lanes, float scale, int64_t count, const float *x)
+static float score_of(const attention_rule *rule, float x)
 {
-    for (int l = 0; l < LANES; l++) {
-        raise_max(lanes, l, scale, count, x);
-        for (int64_t s = 0; s < count; s++)
-            lanes->sum[l] += exp2f(fmaf(x[s * LANES + l], scale, -lanes->max[l]));
-    }
+    x = scalar_round(scalar_round(x, rule->dtype) * rule->scale, rule->dtype);
+    if (rule->softcap == 0.0f)
+        return x;
+    x = scalar_round(tanhf(scalar_round(x / rule->softcap, rule->dtype)), rule->dtype);
+    return scalar_round(x * rule->softcap, rule->dtype);
 }
 
 static void as_eager(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
                      float *p)
 {
-    tn_dtype dtype = rule->rounding.dtype;
-    round_scores(x, count * LANES, &rule->rounding);
+    for (int64_t i = 0; i < count * LANES; i++)
+        x[i] = score_of(rule, x[i]);
     mask(lanes, index, count, x);
     for (int l = 0; l < LANES; l++) {
         float max = rule->has_sink ? rule->sink[l] : -FLT_MAX, sum = 0.0f;
         for (int64_t s = 0; s < count; s++)
             max = x[s * LANES + l] > max ? x[s * LANES + l] : max;
         if (rule->has_sink)
-            sum = expf(scalar_round(rule->sink[l] - max, dtype));
+            sum = expf(scalar_round(rule->sink[l] - max, rule->dtype));
         for (int64_t s = 0; s < count; s++) {
             float away = x[s * LANES + l] - max;
-            p[s * LANES + l] = expf(rule->has_sink ? scalar_round(away, dtype) : away);
+            p[s * LANES + l] = expf(rule->has_sink ? scalar_round(away, rule->dtype) : away);
             sum += p[s * LANES + l];
         }
         for (int64_t s = 0; s < count; s++)
-            p[s * LANES + l] = lanes->seen[l] ? scalar_round(p[s * LANES + l] / sum, dtype) : 0.0f;
+            p[s * LANES + l] = lanes->seen[l] ? scalar_round(p[s * LANES + l] / sum, rule->dtype) : 0.0f;
         lanes->max[l] = 0.0f;
         lanes->sum[l] = 1.0f;
     }
@@ -177,8 +156,6 @@ static void few_row(const attention_few *f, int64_t r)
             x[s] += f->q[r * f->q_row + i] * scalar_load(f->k + f->key[s] * f->k_step, i, f->dtype);
         if (f->cap_out != 0.0f)
             x[s] = f->cap_out * tanhf(f->cap_in * x[s]);
-        if (f->rounding.dtype != TN_F32)
-            round_scores(&x[s], 1, &f->rounding);
         top = x[s] > top ? x[s] : top;
     }
     if (top * f->scale > before + ATTENTION_RAISE)
@@ -224,10 +201,8 @@ void attention_init_c(attention_kernels *kernels)
                                    .scores = scores,
                                    .mix = mix,
                                    .cap = cap,
-                                   .round = round_scores,
                                    .mask = mask,
                                    .soften = soften,
-                                   .total = total,
                                    .as_eager = as_eager,
                                    .rescale = rescale,
                                    .store = store,

@@ -97,7 +97,7 @@ static void do_block(const attention_job *job, const attention_item *item, const
                        .o_row = m->o_row,
                        .k_step = attention_step(job->k),
                        .v_step = attention_step(job->v)};
-    f.rounding = attention_scoring(layer, &f.scale, &f.cap_in, &f.cap_out);
+    attention_cap(layer, &f.scale, &f.cap_in, &f.cap_out);
     for (int64_t t = 0; t < job->tokens; t++) {
         chosen[t] = choose(job, item->b, t, first, count, key[t]);
         seen[t] |= chosen[t] > 0;

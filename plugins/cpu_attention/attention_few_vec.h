@@ -86,8 +86,6 @@ VEC_INLINE void few_soften(const attention_few *f, int64_t first, int rows, floa
         x[i] = 0.0f;
     if (f->cap_out != 0.0f)
         cap(x, end, f->cap_in, f->cap_out);
-    if (f->rounding.dtype != TN_F32)
-        round_scores(x, end, &f->rounding);
     for (int64_t i = n; i < end; i++)
         x[i] = -INFINITY;
     vec most = at(x), sum = vec_set(0.0f);

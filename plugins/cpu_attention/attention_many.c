@@ -5,7 +5,6 @@
 #include "scratch.h"
 
 #include <float.h>
-#include <math.h>
 #include <string.h>
 
 enum { AHEAD = 16, LINE = 64 }; /* keys; bytes */
@@ -21,10 +20,6 @@ typedef struct many_memory {
     size_t bytes;
 } many_memory;
 
-/* Probabilities of 16 bits are rounded, and what is rounded is divided by the sum already: so a first sweep over the
- * keys finds the sums, and a second one mixes. In f32 one sweep does both. */
-typedef enum many_sweep { SWEEP_BOTH, SWEEP_SUMS, SWEEP_MIX } many_sweep;
-
 /* The state of an item. */
 typedef struct many_item {
     const attention_job *job;
@@ -36,8 +31,6 @@ typedef struct many_item {
         attention_bounds bounds;
     } tile[ATTENTION_TILES];
     float scale, cap_in, cap_out;
-    attention_rounding rounding;
-    many_sweep sweep;
 } many_item;
 
 /* A block of keys: what products read of it. */
@@ -213,7 +206,8 @@ static void mix(many_item *x, many_block *block, int64_t tile, const attention_p
 static void do_as_eager(many_item *x, const many_block *block, int64_t tile, int32_t group, const attention_part *part)
 {
     const attention_layer *layer = x->job->layer;
-    attention_rule rule = {.rounding = x->rounding, .has_sink = layer->sinks != NULL};
+    attention_rule rule = {
+        .dtype = layer->dtype, .scale = layer->natural, .softcap = layer->softcap, .has_sink = layer->sinks != NULL};
     for (int64_t l = 0; rule.has_sink && l < ATTENTION_LANES; l++) {
         int64_t row = x->item->first + tile * ATTENTION_ROWS + group * ATTENTION_LANES + l;
         rule.sink[l] =
@@ -244,26 +238,15 @@ static void do_part(many_item *x, many_block *block, int64_t tile, const attenti
         }
         if (x->cap_out != 0.0f)
             kernels->cap(scores, part->count * ATTENTION_LANES, x->cap_in, x->cap_out);
-        if (layer->dtype != TN_F32)
-            kernels->round(scores, part->count * ATTENTION_LANES, &x->rounding);
         if (!part->full)
             kernels->mask(lanes, block->keys.index + part->from, part->count, scores);
         for (int l = 0; part->full && l < ATTENTION_LANES; l++)
             lanes->seen[l] = 1;
-        if (x->sweep == SWEEP_SUMS) {
-            kernels->total(lanes, x->scale, part->count, scores);
-            continue;
-        }
-        char *p = x->m.p + (size_t)(g * scores_group) * element;
-        if (kernels->soften(lanes, x->scale, part->count, scores, p) && x->sweep == SWEEP_BOTH)
+        if (kernels->soften(lanes, x->scale, part->count, scores, x->m.p + (size_t)(g * scores_group) * element))
             kernels->rescale(lanes->factor, layer->dv,
                              x->m.o + (tile * ATTENTION_GROUPS + g) * x->m.o_rows * ATTENTION_LANES);
-        if (x->sweep == SWEEP_MIX && !kernels->pairs)
-            kernels->round((float *)(void *)p, part->count * ATTENTION_LANES,
-                           &(attention_rounding){layer->dtype, 1.0f, 0.0f});
     }
-    if (x->sweep != SWEEP_SUMS)
-        mix(x, block, tile, part);
+    mix(x, block, tile, part);
 }
 
 static void do_tile(many_item *x, many_block *block, int64_t tile)
@@ -273,8 +256,7 @@ static void do_tile(many_item *x, many_block *block, int64_t tile)
         return;
     if (!block->k.data) {
         block->k = keys_of(x, block);
-        if (x->sweep != SWEEP_SUMS)
-            block->v = values_of(x, block);
+        block->v = values_of(x, block);
     }
     do_part(x, block, tile, &part);
 }
@@ -300,41 +282,13 @@ static void finish_group(const many_item *x, int64_t tile, int32_t group)
             partial[PARTIAL_SEEN] = (float)lanes->seen[l];
             to[l] = (char *)(partial + PARTIAL_O);
         } else {
-            bool divided = job->as_eager || x->sweep == SWEEP_MIX;
-            factor[l] = divided ? (float)(lanes->seen[l] != 0)
-                                : attention_factor(layer, head, lanes->max[l], lanes->sum[l], lanes->seen[l]);
+            factor[l] =
+                job->as_eager ? 1.0f : attention_factor(layer, head, lanes->max[l], lanes->sum[l], lanes->seen[l]);
             to[l] = attention_at(job->o, x->item->b, attention_token(layer, row), head);
         }
     }
     layer->kernels.store(x->m.o + at * x->m.o_rows * ATTENTION_LANES, factor, layer->dv,
                          job->pieces > 1 ? TN_F32 : layer->dtype, rows, to);
-}
-
-static void sweep(many_item *x, many_sweep which)
-{
-    const attention_item *item = x->item;
-    x->sweep = which;
-    for (int64_t first = item->key; first < item->key_end; first += x->block) {
-        int64_t left = item->key_end - first;
-        many_block block = {.v_from = attention_at(x->job->v, item->b, first, item->kv_head)};
-        attention_look(x->job->kv_index, item->b, first, left < x->block ? left : x->block, &block.keys);
-        for (int64_t t = 0; t < x->tiles; t++)
-            do_tile(x, &block, t);
-    }
-}
-
-/* From now on 2^(score - max) is what a probability is divided by its sum, with the sink's share. */
-static void settle(many_item *x, int64_t tile, int32_t group)
-{
-    const attention_layer *layer = x->job->layer;
-    attention_lanes *lanes = &x->m.lanes[tile * ATTENTION_GROUPS + group];
-    int32_t first = group * ATTENTION_LANES;
-    for (int32_t l = 0; l < ATTENTION_LANES && first + l < x->tile[tile].rows; l++) {
-        int64_t row = x->item->first + tile * ATTENTION_ROWS + first + l;
-        if (lanes->seen[l])
-            lanes->max[l] -= log2f(attention_factor(layer, attention_head(layer, x->item->kv_head, row), lanes->max[l],
-                                                    lanes->sum[l], true));
-    }
 }
 
 void attention_many(const attention_job *job, const attention_item *item, char *memory)
@@ -343,18 +297,17 @@ void attention_many(const attention_job *job, const attention_item *item, char *
     many_item x = {.job = job, .item = item, .m = layout(layer, memory)};
     int64_t width = layer->d + layer->dv;
     x.block = width <= 256 ? ATTENTION_KEYS : width <= 640 ? ATTENTION_KEYS / 2 : ATTENTION_KEYS / 4;
-    x.rounding = attention_scoring(layer, &x.scale, &x.cap_in, &x.cap_out);
+    attention_cap(layer, &x.scale, &x.cap_in, &x.cap_out);
     start(&x);
     if (layer->kernels.begin)
         layer->kernels.begin();
-    /* What pieces leave to be joined has its sums only then. */
-    bool twice = layer->dtype != TN_F32 && job->pieces == 1 && !job->as_eager;
-    sweep(&x, twice ? SWEEP_SUMS : SWEEP_BOTH);
-    for (int64_t t = 0; twice && t < x.tiles; t++)
-        for (int32_t g = 0; g < x.tile[t].groups; g++)
-            settle(&x, t, g);
-    if (twice)
-        sweep(&x, SWEEP_MIX);
+    for (int64_t first = item->key; first < item->key_end; first += x.block) {
+        int64_t left = item->key_end - first;
+        many_block block = {.v_from = attention_at(job->v, item->b, first, item->kv_head)};
+        attention_look(job->kv_index, item->b, first, left < x.block ? left : x.block, &block.keys);
+        for (int64_t t = 0; t < x.tiles; t++)
+            do_tile(&x, &block, t);
+    }
     if (layer->kernels.end)
         layer->kernels.end();
     for (int64_t t = 0; t < x.tiles; t++)

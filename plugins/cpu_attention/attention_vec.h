@@ -193,28 +193,6 @@ static void cap(float *x, int64_t n, float in, float out)
         put(x + i, vec_mul(vec_set(out), vec_tanh(vec_mul(vec_set(in), at(x + i)))));
 }
 
-/* Rounded product and scale, softcap in three steps. */
-VEC_INLINE void round_as(float *x, int64_t n, const attention_rounding *r, tn_dtype dtype)
-{
-    const vec scale = vec_set(r->scale), softcap = vec_set(r->softcap);
-    for (int64_t i = 0; i < n; i += VEC_LANES) {
-        vec z = vec_round(vec_mul(vec_round(at(x + i), dtype), scale), dtype);
-        if (r->softcap != 0.0f) {
-            z = vec_round(vec_tanh(vec_round(vec_div(z, softcap), dtype)), dtype);
-            z = vec_round(vec_mul(z, softcap), dtype);
-        }
-        put(x + i, z);
-    }
-}
-
-static void round_scores(float *x, int64_t n, const attention_rounding *r)
-{
-    if (r->dtype == TN_BF16)
-        round_as(x, n, r, TN_BF16);
-    else
-        round_as(x, n, r, TN_F16);
-}
-
 static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, float *x)
 {
     int32_t seen[GROUP], low[GROUP], high[GROUP];
@@ -280,19 +258,14 @@ static bool soften(attention_lanes *lanes, float scale, int64_t count, const flo
     return raised(lanes);
 }
 
-static void total(attention_lanes *lanes, float scale, int64_t count, const float *x)
+/* Rounded product and scale, softcap in three steps. */
+VEC_INLINE vec score_of(const attention_rule *rule, tn_dtype dtype, vec x)
 {
-    for (int l = 0; l < GROUP; l += VEC_LANES) {
-        vec max = raise_max(lanes, l, scale, count, x), minus = vec_sub(vec_set(0.0f), max);
-        vec sum[4] = {vec_mul(at(lanes->sum + l), at(lanes->factor + l)), vec_set(0.0f), vec_set(0.0f), vec_set(0.0f)};
-        int64_t s = 0;
-        for (; s + 4 <= count; s += 4)
-            for (int c = 0; c < 4; c++)
-                sum[c] = vec_add(sum[c], vec_exp2(vec_fma(at(x + (s + c) * GROUP + l), vec_set(scale), minus)));
-        for (; s < count; s++)
-            sum[0] = vec_add(sum[0], vec_exp2(vec_fma(at(x + s * GROUP + l), vec_set(scale), minus)));
-        put(lanes->sum + l, vec_add(vec_add(sum[0], sum[1]), vec_add(sum[2], sum[3])));
-    }
+    x = vec_round(vec_mul(vec_round(x, dtype), vec_set(rule->scale)), dtype);
+    if (rule->softcap == 0.0f)
+        return x;
+    x = vec_round(vec_tanh(vec_round(vec_div(x, vec_set(rule->softcap)), dtype)), dtype);
+    return vec_round(vec_mul(x, vec_set(rule->softcap)), dtype);
 }
 
 /* Scores of a vector of lanes become powers; returns their sum. With a sink the largest is taken away in the model's
@@ -319,7 +292,8 @@ VEC_INLINE vec powers_of(const attention_rule *rule, tn_dtype dtype, int l, int6
 VEC_INLINE void as_eager_in(attention_lanes *lanes, const attention_rule *rule, tn_dtype dtype, const int32_t *index,
                             int64_t count, float *x, float *p)
 {
-    round_as(x, count * GROUP, &rule->rounding, dtype);
+    for (int64_t i = 0; i < count * GROUP; i += VEC_LANES)
+        put(x + i, score_of(rule, dtype, at(x + i)));
     mask(lanes, index, count, x);
     for (int l = 0; l < GROUP; l += VEC_LANES) {
         float inverse[VEC_LANES];
@@ -337,7 +311,7 @@ VEC_INLINE void as_eager_in(attention_lanes *lanes, const attention_rule *rule, 
 static void as_eager(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
                      float *p)
 {
-    if (rule->rounding.dtype == TN_BF16)
+    if (rule->dtype == TN_BF16)
         as_eager_in(lanes, rule, TN_BF16, index, count, x, p);
     else
         as_eager_in(lanes, rule, TN_F16, index, count, x, p);
@@ -383,10 +357,8 @@ static void attention_init_vec(attention_kernels *kernels)
                                    .scores = scores_of,
                                    .mix = mix,
                                    .cap = cap,
-                                   .round = round_scores,
                                    .mask = mask,
                                    .soften = soften,
-                                   .total = total,
                                    .as_eager = as_eager,
                                    .rescale = rescale,
                                    .store = store,

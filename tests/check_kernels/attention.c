@@ -1,5 +1,5 @@
 /* ATTENTION against sums in double, with bounds from the operands; and its bench lines. */
-#include "products.h"
+#include "check_kernels.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,39 +36,9 @@ static bool sees(const reference *r, int64_t b, int64_t t, int64_t key)
     return kv >= 0 && kv <= q && (!s->window || q - kv < s->window) && (!s->chunk || q / s->chunk == kv / s->chunk);
 }
 
-/* A number that lies so close to the middle between two of dtype that it may be rounded either way is off by their
- * distance, any other is exact. f32 is what it was. */
-static estimate rounded(tn_dtype dtype, estimate e)
-{
-    if (dtype == TN_F32 || !isfinite(e.value))
-        return e;
-    double low = round_to(dtype, e.value - e.error), high = round_to(dtype, e.value + e.error);
-    return (estimate){round_to(dtype, e.value), high - low};
-}
-
-/* A step in f32 whose result is value, from something off by that much. */
-static estimate step(double value, double off)
-{
-    return (estimate){value, off + 8 * 0x1p-24 * fabs(value)};
-}
-
-/* From a product to a score, by the steps of transformers in dtype: the product, its scale, of a softcap three. */
-static estimate score_of(const reference *r, tn_dtype dtype, double product, double off)
-{
-    double cap = r->s->softcap;
-    estimate z = rounded(dtype, (estimate){product, off});
-    z = rounded(dtype, step(z.value * r->scale, z.error * fabs(r->scale)));
-    if (cap == 0)
-        return z;
-    z = rounded(dtype, step(z.value / cap, z.error / cap));
-    z = rounded(dtype, step(tanh(z.value), z.error));
-    return rounded(dtype, step(z.value * cap, z.error * cap));
-}
-
-/* Scores of one row in dtype, -infinity for what it does not see, and (may be NULL) how far each may be off; returns
- * how far any may. Sums of d products in f32, and what 2^x makes of the last place of x. */
-static double row_scores(const reference *r, tn_dtype dtype, int64_t b, int64_t t, int64_t head, double *z,
-                         double *offs, int64_t *seen)
+/* Scores of one row, -infinity for what it does not see; returns how far any may be off. Sums of d products in f32, a
+ * factor, a softcap; and what 2^x makes of the last place of x. */
+static double row_scores(const reference *r, int64_t b, int64_t t, int64_t head, double *z, int64_t *seen)
 {
     const shape *s = r->s;
     const double u = 0x1p-24, *q = r->q + ((b * s->tokens + t) * s->heads + head) * s->d;
@@ -84,43 +54,32 @@ static double row_scores(const reference *r, tn_dtype dtype, int64_t b, int64_t 
             sum += q[i] * k[i];
             size += fabs(q[i] * k[i]);
         }
-        estimate e = score_of(r, dtype, sum, size * (double)(s->d + 4) * u);
-        z[key] = e.value;
-        if (offs) /* what is infinite is that exactly */
-            offs[key] = isfinite(e.value) ? e.error + 4 * u * fabs(e.value) : 0;
-        off = fmax(off, isfinite(e.value) ? e.error : 0);
+        z[key] = s->softcap != 0 ? s->softcap * tanh(r->scale * sum / s->softcap) : r->scale * sum;
+        off = fmax(off, r->scale * size * (double)(s->d + 4) * u + (s->softcap != 0 ? 8 * u * s->softcap : 0));
         largest = isfinite(z[key]) ? fmax(largest, fabs(z[key])) : largest;
         (*seen)++;
     }
     if (s->sinks)
         largest = fmax(largest, fabs(r->sinks[head]));
-    return off + 4 * u * largest;
+    int steps = r->as_eager ? 2 + (s->softcap != 0 ? 3 : 0) + (s->sinks ? 2 : 0) : 0;
+    return off + (4 * u + steps * unit_roundoff(r->dtype)) * largest;
 }
 
-static void expect_row(const reference *r, int64_t b, int64_t t, int64_t head, double *z, double *offs, double *want,
-                       double *bound)
+static void expect_row(const reference *r, int64_t b, int64_t t, int64_t head, double *z, double *want, double *bound)
 {
     const shape *s = r->s;
     const double u = 0x1p-24;
     int64_t seen;
-    double sink = s->sinks ? r->sinks[head] : -INFINITY, max = sink, sum = 0, sum_off = 0;
-    row_scores(r, r->dtype, b, t, head, z, offs, &seen);
+    double off = row_scores(r, b, t, head, z, &seen), sink = s->sinks ? r->sinks[head] : -INFINITY, max = sink, sum = 0;
     for (int64_t key = 0; key < s->keys; key++)
         max = z[key] > max || isnan(z[key]) ? z[key] : max;
-    for (int64_t key = 0; key < s->keys; key++) {
-        double e = sees(r, b, t, key) ? exp(z[key] - max) : 0;
-        if (e > 0 && r->as_eager && s->sinks) /* the difference is rounded */
-            offs[key] += 2 * unit_roundoff(r->dtype) * fabs(z[key] - max);
-        sum += e;
-        sum_off += e > 0 ? e * (exp(offs[key]) - 1) : 0;
-    }
-    double own = exp(sink - max);
-    sum += own;
-    sum_off += own > 0 && r->as_eager ? own * (exp(2 * unit_roundoff(r->dtype) * fabs(sink - max)) - 1) : 0;
-    /* Each probability: its score, the exponential, the sum, and where it has 16 bits its rounding. */
-    double each = 2 * sum_off / sum + 2 * (double)(seen + 8) * u + 8 * u;
-    if (r->dtype != TN_F32)
-        each += unit_roundoff(r->pairs ? TN_BF16 : r->dtype);
+    for (int64_t key = 0; key < s->keys; key++)
+        sum += sees(r, b, t, key) ? exp(z[key] - max) : 0;
+    sum += exp(sink - max);
+    /* Each probability: its score, the exponential (2^-16 where only bf16 is left of it) and its rounding; their sum.
+     */
+    double each = exp(2 * off) - 1 + 2 * (double)(seen + 8) * u + (r->pairs ? 2 * 0x1p-16 + 0x1p-8 : 8 * u) +
+                  (r->as_eager ? unit_roundoff(r->dtype) : 0);
     for (int64_t i = 0; i < s->dv; i++) {
         double o = 0, size = 0;
         for (int64_t key = 0; key < s->keys; key++) {
@@ -129,10 +88,10 @@ static void expect_row(const reference *r, int64_t b, int64_t t, int64_t head, d
             double p = exp(z[key] - max) / sum;
             double v = r->v[((b * s->keys + key) * s->kv_heads + head / (s->heads / s->kv_heads)) * s->dv + i];
             o += p * v;
-            size += fabs(v) * (p * (each + 2 * (exp(offs[key]) - 1)) + smallest(r->dtype));
+            size += fabs(p * v);
         }
         want[i] = o;
-        bound[i] = size + (fabs(o) + size) * unit_roundoff(r->dtype) + smallest(r->dtype) + 0x1p-120;
+        bound[i] = size * each + (fabs(o) + size * each) * unit_roundoff(r->dtype) + smallest(r->dtype) + 0x1p-120;
     }
 }
 
@@ -158,8 +117,7 @@ static void row_gradients(const reference *r, int64_t b, int64_t t, int64_t head
     const shape *s = r->s;
     const double u = 0x1p-24;
     int64_t seen;
-    double *z = out->p, off = row_scores(r, TN_F32, b, t, head, z, NULL, &seen),
-           sink = s->sinks ? r->sinks[head] : -INFINITY;
+    double *z = out->p, off = row_scores(r, b, t, head, z, &seen), sink = s->sinks ? r->sinks[head] : -INFINITY;
     double max = sink, sum = 0, inner = 0, inner_size = 0, dp_off = 0;
     for (int64_t key = 0; key < s->keys; key++)
         max = fmax(max, z[key]);
@@ -264,13 +222,12 @@ static void expect(check_case *c, const shape *s, bool pairs)
                    .pairs = pairs,
                    .as_eager = c->call.in[0].dtype != TN_F32 && s->keys <= 64};
     double *z = case_alloc(c, (size_t)(s->keys + 1) * sizeof *z);
-    double *offs = case_alloc(c, (size_t)(s->keys + 1) * sizeof *offs);
     case_want(c, 0);
     for (int64_t b = 0; b < s->batch; b++)
         for (int64_t t = 0; t < s->tokens; t++)
             for (int64_t head = 0; head < s->heads; head++) {
                 int64_t at = ((b * s->tokens + t) * s->heads + head) * s->dv;
-                expect_row(&r, b, t, head, z, offs, c->want[0] + at, c->bound[0] + at);
+                expect_row(&r, b, t, head, z, c->want[0] + at, c->bound[0] + at);
             }
     /* What nobody sees or what is no number reaches gradients through 0 times it; equal keys have none. */
     r.as_eager = false;
