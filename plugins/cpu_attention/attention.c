@@ -13,7 +13,7 @@ enum {
     PARTIAL_ROWS = 4096,    /* most rows of partial results                                             */
     PARTIAL_SHARE = 8,      /* a piece's keys and values are that many times its partial results        */
     WORTH_A_THREAD = 32768, /* bytes of keys and values                                               */
-    SMALL_CALL = 64         /* keys: up to here roundings are eager's                                 */
+    SMALL_STEP = 64         /* keys of one token: up to here roundings are eager's                    */
 };
 
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
@@ -187,11 +187,18 @@ static void join_heads(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
+/* Of few keys each rounding weighs, and another draw of them makes other choices further on (a router's); of many they
+ * even out. */
+static bool rounds_as_eager(const attention_layer *layer, int64_t tokens, int64_t keys)
+{
+    return layer->dtype != TN_F32 && keys <= (tokens == 1 ? SMALL_STEP : attention_block(layer));
+}
+
 void attention_forward(const attention_layer *any, const tn_call *call)
 {
     attention_layer of_call = *any;
     const attention_layer *layer = &of_call;
-    bool as_eager = any->dtype != TN_F32 && call->in[1].shape[1] <= SMALL_CALL;
+    bool as_eager = rounds_as_eager(any, call->in[0].shape[1], call->in[1].shape[1]);
     if (as_eager)
         of_call.kernels = any->precise;
     attention_job job = {.layer = layer,

@@ -117,6 +117,13 @@ typedef struct attention_layer {
     attention_kernels precise; /* in f32 throughout                                                  */
 } attention_layer;
 
+/* Keys of a block, which stays in the second cache however wide the heads are. */
+static inline int64_t attention_block(const attention_layer *layer)
+{
+    int64_t width = layer->d + layer->dv;
+    return width <= 256 ? ATTENTION_KEYS : width <= 640 ? ATTENTION_KEYS / 2 : ATTENTION_KEYS / 4;
+}
+
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan);
 size_t attention_scratch(const attention_layer *layer);
 void attention_forward(const attention_layer *layer, const tn_call *call);

@@ -295,8 +295,7 @@ void attention_many(const attention_job *job, const attention_item *item, char *
 {
     const attention_layer *layer = job->layer;
     many_item x = {.job = job, .item = item, .m = layout(layer, memory)};
-    int64_t width = layer->d + layer->dv;
-    x.block = width <= 256 ? ATTENTION_KEYS : width <= 640 ? ATTENTION_KEYS / 2 : ATTENTION_KEYS / 4;
+    x.block = attention_block(layer);
     attention_cap(layer, &x.scale, &x.cap_in, &x.cap_out);
     start(&x);
     if (layer->kernels.begin)
