@@ -149,35 +149,33 @@ static void dots_f16_c(const void *const *w, int32_t rows, int64_t k, const void
 }
 
 static void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                           int32_t tokens, float *sums)
+                           int32_t tokens, float *sums, int64_t space)
 {
-    for (int32_t t = 0; t < tokens; t++)
-        memset(sums + t * PRODUCT_COLUMNS, 0, sizeof(float) * PRODUCT_COLUMNS);
     for (int64_t i = 0; i < k; i++) {
         for (int32_t r = 0; r < rows; r++) {
             float one = scalar_load((const char *)w + i * step, r, dtype);
             for (int32_t t = 0; t < tokens; t++)
-                sums[t * PRODUCT_COLUMNS + r] += one * scalar_load(x[t], i, TN_F32);
+                sums[t * space + r] += one * scalar_load(x[t], i, TN_F32);
         }
     }
 }
 
 static void columns_f32_c(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                          float *sums)
+                          float *sums, int64_t space)
 {
-    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums);
+    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums, space);
 }
 
 static void columns_bf16_c(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                           float *sums)
+                           float *sums, int64_t space)
 {
-    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums);
+    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums, space);
 }
 
 static void columns_f16_c(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                          float *sums)
+                          float *sums, int64_t space)
 {
-    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums);
+    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums, space);
 }
 
 static void row_glu_c(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,

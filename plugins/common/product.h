@@ -121,9 +121,10 @@ struct product_kernels {
     void (*dots)(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums);
 
     /* As dots, for a matrix whose rows are side by side: element i of row r at w + i * step bytes + r elements. Lanes
-     * are rows: sums[t * PRODUCT_COLUMNS + r] for r < rows <= PRODUCT_COLUMNS. */
+     * are rows: adds to sums[t * space + r] for r < rows <= PRODUCT_COLUMNS, and may touch those up to PRODUCT_COLUMNS.
+     * What lies k steps on is prefetched: there the next call had better go on. */
     void (*columns)(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                    float *sums);
+                    float *sums, int64_t space);
 
     /* n <= PRODUCT_FEW_ROWS sums become h or y, of finish->dtype (h: native or TN_F32). finish->bias belongs to the
      * gates. */

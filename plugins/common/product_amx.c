@@ -225,6 +225,46 @@ static void tile_out_amx(const product_tile *tile, const product_finish *finish,
         out_by_tokens(sums, 1, finish, rows, y, tokens);
 }
 
+/* Columns as sums of f32: processors with tiles have half as many units for pairs of bf16 as for f32. The rows of x are
+ * of bf16 as everywhere in this variant. */
+INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
+                         int tokens, float *sums, int64_t space)
+{
+    (void)dtype;
+    __m512 sum[4][4];
+    __mmask16 lanes[4];
+    for (int v = 0; v < 4; v++)
+        lanes[v] = first_lanes(rows - v * LANES);
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < 4; v++)
+            sum[t][v] = _mm512_loadu_ps(sums + t * space + v * LANES);
+    for (int64_t first = 0; first < k; first += LANES) {
+        float some[4][LANES];
+        int64_t n = k - first < LANES ? k - first : LANES;
+        for (int t = 0; t < tokens; t++)
+            _mm512_storeu_ps(some[t], load_as_f32((const uint16_t *)x[t] + first, TN_BF16, first_lanes(n)));
+        for (int64_t i = 0; i < n; i++) {
+            const char *at = w + (first + i) * step;
+            for (int64_t line = 0; line < 2 * PRODUCT_COLUMNS; line += 64)
+                _mm_prefetch(at + k * step + line, _MM_HINT_T1);
+            for (int v = 0; v < 4; v++) {
+                __m512 a = load_as_f32(at + v * LANES * 2, TN_BF16, lanes[v]);
+                for (int t = 0; t < tokens; t++)
+                    sum[t][v] = _mm512_fmadd_ps(a, _mm512_set1_ps(some[t][i]), sum[t][v]);
+            }
+        }
+    }
+    for (int t = 0; t < tokens; t++)
+        for (int v = 0; v < 4; v++)
+            _mm512_storeu_ps(sums + t * space + v * LANES, sum[t][v]);
+}
+
+static void columns_amx(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
+                        float *sums, int64_t space)
+{
+    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums, space);
+}
+
 static void tile_lines_amx(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
                            int32_t lanes)
 {
@@ -239,6 +279,7 @@ static void tile_lines_amx(const product_tile *tile, const product_finish *finis
 
 void product_init_amx(product_kernels *kernels)
 {
+    kernels->columns = columns_amx;
     kernels->tiles_begin = tiles_begin_amx;
     kernels->tiles_end = tiles_end_amx;
     kernels->tile_part = tile_part_amx;

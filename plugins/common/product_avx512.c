@@ -133,7 +133,7 @@ static void tile_lines_f32(const product_tile *tile, const product_finish *finis
 
 /* Up to four tokens by 64 rows, which are the lanes. */
 INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                         int tokens, float *sums)
+                         int tokens, float *sums, int64_t space)
 {
     int64_t size = dtype == TN_F32 ? 4 : 2;
     __m512 sum[4][4];
@@ -141,12 +141,14 @@ INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t ro
     for (int t = 0; t < tokens; t++) {
         xt[t] = x[t];
         for (int v = 0; v < 4; v++)
-            sum[t][v] = _mm512_setzero_ps();
+            sum[t][v] = _mm512_loadu_ps(sums + t * space + v * LANES);
     }
     __mmask16 lanes[4];
     for (int v = 0; v < 4; v++)
         lanes[v] = first_lanes(rows - v * LANES);
     for (int64_t i = 0; i < k; i++) {
+        for (int64_t line = 0; line < PRODUCT_COLUMNS * size; line += 64)
+            _mm_prefetch(w + (k + i) * step + line, _MM_HINT_T1);
         for (int v = 0; v < 4; v++) {
             __m512 a = load_as_f32(w + i * step + v * LANES * size, dtype, lanes[v]);
             for (int t = 0; t < tokens; t++)
@@ -155,25 +157,25 @@ INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t ro
     }
     for (int t = 0; t < tokens; t++)
         for (int v = 0; v < 4; v++)
-            _mm512_storeu_ps(sums + t * PRODUCT_COLUMNS + v * LANES, sum[t][v]);
+            _mm512_storeu_ps(sums + t * space + v * LANES, sum[t][v]);
 }
 
 static void columns_f32(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                        float *sums)
+                        float *sums, int64_t space)
 {
-    columns_of(columns_part, w, TN_F32, step, rows, k, x, tokens, sums);
+    columns_of(columns_part, w, TN_F32, step, rows, k, x, tokens, sums, space);
 }
 
 static void columns_from_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                              int32_t tokens, float *sums)
+                              int32_t tokens, float *sums, int64_t space)
 {
-    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums);
+    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums, space);
 }
 
 static void columns_from_f16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                             float *sums)
+                             float *sums, int64_t space)
 {
-    columns_of(columns_part, w, TN_F16, step, rows, k, x, tokens, sums);
+    columns_of(columns_part, w, TN_F16, step, rows, k, x, tokens, sums, space);
 }
 
 static void row_glu_avx512(const float *gate, const float *up, const float *up_bias, const product_finish *finish,

@@ -235,18 +235,18 @@ INLINE void tile_of_width(const tile_call *t, tile_sums_fn *sums_of, tile_end en
 
 /* Up to four tokens by 64 rows, which are the lanes. */
 typedef void columns_part_fn(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                             int tokens, float *sums);
+                             int tokens, float *sums, int64_t space);
 
 INLINE void columns_of(columns_part_fn *part, const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k,
-                       const void *const *x, int32_t tokens, float *sums)
+                       const void *const *x, int32_t tokens, float *sums, int64_t space)
 {
     int32_t t = 0;
     for (; t + 4 <= tokens; t += 4)
-        part(w, dtype, step, rows, k, x + t, 4, sums + t * PRODUCT_COLUMNS);
+        part(w, dtype, step, rows, k, x + t, 4, sums + t * space, space);
     for (; t + 2 <= tokens; t += 2)
-        part(w, dtype, step, rows, k, x + t, 2, sums + t * PRODUCT_COLUMNS);
+        part(w, dtype, step, rows, k, x + t, 2, sums + t * space, space);
     for (; t < tokens; t++)
-        part(w, dtype, step, rows, k, x + t, 1, sums + t * PRODUCT_COLUMNS);
+        part(w, dtype, step, rows, k, x + t, 1, sums + t * space, space);
 }
 
 /* Sixteen features of a row: glu with biases. */

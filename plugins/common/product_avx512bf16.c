@@ -175,23 +175,10 @@ static void dots_bf16(const void *const *w, int32_t rows, int64_t k, const void 
     dots_of(dots_stretch, w, TN_BF16, TN_BF16, rows, k, x, tokens, sums);
 }
 
-/* Elements along k by which columns are fetched ahead: each lies in a page of its own or nearly so, where the processor
- * fetches nothing by itself. Past the end come the 64 rows that follow. */
-#define COLUMNS_AHEAD 64
-
-INLINE void columns_fetch(const char *at, int64_t step, int64_t i, int64_t k)
-{
-    at += COLUMNS_AHEAD * step;
-    if (i + COLUMNS_AHEAD >= k)
-        at += 2 * PRODUCT_COLUMNS - k * step;
-    _mm_prefetch(at, _MM_HINT_T1);
-    _mm_prefetch(at + 64, _MM_HINT_T1);
-}
-
 /* Up to four tokens by 64 rows, which are the lanes. Two neighbours along k are interleaved into pairs: the rows of
  * 128-bit lane j come out as rows 8j .. 8j + 3 in one vector and 8j + 4 .. 8j + 7 in the other. */
 INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                         int tokens, float *sums)
+                         int tokens, float *sums, int64_t space)
 {
     (void)dtype;
     __m512 sum[4][4];
@@ -203,8 +190,10 @@ INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t ro
     for (int64_t i = 0; i < k; i += 2) {
         bool both = i + 1 < k;
         const char *at = w + i * step, *after = both ? at + step : at;
-        columns_fetch(at, step, i, k);
-        columns_fetch(at + step, step, i + 1, k);
+        for (int64_t line = 0; line < 2 * PRODUCT_COLUMNS; line += 64) {
+            _mm_prefetch(at + k * step + line, _MM_HINT_T1);
+            _mm_prefetch(at + (k + 1) * step + line, _MM_HINT_T1);
+        }
         __m512i a = _mm512_maskz_loadu_epi16(low, at), b = _mm512_maskz_loadu_epi16(high, at + 64);
         __m512i c = _mm512_maskz_loadu_epi16(both ? low : 0, after);
         __m512i d = _mm512_maskz_loadu_epi16(both ? high : 0, after + 64);
@@ -221,17 +210,19 @@ INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t ro
         for (int j = 0; j < 4; j += 2) {
             const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
             const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-            float *to = sums + t * PRODUCT_COLUMNS + j * LANES;
-            _mm512_storeu_ps(to, _mm512_permutex2var_ps(sum[t][j], first, sum[t][j + 1]));
-            _mm512_storeu_ps(to + LANES, _mm512_permutex2var_ps(sum[t][j], second, sum[t][j + 1]));
+            float *to = sums + t * space + j * LANES;
+            __m512 low_rows = _mm512_permutex2var_ps(sum[t][j], first, sum[t][j + 1]);
+            __m512 high_rows = _mm512_permutex2var_ps(sum[t][j], second, sum[t][j + 1]);
+            _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), low_rows));
+            _mm512_storeu_ps(to + LANES, _mm512_add_ps(_mm512_loadu_ps(to + LANES), high_rows));
         }
     }
 }
 
 static void columns_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                         float *sums)
+                         float *sums, int64_t space)
 {
-    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums);
+    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums, space);
 }
 
 static void row_glu_bf16(const float *gate, const float *up, const float *up_bias, const product_finish *finish,

@@ -197,13 +197,15 @@ static void tile_lines(const product_tile *tile, const product_finish *finish, i
 enum { COLUMN_TOKENS = 2, COLUMN_VECTORS = 4, COLUMN_ROWS = COLUMN_VECTORS * LANES };
 
 VEC_INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                             int tokens, float *sums)
+                             int tokens, float *sums, int64_t space)
 {
     vec sum[COLUMN_TOKENS][COLUMN_VECTORS];
     for (int t = 0; t < tokens; t++)
         for (int v = 0; v < COLUMN_VECTORS; v++)
-            sum[t][v] = vec_set(0.0f);
+            sum[t][v] = vec_load((const char *)(sums + t * space + v * LANES), TN_F32);
     for (int64_t i = 0; i < k; i++) {
+        for (int64_t line = 0; line < COLUMN_ROWS * size_of(dtype); line += 64)
+            __builtin_prefetch(w + (k + i) * step + line, 0, 2);
         for (int v = 0; v < COLUMN_VECTORS; v++) {
             vec a = vec_set(0.0f);
             if (v * LANES < rows)
@@ -214,41 +216,41 @@ VEC_INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_
     }
     for (int t = 0; t < tokens; t++)
         for (int v = 0; v < COLUMN_VECTORS; v++)
-            vec_store((char *)(sums + t * PRODUCT_COLUMNS + v * LANES), TN_F32, sum[t][v]);
+            vec_store((char *)(sums + t * space + v * LANES), TN_F32, sum[t][v]);
 }
 
 VEC_INLINE void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k,
-                               const void *const *x, int32_t tokens, float *sums)
+                               const void *const *x, int32_t tokens, float *sums, int64_t space)
 {
     for (int32_t r = 0; r < rows; r += COLUMN_ROWS) {
         const char *first = (const char *)w + r * size_of(dtype);
         int32_t n = rows - r, t = 0;
         for (; t + COLUMN_TOKENS <= tokens; t += COLUMN_TOKENS)
             if (n >= COLUMN_ROWS)
-                columns_part(first, dtype, step, COLUMN_ROWS, k, x + t, COLUMN_TOKENS, sums + t * PRODUCT_COLUMNS + r);
+                columns_part(first, dtype, step, COLUMN_ROWS, k, x + t, COLUMN_TOKENS, sums + t * space + r, space);
             else
-                columns_part(first, dtype, step, n, k, x + t, COLUMN_TOKENS, sums + t * PRODUCT_COLUMNS + r);
+                columns_part(first, dtype, step, n, k, x + t, COLUMN_TOKENS, sums + t * space + r, space);
         for (; t < tokens; t++)
-            columns_part(first, dtype, step, n, k, x + t, 1, sums + t * PRODUCT_COLUMNS + r);
+            columns_part(first, dtype, step, n, k, x + t, 1, sums + t * space + r, space);
     }
 }
 
 static void columns_f32(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                        float *sums)
+                        float *sums, int64_t space)
 {
-    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums);
+    columns_as_f32(w, TN_F32, step, rows, k, x, tokens, sums, space);
 }
 
 static void columns_from_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                              int32_t tokens, float *sums)
+                              int32_t tokens, float *sums, int64_t space)
 {
-    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums);
+    columns_as_f32(w, TN_BF16, step, rows, k, x, tokens, sums, space);
 }
 
 static void columns_from_f16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                             float *sums)
+                             float *sums, int64_t space)
 {
-    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums);
+    columns_as_f32(w, TN_F16, step, rows, k, x, tokens, sums, space);
 }
 
 static void row_glu(const float *gate, const float *up, const float *up_bias, const product_finish *finish, int32_t n,

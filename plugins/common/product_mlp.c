@@ -1,6 +1,8 @@
 /* Few tokens through the pieces of a gated MLP: rows of weights as streams; what calls have in common. */
 #include "product_parts.h"
 
+#include <string.h>
+
 /* h from sums of gates and ups of n <= PRODUCT_FEW_ROWS features from f on; token t's begin t * space behind the
  * first's.
  */
@@ -78,11 +80,66 @@ static int64_t part_of(int64_t n, int64_t parts)
     return ((n + PRODUCT_FEW_ROWS - 1) / PRODUCT_FEW_ROWS + parts - 1) / parts * PRODUCT_FEW_ROWS;
 }
 
+/* Rows that lie side by side. A stretch of them is read as it lies in memory, a few elements along k at a time: their
+ * sums stay in the first two caches, and each page is met once. */
+enum { COLUMN_SUMS = 8192, COLUMN_STEP = 8 };
+
+/* Rows of `parts` matrices whose sums for so many tokens there is room for. */
+static int64_t column_stretch(int32_t tokens, int parts)
+{
+    return COLUMN_SUMS / (tokens * parts) / PRODUCT_COLUMNS * PRODUCT_COLUMNS;
+}
+
+/* sums: of part p and token t from (p tokens + t) space on. */
+static void add_columns(const product_kernels *kernels, const product_matrix *const *w, int parts, int64_t row,
+                        int64_t n, int64_t k, const void *const *x, int32_t tokens, float *sums, int64_t space)
+{
+    const void *from[PRODUCT_FEW_TOKENS];
+    memset(sums, 0, sizeof(float) * (size_t)(parts * tokens * space));
+    for (int64_t i = 0; i < k; i += COLUMN_STEP) {
+        for (int32_t t = 0; t < tokens; t++)
+            from[t] = (const char *)x[t] + i * product_native_element(kernels);
+        for (int p = 0; p < parts; p++) {
+            int64_t step = w[p]->k_stride * product_element(kernels);
+            for (int64_t r = 0; r < n; r += PRODUCT_COLUMNS)
+                kernels->columns(product_at(kernels, w[p], row + r) + i * step, step,
+                                 (int32_t)product_least(n - r, PRODUCT_COLUMNS), product_least(k - i, COLUMN_STEP),
+                                 from, tokens, sums + p * tokens * space + r, space);
+        }
+    }
+}
+
+static void glu_columns(const few_glu *to, int64_t hidden, const void *const *x, int64_t begin, int64_t end)
+{
+    const product_matrix *const w[2] = {&to->mlp->gate, &to->mlp->up};
+    float sums[COLUMN_SUMS];
+    int64_t space = column_stretch(to->tokens, 2);
+    for (int64_t f = begin; f < end; f += space) {
+        int64_t n = product_least(end - f, space);
+        add_columns(to->kernels, w, 2, f, n, hidden, x, to->tokens, sums, space);
+        for (int64_t i = 0; i < n; i += PRODUCT_FEW_ROWS)
+            finish_few_glu(to, f + i, product_least(n - i, PRODUCT_FEW_ROWS), sums + i, sums + to->tokens * space + i,
+                           space);
+    }
+}
+
+static void out_columns(const few_out *to, int64_t k, const void *const *x, int64_t begin, int64_t end)
+{
+    float sums[COLUMN_SUMS];
+    int64_t space = column_stretch(to->tokens, 1);
+    for (int64_t row = begin; row < end; row += space) {
+        int64_t n = product_least(end - row, space);
+        add_columns(to->kernels, &to->w, 1, row, n, k, x, to->tokens, sums, space);
+        for (int64_t i = 0; i < n; i += PRODUCT_FEW_ROWS)
+            finish_few_out(to, row + i, product_least(n - i, PRODUCT_FEW_ROWS), sums + i, space);
+    }
+}
+
 void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int64_t hidden, tn_act act,
                      const void *const *x, int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *h)
 {
     const few_glu to = {kernels, mlp, act, out, h, tokens};
-    int64_t half = part_of(end - begin, 2), size = product_element(kernels);
+    int64_t half = part_of(end - begin, 2);
     for (int64_t f = begin; f < begin + half && mlp->gate.k_stride == 1; f += PRODUCT_FEW_ROWS) {
         few_streams s;
         for (int j = 0; j < 2; j++) {
@@ -93,15 +150,8 @@ void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int
         for (int j = 0; j < 2 && s.left[2 * j] > 0; j++)
             finish_few_glu(&to, f + j * half, s.left[2 * j], s.sums[2 * j], s.sums[2 * j + 1], PRODUCT_FEW_ROWS);
     }
-    for (int64_t f = begin; f < end && mlp->gate.k_stride != 1; f += PRODUCT_COLUMNS) {
-        float gate[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS], up[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS];
-        int64_t n = product_least(end - f, PRODUCT_COLUMNS);
-        kernels->columns(product_at(kernels, &mlp->gate, f), mlp->gate.k_stride * size, (int32_t)n, hidden, x, tokens,
-                         gate);
-        kernels->columns(product_at(kernels, &mlp->up, f), mlp->up.k_stride * size, (int32_t)n, hidden, x, tokens, up);
-        for (int64_t i = 0; i < n; i += PRODUCT_FEW_ROWS)
-            finish_few_glu(&to, f + i, product_least(n - i, PRODUCT_FEW_ROWS), gate + i, up + i, PRODUCT_COLUMNS);
-    }
+    if (mlp->gate.k_stride != 1)
+        glu_columns(&to, hidden, x, begin, end);
 }
 
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
@@ -117,14 +167,8 @@ void product_out_few(const product_kernels *kernels, const product_matrix *w, in
         for (int j = 0; j < PRODUCT_STREAMS && s.left[j] > 0; j++)
             finish_few_out(&to, row + j * part, s.left[j], s.sums[j], PRODUCT_FEW_ROWS);
     }
-    for (int64_t row = begin; row < end && w->k_stride != 1; row += PRODUCT_COLUMNS) {
-        float sums[PRODUCT_FEW_TOKENS * PRODUCT_COLUMNS];
-        int64_t n = product_least(end - row, PRODUCT_COLUMNS);
-        kernels->columns(product_at(kernels, w, row), w->k_stride * product_element(kernels), (int32_t)n, k, x, tokens,
-                         sums);
-        for (int64_t i = 0; i < n; i += PRODUCT_FEW_ROWS)
-            finish_few_out(&to, row + i, product_least(n - i, PRODUCT_FEW_ROWS), sums + i, PRODUCT_COLUMNS);
-    }
+    if (w->k_stride != 1)
+        out_columns(&to, k, x, begin, end);
 }
 
 void product_native_rows(const product_kernels *kernels, const void *const *x, int64_t n, int64_t k, void *memory,

@@ -13,7 +13,7 @@ enum {
     PARTIAL_ROWS = 4096,    /* most rows of partial results                                             */
     PARTIAL_SHARE = 8,      /* a piece's keys and values are that many times its partial results        */
     WORTH_A_THREAD = 32768, /* bytes of keys and values                                               */
-    SMALL_CALL = 1 << 18    /* multiplications of a head: so few are quick in f32, too                 */
+    SMALL_CALL = 64         /* keys: up to here roundings are eager's                                 */
 };
 
 attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan)
@@ -91,7 +91,7 @@ static void divide(attention_job *job)
     const attention_layer *layer = job->layer;
     int64_t size = (int64_t)tn_dtype_size(layer->dtype), heads = job->batch * layer->kv_heads;
     job->rows = job->tokens * layer->group;
-    job->few = job->rows <= layer->kernels.few_rows;
+    job->few = job->rows <= layer->kernels.few_rows && !job->as_eager;
     job->item_rows = job->few ? job->rows : rows_of_item(layer);
     /* Heads that lie side by side are read side by side. */
     job->item_heads = job->few && job->k->stride[2] < job->k->stride[1] ? layer->kv_heads : 1;
@@ -191,7 +191,8 @@ void attention_forward(const attention_layer *any, const tn_call *call)
 {
     attention_layer of_call = *any;
     const attention_layer *layer = &of_call;
-    if (call->in[0].shape[1] * any->group * call->in[1].shape[1] * (any->d + any->dv) <= SMALL_CALL)
+    bool as_eager = any->dtype != TN_F32 && call->in[1].shape[1] <= SMALL_CALL;
+    if (as_eager)
         of_call.kernels = any->precise;
     attention_job job = {.layer = layer,
                          .q = &call->in[0],
@@ -200,6 +201,7 @@ void attention_forward(const attention_layer *any, const tn_call *call)
                          .q_index = &call->in[3],
                          .kv_index = &call->in[4],
                          .o = &call->out[0],
+                         .as_eager = as_eager,
                          .partial = call->scratch,
                          .thread_bytes = thread_bytes(layer)};
     job.batch = job.q->shape[0];

@@ -60,6 +60,13 @@ typedef struct attention_few {
     float *max, *sum, *o;         /* [rows], [rows], [rows][o_row]                                   */
 } attention_few;
 
+/* What eager does to a row's products, with its roundings. */
+typedef struct attention_rule {
+    attention_rounding rounding;
+    bool has_sink;
+    float sink[ATTENTION_LANES];
+} attention_rule;
+
 /* An instruction set's. In groups of lanes: groups of them, each so many floats behind the one before. */
 typedef struct attention_kernels {
     bool pairs;          /* products take pairs of bf16: queries, keys, probabilities and values are bf16     */
@@ -90,6 +97,9 @@ typedef struct attention_kernels {
     bool (*soften)(attention_lanes *lanes, float scale, int64_t count, const float *scores, void *panel);
     /* max and sum alone, as soften finds them, of what is not rounded. */
     void (*total)(attention_lanes *lanes, float scale, int64_t count, const float *scores);
+    /* All of a row's products become probabilities, rounded where eager rounds; max and sum are left 0 and 1. */
+    void (*as_eager)(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
+                     float *p);
     void (*rescale)(const float *factor, int64_t dv, float *o);
     /* rows results of a group of lanes, times factor. */
     void (*store)(const float *o, const float *factor, int64_t dv, tn_dtype dtype, int32_t rows, char *const *to);
@@ -112,7 +122,7 @@ typedef struct attention_layer {
     tn_dtype dtype;
     int64_t d, dv, heads, kv_heads, group, window, chunk, max_tokens;
     int32_t threads;
-    float scale, natural, softcap; /* scale: of powers of two; natural: as the site says               */
+    float scale, natural, softcap; /* scale of powers of two, of e                                     */
     const tn_tensor *sinks;
     attention_kernels kernels;
     attention_kernels precise; /* in f32 throughout                                                  */

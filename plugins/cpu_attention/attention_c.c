@@ -2,6 +2,7 @@
 #include "attention.h"
 #include "scalar.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { LANES = ATTENTION_LANES };
@@ -61,14 +62,19 @@ static void cap(float *x, int64_t n, float in, float out)
         x[i] = out * tanhf(in * x[i]);
 }
 
+static float score_of(const attention_rounding *r, float x)
+{
+    x = scalar_round(scalar_round(x, r->dtype) * r->scale, r->dtype);
+    if (r->softcap == 0.0f)
+        return x;
+    x = scalar_round(tanhf(scalar_round(x / r->softcap, r->dtype)), r->dtype);
+    return scalar_round(x * r->softcap, r->dtype);
+}
+
 static void round_scores(float *x, int64_t n, const attention_rounding *r)
 {
-    for (int64_t i = 0; i < n; i++) {
-        x[i] = scalar_round(scalar_round(x[i], r->dtype) * r->scale, r->dtype);
-        if (r->softcap != 0.0f)
-            x[i] = scalar_round(scalar_round(tanhf(scalar_round(x[i] / r->softcap, r->dtype)), r->dtype) * r->softcap,
-                                r->dtype);
-    }
+    for (int64_t i = 0; i < n; i++)
+        x[i] = score_of(r, x[i]);
 }
 
 static void mask(attention_lanes *lanes, const int32_t *index, int64_t count, float *x)
@@ -115,6 +121,30 @@ static void total(attention_lanes *lanes, float scale, int64_t count, const floa
         raise_max(lanes, l, scale, count, x);
         for (int64_t s = 0; s < count; s++)
             lanes->sum[l] += exp2f(fmaf(x[s * LANES + l], scale, -lanes->max[l]));
+    }
+}
+
+static void as_eager(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
+                     float *p)
+{
+    tn_dtype dtype = rule->rounding.dtype;
+    round_scores(x, count * LANES, &rule->rounding);
+    mask(lanes, index, count, x);
+    for (int l = 0; l < LANES; l++) {
+        float max = rule->has_sink ? rule->sink[l] : -FLT_MAX, sum = 0.0f;
+        for (int64_t s = 0; s < count; s++)
+            max = x[s * LANES + l] > max ? x[s * LANES + l] : max;
+        if (rule->has_sink)
+            sum = expf(scalar_round(rule->sink[l] - max, dtype));
+        for (int64_t s = 0; s < count; s++) {
+            float away = x[s * LANES + l] - max;
+            p[s * LANES + l] = expf(rule->has_sink ? scalar_round(away, dtype) : away);
+            sum += p[s * LANES + l];
+        }
+        for (int64_t s = 0; s < count; s++)
+            p[s * LANES + l] = lanes->seen[l] ? scalar_round(p[s * LANES + l] / sum, dtype) : 0.0f;
+        lanes->max[l] = 0.0f;
+        lanes->sum[l] = 1.0f;
     }
 }
 
@@ -198,6 +228,7 @@ void attention_init_c(attention_kernels *kernels)
                                    .mask = mask,
                                    .soften = soften,
                                    .total = total,
+                                   .as_eager = as_eager,
                                    .rescale = rescale,
                                    .store = store,
                                    .few_queries = few_queries,

@@ -1,5 +1,5 @@
-/* 2^r on -1/2 .. 1/2, for every width of vectors: a polynomial through Chebyshev nodes, 2^-26 off. With the rounding of its
- * evaluation it is within 2 units of the last place. */
+/* 2^r on -1/2 .. 1/2, for every width of vectors: a polynomial through Chebyshev nodes, 2^-26 off. With the rounding of
+ * its evaluation it is within 2 units of the last place. */
 #ifndef CPU_ATTENTION_EXP2_H
 #define CPU_ATTENTION_EXP2_H
 

@@ -16,7 +16,6 @@
 #include <math.h>
 #include <string.h>
 
-#define LN_2 0.69314718055994530942
 #define LOG2_E 1.44269504088896340736
 
 /* A tile of rows: its panels, what is known of its rows, and its dq. */
@@ -237,7 +236,7 @@ static attention_grad_block block_of(const grad_item *x, const attention_part *p
                                   .dp = x->m.dp + group * panel,
                                   .scale = x->job->scale,
                                   .cap_out = x->job->cap_out,
-                                  .natural = (float)((double)x->job->layer->scale * LN_2),
+                                  .natural = x->job->layer->natural,
                                   .count = part->count,
                                   .p = x->m.p + (size_t)(group * ATTENTION_LANES) * size,
                                   .ds = x->m.ds + (size_t)(group * ATTENTION_LANES) * size,

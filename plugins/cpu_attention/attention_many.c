@@ -209,6 +209,21 @@ static void mix(many_item *x, many_block *block, int64_t tile, const attention_p
         mix_carefully(x, block, part, x->m.p + (size_t)g * panel, o + g * o_group);
 }
 
+/* All keys there are. */
+static void do_as_eager(many_item *x, const many_block *block, int64_t tile, int32_t group, const attention_part *part)
+{
+    const attention_layer *layer = x->job->layer;
+    attention_rule rule = {.rounding = x->rounding, .has_sink = layer->sinks != NULL};
+    for (int64_t l = 0; rule.has_sink && l < ATTENTION_LANES; l++) {
+        int64_t row = x->item->first + tile * ATTENTION_ROWS + group * ATTENTION_LANES + l;
+        rule.sink[l] =
+            scalar_load(layer->sinks->data, attention_head(layer, x->item->kv_head, row), layer->sinks->dtype);
+    }
+    const int64_t panel = group * ATTENTION_KEYS * ATTENTION_LANES;
+    layer->kernels.as_eager(&x->m.lanes[tile * ATTENTION_GROUPS + group], &rule, block->keys.index + part->from,
+                            part->count, x->m.scores + panel, (float *)(void *)x->m.p + panel);
+}
+
 /* What a tile sees of a block. */
 static void do_part(many_item *x, many_block *block, int64_t tile, const attention_part *part)
 {
@@ -223,6 +238,10 @@ static void do_part(many_item *x, many_block *block, int64_t tile, const attenti
     for (int32_t g = 0; g < groups; g++) {
         attention_lanes *lanes = &x->m.lanes[tile * ATTENTION_GROUPS + g];
         float *scores = x->m.scores + g * scores_group;
+        if (x->job->as_eager) {
+            do_as_eager(x, block, tile, g, part);
+            continue;
+        }
         if (x->cap_out != 0.0f)
             kernels->cap(scores, part->count * ATTENTION_LANES, x->cap_in, x->cap_out);
         if (layer->dtype != TN_F32)
@@ -281,9 +300,9 @@ static void finish_group(const many_item *x, int64_t tile, int32_t group)
             partial[PARTIAL_SEEN] = (float)lanes->seen[l];
             to[l] = (char *)(partial + PARTIAL_O);
         } else {
-            factor[l] = x->sweep == SWEEP_MIX
-                            ? (float)lanes->seen[l]
-                            : attention_factor(layer, head, lanes->max[l], lanes->sum[l], lanes->seen[l]);
+            bool divided = job->as_eager || x->sweep == SWEEP_MIX;
+            factor[l] = divided ? (float)(lanes->seen[l] != 0)
+                                : attention_factor(layer, head, lanes->max[l], lanes->sum[l], lanes->seen[l]);
             to[l] = attention_at(job->o, x->item->b, attention_token(layer, row), head);
         }
     }
@@ -329,7 +348,7 @@ void attention_many(const attention_job *job, const attention_item *item, char *
     if (layer->kernels.begin)
         layer->kernels.begin();
     /* What pieces leave to be joined has its sums only then. */
-    bool twice = layer->dtype != TN_F32 && job->pieces == 1;
+    bool twice = layer->dtype != TN_F32 && job->pieces == 1 && !job->as_eager;
     sweep(&x, twice ? SWEEP_SUMS : SWEEP_BOTH);
     for (int64_t t = 0; twice && t < x.tiles; t++)
         for (int32_t g = 0; g < x.tile[t].groups; g++)

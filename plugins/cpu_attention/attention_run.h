@@ -13,6 +13,7 @@ typedef struct attention_job {
     int64_t item_heads;                /* key/value heads of an item: more than one where rows are few */
     int64_t piece_keys, pieces;
     bool few;
+    bool as_eager;  /* one block of keys, with eager's roundings                                   */
     float *partial; /* pieces > 1: [batch][kv_heads][rows][pieces][partial_row]                       */
     char *threads;
     size_t thread_bytes;

@@ -3,6 +3,7 @@
  * lanes and how many rows the products take at a time. */
 #include "attention.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -156,9 +157,8 @@ VEC_INLINE void products(const attention_operand *w, int64_t rows, int64_t depth
 static void scores_of(const attention_operand *keys, int64_t count, int64_t depth, const void *panel, int32_t groups,
                       float *to)
 {
-    if (keys->step == 1)
-        products(&(attention_operand){keys->data, keys->row, 1}, count, depth, panel, depth * GROUP, groups, false, to,
-                 ATTENTION_KEYS * GROUP);
+    products(&(attention_operand){keys->data, keys->row, 1}, count, depth, panel, depth * GROUP, groups, false, to,
+             ATTENTION_KEYS * GROUP);
 }
 
 static void mix(const attention_operand *values, int64_t dv, int64_t count, const void *panel, int64_t panel_group,
@@ -193,6 +193,7 @@ static void cap(float *x, int64_t n, float in, float out)
         put(x + i, vec_mul(vec_set(out), vec_tanh(vec_mul(vec_set(in), at(x + i)))));
 }
 
+/* Rounded product and scale, softcap in three steps. */
 VEC_INLINE void round_as(float *x, int64_t n, const attention_rounding *r, tn_dtype dtype)
 {
     const vec scale = vec_set(r->scale), softcap = vec_set(r->softcap);
@@ -294,6 +295,54 @@ static void total(attention_lanes *lanes, float scale, int64_t count, const floa
     }
 }
 
+/* Scores of a vector of lanes become powers; returns their sum. With a sink the largest is taken away in the model's
+ * type, before the softmax. */
+VEC_INLINE vec powers_of(const attention_rule *rule, tn_dtype dtype, int l, int64_t count, const float *x, float *p)
+{
+    const vec log2_e = vec_set(1.44269504f);
+    vec max = vec_set(-FLT_MAX), sum = vec_set(0.0f), own = at(rule->sink + l);
+    for (int64_t s = 0; s < count; s++)
+        max = vec_max(at(x + s * GROUP + l), max);
+    if (rule->has_sink) {
+        max = vec_max(own, max);
+        sum = vec_exp2(vec_mul(vec_round(vec_sub(own, max), dtype), log2_e));
+    }
+    for (int64_t s = 0; s < count; s++) {
+        vec away = vec_sub(at(x + s * GROUP + l), max);
+        vec power = vec_exp2(vec_mul(rule->has_sink ? vec_round(away, dtype) : away, log2_e));
+        sum = vec_add(sum, power);
+        put(p + s * GROUP + l, power);
+    }
+    return sum;
+}
+
+VEC_INLINE void as_eager_in(attention_lanes *lanes, const attention_rule *rule, tn_dtype dtype, const int32_t *index,
+                            int64_t count, float *x, float *p)
+{
+    round_as(x, count * GROUP, &rule->rounding, dtype);
+    mask(lanes, index, count, x);
+    for (int l = 0; l < GROUP; l += VEC_LANES) {
+        float inverse[VEC_LANES];
+        put(inverse, powers_of(rule, dtype, l, count, x, p));
+        for (int i = 0; i < VEC_LANES; i++) {
+            inverse[i] = lanes->seen[l + i] ? 1.0f / inverse[i] : 0.0f;
+            lanes->max[l + i] = 0.0f;
+            lanes->sum[l + i] = 1.0f;
+        }
+        for (int64_t s = 0; s < count; s++)
+            put(p + s * GROUP + l, vec_round(vec_mul(at(p + s * GROUP + l), at(inverse)), dtype));
+    }
+}
+
+static void as_eager(attention_lanes *lanes, const attention_rule *rule, const int32_t *index, int64_t count, float *x,
+                     float *p)
+{
+    if (rule->rounding.dtype == TN_BF16)
+        as_eager_in(lanes, rule, TN_BF16, index, count, x, p);
+    else
+        as_eager_in(lanes, rule, TN_F16, index, count, x, p);
+}
+
 static void rescale(const float *factor, int64_t dv, float *o)
 {
     for (int64_t i = 0; i < dv; i++)
@@ -338,6 +387,7 @@ static void attention_init_vec(attention_kernels *kernels)
                                    .mask = mask,
                                    .soften = soften,
                                    .total = total,
+                                   .as_eager = as_eager,
                                    .rescale = rescale,
                                    .store = store,
                                    .few_queries = few_queries,

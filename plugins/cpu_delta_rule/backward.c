@@ -86,24 +86,29 @@ typedef struct matrix {
     int64_t row;
 } matrix;
 
+static delta_product product_of(matrix a, matrix b, matrix c, int64_t m, int64_t n, int64_t k, float scale)
+{
+    return (delta_product){.a = a.data,
+                           .a_row = a.row,
+                           .a_k = 1,
+                           .b = b.data,
+                           .b_k = b.row,
+                           .b_col = 1,
+                           .from = c.data,
+                           .from_row = c.row,
+                           .c = (float *)(uintptr_t)c.data,
+                           .c_row = c.row,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .scale = scale};
+}
+
 /* c [m,n] = scale c + a b. */
 static void multiply(const delta_job *job, backward_work *work, matrix a, matrix b, matrix c, int64_t m, int64_t n,
                      int64_t k, float scale)
 {
-    const delta_product p = {.a = a.data,
-                             .a_row = a.row,
-                             .a_k = 1,
-                             .b = b.data,
-                             .b_k = b.row,
-                             .b_col = 1,
-                             .from = c.data,
-                             .from_row = c.row,
-                             .c = (float *)(uintptr_t)c.data,
-                             .c_row = c.row,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .scale = scale};
+    const delta_product p = product_of(a, b, c, m, n, k, scale);
     job->kernels.product(&p, work->panel);
 }
 
@@ -111,20 +116,9 @@ static void multiply(const delta_job *job, backward_work *work, matrix a, matrix
 static void multiply_turned(const delta_job *job, backward_work *work, matrix a, matrix b, matrix c, int64_t m,
                             int64_t n, int64_t k, float scale)
 {
-    const delta_product p = {.a = a.data,
-                             .a_row = a.row,
-                             .a_k = 1,
-                             .b = b.data,
-                             .b_k = 1,
-                             .b_col = b.row,
-                             .from = c.data,
-                             .from_row = c.row,
-                             .c = (float *)(uintptr_t)c.data,
-                             .c_row = c.row,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .scale = scale};
+    delta_product p = product_of(a, b, c, m, n, k, scale);
+    p.b_k = 1;
+    p.b_col = b.row;
     job->kernels.product(&p, work->panel);
 }
 
@@ -132,21 +126,11 @@ static void multiply_turned(const delta_job *job, backward_work *work, matrix a,
 static void turned_multiply(const delta_job *job, backward_work *work, matrix a, matrix b, const float *from, matrix c,
                             int64_t m, int64_t n, int64_t k, float scale, delta_form form)
 {
-    const delta_product p = {.a = a.data,
-                             .a_row = 1,
-                             .a_k = a.row,
-                             .b = b.data,
-                             .b_k = b.row,
-                             .b_col = 1,
-                             .from = from,
-                             .from_row = c.row,
-                             .c = (float *)(uintptr_t)c.data,
-                             .c_row = c.row,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .scale = scale,
-                             .form = form};
+    delta_product p = product_of(a, b, c, m, n, k, scale);
+    p.a_row = 1;
+    p.a_k = a.row;
+    p.from = from;
+    p.form = form;
     job->kernels.product(&p, work->panel);
 }
 

@@ -55,11 +55,18 @@ static tn_status linear_gradients_call(const tn_call *call, tn_error *err)
 
 enum { DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16) };
 
+/* Errors are told by a row's largest element: of fewer all may have cancelled. */
+static const tn_dim_rule dims[] = {{.dim = TN_DIM_OUT, .min = 4}};
+
 /* README.md derives the tolerance. */
 static const tn_impl impls[] = {{
     .size = sizeof(tn_impl),
     .op = TN_OP_LINEAR,
-    .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES}, .features = TN_HAS_BIAS},
+    .match = {.size = sizeof(tn_match),
+              .takes = {[TN_AXIS_DTYPE] = DTYPES},
+              .features = TN_HAS_BIAS,
+              .dims = dims,
+              .dim_count = 1},
     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
     .plan = linear_plan,
     .forward = linear_call,

@@ -21,19 +21,52 @@ static void layout_thread(const moe_layer *layer, moe_back *b, int64_t max_token
     b->thread_size = at;
 }
 
+static char *place(char *base, size_t at)
+{
+    return base ? base + at : NULL;
+}
+
+/* What an expert with so many tokens needs, at base + *at. */
+static void layout_expert(const moe_layer *layer, moe_back *b, int64_t most, char *base, size_t *at)
+{
+    const product_kernels *kernels = layer->kernels;
+    size_t rows = (size_t)most, size = (size_t)moe_element(layer), inter = (size_t)b->inter;
+    size_t padded = (size_t)product_padded_tokens(kernels, most);
+    size_t hidden = rows * (size_t)layer->hidden * size;
+    size_t hidden_panel = padded * (size_t)product_panel_token(kernels, layer->hidden);
+    /* Where gates and ups take turns, those of both in one. */
+    size_t inter_panel = padded * (size_t)product_panel_token(kernels, moe_pairs(layer) ? 2 * b->inter : b->inter);
+    b->x = place(base, scratch_take(at, hidden));
+    b->g = place(base, scratch_take(at, hidden));
+    b->h = place(base, scratch_take(at, rows * inter * size));
+    b->both = place(base, scratch_take(at, 2 * rows * inter * size));
+    size_t dots = scratch_take(at, rows * ((inter + MOE_FEATURES - 1) / MOE_FEATURES) * sizeof(float));
+    b->dots = (float *)(void *)place(base, dots);
+    b->x_panel = place(base, scratch_take(at, hidden_panel));
+    b->g_panel = place(base, scratch_take(at, hidden_panel));
+    b->gate_panel = place(base, scratch_take(at, inter_panel));
+    b->up_panel = place(base, scratch_take(at, inter_panel));
+}
+
+/* Calls of more tokens than this do no expert alone. */
+static int64_t most_apart(const moe_layer *layer)
+{
+    return MOE_ALONE_BYTES / (moe_slots(layer) * layer->hidden * (int64_t)sizeof(float));
+}
+
+static bool is_alone(const moe_back *b, int64_t e)
+{
+    return b->tokens <= most_apart(b->layer) && e < b->layer->experts && b->offsets[e + 1] - b->offsets[e] <= MOE_ALONE;
+}
+
 /* base NULL: only the total counts. */
 static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int32_t threads, char *base)
 {
-    const product_kernels *kernels = layer->kernels;
-    size_t at = 0, n = (size_t)max_tokens, size = (size_t)moe_element(layer), hidden = (size_t)layer->hidden;
+    size_t at = 0, n = (size_t)max_tokens, hidden = (size_t)layer->hidden;
     size_t k = (size_t)layer->top_k, slots = (size_t)moe_slots(layer), experts = (size_t)layer->experts;
     b->inter = moe_most(layer->inter, layer->shared_inter);
     /* A caller may name an expert more than once for a token; where inputs differ these are rows of their own. */
     int64_t most = layer->scaled ? max_tokens * layer->top_k : max_tokens;
-    size_t inter = (size_t)b->inter, padded = (size_t)product_padded_tokens(kernels, most), rows = (size_t)most;
-    size_t hidden_panel = padded * (size_t)product_panel_token(kernels, layer->hidden);
-    /* Where gates and ups take turns, those of both in one. */
-    size_t inter_panel = padded * (size_t)product_panel_token(kernels, moe_pairs(layer) ? 2 * b->inter : b->inter);
     size_t weights = scratch_take(&at, n * k * sizeof(float)), ids = scratch_take(&at, n * k * sizeof(int32_t));
     size_t scores = scratch_take(&at, layer->router.weight ? n * experts * sizeof(float) : 0);
     size_t scale = scratch_take(&at, n * sizeof(float)), offsets = scratch_take(&at, (experts + 2) * sizeof(int64_t));
@@ -41,14 +74,14 @@ static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int3
            dweights = scratch_take(&at, n * slots * sizeof(float));
     size_t sums = scratch_take(&at, n * hidden * sizeof(float)),
            bad = scratch_take(&at, (size_t)threads * sizeof(int64_t));
-    size_t x = scratch_take(&at, rows * hidden * size), g = scratch_take(&at, rows * hidden * size),
-           h = scratch_take(&at, rows * inter * size);
-    size_t both = scratch_take(&at, 2 * rows * inter * size);
-    size_t dots = scratch_take(&at, rows * ((inter + MOE_FEATURES - 1) / MOE_FEATURES) * sizeof(float));
+    size_t apart = (size_t)moe_least(max_tokens, most_apart(layer));
+    size_t slot_sums = scratch_take(&at, apart * slots * hidden * sizeof(float));
     size_t strips = (hidden + MOE_STRIP - 1) / MOE_STRIP;
     size_t input_dots = scratch_take(&at, layer->scaled ? n * slots * strips * sizeof(float) : 0);
-    size_t x_panel = scratch_take(&at, hidden_panel), g_panel = scratch_take(&at, hidden_panel);
-    size_t gate_panel = scratch_take(&at, inter_panel), up_panel = scratch_take(&at, inter_panel);
+    b->alone_size = 0;
+    layout_expert(layer, b, moe_least(most, MOE_ALONE), base, &b->alone_size);
+    size_t alone = scratch_take(&at, (size_t)threads * b->alone_size);
+    layout_expert(layer, b, most, base, &at);
     layout_thread(layer, b, most);
     size_t thread = scratch_take(&at, (size_t)threads * b->thread_size);
     b->total = at;
@@ -61,17 +94,10 @@ static void layout(const moe_layer *layer, moe_back *b, int64_t max_tokens, int3
     b->slots = (int32_t *)(void *)(base + list);
     b->dweights = (float *)(void *)(base + dweights);
     b->sums = (float *)(void *)(base + sums);
+    b->slot_sums = (float *)(void *)(base + slot_sums);
     b->bad = (int64_t *)(void *)(base + bad);
-    b->x = base + x;
-    b->g = base + g;
-    b->h = base + h;
-    b->both = base + both;
-    b->dots = (float *)(void *)(base + dots);
     b->input_dots = (float *)(void *)(base + input_dots);
-    b->x_panel = base + x_panel;
-    b->g_panel = base + g_panel;
-    b->gate_panel = base + gate_panel;
-    b->up_panel = base + up_panel;
+    b->alone = base + alone;
     b->thread = base + thread;
 }
 
@@ -159,6 +185,40 @@ static void add_input_dots(const moe_back *b, int32_t thread, int32_t threads)
         }
 }
 
+/* Experts of few tokens, whole, then all the others. */
+static void back_experts(const moe_back *b, int32_t thread, int32_t threads)
+{
+    const moe_layer *layer = b->layer;
+    int64_t most = layer->scaled ? b->in->max_tokens * layer->top_k : b->in->max_tokens;
+    product_queue queues[BACK_STEPS] = {0};
+    moe_back alone = *b, shared = *b;
+    size_t at = 0;
+    layout_expert(layer, &alone, moe_least(most, MOE_ALONE), b->alone + (size_t)thread * b->alone_size, &at);
+    alone.thread = b->thread + (size_t)thread * b->thread_size;
+    alone.queues = queues;
+    shared.slot_sums = NULL;
+    for (int64_t e; (e = atomic_fetch_add(&b->experts->next, 1)) < layer->experts;)
+        if (is_alone(b, e))
+            moe_back_expert(&alone, e, 0, 1);
+    for (int64_t e = 0; e < layer->experts + (layer->shared_inter > 0); e++)
+        if (!is_alone(b, e))
+            moe_back_expert(&shared, e, thread, threads);
+}
+
+/* What experts done alone add to dL/dx. */
+static void add_slots(const moe_back *b, int32_t thread, int32_t threads)
+{
+    int64_t begin, end, k = b->layer->top_k, hidden = b->layer->hidden;
+    product_share(b->tokens, thread, threads, &begin, &end);
+    for (int64_t t = begin; t < end && b->want_dx; t++)
+        for (int64_t j = 0; j < k; j++) {
+            int32_t e = b->routed.experts[t * k + j];
+            if (e >= 0 && is_alone(b, e))
+                pieces_add(b->layer->kernels, b->slot_sums + (t * moe_slots(b->layer) + j) * hidden, 1.0f, hidden,
+                           b->sums + t * hidden);
+        }
+}
+
 static void body(void *ctx, int32_t thread, int32_t threads)
 {
     const moe_back *b = ctx;
@@ -174,9 +234,9 @@ static void body(void *ctx, int32_t thread, int32_t threads)
     if (b->want_dx)
         memset(b->sums + begin * hidden, 0, (size_t)((end - begin) * hidden) * sizeof(float));
     product_wait(threads);
-    for (int64_t e = 0; e < layer->experts + (layer->shared_inter > 0); e++)
-        moe_back_expert(b, e, thread, threads);
+    back_experts(b, thread, threads);
     product_wait(threads);
+    add_slots(b, thread, threads);
     if (layer->scaled)
         add_input_dots(b, thread, threads);
     if (!layer->router.weight) {
@@ -226,10 +286,10 @@ void moe_zero_grads(const tn_grads *grads)
 
 tn_status moe_backward(const moe_layer *layer, const moe_input *in, const tn_grads *grads, void *scratch, tn_error *err)
 {
-    product_queue queues[BACK_STEPS] = {0}, weights = {0}, chunks = {0};
+    product_queue queues[BACK_STEPS] = {0}, experts = {0}, weights = {0}, chunks = {0};
     router_back back = {
         .router = &layer->router, .gate = {layer->shared_scale, NULL}, .grads = &weights, .chunks = &chunks};
-    moe_back b = {.layer = layer, .in = in, .grads = grads, .queues = queues, .back = &back};
+    moe_back b = {.layer = layer, .in = in, .grads = grads, .queues = queues, .experts = &experts, .back = &back};
     tn_status status =
         layer->router.weight ? router_check(&layer->router, in->where, err) : moe_check_ids(layer, in, err);
     if (status != TN_OK)

@@ -398,10 +398,11 @@ static void step_columns(const expert *x)
                     scale_back(x, slot, i, *weight, first_part + t * width, second_part + t * width);
                 if (!b->want_dx)
                     continue;
-                float *sums = b->sums + token * x->hidden + begin;
-                const void *parts[] = {sums, first_part + t * width, second_part + t * width};
+                bool apart = b->slot_sums;
+                float *sums = (apart ? b->slot_sums + slot * x->hidden : b->sums + token * x->hidden) + begin;
+                const void *parts[] = {first_part + t * width, second_part + t * width, sums};
                 const product_combine add = {
-                    .part_dtype = TN_F32, .dtype = TN_F32, .count = 3, .part = parts, .weight = ones};
+                    .part_dtype = TN_F32, .dtype = TN_F32, .count = apart ? 2 : 3, .part = parts, .weight = ones};
                 x->kernels->combine(&add, width, sums);
             }
         }

@@ -1,4 +1,4 @@
-/* Up to eight tokens: the rows of all experts in use form one list, of which each thread does an equal part. Routing is
+/* Up to eight tokens: the rows of all experts in use form one list, which the threads do piece by piece. Routing is
  * so little work that every thread does all of it for itself, instead of waiting for another to do it. */
 #include "moe_apart.h"
 #include <string.h>
@@ -117,14 +117,10 @@ static void few_expert(const few_state *s, int64_t e, bool down, int64_t first, 
         few_rows(s, e, down, i, (int32_t)moe_least(n - i, PRODUCT_FEW_TOKENS), first, last);
 }
 
-/* A thread's part of the list of rows. down: of the second product. */
-static void few_experts(const few_state *s, bool down)
+/* Units begin .. end - 1 of the list of rows. down: of the second product. */
+static void few_units(const few_state *s, bool down, int64_t begin, int64_t end)
 {
     const moe_layer *layer = s->run->layer;
-    int64_t units = 0, begin, end;
-    for (int64_t e = 0; e <= layer->experts; e++)
-        units += units_of(s, e, down);
-    product_share(units, s->thread, s->threads, &begin, &end);
     for (int64_t e = 0; e <= layer->experts && end > 0; e++) {
         int64_t here = units_of(s, e, down), rows = expert_rows(layer, e, down);
         int64_t first = moe_most(begin, 0) * product_unit;
@@ -134,6 +130,17 @@ static void few_experts(const few_state *s, bool down)
         begin -= here;
         end -= here;
     }
+}
+
+/* Whoever is free takes the next piece: a thread that gets less of the memory does not hold up the others. */
+static void few_experts(const few_state *s, bool down)
+{
+    int64_t units = 0, begin, end;
+    product_queue *queue = down ? s->run->columns : s->run->pieces;
+    for (int64_t e = 0; e <= s->run->layer->experts; e++)
+        units += units_of(s, e, down);
+    while (product_take_rows(queue, units * product_unit, s->threads, &begin, &end))
+        few_units(s, down, begin / product_unit, end / product_unit);
 }
 
 /* Each thread does some columns of y: a token's results in the order of its slots. */

@@ -486,7 +486,7 @@ static void bench(check_state *s)
                 continue;
             check_case c = open_case(dtypes[d], &real);
             fill_case(&c, &real);
-            c.alias[0] = -1; /* values that are results again and again fade away                       */
+            c.alias[0] = c.grad_alias[0] = c.grad_alias[1] = -1; /* what is made of itself fades away */
             random_state r = {1};
             case_grads(&c, &r);
             const bench_work backward = {2 * forward.read + rows * 32, forward.read, 3 * flops};
