@@ -101,7 +101,7 @@ static bool read_times(const char *at, measure_entry *e)
     return true;
 }
 
-static const char form[] = "tenon-measured 1\n";
+static const char form[] = "tenon-measured 2\n";
 
 bool measure_recall(const plan *p, measure_entry *e)
 {

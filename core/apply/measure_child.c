@@ -12,7 +12,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SIDES = MEASURE_FITS + 1, SOME_TOKENS = 16, MOST_TOKENS = 512 };
+/* CACHED: positions behind which few tokens are computed by attention, as a session's steps are. */
+enum { SIDES = MEASURE_FITS + 1, SOME_TOKENS = 16, MOST_TOKENS = 512, CACHED = 512 };
 
 /* Operations of the largest call that is timed, and of one that is made less often. */
 static const double MOST_WORK = 2.5e9, HEAVY_WORK = 2e8;
@@ -119,7 +120,10 @@ static tn_status time_size(const measure_job *job, const measure_entry *e, int s
     timing_side *sides = calloc(e->fit_count + 1, sizeof *sides);
     int64_t tokens = tokens_of(site, size);
     inputs in = {0};
-    tn_status status = sides ? inputs_draw(&in, site, 1, tokens, (uint64_t)tokens, err) : plan_no_memory(err);
+    check_case drawn = {.batch = 1, .tokens = tokens, .seed = (uint64_t)tokens};
+    if (site->op == TN_OP_ATTENTION && size != GRAPH_MANY)
+        drawn.past = CACHED;
+    tn_status status = sides ? inputs_draw_case(&in, site, &drawn, err) : plan_no_memory(err);
     if (status == TN_OK)
         status = open_outputs(&in.call, err);
     for (size_t i = 0; i <= e->fit_count && status == TN_OK; i++) {
