@@ -48,8 +48,8 @@ enum { GRAPH_PART_ROUTE = 0, GRAPH_PART_EXPERTS = 1, GRAPH_PART_SHARED = 2, GRAP
 /* The most tokens (rows times tokens per row) of one call: what kernels plan their scratch for. */
 enum { GRAPH_MAX_TOKENS = 4096 };
 
-/* A LINEAR as wide as a vocabulary is given few rows at once (run/pieces.h): results stay small, and a kernel need not be
- * tried with more. */
+/* A LINEAR as wide as a vocabulary is given few rows at once (run/pieces.h): results stay small, and a kernel need not
+ * be tried with more. */
 enum { GRAPH_WIDE = 32768, GRAPH_WIDE_TOKENS = 64 };
 static inline bool graph_is_wide(const tn_site *site)
 {
