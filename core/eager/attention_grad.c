@@ -179,8 +179,10 @@ static void grad_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
             work.index[i] = attention_index(s->kv_index, b, i);
         grad_load(s->k, b, 0, kv_head, s->keys, s->d, work.index, work.k);
         grad_load(s->v, b, 0, kv_head, s->keys, s->dv, work.index, work.v);
-        memset(work.dk, 0, (size_t)(s->keys * s->d) * sizeof(float));
-        memset(work.dv, 0, (size_t)(s->keys * s->dv) * sizeof(float));
+        if (s->keys > 0) {
+            memset(work.dk, 0, (size_t)(s->keys * s->d) * sizeof(float));
+            memset(work.dv, 0, (size_t)(s->keys * s->dv) * sizeof(float));
+        }
         for (int64_t head = kv_head * s->group; head < (kv_head + 1) * s->group; head++) {
             double dsink = 0.0;
             for (int64_t first = 0; first < s->tokens; first += job->rows)
