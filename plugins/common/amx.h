@@ -34,6 +34,8 @@ static inline void amx_load_config(const amx_config *config)
 #define amx_release() _tile_release()
 #define amx_zero(tile) _tile_zero(tile)
 #define amx_load(tile, base, stride) _tile_loadd(tile, base, stride)
+/* The same for what streams through: it does not push other things out of the first cache. */
+#define amx_load_past(tile, base, stride) _tile_stream_loadd(tile, base, stride)
 #define amx_store(tile, base, stride) _tile_stored(tile, base, stride)
 /* c[m][n] += a[m][2k] * b[k][2n] + a[m][2k + 1] * b[k][2n + 1], over all k */
 #define amx_dot_bf16(c, a, b) _tile_dpbf16ps(c, a, b)

@@ -66,6 +66,11 @@ static inline void amx_load(int tile, const void *base, int64_t stride)
         memcpy(amx.data[tile][r], (const char *)base + r * stride, (size_t)amx.row_bytes[tile]);
 }
 
+static inline void amx_load_past(int tile, const void *base, int64_t stride)
+{
+    amx_load(tile, base, stride);
+}
+
 static inline void amx_store(int tile, void *base, int64_t stride)
 {
     amx_is_there(tile);

@@ -72,6 +72,7 @@ typedef struct product_variant {
     int32_t stretch;     /* elements along k that a tile takes at once, about; a multiple of 32    */
     int32_t block;       /* tokens whose panel of a stretch stays in the second cache              */
     int32_t copies;      /* tokens from which tiles of copied rows are faster wherever the rows lie; 0: never */
+    int32_t copied;      /* the stretch of these: their copy stays in the first cache               */
     void (*init)(product_kernels *kernels); /* overwrites the functions that this variant has         */
 } product_variant;
 

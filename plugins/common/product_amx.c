@@ -1,7 +1,8 @@
 /* Products of bf16 by the tiles of AMX: one instruction adds 16 rows times 32 elements times 16 tokens to 16 x 16 sums.
  * Rows of weights at equal distances are loaded from where they are mapped; a panel of pairs is what the instruction
  * wants of its other operand. Of the eight tiles four hold sums, of 32 rows and 32 tokens, so that each tile loaded is
- * used twice: 4 products (64 cycles) for 4 loads (32 cycles). What else there is, dots and rows, is AVX-512's. */
+ * used twice: 4 products (64 cycles) for 4 loads (32 cycles). Loads of tokens go past the first cache, where the rows
+ * of weights stay. What else there is, dots and rows, is AVX-512's. */
 #include "amx.h"
 #include "product_avx512.h"
 
@@ -64,10 +65,10 @@ static void copy_pairs(const char *panel, int64_t n, int64_t line, char *to)
 INLINE void step(const tile_place a[2], int groups, const char *b, int64_t line, int vectors)
 {
     amx_load(4, a[0].first, a[0].stride);
-    amx_load(6, b, line);
+    amx_load_past(6, b, line);
     amx_dot_bf16(0, 4, 6);
     if (vectors == 2) {
-        amx_load(7, b + LINE, line);
+        amx_load_past(7, b + LINE, line);
         amx_dot_bf16(1, 4, 7);
     }
     if (groups == 2) {
@@ -125,6 +126,9 @@ INLINE void tile_sums(const product_tile *tile, int groups, int vectors, float s
         }
         for (int r = 0; r < groups * TILE && ahead; r++)
             _mm_prefetch((const char *)w[r] + 2 * i + ahead, _MM_HINT_T1);
+        if (tile->before && i < 16 * STEP) /* of the next tile, which lie behind these */
+            for (int l = 0; l < 4; l++)
+                _mm_prefetch((const char *)(tile->before + BOTH * BOTH) + i / STEP * 256 + l * 64, _MM_HINT_T0);
         amx_written();
         step(a, groups, b, line, vectors);
     }
@@ -137,23 +141,32 @@ INLINE void tile_sums(const product_tile *tile, int groups, int vectors, float s
         amx_store(3, sums[TILE] + TILE, SUMS_LINE);
 }
 
-/* AVX-512's finish takes four features at a time, their gates before their ups. */
-INLINE void glu_by_fours(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t features, float *h)
+/* Pairs of bf16 as `pair` makes them, by the processor's own rounding: like the tiles' sums it takes denormals for
+ * zeros. */
+static inline __m512i rounded_pair(__m512 a, __m512 b)
 {
-    enum { FOUR = ROWS / 2 };
-    for (int first = 0; first < TILE; first += FOUR) {
-        __m512 part[ROWS][VECTORS];
-        float bias[ROWS];
-        product_finish f = *finish;
-        for (int r = 0; r < ROWS; r++) {
-            int from = r < FOUR ? first + r : TILE + first + r - FOUR;
-            bias[r] = f.bias ? f.bias[from] : 0.0f;
-            for (int v = 0; v < vectors; v++)
-                part[r][v] = _mm512_loadu_ps(sums[from] + v * LANES);
+    const __m512i words = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                                           21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    return _mm512_permutexvar_epi16(words, (__m512i)_mm512_cvtne2ps_pbh(b, a));
+}
+
+/* Sixteen features, gates before ups; those behind the valid ones are zeros. */
+INLINE void glu_by_pairs(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t features, float *h)
+{
+    for (int f = 0; f < TILE; f += 2)
+        for (int v = 0; v < vectors; v++) {
+            __m512 r[2];
+            for (int i = 0; i < 2; i++) {
+                __m512 gate = _mm512_load_ps(sums[f + i] + v * LANES);
+                __m512 up = _mm512_load_ps(sums[TILE + f + i] + v * LANES);
+                if (finish->bias) {
+                    gate = _mm512_add_ps(gate, _mm512_set1_ps(finish->bias[f + i]));
+                    up = _mm512_add_ps(up, _mm512_set1_ps(finish->bias[TILE + f + i]));
+                }
+                r[i] = f + i < features ? glu(gate, up, finish) : _mm512_setzero_ps();
+            }
+            _mm512_storeu_si512(h + f / 2 * vectors * LANES + v * LANES, rounded_pair(r[0], r[1]));
         }
-        f.bias = f.bias ? bias : NULL;
-        finish_glu(part, vectors, false, &f, features - first, true, h + first / 2 * vectors * LANES);
-    }
 }
 
 static inline __m512 row_sums(float sums[BOTH][BOTH], const product_finish *finish, int32_t r, int32_t rows, int v)
@@ -165,21 +178,26 @@ static inline __m512 row_sums(float sums[BOTH][BOTH], const product_finish *fini
 }
 
 /* Each token's rows in one piece: rows of y are often at distances of which the first cache holds few lines. */
-INLINE void out_by_tokens(float sums[BOTH][BOTH], int vectors, const product_finish *finish, int32_t rows,
-                          void *const *y, int32_t tokens)
+INLINE void out_by_tokens(float sums[BOTH][BOTH], int vectors, const product_finish *finish, tn_dtype dtype,
+                          int32_t rows, void *const *y, int32_t tokens)
 {
-    int32_t words = finish->dtype == TN_F32 ? 1 : 2; /* rows in a word */
+    int32_t words = dtype == TN_F32 ? 1 : 2; /* rows in a word */
     for (int v = 0; v < vectors; v++) {
         for (int32_t first = 0; first < rows; first += words * TILE) {
             __m512i w[TILE];
             for (int32_t i = 0; i < TILE; i++) {
                 __m512 even = row_sums(sums, finish, first + words * i, rows, v);
                 w[i] = words == 1 ? _mm512_castps_si512(even)
-                                  : pair(even, row_sums(sums, finish, first + 2 * i + 1, rows, v), finish->dtype);
+                                  : rounded_pair(even, row_sums(sums, finish, first + 2 * i + 1, rows, v));
             }
             transpose_16x16(w);
             int32_t left = rows - first < words * TILE ? rows - first : words * TILE;
             __mmask64 bytes = ~UINT64_C(0) >> (LINE - left * 4 / words);
+            if (tokens >= (v + 1) * LANES && left == words * TILE) {
+                for (int32_t t = 0; t < LANES; t++)
+                    _mm512_storeu_si512((char *)y[v * LANES + t] + first * 4 / words, w[t]);
+                continue;
+            }
             for (int32_t t = 0; t < LANES && v * LANES + t < tokens; t++)
                 _mm512_mask_storeu_epi8((char *)y[v * LANES + t] + first * 4 / words, bytes, w[t]);
         }
@@ -209,9 +227,9 @@ static void tile_glu_amx(const product_tile *tile, const product_finish *finish,
     _Alignas(64) float sums[BOTH][BOTH];
     whole_tile(tile, false, sums);
     if (tile->width == BOTH)
-        glu_by_fours(sums, 2, finish, features, h);
+        glu_by_pairs(sums, 2, finish, features, h);
     else
-        glu_by_fours(sums, 1, finish, features, h);
+        glu_by_pairs(sums, 1, finish, features, h);
 }
 
 static void tile_out_amx(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
@@ -219,10 +237,14 @@ static void tile_out_amx(const product_tile *tile, const product_finish *finish,
 {
     _Alignas(64) float sums[BOTH][BOTH];
     whole_tile(tile, rows <= TILE, sums);
-    if (tile->width == BOTH)
-        out_by_tokens(sums, 2, finish, rows, y, tokens);
-    else
-        out_by_tokens(sums, 1, finish, rows, y, tokens);
+    if (tile->width == BOTH && rows == BOTH && finish->dtype == TN_BF16 && !finish->bias) {
+        const product_finish plain = {TN_BF16, TN_ACT_LINEAR, NULL};
+        out_by_tokens(sums, 2, &plain, TN_BF16, BOTH, y, tokens);
+    } else if (tile->width == BOTH) {
+        out_by_tokens(sums, 2, finish, finish->dtype, rows, y, tokens);
+    } else {
+        out_by_tokens(sums, 1, finish, finish->dtype, rows, y, tokens);
+    }
 }
 
 /* Columns as sums of f32: processors with tiles have half as many units for pairs of bf16 as for f32. The rows of x are

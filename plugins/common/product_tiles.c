@@ -14,23 +14,26 @@ enum { GATHERED_ROWS = 32 };
 /* Sums that wait for the next stretch of k, beside that stretch's panel in the second cache. */
 #define SUMS_BYTES (512 * 1024)
 
-/* Elements along k that tiles take at once: the rows of a tile stay in the first cache and the panel of a block of
- * tokens in the second. Half as much again in one go rather than in two. */
-static int64_t longest_stretch(const product_kernels *kernels)
+/* Elements along k that tiles take at once, `usual`: the rows of a tile stay in the first cache and the panel of a
+ * block of tokens in the second. Half as much again in one go rather than in two. */
+static int64_t longest_stretch(int64_t usual)
 {
-    return kernels->variant->stretch + kernels->variant->stretch / 2;
+    return usual + usual / 2;
 }
 
-static int64_t stretch_of(const product_kernels *kernels, int64_t k)
+static int64_t stretch_of(int64_t usual, int64_t k)
 {
-    int64_t parts = (k + kernels->variant->stretch - 1) / kernels->variant->stretch;
-    return k <= longest_stretch(kernels) ? k : ((k + parts - 1) / parts + 31) / 32 * 32;
+    int64_t parts = (k + usual - 1) / usual;
+    return k <= longest_stretch(usual) ? k : ((k + parts - 1) / parts + 31) / 32 * 32;
 }
 
 size_t product_scratch_size(const product_kernels *kernels, int64_t k)
 {
-    int64_t rows = 2 * GATHERED_ROWS + kernels->variant->rows, longest = longest_stretch(kernels);
-    return (size_t)(rows * product_row_space(product_least(k, longest))) + (k > longest ? SUMS_BYTES : 0);
+    const product_variant *v = kernels->variant;
+    int64_t rows = 2 * GATHERED_ROWS + v->rows,
+            shortest = v->copies ? product_least(v->copied, v->stretch) : v->stretch;
+    return (size_t)(rows * product_row_space(product_least(k, longest_stretch(v->stretch)))) +
+           (k > longest_stretch(shortest) ? SUMS_BYTES : 0);
 }
 
 /* Where a tile's rows come from, of which it takes elements from .. from + n - 1 at the moment. Rows that lie side by
@@ -118,8 +121,9 @@ typedef struct tile_job {
     row_source source[2]; /* outputs; or gates and ups                                              */
     int32_t sources;
     int64_t k, begin, end, tokens;
-    const char *x; /* a panel                                                                       */
-    float *sums;   /* between stretches of k                                                        */
+    int64_t stretch; /* the usual one                                                               */
+    const char *x;   /* a panel                                                                     */
+    float *sums;     /* between stretches of k                                                        */
     tn_act act;
     tn_dtype out;   /* of y                                                                           */
     const char *b;  /* lines: the matrix whose columns are the lanes, from their first on; x is made of it */
@@ -210,7 +214,7 @@ static void lay_stretch(const tile_job *job, const k_range *k)
 static void do_tiles(const tile_job *job)
 {
     const product_kernels *kernels = job->kernels;
-    int64_t stretch = stretch_of(kernels, job->k), step = kernels->variant->rows / job->sources;
+    int64_t stretch = stretch_of(job->stretch, job->k), step = kernels->variant->rows / job->sources;
     int64_t each = product_tiles(kernels, job->tokens) * product_tile_sums(kernels);
     int64_t rows = SUMS_BYTES / (int64_t)sizeof(float) / (each ? each : 1) * step / GATHERED_ROWS * GATHERED_ROWS;
     rows = stretch == job->k ? job->end - job->begin : rows > 0 ? rows : GATHERED_ROWS;
@@ -228,18 +232,26 @@ static void do_tiles(const tile_job *job)
     kernels->tiles_end();
 }
 
-static bool must_copy(const tile_job *job, const product_matrix *w)
+/* Wherever the rows lie. */
+static bool copies_all(const tile_job *job)
 {
     int32_t from = job->kernels->variant->copies;
+    return from > 0 && job->tokens >= from && !job->b;
+}
+
+static bool must_copy(const tile_job *job, const product_matrix *w)
+{
     bool pages = w->row_stride * product_element(job->kernels) % 4096 == 0;
-    return (from > 0 && job->tokens >= from && !job->b) || (job->sources == 1 && pages && job->tokens >= APART_TOKENS);
+    return copies_all(job) || (job->sources == 1 && pages && job->tokens >= APART_TOKENS);
 }
 
 /* Scratch as product_scratch_size has it, for a job with `sources` matrices. */
 static void take_scratch(tile_job *job, const product_matrix *const *w, char *scratch)
 {
     const product_kernels *kernels = job->kernels;
-    int64_t space = product_row_space(product_least(job->k, longest_stretch(kernels))), rows = kernels->variant->rows;
+    const product_variant *v = kernels->variant;
+    int64_t space = product_row_space(product_least(job->k, longest_stretch(v->stretch))), rows = v->rows;
+    job->stretch = copies_all(job) ? v->copied : v->stretch;
     for (int32_t j = 0; j < job->sources; j++) {
         row_source *s = &job->source[j];
         *s = (row_source){.w = w[j], .begin = job->begin, .end = job->end};
@@ -289,7 +301,8 @@ enum { LINES_COLUMNS = 256 };
 
 size_t product_lines_scratch_size(const product_kernels *kernels, int64_t k)
 {
-    int64_t most = product_least(k, longest_stretch(kernels)), lanes = product_padded_tokens(kernels, LINES_COLUMNS);
+    int64_t most = product_least(k, longest_stretch(kernels->variant->stretch)),
+            lanes = product_padded_tokens(kernels, LINES_COLUMNS);
     return product_scratch_size(kernels, k) + (size_t)((lanes * product_panel_token(kernels, most) + 63) / 64 * 64);
 }
 
