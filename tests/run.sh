@@ -25,9 +25,11 @@ run_one() {
     name=$(basename "${command%% *}")
     [ "$name" = "$command" ] || case $command in *\ *) name="$name ${command#* }" ;; esac
     out=$(mktemp) || exit 1
+    began=$(date +%s)
     # shellcheck disable=SC2086 # the words are the program and its arguments
     timeout "$limit" $command >"$out" 2>&1 </dev/null
     status=$?
+    took=$(($(date +%s) - began))
     # shellcheck disable=SC2046 # two numbers or none
     set -- $(counts "$out")
     good=${1:-0} bad=${2:-0}
@@ -37,10 +39,10 @@ run_one() {
     fi
     echo "$good $bad" >>"$TEST_TALLY"
     if [ "$bad" -eq 0 ]; then
-        printf 'ok      %-50s %6d passed\n' "$name" "$good"
+        printf 'ok      %-50s %6d passed  %4d s\n' "$name" "$good" "$took"
     else
         {
-            printf 'FAILED  %-50s %6d passed, %d failed\n' "$name" "$good" "$bad"
+            printf 'FAILED  %-50s %6d passed, %d failed  %4d s\n' "$name" "$good" "$bad" "$took"
             tail -n 200 "$out" | sed 's/^/    /'
         } >"$out.all"
         cat "$out.all"

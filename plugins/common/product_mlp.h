@@ -121,10 +121,21 @@ static inline void product_queue_reset(product_queue *queue, int32_t thread)
         atomic_store_explicit(&queue->next, 0, memory_order_relaxed);
 }
 
+/* Rows that a piece had better have: tiles of long rows go through the tokens' panel anew for each piece. */
+enum { product_piece_rows = 128 };
+
+/* Four to eight pieces for each thread. */
+static inline int64_t product_pieces(int64_t rows, int32_t threads)
+{
+    int64_t least = 4 * (int64_t)threads, pieces = rows / product_piece_rows;
+    pieces = pieces < least ? least : pieces > 2 * least ? 2 * least : pieces;
+    return threads > 1 ? pieces : 1;
+}
+
 /* The next piece of rows, cut at multiples of product_unit; false when nothing is left. */
 static inline bool product_take_rows(product_queue *queue, int64_t rows, int32_t threads, int64_t *begin, int64_t *end)
 {
-    int64_t units = (rows + product_unit - 1) / product_unit, pieces = threads > 1 ? 8 * threads : 1;
+    int64_t units = (rows + product_unit - 1) / product_unit, pieces = product_pieces(rows, threads);
     int64_t piece = atomic_fetch_add_explicit(&queue->next, 1, memory_order_relaxed);
     pieces = pieces < units ? pieces : units;
     if (piece >= pieces)

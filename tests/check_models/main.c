@@ -1,4 +1,4 @@
-/* check_models DIR [--plugins DIR] [--kernels SPEC]... [--hidden] [--skip-unsupported]
+/* check_models DIR [--config FILE] [--plugins DIR] [--kernels SPEC]... [--hidden] [--skip-unsupported]
  *
  * Runs every case below DIR (folders with config.json, the weights and expected.safetensors, in the format of the
  * golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and SPEC:
@@ -22,7 +22,7 @@
 tally check_tally;
 
 typedef struct options {
-    const char *folder, *plugins, *specs[8];
+    const char *folder, *settings, *plugins, *specs[8]; /* settings: a file like conf/kernels.json, or NULL */
     int spec_count;
     bool hidden, skip_unsupported;
     tn_config *config;
@@ -160,6 +160,8 @@ static bool parse(int argc, char **argv, options *o)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--plugins") && i + 1 < argc)
             o->plugins = argv[++i];
+        else if (!strcmp(argv[i], "--config") && i + 1 < argc)
+            o->settings = argv[++i];
         else if (!strcmp(argv[i], "--kernels") && i + 1 < argc && o->spec_count < 8)
             o->specs[o->spec_count++] = argv[++i];
         else if (!strcmp(argv[i], "--hidden"))
@@ -195,11 +197,13 @@ int main(int argc, char **argv)
     snprintf(slash ? slash : plugins, 32, "%s", slash ? "/../plugins" : "build/plugins");
     o.plugins = plugins;
     if (!parse(argc, argv, &o)) {
-        fputs("usage: check_models DIR [--plugins DIR] [--kernels SPEC]... [--hidden] [--skip-unsupported]\n", stderr);
+        fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--kernels SPEC]... [--hidden] "
+              "[--skip-unsupported]\n",
+              stderr);
         return 2;
     }
-    o.config = tn_config_new();
-    if (!realpath(o.plugins, absolute) || tn_config_set_plugins(o.config, absolute, &err) != TN_OK ||
+    o.config = o.settings ? tn_config_load(o.settings, &err) : tn_config_new();
+    if (!o.config || !realpath(o.plugins, absolute) || tn_config_set_plugins(o.config, absolute, &err) != TN_OK ||
         tn_scan(o.config, &err) != TN_OK) {
         fprintf(stderr, "check_models: %s: %s\n", err.where[0] ? err.where : o.plugins,
                 err.message[0] ? err.message : "no such folder of plugins");
