@@ -36,6 +36,22 @@ static grad_memory layout(const product_kernels *kernels, int64_t tokens, char *
     return m;
 }
 
+product_tokens_matrix product_all_rows(const tn_tensor *t)
+{
+    product_tokens_matrix matrix = {t->data, t->shape[t->ndim - 1]};
+    int64_t inner = 0; /* tokens that the dimensions behind this one hold */
+    for (int32_t d = t->ndim - 2; d >= 0; d--) {
+        if (t->shape[d] == 1)
+            continue;
+        if (inner == 0)
+            matrix.stride = t->stride[d];
+        else if (t->stride[d] != inner * matrix.stride)
+            matrix.data = NULL;
+        inner = (inner ? inner : 1) * t->shape[d];
+    }
+    return matrix;
+}
+
 size_t product_grad_scratch_size(const product_kernels *kernels, int64_t tokens)
 {
     return layout(kernels, tokens, NULL).total;

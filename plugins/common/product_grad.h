@@ -8,6 +8,9 @@
 /* Element (t, i) of a matrix of tokens is at data + (t * stride + i) elements of the kernels' dtype. Borrowed. */
 typedef product_columns product_tokens_matrix;
 
+/* The rows of a tensor as one matrix; data NULL when they are not all at one distance. */
+product_tokens_matrix product_all_rows(const tn_tensor *t);
+
 /* Scratch of one thread; more tokens never take less. */
 size_t product_grad_scratch_size(const product_kernels *kernels, int64_t tokens);
 

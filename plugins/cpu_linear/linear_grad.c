@@ -64,23 +64,6 @@ size_t linear_backward_scratch_size(const linear_layer *layer)
     return layout(layer).total;
 }
 
-/* The rows of a tensor as one matrix; data NULL when they are not all at one distance. */
-static product_tokens_matrix all_rows(const tn_tensor *t)
-{
-    product_tokens_matrix matrix = {t->data, t->shape[t->ndim - 1]};
-    int64_t inner = 0; /* tokens that the dimensions behind this one hold */
-    for (int32_t d = t->ndim - 2; d >= 0; d--) {
-        if (t->shape[d] == 1)
-            continue;
-        if (inner == 0)
-            matrix.stride = t->stride[d];
-        else if (t->stride[d] != inner * matrix.stride)
-            matrix.data = NULL;
-        inner = (inner ? inner : 1) * t->shape[d];
-    }
-    return matrix;
-}
-
 /* One piece of dx: some tokens by some columns. */
 static void do_dx(const grad_run *run, int64_t piece, char *mine)
 {
@@ -178,8 +161,8 @@ tn_status linear_backward(const linear_layer *layer, const tn_tensor *x, const l
         return TN_OK;
     }
     run.memory = layout(layer);
-    run.x = all_rows(x);
-    run.dy = all_rows(to->dy);
+    run.x = product_all_rows(x);
+    run.dy = product_all_rows(to->dy);
     if (!run.x.data || !run.dy.data)
         return tn_fail(err, TN_E_INPUT, where, "the rows of a linear layer do not follow one stride");
     int32_t threads = run.tokens * layer->in * layer->out < linear_serial_work ? 1 : tn_thread_count();

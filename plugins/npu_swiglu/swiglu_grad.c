@@ -111,23 +111,6 @@ size_t swiglu_backward_scratch_size(const swiglu_layer *layer)
     return layout(layer, NULL).total;
 }
 
-/* The rows of a tensor as one matrix; data NULL when they are not all at one distance. */
-static product_tokens_matrix all_rows(const tn_tensor *t)
-{
-    product_tokens_matrix matrix = {t->data, 0};
-    int64_t inner = 0; /* tokens that the dimensions behind this one hold */
-    for (int32_t d = t->ndim - 2; d >= 0; d--) {
-        if (t->shape[d] == 1)
-            continue;
-        if (inner == 0)
-            matrix.stride = t->stride[d];
-        else if (t->stride[d] != inner * matrix.stride)
-            matrix.data = NULL;
-        inner = (inner ? inner : 1) * t->shape[d];
-    }
-    return matrix;
-}
-
 /* ---- a block of tokens ------------------------------------------------------------------------------------- */
 
 /* What one thread works with: pointers to the rows of a block. */
@@ -414,8 +397,8 @@ void swiglu_backward(const swiglu_layer *layer, const tn_tensor *x, const swiglu
             clear(all[i]);
         return;
     }
-    run.all_x = all_rows(x);
-    run.all_dy = all_rows(to->dy);
+    run.all_x = product_all_rows(x);
+    run.all_dy = product_all_rows(to->dy);
     if (!run.all_x.data)
         run.all_x = (product_tokens_matrix){run.memory.kept_x, layer->hidden};
     if (!run.all_dy.data)
