@@ -1,9 +1,10 @@
-/* The process's one team of threads. A region of work begins with an invitation: the threads that answer within some
- * microseconds take part, and the region is as wide as they are many. So a thread that the system has given away to
- * somebody else is not waited for, and a busy neighbour costs its share of the machine and no more. Threads without
- * work spin for some tens of microseconds, which bridges the gaps between the operations of a model, and then sleep.
- * Where the team is taken (nested or concurrent regions) or gone (in a forked child) work runs on the calling thread:
- * results never depend on how many take part. */
+/* The process's one team of threads. A region of work begins with an invitation: the threads that answer soon take
+ * part, and the region is as wide as they are many. So a thread that the system has given away to somebody else is not
+ * waited for, and a busy neighbour costs its share of the machine and no more. Threads without work spin, which bridges
+ * the gaps between the operations of a model, and then sleep. How long they spin, and how long an invitation stands,
+ * follows how long the last region took: behind long pieces of work a thread may wait for some milliseconds, and one
+ * that sleeps takes a tenth of one to come back on a virtual machine. Where the team is taken (nested or concurrent
+ * regions) or gone (in a forked child) work runs on the calling thread: results never depend on how many take part. */
 #include "device/device.h"
 #include "device/hoststate.h"
 #include "device/processors.h"
@@ -15,9 +16,15 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MASK_BYTES = 8, THREADS_MAX = 1024, SPINS = 4000, INVITATION_SPINS = 1000, PIECES_PER_THREAD = 4 };
+enum { MASK_BYTES = 8, THREADS_MAX = 1024, PIECES_PER_THREAD = 4 };
+
+/* Nanoseconds: shares of the last region's time, within limits. */
+enum { SPIN_SHARE = 2, SPIN_LEAST = 150000, SPIN_MOST = 5000000 };
+enum { INVITATION_SHARE = 8, INVITATION_LEAST = 40000, INVITATION_MOST = 500000 };
+enum { LOOKS_PER_TIME = 32 }; /* spins between looks at the clock                                      */
 
 #define CLOSED (1ull << 31)
 
@@ -41,10 +48,11 @@ static struct {
     bool fork_handled;
     team_body *body; /* the region: written before the invitation                                 */
     void *ctx;
-    int32_t threads;   /* taking part, the caller among them: written before go                      */
-    atomic_bool leave; /* workers end                                                             */
-    watched start;     /* counts invitations; its number names the region                           */
-    watched go;        /* the region whose width is settled                                         */
+    int32_t threads;      /* taking part, the caller among them: written before go                      */
+    _Atomic int64_t took; /* the last region, ns                                                     */
+    atomic_bool leave;    /* workers end                                                             */
+    watched start;        /* counts invitations; its number names the region                           */
+    watched go;           /* the region whose width is settled                                         */
     watched barrier, done;
     /* The region's number in the upper half; in the lower how many have entered, and whether it is closed. */
     _Alignas(64) atomic_ullong entry;
@@ -67,13 +75,34 @@ static void relax(void)
 #endif
 }
 
+static int64_t now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* A share of the time that the last region took. */
+static int64_t share_of_region(int64_t share, int64_t least, int64_t most)
+{
+    int64_t time = atomic_load_explicit(&team.took, memory_order_relaxed) / share;
+    return time < least ? least : time > most ? most : time;
+}
+
 /* Returns when the value is no longer old. */
 static void wait_change(watched *w, unsigned old)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
-            return;
-        relax();
+    for (int64_t end = 0;;) {
+        for (int i = 0; i < LOOKS_PER_TIME; i++) {
+            if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
+                return;
+            relax();
+        }
+        int64_t time = now();
+        if (end == 0)
+            end = time + share_of_region(SPIN_SHARE, SPIN_LEAST, SPIN_MOST);
+        else if (time >= end)
+            break;
     }
     /* The sleeper announces itself before it looks again, the waker bumps before it looks for sleepers. */
     atomic_fetch_add(&w->sleepers, 1);
@@ -172,13 +201,17 @@ static int32_t invite(int32_t others)
     atomic_store(&team.places, others);
     atomic_store(&team.entry, (unsigned long long)region << 32);
     bump(&team.start);
-    for (int i = 0; i < INVITATION_SPINS || atomic_load_explicit(&team.strict, memory_order_relaxed); i++) {
+    int64_t end = now() + share_of_region(INVITATION_SHARE, INVITATION_LEAST, INVITATION_MOST);
+    bool late = false;
+    for (int i = 1; !late || atomic_load_explicit(&team.strict, memory_order_relaxed); i++) {
         if ((int32_t)(atomic_load_explicit(&team.entry, memory_order_relaxed) & (CLOSED - 1)) >= others)
             break;
-        if (i < INVITATION_SPINS)
-            relax();
-        else
+        if (late)
             sched_yield();
+        else if (i % LOOKS_PER_TIME == 0)
+            late = now() >= end;
+        else
+            relax();
     }
     int32_t came = (int32_t)(atomic_fetch_or(&team.entry, CLOSED) & (CLOSED - 1));
     team.threads = came + 1;
@@ -328,10 +361,12 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
         team.ctx = ctx;
         int32_t others = threads - 1 < team.workers ? threads - 1 : team.workers;
         region_threads = others > 0 ? invite(others) + 1 : 1;
+        int64_t began = now();
         body(ctx, 0, region_threads);
         region_threads = 0;
         if (others > 0)
             wait_zero(&team.running);
+        atomic_store_explicit(&team.took, now() - began, memory_order_relaxed);
         pthread_mutex_unlock(&team.busy);
         return;
     }
