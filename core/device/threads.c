@@ -15,15 +15,18 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { MASK_BYTES = 8, THREADS_MAX = 1024, PIECES_PER_THREAD = 4 };
 
-/* Nanoseconds: shares of the last region's time, within limits. */
-enum { SPIN_SHARE = 2, SPIN_LEAST = 150000, SPIN_MOST = 5000000 };
-enum { INVITATION_SHARE = 8, INVITATION_LEAST = 40000, INVITATION_MOST = 500000 };
+/* Nanoseconds: shares of the last regions' time, within limits. */
+enum { SPIN_SHARE = 2, SPIN_LEAST = 40000, SPIN_MOST = 5000000 };
+enum { INVITATION_SHARE = 8, INVITATION_LEAST = 10000, INVITATION_MOST = 500000 };
+enum { BUSY = 20000000 };     /* after a thread lost its processor                                     */
+enum { LONG = 100000 };       /* after which a thread asks whether it lost its processor                 */
 enum { LOOKS_PER_TIME = 32 }; /* spins between looks at the clock                                      */
 
 #define CLOSED (1ull << 31)
@@ -48,11 +51,12 @@ static struct {
     bool fork_handled;
     team_body *body; /* the region: written before the invitation                                 */
     void *ctx;
-    int32_t threads;      /* taking part, the caller among them: written before go                      */
-    _Atomic int64_t took; /* the last region, ns                                                     */
-    atomic_bool leave;    /* workers end                                                             */
-    watched start;        /* counts invitations; its number names the region                           */
-    watched go;           /* the region whose width is settled                                         */
+    int32_t threads;            /* taking part, the caller among them: written before go                      */
+    _Atomic int64_t took;       /* the last regions, ns                                                    */
+    _Atomic int64_t busy_until; /* of the clock: others want the processors, too                      */
+    atomic_bool leave;          /* workers end                                                             */
+    watched start;              /* counts invitations; its number names the region                           */
+    watched go;                 /* the region whose width is settled                                         */
     watched barrier, done;
     /* The region's number in the upper half; in the lower how many have entered, and whether it is closed. */
     _Alignas(64) atomic_ullong entry;
@@ -82,27 +86,54 @@ static int64_t now(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A share of the time that the last region took. */
-static int64_t share_of_region(int64_t share, int64_t least, int64_t most)
+/* Has the system taken the processor from this thread since it asked last? Then the machine is busy for a while. */
+static bool preempted(int64_t time)
 {
-    int64_t time = atomic_load_explicit(&team.took, memory_order_relaxed) / share;
-    return time < least ? least : time > most ? most : time;
+    static _Thread_local long before;
+    struct rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0 || usage.ru_nivcsw == before)
+        return false;
+    before = usage.ru_nivcsw;
+    atomic_store_explicit(&team.busy_until, time + BUSY, memory_order_relaxed);
+    return true;
+}
+
+/* A running mean. */
+static void region_took(int64_t took, int64_t time)
+{
+    int64_t mean = atomic_load_explicit(&team.took, memory_order_relaxed);
+    atomic_store_explicit(&team.took, mean + (took - mean) / 4, memory_order_relaxed);
+    if (took > LONG)
+        preempted(time);
+}
+
+/* A share of the time that the last regions took; the least where processors are taken away: whoever sleeps at once is
+ * the first to get one back. */
+static int64_t share_of_region(int64_t time, int64_t share, int64_t least, int64_t most)
+{
+    int64_t part = atomic_load_explicit(&team.took, memory_order_relaxed) / share;
+    if (time < atomic_load_explicit(&team.busy_until, memory_order_relaxed))
+        return least;
+    return part < least ? least : part > most ? most : part;
 }
 
 /* Returns when the value is no longer old. */
 static void wait_change(watched *w, unsigned old)
 {
-    for (int64_t end = 0;;) {
+    for (int64_t end = 0, look = 0;;) {
         for (int i = 0; i < LOOKS_PER_TIME; i++) {
             if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
                 return;
             relax();
         }
         int64_t time = now();
-        if (end == 0)
-            end = time + share_of_region(SPIN_SHARE, SPIN_LEAST, SPIN_MOST);
-        else if (time >= end)
+        if (end == 0) {
+            end = time + share_of_region(time, SPIN_SHARE, SPIN_LEAST, SPIN_MOST);
+            look = time + LONG;
+        } else if (time >= end || (time >= look && preempted(time)))
             break;
+        else if (time >= look)
+            look = time + LONG;
     }
     /* The sleeper announces itself before it looks again, the waker bumps before it looks for sleepers. */
     atomic_fetch_add(&w->sleepers, 1);
@@ -201,7 +232,7 @@ static int32_t invite(int32_t others)
     atomic_store(&team.places, others);
     atomic_store(&team.entry, (unsigned long long)region << 32);
     bump(&team.start);
-    int64_t end = now() + share_of_region(INVITATION_SHARE, INVITATION_LEAST, INVITATION_MOST);
+    int64_t began = now(), end = began + share_of_region(began, INVITATION_SHARE, INVITATION_LEAST, INVITATION_MOST);
     bool late = false;
     for (int i = 1; !late || atomic_load_explicit(&team.strict, memory_order_relaxed); i++) {
         if ((int32_t)(atomic_load_explicit(&team.entry, memory_order_relaxed) & (CLOSED - 1)) >= others)
@@ -366,7 +397,8 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
         region_threads = 0;
         if (others > 0)
             wait_zero(&team.running);
-        atomic_store_explicit(&team.took, now() - began, memory_order_relaxed);
+        int64_t ended = now();
+        region_took(ended - began, ended);
         pthread_mutex_unlock(&team.busy);
         return;
     }

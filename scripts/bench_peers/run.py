@@ -261,14 +261,15 @@ def ratio_text(mine, other):
     return f"{mine / other:.2f}" if mine and other else "–"
 
 
-def limit_text(phase, mine, extra, machine):
-    """Prompts against the fastest arithmetic, decoding against memory, as it was measured before those very runs."""
-    parts = []
-    for rate, work, now in zip(mine, extra, machine):
-        decode = phase.startswith("decode")
-        limit = now["read_gb_per_second"] if decode else now["bf16_gflops"]
-        parts.append(rate * work["bytes" if decode else "operations"] * 1e-9 / limit)
-    return f"{100 * statistics.median(parts):.0f} % {'mem' if decode else 'bf16'}" if parts else "–"
+def limit_text(mine, extra, machine):
+    """Against the longer of two times: the bytes at memory's rate, the operations on the fastest arithmetic, as both were
+    measured before those very runs."""
+    if not mine:
+        return "–"
+    runs = list(zip(mine, extra, machine))
+    part, kind = max((statistics.median(r * work["bytes"] * 1e-9 / now["read_gb_per_second"] for r, work, now in runs), "mem"),
+                     (statistics.median(r * work["operations"] * 1e-9 / now["bf16_gflops"] for r, work, now in runs), "bf16"))
+    return f"{100 * part:.0f} % {kind}"
 
 
 def row_of(phase, threads, by_engine, engines):
@@ -280,7 +281,7 @@ def row_of(phase, threads, by_engine, engines):
     cells = [f"prompt of {size}" if kind == "prompt" else f"decoding behind {size}", str(threads)]
     cells += [f"**{rate_text(mine)}**" if e == "tenon" else rate_text(medians[e]) for e in engines]
     cells += [ratio_text(mine, max(peers) if peers else None), ratio_text(mine, medians.get("llama")),
-              limit_text(phase, [l["rates"][phase] for l in own], [l[phase] for l in own], [l["machine"] for l in own])]
+              limit_text([l["rates"][phase] for l in own], [l[phase] for l in own], [l["machine"] for l in own])]
     return "| " + " | ".join(cells) + " |"
 
 
