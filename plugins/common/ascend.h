@@ -1,0 +1,119 @@
+/* CANN at run time, for the device and for the NPU sides of kernels: its functions, looked up once, the queue of a
+ * model, and calls of operators as they are written down here:
+ *
+ *     ascend_step s;
+ *     ascend_begin(&s, queue, "aclnnAdd");
+ *     aclTensor *a = ascend_tensor(&s, in), *sum = ascend_tensor(&s, out);
+ *     return ascend_run(&s, s.api->aclnnAddGetWorkspaceSize(a, b, ascend_f32(&s, 1), sum, &s.bytes, &s.executor),
+ *                       s.api->aclnnAdd, err);
+ *
+ * Nothing is computed when a step returns: work waits in the stream, and what it needs was copied or stays until then.
+ */
+#ifndef ASCEND_H
+#define ASCEND_H
+
+#include <tenon/device.h>
+#include "acl.h"
+
+/* ---- functions ------------------------------------------------------------------------------------------ */
+
+/* Every installation that is served has these. */
+#define ASCEND_RUNTIME(X)                                                                                              \
+    X(aclInit)                                                                                                         \
+    X(aclFinalize) X(aclrtGetVersion) X(aclGetRecentErrMsg) X(aclrtGetSocName) X(aclrtSetDevice) X(aclrtResetDevice)   \
+        X(aclrtGetDeviceCount) X(aclrtCreateContext) X(aclrtDestroyContext) X(aclrtSetCurrentContext)                  \
+            X(aclrtCreateStream) X(aclrtDestroyStream) X(aclrtSynchronizeStream) X(aclrtMalloc) X(aclrtFree)           \
+                X(aclrtMallocHost) X(aclrtFreeHost) X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemset)                  \
+                    X(aclrtMemsetAsync) X(aclrtGetMemInfo)
+#define ASCEND_OBJECTS(X)                                                                                              \
+    X(aclCreateTensor)                                                                                                 \
+    X(aclCreateScalar) X(aclCreateIntArray) X(aclCreateTensorList) X(aclDestroyTensor) X(aclDestroyScalar)             \
+        X(aclDestroyIntArray) X(aclDestroyTensorList)
+/* Operators: both phases. Those that an installation may lack are NULL there, and whoever uses one asks first. */
+#define ASCEND_OPERATORS(X)                                                                                            \
+    X(aclnnRmsNorm)                                                                                                    \
+    X(aclnnRmsNormGrad) X(aclnnAddRmsNorm) X(aclnnSwiGlu) X(aclnnSwiGluGrad) X(aclnnSilu)                              \
+        X(aclnnRotaryPositionEmbedding) X(aclnnRotaryPositionEmbeddingV2) X(aclnnRotaryPositionEmbeddingGrad)          \
+            X(aclnnMatmul) X(aclnnBatchMatMul) X(aclnnSoftmax) X(aclnnTopk) X(aclnnCast) X(aclnnIndexSelect)           \
+                X(aclnnInplaceCopy) X(aclnnCat) X(aclnnMul) X(aclnnMuls) X(aclnnAdd) X(aclnnAdds) X(aclnnDiv)          \
+                    X(aclnnReduceSum) X(aclnnSigmoid) X(aclnnHistc) X(aclnnBincount) X(aclnnInplaceZero)               \
+                        X(aclnnInplaceFillScalar) X(aclnnGroupedMatmulV4) X(aclnnGroupedMatmulV5)                      \
+                            X(aclnnMoeTokenPermute) X(aclnnMoeTokenPermuteGrad) X(aclnnMoeTokenUnpermute)              \
+                                X(aclnnMoeTokenUnpermuteGrad)
+
+#define ASCEND_FIELD(name) __typeof__(&name) name;
+#define ASCEND_FIELDS(name)                                                                                            \
+    __typeof__(&name##GetWorkspaceSize) name##GetWorkspaceSize;                                                        \
+    aclnn_second *name;
+typedef struct ascend_api {
+    ASCEND_RUNTIME(ASCEND_FIELD)
+    ASCEND_OBJECTS(ASCEND_FIELD)
+    ASCEND_OPERATORS(ASCEND_FIELDS)
+} ascend_api;
+
+/* The functions of this machine's installation, looked up at the first call; NULL with the reason (what is missing, and
+ * where it was looked for) in err. [any thread] */
+const ascend_api *ascend_load(tn_error *err);
+
+/* ---- the queue ------------------------------------------------------------------------------------------ */
+
+/* Of one model: what tn_queue is for the device "npu". Kernels read it and change nothing. */
+#define ASCEND_QUEUE 0x4e505531u
+struct tn_queue {
+    uint32_t magic, size; /* ASCEND_QUEUE; of this struct                                          */
+    const ascend_api *api;
+    int32_t unit;
+    char soc[64]; /* "Ascend910B3"                                                                 */
+    aclrtContext context;
+    aclrtStream stream;
+    /* Device memory that steps in the stream may use until the next call of workspace: grows by itself, NULL with err
+     * set when there is none. */
+    void *(*workspace)(struct tn_queue *queue, uint64_t bytes, tn_error *err);
+    /* What the host last uploaded to this place as a whole, when that was small (indices, slots) and nothing has
+     * written there since; NULL: the bytes are known on the device only. Borrowed until the next call of the device. */
+    const void *(*shadow)(struct tn_queue *queue, const void *device, size_t bytes);
+};
+
+/* ---- steps ---------------------------------------------------------------------------------------------- */
+
+enum { ASCEND_OBJECTS_MAX = 64 };
+
+/* One operator's call. What ascend_tensor and the like make belongs to the step, which ascend_run ends, whatever comes
+ * of it. Where one cannot be made the step fails with "out of memory" when it is run. */
+typedef struct ascend_step {
+    const ascend_api *api;
+    tn_queue *queue;
+    const char *name; /* of the operator, for errors                                               */
+    uint64_t bytes;   /* first phase: workspace                                                    */
+    aclOpExecutor *executor;
+    int32_t count;
+    bool failed;
+    struct {
+        const void *object;
+        aclnnStatus (*destroy)(const void *object);
+    } objects[ASCEND_OBJECTS_MAX];
+} ascend_step;
+
+void ascend_begin(ascend_step *s, tn_queue *queue, const char *name);
+/* A view of the tensor's memory: shape, strides, dtype. Addresses need 32 bytes of alignment: the rest becomes an
+ * offset. */
+aclTensor *ascend_tensor(ascend_step *s, const tn_tensor *t);
+/* The same memory seen as ndim dimensions, strides in elements. */
+aclTensor *ascend_view(ascend_step *s, const void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape,
+                       const int64_t *stride);
+aclScalar *ascend_f32(ascend_step *s, float value);
+aclIntArray *ascend_ints(ascend_step *s, const int64_t *values, int64_t count);
+/* Takes the tensors over. */
+aclTensorList *ascend_list(ascend_step *s, aclTensor *const *tensors, int64_t count);
+
+/* Given the first phase's result: takes the workspace, runs the second phase, and releases the step's objects. An error
+ * says the operator, the code, what it means and the vendor's text: class TN_E_INTERNAL, or TN_E_MEMORY. */
+tn_status ascend_run(ascend_step *s, aclnnStatus first, aclnn_second *second, tn_error *err);
+
+/* err from a code of the runtime or of an operator; TN_OK for 0. */
+tn_status ascend_check(const ascend_api *api, const char *function, int32_t code, tn_error *err);
+
+/* ACL_FLOAT, ACL_BF16, ...; ACL_DT_UNDEFINED for what the interface has no type for. */
+aclDataType ascend_dtype(tn_dtype dtype);
+
+#endif
