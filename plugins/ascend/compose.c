@@ -235,7 +235,10 @@ static void copy_now(compose *c, void *to, const void *from, size_t bytes, aclrt
     const ascend_api *api = c->queue->api;
     if (c->status != TN_OK || bytes == 0)
         return;
-    c->status = ascend_check(api, "aclrtSynchronizeStream", api->aclrtSynchronizeStream(c->queue->stream), c->err);
+    c->status =
+        ascend_check(api, "aclrtSetCurrentContext", api->aclrtSetCurrentContext(c->queue->context), c->err);
+    if (c->status == TN_OK)
+        c->status = ascend_check(api, "aclrtSynchronizeStream", api->aclrtSynchronizeStream(c->queue->stream), c->err);
     if (c->status == TN_OK)
         c->status = ascend_check(api, "aclrtMemcpy", api->aclrtMemcpy(to, bytes, from, bytes, kind), c->err);
 }
@@ -269,4 +272,11 @@ void compose_no_memory(compose *c)
 {
     if (c->status == TN_OK)
         c->status = tn_fail(c->err, TN_E_MEMORY, NULL, "out of memory while working on the device; free some memory");
+}
+
+tn_status compose_needs(const tn_site *site, bool present, const char *operators, tn_error *err)
+{
+    return present ? TN_OK
+                   : tn_fail(err, TN_DECLINED, site->path, "%s needs %s, and this installation of CANN lacks one of these",
+                             tn_op_name(site->op), operators);
 }

@@ -66,4 +66,7 @@ const void *compose_known(compose *c, const void *device, size_t bytes, void **o
 /* err and status from a failure on the host. */
 void compose_no_memory(compose *c);
 
+/* TN_DECLINED with the operators' names where not all of them are present. */
+tn_status compose_needs(const tn_site *site, bool present, const char *operators, tn_error *err);
+
 #endif

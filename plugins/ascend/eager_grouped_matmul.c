@@ -1,0 +1,228 @@
+/* GROUPED_MATMUL on the NPU, and the products of MOE_EXPERTS. Weights that are stored [out,in] are transposed by their
+ * strides. */
+#include "eager.h"
+#include "eager_grouped.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { ONE_TENSOR = 2, BY_ROWS = 0, COUNTS = 1, NO_ACTIVATION = 0 }; /* splitItem, groupType, groupListType, actType */
+enum { MOST_LISTED = 128, MOST_GROUPS = 1024, MOST_COLUMNS = 65535, ALIGNMENT = 32 };
+
+static bool is_list(tn_layout layout)
+{
+    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
+}
+
+/* A group's matrix, as [in,out]. */
+static tn_tensor matrix_of(const tn_param *weights, tn_layout layout, int64_t group)
+{
+    const tn_tensor *t = is_list(layout) ? &weights->tensors[group] : weights->tensors;
+    int32_t row = is_list(layout) ? 0 : 1;
+    int64_t at = is_list(layout) ? 0 : group * t->stride[0];
+    bool oi = layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_STACKED_OI;
+    const char *data = (const char *)t->data + at * (int64_t)tn_dtype_size(t->dtype);
+    int32_t in = oi ? row + 1 : row, out = oi ? row : row + 1;
+    return compose_view(data, t->dtype, 2, (int64_t[]){t->shape[in], t->shape[out]},
+                        (int64_t[]){t->stride[in], t->stride[out]});
+}
+
+/* ---- with the vendor's operator --------------------------------------------------------------------------- */
+
+static bool operator_takes(const ascend_api *api, const tn_param *weights, tn_layout layout, int64_t groups,
+                           const tn_tensor *x, const tn_tensor *y)
+{
+    const tn_tensor *t = weights->tensors;
+    if ((!api->aclnnGroupedMatmulV5 && !api->aclnnGroupedMatmulV4) || groups < 2 || x->shape[1] > MOST_COLUMNS ||
+        y->shape[1] > MOST_COLUMNS)
+        return false;
+    if (!is_list(layout))
+        return groups <= MOST_GROUPS && compose_dense(t);
+    bool packed = groups <= MOST_LISTED && t->dtype != TN_F32;
+    for (int64_t i = 0; i < groups && packed; i++)
+        packed = compose_dense(&t[i]);
+    return packed;
+}
+
+/* A matrix outside of the step's objects, of which there are too many: a list that is made of them owns them. */
+static aclTensor *listed_matrix(const ascend_api *api, const tn_tensor *t)
+{
+    size_t size = tn_dtype_size(t->dtype), before = (uintptr_t)t->data % ALIGNMENT;
+    int64_t offset = (int64_t)(before / size), storage = offset + t->shape[0] * t->shape[1];
+    return api->aclCreateTensor(t->shape, 2, ascend_dtype(t->dtype), t->stride, offset, ACL_FORMAT_ND, &storage, 1,
+                                (char *)t->data - before);
+}
+
+static aclTensorList *matrix_list(ascend_step *s, const tn_param *weights, tn_layout layout, int64_t groups)
+{
+    aclTensor *matrices[MOST_LISTED];
+    int64_t count = 0;
+    while (count < groups) {
+        tn_tensor t = matrix_of(weights, layout, count);
+        matrices[count] = listed_matrix(s->api, &t);
+        if (!matrices[count])
+            break;
+        count++;
+    }
+    if (count == groups)
+        return ascend_list(s, matrices, count);
+    while (count > 0)
+        s->api->aclDestroyTensor(matrices[--count]);
+    s->failed = true;
+    return NULL;
+}
+
+static aclTensorList *matrix_stack(ascend_step *s, const tn_param *weights, tn_layout layout, int64_t groups)
+{
+    tn_tensor t = matrix_of(weights, layout, 0);
+    aclTensor *stack = ascend_view(s, t.data, t.dtype, 3, (int64_t[]){groups, t.shape[0], t.shape[1]},
+                                   (int64_t[]){weights->tensors->stride[0], t.stride[0], t.stride[1]});
+    return ascend_list(s, &stack, 1);
+}
+
+static void by_operator(compose *c, const grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+                        const tn_tensor *y)
+{
+    ascend_step s;
+    bool fifth = c->queue->api->aclnnGroupedMatmulV5;
+    ascend_begin(&s, c->queue, fifth ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4");
+    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y), *counts = ascend_tensor(&s, g->counts);
+    aclTensorList *xs = ascend_list(&s, &from, 1), *ys = ascend_list(&s, &to, 1);
+    aclTensorList *ws = is_list(layout) ? matrix_list(&s, weights, layout, g->groups)
+                                        : matrix_stack(&s, weights, layout, g->groups);
+    aclnnStatus first;
+    if (fifth)
+        first = s.api->aclnnGroupedMatmulV5GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
+                                                            NULL, NULL, ONE_TENSOR, BY_ROWS, COUNTS, NO_ACTIVATION,
+                                                            NULL, ys, NULL, NULL, &s.bytes, &s.executor);
+    else
+        first = s.api->aclnnGroupedMatmulV4GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
+                                                            NULL, NULL, ONE_TENSOR, BY_ROWS, COUNTS, NO_ACTIVATION, ys,
+                                                            NULL, NULL, &s.bytes, &s.executor);
+    c->status = ascend_run(&s, first, fifth ? s.api->aclnnGroupedMatmulV5 : s.api->aclnnGroupedMatmulV4, c->err);
+}
+
+/* ---- one group after the other --------------------------------------------------------------------------- */
+
+static tn_tensor rows_of(const tn_tensor *t, int64_t first, int64_t count)
+{
+    return compose_view((char *)t->data + first * t->shape[1] * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
+                        (int64_t[]){count, t->shape[1]}, NULL);
+}
+
+/* Whether the counts are those of so many rows. */
+static tn_status check_counts(const char *path, const int64_t *counts, int64_t groups, int64_t rows, tn_error *err)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < groups; i++) {
+        if (counts[i] < 0 || counts[i] > rows - at)
+            return tn_fail(err, TN_E_INPUT, path,
+                           "group %" PRId64 " has %" PRId64 " rows, and %" PRId64 " of the rows of x are left; "
+                           "the counts must add up to the rows of x",
+                           i, counts[i], rows - at);
+        at += counts[i];
+    }
+    return at == rows ? TN_OK
+                      : tn_fail(err, TN_E_INPUT, path,
+                                "the groups end at row %" PRId64 " of %" PRId64 "; the counts must add up to the rows "
+                                "of x",
+                                at, rows);
+}
+
+static void by_group(compose *c, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+                     const tn_tensor *y)
+{
+    if (!g->known)
+        g->known = compose_known(c, g->counts, g->computed, &g->owned);
+    if (c->status == TN_OK)
+        c->status = check_counts(g->path, g->known, g->groups, x->shape[0], c->err);
+    for (int64_t i = 0, at = 0; i < g->groups && c->status == TN_OK; at += g->known[i++]) {
+        tn_tensor w = matrix_of(weights, layout, i), from = rows_of(x, at, g->known[i]);
+        tn_tensor to = rows_of(y, at, g->known[i]);
+        compose_product(c, &from, &w, &to);
+    }
+}
+
+void grouped_product(compose *c, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+                     const tn_tensor *y)
+{
+    if (c->status != TN_OK || tn_tensor_count(y) == 0)
+        return;
+    if (operator_takes(c->queue->api, weights, layout, g->groups, x, y))
+        by_operator(c, g, weights, layout, x, y);
+    else
+        by_group(c, g, weights, layout, x, y);
+}
+
+void grouped_end(grouped *g)
+{
+    free(g->owned);
+}
+
+/* ---- the operation ----------------------------------------------------------------------------------------- */
+
+/* Dense copies of what is not. */
+typedef struct matmul_work {
+    tn_tensor x, y, counts;
+} matmul_work;
+
+static size_t matmul_layout(const tn_call *call, char *base, matmul_work *w)
+{
+    size_t used = 0;
+    w->x = compose_take(base, &used, call->in[0].dtype, 2, call->in[0].shape);
+    w->counts = compose_take(base, &used, TN_I64, 1, call->in[1].shape);
+    w->y = compose_take(base, &used, call->out[0].dtype, 2, call->out[0].shape);
+    return used;
+}
+
+static size_t matmul_scratch(const tn_call *call)
+{
+    matmul_work w;
+    return matmul_layout(call, NULL, &w);
+}
+
+static tn_status matmul_forward(const tn_call *call, tn_error *err)
+{
+    const tn_tensor *x = &call->in[0], *counts = &call->in[1], *y = &call->out[0];
+    compose c = compose_begin(call, err);
+    matmul_work w;
+    matmul_layout(call, call->scratch, &w);
+    if (!compose_dense(x))
+        compose_copy(&c, x, &w.x);
+    if (!compose_dense(counts))
+        compose_copy(&c, counts, &w.counts);
+    grouped g = {.path = call->site->path,
+                 .counts = compose_dense(counts) ? counts : &w.counts,
+                 .groups = counts->shape[0]};
+    const tn_tensor *to = compose_dense(y) ? y : &w.y;
+    /* Counts that the host has uploaded are looked at: the operator computes something with any. */
+    g.known = c.queue->shadow(c.queue, g.counts->data, (size_t)g.groups * sizeof(int64_t));
+    if (g.known)
+        c.status = check_counts(g.path, g.known, g.groups, x->shape[0], err);
+    grouped_product(&c, &g, &call->site->param[TN_ROLE_WEIGHT], (tn_layout)call->site->meaning[TN_AXIS_LAYOUT],
+                    compose_dense(x) ? x : &w.x, to);
+    if (to != y)
+        compose_copy(&c, to, y);
+    grouped_end(&g);
+    return c.status;
+}
+
+static tn_status matmul_supports(const tn_site *site, tn_error *err)
+{
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE], weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
+    const ascend_api *api = ascend_load(err);
+    if (!api)
+        return TN_E_KERNEL;
+    if (!compose_is_float(dtype) || (weight != TN_DTYPE_NONE && weight != dtype))
+        return tn_fail(err, TN_DECLINED, site->path, "grouped products of %s with weights of %s; both have to be f32, "
+                       "bf16 or f16",
+                       tn_dtype_name(dtype), tn_dtype_name(weight));
+    if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
+        return tn_fail(err, TN_DECLINED, site->path, "grouped products with quantised weights");
+    return compose_needs(site, api->aclnnMatmul && api->aclnnInplaceCopy, "aclnnMatmul, aclnnInplaceCopy", err);
+}
+
+const ascend_operation ascend_grouped_matmul = {.op = TN_OP_GROUPED_MATMUL,
+                                                .supports = matmul_supports,
+                                                .scratch = matmul_scratch,
+                                                .forward = matmul_forward};

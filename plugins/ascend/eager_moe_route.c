@@ -1,0 +1,249 @@
+/* MOE_ROUTE on the NPU: logits, scores in f32, the k best of each token by aclnnTopk, and their weights.
+ *
+ * With a correction bias the k best are those of score + bias, and a chosen expert's score is what was chosen less its
+ * bias, since no operator gathers: off by a rounding of that sum. Nobody says which of equal scores aclnnTopk takes
+ * first; core/eager takes the lowest expert. Scores that are not numbers are an error of core/eager and go unnoticed
+ * here. */
+#include "compose.h"
+#include "eager.h"
+
+typedef struct route_job {
+    const tn_site *site;
+    const tn_tensor *x, *router, *bias, *correction, *expert_scale;
+    const tn_tensor *weights, *experts, *logits; /* logits NULL: not wanted                        */
+    tn_dtype dtype;
+    tn_score score;
+    int64_t tokens, hidden, expert_count, top_k;
+    bool wide; /* logits are summed, and added to, in f32                                          */
+} route_job;
+
+typedef struct route_work {
+    tn_tensor x, router, bias;          /* f32                                                     */
+    tn_tensor logits;                   /* [T,E] in the model's type                               */
+    tn_tensor now, other;               /* [T,E] f32                                               */
+    tn_tensor table;                    /* [E] f32: correction bias, or factors of experts         */
+    tn_tensor picked;                   /* [T k] f32: of that table                                */
+    tn_tensor best, next, sums, shared; /* [T,k], [T,k], [T,1], [T,1] f32                          */
+    tn_tensor places, experts, weights; /* [T,k] i64, i32 and the type of the weights              */
+} route_work;
+
+static const tn_tensor *param_of(const tn_site *site, tn_role role)
+{
+    return site->param[role].count > 0 ? site->param[role].tensors : NULL;
+}
+
+static route_job route_shape(const tn_call *call)
+{
+    const tn_site *site = call->site;
+    route_job job = {.site = site, .x = &call->in[0], .weights = &call->out[0], .experts = &call->out[1]};
+    job.logits = call->out_count > 2 && call->out[2].data ? &call->out[2] : NULL;
+    job.router = param_of(site, TN_ROLE_ROUTER);
+    job.bias = param_of(site, TN_ROLE_ROUTER_BIAS);
+    job.correction = site->features & TN_HAS_CORRECTION_BIAS ? param_of(site, TN_ROLE_CORRECTION_BIAS) : NULL;
+    job.expert_scale = site->features & TN_HAS_EXPERT_SCALE ? param_of(site, TN_ROLE_EXPERT_SCALE) : NULL;
+    job.dtype = job.x->dtype;
+    job.score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    job.tokens = job.x->shape[0];
+    job.hidden = job.x->shape[1];
+    job.expert_count = job.router->shape[0];
+    job.top_k = job.experts->shape[1];
+    job.wide = (site->features & TN_HAS_F32_ROUTER) || job.router->dtype != job.dtype || job.bias;
+    return job;
+}
+
+static size_t route_layout(const route_job *job, char *base, route_work *w)
+{
+    int64_t t = job->tokens, e = job->expert_count, k = job->top_k, wide = job->wide ? 1 : 0;
+    size_t used = 0;
+    w->x = compose_take(base, &used, TN_F32, 2, (int64_t[]){t * wide, job->hidden});
+    w->router = compose_take(base, &used, TN_F32, 2, (int64_t[]){e * wide, job->hidden});
+    w->bias = compose_take(base, &used, TN_F32, 1, (int64_t[]){e});
+    w->logits = compose_take(base, &used, job->dtype, 2, (int64_t[]){t, e});
+    w->now = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, e});
+    w->other = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, e});
+    w->table = compose_take(base, &used, TN_F32, 1, (int64_t[]){e});
+    w->picked = compose_take(base, &used, TN_F32, 1, (int64_t[]){t * k});
+    w->best = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, k});
+    w->next = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, k});
+    w->sums = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, 1});
+    w->shared = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, 1});
+    w->places = compose_take(base, &used, TN_I64, 2, (int64_t[]){t, k});
+    w->experts = compose_take(base, &used, TN_I32, 2, (int64_t[]){t, k});
+    w->weights = compose_take(base, &used, job->weights->dtype, 2, (int64_t[]){t, k});
+    return used;
+}
+
+static size_t route_scratch(const tn_call *call)
+{
+    route_job job = route_shape(call);
+    route_work w;
+    return route_layout(&job, NULL, &w);
+}
+
+static void swap(tn_tensor *a, tn_tensor *b)
+{
+    tn_tensor t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* [E,H] as [H,E]. */
+static tn_tensor transposed(const tn_tensor *t)
+{
+    return compose_view(t->data, t->dtype, 2, (int64_t[]){t->shape[1], t->shape[0]},
+                        (int64_t[]){t->stride[1], t->stride[0]});
+}
+
+/* The tensor in f32: itself, or room. */
+static tn_tensor widened(compose *c, const tn_tensor *t, const tn_tensor *room)
+{
+    if (t->dtype == TN_F32)
+        return *t;
+    compose_cast(c, t, room);
+    return *room;
+}
+
+/* now: the logits, rounded unless the router is f32; and where they are wanted. */
+static void route_logits(compose *c, const route_job *job, route_work *w)
+{
+    bool rounded = !(job->site->features & TN_HAS_F32_ROUTER) && job->dtype != TN_F32;
+    if (!job->wide) {
+        tn_tensor router = transposed(job->router), *out = job->dtype == TN_F32 ? &w->now : &w->logits;
+        compose_product(c, job->x, &router, out);
+        if (rounded)
+            compose_cast(c, &w->logits, &w->now);
+    } else {
+        tn_tensor x = widened(c, job->x, &w->x), weight = widened(c, job->router, &w->router);
+        tn_tensor router = transposed(&weight);
+        compose_product(c, &x, &router, &w->now);
+        if (job->bias) {
+            tn_tensor bias = widened(c, job->bias, &w->bias);
+            compose_add(c, &w->now, &bias, 1, &w->other);
+            swap(&w->now, &w->other);
+        }
+        if (rounded) {
+            compose_cast(c, &w->now, &w->logits);
+            compose_cast(c, &w->logits, &w->now);
+        }
+    }
+    if (job->logits)
+        compose_copy(c, rounded ? &w->logits : &w->now, job->logits);
+}
+
+/* picked: of a table over the experts, the value of each chosen one, seen as [T,k]. */
+static tn_tensor pick(compose *c, const route_job *job, const tn_tensor *table, const route_work *w)
+{
+    tn_tensor wide = widened(c, table, &w->table);
+    tn_tensor index = compose_view(w->experts.data, TN_I32, 1, (int64_t[]){job->tokens * job->top_k}, NULL);
+    compose_rows(c, &wide, &index, &w->picked);
+    return compose_view(w->picked.data, TN_F32, 2, w->best.shape, NULL);
+}
+
+/* best: the scores of the chosen experts, by falling score. */
+static void route_choose(compose *c, const route_job *job, route_work *w)
+{
+    if (job->score == TN_SCORE_SOFTMAX || job->score == TN_SCORE_SIGMOID) {
+        if (job->score == TN_SCORE_SOFTMAX)
+            compose_softmax(c, &w->now, &w->other);
+        else
+            compose_sigmoid(c, &w->now, &w->other);
+        swap(&w->now, &w->other);
+    }
+    if (job->correction) {
+        tn_tensor correction = widened(c, job->correction, &w->table);
+        compose_add(c, &w->now, &correction, 1, &w->other);
+        swap(&w->now, &w->other);
+    }
+    compose_largest(c, &w->now, job->top_k, &w->best, &w->places);
+    compose_cast(c, &w->places, &w->experts);
+    if (job->correction) {
+        tn_tensor bias = pick(c, job, job->correction, w);
+        compose_add(c, &w->best, &bias, -1, &w->next);
+        swap(&w->best, &w->next);
+    }
+}
+
+/* best: the weights. */
+static void route_weigh(compose *c, const route_job *job, route_work *w)
+{
+    if (job->score == TN_SCORE_TOPK_SOFTMAX || job->score == TN_SCORE_TOPK_SIGMOID) {
+        if (job->score == TN_SCORE_TOPK_SOFTMAX)
+            compose_softmax(c, &w->best, &w->next);
+        else
+            compose_sigmoid(c, &w->best, &w->next);
+        swap(&w->best, &w->next);
+    }
+    if (job->site->features & TN_HAS_RENORM) {
+        compose_sums(c, &w->best, &w->sums);
+        if (job->score == TN_SCORE_SIGMOID) {
+            compose_shift(c, &w->sums, 1e-20f, &w->shared);
+            swap(&w->sums, &w->shared);
+        }
+        compose_div(c, &w->best, &w->sums, &w->next);
+        swap(&w->best, &w->next);
+    }
+    if (job->expert_scale) {
+        tn_tensor factors = pick(c, job, job->expert_scale, w);
+        compose_mul(c, &w->best, &factors, &w->next);
+        swap(&w->best, &w->next);
+    }
+    if (job->site->features & TN_HAS_ROUTE_SCALE) {
+        compose_scale(c, &w->best, (float)job->site->num[TN_NUM_SCALE], &w->next);
+        swap(&w->best, &w->next);
+    }
+}
+
+static tn_status route_forward(const tn_call *call, tn_error *err)
+{
+    compose c = compose_begin(call, err);
+    route_job job = route_shape(call);
+    route_work w;
+    route_layout(&job, call->scratch, &w);
+    route_logits(&c, &job, &w);
+    route_choose(&c, &job, &w);
+    route_weigh(&c, &job, &w);
+    compose_store(&c, &w.best, &w.weights, job.weights);
+    compose_copy(&c, &w.experts, job.experts);
+    return c.status;
+}
+
+/* Is the sum of the weights below what it counts at least? Softmax scores: the k best of E have at least k / E. */
+static bool needs_least(const tn_site *site)
+{
+    tn_score score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    double least = site->num[TN_NUM_EPS];
+    if (!(site->features & TN_HAS_RENORM) || least <= 0 || score == TN_SCORE_TOPK_SOFTMAX)
+        return false;
+    return score != TN_SCORE_SOFTMAX ||
+           least > 0.5 * (double)site->dim[TN_DIM_TOP_K] / (double)site->dim[TN_DIM_EXPERTS];
+}
+
+static tn_status route_supports(const tn_site *site, tn_error *err)
+{
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    const tn_tensor *router = param_of(site, TN_ROLE_ROUTER);
+    const ascend_api *api = ascend_load(err);
+    if (!api)
+        return TN_E_KERNEL;
+    if (site->features & TN_HAS_GROUPS)
+        return tn_fail(err, TN_DECLINED, site->path,
+                       "a router that chooses among its best %lld of %lld groups: no operator leaves the others out",
+                       (long long)site->dim[TN_DIM_TOP_GROUPS], (long long)site->dim[TN_DIM_GROUPS]);
+    if (needs_least(site))
+        return tn_fail(err, TN_DECLINED, site->path,
+                       "a router whose weights' sum counts at least %g: no operator takes the larger of two numbers",
+                       site->num[TN_NUM_EPS]);
+    if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS) || !compose_is_float(dtype) ||
+        (router && !compose_is_float(router->dtype)))
+        return tn_fail(err, TN_DECLINED, site->path, "a router of %s for %s; the device has f32, bf16 and f16",
+                       router ? tn_dtype_name(router->dtype) : "?", tn_dtype_name(dtype));
+    return compose_needs(site,
+                         api->aclnnMatmul && api->aclnnTopk && api->aclnnSoftmax && api->aclnnSigmoid &&
+                             api->aclnnCast && api->aclnnReduceSum && api->aclnnDiv && api->aclnnIndexSelect,
+                         "aclnnMatmul, Topk, Softmax, Sigmoid, Cast, ReduceSum, Div and IndexSelect", err);
+}
+
+const ascend_operation ascend_moe_route = {.op = TN_OP_MOE_ROUTE,
+                                           .supports = route_supports,
+                                           .scratch = route_scratch,
+                                           .forward = route_forward};
