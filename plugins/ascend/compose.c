@@ -1,7 +1,10 @@
 /* Operators of aclnn as lines of a composition. */
 #include "compose.h"
 
+#include "queue.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 /* cubeMathType: products keep the types of their factors. */
 enum { KEEP_TYPES = 0 };
@@ -229,54 +232,30 @@ void compose_product(compose *c, const tn_tensor *a, const tn_tensor *b, const t
         end(c, &s, s.api->aclnnMatmulGetWorkspaceSize(x, y, to, KEEP_TYPES, &s.bytes, &s.executor), s.api->aclnnMatmul);
 }
 
-/* A copy outside of the stream does not wait for it. */
-static void copy_now(compose *c, void *to, const void *from, size_t bytes, aclrtMemcpyKind kind)
-{
-    const ascend_api *api = c->queue->api;
-    if (c->status != TN_OK || bytes == 0)
-        return;
-    c->status =
-        ascend_check(api, "aclrtSetCurrentContext", api->aclrtSetCurrentContext(c->queue->context), c->err);
-    if (c->status == TN_OK)
-        c->status = ascend_check(api, "aclrtSynchronizeStream", api->aclrtSynchronizeStream(c->queue->stream), c->err);
-    if (c->status == TN_OK)
-        c->status = ascend_check(api, "aclrtMemcpy", api->aclrtMemcpy(to, bytes, from, bytes, kind), c->err);
-}
-
 void compose_upload(compose *c, void *device, const void *host, size_t bytes)
 {
-    copy_now(c, device, host, bytes, ACL_MEMCPY_HOST_TO_DEVICE);
+    if (c->status == TN_OK)
+        c->status = npu_upload(c->queue, device, host, bytes, c->err);
 }
 
-void compose_download(compose *c, void *host, const void *device, size_t bytes)
+void *compose_fetch(compose *c, const void *device, size_t bytes, bool remembered)
 {
-    copy_now(c, host, device, bytes, ACL_MEMCPY_DEVICE_TO_HOST);
-}
-
-const void *compose_known(compose *c, const void *device, size_t bytes, void **owned)
-{
-    *owned = NULL;
-    if (c->status != TN_OK)
-        return NULL;
-    const void *known = c->queue->shadow(c->queue, device, bytes);
-    if (known)
-        return known;
-    *owned = malloc(bytes ? bytes : 1);
-    if (!*owned)
+    void *copy = c->status == TN_OK ? malloc(bytes ? bytes : 1) : NULL;
+    const void *known = copy && remembered ? c->queue->shadow(c->queue, device, bytes) : NULL;
+    if (!copy)
         compose_no_memory(c);
-    compose_download(c, *owned, device, bytes);
-    return c->status == TN_OK ? *owned : NULL;
+    else if (known)
+        memcpy(copy, known, bytes);
+    else
+        c->status = npu_download(c->queue, copy, device, bytes, c->err);
+    if (c->status == TN_OK)
+        return copy;
+    free(copy);
+    return NULL;
 }
 
 void compose_no_memory(compose *c)
 {
     if (c->status == TN_OK)
-        c->status = tn_fail(c->err, TN_E_MEMORY, NULL, "out of memory while working on the device; free some memory");
-}
-
-tn_status compose_needs(const tn_site *site, bool present, const char *operators, tn_error *err)
-{
-    return present ? TN_OK
-                   : tn_fail(err, TN_DECLINED, site->path, "%s needs %s, and this installation of CANN lacks one of these",
-                             tn_op_name(site->op), operators);
+        c->status = tn_fail(c->err, TN_E_MEMORY, "npu", "out of memory on the host; free some memory");
 }

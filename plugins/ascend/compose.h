@@ -56,17 +56,11 @@ void compose_rows(compose *c, const tn_tensor *table, const tn_tensor *index, co
 /* a [m,k] b [k,n], or [batch, ...] all three; summed in f32, rounded once. b may be a transposed view. */
 void compose_product(compose *c, const tn_tensor *a, const tn_tensor *b, const tn_tensor *out);
 
-/* Copies of a few bytes between host and device. Both wait until everything in the stream is done. */
+/* The bytes go up in the order of the stream; the host's memory may be reused. */
 void compose_upload(compose *c, void *device, const void *host, size_t bytes);
-void compose_download(compose *c, void *host, const void *device, size_t bytes);
-/* What lies in device memory, as the queue remembers it or else downloaded. *owned is for free(); borrowed until then
- * or the next call. NULL when it failed. */
-const void *compose_known(compose *c, const void *device, size_t bytes, void **owned);
-
-/* err and status from a failure on the host. */
+/* What lies in device memory, downloaded, which waits for the stream; remembered: as the queue knows it, where that is
+ * so. Owned: for free(). NULL when it failed. */
+void *compose_fetch(compose *c, const void *device, size_t bytes, bool remembered);
 void compose_no_memory(compose *c);
-
-/* TN_DECLINED with the operators' names where not all of them are present. */
-tn_status compose_needs(const tn_site *site, bool present, const char *operators, tn_error *err);
 
 #endif

@@ -311,31 +311,21 @@ static tn_status attention_forward(const tn_call *call, tn_error *err)
 {
     attention_job job = attention_shape(call);
     compose c = compose_begin(call, err);
-    void *own_q = NULL, *own_k = NULL;
     if (job.kv_heads <= 0 || job.heads % job.kv_heads || job.k->dtype != job.dtype || job.v->dtype != job.dtype)
         return tn_fail(err, TN_E_INTERNAL, call->site->path,
                        "attention heads or types do not fit each other; report this defect");
     if (job.batch == 0 || job.tokens == 0)
         return TN_OK;
     job.scratch_bytes = attention_scratch(call);
-    const int32_t *q = compose_known(&c, call->in[3].data, index_bytes(&call->in[3]), &own_q), *k = NULL;
+    int32_t *q = compose_fetch(&c, call->in[3].data, index_bytes(&call->in[3]), true), *k = NULL;
     if (job.keys > 0)
-        k = compose_known(&c, call->in[4].data, index_bytes(&call->in[4]), &own_k);
+        k = compose_fetch(&c, call->in[4].data, index_bytes(&call->in[4]), true);
     for (int64_t b = 0; b < job.batch && c.status == TN_OK; b++)
         attention_row(&c, &job, b, q + b * job.q_step, k ? k + b * job.kv_step : NULL, call->scratch);
-    free(own_q);
-    free(own_k);
+    free(q);
+    free(k);
     return c.status;
 }
 
-static tn_status attention_supports(const tn_site *site, tn_error *err)
-{
-    int32_t dtype = site->meaning[TN_AXIS_DTYPE];
-    if (!compose_is_float((tn_dtype)dtype))
-        return tn_fail(err, TN_DECLINED, site->path, "attention of %s; the device has f32, bf16 and f16",
-                       tn_dtype_name((tn_dtype)dtype));
-    return TN_OK;
-}
-
 const ascend_operation ascend_attention = {
-    .op = TN_OP_ATTENTION, .supports = attention_supports, .scratch = attention_scratch, .forward = attention_forward};
+    .op = TN_OP_ATTENTION, .scratch = attention_scratch, .forward = attention_forward};

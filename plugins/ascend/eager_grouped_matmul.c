@@ -57,19 +57,18 @@ static aclTensorList *matrix_list(ascend_step *s, const tn_param *weights, tn_la
 {
     aclTensor *matrices[MOST_LISTED];
     int64_t count = 0;
-    while (count < groups) {
+    bool made = true;
+    while (made && count < groups) {
         tn_tensor t = matrix_of(weights, layout, count);
         matrices[count] = listed_matrix(s->api, &t);
-        if (!matrices[count])
-            break;
-        count++;
+        made = matrices[count] != NULL;
+        count += made;
     }
-    if (count == groups)
-        return ascend_list(s, matrices, count);
-    while (count > 0)
+    aclTensorList *list = made ? ascend_list(s, matrices, count) : NULL;
+    while (!list && count > 0)
         s->api->aclDestroyTensor(matrices[--count]);
-    s->failed = true;
-    return NULL;
+    s->failed |= !list;
+    return list;
 }
 
 static aclTensorList *matrix_stack(ascend_step *s, const tn_param *weights, tn_layout layout, int64_t groups)
@@ -88,8 +87,8 @@ static void by_operator(compose *c, const grouped *g, const tn_param *weights, t
     ascend_begin(&s, c->queue, fifth ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4");
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y), *counts = ascend_tensor(&s, g->counts);
     aclTensorList *xs = ascend_list(&s, &from, 1), *ys = ascend_list(&s, &to, 1);
-    aclTensorList *ws = is_list(layout) ? matrix_list(&s, weights, layout, g->groups)
-                                        : matrix_stack(&s, weights, layout, g->groups);
+    aclTensorList *ws =
+        is_list(layout) ? matrix_list(&s, weights, layout, g->groups) : matrix_stack(&s, weights, layout, g->groups);
     aclnnStatus first;
     if (fifth)
         first = s.api->aclnnGroupedMatmulV5GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
@@ -133,7 +132,7 @@ static void by_group(compose *c, grouped *g, const tn_param *weights, tn_layout 
                      const tn_tensor *y)
 {
     if (!g->known)
-        g->known = compose_known(c, g->counts, g->computed, &g->owned);
+        g->known = compose_fetch(c, g->counts->data, (size_t)g->groups * sizeof *g->known, !g->computed);
     if (c->status == TN_OK)
         c->status = check_counts(g->path, g->known, g->groups, x->shape[0], c->err);
     for (int64_t i = 0, at = 0; i < g->groups && c->status == TN_OK; at += g->known[i++]) {
@@ -156,7 +155,7 @@ void grouped_product(compose *c, grouped *g, const tn_param *weights, tn_layout 
 
 void grouped_end(grouped *g)
 {
-    free(g->owned);
+    free(g->known);
 }
 
 /* ---- the operation ----------------------------------------------------------------------------------------- */
@@ -191,14 +190,13 @@ static tn_status matmul_forward(const tn_call *call, tn_error *err)
         compose_copy(&c, x, &w.x);
     if (!compose_dense(counts))
         compose_copy(&c, counts, &w.counts);
-    grouped g = {.path = call->site->path,
-                 .counts = compose_dense(counts) ? counts : &w.counts,
-                 .groups = counts->shape[0]};
+    grouped g = {
+        .path = call->site->path, .counts = compose_dense(counts) ? counts : &w.counts, .groups = counts->shape[0]};
     const tn_tensor *to = compose_dense(y) ? y : &w.y;
     /* Counts that the host has uploaded are looked at: the operator computes something with any. */
-    g.known = c.queue->shadow(c.queue, g.counts->data, (size_t)g.groups * sizeof(int64_t));
-    if (g.known)
-        c.status = check_counts(g.path, g.known, g.groups, x->shape[0], err);
+    const int64_t *known = c.queue->shadow(c.queue, g.counts->data, (size_t)g.groups * sizeof *known);
+    if (known && c.status == TN_OK)
+        c.status = check_counts(g.path, known, g.groups, x->shape[0], err);
     grouped_product(&c, &g, &call->site->param[TN_ROLE_WEIGHT], (tn_layout)call->site->meaning[TN_AXIS_LAYOUT],
                     compose_dense(x) ? x : &w.x, to);
     if (to != y)
@@ -210,19 +208,14 @@ static tn_status matmul_forward(const tn_call *call, tn_error *err)
 static tn_status matmul_supports(const tn_site *site, tn_error *err)
 {
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE], weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
-    const ascend_api *api = ascend_load(err);
-    if (!api)
-        return TN_E_KERNEL;
-    if (!compose_is_float(dtype) || (weight != TN_DTYPE_NONE && weight != dtype))
-        return tn_fail(err, TN_DECLINED, site->path, "grouped products of %s with weights of %s; both have to be f32, "
-                       "bf16 or f16",
-                       tn_dtype_name(dtype), tn_dtype_name(weight));
+    if (weight != TN_DTYPE_NONE && weight != dtype)
+        return tn_fail(err, TN_DECLINED, site->path,
+                       "grouped products of %s with weights of %s; both have to be the same", tn_dtype_name(dtype),
+                       tn_dtype_name(weight));
     if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
         return tn_fail(err, TN_DECLINED, site->path, "grouped products with quantised weights");
-    return compose_needs(site, api->aclnnMatmul && api->aclnnInplaceCopy, "aclnnMatmul, aclnnInplaceCopy", err);
+    return TN_OK;
 }
 
-const ascend_operation ascend_grouped_matmul = {.op = TN_OP_GROUPED_MATMUL,
-                                                .supports = matmul_supports,
-                                                .scratch = matmul_scratch,
-                                                .forward = matmul_forward};
+const ascend_operation ascend_grouped_matmul = {
+    .op = TN_OP_GROUPED_MATMUL, .supports = matmul_supports, .scratch = matmul_scratch, .forward = matmul_forward};
