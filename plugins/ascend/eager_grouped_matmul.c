@@ -1,7 +1,7 @@
 /* GROUPED_MATMUL on the NPU, and the products of MOE_EXPERTS. Weights that are stored [out,in] are transposed by their
  * strides. */
-#include "eager.h"
 #include "eager_grouped.h"
+#include "queue.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ static tn_tensor matrix_of(const tn_param *weights, tn_layout layout, int64_t gr
     bool oi = layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_STACKED_OI;
     const char *data = (const char *)t->data + at * (int64_t)tn_dtype_size(t->dtype);
     int32_t in = oi ? row + 1 : row, out = oi ? row : row + 1;
-    return compose_view(data, t->dtype, 2, (int64_t[]){t->shape[in], t->shape[out]},
-                        (int64_t[]){t->stride[in], t->stride[out]});
+    return npu_view(data, t->dtype, 2, (int64_t[]){t->shape[in], t->shape[out]},
+                    (int64_t[]){t->stride[in], t->stride[out]});
 }
 
 /* ---- with the vendor's operator --------------------------------------------------------------------------- */
@@ -37,10 +37,10 @@ static bool operator_takes(const ascend_api *api, const tn_param *weights, tn_la
         y->shape[1] > MOST_COLUMNS)
         return false;
     if (!is_list(layout))
-        return groups <= MOST_GROUPS && compose_dense(t);
+        return groups <= MOST_GROUPS && npu_is_dense(t);
     bool packed = groups <= MOST_LISTED && t->dtype != TN_F32;
     for (int64_t i = 0; i < groups && packed; i++)
-        packed = compose_dense(&t[i]);
+        packed = npu_is_dense(&t[i]);
     return packed;
 }
 
@@ -79,12 +79,12 @@ static aclTensorList *matrix_stack(ascend_step *s, const tn_param *weights, tn_l
     return ascend_list(s, &stack, 1);
 }
 
-static void by_operator(compose *c, const grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+static void by_operator(npu_run *r, const grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                         const tn_tensor *y)
 {
     ascend_step s;
-    bool fifth = c->queue->api->aclnnGroupedMatmulV5;
-    ascend_begin(&s, c->queue, fifth ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4");
+    bool fifth = r->queue->api->aclnnGroupedMatmulV5;
+    ascend_begin(&s, r->queue, fifth ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4");
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y), *counts = ascend_tensor(&s, g->counts);
     aclTensorList *xs = ascend_list(&s, &from, 1), *ys = ascend_list(&s, &to, 1);
     aclTensorList *ws =
@@ -98,15 +98,15 @@ static void by_operator(compose *c, const grouped *g, const tn_param *weights, t
         first = s.api->aclnnGroupedMatmulV4GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
                                                             NULL, NULL, ONE_TENSOR, BY_ROWS, COUNTS, NO_ACTIVATION, ys,
                                                             NULL, NULL, &s.bytes, &s.executor);
-    c->status = ascend_run(&s, first, fifth ? s.api->aclnnGroupedMatmulV5 : s.api->aclnnGroupedMatmulV4, c->err);
+    r->status = ascend_run(&s, first, fifth ? s.api->aclnnGroupedMatmulV5 : s.api->aclnnGroupedMatmulV4, r->err);
 }
 
 /* ---- one group after the other --------------------------------------------------------------------------- */
 
 static tn_tensor rows_of(const tn_tensor *t, int64_t first, int64_t count)
 {
-    return compose_view((char *)t->data + first * t->shape[1] * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
-                        (int64_t[]){count, t->shape[1]}, NULL);
+    return npu_view((char *)t->data + first * t->shape[1] * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
+                    (int64_t[]){count, t->shape[1]}, NULL);
 }
 
 /* Whether the counts are those of so many rows. */
@@ -128,93 +128,102 @@ static tn_status check_counts(const char *path, const int64_t *counts, int64_t g
                                 at, rows);
 }
 
-static void by_group(compose *c, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+/* The counts on the host. Those that the device computed are not what the host last put there. */
+static const int64_t *known_counts(npu_run *r, grouped *g)
+{
+    size_t bytes = (size_t)g->groups * sizeof(int64_t);
+    if (!g->computed)
+        return npu_host_copy(r, g->counts, &g->owned);
+    g->owned = malloc(bytes);
+    if (!g->owned)
+        npu_no_memory(r);
+    else
+        r->status = npu_download(r->queue, g->owned, g->counts->data, bytes, r->err);
+    return g->owned;
+}
+
+static void by_group(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                      const tn_tensor *y)
 {
     if (!g->known)
-        g->known = compose_fetch(c, g->counts->data, (size_t)g->groups * sizeof *g->known, !g->computed);
-    if (c->status == TN_OK)
-        c->status = check_counts(g->path, g->known, g->groups, x->shape[0], c->err);
-    for (int64_t i = 0, at = 0; i < g->groups && c->status == TN_OK; at += g->known[i++]) {
+        g->known = known_counts(r, g);
+    if (r->status == TN_OK)
+        r->status = check_counts(g->path, g->known, g->groups, x->shape[0], r->err);
+    for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += g->known[i++]) {
         tn_tensor w = matrix_of(weights, layout, i), from = rows_of(x, at, g->known[i]);
         tn_tensor to = rows_of(y, at, g->known[i]);
-        compose_product(c, &from, &w, &to);
+        npu_matmul(r, &from, &w, &to);
     }
 }
 
-void grouped_product(compose *c, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+void grouped_product(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                      const tn_tensor *y)
 {
-    if (c->status != TN_OK || tn_tensor_count(y) == 0)
+    if (r->status != TN_OK || tn_tensor_count(y) == 0)
         return;
-    if (operator_takes(c->queue->api, weights, layout, g->groups, x, y))
-        by_operator(c, g, weights, layout, x, y);
+    if (operator_takes(r->queue->api, weights, layout, g->groups, x, y))
+        by_operator(r, g, weights, layout, x, y);
     else
-        by_group(c, g, weights, layout, x, y);
+        by_group(r, g, weights, layout, x, y);
 }
 
 void grouped_end(grouped *g)
 {
-    free(g->known);
+    free(g->owned);
 }
 
 /* ---- the operation ----------------------------------------------------------------------------------------- */
 
-/* Dense copies of what is not. */
-typedef struct matmul_work {
-    tn_tensor x, y, counts;
-} matmul_work;
-
-static size_t matmul_layout(const tn_call *call, char *base, matmul_work *w)
+/* The tensor, or dense memory for a copy of it. */
+static tn_tensor dense_like(npu_run *r, const tn_tensor *t)
 {
-    size_t used = 0;
-    w->x = compose_take(base, &used, call->in[0].dtype, 2, call->in[0].shape);
-    w->counts = compose_take(base, &used, TN_I64, 1, call->in[1].shape);
-    w->y = compose_take(base, &used, call->out[0].dtype, 2, call->out[0].shape);
-    return used;
+    tn_tensor room = npu_take_like(r, t->dtype, t);
+    return npu_is_dense(t) ? *t : room;
+}
+
+static void grouped_matmul(npu_run *r)
+{
+    const tn_tensor *in = r->call->in, *out = &r->call->out[0];
+    tn_tensor x = dense_like(r, &in[0]), counts = dense_like(r, &in[1]), y = dense_like(r, out);
+    grouped g = {.path = r->call->site->path, .counts = &in[1], .groups = counts.shape[0]};
+    if (r->measuring)
+        return;
+    if (x.data != in[0].data)
+        npu_copy(r, &in[0], &x);
+    /* The operator would make something of any counts: those that the host has put there are looked at. */
+    const int64_t *known = r->queue->shadow(r->queue, counts.data, (size_t)g.groups * sizeof *known);
+    if (known)
+        r->status = check_counts(g.path, known, g.groups, x.shape[0], r->err);
+    if (counts.data != in[1].data)
+        npu_copy(r, &in[1], &counts);
+    g.counts = &counts;
+    g.computed = counts.data != in[1].data;
+    grouped_product(r, &g, &r->call->site->param[TN_ROLE_WEIGHT], (tn_layout)r->call->site->meaning[TN_AXIS_LAYOUT], &x,
+                    &y);
+    if (y.data != out->data)
+        npu_copy(r, &y, out);
+    grouped_end(&g);
 }
 
 static size_t matmul_scratch(const tn_call *call)
 {
-    matmul_work w;
-    return matmul_layout(call, NULL, &w);
+    return npu_measure(grouped_matmul, call);
 }
 
 static tn_status matmul_forward(const tn_call *call, tn_error *err)
 {
-    const tn_tensor *x = &call->in[0], *counts = &call->in[1], *y = &call->out[0];
-    compose c = compose_begin(call, err);
-    matmul_work w;
-    matmul_layout(call, call->scratch, &w);
-    if (!compose_dense(x))
-        compose_copy(&c, x, &w.x);
-    if (!compose_dense(counts))
-        compose_copy(&c, counts, &w.counts);
-    grouped g = {
-        .path = call->site->path, .counts = compose_dense(counts) ? counts : &w.counts, .groups = counts->shape[0]};
-    const tn_tensor *to = compose_dense(y) ? y : &w.y;
-    /* Counts that the host has uploaded are looked at: the operator computes something with any. */
-    const int64_t *known = c.queue->shadow(c.queue, g.counts->data, (size_t)g.groups * sizeof *known);
-    if (known && c.status == TN_OK)
-        c.status = check_counts(g.path, known, g.groups, x->shape[0], err);
-    grouped_product(&c, &g, &call->site->param[TN_ROLE_WEIGHT], (tn_layout)call->site->meaning[TN_AXIS_LAYOUT],
-                    compose_dense(x) ? x : &w.x, to);
-    if (to != y)
-        compose_copy(&c, to, y);
-    grouped_end(&g);
-    return c.status;
+    return npu_perform(grouped_matmul, call, err);
 }
 
 static tn_status matmul_supports(const tn_site *site, tn_error *err)
 {
-    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE], weight = (tn_dtype)site->meaning[TN_AXIS_WEIGHT];
-    if (weight != TN_DTYPE_NONE && weight != dtype)
-        return tn_fail(err, TN_DECLINED, site->path,
-                       "grouped products of %s with weights of %s; both have to be the same", tn_dtype_name(dtype),
-                       tn_dtype_name(weight));
-    if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
-        return tn_fail(err, TN_DECLINED, site->path, "grouped products with quantised weights");
-    return TN_OK;
+    const tn_tensor *w = npu_param(site, TN_ROLE_WEIGHT);
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    if (w && w->dtype != dtype)
+        return tn_fail(err, TN_DECLINED, "npu",
+                       "grouped products of %s with weights of %s are not there yet, types have to be the same",
+                       tn_dtype_name(dtype), tn_dtype_name(w->dtype));
+    return npu_supports_param(site, TN_ROLE_WEIGHT, err);
 }
 
 const ascend_operation ascend_grouped_matmul = {

@@ -9,8 +9,7 @@
  *
  * No operator compares, so min(x, L) is x s(L - x) + L s(x - L), where s(d) = sigmoid(2^60 d) is 1 or 0 for numbers
  * that differ: exact, but for infinities, which become NaN. */
-#include "compose.h"
-#include "eager.h"
+#include "operators_rows.h"
 #include "eager_grouped.h"
 
 #define STEP 0x1p60f /* numbers times this are beyond where a sigmoid is 0 or 1                         */
@@ -41,11 +40,6 @@ typedef struct experts_work {
     tn_tensor y;                          /* [T,H]                                                */
 } experts_work;
 
-static const tn_tensor *param_of(const tn_site *site, tn_role role)
-{
-    return site->param[role].count > 0 ? site->param[role].tensors : NULL;
-}
-
 static experts_job experts_shape(const tn_call *call)
 {
     const tn_site *site = call->site;
@@ -57,10 +51,10 @@ static experts_job experts_shape(const tn_call *call)
     job.pairs = job.layout == TN_LAYOUT_PAIRS_IO;
     job.scaled = site->features & TN_HAS_INPUT_SCALE;
     if (site->features & TN_HAS_BIAS) {
-        job.gate_up_bias = param_of(site, TN_ROLE_GATE_UP_BIAS);
-        job.down_bias = param_of(site, TN_ROLE_DOWN_BIAS);
+        job.gate_up_bias = npu_param(site, TN_ROLE_GATE_UP_BIAS);
+        job.down_bias = npu_param(site, TN_ROLE_DOWN_BIAS);
     }
-    const tn_tensor *first = param_of(site, job.list ? TN_ROLE_GATE : TN_ROLE_GATE_UP);
+    const tn_tensor *first = npu_param(site, job.list ? TN_ROLE_GATE : TN_ROLE_GATE_UP);
     job.dtype = job.x->dtype;
     job.tokens = job.x->shape[0];
     job.hidden = job.x->shape[1];
@@ -77,289 +71,238 @@ static bool act_is_wide(const experts_job *job)
     return job->act != TN_ACT_SILU && job->act != TN_ACT_SIGMOID && job->act != TN_ACT_LINEAR;
 }
 
-static void bias_layout(const experts_job *job, char *base, size_t *used, experts_work *w)
+static void bias_take(npu_run *r, const experts_job *job, experts_work *w)
 {
     int64_t slots = job->gate_up_bias || job->down_bias ? job->slots : 0;
     int64_t width = 2 * job->inter > job->hidden ? 2 * job->inter : job->hidden;
-    w->bias = compose_take(base, used, job->dtype, 2, (int64_t[]){slots, width});
-    w->sorted_bias = compose_take(base, used, job->dtype, 2, (int64_t[]){slots, width});
-    w->order_2 = compose_take(base, used, TN_I32, 1, (int64_t[]){slots});
-    w->biased = compose_take(base, used, job->dtype, 2, (int64_t[]){slots, width});
+    w->bias = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
+    w->sorted_bias = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
+    w->order_2 = npu_take(r, TN_I32, 1, (int64_t[]){slots});
+    w->biased = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
 }
 
-static void scaled_layout(const experts_job *job, char *base, size_t *used, experts_work *w)
+static void scaled_take(npu_run *r, const experts_job *job, experts_work *w)
 {
     int64_t t = job->scaled ? job->tokens : 0, k = job->top_k, h = job->hidden;
-    w->wide = compose_take(base, used, TN_F32, 3, (int64_t[]){t, 1, h});
-    w->factors = compose_take(base, used, TN_F32, 3, (int64_t[]){t, k, 1});
-    w->scaled_wide = compose_take(base, used, TN_F32, 3, (int64_t[]){t, k, h});
-    w->scaled = compose_take(base, used, job->dtype, 3, (int64_t[]){t, k, h});
-    w->ones = compose_take(base, used, TN_F32, 2, (int64_t[]){t, k});
+    w->wide = npu_take(r, TN_F32, 3, (int64_t[]){t, 1, h});
+    w->factors = npu_take(r, TN_F32, 3, (int64_t[]){t, k, 1});
+    w->scaled_wide = npu_take(r, TN_F32, 3, (int64_t[]){t, k, h});
+    w->scaled = npu_take(r, job->dtype, 3, (int64_t[]){t, k, h});
+    w->ones = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
 }
 
-static size_t experts_layout(const experts_job *job, char *base, experts_work *w)
+static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
 {
     int64_t s = job->slots, h = job->hidden, i = job->inter, wide = act_is_wide(job) ? s : 0;
     int64_t lists = job->list ? s : 0, first = job->list ? i : 2 * i;
-    size_t used = 0;
-    w->x = compose_take(base, &used, job->dtype, 2, job->x->shape);
-    w->ids = compose_take(base, &used, TN_I32, 2, job->experts->shape);
-    w->weights = compose_take(base, &used, job->weights->dtype, 2, job->weights->shape);
-    w->ids_f32 = compose_take(base, &used, TN_F32, 1, (int64_t[]){s});
-    w->bins = compose_take(base, &used, TN_F32, 1, (int64_t[]){job->expert_count});
-    w->counts = compose_take(base, &used, TN_I64, 1, (int64_t[]){job->expert_count});
-    scaled_layout(job, base, &used, w);
-    w->rows = compose_take(base, &used, job->dtype, 2, (int64_t[]){s, h});
-    w->order = compose_take(base, &used, TN_I32, 1, (int64_t[]){s});
-    w->first = compose_take(base, &used, job->dtype, 2, (int64_t[]){s, first});
-    w->second = compose_take(base, &used, job->dtype, 2, (int64_t[]){lists, i});
-    bias_layout(job, base, &used, w);
-    w->activated = compose_take(base, &used, job->dtype, 2, (int64_t[]){s, i});
-    w->hidden = compose_take(base, &used, job->dtype, 2, (int64_t[]){s, i});
-    w->a = compose_take(base, &used, TN_F32, 2, (int64_t[]){wide, i});
-    w->b = compose_take(base, &used, TN_F32, 2, (int64_t[]){wide, i});
-    w->d = compose_take(base, &used, TN_F32, 2, (int64_t[]){wide, i});
-    w->e = compose_take(base, &used, TN_F32, 2, (int64_t[]){wide, i});
-    w->out = compose_take(base, &used, job->dtype, 2, (int64_t[]){s, h});
-    w->y = compose_take(base, &used, job->dtype, 2, job->y->shape);
-    return used;
-}
-
-static size_t experts_scratch(const tn_call *call)
-{
-    experts_job job = experts_shape(call);
-    experts_work w;
-    return experts_layout(&job, NULL, &w);
+    w->x = npu_take(r, job->dtype, 2, job->x->shape);
+    w->ids = npu_take(r, TN_I32, 2, job->experts->shape);
+    w->weights = npu_take(r, job->weights->dtype, 2, job->weights->shape);
+    w->ids_f32 = npu_take(r, TN_F32, 1, (int64_t[]){s});
+    w->bins = npu_take(r, TN_F32, 1, (int64_t[]){job->expert_count});
+    w->counts = npu_take(r, TN_I64, 1, (int64_t[]){job->expert_count});
+    scaled_take(r, job, w);
+    w->rows = npu_take(r, job->dtype, 2, (int64_t[]){s, h});
+    w->order = npu_take(r, TN_I32, 1, (int64_t[]){s});
+    w->first = npu_take(r, job->dtype, 2, (int64_t[]){s, first});
+    w->second = npu_take(r, job->dtype, 2, (int64_t[]){lists, i});
+    bias_take(r, job, w);
+    w->activated = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
+    w->hidden = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
+    w->a = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->b = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->d = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->e = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->out = npu_take(r, job->dtype, 2, (int64_t[]){s, h});
+    w->y = npu_take(r, job->dtype, 2, job->y->shape);
 }
 
 /* ---- sorting ------------------------------------------------------------------------------------------------ */
 
-static void permute(compose *c, const tn_tensor *tokens, const tn_tensor *ids, const tn_tensor *rows,
-                    const tn_tensor *order)
-{
-    ascend_step s;
-    if (c->status != TN_OK)
-        return;
-    ascend_begin(&s, c->queue, "aclnnMoeTokenPermute");
-    aclTensor *from = ascend_tensor(&s, tokens), *index = ascend_tensor(&s, ids);
-    aclTensor *to = ascend_tensor(&s, rows), *at = ascend_tensor(&s, order);
-    c->status = ascend_run(
-        &s, s.api->aclnnMoeTokenPermuteGetWorkspaceSize(from, index, 0, false, to, at, &s.bytes, &s.executor),
-        s.api->aclnnMoeTokenPermute, c->err);
-}
-
-static void unpermute(compose *c, const tn_tensor *rows, const tn_tensor *order, const tn_tensor *weights,
-                      const tn_tensor *out)
-{
-    ascend_step s;
-    if (c->status != TN_OK)
-        return;
-    ascend_begin(&s, c->queue, "aclnnMoeTokenUnpermute");
-    aclTensor *from = ascend_tensor(&s, rows), *at = ascend_tensor(&s, order);
-    aclTensor *factors = ascend_tensor(&s, weights), *to = ascend_tensor(&s, out);
-    c->status = ascend_run(
-        &s, s.api->aclnnMoeTokenUnpermuteGetWorkspaceSize(from, at, factors, false, NULL, to, &s.bytes, &s.executor),
-        s.api->aclnnMoeTokenUnpermute, c->err);
-}
-
-/* bins[i] = how many of x lie in [i, i + 1), the last one with its end. */
-static void count_bins(compose *c, const tn_tensor *x, const tn_tensor *bins)
-{
-    ascend_step s;
-    if (c->status != TN_OK)
-        return;
-    ascend_begin(&s, c->queue, "aclnnHistc");
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, bins);
-    aclScalar *low = ascend_f32(&s, 0), *high = ascend_f32(&s, (float)bins->shape[0]);
-    c->status =
-        ascend_run(&s, s.api->aclnnHistcGetWorkspaceSize(from, bins->shape[0], low, high, to, &s.bytes, &s.executor),
-                   s.api->aclnnHistc, c->err);
-}
-
 /* Itself where it is dense, or a copy. */
-static tn_tensor dense(compose *c, const tn_tensor *t, const tn_tensor *room)
+static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *room)
 {
-    if (compose_dense(t))
+    if (npu_is_dense(t))
         return *t;
-    compose_copy(c, t, room);
+    npu_copy(r, t, room);
     return *room;
 }
 
 /* The same elements as rows of so many. */
 static tn_tensor as_rows(const tn_tensor *t, int64_t rows, int64_t width)
 {
-    return compose_view(t->data, t->dtype, width > 0 ? 2 : 1, (int64_t[]){rows, width}, NULL);
+    return npu_view(t->data, t->dtype, width > 0 ? 2 : 1, (int64_t[]){rows, width}, NULL);
 }
 
 /* The inputs of slots whose weights are factors of them: rnd(weight x). */
-static tn_tensor scaled_inputs(compose *c, const experts_job *job, const tn_tensor *x, const tn_tensor *weights,
+static tn_tensor scaled_inputs(npu_run *r, const experts_job *job, const tn_tensor *x, const tn_tensor *weights,
                                const experts_work *w)
 {
-    tn_tensor rows = compose_view(x->data, x->dtype, 3, w->wide.shape, NULL);
-    tn_tensor factors = compose_view(weights->data, weights->dtype, 3, w->factors.shape, NULL);
-    compose_store(c, &rows, &w->wide, &w->wide);
-    compose_store(c, &factors, &w->factors, &w->factors);
-    compose_mul(c, &w->wide, &w->factors, job->dtype == TN_F32 ? &w->scaled : &w->scaled_wide);
+    tn_tensor rows = npu_view(x->data, x->dtype, 3, w->wide.shape, NULL);
+    tn_tensor factors = npu_view(weights->data, weights->dtype, 3, w->factors.shape, NULL);
+    npu_copy(r, &rows, &w->wide);
+    npu_copy(r, &factors, &w->factors);
+    npu_multiply(r, &w->wide, &w->factors, job->dtype == TN_F32 ? &w->scaled : &w->scaled_wide);
     if (job->dtype != TN_F32)
-        compose_cast(c, &w->scaled_wide, &w->scaled);
+        npu_copy(r, &w->scaled_wide, &w->scaled);
     return as_rows(&w->scaled, job->slots, job->hidden);
 }
 
 /* ---- activations: of gate, [slots,I] with any strides ------------------------------------------------------------ */
 
 /* x, f32, to the model's type and back. */
-static void round_to(compose *c, const experts_work *w, const tn_tensor *x)
+static void round_to(npu_run *r, const experts_work *w, const tn_tensor *x)
 {
     if (w->activated.dtype == TN_F32)
         return;
-    compose_cast(c, x, &w->activated);
-    compose_cast(c, &w->activated, x);
+    npu_copy(r, x, &w->activated);
+    npu_copy(r, &w->activated, x);
 }
 
-static void widen(compose *c, const tn_tensor *x, const tn_tensor *out)
+static void widen(npu_run *r, const tn_tensor *x, const tn_tensor *out)
 {
-    compose_store(c, x, out, out);
+    npu_copy(r, x, out);
 }
 
 /* w->activated = w->a rounded. */
-static void narrow(compose *c, const experts_work *w)
+static void narrow(npu_run *r, const experts_work *w)
 {
-    compose_store(c, &w->a, &w->activated, &w->activated);
+    npu_copy(r, &w->a, &w->activated);
 }
 
 /* x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), since (1 + tanh(u)) / 2 = sigmoid(2 u). */
-static void gelu_tanh(compose *c, const tn_tensor *gate, experts_work *w)
+static void gelu_tanh(npu_run *r, const tn_tensor *gate, experts_work *w)
 {
-    widen(c, gate, &w->a);
-    compose_mul(c, &w->a, &w->a, &w->b);
-    compose_mul(c, &w->b, &w->a, &w->d);
-    compose_add(c, &w->a, &w->d, 0.044715f, &w->b);
-    compose_scale(c, &w->b, 2 * 0.7978845608028654f, &w->d);
-    compose_sigmoid(c, &w->d, &w->b);
-    compose_mul(c, &w->a, &w->b, &w->d);
+    widen(r, gate, &w->a);
+    npu_multiply(r, &w->a, &w->a, &w->b);
+    npu_multiply(r, &w->b, &w->a, &w->d);
+    npu_add(r, &w->a, &w->d, 0.044715f, &w->b);
+    npu_multiply_number(r, &w->b, 2 * 0.7978845608028654f, &w->d);
+    npu_sigmoid(r, &w->d, &w->b);
+    npu_multiply(r, &w->a, &w->b, &w->d);
     w->a = w->d;
-    narrow(c, w);
+    narrow(r, w);
 }
 
 /* x sigmoid(factor x), rounded at each of three steps; x in w->a. */
-static void steep_silu(compose *c, float factor, experts_work *w)
+static void steep_silu(npu_run *r, float factor, experts_work *w)
 {
-    compose_scale(c, &w->a, factor, &w->b);
-    round_to(c, w, &w->b);
-    compose_sigmoid(c, &w->b, &w->d);
-    round_to(c, w, &w->d);
-    compose_mul(c, &w->a, &w->d, &w->b);
+    npu_multiply_number(r, &w->a, factor, &w->b);
+    round_to(r, w, &w->b);
+    npu_sigmoid(r, &w->b, &w->d);
+    round_to(r, w, &w->d);
+    npu_multiply(r, &w->a, &w->d, &w->b);
     tn_tensor done = w->b;
     w->b = w->a;
     w->a = done;
-    round_to(c, w, &w->a);
+    round_to(r, w, &w->a);
 }
 
 /* x, in w->a, not above limit. */
-static void not_above(compose *c, float limit, experts_work *w)
+static void not_above(npu_run *r, float limit, experts_work *w)
 {
-    compose_shift(c, &w->a, -limit, &w->b);
-    compose_scale(c, &w->b, -STEP, &w->d);
-    compose_sigmoid(c, &w->d, &w->b);
-    compose_mul(c, &w->a, &w->b, &w->d); /* x where it is below                                     */
-    compose_scale(c, &w->b, -1, &w->a);
-    compose_shift(c, &w->a, 1, &w->b);
-    compose_add(c, &w->d, &w->b, limit, &w->a);
+    npu_add_number(r, &w->a, -limit, &w->b);
+    npu_multiply_number(r, &w->b, -STEP, &w->d);
+    npu_sigmoid(r, &w->d, &w->b);
+    npu_multiply(r, &w->a, &w->b, &w->d); /* x where it is below                                     */
+    npu_multiply_number(r, &w->b, -1, &w->a);
+    npu_add_number(r, &w->a, 1, &w->b);
+    npu_add(r, &w->d, &w->b, limit, &w->a);
 }
 
-static void negate(compose *c, experts_work *w)
+static void negate(npu_run *r, experts_work *w)
 {
-    compose_scale(c, &w->a, -1, &w->b);
+    npu_multiply_number(r, &w->a, -1, &w->b);
     tn_tensor done = w->b;
     w->b = w->a;
     w->a = done;
 }
 
 /* p = rnd(rnd(U + 1) rnd(G s)), s = rnd(sigmoid(rnd(A G))), G = min(gate, L), U = up within -L .. L. */
-static void clamped_swiglu(compose *c, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, float limit,
+static void clamped_swiglu(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, float limit,
                            experts_work *w)
 {
-    widen(c, up, &w->a);
-    not_above(c, limit, w);
-    negate(c, w);
-    not_above(c, limit, w);
-    negate(c, w);
-    compose_shift(c, &w->a, 1, &w->e);
-    round_to(c, w, &w->e);
-    widen(c, gate, &w->a);
-    not_above(c, limit, w);
-    steep_silu(c, (float)job->site->num[TN_NUM_ALPHA], w);
-    compose_mul(c, &w->a, &w->e, &w->b);
-    compose_store(c, &w->b, &w->hidden, &w->hidden);
+    widen(r, up, &w->a);
+    not_above(r, limit, w);
+    negate(r, w);
+    not_above(r, limit, w);
+    negate(r, w);
+    npu_add_number(r, &w->a, 1, &w->e);
+    round_to(r, w, &w->e);
+    widen(r, gate, &w->a);
+    not_above(r, limit, w);
+    steep_silu(r, (float)job->site->num[TN_NUM_ALPHA], w);
+    npu_multiply(r, &w->a, &w->e, &w->b);
+    npu_copy(r, &w->b, &w->hidden);
 }
 
 /* w->hidden = rnd(rnd(act(gate)) up). */
-static void activate(compose *c, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, experts_work *w)
+static void activate(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, experts_work *w)
 {
     switch (job->act) {
     case TN_ACT_SILU:
-        compose_silu(c, gate, &w->activated);
+        npu_silu(r, gate, &w->activated);
         break;
     case TN_ACT_SIGMOID:
-        compose_sigmoid(c, gate, &w->activated);
+        npu_sigmoid(r, gate, &w->activated);
         break;
     case TN_ACT_LINEAR:
-        compose_mul(c, gate, up, &w->hidden);
+        npu_multiply(r, gate, up, &w->hidden);
         return;
     case TN_ACT_GELU_TANH:
-        gelu_tanh(c, gate, w);
+        gelu_tanh(r, gate, w);
         break;
     case TN_ACT_QUICK_GELU:
-        widen(c, gate, &w->a);
-        steep_silu(c, 1.702f, w);
-        narrow(c, w);
+        widen(r, gate, &w->a);
+        steep_silu(r, 1.702f, w);
+        narrow(r, w);
         break;
     default: /* TN_ACT_CLAMPED_SWIGLU: others are declined                                        */
-        clamped_swiglu(c, job, gate, up, (float)job->site->num[TN_NUM_LIMIT], w);
+        clamped_swiglu(r, job, gate, up, (float)job->site->num[TN_NUM_LIMIT], w);
         return;
     }
-    compose_mul(c, &w->activated, up, &w->hidden);
+    npu_multiply(r, &w->activated, up, &w->hidden);
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
 /* Of a table [E,width] each slot's row, in the order of the sorted slots. */
-static tn_tensor sorted_bias(compose *c, const experts_job *job, const tn_tensor *table, const tn_tensor *ids,
+static tn_tensor sorted_bias(npu_run *r, const experts_job *job, const tn_tensor *table, const tn_tensor *ids,
                              const experts_work *w)
 {
     int64_t width = table->shape[1];
     tn_tensor picked = as_rows(&w->bias, job->slots, width), sorted = as_rows(&w->sorted_bias, job->slots, width);
-    compose_rows(c, table, ids, &picked);
-    permute(c, &picked, ids, &sorted, &w->order_2);
+    npu_gather(r, table, ids, &picked);
+    npu_permute(r, &picked, ids, &sorted, &w->order_2);
     return sorted;
 }
 
 /* Columns of rows [slots, any]: from first on, every step-th. */
 static tn_tensor columns_of(const tn_tensor *t, int64_t first, int64_t step, int64_t count)
 {
-    return compose_view((char *)t->data + first * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
-                        (int64_t[]){t->shape[0], count}, (int64_t[]){t->shape[1], step});
+    return npu_view((char *)t->data + first * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
+                    (int64_t[]){t->shape[0], count}, (int64_t[]){t->shape[1], step});
 }
 
 /* Gate and up of the sorted slots, with their biases. */
-static void gate_and_up(compose *c, const experts_job *job, grouped *g, const tn_tensor *ids, const experts_work *w,
+static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn_tensor *ids, const experts_work *w,
                         tn_tensor *gate, tn_tensor *up)
 {
     const tn_param *param = job->site->param;
     int64_t inter = job->inter, step = job->pairs ? 2 : 1;
     tn_tensor bias = {0}, biased = as_rows(&w->biased, job->slots, 2 * inter);
     if (job->gate_up_bias)
-        bias = sorted_bias(c, job, job->gate_up_bias, ids, w);
-    grouped_product(c, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], job->layout, &w->rows, &w->first);
+        bias = sorted_bias(r, job, job->gate_up_bias, ids, w);
+    grouped_product(r, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], job->layout, &w->rows, &w->first);
     if (!job->list) {
         if (job->gate_up_bias)
-            compose_add(c, &w->first, &bias, 1, &biased);
+            npu_add(r, &w->first, &bias, 1, &biased);
         const tn_tensor *both = job->gate_up_bias ? &biased : &w->first;
         *gate = columns_of(both, 0, step, inter);
         *up = columns_of(both, job->pairs ? 1 : inter, step, inter);
         return;
     }
-    grouped_product(c, g, &param[TN_ROLE_UP], job->layout, &w->rows, &w->second);
+    grouped_product(r, g, &param[TN_ROLE_UP], job->layout, &w->rows, &w->second);
     *gate = w->first;
     *up = w->second;
     if (!job->gate_up_bias)
@@ -368,53 +311,61 @@ static void gate_and_up(compose *c, const experts_job *job, grouped *g, const tn
     biased = as_rows(&w->biased, 2 * job->slots, inter);
     *gate = *up = as_rows(&w->biased, job->slots, inter);
     up->data = (char *)gate->data + job->slots * inter * (int64_t)tn_dtype_size(job->dtype);
-    compose_add(c, &w->first, &gate_bias, 1, gate);
-    compose_add(c, &w->second, &up_bias, 1, up);
+    npu_add(r, &w->first, &gate_bias, 1, gate);
+    npu_add(r, &w->second, &up_bias, 1, up);
 }
 
-static void experts_run(compose *c, const experts_job *job, grouped *g, experts_work *w)
+static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_work *w)
 {
-    tn_tensor x = dense(c, job->x, &w->x), ids = dense(c, job->experts, &w->ids);
-    tn_tensor weights = dense(c, job->weights, &w->weights), gate, up;
+    tn_tensor x = dense(r, job->x, &w->x), ids = dense(r, job->experts, &w->ids);
+    tn_tensor weights = dense(r, job->weights, &w->weights), gate, up;
     tn_tensor flat = as_rows(&ids, job->slots, 0);
-    compose_cast(c, &flat, &w->ids_f32);
-    count_bins(c, &w->ids_f32, &w->bins);
-    compose_cast(c, &w->bins, &w->counts);
+    npu_copy(r, &flat, &w->ids_f32);
+    npu_count(r, &w->ids_f32, &w->bins);
+    npu_copy(r, &w->bins, &w->counts);
     if (job->scaled) {
-        tn_tensor rows = scaled_inputs(c, job, &x, &weights, w);
-        permute(c, &rows, &flat, &w->rows, &w->order);
-        compose_fill(c, 1, &w->ones);
+        tn_tensor rows = scaled_inputs(r, job, &x, &weights, w);
+        npu_permute(r, &rows, &flat, &w->rows, &w->order);
+        npu_fill(r, &w->ones, 1);
         weights = w->ones;
     } else {
-        permute(c, &x, &ids, &w->rows, &w->order);
+        npu_permute(r, &x, &ids, &w->rows, &w->order);
     }
-    gate_and_up(c, job, g, &flat, w, &gate, &up);
-    activate(c, job, &gate, &up, w);
-    grouped_product(c, g, &job->site->param[TN_ROLE_DOWN], job->layout, &w->hidden, &w->out);
+    gate_and_up(r, job, g, &flat, w, &gate, &up);
+    activate(r, job, &gate, &up, w);
+    grouped_product(r, g, &job->site->param[TN_ROLE_DOWN], job->layout, &w->hidden, &w->out);
     tn_tensor out = w->out;
     if (job->down_bias) {
-        tn_tensor bias = sorted_bias(c, job, job->down_bias, &flat, w);
+        tn_tensor bias = sorted_bias(r, job, job->down_bias, &flat, w);
         out = as_rows(&w->biased, job->slots, job->hidden);
-        compose_add(c, &w->out, &bias, 1, &out);
+        npu_add(r, &w->out, &bias, 1, &out);
     }
-    const tn_tensor *y = compose_dense(job->y) ? job->y : &w->y;
-    unpermute(c, &out, &w->order, &weights, y);
+    const tn_tensor *y = npu_is_dense(job->y) ? job->y : &w->y;
+    npu_unpermute(r, &out, &w->order, &weights, y);
     if (y != job->y)
-        compose_copy(c, y, job->y);
+        npu_copy(r, y, job->y);
+}
+
+static void experts(npu_run *r)
+{
+    experts_job job = experts_shape(r->call);
+    experts_work w;
+    experts_take(r, &job, &w);
+    if (r->measuring)
+        return;
+    grouped g = {.path = job.site->path, .counts = &w.counts, .groups = job.expert_count, .computed = true};
+    experts_run(r, &job, &g, &w);
+    grouped_end(&g);
+}
+
+static size_t experts_scratch(const tn_call *call)
+{
+    return npu_measure(experts, call);
 }
 
 static tn_status experts_forward(const tn_call *call, tn_error *err)
 {
-    compose c = compose_begin(call, err);
-    experts_job job = experts_shape(call);
-    experts_work w;
-    if (job.slots <= 0)
-        return TN_OK;
-    experts_layout(&job, call->scratch, &w);
-    grouped g = {.path = job.site->path, .counts = &w.counts, .groups = job.expert_count, .computed = true};
-    experts_run(&c, &job, &g, &w);
-    grouped_end(&g);
-    return c.status;
+    return npu_perform(experts, call, err);
 }
 
 /* ---- what is taken ------------------------------------------------------------------------------------------------
@@ -442,15 +393,15 @@ static tn_status experts_supports(const tn_site *site, tn_error *err)
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     int32_t act = site->meaning[TN_AXIS_ACT];
     if (!act_composes((tn_act)act))
-        return tn_fail(err, TN_DECLINED, site->path, "experts with act %s: the operators that are there do not make it",
+        return tn_fail(err, TN_DECLINED, "npu", "experts with act %s: the operators that are there do not make it",
                        tn_axis_value_name(TN_AXIS_ACT, act));
     if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
-        return tn_fail(err, TN_DECLINED, site->path, "experts with quantised weights");
+        return tn_fail(err, TN_DECLINED, "npu", "experts with quantised weights");
     if (!params_are_of(site, dtype))
-        return tn_fail(err, TN_DECLINED, site->path, "experts of %s whose weights or biases have another type",
+        return tn_fail(err, TN_DECLINED, "npu", "experts of %s whose weights or biases have another type",
                        tn_dtype_name(dtype));
     if (site->dim[TN_DIM_TOP_K] > MOST_CHOICES)
-        return tn_fail(err, TN_DECLINED, site->path, "%lld experts for each token; aclnnMoeTokenUnpermute adds up %d",
+        return tn_fail(err, TN_DECLINED, "npu", "%lld experts for each token; aclnnMoeTokenUnpermute adds up %d",
                        (long long)site->dim[TN_DIM_TOP_K], MOST_CHOICES);
     return TN_OK;
 }

@@ -4,8 +4,7 @@
  * bias, since no operator gathers: off by a rounding of that sum. Nobody says which of equal scores aclnnTopk takes
  * first; core/eager takes the lowest expert. Scores that are not numbers are an error of core/eager and go unnoticed
  * here. */
-#include "compose.h"
-#include "eager.h"
+#include "operators_rows.h"
 
 typedef struct route_job {
     const tn_site *site;
@@ -24,23 +23,18 @@ typedef struct route_work {
     tn_tensor table;                    /* [E] f32: correction bias, or factors of experts         */
     tn_tensor picked;                   /* [T k] f32: of that table                                */
     tn_tensor best, next, sums, shared; /* [T,k], [T,k], [T,1], [T,1] f32                          */
-    tn_tensor places, experts, weights; /* [T,k] i64, i32 and the type of the weights              */
+    tn_tensor places, experts;          /* [T,k] i64, i32                                          */
 } route_work;
-
-static const tn_tensor *param_of(const tn_site *site, tn_role role)
-{
-    return site->param[role].count > 0 ? site->param[role].tensors : NULL;
-}
 
 static route_job route_shape(const tn_call *call)
 {
     const tn_site *site = call->site;
     route_job job = {.site = site, .x = &call->in[0], .weights = &call->out[0], .experts = &call->out[1]};
     job.logits = call->out_count > 2 && call->out[2].data ? &call->out[2] : NULL;
-    job.router = param_of(site, TN_ROLE_ROUTER);
-    job.bias = param_of(site, TN_ROLE_ROUTER_BIAS);
-    job.correction = site->features & TN_HAS_CORRECTION_BIAS ? param_of(site, TN_ROLE_CORRECTION_BIAS) : NULL;
-    job.expert_scale = site->features & TN_HAS_EXPERT_SCALE ? param_of(site, TN_ROLE_EXPERT_SCALE) : NULL;
+    job.router = npu_param(site, TN_ROLE_ROUTER);
+    job.bias = npu_param(site, TN_ROLE_ROUTER_BIAS);
+    job.correction = site->features & TN_HAS_CORRECTION_BIAS ? npu_param(site, TN_ROLE_CORRECTION_BIAS) : NULL;
+    job.expert_scale = site->features & TN_HAS_EXPERT_SCALE ? npu_param(site, TN_ROLE_EXPERT_SCALE) : NULL;
     job.dtype = job.x->dtype;
     job.score = (tn_score)site->meaning[TN_AXIS_SCORE];
     job.tokens = job.x->shape[0];
@@ -51,33 +45,23 @@ static route_job route_shape(const tn_call *call)
     return job;
 }
 
-static size_t route_layout(const route_job *job, char *base, route_work *w)
+static void route_take(npu_run *r, const route_job *job, route_work *w)
 {
     int64_t t = job->tokens, e = job->expert_count, k = job->top_k, wide = job->wide ? 1 : 0;
-    size_t used = 0;
-    w->x = compose_take(base, &used, TN_F32, 2, (int64_t[]){t * wide, job->hidden});
-    w->router = compose_take(base, &used, TN_F32, 2, (int64_t[]){e * wide, job->hidden});
-    w->bias = compose_take(base, &used, TN_F32, 1, (int64_t[]){e});
-    w->logits = compose_take(base, &used, job->dtype, 2, (int64_t[]){t, e});
-    w->now = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, e});
-    w->other = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, e});
-    w->table = compose_take(base, &used, TN_F32, 1, (int64_t[]){e});
-    w->picked = compose_take(base, &used, TN_F32, 1, (int64_t[]){t * k});
-    w->best = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, k});
-    w->next = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, k});
-    w->sums = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, 1});
-    w->shared = compose_take(base, &used, TN_F32, 2, (int64_t[]){t, 1});
-    w->places = compose_take(base, &used, TN_I64, 2, (int64_t[]){t, k});
-    w->experts = compose_take(base, &used, TN_I32, 2, (int64_t[]){t, k});
-    w->weights = compose_take(base, &used, job->weights->dtype, 2, (int64_t[]){t, k});
-    return used;
-}
-
-static size_t route_scratch(const tn_call *call)
-{
-    route_job job = route_shape(call);
-    route_work w;
-    return route_layout(&job, NULL, &w);
+    w->x = npu_take(r, TN_F32, 2, (int64_t[]){t * wide, job->hidden});
+    w->router = npu_take(r, TN_F32, 2, (int64_t[]){e * wide, job->hidden});
+    w->bias = npu_take(r, TN_F32, 1, (int64_t[]){e});
+    w->logits = npu_take(r, job->dtype, 2, (int64_t[]){t, e});
+    w->now = npu_take(r, TN_F32, 2, (int64_t[]){t, e});
+    w->other = npu_take(r, TN_F32, 2, (int64_t[]){t, e});
+    w->table = npu_take(r, TN_F32, 1, (int64_t[]){e});
+    w->picked = npu_take(r, TN_F32, 1, (int64_t[]){t * k});
+    w->best = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
+    w->next = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
+    w->sums = npu_take(r, TN_F32, 2, (int64_t[]){t, 1});
+    w->shared = npu_take(r, TN_F32, 2, (int64_t[]){t, 1});
+    w->places = npu_take(r, TN_I64, 2, (int64_t[]){t, k});
+    w->experts = npu_take(r, TN_I32, 2, (int64_t[]){t, k});
 }
 
 static void swap(tn_tensor *a, tn_tensor *b)
@@ -90,121 +74,129 @@ static void swap(tn_tensor *a, tn_tensor *b)
 /* [E,H] as [H,E]. */
 static tn_tensor transposed(const tn_tensor *t)
 {
-    return compose_view(t->data, t->dtype, 2, (int64_t[]){t->shape[1], t->shape[0]},
-                        (int64_t[]){t->stride[1], t->stride[0]});
+    return npu_view(t->data, t->dtype, 2, (int64_t[]){t->shape[1], t->shape[0]},
+                    (int64_t[]){t->stride[1], t->stride[0]});
 }
 
 /* The tensor in f32: itself, or room. */
-static tn_tensor widened(compose *c, const tn_tensor *t, const tn_tensor *room)
+static tn_tensor widened(npu_run *r, const tn_tensor *t, const tn_tensor *room)
 {
     if (t->dtype == TN_F32)
         return *t;
-    compose_cast(c, t, room);
+    npu_copy(r, t, room);
     return *room;
 }
 
 /* now: the logits, rounded unless the router is f32; and where they are wanted. */
-static void route_logits(compose *c, const route_job *job, route_work *w)
+static void route_logits(npu_run *r, const route_job *job, route_work *w)
 {
     bool rounded = !(job->site->features & TN_HAS_F32_ROUTER) && job->dtype != TN_F32;
     if (!job->wide) {
         tn_tensor router = transposed(job->router), *out = job->dtype == TN_F32 ? &w->now : &w->logits;
-        compose_product(c, job->x, &router, out);
+        npu_matmul(r, job->x, &router, out);
         if (rounded)
-            compose_cast(c, &w->logits, &w->now);
+            npu_copy(r, &w->logits, &w->now);
     } else {
-        tn_tensor x = widened(c, job->x, &w->x), weight = widened(c, job->router, &w->router);
+        tn_tensor x = widened(r, job->x, &w->x), weight = widened(r, job->router, &w->router);
         tn_tensor router = transposed(&weight);
-        compose_product(c, &x, &router, &w->now);
+        npu_matmul(r, &x, &router, &w->now);
         if (job->bias) {
-            tn_tensor bias = widened(c, job->bias, &w->bias);
-            compose_add(c, &w->now, &bias, 1, &w->other);
+            tn_tensor bias = widened(r, job->bias, &w->bias);
+            npu_add(r, &w->now, &bias, 1, &w->other);
             swap(&w->now, &w->other);
         }
         if (rounded) {
-            compose_cast(c, &w->now, &w->logits);
-            compose_cast(c, &w->logits, &w->now);
+            npu_copy(r, &w->now, &w->logits);
+            npu_copy(r, &w->logits, &w->now);
         }
     }
     if (job->logits)
-        compose_copy(c, rounded ? &w->logits : &w->now, job->logits);
+        npu_copy(r, rounded ? &w->logits : &w->now, job->logits);
 }
 
 /* picked: of a table over the experts, the value of each chosen one, seen as [T,k]. */
-static tn_tensor pick(compose *c, const route_job *job, const tn_tensor *table, const route_work *w)
+static tn_tensor pick(npu_run *r, const route_job *job, const tn_tensor *table, const route_work *w)
 {
-    tn_tensor wide = widened(c, table, &w->table);
-    tn_tensor index = compose_view(w->experts.data, TN_I32, 1, (int64_t[]){job->tokens * job->top_k}, NULL);
-    compose_rows(c, &wide, &index, &w->picked);
-    return compose_view(w->picked.data, TN_F32, 2, w->best.shape, NULL);
+    tn_tensor wide = widened(r, table, &w->table);
+    tn_tensor index = npu_view(w->experts.data, TN_I32, 1, (int64_t[]){job->tokens * job->top_k}, NULL);
+    npu_gather(r, &wide, &index, &w->picked);
+    return npu_view(w->picked.data, TN_F32, 2, w->best.shape, NULL);
 }
 
 /* best: the scores of the chosen experts, by falling score. */
-static void route_choose(compose *c, const route_job *job, route_work *w)
+static void route_choose(npu_run *r, const route_job *job, route_work *w)
 {
     if (job->score == TN_SCORE_SOFTMAX || job->score == TN_SCORE_SIGMOID) {
         if (job->score == TN_SCORE_SOFTMAX)
-            compose_softmax(c, &w->now, &w->other);
+            npu_softmax(r, &w->now, &w->other);
         else
-            compose_sigmoid(c, &w->now, &w->other);
+            npu_sigmoid(r, &w->now, &w->other);
         swap(&w->now, &w->other);
     }
     if (job->correction) {
-        tn_tensor correction = widened(c, job->correction, &w->table);
-        compose_add(c, &w->now, &correction, 1, &w->other);
+        tn_tensor correction = widened(r, job->correction, &w->table);
+        npu_add(r, &w->now, &correction, 1, &w->other);
         swap(&w->now, &w->other);
     }
-    compose_largest(c, &w->now, job->top_k, &w->best, &w->places);
-    compose_cast(c, &w->places, &w->experts);
+    npu_largest(r, &w->now, job->top_k, &w->best, &w->places);
+    npu_copy(r, &w->places, &w->experts);
     if (job->correction) {
-        tn_tensor bias = pick(c, job, job->correction, w);
-        compose_add(c, &w->best, &bias, -1, &w->next);
+        tn_tensor bias = pick(r, job, job->correction, w);
+        npu_add(r, &w->best, &bias, -1, &w->next);
         swap(&w->best, &w->next);
     }
 }
 
 /* best: the weights. */
-static void route_weigh(compose *c, const route_job *job, route_work *w)
+static void route_weigh(npu_run *r, const route_job *job, route_work *w)
 {
     if (job->score == TN_SCORE_TOPK_SOFTMAX || job->score == TN_SCORE_TOPK_SIGMOID) {
         if (job->score == TN_SCORE_TOPK_SOFTMAX)
-            compose_softmax(c, &w->best, &w->next);
+            npu_softmax(r, &w->best, &w->next);
         else
-            compose_sigmoid(c, &w->best, &w->next);
+            npu_sigmoid(r, &w->best, &w->next);
         swap(&w->best, &w->next);
     }
     if (job->site->features & TN_HAS_RENORM) {
-        compose_sums(c, &w->best, &w->sums);
+        npu_sums(r, &w->best, &w->sums);
         if (job->score == TN_SCORE_SIGMOID) {
-            compose_shift(c, &w->sums, 1e-20f, &w->shared);
+            npu_add_number(r, &w->sums, 1e-20f, &w->shared);
             swap(&w->sums, &w->shared);
         }
-        compose_div(c, &w->best, &w->sums, &w->next);
+        npu_divide(r, &w->best, &w->sums, &w->next);
         swap(&w->best, &w->next);
     }
     if (job->expert_scale) {
-        tn_tensor factors = pick(c, job, job->expert_scale, w);
-        compose_mul(c, &w->best, &factors, &w->next);
+        tn_tensor factors = pick(r, job, job->expert_scale, w);
+        npu_multiply(r, &w->best, &factors, &w->next);
         swap(&w->best, &w->next);
     }
     if (job->site->features & TN_HAS_ROUTE_SCALE) {
-        compose_scale(c, &w->best, (float)job->site->num[TN_NUM_SCALE], &w->next);
+        npu_multiply_number(r, &w->best, (float)job->site->num[TN_NUM_SCALE], &w->next);
         swap(&w->best, &w->next);
     }
 }
 
+static void route(npu_run *r)
+{
+    route_job job = route_shape(r->call);
+    route_work w;
+    route_take(r, &job, &w);
+    route_logits(r, &job, &w);
+    route_choose(r, &job, &w);
+    route_weigh(r, &job, &w);
+    npu_copy(r, &w.best, job.weights);
+    npu_copy(r, &w.experts, job.experts);
+}
+
+static size_t route_scratch(const tn_call *call)
+{
+    return npu_measure(route, call);
+}
+
 static tn_status route_forward(const tn_call *call, tn_error *err)
 {
-    compose c = compose_begin(call, err);
-    route_job job = route_shape(call);
-    route_work w;
-    route_layout(&job, call->scratch, &w);
-    route_logits(&c, &job, &w);
-    route_choose(&c, &job, &w);
-    route_weigh(&c, &job, &w);
-    compose_store(&c, &w.best, &w.weights, job.weights);
-    compose_copy(&c, &w.experts, job.experts);
-    return c.status;
+    return npu_perform(route, call, err);
 }
 
 /* Is the sum of the weights below what it counts at least? Softmax scores: the k best of E have at least k / E. */
@@ -220,19 +212,15 @@ static bool needs_least(const tn_site *site)
 
 static tn_status route_supports(const tn_site *site, tn_error *err)
 {
-    const tn_tensor *router = param_of(site, TN_ROLE_ROUTER);
     if (site->features & TN_HAS_GROUPS)
-        return tn_fail(err, TN_DECLINED, site->path,
+        return tn_fail(err, TN_DECLINED, "npu",
                        "a router that chooses among its best %lld of %lld groups: no operator leaves the others out",
                        (long long)site->dim[TN_DIM_TOP_GROUPS], (long long)site->dim[TN_DIM_GROUPS]);
     if (needs_least(site))
-        return tn_fail(err, TN_DECLINED, site->path,
+        return tn_fail(err, TN_DECLINED, "npu",
                        "a router whose weights' sum counts at least %g: no operator takes the larger of two numbers",
                        site->num[TN_NUM_EPS]);
-    if (router && !compose_is_float(router->dtype))
-        return tn_fail(err, TN_DECLINED, site->path, "a router of %s; the device takes f32, bf16 and f16",
-                       tn_dtype_name(router->dtype));
-    return TN_OK;
+    return npu_supports_param(site, TN_ROLE_ROUTER, err);
 }
 
 const ascend_operation ascend_moe_route = {
