@@ -323,8 +323,11 @@ static void run_with_fault(tn_model *m, int64_t number, outcome *o)
         m = open_model("llama", "npu", "f32", &o->err);
     o->status = m ? generate(m, o->tokens, &o->err) : o->err.code;
     tn_model_close(m);
-    o->calls = ask_simulator("sim_calls") - before;
-    o->leaks = ask_simulator("sim_leaks");
+    /* Not loaded: a child of this one was asked whether the device is available, and said no. */
+    if (dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD)) {
+        o->calls = ask_simulator("sim_calls") - before;
+        o->leaks = ask_simulator("sim_leaks");
+    }
     o->ended = true;
 }
 
