@@ -3,9 +3,8 @@
  *
  * Rounded as core/eager does but for one thing: an output times its weight is not rounded before the sum, which is in
  * f32 in the order of the slots in both. Counts of rows per expert are made on the device, by aclnnHistc of the experts
- * as f32 with one bin per expert; that its last bin ends at E, and that it takes f32, is how PyTorch's histc behaves
- * and nowhere written down for this operator. An id that names no expert is an error of core/eager and goes unnoticed
- * here.
+ * as f32; that this takes f32 is nowhere written down. An id that names no expert is an error of core/eager and goes
+ * unnoticed here.
  *
  * No operator compares, so min(x, L) is x s(L - x) + L s(x - L), where s(d) = sigmoid(2^60 d) is 1 or 0 for numbers
  * that differ: exact, but for infinities, which become NaN. */
