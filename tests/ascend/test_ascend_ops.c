@@ -163,6 +163,12 @@ static const variant variants[] = {
     {.name = "router in f32",
      .op = TN_OP_MOE_ROUTE,
      .features = TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING | TN_HAS_CORRECTION_BIAS},
+    {.name = "best groups", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS},
+    {.name = "groups by pairs", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUP_PAIRS},
+    {.name = "groups of sigmoids",
+     .op = TN_OP_MOE_ROUTE,
+     .score = TN_SCORE_SIGMOID,
+     .features = TN_HAS_GROUPS | TN_HAS_CORRECTION_BIAS | TN_HAS_RENORM},
     {.name = "all experts", .op = TN_OP_MOE_ROUTE, .dims = {{TN_DIM_EXPERTS, 4}, {TN_DIM_TOP_K, 4}}},
     {.name = "experts in a list", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST},
     {.name = "a list of many",
@@ -375,7 +381,7 @@ static const struct {
     int32_t weight; /* dtype of weights; 0: that of the activations                                */
     const char *reason;
 } declined[] = {
-    {{.op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS}, 0, "its best 2 of 3 groups"},
+    {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_GROUPS}, 0, "its best 2 of 3 groups"},
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID, .features = TN_HAS_RENORM, .eps = 1e-3}, 0, "at least 0.001"},
     {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU}, 0, "act gelu"},
     {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "have another type"},
