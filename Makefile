@@ -73,11 +73,12 @@ PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
 TESTS := $(foreach t,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(t))))
 TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
 BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
+SIM_LIBS := $(foreach d,ascend_sim ascend_sim_old,$(patsubst %,$(BUILD)/tests/$(d)/lib%.so,ascendcl nnopbase opapi))
 PROGRAM := $(BUILD)/tenon
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
-tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so
+tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS)
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -174,6 +175,26 @@ $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/ba
 	  $(BAD_LINK_$(notdir $*)) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
 
+# The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
+SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
+SIM_OBJ_nnopbase := $(call obj,$(patsubst %,tests/ascend_sim/%.c,objects executor))
+SIM_OBJ_opapi := $(call obj,tests/ascend_sim/view.c $(wildcard tests/ascend_sim/op_*.c))
+SIM_NEEDS_nnopbase := ascendcl
+SIM_NEEDS_opapi := nnopbase ascendcl
+$(call obj,$(wildcard tests/ascend_sim/*.c)): TEST_CFLAGS += -Iplugins/common
+define sim_rule
+$(BUILD)/tests/$(1)/lib$(2).so: $(filter-out $(if $(filter %_old,$(1)),%/op_newer.o),$(SIM_OBJ_$(2))) $(patsubst %,$(BUILD)/tests/$(1)/lib%.so,$(SIM_NEEDS_$(2)))
+	@mkdir -p $$(@D)
+	$$(call say,link    )
+	$$(Q)$$(LINK) -shared -Wl,-soname,$$(@F) -Wl,-z,defs -Wl,-z,now -o $$@ $$(filter %.o,$$^) -L$$(@D) $(SIM_NEEDS_$(2):%=-l%) -lm \
+	  -Wl,-rpath,'$$$$ORIGIN'
+	@chmod go-w $$@ $$(@D)
+endef
+$(foreach d,ascend_sim ascend_sim_old,$(foreach l,ascendcl nnopbase opapi,$(eval $(call sim_rule,$(d),$(l)))))
+$(call obj,$(wildcard tests/ascend/*.c)): TEST_CFLAGS += -Iplugins/common
+$(BUILD)/tests/test_ascend $(BUILD)/tests/test_ascend_sim: | $(SIM_LIBS)
+$(BUILD)/tests/test_ascend: | $(PROGRAM) $(PLUGINS)
+
 # By its own Makefile, out of tree.
 $(BUILD)/tests/hello_kernel/hello_kernel.so: $(wildcard examples/hello_kernel/* include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
@@ -193,13 +214,13 @@ HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 # Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports,
 # installation, set-up. Under the sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for
 # the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
-# Models are run there without the check before use, which has tests of its own.
+# Models are run there without the check before use, which has tests of its own. ascend.so brings a device and no kernels.
 TOOL := $(BUILD)/tests
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
-  $(foreach p,$(PLUGINS) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
+  $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 
