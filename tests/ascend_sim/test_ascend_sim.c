@@ -66,6 +66,38 @@ START_TEST(switches_choose_chip_and_devices)
 }
 END_TEST
 
+/* Ascend910B without a digit is a chip of the first generation, as are names of no known family. */
+START_TEST(other_chips_have_no_operators)
+{
+    const char *names[] = {"Ascend910B", "Ascend910A", "Ascend310B1", "Ascend910B4-1", "Ascend910_9391"};
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, NULL);
+    for (int i = 0; i < 5; i++) {
+        setenv("ASCEND_SIM_SOC", names[i], 1);
+        int code = go("aclnnInplaceZero", CALL(aclnnInplaceZeroGetWorkspaceSize)(a.tensor, &needed, &executor));
+        ck_assert_int_eq(code, i < 3 ? 561003 : 0);
+    }
+    drop(&a);
+    box_close(3);
+}
+END_TEST
+
+START_TEST(children_may_be_refused)
+{
+    setenv("ASCEND_SIM_FORK", "no", 1);
+    box_open();
+    pid_t pid = fork();
+    if (pid == 0) {
+        void *p = NULL;
+        _exit(CALL(aclrtMalloc)(&p, 16, ACL_MEM_MALLOC_HUGE_FIRST) == 507899 ? 0 : 1);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    box_close(0);
+}
+END_TEST
+
 START_TEST(streams_belong_to_contexts)
 {
     box_open();
@@ -566,6 +598,8 @@ int main(void)
     TCase *tests = tcase_create("rules");
     tcase_add_test(tests, calls_want_initialisation_and_a_device);
     tcase_add_test(tests, switches_choose_chip_and_devices);
+    tcase_add_test(tests, other_chips_have_no_operators);
+    tcase_add_test(tests, children_may_be_refused);
     tcase_add_test(tests, streams_belong_to_contexts);
     tcase_add_test(tests, memory_has_its_codes);
     tcase_add_test(tests, memory_is_filled_and_undefined_before);
