@@ -2,7 +2,6 @@
  * came before and after MoeTokenPermute. */
 #include "ops.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,33 +15,6 @@ static void refuse_chip(sim_op *op)
 
 /* ---- gates ----------------------------------------------------------------------------------------------------- */
 
-static void softmax_row(float *x, int64_t count)
-{
-    float most = -INFINITY, sum = 0.0f;
-    for (int64_t i = 0; i < count; i++)
-        most = fmaxf(most, x[i]);
-    for (int64_t i = 0; i < count; i++)
-        sum += x[i] = expf(x[i] - most);
-    for (int64_t i = 0; i < count; i++)
-        x[i] /= sum;
-}
-
-/* Of equal values the first: which the vendor takes is not certain. */
-static void top_row(const float *x, int64_t count, int64_t k, float *values, int64_t *indices)
-{
-    bool *taken = sim_allocate((size_t)count);
-    for (int64_t j = 0; j < k; j++) {
-        int64_t best = -1;
-        for (int64_t i = 0; i < count; i++)
-            if (!taken[i] && (best < 0 || x[i] > x[best]))
-                best = i;
-        taken[best] = true;
-        values[j] = x[best];
-        indices[j] = best;
-    }
-    free(taken);
-}
-
 enum { TOPK, RENORM, V2 };
 
 /* Tensors: x, finishedOptional, yOut, expertIdxOut, and rowIdxOut (version 1) or softmaxResultOutOptional. */
@@ -55,10 +27,10 @@ static int run_gating(sim_op *op)
     int64_t *index = sim_allocate((size_t)(rows * k) * sizeof *index), *order = sim_allocate((size_t)(rows * k) * 8);
     for (int64_t r = 0; r < rows; r++) {
         if (!op->i[RENORM])
-            softmax_row(x + r * experts, experts);
-        top_row(x + r * experts, experts, k, y + r * k, index + r * k);
+            ops_softmax_row(x + r * experts, experts);
+        ops_top_row(x + r * experts, experts, k, true, y + r * k, index + r * k);
         if (op->i[RENORM])
-            softmax_row(y + r * k, k);
+            ops_softmax_row(y + r * k, k);
         for (int64_t j = 0; j < k; j++) {
             order[r * k + j] = j * rows + r;
             if (finished && finished[r])

@@ -1,6 +1,7 @@
 /* The simulator of the vendor's libraries: each rule against its code. Every test is a process of its own. */
 #include "sim_box.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -440,6 +441,66 @@ START_TEST(tensors_stay_between_the_phases)
 }
 END_TEST
 
+typedef struct second_call {
+    int code;
+    bool with_device;
+} second_call;
+
+static void *run_second(void *argument)
+{
+    second_call *call = argument;
+    if (call->with_device)
+        ck_assert_int_eq(CALL(aclrtSetDevice)(0), 0);
+    call->code = CALL(aclnnSilu)(NULL, 0, executor, box_stream);
+    if (call->with_device)
+        ck_assert_int_eq(CALL(aclrtResetDevice)(0), 0);
+    return NULL;
+}
+
+/* A thread without a device cannot run it; one with the device can, though no document says so. */
+START_TEST(phases_stay_in_a_thread)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
+    for (int i = 0; i < 2; i++) {
+        second_call call = {.with_device = i};
+        pthread_t thread;
+        ck_assert_int_eq(CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor), 0);
+        ck_assert_int_eq(pthread_create(&thread, NULL, run_second, &call), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        ck_assert_int_eq(call.code, i ? 0 : 361001);
+    }
+    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
+    drop(&a);
+    drop(&out);
+    box_close(3);
+}
+END_TEST
+
+/* Two devices: memory of one is none of the other, and what was left is told when it is reset. */
+START_TEST(devices_have_memory_of_their_own)
+{
+    setenv("ASCEND_SIM_DEVICES", "2", 1);
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones);
+    aclrtStream first = box_stream;
+    ck_assert_int_eq(CALL(aclrtSetDevice)(1), 0);
+    ck_assert_int_eq(CALL(aclrtCreateStream)(&box_stream), 0);
+    box out = tensor(ACL_FLOAT, 1, &four, NULL), left = tensor(ACL_FLOAT, 1, &four, NULL);
+    BROKEN(go("aclnnSilu", CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor)), 507015);
+    ck_assert_int_eq(CALL(aclrtMemcpy)(out.device, 16, a.device, 16, ACL_MEMCPY_DEVICE_TO_DEVICE), 0);
+    expect(&out, ones);
+    drop(&out);
+    ck_assert_int_eq(CALL(aclDestroyTensor)(left.tensor), 0);
+    BROKEN(CALL(aclrtResetDevice)(1), 0); /* a stream and memory */
+    ck_assert_int_eq(CALL(aclrtSetDevice)(0), 0);
+    box_stream = first;
+    drop(&a);
+    ck_assert_int_eq(CALL(aclrtResetDevice)(0), 0);
+    box_close(3);
+}
+END_TEST
+
 START_TEST(repeatable_executors_run_again)
 {
     box_open();
@@ -615,6 +676,8 @@ int main(void)
     tcase_add_test(tests, executors_are_used_once);
     tcase_add_test(tests, the_workspace_is_checked);
     tcase_add_test(tests, tensors_stay_between_the_phases);
+    tcase_add_test(tests, phases_stay_in_a_thread);
+    tcase_add_test(tests, devices_have_memory_of_their_own);
     tcase_add_test(tests, repeatable_executors_run_again);
     tcase_add_test(tests, every_call_can_fail);
     tcase_add_test(tests, a_call_fails_by_its_number);
