@@ -18,10 +18,22 @@ static const ascend_operation *find(tn_op op)
     return NULL;
 }
 
-/* Chips for inference have no bf16. */
 static bool is_small(void)
 {
     return strncmp(npu_soc(), "Ascend310P", 10) == 0;
+}
+
+/* Chips for inference have no bf16 and no products of f32, nothing that sorts tokens by expert, and grouped products of
+ * some shapes only. */
+static tn_status small_supports(const tn_site *site, tn_error *err)
+{
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    if (dtype != TN_F16)
+        return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, %s takes f16; use --dtype f16",
+                       tn_dtype_name(dtype), npu_soc());
+    if (site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL)
+        return tn_fail(err, TN_DECLINED, "npu", "%s has not the operators for it", npu_soc());
+    return TN_OK;
 }
 
 tn_status eager_supports(const tn_site *site, tn_error *err)
@@ -33,10 +45,8 @@ tn_status eager_supports(const tn_site *site, tn_error *err)
     if (dtype != TN_F32 && dtype != TN_BF16 && dtype != TN_F16)
         return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, the npu device takes f32, bf16, f16",
                        tn_dtype_name(dtype));
-    if (is_small() && dtype != TN_F16)
-        return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, %s takes f16; use --dtype f16",
-                       tn_dtype_name(dtype), npu_soc());
-    return operation->supports ? operation->supports(site, err) : TN_OK;
+    tn_status status = is_small() ? small_supports(site, err) : TN_OK;
+    return status == TN_OK && operation->supports ? operation->supports(site, err) : status;
 }
 
 size_t eager_scratch(const tn_call *call)

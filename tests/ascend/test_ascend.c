@@ -308,6 +308,25 @@ START_TEST(what_is_not_there_is_declined_with_its_name)
 }
 END_TEST
 
+START_TEST(small_chips_take_dense_models_in_f16)
+{
+    int64_t got[TOKENS];
+    tn_error err = TN_ERROR_INIT;
+    setenv("ASCEND_SIM_SOC", "Ascend310P3", 1);
+    scan();
+    tn_model *m = open_model("llama", "npu", "f16", &err);
+    ck_assert_msg(m && generate(m, got, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_model_close(m);
+    ck_assert_ptr_null(open_model("llama", "npu", "f32", &err));
+    ck_assert_msg(strstr(err.message, "site has f32, Ascend310P3 takes f16; use --dtype f16") != NULL, "%s",
+                  err.message);
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_ptr_null(open_model("qwen3_moe", "npu", "f16", &err));
+    ck_assert_msg(strstr(err.message, "Ascend310P3 has not the operators for it") != NULL, "%s", err.message);
+    expect_clean();
+}
+END_TEST
+
 /* ---- faults ------------------------------------------------------------------------------------------------- */
 
 enum { POINTS = 300 };
@@ -452,6 +471,7 @@ static Suite *suite(void)
     tcase_add_test(tc, small_uploads_have_a_shadow);
     tcase_add_loop_test(tc, models_give_the_same_tokens, 0, 2 * MODELS);
     tcase_add_test(tc, what_is_not_there_is_declined_with_its_name);
+    tcase_add_test(tc, small_chips_take_dense_models_in_f16);
     tcase_add_test(tc, every_failing_call_of_a_generation_is_told);
     tcase_add_test(tc, so_are_those_of_opening_a_model);
     suite_add_tcase(suite, tc);
