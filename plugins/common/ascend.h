@@ -70,7 +70,8 @@ struct tn_queue {
      * set when there is none. */
     void *(*workspace)(struct tn_queue *queue, uint64_t bytes, tn_error *err);
     /* What the host last uploaded to this place as a whole, when that was small (indices, slots) and nothing has
-     * written there since; NULL: the bytes are known on the device only. Borrowed until the next call of the device. */
+     * written there since; NULL: the bytes are known on the device only. Borrowed until the next call of the device.
+     * Only for inputs that no operation computes (ids, slots, positions, counts): what kernels write is not seen. */
     const void *(*shadow)(struct tn_queue *queue, const void *device, size_t bytes);
 };
 
@@ -89,12 +90,14 @@ typedef struct ascend_step {
     aclOpExecutor *executor;
     int32_t count;
     bool failed;
+    int32_t code; /* of aclrtSetCurrentContext, where the step failed at that; 0: out of memory     */
     struct {
         const void *object;
         aclnnStatus (*destroy)(const void *object);
     } objects[ASCEND_OBJECTS_MAX];
 } ascend_step;
 
+/* Makes the queue's context that of the calling thread. */
 void ascend_begin(ascend_step *s, tn_queue *queue, const char *name);
 /* A view of the tensor's memory: shape, strides, dtype. Addresses need 32 bytes of alignment: the rest becomes an
  * offset. */

@@ -1,0 +1,68 @@
+/* The table of operations. */
+#include "eager.h"
+#include "queue.h"
+
+#include <string.h>
+
+static const ascend_operation *const table[] = {
+    &ascend_embedding, &ascend_add,    &ascend_glu,      &ascend_act,  &ascend_scale,        &ascend_copy,
+    &ascend_row_scale, &ascend_linear, &ascend_rms_norm, &ascend_rope, &ascend_cache_append,
+};
+
+static const ascend_operation *find(tn_op op)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i]->op == op)
+            return table[i];
+    return NULL;
+}
+
+/* Chips for inference have no bf16. */
+static bool is_small(void)
+{
+    return strncmp(npu_soc(), "Ascend310P", 10) == 0;
+}
+
+tn_status eager_supports(const tn_site *site, tn_error *err)
+{
+    const ascend_operation *operation = find(site->op);
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    if (!operation)
+        return tn_fail(err, TN_DECLINED, "npu", "%s is not there yet", tn_op_name(site->op));
+    if (dtype != TN_F32 && dtype != TN_BF16 && dtype != TN_F16)
+        return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, the npu device takes f32, bf16, f16",
+                       tn_dtype_name(dtype));
+    if (is_small() && dtype != TN_F16)
+        return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, %s takes f16; use --dtype f16",
+                       tn_dtype_name(dtype), npu_soc());
+    return operation->supports ? operation->supports(site, err) : TN_OK;
+}
+
+size_t eager_scratch(const tn_call *call)
+{
+    const ascend_operation *operation = find(call->op);
+    return operation && operation->scratch ? operation->scratch(call) : 0;
+}
+
+static bool has_results(const tn_call *call)
+{
+    for (int32_t i = 0; i < call->out_count; i++)
+        if (call->out[i].data && tn_tensor_count(&call->out[i]) > 0)
+            return true;
+    return false;
+}
+
+tn_status eager_perform(const tn_call *call, tn_error *err)
+{
+    const ascend_operation *operation = find(call->op);
+    if (!operation)
+        return tn_fail(err, TN_E_INTERNAL, "npu", "%s is not there yet; report this defect", tn_op_name(call->op));
+    if (!has_results(call))
+        return TN_OK;
+    npu *n = npu_of(call->queue);
+    for (int32_t i = 0; i < call->out_count; i++)
+        npu_shadow_drop_tensor(n, &call->out[i]);
+    if (call->scratch)
+        npu_shadow_drop(n, call->scratch, eager_scratch(call));
+    return operation->forward(call, err);
+}

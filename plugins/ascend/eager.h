@@ -1,0 +1,26 @@
+/* Inside plugins/ascend: the operations that the device performs, one entry for each, composed of the vendor's
+ * operators and rounding where core/eager rounds. Intermediate results lie in call->scratch. */
+#ifndef ASCEND_EAGER_H
+#define ASCEND_EAGER_H
+
+#include "ascend.h"
+
+/* supports: TN_DECLINED with a reason where the site is not performed; NULL: all of the types that the device takes
+ * are. scratch: bytes for a call, from its shapes alone; NULL: none. Calls without results do not get as far as
+ * forward. */
+typedef struct ascend_operation {
+    tn_op op;
+    tn_status (*supports)(const tn_site *site, tn_error *err);
+    size_t (*scratch)(const tn_call *call);
+    tn_status (*forward)(const tn_call *call, tn_error *err);
+} ascend_operation;
+
+extern const ascend_operation ascend_embedding, ascend_add, ascend_glu, ascend_act, ascend_scale, ascend_copy,
+    ascend_row_scale, ascend_linear, ascend_rms_norm, ascend_rope, ascend_cache_append;
+
+/* eager.c: what the device answers with. */
+tn_status eager_supports(const tn_site *site, tn_error *err);
+size_t eager_scratch(const tn_call *call);
+tn_status eager_perform(const tn_call *call, tn_error *err);
+
+#endif

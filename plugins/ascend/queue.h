@@ -1,0 +1,69 @@
+/* Inside plugins/ascend: a model's queue with what the device keeps beside it. */
+#ifndef ASCEND_QUEUE_H
+#define ASCEND_QUEUE_H
+
+#include "ascend.h"
+
+enum { SHADOWS = 64 };
+
+/* Device memory that was given back, of a rounded size: what waits in the stream may still use it, so it is only handed
+ * out again to what follows in the stream, or released once the stream is empty. */
+typedef struct npu_block {
+    struct npu_block *next;
+    void *at;
+    size_t bytes;
+} npu_block;
+
+/* The host's copy of a small upload. */
+typedef struct npu_shadow {
+    const char *at; /* on the device; NULL: none                                                  */
+    size_t bytes, room;
+    void *copy;
+} npu_shadow;
+
+typedef struct npu {
+    struct tn_queue queue; /* first: kernels know this part                                       */
+    npu_block *free;
+    size_t cached; /* bytes of those                                                              */
+    void *workspace;
+    size_t workspace_bytes;
+    char *staging; /* page-locked; NULL until something is uploaded                                */
+    size_t staged; /* its bytes that copies in the stream may still read                          */
+    npu_shadow shadows[SHADOWS];
+    uint32_t next_shadow;
+} npu;
+
+static inline npu *npu_of(tn_queue *queue)
+{
+    return (npu *)(void *)queue;
+}
+
+/* runtime.c: the libraries, initialised once; [any thread]. */
+tn_status npu_available(tn_error *err);
+tn_status npu_open(int32_t ordinal, tn_queue **queue, tn_error *err);
+void npu_close(tn_queue *queue);
+tn_status npu_sync(tn_queue *queue, tn_error *err);
+
+/* Makes the queue's context that of the calling thread. */
+tn_status npu_enter(tn_queue *queue, tn_error *err);
+
+/* "Ascend310P3", or "" before the device was found available. */
+const char *npu_soc(void);
+
+/* memory.c */
+tn_status npu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err);
+void npu_free(tn_queue *queue, void *memory, size_t bytes);
+void *npu_workspace(tn_queue *queue, uint64_t bytes, tn_error *err);
+void npu_release(npu *n); /* all that the device holds; nothing waits in the stream any more         */
+
+/* copies.c */
+tn_status npu_upload(tn_queue *queue, void *device, const void *host, size_t bytes, tn_error *err);
+tn_status npu_download(tn_queue *queue, void *host, const void *device, size_t bytes, tn_error *err);
+
+/* shadows.c: when something is written, what was known of the place is forgotten. */
+const void *npu_shadow_of(tn_queue *queue, const void *device, size_t bytes);
+void npu_shadow_keep(npu *n, const void *device, const void *host, size_t bytes);
+void npu_shadow_drop(npu *n, const void *device, size_t bytes);
+void npu_shadow_drop_tensor(npu *n, const tn_tensor *t);
+
+#endif
