@@ -73,11 +73,12 @@ PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
 TESTS := $(foreach t,$(TEST_SRC),$(BUILD)/tests/$(basename $(notdir $(t))))
 TOOLS := $(patsubst tests/%,$(BUILD)/tests/%,$(TOOL_DIRS))
 BAD_PLUGINS := $(BAD_PLUGIN_SRC:tests/%.c=$(BUILD)/tests/%.so)
+SIM_LIBS := $(foreach d,ascend_sim ascend_sim_old,$(patsubst %,$(BUILD)/tests/$(d)/lib%.so,ascendcl nnopbase opapi))
 PROGRAM := $(BUILD)/tenon
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
-tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so
+tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS)
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -173,6 +174,26 @@ $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/ba
 	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter %/missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
 	  $(BAD_LINK_$(notdir $*)) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
+
+# The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
+SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
+SIM_OBJ_nnopbase := $(call obj,$(patsubst %,tests/ascend_sim/%.c,objects executor))
+SIM_OBJ_opapi := $(call obj,tests/ascend_sim/view.c $(wildcard tests/ascend_sim/op_*.c))
+SIM_NEEDS_nnopbase := ascendcl
+SIM_NEEDS_opapi := nnopbase ascendcl
+$(call obj,$(wildcard tests/ascend_sim/*.c)): TEST_CFLAGS += -Iplugins/common
+define sim_rule
+$(BUILD)/tests/$(1)/lib$(2).so: $(filter-out $(if $(filter %_old,$(1)),%/op_newer.o),$(SIM_OBJ_$(2))) $(patsubst %,$(BUILD)/tests/$(1)/lib%.so,$(SIM_NEEDS_$(2)))
+	@mkdir -p $$(@D)
+	$$(call say,link    )
+	$$(Q)$$(LINK) -shared -Wl,-soname,$$(@F) -Wl,-z,defs -Wl,-z,now -o $$@ $$(filter %.o,$$^) -L$$(@D) $(SIM_NEEDS_$(2):%=-l%) -lm \
+	  -Wl,-rpath,'$$$$ORIGIN'
+	@chmod go-w $$@ $$(@D)
+endef
+$(foreach d,ascend_sim ascend_sim_old,$(foreach l,ascendcl nnopbase opapi,$(eval $(call sim_rule,$(d),$(l)))))
+$(call obj,$(wildcard tests/ascend/*.c)): TEST_CFLAGS += -Iplugins/common
+$(BUILD)/tests/test_ascend $(BUILD)/tests/test_ascend_sim: | $(SIM_LIBS)
+$(BUILD)/tests/test_ascend: | $(PROGRAM) $(PLUGINS)
 
 # By its own Makefile, out of tree.
 $(BUILD)/tests/hello_kernel/hello_kernel.so: $(wildcard examples/hello_kernel/* include/tenon/*.h) $(LIB)

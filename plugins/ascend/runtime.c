@@ -161,7 +161,10 @@ tn_status npu_sync(tn_queue *queue, tn_error *err)
 void npu_close(tn_queue *queue)
 {
     npu *n = npu_of(queue);
-    npu_sync(queue, NULL);
+    /* Nothing may be released before the stream is empty: what failed once, and is told by nobody here, may not again.
+     */
+    if (npu_sync(queue, NULL) != TN_OK)
+        npu_sync(queue, NULL);
     npu_release(n);
     queue->api->aclrtDestroyStream(queue->stream);
     queue->api->aclrtDestroyContext(queue->context);

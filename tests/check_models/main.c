@@ -1,4 +1,4 @@
-/* check_models DIR [--config FILE] [--plugins DIR] [--kernels SPEC]... [--hidden] [--skip-unsupported]
+/* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--hidden] [--skip-unsupported]
  *
  * Runs every case below DIR (folders with config.json, the weights and expected.safetensors, in the format of the
  * golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and SPEC:
@@ -10,7 +10,8 @@
  *   greedy   the 16 tokens are the same, in f32
  *   bf16     rms(logits - truth) <= 1.5 rms(transformers' bf16 - truth)
  *   names    every tensor of the checkpoint is a parameter of the model
- * Positions that attention_mask excludes are not compared. */
+ * Positions that attention_mask excludes are not compared. Models that a plugin's device declines are skipped, with its
+ * reason. */
 #include "check.h"
 
 #include <dirent.h>
@@ -22,7 +23,7 @@
 tally check_tally;
 
 typedef struct options {
-    const char *folder, *settings, *plugins, *specs[8]; /* settings: a file like conf/kernels.json, or NULL */
+    const char *folder, *settings, *plugins, *device, *specs[8]; /* settings: a file like conf/kernels.json, or NULL */
     int spec_count;
     bool hidden, skip_unsupported;
     tn_config *config;
@@ -97,10 +98,11 @@ static void check_spec(const golden *g, tn_model *model, const options *o, const
 static void check_dtype(const golden *g, const options *o, tn_dtype dtype)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model_options mo = {.size = sizeof mo, .dtype = tn_dtype_name(dtype)};
+    tn_model_options mo = {.size = sizeof mo, .dtype = tn_dtype_name(dtype), .device = o->device};
     tn_model *model = tn_model_open(g->folder, &mo, &err);
     tn_model_info info = {.size = sizeof info};
-    if (!model && o->skip_unsupported && strstr(err.message, "model_type")) {
+    if (!model && ((o->skip_unsupported && strstr(err.message, "model_type")) ||
+                   (o->device && strstr(err.message, "does not perform")))) {
         printf("SKIP %-22s %s\n", g->name, err.message);
         check_tally.skipped++;
         return;
@@ -160,6 +162,8 @@ static bool parse(int argc, char **argv, options *o)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--plugins") && i + 1 < argc)
             o->plugins = argv[++i];
+        else if (!strcmp(argv[i], "--device") && i + 1 < argc)
+            o->device = argv[++i];
         else if (!strcmp(argv[i], "--config") && i + 1 < argc)
             o->settings = argv[++i];
         else if (!strcmp(argv[i], "--kernels") && i + 1 < argc && o->spec_count < 8)
@@ -197,7 +201,7 @@ int main(int argc, char **argv)
     snprintf(slash ? slash : plugins, 32, "%s", slash ? "/../plugins" : "build/plugins");
     o.plugins = plugins;
     if (!parse(argc, argv, &o)) {
-        fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--kernels SPEC]... [--hidden] "
+        fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--hidden] "
               "[--skip-unsupported]\n",
               stderr);
         return 2;

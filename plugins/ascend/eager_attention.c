@@ -1,0 +1,347 @@
+/* ATTENTION on the NPU: softmax(scale q k^T + mask) v, with the roundings of core/eager: products are rounded to the
+ * model's type, and so are they times scale, each step of the softcap, and the probabilities, which are f32 before.
+ *
+ * A batch row is taken in blocks of queries, so that their scores fit into a bounded scratch. The queries of all heads
+ * of a key head are rows of one product with its keys, which are read where they are. The mask is made on the host from
+ * the positions, for the keys between the first and the last that some query of the block sees; a single query that
+ * sees all of these needs none. What lies in a key's place in between that nobody sees takes part with weight 0, so it
+ * has to be a number, as it is in a cache that was zeros at first.
+ *
+ * With sinks core/eager rounds scores after their maximum is taken away. That is left out here: it moves a probability
+ * by no more than a rounding of its exponent. */
+#include "operators_rows.h"
+#include "eager_mask.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_SCRATCH ((size_t)64 << 20) /* bytes, unless a single query needs more                     */
+
+typedef struct attention_job {
+    const tn_tensor *q, *k, *v, *o, *sinks;
+    tn_dtype dtype;
+    int64_t batch, tokens, heads, d, keys, kv_heads, group, dv;
+    float scale, softcap; /* softcap 0: none                                                       */
+    mask_rule rule;
+    int64_t q_step, kv_step; /* from one batch row of positions to the next                        */
+    size_t scratch_bytes;
+} attention_job;
+
+/* Queries first .. first + count of one batch row, and the keys that they see. */
+typedef struct attention_part {
+    int64_t row, first, count;
+    mask_span span;
+    bool blind; /* some query sees nothing                                                         */
+} attention_part;
+
+/* Memory of a part: N heads, t queries, s keys, c columns: the keys, and a sink. */
+typedef struct attention_work {
+    tn_tensor q;            /* [N,t,D]                                                             */
+    tn_tensor raw;          /* [N,t,c] in the model's type; f32: has no memory                     */
+    tn_tensor now, other;   /* [N,t,c] f32: scores, and room for the next step                     */
+    tn_tensor mask, sees;   /* [1,t,s], [1,t,1] f32, one after the other                           */
+    tn_tensor sinks, drain; /* [N,1,1], [N,t,1] f32                                                */
+    tn_tensor zeros;        /* [1,t,1] f32                                                         */
+    tn_tensor o;            /* [N,t,Dv]                                                            */
+} attention_work;
+
+static attention_job attention_shape(const tn_call *call)
+{
+    const tn_site *site = call->site;
+    attention_job job = {.q = &call->in[0], .k = &call->in[1], .v = &call->in[2], .o = &call->out[0]};
+    job.sinks = site->features & TN_HAS_SINKS ? site->param[TN_ROLE_SINKS].tensors : NULL;
+    job.dtype = job.q->dtype;
+    job.batch = job.q->shape[0];
+    job.tokens = job.q->shape[1];
+    job.heads = job.q->shape[2];
+    job.d = job.q->shape[3];
+    job.keys = job.k->shape[1];
+    job.kv_heads = job.k->shape[2];
+    job.group = job.kv_heads > 0 ? job.heads / job.kv_heads : 0;
+    job.dv = job.v->shape[3];
+    job.scale = (float)site->num[TN_NUM_SCALE];
+    job.softcap = site->features & TN_HAS_SOFTCAP ? (float)site->num[TN_NUM_SOFTCAP] : 0;
+    job.rule.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
+    job.rule.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
+    job.q_step = call->in[3].stride[0];
+    job.kv_step = call->in[4].stride[0];
+    return job;
+}
+
+/* Takes the memory of t queries and s keys. */
+static attention_work attention_take(npu_run *r, const attention_job *job, int64_t t, int64_t s)
+{
+    int64_t n = job->heads, c = s + (job->sinks ? 1 : 0);
+    attention_work w = {0};
+    w.q = npu_take(r, job->dtype, 3, (int64_t[]){n, t, job->d});
+    w.now = npu_take(r, TN_F32, 3, (int64_t[]){n, t, c});
+    w.other = npu_take(r, TN_F32, 3, (int64_t[]){n, t, c});
+    if (job->dtype != TN_F32)
+        w.raw = npu_take(r, job->dtype, 3, (int64_t[]){n, t, c});
+    w.mask = npu_take(r, TN_F32, 3, (int64_t[]){1, t, s});
+    w.sees = npu_take(r, TN_F32, 3, (int64_t[]){1, t, 1});
+    w.sinks = npu_take(r, TN_F32, 3, (int64_t[]){n, 1, 1});
+    w.drain = npu_take(r, TN_F32, 3, (int64_t[]){n, t, 1});
+    w.zeros = npu_take(r, TN_F32, 3, (int64_t[]){1, t, 1});
+    w.o = npu_take(r, job->dtype, 3, (int64_t[]){n, t, job->dv});
+    return w;
+}
+
+static size_t attention_bytes(const attention_job *job, int64_t t, int64_t s)
+{
+    npu_run r = {.measuring = true};
+    attention_take(&r, job, t, s);
+    return r.used;
+}
+
+/* Queries of a part, such that it fits into so many bytes; at least one. */
+static int64_t attention_fit(const attention_job *job, int64_t keys, size_t bytes)
+{
+    int64_t low = 1, high = job->tokens > 1 ? job->tokens : 1;
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (attention_bytes(job, middle, keys) <= bytes)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static size_t attention_scratch(const tn_call *call)
+{
+    attention_job job = attention_shape(call);
+    return attention_bytes(&job, attention_fit(&job, job.keys, MOST_SCRATCH), job.keys);
+}
+
+/* ---- steps on scores ------------------------------------------------------------------------------------ */
+
+static void step_done(attention_work *w)
+{
+    tn_tensor done = w->other;
+    w->other = w->now;
+    w->now = done;
+}
+
+static void scores_scale(npu_run *r, attention_work *w, float factor)
+{
+    npu_multiply_number(r, &w->now, factor, &w->other);
+    step_done(w);
+}
+
+/* To the model's type and back. */
+static void scores_round(npu_run *r, const attention_job *job, attention_work *w)
+{
+    if (job->dtype == TN_F32)
+        return;
+    npu_copy(r, &w->now, &w->raw);
+    npu_copy(r, &w->raw, &w->now);
+}
+
+/* cap tanh(x / cap), tanh(x) = 2 sigmoid(2 x) - 1, which is off by 1e-7 at most. */
+static void scores_softcap(npu_run *r, const attention_job *job, attention_work *w)
+{
+    scores_scale(r, w, 1 / job->softcap);
+    scores_round(r, job, w);
+    scores_scale(r, w, 2);
+    npu_sigmoid(r, &w->now, &w->other);
+    step_done(w);
+    scores_scale(r, w, 2);
+    npu_add_number(r, &w->now, -1, &w->other);
+    step_done(w);
+    scores_round(r, job, w);
+    scores_scale(r, w, job->softcap);
+    scores_round(r, job, w);
+}
+
+/* The same tensor with so many columns, dense. */
+static tn_tensor with_columns(const tn_tensor *t, int64_t columns)
+{
+    return npu_view(t->data, t->dtype, 3, (int64_t[]){t->shape[0], t->shape[1], columns}, NULL);
+}
+
+/* Puts the column of the sinks behind the scores. */
+static void sinks_join(npu_run *r, const attention_job *job, attention_work *w)
+{
+    tn_tensor sinks = npu_view(job->sinks->data, job->sinks->dtype, 3, w->sinks.shape, NULL);
+    npu_copy(r, &sinks, &w->sinks);
+    npu_fill(r, &w->zeros, 0);
+    npu_add(r, &w->zeros, &w->sinks, 1, &w->drain);
+    w->other = with_columns(&w->other, w->now.shape[2] + 1);
+    npu_join(r, &w->now, &w->drain, &w->other);
+    step_done(w);
+    w->other = with_columns(&w->other, w->now.shape[2]);
+}
+
+/* Takes it away from the probabilities. */
+static void sinks_drop(npu_run *r, attention_work *w)
+{
+    int64_t columns = w->now.shape[2] - 1;
+    tn_tensor keys = w->now;
+    keys.shape[2] = columns;
+    w->other = with_columns(&w->other, columns);
+    npu_copy(r, &keys, &w->other);
+    step_done(w);
+    w->other = with_columns(&w->other, columns);
+}
+
+/* Products become probabilities in the model's type, which are returned. */
+static tn_tensor attention_softmax(npu_run *r, const attention_job *job, const attention_part *part, attention_work *w)
+{
+    if (job->dtype != TN_F32)
+        npu_copy(r, &w->raw, &w->now);
+    scores_scale(r, w, job->scale);
+    scores_round(r, job, w);
+    if (job->softcap != 0)
+        scores_softcap(r, job, w);
+    if (part->span.masked) {
+        npu_add(r, &w->now, &w->mask, 1, &w->other);
+        step_done(w);
+    }
+    if (job->sinks)
+        sinks_join(r, job, w);
+    npu_softmax(r, &w->now, &w->other);
+    step_done(w);
+    if (job->sinks)
+        sinks_drop(r, w);
+    if (part->blind) {
+        npu_multiply(r, &w->now, &w->sees, &w->other);
+        step_done(w);
+    }
+    if (job->dtype == TN_F32)
+        return w->now;
+    npu_copy(r, &w->now, &w->raw);
+    return w->raw;
+}
+
+/* ---- parts ---------------------------------------------------------------------------------------------- */
+
+static void *address(const tn_tensor *t, int64_t row, int64_t at)
+{
+    return (char *)t->data + (row * t->stride[0] + at * t->stride[1]) * (int64_t)tn_dtype_size(t->dtype);
+}
+
+/* Heads of q or o before tokens, [N,t,D]. */
+static tn_tensor by_head(const tn_tensor *t, const attention_part *part)
+{
+    return npu_view(address(t, part->row, part->first), t->dtype, 3, (int64_t[]){t->shape[2], part->count, t->shape[3]},
+                    (int64_t[]){t->stride[2], t->stride[1], 1});
+}
+
+/* [N,t,x] as [K, G t, x]: the rows of a key head. Heads of one query follow each other like its group's rows. */
+static tn_tensor by_group(const tn_tensor *t, const attention_job *job)
+{
+    int64_t step = t->shape[1] == 1 ? t->stride[0] : t->stride[1];
+    return npu_view(t->data, t->dtype, 3, (int64_t[]){job->kv_heads, job->group * t->shape[1], t->shape[2]},
+                    (int64_t[]){t->stride[0] * job->group, step, 1});
+}
+
+/* The part's queries, as rows of key heads: copied only where no view of them is that. */
+static tn_tensor attention_queries(npu_run *r, const attention_job *job, const attention_part *part,
+                                   const attention_work *w)
+{
+    tn_tensor q = by_head(job->q, part);
+    if (job->group == 1 || part->count == 1)
+        return by_group(&q, job);
+    npu_copy(r, &q, &w->q);
+    return by_group(&w->q, job);
+}
+
+/* Uploads the part's mask, and finds out who sees nothing. */
+static void attention_mask(npu_run *r, const attention_job *job, attention_part *part, const int32_t *q,
+                           const int32_t *k, const attention_work *w)
+{
+    int64_t keys = part->span.end - part->span.first, behind = (float *)w->sees.data - (float *)w->mask.data;
+    float *mask = calloc((size_t)(behind + part->count), sizeof *mask);
+    if (!mask) {
+        npu_no_memory(r);
+        return;
+    }
+    part->blind = mask_fill(&job->rule, q, part->count, k + part->span.first, keys, mask, mask + behind);
+    npu_put(r, w->mask.data, mask, (size_t)(behind + part->count) * sizeof *mask);
+    free(mask);
+}
+
+/* q and k: the positions of the part's queries and of the batch row's keys. */
+static void attention_part_run(npu_run *r, const attention_job *job, attention_part *part, const int32_t *q,
+                               const int32_t *k)
+{
+    const mask_span *span = &part->span;
+    int64_t keys = span->end - span->first;
+    tn_tensor o = by_head(job->o, part);
+    if (keys == 0) {
+        npu_fill(r, &o, 0);
+        return;
+    }
+    r->used = 0; /* the part before is done with it before this one begins                        */
+    attention_work w = attention_take(r, job, part->count, keys);
+    w.now = with_columns(&w.now, keys);
+    w.other = with_columns(&w.other, keys);
+    w.raw = job->dtype == TN_F32 ? w.now : with_columns(&w.raw, keys);
+    if (span->masked)
+        attention_mask(r, job, part, q, k, &w);
+    tn_tensor key =
+        npu_view(address(job->k, part->row, span->first), job->dtype, 3, (int64_t[]){job->kv_heads, job->d, keys},
+                 (int64_t[]){job->k->stride[2], 1, job->k->stride[1]});
+    tn_tensor value =
+        npu_view(address(job->v, part->row, span->first), job->dtype, 3, (int64_t[]){job->kv_heads, keys, job->dv},
+                 (int64_t[]){job->v->stride[2], job->v->stride[1], 1});
+    tn_tensor query = attention_queries(r, job, part, &w), products = by_group(&w.raw, job);
+    npu_batch_matmul(r, &query, &key, &products);
+    tn_tensor p = attention_softmax(r, job, part, &w), rows = by_group(&p, job), sums = by_group(&w.o, job);
+    npu_batch_matmul(r, &rows, &value, &sums);
+    npu_copy(r, &w.o, &o);
+}
+
+/* All queries of a batch row, whose positions and those of its keys are q and k. */
+static void attention_row(npu_run *r, const attention_job *job, int64_t row, const int32_t *q, const int32_t *k)
+{
+    mask_span all = mask_find(&job->rule, q, job->tokens, k, job->keys);
+    int64_t step = attention_fit(job, all.end - all.first, job->scratch_bytes);
+    for (int64_t t = 0; t < job->tokens && r->status == TN_OK; t += step) {
+        attention_part part = {.row = row, .first = t, .count = job->tokens - t < step ? job->tokens - t : step};
+        part.span = mask_find(&job->rule, q + t, part.count, k, job->keys);
+        attention_part_run(r, job, &part, q + t, k);
+    }
+}
+
+/* A copy of positions, with their strides: masks that go up may replace what the queue remembers. Owned. */
+static int32_t *attention_positions(npu_run *r, const tn_tensor *t)
+{
+    void *owned = NULL;
+    const void *known = npu_host_copy(r, t, &owned);
+    if (!known || owned)
+        return owned;
+    size_t bytes = (size_t)((t->shape[0] - 1) * t->stride[0] + t->shape[1]) * sizeof(int32_t);
+    owned = malloc(bytes);
+    if (owned)
+        memcpy(owned, known, bytes);
+    else
+        npu_no_memory(r);
+    return owned;
+}
+
+static void attention(npu_run *r)
+{
+    attention_job job = attention_shape(r->call);
+    job.scratch_bytes = attention_scratch(r->call);
+    if (job.kv_heads <= 0 || job.heads % job.kv_heads || job.k->dtype != job.dtype || job.v->dtype != job.dtype) {
+        r->status = tn_fail(r->err, TN_E_INTERNAL, r->call->site->path,
+                            "attention heads or types do not fit each other; report this defect");
+        return;
+    }
+    int32_t *q = attention_positions(r, &r->call->in[3]);
+    int32_t *k = job.keys > 0 ? attention_positions(r, &r->call->in[4]) : NULL;
+    for (int64_t b = 0; b < job.batch && r->status == TN_OK; b++)
+        attention_row(r, &job, b, q + b * job.q_step, k ? k + b * job.kv_step : NULL);
+    free(q);
+    free(k);
+}
+
+static tn_status attention_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(attention, call, err);
+}
+
+const ascend_operation ascend_attention = {
+    .op = TN_OP_ATTENTION, .scratch = attention_scratch, .forward = attention_forward};

@@ -1,0 +1,91 @@
+/* CACHE_APPEND: x [B,T,K,D] goes to cache[b, slot[b,t]]; a negative slot drops its token. Tokens whose slots follow one
+ * another are copied together, and batch rows too where they have the same slots. */
+#include "operators.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+typedef struct append_job {
+    const tn_tensor *x, *slot, *cache;
+    const int32_t *slots; /* on the host, with slot's strides                                        */
+} append_job;
+
+static int32_t slot_at(const append_job *job, int64_t b, int64_t t)
+{
+    return job->slots[b * job->slot->stride[0] + t * job->slot->stride[1]];
+}
+
+static tn_status check_slots(const append_job *job, const char *where, tn_error *err)
+{
+    for (int64_t b = 0; b < job->x->shape[0]; b++)
+        for (int64_t t = 0; t < job->x->shape[1]; t++)
+            if (slot_at(job, b, t) >= job->cache->shape[1])
+                return tn_fail(err, TN_E_INTERNAL, where,
+                               "token %" PRId64 " of row %" PRId64 " wants slot %" PRId32 " of a cache with %" PRId64
+                               "; report this defect",
+                               t, b, slot_at(job, b, t), job->cache->shape[1]);
+    return TN_OK;
+}
+
+/* A piece of the first two dimensions. */
+static tn_tensor piece(const tn_tensor *t, int64_t row, int64_t rows, int64_t first, int64_t count)
+{
+    tn_tensor p = *t;
+    p.data = (char *)t->data + (size_t)(row * t->stride[0] + first * t->stride[1]) * tn_dtype_size(t->dtype);
+    p.shape[0] = rows;
+    p.shape[1] = count;
+    return p;
+}
+
+/* rows batch rows from row on, which have the same slots. */
+static void append_rows(npu_run *r, const append_job *job, int64_t row, int64_t rows)
+{
+    int64_t tokens = job->x->shape[1];
+    for (int64_t t = 0, n = 1; t < tokens; t += n, n = 1) {
+        int32_t slot = slot_at(job, row, t);
+        if (slot < 0)
+            continue;
+        while (t + n < tokens && slot_at(job, row, t + n) == slot + n)
+            n++;
+        tn_tensor from = piece(job->x, row, rows, t, n), to = piece(job->cache, row, rows, slot, n);
+        npu_copy(r, &from, &to);
+    }
+}
+
+static bool same_slots(const append_job *job, int64_t a, int64_t b)
+{
+    for (int64_t t = 0; t < job->x->shape[1]; t++)
+        if (slot_at(job, a, t) != slot_at(job, b, t))
+            return false;
+    return true;
+}
+
+static void append(npu_run *r)
+{
+    append_job job = {.x = &r->call->in[0], .slot = &r->call->in[1], .cache = &r->call->out[0]};
+    const char *where = r->call->site ? r->call->site->path : "cache";
+    void *owned = NULL;
+    if (r->measuring || tn_tensor_count(job.x) == 0)
+        return;
+    if (job.x->dtype != job.cache->dtype) {
+        r->status = tn_fail(r->err, TN_E_INTERNAL, where, "a cache of %s cannot take %s; report this defect",
+                            tn_dtype_name(job.cache->dtype), tn_dtype_name(job.x->dtype));
+        return;
+    }
+    job.slots = npu_host_copy(r, job.slot, &owned);
+    if (r->status == TN_OK)
+        r->status = check_slots(&job, where, r->err);
+    for (int64_t b = 0, n = 1; b < job.x->shape[0] && r->status == TN_OK; b += n, n = 1) {
+        while (b + n < job.x->shape[0] && same_slots(&job, b, b + n))
+            n++;
+        append_rows(r, &job, b, n);
+    }
+    free(owned);
+}
+
+static tn_status append_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(append, call, err);
+}
+
+const ascend_operation ascend_cache_append = {.op = TN_OP_CACHE_APPEND, .forward = append_forward};

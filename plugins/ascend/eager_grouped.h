@@ -1,0 +1,24 @@
+/* Rows sorted by group (of an expert, say), each group times a matrix of its own: GROUPED_MATMUL and the products of
+ * MOE_EXPERTS. */
+#ifndef ASCEND_EAGER_GROUPED_H
+#define ASCEND_EAGER_GROUPED_H
+
+#include "operators_rows.h"
+
+typedef struct grouped {
+    const char *path;        /* for messages                                                       */
+    const tn_tensor *counts; /* [groups] i64, dense, on the device                                 */
+    int64_t groups;
+    bool computed;        /* on the device: the queue does not remember them                       */
+    void *owned;          /* released by grouped_end                                               */
+    const int64_t *known; /* the counts on the host, once somebody needed them                     */
+} grouped;
+
+/* y [rows,out] = x [rows,in] by group, both dense: aclnnGroupedMatmulV5 or V4, or, where these do not take it (one
+ * group, lists in f32 or of more than 128 matrices, matrices that do not lie one after the other, more than 1024
+ * groups), an aclnnMatmul per group, for which the counts are downloaded. */
+void grouped_product(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+                     const tn_tensor *y);
+void grouped_end(grouped *g);
+
+#endif

@@ -1,0 +1,230 @@
+/* GROUPED_MATMUL on the NPU, and the products of MOE_EXPERTS. Weights that are stored [out,in] are transposed by their
+ * strides. */
+#include "eager_grouped.h"
+#include "queue.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { ONE_TENSOR = 2, BY_ROWS = 0, COUNTS = 1, NO_ACTIVATION = 0 }; /* splitItem, groupType, groupListType, actType */
+enum { MOST_LISTED = 128, MOST_GROUPS = 1024, MOST_COLUMNS = 65535, ALIGNMENT = 32 };
+
+static bool is_list(tn_layout layout)
+{
+    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
+}
+
+/* A group's matrix, as [in,out]. */
+static tn_tensor matrix_of(const tn_param *weights, tn_layout layout, int64_t group)
+{
+    const tn_tensor *t = is_list(layout) ? &weights->tensors[group] : weights->tensors;
+    int32_t row = is_list(layout) ? 0 : 1;
+    int64_t at = is_list(layout) ? 0 : group * t->stride[0];
+    bool oi = layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_STACKED_OI;
+    const char *data = (const char *)t->data + at * (int64_t)tn_dtype_size(t->dtype);
+    int32_t in = oi ? row + 1 : row, out = oi ? row : row + 1;
+    return npu_view(data, t->dtype, 2, (int64_t[]){t->shape[in], t->shape[out]},
+                    (int64_t[]){t->stride[in], t->stride[out]});
+}
+
+/* ---- with the vendor's operator --------------------------------------------------------------------------- */
+
+static bool operator_takes(const ascend_api *api, const tn_param *weights, tn_layout layout, int64_t groups,
+                           const tn_tensor *x, const tn_tensor *y)
+{
+    const tn_tensor *t = weights->tensors;
+    if ((!api->aclnnGroupedMatmulV5 && !api->aclnnGroupedMatmulV4) || groups < 2 || x->shape[1] > MOST_COLUMNS ||
+        y->shape[1] > MOST_COLUMNS)
+        return false;
+    if (!is_list(layout))
+        return groups <= MOST_GROUPS && npu_is_dense(t);
+    bool packed = groups <= MOST_LISTED && t->dtype != TN_F32;
+    for (int64_t i = 0; i < groups && packed; i++)
+        packed = npu_is_dense(&t[i]);
+    return packed;
+}
+
+/* A matrix outside of the step's objects, of which there are too many: a list that is made of them owns them. */
+static aclTensor *listed_matrix(const ascend_api *api, const tn_tensor *t)
+{
+    size_t size = tn_dtype_size(t->dtype), before = (uintptr_t)t->data % ALIGNMENT;
+    int64_t offset = (int64_t)(before / size), storage = offset + t->shape[0] * t->shape[1];
+    return api->aclCreateTensor(t->shape, 2, ascend_dtype(t->dtype), t->stride, offset, ACL_FORMAT_ND, &storage, 1,
+                                (char *)t->data - before);
+}
+
+static aclTensorList *matrix_list(ascend_step *s, const tn_param *weights, tn_layout layout, int64_t groups)
+{
+    aclTensor *matrices[MOST_LISTED];
+    int64_t count = 0;
+    bool made = true;
+    while (made && count < groups) {
+        tn_tensor t = matrix_of(weights, layout, count);
+        matrices[count] = listed_matrix(s->api, &t);
+        made = matrices[count] != NULL;
+        count += made;
+    }
+    aclTensorList *list = made ? ascend_list(s, matrices, count) : NULL;
+    while (!list && count > 0)
+        s->api->aclDestroyTensor(matrices[--count]);
+    s->failed |= !list;
+    return list;
+}
+
+static aclTensorList *matrix_stack(ascend_step *s, const tn_param *weights, tn_layout layout, int64_t groups)
+{
+    tn_tensor t = matrix_of(weights, layout, 0);
+    aclTensor *stack = ascend_view(s, t.data, t.dtype, 3, (int64_t[]){groups, t.shape[0], t.shape[1]},
+                                   (int64_t[]){weights->tensors->stride[0], t.stride[0], t.stride[1]});
+    return ascend_list(s, &stack, 1);
+}
+
+static void by_operator(npu_run *r, const grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+                        const tn_tensor *y)
+{
+    ascend_step s;
+    bool fifth = r->queue->api->aclnnGroupedMatmulV5;
+    ascend_begin(&s, r->queue, fifth ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4");
+    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y), *counts = ascend_tensor(&s, g->counts);
+    aclTensorList *xs = ascend_list(&s, &from, 1), *ys = ascend_list(&s, &to, 1);
+    aclTensorList *ws =
+        is_list(layout) ? matrix_list(&s, weights, layout, g->groups) : matrix_stack(&s, weights, layout, g->groups);
+    aclnnStatus first;
+    if (fifth)
+        first = s.api->aclnnGroupedMatmulV5GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
+                                                            NULL, NULL, ONE_TENSOR, BY_ROWS, COUNTS, NO_ACTIVATION,
+                                                            NULL, ys, NULL, NULL, &s.bytes, &s.executor);
+    else
+        first = s.api->aclnnGroupedMatmulV4GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
+                                                            NULL, NULL, ONE_TENSOR, BY_ROWS, COUNTS, NO_ACTIVATION, ys,
+                                                            NULL, NULL, &s.bytes, &s.executor);
+    r->status = ascend_run(&s, first, fifth ? s.api->aclnnGroupedMatmulV5 : s.api->aclnnGroupedMatmulV4, r->err);
+}
+
+/* ---- one group after the other --------------------------------------------------------------------------- */
+
+static tn_tensor rows_of(const tn_tensor *t, int64_t first, int64_t count)
+{
+    return npu_view((char *)t->data + first * t->shape[1] * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
+                    (int64_t[]){count, t->shape[1]}, NULL);
+}
+
+/* Whether the counts are those of so many rows. */
+static tn_status check_counts(const char *path, const int64_t *counts, int64_t groups, int64_t rows, tn_error *err)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < groups; i++) {
+        if (counts[i] < 0 || counts[i] > rows - at)
+            return tn_fail(err, TN_E_INPUT, path,
+                           "group %" PRId64 " has %" PRId64 " rows, and %" PRId64 " of the rows of x are left; "
+                           "the counts must add up to the rows of x",
+                           i, counts[i], rows - at);
+        at += counts[i];
+    }
+    return at == rows ? TN_OK
+                      : tn_fail(err, TN_E_INPUT, path,
+                                "the groups end at row %" PRId64 " of %" PRId64 "; the counts must add up to the rows "
+                                "of x",
+                                at, rows);
+}
+
+/* The counts on the host. Those that the device computed are not what the host last put there. */
+static const int64_t *known_counts(npu_run *r, grouped *g)
+{
+    size_t bytes = (size_t)g->groups * sizeof(int64_t);
+    if (!g->computed)
+        return npu_host_copy(r, g->counts, &g->owned);
+    g->owned = malloc(bytes);
+    if (!g->owned)
+        npu_no_memory(r);
+    else
+        r->status = npu_download(r->queue, g->owned, g->counts->data, bytes, r->err);
+    return g->owned;
+}
+
+static void by_group(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+                     const tn_tensor *y)
+{
+    if (!g->known)
+        g->known = known_counts(r, g);
+    if (r->status == TN_OK)
+        r->status = check_counts(g->path, g->known, g->groups, x->shape[0], r->err);
+    for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += g->known[i++]) {
+        tn_tensor w = matrix_of(weights, layout, i), from = rows_of(x, at, g->known[i]);
+        tn_tensor to = rows_of(y, at, g->known[i]);
+        npu_matmul(r, &from, &w, &to);
+    }
+}
+
+void grouped_product(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
+                     const tn_tensor *y)
+{
+    if (r->status != TN_OK || tn_tensor_count(y) == 0)
+        return;
+    if (operator_takes(r->queue->api, weights, layout, g->groups, x, y))
+        by_operator(r, g, weights, layout, x, y);
+    else
+        by_group(r, g, weights, layout, x, y);
+}
+
+void grouped_end(grouped *g)
+{
+    free(g->owned);
+}
+
+/* ---- the operation ----------------------------------------------------------------------------------------- */
+
+/* The tensor, or dense memory for a copy of it. */
+static tn_tensor dense_like(npu_run *r, const tn_tensor *t)
+{
+    tn_tensor room = npu_take_like(r, t->dtype, t);
+    return npu_is_dense(t) ? *t : room;
+}
+
+static void grouped_matmul(npu_run *r)
+{
+    const tn_tensor *in = r->call->in, *out = &r->call->out[0];
+    tn_tensor x = dense_like(r, &in[0]), counts = dense_like(r, &in[1]), y = dense_like(r, out);
+    grouped g = {.path = r->call->site->path, .counts = &in[1], .groups = counts.shape[0]};
+    if (r->measuring)
+        return;
+    if (x.data != in[0].data)
+        npu_copy(r, &in[0], &x);
+    /* The operator would make something of any counts: those that the host has put there are looked at. */
+    const int64_t *known = r->queue->shadow(r->queue, counts.data, (size_t)g.groups * sizeof *known);
+    if (known)
+        r->status = check_counts(g.path, known, g.groups, x.shape[0], r->err);
+    if (counts.data != in[1].data)
+        npu_copy(r, &in[1], &counts);
+    g.counts = &counts;
+    g.computed = counts.data != in[1].data;
+    grouped_product(r, &g, &r->call->site->param[TN_ROLE_WEIGHT], (tn_layout)r->call->site->meaning[TN_AXIS_LAYOUT], &x,
+                    &y);
+    if (y.data != out->data)
+        npu_copy(r, &y, out);
+    grouped_end(&g);
+}
+
+static size_t matmul_scratch(const tn_call *call)
+{
+    return npu_measure(grouped_matmul, call);
+}
+
+static tn_status matmul_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(grouped_matmul, call, err);
+}
+
+static tn_status matmul_supports(const tn_site *site, tn_error *err)
+{
+    const tn_tensor *w = npu_param(site, TN_ROLE_WEIGHT);
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    if (w && w->dtype != dtype)
+        return tn_fail(err, TN_DECLINED, "npu",
+                       "grouped products of %s with weights of %s are not there yet, types have to be the same",
+                       tn_dtype_name(dtype), tn_dtype_name(w->dtype));
+    return npu_supports_param(site, TN_ROLE_WEIGHT, err);
+}
+
+const ascend_operation ascend_grouped_matmul = {
+    .op = TN_OP_GROUPED_MATMUL, .supports = matmul_supports, .scratch = matmul_scratch, .forward = matmul_forward};

@@ -1,0 +1,410 @@
+/* MOE_EXPERTS on the NPU: slots (a token's k choices) sorted by expert with aclnnMoeTokenPermute, grouped products, the
+ * activation, and aclnnMoeTokenUnpermute, which weighs and adds up.
+ *
+ * Rounded as core/eager does but for one thing: an output times its weight is not rounded before the sum, which is in
+ * f32 in the order of the slots in both. Counts of rows per expert are made on the device, by aclnnHistc of the experts
+ * as f32 with one bin per expert; that its last bin ends at E, and that it takes f32, is how PyTorch's histc behaves
+ * and nowhere written down for this operator. An id that names no expert is an error of core/eager and goes unnoticed
+ * here.
+ *
+ * No operator compares, so min(x, L) is x s(L - x) + L s(x - L), where s(d) = sigmoid(2^60 d) is 1 or 0 for numbers
+ * that differ: exact, but for infinities, which become NaN. */
+#include "operators_rows.h"
+#include "eager_grouped.h"
+
+#define STEP 0x1p60f /* numbers times this are beyond where a sigmoid is 0 or 1                         */
+#define MOST_CHOICES 512
+
+typedef struct experts_job {
+    const tn_site *site;
+    const tn_tensor *x, *weights, *experts, *y, *gate_up_bias, *down_bias; /* biases may be NULL   */
+    tn_dtype dtype;
+    tn_layout layout;
+    tn_act act;
+    bool list, pairs, scaled; /* scaled: a slot's weight is a factor of its input                  */
+    int64_t tokens, hidden, inter, top_k, expert_count, slots;
+} experts_job;
+
+typedef struct experts_work {
+    tn_tensor x, ids, weights;            /* dense [T,H], [T,k], [T,k]                            */
+    tn_tensor ids_f32, bins, counts;      /* [slots], [E] f32, [E] i64                            */
+    tn_tensor wide, factors, scaled_wide; /* scaled: f32 [T,1,H], [T,k,1], [T,k,H]                */
+    tn_tensor scaled;                     /* scaled: [T,k,H]                                      */
+    tn_tensor rows, order;                /* [slots,H] by expert, and where a slot's row is, i32  */
+    tn_tensor first, second;              /* gate and up of lists [slots,I]; else both [slots,2I] */
+    tn_tensor bias, sorted_bias, order_2; /* [slots, of 2I and H the larger]                      */
+    tn_tensor activated, hidden;          /* [slots,I]: act(gate), and times up                   */
+    tn_tensor a, b, d, e;                 /* [slots,I] f32                                        */
+    tn_tensor out, biased;                /* [slots,H]                                            */
+    tn_tensor ones;                       /* [slots,1] f32                                        */
+    tn_tensor y;                          /* [T,H]                                                */
+} experts_work;
+
+static experts_job experts_shape(const tn_call *call)
+{
+    const tn_site *site = call->site;
+    experts_job job = {.site = site, .x = &call->in[0], .weights = &call->in[1], .experts = &call->in[2]};
+    job.y = &call->out[0];
+    job.layout = (tn_layout)site->meaning[TN_AXIS_LAYOUT];
+    job.act = (tn_act)site->meaning[TN_AXIS_ACT];
+    job.list = job.layout == TN_LAYOUT_EXPERT_LIST;
+    job.pairs = job.layout == TN_LAYOUT_PAIRS_IO;
+    job.scaled = site->features & TN_HAS_INPUT_SCALE;
+    if (site->features & TN_HAS_BIAS) {
+        job.gate_up_bias = npu_param(site, TN_ROLE_GATE_UP_BIAS);
+        job.down_bias = npu_param(site, TN_ROLE_DOWN_BIAS);
+    }
+    const tn_tensor *first = npu_param(site, job.list ? TN_ROLE_GATE : TN_ROLE_GATE_UP);
+    job.dtype = job.x->dtype;
+    job.tokens = job.x->shape[0];
+    job.hidden = job.x->shape[1];
+    job.top_k = job.experts->shape[1];
+    job.slots = job.tokens * job.top_k;
+    job.expert_count = job.list ? site->param[TN_ROLE_GATE].count : first->shape[0];
+    job.inter = job.list ? first->shape[0] : first->shape[job.layout == TN_LAYOUT_STACKED_OI ? 1 : 2] / 2;
+    return job;
+}
+
+/* Does the activation go through f32? */
+static bool act_is_wide(const experts_job *job)
+{
+    return job->act != TN_ACT_SILU && job->act != TN_ACT_SIGMOID && job->act != TN_ACT_LINEAR;
+}
+
+static void bias_take(npu_run *r, const experts_job *job, experts_work *w)
+{
+    int64_t slots = job->gate_up_bias || job->down_bias ? job->slots : 0;
+    int64_t width = 2 * job->inter > job->hidden ? 2 * job->inter : job->hidden;
+    w->bias = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
+    w->sorted_bias = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
+    w->order_2 = npu_take(r, TN_I32, 1, (int64_t[]){slots});
+    w->biased = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
+}
+
+static void scaled_take(npu_run *r, const experts_job *job, experts_work *w)
+{
+    int64_t t = job->scaled ? job->tokens : 0, k = job->top_k, h = job->hidden;
+    w->wide = npu_take(r, TN_F32, 3, (int64_t[]){t, 1, h});
+    w->factors = npu_take(r, TN_F32, 3, (int64_t[]){t, k, 1});
+    w->scaled_wide = npu_take(r, TN_F32, 3, (int64_t[]){t, k, h});
+    w->scaled = npu_take(r, job->dtype, 3, (int64_t[]){t, k, h});
+    w->ones = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
+}
+
+static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
+{
+    int64_t s = job->slots, h = job->hidden, i = job->inter, wide = act_is_wide(job) ? s : 0;
+    int64_t lists = job->list ? s : 0, first = job->list ? i : 2 * i;
+    w->x = npu_take(r, job->dtype, 2, job->x->shape);
+    w->ids = npu_take(r, TN_I32, 2, job->experts->shape);
+    w->weights = npu_take(r, job->weights->dtype, 2, job->weights->shape);
+    w->ids_f32 = npu_take(r, TN_F32, 1, (int64_t[]){s});
+    w->bins = npu_take(r, TN_F32, 1, (int64_t[]){job->expert_count});
+    w->counts = npu_take(r, TN_I64, 1, (int64_t[]){job->expert_count});
+    scaled_take(r, job, w);
+    w->rows = npu_take(r, job->dtype, 2, (int64_t[]){s, h});
+    w->order = npu_take(r, TN_I32, 1, (int64_t[]){s});
+    w->first = npu_take(r, job->dtype, 2, (int64_t[]){s, first});
+    w->second = npu_take(r, job->dtype, 2, (int64_t[]){lists, i});
+    bias_take(r, job, w);
+    w->activated = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
+    w->hidden = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
+    w->a = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->b = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->d = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->e = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
+    w->out = npu_take(r, job->dtype, 2, (int64_t[]){s, h});
+    w->y = npu_take(r, job->dtype, 2, job->y->shape);
+}
+
+/* ---- sorting ------------------------------------------------------------------------------------------------ */
+
+/* Itself where it is dense, or a copy. */
+static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *room)
+{
+    if (npu_is_dense(t))
+        return *t;
+    npu_copy(r, t, room);
+    return *room;
+}
+
+/* The same elements as rows of so many. */
+static tn_tensor as_rows(const tn_tensor *t, int64_t rows, int64_t width)
+{
+    return npu_view(t->data, t->dtype, width > 0 ? 2 : 1, (int64_t[]){rows, width}, NULL);
+}
+
+/* The inputs of slots whose weights are factors of them: rnd(weight x). */
+static tn_tensor scaled_inputs(npu_run *r, const experts_job *job, const tn_tensor *x, const tn_tensor *weights,
+                               const experts_work *w)
+{
+    tn_tensor rows = npu_view(x->data, x->dtype, 3, w->wide.shape, NULL);
+    tn_tensor factors = npu_view(weights->data, weights->dtype, 3, w->factors.shape, NULL);
+    npu_copy(r, &rows, &w->wide);
+    npu_copy(r, &factors, &w->factors);
+    npu_multiply(r, &w->wide, &w->factors, job->dtype == TN_F32 ? &w->scaled : &w->scaled_wide);
+    if (job->dtype != TN_F32)
+        npu_copy(r, &w->scaled_wide, &w->scaled);
+    return as_rows(&w->scaled, job->slots, job->hidden);
+}
+
+/* ---- activations: of gate, [slots,I] with any strides ------------------------------------------------------------ */
+
+/* x, f32, to the model's type and back. */
+static void round_to(npu_run *r, const experts_work *w, const tn_tensor *x)
+{
+    if (w->activated.dtype == TN_F32)
+        return;
+    npu_copy(r, x, &w->activated);
+    npu_copy(r, &w->activated, x);
+}
+
+static void widen(npu_run *r, const tn_tensor *x, const tn_tensor *out)
+{
+    npu_copy(r, x, out);
+}
+
+/* w->activated = w->a rounded. */
+static void narrow(npu_run *r, const experts_work *w)
+{
+    npu_copy(r, &w->a, &w->activated);
+}
+
+/* x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), since (1 + tanh(u)) / 2 = sigmoid(2 u). */
+static void gelu_tanh(npu_run *r, const tn_tensor *gate, experts_work *w)
+{
+    widen(r, gate, &w->a);
+    npu_multiply(r, &w->a, &w->a, &w->b);
+    npu_multiply(r, &w->b, &w->a, &w->d);
+    npu_add(r, &w->a, &w->d, 0.044715f, &w->b);
+    npu_multiply_number(r, &w->b, 2 * 0.7978845608028654f, &w->d);
+    npu_sigmoid(r, &w->d, &w->b);
+    npu_multiply(r, &w->a, &w->b, &w->d);
+    w->a = w->d;
+    narrow(r, w);
+}
+
+/* x sigmoid(factor x), rounded at each of three steps; x in w->a. */
+static void steep_silu(npu_run *r, float factor, experts_work *w)
+{
+    npu_multiply_number(r, &w->a, factor, &w->b);
+    round_to(r, w, &w->b);
+    npu_sigmoid(r, &w->b, &w->d);
+    round_to(r, w, &w->d);
+    npu_multiply(r, &w->a, &w->d, &w->b);
+    tn_tensor done = w->b;
+    w->b = w->a;
+    w->a = done;
+    round_to(r, w, &w->a);
+}
+
+/* x, in w->a, not above limit. */
+static void not_above(npu_run *r, float limit, experts_work *w)
+{
+    npu_add_number(r, &w->a, -limit, &w->b);
+    npu_multiply_number(r, &w->b, -STEP, &w->d);
+    npu_sigmoid(r, &w->d, &w->b);
+    npu_multiply(r, &w->a, &w->b, &w->d); /* x where it is below                                     */
+    npu_multiply_number(r, &w->b, -1, &w->a);
+    npu_add_number(r, &w->a, 1, &w->b);
+    npu_add(r, &w->d, &w->b, limit, &w->a);
+}
+
+static void negate(npu_run *r, experts_work *w)
+{
+    npu_multiply_number(r, &w->a, -1, &w->b);
+    tn_tensor done = w->b;
+    w->b = w->a;
+    w->a = done;
+}
+
+/* p = rnd(rnd(U + 1) rnd(G s)), s = rnd(sigmoid(rnd(A G))), G = min(gate, L), U = up within -L .. L. */
+static void clamped_swiglu(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, float limit,
+                           experts_work *w)
+{
+    widen(r, up, &w->a);
+    not_above(r, limit, w);
+    negate(r, w);
+    not_above(r, limit, w);
+    negate(r, w);
+    npu_add_number(r, &w->a, 1, &w->e);
+    round_to(r, w, &w->e);
+    widen(r, gate, &w->a);
+    not_above(r, limit, w);
+    steep_silu(r, (float)job->site->num[TN_NUM_ALPHA], w);
+    npu_multiply(r, &w->a, &w->e, &w->b);
+    npu_copy(r, &w->b, &w->hidden);
+}
+
+/* w->hidden = rnd(rnd(act(gate)) up). */
+static void activate(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, experts_work *w)
+{
+    switch (job->act) {
+    case TN_ACT_SILU:
+        npu_silu(r, gate, &w->activated);
+        break;
+    case TN_ACT_SIGMOID:
+        npu_sigmoid(r, gate, &w->activated);
+        break;
+    case TN_ACT_LINEAR:
+        npu_multiply(r, gate, up, &w->hidden);
+        return;
+    case TN_ACT_GELU_TANH:
+        gelu_tanh(r, gate, w);
+        break;
+    case TN_ACT_QUICK_GELU:
+        widen(r, gate, &w->a);
+        steep_silu(r, 1.702f, w);
+        narrow(r, w);
+        break;
+    default: /* TN_ACT_CLAMPED_SWIGLU: others are declined                                        */
+        clamped_swiglu(r, job, gate, up, (float)job->site->num[TN_NUM_LIMIT], w);
+        return;
+    }
+    npu_multiply(r, &w->activated, up, &w->hidden);
+}
+
+/* ---- one call ---------------------------------------------------------------------------------------------------- */
+
+/* Of a table [E,width] each slot's row, in the order of the sorted slots. */
+static tn_tensor sorted_bias(npu_run *r, const experts_job *job, const tn_tensor *table, const tn_tensor *ids,
+                             const experts_work *w)
+{
+    int64_t width = table->shape[1];
+    tn_tensor picked = as_rows(&w->bias, job->slots, width), sorted = as_rows(&w->sorted_bias, job->slots, width);
+    npu_gather(r, table, ids, &picked);
+    npu_permute(r, &picked, ids, &sorted, &w->order_2);
+    return sorted;
+}
+
+/* Columns of rows [slots, any]: from first on, every step-th. */
+static tn_tensor columns_of(const tn_tensor *t, int64_t first, int64_t step, int64_t count)
+{
+    return npu_view((char *)t->data + first * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
+                    (int64_t[]){t->shape[0], count}, (int64_t[]){t->shape[1], step});
+}
+
+/* Gate and up of the sorted slots, with their biases. */
+static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn_tensor *ids, const experts_work *w,
+                        tn_tensor *gate, tn_tensor *up)
+{
+    const tn_param *param = job->site->param;
+    int64_t inter = job->inter, step = job->pairs ? 2 : 1;
+    tn_tensor bias = {0}, biased = as_rows(&w->biased, job->slots, 2 * inter);
+    if (job->gate_up_bias)
+        bias = sorted_bias(r, job, job->gate_up_bias, ids, w);
+    grouped_product(r, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], job->layout, &w->rows, &w->first);
+    if (!job->list) {
+        if (job->gate_up_bias)
+            npu_add(r, &w->first, &bias, 1, &biased);
+        const tn_tensor *both = job->gate_up_bias ? &biased : &w->first;
+        *gate = columns_of(both, 0, step, inter);
+        *up = columns_of(both, job->pairs ? 1 : inter, step, inter);
+        return;
+    }
+    grouped_product(r, g, &param[TN_ROLE_UP], job->layout, &w->rows, &w->second);
+    *gate = w->first;
+    *up = w->second;
+    if (!job->gate_up_bias)
+        return;
+    tn_tensor gate_bias = columns_of(&bias, 0, 1, inter), up_bias = columns_of(&bias, inter, 1, inter);
+    biased = as_rows(&w->biased, 2 * job->slots, inter);
+    *gate = *up = as_rows(&w->biased, job->slots, inter);
+    up->data = (char *)gate->data + job->slots * inter * (int64_t)tn_dtype_size(job->dtype);
+    npu_add(r, &w->first, &gate_bias, 1, gate);
+    npu_add(r, &w->second, &up_bias, 1, up);
+}
+
+static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_work *w)
+{
+    tn_tensor x = dense(r, job->x, &w->x), ids = dense(r, job->experts, &w->ids);
+    tn_tensor weights = dense(r, job->weights, &w->weights), gate, up;
+    tn_tensor flat = as_rows(&ids, job->slots, 0);
+    npu_copy(r, &flat, &w->ids_f32);
+    npu_count(r, &w->ids_f32, &w->bins);
+    npu_copy(r, &w->bins, &w->counts);
+    if (job->scaled) {
+        tn_tensor rows = scaled_inputs(r, job, &x, &weights, w);
+        npu_permute(r, &rows, &flat, &w->rows, &w->order);
+        npu_fill(r, &w->ones, 1);
+        weights = w->ones;
+    } else {
+        npu_permute(r, &x, &ids, &w->rows, &w->order);
+    }
+    gate_and_up(r, job, g, &flat, w, &gate, &up);
+    activate(r, job, &gate, &up, w);
+    grouped_product(r, g, &job->site->param[TN_ROLE_DOWN], job->layout, &w->hidden, &w->out);
+    tn_tensor out = w->out;
+    if (job->down_bias) {
+        tn_tensor bias = sorted_bias(r, job, job->down_bias, &flat, w);
+        out = as_rows(&w->biased, job->slots, job->hidden);
+        npu_add(r, &w->out, &bias, 1, &out);
+    }
+    const tn_tensor *y = npu_is_dense(job->y) ? job->y : &w->y;
+    npu_unpermute(r, &out, &w->order, &weights, y);
+    if (y != job->y)
+        npu_copy(r, y, job->y);
+}
+
+static void experts(npu_run *r)
+{
+    experts_job job = experts_shape(r->call);
+    experts_work w;
+    experts_take(r, &job, &w);
+    if (r->measuring)
+        return;
+    grouped g = {.path = job.site->path, .counts = &w.counts, .groups = job.expert_count, .computed = true};
+    experts_run(r, &job, &g, &w);
+    grouped_end(&g);
+}
+
+static size_t experts_scratch(const tn_call *call)
+{
+    return npu_measure(experts, call);
+}
+
+static tn_status experts_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(experts, call, err);
+}
+
+/* ---- what is taken ------------------------------------------------------------------------------------------------
+ */
+
+static bool act_composes(tn_act act)
+{
+    return act == TN_ACT_SILU || act == TN_ACT_SIGMOID || act == TN_ACT_LINEAR || act == TN_ACT_GELU_TANH ||
+           act == TN_ACT_QUICK_GELU || act == TN_ACT_CLAMPED_SWIGLU;
+}
+
+static bool params_are_of(const tn_site *site, tn_dtype dtype)
+{
+    static const tn_role roles[] = {TN_ROLE_GATE,    TN_ROLE_UP,           TN_ROLE_DOWN,
+                                    TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS, TN_ROLE_DOWN_BIAS};
+    for (size_t r = 0; r < sizeof roles / sizeof *roles; r++)
+        for (int64_t i = 0; i < site->param[roles[r]].count; i++)
+            if (site->param[roles[r]].tensors[i].dtype != dtype)
+                return false;
+    return true;
+}
+
+static tn_status experts_supports(const tn_site *site, tn_error *err)
+{
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    int32_t act = site->meaning[TN_AXIS_ACT];
+    if (!act_composes((tn_act)act))
+        return tn_fail(err, TN_DECLINED, "npu", "experts with act %s: the operators that are there do not make it",
+                       tn_axis_value_name(TN_AXIS_ACT, act));
+    if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
+        return tn_fail(err, TN_DECLINED, "npu", "experts with quantised weights");
+    if (!params_are_of(site, dtype))
+        return tn_fail(err, TN_DECLINED, "npu", "experts of %s whose weights or biases have another type",
+                       tn_dtype_name(dtype));
+    if (site->dim[TN_DIM_TOP_K] > MOST_CHOICES)
+        return tn_fail(err, TN_DECLINED, "npu", "%lld experts for each token; aclnnMoeTokenUnpermute adds up %d",
+                       (long long)site->dim[TN_DIM_TOP_K], MOST_CHOICES);
+    return TN_OK;
+}
+
+const ascend_operation ascend_moe_experts = {
+    .op = TN_OP_MOE_EXPERTS, .supports = experts_supports, .scratch = experts_scratch, .forward = experts_forward};

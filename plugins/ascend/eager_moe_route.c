@@ -1,0 +1,227 @@
+/* MOE_ROUTE on the NPU: logits, scores in f32, the k best of each token by aclnnTopk, and their weights.
+ *
+ * With a correction bias the k best are those of score + bias, and a chosen expert's score is what was chosen less its
+ * bias, since no operator gathers: off by a rounding of that sum. Nobody says which of equal scores aclnnTopk takes
+ * first; core/eager takes the lowest expert. Scores that are not numbers are an error of core/eager and go unnoticed
+ * here. */
+#include "operators_rows.h"
+
+typedef struct route_job {
+    const tn_site *site;
+    const tn_tensor *x, *router, *bias, *correction, *expert_scale;
+    const tn_tensor *weights, *experts, *logits; /* logits NULL: not wanted                        */
+    tn_dtype dtype;
+    tn_score score;
+    int64_t tokens, hidden, expert_count, top_k;
+    bool wide; /* logits are summed, and added to, in f32                                          */
+} route_job;
+
+typedef struct route_work {
+    tn_tensor x, router, bias;          /* f32                                                     */
+    tn_tensor logits;                   /* [T,E] in the model's type                               */
+    tn_tensor now, other;               /* [T,E] f32                                               */
+    tn_tensor table;                    /* [E] f32: correction bias, or factors of experts         */
+    tn_tensor picked;                   /* [T k] f32: of that table                                */
+    tn_tensor best, next, sums, shared; /* [T,k], [T,k], [T,1], [T,1] f32                          */
+    tn_tensor places, experts;          /* [T,k] i64, i32                                          */
+} route_work;
+
+static route_job route_shape(const tn_call *call)
+{
+    const tn_site *site = call->site;
+    route_job job = {.site = site, .x = &call->in[0], .weights = &call->out[0], .experts = &call->out[1]};
+    job.logits = call->out_count > 2 && call->out[2].data ? &call->out[2] : NULL;
+    job.router = npu_param(site, TN_ROLE_ROUTER);
+    job.bias = npu_param(site, TN_ROLE_ROUTER_BIAS);
+    job.correction = site->features & TN_HAS_CORRECTION_BIAS ? npu_param(site, TN_ROLE_CORRECTION_BIAS) : NULL;
+    job.expert_scale = site->features & TN_HAS_EXPERT_SCALE ? npu_param(site, TN_ROLE_EXPERT_SCALE) : NULL;
+    job.dtype = job.x->dtype;
+    job.score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    job.tokens = job.x->shape[0];
+    job.hidden = job.x->shape[1];
+    job.expert_count = job.router->shape[0];
+    job.top_k = job.experts->shape[1];
+    job.wide = (site->features & TN_HAS_F32_ROUTER) || job.router->dtype != job.dtype || job.bias;
+    return job;
+}
+
+static void route_take(npu_run *r, const route_job *job, route_work *w)
+{
+    int64_t t = job->tokens, e = job->expert_count, k = job->top_k, wide = job->wide ? 1 : 0;
+    w->x = npu_take(r, TN_F32, 2, (int64_t[]){t * wide, job->hidden});
+    w->router = npu_take(r, TN_F32, 2, (int64_t[]){e * wide, job->hidden});
+    w->bias = npu_take(r, TN_F32, 1, (int64_t[]){e});
+    w->logits = npu_take(r, job->dtype, 2, (int64_t[]){t, e});
+    w->now = npu_take(r, TN_F32, 2, (int64_t[]){t, e});
+    w->other = npu_take(r, TN_F32, 2, (int64_t[]){t, e});
+    w->table = npu_take(r, TN_F32, 1, (int64_t[]){e});
+    w->picked = npu_take(r, TN_F32, 1, (int64_t[]){t * k});
+    w->best = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
+    w->next = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
+    w->sums = npu_take(r, TN_F32, 2, (int64_t[]){t, 1});
+    w->shared = npu_take(r, TN_F32, 2, (int64_t[]){t, 1});
+    w->places = npu_take(r, TN_I64, 2, (int64_t[]){t, k});
+    w->experts = npu_take(r, TN_I32, 2, (int64_t[]){t, k});
+}
+
+static void swap(tn_tensor *a, tn_tensor *b)
+{
+    tn_tensor t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* [E,H] as [H,E]. */
+static tn_tensor transposed(const tn_tensor *t)
+{
+    return npu_view(t->data, t->dtype, 2, (int64_t[]){t->shape[1], t->shape[0]},
+                    (int64_t[]){t->stride[1], t->stride[0]});
+}
+
+/* The tensor in f32: itself, or room. */
+static tn_tensor widened(npu_run *r, const tn_tensor *t, const tn_tensor *room)
+{
+    if (t->dtype == TN_F32)
+        return *t;
+    npu_copy(r, t, room);
+    return *room;
+}
+
+/* now: the logits, rounded unless the router is f32; and where they are wanted. */
+static void route_logits(npu_run *r, const route_job *job, route_work *w)
+{
+    bool rounded = !(job->site->features & TN_HAS_F32_ROUTER) && job->dtype != TN_F32;
+    if (!job->wide) {
+        tn_tensor router = transposed(job->router), *out = job->dtype == TN_F32 ? &w->now : &w->logits;
+        npu_matmul(r, job->x, &router, out);
+        if (rounded)
+            npu_copy(r, &w->logits, &w->now);
+    } else {
+        tn_tensor x = widened(r, job->x, &w->x), weight = widened(r, job->router, &w->router);
+        tn_tensor router = transposed(&weight);
+        npu_matmul(r, &x, &router, &w->now);
+        if (job->bias) {
+            tn_tensor bias = widened(r, job->bias, &w->bias);
+            npu_add(r, &w->now, &bias, 1, &w->other);
+            swap(&w->now, &w->other);
+        }
+        if (rounded) {
+            npu_copy(r, &w->now, &w->logits);
+            npu_copy(r, &w->logits, &w->now);
+        }
+    }
+    if (job->logits)
+        npu_copy(r, rounded ? &w->logits : &w->now, job->logits);
+}
+
+/* picked: of a table over the experts, the value of each chosen one, seen as [T,k]. */
+static tn_tensor pick(npu_run *r, const route_job *job, const tn_tensor *table, const route_work *w)
+{
+    tn_tensor wide = widened(r, table, &w->table);
+    tn_tensor index = npu_view(w->experts.data, TN_I32, 1, (int64_t[]){job->tokens * job->top_k}, NULL);
+    npu_gather(r, &wide, &index, &w->picked);
+    return npu_view(w->picked.data, TN_F32, 2, w->best.shape, NULL);
+}
+
+/* best: the scores of the chosen experts, by falling score. */
+static void route_choose(npu_run *r, const route_job *job, route_work *w)
+{
+    if (job->score == TN_SCORE_SOFTMAX || job->score == TN_SCORE_SIGMOID) {
+        if (job->score == TN_SCORE_SOFTMAX)
+            npu_softmax(r, &w->now, &w->other);
+        else
+            npu_sigmoid(r, &w->now, &w->other);
+        swap(&w->now, &w->other);
+    }
+    if (job->correction) {
+        tn_tensor correction = widened(r, job->correction, &w->table);
+        npu_add(r, &w->now, &correction, 1, &w->other);
+        swap(&w->now, &w->other);
+    }
+    npu_largest(r, &w->now, job->top_k, &w->best, &w->places);
+    npu_copy(r, &w->places, &w->experts);
+    if (job->correction) {
+        tn_tensor bias = pick(r, job, job->correction, w);
+        npu_add(r, &w->best, &bias, -1, &w->next);
+        swap(&w->best, &w->next);
+    }
+}
+
+/* best: the weights. */
+static void route_weigh(npu_run *r, const route_job *job, route_work *w)
+{
+    if (job->score == TN_SCORE_TOPK_SOFTMAX || job->score == TN_SCORE_TOPK_SIGMOID) {
+        if (job->score == TN_SCORE_TOPK_SOFTMAX)
+            npu_softmax(r, &w->best, &w->next);
+        else
+            npu_sigmoid(r, &w->best, &w->next);
+        swap(&w->best, &w->next);
+    }
+    if (job->site->features & TN_HAS_RENORM) {
+        npu_sums(r, &w->best, &w->sums);
+        if (job->score == TN_SCORE_SIGMOID) {
+            npu_add_number(r, &w->sums, 1e-20f, &w->shared);
+            swap(&w->sums, &w->shared);
+        }
+        npu_divide(r, &w->best, &w->sums, &w->next);
+        swap(&w->best, &w->next);
+    }
+    if (job->expert_scale) {
+        tn_tensor factors = pick(r, job, job->expert_scale, w);
+        npu_multiply(r, &w->best, &factors, &w->next);
+        swap(&w->best, &w->next);
+    }
+    if (job->site->features & TN_HAS_ROUTE_SCALE) {
+        npu_multiply_number(r, &w->best, (float)job->site->num[TN_NUM_SCALE], &w->next);
+        swap(&w->best, &w->next);
+    }
+}
+
+static void route(npu_run *r)
+{
+    route_job job = route_shape(r->call);
+    route_work w;
+    route_take(r, &job, &w);
+    route_logits(r, &job, &w);
+    route_choose(r, &job, &w);
+    route_weigh(r, &job, &w);
+    npu_copy(r, &w.best, job.weights);
+    npu_copy(r, &w.experts, job.experts);
+}
+
+static size_t route_scratch(const tn_call *call)
+{
+    return npu_measure(route, call);
+}
+
+static tn_status route_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(route, call, err);
+}
+
+/* Is the sum of the weights below what it counts at least? Softmax scores: the k best of E have at least k / E. */
+static bool needs_least(const tn_site *site)
+{
+    tn_score score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    double least = site->num[TN_NUM_EPS];
+    if (!(site->features & TN_HAS_RENORM) || least <= 0 || score == TN_SCORE_TOPK_SOFTMAX)
+        return false;
+    return score != TN_SCORE_SOFTMAX ||
+           least > 0.5 * (double)site->dim[TN_DIM_TOP_K] / (double)site->dim[TN_DIM_EXPERTS];
+}
+
+static tn_status route_supports(const tn_site *site, tn_error *err)
+{
+    if (site->features & TN_HAS_GROUPS)
+        return tn_fail(err, TN_DECLINED, "npu",
+                       "a router that chooses among its best %lld of %lld groups: no operator leaves the others out",
+                       (long long)site->dim[TN_DIM_TOP_GROUPS], (long long)site->dim[TN_DIM_GROUPS]);
+    if (needs_least(site))
+        return tn_fail(err, TN_DECLINED, "npu",
+                       "a router whose weights' sum counts at least %g: no operator takes the larger of two numbers",
+                       site->num[TN_NUM_EPS]);
+    return npu_supports_param(site, TN_ROLE_ROUTER, err);
+}
+
+const ascend_operation ascend_moe_route = {
+    .op = TN_OP_MOE_ROUTE, .supports = route_supports, .scratch = route_scratch, .forward = route_forward};

@@ -1,0 +1,115 @@
+/* RMS_NORM. The vendor's operator multiplies by a weight in f32 and rounds once: variants that round before the weight
+ * comes in have ones there, and the weight afterwards. */
+#include "operators.h"
+
+typedef struct norm_job {
+    const tn_tensor *x, *gate, *y, *w;
+    tn_norm variant;
+    double eps;
+} norm_job;
+
+static norm_job norm_job_of(const tn_call *call)
+{
+    return (norm_job){.x = &call->in[0],
+                      .gate = &call->in[1],
+                      .y = &call->out[0],
+                      .w = npu_param(call->site, TN_ROLE_WEIGHT),
+                      .variant = (tn_norm)call->site->meaning[TN_AXIS_NORM],
+                      .eps = call->site->num[TN_NUM_EPS]};
+}
+
+/* rnd(n) in scratch. */
+static tn_tensor normalised(npu_run *r, const norm_job *job)
+{
+    tn_tensor ones = npu_take(r, job->x->dtype, 1, &job->x->shape[job->x->ndim - 1]);
+    tn_tensor n = npu_take_like(r, job->x->dtype, job->x);
+    npu_fill(r, &ones, 1);
+    npu_rms(r, job->x, &ones, job->eps, &n);
+    return n;
+}
+
+static tn_tensor widened(npu_run *r, const tn_tensor *x)
+{
+    tn_tensor wide = npu_take_like(r, TN_F32, x);
+    npu_copy(r, x, &wide);
+    return wide;
+}
+
+/* rnd(rnd(rnd(n) w) silu(gate)), the gate in f32. */
+static void norm_gated(npu_run *r, const norm_job *job)
+{
+    tn_tensor n = normalised(r, job);
+    npu_multiply(r, &n, job->w, &n);
+    tn_tensor gate = widened(r, job->gate), wide = widened(r, &n);
+    npu_silu(r, &gate, &gate);
+    npu_multiply(r, &wide, &gate, &wide);
+    npu_copy(r, &wide, job->y);
+}
+
+/* rnd(n (add + w)), everything but the end in f32: whether operators of all versions take a wide weight with narrow
+ * rows is not known. */
+static void norm_wide(npu_run *r, const norm_job *job, float add)
+{
+    tn_tensor w = widened(r, job->w), x = widened(r, job->x), n = npu_take_like(r, TN_F32, job->x);
+    if (add != 0)
+        npu_add_number(r, &w, add, &w);
+    npu_rms(r, &x, &w, job->eps, &n);
+    npu_copy(r, &n, job->y);
+}
+
+/* rnd(n w) with a weight of the rows' type is what the operator does. */
+static void norm_direct(npu_run *r, const norm_job *job)
+{
+    tn_tensor n = npu_take_like(r, job->x->dtype, job->x);
+    npu_rms(r, job->x, job->w, job->eps, &n);
+    npu_copy(r, &n, job->y);
+}
+
+static void norm(npu_run *r)
+{
+    norm_job job = norm_job_of(r->call);
+    tn_tensor n;
+    switch (job.variant) {
+    case TN_NORM_W:
+        n = normalised(r, &job);
+        npu_multiply(r, &n, job.w, job.y);
+        break;
+    case TN_NORM_NO_WEIGHT:
+        n = normalised(r, &job);
+        npu_copy(r, &n, job.y);
+        break;
+    case TN_NORM_W_GATED:
+        norm_gated(r, &job);
+        break;
+    case TN_NORM_1_PLUS_W:
+        norm_wide(r, &job, 1);
+        break;
+    default:
+        if (job.w->dtype == job.x->dtype)
+            norm_direct(r, &job);
+        else
+            norm_wide(r, &job, 0);
+        break;
+    }
+}
+
+static tn_status norm_supports(const tn_site *site, tn_error *err)
+{
+    int32_t variant = site->meaning[TN_AXIS_NORM];
+    if (variant < TN_NORM_W || variant > TN_NORM_NO_WEIGHT)
+        return tn_fail(err, TN_DECLINED, "npu", "norm: variant %d is not there yet", (int)variant);
+    return npu_supports_param(site, TN_ROLE_WEIGHT, err);
+}
+
+static size_t norm_scratch(const tn_call *call)
+{
+    return npu_measure(norm, call);
+}
+
+static tn_status norm_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(norm, call, err);
+}
+
+const ascend_operation ascend_rms_norm = {
+    .op = TN_OP_RMS_NORM, .supports = norm_supports, .scratch = norm_scratch, .forward = norm_forward};

@@ -1,0 +1,103 @@
+/* ROPE, of products and sums, so that it rounds as transformers does and has no limits of shapes; the vendor's operator
+ * for it is what kernels use. */
+#include "operators.h"
+
+typedef struct rope_job {
+    tn_rope style;
+    int64_t rotary;
+    tn_dtype step;                                          /* type that intermediate results have     */
+    tn_tensor first_cos, first_sin, second_cos, second_sin; /* [B or 1,T,1,R/2]                        */
+} rope_job;
+
+/* A half of a table, with a dimension for heads. */
+static tn_tensor table_half(const tn_tensor *table, int64_t first, int64_t count)
+{
+    tn_tensor half = npu_part(table, first, 1, count), t = half;
+    t.ndim = 4;
+    t.shape[2] = 1;
+    t.stride[2] = count;
+    t.shape[3] = count;
+    t.stride[3] = half.stride[2];
+    return t;
+}
+
+static rope_job rope_job_of(const tn_call *call)
+{
+    const tn_tensor *cos = &call->in[2], *sin = &call->in[3];
+    rope_job job = {.style = (tn_rope)call->site->meaning[TN_AXIS_ROPE]};
+    int64_t width = cos->shape[cos->ndim - 1];
+    job.rotary = job.style == TN_ROPE_HALF_NARROW ? 2 * width : width;
+    bool wide = job.style == TN_ROPE_COMPLEX || job.style == TN_ROPE_HALF_F32;
+    job.step = wide || cos->dtype != call->in[0].dtype ? TN_F32 : call->in[0].dtype;
+    /* Only the half forms with wide tables read their second half. */
+    int64_t half = job.rotary / 2, second = job.style == TN_ROPE_HALF || job.style == TN_ROPE_HALF_F32 ? half : 0;
+    job.first_cos = table_half(cos, 0, half);
+    job.first_sin = table_half(sin, 0, half);
+    job.second_cos = table_half(cos, second, half);
+    job.second_sin = table_half(sin, second, half);
+    return job;
+}
+
+/* The first or second element of every pair. */
+static tn_tensor elements(const rope_job *job, bool neighbours, const tn_tensor *x, int second)
+{
+    int64_t half = job->rotary / 2;
+    return neighbours ? npu_part(x, second, 2, half) : npu_part(x, second * half, 1, half);
+}
+
+/* All of x is read before y is written, so they may be the same memory. */
+static void rotate(npu_run *r, const rope_job *job, const tn_tensor *x, const tn_tensor *y)
+{
+    bool in = job->style == TN_ROPE_INTERLEAVED || job->style == TN_ROPE_COMPLEX || job->style == TN_ROPE_DEINTERLEAVED;
+    bool out = in && job->style != TN_ROPE_DEINTERLEAVED;
+    tn_tensor from = npu_part(x, 0, 1, job->rotary), to = npu_part(y, 0, 1, job->rotary);
+    bool widened = x->dtype != job->step;
+    if (widened) {
+        tn_tensor wide = npu_take_like(r, job->step, &from);
+        npu_copy(r, &from, &wide);
+        from = to = wide;
+    }
+    tn_tensor x1 = elements(job, in, &from, 0), x2 = elements(job, in, &from, 1);
+    tn_tensor y1 = elements(job, out, &to, 0), y2 = elements(job, out, &to, 1);
+    tn_tensor a = npu_take_like(r, job->step, &x1), b = npu_take_like(r, job->step, &x1);
+    tn_tensor c = npu_take_like(r, job->step, &x1), d = npu_take_like(r, job->step, &x1);
+    npu_multiply(r, &x1, &job->first_cos, &a);
+    npu_multiply(r, &x2, &job->first_sin, &b);
+    npu_multiply(r, &x2, &job->second_cos, &c);
+    npu_multiply(r, &x1, &job->second_sin, &d);
+    npu_add(r, &a, &b, -1, &y1);
+    npu_add(r, &c, &d, 1, &y2);
+    tn_tensor rotated = npu_part(y, 0, 1, job->rotary);
+    if (widened)
+        npu_copy(r, &to, &rotated);
+    int64_t tail = x->shape[3] - job->rotary;
+    if (tail > 0 && x->data != y->data) {
+        tn_tensor rest = npu_part(x, job->rotary, 1, tail), there = npu_part(y, job->rotary, 1, tail);
+        npu_copy(r, &rest, &there);
+    }
+}
+
+/* Keys use the memory of queries again, in the order of the stream. */
+static void rope(npu_run *r)
+{
+    rope_job job = rope_job_of(r->call);
+    size_t before = r->used, most = before;
+    for (int i = 0; i < 2; i++) {
+        r->used = before;
+        rotate(r, &job, &r->call->in[i], &r->call->out[i]);
+        most = r->used > most ? r->used : most;
+    }
+    r->used = most;
+}
+
+static size_t rope_scratch(const tn_call *call)
+{
+    return npu_measure(rope, call);
+}
+
+static tn_status rope_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(rope, call, err);
+}
+
+const ascend_operation ascend_rope = {.op = TN_OP_ROPE, .scratch = rope_scratch, .forward = rope_forward};

@@ -1,0 +1,449 @@
+/* The device npu, on the simulator of the vendor's libraries. What its operations compute is compared with the CPU when
+ * a model is opened (core/check/check_device.c): here is whether models open and give the same tokens, and what the
+ * device does besides. */
+#include "ascend.h"
+#include "model/model.h"
+#include "plugin/registry.h"
+#include "process.h"
+#include "tempdir.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PROMPT = 5, TOKENS = 6 };
+static const int64_t prompt[PROMPT] = {1, 5, 9, 2, 11};
+
+/* ---- the simulator ---------------------------------------------------------------------------------------- */
+
+static int64_t ask_simulator(const char *function)
+{
+    void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
+    ck_assert_msg(library != NULL, "the simulator is not loaded");
+    int64_t (*ask)(void);
+    *(void **)&ask = dlsym(library, function);
+    ck_assert(ask != NULL);
+    return ask();
+}
+
+static void let_fail(int64_t number)
+{
+    void (*set)(int64_t);
+    *(void **)&set = dlsym(dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD), "sim_fail_after");
+    set(number);
+}
+
+static void expect_clean(void)
+{
+    ck_assert_int_eq(ask_simulator("sim_violations"), 0);
+    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
+}
+
+/* ---- the device ------------------------------------------------------------------------------------------- */
+
+static void scan(void)
+{
+    char folder[4200];
+    tn_error err = TN_ERROR_INIT;
+    tn_config *config = tn_config_new();
+    snprintf(folder, sizeof folder, "%s/plugins", process_build());
+    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, NULL), &err), TN_OK);
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
+    tn_config_free(config);
+}
+
+static device open_device(void)
+{
+    device d;
+    int32_t ordinal;
+    tn_error err = TN_ERROR_INIT;
+    scan();
+    const tn_device *ops = registry_device("npu", &ordinal, &err);
+    ck_assert_msg(ops != NULL, "%s", err.message);
+    ck_assert_msg(device_open(&d, ops, ordinal, true, &err) == TN_OK, "%s", err.message);
+    return d;
+}
+
+static const char *why_not(const char *name)
+{
+    static tn_error err;
+    int32_t ordinal;
+    err = (tn_error)TN_ERROR_INIT;
+    scan();
+    device d;
+    const tn_device *ops = registry_device(name, &ordinal, &err);
+    if (ops)
+        ck_assert_int_ne(device_open(&d, ops, ordinal, true, &err), TN_OK);
+    ck_assert_int_eq(err.code, TN_E_KERNEL);
+    return err.message;
+}
+
+START_TEST(what_is_missing_is_told)
+{
+    unsetenv("LD_LIBRARY_PATH");
+    process_expect_error(TENON(NULL, "run", "models/demo", "x", "--device", "npu"), 3, "'npu' is not available",
+                         "libascendcl.so was not found; install CANN or source its set_env.sh; use cpu", NULL);
+    process_result cpu = TENON(NULL, "run", "models/demo", "And it", "-n", "4", "-q", "--device=cpu");
+    ck_assert_int_eq(cpu.status, 0);
+    process_expect_output(TENON(NULL, "run", "models/demo", "And it", "-n", "4", "-q", "--device=auto"), cpu.out);
+    process_free(&cpu);
+}
+END_TEST
+
+/* As where nothing was sourced, and the folder is named. */
+START_TEST(the_folder_of_the_installation_is_enough)
+{
+    char library[4200];
+    char *home = tempdir_new(), *link = tempdir_path(home, "lib64");
+    snprintf(library, sizeof library, "%s/tests/ascend_sim", process_build());
+    ck_assert_int_eq(symlink(library, link), 0);
+    unsetenv("LD_LIBRARY_PATH");
+    setenv("ASCEND_HOME_PATH", home, 1);
+    process_result r =
+        TENON(NULL, "run", "models/demo", "And it", "-n", "4", "-q", "--device", "npu", "--kernels=none");
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    process_free(&r);
+    unlink(link);
+    free(link);
+    tempdir_remove(home);
+}
+END_TEST
+
+/* One that has another library than those that were asked for. */
+START_TEST(a_part_of_an_installation_is_none)
+{
+    char library[4200];
+    char *home = tempdir_new();
+    snprintf(library, sizeof library, "cp '%s/tests/ascend_sim/libascendcl.so' '%s'", process_build(), home);
+    ck_assert_int_eq(system(library), 0);
+    setenv("LD_LIBRARY_PATH", home, 1);
+    process_expect_error(TENON(NULL, "run", "models/demo", "x", "--device", "npu"), 3,
+                         "libnnopbase.so was not found; install CANN or source its set_env.sh", NULL);
+    tempdir_remove(home);
+}
+END_TEST
+
+START_TEST(machines_that_are_not_served)
+{
+    setenv("ASCEND_SIM_DEVICES", "0", 1);
+    ck_assert_ptr_nonnull(strstr(why_not("npu"), "there is no NPU in this machine"));
+}
+END_TEST
+
+START_TEST(units_are_counted)
+{
+    setenv("ASCEND_SIM_DEVICES", "2", 1);
+    ck_assert_str_eq(why_not("npu:2"), "'npu:2' cannot be opened: there are 2 NPUs, from 0 to 1");
+    expect_clean();
+}
+END_TEST
+
+/* ---- memory and copies ------------------------------------------------------------------------------------ */
+
+static void fill(unsigned char *bytes, size_t count, int seed)
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = (unsigned char)((i * 2654435761u >> 11) + (unsigned)seed);
+}
+
+START_TEST(memory_is_kept_and_zero_again)
+{
+    device d = open_device();
+    const size_t sizes[] = {1, 512, 5000, 70000, 9 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void *first, *second;
+        unsigned char *bytes = malloc(sizes[i]), *back = malloc(sizes[i]);
+        fill(bytes, sizes[i], 7);
+        ck_assert_int_eq(device_alloc(&d, sizes[i], &first, NULL), TN_OK);
+        ck_assert_uint_eq((uintptr_t)first % 64, 0);
+        ck_assert_int_eq(device_upload(&d, first, bytes, sizes[i], NULL), TN_OK);
+        memset(bytes, 0, sizes[i]); /* at once: it was copied */
+        ck_assert_int_eq(device_download(&d, back, first, sizes[i], NULL), TN_OK);
+        fill(bytes, sizes[i], 7);
+        ck_assert_mem_eq(back, bytes, sizes[i]);
+        device_free(&d, first, sizes[i]);
+        int64_t before = ask_simulator("sim_leaks");
+        ck_assert_int_eq(device_alloc(&d, sizes[i], &second, NULL), TN_OK);
+        ck_assert_ptr_eq(first, second);
+        ck_assert_int_eq(ask_simulator("sim_leaks"), before);
+        ck_assert_int_eq(device_download(&d, back, second, sizes[i], NULL), TN_OK);
+        memset(bytes, 0, sizes[i]);
+        ck_assert_mem_eq(back, bytes, sizes[i]);
+        device_free(&d, second, sizes[i]);
+        free(bytes);
+        free(back);
+    }
+    device_close(&d);
+    expect_clean();
+}
+END_TEST
+
+START_TEST(no_memory_is_told_with_numbers)
+{
+    setenv("ASCEND_SIM_MEMORY", "16777216", 1);
+    device d = open_device();
+    tn_error err = TN_ERROR_INIT;
+    void *a, *b;
+    ck_assert_int_eq(device_alloc(&d, 10 << 20, &a, &err), TN_OK);
+    ck_assert_int_eq(device_alloc(&d, 12 << 20, &b, &err), TN_E_MEMORY);
+    ck_assert_msg(strstr(err.message,
+                         "cannot allocate 12582912 bytes, 6291424 of 16777216 are free (aclrtMalloc failed "
+                         "with 207001, out of memory: ") != NULL,
+                  "%s", err.message);
+    /* What is kept for later goes back when something else needs the room. */
+    device_free(&d, a, 10 << 20);
+    err = (tn_error)TN_ERROR_INIT;
+    ck_assert_msg(device_alloc(&d, 12 << 20, &b, &err) == TN_OK, "%s", err.message);
+    device_free(&d, b, 12 << 20);
+    device_close(&d);
+    expect_clean();
+}
+END_TEST
+
+START_TEST(small_uploads_have_a_shadow)
+{
+    device d = open_device();
+    int32_t slots[32] = {3, 4, 5};
+    float numbers[32] = {0};
+    char *memory;
+    void *block;
+    ck_assert_int_eq(device_alloc(&d, 1 << 20, &block, NULL), TN_OK);
+    memory = block;
+    ck_assert_int_eq(device_upload(&d, memory + 64, slots, sizeof slots, NULL), TN_OK);
+    const void *shadow = d.queue->shadow(d.queue, memory + 64, sizeof slots);
+    ck_assert_ptr_nonnull(shadow);
+    ck_assert_mem_eq(shadow, slots, sizeof slots);
+    ck_assert_ptr_null(d.queue->shadow(d.queue, memory + 64, 64));
+    ck_assert_ptr_null(d.queue->shadow(d.queue, memory, sizeof slots));
+    /* A neighbour leaves it alone; what overlaps it does not: an upload, a result, its release. */
+    ck_assert_int_eq(device_upload(&d, memory, slots, 64, NULL), TN_OK);
+    ck_assert_ptr_nonnull(d.queue->shadow(d.queue, memory + 64, sizeof slots));
+    ck_assert_int_eq(device_upload(&d, memory + 128, slots, 8, NULL), TN_OK);
+    ck_assert_ptr_null(d.queue->shadow(d.queue, memory + 64, sizeof slots));
+    ck_assert_int_eq(device_upload(&d, memory + 4096, numbers, sizeof numbers, NULL), TN_OK);
+    tn_call call = {.size = sizeof call, .op = TN_OP_ADD, .queue = d.queue, .in_count = 2, .out_count = 1};
+    for (int i = 0; i < 2; i++)
+        call.in[i] = tn_tensor_dense(memory + 8192, TN_F32, 1, (int64_t[]){8});
+    call.out[0] = tn_tensor_dense(memory + 4096 + 64, TN_F32, 1, (int64_t[]){8});
+    ck_assert_ptr_nonnull(d.queue->shadow(d.queue, memory + 4096, sizeof numbers));
+    ck_assert_int_eq(d.ops->eager(&call, NULL), TN_OK);
+    ck_assert_ptr_null(d.queue->shadow(d.queue, memory + 4096, sizeof numbers));
+    ck_assert_int_eq(device_upload(&d, memory, slots, sizeof slots, NULL), TN_OK);
+    ck_assert_int_eq(device_sync(&d, NULL), TN_OK);
+    device_free(&d, block, 1 << 20);
+    ck_assert_ptr_null(d.queue->shadow(d.queue, memory, sizeof slots));
+    device_close(&d);
+    expect_clean();
+}
+END_TEST
+
+/* ---- models ----------------------------------------------------------------------------------------------- */
+
+static tn_model *open_model(const char *name, const char *device, const char *dtype, tn_error *err)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/data/models/%s", name);
+    tn_model_options o = {.size = sizeof o, .dtype = dtype, .device = device};
+    return tn_model_open(path, &o, err);
+}
+
+static tn_status generate(tn_model *m, int64_t *out, tn_error *err)
+{
+    tn_session_options so = {.size = sizeof so, .context = 32, .chunk = 3};
+    tn_generate_options o = {.size = sizeof o, .max_tokens = TOKENS, .ignore_eos = true};
+    tn_session *s = tn_session_new(m, &so, err);
+    tn_status status = s ? tn_generate(s, prompt, PROMPT, &o, out, NULL, err) : err->code;
+    tn_session_free(s);
+    return status;
+}
+
+/* That every operation computes what the CPU does is looked at while the model is opened. */
+static const char *const models[] = {"llama", "qwen3", "qwen2_sliding", "qwen3_moe", "deepseek_v3", "mixtral"};
+enum { MODELS = sizeof models / sizeof *models };
+
+START_TEST(models_give_the_same_tokens)
+{
+    const char *name = models[_i % MODELS], *dtype = _i / MODELS ? "bf16" : "f32";
+    int64_t want[TOKENS], got[TOKENS];
+    tn_error err = TN_ERROR_INIT;
+    scan();
+    tn_model *m = open_model(name, NULL, dtype, &err);
+    ck_assert_msg(m && generate(m, want, &err) == TN_OK, "%s", err.message);
+    tn_model_close(m);
+    m = open_model(name, "npu", dtype, &err);
+    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    ck_assert_msg(generate(m, got, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_model_close(m);
+    if (_i / MODELS == 0) /* in bf16 a rounding may decide */
+        ck_assert_mem_eq(want, got, sizeof want);
+    expect_clean();
+}
+END_TEST
+
+START_TEST(what_is_not_there_is_declined_with_its_name)
+{
+    static const char *const names[][2] = {
+        {"lfm2", "device npu does not perform SHORT_CONV: SHORT_CONV is not there yet"},
+        {"llama_gelu", "act: gelu is not there yet"},
+        {"starcoder2", "LAYER_NORM is not there yet"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        tn_error err = TN_ERROR_INIT;
+        scan();
+        ck_assert_ptr_null(open_model(names[i][0], "npu", "f32", &err));
+        ck_assert_msg(strstr(err.message, names[i][1]) != NULL, "%s", err.message);
+    }
+    expect_clean();
+}
+END_TEST
+
+/* ---- faults ------------------------------------------------------------------------------------------------- */
+
+enum { POINTS = 300 };
+
+/* What a child saw. */
+typedef struct outcome {
+    tn_error err;
+    tn_status status;
+    int64_t calls, leaks;
+    int64_t tokens[TOKENS];
+    bool ended;
+} outcome;
+
+/* From opening the model, or only behind that. */
+static void run_with_fault(tn_model *m, int64_t number, outcome *o)
+{
+    if (m)
+        let_fail(number);
+    int64_t before = m ? ask_simulator("sim_calls") : 0;
+    if (!m)
+        m = open_model("llama", "npu", "f32", &o->err);
+    o->status = m ? generate(m, o->tokens, &o->err) : o->err.code;
+    tn_model_close(m);
+    o->calls = ask_simulator("sim_calls") - before;
+    o->leaks = ask_simulator("sim_leaks");
+    o->ended = true;
+}
+
+static void run_in_child(tn_model *m, int64_t number, outcome *o)
+{
+    char text[32];
+    memset(o, 0, sizeof *o);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        alarm(120);
+        snprintf(text, sizeof text, "%lld", (long long)number);
+        setenv("ASCEND_SIM_FAIL", text, 1);
+        setenv("ASCEND_SIM_QUIET", "1", 1);
+        run_with_fault(m, number, o);
+        _exit(0);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0 && o->ended, "call %lld fails: status %x",
+                  (long long)number, (unsigned)status);
+}
+
+/* One line, the vendor's number and the vendor's words; or nothing depended on the call. */
+static void expect_told(const outcome *o, int64_t number, const int64_t *want)
+{
+    ck_assert_msg(o->leaks == 0, "call %lld fails: %lld objects are left: %s", (long long)number, (long long)o->leaks,
+                  o->err.message);
+    if (o->status == TN_OK) {
+        ck_assert_mem_eq(o->tokens, want, sizeof o->tokens);
+        return;
+    }
+    ck_assert_msg(o->status == TN_E_KERNEL || o->status == TN_E_MEMORY, "call %lld fails: class %d: %s",
+                  (long long)number, (int)o->status, o->err.message);
+    const char *with = strstr(o->err.message, " failed with ");
+    bool coded = (with && strtol(with + 13, NULL, 10) >= 100000) || strstr(o->err.message, "out of memory");
+    ck_assert_msg(coded && strstr(o->err.message, "fails because ASCEND_SIM_FAIL says so") &&
+                      !strchr(o->err.message, '\n'),
+                  "call %lld fails: %s", (long long)number, o->err.message);
+}
+
+static void walk(tn_model *m, int64_t most)
+{
+    outcome *o = mmap(NULL, sizeof *o, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(o, MAP_FAILED);
+    run_in_child(m, 0, o);
+    ck_assert_msg(o->status == TN_OK, "%s", o->err.message);
+    int64_t want[TOKENS], calls = o->calls, told = 0;
+    memcpy(want, o->tokens, sizeof want);
+    ck_assert_int_gt(calls, 100);
+    for (int64_t i = 0; i < most; i++) {
+        /* All of them where they are few, else some from everywhere. */
+        int64_t number = calls <= most ? i + 1 : 1 + i * (calls - 1) / (most - 1);
+        if (number > calls)
+            break;
+        run_in_child(m, number, o);
+        expect_told(o, number, want);
+        told += o->status != TN_OK;
+    }
+    ck_assert_int_gt(told, most / 2);
+    munmap(o, sizeof *o);
+}
+
+START_TEST(every_failing_call_of_a_generation_is_told)
+{
+    tn_error err = TN_ERROR_INIT;
+    scan();
+    tn_model *m = open_model("llama", "npu", "f32", &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    walk(m, POINTS);
+    tn_model_close(m);
+    expect_clean();
+}
+END_TEST
+
+/* The libraries are loaded in the children alone. */
+START_TEST(so_are_those_of_opening_a_model)
+{
+    scan();
+    walk(NULL, POINTS / 6);
+}
+END_TEST
+
+/* ---- ---------------------------------------------------------------------------------------------------- */
+
+static Suite *suite(void)
+{
+    Suite *suite = suite_create("ascend");
+    TCase *tc = tcase_create("npu");
+    tcase_set_timeout(tc, 600);
+    tcase_add_test(tc, what_is_missing_is_told);
+    tcase_add_test(tc, the_folder_of_the_installation_is_enough);
+    tcase_add_test(tc, a_part_of_an_installation_is_none);
+    tcase_add_test(tc, machines_that_are_not_served);
+    tcase_add_test(tc, units_are_counted);
+    tcase_add_test(tc, memory_is_kept_and_zero_again);
+    tcase_add_test(tc, no_memory_is_told_with_numbers);
+    tcase_add_test(tc, small_uploads_have_a_shadow);
+    tcase_add_loop_test(tc, models_give_the_same_tokens, 0, 2 * MODELS);
+    tcase_add_test(tc, what_is_not_there_is_declined_with_its_name);
+    tcase_add_test(tc, every_failing_call_of_a_generation_is_told);
+    tcase_add_test(tc, so_are_those_of_opening_a_model);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
+
+/* The loader reads its path once: the program starts again with the simulator's folder in it. */
+int main(int argc, char **argv)
+{
+    char folder[4200];
+    const char *path = getenv("LD_LIBRARY_PATH");
+    (void)argc;
+    snprintf(folder, sizeof folder, "%s/tests/ascend_sim", process_build());
+    if (!path || strcmp(path, folder) != 0) {
+        setenv("LD_LIBRARY_PATH", folder, 1);
+        execv("/proc/self/exe", argv);
+        return 1;
+    }
+    unsetenv("ASCEND_HOME_PATH");
+    unsetenv("ASCEND_TOOLKIT_HOME");
+    return process_main(suite());
+}

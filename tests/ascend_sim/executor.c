@@ -1,0 +1,447 @@
+/* The two phases of a call: what the first one builds, what the second one queues, and what is checked when the work
+ * runs. Executors are used once, unless they were made repeatable. */
+#include "sim.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXECUTOR_MAGIC 0xac1e8ec0u
+
+struct aclOpExecutor {
+    uint32_t magic;
+    bool repeatable, ran;
+    pthread_t thread;
+    sim_op *op;
+};
+
+/* ---- the first phase ------------------------------------------------------------------------------------------- */
+
+static void *make(size_t size)
+{
+    void *object = calloc(1, size);
+    if (!object)
+        abort();
+    return object;
+}
+
+sim_op *sim_begin(const char *name, int (*run)(sim_op *op))
+{
+    sim_op *op = make(sizeof *op);
+    op->name = name;
+    op->run = run;
+    if (sim_need_context(name))
+        op->code = 361001;
+    else if (sim_injected(name))
+        op->code = 561000;
+    return op;
+}
+
+void sim_fault(sim_op *op, int code, const char *format, ...)
+{
+    char text[768];
+    if (op->code)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    op->code = sim_violation(code, "%sGetWorkspaceSize: %s", op->name, text);
+}
+
+static sim_tensor *add(sim_op *op, const aclTensor *tensor, const char *role, bool output, bool optional)
+{
+    sim_tensor **more = realloc(op->tensors, ((size_t)op->count + 1) * sizeof *more);
+    sim_tensor *t = make(sizeof *t);
+    if (!more)
+        abort();
+    op->tensors = more;
+    op->tensors[op->count++] = t;
+    if (!tensor && !optional)
+        sim_fault(op, 161001, "%s is NULL", role);
+    else if (tensor && !sim_tensor_of(tensor, t))
+        sim_fault(op, 161001, "%s is no live tensor", role);
+    t->role = role;
+    t->output = output;
+    for (int i = 0; output && i < t->rank; i++)
+        if (t->shape[i] > 1 && t->strides[i] == 0)
+            sim_fault(op, 161002, "%s is written, and dimension %d has stride 0", role, i);
+    return t;
+}
+
+const sim_tensor *sim_in(sim_op *op, const aclTensor *tensor, const char *role)
+{
+    return add(op, tensor, role, false, false);
+}
+
+const sim_tensor *sim_out(sim_op *op, const aclTensor *tensor, const char *role)
+{
+    return add(op, tensor, role, true, false);
+}
+
+const sim_tensor *sim_in_optional(sim_op *op, const aclTensor *tensor, const char *role)
+{
+    return add(op, tensor, role, false, true);
+}
+
+const sim_tensor *sim_out_optional(sim_op *op, const aclTensor *tensor, const char *role)
+{
+    return add(op, tensor, role, true, true);
+}
+
+static void free_op(void *state)
+{
+    sim_op *op = state;
+    for (int i = 0; i < op->count; i++)
+        free(op->tensors[i]);
+    free(op->tensors);
+    free(op->ints);
+    free(op);
+}
+
+static sim_op *copy_op(const sim_op *op)
+{
+    sim_op *copy = make(sizeof *copy);
+    *copy = *op;
+    copy->tensors = make(((size_t)op->count + 1) * sizeof *copy->tensors);
+    for (int i = 0; i < op->count; i++) {
+        copy->tensors[i] = make(sizeof **copy->tensors);
+        *copy->tensors[i] = *op->tensors[i];
+    }
+    if (op->ints) {
+        copy->ints = make((size_t)op->int_count * sizeof *op->ints + 1);
+        memcpy(copy->ints, op->ints, (size_t)op->int_count * sizeof *op->ints);
+    }
+    return copy;
+}
+
+static void set_pending(const sim_op *op, int change)
+{
+    for (int i = 0; i < op->count; i++)
+        if (op->tensors[i]->present)
+            sim_tensor_pending(op->tensors[i]->source, change);
+}
+
+aclnnStatus sim_finish(sim_op *op, uint64_t workspace, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    if (!workspaceSize || !executor)
+        sim_fault(op, 161001, "workspaceSize or executor is NULL");
+    int code = op->code;
+    if (code) {
+        free_op(op);
+        return code;
+    }
+    op->workspace = workspace;
+    aclOpExecutor *e = make(sizeof *e);
+    *e = (aclOpExecutor){.magic = EXECUTOR_MAGIC, .thread = pthread_self(), .op = op};
+    set_pending(op, 1);
+    sim_count_live(SIM_EXECUTORS, 1);
+    *workspaceSize = workspace;
+    *executor = e;
+    return 0;
+}
+
+/* ---- when work runs -------------------------------------------------------------------------------------------- */
+
+/* Bytes from the first element of the view to behind the last; 0: it has none. */
+static size_t span(const sim_tensor *t)
+{
+    int64_t last = 0;
+    if (!t->present)
+        return 0;
+    for (int i = 0; i < t->rank; i++) {
+        if (!t->shape[i])
+            return 0;
+        last += (t->shape[i] - 1) * t->strides[i];
+    }
+    return (size_t)(last + 1) * aclDataTypeSize(t->type);
+}
+
+static const char *first_byte(const sim_tensor *t)
+{
+    return (const char *)t->data + (size_t)t->offset * aclDataTypeSize(t->type);
+}
+
+static bool same_view(const sim_tensor *a, const sim_tensor *b)
+{
+    size_t bytes = (size_t)a->rank * sizeof *a->shape;
+    return a->rank == b->rank && a->type == b->type && first_byte(a) == first_byte(b) &&
+           memcmp(a->shape, b->shape, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
+}
+
+/* Marks the bytes of t in a map that begins at base, or says whether one of them is marked. */
+static bool walk_bytes(const sim_tensor *t, const char *base, unsigned char *map, bool mark)
+{
+    size_t size = aclDataTypeSize(t->type), at = 0;
+    int64_t index[SIM_RANK_MAX] = {0};
+    const char *begin = first_byte(t);
+    for (;;) {
+        unsigned char *place = map + (begin - base) + at * size;
+        for (size_t i = 0; i < size; i++) {
+            if (!mark && place[i])
+                return true;
+            place[i] |= mark;
+        }
+        int axis = t->rank - 1;
+        for (; axis >= 0; axis--) {
+            at += (size_t)t->strides[axis];
+            if (++index[axis] < t->shape[axis])
+                break;
+            at -= (size_t)(t->strides[axis] * t->shape[axis]);
+            index[axis] = 0;
+        }
+        if (axis < 0)
+            return false;
+    }
+}
+
+/* Do two views have an element in common? Views may lie within each other without, as halves of rows do. */
+static bool overlap(const sim_tensor *a, const sim_tensor *b)
+{
+    const char *begins[] = {first_byte(a), first_byte(b)};
+    const char *ends[] = {begins[0] + span(a), begins[1] + span(b)};
+    if (!span(a) || !span(b) || begins[0] >= ends[1] || begins[1] >= ends[0])
+        return false;
+    const char *base = begins[0] < begins[1] ? begins[0] : begins[1];
+    unsigned char *map = make((size_t)((ends[0] > ends[1] ? ends[0] : ends[1]) - base));
+    walk_bytes(a, base, map, true);
+    bool common = walk_bytes(b, base, map, false);
+    free(map);
+    return common;
+}
+
+/* Nothing in the vendor's documents allows it, but for operators that work element by element or in place. */
+static void check_overlaps(const sim_op *op)
+{
+    for (int o = 0; o < op->count; o++)
+        for (int i = 0; op->tensors[o]->output && i < op->count; i++) {
+            const sim_tensor *out = op->tensors[o], *other = op->tensors[i];
+            if (i == o || (other->output && i < o) || (op->elementwise && same_view(out, other)) ||
+                !overlap(out, other))
+                continue;
+            sim_violation(0, "%s: %s is written and shares elements with %s", op->name, out->role, other->role);
+        }
+}
+
+static int find_memory(sim_op *op, int device)
+{
+    for (int i = 0; i < op->count; i++) {
+        sim_tensor *t = op->tensors[i];
+        size_t bytes = span(t);
+        if (!bytes)
+            continue;
+        t->host = sim_translate(first_byte(t), bytes, device);
+        if (!t->host)
+            return sim_violation(507015, "%s: %s, %zu bytes at %p, is not within one live allocation of device %d",
+                                 op->name, t->role, bytes, (const void *)first_byte(t), device);
+    }
+    if (op->workspace) {
+        void *at = sim_translate(op->workspace_at, op->workspace, device);
+        if (!at)
+            return sim_violation(507015, "%s: its workspace, %llu bytes at %p, is not within one live allocation",
+                                 op->name, (unsigned long long)op->workspace, op->workspace_at);
+        memset(at, 0xdb, op->workspace); /* whoever keeps something there loses it */
+    }
+    return 0;
+}
+
+static int run_op(void *state, int device)
+{
+    sim_op *op = state;
+    int code = find_memory(op, device);
+    if (code)
+        return code;
+    check_overlaps(op);
+    return op->run(op);
+}
+
+/* ---- the second phase ------------------------------------------------------------------------------------------ */
+
+static void end_executor(aclOpExecutor *e)
+{
+    set_pending(e->op, -1);
+    free_op(e->op);
+    e->op = NULL;
+    e->magic = 0;
+    sim_bury(e);
+    sim_count_live(SIM_EXECUTORS, -1);
+}
+
+static int check_tensors(const sim_op *op)
+{
+    for (int i = 0; i < op->count; i++)
+        if (op->tensors[i]->present && !sim_tensor_alive(op->tensors[i]->source))
+            return sim_violation(161002, "%s: the tensor %s was destroyed between the phases", op->name,
+                                 op->tensors[i]->role);
+    return 0;
+}
+
+static int check_workspace(const sim_op *op, const void *workspace, uint64_t size)
+{
+    if ((size || op->workspace) && !workspace)
+        return sim_violation(161001, "%s: workspace is NULL and %llu bytes are needed", op->name,
+                             (unsigned long long)op->workspace);
+    if (size < op->workspace)
+        return sim_violation(161002, "%s: a workspace of %llu bytes, the first phase asked for %llu", op->name,
+                             (unsigned long long)size, (unsigned long long)op->workspace);
+    if (size && !sim_translate(workspace, size, sim_current_device()))
+        return sim_violation(161002, "%s: the workspace is not within one live allocation of the device", op->name);
+    return 0;
+}
+
+static int check_second(const char *name, const aclOpExecutor *e, const void *workspace, uint64_t size,
+                        aclrtStream stream)
+{
+    if (strcmp(name, e->op->name) != 0)
+        return sim_violation(561000, "%s: the executor was made by %sGetWorkspaceSize", name, e->op->name);
+    if (!pthread_equal(e->thread, pthread_self())) /* not documented as wrong: counted all the same */
+        sim_violation(0, "%s: another thread than that of the first phase", name);
+    if (sim_check_stream(stream, name))
+        return 361001;
+    int code = check_workspace(e->op, workspace, size);
+    if (!code)
+        code = check_tensors(e->op);
+    if (!code && sim_injected(name))
+        code = 361001;
+    return code;
+}
+
+static void enqueue(const sim_op *op, const void *workspace, aclrtStream stream)
+{
+    sim_op *copy = copy_op(op);
+    copy->workspace_at = workspace;
+    sim_range *ranges = make(((size_t)op->count + 1) * sizeof *ranges);
+    int count = 0;
+    for (int i = 0; i < op->count; i++) {
+        const sim_tensor *t = op->tensors[i];
+        if (span(t))
+            ranges[count++] = (sim_range){first_byte(t), first_byte(t) + span(t), t->output};
+    }
+    if (op->workspace)
+        ranges[count++] = (sim_range){workspace, (const char *)workspace + op->workspace, true};
+    sim_enqueue(stream, &(sim_work){.name = op->name,
+                                    .run = run_op,
+                                    .discard = free_op,
+                                    .state = copy,
+                                    .ranges = ranges,
+                                    .range_count = count});
+}
+
+aclnnStatus sim_second(const char *name, void *workspace, uint64_t size, aclOpExecutor *executor, aclrtStream stream)
+{
+    SIM_HOLD;
+    if (!executor)
+        return sim_violation(161001, "%s: executor is NULL", name);
+    if (executor->magic != EXECUTOR_MAGIC)
+        return sim_violation(561000, "%s: no live executor; was it run before?", name);
+    int code = check_second(name, executor, workspace, size, stream);
+    if (!code)
+        enqueue(executor->op, workspace, stream);
+    executor->ran = true;
+    if (!executor->repeatable)
+        end_executor(executor);
+    return code;
+}
+
+/* ---- executors that run again ---------------------------------------------------------------------------------- */
+
+aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
+{
+    SIM_HOLD;
+    if (!executor || executor->magic != EXECUTOR_MAGIC)
+        return sim_violation(161001, "aclSetAclOpExecutorRepeatable: NULL, or no live executor");
+    if (sim_injected("aclSetAclOpExecutorRepeatable"))
+        return 561000;
+    executor->repeatable = true;
+    return 0;
+}
+
+/* Documented for repeatable executors; the vendor's deletes others that never ran, too. */
+aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
+{
+    SIM_HOLD;
+    if (!executor)
+        return 0;
+    if (executor->magic != EXECUTOR_MAGIC)
+        return sim_violation(561000, "aclDestroyAclOpExecutor: no live executor; was it run or destroyed before?");
+    if (!executor->repeatable)
+        sim_violation(0, "aclDestroyAclOpExecutor: documented for repeatable executors, and this one is not");
+    end_executor(executor);
+    return 0;
+}
+
+enum { ANY = -1, INPUTS, OUTPUTS };
+
+/* index counts the tensors of one side, or of both, as the operator's arguments have them. */
+static sim_tensor *argument(const sim_op *op, size_t index, int side)
+{
+    for (int i = 0; i < op->count; i++)
+        if ((side == ANY || op->tensors[i]->output == (side == OUTPUTS)) && index-- == 0)
+            return op->tensors[i];
+    return NULL;
+}
+
+static aclnnStatus set_address(aclOpExecutor *e, size_t index, const aclTensor *tensor, void *addr, int side)
+{
+    if (!e || e->magic != EXECUTOR_MAGIC || !sim_tensor_alive(tensor))
+        return sim_violation(161001, "aclSetTensorAddr: no live executor, or no live tensor");
+    if (!e->repeatable)
+        return sim_violation(161002, "aclSetTensorAddr: the executor is not repeatable");
+    sim_tensor *t = argument(e->op, index, side);
+    if (!t || !t->present || t->source != tensor)
+        return sim_violation(161002, "aclSetTensorAddr: argument %zu of %s is %s", index, e->op->name,
+                             t && t->present ? "another tensor" : "not there");
+    if ((uintptr_t)addr % 32)
+        return sim_violation(161002, "aclSetTensorAddr: %p is no multiple of 32 bytes", addr);
+    t->data = addr;
+    return 0;
+}
+
+aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
+{
+    SIM_HOLD;
+    return set_address(executor, index, tensor, addr, INPUTS);
+}
+
+aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
+{
+    SIM_HOLD;
+    return set_address(executor, index, tensor, addr, OUTPUTS);
+}
+
+aclnnStatus aclSetTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
+{
+    SIM_HOLD;
+    return set_address(executor, index, tensor, addr, ANY);
+}
+
+/* The members of a list follow each other in the arguments; irIndex, which counts lists as one, is not used. */
+static aclnnStatus set_member(aclOpExecutor *e, size_t index, const aclTensorList *list, void *addr)
+{
+    aclTensor *const *members;
+    int64_t count;
+    if (!e || e->magic != EXECUTOR_MAGIC || !sim_list_of(list, &members, &count))
+        return sim_violation(161001, "aclSetDynamicTensorAddr: no live executor, or no live list");
+    for (int i = 0; index < (size_t)count && i < e->op->count; i++)
+        if (e->op->tensors[i]->present && e->op->tensors[i]->source == members[index])
+            return set_address(e, (size_t)i, members[index], addr, ANY);
+    return sim_violation(161002, "aclSetDynamicTensorAddr: %s has no such member", e->op->name);
+}
+
+aclnnStatus aclSetDynamicInputTensorAddr(aclOpExecutor *executor, size_t irIndex, const size_t relativeIndex,
+                                         aclTensorList *tensors, void *addr)
+{
+    SIM_HOLD;
+    (void)irIndex;
+    return set_member(executor, relativeIndex, tensors, addr);
+}
+
+aclnnStatus aclSetDynamicOutputTensorAddr(aclOpExecutor *executor, size_t irIndex, const size_t relativeIndex,
+                                          aclTensorList *tensors, void *addr)
+{
+    SIM_HOLD;
+    (void)irIndex;
+    return set_member(executor, relativeIndex, tensors, addr);
+}

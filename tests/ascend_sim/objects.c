@@ -1,0 +1,583 @@
+/* Tensors, scalars, arrays and lists: descriptions that live on the host and own no data. */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TENSOR_MAGIC = 0x7e500001, SCALAR_MAGIC, INTS_MAGIC, FLOATS_MAGIC, BOOLS_MAGIC, LIST_MAGIC, SCALARS_MAGIC };
+
+struct aclTensor {
+    uint32_t magic;
+    int pending; /* executors that were made with it and did not run yet */
+    bool listed; /* a list owns it */
+    aclFormat format;
+    sim_tensor view;
+    int storage_rank;
+    int64_t storage[SIM_RANK_MAX];
+};
+
+struct aclScalar {
+    uint32_t magic;
+    bool listed;
+    sim_scalar value;
+};
+
+struct aclIntArray {
+    uint32_t magic;
+    int64_t count, values[];
+};
+
+struct aclFloatArray {
+    uint32_t magic;
+    int64_t count;
+    float values[];
+};
+
+struct aclBoolArray {
+    uint32_t magic;
+    int64_t count;
+    bool values[];
+};
+
+struct aclTensorList {
+    uint32_t magic;
+    int64_t count;
+    aclTensor *tensors[];
+};
+
+struct aclScalarList {
+    uint32_t magic;
+    int64_t count;
+    aclScalar *scalars[];
+};
+
+static void *make(size_t size)
+{
+    void *object = calloc(1, size);
+    if (!object)
+        abort();
+    return object;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------------------------- */
+
+static bool all_at_least_zero(const int64_t *values, uint64_t count, const char *what)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (values[i] < 0) {
+            sim_violation(0, "aclCreateTensor: %s %llu is %lld", what, (unsigned long long)i, (long long)values[i]);
+            return false;
+        }
+    return true;
+}
+
+/* The vendor calls an address that is no multiple of 32 undefined: it has no code. */
+static bool right_address(const void *address, const char *call)
+{
+    if ((uintptr_t)address % 32 == 0)
+        return true;
+    sim_violation(0, "%s: %p is no multiple of 32 bytes; put what is left into the offset", call, address);
+    return false;
+}
+
+/* Elements from the storage's first to behind the view's last. */
+static int64_t reach(const sim_tensor *v)
+{
+    int64_t last = v->offset;
+    for (int i = 0; i < v->rank; i++) {
+        if (!v->shape[i])
+            return 0;
+        last += (v->shape[i] - 1) * v->strides[i];
+    }
+    return last + 1;
+}
+
+static void set_strides(sim_tensor *v, const int64_t *stride)
+{
+    int64_t step = 1;
+    for (int i = v->rank; i-- > 0;) {
+        v->strides[i] = stride ? stride[i] : step;
+        step *= v->shape[i];
+    }
+}
+
+static bool describe(aclTensor *t, const int64_t *dims, uint64_t rank, const int64_t *stride, int64_t offset,
+                     const int64_t *storage, uint64_t storage_rank)
+{
+    if ((!dims && rank) || (!storage && storage_rank)) {
+        sim_violation(0, "aclCreateTensor: a shape is NULL");
+        return false;
+    }
+    if (rank > SIM_RANK_MAX || storage_rank > SIM_RANK_MAX) { /* no operator's document has more */
+        sim_violation(0, "aclCreateTensor: %llu dimensions",
+                      (unsigned long long)(rank > storage_rank ? rank : storage_rank));
+        return false;
+    }
+    if (!all_at_least_zero(dims, rank, "dimension") || !all_at_least_zero(storage, storage_rank, "storage dimension") ||
+        (stride && !all_at_least_zero(stride, rank, "stride")) || !all_at_least_zero(&offset, 1, "offset"))
+        return false;
+    t->view.rank = (int)rank;
+    t->view.offset = offset;
+    if (rank)
+        memcpy(t->view.shape, dims, rank * sizeof *dims);
+    set_strides(&t->view, stride);
+    t->storage_rank = (int)storage_rank;
+    int64_t held = 1;
+    for (uint64_t i = 0; i < storage_rank; i++)
+        held *= t->storage[i] = storage[i];
+    if (reach(&t->view) > held) {
+        sim_violation(0, "aclCreateTensor: the view ends at element %lld of a storage of %lld",
+                      (long long)reach(&t->view), (long long)held);
+        return false;
+    }
+    return true;
+}
+
+aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType, const int64_t *stride,
+                           int64_t offset, aclFormat format, const int64_t *storageDims, uint64_t storageDimsNum,
+                           void *tensorData)
+{
+    SIM_HOLD;
+    if (sim_injected("aclCreateTensor"))
+        return NULL;
+    aclTensor t = {.magic = TENSOR_MAGIC, .format = format};
+    t.view = (sim_tensor){.present = true, .type = dataType, .data = tensorData};
+    if (!describe(&t, viewDims, viewDimsNum, stride, offset, storageDims, storageDimsNum) ||
+        !right_address(tensorData, "aclCreateTensor"))
+        return NULL;
+    aclTensor *made = make(sizeof *made);
+    *made = t;
+    made->view.source = made;
+    sim_count_live(SIM_TENSORS, 1);
+    return made;
+}
+
+aclnnStatus aclInitTensor(aclTensor *tensor, const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
+                          const int64_t *stride, int64_t offset, aclFormat format, const int64_t *storageDims,
+                          uint64_t storageDimsNum, void *tensorDataAddr)
+{
+    SIM_HOLD;
+    if (!sim_tensor_alive(tensor))
+        return sim_violation(161001, "aclInitTensor: no live tensor");
+    if (tensor->pending)
+        return sim_violation(161002, "aclInitTensor: an executor still needs the tensor");
+    aclTensor t = {.magic = TENSOR_MAGIC, .format = format, .listed = tensor->listed};
+    t.view = (sim_tensor){.present = true, .type = dataType, .data = tensorDataAddr, .source = tensor};
+    if (!describe(&t, viewDims, viewDimsNum, stride, offset, storageDims, storageDimsNum) ||
+        !right_address(tensorDataAddr, "aclInitTensor"))
+        return 161002;
+    *tensor = t;
+    return 0;
+}
+
+bool sim_tensor_alive(const aclTensor *tensor)
+{
+    return tensor && tensor->magic == TENSOR_MAGIC;
+}
+
+bool sim_tensor_of(const aclTensor *tensor, sim_tensor *out)
+{
+    if (!sim_tensor_alive(tensor))
+        return false;
+    if (tensor->format != ACL_FORMAT_ND)
+        sim_violation(0, "a tensor has format %d, operators are documented for ND", (int)tensor->format);
+    *out = tensor->view;
+    return true;
+}
+
+void sim_tensor_pending(aclTensor *tensor, int change)
+{
+    tensor->pending += change;
+}
+
+static int destroy_tensor(aclTensor *t)
+{
+    if (t->magic != TENSOR_MAGIC)
+        return sim_violation(0, "aclDestroyTensor: no live tensor; was it destroyed before?");
+    if (t->pending)
+        sim_violation(0, "aclDestroyTensor: an executor that did not run yet needs the tensor");
+    t->magic = 0;
+    sim_bury(t);
+    sim_count_live(SIM_TENSORS, -1);
+    return 0;
+}
+
+aclnnStatus aclDestroyTensor(const aclTensor *tensor)
+{
+    SIM_HOLD;
+    if (!tensor)
+        return 0;
+    aclTensor *t = (aclTensor *)(uintptr_t)tensor;
+    if (t->magic == TENSOR_MAGIC && t->listed)
+        return sim_violation(0, "aclDestroyTensor: a list owns the tensor");
+    return destroy_tensor(t);
+}
+
+aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
+{
+    SIM_HOLD;
+    if (!sim_tensor_alive(tensor))
+        return sim_violation(161001, "aclSetRawTensorAddr: no live tensor");
+    if (tensor->pending)
+        return sim_violation(161002, "aclSetRawTensorAddr: between the first and the second phase");
+    if (!right_address(addr, "aclSetRawTensorAddr"))
+        return 161002;
+    tensor->view.data = addr;
+    return 0;
+}
+
+aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr)
+{
+    SIM_HOLD;
+    if (!sim_tensor_alive(tensor) || !addr)
+        return sim_violation(161001, "aclGetRawTensorAddr: NULL, or no live tensor");
+    *addr = tensor->view.data;
+    return 0;
+}
+
+/* The vendor makes these arrays with C++'s new[]: a program in C cannot give them back. These ones are leaked too. */
+static aclnnStatus give_array(const aclTensor *t, const int64_t *from, int rank, int64_t **out, uint64_t *count)
+{
+    if (!sim_tensor_alive(t) || !out || !count)
+        return sim_violation(161001, "aclGetViewShape and its like: NULL, or no live tensor");
+    *out = make(SIM_RANK_MAX * sizeof **out);
+    memcpy(*out, from, (size_t)rank * sizeof **out);
+    *count = (uint64_t)rank;
+    return 0;
+}
+
+aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum)
+{
+    SIM_HOLD;
+    return give_array(tensor, tensor ? tensor->view.shape : NULL, tensor ? tensor->view.rank : 0, viewDims,
+                      viewDimsNum);
+}
+
+aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims, uint64_t *storageDimsNum)
+{
+    SIM_HOLD;
+    return give_array(tensor, tensor ? tensor->storage : NULL, tensor ? tensor->storage_rank : 0, storageDims,
+                      storageDimsNum);
+}
+
+aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue, uint64_t *stridesNum)
+{
+    SIM_HOLD;
+    return give_array(tensor, tensor ? tensor->view.strides : NULL, tensor ? tensor->view.rank : 0, stridesValue,
+                      stridesNum);
+}
+
+aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset)
+{
+    SIM_HOLD;
+    if (!sim_tensor_alive(tensor) || !offset)
+        return sim_violation(161001, "aclGetViewOffset: NULL, or no live tensor");
+    *offset = tensor->view.offset;
+    return 0;
+}
+
+aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format)
+{
+    SIM_HOLD;
+    if (!sim_tensor_alive(tensor) || !format)
+        return sim_violation(161001, "aclGetFormat: NULL, or no live tensor");
+    *format = tensor->format;
+    return 0;
+}
+
+aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType)
+{
+    SIM_HOLD;
+    if (!sim_tensor_alive(tensor) || !dataType)
+        return sim_violation(161001, "aclGetDataType: NULL, or no live tensor");
+    *dataType = tensor->view.type;
+    return 0;
+}
+
+/* ---- scalars --------------------------------------------------------------------------------------------------- */
+
+static void set_integer(sim_scalar *s, int64_t value)
+{
+    s->integer = value;
+    s->real = (double)value;
+}
+
+static void set_real(sim_scalar *s, double value)
+{
+    s->real = value;
+    s->integer = value > -9e18 && value < 9e18 ? (int64_t)value : 0;
+}
+
+#define READ(type, from) (*(const type *)(from))
+
+static bool read_scalar(sim_scalar *s, const void *value)
+{
+    switch ((int)s->type) {
+    case ACL_FLOAT:
+        return set_real(s, (double)READ(float, value)), true;
+    case ACL_DOUBLE:
+        return set_real(s, READ(double, value)), true;
+    case ACL_FLOAT16:
+        return set_real(s, (double)sim_from_f16(READ(uint16_t, value))), true;
+    case ACL_BF16:
+        return set_real(s, (double)sim_from_bf16(READ(uint16_t, value))), true;
+    case ACL_INT64:
+        return set_integer(s, READ(int64_t, value)), true;
+    case ACL_INT32:
+        return set_integer(s, READ(int32_t, value)), true;
+    case ACL_INT16:
+        return set_integer(s, READ(int16_t, value)), true;
+    case ACL_INT8:
+        return set_integer(s, READ(int8_t, value)), true;
+    case ACL_UINT8:
+        return set_integer(s, READ(uint8_t, value)), true;
+    case ACL_BOOL:
+        return set_integer(s, READ(bool, value)), true;
+    default:
+        return false;
+    }
+}
+
+aclScalar *aclCreateScalar(void *value, aclDataType dataType)
+{
+    SIM_HOLD;
+    if (sim_injected("aclCreateScalar"))
+        return NULL;
+    sim_scalar s = {.type = dataType};
+    if (!value || sim_is_device(value) || !read_scalar(&s, value)) {
+        sim_violation(0, "aclCreateScalar: value is NULL or device memory, or %s is no type of scalars",
+                      sim_type_name(dataType));
+        return NULL;
+    }
+    aclScalar *made = make(sizeof *made);
+    *made = (aclScalar){.magic = SCALAR_MAGIC, .value = s};
+    sim_count_live(SIM_SCALARS, 1);
+    return made;
+}
+
+bool sim_scalar_of(const aclScalar *scalar, sim_scalar *out)
+{
+    if (!scalar || scalar->magic != SCALAR_MAGIC)
+        return false;
+    *out = scalar->value;
+    return true;
+}
+
+static int destroy_scalar(aclScalar *s)
+{
+    if (s->magic != SCALAR_MAGIC)
+        return sim_violation(0, "aclDestroyScalar: no live scalar; was it destroyed before?");
+    s->magic = 0;
+    sim_bury(s);
+    sim_count_live(SIM_SCALARS, -1);
+    return 0;
+}
+
+aclnnStatus aclDestroyScalar(const aclScalar *scalar)
+{
+    SIM_HOLD;
+    if (!scalar)
+        return 0;
+    if (scalar->magic == SCALAR_MAGIC && scalar->listed)
+        return sim_violation(0, "aclDestroyScalar: a list owns the scalar");
+    return destroy_scalar((aclScalar *)(uintptr_t)scalar);
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------------------------- */
+
+static bool right_array(const void *value, uint64_t size, const char *call)
+{
+    if (sim_injected(call))
+        return false;
+    if ((value && !sim_is_device(value)) || !size)
+        return true;
+    sim_violation(0, "%s: the values are NULL or device memory", call);
+    return false;
+}
+
+aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
+{
+    SIM_HOLD;
+    if (!right_array(value, size, "aclCreateIntArray"))
+        return NULL;
+    aclIntArray *made = make(sizeof *made + size * sizeof *value);
+    *made = (aclIntArray){.magic = INTS_MAGIC, .count = (int64_t)size};
+    if (size)
+        memcpy(made->values, value, size * sizeof *value);
+    sim_count_live(SIM_ARRAYS, 1);
+    return made;
+}
+
+aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size)
+{
+    SIM_HOLD;
+    if (!right_array(value, size, "aclCreateFloatArray"))
+        return NULL;
+    aclFloatArray *made = make(sizeof *made + size * sizeof *value);
+    *made = (aclFloatArray){.magic = FLOATS_MAGIC, .count = (int64_t)size};
+    if (size)
+        memcpy(made->values, value, size * sizeof *value);
+    sim_count_live(SIM_ARRAYS, 1);
+    return made;
+}
+
+aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size)
+{
+    SIM_HOLD;
+    if (!right_array(value, size, "aclCreateBoolArray"))
+        return NULL;
+    aclBoolArray *made = make(sizeof *made + size * sizeof *value);
+    *made = (aclBoolArray){.magic = BOOLS_MAGIC, .count = (int64_t)size};
+    if (size)
+        memcpy(made->values, value, size * sizeof *value);
+    sim_count_live(SIM_ARRAYS, 1);
+    return made;
+}
+
+bool sim_ints_of(const aclIntArray *array, const int64_t **values, int64_t *count)
+{
+    if (!array || array->magic != INTS_MAGIC)
+        return false;
+    *values = array->values;
+    *count = array->count;
+    return true;
+}
+
+aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size)
+{
+    SIM_HOLD;
+    if (!array || array->magic != INTS_MAGIC || !size)
+        return sim_violation(161001, "aclGetIntArraySize: NULL, or no live array");
+    *size = (uint64_t)array->count;
+    return 0;
+}
+
+/* magic: the first member of the array. */
+static aclnnStatus destroy_array(uint32_t *magic, uint32_t expected, const char *call)
+{
+    if (!magic)
+        return 0;
+    if (*magic != expected)
+        return sim_violation(0, "%s: no live array; was it destroyed before?", call);
+    *magic = 0;
+    sim_bury(magic);
+    sim_count_live(SIM_ARRAYS, -1);
+    return 0;
+}
+
+aclnnStatus aclDestroyIntArray(const aclIntArray *array)
+{
+    SIM_HOLD;
+    return destroy_array((uint32_t *)(uintptr_t)array, INTS_MAGIC, "aclDestroyIntArray");
+}
+
+aclnnStatus aclDestroyFloatArray(const aclFloatArray *array)
+{
+    SIM_HOLD;
+    return destroy_array((uint32_t *)(uintptr_t)array, FLOATS_MAGIC, "aclDestroyFloatArray");
+}
+
+aclnnStatus aclDestroyBoolArray(const aclBoolArray *array)
+{
+    SIM_HOLD;
+    return destroy_array((uint32_t *)(uintptr_t)array, BOOLS_MAGIC, "aclDestroyBoolArray");
+}
+
+/* ---- lists ----------------------------------------------------------------------------------------------------- */
+
+/* Takes the tensors. NULL members are kept: operators refuse them. */
+aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size)
+{
+    SIM_HOLD;
+    if (!right_array(value, size, "aclCreateTensorList"))
+        return NULL;
+    for (uint64_t i = 0; i < size; i++)
+        if (value[i] && (!sim_tensor_alive(value[i]) || value[i]->listed)) {
+            sim_violation(0, "aclCreateTensorList: member %llu is no live tensor, or in a list already",
+                          (unsigned long long)i);
+            return NULL;
+        }
+    aclTensorList *made = make(sizeof *made + size * sizeof *made->tensors);
+    *made = (aclTensorList){.magic = LIST_MAGIC, .count = (int64_t)size};
+    for (uint64_t i = 0; i < size; i++) {
+        made->tensors[i] = (aclTensor *)(uintptr_t)value[i];
+        if (value[i])
+            made->tensors[i]->listed = true;
+    }
+    sim_count_live(SIM_LISTS, 1);
+    return made;
+}
+
+bool sim_list_of(const aclTensorList *list, aclTensor *const **tensors, int64_t *count)
+{
+    if (!list || list->magic != LIST_MAGIC)
+        return false;
+    *tensors = list->tensors;
+    *count = list->count;
+    return true;
+}
+
+aclnnStatus aclGetTensorListSize(const aclTensorList *tensorList, uint64_t *size)
+{
+    SIM_HOLD;
+    if (!tensorList || tensorList->magic != LIST_MAGIC || !size)
+        return sim_violation(161001, "aclGetTensorListSize: NULL, or no live list");
+    *size = (uint64_t)tensorList->count;
+    return 0;
+}
+
+aclnnStatus aclDestroyTensorList(const aclTensorList *array)
+{
+    SIM_HOLD;
+    aclTensorList *list = (aclTensorList *)(uintptr_t)array;
+    if (!list)
+        return 0;
+    if (list->magic != LIST_MAGIC)
+        return sim_violation(0, "aclDestroyTensorList: no live list; was it destroyed before?");
+    for (int64_t i = 0; i < list->count; i++)
+        if (list->tensors[i])
+            destroy_tensor(list->tensors[i]);
+    list->magic = 0;
+    sim_bury(list);
+    sim_count_live(SIM_LISTS, -1);
+    return 0;
+}
+
+aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size)
+{
+    SIM_HOLD;
+    if (!right_array(value, size, "aclCreateScalarList"))
+        return NULL;
+    for (uint64_t i = 0; i < size; i++)
+        if (value[i] && (value[i]->magic != SCALAR_MAGIC || value[i]->listed)) {
+            sim_violation(0, "aclCreateScalarList: member %llu is no live scalar, or in a list already",
+                          (unsigned long long)i);
+            return NULL;
+        }
+    aclScalarList *made = make(sizeof *made + size * sizeof *made->scalars);
+    *made = (aclScalarList){.magic = SCALARS_MAGIC, .count = (int64_t)size};
+    for (uint64_t i = 0; i < size; i++) {
+        made->scalars[i] = (aclScalar *)(uintptr_t)value[i];
+        if (value[i])
+            made->scalars[i]->listed = true;
+    }
+    sim_count_live(SIM_LISTS, 1);
+    return made;
+}
+
+aclnnStatus aclDestroyScalarList(const aclScalarList *array)
+{
+    SIM_HOLD;
+    aclScalarList *list = (aclScalarList *)(uintptr_t)array;
+    if (!list)
+        return 0;
+    if (list->magic != SCALARS_MAGIC)
+        return sim_violation(0, "aclDestroyScalarList: no live list; was it destroyed before?");
+    for (int64_t i = 0; i < list->count; i++)
+        if (list->scalars[i])
+            destroy_scalar(list->scalars[i]);
+    list->magic = 0;
+    sim_bury(list);
+    sim_count_live(SIM_LISTS, -1);
+    return 0;
+}

@@ -1,0 +1,267 @@
+/* Operators that move elements: casts, copies, permutations, concatenation, selection. */
+#include "ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- casts ----------------------------------------------------------------------------------------------------- */
+
+static bool is_real(aclDataType type)
+{
+    return (sim_type_bit(type) & (SIM_FLOATS | SIM_F64)) != 0;
+}
+
+static double *load_doubles(const sim_tensor *t)
+{
+    if (t->type == ACL_DOUBLE)
+        return sim_load_raw(t);
+    int64_t count = sim_elements(t);
+    double *wide = sim_allocate((size_t)count * sizeof *wide);
+    float *values = sim_load(t);
+    for (int64_t i = 0; i < count; i++)
+        wide[i] = (double)values[i];
+    free(values);
+    return wide;
+}
+
+/* Toward zero; what does not fit is the nearest number that does, and NaN 0. */
+static int64_t truncated(double v)
+{
+    if (v != v)
+        return 0;
+    return v >= 9.2233720368547758e18 ? INT64_MAX : v <= -9.2233720368547758e18 ? INT64_MIN : (int64_t)v;
+}
+
+static void store_doubles(const sim_tensor *out, const double *wide)
+{
+    int64_t count = sim_elements(out);
+    if (out->type == ACL_DOUBLE) {
+        sim_store_raw(out, wide);
+        return;
+    }
+    if (!is_real(out->type)) {
+        int64_t *whole = sim_allocate((size_t)count * sizeof *whole);
+        for (int64_t i = 0; i < count; i++)
+            whole[i] = out->type == ACL_BOOL ? wide[i] != 0.0 : truncated(wide[i]);
+        sim_store_ints(out, whole);
+        free(whole);
+        return;
+    }
+    float *values = sim_allocate((size_t)count * sizeof *values);
+    for (int64_t i = 0; i < count; i++)
+        values[i] = (float)wide[i];
+    sim_store(out, values);
+    free(values);
+}
+
+static void convert(const sim_tensor *from, const sim_tensor *to)
+{
+    if (from->type == to->type) {
+        void *raw = sim_load_raw(from);
+        sim_store_raw(to, raw);
+        free(raw);
+    } else if (is_real(from->type)) {
+        double *wide = load_doubles(from);
+        store_doubles(to, wide);
+        free(wide);
+    } else {
+        int64_t *whole = sim_load_ints(from);
+        if (is_real(to->type)) {
+            int64_t count = sim_elements(to);
+            double *wide = sim_allocate((size_t)count * sizeof *wide);
+            for (int64_t i = 0; i < count; i++)
+                wide[i] = (double)whole[i];
+            store_doubles(to, wide);
+            free(wide);
+        } else
+            sim_store_ints(to, whole);
+        free(whole);
+    }
+}
+
+#define CASTABLE (SIM_ANY & ~SIM_SMALL)
+
+static int run_cast(sim_op *op)
+{
+    convert(op->tensors[0], op->tensors[1]);
+    return 0;
+}
+
+aclnnStatus aclnnCastGetWorkspaceSize(const aclTensor *self, const aclDataType dtype, aclTensor *out,
+                                      uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnCast", run_cast);
+    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
+    sim_want_type(op, from, CASTABLE);
+    sim_want_type(op, to, CASTABLE);
+    if (to->type != dtype)
+        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(to->type));
+    sim_want_shape(op, 161002, to, from->rank, from->shape);
+    op->elementwise = true;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------------------------- */
+
+/* Tensors: src, selfRef. */
+static int run_copy(sim_op *op)
+{
+    const sim_tensor *to = op->tensors[1];
+    sim_tensor from;
+    sim_broadcast(op->tensors[0], to->rank, to->shape, &from);
+    convert(&from, to);
+    return 0;
+}
+
+aclnnStatus aclnnInplaceCopyGetWorkspaceSize(aclTensor *selfRef, const aclTensor *src, uint64_t *workspaceSize,
+                                             aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnInplaceCopy", run_copy);
+    const sim_tensor *from = sim_in(op, src, "src"), *to = sim_out(op, selfRef, "selfRef");
+    sim_tensor repeated;
+    bool same = from->type == to->type;
+    sim_want_type(op, from, same ? SIM_ANY : CASTABLE);
+    sim_want_type(op, to, same ? SIM_ANY : CASTABLE);
+    if (!sim_broadcast(from, to->rank, to->shape, &repeated))
+        sim_fault(op, 161002, "src does not broadcast to selfRef");
+    op->elementwise = true;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+/* ---- permutations ---------------------------------------------------------------------------------------------- */
+
+static int run_permute(sim_op *op)
+{
+    sim_tensor from = *op->tensors[0];
+    for (int i = 0; i < from.rank; i++) {
+        from.shape[i] = op->tensors[0]->shape[op->ints[i]];
+        from.strides[i] = op->tensors[0]->strides[op->ints[i]];
+    }
+    convert(&from, op->tensors[1]);
+    return 0;
+}
+
+aclnnStatus aclnnPermuteGetWorkspaceSize(const aclTensor *self, const aclIntArray *dims, aclTensor *out,
+                                         uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnPermute", run_permute);
+    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
+    const int64_t *order = NULL;
+    int64_t shape[SIM_RANK_MAX], count = 0;
+    bool seen[SIM_RANK_MAX] = {false};
+    if (!sim_ints_of(dims, &order, &count))
+        sim_fault(op, 161001, "dims is NULL, or no live array");
+    else if (count != from->rank)
+        sim_fault(op, 161002, "%lld dims of a tensor of rank %d", (long long)count, from->rank);
+    op->ints = sim_allocate(SIM_RANK_MAX * sizeof *op->ints);
+    op->int_count = SIM_RANK_MAX;
+    for (int i = 0; i < from->rank && !op->code; i++) {
+        int axis = sim_axis(op, order[i], from->rank);
+        if (seen[axis])
+            sim_fault(op, 161002, "dims has %d twice", axis);
+        seen[axis] = true;
+        op->ints[i] = axis;
+        shape[i] = from->shape[axis];
+    }
+    sim_want_type(op, from, SIM_ANY);
+    sim_want_same_type(op, from, to);
+    if (!op->code)
+        sim_want_shape(op, 161002, to, from->rank, shape);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* ---- concatenation --------------------------------------------------------------------------------------------- */
+
+/* Tensors: the members, then out. i: the axis. */
+static int run_cat(sim_op *op)
+{
+    const sim_tensor *out = op->tensors[op->count - 1];
+    int64_t done = 0;
+    for (int m = 0; m < op->count - 1; m++) {
+        sim_tensor part = *out;
+        if (!sim_elements(op->tensors[m]))
+            continue;
+        part.shape[op->i[0]] = op->tensors[m]->shape[op->i[0]];
+        part.host += (size_t)(done * part.strides[op->i[0]]) * sim_size(part.type);
+        done += part.shape[op->i[0]];
+        convert(op->tensors[m], &part);
+    }
+    return 0;
+}
+
+aclnnStatus aclnnCatGetWorkspaceSize(const aclTensorList *tensors, int64_t dim, aclTensor *out, uint64_t *workspaceSize,
+                                     aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnCat", run_cat);
+    aclTensor *const *members = NULL;
+    int64_t count = 0, together = 0;
+    if (!sim_list_of(tensors, &members, &count) || !count)
+        sim_fault(op, 161001, "tensors is NULL, or no live list, or empty");
+    for (int64_t i = 0; i < count; i++)
+        sim_in(op, members[i], "a member of tensors");
+    const sim_tensor *to = sim_out(op, out, "out");
+    int axis = sim_axis(op, dim, to->rank);
+    for (int m = 0; m < op->count - 1; m++) {
+        const sim_tensor *t = op->tensors[m];
+        int64_t shape[SIM_RANK_MAX];
+        memcpy(shape, to->shape, sizeof shape);
+        shape[axis] = t->shape[axis];
+        together += t->shape[axis];
+        sim_want_type(op, t, SIM_ANY);
+        sim_want_same_type(op, t, to);
+        sim_want_shape(op, 161002, t, to->rank, shape);
+    }
+    if (!to->rank || together != to->shape[axis])
+        sim_fault(op, 161002, "out has %lld along the axis instead of %lld", (long long)to->shape[axis],
+                  (long long)together);
+    op->i[0] = axis;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* ---- selection ------------------------------------------------------------------------------------------------- */
+
+/* Tensors: self, index, out. i: the axis. */
+static int run_select(sim_op *op)
+{
+    const sim_tensor *self = op->tensors[0], *out = op->tensors[2];
+    int axis = (int)op->i[0];
+    int64_t *index = sim_load_ints(op->tensors[1]), count = sim_elements(op->tensors[1]);
+    int code = 0;
+    for (int64_t i = 0; i < count && !code; i++)
+        if (index[i] < 0 || index[i] >= self->shape[axis])
+            code = sim_violation(507015, "aclnnIndexSelect: index %lld of a dimension of %lld", (long long)index[i],
+                                 (long long)self->shape[axis]);
+    for (int64_t i = 0; i < count && !code; i++) {
+        sim_tensor from = *self, to = *out;
+        from.shape[axis] = to.shape[axis] = 1;
+        from.host += (size_t)(index[i] * from.strides[axis]) * sim_size(from.type);
+        to.host += (size_t)(i * to.strides[axis]) * sim_size(to.type);
+        convert(&from, &to);
+    }
+    free(index);
+    return code;
+}
+
+aclnnStatus aclnnIndexSelectGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index, aclTensor *out,
+                                             uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnIndexSelect", run_select);
+    const sim_tensor *from = sim_in(op, self, "self"), *at = sim_in(op, index, "index"), *to = sim_out(op, out, "out");
+    int64_t shape[SIM_RANK_MAX];
+    int axis = sim_axis(op, dim, from->rank);
+    sim_want_type(op, from, SIM_ANY);
+    sim_want_type(op, at, SIM_INTS);
+    sim_want_rank(op, 161002, at, 0, 1);
+    sim_want_rank(op, 161002, from, 1, SIM_RANK_MAX); /* of rank 0: left out here */
+    sim_want_same_type(op, from, to);
+    memcpy(shape, from->shape, sizeof shape);
+    shape[axis] = sim_elements(at);
+    sim_want_shape(op, 161002, to, from->rank, shape);
+    op->i[0] = axis;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}

@@ -1,0 +1,307 @@
+/* Sums, products and functions of single elements. Numbers of floating point are computed in 32 bits and rounded once;
+ * whole numbers in 64 bits. */
+#include "ops.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- two tensors, or a tensor and a number --------------------------------------------------------------------- */
+
+enum { ADD, MUL, DIV }; /* i[KIND] */
+enum { KIND, SCALE, OTHER };
+
+static float combine(int64_t kind, float a, float b, float scale)
+{
+    return kind == ADD ? a + scale * b : kind == MUL ? a * b : a / b;
+}
+
+static int64_t combine_whole(int64_t kind, int64_t a, int64_t b, int64_t scale)
+{
+    uint64_t ua = (uint64_t)a, ub = (uint64_t)b; /* overflow wraps */
+    return (int64_t)(kind == ADD ? ua + (uint64_t)scale * ub : ua * ub);
+}
+
+static void combine_floats(const sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out)
+{
+    int64_t count = sim_elements(out);
+    float *x = sim_load(a), *y = b ? sim_load(b) : NULL, other = (float)op->f[OTHER];
+    for (int64_t i = 0; i < count; i++)
+        x[i] = combine(op->i[KIND], x[i], y ? y[i] : other, (float)op->f[SCALE]);
+    sim_store(out, x);
+    free(x);
+    free(y);
+}
+
+static void combine_wholes(const sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out)
+{
+    int64_t count = sim_elements(out);
+    int64_t *x = sim_load_ints(a), *y = b ? sim_load_ints(b) : NULL;
+    for (int64_t i = 0; i < count; i++)
+        x[i] = combine_whole(op->i[KIND], x[i], y ? y[i] : op->i[OTHER], op->i[SCALE]);
+    sim_store_ints(out, x);
+    free(x);
+    free(y);
+}
+
+/* Tensors: self, other (may be missing: the number), out. */
+static int run_combine(sim_op *op)
+{
+    const sim_tensor *out = op->tensors[2];
+    sim_tensor a, b;
+    bool two = op->tensors[1]->present;
+    sim_broadcast(op->tensors[0], out->rank, out->shape, &a);
+    if (two)
+        sim_broadcast(op->tensors[1], out->rank, out->shape, &b);
+    if (sim_type_bit(out->type) & SIM_INTS)
+        combine_wholes(op, &a, two ? &b : NULL, out);
+    else
+        combine_floats(op, &a, two ? &b : NULL, out);
+    return 0;
+}
+
+static aclDataType promoted(aclDataType a, aclDataType b)
+{
+    int bits = sim_type_bit(a) | sim_type_bit(b);
+    if (a == b)
+        return a;
+    if (bits & SIM_FLOATS && bits & SIM_INTS)
+        return sim_type_bit(a) & SIM_FLOATS ? a : b;
+    return bits & SIM_FLOATS ? ACL_FLOAT : ACL_INT64;
+}
+
+/* Of what broadcasting a and b gives; false: they do not. */
+static bool common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64_t *shape)
+{
+    *rank = a->rank > b->rank ? a->rank : b->rank;
+    for (int i = 0; i < *rank; i++) {
+        int at[] = {i - (*rank - a->rank), i - (*rank - b->rank)};
+        int64_t x = at[0] < 0 ? 1 : a->shape[at[0]], y = at[1] < 0 ? 1 : b->shape[at[1]];
+        if (x != y && x != 1 && y != 1)
+            return false;
+        shape[i] = x == 1 ? y : x;
+    }
+    return true;
+}
+
+static void check_two(sim_op *op, int types)
+{
+    const sim_tensor *a = op->tensors[0], *b = op->tensors[1], *out = op->tensors[2];
+    int64_t shape[SIM_RANK_MAX];
+    int rank;
+    sim_want_type(op, a, types);
+    sim_want_type(op, b, types);
+    if (!common_shape(a, b, &rank, shape))
+        sim_fault(op, 161002, "%s and %s do not broadcast", a->role, b->role);
+    else
+        sim_want_shape(op, 161002, out, rank, shape);
+    if (out->type != promoted(a->type, b->type))
+        sim_fault(op, 161002, "%s is %s instead of %s", out->role, sim_type_name(out->type),
+                  sim_type_name(promoted(a->type, b->type)));
+    op->elementwise = true;
+}
+
+static void read_number(sim_op *op, const aclScalar *scalar, const char *role, int slot)
+{
+    sim_scalar s = {0};
+    if (!scalar)
+        sim_fault(op, 161001, "%s is NULL", role);
+    else if (!sim_scalar_of(scalar, &s))
+        sim_fault(op, 161001, "%s is no live scalar", role);
+    bool whole = op->count && sim_type_bit(op->tensors[op->count - 1]->type) & SIM_INTS;
+    if (whole && sim_type_bit(s.type) & (SIM_FLOATS | SIM_F64) && s.real != (double)s.integer)
+        sim_fault(op, 161002, "%s is no whole number, and the result is", role);
+    op->i[slot] = s.integer;
+    op->f[slot] = s.real;
+}
+
+static void check_one(sim_op *op, int types)
+{
+    const sim_tensor *self = op->tensors[0], *out = op->tensors[op->count - 1];
+    sim_want_type(op, self, types);
+    sim_want_same_type(op, self, out);
+    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    op->elementwise = true;
+}
+
+aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
+                                     aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnAdd", run_combine);
+    sim_in(op, self, "self");
+    sim_in(op, other, "other");
+    sim_out(op, out, "out");
+    check_two(op, SIM_FLOATS | SIM_INTS);
+    read_number(op, alpha, "alpha", SCALE);
+    op->i[KIND] = ADD;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+aclnnStatus aclnnMulGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
+                                     uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnMul", run_combine);
+    sim_in(op, self, "self");
+    sim_in(op, other, "other");
+    sim_out(op, out, "out");
+    check_two(op, SIM_FLOATS | SIM_INTS);
+    op->i[KIND] = MUL;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+aclnnStatus aclnnDivGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
+                                     uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnDiv", run_combine);
+    sim_in(op, self, "self");
+    sim_in(op, other, "other");
+    sim_out(op, out, "out");
+    check_two(op, SIM_FLOATS);
+    op->i[KIND] = DIV;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+/* self is given twice: read and written. */
+aclnnStatus aclnnInplaceMulGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
+                                            aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnInplaceMul", run_combine);
+    sim_in(op, selfRef, "selfRef");
+    sim_in(op, other, "other");
+    sim_out(op, selfRef, "selfRef");
+    check_two(op, SIM_FLOATS | SIM_INTS);
+    op->i[KIND] = MUL;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+aclnnStatus aclnnMulsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
+                                      uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnMuls", run_combine);
+    sim_in(op, self, "self");
+    sim_in_optional(op, NULL, "");
+    sim_out(op, out, "out");
+    check_one(op, SIM_FLOATS | SIM_INTS);
+    read_number(op, other, "other", OTHER);
+    op->i[KIND] = MUL;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+aclnnStatus aclnnAddsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, const aclScalar *alpha,
+                                      aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnAdds", run_combine);
+    sim_in(op, self, "self");
+    sim_in_optional(op, NULL, "");
+    sim_out(op, out, "out");
+    check_one(op, SIM_FLOATS | SIM_INTS);
+    read_number(op, other, "other", OTHER);
+    read_number(op, alpha, "alpha", SCALE);
+    op->i[KIND] = ADD;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+/* ---- functions ------------------------------------------------------------------------------------------------- */
+
+static void apply(const sim_op *op, float (*function)(float))
+{
+    const sim_tensor *out = op->tensors[1];
+    float *x = sim_load(op->tensors[0]);
+    for (int64_t i = 0, count = sim_elements(out); i < count; i++)
+        x[i] = function(x[i]);
+    sim_store(out, x);
+    free(x);
+}
+
+static float silu(float v)
+{
+    return v * ops_sigmoid(v);
+}
+
+static int run_silu(sim_op *op)
+{
+    apply(op, silu);
+    return 0;
+}
+
+static int run_sigmoid(sim_op *op)
+{
+    apply(op, ops_sigmoid);
+    return 0;
+}
+
+aclnnStatus aclnnSiluGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
+                                      aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnSilu", run_silu);
+    sim_in(op, self, "self");
+    sim_out(op, out, "out");
+    check_one(op, SIM_FLOATS);
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+aclnnStatus aclnnSigmoidGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
+                                         aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnSigmoid", run_sigmoid);
+    sim_in(op, self, "self");
+    sim_out(op, out, "out");
+    check_one(op, SIM_FLOATS);
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+/* ---- fills ----------------------------------------------------------------------------------------------------- */
+
+static int run_fill(sim_op *op)
+{
+    const sim_tensor *out = op->tensors[0];
+    int64_t count = sim_elements(out);
+    if (sim_type_bit(out->type) & SIM_FLOATS) {
+        float *x = sim_allocate((size_t)count * sizeof *x);
+        for (int64_t i = 0; i < count; i++)
+            x[i] = (float)op->f[OTHER];
+        sim_store(out, x);
+        free(x);
+        return 0;
+    }
+    int64_t *x = sim_allocate((size_t)count * sizeof *x);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = op->i[OTHER];
+    sim_store_ints(out, x);
+    free(x);
+    return 0;
+}
+
+static int run_zero(sim_op *op)
+{
+    const sim_tensor *out = op->tensors[0];
+    void *zeros = sim_allocate((size_t)sim_elements(out) * sim_size(out->type));
+    sim_store_raw(out, zeros);
+    free(zeros);
+    return 0;
+}
+
+aclnnStatus aclnnInplaceZeroGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnInplaceZero", run_zero);
+    sim_want_type(op, sim_out(op, selfRef, "selfRef"), SIM_ANY);
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+aclnnStatus aclnnInplaceFillScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *value, uint64_t *workspaceSize,
+                                                   aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnInplaceFillScalar", run_fill);
+    sim_want_type(op, sim_out(op, selfRef, "selfRef"), SIM_FLOATS | SIM_INTS | SIM_BOOL);
+    read_number(op, value, "value", OTHER);
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}

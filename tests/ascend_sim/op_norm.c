@@ -1,0 +1,218 @@
+/* RmsNorm and its like, over the dimensions that gamma covers. All sums in 32 bits, one rounding at the end. */
+#include "ops.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The rows of x that are normalised, each of n elements: gamma's. */
+static int64_t rows_of(const sim_tensor *x, const sim_tensor *gamma)
+{
+    int64_t n = sim_elements(gamma);
+    return n ? sim_elements(x) / n : 0;
+}
+
+static float row_rstd(const float *x, int64_t n, double epsilon)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    return 1.0f / sqrtf(sum / (float)n + (float)epsilon);
+}
+
+/* ---- rules ----------------------------------------------------------------------------------------------------- */
+
+/* Types of (x, gamma, y): all alike, or 16 bits with gamma in 32. The latter is documented now; whether older versions
+ * have it is uncertain. */
+static void check_types(sim_op *op, const sim_tensor *x, const sim_tensor *gamma, bool mixed)
+{
+    sim_want_type(op, x, SIM_FLOATS);
+    sim_want_type(op, gamma, SIM_FLOATS);
+    if (mixed && gamma->type == ACL_FLOAT && sim_soc_of() != SIM_310P)
+        return;
+    sim_want_same_type(op, x, gamma);
+}
+
+static void check_gamma(sim_op *op, const sim_tensor *x, const sim_tensor *gamma)
+{
+    sim_want_rank(op, 561002, x, 1, SIM_RANK_MAX);
+    sim_want_rank(op, 561002, gamma, 1, x->rank);
+    if (op->code)
+        return;
+    if (!sim_elements(gamma))
+        sim_fault(op, 561002, "gamma is empty");
+    if (memcmp(gamma->shape, x->shape + x->rank - gamma->rank, (size_t)gamma->rank * sizeof *gamma->shape) != 0)
+        sim_fault(op, 561002, "gamma does not have the trailing dimensions of x");
+    if (sim_soc_of() == SIM_310P && (size_t)x->shape[x->rank - 1] * sim_size(x->type) < 32)
+        sim_fault(op, 561002, "the last axis has less than 32 bytes");
+}
+
+/* The leading dimensions of x, and, unless it is bare, 1 for those that are normalised. */
+static void check_rstd(sim_op *op, const sim_tensor *x, const sim_tensor *gamma, const sim_tensor *rstd, bool bare)
+{
+    int64_t shape[SIM_RANK_MAX];
+    int leading = x->rank - gamma->rank;
+    sim_want_type(op, rstd, SIM_F32);
+    if (op->code || !rstd->present)
+        return;
+    for (int i = 0; i < x->rank; i++)
+        shape[i] = i < leading ? x->shape[i] : 1;
+    sim_want_shape(op, 561002, rstd, bare && rstd->rank == leading ? leading : x->rank, shape);
+}
+
+/* ---- forward --------------------------------------------------------------------------------------------------- */
+
+/* Tensors: x, gamma, yOut, rstdOut. i: 1 with 1 + gamma. */
+static int run_norm(sim_op *op)
+{
+    const sim_tensor *tx = op->tensors[0], *tg = op->tensors[1];
+    int64_t rows = rows_of(tx, tg), n = sim_elements(tg);
+    float *x = sim_load(tx), *gamma = sim_load(tg), *rstd = sim_allocate((size_t)rows * sizeof *rstd);
+    float one = op->i[0] ? 1.0f : 0.0f;
+    for (int64_t r = 0; r < rows; r++) {
+        rstd[r] = row_rstd(x + r * n, n, op->f[0]);
+        for (int64_t i = 0; i < n; i++)
+            x[r * n + i] = x[r * n + i] * rstd[r] * (one + gamma[i]);
+    }
+    sim_store(op->tensors[2], x);
+    sim_store(op->tensors[3], rstd);
+    free(x);
+    free(gamma);
+    free(rstd);
+    return 0;
+}
+
+static aclnnStatus first_phase(const char *name, bool gemma, const aclTensor *x, const aclTensor *gamma, double epsilon,
+                               const aclTensor *yOut, const aclTensor *rstdOut, uint64_t *workspaceSize,
+                               aclOpExecutor **executor)
+{
+    sim_op *op = sim_begin(name, run_norm);
+    const sim_tensor *in = sim_in(op, x, "x"), *weight = sim_in(op, gamma, "gamma");
+    const sim_tensor *y = sim_out(op, yOut, "yOut"), *rstd = sim_out(op, rstdOut, "rstdOut");
+    check_types(op, in, weight, !gemma);
+    sim_want_same_type(op, in, y);
+    check_gamma(op, in, weight);
+    sim_want_shape(op, 561002, y, in->rank, in->shape);
+    check_rstd(op, in, weight, rstd, false);
+    op->f[0] = epsilon;
+    op->i[0] = gemma;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
+aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor *x, const aclTensor *gamma, double epsilon,
+                                         const aclTensor *yOut, const aclTensor *rstdOut, uint64_t *workspaceSize,
+                                         aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    return first_phase("aclnnRmsNorm", false, x, gamma, epsilon, yOut, rstdOut, workspaceSize, executor);
+}
+
+aclnnStatus aclnnGemmaRmsNormGetWorkspaceSize(const aclTensor *x, const aclTensor *gamma, double epsilon,
+                                              const aclTensor *yOut, const aclTensor *rstdOut, uint64_t *workspaceSize,
+                                              aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    return first_phase("aclnnGemmaRmsNorm", true, x, gamma, epsilon, yOut, rstdOut, workspaceSize, executor);
+}
+
+/* Tensors: x1, x2, gamma, yOut, rstdOut, xOut. The sum is normalised before it is rounded for xOut. */
+static int run_add_norm(sim_op *op)
+{
+    const sim_tensor *tx = op->tensors[0], *tg = op->tensors[2];
+    int64_t rows = rows_of(tx, tg), n = sim_elements(tg);
+    float *x = sim_load(tx), *other = sim_load(op->tensors[1]), *gamma = sim_load(tg);
+    float *rstd = sim_allocate((size_t)rows * sizeof *rstd);
+    for (int64_t i = 0; i < rows * n; i++)
+        x[i] += other[i];
+    sim_store(op->tensors[5], x);
+    for (int64_t r = 0; r < rows; r++) {
+        rstd[r] = row_rstd(x + r * n, n, op->f[0]);
+        for (int64_t i = 0; i < n; i++)
+            x[r * n + i] = x[r * n + i] * rstd[r] * gamma[i];
+    }
+    sim_store(op->tensors[3], x);
+    sim_store(op->tensors[4], rstd);
+    free(x);
+    free(other);
+    free(gamma);
+    free(rstd);
+    return 0;
+}
+
+/* rstdOut and xOut may be missing in a form for inference that older versions lack: it is refused here. */
+aclnnStatus aclnnAddRmsNormGetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
+                                            double epsilon, const aclTensor *yOut, const aclTensor *rstdOut,
+                                            const aclTensor *xOut, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnAddRmsNorm", run_add_norm);
+    const sim_tensor *a = sim_in(op, x1, "x1"), *b = sim_in(op, x2, "x2"), *weight = sim_in(op, gamma, "gamma");
+    const sim_tensor *y = sim_out(op, yOut, "yOut"), *rstd = sim_out(op, rstdOut, "rstdOut");
+    const sim_tensor *sum = sim_out(op, xOut, "xOut");
+    check_types(op, a, weight, false);
+    sim_want_same_type(op, a, b);
+    sim_want_same_type(op, a, y);
+    sim_want_same_type(op, a, sum);
+    check_gamma(op, a, weight);
+    sim_want_shape(op, 561002, b, a->rank, a->shape);
+    sim_want_shape(op, 561002, y, a->rank, a->shape);
+    sim_want_shape(op, 561002, sum, a->rank, a->shape);
+    check_rstd(op, a, weight, rstd, false);
+    op->f[0] = epsilon;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* ---- gradient -------------------------------------------------------------------------------------------------- */
+
+/* One row: dx = (t - x * rstd * mean(t * x * rstd)) * rstd with t = dy * gamma, over x; dgamma grows. */
+static void grad_row(const float *dy, float *x, const float *gamma, float rstd, float *dgamma, int64_t n)
+{
+    float mean = 0.0f;
+    for (int64_t i = 0; i < n; i++) {
+        mean += dy[i] * gamma[i] * x[i] * rstd;
+        dgamma[i] += dy[i] * x[i] * rstd;
+    }
+    mean /= (float)n;
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (dy[i] * gamma[i] - x[i] * rstd * mean) * rstd;
+}
+
+/* Tensors: dy, x, rstd, gamma, dxOut, dgammaOut. */
+static int run_grad(sim_op *op)
+{
+    const sim_tensor *tx = op->tensors[1], *tg = op->tensors[3];
+    int64_t rows = rows_of(tx, tg), n = sim_elements(tg);
+    float *dy = sim_load(op->tensors[0]), *x = sim_load(tx), *rstd = sim_load(op->tensors[2]), *gamma = sim_load(tg);
+    float *dgamma = sim_allocate((size_t)n * sizeof *dgamma);
+    for (int64_t r = 0; r < rows; r++)
+        grad_row(dy + r * n, x + r * n, gamma, rstd[r], dgamma, n);
+    sim_store(op->tensors[4], x);
+    sim_store(op->tensors[5], dgamma);
+    free(dy);
+    free(x);
+    free(rstd);
+    free(gamma);
+    free(dgamma);
+    return 0;
+}
+
+aclnnStatus aclnnRmsNormGradGetWorkspaceSize(const aclTensor *dy, const aclTensor *x, const aclTensor *rstd,
+                                             const aclTensor *gamma, const aclTensor *dxOut, const aclTensor *dgammaOut,
+                                             uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnRmsNormGrad", run_grad);
+    const sim_tensor *grad = sim_in(op, dy, "dy"), *in = sim_in(op, x, "x"), *factor = sim_in(op, rstd, "rstd");
+    const sim_tensor *weight = sim_in(op, gamma, "gamma");
+    const sim_tensor *dx = sim_out(op, dxOut, "dxOut"), *dgamma = sim_out(op, dgammaOut, "dgammaOut");
+    check_types(op, in, weight, true);
+    sim_want_same_type(op, in, grad);
+    sim_want_same_type(op, in, dx);
+    sim_want_type(op, dgamma, SIM_F32);
+    check_gamma(op, in, weight);
+    sim_want_shape(op, 561002, grad, in->rank, in->shape);
+    sim_want_shape(op, 561002, dx, in->rank, in->shape);
+    sim_want_shape(op, 561002, dgamma, weight->rank, weight->shape);
+    check_rstd(op, in, weight, factor, true); /* documented bare; torch_npu passes it with the trailing 1s */
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}

@@ -1,0 +1,118 @@
+/* The second phases of all operators: they differ in their names alone. Those of symbols that older versions lack are
+ * in op_newer.c. */
+#include "sim.h"
+
+aclnnStatus aclnnRmsNorm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnRmsNorm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRmsNormGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnRmsNormGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAddRmsNorm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnAddRmsNorm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGemmaRmsNorm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnGemmaRmsNorm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSilu(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSilu", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMm", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMatmul(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMatmul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBatchMatMul(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnBatchMatMul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSoftmax(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSoftmax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnCast(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnCast", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnPermute(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnPermute", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnIndexSelect(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnIndexSelect", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceCopy(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnInplaceCopy", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnCat(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnCat", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMul(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceMul(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnInplaceMul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMuls(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMuls", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdd(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnAdd", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnAdds(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnAdds", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnDiv(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnDiv", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSigmoid(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSigmoid", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceZero(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnInplaceZero", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnInplaceFillScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnInplaceFillScalar", workspace, workspaceSize, executor, stream);
+}

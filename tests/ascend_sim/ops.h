@@ -1,0 +1,43 @@
+/* What the operators share within libopapi.so. */
+#ifndef ASCEND_SIM_OPS_H
+#define ASCEND_SIM_OPS_H
+
+#include "sim.h"
+
+#include <math.h>
+
+/* Operators that want memory of their own ask for an odd amount of it, so that the path is used. */
+#define OPS_WORKSPACE 16416
+
+/* For operators that need none but to copy what is not contiguous. */
+static inline uint64_t ops_small_workspace(const sim_op *op)
+{
+    for (int i = 0; i < op->count; i++)
+        if (!sim_contiguous(op->tensors[i]))
+            return OPS_WORKSPACE / 2;
+    return 0;
+}
+
+static inline float ops_sigmoid(float v)
+{
+    return 1.0f / (1.0f + expf(-v));
+}
+
+/* c [rows, columns] = a [rows, inner] times b [inner, columns], all packed. */
+void ops_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
+
+/* Both forms of grouped products: op holds i[OPS_SPLIT...]; see op_grouped.c. */
+typedef struct ops_grouped {
+    const aclTensorList *x, *weight, *bias, *absent[9], *y; /* absent: have to be NULL */
+    const aclTensor *group_list;
+    const aclIntArray *group_list_host;
+    int64_t split_item, group_type, group_list_type, act_type;
+    bool newer; /* V5 */
+} ops_grouped;
+aclnnStatus ops_grouped_matmul(const char *name, const ops_grouped *call, uint64_t *workspaceSize,
+                               aclOpExecutor **executor);
+
+aclnnStatus ops_rotary(const char *name, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, int64_t mode,
+                       aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+#endif

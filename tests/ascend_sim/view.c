@@ -1,0 +1,284 @@
+/* Views of device memory while work runs: packed copies of their elements, and the rules that operators share. */
+#include "sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void *sim_allocate(size_t size)
+{
+    void *memory = calloc(1, size ? size : 1);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+int sim_type_bit(aclDataType type)
+{
+    switch ((int)type) {
+    case ACL_FLOAT:
+        return SIM_F32;
+    case ACL_FLOAT16:
+        return SIM_F16;
+    case ACL_BF16:
+        return SIM_BF16;
+    case ACL_INT32:
+        return SIM_I32;
+    case ACL_INT64:
+        return SIM_I64;
+    case ACL_BOOL:
+        return SIM_BOOL;
+    case ACL_DOUBLE:
+        return SIM_F64;
+    case ACL_INT8:
+    case ACL_UINT8:
+    case ACL_INT16:
+    case ACL_UINT16:
+    case ACL_UINT32:
+    case ACL_UINT64:
+        return SIM_SMALL;
+    default:
+        return 0;
+    }
+}
+
+size_t sim_size(aclDataType type)
+{
+    return aclDataTypeSize(type);
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------------------------- */
+
+int64_t sim_product(const int64_t *shape, int from, int to)
+{
+    int64_t product = 1;
+    for (int i = from; i < to; i++)
+        product *= shape[i];
+    return product;
+}
+
+int64_t sim_elements(const sim_tensor *t)
+{
+    return t->present ? sim_product(t->shape, 0, t->rank) : 0;
+}
+
+bool sim_contiguous(const sim_tensor *t)
+{
+    int64_t step = 1;
+    for (int i = t->rank; i-- > 0;) {
+        if (t->shape[i] != 1 && t->strides[i] != step)
+            return sim_elements(t) == 0;
+        step *= t->shape[i];
+    }
+    return true;
+}
+
+bool sim_has_shape(const sim_tensor *t, int rank, const int64_t *shape)
+{
+    return t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0;
+}
+
+bool sim_same_shape(const sim_tensor *a, const sim_tensor *b)
+{
+    return sim_has_shape(a, b->rank, b->shape);
+}
+
+bool sim_broadcast(const sim_tensor *t, int rank, const int64_t *shape, sim_tensor *out)
+{
+    *out = *t;
+    if (t->rank > rank || rank > SIM_RANK_MAX)
+        return false;
+    out->rank = rank;
+    for (int i = 0; i < rank; i++) {
+        int own = i - (rank - t->rank);
+        bool repeated = own < 0 || (t->shape[own] == 1 && shape[i] != 1);
+        if (!repeated && t->shape[own] != shape[i])
+            return false;
+        out->shape[i] = shape[i];
+        out->strides[i] = repeated ? 0 : t->strides[own];
+    }
+    return true;
+}
+
+int sim_axis(sim_op *op, int64_t dim, int rank)
+{
+    int64_t least = rank ? rank : 1; /* a tensor of rank 0 has the axes 0 and -1 */
+    if (dim >= -least && dim < least)
+        return (int)(dim < 0 ? dim + least : dim);
+    sim_fault(op, 161002, "dimension %lld of a tensor of rank %d", (long long)dim, rank);
+    return 0;
+}
+
+/* ---- rules ----------------------------------------------------------------------------------------------------- */
+
+void sim_want_type(sim_op *op, const sim_tensor *t, int types)
+{
+    if (sim_soc_of() == SIM_310P)
+        types &= ~SIM_BF16;
+    if (t->present && !(sim_type_bit(t->type) & types))
+        sim_fault(op, 161002, "%s is %s, which is not among its types", t->role, sim_type_name(t->type));
+}
+
+void sim_want_same_type(sim_op *op, const sim_tensor *a, const sim_tensor *b)
+{
+    if (a->present && b->present && a->type != b->type)
+        sim_fault(op, 161002, "%s is %s, and %s is %s", a->role, sim_type_name(a->type), b->role,
+                  sim_type_name(b->type));
+}
+
+void sim_want_contiguous(sim_op *op, const sim_tensor *t)
+{
+    if (!sim_contiguous(t))
+        sim_fault(op, 161002, "%s has to be contiguous", t->role);
+}
+
+void sim_want_shape(sim_op *op, int code, const sim_tensor *t, int rank, const int64_t *shape)
+{
+    if (!t->present || sim_has_shape(t, rank, shape))
+        return;
+    if (t->rank != rank)
+        sim_fault(op, code, "%s has rank %d instead of %d", t->role, t->rank, rank);
+    for (int i = 0; i < rank && i < t->rank; i++)
+        if (t->shape[i] != shape[i])
+            sim_fault(op, code, "dimension %d of %s is %lld instead of %lld", i, t->role, (long long)t->shape[i],
+                      (long long)shape[i]);
+}
+
+void sim_want_rank(sim_op *op, int code, const sim_tensor *t, int least, int most)
+{
+    if (t->present && (t->rank < least || t->rank > most))
+        sim_fault(op, code, "%s has rank %d, not %d to %d", t->role, t->rank, least, most);
+}
+
+/* ---- elements -------------------------------------------------------------------------------------------------- */
+
+/* Copies between a view and packed elements, runs of the last dimension at a time. */
+static void move_elements(const sim_tensor *t, char *packed, bool to_view)
+{
+    size_t size = sim_size(t->type);
+    int64_t count = sim_elements(t), index[SIM_RANK_MAX] = {0}, at = 0;
+    int last = t->rank - 1;
+    int64_t run = t->rank ? t->shape[last] : 1, step = t->rank ? t->strides[last] : 1;
+    for (int64_t done = 0; done < count; done += run) {
+        char *view = t->host + (size_t)at * size, *flat = packed + (size_t)done * size;
+        if (step == 1 || run == 1)
+            memcpy(to_view ? view : flat, to_view ? flat : view, (size_t)run * size);
+        else
+            for (int64_t i = 0; i < run; i++) {
+                char *element = view + (size_t)(i * step) * size;
+                memcpy(to_view ? element : flat + (size_t)i * size, to_view ? flat + (size_t)i * size : element, size);
+            }
+        for (int axis = last - 1; axis >= 0; axis--) {
+            at += t->strides[axis];
+            if (++index[axis] < t->shape[axis])
+                break;
+            at -= t->strides[axis] * t->shape[axis];
+            index[axis] = 0;
+        }
+    }
+}
+
+void *sim_load_raw(const sim_tensor *t)
+{
+    char *packed = sim_allocate((size_t)sim_elements(t) * sim_size(t->type));
+    move_elements(t, packed, false);
+    return packed;
+}
+
+void sim_store_raw(const sim_tensor *t, const void *packed)
+{
+    if (sim_elements(t))
+        move_elements(t, (char *)(uintptr_t)packed, true);
+}
+
+float *sim_load(const sim_tensor *t)
+{
+    void *raw = sim_load_raw(t);
+    if (t->type == ACL_FLOAT)
+        return raw;
+    int64_t count = sim_elements(t);
+    const uint16_t *half = raw;
+    float *values = sim_allocate((size_t)count * sizeof *values);
+    if (t->type == ACL_BF16)
+        for (int64_t i = 0; i < count; i++)
+            values[i] = sim_from_bf16(half[i]);
+    else if (t->type == ACL_FLOAT16)
+        for (int64_t i = 0; i < count; i++)
+            values[i] = sim_from_f16(half[i]);
+    else {
+        int64_t *whole = sim_load_ints(t);
+        for (int64_t i = 0; i < count; i++)
+            values[i] = (float)whole[i];
+        free(whole);
+    }
+    free(raw);
+    return values;
+}
+
+void sim_store(const sim_tensor *t, const float *packed)
+{
+    int64_t count = sim_elements(t);
+    if (t->type == ACL_FLOAT) {
+        sim_store_raw(t, packed);
+        return;
+    }
+    uint16_t *half = sim_allocate((size_t)count * sizeof *half);
+    for (int64_t i = 0; i < count; i++)
+        half[i] = t->type == ACL_BF16 ? sim_to_bf16(packed[i]) : sim_to_f16(packed[i]);
+    sim_store_raw(t, half);
+    free(half);
+}
+
+int64_t *sim_load_ints(const sim_tensor *t)
+{
+    int64_t count = sim_elements(t);
+    void *raw = sim_load_raw(t);
+    if (t->type == ACL_INT64)
+        return raw;
+    int64_t *values = sim_allocate((size_t)count * sizeof *values);
+    for (int64_t i = 0; i < count; i++)
+        switch ((int)t->type) {
+        case ACL_INT32:
+            values[i] = ((const int32_t *)raw)[i];
+            break;
+        case ACL_BOOL:
+        case ACL_UINT8:
+            values[i] = ((const uint8_t *)raw)[i];
+            break;
+        case ACL_INT8:
+            values[i] = ((const int8_t *)raw)[i];
+            break;
+        case ACL_INT16:
+            values[i] = ((const int16_t *)raw)[i];
+            break;
+        default:
+            values[i] = 0;
+        }
+    free(raw);
+    return values;
+}
+
+void sim_store_ints(const sim_tensor *t, const int64_t *packed)
+{
+    int64_t count = sim_elements(t);
+    if (t->type == ACL_INT64) {
+        sim_store_raw(t, packed);
+        return;
+    }
+    char *raw = sim_allocate((size_t)count * sim_size(t->type));
+    for (int64_t i = 0; i < count; i++)
+        switch ((int)t->type) {
+        case ACL_INT32:
+            ((int32_t *)(void *)raw)[i] = (int32_t)packed[i];
+            break;
+        case ACL_INT16:
+            ((int16_t *)(void *)raw)[i] = (int16_t)packed[i];
+            break;
+        case ACL_BOOL:
+            raw[i] = packed[i] != 0;
+            break;
+        default:
+            raw[i] = (char)packed[i];
+        }
+    sim_store_raw(t, raw);
+    free(raw);
+}
