@@ -3,197 +3,6 @@
  * of each expert stay on the device. */
 #include "moe_ascend.h"
 
-static tn_dtype dtype_of(const tn_site *site)
-{
-    return (tn_dtype)site->meaning[TN_AXIS_DTYPE];
-}
-
-static bool is_list(const tn_site *site)
-{
-    int32_t layout = site->meaning[TN_AXIS_LAYOUT];
-    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
-}
-
-/* Rows of the weights are outputs. */
-static bool is_turned(const tn_site *site)
-{
-    int32_t layout = site->meaning[TN_AXIS_LAYOUT];
-    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_STACKED_OI;
-}
-
-/* ---- plan ----------------------------------------------------------------------------------------------- */
-
-/* What a list of matrices, or their stack, must be for grouped products. */
-static tn_status check_weights(const tn_site *site, tn_error *err)
-{
-    static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_GATE_UP, TN_ROLE_DOWN, TN_ROLE_WEIGHT};
-    int64_t experts = site->dim[TN_DIM_EXPERTS];
-    if (experts < 2)
-        return tn_fail(err, TN_DECLINED, site->path, "experts: site has %lld, kernel takes 2 and more",
-                       (long long)experts);
-    if (is_list(site) && dtype_of(site) == TN_F32)
-        return tn_fail(err, TN_DECLINED, site->path, "a matrix per expert in f32; kernel takes one tensor of all");
-    tn_status status =
-        ascend_ops_limit(site, "experts", experts, is_list(site) ? MOE_ASCEND_LIST : MOE_ASCEND_STACK, err);
-    for (size_t i = 0; i < sizeof roles / sizeof *roles && status == TN_OK; i++)
-        for (int64_t e = 0; e < site->param[roles[i]].count && status == TN_OK; e++)
-            if (!ascend_ops_is_dense(&site->param[roles[i]].tensors[e]))
-                status = tn_fail(err, TN_DECLINED, site->path, "%s has gaps between rows, kernel takes dense weights",
-                                 tn_role_name(roles[i]));
-    return status;
-}
-
-static tn_status check_widths(const tn_site *site, int64_t in, int64_t out, tn_error *err)
-{
-    tn_status status = ascend_ops_limit(site, "width", in, MOE_ASCEND_WIDTH, err);
-    return status == TN_OK ? ascend_ops_limit(site, "width", out, MOE_ASCEND_WIDTH, err) : status;
-}
-
-/* Any of the two versions will do. */
-static ascend_need grouped_need(const ascend_api *api)
-{
-    ascend_need newer = ASCEND_NEED(api, aclnnGroupedMatmulV5);
-    return newer.here ? newer : (ascend_need)ASCEND_NEED(api, aclnnGroupedMatmulV4);
-}
-
-static tn_status need_experts(const tn_site *site, const ascend_api *api, tn_error *err)
-{
-    const ascend_need needs[] = {grouped_need(api),
-                                 ASCEND_NEED(api, aclnnMoeTokenPermute),
-                                 ASCEND_NEED(api, aclnnMoeTokenPermuteGrad),
-                                 ASCEND_NEED(api, aclnnMoeTokenUnpermute),
-                                 ASCEND_NEED(api, aclnnMoeTokenUnpermuteGrad),
-                                 ASCEND_NEED(api, aclnnBincount),
-                                 ASCEND_NEED(api, aclnnSwiGlu),
-                                 ASCEND_NEED(api, aclnnSwiGluGrad),
-                                 ASCEND_NEED(api, aclnnCat),
-                                 ASCEND_NEED(api, aclnnInplaceCopy),
-                                 ASCEND_NEED(api, aclnnInplaceZero)};
-    return ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
-}
-
-static tn_status need_router(const tn_site *site, const ascend_api *api, tn_error *err)
-{
-    const ascend_need needs[] = {
-        ASCEND_NEED(api, aclnnMatmul),    ASCEND_NEED(api, aclnnSoftmax),     ASCEND_NEED(api, aclnnTopk),
-        ASCEND_NEED(api, aclnnReduceSum), ASCEND_NEED(api, aclnnDiv),         ASCEND_NEED(api, aclnnMuls),
-        ASCEND_NEED(api, aclnnCast),      ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnSigmoid),
-        ASCEND_NEED(api, aclnnMul),       ASCEND_NEED(api, aclnnAdd)};
-    return ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
-}
-
-/* Slots of a call: the operator that sorts takes fewer than these. */
-enum { MOST_SLOTS = 16777214 };
-
-static size_t experts_scratch(const tn_site *site, int64_t tokens)
-{
-    tn_dtype dtype = dtype_of(site);
-    int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
-            inter = site->dim[TN_DIM_INTER];
-    /* x, y, weights, ids without gaps; sorted rows; gates, ups, the pair, its product; places and counts. */
-    return 2 * ascend_ops_bytes(dtype, tokens * hidden) + 3 * ascend_ops_bytes(TN_F32, slots) +
-           ascend_ops_bytes(dtype, slots * hidden) + 5 * ascend_ops_bytes(dtype, slots * inter) +
-           ascend_ops_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]) + 1024;
-}
-
-static size_t experts_backward_scratch(const tn_site *site, int64_t tokens)
-{
-    tn_dtype dtype = dtype_of(site);
-    int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
-            inter = site->dim[TN_DIM_INTER];
-    int64_t weights = 2 * inter * hidden * site->dim[TN_DIM_EXPERTS];
-    return experts_scratch(site, tokens) + 2 * ascend_ops_bytes(dtype, tokens * hidden) +
-           2 * ascend_ops_bytes(TN_F32, slots) + 3 * ascend_ops_bytes(dtype, slots * hidden) +
-           3 * ascend_ops_bytes(dtype, slots * inter) + ascend_ops_bytes(dtype, weights) + 1024;
-}
-
-static tn_status experts_plan(const tn_site *site, tn_plan *plan, tn_error *err)
-{
-    const ascend_api *api = ascend_ops_here(site, err);
-    tn_status status = api ? need_experts(site, api, err) : TN_DECLINED;
-    if (status == TN_OK)
-        status = check_weights(site, err);
-    if (status == TN_OK)
-        status = check_widths(site, site->dim[TN_DIM_HIDDEN], 2 * site->dim[TN_DIM_INTER], err);
-    if (status == TN_OK)
-        status = ascend_ops_limit(site, "slots of a call", plan->max_tokens * site->dim[TN_DIM_TOP_K], MOST_SLOTS, err);
-    plan->scratch_bytes = experts_scratch(site, plan->max_tokens);
-    plan->backward_scratch_bytes = is_list(site) ? 0 : experts_backward_scratch(site, plan->max_tokens);
-    return status;
-}
-
-static size_t router_scratch(const tn_site *site, int64_t tokens)
-{
-    int64_t experts = site->dim[TN_DIM_EXPERTS], hidden = site->dim[TN_DIM_HIDDEN];
-    /* x and the router in f32; logits of both types, scores; values, sums, ratios, indices. */
-    return ascend_ops_bytes(TN_F32, tokens * hidden) + ascend_ops_bytes(TN_F32, experts * hidden) +
-           4 * ascend_ops_bytes(TN_F32, tokens * experts) +
-           9 * ascend_ops_bytes(TN_F32, tokens * site->dim[TN_DIM_TOP_K]) + 1024;
-}
-
-static tn_status check_router(const tn_site *site, tn_error *err)
-{
-    const tn_tensor *router = site->param[TN_ROLE_ROUTER].tensors;
-    double least = (double)site->dim[TN_DIM_TOP_K] / (double)site->dim[TN_DIM_EXPERTS];
-    if (router->dtype != TN_F32 && router->dtype != dtype_of(site))
-        return tn_fail(err, TN_DECLINED, site->path, "router is %s, kernel takes f32 and that of the activations",
-                       tn_dtype_name(router->dtype));
-    if (site->param[TN_ROLE_ROUTER_BIAS].count)
-        return tn_fail(err, TN_DECLINED, site->path, "router has a bias, kernel takes none");
-    /* The k best of E numbers that add up to 1 are k / E of it at least. */
-    if ((site->features & TN_HAS_RENORM) && site->num[TN_NUM_EPS] > least)
-        return tn_fail(err, TN_DECLINED, site->path, "eps: site has %g, kernel takes up to %g", site->num[TN_NUM_EPS],
-                       least);
-    return TN_OK;
-}
-
-static tn_status route_plan(const tn_site *site, tn_plan *plan, tn_error *err)
-{
-    const ascend_api *api = ascend_ops_here(site, err);
-    tn_status status = api ? need_router(site, api, err) : TN_DECLINED;
-    plan->scratch_bytes = router_scratch(site, plan->max_tokens);
-    return status == TN_OK ? check_router(site, err) : status;
-}
-
-/* The shared expert: the pair and what it is made of, p, y twice, the gate; and y of the others. */
-static size_t shared_scratch(const tn_site *site, int64_t tokens)
-{
-    tn_dtype dtype = dtype_of(site);
-    return 5 * ascend_ops_bytes(dtype, tokens * site->dim[TN_DIM_SHARED_INTER]) +
-           6 * ascend_ops_bytes(dtype, tokens * site->dim[TN_DIM_HIDDEN]) + 2 * ascend_ops_bytes(dtype, tokens) + 1024;
-}
-
-static tn_status block_plan(const tn_site *site, tn_plan *plan, tn_error *err)
-{
-    tn_plan route = *plan;
-    tn_status status = experts_plan(site, plan, err);
-    if (status == TN_OK)
-        status = route_plan(site, &route, err);
-    plan->backward_scratch_bytes = 0;
-    plan->scratch_bytes += route.scratch_bytes + shared_scratch(site, plan->max_tokens) +
-                           2 * ascend_ops_bytes(TN_F32, plan->max_tokens * site->dim[TN_DIM_TOP_K]);
-    return status;
-}
-
-static tn_status product_plan(const tn_site *site, tn_plan *plan, tn_error *err)
-{
-    const ascend_api *api = ascend_ops_here(site, err);
-    if (!api)
-        return TN_DECLINED;
-    const ascend_need needs[] = {grouped_need(api), ASCEND_NEED(api, aclnnInplaceCopy),
-                                 ASCEND_NEED(api, aclnnInplaceZero)};
-    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
-    if (status == TN_OK)
-        status = check_weights(site, err);
-    int64_t in = site->dim[TN_DIM_HIDDEN], out = site->dim[TN_DIM_OUT], tokens = plan->max_tokens;
-    tn_dtype dtype = dtype_of(site);
-    plan->scratch_bytes = ascend_ops_bytes(dtype, tokens * in) + ascend_ops_bytes(dtype, tokens * out) +
-                          ascend_ops_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]);
-    plan->backward_scratch_bytes =
-        2 * plan->scratch_bytes + ascend_ops_bytes(dtype, in * out * site->dim[TN_DIM_EXPERTS]);
-    return status == TN_OK ? check_widths(site, in, out, err) : status;
-}
-
 /* ---- experts -------------------------------------------------------------------------------------------- */
 
 /* What forward leaves for backward, all of it in scratch. */
@@ -205,7 +14,7 @@ typedef struct sorted_tokens {
 static sorted_tokens features(ascend_ops *o, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor experts)
 {
     const tn_param *param = site->param;
-    tn_dtype dtype = dtype_of(site);
+    tn_dtype dtype = moe_ascend_dtype(site);
     int64_t slots = tn_tensor_count(&experts), inter = site->dim[TN_DIM_INTER], count = site->dim[TN_DIM_EXPERTS];
     sorted_tokens t = {.weights = ascend_ops_dense(o, weights)};
     experts = ascend_ops_dense(o, experts);
@@ -218,13 +27,13 @@ static sorted_tokens features(ascend_ops *o, const tn_site *site, tn_tensor x, t
     t.pair = ascend_ops_room_2d(o, dtype, slots, 2 * inter);
     t.p = ascend_ops_room_2d(o, dtype, slots, inter);
     size_t before = o->used;
-    if (is_list(site)) {
+    if (moe_ascend_is_list(site)) {
         tn_tensor gate = ascend_ops_room_like(o, dtype, t.p), up = ascend_ops_room_like(o, dtype, t.p);
         moe_ascend_product(o, t.rows, &param[TN_ROLE_GATE], true, t.counts, gate);
         moe_ascend_product(o, t.rows, &param[TN_ROLE_UP], true, t.counts, up);
         ascend_ops_join(o, gate, up, t.pair);
     } else {
-        moe_ascend_product(o, t.rows, &param[TN_ROLE_GATE_UP], is_turned(site), t.counts, t.pair);
+        moe_ascend_product(o, t.rows, &param[TN_ROLE_GATE_UP], moe_ascend_is_turned(site), t.counts, t.pair);
     }
     o->used = before;
     ascend_ops_swiglu(o, t.pair, t.p);
@@ -236,7 +45,7 @@ static void experts(ascend_ops *o, const tn_site *site, tn_tensor x, tn_tensor w
 {
     sorted_tokens t = features(o, site, x, weights, ids);
     tn_tensor results = t.rows; /* which are not needed any more                                         */
-    moe_ascend_product(o, t.p, &site->param[TN_ROLE_DOWN], is_turned(site), t.counts, results);
+    moe_ascend_product(o, t.p, &site->param[TN_ROLE_DOWN], moe_ascend_is_turned(site), t.counts, results);
     moe_ascend_unpermute(o, results, t.places, t.weights, y);
 }
 
@@ -261,7 +70,7 @@ static void grad_of_stack(ascend_ops *o, const tn_call *call, tn_role role, tn_t
     if (!p->count || !p->tensors->data)
         return;
     tn_tensor to = ascend_ops_target(o, *p->tensors, NULL, 0);
-    bool turned = is_turned(call->site);
+    bool turned = moe_ascend_is_turned(call->site);
     moe_ascend_outer(o, turned ? dout : in, turned ? in : dout, counts, to);
     ascend_ops_settle(o, to, *p->tensors);
     o->used = before;
@@ -295,7 +104,7 @@ static tn_status experts_backward(const tn_call *call, tn_error *err)
     const tn_site *site = call->site;
     const tn_grads *grads = call->grads;
     tn_tensor g = grads->out[0], dx = grads->in[0], dw = grads->in[1];
-    bool turned = is_turned(site);
+    bool turned = moe_ascend_is_turned(site);
     if (o.status != TN_OK)
         return o.status;
     if (call->in[0].shape[0] == 0 || !g.data)
@@ -331,8 +140,8 @@ static tn_status product_forward(const tn_call *call, tn_error *err)
     if (o.status != TN_OK || y.shape[0] == 0)
         return o.status;
     tn_tensor to = ascend_ops_target(&o, y, NULL, 0);
-    moe_ascend_product(&o, ascend_ops_dense(&o, call->in[0]), &call->site->param[TN_ROLE_WEIGHT], is_turned(call->site),
-                       call->in[1], to);
+    moe_ascend_product(&o, ascend_ops_dense(&o, call->in[0]), &call->site->param[TN_ROLE_WEIGHT],
+                       moe_ascend_is_turned(call->site), call->in[1], to);
     ascend_ops_settle(&o, to, y);
     return o.status;
 }
@@ -351,7 +160,7 @@ static tn_status product_backward(const tn_call *call, tn_error *err)
     if (!dx.data)
         return o.status;
     tn_tensor to = ascend_ops_target(&o, dx, NULL, 0);
-    moe_ascend_product(&o, g, &call->site->param[TN_ROLE_WEIGHT], !is_turned(call->site), call->in[1], to);
+    moe_ascend_product(&o, g, &call->site->param[TN_ROLE_WEIGHT], !moe_ascend_is_turned(call->site), call->in[1], to);
     ascend_ops_settle(&o, to, dx);
     return o.status;
 }
@@ -362,7 +171,7 @@ static tn_status product_backward(const tn_call *call, tn_error *err)
 static tn_tensor logits_of(ascend_ops *o, const tn_site *site, tn_tensor x)
 {
     tn_tensor router = *site->param[TN_ROLE_ROUTER].tensors;
-    tn_dtype dtype = dtype_of(site);
+    tn_dtype dtype = moe_ascend_dtype(site);
     bool keeps = site->features & TN_HAS_F32_ROUTER, wide = keeps || router.dtype != dtype;
     int64_t tokens = x.shape[0], experts = router.shape[0];
     if (wide && dtype != TN_F32) {
@@ -455,7 +264,7 @@ static tn_status block_forward(const tn_call *call, tn_error *err)
     bool shared = site->features & TN_HAS_SHARED_EXPERT;
     if (o.status != TN_OK || tokens == 0)
         return o.status;
-    tn_dtype dtype = site->features & TN_HAS_F32_ROUTING ? TN_F32 : dtype_of(site);
+    tn_dtype dtype = site->features & TN_HAS_F32_ROUTING ? TN_F32 : moe_ascend_dtype(site);
     tn_tensor weights = ascend_ops_room_2d(&o, dtype, tokens, k), ids = ascend_ops_room_2d(&o, TN_I32, tokens, k);
     tn_tensor to = ascend_ops_target(&o, y, NULL, 0);
     tn_tensor routed = shared ? ascend_ops_room_2d(&o, y.dtype, tokens, y.shape[1]) : to;
@@ -497,7 +306,7 @@ const tn_impl moe_ascend_impls[MOE_ASCEND_IMPLS] = {
                               [TN_AXIS_LAYOUT] = STACKS | TN_TAKES(TN_LAYOUT_EXPERT_LIST)},
                     .features = ROUTE_FEATURES | TN_HAS_SHARED_EXPERT | TN_HAS_SHARED_GATE),
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 15.4, .ulps_f16 = 15.4},
-     .plan = block_plan,
+     .plan = moe_ascend_block_plan,
      .forward = block_forward},
     {.size = sizeof(tn_impl),
      .op = TN_OP_MOE_EXPERTS,
@@ -505,7 +314,7 @@ const tn_impl moe_ascend_impls[MOE_ASCEND_IMPLS] = {
          MATCH(.takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = STACKS},
                .features = TN_HAS_F32_ROUTING),
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 12.3, .ulps_f16 = 12.3},
-     .plan = experts_plan,
+     .plan = moe_ascend_experts_plan,
      .forward = experts_forward,
      .backward = experts_backward,
      .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
@@ -516,20 +325,20 @@ const tn_impl moe_ascend_impls[MOE_ASCEND_IMPLS] = {
                               [TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_EXPERT_LIST)},
                     .features = TN_HAS_F32_ROUTING),
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 12.3, .ulps_f16 = 12.3},
-     .plan = experts_plan,
+     .plan = moe_ascend_experts_plan,
      .forward = experts_forward},
     {.size = sizeof(tn_impl),
      .op = TN_OP_MOE_ROUTE,
      .match = MATCH(.takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_WEIGHT] = DTYPES, [TN_AXIS_SCORE] = SCORES},
                     .features = ROUTE_FEATURES),
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = route_plan,
+     .plan = moe_ascend_route_plan,
      .forward = route_forward},
     {.size = sizeof(tn_impl),
      .op = TN_OP_GROUPED_MATMUL,
      .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_LAYOUT] = STACKS}},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 4, .ulps_f16 = 4},
-     .plan = product_plan,
+     .plan = moe_ascend_product_plan,
      .forward = product_forward,
      .backward = product_backward},
     {.size = sizeof(tn_impl),
@@ -538,6 +347,6 @@ const tn_impl moe_ascend_impls[MOE_ASCEND_IMPLS] = {
                .takes = {[TN_AXIS_DTYPE] = NARROW,
                          [TN_AXIS_LAYOUT] = TN_TAKES(TN_LAYOUT_EXPERT_LIST) | TN_TAKES(TN_LAYOUT_LIST_IO)}},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 4, .ulps_f16 = 4},
-     .plan = product_plan,
+     .plan = moe_ascend_product_plan,
      .forward = product_forward},
 };
