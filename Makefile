@@ -214,13 +214,13 @@ HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 # Each program with its arguments, those that take longest first. The scripts check what is not code: headers, exports,
 # installation, set-up. Under the sanitizers they are left out, fewer made-up sites are drawn, and of made-up cases for
 # the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
-# Models are run there without the check before use, which has tests of its own.
+# Models are run there without the check before use, which has tests of its own. ascend.so brings a device and no kernels.
 TOOL := $(BUILD)/tests
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
-  $(foreach p,$(PLUGINS) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
+  $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 

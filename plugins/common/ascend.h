@@ -20,26 +20,28 @@
 /* Every installation that is served has these. */
 #define ASCEND_RUNTIME(X)                                                                                              \
     X(aclInit)                                                                                                         \
-    X(aclFinalize) X(aclrtGetVersion) X(aclGetRecentErrMsg) X(aclrtGetSocName) X(aclrtSetDevice) X(aclrtResetDevice)   \
+    X(aclFinalize)                                                                                                     \
+    X(aclrtGetVersion) X(aclGetRecentErrMsg) X(aclrtGetSocName) X(aclrtSetDevice) X(aclrtResetDevice)                  \
         X(aclrtGetDeviceCount) X(aclrtCreateContext) X(aclrtDestroyContext) X(aclrtSetCurrentContext)                  \
             X(aclrtCreateStream) X(aclrtDestroyStream) X(aclrtSynchronizeStream) X(aclrtMalloc) X(aclrtFree)           \
                 X(aclrtMallocHost) X(aclrtFreeHost) X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemset)                  \
                     X(aclrtMemsetAsync) X(aclrtGetMemInfo)
 #define ASCEND_OBJECTS(X)                                                                                              \
     X(aclCreateTensor)                                                                                                 \
-    X(aclCreateScalar) X(aclCreateIntArray) X(aclCreateTensorList) X(aclDestroyTensor) X(aclDestroyScalar)             \
-        X(aclDestroyIntArray) X(aclDestroyTensorList)
+    X(aclCreateScalar)                                                                                                 \
+    X(aclCreateIntArray) X(aclCreateTensorList) X(aclDestroyTensor) X(aclDestroyScalar) X(aclDestroyIntArray)          \
+        X(aclDestroyTensorList)
 /* Operators: both phases. Those that an installation may lack are NULL there, and whoever uses one asks first. */
 #define ASCEND_OPERATORS(X)                                                                                            \
     X(aclnnRmsNorm)                                                                                                    \
-    X(aclnnRmsNormGrad) X(aclnnAddRmsNorm) X(aclnnSwiGlu) X(aclnnSwiGluGrad) X(aclnnSilu)                              \
-        X(aclnnRotaryPositionEmbedding) X(aclnnRotaryPositionEmbeddingV2) X(aclnnRotaryPositionEmbeddingGrad)          \
-            X(aclnnMatmul) X(aclnnBatchMatMul) X(aclnnSoftmax) X(aclnnTopk) X(aclnnCast) X(aclnnIndexSelect)           \
-                X(aclnnInplaceCopy) X(aclnnCat) X(aclnnMul) X(aclnnMuls) X(aclnnAdd) X(aclnnAdds) X(aclnnDiv)          \
-                    X(aclnnReduceSum) X(aclnnSigmoid) X(aclnnHistc) X(aclnnBincount) X(aclnnInplaceZero)               \
-                        X(aclnnInplaceFillScalar) X(aclnnGroupedMatmulV4) X(aclnnGroupedMatmulV5)                      \
-                            X(aclnnMoeTokenPermute) X(aclnnMoeTokenPermuteGrad) X(aclnnMoeTokenUnpermute)              \
-                                X(aclnnMoeTokenUnpermuteGrad)
+    X(aclnnRmsNormGrad)                                                                                                \
+    X(aclnnAddRmsNorm) X(aclnnSwiGlu) X(aclnnSwiGluGrad) X(aclnnSilu) X(aclnnRotaryPositionEmbedding)                  \
+        X(aclnnRotaryPositionEmbeddingV2) X(aclnnRotaryPositionEmbeddingGrad) X(aclnnMatmul) X(aclnnBatchMatMul)       \
+            X(aclnnSoftmax) X(aclnnTopk) X(aclnnCast) X(aclnnIndexSelect) X(aclnnInplaceCopy) X(aclnnCat) X(aclnnMul)  \
+                X(aclnnMuls) X(aclnnAdd) X(aclnnAdds) X(aclnnDiv) X(aclnnReduceSum) X(aclnnSigmoid) X(aclnnHistc)      \
+                    X(aclnnBincount) X(aclnnInplaceZero) X(aclnnInplaceFillScalar) X(aclnnGroupedMatmulV4)             \
+                        X(aclnnGroupedMatmulV5) X(aclnnMoeTokenPermute) X(aclnnMoeTokenPermuteGrad)                    \
+                            X(aclnnMoeTokenUnpermute) X(aclnnMoeTokenUnpermuteGrad)
 
 #define ASCEND_FIELD(name) __typeof__(&name) name;
 #define ASCEND_FIELDS(name)                                                                                            \
@@ -90,7 +92,8 @@ typedef struct ascend_step {
     aclOpExecutor *executor;
     int32_t count;
     bool failed;
-    int32_t code; /* of aclrtSetCurrentContext, where the step failed at that; 0: out of memory     */
+    int32_t code;  /* of aclrtSetCurrentContext, where the step failed at that; 0: out of memory     */
+    char why[200]; /* the vendor's text, where failed: later calls would replace it                 */
     struct {
         const void *object;
         aclnnStatus (*destroy)(const void *object);

@@ -109,14 +109,19 @@ static void flatten(const char *from, char *to, size_t size)
     to[used] = '\0';
 }
 
+static tn_status tell(const char *function, int32_t code, const char *text, tn_error *err)
+{
+    return tn_fail(err, class_of(code), "npu", "%s failed with %d, %s%s%s", function, (int)code, meaning_of(code),
+                   text[0] ? ": " : "", text);
+}
+
 tn_status ascend_check(const ascend_api *api, const char *function, int32_t code, tn_error *err)
 {
     char text[TEXT_BYTES];
     if (code == 0)
         return TN_OK;
     flatten(api->aclGetRecentErrMsg(), text, sizeof text); /* also takes it away from the next error */
-    return tn_fail(err, class_of(code), "npu", "%s failed with %d, %s%s%s", function, (int)code, meaning_of(code),
-                   text[0] ? ": " : "", text);
+    return tell(function, code, text, err);
 }
 
 /* ---- objects ---------------------------------------------------------------------------------------------- */
@@ -151,17 +156,24 @@ aclDataType ascend_dtype(tn_dtype dtype)
 
 typedef aclnnStatus destroyer(const void *object);
 
+static void fail(ascend_step *s)
+{
+    if (!s->failed)
+        flatten(s->api->aclGetRecentErrMsg(), s->why, sizeof s->why);
+    s->failed = true;
+}
+
 /* Gives an object to the step. */
 static void own(ascend_step *s, const void *object, destroyer *destroy)
 {
     if (!object) {
-        s->failed = true;
+        fail(s);
     } else if (s->count < ASCEND_OBJECTS_MAX) {
         s->objects[s->count].object = object;
         s->objects[s->count++].destroy = destroy;
     } else {
         destroy(object);
-        s->failed = true;
+        fail(s);
     }
 }
 
@@ -188,7 +200,8 @@ void ascend_begin(ascend_step *s, tn_queue *queue, const char *name)
     s->queue = queue;
     s->name = name;
     s->code = s->api->aclrtSetCurrentContext(queue->context);
-    s->failed = s->code != 0;
+    if (s->code != 0)
+        fail(s);
 }
 
 aclTensor *ascend_tensor(ascend_step *s, const tn_tensor *t)
@@ -265,18 +278,15 @@ static void drop_executor(ascend_step *s, aclnn_second *second)
 {
     if (s->executor) {
         second(NULL, s->bytes > 0 ? s->bytes : 1, s->executor, s->queue->stream);
-        s->api->aclGetRecentErrMsg(); /* which is no error                                           */
     }
 }
 
 static tn_status step_failed(const ascend_step *s, tn_error *err)
 {
     if (s->code)
-        return ascend_check(s->api, "aclrtSetCurrentContext", s->code, err);
-    char text[TEXT_BYTES];
-    flatten(s->api->aclGetRecentErrMsg(), text, sizeof text);
+        return tell("aclrtSetCurrentContext", s->code, s->why, err);
     return tn_fail(err, TN_E_MEMORY, "npu", "%s: out of memory for what describes its tensors%s%s", s->name,
-                   text[0] ? ": " : "", text);
+                   s->why[0] ? ": " : "", s->why);
 }
 
 static tn_status run(ascend_step *s, aclnnStatus first, aclnn_second *second, tn_error *err)
@@ -287,6 +297,7 @@ static tn_status run(ascend_step *s, aclnnStatus first, aclnn_second *second, tn
         s->executor = NULL; /* there is none after an error                                         */
     if (s->failed) {
         drop_executor(s, second);
+        s->api->aclGetRecentErrMsg(); /* the first phase's, about what it was not given               */
         return step_failed(s, err);
     }
     if (first != 0) {
@@ -295,6 +306,7 @@ static tn_status run(ascend_step *s, aclnnStatus first, aclnn_second *second, tn
     }
     if (s->bytes > 0 && !(workspace = s->queue->workspace(s->queue, s->bytes, err))) {
         drop_executor(s, second);
+        s->api->aclGetRecentErrMsg();
         return tn_fail(err, TN_E_MEMORY, "npu", "%s: out of memory for %llu bytes of workspace", s->name,
                        (unsigned long long)s->bytes);
     }

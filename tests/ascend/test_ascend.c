@@ -129,8 +129,16 @@ END_TEST
 
 START_TEST(machines_that_are_not_served)
 {
-    setenv("ASCEND_SIM_DEVICES", "0", 1);
-    ck_assert_ptr_nonnull(strstr(why_not("npu"), "there is no NPU in this machine"));
+    static const char *const chips[] = {"Ascend910A", "Ascend910B", "Ascend310B1"};
+    char text[80];
+    if (_i == 3) {
+        setenv("ASCEND_SIM_DEVICES", "0", 1);
+        ck_assert_ptr_nonnull(strstr(why_not("npu"), "there is no NPU in this machine"));
+        return;
+    }
+    setenv("ASCEND_SIM_SOC", chips[_i], 1);
+    snprintf(text, sizeof text, "the chip is %s; ", chips[_i]);
+    ck_assert_msg(strstr(why_not("npu"), text) != NULL, "%s", why_not("npu"));
 }
 END_TEST
 
@@ -323,8 +331,11 @@ static void run_with_fault(tn_model *m, int64_t number, outcome *o)
         m = open_model("llama", "npu", "f32", &o->err);
     o->status = m ? generate(m, o->tokens, &o->err) : o->err.code;
     tn_model_close(m);
-    o->calls = ask_simulator("sim_calls") - before;
-    o->leaks = ask_simulator("sim_leaks");
+    /* Not loaded: a child of this one was asked whether the device is available, and said no. */
+    if (dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD)) {
+        o->calls = ask_simulator("sim_calls") - before;
+        o->leaks = ask_simulator("sim_leaks");
+    }
     o->ended = true;
 }
 
@@ -418,7 +429,7 @@ static Suite *suite(void)
     tcase_add_test(tc, what_is_missing_is_told);
     tcase_add_test(tc, the_folder_of_the_installation_is_enough);
     tcase_add_test(tc, a_part_of_an_installation_is_none);
-    tcase_add_test(tc, machines_that_are_not_served);
+    tcase_add_loop_test(tc, machines_that_are_not_served, 0, 4);
     tcase_add_test(tc, units_are_counted);
     tcase_add_test(tc, memory_is_kept_and_zero_again);
     tcase_add_test(tc, no_memory_is_told_with_numbers);
