@@ -62,3 +62,250 @@ aclnnStatus aclnnSoftmaxGetWorkspaceSize(const aclTensor *self, int64_t dim, acl
     op->i[0] = sim_axis(op, dim, from->rank);
     return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
 }
+
+/* ---- top-k ----------------------------------------------------------------------------------------------------- */
+
+/* Of equal values the first ones: which the vendor takes is not certain. */
+static void top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices)
+{
+    bool *taken = sim_allocate((size_t)length);
+    for (int64_t j = 0; j < k; j++) {
+        int64_t best = -1;
+        for (int64_t i = 0; i < length; i++)
+            if (!taken[i] && (best < 0 || (largest ? x[i] > x[best] : x[i] < x[best])))
+                best = i;
+        taken[best] = true;
+        values[j] = x[best];
+        indices[j] = best;
+    }
+    free(taken);
+}
+
+/* Tensors: self, valuesOut, indicesOut. i: the axis, k, largest. */
+static int run_topk(sim_op *op)
+{
+    int axis = (int)op->i[0];
+    int64_t k = op->i[1], length = length_of(op->tensors[0], axis);
+    sim_tensor from = axis_last(op->tensors[0], axis), to = axis_last(op->tensors[1], axis),
+               at = axis_last(op->tensors[2], axis);
+    int64_t rows = length ? sim_elements(&from) / length : 0;
+    float *x = sim_load(&from), *values = sim_allocate((size_t)(rows * k) * sizeof *values);
+    int64_t *indices = sim_allocate((size_t)(rows * k) * sizeof *indices);
+    for (int64_t r = 0; r < rows; r++)
+        top_row(x + r * length, length, k, op->i[2], values + r * k, indices + r * k);
+    sim_store(&to, values);
+    sim_store_ints(&at, indices);
+    free(x);
+    free(values);
+    free(indices);
+    return 0;
+}
+
+aclnnStatus aclnnTopkGetWorkspaceSize(const aclTensor *self, int64_t k, int64_t dim, bool largest, bool sorted,
+                                      aclTensor *valuesOut, aclTensor *indicesOut, uint64_t *workspaceSize,
+                                      aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnTopk", run_topk);
+    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, valuesOut, "valuesOut");
+    const sim_tensor *at = sim_out(op, indicesOut, "indicesOut");
+    int64_t shape[SIM_RANK_MAX];
+    int axis = sim_axis(op, dim, from->rank);
+    memcpy(shape, from->shape, sizeof shape);
+    shape[axis] = k;
+    sim_want_type(op, from, SIM_FLOATS);
+    sim_want_same_type(op, from, to);
+    sim_want_type(op, at, SIM_I64);
+    if (k < 0 || k > length_of(from, axis))
+        sim_fault(op, 161002, "k is %lld of %lld", (long long)k, (long long)length_of(from, axis));
+    if (!sorted)
+        sim_fault(op, 161002, "sorted has to be true");
+    sim_want_shape(op, 161002, to, from->rank, shape);
+    sim_want_shape(op, 161002, at, from->rank, shape);
+    op->i[0] = axis;
+    op->i[1] = k;
+    op->i[2] = largest;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------------ */
+
+/* For each element of self, in order, the place in the result: axes that are added up have step 0. */
+static int64_t sum_place(const sim_tensor *self, const int64_t *steps, int64_t i)
+{
+    int64_t at = 0;
+    for (int axis = self->rank; axis-- > 0; i /= self->shape[axis])
+        at += i % self->shape[axis] * steps[axis];
+    return at;
+}
+
+/* Tensors: self, out. ints: a step in out for each axis of self. */
+static int run_sum(sim_op *op)
+{
+    const sim_tensor *self = op->tensors[0], *out = op->tensors[1];
+    int64_t count = sim_elements(self);
+    if (sim_type_bit(out->type) & SIM_FLOATS) {
+        float *x = sim_load(self), *sums = sim_allocate((size_t)sim_elements(out) * sizeof *sums);
+        for (int64_t i = 0; i < count; i++)
+            sums[sum_place(self, op->ints, i)] += x[i];
+        sim_store(out, sums);
+        free(x);
+        free(sums);
+        return 0;
+    }
+    int64_t *x = sim_load_ints(self), *sums = sim_allocate((size_t)sim_elements(out) * sizeof *sums);
+    for (int64_t i = 0; i < count; i++)
+        sums[sum_place(self, op->ints, i)] += x[i];
+    sim_store_ints(out, sums);
+    free(x);
+    free(sums);
+    return 0;
+}
+
+/* Which axes go; all when none is named, as in PyTorch. */
+static void chosen_axes(sim_op *op, const aclIntArray *dims, int rank, bool *gone)
+{
+    const int64_t *values = NULL;
+    int64_t count = 0;
+    if (!sim_ints_of(dims, &values, &count))
+        sim_fault(op, 161001, "dims is NULL, or no live array");
+    for (int i = 0; i < rank; i++)
+        gone[i] = count == 0;
+    for (int64_t i = 0; i < count; i++) {
+        int axis = sim_axis(op, values[i], rank);
+        if (gone[axis])
+            sim_fault(op, 161002, "dims has %d twice", axis);
+        gone[axis] = true;
+    }
+}
+
+aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor *self, const aclIntArray *dims, bool keepDims,
+                                           aclDataType dtype, aclTensor *out, uint64_t *workspaceSize,
+                                           aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnReduceSum", run_sum);
+    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
+    bool gone[SIM_RANK_MAX] = {false};
+    int64_t shape[SIM_RANK_MAX], step = 1;
+    int rank = 0;
+    chosen_axes(op, dims, from->rank, gone);
+    op->ints = sim_allocate(SIM_RANK_MAX * sizeof *op->ints);
+    op->int_count = SIM_RANK_MAX;
+    for (int i = 0; i < from->rank; i++)
+        if (!gone[i] || keepDims)
+            shape[rank++] = gone[i] ? 1 : from->shape[i];
+    for (int i = from->rank; i-- > 0; step *= gone[i] ? 1 : from->shape[i])
+        op->ints[i] = gone[i] ? 0 : step;
+    sim_want_type(op, from, SIM_FLOATS | SIM_INTS | SIM_BOOL);
+    sim_want_type(op, to, sim_type_bit(from->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_INTS);
+    if (to->type != dtype)
+        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(to->type));
+    sim_want_shape(op, 161002, to, rank, shape);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* ---- counts: their documents are not at hand, these do what PyTorch's functions of the name do ------------------ */
+
+/* Tensors: self, out. f: min, max; both alike: those of the data. */
+static int run_histc(sim_op *op)
+{
+    const sim_tensor *out = op->tensors[1];
+    int64_t count = sim_elements(op->tensors[0]), bins = sim_elements(out);
+    float *x = sim_load(op->tensors[0]), *counts = sim_allocate((size_t)bins * sizeof *counts);
+    float least = (float)op->f[0], most = (float)op->f[1];
+    if (least == most && count) {
+        least = most = x[0];
+        for (int64_t i = 0; i < count; i++) {
+            least = fminf(least, x[i]);
+            most = fmaxf(most, x[i]);
+        }
+    }
+    if (least == most) {
+        least -= 1.0f;
+        most += 1.0f;
+    }
+    for (int64_t i = 0; i < count; i++)
+        if (x[i] >= least && x[i] <= most) {
+            int64_t bin = (int64_t)((x[i] - least) / (most - least) * (float)bins);
+            counts[bin < bins ? bin : bins - 1] += 1.0f;
+        }
+    if (out->type == ACL_INT32) {
+        int64_t *whole = sim_allocate((size_t)bins * sizeof *whole);
+        for (int64_t i = 0; i < bins; i++)
+            whole[i] = (int64_t)counts[i];
+        sim_store_ints(out, whole);
+        free(whole);
+    } else
+        sim_store(out, counts);
+    free(x);
+    free(counts);
+    return 0;
+}
+
+aclnnStatus aclnnHistcGetWorkspaceSize(const aclTensor *self, int64_t bins, const aclScalar *min, const aclScalar *max,
+                                       aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnHistc", run_histc);
+    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
+    sim_scalar least = {0}, most = {0};
+    if (!sim_scalar_of(min, &least) || !sim_scalar_of(max, &most))
+        sim_fault(op, 161001, "min or max is NULL, or no live scalar");
+    if (bins < 1 || least.real > most.real)
+        sim_fault(op, 161002, "%lld bins from %g to %g", (long long)bins, least.real, most.real);
+    sim_want_type(op, from, SIM_F32 | SIM_F16 | SIM_I32);
+    sim_want_same_type(op, from, to);
+    sim_want_shape(op, 161002, to, 1, &bins);
+    op->f[0] = least.real;
+    op->f[1] = most.real;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* Tensors: self, weights, out. */
+static int run_bincount(sim_op *op)
+{
+    const sim_tensor *self = op->tensors[0], *out = op->tensors[2];
+    int64_t count = sim_elements(self), bins = sim_elements(out);
+    int64_t *x = sim_load_ints(self), *counts = sim_allocate((size_t)bins * sizeof *counts);
+    float *weights = op->tensors[1]->present ? sim_load(op->tensors[1]) : NULL;
+    float *sums = sim_allocate((size_t)bins * sizeof *sums);
+    int code = 0;
+    for (int64_t i = 0; i < count && !code; i++)
+        if (x[i] < 0 || x[i] >= bins)
+            code = sim_violation(507015, "aclnnBincount: value %lld, and out has %lld elements", (long long)x[i],
+                                 (long long)bins);
+        else {
+            counts[x[i]]++;
+            sums[x[i]] += weights ? weights[i] : 0.0f;
+        }
+    if (!code && weights)
+        sim_store(out, sums);
+    else if (!code)
+        sim_store_ints(out, counts);
+    free(x);
+    free(counts);
+    free(weights);
+    free(sums);
+    return code;
+}
+
+aclnnStatus aclnnBincountGetWorkspaceSize(const aclTensor *self, const aclTensor *weights, int64_t minlength,
+                                          aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnBincount", run_bincount);
+    const sim_tensor *from = sim_in(op, self, "self"), *factor = sim_in_optional(op, weights, "weights");
+    const sim_tensor *to = sim_out(op, out, "out");
+    sim_want_type(op, from, SIM_INTS);
+    sim_want_rank(op, 161002, from, 1, 1);
+    sim_want_type(op, factor, SIM_F32);
+    sim_want_type(op, to, factor->present ? SIM_F32 : SIM_INTS);
+    if (factor->present)
+        sim_want_shape(op, 161002, factor, from->rank, from->shape);
+    sim_want_rank(op, 161002, to, 1, 1);
+    if (minlength < 0 || to->shape[0] < minlength)
+        sim_fault(op, 161002, "minlength is %lld, out has %lld elements", (long long)minlength,
+                  (long long)to->shape[0]);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}

@@ -22,9 +22,25 @@ aclnnStatus aclnnGemmaRmsNorm(void *workspace, uint64_t workspaceSize, aclOpExec
     return sim_second("aclnnGemmaRmsNorm", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnSwiGlu(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSwiGlu", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSwiGluGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSwiGluGrad", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnSilu(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
 {
     return sim_second("aclnnSilu", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRotaryPositionEmbedding(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+                                         aclrtStream stream)
+{
+    return sim_second("aclnnRotaryPositionEmbedding", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnMm(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
@@ -45,6 +61,11 @@ aclnnStatus aclnnBatchMatMul(void *workspace, uint64_t workspaceSize, aclOpExecu
 aclnnStatus aclnnSoftmax(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
 {
     return sim_second("aclnnSoftmax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnTopk(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnTopk", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnCast(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
@@ -102,9 +123,24 @@ aclnnStatus aclnnDiv(void *workspace, uint64_t workspaceSize, aclOpExecutor *exe
     return sim_second("aclnnDiv", workspace, workspaceSize, executor, stream);
 }
 
+aclnnStatus aclnnReduceSum(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnReduceSum", workspace, workspaceSize, executor, stream);
+}
+
 aclnnStatus aclnnSigmoid(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
 {
     return sim_second("aclnnSigmoid", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnHistc(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnHistc", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnBincount(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnBincount", workspace, workspaceSize, executor, stream);
 }
 
 aclnnStatus aclnnInplaceZero(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
@@ -115,4 +151,46 @@ aclnnStatus aclnnInplaceZero(void *workspace, uint64_t workspaceSize, aclOpExecu
 aclnnStatus aclnnInplaceFillScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
 {
     return sim_second("aclnnInplaceFillScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedMatmul(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnGroupedMatmul", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedMatmulV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnGroupedMatmulV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedMatmulV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnGroupedMatmulV3", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGroupedMatmulV4(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnGroupedMatmulV4", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeTokenPermute(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMoeTokenPermute", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeTokenPermuteGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+                                     aclrtStream stream)
+{
+    return sim_second("aclnnMoeTokenPermuteGrad", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeTokenUnpermute(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMoeTokenUnpermute", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeTokenUnpermuteGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+                                       aclrtStream stream)
+{
+    return sim_second("aclnnMoeTokenUnpermuteGrad", workspace, workspaceSize, executor, stream);
 }

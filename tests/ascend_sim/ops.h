@@ -26,9 +26,9 @@ static inline float ops_sigmoid(float v)
 /* c [rows, columns] = a [rows, inner] times b [inner, columns], all packed. */
 void ops_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 
-/* Both forms of grouped products: op holds i[OPS_SPLIT...]; see op_grouped.c. */
+/* All versions of grouped products, see op_grouped.c. */
 typedef struct ops_grouped {
-    const aclTensorList *x, *weight, *bias, *absent[9], *y; /* absent: have to be NULL */
+    const aclTensorList *x, *weight, *bias, *absent[10], *y; /* absent: have to be NULL */
     const aclTensor *group_list;
     const aclIntArray *group_list_host;
     int64_t split_item, group_type, group_list_type, act_type;
@@ -37,7 +37,18 @@ typedef struct ops_grouped {
 aclnnStatus ops_grouped_matmul(const char *name, const ops_grouped *call, uint64_t *workspaceSize,
                                aclOpExecutor **executor);
 
+/* newer: x may have rank 3. */
 aclnnStatus ops_rotary(const char *name, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, int64_t mode,
-                       aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+                       bool newer, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
+
+typedef struct ops_rotary_tensors {
+    const aclTensor *dy, *cos, *sin, *x, *dx, *dcos, *dsin;
+} ops_rotary_tensors;
+aclnnStatus ops_rotary_grad(const char *name, const ops_rotary_tensors *t, int64_t mode, uint64_t *workspaceSize,
+                            aclOpExecutor **executor);
+
+/* Positions of count values in ascending order. Equal ones come in reverse: which order the vendor has is not certain,
+ * and nobody may count on one. Owned. */
+int64_t *ops_argsort(const int64_t *values, int64_t count);
 
 #endif

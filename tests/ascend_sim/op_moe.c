@@ -1,0 +1,329 @@
+/* Tokens to the order of their experts and back, with gradients. Slot s of T tokens with K experts each is expert s % K
+ * of token s / K; sortedIndices[s] is its row in the order of experts. */
+#include "ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define INDEX_END 16777215
+#define K_MAX 512
+
+typedef struct keyed {
+    int64_t key, position;
+} keyed;
+
+static int compare_keys(const void *a, const void *b)
+{
+    const keyed *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->position > y->position ? -1 : x->position < y->position;
+}
+
+int64_t *ops_argsort(const int64_t *values, int64_t count)
+{
+    keyed *pairs = sim_allocate((size_t)count * sizeof *pairs);
+    int64_t *order = sim_allocate((size_t)count * sizeof *order);
+    for (int64_t i = 0; i < count; i++)
+        pairs[i] = (keyed){values[i], i};
+    qsort(pairs, (size_t)count, sizeof *pairs, compare_keys);
+    for (int64_t i = 0; i < count; i++)
+        order[i] = pairs[i].position;
+    free(pairs);
+    return order;
+}
+
+static void refuse(sim_op *op, bool padded)
+{
+    if (padded)
+        sim_fault(op, 561002, "paddedMode is not supported");
+    if (sim_soc_of() == SIM_310P)
+        sim_fault(op, 561003, "there is no such kernel for this chip");
+}
+
+/* ---- permute --------------------------------------------------------------------------------------------------- */
+
+/* Tensors: tokens, indices, permuteTokensOut, sortedIndicesOut. */
+static int run_permute(sim_op *op)
+{
+    const sim_tensor *tokens = op->tensors[0], *out = op->tensors[2];
+    int64_t slots = sim_elements(op->tensors[1]), topk = tokens->shape[0] ? slots / tokens->shape[0] : 0;
+    size_t row = (size_t)sim_product(tokens->shape, 1, tokens->rank) * sim_size(tokens->type);
+    int64_t *experts = sim_load_ints(op->tensors[1]), *order = ops_argsort(experts, slots);
+    int64_t *sorted = sim_allocate((size_t)slots * sizeof *sorted);
+    char *from = sim_load_raw(tokens), *to = sim_load_raw(out);
+    int code = 0;
+    for (int64_t i = 0; i < slots; i++) {
+        if (experts[i] < 0 || experts[i] >= INDEX_END)
+            code = sim_violation(507015, "aclnnMoeTokenPermute: index %lld", (long long)experts[i]);
+        sorted[order[i]] = i;
+        if (i < out->shape[0])
+            memcpy(to + (size_t)i * row, from + (size_t)(order[i] / topk) * row, row);
+    }
+    if (!code) {
+        sim_store_raw(out, to);
+        sim_store_ints(op->tensors[3], sorted);
+    }
+    free(experts);
+    free(order);
+    free(sorted);
+    free(from);
+    free(to);
+    return code;
+}
+
+static int64_t rows_kept(int64_t slots, int64_t wanted)
+{
+    if (wanted == 0)
+        return slots;
+    int64_t kept = wanted < 0 ? slots + wanted : wanted;
+    return kept < 0 ? 0 : kept > slots ? slots : kept;
+}
+
+aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const aclTensor *indices,
+                                                 int64_t numOutTokens, bool paddedMode,
+                                                 const aclTensor *permuteTokensOut, const aclTensor *sortedIndicesOut,
+                                                 uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnMoeTokenPermute", run_permute);
+    const sim_tensor *in = sim_in(op, tokens, "tokens"), *at = sim_in(op, indices, "indices");
+    const sim_tensor *out = sim_out(op, permuteTokensOut, "permuteTokensOut");
+    const sim_tensor *sorted = sim_out(op, sortedIndicesOut, "sortedIndicesOut");
+    int64_t shape[SIM_RANK_MAX], slots = sim_elements(at);
+    refuse(op, paddedMode);
+    sim_want_type(op, in, SIM_FLOATS);
+    sim_want_type(op, at, SIM_INTS);
+    sim_want_type(op, sorted, SIM_I32);
+    sim_want_same_type(op, in, out);
+    sim_want_rank(op, 561002, in, 2, SIM_RANK_MAX);
+    sim_want_rank(op, 561002, at, 1, 2);
+    if (at->shape[0] != in->shape[0])
+        sim_fault(op, 561002, "indices of %lld tokens, and there are %lld", (long long)at->shape[0],
+                  (long long)in->shape[0]);
+    if (slots >= INDEX_END)
+        sim_fault(op, 561002, "%lld indices", (long long)slots);
+    memcpy(shape, in->shape, sizeof shape);
+    shape[0] = rows_kept(slots, numOutTokens);
+    sim_want_shape(op, 561002, out, in->rank, shape);
+    sim_want_shape(op, 561002, sorted, 1, &slots);
+    sim_want_contiguous(op, out);
+    sim_want_contiguous(op, sorted);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* ---- unpermute and its relatives ------------------------------------------------------------------------------- */
+
+/* The slots of one call: rows of H elements in the order of experts, indices to them, and weights or none. */
+typedef struct slots {
+    int64_t tokens, topk, rows, width;
+    int64_t *sorted;
+    float *probs;
+} slots;
+
+static int load_slots(const char *name, slots *s, const sim_tensor *sorted, const sim_tensor *probs,
+                      const sim_tensor *rows, int64_t tokens)
+{
+    s->tokens = tokens;
+    s->topk = tokens ? sim_elements(sorted) / tokens : 0;
+    s->rows = rows->shape[0];
+    s->width = sim_product(rows->shape, 1, rows->rank);
+    s->sorted = sim_load_ints(sorted);
+    s->probs = probs && probs->present ? sim_load(probs) : NULL;
+    bool *seen = sim_allocate((size_t)(tokens * s->topk));
+    int code = 0;
+    for (int64_t i = 0; i < tokens * s->topk && !code; i++) {
+        int64_t at = s->sorted[i];
+        if (at < 0 || at >= tokens * s->topk || seen[at])
+            code = sim_violation(507015, "%s: sortedIndices has %lld twice, or beyond its end", name, (long long)at);
+        else
+            seen[at] = true;
+    }
+    free(seen);
+    return code;
+}
+
+static void free_slots(slots *s)
+{
+    free(s->sorted);
+    free(s->probs);
+}
+
+/* out[t] = the sum of the rows of its slots, times their weights; dropped rows and those of weight 0 add nothing. */
+static void sum_rows(const slots *s, const float *rows, float *out)
+{
+    for (int64_t slot = 0; slot < s->tokens * s->topk; slot++) {
+        float weight = s->probs ? s->probs[slot] : 1.0f;
+        const float *from = rows + s->sorted[slot] * s->width;
+        float *to = out + slot / s->topk * s->width;
+        if (s->sorted[slot] >= s->rows || weight == 0.0f)
+            continue;
+        for (int64_t h = 0; h < s->width; h++)
+            to[h] += weight * from[h];
+    }
+}
+
+/* Tensors: permutedTokens, sortedIndices, probsOptional, out. */
+static int run_unpermute(sim_op *op)
+{
+    const sim_tensor *rows = op->tensors[0], *out = op->tensors[3];
+    slots s;
+    int code = load_slots(op->name, &s, op->tensors[1], op->tensors[2], rows, out->shape[0]);
+    float *x = sim_load(rows), *y = sim_allocate((size_t)sim_elements(out) * sizeof *y);
+    if (!code) {
+        sum_rows(&s, x, y);
+        sim_store(out, y);
+    }
+    free(x);
+    free(y);
+    free_slots(&s);
+    return code;
+}
+
+/* Rows in the order of experts, and tokens that they come from or go to. */
+static void check_slots(sim_op *op, const sim_tensor *rows, const sim_tensor *sorted, const sim_tensor *tokens,
+                        int64_t topk)
+{
+    int64_t count = tokens->shape[0] * topk;
+    sim_want_type(op, rows, SIM_FLOATS);
+    sim_want_type(op, sorted, SIM_I32);
+    sim_want_same_type(op, rows, tokens);
+    sim_want_rank(op, 561002, rows, 2, SIM_RANK_MAX);
+    sim_want_rank(op, 561002, tokens, rows->rank, rows->rank);
+    sim_want_shape(op, 561002, sorted, 1, &count);
+    if (rows->shape[0] > count)
+        sim_fault(op, 561002, "%s has %lld rows for %lld slots", rows->role, (long long)rows->shape[0],
+                  (long long)count);
+    if (rows->rank == tokens->rank &&
+        sim_product(rows->shape, 1, rows->rank) != sim_product(tokens->shape, 1, tokens->rank))
+        sim_fault(op, 561002, "rows of %s and %s differ in length", rows->role, tokens->role);
+    if (topk < 1 || topk > K_MAX)
+        sim_fault(op, 561002, "%lld experts for a token", (long long)topk);
+}
+
+static int64_t topk_of(sim_op *op, const sim_tensor *probs, const sim_tensor *tokens)
+{
+    if (!probs->present)
+        return 1;
+    sim_want_type(op, probs, SIM_FLOATS);
+    sim_want_shape(op, 561002, probs, 2, (int64_t[]){tokens->shape[0], probs->shape[1]});
+    return probs->shape[1];
+}
+
+aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens, const aclTensor *sortedIndices,
+                                                   const aclTensor *probsOptional, bool paddedMode,
+                                                   const aclIntArray *restoreShapeOptional, const aclTensor *out,
+                                                   uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    (void)restoreShapeOptional; /* for paddedMode */
+    sim_op *op = sim_begin("aclnnMoeTokenUnpermute", run_unpermute);
+    const sim_tensor *rows = sim_in(op, permutedTokens, "permutedTokens");
+    const sim_tensor *sorted = sim_in(op, sortedIndices, "sortedIndices");
+    const sim_tensor *probs = sim_in_optional(op, probsOptional, "probsOptional"), *to = sim_out(op, out, "out");
+    refuse(op, paddedMode);
+    check_slots(op, rows, sorted, to, topk_of(op, probs, to));
+    sim_want_contiguous(op, to);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* Tensors: permutedOutputGrad, sortedIndices, out. */
+static int run_permute_grad(sim_op *op)
+{
+    const sim_tensor *rows = op->tensors[0], *out = op->tensors[2];
+    slots s;
+    int code = load_slots(op->name, &s, op->tensors[1], NULL, rows, out->shape[0]);
+    float *g = sim_load(rows), *y = sim_allocate((size_t)sim_elements(out) * sizeof *y);
+    if (!code) {
+        sum_rows(&s, g, y);
+        sim_store(out, y);
+    }
+    free(g);
+    free(y);
+    free_slots(&s);
+    return code;
+}
+
+aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOutputGrad,
+                                                     const aclTensor *sortedIndices, int64_t numTopk, bool paddedMode,
+                                                     const aclTensor *out, uint64_t *workspaceSize,
+                                                     aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnMoeTokenPermuteGrad", run_permute_grad);
+    const sim_tensor *rows = sim_in(op, permutedOutputGrad, "permutedOutputGrad");
+    const sim_tensor *sorted = sim_in(op, sortedIndices, "sortedIndices"), *to = sim_out(op, out, "out");
+    refuse(op, paddedMode);
+    check_slots(op, rows, sorted, to, numTopk);
+    sim_want_contiguous(op, to);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* Tensors: permutedTokens, unpermutedTokensGrad, sortedIndices, probsOptional, permutedTokensGradOut, probsGradOut. */
+static void unpermute_grads(const slots *s, const float *rows, const float *g, float *row_grads, float *prob_grads)
+{
+    for (int64_t slot = 0; slot < s->tokens * s->topk; slot++) {
+        int64_t at = s->sorted[slot] * s->width, from = slot / s->topk * s->width;
+        float weight = s->probs ? s->probs[slot] : 1.0f, sum = 0.0f;
+        if (s->sorted[slot] >= s->rows)
+            continue;
+        for (int64_t h = 0; h < s->width; h++) {
+            row_grads[at + h] = g[from + h] * weight;
+            sum += g[from + h] * rows[at + h];
+        }
+        prob_grads[slot] = sum;
+    }
+}
+
+static int run_unpermute_grad(sim_op *op)
+{
+    const sim_tensor *rows = op->tensors[0], *tokens = op->tensors[1];
+    slots s;
+    int code = load_slots(op->name, &s, op->tensors[2], op->tensors[3], rows, tokens->shape[0]);
+    float *x = sim_load(rows), *g = sim_load(tokens);
+    float *row_grads = sim_allocate((size_t)sim_elements(rows) * sizeof *row_grads);
+    float *prob_grads = sim_allocate((size_t)(s.tokens * s.topk) * sizeof *prob_grads);
+    if (!code) {
+        unpermute_grads(&s, x, g, row_grads, prob_grads);
+        sim_store(op->tensors[4], row_grads);
+        if (op->tensors[5]->present)
+            sim_store(op->tensors[5], prob_grads);
+    }
+    free(x);
+    free(g);
+    free(row_grads);
+    free(prob_grads);
+    free_slots(&s);
+    return code;
+}
+
+aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(const aclTensor *permutedTokens,
+                                                       const aclTensor *unpermutedTokensGrad,
+                                                       const aclTensor *sortedIndices, const aclTensor *probsOptional,
+                                                       bool paddedMode, const aclIntArray *restoreShapeOptional,
+                                                       const aclTensor *permutedTokensGradOut,
+                                                       const aclTensor *probsGradOut, uint64_t *workspaceSize,
+                                                       aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    (void)restoreShapeOptional;
+    sim_op *op = sim_begin("aclnnMoeTokenUnpermuteGrad", run_unpermute_grad);
+    const sim_tensor *rows = sim_in(op, permutedTokens, "permutedTokens");
+    const sim_tensor *tokens = sim_in(op, unpermutedTokensGrad, "unpermutedTokensGrad");
+    const sim_tensor *sorted = sim_in(op, sortedIndices, "sortedIndices");
+    const sim_tensor *probs = sim_in_optional(op, probsOptional, "probsOptional");
+    const sim_tensor *row_grads = sim_out(op, permutedTokensGradOut, "permutedTokensGradOut");
+    const sim_tensor *prob_grads =
+        probsOptional ? sim_out(op, probsGradOut, "probsGradOut") : sim_out_optional(op, probsGradOut, "probsGradOut");
+    refuse(op, paddedMode);
+    check_slots(op, rows, sorted, tokens, topk_of(op, probs, tokens));
+    sim_want_same_type(op, rows, row_grads);
+    sim_want_same_type(op, probs, prob_grads);
+    sim_want_shape(op, 561002, row_grads, rows->rank, rows->shape);
+    if (probs->present)
+        sim_want_shape(op, 561002, prob_grads, 2, probs->shape);
+    else if (prob_grads->present)
+        sim_fault(op, 161002, "probsGradOut without probsOptional");
+    sim_want_contiguous(op, row_grads);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}

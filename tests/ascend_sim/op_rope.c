@@ -1,0 +1,233 @@
+/* Rotary position embedding of one tensor, out of place: y = x * cos + rotated(x) * sin. */
+#include "ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { HALF, INTERLEAVE };
+
+/* The element that goes with element d of a row of n in the rotated term, and its sign. */
+static int64_t partner(int64_t mode, int64_t d, int64_t n, float *sign)
+{
+    bool first = mode == HALF ? d < n / 2 : d % 2 == 0;
+    *sign = first ? -1.0f : 1.0f;
+    if (mode == HALF)
+        return first ? d + n / 2 : d - n / 2;
+    return first ? d + 1 : d - 1;
+}
+
+static float *load_repeated(const sim_tensor *t, const sim_tensor *like)
+{
+    sim_tensor repeated;
+    sim_broadcast(t, like->rank, like->shape, &repeated);
+    return sim_load(&repeated);
+}
+
+/* Tensors: x, cos, sin, out. i: the mode. */
+static int run_rotary(sim_op *op)
+{
+    const sim_tensor *tx = op->tensors[0];
+    int64_t n = tx->shape[tx->rank - 1], count = sim_elements(tx);
+    float *x = sim_load(tx), *cos = load_repeated(op->tensors[1], tx), *sin = load_repeated(op->tensors[2], tx);
+    float *y = sim_allocate((size_t)count * sizeof *y), sign;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t other = partner(op->i[0], i % n, n, &sign);
+        y[i] = x[i] * cos[i] + sign * x[i - i % n + other] * sin[i];
+    }
+    sim_store(op->tensors[3], y);
+    free(x);
+    free(cos);
+    free(sin);
+    free(y);
+    return 0;
+}
+
+/* ---- rules ----------------------------------------------------------------------------------------------------- */
+
+/* Where batch, heads and sequence are, and for which of the dimensions 0 to 2 cos and sin have x's length (bits) in its
+ * three forms; else they have 1. */
+typedef struct layout {
+    int b, n, s;
+    int forms[3];
+} layout;
+
+static const layout layouts[] = {
+    {0, 1, 2, {4, 5, 7}}, /* BNSD: (1,1,S) (B,1,S) (B,N,S) */
+    {0, 2, 1, {2, 3, 7}}, /* BSND: (1,S,1) (B,S,1) (B,S,N) */
+    {1, 2, 0, {1, 3, 7}}, /* SBND: (S,1,1) (S,B,1) (S,B,N) */
+};
+
+static bool has_form(const sim_tensor *x, const sim_tensor *cos, int form)
+{
+    for (int i = 0; i < 3; i++)
+        if (cos->shape[i] != (form >> i & 1 ? x->shape[i] : 1))
+            return false;
+    return true;
+}
+
+#define CORES 48 /* vector cores; the number differs between chips, this is the most of them */
+
+/* The vendor's newer text on half mode with BNSD; older versions may take more. */
+static bool fits_bnsd(int64_t b, int64_t n, int64_t s, int64_t d, size_t size)
+{
+    if ((size_t)(d / 2) * size % 32 == 0)
+        return b * n <= 8 * s;
+    return b * n * 2 <= (s + CORES - 1) / CORES || d >= 80;
+}
+
+/* Broadcasting alone tells the layout; shapes that fit several are taken when one of them allows them. */
+static bool some_layout(const sim_tensor *x, const sim_tensor *cos, int64_t mode)
+{
+    for (int i = 0; i < 3; i++) {
+        const layout *l = layouts + i;
+        int64_t b = x->shape[l->b], n = x->shape[l->n], s = x->shape[l->s], d = x->shape[3];
+        for (int f = 0; f < (mode == HALF ? 3 : 1); f++) {
+            if (!has_form(x, cos, l->forms[f]))
+                continue;
+            if (mode == INTERLEAVE ? b * n < 1000
+                                   : b < 1000 && n < 1000 && (i || fits_bnsd(b, n, s, d, sim_size(x->type))))
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool right_tnd(const sim_tensor *x, const sim_tensor *cos, int64_t mode)
+{
+    bool every = cos->shape[1] == x->shape[1] && mode == HALF;
+    return x->shape[1] < 1000 && cos->shape[0] == x->shape[0] && (cos->shape[1] == 1 || every);
+}
+
+/* x of rank 3, TND, is for newer versions. */
+static void check_rotary(sim_op *op, const sim_tensor *x, const sim_tensor *cos, const sim_tensor *sin, int64_t mode,
+                         int least_rank)
+{
+    if (sim_soc_of() == SIM_310P)
+        sim_fault(op, 561003, "there is no such kernel for this chip");
+    if (mode != HALF && mode != INTERLEAVE) /* 2 and 3 are for newer chips */
+        sim_fault(op, 561002, "mode %lld", (long long)mode);
+    sim_want_type(op, x, SIM_FLOATS);
+    sim_want_same_type(op, x, cos);
+    sim_want_same_type(op, x, sin);
+    sim_want_rank(op, 561002, x, least_rank, 4);
+    sim_want_rank(op, 561002, cos, x->rank, x->rank);
+    sim_want_shape(op, 561002, sin, cos->rank, cos->shape);
+    if (op->code)
+        return;
+    int64_t d = x->shape[x->rank - 1];
+    if (d % 2 || d >= 896)
+        sim_fault(op, 561002, "D is %lld, it has to be even and less than 896", (long long)d);
+    if (cos->shape[x->rank - 1] != d)
+        sim_fault(op, 561002, "cos and sin have %lld elements a row instead of D, %lld",
+                  (long long)cos->shape[x->rank - 1], (long long)d);
+    if (!(x->rank == 4 ? some_layout(x, cos, mode) : right_tnd(x, cos, mode)))
+        sim_fault(op, 561002, "the shape of cos and sin fits no layout of x, or is beyond its limits");
+}
+
+aclnnStatus ops_rotary(const char *name, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, int64_t mode,
+                       bool newer, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    sim_op *op = sim_begin(name, run_rotary);
+    const sim_tensor *in = sim_in(op, x, "x"), *c = sim_in(op, cos, "cos"), *s = sim_in(op, sin, "sin");
+    const sim_tensor *y = sim_out(op, out, "out");
+    check_rotary(op, in, c, s, mode, newer ? 3 : 4);
+    sim_want_same_type(op, in, y);
+    sim_want_shape(op, 561002, y, in->rank, in->shape);
+    sim_want_contiguous(op, y);
+    op->i[0] = mode;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor *x, const aclTensor *cos, const aclTensor *sin,
+                                                         int64_t mode, aclTensor *out, uint64_t *workspaceSize,
+                                                         aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    return ops_rotary("aclnnRotaryPositionEmbedding", x, cos, sin, mode, false, out, workspaceSize, executor);
+}
+
+/* ---- gradient -------------------------------------------------------------------------------------------------- */
+
+/* Adds up what belongs to one element of a tensor that was repeated. small: cos or sin; values: in x's shape. */
+static void store_sums(const sim_tensor *small, const sim_tensor *x, const float *values)
+{
+    float *sums = sim_allocate((size_t)sim_elements(small) * sizeof *sums);
+    int64_t steps[SIM_RANK_MAX], step = 1;
+    for (int i = small->rank; i-- > 0; step *= small->shape[i])
+        steps[i] = small->shape[i] == 1 ? 0 : step;
+    for (int64_t i = 0, count = sim_elements(x); i < count; i++) {
+        int64_t rest = i, at = 0;
+        for (int axis = x->rank; axis-- > 0; rest /= x->shape[axis])
+            at += rest % x->shape[axis] * steps[axis];
+        sums[at] += values[i];
+    }
+    sim_store(small, sums);
+    free(sums);
+}
+
+/* y = x * cos + R(x) * sin: dcos is the sum of dy * x, dsin that of dy * R(x). */
+static void angle_grads(const sim_op *op, const sim_tensor *td, const float *dy)
+{
+    int64_t n = td->shape[td->rank - 1], count = sim_elements(td);
+    float *x = sim_load(op->tensors[3]), *terms = sim_allocate((size_t)count * sizeof *terms), sign;
+    for (int64_t i = 0; i < count; i++)
+        terms[i] = dy[i] * x[i];
+    store_sums(op->tensors[5], td, terms);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t other = partner(op->i[0], i % n, n, &sign);
+        terms[i] = dy[i] * sign * x[i - i % n + other];
+    }
+    store_sums(op->tensors[6], td, terms);
+    free(x);
+    free(terms);
+}
+
+/* Tensors: dy, cos, sin, xOptional, dxOut, dcosOut, dsinOut. i: the mode. */
+static int run_grad(sim_op *op)
+{
+    const sim_tensor *td = op->tensors[0];
+    int64_t n = td->shape[td->rank - 1], count = sim_elements(td);
+    float *dy = sim_load(td), *cos = load_repeated(op->tensors[1], td), *sin = load_repeated(op->tensors[2], td);
+    float *dx = sim_allocate((size_t)count * sizeof *dx), sign;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t other = i - i % n + partner(op->i[0], i % n, n, &sign);
+        dx[i] = cos[i] * dy[i] - sign * sin[other] * dy[other];
+    }
+    sim_store(op->tensors[4], dx);
+    if (op->tensors[3]->present)
+        angle_grads(op, td, dy);
+    free(dy);
+    free(cos);
+    free(sin);
+    free(dx);
+    return 0;
+}
+
+aclnnStatus ops_rotary_grad(const char *name, const ops_rotary_tensors *t, int64_t mode, uint64_t *workspaceSize,
+                            aclOpExecutor **executor)
+{
+    sim_op *op = sim_begin(name, run_grad);
+    const sim_tensor *grad = sim_in(op, t->dy, "dy"), *c = sim_in(op, t->cos, "cos"), *s = sim_in(op, t->sin, "sin");
+    const sim_tensor *x = sim_in_optional(op, t->x, "xOptional"), *dx = sim_out(op, t->dx, "dxOut");
+    const sim_tensor *dcos = sim_out_optional(op, t->dcos, "dcosOut");
+    const sim_tensor *dsin = sim_out_optional(op, t->dsin, "dsinOut");
+    check_rotary(op, grad, c, s, mode, 3);
+    sim_want_same_type(op, grad, dx);
+    sim_want_shape(op, 561002, dx, grad->rank, grad->shape);
+    sim_want_contiguous(op, dx);
+    if (x->present) {
+        if (!dcos->present || !dsin->present)
+            sim_fault(op, 161001, "dcosOut or dsinOut is NULL, and xOptional is not");
+        sim_want_same_type(op, grad, x);
+        sim_want_same_type(op, grad, dcos);
+        sim_want_same_type(op, grad, dsin);
+        sim_want_shape(op, 561002, x, grad->rank, grad->shape);
+        sim_want_shape(op, 561002, dcos, c->rank, c->shape);
+        sim_want_shape(op, 561002, dsin, c->rank, c->shape);
+        if (!op->code && mode == HALF && grad->rank == 4 && sim_elements(c) &&
+            sim_elements(grad) / sim_elements(c) > 1024)
+            sim_fault(op, 561002, "more than 1024 rows are added up for each of dcosOut");
+    }
+    op->i[0] = mode;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}

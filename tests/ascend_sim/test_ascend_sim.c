@@ -1,0 +1,592 @@
+/* The simulator of the vendor's libraries: each rule against its code. Every test is a process of its own. */
+#include "sim_box.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const int64_t four = 4;
+static const float ones[] = {1, 1, 1, 1}, count4[] = {1, 2, 3, 4};
+
+/* Queues out = a + b, and does not wait. */
+static int queue_add(const box *a, const box *b, const box *out)
+{
+    aclScalar *alpha = number(1.0f);
+    int code = CALL(aclnnAddGetWorkspaceSize)(a->tensor, b->tensor, alpha, out->tensor, &needed, &executor);
+    if (!code)
+        code = CALL(aclnnAdd)(NULL, 0, executor, box_stream);
+    CALL(aclDestroyScalar)(alpha);
+    return code;
+}
+
+/* ---- initialisation, devices, contexts ------------------------------------------------------------------------- */
+
+START_TEST(calls_want_initialisation_and_a_device)
+{
+    box_load("ascend_sim");
+    void *p = NULL;
+    int32_t device = 0;
+    uint32_t count = 9;
+    BROKEN(CALL(aclrtMalloc)(&p, 32, ACL_MEM_MALLOC_HUGE_FIRST), 100001);
+    BROKEN(CALL(aclrtSetDevice)(0), 100001);
+    ck_assert_ptr_null(CALL(aclrtGetSocName)());
+    ck_assert_int_eq(CALL(aclFinalize)(), 100037);
+    ck_assert_int_eq(CALL(aclInit)(NULL), 0);
+    ck_assert_int_eq(CALL(aclInit)(NULL), 100002);
+    BROKEN(CALL(aclrtMalloc)(&p, 32, ACL_MEM_MALLOC_HUGE_FIRST), 107002);
+    BROKEN(CALL(aclrtCreateStream)(&box_stream), 107002);
+    BROKEN(CALL(aclnnInplaceZeroGetWorkspaceSize)(NULL, &needed, &executor), 361001);
+    ck_assert_int_eq(CALL(aclrtGetDevice)(&device), 107002);
+    ck_assert_int_eq(CALL(aclrtGetDeviceCount)(&count), 0);
+    ck_assert_int_eq(count, 1);
+    ck_assert_int_eq(CALL(aclrtSetDevice)(1), 107001);
+    ck_assert_int_eq(CALL(aclrtSetDevice)(0), 0);
+    ck_assert_int_eq(CALL(aclrtGetDevice)(&device), 0);
+    ck_assert_str_eq(CALL(aclrtGetSocName)(), "Ascend910B3");
+    ck_assert_int_eq(CALL(aclrtResetDevice)(0), 0);
+    BROKEN(CALL(aclrtMalloc)(&p, 32, ACL_MEM_MALLOC_HUGE_FIRST), 107002);
+    ck_assert_int_eq(CALL(aclFinalize)(), 0);
+    ck_assert_int_eq(CALL(aclFinalize)(), 100037);
+}
+END_TEST
+
+START_TEST(switches_choose_chip_and_devices)
+{
+    uint32_t count = 9;
+    setenv("ASCEND_SIM_SOC", "Ascend310P3", 1);
+    setenv("ASCEND_SIM_DEVICES", "0", 1);
+    box_load("ascend_sim");
+    ck_assert_int_eq(CALL(aclInit)(NULL), 0);
+    ck_assert_int_eq(CALL(aclrtGetDeviceCount)(&count), 0);
+    ck_assert_int_eq(count, 0);
+    ck_assert_int_eq(CALL(aclrtSetDevice)(0), 107001);
+    ck_assert_str_eq(CALL(aclrtGetSocName)(), "Ascend310P3");
+    setenv("ASCEND_SIM_DEVICES", "-1", 1);
+    ck_assert_int_eq(CALL(aclrtGetDeviceCount)(&count), 207004);
+    ck_assert_int_eq(broken(), 0);
+}
+END_TEST
+
+START_TEST(streams_belong_to_contexts)
+{
+    box_open();
+    aclrtContext first, second;
+    aclrtStream other;
+    ck_assert_int_eq(CALL(aclrtGetCurrentContext)(&first), 0);
+    BROKEN(CALL(aclrtDestroyContext)(first), 107000);
+    ck_assert_int_eq(CALL(aclrtCreateContext)(&second, 0), 0);
+    BROKEN(CALL(aclrtSynchronizeStream)(box_stream), 107003);
+    BROKEN(CALL(aclrtDestroyStream)(box_stream), 107003);
+    ck_assert_int_eq(CALL(aclrtCreateStream)(&other), 0);
+    ck_assert_int_eq(CALL(aclrtDestroyStream)(other), 0);
+    BROKEN(CALL(aclrtSynchronizeStream)(other), 107017);
+    ck_assert_int_eq(CALL(aclrtDestroyContext)(second), 0);
+    BROKEN(CALL(aclrtCreateStream)(&other), 107002);
+    ck_assert_int_eq(CALL(aclrtSetCurrentContext)(first), 0);
+    BROKEN(CALL(aclrtSynchronizeStream)(NULL), 0);
+    box_close(6);
+}
+END_TEST
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(memory_has_its_codes)
+{
+    setenv("ASCEND_SIM_MEMORY", "100000", 1);
+    box_open();
+    void *p = NULL, *q = NULL;
+    char host[64] = {0};
+    size_t left = 0, total = 0;
+    BROKEN(CALL(aclrtMalloc)(&p, 0, ACL_MEM_MALLOC_HUGE_FIRST), 100000);
+    BROKEN(CALL(aclrtMalloc)(NULL, 32, ACL_MEM_MALLOC_HUGE_FIRST), 100000);
+    BROKEN(CALL(aclrtMalloc)(&p, 32, (aclrtMemMallocPolicy)77), 107018);
+    BROKEN(CALL(aclrtFree)(NULL), 100000);
+    ck_assert_int_eq(CALL(aclrtMalloc)(&p, 64, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+    ck_assert_int_eq((uintptr_t)p % 64, 0);
+    ck_assert_int_eq(CALL(aclrtMalloc)(&q, 100000, ACL_MEM_MALLOC_HUGE_FIRST), 207001);
+    ck_assert_ptr_nonnull(CALL(aclGetRecentErrMsg)());
+    ck_assert_ptr_null(CALL(aclGetRecentErrMsg)());
+    ck_assert_int_eq(CALL(aclrtGetMemInfo)(ACL_HBM_MEM, &left, &total), 0);
+    ck_assert_int_eq(total, 100000);
+    ck_assert_int_eq(left, 100000 - 96);
+    ck_assert_int_eq(CALL(aclrtMemcpy)(NULL, 0, NULL, 0, ACL_MEMCPY_HOST_TO_DEVICE), 0);
+    BROKEN(CALL(aclrtMemcpy)(p, 64, NULL, 8, ACL_MEMCPY_HOST_TO_DEVICE), 100000);
+    BROKEN(CALL(aclrtMemcpy)(p, 8, host, 9, ACL_MEMCPY_HOST_TO_DEVICE), 107000);
+    BROKEN(CALL(aclrtMemcpy)(p, 65, host, 65, ACL_MEMCPY_HOST_TO_DEVICE), 107000);
+    BROKEN(CALL(aclrtMemcpy)(p, 64, host, 8, ACL_MEMCPY_DEVICE_TO_HOST), 107000);
+    BROKEN(CALL(aclrtMemcpyAsync)(host, 8, host + 8, 8, ACL_MEMCPY_HOST_TO_HOST, box_stream), 207000);
+    BROKEN(CALL(aclrtFree)((char *)p + 32), 107000);
+    BROKEN(CALL(aclrtFree)(host), 107000);
+    ck_assert_int_eq(CALL(aclrtFree)(p), 0);
+    BROKEN(CALL(aclrtFree)(p), 107000);
+    BROKEN(CALL(aclrtMemcpy)(p, 8, host, 8, ACL_MEMCPY_HOST_TO_DEVICE), 107000);
+    BROKEN(CALL(aclrtFreeHost)(host), 107000);
+    BROKEN(CALL(aclrtFreeHost)(NULL), 100000);
+    box_close(15);
+}
+END_TEST
+
+START_TEST(memory_is_filled_and_undefined_before)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, NULL), b = tensor(ACL_FLOAT16, 1, &four, NULL);
+    ck_assert(isnan(at(&a, 3)) && isnan(at(&b, 0)));
+    ck_assert_int_eq(CALL(aclrtMemset)(a.device, 16, 0, 16), 0);
+    expect(&a, (float[]){0, 0, 0, 0});
+    ck_assert_int_eq(CALL(aclrtMemsetAsync)(a.device, 16, 0x40, 16, box_stream), 0);
+    ck_assert_int_eq(CALL(aclrtSynchronizeDevice)(), 0);
+    ck_assert_float_gt(at(&a, 0), 3.0f);
+    BROKEN(CALL(aclrtMemset)(a.device, 8, 0, 16), 107000);
+    drop(&a);
+    drop(&b);
+    box_close(1);
+}
+END_TEST
+
+/* What a child does to device memory as if it were the host's; true: it did not survive. */
+static bool dies(volatile char *address, bool write)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        freopen("/dev/null", "w", stderr); /* sanitizers would tell of it */
+        if (write)
+            *address = 1;
+        else
+            (void)*address;
+        _exit(0);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+START_TEST(the_host_faults_at_device_memory)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones);
+    ck_assert(dies(a.device, false) && dies(a.device, true));
+    drop(&a);
+    box_close(0);
+}
+END_TEST
+
+/* ---- queues ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(work_waits_for_who_synchronises)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), b = tensor(ACL_FLOAT, 1, &four, count4);
+    box out = tensor(ACL_FLOAT, 1, &four, NULL);
+    ck_assert_int_eq(queue_add(&a, &b, &out), 0);
+    int64_t before = broken();
+    ck_assert(isnan(at(&out, 0))); /* a copy does not wait for the stream, and whoever relies on it is told */
+    ck_assert_int_eq(broken(), before + 1);
+    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
+    expect(&out, (float[]){2, 3, 4, 5});
+    drop(&a);
+    drop(&b);
+    drop(&out);
+    box_close(1);
+}
+END_TEST
+
+START_TEST(memory_of_queued_work_may_not_go)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), b = tensor(ACL_FLOAT, 1, &four, ones);
+    box out = tensor(ACL_FLOAT, 1, &four, NULL);
+    ck_assert_int_eq(queue_add(&a, &b, &out), 0);
+    int64_t before = broken();
+    drop(&b); /* the tensor may go, its memory may not */
+    ck_assert_int_eq(broken(), before + 1);
+    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 507015);
+    ck_assert_ptr_nonnull(CALL(aclGetRecentErrMsg)());
+    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
+    drop(&a);
+    drop(&out);
+    box_close(2);
+}
+END_TEST
+
+START_TEST(copies_wait_for_page_locked_memory_alone)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
+    float *locked = NULL, ordinary[4] = {0};
+    ck_assert_int_eq(CALL(aclrtMallocHost)((void **)&locked, 16), 0);
+    locked[0] = 7.0f;
+    ck_assert_int_eq(queue_add(&a, &a, &out), 0);
+    ck_assert_int_eq(CALL(aclrtMemcpyAsync)(locked, 16, out.device, 16, ACL_MEMCPY_DEVICE_TO_HOST, box_stream), 0);
+    ck_assert_float_eq(locked[0], 7.0f);
+    BROKEN(CALL(aclrtFreeHost)(locked), 0);
+    ck_assert_int_eq(CALL(aclrtMemcpyAsync)(ordinary, 16, out.device, 16, ACL_MEMCPY_DEVICE_TO_HOST, box_stream), 0);
+    ck_assert_float_eq(ordinary[0], 2.0f);
+    ck_assert_float_eq(locked[0], 2.0f);
+    ck_assert_int_eq(CALL(aclrtFreeHost)(locked), 0);
+    drop(&a);
+    drop(&out);
+    box_close(1);
+}
+END_TEST
+
+START_TEST(events_order_streams)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), b = tensor(ACL_FLOAT, 1, &four, NULL);
+    box out = tensor(ACL_FLOAT, 1, &four, NULL);
+    aclrtStream first = box_stream, second;
+    aclrtEvent event;
+    aclrtStreamStatus status;
+    ck_assert_int_eq(CALL(aclrtCreateStream)(&second), 0);
+    ck_assert_int_eq(CALL(aclrtCreateEvent)(&event), 0);
+    ck_assert_int_eq(queue_add(&a, &a, &b), 0);
+    ck_assert_int_eq(CALL(aclrtRecordEvent)(event, first), 0);
+    ck_assert_int_eq(CALL(aclrtStreamWaitEvent)(second, event), 0);
+    box_stream = second;
+    ck_assert_int_eq(queue_add(&a, &b, &out), 0);
+    ck_assert_int_eq(CALL(aclrtStreamQuery)(first, &status), 0);
+    ck_assert_int_eq(status, ACL_STREAM_STATUS_NOT_READY);
+    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(second), 0);
+    expect(&out, (float[]){3, 3, 3, 3});
+    ck_assert_int_eq(CALL(aclrtStreamQuery)(first, &status), 0);
+    ck_assert_int_eq(status, ACL_STREAM_STATUS_COMPLETE);
+    ck_assert_int_eq(CALL(aclrtSynchronizeEvent)(event), 0);
+    ck_assert_int_eq(CALL(aclrtDestroyEvent)(event), 0);
+    BROKEN(CALL(aclrtDestroyEvent)(event), 107017);
+    ck_assert_int_eq(queue_add(&a, &a, &b), 0);
+    BROKEN(CALL(aclrtDestroyStream)(second), 0); /* with work in its queue */
+    box_stream = first;
+    drop(&a);
+    drop(&b);
+    drop(&out);
+    box_close(2);
+}
+END_TEST
+
+START_TEST(waiting_ends_when_it_was_asked_to)
+{
+    setenv("ASCEND_SIM_LATENCY", "20000", 1);
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(queue_add(&a, &a, &out), 0);
+    ck_assert_int_eq(CALL(aclrtSynchronizeStreamWithTimeout)(box_stream, 5), 507046);
+    ck_assert_int_eq(CALL(aclrtSynchronizeStreamWithTimeout)(box_stream, -1), 0);
+    expect(&out, (float[]){2, 2, 2, 2});
+    drop(&a);
+    drop(&out);
+    box_close(0);
+}
+END_TEST
+
+/* ---- objects --------------------------------------------------------------------------------------------------- */
+
+START_TEST(tensors_are_checked)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones);
+    char *p = a.device;
+    ck_assert_ptr_null(
+        CALL(aclCreateTensor)(&four, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &four, 1, p + 4)); /* 32 bytes */
+    ck_assert_ptr_null(CALL(aclCreateTensor)(&four, 1, ACL_FLOAT, NULL, 1, ACL_FORMAT_ND, &four, 1, p));
+    ck_assert_ptr_null(CALL(aclCreateTensor)(NULL, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &four, 1, p));
+    ck_assert_ptr_null(CALL(aclCreateTensor)(&(int64_t){-1}, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &four, 1, p));
+    ck_assert_int_eq(broken(), 4);
+    ck_assert_int_eq(CALL(aclDestroyTensor)(NULL), 0);
+    ck_assert_int_eq(CALL(aclDestroyScalar)(NULL), 0);
+    ck_assert_int_eq(CALL(aclDestroyTensorList)(NULL), 0);
+    aclTensor *twin = view_of(&a, 1, &four, NULL, 0);
+    aclTensorList *list = CALL(aclCreateTensorList)((const aclTensor *[]){twin}, 1);
+    BROKEN(CALL(aclDestroyTensor)(twin), 0); /* the list's */
+    ck_assert_int_eq(CALL(aclDestroyTensorList)(list), 0);
+    BROKEN(CALL(aclDestroyTensor)(twin), 0);
+    BROKEN(CALL(aclDestroyTensorList)(list), 0);
+    drop(&a);
+    box_close(7);
+}
+END_TEST
+
+START_TEST(views_beyond_memory_are_seen_when_work_runs)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &(int64_t){8}, NULL);
+    aclTensor *wide =
+        CALL(aclCreateTensor)(&(int64_t){8}, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &(int64_t){8}, 1, a.device);
+    BROKEN(go("aclnnSilu", CALL(aclnnSiluGetWorkspaceSize)(wide, out.tensor, &needed, &executor)), 507015);
+    float host[8] = {0}; /* and so is memory of the host */
+    aclTensor *here = CALL(aclCreateTensor)(&(int64_t){8}, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &(int64_t){8}, 1,
+                                            (void *)((uintptr_t)host / 32 * 32));
+    BROKEN(go("aclnnSilu", CALL(aclnnSiluGetWorkspaceSize)(here, out.tensor, &needed, &executor)), 507015);
+    CALL(aclDestroyTensor)(wide);
+    CALL(aclDestroyTensor)(here);
+    drop(&a);
+    drop(&out);
+    box_close(2);
+}
+END_TEST
+
+START_TEST(results_may_not_lie_on_inputs)
+{
+    box_open();
+    int64_t shape[] = {2, 2}, wide[] = {2, 4}, strides[] = {4, 1};
+    box a = tensor(ACL_FLOAT, 2, wide, (float[]){1, 2, 0, 0, 3, 4, 0, 0}), w = tensor(ACL_FLOAT, 2, shape, ones);
+    aclTensor *left = view_of(&a, 2, shape, strides, 0), *right = view_of(&a, 2, shape, strides, 2);
+    ck_assert_int_eq(go("aclnnMm", CALL(aclnnMmGetWorkspaceSize)(left, w.tensor, right, 0, &needed, &executor)), 0);
+    expect(&a, (float[]){1, 2, 3, 3, 3, 4, 7, 7}); /* halves of rows have no element in common */
+    BROKEN(go("aclnnMm", CALL(aclnnMmGetWorkspaceSize)(left, w.tensor, left, 0, &needed, &executor)), 0);
+    ck_assert_int_eq(go("aclnnSilu", CALL(aclnnSiluGetWorkspaceSize)(w.tensor, w.tensor, &needed, &executor)), 0);
+    CALL(aclDestroyTensor)(left);
+    CALL(aclDestroyTensor)(right);
+    drop(&a);
+    drop(&w);
+    box_close(1);
+}
+END_TEST
+
+/* ---- executors ------------------------------------------------------------------------------------------------- */
+
+START_TEST(executors_are_used_once)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
+    ck_assert_int_eq(CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor), 0);
+    ck_assert_int_eq(CALL(sim_leaks)(), 6);
+    ck_assert_int_eq(CALL(aclnnSilu)(NULL, 0, executor, box_stream), 0);
+    ck_assert_int_eq(CALL(sim_leaks)(), 5);
+    BROKEN(CALL(aclnnSilu)(NULL, 0, executor, box_stream), 561000);
+    BROKEN(CALL(aclnnSilu)(NULL, 0, NULL, box_stream), 161001);
+    ck_assert_int_eq(CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor), 0);
+    BROKEN(CALL(aclnnSigmoid)(NULL, 0, executor, box_stream), 561000);
+    ck_assert_int_eq(CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor), 0);
+    BROKEN(CALL(aclDestroyAclOpExecutor)(executor), 0); /* never run, and not repeatable */
+    BROKEN(CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, NULL, &executor), 161001);
+    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
+    drop(&a);
+    drop(&out);
+    box_close(5);
+}
+END_TEST
+
+START_TEST(the_workspace_is_checked)
+{
+    box_open();
+    int64_t shape[] = {2, 2};
+    box a = tensor(ACL_FLOAT, 2, shape, ones), out = tensor(ACL_FLOAT, 2, shape, NULL);
+    void *p = NULL;
+    char host[64];
+    for (int i = 0; i < 4; i++) {
+        ck_assert_int_eq(CALL(aclnnMmGetWorkspaceSize)(a.tensor, a.tensor, out.tensor, 0, &needed, &executor), 0);
+        ck_assert_int_gt(needed, 0);
+        if (!p)
+            ck_assert_int_eq(CALL(aclrtMalloc)(&p, needed, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+        if (i == 0)
+            BROKEN(CALL(aclnnMm)(NULL, needed, executor, box_stream), 161001);
+        else if (i == 1)
+            BROKEN(CALL(aclnnMm)(p, needed - 1, executor, box_stream), 161002);
+        else if (i == 2)
+            BROKEN(CALL(aclnnMm)(host, needed, executor, box_stream), 161002);
+        else
+            BROKEN(CALL(aclnnMm)((char *)p + 32, needed, executor, box_stream), 161002);
+    }
+    CALL(aclrtFree)(p);
+    drop(&a);
+    drop(&out);
+    box_close(4);
+}
+END_TEST
+
+START_TEST(tensors_stay_between_the_phases)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
+    ck_assert_int_eq(CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor), 0);
+    BROKEN(CALL(aclSetRawTensorAddr)(a.tensor, out.device), 161002);
+    BROKEN(CALL(aclDestroyTensor)(a.tensor), 0);
+    BROKEN(CALL(aclnnSilu)(NULL, 0, executor, box_stream), 161002);
+    CALL(aclrtFree)(a.device);
+    drop(&out);
+    box_close(3);
+}
+END_TEST
+
+START_TEST(repeatable_executors_run_again)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), b = tensor(ACL_FLOAT, 1, &four, count4);
+    box out = tensor(ACL_FLOAT, 1, &four, NULL);
+    aclScalar *two = number(2.0f);
+    ck_assert_int_eq(CALL(aclnnMulsGetWorkspaceSize)(a.tensor, two, out.tensor, &needed, &executor), 0);
+    BROKEN(CALL(aclSetInputTensorAddr)(executor, 0, a.tensor, b.device), 161002);
+    ck_assert_int_eq(CALL(aclSetAclOpExecutorRepeatable)(executor), 0);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(CALL(aclnnMuls)(NULL, 0, executor, box_stream), 0);
+        ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
+        expect(&out, i ? (float[]){2, 4, 6, 8} : (float[]){2, 2, 2, 2});
+        ck_assert_int_eq(CALL(aclSetInputTensorAddr)(executor, 0, a.tensor, b.device), 0);
+    }
+    BROKEN(CALL(aclSetInputTensorAddr)(executor, 5, a.tensor, b.device), 161002);
+    ck_assert_int_eq(CALL(aclDestroyAclOpExecutor)(executor), 0);
+    CALL(aclDestroyScalar)(two);
+    drop(&a);
+    drop(&b);
+    drop(&out);
+    box_close(2);
+}
+END_TEST
+
+/* ---- failing calls, leaks -------------------------------------------------------------------------------------- */
+
+/* A small program that cleans up after whatever fails. 0, or the code (1: no object). */
+static int small_program(void)
+{
+    void *p = NULL;
+    aclTensor *t = NULL;
+    float host[4];
+    int code = CALL(aclrtMalloc)(&p, 16, ACL_MEM_MALLOC_HUGE_FIRST);
+    if (!code)
+        code = CALL(aclrtMemcpy)(p, 16, count4, 16, ACL_MEMCPY_HOST_TO_DEVICE);
+    if (!code)
+        code = !(t = CALL(aclCreateTensor)(&four, 1, ACL_FLOAT, NULL, 0, ACL_FORMAT_ND, &four, 1, p));
+    if (!code)
+        code = CALL(aclnnInplaceZeroGetWorkspaceSize)(t, &needed, &executor);
+    if (!code)
+        code = CALL(aclnnInplaceZero)(NULL, 0, executor, box_stream);
+    int later = CALL(aclrtSynchronizeStream)(box_stream);
+    code = code ? code : later;
+    if (!code)
+        code = CALL(aclrtMemcpy)(host, 16, p, 16, ACL_MEMCPY_DEVICE_TO_HOST);
+    ck_assert(code || host[2] == 0.0f);
+    CALL(aclDestroyTensor)(t);
+    if (p)
+        CALL(aclrtFree)(p);
+    return code;
+}
+
+START_TEST(every_call_can_fail)
+{
+    box_open();
+    int64_t failures = 0;
+    for (int64_t n = 1;; n++) {
+        CALL(sim_fail_after)(n);
+        int code = small_program();
+        CALL(sim_fail_after)(0);
+        if (!code)
+            break;
+        failures++;
+        ck_assert_ptr_nonnull(CALL(aclGetRecentErrMsg)());
+        ck_assert_int_eq(CALL(sim_leaks)(), 1); /* the stream */
+    }
+    ck_assert_int_eq(failures, 7);
+    box_close(0);
+}
+END_TEST
+
+START_TEST(a_call_fails_by_its_number)
+{
+    void *p = NULL;
+    setenv("ASCEND_SIM_FAIL", "4", 1);
+    box_open();
+    ck_assert_int_eq(CALL(sim_calls)(), 3);
+    ck_assert_int_eq(CALL(aclrtMalloc)(&p, 16, ACL_MEM_MALLOC_HUGE_FIRST), 207001);
+    ck_assert_ptr_nonnull(strstr(CALL(aclGetRecentErrMsg)(), "aclrtMalloc"));
+    box_close(0);
+}
+END_TEST
+
+START_TEST(leaks_are_told_at_exit)
+{
+    int ends[2];
+    char text[4096];
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        dup2(ends[1], 2);
+        unsetenv("ASCEND_SIM_QUIET");
+        setenv("ASCEND_SIM_QUIET", "0", 1);
+        box_open();
+        tensor(ACL_FLOAT, 1, &four, ones);
+        tensor(ACL_FLOAT, 1, &four, ones);
+        exit(0);
+    }
+    close(ends[1]);
+    size_t length = 0;
+    for (ssize_t n; (n = read(ends[0], text + length, sizeof text - 1 - length)) > 0;)
+        length += (size_t)n;
+    text[length] = '\0';
+    close(ends[0]);
+    waitpid(pid, NULL, 0);
+    ck_assert_ptr_nonnull(strstr(text, "ascend_sim: a simulator of CANN's interface on host memory; its speed says "
+                                       "nothing about a device\n"));
+    ck_assert_ptr_nonnull(strstr(text, "ascend_sim: 2 tensors were not destroyed\n"));
+    ck_assert_ptr_nonnull(strstr(text, "ascend_sim: 2 pieces of device memory were not freed\n"));
+    ck_assert_ptr_nonnull(strstr(text, "ascend_sim: 1 streams were not destroyed\n"));
+}
+END_TEST
+
+START_TEST(older_libraries_lack_symbols)
+{
+    const char *newer[] = {"aclnnRotaryPositionEmbeddingV2", "aclnnRotaryPositionEmbeddingGrad", "aclnnGroupedMatmulV5",
+                           "aclnnRotaryPositionEmbeddingV2GetWorkspaceSize", "aclnnGroupedMatmulV5GetWorkspaceSize"};
+    box_load("ascend_sim");
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        ck_assert_ptr_nonnull((void *)(uintptr_t)box_find(newer[i]));
+    ck_assert(box_find("aclnnFlashAttentionScore") == NULL);
+    box_load("ascend_sim_old");
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        ck_assert(box_find(newer[i]) == NULL);
+    ck_assert(box_find("aclnnGroupedMatmulV4") && box_find("aclnnRotaryPositionEmbedding"));
+}
+END_TEST
+
+START_TEST(numbers_of_16_bits_are_rounded_to_even)
+{
+    box_load("ascend_sim");
+    for (uint32_t bits = 0; bits < 65536; bits++) {
+        float f = CALL(sim_from_f16)((uint16_t)bits), b = CALL(sim_from_bf16)((uint16_t)bits);
+        ck_assert(isnan(f) ? isnan(CALL(sim_from_f16)(CALL(sim_to_f16)(f))) : CALL(sim_to_f16)(f) == bits);
+        ck_assert(isnan(b) ? isnan(CALL(sim_from_bf16)(CALL(sim_to_bf16)(b))) : CALL(sim_to_bf16)(b) == bits);
+    }
+    for (uint32_t bits = 0; bits < 0x7bff; bits++) { /* halfway between two, and a little to either side */
+        float low = CALL(sim_from_f16)((uint16_t)bits), high = CALL(sim_from_f16)((uint16_t)(bits + 1));
+        float middle = (low + high) / 2;
+        ck_assert_int_eq(CALL(sim_to_f16)(middle), bits % 2 ? bits + 1 : bits);
+        ck_assert_int_eq(CALL(sim_to_f16)(nextafterf(middle, high)), bits + 1);
+        ck_assert_int_eq(CALL(sim_to_f16)(nextafterf(middle, low)), bits);
+    }
+    ck_assert_int_eq(CALL(sim_to_f16)(65519.0f), 0x7bff);
+    ck_assert_int_eq(CALL(sim_to_f16)(65520.0f), 0x7c00);
+    ck_assert_int_eq(CALL(sim_to_bf16)(1.00390625f), 0x3f80);  /* 1 + 2^-8, a tie */
+    ck_assert_int_eq(CALL(sim_to_bf16)(1.01171875f), 0x3f82);  /* 1 + 3 * 2^-8, a tie */
+    ck_assert_int_eq(CALL(sim_to_bf16)(-1.00390637f), 0xbf81); /* just beyond one */
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ascend_sim");
+    TCase *tests = tcase_create("rules");
+    tcase_add_test(tests, calls_want_initialisation_and_a_device);
+    tcase_add_test(tests, switches_choose_chip_and_devices);
+    tcase_add_test(tests, streams_belong_to_contexts);
+    tcase_add_test(tests, memory_has_its_codes);
+    tcase_add_test(tests, memory_is_filled_and_undefined_before);
+    tcase_add_test(tests, the_host_faults_at_device_memory);
+    tcase_add_test(tests, work_waits_for_who_synchronises);
+    tcase_add_test(tests, memory_of_queued_work_may_not_go);
+    tcase_add_test(tests, copies_wait_for_page_locked_memory_alone);
+    tcase_add_test(tests, events_order_streams);
+    tcase_add_test(tests, waiting_ends_when_it_was_asked_to);
+    tcase_add_test(tests, tensors_are_checked);
+    tcase_add_test(tests, views_beyond_memory_are_seen_when_work_runs);
+    tcase_add_test(tests, results_may_not_lie_on_inputs);
+    tcase_add_test(tests, executors_are_used_once);
+    tcase_add_test(tests, the_workspace_is_checked);
+    tcase_add_test(tests, tensors_stay_between_the_phases);
+    tcase_add_test(tests, repeatable_executors_run_again);
+    tcase_add_test(tests, every_call_can_fail);
+    tcase_add_test(tests, a_call_fails_by_its_number);
+    tcase_add_test(tests, leaks_are_told_at_exit);
+    tcase_add_test(tests, older_libraries_lack_symbols);
+    tcase_add_test(tests, numbers_of_16_bits_are_rounded_to_even);
+    suite_add_tcase(suite, tests);
+    return process_main(suite);
+}
