@@ -288,9 +288,12 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
                  (int64_t[]){job->v->stride[2], job->v->stride[1], 1});
     tn_tensor query = attention_queries(r, job, part, &w), products = by_group(&w.raw, job);
     npu_batch_matmul(r, &query, &key, &products);
-    tn_tensor p = attention_softmax(r, job, part, &w), rows = by_group(&p, job), sums = by_group(&w.o, job);
-    npu_batch_matmul(r, &rows, &value, &sums);
-    npu_copy(r, &w.o, &o);
+    tn_tensor p = attention_softmax(r, job, part, &w), rows = by_group(&p, job);
+    tn_tensor there = by_group(&o, job), sums = by_group(&w.o, job);
+    bool direct = part->count == 1 && npu_is_dense(&there); /* the results' own places              */
+    npu_batch_matmul(r, &rows, &value, direct ? &there : &sums);
+    if (!direct)
+        npu_copy(r, &w.o, &o);
 }
 
 /* All queries of a batch row, whose positions and those of its keys are q and k. */

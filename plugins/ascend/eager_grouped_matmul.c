@@ -29,12 +29,11 @@ static tn_tensor matrix_of(const tn_param *weights, tn_layout layout, int64_t gr
 
 /* ---- with the vendor's operator --------------------------------------------------------------------------- */
 
-static bool operator_takes(const ascend_api *api, const tn_param *weights, tn_layout layout, int64_t groups,
-                           const tn_tensor *x, const tn_tensor *y)
+static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t groups, const tn_tensor *x,
+                           const tn_tensor *y)
 {
     const tn_tensor *t = weights->tensors;
-    if ((!api->aclnnGroupedMatmulV5 && !api->aclnnGroupedMatmulV4) || groups < 2 || x->shape[1] > MOST_COLUMNS ||
-        y->shape[1] > MOST_COLUMNS)
+    if (groups < 2 || x->shape[1] > MOST_COLUMNS || y->shape[1] > MOST_COLUMNS)
         return false;
     if (!is_list(layout))
         return groups <= MOST_GROUPS && npu_is_dense(t);
@@ -146,7 +145,7 @@ static void by_group(npu_run *r, grouped *g, const tn_param *weights, tn_layout 
                      const tn_tensor *y)
 {
     if (!g->known)
-        g->known = known_counts(r, g);
+        g->known = g->computed && g->groups == 1 ? &x->shape[0] : known_counts(r, g);
     if (r->status == TN_OK)
         r->status = check_counts(g->path, g->known, g->groups, x->shape[0], r->err);
     for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += g->known[i++]) {
@@ -161,7 +160,7 @@ void grouped_product(npu_run *r, grouped *g, const tn_param *weights, tn_layout 
 {
     if (r->status != TN_OK || tn_tensor_count(y) == 0)
         return;
-    if (operator_takes(r->queue->api, weights, layout, g->groups, x, y))
+    if (operator_takes(weights, layout, g->groups, x, y))
         by_operator(r, g, weights, layout, x, y);
     else
         by_group(r, g, weights, layout, x, y);

@@ -3,14 +3,15 @@
  *
  * Rounded as core/eager does but for one thing: an output times its weight is not rounded before the sum, which is in
  * f32 in the order of the slots in both. Counts of rows per expert are made on the device, by aclnnHistc of the experts
- * as f32 with one bin per expert; that its last bin ends at E, and that it takes f32, is how PyTorch's histc behaves
- * and nowhere written down for this operator. An id that names no expert is an error of core/eager and goes unnoticed
- * here.
+ * as f32; that this takes f32 is nowhere written down. An id that names no expert is an error of core/eager and goes
+ * unnoticed here.
  *
  * No operator compares, so min(x, L) is x s(L - x) + L s(x - L), where s(d) = sigmoid(2^60 d) is 1 or 0 for numbers
  * that differ: exact, but for infinities, which become NaN. */
 #include "operators_rows.h"
 #include "eager_grouped.h"
+
+#include <string.h>
 
 #define STEP 0x1p60f /* numbers times this are beyond where a sigmoid is 0 or 1                         */
 #define MOST_CHOICES 512
@@ -159,29 +160,24 @@ static void round_to(npu_run *r, const experts_work *w, const tn_tensor *x)
     npu_copy(r, &w->activated, x);
 }
 
-static void widen(npu_run *r, const tn_tensor *x, const tn_tensor *out)
+static void exchange(tn_tensor *a, tn_tensor *b)
 {
-    npu_copy(r, x, out);
-}
-
-/* w->activated = w->a rounded. */
-static void narrow(npu_run *r, const experts_work *w)
-{
-    npu_copy(r, &w->a, &w->activated);
+    tn_tensor t = *a;
+    *a = *b;
+    *b = t;
 }
 
 /* x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), since (1 + tanh(u)) / 2 = sigmoid(2 u). */
 static void gelu_tanh(npu_run *r, const tn_tensor *gate, experts_work *w)
 {
-    widen(r, gate, &w->a);
+    npu_copy(r, gate, &w->a);
     npu_multiply(r, &w->a, &w->a, &w->b);
     npu_multiply(r, &w->b, &w->a, &w->d);
     npu_add(r, &w->a, &w->d, 0.044715f, &w->b);
     npu_multiply_number(r, &w->b, 2 * 0.7978845608028654f, &w->d);
     npu_sigmoid(r, &w->d, &w->b);
     npu_multiply(r, &w->a, &w->b, &w->d);
-    w->a = w->d;
-    narrow(r, w);
+    npu_copy(r, &w->d, &w->activated);
 }
 
 /* x sigmoid(factor x), rounded at each of three steps; x in w->a. */
@@ -192,9 +188,7 @@ static void steep_silu(npu_run *r, float factor, experts_work *w)
     npu_sigmoid(r, &w->b, &w->d);
     round_to(r, w, &w->d);
     npu_multiply(r, &w->a, &w->d, &w->b);
-    tn_tensor done = w->b;
-    w->b = w->a;
-    w->a = done;
+    exchange(&w->a, &w->b);
     round_to(r, w, &w->a);
 }
 
@@ -213,23 +207,35 @@ static void not_above(npu_run *r, float limit, experts_work *w)
 static void negate(npu_run *r, experts_work *w)
 {
     npu_multiply_number(r, &w->a, -1, &w->b);
-    tn_tensor done = w->b;
-    w->b = w->a;
-    w->a = done;
+    exchange(&w->a, &w->b);
 }
 
-/* p = rnd(rnd(U + 1) rnd(G s)), s = rnd(sigmoid(rnd(A G))), G = min(gate, L), U = up within -L .. L. */
-static void clamped_swiglu(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, float limit,
+/* x rounded to nearest, ties to even; not for subnormal numbers of f16. */
+static float rounded(float x, tn_dtype dtype)
+{
+    uint32_t bits, drop = dtype == TN_BF16 ? 16 : dtype == TN_F16 ? 13 : 0;
+    memcpy(&bits, &x, sizeof bits);
+    if (drop > 0) {
+        bits += (1u << (drop - 1)) - 1 + (bits >> drop & 1);
+        bits &= ~((1u << drop) - 1);
+    }
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* p = rnd(rnd(U + 1) rnd(G s)), s = rnd(sigmoid(rnd(A G))), G = min(gate, L), U = up within -L .. L, L rounded. */
+static void clamped_swiglu(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up,
                            experts_work *w)
 {
-    widen(r, up, &w->a);
+    float limit = rounded((float)job->site->num[TN_NUM_LIMIT], job->dtype);
+    npu_copy(r, up, &w->a);
     not_above(r, limit, w);
     negate(r, w);
     not_above(r, limit, w);
     negate(r, w);
     npu_add_number(r, &w->a, 1, &w->e);
     round_to(r, w, &w->e);
-    widen(r, gate, &w->a);
+    npu_copy(r, gate, &w->a);
     not_above(r, limit, w);
     steep_silu(r, (float)job->site->num[TN_NUM_ALPHA], w);
     npu_multiply(r, &w->a, &w->e, &w->b);
@@ -253,12 +259,12 @@ static void activate(npu_run *r, const experts_job *job, const tn_tensor *gate, 
         gelu_tanh(r, gate, w);
         break;
     case TN_ACT_QUICK_GELU:
-        widen(r, gate, &w->a);
+        npu_copy(r, gate, &w->a);
         steep_silu(r, 1.702f, w);
-        narrow(r, w);
+        npu_copy(r, &w->a, &w->activated);
         break;
     default: /* TN_ACT_CLAMPED_SWIGLU: others are declined                                        */
-        clamped_swiglu(r, job, gate, up, (float)job->site->num[TN_NUM_LIMIT], w);
+        clamped_swiglu(r, job, gate, up, w);
         return;
     }
     npu_multiply(r, &w->activated, up, &w->hidden);

@@ -3,7 +3,10 @@
  * With a correction bias the k best are those of score + bias, and a chosen expert's score is what was chosen less its
  * bias, since no operator gathers: off by a rounding of that sum. Nobody says which of equal scores aclnnTopk takes
  * first; core/eager takes the lowest expert. Scores that are not numbers are an error of core/eager and go unnoticed
- * here. */
+ * here.
+ *
+ * No operator compares, so a group is among the best when sigmoid(2^60 (its rank - the best rank that is left out)) is
+ * 1: a half, of equal ranks, counts as 0. Where the last group inside and the first one outside tie, neither is in. */
 #include "operators_rows.h"
 
 typedef struct route_job {
@@ -12,7 +15,7 @@ typedef struct route_job {
     const tn_tensor *weights, *experts, *logits; /* logits NULL: not wanted                        */
     tn_dtype dtype;
     tn_score score;
-    int64_t tokens, hidden, expert_count, top_k;
+    int64_t tokens, hidden, expert_count, top_k, groups, top_groups; /* groups 0: none             */
     bool wide; /* logits are summed, and added to, in f32                                          */
 } route_job;
 
@@ -24,6 +27,8 @@ typedef struct route_work {
     tn_tensor picked;                   /* [T k] f32: of that table                                */
     tn_tensor best, next, sums, shared; /* [T,k], [T,k], [T,1], [T,1] f32                          */
     tn_tensor places, experts;          /* [T,k] i64, i32                                          */
+    tn_tensor pairs, ranks, inside;     /* groups: [T G,2], [T G,1], [T,G] f32                     */
+    tn_tensor top, spare;               /* [T,top groups + 1] f32, room for the places of all i64  */
 } route_work;
 
 static route_job route_shape(const tn_call *call)
@@ -41,6 +46,10 @@ static route_job route_shape(const tn_call *call)
     job.hidden = job.x->shape[1];
     job.expert_count = job.router->shape[0];
     job.top_k = job.experts->shape[1];
+    if ((site->features & TN_HAS_GROUPS) && site->dim[TN_DIM_TOP_GROUPS] < site->dim[TN_DIM_GROUPS]) {
+        job.groups = site->dim[TN_DIM_GROUPS];
+        job.top_groups = site->dim[TN_DIM_TOP_GROUPS];
+    }
     job.wide = (site->features & TN_HAS_F32_ROUTER) || job.router->dtype != job.dtype || job.bias;
     return job;
 }
@@ -62,6 +71,11 @@ static void route_take(npu_run *r, const route_job *job, route_work *w)
     w->shared = npu_take(r, TN_F32, 2, (int64_t[]){t, 1});
     w->places = npu_take(r, TN_I64, 2, (int64_t[]){t, k});
     w->experts = npu_take(r, TN_I32, 2, (int64_t[]){t, k});
+    w->pairs = npu_take(r, TN_F32, 2, (int64_t[]){t * job->groups, 2});
+    w->ranks = npu_take(r, TN_F32, 2, (int64_t[]){t * job->groups, 1});
+    w->inside = npu_take(r, TN_F32, 2, (int64_t[]){t, job->groups});
+    w->top = npu_take(r, TN_F32, 2, (int64_t[]){t, job->top_groups + 1});
+    w->spare = npu_take(r, TN_I64, 2, (int64_t[]){t * job->groups, 2});
 }
 
 static void swap(tn_tensor *a, tn_tensor *b)
@@ -123,6 +137,49 @@ static tn_tensor pick(npu_run *r, const route_job *job, const tn_tensor *table, 
     return npu_view(w->picked.data, TN_F32, 2, w->best.shape, NULL);
 }
 
+/* The rank of each group, [T,G]: its best score, or the sum of its two best. */
+static tn_tensor rank_groups(npu_run *r, const route_job *job, const route_work *w)
+{
+    int64_t size = job->expert_count / job->groups, rows = job->tokens * job->groups;
+    bool pairs = job->score == TN_SCORE_SIGMOID || (job->site->features & TN_HAS_GROUP_PAIRS);
+    int64_t count = pairs && size > 1 ? 2 : 1;
+    tn_tensor scores = npu_view(w->now.data, TN_F32, 2, (int64_t[]){rows, size}, NULL);
+    tn_tensor best = npu_view(count == 2 ? w->pairs.data : w->ranks.data, TN_F32, 2, (int64_t[]){rows, count}, NULL);
+    tn_tensor places = npu_view(w->spare.data, TN_I64, 2, (int64_t[]){rows, count}, NULL);
+    npu_largest(r, &scores, count, &best, &places);
+    if (count == 2)
+        npu_sums(r, &w->pairs, &w->ranks);
+    return npu_view(w->ranks.data, TN_F32, 2, (int64_t[]){job->tokens, job->groups}, NULL);
+}
+
+/* now: experts outside of the best groups out of reach. Sigmoid scores, which a bias may have made negative, go far
+ * down; others are positive and become 0. */
+static void limit_groups(npu_run *r, const route_job *job, route_work *w)
+{
+    const float step = 0x1p60f, far = 0x1p100f;
+    int64_t t = job->tokens, g = job->groups, size = job->expert_count / g;
+    tn_tensor ranks = rank_groups(r, job, w), *inside = &w->inside;
+    tn_tensor places = npu_view(w->spare.data, TN_I64, 2, w->top.shape, NULL);
+    npu_largest(r, &ranks, job->top_groups + 1, &w->top, &places);
+    tn_tensor out = npu_part(&w->top, job->top_groups, 1, 1);
+    npu_add(r, &ranks, &out, -1, inside);
+    npu_multiply_number(r, inside, step, inside);
+    npu_sigmoid(r, inside, inside);
+    npu_add_number(r, inside, -0.75f, inside);
+    npu_multiply_number(r, inside, step, inside);
+    npu_sigmoid(r, inside, inside);
+    tn_tensor scores = npu_view(w->now.data, TN_F32, 3, (int64_t[]){t, g, size}, NULL);
+    tn_tensor limited = npu_view(w->other.data, TN_F32, 3, (int64_t[]){t, g, size}, NULL);
+    tn_tensor factors = npu_view(inside->data, TN_F32, 3, (int64_t[]){t, g, 1}, NULL);
+    if (job->score == TN_SCORE_SIGMOID) {
+        npu_add_number(r, inside, -1, inside);
+        npu_add(r, &scores, &factors, far, &limited);
+    } else {
+        npu_multiply(r, &scores, &factors, &limited);
+    }
+    swap(&w->now, &w->other);
+}
+
 /* best: the scores of the chosen experts, by falling score. */
 static void route_choose(npu_run *r, const route_job *job, route_work *w)
 {
@@ -138,6 +195,8 @@ static void route_choose(npu_run *r, const route_job *job, route_work *w)
         npu_add(r, &w->now, &correction, 1, &w->other);
         swap(&w->now, &w->other);
     }
+    if (job->groups > 0)
+        limit_groups(r, job, w);
     npu_largest(r, &w->now, job->top_k, &w->best, &w->places);
     npu_copy(r, &w->places, &w->experts);
     if (job->correction) {
@@ -212,9 +271,10 @@ static bool needs_least(const tn_site *site)
 
 static tn_status route_supports(const tn_site *site, tn_error *err)
 {
-    if (site->features & TN_HAS_GROUPS)
+    tn_score score = (tn_score)site->meaning[TN_AXIS_SCORE];
+    if ((site->features & TN_HAS_GROUPS) && score != TN_SCORE_SOFTMAX && score != TN_SCORE_SIGMOID)
         return tn_fail(err, TN_DECLINED, "npu",
-                       "a router that chooses among its best %lld of %lld groups: no operator leaves the others out",
+                       "a router that chooses among the logits of its best %lld of %lld groups",
                        (long long)site->dim[TN_DIM_TOP_GROUPS], (long long)site->dim[TN_DIM_GROUPS]);
     if (needs_least(site))
         return tn_fail(err, TN_DECLINED, "npu",

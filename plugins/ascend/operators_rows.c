@@ -121,7 +121,8 @@ void npu_count(npu_run *r, const tn_tensor *x, const tn_tensor *bins)
     if (!begin(r, &s, "aclnnHistc", bins))
         return;
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, bins);
-    aclScalar *low = ascend_f32(&s, 0), *high = ascend_f32(&s, (float)bins->shape[0]);
+    /* Each number lies in the middle of its bin, wherever rounding puts the edges. */
+    aclScalar *low = ascend_f32(&s, -0.5f), *high = ascend_f32(&s, (float)bins->shape[0] - 0.5f);
     aclnnStatus first = s.api->aclnnHistcGetWorkspaceSize(from, bins->shape[0], low, high, to, &s.bytes, &s.executor);
     r->status = ascend_run(&s, first, s.api->aclnnHistc, r->err);
 }

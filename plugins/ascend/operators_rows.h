@@ -28,7 +28,7 @@ void npu_permute(npu_run *r, const tn_tensor *tokens, const tn_tensor *ids, cons
 void npu_unpermute(npu_run *r, const tn_tensor *rows, const tn_tensor *order, const tn_tensor *weights,
                    const tn_tensor *y);
 
-/* bins[i] f32 = how many of x, f32, lie in [i, i + 1), the last one with its end. */
+/* bins[i] f32 = how many of x, whole numbers as f32, are i. */
 void npu_count(npu_run *r, const tn_tensor *x, const tn_tensor *bins);
 
 /* The host's memory may be reused at once. */

@@ -61,7 +61,7 @@ static void *open_path(const char *path, const char *name, char *why, size_t siz
     void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     const char *said = library ? NULL : dlerror();
     if (said && !why[0] && strncmp(said, path, strlen(path)) != 0)
-        snprintf(why, size, "%s cannot be loaded: %s", name, said);
+        snprintf(why, size, "%.100s cannot be loaded: %.300s", name, said);
     else if (said && !why[0] && !strstr(said, "No such file"))
         snprintf(why, size, "%s", said);
     return library;
@@ -94,10 +94,10 @@ static void open_custom(void)
     for (char *folder = strtok_r(list, ":", &rest); folder; folder = strtok_r(NULL, ":", &rest)) {
         why[0] = '\0';
         snprintf(path, sizeof path, "%s/op_api/lib/libcust_opapi.so", folder);
-        if (keep(open_path(path, path, why, sizeof why)))
+        if (keep(open_path(path, "libcust_opapi.so", why, sizeof why)))
             continue;
         snprintf(path, sizeof path, "%s/libcust_opapi.so", folder);
-        keep(open_path(path, path, why, sizeof why));
+        keep(open_path(path, "libcust_opapi.so", why, sizeof why));
     }
 }
 

@@ -1,0 +1,439 @@
+/* Attention, routers, experts and grouped products of the device npu, on the simulator of the vendor's libraries,
+ * against the CPU: made-up sites of every kind that the device takes, and reasons for those that it declines. */
+#include "check/check_device.h"
+#include "check/compare.h"
+#include "check/draw_site.h"
+#include "check/inputs.h"
+#include "base/tensor.h"
+#include "plugin/registry.h"
+#include "process.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+static device npu, cpu;
+
+static device open_named(const char *name)
+{
+    device d;
+    int32_t ordinal;
+    tn_error err = TN_ERROR_INIT;
+    const tn_device *ops = registry_device(name, &ordinal, &err);
+    ck_assert_msg(ops != NULL, "%s", err.message);
+    ck_assert_msg(device_open(&d, ops, ordinal, name != NULL, &err) == TN_OK, "%s", err.message);
+    return d;
+}
+
+static void open_both(void)
+{
+    char folder[4200];
+    tn_error err = TN_ERROR_INIT;
+    tn_config *config = tn_config_new();
+    snprintf(folder, sizeof folder, "%s/plugins", process_build());
+    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, NULL), &err), TN_OK);
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
+    tn_config_free(config);
+    npu = open_named("npu");
+    cpu = open_named(NULL);
+}
+
+static int64_t ask_simulator(const char *function)
+{
+    int64_t (*ask)(void);
+    void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
+    ck_assert_msg(library != NULL, "the simulator is not loaded");
+    *(void **)&ask = dlsym(library, function);
+    return ask();
+}
+
+static void close_both(void)
+{
+    device_close(&npu);
+    device_close(&cpu);
+    ck_assert_int_eq(ask_simulator("sim_violations"), 0);
+    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
+}
+
+/* ---- sites -------------------------------------------------------------------------------------------------- */
+
+/* A site drawn on the host, and the same with its parameters on the device. */
+typedef struct both_sites {
+    draw_site drawn;
+    tn_site there;
+    tn_tensor tensors[1024];
+} both_sites;
+
+static void to_device(const tn_tensor *host, tn_tensor *there)
+{
+    *there = *host;
+    size_t bytes = tn_dtype_bytes(host->dtype, tn_tensor_count(host));
+    ck_assert_int_eq(device_alloc(&npu, bytes, &there->data, NULL), TN_OK);
+    ck_assert_int_eq(device_upload(&npu, there->data, host->data, bytes, NULL), TN_OK);
+}
+
+static both_sites *draw_both(const tn_site *like)
+{
+    static both_sites s;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_msg(draw_site_open(&s.drawn, like, 7, &err) == TN_OK, "%s", err.message);
+    s.there = s.drawn.site;
+    tn_tensor *next = s.tensors;
+    for (int role = 0; role < TN_ROLE_MAX; role++) {
+        tn_param *p = &s.there.param[role];
+        for (int64_t i = 0; i < p->count; i++)
+            to_device(&s.drawn.site.param[role].tensors[i], &next[i]);
+        p->tensors = next;
+        next += p->count;
+    }
+    return &s;
+}
+
+static void drop_both(both_sites *s)
+{
+    ck_assert_int_eq(device_sync(&npu, NULL), TN_OK);
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < s->there.param[role].count; i++) {
+            const tn_tensor *t = &s->there.param[role].tensors[i];
+            device_free(&npu, t->data, tn_dtype_bytes(t->dtype, tn_tensor_count(t)));
+        }
+    draw_site_close(&s->drawn);
+}
+
+typedef struct variant {
+    const char *name;
+    tn_op op;
+    uint64_t features;
+    int32_t layout, act, score; /* 0: the first one                                               */
+    struct {
+        tn_dim dim;
+        int64_t size;
+    } dims[4];
+    double eps; /* routers: what the sum of weights counts at least                               */
+} variant;
+
+static tn_site site_of(const variant *v, tn_dtype dtype)
+{
+    tn_site site = draw_site_plain(v->op);
+    site.meaning[TN_AXIS_DTYPE] = dtype;
+    if (v->layout)
+        site.meaning[TN_AXIS_LAYOUT] = v->layout;
+    if (v->act)
+        site.meaning[TN_AXIS_ACT] = v->act;
+    if (v->score)
+        site.meaning[TN_AXIS_SCORE] = v->score;
+    if (v->features)
+        draw_site_add(&site, v->features);
+    for (size_t i = 0; i < sizeof v->dims / sizeof *v->dims && v->dims[i].size; i++)
+        site.dim[v->dims[i].dim] = v->dims[i].size;
+    if (v->op == TN_OP_MOE_ROUTE)
+        site.num[TN_NUM_EPS] = v->eps;
+    if (v->act == TN_ACT_CLAMPED_SWIGLU) {
+        site.num[TN_NUM_LIMIT] = 0.5;
+        site.num[TN_NUM_ALPHA] = 1.702;
+    }
+    return site;
+}
+
+static const variant variants[] = {
+    {.name = "plain attention", .op = TN_OP_ATTENTION},
+    {.name = "a key head for each", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 6}}},
+    {.name = "one key head", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 1}, {TN_DIM_HEAD, 24}}},
+    {.name = "values of another width", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD_V, 20}}},
+    {.name = "window", .op = TN_OP_ATTENTION, .features = TN_HAS_WINDOW},
+    {.name = "chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_CHUNK},
+    {.name = "softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_SOFTCAP},
+    {.name = "sinks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS},
+    {.name = "sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},
+    {.name = "softmax router", .op = TN_OP_MOE_ROUTE},
+    {.name = "renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
+    {.name = "sigmoid router",
+     .op = TN_OP_MOE_ROUTE,
+     .score = TN_SCORE_SIGMOID,
+     .features = TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_ROUTE_SCALE},
+    {.name = "softmax of the best",
+     .op = TN_OP_MOE_ROUTE,
+     .score = TN_SCORE_TOPK_SOFTMAX,
+     .features = TN_HAS_EXPERT_SCALE},
+    {.name = "sigmoid of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID},
+    {.name = "router in f32",
+     .op = TN_OP_MOE_ROUTE,
+     .features = TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING | TN_HAS_CORRECTION_BIAS},
+    {.name = "best groups", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS},
+    {.name = "groups by pairs", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUP_PAIRS},
+    {.name = "groups of sigmoids",
+     .op = TN_OP_MOE_ROUTE,
+     .score = TN_SCORE_SIGMOID,
+     .features = TN_HAS_GROUPS | TN_HAS_CORRECTION_BIAS | TN_HAS_RENORM},
+    {.name = "all experts", .op = TN_OP_MOE_ROUTE, .dims = {{TN_DIM_EXPERTS, 4}, {TN_DIM_TOP_K, 4}}},
+    {.name = "experts in a list", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST},
+    {.name = "a list of many",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_EXPERT_LIST,
+     .dims = {{TN_DIM_EXPERTS, 70}, {TN_DIM_TOP_K, 6}}},
+    {.name = "a list of too many",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_EXPERT_LIST,
+     .dims = {{TN_DIM_EXPERTS, 130}, {TN_DIM_TOP_K, 3}}},
+    {.name = "stacked, [out,in]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI},
+    {.name = "stacked, [in,out]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO},
+    {.name = "pairs, clamped, biased",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_PAIRS_IO,
+     .act = TN_ACT_CLAMPED_SWIGLU,
+     .features = TN_HAS_BIAS},
+    {.name = "a list with biases", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST, .features = TN_HAS_BIAS},
+    {.name = "weights of inputs",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_STACKED_IO,
+     .features = TN_HAS_INPUT_SCALE},
+    {.name = "weights in f32", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .features = TN_HAS_F32_ROUTING},
+    {.name = "gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU_TANH},
+    {.name = "quick gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_QUICK_GELU},
+    {.name = "one expert",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_STACKED_OI,
+     .dims = {{TN_DIM_EXPERTS, 1}, {TN_DIM_TOP_K, 1}}},
+    {.name = "groups in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_EXPERT_LIST},
+    {.name = "groups, [in,out] in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_LIST_IO},
+    {.name = "groups, [out,in]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI},
+    {.name = "groups, [in,out]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_IO},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+
+/* ---- calls -------------------------------------------------------------------------------------------------- */
+
+START_TEST(they_are_right_at_made_up_sites)
+{
+    const variant *v = &variants[_i / 3];
+    tn_site site = site_of(v, dtypes[_i % 3]);
+    tn_error err = TN_ERROR_INIT;
+    open_both();
+    both_sites *s = draw_both(&site);
+    ck_assert_msg(device_supports(&npu, &s->there, &err) == TN_OK, "%s: %s", v->name, err.message);
+    check_device_subject subject = {.device = &npu, .cpu = &cpu, .site = &s->there, .op = v->op};
+    tn_status status = check_device(&subject, &err);
+    ck_assert_msg(status == TN_OK, "%s, %s: %s", v->name, tn_dtype_name(dtypes[_i % 3]), err.message);
+    drop_both(s);
+    close_both();
+}
+END_TEST
+
+/* Performs the call, whose tensors are the host's, on the device. */
+static void perform_there(const tn_site *there, tn_call *call)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_call far = *call;
+    tn_tensor *tensors[2 * TN_CALL_TENSORS];
+    const tn_tensor *hosts[2 * TN_CALL_TENSORS];
+    int count = 0;
+    for (int i = 0; i < call->in_count; i++, count++) {
+        tensors[count] = &far.in[i];
+        hosts[count] = &call->in[i];
+    }
+    for (int i = 0; i < call->out_count; i++, count++) {
+        tensors[count] = &far.out[i];
+        hosts[count] = &call->out[i];
+    }
+    for (int i = 0; i < count; i++)
+        to_device(hosts[i], tensors[i]);
+    far.site = there;
+    tn_status status = run_alone(&npu, NULL, NULL, &far, &err);
+    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+    for (int i = 0; i < count; i++) {
+        size_t bytes = tn_dtype_bytes(hosts[i]->dtype, tn_tensor_count(hosts[i]));
+        if (i >= call->in_count)
+            ck_assert_int_eq(device_download(&npu, hosts[i]->data, tensors[i]->data, bytes, &err), TN_OK);
+        device_free(&npu, tensors[i]->data, bytes);
+    }
+}
+
+static void give_results(tn_call *call)
+{
+    for (int i = 0; i < call->out_count; i++) {
+        size_t bytes = tensor_padded_bytes(&call->out[i]) + 64;
+        call->out[i].data = aligned_alloc(64, bytes);
+        memset(call->out[i].data, 0x7b, bytes);
+    }
+}
+
+static void free_results(const tn_call *call)
+{
+    for (int i = 0; i < call->out_count; i++)
+        free(call->out[i].data);
+}
+
+/* Both results of a call that was drawn for the site on the host. */
+static void compare_call_of(const both_sites *s, inputs *in, double ulps)
+{
+    tn_error err = TN_ERROR_INIT;
+    compare_figures figures = {0};
+    tn_call here = in->call, there = in->call;
+    give_results(&here);
+    give_results(&there);
+    here.site = &s->drawn.site;
+    ck_assert_msg(run_alone(&cpu, NULL, NULL, &here, &err) == TN_OK, "%s", err.message);
+    perform_there(&s->there, &there);
+    compare_call(&here, &there, ulps, in->skip, &figures);
+    ck_assert_msg(figures.worst <= 1, "%s", figures.detail);
+    free_results(&here);
+    free_results(&there);
+}
+
+/* Prompts behind a long cache, whose scores do not fit into the scratch at once; decoding in a cache that is a ring;
+ * rows with padding. */
+static const check_case cached[] = {{.batch = 1, .tokens = 600, .past = 4200, .seed = 4},
+                                    {.batch = 1, .tokens = 1, .past = 4200, .seed = 5},
+                                    {.batch = 3, .tokens = 1, .past = 40, .profile = INPUTS_CROWDED, .seed = 6},
+                                    {.batch = 2, .tokens = 37, .past = 21, .profile = INPUTS_CROWDED, .seed = 7},
+                                    {.batch = 2, .tokens = 5, .profile = INPUTS_OUTLIERS, .seed = 8},
+                                    {.batch = 3, .tokens = 7, .seed = 9}};
+enum { CACHED = sizeof cached / sizeof *cached };
+
+START_TEST(attention_behind_caches)
+{
+    static const uint64_t features[] = {0, TN_HAS_WINDOW, TN_HAS_CHUNK};
+    inputs in;
+    tn_error err = TN_ERROR_INIT;
+    const variant v = {.op = TN_OP_ATTENTION, .features = features[_i / 3]};
+    tn_site site = site_of(&v, dtypes[_i % 3]);
+    open_both();
+    both_sites *s = draw_both(&site);
+    for (int i = 0; i < CACHED; i++) {
+        ck_assert_msg(inputs_draw_case(&in, &s->drawn.site, &cached[i], &err) == TN_OK, "%s", err.message);
+        compare_call_of(s, &in, dtypes[_i % 3] == TN_F32 ? 256 : 8);
+        inputs_close(&in);
+    }
+    drop_both(s);
+    close_both();
+}
+END_TEST
+
+/* Calls of no tokens do nothing, and attention to no keys gives zeros. */
+START_TEST(empty_calls)
+{
+    inputs in;
+    tn_error err = TN_ERROR_INIT;
+    open_both();
+    for (int i = 0; i < VARIANTS; i++) {
+        tn_site site = site_of(&variants[i], TN_BF16);
+        both_sites *s = draw_both(&site);
+        for (int64_t tokens = 0; tokens < 2; tokens++) {
+            ck_assert_int_eq(inputs_draw_case(&in, &s->drawn.site, &(check_case){.batch = 1, .tokens = 1}, &err),
+                             TN_OK);
+            bool attends = site.op == TN_OP_ATTENTION;
+            for (int t = 0; t < in.call.in_count && tokens == 0; t++)
+                if (site.op != TN_OP_GROUPED_MATMUL || t == 0)
+                    in.call.in[t].shape[attends ? 1 : 0] = t == 1 && attends ? in.call.in[t].shape[1] : 0;
+            for (int t = 0; t < in.call.out_count && tokens == 0; t++)
+                in.call.out[t].shape[attends ? 1 : 0] = 0;
+            for (int t = 0; t < 5 && tokens == 1 && attends; t++)
+                if (t == 1 || t == 2 || t == 4)
+                    in.call.in[t].shape[1] = 0;
+            if (tokens == 0 && site.op == TN_OP_GROUPED_MATMUL)
+                memset(in.call.in[1].data, 0, (size_t)in.call.in[1].shape[0] * sizeof(int64_t));
+            if (tokens == 0 || attends)
+                compare_call_of(s, &in, 0);
+            inputs_close(&in);
+        }
+        drop_both(s);
+    }
+    close_both();
+}
+END_TEST
+
+/* Counts that are not those of the rows are found where the host has put them there. */
+START_TEST(counts_are_looked_at)
+{
+    inputs in;
+    tn_error err = TN_ERROR_INIT;
+    const variant v = {.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI};
+    tn_site site = site_of(&v, TN_BF16);
+    open_both();
+    both_sites *s = draw_both(&site);
+    ck_assert_int_eq(inputs_draw_case(&in, &s->drawn.site, &(check_case){.batch = 1, .tokens = 9}, &err), TN_OK);
+    ((int64_t *)in.call.in[1].data)[2] += 1;
+    tn_call far = in.call;
+    give_results(&in.call);
+    to_device(&in.call.in[0], &far.in[0]);
+    to_device(&in.call.in[1], &far.in[1]);
+    to_device(&in.call.out[0], &far.out[0]);
+    far.site = &s->there;
+    ck_assert_int_eq(run_alone(&npu, NULL, NULL, &far, &err), TN_E_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.message, "the counts must add up to the rows of x"));
+    device_free(&npu, far.in[0].data, tn_dtype_bytes(far.in[0].dtype, tn_tensor_count(&far.in[0])));
+    device_free(&npu, far.in[1].data, tn_dtype_bytes(far.in[1].dtype, tn_tensor_count(&far.in[1])));
+    device_free(&npu, far.out[0].data, tn_dtype_bytes(far.out[0].dtype, tn_tensor_count(&far.out[0])));
+    free_results(&in.call);
+    inputs_close(&in);
+    drop_both(s);
+    close_both();
+}
+END_TEST
+
+static const struct {
+    variant v;
+    int32_t weight; /* dtype of weights; 0: that of the activations                                */
+    const char *reason;
+} declined[] = {
+    {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_GROUPS}, 0, "its best 2 of 3 groups"},
+    {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID, .features = TN_HAS_RENORM, .eps = 1e-3}, 0, "at least 0.001"},
+    {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU}, 0, "act gelu"},
+    {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "have another type"},
+    {{.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "bf16 with weights of f32"},
+};
+enum { DECLINED = sizeof declined / sizeof *declined };
+
+START_TEST(what_does_not_compose_is_declined)
+{
+    open_both();
+    for (int i = 0; i < DECLINED; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_site site = site_of(&declined[i].v, TN_BF16);
+        site.meaning[TN_AXIS_WEIGHT] = declined[i].weight;
+        both_sites *s = draw_both(&site);
+        ck_assert_int_eq(device_supports(&npu, &s->there, &err), TN_DECLINED);
+        ck_assert_msg(strstr(err.message, declined[i].reason) != NULL, "%s", err.message);
+        drop_both(s);
+    }
+    close_both();
+}
+END_TEST
+
+/* ---- ------------------------------------------------------------------------------------------------------ */
+
+static Suite *suite(void)
+{
+    Suite *suite = suite_create("ascend_ops");
+    TCase *tc = tcase_create("npu");
+    tcase_set_timeout(tc, 600);
+    tcase_add_loop_test(tc, they_are_right_at_made_up_sites, 0, 3 * VARIANTS);
+    tcase_add_loop_test(tc, attention_behind_caches, 0, 9);
+    tcase_add_test(tc, empty_calls);
+    tcase_add_test(tc, counts_are_looked_at);
+    tcase_add_test(tc, what_does_not_compose_is_declined);
+    suite_add_tcase(suite, tc);
+    return suite;
+}
+
+/* The loader reads its path once: the program starts again with the simulator's folder in it. */
+int main(int argc, char **argv)
+{
+    char folder[4200];
+    const char *path = getenv("LD_LIBRARY_PATH");
+    (void)argc;
+    snprintf(folder, sizeof folder, "%s/tests/ascend_sim", process_build());
+    if (!path || strcmp(path, folder) != 0) {
+        setenv("LD_LIBRARY_PATH", folder, 1);
+        execv("/proc/self/exe", argv);
+        return 1;
+    }
+    unsetenv("ASCEND_HOME_PATH");
+    unsetenv("ASCEND_TOOLKIT_HOME");
+    return process_main(suite());
+}
