@@ -167,12 +167,14 @@ static tn_status product_backward(const tn_call *call, tn_error *err)
 
 /* ---- routers -------------------------------------------------------------------------------------------- */
 
-/* [T,E] in f32: rounded to the model's type, but where the router is one of f32. */
+/* [T,E] in f32: rounded to the model's type, but where the router is one of f32. A bias is added before that: products
+ * are then those of f32 copies, which are exact. */
 static tn_tensor logits_of(ascend_ops *o, const tn_site *site, tn_tensor x)
 {
     tn_tensor router = *site->param[TN_ROLE_ROUTER].tensors;
+    const tn_param *bias = &site->param[TN_ROLE_ROUTER_BIAS];
     tn_dtype dtype = moe_ascend_dtype(site);
-    bool keeps = site->features & TN_HAS_F32_ROUTER, wide = keeps || router.dtype != dtype;
+    bool keeps = site->features & TN_HAS_F32_ROUTER, wide = keeps || bias->count || router.dtype != dtype;
     int64_t tokens = x.shape[0], experts = router.shape[0];
     if (wide && dtype != TN_F32) {
         x = ascend_ops_wide(o, x);
@@ -180,6 +182,11 @@ static tn_tensor logits_of(ascend_ops *o, const tn_site *site, tn_tensor x)
     }
     tn_tensor logits = ascend_ops_room_2d(o, x.dtype, tokens, experts);
     ascend_ops_matmul(o, x, ascend_ops_transposed(router), logits);
+    if (bias->count) {
+        tn_tensor sum = ascend_ops_room_like(o, TN_F32, logits);
+        ascend_ops_add(o, logits, ascend_ops_wide(o, *bias->tensors), sum);
+        logits = sum;
+    }
     if (logits.dtype == TN_F32 && dtype != TN_F32 && !keeps) {
         tn_tensor rounded = ascend_ops_room_2d(o, dtype, tokens, experts);
         ascend_ops_cast(o, logits, rounded);

@@ -103,9 +103,9 @@ tn_status moe_ascend_experts_plan(const tn_site *site, tn_plan *plan, tn_error *
 static size_t router_scratch(const tn_site *site, int64_t tokens)
 {
     int64_t experts = site->dim[TN_DIM_EXPERTS], hidden = site->dim[TN_DIM_HIDDEN];
-    /* x and the router in f32; logits of both types, scores; values, sums, ratios, indices. */
+    /* x, the router and its bias in f32; logits of both types, scores; values, sums, ratios, indices. */
     return ascend_ops_bytes(TN_F32, tokens * hidden) + ascend_ops_bytes(TN_F32, experts * hidden) +
-           4 * ascend_ops_bytes(TN_F32, tokens * experts) +
+           ascend_ops_bytes(TN_F32, experts) + 5 * ascend_ops_bytes(TN_F32, tokens * experts) +
            9 * ascend_ops_bytes(TN_F32, tokens * site->dim[TN_DIM_TOP_K]) + 1024;
 }
 
@@ -116,8 +116,6 @@ static tn_status check_router(const tn_site *site, tn_error *err)
     if (router->dtype != TN_F32 && router->dtype != moe_ascend_dtype(site))
         return tn_fail(err, TN_DECLINED, site->path, "router is %s, kernel takes f32 and that of the activations",
                        tn_dtype_name(router->dtype));
-    if (site->param[TN_ROLE_ROUTER_BIAS].count)
-        return tn_fail(err, TN_DECLINED, site->path, "router has a bias, kernel takes none");
     /* The k best of E numbers that add up to 1 are k / E of it at least. */
     if ((site->features & TN_HAS_RENORM) && site->num[TN_NUM_EPS] > least)
         return tn_fail(err, TN_DECLINED, site->path, "eps: site has %g, kernel takes up to %g", site->num[TN_NUM_EPS],

@@ -125,8 +125,8 @@ static void far_site_close(far_site *f)
 /* What made-up sites may be declined for: limits that no rule of a match can tell. */
 static bool is_known(const char *reason)
 {
-    static const char *const known[] = {"router is ",    "router has a bias", "a matrix per expert in f32",
-                                        "eps: site has", "rotary: site has",  "experts: site has"};
+    static const char *const known[] = {"router is ", "a matrix per expert in f32", "eps: site has", "rotary: site has",
+                                        "experts: site has"};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(reason, known[i]))
             return true;
