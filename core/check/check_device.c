@@ -18,6 +18,11 @@ static const check_case cases[] = {{.batch = 1, .tokens = 1},
                                    {.batch = 2, .tokens = 33, .seed = 2},
                                    {.batch = 1, .tokens = 600, .seed = 3}};
 enum { CASES = sizeof cases / sizeof *cases, ALWAYS = 2, BRIEF = 1 };
+/* What kernels are tried with besides. */
+static const check_case kernel_cases[] = {{.batch = 1, .tokens = 0},
+                                          {.batch = 1, .tokens = 8, .profile = INPUTS_OUTLIERS, .seed = 4},
+                                          {.batch = 2, .tokens = 12, .profile = INPUTS_CROWDED, .seed = 6}};
+enum { KERNEL_CASES = sizeof kernel_cases / sizeof *kernel_cases };
 
 /* How far apart two right results may be: sums in another order, and roundings between the parts of a composition. */
 static double tolerance_of(tn_op op, tn_dtype dtype)
@@ -376,6 +381,8 @@ tn_status check_device(const check_device_subject *s, tn_error *err)
     for (size_t i = first; i < end && status == TN_OK; i++)
         if (i < ALWAYS || work_of(s, &host.site, &cases[i]) <= MOST_WORK)
             status = check_case_on(s, &host.site, cases[i], err);
+    for (size_t i = 0; s->bound && i < KERNEL_CASES && status == TN_OK; i++)
+        status = check_case_on(s, &host.site, kernel_cases[i], err);
     if (status == TN_OK && s->gradients)
         status = check_device_gradients(s, &host.site, err);
     host_site_close(&host);
