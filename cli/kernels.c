@@ -60,12 +60,13 @@ static tn_status print_table(const options *o, const kernel_list *l, tn_error *e
     return table_print(&t, err);
 }
 
-/* Devices that plugins bring: they compute for who asks for them. */
+/* Devices that plugins bring and that are here: they compute for who asks for them. Who asks for another is told why it
+ * is not. */
 static void print_devices(const options *o)
 {
-    tn_device_info info = {.size = sizeof info};
+    tn_device_info info = {.size = sizeof info}, here = {.size = sizeof here};
     for (size_t i = 0; i < tn_device_count(); i++)
-        if (tn_device_at(i, &info) == TN_OK)
+        if (tn_device_at(i, &info) == TN_OK && tn_device_get(info.name, &here, NULL) == TN_OK)
             note(o, "device: %s%s%s, brought by %s %s; --device %s computes on it", info.name,
                  info.summary[0] ? ", " : "", info.summary, info.file, info.version, info.name);
 }

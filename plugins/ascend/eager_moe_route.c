@@ -5,9 +5,11 @@
  * first; core/eager takes the lowest expert. Scores that are not numbers are an error of core/eager and go unnoticed
  * here.
  *
- * No operator compares, so a group is among the best when sigmoid(2^60 (its rank - the best rank that is left out)) is
- * 1: a half, of equal ranks, counts as 0. Where the last group inside and the first one outside tie, neither is in. */
+ * Groups are taken by aclnnTopk too. No operator compares, so whether group g is among the best b is the sum of
+ * sigmoid(2^60 (1/2 - (b - g)^2)), each 1 or 0. */
 #include "operators_rows.h"
+
+#include <stdlib.h>
 
 typedef struct route_job {
     const tn_site *site;
@@ -27,8 +29,9 @@ typedef struct route_work {
     tn_tensor picked;                   /* [T k] f32: of that table                                */
     tn_tensor best, next, sums, shared; /* [T,k], [T,k], [T,1], [T,1] f32                          */
     tn_tensor places, experts;          /* [T,k] i64, i32                                          */
-    tn_tensor pairs, ranks, inside;     /* groups: [T G,2], [T G,1], [T,G] f32                     */
-    tn_tensor top, spare;               /* [T,top groups + 1] f32, room for the places of all i64  */
+    tn_tensor pairs, ranks, inside;     /* groups: [T G,2], [T G,1], [T,G,1] f32                   */
+    tn_tensor top, spare;               /* [T,1,best groups] f32, room for their places, i64       */
+    tn_tensor numbers, same, squares;   /* [1,G,1], [T,G,best groups] f32                          */
 } route_work;
 
 static route_job route_shape(const tn_call *call)
@@ -73,9 +76,12 @@ static void route_take(npu_run *r, const route_job *job, route_work *w)
     w->experts = npu_take(r, TN_I32, 2, (int64_t[]){t, k});
     w->pairs = npu_take(r, TN_F32, 2, (int64_t[]){t * job->groups, 2});
     w->ranks = npu_take(r, TN_F32, 2, (int64_t[]){t * job->groups, 1});
-    w->inside = npu_take(r, TN_F32, 2, (int64_t[]){t, job->groups});
-    w->top = npu_take(r, TN_F32, 2, (int64_t[]){t, job->top_groups + 1});
+    w->inside = npu_take(r, TN_F32, 3, (int64_t[]){t, job->groups, 1});
+    w->top = npu_take(r, TN_F32, 3, (int64_t[]){t, 1, job->top_groups});
     w->spare = npu_take(r, TN_I64, 2, (int64_t[]){t * job->groups, 2});
+    w->numbers = npu_take(r, TN_F32, 3, (int64_t[]){1, job->groups, 1});
+    w->same = npu_take(r, TN_F32, 3, (int64_t[]){t, job->groups, job->top_groups});
+    w->squares = npu_take(r, TN_F32, 3, (int64_t[]){t, job->groups, job->top_groups});
 }
 
 static void swap(tn_tensor *a, tn_tensor *b)
@@ -152,30 +158,53 @@ static tn_tensor rank_groups(npu_run *r, const route_job *job, const route_work 
     return npu_view(w->ranks.data, TN_F32, 2, (int64_t[]){job->tokens, job->groups}, NULL);
 }
 
+/* 0, 1, 2, ... to the device. */
+static void put_numbers(npu_run *r, const tn_tensor *out)
+{
+    int64_t count = tn_tensor_count(out);
+    float *numbers = r->measuring ? NULL : malloc((size_t)count * sizeof *numbers);
+    for (int64_t i = 0; numbers && i < count; i++)
+        numbers[i] = (float)i;
+    if (numbers)
+        npu_put(r, out->data, numbers, (size_t)count * sizeof *numbers);
+    else if (!r->measuring)
+        npu_no_memory(r);
+    free(numbers);
+}
+
+/* inside: 1 for each of the best groups, 0 for others. */
+static void find_groups(npu_run *r, const route_job *job, const route_work *w)
+{
+    const float step = 0x1p60f;
+    int64_t shape[] = {job->tokens, job->top_groups};
+    tn_tensor ranks = rank_groups(r, job, w);
+    tn_tensor best = npu_view(w->top.data, TN_F32, 2, shape, NULL);
+    tn_tensor places = npu_view(w->spare.data, TN_I64, 2, shape, NULL);
+    npu_largest(r, &ranks, job->top_groups, &best, &places);
+    npu_copy(r, &places, &best);
+    put_numbers(r, &w->numbers);
+    npu_add(r, &w->top, &w->numbers, -1, &w->same);
+    npu_multiply(r, &w->same, &w->same, &w->squares);
+    npu_multiply_number(r, &w->squares, -step, &w->same);
+    npu_add_number(r, &w->same, step / 2, &w->squares);
+    npu_sigmoid(r, &w->squares, &w->same);
+    npu_sums(r, &w->same, &w->inside);
+}
+
 /* now: experts outside of the best groups out of reach. Sigmoid scores, which a bias may have made negative, go far
  * down; others are positive and become 0. */
 static void limit_groups(npu_run *r, const route_job *job, route_work *w)
 {
-    const float step = 0x1p60f, far = 0x1p100f;
-    int64_t t = job->tokens, g = job->groups, size = job->expert_count / g;
-    tn_tensor ranks = rank_groups(r, job, w), *inside = &w->inside;
-    tn_tensor places = npu_view(w->spare.data, TN_I64, 2, w->top.shape, NULL);
-    npu_largest(r, &ranks, job->top_groups + 1, &w->top, &places);
-    tn_tensor out = npu_part(&w->top, job->top_groups, 1, 1);
-    npu_add(r, &ranks, &out, -1, inside);
-    npu_multiply_number(r, inside, step, inside);
-    npu_sigmoid(r, inside, inside);
-    npu_add_number(r, inside, -0.75f, inside);
-    npu_multiply_number(r, inside, step, inside);
-    npu_sigmoid(r, inside, inside);
-    tn_tensor scores = npu_view(w->now.data, TN_F32, 3, (int64_t[]){t, g, size}, NULL);
-    tn_tensor limited = npu_view(w->other.data, TN_F32, 3, (int64_t[]){t, g, size}, NULL);
-    tn_tensor factors = npu_view(inside->data, TN_F32, 3, (int64_t[]){t, g, 1}, NULL);
+    const float far = 0x1p100f;
+    int64_t shape[] = {job->tokens, job->groups, job->expert_count / job->groups};
+    tn_tensor scores = npu_view(w->now.data, TN_F32, 3, shape, NULL);
+    tn_tensor limited = npu_view(w->other.data, TN_F32, 3, shape, NULL);
+    find_groups(r, job, w);
     if (job->score == TN_SCORE_SIGMOID) {
-        npu_add_number(r, inside, -1, inside);
-        npu_add(r, &scores, &factors, far, &limited);
+        npu_add_number(r, &w->inside, -1, &w->inside);
+        npu_add(r, &scores, &w->inside, far, &limited);
     } else {
-        npu_multiply(r, &scores, &factors, &limited);
+        npu_multiply(r, &scores, &w->inside, &limited);
     }
     swap(&w->now, &w->other);
 }

@@ -22,11 +22,21 @@
     X(aclInit)                                                                                                         \
     X(aclFinalize)                                                                                                     \
     X(aclrtGetVersion)                                                                                                 \
-    X(aclGetRecentErrMsg) X(aclrtGetSocName) X(aclrtSetDevice) X(aclrtResetDevice) X(aclrtGetDeviceCount)              \
-        X(aclrtCreateContext) X(aclrtDestroyContext) X(aclrtSetCurrentContext) X(aclrtCreateStream)                    \
-            X(aclrtDestroyStream) X(aclrtSynchronizeStream) X(aclrtMalloc) X(aclrtFree) X(aclrtMallocHost)             \
-                X(aclrtFreeHost) X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemset) X(aclrtMemsetAsync)                 \
-                    X(aclrtGetMemInfo)
+    X(aclGetRecentErrMsg)                                                                                              \
+    X(aclrtGetSocName)                                                                                                 \
+    X(aclrtSetDevice)                                                                                                  \
+    X(aclrtResetDevice)                                                                                                \
+    X(aclrtGetDeviceCount)                                                                                             \
+    X(aclrtCreateContext)                                                                                              \
+    X(aclrtDestroyContext)                                                                                             \
+    X(aclrtSetCurrentContext)                                                                                          \
+    X(aclrtCreateStream)                                                                                               \
+    X(aclrtDestroyStream)                                                                                              \
+    X(aclrtSynchronizeStream)                                                                                          \
+    X(aclrtMalloc)                                                                                                     \
+    X(aclrtFree)                                                                                                       \
+    X(aclrtMallocHost)                                                                                                 \
+    X(aclrtFreeHost) X(aclrtMemcpy) X(aclrtMemcpyAsync) X(aclrtMemset) X(aclrtMemsetAsync) X(aclrtGetMemInfo)
 #define ASCEND_OBJECTS(X)                                                                                              \
     X(aclCreateTensor)                                                                                                 \
     X(aclCreateScalar)                                                                                                 \
@@ -37,13 +47,34 @@
     X(aclnnRmsNorm)                                                                                                    \
     X(aclnnRmsNormGrad)                                                                                                \
     X(aclnnAddRmsNorm)                                                                                                 \
-    X(aclnnSwiGlu) X(aclnnSwiGluGrad) X(aclnnSilu) X(aclnnRotaryPositionEmbedding) X(aclnnRotaryPositionEmbeddingV2)   \
-        X(aclnnRotaryPositionEmbeddingGrad) X(aclnnMatmul) X(aclnnBatchMatMul) X(aclnnSoftmax) X(aclnnTopk)            \
-            X(aclnnCast) X(aclnnIndexSelect) X(aclnnInplaceCopy) X(aclnnCat) X(aclnnMul) X(aclnnMuls) X(aclnnAdd)      \
-                X(aclnnAdds) X(aclnnDiv) X(aclnnReduceSum) X(aclnnSigmoid) X(aclnnHistc) X(aclnnBincount)              \
-                    X(aclnnInplaceZero) X(aclnnInplaceFillScalar) X(aclnnGroupedMatmulV4) X(aclnnGroupedMatmulV5)      \
-                        X(aclnnMoeTokenPermute) X(aclnnMoeTokenPermuteGrad) X(aclnnMoeTokenUnpermute)                  \
-                            X(aclnnMoeTokenUnpermuteGrad)
+    X(aclnnSwiGlu)                                                                                                     \
+    X(aclnnSwiGluGrad)                                                                                                 \
+    X(aclnnSilu)                                                                                                       \
+    X(aclnnRotaryPositionEmbedding)                                                                                    \
+    X(aclnnRotaryPositionEmbeddingV2)                                                                                  \
+    X(aclnnRotaryPositionEmbeddingGrad)                                                                                \
+    X(aclnnMatmul)                                                                                                     \
+    X(aclnnBatchMatMul)                                                                                                \
+    X(aclnnSoftmax)                                                                                                    \
+    X(aclnnTopk)                                                                                                       \
+    X(aclnnCast)                                                                                                       \
+    X(aclnnIndexSelect)                                                                                                \
+    X(aclnnInplaceCopy)                                                                                                \
+    X(aclnnCat)                                                                                                        \
+    X(aclnnMul)                                                                                                        \
+    X(aclnnMuls)                                                                                                       \
+    X(aclnnAdd)                                                                                                        \
+    X(aclnnAdds)                                                                                                       \
+    X(aclnnDiv)                                                                                                        \
+    X(aclnnReduceSum)                                                                                                  \
+    X(aclnnSigmoid)                                                                                                    \
+    X(aclnnHistc)                                                                                                      \
+    X(aclnnBincount)                                                                                                   \
+    X(aclnnInplaceZero)                                                                                                \
+    X(aclnnInplaceFillScalar)                                                                                          \
+    X(aclnnGroupedMatmulV4)                                                                                            \
+    X(aclnnGroupedMatmulV5)                                                                                            \
+    X(aclnnMoeTokenPermute) X(aclnnMoeTokenPermuteGrad) X(aclnnMoeTokenUnpermute) X(aclnnMoeTokenUnpermuteGrad)
 
 #define ASCEND_FIELD(name) __typeof__(&name) name;
 #define ASCEND_FIELDS(name)                                                                                            \

@@ -297,7 +297,7 @@ START_TEST(what_is_not_there_is_declined_with_its_name)
     static const char *const names[][2] = {
         {"lfm2", "device npu does not perform SHORT_CONV: SHORT_CONV is not there yet"},
         {"llama_gelu", "act: gelu is not there yet"},
-        {"starcoder2", "LAYER_NORM is not there yet"}};
+        {"cohere2", "LAYER_NORM is not there yet"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         tn_error err = TN_ERROR_INIT;
         scan();
@@ -339,14 +339,29 @@ static void run_with_fault(tn_model *m, int64_t number, outcome *o)
     o->ended = true;
 }
 
+/* What the simulator says on the way: an operator may be asked without what could not be made, or without a workspace,
+ * so that it ends what it prepared. Everything else is a broken rule. */
+static void expect_no_other_rule_broken(FILE *said, int64_t number)
+{
+    char line[1024];
+    rewind(said);
+    while (fgets(line, sizeof line, said))
+        ck_assert_msg(strstr(line, " is NULL (161001)") || strstr(line, "workspace is NULL and"), "call %lld fails: %s",
+                      (long long)number, line);
+    fclose(said);
+}
+
 static void run_in_child(tn_model *m, int64_t number, outcome *o)
 {
     char text[32];
+    FILE *said = tmpfile();
+    ck_assert_ptr_nonnull(said);
     memset(o, 0, sizeof *o);
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
         alarm(120);
+        dup2(fileno(said), 2);
         snprintf(text, sizeof text, "%lld", (long long)number);
         setenv("ASCEND_SIM_FAIL", text, 1);
         setenv("ASCEND_SIM_QUIET", "1", 1);
@@ -357,6 +372,7 @@ static void run_in_child(tn_model *m, int64_t number, outcome *o)
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0 && o->ended, "call %lld fails: status %x",
                   (long long)number, (unsigned)status);
+    expect_no_other_rule_broken(said, number);
 }
 
 /* One line, the vendor's number and the vendor's words; or nothing depended on the call. */
@@ -442,13 +458,17 @@ static Suite *suite(void)
     return suite;
 }
 
-/* The loader reads its path once: the program starts again with the simulator's folder in it. */
+/* The loader reads its path once: the program starts again with the simulator's folder in it, which is beside it. */
 int main(int argc, char **argv)
 {
-    char folder[4200];
+    char folder[4200] = "";
     const char *path = getenv("LD_LIBRARY_PATH");
     (void)argc;
-    snprintf(folder, sizeof folder, "%s/tests/ascend_sim", process_build());
+    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 32);
+    char *slash = length > 0 ? strrchr(folder, '/') : NULL;
+    if (!slash)
+        return 1;
+    strcpy(slash, "/ascend_sim");
     if (!path || strcmp(path, folder) != 0) {
         setenv("LD_LIBRARY_PATH", folder, 1);
         execv("/proc/self/exe", argv);

@@ -279,6 +279,20 @@ START_TEST(heads_are_rows)
 }
 END_TEST
 
+/* The longest list that a grouped product takes. */
+START_TEST(a_matrix_for_each_of_many_experts)
+{
+    open_devices();
+    tn_site site = draw_site_plain(TN_OP_MOE_EXPERTS);
+    site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_EXPERT_LIST;
+    site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
+    site.meaning[TN_AXIS_DTYPE] = site.meaning[TN_AXIS_WEIGHT] = TN_BF16;
+    site.dim[TN_DIM_EXPERTS] = 128;
+    ck_assert(try_site(impl_for("npu_fused_moe", &site), &site));
+    close_devices();
+}
+END_TEST
+
 /* ---- what is declined ------------------------------------------------------------------------------------------- */
 
 static void expect_declined(const tn_impl *impl, const tn_site *like, const char *reason)
@@ -385,6 +399,7 @@ static Suite *suite(bool old)
     } else {
         tcase_add_loop_test(tc, they_compute_what_eager_computes, 0, IDS * DTYPES);
         tcase_add_test(tc, heads_are_rows);
+        tcase_add_test(tc, a_matrix_for_each_of_many_experts);
         tcase_add_test(tc, limits_are_told);
         tcase_add_test(tc, matches_are_told);
         tcase_add_test(tc, other_units_are_declined);

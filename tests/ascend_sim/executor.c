@@ -34,6 +34,8 @@ sim_op *sim_begin(const char *name, int (*run)(sim_op *op))
     op->run = run;
     if (sim_need_context(name))
         op->code = 361001;
+    else if (sim_soc_of() == SIM_NO_SOC) /* the vendor has kernels for some of them: none is simulated */
+        op->code = sim_violation(561003, "%sGetWorkspaceSize: kernels of this chip are not simulated", name);
     else if (sim_injected(name))
         op->code = 561000;
     return op;

@@ -27,7 +27,7 @@ static int64_t length_of(const sim_tensor *t, int axis)
 
 /* ---- softmax --------------------------------------------------------------------------------------------------- */
 
-static void softmax_row(float *x, int64_t count)
+void ops_softmax_row(float *x, int64_t count)
 {
     float most = -INFINITY, sum = 0.0f;
     for (int64_t i = 0; i < count; i++)
@@ -44,7 +44,7 @@ static int run_softmax(sim_op *op)
     int64_t length = length_of(op->tensors[0], (int)op->i[0]), count = sim_elements(&from);
     float *x = sim_load(&from);
     for (int64_t i = 0; i < count; i += length)
-        softmax_row(x + i, length);
+        ops_softmax_row(x + i, length);
     sim_store(&to, x);
     free(x);
     return 0;
@@ -65,8 +65,7 @@ aclnnStatus aclnnSoftmaxGetWorkspaceSize(const aclTensor *self, int64_t dim, acl
 
 /* ---- top-k ----------------------------------------------------------------------------------------------------- */
 
-/* Of equal values the first ones: which the vendor takes is not certain. */
-static void top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices)
+void ops_top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices)
 {
     bool *taken = sim_allocate((size_t)length);
     for (int64_t j = 0; j < k; j++) {
@@ -92,7 +91,7 @@ static int run_topk(sim_op *op)
     float *x = sim_load(&from), *values = sim_allocate((size_t)(rows * k) * sizeof *values);
     int64_t *indices = sim_allocate((size_t)(rows * k) * sizeof *indices);
     for (int64_t r = 0; r < rows; r++)
-        top_row(x + r * length, length, k, op->i[2], values + r * k, indices + r * k);
+        ops_top_row(x + r * length, length, k, op->i[2], values + r * k, indices + r * k);
     sim_store(&to, values);
     sim_store_ints(&at, indices);
     free(x);

@@ -194,3 +194,31 @@ aclnnStatus aclnnMoeTokenUnpermuteGrad(void *workspace, uint64_t workspaceSize, 
 {
     return sim_second("aclnnMoeTokenUnpermuteGrad", workspace, workspaceSize, executor, stream);
 }
+
+aclnnStatus aclnnMoeGatingTopKSoftmax(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+                                      aclrtStream stream)
+{
+    return sim_second("aclnnMoeGatingTopKSoftmax", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeGatingTopKSoftmaxV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+                                        aclrtStream stream)
+{
+    return sim_second("aclnnMoeGatingTopKSoftmaxV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeInitRouting(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMoeInitRouting", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeInitRoutingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMoeInitRoutingV2", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMoeFinalizeRoutingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
+                                      aclrtStream stream)
+{
+    return sim_second("aclnnMoeFinalizeRoutingV2", workspace, workspaceSize, executor, stream);
+}

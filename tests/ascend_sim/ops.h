@@ -26,6 +26,13 @@ static inline float ops_sigmoid(float v)
 /* c [rows, columns] = a [rows, inner] times b [inner, columns], all packed. */
 void ops_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 
+/* In place. */
+void ops_softmax_row(float *x, int64_t count);
+
+/* The k largest (smallest) of x, in order, and where they are. Of equal values the first ones: which the vendor takes
+ * is not certain. */
+void ops_top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices);
+
 /* All versions of grouped products, see op_grouped.c. */
 typedef struct ops_grouped {
     const aclTensorList *x, *weight, *bias, *absent[10], *y; /* absent: have to be NULL */

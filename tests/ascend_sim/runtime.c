@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEVICES_MAX 8
 #define CONTEXT_MAGIC 0xac1c0de7u
@@ -16,15 +17,10 @@ struct sim_context {
 };
 
 static bool acl_ready, nn_ready;
+static pid_t home; /* the process that initialised */
 static sim_context *defaults[DEVICES_MAX];
 static int references[DEVICES_MAX];
 static _Thread_local sim_context *current;
-
-void sim_set_ready(bool acl, bool nn)
-{
-    acl_ready = acl;
-    nn_ready = nn;
-}
 
 static int device_count(void)
 {
@@ -51,6 +47,7 @@ aclError aclInit(const char *configPath)
         return sim_error(100002, "aclInit: it was called before");
     say_what_this_is();
     acl_ready = true;
+    home = getpid();
     return 0;
 }
 
@@ -72,6 +69,7 @@ aclnnStatus aclnnInit(const char *configPath)
         return 561000;
     say_what_this_is();
     nn_ready = true;
+    home = getpid();
     return 0;
 }
 
@@ -97,6 +95,9 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
 
 static int need_ready(const char *call)
 {
+    const char *forks = getenv("ASCEND_SIM_FORK");
+    if ((acl_ready || nn_ready) && home != getpid() && forks && strcmp(forks, "no") == 0)
+        return sim_violation(507899, "%s: in a child of the process that initialised", call ? call : "a call");
     if (acl_ready || nn_ready)
         return 0;
     return call ? sim_violation(100001, "%s: neither aclInit nor aclnnInit was called", call) : 100001;

@@ -30,7 +30,7 @@ int sim_error(int code, const char *format, ...) __attribute__((format(printf, 2
 /* Counts a call that can fail; true: it is the one that has to. */
 bool sim_injected(const char *call);
 
-typedef enum sim_soc { SIM_A2, SIM_A3, SIM_310P } sim_soc;
+typedef enum sim_soc { SIM_A2, SIM_A3, SIM_310P, SIM_NO_SOC } sim_soc;
 sim_soc sim_soc_of(void);
 int64_t sim_switch(const char *name, int64_t otherwise); /* an environment variable that holds a number */
 
@@ -55,7 +55,6 @@ void sim_bury(void *object);
 /* ---- runtime.c ------------------------------------------------------------------------------------------------- */
 
 typedef struct sim_context sim_context;
-void sim_set_ready(bool acl, bool nn);          /* aclInit, aclnnInit                                               */
 sim_context *sim_current(void);                 /* the calling thread's; NULL: none                                 */
 int sim_current_device(void);                   /* -1: none                                                         */
 int sim_context_device(const sim_context *c);   /* its device                                                       */

@@ -154,7 +154,10 @@ sim_soc sim_soc_of(void)
     const char *name = soc_name();
     if (strncmp(name, "Ascend310P", 10) == 0)
         return SIM_310P;
-    return strncmp(name, "Ascend910_93", 12) == 0 ? SIM_A3 : SIM_A2;
+    if (strncmp(name, "Ascend910_93", 12) == 0)
+        return SIM_A3;
+    /* Without a digit it is the chip of the first generation. */
+    return strncmp(name, "Ascend910B", 10) == 0 && name[10] >= '1' && name[10] <= '9' ? SIM_A2 : SIM_NO_SOC;
 }
 
 const char *aclrtGetSocName(void)

@@ -1,6 +1,7 @@
 /* The simulator of the vendor's libraries: each rule against its code. Every test is a process of its own. */
 #include "sim_box.h"
 
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,38 @@ START_TEST(switches_choose_chip_and_devices)
     setenv("ASCEND_SIM_DEVICES", "-1", 1);
     ck_assert_int_eq(CALL(aclrtGetDeviceCount)(&count), 207004);
     ck_assert_int_eq(broken(), 0);
+}
+END_TEST
+
+/* Ascend910B without a digit is a chip of the first generation, as are names of no known family. */
+START_TEST(other_chips_have_no_operators)
+{
+    const char *names[] = {"Ascend910B", "Ascend910A", "Ascend310B1", "Ascend910B4-1", "Ascend910_9391"};
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, NULL);
+    for (int i = 0; i < 5; i++) {
+        setenv("ASCEND_SIM_SOC", names[i], 1);
+        int code = go("aclnnInplaceZero", CALL(aclnnInplaceZeroGetWorkspaceSize)(a.tensor, &needed, &executor));
+        ck_assert_int_eq(code, i < 3 ? 561003 : 0);
+    }
+    drop(&a);
+    box_close(3);
+}
+END_TEST
+
+START_TEST(children_may_be_refused)
+{
+    setenv("ASCEND_SIM_FORK", "no", 1);
+    box_open();
+    pid_t pid = fork();
+    if (pid == 0) {
+        void *p = NULL;
+        _exit(CALL(aclrtMalloc)(&p, 16, ACL_MEM_MALLOC_HUGE_FIRST) == 507899 ? 0 : 1);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    box_close(0);
 }
 END_TEST
 
@@ -408,6 +441,66 @@ START_TEST(tensors_stay_between_the_phases)
 }
 END_TEST
 
+typedef struct second_call {
+    int code;
+    bool with_device;
+} second_call;
+
+static void *run_second(void *argument)
+{
+    second_call *call = argument;
+    if (call->with_device)
+        ck_assert_int_eq(CALL(aclrtSetDevice)(0), 0);
+    call->code = CALL(aclnnSilu)(NULL, 0, executor, box_stream);
+    if (call->with_device)
+        ck_assert_int_eq(CALL(aclrtResetDevice)(0), 0);
+    return NULL;
+}
+
+/* A thread without a device cannot run it; one with the device can, though no document says so. */
+START_TEST(phases_stay_in_a_thread)
+{
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones), out = tensor(ACL_FLOAT, 1, &four, NULL);
+    for (int i = 0; i < 2; i++) {
+        second_call call = {.with_device = i};
+        pthread_t thread;
+        ck_assert_int_eq(CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor), 0);
+        ck_assert_int_eq(pthread_create(&thread, NULL, run_second, &call), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        ck_assert_int_eq(call.code, i ? 0 : 361001);
+    }
+    ck_assert_int_eq(CALL(aclrtSynchronizeStream)(box_stream), 0);
+    drop(&a);
+    drop(&out);
+    box_close(3);
+}
+END_TEST
+
+/* Two devices: memory of one is none of the other, and what was left is told when it is reset. */
+START_TEST(devices_have_memory_of_their_own)
+{
+    setenv("ASCEND_SIM_DEVICES", "2", 1);
+    box_open();
+    box a = tensor(ACL_FLOAT, 1, &four, ones);
+    aclrtStream first = box_stream;
+    ck_assert_int_eq(CALL(aclrtSetDevice)(1), 0);
+    ck_assert_int_eq(CALL(aclrtCreateStream)(&box_stream), 0);
+    box out = tensor(ACL_FLOAT, 1, &four, NULL), left = tensor(ACL_FLOAT, 1, &four, NULL);
+    BROKEN(go("aclnnSilu", CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor)), 507015);
+    ck_assert_int_eq(CALL(aclrtMemcpy)(out.device, 16, a.device, 16, ACL_MEMCPY_DEVICE_TO_DEVICE), 0);
+    expect(&out, ones);
+    drop(&out);
+    ck_assert_int_eq(CALL(aclDestroyTensor)(left.tensor), 0);
+    BROKEN(CALL(aclrtResetDevice)(1), 0); /* a stream and memory */
+    ck_assert_int_eq(CALL(aclrtSetDevice)(0), 0);
+    box_stream = first;
+    drop(&a);
+    ck_assert_int_eq(CALL(aclrtResetDevice)(0), 0);
+    box_close(3);
+}
+END_TEST
+
 START_TEST(repeatable_executors_run_again)
 {
     box_open();
@@ -566,6 +659,8 @@ int main(void)
     TCase *tests = tcase_create("rules");
     tcase_add_test(tests, calls_want_initialisation_and_a_device);
     tcase_add_test(tests, switches_choose_chip_and_devices);
+    tcase_add_test(tests, other_chips_have_no_operators);
+    tcase_add_test(tests, children_may_be_refused);
     tcase_add_test(tests, streams_belong_to_contexts);
     tcase_add_test(tests, memory_has_its_codes);
     tcase_add_test(tests, memory_is_filled_and_undefined_before);
@@ -581,6 +676,8 @@ int main(void)
     tcase_add_test(tests, executors_are_used_once);
     tcase_add_test(tests, the_workspace_is_checked);
     tcase_add_test(tests, tensors_stay_between_the_phases);
+    tcase_add_test(tests, phases_stay_in_a_thread);
+    tcase_add_test(tests, devices_have_memory_of_their_own);
     tcase_add_test(tests, repeatable_executors_run_again);
     tcase_add_test(tests, every_call_can_fail);
     tcase_add_test(tests, a_call_fails_by_its_number);

@@ -392,6 +392,93 @@ START_TEST(weights_may_be_transposed_views_and_lists)
 }
 END_TEST
 
+/* Lists of x and one y, with biases; and the older versions with their lists on the host or the device. */
+START_TEST(older_versions_and_biases)
+{
+    box_open();
+    experts e = make_experts(ACL_BF16);
+    box tb = tensor(ACL_FLOAT, 2, DIMS(E, GN), (float[E * GN]){1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 2, 2, 2, 2, 2});
+    aclIntArray *sums = CALL(aclCreateIntArray)(DIMS(2, 2, 7), 3);
+    aclTensorList *x = list_one(whole(&e.tx)), *w = list_one(whole(&e.tw)), *y = list_one(whole(&e.ty));
+    aclTensorList *bias = list_one(whole(&tb)), *xs, *ws;
+    aclTensor *parts[2] = {view_of(&e.tx, 2, DIMS(2, GK), NULL, 0), view_of(&e.tx, 2, DIMS(5, GK), NULL, 2 * GK)};
+    aclTensor *some[2] = {view_of(&e.tw, 2, DIMS(GK, GN), NULL, 0), view_of(&e.tw, 2, DIMS(GK, GN), NULL, 2 * GK * GN)};
+    xs = list_of(2, parts);
+    ws = list_of(2, some);
+    ck_assert_int_eq(go("aclnnGroupedMatmulV4", CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(
+                                                    xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                                                    2, 0, 0, 0, y, NULL, NULL, &needed, &executor)),
+                     0);
+    expect_near(&e.ty, e.y, bounds[2]);
+    for (int version = 1; version <= 3; version++) {
+        CALL(aclrtMemset)(e.ty.device, 32, 0, 32);
+        int first = version == 1 ? CALL(aclnnGroupedMatmulGetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, sums, 2,
+                                                                            y, &needed, &executor)
+                    : version == 2
+                        ? CALL(aclnnGroupedMatmulV2GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, sums, 2, 0, y,
+                                                                     &needed, &executor)
+                        : CALL(aclnnGroupedMatmulV3GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, e.sums.tensor,
+                                                                     2, 0, y, &needed, &executor);
+        const char *names[] = {"aclnnGroupedMatmul", "aclnnGroupedMatmulV2", "aclnnGroupedMatmulV3"};
+        ck_assert_int_eq(go(names[version - 1], first), 0);
+        expect_near(&e.ty, e.y, bounds[2]);
+    }
+    for (int i = 0; i < GM * GN; i++)
+        e.y[i] += i < 2 * GN ? 1.0 : 2.0;
+    ck_assert_int_eq(go("aclnnGroupedMatmulV4", CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(
+                                                    x, w, bias, NULL, NULL, NULL, NULL, NULL, e.counts.tensor, NULL,
+                                                    NULL, NULL, 2, 0, 1, 0, y, NULL, NULL, &needed, &executor)),
+                     0);
+    expect_near(&e.ty, e.y, bounds[2]);
+    BROKEN(CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(x, w, bias, bias, NULL, NULL, NULL, NULL, e.counts.tensor, NULL,
+                                                      NULL, NULL, 2, 0, 1, 0, y, NULL, NULL, &needed, &executor),
+           161002); /* a scale, for quantised weights */
+    BROKEN(CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, NULL, e.counts.tensor, NULL,
+                                                      NULL, NULL, 2, 0, 1, 5, y, NULL, NULL, &needed, &executor),
+           161002); /* an activation */
+    aclTensorList *lists[] = {x, w, y, bias, xs, ws};
+    for (int i = 0; i < 6; i++)
+        CALL(aclDestroyTensorList)(lists[i]);
+    CALL(aclDestroyIntArray)(sums);
+    drop(&tb);
+    drop_experts(&e);
+    box_close(2);
+}
+END_TEST
+
+START_TEST(grouped_products_have_limits)
+{
+    box_open();
+    for (int64_t k = 65535; k <= 65536; k++) {
+        box x = tensor(ACL_BF16, 2, DIMS(2, k), NULL), w = tensor(ACL_BF16, 3, DIMS(2, k, 1), NULL);
+        box y = tensor(ACL_BF16, 2, DIMS(2, 1), NULL), counts = tensor(ACL_INT64, 1, DIMS(2), VALUES(1, 1));
+        int64_t before = broken();
+        int code = grouped(4, list_one(whole(&x)), list_one(whole(&w)), &counts, 2, 0, 1, list_one(whole(&y)));
+        ck_assert_int_eq(code, k == 65536 ? 161002 : 0);
+        ck_assert_int_eq(broken() - before, k == 65536);
+        drop(&x);
+        drop(&w);
+        drop(&y);
+        drop(&counts);
+    }
+    setenv("ASCEND_SIM_SOC", "Ascend310P1", 1); /* FLOAT16 alone, and N in steps of 16 */
+    for (int i = 0; i < 3; i++) {
+        box x = tensor(i == 1 ? ACL_BF16 : ACL_FLOAT16, 2, DIMS(2, 16), NULL), w = x, y = x;
+        int64_t n = i == 2 ? 8 : 16;
+        w = tensor(x.type, 3, DIMS(2, 16, n), NULL);
+        y = tensor(x.type, 2, DIMS(2, n), NULL);
+        box counts = tensor(ACL_INT64, 1, DIMS(2), VALUES(1, 1));
+        int code = grouped(4, list_one(whole(&x)), list_one(whole(&w)), &counts, 2, 0, 1, list_one(whole(&y)));
+        ck_assert_int_eq(code, i ? 161002 : 0);
+        drop(&x);
+        drop(&w);
+        drop(&y);
+        drop(&counts);
+    }
+    box_close(3);
+}
+END_TEST
+
 /* dw of grouped products: x transposed by a view, groups along what was M. */
 START_TEST(groups_along_k)
 {
@@ -578,6 +665,8 @@ int main(void)
     tcase_add_test(tests, values_are_counted);
     tcase_add_test(tests, groups_of_rows);
     tcase_add_test(tests, weights_may_be_transposed_views_and_lists);
+    tcase_add_test(tests, older_versions_and_biases);
+    tcase_add_test(tests, grouped_products_have_limits);
     tcase_add_test(tests, groups_along_k);
     tcase_add_test(tests, grouped_products_have_rules);
     tcase_add_test(tests, tokens_go_to_experts_and_back);
