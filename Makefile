@@ -192,8 +192,8 @@ $(BUILD)/tests/$(1)/lib$(2).so: $(filter-out $(if $(filter %_old,$(1)),%/op_newe
 endef
 $(foreach d,ascend_sim ascend_sim_old,$(foreach l,ascendcl nnopbase opapi,$(eval $(call sim_rule,$(d),$(l)))))
 $(call obj,$(wildcard tests/ascend/*.c)): TEST_CFLAGS += -Iplugins/common
-$(foreach t,$(wildcard tests/ascend_sim/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): | $(SIM_LIBS)
-$(foreach t,$(wildcard tests/ascend/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): | $(SIM_LIBS) $(PROGRAM) $(PLUGINS)
+$(patsubst %.c,$(BUILD)/tests/%,$(notdir $(wildcard tests/ascend/test_*.c tests/ascend_sim/test_*.c))): | $(SIM_LIBS)
+$(patsubst tests/ascend/%.c,$(BUILD)/tests/%,$(wildcard tests/ascend/test_*.c)): | $(PROGRAM) $(PLUGINS)
 
 # By its own Makefile, out of tree.
 $(BUILD)/tests/hello_kernel/hello_kernel.so: $(wildcard examples/hello_kernel/* include/tenon/*.h) $(LIB)

@@ -2,8 +2,18 @@
 #include "apply/check_cache.h"
 #include "apply/plan.h"
 #include "check/check.h"
+#include "plugin/registry.h"
 
 #include <stdlib.h>
+
+const device *plan_open_cpu(const apply_target *target, device *cpu)
+{
+    int32_t ordinal;
+    const tn_device *built_in = registry_device(NULL, &ordinal, NULL);
+    if (target->device->ops->host_memory || !built_in || device_open(cpu, built_in, ordinal, false, NULL) != TN_OK)
+        return NULL;
+    return cpu;
+}
 
 /* One failed check: refused, or an error where the kernel was asked for by name. */
 static tn_status refuse(plan *p, const plan_choice *choice, tn_status status, const tn_error *why, tn_error *err)
@@ -51,6 +61,7 @@ tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, 
 {
     const tn_site *own = &p->target->graph->sites[site]->site;
     check_case cases[CHECK_FIRST_USE];
+    device cpu;
     tn_error why = TN_ERROR_INIT;
     bool remembered = !checks_all(p) && check_cache_recall(p, candidate, fit, site);
     if (remembered) {
@@ -63,8 +74,11 @@ tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, 
                              .impl = fit->impl,
                              .gradients = p->target->training,
                              .other = plan_other_weights(p->target, site),
-                             .unlike = find_unlike(p, fit, site)};
+                             .unlike = find_unlike(p, fit, site),
+                             .cpu = plan_open_cpu(p->target, &cpu)};
     tn_status status = check_site(&subject, cases, count, NULL, &why);
+    if (subject.cpu)
+        device_close(&cpu);
     if (status == TN_OK) {
         fit->trusted = true;
         check_cache_remember(p, candidate, fit, site);

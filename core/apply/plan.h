@@ -163,6 +163,10 @@ bool plan_same_shape(const tn_site *a, const tn_site *b);
 /* Equal for sites of one shape. */
 uint64_t plan_shape_hash(const tn_site *site);
 
+/* check_plan.c: what check_site compares with where the target's memory is not the host's: opens the CPU in memory of
+ * the caller. NULL where it is, or cannot be opened; device_close it otherwise. */
+const device *plan_open_cpu(const apply_target *target, device *cpu);
+
 /* Of one shape: do they hold the same weights, in the same memory or (host_memory: it may be read) the same bytes?
  * Weights that differ do so early, so this is cheap. */
 bool plan_same_weights(const tn_site *a, const tn_site *b, bool host_memory);

@@ -94,6 +94,7 @@ tn_status verify_site(const verify_subject *s, verify_record *record, tn_status 
 {
     compare_figures figures = {0};
     compare_gradient each[COMPARE_GRADIENTS] = {0};
+    device cpu;
     check_case cases[CHECK_FIRST_USE] = {{.batch = 1, .tokens = VERIFY_TOKENS}};
     size_t count = s->whole ? check_first_use_cases(&s->site->site, cases) : 1;
     check_subject subject = {.device = s->target->device,
@@ -104,12 +105,15 @@ tn_status verify_site(const verify_subject *s, verify_record *record, tn_status 
                              .other = plan_other_weights(s->target, s->site->index),
                              .unlike = s->unlike,
                              .coverage = &record->coverage,
-                             .gradient_figures = each};
+                             .gradient_figures = each,
+                             .cpu = plan_open_cpu(s->target, &cpu)};
     count_site(record, s->site);
     tn_status status = check_site(&subject, cases, count, &figures, why);
+    if (subject.cpu)
+        device_close(&cpu);
     add_gradients(record, each, s->site->site.path);
-    /* What went wrong in the child does not run here. */
-    if (status == TN_OK)
+    /* What went wrong in the child does not run here; and elsewhere calls cannot be timed on memory of the host. */
+    if (status == TN_OK && s->target->device->ops->host_memory)
         status = measure_here(s, record, &figures, why);
     *how = status;
     if (status == TN_E_MEMORY || status == TN_E_INTERNAL)

@@ -34,6 +34,7 @@ typedef struct check_subject {
     const tn_site *unlike;      /* one of another shape that it takes, or NULL                        */
     check_coverage *coverage;   /* what was tried is added when it passed; or NULL                   */
     compare_gradient *gradient_figures; /* of each gradient, COMPARE_GRADIENTS of them, or NULL             */
+    const device *cpu;                  /* computes eagerly where device's memory is not the host's         */
 } check_subject;
 
 /* Runs the implementation on made-up inputs, in one child process, and compares it with eager: each case on one thread
@@ -42,6 +43,10 @@ typedef struct check_subject {
  * site cannot be checked) or another error; the message says with how many tokens. figures may be NULL. */
 tn_status check_site(const check_subject *s, const check_case *cases, size_t case_count, compare_figures *figures,
                      tn_error *err);
+
+/* check_far.c: the same where the host cannot touch the device's memory. An opened device cannot be taken into a child,
+ * so its kernel runs in this process; cases are those of check_device. Without s->cpu TN_DECLINED. */
+tn_status check_far(const check_subject *s, compare_figures *figures, tn_error *err);
 
 enum { CHECK_FIRST_USE = 16, CHECK_MOST_CASES = 16 };
 

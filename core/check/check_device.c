@@ -1,4 +1,5 @@
-/* A plugin's device against the CPU, operation by operation, before a model computes anything on it. */
+/* A plugin's device against the CPU, operation by operation, before a model computes anything on it, and kernels that
+ * work in such a device's memory. */
 #include "check/check_device.h"
 
 #include "base/convert.h"
@@ -17,6 +18,11 @@ static const check_case cases[] = {{.batch = 1, .tokens = 1},
                                    {.batch = 2, .tokens = 33, .seed = 2},
                                    {.batch = 1, .tokens = 600, .seed = 3}};
 enum { CASES = sizeof cases / sizeof *cases, ALWAYS = 2, BRIEF = 1 };
+/* What kernels are tried with besides. */
+static const check_case kernel_cases[] = {{.batch = 1, .tokens = 0},
+                                          {.batch = 1, .tokens = 8, .profile = INPUTS_OUTLIERS, .seed = 4},
+                                          {.batch = 2, .tokens = 12, .profile = INPUTS_CROWDED, .seed = 6}};
+enum { KERNEL_CASES = sizeof kernel_cases / sizeof *kernel_cases };
 
 /* How far apart two right results may be: sums in another order, and roundings between the parts of a composition. */
 static double tolerance_of(tn_op op, tn_dtype dtype)
@@ -246,7 +252,7 @@ static tn_status perform(const check_device_subject *s, const staged *g, tn_erro
     move(call.out, call.out_count, g->memory, memory);
     status = device_upload(s->device, memory, g->memory, g->bytes, err);
     if (status == TN_OK)
-        status = run_alone(s->device, NULL, NULL, &call, err);
+        status = run_alone(s->device, NULL, s->bound, &call, err);
     if (status == TN_OK)
         status = device_download(s->device, g->memory, memory, g->bytes, err);
     tn_status synced = device_sync(s->device, status == TN_OK ? err : NULL);
@@ -279,12 +285,26 @@ static bool rest_intact(const staged *g, arrangement how)
     return memcmp(g->before, g->memory, g->bytes) == 0;
 }
 
+static const char *const arranged[] = {"", ", in place", ", rows apart"};
+
 static tn_status wrong(const check_device_subject *s, int64_t tokens, arrangement how, const char *what, tn_error *err)
 {
-    static const char *const names[] = {"", ", in place", ", rows apart"};
+    if (s->bound)
+        return tn_fail(err, TN_E_KERNEL, s->site->path, "with %lld token%s%s: %s", (long long)tokens,
+                       tokens == 1 ? "" : "s", arranged[how], what);
     return tn_fail(err, TN_E_KERNEL, s->site->path,
                    "device %s performs %s wrong (%lld token%s%s): %s; use --device cpu", s->device->ops->name,
-                   tn_op_name(s->op), (long long)tokens, tokens == 1 ? "" : "s", names[how], what);
+                   tn_op_name(s->op), (long long)tokens, tokens == 1 ? "" : "s", arranged[how], what);
+}
+
+static tn_status wrong_numbers(const check_device_subject *s, int64_t tokens, arrangement how, double ulps,
+                               const compare_figures *figures, tn_error *err)
+{
+    if (!s->bound)
+        return wrong(s, tokens, how, figures->detail, err);
+    return tn_fail(err, TN_E_VERIFY, s->site->path,
+                   "wrong numbers with %lld token%s%s: %.3g times the tolerance of %g ulps (%s)", (long long)tokens,
+                   tokens == 1 ? "" : "s", arranged[how], figures->worst, ulps, figures->detail);
 }
 
 static tn_status compare_arranged(const check_device_subject *s, const inputs *in, const tn_call *eager,
@@ -292,7 +312,9 @@ static tn_status compare_arranged(const check_device_subject *s, const inputs *i
 {
     staged g;
     tn_error why = TN_ERROR_INIT;
-    compare_figures figures = {0};
+    compare_figures own = {0}, *figures = s->figures ? s->figures : &own;
+    tn_dtype dtype = (tn_dtype)s->site->meaning[TN_AXIS_DTYPE];
+    double ulps = s->bound ? compare_ulps(&s->bound->impl->tolerance, dtype) : tolerance_of(s->op, dtype);
     tn_status status = stage(&g, &in->call, how, err);
     if (status == TN_OK) {
         fill_cache(s, &g.call.out[0]);
@@ -302,11 +324,10 @@ static tn_status compare_arranged(const check_device_subject *s, const inputs *i
             status = status == TN_E_MEMORY ? tn_fail(err, status, why.where, "%s", why.message)
                                            : wrong(s, in->tokens, how, why.message, err);
         else
-            compare_call(eager, &g.call, tolerance_of(s->op, (tn_dtype)s->site->meaning[TN_AXIS_DTYPE]), in->skip,
-                         &figures);
+            compare_call(eager, &g.call, ulps, in->skip, figures);
     }
-    if (figures.worst > 1)
-        status = wrong(s, in->tokens, how, figures.detail, err);
+    if (status == TN_OK && figures->worst > 1)
+        status = wrong_numbers(s, in->tokens, how, ulps, figures, err);
     if (status == TN_OK && !rest_intact(&g, how))
         status = wrong(s, in->tokens, how, "it writes outside of its results", err);
     free(g.memory);
@@ -360,6 +381,8 @@ tn_status check_device(const check_device_subject *s, tn_error *err)
     for (size_t i = first; i < end && status == TN_OK; i++)
         if (i < ALWAYS || work_of(s, &host.site, &cases[i]) <= MOST_WORK)
             status = check_case_on(s, &host.site, cases[i], err);
+    for (size_t i = 0; s->bound && i < KERNEL_CASES && status == TN_OK; i++)
+        status = check_case_on(s, &host.site, kernel_cases[i], err);
     if (status == TN_OK && s->gradients)
         status = check_device_gradients(s, &host.site, err);
     host_site_close(&host);

@@ -3,6 +3,7 @@
 #ifndef TENON_CORE_CHECK_DEVICE_H
 #define TENON_CORE_CHECK_DEVICE_H
 
+#include "check/compare.h"
 #include "run/run.h"
 
 /* An operation of a model: that of a site, or a step there (ADD, GLU, CACHE_APPEND, ...; op is then not the site's),
@@ -14,10 +15,13 @@ typedef struct check_device_subject {
     int64_t width;
     bool brief;     /* with one set of inputs only                                                */
     bool gradients; /* those of a contract, too                                                   */
+    /* A kernel of the device, which then performs the site's operation, and is held to its own tolerance; or NULL. */
+    const graph_binding *bound;
+    compare_figures *figures; /* of that kernel; or NULL                                          */
 } check_device_subject;
 
 /* Does it perform the operation as the CPU does, for one token and for several hundred, in place too? TN_E_KERNEL with
- * site, operation and both values when not. */
+ * site, operation and both values when not; TN_E_VERIFY where a kernel's numbers are wrong. */
 tn_status check_device(const check_device_subject *s, tn_error *err);
 
 /* check_device_gradients.c: the same of its gradients; host is the site with its parameters in the host's memory. */

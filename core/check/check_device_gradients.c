@@ -98,7 +98,7 @@ static tn_status perform(const check_device_subject *s, const inputs *in, gradie
     call.out_count = 0;
     call.grads = grads;
     if (u.status == TN_OK)
-        u.status = run_alone(s->device, NULL, NULL, &call, err);
+        u.status = run_alone(s->device, NULL, s->bound, &call, err);
     upload back = {s->device, g->memory, u.status, err};
     visit(g, get, &back);
     tn_status synced = device_sync(s->device, back.status == TN_OK ? err : NULL);
@@ -141,11 +141,21 @@ static tn_status compare_both(const check_device_subject *s, const inputs *in, g
         status = perform(s, in, &both[1], &why);
     if (status == TN_DECLINED) /* one of them has no gradients of this: whoever wants them is told */
         return TN_OK;
+    tn_dtype dtype = (tn_dtype)s->site->meaning[TN_AXIS_DTYPE];
+    double ulps = s->bound ? compare_ulps(compare_gradient_tolerance(s->bound->impl), dtype) : tolerance_of(dtype);
     if (status == TN_OK)
-        compare_gradients(s->site, &both[0].grads, &both[1].grads,
-                          tolerance_of((tn_dtype)s->site->meaning[TN_AXIS_DTYPE]), in->skip, &figures, NULL);
+        compare_gradients(s->site, &both[0].grads, &both[1].grads, ulps, in->skip, &figures, NULL);
+    if (s->figures && figures.worst > s->figures->worst)
+        s->figures->worst = figures.worst;
     if (status == TN_OK && figures.worst <= 1)
         return TN_OK;
+    if (s->bound && status == TN_OK)
+        return tn_fail(err, TN_E_VERIFY, s->site->path,
+                       "wrong gradients with %lld tokens: %.3g times the tolerance of %g ulps (%s)",
+                       (long long)in->tokens, figures.worst, ulps, figures.detail);
+    if (s->bound)
+        return tn_fail(err, status == TN_E_MEMORY ? status : TN_E_KERNEL, s->site->path, "with %lld tokens: %s",
+                       (long long)in->tokens, why.message);
     return tn_fail(err, status == TN_E_MEMORY ? status : TN_E_KERNEL, s->site->path,
                    "device %s gives wrong gradients of %s (%lld tokens): %s; use --device cpu", s->device->ops->name,
                    tn_op_name(s->op), (long long)in->tokens, status == TN_OK ? figures.detail : why.message);
@@ -157,7 +167,7 @@ tn_status check_device_gradients(const check_device_subject *s, const tn_site *h
     gradients both[2] = {0};
     tn_error why = TN_ERROR_INIT;
     /* What picks orders its results as it likes, and gradients follow that order. */
-    if (!s->device->ops->backward || op_find(s->op)->picks)
+    if ((!s->bound && !s->device->ops->backward) || op_find(s->op)->picks)
         return TN_OK;
     tn_status status = inputs_draw_case(&in, host, &(check_case){.batch = 2, .tokens = 33, .seed = 5}, &why);
     if (status == TN_DECLINED)

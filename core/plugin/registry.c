@@ -457,7 +457,7 @@ tn_status tn_kernels_available(const char *device, tn_kernel_info ***list, size_
 static const char *place_text(const char *of, const char *here)
 {
     char reason[128];
-    snprintf(reason, sizeof reason, "works on device '%s', not on '%s'", of, here);
+    snprintf(reason, sizeof reason, "for device '%s', not for '%s'", of, here);
     return plugins_intern(reason);
 }
 

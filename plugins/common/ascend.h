@@ -112,7 +112,8 @@ struct tn_queue {
 
 /* ---- steps ---------------------------------------------------------------------------------------------- */
 
-enum { ASCEND_OBJECTS_MAX = 64 };
+/* A list of one matrix for each of 128 experts, the most that a grouped product takes, and what goes beside it. */
+enum { ASCEND_OBJECTS_MAX = 160 };
 
 /* One operator's call. What ascend_tensor and the like make belongs to the step, which ascend_run ends, whatever comes
  * of it. Where one cannot be made the step fails with "out of memory" when it is run. */

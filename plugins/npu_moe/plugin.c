@@ -1,4 +1,5 @@
-/* npu_fused_moe on the CPU: which routers, experts, blocks and grouped products it takes. */
+/* npu_fused_moe: which routers, experts, blocks and grouped products it takes on the CPU, and its list of devices. */
+#include "moe_ascend.h"
 #include "moe_route.h"
 #include "site.h"
 
@@ -171,14 +172,25 @@ static const tn_impl impls[] = {
      .backward = gmm_call_back},
 };
 
-static const tn_kernel kernels[] = {{
-    .size = sizeof(tn_kernel),
-    .id = "npu_fused_moe",
-    .version = "1.0.0",
-    .summary = "mixture of experts: tokens grouped by expert, all experts in one parallel section",
-    .device = "cpu",
-    .impls = impls,
-    .impl_count = COUNT(impls),
-}};
+static const tn_kernel kernels[] = {
+    {
+        .size = sizeof(tn_kernel),
+        .id = "npu_fused_moe",
+        .version = "1.0.0",
+        .summary = "mixture of experts: tokens grouped by expert, all experts in one parallel section",
+        .device = "cpu",
+        .impls = impls,
+        .impl_count = COUNT(impls),
+    },
+    {
+        .size = sizeof(tn_kernel),
+        .id = "npu_fused_moe",
+        .version = "1.0.0",
+        .summary = "mixture of experts by sorting tokens, aclnnGroupedMatmul and aclnnSwiGlu",
+        .device = "npu",
+        .impls = moe_ascend_impls,
+        .impl_count = MOE_ASCEND_IMPLS,
+    },
+};
 
-TN_PLUGIN("npu_moe", "1.0.0", .kernels = kernels, .kernel_count = 1);
+TN_PLUGIN("npu_moe", "1.0.0", .kernels = kernels, .kernel_count = COUNT(kernels));

@@ -1,8 +1,9 @@
-/* The kernel npu_fused_rmsnorm on the CPU: RMS_NORM and ADD_RMS_NORM, forward and backward. */
+/* The kernel npu_fused_rmsnorm: RMS_NORM and ADD_RMS_NORM on the CPU, forward and backward, and its list of devices. */
 #include <string.h>
 #include <tenon/kernel.h>
 
 #include "rmsnorm.h"
+#include "rmsnorm_ascend.h"
 #include "rows.h"
 
 /* Rows are given to a thread in pieces of about this many bytes of x: below two of them, waking the team costs more
@@ -218,6 +219,14 @@ static const tn_kernel kernels[] = {
      .priority = 0,
      .impls = impls,
      .impl_count = sizeof impls / sizeof *impls},
+    {.size = sizeof(tn_kernel),
+     .id = "npu_fused_rmsnorm",
+     .version = "1.1.0",
+     .summary = "RMS norm by aclnnRmsNorm, with the residual where a layer adds it first",
+     .device = "npu",
+     .priority = 0,
+     .impls = rmsnorm_ascend_impls,
+     .impl_count = RMSNORM_ASCEND_IMPLS},
 };
 
-TN_PLUGIN("npu_rmsnorm", "1.1.0", .kernels = kernels, .kernel_count = 1);
+TN_PLUGIN("npu_rmsnorm", "1.1.0", .kernels = kernels, .kernel_count = sizeof kernels / sizeof *kernels);

@@ -1,8 +1,9 @@
-/* The kernel npu_fused_rope on the CPU: ROPE of q and k in one pass, and back. */
+/* The kernel npu_fused_rope: ROPE of q and k on the CPU in one pass, and back, and its list of devices. */
 #include <string.h>
 #include <tenon/kernel.h>
 
 #include "rope.h"
+#include "rope_ascend.h"
 
 /* plan->user: what plan found out for forward. */
 enum { USER_FUNCTION = 0 };
@@ -173,6 +174,14 @@ static const tn_kernel kernels[] = {
      .priority = 0,
      .impls = impls,
      .impl_count = sizeof impls / sizeof *impls},
+    {.size = sizeof(tn_kernel),
+     .id = "npu_fused_rope",
+     .version = "1.1.0",
+     .summary = "rotary position embedding of q and k by aclnnRotaryPositionEmbedding",
+     .device = "npu",
+     .priority = 0,
+     .impls = rope_ascend_impls,
+     .impl_count = ROPE_ASCEND_IMPLS},
 };
 
-TN_PLUGIN("npu_rope", "1.1.0", .kernels = kernels, .kernel_count = 1);
+TN_PLUGIN("npu_rope", "1.1.0", .kernels = kernels, .kernel_count = sizeof kernels / sizeof *kernels);

@@ -1,5 +1,7 @@
-/* npu_fused_swiglu on the CPU: which MLPs it takes, and their weights as the products want them. */
+/* npu_fused_swiglu: which MLPs it takes on the CPU, their weights as the products want them, and its list of devices.
+ */
 #include "swiglu.h"
+#include "swiglu_ascend.h"
 
 #include <math.h>
 
@@ -119,14 +121,25 @@ static const tn_impl impls[] = {
      .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 64}},
 };
 
-static const tn_kernel kernels[] = {{
-    .size = sizeof(tn_kernel),
-    .id = "npu_fused_swiglu",
-    .version = "1.0.0",
-    .summary = "gated MLP in one pass: gate and up together, SiLU or GELU on their sums",
-    .device = "cpu",
-    .impls = impls,
-    .impl_count = sizeof(impls) / sizeof(impls[0]),
-}};
+static const tn_kernel kernels[] = {
+    {
+        .size = sizeof(tn_kernel),
+        .id = "npu_fused_swiglu",
+        .version = "1.0.0",
+        .summary = "gated MLP in one pass: gate and up together, SiLU or GELU on their sums",
+        .device = "cpu",
+        .impls = impls,
+        .impl_count = sizeof(impls) / sizeof(impls[0]),
+    },
+    {
+        .size = sizeof(tn_kernel),
+        .id = "npu_fused_swiglu",
+        .version = "1.0.0",
+        .summary = "gated MLP by aclnnMatmul and aclnnSwiGlu",
+        .device = "npu",
+        .impls = swiglu_ascend_impls,
+        .impl_count = SWIGLU_ASCEND_IMPLS,
+    },
+};
 
-TN_PLUGIN("npu_swiglu", "1.0.0", .kernels = kernels, .kernel_count = 1);
+TN_PLUGIN("npu_swiglu", "1.0.0", .kernels = kernels, .kernel_count = sizeof(kernels) / sizeof(kernels[0]));

@@ -288,7 +288,8 @@ static tn_status kernel_pack(const tn_site *site, const tn_plan *plan, void *pac
     return TN_OK;
 }
 
-/* A kernel of the device works on its queue; with memory of the host it is checked in a child first. */
+/* A kernel of the device works on its queue. It is checked first: in a child, or here where the host cannot see what it
+ * works on. */
 START_TEST(kernels_of_a_device_use_its_queue)
 {
     const far_options *kind = &kinds[_i];
@@ -312,7 +313,7 @@ START_TEST(kernels_of_a_device_use_its_queue)
     tn_report_free(report);
     tn_model_close(m);
     m = open_good("llama", kind->name);
-    tn_config *config = test_config(kind->host_memory ? "{\"verify\": \"all\"}" : "{\"verify\": \"never\"}");
+    tn_config *config = test_config("{\"verify\": \"all\"}");
     ck_assert_msg(tn_apply_kernels(m, config, "far_norm", NULL, &err) == TN_OK, "%s", err.message);
     float *got = results_of(m, &count);
     ck_assert_mem_eq(want, got, count * sizeof *want);
@@ -323,6 +324,55 @@ START_TEST(kernels_of_a_device_use_its_queue)
     tn_config_free(config);
     free(want);
     free(got);
+}
+END_TEST
+
+static tn_status wrong_forward(const tn_call *call, tn_error *err)
+{
+    tn_site site = *call->site;
+    tn_call other = *call;
+    site.num[TN_NUM_EPS] = 1;
+    other.site = &site;
+    return far_device_line_up(&other, err);
+}
+
+static tn_status failing_forward(const tn_call *call, tn_error *err)
+{
+    return tn_fail(err, TN_E_INTERNAL, call->site->path, "an operator failed with 561002");
+}
+
+/* Wrong numbers and failures, forward and backward, are found before a model uses the kernel. */
+START_TEST(wrong_kernels_of_a_device_are_refused)
+{
+    static const struct {
+        tn_status (*forward)(const tn_call *call, tn_error *err), (*backward)(const tn_call *call, tn_error *err);
+        tn_status status;
+        const char *says;
+    } cases[] = {{wrong_forward, far_device_line_up, TN_E_VERIFY, "wrong numbers with 1 token: "},
+                 {failing_forward, far_device_line_up, TN_E_KERNEL, "561002"},
+                 {far_device_line_up, wrong_forward, TN_E_VERIFY, "wrong gradients with 66 tokens: "},
+                 {far_device_line_up, failing_forward, TN_E_KERNEL, "561002"}};
+    tn_error err = TN_ERROR_INIT;
+    tn_report *report = NULL;
+    far_device_add(&kinds[0]);
+    test_kernel_add(&(test_kernel){.id = "far_norm",
+                                   .op = TN_OP_RMS_NORM,
+                                   .plan = kernel_plan,
+                                   .pack = kernel_pack,
+                                   .forward = cases[_i].forward,
+                                   .backward = cases[_i].backward,
+                                   .device = "far"});
+    tn_model *m = open_good("llama", "far");
+    tn_config *config = test_config("{\"verify\": \"all\"}");
+    ck_assert_int_eq(tn_apply_kernels(m, config, "far_norm", NULL, &err), cases[_i].status);
+    ck_assert_msg(strstr(err.message, cases[_i].says) != NULL, "%s", err.message);
+    ck_assert_int_eq(tn_apply_kernels(m, config, "auto", &report, NULL), TN_OK);
+    for (size_t i = 0; i < report->site_count; i++)
+        ck_assert_ptr_null(report->sites[i]->kernel);
+    tn_report_free(report);
+    tn_config_free(config);
+    tn_model_close(m);
+    expect_nothing_left();
 }
 END_TEST
 
@@ -340,6 +390,7 @@ int main(void)
     tcase_add_test(tc, what_fails_in_the_queue_fails_the_run);
     tcase_add_test(tc, a_device_without_gradients_says_so);
     tcase_add_loop_test(tc, kernels_of_a_device_use_its_queue, 0, 2);
+    tcase_add_loop_test(tc, wrong_kernels_of_a_device_are_refused, 0, 4);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

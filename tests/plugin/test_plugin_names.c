@@ -236,7 +236,7 @@ START_TEST(c17_what_is_for_another_device_is_listed_as_such)
     ck_assert_uint_eq(json_array_size(list), 3);
     ck_assert_str_eq(json_string_value(json_object_get(kernel, "device")), "npu");
     ck_assert(json_is_false(json_object_get(kernel, "available")));
-    ck_assert_str_eq(json_string_value(json_object_get(kernel, "reason")), "works on device 'npu', not on 'cpu'");
+    ck_assert_str_eq(json_string_value(json_object_get(kernel, "reason")), "for device 'npu', not for 'cpu'");
     json_decref(list);
     process_free(&r);
     free(path);

@@ -1,0 +1,171 @@
+/* What npu_fused_moe takes on an Ascend device beyond its matches, and the scratch of its calls. */
+#include "moe_ascend.h"
+
+/* What a list of matrices, or their stack, must be for grouped products. */
+static tn_status check_weights(const tn_site *site, tn_error *err)
+{
+    static const tn_role roles[] = {TN_ROLE_GATE, TN_ROLE_UP, TN_ROLE_GATE_UP, TN_ROLE_DOWN, TN_ROLE_WEIGHT};
+    int64_t experts = site->dim[TN_DIM_EXPERTS];
+    if (experts < 2)
+        return tn_fail(err, TN_DECLINED, site->path, "experts: site has %lld, kernel takes 2 and more",
+                       (long long)experts);
+    if (moe_ascend_is_list(site) && moe_ascend_dtype(site) == TN_F32)
+        return tn_fail(err, TN_DECLINED, site->path, "a matrix per expert in f32; kernel takes one tensor of all");
+    tn_status status =
+        ascend_ops_limit(site, "experts", experts, moe_ascend_is_list(site) ? MOE_ASCEND_LIST : MOE_ASCEND_STACK, err);
+    for (size_t i = 0; i < sizeof roles / sizeof *roles && status == TN_OK; i++)
+        for (int64_t e = 0; e < site->param[roles[i]].count && status == TN_OK; e++)
+            if (!ascend_ops_is_dense(&site->param[roles[i]].tensors[e]))
+                status = tn_fail(err, TN_DECLINED, site->path, "%s has gaps between rows, kernel takes dense weights",
+                                 tn_role_name(roles[i]));
+    return status;
+}
+
+static tn_status check_widths(const tn_site *site, int64_t in, int64_t out, tn_error *err)
+{
+    tn_status status = ascend_ops_limit(site, "width", in, MOE_ASCEND_WIDTH, err);
+    return status == TN_OK ? ascend_ops_limit(site, "width", out, MOE_ASCEND_WIDTH, err) : status;
+}
+
+/* Any of the two versions will do. */
+static ascend_need grouped_need(const ascend_api *api)
+{
+    ascend_need newer = ASCEND_NEED(api, aclnnGroupedMatmulV5);
+    return newer.here ? newer : (ascend_need)ASCEND_NEED(api, aclnnGroupedMatmulV4);
+}
+
+static tn_status need_experts(const tn_site *site, const ascend_api *api, tn_error *err)
+{
+    const ascend_need needs[] = {grouped_need(api),
+                                 ASCEND_NEED(api, aclnnMoeTokenPermute),
+                                 ASCEND_NEED(api, aclnnMoeTokenPermuteGrad),
+                                 ASCEND_NEED(api, aclnnMoeTokenUnpermute),
+                                 ASCEND_NEED(api, aclnnMoeTokenUnpermuteGrad),
+                                 ASCEND_NEED(api, aclnnBincount),
+                                 ASCEND_NEED(api, aclnnSwiGlu),
+                                 ASCEND_NEED(api, aclnnSwiGluGrad),
+                                 ASCEND_NEED(api, aclnnCat),
+                                 ASCEND_NEED(api, aclnnInplaceCopy),
+                                 ASCEND_NEED(api, aclnnInplaceZero)};
+    return ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+}
+
+static tn_status need_router(const tn_site *site, const ascend_api *api, tn_error *err)
+{
+    const ascend_need needs[] = {
+        ASCEND_NEED(api, aclnnMatmul),    ASCEND_NEED(api, aclnnSoftmax),     ASCEND_NEED(api, aclnnTopk),
+        ASCEND_NEED(api, aclnnReduceSum), ASCEND_NEED(api, aclnnDiv),         ASCEND_NEED(api, aclnnMuls),
+        ASCEND_NEED(api, aclnnCast),      ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnSigmoid),
+        ASCEND_NEED(api, aclnnMul),       ASCEND_NEED(api, aclnnAdd)};
+    return ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+}
+
+/* Slots of a call: the operator that sorts takes fewer than these. */
+enum { MOST_SLOTS = 16777214 };
+
+static size_t experts_scratch(const tn_site *site, int64_t tokens)
+{
+    tn_dtype dtype = moe_ascend_dtype(site);
+    int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
+            inter = site->dim[TN_DIM_INTER];
+    /* x, y, weights, ids without gaps; sorted rows; gates, ups, the pair, its product; places and counts. */
+    return 2 * ascend_ops_bytes(dtype, tokens * hidden) + 3 * ascend_ops_bytes(TN_F32, slots) +
+           ascend_ops_bytes(dtype, slots * hidden) + 5 * ascend_ops_bytes(dtype, slots * inter) +
+           ascend_ops_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]) + 1024;
+}
+
+static size_t experts_backward_scratch(const tn_site *site, int64_t tokens)
+{
+    tn_dtype dtype = moe_ascend_dtype(site);
+    int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
+            inter = site->dim[TN_DIM_INTER];
+    int64_t weights = 2 * inter * hidden * site->dim[TN_DIM_EXPERTS];
+    return experts_scratch(site, tokens) + 2 * ascend_ops_bytes(dtype, tokens * hidden) +
+           2 * ascend_ops_bytes(TN_F32, slots) + 3 * ascend_ops_bytes(dtype, slots * hidden) +
+           3 * ascend_ops_bytes(dtype, slots * inter) + ascend_ops_bytes(dtype, weights) + 1024;
+}
+
+tn_status moe_ascend_experts_plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    const ascend_api *api = ascend_ops_here(site, err);
+    tn_status status = api ? need_experts(site, api, err) : TN_DECLINED;
+    if (status == TN_OK)
+        status = check_weights(site, err);
+    if (status == TN_OK)
+        status = check_widths(site, site->dim[TN_DIM_HIDDEN], 2 * site->dim[TN_DIM_INTER], err);
+    if (status == TN_OK)
+        status = ascend_ops_limit(site, "slots of a call", plan->max_tokens * site->dim[TN_DIM_TOP_K], MOST_SLOTS, err);
+    plan->scratch_bytes = experts_scratch(site, plan->max_tokens);
+    plan->backward_scratch_bytes = moe_ascend_is_list(site) ? 0 : experts_backward_scratch(site, plan->max_tokens);
+    return status;
+}
+
+static size_t router_scratch(const tn_site *site, int64_t tokens)
+{
+    int64_t experts = site->dim[TN_DIM_EXPERTS], hidden = site->dim[TN_DIM_HIDDEN];
+    /* x, the router and its bias in f32; logits of both types, scores; values, sums, ratios, indices. */
+    return ascend_ops_bytes(TN_F32, tokens * hidden) + ascend_ops_bytes(TN_F32, experts * hidden) +
+           ascend_ops_bytes(TN_F32, experts) + 5 * ascend_ops_bytes(TN_F32, tokens * experts) +
+           9 * ascend_ops_bytes(TN_F32, tokens * site->dim[TN_DIM_TOP_K]) + 1024;
+}
+
+static tn_status check_router(const tn_site *site, tn_error *err)
+{
+    const tn_tensor *router = site->param[TN_ROLE_ROUTER].tensors;
+    double least = (double)site->dim[TN_DIM_TOP_K] / (double)site->dim[TN_DIM_EXPERTS];
+    if (router->dtype != TN_F32 && router->dtype != moe_ascend_dtype(site))
+        return tn_fail(err, TN_DECLINED, site->path, "router is %s, kernel takes f32 and that of the activations",
+                       tn_dtype_name(router->dtype));
+    /* The k best of E numbers that add up to 1 are k / E of it at least. */
+    if ((site->features & TN_HAS_RENORM) && site->num[TN_NUM_EPS] > least)
+        return tn_fail(err, TN_DECLINED, site->path, "eps: site has %g, kernel takes up to %g", site->num[TN_NUM_EPS],
+                       least);
+    return TN_OK;
+}
+
+tn_status moe_ascend_route_plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    const ascend_api *api = ascend_ops_here(site, err);
+    tn_status status = api ? need_router(site, api, err) : TN_DECLINED;
+    plan->scratch_bytes = router_scratch(site, plan->max_tokens);
+    return status == TN_OK ? check_router(site, err) : status;
+}
+
+/* The shared expert: the pair and what it is made of, p, y twice, the gate; and y of the others. */
+static size_t shared_scratch(const tn_site *site, int64_t tokens)
+{
+    tn_dtype dtype = moe_ascend_dtype(site);
+    return 5 * ascend_ops_bytes(dtype, tokens * site->dim[TN_DIM_SHARED_INTER]) +
+           6 * ascend_ops_bytes(dtype, tokens * site->dim[TN_DIM_HIDDEN]) + 2 * ascend_ops_bytes(dtype, tokens) + 1024;
+}
+
+tn_status moe_ascend_block_plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    tn_plan route = *plan;
+    tn_status status = moe_ascend_experts_plan(site, plan, err);
+    if (status == TN_OK)
+        status = moe_ascend_route_plan(site, &route, err);
+    plan->backward_scratch_bytes = 0;
+    plan->scratch_bytes += route.scratch_bytes + shared_scratch(site, plan->max_tokens) +
+                           2 * ascend_ops_bytes(TN_F32, plan->max_tokens * site->dim[TN_DIM_TOP_K]);
+    return status;
+}
+
+tn_status moe_ascend_product_plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    const ascend_api *api = ascend_ops_here(site, err);
+    if (!api)
+        return TN_DECLINED;
+    const ascend_need needs[] = {grouped_need(api), ASCEND_NEED(api, aclnnInplaceCopy),
+                                 ASCEND_NEED(api, aclnnInplaceZero)};
+    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    if (status == TN_OK)
+        status = check_weights(site, err);
+    int64_t in = site->dim[TN_DIM_HIDDEN], out = site->dim[TN_DIM_OUT], tokens = plan->max_tokens;
+    tn_dtype dtype = moe_ascend_dtype(site);
+    plan->scratch_bytes = ascend_ops_bytes(dtype, tokens * in) + ascend_ops_bytes(dtype, tokens * out) +
+                          ascend_ops_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]);
+    plan->backward_scratch_bytes =
+        2 * plan->scratch_bytes + ascend_ops_bytes(dtype, in * out * site->dim[TN_DIM_EXPERTS]);
+    return status == TN_OK ? check_widths(site, in, out, err) : status;
+}

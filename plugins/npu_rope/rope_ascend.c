@@ -1,0 +1,271 @@
+/* The kernel npu_fused_rope on an Ascend device: aclnnRotaryPositionEmbedding. It wants tables as wide as what it
+ * rotates and in the same type, and a dense result; views, copies and casts around it make up the rest. Gradients are
+ * rotated back by the same operator with other sines, so aclnnRotaryPositionEmbeddingGrad, which not every installation
+ * has, is not needed. */
+#include "rope_ascend.h"
+
+#include "ascend_ops.h"
+
+/* The operator's names for which elements are pairs, and its limits on Atlas A2 and A3. */
+enum { MODE_HALF = 0, MODE_INTERLEAVE = 1, MOST_ROTARY = 894, MOST_HEADS = 999, MOST_ROWS = 999 };
+
+static bool is_interleaved(int32_t style)
+{
+    return style == TN_ROPE_INTERLEAVED || style == TN_ROPE_COMPLEX;
+}
+
+/* Tables with angles of their own for the second half of a head. */
+static bool has_wide_tables(int32_t style)
+{
+    return style == TN_ROPE_HALF || style == TN_ROPE_HALF_F32;
+}
+
+static int64_t rotary_of(const tn_site *site)
+{
+    return site->dim[TN_DIM_ROTARY] ? site->dim[TN_DIM_ROTARY] : site->dim[TN_DIM_HEAD];
+}
+
+static tn_status check_limits(const tn_site *site, tn_error *err)
+{
+    tn_status status = ascend_ops_limit(site, "rotary", rotary_of(site), MOST_ROTARY, err);
+    if (status == TN_OK)
+        status = ascend_ops_limit(site, "q_heads", site->dim[TN_DIM_Q_HEADS], MOST_HEADS, err);
+    if (status == TN_OK)
+        status = ascend_ops_limit(site, "kv_heads", site->dim[TN_DIM_KV_HEADS], MOST_HEADS, err);
+    return status;
+}
+
+static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    const ascend_api *api = ascend_ops_here(site, err);
+    if (!api)
+        return TN_DECLINED;
+    const ascend_need second = ASCEND_NEED(api, aclnnRotaryPositionEmbeddingV2);
+    const ascend_need needs[] = {second.here ? second : (ascend_need)ASCEND_NEED(api, aclnnRotaryPositionEmbedding),
+                                 ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnInplaceZero),
+                                 ASCEND_NEED(api, aclnnCast), ASCEND_NEED(api, aclnnMuls)};
+    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    if (status == TN_OK)
+        status = check_limits(site, err);
+    if (status != TN_OK)
+        return status;
+    int64_t q = site->dim[TN_DIM_Q_HEADS], k = site->dim[TN_DIM_KV_HEADS], heads = q > k ? q : k;
+    int64_t rotated = plan->max_tokens * heads * rotary_of(site),
+            whole = plan->max_tokens * heads * site->dim[TN_DIM_HEAD];
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    /* Cosines and sines, made wide, negated, exchanged; and of q or k what is gathered, widened, rotated, rounded. */
+    plan->scratch_bytes = 5 * ascend_ops_bytes(TN_F32, plan->max_tokens * rotary_of(site)) +
+                          2 * ascend_ops_bytes(TN_F32, rotated) + 2 * ascend_ops_bytes(dtype, rotated) +
+                          ascend_ops_bytes(dtype, whole);
+    plan->backward_scratch_bytes = plan->scratch_bytes;
+    return TN_OK;
+}
+
+/* ---- tables --------------------------------------------------------------------------------------------- */
+
+/* Every other element of the last dimension, from first on. */
+static tn_tensor every_other(tn_tensor t, int64_t first)
+{
+    int32_t last = t.ndim - 1;
+    t = ascend_ops_narrow(t, last, first, t.shape[last]);
+    t.shape[last] /= 2;
+    t.stride[last] *= 2;
+    return t;
+}
+
+/* The first or second half of the last dimension. */
+static tn_tensor half_of(tn_tensor t, int64_t which)
+{
+    int64_t half = t.shape[t.ndim - 1] / 2;
+    return ascend_ops_narrow(t, t.ndim - 1, which * half, half);
+}
+
+/* [B or 1,T,R] as the operator reads it, from what the style has. */
+static tn_tensor wide_table(ascend_ops *o, tn_tensor table, int32_t style, int64_t rotary)
+{
+    if (has_wide_tables(style))
+        return table;
+    const int64_t shape[] = {table.shape[0], table.shape[1], rotary};
+    tn_tensor wide = ascend_ops_room(o, table.dtype, 3, shape);
+    tn_tensor angles = ascend_ops_narrow(table, 2, 0, rotary / 2);
+    for (int64_t i = 0; i < 2; i++)
+        ascend_ops_copy(o, angles, is_interleaved(style) ? every_other(wide, i) : half_of(wide, i));
+    return wide;
+}
+
+/* With these sines the rotation y1 = x1 c1 - x2 s1, y2 = x2 c2 + x1 s2 is the transposed one. */
+static tn_tensor transposed_sines(ascend_ops *o, tn_tensor sin, int32_t style)
+{
+    tn_tensor negated = ascend_ops_room_like(o, sin.dtype, sin);
+    ascend_ops_muls(o, sin, -1, negated);
+    if (!has_wide_tables(style)) /* both of a pair have the same                                         */
+        return negated;
+    tn_tensor exchanged = ascend_ops_room_like(o, sin.dtype, sin);
+    for (int64_t i = 0; i < 2; i++)
+        ascend_ops_copy(o, half_of(negated, i), half_of(exchanged, 1 - i));
+    return exchanged;
+}
+
+/* [B or 1,T,R] as [B or 1,T,1,R]. */
+static tn_tensor with_heads(tn_tensor t)
+{
+    t.ndim = 4;
+    t.shape[3] = t.shape[2];
+    t.stride[3] = t.stride[2];
+    t.shape[2] = 1;
+    t.stride[2] = t.shape[3];
+    return t;
+}
+
+/* ---- rotating ------------------------------------------------------------------------------------------- */
+
+typedef struct rope_job {
+    ascend_ops o;
+    tn_tensor cos, sin; /* [B or 1,T,1,R]                                                           */
+    int32_t mode;
+    int64_t rotary;
+    bool gathers, scatters; /* pairs side by side are read, or written, as halves                   */
+} rope_job;
+
+static void rotate(rope_job *job, tn_tensor x, tn_tensor cos, tn_tensor sin, tn_tensor y)
+{
+    ascend_ops *o = &job->o;
+    ascend_step s;
+    if (o->status != TN_OK)
+        return;
+    bool second = o->api->aclnnRotaryPositionEmbeddingV2 && o->api->aclnnRotaryPositionEmbeddingV2GetWorkspaceSize;
+    ascend_begin(&s, o->queue, second ? "aclnnRotaryPositionEmbeddingV2" : "aclnnRotaryPositionEmbedding");
+    aclTensor *in = ascend_tensor(&s, &x), *c = ascend_tensor(&s, &cos), *d = ascend_tensor(&s, &sin),
+              *out = ascend_tensor(&s, &y);
+    aclnnStatus first =
+        second ? s.api->aclnnRotaryPositionEmbeddingV2GetWorkspaceSize(in, c, d, job->mode, NULL, out, &s.bytes,
+                                                                       &s.executor)
+               : s.api->aclnnRotaryPositionEmbeddingGetWorkspaceSize(in, c, d, job->mode, out, &s.bytes, &s.executor);
+    o->status = ascend_run(
+        &s, first, second ? s.api->aclnnRotaryPositionEmbeddingV2 : s.api->aclnnRotaryPositionEmbedding, o->err);
+}
+
+/* x and y [B,T,H,R], y dense. Pairs side by side want one table for all rows and few heads in all; so they, and calls
+ * of very many rows, are rotated row by row. */
+static void rotate_rows(rope_job *job, tn_tensor x, tn_tensor y)
+{
+    int64_t rows = x.shape[0], tables = job->cos.shape[0];
+    bool at_once = job->mode == MODE_INTERLEAVE ? tables == 1 && rows * x.shape[2] <= MOST_HEADS : rows <= MOST_ROWS;
+    if (at_once) {
+        rotate(job, x, job->cos, job->sin, y);
+        return;
+    }
+    for (int64_t b = 0; b < rows; b++) {
+        int64_t t = tables == 1 ? 0 : b;
+        rotate(job, ascend_ops_narrow(x, 0, b, 1), ascend_ops_narrow(job->cos, 0, t, 1),
+               ascend_ops_narrow(job->sin, 0, t, 1), ascend_ops_narrow(y, 0, b, 1));
+    }
+}
+
+/* What the operator reads: halves, in the type of the tables. */
+static tn_tensor source_of(rope_job *job, tn_tensor x)
+{
+    ascend_ops *o = &job->o;
+    tn_tensor head = ascend_ops_narrow(x, 3, 0, job->rotary);
+    if (job->gathers) {
+        tn_tensor halves = ascend_ops_room_like(o, x.dtype, head);
+        for (int64_t i = 0; i < 2; i++)
+            ascend_ops_copy(o, every_other(head, i), half_of(halves, i));
+        head = halves;
+    }
+    return job->cos.dtype == x.dtype ? head : ascend_ops_wide(o, head);
+}
+
+/* From q or k, or a gradient of theirs, to where it goes, which may be the same memory. Without data to come from the
+ * result is one of zeros. */
+static void rotate_tensor(rope_job *job, tn_tensor x, tn_tensor y)
+{
+    ascend_ops *o = &job->o;
+    if (!y.data || tn_tensor_count(&y) == 0)
+        return;
+    if (!x.data) {
+        tn_tensor to = ascend_ops_target(o, y, NULL, 0);
+        ascend_ops_zero(o, to);
+        ascend_ops_settle(o, to, y);
+        return;
+    }
+    tn_tensor head = ascend_ops_narrow(y, 3, 0, job->rotary);
+    bool straight = ascend_ops_is_dense(&head) && x.data != y.data && job->cos.dtype == y.dtype && !job->scatters;
+    tn_tensor source = source_of(job, x);
+    tn_tensor to = straight ? ascend_ops_target(o, head, NULL, 0) : ascend_ops_room_like(o, job->cos.dtype, head);
+    rotate_rows(job, source, to);
+    if (job->cos.dtype != y.dtype) {
+        tn_tensor rounded = ascend_ops_room_like(o, y.dtype, head);
+        ascend_ops_cast(o, to, rounded);
+        to = rounded;
+    }
+    for (int64_t i = 0; job->scatters && i < 2; i++)
+        ascend_ops_copy(o, half_of(to, i), every_other(head, i));
+    if (!job->scatters)
+        ascend_ops_settle(o, to, head);
+    int64_t tail = y.shape[3] - job->rotary;
+    if (tail > 0 && x.data != y.data)
+        ascend_ops_copy(o, ascend_ops_narrow(x, 3, job->rotary, tail), ascend_ops_narrow(y, 3, job->rotary, tail));
+}
+
+/* from, to: q and k, or their gradients. */
+static tn_status rotate_both(const tn_call *call, const tn_tensor *from, const tn_tensor *to, bool back, tn_error *err)
+{
+    int32_t style = call->site->meaning[TN_AXIS_ROPE];
+    bool turns = style == TN_ROPE_DEINTERLEAVED;
+    tn_tensor cos = call->in[2], sin = call->in[3];
+    rope_job job = {.o = ascend_ops_of(call, err),
+                    .mode = is_interleaved(style) ? MODE_INTERLEAVE : MODE_HALF,
+                    .rotary = style == TN_ROPE_HALF_NARROW ? 2 * cos.shape[2] : cos.shape[2],
+                    .gathers = turns && !back,
+                    .scatters = turns && back};
+    if (job.o.status != TN_OK || cos.shape[1] == 0 || call->in[0].shape[0] == 0)
+        return job.o.status;
+    job.cos = with_heads(wide_table(&job.o, cos, style, job.rotary));
+    sin = wide_table(&job.o, sin, style, job.rotary);
+    job.sin = with_heads(back ? transposed_sines(&job.o, sin, style) : sin);
+    for (int i = 0; i < 2; i++) {
+        size_t before = job.o.used;
+        rotate_tensor(&job, from[i], to[i]);
+        job.o.used = before;
+    }
+    return job.o.status;
+}
+
+static tn_status forward(const tn_call *call, tn_error *err)
+{
+    return rotate_both(call, call->in, call->out, false, err);
+}
+
+static tn_status backward(const tn_call *call, tn_error *err)
+{
+    return rotate_both(call, call->grads->out, call->grads->in, true, err);
+}
+
+#define DTYPES (TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16))
+#define NARROW_STYLES                                                                                                  \
+    (TN_TAKES(TN_ROPE_HALF) | TN_TAKES(TN_ROPE_HALF_NARROW) | TN_TAKES(TN_ROPE_INTERLEAVED) |                          \
+     TN_TAKES(TN_ROPE_DEINTERLEAVED))
+
+/* README.md derives the tolerances: how often the operator rounds is not documented. */
+const tn_impl rope_ascend_impls[ROPE_ASCEND_IMPLS] = {
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_ROPE,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ROPE] = NARROW_STYLES},
+               .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
+     .tolerance = {.ulps_f32 = 4.9, .ulps_bf16 = 4.9, .ulps_f16 = 4.9},
+     .plan = plan,
+     .forward = forward,
+     .backward = backward},
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_ROPE,
+     .match =
+         {.size = sizeof(tn_match),
+          .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_COMPLEX) | TN_TAKES(TN_ROPE_HALF_F32)},
+          .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
+     .tolerance = {.ulps_f32 = 4.9, .ulps_bf16 = 2.1, .ulps_f16 = 2.1},
+     .plan = plan,
+     .forward = forward,
+     .backward = backward},
+};

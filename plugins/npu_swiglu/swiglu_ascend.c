@@ -1,0 +1,257 @@
+/* npu_fused_swiglu on an Ascend device: products by aclnnMatmul, gate and up side by side, aclnnSwiGlu on the pair, and
+ * the gradients by aclnnSwiGluGrad. Weights are used where they lie, as transposed views. */
+#include "swiglu_ascend.h"
+
+#include "ascend_ops.h"
+
+/* A weight, its bias, and their gradients, each without data where there is none. */
+typedef struct layer_matrix {
+    tn_tensor weight, bias, dweight, dbias;
+} layer_matrix;
+
+/* both: gate and up as one matrix, gates first; otherwise gate and up. */
+typedef struct layer {
+    layer_matrix gate, up, both, down;
+    bool fused;
+    tn_dtype dtype;
+    int64_t hidden, inter;
+} layer;
+
+static tn_tensor first_of(const tn_param *params, tn_role role)
+{
+    return params && params[role].count == 1 ? *params[role].tensors : (tn_tensor){0};
+}
+
+static layer_matrix matrix_of(const tn_call *call, tn_role weight, tn_role bias)
+{
+    const tn_param *own = call->site->param, *grads = call->grads ? call->grads->param : NULL;
+    return (layer_matrix){first_of(own, weight), first_of(own, bias), first_of(grads, weight), first_of(grads, bias)};
+}
+
+static tn_tensor rows_from(tn_tensor t, int64_t first, int64_t count)
+{
+    return t.data ? ascend_ops_narrow(t, 0, first, count) : t;
+}
+
+static layer_matrix rows_of(layer_matrix m, int64_t first, int64_t count)
+{
+    return (layer_matrix){rows_from(m.weight, first, count), rows_from(m.bias, first, count),
+                          rows_from(m.dweight, first, count), rows_from(m.dbias, first, count)};
+}
+
+static layer layer_of(const tn_call *call)
+{
+    const tn_site *site = call->site;
+    int32_t layout = site->meaning[TN_AXIS_LAYOUT];
+    layer l = {.fused = layout == TN_LAYOUT_GATE_UP,
+               .dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE],
+               .hidden = site->dim[TN_DIM_HIDDEN],
+               .inter = site->dim[TN_DIM_INTER]};
+    l.down = matrix_of(call, TN_ROLE_DOWN, TN_ROLE_DOWN_BIAS);
+    if (layout == TN_LAYOUT_SPLIT) {
+        l.gate = matrix_of(call, TN_ROLE_GATE, TN_ROLE_GATE_BIAS);
+        l.up = matrix_of(call, TN_ROLE_UP, TN_ROLE_UP_BIAS);
+        return l;
+    }
+    l.both = matrix_of(call, TN_ROLE_GATE_UP, TN_ROLE_GATE_UP_BIAS);
+    l.gate = rows_of(l.both, l.fused ? 0 : l.inter, l.inter);
+    l.up = rows_of(l.both, l.fused ? l.inter : 0, l.inter);
+    return l;
+}
+
+/* ---- scratch -------------------------------------------------------------------------------------------- */
+
+static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    const ascend_api *api = ascend_ops_here(site, err);
+    if (!api)
+        return TN_DECLINED;
+    const ascend_need needs[] = {
+        ASCEND_NEED(api, aclnnMatmul), ASCEND_NEED(api, aclnnSwiGlu),      ASCEND_NEED(api, aclnnSwiGluGrad),
+        ASCEND_NEED(api, aclnnCat),    ASCEND_NEED(api, aclnnAdd),         ASCEND_NEED(api, aclnnReduceSum),
+        ASCEND_NEED(api, aclnnCast),   ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnInplaceZero)};
+    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    if (status != TN_OK)
+        return status;
+    tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
+    int64_t tokens = plan->max_tokens, hidden = site->dim[TN_DIM_HIDDEN], inter = site->dim[TN_DIM_INTER];
+    size_t in = ascend_ops_bytes(dtype, tokens * hidden), mid = ascend_ops_bytes(dtype, tokens * inter);
+    size_t most = hidden > inter ? in : mid;
+    bool biased = site->features & TN_HAS_BIAS;
+    /* features(): the pair and what it is made of. Then p; y before its bias, and where it has gaps. */
+    size_t features = 4 * mid + 2 * most + (biased ? 4 * mid : 0) + ascend_ops_bytes(dtype, 2 * inter);
+    plan->scratch_bytes = features + mid + 2 * in + 1024;
+    /* x and g without gaps, the pair's gradients and p's, two of x, and one of a weight on its way to where it goes. */
+    plan->backward_scratch_bytes = features + 8 * mid + 6 * in + ascend_ops_bytes(dtype, 2 * inter * hidden) +
+                                   ascend_ops_bytes(dtype, hidden) + 4 * ascend_ops_bytes(TN_F32, 2 * inter + hidden) +
+                                   4096;
+    return TN_OK;
+}
+
+/* ---- forward -------------------------------------------------------------------------------------------- */
+
+/* x [T,in] to rnd(x weight^T), then rnd(that + bias); dense. */
+static tn_tensor linear(ascend_ops *o, tn_tensor x, const layer_matrix *m)
+{
+    tn_tensor product = ascend_ops_room_2d(o, x.dtype, x.shape[0], m->weight.shape[0]);
+    ascend_ops_matmul(o, x, ascend_ops_transposed(m->weight), product);
+    if (!m->bias.data)
+        return product;
+    tn_tensor sum = ascend_ops_room_like(o, x.dtype, product);
+    ascend_ops_add(o, product, m->bias, sum);
+    return sum;
+}
+
+/* [T,2I]: gates, then ups. */
+static tn_tensor features(ascend_ops *o, const layer *l, tn_tensor x)
+{
+    if (l->fused)
+        return linear(o, x, &l->both);
+    tn_tensor pair = ascend_ops_room_2d(o, l->dtype, x.shape[0], 2 * l->inter);
+    size_t before = o->used;
+    tn_tensor gate = linear(o, x, &l->gate), up = linear(o, x, &l->up);
+    ascend_ops_join(o, gate, up, pair);
+    o->used = before;
+    return pair;
+}
+
+static tn_tensor hidden_of(ascend_ops *o, const layer *l, tn_tensor pair)
+{
+    tn_tensor p = ascend_ops_room_2d(o, l->dtype, pair.shape[0], l->inter);
+    ascend_ops_swiglu(o, pair, p);
+    return p;
+}
+
+static tn_status forward(const tn_call *call, tn_error *err)
+{
+    ascend_ops o = ascend_ops_of(call, err);
+    tn_tensor x = call->in[0], y = call->out[0];
+    if (o.status != TN_OK || x.shape[0] == 0)
+        return o.status;
+    layer l = layer_of(call);
+    tn_tensor p = hidden_of(&o, &l, features(&o, &l, x));
+    if (l.down.bias.data || !ascend_ops_is_dense(&y))
+        ascend_ops_copy(&o, linear(&o, p, &l.down), y);
+    else
+        ascend_ops_matmul(&o, p, ascend_ops_transposed(l.down.weight), ascend_ops_target(&o, y, NULL, 0));
+    return o.status;
+}
+
+/* ---- backward ------------------------------------------------------------------------------------------- */
+
+/* The gradients of a weight, g^T x, and of its bias, where they are wanted. */
+static void grad_of_matrix(ascend_ops *o, tn_tensor g, tn_tensor x, const layer_matrix *m)
+{
+    size_t before = o->used;
+    if (m->dweight.data) {
+        tn_tensor to = ascend_ops_target(o, m->dweight, NULL, 0);
+        ascend_ops_matmul(o, ascend_ops_transposed(g), x, to);
+        ascend_ops_settle(o, to, m->dweight);
+    }
+    o->used = before;
+    if (m->dbias.data) { /* a sum over tokens, in f32 whatever the operator does in narrow types         */
+        tn_tensor sum = ascend_ops_room(o, TN_F32, 1, &g.shape[1]);
+        ascend_ops_sum(o, g, 0, false, sum);
+        ascend_ops_store(o, sum, m->dbias);
+    }
+    o->used = before;
+}
+
+static void clear(ascend_ops *o, tn_tensor t)
+{
+    size_t before = o->used;
+    if (!t.data)
+        return;
+    tn_tensor to = ascend_ops_target(o, t, NULL, 0);
+    ascend_ops_zero(o, to);
+    ascend_ops_settle(o, to, t);
+    o->used = before;
+}
+
+/* Without tokens, or without a gradient of y, all of them are zeros. */
+static void clear_all(ascend_ops *o, const layer *l, tn_tensor dx)
+{
+    const layer_matrix *all[] = {&l->gate, &l->up, &l->down};
+    for (int i = 0; i < 3; i++) {
+        clear(o, all[i]->dweight);
+        clear(o, all[i]->dbias);
+    }
+    if (dx.shape[0] > 0)
+        clear(o, dx);
+}
+
+/* dx = rnd(rnd(dgate Wg) + rnd(dup Wu)), or of one product. */
+static void grad_of_x(ascend_ops *o, const layer *l, tn_tensor dpair, tn_tensor dx)
+{
+    int64_t tokens = dpair.shape[0];
+    tn_tensor part[2], to = ascend_ops_target(o, dx, NULL, 0);
+    if (l->fused) {
+        ascend_ops_matmul(o, dpair, l->both.weight, to);
+    } else {
+        for (int i = 0; i < 2; i++) {
+            part[i] = ascend_ops_room_2d(o, l->dtype, tokens, l->hidden);
+            ascend_ops_matmul(o, ascend_ops_narrow(dpair, 1, i * l->inter, l->inter), i ? l->up.weight : l->gate.weight,
+                              part[i]);
+        }
+        ascend_ops_add(o, part[0], part[1], to);
+    }
+    ascend_ops_settle(o, to, dx);
+}
+
+static tn_status backward(const tn_call *call, tn_error *err)
+{
+    ascend_ops o = ascend_ops_of(call, err);
+    const tn_grads *grads = call->grads;
+    layer l = layer_of(call);
+    tn_tensor x = call->in[0], dx = grads->in[0];
+    if (o.status != TN_OK)
+        return o.status;
+    if (x.shape[0] == 0 || !grads->out[0].data) {
+        clear_all(&o, &l, dx);
+        return o.status;
+    }
+    x = ascend_ops_dense(&o, x);
+    tn_tensor g = ascend_ops_dense(&o, grads->out[0]);
+    tn_tensor pair = features(&o, &l, x), p = hidden_of(&o, &l, pair);
+    tn_tensor dp = ascend_ops_room_like(&o, l.dtype, p), dpair = ascend_ops_room_like(&o, l.dtype, pair);
+    ascend_ops_matmul(&o, g, l.down.weight, dp);
+    ascend_ops_swiglu_grad(&o, dp, pair, dpair);
+    grad_of_matrix(&o, g, p, &l.down);
+    if (l.fused) {
+        grad_of_matrix(&o, dpair, x, &l.both);
+    } else {
+        grad_of_matrix(&o, ascend_ops_narrow(dpair, 1, 0, l.inter), x, &l.gate);
+        grad_of_matrix(&o, ascend_ops_narrow(dpair, 1, l.inter, l.inter), x, &l.up);
+    }
+    if (dx.data)
+        grad_of_x(&o, &l, dpair, dx);
+    return o.status;
+}
+
+enum {
+    DTYPES = TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16),
+    LAYOUTS = TN_TAKES(TN_LAYOUT_SPLIT) | TN_TAKES(TN_LAYOUT_GATE_UP) | TN_TAKES(TN_LAYOUT_UP_GATE),
+};
+
+/* README.md derives the tolerances; biases, which are added to rounded products, have their own. */
+const tn_impl swiglu_ascend_impls[SWIGLU_ASCEND_IMPLS] = {
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_MLP,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = LAYOUTS}},
+     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 9.3, .ulps_f16 = 9.3},
+     .plan = plan,
+     .forward = forward,
+     .backward = backward,
+     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 16, .ulps_f16 = 16}},
+    {.size = sizeof(tn_impl),
+     .op = TN_OP_MLP,
+     .match = {.size = sizeof(tn_match),
+               .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = LAYOUTS},
+               .features = TN_HAS_BIAS},
+     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 15.6, .ulps_f16 = 15.6},
+     .plan = plan,
+     .forward = forward,
+     .backward = backward,
+     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 24, .ulps_f16 = 24}},
+};
