@@ -461,6 +461,16 @@ START_TEST(grouped_products_have_limits)
         drop(&y);
         drop(&counts);
     }
+    /* Sums of a single group are taken, counts are refused. */
+    box x = tensor(ACL_BF16, 2, DIMS(2, 4), NULL), w = tensor(ACL_BF16, 3, DIMS(1, 4, 3), NULL);
+    box y = tensor(ACL_BF16, 2, DIMS(2, 3), NULL), one = tensor(ACL_INT64, 1, DIMS(1), VALUES(2));
+    for (int counts = 0; counts < 2; counts++)
+        ck_assert_int_eq(grouped(4, list_one(whole(&x)), list_one(whole(&w)), &one, 2, 0, counts, list_one(whole(&y))),
+                         counts ? 161002 : 0);
+    drop(&x);
+    drop(&w);
+    drop(&y);
+    drop(&one);
     setenv("ASCEND_SIM_SOC", "Ascend310P1", 1); /* FLOAT16 alone, and N in steps of 16 */
     for (int i = 0; i < 3; i++) {
         box x = tensor(i == 1 ? ACL_BF16 : ACL_FLOAT16, 2, DIMS(2, 16), NULL), w = x, y = x;
@@ -475,7 +485,7 @@ START_TEST(grouped_products_have_limits)
         drop(&y);
         drop(&counts);
     }
-    box_close(3);
+    box_close(4);
 }
 END_TEST
 
@@ -613,6 +623,16 @@ START_TEST(dropped_tokens_add_nothing)
                                                                      back.tensor, &needed, &executor)),
                      0);
     expect(&back, VALUES(6, 60));
+    /* Nor do rows of weight 0, whatever is in them. */
+    box zero = tensor(ACL_FLOAT, 2, DIMS(2, 2), VALUES(1, 2, 0, 8)),
+        bad = tensor(ACL_FLOAT, 2, DIMS(3, 1), VALUES(3, NAN, 5));
+    ck_assert_int_eq(go("aclnnMoeTokenUnpermute",
+                        CALL(aclnnMoeTokenUnpermuteGetWorkspaceSize)(bad.tensor, sorted.tensor, zero.tensor, false,
+                                                                     NULL, back.tensor, &needed, &executor)),
+                     0);
+    expect(&back, VALUES(6, 40));
+    drop(&zero);
+    drop(&bad);
     drop(&tx);
     drop(&experts_of);
     drop(&rows);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TILE 64 /* columns of a tile */
+
 void *sim_allocate(size_t size)
 {
     void *memory = calloc(1, size ? size : 1);
@@ -151,23 +153,61 @@ void sim_want_rank(sim_op *op, int code, const sim_tensor *t, int least, int mos
 
 /* ---- elements -------------------------------------------------------------------------------------------------- */
 
-/* Copies between a view and packed elements, runs of the last dimension at a time. */
+typedef struct plane {
+    char *view, *packed;
+    size_t size;                /* of an element */
+    int64_t rows, columns;      /* packed has them one after the other */
+    int64_t row_step, col_step; /* in the view */
+    bool to_view;
+} plane;
+
+static void copy_run(const plane *p, int64_t row, int64_t column, int64_t count)
+{
+    char *view = p->view + (size_t)(row * p->row_step + column * p->col_step) * p->size;
+    char *packed = p->packed + (size_t)(row * p->columns + column) * p->size;
+    if (p->col_step == 1) {
+        memcpy(p->to_view ? view : packed, p->to_view ? packed : view, (size_t)count * p->size);
+        return;
+    }
+    size_t step = (size_t)p->col_step * p->size;
+    char *from = p->to_view ? packed : view, *to = p->to_view ? view : packed;
+    size_t from_step = p->to_view ? p->size : step, to_step = p->to_view ? step : p->size;
+    if (p->size == 2) /* the one case that has to be quick: weights that are transposed views */
+        for (int64_t i = 0; i < count; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, 2);
+    else
+        for (int64_t i = 0; i < count; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, p->size);
+}
+
+/* In tiles, so that transposed views do not miss the cache at each element. */
+static void copy_plane(const plane *p)
+{
+    int64_t tile = p->col_step == 1 ? p->columns : TILE;
+    for (int64_t column = 0; column < p->columns; column += tile)
+        for (int64_t row = 0; row < p->rows; row++)
+            copy_run(p, row, column, p->columns - column < tile ? p->columns - column : tile);
+}
+
+/* Copies between a view and packed elements, the last two dimensions at a time. */
 static void move_elements(const sim_tensor *t, char *packed, bool to_view)
 {
-    size_t size = sim_size(t->type);
     int64_t count = sim_elements(t), index[SIM_RANK_MAX] = {0}, at = 0;
     int last = t->rank - 1;
-    int64_t run = t->rank ? t->shape[last] : 1, step = t->rank ? t->strides[last] : 1;
-    for (int64_t done = 0; done < count; done += run) {
-        char *view = t->host + (size_t)at * size, *flat = packed + (size_t)done * size;
-        if (step == 1 || run == 1)
-            memcpy(to_view ? view : flat, to_view ? flat : view, (size_t)run * size);
-        else
-            for (int64_t i = 0; i < run; i++) {
-                char *element = view + (size_t)(i * step) * size;
-                memcpy(to_view ? element : flat + (size_t)i * size, to_view ? flat + (size_t)i * size : element, size);
-            }
-        for (int axis = last - 1; axis >= 0; axis--) {
+    plane p = {.size = sim_size(t->type), .rows = 1, .columns = 1, .col_step = 1, .to_view = to_view};
+    if (last >= 0) {
+        p.columns = t->shape[last];
+        p.col_step = p.columns == 1 ? 1 : t->strides[last];
+    }
+    if (last >= 1) {
+        p.rows = t->shape[last - 1];
+        p.row_step = t->strides[last - 1];
+    }
+    for (int64_t done = 0; done < count; done += p.rows * p.columns) {
+        p.view = t->host + (size_t)at * p.size;
+        p.packed = packed + (size_t)done * p.size;
+        copy_plane(&p);
+        for (int axis = last - 2; axis >= 0; axis--) {
             at += t->strides[axis];
             if (++index[axis] < t->shape[axis])
                 break;
@@ -199,8 +239,10 @@ float *sim_load(const sim_tensor *t)
     const uint16_t *half = raw;
     float *values = sim_allocate((size_t)count * sizeof *values);
     if (t->type == ACL_BF16)
-        for (int64_t i = 0; i < count; i++)
-            values[i] = sim_from_bf16(half[i]);
+        for (int64_t i = 0; i < count; i++) {
+            uint32_t bits = (uint32_t)half[i] << 16; /* sim_from_bf16, without a call for each */
+            memcpy(values + i, &bits, sizeof bits);
+        }
     else if (t->type == ACL_FLOAT16)
         for (int64_t i = 0; i < count; i++)
             values[i] = sim_from_f16(half[i]);
