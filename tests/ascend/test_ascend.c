@@ -212,6 +212,30 @@ START_TEST(no_memory_is_told_with_numbers)
 }
 END_TEST
 
+/* What the operator prepared is ended all the same: by asking it to run without a workspace, which it refuses. */
+START_TEST(an_operator_without_workspace_leaves_nothing)
+{
+    setenv("ASCEND_SIM_MEMORY", "200000", 1);
+    device d = open_device();
+    tn_error err = TN_ERROR_INIT;
+    void *a, *b;
+    ck_assert_int_eq(device_alloc(&d, 131072, &a, &err), TN_OK);
+    ck_assert_int_eq(device_alloc(&d, 65536, &b, &err), TN_OK);
+    tn_call call = {.size = sizeof call, .op = TN_OP_ADD, .queue = d.queue, .in_count = 2, .out_count = 1};
+    for (int i = 0; i < 2; i++) {
+        call.in[i] = tn_tensor_dense(a, TN_F32, 2, (int64_t[]){8, 8});
+        call.in[i].stride[0] = 16;
+    }
+    call.out[0] = tn_tensor_dense(b, TN_F32, 2, (int64_t[]){8, 8});
+    ck_assert_int_eq(d.ops->eager(&call, &err), TN_E_MEMORY);
+    ck_assert_msg(strstr(err.message, "cannot allocate") != NULL, "%s", err.message);
+    device_free(&d, a, 131072);
+    device_free(&d, b, 65536);
+    device_close(&d);
+    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
+}
+END_TEST
+
 START_TEST(small_uploads_have_a_shadow)
 {
     device d = open_device();
@@ -468,6 +492,7 @@ static Suite *suite(void)
     tcase_add_test(tc, units_are_counted);
     tcase_add_test(tc, memory_is_kept_and_zero_again);
     tcase_add_test(tc, no_memory_is_told_with_numbers);
+    tcase_add_test(tc, an_operator_without_workspace_leaves_nothing);
     tcase_add_test(tc, small_uploads_have_a_shadow);
     tcase_add_loop_test(tc, models_give_the_same_tokens, 0, 2 * MODELS);
     tcase_add_test(tc, what_is_not_there_is_declined_with_its_name);
