@@ -276,9 +276,8 @@ aclTensorList *ascend_list(ascend_step *s, aclTensor *const *tensors, int64_t co
 /* Ends an executor that will not run: the second phase does that where a workspace is asked for and none is given. */
 static void drop_executor(ascend_step *s, aclnn_second *second)
 {
-    if (s->executor) {
+    if (s->executor)
         second(NULL, s->bytes > 0 ? s->bytes : 1, s->executor, s->queue->stream);
-    }
 }
 
 static tn_status step_failed(const ascend_step *s, tn_error *err)

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -94,21 +95,26 @@ START_TEST(what_is_missing_is_told)
 }
 END_TEST
 
-/* As where nothing was sourced, and the folder is named. */
+/* As where nothing was sourced and the folder is named, with the libraries of one generation or of another. */
 START_TEST(the_folder_of_the_installation_is_enough)
 {
-    char library[4200];
-    char *home = tempdir_new(), *link = tempdir_path(home, "lib64");
-    snprintf(library, sizeof library, "%s/tests/ascend_sim", process_build());
-    ck_assert_int_eq(symlink(library, link), 0);
+    static const char *const names[][3] = {{"libascendcl.so", "libnnopbase.so", "libopapi.so"},
+                                           {"libacl_rt.so", "libnnopbase.so", "libopapi_math.so"}};
+    char *home = tempdir_new(), *folder = tempdir_path(home, "lib64"), from[4200];
+    ck_assert_int_eq(mkdir(folder, 0755), 0);
+    for (int i = 0; i < 3; i++) {
+        char *link = tempdir_path(folder, names[_i][i]);
+        snprintf(from, sizeof from, "%s/tests/ascend_sim/%s", process_build(), names[0][i]);
+        ck_assert_int_eq(symlink(from, link), 0);
+        free(link);
+    }
     unsetenv("LD_LIBRARY_PATH");
     setenv("ASCEND_HOME_PATH", home, 1);
     process_result r =
         TENON(NULL, "run", "models/demo", "And it", "-n", "4", "-q", "--device", "npu", "--kernels=none");
     ck_assert_msg(r.status == 0, "%s", r.err);
     process_free(&r);
-    unlink(link);
-    free(link);
+    free(folder);
     tempdir_remove(home);
 }
 END_TEST
@@ -486,7 +492,7 @@ static Suite *suite(void)
     TCase *tc = tcase_create("npu");
     tcase_set_timeout(tc, 600);
     tcase_add_test(tc, what_is_missing_is_told);
-    tcase_add_test(tc, the_folder_of_the_installation_is_enough);
+    tcase_add_loop_test(tc, the_folder_of_the_installation_is_enough, 0, 2);
     tcase_add_test(tc, a_part_of_an_installation_is_none);
     tcase_add_loop_test(tc, machines_that_are_not_served, 0, 4);
     tcase_add_test(tc, units_are_counted);
