@@ -1,4 +1,4 @@
-/* LINEAR and EMBEDDING: what reads a matrix of weights. */
+/* LINEAR, EMBEDDING and EMBEDDING_BAG: what reads a matrix of weights. */
 #include "operators.h"
 #include "queue.h"
 
@@ -150,6 +150,52 @@ static tn_status embedding_forward(const tn_call *call, tn_error *err)
     return npu_perform(embedding, call, err);
 }
 
+/* ---- EMBEDDING_BAG ---------------------------------------------------------------------------------------- */
+
+/* sum += weight rows of the table, by the ids and weights of one tap. */
+static void add_tap(npu_run *r, const tn_tensor *table, int64_t tap, const tn_tensor *sum)
+{
+    tn_tensor places = npu_part(&r->call->in[0], tap, 1, 1), weights = npu_part(&r->call->in[1], tap, 1, 1);
+    tn_tensor ids = npu_take(r, TN_I64, 2, places.shape), rows = npu_take_like(r, table->dtype, sum);
+    tn_tensor wide = npu_take_like(r, TN_F32, sum);
+    npu_copy(r, &places, &ids);
+    ids.ndim = 1;
+    npu_gather(r, table, &ids, &rows);
+    npu_copy(r, &rows, &wide);
+    npu_multiply(r, &wide, &weights, &wide);
+    npu_add(r, sum, &wide, 1, sum);
+}
+
+/* Products and sums in f32, one rounding. */
+static void embedding_bag(npu_run *r)
+{
+    const tn_tensor *table = npu_param(r->call->site, TN_ROLE_WEIGHT), *y = &r->call->out[0];
+    tn_tensor sum = npu_take_like(r, TN_F32, y);
+    npu_fill(r, &sum, 0);
+    for (int64_t tap = 0; table && tap < r->call->in[0].shape[1]; tap++)
+        add_tap(r, table, tap, &sum);
+    npu_copy(r, &sum, y);
+}
+
+static tn_status embedding_bag_supports(const tn_site *site, tn_error *err)
+{
+    return npu_supports_param(site, TN_ROLE_WEIGHT, err);
+}
+
+static size_t embedding_bag_scratch(const tn_call *call)
+{
+    return npu_measure(embedding_bag, call);
+}
+
+static tn_status embedding_bag_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(embedding_bag, call, err);
+}
+
+const ascend_operation ascend_embedding_bag = {.op = TN_OP_EMBEDDING_BAG,
+                                               .supports = embedding_bag_supports,
+                                               .scratch = embedding_bag_scratch,
+                                               .forward = embedding_bag_forward};
 const ascend_operation ascend_linear = {
     .op = TN_OP_LINEAR, .supports = linear_supports, .scratch = linear_scratch, .forward = linear_forward};
 const ascend_operation ascend_embedding = {

@@ -1,6 +1,6 @@
-/* RMS_NORM. The vendor's operator multiplies by a weight in f32 and rounds once: variants that round before the weight
- * comes in have ones there, and the weight afterwards. */
-#include "operators.h"
+/* RMS_NORM and LAYER_NORM. The vendor's operator multiplies by a weight in f32 and rounds once: variants that round
+ * before the weight comes in have ones there, and the weight afterwards. */
+#include "operators_rows.h"
 
 typedef struct norm_job {
     const tn_tensor *x, *gate, *y, *w;
@@ -111,5 +111,55 @@ static tn_status norm_forward(const tn_call *call, tn_error *err)
     return npu_perform(norm, call, err);
 }
 
+/* ---- LAYER_NORM ------------------------------------------------------------------------------------------- */
+
+/* x less the mean of its row, in place. */
+static void centre(npu_run *r, const tn_tensor *x)
+{
+    tn_tensor row = *x;
+    row.shape[x->ndim - 1] = 1;
+    tn_tensor mean = npu_take_like(r, TN_F32, &row);
+    npu_sums(r, x, &mean);
+    npu_multiply_number(r, &mean, -1 / (float)x->shape[x->ndim - 1], &mean);
+    npu_add(r, x, &mean, 1, x);
+}
+
+/* rnd((x - mean) / sqrt(var + eps) w + b): the root mean square of what is centred is the root of its variance. Centred
+ * twice, since a mean far from zero is not exact. */
+static void layer_norm(npu_run *r)
+{
+    const tn_tensor *x = &r->call->in[0], *w = npu_param(r->call->site, TN_ROLE_WEIGHT);
+    const tn_tensor *b = npu_param(r->call->site, TN_ROLE_BIAS);
+    tn_tensor wide = widened(r, x), n = npu_take_like(r, TN_F32, x), weight = widened(r, w);
+    centre(r, &wide);
+    centre(r, &wide);
+    npu_rms(r, &wide, &weight, r->call->site->num[TN_NUM_EPS], &n);
+    if (b) {
+        tn_tensor bias = widened(r, b);
+        npu_add(r, &n, &bias, 1, &n);
+    }
+    npu_copy(r, &n, &r->call->out[0]);
+}
+
+static tn_status layer_norm_supports(const tn_site *site, tn_error *err)
+{
+    tn_status status = npu_supports_param(site, TN_ROLE_WEIGHT, err);
+    return status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
+}
+
+static size_t layer_norm_scratch(const tn_call *call)
+{
+    return npu_measure(layer_norm, call);
+}
+
+static tn_status layer_norm_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(layer_norm, call, err);
+}
+
+const ascend_operation ascend_layer_norm = {.op = TN_OP_LAYER_NORM,
+                                            .supports = layer_norm_supports,
+                                            .scratch = layer_norm_scratch,
+                                            .forward = layer_norm_forward};
 const ascend_operation ascend_rms_norm = {
     .op = TN_OP_RMS_NORM, .supports = norm_supports, .scratch = norm_scratch, .forward = norm_forward};

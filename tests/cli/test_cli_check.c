@@ -27,13 +27,16 @@ static void expect_in(const char *text, const char *words)
  * this tree.) */
 START_TEST(what_passed_says_what_was_covered)
 {
-    static const char *const files[] = {"plugins/npu_rope.so", HELLO};
-    process_result r = TENON(NULL, "check", built(files[_i]));
+    /* What is for another machine is not tried, and says so. */
+    static const struct {
+        const char *file, *ends;
+    } plugins[] = {{"plugins/npu_rope.so", "\n3 passed, 0 failed, 2 not tried\n"}, {HELLO, "\n2 passed, 0 failed\n"}};
+    process_result r = TENON(NULL, "check", built(plugins[_i].file));
     ck_assert_msg(r.status == 0, "status %d: %s%s", r.status, r.out, r.err);
     ck_assert_str_eq(r.err, "");
     expect_in(r.out, " sites, 0 to 600 tokens, 1 to ");
     expect_in(r.out, ": passed, worst 0");
-    expect_in(r.out, " passed, 0 failed\n");
+    expect_in(r.out, plugins[_i].ends);
     process_free(&r);
 }
 END_TEST
