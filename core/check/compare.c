@@ -12,6 +12,9 @@
 
 enum { BLOCK = 256, LANES = 16 };
 
+/* Outputs of a linear layer that may all be small because their terms cancel. */
+enum { FEW_OUTPUTS = 8 };
+
 double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype)
 {
     return dtype == TN_F32 ? tolerance->ulps_f32 : dtype == TN_BF16 ? tolerance->ulps_bf16 : tolerance->ulps_f16;
@@ -73,12 +76,45 @@ static double row_max(const char *row, tn_dtype dtype, int64_t width)
     return (double)largest_lane(largest);
 }
 
+/* The root mean square of the finite elements. */
+static double row_rms(const char *row, tn_dtype dtype, int64_t width)
+{
+    size_t size = tn_dtype_size(dtype);
+    float block[BLOCK];
+    double sum = 0;
+    for (int64_t i = 0; i < width; i += BLOCK) {
+        int64_t n = width - i < BLOCK ? width - i : BLOCK;
+        convert_to_f32(row + (size_t)i * size, dtype, block, n);
+        for (int64_t j = 0; j < n; j++)
+            sum += fabsf(block[j]) <= FLT_MAX ? (double)block[j] * (double)block[j] : 0;
+    }
+    return width > 0 ? sqrt(sum / (double)width) : 0;
+}
+
+/* What results are measured by at least, where a row of them has few elements: a sum of n products is of the size of
+ * sqrt(n) rms(x) rms(w), and so is its rounding, when its terms happen to cancel. 0: no such thing. */
+static double sum_size(const tn_call *call, int64_t row)
+{
+    const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];
+    if (call->op != TN_OP_LINEAR || weight->count != 1 || call->out[0].shape[call->out[0].ndim - 1] >= FEW_OUTPUTS)
+        return 0;
+    const tn_tensor *x = &call->in[0], *w = weight->tensors;
+    int64_t width = x->shape[x->ndim - 1];
+    double largest = 0;
+    for (int64_t i = 0; i < w->shape[0]; i++) {
+        double size = row_rms(row_of(w, i), w->dtype, width);
+        largest = size > largest ? size : largest;
+    }
+    return sqrt((double)width) * row_rms(row_of(x, row), x->dtype, width) * largest;
+}
+
 typedef struct row_place {
     char name[48]; /* "output 0" */
     int64_t row;
     double unit;    /* eps(dt), then times max|eager row| */
     double largest; /* to be used instead of that maximum; 0: none */
     double ulps;
+    const tn_call *call; /* eager's, whose results these are; NULL: gradients */
 } row_place;
 
 /* An element against eager's. A NaN or infinity is right only where eager has it too. */
@@ -152,7 +188,8 @@ static void compare_floats(const tn_tensor *want, const tn_tensor *got, const ro
         const char *a = row_of(want, row);
         row_place at = *like;
         at.row = row;
-        at.unit *= at.largest > 0 ? at.largest : row_max(a, want->dtype, width);
+        at.unit *=
+            at.largest > 0 ? at.largest : fmax(row_max(a, want->dtype, width), at.call ? sum_size(at.call, row) : 0);
         compare_row(&at, want->dtype, a, row_of(got, row), width, f);
     }
 }
@@ -224,7 +261,8 @@ static void compare_route(const tn_call *eager, const tn_call *call, const row_p
 
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures)
 {
-    row_place like = {.name = "output 0", .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
+    row_place like = {
+        .name = "output 0", .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]), .ulps = ulps, .call = eager};
     bool route = op_find(eager->op)->picks;
     if (route)
         compare_route(eager, call, &like, skip, figures);

@@ -502,6 +502,28 @@ START_TEST(routes_compare_as_sets)
 }
 END_TEST
 
+/* One output, whose terms cancel: it is measured by what such sums usually are, and a wrong one is still seen. */
+START_TEST(sums_that_cancel_are_no_smaller_than_their_terms)
+{
+    float x[8] = {1, -1, 1, -1, 1, -1, 1, -1}, w[8] = {1, 1, 1, 1, 1, 1, 1, 1}, want = 1e-7f, got = 2e-7f;
+    tn_tensor weight = tn_tensor_dense(w, TN_F32, 2, (int64_t[]){1, 8});
+    tn_site site = {.size = sizeof site, .op = TN_OP_LINEAR};
+    site.meaning[TN_AXIS_DTYPE] = TN_F32;
+    site.param[TN_ROLE_WEIGHT] = (tn_param){&weight, 1};
+    tn_call eager = {.size = sizeof eager, .op = TN_OP_LINEAR, .site = &site, .in_count = 1, .out_count = 1};
+    eager.in[0] = tn_tensor_dense(x, TN_F32, 2, (int64_t[]){1, 8});
+    eager.out[0] = tn_tensor_dense(&want, TN_F32, 2, (int64_t[]){1, 1});
+    tn_call call = eager;
+    call.out[0].data = &got;
+    compare_figures f = {0};
+    compare_call(&eager, &call, 1, NULL, &f);
+    ck_assert_msg(f.worst > 0.5 && f.worst < 0.7, "%g", f.worst); /* 1e-7 of sqrt(8) 2^-24 */
+    got = 1e-6f;
+    compare_call(&eager, &call, 1, NULL, &f);
+    ck_assert(f.worst > 5);
+}
+END_TEST
+
 /* Any different experts do where all of them tie, with the weights that all of them have. */
 START_TEST(ties_are_any_choice)
 {
@@ -554,6 +576,7 @@ int main(void)
     tcase_add_test(parts, routed_tokens_are_clear);
     tcase_add_test(parts, routes_compare_as_sets);
     tcase_add_test(parts, ties_are_any_choice);
+    tcase_add_test(parts, sums_that_cancel_are_no_smaller_than_their_terms);
     suite_add_tcase(suite, parts);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
