@@ -7,6 +7,7 @@
 #include "process.h"
 #include "tempdir.h"
 
+#include <limits.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,11 +49,11 @@ static void expect_clean(void)
 
 static void scan(void)
 {
-    char folder[4200];
+    char folder[4200], absolute[PATH_MAX];
     tn_error err = TN_ERROR_INIT;
     tn_config *config = tn_config_new();
     snprintf(folder, sizeof folder, "%s/plugins", process_build());
-    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, NULL), &err), TN_OK);
+    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, absolute), &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
     tn_config_free(config);
 }

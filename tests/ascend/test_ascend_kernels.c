@@ -10,6 +10,7 @@
 #include "process.h"
 #include "run/run.h"
 
+#include <limits.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,12 +27,12 @@ static device npu, cpu;
 
 static void open_devices(void)
 {
-    char folder[4200];
+    char folder[4200], absolute[PATH_MAX];
     int32_t ordinal;
     tn_error err = TN_ERROR_INIT;
     tn_config *config = tn_config_new();
     snprintf(folder, sizeof folder, "%s/plugins", process_build());
-    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, NULL), &err), TN_OK);
+    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, absolute), &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
     tn_config_free(config);
     const tn_device *ops = registry_device("npu", &ordinal, &err);

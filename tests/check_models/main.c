@@ -1,4 +1,5 @@
-/* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--hidden] [--skip-unsupported]
+/* check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without CASE] [--hidden]
+ *              [--skip-unsupported]
  *
  * Runs every case below DIR (folders with config.json, the weights and expected.safetensors, in the format of the
  * golden data) with no kernels and with all of them, in f32 and bf16, and prints a line per case, dtype and SPEC:
@@ -23,7 +24,8 @@
 tally check_tally;
 
 typedef struct options {
-    const char *folder, *settings, *plugins, *device, *specs[8]; /* settings: a file like conf/kernels.json, or NULL */
+    const char *folder, *settings, *plugins, *device, *without; /* settings: a file like conf/kernels.json */
+    const char *specs[8];
     int spec_count;
     bool hidden, skip_unsupported;
     tn_config *config;
@@ -139,6 +141,8 @@ static void check_folder(const char *folder, const char *name, const options *o)
 
 static void walk(const char *folder, const char *name, const options *o, int depth)
 {
+    if (o->without && !strcmp(name, o->without))
+        return;
     if (golden_is_case(folder)) {
         check_folder(folder, name, o);
         return;
@@ -164,6 +168,8 @@ static bool parse(int argc, char **argv, options *o)
             o->plugins = argv[++i];
         else if (!strcmp(argv[i], "--device") && i + 1 < argc)
             o->device = argv[++i];
+        else if (!strcmp(argv[i], "--without") && i + 1 < argc)
+            o->without = argv[++i];
         else if (!strcmp(argv[i], "--config") && i + 1 < argc)
             o->settings = argv[++i];
         else if (!strcmp(argv[i], "--kernels") && i + 1 < argc && o->spec_count < 8)
@@ -201,8 +207,9 @@ int main(int argc, char **argv)
     snprintf(slash ? slash : plugins, 32, "%s", slash ? "/../plugins" : "build/plugins");
     o.plugins = plugins;
     if (!parse(argc, argv, &o)) {
-        fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--hidden] "
-              "[--skip-unsupported]\n",
+        fputs("usage: check_models DIR [--config FILE] [--plugins DIR] [--device NAME] [--kernels SPEC]... [--without "
+              "CASE] "
+              "[--hidden] [--skip-unsupported]\n",
               stderr);
         return 2;
     }
