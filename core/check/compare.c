@@ -92,20 +92,18 @@ static double row_rms(const char *row, tn_dtype dtype, int64_t width)
 }
 
 /* What results are measured by at least, where a row of them has few elements: a sum of n products is of the size of
- * sqrt(n) rms(x) rms(w), and so is its rounding, when its terms happen to cancel. 0: no such thing. */
-static double sum_size(const tn_call *call, int64_t row)
+ * sqrt(n) rms(x) rms(w), and so is its rounding, when its terms happen to cancel. This is sqrt(n) rms(w) of the largest
+ * row of w. 0: no such thing. */
+static double narrow_size(const tn_call *call)
 {
     const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];
     if (call->op != TN_OP_LINEAR || weight->count != 1 || call->out[0].shape[call->out[0].ndim - 1] >= FEW_OUTPUTS)
         return 0;
-    const tn_tensor *x = &call->in[0], *w = weight->tensors;
-    int64_t width = x->shape[x->ndim - 1];
+    const tn_tensor *w = weight->tensors;
     double largest = 0;
-    for (int64_t i = 0; i < w->shape[0]; i++) {
-        double size = row_rms(row_of(w, i), w->dtype, width);
-        largest = size > largest ? size : largest;
-    }
-    return sqrt((double)width) * row_rms(row_of(x, row), x->dtype, width) * largest;
+    for (int64_t i = 0; i < w->shape[0]; i++)
+        largest = fmax(largest, row_rms(row_of(w, i), w->dtype, w->shape[1]));
+    return sqrt((double)w->shape[1]) * largest;
 }
 
 typedef struct row_place {
@@ -114,7 +112,8 @@ typedef struct row_place {
     double unit;    /* eps(dt), then times max|eager row| */
     double largest; /* to be used instead of that maximum; 0: none */
     double ulps;
-    const tn_call *call; /* eager's, whose results these are; NULL: gradients */
+    const tn_tensor *x; /* whose rows, times narrow, count as well; not read where narrow is 0 */
+    double narrow;
 } row_place;
 
 /* An element against eager's. A NaN or infinity is right only where eager has it too. */
@@ -188,8 +187,9 @@ static void compare_floats(const tn_tensor *want, const tn_tensor *got, const ro
         const char *a = row_of(want, row);
         row_place at = *like;
         at.row = row;
-        at.unit *=
-            at.largest > 0 ? at.largest : fmax(row_max(a, want->dtype, width), at.call ? sum_size(at.call, row) : 0);
+        double least =
+            at.narrow > 0 ? at.narrow * row_rms(row_of(at.x, row), at.x->dtype, at.x->shape[at.x->ndim - 1]) : 0;
+        at.unit *= at.largest > 0 ? at.largest : fmax(row_max(a, want->dtype, width), least);
         compare_row(&at, want->dtype, a, row_of(got, row), width, f);
     }
 }
@@ -261,8 +261,11 @@ static void compare_route(const tn_call *eager, const tn_call *call, const row_p
 
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures)
 {
-    row_place like = {
-        .name = "output 0", .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]), .ulps = ulps, .call = eager};
+    row_place like = {.name = "output 0",
+                      .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]),
+                      .ulps = ulps,
+                      .x = &eager->in[0],
+                      .narrow = narrow_size(eager)};
     bool route = op_find(eager->op)->picks;
     if (route)
         compare_route(eager, call, &like, skip, figures);

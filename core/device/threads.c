@@ -104,7 +104,7 @@ static void region_took(int64_t took, int64_t time)
     int64_t mean = atomic_load_explicit(&team.took, memory_order_relaxed);
     atomic_store_explicit(&team.took, mean + (took - mean) / 4, memory_order_relaxed);
     if (took > LONG)
-        preempted(time);
+        preempted(time); /* for what it notes                                                        */
 }
 
 /* A share of the time that the last regions took; the least where processors are taken away: whoever sleeps at once is
