@@ -68,6 +68,21 @@
     X(aclnnDiv)                                                                                                        \
     X(aclnnReduceSum)                                                                                                  \
     X(aclnnSigmoid)                                                                                                    \
+    X(aclnnTanh)                                                                                                       \
+    X(aclnnErf)                                                                                                        \
+    X(aclnnExp)                                                                                                        \
+    X(aclnnSqrt)                                                                                                       \
+    X(aclnnRsqrt)                                                                                                      \
+    X(aclnnRelu)                                                                                                       \
+    X(aclnnSoftplus)                                                                                                   \
+    X(aclnnClamp)                                                                                                      \
+    X(aclnnMaximum)                                                                                                    \
+    X(aclnnGtScalar)                                                                                                   \
+    X(aclnnGeScalar)                                                                                                   \
+    X(aclnnLtScalar)                                                                                                   \
+    X(aclnnSWhere)                                                                                                     \
+    X(aclnnCumsum)                                                                                                     \
+    X(aclnnIndexAdd)                                                                                                   \
     X(aclnnHistc)                                                                                                      \
     X(aclnnBincount)                                                                                                   \
     X(aclnnInplaceZero)                                                                                                \
