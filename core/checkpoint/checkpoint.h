@@ -67,8 +67,7 @@ void config_fail(const config_reader *c, const char *key, const char *format, ..
 typedef struct shards shards;
 
 /* Opens model.safetensors, or every file that model.safetensors.index.json names, of folder. Everything in the headers
- * is checked here. A file that another process shrinks while it is mapped cannot be caught: reading it raises SIGBUS.
- * Owned. */
+ * is checked here. Owned. */
 shards *shards_open(const char *folder, tn_error *err);
 void shards_close(shards *set);
 
@@ -98,6 +97,9 @@ const char *shards_path(const shards *set, size_t index); /* NULL in a set of fi
 
 size_t shards_count(const shards *set);
 const char *shards_name(const shards *set, size_t index);
+/* TN_E_INPUT, naming the file, where one was cut short or changed in place since it was opened (base/mapped.h). */
+tn_status shards_check(const shards *set, tn_error *err);
+
 /* A hash of which files these are, as the system tells it (device, number, size, time of the last change); 0: it does
  * not, or it is a record. */
 uint64_t shards_identity(const shards *set);

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,27 +32,18 @@ static int open_regular(const char *path, size_t *size, tn_error *err)
     return -1;
 }
 
-tn_status file_map(const char *path, void **data, size_t *size, tn_error *err)
+mapped *file_map(const char *path, size_t *size, tn_error *err)
 {
     int fd = open_regular(path, size, err);
+    mapped *map = NULL;
     if (fd < 0)
-        return TN_E_INPUT;
-    tn_status status = TN_OK;
-    if (*size == 0) {
-        status = tn_fail(err, TN_E_INPUT, path, "is empty");
-    } else {
-        *data = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (*data == MAP_FAILED)
-            status = tn_fail(err, errno == ENOMEM ? TN_E_MEMORY : TN_E_INPUT, path, "cannot map %zu bytes: %s", *size,
-                             strerror(errno));
-    }
+        return NULL;
+    if (*size == 0)
+        tn_fail(err, TN_E_INPUT, path, "is empty");
+    else
+        map = mapped_open(fd, path, *size, err);
     close(fd);
-    return status;
-}
-
-void file_unmap(void *data, size_t size)
-{
-    munmap(data, size);
+    return map;
 }
 
 /* Fills data with exactly size bytes. */

@@ -21,6 +21,7 @@ typedef struct entry {
 
 struct tn_safetensors {
     char *path;
+    mapped *mapping;
     unsigned char *map;
     size_t size;
     uint64_t data_start, data_size;
@@ -330,11 +331,14 @@ tn_safetensors *tn_safetensors_open(const char *path, tn_error *err)
         free(file);
         return NULL;
     }
-    void *map = NULL;
-    if (file_map(path, &map, &file->size, err) == TN_OK) {
-        file->map = map;
-        if (read_header(file, err) == TN_OK)
+    file->mapping = file_map(path, &file->size, err);
+    if (file->mapping) {
+        file->map = (unsigned char *)(uintptr_t)mapped_data(file->mapping);
+        tn_error why = TN_ERROR_INIT;
+        tn_status status = read_header(file, &why);
+        if (tn_safetensors_check(file, err) == TN_OK && status == TN_OK)
             return file;
+        tn_fail(err, why.code, why.where, "%s", why.message);
     }
     tn_safetensors_close(file);
     return NULL;
@@ -344,13 +348,17 @@ void tn_safetensors_close(tn_safetensors *file)
 {
     if (!file)
         return;
-    if (file->map)
-        file_unmap(file->map, file->size);
+    mapped_close(file->mapping);
     names_close(&file->index);
     free(file->name_text);
     free(file->entries);
     free(file->path);
     free(file);
+}
+
+tn_status tn_safetensors_check(const tn_safetensors *file, tn_error *err)
+{
+    return file ? mapped_check(file->mapping, err) : TN_OK;
 }
 
 size_t tn_safetensors_count(const tn_safetensors *file)

@@ -236,6 +236,14 @@ void shards_close(shards *set)
     free(set);
 }
 
+tn_status shards_check(const shards *set, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < set->file_count && status == TN_OK; i++)
+        status = tn_safetensors_check(set->files[i], err);
+    return status;
+}
+
 uint64_t shards_identity(const shards *set)
 {
     uint64_t hash = HASH_START;

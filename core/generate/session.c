@@ -318,7 +318,7 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
         status = device_sync(s->model->target.device, err);
     media_end(&s->media);
     threads_limit(limit);
-    return status;
+    return model_files_check(s->model, status, err);
 }
 
 tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs, tn_error *err)

@@ -7,9 +7,26 @@
 #include "base/structs.h"
 #include "model/model.h"
 
+tn_status model_files_check(const tn_model *model, tn_status status, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    tn_status files = model->weights ? shards_check(model->weights, &why) : TN_OK;
+    if (files == TN_OK)
+        return status;
+    if (err)
+        *err = why;
+    return files;
+}
+
+/* A kernel that failed on weights that are gone is not to blame. */
+static tn_status blame(const tn_model *model, tn_status status, tn_error *err)
+{
+    return status == TN_OK ? TN_OK : model_files_check(model, status, err);
+}
+
 tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err)
 {
-    return apply_check_calls(&model->target, &(apply_calls){rows, tokens, context}, err);
+    return blame(model, apply_check_calls(&model->target, &(apply_calls){rows, tokens, context}, err), err);
 }
 
 tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err)
@@ -31,12 +48,16 @@ tn_status tn_apply_kernels(tn_model *model, const tn_config *config, const char 
 {
     if (report)
         *report = NULL;
-    return !model ? structs_missing("model", err) : apply_kernels(&model->target, config, spec, report, err);
+    if (!model)
+        return structs_missing("model", err);
+    return blame(model, apply_kernels(&model->target, config, spec, report, err), err);
 }
 
 tn_status tn_apply_kernel(tn_model *model, const tn_config *config, const char *id, const char *modules, tn_error *err)
 {
-    return !model ? structs_missing("model", err) : apply_kernel(&model->target, config, id, modules, err);
+    if (!model)
+        return structs_missing("model", err);
+    return blame(model, apply_kernel(&model->target, config, id, modules, err), err);
 }
 
 tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err)
@@ -53,7 +74,7 @@ tn_status tn_verify(tn_model *model, tn_verify_row ***rows, size_t *count, tn_er
 {
     if (!model || !rows || !count)
         return structs_missing(!model ? "model" : !rows ? "rows" : "count", err);
-    return verify_applied(&model->target, rows, count, err);
+    return blame(model, verify_applied(&model->target, rows, count, err), err);
 }
 
 tn_status tn_verify_kernels(tn_model *model, const tn_config *config, const char *spec, tn_report **report,
@@ -61,7 +82,7 @@ tn_status tn_verify_kernels(tn_model *model, const tn_config *config, const char
 {
     if (!model || !rows || !count)
         return structs_missing(!model ? "model" : !rows ? "rows" : "count", err);
-    return verify_kernels(&model->target, config, spec, report, rows, count, err);
+    return blame(model, verify_kernels(&model->target, config, spec, report, rows, count, err), err);
 }
 
 tn_status tn_model_packed(const tn_model *model, tn_packed ***list, size_t *count, tn_error *err)

@@ -234,6 +234,7 @@ tn_model *model_open(const char *folder, const tn_model_options *options, shards
     m->weights = weights;
     m->target.training = defaults.training;
     tn_status status = open_parts(m, folder, &defaults, &local);
+    status = model_files_check(m, status, &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */
         char *path = strcmp(local.where, "config.json") ? NULL : path_in(folder, "config.json");

@@ -22,6 +22,10 @@ struct tn_model {
  * NULL: the folder's. */
 tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err);
 
+/* kernels.c: status, unless a file of the checkpoint was cut short or changed since it was opened: then that error
+ * takes the place of any other in err. */
+tn_status model_files_check(const tn_model *model, tn_status status, tn_error *err);
+
 /* kernels.c: apply_check_calls for a session that is being made. */
 tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err);
 

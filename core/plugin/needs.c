@@ -3,6 +3,7 @@
  * linker's own places are the system's. */
 #include "plugin/needs.h"
 
+#include "base/mapped.h"
 #include "plugin/writers.h"
 
 #include <dlfcn.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,18 +223,17 @@ static tn_status read_section(const void *content, size_t size, const char *file
 /* One of those found: it may need others. */
 static tn_status read_found(const char *path, bool named, needs *n, tn_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    void *content = MAP_FAILED;
+    mapped *content = NULL;
     tn_status status = TN_E_KERNEL;
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0)
-        content = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (content == MAP_FAILED) {
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+        content = mapped_open(fd, path, (size_t)st.st_size, NULL);
+    if (content)
+        status = read_section(mapped_data(content), (size_t)st.st_size, path, named, n, err);
+    else
         tn_fail(err, TN_E_KERNEL, path, "cannot be read");
-    } else {
-        status = read_section(content, (size_t)st.st_size, path, named, n, err);
-        munmap(content, (size_t)st.st_size);
-    }
+    mapped_close(content);
     if (fd >= 0)
         close(fd);
     return status;

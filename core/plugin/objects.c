@@ -1,6 +1,7 @@
 /* The libraries that a process has loaded, and what comes in with a plugin. */
 #include "plugin/objects.h"
 
+#include "base/mapped.h"
 #include "base/text.h"
 #include "plugin/sha256.h"
 
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -56,13 +56,12 @@ bool objects_hash(objects_file *file)
     struct stat st;
     char identity[128];
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
-        void *content = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        mapped *content = mapped_open(fd, file->path, (size_t)st.st_size, NULL);
         describe(&st, identity);
-        if (content != MAP_FAILED) {
-            if (strcmp(identity, file->identity) != 0 || !sha256_hex(content, (size_t)st.st_size, file->sha256))
-                file->sha256[0] = '\0';
-            munmap(content, (size_t)st.st_size);
-        }
+        if (!content || strcmp(identity, file->identity) != 0 ||
+            !sha256_hex(mapped_data(content), (size_t)st.st_size, file->sha256) || mapped_check(content, NULL) != TN_OK)
+            file->sha256[0] = '\0';
+        mapped_close(content);
     }
     if (fd >= 0)
         close(fd);

@@ -16,6 +16,10 @@ typedef struct tn_safetensors tn_safetensors;
 TN_API tn_safetensors *tn_safetensors_open(const char *path, tn_error *err);
 TN_API void tn_safetensors_close(tn_safetensors *file); /* views end with it. [one thread] */
 
+/* What another program cuts off the file while it is mapped reads as zeros. TN_E_INPUT where that happened, or where
+ * the file was changed in place: what was computed from it is worth nothing. [any thread] */
+TN_API tn_status tn_safetensors_check(const tn_safetensors *file, tn_error *err);
+
 /* Tensors in the order of the file; a name beyond the last is NULL. [any thread] */
 TN_API size_t tn_safetensors_count(const tn_safetensors *file);
 TN_API const char *tn_safetensors_name(const tn_safetensors *file, size_t index);
