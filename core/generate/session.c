@@ -13,6 +13,7 @@
 #include "run/observe.h"
 #include "model/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct tn_session {
     const model_shape *shape;
     int64_t rows, context, chunk;
     int32_t threads; /* that the arena is sized for                                               */
+    bool any_logits; /* NaN and infinity among logits are no error                                */
     guest_watch watch;
     kv_cache cache;
     media media;
@@ -116,6 +118,31 @@ static void head_block(graph_run *r, tn_session *s, int64_t row, int64_t count, 
     arena_release(r->arena, mark);
 }
 
+/* Logits that choose no token: says what brought them. */
+static void broken_logits(graph_run *r, const tn_session *s, int64_t row, int64_t token)
+{
+    char where[80] = "the output head gives";
+    if (r->broken == 1)
+        snprintf(where, sizeof where, "the embeddings give");
+    else if (r->broken > 1)
+        snprintf(where, sizeof where, "layer %lld%s", (long long)r->broken - 2,
+                 r->broken - 1 == s->shape->layers ? " or the norm behind it gives" : " gives");
+    r->status = tn_fail(r->err, TN_E_VERIFY, "logits",
+                        "NaN or infinity for token %lld of row %lld; the first stand in what %s; is the "
+                        "checkpoint whole? Try --kernels=none, and --dtype f32",
+                        (long long)token, (long long)row, where);
+}
+
+/* Logits of a real token must be numbers. */
+static void check_logits(graph_run *r, const chunk_sink *sink, int64_t b, int64_t t, int64_t count, const float *logits)
+{
+    const tn_session *s = sink->s;
+    for (int64_t i = 0; i < count && r->status == TN_OK && !s->any_logits; i++)
+        if (s->in.index[b * sink->tokens + t + i] >= 0 &&
+            convert_has_broken_logit(logits + i * s->shape->vocab, s->shape->vocab))
+            broken_logits(r, s, b, sink->begin + t + i);
+}
+
 /* How many of a chunk's tokens the caller reads: the last ones. */
 static int64_t wanted_tokens(const chunk_sink *sink)
 {
@@ -132,10 +159,14 @@ static void run_head(graph_run *r, chunk_sink *sink)
         int64_t first = b * tokens;
         for (int64_t t = 0; logits && t < sink->tokens && r->status == TN_OK; t += HEAD_ROWS) {
             int64_t count = sink->tokens - t < HEAD_ROWS ? sink->tokens - t : HEAD_ROWS;
-            head_block(r, s, first + t, count, logits + (b * sink->all_tokens + sink->begin + t) * vocab);
+            float *to = logits + (b * sink->all_tokens + sink->begin + t) * vocab;
+            head_block(r, s, first + t, count, to);
+            check_logits(r, sink, b, t, count, to);
         }
-        if (last && sink->last)
+        if (last && sink->last) {
             head_block(r, s, first + tokens - 1, 1, last + b * vocab);
+            check_logits(r, sink, b, sink->tokens - 1, 1, last + b * vocab);
+        }
     }
 }
 
@@ -143,6 +174,11 @@ static void set_inputs(graph_run *r, const tn_session *s, int64_t tokens)
 {
     chunk_show(&s->in, tokens, r);
     r->cache = s->cache.view;
+}
+
+void session_take_any_logits(tn_session *session)
+{
+    session->any_logits = true;
 }
 
 static graph_run start_run(tn_session *s, tn_error *err)

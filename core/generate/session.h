@@ -9,6 +9,9 @@
 tn_status session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs,
                       int (*progress)(void *ctx, int64_t done, int64_t total), void *ctx, tn_error *err);
 
+/* From now on NaN and infinity among logits are no error: for who compares them. */
+void session_take_any_logits(tn_session *session);
+
 const tn_model *session_model(const tn_session *session);
 int64_t session_context(const tn_session *session);
 

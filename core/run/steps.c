@@ -1,6 +1,7 @@
 /* The steps that an architecture's forward is made of. */
 #include "run/steps.h"
 
+#include "base/convert.h"
 #include "run/pieces.h"
 
 tn_tensor steps_take(graph_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
@@ -335,8 +336,25 @@ tn_tensor steps_heads(const graph_run *r, const tn_tensor *x, int64_t begin, int
     return view;
 }
 
+/* What goes wrong at a token reaches the last one through the attention of the next layer, so behind the embeddings
+ * that one alone is looked at: a few kilobytes a layer. */
+static void look_for_broken(graph_run *r, int64_t index, const tn_tensor *hidden)
+{
+    int64_t tokens = hidden->shape[0] / r->rows, width = hidden->shape[1];
+    if (r->broken || !r->device->ops->host_memory || r->device->ops->sync)
+        return;
+    for (int64_t b = 0; b < r->rows; b++)
+        for (int64_t t = index > 0 && tokens > 0 ? tokens - 1 : 0; t < tokens && !r->broken; t++) {
+            size_t at = (size_t)((b * tokens + t) * hidden->stride[0]) * tn_dtype_size(hidden->dtype);
+            if (convert_has_unfinite((const char *)hidden->data + at, hidden->dtype, width))
+                r->broken = index + 1;
+        }
+}
+
 void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden)
 {
+    if (r->status == TN_OK && !r->arena->measuring)
+        look_for_broken(r, index, hidden);
     if (r->status != TN_OK || !r->capture || r->arena->measuring || index < r->captured)
         return;
     r->captured = index + 1;

@@ -79,6 +79,8 @@ typedef struct graph_run {
     void (*capture)(void *ctx, int64_t index, const tn_tensor *hidden); /* or NULL                */
     void *capture_ctx;
     int64_t captured; /* states below this one have been captured                                     */
+    int64_t broken;   /* 1 + the first state in which a NaN or an infinity was seen; 0: none. Looked at where the host
+                         reads the device's memory                            */
     tn_status status;
     tn_error *err;
     const run_media *media; /* or NULL: tokens alone                                                  */
@@ -125,7 +127,8 @@ void steps_stream_add(graph_run *r, const tn_site *site, const tn_tensor *x, con
 tn_tensor steps_stream_mean(graph_run *r, const tn_site *site, const tn_tensor *x);
 /* Gives the rows of x the root mean square of those of like, in place. */
 void steps_rms_match(graph_run *r, const tn_site *site, const tn_tensor *x, const tn_tensor *like);
-void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden); /* each index once, ascending */
+/* Called at each index, ascending; the capture sees each once. */
+void steps_capture(graph_run *r, int64_t index, const tn_tensor *hidden);
 
 /* Pictures and sounds (steps_media.c): their features in the rows of h [B*T,H] that stand for them; whether rows are
  * added behind a layer, and adding them. */

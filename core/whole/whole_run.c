@@ -2,6 +2,7 @@
 #include "whole/whole.h"
 
 #include "apply/apply.h"
+#include "generate/session.h"
 
 #include <stdlib.h>
 
@@ -43,6 +44,8 @@ static tn_status run_windows(tn_model *model, const whole_text *text, float *log
     tn_session_options options = {.size = sizeof options, .rows = 1, .context = text->window};
     tn_session *session = tn_session_new(model, &options, err);
     tn_status status = session ? TN_OK : err->code;
+    if (session)
+        session_take_any_logits(session);
     for (int64_t at = 0; at < text->count && status == TN_OK; at += text->window) {
         int64_t n = text->count - at < text->window ? text->count - at : text->window;
         status = run_window(session, text->ids + at, n, vocab, logits + at * vocab, err);

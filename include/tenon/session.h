@@ -95,10 +95,11 @@ typedef struct tn_outputs {
     float *axes; /* [3, rows, tokens]: the positions that were used; 0 for padding                     */
 } tn_outputs;
 
-/* Feeds the batch. outputs may be NULL: the cache is filled. When it returns the results are there. After an error the
- * session must be reset. While kernels compute, what of the process they may not change (docs/design.md) is put back:
- * other threads do not change signal handlers, working directory, umask, descriptors 0 to 2 or timers meanwhile. [one
- * thread] */
+/* Feeds the batch. outputs may be NULL: the cache is filled. When it returns the results are there. Logits of a real
+ * token with a NaN or plus infinity are an error, TN_E_VERIFY, that says which layer's result was the first to hold
+ * one. After an error the session must be reset. While kernels compute, what of the process they may not change
+ * (docs/design.md) is put back: other threads do not change signal handlers, working directory, umask, descriptors 0 to
+ * 2 or timers meanwhile. [one thread] */
 TN_API tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_outputs *outputs, tn_error *err);
 
 /* ---- watching ---------------------------------------------------------------------------------- */
