@@ -3,10 +3,14 @@
 #include "tempdir.h"
 
 #include <check.h>
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char *folder, *path;
@@ -211,6 +215,30 @@ START_TEST(an_output_that_cannot_be_written_leaves_the_old)
 }
 END_TEST
 
+/* A disk that is full, and a signal in the middle of writing: the limit on a file's size brings either. */
+START_TEST(what_is_not_finished_leaves_nothing)
+{
+    static const float zeros[30000];
+    tn_named_tensor t = {"zeros", tn_tensor_dense((void *)(uintptr_t)zeros, TN_F32, 1, (int64_t[]){30000})};
+    for (int signalled = 0; signalled < 2; signalled++) {
+        int before = count_entries(folder), status;
+        pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0) {
+            tn_error err = TN_ERROR_INIT;
+            signal(SIGXFSZ, signalled ? SIG_DFL : SIG_IGN);
+            setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+            setrlimit(RLIMIT_FSIZE, &(struct rlimit){65536, 65536});
+            bool right = tn_safetensors_write(path, &t, 1, &err) == TN_E_INPUT && strstr(err.message, "too large");
+            _exit(right ? 0 : 1);
+        }
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(signalled ? WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ : status == 0);
+        ck_assert_int_eq(count_entries(folder), before);
+    }
+}
+END_TEST
+
 START_TEST(a_link_stays_a_link)
 {
     float x = 1;
@@ -240,6 +268,7 @@ int main(void)
     tcase_add_test(tc, what_is_written_is_read_again);
     tcase_add_test(tc, what_cannot_be_written_is_refused);
     tcase_add_test(tc, an_output_that_cannot_be_written_leaves_the_old);
+    tcase_add_test(tc, what_is_not_finished_leaves_nothing);
     tcase_add_test(tc, a_link_stays_a_link);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
