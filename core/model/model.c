@@ -3,6 +3,7 @@
 
 #include "apply/apply.h"
 #include "base/clock.h"
+#include "base/notices.h"
 #include "base/structs.h"
 #include "op/op.h"
 #include "model/trust_device.h"
@@ -169,6 +170,24 @@ static void fill_info(tn_model *m)
     m->info.converted_bytes = m->copies.total;
 }
 
+/* A config.json of fewer layers, or of another model, would otherwise go unseen. */
+static void tell_unread(const tn_model *m)
+{
+    size_t count = 0;
+    const char *first = NULL;
+    int64_t layers = m->arch->flow->shape(m->arch_state)->layers;
+    for (size_t i = 0; i < shards_count(m->weights) && !shards_is_record(m->weights); i++) {
+        const char *name = shards_name(m->weights, i);
+        if (shards_taken(m->weights, i) || models_leaves(m->arch->model_type, layers, name))
+            continue;
+        first = first ? first : name;
+        count++;
+    }
+    if (count > 0)
+        notices_add("%s: %zu of %zu tensors are read by nothing, %s among them; is config.json that of these weights?",
+                    m->folder, count, shards_count(m->weights), first);
+}
+
 static tn_status open_parts(tn_model *m, const char *folder, const tn_model_options *options, tn_error *err)
 {
     tn_status status = check_folder(folder, err);
@@ -244,6 +263,7 @@ tn_model *model_open(const char *folder, const tn_model_options *options, shards
         return NULL;
     }
     fill_info(m);
+    tell_unread(m);
     m->info.load_seconds = clock_seconds() - start;
     return m;
 }

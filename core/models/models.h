@@ -32,4 +32,7 @@ typedef struct model_arch {
 /* The entry for model_type, or NULL with an error that lists what is known. models.c */
 const model_arch *models_find(const char *model_type, tn_error *err);
 
+/* May a checkpoint of this type hold the tensor although the model of so many layers reads it nowhere? unread.c */
+bool models_leaves(const char *model_type, int64_t layers, const char *name);
+
 #endif
