@@ -4,6 +4,7 @@
 #include "tempdir.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 START_TEST(a_layer_that_is_left_out_is_told)
