@@ -25,6 +25,14 @@ static double eps_of(tn_dtype dtype)
     return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
+/* What a row of this size is measured by: numbers below the smallest normal one are as far apart as those above it, so
+ * rounding there is no smaller. A row of zeros stays one of zeros. */
+static double size_of(double largest, tn_dtype dtype)
+{
+    double normal = dtype == TN_F16 ? 0x1p-14 : 0x1p-126;
+    return largest > 0 && largest < normal ? normal : largest;
+}
+
 static const char *row_of(const tn_tensor *t, int64_t row)
 {
     int64_t offset = 0;
@@ -189,7 +197,8 @@ static void compare_floats(const tn_tensor *want, const tn_tensor *got, const ro
         at.row = row;
         double least =
             at.narrow > 0 ? at.narrow * row_rms(row_of(at.x, row), at.x->dtype, at.x->shape[at.x->ndim - 1]) : 0;
-        at.unit *= at.largest > 0 ? at.largest : fmax(row_max(a, want->dtype, width), least);
+        double largest = at.largest > 0 ? at.largest : fmax(row_max(a, want->dtype, width), least);
+        at.unit *= size_of(largest, want->dtype);
         compare_row(&at, want->dtype, a, row_of(got, row), width, f);
     }
 }
@@ -251,7 +260,7 @@ static void compare_route(const tn_call *eager, const tn_call *call, const row_p
     for (int64_t row = 0; row < weights->shape[0]; row++) {
         row_place at = *like;
         at.row = row;
-        at.unit *= row_max(row_of(weights, row), weights->dtype, weights->shape[1]);
+        at.unit *= size_of(row_max(row_of(weights, row), weights->dtype, weights->shape[1]), weights->dtype);
         if ((skip && skip[row] ? compare_tied : compare_chosen)(&at, eager, call, f))
             continue;
         f->worst = f->ulps = INFINITY;

@@ -16,9 +16,10 @@ typedef struct compare_figures {
 double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype);
 
 /* Compares every output of two calls of the same shape, element by element: |y - eager| <= ulps * eps(dt) * max|eager
- * row|, where the row of a linear layer with few outputs counts as not smaller than sums of its products usually are.
- * Where the operation picks, what was picked is compared as sets. Rows whose token (the first dimension) is in
- * skip are left out; skip may be NULL. Tensors are in host memory. */
+ * row|, where the row of a linear layer with few outputs counts as not smaller than sums of its products usually are,
+ * and any row but one of zeros as not smaller than the type's smallest normal number. Where the operation picks, what
+ * was picked is compared as sets. Rows whose token (the first dimension) is in skip are left out; skip may be NULL.
+ * Tensors are in host memory. */
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures);
 
 /* The figures of one gradient. */

@@ -46,7 +46,8 @@ typedef struct tn_match {
 
 /* Largest distance from eager, in units of the last place of dt at the largest magnitude in
  * the output row: |y - eager| <= ulps * eps(dt) * max|eager row|, eps = 2^-24, 2^-8, 2^-11 for
- * f32, bf16, f16. 0 asks for eager's bits; more than TN_TOLERANCE_MAX_... would check nothing and is refused. */
+ * f32, bf16, f16. A row that is not zero counts as not smaller than the type's smallest normal number (2^-14 in f16).
+ * 0 asks for eager's bits; more than TN_TOLERANCE_MAX_... would check nothing and is refused. */
 #define TN_TOLERANCE_MAX_F32 65536.0 /* 2^-8 of the largest magnitude                            */
 #define TN_TOLERANCE_MAX_BF16 64.0   /* a quarter of it                                          */
 #define TN_TOLERANCE_MAX_F16 512.0   /* a quarter of it                                          */

@@ -524,6 +524,30 @@ START_TEST(sums_that_cancel_are_no_smaller_than_their_terms)
 }
 END_TEST
 
+/* Below the smallest normal number of f16 a step is 2^-24, whatever the row's size. A row of zeros has no steps. */
+START_TEST(rows_below_normal_numbers_have_their_steps)
+{
+    uint16_t want[2] = {9, 0}, got[2] = {10, 0}; /* subnormal: multiples of 2^-24 */
+    tn_site site = {.size = sizeof site, .op = TN_OP_ADD};
+    site.meaning[TN_AXIS_DTYPE] = TN_F16;
+    tn_call eager = {.size = sizeof eager, .op = TN_OP_ADD, .site = &site, .out_count = 1};
+    eager.out[0] = tn_tensor_dense(want, TN_F16, 2, (int64_t[]){1, 2});
+    tn_call call = eager;
+    call.out[0].data = got;
+    compare_figures f = {0};
+    compare_call(&eager, &call, 4, NULL, &f);
+    ck_assert_msg(f.ulps == 2, "%g", f.ulps); /* eps is half of a step */
+    got[0] = 20;
+    compare_call(&eager, &call, 4, NULL, &f);
+    ck_assert(f.worst > 1);
+    f = (compare_figures){0};
+    want[0] = 0;
+    got[0] = 1;
+    compare_call(&eager, &call, 4, NULL, &f);
+    ck_assert(isinf(f.ulps));
+}
+END_TEST
+
 /* Any different experts do where all of them tie, with the weights that all of them have. */
 START_TEST(ties_are_any_choice)
 {
@@ -577,6 +601,7 @@ int main(void)
     tcase_add_test(parts, routes_compare_as_sets);
     tcase_add_test(parts, ties_are_any_choice);
     tcase_add_test(parts, sums_that_cancel_are_no_smaller_than_their_terms);
+    tcase_add_test(parts, rows_below_normal_numbers_have_their_steps);
     suite_add_tcase(suite, parts);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
