@@ -255,8 +255,10 @@ aclnnStatus aclnnReluGetWorkspaceSize(const aclTensor *self, const aclTensor *ou
     const sim_tensor *from = sim_in(op, self, "self");
     sim_out(op, out, "out");
     ops_refuse_310p(op);
-    ops_check_one(op, SIM_FLOATS | SIM_I32); /* headers and documents differ over the other whole numbers */
-    if (from->type == ACL_INT32)
+    ops_check_one(op, SIM_FLOATS | SIM_I32 | SIM_SMALL);
+    if (from->type == ACL_UINT8 || from->type == ACL_INT16) /* nor INT64: headers and documents agree on two */
+        sim_fault(op, 161002, "self is %s; of whole numbers INT32 and INT8 are taken", sim_type_name(from->type));
+    if (sim_type_bit(from->type) & SIM_WHOLE)
         op->run = run_relu_whole;
     return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
 }
