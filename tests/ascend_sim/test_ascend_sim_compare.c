@@ -78,6 +78,7 @@ START_TEST(choices_have_types)
     box words = tensor(ACL_INT32, 1, DIMS(2), VALUES(3, 4)), wide = tensor(ACL_INT64, 1, DIMS(2), VALUES(5, 6));
     box half = tensor(ACL_BF16, 1, DIMS(2), VALUES(0.5, 1.5)), other = tensor(ACL_FLOAT16, 1, DIMS(2), VALUES(2, 2));
     box out = tensor(ACL_FLOAT, 1, DIMS(2), NULL), large = tensor(ACL_UINT64, 1, DIMS(2), VALUES(8, 9));
+    box bytes = tensor(ACL_INT8, 1, DIMS(2), VALUES(1, 0));
     GO(SWhere, mask.tensor, words.tensor, half.tensor, half.tensor);
     expect(&half, VALUES(3, 1.5));
     GO(SWhere, mask.tensor, half.tensor, other.tensor, out.tensor);
@@ -88,10 +89,12 @@ START_TEST(choices_have_types)
     expect(&large, VALUES(8, 9));
     BROKEN(FIRST(SWhere, mask.tensor, half.tensor, other.tensor, half.tensor), 161002);
     BROKEN(FIRST(SWhere, mask.tensor, large.tensor, words.tensor, large.tensor), 161002);
+    BROKEN(FIRST(SWhere, mask.tensor, large.tensor, words.tensor, words.tensor), 161002);
+    BROKEN(FIRST(SWhere, bytes.tensor, half.tensor, half.tensor, half.tensor), 161002);
     BROKEN(FIRST(SWhere, words.tensor, half.tensor, half.tensor, half.tensor), 161002);
     BROKEN(go("aclnnSWhere", FIRST(SWhere, unwritten.tensor, half.tensor, half.tensor, half.tensor)), 0);
-    drop_all((box *[]){&mask, &unwritten, &words, &wide, &half, &other, &out, &large}, 8);
-    box_close(4);
+    drop_all((box *[]){&mask, &unwritten, &words, &wide, &half, &other, &out, &large, &bytes}, 9);
+    box_close(6);
 }
 END_TEST
 
