@@ -12,6 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DIMS(...) ((const int64_t[]){__VA_ARGS__})
+#define VALUES(...) ((const float[]){__VA_ARGS__})
+
+/* Types of floating point, and for each half of its last place, relative: what one rounding may do. 32 bits also have
+ * the roundings of sums and functions. */
+static const aclDataType floats[] = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
+static const double bounds[] = {2e-6, 0.00049, 0.0039};
+
 typedef void any_function(void);
 
 static void *box_libraries[3];
@@ -90,6 +98,10 @@ static inline int go(const char *name, int first)
     return code ? code : later;
 }
 
+/* The first phase of an operator, and both of a right call. */
+#define FIRST(name, ...) CALL(aclnn##name##GetWorkspaceSize)(__VA_ARGS__, &needed, &executor)
+#define GO(name, ...) ck_assert_int_eq(go("aclnn" #name, FIRST(name, __VA_ARGS__)), 0)
+
 typedef struct box {
     aclTensor *tensor;
     void *device;
@@ -109,6 +121,10 @@ static inline void encode(aclDataType type, float value, void *to)
         memcpy(to, &(uint16_t){CALL(sim_to_f16)(value)}, 2);
     else if (type == ACL_INT32)
         memcpy(to, &(int32_t){(int32_t)value}, 4);
+    else if (type == ACL_INT16)
+        memcpy(to, &(int16_t){(int16_t)value}, 2);
+    else if (CALL(aclDataTypeSize)(type) == 1) /* BOOL, INT8, UINT8: the same bits */
+        memcpy(to, &(uint8_t){(uint8_t)(int)value}, 1);
     else
         memcpy(to, &(int64_t){(int64_t)value}, 8);
 }
@@ -127,6 +143,12 @@ static inline float decode(aclDataType type, const void *from)
     } else if (type == ACL_INT32) {
         memcpy(&word, from, 4);
         value = (float)word;
+    } else if (type == ACL_INT16) {
+        memcpy(&half, from, 2);
+        value = (float)(int16_t)half;
+    } else if (CALL(aclDataTypeSize)(type) == 1) {
+        uint8_t byte = *(const uint8_t *)from;
+        value = type == ACL_INT8 ? (float)(int8_t)byte : (float)byte;
     } else {
         memcpy(&wide, from, 8);
         value = (float)wide;
@@ -164,6 +186,12 @@ static inline void drop(box *b)
 {
     ck_assert_int_eq(CALL(aclDestroyTensor)(b->tensor), 0);
     ck_assert_int_eq(CALL(aclrtFree)(b->device), 0);
+}
+
+static inline void drop_all(box *const *boxes, int count)
+{
+    for (int i = 0; i < count; i++)
+        drop(boxes[i]);
 }
 
 /* Element i of the memory. */
@@ -212,6 +240,17 @@ static inline void draw(float *values, int64_t count, uint32_t seed)
 static inline aclScalar *number(float value)
 {
     return CALL(aclCreateScalar)(&value, ACL_FLOAT);
+}
+
+static inline aclScalar *whole_number(int64_t value)
+{
+    return CALL(aclCreateScalar)(&value, ACL_INT64);
+}
+
+static inline void free_scalars(aclScalar *const *scalars, int count)
+{
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(CALL(aclDestroyScalar)(scalars[i]), 0);
 }
 
 /* Nothing is left of what a test made, and it broke no more rules than it meant to. */

@@ -2,13 +2,6 @@
  * process of its own. */
 #include "sim_box.h"
 
-#define DIMS(...) ((const int64_t[]){__VA_ARGS__})
-#define VALUES(...) ((const float[]){__VA_ARGS__})
-
-static const aclDataType floats[] = {ACL_FLOAT, ACL_FLOAT16, ACL_BF16};
-/* Half of the last place, relative: what one rounding may do; 32 bits also have the rounding of sums. */
-static const double bounds[] = {2e-6, 0.00049, 0.0039};
-
 static aclIntArray *ints(uint64_t count, const int64_t *values)
 {
     return CALL(aclCreateIntArray)(values, count);
