@@ -27,6 +27,14 @@ static bool goes_on(const npu_run *r, const tn_tensor *y)
     return !r->measuring && r->status == TN_OK && tn_tensor_count(y) > 0;
 }
 
+bool npu_begin(npu_run *r, ascend_step *s, const char *name, const tn_tensor *y)
+{
+    if (!goes_on(r, y))
+        return false;
+    ascend_begin(s, r->queue, name);
+    return true;
+}
+
 tn_tensor npu_take(npu_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor t = tn_tensor_dense(NULL, dtype, ndim, shape);
@@ -158,10 +166,9 @@ void npu_copy(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 
 void npu_fill(npu_run *r, const tn_tensor *y, float value)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnInplaceFillScalar");
+    if (!npu_begin(r, &s, "aclnnInplaceFillScalar", y))
+        return;
     aclTensor *to = ascend_tensor(&s, y);
     aclScalar *number = ascend_f32(&s, value);
     aclnnStatus first = s.api->aclnnInplaceFillScalarGetWorkspaceSize(to, number, &s.bytes, &s.executor);
@@ -170,10 +177,9 @@ void npu_fill(npu_run *r, const tn_tensor *y, float value)
 
 void npu_add(npu_run *r, const tn_tensor *a, const tn_tensor *b, float factor, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnAdd");
+    if (!npu_begin(r, &s, "aclnnAdd", y))
+        return;
     aclTensor *one = ascend_tensor(&s, a), *other = ascend_tensor(&s, b), *sum = ascend_tensor(&s, y);
     aclScalar *alpha = ascend_f32(&s, factor);
     aclnnStatus first = s.api->aclnnAddGetWorkspaceSize(one, other, alpha, sum, &s.bytes, &s.executor);
@@ -182,10 +188,9 @@ void npu_add(npu_run *r, const tn_tensor *a, const tn_tensor *b, float factor, c
 
 void npu_multiply(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnMul");
+    if (!npu_begin(r, &s, "aclnnMul", y))
+        return;
     aclTensor *one = ascend_tensor(&s, a), *other = ascend_tensor(&s, b), *product = ascend_tensor(&s, y);
     aclnnStatus first = s.api->aclnnMulGetWorkspaceSize(one, other, product, &s.bytes, &s.executor);
     r->status = ascend_run(&s, first, s.api->aclnnMul, r->err);
@@ -193,10 +198,9 @@ void npu_multiply(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_t
 
 void npu_add_number(npu_run *r, const tn_tensor *x, float number, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnAdds");
+    if (!npu_begin(r, &s, "aclnnAdds", y))
+        return;
     aclTensor *from = ascend_tensor(&s, x), *sum = ascend_tensor(&s, y);
     aclScalar *other = ascend_f32(&s, number), *alpha = ascend_f32(&s, 1);
     aclnnStatus first = s.api->aclnnAddsGetWorkspaceSize(from, other, alpha, sum, &s.bytes, &s.executor);
@@ -205,10 +209,9 @@ void npu_add_number(npu_run *r, const tn_tensor *x, float number, const tn_tenso
 
 void npu_multiply_number(npu_run *r, const tn_tensor *x, float number, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnMuls");
+    if (!npu_begin(r, &s, "aclnnMuls", y))
+        return;
     aclTensor *from = ascend_tensor(&s, x), *product = ascend_tensor(&s, y);
     aclScalar *other = ascend_f32(&s, number);
     aclnnStatus first = s.api->aclnnMulsGetWorkspaceSize(from, other, product, &s.bytes, &s.executor);
@@ -217,10 +220,9 @@ void npu_multiply_number(npu_run *r, const tn_tensor *x, float number, const tn_
 
 void npu_silu(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnSilu");
+    if (!npu_begin(r, &s, "aclnnSilu", y))
+        return;
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
     aclnnStatus first = s.api->aclnnSiluGetWorkspaceSize(from, to, &s.bytes, &s.executor);
     r->status = ascend_run(&s, first, s.api->aclnnSilu, r->err);
@@ -228,10 +230,9 @@ void npu_silu(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 
 void npu_sigmoid(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnSigmoid");
+    if (!npu_begin(r, &s, "aclnnSigmoid", y))
+        return;
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
     aclnnStatus first = s.api->aclnnSigmoidGetWorkspaceSize(from, to, &s.bytes, &s.executor);
     r->status = ascend_run(&s, first, s.api->aclnnSigmoid, r->err);
@@ -242,10 +243,9 @@ enum { KEEP_TYPES = 0 };
 
 void npu_matmul(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnMatmul");
+    if (!npu_begin(r, &s, "aclnnMatmul", y))
+        return;
     aclTensor *left = ascend_tensor(&s, a), *right = ascend_tensor(&s, b), *product = ascend_tensor(&s, y);
     aclnnStatus first = s.api->aclnnMatmulGetWorkspaceSize(left, right, product, KEEP_TYPES, &s.bytes, &s.executor);
     r->status = ascend_run(&s, first, s.api->aclnnMatmul, r->err);
@@ -253,10 +253,9 @@ void npu_matmul(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_ten
 
 void npu_gather(npu_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *y)
 {
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnIndexSelect");
+    if (!npu_begin(r, &s, "aclnnIndexSelect", y))
+        return;
     aclTensor *from = ascend_tensor(&s, table), *index = ascend_tensor(&s, ids), *to = ascend_tensor(&s, y);
     aclnnStatus first = s.api->aclnnIndexSelectGetWorkspaceSize(from, 0, index, to, &s.bytes, &s.executor);
     r->status = ascend_run(&s, first, s.api->aclnnIndexSelect, r->err);
@@ -268,10 +267,9 @@ void npu_rms(npu_run *r, const tn_tensor *x, const tn_tensor *gamma, double eps,
     if (shape.ndim > 0)
         shape.shape[shape.ndim - 1] = 1;
     tn_tensor rstd = npu_take_like(r, TN_F32, &shape); /* the operator wants to tell it               */
-    if (!goes_on(r, y))
-        return;
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnRmsNorm");
+    if (!npu_begin(r, &s, "aclnnRmsNorm", y))
+        return;
     aclTensor *from = ascend_tensor(&s, x), *weight = ascend_tensor(&s, gamma), *to = ascend_tensor(&s, y),
               *scale = ascend_tensor(&s, &rstd);
     aclnnStatus first = s.api->aclnnRmsNormGetWorkspaceSize(from, weight, eps, to, scale, &s.bytes, &s.executor);

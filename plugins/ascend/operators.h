@@ -19,6 +19,9 @@ typedef void npu_body(npu_run *r);
 size_t npu_measure(npu_body *body, const tn_call *call);
 tn_status npu_perform(npu_body *body, const tn_call *call, tn_error *err);
 
+/* Begins a step whose result is y, if there is anything to do. */
+bool npu_begin(npu_run *r, ascend_step *s, const char *name, const tn_tensor *y);
+
 /* Dense memory of the call's scratch: how much is taken must follow from shapes alone. */
 tn_tensor npu_take(npu_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
 tn_tensor npu_take_like(npu_run *r, tn_dtype dtype, const tn_tensor *like);

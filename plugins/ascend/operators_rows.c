@@ -11,19 +11,10 @@ tn_tensor npu_view(const void *data, tn_dtype dtype, int32_t ndim, const int64_t
     return t;
 }
 
-/* Begins a step if there is something to do. */
-static bool begin(npu_run *r, ascend_step *s, const char *name, const tn_tensor *y)
-{
-    if (r->measuring || r->status != TN_OK || tn_tensor_count(y) == 0)
-        return false;
-    ascend_begin(s, r->queue, name);
-    return true;
-}
-
 void npu_divide(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnDiv", y))
+    if (!npu_begin(r, &s, "aclnnDiv", y))
         return;
     aclTensor *from = ascend_tensor(&s, a), *by = ascend_tensor(&s, b), *to = ascend_tensor(&s, y);
     aclnnStatus first = s.api->aclnnDivGetWorkspaceSize(from, by, to, &s.bytes, &s.executor);
@@ -33,7 +24,7 @@ void npu_divide(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_ten
 void npu_softmax(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnSoftmax", y))
+    if (!npu_begin(r, &s, "aclnnSoftmax", y))
         return;
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
     aclnnStatus first = s.api->aclnnSoftmaxGetWorkspaceSize(from, x->ndim - 1, to, &s.bytes, &s.executor);
@@ -43,7 +34,7 @@ void npu_softmax(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 void npu_sums(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnReduceSum", y))
+    if (!npu_begin(r, &s, "aclnnReduceSum", y))
         return;
     const int64_t last = x->ndim - 1;
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
@@ -56,7 +47,7 @@ void npu_sums(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 void npu_join(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnCat", y))
+    if (!npu_begin(r, &s, "aclnnCat", y))
         return;
     aclTensor *parts[] = {ascend_tensor(&s, a), ascend_tensor(&s, b)}, *to = ascend_tensor(&s, y);
     aclTensorList *list = ascend_list(&s, parts, 2);
@@ -67,7 +58,7 @@ void npu_join(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tenso
 void npu_largest(npu_run *r, const tn_tensor *x, int64_t k, const tn_tensor *values, const tn_tensor *places)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnTopk", values))
+    if (!npu_begin(r, &s, "aclnnTopk", values))
         return;
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, values), *at = ascend_tensor(&s, places);
     aclnnStatus first =
@@ -81,7 +72,7 @@ enum { KEEP_TYPES = 0 };
 void npu_batch_matmul(npu_run *r, const tn_tensor *x, const tn_tensor *w, const tn_tensor *y)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnBatchMatMul", y))
+    if (!npu_begin(r, &s, "aclnnBatchMatMul", y))
         return;
     aclTensor *left = ascend_tensor(&s, x), *right = ascend_tensor(&s, w), *product = ascend_tensor(&s, y);
     aclnnStatus first =
@@ -93,7 +84,7 @@ void npu_permute(npu_run *r, const tn_tensor *tokens, const tn_tensor *ids, cons
                  const tn_tensor *order)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnMoeTokenPermute", rows))
+    if (!npu_begin(r, &s, "aclnnMoeTokenPermute", rows))
         return;
     aclTensor *from = ascend_tensor(&s, tokens), *index = ascend_tensor(&s, ids);
     aclTensor *to = ascend_tensor(&s, rows), *at = ascend_tensor(&s, order);
@@ -106,7 +97,7 @@ void npu_unpermute(npu_run *r, const tn_tensor *rows, const tn_tensor *order, co
                    const tn_tensor *y)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnMoeTokenUnpermute", y))
+    if (!npu_begin(r, &s, "aclnnMoeTokenUnpermute", y))
         return;
     aclTensor *from = ascend_tensor(&s, rows), *at = ascend_tensor(&s, order);
     aclTensor *factors = ascend_tensor(&s, weights), *to = ascend_tensor(&s, y);
@@ -118,7 +109,7 @@ void npu_unpermute(npu_run *r, const tn_tensor *rows, const tn_tensor *order, co
 void npu_count(npu_run *r, const tn_tensor *x, const tn_tensor *bins)
 {
     ascend_step s;
-    if (!begin(r, &s, "aclnnHistc", bins))
+    if (!npu_begin(r, &s, "aclnnHistc", bins))
         return;
     aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, bins);
     /* Each number lies in the middle of its bin, wherever rounding puts the edges. */
