@@ -42,6 +42,11 @@ static double tolerance_of(tn_op op, tn_dtype dtype)
     return dtype == TN_F32 ? 256 : 8;
 }
 
+double check_device_ulps(tn_op op, tn_dtype dtype)
+{
+    return tolerance_of(op, dtype);
+}
+
 /* ---- parameters in the host's memory ------------------------------------------------------------ */
 
 /* The site as the CPU sees it. */
