@@ -3,9 +3,11 @@
 #include "queue.h"
 
 #include <string.h>
+#include <tenon/half.h>
 
 static const ascend_gradient *const table[] = {
-    &ascend_linear_grad, &ascend_rms_norm_grad, &ascend_add_rms_norm_grad, &ascend_layer_norm_grad, &ascend_rope_grad,
+    &ascend_linear_grad, &ascend_rms_norm_grad, &ascend_add_rms_norm_grad, &ascend_layer_norm_grad,
+    &ascend_rope_grad,   &ascend_glu_grad,      &ascend_act_grad,          &ascend_softcap_grad,
 };
 
 static const ascend_gradient *find(tn_op op)
@@ -41,6 +43,13 @@ void grad_round(npu_run *r, const tn_tensor *x, tn_dtype dtype)
     tn_tensor narrow = npu_take_like(r, dtype, x);
     npu_copy(r, x, &narrow);
     npu_copy(r, &narrow, x);
+}
+
+float grad_rounded(float x, tn_dtype dtype)
+{
+    if (dtype == TN_BF16)
+        return tn_bf16_to_f32(tn_f32_to_bf16(x));
+    return dtype == TN_F16 ? tn_f16_to_f32(tn_f32_to_f16(x)) : x;
 }
 
 void grad_store(npu_run *r, const tn_tensor *from, const tn_tensor *to)

@@ -16,7 +16,7 @@ typedef struct ascend_gradient {
 } ascend_gradient;
 
 extern const ascend_gradient ascend_linear_grad, ascend_rms_norm_grad, ascend_add_rms_norm_grad, ascend_layer_norm_grad,
-    ascend_rope_grad;
+    ascend_rope_grad, ascend_glu_grad, ascend_act_grad, ascend_softcap_grad;
 
 /* What the device answers with. */
 size_t eager_backward_scratch(const tn_call *call);
@@ -30,6 +30,9 @@ tn_tensor grad_wide(npu_run *r, const tn_tensor *x, const tn_tensor *like);
 
 /* x, f32, to a type and back. */
 void grad_round(npu_run *r, const tn_tensor *x, tn_dtype dtype);
+
+/* The number rounded to a type. */
+float grad_rounded(float x, tn_dtype dtype);
 
 /* from to a gradient, where that is wanted (not NULL, with data). */
 void grad_store(npu_run *r, const tn_tensor *from, const tn_tensor *to);
