@@ -4,16 +4,11 @@
  * Rounded as core/eager does but for one thing: an output times its weight is not rounded before the sum, which is in
  * f32 in the order of the slots in both. Counts of rows per expert are made on the device, by aclnnHistc of the experts
  * as f32; that this takes f32 is nowhere written down. An id that names no expert is an error of core/eager and goes
- * unnoticed here.
- *
- * No operator compares, so min(x, L) is x s(L - x) + L s(x - L), where s(d) = sigmoid(2^60 d) is 1 or 0 for numbers
- * that differ: exact, but for infinities, which become NaN. */
-#include "operators_rows.h"
+ * unnoticed here. */
+#include "activations.h"
 #include "eager_grouped.h"
+#include "operators_rows.h"
 
-#include <string.h>
-
-#define STEP 0x1p60f /* numbers times this are beyond where a sigmoid is 0 or 1                         */
 #define MOST_CHOICES 512
 
 typedef struct experts_job {
@@ -35,7 +30,6 @@ typedef struct experts_work {
     tn_tensor first, second;              /* gate and up of lists [slots,I]; else both [slots,2I] */
     tn_tensor bias, sorted_bias, order_2; /* [slots, of 2I and H the larger]                      */
     tn_tensor activated, hidden;          /* [slots,I]: act(gate), and times up                   */
-    tn_tensor a, b, d, e;                 /* [slots,I] f32                                        */
     tn_tensor out, biased;                /* [slots,H]                                            */
     tn_tensor ones;                       /* [slots,1] f32                                        */
     tn_tensor y;                          /* [T,H]                                                */
@@ -66,12 +60,6 @@ static experts_job experts_shape(const tn_call *call)
     return job;
 }
 
-/* Does the activation go through f32? */
-static bool act_is_wide(const experts_job *job)
-{
-    return job->act != TN_ACT_SILU && job->act != TN_ACT_SIGMOID && job->act != TN_ACT_LINEAR;
-}
-
 static void bias_take(npu_run *r, const experts_job *job, experts_work *w)
 {
     int64_t slots = job->gate_up_bias || job->down_bias ? job->slots : 0;
@@ -94,7 +82,7 @@ static void scaled_take(npu_run *r, const experts_job *job, experts_work *w)
 
 static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
 {
-    int64_t s = job->slots, h = job->hidden, i = job->inter, wide = act_is_wide(job) ? s : 0;
+    int64_t s = job->slots, h = job->hidden, i = job->inter;
     int64_t lists = job->list ? s : 0, first = job->list ? i : 2 * i;
     w->x = npu_take(r, job->dtype, 2, job->x->shape);
     w->ids = npu_take(r, TN_I32, 2, job->experts->shape);
@@ -110,10 +98,6 @@ static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
     bias_take(r, job, w);
     w->activated = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
     w->hidden = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
-    w->a = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
-    w->b = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
-    w->d = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
-    w->e = npu_take(r, TN_F32, 2, (int64_t[]){wide, i});
     w->out = npu_take(r, job->dtype, 2, (int64_t[]){s, h});
     w->y = npu_take(r, job->dtype, 2, job->y->shape);
 }
@@ -149,125 +133,21 @@ static tn_tensor scaled_inputs(npu_run *r, const experts_job *job, const tn_tens
     return as_rows(&w->scaled, job->slots, job->hidden);
 }
 
-/* ---- activations: of gate, [slots,I] with any strides ------------------------------------------------------------ */
+/* ---- activations --------------------------------------------------------------------------------------------- */
 
-/* x, f32, to the model's type and back. */
-static void round_to(npu_run *r, const experts_work *w, const tn_tensor *x)
+/* w->hidden = rnd(rnd(act(gate)) up), of [slots,I] with any strides. */
+static void activate(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up,
+                     const experts_work *w)
 {
-    if (w->activated.dtype == TN_F32)
-        return;
-    npu_copy(r, x, &w->activated);
-    npu_copy(r, &w->activated, x);
-}
-
-static void exchange(tn_tensor *a, tn_tensor *b)
-{
-    tn_tensor t = *a;
-    *a = *b;
-    *b = t;
-}
-
-/* x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), since (1 + tanh(u)) / 2 = sigmoid(2 u). */
-static void gelu_tanh(npu_run *r, const tn_tensor *gate, experts_work *w)
-{
-    npu_copy(r, gate, &w->a);
-    npu_multiply(r, &w->a, &w->a, &w->b);
-    npu_multiply(r, &w->b, &w->a, &w->d);
-    npu_add(r, &w->a, &w->d, 0.044715f, &w->b);
-    npu_multiply_number(r, &w->b, 2 * 0.7978845608028654f, &w->d);
-    npu_sigmoid(r, &w->d, &w->b);
-    npu_multiply(r, &w->a, &w->b, &w->d);
-    npu_copy(r, &w->d, &w->activated);
-}
-
-/* x sigmoid(factor x), rounded at each of three steps; x in w->a. */
-static void steep_silu(npu_run *r, float factor, experts_work *w)
-{
-    npu_multiply_number(r, &w->a, factor, &w->b);
-    round_to(r, w, &w->b);
-    npu_sigmoid(r, &w->b, &w->d);
-    round_to(r, w, &w->d);
-    npu_multiply(r, &w->a, &w->d, &w->b);
-    exchange(&w->a, &w->b);
-    round_to(r, w, &w->a);
-}
-
-/* x, in w->a, not above limit. */
-static void not_above(npu_run *r, float limit, experts_work *w)
-{
-    npu_add_number(r, &w->a, -limit, &w->b);
-    npu_multiply_number(r, &w->b, -STEP, &w->d);
-    npu_sigmoid(r, &w->d, &w->b);
-    npu_multiply(r, &w->a, &w->b, &w->d); /* x where it is below                                     */
-    npu_multiply_number(r, &w->b, -1, &w->a);
-    npu_add_number(r, &w->a, 1, &w->b);
-    npu_add(r, &w->d, &w->b, limit, &w->a);
-}
-
-static void negate(npu_run *r, experts_work *w)
-{
-    npu_multiply_number(r, &w->a, -1, &w->b);
-    exchange(&w->a, &w->b);
-}
-
-/* x rounded to nearest, ties to even; not for subnormal numbers of f16. */
-static float rounded(float x, tn_dtype dtype)
-{
-    uint32_t bits, drop = dtype == TN_BF16 ? 16 : dtype == TN_F16 ? 13 : 0;
-    memcpy(&bits, &x, sizeof bits);
-    if (drop > 0) {
-        bits += (1u << (drop - 1)) - 1 + (bits >> drop & 1);
-        bits &= ~((1u << drop) - 1);
-    }
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-/* p = rnd(rnd(U + 1) rnd(G s)), s = rnd(sigmoid(rnd(A G))), G = min(gate, L), U = up within -L .. L, L rounded. */
-static void clamped_swiglu(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up,
-                           experts_work *w)
-{
-    float limit = rounded((float)job->site->num[TN_NUM_LIMIT], job->dtype);
-    npu_copy(r, up, &w->a);
-    not_above(r, limit, w);
-    negate(r, w);
-    not_above(r, limit, w);
-    negate(r, w);
-    npu_add_number(r, &w->a, 1, &w->e);
-    round_to(r, w, &w->e);
-    npu_copy(r, gate, &w->a);
-    not_above(r, limit, w);
-    steep_silu(r, (float)job->site->num[TN_NUM_ALPHA], w);
-    npu_multiply(r, &w->a, &w->e, &w->b);
-    npu_copy(r, &w->b, &w->hidden);
-}
-
-/* w->hidden = rnd(rnd(act(gate)) up). */
-static void activate(npu_run *r, const experts_job *job, const tn_tensor *gate, const tn_tensor *up, experts_work *w)
-{
-    switch (job->act) {
-    case TN_ACT_SILU:
-        npu_silu(r, gate, &w->activated);
-        break;
-    case TN_ACT_SIGMOID:
-        npu_sigmoid(r, gate, &w->activated);
-        break;
-    case TN_ACT_LINEAR:
-        npu_multiply(r, gate, up, &w->hidden);
-        return;
-    case TN_ACT_GELU_TANH:
-        gelu_tanh(r, gate, w);
-        break;
-    case TN_ACT_QUICK_GELU:
-        npu_copy(r, gate, &w->a);
-        steep_silu(r, 1.702f, w);
-        npu_copy(r, &w->a, &w->activated);
-        break;
-    default: /* TN_ACT_CLAMPED_SWIGLU: others are declined                                        */
-        clamped_swiglu(r, job, gate, up, w);
+    if (job->act == TN_ACT_CLAMPED_SWIGLU) {
+        npu_clamped_swiglu(r, job->site, gate, up, &w->hidden);
         return;
     }
-    npu_multiply(r, &w->activated, up, &w->hidden);
+    if (job->act != TN_ACT_LINEAR) {
+        npu_activate(r, job->act, gate, &w->activated);
+        gate = &w->activated;
+    }
+    npu_multiply(r, gate, up, &w->hidden);
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
@@ -357,8 +237,10 @@ static void experts(npu_run *r)
     experts_job job = experts_shape(r->call);
     experts_work w;
     experts_take(r, &job, &w);
-    if (r->measuring)
+    if (r->measuring) { /* what activations take comes last there, too                               */
+        activate(r, &job, &w.activated, &w.activated, &w);
         return;
+    }
     grouped g = {.path = job.site->path, .counts = &w.counts, .groups = job.expert_count, .computed = true};
     experts_run(r, &job, &g, &w);
     grouped_end(&g);
@@ -377,12 +259,6 @@ static tn_status experts_forward(const tn_call *call, tn_error *err)
 /* ---- what is taken ------------------------------------------------------------------------------------------------
  */
 
-static bool act_composes(tn_act act)
-{
-    return act == TN_ACT_SILU || act == TN_ACT_SIGMOID || act == TN_ACT_LINEAR || act == TN_ACT_GELU_TANH ||
-           act == TN_ACT_QUICK_GELU || act == TN_ACT_CLAMPED_SWIGLU;
-}
-
 static bool params_are_of(const tn_site *site, tn_dtype dtype)
 {
     static const tn_role roles[] = {TN_ROLE_GATE,    TN_ROLE_UP,           TN_ROLE_DOWN,
@@ -397,10 +273,6 @@ static bool params_are_of(const tn_site *site, tn_dtype dtype)
 static tn_status experts_supports(const tn_site *site, tn_error *err)
 {
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
-    int32_t act = site->meaning[TN_AXIS_ACT];
-    if (!act_composes((tn_act)act))
-        return tn_fail(err, TN_DECLINED, "npu", "experts with act %s: the operators that are there do not make it",
-                       tn_axis_value_name(TN_AXIS_ACT, act));
     if (site->features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS))
         return tn_fail(err, TN_DECLINED, "npu", "experts with quantised weights");
     if (!params_are_of(site, dtype))
@@ -409,7 +281,7 @@ static tn_status experts_supports(const tn_site *site, tn_error *err)
     if (site->dim[TN_DIM_TOP_K] > MOST_CHOICES)
         return tn_fail(err, TN_DECLINED, "npu", "%lld experts for each token; aclnnMoeTokenUnpermute adds up %d",
                        (long long)site->dim[TN_DIM_TOP_K], MOST_CHOICES);
-    return TN_OK;
+    return npu_act_supports((tn_act)site->meaning[TN_AXIS_ACT], true, err);
 }
 
 const ascend_operation ascend_moe_experts = {

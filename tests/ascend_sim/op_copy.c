@@ -79,7 +79,7 @@ static void convert(const sim_tensor *from, const sim_tensor *to)
     }
 }
 
-#define CASTABLE (SIM_ANY & ~SIM_SMALL)
+#define CASTABLE (SIM_ANY & ~(SIM_SMALL | SIM_UNSIGNED))
 
 static int run_cast(sim_op *op)
 {

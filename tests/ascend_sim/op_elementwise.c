@@ -1,5 +1,5 @@
-/* Sums, products and functions of single elements. Numbers of floating point are computed in 32 bits and rounded once;
- * whole numbers in 64 bits. */
+/* Sums, products and maxima of single elements, and fills. Numbers of floating point are computed in 32 bits and
+ * rounded once; whole numbers in 64 bits. */
 #include "ops.h"
 
 #include <math.h>
@@ -7,16 +7,26 @@
 
 /* ---- two tensors, or a tensor and a number --------------------------------------------------------------------- */
 
-enum { ADD, MUL, DIV }; /* i[KIND] */
+enum { ADD, MUL, DIV, MAXIMUM }; /* i[KIND] */
 enum { KIND, SCALE, OTHER };
+
+/* NaN wins, as in PyTorch. */
+static float larger(float a, float b)
+{
+    return isnan(a) || a > b ? a : b;
+}
 
 static float combine(int64_t kind, float a, float b, float scale)
 {
+    if (kind == MAXIMUM)
+        return larger(a, b);
     return kind == ADD ? a + scale * b : kind == MUL ? a * b : a / b;
 }
 
 static int64_t combine_whole(int64_t kind, int64_t a, int64_t b, int64_t scale)
 {
+    if (kind == MAXIMUM)
+        return a > b ? a : b;
     uint64_t ua = (uint64_t)a, ub = (uint64_t)b; /* overflow wraps */
     return (int64_t)(kind == ADD ? ua + (uint64_t)scale * ub : ua * ub);
 }
@@ -52,25 +62,34 @@ static int run_combine(sim_op *op)
     sim_broadcast(op->tensors[0], out->rank, out->shape, &a);
     if (two)
         sim_broadcast(op->tensors[1], out->rank, out->shape, &b);
-    if (sim_type_bit(out->type) & SIM_INTS)
-        combine_wholes(op, &a, two ? &b : NULL, out);
-    else
+    if (sim_type_bit(out->type) & SIM_FLOATS)
         combine_floats(op, &a, two ? &b : NULL, out);
+    else
+        combine_wholes(op, &a, two ? &b : NULL, out);
     return 0;
 }
 
-static aclDataType promoted(aclDataType a, aclDataType b)
+/* Among whole numbers: how far they reach. */
+static int width(aclDataType type)
+{
+    return type == ACL_INT64 ? 4 : type == ACL_INT32 ? 3 : type == ACL_INT16 ? 2 : type == ACL_BOOL ? 0 : 1;
+}
+
+aclDataType ops_promoted(aclDataType a, aclDataType b)
 {
     int bits = sim_type_bit(a) | sim_type_bit(b);
     if (a == b)
         return a;
-    if (bits & SIM_FLOATS && bits & SIM_INTS)
+    if (bits & SIM_FLOATS && bits & ~SIM_FLOATS)
         return sim_type_bit(a) & SIM_FLOATS ? a : b;
-    return bits & SIM_FLOATS ? ACL_FLOAT : ACL_INT64;
+    if (bits & SIM_FLOATS)
+        return ACL_FLOAT;
+    if (width(a) == width(b)) /* INT8 and UINT8 */
+        return ACL_INT16;
+    return width(a) > width(b) ? a : b;
 }
 
-/* Of what broadcasting a and b gives; false: they do not. */
-static bool common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64_t *shape)
+bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64_t *shape)
 {
     *rank = a->rank > b->rank ? a->rank : b->rank;
     for (int i = 0; i < *rank; i++) {
@@ -90,31 +109,31 @@ static void check_two(sim_op *op, int types)
     int rank;
     sim_want_type(op, a, types);
     sim_want_type(op, b, types);
-    if (!common_shape(a, b, &rank, shape))
+    if (!ops_common_shape(a, b, &rank, shape))
         sim_fault(op, 161002, "%s and %s do not broadcast", a->role, b->role);
     else
         sim_want_shape(op, 161002, out, rank, shape);
-    if (out->type != promoted(a->type, b->type))
+    if (out->type != ops_promoted(a->type, b->type))
         sim_fault(op, 161002, "%s is %s instead of %s", out->role, sim_type_name(out->type),
-                  sim_type_name(promoted(a->type, b->type)));
+                  sim_type_name(ops_promoted(a->type, b->type)));
     op->elementwise = true;
 }
 
-static void read_number(sim_op *op, const aclScalar *scalar, const char *role, int slot)
+void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int slot)
 {
     sim_scalar s = {0};
     if (!scalar)
         sim_fault(op, 161001, "%s is NULL", role);
     else if (!sim_scalar_of(scalar, &s))
         sim_fault(op, 161001, "%s is no live scalar", role);
-    bool whole = op->count && sim_type_bit(op->tensors[op->count - 1]->type) & SIM_INTS;
+    bool whole = op->count && sim_type_bit(op->tensors[op->count - 1]->type) & SIM_WHOLE;
     if (whole && sim_type_bit(s.type) & (SIM_FLOATS | SIM_F64) && s.real != (double)s.integer)
         sim_fault(op, 161002, "%s is no whole number, and the result is", role);
     op->i[slot] = s.integer;
     op->f[slot] = s.real;
 }
 
-static void check_one(sim_op *op, int types)
+void ops_check_one(sim_op *op, int types)
 {
     const sim_tensor *self = op->tensors[0], *out = op->tensors[op->count - 1];
     sim_want_type(op, self, types);
@@ -132,7 +151,7 @@ aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *oth
     sim_in(op, other, "other");
     sim_out(op, out, "out");
     check_two(op, SIM_FLOATS | SIM_INTS);
-    read_number(op, alpha, "alpha", SCALE);
+    ops_read_number(op, alpha, "alpha", SCALE);
     op->i[KIND] = ADD;
     return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
 }
@@ -163,6 +182,19 @@ aclnnStatus aclnnDivGetWorkspaceSize(const aclTensor *self, const aclTensor *oth
     return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
 }
 
+aclnnStatus aclnnMaximumGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
+                                         uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnMaximum", run_combine);
+    sim_in(op, self, "self");
+    sim_in(op, other, "other");
+    sim_out(op, out, "out");
+    check_two(op, SIM_FLOATS | SIM_WHOLE | SIM_BOOL);
+    op->i[KIND] = MAXIMUM;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
 /* self is given twice: read and written. */
 aclnnStatus aclnnInplaceMulGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
                                             aclOpExecutor **executor)
@@ -185,8 +217,8 @@ aclnnStatus aclnnMulsGetWorkspaceSize(const aclTensor *self, const aclScalar *ot
     sim_in(op, self, "self");
     sim_in_optional(op, NULL, "");
     sim_out(op, out, "out");
-    check_one(op, SIM_FLOATS | SIM_INTS);
-    read_number(op, other, "other", OTHER);
+    ops_check_one(op, SIM_FLOATS | SIM_INTS);
+    ops_read_number(op, other, "other", OTHER);
     op->i[KIND] = MUL;
     return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
 }
@@ -199,61 +231,10 @@ aclnnStatus aclnnAddsGetWorkspaceSize(const aclTensor *self, const aclScalar *ot
     sim_in(op, self, "self");
     sim_in_optional(op, NULL, "");
     sim_out(op, out, "out");
-    check_one(op, SIM_FLOATS | SIM_INTS);
-    read_number(op, other, "other", OTHER);
-    read_number(op, alpha, "alpha", SCALE);
+    ops_check_one(op, SIM_FLOATS | SIM_INTS);
+    ops_read_number(op, other, "other", OTHER);
+    ops_read_number(op, alpha, "alpha", SCALE);
     op->i[KIND] = ADD;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
-}
-
-/* ---- functions ------------------------------------------------------------------------------------------------- */
-
-static void apply(const sim_op *op, float (*function)(float))
-{
-    const sim_tensor *out = op->tensors[1];
-    float *x = sim_load(op->tensors[0]);
-    for (int64_t i = 0, count = sim_elements(out); i < count; i++)
-        x[i] = function(x[i]);
-    sim_store(out, x);
-    free(x);
-}
-
-static float silu(float v)
-{
-    return v * ops_sigmoid(v);
-}
-
-static int run_silu(sim_op *op)
-{
-    apply(op, silu);
-    return 0;
-}
-
-static int run_sigmoid(sim_op *op)
-{
-    apply(op, ops_sigmoid);
-    return 0;
-}
-
-aclnnStatus aclnnSiluGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                      aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSilu", run_silu);
-    sim_in(op, self, "self");
-    sim_out(op, out, "out");
-    check_one(op, SIM_FLOATS);
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
-}
-
-aclnnStatus aclnnSigmoidGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                         aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSigmoid", run_sigmoid);
-    sim_in(op, self, "self");
-    sim_out(op, out, "out");
-    check_one(op, SIM_FLOATS);
     return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
 }
 
@@ -302,6 +283,6 @@ aclnnStatus aclnnInplaceFillScalarGetWorkspaceSize(aclTensor *selfRef, const acl
     SIM_HOLD;
     sim_op *op = sim_begin("aclnnInplaceFillScalar", run_fill);
     sim_want_type(op, sim_out(op, selfRef, "selfRef"), SIM_FLOATS | SIM_INTS | SIM_BOOL);
-    read_number(op, value, "value", OTHER);
+    ops_read_number(op, value, "value", OTHER);
     return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
 }

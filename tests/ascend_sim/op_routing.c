@@ -7,12 +7,6 @@
 
 #define K_END 1024
 
-static void refuse_chip(sim_op *op)
-{
-    if (sim_soc_of() == SIM_310P) /* its documents are not at hand */
-        sim_fault(op, 561003, "kernels of this chip are not simulated");
-}
-
 /* ---- gates ----------------------------------------------------------------------------------------------------- */
 
 enum { TOPK, RENORM, V2 };
@@ -57,7 +51,7 @@ static void check_gating(sim_op *op, const aclTensor *x, const aclTensor *finish
     const sim_tensor *in = sim_in(op, x, "x"), *done = sim_in_optional(op, finished, "finishedOptional");
     const sim_tensor *weights = sim_out(op, y, "yOut"), *index = sim_out(op, experts, "expertIdxOut");
     int64_t shape[SIM_RANK_MAX];
-    refuse_chip(op);
+    ops_refuse_310p(op);
     sim_want_rank(op, 561002, in, 2, 3);
     if (op->code)
         return;
@@ -178,7 +172,7 @@ static void check_init(sim_op *op, int64_t rows)
 {
     const sim_tensor *x = op->tensors[0], *experts = op->tensors[2], *out = op->tensors[3];
     int64_t slots = sim_elements(experts);
-    refuse_chip(op);
+    ops_refuse_310p(op);
     sim_want_type(op, x, SIM_FLOATS);
     sim_want_same_type(op, x, out);
     sim_want_rank(op, 561002, x, 2, 2);
@@ -310,7 +304,7 @@ aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(const aclTensor *expandedX
     const sim_tensor *to = sim_out(op, out, "out");
     int64_t tokens = to->shape[0], k = scales->present ? scales->shape[1] : 1, slots = tokens * k;
     const sim_tensor *alike[] = {x1, x2, bias, scales, to};
-    refuse_chip(op);
+    ops_refuse_310p(op);
     sim_want_type(op, rows, SIM_FLOATS);
     for (int i = 0; i < 5; i++)
         sim_want_same_type(op, rows, alike[i]);

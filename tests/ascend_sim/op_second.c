@@ -222,3 +222,78 @@ aclnnStatus aclnnMoeFinalizeRoutingV2(void *workspace, uint64_t workspaceSize, a
 {
     return sim_second("aclnnMoeFinalizeRoutingV2", workspace, workspaceSize, executor, stream);
 }
+
+aclnnStatus aclnnTanh(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnTanh", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnErf(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnErf", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnExp(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnExp", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSqrt(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSqrt", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRsqrt(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnRsqrt", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnRelu(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnRelu", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSoftplus(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSoftplus", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnClamp(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnClamp", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnMaximum(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnMaximum", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGtScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnGtScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnGeScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnGeScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnLtScalar(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnLtScalar", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnSWhere(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnSWhere", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnCumsum(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnCumsum", workspace, workspaceSize, executor, stream);
+}
+
+aclnnStatus aclnnIndexAdd(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
+{
+    return sim_second("aclnnIndexAdd", workspace, workspaceSize, executor, stream);
+}

@@ -23,6 +23,23 @@ static inline float ops_sigmoid(float v)
     return 1.0f / (1.0f + expf(-v));
 }
 
+/* For operators of A2 and A3 that the documents, as far as they are at hand, do not give to 310P. */
+static inline void ops_refuse_310p(sim_op *op)
+{
+    if (sim_soc_of() == SIM_310P)
+        sim_fault(op, 561003, "no kernel of this chip");
+}
+
+/* The type in which two are computed, by the vendor's table of tensors with tensors. */
+aclDataType ops_promoted(aclDataType a, aclDataType b);
+/* Of what broadcasting a and b gives; false: they do not. */
+bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64_t *shape);
+/* The value of a scalar into i and f of op at slot; NULL is 161001. Goes with the tensor added last: when that holds
+ * whole numbers the value has to be whole. */
+void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int slot);
+/* The first tensor is one of types, the last one is like it and may be it. */
+void ops_check_one(sim_op *op, int types);
+
 /* c [rows, columns] = a [rows, inner] times b [inner, columns], all packed. */
 void ops_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
 

@@ -174,11 +174,13 @@ enum {
     SIM_I32 = 8,
     SIM_I64 = 16,
     SIM_BOOL = 32,
-    SIM_SMALL = 64, /* INT8, UINT8, INT16, UINT16, UINT32, UINT64 */
+    SIM_SMALL = 64, /* INT8, UINT8, INT16 */
     SIM_F64 = 128,
+    SIM_UNSIGNED = 256, /* UINT16, UINT32, UINT64: moved, never computed with */
     SIM_FLOATS = SIM_F32 | SIM_F16 | SIM_BF16,
     SIM_INTS = SIM_I32 | SIM_I64,
-    SIM_ANY = 255
+    SIM_WHOLE = SIM_INTS | SIM_SMALL,
+    SIM_ANY = 511
 };
 int sim_type_bit(aclDataType type); /* 0: none of them */
 size_t sim_size(aclDataType type);

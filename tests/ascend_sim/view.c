@@ -34,10 +34,11 @@ int sim_type_bit(aclDataType type)
     case ACL_INT8:
     case ACL_UINT8:
     case ACL_INT16:
+        return SIM_SMALL;
     case ACL_UINT16:
     case ACL_UINT32:
     case ACL_UINT64:
-        return SIM_SMALL;
+        return SIM_UNSIGNED;
     default:
         return 0;
     }

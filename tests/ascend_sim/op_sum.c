@@ -1,0 +1,145 @@
+/* Sums that keep their places: running sums along an axis, and rows added where an index says. */
+#include "ops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A packed tensor around one axis: element [o][i][k] is at (o * length + i) * inner + k. */
+typedef struct around {
+    int64_t outer, length, inner;
+} around;
+
+static around around_axis(const sim_tensor *t, int axis)
+{
+    if (!t->rank)
+        return (around){1, 1, 1};
+    return (around){sim_product(t->shape, 0, axis), t->shape[axis], sim_product(t->shape, axis + 1, t->rank)};
+}
+
+/* ---- running sums ---------------------------------------------------------------------------------------------- */
+
+/* self is converted to the result's type before anything is added. */
+static void round_to(aclDataType type, float *x, int64_t count)
+{
+    for (int64_t i = 0; i < count && type == ACL_BF16; i++)
+        x[i] = sim_from_bf16(sim_to_bf16(x[i]));
+    for (int64_t i = 0; i < count && type == ACL_FLOAT16; i++)
+        x[i] = sim_from_f16(sim_to_f16(x[i]));
+}
+
+static int run_cumsum(sim_op *op)
+{
+    const sim_tensor *self = op->tensors[0], *out = op->tensors[1];
+    around a = around_axis(self, (int)op->i[0]);
+    int64_t count = sim_elements(self), row = a.length * a.inner;
+    if (sim_type_bit(out->type) & SIM_FLOATS) {
+        float *x = sim_load(self);
+        round_to(out->type, x, count);
+        for (int64_t i = 0; i < count; i++)
+            x[i] += i % row < a.inner ? 0.0f : x[i - a.inner];
+        sim_store(out, x);
+        free(x);
+        return 0;
+    }
+    int64_t *x = sim_load_ints(self);
+    for (int64_t i = 0; i < count; i++) /* overflow wraps */
+        x[i] = (int64_t)((uint64_t)x[i] + (i % row < a.inner ? 0 : (uint64_t)x[i - a.inner]));
+    sim_store_ints(out, x);
+    free(x);
+    return 0;
+}
+
+aclnnStatus aclnnCumsumGetWorkspaceSize(const aclTensor *self, int64_t dim, aclDataType dtype, aclTensor *out,
+                                        uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnCumsum", run_cumsum);
+    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
+    sim_want_type(op, from, SIM_FLOATS | SIM_WHOLE);
+    sim_want_type(op, to, sim_type_bit(from->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_WHOLE);
+    if (to->present && to->type != dtype)
+        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(to->type));
+    sim_want_shape(op, 161002, to, from->rank, from->shape);
+    op->i[0] = sim_axis(op, dim, from->rank);
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
+
+/* ---- rows added where an index says ---------------------------------------------------------------------------- */
+
+enum { AXIS, ALPHA };
+
+/* What is added to element i of the packed source goes to this element of the packed result. */
+static int64_t target(const around *out, const around *source, const int64_t *index, int64_t i)
+{
+    int64_t k = i % source->inner, j = i / source->inner % source->length, o = i / source->inner / source->length;
+    return (o * out->length + index[j]) * out->inner + k;
+}
+
+static void add_floats(const sim_op *op, const around *to, const around *from, const int64_t *index)
+{
+    float *y = sim_load(op->tensors[0]), *x = sim_load(op->tensors[2]), alpha = (float)op->f[ALPHA];
+    for (int64_t i = 0, count = sim_elements(op->tensors[2]); i < count; i++)
+        y[target(to, from, index, i)] += alpha * x[i];
+    sim_store(op->tensors[3], y);
+    free(y);
+    free(x);
+}
+
+static void add_wholes(const sim_op *op, const around *to, const around *from, const int64_t *index)
+{
+    int64_t *y = sim_load_ints(op->tensors[0]), *x = sim_load_ints(op->tensors[2]);
+    for (int64_t i = 0, count = sim_elements(op->tensors[2]); i < count; i++) {
+        int64_t *at = y + target(to, from, index, i);
+        *at = (int64_t)((uint64_t)*at + (uint64_t)op->i[ALPHA] * (uint64_t)x[i]);
+    }
+    sim_store_ints(op->tensors[3], y);
+    free(y);
+    free(x);
+}
+
+/* Tensors: self, index, source, out. Equal indices add up in the order of the index. */
+static int run_index_add(sim_op *op)
+{
+    const sim_tensor *out = op->tensors[3];
+    around to = around_axis(out, (int)op->i[AXIS]), from = around_axis(op->tensors[2], (int)op->i[AXIS]);
+    int64_t *index = sim_load_ints(op->tensors[1]);
+    int code = 0;
+    for (int64_t i = 0; i < from.length && !code; i++)
+        if (index[i] < 0 || index[i] >= to.length)
+            code = sim_violation(507015, "aclnnIndexAdd: index %lld of a dimension of %lld", (long long)index[i],
+                                 (long long)to.length);
+    if (!code && sim_type_bit(out->type) & SIM_FLOATS)
+        add_floats(op, &to, &from, index);
+    else if (!code)
+        add_wholes(op, &to, &from, index);
+    free(index);
+    return code;
+}
+
+/* Whether out may be self is not in the documents at hand, nor whether source may be strided: neither here. */
+aclnnStatus aclnnIndexAddGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index,
+                                          const aclTensor *source, const aclScalar *alpha, aclTensor *out,
+                                          uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    SIM_HOLD;
+    sim_op *op = sim_begin("aclnnIndexAdd", run_index_add);
+    const sim_tensor *base = sim_in(op, self, "self"), *at = sim_in(op, index, "index");
+    const sim_tensor *from = sim_in(op, source, "source"), *to = sim_out(op, out, "out");
+    int64_t shape[SIM_RANK_MAX];
+    ops_refuse_310p(op);
+    int axis = sim_axis(op, dim, base->rank);
+    sim_want_type(op, base, SIM_FLOATS | SIM_WHOLE);
+    sim_want_same_type(op, base, from);
+    sim_want_same_type(op, base, to);
+    sim_want_type(op, at, SIM_INTS);
+    sim_want_rank(op, 161002, base, 1, SIM_RANK_MAX); /* of rank 0: left out here */
+    sim_want_rank(op, 161002, at, 0, 1);
+    memcpy(shape, base->shape, sizeof shape);
+    shape[axis] = at->rank ? at->shape[0] : 1;
+    sim_want_shape(op, 161002, from, base->rank, shape);
+    sim_want_shape(op, 161002, to, base->rank, base->shape);
+    sim_want_contiguous(op, from);
+    ops_read_number(op, alpha, "alpha", ALPHA);
+    op->i[AXIS] = axis;
+    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+}
