@@ -128,6 +128,13 @@ static void draw_tensor(tn_tensor *t, struct inputs_random *random)
     }
 }
 
+/* One value for all features of a token. */
+static void spread(tn_tensor *t)
+{
+    t->stride[0] = 1;
+    t->stride[1] = 0;
+}
+
 /* Steps are not drawn by inputs.c: rows of normal numbers. */
 static void draw_step(trial *t, tn_dtype dtype, int64_t tokens)
 {
@@ -145,11 +152,11 @@ static void draw_step(trial *t, tn_dtype dtype, int64_t tokens)
             g->grads.in[i] = like;
             g->grads.in[i].data = aligned_alloc(64, tensor_padded_bytes(&like) + 64);
             if (t->v->spread && i == 0)
-                g->grads.in[i].stride[1] = 0;
+                spread(&g->grads.in[i]);
         }
     }
     if (t->v->spread)
-        call->in[0].stride[0] = 1, call->in[0].stride[1] = 0;
+        spread(&call->in[0]);
     t->want.grads.size = t->got.grads.size = sizeof(tn_grads);
     t->want.grads.out[0] = like;
     draw_tensor(&t->want.grads.out[0], &random);
