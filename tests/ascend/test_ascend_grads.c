@@ -484,6 +484,11 @@ static const variant variants[] = {
      .act = TN_ACT_GELU_TANH,
      .features = TN_HAS_SPARSITY},
     {.name = "softcap", .op = TN_OP_SOFTCAP},
+    {.name = "groups in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_EXPERT_LIST},
+    {.name = "groups, [in,out] in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_LIST_IO},
+    {.name = "groups, [out,in]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI},
+    {.name = "groups, [in,out]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_IO},
+    {.name = "one group", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI, .dims = {{TN_DIM_EXPERTS, 1}}},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
