@@ -385,9 +385,9 @@ static double compare(const trial *t, const char *what, int index, const tn_tens
     for (int64_t i = 0; i < count; i++) {
         double a = (double)value_at(want, i), b = (double)value_at(got, i), off = fabs(a - b) / eps;
         double ulps = off == 0 ? 0 : off / largest;
-        ck_assert_msg(ulps <= tolerance_of(dtype),
-                      "%s, %s: %s %d, element %lld: %.9g, the CPU has %.9g (%.3g ulps)", t->v->name,
-                      tn_dtype_name((tn_dtype)t->here.meaning[TN_AXIS_DTYPE]), what, index, (long long)i, b, a, ulps);
+        ck_assert_msg(ulps <= tolerance_of(dtype), "%s, %s: %s %d, element %lld: %.9g, the CPU has %.9g (%.3g ulps)",
+                      t->v->name, tn_dtype_name((tn_dtype)t->here.meaning[TN_AXIS_DTYPE]), what, index, (long long)i, b,
+                      a, ulps);
         worst = fmax(worst, ulps);
     }
     return worst;
@@ -517,6 +517,44 @@ static const variant variants[] = {
      .score = TN_SCORE_SIGMOID,
      .features = TN_HAS_GROUPS | TN_HAS_CORRECTION_BIAS | TN_HAS_RENORM},
     {.name = "all experts", .op = TN_OP_MOE_ROUTE, .dims = {{TN_DIM_EXPERTS, 4}, {TN_DIM_TOP_K, 4}}},
+    {.name = "experts in a list", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST},
+    {.name = "stacked experts, [out,in]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI},
+    {.name = "stacked experts, [in,out]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO},
+    {.name = "experts of pairs, clamped, biased",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_PAIRS_IO,
+     .act = TN_ACT_CLAMPED_SWIGLU,
+     .features = TN_HAS_BIAS},
+    {.name = "experts in a list with biases",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_EXPERT_LIST,
+     .features = TN_HAS_BIAS},
+    {.name = "experts with weights of inputs",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_STACKED_IO,
+     .features = TN_HAS_INPUT_SCALE},
+    {.name = "experts with weights in f32",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_STACKED_OI,
+     .features = TN_HAS_F32_ROUTING},
+    {.name = "experts of gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU_TANH},
+    {.name = "experts of quick gelu",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_STACKED_OI,
+     .act = TN_ACT_QUICK_GELU},
+    {.name = "one expert",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_STACKED_OI,
+     .dims = {{TN_DIM_EXPERTS, 1}, {TN_DIM_TOP_K, 1}}},
+    {.name = "a list of too many experts",
+     .op = TN_OP_MOE_EXPERTS,
+     .layout = TN_LAYOUT_EXPERT_LIST,
+     .dims = {{TN_DIM_EXPERTS, 130}, {TN_DIM_TOP_K, 3}}},
+    {.name = "block of experts", .op = TN_OP_MOE_BLOCK, .layout = TN_LAYOUT_STACKED_OI},
+    {.name = "block of experts and a shared one",
+     .op = TN_OP_MOE_BLOCK,
+     .layout = TN_LAYOUT_EXPERT_LIST,
+     .features = TN_HAS_SHARED_GATE},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
