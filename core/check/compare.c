@@ -91,19 +91,28 @@ static double row_rms(const char *row, tn_dtype dtype, int64_t width)
     return width > 0 ? sqrt(sum / (double)width) : 0;
 }
 
-/* What results are measured by at least, where a row of them has few elements: a sum of n products is of the size of
- * sqrt(n) rms(x) rms(w), and so is its rounding, when its terms happen to cancel. This is sqrt(n) rms(w) of the largest
- * row of w. 0: no such thing. */
-static double narrow_size(const tn_call *call)
+/* The largest of its rows' root mean squares. */
+static double largest_rms(const tn_tensor *t)
 {
-    const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];
-    if (call->op != TN_OP_LINEAR || weight->count != 1 || call->out[0].shape[call->out[0].ndim - 1] >= FEW_OUTPUTS)
-        return 0;
-    const tn_tensor *w = weight->tensors;
     double largest = 0;
-    for (int64_t i = 0; i < w->shape[0]; i++)
-        largest = fmax(largest, row_rms(row_of(w, i), w->dtype, w->shape[1]));
-    return sqrt((double)w->shape[1]) * largest;
+    int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
+    for (int64_t i = 0; i < rows; i++)
+        largest = fmax(largest, row_rms(row_of(t, i), t->dtype, width));
+    return largest;
+}
+
+/* What rows of results are measured by at least, in units of the root mean square of those of the first input; 0: no
+ * such thing. Where a linear layer gives few elements: a sum of n products is of the size of sqrt(n) rms(x) rms(w), and
+ * so is its rounding, when its terms happen to cancel; w: the largest row. Where gates are sparse: what little is above
+ * the cut has the rounding of the cut, which is of the size of the gates; up: the largest row. */
+static double least_size(const tn_call *call)
+{
+    if (call->op == TN_OP_GLU)
+        return call->site->features & TN_HAS_SPARSITY ? largest_rms(&call->in[1]) : 0;
+    if (call->op != TN_OP_LINEAR || call->out[0].shape[call->out[0].ndim - 1] >= FEW_OUTPUTS)
+        return 0;
+    const tn_param *weight = &call->site->param[TN_ROLE_WEIGHT];
+    return weight->count == 1 ? sqrt((double)weight->tensors->shape[1]) * largest_rms(weight->tensors) : 0;
 }
 
 typedef struct row_place {
@@ -112,8 +121,8 @@ typedef struct row_place {
     double unit;    /* eps(dt), then times max|eager row| */
     double largest; /* to be used instead of that maximum; 0: none */
     double ulps;
-    const tn_tensor *x; /* whose rows, times narrow, count as well; not read where narrow is 0 */
-    double narrow;
+    const tn_tensor *x; /* whose rows, times least, count as well; not read where least is 0 */
+    double least;
 } row_place;
 
 /* An element against eager's. A NaN or infinity is right only where eager has it too. */
@@ -188,7 +197,7 @@ static void compare_floats(const tn_tensor *want, const tn_tensor *got, const ro
         row_place at = *like;
         at.row = row;
         double least =
-            at.narrow > 0 ? at.narrow * row_rms(row_of(at.x, row), at.x->dtype, at.x->shape[at.x->ndim - 1]) : 0;
+            at.least > 0 ? at.least * row_rms(row_of(at.x, row), at.x->dtype, at.x->shape[at.x->ndim - 1]) : 0;
         at.unit *= at.largest > 0 ? at.largest : fmax(row_max(a, want->dtype, width), least);
         compare_row(&at, want->dtype, a, row_of(got, row), width, f);
     }
@@ -265,7 +274,7 @@ void compare_call(const tn_call *eager, const tn_call *call, double ulps, const 
                       .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]),
                       .ulps = ulps,
                       .x = &eager->in[0],
-                      .narrow = narrow_size(eager)};
+                      .least = least_size(eager)};
     bool route = op_find(eager->op)->picks;
     if (route)
         compare_route(eager, call, &like, skip, figures);

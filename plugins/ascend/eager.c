@@ -5,10 +5,15 @@
 #include <string.h>
 
 static const ascend_operation *const table[] = {
-    &ascend_embedding,    &ascend_add,       &ascend_glu,           &ascend_act,         &ascend_scale,
-    &ascend_copy,         &ascend_row_scale, &ascend_linear,        &ascend_rms_norm,    &ascend_rope,
-    &ascend_cache_append, &ascend_attention, &ascend_moe_route,     &ascend_moe_experts, &ascend_grouped_matmul,
-    &ascend_layer_norm,   &ascend_softcap,   &ascend_embedding_bag, &ascend_clamp,
+    &ascend_embedding,  &ascend_add,          &ascend_glu,
+    &ascend_act,        &ascend_scale,        &ascend_copy,
+    &ascend_row_scale,  &ascend_linear,       &ascend_rms_norm,
+    &ascend_rope,       &ascend_cache_append, &ascend_attention,
+    &ascend_moe_route,  &ascend_moe_experts,  &ascend_grouped_matmul,
+    &ascend_layer_norm, &ascend_softcap,      &ascend_embedding_bag,
+    &ascend_clamp,      &ascend_short_conv,   &ascend_gated_delta_rule,
+    &ascend_stream_mix, &ascend_stream_add,   &ascend_stream_mean,
+    &ascend_rms_match,
 };
 
 static const ascend_operation *find(tn_op op)

@@ -1,0 +1,126 @@
+/* SHORT_CONV on the NPU: with e [B, F-1 + T, C], the state and then the row's real tokens, all outputs of a tap are a
+ * part of e times the tap's weights. In f32 and in the CPU's order of the taps; rounded before the activation and after
+ * it. */
+#include "activations.h"
+#include "operators_rows.h"
+#include "real_tokens.h"
+
+typedef struct conv_work {
+    tn_tensor e;            /* [B, F-1 + T, C] f32                                                  */
+    tn_tensor sum, product; /* [B,T,C] f32                                                          */
+    tn_tensor narrow;       /* [B,T,C]                                                              */
+    tn_tensor weight, bias; /* [C,F], [C] f32; bias without data: none                              */
+    int64_t past;           /* F-1                                                                  */
+} conv_work;
+
+static tn_status conv_supports(const tn_site *site, tn_error *err)
+{
+    tn_status status = npu_act_supports((tn_act)site->meaning[TN_AXIS_ACT], false, err);
+    status = status == TN_OK ? npu_supports_param(site, TN_ROLE_WEIGHT, err) : status;
+    return status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
+}
+
+static conv_work conv_take(npu_run *r)
+{
+    const tn_call *call = r->call;
+    const tn_tensor *x = &call->in[0], *bias = npu_param(call->site, TN_ROLE_BIAS);
+    conv_work w = {.past = call->site->dim[TN_DIM_TAPS] - 1};
+    w.e = npu_take(r, TN_F32, 3, (int64_t[]){x->shape[0], w.past + x->shape[1], x->shape[2]});
+    w.sum = npu_take_like(r, TN_F32, x);
+    w.product = npu_take_like(r, TN_F32, x);
+    w.narrow = npu_take_like(r, x->dtype, x);
+    w.weight = npu_widened(r, npu_param(call->site, TN_ROLE_WEIGHT));
+    if (bias)
+        w.bias = npu_widened(r, bias);
+    return w;
+}
+
+/* count tokens of e from first on. */
+static tn_tensor tokens_of(const tn_tensor *e, int64_t row, int64_t rows, int64_t first, int64_t count)
+{
+    tn_tensor part = *e;
+    part.shape[0] = rows;
+    part.shape[1] = count;
+    if (e->data)
+        part.data = (char *)e->data + (size_t)(row * e->stride[0] + first * e->stride[1]) * tn_dtype_size(e->dtype);
+    return part;
+}
+
+/* A state [B,C,F-1] in the order of e. */
+static tn_tensor by_token(const tn_tensor *state)
+{
+    tn_tensor t = *state;
+    t.shape[1] = state->shape[2];
+    t.shape[2] = state->shape[1];
+    t.stride[1] = state->stride[2];
+    t.stride[2] = state->stride[1];
+    return t;
+}
+
+/* w->narrow = rnd(act(rnd(bias + sum_m w_m e_{j+m}))) for every j. */
+static void filter(npu_run *r, conv_work *w, tn_act act)
+{
+    int64_t rows = w->sum.shape[0], tokens = w->sum.shape[1], taps = w->past + 1;
+    for (int64_t m = 0; m < taps; m++) {
+        tn_tensor part = tokens_of(&w->e, 0, rows, m, tokens), tap = npu_part(&w->weight, m, 1, 1);
+        tap = npu_view(tap.data, TN_F32, 3, (int64_t[]){1, 1, tap.shape[0]}, (int64_t[]){1, 1, tap.stride[0]});
+        npu_multiply(r, &part, &tap, m == 0 ? &w->sum : &w->product);
+        if (m == 0 && w->bias.ndim > 0)
+            npu_add(r, &w->sum, &w->bias, 1, &w->sum);
+        if (m > 0)
+            npu_add(r, &w->sum, &w->product, 1, &w->sum);
+    }
+    npu_copy(r, &w->sum, &w->narrow);
+    npu_activate(r, act, &w->narrow, &w->narrow);
+}
+
+/* Each row's last F-1 of e. */
+static void keep_state(npu_run *r, const real_tokens *tokens, const conv_work *w, const tn_tensor *state)
+{
+    tn_tensor next = by_token(state);
+    int64_t rows = w->e.shape[0];
+    for (int64_t row = 0, n = 1; row < rows; row += n, n = 1) {
+        int64_t count = tokens->all ? tokens->most : real_tokens_of(tokens, row);
+        while (row + n < rows && (tokens->all || real_tokens_of(tokens, row + n) == count))
+            n++;
+        tn_tensor last = tokens_of(&w->e, row, n, count, w->past), to = tokens_of(&next, row, n, 0, w->past);
+        npu_copy(r, &last, &to);
+    }
+}
+
+/* What is read of x and of the state is read before results are written, which may lie there. */
+static void conv(npu_run *r)
+{
+    const tn_call *call = r->call;
+    tn_act act = (tn_act)call->site->meaning[TN_AXIS_ACT];
+    real_tokens tokens = {0};
+    conv_work w = conv_take(r);
+    if (!r->measuring)
+        real_tokens_begin(r, &call->in[2], &tokens);
+    if (!tokens.all)
+        npu_fill(r, &w.e, 0);
+    tn_tensor state = by_token(&call->in[1]), first = tokens_of(&w.e, 0, w.e.shape[0], 0, w.past);
+    tn_tensor rest = tokens_of(&w.e, 0, w.e.shape[0], w.past, w.sum.shape[1]);
+    npu_copy(r, &state, &first);
+    if (!r->measuring)
+        real_tokens_pack(r, &tokens, &call->in[0], &rest);
+    filter(r, &w, act);
+    if (!r->measuring) {
+        real_tokens_unpack(r, &tokens, &w.narrow, &call->out[0]);
+        keep_state(r, &tokens, &w, &call->out[1]);
+    }
+    real_tokens_end(&tokens);
+}
+
+static size_t conv_scratch(const tn_call *call)
+{
+    return npu_measure(conv, call);
+}
+
+static tn_status conv_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(conv, call, err);
+}
+
+const ascend_operation ascend_short_conv = {
+    .op = TN_OP_SHORT_CONV, .supports = conv_supports, .scratch = conv_scratch, .forward = conv_forward};

@@ -1,0 +1,179 @@
+/* Steps of models with several residual streams x [S,T,A]: STREAM_MIX, STREAM_ADD, STREAM_MEAN, and RMS_MATCH, which
+ * gives rows the size of others. Every step that transformers rounds is rounded. */
+#include "activations.h"
+#include "operators_math.h"
+#include "operators_rows.h"
+#include "scalar.h"
+
+#include <math.h>
+
+/* Element i of the first dimension. */
+static tn_tensor stream_of(const tn_tensor *t, int64_t i)
+{
+    tn_tensor part = npu_view(t->data, t->dtype, 2, &t->shape[1], &t->stride[1]);
+    if (t->data)
+        part.data = (char *)t->data + (size_t)(i * t->stride[0]) * tn_dtype_size(t->dtype);
+    return part;
+}
+
+/* Of coefficients c [T,any] those from first on, one for each stream, as [S,T,1]. */
+static tn_tensor factors_of(const tn_tensor *c, int64_t first, int64_t streams)
+{
+    tn_tensor f = npu_view(c->data, c->dtype, 3, (int64_t[]){streams, c->shape[0], 1}, (int64_t[]){1, c->stride[0], 1});
+    if (c->data)
+        f.data = (char *)c->data + (size_t)first * tn_dtype_size(c->dtype);
+    return f;
+}
+
+/* The sum of all streams of x, in f32 and in their order. */
+static void add_up(npu_run *r, const tn_tensor *x, const tn_tensor *sum)
+{
+    tn_tensor first = stream_of(x, 0);
+    npu_copy(r, &first, sum);
+    for (int64_t i = 1; i < x->shape[0]; i++) {
+        tn_tensor next = stream_of(x, i);
+        npu_add(r, sum, &next, 1, sum);
+    }
+}
+
+/* y_j = x_j + rnd(sum_i c[j,i] x_i). All streams are read before one is written, so that y may be x. */
+static void mix(npu_run *r)
+{
+    const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
+    tn_tensor wide = npu_wide_copy(r, x), c = npu_wide_copy(r, &r->call->in[1]), products = npu_take_like(r, TN_F32, x);
+    tn_tensor row = stream_of(x, 0), sum = npu_take_like(r, TN_F32, &row), narrow = npu_take_like(r, x->dtype, &row);
+    for (int64_t j = 0; j < x->shape[0]; j++) {
+        tn_tensor factors = factors_of(&c, j * x->shape[0], x->shape[0]), own = stream_of(&wide, j);
+        tn_tensor to = stream_of(y, j);
+        npu_multiply(r, &wide, &factors, &products);
+        add_up(r, &products, &sum);
+        npu_round(r, &sum, &narrow);
+        npu_add(r, &own, &sum, 1, &sum);
+        npu_copy(r, &sum, &to);
+    }
+}
+
+static size_t mix_scratch(const tn_call *call)
+{
+    return npu_measure(mix, call);
+}
+
+static tn_status mix_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(mix, call, err);
+}
+
+/* y_j = x_j + rnd(d rnd(1 + c_j)) */
+static void add(npu_run *r)
+{
+    const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
+    tn_tensor c = npu_wide_copy(r, &r->call->in[2]), narrow = npu_take_like(r, x->dtype, &c);
+    tn_tensor d = npu_wide_copy(r, &r->call->in[1]), sum = npu_take_like(r, TN_F32, x);
+    tn_tensor product = npu_take_like(r, x->dtype, x);
+    npu_add_number(r, &c, 1, &c);
+    npu_round(r, &c, &narrow);
+    tn_tensor factors = factors_of(&c, 0, x->shape[0]);
+    d.ndim = 3;
+    for (int i = 2; i > 0; i--) {
+        d.shape[i] = d.shape[i - 1];
+        d.stride[i] = d.stride[i - 1];
+    }
+    d.shape[0] = 1;
+    npu_multiply(r, &d, &factors, &sum);
+    npu_round(r, &sum, &product);
+    npu_add(r, x, &sum, 1, &sum);
+    npu_copy(r, &sum, y);
+}
+
+static size_t add_scratch(const tn_call *call)
+{
+    return npu_measure(add, call);
+}
+
+static tn_status add_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(add, call, err);
+}
+
+/* x, f32, divided by a number. */
+static void divide(npu_run *r, const tn_tensor *x, float number)
+{
+    tn_tensor divisor = npu_take(r, TN_F32, 1, &(int64_t){1});
+    npu_fill(r, &divisor, number);
+    npu_divide(r, x, &divisor, x);
+}
+
+static void mean(npu_run *r)
+{
+    const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
+    tn_tensor wide = npu_wide_copy(r, x), sum = npu_take_like(r, TN_F32, y);
+    add_up(r, &wide, &sum);
+    divide(r, &sum, (float)x->shape[0]);
+    npu_copy(r, &sum, y);
+}
+
+static size_t mean_scratch(const tn_call *call)
+{
+    return npu_measure(mean, call);
+}
+
+static tn_status mean_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(mean, call, err);
+}
+
+/* ---- RMS_MATCH ---------------------------------------------------------------------------------------------- */
+
+/* Of each row of x [T,A] f32, whose values are those of dtype, the root of the mean of the squares, which counts at
+ * least that much: squares, mean and root are rounded. */
+static tn_tensor sizes_of(npu_run *r, const tn_tensor *x, tn_dtype dtype, float least)
+{
+    tn_tensor squares = npu_take_like(r, TN_F32, x), narrow = npu_take_like(r, dtype, x);
+    tn_tensor size = npu_take(r, TN_F32, 2, (int64_t[]){x->shape[0], 1}), room = npu_take_like(r, dtype, &size);
+    npu_multiply(r, x, x, &squares);
+    npu_round(r, &squares, &narrow);
+    npu_sums(r, &squares, &size);
+    divide(r, &size, (float)x->shape[1]);
+    npu_round(r, &size, &room);
+    if (least > 0)
+        npu_clamp(r, &size, least, INFINITY, &size);
+    npu_sqrt(r, &size, &size);
+    npu_round(r, &size, &room);
+    return size;
+}
+
+/* rnd(rnd(x size(like)) / size(x)) */
+static void match(npu_run *r)
+{
+    const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
+    tn_tensor wide = npu_wide_copy(r, x), like = npu_wide_copy(r, &r->call->in[1]);
+    tn_tensor narrow = npu_take_like(r, x->dtype, x);
+    tn_tensor wanted = sizes_of(r, &like, x->dtype, 0);
+    tn_tensor size = sizes_of(r, &wide, x->dtype, scalar_round((float)r->call->site->num[TN_NUM_EPS], x->dtype));
+    npu_multiply(r, &wide, &wanted, &wide);
+    npu_round(r, &wide, &narrow);
+    npu_divide(r, &wide, &size, &wide);
+    npu_copy(r, &wide, y);
+}
+
+static tn_status match_supports(const tn_site *site, tn_error *err)
+{
+    (void)site;
+    return npu_needs(NPU_SQRT | NPU_CLAMP, err);
+}
+
+static size_t match_scratch(const tn_call *call)
+{
+    return npu_measure(match, call);
+}
+
+static tn_status match_forward(const tn_call *call, tn_error *err)
+{
+    return npu_perform(match, call, err);
+}
+
+const ascend_operation ascend_stream_mix = {.op = TN_OP_STREAM_MIX, .scratch = mix_scratch, .forward = mix_forward};
+const ascend_operation ascend_stream_add = {.op = TN_OP_STREAM_ADD, .scratch = add_scratch, .forward = add_forward};
+const ascend_operation ascend_stream_mean = {.op = TN_OP_STREAM_MEAN, .scratch = mean_scratch, .forward = mean_forward};
+const ascend_operation ascend_rms_match = {
+    .op = TN_OP_RMS_MATCH, .supports = match_supports, .scratch = match_scratch, .forward = match_forward};
