@@ -555,6 +555,15 @@ static const variant variants[] = {
      .op = TN_OP_MOE_BLOCK,
      .layout = TN_LAYOUT_EXPERT_LIST,
      .features = TN_HAS_SHARED_GATE},
+    {.name = "attention", .op = TN_OP_ATTENTION},
+    {.name = "attention with a key head for each", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 6}}},
+    {.name = "attention with one key head", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 1}, {TN_DIM_HEAD, 24}}},
+    {.name = "attention to values of another width", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD_V, 20}}},
+    {.name = "attention in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_WINDOW},
+    {.name = "attention in a chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_CHUNK},
+    {.name = "attention with a softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_SOFTCAP},
+    {.name = "attention with sinks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS},
+    {.name = "attention with sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
