@@ -1,6 +1,7 @@
 /* Running a case once, every buffer between guard pages. */
 #include "attempt.h"
 #include "device/device.h"
+#include "far.h"
 #include "host.h"
 
 #include <fenv.h>
@@ -154,6 +155,7 @@ void attempt_free(attempt *t)
 {
     if (!t)
         return;
+    far_release(t);
     for (size_t i = 0; i < t->buffer_count; i++)
         guarded_free(&t->buffers[i]);
     for (int role = 0; role < TN_ROLE_MAX; role++) {
@@ -172,19 +174,35 @@ static void call_plan(void *ctx)
 static void call_pack(void *ctx)
 {
     attempt *t = ctx;
-    t->status = t->impl->pack(&t->site, &t->plan, (void *)t->call.packed, NULL, &t->err);
+    t->status = t->impl->pack(&t->site, &t->plan, (void *)t->call.packed, t->call.queue, &t->err);
 }
 
 static void call_forward(void *ctx)
 {
     attempt *t = ctx;
     t->status = t->impl->forward(&t->call, &t->err);
+    if (t->far && t->status == TN_OK)
+        t->status = far_sync(&t->err);
 }
 
 static void call_backward(void *ctx)
 {
     attempt *t = ctx;
     t->status = t->impl->backward(&t->call, &t->err);
+    if (t->far && t->status == TN_OK)
+        t->status = far_sync(&t->err);
+}
+
+static void call_far_supports(void *ctx)
+{
+    attempt *t = ctx;
+    t->status = far_supports(&t->call, &t->err);
+}
+
+static void call_far_eager(void *ctx)
+{
+    attempt *t = ctx;
+    t->status = far_eager(&t->call, &t->err);
 }
 
 #if defined(__x86_64__)
@@ -230,6 +248,8 @@ static bool step(check_state *s, const check_case *c, attempt *t, const char *na
 #endif
     if (!survived)
         check_fail(s, c, "%s %s", name, text);
+    else if (t->status == TN_DECLINED && t->may_decline)
+        check_skip(s, "%s%s", t->call.grads ? "gradients: " : "", t->err.message);
     else if (t->status != TN_OK)
         check_fail(s, c, "%s returned %d: %s", name, t->status, t->err.message);
     return survived && t->status == TN_OK;
@@ -244,31 +264,52 @@ int64_t attempt_tokens(const check_case *c)
     return tokens ? tokens : 1;
 }
 
-/* What the host would do: plan, pack, provide scratch. Scratch is filled by the guard's pattern, packed memory ends as
- * read-only. Both are 64-byte aligned, whatever the placement. */
+/* What there is by now, to the device. */
+static bool place(check_state *s, const check_case *c, attempt *t)
+{
+    if (!t->far || far_place(t, &t->err) == TN_OK)
+        return true;
+    check_fail(s, c, "%s", t->err.message);
+    return false;
+}
+
+/* Packed memory ends as read-only. */
+static bool pack(check_state *s, const check_case *c, attempt *t, guarded *packed)
+{
+    t->call.packed = packed->data;
+    if (!t->impl->pack || !place(s, c, t) || !step(s, c, t, "pack", call_pack))
+        return false;
+    if (t->far && far_fetch(packed, &t->err) != TN_OK) {
+        check_fail(s, c, "pack: %s", t->err.message);
+        return false;
+    }
+    guarded_protect(packed);
+    return true;
+}
+
+/* What the host would do: plan, pack, provide scratch. Scratch is filled by the guard's pattern. It and packed memory
+ * are 64-byte aligned, whatever the placement. */
 static bool prepare(check_state *s, const check_case *c, attempt *t, placement where)
 {
     enum { ALIGN = 64 };
     placement aligned = where == PLACE_SHIFTED ? PLACE_LEFT : where;
     t->plan = (tn_plan){.size = sizeof t->plan, .threads = tn_thread_count(), .max_tokens = attempt_tokens(c)};
-    if (!step(s, c, t, "plan", call_plan))
+    t->may_decline = t->far;
+    if (!place(s, c, t) || !step(s, c, t, "plan", call_plan))
         return false;
-    t->call.site = &t->site;
+    t->may_decline = false;
     t->call.plan = &t->plan;
     if (t->plan.packed_bytes) {
         size_t bytes = (t->plan.packed_bytes + ALIGN - 1) / ALIGN * ALIGN;
-        guarded *packed = add_buffer(t, aligned, bytes, ALIGN, "packed memory", 0);
-        t->call.packed = packed->data;
-        if (!t->impl->pack || !step(s, c, t, "pack", call_pack))
+        if (!pack(s, c, t, add_buffer(t, aligned, bytes, ALIGN, "packed memory", 0)))
             return false;
-        guarded_protect(packed);
     }
     size_t scratch = t->call.grads ? t->plan.backward_scratch_bytes : t->plan.scratch_bytes;
     if (scratch) {
         size_t bytes = (scratch + ALIGN - 1) / ALIGN * ALIGN;
         t->call.scratch = add_buffer(t, aligned, bytes, ALIGN, "scratch", 0)->data;
     }
-    return true;
+    return place(s, c, t);
 }
 
 /* Memory of an output that no element covers must be as it was. */
@@ -296,29 +337,70 @@ static attempt *attempt_new(const check_case *c, const tn_impl *impl)
     t->site = c->site;
     t->grads = c->grads;
     t->impl = impl;
+    t->call.site = &t->site;
     return t;
+}
+
+/* Was nothing written but results? */
+static bool rest_intact(check_state *s, const check_case *c, const attempt *t)
+{
+    for (size_t i = 0; i < t->buffer_count; i++)
+        if (!guarded_intact(&t->buffers[i])) {
+            check_fail(s, c, "wrote beside %s %d", t->buffers[i].name, t->buffers[i].index);
+            return false;
+        }
+    for (size_t i = 0; i < t->result_count; i++)
+        if (t->results[i].memory && !gaps_untouched(t->results[i].tensor, t->results[i].memory)) {
+            check_fail(s, c, "wrote between the rows of %s", t->results[i].name);
+            return false;
+        }
+    return true;
+}
+
+/* Everything back from the device. */
+static bool fetch(check_state *s, const check_case *c, attempt *t)
+{
+    const guarded *changed;
+    if (far_fetch_all(t, &changed, &t->err) != TN_OK)
+        check_fail(s, c, "%s", t->err.message);
+    else if (changed)
+        check_fail(s, c, "wrote to %s %d, or beside it, which is read-only", changed->name, changed->index);
+    else
+        return true;
+    return false;
+}
+
+/* The device's own operations: whether it has them, and then the call. Only gradients may be declined in the call. */
+static bool perform_far_eager(check_state *s, const check_case *c, attempt *t)
+{
+    t->may_decline = true;
+    if (!step(s, c, t, "supports", call_far_supports))
+        return false;
+    t->may_decline = t->call.grads != NULL;
+    return place(s, c, t) && step(s, c, t, t->call.grads ? "backward" : "forward", call_far_eager);
+}
+
+static bool perform(check_state *s, const check_case *c, attempt *t, placement where)
+{
+    if (s->by == BY_DEVICE_EAGER)
+        return perform_far_eager(s, c, t);
+    bool backward = t->call.grads != NULL;
+    return prepare(s, c, t, where) &&
+           step(s, c, t, backward ? "backward" : "forward", backward ? call_backward : call_forward);
 }
 
 attempt *attempt_run(check_state *s, const check_case *c, const tn_impl *impl, placement where, bool backward)
 {
     attempt *t = attempt_new(c, impl);
+    t->far = s->by != BY_CPU;
+    t->call.queue = t->far ? far_queue() : NULL;
     copy_params(t, c, where);
     if (backward)
         copy_gradients(t, c, where);
     else
         copy_tensors(t, c, where);
-    bool good = prepare(s, c, t, where) &&
-                step(s, c, t, backward ? "backward" : "forward", backward ? call_backward : call_forward);
-    for (size_t i = 0; good && i < t->buffer_count; i++)
-        if (!guarded_intact(&t->buffers[i])) {
-            check_fail(s, c, "wrote beside %s %d", t->buffers[i].name, t->buffers[i].index);
-            good = false;
-        }
-    for (size_t i = 0; good && i < t->result_count; i++)
-        if (t->results[i].memory && !gaps_untouched(t->results[i].tensor, t->results[i].memory)) {
-            check_fail(s, c, "wrote between the rows of %s", t->results[i].name);
-            good = false;
-        }
+    bool good = perform(s, c, t, where) && (!t->far || fetch(s, c, t)) && rest_intact(s, c, t);
+    s->group_runs += good;
     if (good)
         return t;
     attempt_free(t);
@@ -333,7 +415,6 @@ attempt *attempt_eager(check_state *s, check_case *c, const tn_impl *impl, bool 
         copy_gradients(t, c, PLACE_LEFT);
     else
         copy_tensors(t, c, PLACE_LEFT);
-    t->call.site = &t->site;
     t->status = host_eager(&t->call, &t->err);
     if (t->status == TN_OK)
         return t;

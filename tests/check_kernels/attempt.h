@@ -21,6 +21,8 @@ typedef struct attempt {
     tn_plan plan;
     tn_grads grads;
     const tn_impl *impl;
+    bool far;         /* in the memory of a device                                                 */
+    bool may_decline; /* in the step of the moment: a skip and no failure                          */
     tn_error err;
     tn_status status;
     guarded buffers[ATTEMPT_BUFFERS];
@@ -30,7 +32,8 @@ typedef struct attempt {
     size_t result_count;
 } attempt;
 
-/* Plans, packs and calls; NULL after a failure of the group. Owned: attempt_free. */
+/* Plans, packs and calls, or lets a device's own operations do it (impl NULL), in the device's memory where the state
+ * says so; NULL after a failure of the group, or a device's skip. Owned: attempt_free. */
 attempt *attempt_run(check_state *s, const check_case *c, const tn_impl *impl, placement where, bool backward);
 void attempt_free(attempt *t);
 
@@ -40,7 +43,7 @@ int64_t attempt_tokens(const check_case *c);
 /* Bytes from the first to the last element. */
 int64_t attempt_span(const tn_tensor *t);
 
-/* The host's results for the case's call in the same order, in memory of the case: by eager. */
+/* The CPU's results for the case's call in the same order, by eager. */
 attempt *attempt_eager(check_state *s, check_case *c, const tn_impl *impl, bool backward);
 
 #endif

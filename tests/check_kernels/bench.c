@@ -301,7 +301,7 @@ void bench_run(check_state *s, check_case *c, bench_work forward, bench_work bac
     char reason[512] = "";
     random_state r = {1};
     host_restrict(~UINT64_C(0));
-    const tn_impl *impl = host_impl(c->kernel, &c->site, reason, sizeof reason);
+    const tn_impl *impl = host_impl("cpu", c->kernel, &c->site, reason, sizeof reason);
     bool both = impl && impl->backward && backward.read > 0;
     if (both && backward.flops > s->bench.most_flops) {
         printf("%-40s bwd left out: %.0f GFLOP a call; --long times it\n", s->group, backward.flops * 1e-9);

@@ -91,8 +91,20 @@ typedef struct check_tier {
     uint64_t flags; /* what the tier may use */
 } check_tier;
 
+/* Who performs cases: kernels for the CPU, as the tier says; or what a device brings, its own operations or its
+ * kernels. */
+typedef enum check_by { BY_CPU, BY_DEVICE_EAGER, BY_DEVICE_KERNEL } check_by;
+
+/* Why cases of a group were not run. */
+enum { CHECK_SKIPS = 24 };
+typedef struct check_skips {
+    char reason[240];
+    int64_t cases;
+} check_skips;
+
 typedef struct check_state {
     const check_tier *tier;
+    check_by by;
     struct {
         const char *filter; /* --bench FILTER or NULL                                              */
         tn_dtype dtype;     /* 0: all                                                          */
@@ -102,28 +114,43 @@ typedef struct check_state {
     const char *only; /* how the names of the groups begin that are run; NULL: all                    */
     int64_t passed, failed, skipped;
     char group[160];
-    int64_t group_cases, group_failures;
+    int64_t group_cases, group_failures, group_runs;
+    check_skips group_skips[CHECK_SKIPS];
     double group_worst; /* distance over bound                                                  */
     double group_ratio; /* rms error over transformers', of golden outputs in bf16 and f16        */
 } check_state;
 
-/* A line of the report: cases between begin and end. Empty groups print nothing. False: --group asks for others. */
+/* A line of the report: cases between begin and end, and one for each reason why some were skipped. Empty groups print
+ * nothing. False: --group asks for others. */
 bool group_begin(check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void group_end(check_state *s);
 
 /* Runs the case on the tier: three placements between guard pages with one, two and three threads; compares with want,
- * with the plain C tier, and with eager within the declared tolerance. Frees the case. */
+ * with the plain C tier, and with eager within the declared tolerance. On a device: two placements, compared with each
+ * other and with the CPU's eager, within the tolerance that a kernel declares, or that core has for devices. Frees the
+ * case. */
 void check_run(check_state *s, check_case *c);
 
-/* The kernel must decline the case's site, with this text in its reason. Frees the case. */
+/* The kernel must decline the case's site, with this text in its reason. Skipped on devices, whose kernels have other
+ * limits. Frees the case. */
 void check_declined(check_state *s, check_case *c, const char *reason);
 
 /* The call must fail as bad input (TN_E_INPUT) with this text and write nothing; so must its gradients, when the case
- * has them. Frees the case. */
+ * has them. Skipped on devices, which cannot look at data before they line work up. Frees the case. */
 void check_refused(check_state *s, check_case *c, const char *text);
 
 /* Counts a failure of the group and prints it. */
 void check_fail(check_state *s, const check_case *c, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Counts a case of the group that was not run, for a reason that the group's end prints. */
+void check_skip(check_state *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Who performs the case: the kernel's implementation, or NULL with true for the device's own operations. False after a
+ * failure, or a device's skip. */
+bool check_performer(check_state *s, const check_case *c, const tn_impl **impl);
+
+/* Are there gradients of the case to be run? False after a failure, or a device's skip, where impl has none. */
+bool check_has_backward(check_state *s, const check_case *c, const tn_impl *impl);
 
 /* ---- timing (bench.c) -------------------------------------------------------------------------------- */
 
@@ -162,8 +189,8 @@ double golden_number(const tn_safetensors *file, int64_t n, const char *name, do
 /* An input (or parameter) of the case with the golden's numbers in the case's dtype. */
 void golden_copy(tn_tensor *to, const tn_tensor *from);
 /* Runs the case and holds output i against the golden outputs named names[i]: f32 within 2e-5 + 2e-5 |out|; else rms
- * error at most that of transformers (and a few f32 units). Gradients that golden_grad has set are held too. One group
- * per case. Frees the case. */
+ * error at most that of transformers (and a few f32 units), or 1.5 times it of a device's operators that round between.
+ * Gradients that golden_grad has set are held too. One group per case. Frees the case. */
 void golden_run(check_state *s, check_case *c, const tn_safetensors *file, int64_t n, const char *const *names);
 /* After case_grads: upstream gradient `out`, in the order of the output's elements. */
 void golden_upstream(check_case *c, int32_t out, const tn_tensor *from);

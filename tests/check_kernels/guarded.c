@@ -41,10 +41,19 @@ void guarded_free(guarded *g)
     g->map = NULL;
 }
 
-void guarded_protect(guarded *g)
+char *guarded_inner(const guarded *g, size_t *bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    mprotect(g->map + page, g->map_bytes - 2 * page, PROT_READ);
+    *bytes = g->map_bytes - 2 * page;
+    return g->map + page;
+}
+
+void guarded_protect(guarded *g)
+{
+    size_t bytes;
+    char *begin = guarded_inner(g, &bytes);
+    mprotect(begin, bytes, PROT_READ);
+    g->read_only = true;
 }
 
 bool guarded_untouched(const guarded *g, size_t offset, size_t bytes)

@@ -19,12 +19,17 @@ typedef struct guarded {
     size_t bytes;
     const char *name; /* for messages; borrowed                                                  */
     int index;
+    bool read_only;
+    void *far; /* the same between the guard pages, in a device's memory; NULL: it is not there   */
 } guarded;
 
 /* data is bytes long, aligned to element bytes, filled like the slack around it with a pattern. */
 guarded guarded_new(placement where, size_t bytes, size_t element, const char *name, int index);
 void guarded_free(guarded *g);
 void guarded_protect(guarded *g); /* read-only from here on                                      */
+
+/* What lies between the guard pages: data and slack. */
+char *guarded_inner(const guarded *g, size_t *bytes);
 
 /* Is the slack between data and the guard pages as it was? */
 bool guarded_intact(const guarded *g);

@@ -38,11 +38,11 @@ bool host_open(const char *folder)
     return good;
 }
 
-const tn_impl *host_impl(const char *kernel, const tn_site *site, char *reason, size_t size)
+const tn_impl *host_impl(const char *device, const char *kernel, const tn_site *site, char *reason, size_t size)
 {
-    const registry_kernel *k = registry_find("cpu", kernel);
+    const registry_kernel *k = registry_find(device, kernel);
     if (!k) {
-        snprintf(reason, size, "kernel '%s' is in no plugin", kernel);
+        snprintf(reason, size, "kernel '%s' for device %s is in no plugin", kernel, device);
         return NULL;
     }
     snprintf(reason, size, "kernel '%s' has no implementation of %s", kernel, tn_op_name(site->op));

@@ -7,8 +7,8 @@
 /* Loads every plugin of the folder. False after a message. */
 bool host_open(const char *plugins);
 
-/* The implementation that takes the site, or NULL with the reason. */
-const tn_impl *host_impl(const char *kernel, const tn_site *site, char *reason, size_t size);
+/* The device's implementation that takes the site, or NULL with the reason. */
+const tn_impl *host_impl(const char *device, const char *kernel, const tn_site *site, char *reason, size_t size);
 
 /* Plans with no more than these CPU flags from here on. host_flags: what the machine offers. */
 void host_restrict(uint64_t flags);

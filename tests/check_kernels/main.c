@@ -1,6 +1,8 @@
-/* Checks the kernels of build/plugins; with DIR, holds them against golden files; with --bench, times them. --emulate
- * takes the plugins of build/emulated, whose tile instructions are C, and runs the tier that is for them. */
+/* Checks the kernels of build/plugins; with DIR, holds them against golden files; with --bench, times them. --device
+ * checks what a plugin's device brings, its own operations and its kernels, in its memory. --emulate takes the plugins
+ * of build/emulated, whose tile instructions are C, and runs the tier that is for them. */
 #include "check_kernels.h"
+#include "far.h"
 #include "goldens.h"
 #include "host.h"
 
@@ -34,7 +36,7 @@ static const struct tier {
 enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tiers };
 
 typedef struct options {
-    const char *ops, *plugins, *tier, *test, *filter, *dtype, *group;
+    const char *ops, *plugins, *tier, *test, *filter, *dtype, *group, *device;
     int threads; /* of --bench and golden files; 0: one per core                                 */
     bool emulate, bench, quick, long_calls, usage;
 } options;
@@ -56,6 +58,8 @@ static options parse(int argc, char **argv)
             o.plugins = argv[++i];
         } else if (!strcmp(argv[i], "--tier") && value) {
             o.tier = argv[++i];
+        } else if (!strcmp(argv[i], "--device") && value) {
+            o.device = argv[++i];
         } else if (!strcmp(argv[i], "--test") && value) {
             o.test = argv[++i];
         } else if (!strcmp(argv[i], "--group") && value) {
@@ -101,10 +105,35 @@ static bool tier_wanted(const options *o, const check_test *test, size_t i, uint
     return !o->bench || o->tier || i == best_tier(o, test, machine);
 }
 
+/* Calls body for every test with what a device brings: first its own operations, then its kernels. */
+static void for_each_on_device(check_state *s, const options *o, void (*body)(check_state *s, const check_test *test))
+{
+    static const struct {
+        const char *name;
+        check_by by;
+    } sides[] = {{"eager", BY_DEVICE_EAGER}, {"kernels", BY_DEVICE_KERNEL}};
+    for (size_t t = 0; t < TESTS; t++)
+        for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s %s", far_name(), sides[i].name);
+            const check_tier tier = {name, 0};
+            if ((o->test && strcmp(o->test, tests[t]->name)) ||
+                (o->tier && strcmp(o->tier, "all") && strcmp(o->tier, sides[i].name)))
+                continue;
+            s->tier = &tier;
+            s->by = sides[i].by;
+            body(s, tests[t]);
+        }
+}
+
 /* Calls body for every test and tier that is asked for and there. */
 static void for_each(check_state *s, const options *o, void (*body)(check_state *s, const check_test *test))
 {
     uint64_t machine = host_flags();
+    if (o->device) {
+        for_each_on_device(s, o, body);
+        return;
+    }
     for (size_t t = 0; t < TESTS; t++) {
         if (o->test && strcmp(o->test, tests[t]->name))
             continue;
@@ -177,10 +206,11 @@ int main(int argc, char **argv)
     options o = parse(argc, argv);
     /* What was found is still there when a kernel takes the process along. */
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (o.usage || (o.bench && o.emulate)) {
+    if (o.usage || (o.bench && o.emulate) || (o.device && (o.bench || o.emulate))) {
         fprintf(stderr, "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR]\n"
-                        "                     [--emulate] [--plugins DIR] [--tier NAME|all] [--test NAME] "
-                        "[--group TEXT] [--threads N]\n");
+                        "                     [--emulate | --device NAME] [--plugins DIR] [--tier NAME|all] "
+                        "[--test NAME]\n"
+                        "                     [--group TEXT] [--threads N]\n");
         return 2;
     }
     char beside[4096], self[4096];
@@ -197,6 +227,8 @@ int main(int argc, char **argv)
     check_state s = {.only = o.group};
     if (!host_open(o.plugins ? o.plugins : beside))
         return 3;
+    if (o.device && !far_open(o.device))
+        return 3;
     host_threads(o.threads);
     if (o.bench)
         return run_bench(&s, &o);
@@ -204,6 +236,7 @@ int main(int argc, char **argv)
         for_each(&s, &o, check_body);
     else if (!run_goldens(&s, &o))
         return 4;
+    far_close();
     printf("%lld passed, %lld failed", (long long)s.passed, (long long)s.failed);
     if (s.skipped)
         printf(", %lld skipped", (long long)s.skipped);

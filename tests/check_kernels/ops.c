@@ -101,6 +101,16 @@ static void hold_error(check_state *s, check_case *c, const char *what, double e
         check_fail(s, c, "%s is %.3f of the bound away", what, error);
 }
 
+/* What rounds at every step, as transformers does, is as often a little farther from the truth as it is nearer, by
+ * chance: the eager modes are held to this many times transformers' error, the CPU's in tests/eager. A device's kernels
+ * of several products are the vendor's operators one after the other, each of which rounds. */
+static double times_theirs(const check_state *s, const check_case *c)
+{
+    tn_op op = c->site.op;
+    bool steps = op == TN_OP_MLP || op == TN_OP_MOE_BLOCK || op == TN_OP_MOE_EXPERTS;
+    return s->by == BY_DEVICE_EAGER || (s->by == BY_DEVICE_KERNEL && steps) ? 1.5 : 1;
+}
+
 /* f32: element by element; the narrow types: all elements together. */
 static void hold(check_state *s, check_case *c, const attempt_result *r, const tn_tensor *truth,
                  const tn_tensor *theirs)
@@ -119,7 +129,8 @@ static void hold(check_state *s, check_case *c, const attempt_result *r, const t
         }
     } else {
         double ours = rms_error(out, truth, count), mine = rms_error(theirs, truth, count);
-        error = ours == 0 ? 0 : ours / (mine + SUM_UNITS * unit_roundoff(TN_F32) * rms(truth, count));
+        error =
+            ours == 0 ? 0 : ours / (times_theirs(s, c) * mine + SUM_UNITS * unit_roundoff(TN_F32) * rms(truth, count));
         s->group_ratio = fmax(s->group_ratio, ours == 0 ? 0 : ours / mine);
     }
     hold_error(s, c, r->name, error);
@@ -182,6 +193,16 @@ void golden_grad_param(check_case *c, tn_role role, int64_t index, const tn_tens
     values(c->want_param[role] + index * each, each, truth);
 }
 
+/* With Gaussian sparsity eager's roundings decide which gates near the cut are open, and their gradients with them. */
+static bool has_sure_gradients(check_state *s, const check_case *c)
+{
+    bool sure =
+        s->by != BY_DEVICE_EAGER || !(c->site.features & TN_HAS_SPARSITY) || c->site.meaning[TN_AXIS_DTYPE] == TN_F32;
+    if (!sure)
+        check_skip(s, "gradients: rounding decides which gates are open");
+    return sure;
+}
+
 static void run_both(check_state *s, check_case *c, const tn_impl *impl, const tn_safetensors *file, int64_t n,
                      const char *const *names)
 {
@@ -189,12 +210,8 @@ static void run_both(check_state *s, check_case *c, const tn_impl *impl, const t
     if (t)
         hold_outputs(s, c, t, file, n, names);
     attempt_free(t);
-    if (!t || !c->grads.size)
+    if (!t || !check_has_backward(s, c, impl) || !has_sure_gradients(s, c))
         return;
-    if (!impl->backward) {
-        check_fail(s, c, "the implementation has no backward");
-        return;
-    }
     t = attempt_run(s, c, impl, PLACE_LEFT, true);
     for (size_t i = 0; t && i < t->result_count; i++)
         if (t->results[i].want)
@@ -204,14 +221,11 @@ static void run_both(check_state *s, check_case *c, const tn_impl *impl, const t
 
 void golden_run(check_state *s, check_case *c, const tn_safetensors *file, int64_t n, const char *const *names)
 {
-    char reason[512] = "";
-    const tn_impl *impl = host_impl(c->kernel, &c->site, reason, sizeof reason);
+    const tn_impl *impl;
     s->group_cases++;
     if (problem.wrong[0])
         check_fail(s, c, "%s", problem.wrong);
-    else if (!impl)
-        check_fail(s, c, "%s", reason);
-    else
+    else if (check_performer(s, c, &impl))
         run_both(s, c, impl, file, n, names);
     case_free(c);
 }

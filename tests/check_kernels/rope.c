@@ -405,6 +405,7 @@ static bool golden(check_state *s, const char *op, const tn_safetensors *file, i
         for (int o = 0; o < 2 && golden_get(file, n, inputs[o], &x); o++) {
             x = token_major(x);
             p.head = x.shape[3];
+            *(o ? &p.k_heads : &p.q_heads) = x.shape[2];
             p.rows = x.shape[0];
             p.tokens = x.shape[1];
             golden_copy(case_in(&c, dtype, 4, x.shape, x.stride), &x);

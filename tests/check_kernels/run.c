@@ -1,7 +1,9 @@
 /* Running a case: one placement at a time, then the comparisons. */
-#include "op/op.h"
-#include "host.h"
 #include "attempt.h"
+#include "check/check_device.h"
+#include "far.h"
+#include "host.h"
+#include "op/op.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -22,6 +24,24 @@ void check_fail(check_state *s, const check_case *c, const char *format, ...)
     printf("  FAILED %s: %s: %s\n", s->group, c ? c->what : "", text);
 }
 
+void check_skip(check_state *s, const char *format, ...)
+{
+    char reason[sizeof s->group_skips->reason];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    for (size_t i = 0; i < CHECK_SKIPS; i++) {
+        check_skips *skip = &s->group_skips[i];
+        if (skip->cases && strcmp(skip->reason, reason) && i + 1 < CHECK_SKIPS)
+            continue;
+        snprintf(skip->reason, sizeof skip->reason, "%s",
+                 skip->cases && strcmp(skip->reason, reason) ? "other reasons" : reason);
+        skip->cases++;
+        return;
+    }
+}
+
 static bool group_wanted(const check_state *s)
 {
     return !s->only || !strncmp(s->group, s->only, strlen(s->only));
@@ -33,14 +53,31 @@ bool group_begin(check_state *s, const char *format, ...)
     va_start(args, format);
     vsnprintf(s->group, sizeof s->group, format, args);
     va_end(args);
-    s->group_cases = s->group_failures = 0;
+    s->group_cases = s->group_failures = s->group_runs = 0;
+    memset(s->group_skips, 0, sizeof s->group_skips);
     s->group_worst = s->group_ratio = 0;
     return group_wanted(s);
+}
+
+/* A line for each reason; each counts. */
+static void print_skips(check_state *s)
+{
+    for (size_t i = 0; i < CHECK_SKIPS && s->group_skips[i].cases; i++) {
+        const check_skips *skip = &s->group_skips[i];
+        printf("SKIPPED %s: %s", s->group, skip->reason);
+        if (skip->cases > 1)
+            printf(" (%lld cases)", (long long)skip->cases);
+        printf("\n");
+        s->skipped++;
+    }
 }
 
 void group_end(check_state *s)
 {
     if (!s->group_cases)
+        return;
+    print_skips(s);
+    if (s->group_skips->cases && !s->group_runs && !s->group_failures)
         return;
     if (s->group_failures)
         s->failed++;
@@ -113,12 +150,23 @@ static double *declared_bound(const tn_impl *impl, const tn_site *site, bool bac
     return bound;
 }
 
+/* Room for numbers of the device: how far its own operations may be from the CPU's, in core too. */
+static double *device_bound(const check_case *c, bool backward, const tn_tensor *out, const double *eager)
+{
+    tn_impl like = {.size = sizeof like};
+    double ulps = check_device_ulps(c->site.op, (tn_dtype)c->site.meaning[TN_AXIS_DTYPE], backward);
+    like.tolerance = (tn_tolerance){.ulps_f32 = ulps, .ulps_bf16 = ulps, .ulps_f16 = ulps};
+    return declared_bound(&like, &c->site, backward, out, eager);
+}
+
 static void compare_eager(check_state *s, check_case *c, const attempt *t, bool backward)
 {
     attempt *eager = attempt_eager(s, c, t->impl, backward);
     for (size_t i = 0; eager && i < t->result_count; i++) {
         const tn_tensor *out = eager->results[i].tensor;
-        double *want = values_of(out), *bound = declared_bound(t->impl, &c->site, backward, out, want);
+        double *want = values_of(out);
+        double *bound =
+            t->impl ? declared_bound(t->impl, &c->site, backward, out, want) : device_bound(c, backward, out, want);
         compare(s, c, t, i, want, bound, "eager");
         free(want);
         free(bound);
@@ -189,6 +237,69 @@ static void check_direction(check_state *s, check_case *c, const tn_impl *impl, 
     attempt_free(first);
 }
 
+/* The same on a device, with what the CPU's eager says: a case's own bounds follow from the arithmetic of the kernels
+ * for the CPU. */
+static void check_device_direction(check_state *s, check_case *c, const tn_impl *impl, bool backward)
+{
+    static const placement places[] = {PLACE_LEFT, PLACE_RIGHT};
+    attempt *first = NULL;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        attempt *t = attempt_run(s, c, impl, places[i], backward);
+        if (!t)
+            break;
+        if (first)
+            compare_first(s, c, first, t, places[i]);
+        else
+            compare_eager(s, c, t, backward);
+        if (first)
+            attempt_free(t);
+        else
+            first = t;
+    }
+    attempt_free(first);
+}
+
+static void check_on_device(check_state *s, check_case *c, const tn_impl *impl)
+{
+    int64_t before = s->group_runs;
+    if (c->skip_eager) {
+        check_skip(s, "eager does not define the result");
+        return;
+    }
+    check_device_direction(s, c, impl, false);
+    if (s->group_runs > before && check_has_backward(s, c, impl))
+        check_device_direction(s, c, impl, true);
+}
+
+bool check_performer(check_state *s, const check_case *c, const tn_impl **impl)
+{
+    char reason[512] = "";
+    *impl = NULL;
+    if (s->by == BY_DEVICE_EAGER)
+        return true;
+    *impl = host_impl(s->by == BY_CPU ? "cpu" : far_name(), c->kernel, &c->site, reason, sizeof reason);
+    if (*impl)
+        return true;
+    if (s->by == BY_CPU)
+        check_fail(s, c, "%s", reason);
+    else
+        check_skip(s, "%s", reason);
+    return false;
+}
+
+bool check_has_backward(check_state *s, const check_case *c, const tn_impl *impl)
+{
+    if (!c->grads.size)
+        return false;
+    if (!impl || impl->backward)
+        return true;
+    if (s->by == BY_CPU)
+        check_fail(s, c, "the implementation has no backward");
+    else
+        check_skip(s, "gradients: the kernel has none on device %s", far_name());
+    return false;
+}
+
 static bool left_out(const check_state *s, check_case *c)
 {
     if (!group_wanted(s))
@@ -200,18 +311,16 @@ void check_run(check_state *s, check_case *c)
 {
     if (left_out(s, c))
         return;
-    char reason[512] = "";
-    const tn_impl *impl = host_impl(c->kernel, &c->site, reason, sizeof reason);
+    const tn_impl *impl;
     s->group_cases++;
-    host_restrict(s->tier->flags);
-    if (!impl)
-        check_fail(s, c, "%s", reason);
-    else
+    bool there = check_performer(s, c, &impl);
+    if (there && s->by != BY_CPU) {
+        check_on_device(s, c, impl);
+    } else if (there) {
         check_direction(s, c, impl, false);
-    if (impl && c->grads.size && !impl->backward)
-        check_fail(s, c, "the implementation has no backward");
-    else if (impl && c->grads.size)
-        check_direction(s, c, impl, true);
+        if (check_has_backward(s, c, impl))
+            check_direction(s, c, impl, true);
+    }
     case_free(c);
 }
 
@@ -223,10 +332,15 @@ void check_declined(check_state *s, check_case *c, const char *want)
     if (left_out(s, c))
         return;
     s->group_cases++;
+    if (s->by != BY_CPU) {
+        check_skip(s, "what is declined: kernels of a device have limits of their own");
+        case_free(c);
+        return;
+    }
     /* What the table of operations refuses no kernel sees. */
     bool refused = op_check_site(&c->site, &err) != TN_OK;
     snprintf(reason, sizeof reason, "%s", err.message);
-    const tn_impl *impl = refused ? NULL : host_impl(c->kernel, &c->site, reason, sizeof reason);
+    const tn_impl *impl = refused ? NULL : host_impl("cpu", c->kernel, &c->site, reason, sizeof reason);
     if (impl) {
         tn_status status = impl->plan ? impl->plan(&c->site, &plan, &err) : TN_OK;
         snprintf(reason, sizeof reason, "%s", err.message);
