@@ -37,7 +37,7 @@ static tn_status small_supports(const tn_site *site, tn_error *err)
     if (dtype != TN_F16)
         return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, %s takes f16; use --dtype f16",
                        tn_dtype_name(dtype), npu_soc());
-    if (site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL)
+    if (site->op == TN_OP_MOE_EXPERTS || site->op == TN_OP_GROUPED_MATMUL || site->op == TN_OP_GATED_DELTA_RULE)
         return tn_fail(err, TN_DECLINED, "npu", "%s has not the operators for it", npu_soc());
     return TN_OK;
 }

@@ -1,110 +1,17 @@
 /* Attention, routers, experts and grouped products of the device npu, on the simulator of the vendor's libraries,
  * against the CPU: made-up sites of every kind that the device takes, and reasons for those that it declines. */
 #include "check/check_device.h"
-#include "check/compare.h"
 #include "check/draw_site.h"
 #include "check/inputs.h"
-#include "base/tensor.h"
-#include "plugin/registry.h"
-#include "process.h"
+#include "npu_pair.h"
 
-#include <limits.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- devices ---------------------------------------------------------------------------------------------- */
-
-static device npu, cpu;
-
-static device open_named(const char *name)
-{
-    device d;
-    int32_t ordinal;
-    tn_error err = TN_ERROR_INIT;
-    const tn_device *ops = registry_device(name, &ordinal, &err);
-    ck_assert_msg(ops != NULL, "%s", err.message);
-    ck_assert_msg(device_open(&d, ops, ordinal, name != NULL, &err) == TN_OK, "%s", err.message);
-    return d;
-}
-
-static void open_both(void)
-{
-    char folder[4200], absolute[PATH_MAX];
-    tn_error err = TN_ERROR_INIT;
-    tn_config *config = tn_config_new();
-    snprintf(folder, sizeof folder, "%s/plugins", process_build());
-    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, absolute), &err), TN_OK);
-    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    tn_config_free(config);
-    npu = open_named("npu");
-    cpu = open_named(NULL);
-}
-
-static int64_t ask_simulator(const char *function)
-{
-    int64_t (*ask)(void);
-    void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
-    ck_assert_msg(library != NULL, "the simulator is not loaded");
-    *(void **)&ask = dlsym(library, function);
-    return ask();
-}
-
-static void close_both(void)
-{
-    device_close(&npu);
-    device_close(&cpu);
-    ck_assert_int_eq(ask_simulator("sim_violations"), 0);
-    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
-}
-
 /* ---- sites -------------------------------------------------------------------------------------------------- */
-
-/* A site drawn on the host, and the same with its parameters on the device. */
-typedef struct both_sites {
-    draw_site drawn;
-    tn_site there;
-    tn_tensor tensors[1024];
-} both_sites;
-
-static void to_device(const tn_tensor *host, tn_tensor *there)
-{
-    *there = *host;
-    size_t bytes = tn_dtype_bytes(host->dtype, tn_tensor_count(host));
-    ck_assert_int_eq(device_alloc(&npu, bytes, &there->data, NULL), TN_OK);
-    ck_assert_int_eq(device_upload(&npu, there->data, host->data, bytes, NULL), TN_OK);
-}
-
-static both_sites *draw_both(const tn_site *like)
-{
-    static both_sites s;
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(draw_site_open(&s.drawn, like, 7, &err) == TN_OK, "%s", err.message);
-    s.there = s.drawn.site;
-    tn_tensor *next = s.tensors;
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        tn_param *p = &s.there.param[role];
-        for (int64_t i = 0; i < p->count; i++)
-            to_device(&s.drawn.site.param[role].tensors[i], &next[i]);
-        p->tensors = next;
-        next += p->count;
-    }
-    return &s;
-}
-
-static void drop_both(both_sites *s)
-{
-    ck_assert_int_eq(device_sync(&npu, NULL), TN_OK);
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < s->there.param[role].count; i++) {
-            const tn_tensor *t = &s->there.param[role].tensors[i];
-            device_free(&npu, t->data, tn_dtype_bytes(t->dtype, tn_tensor_count(t)));
-        }
-    draw_site_close(&s->drawn);
-}
 
 typedef struct variant {
     const char *name;
@@ -196,6 +103,8 @@ static const variant variants[] = {
     {.name = "weights in f32", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .features = TN_HAS_F32_ROUTING},
     {.name = "gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU_TANH},
     {.name = "quick gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_QUICK_GELU},
+    {.name = "gelu with erf", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST, .act = TN_ACT_GELU},
+    {.name = "relu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO, .act = TN_ACT_RELU},
     {.name = "one expert",
      .op = TN_OP_MOE_EXPERTS,
      .layout = TN_LAYOUT_STACKED_OI,
@@ -215,77 +124,16 @@ START_TEST(they_are_right_at_made_up_sites)
     const variant *v = &variants[_i / 3];
     tn_site site = site_of(v, dtypes[_i % 3]);
     tn_error err = TN_ERROR_INIT;
-    open_both();
-    both_sites *s = draw_both(&site);
-    ck_assert_msg(device_supports(&npu, &s->there, &err) == TN_OK, "%s: %s", v->name, err.message);
-    check_device_subject subject = {.device = &npu, .cpu = &cpu, .site = &s->there, .op = v->op};
+    npu_pair_open();
+    npu_pair_sites *s = npu_pair_draw(&site);
+    ck_assert_msg(device_supports(&npu_pair_npu, &s->there, &err) == TN_OK, "%s: %s", v->name, err.message);
+    check_device_subject subject = {.device = &npu_pair_npu, .cpu = &npu_pair_cpu, .site = &s->there, .op = v->op};
     tn_status status = check_device(&subject, &err);
     ck_assert_msg(status == TN_OK, "%s, %s: %s", v->name, tn_dtype_name(dtypes[_i % 3]), err.message);
-    drop_both(s);
-    close_both();
+    npu_pair_drop(s);
+    npu_pair_close();
 }
 END_TEST
-
-/* Performs the call, whose tensors are the host's, on the device. */
-static void perform_there(const tn_site *there, tn_call *call)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_call far = *call;
-    tn_tensor *tensors[2 * TN_CALL_TENSORS];
-    const tn_tensor *hosts[2 * TN_CALL_TENSORS];
-    int count = 0;
-    for (int i = 0; i < call->in_count; i++, count++) {
-        tensors[count] = &far.in[i];
-        hosts[count] = &call->in[i];
-    }
-    for (int i = 0; i < call->out_count; i++, count++) {
-        tensors[count] = &far.out[i];
-        hosts[count] = &call->out[i];
-    }
-    for (int i = 0; i < count; i++)
-        to_device(hosts[i], tensors[i]);
-    far.site = there;
-    tn_status status = run_alone(&npu, NULL, NULL, &far, &err);
-    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
-    for (int i = 0; i < count; i++) {
-        size_t bytes = tn_dtype_bytes(hosts[i]->dtype, tn_tensor_count(hosts[i]));
-        if (i >= call->in_count)
-            ck_assert_int_eq(device_download(&npu, hosts[i]->data, tensors[i]->data, bytes, &err), TN_OK);
-        device_free(&npu, tensors[i]->data, bytes);
-    }
-}
-
-static void give_results(tn_call *call)
-{
-    for (int i = 0; i < call->out_count; i++) {
-        size_t bytes = tensor_padded_bytes(&call->out[i]) + 64;
-        call->out[i].data = aligned_alloc(64, bytes);
-        memset(call->out[i].data, 0x7b, bytes);
-    }
-}
-
-static void free_results(const tn_call *call)
-{
-    for (int i = 0; i < call->out_count; i++)
-        free(call->out[i].data);
-}
-
-/* Both results of a call that was drawn for the site on the host. */
-static void compare_call_of(const both_sites *s, inputs *in, double ulps)
-{
-    tn_error err = TN_ERROR_INIT;
-    compare_figures figures = {0};
-    tn_call here = in->call, there = in->call;
-    give_results(&here);
-    give_results(&there);
-    here.site = &s->drawn.site;
-    ck_assert_msg(run_alone(&cpu, NULL, NULL, &here, &err) == TN_OK, "%s", err.message);
-    perform_there(&s->there, &there);
-    compare_call(&here, &there, ulps, in->skip, &figures);
-    ck_assert_msg(figures.worst <= 1, "%s", figures.detail);
-    free_results(&here);
-    free_results(&there);
-}
 
 /* Prompts behind a long cache, whose scores do not fit into the scratch at once; decoding in a cache that is a ring;
  * rows with padding. */
@@ -304,15 +152,15 @@ START_TEST(attention_behind_caches)
     tn_error err = TN_ERROR_INIT;
     const variant v = {.op = TN_OP_ATTENTION, .features = features[_i / 3]};
     tn_site site = site_of(&v, dtypes[_i % 3]);
-    open_both();
-    both_sites *s = draw_both(&site);
+    npu_pair_open();
+    npu_pair_sites *s = npu_pair_draw(&site);
     for (int i = 0; i < CACHED; i++) {
         ck_assert_msg(inputs_draw_case(&in, &s->drawn.site, &cached[i], &err) == TN_OK, "%s", err.message);
-        compare_call_of(s, &in, dtypes[_i % 3] == TN_F32 ? 256 : 8);
+        npu_pair_compare(s, &in, dtypes[_i % 3] == TN_F32 ? 256 : 8);
         inputs_close(&in);
     }
-    drop_both(s);
-    close_both();
+    npu_pair_drop(s);
+    npu_pair_close();
 }
 END_TEST
 
@@ -321,10 +169,10 @@ START_TEST(empty_calls)
 {
     inputs in;
     tn_error err = TN_ERROR_INIT;
-    open_both();
+    npu_pair_open();
     for (int i = 0; i < VARIANTS; i++) {
         tn_site site = site_of(&variants[i], TN_BF16);
-        both_sites *s = draw_both(&site);
+        npu_pair_sites *s = npu_pair_draw(&site);
         for (int64_t tokens = 0; tokens < 2; tokens++) {
             ck_assert_int_eq(inputs_draw_case(&in, &s->drawn.site, &(check_case){.batch = 1, .tokens = 1}, &err),
                              TN_OK);
@@ -340,12 +188,12 @@ START_TEST(empty_calls)
             if (tokens == 0 && site.op == TN_OP_GROUPED_MATMUL)
                 memset(in.call.in[1].data, 0, (size_t)in.call.in[1].shape[0] * sizeof(int64_t));
             if (tokens == 0 || attends)
-                compare_call_of(s, &in, 0);
+                npu_pair_compare(s, &in, 0);
             inputs_close(&in);
         }
-        drop_both(s);
+        npu_pair_drop(s);
     }
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -356,25 +204,25 @@ START_TEST(counts_are_looked_at)
     tn_error err = TN_ERROR_INIT;
     const variant v = {.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI};
     tn_site site = site_of(&v, TN_BF16);
-    open_both();
-    both_sites *s = draw_both(&site);
+    npu_pair_open();
+    npu_pair_sites *s = npu_pair_draw(&site);
     ck_assert_int_eq(inputs_draw_case(&in, &s->drawn.site, &(check_case){.batch = 1, .tokens = 9}, &err), TN_OK);
     ((int64_t *)in.call.in[1].data)[2] += 1;
     tn_call far = in.call;
-    give_results(&in.call);
-    to_device(&in.call.in[0], &far.in[0]);
-    to_device(&in.call.in[1], &far.in[1]);
-    to_device(&in.call.out[0], &far.out[0]);
+    npu_pair_give_results(&in.call);
+    npu_pair_upload(&in.call.in[0], &far.in[0]);
+    npu_pair_upload(&in.call.in[1], &far.in[1]);
+    npu_pair_upload(&in.call.out[0], &far.out[0]);
     far.site = &s->there;
-    ck_assert_int_ne(run_alone(&npu, NULL, NULL, &far, &err), TN_OK);
+    ck_assert_int_ne(run_alone(&npu_pair_npu, NULL, NULL, &far, &err), TN_OK);
     ck_assert_ptr_nonnull(strstr(err.message, "the counts must add up to the rows of x"));
-    device_free(&npu, far.in[0].data, tn_dtype_bytes(far.in[0].dtype, tn_tensor_count(&far.in[0])));
-    device_free(&npu, far.in[1].data, tn_dtype_bytes(far.in[1].dtype, tn_tensor_count(&far.in[1])));
-    device_free(&npu, far.out[0].data, tn_dtype_bytes(far.out[0].dtype, tn_tensor_count(&far.out[0])));
-    free_results(&in.call);
+    device_free(&npu_pair_npu, far.in[0].data, tn_dtype_bytes(far.in[0].dtype, tn_tensor_count(&far.in[0])));
+    device_free(&npu_pair_npu, far.in[1].data, tn_dtype_bytes(far.in[1].dtype, tn_tensor_count(&far.in[1])));
+    device_free(&npu_pair_npu, far.out[0].data, tn_dtype_bytes(far.out[0].dtype, tn_tensor_count(&far.out[0])));
+    npu_pair_free_results(&in.call);
     inputs_close(&in);
-    drop_both(s);
-    close_both();
+    npu_pair_drop(s);
+    npu_pair_close();
 }
 END_TEST
 
@@ -385,10 +233,10 @@ START_TEST(ties_leave_a_choice)
                                    {.op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS},
                                    {.op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS, .score = TN_SCORE_SIGMOID}};
     enum { TOKENS = 3, CHOICES = 2, EXPERTS = 9 };
-    open_both();
+    npu_pair_open();
     for (size_t i = 0; i < sizeof tied / sizeof *tied; i++) {
         tn_site site = site_of(&tied[i], TN_F32);
-        both_sites *s = draw_both(&site);
+        npu_pair_sites *s = npu_pair_draw(&site);
         tn_param bias = s->there.param[TN_ROLE_ROUTER_BIAS];
         s->there.param[TN_ROLE_ROUTER_BIAS] = (tn_param){0};
         tn_call call = inputs_call(&s->drawn.site, 1, TOKENS);
@@ -397,16 +245,16 @@ START_TEST(ties_leave_a_choice)
         call.in[0].data = x;
         call.out[0].data = weights;
         call.out[1].data = experts;
-        perform_there(&s->there, &call);
+        npu_pair_perform(&s->there, &call);
         for (int t = 0; t < TOKENS * CHOICES; t++) {
             ck_assert_float_eq_tol(weights[t], tied[i].score ? 0.5f : 1.0f / EXPERTS, 1e-6f);
             ck_assert(experts[t] >= 0 && experts[t] < EXPERTS);
             ck_assert_int_ne(experts[t - t % CHOICES], experts[t - t % CHOICES + 1]);
         }
         s->there.param[TN_ROLE_ROUTER_BIAS] = bias;
-        drop_both(s);
+        npu_pair_drop(s);
     }
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -417,7 +265,6 @@ static const struct {
 } declined[] = {
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_GROUPS}, 0, "its best 2 of 3 groups"},
     {{.op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID, .features = TN_HAS_RENORM, .eps = 1e-3}, 0, "at least 0.001"},
-    {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU}, 0, "act gelu"},
     {{.op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "have another type"},
     {{.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI}, TN_F32, "bf16 with weights of f32"},
 };
@@ -425,17 +272,17 @@ enum { DECLINED = sizeof declined / sizeof *declined };
 
 START_TEST(what_does_not_compose_is_declined)
 {
-    open_both();
+    npu_pair_open();
     for (int i = 0; i < DECLINED; i++) {
         tn_error err = TN_ERROR_INIT;
         tn_site site = site_of(&declined[i].v, TN_BF16);
         site.meaning[TN_AXIS_WEIGHT] = declined[i].weight;
-        both_sites *s = draw_both(&site);
-        ck_assert_int_eq(device_supports(&npu, &s->there, &err), TN_DECLINED);
+        npu_pair_sites *s = npu_pair_draw(&site);
+        ck_assert_int_eq(device_supports(&npu_pair_npu, &s->there, &err), TN_DECLINED);
         ck_assert_msg(strstr(err.message, declined[i].reason) != NULL, "%s", err.message);
-        drop_both(s);
+        npu_pair_drop(s);
     }
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -491,24 +338,8 @@ static Suite *suite(void)
     return suite;
 }
 
-/* The loader reads its path once: the program starts again with the simulator's folder, which lies beside it, in it. */
 int main(int argc, char **argv)
 {
-    char folder[4200];
-    const char *path = getenv("LD_LIBRARY_PATH");
-    ssize_t length = readlink("/proc/self/exe", folder, 4096);
     (void)argc;
-    while (length > 0 && folder[length - 1] != '/')
-        length--;
-    if (length <= 0)
-        return 1;
-    strcpy(folder + length, "ascend_sim");
-    if (!path || strncmp(path, folder, strlen(folder)) != 0) { /* or the older one                  */
-        setenv("LD_LIBRARY_PATH", folder, 1);
-        execv("/proc/self/exe", argv);
-        return 1;
-    }
-    unsetenv("ASCEND_HOME_PATH");
-    unsetenv("ASCEND_TOOLKIT_HOME");
-    return process_main(suite());
+    return npu_pair_main(argv, suite());
 }

@@ -1,0 +1,46 @@
+/* For tests: the device npu, on the simulator of the vendor's libraries, beside the CPU, and calls on both. What fails
+ * fails the test. */
+#ifndef TENON_TESTS_NPU_PAIR_H
+#define TENON_TESTS_NPU_PAIR_H
+
+#include "check/draw_site.h"
+#include "check/inputs.h"
+#include "run/run.h"
+
+#include <check.h>
+
+extern device npu_pair_npu, npu_pair_cpu;
+
+/* Both devices; closing them looks for broken rules of the vendor's and for what is left over. */
+void npu_pair_open(void);
+void npu_pair_close(void);
+
+/* A site drawn on the host, and the same with its parameters on the device. */
+typedef struct npu_pair_sites {
+    draw_site drawn;
+    tn_site there;
+    tn_tensor tensors[1024];
+} npu_pair_sites;
+
+/* The one in static memory: there is one at a time. */
+npu_pair_sites *npu_pair_draw(const tn_site *like);
+void npu_pair_drop(npu_pair_sites *s);
+
+/* A copy of a dense tensor in the device's memory, which the caller frees. */
+void npu_pair_upload(const tn_tensor *host, tn_tensor *there);
+
+/* Performs the call, whose tensors are the host's and dense, on the device. */
+void npu_pair_perform(const tn_site *there, tn_call *call);
+
+/* Memory for a call's results, filled with what no operation writes. */
+void npu_pair_give_results(tn_call *call);
+void npu_pair_free_results(const tn_call *call);
+
+/* Both results of a call that was drawn for the site on the host must agree within so many units of the last place of a
+ * row's largest element; 0: be the same. */
+void npu_pair_compare(const npu_pair_sites *s, inputs *in, double ulps);
+
+/* A test program's end: starts again with the simulator's folder, which lies beside it, in the loader's path. */
+int npu_pair_main(char **argv, Suite *suite);
+
+#endif
