@@ -26,7 +26,8 @@ tn_status check_device(const check_device_subject *s, tn_error *err);
 
 /* How far a device's own operation, or its gradients, may be from the CPU's: units of the last place of the largest
  * element in a row, or of a parameter's gradient. */
-double check_device_ulps(tn_op op, tn_dtype dtype, bool gradients);
+double check_device_ulps(tn_op op, tn_dtype dtype);
+double check_device_gradient_ulps(tn_dtype dtype);
 
 /* check_device_gradients.c: the same of its gradients; host is the site with its parameters in the host's memory. */
 tn_status check_device_gradients(const check_device_subject *s, const tn_site *host, tn_error *err);

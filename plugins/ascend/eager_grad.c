@@ -130,7 +130,7 @@ static tn_status check(const ascend_gradient *gradient, const tn_call *call, tn_
     if (strncmp(npu_soc(), "Ascend310P", 10) == 0)
         return tn_fail(err, TN_DECLINED, "npu", "%s has no products of f32, which gradients are made of", npu_soc());
     tn_site site = *call->site;
-    site.op = call->op == TN_OP_ADD_RMS_NORM ? TN_OP_RMS_NORM : call->op;
+    site.op = call->op;
     tn_status status = eager_supports(&site, err);
     return status == TN_OK && gradient->declines ? gradient->declines(call, err) : status;
 }

@@ -38,7 +38,7 @@ enum { TESTS = sizeof tests / sizeof *tests, TIERS = sizeof tiers / sizeof *tier
 typedef struct options {
     const char *ops, *plugins, *tier, *test, *filter, *dtype, *group, *device;
     int threads; /* of --bench and golden files; 0: one per core                                 */
-    bool emulate, bench, quick, long_calls, usage;
+    bool emulate, bench, quick, long_calls, usage, help;
 } options;
 
 static options parse(int argc, char **argv)
@@ -66,6 +66,8 @@ static options parse(int argc, char **argv)
             o.group = argv[++i];
         } else if (!strcmp(argv[i], "--dtype") && value) {
             o.dtype = argv[++i];
+        } else if (!strcmp(argv[i], "--help")) {
+            o.help = true;
         } else if (!strcmp(argv[i], "--quick")) {
             o.quick = true;
         } else if (!strcmp(argv[i], "--long")) {
@@ -201,16 +203,33 @@ static bool run_goldens(check_state *s, const options *o)
     return true;
 }
 
+static const char usage[] =
+    "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR]\n"
+    "                     [--emulate | --device NAME] [--plugins DIR] [--tier NAME|all] [--test NAME]\n"
+    "                     [--group TEXT] [--threads N]\n";
+
+/* What usage leaves open. */
+static const char help[] =
+    "  --ops DIR      golden files, in place of made-up cases\n"
+    "  --bench        times kernels for the CPU; FILTER: lines whose names hold it\n"
+    "  --device NAME  what a plugin's device computes, in its memory; what it declines is skipped, with the reason\n"
+    "  --tier NAME    c, avx2, avx512, avx512bf16, amx, amx-emulated, neon; with --device: eager, kernels\n"
+    "  --test NAME    one contract: rms_norm, rope, mlp, ...\n"
+    "  --group TEXT   groups whose names begin so\n"
+    "  --threads N    of golden files and --bench; 0: one for each core\n"
+    "ends with N passed, N failed, N skipped: groups, and for skips a line for each reason in a group\n";
+
 int main(int argc, char **argv)
 {
     options o = parse(argc, argv);
+    if (o.help) {
+        printf("%s%s", usage, help);
+        return 0;
+    }
     /* What was found is still there when a kernel takes the process along. */
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (o.usage || (o.bench && o.emulate) || (o.device && (o.bench || o.emulate))) {
-        fprintf(stderr, "usage: check_kernels [--bench [FILTER] [--dtype NAME|all] [--quick|--long] | [--ops] DIR]\n"
-                        "                     [--emulate | --device NAME] [--plugins DIR] [--tier NAME|all] "
-                        "[--test NAME]\n"
-                        "                     [--group TEXT] [--threads N]\n");
+        fputs(usage, stderr);
         return 2;
     }
     char beside[4096], self[4096];

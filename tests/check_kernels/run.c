@@ -154,7 +154,8 @@ static double *declared_bound(const tn_impl *impl, const tn_site *site, bool bac
 static double *device_bound(const check_case *c, bool backward, const tn_tensor *out, const double *eager)
 {
     tn_impl like = {.size = sizeof like};
-    double ulps = check_device_ulps(c->site.op, (tn_dtype)c->site.meaning[TN_AXIS_DTYPE], backward);
+    tn_dtype dtype = (tn_dtype)c->site.meaning[TN_AXIS_DTYPE];
+    double ulps = backward ? check_device_gradient_ulps(dtype) : check_device_ulps(c->site.op, dtype);
     like.tolerance = (tn_tolerance){.ulps_f32 = ulps, .ulps_bf16 = ulps, .ulps_f16 = ulps};
     return declared_bound(&like, &c->site, backward, out, eager);
 }
