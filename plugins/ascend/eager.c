@@ -44,7 +44,8 @@ static tn_status small_supports(const tn_site *site, tn_error *err)
 
 tn_status eager_supports(const tn_site *site, tn_error *err)
 {
-    const ascend_operation *operation = find(site->op);
+    /* Composed forward of what else is asked about; backward performs it as a whole. */
+    const ascend_operation *operation = find(site->op == TN_OP_ADD_RMS_NORM ? TN_OP_RMS_NORM : site->op);
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     if (!operation)
         return tn_fail(err, TN_DECLINED, "npu", "%s is not there yet", tn_op_name(site->op));

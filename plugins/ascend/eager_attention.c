@@ -10,6 +10,7 @@
  * With sinks core/eager rounds scores after their maximum is taken away. That is left out here: it moves a probability
  * by no more than a rounding of its exponent. */
 #include "operators_rows.h"
+#include "eager_attention.h"
 #include "eager_mask.h"
 
 #include <stdlib.h>
@@ -308,8 +309,7 @@ static void attention_row(npu_run *r, const attention_job *job, int64_t row, con
     }
 }
 
-/* A copy of positions, with their strides: masks that go up may replace what the queue remembers. Owned. */
-static int32_t *attention_positions(npu_run *r, const tn_tensor *t)
+int32_t *attention_positions(npu_run *r, const tn_tensor *t)
 {
     void *owned = NULL;
     const void *known = npu_host_copy(r, t, &owned);

@@ -11,6 +11,7 @@ typedef struct grouped {
     int64_t groups;
     bool computed;        /* on the device: the queue does not remember them                       */
     void *owned;          /* released by grouped_end                                               */
+    int64_t only;         /* the count of a single group                                            */
     const int64_t *known; /* the counts on the host, once somebody needed them                     */
 } grouped;
 
@@ -20,5 +21,8 @@ typedef struct grouped {
 void grouped_product(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                      const tn_tensor *y);
 void grouped_end(grouped *g);
+
+/* The counts on the host, whose sum is the number of rows; NULL after a failure. */
+const int64_t *grouped_counts(npu_run *r, grouped *g, int64_t rows);
 
 #endif

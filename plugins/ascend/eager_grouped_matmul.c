@@ -141,16 +141,26 @@ static const int64_t *known_counts(npu_run *r, grouped *g)
     return g->owned;
 }
 
+const int64_t *grouped_counts(npu_run *r, grouped *g, int64_t rows)
+{
+    if (!g->known && g->computed && g->groups == 1) {
+        g->only = rows;
+        g->known = &g->only;
+    }
+    if (!g->known)
+        g->known = known_counts(r, g);
+    if (r->status == TN_OK)
+        r->status = check_counts(g->path, g->known, g->groups, rows, r->err);
+    return r->status == TN_OK ? g->known : NULL;
+}
+
 static void by_group(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                      const tn_tensor *y)
 {
-    if (!g->known)
-        g->known = g->computed && g->groups == 1 ? &x->shape[0] : known_counts(r, g);
-    if (r->status == TN_OK)
-        r->status = check_counts(g->path, g->known, g->groups, x->shape[0], r->err);
-    for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += g->known[i++]) {
-        tn_tensor w = matrix_of(weights, layout, i), from = rows_of(x, at, g->known[i]);
-        tn_tensor to = rows_of(y, at, g->known[i]);
+    const int64_t *counts = grouped_counts(r, g, x->shape[0]);
+    for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += counts[i++]) {
+        tn_tensor w = matrix_of(weights, layout, i), from = rows_of(x, at, counts[i]);
+        tn_tensor to = rows_of(y, at, counts[i]);
         npu_matmul(r, &from, &w, &to);
     }
 }
@@ -158,7 +168,7 @@ static void by_group(npu_run *r, grouped *g, const tn_param *weights, tn_layout 
 void grouped_product(npu_run *r, grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                      const tn_tensor *y)
 {
-    if (r->status != TN_OK || tn_tensor_count(y) == 0)
+    if (r->measuring || r->status != TN_OK || tn_tensor_count(y) == 0)
         return;
     if (operator_takes(weights, layout, g->groups, x, y))
         by_operator(r, g, weights, layout, x, y);

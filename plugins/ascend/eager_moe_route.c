@@ -7,7 +7,7 @@
  *
  * Groups are taken by aclnnTopk too. No operator compares, so whether group g is among the best b is the sum of
  * sigmoid(2^60 (1/2 - (b - g)^2)), each 1 or 0. */
-#include "operators_rows.h"
+#include "eager_moe_route.h"
 
 #include <stdlib.h>
 
@@ -275,6 +275,29 @@ static void route(npu_run *r)
     route_weigh(r, &job, &w);
     npu_copy(r, &w.best, job.weights);
     npu_copy(r, &w.experts, job.experts);
+}
+
+/* In backward there are no results, whose shapes are known all the same. */
+route_choice moe_route_choice(npu_run *r)
+{
+    tn_call call = *r->call;
+    int64_t shape[] = {call.in[0].shape[0], call.site->dim[TN_DIM_TOP_K]};
+    call.out_count = 2;
+    call.out[0] = tn_tensor_dense(NULL, TN_F32, 2, shape);
+    call.out[1] = tn_tensor_dense(NULL, TN_I32, 2, shape);
+    route_job job = route_shape(&call);
+    route_work w;
+    route_take(r, &job, &w);
+    route_logits(r, &job, &w);
+    tn_tensor scores = npu_take_like(r, TN_F32, &w.now);
+    if (job.score == TN_SCORE_SOFTMAX)
+        npu_softmax(r, &w.now, &scores);
+    else if (job.score == TN_SCORE_SIGMOID)
+        npu_sigmoid(r, &w.now, &scores);
+    else
+        npu_copy(r, &w.now, &scores);
+    route_choose(r, &job, &w);
+    return (route_choice){.scores = scores, .experts = w.experts};
 }
 
 static size_t route_scratch(const tn_call *call)

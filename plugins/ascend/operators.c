@@ -11,7 +11,7 @@ size_t npu_measure(npu_body *body, const tn_call *call)
 {
     npu_run r = {.call = call, .measuring = true};
     body(&r);
-    return r.used;
+    return r.used > r.most ? r.used : r.most;
 }
 
 tn_status npu_perform(npu_body *body, const tn_call *call, tn_error *err)
@@ -39,6 +39,7 @@ tn_tensor npu_take(npu_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shap
 {
     tn_tensor t = tn_tensor_dense(NULL, dtype, ndim, shape);
     size_t at = scratch_take(&r->used, (size_t)tn_tensor_count(&t) * tn_dtype_size(dtype));
+    r->most = r->used > r->most ? r->used : r->most;
     if (!r->measuring)
         t.data = (char *)r->call->scratch + at;
     return t;

@@ -8,7 +8,8 @@
 typedef struct npu_run {
     const tn_call *call;
     tn_queue *queue;
-    size_t used;    /* of call->scratch                                                           */
+    size_t used;    /* of call->scratch; steps back where memory is used again by what comes later */
+    size_t most;    /* that it ever was                                                            */
     bool measuring; /* nothing is performed; tensors have shapes and no data                      */
     tn_status status;
     tn_error *err;

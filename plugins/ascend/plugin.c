@@ -1,5 +1,6 @@
 /* The device "npu": Ascend NPUs through CANN's C interface, looked up at run time. */
 #include "eager.h"
+#include "eager_grad.h"
 #include "queue.h"
 
 static const tn_device device = {.size = sizeof device,
@@ -15,6 +16,8 @@ static const tn_device device = {.size = sizeof device,
                                  .sync = npu_sync,
                                  .supports = eager_supports,
                                  .scratch = eager_scratch,
-                                 .eager = eager_perform};
+                                 .eager = eager_perform,
+                                 .backward_scratch = eager_backward_scratch,
+                                 .backward = eager_backward};
 
 TN_PLUGIN("ascend", "1.0.0", .device = &device);

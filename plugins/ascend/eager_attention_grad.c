@@ -1,0 +1,343 @@
+/* Gradients of ATTENTION. With z the scores, P = softmax(z), o = rnd(P) v and g = dL/do:
+ *
+ *     dP = g v^T,  dz = P (dP - sum_s dP P),  dv = rnd(P)^T g,  dq = ds k,  dk = ds^T q,
+ *
+ * ds = dz on its way back through softcap and scale. A sink's gradient is minus the sum of p_sink (sum_s dP P) over the
+ * queries of its head. Scores are rounded as forward rounds them; the rest is f32, as are all products. A batch row is
+ * taken in blocks of queries, which add to the gradients of its keys and values in their order, so that scores fit into
+ * a bounded scratch. */
+#include "eager_attention.h"
+#include "eager_grad.h"
+#include "eager_mask.h"
+
+#include <stdlib.h>
+
+#define MOST_SCRATCH ((size_t)64 << 20) /* bytes of a block, unless a single query needs more           */
+
+typedef struct grad_job {
+    const tn_tensor *q, *k, *v, *g, *dq, *dk, *dv, *sinks, *dsinks; /* sinks may be NULL             */
+    tn_dtype dtype;
+    int64_t batch, tokens, heads, d, keys, kv_heads, group, dv_width;
+    float scale, softcap; /* softcap 0: none                                                       */
+    mask_rule rule;
+    int64_t q_step, kv_step; /* from one batch row of positions to the next                        */
+} grad_job;
+
+/* A batch row's, f32: [K,S,D], [K,S,Dv]; and of all rows [N,1,1]. */
+typedef struct grad_row {
+    tn_tensor k, v, dk, dv, sinks, dsinks;
+} grad_row;
+
+/* A block's t queries, f32: N heads, c columns: the keys, and a sink. */
+typedef struct grad_block {
+    int64_t row, first, count;
+    tn_tensor q, g, dq;    /* [N,t,D], [N,t,Dv], [N,t,D]                                            */
+    tn_tensor z, p;        /* [N,t,c]: scores, probabilities                                       */
+    tn_tensor slope;       /* [N,t,S]: of the softcap                                              */
+    tn_tensor keys;        /* [N,t,S]: probabilities without the sink's                            */
+    tn_tensor dp, room;    /* [N,t,S]                                                              */
+    tn_tensor narrow;      /* [N,t,S] in the model's type                                          */
+    tn_tensor inner, sink; /* [N,t,1]                                                              */
+    tn_tensor mask, sees;  /* [1,t,S], [1,t,1]                                                     */
+    tn_tensor part;        /* [K,S, of D and Dv the larger]                                        */
+    tn_tensor sum;         /* [N,1,1]                                                              */
+} grad_block;
+
+static grad_job grad_shape(const npu_run *r)
+{
+    const tn_call *call = r->call;
+    const tn_site *site = call->site;
+    grad_job job = {.q = &call->in[0], .k = &call->in[1], .v = &call->in[2], .g = &call->grads->out[0]};
+    job.dq = &call->grads->in[0];
+    job.dk = &call->grads->in[1];
+    job.dv = &call->grads->in[2];
+    job.sinks = site->features & TN_HAS_SINKS ? npu_param(site, TN_ROLE_SINKS) : NULL;
+    job.dsinks = grad_param(r, TN_ROLE_SINKS);
+    job.dtype = job.q->dtype;
+    job.batch = job.q->shape[0];
+    job.tokens = job.q->shape[1];
+    job.heads = job.q->shape[2];
+    job.d = job.q->shape[3];
+    job.keys = job.k->shape[1];
+    job.kv_heads = job.k->shape[2];
+    job.group = job.kv_heads > 0 ? job.heads / job.kv_heads : 0;
+    job.dv_width = job.v->shape[3];
+    job.scale = (float)site->num[TN_NUM_SCALE];
+    job.softcap = site->features & TN_HAS_SOFTCAP ? (float)site->num[TN_NUM_SOFTCAP] : 0;
+    job.rule.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
+    job.rule.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
+    job.q_step = call->in[3].stride[0];
+    job.kv_step = call->in[4].stride[0];
+    return job;
+}
+
+static tn_tensor take(npu_run *r, int64_t a, int64_t b, int64_t c)
+{
+    return npu_take(r, TN_F32, 3, (int64_t[]){a, b, c});
+}
+
+static grad_block block_take(npu_run *r, const grad_job *job, int64_t t)
+{
+    int64_t n = job->heads, s = job->keys, c = s + (job->sinks ? 1 : 0);
+    int64_t width = job->d > job->dv_width ? job->d : job->dv_width;
+    grad_block b = {.count = t, .q = take(r, n, t, job->d), .g = take(r, n, t, job->dv_width)};
+    b.dq = take(r, n, t, job->d);
+    b.z = take(r, n, t, c);
+    b.p = take(r, n, t, c);
+    b.slope = take(r, job->softcap != 0 ? n : 0, t, s);
+    b.keys = take(r, n, t, s);
+    b.dp = take(r, n, t, s);
+    b.room = take(r, n, t, s);
+    b.narrow = npu_take(r, job->dtype, 3, (int64_t[]){job->dtype == TN_F32 ? 0 : n, t, s});
+    b.inner = take(r, n, t, 1);
+    b.sink = take(r, n, t, 1);
+    b.mask = take(r, 1, t, s);
+    b.sees = take(r, 1, t, 1);
+    b.part = take(r, job->kv_heads, s, width);
+    b.sum = take(r, n, 1, 1);
+    return b;
+}
+
+static grad_row row_take(npu_run *r, const grad_job *job)
+{
+    int64_t n = job->kv_heads, s = job->keys;
+    grad_row row = {.k = take(r, n, s, job->d), .v = take(r, n, s, job->dv_width)};
+    row.dk = take(r, n, s, job->d);
+    row.dv = take(r, n, s, job->dv_width);
+    row.sinks = take(r, job->heads, 1, 1);
+    row.dsinks = take(r, job->heads, 1, 1);
+    return row;
+}
+
+/* Queries of a block, such that it fits into the scratch; at least one. */
+static int64_t block_fit(const grad_job *job)
+{
+    int64_t low = 1, high = job->tokens > 1 ? job->tokens : 1;
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        npu_run r = {.measuring = true};
+        block_take(&r, job, middle);
+        if (r.used <= MOST_SCRATCH)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* ---- views -------------------------------------------------------------------------------------------------- */
+
+/* Heads before positions: [heads,count,width] of one batch row. */
+static tn_tensor by_head(const tn_tensor *t, int64_t row, int64_t first, int64_t count)
+{
+    int64_t at = row * t->stride[0] + first * t->stride[1];
+    return npu_view((char *)t->data + at * (int64_t)tn_dtype_size(t->dtype), t->dtype, 3,
+                    (int64_t[]){t->shape[2], count, t->shape[3]}, (int64_t[]){t->stride[2], t->stride[1], 1});
+}
+
+/* Dense [N,t,x] as [K,G t,x]. */
+static tn_tensor by_group(const grad_job *job, const tn_tensor *t)
+{
+    return npu_view(t->data, TN_F32, 3, (int64_t[]){job->kv_heads, job->group * t->shape[1], t->shape[2]}, NULL);
+}
+
+/* The last two dimensions exchanged. */
+static tn_tensor turned(const tn_tensor *t)
+{
+    return npu_view(t->data, t->dtype, 3, (int64_t[]){t->shape[0], t->shape[2], t->shape[1]},
+                    (int64_t[]){t->stride[0], t->stride[2], t->stride[1]});
+}
+
+static void scores_round(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *x)
+{
+    if (job->dtype == TN_F32)
+        return;
+    npu_copy(r, x, &b->narrow);
+    npu_copy(r, &b->narrow, x);
+}
+
+/* ---- probabilities ------------------------------------------------------------------------------------------ */
+
+/* c tanh(z / c), rounded at each step, tanh(x) = 2 sigmoid(2 x) - 1; slope is 1 - tanh^2. */
+static void through_softcap(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *z)
+{
+    npu_multiply_number(r, z, 1 / job->softcap, z);
+    scores_round(r, job, b, z);
+    npu_multiply_number(r, z, 2, z);
+    npu_sigmoid(r, z, z);
+    npu_multiply_number(r, z, 2, z);
+    npu_add_number(r, z, -1, z);
+    scores_round(r, job, b, z);
+    npu_multiply(r, z, z, &b->slope);
+    npu_multiply_number(r, &b->slope, -1, &b->slope);
+    npu_add_number(r, &b->slope, 1, &b->slope);
+    npu_multiply_number(r, z, job->softcap, z);
+    scores_round(r, job, b, z);
+}
+
+/* Uploads the block's mask; does somebody see nothing? */
+static bool upload_mask(npu_run *r, const grad_job *job, const grad_block *b, const int32_t *q, const int32_t *k)
+{
+    bool blind = false;
+    float *mask = calloc((size_t)((job->keys + 1) * b->count), sizeof *mask), *sees = NULL;
+    if (!mask) {
+        npu_no_memory(r);
+        return false;
+    }
+    sees = mask + job->keys * b->count;
+    blind = mask_fill(&job->rule, q, b->count, k, job->keys, mask, sees);
+    npu_put(r, b->mask.data, mask, (size_t)(job->keys * b->count) * sizeof *mask);
+    npu_put(r, b->sees.data, sees, (size_t)b->count * sizeof *sees);
+    free(mask);
+    return blind;
+}
+
+/* b->keys: P; b->sink: that of the sink. */
+static void probabilities(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, bool blind)
+{
+    tn_tensor z = npu_view(b->room.data, TN_F32, 3, b->room.shape, NULL), transposed = turned(&row->k);
+    tn_tensor q = by_group(job, &b->q), products = by_group(job, &z), keys = npu_part(&b->p, 0, 1, job->keys);
+    npu_batch_matmul(r, &q, &transposed, &products);
+    scores_round(r, job, b, &z);
+    npu_multiply_number(r, &z, job->scale, &z);
+    scores_round(r, job, b, &z);
+    if (job->softcap != 0)
+        through_softcap(r, job, b, &z);
+    if (!job->sinks) {
+        npu_add(r, &z, &b->mask, 1, &b->z);
+        npu_softmax(r, &b->z, &b->p);
+    } else {
+        npu_add(r, &z, &b->mask, 1, &b->dp);
+        npu_fill(r, &b->sink, 0);
+        npu_add(r, &b->sink, &row->sinks, 1, &b->sink);
+        npu_join(r, &b->dp, &b->sink, &b->z);
+        npu_softmax(r, &b->z, &b->p);
+        tn_tensor last = npu_part(&b->p, job->keys, 1, 1);
+        npu_copy(r, &last, &b->sink);
+    }
+    npu_copy(r, &keys, &b->keys);
+    if (!blind)
+        return;
+    npu_multiply(r, &b->keys, &b->sees, &b->keys);
+    if (job->sinks)
+        npu_multiply(r, &b->sink, &b->sees, &b->sink);
+}
+
+/* ---- gradients ---------------------------------------------------------------------------------------------- */
+
+/* sum [K,S,x] += a^T w, a [N,t,S], w [N,t,x]. */
+static void accumulate(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *a, const tn_tensor *w,
+                       const tn_tensor *sum)
+{
+    tn_tensor left = by_group(job, a), transposed = turned(&left), right = by_group(job, w);
+    tn_tensor part = npu_view(b->part.data, TN_F32, 3, sum->shape, NULL);
+    npu_batch_matmul(r, &transposed, &right, &part);
+    npu_add(r, sum, &part, 1, sum);
+}
+
+/* b->dp: from dP to ds; and the sinks' gradient. */
+static void scores_grad(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b)
+{
+    npu_multiply(r, &b->dp, &b->keys, &b->room);
+    npu_sums(r, &b->room, &b->inner);
+    npu_add(r, &b->dp, &b->inner, -1, &b->dp);
+    npu_multiply(r, &b->dp, &b->keys, &b->dp);
+    if (job->softcap != 0)
+        npu_multiply(r, &b->dp, &b->slope, &b->dp);
+    npu_multiply_number(r, &b->dp, job->scale, &b->dp);
+    if (!job->sinks)
+        return;
+    tn_tensor flat = npu_view(b->sink.data, TN_F32, 3, (int64_t[]){job->heads, 1, b->count}, NULL);
+    npu_multiply(r, &b->sink, &b->inner, &b->sink);
+    npu_sums(r, &flat, &b->sum);
+    npu_add(r, &row->dsinks, &b->sum, -1, &row->dsinks);
+}
+
+static void block_run(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, const int32_t *q,
+                      const int32_t *k)
+{
+    tn_tensor from = by_head(job->q, b->row, b->first, b->count), g = by_head(job->g, b->row, b->first, b->count);
+    tn_tensor up = by_group(job, &b->g), values = turned(&row->v), dp = by_group(job, &b->dp);
+    tn_tensor dq = by_group(job, &b->dq);
+    bool blind = upload_mask(r, job, b, q, k);
+    npu_copy(r, &from, &b->q);
+    npu_copy(r, &g, &b->g);
+    probabilities(r, job, row, b, blind);
+    npu_batch_matmul(r, &up, &values, &dp);
+    scores_grad(r, job, row, b);
+    scores_round(r, job, b, &b->keys);
+    accumulate(r, job, b, &b->keys, &b->g, &row->dv);
+    accumulate(r, job, b, &b->dp, &b->q, &row->dk);
+    if (!job->dq->data)
+        return;
+    npu_batch_matmul(r, &dp, &row->k, &dq);
+    tn_tensor there = by_head(job->dq, b->row, b->first, b->count);
+    npu_copy(r, &b->dq, &there);
+}
+
+/* A batch row, whose positions and those of its keys are q and k. */
+static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_t at, const int32_t *q,
+                    const int32_t *k)
+{
+    size_t before = r->used;
+    int64_t step = block_fit(job);
+    tn_tensor keys = by_head(job->k, at, 0, job->keys), values = by_head(job->v, at, 0, job->keys);
+    npu_copy(r, &keys, &row->k);
+    npu_copy(r, &values, &row->v);
+    npu_fill(r, &row->dk, 0);
+    npu_fill(r, &row->dv, 0);
+    for (int64_t t = 0; t < job->tokens && r->status == TN_OK; t += step) {
+        r->used = before;
+        grad_block b = block_take(r, job, job->tokens - t < step ? job->tokens - t : step);
+        b.row = at;
+        b.first = t;
+        block_run(r, job, row, &b, q + t, k);
+    }
+    tn_tensor dk = by_head(job->dk, at, 0, job->keys), dv = by_head(job->dv, at, 0, job->keys);
+    if (job->dk->data)
+        npu_copy(r, &row->dk, &dk);
+    if (job->dv->data)
+        npu_copy(r, &row->dv, &dv);
+    r->used = before;
+}
+
+static void rows_run(npu_run *r, const grad_job *job, const grad_row *row)
+{
+    int32_t *q = attention_positions(r, &r->call->in[3]), *k = attention_positions(r, &r->call->in[4]);
+    if (job->sinks) {
+        tn_tensor sinks = npu_view(job->sinks->data, job->sinks->dtype, 3, row->sinks.shape, NULL);
+        npu_copy(r, &sinks, &row->sinks);
+        npu_fill(r, &row->dsinks, 0);
+    }
+    for (int64_t b = 0; b < job->batch && r->status == TN_OK; b++)
+        row_run(r, job, row, b, q + b * job->q_step, k + b * job->kv_step);
+    if (job->dsinks) {
+        tn_tensor sums = npu_view(row->dsinks.data, TN_F32, 1, &job->heads, NULL);
+        npu_copy(r, &sums, job->dsinks);
+    }
+    free(q);
+    free(k);
+}
+
+static void attention(npu_run *r)
+{
+    grad_job job = grad_shape(r);
+    if (job.kv_heads <= 0 || job.heads % job.kv_heads || job.k->dtype != job.dtype || job.v->dtype != job.dtype) {
+        r->status = tn_fail(r->err, TN_E_INTERNAL, r->call->site->path,
+                            "attention heads or types do not fit each other; report this defect");
+        return;
+    }
+    grad_row row = row_take(r, &job);
+    if (r->measuring) {
+        block_take(r, &job, block_fit(&job));
+    } else if (job.keys == 0) { /* everybody sees nothing */
+        if (job.dq->data)
+            npu_fill(r, job.dq, 0);
+        if (job.dsinks)
+            npu_fill(r, job.dsinks, 0);
+    } else {
+        rows_run(r, &job, &row);
+    }
+}
+
+const ascend_gradient ascend_attention_grad = {.op = TN_OP_ATTENTION, .body = attention};
