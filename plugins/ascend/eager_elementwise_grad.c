@@ -35,7 +35,7 @@ typedef struct sparse_gate {
 static void centre(npu_run *r, const tn_tensor *centred, const tn_tensor *mean)
 {
     tn_tensor more = column_like(r, centred);
-    npu_sums(r, centred, &more);
+    grad_sums(r, centred, &more);
     npu_multiply_number(r, &more, 1 / (float)centred->shape[centred->ndim - 1], &more);
     npu_add(r, centred, &more, -1, centred);
     npu_add(r, mean, &more, 1, mean);
@@ -55,7 +55,7 @@ static sparse_gate sparse_of(npu_run *r, const tn_tensor *gate, tn_dtype dtype)
     centre(r, &s.centred, &mean);
     centre(r, &s.centred, &mean);
     npu_multiply(r, &s.centred, &s.centred, &s.arg);
-    npu_sums(r, &s.arg, &s.deviation);
+    grad_sums(r, &s.arg, &s.deviation);
     npu_multiply_number(r, &s.deviation, 1 / width, &s.deviation);
     npu_sqrt(r, &s.deviation, &s.deviation);
     npu_copy(r, &s.deviation, &cut);
@@ -78,7 +78,7 @@ static void through_sparsity(npu_run *r, const sparse_gate *s, const tn_tensor *
     const float least = 1e-20f; /* without a deviation nothing is left of gate - mean                    */
     tn_tensor mean = column_like(r, h), share = column_like(r, h), room = npu_take_like(r, TN_F32, h);
     grad_close(r, &s->arg, h);
-    npu_sums(r, h, &mean);
+    grad_sums(r, h, &mean);
     npu_multiply_number(r, &mean, 1 / (float)h->shape[h->ndim - 1], &mean);
     npu_multiply_number(r, &mean, s->z, &share);
     npu_clamp(r, &s->deviation, least, INFINITY, &s->deviation);
@@ -110,7 +110,7 @@ static void glu(npu_run *r)
     grad_round(r, &dgate, dtype);
     if (gate.shape[gate.ndim - 1] != up.shape[up.ndim - 1]) {
         tn_tensor sum = column_like(r, &up);
-        npu_sums(r, &dgate, &sum);
+        grad_sums(r, &dgate, &sum);
         grad_round(r, &sum, dtype);
         dgate = sum;
     }

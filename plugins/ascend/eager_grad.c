@@ -65,13 +65,47 @@ tn_tensor grad_transposed(const tn_tensor *t)
                     (int64_t[]){t->stride[1], t->stride[0]});
 }
 
+/* The divisor of count that is nearest to its root from below. */
+static int64_t part_of(int64_t count)
+{
+    int64_t part = 1;
+    for (int64_t i = 2; i * i <= count; i++)
+        if (count % i == 0)
+            part = i;
+    return part;
+}
+
+void grad_sums(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+{
+    int64_t width = x->shape[x->ndim - 1], part = part_of(width), rows = width > 0 ? tn_tensor_count(x) / width : 0;
+    size_t before = r->used;
+    tn_tensor parts = npu_take(r, TN_F32, 2, (int64_t[]){rows * part, 1});
+    r->used = before;
+    if (part == 1) {
+        npu_sums(r, x, y);
+        return;
+    }
+    tn_tensor pieces = npu_view(x->data, TN_F32, 2, (int64_t[]){rows * part, width / part}, NULL);
+    npu_sums(r, &pieces, &parts);
+    pieces = npu_view(parts.data, TN_F32, 2, (int64_t[]){rows, part}, NULL);
+    tn_tensor sums = npu_view(y->data, TN_F32, 2, (int64_t[]){rows, 1}, NULL);
+    npu_sums(r, &pieces, &sums);
+}
+
 void grad_sum_rows(npu_run *r, const tn_tensor *x, const tn_tensor *to)
 {
     int64_t width = x->shape[x->ndim - 1], count = width > 0 ? tn_tensor_count(x) / width : 0;
-    tn_tensor rows = npu_view(x->data, TN_F32, 2, (int64_t[]){count, width}, NULL), turned = grad_transposed(&rows);
+    int64_t part = part_of(count), each = count / (part > 0 ? part : 1);
+    size_t before = r->used;
+    tn_tensor parts = npu_take(r, TN_F32, 3, (int64_t[]){part, width, 1});
     tn_tensor sums = npu_take(r, TN_F32, 2, (int64_t[]){width, 1});
+    r->used = before;
     if (!to || !to->data)
         return;
+    tn_tensor pieces =
+        npu_view(x->data, TN_F32, 3, (int64_t[]){part, width, each}, (int64_t[]){each * width, 1, width});
+    npu_sums(r, &pieces, &parts);
+    tn_tensor turned = npu_view(parts.data, TN_F32, 2, (int64_t[]){width, part}, (int64_t[]){1, width});
     npu_sums(r, &turned, &sums);
     sums.ndim = 1;
     npu_copy(r, &sums, to);

@@ -38,6 +38,10 @@ float grad_rounded(float x, tn_dtype dtype);
 /* from to a gradient, where that is wanted (not NULL, with data). */
 void grad_store(npu_run *r, const tn_tensor *from, const tn_tensor *to);
 
+/* y [..,1] = the sums of the rows of x, both dense f32. Here and below rows are added up in parts, and then those: as
+ * long as the parts are about as many as their elements, errors of the chip's own order of sums stay small. */
+void grad_sums(npu_run *r, const tn_tensor *x, const tn_tensor *y);
+
 /* The sums of the columns of x, dense f32, whose last dimension is the width of to [width], where that is wanted. */
 void grad_sum_rows(npu_run *r, const tn_tensor *x, const tn_tensor *to);
 

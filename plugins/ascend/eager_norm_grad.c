@@ -7,6 +7,7 @@
  * as core/eager does: products with a weight in TN_NORM_W and TN_NORM_W_GATED. aclnnRmsNormGrad would add its rows up
  * in any order; here the order of sums depends on shapes alone. */
 #include "eager_grad.h"
+#include "operators_math.h"
 
 typedef struct norm_job {
     const tn_tensor *x, *w, *g, *dx, *dw;
@@ -42,20 +43,16 @@ static tn_tensor column_like(npu_run *r, const tn_tensor *x)
     return npu_take_like(r, TN_F32, &row);
 }
 
-/* Of x, f32. */
+/* Of x, f32. The operator for the norm would do; sums of squares apart from it are as exact as those of gradients. */
 static norm_parts parts_of(npu_run *r, const tn_tensor *x, double eps)
 {
-    tn_tensor ones = npu_take(r, TN_F32, 1, &x->shape[x->ndim - 1]);
     norm_parts parts = {.n = npu_take_like(r, TN_F32, x), .r = column_like(r, x)};
-    npu_fill(r, &ones, 1);
-    if (r->measuring || r->status != TN_OK)
-        return parts;
-    ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnRmsNorm");
-    aclTensor *from = ascend_tensor(&s, x), *gamma = ascend_tensor(&s, &ones), *to = ascend_tensor(&s, &parts.n),
-              *scale = ascend_tensor(&s, &parts.r);
-    aclnnStatus first = s.api->aclnnRmsNormGetWorkspaceSize(from, gamma, eps, to, scale, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnRmsNorm, r->err);
+    npu_multiply(r, x, x, &parts.n);
+    grad_sums(r, &parts.n, &parts.r);
+    npu_multiply_number(r, &parts.r, 1 / (float)x->shape[x->ndim - 1], &parts.r);
+    npu_add_number(r, &parts.r, (float)eps, &parts.r);
+    npu_rsqrt(r, &parts.r, &parts.r);
+    npu_multiply(r, x, &parts.r, &parts.n);
     return parts;
 }
 
@@ -70,7 +67,7 @@ static void through_norm(npu_run *r, const norm_parts *parts, double eps, const 
         npu_multiply(r, h, &mean, h);
     } else {
         npu_multiply(r, h, &parts->n, &product);
-        npu_sums(r, &product, &mean);
+        grad_sums(r, &product, &mean);
         npu_multiply_number(r, &mean, 1 / (float)width, &mean);
         npu_multiply(r, &parts->n, &mean, &product);
         npu_add(r, h, &product, -1, h);
@@ -160,8 +157,15 @@ static void add_rms_norm(npu_run *r)
     grad_store(r, &g, &call->grads->in[1]);
 }
 
-const ascend_gradient ascend_rms_norm_grad = {.op = TN_OP_RMS_NORM, .body = rms_norm};
-const ascend_gradient ascend_add_rms_norm_grad = {.op = TN_OP_ADD_RMS_NORM, .body = add_rms_norm};
+static tn_status norm_declines(const tn_call *call, tn_error *err)
+{
+    (void)call;
+    return npu_needs(NPU_RSQRT, err);
+}
+
+const ascend_gradient ascend_rms_norm_grad = {.op = TN_OP_RMS_NORM, .body = rms_norm, .declines = norm_declines};
+const ascend_gradient ascend_add_rms_norm_grad = {
+    .op = TN_OP_ADD_RMS_NORM, .body = add_rms_norm, .declines = norm_declines};
 
 /* ---- LAYER_NORM ------------------------------------------------------------------------------------------- */
 
@@ -169,7 +173,7 @@ const ascend_gradient ascend_add_rms_norm_grad = {.op = TN_OP_ADD_RMS_NORM, .bod
 static void centre(npu_run *r, const tn_tensor *x)
 {
     tn_tensor mean = column_like(r, x);
-    npu_sums(r, x, &mean);
+    grad_sums(r, x, &mean);
     npu_multiply_number(r, &mean, -1 / (float)x->shape[x->ndim - 1], &mean);
     npu_add(r, x, &mean, 1, x);
 }
@@ -192,4 +196,4 @@ static void layer_norm(npu_run *r)
     grad_store(r, &g, job.dx);
 }
 
-const ascend_gradient ascend_layer_norm_grad = {.op = TN_OP_LAYER_NORM, .body = layer_norm};
+const ascend_gradient ascend_layer_norm_grad = {.op = TN_OP_LAYER_NORM, .body = layer_norm, .declines = norm_declines};
