@@ -183,7 +183,7 @@ static char *repeated(const char *before, const char *piece, size_t count, const
 
 static void assert_repeated_fails(const char *before, const char *piece, size_t count, const char *message)
 {
-    char *source = repeated(before, piece, count, "");
+    char *source = repeated(before, piece, count, " a }}");
     assert_fails(source, message);
     free(source);
 }
