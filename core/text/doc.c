@@ -1,16 +1,14 @@
 /* Access to tokenizer.json; the only file of core/text that includes jansson. */
 #include "text/doc.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "base/file.h"
+
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The largest file published is about 35 MB; a parsed one takes some ten times its size. */
-#define DOC_LIMIT ((off_t)256 << 20)
+#define DOC_LIMIT ((size_t)256 << 20)
 
 /* A doc is the parsed root, a doc_node any value: both are jansson's own objects behind another name. */
 static const json_t *value_of(const doc_node *node)
@@ -23,45 +21,11 @@ static const doc_node *node_of(const json_t *value)
     return (const doc_node *)(const void *)value;
 }
 
-/* Reads a whole regular file. Owned by the caller. */
-static char *read_file(const char *path, size_t *size, tn_error *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; give a folder that holds tokenizer.json", strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return NULL;
-    }
-    char *data = NULL;
-    size_t got = 0;
-    if (!S_ISREG(st.st_mode)) {
-        tn_fail(err, TN_E_INPUT, path, "not a regular file; give a folder that holds tokenizer.json");
-    } else if (st.st_size > DOC_LIMIT) {
-        tn_fail(err, TN_E_INPUT, path, "larger than %d MB; this is no tokenizer.json", (int)(DOC_LIMIT >> 20));
-    } else if (!(data = malloc((size_t)st.st_size + 1))) {
-        tn_fail(err, TN_E_MEMORY, path, "out of memory");
-    } else {
-        ssize_t n = 1;
-        while (got < (size_t)st.st_size && (n = read(fd, data + got, (size_t)st.st_size - got)) > 0)
-            got += (size_t)n;
-        if (n < 0) {
-            tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; check the file", strerror(errno));
-            free(data);
-            data = NULL;
-        }
-    }
-    close(fd);
-    *size = got;
-    return data;
-}
-
 doc *doc_open(const char *path, tn_error *err)
 {
     size_t size;
-    char *data = read_file(path, &size, err);
-    if (!data)
+    char *data;
+    if (file_read(path, DOC_LIMIT, &data, &size, err) != TN_OK)
         return NULL;
     json_error_t error;
     json_t *root = json_loadb(data, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
