@@ -7,6 +7,7 @@
 
 #include <tenon/tenon.h>
 
+#include "base/siphash.h"
 #include "text/doc.h"
 
 /* ---- buffer.c: bytes that grow ------------------------------------------------------------ */
@@ -33,6 +34,7 @@ typedef struct utf8_char {
 } utf8_char;
 
 utf8_char utf8_read(const char *text, size_t length); /* length at least 1 */
+size_t utf8_write(int32_t code, char out[4]);         /* bytes written; 0: no character */
 bool utf8_add(buffer *b, int32_t code);
 bool utf8_add_clean(buffer *b, const char *text, size_t length); /* bad sequences become U+FFFD */
 bool utf8_is_space(int32_t code);                                /* White_Space                 */
@@ -93,6 +95,7 @@ typedef struct vocab {
     size_t map_mask;
     vocab_merge *merges;
     size_t merge_mask;
+    siphash_key key; /* of both tables                                                             */
 } vocab;
 
 tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err);

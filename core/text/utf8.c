@@ -28,11 +28,16 @@ utf8_char utf8_read(const char *text, size_t length)
     return (utf8_char){code, need + 1, false};
 }
 
+size_t utf8_write(int32_t code, char out[4])
+{
+    utf8proc_ssize_t n = utf8proc_encode_char(code, (utf8proc_uint8_t *)out);
+    return n > 0 ? (size_t)n : 0;
+}
+
 bool utf8_add(buffer *b, int32_t code)
 {
-    utf8proc_uint8_t bytes[4];
-    utf8proc_ssize_t n = utf8proc_encode_char(code, bytes);
-    return buffer_add(b, (const char *)bytes, n > 0 ? (size_t)n : 0);
+    char bytes[4];
+    return buffer_add(b, bytes, utf8_write(code, bytes));
 }
 
 bool utf8_add_clean(buffer *b, const char *text, size_t length)
