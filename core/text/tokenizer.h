@@ -200,6 +200,9 @@ typedef struct pretok {
 tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err);
 void pretok_free(pretok *t);
 tn_status pretok_apply(const pretok *t, pieces *p, tn_error *err);
+/* The same, but that *bytes tells of pieces whose bytes the caller has still to turn into characters: their words are
+ * known before. */
+tn_status pretok_apply_words(const pretok *t, pieces *p, bool *bytes, tn_error *err);
 
 /* The character that stands for a byte in byte-level vocabularies, and back (-1: none). */
 int32_t pretok_byte_char(unsigned char byte);
@@ -213,11 +216,14 @@ typedef struct id_list {
 } id_list;
 
 bool buffer_add_id(id_list *list, int64_t id);
+bool buffer_repeat_ids(id_list *list, size_t first, size_t count); /* appends some of its own            */
 
 typedef struct bpe {
     bool ignore_merges, byte_fallback, fuse_unk;
-    uint32_t unk; /* VOCAB_NONE: none                                                             */
-    uint32_t bytes[256];
+    uint32_t unk;             /* VOCAB_NONE: none                                                             */
+    uint32_t bytes[256];      /* ids of "<0x00>" and so on, for byte_fallback                     */
+    uint32_t characters[256]; /* ids of the characters that stand for bytes (pretok_byte_char)  */
+    bool short_words;         /* bpe.c may merge short words without a heap                     */
 } bpe;
 
 typedef struct bpe_scratch bpe_scratch;
@@ -227,6 +233,8 @@ tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_e
 bpe_scratch *bpe_scratch_new(void);
 void bpe_scratch_free(bpe_scratch *s);
 bool bpe_encode(const bpe *b, const vocab *v, const char *word, size_t length, bpe_scratch *s, id_list *out);
+/* All pieces of a text. bytes: they have not become the characters of a byte-level vocabulary yet. */
+bool bpe_encode_pieces(const bpe *b, const vocab *v, const pieces *p, bool bytes, id_list *out);
 
 /* ---- post.c: what the post-processor adds ----------------------------------------------------- */
 
