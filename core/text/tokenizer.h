@@ -34,6 +34,7 @@ typedef struct utf8_char {
 } utf8_char;
 
 utf8_char utf8_read(const char *text, size_t length); /* length at least 1 */
+size_t utf8_ascii(const char *text, size_t length);   /* bytes of ASCII that text begins with */
 size_t utf8_write(int32_t code, char out[4]);         /* bytes written; 0: no character */
 bool utf8_add(buffer *b, int32_t code);
 bool utf8_add_clean(buffer *b, const char *text, size_t length); /* bad sequences become U+FFFD */
@@ -41,6 +42,12 @@ bool utf8_is_space(int32_t code);                                /* White_Space 
 bool utf8_is_word(int32_t code);                                 /* \w of Unicode               */
 
 #define UTF8_REPLACEMENT "\xef\xbf\xbd"
+
+/* ---- inert.c: what the forms of normalization leave alone ------------------------------------- */
+
+/* Is the character, whatever stands beside it? nfc: in NFC, else in all four forms. */
+bool inert_is(bool nfc, int32_t code);
+size_t inert_run(bool nfc, const char *text, size_t length); /* bytes of such characters at the start     */
 
 /* ---- regex.c: regular expressions as tokenizer.json writes them ---------------------------- */
 
