@@ -60,12 +60,15 @@ void regex_free(regex *re);
 /* Walks the matches in a text that is valid UTF-8. One per caller, so a regex can be shared. */
 typedef struct regex_walk {
     const regex *re;
-    void *data;
+    void *data, *limits; /* PCRE2's */
     const char *text;
     size_t length, position, last_end;
     bool matched;
+    size_t seen; /* where the matcher was last                                                     */
+    uint64_t steps, most_steps;
 } regex_walk;
 
+/* The walk stays where it is until regex_close. */
 tn_status regex_open(regex_walk *walk, const regex *re, tn_error *err);
 void regex_start(regex_walk *walk, const char *text, size_t length);
 /* TN_OK with *found telling whether there was one more match, start..end. */

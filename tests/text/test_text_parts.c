@@ -147,6 +147,34 @@ START_TEST(regex_gives_up)
 }
 END_TEST
 
+/* Searches that take some thousand steps each, and one that takes a step for each pair of places: the sum counts. */
+START_TEST(regex_steps_of_a_text)
+{
+    static const char *const patterns[] = {"a{0,2000}b|a", "a+$"};
+    size_t length = 200000;
+    char *text = malloc(length + 1);
+    memset(text, 'a', length);
+    text[length] = '!';
+    for (int i = 0; i < 2; i++) {
+        char json[256];
+        snprintf(json, sizeof json,
+                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
+                 "\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"}}",
+                 patterns[i]);
+        tn_tokenizer *t = opened(json);
+        int64_t *ids;
+        size_t count;
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_int_eq(tn_tokenizer_encode(t, text, length + 1, false, &ids, &count, &err), TN_E_INPUT);
+        ck_assert_msg(strstr(err.message, "steps") && strstr(err.message, "pre_tokenizer"), "%s", err.message);
+        ck_assert_int_eq(tn_tokenizer_encode(t, text, 500, false, &ids, &count, NULL), TN_OK);
+        free(ids);
+        tn_tokenizer_free(t);
+    }
+    free(text);
+}
+END_TEST
+
 static void assert_normal(const char *json, const char *text, const char *expected)
 {
     char whole[1024];
@@ -407,13 +435,21 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {split_behaviours,   other_pre_tokenizers,
-                                  regex_dialect,      regex_more_of_the_dialect,
-                                  regex_refusals,     regex_gives_up,
-                                  normalizers,        added_tokens,
-                                  bpe_options,        templates,
-                                  decoders,           utf8_replacement,
-                                  byte_characters,    inert_characters,
+    const TTest *const tests[] = {split_behaviours,
+                                  other_pre_tokenizers,
+                                  regex_dialect,
+                                  regex_more_of_the_dialect,
+                                  regex_refusals,
+                                  regex_gives_up,
+                                  regex_steps_of_a_text,
+                                  normalizers,
+                                  added_tokens,
+                                  bpe_options,
+                                  templates,
+                                  decoders,
+                                  utf8_replacement,
+                                  byte_characters,
+                                  inert_characters,
                                   forms_like_utf8proc};
     return run_suite("text_parts", tests, sizeof tests / sizeof tests[0]);
 }
