@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/tokenizer.h"
 
+#include "text/scanner.h"
+
 #include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +12,7 @@
 
 struct regex {
     pcre2_code *code;
+    scanner *known; /* does the same, faster; NULL for most                                       */
     char *file, *component;
 };
 
@@ -229,6 +232,12 @@ regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_
         re->code = literal ? compile(pattern, length, true, at, err)
                            : compile(t.out.data ? t.out.data : "", t.out.size, false, at, err);
     }
+    const scanner_rule *rule = literal ? NULL : scanner_find(pattern, length);
+    if (re && re->code && rule && !(re->known = scanner_new(rule))) {
+        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        pcre2_code_free(re->code);
+        re->code = NULL;
+    }
     buffer_free(&t.out);
     if (re && !re->code) {
         regex_free(re);
@@ -237,11 +246,17 @@ regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_
     return re;
 }
 
+bool regex_is_known(const regex *re)
+{
+    return re->known != NULL;
+}
+
 void regex_free(regex *re)
 {
     if (!re)
         return;
     pcre2_code_free(re->code);
+    scanner_free(re->known);
     free(re->file);
     free(re->component);
     free(re);
@@ -329,6 +344,13 @@ static int search(regex_walk *walk)
 tn_status regex_next(regex_walk *walk, bool *found, size_t *start, size_t *end, tn_error *err)
 {
     *found = false;
+    if (walk->re->known) {
+        *found = walk->position < walk->length;
+        *start = *end = walk->position;
+        if (*found)
+            walk->position = *end = scanner_next(walk->re->known, walk->text, walk->length, *start);
+        return TN_OK;
+    }
     while (walk->position <= walk->length) {
         int rc = search(walk);
         if (rc == PCRE2_ERROR_NOMATCH)

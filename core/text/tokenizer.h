@@ -56,6 +56,7 @@ typedef struct regex regex;
 /* literal: pattern is plain text. Owned. */
 regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_error *err);
 void regex_free(regex *re);
+bool regex_is_known(const regex *re); /* plain code does what it says: scanner.c                          */
 
 /* Walks the matches in a text that is valid UTF-8. One per caller, so a regex can be shared. */
 typedef struct regex_walk {
