@@ -199,6 +199,10 @@ static pcre2_code *compile(const char *pattern, size_t length, bool literal, pla
     PCRE2_SIZE offset = 0;
     pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, length, options, &code, &offset, context);
     pcre2_compile_context_free(context);
+    if (!compiled && code == PCRE2_ERROR_HEAP_FAILED) {
+        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return NULL;
+    }
     if (!compiled) {
         PCRE2_UCHAR message[160];
         pcre2_get_error_message(code, message, sizeof message);
