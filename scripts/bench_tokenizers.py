@@ -72,9 +72,9 @@ def read(paths):
 
 
 def own_texts():
-    """Texts of this tree: a book and the documentation, the sources, and many scripts with signs."""
+    """Texts of this tree: part of a book and the documentation, the sources, and many scripts with signs."""
     cases = json.load(open("tests/data/tokenizers/qwen2/cases.json", encoding="utf-8"))
-    return {"English": read(["models/demo/heldout.txt"] + glob.glob("docs/*.md")),
+    return {"English": read(["models/demo/heldout.txt"] + glob.glob("*.md") + glob.glob("*/*.md") + glob.glob("*/*/*.md")),
             "C sources": read(glob.glob("core/*/*.c") + glob.glob("plugins/*/*.c")),
             "many scripts": "\n".join(case["text"] for case in cases)}
 
