@@ -187,25 +187,24 @@ static bool queue_pair(const vocab *v, bpe_scratch *s, size_t left)
     return !m || heap_push(s, (pair){m->rank, m->id, left});
 }
 
-static bool start_long(const vocab *v, bpe_scratch *s)
+static bool start_long(const vocab *v, bpe_scratch *s, const uint32_t *ids, size_t count)
 {
-    symbol *grown = buffer_grow(s->symbols, &s->symbol_capacity, s->id_count, sizeof *grown);
+    symbol *grown = buffer_grow(s->symbols, &s->symbol_capacity, count, sizeof *grown);
     if (!grown)
         return false;
     s->symbols = grown;
     s->heap_count = 0;
-    for (size_t i = 0; i < s->id_count; i++)
-        grown[i] = (symbol){
-            .id = s->ids[i], .previous = i ? i - 1 : NO_SYMBOL, .next = i + 1 < s->id_count ? i + 1 : NO_SYMBOL};
-    for (size_t i = 0; i < s->id_count; i++)
+    for (size_t i = 0; i < count; i++)
+        grown[i] = (symbol){.id = ids[i], .previous = i ? i - 1 : NO_SYMBOL, .next = i + 1 < count ? i + 1 : NO_SYMBOL};
+    for (size_t i = 0; i < count; i++)
         if (!queue_pair(v, s, i))
             return false;
     return true;
 }
 
-static bool merge_long(const vocab *v, bpe_scratch *s, id_list *out)
+static bool merge_long(const vocab *v, bpe_scratch *s, const uint32_t *ids, size_t count, id_list *out)
 {
-    if (!start_long(v, s))
+    if (!start_long(v, s, ids, count))
         return false;
     while (s->heap_count) {
         pair top = heap_pop(s);
@@ -273,17 +272,30 @@ static bool add_characters(const bpe *b, const vocab *v, const char *word, size_
     return !pending || add_symbol(s, b->unk);
 }
 
-/* Merges the symbols of a word, and adds what is left. */
+static bool merge_part(const bpe *b, const vocab *v, bpe_scratch *s, uint32_t *ids, size_t count, id_list *out)
+{
+    if (count > SHORT_WORD || !b->short_words)
+        return merge_long(v, s, ids, count, out);
+    count = merge_short(v, ids, count);
+    for (size_t i = 0; i < count; i++)
+        if (!buffer_add_id(out, ids[i]))
+            return false;
+    return true;
+}
+
+/* Merges the symbols of a word, and adds what is left. A long word, which is a whole text where there is no
+ * pre-tokenizer, falls into parts between characters that no merge joins: what happens in one does not change another.
+ */
 static bool merge(const bpe *b, const vocab *v, bpe_scratch *s, id_list *out)
 {
-    if (s->id_count == 0)
-        return true;
-    if (s->id_count > SHORT_WORD || !b->short_words)
-        return merge_long(v, s, out);
-    s->id_count = merge_short(v, s->ids, s->id_count);
-    for (size_t i = 0; i < s->id_count; i++)
-        if (!buffer_add_id(out, s->ids[i]))
+    bool parts = s->id_count > SHORT_WORD && b->short_words;
+    for (size_t start = 0, end; start < s->id_count; start = end) {
+        for (end = parts ? start + 1 : s->id_count;
+             end < s->id_count && vocab_may_touch(v, s->ids[end - 1], s->ids[end]); end++)
+            ;
+        if (!merge_part(b, v, s, s->ids + start, end - start, out))
             return false;
+    }
     return true;
 }
 

@@ -106,7 +106,8 @@ typedef struct vocab {
     size_t map_mask;
     vocab_merge *merges;
     size_t merge_mask;
-    siphash_key key; /* of both tables                                                             */
+    uint64_t *touching; /* bits, by a hash: characters that stand side by side in what a merge makes */
+    siphash_key key;    /* of both tables                                                             */
 } vocab;
 
 tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err);
@@ -115,6 +116,8 @@ void vocab_free(vocab *v);
 tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, place at, tn_error *err);
 uint32_t vocab_find(const vocab *v, const char *text, size_t length); /* among the model's; VOCAB_NONE: absent */
 const vocab_merge *vocab_find_merge(const vocab *v, uint32_t left, uint32_t right); /* NULL: they don't merge    */
+/* May a merge, or merges of what they become, join two tokens that stand side by side? false is sure. */
+bool vocab_may_touch(const vocab *v, uint32_t left, uint32_t right);
 /* Checks the range, for ids that stand in the file. */
 tn_status vocab_check_id(int64_t id, const char *token, place at, tn_error *err);
 

@@ -43,6 +43,42 @@ const vocab_merge *vocab_find_merge(const vocab *v, uint32_t left, uint32_t righ
     }
 }
 
+#define TOUCHING_BITS 18
+
+/* The bit of two characters. Of 262,144 a vocabulary sets some ten thousand; a bit that two pairs share only makes
+ * words longer. */
+static size_t touching_bit(int32_t left, int32_t right)
+{
+    uint64_t pair = (uint64_t)left << 21 | (uint64_t)right;
+    return (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TOUCHING_BITS));
+}
+
+static void note_touching(vocab *v, const char *text, size_t length)
+{
+    int32_t last = 0;
+    for (size_t i = 0; i < length;) {
+        utf8_char c = utf8_read(text + i, length - i);
+        size_t bit = touching_bit(last, c.code);
+        if (i > 0)
+            v->touching[bit / 64] |= UINT64_C(1) << bit % 64;
+        last = c.code;
+        i += c.length;
+    }
+}
+
+bool vocab_may_touch(const vocab *v, uint32_t left, uint32_t right)
+{
+    const vocab_token *a = &v->tokens[left], *b = &v->tokens[right];
+    if (a->length == 0 || b->length == 0)
+        return true;
+    const char *start = v->strings.data + a->offset, *last = start + a->length - 1;
+    while (last > start && ((unsigned char)*last & 0xc0) == 0x80)
+        last--;
+    size_t bit = touching_bit(utf8_read(last, a->length - (size_t)(last - start)).code,
+                              utf8_read(v->strings.data + b->offset, b->length).code);
+    return v->touching[bit / 64] >> bit % 64 & 1;
+}
+
 tn_status vocab_check_id(int64_t id, const char *token, place at, tn_error *err)
 {
     if (id >= 0 && id < VOCAB_LIMIT)
@@ -154,6 +190,7 @@ static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_
     if (whole == VOCAB_NONE)
         return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
                        at.component, index, (int)(joined->size < 80 ? joined->size : 80), joined->data);
+    note_touching(v, joined->data, joined->size);
     size_t i = hash_pair(v, id[0], id[1]) & v->merge_mask;
     while (v->merges[i].left != VOCAB_NONE && (v->merges[i].left != id[0] || v->merges[i].right != id[1]))
         i = (i + 1) & v->merge_mask;
@@ -169,7 +206,8 @@ static tn_status load_merges(vocab *v, const doc_node *model, place at, tn_error
                        at.component);
     size_t count = doc_count(list), slots = table_size(count);
     v->merges = malloc(slots * sizeof *v->merges);
-    if (!v->merges)
+    v->touching = calloc(((size_t)1 << TOUCHING_BITS) / 64, sizeof *v->touching);
+    if (!v->merges || !v->touching)
         return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     for (size_t i = 0; i < slots; i++)
         v->merges[i].left = VOCAB_NONE;
@@ -201,5 +239,6 @@ void vocab_free(vocab *v)
     free(v->tokens);
     free(v->map);
     free(v->merges);
+    free(v->touching);
     *v = (vocab){0};
 }

@@ -183,20 +183,25 @@ static size_t merge_slowly(const vocab *v, uint32_t *ids, size_t count)
     }
 }
 
-START_TEST(merges_like_the_obvious_version)
+/* letters: those of the words; \1 stands for U+2581, a space. Returns at how many places words could be cut. */
+static size_t assert_merges(const tn_tokenizer *t, const char *letters)
 {
-    tn_tokenizer *t = demo();
+    size_t parts = 0;
     bpe_scratch *scratch = bpe_scratch_new();
     uint64_t state = 11;
     for (int round = 0; round < 2000; round++) {
-        char word[200]; /* beyond 64 there is a heap */
+        char word[600]; /* beyond 64 symbols there is a heap */
         uint32_t ids[200];
-        size_t length = 1 + noise(&state) % (round % 2 ? 64 : sizeof word);
-        for (size_t i = 0; i < length; i++) {
-            word[i] = "aehilnorstd"[noise(&state) % 11];
-            ids[i] = vocab_find(&t->vocab, &word[i], 1);
+        size_t length = 0, characters = 1 + noise(&state) % (round % 2 ? 64 : 200);
+        for (size_t i = 0; i < characters; i++) {
+            char letter[] = {letters[noise(&state) % strlen(letters)], 0};
+            const char *text = letter[0] == 1 ? "\xe2\x96\x81" : letter;
+            ids[i] = vocab_find(&t->vocab, text, strlen(text));
+            memcpy(word + length, text, strlen(text));
+            length += strlen(text);
+            parts += i > 0 && !vocab_may_touch(&t->vocab, ids[i - 1], ids[i]);
         }
-        size_t count = merge_slowly(&t->vocab, ids, length);
+        size_t count = merge_slowly(&t->vocab, ids, characters);
         id_list out = {0};
         ck_assert(bpe_encode(&t->bpe, &t->vocab, word, length, scratch, &out));
         ck_assert_uint_eq(out.count, count);
@@ -205,6 +210,18 @@ START_TEST(merges_like_the_obvious_version)
         free(out.ids);
     }
     bpe_scratch_free(scratch);
+    return parts;
+}
+
+/* The demo's vocabulary joins nearly all letters; that of Phi-3 joins no letter with a space behind it. */
+START_TEST(merges_like_the_obvious_version)
+{
+    tn_tokenizer *t = demo();
+    assert_merges(t, "aehilnorstd");
+    tn_tokenizer_free(t);
+    t = tn_tokenizer_open("tests/data/tokenizers/phi-3", NULL);
+    ck_assert_ptr_nonnull(t);
+    ck_assert_uint_gt(assert_merges(t, "aehilnorst\1"), 5000);
     tn_tokenizer_free(t);
 }
 END_TEST
