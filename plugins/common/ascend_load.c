@@ -28,9 +28,27 @@ static const wanted runtime[] = {ASCEND_RUNTIME(ONE)};
 static const wanted objects[] = {ASCEND_OBJECTS(ONE)};
 static const wanted operators[] = {ASCEND_OPERATORS(TWO)};
 
-/* Operators that installations may lack: those that the headers of 8.1.RC1 do not have. */
-static const char *const optional[] = {"aclnnRotaryPositionEmbedding", "aclnnRotaryPositionEmbeddingV2",
-                                       "aclnnRotaryPositionEmbeddingGrad", "aclnnGroupedMatmulV5"};
+/* Operators that installations may lack: those that the headers of 8.1.RC1 do not have, and those that only some models
+ * need. */
+static const char *const optional[] = {"aclnnRotaryPositionEmbedding",
+                                       "aclnnRotaryPositionEmbeddingV2",
+                                       "aclnnRotaryPositionEmbeddingGrad",
+                                       "aclnnGroupedMatmulV5",
+                                       "aclnnTanh",
+                                       "aclnnErf",
+                                       "aclnnExp",
+                                       "aclnnSqrt",
+                                       "aclnnRsqrt",
+                                       "aclnnRelu",
+                                       "aclnnSoftplus",
+                                       "aclnnClamp",
+                                       "aclnnMaximum",
+                                       "aclnnGtScalar",
+                                       "aclnnGeScalar",
+                                       "aclnnLtScalar",
+                                       "aclnnSWhere",
+                                       "aclnnCumsum",
+                                       "aclnnIndexAdd"};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 

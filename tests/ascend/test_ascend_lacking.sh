@@ -1,0 +1,45 @@
+#!/bin/sh
+# Installations that lack an operator: what needs it is declined with its name, and a softcap goes without aclnnTanh.
+# The operator's name is changed in a copy of the simulator's library, so that it is not found.
+set -u
+ASCEND_SIM_QUIET=1
+export ASCEND_SIM_QUIET
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+passed=0 failed=0
+
+# OPERATOR MODEL: what check_models says of the model without the operator
+without() {
+    rm -rf "$folder/models"
+    mkdir "$folder/models"
+    cp "$TENON_BUILD"/tests/ascend_sim/lib*.so "$folder"
+    LC_ALL=C sed -i "s/$1GetWorkspaceSize/${1%?}_GetWorkspaceSize/g" "$folder/libopapi.so"
+    ln -s "$PWD/tests/data/models/$2" "$folder/models"
+    LD_LIBRARY_PATH=$folder "$TENON_BUILD/tests/check_models" "$folder/models" --device npu --kernels none 2>&1
+}
+
+# NAME TEXT PATTERN: does the text have a line like that?
+expect() {
+    if printf '%s\n' "$2" | grep -q "$3"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'FAIL %s: %s\n' "$1" "$2"
+    fi
+}
+
+# OPERATOR MODEL
+declined() {
+    expect "$2 without $1" "$(without "$1" "$2")" "the installation of CANN has no $1\\>"
+}
+
+declined aclnnErf llama_gelu
+declined aclnnRelu llama_relu
+declined aclnnClamp olmoe
+declined aclnnSqrt gemma3n_text
+declined aclnnExp qwen3_next
+declined aclnnRsqrt qwen3_next
+declined aclnnSoftplus qwen3_next
+expect 'gemma2 without aclnnTanh' "$(without aclnnTanh gemma2)" '^[1-9][0-9]* passed, 0 failed$'
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
