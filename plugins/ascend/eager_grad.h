@@ -17,7 +17,8 @@ typedef struct ascend_gradient {
 
 extern const ascend_gradient ascend_linear_grad, ascend_rms_norm_grad, ascend_add_rms_norm_grad, ascend_layer_norm_grad,
     ascend_rope_grad, ascend_glu_grad, ascend_act_grad, ascend_softcap_grad, ascend_grouped_matmul_grad,
-    ascend_moe_route_grad, ascend_moe_experts_grad, ascend_attention_grad;
+    ascend_moe_route_grad, ascend_moe_experts_grad, ascend_attention_grad, ascend_add_grad, ascend_scale_grad,
+    ascend_row_scale_grad, ascend_embedding_grad;
 
 /* What the device answers with. */
 size_t eager_backward_scratch(const tn_call *call);

@@ -603,6 +603,118 @@ START_TEST(empty_calls_have_zeros)
 }
 END_TEST
 
+/* ---- what the CPU has no gradients of ------------------------------------------------------------------------ */
+
+enum { ROWS = 5, COLUMNS = 7, IDS = 4 };
+
+/* Whole numbers, which every order adds up exactly. */
+static tn_tensor numbers_there(far_tensors *f, float *host, int64_t rows, int64_t columns, bool result)
+{
+    for (int64_t i = 0; i < rows * columns; i++)
+        host[i] = (float)(i * 5 % 11 - 4);
+    tn_tensor t = tn_tensor_dense(host, TN_F32, columns ? 2 : 1, (int64_t[]){rows, columns});
+    return put(f, &t, result);
+}
+
+static void backward_there(tn_op op, const tn_site *site, const tn_grads *grads, const tn_tensor *in, int count)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_call call = {.size = sizeof call, .op = op, .site = site, .grads = grads, .in_count = count};
+    memcpy(call.in, in, (size_t)count * sizeof *in);
+    ck_assert_msg(run_alone(&npu, NULL, NULL, &call, &err) == TN_OK, "%s", err.message);
+}
+
+START_TEST(sums_and_factors)
+{
+    static far_tensors f;
+    float x[ROWS * COLUMNS], g[ROWS * COLUMNS], dx[ROWS * COLUMNS], other[ROWS * COLUMNS], s[ROWS] = {2, -1, 0, 3, 4};
+    float ds[ROWS], sum;
+    open_both();
+    tn_site site = draw_site_plain(TN_OP_MLP);
+    site.num[TN_NUM_SCALE] = -3;
+    tn_tensor in[2] = {numbers_there(&f, x, ROWS, COLUMNS, false)};
+    in[1] = put(&f, &(tn_tensor){.data = s, .dtype = TN_F32, .ndim = 1, .shape = {ROWS}, .stride = {1}}, false);
+    tn_tensor host_ds = {.data = ds, .dtype = TN_F32, .ndim = 1, .shape = {ROWS}, .stride = {1}};
+    tn_grads grads = {.size = sizeof grads, .out[0] = numbers_there(&f, g, ROWS, COLUMNS, false)};
+    for (int op = 0; op < 3; op++) {
+        static const tn_op ops[] = {TN_OP_ADD, TN_OP_SCALE, TN_OP_ROW_SCALE};
+        far_tensors results = {0};
+        grads.in[0] = numbers_there(&results, dx, ROWS, COLUMNS, true);
+        grads.in[1] = op == 2 ? put(&results, &host_ds, true) : numbers_there(&results, other, ROWS, COLUMNS, true);
+        tn_tensor inputs[2] = {in[0], op == 2 ? in[1] : in[0]};
+        backward_there(ops[op], &site, &grads, inputs, op == 1 ? 1 : 2);
+        fetch_all(&results);
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            float factor = op == 0 ? 1 : op == 1 ? -3 : s[i / COLUMNS];
+            ck_assert_msg(dx[i] == factor * g[i], "operation %d, element %d: %g", op, i, (double)dx[i]);
+            ck_assert_msg(op > 0 || other[i] == g[i], "element %d: %g", i, (double)other[i]);
+        }
+        for (int row = 0; row < ROWS && op == 2; row++) {
+            sum = 0;
+            for (int i = 0; i < COLUMNS; i++)
+                sum += x[row * COLUMNS + i] * g[row * COLUMNS + i];
+            ck_assert_msg(ds[row] == sum, "row %d: %g, not %g", row, (double)ds[row], (double)sum);
+        }
+    }
+    fetch_all(&f);
+    close_both();
+}
+END_TEST
+
+START_TEST(rows_of_tables)
+{
+    static far_tensors f;
+    float table[ROWS * COLUMNS], g[IDS * COLUMNS], dtable[ROWS * COLUMNS];
+    int64_t ids[IDS] = {3, 0, 3, 4};
+    open_both();
+    tn_site site = draw_site_plain(TN_OP_MLP);
+    tn_tensor weight = numbers_there(&f, table, ROWS, COLUMNS, false);
+    site.op = TN_OP_EMBEDDING;
+    site.features = 0;
+    site.num[TN_NUM_SCALE] = 2;
+    site.param[TN_ROLE_WEIGHT] = (tn_param){&weight, 1};
+    tn_tensor in = put(&f, &(tn_tensor){.data = ids, .dtype = TN_I64, .ndim = 1, .shape = {IDS}, .stride = {1}}, false);
+    tn_grads grads = {.size = sizeof grads, .out[0] = numbers_there(&f, g, IDS, COLUMNS, false)};
+    tn_tensor to = numbers_there(&f, dtable, ROWS, COLUMNS, true);
+    grads.param[TN_ROLE_WEIGHT] = (tn_param){&to, 1};
+    backward_there(TN_OP_EMBEDDING, &site, &grads, &in, 1);
+    fetch_all(&f);
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        float sum = 0;
+        for (int j = 0; j < IDS; j++)
+            sum += ids[j] == i / COLUMNS ? 2 * g[j * COLUMNS + i % COLUMNS] : 0;
+        ck_assert_msg(dtable[i] == sum, "element %d: %g, not %g", i, (double)dtable[i], (double)sum);
+    }
+    close_both();
+}
+END_TEST
+
+/* Scores that do not fit into the scratch at once. */
+START_TEST(attention_in_blocks)
+{
+    const variant v = {.name = "attention in blocks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS};
+    open_both();
+    trial *t = trial_open(&v, dtypes[_i], 1100);
+    try_way(t, ALL);
+    trial_close(t);
+    close_both();
+}
+END_TEST
+
+/* What there is no gradient of is declined with its name. */
+START_TEST(what_has_none_is_declined)
+{
+    tn_error err = TN_ERROR_INIT;
+    open_both();
+    tn_site site = draw_site_plain(TN_OP_MLP);
+    tn_grads grads = {.size = sizeof grads};
+    tn_call call = {.size = sizeof call, .op = TN_OP_COPY, .site = &site, .grads = &grads, .in_count = 1};
+    ck_assert_int_eq(run_alone(&npu, NULL, NULL, &call, &err), TN_DECLINED);
+    ck_assert_msg(strstr(err.message, "the gradients of COPY are not there yet") != NULL, "%s", err.message);
+    close_both();
+}
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *suite = suite_create("ascend_grads");
@@ -610,6 +722,10 @@ static Suite *suite(void)
     tcase_set_timeout(tc, 600);
     tcase_add_loop_test(tc, gradients_are_the_cpus, 0, 3 * VARIANTS);
     tcase_add_test(tc, empty_calls_have_zeros);
+    tcase_add_test(tc, sums_and_factors);
+    tcase_add_test(tc, rows_of_tables);
+    tcase_add_loop_test(tc, attention_in_blocks, 0, 3);
+    tcase_add_test(tc, what_has_none_is_declined);
     suite_add_tcase(suite, tc);
     return suite;
 }
