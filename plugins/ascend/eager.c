@@ -2,8 +2,6 @@
 #include "eager.h"
 #include "queue.h"
 
-#include <string.h>
-
 static const ascend_operation *const table[] = {
     &ascend_embedding,  &ascend_add,          &ascend_glu,
     &ascend_act,        &ascend_scale,        &ascend_copy,
@@ -26,7 +24,7 @@ static const ascend_operation *find(tn_op op)
 
 static bool is_small(void)
 {
-    return strncmp(npu_soc(), "Ascend310P", 10) == 0;
+    return ascend_chip_of(npu_soc()) == ASCEND_310P;
 }
 
 /* Chips for inference have no bf16 and no products of f32, nothing that sorts tokens by expert, and grouped products of

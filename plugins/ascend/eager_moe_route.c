@@ -5,8 +5,8 @@
  * first; core/eager takes the lowest expert. Scores that are not numbers are an error of core/eager and go unnoticed
  * here.
  *
- * Groups are taken by aclnnTopk too. No operator compares, so whether group g is among the best b is the sum of
- * sigmoid(2^60 (1/2 - (b - g)^2)), each 1 or 0. */
+ * Groups are taken by aclnnTopk too. The operators that every installation has compare nothing, so whether group g is
+ * among the best b is the sum of sigmoid(2^60 (1/2 - (b - g)^2)), each 1 or 0. */
 #include "eager_moe_route.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Inside plugins/ascend: functions of elements, comparisons and sums beyond operators.h, which not every installation
- * of CANN has. As operators.h, but tensors of numbers are f32 and those of truth TN_BOOL. What the chip gives for a NaN
- * is written down for comparisons alone, which are false then; operators that choose the larger are taken to hand it
- * on, as the CPU does. */
+ * of CANN has. As operators.h, but tensors of numbers are f32 and those of truth TN_BOOL. What the chip makes of a NaN
+ * is not written down: comparisons are taken to be false, and operators that choose the larger to hand it on, as the
+ * CPU does. */
 #ifndef ASCEND_OPERATORS_MATH_H
 #define ASCEND_OPERATORS_MATH_H
 

@@ -3,7 +3,6 @@
  * not allowed. */
 #include "queue.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,14 +19,6 @@ static struct {
 } machine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- the machine ------------------------------------------------------------------------------------------ */
-
-/* "Ascend910B" alone is the first generation, with a digit behind it the second. */
-static bool is_served(const char *soc)
-{
-    return (strncmp(soc, "Ascend910B", 10) == 0 && isdigit((unsigned char)soc[10])) ||
-           strncmp(soc, "Ascend910_93", 12) == 0 || strncmp(soc, "Ascend310P", 10) == 0 ||
-           strncmp(soc, "Ascend950", 9) == 0;
-}
 
 static tn_status count_units(const ascend_api *api, uint32_t *count, tn_error *err)
 {
@@ -53,7 +44,7 @@ static tn_status start(const ascend_api *api, tn_error *err)
     const char *soc = api->aclrtGetSocName();
     if (!soc)
         return tn_fail(err, TN_E_INTERNAL, "npu", "aclrtGetSocName names no chip");
-    if (!is_served(soc))
+    if (ascend_chip_of(soc) == ASCEND_OTHER_CHIP)
         return tn_fail(
             err, TN_E_KERNEL, "npu",
             "the chip is %.40s; Ascend910B1 and its like, Ascend910_93.., Ascend310P and Ascend950 are served", soc);

@@ -105,6 +105,18 @@ typedef struct ascend_api {
  * where it was looked for) in err. [any thread] */
 const ascend_api *ascend_load(tn_error *err);
 
+/* Families of chips that are known, by their numbers in names. */
+typedef enum ascend_chip {
+    ASCEND_OTHER_CHIP,
+    ASCEND_910B,   /* Atlas A2: "Ascend910B1" and on; "Ascend910B" alone is the first generation      */
+    ASCEND_910_93, /* Atlas A3                                                                        */
+    ASCEND_950,
+    ASCEND_310P /* for inference                                                                   */
+} ascend_chip;
+
+/* Of the name that aclrtGetSocName gives. [any thread] */
+ascend_chip ascend_chip_of(const char *soc);
+
 /* ---- the queue ------------------------------------------------------------------------------------------ */
 
 /* Of one model: what tn_queue is for the device "npu". Kernels read it and change nothing. */

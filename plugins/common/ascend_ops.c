@@ -1,18 +1,15 @@
 /* Operators of an Ascend device on views of tensors. */
 #include "ascend_ops.h"
 
-#include <ctype.h>
 #include <string.h>
 #include <tenon/kernel.h>
 
 /* ---- what plan asks ------------------------------------------------------------------------------------- */
 
-/* "Ascend910B" without a digit is the first generation. */
 static bool is_served(const char *soc)
 {
-    static const char a2[] = "Ascend910B", a3[] = "Ascend910_93";
-    return (!strncmp(soc, a2, sizeof a2 - 1) && isdigit((unsigned char)soc[sizeof a2 - 1])) ||
-           !strncmp(soc, a3, sizeof a3 - 1);
+    ascend_chip chip = ascend_chip_of(soc);
+    return chip == ASCEND_910B || chip == ASCEND_910_93;
 }
 
 const ascend_api *ascend_ops_here(const tn_site *site, tn_error *err)

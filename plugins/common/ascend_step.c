@@ -1,6 +1,7 @@
 /* One call of an operator: its tensors, both phases, and what went wrong. */
 #include "ascend.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -125,6 +126,20 @@ tn_status ascend_check(const ascend_api *api, const char *function, int32_t code
 }
 
 /* ---- objects ---------------------------------------------------------------------------------------------- */
+
+ascend_chip ascend_chip_of(const char *soc)
+{
+    static const struct {
+        const char *prefix;
+        ascend_chip chip;
+    } names[] = {{"Ascend910_93", ASCEND_910_93}, {"Ascend310P", ASCEND_310P}, {"Ascend950", ASCEND_950}};
+    if (strncmp(soc, "Ascend910B", 10) == 0 && isdigit((unsigned char)soc[10]))
+        return ASCEND_910B;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strncmp(soc, names[i].prefix, strlen(names[i].prefix)) == 0)
+            return names[i].chip;
+    return ASCEND_OTHER_CHIP;
+}
 
 aclDataType ascend_dtype(tn_dtype dtype)
 {

@@ -524,6 +524,31 @@ START_TEST(sums_that_cancel_are_no_smaller_than_their_terms)
 }
 END_TEST
 
+/* What sparse gates leave has the rounding of the gates; without sparsity the same distance is that of the result. */
+START_TEST(what_sparse_gates_leave_is_no_smaller_than_gates)
+{
+    float gate[4] = {1, -1, 1, -1}, up[4] = {2, 2, -2, 2}, want[4] = {0, 1e-7f, 0, 0}, got[4] = {0, 2e-7f, 0, 0};
+    tn_site site = {.size = sizeof site, .op = TN_OP_GLU, .features = TN_HAS_SPARSITY};
+    site.meaning[TN_AXIS_DTYPE] = TN_F32;
+    tn_call eager = {.size = sizeof eager, .op = TN_OP_GLU, .site = &site, .in_count = 2, .out_count = 1};
+    eager.in[0] = tn_tensor_dense(gate, TN_F32, 2, (int64_t[]){1, 4});
+    eager.in[1] = tn_tensor_dense(up, TN_F32, 2, (int64_t[]){1, 4});
+    eager.out[0] = tn_tensor_dense(want, TN_F32, 2, (int64_t[]){1, 4});
+    tn_call call = eager;
+    call.out[0].data = got;
+    compare_figures f = {0};
+    compare_call(&eager, &call, 1, NULL, &f);
+    ck_assert_msg(f.worst > 0.8 && f.worst < 0.9, "%g", f.worst); /* 1e-7 of 2 x 2^-24 */
+    got[1] = 1e-6f;
+    compare_call(&eager, &call, 1, NULL, &f);
+    ck_assert(f.worst > 7);
+    got[1] = 2e-7f;
+    site.features = 0;
+    compare_call(&eager, &call, 1, NULL, &f);
+    ck_assert(f.worst > 1e6);
+}
+END_TEST
+
 /* Any different experts do where all of them tie, with the weights that all of them have. */
 START_TEST(ties_are_any_choice)
 {
@@ -577,6 +602,7 @@ int main(void)
     tcase_add_test(parts, routes_compare_as_sets);
     tcase_add_test(parts, ties_are_any_choice);
     tcase_add_test(parts, sums_that_cancel_are_no_smaller_than_their_terms);
+    tcase_add_test(parts, what_sparse_gates_leave_is_no_smaller_than_gates);
     suite_add_tcase(suite, parts);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
