@@ -9,6 +9,7 @@
 #include "eager_attention.h"
 #include "eager_grad.h"
 #include "eager_mask.h"
+#include "operators_math.h"
 
 #include <stdlib.h>
 
@@ -26,6 +27,7 @@ typedef struct grad_job {
 /* A batch row's, f32: [K,S,D], [K,S,Dv]; and of all rows [N,1,1]. */
 typedef struct grad_row {
     tn_tensor k, v, dk, dv, sinks, dsinks;
+    tn_tensor places, unused, zero; /* [1,S,1] f32 and TN_BOOL, [1]                                 */
 } grad_row;
 
 /* A block's t queries, f32: N heads, c columns: the keys, and a sink. */
@@ -106,6 +108,9 @@ static grad_row row_take(npu_run *r, const grad_job *job)
     row.dv = take(r, n, s, job->dv_width);
     row.sinks = take(r, job->heads, 1, 1);
     row.dsinks = take(r, job->heads, 1, 1);
+    row.places = take(r, 1, s, 1);
+    row.unused = npu_take(r, TN_BOOL, 3, row.places.shape);
+    row.zero = npu_take(r, TN_F32, 1, (int64_t[]){1});
     return row;
 }
 
@@ -275,6 +280,29 @@ static void block_run(npu_run *r, const grad_job *job, const grad_row *row, cons
     npu_copy(r, &b->dq, &there);
 }
 
+/* What lies in slots of a cache that are not used, which have no position, may be anything: zeros take its place. */
+static void clear_unused(npu_run *r, const grad_job *job, const grad_row *row, const int32_t *k)
+{
+    bool any = false;
+    float *places = malloc((size_t)job->keys * sizeof *places);
+    if (!places) {
+        npu_no_memory(r);
+        return;
+    }
+    for (int64_t i = 0; i < job->keys; i++) {
+        places[i] = k[i] < 0 ? -1 : 1;
+        any |= k[i] < 0;
+    }
+    if (any) {
+        npu_put(r, row->places.data, places, (size_t)job->keys * sizeof *places);
+        npu_below(r, &row->places, 0, &row->unused);
+        npu_fill(r, &row->zero, 0);
+        npu_choose(r, &row->unused, &row->zero, &row->k, &row->k);
+        npu_choose(r, &row->unused, &row->zero, &row->v, &row->v);
+    }
+    free(places);
+}
+
 /* A batch row, whose positions and those of its keys are q and k. */
 static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_t at, const int32_t *q,
                     const int32_t *k)
@@ -284,6 +312,7 @@ static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_
     tn_tensor keys = by_head(job->k, at, 0, job->keys), values = by_head(job->v, at, 0, job->keys);
     npu_copy(r, &keys, &row->k);
     npu_copy(r, &values, &row->v);
+    clear_unused(r, job, row, k);
     npu_fill(r, &row->dk, 0);
     npu_fill(r, &row->dv, 0);
     for (int64_t t = 0; t < job->tokens && r->status == TN_OK; t += step) {
@@ -340,4 +369,11 @@ static void attention(npu_run *r)
     }
 }
 
-const ascend_gradient ascend_attention_grad = {.op = TN_OP_ATTENTION, .body = attention};
+static tn_status attention_declines(const tn_call *call, tn_error *err)
+{
+    (void)call;
+    return npu_needs(NPU_BELOW | NPU_CHOOSE, err);
+}
+
+const ascend_gradient ascend_attention_grad = {
+    .op = TN_OP_ATTENTION, .body = attention, .declines = attention_declines};
