@@ -141,6 +141,12 @@ typedef struct tn_generate_options {
     /* Called while the prompt is computed. Non-zero return ends it. */
     int (*on_prompt)(void *ctx, int64_t done, int64_t total);
     void *ctx;
+    double min_p; /* 0: all; else tokens at least this part as likely as the likeliest stay         */
+    /* 0 or 1: none. The logit of each token of history, prompt and what was generated is divided by it, or multiplied
+     * where it is negative, once however often the token came, before everything else and also when greedy. */
+    double repetition_penalty;
+    const int64_t *history; /* [history_count] tokens that the session holds before prompt, for the penalty; or NULL */
+    int64_t history_count;
 } tn_generate_options;
 
 typedef enum tn_stop { TN_STOP_LENGTH, TN_STOP_EOS, TN_STOP_CALLBACK, TN_STOP_CONTEXT } tn_stop;
@@ -152,10 +158,13 @@ typedef struct tn_generate_result {
     double prompt_seconds, decode_seconds;
 } tn_generate_result;
 
-/* Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
- * result may be NULL; it is filled after an error too. An end-of-sequence token is written and ends it. The last token
- * written has not been fed: whoever goes on begins with it. Behind pictures or sounds: tn_session_run with all of the
- * prompt but its last token, which is the prompt here. [one thread] */
+/* Tokens are drawn as in transformers: repetition penalty, temperature, top_k, top_p, min_p, in this order. The same
+ * options and seed draw the same tokens from the same logits, whatever the number of threads.
+ *
+ * Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
+ * result may be NULL; it is filled after an error too. Any of the model's end-of-sequence tokens is written and ends
+ * it. The last token written has not been fed: whoever goes on begins with it. Behind pictures or sounds:
+ * tn_session_run with all of the prompt but its last token, which is the prompt here. [one thread] */
 TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
                              const tn_generate_options *options, int64_t *out, tn_generate_result *result,
                              tn_error *err);

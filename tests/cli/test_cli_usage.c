@@ -106,7 +106,7 @@ static const wrong_line wrong_lines[] = {
     {{"check", "p.so", "--site=0"}, "--site: 0 is out of range; give 1 to "},
     {{"run"}, "tenon: run: no model given; usage: tenon run MODEL"},
     {{"run", "m"}, "tenon: run: no prompt given; "},
-    {{"run", "m", "p", "--tokens", "1"}, "both PROMPT and --tokens given"},
+    {{"run", "m", "p", "--tokens", "1"}, "more than one of PROMPT, --prompt-file and --tokens given"},
     {{"run", "m", "p", "q"}, "unexpected argument 'q'; usage: tenon run"},
     {{"run", "m", "p", "-n"}, "-n needs a value; give N"},
     {{"run", "m", "p", "-n", "0"}, "--max-tokens: 0 is out of range; give 1 to "},
