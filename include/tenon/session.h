@@ -15,10 +15,14 @@ typedef struct tn_session_options {
     int64_t rows;    /* batch rows, at least 1; 0: 1                                            */
     int64_t context; /* positions per row; 0: the model's maximum                               */
     int64_t chunk;   /* most tokens per row computed at once; 0: 512                             */
+    /* All memory of the cache is taken now. Otherwise addresses are reserved, and memory follows the tokens that are
+     * there, without copying; a call that finds none is TN_E_MEMORY, and the session must be reset. The results are the
+     * same. Devices with memory of their own always take all. */
+    bool whole_cache;
 } tn_session_options;
 
-/* A KV cache and an arena for activations; allocates everything that running tokens will need; towers
- * allocate what their pictures and sounds take for the call. options may be NULL. Owned:
+/* A KV cache and an arena for activations; allocates everything that running tokens will need but the cache's memory,
+ * which grows; towers allocate what their pictures and sounds take for the call. options may be NULL. Owned:
  * tn_session_free. Kernels must not be applied or reverted while sessions of the model exist (it is refused). A session
  * and its model are used by the same thread at a time. [one thread] */
 TN_API tn_session *tn_session_new(tn_model *model, const tn_session_options *options, tn_error *err);
@@ -34,9 +38,11 @@ TN_API void tn_session_reset(tn_session *session);
  * pictures have shifted positions; reset then and feed all. [one thread] */
 TN_API tn_status tn_session_rewind(tn_session *session, int64_t length, tn_error *err);
 
-/* Positions that the longest row holds; bytes of the cache and of the arena. [one thread] */
+/* Positions that the longest row holds; bytes of the cache when it is full, and that it holds now; of the arena.
+ * [one thread] */
 TN_API int64_t tn_session_length(const tn_session *session);
 TN_API size_t tn_session_cache_bytes(const tn_session *session);
+TN_API size_t tn_session_cache_held(const tn_session *session);
 TN_API size_t tn_session_arena_bytes(const tn_session *session);
 
 /* Images or videos of a batch: those of the first row first, each row's in the order of its tokens. Either patches, of
