@@ -39,8 +39,8 @@ typedef struct tn_render_options {
 /* Renders a conversation as `transformers` does (apply_chat_template). messages: JSON, a list of objects such as
  * {"role": "user", "content": "Hello"}; it need not end in NUL. options may be NULL. text is owned: free(); it ends in
  * NUL, which length (may be NULL) does not count. Nothing is done to special tokens in it: encode it without adding
- * others. TN_E_INPUT: the messages are wrong, or the template refuses them (raise_exception), uses something that is not
- * supported, or asks for more time, depth or memory than a template may. [any thread] */
+ * others. TN_E_INPUT: the messages are wrong, or the template refuses them (raise_exception), uses something that is
+ * not supported, or asks for more time, depth or memory than a template may. [any thread] */
 TN_API tn_status tn_template_render(const tn_template *chat_template, const char *messages, size_t messages_length,
                                     const tn_render_options *options, char **text, size_t *length, tn_error *err);
 
