@@ -35,6 +35,8 @@ typedef enum option_id {
     OPT_SEED,
     OPT_STOP,
     OPT_PROMPT_FILE,
+    OPT_MESSAGES,
+    OPT_SYSTEM,
     OPT_IGNORE_EOS,
     OPT_EXPLAIN,
     OPT_FORMAT,
@@ -249,6 +251,6 @@ tn_status verify_text(workspace *w, tn_error *err); /* tenon verify --text, of a
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
-    command_perplexity, command_tokenize, command_check;
+    command_perplexity, command_tokenize, command_check, command_chat;
 
 #endif

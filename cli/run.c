@@ -1,5 +1,6 @@
 /* tenon run: continues a prompt and prints the text as it comes. */
 #include "answer.h"
+#include "conversation.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -48,6 +49,18 @@ static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, t
     return r->tokenizer ? TN_OK : err->code;
 }
 
+static tn_status read_messages(run_state *r, tn_error *err)
+{
+    conversation c;
+    tn_status status = conversation_open(&c, r->o->argument[0], err);
+    if (status == TN_OK)
+        status = conversation_read(&c, r->o->text[OPT_MESSAGES], err);
+    if (status == TN_OK)
+        status = conversation_ids(&c, r->tokenizer, &r->prompt, &r->prompt_count, err);
+    conversation_close(&c);
+    return status;
+}
+
 static tn_status read_prompt(run_state *r, tn_error *err)
 {
     const options *o = r->o;
@@ -57,6 +70,8 @@ static tn_status read_prompt(run_state *r, tn_error *err)
     tn_status status = TN_OK;
     if (option_given(o, OPT_TOKENS))
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
+    else if (option_given(o, OPT_MESSAGES))
+        status = read_messages(r, err);
     else if (file || strcmp(argument, "-") == 0)
         status = read_prompt_text(file ? file : "-", &text, &length, err);
     if (status == TN_OK && !r->prompt && length) /* a beginning-of-text token alone is no prompt */
@@ -232,13 +247,15 @@ static tn_status run_prompt(run_state *r, tn_error *err)
 /* The prompt comes from one place. */
 static tn_status check_sources(const options *o, tn_error *err)
 {
-    int sources = option_given(o, OPT_TOKENS) + option_given(o, OPT_PROMPT_FILE) + (o->argument_count == 2);
+    int sources = option_given(o, OPT_TOKENS) + option_given(o, OPT_PROMPT_FILE) + option_given(o, OPT_MESSAGES) +
+                  (o->argument_count == 2);
     if (sources == 1)
         return TN_OK;
     return tn_fail(err, TN_E_USAGE, "run",
-                   sources ? "more than one of PROMPT, --prompt-file and --tokens given; leave out all but one"
-                           : "no prompt given; write it behind MODEL, - for standard input, --prompt-file FILE or "
-                             "--tokens I,J,...");
+                   sources
+                       ? "more than one of PROMPT, --prompt-file, --messages and --tokens given; leave out all but one"
+                       : "no prompt given; write it behind MODEL, - for standard input, --prompt-file FILE, "
+                         "--messages FILE.json or --tokens I,J,...");
 }
 
 static tn_status run_run(const options *o, tn_error *err)
@@ -271,6 +288,7 @@ static const option_spec own_options[] = {
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "generate at most N tokens; default 64"},
     {OPT_TOKENS, "tokens", "I,J,...", 0, OPTION_TEXT, 0, 0, "the prompt as token ids; needs no tokenizer"},
     {OPT_PROMPT_FILE, "prompt-file", "FILE", 0, OPTION_TEXT, 0, 0, "the prompt is this file, or - standard input"},
+    {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "answer this conversation, or - standard input"},
     ANSWER_OPTIONS,
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
