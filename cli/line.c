@@ -64,8 +64,7 @@ static bool open_editor(line_reader *l)
     /* What is typed is UTF-8, as everything is. */
     if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX < 4)
         setlocale(LC_CTYPE, "C.UTF-8");
-    if (!getenv("TERM"))
-        setenv("TERM", "dumb", 1);
+    setenv("TERM", "dumb", 0); /* where nobody says what the terminal is                          */
     l->history = history_init();
     l->editor = el_init("tenon", stdin, isatty(STDOUT_FILENO) ? stdout : stderr, stderr);
     if (!l->history || !l->editor)
