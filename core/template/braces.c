@@ -122,17 +122,18 @@ static void pad(sandbox *s, piece_text *to, const spec *p, const char *sign, con
 void braces_number(sandbox *s, piece_text *to, value v, const char *text)
 {
     spec p = read_spec(s, text);
-    bool number = value_is_number(v) && (v.kind != VALUE_BOOL || (p.kind && p.kind != 's'));
+    bool number = value_is_number(v) && (v.kind != VALUE_BOOL || *text);
     if (!number) {
         const string *shown = repr_str(s, v);
-        if ((v.kind != VALUE_STRING && *text && v.kind != VALUE_BOOL) || (p.kind && p.kind != 's') || p.comma ||
-            p.sign || p.align == '=')
+        if ((v.kind != VALUE_STRING && *text) || (p.kind && p.kind != 's') || p.comma || p.sign || p.align == '=')
             sandbox_fail(s, "unsupported format string '%s' for a value of type '%s'; make a text of it before", text,
                          value_type(v));
         size_t size = p.precision >= 0 ? chars_offset(shown, (size_t)p.precision) : shown->size;
         pad(s, to, &p, "", shown->data, size, p.align ? p.align : '<');
         return;
     }
+    if (p.kind == 's')
+        sandbox_fail(s, "unknown format code 's' for a value of type '%s'; use d or f", value_type(v));
     char shown[512];
     bool negative = v.kind == VALUE_FLOAT ? signbit(v.as.real) : v.kind == VALUE_INT && v.as.integer < 0;
     show_number(s, &p, v, shown, sizeof shown);

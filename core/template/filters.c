@@ -95,7 +95,7 @@ static value filter_round(sandbox *s, value self, const value *arg, const argume
     if (!up && strcmp(how, "floor") != 0)
         sandbox_fail(s, "method must be common, ceil or floor, not '%s'", how);
     double scale = pow(10, (double)precision), scaled = value_real(self) * scale;
-    return value_float((up ? ceil(scaled) : floor(scaled)) / scale);
+    return value_float(((up ? ceil(scaled) : floor(scaled)) + 0.0) / scale);
 }
 
 static value filter_string(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -150,13 +150,16 @@ static value filter_tojson(sandbox *s, value self, const value *arg, const argum
 static value filter_filesizeformat(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     static const char prefixes[] = "kMGTPEZY";
-    double bytes = value_real(filter_float(s, self, (value[]){{0}}, raw)), base = value_truth(s, arg[0]) ? 1024 : 1000;
+    value number = filter_float(s, self, (value[]){value_none()}, raw);
+    if (number.kind == VALUE_NONE)
+        sandbox_fail(s, "a size is to be a number, not '%s'", value_type(self));
+    double bytes = value_real(number), base = value_truth(s, arg[0]) ? 1024 : 1000;
     char text[64];
     int i = 0;
     if (bytes == 1)
         snprintf(text, sizeof text, "1 Byte");
     else if (bytes < base)
-        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes));
+        snprintf(text, sizeof text, "%.0f Bytes", trunc(bytes) + 0.0);
     else {
         for (; i < 7 && bytes >= pow(base, i + 2);)
             i++;

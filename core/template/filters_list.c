@@ -46,7 +46,6 @@ static void need_reversible(sandbox *s, value self)
 static value filter_last(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)arg, (void)raw;
-    value_need(s, self); /* reversed() needs a length and elements */
     need_reversible(s, self);
     const list *items = value_items(s, self);
     return items->count ? items->items[items->count - 1] : empty_value(s, "No last item, sequence was empty");
@@ -163,13 +162,15 @@ static list *sorted(sandbox *s, entry *entries, size_t count, bool reverse)
     return items;
 }
 
-/* Several attributes ("age,name") make a list of keys. */
+/* A list of keys, of one where there is one attribute or none: in lists, what is equal needs no order. */
 static value sort_key(sandbox *s, value item, value attribute, bool case_sensitive)
 {
-    if (attribute.kind != VALUE_STRING || !memchr(attribute.as.string->data, ',', attribute.as.string->size))
-        return key_of(s, item, attribute, case_sensitive);
-    list *keys = value_list_new(s, LIST_LIST, 2);
-    const char *rest = attribute.as.string->data;
+    list *keys = value_list_new(s, LIST_LIST, 1);
+    const char *rest = attribute.kind == VALUE_STRING ? attribute.as.string->data : "";
+    if (!strchr(rest, ',')) {
+        value_list_add(s, keys, key_of(s, item, attribute, case_sensitive));
+        return value_list(keys);
+    }
     for (bool more = true; more;) {
         size_t n = strcspn(rest, ",");
         value_list_add(s, keys, key_of(s, item, value_string(s, rest, n), case_sensitive));
@@ -267,9 +268,15 @@ static const string *name_of(sandbox *s, value v)
     return v.as.string;
 }
 
+/* Of what is empty, zero or none there are no items, though it may be no list. */
+static const list *items_if_any(sandbox *s, value self)
+{
+    return value_truth(s, self) ? value_items(s, self) : value_list_new(s, LIST_LIST, 0);
+}
+
 static value chosen(sandbox *s, value self, const arguments *raw, bool by_attribute, bool wanted)
 {
-    const list *items = value_items(s, self);
+    const list *items = items_if_any(s, self);
     list *some = value_list_new(s, LIST_GENERATOR, 0);
     if (by_attribute && raw->count == 0)
         sandbox_fail(s, "missing parameter for attribute name; write selectattr('name')");
@@ -320,7 +327,7 @@ static value filter_map(sandbox *s, value self, const value *arg, const argument
     }
     if (raw->count == 0 && attribute.kind == VALUE_MISSING)
         sandbox_fail(s, "map requires a filter argument; write map('name') or map(attribute='name')");
-    const list *items = value_items(s, self);
+    const list *items = items_if_any(s, self);
     list *each = value_list_new(s, LIST_GENERATOR, items->count);
     arguments rest = behind(raw, 1);
     if (otherwise.kind == VALUE_NONE)

@@ -1,6 +1,6 @@
 /* Filters of texts. What is no text is made one before, as Jinja does. */
 #include "template/chars.h"
-#include "template/runtime.h"
+#include "template/text_search.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,7 +76,7 @@ static value filter_format(sandbox *s, value self, const value *arg, const argum
 static value filter_indent(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)raw;
-    const string *text = repr_str(s, self);
+    const string *text = text_search_text(s, self, "what is indented");
     value by = arg[0].kind == VALUE_STRING ? arg[0]
                                            : operators_binary(s, "*", value_string(s, " ", 1),
                                                               value_int(operators_whole_or(s, arg[0], 4, "width")));
@@ -199,14 +199,14 @@ static value filter_center(sandbox *s, value self, const value *arg, const argum
 static value filter_truncate(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)raw;
-    const string *text = repr_str(s, self);
     value end = arg[2].kind == VALUE_MISSING ? value_string(s, "...", 3) : value_of(repr_str(s, arg[2]));
     int64_t length = operators_whole_or(s, arg[0], 255, "length"), leeway = operators_whole_or(s, arg[3], 5, "leeway");
     int64_t kept = length - (int64_t)end.as.string->points;
     if (kept < 0 || leeway < 0)
         sandbox_fail(s, "expected length >= %zu, and leeway >= 0; ask for more", end.as.string->points);
-    if ((int64_t)text->points <= length + leeway)
-        return value_of(text);
+    if ((int64_t)value_need_length(s, self) <= length + leeway)
+        return self;
+    const string *text = text_search_text(s, self, "what is cut");
     size_t size = chars_offset(text, (size_t)kept);
     if (!value_truth(s, arg[1]))
         for (size_t i = size; i-- > 0;)

@@ -205,8 +205,8 @@ value percent_format(sandbox *s, const string *format, value with)
             convert(&p, format, &at);
     }
     bool rest = value_is_tuple(with) ? p.used < with.as.list->count
-                                     : !p.used && with.kind != VALUE_DICT && !value_is_list(with, LIST_LIST) &&
-                                           !value_is_list(with, LIST_RANGE);
+                                     : !p.used && with.kind != VALUE_DICT && with.kind != VALUE_UNDEFINED &&
+                                           !value_is_list(with, LIST_LIST) && !value_is_list(with, LIST_RANGE);
     if (rest)
         sandbox_fail(s, "not all arguments converted during string formatting; pass fewer values");
     return repr_done(s, &p.out);
