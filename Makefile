@@ -106,7 +106,7 @@ $(LIB): $(CORE_OBJ) core/exports.map
 	@ln -sf $(@F) $(BUILD)/libtenon.so
 $(BUILD)/tenon: $(call obj,$(CLI_SRC)) $(LIB)
 	$(call say,link    )
-	$(Q)$(LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
+	$(Q)$(LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
 
 # Programs that embed the library see its public headers and nothing else.
 $(BUILD)/examples/%: examples/%.c $(LIB) $(BUILD)/flags

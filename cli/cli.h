@@ -30,7 +30,13 @@ typedef enum option_id {
     OPT_TEMPERATURE,
     OPT_TOP_K,
     OPT_TOP_P,
+    OPT_MIN_P,
+    OPT_REPETITION_PENALTY,
     OPT_SEED,
+    OPT_STOP,
+    OPT_PROMPT_FILE,
+    OPT_MESSAGES,
+    OPT_SYSTEM,
     OPT_IGNORE_EOS,
     OPT_EXPLAIN,
     OPT_FORMAT,
@@ -98,6 +104,8 @@ struct options {
     int argument_count;
     const char **plugins; /* every --plugins; owned                                            */
     size_t plugin_count;
+    const char **stops; /* every --stop; owned                                                 */
+    size_t stop_count;
 };
 
 extern const option_spec common_options[];
@@ -137,6 +145,10 @@ void help_command(FILE *to, const command *c);
 /* The whole of a file, or of standard input when path is "-"; ends in a NUL that length does not count. Owned. */
 tn_status read_all(const char *path, char **text, size_t *length, tn_error *err);
 
+/* The same of a prompt: at most 64 MiB, and one final line end is left out: who pipes a line means the line, and a
+ * token for its end would be one that the text goes on behind. */
+tn_status read_prompt_text(const char *path, char **text, size_t *length, tn_error *err);
+
 /* Is there something at a model's path? Otherwise the error says how to get a checkpoint. */
 tn_status check_model_folder(const char *path, tn_error *err);
 
@@ -169,6 +181,11 @@ json_t *json_ids(const int64_t *ids, size_t count);
 /* Writes text to stdout; write_flush also empties the buffer. A reader that went away ends the program quietly. */
 tn_status write_text(const char *text, size_t length, tn_error *err);
 tn_status write_flush(tn_error *err);
+
+/* The same for a terminal: control characters other than line ends and tabs, and what is no UTF-8, are written out as
+ * \\x1b, so that no text moves the cursor, changes colours or answers for the user. */
+tn_status write_clean(const char *text, size_t length, tn_error *err);
+void print_clean(FILE *to, const char *text, bool one_line); /* one_line: line ends and tabs, too        */
 
 /* "5.3 MiB" in buffer, which is returned. */
 const char *bytes_text(double bytes, char buffer[32]);
@@ -234,6 +251,6 @@ tn_status verify_text(workspace *w, tn_error *err); /* tenon verify --text, of a
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
-    command_perplexity, command_tokenize, command_check;
+    command_perplexity, command_tokenize, command_check, command_chat;
 
 #endif

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-const command *const commands[] = {&command_run,     &command_kernels,    &command_check,
-                                   &command_inspect, &command_verify,     &command_logits,
-                                   &command_bench,   &command_perplexity, &command_tokenize};
+const command *const commands[] = {&command_run,        &command_chat,    &command_kernels, &command_check,
+                                   &command_inspect,    &command_verify,  &command_logits,  &command_bench,
+                                   &command_perplexity, &command_tokenize};
 const size_t command_count = sizeof commands / sizeof *commands;
 
 static void print_option(FILE *to, const option_spec *s)

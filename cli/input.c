@@ -11,14 +11,17 @@
 /* Texts are held in memory; what is larger than this is a mistake. */
 #define TEXT_MAX ((size_t)1 << 30)
 
-static tn_status read_stream(int fd, const char *where, char **text, size_t *length, tn_error *err)
+/* The longest contexts that models have are some ten million tokens. */
+#define PROMPT_MAX ((size_t)64 << 20)
+
+static tn_status read_stream(int fd, const char *where, size_t limit, char **text, size_t *length, tn_error *err)
 {
     char *buffer = NULL;
     size_t used = 0, capacity = 0;
     for (;;) {
         if (capacity - used < 2) {
             capacity = capacity ? capacity * 2 : 65536;
-            char *larger = used <= TEXT_MAX ? realloc(buffer, capacity) : NULL;
+            char *larger = realloc(buffer, capacity);
             if (!larger) {
                 free(buffer);
                 return tn_fail(err, TN_E_MEMORY, where, "the text is too large for memory; split it");
@@ -35,6 +38,11 @@ static tn_status read_stream(int fd, const char *where, char **text, size_t *len
         if (got == 0)
             break;
         used += (size_t)got;
+        if (used > limit) {
+            free(buffer);
+            return tn_fail(err, TN_E_INPUT, where, "has more than %zu MiB, which no such text has; split it",
+                           limit >> 20);
+        }
     }
     buffer[used] = '\0';
     *text = buffer;
@@ -42,15 +50,28 @@ static tn_status read_stream(int fd, const char *where, char **text, size_t *len
     return TN_OK;
 }
 
-tn_status read_all(const char *path, char **text, size_t *length, tn_error *err)
+static tn_status read_limited(const char *path, size_t limit, char **text, size_t *length, tn_error *err)
 {
     if (strcmp(path, "-") == 0)
-        return read_stream(STDIN_FILENO, "standard input", text, length, err);
+        return read_stream(STDIN_FILENO, "standard input", limit, text, length, err);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return tn_fail(err, TN_E_INPUT, path, "cannot open: %s; check the path", strerror(errno));
-    tn_status status = read_stream(fd, path, text, length, err);
+    tn_status status = read_stream(fd, path, limit, text, length, err);
     close(fd);
+    return status;
+}
+
+tn_status read_all(const char *path, char **text, size_t *length, tn_error *err)
+{
+    return read_limited(path, TEXT_MAX, text, length, err);
+}
+
+tn_status read_prompt_text(const char *path, char **text, size_t *length, tn_error *err)
+{
+    tn_status status = read_limited(path, PROMPT_MAX, text, length, err);
+    if (status == TN_OK && *length && (*text)[*length - 1] == '\n')
+        *length -= 1 + (*length > 1 && (*text)[*length - 2] == '\r');
     return status;
 }
 

@@ -162,6 +162,10 @@ int main(int argc, char **argv)
     if (status == TN_E_CANCELLED)
         return 130; /* what a shell reports of a program that Ctrl-C ended */
     fflush(stdout);
-    fprintf(stderr, "tenon: %s%s%s\n", err.where, err.where[0] ? ": " : "", err.message);
+    fputs("tenon: ", stderr);
+    print_clean(stderr, err.where, true);
+    fputs(err.where[0] ? ": " : "", stderr);
+    print_clean(stderr, err.message, true);
+    fputc('\n', stderr);
     return status == TN_DECLINED ? -TN_E_KERNEL : status < 0 && status > TN_E_CANCELLED ? -status : 1;
 }

@@ -179,6 +179,8 @@ static tn_status set_option(options *o, const option_spec *s, const char *value,
         status = tn_fail(err, TN_E_USAGE, o->command->name, "--%s: the value is empty; give %s", s->name, s->metavar);
     if (status == TN_OK && s->id == OPT_PLUGINS)
         o->plugins[o->plugin_count++] = value;
+    if (status == TN_OK && s->id == OPT_STOP)
+        o->stops[o->stop_count++] = value;
     o->text[s->id] = value;
     return status;
 }
@@ -214,7 +216,8 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
     const command *c = o->command;
     bool only_arguments = false;
     o->plugins = calloc((size_t)argc + 1, sizeof *o->plugins);
-    if (!o->plugins)
+    o->stops = calloc((size_t)argc + 1, sizeof *o->stops);
+    if (!o->plugins || !o->stops)
         return tn_fail(err, TN_E_MEMORY, c->name, "out of memory; close other programs");
     for (int i = 0; i < argc;) {
         const char *argument = argv[i];
@@ -241,7 +244,8 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
 void options_free(options *o)
 {
     free(o->plugins);
-    o->plugins = NULL;
+    free(o->stops);
+    o->plugins = o->stops = NULL;
 }
 
 /* ---- lists of token ids --------------------------------------------------------------------- */

@@ -31,6 +31,59 @@ tn_status write_flush(tn_error *err)
     return fflush(stdout) == 0 && !ferror(stdout) ? TN_OK : write_failed(err);
 }
 
+/* ---- for terminals -------------------------------------------------------------------------- */
+
+/* The bytes of the UTF-8 character at the beginning of text, or 0. */
+static size_t character_length(const unsigned char *text, size_t length)
+{
+    size_t n = text[0] < 0x80   ? 1
+               : text[0] < 0xC2 ? 0
+               : text[0] < 0xE0 ? 2
+               : text[0] < 0xF0 ? 3
+               : text[0] < 0xF5 ? 4
+                                : 0;
+    if (n > length)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((text[i] & 0xC0) != 0x80)
+            return 0;
+    return n;
+}
+
+/* Controls of ASCII, and the second set (U+0080 to U+009F), in which some terminals see escape sequences, too. */
+static bool is_control(const unsigned char *c, size_t n)
+{
+    return n == 1 ? c[0] < 0x20 || c[0] == 0x7f : n == 2 && c[0] == 0xC2 && c[1] < 0xA0;
+}
+
+static bool put_clean(FILE *to, const char *text, size_t length, bool one_line)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    for (size_t i = 0, n; i < length; i += n ? n : 1) {
+        n = character_length(at + i, length - i);
+        bool layout = !one_line && (at[i] == '\n' || at[i] == '\t');
+        if (n > 0 && (layout || !is_control(at + i, n))) {
+            if (fwrite(at + i, 1, n, to) != n)
+                return false;
+            continue;
+        }
+        for (size_t k = 0; k < (n ? n : 1); k++)
+            if (fprintf(to, "\\x%02x", at[i + k]) < 0)
+                return false;
+    }
+    return true;
+}
+
+tn_status write_clean(const char *text, size_t length, tn_error *err)
+{
+    return put_clean(stdout, text, length, false) ? TN_OK : write_failed(err);
+}
+
+void print_clean(FILE *to, const char *text, bool one_line)
+{
+    put_clean(to, text, strlen(text), one_line);
+}
+
 /* ---- tables --------------------------------------------------------------------------------- */
 
 void table_start(table *t, size_t columns, unsigned right)
@@ -162,11 +215,9 @@ void note(const options *o, const char *format, ...)
     int length = vasprintf(&line, format, arguments);
     va_end(arguments);
     /* Names of files and folders may hold anything; a note is one line that moves no cursor. */
-    for (int i = 0; i < length; i++) {
-        unsigned char c = (unsigned char)line[i];
-        fprintf(stderr, c < 0x20 || c == 0x7f ? "\\x%02x" : "%c", c);
-    }
-    if (length >= 0)
+    if (length >= 0) {
+        print_clean(stderr, line, true);
         free(line);
+    }
     fputc('\n', stderr);
 }

@@ -1,11 +1,11 @@
 /* tenon run: continues a prompt and prints the text as it comes. */
-#include "cli.h"
+#include "answer.h"
+#include "conversation.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #define USUAL_TOKENS 64
@@ -23,17 +23,12 @@ typedef struct run_state {
     workspace w;
     const options *o;
     tn_tokenizer *tokenizer; /* NULL: ids are printed                                           */
-    tn_stream *stream;
+    answer answer;
     int64_t *prompt;
     size_t prompt_count;
     int64_t *out;
-    uint64_t seed;
+    tn_generate_options drawing;
     bool json, limited; /* limited: the context has no room for all tokens asked for            */
-    char *text;         /* what was generated, for --json                                              */
-    size_t length, capacity;
-    char last; /* character printed                                                             */
-    tn_error *err;
-    tn_status failed; /* inside a callback                                                     */
 } run_state;
 
 /* ---- the prompt ------------------------------------------------------------------------------- */
@@ -51,26 +46,34 @@ static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, t
         tn_error_clear(err);
         return TN_OK;
     }
-    if (!r->tokenizer)
-        return err->code;
-    r->stream = tn_stream_new(r->tokenizer, true, err);
-    return r->stream ? TN_OK : err->code;
+    return r->tokenizer ? TN_OK : err->code;
+}
+
+static tn_status read_messages(run_state *r, tn_error *err)
+{
+    conversation c;
+    tn_status status = conversation_open(&c, r->o->argument[0], err);
+    if (status == TN_OK)
+        status = conversation_read(&c, r->o->text[OPT_MESSAGES], err);
+    if (status == TN_OK)
+        status = conversation_ids(&c, r->tokenizer, &r->prompt, &r->prompt_count, err);
+    conversation_close(&c);
+    return status;
 }
 
 static tn_status read_prompt(run_state *r, tn_error *err)
 {
     const options *o = r->o;
-    const char *argument = o->argument[1];
+    const char *argument = o->argument[1], *file = o->text[OPT_PROMPT_FILE];
     char *text = NULL;
     size_t length = argument ? strlen(argument) : 0;
     tn_status status = TN_OK;
     if (option_given(o, OPT_TOKENS))
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
-    else if (strcmp(argument, "-") == 0)
-        status = read_all("-", &text, &length, err);
-    /* Who pipes a line means the line: its end would be a token that the text goes on behind. */
-    if (text && length && text[length - 1] == '\n')
-        length -= 1 + (length > 1 && text[length - 2] == '\r');
+    else if (option_given(o, OPT_MESSAGES))
+        status = read_messages(r, err);
+    else if (file || strcmp(argument, "-") == 0)
+        status = read_prompt_text(file ? file : "-", &text, &length, err);
     if (status == TN_OK && !r->prompt && length) /* a beginning-of-text token alone is no prompt */
         status =
             tn_tokenizer_encode(r->tokenizer, text ? text : argument, length, true, &r->prompt, &r->prompt_count, err);
@@ -85,53 +88,12 @@ static tn_status read_prompt(run_state *r, tn_error *err)
 
 /* ---- while it runs ---------------------------------------------------------------------------- */
 
-static bool keep_text(run_state *r, const char *text, size_t length)
-{
-    if (r->length + length + 1 > r->capacity) {
-        size_t capacity = (r->length + length + 1) * 2;
-        char *larger = realloc(r->text, capacity);
-        if (!larger) {
-            r->failed = tn_fail(r->err, TN_E_MEMORY, "run", "out of memory; close other programs");
-            return false;
-        }
-        r->text = larger;
-        r->capacity = capacity;
-    }
-    memcpy(r->text + r->length, text, length);
-    r->length += length;
-    r->text[r->length] = '\0';
-    return true;
-}
-
-static void emit(run_state *r, const char *text, size_t length)
-{
-    if (!text) {
-        r->failed = r->err->code ? r->err->code : TN_E_INTERNAL;
-    } else if (r->json) {
-        keep_text(r, text, length);
-    } else if (length) {
-        r->last = text[length - 1];
-        r->failed = write_text(text, length, r->err);
-        if (!r->failed)
-            r->failed = write_flush(r->err);
-    }
-}
-
 static int on_token(void *ctx, int64_t id)
 {
     run_state *r = ctx;
-    char number[32];
-    size_t length = 0;
     progress_clear(&r->w.progress);
     workspace_notices(&r->w);
-    if (r->stream) {
-        const char *text = tn_stream_push(r->stream, id, &length, r->err);
-        emit(r, text, length);
-    } else if (!r->json) {
-        length = (size_t)snprintf(number, sizeof number, "%s%lld", r->last ? " " : "", (long long)id);
-        emit(r, number, length);
-    }
-    return r->failed || interrupted;
+    return !answer_token(&r->answer, id) || interrupted;
 }
 
 static int on_prompt(void *ctx, int64_t done, int64_t total)
@@ -144,20 +106,14 @@ static int on_prompt(void *ctx, int64_t done, int64_t total)
 static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens, tn_generate_result *result,
                           tn_error *err)
 {
-    const options *o = r->o;
-    tn_generate_options g = {.size = sizeof g,
-                             .max_tokens = max_tokens,
-                             .temperature = option_real(o, OPT_TEMPERATURE, 0),
-                             .top_k = option_integer(o, OPT_TOP_K, 0),
-                             .top_p = option_real(o, OPT_TOP_P, 0),
-                             .seed = r->seed,
-                             .ignore_eos = option_given(o, OPT_IGNORE_EOS),
-                             .on_token = on_token,
-                             .on_prompt = on_prompt,
-                             .ctx = r};
+    tn_generate_options g = r->drawing;
+    g.max_tokens = max_tokens;
+    g.on_token = on_token;
+    g.on_prompt = on_prompt;
+    g.ctx = r;
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND}, before;
     sigaction(SIGINT, &action, &before);
-    progress_start(&r->w.progress, o);
+    progress_start(&r->w.progress, r->o);
     tn_status status = tn_generate(session, r->prompt, (int64_t)r->prompt_count, &g, r->out, result, err);
     progress_clear(&r->w.progress);
     sigaction(SIGINT, &before, NULL);
@@ -165,12 +121,7 @@ static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens,
         tn_error_clear(err);
     else if (status)
         return status;
-    if (r->stream && !r->failed) {
-        size_t length = 0;
-        const char *text = tn_stream_flush(r->stream, &length, err);
-        emit(r, text, length);
-    }
-    return r->failed;
+    return answer_end(&r->answer);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------- */
@@ -187,18 +138,21 @@ static double prompt_rate(const run_state *r, const tn_generate_result *result)
 }
 
 /* Why it ended, for JSON and for the line on stderr. */
-enum { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED };
+enum { STOP_LENGTH, STOP_EOS, STOP_CONTEXT, STOP_INTERRUPTED, STOP_TEXT };
 static const struct {
     const char *name, *note;
 } stops[] = {[STOP_LENGTH] = {"length", ""},
              [STOP_EOS] = {"eos", " (end of text)"},
              [STOP_CONTEXT] = {"context", " (the context is full; see --context)"},
-             [STOP_INTERRUPTED] = {"interrupted", " (interrupted)"}};
+             [STOP_INTERRUPTED] = {"interrupted", " (interrupted)"},
+             [STOP_TEXT] = {"stop", " (stop text)"}};
 
 static int stop_of(const run_state *r, const tn_generate_result *result)
 {
     if (interrupted)
         return STOP_INTERRUPTED;
+    if (r->answer.stopped)
+        return STOP_TEXT;
     if (result->stop == TN_STOP_EOS)
         return STOP_EOS;
     return result->stop == TN_STOP_CONTEXT || r->limited ? STOP_CONTEXT : STOP_LENGTH;
@@ -211,13 +165,14 @@ static tn_status print_json(const run_state *r, const tn_generate_result *result
                   json_number(result->prompt_seconds), "decode_seconds", json_number(result->decode_seconds),
                   "prompt_tokens_per_second", json_number(prompt_rate(r, result)), "decode_tokens_per_second",
                   json_number(decode_rate(result)));
-    json_t *text = r->stream ? json_stringn(r->text ? r->text : "", r->length) : json_null();
-    json_t *root =
-        json_pack("{s:o, s:o, s:I, s:o, s:s, s:I, s:o, s:o, s:s, s:s, s:s}", "tokens",
-                  json_ids(r->out, (size_t)result->count), "text", text, "prompt_tokens", (json_int_t)r->prompt_count,
-                  "prompt_ids", json_ids(r->prompt, r->prompt_count), "stop", stops[stop_of(r, result)].name, "seed",
-                  (json_int_t)r->seed, "timings", timings, "kernels", json_kernels(&r->w), "model", r->w.info.folder,
-                  "dtype", tn_dtype_name(r->w.info.dtype), "device", r->w.info.device);
+    const answer *a = &r->answer;
+    json_t *text = a->stream ? json_stringn(a->text ? a->text : "", a->length) : json_null();
+    json_t *root = json_pack("{s:o, s:o, s:I, s:o, s:s, s:I, s:o, s:o, s:o, s:s, s:s, s:s}", "tokens",
+                             json_ids(r->out, (size_t)result->count), "text", text, "prompt_tokens",
+                             (json_int_t)r->prompt_count, "prompt_ids", json_ids(r->prompt, r->prompt_count), "stop",
+                             stops[stop_of(r, result)].name, "seed", (json_int_t)r->drawing.seed, "sampling",
+                             json_sampling(&r->drawing), "timings", timings, "kernels", json_kernels(&r->w), "model",
+                             r->w.info.folder, "dtype", tn_dtype_name(r->w.info.dtype), "device", r->w.info.device);
     return json_print(root, true, err);
 }
 
@@ -226,7 +181,7 @@ static tn_status finish(run_state *r, const tn_generate_result *result, tn_error
     tn_status status = TN_OK;
     if (r->json)
         status = print_json(r, result, err);
-    else if (r->last != '\n')
+    else if (r->answer.last != '\n')
         status = write_text("\n", 1, err);
     if (status == TN_OK)
         status = write_flush(err);
@@ -274,6 +229,8 @@ static tn_status run_prompt(run_state *r, tn_error *err)
     if (!r->out)
         return tn_fail(err, TN_E_MEMORY, "run", "out of memory; ask for fewer tokens with -n");
     status = workspace_apply(&r->w, err);
+    if (status == TN_OK)
+        status = answer_sampling(r->o, r->w.model, &r->drawing, err);
     if (status)
         return status;
     tn_session *session = tn_session_new(r->w.model, &options, err);
@@ -287,33 +244,41 @@ static tn_status run_prompt(run_state *r, tn_error *err)
     return status;
 }
 
+/* The prompt comes from one place. */
+static tn_status check_sources(const options *o, tn_error *err)
+{
+    int sources = option_given(o, OPT_TOKENS) + option_given(o, OPT_PROMPT_FILE) + option_given(o, OPT_MESSAGES) +
+                  (o->argument_count == 2);
+    if (sources == 1)
+        return TN_OK;
+    return tn_fail(err, TN_E_USAGE, "run",
+                   sources
+                       ? "more than one of PROMPT, --prompt-file, --messages and --tokens given; leave out all but one"
+                       : "no prompt given; write it behind MODEL, - for standard input, --prompt-file FILE, "
+                         "--messages FILE.json or --tokens I,J,...");
+}
+
 static tn_status run_run(const options *o, tn_error *err)
 {
-    bool ids = option_given(o, OPT_TOKENS);
-    run_state r = {.o = o, .json = option_given(o, OPT_JSON), .err = err};
-    if (ids == (o->argument_count == 2))
-        return tn_fail(err, TN_E_USAGE, "run",
-                       ids ? "both PROMPT and --tokens given; leave out one of them"
-                           : "no prompt given; write it behind MODEL, - for standard input, or "
-                             "--tokens I,J,...");
-    r.seed = (uint64_t)option_integer(o, OPT_SEED, 0);
-    if (!option_given(o, OPT_SEED)) {
-        uint32_t random = 0;
-        if (getrandom(&random, sizeof random, 0) == (ssize_t)sizeof random)
-            r.seed = random;
-    }
-    tn_status status = workspace_model(&r.w, o, o->argument[0], err);
+    run_state r = {.o = o, .json = option_given(o, OPT_JSON), .drawing = {.size = sizeof r.drawing}};
+    tn_status status = check_sources(o, err);
+    if (status)
+        return status;
+    status = workspace_model(&r.w, o, o->argument[0], err);
     if (status == TN_OK)
-        status = open_tokenizer(&r, o->argument[0], !ids, err);
+        status = open_tokenizer(&r, o->argument[0], !option_given(o, OPT_TOKENS), err);
+    if (status == TN_OK)
+        status = answer_open(&r.answer, o, r.tokenizer, err);
+    r.answer.keep = r.json;
+    r.answer.print = !r.json;
     if (status == TN_OK)
         status = read_prompt(&r, err);
     if (status == TN_OK)
         status = run_prompt(&r, err);
-    tn_stream_free(r.stream);
+    answer_close(&r.answer);
     tn_tokenizer_free(r.tokenizer);
     free(r.prompt);
     free(r.out);
-    free(r.text);
     workspace_close(&r.w);
     return status;
 }
@@ -322,11 +287,9 @@ static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "generate at most N tokens; default 64"},
     {OPT_TOKENS, "tokens", "I,J,...", 0, OPTION_TEXT, 0, 0, "the prompt as token ids; needs no tokenizer"},
-    {OPT_TEMPERATURE, "temperature", "T", 0, OPTION_REAL, 0, 100, "0, the default, always takes the likeliest token"},
-    {OPT_TOP_K, "top-k", "K", 0, OPTION_INTEGER, 0, 1e9, "draw from the K likeliest tokens; 0: from all"},
-    {OPT_TOP_P, "top-p", "P", 0, OPTION_REAL, 0, 1, "draw from the likeliest tokens that hold this probability"},
-    {OPT_SEED, "seed", "S", 0, OPTION_INTEGER, 0, 4294967295.0, "the same seed draws the same tokens"},
-    {OPT_IGNORE_EOS, "ignore-eos", NULL, 0, OPTION_FLAG, 0, 0, "go on after an end-of-text token"},
+    {OPT_PROMPT_FILE, "prompt-file", "FILE", 0, OPTION_TEXT, 0, 0, "the prompt is this file, or - standard input"},
+    {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "answer this conversation, or - standard input"},
+    ANSWER_OPTIONS,
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
@@ -342,11 +305,13 @@ const command command_run = {
     .min_arguments = 1,
     .max_arguments = 2,
     .missing = "no model given",
-    .notes =
-        "Ctrl-C ends the text after the current token, a second Ctrl-C at once. A prompt that begins with a dash\n"
-        "stands behind \"--\". Standard input loses one final newline. tenon --kernels=auto MODEL PROMPT, without a\n"
-        "command, is the same as tenon run.",
-    .example = "  tenon run models/demo \"And it came to pass\" -n 48\n"
+    .notes = "Ctrl-C ends the text after the current token, a second Ctrl-C at once. A prompt that begins with a dash\n"
+             "stands behind \"--\". Standard input and files lose one final newline. What is given of how to draw "
+             "tokens comes\n"
+             "before generation_config.json, and that before the likeliest token. tenon --kernels=auto MODEL PROMPT, "
+             "without\n"
+             "a command, is the same as tenon run.",
+    .example = "  tenon run models/demo \"And it came to pass\" -n 48 --temperature 0\n"
                "  echo \"Psalms 151\" | tenon run models/demo - --temperature 0.7 --top-k 40 --seed 1",
     .run = run_run,
 };

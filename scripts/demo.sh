@@ -15,10 +15,10 @@ say "1. The plugins in $build/plugins"
 "$tenon" kernels
 
 say "2. Text from $model, with every kernel that fits (the prompt is \"$prompt\")"
-"$tenon" --kernels=auto "$model" "$prompt" -n 48
+"$tenon" --kernels=auto "$model" "$prompt" -n 48 --temperature 0
 
 say "3. The same without kernels: they change the speed, not the meaning"
-"$tenon" --kernels=none "$model" "$prompt" -n 48
+"$tenon" --kernels=none "$model" "$prompt" -n 48 --temperature 0
 
 say "4. With kernels against without, in tokens per second"
 "$tenon" bench "$model" --kernels=auto --against=none --prompt 256 --decode 64 --repeat 5

@@ -70,15 +70,15 @@ void attention_shape(const tn_call *call, attention_job *job)
     job->rows = job->tile * job->group;
 }
 
-/* Lays a thread's memory out; returns its size. */
-static size_t attention_layout(const attention_job *job, char *base, attention_work *work)
+/* Lays a thread's memory out for items of this many rows and scores; returns its size. */
+static size_t attention_layout(const attention_job *job, size_t rows, size_t scores, char *base, attention_work *work)
 {
-    size_t rows = (size_t)job->rows, columns = (size_t)job->columns, size = tn_dtype_size(job->type);
+    size_t columns = (size_t)job->columns, size = tn_dtype_size(job->type);
     size_t d = (size_t)job->d, dv = (size_t)job->dv;
     const size_t sizes[] = {
         rows * d * size,
-        rows * columns * sizeof(float),
-        job->type == TN_F32 ? 0 : rows * columns * size,
+        scores * sizeof(float),
+        job->type == TN_F32 ? 0 : scores * size,
         KEY_BLOCK * (d > dv ? d : dv) * size,
         rows * dv * sizeof(float),
         rows * dv * sizeof(float),
@@ -107,7 +107,16 @@ static size_t attention_scratch(const tn_call *call)
     attention_job job;
     attention_work work;
     attention_shape(call, &job);
-    return attention_layout(&job, NULL, &work) * (size_t)tn_thread_count();
+    /* A call with fewer keys has items of more rows, and perhaps more scores: what is enough for these keys is enough
+     * for fewer, since a session's memory is sized once. */
+    tn_call first = *call;
+    attention_job few;
+    first.in[1].shape[1] = first.in[2].shape[1] = job.keys > 0;
+    attention_shape(&first, &few);
+    int64_t scores = few.rows * job.columns < MAX_SCORES ? few.rows * job.columns : MAX_SCORES;
+    if (scores < job.rows * job.columns)
+        scores = job.rows * job.columns;
+    return attention_layout(&job, (size_t)few.rows, (size_t)scores, NULL, &work) * (size_t)tn_thread_count();
 }
 
 /* Finds the spans of keys that some query at a position between low and high may see. */
@@ -285,7 +294,8 @@ static void attention_items(void *ctx, int64_t begin, int64_t end, int32_t threa
 {
     const attention_job *job = ctx;
     attention_work work;
-    attention_layout(job, job->scratch + (size_t)thread * job->thread_bytes, &work);
+    attention_layout(job, (size_t)job->rows, (size_t)(job->rows * job->columns),
+                     job->scratch + (size_t)thread * job->thread_bytes, &work);
     work.gemm = gemm_acquire();
     for (int64_t item = begin; item < end; item++) {
         /* Later tiles of a prompt see more keys: taking them from both ends alternately evens the threads' shares. */
@@ -314,7 +324,7 @@ static tn_status attention_forward(const tn_call *call, tn_error *err)
     if (status != TN_OK)
         return status;
     job.scratch = call->scratch;
-    job.thread_bytes = attention_layout(&job, NULL, &work);
+    job.thread_bytes = attention_layout(&job, (size_t)job.rows, (size_t)(job.rows * job.columns), NULL, &work);
     int64_t cost = job.rows * job.columns * (job.d + job.dv) + 1;
     tn_parallel_for(job.batch * job.kv_heads * job.tiles, (WORTH_A_THREAD + cost - 1) / cost, attention_items, &job);
     return TN_OK;

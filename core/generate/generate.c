@@ -28,8 +28,8 @@ static tn_status feed(decode *d, const int64_t *ids, int64_t count, int (*progre
 
 static bool is_eos(const decode *d, int64_t id)
 {
-    for (int32_t i = 0; i < d->info.eos_count; i++)
-        if (d->info.eos[i] == id)
+    for (int64_t i = 0; i < d->info.eos_total; i++)
+        if (d->info.eos_ids[i] == id)
             return true;
     return false;
 }
@@ -41,10 +41,12 @@ static tn_status decode_tokens(decode *d, tn_error *err)
     r->stop = TN_STOP_LENGTH;
     while (r->count < d->options.max_tokens) {
         int64_t id;
+        sample_penalise(&d->sampler, d->logits);
         tn_status status = sample_pick(&d->sampler, d->logits, &id, err);
         if (status != TN_OK)
             return status;
         d->out[r->count++] = id;
+        sample_see(&d->sampler, &id, 1, NULL);
         bool stopped = d->options.on_token && d->options.on_token(d->options.ctx, id) != 0;
         if (is_eos(d, id) && !d->options.ignore_eos) {
             r->stop = TN_STOP_EOS;
@@ -85,6 +87,16 @@ static tn_status run(decode *d, const int64_t *prompt, int64_t prompt_count, tn_
     return status;
 }
 
+/* What the repetition penalty is for before anything was generated. */
+static tn_status see_all(decode *d, const int64_t *prompt, int64_t prompt_count, tn_error *err)
+{
+    const tn_generate_options *o = &d->options;
+    if (o->history_count < 0 || (o->history_count > 0 && !o->history))
+        return tn_fail(err, TN_E_USAGE, "history", "%lld tokens cannot be read", (long long)o->history_count);
+    tn_status status = sample_see(&d->sampler, o->history, o->history_count, err);
+    return status == TN_OK ? sample_see(&d->sampler, prompt, prompt_count, err) : status;
+}
+
 tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
                       const tn_generate_options *options, int64_t *out, tn_generate_result *result, tn_error *err)
 {
@@ -106,6 +118,8 @@ tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt
     status = sample_init(&d.sampler, &d.options, d.info.vocab, err);
     if (status == TN_OK && !(d.logits = malloc((size_t)d.info.vocab * sizeof *d.logits)))
         status = tn_fail(err, TN_E_MEMORY, "generate", "out of memory for %lld logits", (long long)d.info.vocab);
+    if (status == TN_OK)
+        status = see_all(&d, prompt, prompt_count, err);
     if (status == TN_OK)
         status = run(&d, prompt, prompt_count, err);
     if (result)

@@ -74,6 +74,32 @@ static double weigh(const sampler *s, const float *logits, int32_t id, float lar
     return exp(((double)logits[id] - (double)largest) / s->temperature);
 }
 
+/* ---- what came before ------------------------------------------------------------------------ */
+
+tn_status sample_see(sampler *s, const int64_t *ids, int64_t count, tn_error *err)
+{
+    for (int64_t i = 0; s->seen && i < count; i++) {
+        if (ids[i] < 0 || ids[i] >= s->vocab)
+            return tn_fail(err, TN_E_INPUT, "history", "token id %lld is outside the vocabulary of %lld",
+                           (long long)ids[i], (long long)s->vocab);
+        if (s->is_seen[ids[i]])
+            continue;
+        s->is_seen[ids[i]] = true;
+        s->seen[s->seen_count++] = (int32_t)ids[i];
+    }
+    return TN_OK;
+}
+
+void sample_penalise(const sampler *s, float *logits)
+{
+    for (int64_t i = 0; i < s->seen_count; i++) {
+        float *logit = &logits[s->seen[i]];
+        *logit = *logit < 0 ? *logit * s->penalty : *logit / s->penalty;
+    }
+}
+
+/* ---- drawing --------------------------------------------------------------------------------- */
+
 /* Keeps the best of order[count], sorted, at its end: order[count - 1 - i] is the i-th, s->weight[i] its weight.
  * Returns how many; *total is the sum of their weights. */
 static int64_t keep_best(sampler *s, const float *logits, int64_t count, float largest, double *total)
@@ -106,6 +132,24 @@ static int64_t keep_best(sampler *s, const float *logits, int64_t count, float l
     }
     *total = above;
     return chosen;
+}
+
+/* min_p, of kept candidates whose weights fall: the best has weight 1. */
+static int64_t cut_unlikely(const sampler *s, int64_t kept, double *total)
+{
+    for (; kept > 1 && s->weight[kept - 1] < s->min_p; kept--)
+        *total -= s->weight[kept - 1];
+    return kept;
+}
+
+/* min_p, of candidates in any order. */
+static int64_t keep_likely(const sampler *s, const float *logits, int64_t count, float largest)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (weigh(s, logits, s->order[i], largest) >= s->min_p)
+            s->order[kept++] = s->order[i];
+    return kept;
 }
 
 static tn_status fail_logits(const char *what, tn_error *err)
@@ -148,10 +192,13 @@ tn_status sample_pick(sampler *s, const float *logits, int64_t *id, tn_error *er
     if (logits[best] == INFINITY)
         return fail_logits("the model computed an infinite logit", err);
     bool sorted = (s->top_k && s->top_k < count) || s->top_p < 1;
+    if (!sorted && s->min_p > 0)
+        count = keep_likely(s, logits, count, logits[best]);
     int64_t kept = count;
     double total = 0, sum = 0;
     if (sorted) {
         kept = keep_best(s, logits, count, logits[best], &total);
+        kept = cut_unlikely(s, kept, &total);
     } else {
         for (int64_t i = 0; i < count; i++)
             total += s->weight[i] = weigh(s, logits, s->order[i], logits[best]);
@@ -170,7 +217,9 @@ tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vo
     *s = (sampler){.vocab = vocab,
                    .top_k = options->top_k,
                    .temperature = options->temperature,
-                   .top_p = options->top_p == 0 ? 1 : options->top_p};
+                   .top_p = options->top_p == 0 ? 1 : options->top_p,
+                   .min_p = options->min_p,
+                   .penalty = options->repetition_penalty == 0 ? 1 : (float)options->repetition_penalty};
     seed_state(s->state, options->seed);
     if (!isfinite(options->temperature) || options->temperature < 0)
         return tn_fail(err, TN_E_USAGE, "temperature", "%g is not a finite number of at least 0", options->temperature);
@@ -180,6 +229,17 @@ tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vo
         return tn_fail(err, TN_E_USAGE, "top_k", "%lld is negative", (long long)options->top_k);
     if (vocab < 1 || vocab > INT32_MAX)
         return tn_fail(err, TN_E_INTERNAL, "sampling", "a vocabulary of %lld tokens", (long long)vocab);
+    if (!(options->min_p >= 0 && options->min_p <= 1))
+        return tn_fail(err, TN_E_USAGE, "min_p", "%g is not between 0 and 1", options->min_p);
+    if (!(s->penalty > 0 && isfinite(s->penalty)))
+        return tn_fail(err, TN_E_USAGE, "repetition_penalty", "%g is not a finite number above 0",
+                       options->repetition_penalty);
+    if (s->penalty != 1) {
+        s->seen = malloc((size_t)vocab * sizeof *s->seen);
+        s->is_seen = calloc((size_t)vocab, sizeof *s->is_seen);
+        if (!s->seen || !s->is_seen)
+            return tn_fail(err, TN_E_MEMORY, "sampling", "out of memory for %lld tokens", (long long)vocab);
+    }
     if (s->temperature == 0)
         return TN_OK;
     s->order = malloc((size_t)vocab * sizeof *s->order);
@@ -193,5 +253,7 @@ void sample_close(sampler *s)
 {
     free(s->order);
     free(s->weight);
+    free(s->seen);
+    free(s->is_seen);
     *s = (sampler){0};
 }

@@ -433,6 +433,8 @@ tn_session *tn_session_new(tn_model *model, const tn_session_options *options, t
     tn_status status = model_check_calls(model, s->rows, s->chunk, s->context, err);
     if (status == TN_OK)
         status = cache_init(&s->cache, model->target.device, model->dtype, shape, s->rows, s->context, s->chunk, err);
+    if (status == TN_OK && o.whole_cache)
+        status = cache_hold(&s->cache, s->context, err);
     if (status == TN_OK)
         status = past_init(&s->past, s->rows, shape->restart_at < s->context ? shape->restart_at : 0, err);
     if (status == TN_OK)
@@ -520,6 +522,11 @@ int64_t tn_session_length(const tn_session *s)
 size_t tn_session_cache_bytes(const tn_session *s)
 {
     return s ? s->cache.bytes : 0;
+}
+
+size_t tn_session_cache_held(const tn_session *s)
+{
+    return s ? cache_held(&s->cache) : 0;
 }
 
 size_t tn_session_arena_bytes(const tn_session *s)

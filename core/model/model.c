@@ -1,5 +1,5 @@
 /* Opening a checkpoint folder as a model. */
-#include "model/model.h"
+#include "model/generation.h"
 
 #include "apply/apply.h"
 #include "base/clock.h"
@@ -77,39 +77,6 @@ static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
     return TN_OK;
 }
 
-static tn_status read_eos(const config_file *file, tn_model_info *info, tn_error *err)
-{
-    tn_status status = TN_OK;
-    config_reader root = config_root(file, &status, err), c = root;
-    /* A model with towers has it where its text model is described. */
-    if (!config_has(&c, "eos_token_id") && config_has(&c, "thinker_config"))
-        c = config_child(&c, "thinker_config");
-    if (!config_has(&c, "eos_token_id") && config_has(&c, "text_config"))
-        c = config_child(&c, "text_config");
-    int64_t count = config_list(&c, "eos_token_id");
-    if (count < 0)
-        return status;
-    info->eos_count = 0;
-    for (int64_t i = 0; i < count && i < 8 && status == TN_OK; i++)
-        info->eos[info->eos_count++] = config_list_i64(&c, "eos_token_id", i);
-    return status;
-}
-
-/* generation_config.json wins over config.json, as in transformers. */
-static tn_status find_eos(tn_model *m, tn_error *err)
-{
-    struct stat st;
-    tn_status status = read_eos(m->config, &m->info, err);
-    char *path = path_in(m->folder, "generation_config.json");
-    if (status == TN_OK && path && stat(path, &st) == 0) {
-        config_file *file = config_open(path, err);
-        status = file ? read_eos(file, &m->info, err) : TN_E_INPUT;
-        config_close(file);
-    }
-    free(path);
-    return status;
-}
-
 /* What the table asks of every site: kernels rely on it. */
 static tn_status check_sites(const graph *g, tn_error *err)
 {
@@ -164,6 +131,10 @@ static void fill_info(tn_model *m)
     m->info.hidden = shape->hidden;
     m->info.vocab = shape->vocab;
     m->info.max_positions = shape->max_positions;
+    m->info.eos_ids = m->eos;
+    m->info.eos_total = m->eos_count;
+    for (int64_t i = 0; i < m->eos_count && i < (int64_t)(sizeof m->info.eos / sizeof *m->info.eos); i++)
+        m->info.eos[m->info.eos_count++] = m->eos[i];
     m->info.unbounded = shape->rope_count > 0 && shape->rope[0].kind == ROPE_DYNAMIC;
     m->info.parameters = count_parameters(m->target.graph->root);
     m->info.weight_bytes = shards_bytes(m->weights);
@@ -223,7 +194,7 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
         return status;
     if ((status = trust_device(m, err)) != TN_OK)
         return status;
-    return find_eos(m, err);
+    return generation_read(m, err);
 }
 
 tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err)
@@ -281,6 +252,7 @@ void tn_model_close(tn_model *m)
     device_close(&m->device);
     shards_close(m->weights);
     config_close(m->config);
+    free(m->eos);
     free(m->folder);
     free(m);
 }

@@ -16,6 +16,8 @@ struct tn_model {
     tn_dtype dtype;
     build_copies copies; /* tensors that could not be used where they are mapped                  */
     tn_model_info info;
+    int64_t *eos, eos_count; /* tokens that end a text; owned                                     */
+    tn_sampling sampling;    /* of generation_config.json                                        */
 };
 
 /* tn_model_open with tensors from weights, which the model then owns (also after an error), in place of the folder's;

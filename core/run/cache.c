@@ -28,7 +28,7 @@ static size_t tensor_bytes(tn_tensor t)
     return (size_t)tn_tensor_count(&t) * tn_dtype_size(t.dtype);
 }
 
-/* Memory of a layer, where it has any. */
+/* Memory of a layer that does not grow, where it has any. */
 static tn_status allocate(kv_cache *c, size_t bytes, void **out, tn_error *err)
 {
     c->bytes += bytes;
@@ -66,11 +66,12 @@ static tn_status allocate_layers(kv_cache *c, tn_error *err)
 {
     tn_status status = TN_OK;
     for (int64_t i = 0; i < c->layers && status == TN_OK; i++) {
-        size_t k = layer_bytes(c, i, c->shape[i].head_dim), v = layer_bytes(c, i, c->shape[i].v_head_dim);
-        bool own = !c->shape[i].v_in_k;
-        status = allocate(c, k, &c->k[i], err);
-        if (status == TN_OK && own)
-            status = allocate(c, v, &c->v[i], err);
+        size_t k = layer_bytes(c, i, c->shape[i].head_dim);
+        size_t v = c->shape[i].v_in_k ? 0 : layer_bytes(c, i, c->shape[i].v_head_dim);
+        c->bytes += k + v;
+        status = growing_init(&c->k[i], c->device, k, err);
+        if (status == TN_OK)
+            status = growing_init(&c->v[i], c->device, v, err);
         if (status == TN_OK)
             status = allocate(c, tensor_bytes(conv_of(c, i)), &c->conv[i], err);
         if (status == TN_OK)
@@ -121,8 +122,8 @@ void cache_close(kv_cache *c)
     for (int64_t i = 0; arrays && i < c->layers; i++) {
         device_free(c->device, c->conv[i], tensor_bytes(conv_of(c, i)));
         device_free(c->device, c->state[i], tensor_bytes(state_of(c, i)));
-        device_free(c->device, c->k[i], layer_bytes(c, i, c->shape[i].head_dim));
-        device_free(c->device, c->v[i], layer_bytes(c, i, c->shape[i].v_head_dim));
+        growing_free(&c->k[i]);
+        growing_free(&c->v[i]);
     }
     for (int32_t i = 0; i < c->kind_count; i++) {
         cache_kind *kind = &c->kind[i];
@@ -140,6 +141,63 @@ void cache_close(kv_cache *c)
     free(c->state);
     free(c->view);
     *c = (kv_cache){0};
+}
+
+/* ---- growing ------------------------------------------------------------------------------------ */
+
+/* Positions that are made usable at once: asking the system for each token would cost more than it saves. */
+enum { HOLD_STEP = 256 };
+
+/* Each row of a layer grows by itself, and each part that grew is a mapping of its own, of which a process may have
+ * some 65,000. Where rows and layers come near that, all is taken at once. */
+enum { MOST_MAPPINGS = 8192 };
+
+static tn_status hold_rows(const kv_cache *c, growing *g, int64_t capacity, int64_t positions, tn_error *err)
+{
+    size_t row = g->bytes / (size_t)c->rows, used = row / (size_t)capacity * (size_t)positions;
+    tn_status status = TN_OK;
+    for (int64_t b = 0; b < c->rows && status == TN_OK; b++)
+        status = growing_hold(g, (size_t)b * row, (size_t)b * row + used, err);
+    return status;
+}
+
+static tn_status hold_kind(kv_cache *c, int32_t which, int64_t positions, tn_error *err)
+{
+    cache_kind *kind = &c->kind[which];
+    int64_t wanted = (positions + HOLD_STEP - 1) / HOLD_STEP * HOLD_STEP;
+    if (wanted > kind->capacity || c->rows * c->layers * 4 > MOST_MAPPINGS)
+        wanted = kind->capacity;
+    tn_status status = TN_OK;
+    for (int64_t i = 0; i < c->layers && wanted > kind->held && status == TN_OK; i++) {
+        if (c->layer_kind[i] != which)
+            continue;
+        status = hold_rows(c, &c->k[i], kind->capacity, wanted, err);
+        if (status == TN_OK)
+            status = hold_rows(c, &c->v[i], kind->capacity, wanted, err);
+    }
+    if (status == TN_OK && wanted > kind->held)
+        kind->held = wanted;
+    return status;
+}
+
+tn_status cache_hold(kv_cache *c, int64_t positions, tn_error *err)
+{
+    tn_status status = TN_OK;
+    tn_error why = TN_ERROR_INIT;
+    for (int32_t i = 0; i < c->kind_count && status == TN_OK; i++)
+        if (positions > c->kind[i].held && c->kind[i].held < c->kind[i].capacity)
+            status = hold_kind(c, i, positions, &why);
+    if (status != TN_OK)
+        return tn_fail(err, status, "KV cache", "%lld positions: %s", (long long)positions, why.message);
+    return TN_OK;
+}
+
+size_t cache_held(const kv_cache *c)
+{
+    size_t held = 0;
+    for (int64_t i = 0; c->k && i < c->layers; i++)
+        held += c->k[i].held + c->v[i].held + tensor_bytes(conv_of(c, i)) + tensor_bytes(state_of(c, i));
+    return held;
 }
 
 void cache_reset(kv_cache *c)
@@ -196,10 +254,10 @@ static void fill_views(kv_cache *c, int64_t tokens, const int64_t *used)
         const cache_kind *kind = &c->kind[which];
         int64_t cap = kind->capacity, heads = shape->kv_heads;
         run_cache *view = &c->view[i];
-        view->k = cache_tensor(c, c->k[i], cap, used[which], heads, shape->head_dim);
-        view->v = cache_tensor(c, c->v[i], cap, used[which], heads, shape->v_head_dim);
-        view->full_k = cache_tensor(c, c->k[i], cap, cap, heads, shape->head_dim);
-        view->full_v = cache_tensor(c, c->v[i], cap, cap, heads, shape->v_head_dim);
+        view->k = cache_tensor(c, c->k[i].data, cap, used[which], heads, shape->head_dim);
+        view->v = cache_tensor(c, c->v[i].data, cap, used[which], heads, shape->v_head_dim);
+        view->full_k = cache_tensor(c, c->k[i].data, cap, cap, heads, shape->head_dim);
+        view->full_v = cache_tensor(c, c->v[i].data, cap, cap, heads, shape->v_head_dim);
         if (shape->v_in_k) {
             view->v = view->k;
             view->v.shape[3] = shape->v_head_dim;
@@ -258,7 +316,10 @@ static tn_status clear_states(kv_cache *c, tn_error *err)
 tn_status cache_advance(kv_cache *c, int64_t tokens, const int64_t *mask, int64_t mask_stride, int32_t *index,
                         tn_error *err)
 {
-    tn_status status = clear_states(c, err);
+    tn_status status = cache_hold(c, cache_length(c) + tokens, err);
+    if (status != TN_OK)
+        return status;
+    status = clear_states(c, err);
     for (int64_t b = 0; b < c->rows; b++)
         for (int64_t t = 0; t < tokens; t++) {
             bool real = !mask || mask[b * mask_stride + t] != 0;

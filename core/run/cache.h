@@ -4,12 +4,14 @@
 #ifndef TENON_CORE_CACHE_H
 #define TENON_CORE_CACHE_H
 
+#include "device/growing.h"
 #include "run/steps.h"
 
 enum { CACHE_KINDS = 8 };
 
 typedef struct cache_kind {
     int64_t window, capacity;
+    int64_t held;      /* positions of each row that have memory                       */
     int32_t *kv_index; /* host: [B,C] position in each slot, -1: none                  */
     int32_t *slot;     /* host: [B,chunk] of the call                                  */
     int32_t *packed;   /* host: [B,S] as uploaded                                      */
@@ -25,11 +27,11 @@ typedef struct kv_cache {
     int32_t kind_count;
     int32_t *layer_kind;
     const model_layer *shape;
-    void **k, **v;        /* per layer: [B,C,K,D], [B,C,K,Dv]                                            */
+    growing *k, *v;       /* per layer: [B,C,K,D], [B,C,K,Dv]; they grow with the tokens        */
     void **conv, **state; /* per layer: [B,C,F-1], [B,K,D,Dv] f32; NULL: it has none              */
     bool used;            /* states are no longer zero                                            */
     run_cache *view;      /* per layer, for the current call                                           */
-    size_t bytes;
+    size_t bytes;         /* with every position in use                                           */
 } kv_cache;
 
 tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const model_shape *shape, int64_t rows,
@@ -40,6 +42,12 @@ void cache_reset(kv_cache *c);
 /* Keeps the first length positions of the only row, at most as many as there are. NULL, or why it cannot: nothing has
  * changed then. */
 const char *cache_rewind(kv_cache *c, int64_t length);
+
+/* Takes memory for so many positions of each row now. TN_E_MEMORY: the cache is as it was. */
+tn_status cache_hold(kv_cache *c, int64_t positions, tn_error *err);
+
+/* What it holds now. */
+size_t cache_held(const kv_cache *c);
 
 /* The longest row. */
 int64_t cache_length(const kv_cache *c);

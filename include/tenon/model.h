@@ -30,7 +30,7 @@ typedef struct tn_model_info {
     const char *folder, *model_type, *class_name;
     const char *device; /* the device's name, and which unit of it                              */
     int32_t device_ordinal;
-    int32_t eos_count;
+    int32_t eos_count; /* of eos: the first ones of eos_ids                                      */
     int64_t eos[8];
     int64_t layers, hidden, vocab, max_positions;
     int64_t parameters, weight_bytes; /* of the mapped checkpoint                              */
@@ -38,6 +38,8 @@ typedef struct tn_model_info {
     int64_t packed_bytes;             /* held by applied kernels                               */
     double load_seconds;
     bool unbounded; /* rotary frequencies follow the length (dynamic): max_positions is where that begins, no bound */
+    int64_t eos_total; /* tokens that end a text, all of them                                      */
+    const int64_t *eos_ids;
 } tn_model_info;
 
 /* Maps a checkpoint folder and builds its graph; all sites are eager. options may be NULL. A device that does not
@@ -49,6 +51,19 @@ TN_API tn_model *tn_model_open(const char *folder, const tn_model_options *optio
 TN_API void tn_model_close(tn_model *model);
 
 TN_API tn_status tn_model_get_info(const tn_model *model, tn_model_info *info); /* [one thread] */
+
+/* How the authors of a checkpoint draw tokens: what generation_config.json says, with transformers' defaults. The
+ * fields mean what those of tn_generate_options do. */
+typedef struct tn_sampling {
+    uint32_t size;
+    double temperature; /* 0: greedy, where do_sample is false or absent                          */
+    int64_t top_k;      /* 0: all                                                                 */
+    double top_p, min_p, repetition_penalty; /* 1, 0 and 1 have no effect                         */
+} tn_sampling;
+
+/* Fills sampling, whose size the caller has set. Nothing of it is applied by itself: tn_generate does what its options
+ * say. [one thread] */
+TN_API tn_status tn_model_sampling(const tn_model *model, tn_sampling *sampling, tn_error *err);
 
 /* ---- choosing and applying kernels ------------------------------------------------------------ */
 

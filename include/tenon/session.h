@@ -15,10 +15,14 @@ typedef struct tn_session_options {
     int64_t rows;    /* batch rows, at least 1; 0: 1                                            */
     int64_t context; /* positions per row; 0: the model's maximum                               */
     int64_t chunk;   /* most tokens per row computed at once; 0: 512                             */
+    /* All memory of the cache is taken now. Otherwise addresses are reserved, and memory follows the tokens that are
+     * there, without copying; a call that finds none is TN_E_MEMORY, and the session must be reset. The results are the
+     * same. Devices with memory of their own always take all. */
+    bool whole_cache;
 } tn_session_options;
 
-/* A KV cache and an arena for activations; allocates everything that running tokens will need; towers
- * allocate what their pictures and sounds take for the call. options may be NULL. Owned:
+/* A KV cache and an arena for activations; allocates everything that running tokens will need but the cache's memory,
+ * which grows; towers allocate what their pictures and sounds take for the call. options may be NULL. Owned:
  * tn_session_free. Kernels must not be applied or reverted while sessions of the model exist (it is refused). A session
  * and its model are used by the same thread at a time. [one thread] */
 TN_API tn_session *tn_session_new(tn_model *model, const tn_session_options *options, tn_error *err);
@@ -34,9 +38,11 @@ TN_API void tn_session_reset(tn_session *session);
  * pictures have shifted positions; reset then and feed all. [one thread] */
 TN_API tn_status tn_session_rewind(tn_session *session, int64_t length, tn_error *err);
 
-/* Positions that the longest row holds; bytes of the cache and of the arena. [one thread] */
+/* Positions that the longest row holds; bytes of the cache when it is full, and that it holds now; of the arena.
+ * [one thread] */
 TN_API int64_t tn_session_length(const tn_session *session);
 TN_API size_t tn_session_cache_bytes(const tn_session *session);
+TN_API size_t tn_session_cache_held(const tn_session *session);
 TN_API size_t tn_session_arena_bytes(const tn_session *session);
 
 /* Images or videos of a batch: those of the first row first, each row's in the order of its tokens. Either patches, of
@@ -142,6 +148,12 @@ typedef struct tn_generate_options {
     /* Called while the prompt is computed. Non-zero return ends it. */
     int (*on_prompt)(void *ctx, int64_t done, int64_t total);
     void *ctx;
+    double min_p; /* 0: all; else tokens at least this part as likely as the likeliest stay         */
+    /* 0 or 1: none. The logit of each token of history, prompt and what was generated is divided by it, or multiplied
+     * where it is negative, once however often the token came, before everything else and also when greedy. */
+    double repetition_penalty;
+    const int64_t *history; /* [history_count] tokens that the session holds before prompt, for the penalty; or NULL */
+    int64_t history_count;
 } tn_generate_options;
 
 typedef enum tn_stop { TN_STOP_LENGTH, TN_STOP_EOS, TN_STOP_CALLBACK, TN_STOP_CONTEXT } tn_stop;
@@ -153,10 +165,13 @@ typedef struct tn_generate_result {
     double prompt_seconds, decode_seconds;
 } tn_generate_result;
 
-/* Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
- * result may be NULL; it is filled after an error too. An end-of-sequence token is written and ends it. The last token
- * written has not been fed: whoever goes on begins with it. Behind pictures or sounds: tn_session_run with all of the
- * prompt but its last token, which is the prompt here. [one thread] */
+/* Tokens are drawn as in transformers: repetition penalty, temperature, top_k, top_p, min_p, in this order. The same
+ * options and seed draw the same tokens from the same logits, whatever the number of threads.
+ *
+ * Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
+ * result may be NULL; it is filled after an error too. Any of the model's end-of-sequence tokens is written and ends
+ * it. The last token written has not been fed: whoever goes on begins with it. Behind pictures or sounds:
+ * tn_session_run with all of the prompt but its last token, which is the prompt here. [one thread] */
 TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
                              const tn_generate_options *options, int64_t *out, tn_generate_result *result,
                              tn_error *err);

@@ -41,6 +41,21 @@ TN_API void tn_stream_free(tn_stream *stream); /* [one thread] */
 TN_API const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_error *err);
 TN_API const char *tn_stream_flush(tn_stream *stream, size_t *length, tn_error *err);
 
+/* Looks for texts that end an answer, in a text that comes piece by piece: a match may lie across pieces. What may be
+ * the beginning of one is held back until it is known. */
+typedef struct tn_stop_text tn_stop_text;
+
+/* count texts, none of them empty, which are copied. Owned: tn_stop_text_free. [any thread] */
+TN_API tn_stop_text *tn_stop_text_new(const char *const *texts, size_t count, tn_error *err);
+TN_API void tn_stop_text_free(tn_stop_text *stops); /* [one thread] */
+
+/* What is now known to stand before every match, of this piece and of what was held back; borrowed until the next call.
+ * *found: a match was completed; what it began with and all behind it is dropped, and nothing comes any more. flush:
+ * what is held back when no more pieces come, after which a new text may begin. NULL: no memory. [one thread] */
+TN_API const char *tn_stop_text_push(tn_stop_text *stops, const char *text, size_t length, size_t *out_length,
+                                     bool *found, tn_error *err);
+TN_API const char *tn_stop_text_flush(tn_stop_text *stops, size_t *length);
+
 #ifdef __cplusplus
 }
 #endif

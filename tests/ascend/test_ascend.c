@@ -89,9 +89,11 @@ START_TEST(what_is_missing_is_told)
     unsetenv("LD_LIBRARY_PATH");
     process_expect_error(TENON(NULL, "run", "models/demo", "x", "--device", "npu"), 3, "'npu' is not available",
                          "libascendcl.so was not found; install CANN or source its set_env.sh; use cpu", NULL);
-    process_result cpu = TENON(NULL, "run", "models/demo", "And it", "-n", "4", "-q", "--device=cpu");
+    process_result cpu =
+        TENON(NULL, "run", "--temperature=0", "models/demo", "And it", "-n", "4", "-q", "--device=cpu");
     ck_assert_int_eq(cpu.status, 0);
-    process_expect_output(TENON(NULL, "run", "models/demo", "And it", "-n", "4", "-q", "--device=auto"), cpu.out);
+    process_expect_output(
+        TENON(NULL, "run", "--temperature=0", "models/demo", "And it", "-n", "4", "-q", "--device=auto"), cpu.out);
     process_free(&cpu);
 }
 END_TEST
@@ -111,8 +113,8 @@ START_TEST(the_folder_of_the_installation_is_enough)
     }
     unsetenv("LD_LIBRARY_PATH");
     setenv("ASCEND_HOME_PATH", home, 1);
-    process_result r =
-        TENON(NULL, "run", "models/demo", "And it", "-n", "4", "-q", "--device", "npu", "--kernels=none");
+    process_result r = TENON(NULL, "run", "--temperature=0", "models/demo", "And it", "-n", "4", "-q", "--device",
+                             "npu", "--kernels=none");
     ck_assert_msg(r.status == 0, "%s", r.err);
     process_free(&r);
     free(folder);

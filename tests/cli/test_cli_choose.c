@@ -65,7 +65,8 @@ static void expect(process_result r, const char *out, const char *err)
 START_TEST(a_plugin_that_is_dropped_in_stops_nothing)
 {
     static const char tie[] = "tie: ";
-    expect(TENON(NULL, "run", MODEL, "And", "-n4", "--plugins", folder, "--kernels=auto"), NULL, tie);
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n4", "--plugins", folder, "--kernels=auto"), NULL,
+           tie);
     expect(TENON(NULL, "inspect", MODEL, "--plugins", folder), tie, NULL);
     expect(TENON(NULL, "verify", MODEL, "--plugins", folder), HELLO, NULL);
     expect(TENON(NULL, "bench", MODEL, "--plugins", folder, "--prompt=8", "--decode=2", "--repeat=1"), "auto", NULL);
@@ -85,7 +86,8 @@ START_TEST(three_that_tie)
     free(path);
     path = tempdir_path(folder, "a_copy.so");
     tempdir_write(path, data, size);
-    expect(TENON(NULL, "run", MODEL, "And", "-n2", "--plugins", folder), NULL, "Example_fused_rmsnorm 9/9 RMS_NORM");
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--plugins", folder), NULL,
+           "Example_fused_rmsnorm 9/9 RMS_NORM");
     process_result r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
     ck_assert_msg(strstr(r.out, HELLO "  0 sites: ") != NULL, "%s", r.out);
     ck_assert_msg(strstr(r.out, "comes first by file name; choose with --kernels=auto," HELLO) != NULL, "%s", r.out);
@@ -136,7 +138,8 @@ START_TEST(specs_of_the_command_line)
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=auto,-npu_fused_mo"), 3,
                          "did you mean 'npu_fused_moe'?", NULL);
     process_expect_error(TENON(NULL, "verify", MODEL, "--kernels=false"), 2, "nothing to verify", NULL);
-    expect(TENON(NULL, "run", MODEL, "And", "-n2", "--plugins", folder, "--kernels=auto,-" NORM, "--json"),
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--plugins", folder, "--kernels=auto,-" NORM,
+                 "--json"),
            "\"spec\": \"auto,-" NORM "\"", NULL);
 }
 END_TEST
@@ -181,7 +184,8 @@ START_TEST(files_that_name_what_is_not_there)
     write_config("{\"options\": {\"npu_fused_moe\": {\"modules\": [\"model.layer.*\"]}}, \"disable\": [\"acme_*\"]}");
     expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, "--config", config), "npu_fused_moe          0 sites: ",
            "key 'options': npu_fused_moe: 'model.layer.*' matches no module of this model, did you mean ");
-    process_result r = TENON(NULL, "run", MODEL, "And", "-n1", "--plugins", folder, "--config", config, "--json");
+    process_result r =
+        TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--plugins", folder, "--config", config, "--json");
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "'acme_*' matches no kernel"), "%s", r.err);
     json_t *root = json_loads(r.out, 0, NULL);
     ck_assert_uint_eq(json_array_size(json_object_get(json_object_get(root, "kernels"), "notes")), 2);
@@ -199,7 +203,7 @@ START_TEST(a_pin_that_is_misspelt)
     char text[256];
     snprintf(text, sizeof text, "{\"pins\": {\"npu_rop.so\": \"sha256:%064d\"}}", 1);
     write_config(text);
-    expect(TENON(NULL, "run", MODEL, "And", "-n1", "--plugins", folder, "--config", config), NULL,
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--plugins", folder, "--config", config), NULL,
            "key 'pins': 'npu_rop.so' is no file of the plugin folders, did you mean 'npu_rope.so'?");
 }
 END_TEST

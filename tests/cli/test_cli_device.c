@@ -8,7 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const plain[] = {"run", "models/demo", "And it came", "-n", "8", "--kernels=none", "-q", NULL};
+static const char *const plain[] = {"run", "--temperature=0", "models/demo", "And it came", "-n",
+                                    "8",   "--kernels=none",  "-q",          NULL};
 
 /* A folder with noop_device.so in it: owned. */
 static char *noop_folder(void)
@@ -29,7 +30,8 @@ START_TEST(a_device_that_nobody_asked_for_changes_nothing)
     process_result want = process_run(NULL, plain);
     ck_assert_int_eq(want.status, 0);
     const char *const ways[] = {"--kernels=none", "--kernels=auto", "--device=auto", "--device=cpu", "--device=cpu:0"};
-    process_result got = TENON(NULL, "run", "models/demo", "And it came", "-n", "8", "--plugins", folder, ways[_i]);
+    process_result got =
+        TENON(NULL, "run", "--temperature=0", "models/demo", "And it came", "-n", "8", "--plugins", folder, ways[_i]);
     ck_assert_str_eq(got.out, want.out);
     ck_assert_ptr_null(strstr(got.err, "device"));
     ck_assert_int_eq(got.status, 0);
@@ -64,13 +66,14 @@ START_TEST(a_configuration_that_asks_for_it_is_named)
 {
     char *folder = noop_folder(), *config = tempdir_path(folder, "kernels.json"), announced[4200];
     tempdir_write(config, "{\"device\": \"noop\", \"plugins\": [\".\"]}", 36);
-    process_result r = TENON(NULL, "run", "models/demo", "x", "--config", config);
+    process_result r = TENON(NULL, "run", "--temperature=0", "models/demo", "x", "--config", config);
     snprintf(announced, sizeof announced, "device: noop (noop_device.so 1.0.0), asked for by %s\n", config);
     ck_assert_msg(strstr(r.err, announced) == r.err, "%s", r.err);
     ck_assert_int_eq(r.status, 3);
     process_free(&r);
-    process_expect_output(
-        TENON(NULL, "run", "models/demo", "And it", "-n", "1", "-q", "--config", config, "--device=cpu"), " came\n");
+    process_expect_output(TENON(NULL, "run", "--temperature=0", "models/demo", "And it", "-n", "1", "-q", "--config",
+                                config, "--device=cpu"),
+                          " came\n");
     free(config);
     tempdir_remove(folder);
 }

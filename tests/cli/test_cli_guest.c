@@ -24,8 +24,8 @@ static process_result run_with(const char *fault, const char *tokens)
         setenv("BAD_GUEST", fault, 1);
     else
         unsetenv("BAD_GUEST");
-    return TENON(NULL, "run", MODEL, "--tokens", tokens, "-n", "48", "--ignore-eos", "--dtype", "f32", "--threads", "2",
-                 "--plugins", plugins(), "--kernels", "npu_bad_guest");
+    return TENON(NULL, "run", "--temperature=0", MODEL, "--tokens", tokens, "-n", "48", "--ignore-eos", "--dtype",
+                 "f32", "--threads", "2", "--plugins", plugins(), "--kernels", "npu_bad_guest");
 }
 
 static void expect_in(const char *text, const char *words)

@@ -95,7 +95,7 @@ START_TEST(the_configuration_names_the_folders)
     expect_words(&r, words);
     process_free(&r);
     tempdir_write(path, "{\"kernels\": \"" NORM "\"}", 15 + strlen(NORM));
-    r = TENON(NULL, "run", MODEL, "And", "-n1", "--config", path, "--json");
+    r = TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--config", path, "--json");
     json_t *run = parse(&r, 0);
     ck_assert_str_eq(text(json_object_get(run, "kernels"), "spec"), NORM);
     json_decref(run);
@@ -193,7 +193,8 @@ START_TEST(no_kernels_in_spite_of_a_bad_folder)
 {
     char *folder = tempdir_new();
     ck_assert_int_eq(chmod(folder, 0777), 0);
-    process_result r = TENON(NULL, "run", MODEL, "And", "-n2", "--kernels=none", "--plugins", folder);
+    process_result r =
+        TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--kernels=none", "--plugins", folder);
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strstr(r.err, "tenon: warning: ") == r.err && strstr(r.err, "writable"), "%s", r.err);
     process_free(&r);
@@ -381,7 +382,7 @@ START_TEST(embedding_example_says_the_same)
     size_t length = fread(out, 1, sizeof out - 1, pipe);
     ck_assert_int_eq(pclose(pipe), 0);
     ck_assert_uint_gt(length, 20);
-    process_expect_output(TENON(NULL, "run", MODEL, "And it came to pass", "-n48"), out);
+    process_expect_output(TENON(NULL, "run", "--temperature=0", MODEL, "And it came to pass", "-n48"), out);
     snprintf(line, sizeof line, "%s/examples/embed /nonexistent %s x >/dev/null 2>&1", process_build(), plugins());
     int status = system(line);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 4);

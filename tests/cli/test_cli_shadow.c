@@ -35,8 +35,9 @@ static process_result run_with(const char *fault, const char *kernels, const cha
     snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
     snprintf(model, sizeof model, "%s/models/demo", top);
     ck_assert_int_eq(chdir(folder), 0);
-    process_result r = TENON(NULL, "run", model, "--tokens", TOKENS_37, "-n", "32", "--ignore-eos", "--dtype", "f32",
-                             "--threads", "2", "--plugins", plugins, "--kernels", kernels, "--shadow", shadow);
+    process_result r =
+        TENON(NULL, "run", "--temperature=0", model, "--tokens", TOKENS_37, "-n", "32", "--ignore-eos", "--dtype",
+              "f32", "--threads", "2", "--plugins", plugins, "--kernels", kernels, "--shadow", shadow);
     ck_assert_int_eq(chdir(top), 0);
     return r;
 }
@@ -118,8 +119,9 @@ START_TEST(our_own_stay)
                                          "tests/data/models/mixtral", "tests/data/models/gemma2"};
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     for (int d = 0; d < 3; d++) {
-        process_result r = TENON(NULL, "run", models[_i], "--tokens", "1,2,3,4,5,6,7,8,9,10,11,12", "-n", "24",
-                                 "--ignore-eos", "--dtype", dtypes[d], "--kernels", "auto", "--shadow", "1");
+        process_result r =
+            TENON(NULL, "run", "--temperature=0", models[_i], "--tokens", "1,2,3,4,5,6,7,8,9,10,11,12", "-n", "24",
+                  "--ignore-eos", "--dtype", dtypes[d], "--kernels", "auto", "--shadow", "1");
         ck_assert_msg(r.status == 0, "%s", r.err);
         ck_assert_msg(!strstr(r.err, "is wrong at"), "%s", r.err);
         process_free(&r);

@@ -213,6 +213,48 @@ START_TEST(no_progress_when_quiet)
 }
 END_TEST
 
+/* ---- a long prompt ---------------------------------------------------------------------------------- */
+
+#define LONG_PROMPT(path)                                                                                              \
+    {                                                                                                                  \
+        "run", MODEL, "--prompt-file", path, "--context=30000", "-n1", "--kernels=none", "--threads=1", "--dtype=f32", \
+            NULL                                                                                                       \
+    }
+
+START_TEST(a_long_prompt_has_a_bar)
+{
+    char *folder = some_text(12000), *path = tempdir_path(folder, "text");
+    const char *const line[] = LONG_PROMPT(path);
+    int status;
+    char *seen = on_terminal(line, 60, &status);
+    ck_assert_msg(status == 0, "%s", seen);
+    ck_assert_msg(strstr(seen, "\rprompt [") != NULL, "%s", seen);
+    free(path);
+    tempdir_remove(folder);
+    free(seen);
+}
+END_TEST
+
+/* Between two blocks; what was computed is told. */
+START_TEST(interrupt_ends_a_long_prompt)
+{
+    char *folder = some_text(24000), *path = tempdir_path(folder, "text");
+    const char *const line[] = LONG_PROMPT(path);
+    int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
+    pid_t pid = process_start(line, null_input(), dup(out), dup(err));
+    process_await_handler(pid, SIGINT, true);
+    kill(pid, SIGINT);
+    ck_assert_int_eq(process_wait(pid), 130);
+    char *said = contents(err), *printed = contents(out);
+    ck_assert_msg(strstr(said, "generated: 0 tokens (interrupted)\n") != NULL, "%s", said);
+    ck_assert_str_eq(printed, "\n");
+    free(said);
+    free(printed);
+    free(path);
+    tempdir_remove(folder);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cli: terminal");
@@ -224,6 +266,8 @@ int main(void)
     tcase_add_test(all, full_disk_is_an_error);
     tcase_add_loop_test(all, progress_fits_the_terminal, 0, 4);
     tcase_add_test(all, no_progress_when_quiet);
+    tcase_add_test(all, a_long_prompt_has_a_bar);
+    tcase_add_test(all, interrupt_ends_a_long_prompt);
     suite_add_tcase(suite, all);
     return process_main(suite);
 }

@@ -97,8 +97,8 @@ START_TEST(run_continues_as_expected)
     size_t i;
     json_array_foreach(json_object_get(all, "greedy"), i, prompt)
     {
-        process_result r =
-            TENON(NULL, "run", MODEL, text(prompt, "prompt"), "-n", "48", "--dtype=f32", "--kernels=none", "--json");
+        process_result r = TENON(NULL, "run", "--temperature=0", MODEL, text(prompt, "prompt"), "-n", "48",
+                                 "--dtype=f32", "--kernels=none", "--json");
         json_t *run = parse(&r);
         ck_assert(json_equal(json_object_get(run, "tokens"), json_object_get(prompt, "greedy_ids")));
         ck_assert_str_eq(text(run, "text"), text(prompt, "greedy_text"));
@@ -119,7 +119,8 @@ END_TEST
 /* What the first n tokens of the first expected continuation say, and a line end. Owned. */
 static char *continuation(const char *n)
 {
-    process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n", n, "--dtype=f32", "--kernels=none", "--json");
+    process_result r =
+        TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n", n, "--dtype=f32", "--kernels=none", "--json");
     json_t *run = parse(&r);
     size_t length = strlen(text(run, "text"));
     char *line = malloc(length + 2);
@@ -133,29 +134,33 @@ START_TEST(run_takes_arguments_in_any_form)
 {
     char *line = continuation("9");
     ck_assert_str_eq(line, ", when the LORD had spoken unto Moses,\n");
-    process_expect_output(TENON(NULL, "run", MODEL, PROMPT, "-n9", "--dtype", "f32", "--kernels", "none"), line);
-    process_expect_output(TENON(NULL, "run", "--max-tokens=9", MODEL, "--dtype=f32", "--", PROMPT), line);
-    process_expect_output(TENON(NULL, "--dtype=f32", "-n", "9", "run", MODEL, PROMPT), line);
-    process_expect_output(TENON(NULL, "--kernels=auto", MODEL, PROMPT, "-n", "9", "--dtype=f32"), line);
-    process_expect_output(TENON(NULL, MODEL, PROMPT, "-n", "9", "--dtype=f32", "--threads=2"), line);
-    process_expect_output(TENON(PROMPT, "run", MODEL, "-", "-n", "9", "--dtype=f32"), line);
-    process_expect_output(TENON(NULL, "run", MODEL, "--tokens", PROMPT_IDS, "-n9", "--dtype=f32", "--chunk=2"), line);
+    process_expect_output(
+        TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n9", "--dtype", "f32", "--kernels", "none"), line);
+    process_expect_output(TENON(NULL, "run", "--temperature=0", "--max-tokens=9", MODEL, "--dtype=f32", "--", PROMPT),
+                          line);
+    process_expect_output(TENON(NULL, "--dtype=f32", "-n", "9", "run", "--temperature=0", MODEL, PROMPT), line);
+    process_expect_output(TENON(NULL, "--kernels=auto", MODEL, PROMPT, "--temperature=0", "-n", "9", "--dtype=f32"),
+                          line);
+    process_expect_output(TENON(NULL, MODEL, PROMPT, "--temperature=0", "-n", "9", "--dtype=f32", "--threads=2"), line);
+    process_expect_output(TENON(PROMPT, "run", "--temperature=0", MODEL, "-", "-n", "9", "--dtype=f32"), line);
+    process_expect_output(
+        TENON(NULL, "run", "--temperature=0", MODEL, "--tokens", PROMPT_IDS, "-n9", "--dtype=f32", "--chunk=2"), line);
     free(line);
 }
 END_TEST
 
 START_TEST(run_reports_on_stderr)
 {
-    process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n", "4", "--kernels=none");
+    process_result r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n", "4", "--kernels=none");
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strncmp(r.err, "prompt: 5 tokens in ", 20) == 0, "%s", r.err);
     ck_assert_ptr_nonnull(strstr(r.err, "; generated: 4 tokens in "));
     process_free(&r);
-    r = TENON(NULL, "run", MODEL, PROMPT, "-n", "1", "-q");
+    r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n", "1", "-q");
     ck_assert_int_eq(r.status, 0);
     ck_assert_str_eq(r.err, "");
     process_free(&r);
-    r = TENON(NULL, "run", MODEL, PROMPT, "-n", "1", "--verbose");
+    r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n", "1", "--verbose");
     ck_assert_int_eq(r.status, 0);
     ck_assert_ptr_nonnull(strstr(r.err, "config: "));
     ck_assert_ptr_nonnull(strstr(r.err, "model: Qwen3MoeForCausalLM, 4 layers, 2.8 million parameters, "));
@@ -174,7 +179,7 @@ START_TEST(run_samples_by_seed)
     ck_assert_str_ne(first.out, other.out);
     process_free(&first);
     process_free(&other);
-    process_result greedy = TENON(NULL, "run", MODEL, "Psalms", "-n12");
+    process_result greedy = TENON(NULL, "run", "--temperature=0", MODEL, "Psalms", "-n12");
     process_expect_output(TENON(NULL, "run", MODEL, "Psalms", "-n12", "--temperature=0.9", "--top-k=1"), greedy.out);
     process_free(&greedy);
 }
@@ -182,15 +187,91 @@ END_TEST
 
 START_TEST(run_stops_where_the_context_ends)
 {
-    process_result r = TENON(NULL, "run", MODEL, PROMPT, "--context", "8", "--json");
+    process_result r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "--context", "8", "--json");
     json_t *run = parse(&r);
     ck_assert_uint_eq(json_array_size(json_object_get(run, "tokens")), 4);
     ck_assert_str_eq(text(run, "stop"), "context");
     json_decref(run);
-    r = TENON(NULL, "run", MODEL, PROMPT, "-n1", "--context=513", "--kernels=none");
+    r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n1", "--context=513", "--kernels=none");
     ck_assert_int_eq(r.status, 0);
     ck_assert_ptr_nonnull(strstr(r.err, "tenon: warning: --context: 513 positions are more than the 512 that"));
     process_free(&r);
+}
+END_TEST
+
+/* What generation_config.json of the model says, unless an option says otherwise. */
+START_TEST(run_draws_as_the_model_says)
+{
+    process_result r = TENON(NULL, "run", MODEL, "Psalms", "-n12", "--seed=7", "--kernels=none");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_msg(
+        strncmp(r.err, "sampling: temperature 0.7, top-k 40, top-p 0.95, as generation_config.json says\n", 80) == 0,
+        "%s", r.err);
+    process_expect_output(TENON(NULL, "run", MODEL, "Psalms", "-n12", "--seed=7", "--kernels=none", "--temperature=0.7",
+                                "--top-k=40", "--top-p=0.95", "--threads=1", "--chunk=1"),
+                          r.out);
+    process_free(&r);
+    r = TENON(NULL, "run", MODEL, "Psalms", "-n1", "--kernels=none", "--temperature=1.5", "--top-k=0");
+    ck_assert_ptr_nonnull(strstr(r.err, "sampling: top-p 0.95, as generation_config.json says\n"));
+    process_free(&r);
+    r = TENON(NULL, "run", MODEL, "Psalms", "-n1", "--kernels=none", "--temperature=0", "--json");
+    ck_assert_ptr_null(strstr(r.err, "sampling"));
+    json_t *run = parse(&r);
+    ck_assert(number(json_object_get(run, "sampling"), "temperature") == 0);
+    ck_assert(number(json_object_get(run, "sampling"), "repetition_penalty") == 1);
+    json_decref(run);
+}
+END_TEST
+
+/* "when the LORD had spoken unto Moses,": tokens end inside of these texts, and nothing of them is printed. */
+START_TEST(run_ends_before_a_stop_text)
+{
+    static const struct {
+        const char *stop, *other, *text, *why;
+    } stops[] = {{"LORD had", "xyz", ", when the ", "stop"},
+                 {"xyz", "poken u", ", when the LORD had s", "stop"},
+                 {"Moses, Go", "LORDS", ", when the LORD had spoken unto Moses,", "length"},
+                 {",", "when", "", "stop"}};
+    for (size_t i = 0; i < sizeof stops / sizeof *stops; i++) {
+        char line[64];
+        process_result r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n9", "--dtype=f32", "--kernels=none",
+                                 "--stop", stops[i].stop, "--stop", stops[i].other, "--json");
+        json_t *run = parse(&r);
+        ck_assert_str_eq(text(run, "text"), stops[i].text);
+        ck_assert_str_eq(text(run, "stop"), stops[i].why);
+        json_decref(run);
+        snprintf(line, sizeof line, "%s\n", stops[i].text);
+        process_expect_output(TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n9", "--dtype=f32",
+                                    "--kernels=none", "--stop", stops[i].stop, "--stop", stops[i].other),
+                              line);
+    }
+}
+END_TEST
+
+/* A file is the prompt but for one line end; so is standard input. */
+START_TEST(run_reads_a_file)
+{
+    char *line = continuation("9"), *folder = tempdir_new(), *path = tempdir_path(folder, "prompt");
+    static const char *const ends[] = {"", "\n", "\r\n"};
+    for (size_t i = 0; i < 3; i++) {
+        char prompt[64];
+        snprintf(prompt, sizeof prompt, PROMPT "%s", ends[i]);
+        tempdir_write(path, prompt, strlen(prompt));
+        process_expect_output(TENON(NULL, "run", "--temperature=0", MODEL, "--prompt-file", path, "-n9", "--dtype=f32"),
+                              line);
+        process_expect_output(
+            TENON(prompt, "run", "--temperature=0", MODEL, "--prompt-file", "-", "-n9", "--dtype=f32"), line);
+    }
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--prompt-file", path), 2, "more than one of PROMPT", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "--prompt-file", "/nonexistent/p"), 4, "/nonexistent/p",
+                         "check the path", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "--prompt-file", folder), 4, "cannot read", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "--prompt-file", "/dev/zero"), 4, "has more than 64 MiB", NULL);
+    tempdir_write(path, "\n", 1);
+    process_expect_error(TENON(NULL, "run", MODEL, "--prompt-file", path), 4, "the prompt is empty", NULL);
+    free(path);
+    tempdir_remove(folder);
+    free(line);
 }
 END_TEST
 
@@ -219,8 +300,10 @@ START_TEST(standard_input_loses_one_final_newline)
         const char *input, *as;
     } same[] = {{PROMPT "\n", PROMPT}, {PROMPT "\r\n", PROMPT}, {PROMPT, PROMPT}, {PROMPT "\n\n", PROMPT "\n"}};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
-        process_result want = TENON(NULL, "run", MODEL, same[i].as, "-n3", "--json", "--kernels=none");
-        process_result got = TENON(same[i].input, "run", MODEL, "-", "-n3", "--json", "--kernels=none");
+        process_result want =
+            TENON(NULL, "run", "--temperature=0", MODEL, same[i].as, "-n3", "--json", "--kernels=none");
+        process_result got =
+            TENON(same[i].input, "run", "--temperature=0", MODEL, "-", "-n3", "--json", "--kernels=none");
         json_t *a = parse(&want), *b = parse(&got);
         ck_assert(json_equal(json_object_get(a, "prompt_ids"), json_object_get(b, "prompt_ids")));
         json_decref(a);
@@ -236,7 +319,8 @@ END_TEST
 START_TEST(dynamic_rotary_scaling_has_no_bound)
 {
     static const char dynamic[] = "tests/data/models/llama_dynamic";
-    process_result r = TENON(NULL, "run", dynamic, "--tokens", TWENTY, "-n", "20", "--ignore-eos", "--json");
+    process_result r =
+        TENON(NULL, "run", "--temperature=0", dynamic, "--tokens", TWENTY, "-n", "20", "--ignore-eos", "--json");
     ck_assert_ptr_null(strstr(r.err, "warning"));
     json_t *run = parse(&r);
     ck_assert_str_eq(text(run, "stop"), "length");
@@ -255,14 +339,15 @@ START_TEST(run_works_on_ids_alone)
     tempdir_copy(MODEL, folder);
     remove(tokenizer);
     process_expect_error(TENON(NULL, "run", folder, PROMPT), 4, "tokenizer.json", NULL);
-    process_expect_output(TENON(NULL, "run", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none"),
-                          "12 435 259 342 474\n");
-    process_result r = TENON(NULL, "run", folder, "--tokens=" PROMPT_IDS, "-n5", "--json");
+    process_expect_output(
+        TENON(NULL, "run", "--temperature=0", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none"),
+        "12 435 259 342 474\n");
+    process_result r = TENON(NULL, "run", "--temperature=0", folder, "--tokens=" PROMPT_IDS, "-n5", "--json");
     json_t *run = parse(&r);
     ck_assert(json_is_null(json_object_get(run, "text")));
     json_decref(run);
     tempdir_write(tokenizer, "{", 1);
-    r = TENON(NULL, "run", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none");
+    r = TENON(NULL, "run", "--temperature=0", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none");
     ck_assert_str_eq(r.out, "12 435 259 342 474\n");
     ck_assert_msg(strncmp(r.err, "tenon: warning: ", 16) == 0 && strstr(r.err, "tokenizer.json"), "%s", r.err);
     process_free(&r);
@@ -388,6 +473,9 @@ int main(void)
     tcase_add_test(all, run_reports_on_stderr);
     tcase_add_test(all, run_samples_by_seed);
     tcase_add_test(all, run_stops_where_the_context_ends);
+    tcase_add_test(all, run_draws_as_the_model_says);
+    tcase_add_test(all, run_ends_before_a_stop_text);
+    tcase_add_test(all, run_reads_a_file);
     tcase_add_test(all, run_refuses_wrong_prompts);
     tcase_add_test(all, run_works_on_ids_alone);
     tcase_add_test(all, standard_input_loses_one_final_newline);

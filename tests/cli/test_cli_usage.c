@@ -8,8 +8,8 @@
 #include <string.h>
 #include <tenon/tenon.h>
 
-static const char *const names[] = {"run",    "kernels", "check",      "inspect", "verify",
-                                    "logits", "bench",   "perplexity", "tokenize"};
+static const char *const names[] = {"run",    "kernels", "check",      "inspect",  "verify",
+                                    "logits", "bench",   "perplexity", "tokenize", "chat"};
 enum { NAMES = sizeof names / sizeof *names };
 
 /* ---- help ------------------------------------------------------------------------------------- */
@@ -28,10 +28,21 @@ static void expect_help(process_result r, const char *first, const char *const *
 
 START_TEST(program_help_lists_every_command)
 {
-    const char *const words[] = {"run ",       "kernels ",  "check ",     "inspect ",
-                                 "verify ",    "logits ",   "bench ",     "perplexity ",
-                                 "tokenize ",  "--config ", "--threads ", "Exit status: 0 done; 1 internal; 2 usage; 3",
-                                 "example:\n", NULL};
+    const char *const words[] = {"run ",
+                                 "chat ",
+                                 "kernels ",
+                                 "check ",
+                                 "inspect ",
+                                 "verify ",
+                                 "logits ",
+                                 "bench ",
+                                 "perplexity ",
+                                 "tokenize ",
+                                 "--config ",
+                                 "--threads ",
+                                 "Exit status: 0 done; 1 internal; 2 usage; 3",
+                                 "example:\n",
+                                 NULL};
     expect_help(TENON(NULL, "--help"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "-h"), "usage: tenon COMMAND", words);
     expect_help(TENON(NULL, "help"), "usage: tenon COMMAND", words);
@@ -106,7 +117,7 @@ static const wrong_line wrong_lines[] = {
     {{"check", "p.so", "--site=0"}, "--site: 0 is out of range; give 1 to "},
     {{"run"}, "tenon: run: no model given; usage: tenon run MODEL"},
     {{"run", "m"}, "tenon: run: no prompt given; "},
-    {{"run", "m", "p", "--tokens", "1"}, "both PROMPT and --tokens given"},
+    {{"run", "m", "p", "--tokens", "1"}, "more than one of PROMPT, --prompt-file, --messages and --tokens given"},
     {{"run", "m", "p", "q"}, "unexpected argument 'q'; usage: tenon run"},
     {{"run", "m", "p", "-n"}, "-n needs a value; give N"},
     {{"run", "m", "p", "-n", "0"}, "--max-tokens: 0 is out of range; give 1 to "},

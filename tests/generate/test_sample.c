@@ -233,6 +233,104 @@ START_TEST(the_generator_is_what_it_says)
 }
 END_TEST
 
+/* Which tokens come at all, by bits. */
+static unsigned drawn(const tn_generate_options *o, const float *logits, int64_t vocab)
+{
+    sampler s;
+    unsigned seen = 0;
+    ck_assert_int_eq(sample_init(&s, o, vocab, NULL), TN_OK);
+    for (int i = 0; i < 2000; i++)
+        seen |= 1u << pick(&s, logits);
+    sample_close(&s);
+    return seen;
+}
+
+/* Probabilities 0.5, 0.25, 0.125, 0.125: against the best they are 1, 0.5, 0.25, 0.25. */
+START_TEST(min_p_leaves_the_likely)
+{
+    static const float logits[] = {-1.3862944f, 0, -0.69314718f, -1.3862944f};
+    static const struct {
+        double min_p, temperature, top_p;
+        int64_t top_k;
+        unsigned allowed;
+    } sets[] = {{0.24, 1, 0, 0, 15},
+                {0.26, 1, 0, 0, 6},
+                {0.49, 1, 0, 0, 6},
+                {0.51, 1, 0, 0, 2},
+                {1, 1, 0, 0, 2},
+                {0.26, 1, 0, 3, 6},
+                {0.26, 1, 0.99, 0, 6},
+                {0.26, 1, 0.4, 0, 2},
+                /* The temperature comes first: at 2 they are 1, 0.71, 0.5, 0.5, at 0.5 1, 0.25, 0.06. */
+                {0.49, 2, 0, 0, 15},
+                {0.26, 0.5, 0, 0, 2},
+                {0.24, 0.5, 0, 2, 6}};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        tn_generate_options o = {.size = sizeof o,
+                                 .min_p = sets[i].min_p,
+                                 .temperature = sets[i].temperature,
+                                 .top_p = sets[i].top_p,
+                                 .top_k = sets[i].top_k,
+                                 .seed = 5};
+        unsigned seen = drawn(&o, logits, 4);
+        ck_assert_msg(seen == sets[i].allowed, "set %zu: %x", i, seen);
+    }
+}
+END_TEST
+
+/* Divided where positive, multiplied where negative, once however often a token came. */
+START_TEST(the_penalty_changes_what_came)
+{
+    tn_generate_options o = {.size = sizeof o, .repetition_penalty = 1.25};
+    sampler s;
+    float logits[] = {2.5f, -2, 0, 3, -INFINITY, 1};
+    static const float after[] = {2, -2.5f, 0, 3, -INFINITY, 1};
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(sample_init(&s, &o, 6, &err), TN_OK);
+    ck_assert_int_eq(sample_see(&s, (int64_t[]){0, 1, 0, 2, 4, 1, 0}, 7, &err), TN_OK);
+    ck_assert_int_eq(s.seen_count, 4);
+    sample_penalise(&s, logits);
+    ck_assert_mem_eq(logits, after, sizeof after);
+    ck_assert_int_eq(sample_see(&s, (int64_t[]){6}, 1, &err), TN_E_INPUT);
+    broken_expect(&err, TN_E_INPUT, "history", "token id 6 is outside the vocabulary of 6", NULL);
+    sample_close(&s);
+}
+END_TEST
+
+/* Greedy with a penalty, by hand: 3 / 2 = 1.5 is less than 2, and -1 * 2 = -2 less than -1.5. */
+START_TEST(the_penalty_also_holds_for_greedy)
+{
+    tn_generate_options o = {.size = sizeof o, .repetition_penalty = 2};
+    sampler s;
+    ck_assert_int_eq(sample_init(&s, &o, 3, NULL), TN_OK);
+    sample_see(&s, (int64_t[]){1}, 1, NULL);
+    float high[] = {2, 3, 1}, low[] = {-1.5f, -1, -3};
+    sample_penalise(&s, high);
+    sample_penalise(&s, low);
+    ck_assert_int_eq(pick(&s, high), 0);
+    ck_assert_int_eq(pick(&s, low), 0);
+    sample_close(&s);
+}
+END_TEST
+
+/* Before the temperature: with it 2.5 / 1.25 = 2 ties with 2, so both tokens come equally often at any temperature. */
+START_TEST(the_penalty_comes_first)
+{
+    tn_generate_options o = {.size = sizeof o, .repetition_penalty = 1.25, .temperature = 0.01, .seed = 7};
+    sampler s;
+    int first = 0;
+    ck_assert_int_eq(sample_init(&s, &o, 2, NULL), TN_OK);
+    sample_see(&s, (int64_t[]){0}, 1, NULL);
+    for (int i = 0; i < 4000; i++) {
+        float logits[] = {2.5f, 2};
+        sample_penalise(&s, logits);
+        first += pick(&s, logits) == 0;
+    }
+    ck_assert_int_lt(abs(first - 2000), 200); /* six deviations of 32 */
+    sample_close(&s);
+}
+END_TEST
+
 START_TEST(bad_logits_are_errors)
 {
     static const float bad[][3] = {{0, NAN, 1}, {NAN, NAN, NAN}, {-INFINITY, -INFINITY, -INFINITY}, {-NAN, 2, 1}};
@@ -261,12 +359,26 @@ START_TEST(bad_options_are_errors)
         int64_t top_k;
         double top_p;
         const char *word;
-    } bad[] = {{-1, 0, 0, "temperature"}, {NAN, 0, 0, "temperature"}, {INFINITY, 0, 0, "temperature"},
-               {1, -1, 0, "top_k"},       {1, 0, -0.1, "top_p"},      {1, 0, 1.5, "top_p"},
-               {1, 0, NAN, "top_p"},      {0, 0, 2, "top_p"}};
+        double min_p, penalty;
+    } bad[] = {{-1, 0, 0, "temperature", 0, 0},
+               {NAN, 0, 0, "temperature", 0, 0},
+               {INFINITY, 0, 0, "temperature", 0, 0},
+               {1, -1, 0, "top_k", 0, 0},
+               {1, 0, -0.1, "top_p", 0, 0},
+               {1, 0, 1.5, "top_p", 0, 0},
+               {1, 0, NAN, "top_p", 0, 0},
+               {0, 0, 2, "top_p", 0, 0},
+               {1, 0, 0, "min_p", -0.1, 0},
+               {1, 0, 0, "min_p", 1.1, 0},
+               {1, 0, 0, "repetition_penalty", 0, -1},
+               {0, 0, 0, "repetition_penalty", 0, NAN}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        tn_generate_options o = {
-            .size = sizeof o, .temperature = bad[i].temperature, .top_k = bad[i].top_k, .top_p = bad[i].top_p};
+        tn_generate_options o = {.size = sizeof o,
+                                 .temperature = bad[i].temperature,
+                                 .top_k = bad[i].top_k,
+                                 .top_p = bad[i].top_p,
+                                 .min_p = bad[i].min_p,
+                                 .repetition_penalty = bad[i].penalty};
         sampler s;
         tn_error err = TN_ERROR_INIT;
         ck_assert_int_eq(sample_init(&s, &o, 3, &err), TN_E_USAGE);
@@ -287,6 +399,10 @@ int main(void)
     tcase_add_test(tc, a_large_vocabulary);
     tcase_add_test(tc, a_seed_decides_the_tokens);
     tcase_add_test(tc, the_generator_is_what_it_says);
+    tcase_add_test(tc, min_p_leaves_the_likely);
+    tcase_add_test(tc, the_penalty_changes_what_came);
+    tcase_add_test(tc, the_penalty_also_holds_for_greedy);
+    tcase_add_test(tc, the_penalty_comes_first);
     tcase_add_test(tc, bad_logits_are_errors);
     tcase_add_test(tc, bad_options_are_errors);
     suite_add_tcase(suite, tc);

@@ -1,0 +1,215 @@
+/* Conversations: reading, changing, writing, and turning into tokens. */
+#include "conversation.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static tn_status no_memory(tn_error *err)
+{
+    return tn_fail(err, TN_E_MEMORY, "conversation", "out of memory; close other programs");
+}
+
+tn_status conversation_open(conversation *c, const char *folder, tn_error *err)
+{
+    *c = (conversation){.messages = json_array()};
+    if (!c->messages)
+        return no_memory(err);
+    c->chat_template = tn_template_open(folder, err);
+    return c->chat_template ? TN_OK : err->code;
+}
+
+void conversation_close(conversation *c)
+{
+    tn_template_free(c->chat_template);
+    json_decref(c->messages);
+    json_decref(c->tools);
+    json_decref(c->variables);
+    *c = (conversation){0};
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static tn_status check_messages(const json_t *messages, const char *where, tn_error *err)
+{
+    size_t i;
+    json_t *message;
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return tn_fail(err, TN_E_INPUT, where,
+                       "holds no messages; give a list of {\"role\": ..., \"content\": ...}, or an object with such a "
+                       "list as \"messages\"");
+    json_array_foreach(messages, i, message)
+    {
+        if (!json_is_string(json_object_get(message, "role")))
+            return tn_fail(err, TN_E_INPUT, where, "message %zu has no role; give {\"role\": ..., \"content\": ...}",
+                           i + 1);
+    }
+    return TN_OK;
+}
+
+/* root is borrowed. */
+static tn_status take_object(conversation *c, json_t *root, const char *where, tn_error *err)
+{
+    const char *key;
+    json_t *value, *messages = json_is_object(root) ? json_object_get(root, "messages") : root;
+    tn_status status = check_messages(messages, where, err);
+    if (status)
+        return status;
+    json_decref(c->messages);
+    c->messages = json_incref(messages);
+    if (!json_is_object(root))
+        return TN_OK;
+    json_t *tools = json_object_get(root, "tools");
+    if (tools && !json_is_null(tools) && !json_is_array(tools))
+        return tn_fail(err, TN_E_INPUT, where, "key 'tools' must be a list");
+    if (json_is_array(tools))
+        c->tools = json_incref(tools);
+    if (!(c->variables = json_object()))
+        return no_memory(err);
+    json_object_foreach(root, key, value)
+    {
+        if (strcmp(key, "messages") && strcmp(key, "tools") && json_object_set(c->variables, key, value))
+            return no_memory(err);
+    }
+    return TN_OK;
+}
+
+tn_status conversation_read(conversation *c, const char *path, tn_error *err)
+{
+    char *text = NULL;
+    size_t length = 0;
+    const char *where = strcmp(path, "-") ? path : "standard input";
+    tn_status status = read_prompt_text(path, &text, &length, err);
+    if (status)
+        return status;
+    json_error_t at;
+    json_t *root = json_loadb(text, length, JSON_ALLOW_NUL, &at);
+    free(text);
+    if (!root)
+        return tn_fail(err, TN_E_INPUT, where, "is not valid JSON: line %d, column %d: %s", at.line, at.column,
+                       at.text);
+    status = take_object(c, root, where, err);
+    json_decref(root);
+    return status;
+}
+
+static tn_status write_file(const char *path, const char *text, tn_error *err)
+{
+    char *beside = NULL;
+    if (asprintf(&beside, "%s.XXXXXX", path) < 0)
+        return no_memory(err);
+    int fd = mkstemp(beside);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    bool good = file && fputs(text, file) >= 0 && fputc('\n', file) >= 0;
+    if (file)
+        good = fclose(file) == 0 && good;
+    good = good && rename(beside, path) == 0;
+    int why = errno;
+    if (!good && fd >= 0)
+        unlink(beside);
+    free(beside);
+    return good ? TN_OK : tn_fail(err, TN_E_INPUT, path, "cannot be written: %s; choose another file", strerror(why));
+}
+
+tn_status conversation_save(const conversation *c, const char *path, tn_error *err)
+{
+    char *text = json_dumps(c->messages, JSON_INDENT(2));
+    if (!text)
+        return no_memory(err);
+    tn_status status = write_file(path, text, err);
+    free(text);
+    return status;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static json_t *make_message(const char *role, const char *text, size_t length, tn_error *err)
+{
+    json_t *content = json_stringn(text, length);
+    if (!content) {
+        tn_fail(err, TN_E_INPUT, "message", "is not UTF-8; give it in that encoding");
+        return NULL;
+    }
+    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content);
+    if (!message)
+        no_memory(err);
+    return message;
+}
+
+tn_status conversation_add(conversation *c, const char *role, const char *text, size_t length, tn_error *err)
+{
+    json_t *message = make_message(role, text, length, err);
+    if (!message)
+        return err->code;
+    return json_array_append_new(c->messages, message) ? no_memory(err) : TN_OK;
+}
+
+void conversation_take_back(conversation *c)
+{
+    size_t count = json_array_size(c->messages);
+    if (count > 0)
+        json_array_remove(c->messages, count - 1);
+}
+
+static const char *role_of(const json_t *message)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    return role ? role : "";
+}
+
+static bool has_system(const conversation *c)
+{
+    return strcmp(role_of(json_array_get(c->messages, 0)), "system") == 0;
+}
+
+tn_status conversation_system(conversation *c, const char *text, tn_error *err)
+{
+    json_t *message = text ? make_message("system", text, strlen(text), err) : NULL;
+    if (text && !message)
+        return err->code;
+    if (has_system(c))
+        json_array_remove(c->messages, 0);
+    return message && json_array_insert_new(c->messages, 0, message) ? no_memory(err) : TN_OK;
+}
+
+void conversation_reset(conversation *c)
+{
+    while (json_array_size(c->messages) > has_system(c))
+        conversation_take_back(c);
+}
+
+/* ---- tokens --------------------------------------------------------------------------------- */
+
+static tn_status render(const conversation *c, char **text, size_t *length, tn_error *err)
+{
+    size_t count = json_array_size(c->messages);
+    bool answered = count > 0 && strcmp(role_of(json_array_get(c->messages, count - 1)), "assistant") == 0;
+    char *messages = json_dumps(c->messages, JSON_COMPACT);
+    char *tools = c->tools ? json_dumps(c->tools, JSON_COMPACT) : NULL;
+    char *variables = c->variables ? json_dumps(c->variables, JSON_COMPACT) : NULL;
+    bool good = messages && (tools || !c->tools) && (variables || !c->variables);
+    tn_render_options o = {.size = sizeof o,
+                           .add_generation_prompt = !answered,
+                           .continue_final_message = answered,
+                           .tools = tools,
+                           .variables = variables};
+    tn_status status =
+        good ? tn_template_render(c->chat_template, messages, strlen(messages), &o, text, length, err) : no_memory(err);
+    free(messages);
+    free(tools);
+    free(variables);
+    return status;
+}
+
+tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer, int64_t **ids, size_t *count,
+                           tn_error *err)
+{
+    char *text = NULL;
+    size_t length = 0;
+    tn_status status = render(c, &text, &length, err);
+    if (status == TN_OK) /* special tokens are in the template's text already */
+        status = tn_tokenizer_encode(tokenizer, text, length, false, ids, count, err);
+    free(text);
+    return status;
+}

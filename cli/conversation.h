@@ -1,0 +1,38 @@
+/* A conversation: messages, and the text and tokens that the model's chat template makes of them. Of run and chat. */
+#ifndef TENON_CONVERSATION_H
+#define TENON_CONVERSATION_H
+
+#include "cli.h"
+
+typedef struct conversation {
+    tn_template *chat_template;
+    json_t *messages;          /* a list of {"role", "content", ...}                             */
+    json_t *tools, *variables; /* for the template; or NULL                                      */
+} conversation;
+
+/* The template of a checkpoint's folder, and no messages. conversation_close is due also after a failure. */
+tn_status conversation_open(conversation *c, const char *folder, tn_error *err);
+void conversation_close(conversation *c);
+
+/* Takes the messages of a file ("-": standard input): a list of messages, or an object whose "messages" is one, whose
+ * "tools" are tools, and whose other keys are variables of the template. */
+tn_status conversation_read(conversation *c, const char *path, tn_error *err);
+
+/* Writes the messages so that conversation_read reads them; the file is whole or not there. */
+tn_status conversation_save(const conversation *c, const char *path, tn_error *err);
+
+tn_status conversation_add(conversation *c, const char *role, const char *text, size_t length, tn_error *err);
+void conversation_take_back(conversation *c); /* the last message                                 */
+
+/* The system's message, which is the first one; NULL: none. */
+tn_status conversation_system(conversation *c, const char *text, tn_error *err);
+
+/* Forgets all but the system's message. */
+void conversation_reset(conversation *c);
+
+/* Tokens that the model continues: up to where its answer begins, or, where the last message is the assistant's, up to
+ * its end. ids is owned: free(). */
+tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer, int64_t **ids, size_t *count,
+                           tn_error *err);
+
+#endif

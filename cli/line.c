@@ -1,0 +1,196 @@
+/* Reading lines: through libedit on a terminal, plainly otherwise. */
+#include "line.h"
+
+#include <errno.h>
+#include <histedit.h>
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <wchar.h>
+
+/* As long as a prompt may be. */
+#define LINE_MAX_BYTES ((size_t)64 << 20)
+#define REMEMBERED 500
+
+struct line_reader {
+    EditLine *editor; /* NULL: a pipe                                                           */
+    History *history;
+    bool continued; /* the line before ended in a backslash                                    */
+    volatile int *interrupted;
+    mbstate_t shift;
+    char *text;
+    size_t length, capacity;
+};
+
+/* ---- on a terminal -------------------------------------------------------------------------- */
+
+static const char *prompt(EditLine *editor)
+{
+    line_reader *l = NULL;
+    el_get(editor, EL_CLIENTDATA, &l);
+    return l->continued ? ". " : "> ";
+}
+
+/* One character of standard input; 0 at its end, and when Ctrl-C was pressed. */
+static int read_character(EditLine *editor, wchar_t *out)
+{
+    line_reader *l = NULL;
+    el_get(editor, EL_CLIENTDATA, &l);
+    for (;;) {
+        char byte;
+        ssize_t got = *l->interrupted ? 0 : read(STDIN_FILENO, &byte, 1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return (int)got;
+        /* Ctrl-D that was pressed before the editor had the terminal, while an answer came, arrives as this. */
+        if (byte == '\0')
+            byte = '\4';
+        size_t used = mbrtowc(out, &byte, 1, &l->shift);
+        if (used == (size_t)-2)
+            continue;
+        if (used == (size_t)-1) {
+            l->shift = (mbstate_t){0};
+            *out = L'?';
+        }
+        return 1;
+    }
+}
+
+static bool open_editor(line_reader *l)
+{
+    HistEvent event;
+    /* What is typed is UTF-8, as everything is. */
+    if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX < 4)
+        setlocale(LC_CTYPE, "C.UTF-8");
+    setenv("TERM", "dumb", 0); /* where nobody says what the terminal is                          */
+    l->history = history_init();
+    l->editor = el_init("tenon", stdin, isatty(STDOUT_FILENO) ? stdout : stderr, stderr);
+    if (!l->history || !l->editor)
+        return false;
+    history(l->history, &event, H_SETSIZE, REMEMBERED);
+    history(l->history, &event, H_SETUNIQUE, 1);
+    el_set(l->editor, EL_CLIENTDATA, l);
+    el_set(l->editor, EL_PROMPT, prompt);
+    el_set(l->editor, EL_EDITOR, "emacs");
+    el_set(l->editor, EL_HIST, history, l->history);
+    el_set(l->editor, EL_GETCFN, read_character);
+    return true;
+}
+
+line_reader *line_open(tn_error *err)
+{
+    line_reader *l = calloc(1, sizeof *l);
+    bool terminal = isatty(STDIN_FILENO) && (isatty(STDOUT_FILENO) || isatty(STDERR_FILENO));
+    if (l && (!terminal || open_editor(l)))
+        return l;
+    line_close(l);
+    tn_fail(err, TN_E_MEMORY, "terminal", "its editor cannot be set up; give the messages through a pipe");
+    return NULL;
+}
+
+void line_close(line_reader *l)
+{
+    if (!l)
+        return;
+    if (l->editor)
+        el_end(l->editor);
+    if (l->history)
+        history_end(l->history);
+    free(l->text);
+    free(l);
+}
+
+bool line_interactive(const line_reader *l)
+{
+    return l->editor != NULL;
+}
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+static bool append(line_reader *l, const char *text, size_t length)
+{
+    if (l->length + length + 1 > l->capacity) {
+        size_t capacity = (l->length + length + 1) * 2;
+        char *larger = capacity <= 4 * LINE_MAX_BYTES ? realloc(l->text, capacity) : NULL;
+        if (!larger)
+            return false;
+        l->text = larger;
+        l->capacity = capacity;
+    }
+    memcpy(l->text + l->length, text, length);
+    l->length += length;
+    l->text[l->length] = '\0';
+    return true;
+}
+
+/* Appends what comes up to the end of a line, which is left out. */
+static line_end read_pipe(line_reader *l)
+{
+    char piece[4096];
+    size_t used = 0;
+    bool any = false;
+    int c = 0;
+    while ((c = getc(stdin)) != EOF && c != '\n') {
+        any = true;
+        piece[used++] = (char)c;
+        if (used == sizeof piece) {
+            if (l->length > LINE_MAX_BYTES || !append(l, piece, used))
+                return LINE_FAILED;
+            used = 0;
+        }
+    }
+    if (!append(l, piece, used))
+        return LINE_FAILED;
+    if (l->length && l->text[l->length - 1] == '\r')
+        l->text[--l->length] = '\0';
+    return c == EOF && !any ? LINE_CLOSED : LINE_READ;
+}
+
+static line_end read_terminal(line_reader *l)
+{
+    int count = 0;
+    el_resize(l->editor);
+    const char *line = el_gets(l->editor, &count);
+    if (*l->interrupted)
+        return LINE_INTERRUPTED;
+    if (!line || count <= 0)
+        return LINE_CLOSED;
+    size_t length = strcspn(line, "\r\n");
+    if (!append(l, line, length))
+        return LINE_FAILED;
+    HistEvent event;
+    if (length > 0)
+        history(l->history, &event, H_ENTER, line);
+    return LINE_READ;
+}
+
+line_end line_read(line_reader *l, volatile int *interrupted, char **text, size_t *length, tn_error *err)
+{
+    l->interrupted = interrupted;
+    l->continued = false;
+    l->length = 0;
+    *interrupted = 0;
+    line_end end = append(l, "", 0) ? LINE_READ : LINE_FAILED;
+    while (end == LINE_READ) {
+        end = l->editor ? read_terminal(l) : read_pipe(l);
+        if (end != LINE_READ || l->length == 0 || l->text[l->length - 1] != '\\')
+            break;
+        l->text[l->length - 1] = '\n';
+        l->continued = true;
+    }
+    if (end == LINE_CLOSED && l->continued) /* the end comes behind a backslash: what was there is a message */
+        end = LINE_READ;
+    if (end == LINE_INTERRUPTED)
+        *interrupted = 0;
+    *text = end == LINE_READ ? malloc(l->length + 1) : NULL;
+    if (*text)
+        memcpy(*text, l->text, l->length + 1);
+    *length = l->length;
+    if (end == LINE_FAILED || (end == LINE_READ && !*text)) {
+        tn_fail(err, TN_E_MEMORY, "standard input", "a line of more than %zu MiB; split it", LINE_MAX_BYTES >> 20);
+        return LINE_FAILED;
+    }
+    return end;
+}

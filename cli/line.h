@@ -1,0 +1,25 @@
+/* Lines that a user types or a pipe brings. On a terminal they can be edited, and earlier ones come back. */
+#ifndef TENON_LINE_H
+#define TENON_LINE_H
+
+#include "cli.h"
+
+typedef struct line_reader line_reader;
+
+typedef enum line_end {
+    LINE_READ,
+    LINE_CLOSED,      /* no more: the end of the input, or Ctrl-D                                 */
+    LINE_INTERRUPTED, /* Ctrl-C: what was typed is forgotten                                      */
+    LINE_FAILED
+} line_end;
+
+/* For the terminal standard input is, where editing is on, or for a pipe. Owned: line_close. */
+line_reader *line_open(tn_error *err);
+void line_close(line_reader *l);
+bool line_interactive(const line_reader *l);
+
+/* The next line without its end; one that ends in a backslash goes on in the next, with a line end between. text is
+ * owned: free(). *interrupted is what a handler of SIGINT sets; it is cleared. */
+line_end line_read(line_reader *l, volatile int *interrupted, char **text, size_t *length, tn_error *err);
+
+#endif

@@ -1,0 +1,105 @@
+/* generation_config.json: which tokens end a text, and how the authors of a checkpoint draw tokens. */
+#include "model/generation.h"
+
+#include "base/structs.h"
+#include "checkpoint/file.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What transformers takes where do_sample is true and the file names no top_k. */
+enum { USUAL_TOP_K = 50 };
+
+static tn_status read_eos(const config_file *file, tn_model *m, tn_error *err)
+{
+    tn_status status = TN_OK;
+    config_reader root = config_root(file, &status, err), c = root;
+    /* A model with towers has it where its text model is described. */
+    if (!config_has(&c, "eos_token_id") && config_has(&c, "thinker_config"))
+        c = config_child(&c, "thinker_config");
+    if (!config_has(&c, "eos_token_id") && config_has(&c, "text_config"))
+        c = config_child(&c, "text_config");
+    int64_t count = config_list(&c, "eos_token_id");
+    if (count < 0)
+        return status;
+    int64_t *eos = calloc((size_t)count + 1, sizeof *eos);
+    if (!eos)
+        return tn_fail(err, TN_E_MEMORY, "eos_token_id", "out of memory");
+    for (int64_t i = 0; i < count && status == TN_OK; i++)
+        eos[i] = config_list_i64(&c, "eos_token_id", i);
+    free(m->eos);
+    m->eos = eos;
+    m->eos_count = count;
+    return status;
+}
+
+/* A number of the file that must lie between least and most. */
+static double read_number(const config_reader *c, const char *key, double fallback, double least, double most)
+{
+    double value = config_f64(c, key, fallback);
+    if (!(value >= least && value <= most))
+        config_fail(c, key, "is %g, it must lie between %g and %g", value, least, most);
+    return value;
+}
+
+static tn_status read_sampling(const config_file *file, tn_sampling *s, tn_error *err)
+{
+    tn_status status = TN_OK;
+    config_reader c = config_root(file, &status, err);
+    bool draws = config_bool(&c, "do_sample", false);
+    double temperature = read_number(&c, "temperature", 1, 0, FLT_MAX);
+    s->temperature = draws ? temperature : 0;
+    s->top_k = config_i64(&c, "top_k", draws ? USUAL_TOP_K : 0, 0, INT32_MAX);
+    s->top_p = read_number(&c, "top_p", 1, 0, 1);
+    if (s->top_p == 0) /* there it leaves the likeliest token, here it would mean all */
+        s->top_p = DBL_MIN;
+    s->min_p = read_number(&c, "min_p", 0, 0, 1);
+    s->repetition_penalty = read_number(&c, "repetition_penalty", 1, FLT_MIN, FLT_MAX);
+    return status;
+}
+
+static tn_status read_file(tn_model *m, const char *path, tn_error *err)
+{
+    config_file *file = config_open(path, err);
+    if (!file)
+        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    tn_status status = read_eos(file, m, err);
+    if (status == TN_OK)
+        status = read_sampling(file, &m->sampling, err);
+    config_close(file);
+    return status;
+}
+
+tn_status generation_read(tn_model *m, tn_error *err)
+{
+    struct stat st;
+    m->sampling = (tn_sampling){.size = sizeof m->sampling, .top_p = 1, .repetition_penalty = 1};
+    tn_status status = read_eos(m->config, m, err);
+    if (status != TN_OK)
+        return status;
+    char *path = file_join(m->folder, "generation_config.json");
+    if (!path)
+        return tn_fail(err, TN_E_MEMORY, m->folder, "out of memory");
+    /* It wins over config.json, as in transformers. Missing is one thing, a link whose file is gone another. */
+    if (stat(path, &st) == 0)
+        status = read_file(m, path, err);
+    else if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+        status = tn_fail(err, TN_E_INPUT, path,
+                         "is a link that leads nowhere (%s); fetch the file that it names, or remove the link",
+                         strerror(errno));
+    else if (errno != ENOENT)
+        status = tn_fail(err, TN_E_INPUT, path, "cannot be opened: %s; check its permissions", strerror(errno));
+    free(path);
+    return status;
+}
+
+tn_status tn_model_sampling(const tn_model *model, tn_sampling *sampling, tn_error *err)
+{
+    if (!model)
+        return structs_missing("model", err);
+    return structs_give(sampling, &model->sampling, sizeof model->sampling, "tn_sampling", err);
+}

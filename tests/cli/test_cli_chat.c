@@ -1,0 +1,424 @@
+/* Conversations: tenon run --messages, and tenon chat through a pipe and on a terminal. The embedded model has no chat
+ * template, so one is written beside a copy of it. */
+#include "process.h"
+#include "tempdir.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MODEL "models/demo"
+
+/* Each message as it is, one behind the other, so that what was generated comes again as it was. */
+#define PLAIN                                                                                                          \
+    "{%- for m in messages -%}{%- if m.role == 'system' -%}[{{ m.content }}]{%- else -%}{{ m.content }}{%- endif -%}"  \
+    "{%- endfor -%}"
+
+static char *folder; /* the copy                                                                 */
+
+static void write_file(const char *name, const char *text)
+{
+    char *path = tempdir_path(folder, name);
+    tempdir_write(path, text, strlen(text));
+    free(path);
+}
+
+static void setup(void)
+{
+    folder = tempdir_new();
+    tempdir_copy(MODEL, folder);
+    write_file("chat_template.jinja", PLAIN);
+}
+
+static void teardown(void)
+{
+    tempdir_remove(folder);
+}
+
+#define GREEDY "--temperature=0", "--dtype=f32", "--kernels=none"
+#define CHAT(input, ...) TENON(input, "chat", folder, GREEDY, __VA_ARGS__)
+
+/* What tenon run makes of a prompt. Owned. */
+static char *continued(const char *prompt, const char *n)
+{
+    process_result r = TENON(NULL, "run", folder, prompt, GREEDY, "-q", "-n", n);
+    ck_assert_msg(r.status == 0, "%s", r.err);
+    free(r.err);
+    return r.out;
+}
+
+static void expect_said(const process_result *r, const char *words)
+{
+    ck_assert_msg(r->status == 0, "status %d: %s", r->status, r->err);
+    ck_assert_msg(strstr(r->err, words) != NULL, "'%s' is not in: %s", words, r->err);
+}
+
+/* ---- files of messages ---------------------------------------------------------------------------- */
+
+START_TEST(run_answers_messages)
+{
+    static const char *const files[] = {
+        "[{\"role\": \"user\", \"content\": \"And it came to pass\"}]",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"And it came to pass\"}]}",
+        "[{\"role\": \"user\", \"content\": \"And it \"}, {\"role\": \"assistant\", \"content\": \"came to pass\"}]",
+    };
+    char *path = tempdir_path(folder, "messages.json"), *want = continued("And it came to pass", "9");
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        write_file("messages.json", files[i]);
+        process_expect_output(TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n9"), want);
+        process_expect_output(TENON(files[i], "run", folder, "--messages", "-", GREEDY, "-n9"), want);
+    }
+    free(want);
+    /* Other keys are variables of the template, and tools are tools. */
+    write_file("chat_template.jinja", "{{ greeting }}{{ tools[0].name }}");
+    write_file("messages.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"greeting\": \"And it \", "
+                                "\"tools\": [{\"name\": \"came\"}]}");
+    want = continued("And it came", "5");
+    process_expect_output(TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n5"), want);
+    free(want);
+    free(path);
+}
+END_TEST
+
+static const struct {
+    const char *text, *word;
+} wrong[] = {{"", "is not valid JSON"},
+             {"{", "is not valid JSON: line 1"},
+             {"3", "is not valid JSON"},
+             {"[]", "holds no messages"},
+             {"{\"tools\": []}", "holds no messages"},
+             {"[{\"content\": \"x\"}]", "message 1 has no role"},
+             {"[{\"role\": \"user\", \"content\": \"x\"}, 5]", "message 2 has no role"},
+             {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"tools\": 1}", "'tools' must be a list"}};
+
+START_TEST(wrong_messages_are_errors)
+{
+    char *path = tempdir_path(folder, "messages.json");
+    write_file("messages.json", wrong[_i].text);
+    process_expect_error(TENON(NULL, "run", folder, "--messages", path, "-q"), 4, "messages.json", wrong[_i].word,
+                         NULL);
+    process_expect_error(TENON(wrong[_i].text, "run", folder, "--messages", "-", "-q"), 4, "standard input",
+                         wrong[_i].word, NULL);
+    process_expect_error(TENON("", "chat", folder, "--messages", path, "-q"), 4, wrong[_i].word, NULL);
+    free(path);
+}
+END_TEST
+
+START_TEST(other_mistakes_are_told)
+{
+    process_expect_error(TENON("Hello\n", "chat", MODEL), 4, "has no chat template", "chat_template.jinja",
+                         "tokenizer_config.json", NULL);
+    process_expect_error(TENON("[]", "run", MODEL, "--messages", "-"), 4, "has no chat template", NULL);
+    process_expect_error(TENON(NULL, "run", folder, "x", "--messages", "y"), 2, "leave out all but one", NULL);
+    process_expect_error(TENON(NULL, "run", folder, "--messages", "/nonexistent/m.json"), 4, "/nonexistent/m.json",
+                         NULL);
+    process_expect_error(TENON("x\n", "chat", folder, "--messages", "-"), 2, "give a file", NULL);
+    process_expect_error(CHAT("/nope\n", "-q"), 2, "unknown command '/nope'", NULL);
+    process_expect_error(CHAT("/save\n", "-q"), 2, "no file named", NULL);
+    process_expect_error(CHAT("/save /nonexistent/x\n", "-q"), 4, "/nonexistent/x", "cannot be written", NULL);
+    process_expect_error(CHAT("\xff\n", "-q"), 4, "is not UTF-8", NULL);
+    process_expect_error(CHAT("And it came to pass in those days\n", "-q", "--context=4"), 4, "the context holds 4",
+                         "/reset", "--context N", NULL);
+    write_file("chat_template.jinja", "{{ raise_exception('only\\x1b[31m users') }}");
+    process_expect_error(CHAT("Hello\n", "-q"), 4, "only", NULL);
+}
+END_TEST
+
+/* ---- a pipe --------------------------------------------------------------------------------------- */
+
+START_TEST(a_line_is_a_message)
+{
+    char *first = continued("And it came to pass", "9"), both[512], prompt[512];
+    snprintf(prompt, sizeof prompt, "And it came to pass%.*s And", (int)strlen(first) - 1, first);
+    char *second = continued(prompt, "9");
+    snprintf(both, sizeof both, "%s%s", first, second);
+    /* Empty lines are none, and the last line needs no end. */
+    process_result r = CHAT("And it came to pass\n\n  \n And", "-n9", "-v");
+    ck_assert_str_eq(r.out, both);
+    /* Of the second message only what the session does not hold is computed: the last token, and it. */
+    expect_said(&r, "prompt: 5 tokens, 5 of them new; generated: 9");
+    expect_said(&r, "prompt: 15 tokens, 2 of them new; generated: 9");
+    process_free(&r);
+    /* After a reset the same message has the same answer; // is a slash. */
+    snprintf(both, sizeof both, "%s%s", first, first);
+    process_expect_output(CHAT("And it came to pass\n/reset\nAnd it came to pass\n", "-n9", "-q"), both);
+    free(first);
+    free(second);
+    first = continued("/And\nit", "5");
+    process_expect_output(CHAT("//And\\\nit\n", "-n5", "-q"), first);
+    free(first);
+}
+END_TEST
+
+START_TEST(a_conversation_is_saved_and_goes_on)
+{
+    char *path = tempdir_path(folder, "saved.json"), input[512];
+    snprintf(input, sizeof input, "/system Be brief\nAnd it came\n/save %s\n and\n", path);
+    process_result whole = CHAT(input, "-n6", "-q");
+    ck_assert_int_eq(whole.status, 0);
+    json_t *saved = json_load_file(path, 0, NULL);
+    ck_assert_uint_eq(json_array_size(saved), 3);
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(saved, 0), "content")), "Be brief");
+    json_decref(saved);
+    process_result rest = CHAT(" and\n", "-n6", "-q", "--messages", path);
+    ck_assert_int_eq(rest.status, 0);
+    const char *second = strchr(whole.out, '\n') + 1;
+    ck_assert_str_eq(rest.out, second);
+    process_free(&rest);
+    /* The system's message is given, changed, and taken away. */
+    rest = CHAT("And it came\n", "-n6", "-q", "--system", "Be brief");
+    ck_assert_int_eq(strncmp(rest.out, whole.out, (size_t)(second - whole.out)), 0);
+    process_free(&rest);
+    char *plain = continued("And it came", "6");
+    process_expect_output(CHAT("/system\nAnd it came\n/quit\nAnd\n", "-n6", "-q", "--system", "Be brief"), plain);
+    free(plain);
+    process_free(&whole);
+    free(path);
+}
+END_TEST
+
+/* A conversation that the template writes otherwise than it was generated goes back as far as it differs. */
+START_TEST(what_changed_is_computed_again)
+{
+    write_file("chat_template.jinja", "{%- for m in messages -%}<{{ m.content.upper() }}>{%- endfor -%}");
+    process_result grown = CHAT("and it came\nto pass\n", "-n5", "-v"), last;
+    expect_said(&grown, "of them new; generated: 5");
+    char *path = tempdir_path(folder, "messages.json"), *end = strrchr(grown.out, '\n'),
+         *first = strndup(grown.out, strcspn(grown.out, "\n"));
+    *end = '\0';
+    json_t *messages = json_pack("[{s:s,s:s},{s:s,s:s},{s:s,s:s}]", "role", "user", "content", "and it came", "role",
+                                 "assistant", "content", first, "role", "user", "content", "to pass");
+    ck_assert_int_eq(json_dump_file(messages, path, 0), 0);
+    json_decref(messages);
+    last = TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n5", "-q");
+    last.out[strlen(last.out) - 1] = '\0';
+    ck_assert_str_eq(strchr(grown.out, '\n') + 1, last.out);
+    process_free(&grown);
+    process_free(&last);
+    free(first);
+    free(path);
+}
+END_TEST
+
+START_TEST(a_full_context_is_told)
+{
+    process_result r = CHAT("And it came to pass\n", "--context=12", "--ignore-eos");
+    expect_said(&r, "(the context of 12 tokens is full: /reset begins anew, /save FILE keeps what was said; tenon chat "
+                    "--context N has room for more)\n");
+    process_free(&r);
+    r = CHAT("And it came to pass\n", "-n2", "--ignore-eos");
+    expect_said(&r, "(ended after 2 tokens; -n N allows more)\n");
+    process_free(&r);
+    r = CHAT("And it came to pass\n", "--stop", " LORD", "--context=64");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_ptr_null(strstr(r.out, "LORD"));
+    process_free(&r);
+}
+END_TEST
+
+/* ---- a terminal ----------------------------------------------------------------------------------- */
+
+typedef struct terminal {
+    int fd;
+    pid_t pid;
+    char seen[65536];
+    size_t length, read; /* read: up to here the test has looked                                    */
+} terminal;
+
+static void start(terminal *t, unsigned short columns, const char *const *more)
+{
+    char program[4200];
+    const char *argv[24] = {program, "chat", folder, GREEDY};
+    struct winsize size = {.ws_row = 24, .ws_col = columns};
+    for (int i = 6; *more; i++)
+        argv[i] = *more++;
+    snprintf(program, sizeof program, "%s/tenon", process_build());
+    *t = (terminal){0};
+    t->pid = forkpty(&t->fd, NULL, NULL, &size);
+    ck_assert_int_ge(t->pid, 0);
+    if (t->pid == 0) {
+        setenv("TERM", "xterm", 1);
+        execv(program, (char *const *)argv);
+        _exit(127);
+    }
+}
+
+static bool more_output(terminal *t)
+{
+    struct pollfd ready = {.fd = t->fd, .events = POLLIN};
+    if (poll(&ready, 1, 120000) <= 0 || t->length + 1 >= sizeof t->seen)
+        return false;
+    ssize_t got = read(t->fd, t->seen + t->length, sizeof t->seen - t->length - 1);
+    if (got <= 0)
+        return false;
+    t->length += (size_t)got;
+    t->seen[t->length] = '\0';
+    return true;
+}
+
+/* Waits for a text behind what was waited for before. */
+static void await(terminal *t, const char *text)
+{
+    for (;;) {
+        const char *at = strstr(t->seen + t->read, text);
+        if (at) {
+            t->read = (size_t)(at - t->seen) + strlen(text);
+            return;
+        }
+        if (!more_output(t))
+            ck_abort_msg("'%s' does not come behind: %s", text, t->seen + t->read);
+    }
+}
+
+static void type(terminal *t, const char *keys)
+{
+    ck_assert_int_eq(write(t->fd, keys, strlen(keys)), (ssize_t)strlen(keys));
+}
+
+static void end(terminal *t, int status)
+{
+    while (more_output(t))
+        continue;
+    ck_assert_int_eq(process_wait(t->pid), status);
+    close(t->fd);
+}
+
+START_TEST(lines_are_edited_and_remembered)
+{
+    static const unsigned short widths[] = {80, 14};
+    char *answer = continued("And it came", "6");
+    answer[strlen(answer) - 1] = '\0';
+    terminal t;
+    start(&t, widths[_i], (const char *const[]){"-n6", "-q", NULL});
+    await(&t, "> ");
+    type(&t, "Xnd it came\x01\x1b[3~A\n"); /* to the beginning, where the first letter is another one */
+    await(&t, answer);
+    await(&t, "> ");
+    type(&t, "/reset\n");
+    await(&t, "> ");
+    type(&t, "\x1b[A\x1b[A\n"); /* two lines up                                           */
+    await(&t, answer);
+    await(&t, "> ");
+    type(&t, "/reset\n");
+    await(&t, "> ");
+    type(&t, "And it\\\n");
+    await(&t, ". ");
+    type(&t, "came\n");
+    await(&t, "> ");
+    type(&t, "\x04");
+    end(&t, 0);
+    free(answer);
+}
+END_TEST
+
+START_TEST(control_c_and_mistakes_end_nothing)
+{
+    terminal t;
+    start(&t, 80, (const char *const[]){"--context=400", "--ignore-eos", "--threads=1", NULL});
+    await(&t, "> ");
+    type(&t, "half");
+    await(&t, "half");
+    type(&t, "\x03");
+    await(&t, "(Ctrl-D or /quit ends)");
+    await(&t, "> ");
+    type(&t, "/nope\n");
+    await(&t, "unknown command '/nope'");
+    await(&t, "> ");
+    type(&t, "/quit\n");
+    end(&t, 0);
+    ck_assert_ptr_null(strstr(t.seen, "halfnope"));
+}
+END_TEST
+
+/* The answer is stopped while it comes, and the conversation goes on behind what was said of it. */
+START_TEST(control_c_ends_an_answer)
+{
+    terminal t;
+    char *path = tempdir_path(folder, "saved.json"), keys[512];
+    start(&t, 80, (const char *const[]){"--context=100000", "--ignore-eos", "--threads=1", NULL});
+    await(&t, "> ");
+    type(&t, "And it came to pass\n");
+    await(&t, "LORD");
+    type(&t, "\x03");
+    await(&t, "(interrupted)");
+    await(&t, "> ");
+    snprintf(keys, sizeof keys, "/save %s\n", path);
+    type(&t, keys);
+    await(&t, "(2 messages are in ");
+    await(&t, "> ");
+    type(&t, " And\n");
+    await(&t, "\n"); /* the echo of the line                                                     */
+    await(&t, " ");
+    type(&t, "\x03");
+    await(&t, "(interrupted");
+    await(&t, "> ");
+    type(&t, "\x04");
+    end(&t, 0);
+    json_t *saved = json_load_file(path, 0, NULL);
+    ck_assert_ptr_nonnull(strstr(json_string_value(json_object_get(json_array_get(saved, 1), "content")), "LORD"));
+    json_decref(saved);
+    free(path);
+}
+END_TEST
+
+/* A token of the model is an escape sequence. Into a pipe it goes as it is, since programs may want it; a terminal gets
+ * it written out. */
+START_TEST(no_escape_reaches_a_terminal)
+{
+    char *path = tempdir_path(folder, "tokenizer.json");
+    json_t *tokenizer = json_load_file(path, 0, NULL);
+    /* The comma, which comes first behind the prompt, changes places with the byte 0x1b. */
+    json_t *vocab = json_object_get(json_object_get(tokenizer, "model"), "vocab");
+    json_t *comma = json_incref(json_object_get(vocab, ","));
+    json_object_set(vocab, ",", json_object_get(vocab, "\xc4\x9b"));
+    json_object_set_new(vocab, "\xc4\x9b", comma);
+    ck_assert_int_eq(json_dump_file(tokenizer, path, 0), 0);
+    json_decref(tokenizer);
+    free(path);
+    int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
+    const char *const line[] = {"run", folder, "And it came to pass", GREEDY, "-n2", "-q", NULL};
+    ck_assert_int_eq(process_wait(process_start(line, open("/dev/null", O_RDONLY | O_CLOEXEC), dup(out), dup(err))), 0);
+    char text[64] = "";
+    ck_assert_int_gt(pread(out, text, sizeof text - 1, 0), 0);
+    ck_assert_msg(strncmp(text, "\x1b when\n", 7) == 0, "%s", text);
+    close(out);
+    close(err);
+    terminal t;
+    start(&t, 80, (const char *const[]){"-n2", "-q", NULL});
+    await(&t, "> ");
+    type(&t, "And it came to pass\n");
+    await(&t, "\\x1b when");
+    await(&t, "> ");
+    type(&t, "\x04");
+    end(&t, 0);
+    ck_assert_ptr_null(strstr(t.seen, "\x1b when"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli: chat");
+    TCase *all = tcase_create("chat");
+    tcase_set_timeout(all, 600);
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, run_answers_messages);
+    tcase_add_loop_test(all, wrong_messages_are_errors, 0, sizeof wrong / sizeof *wrong);
+    tcase_add_test(all, other_mistakes_are_told);
+    tcase_add_test(all, a_line_is_a_message);
+    tcase_add_test(all, a_conversation_is_saved_and_goes_on);
+    tcase_add_test(all, what_changed_is_computed_again);
+    tcase_add_test(all, a_full_context_is_told);
+    tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);
+    tcase_add_test(all, control_c_and_mistakes_end_nothing);
+    tcase_add_test(all, control_c_ends_an_answer);
+    tcase_add_test(all, no_escape_reaches_a_terminal);
+    suite_add_tcase(suite, all);
+    return process_main(suite);
+}

@@ -1,0 +1,212 @@
+/* What generation_config.json says: tokens that end a text, however many, and how tokens are drawn. Seeds draw the same
+ * on any number of threads and with any chunk. */
+#include "broken.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FOLDER "tests/data/models/llama"
+
+/* A copy of the model with this generation_config.json, "" for none. Owned: tempdir_remove. */
+static char *copy_with(const char *json)
+{
+    char *folder = tempdir_new(), *path = tempdir_path(folder, "generation_config.json");
+    tempdir_copy(FOLDER, folder);
+    unlink(path);
+    if (json[0])
+        tempdir_write(path, json, strlen(json));
+    free(path);
+    return folder;
+}
+
+static tn_model *open_with(const char *json, tn_error *err)
+{
+    char *folder = copy_with(json);
+    tn_model *m = tn_model_open(folder, NULL, err);
+    tempdir_remove(folder);
+    return m;
+}
+
+/* Greedily, at most 16 tokens. */
+static tn_generate_result continue_prompt(tn_model *m, const tn_generate_options *given, int64_t chunk, int64_t *out)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_session_options so = {.size = sizeof so, .context = 64, .chunk = chunk};
+    tn_session *s = tn_session_new(m, &so, &err);
+    ck_assert_msg(s != NULL, "%s", err.message);
+    tn_generate_options o = given ? *given : (tn_generate_options){.size = sizeof o};
+    o.max_tokens = 16;
+    tn_generate_result r = {.size = sizeof r};
+    static const int64_t prompt[] = {5, 9, 3, 17, 11, 2, 8, 21, 4, 13, 7};
+    ck_assert_msg(tn_generate(s, prompt, sizeof prompt / sizeof *prompt, &o, out, &r, &err) == TN_OK, "%s",
+                  err.message);
+    tn_session_free(s);
+    return r;
+}
+
+START_TEST(a_ninth_token_ends_the_text)
+{
+    int64_t plain[16], out[16];
+    tn_error err = TN_ERROR_INIT;
+    char json[512];
+    tn_model *m = open_with("{\"eos_token_id\": []}", &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    ck_assert_int_eq(continue_prompt(m, NULL, 0, plain).stop, TN_STOP_LENGTH);
+    tn_model_close(m);
+    /* Eight ids that never come, then the one that comes fourth at the latest. */
+    snprintf(json, sizeof json, "{\"eos_token_id\": [1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, %d]}",
+             (int)plain[3]);
+    m = open_with(json, &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_model_info info = {.size = sizeof info};
+    tn_model_get_info(m, &info);
+    ck_assert_int_eq(info.eos_count, 8);
+    ck_assert_int_eq(info.eos_total, 9);
+    ck_assert_int_eq(info.eos_ids[8], plain[3]);
+    tn_generate_result r = continue_prompt(m, NULL, 0, out);
+    ck_assert_int_eq(r.stop, TN_STOP_EOS);
+    ck_assert_int_le(r.count, 4);
+    ck_assert_int_eq(out[r.count - 1], plain[3]);
+    tn_model_close(m);
+}
+END_TEST
+
+static const struct {
+    const char *json;
+    tn_sampling is;
+} files[] = {
+    {"", {0, 0, 0, 1, 0, 1}},
+    {"{}", {0, 0, 0, 1, 0, 1}},
+    {"{\"temperature\": 0.6, \"top_p\": 0.9}", {0, 0, 0, 0.9, 0, 1}},
+    {"{\"do_sample\": true}", {0, 1, 50, 1, 0, 1}},
+    {"{\"do_sample\": true, \"top_k\": null, \"temperature\": null}", {0, 1, 50, 1, 0, 1}},
+    {"{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, \"min_p\": 0.05, "
+     "\"repetition_penalty\": 1.1}",
+     {0, 0.6, 20, 0.95, 0.05, 1.1}},
+    {"{\"do_sample\": false, \"repetition_penalty\": 1.2, \"top_k\": 7}", {0, 0, 7, 1, 0, 1.2}},
+    {"{\"do_sample\": true, \"top_k\": 0}", {0, 1, 0, 1, 0, 1}},
+};
+
+START_TEST(defaults_are_read)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = open_with(files[_i].json, &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_sampling s = {.size = sizeof s};
+    ck_assert_int_eq(tn_model_sampling(m, &s, &err), TN_OK);
+    ck_assert(s.temperature == files[_i].is.temperature && s.top_k == files[_i].is.top_k);
+    ck_assert(s.top_p == files[_i].is.top_p && s.min_p == files[_i].is.min_p);
+    ck_assert(s.repetition_penalty == files[_i].is.repetition_penalty);
+    ck_assert_int_eq(tn_model_sampling(NULL, &s, NULL), TN_E_USAGE);
+    ck_assert_int_eq(tn_model_sampling(m, NULL, NULL), TN_E_USAGE);
+    tn_model_close(m);
+}
+END_TEST
+
+static const struct {
+    const char *json, *word;
+} broken[] = {{"{", "JSON"},
+              {"{\"temperature\": -1}", "temperature"},
+              {"{\"temperature\": \"hot\"}", "temperature"},
+              {"{\"top_k\": -2}", "top_k"},
+              {"{\"top_p\": 1.5}", "top_p"},
+              {"{\"min_p\": -0.5}", "min_p"},
+              {"{\"repetition_penalty\": 0}", "repetition_penalty"},
+              {"{\"do_sample\": 1}", "do_sample"},
+              {"{\"eos_token_id\": [1, \"x\"]}", "eos_token_id"}};
+
+START_TEST(a_broken_file_is_an_error)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_ptr_null(open_with(broken[_i].json, &err));
+    broken_expect(&err, TN_E_INPUT, "generation_config.json", broken[_i].word, NULL);
+}
+END_TEST
+
+START_TEST(a_broken_link_is_an_error)
+{
+    tn_error err = TN_ERROR_INIT;
+    char *folder = copy_with(""), *path = tempdir_path(folder, "generation_config.json");
+    ck_assert_int_eq(symlink("../../blobs/gone", path), 0);
+    ck_assert_ptr_null(tn_model_open(folder, NULL, &err));
+    broken_expect(&err, TN_E_INPUT, "generation_config.json", "link that leads nowhere", NULL);
+    free(path);
+    tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(a_seed_draws_the_same_on_any_threads_and_chunk)
+{
+    static const int64_t chunks[] = {0, 1, 3, 8};
+    tn_generate_options o = {.size = sizeof o,
+                             .temperature = 1.5,
+                             .top_k = 40,
+                             .top_p = 0.98,
+                             .min_p = 0.01,
+                             .repetition_penalty = 1.3,
+                             .seed = 11,
+                             .ignore_eos = true};
+    int64_t first[16], out[16];
+    for (int threads = 1; threads <= 4; threads++)
+        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
+            tn_error err = TN_ERROR_INIT;
+            tn_model_options mo = {.size = sizeof mo, .threads = threads};
+            tn_model *m = tn_model_open(FOLDER, &mo, &err);
+            ck_assert_msg(m != NULL, "%s", err.message);
+            continue_prompt(m, &o, chunks[c], threads == 1 && c == 0 ? first : out);
+            if (threads > 1 || c > 0)
+                ck_assert_mem_eq(out, first, sizeof first);
+            tn_model_close(m);
+        }
+    tn_model *m = tn_model_open(FOLDER, NULL, NULL);
+    o.seed = 12;
+    continue_prompt(m, &o, 0, out);
+    ck_assert_mem_ne(out, first, sizeof first);
+    tn_model_close(m);
+}
+END_TEST
+
+/* A penalty that no logit survives keeps every token from coming twice. History counts as what came. */
+START_TEST(a_penalty_keeps_tokens_from_repeating)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model *m = tn_model_open(FOLDER, NULL, &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_generate_options o = {.size = sizeof o, .repetition_penalty = 1e30, .ignore_eos = true};
+    int64_t out[16], again[16];
+    ck_assert_int_eq(continue_prompt(m, &o, 0, out).count, 16);
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < i; j++)
+            ck_assert_int_ne(out[i], out[j]);
+    o.history = out;
+    o.history_count = 16;
+    continue_prompt(m, &o, 0, again);
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++)
+            ck_assert_int_ne(again[i], out[j]);
+    tn_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("generation_config.json");
+    TCase *tc = tcase_create("generation");
+    tcase_set_timeout(tc, 120);
+    tcase_add_test(tc, a_ninth_token_ends_the_text);
+    tcase_add_loop_test(tc, defaults_are_read, 0, sizeof files / sizeof *files);
+    tcase_add_loop_test(tc, a_broken_file_is_an_error, 0, sizeof broken / sizeof *broken);
+    tcase_add_test(tc, a_broken_link_is_an_error);
+    tcase_add_test(tc, a_seed_draws_the_same_on_any_threads_and_chunk);
+    tcase_add_test(tc, a_penalty_keeps_tokens_from_repeating);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
