@@ -2,7 +2,7 @@
 #include "model/generation.h"
 
 #include "base/structs.h"
-#include "checkpoint/file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <float.h>

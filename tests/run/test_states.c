@@ -149,7 +149,7 @@ START_TEST(bytes_are_those_of_states)
     open_model(&m);
     size_t conv = ROWS * WIDTH * (TAPS - 1), state = ROWS * HEADS * DK * DV, kv = 2 * ROWS * 64 * 4;
     ck_assert_uint_eq(m.cache.bytes, 4 * (conv + state + kv));
-    ck_assert_ptr_null(m.cache.k[0]);
+    ck_assert_ptr_null(m.cache.k[0].data);
     ck_assert_ptr_null(m.cache.state[2]);
     close_model(&m);
 }
