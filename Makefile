@@ -19,13 +19,15 @@ endif
 
 PACKAGES := jansson libpcre2-8 libutf8proc libelf libcrypto
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
-PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl -lgomp
+PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl -lgomp -lstdc++
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 
 OPT ?= -O3
 WARN := -Wall -Wextra -Wpedantic
 BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp-simd -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
+# The one file in C++, by the same compiler.
+CPP_CFLAGS := $(filter-out -std=c17,$(BASE)) -std=c++17 -Icore $(CFLAGS)
 CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS)
 PLUGIN_CFLAGS := $(BASE) -Iplugins/common $(CFLAGS)
 TEST_CFLAGS := $(BASE) -Icore -Itests/support $(PKG_CFLAGS) $(CFLAGS)
@@ -57,6 +59,7 @@ NOT_HERE := $(if $(filter x86_64%,$(MACHINE)),,$(ISA_NAMES)) $(if $(filter aarch
 keep = $(filter-out $(foreach i,$(NOT_HERE),%_$(i).c),$(1))
 
 CORE_SRC := $(call keep,$(wildcard core/*.c core/*/*.c))
+CORE_CPP := $(wildcard core/*/*.cpp)
 CLI_SRC := $(wildcard cli/*.c)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
@@ -66,7 +69,7 @@ TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
 BAD_PLUGIN_SRC := $(filter-out tests/bad_plugins/test_%,$(wildcard tests/bad_plugins/*.c tests/bad_kernels/*.c))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-CORE_OBJ := $(call obj,$(CORE_SRC))
+CORE_OBJ := $(call obj,$(CORE_SRC)) $(CORE_CPP:%.cpp=$(BUILD)/obj/%.o)
 LIB := $(BUILD)/libtenon.so.$(VERSION)
 EMULATED := $(if $(filter x86_64%,$(MACHINE)),$(patsubst plugins/%,$(BUILD)/emulated/plugins/%.so,$(PLUGIN_DIRS)))
 PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
@@ -78,12 +81,16 @@ PROGRAM := $(BUILD)/tenon
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
-tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS)
+tests: all $(BUILD)/tests/fault_preload.so $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS)
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
 	$(Q)$(CC) $(CORE_CFLAGS) $(call isa_flags,$<) -c $< -o $@
+$(BUILD)/obj/core/%.o: core/%.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,compile )
+	$(Q)$(CC) -x c++ $(CPP_CFLAGS) -c $< -o $@
 $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
@@ -175,6 +182,13 @@ $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/ba
 	  $(BAD_LINK_$(notdir $*)) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
 
+# Failures of the system, for the tests of faults.
+$(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/faults.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,link    )
+	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
+$(BUILD)/tests/test_faults: | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
+
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
 SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
 SIM_OBJ_nnopbase := $(call obj,$(patsubst %,tests/ascend_sim/%.c,objects executor))
@@ -231,6 +245,12 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-
 asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
+
+# One part of the walk for each processor, all at once.
+FAULT_PARTS = $(shell nproc)
+faults: tests ## every failure of the system below, at every place; hours
+	@TENON_BUILD='$(abspath $(BUILD))' TEST_SECONDS=86400 TEST_JOBS=$(FAULT_PARTS) tests/run.sh \
+	  $(foreach i,$(shell seq 0 $$(($(FAULT_PARTS) - 1))),'$(TOOL)/test_faults --all --part $i/$(FAULT_PARTS)')
 
 arm64: ## builds for AArch64 and checks kernels and models under emulation (qemu-user)
 	@scripts/arm64.sh $(BUILD)/arm64
@@ -305,6 +325,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers fuzz format install uninstall clean help
+.PHONY: all tests demo check asan faults arm64 bench bench-kernels bench-peers fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

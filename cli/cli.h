@@ -163,6 +163,11 @@ tn_status table_print(table *t, tn_error *err); /* prints and frees             
 
 /* Writes root, which is taken, on one line or on many. */
 tn_status json_print(json_t *root, bool one_line, tn_error *err);
+/* jansson does not always say that an allocation failed: a text may lack a byte, an object a member. main calls
+ * json_watch before any other; json_lost: did one fail since? Then nothing of it is printed. One thread. */
+void json_watch(void);
+bool json_lost(void);
+
 json_t *json_number(double value); /* null when it is not finite                                */
 json_t *json_ids(const int64_t *ids, size_t count);
 

@@ -156,6 +156,7 @@ int main(int argc, char **argv)
 {
     tn_error err = TN_ERROR_INIT;
     reserve_standard_streams();
+    json_watch();
     tn_status status = dispatch(argc, argv, &err);
     if (status == TN_OK)
         return 0;
