@@ -6,6 +6,7 @@
 #include "eager/vec.h"
 
 #include <dnnl.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -85,8 +86,12 @@ static bool gemm_call(void (*work)(void *), void *argument)
 {
     if (atomic_load(&dnn.failed))
         return false;
-    if (!gemm_edge_call(work, argument))
+    /* Where it cannot make code it takes slow loops without a word, whose sums round otherwise: errno tells. */
+    int before = errno;
+    errno = 0;
+    if (!gemm_edge_call(work, argument) || errno == ENOMEM)
         atomic_store(&dnn.failed, true);
+    errno = before;
     return !atomic_load(&dnn.failed);
 }
 

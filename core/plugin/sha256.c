@@ -6,14 +6,20 @@
 #include <pthread.h>
 #include <stdio.h>
 
-static const EVP_MD *algorithm;
+static const EVP_MD *algorithm; /* lives as long as the process                                      */
 
-/* Once, and asked for what came of it: libcrypto sets itself up at the first use otherwise, and where that fails for
- * lack of memory goes on with null pointers. No configuration file is read, no exit handler left: plugins may stay. */
+/* In a context of its own, which is complete or not there: the one that libcrypto makes for itself at the first use
+ * holds null pointers where memory ran out meanwhile, and goes on with them. */
 static void set_up(void)
 {
-    if (OPENSSL_init_crypto(OPENSSL_INIT_ADD_ALL_DIGESTS | OPENSSL_INIT_NO_LOAD_CONFIG, NULL) == 1)
-        algorithm = EVP_sha256();
+#if OPENSSL_VERSION_NUMBER >= 0x30000000L
+    OSSL_LIB_CTX *context = OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) ? OSSL_LIB_CTX_new() : NULL;
+    algorithm = context ? EVP_MD_fetch(context, "SHA2-256", NULL) : NULL;
+    if (!algorithm)
+        OSSL_LIB_CTX_free(context);
+#else
+    algorithm = EVP_sha256();
+#endif
 }
 
 bool sha256_hex(const void *data, size_t size, char hex[65])
