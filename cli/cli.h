@@ -226,8 +226,8 @@ tn_status device_error(const workspace *w, tn_error *err);
 void report_notes(const options *o, const tn_report *report);
 
 /* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no
- * plugin at all does not count. */
-size_t list_bad_plugins(FILE *to, const char *before);
+ * plugin at all does not count, and has no line where others is not set. */
+size_t list_bad_plugins(FILE *to, const char *before, bool others);
 #define WARNING "tenon: warning: "
 
 json_t *json_kernels(const workspace *w); /* {"spec", "summary", "notes"}                       */

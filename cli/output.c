@@ -177,7 +177,8 @@ double seconds_now(void)
 
 void note(const options *o, const char *format, ...)
 {
-    if (option_given(o, OPT_QUIET))
+    /* A warning is about what comes out: --quiet leaves those. */
+    if (option_given(o, OPT_QUIET) && strncmp(format, WARNING, strlen(WARNING)) != 0)
         return;
     char *line = NULL;
     va_list arguments;

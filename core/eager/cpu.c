@@ -1,8 +1,8 @@
 /* The built-in CPU device: memory of the host and the eager operations. */
+#include "base/edge.h"
 #include "base/tensor.h"
 #include "eager/eager.h"
 #include "eager/gemm.h"
-#include "eager/gemm_edge.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static tn_status cpu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *
 {
     (void)queue;
     *out = NULL;
-    gemm_edge_install(); /* before the first step, around which handlers that change are noticed          */
+    edge_install(); /* before the first step, around which handlers that change are noticed          */
     if (bytes >= CPU_LARGE)
         return cpu_map(bytes, out, err);
     size_t size = (bytes + 63) & ~(size_t)63;

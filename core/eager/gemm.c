@@ -2,7 +2,8 @@
  * sizes are only given at execution: they take any number of tokens without generating code for it, and measure as fast
  * as primitives of fixed size. */
 #include "eager/gemm.h"
-#include "eager/gemm_edge.h"
+
+#include "base/edge.h"
 #include "eager/vec.h"
 
 #include <dnnl.h>
@@ -89,7 +90,7 @@ static bool gemm_call(void (*work)(void *), void *argument)
     /* Where it cannot make code it takes slow loops without a word, whose sums round otherwise: errno tells. */
     int before = errno;
     errno = 0;
-    if (!gemm_edge_call(work, argument) || errno == ENOMEM)
+    if (!edge_call(work, argument) || errno == ENOMEM)
         atomic_store(&dnn.failed, true);
     errno = before;
     return !atomic_load(&dnn.failed);

@@ -1,5 +1,5 @@
-/* The only file in C++: nothing else can catch what oneDNN throws. */
-#include "eager/gemm_edge.h"
+/* The only file in C++: nothing else can catch what a library in C++ throws. */
+#include "base/edge.h"
 
 #include <csetjmp>
 #include <csignal>
@@ -10,7 +10,7 @@
 /* Addresses that stand for a null pointer and a member or an element behind it. */
 static const uintptr_t NEAR_NULL = 1 << 16;
 
-/* Where a thread goes on that is inside of oneDNN. Reading it in a handler must not allocate. */
+/* Where a thread goes on that is beyond the edge. Reading it in a handler must not allocate. */
 static thread_local sigjmp_buf *way_out __attribute__((tls_model("initial-exec")));
 static struct sigaction previous;
 
@@ -40,7 +40,7 @@ static void install(void)
     sigaction(SIGSEGV, &action, &previous);
 }
 
-void gemm_edge_install(void)
+void edge_install(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, install);
@@ -59,12 +59,12 @@ static bool call_and_catch(void (*work)(void *), void *argument)
     return true;
 }
 
-bool gemm_edge_call(void (*work)(void *), void *argument)
+bool edge_call(void (*work)(void *), void *argument)
 {
     sigjmp_buf here;
     sigjmp_buf *const before = way_out;
     volatile bool done = false;
-    gemm_edge_install();
+    edge_install();
     if (sigsetjmp(here, 0) == 0) {
         way_out = &here;
         done = call_and_catch(work, argument);
