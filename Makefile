@@ -187,7 +187,7 @@ $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/fault
 	@mkdir -p $(@D)
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
-$(BUILD)/tests/test_faults: | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
+$(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
 
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
 SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
