@@ -30,6 +30,7 @@ tn_status loader_open(const char *path, stage *staged, char *changed, size_t cha
         return tn_fail(err, TN_E_MEMORY, path, "not opened: libltdl ran out of memory before");
     if (lt_dlinit() != 0) /* counts its calls; never undone, like the libraries it opens */
         return tn_fail(err, TN_E_INTERNAL, path, "libltdl does not start: %s", lt_dlerror());
+    edge_install(); /* its handler belongs to the host, not to what a plugin changed                 */
     hoststate *before = hoststate_save();
     if (!before)
         return tn_fail(err, TN_E_MEMORY, path, "out of memory");
