@@ -13,7 +13,8 @@
 #define TN_PREFIX "/usr/local"
 #endif
 
-/* A folder as seen from the one this program is in; NULL when there is none, or err says why that is not known. Owned. */
+/* A folder as seen from the one this program is in; NULL when there is none, or err says why that is not known. Owned.
+ */
 static char *own_folder(const char *place, tn_error *err)
 {
     char exe[4096];

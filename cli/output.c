@@ -136,8 +136,9 @@ json_t *json_ids(const int64_t *ids, size_t count)
 
 tn_status json_print(json_t *root, bool one_line, tn_error *err)
 {
-    char *text = root && !json_failed ? json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | (one_line ? 0 : JSON_INDENT(2)))
-                                      : NULL;
+    char *text = root && !json_failed
+                     ? json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | (one_line ? 0 : JSON_INDENT(2)))
+                     : NULL;
     json_decref(root);
     if (!text || json_failed) {
         free(text);

@@ -30,7 +30,8 @@ static tn_status write_event(FILE *to, json_t *event, bool last, tn_error *err)
         json_decref(event);
         return tn_fail(err, TN_E_MEMORY, "--trace", "out of memory; trace shorter cases");
     }
-    json_dumpf(event, to, JSON_COMPACT | JSON_REAL_PRECISION(12)); /* who closes the file asks whether all came through */
+    json_dumpf(event, to,
+               JSON_COMPACT | JSON_REAL_PRECISION(12)); /* who closes the file asks whether all came through */
     json_decref(event);
     if (json_lost())
         return tn_fail(err, TN_E_MEMORY, "--trace", "out of memory; trace shorter cases");

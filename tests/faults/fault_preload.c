@@ -1,10 +1,9 @@
 /* A library for LD_PRELOAD that lets calls of the system fail, one at a time, as they would: errno is set, and nothing
  * else happens. It counts from the first line of main on, since what fails before is the loader's to report.
- *   TENON_FAULT=KIND:N       the N-th call of this kind fails; KIND:N+ that one and all after it; proc: every look below
- *                            /proc, as where nothing is mounted there
- *   TENON_FAULT_CHILDREN=yes calls of forked children count and fail, too; otherwise only those of the program itself
- *   TENON_FAULT_REPORT=FILE  the numbers of calls, one 64-bit word a kind, in the order of fault_names; FILE has room for
- *                            them. They are there however the program ends. */
+ *   TENON_FAULT=KIND:N       the N-th call of this kind fails; KIND:N+ that one and all after it; proc: every look
+ * below /proc, as where nothing is mounted there TENON_FAULT_CHILDREN=yes calls of forked children count and fail, too;
+ * otherwise only those of the program itself TENON_FAULT_REPORT=FILE  the numbers of calls, one 64-bit word a kind, in
+ * the order of fault_names; FILE has room for them. They are there however the program ends. */
 #include "faults.h"
 
 #include <dirent.h>
@@ -35,7 +34,7 @@ static pid_t program;
 #define NEXT(type, name, ...)                                                                                          \
     static type (*next)(__VA_ARGS__);                                                                                  \
     if (!next)                                                                                                         \
-    next = (type (*)(__VA_ARGS__))(uintptr_t)dlsym(RTLD_NEXT, name)
+    next = (type(*)(__VA_ARGS__))(uintptr_t)dlsym(RTLD_NEXT, name)
 
 static bool fails(fault_kind kind, int error)
 {
@@ -72,8 +71,8 @@ static void read_orders(void)
     }
     without_proc = fault && strcmp(fault, "proc") == 0;
     int file = report ? open(report, O_RDWR | O_CLOEXEC) : -1;
-    void *shared = mmap(NULL, sizeof own_counts, PROT_READ | PROT_WRITE, file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED,
-                        file, 0);
+    void *shared = mmap(NULL, sizeof own_counts, PROT_READ | PROT_WRITE,
+                        file < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, file, 0);
     if (shared != MAP_FAILED)
         counts = shared;
     if (file >= 0)

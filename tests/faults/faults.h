@@ -17,7 +17,7 @@ typedef enum fault_kind {
     FAULT_KINDS
 } fault_kind;
 
-static const char *const fault_names[FAULT_KINDS] = {"malloc", "mmap",  "mprotect", "open",  "read",
-                                                     "write",  "stat",  "fork",     "thread"};
+static const char *const fault_names[FAULT_KINDS] = {"malloc", "mmap", "mprotect", "open",  "read",
+                                                     "write",  "stat", "fork",     "thread"};
 
 #endif

@@ -33,8 +33,8 @@ static size_t files_in(const char *folder)
 static void signal_at_moments(int number, int status)
 {
     char *folder = tempdir_new(), *path = tempdir_path(folder, "out.safetensors");
-    const char *const arguments[] = {"logits", LLAMA, "--input", LLAMA "/expected.safetensors", "--output", path,
-                                     "--kernels=none", "--quiet", NULL};
+    const char *const arguments[] = {
+        "logits", LLAMA, "--input", LLAMA "/expected.safetensors", "--output", path, "--kernels=none", "--quiet", NULL};
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
     process_expect_output(process_run(NULL, arguments), "");
@@ -123,8 +123,17 @@ static char *copy_of(const char *folder, const char *plugin, const char *name)
 /* One that generates until it is interrupted. */
 static pid_t start_long_run(const char *plugins, int out, int err)
 {
-    const char *const arguments[] = {"run", "models/demo", "And it came to pass", "-n", "4000", "--ignore-eos",
-                                     "--context=5000", "--kernels=auto", "--plugins", plugins, NULL};
+    const char *const arguments[] = {"run",
+                                     "models/demo",
+                                     "And it came to pass",
+                                     "-n",
+                                     "4000",
+                                     "--ignore-eos",
+                                     "--context=5000",
+                                     "--kernels=auto",
+                                     "--plugins",
+                                     plugins,
+                                     NULL};
     pid_t pid = process_start(arguments, open("/dev/null", O_RDONLY | O_CLOEXEC), out, err);
     process_await_handler(pid, SIGINT, true);
     return pid;
@@ -135,7 +144,8 @@ START_TEST(a_plugin_renamed_over_while_in_use)
 {
     char *folder = tempdir_new(), *plugins = tempdir_path(folder, "plugins");
     mkdir(plugins, 0755);
-    char *plugin = copy_of(plugins, "npu_rmsnorm", "npu_rmsnorm.so"), *other = copy_of(folder, "npu_swiglu", "other.so");
+    char *plugin = copy_of(plugins, "npu_rmsnorm", "npu_rmsnorm.so"),
+         *other = copy_of(folder, "npu_swiglu", "other.so");
     int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
     pid_t pid = start_long_run(plugins, dup(out), err);
     ck_assert_int_eq(rename(other, plugin), 0);

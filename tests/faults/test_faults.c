@@ -30,16 +30,16 @@ enum { SECONDS_MAX = 60, WORDS_MAX = 20, SHOWN_MAX = 12, HUNG = 1000 };
 
 typedef struct subject {
     const char *name;
-    const char *words[WORDS_MAX];   /* OUT stands for the folder for results, PLUGINS for one with two plugins */
-    bool cold;                      /* begins with an empty cache                                */
-    bool varies;                    /* its output is another one each time                        */
-    bool timed;                     /* from "timings" on the output is another one each time      */
-    bool children;                  /* calls of its children fail, too                           */
-    int64_t sample[FAULT_KINDS];    /* how many points of a kind are tried in a sample; -1: all  */
+    const char *words[WORDS_MAX]; /* OUT stands for the folder for results, PLUGINS for one with two plugins */
+    bool cold;                    /* begins with an empty cache                                */
+    bool varies;                  /* its output is another one each time                        */
+    bool timed;                   /* from "timings" on the output is another one each time      */
+    bool children;                /* calls of its children fail, too                           */
+    int64_t sample[FAULT_KINDS];  /* how many points of a kind are tried in a sample; -1: all  */
 } subject;
 
-/* Allocations of reading a tokenizer are left to --all: jansson's parser, which they are almost all of, tells no lack of
- * memory of its own. What verify prints has times in it. */
+/* Allocations of reading a tokenizer are left to --all: jansson's parser, which they are almost all of, tells no lack
+ * of memory of its own. What verify prints has times in it. */
 static const subject subjects[] = {
     {"version", {"version"}, .sample = {-1}},
     {"inspect", {"inspect", LLAMA, "--kernels=none"}, .sample = {-1, -1, -1, -1, -1, -1, -1, -1, -1}},
@@ -61,10 +61,7 @@ static const subject subjects[] = {
      .cold = true,
      .sample = {20, 6, 6, 6, -1, -1, 6, -1, -1}},
     {"kernels", {"kernels", "--plugins", "PLUGINS"}, .sample = {30, -1, -1, -1, -1, -1, 10, -1, -1}},
-    {"kernels-cold",
-     {"kernels", "--plugins", "PLUGINS"},
-     .cold = true,
-     .sample = {40, -1, -1, -1, -1, -1, 10, -1, -1}},
+    {"kernels-cold", {"kernels", "--plugins", "PLUGINS"}, .cold = true, .sample = {40, -1, -1, -1, -1, -1, 10, -1, -1}},
     {"kernels-children",
      {"kernels", "--plugins", "PLUGINS"},
      .cold = true,
@@ -81,21 +78,17 @@ static const subject subjects[] = {
 static const struct {
     bool allowed[8];
 } statuses[FAULT_KINDS] = {
-    [FAULT_MALLOC] = {{[0] = true, [3] = true, [6] = true}},
-    [FAULT_MMAP] = {{[0] = true, [3] = true, [6] = true}},
-    [FAULT_MPROTECT] = {{[0] = true, [3] = true, [6] = true}},
-    [FAULT_OPEN] = {{[0] = true, [3] = true, [4] = true}},
-    [FAULT_READ] = {{[0] = true, [3] = true, [4] = true}},
-    [FAULT_WRITE] = {{[0] = true, [1] = true, [4] = true}},
-    [FAULT_STAT] = {{[0] = true, [3] = true, [4] = true}},
-    [FAULT_FORK] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_MALLOC] = {{[0] = true, [3] = true, [6] = true}},   [FAULT_MMAP] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_MPROTECT] = {{[0] = true, [3] = true, [6] = true}}, [FAULT_OPEN] = {{[0] = true, [3] = true, [4] = true}},
+    [FAULT_READ] = {{[0] = true, [3] = true, [4] = true}},     [FAULT_WRITE] = {{[0] = true, [1] = true, [4] = true}},
+    [FAULT_STAT] = {{[0] = true, [3] = true, [4] = true}},     [FAULT_FORK] = {{[0] = true, [3] = true, [6] = true}},
     [FAULT_THREAD] = {{[0] = true, [3] = true, [6] = true}},
 };
 
 /* ---- one run ------------------------------------------------------------------------------------------- */
 
 typedef struct outcome {
-    int status; /* as a shell has it, or HUNG                                                           */
+    int status;             /* as a shell has it, or HUNG                                                           */
     char *out, *err, *file; /* file: what is in OUT, NULL when there is nothing                         */
     size_t out_size, err_size, file_size;
     size_t files;
