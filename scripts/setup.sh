@@ -12,7 +12,6 @@ cc=${CC:-gcc}
 list='
 program make               make           make                  make        make             make
 program pkg-config         pkg-config     pkgconf-pkg-config    pkgconf     pkg-config       pkgconf
-program g++                g++            gcc-c++               gcc         gcc-c++          g++
 header  stdio.h            libc6-dev      glibc-devel           glibc       glibc-devel      musl-dev
 header  ltdl.h             libltdl-dev    libtool-ltdl-devel    libtool     libtool          libtool
 header  jansson.h          libjansson-dev jansson-devel         jansson     libjansson-devel jansson-dev
@@ -29,6 +28,7 @@ optional='
 program clang              clang          clang                 clang       clang            clang
 program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
+program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz
 program gnuplot            gnuplot-nox    gnuplot               gnuplot     gnuplot          gnuplot
 program groff              groff-base     groff-base            groff       groff            groff
@@ -36,7 +36,6 @@ program zsh                zsh            zsh                   zsh         zsh 
 '
 emulation='
 program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 gcc-aarch64-none-elf
-program aarch64-linux-gnu-g++ g++-aarch64-linux-gnu gcc-c++-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 g++-aarch64-none-elf
 program qemu-aarch64-static qemu-user-static qemu-user-static-aarch64 qemu-user-static qemu-linux-user qemu-aarch64
 '
 # The compiler. oneDNN uses the OpenMP runtime of gcc, which clang brings along, too.
