@@ -19,15 +19,13 @@ endif
 
 PACKAGES := jansson libpcre2-8 libutf8proc libelf libcrypto
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
-PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl -lgomp -lstdc++
+PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl -lgomp
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 
 OPT ?= -O3
 WARN := -Wall -Wextra -Wpedantic
 BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp-simd -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
-# The one file in C++, by the same compiler.
-CPP_CFLAGS := $(filter-out -std=c17,$(BASE)) -std=c++17 -Icore $(CFLAGS)
 CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS)
 PLUGIN_CFLAGS := $(BASE) -Iplugins/common $(CFLAGS)
 TEST_CFLAGS := $(BASE) -Icore -Itests/support $(PKG_CFLAGS) $(CFLAGS)
@@ -59,7 +57,6 @@ NOT_HERE := $(if $(filter x86_64%,$(MACHINE)),,$(ISA_NAMES)) $(if $(filter aarch
 keep = $(filter-out $(foreach i,$(NOT_HERE),%_$(i).c),$(1))
 
 CORE_SRC := $(call keep,$(wildcard core/*.c core/*/*.c))
-CORE_CPP := $(wildcard core/*/*.cpp)
 CLI_SRC := $(wildcard cli/*.c)
 COMMON_SRC := $(call keep,$(wildcard plugins/common/*.c))
 PLUGIN_DIRS := $(filter-out plugins/common,$(patsubst %/plugin.c,%,$(wildcard plugins/*/plugin.c)))
@@ -69,7 +66,7 @@ TOOL_DIRS := $(patsubst %/main.c,%,$(wildcard tests/*/main.c))
 BAD_PLUGIN_SRC := $(filter-out tests/bad_plugins/test_%,$(wildcard tests/bad_plugins/*.c tests/bad_kernels/*.c))
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-CORE_OBJ := $(call obj,$(CORE_SRC)) $(CORE_CPP:%.cpp=$(BUILD)/obj/%.o)
+CORE_OBJ := $(call obj,$(CORE_SRC))
 LIB := $(BUILD)/libtenon.so.$(VERSION)
 EMULATED := $(if $(filter x86_64%,$(MACHINE)),$(patsubst plugins/%,$(BUILD)/emulated/plugins/%.so,$(PLUGIN_DIRS)))
 PLUGINS := $(patsubst plugins/%,$(BUILD)/plugins/%.so,$(PLUGIN_DIRS))
@@ -87,10 +84,6 @@ $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
 	$(Q)$(CC) $(CORE_CFLAGS) $(call isa_flags,$<) -c $< -o $@
-$(BUILD)/obj/core/%.o: core/%.cpp $(BUILD)/flags
-	@mkdir -p $(@D)
-	$(call say,compile )
-	$(Q)$(CC) -x c++ $(CPP_CFLAGS) -c $< -o $@
 $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
