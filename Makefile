@@ -78,7 +78,7 @@ PROGRAM := $(BUILD)/tenon
 EXAMPLES := $(patsubst %.c,$(BUILD)/%,$(wildcard examples/*.c))
 
 all: $(LIB) $(PROGRAM) $(PLUGINS) ## the library, the program and the plugins, in build/
-tests: all $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS)
+tests: all $(BUILD)/tests/fault_preload.so $(TESTS) $(TOOLS) $(EMULATED) $(BAD_PLUGINS) $(EXAMPLES) $(BUILD)/tests/hello_kernel/hello_kernel.so $(SIM_LIBS)
 
 $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -175,6 +175,13 @@ $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/ba
 	  $(BAD_LINK_$(notdir $*)) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
 	@chmod go-w $@ $(@D)
 
+# Failures of the system, for the tests of faults.
+$(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/faults.h $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,link    )
+	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
+$(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
+
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
 SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
 SIM_OBJ_nnopbase := $(call obj,$(patsubst %,tests/ascend_sim/%.c,objects executor))
@@ -232,6 +239,12 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-
 asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
+
+# One part of the walk for each processor, all at once.
+FAULT_PARTS = $(shell nproc)
+faults: tests ## every failure of the system below, at every place; hours
+	@TENON_BUILD='$(abspath $(BUILD))' TEST_SECONDS=86400 TEST_JOBS=$(FAULT_PARTS) tests/run.sh \
+	  $(foreach i,$(shell seq 0 $$(($(FAULT_PARTS) - 1))),'$(TOOL)/test_faults --all --part $i/$(FAULT_PARTS)')
 
 arm64: ## builds for AArch64 and checks kernels and models under emulation (qemu-user)
 	@scripts/arm64.sh $(BUILD)/arm64
@@ -310,6 +323,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers bench-tokenizers fuzz format install uninstall clean help
+.PHONY: all tests demo check asan faults arm64 bench bench-kernels bench-peers bench-tokenizers fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

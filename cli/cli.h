@@ -175,6 +175,11 @@ tn_status table_print(table *t, tn_error *err); /* prints and frees             
 
 /* Writes root, which is taken, on one line or on many. */
 tn_status json_print(json_t *root, bool one_line, tn_error *err);
+/* jansson does not always say that an allocation failed: a text may lack a byte, an object a member. main calls
+ * json_watch before any other; json_lost: did one fail since? Then nothing of it is printed. One thread. */
+void json_watch(void);
+bool json_lost(void);
+
 json_t *json_number(double value); /* null when it is not finite                                */
 json_t *json_ids(const int64_t *ids, size_t count);
 
@@ -238,8 +243,8 @@ tn_status device_error(const workspace *w, tn_error *err);
 void report_notes(const options *o, const tn_report *report);
 
 /* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no
- * plugin at all does not count. */
-size_t list_bad_plugins(FILE *to, const char *before);
+ * plugin at all does not count, and has no line where others is not set. */
+size_t list_bad_plugins(FILE *to, const char *before, bool others);
 #define WARNING "tenon: warning: "
 
 json_t *json_kernels(const workspace *w); /* {"spec", "summary", "notes"}                       */

@@ -85,7 +85,7 @@ static size_t print_plugins(bool json)
 {
     if (!json && !all_loaded())
         printf("\nnot used:\n");
-    return list_bad_plugins(json ? stderr : stdout, json ? WARNING : "  ");
+    return list_bad_plugins(json ? stderr : stdout, json ? WARNING : "  ", true);
 }
 
 static tn_status run_kernels(const options *o, tn_error *err)

@@ -3,6 +3,7 @@
 #include "cli.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -156,6 +157,8 @@ int main(int argc, char **argv)
 {
     tn_error err = TN_ERROR_INIT;
     reserve_standard_streams();
+    json_watch();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing, with words               */
     tn_status status = dispatch(argc, argv, &err);
     if (status == TN_OK)
         return 0;

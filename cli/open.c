@@ -1,6 +1,7 @@
 /* What comes before the work of most sub-commands: configuration, plugins, model, kernels; each with its notes. */
 #include "cli.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,19 +13,28 @@
 #define TN_PREFIX "/usr/local"
 #endif
 
-/* A folder as seen from the one this program is in; NULL when there is none. Owned. */
-static char *own_folder(const char *place)
+/* A folder as seen from the one this program is in; NULL when there is none, or err says why that is not known. Owned.
+ */
+static char *own_folder(const char *place, tn_error *err)
 {
     char exe[4096];
     ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 64);
-    if (length <= 0)
+    if (length <= 0) {
+        tn_fail(err, TN_E_KERNEL, "/proc/self/exe",
+                "cannot be read: %s; without it the plugins beside this program are not found: mount /proc, or name "
+                "their folder with --plugins",
+                length < 0 ? strerror(errno) : "it is empty");
         return NULL;
+    }
     exe[length] = '\0';
     char *name = strrchr(exe, '/');
     if (!name)
         return NULL;
     snprintf(name + 1, sizeof exe - (size_t)(name + 1 - exe), "%s", place);
-    return realpath(exe, NULL);
+    char *folder = realpath(exe, NULL);
+    if (!folder && errno != ENOENT && errno != ENOTDIR)
+        tn_fail(err, errno == ENOMEM ? TN_E_MEMORY : TN_E_KERNEL, exe, "cannot be looked at: %s", strerror(errno));
+    return folder;
 }
 
 static bool is_installed_default(const char *file)
@@ -35,15 +45,20 @@ static bool is_installed_default(const char *file)
 /* Where nobody names a folder (an empty list says that there are none), those that belong to this very program. A build
  * tree has one beside the program, and that one also comes before what the installed default names: whoever builds a
  * tree wants to see that tree. */
-static tn_status add_own_folders(tn_config *config, tn_error *err)
+static tn_status add_own_folders(tn_config *config, const options *o, tn_error *err)
 {
+    tn_error why = TN_ERROR_INIT;
     bool named = tn_config_says_plugins(config);
     if (named && (tn_config_folder_count(config) == 0 || !is_installed_default(tn_config_file(config))))
         return TN_OK;
-    char *folder = own_folder("plugins");
+    char *folder = own_folder("plugins", &why);
     if (!folder && !named)
-        folder = own_folder("../lib/tenon/plugins");
+        folder = own_folder("../lib/tenon/plugins", &why);
     tn_status status = folder ? tn_config_set_plugins(config, folder, err) : TN_OK;
+    if (why.code == TN_E_MEMORY)
+        status = tn_fail(err, why.code, why.where, "%s", why.message);
+    else if (why.code && !folder && strcmp(tn_config_kernels(config), "none") != 0)
+        note(o, WARNING "%s: %s", why.where, why.message);
     free(folder);
     return status;
 }
@@ -59,7 +74,7 @@ static tn_status set_folders(tn_config *config, const options *o, tn_error *err)
         if (status)
             return status;
     }
-    return o->plugin_count ? TN_OK : add_own_folders(config, err);
+    return o->plugin_count ? TN_OK : add_own_folders(config, o, err);
 }
 
 static const char *plugin_state_name(tn_plugin_state state)
@@ -89,12 +104,13 @@ static void note_found(const workspace *w)
             note(o, "plugin: %s %s, %s", info.name, info.version, info.file);
 }
 
-size_t list_bad_plugins(FILE *to, const char *before)
+size_t list_bad_plugins(FILE *to, const char *before, bool others)
 {
     size_t bad = 0;
     tn_plugin_info info = {.size = sizeof info};
     for (size_t i = 0; i < tn_plugin_count(); i++)
-        if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED) {
+        if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED &&
+            (others || info.state != TN_PLUGIN_SKIPPED)) {
             fprintf(to, "%s%s: %s: %s\n", before, info.file, plugin_state_name(info.state), info.reason);
             bad += info.state != TN_PLUGIN_SKIPPED;
         }
@@ -212,8 +228,8 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     if (status)
         return device_error(w, err);
     check_threads(o);
-    if (!option_given(o, OPT_QUIET))
-        list_bad_plugins(stderr, WARNING);
+    /* Broken ones with --quiet, too: without their kernels sums round otherwise. */
+    list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
     tn_model_options options = {.size = sizeof options,
                                 .dtype = o->text[OPT_DTYPE],
                                 .device = tn_config_device(w->config),

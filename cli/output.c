@@ -149,6 +149,28 @@ tn_status table_print(table *t, tn_error *err)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+static bool json_failed;
+static json_malloc_t json_allocate;
+
+static void *json_watched(size_t size)
+{
+    void *memory = json_allocate(size);
+    json_failed = json_failed || !memory;
+    return memory;
+}
+
+void json_watch(void)
+{
+    json_free_t release;
+    json_get_alloc_funcs(&json_allocate, &release);
+    json_set_alloc_funcs(json_watched, release);
+}
+
+bool json_lost(void)
+{
+    return json_failed;
+}
+
 json_t *json_number(double value)
 {
     return isfinite(value) ? json_real(value) : json_null();
@@ -167,12 +189,14 @@ json_t *json_ids(const int64_t *ids, size_t count)
 
 tn_status json_print(json_t *root, bool one_line, tn_error *err)
 {
-    if (!root)
-        return tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs");
-    char *text = json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | (one_line ? 0 : JSON_INDENT(2)));
+    char *text = root && !json_failed
+                     ? json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | (one_line ? 0 : JSON_INDENT(2)))
+                     : NULL;
     json_decref(root);
-    if (!text)
+    if (!text || json_failed) {
+        free(text);
         return tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs");
+    }
     tn_status status = write_text(text, strlen(text), err);
     if (status == TN_OK)
         status = write_text("\n", 1, err);
@@ -207,7 +231,8 @@ double seconds_now(void)
 
 void note(const options *o, const char *format, ...)
 {
-    if (option_given(o, OPT_QUIET))
+    /* A warning is about what comes out: --quiet leaves those. */
+    if (option_given(o, OPT_QUIET) && strncmp(format, WARNING, strlen(WARNING)) != 0)
         return;
     char *line = NULL;
     va_list arguments;

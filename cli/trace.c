@@ -26,10 +26,15 @@ static json_t *slice(const tn_event *e, size_t thread, double zero, const tn_mac
 /* Events one by one: a long run has hundreds of thousands. event is taken. */
 static tn_status write_event(FILE *to, json_t *event, bool last, tn_error *err)
 {
-    if (!event)
+    if (!event || json_lost()) {
+        json_decref(event);
         return tn_fail(err, TN_E_MEMORY, "--trace", "out of memory; trace shorter cases");
-    json_dumpf(event, to, JSON_COMPACT | JSON_REAL_PRECISION(12));
+    }
+    json_dumpf(event, to,
+               JSON_COMPACT | JSON_REAL_PRECISION(12)); /* who closes the file asks whether all came through */
     json_decref(event);
+    if (json_lost())
+        return tn_fail(err, TN_E_MEMORY, "--trace", "out of memory; trace shorter cases");
     fputs(last ? "\n" : ",\n", to);
     return TN_OK;
 }

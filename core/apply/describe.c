@@ -36,6 +36,7 @@ const char *describe_covering(const describe_view *view, const tn_site_report *s
 typedef struct columns {
     text *out; /* NULL: measure                                                                  */
     int name, class_name;
+    bool failed; /* no memory, in either pass                                                      */
 } columns;
 
 /* Stands for a module's name in the line of the site around its own. */
@@ -110,6 +111,7 @@ static void walk(const describe_view *view, columns *c, const graph_module *pare
         if (is_list) {
             text longer = {0};
             text_add(&longer, "%s%s.", prefix, name);
+            c->failed |= longer.failed;
             walk(view, c, m, longer.data ? longer.data : prefix, depth);
             free(longer.data);
             continue;
@@ -117,8 +119,7 @@ static void walk(const describe_view *view, columns *c, const graph_module *pare
         add_line(view, c, m, prefix, name, groups[i].count, depth);
         walk(view, c, m, "", depth + 1);
     }
-    if (!groups && c->out)
-        c->out->failed = true;
+    c->failed |= !groups;
     describe_groups_free(groups, count);
 }
 
@@ -161,6 +162,7 @@ void describe_text(const describe_view *view, text *out)
         walk(view, &c, g->scopes, "", 1);
         c.out = out;
     }
+    out->failed |= c.failed;
     text_add(out, "\n* has a kernel   (kernel) part of what that kernel does\n%s\n", view->report->summary);
     add_overlaps(view, out);
     add_measured(view->report, out);

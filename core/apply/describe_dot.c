@@ -89,6 +89,7 @@ static void walk(const describe_view *view, text *out, const graph_module *paren
         if (!strcmp(m->class_name, "ModuleList") && !m->site && m->first_child) {
             text longer = {0};
             text_add(&longer, "%s%s.", prefix, m->name);
+            out->failed |= longer.failed;
             walk(view, out, m, longer.data ? longer.data : prefix, parent_id, next_id);
             free(longer.data);
             continue;
@@ -135,6 +136,7 @@ void describe_dot(const describe_view *view, text *out)
              "height=0.2, margin=\"0.1,0.04\"];\n"
              "  edge [arrowhead=none, tailport=e, headport=w, color=\"#999999\"];\n");
     add_legend(out);
+    out->failed |= line.failed;
     add_root(out, 0, g->root->class_name, line.data ? line.data : "");
     walk(view, out, g->root, "", 0, &next_id);
     walk(view, out, g->scopes, "", 0, &next_id);

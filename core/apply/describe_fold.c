@@ -117,8 +117,14 @@ describe_group *describe_fold(const describe_view *view, const graph_module *par
             text_add(&g->name, "%s", m->name);
         }
     }
+    bool failed = !taken;
+    for (size_t i = 0; groups && i < *count; i++)
+        failed |= groups[i].name.failed;
     free(taken);
-    return groups;
+    if (!failed)
+        return groups;
+    describe_groups_free(groups, *count);
+    return NULL;
 }
 
 void describe_groups_free(describe_group *groups, size_t count)

@@ -1,6 +1,7 @@
 /* config.json: the only reader of it. */
 #include "checkpoint/checkpoint.h"
 #include "base/file.h"
+#include "base/json_memory.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -53,8 +54,11 @@ static tn_status parse(config_file *file, tn_error *err)
     if (status != TN_OK)
         return status;
     json_error_t at;
+    json_memory_watch();
     file->json = json_loadb(text, size, 0, &at);
     free(text);
+    if (json_memory_failed())
+        return tn_fail(err, TN_E_MEMORY, file->path, "out of memory");
     if (!file->json)
         return tn_fail(err, TN_E_INPUT, file->path, "is not valid JSON: line %d, column %d: %s", at.line, at.column,
                        at.text);

@@ -1,6 +1,8 @@
 /* Writing a .safetensors file. */
 #include "checkpoint/safetensors.h"
 
+#include "base/json_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -79,6 +81,7 @@ static json_t *describe(const tn_tensor *t, int64_t begin)
 /* The header with its length in front and padding behind. Owned: free(). */
 static char *make_header(const char *path, const tn_named_tensor **order, size_t count, size_t *size, tn_error *err)
 {
+    json_memory_watch();
     json_t *header = json_object();
     int64_t at = 0;
     for (size_t i = 0; i < count; i++) {
@@ -88,7 +91,10 @@ static char *make_header(const char *path, const tn_named_tensor **order, size_t
             return NULL;
         }
         if (json_object_set_new(header, order[i]->name, describe(&order[i]->tensor, at)) != 0) {
-            tn_fail(err, TN_E_USAGE, path, "tensor '%s': the name is not UTF-8, or out of memory", order[i]->name);
+            if (json_memory_failed())
+                tn_fail(err, TN_E_MEMORY, path, "out of memory for the header");
+            else
+                tn_fail(err, TN_E_USAGE, path, "tensor '%s': the name is not UTF-8", order[i]->name);
             json_decref(header);
             return NULL;
         }
@@ -96,6 +102,10 @@ static char *make_header(const char *path, const tn_named_tensor **order, size_t
     }
     char *text = json_dumps(header, JSON_COMPACT);
     json_decref(header);
+    if (json_memory_failed()) { /* a text that was cut short is among what comes of it                    */
+        free(text);
+        text = NULL;
+    }
     size_t length = text ? strlen(text) : 0, padded = (length + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
     char *block = text ? malloc(8 + padded) : NULL;
     if (block) {

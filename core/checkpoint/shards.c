@@ -2,6 +2,7 @@
 #include "checkpoint/checkpoint.h"
 #include "base/hash.h"
 #include "base/file.h"
+#include "base/json_memory.h"
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
 
@@ -166,8 +167,13 @@ static tn_status open_index(shards *set, const char *path, tn_error *err)
     if (status != TN_OK)
         return status;
     json_error_t at;
+    json_memory_watch();
     json_t *index = json_loadb(text, size, 0, &at);
     free(text);
+    if (json_memory_failed()) {
+        json_decref(index);
+        return tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    }
     if (!index)
         return tn_fail(err, TN_E_INPUT, path, "is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
     json_t *weight_map = json_object_get(index, "weight_map");

@@ -1,6 +1,8 @@
 /* The built-in CPU device: memory of the host and the eager operations. */
+#include "base/edge.h"
 #include "base/tensor.h"
 #include "eager/eager.h"
+#include "eager/gemm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +47,7 @@ static tn_status cpu_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *
 {
     (void)queue;
     *out = NULL;
+    edge_install(); /* before the first step, around which handlers that change are noticed          */
     if (bytes >= CPU_LARGE)
         return cpu_map(bytes, out, err);
     size_t size = (bytes + 63) & ~(size_t)63;
@@ -98,7 +101,8 @@ static tn_status cpu_eager(const tn_call *call, tn_error *err)
     if (!op)
         return tn_fail(err, TN_E_INTERNAL, call->site ? call->site->path : "cpu",
                        "operation %d is not a primitive one of the cpu device; report this defect", (int)call->op);
-    return op->forward(call, err);
+    tn_status status = op->forward(call, err);
+    return status == TN_OK ? gemm_check(err) : status;
 }
 
 static size_t cpu_backward_scratch(const tn_call *call)
@@ -113,7 +117,8 @@ static tn_status cpu_backward(const tn_call *call, tn_error *err)
     if (!op || !op->backward)
         return tn_fail(err, TN_DECLINED, call->site ? call->site->path : "cpu",
                        "the cpu device has no gradients of operation %d", (int)call->op);
-    return op->backward(call, err);
+    tn_status status = op->backward(call, err);
+    return status == TN_OK ? gemm_check(err) : status;
 }
 
 const tn_device eager_cpu = {

@@ -2,10 +2,14 @@
  * sizes are only given at execution: they take any number of tokens without generating code for it, and measure as fast
  * as primitives of fixed size. */
 #include "eager/gemm.h"
+
+#include "base/edge.h"
 #include "eager/vec.h"
 
 #include <dnnl.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* oneDNN brings OpenMP's runtime along; of it we only tell oneDNN to stay on the thread that calls. */
@@ -40,7 +44,16 @@ static struct {
     gemm_context *idle;
     dnnl_engine_t engine;
     dnnl_primitive_t bf16[GEMM_FORMS]; /* NULL: this machine has no bf16 product                  */
+    atomic_bool failed;                /* it ran out of memory, and is left alone from then on    */
 } dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Is this a success? Whatever is neither that nor "there is no such thing here" is lack of memory. */
+static bool gemm_good(dnnl_status_t status)
+{
+    if (status != dnnl_success && status != dnnl_unimplemented && status != dnnl_invalid_arguments)
+        atomic_store(&dnn.failed, true);
+    return status == dnnl_success;
+}
 
 static dnnl_primitive_t gemm_primitive(gemm_form form)
 {
@@ -54,21 +67,43 @@ static dnnl_primitive_t gemm_primitive(gemm_form form)
         dnnl_memory_desc_init_by_strides(&w, 2, dims, dnnl_bf16, form == GEMM_NT ? columns : rows) == dnnl_success &&
         dnnl_memory_desc_init_by_strides(&c, 2, dims, dnnl_f32, rows) == dnnl_success &&
         dnnl_matmul_desc_init(&desc, &a, &w, NULL, &c) == dnnl_success &&
-        dnnl_primitive_desc_create(&primitive_desc, &desc, NULL, dnn.engine, NULL) == dnnl_success &&
-        dnnl_primitive_create(&primitive, primitive_desc) != dnnl_success)
+        gemm_good(dnnl_primitive_desc_create(&primitive_desc, &desc, NULL, dnn.engine, NULL)) &&
+        !gemm_good(dnnl_primitive_create(&primitive, primitive_desc)))
         primitive = NULL;
     if (primitive_desc)
         dnnl_primitive_desc_destroy(primitive_desc);
     return primitive;
 }
 
+static void gemm_make_stream(void *argument)
+{
+    gemm_context *context = argument;
+    if (dnn.engine && !gemm_good(dnnl_stream_create(&context->stream, dnn.engine, dnnl_stream_default_flags)))
+        context->stream = NULL;
+}
+
+/* Calls what calls oneDNN, unless that failed before. */
+static bool gemm_call(void (*work)(void *), void *argument)
+{
+    if (atomic_load(&dnn.failed))
+        return false;
+    /* Where it cannot make code it takes slow loops without a word, whose sums round otherwise: errno tells. */
+    int before = errno;
+    errno = 0;
+    if (!edge_call(work, argument) || errno == ENOMEM)
+        atomic_store(&dnn.failed, true);
+    errno = before;
+    return !atomic_load(&dnn.failed);
+}
+
 /* NULL when there is no memory for it. */
 static gemm_context *gemm_context_new(void)
 {
     gemm_context *context = calloc(1, sizeof *context);
-    if (context &&
-        (!dnn.engine || dnnl_stream_create(&context->stream, dnn.engine, dnnl_stream_default_flags) != dnnl_success))
-        context->stream = NULL;
+    if (!context)
+        atomic_store(&dnn.failed, true);
+    else
+        gemm_call(gemm_make_stream, context);
     return context;
 }
 
@@ -80,15 +115,21 @@ static void gemm_keep(gemm_context *context)
     pthread_mutex_unlock(&dnn.lock);
 }
 
-static void gemm_init(void)
+static void gemm_make_primitives(void *nothing)
 {
-    int threads = omp_get_max_threads();
-    omp_set_num_threads(1);
-    if (dnnl_engine_create(&dnn.engine, dnnl_cpu, 0) != dnnl_success)
+    (void)nothing;
+    if (!gemm_good(dnnl_engine_create(&dnn.engine, dnnl_cpu, 0)))
         dnn.engine = NULL;
     /* Without AVX-512 oneDNN would fall back to a reference loop. */
     for (int form = 0; dnn.engine && tn_cpu_flags() & TN_CPU_AVX512 && form < GEMM_FORMS; form++)
         dnn.bf16[form] = gemm_primitive((gemm_form)form);
+}
+
+static void gemm_init(void)
+{
+    int threads = omp_get_max_threads();
+    omp_set_num_threads(1);
+    gemm_call(gemm_make_primitives, NULL);
     omp_set_num_threads(threads);
     /* One for each thread now, so that none is made in the middle of decoding. */
     gemm_context *context;
@@ -137,7 +178,7 @@ static dnnl_memory_t gemm_memory(dnnl_data_type_t type, int64_t rows, int64_t co
     dnnl_memory_desc_t desc;
     dnnl_memory_t memory = NULL;
     if (dnnl_memory_desc_init_by_strides(&desc, 2, dims, type, strides) != dnnl_success ||
-        dnnl_memory_create(&memory, &desc, dnn.engine, DNNL_MEMORY_NONE) != dnnl_success)
+        !gemm_good(dnnl_memory_create(&memory, &desc, dnn.engine, DNNL_MEMORY_NONE)))
         return NULL;
     return memory;
 }
@@ -175,9 +216,18 @@ static gemm_memories *gemm_recall(gemm_context *context, const gemm_shape *s)
     return kept;
 }
 
+/* One product for oneDNN. */
+typedef struct gemm_task {
+    gemm_context *context;
+    const gemm_shape *shape;
+    const void *a, *w;
+    float *c;
+    bool done;
+} gemm_task;
+
 static bool gemm_bf16(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
 {
-    if (!context || !context->stream)
+    if (!context->stream)
         return false;
     gemm_memories *m = gemm_recall(context, shape);
     if (!m || dnnl_memory_set_data_handle(m->a, (void *)(uintptr_t)a) != dnnl_success ||
@@ -185,7 +235,7 @@ static bool gemm_bf16(gemm_context *context, const gemm_shape *shape, const void
         dnnl_memory_set_data_handle(m->c, c) != dnnl_success)
         return false;
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, m->a}, {DNNL_ARG_WEIGHTS, m->w}, {DNNL_ARG_DST, m->c}};
-    return dnnl_primitive_execute(dnn.bf16[shape->form], context->stream, 3, args) == dnnl_success;
+    return gemm_good(dnnl_primitive_execute(dnn.bf16[shape->form], context->stream, 3, args));
 }
 
 /* The product in plain C, for what oneDNN cannot do. One row of c at a time, f32 throughout. */
@@ -207,21 +257,33 @@ static void gemm_plain(const gemm_shape *s, const void *a, const void *w, float 
         }
 }
 
-static void gemm_f32(const gemm_context *context, const gemm_shape *s, const float *a, const float *w, float *c)
+static bool gemm_f32(const gemm_shape *s, const float *a, const float *w, float *c)
 {
-    if (context && s->k > 0 &&
-        dnnl_sgemm(s->form == GEMM_TN ? 'T' : 'N', s->form == GEMM_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f, a, s->lda, w,
-                   s->ldw, 0.0f, c, s->ldc) == dnnl_success)
-        return;
-    gemm_plain(s, a, w, c);
+    return gemm_good(dnnl_sgemm(s->form == GEMM_TN ? 'T' : 'N', s->form == GEMM_NT ? 'T' : 'N', s->m, s->n, s->k, 1.0f,
+                                a, s->lda, w, s->ldw, 0.0f, c, s->ldc));
+}
+
+static void gemm_do(void *argument)
+{
+    gemm_task *t = argument;
+    t->done = t->shape->type == TN_BF16 ? gemm_bf16(t->context, t->shape, t->a, t->w, t->c)
+                                        : gemm_f32(t->shape, t->a, t->w, t->c);
 }
 
 static void gemm_direct(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
 {
-    if (shape->type != TN_BF16)
-        gemm_f32(context, shape, a, w, c);
-    else if (shape->k <= 0 || !gemm_bf16(context, shape, a, w, c))
+    gemm_task task = {.context = context, .shape = shape, .a = a, .w = w, .c = c};
+    if (context && shape->k > 0)
+        gemm_call(gemm_do, &task);
+    if (!task.done)
         gemm_plain(shape, a, w, c);
+}
+
+tn_status gemm_check(tn_error *err)
+{
+    if (!atomic_load(&dnn.failed))
+        return TN_OK;
+    return tn_fail(err, TN_E_MEMORY, "oneDNN", "out of memory; close other programs and start this one again");
 }
 
 /* n elements of from to type to, at any address. */

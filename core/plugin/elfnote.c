@@ -2,6 +2,7 @@
  * headers, which stripping leaves in place. */
 #include "plugin/elfnote.h"
 
+#include <errno.h>
 #include <gelf.h>
 #include <libelf.h>
 #include <stdio.h>
@@ -154,7 +155,7 @@ static tn_status scan_segments(Elf *elf, size_t size, const char *file, int *fou
     return status;
 }
 
-tn_status elfnote_read(const void *content, size_t size, const char *file, elfnote *note, tn_error *err)
+static tn_status read_note(const void *content, size_t size, const char *file, elfnote *note, tn_error *err)
 {
     *note = (elfnote){0};
     if (elf_version(EV_CURRENT) == EV_NONE)
@@ -171,4 +172,15 @@ tn_status elfnote_read(const void *content, size_t size, const char *file, elfno
         status = tn_fail(err, TN_DECLINED, file, "no plugin note; not a plugin");
     elf_end(elf);
     return status;
+}
+
+/* libelf says that there is no such thing where memory for it ran out; errno knows. */
+tn_status elfnote_read(const void *content, size_t size, const char *file, elfnote *note, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    errno = 0;
+    tn_status status = read_note(content, size, file, note, &why);
+    if (status == TN_DECLINED && errno == ENOMEM)
+        return tn_fail(err, TN_E_KERNEL, file, "out of memory while its plugin note was read");
+    return status == TN_OK ? TN_OK : tn_fail(err, status, why.where, "%s", why.message);
 }

@@ -1,6 +1,7 @@
 /* Reading kernels.json. Strict: a key that is not known is an error with the nearest one that is, since a misspelt
  * option that is silently ignored is worse. */
 #include "plugin/kernels_config.h"
+#include "base/json_memory.h"
 #include "plugin/nearest.h"
 
 #include <errno.h>
@@ -325,7 +326,12 @@ tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err
     json_t *root = NULL;
     json_error_t where;
     tn_status status = read_text(path, &text, &size, err);
-    if (status == TN_OK && !(root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where)))
+    json_memory_watch();
+    if (status == TN_OK)
+        root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+    if (status == TN_OK && json_memory_failed())
+        status = no_memory(path, err);
+    else if (status == TN_OK && !root)
         status = tn_fail(err, TN_E_KERNEL, path, "line %d, column %d: %s", where.line, where.column, where.text);
     if (status == TN_OK)
         status = read_root(config, root, path, err);

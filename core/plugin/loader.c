@@ -2,35 +2,47 @@
  * plugin's memory. */
 #include "plugin/loader.h"
 
+#include "base/edge.h"
 #include "device/hoststate.h"
 
 #include <ltdl.h>
 
-static lt_dlhandle open_resident(const char *path)
+typedef struct loading {
+    const char *path;
+    lt_dlhandle handle;
+} loading;
+
+static void open_resident(void *argument)
 {
+    loading *l = argument;
     lt_dladvise advise;
     if (lt_dladvise_init(&advise) != 0)
-        return NULL;
-    lt_dlhandle handle = NULL;
+        return;
     if (lt_dladvise_local(&advise) == 0 && lt_dladvise_resident(&advise) == 0)
-        handle = lt_dlopenadvise(path, advise);
+        l->handle = lt_dlopenadvise(l->path, advise);
     lt_dladvise_destroy(&advise);
-    return handle;
 }
 
 tn_status loader_open(const char *path, stage *staged, char *changed, size_t changed_size, tn_error *err)
 {
+    static bool lost; /* it met a null pointer of its own: no memory; one thread scans at a time         */
+    if (lost)
+        return tn_fail(err, TN_E_MEMORY, path, "not opened: libltdl ran out of memory before");
     if (lt_dlinit() != 0) /* counts its calls; never undone, like the libraries it opens */
         return tn_fail(err, TN_E_INTERNAL, path, "libltdl does not start: %s", lt_dlerror());
+    edge_install(); /* its handler belongs to the host, not to what a plugin changed                 */
     hoststate *before = hoststate_save();
     if (!before)
         return tn_fail(err, TN_E_MEMORY, path, "out of memory");
     stage_begin(staged);
-    lt_dlhandle handle = open_resident(path);
+    loading l = {.path = path};
+    lost = !edge_call(open_resident, &l);
     stage_end();
     hoststate_restore(before, changed, changed_size);
-    if (handle)
+    if (l.handle)
         return TN_OK;
+    if (lost)
+        return tn_fail(err, TN_E_MEMORY, path, "not opened: libltdl ran out of memory");
     const char *why = lt_dlerror();
     return tn_fail(err, TN_E_KERNEL, path, "opened in its trial, but not here: %s", why ? why : "no reason given");
 }

@@ -1,0 +1,415 @@
+/* Walks over the failures of the system below: every command is run again and again, and each time another one of its
+ * allocations, mappings, opens, reads, ... fails. Whatever happens, it must end by itself and in time, with a status
+ * that fits and one line that says why, or as if nothing had happened: with the same output, byte for byte.
+ * usage: test_faults [--all] [--part I/N] [--fault KIND:N] [COMMAND [KIND]]
+ * Without --all only a sample is tried; the lines say how many of how many. */
+#include "faults.h"
+#include "tempdir.h"
+
+#include <fcntl.h>
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SECONDS_MAX = 60, WORDS_MAX = 20, SHOWN_MAX = 12, HUNG = 1000 };
+
+/* ---- what is run ---------------------------------------------------------------------------------- */
+
+#define LLAMA "tests/data/models/llama"
+#define DEMO "models/demo"
+
+typedef struct subject {
+    const char *name;
+    const char *words[WORDS_MAX]; /* OUT stands for the folder for results, PLUGINS for one with two plugins */
+    bool cold;                    /* begins with an empty cache                                */
+    bool varies;                  /* its output is another one each time                        */
+    bool timed;                   /* from "timings" on the output is another one each time      */
+    bool children;                /* calls of its children fail, too                           */
+    int64_t sample[FAULT_KINDS];  /* how many points of a kind are tried in a sample; -1: all  */
+} subject;
+
+/* Allocations of reading a tokenizer are left to --all: jansson's parser, which they are almost all of, tells no lack
+ * of memory of its own. What verify prints has times in it. */
+static const subject subjects[] = {
+    {"version", {"version"}, .sample = {-1}},
+    {"inspect", {"inspect", LLAMA, "--kernels=none"}, .sample = {-1, -1, -1, -1, -1, -1, -1, -1, -1}},
+    {"inspect-json", {"inspect", LLAMA, "--kernels=none", "--format=json"}, .sample = {40}},
+    {"tokenize", {"tokenize", DEMO, "And it came to pass"}, .sample = {0, -1, -1, -1, -1, -1, -1, -1, -1}},
+    {"logits",
+     {"logits", LLAMA, "--input", LLAMA "/expected.safetensors", "--output", "OUT/logits.safetensors", "--hidden",
+      "--kernels=none", "--threads=1"},
+     .sample = {80, -1, 16, -1, -1, -1, -1, -1, -1}},
+    {"run",
+     {"run", LLAMA, "--tokens", "1,2,3,4,5,6,7,8", "-n", "4", "--kernels=none", "--dtype=bf16", "--threads=2"},
+     .sample = {80, -1, -1, -1, -1, -1, -1, -1, -1}},
+    {"run-json",
+     {"run", DEMO, "And it", "-n", "3", "--kernels=none", "--threads=1", "--json", "--seed", "1"},
+     .timed = true,
+     .sample = {0, -1, 4, -1, -1, -1, -1, -1, -1}},
+    {"run-kernels",
+     {"run", LLAMA, "--tokens", "1,2,3,4,5,6,7,8", "-n", "4", "--kernels=auto", "--plugins=PLUGINS", "--threads=1"},
+     .cold = true,
+     .sample = {20, 6, 6, 6, -1, -1, 6, -1, -1}},
+    {"kernels", {"kernels", "--plugins", "PLUGINS"}, .sample = {30, -1, -1, -1, -1, -1, 10, -1, -1}},
+    {"kernels-cold", {"kernels", "--plugins", "PLUGINS"}, .cold = true, .sample = {40, -1, -1, -1, -1, -1, 10, -1, -1}},
+    {"kernels-children",
+     {"kernels", "--plugins", "PLUGINS"},
+     .cold = true,
+     .children = true,
+     .sample = {20, 4, 4, 8, -1, -1, 8, -1, -1}},
+    {"verify",
+     {"verify", LLAMA, "--plugins", "PLUGINS", "--threads=1"},
+     .cold = true,
+     .varies = true,
+     .sample = {3, 2, 2, 2, 2, 2, 2, 2, -1}},
+};
+
+/* Which exit statuses say what happened. Kernels that cannot be had for any reason are 3. */
+static const struct {
+    bool allowed[8];
+} statuses[FAULT_KINDS] = {
+    [FAULT_MALLOC] = {{[0] = true, [3] = true, [6] = true}},   [FAULT_MMAP] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_MPROTECT] = {{[0] = true, [3] = true, [6] = true}}, [FAULT_OPEN] = {{[0] = true, [3] = true, [4] = true}},
+    [FAULT_READ] = {{[0] = true, [3] = true, [4] = true}},     [FAULT_WRITE] = {{[0] = true, [1] = true, [4] = true}},
+    [FAULT_STAT] = {{[0] = true, [3] = true, [4] = true}},     [FAULT_FORK] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_THREAD] = {{[0] = true, [3] = true, [6] = true}},
+};
+
+/* ---- one run ------------------------------------------------------------------------------------------- */
+
+typedef struct outcome {
+    int status;             /* as a shell has it, or HUNG                                                           */
+    char *out, *err, *file; /* file: what is in OUT, NULL when there is nothing                         */
+    size_t out_size, err_size, file_size;
+    size_t files;
+    uint64_t counts[FAULT_KINDS];
+} outcome;
+
+static struct {
+    char *folder, *results, *cache, *plugins, *report, *preload;
+    int64_t part, parts;
+    bool all, count;
+    const char *fault;
+    size_t passed, failed, known;
+} walk = {.parts = 1};
+
+/* Where the program is: $TENON_BUILD, or the folder above that of this one. */
+static const char *build_folder(void)
+{
+    static char folder[4096];
+    const char *given = getenv("TENON_BUILD");
+    ssize_t length = given ? 0 : readlink("/proc/self/exe", folder, sizeof folder - 1);
+    for (int levels = 0; length > 0 && levels < 2; levels++)
+        *strrchr(folder, '/') = '\0';
+    return given ? given : folder;
+}
+
+static void outcome_free(outcome *o)
+{
+    free(o->out);
+    free(o->err);
+    free(o->file);
+    *o = (outcome){0};
+}
+
+static char *contents(int fd, size_t *size)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    char *text = calloc(1, (size_t)end + 1);
+    if (!text || pread(fd, text, (size_t)end, 0) != end)
+        abort();
+    *size = (size_t)end;
+    close(fd);
+    return text;
+}
+
+static void child(const subject *s, const char *fault, int out, int err)
+{
+    char program[4200];
+    char words[WORDS_MAX][512];
+    char *argv[WORDS_MAX + 2] = {program};
+    snprintf(program, sizeof program, "%s/tenon", build_folder());
+    for (size_t i = 0; i < WORDS_MAX && s->words[i]; i++) {
+        const char *word = s->words[i], *mark;
+        argv[i + 1] = words[i];
+        if (strncmp(word, "OUT/", 4) == 0)
+            snprintf(words[i], sizeof words[i], "%s/%s", walk.results, word + 4);
+        else if ((mark = strstr(word, "PLUGINS")))
+            snprintf(words[i], sizeof words[i], "%.*s%s", (int)(mark - word), word, walk.plugins);
+        else
+            snprintf(words[i], sizeof words[i], "%s", word);
+    }
+    setenv("LD_PRELOAD", walk.preload, 1);
+    setenv("TENON_FAULT_REPORT", walk.report, 1);
+    if (fault)
+        setenv("TENON_FAULT", fault, 1);
+    if (s->children)
+        setenv("TENON_FAULT_CHILDREN", "yes", 1);
+    int in = open("/dev/null", O_RDONLY);
+    if (dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2)
+        execv(program, argv);
+    _exit(127);
+}
+
+/* Ends what hangs. */
+static int await_end(pid_t pid)
+{
+    int status = 0, handle = (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd wait = {.fd = handle, .events = POLLIN};
+    bool hung = poll(&wait, 1, SECONDS_MAX * 1000) == 0;
+    if (hung)
+        kill(pid, SIGKILL);
+    close(handle);
+    waitpid(pid, &status, 0);
+    return hung ? HUNG : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Takes what the run left in OUT and empties it. */
+static void take_results(outcome *o)
+{
+    DIR *list = opendir(walk.results);
+    for (struct dirent *entry; list && (entry = readdir(list));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        char *path = tempdir_path(walk.results, entry->d_name);
+        free(o->file);
+        o->file = tempdir_read(path, &o->file_size);
+        o->files++;
+        unlink(path);
+        free(path);
+    }
+    if (list)
+        closedir(list);
+}
+
+static outcome run(const subject *s, const char *fault)
+{
+    static const uint64_t zeros[FAULT_KINDS];
+    outcome o = {0};
+    size_t size;
+    if (s->cold) {
+        char *command;
+        if (asprintf(&command, "rm -rf '%s'", walk.cache) < 0 || system(command) != 0)
+            abort();
+        free(command);
+        mkdir(walk.cache, 0700);
+    }
+    tempdir_write(walk.report, zeros, sizeof zeros);
+    int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
+    pid_t pid = fork();
+    if (pid == 0)
+        child(s, fault, out, err);
+    o.status = await_end(pid);
+    o.out = contents(out, &o.out_size);
+    o.err = contents(err, &o.err_size);
+    uint64_t *counts = tempdir_read(walk.report, &size);
+    memcpy(o.counts, counts, sizeof o.counts);
+    free(counts);
+    take_results(&o);
+    return o;
+}
+
+/* ---- judging ------------------------------------------------------------------------------------------- */
+
+static bool same(const char *a, size_t a_size, const char *b, size_t b_size)
+{
+    return !a == !b && a_size == b_size && (!a || memcmp(a, b, a_size) == 0);
+}
+
+/* How much of its output is to be the same each time. */
+static size_t compared(const subject *s, const outcome *o)
+{
+    if (s->varies)
+        return 0;
+    const char *end = s->timed ? strstr(o->out, "\"timings\"") : NULL;
+    return end ? (size_t)(end - o->out) : o->out_size;
+}
+
+/* Exactly one line that begins with "tenon: " and is no warning, and it is the last. */
+static bool one_line(const char *text)
+{
+    size_t errors = 0;
+    bool last = false;
+    for (const char *line = text; *line; line++) {
+        last = strncmp(line, "tenon: ", 7) == 0 && strncmp(line, "tenon: warning: ", 16) != 0;
+        errors += last;
+        line = strchr(line, '\n');
+        if (!line)
+            return false;
+    }
+    return errors == 1 && last;
+}
+
+/* NULL, or what is wrong with how it ended. */
+static const char *fault_in(const subject *s, const outcome *o, const outcome *usual, fault_kind kind)
+{
+    if (o->status == HUNG)
+        return "did not end";
+    if (strstr(o->err, "Sanitizer"))
+        return "the sanitizers found something";
+    if (o->status == 0 || o->status == usual->status) {
+        size_t out = compared(s, o), usual_out = compared(s, usual);
+        if (!same(o->out, out, usual->out, usual_out))
+            return "ended well with another output";
+        if (!same(o->file, o->file_size, usual->file, usual->file_size) || o->files != usual->files)
+            return "ended well with another file";
+        return NULL;
+    }
+    bool untried = s->varies && o->status == 5; /* verify: what could not be tried counts as failed   */
+    if (!untried && (o->status >= 8 || !statuses[kind].allowed[o->status]))
+        return "a status that does not fit";
+    if (o->files)
+        return "left a file";
+    return one_line(o->err) ? NULL : "not one line on stderr";
+}
+
+static void show(const char *text)
+{
+    for (int lines = 0; *text && lines < 12; lines++) {
+        size_t length = strcspn(text, "\n");
+        printf("        %.*s\n", (int)(length < 300 ? length : 300), text);
+        text += length + (text[length] == '\n');
+    }
+}
+
+static bool try_one(const subject *s, const outcome *usual, fault_kind kind, uint64_t number, bool tell)
+{
+    char fault[64];
+    snprintf(fault, sizeof fault, "%s:%llu", fault_names[kind], (unsigned long long)number);
+    outcome o = run(s, fault);
+    const char *wrong = fault_in(s, &o, usual, kind);
+    if (wrong && tell) {
+        printf("    %s %s: %s, status %d\n", s->name, fault, wrong, o.status);
+        show(o.err);
+    }
+    outcome_free(&o);
+    return !wrong;
+}
+
+/* The points of one kind: all, or evenly spread, the first and the last among them. */
+static void walk_kind(const subject *s, const outcome *usual, fault_kind kind)
+{
+    uint64_t count = usual->counts[kind], fell = 0, tried = 0;
+    int64_t most = walk.all || s->sample[kind] < 0 ? (int64_t)count : s->sample[kind];
+    uint64_t points = (uint64_t)most < count ? (uint64_t)most : count;
+    for (uint64_t i = (uint64_t)walk.part; i < points; i += (uint64_t)walk.parts) {
+        uint64_t number = points == count ? i + 1 : points == 1 ? 1 : 1 + i * (count - 1) / (points - 1);
+        tried++;
+        fell += !try_one(s, usual, kind, number, fell < SHOWN_MAX);
+    }
+    if (tried)
+        printf("%-17s %-8s %6llu points of %6llu tried, %llu fell\n", s->name, fault_names[kind],
+               (unsigned long long)tried, (unsigned long long)count, (unsigned long long)fell);
+    walk.passed += tried - fell;
+    walk.failed += fell;
+    fflush(stdout);
+}
+
+static void walk_subject(const subject *s, const char *kind)
+{
+    outcome usual = run(s, NULL);
+    if (!s->cold) { /* now the cache is warm */
+        outcome_free(&usual);
+        usual = run(s, NULL);
+    }
+    if (usual.status != 0) {
+        printf("%s: ends with status %d undisturbed\n", s->name, usual.status);
+        show(usual.err);
+        walk.failed++;
+    }
+    for (int k = 0; k < FAULT_KINDS && usual.status == 0 && walk.count; k++)
+        printf("%s %s %llu\n", s->name, fault_names[k], (unsigned long long)usual.counts[k]);
+    for (int k = 0; k < FAULT_KINDS && usual.status == 0 && !walk.count; k++)
+        if (!kind || strcmp(kind, fault_names[k]) == 0)
+            walk_kind(s, &usual, (fault_kind)k);
+    outcome_free(&usual);
+}
+
+/* One fault by itself, and all that it said. */
+static void show_one(const subject *s, const char *fault)
+{
+    outcome o = run(s, fault);
+    printf("%s %s: status %d\n%s%s", s->name, fault, o.status, o.out, o.err);
+    outcome_free(&o);
+}
+
+/* ---- the places ------------------------------------------------------------------------------------------ */
+
+static void copy_plugin(const char *name)
+{
+    char from[4300];
+    snprintf(from, sizeof from, "%s/plugins/%s", build_folder(), name);
+    char *to = tempdir_path(walk.plugins, name);
+    size_t size;
+    void *data = tempdir_read(from, &size);
+    tempdir_write(to, data, size);
+    chmod(to, 0644);
+    free(data);
+    free(to);
+}
+
+static void make_places(void)
+{
+    char preload[4300];
+    walk.folder = tempdir_new();
+    walk.results = tempdir_path(walk.folder, "results");
+    walk.cache = tempdir_path(walk.folder, "cache");
+    walk.plugins = tempdir_path(walk.folder, "plugins");
+    walk.report = tempdir_path(walk.folder, "report");
+    mkdir(walk.results, 0755);
+    mkdir(walk.cache, 0700);
+    mkdir(walk.plugins, 0755);
+    setenv("HOME", walk.folder, 1);
+    setenv("XDG_CONFIG_HOME", walk.folder, 1);
+    setenv("XDG_CACHE_HOME", walk.cache, 1);
+    setenv("TENON_MEASURE", "no", 1);
+    unsetenv("TENON_CONFIG");
+    snprintf(preload, sizeof preload, "%s/tests/fault_preload.so", build_folder());
+    walk.preload = strdup(preload);
+    copy_plugin("npu_rmsnorm.so");
+    copy_plugin("npu_swiglu.so");
+}
+
+static void remove_places(void)
+{
+    char *const names[] = {walk.results, walk.cache, walk.plugins, walk.report, walk.preload};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        free(names[i]);
+    tempdir_remove(walk.folder);
+}
+
+int main(int argc, char **argv)
+{
+    int at = 1;
+    for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
+        if (strcmp(argv[at], "--all") == 0)
+            walk.all = true;
+        else if (strcmp(argv[at], "--count") == 0)
+            walk.count = true;
+        else if (strcmp(argv[at], "--part") == 0 && at + 1 < argc)
+            sscanf(argv[++at], "%ld/%ld", &walk.part, &walk.parts);
+        else if (strcmp(argv[at], "--fault") == 0 && at + 1 < argc)
+            walk.fault = argv[++at];
+    }
+    make_places();
+    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
+        if (at >= argc || strcmp(argv[at], subjects[i].name) == 0) {
+            if (walk.fault)
+                show_one(&subjects[i], walk.fault);
+            else
+                walk_subject(&subjects[i], at + 1 < argc ? argv[at + 1] : NULL);
+        }
+    remove_places();
+    printf("%zu passed, %zu failed\n", walk.passed, walk.failed);
+    return walk.failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
