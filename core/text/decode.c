@@ -7,23 +7,103 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUPPORTED "Sequence, ByteLevel, ByteFallback, Fuse, Replace and Strip"
+#define SUPPORTED                                                                                                      \
+    "Sequence, BPEDecoder, ByteLevel, ByteFallback, CTC, Fuse, Metaspace, Replace, Strip and WordPiece"
 
 void decode_free(decoder *d)
 {
     for (size_t i = 0; i < d->count; i++) {
         regex_free(d->ops[i].pattern);
         buffer_free(&d->ops[i].content);
+        buffer_free(&d->ops[i].delimiter);
     }
     free(d->ops);
     *d = (decoder){0};
 }
 
+static tn_status load_strip(decode_op *op, const doc_node *node, place at, tn_error *err)
+{
+    const char *text = "";
+    size_t length = 0;
+    tn_status status = doc_need_character(node, "content", &text, &length, at, err);
+    if (status == TN_OK)
+        status = doc_get_integer(node, "start", &op->start, at, err);
+    if (status == TN_OK)
+        status = doc_get_integer(node, "stop", &op->stop, at, err);
+    if (status == TN_OK && !buffer_add(&op->content, text, length))
+        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return status;
+}
+
+static tn_status load_replace(decode_op *op, const doc_node *node, place at, tn_error *err)
+{
+    const char *text = "";
+    size_t length = 0;
+    tn_status status = doc_get_text(node, "content", &text, &length, at, err);
+    if (status == TN_OK && !(op->pattern = regex_load(doc_get(node, "pattern"), at, err)))
+        return err->code;
+    if (status == TN_OK && !buffer_add(&op->content, text, length))
+        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return status;
+}
+
+static tn_status load_metaspace(decode_op *op, const doc_node *node, place at, tn_error *err)
+{
+    const char *text = "", *scheme = "always";
+    size_t length = 0, scheme_length;
+    bool prefix = true;
+    tn_status status = doc_need_character(node, "replacement", &text, &length, at, err);
+    if (status == TN_OK)
+        status = doc_get_text(node, "prepend_scheme", &scheme, &scheme_length, at, err);
+    if (status == TN_OK)
+        status = doc_get_flag(node, "add_prefix_space", &prefix, at, err);
+    bool never = strcmp(scheme, "never") == 0;
+    if (status == TN_OK && !never && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0)
+        status = tn_fail(err, TN_E_INPUT, at.file, "%s: prepend_scheme '%.40s' is unknown; correct the file",
+                         at.component, scheme);
+    if (status == TN_OK && !prefix && !never)
+        status = tn_fail(err, TN_E_INPUT, at.file,
+                         "%s: add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", at.component,
+                         scheme);
+    op->cleanup = !never;
+    if (status == TN_OK && !buffer_add(&op->content, text, length))
+        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return status;
+}
+
+/* WordPiece, BPEDecoder and CTC: a text, a flag but for the second, another text for the third. */
+static tn_status load_texts(decode_op *op, const doc_node *node, place at, tn_error *err)
+{
+    const char *text = "", *delimiter = "";
+    size_t length = 0, delimiter_length = 0;
+    const char *key = op->kind == DECODE_WORDPIECE ? "prefix" : op->kind == DECODE_BPE ? "suffix" : "pad_token";
+    tn_status status = doc_need_text(node, key, &text, &length, at, err);
+    if (status == TN_OK && op->kind != DECODE_BPE)
+        status = doc_need_flag(node, "cleanup", &op->cleanup, at, err);
+    if (status == TN_OK && op->kind == DECODE_CTC)
+        status = doc_need_text(node, "word_delimiter_token", &delimiter, &delimiter_length, at, err);
+    if (status == TN_OK && (!buffer_add(&op->content, text, length) || !buffer_add(&op->delimiter, delimiter, delimiter_length)))
+        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return status;
+}
+
 static tn_status add_op(decoder *d, const doc_node *node, place at, tn_error *err)
 {
-    static const char *const types[] = {"ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip"};
+    static const struct {
+        const char *type, *members;
+        tn_status (*load)(decode_op *op, const doc_node *node, place at, tn_error *err);
+    } types[] = {[DECODE_BYTE_LEVEL] = {"ByteLevel", "add_prefix_space trim_offsets use_regex", NULL},
+                 [DECODE_BYTE_FALLBACK] = {"ByteFallback", "", NULL},
+                 [DECODE_FUSE] = {"Fuse", "", NULL},
+                 [DECODE_REPLACE] = {"Replace", "pattern content", load_replace},
+                 [DECODE_STRIP] = {"Strip", "content start stop", load_strip},
+                 [DECODE_METASPACE] = {"Metaspace", "replacement prepend_scheme add_prefix_space split str_rep",
+                                       load_metaspace},
+                 [DECODE_WORDPIECE] = {"WordPiece", "prefix cleanup", load_texts},
+                 [DECODE_BPE] = {"BPEDecoder", "suffix", load_texts},
+                 [DECODE_CTC] = {"CTC", "pad_token word_delimiter_token cleanup", load_texts}};
     unsigned which = 0;
-    while (node && which < DECODE_JOIN && strcmp(types[which], doc_type(node)) != 0)
+    while (which < DECODE_JOIN && node && strcmp(types[which].type, doc_type(node)) != 0)
         which++;
     if (node && which == DECODE_JOIN)
         return doc_unsupported(node, SUPPORTED, at, err);
@@ -33,24 +113,8 @@ static tn_status add_op(decoder *d, const doc_node *node, place at, tn_error *er
     d->ops = grown;
     decode_op *op = &d->ops[d->count++];
     *op = (decode_op){.kind = node ? which : DECODE_JOIN};
-    const char *content = "";
-    size_t length = 0;
-    tn_status status = TN_OK;
-    if (op->kind == DECODE_REPLACE || op->kind == DECODE_STRIP)
-        status = doc_get_text(node, "content", &content, &length, at, err);
-    if (status == TN_OK && op->kind == DECODE_REPLACE && !(op->pattern = regex_load(doc_get(node, "pattern"), at, err)))
-        status = err->code;
-    if (status == TN_OK && op->kind == DECODE_STRIP) {
-        status = doc_get_integer(node, "start", &op->start, at, err);
-        if (status == TN_OK)
-            status = doc_get_integer(node, "stop", &op->stop, at, err);
-        if (status == TN_OK && (length == 0 || utf8_read(content, length).length != length))
-            status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'content' of Strip is not one character; correct the file",
-                             at.component);
-    }
-    if (status == TN_OK && !buffer_add(&op->content, content, length))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+    tn_status status = node ? doc_only(node, types[which].members, at, err) : TN_OK;
+    return status == TN_OK && node && types[which].load ? types[which].load(op, node, at, err) : status;
 }
 
 static tn_status load_list(decoder *d, const doc_node *node, place at, tn_error *err)
@@ -77,9 +141,9 @@ tn_status decode_load(decoder *d, const doc_node *node, place at, tn_error *err)
 /* What a stage remembers. */
 typedef struct stage {
     buffer token; /* fragments of a token that must be whole first                               */
-    buffer bytes; /* bytes that may yet become characters                                         */
+    buffer bytes; /* bytes that may yet become characters; BPE, CTC: the token before             */
     int64_t skip; /* STRIP: characters that may still be dropped from this token's start         */
-    bool begun;   /* JOIN: there was a token before                                               */
+    bool begun;   /* there was a token before                                                     */
 } stage;
 
 struct tn_stream {
@@ -188,7 +252,7 @@ static bool strip(tn_stream *s, size_t index, const char *text, size_t length, b
         length -= n;
         st->skip--;
     }
-    for (int64_t i = 0; i < op->stop && length && starts_with(text + length - n, n, &op->content); i++)
+    for (int64_t i = 0; i < op->stop && length >= n && starts_with(text + length - n, n, &op->content); i++)
         length -= n;
     if (ends)
         st->skip = op->start;
@@ -198,10 +262,88 @@ static bool strip(tn_stream *s, size_t index, const char *text, size_t length, b
 static bool replace(tn_stream *s, size_t index, const char *text, size_t length)
 {
     const decode_op *op = &s->tokenizer->decoder.ops[index];
-    buffer out = {0};
+    buffer out = {.limit = buffer_bound(length)};
     bool fine = regex_replace(op->pattern, text, length, &op->content, &out, s->err) == TN_OK &&
                 pass(s, index + 1, out.data, out.size, true);
     buffer_free(&out);
+    return fine;
+}
+
+/* Spaces for the character that stands for them; in the first token nothing. */
+static bool metaspace(tn_stream *s, size_t index, const char *text, size_t length, bool ends)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    stage *st = &s->stages[index];
+    const char *to = !st->begun && op->cleanup ? "" : " ";
+    buffer out = {0};
+    bool fine = cleanup_replace(text, length, op->content.data, op->content.size, to, &out) &&
+                pass(s, index + 1, out.data, out.size, ends);
+    buffer_free(&out);
+    st->begun = st->begun || ends;
+    return fine;
+}
+
+/* A token that continues a word loses its prefix, others have a space in front. */
+static bool wordpiece_token(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    bool first = !s->stages[index].begun, continues = starts_with(text, length, &op->content);
+    size_t cut = !first && continues ? op->content.size : 0;
+    buffer out = {0}, clean = {0};
+    bool fine = (first || continues || buffer_add(&out, " ", 1)) && buffer_add(&out, text + cut, length - cut);
+    fine = fine && (!op->cleanup || cleanup_english(out.size ? out.data : "", out.size, &clean));
+    const buffer *result = op->cleanup ? &clean : &out;
+    s->stages[index].begun = true;
+    fine = fine && pass(s, index + 1, result->data, result->size, true);
+    buffer_free(&out);
+    buffer_free(&clean);
+    return fine;
+}
+
+/* Passes on the token that BPE held back: its suffix becomes a space, or nothing in the last one. */
+static bool pass_held(tn_stream *s, size_t index, const char *instead)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    stage *st = &s->stages[index];
+    buffer out = {0};
+    bool fine = cleanup_replace(st->bytes.size ? st->bytes.data : "", st->bytes.size, op->content.data,
+                                op->content.size, instead, &out) &&
+                pass(s, index + 1, out.data, out.size, true);
+    buffer_free(&out);
+    st->bytes.size = 0;
+    return fine;
+}
+
+static bool bpe_token(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    stage *st = &s->stages[index];
+    if (st->begun && !pass_held(s, index, " "))
+        return false;
+    st->begun = true;
+    return buffer_add(&st->bytes, text, length);
+}
+
+/* Equal tokens in a row are one, padding is none, and words have a delimiter between them. */
+static bool ctc(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    stage *st = &s->stages[index];
+    if (st->begun && st->bytes.size == length && (!length || memcmp(st->bytes.data, text, length) == 0))
+        return true;
+    st->begun = true;
+    st->bytes.size = 0;
+    buffer bare = {0}, clean = {0}, spaced = {0};
+    bool fine = buffer_add(&st->bytes, text, length) &&
+                cleanup_replace(text, length, op->content.data, op->content.size, "", &bare);
+    if (op->cleanup)
+        fine = fine && cleanup_english(bare.size ? bare.data : "", bare.size, &clean) &&
+               cleanup_replace(clean.size ? clean.data : "", clean.size, op->delimiter.data, op->delimiter.size, " ",
+                               &spaced);
+    const buffer *result = op->cleanup ? &spaced : &bare;
+    fine = fine && (result->size == 0 || pass(s, index + 1, result->data, result->size, true));
+    buffer_free(&bare);
+    buffer_free(&clean);
+    buffer_free(&spaced);
     return fine;
 }
 
@@ -218,6 +360,8 @@ static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bo
         return pass(s, index + 1, text, length, false);
     if (op->kind == DECODE_STRIP && op->stop <= 0)
         return strip(s, index, text, length, ends);
+    if (op->kind == DECODE_METASPACE)
+        return metaspace(s, index, length ? text : "", length, ends);
     /* The others see whole tokens only. */
     if (!ends || st->token.size) {
         if (!buffer_add(&st->token, text, length))
@@ -247,6 +391,16 @@ static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bo
         st->begun = true;
         fine = (first || pass(s, index + 1, " ", 1, false)) && pass(s, index + 1, text, length, false);
         break;
+    case DECODE_WORDPIECE:
+        fine = wordpiece_token(s, index, text, length);
+        break;
+    case DECODE_BPE:
+        fine = bpe_token(s, index, text, length);
+        break;
+    case DECODE_CTC:
+        fine = ctc(s, index, text, length);
+        break;
+    case DECODE_METASPACE:
     case DECODE_FUSE:
         break;
     }
@@ -264,6 +418,8 @@ static bool finish(tn_stream *s)
             fine = pass_characters(s, i, &s->stages[i].bytes, true);
         else if (d->ops[i].kind == DECODE_BYTE_FALLBACK)
             fine = end_byte_run(s, i);
+        else if (d->ops[i].kind == DECODE_BPE)
+            fine = !s->stages[i].begun || pass_held(s, i, "");
         else if (d->ops[i].kind == DECODE_FUSE || d->ops[i].kind == DECODE_JOIN)
             fine = pass(s, i + 1, "", 0, true);
     }
@@ -322,8 +478,12 @@ static bool push(tn_stream *s, int64_t id)
     if (id < 0 || (uint64_t)id >= v->size || !v->tokens[id].present)
         return true;
     const vocab_token *token = &v->tokens[id];
-    if (token->special && s->skip_special)
+    const added *a = &s->tokenizer->added;
+    const added_shown *shown = added_find_shown(a, (uint32_t)id);
+    if ((shown ? shown->special : token->special) && s->skip_special)
         return true;
+    if (shown)
+        return pass(s, 0, shown->length ? a->shown_text.data + shown->offset : "", shown->length, true);
     return pass(s, 0, token->length ? v->strings.data + token->offset : "", token->length, true);
 }
 

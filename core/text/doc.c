@@ -1,16 +1,10 @@
 /* Access to tokenizer.json; the only file of core/text that includes jansson. */
 #include "text/doc.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+#include "text/tokenizer.h"
 
-/* The largest file published is about 35 MB; a parsed one takes some ten times its size. */
-#define DOC_LIMIT ((off_t)256 << 20)
+#include <jansson.h>
+#include <string.h>
 
 /* A doc is the parsed root, a doc_node any value: both are jansson's own objects behind another name. */
 static const json_t *value_of(const doc_node *node)
@@ -23,49 +17,10 @@ static const doc_node *node_of(const json_t *value)
     return (const doc_node *)(const void *)value;
 }
 
-/* Reads a whole regular file. Owned by the caller. */
-static char *read_file(const char *path, size_t *size, tn_error *err)
+doc *doc_parse(const char *text, size_t size, const char *path, tn_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; give a folder that holds tokenizer.json", strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return NULL;
-    }
-    char *data = NULL;
-    size_t got = 0;
-    if (!S_ISREG(st.st_mode)) {
-        tn_fail(err, TN_E_INPUT, path, "not a regular file; give a folder that holds tokenizer.json");
-    } else if (st.st_size > DOC_LIMIT) {
-        tn_fail(err, TN_E_INPUT, path, "larger than %d MB; this is no tokenizer.json", (int)(DOC_LIMIT >> 20));
-    } else if (!(data = malloc((size_t)st.st_size + 1))) {
-        tn_fail(err, TN_E_MEMORY, path, "out of memory");
-    } else {
-        ssize_t n = 1;
-        while (got < (size_t)st.st_size && (n = read(fd, data + got, (size_t)st.st_size - got)) > 0)
-            got += (size_t)n;
-        if (n < 0) {
-            tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; check the file", strerror(errno));
-            free(data);
-            data = NULL;
-        }
-    }
-    close(fd);
-    *size = got;
-    return data;
-}
-
-doc *doc_open(const char *path, tn_error *err)
-{
-    size_t size;
-    char *data = read_file(path, &size, err);
-    if (!data)
-        return NULL;
     json_error_t error;
-    json_t *root = json_loadb(data, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    free(data);
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!root) {
         bool memory = json_error_code(&error) == json_error_out_of_memory;
         tn_fail(err, memory ? TN_E_MEMORY : TN_E_INPUT, path,
@@ -141,6 +96,14 @@ bool doc_integer(const doc_node *node, int64_t *value)
     return true;
 }
 
+bool doc_number(const doc_node *node, double *value)
+{
+    if (!json_is_number(value_of(node)))
+        return false;
+    *value = json_number_value(value_of(node));
+    return true;
+}
+
 static tn_status wrong_type(const char *key, const char *type, place at, tn_error *err)
 {
     return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is not %s; correct the file", at.component, key, type);
@@ -174,6 +137,72 @@ tn_status doc_get_text(const doc_node *node, const char *key, const char **text,
     if (!json_is_string(value_of(member)))
         return wrong_type(key, "a string", at, err);
     *text = doc_text(member, length);
+    return TN_OK;
+}
+
+static tn_status need(const doc_node *node, const char *key, place at, tn_error *err)
+{
+    if (doc_get(node, key))
+        return TN_OK;
+    return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' of %s is missing; correct the file", at.component, key,
+                   doc_type(node));
+}
+
+tn_status doc_need_flag(const doc_node *node, const char *key, bool *value, place at, tn_error *err)
+{
+    tn_status status = need(node, key, at, err);
+    return status == TN_OK ? doc_get_flag(node, key, value, at, err) : status;
+}
+
+tn_status doc_need_integer(const doc_node *node, const char *key, int64_t *value, place at, tn_error *err)
+{
+    tn_status status = need(node, key, at, err);
+    if (status == TN_OK)
+        status = doc_get_integer(node, key, value, at, err);
+    if (status == TN_OK && *value < 0)
+        status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is negative; correct the file", at.component, key);
+    return status;
+}
+
+tn_status doc_need_text(const doc_node *node, const char *key, const char **text, size_t *length, place at,
+                        tn_error *err)
+{
+    tn_status status = need(node, key, at, err);
+    return status == TN_OK ? doc_get_text(node, key, text, length, at, err) : status;
+}
+
+tn_status doc_need_character(const doc_node *node, const char *key, const char **text, size_t *length, place at,
+                             tn_error *err)
+{
+    tn_status status = doc_need_text(node, key, text, length, at, err);
+    if (status == TN_OK && (*length == 0 || utf8_read(*text, *length).length != *length))
+        status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' of %s is not one character; correct the file",
+                         at.component, key, doc_type(node));
+    return status;
+}
+
+/* Is name among the words of a list? */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *word = list; *word; word += *word == ' ') {
+        size_t n = strcspn(word, " ");
+        if (n == length && memcmp(word, name, n) == 0)
+            return true;
+        word += n;
+    }
+    return false;
+}
+
+tn_status doc_only(const doc_node *node, const char *names, place at, tn_error *err)
+{
+    const char *key;
+    const doc_node *value;
+    for (void *it = NULL; doc_next(node, &it, &key, &value);)
+        if (strcmp(key, "type") != 0 && !is_listed(names, key) && !json_is_null(value_of(value)) &&
+            !json_is_false(value_of(value)))
+            return tn_fail(err, TN_E_INPUT, at.file, "%s: '%.60s' of %s is not known; use a newer version or remove it",
+                           at.component, key, doc_type(node));
     return TN_OK;
 }
 

@@ -340,5 +340,5 @@ tn_status regex_replace(const regex *re, const char *text, size_t length, const 
         done = end;
     }
     regex_close(&walk);
-    return memory ? status : tn_fail(err, TN_E_MEMORY, re->file, "out of memory");
+    return memory ? status : buffer_failed(out, (place){re->file, re->component}, err);
 }
