@@ -200,8 +200,8 @@ static size_t char_before(const char *text, size_t end)
 static bool stands_alone(const char *text, size_t length, size_t start, size_t end)
 {
     size_t before = start ? char_before(text, start) : 0;
-    return !(start && utf8_is_word(utf8_read(text + before, start - before).code)) &&
-           !(end < length && utf8_is_word(utf8_read(text + end, length - end).code));
+    return !(start && unicode_is_word(utf8_read(text + before, start - before).code)) &&
+           !(end < length && unicode_is_word(utf8_read(text + end, length - end).code));
 }
 
 static size_t skip_spaces_back(const char *text, size_t from, size_t end)

@@ -42,7 +42,6 @@ utf8_char utf8_read(const char *text, size_t length); /* length at least 1 */
 bool utf8_add(buffer *b, int32_t code);
 bool utf8_add_clean(buffer *b, const char *text, size_t length); /* bad sequences become U+FFFD */
 bool utf8_is_space(int32_t code);                                /* White_Space                 */
-bool utf8_is_word(int32_t code);                                 /* \w of Unicode               */
 
 #define UTF8_REPLACEMENT "\xef\xbf\xbd"
 
