@@ -243,13 +243,15 @@ bool added_split(const added *a, const added_trie *trie, const char *text, size_
         i = end;
         if (t->single_word && !stands_alone(text, length, start, end))
             continue;
-        if (t->lstrip) /* but never spaces that the token before has taken */
+        if (t->lstrip) { /* but never spaces that the token before has taken, of which this one may consist */
             start = skip_spaces_back(text, done < start ? done : start, start);
+            start = start < done ? done : start;
+        }
         if (t->rstrip)
             end = skip_spaces(text, length, end);
         if (done < start && !buffer_add_piece(p, base + done, base + start, -1))
             return false;
-        if (!buffer_add_piece(p, base + start, base + end, t->id))
+        if (start < end && !buffer_add_piece(p, base + start, base + end, t->id))
             return false;
         done = end;
     }
