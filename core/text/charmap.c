@@ -39,8 +39,8 @@ static bool nmt_drops(int32_t code)
 static bool nmt_is_space(int32_t code)
 {
     return code == 0x09 || code == 0x0a || code == 0x0c || code == 0x0d || code == 0x1680 ||
-           (code >= 0x200b && code <= 0x200f) || code == 0x2028 || code == 0x2029 || code == 0x2581 ||
-           code == 0xfeff || code == 0xfffd;
+           (code >= 0x200b && code <= 0x200f) || code == 0x2028 || code == 0x2029 || code == 0x2581 || code == 0xfeff ||
+           code == 0xfffd;
 }
 
 /* The same for BERT. */

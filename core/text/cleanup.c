@@ -24,9 +24,9 @@ bool cleanup_replace(const char *text, size_t length, const char *from, size_t f
 
 bool cleanup_english(const char *text, size_t length, buffer *out)
 {
-    static const char *const pairs[][2] = {{" .", "."},       {" ?", "?"},         {" !", "!"},      {" ,", ","},
-                                           {" ' ", "'"},      {" n't", "n't"},     {" 'm", "'m"},    {" do not", " don't"},
-                                           {" 's", "'s"},     {" 've", "'ve"},     {" 're", "'re"}};
+    static const char *const pairs[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                           {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                           {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
     buffer work[2] = {{0}, {0}};
     bool memory = true;
     size_t count = sizeof pairs / sizeof pairs[0];

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUPPORTED                                                                                                      \
-    "Sequence, BPEDecoder, ByteLevel, ByteFallback, CTC, Fuse, Metaspace, Replace, Strip and WordPiece"
+#define SUPPORTED "Sequence, BPEDecoder, ByteLevel, ByteFallback, CTC, Fuse, Metaspace, Replace, Strip and WordPiece"
 
 void decode_free(decoder *d)
 {
@@ -82,7 +81,8 @@ static tn_status load_texts(decode_op *op, const doc_node *node, place at, tn_er
         status = doc_need_flag(node, "cleanup", &op->cleanup, at, err);
     if (status == TN_OK && op->kind == DECODE_CTC)
         status = doc_need_text(node, "word_delimiter_token", &delimiter, &delimiter_length, at, err);
-    if (status == TN_OK && (!buffer_add(&op->content, text, length) || !buffer_add(&op->delimiter, delimiter, delimiter_length)))
+    if (status == TN_OK &&
+        (!buffer_add(&op->content, text, length) || !buffer_add(&op->delimiter, delimiter, delimiter_length)))
         status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     return status;
 }
@@ -92,16 +92,16 @@ static tn_status add_op(decoder *d, const doc_node *node, place at, tn_error *er
     static const struct {
         const char *type, *members;
         tn_status (*load)(decode_op *op, const doc_node *node, place at, tn_error *err);
-    } types[] = {[DECODE_BYTE_LEVEL] = {"ByteLevel", "add_prefix_space trim_offsets use_regex", NULL},
-                 [DECODE_BYTE_FALLBACK] = {"ByteFallback", "", NULL},
-                 [DECODE_FUSE] = {"Fuse", "", NULL},
-                 [DECODE_REPLACE] = {"Replace", "pattern content", load_replace},
-                 [DECODE_STRIP] = {"Strip", "content start stop", load_strip},
-                 [DECODE_METASPACE] = {"Metaspace", "replacement prepend_scheme add_prefix_space split str_rep",
-                                       load_metaspace},
-                 [DECODE_WORDPIECE] = {"WordPiece", "prefix cleanup", load_texts},
-                 [DECODE_BPE] = {"BPEDecoder", "suffix", load_texts},
-                 [DECODE_CTC] = {"CTC", "pad_token word_delimiter_token cleanup", load_texts}};
+    } types[] = {
+        [DECODE_BYTE_LEVEL] = {"ByteLevel", "add_prefix_space trim_offsets use_regex", NULL},
+        [DECODE_BYTE_FALLBACK] = {"ByteFallback", "", NULL},
+        [DECODE_FUSE] = {"Fuse", "", NULL},
+        [DECODE_REPLACE] = {"Replace", "pattern content", load_replace},
+        [DECODE_STRIP] = {"Strip", "content start stop", load_strip},
+        [DECODE_METASPACE] = {"Metaspace", "replacement prepend_scheme add_prefix_space split str_rep", load_metaspace},
+        [DECODE_WORDPIECE] = {"WordPiece", "prefix cleanup", load_texts},
+        [DECODE_BPE] = {"BPEDecoder", "suffix", load_texts},
+        [DECODE_CTC] = {"CTC", "pad_token word_delimiter_token cleanup", load_texts}};
     unsigned which = 0;
     while (which < DECODE_JOIN && node && strcmp(types[which].type, doc_type(node)) != 0)
         which++;

@@ -157,8 +157,7 @@ static bool order_marks(utf8proc_int32_t *codes, size_t count)
     for (size_t i = 0; i < count && memory;) {
         size_t end = i;
         bool sorted = true;
-        for (int last = 0, class; end < count && (class = class_of(codes[end])) != 0;
-             last = class, end++)
+        for (int last = 0, class; end < count && (class = class_of(codes[end])) != 0; last = class, end++)
             sorted = sorted && class >= last;
         if (!sorted) {
             size_t n = end - i;

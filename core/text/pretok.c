@@ -1,5 +1,5 @@
-/* Pre-tokenizers: cut a text into the words that the model sees one by one: at what a regular expression matches, or (in
- * split.c) at characters. */
+/* Pre-tokenizers: cut a text into the words that the model sees one by one: at what a regular expression matches, or
+ * (in split.c) at characters. */
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
@@ -123,9 +123,9 @@ static tn_status read_scheme(const doc_node *node, pretok_op *op, place at, tn_e
         status = tn_fail(err, TN_E_INPUT, at.file, "%s: prepend_scheme '%.40s' is unknown; correct the file",
                          at.component, name);
     if (status == TN_OK && !prefix && which != PRETOK_NEVER)
-        status = tn_fail(err, TN_E_INPUT, at.file,
-                         "%s: add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", at.component,
-                         name);
+        status =
+            tn_fail(err, TN_E_INPUT, at.file,
+                    "%s: add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", at.component, name);
     op->prepend = which;
     return status;
 }
@@ -222,16 +222,11 @@ tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err)
     static const struct {
         const char *type;
         tn_status (*load)(pretok *t, const doc_node *node, place at, tn_error *err);
-    } types[] = {{"Split", load_split},
-                 {"ByteLevel", load_byte_level},
-                 {"Digits", load_digits},
-                 {"Punctuation", load_punctuation},
-                 {"Whitespace", load_words},
-                 {"WhitespaceSplit", load_whitespace},
-                 {"BertPreTokenizer", load_bert},
-                 {"CharDelimiterSplit", load_delimiter},
-                 {"FixedLength", load_fixed},
-                 {"Metaspace", load_metaspace},
+    } types[] = {{"Split", load_split},           {"ByteLevel", load_byte_level},
+                 {"Digits", load_digits},         {"Punctuation", load_punctuation},
+                 {"Whitespace", load_words},      {"WhitespaceSplit", load_whitespace},
+                 {"BertPreTokenizer", load_bert}, {"CharDelimiterSplit", load_delimiter},
+                 {"FixedLength", load_fixed},     {"Metaspace", load_metaspace},
                  {"UnicodeScripts", load_scripts}};
     if (!node)
         return TN_OK;

@@ -1,5 +1,6 @@
 /* SentencePiece models (tokenizer.model). What they hold is written as the tokenizer.json that the converters of
- * transformers make of them (the one for Llama for BPE, the one for T5 for Unigram), so that one reader serves both. */
+ * transformers make of them (the one for Llama for BPE, the one for T5 for Unigram), so that one reader serves both.
+ * The converters pass over what a normalizer does beyond what those two ask for; here it is written, too. */
 #include "text/sentencepiece.h"
 #include "text/tokenizer.h"
 
@@ -21,8 +22,8 @@ typedef struct spm {
     unsigned char *types;
     size_t score_capacity, type_capacity;
     int64_t model_type, unk, bos, eos;
-    bool byte_fallback, space_behind;          /* of the trainer                                 */
-    bool prefix, fewer_spaces, escape;         /* of the normalizer                              */
+    bool byte_fallback, space_behind;  /* of the trainer                                 */
+    bool prefix, fewer_spaces, escape; /* of the normalizer                              */
     const char *charsmap;
     size_t charsmap_length;
     bool denormalizes;
@@ -248,43 +249,50 @@ static bool put_added(buffer *b, const spm *m)
     return fine && put(b, "]");
 }
 
+/* Are spaces handled as T5's converter does it, by a pre-tokenizer? Only with the settings of T5's model does that
+ * agree with SentencePiece; otherwise normalizers do all of it, as for Llama. */
+static bool is_like_t5(const spm *m)
+{
+    return m->model_type == MODEL_TYPE_UNIGRAM && m->fewer_spaces && m->prefix;
+}
+
 static bool put_normalizer(buffer *b, const spm *m)
 {
-    bool bpe = m->model_type == MODEL_TYPE_BPE;
+    bool t5 = is_like_t5(m);
     bool fine = put(b, ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
     if (m->charsmap_length)
         fine = fine && put(b, "{\"type\":\"Precompiled\",\"precompiled_charsmap\":") &&
-               put_base64(b, m->charsmap, m->charsmap_length) && put(b, m->fewer_spaces || bpe ? "}," : "}");
-    if (m->fewer_spaces && !bpe)
+               put_base64(b, m->charsmap, m->charsmap_length) && put(b, "},");
+    if (t5)
         fine = fine && put(b, "{\"type\":\"Strip\",\"strip_left\":false,\"strip_right\":true},"
                               "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\"" SPACE "\"}");
-    if (m->fewer_spaces && bpe)
+    if (m->fewer_spaces && !t5)
         fine = fine && put(b, "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"\\\\A +| +\\\\z\"},\"content\":\"\"},"
                               "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"},");
-    if (m->prefix && bpe)
+    if (m->prefix && !t5)
         fine = fine && put(b, "{\"type\":\"Prepend\",\"prepend\":\"" SPACE "\"},");
-    if (bpe)
+    if (!t5)
         fine = fine && put(b, "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"" SPACE "\"}");
     return fine && put(b, "]}");
 }
 
-static bool put_metaspace(buffer *b, const spm *m)
+static bool put_metaspace(buffer *b)
 {
-    return put(b, "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE "\",\"split\":true,\"prepend_scheme\":") &&
-           put(b, m->prefix ? "\"always\"}" : "\"never\"}");
+    return put(b,
+               "{\"type\":\"Metaspace\",\"replacement\":\"" SPACE "\",\"split\":true,\"prepend_scheme\":\"always\"}");
 }
 
 static bool put_pre_tokenizer(buffer *b, const spm *m)
 {
-    return m->model_type == MODEL_TYPE_BPE || (put(b, ",\"pre_tokenizer\":") && put_metaspace(b, m));
+    return !is_like_t5(m) || (put(b, ",\"pre_tokenizer\":") && put_metaspace(b));
 }
 
 static bool put_decoder(buffer *b, const spm *m)
 {
-    if (m->model_type == MODEL_TYPE_UNIGRAM && !m->byte_fallback)
-        return put(b, ",\"decoder\":") && put_metaspace(b, m);
-    return put(b, ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":\"" SPACE
-                  "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}") &&
+    if (is_like_t5(m) && !m->byte_fallback)
+        return put(b, ",\"decoder\":") && put_metaspace(b);
+    return put(b, ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Replace\",\"pattern\":{\"String\":"
+                  "\"" SPACE "\"},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}") &&
            put(b, m->prefix ? ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}" : "]}");
 }
 
@@ -301,7 +309,8 @@ static bool put_post_processor(buffer *b, const spm *m)
             fine = put(b, "{\"SpecialToken\":{\"id\":") && put_piece(b, &m->vocab, (size_t)id) &&
                    put(b, i ? ",\"type_id\":0}}" : ",\"type_id\":0}},");
         else
-            fine = put(b, i ? "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}" : "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},");
+            fine = put(b, i ? "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}"
+                            : "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},");
     }
     return fine && put(b, "],\"special_tokens\":{") && put_piece(b, &m->vocab, (size_t)id) && put(b, ":{\"id\":") &&
            put_piece(b, &m->vocab, (size_t)id) && put(b, ",\"ids\":[") && put_integer(b, id) &&
@@ -389,8 +398,13 @@ static bool put_model(buffer *b, const spm *m)
 
 tn_status sentencepiece_convert(const char *data, size_t size, const char *path, buffer *json, tn_error *err)
 {
-    spm m = {.path = path, .model_type = MODEL_TYPE_UNIGRAM, .bos = 1, .eos = 2, /* the defaults of the format */
-             .prefix = true, .fewer_spaces = true, .escape = true};
+    spm m = {.path = path,
+             .model_type = MODEL_TYPE_UNIGRAM,
+             .bos = 1,
+             .eos = 2, /* the defaults of the format */
+             .prefix = true,
+             .fewer_spaces = true,
+             .escape = true};
     tn_status status = read_model(&m, data, size, err);
     if (status == TN_OK)
         status = check(&m, err);

@@ -166,8 +166,8 @@ static tn_status cut_added(const tn_tokenizer *t, const buffer *text, pieces *ou
         normal.size = 0;
         bool first = t->pretok.wants_origin && i == 0 && piece.start < piece.end;
         size_t origin = first ? utf8_read(start, piece.end - piece.start).length : 0;
-        status = normalize_apply_from(&t->normalizer, start, piece.end - piece.start, first ? &origin : NULL, &normal,
-                                      err);
+        status =
+            normalize_apply_from(&t->normalizer, start, piece.end - piece.start, first ? &origin : NULL, &normal, err);
         if (first)
             out->origin = origin;
         if (status == TN_OK)

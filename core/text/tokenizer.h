@@ -1,7 +1,7 @@
 /* Inside core/text: the parts of a tokenizer. A text goes through added.c, normalize.c, pretok.c, a model (bpe.c,
- * unigram.c or wordpiece.c) and post.c to become ids, and ids go through decode.c to become text. Lists of small components ("ops") are flattened from
- * the nested objects of tokenizer.json, so each stage is one loop. Functions that return bool fail only for want of
- * memory; those that return tn_status fill err, which is never NULL here. */
+ * unigram.c or wordpiece.c) and post.c to become ids, and ids go through decode.c to become text. Lists of small
+ * components ("ops") are flattened from the nested objects of tokenizer.json, so each stage is one loop. Functions that
+ * return bool fail only for want of memory; those that return tn_status fill err, which is never NULL here. */
 #ifndef TENON_CORE_TEXT_H
 #define TENON_CORE_TEXT_H
 

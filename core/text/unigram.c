@@ -128,9 +128,10 @@ static tn_status add_piece(const unigram *u, const char *text, size_t length, ui
     if (id == VOCAB_NONE && !bytes)
         id = u->unk;
     if (id == VOCAB_NONE && !bytes)
-        return tn_fail(err, TN_E_INPUT, at.file,
-                       "%s: the text holds characters outside of the vocabulary, which has no unknown token; remove them",
-                       at.component);
+        return tn_fail(
+            err, TN_E_INPUT, at.file,
+            "%s: the text holds characters outside of the vocabulary, which has no unknown token; remove them",
+            at.component);
     for (size_t i = 0; i < length && bytes && memory; i++)
         memory = buffer_add_id(out, u->bytes[(unsigned char)text[i]]);
     if (!bytes)
@@ -147,7 +148,8 @@ static uint32_t find_piece(const unigram *u, const char *text, size_t length)
     return node == TRIE_NONE ? VOCAB_NONE : u->pieces.nodes[node].value;
 }
 
-/* Turns the chain of starts, which leads from the end to the beginning, around: next[i] is the end of the piece at i. */
+/* Turns the chain of starts, which leads from the end to the beginning, around: next[i] is the end of the piece at i.
+ */
 static void turn_around(const best *ways, size_t length, size_t *next)
 {
     for (size_t end = length; end > 0; end = ways[end].start)

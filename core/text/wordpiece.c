@@ -20,8 +20,8 @@ static tn_status load_tries(wordpiece *w, const vocab *v, const char *prefix, si
                            at.component, text, TOKEN_LENGTH_LIMIT);
         bool memory = trie_put(&w->starts, text, token->length, (uint32_t)i);
         if (token->length >= prefix_length && memcmp(text, prefix, prefix_length) == 0)
-            memory = memory &&
-                     trie_put(&w->continued, text + prefix_length, token->length - prefix_length, (uint32_t)i);
+            memory =
+                memory && trie_put(&w->continued, text + prefix_length, token->length - prefix_length, (uint32_t)i);
         if (!memory)
             return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     }
@@ -99,9 +99,10 @@ tn_status wordpiece_encode(const wordpiece *w, const vocab *v, const char *word,
     if (done < length && memory) { /* one piece is missing: the whole word is unknown */
         out->count = before;
         if (w->unk == VOCAB_NONE)
-            return tn_fail(err, TN_E_INPUT, at.file,
-                           "%s: the text holds words outside of the vocabulary, which lacks unk_token; correct the file",
-                           at.component);
+            return tn_fail(
+                err, TN_E_INPUT, at.file,
+                "%s: the text holds words outside of the vocabulary, which lacks unk_token; correct the file",
+                at.component);
         memory = buffer_add_id(out, w->unk);
     }
     return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, at.file, "out of memory");

@@ -1,6 +1,7 @@
 /* check_tokenizers DIR: runs every case of a folder of tokenizers against its expected results. Each sub-folder (or DIR
- * itself) holds tokenizer.json, tokenizer.json.gz or tokenizer.model, cases.json (text to ids and back) and decode.json (ids to text). Every decoding is also
- * done as a stream. A line per file of cases; exit status 0 only if none failed. */
+ * itself) holds tokenizer.json, tokenizer.json.gz or tokenizer.model, cases.json (text to ids and back) and decode.json
+ * (ids to text). Every decoding is also done as a stream. A line per file of cases; exit status 0 only if none failed.
+ */
 #include <tenon/tenon.h>
 
 #include <dirent.h>
@@ -173,8 +174,7 @@ static tally check_folder(const char *folder)
 
 static bool is_folder(const char *folder)
 {
-    return exists(folder, "tokenizer.json") || exists(folder, "tokenizer.json.gz") ||
-           exists(folder, "tokenizer.model");
+    return exists(folder, "tokenizer.json") || exists(folder, "tokenizer.json.gz") || exists(folder, "tokenizer.model");
 }
 
 int main(int argc, char **argv)
