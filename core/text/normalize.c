@@ -14,7 +14,7 @@ void normalize_free(normalizer *n)
     for (size_t i = 0; i < n->count; i++) {
         regex_free(n->ops[i].pattern);
         buffer_free(&n->ops[i].content);
-        charsmap_free(n->ops[i].charsmap);
+        precompiled_free(n->ops[i].charsmap);
     }
     free(n->ops);
     *n = (normalizer){0};
@@ -46,7 +46,7 @@ static tn_status load_members(normalize_op *op, const normalize_type *type, cons
         status = doc_get_flag(node, "strip_left", &op->left, at, err);
     if (status == TN_OK && op->kind == NORMALIZE_STRIP)
         status = doc_get_flag(node, "strip_right", &op->right, at, err);
-    if (status == TN_OK && op->kind == NORMALIZE_CHARSMAP && !(op->charsmap = charsmap_load(node, at, err)))
+    if (status == TN_OK && op->kind == NORMALIZE_CHARSMAP && !(op->charsmap = precompiled_load(node, at, err)))
         return err->code;
     if (status == TN_OK && !buffer_add(&op->content, content, length))
         status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
@@ -289,7 +289,7 @@ static tn_status apply_op(const normalize_op *op, const char *text, size_t lengt
         memory = op->map(text, length, out);
         break;
     case NORMALIZE_CHARSMAP:
-        memory = charsmap_apply(op->charsmap, text, length, out);
+        memory = precompiled_apply(op->charsmap, text, length, out);
         break;
     case NORMALIZE_REPLACE:
         return regex_replace(op->pattern, text, length, &op->content, out, err);

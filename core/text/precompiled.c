@@ -92,7 +92,7 @@ static tn_status fill(charsmap *c, const unsigned char *data, size_t size, place
     return TN_OK;
 }
 
-charsmap *charsmap_load(const doc_node *node, place at, tn_error *err)
+charsmap *precompiled_load(const doc_node *node, place at, tn_error *err)
 {
     const char *text = "";
     size_t length = 0, size;
@@ -111,11 +111,11 @@ charsmap *charsmap_load(const doc_node *node, place at, tn_error *err)
     free(data);
     if (status == TN_OK)
         return c;
-    charsmap_free(c);
+    precompiled_free(c);
     return NULL;
 }
 
-void charsmap_free(charsmap *c)
+void precompiled_free(charsmap *c)
 {
     if (!c)
         return;
@@ -174,7 +174,7 @@ static bool apply_characters(const charsmap *c, const char *text, size_t length,
 /* Clusters of fewer bytes than this are looked up as a whole first. */
 #define WHOLE_CLUSTER_LIMIT 6
 
-bool charsmap_apply(const charsmap *c, const char *text, size_t length, buffer *out)
+bool precompiled_apply(const charsmap *c, const char *text, size_t length, buffer *out)
 {
     for (size_t start = 0, end; start < length; start = end) {
         utf8_char last = utf8_read(text + start, length - start);

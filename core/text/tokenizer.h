@@ -209,9 +209,9 @@ normalize_map charmap_strip_accents, charmap_strip_nonspacing, charmap_nmt, char
 
 /* ---- precompiled.c: the character maps of SentencePiece ------------------------------------ */
 
-charsmap *charsmap_load(const doc_node *node, place at, tn_error *err); /* owned */
-void charsmap_free(charsmap *c);
-bool charsmap_apply(const charsmap *c, const char *text, size_t length, buffer *out);
+charsmap *precompiled_load(const doc_node *node, place at, tn_error *err); /* owned */
+void precompiled_free(charsmap *c);
+bool precompiled_apply(const charsmap *c, const char *text, size_t length, buffer *out);
 
 /* ---- added.c: tokens that are cut out of the text before the model sees it ---------------------- */
 
