@@ -150,7 +150,8 @@ struct tn_stream {
     const tn_tokenizer *tokenizer;
     bool skip_special;
     stage *stages;
-    buffer out; /* what the last call completed                                                   */
+    size_t given; /* bytes of the tokens so far, which bound what stages may make of them         */
+    buffer out;   /* what the last call completed                                                 */
     tn_error *err;
 };
 
@@ -262,7 +263,7 @@ static bool strip(tn_stream *s, size_t index, const char *text, size_t length, b
 static bool replace(tn_stream *s, size_t index, const char *text, size_t length)
 {
     const decode_op *op = &s->tokenizer->decoder.ops[index];
-    buffer out = {.limit = buffer_bound(length)};
+    buffer out = {.limit = buffer_bound(s->given)};
     bool fine = regex_replace(op->pattern, text, length, &op->content, &out, s->err) == TN_OK &&
                 pass(s, index + 1, out.data, out.size, true);
     buffer_free(&out);
@@ -300,18 +301,26 @@ static bool wordpiece_token(tn_stream *s, size_t index, const char *text, size_t
     return fine;
 }
 
+/* Frees a stage's result. If it could not grow beyond its limit, the error says so. */
+static bool done_with(tn_stream *s, buffer *out, bool fine)
+{
+    if (!fine && out->full)
+        buffer_failed(out, (place){s->tokenizer->path, "decoder"}, s->err);
+    buffer_free(out);
+    return fine;
+}
+
 /* Passes on the token that BPE held back: its suffix becomes a space, or nothing in the last one. */
 static bool pass_held(tn_stream *s, size_t index, const char *instead)
 {
     const decode_op *op = &s->tokenizer->decoder.ops[index];
     stage *st = &s->stages[index];
-    buffer out = {0};
+    buffer out = {.limit = buffer_bound(s->given)};
     bool fine = cleanup_replace(st->bytes.size ? st->bytes.data : "", st->bytes.size, op->content.data,
                                 op->content.size, instead, &out) &&
                 pass(s, index + 1, out.data, out.size, true);
-    buffer_free(&out);
     st->bytes.size = 0;
-    return fine;
+    return done_with(s, &out, fine);
 }
 
 static bool bpe_token(tn_stream *s, size_t index, const char *text, size_t length)
@@ -332,7 +341,7 @@ static bool ctc(tn_stream *s, size_t index, const char *text, size_t length)
         return true;
     st->begun = true;
     st->bytes.size = 0;
-    buffer bare = {0}, clean = {0}, spaced = {0};
+    buffer bare = {0}, clean = {0}, spaced = {.limit = buffer_bound(s->given)};
     bool fine = buffer_add(&st->bytes, text, length) &&
                 cleanup_replace(text, length, op->content.data, op->content.size, "", &bare);
     if (op->cleanup)
@@ -343,8 +352,7 @@ static bool ctc(tn_stream *s, size_t index, const char *text, size_t length)
     fine = fine && (result->size == 0 || pass(s, index + 1, result->data, result->size, true));
     buffer_free(&bare);
     buffer_free(&clean);
-    buffer_free(&spaced);
-    return fine;
+    return done_with(s, &spaced, fine);
 }
 
 /* Gives a fragment of a token to a stage; ends: the token is complete with it. Fails with err filled, or for want of
@@ -429,6 +437,7 @@ static bool finish(tn_stream *s)
 /* Forgets all tokens so far. */
 static void restart(tn_stream *s)
 {
+    s->given = 0;
     for (size_t i = 0; i < s->tokenizer->decoder.count; i++) {
         s->stages[i].token.size = s->stages[i].bytes.size = 0;
         s->stages[i].skip = s->tokenizer->decoder.ops[i].start;
@@ -482,6 +491,7 @@ static bool push(tn_stream *s, int64_t id)
     const added_shown *shown = added_find_shown(a, (uint32_t)id);
     if ((shown ? shown->special : token->special) && s->skip_special)
         return true;
+    s->given += shown ? shown->length : token->length;
     if (shown)
         return pass(s, 0, shown->length ? a->shown_text.data + shown->offset : "", shown->length, true);
     return pass(s, 0, token->length ? v->strings.data + token->offset : "", token->length, true);

@@ -286,6 +286,30 @@ START_TEST(growth_is_bounded)
 }
 END_TEST
 
+/* The same for decoders: each of these makes " h " or "hhhh" of "h". */
+START_TEST(growth_of_decoded_text_is_bounded)
+{
+    static const char *const steps[] = {
+        "{\"type\":\"BPEDecoder\",\"suffix\":\"\"}",
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"h\"},\"content\":\"hhhh\"}",
+    };
+    for (size_t k = 0; k < 2; k++) {
+        char json[8192] = "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"h\",\"vocab\":{\"h\":0}},"
+                          "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[";
+        for (int i = 0; i < 40; i++)
+            strcat(strcat(json, i ? "," : ""), steps[k]);
+        strcat(json, "]}}");
+        tn_tokenizer *t = opened(json);
+        char *text = NULL;
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_int_eq(tn_tokenizer_decode(t, (int64_t[]){0, 0}, 2, false, &text, NULL, &err), TN_E_INPUT);
+        ck_assert_msg(strstr(err.message, "decoder: makes more than 64 MB"), "%s", err.message);
+        ck_assert_ptr_null(text);
+        tn_tokenizer_free(t);
+    }
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {unigram_takes_the_best_way,
@@ -300,6 +324,7 @@ int main(void)
                                   decoders,
                                   strip_of_more_than_a_token,
                                   normalized_tokens_are_shown_so,
-                                  growth_is_bounded};
+                                  growth_is_bounded,
+                                  growth_of_decoded_text_is_bounded};
     return run_suite("text_models", tests, sizeof tests / sizeof tests[0]);
 }
