@@ -7,6 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+void decode_free(decoder *d)
+{
+    for (size_t i = 0; i < d->count; i++) {
+        regex_free(d->ops[i].pattern);
+        buffer_free(&d->ops[i].content);
+        buffer_free(&d->ops[i].delimiter);
+    }
+    free(d->ops);
+    *d = (decoder){0};
+}
+
 /* What a stage remembers. */
 typedef struct stage {
     buffer token; /* fragments of a token that must be whole first                               */

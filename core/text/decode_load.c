@@ -6,17 +6,6 @@
 
 #define SUPPORTED "Sequence, BPEDecoder, ByteLevel, ByteFallback, CTC, Fuse, Metaspace, Replace, Strip and WordPiece"
 
-void decode_free(decoder *d)
-{
-    for (size_t i = 0; i < d->count; i++) {
-        regex_free(d->ops[i].pattern);
-        buffer_free(&d->ops[i].content);
-        buffer_free(&d->ops[i].delimiter);
-    }
-    free(d->ops);
-    *d = (decoder){0};
-}
-
 static tn_status load_strip(decode_op *op, const doc_node *node, place at, tn_error *err)
 {
     const char *text = "";

@@ -103,6 +103,7 @@ typedef struct trie {
     size_t count, capacity;
     uint32_t *slots; /* open addressing: the child of a node by a byte                          */
     size_t mask;
+    uint64_t factor; /* of the hash, odd                                                        */
 } trie;
 
 #define TRIE_NONE UINT32_MAX

@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 static size_t slot_of(const trie *t, uint32_t node, unsigned char byte)
 {
-    uint64_t h = ((uint64_t)node << 8 | byte) * 0x9e3779b97f4a7c15u;
-    return (size_t)(h >> 32) & t->mask;
+    return (size_t)((((uint64_t)node << 8 | byte) * t->factor) >> 32) & t->mask;
 }
 
 uint32_t trie_step(const trie *t, uint32_t node, unsigned char byte)
@@ -60,8 +60,14 @@ static uint32_t add_node(trie *t, uint32_t parent, unsigned char byte)
 
 bool trie_put(trie *t, const char *text, size_t length, uint32_t value)
 {
-    if (t->count == 0 && add_node(t, TRIE_NONE, 0) == TRIE_NONE)
-        return false;
+    if (t->count == 0) {
+        /* Drawn, so that no file can be made whose nodes all want the same slots. */
+        if (getrandom(&t->factor, sizeof t->factor, GRND_NONBLOCK) != sizeof t->factor)
+            t->factor = (uint64_t)(uintptr_t)t * 0x9e3779b97f4a7c15u; /* early after boot: where the object lies */
+        t->factor |= 1;
+        if (add_node(t, TRIE_NONE, 0) == TRIE_NONE)
+            return false;
+    }
     uint32_t node = 0;
     for (size_t i = 0; i < length; i++) {
         uint32_t child = trie_step(t, node, (unsigned char)text[i]);
