@@ -17,7 +17,7 @@ ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
 $(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh $(if $(TESTED),,--no-tests) >&2 && echo ready)),,$(error packages are missing, see above))
 endif
 
-PACKAGES := jansson libpcre2-8 libutf8proc libelf libcrypto
+PACKAGES := jansson libpcre2-8 libutf8proc zlib libelf libcrypto
 PKG_CFLAGS := $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl -lgomp
 CHECK_LIBS := $(shell pkg-config --libs check 2>/dev/null || echo -lcheck)

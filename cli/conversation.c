@@ -86,6 +86,10 @@ tn_status conversation_read(conversation *c, const char *path, tn_error *err)
     json_error_t at;
     json_t *root = json_loadb(text, length, JSON_ALLOW_NUL, &at);
     free(text);
+    if (json_lost()) {
+        json_decref(root);
+        return no_memory(err);
+    }
     if (!root)
         return tn_fail(err, TN_E_INPUT, where, "is not valid JSON: line %d, column %d: %s", at.line, at.column,
                        at.text);
@@ -115,8 +119,10 @@ static tn_status write_file(const char *path, const char *text, tn_error *err)
 tn_status conversation_save(const conversation *c, const char *path, tn_error *err)
 {
     char *text = json_dumps(c->messages, JSON_INDENT(2));
-    if (!text)
+    if (!text || json_lost()) {
+        free(text);
         return no_memory(err);
+    }
     tn_status status = write_file(path, text, err);
     free(text);
     return status;
@@ -188,7 +194,7 @@ static tn_status render(const conversation *c, char **text, size_t *length, tn_e
     char *messages = json_dumps(c->messages, JSON_COMPACT);
     char *tools = c->tools ? json_dumps(c->tools, JSON_COMPACT) : NULL;
     char *variables = c->variables ? json_dumps(c->variables, JSON_COMPACT) : NULL;
-    bool good = messages && (tools || !c->tools) && (variables || !c->variables);
+    bool good = messages && (tools || !c->tools) && (variables || !c->variables) && !json_lost();
     tn_render_options o = {.size = sizeof o,
                            .add_generation_prompt = !answered,
                            .continue_final_message = answered,

@@ -90,10 +90,15 @@ static bool holds(const char *folder, const char *name)
     return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path && access(path, F_OK) == 0;
 }
 
+bool holds_tokenizer(const char *folder)
+{
+    return holds(folder, "tokenizer.json") || holds(folder, "tokenizer.json.gz") || holds(folder, "tokenizer.model");
+}
+
 tn_status check_model_folder(const char *path, tn_error *err)
 {
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && !holds(path, "config.json") && !holds(path, "tokenizer.json"))
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && !holds(path, "config.json") && !holds_tokenizer(path))
         return tn_fail(err, TN_E_INPUT, path,
                        "has neither config.json nor tokenizer.json; give the folder of a checkpoint itself, in a cache "
                        "of the Hub the one below snapshots");

@@ -33,12 +33,10 @@ typedef struct run_state {
 
 /* ---- the prompt ------------------------------------------------------------------------------- */
 
-/* A model without tokenizer.json can be run on ids; one with a broken file can, too. */
+/* A model without a tokenizer can be run on ids; one with a broken file can, too. */
 static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, tn_error *err)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/tokenizer.json", folder);
-    if (!needed && access(path, F_OK))
+    if (!needed && !holds_tokenizer(folder))
         return TN_OK;
     r->tokenizer = tn_tokenizer_open(folder, err);
     if (!r->tokenizer && !needed) {

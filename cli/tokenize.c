@@ -1,4 +1,4 @@
-/* tenon tokenize: text to token ids and back; needs a tokenizer.json and no weights. */
+/* tenon tokenize: text to token ids and back; needs a tokenizer and no weights. */
 #include "cli.h"
 
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static const option_spec own_options[] = {
 const command command_tokenize = {
     .name = "tokenize",
     .arguments = "MODEL [TEXT|-] [--decode] [--no-special] [--json]",
-    .summary = "Prints the token ids of a text as a JSON list, or the text of token ids. Needs only a tokenizer.json.",
+    .summary = "Prints the token ids of a text as a JSON list, or the text of token ids. Needs only a tokenizer.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 1,
@@ -95,7 +95,7 @@ const command command_tokenize = {
     .missing = "no model given",
     .notes =
         "Without TEXT, and with -, standard input is read. Ids are written as 1,2,3, as \"1 2 3\" or as a JSON list.\n"
-        "MODEL is a folder that holds a tokenizer.json, or that file itself.",
+        "MODEL is a folder that holds tokenizer.json, tokenizer.json.gz or tokenizer.model, or that file itself.",
     .example = "  tenon tokenize models/demo \"And it came to pass\"\n"
                "  tenon tokenize models/demo --decode 296,354,473,290,619",
     .run = run_tokenize,

@@ -21,7 +21,8 @@ fetch() {
         -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache" -o Debug::NoLocking=1 -o APT::Sandbox::User=root
     apt-get "$@" update >/dev/null &&
         apt-get "$@" -y --no-install-recommends --download-only install libc6-dev libgomp1 libstdc++6 libltdl-dev \
-            libjansson-dev check libdnnl-dev libpcre2-dev libutf8proc-dev libelf-dev libssl-dev libedit-dev >/dev/null || return 1
+            libjansson-dev check libdnnl-dev libpcre2-dev libutf8proc-dev zlib1g-dev libelf-dev libssl-dev \
+            libedit-dev >/dev/null || return 1
     for package in "$apt"/cache/archives/*.deb; do
         dpkg -x "$package" "$sysroot" || return 1
     done

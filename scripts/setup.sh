@@ -18,6 +18,7 @@ header  jansson.h          libjansson-dev jansson-devel         jansson     libj
 header  dnnl.h             libdnnl-dev    onednn-devel          onednn      onednn-devel     onednn-dev
 header  pcre2.h            libpcre2-dev   pcre2-devel           pcre2       pcre2-devel      pcre2-dev
 header  utf8proc.h         libutf8proc-dev utf8proc-devel       libutf8proc libutf8proc-devel utf8proc-dev
+header  zlib.h             zlib1g-dev     zlib-devel            zlib        zlib-devel       zlib-dev
 header  gelf.h             libelf-dev     elfutils-libelf-devel libelf      libelf-devel     elfutils-dev
 header  histedit.h         libedit-dev    libedit-devel         libedit     libedit-devel    libedit-dev
 header  openssl/evp.h      libssl-dev     openssl-devel         openssl     libopenssl-devel openssl-dev

@@ -2,6 +2,7 @@
 #include "template/conversation.h"
 #include "template/runtime.h"
 #include "template/template_files.h"
+#include "base/json_memory.h"
 #include "base/structs.h"
 
 #include <locale.h>
@@ -203,12 +204,13 @@ static tn_status render(rendering *r, tn_error *err)
 static tn_status read_json(json_t **to, const char *text, size_t length, bool object, const char *what, tn_error *err)
 {
     json_error_t error;
+    json_memory_watch();
     *to = json_loadb(text, length, JSON_ALLOW_NUL, &error);
-    if (!*to) {
-        bool memory = json_error_code(&error) == json_error_out_of_memory;
-        return tn_fail(err, memory ? TN_E_MEMORY : TN_E_INPUT, what,
-                       "not valid JSON at line %d, column %d: %s; check it", error.line, error.column, error.text);
-    }
+    if (json_memory_failed())
+        return tn_fail(err, TN_E_MEMORY, what, "out of memory");
+    if (!*to)
+        return tn_fail(err, TN_E_INPUT, what, "not valid JSON at line %d, column %d: %s; check it", error.line,
+                       error.column, error.text);
     if (object ? !json_is_object(*to) : !json_is_array(*to))
         return tn_fail(err, TN_E_INPUT, what, "is no JSON %s; pass one", object ? "object" : "list");
     return TN_OK;

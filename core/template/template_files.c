@@ -1,47 +1,29 @@
 /* chat_template.jinja, tokenizer_config.json and their kin. */
 #include "template/template_files.h"
+#include "base/file.h"
+#include "base/json_memory.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* The largest tokenizer_config.json published has some ten MB. */
-#define FILE_LIMIT ((off_t)64 << 20)
+#define FILE_LIMIT ((size_t)64 << 20)
 
-/* Reads a whole regular file into *data (owned: free). A file that is not there: TN_OK and NULL. */
+/* Reads a whole regular file into *data (owned: free). A file that is not there: TN_OK and NULL; a link to nothing is
+ * an error. */
 static tn_status read_file(const char *path, char **data, size_t *size, tn_error *err)
 {
     struct stat st;
-    ssize_t n = 1;
-    tn_status status = TN_OK;
     *data = NULL;
     *size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR
-                   ? TN_OK
-                   : tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; check the file", strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_LIMIT)
-        status =
-            tn_fail(err, TN_E_INPUT, path, "not a regular file of at most %d MB; check it", (int)(FILE_LIMIT >> 20));
-    else if (!(*data = malloc((size_t)st.st_size + 1)))
-        status = tn_fail(err, TN_E_MEMORY, path, "out of memory");
-    while (*data && n > 0 && *size < (size_t)st.st_size) {
-        n = read(fd, *data + *size, (size_t)st.st_size - *size);
-        *size += n > 0 ? (size_t)n : 0;
-    }
-    if (n < 0)
-        status = tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; check the file", strerror(errno));
-    if (*data)
-        (*data)[*size] = '\0';
-    close(fd);
-    return status;
+    if (lstat(path, &st) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return TN_OK;
+    return file_read(path, FILE_LIMIT, data, size, err);
 }
 
 /* An object from a file; NULL with TN_OK when the file is not there. */
@@ -58,14 +40,17 @@ static tn_status read_object(const char *folder, const char *name, json_t **obje
         free(data);
         return status;
     }
+    json_memory_watch();
     *object = json_loadb(data, size, JSON_ALLOW_NUL, &error);
     free(data);
-    if (!*object) {
-        bool memory = json_error_code(&error) == json_error_out_of_memory;
-        return tn_fail(err, memory ? TN_E_MEMORY : TN_E_INPUT, path,
-                       "not valid JSON at line %d, column %d: %s; fetch it again", error.line, error.column,
-                       error.text);
+    if (json_memory_failed()) {
+        json_decref(*object);
+        *object = NULL;
+        return tn_fail(err, TN_E_MEMORY, path, "out of memory");
     }
+    if (!*object)
+        return tn_fail(err, TN_E_INPUT, path, "not valid JSON at line %d, column %d: %s; fetch it again", error.line,
+                       error.column, error.text);
     if (json_is_object(*object))
         return TN_OK;
     json_decref(*object);

@@ -13,6 +13,8 @@ void added_free(added *a)
     free(a->tokens);
     free(a->raw.nodes);
     free(a->normalized.nodes);
+    free(a->shown);
+    buffer_free(&a->shown_text);
     *a = (added){0};
 }
 
@@ -75,7 +77,9 @@ static tn_status load_token(added *a, const doc_node *node, vocab *v, place at, 
     added_token t = {0};
     int64_t id = -1;
     bool single_word = false, lstrip = false, rstrip = false, special = false, normalized = true;
-    tn_status status = doc_get_text(node, "content", &t.content, &t.length, at, err);
+    tn_status status = doc_only(node, "id content single_word lstrip rstrip normalized special", at, err);
+    if (status == TN_OK)
+        status = doc_get_text(node, "content", &t.content, &t.length, at, err);
     if (status == TN_OK && !t.content)
         return tn_fail(err, TN_E_INPUT, at.file, "%s: an entry has no 'content'; correct the file", at.component);
     const struct {
@@ -115,6 +119,59 @@ static tn_status load_token(added *a, const doc_node *node, vocab *v, place at, 
     return TN_OK;
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const added_shown *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+const added_shown *added_find_shown(const added *a, uint32_t id)
+{
+    const added_shown key = {.id = id};
+    return a->shown_count ? bsearch(&key, a->shown, a->shown_count, sizeof key, by_id) : NULL;
+}
+
+/* Remembers what the normalizer makes of a token, which is what the token decodes to. */
+static bool show(added *a, const added_token *t, const buffer *text)
+{
+    if (text->size == t->length && memcmp(text->data, t->content, t->length) == 0)
+        return true;
+    if (!a->shown && !(a->shown = calloc(a->count, sizeof *a->shown)))
+        return false;
+    bool special = false; /* as the library decides it: by the text */
+    for (size_t i = 0; i < a->count && !special; i++)
+        special = a->tokens[i].special && a->tokens[i].length == text->size && text->size > 0 &&
+                  memcmp(a->tokens[i].content, text->data, text->size) == 0;
+    a->shown[a->shown_count++] = (added_shown){t->id, special, a->shown_text.size, text->size};
+    return buffer_add(&a->shown_text, text->data, text->size);
+}
+
+/* Puts the tokens into the tries. Of several entries for one token the last counts. */
+static tn_status fill_tries(added *a, const vocab *v, const normalizer *n, place at, tn_error *err)
+{
+    size_t *last = calloc(v->size ? v->size : 1, sizeof *last);
+    buffer text = {0};
+    bool memory = last != NULL;
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < a->count && memory; i++)
+        last[a->tokens[i].id] = i;
+    for (size_t i = 0; i < a->count && status == TN_OK && memory; i++) {
+        const added_token *t = &a->tokens[i];
+        text.size = 0;
+        if (last[t->id] != i)
+            continue;
+        if (!t->normalized)
+            memory = trie_insert(&a->raw, t->content, t->length, (int32_t)i);
+        else if ((status = normalize_apply(n, t->content, t->length, &text, err)) == TN_OK)
+            memory = trie_insert(&a->normalized, text.data, text.size, (int32_t)i) && show(a, t, &text);
+    }
+    if (a->shown_count)
+        qsort(a->shown, a->shown_count, sizeof *a->shown, by_id);
+    buffer_free(&text);
+    free(last);
+    return memory ? status : tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+}
+
 tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer *n, place at, tn_error *err)
 {
     memset(a->raw.first, 0xff, sizeof a->raw.first); /* -1 */
@@ -126,20 +183,11 @@ tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer 
     tn_status status = TN_OK;
     for (size_t i = 0; i < doc_count(node) && status == TN_OK; i++)
         status = load_token(a, doc_at(node, i), v, at, err);
-    buffer text = {0};
-    bool memory = true;
-    for (size_t i = 0; i < a->count && status == TN_OK && memory; i++) {
-        const added_token *t = &a->tokens[i];
-        text.size = 0;
-        if (!t->normalized)
-            memory = trie_insert(&a->raw, t->content, t->length, (int32_t)i);
-        else if ((status = normalize_apply(n, t->content, t->length, &text, err)) == TN_OK)
-            memory = trie_insert(&a->normalized, text.data, text.size, (int32_t)i);
-    }
-    buffer_free(&text);
+    if (status == TN_OK)
+        status = fill_tries(a, v, n, at, err);
     for (size_t i = 0; i < a->count; i++)
         a->tokens[i].content = NULL; /* the document goes away */
-    return memory ? status : tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return status;
 }
 
 static size_t char_before(const char *text, size_t end)
@@ -154,8 +202,8 @@ static size_t char_before(const char *text, size_t end)
 static bool stands_alone(const char *text, size_t length, size_t start, size_t end)
 {
     size_t before = start ? char_before(text, start) : 0;
-    return !(start && utf8_is_word(utf8_read(text + before, start - before).code)) &&
-           !(end < length && utf8_is_word(utf8_read(text + end, length - end).code));
+    return !(start && unicode_is_word(utf8_read(text + before, start - before).code)) &&
+           !(end < length && unicode_is_word(utf8_read(text + end, length - end).code));
 }
 
 static size_t skip_spaces_back(const char *text, size_t from, size_t end)
@@ -197,13 +245,15 @@ bool added_split(const added *a, const added_trie *trie, const char *text, size_
         i = end;
         if (t->single_word && !stands_alone(text, length, start, end))
             continue;
-        if (t->lstrip) /* but never spaces that the token before has taken */
+        if (t->lstrip) { /* but never spaces that the token before has taken, of which this one may consist */
             start = skip_spaces_back(text, done < start ? done : start, start);
+            start = start < done ? done : start;
+        }
         if (t->rstrip)
             end = skip_spaces(text, length, end);
         if (done < start && !buffer_add_piece(p, base + done, base + start, -1))
             return false;
-        if (!buffer_add_piece(p, base + start, base + end, t->id))
+        if (start < end && !buffer_add_piece(p, base + start, base + end, t->id))
             return false;
         done = end;
     }

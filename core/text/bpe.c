@@ -37,10 +37,15 @@ struct bpe_scratch {
     buffer text; /* a word in the characters that stand for its bytes                            */
 };
 
+#define MEMBERS                                                                                                        \
+    "vocab merges dropout unk_token continuing_subword_prefix end_of_word_suffix ignore_merges byte_fallback fuse_unk"
+
 tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_error *err)
 {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
-    tn_status status = doc_get_flag(model, "ignore_merges", &b->ignore_merges, at, err);
+    tn_status status = doc_only(model, MEMBERS, at, err);
+    if (status == TN_OK)
+        status = doc_get_flag(model, "ignore_merges", &b->ignore_merges, at, err);
     if (status == TN_OK)
         status = doc_get_flag(model, "byte_fallback", &b->byte_fallback, at, err);
     if (status == TN_OK)

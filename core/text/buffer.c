@@ -24,12 +24,30 @@ void *buffer_grow(void *array, size_t *capacity, size_t need, size_t element)
 
 bool buffer_reserve(buffer *b, size_t extra)
 {
-    if (extra > BUFFER_LIMIT || b->size + extra > BUFFER_LIMIT)
+    size_t limit = b->limit ? b->limit : BUFFER_LIMIT;
+    if (extra > limit || b->size + extra > limit) {
+        b->full = true;
         return false;
+    }
     char *grown = buffer_grow(b->data, &b->capacity, b->size + extra, 1);
     if (grown)
         b->data = grown;
     return grown != NULL;
+}
+
+size_t buffer_bound(size_t length)
+{
+    const size_t least = (size_t)64 << 20;
+    return length > least / 64 ? (length < BUFFER_LIMIT / 64 ? length * 64 : BUFFER_LIMIT) : least;
+}
+
+tn_status buffer_failed(const buffer *b, place at, tn_error *err)
+{
+    if (!b->full)
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return tn_fail(err, TN_E_INPUT, at.file,
+                   "%s: makes more than %zu MB of this text, which no honest file does; use another file or less text",
+                   at.component, (b->limit ? b->limit : BUFFER_LIMIT) >> 20);
 }
 
 bool buffer_add(buffer *b, const char *text, size_t length)

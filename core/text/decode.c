@@ -7,86 +7,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUPPORTED "Sequence, ByteLevel, ByteFallback, Fuse, Replace and Strip"
-
 void decode_free(decoder *d)
 {
     for (size_t i = 0; i < d->count; i++) {
         regex_free(d->ops[i].pattern);
         buffer_free(&d->ops[i].content);
+        buffer_free(&d->ops[i].delimiter);
     }
     free(d->ops);
     *d = (decoder){0};
 }
 
-static tn_status add_op(decoder *d, const doc_node *node, place at, tn_error *err)
-{
-    static const char *const types[] = {"ByteLevel", "ByteFallback", "Fuse", "Replace", "Strip"};
-    unsigned which = 0;
-    while (node && which < DECODE_JOIN && strcmp(types[which], doc_type(node)) != 0)
-        which++;
-    if (node && which == DECODE_JOIN)
-        return doc_unsupported(node, SUPPORTED, at, err);
-    decode_op *grown = buffer_grow(d->ops, &d->capacity, d->count + 1, sizeof *grown);
-    if (!grown)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    d->ops = grown;
-    decode_op *op = &d->ops[d->count++];
-    *op = (decode_op){.kind = node ? which : DECODE_JOIN};
-    const char *content = "";
-    size_t length = 0;
-    tn_status status = TN_OK;
-    if (op->kind == DECODE_REPLACE || op->kind == DECODE_STRIP)
-        status = doc_get_text(node, "content", &content, &length, at, err);
-    if (status == TN_OK && op->kind == DECODE_REPLACE && !(op->pattern = regex_load(doc_get(node, "pattern"), at, err)))
-        status = err->code;
-    if (status == TN_OK && op->kind == DECODE_STRIP) {
-        status = doc_get_integer(node, "start", &op->start, at, err);
-        if (status == TN_OK)
-            status = doc_get_integer(node, "stop", &op->stop, at, err);
-        if (status == TN_OK && (length == 0 || utf8_read(content, length).length != length))
-            status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'content' of Strip is not one character; correct the file",
-                             at.component);
-    }
-    if (status == TN_OK && !buffer_add(&op->content, content, length))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
-}
-
-static tn_status load_list(decoder *d, const doc_node *node, place at, tn_error *err)
-{
-    if (strcmp(doc_type(node), "Sequence") != 0)
-        return add_op(d, node, at, err);
-    const doc_node *list = doc_get(node, "decoders");
-    if (!doc_is_list(list))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'decoders' is missing or no list; correct the file",
-                       at.component);
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = load_list(d, doc_at(list, i), at, err);
-    return status;
-}
-
-tn_status decode_load(decoder *d, const doc_node *node, place at, tn_error *err)
-{
-    return node ? load_list(d, node, at, err) : add_op(d, NULL, at, err); /* none: tokens with spaces between */
-}
-
-/* ---- running ---------------------------------------------------------------------------------- */
-
 /* What a stage remembers. */
 typedef struct stage {
     buffer token; /* fragments of a token that must be whole first                               */
-    buffer bytes; /* bytes that may yet become characters                                         */
+    buffer bytes; /* bytes that may yet become characters; BPE, CTC: the token before             */
     int64_t skip; /* STRIP: characters that may still be dropped from this token's start         */
-    bool begun;   /* JOIN: there was a token before                                               */
+    bool begun;   /* there was a token before                                                     */
 } stage;
 
 struct tn_stream {
     const tn_tokenizer *tokenizer;
     bool skip_special;
     stage *stages;
-    buffer out; /* what the last call completed                                                   */
+    size_t given; /* bytes of the tokens so far, which bound what stages may make of them         */
+    buffer out;   /* what the last call completed                                                 */
     tn_error *err;
 };
 
@@ -188,7 +133,7 @@ static bool strip(tn_stream *s, size_t index, const char *text, size_t length, b
         length -= n;
         st->skip--;
     }
-    for (int64_t i = 0; i < op->stop && length && starts_with(text + length - n, n, &op->content); i++)
+    for (int64_t i = 0; i < op->stop && length >= n && starts_with(text + length - n, n, &op->content); i++)
         length -= n;
     if (ends)
         st->skip = op->start;
@@ -198,11 +143,96 @@ static bool strip(tn_stream *s, size_t index, const char *text, size_t length, b
 static bool replace(tn_stream *s, size_t index, const char *text, size_t length)
 {
     const decode_op *op = &s->tokenizer->decoder.ops[index];
-    buffer out = {0};
+    buffer out = {.limit = buffer_bound(s->given)};
     bool fine = regex_replace(op->pattern, text, length, &op->content, &out, s->err) == TN_OK &&
                 pass(s, index + 1, out.data, out.size, true);
     buffer_free(&out);
     return fine;
+}
+
+/* Spaces for the character that stands for them; in the first token nothing. */
+static bool metaspace(tn_stream *s, size_t index, const char *text, size_t length, bool ends)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    stage *st = &s->stages[index];
+    const char *to = !st->begun && op->cleanup ? "" : " ";
+    buffer out = {0};
+    bool fine = cleanup_replace(text, length, op->content.data, op->content.size, to, &out) &&
+                pass(s, index + 1, out.data, out.size, ends);
+    buffer_free(&out);
+    st->begun = st->begun || ends;
+    return fine;
+}
+
+/* A token that continues a word loses its prefix, others have a space in front. */
+static bool wordpiece_token(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    bool first = !s->stages[index].begun, continues = starts_with(text, length, &op->content);
+    size_t cut = !first && continues ? op->content.size : 0;
+    buffer out = {0}, clean = {0};
+    bool fine = (first || continues || buffer_add(&out, " ", 1)) && buffer_add(&out, text + cut, length - cut);
+    fine = fine && (!op->cleanup || cleanup_english(out.size ? out.data : "", out.size, &clean));
+    const buffer *result = op->cleanup ? &clean : &out;
+    s->stages[index].begun = true;
+    fine = fine && pass(s, index + 1, result->data, result->size, true);
+    buffer_free(&out);
+    buffer_free(&clean);
+    return fine;
+}
+
+/* Frees a stage's result. If it could not grow beyond its limit, the error says so. */
+static bool done_with(tn_stream *s, buffer *out, bool fine)
+{
+    if (!fine && out->full)
+        buffer_failed(out, (place){s->tokenizer->path, "decoder"}, s->err);
+    buffer_free(out);
+    return fine;
+}
+
+/* Passes on the token that BPE held back: its suffix becomes a space, or nothing in the last one. */
+static bool pass_held(tn_stream *s, size_t index, const char *instead)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    stage *st = &s->stages[index];
+    buffer out = {.limit = buffer_bound(s->given)};
+    bool fine = cleanup_replace(st->bytes.size ? st->bytes.data : "", st->bytes.size, op->content.data,
+                                op->content.size, instead, &out) &&
+                pass(s, index + 1, out.data, out.size, true);
+    st->bytes.size = 0;
+    return done_with(s, &out, fine);
+}
+
+static bool bpe_token(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    stage *st = &s->stages[index];
+    if (st->begun && !pass_held(s, index, " "))
+        return false;
+    st->begun = true;
+    return buffer_add(&st->bytes, text, length);
+}
+
+/* Equal tokens in a row are one, padding is none, and words have a delimiter between them. */
+static bool ctc(tn_stream *s, size_t index, const char *text, size_t length)
+{
+    const decode_op *op = &s->tokenizer->decoder.ops[index];
+    stage *st = &s->stages[index];
+    if (st->begun && st->bytes.size == length && (!length || memcmp(st->bytes.data, text, length) == 0))
+        return true;
+    st->begun = true;
+    st->bytes.size = 0;
+    buffer bare = {0}, clean = {0}, spaced = {.limit = buffer_bound(s->given)};
+    bool fine = buffer_add(&st->bytes, text, length) &&
+                cleanup_replace(text, length, op->content.data, op->content.size, "", &bare);
+    if (op->cleanup)
+        fine = fine && cleanup_english(bare.size ? bare.data : "", bare.size, &clean) &&
+               cleanup_replace(clean.size ? clean.data : "", clean.size, op->delimiter.data, op->delimiter.size, " ",
+                               &spaced);
+    const buffer *result = op->cleanup ? &spaced : &bare;
+    fine = fine && (result->size == 0 || pass(s, index + 1, result->data, result->size, true));
+    buffer_free(&bare);
+    buffer_free(&clean);
+    return done_with(s, &spaced, fine);
 }
 
 /* Gives a fragment of a token to a stage; ends: the token is complete with it. Fails with err filled, or for want of
@@ -218,6 +248,8 @@ static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bo
         return pass(s, index + 1, text, length, false);
     if (op->kind == DECODE_STRIP && op->stop <= 0)
         return strip(s, index, text, length, ends);
+    if (op->kind == DECODE_METASPACE)
+        return metaspace(s, index, length ? text : "", length, ends);
     /* The others see whole tokens only. */
     if (!ends || st->token.size) {
         if (!buffer_add(&st->token, text, length))
@@ -247,6 +279,16 @@ static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bo
         st->begun = true;
         fine = (first || pass(s, index + 1, " ", 1, false)) && pass(s, index + 1, text, length, false);
         break;
+    case DECODE_WORDPIECE:
+        fine = wordpiece_token(s, index, text, length);
+        break;
+    case DECODE_BPE:
+        fine = bpe_token(s, index, text, length);
+        break;
+    case DECODE_CTC:
+        fine = ctc(s, index, text, length);
+        break;
+    case DECODE_METASPACE:
     case DECODE_FUSE:
         break;
     }
@@ -264,6 +306,8 @@ static bool finish(tn_stream *s)
             fine = pass_characters(s, i, &s->stages[i].bytes, true);
         else if (d->ops[i].kind == DECODE_BYTE_FALLBACK)
             fine = end_byte_run(s, i);
+        else if (d->ops[i].kind == DECODE_BPE)
+            fine = !s->stages[i].begun || pass_held(s, i, "");
         else if (d->ops[i].kind == DECODE_FUSE || d->ops[i].kind == DECODE_JOIN)
             fine = pass(s, i + 1, "", 0, true);
     }
@@ -273,6 +317,7 @@ static bool finish(tn_stream *s)
 /* Forgets all tokens so far. */
 static void restart(tn_stream *s)
 {
+    s->given = 0;
     for (size_t i = 0; i < s->tokenizer->decoder.count; i++) {
         s->stages[i].token.size = s->stages[i].bytes.size = 0;
         s->stages[i].skip = s->tokenizer->decoder.ops[i].start;
@@ -322,8 +367,13 @@ static bool push(tn_stream *s, int64_t id)
     if (id < 0 || (uint64_t)id >= v->size || !v->tokens[id].present)
         return true;
     const vocab_token *token = &v->tokens[id];
-    if (token->special && s->skip_special)
+    const added *a = &s->tokenizer->added;
+    const added_shown *shown = added_find_shown(a, (uint32_t)id);
+    if ((shown ? shown->special : token->special) && s->skip_special)
         return true;
+    s->given += shown ? shown->length : token->length;
+    if (shown)
+        return pass(s, 0, shown->length ? a->shown_text.data + shown->offset : "", shown->length, true);
     return pass(s, 0, token->length ? v->strings.data + token->offset : "", token->length, true);
 }
 

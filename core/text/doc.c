@@ -1,14 +1,11 @@
 /* Access to tokenizer.json. */
 #include "text/doc.h"
 
-#include "base/file.h"
 #include "text/parse.h"
+#include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The largest file published is about 35 MB; a parsed one takes about twice its size, at worst thirty times. */
-#define DOC_LIMIT ((size_t)256 << 20)
 
 struct doc {
     char *data; /* the file; texts lie in it                                                     */
@@ -20,18 +17,17 @@ static bool is(const doc_node *node, parse_kind kind)
     return node && node->kind == kind;
 }
 
-/* Reads data, which is taken: size bytes and a NUL. */
-static doc *parse(char *data, size_t size, const char *path, tn_error *err)
+doc *doc_parse(char *text, size_t size, const char *path, tn_error *err)
 {
     doc *document = calloc(1, sizeof *document);
     parse_error error;
     if (!document) {
-        free(data);
+        free(text);
         tn_fail(err, TN_E_MEMORY, path, "out of memory");
         return NULL;
     }
-    document->data = data;
-    if (!parse_json(&document->tree, data, size, &error)) {
+    document->data = text;
+    if (!parse_json(&document->tree, text, size, &error)) {
         if (error.text)
             tn_fail(err, TN_E_INPUT, path, "not valid JSON at line %zu, byte %zu: %s; fetch it again", error.line,
                     error.column, error.text);
@@ -44,13 +40,6 @@ static doc *parse(char *data, size_t size, const char *path, tn_error *err)
     }
     doc_close(document);
     return NULL;
-}
-
-doc *doc_open(const char *path, tn_error *err)
-{
-    size_t size;
-    char *data;
-    return file_read(path, DOC_LIMIT, &data, &size, err) == TN_OK ? parse(data, size, path, err) : NULL;
 }
 
 void doc_close(doc *document)
@@ -159,6 +148,71 @@ tn_status doc_get_text(const doc_node *node, const char *key, const char **text,
     if (!is(member, PARSE_TEXT))
         return wrong_type(key, "a string", at, err);
     *text = doc_text(member, length);
+    return TN_OK;
+}
+
+static tn_status need(const doc_node *node, const char *key, place at, tn_error *err)
+{
+    if (doc_get(node, key))
+        return TN_OK;
+    return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' of %s is missing; correct the file", at.component, key,
+                   doc_type(node));
+}
+
+tn_status doc_need_flag(const doc_node *node, const char *key, bool *value, place at, tn_error *err)
+{
+    tn_status status = need(node, key, at, err);
+    return status == TN_OK ? doc_get_flag(node, key, value, at, err) : status;
+}
+
+tn_status doc_need_integer(const doc_node *node, const char *key, int64_t *value, place at, tn_error *err)
+{
+    tn_status status = need(node, key, at, err);
+    if (status == TN_OK)
+        status = doc_get_integer(node, key, value, at, err);
+    if (status == TN_OK && *value < 0)
+        status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is negative; correct the file", at.component, key);
+    return status;
+}
+
+tn_status doc_need_text(const doc_node *node, const char *key, const char **text, size_t *length, place at,
+                        tn_error *err)
+{
+    tn_status status = need(node, key, at, err);
+    return status == TN_OK ? doc_get_text(node, key, text, length, at, err) : status;
+}
+
+tn_status doc_need_character(const doc_node *node, const char *key, const char **text, size_t *length, place at,
+                             tn_error *err)
+{
+    tn_status status = doc_need_text(node, key, text, length, at, err);
+    if (status == TN_OK && (*length == 0 || utf8_read(*text, *length).length != *length))
+        status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' of %s is not one character; correct the file",
+                         at.component, key, doc_type(node));
+    return status;
+}
+
+/* Is name among the words of a list? */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *word = list; *word; word += *word == ' ') {
+        size_t n = strcspn(word, " ");
+        if (n == length && memcmp(word, name, n) == 0)
+            return true;
+        word += n;
+    }
+    return false;
+}
+
+tn_status doc_only(const doc_node *node, const char *names, place at, tn_error *err)
+{
+    const char *key, *type = doc_type(node);
+    const doc_node *value;
+    for (void *it = NULL; doc_next(node, &it, &key, &value);)
+        if (strcmp(key, "type") != 0 && !is_listed(names, key) && !is(value, PARSE_NULL) && !is(value, PARSE_FALSE))
+            return tn_fail(err, TN_E_INPUT, at.file, "%s: '%.60s'%s%s is not known; use a newer version or remove it",
+                           at.component, key, *type ? " of " : "", type);
     return TN_OK;
 }
 

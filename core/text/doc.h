@@ -16,7 +16,8 @@ typedef struct place {
     const char *file, *component;
 } place;
 
-doc *doc_open(const char *path, tn_error *err); /* owned */
+/* Reads size bytes, behind which stands a NUL. text is taken (free()) also on failure; path is for messages. Owned. */
+doc *doc_parse(char *text, size_t size, const char *path, tn_error *err);
 void doc_close(doc *document);
 const doc_node *doc_root(const doc *document);
 
@@ -41,6 +42,19 @@ tn_status doc_get_flag(const doc_node *node, const char *key, bool *value, place
 tn_status doc_get_integer(const doc_node *node, const char *key, int64_t *value, place at, tn_error *err);
 tn_status doc_get_text(const doc_node *node, const char *key, const char **text, size_t *length, place at,
                        tn_error *err);
+
+/* Members that must be there. */
+tn_status doc_need_flag(const doc_node *node, const char *key, bool *value, place at, tn_error *err);
+tn_status doc_need_integer(const doc_node *node, const char *key, int64_t *value, place at, tn_error *err);
+tn_status doc_need_text(const doc_node *node, const char *key, const char **text, size_t *length, place at,
+                        tn_error *err);
+/* One character. */
+tn_status doc_need_character(const doc_node *node, const char *key, const char **text, size_t *length, place at,
+                             tn_error *err);
+
+/* Refuses members other than "type" and those in the list of names, which spaces separate: what they change is not
+ * known. Null and false change nothing. */
+tn_status doc_only(const doc_node *node, const char *names, place at, tn_error *err);
 
 /* The member "type", or "" when there is none. */
 const char *doc_type(const doc_node *node);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SUPPORTED "Sequence, TemplateProcessing and ByteLevel"
+#define SUPPORTED "Sequence, TemplateProcessing, BertProcessing, RobertaProcessing and ByteLevel"
 
 void post_free(post *p)
 {
@@ -36,18 +36,26 @@ static tn_status add_special(id_list *list, const doc_node *tokens, const doc_no
     return status;
 }
 
+/* An empty template. NULL: no memory. */
+static id_list *add_template(post *p)
+{
+    id_list *grown = buffer_grow(p->templates, &p->capacity, p->count + 1, sizeof *grown);
+    if (!grown)
+        return NULL;
+    p->templates = grown;
+    p->templates[p->count] = (id_list){0};
+    return &p->templates[p->count++];
+}
+
 static tn_status load_template(post *p, const doc_node *node, place at, tn_error *err)
 {
     const doc_node *single = doc_get(node, "single");
     if (!doc_is_list(single))
         return tn_fail(err, TN_E_INPUT, at.file, "%s: 'single' is missing or no list; correct the file", at.component);
-    id_list *grown = buffer_grow(p->templates, &p->capacity, p->count + 1, sizeof *grown);
-    if (!grown)
+    id_list *list = add_template(p);
+    if (!list)
         return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    p->templates = grown;
-    id_list *list = &p->templates[p->count++];
-    *list = (id_list){0};
-    tn_status status = TN_OK;
+    tn_status status = doc_only(node, "single pair special_tokens", at, err);
     bool seen = false;
     for (size_t i = 0; i < doc_count(single) && status == TN_OK; i++) {
         const doc_node *piece = doc_at(single, i);
@@ -67,10 +75,43 @@ static tn_status load_template(post *p, const doc_node *node, place at, tn_error
     return status;
 }
 
+/* A token with its id, ["[SEP]", 102]. */
+static tn_status read_token(const doc_node *node, const char *key, int64_t *id, place at, tn_error *err)
+{
+    const doc_node *pair = doc_get(node, key);
+    size_t length;
+    const char *text = doc_text(doc_at(pair, 0), &length);
+    if (!doc_is_list(pair) || doc_count(pair) != 2 || !text || !doc_integer(doc_at(pair, 1), id))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is no token with its id; correct the file", at.component,
+                       key);
+    return vocab_check_id(*id, text, at, err);
+}
+
+/* BERT's and RoBERTa's: one token before the text and one behind it. The flags of RoBERTa's concern offsets. */
+static tn_status load_around(post *p, const doc_node *node, place at, tn_error *err)
+{
+    int64_t first = -1, last = -1;
+    tn_status status = doc_only(node, "sep cls trim_offsets add_prefix_space", at, err);
+    if (status == TN_OK)
+        status = read_token(node, "cls", &first, at, err);
+    if (status == TN_OK)
+        status = read_token(node, "sep", &last, at, err);
+    if (status != TN_OK)
+        return status;
+    id_list *list = add_template(p);
+    if (!list || !buffer_add_id(list, first) || !buffer_add_id(list, -1) || !buffer_add_id(list, last))
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return TN_OK;
+}
+
 tn_status post_load(post *p, const doc_node *node, place at, tn_error *err)
 {
-    if (!node || strcmp(doc_type(node), "ByteLevel") == 0) /* ByteLevel only trims offsets, which we don't keep */
+    if (!node)
         return TN_OK;
+    if (strcmp(doc_type(node), "ByteLevel") == 0) /* it only trims offsets, which we don't keep */
+        return doc_only(node, "add_prefix_space trim_offsets use_regex", at, err);
+    if (strcmp(doc_type(node), "BertProcessing") == 0 || strcmp(doc_type(node), "RobertaProcessing") == 0)
+        return load_around(p, node, at, err);
     if (strcmp(doc_type(node), "TemplateProcessing") == 0)
         return load_template(p, node, at, err);
     if (strcmp(doc_type(node), "Sequence") != 0)

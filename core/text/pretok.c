@@ -1,15 +1,16 @@
-/* Pre-tokenizers: cut a text into the words that the model sees one by one. All of the cutting ones are a regular
- * expression with a behaviour. */
+/* Pre-tokenizers: cut a text into the words that the model sees one by one: at what a regular expression matches, or
+ * (in split.c) at characters. */
 #include "text/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SUPPORTED "Sequence, Split, ByteLevel, Digits, Punctuation, Whitespace and WhitespaceSplit"
+#define SUPPORTED                                                                                                      \
+    "Sequence, BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, Punctuation, Split, "  \
+    "UnicodeScripts, Whitespace and WhitespaceSplit"
 
 /* What ByteLevel splits by unless told otherwise: the contractions, letters, digits, others and spaces of GPT-2. */
 #define BYTE_LEVEL_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define PUNCTUATION "[!-/:-@\\[-`{-~\\p{P}]"
 
 int32_t pretok_byte_char(unsigned char byte)
 {
@@ -56,7 +57,12 @@ static tn_status add_split(pretok *t, const char *pattern, pretok_behaviour beha
     regex *re = regex_new(pattern, strlen(pattern), false, at, err);
     if (!re)
         return err->code;
-    return add_op(t, (pretok_op){PRETOK_SPLIT, re, behaviour, invert}, at, err);
+    return add_op(t, (pretok_op){.pattern = re, .behaviour = behaviour, .invert = invert}, at, err);
+}
+
+static tn_status add_class(pretok *t, unicode_class *class, pretok_behaviour behaviour, place at, tn_error *err)
+{
+    return add_op(t, (pretok_op){.kind = PRETOK_CLASS, .behaviour = behaviour, .class = class}, at, err);
 }
 
 static tn_status read_behaviour(const doc_node *node, pretok_behaviour *behaviour, place at, tn_error *err)
@@ -76,7 +82,9 @@ static tn_status read_behaviour(const doc_node *node, pretok_behaviour *behaviou
 static tn_status load_split(pretok *t, const doc_node *node, place at, tn_error *err)
 {
     pretok_op op = {.kind = PRETOK_SPLIT, .behaviour = PRETOK_ISOLATED};
-    tn_status status = read_behaviour(node, &op.behaviour, at, err);
+    tn_status status = doc_only(node, "pattern behavior invert", at, err);
+    if (status == TN_OK)
+        status = read_behaviour(node, &op.behaviour, at, err);
     if (status == TN_OK)
         status = doc_get_flag(node, "invert", &op.invert, at, err);
     if (status == TN_OK && !(op.pattern = regex_load(doc_get(node, "pattern"), at, err)))
@@ -87,7 +95,9 @@ static tn_status load_split(pretok *t, const doc_node *node, place at, tn_error 
 static tn_status load_byte_level(pretok *t, const doc_node *node, place at, tn_error *err)
 {
     bool prefix = true, words = true;
-    tn_status status = doc_get_flag(node, "add_prefix_space", &prefix, at, err);
+    tn_status status = doc_only(node, "add_prefix_space trim_offsets use_regex", at, err);
+    if (status == TN_OK)
+        status = doc_get_flag(node, "add_prefix_space", &prefix, at, err);
     if (status == TN_OK)
         status = doc_get_flag(node, "use_regex", &words, at, err);
     if (status == TN_OK && prefix)
@@ -97,31 +107,133 @@ static tn_status load_byte_level(pretok *t, const doc_node *node, place at, tn_e
     return status == TN_OK ? add_op(t, (pretok_op){.kind = PRETOK_BYTES}, at, err) : status;
 }
 
+static tn_status read_scheme(const doc_node *node, pretok_op *op, place at, tn_error *err)
+{
+    static const char *const names[] = {"always", "first", "never"};
+    const char *name = names[0];
+    size_t length;
+    bool prefix = true; /* what older files say instead */
+    tn_status status = doc_get_text(node, "prepend_scheme", &name, &length, at, err);
+    if (status == TN_OK)
+        status = doc_get_flag(node, "add_prefix_space", &prefix, at, err);
+    unsigned which = 0;
+    while (which < 3 && strcmp(name, names[which]) != 0)
+        which++;
+    if (status == TN_OK && which == 3)
+        status = tn_fail(err, TN_E_INPUT, at.file, "%s: prepend_scheme '%.40s' is unknown; correct the file",
+                         at.component, name);
+    if (status == TN_OK && !prefix && which != PRETOK_NEVER)
+        status =
+            tn_fail(err, TN_E_INPUT, at.file,
+                    "%s: add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", at.component, name);
+    op->prepend = which;
+    return status;
+}
+
+static tn_status load_metaspace(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    pretok_op op = {.kind = PRETOK_METASPACE};
+    const char *text = " ";
+    size_t length = 1;
+    bool split = true;
+    tn_status status = doc_only(node, "replacement prepend_scheme add_prefix_space split str_rep", at, err);
+    if (status == TN_OK)
+        status = doc_need_character(node, "replacement", &text, &length, at, err);
+    if (status == TN_OK)
+        status = read_scheme(node, &op, at, err);
+    if (status == TN_OK)
+        status = doc_get_flag(node, "split", &split, at, err);
+    if (status != TN_OK)
+        return status;
+    op.code = utf8_read(text, length).code;
+    t->wants_origin = t->wants_origin || op.prepend == PRETOK_FIRST;
+    status = add_op(t, op, at, err);
+    op = (pretok_op){.kind = PRETOK_CLASS, .behaviour = PRETOK_WITH_NEXT, .code = op.code};
+    return status == TN_OK && split ? add_op(t, op, at, err) : status;
+}
+
+static tn_status load_delimiter(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    const char *text = " ";
+    size_t length = 1;
+    tn_status status = doc_only(node, "delimiter", at, err);
+    if (status == TN_OK)
+        status = doc_need_character(node, "delimiter", &text, &length, at, err);
+    pretok_op op = {.kind = PRETOK_CLASS, .behaviour = PRETOK_REMOVED, .code = utf8_read(text, length).code};
+    return status == TN_OK ? add_op(t, op, at, err) : status;
+}
+
+static tn_status load_fixed(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    pretok_op op = {.kind = PRETOK_FIXED, .length = 5};
+    tn_status status = doc_only(node, "length", at, err);
+    if (status == TN_OK)
+        status = doc_get_integer(node, "length", &op.length, at, err);
+    if (status == TN_OK && op.length < 1)
+        status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'length' is not positive; correct the file", at.component);
+    return status == TN_OK ? add_op(t, op, at, err) : status;
+}
+
+static tn_status load_digits(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    bool each = false;
+    tn_status status = doc_only(node, "individual_digits", at, err);
+    if (status == TN_OK)
+        status = doc_get_flag(node, "individual_digits", &each, at, err);
+    return status == TN_OK ? add_class(t, unicode_is_numeric, each ? PRETOK_ISOLATED : PRETOK_CONTIGUOUS, at, err)
+                           : status;
+}
+
+static tn_status load_punctuation(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    pretok_behaviour behaviour = PRETOK_ISOLATED;
+    tn_status status = doc_only(node, "behavior", at, err);
+    if (status == TN_OK)
+        status = read_behaviour(node, &behaviour, at, err);
+    return status == TN_OK ? add_class(t, unicode_is_punctuation, behaviour, at, err) : status;
+}
+
+static tn_status load_words(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    tn_status status = doc_only(node, "", at, err);
+    return status == TN_OK ? add_op(t, (pretok_op){.kind = PRETOK_WORDS}, at, err) : status;
+}
+
+static tn_status load_whitespace(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    tn_status status = doc_only(node, "", at, err);
+    return status == TN_OK ? add_class(t, utf8_is_space, PRETOK_REMOVED, at, err) : status;
+}
+
+static tn_status load_bert(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    tn_status status = load_whitespace(t, node, at, err);
+    return status == TN_OK ? add_class(t, unicode_is_punctuation, PRETOK_ISOLATED, at, err) : status;
+}
+
+static tn_status load_scripts(pretok *t, const doc_node *node, place at, tn_error *err)
+{
+    tn_status status = doc_only(node, "", at, err);
+    return status == TN_OK ? add_op(t, (pretok_op){.kind = PRETOK_SCRIPTS}, at, err) : status;
+}
+
 tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err)
 {
+    static const struct {
+        const char *type;
+        tn_status (*load)(pretok *t, const doc_node *node, place at, tn_error *err);
+    } types[] = {{"Split", load_split},           {"ByteLevel", load_byte_level},
+                 {"Digits", load_digits},         {"Punctuation", load_punctuation},
+                 {"Whitespace", load_words},      {"WhitespaceSplit", load_whitespace},
+                 {"BertPreTokenizer", load_bert}, {"CharDelimiterSplit", load_delimiter},
+                 {"FixedLength", load_fixed},     {"Metaspace", load_metaspace},
+                 {"UnicodeScripts", load_scripts}};
     if (!node)
         return TN_OK;
-    const char *type = doc_type(node);
-    if (strcmp(type, "Split") == 0)
-        return load_split(t, node, at, err);
-    if (strcmp(type, "ByteLevel") == 0)
-        return load_byte_level(t, node, at, err);
-    if (strcmp(type, "Digits") == 0) {
-        bool each = false;
-        tn_status status = doc_get_flag(node, "individual_digits", &each, at, err);
-        return status == TN_OK ? add_split(t, "\\p{N}", each ? PRETOK_ISOLATED : PRETOK_CONTIGUOUS, false, at, err)
-                               : status;
-    }
-    if (strcmp(type, "Punctuation") == 0) {
-        pretok_behaviour behaviour = PRETOK_ISOLATED;
-        tn_status status = read_behaviour(node, &behaviour, at, err);
-        return status == TN_OK ? add_split(t, PUNCTUATION, behaviour, false, at, err) : status;
-    }
-    if (strcmp(type, "Whitespace") == 0)
-        return add_split(t, "\\w+|[^\\w\\s]+", PRETOK_REMOVED, true, at, err);
-    if (strcmp(type, "WhitespaceSplit") == 0)
-        return add_split(t, "\\s", PRETOK_REMOVED, false, at, err);
-    if (strcmp(type, "Sequence") != 0)
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(doc_type(node), types[i].type) == 0)
+            return types[i].load(t, node, at, err);
+    if (strcmp(doc_type(node), "Sequence") != 0)
         return doc_unsupported(node, SUPPORTED, at, err);
     const doc_node *list = doc_get(node, "pretokenizers");
     if (!doc_is_list(list))
@@ -133,16 +245,7 @@ tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err)
     return status;
 }
 
-/* Turns the stretches of one piece, matches and what lies between them, into spans. */
-typedef struct cutter {
-    const pretok_op *op;
-    pieces *out;
-    bool any, previous; /* a span of this piece exists; the last stretch was a match               */
-    bool held;          /* a match waits to join the next stretch                                */
-    size_t held_start, held_end;
-} cutter;
-
-static bool cut(cutter *c, size_t start, size_t end, bool match)
+bool pretok_cut(pretok_cutter *c, size_t start, size_t end, bool match)
 {
     bool join = false, added = true;
     span *last = c->any ? &c->out->spans[c->out->count - 1] : NULL;
@@ -181,10 +284,15 @@ static bool cut(cutter *c, size_t start, size_t end, bool match)
     return added && buffer_add_piece(c->out, start, end, -1);
 }
 
+bool pretok_cut_end(pretok_cutter *c)
+{
+    return !c->held || buffer_add_piece(c->out, c->held_start, c->held_end, -1);
+}
+
 static tn_status split_piece(const pretok_op *op, regex_walk *walk, const char *text, span piece, pieces *out,
                              tn_error *err)
 {
-    cutter c = {.op = op, .out = out};
+    pretok_cutter c = {.op = op, .out = out};
     regex_start(walk, text + piece.start, piece.end - piece.start);
     size_t done = piece.start, start, end;
     bool found = true, memory = true;
@@ -196,68 +304,104 @@ static tn_status split_piece(const pretok_op *op, regex_walk *walk, const char *
             break;
         start += piece.start;
         end += piece.start;
-        memory = (done >= start || cut(&c, done, start, false)) && cut(&c, start, end, true);
+        memory = (done >= start || pretok_cut(&c, done, start, false)) && pretok_cut(&c, start, end, true);
         done = end;
     }
-    memory = memory && (done >= piece.end || cut(&c, done, piece.end, false));
-    if (c.held)
-        memory = memory && buffer_add_piece(out, c.held_start, c.held_end, -1);
+    memory = memory && (done >= piece.end || pretok_cut(&c, done, piece.end, false));
+    memory = memory && pretok_cut_end(&c);
+    return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
+}
+
+/* Cuts one piece. walk: for regular expressions. */
+static tn_status cut_piece(const pretok_op *op, regex_walk *walk, const char *text, span piece, pieces *out,
+                           tn_error *err)
+{
+    bool memory = true;
+    if (piece.id >= 0)
+        memory = buffer_add_piece(out, piece.start, piece.end, piece.id);
+    else if (piece.start == piece.end)
+        return TN_OK;
+    else if (op->kind == PRETOK_SPLIT)
+        return split_piece(op, walk, text, piece, out, err);
+    else if (op->kind == PRETOK_CLASS)
+        memory = split_class(op, text, piece, out);
+    else if (op->kind == PRETOK_WORDS)
+        memory = split_words(text, piece, out);
+    else if (op->kind == PRETOK_FIXED)
+        memory = split_fixed(op, text, piece, out);
+    else
+        memory = split_scripts(text, piece, out);
     return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
 }
 
 static tn_status apply_split(const pretok_op *op, pieces *p, tn_error *err)
 {
-    regex_walk walk;
-    tn_status status = regex_open(&walk, op->pattern, err);
+    regex_walk walk = {0};
+    tn_status status = op->kind == PRETOK_SPLIT ? regex_open(&walk, op->pattern, err) : TN_OK;
     pieces out = {0};
-    for (size_t i = 0; i < p->count && status == TN_OK; i++) {
-        span piece = p->spans[i];
-        if (piece.id >= 0)
-            status = buffer_add_piece(&out, piece.start, piece.end, piece.id)
-                         ? TN_OK
-                         : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
-        else if (piece.start < piece.end)
-            status = split_piece(op, &walk, p->text.data, piece, &out, err);
-    }
+    for (size_t i = 0; i < p->count && status == TN_OK; i++)
+        status = cut_piece(op, &walk, p->text.data, p->spans[i], &out, err);
     regex_close(&walk);
     out.text = p->text; /* unchanged: only the spans are new */
+    out.origin = p->origin;
     p->text = (buffer){0};
     buffer_free_pieces(p);
     *p = out;
     return status;
 }
 
-static bool rewrite_piece(const pretok_op *op, const char *text, size_t length, buffer *out)
+/* Appends what becomes of a piece. *origin: as in pieces, within the piece. */
+static bool rewrite_piece(const pretok_op *op, const char *text, size_t length, size_t *origin, buffer *out)
 {
-    if (op->kind == PRETOK_PREFIX_SPACE)
-        return (text[0] == ' ' || buffer_add(out, " ", 1)) && buffer_add(out, text, length);
-    for (size_t i = 0; i < length; i++)
+    size_t before = out->size, follows = 0;
+    if (op->kind == PRETOK_METASPACE)
+        return split_metaspace(op, text, length, origin, out);
+    if (op->kind == PRETOK_PREFIX_SPACE) {
+        bool prefix = text[0] != ' ';
+        *origin += prefix && *origin > 0;
+        return (!prefix || buffer_add(out, " ", 1)) && buffer_add(out, text, length);
+    }
+    for (size_t i = 0; i < length; i++) {
         if (!utf8_add(out, pretok_byte_char((unsigned char)text[i])))
             return false;
+        if (i + 1 == *origin)
+            follows = out->size - before;
+    }
+    *origin = follows;
     return true;
 }
 
-static tn_status apply_rewrite(const pretok_op *op, pieces *p, tn_error *err)
+static tn_status apply_rewrite(const pretok_op *op, pieces *p, size_t limit, tn_error *err)
 {
-    pieces out = {0};
+    pieces out = {.text = {.limit = limit}};
     bool memory = true;
     for (size_t i = 0; i < p->count && memory; i++) {
         span piece = p->spans[i];
         size_t start = out.text.size, length = piece.end - piece.start;
+        size_t origin = piece.start < p->origin ? p->origin - piece.start : 0;
+        origin = origin < length ? origin : length;
         if (piece.id < 0 && length > 0)
-            memory = rewrite_piece(op, p->text.data + piece.start, length, &out.text);
+            memory = rewrite_piece(op, p->text.data + piece.start, length, &origin, &out.text);
+        if (piece.id < 0 && origin > 0)
+            out.origin = start + origin;
         memory = memory && buffer_add_piece(&out, start, out.text.size, piece.id);
     }
+    tn_status status = memory ? TN_OK : buffer_failed(&out.text, (place){NULL, "pre_tokenizer"}, err);
     buffer_free_pieces(p);
     *p = out;
-    return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
+    return status;
 }
 
+/* The first count ops. */
 static tn_status apply_first(const pretok *t, size_t count, pieces *p, tn_error *err)
 {
+    size_t limit = buffer_bound(p->text.size);
     tn_status status = TN_OK;
-    for (size_t i = 0; i < count && status == TN_OK; i++)
-        status = t->ops[i].kind == PRETOK_SPLIT ? apply_split(&t->ops[i], p, err) : apply_rewrite(&t->ops[i], p, err);
+    for (size_t i = 0; i < count && status == TN_OK; i++) {
+        const pretok_op *op = &t->ops[i];
+        bool rewrites = op->kind == PRETOK_PREFIX_SPACE || op->kind == PRETOK_BYTES || op->kind == PRETOK_METASPACE;
+        status = rewrites ? apply_rewrite(op, p, limit, err) : apply_split(op, p, err);
+    }
     return status;
 }
 

@@ -26,8 +26,10 @@ struct regex {
 #define REGEX_MATCH_LIMIT 20000000u
 #define REGEX_HEAP_KIB 262144u
 
-/* Ruby's \s and \w are Unicode's; PCRE2's take one space more and fewer word characters. */
+/* Ruby's \s and \w are Unicode's; PCRE2's take one space more and fewer word characters. Outside of brackets
+ * Oniguruma's \w also takes the fractions and raised digits of Latin-1. */
 #define REGEX_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define REGEX_LATIN "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 typedef struct translation {
     const char *in;
@@ -76,7 +78,7 @@ static void translate_escape(translation *t)
         put_string(t, "\\P{White_Space}");
         break;
     case 'w':
-        put_string(t, t->in_class ? REGEX_WORD : "[" REGEX_WORD "]");
+        put_string(t, t->in_class ? REGEX_WORD : "[" REGEX_WORD REGEX_LATIN "]");
         break;
     case 'h':
         put_string(t, t->in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]");
@@ -84,7 +86,7 @@ static void translate_escape(translation *t)
     case 'W':
         if (t->in_class)
             t->refused = "\\W inside brackets";
-        put_string(t, "[^" REGEX_WORD "]");
+        put_string(t, "[^" REGEX_WORD REGEX_LATIN "]");
         break;
     case 'H':
         if (t->in_class)
@@ -111,10 +113,28 @@ static void translate_escape(translation *t)
         copy_braces(t);
 }
 
+/* The POSIX classes of letters, which PCRE2 has without the marks that are alphabetic. False: not one of them. */
+static bool translate_posix(translation *t)
+{
+    static const char *const classes[][2] = {
+        {"[:alpha:]", "\\p{Alphabetic}"}, {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}"}, {"[:word:]", REGEX_WORD}};
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        size_t n = strlen(classes[i][0]);
+        if (t->length - t->at >= n && memcmp(t->in + t->at, classes[i][0], n) == 0) {
+            put_string(t, classes[i][1]);
+            t->at += n;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Inside brackets: Ruby nests and intersects sets, Perl does not. */
 static void translate_in_class(translation *t, size_t first)
 {
     char c = peek(t, 0);
+    if (translate_posix(t))
+        return;
     if (c == '[' && peek(t, 1) == ':') {
         put_string(t, "[:");
         t->at += 2;
@@ -391,6 +411,8 @@ tn_status regex_replace(const regex *re, const char *text, size_t length, const 
                         tn_error *err)
 {
     regex_walk walk;
+    if (length == 0) /* the library looks for nothing there, not even for an empty match */
+        return TN_OK;
     tn_status status = regex_open(&walk, re, err);
     if (status != TN_OK)
         return status;
@@ -405,5 +427,5 @@ tn_status regex_replace(const regex *re, const char *text, size_t length, const 
         done = end;
     }
     regex_close(&walk);
-    return memory ? status : tn_fail(err, TN_E_MEMORY, re->file, "out of memory");
+    return memory ? status : buffer_failed(out, (place){re->file, re->component}, err);
 }

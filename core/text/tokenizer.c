@@ -1,4 +1,4 @@
-/* A tokenizer: opened from tokenizer.json, and text to ids. */
+/* A tokenizer: opened from its file, and text to ids. */
 #include "text/tokenizer.h"
 
 #include "base/structs.h"
@@ -7,17 +7,45 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The file: path itself, or tokenizer.json in that folder. Owned. */
+/* The file: path itself, or the first of these in that folder. Owned. */
 static char *file_of(const char *path)
 {
+    static const char *const names[] = {"/tokenizer.json", "/tokenizer.json.gz", "/tokenizer.model"};
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return strdup(path);
-    const char *name = "/tokenizer.json";
-    char *file = malloc(strlen(path) + strlen(name) + 1);
-    if (file)
-        strcpy(stpcpy(file, path), name);
+    char *file = malloc(strlen(path) + strlen(names[1]) + 1);
+    size_t count = sizeof names / sizeof names[0];
+    for (size_t i = 0; file && i <= count; i++) { /* none there: the message names the first */
+        strcpy(stpcpy(file, path), names[i % count]);
+        if (stat(file, &st) == 0)
+            break;
+    }
     return file;
+}
+
+static bool ends_with(const char *path, const char *end)
+{
+    size_t length = strlen(path), n = strlen(end);
+    return length >= n && strcmp(path + length - n, end) == 0;
+}
+
+/* The tokenizer.json at path, or the one that stands for a SentencePiece model. Owned. */
+static doc *open_document(const char *path, tn_error *err)
+{
+    size_t size = 0;
+    char *data = source_read(path, &size, err);
+    if (!data || !ends_with(path, ".model"))
+        return data ? doc_parse(data, size, path, err) : NULL;
+    buffer json = {0};
+    tn_status status = sentencepiece_convert(data, size, path, &json, err);
+    free(data);
+    if (status == TN_OK && !buffer_add(&json, "", 1)) /* the NUL that doc_parse wants */
+        status = buffer_failed(&json, (place){path, "model"}, err);
+    if (status == TN_OK)
+        return doc_parse(json.data, json.size - 1, path, err);
+    buffer_free(&json);
+    return NULL;
 }
 
 static tn_status load_model(tn_tokenizer *t, const doc_node *model, tn_error *err)
@@ -26,15 +54,37 @@ static tn_status load_model(tn_tokenizer *t, const doc_node *model, tn_error *er
     if (!doc_is_object(model))
         return tn_fail(err, TN_E_INPUT, t->path, "'model' is missing or no object; fetch the file again");
     const char *type = doc_type(model);
+    if (strcmp(type, "Unigram") == 0) {
+        t->model = MODEL_UNIGRAM;
+        return unigram_load(&t->unigram, &t->vocab, model, at, err);
+    }
+    bool whole = strcmp(type, "WordLevel") == 0;
+    if (whole || strcmp(type, "WordPiece") == 0) {
+        t->model = MODEL_WORDPIECE;
+        return wordpiece_load(&t->wordpiece, &t->vocab, model, whole, at, err);
+    }
     if (strcmp(type, "BPE") != 0 && !(type[0] == '\0' && doc_get(model, "merges"))) /* old files name no type */
-        return doc_unsupported(model, "BPE", at, err);
+        return doc_unsupported(model, "BPE, Unigram, WordPiece and WordLevel", at, err);
     tn_status status = vocab_load(&t->vocab, model, at, err);
     return status == TN_OK ? bpe_load(&t->bpe, model, &t->vocab, at, err) : status;
 }
 
+static tn_status check_version(const tn_tokenizer *t, const doc_node *root, tn_error *err)
+{
+    const char *version = "1.0";
+    size_t length;
+    tn_status status = doc_get_text(root, "version", &version, &length, (place){t->path, "version"}, err);
+    if (status == TN_OK && strcmp(version, "1.0") != 0)
+        status = tn_fail(err, TN_E_INPUT, t->path, "version '%.40s' of the format is not known; use a newer release",
+                         version);
+    return status;
+}
+
 static tn_status load(tn_tokenizer *t, const doc_node *root, tn_error *err)
 {
-    tn_status status = load_model(t, doc_get(root, "model"), err);
+    tn_status status = check_version(t, root, err);
+    if (status == TN_OK)
+        status = load_model(t, doc_get(root, "model"), err);
     place at = {t->path, "normalizer"};
     if (status == TN_OK)
         status = normalize_load(&t->normalizer, doc_get(root, at.component), at, err);
@@ -69,7 +119,7 @@ tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err)
         tn_fail(err, TN_E_MEMORY, path, "out of memory");
         return NULL;
     }
-    doc *document = doc_open(t->path, err);
+    doc *document = open_document(t->path, err);
     tn_status status = document ? load(t, doc_root(document), err) : TN_E_INPUT;
     if (document)
         doc_close(document);
@@ -84,6 +134,8 @@ void tn_tokenizer_free(tn_tokenizer *t)
     if (!t)
         return;
     vocab_free(&t->vocab);
+    unigram_free(&t->unigram);
+    wordpiece_free(&t->wordpiece);
     added_free(&t->added);
     normalize_free(&t->normalizer);
     pretok_free(&t->pretok);
@@ -114,12 +166,43 @@ static tn_status cut_added(const tn_tokenizer *t, const buffer *text, pieces *ou
             continue;
         }
         normal.size = 0;
-        status = normalize_apply(&t->normalizer, start, piece.end - piece.start, &normal, err);
+        bool first = t->pretok.wants_origin && i == 0 && piece.start < piece.end;
+        size_t origin = first ? utf8_read(start, piece.end - piece.start).length : 0;
+        status =
+            normalize_apply_from(&t->normalizer, start, piece.end - piece.start, first ? &origin : NULL, &normal, err);
+        if (first)
+            out->origin = origin;
         if (status == TN_OK)
             memory = added_split(&t->added, &t->added.normalized, normal.data, normal.size, out);
     }
     buffer_free(&normal);
     buffer_free_pieces(&raw);
+    return memory ? status : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+}
+
+/* One piece by the models other than BPE. */
+static tn_status encode_piece(const tn_tokenizer *t, const char *text, size_t length, id_list *ids, tn_error *err)
+{
+    place at = {t->path, "model"};
+    return t->model == MODEL_UNIGRAM ? unigram_encode(&t->unigram, text, length, ids, at, err)
+                                     : wordpiece_encode(&t->wordpiece, &t->vocab, text, length, ids, at, err);
+}
+
+/* Cuts the pieces into words, and gives these to the model. */
+static tn_status encode_pieces(const tn_tokenizer *t, pieces *p, id_list *ids, tn_error *err)
+{
+    bool bytes = false, memory = true;
+    tn_status status =
+        t->model == MODEL_BPE ? pretok_apply_words(&t->pretok, p, &bytes, err) : pretok_apply(&t->pretok, p, err);
+    if (status == TN_OK && t->model == MODEL_BPE)
+        memory = bpe_encode_pieces(&t->bpe, &t->vocab, p, bytes, ids);
+    for (size_t i = 0; t->model != MODEL_BPE && i < p->count && memory && status == TN_OK; i++) {
+        span piece = p->spans[i];
+        if (piece.id >= 0)
+            memory = buffer_add_id(ids, piece.id);
+        else if (piece.start < piece.end)
+            status = encode_piece(t, p->text.data + piece.start, piece.end - piece.start, ids, err);
+    }
     return memory ? status : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
 }
 
@@ -135,16 +218,13 @@ tn_status tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t le
     buffer clean = {0};
     pieces p = {0};
     id_list list = {0};
-    bool bytes = false;
     tn_status status = TN_OK;
     if (!utf8_add_clean(&clean, text, length))
         status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
     if (status == TN_OK)
         status = cut_added(t, &clean, &p, err);
     if (status == TN_OK)
-        status = pretok_apply_words(&t->pretok, &p, &bytes, err);
-    if (status == TN_OK && !bpe_encode_pieces(&t->bpe, &t->vocab, &p, bytes, &list))
-        status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
+        status = encode_pieces(t, &p, &list, err);
     if (status == TN_OK && special && !post_apply(&t->post, &list))
         status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
     if (status == TN_OK && !list.ids && !(list.ids = malloc(sizeof *list.ids))) /* so that an empty list is not NULL */

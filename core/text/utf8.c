@@ -1,5 +1,5 @@
 /* UTF-8: reading with the replacement rule that Unicode recommends (one U+FFFD for each maximal part of a broken
- * sequence), and the two character classes that added tokens ask for. */
+ * sequence), and spaces. */
 #include "text/tokenizer.h"
 
 #include <string.h>
@@ -74,27 +74,4 @@ bool utf8_is_space(int32_t code)
     return (code >= 0x09 && code <= 0x0d) || code == 0x20 || code == 0x85 || code == 0xa0 || code == 0x1680 ||
            (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f ||
            code == 0x3000;
-}
-
-bool utf8_is_word(int32_t code)
-{
-    switch (utf8proc_category(code)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-        return true;
-    default:
-        /* The joiners, and the symbols that are alphabetic: enclosed letters. */
-        return code == 0x200c || code == 0x200d || (code >= 0x24b6 && code <= 0x24e9) ||
-               (code >= 0x1f130 && code <= 0x1f149) || (code >= 0x1f150 && code <= 0x1f169) ||
-               (code >= 0x1f170 && code <= 0x1f189);
-    }
 }

@@ -119,13 +119,14 @@ tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool 
     return TN_OK;
 }
 
-static tn_status load_tokens(vocab *v, const doc_node *model, place at, tn_error *err)
+tn_status vocab_load_tokens(vocab *v, const doc_node *model, place at, tn_error *err)
 {
     const doc_node *tokens = doc_get(model, "vocab"), *value;
     if (!doc_is_object(tokens))
         return tn_fail(err, TN_E_INPUT, at.file, "%s: 'vocab' is missing or no object; fetch the file again",
                        at.component);
     size_t slots = table_size(doc_count(tokens));
+    v->key = siphash_draw();
     v->map = malloc(slots * sizeof *v->map);
     if (!v->map)
         return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
@@ -145,6 +146,27 @@ static tn_status load_tokens(vocab *v, const doc_node *model, place at, tn_error
         while (v->map[i] != VOCAB_NONE)
             i = (i + 1) & v->map_mask;
         v->map[i] = (uint32_t)id;
+    }
+    return TN_OK;
+}
+
+tn_status vocab_map_tokens(vocab *v, place at, tn_error *err)
+{
+    size_t slots = table_size(v->size);
+    v->key = siphash_draw();
+    v->map = malloc(slots * sizeof *v->map);
+    if (!v->map)
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    memset(v->map, 0xff, slots * sizeof *v->map); /* VOCAB_NONE */
+    v->map_mask = slots - 1;
+    for (size_t id = 0; id < v->size; id++) {
+        const vocab_token *token = &v->tokens[id];
+        const char *text = token->length ? v->strings.data + token->offset : "";
+        size_t i = siphash(v->key, text, token->length) & v->map_mask;
+        while (token->present && v->map[i] != VOCAB_NONE && !token_is(v, v->map[i], text, token->length))
+            i = (i + 1) & v->map_mask;
+        if (token->present)
+            v->map[i] = (uint32_t)id; /* of two equal ones the later counts */
     }
     return TN_OK;
 }
@@ -228,8 +250,7 @@ static tn_status load_merges(vocab *v, const doc_node *model, place at, tn_error
 
 tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err)
 {
-    v->key = siphash_draw();
-    tn_status status = load_tokens(v, model, at, err);
+    tn_status status = vocab_load_tokens(v, model, at, err);
     return status == TN_OK ? load_merges(v, model, at, err) : status;
 }
 

@@ -13,8 +13,8 @@ extern "C" {
 
 typedef struct tn_tokenizer tn_tokenizer;
 
-/* Reads tokenizer.json of a folder (or that file itself). It does not change afterwards. Owned: tn_tokenizer_free. [any
- * thread] */
+/* Reads the tokenizer of a folder: tokenizer.json, else tokenizer.json.gz, else tokenizer.model (SentencePiece); or
+ * that file itself. It does not change afterwards. Owned: tn_tokenizer_free. [any thread] */
 TN_API tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err);
 TN_API void tn_tokenizer_free(tn_tokenizer *tokenizer);          /* [one thread] */
 TN_API int64_t tn_tokenizer_size(const tn_tokenizer *tokenizer); /* largest id + 1. [any thread] */

@@ -35,8 +35,8 @@ START_TEST(whole_file)
         {"{\"model\":[]}", "model"},
         {"{" MODEL, "line 1"},
         {"{" MODEL "," MODEL "}", "duplicate"},
-        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece"},
-        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "Unigram"},
+        {"{\"model\":{\"type\":\"Morse\",\"vocab\":{}}}", "Morse"},
+        {"{" MODEL ",\"version\":\"2.0\"}", "2.0"},
     };
     ASSERT_BAD(files);
 }
@@ -65,6 +65,10 @@ START_TEST(model)
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"fuse_unk\":1}}", "fuse_unk"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}",
          "end_of_word_suffix"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"continuing_subword_prefix\":\"@@\"}}",
+         "continuing_subword_prefix"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"max_merges\":7}}",
+         "'max_merges' of BPE is not known"},
     };
     ASSERT_BAD(files);
 }
@@ -73,18 +77,18 @@ END_TEST
 START_TEST(components)
 {
     static const bad_file files[] = {
-        {"{" MODEL ",\"normalizer\":{\"type\":\"BertNormalizer\"}}", "normalizer: type 'BertNormalizer'"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Bertie\"}}", "normalizer: type 'Bertie'"},
         {"{" MODEL ",\"normalizer\":7}", "normalizer: not an object"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\"}}", "normalizers"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"content\":\"x\"}}", "pattern"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Prepend\",\"prepend\":1}}", "prepend"},
-        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}", "pre_tokenizer: type 'UnicodeScripts'"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Scripts\"}}", "pre_tokenizer: type 'Scripts'"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{}]}}", "pre_tokenizer: type ''"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"}}}", "not usable"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Other\":\"(\"}}}", "pattern"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":\"a\",\"behavior\":\"Sideways\"}}", "Sideways"},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"use_regex\":\"no\"}}", "use_regex"},
-        {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "post_processor: type 'BertProcessing'"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"Bert\"}}", "post_processor: type 'Bert'"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\"}}", "single"},
         {"{" MODEL
          ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}]}}",
@@ -95,10 +99,62 @@ START_TEST(components)
          ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}],"
          "\"special_tokens\":{\"x\":{\"ids\":[-4]}}}}",
          "outside"},
-        {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "decoder: type 'CTC'"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"CTD\"}}", "decoder: type 'CTD'"},
         {"{" MODEL ",\"decoder\":{\"type\":\"Strip\",\"content\":\"ab\"}}", "one character"},
         {"{" MODEL ",\"decoder\":{\"type\":\"Strip\",\"content\":\"a\",\"start\":\"x\"}}", "start"},
         {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":{}}}", "decoders"},
+    };
+    ASSERT_BAD(files);
+}
+END_TEST
+
+#define COMPONENT(part, json) "{" MODEL ",\"" part "\":" json "}"
+
+/* Members of the newer components: missing, of the wrong type, or not known. */
+START_TEST(members)
+{
+    static const bad_file files[] = {
+        {COMPONENT("normalizer", "{\"type\":\"BertNormalizer\"}"), "'clean_text' of BertNormalizer is missing"},
+        {COMPONENT("normalizer", "{\"type\":\"Precompiled\"}"), "'precompiled_charsmap'"},
+        {COMPONENT("normalizer", "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"?\"}"), "not base64"},
+        {COMPONENT("normalizer", "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"\"}"), "no whole trie"},
+        {COMPONENT("normalizer", "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////w==\"}"), "no whole trie"},
+        {COMPONENT("normalizer", "{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"BAAAAAAAAAD/\"}"), "not UTF-8"},
+        {COMPONENT("normalizer", "{\"type\":\"Lowercase\",\"locale\":\"tr\"}"), "'locale' of Lowercase is not known"},
+        {COMPONENT("pre_tokenizer", "{\"type\":\"CharDelimiterSplit\"}"), "'delimiter'"},
+        {COMPONENT("pre_tokenizer", "{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"--\"}"), "one character"},
+        {COMPONENT("pre_tokenizer", "{\"type\":\"FixedLength\",\"length\":0}"), "not positive"},
+        {COMPONENT("pre_tokenizer", "{\"type\":\"Metaspace\"}"), "'replacement'"},
+        {COMPONENT("pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"}"),
+         "prepend_scheme 'last' is unknown"},
+        {COMPONENT("pre_tokenizer", "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"add_prefix_space\":false}"),
+         "add_prefix_space is false"},
+        {COMPONENT("pre_tokenizer", "{\"type\":\"Digits\",\"base\":7}"), "'base' of Digits is not known"},
+        {COMPONENT("post_processor", "{\"type\":\"BertProcessing\"}"), "'cls' is no token with its id"},
+        {COMPONENT("post_processor", "{\"type\":\"RobertaProcessing\",\"cls\":[\"c\",1],\"sep\":[\"s\",-1]}"),
+         "outside"},
+        {COMPONENT("decoder", "{\"type\":\"CTC\",\"pad_token\":\"p\",\"cleanup\":true}"), "'word_delimiter_token'"},
+        {COMPONENT("decoder", "{\"type\":\"BPEDecoder\"}"), "'suffix'"},
+        {COMPONENT("decoder", "{\"type\":\"WordPiece\",\"prefix\":\"#\"}"), "'cleanup'"},
+        {COMPONENT("decoder", "{\"type\":\"Metaspace\",\"replacement\":\"\"}"), "one character"},
+    };
+    ASSERT_BAD(files);
+}
+END_TEST
+
+START_TEST(other_models)
+{
+    static const bad_file files[] = {
+        {"{\"model\":{\"type\":\"Unigram\"}}", "'vocab'"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "vocab[0]"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",\"0\"]]}}", "vocab[0]"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":1}}", "unk_id 1"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":-1}}", "unk_id -1"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"alpha\":0.1}}", "'alpha'"},
+        {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "'unk_token' of WordPiece is missing"},
+        {"{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"u\",\"vocab\":{}}}", "'continuing_subword_prefix'"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"u\"}}", "'vocab'"},
+        {"{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"u\",\"vocab\":{\"a\":0,\"b\":0}}}", "both have id 0"},
     };
     ASSERT_BAD(files);
 }
@@ -114,6 +170,7 @@ START_TEST(added_entries)
         {"{" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\"},{\"id\":5,\"content\":\"y\"}]}", "both have id 5"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":2147483648,\"content\":\"x\"}]}", "outside"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\",\"lstrip\":\"yes\"}]}", "lstrip"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\",\"case\":\"any\"}]}", "'case' is not known"},
     };
     ASSERT_BAD(files);
     char json[4096];
@@ -164,20 +221,21 @@ END_TEST
 /* A named pipe that nobody writes to, and a link to one: both are refused at once, where opening them would wait. */
 START_TEST(named_pipes)
 {
+    static const char *const names[] = {"tokenizer.json", "tokenizer.json.gz", "tokenizer.model"};
     char folder[] = "/tmp/tenon-text-XXXXXX", pipe[64], file[64];
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(pipe, sizeof pipe, "%s/pipe", folder);
-    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
     ck_assert_int_eq(mkfifo(pipe, 0600), 0);
-    ck_assert_int_eq(symlink("pipe", file), 0);
-    const char *const paths[] = {pipe, file, folder};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 9; i++) {
+        snprintf(file, sizeof file, "%s/%s", folder, names[i / 3]);
+        ck_assert_int_eq(symlink("pipe", file), 0);
+        const char *const paths[] = {pipe, file, folder};
         tn_error err = TN_ERROR_INIT;
-        ck_assert_ptr_null(tn_tokenizer_open(paths[i], &err));
+        ck_assert_ptr_null(tn_tokenizer_open(paths[i % 3], &err));
         ck_assert_int_eq(err.code, TN_E_INPUT);
         ck_assert_msg(strstr(err.message, "regular file"), "%s", err.message);
+        unlink(file);
     }
-    unlink(file);
     unlink(pipe);
     rmdir(folder);
 }
@@ -209,6 +267,7 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {whole_file, model, components, added_entries, damaged, named_pipes, nonsense};
+    const TTest *const tests[] = {whole_file,    model,   components,  members, other_models,
+                                  added_entries, damaged, named_pipes, nonsense};
     return run_suite("bad_tokenizer", tests, sizeof tests / sizeof tests[0]);
 }

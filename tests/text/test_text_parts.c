@@ -261,6 +261,28 @@ static size_t random_text(uint64_t *state, char *text, size_t characters)
     return n;
 }
 
+/* Appends the form as utf8proc has it. Characters that are too new for the library stay, and part what is around them.
+ */
+static void add_expected(const char *text, size_t length, int options, buffer *out)
+{
+    size_t start = 0, end = 0;
+    while (start < length) {
+        utf8_char c = {0};
+        for (end = start; end < length; end += c.length) {
+            c = utf8_read(text + end, length - end);
+            if (unicode_is_too_new(c.code))
+                break;
+        }
+        utf8proc_uint8_t *made;
+        utf8proc_ssize_t size = utf8proc_map((const utf8proc_uint8_t *)text + start, (utf8proc_ssize_t)(end - start),
+                                             &made, (utf8proc_option_t)(options | UTF8PROC_STABLE));
+        ck_assert_int_ge(size, 0);
+        start = end < length ? end + c.length : end;
+        ck_assert(buffer_add(out, (char *)made, (size_t)size) && buffer_add(out, text + end, start - end));
+        free(made);
+    }
+}
+
 /* Cut into stretches or as a whole, the forms are the same. */
 START_TEST(forms_like_utf8proc)
 {
@@ -280,15 +302,13 @@ START_TEST(forms_like_utf8proc)
         tn_tokenizer *t = opened(json);
         for (int round = 0; round < 20000; round++) {
             size_t n = random_text(&state, text, 1 + noise(&state) % 40);
-            utf8proc_uint8_t *expected;
-            utf8proc_ssize_t size = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &expected,
-                                                 (utf8proc_option_t)(forms[f].options | UTF8PROC_STABLE));
-            buffer out = {0};
+            buffer expected = {0}, out = {0};
+            add_expected(text, n, forms[f].options, &expected);
             ck_assert_int_eq(normalize_apply(&t->normalizer, text, n, &out, NULL), TN_OK);
-            ck_assert_int_eq((utf8proc_ssize_t)out.size, size);
-            ck_assert_mem_eq(out.data ? out.data : "", expected, out.size);
+            ck_assert_uint_eq(out.size, expected.size);
+            ck_assert_mem_eq(out.data ? out.data : "", expected.data ? expected.data : "", out.size);
+            buffer_free(&expected);
             buffer_free(&out);
-            free(expected);
         }
         tn_tokenizer_free(t);
     }
