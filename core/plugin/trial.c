@@ -6,6 +6,7 @@
 #include "plugin/trial.h"
 
 #include "plugin/environment.h"
+#include "device/confine.h"
 #include "device/guard.h"
 #include "plugin/conduct.h"
 #include "plugin/descriptor.h"
@@ -162,6 +163,7 @@ static int trial_body(void *ctx)
     pthread_t thread;
     guard_close_from(STDERR_FILENO + 1);
     limit_memory();
+    confine_enter(CONFINE_TRIAL);
     conduct_begin();
     t->forks = fork_works();
     objects_look(&t->before);
