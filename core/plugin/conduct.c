@@ -69,12 +69,6 @@ void conduct_begin(void)
         before.environment[i] = strdup(environ[i]);
 }
 
-size_t conduct_threads(void)
-{
-    struct stat st;
-    return stat("/proc/self/task", &st) == 0 && st.st_nlink > 2 ? (size_t)st.st_nlink - 2 : 0;
-}
-
 static bool timer_runs(void)
 {
     static const __itimer_which_t kinds[] = {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF};

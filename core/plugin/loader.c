@@ -3,6 +3,7 @@
 #include "plugin/loader.h"
 
 #include "device/hoststate.h"
+#include "device/tasks.h"
 
 #include <ltdl.h>
 
@@ -18,17 +19,21 @@ static lt_dlhandle open_resident(const char *path)
     return handle;
 }
 
-tn_status loader_open(const char *path, stage *staged, char *changed, size_t changed_size, tn_error *err)
+tn_status loader_open(const char *path, stage *staged, char *changed, size_t changed_size, size_t *threads,
+                      tn_error *err)
 {
+    *threads = 0;
     if (lt_dlinit() != 0) /* counts its calls; never undone, like the libraries it opens */
         return tn_fail(err, TN_E_INTERNAL, path, "libltdl does not start: %s", lt_dlerror());
     hoststate *before = hoststate_save();
     if (!before)
         return tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    size_t tasks = tasks_count();
     stage_begin(staged);
     lt_dlhandle handle = open_resident(path);
     stage_end();
     hoststate_restore(before, changed, changed_size);
+    *threads = tasks_left(tasks);
     if (handle)
         return TN_OK;
     const char *why = lt_dlerror();

@@ -8,6 +8,7 @@
 #include "plugin/environment.h"
 #include "device/confine.h"
 #include "device/guard.h"
+#include "device/tasks.h"
 #include "plugin/conduct.h"
 #include "plugin/descriptor.h"
 #include "plugin/stage.h"
@@ -70,7 +71,7 @@ static void limit_memory(void)
 static void wait_for_threads(void)
 {
     enum { OWN = 2, STEPS = 100 }; /* this one and the child's first; milliseconds                     */
-    for (int i = 0; i < STEPS && conduct_threads() > OWN && stage_late_count() == 0; i++)
+    for (int i = 0; i < STEPS && tasks_count() > OWN && stage_late_count() == 0; i++)
         usleep(1000);
 }
 
