@@ -33,6 +33,7 @@ program dot                graphviz       graphviz              graphviz    grap
 program gnuplot            gnuplot-nox    gnuplot               gnuplot     gnuplot          gnuplot
 program groff              groff-base     groff-base            groff       groff            groff
 program zsh                zsh            zsh                   zsh         zsh              zsh
+program abidiff            abigail-tools  libabigail            libabigail  libabigail-tools libabigail
 header  seccomp.h          libseccomp-dev libseccomp-devel      libseccomp  libseccomp-devel libseccomp-dev
 '
 emulation='
