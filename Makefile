@@ -223,6 +223,7 @@ TOOL := $(BUILD)/tests
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
+  '$(TOOL)/soak 10 $(BUILD)/plugins' \
   $(if $(SANITIZE),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
   $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
   $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
@@ -247,6 +248,10 @@ bench-kernels: tests ## times the kernels against the machine's ceilings, and wr
 # ARGS: what scripts/bench_peers/run.py --help has, such as ARGS='--models qwen3-0.6b --rounds 1'.
 bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures beside llama.cpp, OpenVINO and torch, installed in build/; writes docs/performance.md
 	@scripts/bench_peers.sh $(BUILD) --write docs/performance.md $(ARGS)
+
+SECONDS ?= 3600
+soak: all $(TOOL)/soak ## works for SECONDS in one process: memory stays flat, answers stay the same
+	@$(TOOL)/soak $(SECONDS) $(BUILD)/plugins
 
 # What it finds goes to tests/data/fuzz, where the tests replay it.
 FUZZ_SECONDS ?= 60
@@ -308,6 +313,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers fuzz format install uninstall clean help
+.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers soak fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
