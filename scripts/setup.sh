@@ -3,8 +3,8 @@
 # Debian and its kin the missing packages are installed with apt-get, as root or through sudo; elsewhere their names
 # are printed, and the exit status is 1.
 # usage: scripts/setup.sh [--no-tests | --optional | --emulation]
-#   --no-tests: without what only tests use; --optional: also what only the checks of .ci/run use; --emulation: also
-#   what scripts/arm64.sh uses
+#   --no-tests: without what only tests use; --optional: also what only the checks of .ci/run use, and libraries that the
+#   build takes where they are; --emulation: also what scripts/arm64.sh uses
 set -u
 cc=${CC:-gcc}
 
@@ -35,6 +35,8 @@ program dot                graphviz       graphviz              graphviz    grap
 program gnuplot            gnuplot-nox    gnuplot               gnuplot     gnuplot          gnuplot
 program groff              groff-base     groff-base            groff       groff            groff
 program zsh                zsh            zsh                   zsh         zsh              zsh
+program abidiff            abigail-tools  libabigail            libabigail  libabigail-tools libabigail
+header  seccomp.h          libseccomp-dev libseccomp-devel      libseccomp  libseccomp-devel libseccomp-dev
 '
 emulation='
 program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 gcc-aarch64-none-elf

@@ -1,6 +1,7 @@
 /* Asking implementations whether they take a site: the declared match first, then plan(), in a child process so that
  * one that crashes or hangs is an answer too. One child asks all questions, each twice: this process will ask again
  * where a kernel is bound, and must hear the same. After a crash another child goes on with the next implementation. */
+#include "device/confine.h"
 #include "device/guard.h"
 #include "device/hoststate.h"
 #include "apply/plan.h"
@@ -80,6 +81,7 @@ static tn_status ask_once(const question *q, tn_plan *plan, tn_error *err)
 static int ask_all(void *ctx)
 {
     const asking *a = ctx;
+    confine_enter(CONFINE_CALLS);
     for (size_t i = a->first; i < a->count; i++) {
         const question *q = &a->questions[i];
         *a->at = i;

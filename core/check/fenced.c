@@ -1,5 +1,6 @@
 /* Calling a kernel in a child process. The child lays out the inputs read-only, the outputs and the scratch between
  * guard pages; a signal handler tells which of them an access went beyond. */
+#include "device/confine.h"
 #include "device/guard.h"
 #include "device/hoststate.h"
 #include "check/fenced.h"
@@ -358,6 +359,7 @@ typedef struct child_job {
 static int child_main(void *ctx)
 {
     const child_job *job = ctx;
+    confine_enter(CONFINE_CALLS);
     child_state *c = start_child(job->note);
     if (!c)
         return give_up(job->note, TN_E_MEMORY, "no memory to check a kernel with; free some memory");

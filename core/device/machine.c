@@ -1,6 +1,7 @@
 /* The machine in words and numbers. */
 #include "device/machine.h"
 
+#include "base/structs.h"
 #include "device/ceiling.h"
 
 #include <sched.h>
@@ -109,6 +110,5 @@ tn_status tn_measure_machine(tn_machine *machine, tn_error *err)
     ceiling_close();
     fill(&m, 0, &one);
     fill(&m, 1, &all);
-    memcpy(machine, &m, m.size < sizeof m ? m.size : sizeof m);
-    return TN_OK;
+    return structs_give(machine, &m, sizeof m, "tn_machine", err);
 }

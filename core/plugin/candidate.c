@@ -2,6 +2,7 @@
  * the libraries that it needs, its trial in a child; then opening it here and registering it. */
 #include "plugin/candidate.h"
 
+#include "base/notices.h"
 #include "base/text.h"
 #include "plugin/loader.h"
 #include "plugin/plugins.h"
@@ -244,9 +245,15 @@ static tn_status open_and_register(candidate *c, const tn_plugin *foreign, tn_er
 {
     stage staged;
     char changed[200];
-    tn_status status = loader_open(c->path, &staged, changed, sizeof changed, err);
+    size_t threads;
+    tn_status status = loader_open(c->path, &staged, changed, sizeof changed, &threads, err);
     if (changed[0])
         snprintf(c->warning, sizeof c->warning, "its constructor changed: %s; put back", changed);
+    else if (threads > 0)
+        snprintf(c->warning, sizeof c->warning, "its constructor leaves %zu thread%s behind", threads,
+                 threads == 1 ? "" : "s");
+    if (threads > 0)
+        notices_add("%s left a thread behind in its constructor", c->shown);
     if (status != TN_OK)
         return status;
     if (staged.count == 0 && foreign)

@@ -3,6 +3,8 @@
  */
 #include "plugin/conduct.h"
 
+#include "device/confine.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -10,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -51,7 +52,7 @@ void conduct_begin(void)
     (void)!stat("/", &before.root);
     CPU_ZERO(&before.processors);
     sched_getaffinity(0, sizeof before.processors, &before.processors);
-    before.filter = prctl(PR_GET_SECCOMP, 0, 0, 0, 0);
+    before.filter = confine_filters();
     before.priority = getpriority(PRIO_PROCESS, 0);
     /* Descriptors as a program has them: some after the first three, and one far off. */
     for (int i = 0; i < FILES; i++) {
@@ -66,12 +67,6 @@ void conduct_begin(void)
     before.environment = calloc(count + 1, sizeof *before.environment);
     for (size_t i = 0; before.environment && i < count; i++)
         before.environment[i] = strdup(environ[i]);
-}
-
-size_t conduct_threads(void)
-{
-    struct stat st;
-    return stat("/proc/self/task", &st) == 0 && st.st_nlink > 2 ? (size_t)st.st_nlink - 2 : 0;
 }
 
 static bool timer_runs(void)
@@ -140,7 +135,7 @@ static bool other_rights(void)
     struct stat root;
     return getuid() != before.uid || geteuid() != before.euid || getgid() != before.gid || getegid() != before.egid ||
            stat("/", &root) != 0 || root.st_dev != before.root.st_dev || root.st_ino != before.root.st_ino ||
-           prctl(PR_GET_SECCOMP, 0, 0, 0, 0) != before.filter;
+           confine_filters() != before.filter;
 }
 
 static bool fewer_processors(void)

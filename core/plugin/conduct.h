@@ -4,15 +4,10 @@
 
 #include <tenon/error.h>
 
-#include <stddef.h>
-
 /* Notes how the process is. In a trial's child, before its plugin is opened; no descriptors are needed there. */
 void conduct_begin(void);
 
 /* TN_E_KERNEL with what the plugin did since. */
 tn_status conduct_check(tn_error *err);
-
-/* Threads of this process; 0: not known. */
-size_t conduct_threads(void);
 
 #endif

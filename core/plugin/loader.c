@@ -4,6 +4,7 @@
 
 #include "base/edge.h"
 #include "device/hoststate.h"
+#include "device/tasks.h"
 
 #include <ltdl.h>
 
@@ -23,9 +24,11 @@ static void open_resident(void *argument)
     lt_dladvise_destroy(&advise);
 }
 
-tn_status loader_open(const char *path, stage *staged, char *changed, size_t changed_size, tn_error *err)
+tn_status loader_open(const char *path, stage *staged, char *changed, size_t changed_size, size_t *threads,
+                      tn_error *err)
 {
     static bool lost; /* it met a null pointer of its own: no memory; one thread scans at a time         */
+    *threads = 0;
     if (lost)
         return tn_fail(err, TN_E_MEMORY, path, "not opened: libltdl ran out of memory before");
     if (lt_dlinit() != 0) /* counts its calls; never undone, like the libraries it opens */
@@ -34,11 +37,13 @@ tn_status loader_open(const char *path, stage *staged, char *changed, size_t cha
     hoststate *before = hoststate_save();
     if (!before)
         return tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    size_t tasks = tasks_count();
     stage_begin(staged);
     loading l = {.path = path};
     lost = !edge_call(open_resident, &l);
     stage_end();
     hoststate_restore(before, changed, changed_size);
+    *threads = tasks_left(tasks);
     if (l.handle)
         return TN_OK;
     if (lost)

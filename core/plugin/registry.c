@@ -6,6 +6,8 @@
 
 #include "device/device.h"
 #include "device/hoststate.h"
+#include "device/tasks.h"
+#include "base/notices.h"
 #include "base/structs.h"
 #include "base/text.h"
 #include "plugin/nearest.h"
@@ -289,7 +291,10 @@ void registry_probe(registry_kernel *kernel)
 {
     pthread_mutex_lock(&registry.probing);
     if (!kernel->probed) {
+        size_t tasks = tasks_count();
         kernel->available = ask(kernel->kernel.available, kernel->reason, sizeof kernel->reason);
+        if (kernel->kernel.available && tasks_left(tasks) > 0)
+            notices_add("%s (%s) left a thread behind in available", kernel->kernel.id, kernel->file);
         kernel->probed = true;
     }
     pthread_mutex_unlock(&registry.probing);

@@ -6,7 +6,9 @@
 #include "plugin/trial.h"
 
 #include "plugin/environment.h"
+#include "device/confine.h"
 #include "device/guard.h"
+#include "device/tasks.h"
 #include "plugin/conduct.h"
 #include "plugin/descriptor.h"
 #include "plugin/stage.h"
@@ -69,7 +71,7 @@ static void limit_memory(void)
 static void wait_for_threads(void)
 {
     enum { OWN = 2, STEPS = 100 }; /* this one and the child's first; milliseconds                     */
-    for (int i = 0; i < STEPS && conduct_threads() > OWN && stage_late_count() == 0; i++)
+    for (int i = 0; i < STEPS && tasks_count() > OWN && stage_late_count() == 0; i++)
         usleep(1000);
 }
 
@@ -162,6 +164,7 @@ static int trial_body(void *ctx)
     pthread_t thread;
     guard_close_from(STDERR_FILENO + 1);
     limit_memory();
+    confine_enter(CONFINE_TRIAL);
     conduct_begin();
     t->forks = fork_works();
     objects_look(&t->before);

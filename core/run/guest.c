@@ -5,6 +5,7 @@
 
 #include "base/notices.h"
 #include "base/text.h"
+#include "device/tasks.h"
 #include "device/watch.h"
 #include "op/op.h"
 
@@ -123,8 +124,14 @@ tn_status guest_plan(const graph_binding *bound, const tn_site *site, tn_plan *p
 {
     tn_error why = TN_ERROR_INIT;
     watch_look l = watch_before(true);
+    size_t tasks = tasks_count();
     tn_status status = bound->impl->plan(site, plan, &why);
     look_after(&l, NULL, bound, "plan");
+    if (tasks_left(tasks) > 0) {
+        char name[NAMES];
+        name_guest(NULL, bound, name, sizeof name);
+        notices_add("%s left a thread behind in plan", name);
+    }
     if (status == TN_OK)
         return TN_OK;
     if (status == TN_DECLINED)

@@ -3,17 +3,24 @@
 #include "honest.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -196,13 +203,84 @@ static bool is_trial(void)
     return gettid() != getpid();
 }
 
+static void wait_for_change(const char *path)
+{
+    struct stat first, now;
+    if (stat(path, &first) != 0)
+        abort();
+    do {
+        usleep(1000);
+        if (stat(path, &now) != 0)
+            abort();
+    } while (first.st_ctim.tv_sec == now.st_ctim.tv_sec && first.st_ctim.tv_nsec == now.st_ctim.tv_nsec);
+}
+
+/* Each must fail, and for that reason. */
+static void expect_denied(int result)
+{
+    if (result != -1 || errno != EPERM)
+        abort();
+}
+
+/* own: a file that is there and that nobody keeps this process from changing. */
+static void try_to_leave_traces(const char *own)
+{
+    char path[4096];
+    struct sockaddr_un socket_name = {.sun_family = AF_UNIX, .sun_path = "nobody"};
+    snprintf(path, sizeof path, "%s.new", own);
+    expect_denied(open(path, O_WRONLY | O_CREAT, 0600));
+    expect_denied(creat(path, 0600));
+    expect_denied(open(own, O_RDWR));
+    expect_denied(open(own, O_RDONLY | O_TRUNC));
+    expect_denied(truncate(own, 0));
+    expect_denied(rename(own, path));
+    expect_denied(link(own, path));
+    expect_denied(symlink(own, path));
+    expect_denied(unlink(own));
+    expect_denied(mkdir(path, 0700));
+    expect_denied(chmod(own, 0700));
+    expect_denied(socket(AF_INET, SOCK_STREAM, 0));
+    expect_denied(socket(AF_UNIX, SOCK_STREAM, 0));
+    expect_denied(connect(STDIN_FILENO, (struct sockaddr *)&socket_name, sizeof socket_name));
+    expect_denied(kill(getppid(), 0));
+    expect_denied((int)ptrace(PTRACE_ATTACH, getppid(), NULL, NULL));
+    expect_denied(mount("none", "/mnt", "tmpfs", 0, NULL));
+    /* What it needs. */
+    int file = open(own, O_RDONLY);
+    if (file < 0 || close(file) != 0 || kill(getpid(), 0) != 0 || write(STDOUT_FILENO, "", 1) != 1 ||
+        prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1)
+        abort();
+}
+
+/* As one that keeps what it found out in a file, and goes on where it cannot. */
+static void write_cache(const char *own)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s.cache", own);
+    FILE *file = fopen(path, "w");
+    if (file) {
+        fputs("cache", file);
+        fclose(file);
+    }
+}
+
 static void looks_around(void)
 {
     const char *file = getenv("BAD_FILE");
     if (is("looks at descriptor 50") && is_trial() && fcntl(50, F_GETFD) >= 0)
         abort();
-    if (is("changes its file") && is_trial() && file)
-        chmod(file, 0700);
+    if (is("waits until its file changes") && is_trial() && file)
+        wait_for_change(file);
+    if (is("leaves traces in the trial") && is_trial() && file)
+        try_to_leave_traces(file);
+    if (is("writes a cache in the trial") && is_trial() && file)
+        write_cache(file);
+    if (is("allows itself less")) {
+        struct sock_filter all = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+        struct sock_fprog program = {1, &all};
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+    }
     if (is("opens another library") && file && !dlopen(file, RTLD_NOW | RTLD_LOCAL))
         abort();
     if (is("opens another plugin") && file)

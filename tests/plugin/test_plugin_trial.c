@@ -1,5 +1,6 @@
 /* What a trial sees: deeds of a constructor, what comes after it, pointers to nothing. Right ones stand beside wrong
  * ones. Numbers such as B11 are the parts of the issue that asked for each. */
+#include "device/confine.h"
 #include "device/guard.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
@@ -8,9 +9,11 @@
 #include <check.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +77,8 @@ static const struct {
     {"fewer files", TN_PLUGIN_REFUSED, "its constructor lowers the program's limit on open files"},
     {"changes a variable", TN_PLUGIN_REFUSED, "its constructor changes the environment variable HOME"},
     {"removes a variable", TN_PLUGIN_REFUSED, "its constructor changes the environment variable HOME"},
+    {"allows itself less", TN_PLUGIN_REFUSED,
+     "its constructor changes the program's user, group, root folder or allowed"},
     {"ends its thread", TN_PLUGIN_REFUSED, "its constructor ends the thread that opens it"},
     {"exit", TN_PLUGIN_QUARANTINED, "its constructor called exit(0)"},
 };
@@ -170,6 +175,52 @@ START_TEST(b14_a_trial_has_limits_on_memory)
 }
 END_TEST
 
+static int confine_body(void *unused)
+{
+    (void)unused;
+    return confine_enter(CONFINE_TRIAL) ? 0 : 1;
+}
+
+static bool is_confined(void)
+{
+    char how[64];
+    bool yes = guard_run(confine_body, NULL, 5, how, sizeof how) == TN_OK;
+    if (!yes)
+        printf("SKIPPED: no libseccomp, or a system without such filters\n");
+    return yes;
+}
+
+/* Without the filter the constructor would abort, and the file be gone. */
+START_TEST(b14_a_trial_has_no_network_and_writes_nothing)
+{
+    if (!is_confined())
+        return;
+    char *path = tempdir_path(plugin_box_root(), "file"), *other = tempdir_path(plugin_box_root(), "file.new");
+    tempdir_write(path, "contents", 8);
+    setenv("BAD_FILE", path, 1);
+    tn_plugin_info info = drop("conduct", "leaves traces in the trial");
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+    ck_assert(tempdir_exists(path));
+    ck_assert(!tempdir_exists(other));
+    free(path);
+    free(other);
+}
+END_TEST
+
+START_TEST(b14_a_plugin_that_cannot_write_its_cache_is_taken)
+{
+    if (!is_confined())
+        return;
+    char *path = tempdir_path(plugin_box_root(), "file"), *cache = tempdir_path(plugin_box_root(), "file.cache");
+    setenv("BAD_FILE", path, 1);
+    tn_plugin_info info = drop("conduct", "writes a cache in the trial");
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+    ck_assert(!tempdir_exists(cache));
+    free(path);
+    free(cache);
+}
+END_TEST
+
 /* The folder's name is in the environment of every process that a constructor starts, and in this one's. */
 static size_t processes_with(const char *word)
 {
@@ -259,11 +310,26 @@ START_TEST(b11_a_death_from_outside_is_no_lasting_verdict)
 }
 END_TEST
 
+static atomic_bool trial_is_over;
+
+static void *change_often(void *path)
+{
+    while (!atomic_load(&trial_is_over)) {
+        chmod(path, 0700);
+        usleep(2000);
+    }
+    return NULL;
+}
+
 START_TEST(b11_what_changes_meanwhile_has_no_verdict)
 {
     char *path = tempdir_path(plugin_box_folder(), "a.so");
     setenv("BAD_FILE", path, 1);
-    tn_plugin_info info = drop("conduct", "changes its file");
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, change_often, path), 0);
+    tn_plugin_info info = drop("conduct", "waits until its file changes");
+    atomic_store(&trial_is_over, true);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
     ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
     ck_assert_str_eq(info.reason, "it changed while it was being examined; scan again");
     ck_assert(!is_remembered(&info));
@@ -321,6 +387,8 @@ int main(void)
     tcase_add_test(tc, b14_a_trial_holds_no_descriptors_of_the_program);
     tcase_add_test(tc, b14_a_trial_has_limits_on_memory);
     tcase_add_test(tc, b14_a_trial_leaves_no_process);
+    tcase_add_test(tc, b14_a_trial_has_no_network_and_writes_nothing);
+    tcase_add_test(tc, b14_a_plugin_that_cannot_write_its_cache_is_taken);
     tcase_add_loop_test(tc, b12_a_pointer_to_nothing_is_an_error, 0, 2 * POINTERS);
     tcase_add_test(tc, b12_without_a_fault_it_is_taken);
     tcase_add_loop_test(tc, b11_a_death_from_outside_is_no_lasting_verdict, 0, 3);

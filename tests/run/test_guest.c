@@ -322,6 +322,8 @@ START_TEST(devices_are_guests_too)
     char changed[256];
     tn_error err = TN_ERROR_INIT;
     add_device();
+    /* The first model brings the handler of SIGBUS for mapped files, which stays. */
+    tn_model_close(open_model("llama", "f32", NULL));
     hoststate *before = hoststate_save();
     change = changes[_i].change;
     skips = 7;

@@ -1,0 +1,211 @@
+/* A filter of system calls for the children that try plugins. What it holds off fails as on a read-only disk without a
+ * network, and does not end the child: a constructor that would write its cache goes on without it.
+ *
+ * What only changes the child itself stays allowed (setuid, chroot, limits, a filter of its own): conduct.c looks at
+ * what came of it and refuses the plugin by name. The filter sees numbers and no paths: /dev/null, too, cannot be
+ * opened for writing in a trial; descriptors 0 to 2 are open there. */
+#include "device/confine.h"
+
+#include <stdio.h>
+#include <sys/prctl.h>
+
+#ifdef TN_SECCOMP
+#include <errno.h>
+#include <fcntl.h>
+#include <seccomp.h>
+#include <stdint.h>
+#include <unistd.h>
+
+/* Names that this machine or this libseccomp does not know are left out. */
+static const char *const denied[] = {
+    /* the network */
+    "socket",
+    "socketcall",
+    "socketpair",
+    "connect",
+    "bind",
+    "listen",
+    "accept",
+    "accept4",
+    "sendto",
+    "sendmsg",
+    "sendmmsg",
+    /* names of files */
+    "unlink",
+    "unlinkat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "mkdir",
+    "mkdirat",
+    "rmdir",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+    "mknod",
+    "mknodat",
+    /* what files are like */
+    "truncate",
+    "truncate64",
+    "chmod",
+    "fchmod",
+    "fchmodat",
+    "chown",
+    "chown32",
+    "fchown",
+    "fchown32",
+    "lchown",
+    "lchown32",
+    "fchownat",
+    "utime",
+    "utimes",
+    "futimesat",
+    "utimensat",
+    "utimensat_time64",
+    "setxattr",
+    "lsetxattr",
+    "fsetxattr",
+    "removexattr",
+    "lremovexattr",
+    "fremovexattr",
+    /* other processes */
+    "ptrace",
+    "pidfd_getfd",
+    "process_madvise",
+    /* the machine */
+    "mount",
+    "umount",
+    "umount2",
+    "pivot_root",
+    "mount_setattr",
+    "move_mount",
+    "open_tree",
+    "fsopen",
+    "fsmount",
+    "fsconfig",
+    "fspick",
+    "quotactl",
+    "acct",
+    "swapon",
+    "swapoff",
+    "reboot",
+    "kexec_load",
+    "kexec_file_load",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "bpf",
+    "sethostname",
+    "setdomainname",
+    "settimeofday",
+    "stime",
+    "clock_settime",
+    "clock_settime64",
+    "adjtimex",
+    "clock_adjtime",
+    "add_key",
+    "keyctl",
+    "request_key",
+    "ioperm",
+    "iopl",
+    /* ways around this filter */
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_uring_register",
+    "open_by_handle_at",
+};
+
+/* Newer than libseccomp 2.5; one number on all machines: fchmodat2, setxattrat, removexattrat, open_tree_attr,
+ * file_setattr. */
+static const int denied_numbers[] = {452, 463, 466, 467, 469};
+
+static const char *const denied_in_trials[] = {
+    "creat", "tkill", "pidfd_send_signal", "shmget", "msgget", "semget", "mq_open", "mq_unlink",
+};
+
+/* Calls whose first argument is a process: of memory (peek.c reads this one's own), and that gets a signal. */
+static const char *const own_memory[] = {"process_vm_readv", "process_vm_writev"};
+static const char *const own_signals[] = {"kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"};
+
+static bool add_names(scmp_filter_ctx filter, const char *const *names, size_t count)
+{
+    bool good = true;
+    for (size_t i = 0; i < count; i++) {
+        int number = seccomp_syscall_resolve_name(names[i]);
+        int result = number == __NR_SCMP_ERROR ? 0 : seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 0);
+        good = good && (result == 0 || result == -EDOM || result == -EFAULT);
+    }
+    return good;
+}
+
+/* With no other process than this one. Its children lose their own, too: the filter is made before they are. */
+static bool add_own(scmp_filter_ctx filter, const char *const *names, size_t count)
+{
+    bool good = true;
+    for (size_t i = 0; i < count; i++)
+        good = good && seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), seccomp_syscall_resolve_name(names[i]), 1,
+                                        SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid())) == 0;
+    return good;
+}
+
+/* Opening for reading stays; argument: the place of the flags. */
+static bool add_open(scmp_filter_ctx filter, int number, unsigned argument)
+{
+    static const scmp_datum_t bits[] = {O_WRONLY, O_RDWR, O_CREAT, O_TRUNC};
+    if (number < 0)
+        return true; /* this machine has no such call */
+    bool good = true;
+    for (size_t i = 0; i < sizeof bits / sizeof bits[0]; i++)
+        good = good && seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 1,
+                                        SCMP_CMP(argument, SCMP_CMP_MASKED_EQ, bits[i], bits[i])) == 0;
+    return good;
+}
+
+static bool add_trial(scmp_filter_ctx filter)
+{
+    return add_names(filter, denied_in_trials, sizeof denied_in_trials / sizeof denied_in_trials[0]) &&
+           add_own(filter, own_signals, sizeof own_signals / sizeof own_signals[0]) &&
+           add_open(filter, SCMP_SYS(open), 1) && add_open(filter, SCMP_SYS(openat), 2) &&
+           /* Its flags are in memory, where no filter looks; who uses it goes on with openat then. */
+           seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(openat2), 0) == 0;
+}
+
+bool confine_enter(confine_rights rights)
+{
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    if (!filter)
+        return false;
+    /* Calls of another instruction set (32 bits, x32) would go around all this; the default is to end the process. */
+    bool good = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_ERRNO(EPERM)) == 0 &&
+                seccomp_attr_set(filter, SCMP_FLTATR_CTL_NNP, 1) == 0 &&
+                /* Against reading its own memory from the side: nothing here is secret from this process. */
+                seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1) == 0 &&
+                add_names(filter, denied, sizeof denied / sizeof denied[0]) &&
+                add_own(filter, own_memory, sizeof own_memory / sizeof own_memory[0]);
+    for (size_t i = 0; i < sizeof denied_numbers / sizeof denied_numbers[0]; i++)
+        good = good && seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), denied_numbers[i], 0) == 0;
+    good = good && (rights != CONFINE_TRIAL || add_trial(filter)) && seccomp_load(filter) == 0;
+    seccomp_release(filter);
+    return good;
+}
+#else
+bool confine_enter(confine_rights rights)
+{
+    (void)rights;
+    return false;
+}
+#endif
+
+int confine_filters(void)
+{
+    char line[256];
+    int count = -1;
+    FILE *file = fopen("/proc/thread-self/status", "re");
+    while (file && count < 0 && fgets(line, sizeof line, file))
+        if (sscanf(line, "Seccomp_filters: %d", &count) != 1)
+            count = -1;
+    if (file)
+        fclose(file);
+    return count >= 0 ? count : prctl(PR_GET_SECCOMP, 0, 0, 0, 0);
+}

@@ -1,0 +1,306 @@
+/* Structs of callers that were compiled with headers from the past or the future. Every struct of include/tenon that
+ * begins with its size is named here, and in one of three roles: the library takes it, fills it, or makes it. */
+#include <check.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+enum { MORE = 64, ROOM = 8192 }; /* bytes of a struct from the future behind ours; of the largest one */
+
+static const int64_t ids[2] = {1, 2};
+static tn_model *model;
+static tn_session *session;
+
+static void open_all(void)
+{
+    tn_model_options o = {.size = sizeof o, .training = true};
+    model = tn_model_open("tests/data/models/llama", &o, NULL);
+    session = tn_session_new(model, NULL, NULL);
+    ck_assert(model && session);
+}
+
+static void close_all(void)
+{
+    tn_session_free(session);
+    tn_model_close(model);
+}
+
+/* ---- that the library takes ---------------------------------------------------------------------------------------
+ */
+
+static tn_status take_model_options(const void *given, tn_error *err)
+{
+    tn_model *m = tn_model_open("tests/data/models/llama", given, err);
+    tn_model_close(m);
+    return m ? TN_OK : err->code;
+}
+
+static tn_status take_session_options(const void *given, tn_error *err)
+{
+    tn_session *s = tn_session_new(model, given, err);
+    tn_session_free(s);
+    return s ? TN_OK : err->code;
+}
+
+static tn_status take_batch(const void *given, tn_error *err)
+{
+    tn_session_reset(session);
+    return tn_session_run(session, given, NULL, err);
+}
+
+static tn_status take_outputs(const void *given, tn_error *err)
+{
+    tn_session_reset(session);
+    return tn_session_run(session, &(tn_batch){.size = sizeof(tn_batch), .rows = 1, .tokens = 2, .ids = ids}, given,
+                          err);
+}
+
+static tn_status take_images(const void *given, tn_error *err)
+{
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 2, .ids = ids, .images = given};
+    return take_batch(&batch, err);
+}
+
+static tn_status take_sounds(const void *given, tn_error *err)
+{
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 2, .ids = ids, .sounds = given};
+    return take_batch(&batch, err);
+}
+
+static tn_status take_generate_options(const void *given, tn_error *err)
+{
+    int64_t out[4];
+    tn_session_reset(session);
+    return tn_generate(session, ids, 2, given, out, NULL, err);
+}
+
+static tn_status take_text_options(const void *given, tn_error *err)
+{
+    tn_text_report *report = NULL;
+    tn_status status = tn_compare_text(model, ids, 2, given, &report, err);
+    tn_text_report_free(report);
+    return status;
+}
+
+static tn_status take_check_options(const void *given, tn_error *err)
+{
+    return tn_check_plugin("/nowhere/nothing.so", given, NULL, NULL, err);
+}
+
+static tn_status take_grads(const void *given, tn_error *err)
+{
+    tn_tensor x = {0};
+    return tn_site_backward(model, "model.norm", TN_OP_RMS_NORM, &x, 1, given, err);
+}
+
+/* Filled with what the first fields need. */
+static const tn_model_options model_options = {.size = sizeof model_options, .dtype = "f32"};
+static const tn_session_options session_options = {.size = sizeof session_options, .rows = 1, .context = 8};
+static const tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 2, .ids = ids};
+static const tn_outputs outputs = {.size = sizeof outputs};
+static const tn_pictures pictures = {.size = sizeof pictures};
+static const tn_sounds sounds = {.size = sizeof sounds};
+static const tn_generate_options generate_options = {.size = sizeof generate_options, .max_tokens = 4};
+static const tn_text_options text_options = {.size = sizeof text_options};
+static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
+static const tn_grads grads = {.size = sizeof grads};
+
+static const struct {
+    const char *name;
+    const void *given;
+    tn_status (*take)(const void *given, tn_error *err);
+} taken[] = {
+    {"tn_model_options", &model_options, take_model_options},
+    {"tn_session_options", &session_options, take_session_options},
+    {"tn_batch", &batch, take_batch},
+    {"tn_outputs", &outputs, take_outputs},
+    {"tn_pictures", &pictures, take_images},
+    {"tn_sounds", &sounds, take_sounds},
+    {"tn_generate_options", &generate_options, take_generate_options},
+    {"tn_text_options", &text_options, take_text_options},
+    {"tn_check_options", &check_options, take_check_options},
+    {"tn_grads", &grads, take_grads},
+};
+enum { TAKEN = sizeof taken / sizeof taken[0] };
+
+/* Shorter by its last eight bytes, which are zero; longer by zeros; longer by something. */
+START_TEST(a_struct_of_another_size_is_taken)
+{
+    uint32_t size;
+    char bytes[ROOM] = {0}, want[96];
+    tn_error same = TN_ERROR_INIT, err = TN_ERROR_INIT;
+    memcpy(&size, taken[_i].given, sizeof size);
+    tn_status status = taken[_i].take(taken[_i].given, &same);
+    memcpy(bytes, taken[_i].given, size);
+    const uint32_t other[] = {size - 8, size + MORE};
+    for (int i = 0; i < 2; i++) {
+        memset(bytes + other[0], i == 0 ? 0x55 : 0, i == 0 ? ROOM - other[0] : 8); /* nobody reads behind the end */
+        if (i == 1)
+            memset(bytes + size, 0, MORE);
+        memcpy(bytes, &other[i], sizeof other[i]);
+        ck_assert_msg(taken[_i].take(bytes, &err) == status, "%s of %u bytes: %s", taken[_i].name, other[i],
+                      err.message);
+        ck_assert_str_eq(err.message, same.message);
+        tn_error_clear(&err);
+    }
+    bytes[size + MORE - 1] = 1;
+    ck_assert_msg(taken[_i].take(bytes, &err) == TN_E_USAGE, "%s: %s", taken[_i].name, err.message);
+    ck_assert_str_eq(err.where, taken[_i].name);
+    snprintf(want, sizeof want, "byte %u is in use and unknown to this library", size + MORE - 1);
+    ck_assert_msg(strstr(err.message, want) != NULL, "%s", err.message);
+}
+END_TEST
+
+/* ---- that the library fills ---------------------------------------------------------------------------------------
+ */
+
+static tn_status give_model_info(void *to)
+{
+    return tn_model_get_info(model, to);
+}
+
+static tn_status give_device_info(void *to)
+{
+    return tn_device_get("cpu", to, NULL);
+}
+
+static tn_status give_generate_result(void *to)
+{
+    int64_t out[1];
+    tn_generate_options o = {.size = sizeof o, .max_tokens = 1};
+    tn_session_reset(session);
+    return tn_generate(session, ids, 2, &o, out, to, NULL);
+}
+
+static tn_status give_plugin_info(void *to)
+{
+    return tn_plugin_get(0, to);
+}
+
+/* There is no such file; what is known of it is given nevertheless. */
+static tn_status give_replay(void *to)
+{
+    return tn_check_replay(NULL, "/nowhere/call", to, NULL) == TN_OK ? TN_E_INTERNAL : TN_OK;
+}
+
+static const struct {
+    const char *name;
+    uint32_t size;
+    tn_status (*give)(void *to);
+    bool timed; /* its last members are seconds, which differ each time                        */
+} given[] = {
+    {"tn_model_info", sizeof(tn_model_info), give_model_info, false},
+    {"tn_device_info", sizeof(tn_device_info), give_device_info, false},
+    {"tn_plugin_info", sizeof(tn_plugin_info), give_plugin_info, false},
+    {"tn_generate_result", sizeof(tn_generate_result), give_generate_result, true},
+    {"tn_replay", sizeof(tn_replay), give_replay, false},
+};
+enum { GIVEN = sizeof given / sizeof given[0] };
+
+static void scan_one(void)
+{
+    tn_config *config = tn_config_new();
+    char folder[4096];
+    ck_assert_ptr_nonnull(realpath(getenv("TENON_BUILD") ? getenv("TENON_BUILD") : "build", folder));
+    strcat(folder, "/plugins");
+    ck_assert_int_eq(tn_config_set_plugins(config, folder, NULL), TN_OK);
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+    tn_config_free(config);
+    ck_assert_uint_gt(tn_plugin_count(), 0);
+}
+
+START_TEST(a_struct_of_another_size_is_filled)
+{
+    if (!strcmp(given[_i].name, "tn_plugin_info"))
+        scan_one();
+    uint32_t own = given[_i].size;
+    char exact[ROOM] = {0}, bytes[ROOM];
+    memcpy(exact, &own, sizeof own);
+    ck_assert_msg(given[_i].give(exact) == TN_OK, "%s", given[_i].name);
+    const uint32_t other[] = {8, own - 8, own, own + MORE};
+    for (int i = 0; i < 4; i++) {
+        uint32_t size = other[i], told;
+        memset(bytes, 0x55, sizeof bytes);
+        memcpy(bytes, &size, sizeof size);
+        ck_assert_msg(given[_i].give(bytes) == TN_OK, "%s of %u bytes", given[_i].name, size);
+        memcpy(&told, bytes, sizeof told);
+        ck_assert_uint_eq(told, size);
+        uint32_t same = given[_i].timed ? 16 : own;
+        same = size < same ? size : same;
+        ck_assert_msg(!memcmp(bytes + 4, exact + 4, same - 4), "%s of %u bytes", given[_i].name, size);
+        for (uint32_t at = own; at < size; at++)
+            ck_assert_msg(bytes[at] == 0, "%s: byte %u", given[_i].name, at);
+        for (uint32_t at = size; at < ROOM; at++)
+            ck_assert_msg(bytes[at] == 0x55, "%s of %u bytes: byte %u was written", given[_i].name, size, at);
+    }
+}
+END_TEST
+
+/* ---- all of them --------------------------------------------------------------------------------------------------
+ */
+
+/* Made by the library, whose readers look no further than they know. Those of plugins are read in
+ * tests/plugin/test_plugin_descriptor.c, in all sizes. Filling tn_machine takes seconds of measuring:
+ * tests/device/test_machine.c. */
+static const char *const others[] = {
+    "tn_verdict",  "tn_site_report", "tn_kernel_report", "tn_overlap", "tn_report",      "tn_verify_row",
+    "tn_packed",   "tn_site",        "tn_plan",          "tn_call",    "tn_kernel_info", "tn_event",
+    "tn_text_row", "tn_text_site",   "tn_text_report",   "tn_machine", "tn_check_row",   "tn_device",
+    "tn_match",    "tn_impl",        "tn_kernel",        "tn_plugin",
+};
+
+static bool is_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (!strcmp(others[i], name))
+            return true;
+    for (int i = 0; i < TAKEN; i++)
+        if (!strcmp(taken[i].name, name))
+            return true;
+    for (int i = 0; i < GIVEN; i++)
+        if (!strcmp(given[i].name, name))
+            return true;
+    return false;
+}
+
+START_TEST(all_structs_with_a_size_are_named)
+{
+    glob_t files;
+    int count = 0;
+    ck_assert_int_eq(glob("include/tenon/*.h", 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        char line[512], name[128] = "";
+        FILE *file = fopen(files.gl_pathv[i], "r");
+        while (file && fgets(line, sizeof line, file)) {
+            sscanf(line, "typedef struct %127[a-z0-9_]", name);
+            if (strncmp(line, "    uint32_t size;", 18) != 0)
+                continue;
+            count++;
+            ck_assert_msg(is_named(name), "%s of %s", name, files.gl_pathv[i]);
+        }
+        if (file)
+            fclose(file);
+    }
+    globfree(&files);
+    ck_assert_int_eq(count, TAKEN + GIVEN + (int)(sizeof others / sizeof others[0]));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("structs of other versions");
+    TCase *tc = tcase_create("structs");
+    tcase_set_timeout(tc, 120);
+    tcase_add_checked_fixture(tc, open_all, close_all);
+    tcase_add_loop_test(tc, a_struct_of_another_size_is_taken, 0, TAKEN);
+    tcase_add_loop_test(tc, a_struct_of_another_size_is_filled, 0, GIVEN);
+    tcase_add_test(tc, all_structs_with_a_size_are_named);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
