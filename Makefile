@@ -220,6 +220,7 @@ TOOL := $(BUILD)/tests
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
+  '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
   $(if $(SANITIZE),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
   $(foreach t,$(TESTS) $(if $(SANITIZE),,$(wildcard tests/*/test_*.sh)),'$t') \
   $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')

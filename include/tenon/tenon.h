@@ -13,6 +13,7 @@
 #ifndef TENON_TENON_H
 #define TENON_TENON_H
 
+#include <tenon/chat.h>
 #include <tenon/check.h>
 #include <tenon/device.h>
 #include <tenon/error.h>

@@ -1,0 +1,144 @@
+/* Characters: UTF-8 and the properties that Python's str asks for, from utf8proc. */
+#include "template/chars.h"
+#include "template/special_cases.h"
+#include "template/value.h"
+
+#include <utf8proc.h>
+
+size_t chars_length(const char *data, size_t left)
+{
+    unsigned char c = (unsigned char)data[0];
+    size_t n = c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
+    if (n > left)
+        return 1;
+    for (size_t i = 1; i < n; i++)
+        if (((unsigned char)data[i] & 0xc0) != 0x80)
+            return 1;
+    return n;
+}
+
+int32_t chars_read(const char *data, size_t left)
+{
+    const unsigned char *d = (const unsigned char *)data;
+    switch (chars_length(data, left)) {
+    case 2:
+        return (d[0] & 0x1f) << 6 | (d[1] & 0x3f);
+    case 3:
+        return (d[0] & 0x0f) << 12 | (d[1] & 0x3f) << 6 | (d[2] & 0x3f);
+    case 4:
+        return (d[0] & 0x07) << 18 | (d[1] & 0x3f) << 12 | (d[2] & 0x3f) << 6 | (d[3] & 0x3f);
+    default:
+        return d[0] < 0x80 ? d[0] : 0xfffd;
+    }
+}
+
+size_t chars_write(int32_t code, char out[4])
+{
+    return (size_t)utf8proc_encode_char(code, (utf8proc_uint8_t *)out);
+}
+
+size_t chars_count(const char *data, size_t size)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < size; i++)
+        count += ((unsigned char)data[i] & 0xc0) != 0x80;
+    return count;
+}
+
+size_t chars_offset(const string *text, size_t index)
+{
+    if (text->points == text->size)
+        return index < text->size ? index : text->size;
+    size_t at = 0;
+    while (index-- > 0 && at < text->size)
+        at += chars_length(text->data + at, text->size - at);
+    return at;
+}
+
+size_t chars_index(const string *text, size_t offset)
+{
+    return text->points == text->size ? offset : chars_count(text->data, offset);
+}
+
+bool chars_is_space(int32_t code)
+{
+    if (code < 0x80)
+        return (code >= 9 && code <= 13) || (code >= 0x1c && code <= 0x20);
+    return code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
+           code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+}
+
+bool chars_is_alpha(int32_t code)
+{
+    utf8proc_category_t c = utf8proc_category(code);
+    return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
+}
+
+bool chars_is_digit(int32_t code)
+{
+    return utf8proc_category(code) == UTF8PROC_CATEGORY_ND;
+}
+
+bool chars_is_numeric(int32_t code)
+{
+    utf8proc_category_t c = utf8proc_category(code);
+    return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
+}
+
+bool chars_is_upper(int32_t code)
+{
+    return utf8proc_isupper(code) != 0;
+}
+
+bool chars_is_lower(int32_t code)
+{
+    return utf8proc_islower(code) != 0;
+}
+
+bool chars_is_printable(int32_t code)
+{
+    switch (utf8proc_category(code)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    case UTF8PROC_CATEGORY_ZS:
+        return code == ' ';
+    default:
+        return true;
+    }
+}
+
+bool chars_is_word(int32_t code)
+{
+    return code == '_' || chars_is_alpha(code) || chars_is_numeric(code);
+}
+
+size_t chars_to(chars_case how, int32_t code, int32_t out[3])
+{
+    size_t low = 0, high = code < 0x80 ? 0 : sizeof special_cases / sizeof special_cases[0];
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const struct special_case *row = &special_cases[middle];
+        if (row->code == code) {
+            size_t n = 0;
+            while (n < 3 && row->to[how][n]) {
+                out[n] = row->to[how][n];
+                n++;
+            }
+            return n;
+        }
+        if (row->code < code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    out[0] = how == CHARS_LOWER   ? utf8proc_tolower(code)
+             : how == CHARS_UPPER ? utf8proc_toupper(code)
+                                  : utf8proc_totitle(code);
+    return 1;
+}

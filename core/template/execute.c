@@ -1,0 +1,181 @@
+/* Performing statements. */
+#include "template/runtime.h"
+
+#include <string.h>
+
+value execute_capture(sandbox *s, scope *in, const node *body)
+{
+    piece_text text = {0};
+    execute(s, in, body, &text);
+    return repr_done(s, &text);
+}
+
+static flow run_body(sandbox *s, scope *in, const node *n, piece_text *out)
+{
+    flow f = FLOW_ON;
+    for (size_t i = 0; i < n->count && f == FLOW_ON; i++)
+        f = execute(s, in, n->items[i], out);
+    return f;
+}
+
+static flow run_if(sandbox *s, scope *in, const node *n, piece_text *out)
+{
+    for (size_t i = 0; i + 1 < n->count; i += 2)
+        if (value_truth(s, evaluate(s, in, n->items[i])))
+            return execute(s, in, n->items[i + 1], out);
+    return n->a ? execute(s, in, n->a, out) : FLOW_ON;
+}
+
+/* The next item that passes the loop's filter. */
+bool execute_fetch(sandbox *s, loop *l, value *item)
+{
+    while (l->at < l->source->count) {
+        *item = l->source->items[l->at++];
+        if (l->filtered || !l->statement->c)
+            return true;
+        scope *in = scope_new(s, l->scope);
+        scope_assign(s, in, l->statement->a, *item);
+        if (value_truth(s, evaluate(s, in, l->statement->c)))
+            return true;
+    }
+    return false;
+}
+
+const list *execute_rest(sandbox *s, loop *l)
+{
+    value item;
+    list *rest = value_list_new(s, LIST_LIST, 0);
+    while (execute_fetch(s, l, &item))
+        value_list_add(s, rest, item);
+    l->source = rest;
+    l->at = 0;
+    l->filtered = true;
+    return rest;
+}
+
+static bool advance(sandbox *s, loop *l)
+{
+    value item = l->after;
+    if (!l->has_after && !execute_fetch(s, l, &item))
+        return false;
+    l->has_after = false;
+    l->index0++;
+    l->before = l->current;
+    l->current = item;
+    return true;
+}
+
+static flow run_loop(sandbox *s, scope *in, const node *n, value iterable, int64_t depth0, piece_text *out)
+{
+    static const string name = {"loop", 4, 4, false};
+    loop *l = sandbox_alloc(s, sizeof *l);
+    *l = (loop){.statement = n, .scope = in, .index0 = -1, .depth0 = depth0};
+    l->source = value_items(s, iterable);
+    while (advance(s, l)) {
+        sandbox_step(s, 1);
+        scope *inner = scope_new(s, in);
+        scope_set(s, inner, &name, (value){.kind = VALUE_LOOP, .as.loop = l});
+        scope_assign(s, inner, n->a, l->current);
+        if (execute(s, inner, n->d, out) == FLOW_BREAK)
+            break;
+    }
+    return n->e && l->index0 < 0 ? execute(s, scope_new(s, in), n->e, out) : FLOW_ON;
+}
+
+value execute_loop(sandbox *s, const loop *of, value iterable)
+{
+    piece_text text = {0};
+    if (!of->statement->flag)
+        sandbox_fail(s, "the loop must have the 'recursive' marker to be called; write {%% for ... recursive %%}");
+    run_loop(s, of->scope, of->statement, iterable, of->depth0 + 1, &text);
+    return repr_done(s, &text);
+}
+
+static value macro_of(sandbox *s, scope *in, const node *n)
+{
+    macro *m = sandbox_alloc(s, sizeof *m);
+    m->node = n;
+    m->scope = in;
+    return (value){.kind = VALUE_MACRO, .as.macro = m};
+}
+
+/* The call behind {% call %} gets the body as `caller`. */
+static void run_call_block(sandbox *s, scope *in, const node *n, piece_text *out)
+{
+    static const string name = {"\x01 caller", 8, 8, false}, caller = {"caller", 6, 6, false};
+    scope *inner = scope_new(s, in);
+    scope_set(s, inner, &name, macro_of(s, in, n->a));
+    node passed = {.kind = NODE_NAME, .line = n->line, .height = 1, .name = &name}, call = *n->b;
+    call_syntax given = *n->b->arguments;
+    const string **names = sandbox_array(s, given.named_count + 1, sizeof *names);
+    node **named = sandbox_array(s, given.named_count + 1, sizeof *named);
+    for (size_t i = 0; i < given.named_count; i++) {
+        names[i] = given.names[i];
+        named[i] = given.named[i];
+    }
+    names[given.named_count] = &caller;
+    named[given.named_count] = &passed;
+    given.names = names;
+    given.named = named;
+    given.named_count++;
+    call.arguments = &given;
+    repr_add_str(s, out, evaluate(s, inner, &call));
+}
+
+static void run_with(sandbox *s, scope *in, const node *n, piece_text *out)
+{
+    scope *inner = scope_new(s, in);
+    for (size_t i = 0; i + 1 < n->count; i += 2)
+        scope_assign(s, inner, n->items[i], evaluate(s, in, n->items[i + 1]));
+    execute(s, inner, n->a, out);
+}
+
+static flow run(sandbox *s, scope *in, const node *n, piece_text *out)
+{
+    value text;
+    switch (n->kind) {
+    case NODE_DATA:
+    case NODE_PRINT:
+        repr_add_str(s, out, n->kind == NODE_DATA ? n->constant : evaluate(s, in, n->a));
+        return FLOW_ON;
+    case NODE_BODY:
+        return run_body(s, in, n, out);
+    case NODE_SCOPE:
+        return execute(s, scope_new(s, in), n->a, out);
+    case NODE_FOR:
+        return run_loop(s, in, n, evaluate(s, in, n->b), 0, out);
+    case NODE_IF:
+        return run_if(s, in, n, out);
+    case NODE_SET:
+        scope_assign(s, in, n->a, evaluate(s, in, n->b));
+        return FLOW_ON;
+    case NODE_SET_BLOCK:
+    case NODE_FILTER_BLOCK:
+        text = execute_capture(s, scope_new(s, in), n->kind == NODE_SET_BLOCK ? n->c : n->b);
+        if (n->kind == NODE_FILTER_BLOCK)
+            repr_add_str(s, out, evaluate_filter(s, in, n->a, text));
+        else
+            scope_assign(s, in, n->a, n->b ? evaluate_filter(s, in, n->b, text) : text);
+        return FLOW_ON;
+    case NODE_MACRO:
+        scope_set(s, in, n->name, macro_of(s, in, n));
+        return FLOW_ON;
+    case NODE_CALL_BLOCK:
+        run_call_block(s, in, n, out);
+        return FLOW_ON;
+    case NODE_WITH:
+        run_with(s, in, n, out);
+        return FLOW_ON;
+    default:
+        return n->kind == NODE_BREAK ? FLOW_BREAK : FLOW_CONTINUE;
+    }
+}
+
+flow execute(sandbox *s, scope *in, const node *n, piece_text *out)
+{
+    sandbox_enter(s);
+    s->line = n->line;
+    flow f = run(s, in, n, out);
+    sandbox_leave(s);
+    return f;
+}

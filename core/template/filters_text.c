@@ -1,0 +1,244 @@
+/* Filters of texts. What is no text is made one before, as Jinja does. */
+#include "template/chars.h"
+#include "template/text_search.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static value filter_upper(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    return text_methods_case(s, repr_str(s, self), CHARS_UPPER);
+}
+
+static value filter_lower(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    return text_methods_case(s, repr_str(s, self), CHARS_LOWER);
+}
+
+static value filter_capitalize(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    return text_methods_capitalize(s, repr_str(s, self));
+}
+
+/* Words begin behind white space, hyphens and opening brackets. */
+static value filter_title(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    const string *text = repr_str(s, self);
+    piece_text to = {0};
+    bool begins = true;
+    for (size_t i = 0; i < text->size;) {
+        size_t n = chars_length(text->data + i, text->size - i);
+        int32_t code = chars_read(text->data + i, n), out[3];
+        char utf8[4];
+        size_t count = chars_to(begins ? CHARS_UPPER : CHARS_LOWER, code, out);
+        for (size_t k = 0; k < count; k++)
+            repr_add(s, &to, utf8, chars_write(out[k], utf8));
+        begins = chars_is_space(code) || (code < 0x80 && strchr("-({[<", (char)code) && code);
+        i += n;
+    }
+    return repr_done(s, &to);
+}
+
+static value filter_trim(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)raw;
+    return text_methods_strip(s, repr_str(s, self), arg[0], true, true);
+}
+
+static value filter_replace(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)raw;
+    return text_methods_replace(s, repr_str(s, self), repr_str(s, arg[0]), repr_str(s, arg[1]),
+                                operators_whole_or(s, arg[2], -1, "count"));
+}
+
+static value filter_format(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg;
+    if (raw->count && raw->named_count)
+        sandbox_fail(s, "can't handle positional and keyword arguments at the same time; use one kind");
+    if (raw->named_count) {
+        mapping *m = mapping_new(s);
+        for (size_t i = 0; i < raw->named_count; i++)
+            mapping_set(s, m, value_of(raw->names[i]), raw->named[i]);
+        return percent_format(s, repr_str(s, self), mapping_value(m));
+    }
+    list *items = value_list_new(s, LIST_TUPLE, raw->count);
+    for (size_t i = 0; i < raw->count; i++)
+        value_list_add(s, items, raw->items[i]);
+    return percent_format(s, repr_str(s, self), value_list(items));
+}
+
+static value filter_indent(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)raw;
+    const string *text = text_search_text(s, self, "what is indented");
+    value by = arg[0].kind == VALUE_STRING ? arg[0]
+                                           : operators_binary(s, "*", value_string(s, " ", 1),
+                                                              value_int(operators_whole_or(s, arg[0], 4, "width")));
+    piece_text with_end = {0}, to = {0};
+    repr_add(s, &with_end, text->data, text->size);
+    repr_add_text(s, &with_end, "\n");
+    const list *lines = text_search_lines(s, repr_done(s, &with_end).as.string, false);
+    if (value_truth(s, arg[1]))
+        repr_add_str(s, &to, by);
+    for (size_t i = 0; i < lines->count; i++) {
+        if (i)
+            repr_add_text(s, &to, "\n");
+        if (i && (value_truth(s, arg[2]) || lines->items[i].as.string->size))
+            repr_add_str(s, &to, by);
+        repr_add_str(s, &to, lines->items[i]);
+    }
+    return repr_done(s, &to);
+}
+
+static value filter_escape(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    static const char *const marks[] = {"&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&#39;", "\"", "&#34;"};
+    const string *text = repr_str(s, self);
+    piece_text to = {0};
+    if (text->markup)
+        return self;
+    for (size_t i = 0; i < text->size; i++) {
+        size_t m = 0;
+        while (m < 10 && marks[m][0] != text->data[i])
+            m += 2;
+        if (m < 10)
+            repr_add_text(s, &to, marks[m + 1]);
+        else
+            repr_add(s, &to, text->data + i, 1);
+    }
+    string *marked = sandbox_alloc(s, sizeof *marked);
+    *marked = *repr_done(s, &to).as.string;
+    marked->markup = true;
+    return value_of(marked);
+}
+
+static value filter_safe(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    string *marked = sandbox_alloc(s, sizeof *marked);
+    *marked = *repr_str(s, self);
+    marked->markup = true;
+    return value_of(marked);
+}
+
+static value filter_forceescape(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    string plain = *repr_str(s, self);
+    plain.markup = false;
+    return filter_escape(s, value_of(&plain), arg, raw);
+}
+
+static value filter_wordcount(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    const string *text = repr_str(s, self);
+    int64_t words = 0;
+    bool inside = false;
+    for (size_t i = 0; i < text->size;) {
+        size_t n = chars_length(text->data + i, text->size - i);
+        bool word = chars_is_word(chars_read(text->data + i, n));
+        words += word && !inside;
+        inside = word;
+        i += n;
+    }
+    return value_int(words);
+}
+
+static void add_url(sandbox *s, piece_text *to, value v, bool query)
+{
+    const string *text = repr_str(s, v);
+    for (size_t i = 0; i < text->size; i++) {
+        unsigned char c = (unsigned char)text->data[i];
+        bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr("_.-~", c)) ||
+                     (c == '/' && !query);
+        char code[4];
+        snprintf(code, sizeof code, "%%%02X", c);
+        if (plain)
+            repr_add(s, to, text->data + i, 1);
+        else
+            repr_add_text(s, to, query && c == ' ' ? "+" : code);
+    }
+}
+
+static value filter_urlencode(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    piece_text to = {0};
+    if (self.kind == VALUE_STRING || !value_is_iterable(self)) {
+        add_url(s, &to, self, false);
+        return repr_done(s, &to);
+    }
+    const list *items = value_items(s, self);
+    for (size_t i = 0; i < items->count; i++) {
+        const list *pair = self.kind == VALUE_DICT ? value_pair(s, items->items[i], self.as.mapping->values[i]).as.list
+                                                   : value_items(s, items->items[i]);
+        if (pair->count != 2)
+            sandbox_fail(s, "urlencode takes pairs of a key and a value, not %zu values", pair->count);
+        if (i)
+            repr_add_text(s, &to, "&");
+        add_url(s, &to, pair->items[0], true);
+        repr_add_text(s, &to, "=");
+        add_url(s, &to, pair->items[1], true);
+    }
+    return repr_done(s, &to);
+}
+
+static value filter_center(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)raw;
+    return text_methods_pad(s, repr_str(s, self), operators_whole_or(s, arg[0], 80, "width"), " ", 0);
+}
+
+static value filter_truncate(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)raw;
+    value end = arg[2].kind == VALUE_MISSING ? value_string(s, "...", 3) : value_of(repr_str(s, arg[2]));
+    int64_t length = operators_whole_or(s, arg[0], 255, "length"), leeway = operators_whole_or(s, arg[3], 5, "leeway");
+    int64_t kept = length - (int64_t)end.as.string->points;
+    if (kept < 0 || leeway < 0)
+        sandbox_fail(s, "expected length >= %zu, and leeway >= 0; ask for more", end.as.string->points);
+    if ((int64_t)value_need_length(s, self) <= length + leeway)
+        return self;
+    const string *text = text_search_text(s, self, "what is cut");
+    size_t size = chars_offset(text, (size_t)kept);
+    if (!value_truth(s, arg[1]))
+        for (size_t i = size; i-- > 0;)
+            if (text->data[i] == ' ') {
+                size = i;
+                break;
+            }
+    piece_text to = {0};
+    repr_add(s, &to, text->data, size);
+    repr_add_str(s, &to, end);
+    return repr_done(s, &to);
+}
+
+const builtin *filters_text_find(const char *name)
+{
+    static const builtin table[] = {
+        {"upper", "", 0, filter_upper},
+        {"lower", "", 0, filter_lower},
+        {"capitalize", "", 0, filter_capitalize},
+        {"title", "", 0, filter_title},
+        {"trim", "chars", 0, filter_trim},
+        {"replace", "old new count", 2, filter_replace},
+        {"format", "*", 0, filter_format},
+        {"indent", "width first blank", 0, filter_indent},
+        {"escape", "", 0, filter_escape},
+        {"e", "", 0, filter_escape},
+        {"safe", "", 0, filter_safe},
+        {"forceescape", "", 0, filter_forceescape},
+        {"wordcount", "", 0, filter_wordcount},
+        {"urlencode", "", 0, filter_urlencode},
+        {"center", "width", 0, filter_center},
+        {"truncate", "length killwords end leeway", 0, filter_truncate},
+    };
+    return call_find(table, sizeof table / sizeof table[0], name);
+}

@@ -1,0 +1,120 @@
+/* Inside core: rendering a template's tree. */
+#ifndef TENON_CORE_RUNTIME_H
+#define TENON_CORE_RUNTIME_H
+
+#include "template/syntax.h"
+
+/* Variables of a part of a template. What is assigned there ends with it; reading goes outwards. */
+typedef struct binding {
+    const string *name;
+    value value;
+    struct binding *next;
+} binding;
+
+typedef struct scope {
+    struct scope *outer;
+    binding *first;
+    const mapping *variables; /* of the outermost: what the host gives */
+} scope;
+
+scope *scope_new(sandbox *s, scope *outer);
+void scope_set(sandbox *s, scope *to, const string *name, value v);
+value scope_get(sandbox *s, const scope *from, const string *name);
+
+/* Assigns to a name, to names in a tuple, or to a namespace. */
+void scope_assign(sandbox *s, scope *to, const node *target, value v);
+
+/* What a call passes. */
+typedef struct arguments {
+    value *items;
+    size_t count;
+    const string **names;
+    value *named;
+    size_t named_count;
+} arguments;
+
+/* A function, filter, test or method of the host. parameters: their names, those from `required` on may be missing
+ * (VALUE_MISSING); "*": it looks at the raw arguments itself. self: what is filtered, tested, or owns the method. */
+#define BUILTIN_PARAMETERS 6
+typedef struct builtin {
+    const char *name, *parameters;
+    size_t required;
+    value (*call)(sandbox *s, value self, const value *arg, const arguments *raw);
+} builtin;
+
+typedef struct macro {
+    const node *node;
+    scope *scope;
+} macro;
+
+/* A for loop as its body sees it; items are found one by one, as those before may change what the filter says. */
+typedef struct loop {
+    const node *statement;
+    scope *scope;
+    const list *source;
+    size_t at;
+    bool filtered; /* source is what has passed the filter already */
+    int64_t index0, depth0;
+    value before, current, after, changed;
+    bool has_after;
+} loop;
+
+typedef struct cycler {
+    const list *items;
+    size_t at;
+} cycler;
+
+typedef enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
+
+flow execute(sandbox *s, scope *in, const node *n, piece_text *out);
+value execute_loop(sandbox *s, const loop *of, value iterable); /* loop(...) of a recursive loop */
+bool execute_fetch(sandbox *s, loop *l, value *item);
+const list *execute_rest(sandbox *s, loop *l); /* what is still to come */
+value execute_capture(sandbox *s, scope *in, const node *body);
+
+value evaluate(sandbox *s, scope *in, const node *n);
+value evaluate_filter(sandbox *s, scope *in, const node *n, value of);
+
+value call_value(sandbox *s, value callee, const arguments *given);
+value call_builtin(sandbox *s, const builtin *b, value self, const arguments *given);
+value call_macro(sandbox *s, const macro *m, const arguments *given);
+value call_filter(sandbox *s, const string *name, value of, const arguments *given);
+bool call_test(sandbox *s, const string *name, value of, const arguments *given);
+const builtin *call_find(const builtin *table, size_t count, const char *name);
+
+value operators_binary(sandbox *s, const char *symbol, value a, value b);
+bool operators_compare(sandbox *s, const char *symbol, value a, value b);
+value operators_negative(sandbox *s, value v, bool negative);
+int64_t operators_whole(sandbox *s, value v, const char *what); /* a whole number, for the parameter `what` */
+int64_t operators_whole_or(sandbox *s, value v, int64_t otherwise, const char *what);
+
+/* x.name, x[key], x[from:to:by] (VALUE_MISSING or none: left out), and a path such as "a.b.0" of filters. */
+value attribute_get(sandbox *s, value of, const string *name);
+value attribute_only(sandbox *s, value of, const string *name, bool *found); /* what Python's getattr sees */
+value attribute_element(sandbox *s, value of, value key);
+value attribute_slice(sandbox *s, value of, value from, value to, value by);
+value attribute_path(sandbox *s, value of, value path, value otherwise);
+
+/* "..." % value and "...".format(...): percent.c, braces.c */
+value percent_format(sandbox *s, const string *format, value with);
+value braces_format(sandbox *s, const string *format, const arguments *given);
+void braces_number(sandbox *s, piece_text *to, value v, const char *spec);
+
+/* ---- tables of what the host offers ---- */
+const builtin *filters_find(const char *name);
+const builtin *filters_list_find(const char *name);
+const builtin *filters_text_find(const char *name);
+const builtin *predicates_find(const char *name);
+const builtin *functions_find(const char *name);
+const builtin *text_methods_find(const char *name);
+const builtin *methods_find(value of, const char *name);
+
+/* Texts: what filters and methods share (text_methods.c). */
+value text_methods_case(sandbox *s, const string *text, int how); /* chars_case */
+value text_methods_capitalize(sandbox *s, const string *text);
+value text_methods_strip(sandbox *s, const string *text, value chars, bool left, bool right);
+value text_methods_replace(sandbox *s, const string *text, const string *from, const string *to, int64_t most);
+list *text_search_lines(sandbox *s, const string *text, bool keep_ends);
+value text_methods_pad(sandbox *s, const string *text, int64_t width, const char *fill, int side);
+
+#endif

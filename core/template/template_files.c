@@ -1,0 +1,217 @@
+/* chat_template.jinja, tokenizer_config.json and their kin. */
+#include "template/template_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The largest tokenizer_config.json published has some ten MB. */
+#define FILE_LIMIT ((off_t)64 << 20)
+
+/* Reads a whole regular file into *data (owned: free). A file that is not there: TN_OK and NULL. */
+static tn_status read_file(const char *path, char **data, size_t *size, tn_error *err)
+{
+    struct stat st;
+    ssize_t n = 1;
+    tn_status status = TN_OK;
+    *data = NULL;
+    *size = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? TN_OK
+                   : tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; check the file", strerror(errno));
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_LIMIT)
+        status =
+            tn_fail(err, TN_E_INPUT, path, "not a regular file of at most %d MB; check it", (int)(FILE_LIMIT >> 20));
+    else if (!(*data = malloc((size_t)st.st_size + 1)))
+        status = tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    while (*data && n > 0 && *size < (size_t)st.st_size) {
+        n = read(fd, *data + *size, (size_t)st.st_size - *size);
+        *size += n > 0 ? (size_t)n : 0;
+    }
+    if (n < 0)
+        status = tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; check the file", strerror(errno));
+    if (*data)
+        (*data)[*size] = '\0';
+    close(fd);
+    return status;
+}
+
+/* An object from a file; NULL with TN_OK when the file is not there. */
+static tn_status read_object(const char *folder, const char *name, json_t **object, tn_error *err)
+{
+    char path[PATH_MAX], *data;
+    size_t size;
+    json_error_t error;
+    *object = NULL;
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return tn_fail(err, TN_E_INPUT, folder, "the path is too long; use a shorter one");
+    tn_status status = read_file(path, &data, &size, err);
+    if (status != TN_OK || !data) {
+        free(data);
+        return status;
+    }
+    *object = json_loadb(data, size, JSON_ALLOW_NUL, &error);
+    free(data);
+    if (!*object) {
+        bool memory = json_error_code(&error) == json_error_out_of_memory;
+        return tn_fail(err, memory ? TN_E_MEMORY : TN_E_INPUT, path,
+                       "not valid JSON at line %d, column %d: %s; fetch it again", error.line, error.column,
+                       error.text);
+    }
+    if (json_is_object(*object))
+        return TN_OK;
+    json_decref(*object);
+    *object = NULL;
+    return tn_fail(err, TN_E_INPUT, path, "holds no JSON object; fetch it again");
+}
+
+static tn_status keep(char **source, size_t *size, const json_t *text, tn_error *err)
+{
+    *size = json_string_length(text);
+    *source = malloc(*size + 1);
+    if (!*source)
+        return tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
+    memcpy(*source, json_string_value(text), *size + 1);
+    return TN_OK;
+}
+
+/* chat_template: a text, or a list of {"name": ..., "template": ...}. */
+static tn_status take_template(template_files *files, const json_t *from, const char *name, tn_error *err)
+{
+    const json_t *found = json_object_get(from, "chat_template"), *item;
+    tn_status status = TN_OK;
+    size_t i;
+    if (json_is_string(found))
+        status = keep(&files->usual, &files->usual_size, found, err);
+    json_array_foreach(found, i, item)
+    {
+        const char *called = json_string_value(json_object_get(item, "name"));
+        const json_t *text = json_object_get(item, "template");
+        if (status != TN_OK || !called || !json_is_string(text))
+            continue;
+        if (strcmp(called, "default") == 0 && !files->usual)
+            status = keep(&files->usual, &files->usual_size, text, err);
+        if (strcmp(called, "tool_use") == 0 && !files->tools)
+            status = keep(&files->tools, &files->tools_size, text, err);
+    }
+    if (files->usual)
+        snprintf(files->name, sizeof files->name, "%s", name);
+    else if (found && status == TN_OK && !json_is_null(found))
+        status = tn_fail(err, TN_E_INPUT, name, "has no chat_template called 'default'; add one");
+    return status;
+}
+
+static bool ends_in_token(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 6 && strcmp(name + n - 6, "_token") == 0;
+}
+
+/* A token is a text or {"content": ...}. */
+static tn_status take_token(template_files *files, const char *name, json_t *token, tn_error *err)
+{
+    if (json_is_object(token))
+        token = json_object_get(token, "content");
+    if (!json_is_string(token) || json_object_get(files->tokens, name))
+        return TN_OK;
+    return json_object_set(files->tokens, name, token) == 0 ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
+}
+
+static tn_status take_tokens(template_files *files, json_t *from, tn_error *err)
+{
+    tn_status status = TN_OK;
+    const char *name;
+    json_t *token;
+    json_object_foreach(from, name, token) if (status == TN_OK && ends_in_token(name)) status =
+        take_token(files, name, token, err);
+    return status;
+}
+
+/* Tokens that a model has beside the usual ones ("image_token") stand in an object of their own, too. */
+static tn_status read_tokens(template_files *files, json_t *config, const char *folder, tn_error *err)
+{
+    json_t *map = NULL;
+    files->tokens = json_object();
+    if (!files->tokens)
+        return tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+    tn_status status = take_tokens(files, config, err);
+    if (status == TN_OK)
+        status = take_tokens(files, json_object_get(config, "extra_special_tokens"), err);
+    if (status == TN_OK)
+        status = read_object(folder, "special_tokens_map.json", &map, err);
+    if (status == TN_OK)
+        status = take_tokens(files, map, err);
+    json_decref(map);
+    return status;
+}
+
+static tn_status read_source(template_files *files, const char *folder, const char *name, bool tools, tn_error *err)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
+        return tn_fail(err, TN_E_INPUT, folder, "the path is too long; use a shorter one");
+    if (!tools)
+        snprintf(files->name, sizeof files->name, "%.60s", name);
+    return tools ? read_file(path, &files->tools, &files->tools_size, err)
+                 : read_file(path, &files->usual, &files->usual_size, err);
+}
+
+static tn_status read_templates(template_files *files, json_t *config, const char *folder, tn_error *err)
+{
+    json_t *other = NULL;
+    tn_status status = read_source(files, folder, "chat_template.jinja", false, err);
+    if (status == TN_OK && files->usual)
+        return read_source(files, folder, "additional_chat_templates/tool_use.jinja", true, err);
+    if (status == TN_OK)
+        status = take_template(files, config, "tokenizer_config.json", err);
+    if (status == TN_OK && !files->usual)
+        status = read_object(folder, "chat_template.json", &other, err);
+    if (status == TN_OK && other)
+        status = take_template(files, other, "chat_template.json", err);
+    json_decref(other);
+    if (status == TN_OK && !files->usual)
+        status = tn_fail(err, TN_E_INPUT, folder,
+                         "has no chat template; give a model that has chat_template.jinja, or a chat_template in "
+                         "tokenizer_config.json");
+    return status;
+}
+
+tn_status template_files_read(template_files *files, const char *path, tn_error *err)
+{
+    struct stat st;
+    json_t *config = NULL;
+    char folder[PATH_MAX];
+    if (stat(path, &st) != 0)
+        return tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; give a folder or a template", strerror(errno));
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
+        return tn_fail(err, TN_E_INPUT, path, "the path is too long; use a shorter one");
+    bool is_folder = S_ISDIR(st.st_mode);
+    char *slash = strrchr(folder, '/');
+    const char *name = slash ? path + (slash - folder) + 1 : path;
+    if (!is_folder && slash)
+        slash[slash == folder] = '\0';
+    else if (!is_folder)
+        strcpy(folder, ".");
+    tn_status status = read_object(folder, "tokenizer_config.json", &config, err);
+    if (status == TN_OK)
+        status = read_tokens(files, config, folder, err);
+    if (status == TN_OK)
+        status = is_folder ? read_templates(files, config, folder, err) : read_source(files, folder, name, false, err);
+    json_decref(config);
+    return status;
+}
+
+void template_files_free(template_files *files)
+{
+    free(files->usual);
+    free(files->tools);
+    json_decref(files->tokens);
+}

@@ -1,0 +1,20 @@
+/* Inside core: where a checkpoint's folder keeps its chat template and special tokens. */
+#ifndef TENON_CORE_TEMPLATE_FILES_H
+#define TENON_CORE_TEMPLATE_FILES_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <tenon/error.h>
+
+typedef struct template_files {
+    char *usual, *tools; /* sources; tools: the one for calls with tools, or NULL */
+    size_t usual_size, tools_size;
+    char name[64];  /* the file of the first, for messages */
+    json_t *tokens; /* special tokens by their names       */
+} template_files;
+
+/* path: a folder, or a file with a template. */
+tn_status template_files_read(template_files *files, const char *path, tn_error *err);
+void template_files_free(template_files *files);
+
+#endif
