@@ -246,6 +246,10 @@ bench-kernels: tests ## times the kernels against the machine's ceilings, and wr
 bench-peers: all $(TOOL)/make_checkpoint $(TOOL)/measure_machine ## measures beside llama.cpp, OpenVINO and torch, installed in build/; writes docs/performance.md
 	@scripts/bench_peers.sh $(BUILD) --write docs/performance.md $(ARGS)
 
+# ARGS: what scripts/bench_tokenizers.py --help has, such as ARGS='--tokenizer FOLDER --write docs/performance.md'.
+bench-tokenizers: $(LIB) ## times the tokenizer beside the package tokenizers, installed in build/
+	@scripts/bench_tokenizers.sh $(BUILD) $(ARGS)
+
 # What it finds goes to tests/data/fuzz, where the tests replay it.
 FUZZ_SECONDS ?= 60
 FUZZ_FLAGS := -std=c17 -O1 -g -D_GNU_SOURCE -DTN_FUZZER -Iinclude -Icore -fsanitize=fuzzer,address,undefined
@@ -306,6 +310,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers fuzz format install uninstall clean help
+.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers bench-tokenizers fuzz format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,6 +1,6 @@
 /* config.json: the only reader of it. */
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/file.h"
+#include "base/file.h"
 
 #include <inttypes.h>
 #include <jansson.h>

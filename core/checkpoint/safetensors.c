@@ -1,7 +1,7 @@
 /* Reading one .safetensors file: a length of eight bytes, a header in JSON, then the tensors' data without gaps.
  * Nothing of the header is believed before it is checked; afterwards every tensor is a view into the mapping. */
 #include "checkpoint/safetensors.h"
-#include "checkpoint/file.h"
+#include "base/file.h"
 #include "checkpoint/names.h"
 #include "checkpoint/scan.h"
 

@@ -1,7 +1,7 @@
 /* The tensors of a checkpoint folder, whether they lie in one file or in many that an index names. */
 #include "checkpoint/checkpoint.h"
 #include "base/hash.h"
-#include "checkpoint/file.h"
+#include "base/file.h"
 #include "checkpoint/names.h"
 #include "checkpoint/safetensors.h"
 

@@ -59,6 +59,18 @@ bool buffer_add_id(id_list *list, int64_t id)
     return true;
 }
 
+bool buffer_repeat_ids(id_list *list, size_t first, size_t count)
+{
+    int64_t *grown = buffer_grow(list->ids, &list->capacity, list->count + count, sizeof *grown);
+    if (!grown)
+        return false;
+    list->ids = grown;
+    for (size_t i = 0; i < count; i++)
+        grown[list->count + i] = grown[first + i];
+    list->count += count;
+    return true;
+}
+
 bool buffer_add_piece(pieces *p, size_t start, size_t end, int64_t id)
 {
     span *grown = buffer_grow(p->spans, &p->capacity, p->count + 1, sizeof *grown);

@@ -1,143 +1,128 @@
-/* Access to tokenizer.json; the only file of core/text that includes jansson. */
+/* Access to tokenizer.json. */
 #include "text/doc.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
+#include "base/file.h"
+#include "text/parse.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-/* The largest file published is about 35 MB; a parsed one takes some ten times its size. */
-#define DOC_LIMIT ((off_t)256 << 20)
+/* The largest file published is about 35 MB; a parsed one takes about twice its size, at worst thirty times. */
+#define DOC_LIMIT ((size_t)256 << 20)
 
-/* A doc is the parsed root, a doc_node any value: both are jansson's own objects behind another name. */
-static const json_t *value_of(const doc_node *node)
+struct doc {
+    char *data; /* the file; texts lie in it                                                     */
+    parse_tree tree;
+};
+
+static bool is(const doc_node *node, parse_kind kind)
 {
-    return (const json_t *)(const void *)node;
+    return node && node->kind == kind;
 }
 
-static const doc_node *node_of(const json_t *value)
+/* Reads data, which is taken: size bytes and a NUL. */
+static doc *parse(char *data, size_t size, const char *path, tn_error *err)
 {
-    return (const doc_node *)(const void *)value;
-}
-
-/* Reads a whole regular file. Owned by the caller. */
-static char *read_file(const char *path, size_t *size, tn_error *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; give a folder that holds tokenizer.json", strerror(errno));
-        if (fd >= 0)
-            close(fd);
+    doc *document = calloc(1, sizeof *document);
+    parse_error error;
+    if (!document) {
+        free(data);
+        tn_fail(err, TN_E_MEMORY, path, "out of memory");
         return NULL;
     }
-    char *data = NULL;
-    size_t got = 0;
-    if (!S_ISREG(st.st_mode)) {
-        tn_fail(err, TN_E_INPUT, path, "not a regular file; give a folder that holds tokenizer.json");
-    } else if (st.st_size > DOC_LIMIT) {
-        tn_fail(err, TN_E_INPUT, path, "larger than %d MB; this is no tokenizer.json", (int)(DOC_LIMIT >> 20));
-    } else if (!(data = malloc((size_t)st.st_size + 1))) {
-        tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    document->data = data;
+    if (!parse_json(&document->tree, data, size, &error)) {
+        if (error.text)
+            tn_fail(err, TN_E_INPUT, path, "not valid JSON at line %zu, byte %zu: %s; fetch it again", error.line,
+                    error.column, error.text);
+        else
+            tn_fail(err, TN_E_MEMORY, path, "out of memory");
+    } else if (!is(&document->tree.root, PARSE_OBJECT)) {
+        tn_fail(err, TN_E_INPUT, path, "holds no JSON object; fetch it again");
     } else {
-        ssize_t n = 1;
-        while (got < (size_t)st.st_size && (n = read(fd, data + got, (size_t)st.st_size - got)) > 0)
-            got += (size_t)n;
-        if (n < 0) {
-            tn_fail(err, TN_E_INPUT, path, "cannot be read: %s; check the file", strerror(errno));
-            free(data);
-            data = NULL;
-        }
+        return document;
     }
-    close(fd);
-    *size = got;
-    return data;
+    doc_close(document);
+    return NULL;
 }
 
 doc *doc_open(const char *path, tn_error *err)
 {
     size_t size;
-    char *data = read_file(path, &size, err);
-    if (!data)
-        return NULL;
-    json_error_t error;
-    json_t *root = json_loadb(data, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    free(data);
-    if (!root) {
-        bool memory = json_error_code(&error) == json_error_out_of_memory;
-        tn_fail(err, memory ? TN_E_MEMORY : TN_E_INPUT, path,
-                "not valid JSON at line %d, column %d: %s; fetch it again", error.line, error.column, error.text);
-        return NULL;
-    }
-    if (!json_is_object(root)) {
-        tn_fail(err, TN_E_INPUT, path, "holds no JSON object; fetch it again");
-        json_decref(root);
-        return NULL;
-    }
-    return (doc *)(void *)root;
+    char *data;
+    return file_read(path, DOC_LIMIT, &data, &size, err) == TN_OK ? parse(data, size, path, err) : NULL;
 }
 
 void doc_close(doc *document)
 {
-    json_decref((json_t *)(void *)document);
+    parse_free(&document->tree);
+    free(document->data);
+    free(document);
 }
 
 const doc_node *doc_root(const doc *document)
 {
-    return (const doc_node *)(const void *)document;
+    return &document->tree.root;
 }
 
 const doc_node *doc_get(const doc_node *node, const char *key)
 {
-    const json_t *value = json_object_get(value_of(node), key);
-    return value && !json_is_null(value) ? node_of(value) : NULL;
+    const doc_node *value = is(node, PARSE_OBJECT) ? parse_find(node, key, strlen(key)) : NULL;
+    return value && value->kind != PARSE_NULL ? value : NULL;
 }
 
 bool doc_is_object(const doc_node *node)
 {
-    return json_is_object(value_of(node));
+    return is(node, PARSE_OBJECT);
 }
 
 bool doc_is_list(const doc_node *node)
 {
-    return json_is_array(value_of(node));
+    return is(node, PARSE_LIST);
 }
 
 size_t doc_count(const doc_node *node)
 {
-    return doc_is_list(node) ? json_array_size(value_of(node)) : json_object_size(value_of(node));
+    return doc_is_list(node) || doc_is_object(node) ? node->count : 0;
 }
 
 const doc_node *doc_at(const doc_node *list, size_t index)
 {
-    return node_of(json_array_get(value_of(list), index));
+    return doc_is_list(list) && index < list->count ? &list->is.children[index] : NULL;
 }
 
 bool doc_next(const doc_node *object, void **iterator, const char **key, const doc_node **value)
 {
-    json_t *self = (json_t *)(uintptr_t)value_of(object); /* jansson's iterators take it unconst; they only read */
-    *iterator = *iterator ? json_object_iter_next(self, *iterator) : json_object_iter(self);
-    if (!*iterator)
+    if (!is(object, PARSE_OBJECT) || object->count == 0)
         return false;
-    *key = json_object_iter_key(*iterator);
-    *value = node_of(json_object_iter_value(*iterator));
+    const doc_node *next = *iterator ? (const doc_node *)*iterator + 2 : object->is.children;
+    if (next == object->is.children + 2 * (size_t)object->count)
+        return false;
+    *iterator = (void *)(uintptr_t)next;
+    *key = next[0].is.text;
+    *value = &next[1];
     return true;
 }
 
 const char *doc_text(const doc_node *node, size_t *length)
 {
-    *length = json_string_length(value_of(node));
-    return json_string_value(value_of(node));
+    *length = is(node, PARSE_TEXT) ? node->count : 0;
+    return is(node, PARSE_TEXT) ? node->is.text : NULL;
 }
 
 bool doc_integer(const doc_node *node, int64_t *value)
 {
-    if (!json_is_integer(value_of(node)))
+    if (!is(node, PARSE_INTEGER))
         return false;
-    *value = json_integer_value(value_of(node));
+    *value = node->is.integer;
+    return true;
+}
+
+bool doc_number(const doc_node *node, double *value)
+{
+    if (!is(node, PARSE_INTEGER) && !is(node, PARSE_REAL))
+        return false;
+    *value = is(node, PARSE_REAL) ? node->is.real : (double)node->is.integer;
     return true;
 }
 
@@ -151,9 +136,9 @@ tn_status doc_get_flag(const doc_node *node, const char *key, bool *value, place
     const doc_node *member = doc_get(node, key);
     if (!member)
         return TN_OK;
-    if (!json_is_boolean(value_of(member)))
+    if (!is(member, PARSE_TRUE) && !is(member, PARSE_FALSE))
         return wrong_type(key, "true or false", at, err);
-    *value = json_is_true(value_of(member));
+    *value = is(member, PARSE_TRUE);
     return TN_OK;
 }
 
@@ -171,7 +156,7 @@ tn_status doc_get_text(const doc_node *node, const char *key, const char **text,
     const doc_node *member = doc_get(node, key);
     if (!member)
         return TN_OK;
-    if (!json_is_string(value_of(member)))
+    if (!is(member, PARSE_TEXT))
         return wrong_type(key, "a string", at, err);
     *text = doc_text(member, length);
     return TN_OK;

@@ -34,6 +34,7 @@ bool doc_next(const doc_node *object, void **iterator, const char **key, const d
 /* NULL when node is no string. It may hold NULs. */
 const char *doc_text(const doc_node *node, size_t *length);
 bool doc_integer(const doc_node *node, int64_t *value);
+bool doc_number(const doc_node *node, double *value); /* an integer, too */
 
 /* Members with a type. An absent one leaves *value as it was and is no error. */
 tn_status doc_get_flag(const doc_node *node, const char *key, bool *value, place at, tn_error *err);

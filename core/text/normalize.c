@@ -120,13 +120,8 @@ static bool order_marks(utf8proc_int32_t *codes, size_t count)
     return memory;
 }
 
-static bool apply_form(int options, const char *text, size_t length, buffer *out)
+static bool form_stretch(int options, const char *text, size_t length, buffer *out)
 {
-    size_t ascii = 0;
-    while (ascii < length && (unsigned char)text[ascii] < 0x80)
-        ascii++;
-    if (ascii == length) /* every form leaves ASCII alone */
-        return buffer_add(out, text, length);
     utf8proc_int32_t *codes = NULL;
     size_t count = 0, capacity = 0;
     int options_each = (options & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE, boundary = 0;
@@ -153,6 +148,31 @@ static bool apply_form(int options, const char *text, size_t length, buffer *out
         memory = utf8_add(out, codes[i]);
     free(codes);
     return memory;
+}
+
+/* Inert characters are copied. The last one before others may take them in, so it goes with them. */
+static bool apply_form(int options, const char *text, size_t length, buffer *out)
+{
+    bool nfc = (options & UTF8PROC_COMPOSE) && !(options & UTF8PROC_COMPAT);
+    for (size_t i = 0; i < length;) {
+        size_t start = i + inert_run(nfc, text + i, length - i), end = start;
+        if (start == length)
+            return buffer_add(out, text + i, length - i);
+        if (start > i)
+            start--;
+        while (start > i && ((unsigned char)text[start] & 0xc0) == 0x80)
+            start--;
+        while (end < length) {
+            utf8_char c = utf8_read(text + end, length - end);
+            if (inert_is(nfc, c.code))
+                break;
+            end += c.length;
+        }
+        if (!buffer_add(out, text + i, start - i) || !form_stretch(options, text + start, end - start, out))
+            return false;
+        i = end;
+    }
+    return true;
 }
 
 static bool apply_lowercase(const char *text, size_t length, buffer *out)

@@ -253,10 +253,21 @@ static tn_status apply_rewrite(const pretok_op *op, pieces *p, tn_error *err)
     return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
 }
 
-tn_status pretok_apply(const pretok *t, pieces *p, tn_error *err)
+static tn_status apply_first(const pretok *t, size_t count, pieces *p, tn_error *err)
 {
     tn_status status = TN_OK;
-    for (size_t i = 0; i < t->count && status == TN_OK; i++)
+    for (size_t i = 0; i < count && status == TN_OK; i++)
         status = t->ops[i].kind == PRETOK_SPLIT ? apply_split(&t->ops[i], p, err) : apply_rewrite(&t->ops[i], p, err);
     return status;
+}
+
+tn_status pretok_apply(const pretok *t, pieces *p, tn_error *err)
+{
+    return apply_first(t, t->count, p, err);
+}
+
+tn_status pretok_apply_words(const pretok *t, pieces *p, bool *bytes, tn_error *err)
+{
+    *bytes = t->count > 0 && t->ops[t->count - 1].kind == PRETOK_BYTES;
+    return apply_first(t, t->count - *bytes, p, err);
 }

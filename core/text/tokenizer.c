@@ -123,21 +123,6 @@ static tn_status cut_added(const tn_tokenizer *t, const buffer *text, pieces *ou
     return memory ? status : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
 }
 
-static tn_status encode_pieces(const tn_tokenizer *t, const pieces *p, id_list *ids, tn_error *err)
-{
-    bpe_scratch *scratch = bpe_scratch_new();
-    bool memory = scratch != NULL;
-    for (size_t i = 0; i < p->count && memory; i++) {
-        span piece = p->spans[i];
-        if (piece.id >= 0)
-            memory = buffer_add_id(ids, piece.id);
-        else if (piece.start < piece.end)
-            memory = bpe_encode(&t->bpe, &t->vocab, p->text.data + piece.start, piece.end - piece.start, scratch, ids);
-    }
-    bpe_scratch_free(scratch);
-    return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
-}
-
 tn_status tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t length, bool special, int64_t **ids,
                               size_t *count, tn_error *err)
 {
@@ -150,15 +135,16 @@ tn_status tn_tokenizer_encode(const tn_tokenizer *t, const char *text, size_t le
     buffer clean = {0};
     pieces p = {0};
     id_list list = {0};
+    bool bytes = false;
     tn_status status = TN_OK;
     if (!utf8_add_clean(&clean, text, length))
         status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
     if (status == TN_OK)
         status = cut_added(t, &clean, &p, err);
     if (status == TN_OK)
-        status = pretok_apply(&t->pretok, &p, err);
-    if (status == TN_OK)
-        status = encode_pieces(t, &p, &list, err);
+        status = pretok_apply_words(&t->pretok, &p, &bytes, err);
+    if (status == TN_OK && !bpe_encode_pieces(&t->bpe, &t->vocab, &p, bytes, &list))
+        status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
     if (status == TN_OK && special && !post_apply(&t->post, &list))
         status = tn_fail(err, TN_E_MEMORY, t->path, "out of memory");
     if (status == TN_OK && !list.ids && !(list.ids = malloc(sizeof *list.ids))) /* so that an empty list is not NULL */

@@ -7,6 +7,7 @@
 
 #include <tenon/tenon.h>
 
+#include "base/siphash.h"
 #include "text/doc.h"
 
 /* ---- buffer.c: bytes that grow ------------------------------------------------------------ */
@@ -33,12 +34,20 @@ typedef struct utf8_char {
 } utf8_char;
 
 utf8_char utf8_read(const char *text, size_t length); /* length at least 1 */
+size_t utf8_ascii(const char *text, size_t length);   /* bytes of ASCII that text begins with */
+size_t utf8_write(int32_t code, char out[4]);         /* bytes written; 0: no character */
 bool utf8_add(buffer *b, int32_t code);
 bool utf8_add_clean(buffer *b, const char *text, size_t length); /* bad sequences become U+FFFD */
 bool utf8_is_space(int32_t code);                                /* White_Space                 */
 bool utf8_is_word(int32_t code);                                 /* \w of Unicode               */
 
 #define UTF8_REPLACEMENT "\xef\xbf\xbd"
+
+/* ---- inert.c: what the forms of normalization leave alone ------------------------------------- */
+
+/* Is the character, whatever stands beside it? nfc: in NFC, else in all four forms. */
+bool inert_is(bool nfc, int32_t code);
+size_t inert_run(bool nfc, const char *text, size_t length); /* bytes of such characters at the start     */
 
 /* ---- regex.c: regular expressions as tokenizer.json writes them ---------------------------- */
 
@@ -47,16 +56,20 @@ typedef struct regex regex;
 /* literal: pattern is plain text. Owned. */
 regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_error *err);
 void regex_free(regex *re);
+bool regex_is_known(const regex *re); /* plain code does what it says: scanner.c                          */
 
 /* Walks the matches in a text that is valid UTF-8. One per caller, so a regex can be shared. */
 typedef struct regex_walk {
     const regex *re;
-    void *data;
+    void *data, *limits; /* PCRE2's */
     const char *text;
     size_t length, position, last_end;
     bool matched;
+    size_t seen; /* where the matcher was last                                                     */
+    uint64_t steps, most_steps;
 } regex_walk;
 
+/* The walk stays where it is until regex_close. */
 tn_status regex_open(regex_walk *walk, const regex *re, tn_error *err);
 void regex_start(regex_walk *walk, const char *text, size_t length);
 /* TN_OK with *found telling whether there was one more match, start..end. */
@@ -93,6 +106,8 @@ typedef struct vocab {
     size_t map_mask;
     vocab_merge *merges;
     size_t merge_mask;
+    uint64_t *touching; /* bits, by a hash: characters that stand side by side in what a merge makes */
+    siphash_key key;    /* of both tables                                                             */
 } vocab;
 
 tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err);
@@ -101,6 +116,8 @@ void vocab_free(vocab *v);
 tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, place at, tn_error *err);
 uint32_t vocab_find(const vocab *v, const char *text, size_t length); /* among the model's; VOCAB_NONE: absent */
 const vocab_merge *vocab_find_merge(const vocab *v, uint32_t left, uint32_t right); /* NULL: they don't merge    */
+/* May a merge, or merges of what they become, join two tokens that stand side by side? false is sure. */
+bool vocab_may_touch(const vocab *v, uint32_t left, uint32_t right);
 /* Checks the range, for ids that stand in the file. */
 tn_status vocab_check_id(int64_t id, const char *token, place at, tn_error *err);
 
@@ -197,6 +214,9 @@ typedef struct pretok {
 tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err);
 void pretok_free(pretok *t);
 tn_status pretok_apply(const pretok *t, pieces *p, tn_error *err);
+/* The same, but that *bytes tells of pieces whose bytes the caller has still to turn into characters: their words are
+ * known before. */
+tn_status pretok_apply_words(const pretok *t, pieces *p, bool *bytes, tn_error *err);
 
 /* The character that stands for a byte in byte-level vocabularies, and back (-1: none). */
 int32_t pretok_byte_char(unsigned char byte);
@@ -210,11 +230,14 @@ typedef struct id_list {
 } id_list;
 
 bool buffer_add_id(id_list *list, int64_t id);
+bool buffer_repeat_ids(id_list *list, size_t first, size_t count); /* appends some of its own            */
 
 typedef struct bpe {
     bool ignore_merges, byte_fallback, fuse_unk;
-    uint32_t unk; /* VOCAB_NONE: none                                                             */
-    uint32_t bytes[256];
+    uint32_t unk;             /* VOCAB_NONE: none                                                             */
+    uint32_t bytes[256];      /* ids of "<0x00>" and so on, for byte_fallback                     */
+    uint32_t characters[256]; /* ids of the characters that stand for bytes (pretok_byte_char)  */
+    bool short_words;         /* bpe.c may merge short words without a heap                     */
 } bpe;
 
 typedef struct bpe_scratch bpe_scratch;
@@ -224,6 +247,8 @@ tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_e
 bpe_scratch *bpe_scratch_new(void);
 void bpe_scratch_free(bpe_scratch *s);
 bool bpe_encode(const bpe *b, const vocab *v, const char *word, size_t length, bpe_scratch *s, id_list *out);
+/* All pieces of a text. bytes: they have not become the characters of a byte-level vocabulary yet. */
+bool bpe_encode_pieces(const bpe *b, const vocab *v, const pieces *p, bool bytes, id_list *out);
 
 /* ---- post.c: what the post-processor adds ----------------------------------------------------- */
 

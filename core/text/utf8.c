@@ -2,6 +2,7 @@
  * sequence), and the two character classes that added tokens ask for. */
 #include "text/tokenizer.h"
 
+#include <string.h>
 #include <utf8proc.h>
 
 utf8_char utf8_read(const char *text, size_t length)
@@ -28,17 +29,35 @@ utf8_char utf8_read(const char *text, size_t length)
     return (utf8_char){code, need + 1, false};
 }
 
+size_t utf8_ascii(const char *text, size_t length)
+{
+    size_t i = 0;
+    for (uint64_t word; i + 8 <= length; i += 8) {
+        memcpy(&word, text + i, 8);
+        if (word & UINT64_C(0x8080808080808080))
+            break;
+    }
+    while (i < length && (unsigned char)text[i] < 0x80)
+        i++;
+    return i;
+}
+
+size_t utf8_write(int32_t code, char out[4])
+{
+    utf8proc_ssize_t n = utf8proc_encode_char(code, (utf8proc_uint8_t *)out);
+    return n > 0 ? (size_t)n : 0;
+}
+
 bool utf8_add(buffer *b, int32_t code)
 {
-    utf8proc_uint8_t bytes[4];
-    utf8proc_ssize_t n = utf8proc_encode_char(code, bytes);
-    return buffer_add(b, (const char *)bytes, n > 0 ? (size_t)n : 0);
+    char bytes[4];
+    return buffer_add(b, bytes, utf8_write(code, bytes));
 }
 
 bool utf8_add_clean(buffer *b, const char *text, size_t length)
 {
     size_t good = 0; /* start of the bytes not yet copied */
-    for (size_t i = 0; i < length;) {
+    for (size_t i = 0; (i += utf8_ascii(text + i, length - i)) < length;) {
         utf8_char c = utf8_read(text + i, length - i);
         if (c.code < 0) {
             if (!buffer_add(b, text + good, i - good) || !buffer_add(b, UTF8_REPLACEMENT, 3))

@@ -4,18 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t hash_text(const char *text, size_t length)
+static uint64_t hash_pair(const vocab *v, uint32_t left, uint32_t right)
 {
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-    for (size_t i = 0; i < length; i++)
-        h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
-    return h ^ h >> 29;
-}
-
-static uint64_t hash_pair(uint32_t left, uint32_t right)
-{
-    uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 32;
+    uint32_t pair[2] = {left, right};
+    return siphash(v->key, pair, sizeof pair);
 }
 
 /* Slots of a table that stays at most half full: a power of two. */
@@ -35,20 +27,56 @@ static bool token_is(const vocab *v, uint32_t id, const char *text, size_t lengt
 
 uint32_t vocab_find(const vocab *v, const char *text, size_t length)
 {
-    for (size_t i = hash_text(text, length) & v->map_mask;; i = (i + 1) & v->map_mask)
+    for (size_t i = siphash(v->key, text, length) & v->map_mask;; i = (i + 1) & v->map_mask)
         if (v->map[i] == VOCAB_NONE || token_is(v, v->map[i], text, length))
             return v->map[i];
 }
 
 const vocab_merge *vocab_find_merge(const vocab *v, uint32_t left, uint32_t right)
 {
-    for (size_t i = hash_pair(left, right) & v->merge_mask;; i = (i + 1) & v->merge_mask) {
+    for (size_t i = hash_pair(v, left, right) & v->merge_mask;; i = (i + 1) & v->merge_mask) {
         const vocab_merge *m = &v->merges[i];
         if (m->left == VOCAB_NONE)
             return NULL;
         if (m->left == left && m->right == right)
             return m;
     }
+}
+
+#define TOUCHING_BITS 18
+
+/* The bit of two characters. Of 262,144 a vocabulary sets some ten thousand; a bit that two pairs share only makes
+ * words longer. */
+static size_t touching_bit(int32_t left, int32_t right)
+{
+    uint64_t pair = (uint64_t)left << 21 | (uint64_t)right;
+    return (size_t)(pair * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TOUCHING_BITS));
+}
+
+static void note_touching(vocab *v, const char *text, size_t length)
+{
+    int32_t last = 0;
+    for (size_t i = 0; i < length;) {
+        utf8_char c = utf8_read(text + i, length - i);
+        size_t bit = touching_bit(last, c.code);
+        if (i > 0)
+            v->touching[bit / 64] |= UINT64_C(1) << bit % 64;
+        last = c.code;
+        i += c.length;
+    }
+}
+
+bool vocab_may_touch(const vocab *v, uint32_t left, uint32_t right)
+{
+    const vocab_token *a = &v->tokens[left], *b = &v->tokens[right];
+    if (a->length == 0 || b->length == 0)
+        return true;
+    const char *start = v->strings.data + a->offset, *last = start + a->length - 1;
+    while (last > start && ((unsigned char)*last & 0xc0) == 0x80)
+        last--;
+    size_t bit = touching_bit(utf8_read(last, a->length - (size_t)(last - start)).code,
+                              utf8_read(v->strings.data + b->offset, b->length).code);
+    return v->touching[bit / 64] >> bit % 64 & 1;
 }
 
 tn_status vocab_check_id(int64_t id, const char *token, place at, tn_error *err)
@@ -113,7 +141,7 @@ static tn_status load_tokens(vocab *v, const doc_node *model, place at, tn_error
         tn_status status = vocab_add(v, id, text, length, false, at, err);
         if (status != TN_OK)
             return status;
-        size_t i = hash_text(text, length) & v->map_mask;
+        size_t i = siphash(v->key, text, length) & v->map_mask;
         while (v->map[i] != VOCAB_NONE)
             i = (i + 1) & v->map_mask;
         v->map[i] = (uint32_t)id;
@@ -162,7 +190,8 @@ static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_
     if (whole == VOCAB_NONE)
         return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
                        at.component, index, (int)(joined->size < 80 ? joined->size : 80), joined->data);
-    size_t i = hash_pair(id[0], id[1]) & v->merge_mask;
+    note_touching(v, joined->data, joined->size);
+    size_t i = hash_pair(v, id[0], id[1]) & v->merge_mask;
     while (v->merges[i].left != VOCAB_NONE && (v->merges[i].left != id[0] || v->merges[i].right != id[1]))
         i = (i + 1) & v->merge_mask;
     v->merges[i] = (vocab_merge){id[0], id[1], rank, whole}; /* of two equal ones the later counts */
@@ -177,7 +206,8 @@ static tn_status load_merges(vocab *v, const doc_node *model, place at, tn_error
                        at.component);
     size_t count = doc_count(list), slots = table_size(count);
     v->merges = malloc(slots * sizeof *v->merges);
-    if (!v->merges)
+    v->touching = calloc(((size_t)1 << TOUCHING_BITS) / 64, sizeof *v->touching);
+    if (!v->merges || !v->touching)
         return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     for (size_t i = 0; i < slots; i++)
         v->merges[i].left = VOCAB_NONE;
@@ -198,6 +228,7 @@ static tn_status load_merges(vocab *v, const doc_node *model, place at, tn_error
 
 tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err)
 {
+    v->key = siphash_draw();
     tn_status status = load_tokens(v, model, at, err);
     return status == TN_OK ? load_merges(v, model, at, err) : status;
 }
@@ -208,5 +239,6 @@ void vocab_free(vocab *v)
     free(v->tokens);
     free(v->map);
     free(v->merges);
+    free(v->touching);
     *v = (vocab){0};
 }

@@ -1,6 +1,8 @@
 /* Broken and hostile tokenizer.json files: each is one clear error, and none crashes. */
 #include "text_test.h"
 
+#include <sys/stat.h>
+
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 
 typedef struct bad_file {
@@ -159,6 +161,28 @@ START_TEST(damaged)
 }
 END_TEST
 
+/* A named pipe that nobody writes to, and a link to one: both are refused at once, where opening them would wait. */
+START_TEST(named_pipes)
+{
+    char folder[] = "/tmp/tenon-text-XXXXXX", pipe[64], file[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    ck_assert_int_eq(symlink("pipe", file), 0);
+    const char *const paths[] = {pipe, file, folder};
+    for (int i = 0; i < 3; i++) {
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_ptr_null(tn_tokenizer_open(paths[i], &err));
+        ck_assert_int_eq(err.code, TN_E_INPUT);
+        ck_assert_msg(strstr(err.message, "regular file"), "%s", err.message);
+    }
+    unlink(file);
+    unlink(pipe);
+    rmdir(folder);
+}
+END_TEST
+
 /* Objects nested far deeper than any component, and a file that is a folder. */
 START_TEST(nonsense)
 {
@@ -185,6 +209,6 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {whole_file, model, components, added_entries, damaged, nonsense};
+    const TTest *const tests[] = {whole_file, model, components, added_entries, damaged, named_pipes, nonsense};
     return run_suite("bad_tokenizer", tests, sizeof tests / sizeof tests[0]);
 }

@@ -2,6 +2,8 @@
  * decoders, and the dialect of the regular expressions. */
 #include "text_test.h"
 
+#include <utf8proc.h>
+
 static const place HERE = {"here", "test"};
 
 /* Asserts the pieces that a pre-tokenizer given as JSON cuts text into, joined by '|'. */
@@ -145,6 +147,34 @@ START_TEST(regex_gives_up)
 }
 END_TEST
 
+/* Searches that take some thousand steps each, and one that takes a step for each pair of places: the sum counts. */
+START_TEST(regex_steps_of_a_text)
+{
+    static const char *const patterns[] = {"a{0,2000}b|a", "a+$"};
+    size_t length = 200000;
+    char *text = malloc(length + 1);
+    memset(text, 'a', length);
+    text[length] = '!';
+    for (int i = 0; i < 2; i++) {
+        char json[256];
+        snprintf(json, sizeof json,
+                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
+                 "\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"}}",
+                 patterns[i]);
+        tn_tokenizer *t = opened(json);
+        int64_t *ids;
+        size_t count;
+        tn_error err = TN_ERROR_INIT;
+        ck_assert_int_eq(tn_tokenizer_encode(t, text, length + 1, false, &ids, &count, &err), TN_E_INPUT);
+        ck_assert_msg(strstr(err.message, "steps") && strstr(err.message, "pre_tokenizer"), "%s", err.message);
+        ck_assert_int_eq(tn_tokenizer_encode(t, text, 500, false, &ids, &count, NULL), TN_OK);
+        free(ids);
+        tn_tokenizer_free(t);
+    }
+    free(text);
+}
+END_TEST
+
 static void assert_normal(const char *json, const char *text, const char *expected)
 {
     char whole[1024];
@@ -180,6 +210,88 @@ START_TEST(normalizers)
         "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\" \"},{\"type\":\"Replace\","
         "\"pattern\":{\"String\":\" \"},\"content\":\"__\"},{\"type\":\"Lowercase\"}]}",
         "A b", "__a__b");
+}
+END_TEST
+
+/* Characters that count as inert are starters, stay as they are, and are no second part of any composition. */
+START_TEST(inert_characters)
+{
+    static bool second[0x110000];
+    for (int32_t code = 0; code < 0x110000; code++) {
+        utf8proc_int32_t parts[32];
+        int boundary = 0;
+        bool surrogate = code >= 0xd800 && code < 0xe000;
+        utf8proc_ssize_t n = surrogate ? 0 : utf8proc_decompose_char(code, parts, 32, UTF8PROC_DECOMPOSE, &boundary);
+        for (utf8proc_ssize_t i = 1; i < n; i++)
+            second[parts[i]] = true;
+    }
+    size_t count = 0;
+    for (int32_t code = 0; code < 0x110000; code++) {
+        utf8proc_uint8_t text[8] = "", *normal;
+        for (int nfc = 0; nfc < 2; nfc++) {
+            if (!inert_is(nfc, code))
+                continue;
+            ck_assert_int_eq(utf8proc_get_property(code)->combining_class, 0);
+            ck_assert_msg(!second[code], "U+%04X", code);
+            text[utf8proc_encode_char(code, text)] = 0;
+            normal = nfc ? utf8proc_NFC(text) : utf8proc_NFKD(text);
+            ck_assert_msg(strcmp((char *)normal, (char *)text) == 0, "U+%04X", code);
+            free(normal);
+            count++;
+        }
+    }
+    ck_assert_uint_gt(count, 30000);
+}
+END_TEST
+
+static size_t random_text(uint64_t *state, char *text, size_t characters)
+{
+    static const int32_t common[] = {'a',    'e',    0xe9,   0x301,  0x323,  0x30a,  0x1100,
+                                     0x1161, 0x11a8, 0xac00, 0x3099, 0x304b, 0x4e2d, 0x212b,
+                                     0x1e0a, 0x5d0,  0x5b0,  0x915,  0x93c,  0xfb01, ' '};
+    size_t n = 0;
+    for (size_t i = 0; i < characters; i++) {
+        int32_t code = common[noise(state) % (sizeof common / sizeof common[0])];
+        if (noise(state) % 4 == 0)
+            code = (int32_t)(noise(state) % 0x11000);
+        if (code > 0 && (code < 0xd800 || code >= 0xe000))
+            n += (size_t)utf8proc_encode_char(code, (utf8proc_uint8_t *)text + n);
+    }
+    text[n] = '\0';
+    return n;
+}
+
+/* Cut into stretches or as a whole, the forms are the same. */
+START_TEST(forms_like_utf8proc)
+{
+    static const struct {
+        const char *type;
+        int options;
+    } forms[] = {{"NFC", UTF8PROC_COMPOSE},
+                 {"NFD", UTF8PROC_DECOMPOSE},
+                 {"NFKC", UTF8PROC_COMPOSE | UTF8PROC_COMPAT},
+                 {"NFKD", UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT}};
+    uint64_t state = 23;
+    for (int f = 0; f < 4; f++) {
+        char json[256], text[256];
+        snprintf(json, sizeof json,
+                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"normalizer\":{\"type\":\"%s\"}}",
+                 forms[f].type);
+        tn_tokenizer *t = opened(json);
+        for (int round = 0; round < 20000; round++) {
+            size_t n = random_text(&state, text, 1 + noise(&state) % 40);
+            utf8proc_uint8_t *expected;
+            utf8proc_ssize_t size = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)n, &expected,
+                                                 (utf8proc_option_t)(forms[f].options | UTF8PROC_STABLE));
+            buffer out = {0};
+            ck_assert_int_eq(normalize_apply(&t->normalizer, text, n, &out, NULL), TN_OK);
+            ck_assert_int_eq((utf8proc_ssize_t)out.size, size);
+            ck_assert_mem_eq(out.data ? out.data : "", expected, out.size);
+            buffer_free(&out);
+            free(expected);
+        }
+        tn_tokenizer_free(t);
+    }
 }
 END_TEST
 
@@ -323,12 +435,21 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {split_behaviours, other_pre_tokenizers,
-                                  regex_dialect,    regex_more_of_the_dialect,
-                                  regex_refusals,   regex_gives_up,
-                                  normalizers,      added_tokens,
-                                  bpe_options,      templates,
-                                  decoders,         utf8_replacement,
-                                  byte_characters};
+    const TTest *const tests[] = {split_behaviours,
+                                  other_pre_tokenizers,
+                                  regex_dialect,
+                                  regex_more_of_the_dialect,
+                                  regex_refusals,
+                                  regex_gives_up,
+                                  regex_steps_of_a_text,
+                                  normalizers,
+                                  added_tokens,
+                                  bpe_options,
+                                  templates,
+                                  decoders,
+                                  utf8_replacement,
+                                  byte_characters,
+                                  inert_characters,
+                                  forms_like_utf8proc};
     return run_suite("text_parts", tests, sizeof tests / sizeof tests[0]);
 }

@@ -183,21 +183,25 @@ static size_t merge_slowly(const vocab *v, uint32_t *ids, size_t count)
     }
 }
 
-START_TEST(merges_like_the_obvious_version)
+/* letters: those of the words; \1 stands for U+2581, a space. Returns at how many places words could be cut. */
+static size_t assert_merges(const tn_tokenizer *t, const char *letters)
 {
-    tn_tokenizer *t = demo();
+    size_t parts = 0;
     bpe_scratch *scratch = bpe_scratch_new();
     uint64_t state = 11;
     for (int round = 0; round < 2000; round++) {
-        char word[64];
-        uint32_t ids[64];
-        size_t length = 1 + noise(&state) % sizeof word;
-        for (size_t i = 0; i < length; i++) {
-            word[i] = "aehilnorstd"[noise(&state) % 11];
-            ids[i] = vocab_find(&t->vocab, &word[i], 1);
-            ck_assert_uint_ne(ids[i], VOCAB_NONE);
+        char word[600]; /* beyond 64 symbols there is a heap */
+        uint32_t ids[200];
+        size_t length = 0, characters = 1 + noise(&state) % (round % 2 ? 64 : 200);
+        for (size_t i = 0; i < characters; i++) {
+            char letter[] = {letters[noise(&state) % strlen(letters)], 0};
+            const char *text = letter[0] == 1 ? "\xe2\x96\x81" : letter;
+            ids[i] = vocab_find(&t->vocab, text, strlen(text));
+            memcpy(word + length, text, strlen(text));
+            length += strlen(text);
+            parts += i > 0 && !vocab_may_touch(&t->vocab, ids[i - 1], ids[i]);
         }
-        size_t count = merge_slowly(&t->vocab, ids, length);
+        size_t count = merge_slowly(&t->vocab, ids, characters);
         id_list out = {0};
         ck_assert(bpe_encode(&t->bpe, &t->vocab, word, length, scratch, &out));
         ck_assert_uint_eq(out.count, count);
@@ -206,7 +210,67 @@ START_TEST(merges_like_the_obvious_version)
         free(out.ids);
     }
     bpe_scratch_free(scratch);
+    return parts;
+}
+
+/* The demo's vocabulary joins nearly all letters; that of Phi-3 joins no letter with a space behind it. */
+START_TEST(merges_like_the_obvious_version)
+{
+    tn_tokenizer *t = demo();
+    assert_merges(t, "aehilnorstd");
     tn_tokenizer_free(t);
+    t = tn_tokenizer_open("tests/data/tokenizers/phi-3", NULL);
+    ck_assert_ptr_nonnull(t);
+    ck_assert_uint_gt(assert_merges(t, "aehilnorst\1"), 5000);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+/* Words that come again and again, some longer than what is remembered: as a text, and one by one from the characters
+ * that stand for their bytes. */
+START_TEST(words_like_one_by_one)
+{
+    static const char *const folders[] = {DEMO, "tests/data/tokenizers/qwen2", "tests/data/tokenizers/llama-3",
+                                          "tests/data/tokenizers/falcon", "tests/data/tokenizers/phi-3"};
+    for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
+        tn_tokenizer *t = tn_tokenizer_open(folders[f], NULL);
+        ck_assert_ptr_nonnull(t);
+        uint64_t state = 41;
+        pieces p = {0};
+        buffer text = {0};
+        for (int i = 0; i < 20000; i++) {
+            uint32_t length = noise(&state) % 50 == 0 ? 100 : 1 + noise(&state) % 5;
+            for (uint32_t k = 0; k < length; k++)
+                if (!utf8_add(&text, "etaon.!1\n"[noise(&state) % 9]))
+                    ck_abort_msg("out of memory");
+            if (!utf8_add(&text, noise(&state) % 9 ? ' ' : 0x4e00 + (int32_t)(noise(&state) % 50)))
+                ck_abort_msg("out of memory");
+        }
+        tn_error err = TN_ERROR_INIT;
+        buffer normal = {0};
+        id_list expected = {0};
+        bpe_scratch *scratch = bpe_scratch_new();
+        ck_assert_int_eq(normalize_apply(&t->normalizer, text.data, text.size, &normal, &err), TN_OK);
+        ck_assert(buffer_append_piece(&p, normal.data, normal.size, -1));
+        ck_assert_int_eq(pretok_apply(&t->pretok, &p, &err), TN_OK);
+        for (size_t i = 0; i < p.count; i++)
+            if (!bpe_encode(&t->bpe, &t->vocab, p.text.data + p.spans[i].start, p.spans[i].end - p.spans[i].start,
+                            scratch, &expected))
+                ck_abort_msg("out of memory");
+        int64_t *ids;
+        size_t count;
+        ck_assert_int_eq(tn_tokenizer_encode(t, text.data, text.size, false, &ids, &count, &err), TN_OK);
+        ck_assert_uint_gt(count, 1000);
+        ck_assert_uint_eq(count, expected.count);
+        ck_assert_mem_eq(ids, expected.ids, count * sizeof *ids);
+        bpe_scratch_free(scratch);
+        free(expected.ids);
+        free(ids);
+        buffer_free(&normal);
+        buffer_free(&text);
+        buffer_free_pieces(&p);
+        tn_tokenizer_free(t);
+    }
 }
 END_TEST
 
@@ -240,6 +304,7 @@ int main(void)
                                   large_inputs,
                                   many_combining_marks,
                                   merges_like_the_obvious_version,
+                                  words_like_one_by_one,
                                   a_stream_starts_again_after_flush};
     return run_suite("tokenizer", tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,5 +1,5 @@
 /* Regular files, read or mapped whole. */
-#include "checkpoint/file.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static int open_regular(const char *path, size_t *size, tn_error *err)
     if (fstat(fd, &st) != 0)
         tn_fail(err, TN_E_INPUT, path, "cannot read its size: %s", strerror(errno));
     else if (!S_ISREG(st.st_mode))
-        tn_fail(err, TN_E_INPUT, path, "is not a regular file");
+        tn_fail(err, TN_E_INPUT, path, "is not a regular file; give one");
     else {
         *size = (size_t)st.st_size;
         return fd;

@@ -1,4 +1,4 @@
-/* Inside core/checkpoint: regular files, read or mapped whole. */
+/* Inside core: regular files, read or mapped whole. */
 #ifndef TENON_CORE_FILE_H
 #define TENON_CORE_FILE_H
 
