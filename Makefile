@@ -263,6 +263,14 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(CORE_OBJ)
 	$(call say,link    )
 	$(Q)$(LINK) $(FUZZ_LINK) -rdynamic -o $@ $(filter %.o,$^) $(PKG_LIBS) -lm
 
+coverage: ## which lines of core the C tests run, with gcovr; lists and uncovered error paths in build/coverage/
+	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage
+
+lint: ## looks through core, cli and plugins with cppcheck
+	@scripts/lint.sh cppcheck $(BUILD)/lint
+lint-tidy: ## the same with clang-tidy (.clang-tidy): many minutes; FILES='core/text/*.c' for some
+	@scripts/lint.sh clang-tidy $(BUILD)/lint '$(PKG_CFLAGS)' $(FILES)
+
 format: ## formats all C files
 	@scripts/format.sh
 
@@ -312,6 +320,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers bench-tokenizers fuzz fuzzers format install uninstall clean help
+.PHONY: all tests demo check asan arm64 bench bench-kernels bench-peers bench-tokenizers fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -15,7 +15,8 @@ void post_free(post *p)
 }
 
 /* Appends the ids that a template's special token stands for. */
-static tn_status add_special(id_list *list, const doc_node *tokens, const doc_node *piece, place at, tn_error *err)
+static tn_status add_special(id_list *list, const doc_node *tokens, const doc_node *piece, const vocab *v, place at,
+                             tn_error *err)
 {
     const char *name = "";
     size_t length;
@@ -30,13 +31,18 @@ static tn_status add_special(id_list *list, const doc_node *tokens, const doc_no
         int64_t id = -1;
         doc_integer(doc_at(ids, i), &id);
         status = vocab_check_id(id, name, at, err);
+        if (status == TN_OK && (size_t)id >= v->size)
+            status = tn_fail(err, TN_E_INPUT, at.file,
+                             "%s: the template's token '%.80s' has id %lld, and the vocabulary ends at %zu; correct the "
+                             "file",
+                             at.component, name, (long long)id, v->size);
         if (status == TN_OK && !buffer_add_id(list, id))
             status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     }
     return status;
 }
 
-static tn_status load_template(post *p, const doc_node *node, place at, tn_error *err)
+static tn_status load_template(post *p, const doc_node *node, const vocab *v, place at, tn_error *err)
 {
     const doc_node *single = doc_get(node, "single");
     if (!doc_is_list(single))
@@ -55,7 +61,7 @@ static tn_status load_template(post *p, const doc_node *node, place at, tn_error
         size_t length;
         const char *name = doc_text(doc_get(doc_get(piece, "Sequence"), "id"), &length);
         if (special)
-            status = add_special(list, doc_get(node, "special_tokens"), special, at, err);
+            status = add_special(list, doc_get(node, "special_tokens"), special, v, at, err);
         else if (seen || !name || strcmp(name, "A") != 0)
             status =
                 tn_fail(err, TN_E_INPUT, at.file,
@@ -67,12 +73,12 @@ static tn_status load_template(post *p, const doc_node *node, place at, tn_error
     return status;
 }
 
-tn_status post_load(post *p, const doc_node *node, place at, tn_error *err)
+tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err)
 {
     if (!node || strcmp(doc_type(node), "ByteLevel") == 0) /* ByteLevel only trims offsets, which we don't keep */
         return TN_OK;
     if (strcmp(doc_type(node), "TemplateProcessing") == 0)
-        return load_template(p, node, at, err);
+        return load_template(p, node, v, at, err);
     if (strcmp(doc_type(node), "Sequence") != 0)
         return doc_unsupported(node, SUPPORTED, at, err);
     const doc_node *list = doc_get(node, "processors");
@@ -81,7 +87,7 @@ tn_status post_load(post *p, const doc_node *node, place at, tn_error *err)
                        at.component);
     tn_status status = TN_OK;
     for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = post_load(p, doc_at(list, i), at, err);
+        status = post_load(p, doc_at(list, i), v, at, err);
     return status;
 }
 

@@ -257,7 +257,8 @@ typedef struct post {
     size_t count, capacity;
 } post;
 
-tn_status post_load(post *p, const doc_node *node, place at, tn_error *err);
+/* v: complete, with added tokens. */
+tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err);
 void post_free(post *p);
 bool post_apply(const post *p, id_list *ids);
 
