@@ -263,8 +263,8 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(CORE_OBJ)
 	$(call say,link    )
 	$(Q)$(LINK) $(FUZZ_LINK) -rdynamic -o $@ $(filter %.o,$^) $(PKG_LIBS) -lm
 
-coverage: ## which lines of core the C tests run, with gcovr; lists and uncovered error paths in build/coverage/
-	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage
+coverage: ## which lines of core the C tests run, with gcovr; FOLDERS='text plugin' runs those of tests/ only
+	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage $(FOLDERS)
 
 lint: ## looks through core, cli and plugins with cppcheck
 	@scripts/lint.sh cppcheck $(BUILD)/lint

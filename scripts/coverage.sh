@@ -3,11 +3,12 @@
 # for each folder of core and in total how many lines were run. uncovered.txt there lists, file by file, the lines that
 # no test ran and that report an error; index.txt has every file. What ends by _exit or a signal, such as the children in
 # which kernels are tried, leaves no counts behind, so the figures are too low by those.
-# Left out, since they take minutes without optimization: the programs of `slow`, and the tools that run whole models.
-# usage: scripts/coverage.sh MAKE BUILD
+# Left out: the tools that run whole models (check_models and so on).
+# usage: scripts/coverage.sh MAKE BUILD [FOLDER...]     folders of tests to run, in place of all
 set -u
 make=$1 build=$2
-slow='test_autograd test_whole test_verify test_kit'
+shift 2
+folders=$*
 
 if ! command -v gcovr >/dev/null 2>&1; then
     echo 'SKIPPED coverage: gcovr is not installed (Debian: gcovr; scripts/setup.sh --optional)'
@@ -22,11 +23,12 @@ find "$build" -name '*.gcda' -delete
 # shellcheck disable=SC2046 # names without spaces
 set -- $(for t in tests/*/test_*.c; do
     name=$(basename "$t" .c)
-    case " $slow " in
-    *" $name "*) ;;
-    *) [ ! -x "$build/tests/$name" ] || echo "$build/tests/$name" ;;
+    folder=$(basename "$(dirname "$t")")
+    case " ${folders:-$folder} " in
+    *" $folder "*) [ ! -x "$build/tests/$name" ] || echo "$build/tests/$name" ;;
     esac
 done)
+echo "$# test programs${folders:+, of tests/ $folders}"
 TENON_BUILD=$(cd "$build" && pwd) TENON_MEASURE=no TEST_JOBS=${TEST_JOBS:-$(nproc)} tests/run.sh "$@" >"$build/tests.log" 2>&1
 status=$?
 tail -n 1 "$build/tests.log"

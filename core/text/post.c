@@ -32,10 +32,11 @@ static tn_status add_special(id_list *list, const doc_node *tokens, const doc_no
         doc_integer(doc_at(ids, i), &id);
         status = vocab_check_id(id, name, at, err);
         if (status == TN_OK && (size_t)id >= v->size)
-            status = tn_fail(err, TN_E_INPUT, at.file,
-                             "%s: the template's token '%.80s' has id %lld, and the vocabulary ends at %zu; correct the "
-                             "file",
-                             at.component, name, (long long)id, v->size);
+            status =
+                tn_fail(err, TN_E_INPUT, at.file,
+                        "%s: the template's token '%.80s' has id %lld, and the vocabulary ends at %zu; correct the "
+                        "file",
+                        at.component, name, (long long)id, v->size);
         if (status == TN_OK && !buffer_add_id(list, id))
             status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     }

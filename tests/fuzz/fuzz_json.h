@@ -22,7 +22,8 @@ static uint32_t fuzz_random(uint32_t below)
 /* A value that readers may not have thought of, or a copy of one from elsewhere in the tree. */
 static json_t *fuzz_value(json_t *other)
 {
-    static const json_int_t numbers[] = {0, 1, 2, 3, 4, 8, 64, -1, 1000, 65536, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN};
+    static const json_int_t numbers[] = {0,  1,    2,     3,       4,         8,         64,
+                                         -1, 1000, 65536, 1 << 20, INT32_MAX, INT64_MAX, INT64_MIN};
     static const double reals[] = {0.5, -0.0, 1e-300, 1e300, 1e-6, 10000.0, -1.5};
     char text[16];
     switch (fuzz_random(9)) {

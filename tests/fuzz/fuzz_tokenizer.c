@@ -41,7 +41,8 @@ static void encode(const tn_tokenizer *tokenizer, const char *text, size_t lengt
     fuzz_agree(status == TN_OK, &err);
     if (status == TN_OK) {
         for (size_t i = 0; i < count; i++)
-            fuzz_require(ids[i] >= 0 && ids[i] < tn_tokenizer_size(tokenizer), "an id that the vocabulary does not have");
+            fuzz_require(ids[i] >= 0 && ids[i] < tn_tokenizer_size(tokenizer),
+                         "an id that the vocabulary does not have");
         decode(tokenizer, ids, count, special);
         stream(tokenizer, ids, count);
     }
