@@ -154,6 +154,8 @@ $(BUILD)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(SUPPORT_SRC)) $(COR
 	$$(Q)$$(TEST_LINK)
 endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
+# What is fuzzed is replayed by a test.
+$(BUILD)/tests/test_fuzz_corpus: $(call obj,$(wildcard tests/fuzz/fuzz_*.c))
 # Those of what plugins share see that too.
 $(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common
 $(foreach t,$(wildcard tests/kernels/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): $(call obj,$(COMMON_SRC))
@@ -271,16 +273,24 @@ SECONDS ?= 3600
 soak: all $(TOOL)/soak ## works for SECONDS in one process: memory stays flat, answers stay the same
 	@$(TOOL)/soak $(SECONDS) $(BUILD)/plugins
 
-# What it finds goes to tests/data/fuzz, where the tests replay it.
-FUZZ_SECONDS ?= 60
-FUZZ_FLAGS := -std=c17 -O1 -g -D_GNU_SOURCE -DTN_FUZZER -Iinclude -Icore -fsanitize=fuzzer,address,undefined
-fuzz: ## searches for files that break a reader, with clang; FUZZ_SECONDS each
-	@mkdir -p $(BUILD)/fuzz
-	@set -e; for name in safetensors config; do \
-	  clang $(FUZZ_FLAGS) -o $(BUILD)/fuzz/$$name tests/fuzz/fuzz_$$name.c core/checkpoint/*.c core/base/*.c -ljansson; \
-	  mkdir -p $(BUILD)/fuzz/corpus_$$name; \
-	  $(BUILD)/fuzz/$$name -max_total_time=$(FUZZ_SECONDS) -timeout=10 -artifact_prefix=$(BUILD)/fuzz/ \
-	    $(BUILD)/fuzz/corpus_$$name tests/data/fuzz/$$name; done
+# What it finds goes to tests/data/fuzz, where the tests replay it. SECONDS: for each of NAMES, which FUZZ_SECONDS is, too.
+FUZZ_NAMES := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+NAMES ?= $(FUZZ_NAMES)
+FUZZ_SECONDS ?= $(if $(filter command line environment,$(origin SECONDS)),$(SECONDS),60)
+fuzz: ## searches for files that break a reader, with clang; SECONDS=60 each, NAMES='tokenizer ...'
+	@scripts/fuzz.sh '$(MAKE_COMMAND)' $(BUILD)/fuzz $(FUZZ_SECONDS) $(NAMES)
+fuzzers: $(FUZZ_NAMES:%=$(BUILD)/fuzz_%)
+$(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(CORE_OBJ)
+	$(call say,link    )
+	$(Q)$(LINK) $(FUZZ_LINK) -rdynamic -o $@ $(filter %.o,$^) $(PKG_LIBS) -lm
+
+coverage: ## which lines of core the C tests run, with gcovr; FOLDERS='text plugin' runs those of tests/ only
+	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage $(FOLDERS)
+
+lint: ## looks through core, cli and plugins with cppcheck
+	@scripts/lint.sh cppcheck $(BUILD)/lint
+lint-tidy: ## the same with clang-tidy (.clang-tidy): many minutes; FILES='core/text/*.c' for some
+	@scripts/lint.sh clang-tidy $(BUILD)/lint '$(PKG_CFLAGS)' $(FILES)
 
 format: ## formats all C files
 	@scripts/format.sh
@@ -331,6 +341,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz format install uninstall clean help
+.PHONY: all tests demo check asan faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -29,6 +29,9 @@ header  check.h            check          check-devel           check       chec
 optional='
 program clang              clang          clang                 clang       clang            clang
 program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
+program clang-tidy         clang-tidy     clang-tools-extra     clang       clang            clang-extra-tools
+program cppcheck           cppcheck       cppcheck              cppcheck    cppcheck         cppcheck
+program gcovr              gcovr          gcovr                 gcovr       python3-gcovr    gcovr
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
 program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz

@@ -256,8 +256,10 @@ static value filter_groupby(sandbox *s, value self, const value *arg, const argu
 static arguments behind(const arguments *raw, size_t skip)
 {
     arguments rest = *raw;
-    rest.items += raw->count < skip ? raw->count : skip;
-    rest.count -= raw->count < skip ? raw->count : skip;
+    size_t before = raw->count < skip ? raw->count : skip;
+    if (before > 0) /* none are at no place */
+        rest.items += before;
+    rest.count -= before;
     return rest;
 }
 

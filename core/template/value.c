@@ -194,7 +194,8 @@ list *value_items(sandbox *s, value v)
         if (v.as.list->kind != LIST_GENERATOR)
             return v.as.list;
         l = value_list_new(s, LIST_LIST, 0);
-        l->items = v.as.list->items + v.as.list->taken;
+        if (v.as.list->items)
+            l->items = v.as.list->items + v.as.list->taken;
         l->count = l->capacity = v.as.list->count - v.as.list->taken;
         v.as.list->taken = v.as.list->count;
         return l;

@@ -14,8 +14,19 @@ void post_free(post *p)
     *p = (post){0};
 }
 
+/* An id that the vocabulary has. */
+static tn_status check_id(const post *p, int64_t id, const char *name, place at, tn_error *err)
+{
+    tn_status status = vocab_check_id(id, name, at, err);
+    if (status == TN_OK && (size_t)id >= p->vocab_size)
+        return tn_fail(err, TN_E_INPUT, at.file,
+                       "%s: the template's token '%.80s' has id %lld, and the vocabulary ends at %zu; correct the file",
+                       at.component, name, (long long)id, p->vocab_size);
+    return status;
+}
+
 /* Appends the ids that a template's special token stands for. */
-static tn_status add_special(id_list *list, const doc_node *tokens, const doc_node *piece, place at, tn_error *err)
+static tn_status add_special(const post *p, id_list *list, const doc_node *tokens, const doc_node *piece, place at, tn_error *err)
 {
     const char *name = "";
     size_t length;
@@ -29,7 +40,7 @@ static tn_status add_special(id_list *list, const doc_node *tokens, const doc_no
     for (size_t i = 0; i < doc_count(ids) && status == TN_OK; i++) {
         int64_t id = -1;
         doc_integer(doc_at(ids, i), &id);
-        status = vocab_check_id(id, name, at, err);
+        status = check_id(p, id, name, at, err);
         if (status == TN_OK && !buffer_add_id(list, id))
             status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     }
@@ -63,7 +74,7 @@ static tn_status load_template(post *p, const doc_node *node, place at, tn_error
         size_t length;
         const char *name = doc_text(doc_get(doc_get(piece, "Sequence"), "id"), &length);
         if (special)
-            status = add_special(list, doc_get(node, "special_tokens"), special, at, err);
+            status = add_special(p, list, doc_get(node, "special_tokens"), special, at, err);
         else if (seen || !name || strcmp(name, "A") != 0)
             status =
                 tn_fail(err, TN_E_INPUT, at.file,
@@ -76,7 +87,7 @@ static tn_status load_template(post *p, const doc_node *node, place at, tn_error
 }
 
 /* A token with its id, ["[SEP]", 102]. */
-static tn_status read_token(const doc_node *node, const char *key, int64_t *id, place at, tn_error *err)
+static tn_status read_token(const post *p, const doc_node *node, const char *key, int64_t *id, place at, tn_error *err)
 {
     const doc_node *pair = doc_get(node, key);
     size_t length;
@@ -84,7 +95,7 @@ static tn_status read_token(const doc_node *node, const char *key, int64_t *id, 
     if (!doc_is_list(pair) || doc_count(pair) != 2 || !text || !doc_integer(doc_at(pair, 1), id))
         return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is no token with its id; correct the file", at.component,
                        key);
-    return vocab_check_id(*id, text, at, err);
+    return check_id(p, *id, text, at, err);
 }
 
 /* BERT's and RoBERTa's: one token before the text and one behind it. The flags of RoBERTa's concern offsets. */
@@ -93,9 +104,9 @@ static tn_status load_around(post *p, const doc_node *node, place at, tn_error *
     int64_t first = -1, last = -1;
     tn_status status = doc_only(node, "sep cls trim_offsets add_prefix_space", at, err);
     if (status == TN_OK)
-        status = read_token(node, "cls", &first, at, err);
+        status = read_token(p, node, "cls", &first, at, err);
     if (status == TN_OK)
-        status = read_token(node, "sep", &last, at, err);
+        status = read_token(p, node, "sep", &last, at, err);
     if (status != TN_OK)
         return status;
     id_list *list = add_template(p);
@@ -104,8 +115,9 @@ static tn_status load_around(post *p, const doc_node *node, place at, tn_error *
     return TN_OK;
 }
 
-tn_status post_load(post *p, const doc_node *node, place at, tn_error *err)
+tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err)
 {
+    p->vocab_size = v->size;
     if (!node)
         return TN_OK;
     if (strcmp(doc_type(node), "ByteLevel") == 0) /* it only trims offsets, which we don't keep */
@@ -122,7 +134,7 @@ tn_status post_load(post *p, const doc_node *node, place at, tn_error *err)
                        at.component);
     tn_status status = TN_OK;
     for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = post_load(p, doc_at(list, i), at, err);
+        status = post_load(p, doc_at(list, i), v, at, err);
     return status;
 }
 

@@ -96,7 +96,7 @@ static tn_status load(tn_tokenizer *t, const doc_node *root, tn_error *err)
         status = pretok_load(&t->pretok, doc_get(root, at.component), at, err);
     at.component = "post_processor";
     if (status == TN_OK)
-        status = post_load(&t->post, doc_get(root, at.component), at, err);
+        status = post_load(&t->post, doc_get(root, at.component), &t->vocab, at, err);
     at.component = "decoder";
     if (status == TN_OK)
         status = decode_load(&t->decoder, doc_get(root, at.component), at, err);

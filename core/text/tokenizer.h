@@ -401,9 +401,11 @@ tn_status wordpiece_encode(const wordpiece *w, const vocab *v, const char *word,
 typedef struct post {
     id_list *templates; /* -1 stands for the sequence                                             */
     size_t count, capacity;
+    size_t vocab_size; /* where ids end                                                             */
 } post;
 
-tn_status post_load(post *p, const doc_node *node, place at, tn_error *err);
+/* v: complete, with added tokens. */
+tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err);
 void post_free(post *p);
 bool post_apply(const post *p, id_list *ids);
 

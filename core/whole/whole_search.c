@@ -55,11 +55,12 @@ static bool fails(search_state *st, const size_t *sites, size_t count)
 /* They fail, and no half of them does: leaves out what need not be there. */
 static void find_together(search_state *st, const size_t *sites, size_t count)
 {
-    size_t *left = malloc(2 * count * sizeof *left), *fewer = left + count, n = count;
+    size_t *left = malloc(2 * count * sizeof *left), n = count;
     if (!left) {
         st->status = whole_no_memory(st->err);
         return;
     }
+    size_t *fewer = left + count;
     memcpy(left, sites, count * sizeof *left);
     for (size_t piece = (count + 1) / 2; piece > 0 && st->status == TN_OK; piece = piece > 1 ? (piece + 1) / 2 : 0)
         for (size_t at = 0; at < n && n > 1;) {

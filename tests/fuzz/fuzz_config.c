@@ -1,17 +1,11 @@
 /* Any bytes as a config.json: every getter on every kind of value, at the top and one level down. */
 #include "fuzz.h"
+#include "fuzz_json.h"
 #include "checkpoint/checkpoint.h"
 
 #include <math.h>
-#include <string.h>
 
-#ifdef TN_FUZZER
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
-    return fuzz_config(data, size);
-}
-#endif
+FUZZ_ENTRY(fuzz_config)
 
 static const char *const keys[] = {"hidden_size", "rms_norm_eps", "tie_word_embeddings", "hidden_act", "eos_token_id",
                                    "layer_types", "rope_scaling", "rope_theta",          "factor",     "a"};
@@ -69,7 +63,7 @@ static void read_key(const config_reader *c, const char *key, int depth)
     settle(c);
     fuzz_require(child.node == config_child(c, key).node, "a child is not the same twice");
     settle(c);
-    for (size_t i = 0; depth < 2 && i < sizeof keys / sizeof keys[0]; i++)
+    for (size_t i = 0; child.node && depth < 2 && i < sizeof keys / sizeof keys[0]; i++)
         read_key(&child, keys[i], depth + 1);
 }
 

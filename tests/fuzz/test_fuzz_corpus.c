@@ -1,6 +1,5 @@
 /* Replays the fuzzers' corpus: what once was interesting stays tested, without a fuzzer. */
-#include "fuzz_safetensors.c"
-#include "fuzz_config.c"
+#include "fuzz.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -33,15 +32,21 @@ static int replay(const char *folder, int (*fuzz)(const uint8_t *, size_t))
     return count;
 }
 
-START_TEST(safetensors)
-{
-    ck_assert_int_ge(replay("tests/data/fuzz/safetensors", fuzz_safetensors), 10);
-}
-END_TEST
+static const struct {
+    const char *name;
+    int (*fuzz)(const uint8_t *, size_t);
+    int least; /* files in the corpus                                                                  */
+} targets[] = {
+    {"safetensors", fuzz_safetensors, 10}, {"config", fuzz_config, 10},     {"graph", fuzz_graph, 10},
+    {"tokenizer", fuzz_tokenizer, 6},      {"template", fuzz_template, 10}, {"kernels", fuzz_kernels, 6},
+    {"elfnote", fuzz_elfnote, 6},
+};
 
-START_TEST(config)
+START_TEST(corpus)
 {
-    ck_assert_int_ge(replay("tests/data/fuzz/config", fuzz_config), 10);
+    char folder[64];
+    snprintf(folder, sizeof folder, "tests/data/fuzz/%s", targets[_i].name);
+    ck_assert_int_ge(replay(folder, targets[_i].fuzz), targets[_i].least);
 }
 END_TEST
 
@@ -50,8 +55,7 @@ int main(void)
     Suite *suite = suite_create("fuzz_corpus");
     TCase *tc = tcase_create("corpus");
     tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, safetensors);
-    tcase_add_test(tc, config);
+    tcase_add_loop_test(tc, corpus, 0, sizeof targets / sizeof targets[0]);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
