@@ -26,7 +26,8 @@ static tn_status check_id(const post *p, int64_t id, const char *name, place at,
 }
 
 /* Appends the ids that a template's special token stands for. */
-static tn_status add_special(const post *p, id_list *list, const doc_node *tokens, const doc_node *piece, place at, tn_error *err)
+static tn_status add_special(const post *p, id_list *list, const doc_node *tokens, const doc_node *piece, place at,
+                             tn_error *err)
 {
     const char *name = "";
     size_t length;

@@ -84,6 +84,17 @@ static tn_status take_text_options(const void *given, tn_error *err)
     return status;
 }
 
+static tn_status take_render_options(const void *given, tn_error *err)
+{
+    char *text = NULL;
+    tn_template *t = tn_template_parse("{{ 1 }}", 7, "test", NULL);
+    ck_assert_ptr_nonnull(t);
+    tn_status status = tn_template_render(t, "[]", 2, given, &text, NULL, err);
+    free(text);
+    tn_template_free(t);
+    return status;
+}
+
 static tn_status take_check_options(const void *given, tn_error *err)
 {
     return tn_check_plugin("/nowhere/nothing.so", given, NULL, NULL, err);
@@ -104,6 +115,7 @@ static const tn_pictures pictures = {.size = sizeof pictures};
 static const tn_sounds sounds = {.size = sizeof sounds};
 static const tn_generate_options generate_options = {.size = sizeof generate_options, .max_tokens = 4};
 static const tn_text_options text_options = {.size = sizeof text_options};
+static const tn_render_options render_options = {.size = sizeof render_options, .now = 1};
 static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
 static const tn_grads grads = {.size = sizeof grads};
 
@@ -121,6 +133,7 @@ static const struct {
     {"tn_generate_options", &generate_options, take_generate_options},
     {"tn_text_options", &text_options, take_text_options},
     {"tn_check_options", &check_options, take_check_options},
+    {"tn_render_options", &render_options, take_render_options},
     {"tn_grads", &grads, take_grads},
 };
 enum { TAKEN = sizeof taken / sizeof taken[0] };
@@ -161,6 +174,11 @@ static tn_status give_model_info(void *to)
     return tn_model_get_info(model, to);
 }
 
+static tn_status give_sampling(void *to)
+{
+    return tn_model_sampling(model, to, NULL);
+}
+
 static tn_status give_device_info(void *to)
 {
     return tn_device_get("cpu", to, NULL);
@@ -192,6 +210,7 @@ static const struct {
     bool timed; /* its last members are seconds, which differ each time                        */
 } given[] = {
     {"tn_model_info", sizeof(tn_model_info), give_model_info, false},
+    {"tn_sampling", sizeof(tn_sampling), give_sampling, false},
     {"tn_device_info", sizeof(tn_device_info), give_device_info, false},
     {"tn_plugin_info", sizeof(tn_plugin_info), give_plugin_info, false},
     {"tn_generate_result", sizeof(tn_generate_result), give_generate_result, true},

@@ -79,9 +79,9 @@ END_TEST
 START_TEST(wordlevel)
 {
     tn_tokenizer *t = opened(WORDS ",\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"post_processor\":{\"type\":"
-                                   "\"BertProcessing\",\"sep\":[\"s\",9],\"cls\":[\"c\",8]}}");
+                                   "\"BertProcessing\",\"sep\":[\"s\",2],\"cls\":[\"c\",1]}}");
     assert_ids(t, "ab  a c", false, "3 1 0");
-    assert_ids(t, "ab", true, "8 3 9");
+    assert_ids(t, "ab", true, "1 3 2");
     tn_tokenizer_free(t);
 }
 END_TEST
