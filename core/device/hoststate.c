@@ -2,6 +2,7 @@
  * the whole thread, which changes eager's numbers; others install handlers, change directory or close stdout. */
 #include "device/hoststate.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
 #include <sched.h>
@@ -21,7 +22,7 @@ static const int usual[] = {SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGPIPE, SIGALRM, 
 
 /* Which file a descriptor or a name leads to. */
 typedef struct place {
-    bool there;
+    bool there, unknown;
     dev_t device;
     ino_t inode;
 } place;
@@ -90,28 +91,32 @@ void hoststate_set_control(uint64_t control)
 
 /* ---- saving ----------------------------------------------------------------------------------------------- */
 
-static place place_from(int got, const struct stat *st)
+/* absent: what errno says where there is no such thing. After any other failure nothing is known. */
+static place place_from(int got, const struct stat *st, int absent)
 {
-    return got == 0 ? (place){true, st->st_dev, st->st_ino} : (place){0};
+    if (got == 0)
+        return (place){.there = true, .device = st->st_dev, .inode = st->st_ino};
+    return (place){.unknown = errno != absent};
 }
 
 static place place_of_descriptor(int fd)
 {
     struct stat st;
     int got = fstat(fd, &st);
-    return place_from(got, &st);
+    return place_from(got, &st, EBADF);
 }
 
 static place place_of_cwd(void)
 {
     struct stat st;
     int got = stat(".", &st);
-    return place_from(got, &st);
+    return place_from(got, &st, ENOENT);
 }
 
 static bool same_place(const place *a, const place *b)
 {
-    return a->there == b->there && (!a->there || (a->device == b->device && a->inode == b->inode));
+    return a->unknown || b->unknown ||
+           (a->there == b->there && (!a->there || (a->device == b->device && a->inode == b->inode)));
 }
 
 /* It can only be read by setting it: to one that lets nobody in, should another thread make a file meanwhile. */
@@ -298,6 +303,8 @@ static void compare_streams(finding *f)
         const stream *s = &f->state->streams[i];
         place now = place_of_descriptor(i);
         bool moved = !same_place(&now, &s->place);
+        if (now.unknown || s->place.unknown)
+            continue;
         if (!moved && (!now.there || !((fcntl(i, F_GETFL) ^ s->flags) & watched)))
             continue;
         if (f->put_back && moved && s->copy >= 0)

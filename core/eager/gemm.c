@@ -45,6 +45,7 @@ static struct {
     dnnl_engine_t engine;
     dnnl_primitive_t bf16[GEMM_FORMS]; /* NULL: this machine has no bf16 product                  */
     atomic_bool failed;                /* it ran out of memory, and is left alone from then on    */
+    atomic_bool made[2][GEMM_FORMS];   /* f32, bf16: it has the code for such products            */
 } dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Is this a success? Whatever is neither that nor "there is no such thing here" is lack of memory. */
@@ -82,15 +83,16 @@ static void gemm_make_stream(void *argument)
         context->stream = NULL;
 }
 
-/* Calls what calls oneDNN, unless that failed before. */
-static bool gemm_call(void (*work)(void *), void *argument)
+/* Calls what calls oneDNN, unless that failed before. makes: code may be made meanwhile. */
+static bool gemm_call(void (*work)(void *), void *argument, bool makes)
 {
     if (atomic_load(&dnn.failed))
         return false;
-    /* Where it cannot make code it takes slow loops without a word, whose sums round otherwise: errno tells. */
+    /* Where it cannot make code it takes slow loops without a word, whose sums round otherwise: errno tells. Elsewhere
+     * it says nothing: malloc sets it and finds memory in another place. */
     int before = errno;
     errno = 0;
-    if (!edge_call(work, argument) || errno == ENOMEM)
+    if (!edge_call(work, argument) || (makes && errno == ENOMEM))
         atomic_store(&dnn.failed, true);
     errno = before;
     return !atomic_load(&dnn.failed);
@@ -103,7 +105,7 @@ static gemm_context *gemm_context_new(void)
     if (!context)
         atomic_store(&dnn.failed, true);
     else
-        gemm_call(gemm_make_stream, context);
+        gemm_call(gemm_make_stream, context, false);
     return context;
 }
 
@@ -129,7 +131,7 @@ static void gemm_init(void)
 {
     int threads = omp_get_max_threads();
     omp_set_num_threads(1);
-    gemm_call(gemm_make_primitives, NULL);
+    gemm_call(gemm_make_primitives, NULL, true);
     omp_set_num_threads(threads);
     /* One for each thread now, so that none is made in the middle of decoding. */
     gemm_context *context;
@@ -273,8 +275,9 @@ static void gemm_do(void *argument)
 static void gemm_direct(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
 {
     gemm_task task = {.context = context, .shape = shape, .a = a, .w = w, .c = c};
-    if (context && shape->k > 0)
-        gemm_call(gemm_do, &task);
+    atomic_bool *made = &dnn.made[shape->type == TN_BF16][shape->form];
+    if (context && shape->k > 0 && gemm_call(gemm_do, &task, !atomic_load(made)) && !atomic_load(made))
+        atomic_store(made, true);
     if (!task.done)
         gemm_plain(shape, a, w, c);
 }

@@ -378,10 +378,10 @@ START_TEST(templates)
         "\"id\":"
         "\"<b>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"SpecialToken\":{\"id\":\"<e>\",\"type_"
         "id\":"
-        "0}}],\"special_tokens\":{\"<b>\":{\"id\":\"<b>\",\"ids\":[7,8]},\"<e>\":{\"id\":\"<e>\",\"ids\":[9]}}}]}}");
-    assert_ids(t, "ab", true, "7 8 0 1 9");
+        "0}}],\"special_tokens\":{\"<b>\":{\"id\":\"<b>\",\"ids\":[5,6]},\"<e>\":{\"id\":\"<e>\",\"ids\":[4]}}}]}}");
+    assert_ids(t, "ab", true, "5 6 0 1 4");
     assert_ids(t, "ab", false, "0 1");
-    assert_ids(t, "", true, "7 8 9");
+    assert_ids(t, "", true, "5 6 4");
     tn_tokenizer_free(t);
 }
 END_TEST
