@@ -91,7 +91,7 @@ START_TEST(what_is_slower_than_eager_is_not_applied)
     ck_assert(!v->taken);
     ck_assert_msg(strstr(v->reason, "measured: slower") && strstr(v->measured, "512 tokens "), "%s", v->reason);
     char *text = tn_model_describe(m, report, TN_GRAPH_TEXT, false, NULL);
-    ck_assert_msg(strstr(text, "measured:\n  slow RMS_NORM (4): 1 token 5"), "%s", text);
+    ck_assert_msg(strstr(text, "measured:\n  slow RMS_NORM (4): 1 token "), "%s", text);
     free(text);
     text = tn_model_describe(m, report, TN_GRAPH_JSON, false, NULL);
     ck_assert_ptr_nonnull(

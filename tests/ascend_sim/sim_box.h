@@ -125,8 +125,8 @@ static inline void encode(aclDataType type, float value, void *to)
         memcpy(to, &(int16_t){(int16_t)value}, 2);
     else if (CALL(aclDataTypeSize)(type) == 1) /* BOOL, INT8, UINT8: the same bits */
         memcpy(to, &(uint8_t){(uint8_t)(int)value}, 1);
-    else
-        memcpy(to, &(int64_t){(int64_t)value}, 8);
+    else /* other whole numbers: the low bytes */
+        memcpy(to, &(int64_t){(int64_t)value}, CALL(aclDataTypeSize)(type) < 8 ? CALL(aclDataTypeSize)(type) : 8);
 }
 
 static inline float decode(aclDataType type, const void *from)
