@@ -145,7 +145,7 @@ static bool add_own(scmp_filter_ctx filter, const char *const *names, size_t cou
     bool good = true;
     for (size_t i = 0; i < count; i++)
         good = good && seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), seccomp_syscall_resolve_name(names[i]), 1,
-                                        SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid())) == 0;
+                                        SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid(), 0)) == 0;
     return good;
 }
 
