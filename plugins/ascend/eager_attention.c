@@ -9,24 +9,12 @@
  *
  * With sinks core/eager rounds scores after their maximum is taken away. That is left out here: it moves a probability
  * by no more than a rounding of its exponent. */
-#include "operators_rows.h"
 #include "eager_attention.h"
-#include "eager_mask.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MOST_SCRATCH ((size_t)64 << 20) /* bytes, unless a single query needs more                     */
-
-typedef struct attention_job {
-    const tn_tensor *q, *k, *v, *o, *sinks;
-    tn_dtype dtype;
-    int64_t batch, tokens, heads, d, keys, kv_heads, group, dv;
-    float scale, softcap; /* softcap 0: none                                                       */
-    mask_rule rule;
-    int64_t q_step, kv_step; /* from one batch row of positions to the next                        */
-    size_t scratch_bytes;
-} attention_job;
 
 /* Queries first .. first + count of one batch row, and the keys that they see. */
 typedef struct attention_part {
@@ -46,7 +34,7 @@ typedef struct attention_work {
     tn_tensor o;            /* [N,t,Dv]                                                            */
 } attention_work;
 
-static attention_job attention_shape(const tn_call *call)
+attention_job attention_shape(const tn_call *call)
 {
     const tn_site *site = call->site;
     attention_job job = {.q = &call->in[0], .k = &call->in[1], .v = &call->in[2], .o = &call->out[0]};
@@ -291,7 +279,7 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
     npu_batch_matmul(r, &query, &key, &products);
     tn_tensor p = attention_softmax(r, job, part, &w), rows = by_group(&p, job);
     tn_tensor there = by_group(&o, job), sums = by_group(&w.o, job);
-    bool direct = part->count == 1 && npu_is_dense(&there); /* the results' own places              */
+    bool direct = part->count == 1 && ascend_is_dense(&there); /* the results' own places              */
     npu_batch_matmul(r, &rows, &value, direct ? &there : &sums);
     if (!direct)
         npu_copy(r, &w.o, &o);

@@ -2,7 +2,20 @@
 #ifndef ASCEND_EAGER_ATTENTION_H
 #define ASCEND_EAGER_ATTENTION_H
 
+#include "eager_mask.h"
 #include "operators_rows.h"
+
+/* A call, as both read it. o is that of forward. */
+typedef struct attention_job {
+    const tn_tensor *q, *k, *v, *o, *sinks;
+    tn_dtype dtype;
+    int64_t batch, tokens, heads, d, keys, kv_heads, group, dv;
+    float scale, softcap; /* softcap 0: none                                                       */
+    mask_rule rule;
+    int64_t q_step, kv_step; /* from one batch row of positions to the next                        */
+    size_t scratch_bytes;
+} attention_job;
+attention_job attention_shape(const tn_call *call);
 
 /* A copy of positions [B,T] i32, with their strides: masks that go up may replace what the queue remembers. Owned; NULL
  * after a failure. */

@@ -8,7 +8,6 @@
  * a bounded scratch. */
 #include "eager_attention.h"
 #include "eager_grad.h"
-#include "eager_mask.h"
 #include "operators_math.h"
 
 #include <stdlib.h>
@@ -16,12 +15,8 @@
 #define MOST_SCRATCH ((size_t)64 << 20) /* bytes of a block, unless a single query needs more           */
 
 typedef struct grad_job {
-    const tn_tensor *q, *k, *v, *g, *dq, *dk, *dv, *sinks, *dsinks; /* sinks may be NULL             */
-    tn_dtype dtype;
-    int64_t batch, tokens, heads, d, keys, kv_heads, group, dv_width;
-    float scale, softcap; /* softcap 0: none                                                       */
-    mask_rule rule;
-    int64_t q_step, kv_step; /* from one batch row of positions to the next                        */
+    attention_job shape;
+    const tn_tensor *g, *dq, *dk, *dv, *dsinks; /* shape.sinks and dsinks may be NULL              */
 } grad_job;
 
 /* A batch row's, f32: [K,S,D], [K,S,Dv]; and of all rows [N,1,1]. */
@@ -47,30 +42,13 @@ typedef struct grad_block {
 
 static grad_job grad_shape(const npu_run *r)
 {
-    const tn_call *call = r->call;
-    const tn_site *site = call->site;
-    grad_job job = {.q = &call->in[0], .k = &call->in[1], .v = &call->in[2], .g = &call->grads->out[0]};
-    job.dq = &call->grads->in[0];
-    job.dk = &call->grads->in[1];
-    job.dv = &call->grads->in[2];
-    job.sinks = site->features & TN_HAS_SINKS ? npu_param(site, TN_ROLE_SINKS) : NULL;
-    job.dsinks = grad_param(r, TN_ROLE_SINKS);
-    job.dtype = job.q->dtype;
-    job.batch = job.q->shape[0];
-    job.tokens = job.q->shape[1];
-    job.heads = job.q->shape[2];
-    job.d = job.q->shape[3];
-    job.keys = job.k->shape[1];
-    job.kv_heads = job.k->shape[2];
-    job.group = job.kv_heads > 0 ? job.heads / job.kv_heads : 0;
-    job.dv_width = job.v->shape[3];
-    job.scale = (float)site->num[TN_NUM_SCALE];
-    job.softcap = site->features & TN_HAS_SOFTCAP ? (float)site->num[TN_NUM_SOFTCAP] : 0;
-    job.rule.window = site->features & TN_HAS_WINDOW ? site->dim[TN_DIM_WINDOW] : 0;
-    job.rule.chunk = site->features & TN_HAS_CHUNK ? site->dim[TN_DIM_CHUNK] : 0;
-    job.q_step = call->in[3].stride[0];
-    job.kv_step = call->in[4].stride[0];
-    return job;
+    const tn_grads *grads = r->call->grads;
+    return (grad_job){.shape = attention_shape(r->call),
+                      .g = &grads->out[0],
+                      .dq = &grads->in[0],
+                      .dk = &grads->in[1],
+                      .dv = &grads->in[2],
+                      .dsinks = grad_param(r, TN_ROLE_SINKS)};
 }
 
 static tn_tensor take(npu_run *r, int64_t a, int64_t b, int64_t c)
@@ -80,34 +58,34 @@ static tn_tensor take(npu_run *r, int64_t a, int64_t b, int64_t c)
 
 static grad_block block_take(npu_run *r, const grad_job *job, int64_t t)
 {
-    int64_t n = job->heads, s = job->keys, c = s + (job->sinks ? 1 : 0);
-    int64_t width = job->d > job->dv_width ? job->d : job->dv_width;
-    grad_block b = {.count = t, .q = take(r, n, t, job->d), .g = take(r, n, t, job->dv_width)};
-    b.dq = take(r, n, t, job->d);
+    int64_t n = job->shape.heads, s = job->shape.keys, c = s + (job->shape.sinks ? 1 : 0);
+    int64_t width = job->shape.d > job->shape.dv ? job->shape.d : job->shape.dv;
+    grad_block b = {.count = t, .q = take(r, n, t, job->shape.d), .g = take(r, n, t, job->shape.dv)};
+    b.dq = take(r, n, t, job->shape.d);
     b.z = take(r, n, t, c);
     b.p = take(r, n, t, c);
-    b.slope = take(r, job->softcap != 0 ? n : 0, t, s);
+    b.slope = take(r, job->shape.softcap != 0 ? n : 0, t, s);
     b.keys = take(r, n, t, s);
     b.dp = take(r, n, t, s);
     b.room = take(r, n, t, s);
-    b.narrow = npu_take(r, job->dtype, 3, (int64_t[]){job->dtype == TN_F32 ? 0 : n, t, s});
+    b.narrow = npu_take(r, job->shape.dtype, 3, (int64_t[]){job->shape.dtype == TN_F32 ? 0 : n, t, s});
     b.inner = take(r, n, t, 1);
     b.sink = take(r, n, t, 1);
     b.mask = take(r, 1, t, s);
     b.sees = take(r, 1, t, 1);
-    b.part = take(r, job->kv_heads, s, width);
+    b.part = take(r, job->shape.kv_heads, s, width);
     b.sum = take(r, n, 1, 1);
     return b;
 }
 
 static grad_row row_take(npu_run *r, const grad_job *job)
 {
-    int64_t n = job->kv_heads, s = job->keys;
-    grad_row row = {.k = take(r, n, s, job->d), .v = take(r, n, s, job->dv_width)};
-    row.dk = take(r, n, s, job->d);
-    row.dv = take(r, n, s, job->dv_width);
-    row.sinks = take(r, job->heads, 1, 1);
-    row.dsinks = take(r, job->heads, 1, 1);
+    int64_t n = job->shape.kv_heads, s = job->shape.keys;
+    grad_row row = {.k = take(r, n, s, job->shape.d), .v = take(r, n, s, job->shape.dv)};
+    row.dk = take(r, n, s, job->shape.d);
+    row.dv = take(r, n, s, job->shape.dv);
+    row.sinks = take(r, job->shape.heads, 1, 1);
+    row.dsinks = take(r, job->shape.heads, 1, 1);
     row.places = take(r, 1, s, 1);
     row.unused = npu_take(r, TN_BOOL, 3, row.places.shape);
     row.zero = npu_take(r, TN_F32, 1, (int64_t[]){1});
@@ -117,7 +95,7 @@ static grad_row row_take(npu_run *r, const grad_job *job)
 /* Queries of a block, such that it fits into the scratch; at least one. */
 static int64_t block_fit(const grad_job *job)
 {
-    int64_t low = 1, high = job->tokens > 1 ? job->tokens : 1;
+    int64_t low = 1, high = job->shape.tokens > 1 ? job->shape.tokens : 1;
     while (low < high) {
         int64_t middle = low + (high - low + 1) / 2;
         npu_run r = {.measuring = true};
@@ -143,7 +121,8 @@ static tn_tensor by_head(const tn_tensor *t, int64_t row, int64_t first, int64_t
 /* Dense [N,t,x] as [K,G t,x]. */
 static tn_tensor by_group(const grad_job *job, const tn_tensor *t)
 {
-    return npu_view(t->data, TN_F32, 3, (int64_t[]){job->kv_heads, job->group * t->shape[1], t->shape[2]}, NULL);
+    return npu_view(t->data, TN_F32, 3, (int64_t[]){job->shape.kv_heads, job->shape.group * t->shape[1], t->shape[2]},
+                    NULL);
 }
 
 /* The last two dimensions exchanged. */
@@ -155,7 +134,7 @@ static tn_tensor turned(const tn_tensor *t)
 
 static void scores_round(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *x)
 {
-    if (job->dtype == TN_F32)
+    if (job->shape.dtype == TN_F32)
         return;
     npu_copy(r, x, &b->narrow);
     npu_copy(r, &b->narrow, x);
@@ -166,7 +145,7 @@ static void scores_round(npu_run *r, const grad_job *job, const grad_block *b, c
 /* c tanh(z / c), rounded at each step, tanh(x) = 2 sigmoid(2 x) - 1; slope is 1 - tanh^2. */
 static void through_softcap(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *z)
 {
-    npu_multiply_number(r, z, 1 / job->softcap, z);
+    npu_multiply_number(r, z, 1 / job->shape.softcap, z);
     scores_round(r, job, b, z);
     npu_multiply_number(r, z, 2, z);
     npu_sigmoid(r, z, z);
@@ -176,7 +155,7 @@ static void through_softcap(npu_run *r, const grad_job *job, const grad_block *b
     npu_multiply(r, z, z, &b->slope);
     npu_multiply_number(r, &b->slope, -1, &b->slope);
     npu_add_number(r, &b->slope, 1, &b->slope);
-    npu_multiply_number(r, z, job->softcap, z);
+    npu_multiply_number(r, z, job->shape.softcap, z);
     scores_round(r, job, b, z);
 }
 
@@ -184,14 +163,14 @@ static void through_softcap(npu_run *r, const grad_job *job, const grad_block *b
 static bool upload_mask(npu_run *r, const grad_job *job, const grad_block *b, const int32_t *q, const int32_t *k)
 {
     bool blind = false;
-    float *mask = calloc((size_t)((job->keys + 1) * b->count), sizeof *mask), *sees = NULL;
+    float *mask = calloc((size_t)((job->shape.keys + 1) * b->count), sizeof *mask), *sees = NULL;
     if (!mask) {
         npu_no_memory(r);
         return false;
     }
-    sees = mask + job->keys * b->count;
-    blind = mask_fill(&job->rule, q, b->count, k, job->keys, mask, sees);
-    npu_put(r, b->mask.data, mask, (size_t)(job->keys * b->count) * sizeof *mask);
+    sees = mask + job->shape.keys * b->count;
+    blind = mask_fill(&job->shape.rule, q, b->count, k, job->shape.keys, mask, sees);
+    npu_put(r, b->mask.data, mask, (size_t)(job->shape.keys * b->count) * sizeof *mask);
     npu_put(r, b->sees.data, sees, (size_t)b->count * sizeof *sees);
     free(mask);
     return blind;
@@ -201,14 +180,14 @@ static bool upload_mask(npu_run *r, const grad_job *job, const grad_block *b, co
 static void probabilities(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, bool blind)
 {
     tn_tensor z = npu_view(b->room.data, TN_F32, 3, b->room.shape, NULL), transposed = turned(&row->k);
-    tn_tensor q = by_group(job, &b->q), products = by_group(job, &z), keys = npu_part(&b->p, 0, 1, job->keys);
+    tn_tensor q = by_group(job, &b->q), products = by_group(job, &z), keys = npu_part(&b->p, 0, 1, job->shape.keys);
     npu_batch_matmul(r, &q, &transposed, &products);
     scores_round(r, job, b, &z);
-    npu_multiply_number(r, &z, job->scale, &z);
+    npu_multiply_number(r, &z, job->shape.scale, &z);
     scores_round(r, job, b, &z);
-    if (job->softcap != 0)
+    if (job->shape.softcap != 0)
         through_softcap(r, job, b, &z);
-    if (!job->sinks) {
+    if (!job->shape.sinks) {
         npu_add(r, &z, &b->mask, 1, &b->z);
         npu_softmax(r, &b->z, &b->p);
     } else {
@@ -217,14 +196,14 @@ static void probabilities(npu_run *r, const grad_job *job, const grad_row *row, 
         npu_add(r, &b->sink, &row->sinks, 1, &b->sink);
         npu_join(r, &b->dp, &b->sink, &b->z);
         npu_softmax(r, &b->z, &b->p);
-        tn_tensor last = npu_part(&b->p, job->keys, 1, 1);
+        tn_tensor last = npu_part(&b->p, job->shape.keys, 1, 1);
         npu_copy(r, &last, &b->sink);
     }
     npu_copy(r, &keys, &b->keys);
     if (!blind)
         return;
     npu_multiply(r, &b->keys, &b->sees, &b->keys);
-    if (job->sinks)
+    if (job->shape.sinks)
         npu_multiply(r, &b->sink, &b->sees, &b->sink);
 }
 
@@ -247,12 +226,12 @@ static void scores_grad(npu_run *r, const grad_job *job, const grad_row *row, co
     npu_sums(r, &b->room, &b->inner);
     npu_add(r, &b->dp, &b->inner, -1, &b->dp);
     npu_multiply(r, &b->dp, &b->keys, &b->dp);
-    if (job->softcap != 0)
+    if (job->shape.softcap != 0)
         npu_multiply(r, &b->dp, &b->slope, &b->dp);
-    npu_multiply_number(r, &b->dp, job->scale, &b->dp);
-    if (!job->sinks)
+    npu_multiply_number(r, &b->dp, job->shape.scale, &b->dp);
+    if (!job->shape.sinks)
         return;
-    tn_tensor flat = npu_view(b->sink.data, TN_F32, 3, (int64_t[]){job->heads, 1, b->count}, NULL);
+    tn_tensor flat = npu_view(b->sink.data, TN_F32, 3, (int64_t[]){job->shape.heads, 1, b->count}, NULL);
     npu_multiply(r, &b->sink, &b->inner, &b->sink);
     npu_sums(r, &flat, &b->sum);
     npu_add(r, &row->dsinks, &b->sum, -1, &row->dsinks);
@@ -261,7 +240,7 @@ static void scores_grad(npu_run *r, const grad_job *job, const grad_row *row, co
 static void block_run(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, const int32_t *q,
                       const int32_t *k)
 {
-    tn_tensor from = by_head(job->q, b->row, b->first, b->count), g = by_head(job->g, b->row, b->first, b->count);
+    tn_tensor from = by_head(job->shape.q, b->row, b->first, b->count), g = by_head(job->g, b->row, b->first, b->count);
     tn_tensor up = by_group(job, &b->g), values = turned(&row->v), dp = by_group(job, &b->dp);
     tn_tensor dq = by_group(job, &b->dq);
     bool blind = upload_mask(r, job, b, q, k);
@@ -284,17 +263,17 @@ static void block_run(npu_run *r, const grad_job *job, const grad_row *row, cons
 static void clear_unused(npu_run *r, const grad_job *job, const grad_row *row, const int32_t *k)
 {
     bool any = false;
-    float *places = malloc((size_t)job->keys * sizeof *places);
+    float *places = malloc((size_t)job->shape.keys * sizeof *places);
     if (!places) {
         npu_no_memory(r);
         return;
     }
-    for (int64_t i = 0; i < job->keys; i++) {
+    for (int64_t i = 0; i < job->shape.keys; i++) {
         places[i] = k[i] < 0 ? -1 : 1;
         any |= k[i] < 0;
     }
     if (any) {
-        npu_put(r, row->places.data, places, (size_t)job->keys * sizeof *places);
+        npu_put(r, row->places.data, places, (size_t)job->shape.keys * sizeof *places);
         npu_below(r, &row->places, 0, &row->unused);
         npu_fill(r, &row->zero, 0);
         npu_choose(r, &row->unused, &row->zero, &row->k, &row->k);
@@ -309,20 +288,21 @@ static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_
 {
     size_t before = r->used;
     int64_t step = block_fit(job);
-    tn_tensor keys = by_head(job->k, at, 0, job->keys), values = by_head(job->v, at, 0, job->keys);
+    tn_tensor keys = by_head(job->shape.k, at, 0, job->shape.keys),
+              values = by_head(job->shape.v, at, 0, job->shape.keys);
     npu_copy(r, &keys, &row->k);
     npu_copy(r, &values, &row->v);
     clear_unused(r, job, row, k);
     npu_fill(r, &row->dk, 0);
     npu_fill(r, &row->dv, 0);
-    for (int64_t t = 0; t < job->tokens && r->status == TN_OK; t += step) {
+    for (int64_t t = 0; t < job->shape.tokens && r->status == TN_OK; t += step) {
         r->used = before;
-        grad_block b = block_take(r, job, job->tokens - t < step ? job->tokens - t : step);
+        grad_block b = block_take(r, job, job->shape.tokens - t < step ? job->shape.tokens - t : step);
         b.row = at;
         b.first = t;
         block_run(r, job, row, &b, q + t, k);
     }
-    tn_tensor dk = by_head(job->dk, at, 0, job->keys), dv = by_head(job->dv, at, 0, job->keys);
+    tn_tensor dk = by_head(job->dk, at, 0, job->shape.keys), dv = by_head(job->dv, at, 0, job->shape.keys);
     if (job->dk->data)
         npu_copy(r, &row->dk, &dk);
     if (job->dv->data)
@@ -333,15 +313,15 @@ static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_
 static void rows_run(npu_run *r, const grad_job *job, const grad_row *row)
 {
     int32_t *q = attention_positions(r, &r->call->in[3]), *k = attention_positions(r, &r->call->in[4]);
-    if (job->sinks) {
-        tn_tensor sinks = npu_view(job->sinks->data, job->sinks->dtype, 3, row->sinks.shape, NULL);
+    if (job->shape.sinks) {
+        tn_tensor sinks = npu_view(job->shape.sinks->data, job->shape.sinks->dtype, 3, row->sinks.shape, NULL);
         npu_copy(r, &sinks, &row->sinks);
         npu_fill(r, &row->dsinks, 0);
     }
-    for (int64_t b = 0; b < job->batch && r->status == TN_OK; b++)
-        row_run(r, job, row, b, q + b * job->q_step, k + b * job->kv_step);
+    for (int64_t b = 0; b < job->shape.batch && r->status == TN_OK; b++)
+        row_run(r, job, row, b, q + b * job->shape.q_step, k + b * job->shape.kv_step);
     if (job->dsinks) {
-        tn_tensor sums = npu_view(row->dsinks.data, TN_F32, 1, &job->heads, NULL);
+        tn_tensor sums = npu_view(row->dsinks.data, TN_F32, 1, &job->shape.heads, NULL);
         npu_copy(r, &sums, job->dsinks);
     }
     free(q);
@@ -351,7 +331,8 @@ static void rows_run(npu_run *r, const grad_job *job, const grad_row *row)
 static void attention(npu_run *r)
 {
     grad_job job = grad_shape(r);
-    if (job.kv_heads <= 0 || job.heads % job.kv_heads || job.k->dtype != job.dtype || job.v->dtype != job.dtype) {
+    if (job.shape.kv_heads <= 0 || job.shape.heads % job.shape.kv_heads || job.shape.k->dtype != job.shape.dtype ||
+        job.shape.v->dtype != job.shape.dtype) {
         r->status = tn_fail(r->err, TN_E_INTERNAL, r->call->site->path,
                             "attention heads or types do not fit each other; report this defect");
         return;
@@ -359,7 +340,7 @@ static void attention(npu_run *r)
     grad_row row = row_take(r, &job);
     if (r->measuring) {
         block_take(r, &job, block_fit(&job));
-    } else if (job.keys == 0) { /* everybody sees nothing */
+    } else if (job.shape.keys == 0) { /* everybody sees nothing */
         if (job.dq->data)
             npu_fill(r, job.dq, 0);
         if (job.dsinks)

@@ -89,7 +89,7 @@ void grouped_grad(npu_run *r, grouped *g, bool list, const tn_tensor *a, const t
     r->used = before; /* what comes later may use it                                                   */
     if (r->measuring || r->status != TN_OK || to->count == 0 || !to->tensors->data)
         return;
-    if (!taken || (!list && !npu_is_dense(to->tensors))) {
+    if (!taken || (!list && !ascend_is_dense(to->tensors))) {
         by_group(r, g, list, a, b, &room, to);
         return;
     }
@@ -121,7 +121,7 @@ void grouped_sums(npu_run *r, grouped *g, const tn_tensor *b, const tn_tensor *t
 static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *like)
 {
     tn_tensor room = npu_take_like(r, like->dtype, like);
-    if (t->data && npu_is_dense(t))
+    if (t->data && ascend_is_dense(t))
         return *t;
     if (t->data)
         npu_copy(r, t, &room);

@@ -36,10 +36,10 @@ static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t gr
     if (groups < 2 || x->shape[1] > MOST_COLUMNS || y->shape[1] > MOST_COLUMNS)
         return false;
     if (!is_list(layout))
-        return groups <= MOST_GROUPS && npu_is_dense(t);
+        return groups <= MOST_GROUPS && ascend_is_dense(t);
     bool packed = groups <= MOST_LISTED && t->dtype != TN_F32;
     for (int64_t i = 0; i < groups && packed; i++)
-        packed = npu_is_dense(&t[i]);
+        packed = ascend_is_dense(&t[i]);
     return packed;
 }
 
@@ -187,7 +187,7 @@ void grouped_end(grouped *g)
 static tn_tensor dense_like(npu_run *r, const tn_tensor *t)
 {
     tn_tensor room = npu_take_like(r, t->dtype, t);
-    return npu_is_dense(t) ? *t : room;
+    return ascend_is_dense(t) ? *t : room;
 }
 
 static void grouped_matmul(npu_run *r)

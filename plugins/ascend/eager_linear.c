@@ -43,7 +43,7 @@ static void linear(npu_run *r)
     transposed.stride[0] = matrix.stride[1];
     transposed.stride[1] = matrix.stride[0];
     tn_tensor product = npu_take_like(r, type, &y);
-    if (!r->measuring && y.dtype == type && npu_is_dense(&y))
+    if (!r->measuring && y.dtype == type && ascend_is_dense(&y))
         product = y;
     npu_matmul(r, &x, &transposed, &product);
     if (b)
@@ -131,7 +131,7 @@ static void embedding(npu_run *r)
         check_ids(r, &ids, table->shape[0], &changed);
     double factor = call->site->num[TN_NUM_SCALE];
     tn_tensor rows = npu_take_like(r, table->dtype, &y);
-    if (!r->measuring && factor == 0 && y.dtype == table->dtype && npu_is_dense(&y))
+    if (!r->measuring && factor == 0 && y.dtype == table->dtype && ascend_is_dense(&y))
         rows = y;
     npu_gather(r, table, partial ? &changed : &ids, &rows);
     if (factor != 0)

@@ -107,7 +107,7 @@ static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
 /* Itself where it is dense, or a copy. */
 static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *room)
 {
-    if (npu_is_dense(t))
+    if (ascend_is_dense(t))
         return *t;
     npu_copy(r, t, room);
     return *room;
@@ -226,7 +226,7 @@ static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_
         out = as_rows(&w->biased, job->slots, job->hidden);
         npu_add(r, &w->out, &bias, 1, &out);
     }
-    const tn_tensor *y = npu_is_dense(job->y) ? job->y : &w->y;
+    const tn_tensor *y = ascend_is_dense(job->y) ? job->y : &w->y;
     npu_unpermute(r, &out, &w->order, &weights, y);
     if (y != job->y)
         npu_copy(r, y, job->y);

@@ -107,17 +107,6 @@ bool npu_rows(const tn_tensor *t, tn_tensor *rows)
     return true;
 }
 
-bool npu_is_dense(const tn_tensor *t)
-{
-    int64_t span = 1;
-    for (int32_t i = t->ndim - 1; i >= 0; i--) {
-        if (t->shape[i] != 1 && t->stride[i] != span)
-            return false;
-        span *= t->shape[i];
-    }
-    return true;
-}
-
 /* ---- parameters ------------------------------------------------------------------------------------------- */
 
 const tn_tensor *npu_param(const tn_site *site, tn_role role)

@@ -35,7 +35,6 @@ const void *npu_host_copy(npu_run *r, const tn_tensor *t, void **owned);
  * not follow one stride. */
 tn_tensor npu_part(const tn_tensor *t, int64_t first, int64_t step, int64_t count);
 bool npu_rows(const tn_tensor *t, tn_tensor *rows);
-bool npu_is_dense(const tn_tensor *t);
 
 /* The single tensor of a role, or NULL; and whether the device reads its type. */
 const tn_tensor *npu_param(const tn_site *site, tn_role role);

@@ -165,6 +165,8 @@ void ascend_begin(ascend_step *s, tn_queue *queue, const char *name);
 /* A view of the tensor's memory: shape, strides, dtype. Addresses need 32 bytes of alignment: the rest becomes an
  * offset. */
 aclTensor *ascend_tensor(ascend_step *s, const tn_tensor *t);
+/* Are its elements side by side, in the order of the dimensions? */
+bool ascend_is_dense(const tn_tensor *t);
 /* The same memory seen as ndim dimensions, strides in elements. */
 aclTensor *ascend_view(ascend_step *s, const void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape,
                        const int64_t *stride);

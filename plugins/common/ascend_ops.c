@@ -100,17 +100,6 @@ tn_tensor ascend_ops_room_2d(ascend_ops *o, tn_dtype dtype, int64_t rows, int64_
 
 /* ---- views ---------------------------------------------------------------------------------------------- */
 
-bool ascend_ops_is_dense(const tn_tensor *t)
-{
-    int64_t stride = 1;
-    for (int32_t i = t->ndim - 1; i >= 0; i--) {
-        if (t->shape[i] != 1 && t->stride[i] != stride)
-            return false;
-        stride *= t->shape[i];
-    }
-    return true;
-}
-
 tn_tensor ascend_ops_narrow(tn_tensor t, int32_t dim, int64_t first, int64_t count)
 {
     if (t.data)
@@ -311,7 +300,7 @@ void ascend_ops_swiglu_grad(ascend_ops *o, tn_tensor dy, tn_tensor x, tn_tensor 
 
 tn_tensor ascend_ops_dense(ascend_ops *o, tn_tensor t)
 {
-    if (ascend_ops_is_dense(&t)) /* dimensions of one element may have had any stride                        */
+    if (ascend_is_dense(&t)) /* dimensions of one element may have had any stride                        */
         return tn_tensor_dense(t.data, t.dtype, t.ndim, t.shape);
     tn_tensor dense = ascend_ops_room_like(o, t.dtype, t);
     ascend_ops_copy(o, t, dense);
@@ -335,7 +324,7 @@ void ascend_ops_store(ascend_ops *o, tn_tensor from, tn_tensor to)
     tn_tensor at = from;
     size_t before = o->used;
     if (from.dtype != to.dtype) {
-        at = ascend_ops_is_dense(&to) ? to : ascend_ops_room_like(o, to.dtype, to);
+        at = ascend_is_dense(&to) ? to : ascend_ops_room_like(o, to.dtype, to);
         ascend_ops_cast(o, from, at);
     }
     if (at.data != to.data)
@@ -345,7 +334,7 @@ void ascend_ops_store(ascend_ops *o, tn_tensor from, tn_tensor to)
 
 tn_tensor ascend_ops_target(ascend_ops *o, tn_tensor to, const tn_tensor *inputs, int count)
 {
-    bool apart = !ascend_ops_is_dense(&to);
+    bool apart = !ascend_is_dense(&to);
     for (int i = 0; i < count; i++)
         apart |= inputs[i].data == to.data;
     return apart ? ascend_ops_room_like(o, to.dtype, to) : tn_tensor_dense(to.data, to.dtype, to.ndim, to.shape);

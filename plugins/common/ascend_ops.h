@@ -53,7 +53,6 @@ size_t ascend_ops_bytes(tn_dtype dtype, int64_t count);
 
 /* ---- views ---------------------------------------------------------------------------------------------- */
 
-bool ascend_ops_is_dense(const tn_tensor *t);
 /* count elements from first on along dimension dim. */
 tn_tensor ascend_ops_narrow(tn_tensor t, int32_t dim, int64_t first, int64_t count);
 /* The last two dimensions exchanged. */

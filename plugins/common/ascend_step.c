@@ -224,7 +224,6 @@ aclTensor *ascend_tensor(ascend_step *s, const tn_tensor *t)
     return ascend_view(s, t->data, t->dtype, t->ndim, t->shape, t->stride);
 }
 
-/* Are the elements side by side, in the order of the dimensions? */
 static bool is_dense(int32_t ndim, const int64_t *shape, const int64_t *stride)
 {
     int64_t span = 1;
@@ -234,6 +233,11 @@ static bool is_dense(int32_t ndim, const int64_t *shape, const int64_t *stride)
         span *= shape[i];
     }
     return true;
+}
+
+bool ascend_is_dense(const tn_tensor *t)
+{
+    return is_dense(t->ndim, t->shape, t->stride);
 }
 
 aclTensor *ascend_view(ascend_step *s, const void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape,

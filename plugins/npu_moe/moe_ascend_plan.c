@@ -15,7 +15,7 @@ static tn_status check_weights(const tn_site *site, tn_error *err)
         ascend_ops_limit(site, "experts", experts, moe_ascend_is_list(site) ? MOE_ASCEND_LIST : MOE_ASCEND_STACK, err);
     for (size_t i = 0; i < sizeof roles / sizeof *roles && status == TN_OK; i++)
         for (int64_t e = 0; e < site->param[roles[i]].count && status == TN_OK; e++)
-            if (!ascend_ops_is_dense(&site->param[roles[i]].tensors[e]))
+            if (!ascend_is_dense(&site->param[roles[i]].tensors[e]))
                 status = tn_fail(err, TN_DECLINED, site->path, "%s has gaps between rows, kernel takes dense weights",
                                  tn_role_name(roles[i]));
     return status;

@@ -190,7 +190,7 @@ static void rotate_tensor(rope_job *job, tn_tensor x, tn_tensor y)
         return;
     }
     tn_tensor head = ascend_ops_narrow(y, 3, 0, job->rotary);
-    bool straight = ascend_ops_is_dense(&head) && x.data != y.data && job->cos.dtype == y.dtype && !job->scatters;
+    bool straight = ascend_is_dense(&head) && x.data != y.data && job->cos.dtype == y.dtype && !job->scatters;
     tn_tensor source = source_of(job, x);
     tn_tensor to = straight ? ascend_ops_target(o, head, NULL, 0) : ascend_ops_room_like(o, job->cos.dtype, head);
     rotate_rows(job, source, to);

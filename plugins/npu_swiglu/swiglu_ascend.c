@@ -130,7 +130,7 @@ static tn_status forward(const tn_call *call, tn_error *err)
         return o.status;
     layer l = layer_of(call);
     tn_tensor p = hidden_of(&o, &l, features(&o, &l, x));
-    if (l.down.bias.data || !ascend_ops_is_dense(&y))
+    if (l.down.bias.data || !ascend_is_dense(&y))
         ascend_ops_copy(&o, linear(&o, p, &l.down), y);
     else
         ascend_ops_matmul(&o, p, ascend_ops_transposed(l.down.weight), ascend_ops_target(&o, y, NULL, 0));

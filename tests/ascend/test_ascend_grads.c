@@ -5,104 +5,13 @@
 #include "check/draw_site.h"
 #include "check/gradients.h"
 #include "check/inputs.h"
-#include "plugin/registry.h"
-#include "process.h"
-#include "run/run.h"
+#include "grad_variants.h"
+#include "npu_pair.h"
 
-#include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* ---- devices ---------------------------------------------------------------------------------------------- */
-
-static device npu, cpu;
-
-static device open_named(const char *name)
-{
-    device d;
-    int32_t ordinal;
-    tn_error err = TN_ERROR_INIT;
-    const tn_device *ops = registry_device(name, &ordinal, &err);
-    ck_assert_msg(ops != NULL, "%s", err.message);
-    ck_assert_msg(device_open(&d, ops, ordinal, name != NULL, &err) == TN_OK, "%s", err.message);
-    return d;
-}
-
-static void open_both(void)
-{
-    char folder[4200], absolute[PATH_MAX];
-    tn_error err = TN_ERROR_INIT;
-    tn_config *config = tn_config_new();
-    snprintf(folder, sizeof folder, "%s/plugins", process_build());
-    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, absolute), &err), TN_OK);
-    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    tn_config_free(config);
-    npu = open_named("npu");
-    cpu = open_named(NULL);
-}
-
-static int64_t ask_simulator(const char *function)
-{
-    int64_t (*ask)(void);
-    void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
-    ck_assert_msg(library != NULL, "the simulator is not loaded");
-    *(void **)&ask = dlsym(library, function);
-    return ask();
-}
-
-static void close_both(void)
-{
-    device_close(&npu);
-    device_close(&cpu);
-    ck_assert_int_eq(ask_simulator("sim_violations"), 0);
-    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
-}
-
-/* ---- sites -------------------------------------------------------------------------------------------------- */
-
-/* What a variant's site has beyond the plain one of its operation. */
-typedef struct variant {
-    const char *name;
-    tn_op op;
-    uint64_t features;
-    int32_t layout, act, score, norm, rope, weight; /* 0: the first one                            */
-    struct {
-        tn_dim dim;
-        int64_t size;
-    } dims[4];
-    bool spread; /* GLU: one gate for all features of a token                                      */
-    double eps;
-} variant;
-
-static tn_site site_of(const variant *v, tn_dtype dtype)
-{
-    bool step = v->op >= TN_OP_FIRST_STEP;
-    tn_site site = draw_site_plain(step ? TN_OP_MLP : v->op);
-    const int32_t values[][2] = {{TN_AXIS_LAYOUT, v->layout}, {TN_AXIS_ACT, v->act},   {TN_AXIS_SCORE, v->score},
-                                 {TN_AXIS_NORM, v->norm},     {TN_AXIS_ROPE, v->rope}, {TN_AXIS_WEIGHT, v->weight}};
-    site.meaning[TN_AXIS_DTYPE] = dtype;
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
-        if (values[i][1])
-            site.meaning[values[i][0]] = values[i][1];
-    if (v->features)
-        draw_site_add(&site, v->features);
-    for (size_t i = 0; i < sizeof v->dims / sizeof *v->dims && v->dims[i].size; i++)
-        site.dim[v->dims[i].dim] = v->dims[i].size;
-    if (v->op == TN_OP_MOE_ROUTE)
-        site.num[TN_NUM_EPS] = v->eps;
-    if (v->act == TN_ACT_CLAMPED_SWIGLU) {
-        site.num[TN_NUM_LIMIT] = 0.5;
-        site.num[TN_NUM_ALPHA] = 1.702;
-    }
-    if (v->op == TN_OP_SOFTCAP)
-        site.num[TN_NUM_SOFTCAP] = 3;
-    return site;
-}
 
 /* ---- trials ------------------------------------------------------------------------------------------------- */
 
@@ -176,7 +85,7 @@ static void draw_call(trial *t, int64_t tokens)
         tn_call forward = *call;
         for (int i = 0; i < forward.out_count; i++)
             forward.out[i].data = aligned_alloc(64, tensor_padded_bytes(&forward.out[i]) + 64);
-        ck_assert_msg(run_alone(&cpu, NULL, NULL, &forward, &err) == TN_OK, "%s", err.message);
+        ck_assert_msg(run_alone(&npu_pair_cpu, NULL, NULL, &forward, &err) == TN_OK, "%s", err.message);
         experts = forward.out[1];
         free(forward.out[0].data);
     }
@@ -206,8 +115,8 @@ static void to_device(const tn_tensor *host, tn_tensor *there, int64_t gap)
                (size_t)width * size);
     if (spread)
         memcpy(copy, host->data, (size_t)rows * size);
-    ck_assert_int_eq(device_alloc(&npu, bytes, &there->data, NULL), TN_OK);
-    ck_assert_int_eq(device_upload(&npu, there->data, copy, bytes, NULL), TN_OK);
+    ck_assert_int_eq(device_alloc(&npu_pair_npu, bytes, &there->data, NULL), TN_OK);
+    ck_assert_int_eq(device_upload(&npu_pair_npu, there->data, copy, bytes, NULL), TN_OK);
     free(copy);
 }
 
@@ -225,7 +134,7 @@ static void from_device(const tn_tensor *there, const tn_tensor *host, int64_t g
             rows = tn_tensor_count(host) / (width ? width : 1);
     int64_t stride = host->ndim > 1 ? width + gap : width;
     char *copy = malloc(bytes + 64);
-    ck_assert_int_eq(device_download(&npu, copy, there->data, bytes, NULL), TN_OK);
+    ck_assert_int_eq(device_download(&npu_pair_npu, copy, there->data, bytes, NULL), TN_OK);
     bool spread = host->ndim > 1 && host->stride[host->ndim - 1] == 0;
     for (int64_t i = 0; i < rows && !spread; i++)
         memcpy((char *)host->data + (size_t)(i * width) * size, copy + (size_t)(i * stride) * size,
@@ -260,11 +169,11 @@ static trial *trial_open(const variant *v, tn_dtype dtype, int64_t tokens)
 
 static void trial_close(trial *t)
 {
-    ck_assert_int_eq(device_sync(&npu, NULL), TN_OK);
+    ck_assert_int_eq(device_sync(&npu_pair_npu, NULL), TN_OK);
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < t->there.param[role].count; i++) {
             const tn_tensor *p = &t->there.param[role].tensors[i];
-            device_free(&npu, p->data, bytes_there(p, 0));
+            device_free(&npu_pair_npu, p->data, bytes_there(p, 0));
         }
     if (t->v->op >= TN_OP_FIRST_STEP) {
         for (int i = 0; i < t->in.call.in_count; i++) {
@@ -314,7 +223,7 @@ static void fetch_all(far_tensors *f)
     for (int i = 0; i < f->count; i++) {
         if (f->result[i])
             from_device(&f->there[i], &f->host[i], f->gap);
-        device_free(&npu, f->there[i].data, bytes_there(&f->host[i], f->gap));
+        device_free(&npu_pair_npu, f->there[i].data, bytes_there(&f->host[i], f->gap));
     }
 }
 
@@ -335,7 +244,7 @@ static tn_status perform_there(trial *t, const tn_grads *grads, way how, tn_erro
         if (grads->in[i].data) {
             there.in[i] = put(f, &grads->in[i], true);
             if (how == IN_PLACE && i == 0) {
-                device_free(&npu, there.in[0].data, bytes_there(&grads->in[0], 0));
+                device_free(&npu_pair_npu, there.in[0].data, bytes_there(&grads->in[0], 0));
                 f->there[f->count - 1].data = there.in[0].data = there.out[0].data;
             }
         }
@@ -347,7 +256,7 @@ static tn_status perform_there(trial *t, const tn_grads *grads, way how, tn_erro
     far.site = &t->there;
     far.grads = &there;
     far.out_count = 0;
-    tn_status status = run_alone(&npu, NULL, NULL, &far, err);
+    tn_status status = run_alone(&npu_pair_npu, NULL, NULL, &far, err);
     if (how == IN_PLACE) /* the upstream gradient goes with it                                      */
         for (int i = 0; i < f->count; i++)
             if (!f->result[i] && f->there[i].data == there.out[0].data)
@@ -431,142 +340,11 @@ static double try_way(trial *t, way how)
     here.site = &t->here;
     here.grads = &want;
     here.out_count = 0;
-    ck_assert_msg(run_alone(&cpu, NULL, NULL, &here, &err) == TN_OK, "%s: %s", t->v->name, err.message);
+    ck_assert_msg(run_alone(&npu_pair_cpu, NULL, NULL, &here, &err) == TN_OK, "%s: %s", t->v->name, err.message);
     ck_assert_msg(perform_there(t, &got, how, &err) == TN_OK, "%s, way %d: %s", t->v->name, (int)how, err.message);
     return compare_all(t, &want, &got);
 }
 
-static const variant variants[] = {
-    {.name = "linear", .op = TN_OP_LINEAR},
-    {.name = "linear with a bias", .op = TN_OP_LINEAR, .features = TN_HAS_BIAS},
-    {.name = "linear in f32", .op = TN_OP_LINEAR, .features = TN_HAS_BIAS, .weight = TN_F32},
-    {.name = "norm", .op = TN_OP_RMS_NORM, .norm = TN_NORM_W},
-    {.name = "norm of one", .op = TN_OP_RMS_NORM, .norm = TN_NORM_W, .dims = {{TN_DIM_WIDTH, 1}}},
-    {.name = "norm, 1 + w", .op = TN_OP_RMS_NORM, .norm = TN_NORM_1_PLUS_W},
-    {.name = "norm in f32", .op = TN_OP_RMS_NORM, .norm = TN_NORM_W_F32},
-    {.name = "gated norm", .op = TN_OP_RMS_NORM, .norm = TN_NORM_W_GATED},
-    {.name = "norm without a weight", .op = TN_OP_RMS_NORM, .norm = TN_NORM_NO_WEIGHT},
-    {.name = "norm of a sum", .op = TN_OP_ADD_RMS_NORM, .norm = TN_NORM_W},
-    {.name = "norm of a sum, 1 + w", .op = TN_OP_ADD_RMS_NORM, .norm = TN_NORM_1_PLUS_W},
-    {.name = "norm of a sum in f32", .op = TN_OP_ADD_RMS_NORM, .norm = TN_NORM_W_F32},
-    {.name = "layer norm", .op = TN_OP_LAYER_NORM, .features = TN_HAS_BIAS},
-    {.name = "layer norm without a bias", .op = TN_OP_LAYER_NORM},
-    {.name = "rope by halves", .op = TN_OP_ROPE, .rope = TN_ROPE_HALF},
-    {.name = "rope by halves, narrow", .op = TN_OP_ROPE, .rope = TN_ROPE_HALF_NARROW},
-    {.name = "rope of neighbours", .op = TN_OP_ROPE, .rope = TN_ROPE_INTERLEAVED},
-    {.name = "complex rope", .op = TN_OP_ROPE, .rope = TN_ROPE_COMPLEX},
-    {.name = "rope that sorts", .op = TN_OP_ROPE, .rope = TN_ROPE_DEINTERLEAVED},
-    {.name = "rope in f32", .op = TN_OP_ROPE, .rope = TN_ROPE_HALF_F32},
-    {.name = "rope of a part", .op = TN_OP_ROPE, .rope = TN_ROPE_HALF, .features = TN_HAS_PARTIAL},
-    {.name = "glu", .op = TN_OP_GLU, .act = TN_ACT_SILU},
-    {.name = "glu, gelu by tanh", .op = TN_OP_GLU, .act = TN_ACT_GELU_TANH},
-    {.name = "glu, quick gelu", .op = TN_OP_GLU, .act = TN_ACT_QUICK_GELU},
-    {.name = "glu of a sigmoid", .op = TN_OP_GLU, .act = TN_ACT_SIGMOID},
-    {.name = "one gate for all", .op = TN_OP_GLU, .act = TN_ACT_SIGMOID, .spread = true},
-    {.name = "silu", .op = TN_OP_ACT, .act = TN_ACT_SILU},
-    {.name = "gelu by tanh", .op = TN_OP_ACT, .act = TN_ACT_GELU_TANH},
-    {.name = "quick gelu", .op = TN_OP_ACT, .act = TN_ACT_QUICK_GELU},
-    {.name = "sigmoid", .op = TN_OP_ACT, .act = TN_ACT_SIGMOID},
-    {.name = "linear act", .op = TN_OP_ACT, .act = TN_ACT_LINEAR},
-    {.name = "gelu", .op = TN_OP_ACT, .act = TN_ACT_GELU},
-    {.name = "relu", .op = TN_OP_ACT, .act = TN_ACT_RELU},
-    {.name = "relu2", .op = TN_OP_ACT, .act = TN_ACT_RELU2},
-    {.name = "relu6", .op = TN_OP_ACT, .act = TN_ACT_RELU6},
-    {.name = "gelu new", .op = TN_OP_ACT, .act = TN_ACT_GELU_NEW},
-    {.name = "tanh", .op = TN_OP_ACT, .act = TN_ACT_TANH},
-    {.name = "mish", .op = TN_OP_ACT, .act = TN_ACT_MISH},
-    {.name = "glu of mish", .op = TN_OP_GLU, .act = TN_ACT_MISH},
-    {.name = "sparse glu", .op = TN_OP_GLU, .act = TN_ACT_GELU_TANH, .features = TN_HAS_SPARSITY},
-    {.name = "split mlp", .op = TN_OP_MLP, .layout = TN_LAYOUT_SPLIT},
-    {.name = "mlp of both", .op = TN_OP_MLP, .layout = TN_LAYOUT_GATE_UP, .features = TN_HAS_BIAS},
-    {.name = "mlp of both, exchanged", .op = TN_OP_MLP, .layout = TN_LAYOUT_UP_GATE},
-    {.name = "mlp without a gate", .op = TN_OP_MLP, .layout = TN_LAYOUT_UP_DOWN, .act = TN_ACT_GELU},
-    {.name = "sparse mlp",
-     .op = TN_OP_MLP,
-     .layout = TN_LAYOUT_SPLIT,
-     .act = TN_ACT_GELU_TANH,
-     .features = TN_HAS_SPARSITY},
-    {.name = "softcap", .op = TN_OP_SOFTCAP},
-    {.name = "groups in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_EXPERT_LIST},
-    {.name = "groups, [in,out] in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_LIST_IO},
-    {.name = "groups, [out,in]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI},
-    {.name = "groups, [in,out]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_IO},
-    {.name = "one group", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI, .dims = {{TN_DIM_EXPERTS, 1}}},
-    {.name = "softmax router", .op = TN_OP_MOE_ROUTE},
-    {.name = "renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
-    {.name = "sigmoid router",
-     .op = TN_OP_MOE_ROUTE,
-     .score = TN_SCORE_SIGMOID,
-     .features = TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_ROUTE_SCALE},
-    {.name = "sigmoid router, as it is", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID},
-    {.name = "softmax of the best",
-     .op = TN_OP_MOE_ROUTE,
-     .score = TN_SCORE_TOPK_SOFTMAX,
-     .features = TN_HAS_EXPERT_SCALE},
-    {.name = "sigmoid of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID},
-    {.name = "renormalised sigmoid of the best",
-     .op = TN_OP_MOE_ROUTE,
-     .score = TN_SCORE_TOPK_SIGMOID,
-     .features = TN_HAS_RENORM | TN_HAS_EXPERT_SCALE | TN_HAS_ROUTE_SCALE},
-    {.name = "router in f32",
-     .op = TN_OP_MOE_ROUTE,
-     .features = TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING | TN_HAS_CORRECTION_BIAS},
-    {.name = "router of f32 weights", .op = TN_OP_MOE_ROUTE, .weight = TN_F32},
-    {.name = "best groups", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS},
-    {.name = "groups of sigmoids",
-     .op = TN_OP_MOE_ROUTE,
-     .score = TN_SCORE_SIGMOID,
-     .features = TN_HAS_GROUPS | TN_HAS_CORRECTION_BIAS | TN_HAS_RENORM},
-    {.name = "all experts", .op = TN_OP_MOE_ROUTE, .dims = {{TN_DIM_EXPERTS, 4}, {TN_DIM_TOP_K, 4}}},
-    {.name = "experts in a list", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST},
-    {.name = "stacked experts, [out,in]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI},
-    {.name = "stacked experts, [in,out]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO},
-    {.name = "experts of pairs, clamped, biased",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_PAIRS_IO,
-     .act = TN_ACT_CLAMPED_SWIGLU,
-     .features = TN_HAS_BIAS},
-    {.name = "experts in a list with biases",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_EXPERT_LIST,
-     .features = TN_HAS_BIAS},
-    {.name = "experts with weights of inputs",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_STACKED_IO,
-     .features = TN_HAS_INPUT_SCALE},
-    {.name = "experts with weights in f32",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_STACKED_OI,
-     .features = TN_HAS_F32_ROUTING},
-    {.name = "experts of gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU_TANH},
-    {.name = "experts of quick gelu",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_STACKED_OI,
-     .act = TN_ACT_QUICK_GELU},
-    {.name = "one expert",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_STACKED_OI,
-     .dims = {{TN_DIM_EXPERTS, 1}, {TN_DIM_TOP_K, 1}}},
-    {.name = "a list of too many experts",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_EXPERT_LIST,
-     .dims = {{TN_DIM_EXPERTS, 130}, {TN_DIM_TOP_K, 3}}},
-    {.name = "block of experts", .op = TN_OP_MOE_BLOCK, .layout = TN_LAYOUT_STACKED_OI},
-    {.name = "block of experts and a shared one",
-     .op = TN_OP_MOE_BLOCK,
-     .layout = TN_LAYOUT_EXPERT_LIST,
-     .features = TN_HAS_SHARED_GATE},
-    {.name = "attention", .op = TN_OP_ATTENTION},
-    {.name = "attention with a key head for each", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 6}}},
-    {.name = "attention with one key head", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 1}, {TN_DIM_HEAD, 24}}},
-    {.name = "attention to values of another width", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD_V, 20}}},
-    {.name = "attention in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_WINDOW},
-    {.name = "attention in a chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_CHUNK},
-    {.name = "attention with a softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_SOFTCAP},
-    {.name = "attention with sinks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS},
-    {.name = "attention with sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},
-};
-enum { VARIANTS = sizeof variants / sizeof *variants };
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
 /* Operations whose results may be the memory of their first input. */
@@ -580,7 +358,7 @@ START_TEST(gradients_are_the_cpus)
 {
     const variant *v = &variants[_i / 3];
     double worst = 0;
-    open_both();
+    npu_pair_open();
     trial *t = trial_open(v, dtypes[_i % 3], TOKENS);
     for (int how = 0; how < WAYS; how++)
         if (how != IN_PLACE || (works_in_place(v->op) && !v->spread))
@@ -588,19 +366,19 @@ START_TEST(gradients_are_the_cpus)
     if (getenv("TENON_FIGURES"))
         fprintf(stderr, "%s, %s: %.3g ulps\n", v->name, tn_dtype_name(dtypes[_i % 3]), worst);
     trial_close(t);
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
 START_TEST(empty_calls_have_zeros)
 {
-    open_both();
+    npu_pair_open();
     for (int i = 0; i < VARIANTS; i++) {
         trial *t = trial_open(&variants[i], TN_BF16, 0);
         try_way(t, ALL);
         trial_close(t);
     }
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -622,7 +400,7 @@ static void backward_there(tn_op op, const tn_site *site, const tn_grads *grads,
     tn_error err = TN_ERROR_INIT;
     tn_call call = {.size = sizeof call, .op = op, .site = site, .grads = grads, .in_count = count};
     memcpy(call.in, in, (size_t)count * sizeof *in);
-    ck_assert_msg(run_alone(&npu, NULL, NULL, &call, &err) == TN_OK, "%s", err.message);
+    ck_assert_msg(run_alone(&npu_pair_npu, NULL, NULL, &call, &err) == TN_OK, "%s", err.message);
 }
 
 START_TEST(sums_and_factors)
@@ -630,7 +408,7 @@ START_TEST(sums_and_factors)
     static far_tensors f;
     float x[ROWS * COLUMNS], g[ROWS * COLUMNS], dx[ROWS * COLUMNS], other[ROWS * COLUMNS], s[ROWS] = {2, -1, 0, 3, 4};
     float ds[ROWS], sum;
-    open_both();
+    npu_pair_open();
     tn_site site = draw_site_plain(TN_OP_MLP);
     site.num[TN_NUM_SCALE] = -3;
     tn_tensor in[2] = {numbers_there(&f, x, ROWS, COLUMNS, false)};
@@ -658,7 +436,7 @@ START_TEST(sums_and_factors)
         }
     }
     fetch_all(&f);
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -667,7 +445,7 @@ START_TEST(rows_of_tables)
     static far_tensors f;
     float table[ROWS * COLUMNS], g[IDS * COLUMNS], dtable[ROWS * COLUMNS];
     int64_t ids[IDS] = {3, 0, 3, 4};
-    open_both();
+    npu_pair_open();
     tn_site site = draw_site_plain(TN_OP_MLP);
     tn_tensor weight = numbers_there(&f, table, ROWS, COLUMNS, false);
     site.op = TN_OP_EMBEDDING;
@@ -686,7 +464,7 @@ START_TEST(rows_of_tables)
             sum += ids[j] == i / COLUMNS ? 2 * g[j * COLUMNS + i % COLUMNS] : 0;
         ck_assert_msg(dtable[i] == sum, "element %d: %g, not %g", i, (double)dtable[i], (double)sum);
     }
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -694,11 +472,11 @@ END_TEST
 START_TEST(attention_in_blocks)
 {
     const variant v = {.name = "attention in blocks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS};
-    open_both();
+    npu_pair_open();
     trial *t = trial_open(&v, dtypes[_i], 1100);
     try_way(t, ALL);
     trial_close(t);
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -706,13 +484,13 @@ END_TEST
 START_TEST(what_has_none_is_declined)
 {
     tn_error err = TN_ERROR_INIT;
-    open_both();
+    npu_pair_open();
     tn_site site = draw_site_plain(TN_OP_MLP);
     tn_grads grads = {.size = sizeof grads};
     tn_call call = {.size = sizeof call, .op = TN_OP_COPY, .site = &site, .grads = &grads, .in_count = 1};
-    ck_assert_int_eq(run_alone(&npu, NULL, NULL, &call, &err), TN_DECLINED);
+    ck_assert_int_eq(run_alone(&npu_pair_npu, NULL, NULL, &call, &err), TN_DECLINED);
     ck_assert_msg(strstr(err.message, "the gradients of COPY are not there yet") != NULL, "%s", err.message);
-    close_both();
+    npu_pair_close();
 }
 END_TEST
 
@@ -730,21 +508,7 @@ static int grouped_variants(int *count)
 /* The simulator without what the headers of 8.1.RC1 lack, in a program of its own: grouped products by V4. */
 START_TEST(older_installations)
 {
-    char folder[4200];
-    snprintf(folder, sizeof folder, "%s_old", getenv("LD_LIBRARY_PATH"));
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        setenv("LD_LIBRARY_PATH", folder, 1);
-        setenv("CK_RUN_CASE", "groups", 1);
-        if (!freopen("/dev/null", "w", stdout)) /* its sums are not this program's                  */
-            _exit(126);
-        execl("/proc/self/exe", "test_ascend_grads", (char *)NULL);
-        _exit(127);
-    }
-    int status;
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_int_eq(status, 0);
+    npu_pair_on_older("groups");
 }
 END_TEST
 
@@ -769,24 +533,8 @@ static Suite *suite(void)
     return suite;
 }
 
-/* The loader reads its path once: the program starts again with the simulator's folder, which lies beside it, in it. */
 int main(int argc, char **argv)
 {
-    char folder[4200];
-    const char *path = getenv("LD_LIBRARY_PATH");
-    ssize_t length = readlink("/proc/self/exe", folder, 4096);
     (void)argc;
-    while (length > 0 && folder[length - 1] != '/')
-        length--;
-    if (length <= 0)
-        return 1;
-    strcpy(folder + length, "ascend_sim");
-    if (!path || strncmp(path, folder, strlen(folder)) != 0) {
-        setenv("LD_LIBRARY_PATH", folder, 1);
-        execv("/proc/self/exe", argv);
-        return 1;
-    }
-    unsetenv("ASCEND_HOME_PATH");
-    unsetenv("ASCEND_TOOLKIT_HOME");
-    return process_main(suite());
+    return npu_pair_main(argv, suite());
 }

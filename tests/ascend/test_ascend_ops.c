@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* ---- sites -------------------------------------------------------------------------------------------------- */
 
@@ -300,21 +298,7 @@ static int first_grouped(void)
 /* The simulator without what the headers of 8.1.RC1 lack, in a program of its own: grouped products by V4. */
 START_TEST(older_installations)
 {
-    char folder[4200];
-    snprintf(folder, sizeof folder, "%s_old", getenv("LD_LIBRARY_PATH"));
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        setenv("LD_LIBRARY_PATH", folder, 1);
-        setenv("CK_RUN_CASE", "experts", 1);
-        if (!freopen("/dev/null", "w", stdout)) /* its sums are not this program's                  */
-            _exit(126);
-        execl("/proc/self/exe", "test_ascend_ops", (char *)NULL);
-        _exit(127);
-    }
-    int status;
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_int_eq(status, 0);
+    npu_pair_on_older("experts");
 }
 END_TEST
 

@@ -1,18 +1,15 @@
 /* check_templates DIR: renders every case of a folder of chat templates and compares with what is expected, byte for
  * byte. Each sub-folder (or DIR itself) holds template.jinja and cases.json. A line per case; exit status 0 only if
  * none failed. */
+#include "folders.h"
+
 #include <tenon/tenon.h>
 
-#include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-
-typedef struct tally {
-    long passed, failed;
-} tally;
 
 /* "2025-03-09T14:05:06" as local time. */
 static int64_t seconds_of(const char *text)
@@ -111,35 +108,5 @@ static bool is_folder(const char *folder)
 
 int main(int argc, char **argv)
 {
-    struct dirent **entries = NULL;
-    if (argc != 2) {
-        fprintf(stderr, "usage: check_templates DIR\n");
-        return 2;
-    }
-    tally sum = {0, 0};
-    int count = scandir(argv[1], &entries, NULL, alphasort), folders = 0;
-    if (count < 0)
-        perror(argv[1]);
-    if (count >= 0 && is_folder(argv[1])) {
-        sum = check_folder(argv[1]);
-        folders++;
-    }
-    for (int i = 0; i < count; i++) {
-        char folder[4096];
-        int n = snprintf(folder, sizeof folder, "%s/%s", argv[1], entries[i]->d_name);
-        if (entries[i]->d_name[0] != '.' && n < (int)sizeof folder && is_folder(folder)) {
-            tally one = check_folder(folder);
-            sum.passed += one.passed;
-            sum.failed += one.failed;
-            folders++;
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    if (folders == 0) {
-        printf("FAILED %s: no folder with a template.jinja\n", argv[1]);
-        sum.failed++;
-    }
-    printf("%ld passed, %ld failed\n", sum.passed, sum.failed);
-    return sum.failed ? 1 : 0;
+    return folders_main(argc, argv, "check_templates", "a template.jinja", is_folder, check_folder);
 }

@@ -2,9 +2,10 @@
  * itself) holds tokenizer.json, tokenizer.json.gz or tokenizer.model, cases.json (text to ids and back) and decode.json
  * (ids to text). Every decoding is also done as a stream. A line per file of cases; exit status 0 only if none failed.
  */
+#include "folders.h"
+
 #include <tenon/tenon.h>
 
-#include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,6 @@
 
 /* Failures shown in full for each file; the rest is counted. */
 #define SHOWN 3
-
-typedef struct tally {
-    long passed, failed;
-} tally;
 
 static void show(const tally *t, const char *file, size_t index, const char *what)
 {
@@ -179,35 +176,5 @@ static bool is_folder(const char *folder)
 
 int main(int argc, char **argv)
 {
-    struct dirent **entries = NULL;
-    if (argc != 2) {
-        fprintf(stderr, "usage: check_tokenizers DIR\n");
-        return 2;
-    }
-    tally sum = {0, 0};
-    int count = scandir(argv[1], &entries, NULL, alphasort), folders = 0;
-    if (count < 0)
-        perror(argv[1]);
-    if (count >= 0 && is_folder(argv[1])) {
-        sum = check_folder(argv[1]);
-        folders++;
-    }
-    for (int i = 0; i < count; i++) {
-        char folder[4096];
-        int n = snprintf(folder, sizeof folder, "%s/%s", argv[1], entries[i]->d_name);
-        if (entries[i]->d_name[0] != '.' && n < (int)sizeof folder && is_folder(folder)) {
-            tally one = check_folder(folder);
-            sum.passed += one.passed;
-            sum.failed += one.failed;
-            folders++;
-        }
-        free(entries[i]);
-    }
-    free(entries);
-    if (folders == 0) {
-        printf("FAILED %s: no folder with a tokenizer\n", argv[1]);
-        sum.failed++;
-    }
-    printf("%ld passed, %ld failed\n", sum.passed, sum.failed);
-    return sum.failed ? 1 : 0;
+    return folders_main(argc, argv, "check_tokenizers", "a tokenizer", is_folder, check_folder);
 }

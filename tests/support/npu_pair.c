@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- devices ---------------------------------------------------------------------------------------------- */
@@ -158,6 +159,25 @@ void npu_pair_compare(const npu_pair_sites *s, inputs *in, double ulps)
 }
 
 /* The loader reads its path once: the program starts again with the simulator's folder, which lies beside it, in it. */
+void npu_pair_on_older(const char *test_case)
+{
+    char folder[4200];
+    snprintf(folder, sizeof folder, "%s_old", getenv("LD_LIBRARY_PATH"));
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        setenv("LD_LIBRARY_PATH", folder, 1);
+        setenv("CK_RUN_CASE", test_case, 1);
+        if (!freopen("/dev/null", "w", stdout)) /* its sums are not this program's                  */
+            _exit(126);
+        execl("/proc/self/exe", "older", (char *)NULL);
+        _exit(127);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+}
+
 int npu_pair_main(char **argv, Suite *suite)
 {
     char folder[4200];

@@ -40,6 +40,9 @@ void npu_pair_free_results(const tn_call *call);
  * row's largest element; 0: be the same. */
 void npu_pair_compare(const npu_pair_sites *s, inputs *in, double ulps);
 
+/* Runs this program's test case of that name once more on the simulator without what the headers of 8.1.RC1 lack. */
+void npu_pair_on_older(const char *test_case);
+
 /* A test program's end: starts again with the simulator's folder, which lies beside it, in the loader's path. */
 int npu_pair_main(char **argv, Suite *suite);
 
