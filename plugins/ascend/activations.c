@@ -24,21 +24,9 @@ tn_status npu_act_supports(tn_act act, bool pairs, tn_error *err)
     return (size_t)act < sizeof needs / sizeof *needs ? npu_needs(needs[act], err) : TN_OK;
 }
 
-tn_tensor npu_wide_copy(npu_run *r, const tn_tensor *x)
+void npu_round(npu_run *r, tn_tensor wide, tn_tensor narrow)
 {
-    tn_tensor wide = npu_take_like(r, TN_F32, x);
-    npu_copy(r, x, &wide);
-    return wide;
-}
-
-tn_tensor npu_widened(npu_run *r, const tn_tensor *x)
-{
-    return x->dtype == TN_F32 ? *x : npu_wide_copy(r, x);
-}
-
-void npu_round(npu_run *r, const tn_tensor *wide, const tn_tensor *narrow)
-{
-    if (narrow->dtype == TN_F32)
+    if (narrow.dtype == TN_F32)
         return;
     npu_copy(r, wide, narrow);
     npu_copy(r, narrow, wide);
@@ -47,58 +35,58 @@ void npu_round(npu_run *r, const tn_tensor *wide, const tn_tensor *narrow)
 /* ---- one rounding ------------------------------------------------------------------------------------------- */
 
 /* x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)) in f32, since (1 + tanh(u)) / 2 = sigmoid(2 u). */
-static void gelu_tanh(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+static void gelu_tanh(npu_run *r, tn_tensor x, tn_tensor y)
 {
     tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x), cube = npu_take_like(r, TN_F32, x);
-    npu_multiply(r, &wide, &wide, &t);
-    npu_multiply(r, &t, &wide, &cube);
-    npu_add(r, &wide, &cube, 0.044715f, &t);
-    npu_multiply_number(r, &t, 2 * SQRT_2_OVER_PI, &t);
-    npu_sigmoid(r, &t, &t);
-    npu_multiply(r, &wide, &t, &t);
-    npu_copy(r, &t, y);
+    npu_multiply(r, wide, wide, t);
+    npu_multiply(r, t, wide, cube);
+    npu_add(r, wide, cube, 0.044715f, t);
+    npu_multiply_number(r, t, 2 * SQRT_2_OVER_PI, t);
+    npu_sigmoid(r, t, t);
+    npu_multiply(r, wide, t, t);
+    npu_copy(r, t, y);
 }
 
 /* x / 2 (1 + erf(x / sqrt(2))) */
-static void gelu_erf(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+static void gelu_erf(npu_run *r, tn_tensor x, tn_tensor y)
 {
     tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x);
-    npu_multiply_number(r, &wide, 0.70710678118654752f, &t);
-    npu_erf(r, &t, &t);
-    npu_add_number(r, &t, 1, &t);
-    npu_multiply_number(r, &wide, 0.5f, &wide);
-    npu_multiply(r, &wide, &t, &t);
-    npu_copy(r, &t, y);
+    npu_multiply_number(r, wide, 0.70710678118654752f, t);
+    npu_erf(r, t, t);
+    npu_add_number(r, t, 1, t);
+    npu_multiply_number(r, wide, 0.5f, wide);
+    npu_multiply(r, wide, t, t);
+    npu_copy(r, t, y);
 }
 
 /* x tanh(log(1 + e^x)) */
-static void mish(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+static void mish(npu_run *r, tn_tensor x, tn_tensor y)
 {
     tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x);
-    npu_softplus(r, &wide, 20, &t);
-    npu_tanh(r, &t, &t);
-    npu_multiply(r, &wide, &t, &t);
-    npu_copy(r, &t, y);
+    npu_softplus(r, wide, 20, t);
+    npu_tanh(r, t, t);
+    npu_multiply(r, wide, t, t);
+    npu_copy(r, t, y);
 }
 
-static void of_f32(npu_run *r, tn_act act, const tn_tensor *x, const tn_tensor *y)
+static void of_f32(npu_run *r, tn_act act, tn_tensor x, tn_tensor y)
 {
     tn_tensor wide = npu_wide_copy(r, x);
     if (act == TN_ACT_TANH)
-        npu_tanh(r, &wide, &wide);
+        npu_tanh(r, wide, wide);
     else if (act == TN_ACT_RELU6)
-        npu_clamp(r, &wide, 0, 6, &wide);
+        npu_clamp(r, wide, 0, 6, wide);
     else
-        npu_relu(r, &wide, &wide);
+        npu_relu(r, wide, wide);
     if (act == TN_ACT_RELU2)
-        npu_multiply(r, &wide, &wide, &wide);
-    npu_copy(r, &wide, y);
+        npu_multiply(r, wide, wide, wide);
+    npu_copy(r, wide, y);
 }
 
 /* ---- a rounding at each step -------------------------------------------------------------------------------- */
 
 /* t = rnd(sigmoid(rnd(factor x))), x in f32. */
-static void steep_sigmoid(npu_run *r, const tn_tensor *x, float factor, const tn_tensor *t)
+static void steep_sigmoid(npu_run *r, tn_tensor x, float factor, tn_tensor t)
 {
     npu_multiply_number(r, x, factor, x);
     npu_copy(r, x, t);
@@ -106,37 +94,37 @@ static void steep_sigmoid(npu_run *r, const tn_tensor *x, float factor, const tn
 }
 
 /* rnd(x rnd(sigmoid(rnd(1.702 x)))) */
-static void quick_gelu(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+static void quick_gelu(npu_run *r, tn_tensor x, tn_tensor y)
 {
-    tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, x->dtype, x);
-    steep_sigmoid(r, &wide, 1.702f, &t);
-    npu_multiply(r, x, &t, y);
+    tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, x.dtype, x);
+    steep_sigmoid(r, wide, 1.702f, t);
+    npu_multiply(r, x, t, y);
 }
 
 /* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) */
-static void gelu_new(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+static void gelu_new(npu_run *r, tn_tensor x, tn_tensor y)
 {
-    tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x), narrow = npu_take_like(r, x->dtype, x);
-    npu_multiply(r, &wide, &wide, &t);
-    npu_multiply(r, &t, &wide, &t);
-    npu_round(r, &t, &narrow);
-    npu_multiply_number(r, &t, 0.044715f, &t);
-    npu_round(r, &t, &narrow);
-    npu_add(r, &wide, &t, 1, &t);
-    npu_round(r, &t, &narrow);
-    npu_multiply_number(r, &t, SQRT_2_OVER_PI, &t);
-    npu_round(r, &t, &narrow);
-    npu_tanh(r, &t, &t);
-    npu_round(r, &t, &narrow);
-    npu_add_number(r, &t, 1, &t);
-    npu_round(r, &t, &narrow);
-    npu_multiply_number(r, &wide, 0.5f, &wide);
-    npu_round(r, &wide, &narrow);
-    npu_multiply(r, &wide, &t, &t);
-    npu_copy(r, &t, y);
+    tn_tensor wide = npu_wide_copy(r, x), t = npu_take_like(r, TN_F32, x), narrow = npu_take_like(r, x.dtype, x);
+    npu_multiply(r, wide, wide, t);
+    npu_multiply(r, t, wide, t);
+    npu_round(r, t, narrow);
+    npu_multiply_number(r, t, 0.044715f, t);
+    npu_round(r, t, narrow);
+    npu_add(r, wide, t, 1, t);
+    npu_round(r, t, narrow);
+    npu_multiply_number(r, t, SQRT_2_OVER_PI, t);
+    npu_round(r, t, narrow);
+    npu_tanh(r, t, t);
+    npu_round(r, t, narrow);
+    npu_add_number(r, t, 1, t);
+    npu_round(r, t, narrow);
+    npu_multiply_number(r, wide, 0.5f, wide);
+    npu_round(r, wide, narrow);
+    npu_multiply(r, wide, t, t);
+    npu_copy(r, t, y);
 }
 
-void npu_activate(npu_run *r, tn_act act, const tn_tensor *x, const tn_tensor *y)
+void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y)
 {
     switch (act) {
     case TN_ACT_SILU:
@@ -176,16 +164,16 @@ void npu_activate(npu_run *r, tn_act act, const tn_tensor *x, const tn_tensor *y
 void npu_clamped_swiglu(npu_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up, const tn_tensor *y)
 {
     float limit = scalar_round((float)site->num[TN_NUM_LIMIT], gate->dtype);
-    tn_tensor g = npu_wide_copy(r, gate), u = npu_wide_copy(r, up), t = npu_take_like(r, TN_F32, gate);
-    tn_tensor s = npu_take_like(r, gate->dtype, gate), narrow = npu_take_like(r, up->dtype, up);
-    npu_clamp(r, &g, -INFINITY, limit, &g);
-    npu_clamp(r, &u, -limit, limit, &u);
-    npu_copy(r, &g, &t);
-    steep_sigmoid(r, &t, (float)site->num[TN_NUM_ALPHA], &s);
-    npu_multiply(r, &g, &s, &g);
-    npu_round(r, &g, &s);
-    npu_add_number(r, &u, 1, &u);
-    npu_round(r, &u, &narrow);
-    npu_multiply(r, &g, &u, &u);
-    npu_copy(r, &u, y);
+    tn_tensor g = npu_wide_copy(r, *gate), u = npu_wide_copy(r, *up), t = npu_take_like(r, TN_F32, *gate);
+    tn_tensor s = npu_take_like(r, gate->dtype, *gate), narrow = npu_take_like(r, up->dtype, *up);
+    npu_clamp(r, g, -INFINITY, limit, g);
+    npu_clamp(r, u, -limit, limit, u);
+    npu_copy(r, g, t);
+    steep_sigmoid(r, t, (float)site->num[TN_NUM_ALPHA], s);
+    npu_multiply(r, g, s, g);
+    npu_round(r, g, s);
+    npu_add_number(r, u, 1, u);
+    npu_round(r, u, narrow);
+    npu_multiply(r, g, u, u);
+    npu_copy(r, u, *y);
 }

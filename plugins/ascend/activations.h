@@ -10,18 +10,14 @@
 tn_status npu_act_supports(tn_act act, bool pairs, tn_error *err);
 
 /* y = rnd(act(x)) of x's type and shape, which may be x; any strides. Not TN_ACT_CLAMPED_SWIGLU. */
-void npu_activate(npu_run *r, tn_act act, const tn_tensor *x, const tn_tensor *y);
+void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y);
 
 /* TN_ACT_CLAMPED_SWIGLU with the site's limit and alpha; y may be gate or up. */
 void npu_clamped_swiglu(npu_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
                         const tn_tensor *y);
 
-/* x in f32, in scratch; widened: x itself where it is f32. */
-tn_tensor npu_wide_copy(npu_run *r, const tn_tensor *x);
-tn_tensor npu_widened(npu_run *r, const tn_tensor *x);
-
 /* wide, f32, as narrow's type holds it: by way of narrow, of the same shape, whose contents are lost. Nothing where
  * that is f32. */
-void npu_round(npu_run *r, const tn_tensor *wide, const tn_tensor *narrow);
+void npu_round(npu_run *r, tn_tensor wide, tn_tensor narrow);
 
 #endif

@@ -35,19 +35,19 @@ static chunks_work chunks_take(npu_run *r, const delta_tokens *t)
     w.from = npu_take(r, TN_F32, 2, (int64_t[]){c, c});
     w.until = npu_take(r, TN_F32, 2, (int64_t[]){c, c});
     w.kk = npu_take(r, TN_F32, 3, (int64_t[]){hn, c, c});
-    w.s = npu_take_like(r, TN_F32, &w.kk);
-    w.between = npu_take_like(r, TN_F32, &w.kk);
-    w.inverse = npu_take_like(r, TN_F32, &w.kk);
+    w.s = npu_take_like(r, TN_F32, w.kk);
+    w.between = npu_take_like(r, TN_F32, w.kk);
+    w.inverse = npu_take_like(r, TN_F32, w.kk);
     w.sum = npu_take(r, TN_F32, 3, (int64_t[]){hn, 1, c});
     w.x = npu_take(r, TN_F32, 1, &(int64_t){hn * c * c / 4});
-    w.y = npu_take_like(r, TN_F32, &w.x);
-    w.c = npu_take_like(r, TN_F32, &w.x);
-    w.cx = npu_take_like(r, TN_F32, &w.x);
+    w.y = npu_take_like(r, TN_F32, w.x);
+    w.c = npu_take_like(r, TN_F32, w.x);
+    w.cx = npu_take_like(r, TN_F32, w.x);
     w.seen = npu_take(r, TN_F32, 3, (int64_t[]){t->heads, c, dv});
-    w.written = npu_take_like(r, TN_F32, &w.seen);
+    w.written = npu_take_like(r, TN_F32, w.seen);
     w.keys = npu_take(r, TN_F32, 3, (int64_t[]){t->heads, c, dk});
     w.late = npu_take(r, TN_F32, 3, (int64_t[]){hn, c, 1});
-    w.part = npu_take_like(r, TN_F32, &t->state);
+    w.part = npu_take_like(r, TN_F32, t->state);
     return w;
 }
 
@@ -90,11 +90,11 @@ static void find_decays(npu_run *r, const delta_tokens *t, const chunks_work *w)
     tn_tensor sums = npu_view(w->sum.data, TN_F32, 2, (int64_t[]){hn, c}, NULL);
     tn_tensor behind = npu_view(w->s.data, TN_F32, 2, (int64_t[]){hn * c, c}, NULL);
     tn_tensor between = npu_view(w->between.data, TN_F32, 2, behind.shape, NULL);
-    npu_multiply(r, &g, &w->from, &w->s); /* j, m: g_m where m > j                                        */
-    npu_matmul(r, &behind, &w->until, &between);
-    npu_exp(r, &w->between, &w->between);
-    npu_matmul(r, &g_rows, &w->until, &sums);
-    npu_exp(r, &w->sum, &w->sum);
+    npu_multiply(r, g, w->from, w->s); /* j, m: g_m where m > j                                        */
+    npu_matmul(r, behind, w->until, between);
+    npu_exp(r, w->between, w->between);
+    npu_matmul(r, g_rows, w->until, sums);
+    npu_exp(r, w->sum, w->sum);
 }
 
 /* kk becomes -A, s S. */
@@ -105,14 +105,14 @@ static void find_products(npu_run *r, const delta_tokens *t, const chunks_work *
     tn_tensor until = w->until;
     until.stride[0] = w->until.stride[1];
     until.stride[1] = w->until.stride[0];
-    npu_batch_matmul(r, &k, &columns, &w->kk);
-    npu_multiply(r, &w->kk, &decay, &w->kk);
-    npu_multiply(r, &w->kk, &w->below, &w->kk);
-    npu_multiply(r, &w->kk, &beta, &w->kk);
-    npu_multiply_number(r, &w->kk, -1, &w->kk);
-    npu_batch_matmul(r, &q, &columns, &w->s);
-    npu_multiply(r, &w->s, &decay, &w->s);
-    npu_multiply(r, &w->s, &until, &w->s);
+    npu_batch_matmul(r, k, columns, w->kk);
+    npu_multiply(r, w->kk, decay, w->kk);
+    npu_multiply(r, w->kk, w->below, w->kk);
+    npu_multiply(r, w->kk, beta, w->kk);
+    npu_multiply_number(r, w->kk, -1, w->kk);
+    npu_batch_matmul(r, q, columns, w->s);
+    npu_multiply(r, w->s, decay, w->s);
+    npu_multiply(r, w->s, until, w->s);
 }
 
 /* Of the blocks of that size on the diagonals of t [h n,C,C], in pairs: one of the four parts of each pair, as
@@ -138,11 +138,11 @@ static void double_blocks(npu_run *r, const chunks_work *w, int64_t size)
         flat[i] = npu_view(room[i]->data, TN_F32, 3, (int64_t[]){x.shape[0] * x.shape[1], size, size}, NULL);
         dense[i] = npu_view(room[i]->data, TN_F32, 4, x.shape, NULL);
         if (i < 3)
-            npu_copy(r, from[i], &dense[i]);
+            npu_copy(r, *from[i], dense[i]);
     }
-    npu_batch_matmul(r, &flat[2], &flat[0], &flat[3]);
-    npu_batch_matmul(r, &flat[1], &flat[3], &flat[2]);
-    npu_copy(r, &dense[2], &to);
+    npu_batch_matmul(r, flat[2], flat[0], flat[3]);
+    npu_batch_matmul(r, flat[1], flat[3], flat[2]);
+    npu_copy(r, dense[2], to);
 }
 
 static void invert(npu_run *r, const chunks_work *w)
@@ -151,9 +151,9 @@ static void invert(npu_run *r, const chunks_work *w)
     tn_tensor diagonal =
         npu_view(w->inverse.data, TN_F32, 2, (int64_t[]){w->inverse.shape[0], c}, (int64_t[]){c * c, c + 1});
     tn_tensor first = blocks(&w->kk, 1, 1, 0), to = blocks(&w->inverse, 1, 1, 0);
-    npu_fill(r, &w->inverse, 0);
-    npu_fill(r, &diagonal, 1);
-    npu_copy(r, &first, &to);
+    npu_fill(r, w->inverse, 0);
+    npu_fill(r, diagonal, 1);
+    npu_copy(r, first, to);
     for (int64_t size = 2; size < c; size *= 2)
         double_blocks(r, w, size);
 }
@@ -177,22 +177,22 @@ static void run_chunk(npu_run *r, const delta_tokens *t, const chunks_work *w, i
     tn_tensor q = delta_rule_part(&t->q, i * c, c), k = delta_rule_part(&t->k, i * c, c);
     tn_tensor v = delta_rule_part(&t->v, i * c, c), o = delta_rule_part(&t->o, i * c, c);
     tn_tensor beta = delta_rule_part(&t->beta, i * c, c), row = chunk_of(w, &w->sum, i);
-    tn_tensor decay = delta_rule_transposed(&row), all = npu_part(&row, c - 1, 1, 1);
+    tn_tensor decay = delta_rule_transposed(&row), all = npu_part(row, c - 1, 1, 1);
     tn_tensor inverse = chunk_of(w, &w->inverse, i), s = chunk_of(w, &w->s, i), late = chunk_of(w, &w->late, i);
-    npu_batch_matmul(r, &k, &t->state, &w->seen);
-    npu_multiply(r, &w->seen, &decay, &w->seen);
-    npu_add(r, &v, &w->seen, -1, &v);
-    npu_multiply(r, &v, &beta, &v);
-    npu_batch_matmul(r, &inverse, &v, &w->written);
-    npu_batch_matmul(r, &q, &t->state, &w->seen);
-    npu_multiply(r, &w->seen, &decay, &o);
-    npu_batch_matmul(r, &s, &w->written, &w->seen);
-    npu_add(r, &o, &w->seen, 1, &o);
-    npu_multiply(r, &k, &late, &w->keys);
+    npu_batch_matmul(r, k, t->state, w->seen);
+    npu_multiply(r, w->seen, decay, w->seen);
+    npu_add(r, v, w->seen, -1, v);
+    npu_multiply(r, v, beta, v);
+    npu_batch_matmul(r, inverse, v, w->written);
+    npu_batch_matmul(r, q, t->state, w->seen);
+    npu_multiply(r, w->seen, decay, o);
+    npu_batch_matmul(r, s, w->written, w->seen);
+    npu_add(r, o, w->seen, 1, o);
+    npu_multiply(r, k, late, w->keys);
     tn_tensor columns = delta_rule_transposed(&w->keys);
-    npu_batch_matmul(r, &columns, &w->written, &w->part);
-    npu_multiply(r, &t->state, &all, &t->state);
-    npu_add(r, &t->state, &w->part, 1, &t->state);
+    npu_batch_matmul(r, columns, w->written, w->part);
+    npu_multiply(r, t->state, all, t->state);
+    npu_add(r, t->state, w->part, 1, t->state);
 }
 
 void delta_rule_chunks(npu_run *r, const delta_tokens *t)
@@ -204,8 +204,8 @@ void delta_rule_chunks(npu_run *r, const delta_tokens *t)
     find_decays(r, t, &w);
     find_products(r, t, &w);
     invert(r, &w);
-    tn_tensor late = npu_part(&w.between, w.chunk - 1, 1, 1);
-    npu_copy(r, &late, &w.late);
+    tn_tensor late = npu_part(w.between, w.chunk - 1, 1, 1);
+    npu_copy(r, late, w.late);
     for (int64_t i = 0; i * w.chunk < t->count; i++)
         run_chunk(r, t, &w, i);
 }

@@ -41,125 +41,125 @@ tn_status act_grad_declines(tn_act act, tn_error *err)
 /* y = a - x */
 static void less(npu_run *r, float a, const tn_tensor *x, const tn_tensor *y)
 {
-    npu_multiply_number(r, x, -1, y);
-    npu_add_number(r, y, a, y);
+    npu_multiply_number(r, *x, -1, *y);
+    npu_add_number(r, *y, a, *y);
 }
 
 void grad_close(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 {
-    tn_tensor closed = npu_take_like(r, TN_BOOL, x), negative = npu_take_like(r, TN_F32, x);
+    tn_tensor closed = npu_take_like(r, TN_BOOL, *x), negative = npu_take_like(r, TN_F32, *x);
     tn_tensor zero = npu_take(r, TN_F32, 1, (int64_t[]){1});
-    npu_fill(r, &zero, 0);
-    npu_multiply_number(r, x, -1, &negative);
-    npu_not_below(r, &negative, 0, &closed);
-    npu_choose(r, &closed, &zero, y, y);
+    npu_fill(r, zero, 0);
+    npu_multiply_number(r, *x, -1, negative);
+    npu_not_below(r, negative, 0, closed);
+    npu_choose(r, closed, zero, *y, *y);
 }
 
 /* x s and s + factor x s (1 - s), s = sigmoid(factor x). */
 static void steep_silu(npu_run *r, float factor, const tn_tensor *x, const tn_tensor *value, const tn_tensor *slope)
 {
-    tn_tensor s = npu_take_like(r, TN_F32, x);
-    npu_multiply_number(r, x, factor, &s);
-    npu_sigmoid(r, &s, &s);
-    npu_multiply(r, x, &s, value);
+    tn_tensor s = npu_take_like(r, TN_F32, *x);
+    npu_multiply_number(r, *x, factor, s);
+    npu_sigmoid(r, s, s);
+    npu_multiply(r, *x, s, *value);
     less(r, 1, &s, slope);
-    npu_multiply(r, slope, value, slope);
-    npu_add(r, &s, slope, factor, slope);
+    npu_multiply(r, *slope, *value, *slope);
+    npu_add(r, s, *slope, factor, *slope);
 }
 
 /* x h and h + 2 x h (1 - h) u', h = (1 + tanh(u)) / 2, u = sqrt(2/pi) (x + 0.044715 x^3). */
 static void gelu_tanh(npu_run *r, const tn_tensor *x, const tn_tensor *value, const tn_tensor *slope)
 {
-    tn_tensor c = npu_take_like(r, TN_F32, x), u = npu_take_like(r, TN_F32, x), h = npu_take_like(r, TN_F32, x);
-    npu_clamp(r, x, -FLAT, FLAT, &c);
-    npu_multiply(r, &c, &c, &h);
-    npu_multiply_number(r, &h, 3 * CUBE, slope);
-    npu_add_number(r, slope, 1, slope);
-    npu_multiply(r, &h, &c, &u);
-    npu_add(r, &c, &u, CUBE, &u);
-    npu_multiply_number(r, &u, SQRT_2_OVER_PI, &u);
-    npu_tanh(r, &u, &h);
-    npu_multiply(r, slope, &c, slope);
-    npu_multiply_number(r, slope, SQRT_2_OVER_PI / 2, slope);
-    npu_multiply(r, &h, &h, &u);
+    tn_tensor c = npu_take_like(r, TN_F32, *x), u = npu_take_like(r, TN_F32, *x), h = npu_take_like(r, TN_F32, *x);
+    npu_clamp(r, *x, -FLAT, FLAT, c);
+    npu_multiply(r, c, c, h);
+    npu_multiply_number(r, h, 3 * CUBE, *slope);
+    npu_add_number(r, *slope, 1, *slope);
+    npu_multiply(r, h, c, u);
+    npu_add(r, c, u, CUBE, u);
+    npu_multiply_number(r, u, SQRT_2_OVER_PI, u);
+    npu_tanh(r, u, h);
+    npu_multiply(r, *slope, c, *slope);
+    npu_multiply_number(r, *slope, SQRT_2_OVER_PI / 2, *slope);
+    npu_multiply(r, h, h, u);
     less(r, 1, &u, &u);
-    npu_multiply(r, slope, &u, slope);
-    npu_add_number(r, &h, 1, &h);
-    npu_multiply_number(r, &h, 0.5f, &h);
-    npu_multiply(r, x, &h, value);
-    npu_add(r, slope, &h, 1, slope);
+    npu_multiply(r, *slope, u, *slope);
+    npu_add_number(r, h, 1, h);
+    npu_multiply_number(r, h, 0.5f, h);
+    npu_multiply(r, *x, h, *value);
+    npu_add(r, *slope, h, 1, *slope);
 }
 
 /* x h and h + x density(x), h the normal distribution function. */
 static void gelu(npu_run *r, const tn_tensor *x, const tn_tensor *value, const tn_tensor *slope)
 {
-    tn_tensor c = npu_take_like(r, TN_F32, x), h = npu_take_like(r, TN_F32, x);
-    npu_clamp(r, x, -FLAT, FLAT, &c);
-    npu_multiply(r, &c, &c, slope);
-    npu_multiply_number(r, slope, -0.5f, slope);
-    npu_exp(r, slope, slope);
-    npu_multiply_number(r, slope, 0.39894228040143268f, slope);
-    npu_multiply(r, slope, &c, slope);
-    npu_multiply_number(r, &c, 0.70710678118654752f, &c);
-    npu_erf(r, &c, &h);
-    npu_add_number(r, &h, 1, &h);
-    npu_multiply_number(r, &h, 0.5f, &h);
-    npu_multiply(r, x, &h, value);
-    npu_add(r, slope, &h, 1, slope);
+    tn_tensor c = npu_take_like(r, TN_F32, *x), h = npu_take_like(r, TN_F32, *x);
+    npu_clamp(r, *x, -FLAT, FLAT, c);
+    npu_multiply(r, c, c, *slope);
+    npu_multiply_number(r, *slope, -0.5f, *slope);
+    npu_exp(r, *slope, *slope);
+    npu_multiply_number(r, *slope, 0.39894228040143268f, *slope);
+    npu_multiply(r, *slope, c, *slope);
+    npu_multiply_number(r, c, 0.70710678118654752f, c);
+    npu_erf(r, c, h);
+    npu_add_number(r, h, 1, h);
+    npu_multiply_number(r, h, 0.5f, h);
+    npu_multiply(r, *x, h, *value);
+    npu_add(r, *slope, h, 1, *slope);
 }
 
 /* relu(x), and 1 or 0. */
 static void relu(npu_run *r, const tn_tensor *x, const tn_tensor *value, const tn_tensor *slope)
 {
-    npu_relu(r, x, value);
-    npu_fill(r, slope, 1);
+    npu_relu(r, *x, *value);
+    npu_fill(r, *slope, 1);
     grad_close(r, x, slope);
 }
 
 static void relu6(npu_run *r, const tn_tensor *x, const tn_tensor *value, const tn_tensor *slope)
 {
-    tn_tensor room = npu_take_like(r, TN_F32, x);
-    npu_fill(r, slope, 1);
+    tn_tensor room = npu_take_like(r, TN_F32, *x);
+    npu_fill(r, *slope, 1);
     grad_close(r, x, slope);
     less(r, 6, x, &room);
     grad_close(r, &room, slope);
-    npu_clamp(r, x, 0, 6, value);
+    npu_clamp(r, *x, 0, 6, *value);
 }
 
 /* x t and t + x s (1 - t^2), t = tanh(softplus(x)), s = sigmoid(x). */
 static void mish(npu_run *r, const tn_tensor *x, const tn_tensor *value, const tn_tensor *slope)
 {
-    tn_tensor c = npu_take_like(r, TN_F32, x), t = npu_take_like(r, TN_F32, x);
-    npu_clamp(r, x, -4 * FLAT, 4 * FLAT, &c);
-    npu_softplus(r, &c, 20, &t);
-    npu_tanh(r, &t, &t);
-    npu_sigmoid(r, &c, slope);
-    npu_multiply(r, slope, &c, slope);
-    npu_multiply(r, &t, &t, &c);
+    tn_tensor c = npu_take_like(r, TN_F32, *x), t = npu_take_like(r, TN_F32, *x);
+    npu_clamp(r, *x, -4 * FLAT, 4 * FLAT, c);
+    npu_softplus(r, c, 20, t);
+    npu_tanh(r, t, t);
+    npu_sigmoid(r, c, *slope);
+    npu_multiply(r, *slope, c, *slope);
+    npu_multiply(r, t, t, c);
     less(r, 1, &c, &c);
-    npu_multiply(r, slope, &c, slope);
-    npu_add(r, slope, &t, 1, slope);
-    npu_multiply(r, x, &t, value);
+    npu_multiply(r, *slope, c, *slope);
+    npu_add(r, *slope, t, 1, *slope);
+    npu_multiply(r, *x, t, *value);
 }
 
 /* s and s (1 - s), or t and 1 - t^2. */
 static void curve(npu_run *r, tn_act act, const tn_tensor *x, const tn_tensor *value, const tn_tensor *slope)
 {
     if (act == TN_ACT_SIGMOID) {
-        npu_sigmoid(r, x, value);
+        npu_sigmoid(r, *x, *value);
         less(r, 1, value, slope);
-        npu_multiply(r, slope, value, slope);
+        npu_multiply(r, *slope, *value, *slope);
     } else {
-        npu_tanh(r, x, value);
-        npu_multiply(r, value, value, slope);
+        npu_tanh(r, *x, *value);
+        npu_multiply(r, *value, *value, *slope);
         less(r, 1, slope, slope);
     }
 }
 
 void act_grad(npu_run *r, tn_act act, const tn_tensor *x, tn_tensor *value, tn_tensor *slope)
 {
-    *value = npu_take_like(r, TN_F32, x);
-    *slope = npu_take_like(r, TN_F32, x);
+    *value = npu_take_like(r, TN_F32, *x);
+    *slope = npu_take_like(r, TN_F32, *x);
     switch (act) {
     case TN_ACT_SILU:
         steep_silu(r, 1, x, value, slope);
@@ -178,8 +178,8 @@ void act_grad(npu_run *r, tn_act act, const tn_tensor *x, tn_tensor *value, tn_t
     case TN_ACT_RELU2:
         relu(r, x, value, slope);
         if (act == TN_ACT_RELU2) {
-            npu_multiply_number(r, value, 2, slope);
-            npu_multiply(r, value, value, value);
+            npu_multiply_number(r, *value, 2, *slope);
+            npu_multiply(r, *value, *value, *value);
         }
         break;
     case TN_ACT_RELU6:
@@ -193,8 +193,8 @@ void act_grad(npu_run *r, tn_act act, const tn_tensor *x, tn_tensor *value, tn_t
         curve(r, act, x, value, slope);
         break;
     default: /* TN_ACT_LINEAR; others are declined */
-        npu_copy(r, x, value);
-        npu_fill(r, slope, 1);
+        npu_copy(r, *x, *value);
+        npu_fill(r, *slope, 1);
         break;
     }
 }
@@ -204,15 +204,15 @@ void act_grad(npu_run *r, tn_act act, const tn_tensor *x, tn_tensor *value, tn_t
 /* 1, or 0 where x is beyond the limit. */
 static tn_tensor within(npu_run *r, float limit, bool below, const tn_tensor *x)
 {
-    tn_tensor open = npu_take_like(r, TN_F32, x), out = npu_take_like(r, TN_BOOL, x);
+    tn_tensor open = npu_take_like(r, TN_F32, *x), out = npu_take_like(r, TN_BOOL, *x);
     tn_tensor zero = npu_take(r, TN_F32, 1, (int64_t[]){1});
-    npu_fill(r, &zero, 0);
-    npu_fill(r, &open, 1);
-    npu_above(r, x, limit, &out);
-    npu_choose(r, &out, &zero, &open, &open);
-    npu_below(r, x, -limit, &out);
+    npu_fill(r, zero, 0);
+    npu_fill(r, open, 1);
+    npu_above(r, *x, limit, out);
+    npu_choose(r, out, zero, open, open);
+    npu_below(r, *x, -limit, out);
     if (below)
-        npu_choose(r, &out, &zero, &open, &open);
+        npu_choose(r, out, zero, open, open);
     return open;
 }
 
@@ -222,16 +222,16 @@ static glu_terms clamped_terms(npu_run *r, const tn_site *site, tn_dtype dtype, 
                                const tn_tensor *up)
 {
     float limit = grad_rounded((float)site->num[TN_NUM_LIMIT], dtype);
-    tn_tensor g = npu_take_like(r, TN_F32, gate), open = within(r, limit, false, gate);
-    glu_terms terms = {.value = npu_take_like(r, TN_F32, gate),
-                       .slope = npu_take_like(r, TN_F32, gate),
-                       .up = npu_take_like(r, TN_F32, up),
+    tn_tensor g = npu_take_like(r, TN_F32, *gate), open = within(r, limit, false, gate);
+    glu_terms terms = {.value = npu_take_like(r, TN_F32, *gate),
+                       .slope = npu_take_like(r, TN_F32, *gate),
+                       .up = npu_take_like(r, TN_F32, *up),
                        .open = within(r, limit, true, up)};
-    npu_clamp(r, gate, -INFINITY, limit, &g);
-    npu_clamp(r, up, -limit, limit, &terms.up);
+    npu_clamp(r, *gate, -INFINITY, limit, g);
+    npu_clamp(r, *up, -limit, limit, terms.up);
     steep_silu(r, (float)site->num[TN_NUM_ALPHA], &g, &terms.value, &terms.slope);
-    npu_multiply(r, &terms.slope, &open, &terms.slope);
-    npu_add_number(r, &terms.up, 1, &terms.up);
+    npu_multiply(r, terms.slope, open, terms.slope);
+    npu_add_number(r, terms.up, 1, terms.up);
     grad_round(r, &terms.up, dtype);
     grad_round(r, &terms.value, dtype);
     return terms;

@@ -114,7 +114,7 @@ static void step_done(attention_work *w)
 
 static void scores_scale(npu_run *r, attention_work *w, float factor)
 {
-    npu_multiply_number(r, &w->now, factor, &w->other);
+    npu_multiply_number(r, w->now, factor, w->other);
     step_done(w);
 }
 
@@ -123,8 +123,8 @@ static void scores_round(npu_run *r, const attention_job *job, attention_work *w
 {
     if (job->dtype == TN_F32)
         return;
-    npu_copy(r, &w->now, &w->raw);
-    npu_copy(r, &w->raw, &w->now);
+    npu_copy(r, w->now, w->raw);
+    npu_copy(r, w->raw, w->now);
 }
 
 /* cap tanh(x / cap), tanh(x) = 2 sigmoid(2 x) - 1, which is off by 1e-7 at most. */
@@ -133,10 +133,10 @@ static void scores_softcap(npu_run *r, const attention_job *job, attention_work 
     scores_scale(r, w, 1 / job->softcap);
     scores_round(r, job, w);
     scores_scale(r, w, 2);
-    npu_sigmoid(r, &w->now, &w->other);
+    npu_sigmoid(r, w->now, w->other);
     step_done(w);
     scores_scale(r, w, 2);
-    npu_add_number(r, &w->now, -1, &w->other);
+    npu_add_number(r, w->now, -1, w->other);
     step_done(w);
     scores_round(r, job, w);
     scores_scale(r, w, job->softcap);
@@ -153,11 +153,11 @@ static tn_tensor with_columns(const tn_tensor *t, int64_t columns)
 static void sinks_join(npu_run *r, const attention_job *job, attention_work *w)
 {
     tn_tensor sinks = npu_view(job->sinks->data, job->sinks->dtype, 3, w->sinks.shape, NULL);
-    npu_copy(r, &sinks, &w->sinks);
-    npu_fill(r, &w->zeros, 0);
-    npu_add(r, &w->zeros, &w->sinks, 1, &w->drain);
+    npu_copy(r, sinks, w->sinks);
+    npu_fill(r, w->zeros, 0);
+    npu_add(r, w->zeros, w->sinks, 1, w->drain);
     w->other = with_columns(&w->other, w->now.shape[2] + 1);
-    npu_join(r, &w->now, &w->drain, &w->other);
+    npu_join(r, w->now, w->drain, w->other);
     step_done(w);
     w->other = with_columns(&w->other, w->now.shape[2]);
 }
@@ -169,7 +169,7 @@ static void sinks_drop(npu_run *r, attention_work *w)
     tn_tensor keys = w->now;
     keys.shape[2] = columns;
     w->other = with_columns(&w->other, columns);
-    npu_copy(r, &keys, &w->other);
+    npu_copy(r, keys, w->other);
     step_done(w);
     w->other = with_columns(&w->other, columns);
 }
@@ -178,28 +178,28 @@ static void sinks_drop(npu_run *r, attention_work *w)
 static tn_tensor attention_softmax(npu_run *r, const attention_job *job, const attention_part *part, attention_work *w)
 {
     if (job->dtype != TN_F32)
-        npu_copy(r, &w->raw, &w->now);
+        npu_copy(r, w->raw, w->now);
     scores_scale(r, w, job->scale);
     scores_round(r, job, w);
     if (job->softcap != 0)
         scores_softcap(r, job, w);
     if (part->span.masked) {
-        npu_add(r, &w->now, &w->mask, 1, &w->other);
+        npu_add(r, w->now, w->mask, 1, w->other);
         step_done(w);
     }
     if (job->sinks)
         sinks_join(r, job, w);
-    npu_softmax(r, &w->now, &w->other);
+    npu_softmax(r, w->now, w->other);
     step_done(w);
     if (job->sinks)
         sinks_drop(r, w);
     if (part->blind) {
-        npu_multiply(r, &w->now, &w->sees, &w->other);
+        npu_multiply(r, w->now, w->sees, w->other);
         step_done(w);
     }
     if (job->dtype == TN_F32)
         return w->now;
-    npu_copy(r, &w->now, &w->raw);
+    npu_copy(r, w->now, w->raw);
     return w->raw;
 }
 
@@ -232,7 +232,7 @@ static tn_tensor attention_queries(npu_run *r, const attention_job *job, const a
     tn_tensor q = by_head(job->q, part);
     if (job->group == 1 || part->count == 1)
         return by_group(&q, job);
-    npu_copy(r, &q, &w->q);
+    npu_copy(r, q, w->q);
     return by_group(&w->q, job);
 }
 
@@ -259,7 +259,7 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
     int64_t keys = span->end - span->first;
     tn_tensor o = by_head(job->o, part);
     if (keys == 0) {
-        npu_fill(r, &o, 0);
+        npu_fill(r, o, 0);
         return;
     }
     r->used = 0; /* the part before is done with it before this one begins                        */
@@ -276,13 +276,13 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
         npu_view(address(job->v, part->row, span->first), job->dtype, 3, (int64_t[]){job->kv_heads, keys, job->dv},
                  (int64_t[]){job->v->stride[2], job->v->stride[1], 1});
     tn_tensor query = attention_queries(r, job, part, &w), products = by_group(&w.raw, job);
-    npu_batch_matmul(r, &query, &key, &products);
+    npu_batch_matmul(r, query, key, products);
     tn_tensor p = attention_softmax(r, job, part, &w), rows = by_group(&p, job);
     tn_tensor there = by_group(&o, job), sums = by_group(&w.o, job);
     bool direct = part->count == 1 && ascend_is_dense(&there); /* the results' own places              */
-    npu_batch_matmul(r, &rows, &value, direct ? &there : &sums);
+    npu_batch_matmul(r, rows, value, direct ? there : sums);
     if (!direct)
-        npu_copy(r, &w.o, &o);
+        npu_copy(r, w.o, o);
 }
 
 /* All queries of a batch row, whose positions and those of its keys are q and k. */

@@ -136,8 +136,8 @@ static void scores_round(npu_run *r, const grad_job *job, const grad_block *b, c
 {
     if (job->shape.dtype == TN_F32)
         return;
-    npu_copy(r, x, &b->narrow);
-    npu_copy(r, &b->narrow, x);
+    npu_copy(r, *x, b->narrow);
+    npu_copy(r, b->narrow, *x);
 }
 
 /* ---- probabilities ------------------------------------------------------------------------------------------ */
@@ -145,17 +145,17 @@ static void scores_round(npu_run *r, const grad_job *job, const grad_block *b, c
 /* c tanh(z / c), rounded at each step, tanh(x) = 2 sigmoid(2 x) - 1; slope is 1 - tanh^2. */
 static void through_softcap(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *z)
 {
-    npu_multiply_number(r, z, 1 / job->shape.softcap, z);
+    npu_multiply_number(r, *z, 1 / job->shape.softcap, *z);
     scores_round(r, job, b, z);
-    npu_multiply_number(r, z, 2, z);
-    npu_sigmoid(r, z, z);
-    npu_multiply_number(r, z, 2, z);
-    npu_add_number(r, z, -1, z);
+    npu_multiply_number(r, *z, 2, *z);
+    npu_sigmoid(r, *z, *z);
+    npu_multiply_number(r, *z, 2, *z);
+    npu_add_number(r, *z, -1, *z);
     scores_round(r, job, b, z);
-    npu_multiply(r, z, z, &b->slope);
-    npu_multiply_number(r, &b->slope, -1, &b->slope);
-    npu_add_number(r, &b->slope, 1, &b->slope);
-    npu_multiply_number(r, z, job->shape.softcap, z);
+    npu_multiply(r, *z, *z, b->slope);
+    npu_multiply_number(r, b->slope, -1, b->slope);
+    npu_add_number(r, b->slope, 1, b->slope);
+    npu_multiply_number(r, *z, job->shape.softcap, *z);
     scores_round(r, job, b, z);
 }
 
@@ -180,31 +180,31 @@ static bool upload_mask(npu_run *r, const grad_job *job, const grad_block *b, co
 static void probabilities(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, bool blind)
 {
     tn_tensor z = npu_view(b->room.data, TN_F32, 3, b->room.shape, NULL), transposed = turned(&row->k);
-    tn_tensor q = by_group(job, &b->q), products = by_group(job, &z), keys = npu_part(&b->p, 0, 1, job->shape.keys);
-    npu_batch_matmul(r, &q, &transposed, &products);
+    tn_tensor q = by_group(job, &b->q), products = by_group(job, &z), keys = npu_part(b->p, 0, 1, job->shape.keys);
+    npu_batch_matmul(r, q, transposed, products);
     scores_round(r, job, b, &z);
-    npu_multiply_number(r, &z, job->shape.scale, &z);
+    npu_multiply_number(r, z, job->shape.scale, z);
     scores_round(r, job, b, &z);
     if (job->shape.softcap != 0)
         through_softcap(r, job, b, &z);
     if (!job->shape.sinks) {
-        npu_add(r, &z, &b->mask, 1, &b->z);
-        npu_softmax(r, &b->z, &b->p);
+        npu_add(r, z, b->mask, 1, b->z);
+        npu_softmax(r, b->z, b->p);
     } else {
-        npu_add(r, &z, &b->mask, 1, &b->dp);
-        npu_fill(r, &b->sink, 0);
-        npu_add(r, &b->sink, &row->sinks, 1, &b->sink);
-        npu_join(r, &b->dp, &b->sink, &b->z);
-        npu_softmax(r, &b->z, &b->p);
-        tn_tensor last = npu_part(&b->p, job->shape.keys, 1, 1);
-        npu_copy(r, &last, &b->sink);
+        npu_add(r, z, b->mask, 1, b->dp);
+        npu_fill(r, b->sink, 0);
+        npu_add(r, b->sink, row->sinks, 1, b->sink);
+        npu_join(r, b->dp, b->sink, b->z);
+        npu_softmax(r, b->z, b->p);
+        tn_tensor last = npu_part(b->p, job->shape.keys, 1, 1);
+        npu_copy(r, last, b->sink);
     }
-    npu_copy(r, &keys, &b->keys);
+    npu_copy(r, keys, b->keys);
     if (!blind)
         return;
-    npu_multiply(r, &b->keys, &b->sees, &b->keys);
+    npu_multiply(r, b->keys, b->sees, b->keys);
     if (job->shape.sinks)
-        npu_multiply(r, &b->sink, &b->sees, &b->sink);
+        npu_multiply(r, b->sink, b->sees, b->sink);
 }
 
 /* ---- gradients ---------------------------------------------------------------------------------------------- */
@@ -215,26 +215,26 @@ static void accumulate(npu_run *r, const grad_job *job, const grad_block *b, con
 {
     tn_tensor left = by_group(job, a), transposed = turned(&left), right = by_group(job, w);
     tn_tensor part = npu_view(b->part.data, TN_F32, 3, sum->shape, NULL);
-    npu_batch_matmul(r, &transposed, &right, &part);
-    npu_add(r, sum, &part, 1, sum);
+    npu_batch_matmul(r, transposed, right, part);
+    npu_add(r, *sum, part, 1, *sum);
 }
 
 /* b->dp: from dP to ds; and the sinks' gradient. */
 static void scores_grad(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b)
 {
-    npu_multiply(r, &b->dp, &b->keys, &b->room);
-    npu_sums(r, &b->room, &b->inner);
-    npu_add(r, &b->dp, &b->inner, -1, &b->dp);
-    npu_multiply(r, &b->dp, &b->keys, &b->dp);
+    npu_multiply(r, b->dp, b->keys, b->room);
+    npu_sums(r, b->room, b->inner);
+    npu_add(r, b->dp, b->inner, -1, b->dp);
+    npu_multiply(r, b->dp, b->keys, b->dp);
     if (job->shape.softcap != 0)
-        npu_multiply(r, &b->dp, &b->slope, &b->dp);
-    npu_multiply_number(r, &b->dp, job->shape.scale, &b->dp);
+        npu_multiply(r, b->dp, b->slope, b->dp);
+    npu_multiply_number(r, b->dp, job->shape.scale, b->dp);
     if (!job->shape.sinks)
         return;
     tn_tensor flat = npu_view(b->sink.data, TN_F32, 3, (int64_t[]){job->shape.heads, 1, b->count}, NULL);
-    npu_multiply(r, &b->sink, &b->inner, &b->sink);
-    npu_sums(r, &flat, &b->sum);
-    npu_add(r, &row->dsinks, &b->sum, -1, &row->dsinks);
+    npu_multiply(r, b->sink, b->inner, b->sink);
+    npu_sums(r, flat, b->sum);
+    npu_add(r, row->dsinks, b->sum, -1, row->dsinks);
 }
 
 static void block_run(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, const int32_t *q,
@@ -244,19 +244,19 @@ static void block_run(npu_run *r, const grad_job *job, const grad_row *row, cons
     tn_tensor up = by_group(job, &b->g), values = turned(&row->v), dp = by_group(job, &b->dp);
     tn_tensor dq = by_group(job, &b->dq);
     bool blind = upload_mask(r, job, b, q, k);
-    npu_copy(r, &from, &b->q);
-    npu_copy(r, &g, &b->g);
+    npu_copy(r, from, b->q);
+    npu_copy(r, g, b->g);
     probabilities(r, job, row, b, blind);
-    npu_batch_matmul(r, &up, &values, &dp);
+    npu_batch_matmul(r, up, values, dp);
     scores_grad(r, job, row, b);
     scores_round(r, job, b, &b->keys);
     accumulate(r, job, b, &b->keys, &b->g, &row->dv);
     accumulate(r, job, b, &b->dp, &b->q, &row->dk);
     if (!job->dq->data)
         return;
-    npu_batch_matmul(r, &dp, &row->k, &dq);
+    npu_batch_matmul(r, dp, row->k, dq);
     tn_tensor there = by_head(job->dq, b->row, b->first, b->count);
-    npu_copy(r, &b->dq, &there);
+    npu_copy(r, b->dq, there);
 }
 
 /* What lies in slots of a cache that are not used, which have no position, may be anything: zeros take its place. */
@@ -274,10 +274,10 @@ static void clear_unused(npu_run *r, const grad_job *job, const grad_row *row, c
     }
     if (any) {
         npu_put(r, row->places.data, places, (size_t)job->shape.keys * sizeof *places);
-        npu_below(r, &row->places, 0, &row->unused);
-        npu_fill(r, &row->zero, 0);
-        npu_choose(r, &row->unused, &row->zero, &row->k, &row->k);
-        npu_choose(r, &row->unused, &row->zero, &row->v, &row->v);
+        npu_below(r, row->places, 0, row->unused);
+        npu_fill(r, row->zero, 0);
+        npu_choose(r, row->unused, row->zero, row->k, row->k);
+        npu_choose(r, row->unused, row->zero, row->v, row->v);
     }
     free(places);
 }
@@ -290,11 +290,11 @@ static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_
     int64_t step = block_fit(job);
     tn_tensor keys = by_head(job->shape.k, at, 0, job->shape.keys),
               values = by_head(job->shape.v, at, 0, job->shape.keys);
-    npu_copy(r, &keys, &row->k);
-    npu_copy(r, &values, &row->v);
+    npu_copy(r, keys, row->k);
+    npu_copy(r, values, row->v);
     clear_unused(r, job, row, k);
-    npu_fill(r, &row->dk, 0);
-    npu_fill(r, &row->dv, 0);
+    npu_fill(r, row->dk, 0);
+    npu_fill(r, row->dv, 0);
     for (int64_t t = 0; t < job->shape.tokens && r->status == TN_OK; t += step) {
         r->used = before;
         grad_block b = block_take(r, job, job->shape.tokens - t < step ? job->shape.tokens - t : step);
@@ -304,9 +304,9 @@ static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_
     }
     tn_tensor dk = by_head(job->dk, at, 0, job->shape.keys), dv = by_head(job->dv, at, 0, job->shape.keys);
     if (job->dk->data)
-        npu_copy(r, &row->dk, &dk);
+        npu_copy(r, row->dk, dk);
     if (job->dv->data)
-        npu_copy(r, &row->dv, &dv);
+        npu_copy(r, row->dv, dv);
     r->used = before;
 }
 
@@ -315,14 +315,14 @@ static void rows_run(npu_run *r, const grad_job *job, const grad_row *row)
     int32_t *q = attention_positions(r, &r->call->in[3]), *k = attention_positions(r, &r->call->in[4]);
     if (job->shape.sinks) {
         tn_tensor sinks = npu_view(job->shape.sinks->data, job->shape.sinks->dtype, 3, row->sinks.shape, NULL);
-        npu_copy(r, &sinks, &row->sinks);
-        npu_fill(r, &row->dsinks, 0);
+        npu_copy(r, sinks, row->sinks);
+        npu_fill(r, row->dsinks, 0);
     }
     for (int64_t b = 0; b < job->shape.batch && r->status == TN_OK; b++)
         row_run(r, job, row, b, q + b * job->shape.q_step, k + b * job->shape.kv_step);
     if (job->dsinks) {
         tn_tensor sums = npu_view(row->dsinks.data, TN_F32, 1, &job->shape.heads, NULL);
-        npu_copy(r, &sums, job->dsinks);
+        npu_copy(r, sums, *job->dsinks);
     }
     free(q);
     free(k);
@@ -342,9 +342,9 @@ static void attention(npu_run *r)
         block_take(r, &job, block_fit(&job));
     } else if (job.shape.keys == 0) { /* everybody sees nothing */
         if (job.dq->data)
-            npu_fill(r, job.dq, 0);
+            npu_fill(r, *job.dq, 0);
         if (job.dsinks)
-            npu_fill(r, job.dsinks, 0);
+            npu_fill(r, *job.dsinks, 0);
     } else {
         rows_run(r, &job, &row);
     }

@@ -48,7 +48,7 @@ static void append_rows(npu_run *r, const append_job *job, int64_t row, int64_t 
         while (t + n < tokens && slot_at(job, row, t + n) == slot + n)
             n++;
         tn_tensor from = piece(job->x, row, rows, t, n), to = piece(job->cache, row, rows, slot, n);
-        npu_copy(r, &from, &to);
+        npu_copy(r, from, to);
     }
 }
 

@@ -74,22 +74,22 @@ static void take_tokens(npu_run *r, const delta_job *job, const real_tokens *tok
     if (r->measuring)
         return;
     if (!tokens->all || to->shape[1] > job->tokens)
-        npu_fill(r, to, 0);
+        npu_fill(r, *to, 0);
     real_tokens_pack(r, tokens, x, &places);
 }
 
 /* x = x / sqrt(|x|^2 + 1e-6) factor, by rows. */
 static void normalise(npu_run *r, const tn_tensor *x, float factor)
 {
-    tn_tensor squares = npu_take_like(r, TN_F32, x),
+    tn_tensor squares = npu_take_like(r, TN_F32, *x),
               size = npu_take(r, TN_F32, 3, (int64_t[]){x->shape[0], x->shape[1], 1});
-    npu_multiply(r, x, x, &squares);
-    npu_sums(r, &squares, &size);
-    npu_add_number(r, &size, 1e-6f, &size);
-    npu_rsqrt(r, &size, &size);
-    npu_multiply(r, x, &size, x);
+    npu_multiply(r, *x, *x, squares);
+    npu_sums(r, squares, size);
+    npu_add_number(r, size, 1e-6f, size);
+    npu_rsqrt(r, size, size);
+    npu_multiply(r, *x, size, *x);
     if (factor != 1)
-        npu_multiply_number(r, x, factor, x);
+        npu_multiply_number(r, *x, factor, *x);
 }
 
 /* Keys or queries: every key head's for each value head that it serves. */
@@ -104,14 +104,14 @@ static void take_keys(npu_run *r, const delta_job *job, const real_tokens *token
         int64_t step = room * job->dk;
         tn_tensor places =
             npu_view((float *)to->data + j * step, TN_F32, 3, own.shape, (int64_t[]){group * step, job->dk, 1});
-        npu_copy(r, &own, &places);
+        npu_copy(r, own, places);
     }
 }
 
 /* A parameter of each value head as [1,1,K,1] f32. */
 static tn_tensor by_head(npu_run *r, const tn_tensor *param)
 {
-    tn_tensor wide = npu_wide_copy(r, param);
+    tn_tensor wide = npu_wide_copy(r, *param);
     return npu_view(wide.data, TN_F32, 4, (int64_t[]){1, 1, wide.shape[0], 1}, NULL);
 }
 
@@ -122,7 +122,7 @@ static void clear_rest(npu_run *r, const delta_job *job, const real_tokens *toke
         int64_t count = real_tokens_of(tokens, row), heads = job->v_heads, room = t->shape[1];
         tn_tensor rest = npu_view((float *)t->data + row * heads * room + count, TN_F32, 2,
                                   (int64_t[]){heads, room - count}, (int64_t[]){room, 1});
-        npu_fill(r, &rest, 0);
+        npu_fill(r, rest, 0);
     }
 }
 
@@ -134,17 +134,17 @@ static void take_gates(npu_run *r, const delta_job *job, const real_tokens *toke
     tn_tensor b =
         npu_view(job->b->data, job->b->dtype, 4, a.shape, (int64_t[]){job->b->stride[0], job->b->stride[1], 1, 1});
     tn_tensor rate = by_head(r, job->rate), bias = by_head(r, job->bias), g = by_token(job, &to->g);
-    tn_tensor narrow = npu_take_like(r, job->b->dtype, &to->beta);
+    tn_tensor narrow = npu_take_like(r, job->b->dtype, to->beta);
     take_tokens(r, job, tokens, &a, &to->g);
     take_tokens(r, job, tokens, &b, &to->beta);
-    npu_exp(r, &rate, &rate);
-    npu_multiply_number(r, &rate, -1, &rate);
-    npu_add(r, &g, &bias, 1, &g);
-    npu_softplus(r, &to->g, 20, &to->g);
-    npu_multiply(r, &g, &rate, &g);
-    npu_clamp(r, &to->g, -1e4f, INFINITY, &to->g);
-    npu_sigmoid(r, &to->beta, &to->beta);
-    npu_round(r, &to->beta, &narrow);
+    npu_exp(r, rate, rate);
+    npu_multiply_number(r, rate, -1, rate);
+    npu_add(r, g, bias, 1, g);
+    npu_softplus(r, to->g, 20, to->g);
+    npu_multiply(r, g, rate, g);
+    npu_clamp(r, to->g, -1e4f, INFINITY, to->g);
+    npu_sigmoid(r, to->beta, to->beta);
+    npu_round(r, to->beta, narrow);
     if (!tokens->all || to->room > job->tokens) {
         clear_rest(r, job, tokens, &to->g);
         clear_rest(r, job, tokens, &to->beta);
@@ -159,11 +159,11 @@ static delta_tokens delta_take(npu_run *r, const delta_job *job)
         t.room = (job->tokens + CHUNK - 1) / CHUNK * CHUNK;
     }
     t.q = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, t.room, job->dk});
-    t.k = npu_take_like(r, TN_F32, &t.q);
+    t.k = npu_take_like(r, TN_F32, t.q);
     t.v = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, t.room, job->dv});
-    t.o = npu_take_like(r, TN_F32, &t.v);
+    t.o = npu_take_like(r, TN_F32, t.v);
     t.g = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, t.room, 1});
-    t.beta = npu_take_like(r, TN_F32, &t.g);
+    t.beta = npu_take_like(r, TN_F32, t.g);
     t.state = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, job->dk, job->dv});
     return t;
 }
@@ -173,21 +173,22 @@ static delta_tokens delta_take(npu_run *r, const delta_job *job)
 void delta_rule_one_by_one(npu_run *r, const delta_tokens *t)
 {
     const tn_tensor *m = &t->state;
-    tn_tensor seen = npu_take(r, TN_F32, 3, (int64_t[]){t->heads, 1, m->shape[2]}), added = npu_take_like(r, TN_F32, m);
-    tn_tensor o = npu_take_like(r, TN_F32, &seen);
-    npu_exp(r, &t->g, &t->g);
+    tn_tensor seen = npu_take(r, TN_F32, 3, (int64_t[]){t->heads, 1, m->shape[2]}),
+              added = npu_take_like(r, TN_F32, *m);
+    tn_tensor o = npu_take_like(r, TN_F32, seen);
+    npu_exp(r, t->g, t->g);
     for (int64_t i = 0; i < t->count; i++) {
         tn_tensor q = delta_rule_part(&t->q, i, 1), k = delta_rule_part(&t->k, i, 1), to = delta_rule_part(&t->o, i, 1);
         tn_tensor d = delta_rule_part(&t->v, i, 1), decay = delta_rule_part(&t->g, i, 1);
         tn_tensor beta = delta_rule_part(&t->beta, i, 1), column = delta_rule_transposed(&k);
-        npu_multiply(r, m, &decay, m);
-        npu_batch_matmul(r, &k, m, &seen);
-        npu_add(r, &d, &seen, -1, &d);
-        npu_multiply(r, &d, &beta, &d);
-        npu_multiply(r, &column, &d, &added);
-        npu_add(r, m, &added, 1, m);
-        npu_batch_matmul(r, &q, m, &o);
-        npu_copy(r, &o, &to);
+        npu_multiply(r, *m, decay, *m);
+        npu_batch_matmul(r, k, *m, seen);
+        npu_add(r, d, seen, -1, d);
+        npu_multiply(r, d, beta, d);
+        npu_multiply(r, column, d, added);
+        npu_add(r, *m, added, 1, *m);
+        npu_batch_matmul(r, q, *m, o);
+        npu_copy(r, o, to);
     }
 }
 
@@ -204,7 +205,7 @@ static void delta(npu_run *r)
         t.count = tokens.most;
     }
     tn_tensor state = npu_view(t.state.data, TN_F32, 4, job.state->shape, NULL), o = by_token(&job, &t.o);
-    npu_copy(r, job.state, &state);
+    npu_copy(r, *job.state, state);
     take_tokens(r, &job, &tokens, job.v, &t.v);
     take_keys(r, &job, &tokens, job.q, 1 / sqrtf((float)job.dk), &t.q);
     take_keys(r, &job, &tokens, job.k, 1, &t.k);
@@ -215,7 +216,7 @@ static void delta(npu_run *r)
         delta_rule_one_by_one(r, &t);
     if (!r->measuring)
         real_tokens_unpack(r, &tokens, &o, job.o);
-    npu_copy(r, &state, job.next);
+    npu_copy(r, state, *job.next);
     real_tokens_end(&tokens);
 }
 

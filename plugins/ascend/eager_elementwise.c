@@ -7,7 +7,7 @@
 
 static void add(npu_run *r)
 {
-    npu_add(r, &r->call->in[0], &r->call->in[1], 1, &r->call->out[0]);
+    npu_add(r, r->call->in[0], r->call->in[1], 1, r->call->out[0]);
 }
 
 static tn_status add_forward(const tn_call *call, tn_error *err)
@@ -17,7 +17,7 @@ static tn_status add_forward(const tn_call *call, tn_error *err)
 
 static void copy(npu_run *r)
 {
-    npu_copy(r, &r->call->in[0], &r->call->out[0]);
+    npu_copy(r, r->call->in[0], r->call->out[0]);
 }
 
 static tn_status copy_forward(const tn_call *call, tn_error *err)
@@ -34,7 +34,7 @@ static tn_status act_supports(const tn_site *site, tn_error *err)
 
 static void act(npu_run *r)
 {
-    npu_activate(r, (tn_act)r->call->site->meaning[TN_AXIS_ACT], &r->call->in[0], &r->call->out[0]);
+    npu_activate(r, (tn_act)r->call->site->meaning[TN_AXIS_ACT], r->call->in[0], r->call->out[0]);
 }
 
 static size_t act_scratch(const tn_call *call)
@@ -54,10 +54,10 @@ static tn_status act_forward(const tn_call *call, tn_error *err)
 static void scale(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
-    tn_tensor wide = npu_widened(r, x), result = x->dtype == TN_F32 ? *y : wide;
-    npu_multiply_number(r, &wide, (float)r->call->site->num[TN_NUM_SCALE], &result);
+    tn_tensor wide = npu_widened(r, *x), result = x->dtype == TN_F32 ? *y : wide;
+    npu_multiply_number(r, wide, (float)r->call->site->num[TN_NUM_SCALE], result);
     if (x->dtype != TN_F32)
-        npu_copy(r, &result, y);
+        npu_copy(r, result, *y);
 }
 
 static size_t scale_scratch(const tn_call *call)
@@ -73,12 +73,12 @@ static tn_status scale_forward(const tn_call *call, tn_error *err)
 static void row_scale(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *s = &r->call->in[1], *y = &r->call->out[0];
-    tn_tensor wide = npu_widened(r, x), result = x->dtype == TN_F32 ? *y : wide;
+    tn_tensor wide = npu_widened(r, *x), result = x->dtype == TN_F32 ? *y : wide;
     tn_tensor factors = tn_tensor_dense(s->data, TN_F32, 2, (int64_t[]){s->shape[0], 1});
     factors.stride[0] = s->stride[0];
-    npu_multiply(r, &wide, &factors, &result);
+    npu_multiply(r, wide, factors, result);
     if (x->dtype != TN_F32)
-        npu_copy(r, &result, y);
+        npu_copy(r, result, *y);
 }
 
 static size_t row_scale_scratch(const tn_call *call)
@@ -100,11 +100,11 @@ static tn_status clamp_supports(const tn_site *site, tn_error *err)
 static void clamp(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
-    tn_tensor wide = npu_widened(r, x), result = x->dtype == TN_F32 ? *y : wide;
+    tn_tensor wide = npu_widened(r, *x), result = x->dtype == TN_F32 ? *y : wide;
     float limit = (float)r->call->site->num[TN_NUM_LIMIT];
-    npu_clamp(r, &wide, -limit, limit, &result);
+    npu_clamp(r, wide, -limit, limit, result);
     if (x->dtype != TN_F32)
-        npu_copy(r, &result, y);
+        npu_copy(r, result, *y);
 }
 
 static size_t clamp_scratch(const tn_call *call)
@@ -124,13 +124,13 @@ static tn_status clamp_forward(const tn_call *call, tn_error *err)
 static void tanh_of(npu_run *r, const tn_tensor *x)
 {
     if (npu_needs(NPU_TANH, NULL) == TN_OK) {
-        npu_tanh(r, x, x);
+        npu_tanh(r, *x, *x);
         return;
     }
-    npu_multiply_number(r, x, 2, x);
-    npu_sigmoid(r, x, x);
-    npu_multiply_number(r, x, 2, x);
-    npu_add_number(r, x, -1, x);
+    npu_multiply_number(r, *x, 2, *x);
+    npu_sigmoid(r, *x, *x);
+    npu_multiply_number(r, *x, 2, *x);
+    npu_add_number(r, *x, -1, *x);
 }
 
 /* c tanh(x / c), rounded at each step. */
@@ -138,15 +138,15 @@ static void softcap(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
     float cap = (float)r->call->site->num[TN_NUM_SOFTCAP];
-    tn_tensor wide = npu_wide_copy(r, x), narrow = npu_take_like(r, x->dtype, x);
+    tn_tensor wide = npu_wide_copy(r, *x), narrow = npu_take_like(r, x->dtype, *x);
     tn_tensor factor = npu_take(r, TN_F32, 1, &(int64_t){1});
-    npu_fill(r, &factor, cap);
-    npu_divide(r, &wide, &factor, &wide);
-    npu_round(r, &wide, &narrow);
+    npu_fill(r, factor, cap);
+    npu_divide(r, wide, factor, wide);
+    npu_round(r, wide, narrow);
     tanh_of(r, &wide);
-    npu_round(r, &wide, &narrow);
-    npu_multiply_number(r, &wide, cap, &wide);
-    npu_copy(r, &wide, y);
+    npu_round(r, wide, narrow);
+    npu_multiply_number(r, wide, cap, wide);
+    npu_copy(r, wide, *y);
 }
 
 static size_t softcap_scratch(const tn_call *call)

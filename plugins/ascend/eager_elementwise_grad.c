@@ -18,7 +18,7 @@ static tn_tensor column_like(npu_run *r, const tn_tensor *x)
 {
     tn_tensor row = *x;
     row.shape[x->ndim - 1] = 1;
-    return npu_take_like(r, TN_F32, &row);
+    return npu_take_like(r, TN_F32, row);
 }
 
 /* ---- sparsity: act is applied to relu(gate - cut), cut = mean + z deviation of a token's gates --------------------
@@ -36,9 +36,9 @@ static void centre(npu_run *r, const tn_tensor *centred, const tn_tensor *mean)
 {
     tn_tensor more = column_like(r, centred);
     grad_sums(r, centred, &more);
-    npu_multiply_number(r, &more, 1 / (float)centred->shape[centred->ndim - 1], &more);
-    npu_add(r, centred, &more, -1, centred);
-    npu_add(r, mean, &more, 1, mean);
+    npu_multiply_number(r, more, 1 / (float)centred->shape[centred->ndim - 1], more);
+    npu_add(r, *centred, more, -1, *centred);
+    npu_add(r, *mean, more, 1, *mean);
 }
 
 /* Mean, deviation, their product with z, cut and the difference are rounded each. */
@@ -47,27 +47,27 @@ static sparse_gate sparse_of(npu_run *r, const tn_tensor *gate, tn_dtype dtype)
     float width = (float)gate->shape[gate->ndim - 1];
     sparse_gate s = {.z = grad_rounded((float)r->call->site->num[TN_NUM_SPARSITY], dtype)};
     tn_tensor mean = column_like(r, gate), cut = column_like(r, gate);
-    s.arg = npu_take_like(r, TN_F32, gate);
-    s.centred = npu_take_like(r, TN_F32, gate);
+    s.arg = npu_take_like(r, TN_F32, *gate);
+    s.centred = npu_take_like(r, TN_F32, *gate);
     s.deviation = column_like(r, gate);
-    npu_copy(r, gate, &s.centred);
-    npu_fill(r, &mean, 0);
+    npu_copy(r, *gate, s.centred);
+    npu_fill(r, mean, 0);
     centre(r, &s.centred, &mean);
     centre(r, &s.centred, &mean);
-    npu_multiply(r, &s.centred, &s.centred, &s.arg);
+    npu_multiply(r, s.centred, s.centred, s.arg);
     grad_sums(r, &s.arg, &s.deviation);
-    npu_multiply_number(r, &s.deviation, 1 / width, &s.deviation);
-    npu_sqrt(r, &s.deviation, &s.deviation);
-    npu_copy(r, &s.deviation, &cut);
+    npu_multiply_number(r, s.deviation, 1 / width, s.deviation);
+    npu_sqrt(r, s.deviation, s.deviation);
+    npu_copy(r, s.deviation, cut);
     grad_round(r, &cut, dtype);
-    npu_multiply_number(r, &cut, s.z, &cut);
+    npu_multiply_number(r, cut, s.z, cut);
     grad_round(r, &cut, dtype);
     grad_round(r, &mean, dtype);
-    npu_add(r, &cut, &mean, 1, &cut);
+    npu_add(r, cut, mean, 1, cut);
     grad_round(r, &cut, dtype);
-    npu_add(r, gate, &cut, -1, &s.arg);
+    npu_add(r, *gate, cut, -1, s.arg);
     grad_round(r, &s.arg, dtype);
-    npu_relu(r, &s.arg, &s.arg);
+    npu_relu(r, s.arg, s.arg);
     return s;
 }
 
@@ -76,16 +76,16 @@ static sparse_gate sparse_of(npu_run *r, const tn_tensor *gate, tn_dtype dtype)
 static void through_sparsity(npu_run *r, const sparse_gate *s, const tn_tensor *h)
 {
     const float least = 1e-20f; /* without a deviation nothing is left of gate - mean                    */
-    tn_tensor mean = column_like(r, h), share = column_like(r, h), room = npu_take_like(r, TN_F32, h);
+    tn_tensor mean = column_like(r, h), share = column_like(r, h), room = npu_take_like(r, TN_F32, *h);
     grad_close(r, &s->arg, h);
     grad_sums(r, h, &mean);
-    npu_multiply_number(r, &mean, 1 / (float)h->shape[h->ndim - 1], &mean);
-    npu_multiply_number(r, &mean, s->z, &share);
-    npu_clamp(r, &s->deviation, least, INFINITY, &s->deviation);
-    npu_divide(r, &share, &s->deviation, &share);
-    npu_multiply(r, &s->centred, &share, &room);
-    npu_add(r, &room, &mean, 1, &room);
-    npu_add(r, h, &room, -1, h);
+    npu_multiply_number(r, mean, 1 / (float)h->shape[h->ndim - 1], mean);
+    npu_multiply_number(r, mean, s->z, share);
+    npu_clamp(r, s->deviation, least, INFINITY, s->deviation);
+    npu_divide(r, share, s->deviation, share);
+    npu_multiply(r, s->centred, share, room);
+    npu_add(r, room, mean, 1, room);
+    npu_add(r, *h, room, -1, *h);
 }
 
 /* ---- GLU ---------------------------------------------------------------------------------------------------- */
@@ -100,13 +100,13 @@ static void glu(npu_run *r)
     bool sparse = call->site->features & TN_HAS_SPARSITY;
     tn_tensor once = folded(&call->in[0]), gate = grad_wide(r, &once, &once);
     tn_tensor up = grad_wide(r, &call->in[1], &call->in[1]), g = grad_wide(r, &grads->out[0], &call->in[1]);
-    tn_tensor dup = npu_take_like(r, TN_F32, &up), dgate = npu_take_like(r, TN_F32, &up);
+    tn_tensor dup = npu_take_like(r, TN_F32, up), dgate = npu_take_like(r, TN_F32, up);
     sparse_gate s = {.arg = gate};
     if (sparse)
         s = sparse_of(r, &gate, dtype);
     glu_terms terms = glu_grad_terms(r, call->site, dtype, &s.arg, &up);
-    npu_multiply(r, &g, &terms.value, &dup);
-    npu_multiply(r, &g, &terms.up, &dgate);
+    npu_multiply(r, g, terms.value, dup);
+    npu_multiply(r, g, terms.up, dgate);
     grad_round(r, &dgate, dtype);
     if (gate.shape[gate.ndim - 1] != up.shape[up.ndim - 1]) {
         tn_tensor sum = column_like(r, &up);
@@ -114,7 +114,7 @@ static void glu(npu_run *r)
         grad_round(r, &sum, dtype);
         dgate = sum;
     }
-    npu_multiply(r, &dgate, &terms.slope, &dgate);
+    npu_multiply(r, dgate, terms.slope, dgate);
     if (sparse) {
         grad_round(r, &dgate, dtype);
         through_sparsity(r, &s, &dgate);
@@ -142,7 +142,7 @@ static void act(npu_run *r)
     tn_tensor x = grad_wide(r, &call->in[0], &call->in[0]), g = grad_wide(r, &call->grads->out[0], &call->in[0]);
     tn_tensor value, slope;
     act_grad(r, (tn_act)call->site->meaning[TN_AXIS_ACT], &x, &value, &slope);
-    npu_multiply(r, &g, &slope, &g);
+    npu_multiply(r, g, slope, g);
     grad_store(r, &g, &call->grads->in[0]);
 }
 
@@ -159,13 +159,13 @@ static void softcap(npu_run *r)
     const tn_call *call = r->call;
     tn_tensor x = grad_wide(r, &call->in[0], &call->in[0]), g = grad_wide(r, &call->grads->out[0], &call->in[0]);
     tn_tensor cap = npu_take(r, TN_F32, 1, (int64_t[]){1}), value, slope;
-    npu_fill(r, &cap, (float)call->site->num[TN_NUM_SOFTCAP]);
-    npu_divide(r, &x, &cap, &x);
+    npu_fill(r, cap, (float)call->site->num[TN_NUM_SOFTCAP]);
+    npu_divide(r, x, cap, x);
     grad_round(r, &x, call->in[0].dtype);
-    npu_multiply_number(r, &x, 2, &x);
+    npu_multiply_number(r, x, 2, x);
     act_grad(r, TN_ACT_SIGMOID, &x, &value, &slope);
-    npu_multiply(r, &g, &slope, &g);
-    npu_multiply_number(r, &g, 4, &g);
+    npu_multiply(r, g, slope, g);
+    npu_multiply_number(r, g, 4, g);
     grad_store(r, &g, &call->grads->in[0]);
 }
 

@@ -17,7 +17,7 @@ static void scale(npu_run *r)
 {
     const tn_call *call = r->call;
     tn_tensor g = grad_wide(r, &call->grads->out[0], &call->in[0]);
-    npu_multiply_number(r, &g, (float)call->site->num[TN_NUM_SCALE], &g);
+    npu_multiply_number(r, g, (float)call->site->num[TN_NUM_SCALE], g);
     grad_store(r, &g, &call->grads->in[0]);
 }
 
@@ -29,9 +29,9 @@ static void row_scale(npu_run *r)
     tn_tensor g = grad_wide(r, &call->grads->out[0], &call->in[0]), x = grad_wide(r, &call->in[0], &call->in[0]);
     tn_tensor factors = npu_view(s->data, TN_F32, 2, (int64_t[]){s->shape[0], 1}, (int64_t[]){s->stride[0], 1});
     tn_tensor sums = npu_take(r, TN_F32, 2, factors.shape);
-    npu_multiply(r, &x, &g, &x);
+    npu_multiply(r, x, g, x);
     grad_sums(r, &x, &sums);
-    npu_multiply(r, &g, &factors, &g);
+    npu_multiply(r, g, factors, g);
     sums.ndim = 1;
     grad_store(r, &sums, ds);
     grad_store(r, &g, &call->grads->in[0]);
@@ -64,18 +64,18 @@ static void embedding(npu_run *r)
     double factor = call->site->num[TN_NUM_SCALE];
     tn_tensor ids = npu_view(call->in[0].data, TN_I64, 1, &tokens, NULL);
     tn_tensor like = npu_view(NULL, TN_F32, 2, (int64_t[]){tokens, width}, NULL);
-    tn_tensor dense = npu_take_like(r, TN_I64, &ids), g = npu_take_like(r, TN_F32, &like);
-    tn_tensor zeros = npu_take_like(r, TN_F32, table), sums = npu_take_like(r, TN_F32, table);
+    tn_tensor dense = npu_take_like(r, TN_I64, ids), g = npu_take_like(r, TN_F32, like);
+    tn_tensor zeros = npu_take_like(r, TN_F32, *table), sums = npu_take_like(r, TN_F32, *table);
     if (!to || r->measuring)
         return;
     ids.stride[0] = call->in[0].ndim > 0 ? call->in[0].stride[call->in[0].ndim - 1] : 1;
     check_ids(r, &ids, table->shape[0]);
     tn_tensor as_given = npu_view(g.data, TN_F32, call->grads->out[0].ndim, call->grads->out[0].shape, NULL);
-    npu_copy(r, &call->grads->out[0], &as_given);
-    npu_copy(r, &ids, &dense);
-    npu_fill(r, &zeros, 0);
-    npu_add_rows(r, &zeros, &dense, &g, factor != 0 ? grad_rounded((float)factor, table->dtype) : 1, &sums);
-    npu_copy(r, &sums, to);
+    npu_copy(r, call->grads->out[0], as_given);
+    npu_copy(r, ids, dense);
+    npu_fill(r, zeros, 0);
+    npu_add_rows(r, zeros, dense, g, factor != 0 ? grad_rounded((float)factor, table->dtype) : 1, sums);
+    npu_copy(r, sums, *to);
 }
 
 static tn_status embedding_declines(const tn_call *call, tn_error *err)

@@ -24,10 +24,10 @@ static tn_tensor row_means(npu_run *r, const tn_tensor *x)
 {
     tn_tensor row = *x, width = npu_take(r, TN_F32, 1, &(int64_t){1});
     row.shape[x->ndim - 1] = 1;
-    tn_tensor mean = npu_take_like(r, TN_F32, &row);
-    npu_fill(r, &width, (float)x->shape[x->ndim - 1]);
-    npu_sums(r, x, &mean);
-    npu_divide(r, &mean, &width, &mean);
+    tn_tensor mean = npu_take_like(r, TN_F32, row);
+    npu_fill(r, width, (float)x->shape[x->ndim - 1]);
+    npu_sums(r, *x, mean);
+    npu_divide(r, mean, width, mean);
     return mean;
 }
 
@@ -36,27 +36,27 @@ static tn_tensor row_means(npu_run *r, const tn_tensor *x)
 static tn_tensor sparse_gate(npu_run *r, const tn_tensor *gate)
 {
     float z = scalar_round((float)r->call->site->num[TN_NUM_SPARSITY], gate->dtype);
-    tn_tensor wide = npu_wide_copy(r, gate), centred = npu_take_like(r, TN_F32, gate);
+    tn_tensor wide = npu_wide_copy(r, *gate), centred = npu_take_like(r, TN_F32, *gate);
     tn_tensor mean = row_means(r, &wide);
-    npu_add(r, &wide, &mean, -1, &centred);
+    npu_add(r, wide, mean, -1, centred);
     tn_tensor rest = row_means(r, &centred);
-    npu_add(r, &mean, &rest, 1, &mean);
-    npu_add(r, &centred, &rest, -1, &centred);
-    npu_multiply(r, &centred, &centred, &centred);
-    tn_tensor above = row_means(r, &centred), narrow = npu_take_like(r, gate->dtype, &mean);
-    npu_sqrt(r, &above, &above);
-    npu_round(r, &above, &narrow);
-    npu_multiply_number(r, &above, z, &above);
-    npu_round(r, &above, &narrow);
-    npu_round(r, &mean, &narrow);
-    npu_add(r, &mean, &above, 1, &mean);
-    npu_round(r, &mean, &narrow);
-    npu_add(r, &wide, &mean, -1, &wide);
-    npu_relu(r, &wide, &wide); /* what is above zero is rounded to what is not below it               */
+    npu_add(r, mean, rest, 1, mean);
+    npu_add(r, centred, rest, -1, centred);
+    npu_multiply(r, centred, centred, centred);
+    tn_tensor above = row_means(r, &centred), narrow = npu_take_like(r, gate->dtype, mean);
+    npu_sqrt(r, above, above);
+    npu_round(r, above, narrow);
+    npu_multiply_number(r, above, z, above);
+    npu_round(r, above, narrow);
+    npu_round(r, mean, narrow);
+    npu_add(r, mean, above, 1, mean);
+    npu_round(r, mean, narrow);
+    npu_add(r, wide, mean, -1, wide);
+    npu_relu(r, wide, wide); /* what is above zero is rounded to what is not below it               */
     if (gate->dtype == TN_F32)
         return wide;
-    tn_tensor result = npu_take_like(r, gate->dtype, gate);
-    npu_copy(r, &wide, &result);
+    tn_tensor result = npu_take_like(r, gate->dtype, *gate);
+    npu_copy(r, wide, result);
     return result;
 }
 
@@ -73,9 +73,9 @@ static void glu(npu_run *r)
     }
     if (site->features & TN_HAS_SPARSITY)
         gate = sparse_gate(r, &gate);
-    tn_tensor acted = npu_take_like(r, gate.dtype, &gate);
-    npu_activate(r, act, &gate, &acted);
-    npu_multiply(r, &acted, up, y);
+    tn_tensor acted = npu_take_like(r, gate.dtype, gate);
+    npu_activate(r, act, gate, acted);
+    npu_multiply(r, acted, *up, *y);
 }
 
 static size_t glu_scratch(const tn_call *call)

@@ -31,11 +31,11 @@ const tn_tensor *grad_param(const npu_run *r, tn_role role)
 
 tn_tensor grad_wide(npu_run *r, const tn_tensor *x, const tn_tensor *like)
 {
-    tn_tensor wide = npu_take_like(r, TN_F32, like);
+    tn_tensor wide = npu_take_like(r, TN_F32, *like);
     if (x->data)
-        npu_copy(r, x, &wide);
+        npu_copy(r, *x, wide);
     else
-        npu_fill(r, &wide, 0);
+        npu_fill(r, wide, 0);
     return wide;
 }
 
@@ -43,9 +43,9 @@ void grad_round(npu_run *r, const tn_tensor *x, tn_dtype dtype)
 {
     if (dtype == TN_F32)
         return;
-    tn_tensor narrow = npu_take_like(r, dtype, x);
-    npu_copy(r, x, &narrow);
-    npu_copy(r, &narrow, x);
+    tn_tensor narrow = npu_take_like(r, dtype, *x);
+    npu_copy(r, *x, narrow);
+    npu_copy(r, narrow, *x);
 }
 
 float grad_rounded(float x, tn_dtype dtype)
@@ -58,7 +58,7 @@ float grad_rounded(float x, tn_dtype dtype)
 void grad_store(npu_run *r, const tn_tensor *from, const tn_tensor *to)
 {
     if (to && to->data)
-        npu_copy(r, from, to);
+        npu_copy(r, *from, *to);
 }
 
 tn_tensor grad_transposed(const tn_tensor *t)
@@ -84,14 +84,14 @@ void grad_sums(npu_run *r, const tn_tensor *x, const tn_tensor *y)
     tn_tensor parts = npu_take(r, TN_F32, 2, (int64_t[]){rows * part, 1});
     r->used = before;
     if (part == 1) {
-        npu_sums(r, x, y);
+        npu_sums(r, *x, *y);
         return;
     }
     tn_tensor pieces = npu_view(x->data, TN_F32, 2, (int64_t[]){rows * part, width / part}, NULL);
-    npu_sums(r, &pieces, &parts);
+    npu_sums(r, pieces, parts);
     pieces = npu_view(parts.data, TN_F32, 2, (int64_t[]){rows, part}, NULL);
     tn_tensor sums = npu_view(y->data, TN_F32, 2, (int64_t[]){rows, 1}, NULL);
-    npu_sums(r, &pieces, &sums);
+    npu_sums(r, pieces, sums);
 }
 
 void grad_sum_rows(npu_run *r, const tn_tensor *x, const tn_tensor *to)
@@ -106,11 +106,11 @@ void grad_sum_rows(npu_run *r, const tn_tensor *x, const tn_tensor *to)
         return;
     tn_tensor pieces =
         npu_view(x->data, TN_F32, 3, (int64_t[]){part, width, each}, (int64_t[]){each * width, 1, width});
-    npu_sums(r, &pieces, &parts);
+    npu_sums(r, pieces, parts);
     tn_tensor turned = npu_view(parts.data, TN_F32, 2, (int64_t[]){width, part}, (int64_t[]){1, width});
-    npu_sums(r, &turned, &sums);
+    npu_sums(r, turned, sums);
     sums.ndim = 1;
-    npu_copy(r, &sums, to);
+    npu_copy(r, sums, *to);
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------- */
@@ -142,7 +142,7 @@ static void clear(npu_run *r, const tn_tensor *t)
     for (int32_t i = 0; i < t->ndim; i++)
         if (t->stride[i] == 0)
             once.shape[i] = once.stride[i] = 1;
-    npu_fill(r, &once, 0);
+    npu_fill(r, once, 0);
 }
 
 static void clear_all(npu_run *r)

@@ -42,7 +42,7 @@ static tn_tensor rows_of(const tn_tensor *t, int64_t first, int64_t count)
 static void by_operator(npu_run *r, const grouped *g, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
 {
     ascend_step s;
-    npu_fill(r, y, 0);
+    npu_fill(r, *y, 0);
     if (r->status != TN_OK)
         return;
     bool fifth = r->queue->api->aclnnGroupedMatmulV5;
@@ -72,10 +72,10 @@ static void by_group(npu_run *r, grouped *g, bool list, const tn_tensor *a, cons
         tn_tensor x = rows_of(a, at, counts[i]), w = rows_of(b, at, counts[i]), there = matrix_of(to, list, i);
         tn_tensor turned = grad_transposed(&x);
         if (counts[i] > 0)
-            npu_matmul(r, &turned, &w, room);
+            npu_matmul(r, turned, w, *room);
         else
-            npu_fill(r, room, 0);
-        npu_copy(r, room, &there);
+            npu_fill(r, *room, 0);
+        npu_copy(r, *room, there);
     }
 }
 
@@ -97,7 +97,7 @@ void grouped_grad(npu_run *r, grouped *g, bool list, const tn_tensor *a, const t
     for (int64_t i = 0; i < g->groups && list; i++) {
         tn_param stacked = {&stack, 1};
         tn_tensor from = matrix_of(&stacked, false, i);
-        npu_copy(r, &from, &to->tensors[i]);
+        npu_copy(r, from, to->tensors[i]);
     }
 }
 
@@ -107,7 +107,7 @@ void grouped_sums(npu_run *r, grouped *g, const tn_tensor *b, const tn_tensor *t
     tn_tensor ones = npu_take(r, b->dtype, 2, (int64_t[]){b->shape[0], LANES});
     tn_tensor sums = npu_take(r, b->dtype, 3, (int64_t[]){g->groups, LANES, b->shape[1]});
     if (to && to->data)
-        npu_fill(r, &ones, 1);
+        npu_fill(r, ones, 1);
     grouped_grad(r, g, false, &ones, b, &(tn_param){&sums, to && to->data ? 1 : 0});
     tn_tensor first =
         npu_view(sums.data, sums.dtype, 2, (int64_t[]){sums.shape[0], sums.shape[2]}, (int64_t[]){sums.stride[0], 1});
@@ -120,11 +120,11 @@ void grouped_sums(npu_run *r, grouped *g, const tn_tensor *b, const tn_tensor *t
 /* The tensor, or dense memory with a copy of it. */
 static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *like)
 {
-    tn_tensor room = npu_take_like(r, like->dtype, like);
+    tn_tensor room = npu_take_like(r, like->dtype, *like);
     if (t->data && ascend_is_dense(t))
         return *t;
     if (t->data)
-        npu_copy(r, t, &room);
+        npu_copy(r, *t, room);
     return room;
 }
 
@@ -148,7 +148,7 @@ static void grouped_matmul(npu_run *r)
     int64_t out = param->tensors->shape[(list ? 0 : 1) + (oi ? 0 : 1)];
     tn_tensor like = tn_tensor_dense(NULL, in[0].dtype, 2, (int64_t[]){in[0].shape[0], out});
     tn_tensor x = dense(r, &in[0], &in[0]), g = dense(r, &call->grads->out[0], &like);
-    tn_tensor counts = dense(r, &in[1], &in[1]), dx = npu_take_like(r, x.dtype, &in[0]);
+    tn_tensor counts = dense(r, &in[1], &in[1]), dx = npu_take_like(r, x.dtype, in[0]);
     grouped job = {.path = call->site->path, .counts = &counts, .groups = counts.shape[0]};
     job.computed = counts.data != in[1].data;
     if (!r->measuring) {
@@ -159,7 +159,7 @@ static void grouped_matmul(npu_run *r)
     grouped_grad(r, &job, list, oi ? &g : &x, oi ? &x : &g, &call->grads->param[TN_ROLE_WEIGHT]);
     if (to->data) {
         grouped_product(r, &job, param, grouped_turned(layout), &g, &dx);
-        npu_copy(r, &dx, to);
+        npu_copy(r, dx, *to);
     }
     grouped_end(&job);
 }

@@ -161,7 +161,7 @@ static void by_group(npu_run *r, grouped *g, const tn_param *weights, tn_layout 
     for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += counts[i++]) {
         tn_tensor w = matrix_of(weights, layout, i), from = rows_of(x, at, counts[i]);
         tn_tensor to = rows_of(y, at, counts[i]);
-        npu_matmul(r, &from, &w, &to);
+        npu_matmul(r, from, w, to);
     }
 }
 
@@ -186,7 +186,7 @@ void grouped_end(grouped *g)
 /* The tensor, or dense memory for a copy of it. */
 static tn_tensor dense_like(npu_run *r, const tn_tensor *t)
 {
-    tn_tensor room = npu_take_like(r, t->dtype, t);
+    tn_tensor room = npu_take_like(r, t->dtype, *t);
     return ascend_is_dense(t) ? *t : room;
 }
 
@@ -198,19 +198,19 @@ static void grouped_matmul(npu_run *r)
     if (r->measuring)
         return;
     if (x.data != in[0].data)
-        npu_copy(r, &in[0], &x);
+        npu_copy(r, in[0], x);
     /* The operator would make something of any counts: those that the host has put there are looked at. */
     const int64_t *known = r->queue->shadow(r->queue, counts.data, (size_t)g.groups * sizeof *known);
     if (known)
         r->status = check_counts(g.path, known, g.groups, x.shape[0], r->err);
     if (counts.data != in[1].data)
-        npu_copy(r, &in[1], &counts);
+        npu_copy(r, in[1], counts);
     g.counts = &counts;
     g.computed = counts.data != in[1].data;
     grouped_product(r, &g, &r->call->site->param[TN_ROLE_WEIGHT], (tn_layout)r->call->site->meaning[TN_AXIS_LAYOUT], &x,
                     &y);
     if (y.data != out->data)
-        npu_copy(r, &y, out);
+        npu_copy(r, y, *out);
     grouped_end(&g);
 }
 

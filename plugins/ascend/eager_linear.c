@@ -18,8 +18,8 @@ static tn_tensor in_type(npu_run *r, tn_dtype type, const tn_tensor *x)
 {
     if (x->dtype == type)
         return *x;
-    tn_tensor copy = npu_take_like(r, type, x);
-    npu_copy(r, x, &copy);
+    tn_tensor copy = npu_take_like(r, type, *x);
+    npu_copy(r, *x, copy);
     return copy;
 }
 
@@ -42,14 +42,14 @@ static void linear(npu_run *r)
     transposed.shape[1] = matrix.shape[0];
     transposed.stride[0] = matrix.stride[1];
     transposed.stride[1] = matrix.stride[0];
-    tn_tensor product = npu_take_like(r, type, &y);
+    tn_tensor product = npu_take_like(r, type, y);
     if (!r->measuring && y.dtype == type && ascend_is_dense(&y))
         product = y;
-    npu_matmul(r, &x, &transposed, &product);
+    npu_matmul(r, x, transposed, product);
     if (b)
-        npu_add(r, &product, b, 1, &product);
+        npu_add(r, product, *b, 1, product);
     if (product.data != y.data)
-        npu_copy(r, &product, &y);
+        npu_copy(r, product, y);
 }
 
 static size_t linear_scratch(const tn_call *call)
@@ -95,7 +95,7 @@ static void check_ids(npu_run *r, const tn_tensor *ids, int64_t rows, const tn_t
     if (partial && any && r->status == TN_OK)
         r->status = npu_upload(r->queue, changed->data, to, (size_t)count * sizeof *to, r->err);
     else if (partial)
-        npu_copy(r, ids, changed);
+        npu_copy(r, *ids, *changed);
     free(to);
     free(owned);
 }
@@ -105,12 +105,12 @@ static void check_ids(npu_run *r, const tn_tensor *ids, int64_t rows, const tn_t
 static void multiply(npu_run *r, const tn_tensor *rows, double factor, const tn_tensor *y)
 {
     tn_tensor narrow = npu_take(r, rows->dtype, 1, (int64_t[]){1}), number = npu_take(r, TN_F32, 1, (int64_t[]){1});
-    tn_tensor wide = npu_take_like(r, TN_F32, rows);
-    npu_fill(r, &narrow, (float)factor);
-    npu_copy(r, &narrow, &number);
-    npu_copy(r, rows, &wide);
-    npu_multiply(r, &wide, &number, &wide);
-    npu_copy(r, &wide, y);
+    tn_tensor wide = npu_take_like(r, TN_F32, *rows);
+    npu_fill(r, narrow, (float)factor);
+    npu_copy(r, narrow, number);
+    npu_copy(r, *rows, wide);
+    npu_multiply(r, wide, number, wide);
+    npu_copy(r, wide, *y);
 }
 
 static void embedding(npu_run *r)
@@ -130,14 +130,14 @@ static void embedding(npu_run *r)
     if (!r->measuring)
         check_ids(r, &ids, table->shape[0], &changed);
     double factor = call->site->num[TN_NUM_SCALE];
-    tn_tensor rows = npu_take_like(r, table->dtype, &y);
+    tn_tensor rows = npu_take_like(r, table->dtype, y);
     if (!r->measuring && factor == 0 && y.dtype == table->dtype && ascend_is_dense(&y))
         rows = y;
-    npu_gather(r, table, partial ? &changed : &ids, &rows);
+    npu_gather(r, *table, partial ? changed : ids, rows);
     if (factor != 0)
         multiply(r, &rows, factor, &y);
     else if (rows.data != y.data)
-        npu_copy(r, &rows, &y);
+        npu_copy(r, rows, y);
 }
 
 static size_t embedding_scratch(const tn_call *call)
@@ -155,26 +155,26 @@ static tn_status embedding_forward(const tn_call *call, tn_error *err)
 /* sum += weight rows of the table, by the ids and weights of one tap. */
 static void add_tap(npu_run *r, const tn_tensor *table, int64_t tap, const tn_tensor *sum)
 {
-    tn_tensor places = npu_part(&r->call->in[0], tap, 1, 1), weights = npu_part(&r->call->in[1], tap, 1, 1);
-    tn_tensor ids = npu_take(r, TN_I64, 2, places.shape), rows = npu_take_like(r, table->dtype, sum);
-    tn_tensor wide = npu_take_like(r, TN_F32, sum);
-    npu_copy(r, &places, &ids);
+    tn_tensor places = npu_part(r->call->in[0], tap, 1, 1), weights = npu_part(r->call->in[1], tap, 1, 1);
+    tn_tensor ids = npu_take(r, TN_I64, 2, places.shape), rows = npu_take_like(r, table->dtype, *sum);
+    tn_tensor wide = npu_take_like(r, TN_F32, *sum);
+    npu_copy(r, places, ids);
     ids.ndim = 1;
-    npu_gather(r, table, &ids, &rows);
-    npu_copy(r, &rows, &wide);
-    npu_multiply(r, &wide, &weights, &wide);
-    npu_add(r, sum, &wide, 1, sum);
+    npu_gather(r, *table, ids, rows);
+    npu_copy(r, rows, wide);
+    npu_multiply(r, wide, weights, wide);
+    npu_add(r, *sum, wide, 1, *sum);
 }
 
 /* Products and sums in f32, one rounding. */
 static void embedding_bag(npu_run *r)
 {
     const tn_tensor *table = npu_param(r->call->site, TN_ROLE_WEIGHT), *y = &r->call->out[0];
-    tn_tensor sum = npu_take_like(r, TN_F32, y);
-    npu_fill(r, &sum, 0);
+    tn_tensor sum = npu_take_like(r, TN_F32, *y);
+    npu_fill(r, sum, 0);
     for (int64_t tap = 0; table && tap < r->call->in[0].shape[1]; tap++)
         add_tap(r, table, tap, &sum);
-    npu_copy(r, &sum, y);
+    npu_copy(r, sum, *y);
 }
 
 static tn_status embedding_bag_supports(const tn_site *site, tn_error *err)

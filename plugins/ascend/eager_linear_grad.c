@@ -6,8 +6,8 @@ static tn_tensor in_type(npu_run *r, tn_dtype type, const tn_tensor *x)
 {
     if (x->dtype == type)
         return *x;
-    tn_tensor copy = npu_take_like(r, type, x);
-    npu_copy(r, x, &copy);
+    tn_tensor copy = npu_take_like(r, type, *x);
+    npu_copy(r, *x, copy);
     return copy;
 }
 
@@ -16,11 +16,11 @@ static tn_tensor upstream(npu_run *r, const tn_tensor *x, int64_t width)
 {
     const tn_tensor *g = &r->call->grads->out[0];
     tn_tensor rows = tn_tensor_dense(NULL, x->dtype, 2, (int64_t[]){x->shape[0], width});
-    tn_tensor copy = npu_take_like(r, x->dtype, &rows); /* for rows that do not follow one stride */
+    tn_tensor copy = npu_take_like(r, x->dtype, rows); /* for rows that do not follow one stride */
     if (!g->data || npu_rows(g, &rows))
         return rows;
     tn_tensor like = tn_tensor_dense(copy.data, g->dtype, g->ndim, g->shape);
-    npu_copy(r, g, &like);
+    npu_copy(r, *g, like);
     return copy;
 }
 
@@ -38,20 +38,20 @@ static void linear(npu_run *r)
     tn_dtype type = x.dtype == w->dtype ? x.dtype : TN_F32;
     tn_tensor given = upstream(r, &x, w->shape[0]), g = in_type(r, type, &given), turned = grad_transposed(&g);
     tn_tensor from = in_type(r, type, &x), matrix = in_type(r, type, w);
-    tn_tensor product = npu_take_like(r, type, w), dx = npu_take_like(r, type, &x);
-    tn_tensor wide = npu_take_like(r, TN_F32, &given);
+    tn_tensor product = npu_take_like(r, type, *w), dx = npu_take_like(r, type, x);
+    tn_tensor wide = npu_take_like(r, TN_F32, given);
     if (dw) {
-        npu_matmul(r, &turned, &from, &product);
-        npu_copy(r, &product, dw);
+        npu_matmul(r, turned, from, product);
+        npu_copy(r, product, *dw);
     }
     if (db)
-        npu_copy(r, &given, &wide);
+        npu_copy(r, given, wide);
     grad_sum_rows(r, &wide, db);
     if (!to->data)
         return;
-    npu_matmul(r, &g, &matrix, &dx);
+    npu_matmul(r, g, matrix, dx);
     dx = npu_view(dx.data, type, call->in[0].ndim, call->in[0].shape, NULL);
-    npu_copy(r, &dx, to);
+    npu_copy(r, dx, *to);
 }
 
 const ascend_gradient ascend_linear_grad = {.op = TN_OP_LINEAR, .body = linear};

@@ -109,7 +109,7 @@ static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *room)
 {
     if (ascend_is_dense(t))
         return *t;
-    npu_copy(r, t, room);
+    npu_copy(r, *t, *room);
     return *room;
 }
 
@@ -125,11 +125,11 @@ static tn_tensor scaled_inputs(npu_run *r, const experts_job *job, const tn_tens
 {
     tn_tensor rows = npu_view(x->data, x->dtype, 3, w->wide.shape, NULL);
     tn_tensor factors = npu_view(weights->data, weights->dtype, 3, w->factors.shape, NULL);
-    npu_copy(r, &rows, &w->wide);
-    npu_copy(r, &factors, &w->factors);
-    npu_multiply(r, &w->wide, &w->factors, job->dtype == TN_F32 ? &w->scaled : &w->scaled_wide);
+    npu_copy(r, rows, w->wide);
+    npu_copy(r, factors, w->factors);
+    npu_multiply(r, w->wide, w->factors, job->dtype == TN_F32 ? w->scaled : w->scaled_wide);
     if (job->dtype != TN_F32)
-        npu_copy(r, &w->scaled_wide, &w->scaled);
+        npu_copy(r, w->scaled_wide, w->scaled);
     return as_rows(&w->scaled, job->slots, job->hidden);
 }
 
@@ -144,10 +144,10 @@ static void activate(npu_run *r, const experts_job *job, const tn_tensor *gate, 
         return;
     }
     if (job->act != TN_ACT_LINEAR) {
-        npu_activate(r, job->act, gate, &w->activated);
+        npu_activate(r, job->act, *gate, w->activated);
         gate = &w->activated;
     }
-    npu_multiply(r, gate, up, &w->hidden);
+    npu_multiply(r, *gate, *up, w->hidden);
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
@@ -158,8 +158,8 @@ static tn_tensor sorted_bias(npu_run *r, const experts_job *job, const tn_tensor
 {
     int64_t width = table->shape[1];
     tn_tensor picked = as_rows(&w->bias, job->slots, width), sorted = as_rows(&w->sorted_bias, job->slots, width);
-    npu_gather(r, table, ids, &picked);
-    npu_permute(r, &picked, ids, &sorted, &w->order_2);
+    npu_gather(r, *table, *ids, picked);
+    npu_permute(r, picked, *ids, sorted, w->order_2);
     return sorted;
 }
 
@@ -182,7 +182,7 @@ static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn
     grouped_product(r, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], job->layout, &w->rows, &w->first);
     if (!job->list) {
         if (job->gate_up_bias)
-            npu_add(r, &w->first, &bias, 1, &biased);
+            npu_add(r, w->first, bias, 1, biased);
         const tn_tensor *both = job->gate_up_bias ? &biased : &w->first;
         *gate = columns_of(both, 0, step, inter);
         *up = columns_of(both, job->pairs ? 1 : inter, step, inter);
@@ -197,8 +197,8 @@ static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn
     biased = as_rows(&w->biased, 2 * job->slots, inter);
     *gate = *up = as_rows(&w->biased, job->slots, inter);
     up->data = (char *)gate->data + job->slots * inter * (int64_t)tn_dtype_size(job->dtype);
-    npu_add(r, &w->first, &gate_bias, 1, gate);
-    npu_add(r, &w->second, &up_bias, 1, up);
+    npu_add(r, w->first, gate_bias, 1, *gate);
+    npu_add(r, w->second, up_bias, 1, *up);
 }
 
 static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_work *w)
@@ -206,16 +206,16 @@ static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_
     tn_tensor x = dense(r, job->x, &w->x), ids = dense(r, job->experts, &w->ids);
     tn_tensor weights = dense(r, job->weights, &w->weights), gate, up;
     tn_tensor flat = as_rows(&ids, job->slots, 0);
-    npu_copy(r, &flat, &w->ids_f32);
-    npu_count(r, &w->ids_f32, &w->bins);
-    npu_copy(r, &w->bins, &w->counts);
+    npu_copy(r, flat, w->ids_f32);
+    npu_count(r, w->ids_f32, w->bins);
+    npu_copy(r, w->bins, w->counts);
     if (job->scaled) {
         tn_tensor rows = scaled_inputs(r, job, &x, &weights, w);
-        npu_permute(r, &rows, &flat, &w->rows, &w->order);
-        npu_fill(r, &w->ones, 1);
+        npu_permute(r, rows, flat, w->rows, w->order);
+        npu_fill(r, w->ones, 1);
         weights = w->ones;
     } else {
-        npu_permute(r, &x, &ids, &w->rows, &w->order);
+        npu_permute(r, x, ids, w->rows, w->order);
     }
     gate_and_up(r, job, g, &flat, w, &gate, &up);
     activate(r, job, &gate, &up, w);
@@ -224,12 +224,12 @@ static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_
     if (job->down_bias) {
         tn_tensor bias = sorted_bias(r, job, job->down_bias, &flat, w);
         out = as_rows(&w->biased, job->slots, job->hidden);
-        npu_add(r, &w->out, &bias, 1, &out);
+        npu_add(r, w->out, bias, 1, out);
     }
     const tn_tensor *y = ascend_is_dense(job->y) ? job->y : &w->y;
-    npu_unpermute(r, &out, &w->order, &weights, y);
+    npu_unpermute(r, out, w->order, weights, *y);
     if (y != job->y)
-        npu_copy(r, y, job->y);
+        npu_copy(r, *y, *job->y);
 }
 
 static void experts(npu_run *r)

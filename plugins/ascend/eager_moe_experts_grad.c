@@ -66,8 +66,8 @@ static tn_tensor room(npu_run *r, tn_dtype dtype, int64_t rows, int64_t width)
 /* A dense copy. */
 static tn_tensor copied(npu_run *r, const tn_tensor *t, tn_dtype dtype)
 {
-    tn_tensor copy = npu_take_like(r, dtype, t);
-    npu_copy(r, t, &copy);
+    tn_tensor copy = npu_take_like(r, dtype, *t);
+    npu_copy(r, *t, copy);
     return copy;
 }
 
@@ -80,7 +80,7 @@ static tn_tensor as_rows(const tn_tensor *t, int64_t rows, int64_t width)
 /* Columns of rows [slots, any]: from first on, every step-th. */
 static tn_tensor columns_of(const tn_tensor *t, int64_t first, int64_t step, int64_t count)
 {
-    tn_tensor columns = npu_part(t, first, step, count);
+    tn_tensor columns = npu_part(*t, first, step, count);
     return columns;
 }
 
@@ -88,10 +88,10 @@ static tn_tensor columns_of(const tn_tensor *t, int64_t first, int64_t step, int
 static void product(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
 {
     size_t before = r->used;
-    tn_tensor wide = npu_take_like(r, TN_F32, a);
-    npu_copy(r, a, &wide);
-    npu_multiply(r, &wide, b, &wide);
-    npu_copy(r, &wide, y);
+    tn_tensor wide = npu_take_like(r, TN_F32, *a);
+    npu_copy(r, *a, wide);
+    npu_multiply(r, wide, *b, wide);
+    npu_copy(r, wide, *y);
     r->used = before;
 }
 
@@ -101,16 +101,16 @@ static void count_rows(npu_run *r, const experts_job *job, experts_work *w)
 {
     tn_tensor numbers = npu_take(r, TN_F32, 1, &job->slots), bins = npu_take(r, TN_F32, 1, &job->experts);
     w->counts = npu_take(r, TN_I64, 1, &job->experts);
-    npu_copy(r, &w->flat, &numbers);
-    npu_count(r, &numbers, &bins);
-    npu_copy(r, &bins, &w->counts);
+    npu_copy(r, w->flat, numbers);
+    npu_count(r, numbers, bins);
+    npu_copy(r, bins, w->counts);
 }
 
 /* The rows of x and of g, and the weights, by expert. */
 static void sort(npu_run *r, const experts_job *job, experts_work *w)
 {
     const tn_call *call = r->call;
-    tn_tensor x = copied(r, &call->in[0], job->dtype), g = npu_take_like(r, job->dtype, &call->in[0]);
+    tn_tensor x = copied(r, &call->in[0], job->dtype), g = npu_take_like(r, job->dtype, call->in[0]);
     tn_tensor weights = copied(r, &call->in[1], TN_F32), slots = as_rows(&weights, job->slots, 1);
     w->ids = copied(r, &call->in[2], TN_I32);
     w->flat = as_rows(&w->ids, job->slots, 0);
@@ -119,16 +119,16 @@ static void sort(npu_run *r, const experts_job *job, experts_work *w)
     w->rows = room(r, job->dtype, job->slots, job->hidden);
     w->dout = room(r, job->dtype, job->slots, job->hidden);
     w->weights = room(r, TN_F32, job->slots, 1);
-    npu_copy(r, &call->grads->out[0], &g);
-    npu_permute(r, &x, &w->ids, &w->rows, &w->order);
-    npu_permute(r, &g, &w->ids, &w->dout, &w->order);
-    npu_permute(r, &slots, &w->flat, &w->weights, &w->order);
+    npu_copy(r, call->grads->out[0], g);
+    npu_permute(r, x, w->ids, w->rows, w->order);
+    npu_permute(r, g, w->ids, w->dout, w->order);
+    npu_permute(r, slots, w->flat, w->weights, w->order);
     w->inputs = w->rows;
     w->dz = room(r, job->dtype, job->slots, job->hidden);
     if (job->scaled) {
         w->inputs = room(r, job->dtype, job->slots, job->hidden);
         product(r, &w->rows, &w->weights, &w->inputs);
-        npu_copy(r, &w->dout, &w->dz);
+        npu_copy(r, w->dout, w->dz);
     } else {
         product(r, &w->dout, &w->weights, &w->dz);
     }
@@ -142,12 +142,12 @@ static void add_bias(npu_run *r, const experts_job *job, const experts_work *w, 
 {
     size_t before = r->used;
     int64_t width = x->shape[1];
-    tn_tensor part = npu_part(table, first, 1, width), dense = copied(r, &part, job->dtype);
-    tn_tensor picked = npu_take_like(r, job->dtype, x), sorted = npu_take_like(r, job->dtype, x);
+    tn_tensor part = npu_part(*table, first, 1, width), dense = copied(r, &part, job->dtype);
+    tn_tensor picked = npu_take_like(r, job->dtype, *x), sorted = npu_take_like(r, job->dtype, *x);
     tn_tensor order = npu_take(r, TN_I32, 1, &job->slots);
-    npu_gather(r, &dense, &w->flat, &picked);
-    npu_permute(r, &picked, &w->flat, &sorted, &order);
-    npu_add(r, x, &sorted, 1, x);
+    npu_gather(r, dense, w->flat, picked);
+    npu_permute(r, picked, w->flat, sorted, order);
+    npu_add(r, *x, sorted, 1, *x);
     r->used = before;
 }
 
@@ -171,8 +171,8 @@ static void activate(npu_run *r, const experts_job *job, grouped *g, experts_wor
     }
     tn_tensor gate = job->list ? w->first : columns_of(&w->first, 0, step, inter);
     tn_tensor up = job->list ? w->second : columns_of(&w->first, job->pairs ? 1 : inter, step, inter);
-    npu_copy(r, &gate, &w->gate);
-    npu_copy(r, &up, &w->up);
+    npu_copy(r, gate, w->gate);
+    npu_copy(r, up, w->up);
     w->terms = glu_grad_terms(r, job->site, job->dtype, &w->gate, &w->up);
     product(r, &w->terms.value, &w->terms.up, &w->p);
 }
@@ -183,18 +183,18 @@ static void weights_grad(npu_run *r, const experts_job *job, const experts_work 
 {
     const tn_tensor *to = &r->call->grads->in[1];
     size_t before = r->used;
-    tn_tensor one = npu_take_like(r, TN_F32, a), other = npu_take_like(r, TN_F32, b);
+    tn_tensor one = npu_take_like(r, TN_F32, *a), other = npu_take_like(r, TN_F32, *b);
     tn_tensor sums = room(r, TN_F32, job->slots, 1), by_slot = room(r, TN_F32, job->slots, 1);
     r->used = before;
     if (!to->data)
         return;
-    npu_copy(r, a, &one);
-    npu_copy(r, b, &other);
-    npu_multiply(r, &one, &other, &one);
-    npu_sums(r, &one, &sums);
-    npu_gather(r, &sums, &w->order, &by_slot);
+    npu_copy(r, *a, one);
+    npu_copy(r, *b, other);
+    npu_multiply(r, one, other, one);
+    npu_sums(r, one, sums);
+    npu_gather(r, sums, w->order, by_slot);
     tn_tensor result = as_rows(&by_slot, job->tokens, job->top_k);
-    npu_copy(r, &result, to);
+    npu_copy(r, result, *to);
 }
 
 /* Of weights that are factors of results: the results again. */
@@ -224,15 +224,15 @@ static void through_activation(npu_run *r, const experts_job *job, grouped *g, e
     tn_tensor dp = room(r, job->dtype, job->slots, inter), wide = room(r, TN_F32, job->slots, inter);
     tn_tensor d = room(r, TN_F32, job->slots, inter);
     grouped_product(r, g, &job->site->param[TN_ROLE_DOWN], grouped_turned(job->layout), &w->dz, &dp);
-    npu_copy(r, &dp, &wide);
-    npu_multiply(r, &w->terms.up, &wide, &d);
+    npu_copy(r, dp, wide);
+    npu_multiply(r, w->terms.up, wide, d);
     grad_round(r, &d, job->dtype);
-    npu_multiply(r, &d, &w->terms.slope, &d);
-    npu_copy(r, &d, &w->dgate);
-    npu_multiply(r, &w->terms.value, &wide, &d);
+    npu_multiply(r, d, w->terms.slope, d);
+    npu_copy(r, d, w->dgate);
+    npu_multiply(r, w->terms.value, wide, d);
     if (w->terms.open.ndim > 0)
-        npu_multiply(r, &d, &w->terms.open, &d);
-    npu_copy(r, &d, &w->dup);
+        npu_multiply(r, d, w->terms.open, d);
+    npu_copy(r, d, w->dup);
 }
 
 /* ---- parameters --------------------------------------------------------------------------------------------- */
@@ -260,7 +260,7 @@ static void param_grads(npu_run *r, const experts_job *job, grouped *g, const ex
     for (int i = 0; i < 2 && job->gate_up_bias; i++) {
         tn_tensor half = {0};
         if (gate_up_bias)
-            half = npu_part(gate_up_bias, i * job->inter, 1, job->inter);
+            half = npu_part(*gate_up_bias, i * job->inter, 1, job->inter);
         grouped_sums(r, g, i ? &w->dup : &w->dgate, gate_up_bias ? &half : NULL);
     }
 }
@@ -279,7 +279,7 @@ static void input_grad(npu_run *r, const experts_job *job, grouped *g, const exp
                     &d);
     if (job->list) {
         grouped_product(r, g, &param[TN_ROLE_UP], turned, &w->dup, &more);
-        npu_add(r, &d, &more, 1, &d);
+        npu_add(r, d, more, 1, d);
     }
     if (job->scaled) {
         weights_grad(r, job, w, &d, &w->rows);
@@ -287,9 +287,9 @@ static void input_grad(npu_run *r, const experts_job *job, grouped *g, const exp
     }
     if (!dx->data)
         return;
-    npu_fill(r, &ones, 1);
-    npu_unpermute(r, &d, &w->order, &ones, &y);
-    npu_copy(r, &y, dx);
+    npu_fill(r, ones, 1);
+    npu_unpermute(r, d, w->order, ones, y);
+    npu_copy(r, y, *dx);
 }
 
 static void experts(npu_run *r)

@@ -103,7 +103,7 @@ static tn_tensor widened(npu_run *r, const tn_tensor *t, const tn_tensor *room)
 {
     if (t->dtype == TN_F32)
         return *t;
-    npu_copy(r, t, room);
+    npu_copy(r, *t, *room);
     return *room;
 }
 
@@ -113,25 +113,25 @@ static void route_logits(npu_run *r, const route_job *job, route_work *w)
     bool rounded = !(job->site->features & TN_HAS_F32_ROUTER) && job->dtype != TN_F32;
     if (!job->wide) {
         tn_tensor router = transposed(job->router), *out = job->dtype == TN_F32 ? &w->now : &w->logits;
-        npu_matmul(r, job->x, &router, out);
+        npu_matmul(r, *job->x, router, *out);
         if (rounded)
-            npu_copy(r, &w->logits, &w->now);
+            npu_copy(r, w->logits, w->now);
     } else {
         tn_tensor x = widened(r, job->x, &w->x), weight = widened(r, job->router, &w->router);
         tn_tensor router = transposed(&weight);
-        npu_matmul(r, &x, &router, &w->now);
+        npu_matmul(r, x, router, w->now);
         if (job->bias) {
             tn_tensor bias = widened(r, job->bias, &w->bias);
-            npu_add(r, &w->now, &bias, 1, &w->other);
+            npu_add(r, w->now, bias, 1, w->other);
             swap(&w->now, &w->other);
         }
         if (rounded) {
-            npu_copy(r, &w->now, &w->logits);
-            npu_copy(r, &w->logits, &w->now);
+            npu_copy(r, w->now, w->logits);
+            npu_copy(r, w->logits, w->now);
         }
     }
     if (job->logits)
-        npu_copy(r, rounded ? &w->logits : &w->now, job->logits);
+        npu_copy(r, rounded ? w->logits : w->now, *job->logits);
 }
 
 /* picked: of a table over the experts, the value of each chosen one, seen as [T,k]. */
@@ -139,7 +139,7 @@ static tn_tensor pick(npu_run *r, const route_job *job, const tn_tensor *table, 
 {
     tn_tensor wide = widened(r, table, &w->table);
     tn_tensor index = npu_view(w->experts.data, TN_I32, 1, (int64_t[]){job->tokens * job->top_k}, NULL);
-    npu_gather(r, &wide, &index, &w->picked);
+    npu_gather(r, wide, index, w->picked);
     return npu_view(w->picked.data, TN_F32, 2, w->best.shape, NULL);
 }
 
@@ -152,9 +152,9 @@ static tn_tensor rank_groups(npu_run *r, const route_job *job, const route_work 
     tn_tensor scores = npu_view(w->now.data, TN_F32, 2, (int64_t[]){rows, size}, NULL);
     tn_tensor best = npu_view(count == 2 ? w->pairs.data : w->ranks.data, TN_F32, 2, (int64_t[]){rows, count}, NULL);
     tn_tensor places = npu_view(w->spare.data, TN_I64, 2, (int64_t[]){rows, count}, NULL);
-    npu_largest(r, &scores, count, &best, &places);
+    npu_largest(r, scores, count, best, places);
     if (count == 2)
-        npu_sums(r, &w->pairs, &w->ranks);
+        npu_sums(r, w->pairs, w->ranks);
     return npu_view(w->ranks.data, TN_F32, 2, (int64_t[]){job->tokens, job->groups}, NULL);
 }
 
@@ -180,15 +180,15 @@ static void find_groups(npu_run *r, const route_job *job, const route_work *w)
     tn_tensor ranks = rank_groups(r, job, w);
     tn_tensor best = npu_view(w->top.data, TN_F32, 2, shape, NULL);
     tn_tensor places = npu_view(w->spare.data, TN_I64, 2, shape, NULL);
-    npu_largest(r, &ranks, job->top_groups, &best, &places);
-    npu_copy(r, &places, &best);
+    npu_largest(r, ranks, job->top_groups, best, places);
+    npu_copy(r, places, best);
     put_numbers(r, &w->numbers);
-    npu_add(r, &w->top, &w->numbers, -1, &w->same);
-    npu_multiply(r, &w->same, &w->same, &w->squares);
-    npu_multiply_number(r, &w->squares, -step, &w->same);
-    npu_add_number(r, &w->same, step / 2, &w->squares);
-    npu_sigmoid(r, &w->squares, &w->same);
-    npu_sums(r, &w->same, &w->inside);
+    npu_add(r, w->top, w->numbers, -1, w->same);
+    npu_multiply(r, w->same, w->same, w->squares);
+    npu_multiply_number(r, w->squares, -step, w->same);
+    npu_add_number(r, w->same, step / 2, w->squares);
+    npu_sigmoid(r, w->squares, w->same);
+    npu_sums(r, w->same, w->inside);
 }
 
 /* now: experts outside of the best groups out of reach. Sigmoid scores, which a bias may have made negative, go far
@@ -201,10 +201,10 @@ static void limit_groups(npu_run *r, const route_job *job, route_work *w)
     tn_tensor limited = npu_view(w->other.data, TN_F32, 3, shape, NULL);
     find_groups(r, job, w);
     if (job->score == TN_SCORE_SIGMOID) {
-        npu_add_number(r, &w->inside, -1, &w->inside);
-        npu_add(r, &scores, &w->inside, far, &limited);
+        npu_add_number(r, w->inside, -1, w->inside);
+        npu_add(r, scores, w->inside, far, limited);
     } else {
-        npu_multiply(r, &scores, &w->inside, &limited);
+        npu_multiply(r, scores, w->inside, limited);
     }
     swap(&w->now, &w->other);
 }
@@ -214,23 +214,23 @@ static void route_choose(npu_run *r, const route_job *job, route_work *w)
 {
     if (job->score == TN_SCORE_SOFTMAX || job->score == TN_SCORE_SIGMOID) {
         if (job->score == TN_SCORE_SOFTMAX)
-            npu_softmax(r, &w->now, &w->other);
+            npu_softmax(r, w->now, w->other);
         else
-            npu_sigmoid(r, &w->now, &w->other);
+            npu_sigmoid(r, w->now, w->other);
         swap(&w->now, &w->other);
     }
     if (job->correction) {
         tn_tensor correction = widened(r, job->correction, &w->table);
-        npu_add(r, &w->now, &correction, 1, &w->other);
+        npu_add(r, w->now, correction, 1, w->other);
         swap(&w->now, &w->other);
     }
     if (job->groups > 0)
         limit_groups(r, job, w);
-    npu_largest(r, &w->now, job->top_k, &w->best, &w->places);
-    npu_copy(r, &w->places, &w->experts);
+    npu_largest(r, w->now, job->top_k, w->best, w->places);
+    npu_copy(r, w->places, w->experts);
     if (job->correction) {
         tn_tensor bias = pick(r, job, job->correction, w);
-        npu_add(r, &w->best, &bias, -1, &w->next);
+        npu_add(r, w->best, bias, -1, w->next);
         swap(&w->best, &w->next);
     }
 }
@@ -240,27 +240,27 @@ static void route_weigh(npu_run *r, const route_job *job, route_work *w)
 {
     if (job->score == TN_SCORE_TOPK_SOFTMAX || job->score == TN_SCORE_TOPK_SIGMOID) {
         if (job->score == TN_SCORE_TOPK_SOFTMAX)
-            npu_softmax(r, &w->best, &w->next);
+            npu_softmax(r, w->best, w->next);
         else
-            npu_sigmoid(r, &w->best, &w->next);
+            npu_sigmoid(r, w->best, w->next);
         swap(&w->best, &w->next);
     }
     if (job->site->features & TN_HAS_RENORM) {
-        npu_sums(r, &w->best, &w->sums);
+        npu_sums(r, w->best, w->sums);
         if (job->score == TN_SCORE_SIGMOID) {
-            npu_add_number(r, &w->sums, 1e-20f, &w->shared);
+            npu_add_number(r, w->sums, 1e-20f, w->shared);
             swap(&w->sums, &w->shared);
         }
-        npu_divide(r, &w->best, &w->sums, &w->next);
+        npu_divide(r, w->best, w->sums, w->next);
         swap(&w->best, &w->next);
     }
     if (job->expert_scale) {
         tn_tensor factors = pick(r, job, job->expert_scale, w);
-        npu_multiply(r, &w->best, &factors, &w->next);
+        npu_multiply(r, w->best, factors, w->next);
         swap(&w->best, &w->next);
     }
     if (job->site->features & TN_HAS_ROUTE_SCALE) {
-        npu_multiply_number(r, &w->best, (float)job->site->num[TN_NUM_SCALE], &w->next);
+        npu_multiply_number(r, w->best, (float)job->site->num[TN_NUM_SCALE], w->next);
         swap(&w->best, &w->next);
     }
 }
@@ -273,8 +273,8 @@ static void route(npu_run *r)
     route_logits(r, &job, &w);
     route_choose(r, &job, &w);
     route_weigh(r, &job, &w);
-    npu_copy(r, &w.best, job.weights);
-    npu_copy(r, &w.experts, job.experts);
+    npu_copy(r, w.best, *job.weights);
+    npu_copy(r, w.experts, *job.experts);
 }
 
 /* In backward there are no results, whose shapes are known all the same. */
@@ -289,13 +289,13 @@ route_choice moe_route_choice(npu_run *r)
     route_work w;
     route_take(r, &job, &w);
     route_logits(r, &job, &w);
-    tn_tensor scores = npu_take_like(r, TN_F32, &w.now);
+    tn_tensor scores = npu_take_like(r, TN_F32, w.now);
     if (job.score == TN_SCORE_SOFTMAX)
-        npu_softmax(r, &w.now, &scores);
+        npu_softmax(r, w.now, scores);
     else if (job.score == TN_SCORE_SIGMOID)
-        npu_sigmoid(r, &w.now, &scores);
+        npu_sigmoid(r, w.now, scores);
     else
-        npu_copy(r, &w.now, &scores);
+        npu_copy(r, w.now, scores);
     route_choose(r, &job, &w);
     return (route_choice){.scores = scores, .experts = w.experts};
 }

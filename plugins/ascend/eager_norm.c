@@ -22,16 +22,16 @@ static norm_job norm_job_of(const tn_call *call)
 static tn_tensor normalised(npu_run *r, const norm_job *job)
 {
     tn_tensor ones = npu_take(r, job->x->dtype, 1, &job->x->shape[job->x->ndim - 1]);
-    tn_tensor n = npu_take_like(r, job->x->dtype, job->x);
-    npu_fill(r, &ones, 1);
-    npu_rms(r, job->x, &ones, job->eps, &n);
+    tn_tensor n = npu_take_like(r, job->x->dtype, *job->x);
+    npu_fill(r, ones, 1);
+    npu_rms(r, *job->x, ones, job->eps, n);
     return n;
 }
 
 static tn_tensor widened(npu_run *r, const tn_tensor *x)
 {
-    tn_tensor wide = npu_take_like(r, TN_F32, x);
-    npu_copy(r, x, &wide);
+    tn_tensor wide = npu_take_like(r, TN_F32, *x);
+    npu_copy(r, *x, wide);
     return wide;
 }
 
@@ -39,30 +39,30 @@ static tn_tensor widened(npu_run *r, const tn_tensor *x)
 static void norm_gated(npu_run *r, const norm_job *job)
 {
     tn_tensor n = normalised(r, job);
-    npu_multiply(r, &n, job->w, &n);
+    npu_multiply(r, n, *job->w, n);
     tn_tensor gate = widened(r, job->gate), wide = widened(r, &n);
-    npu_silu(r, &gate, &gate);
-    npu_multiply(r, &wide, &gate, &wide);
-    npu_copy(r, &wide, job->y);
+    npu_silu(r, gate, gate);
+    npu_multiply(r, wide, gate, wide);
+    npu_copy(r, wide, *job->y);
 }
 
 /* rnd(n (add + w)), everything but the end in f32: whether operators of all versions take a wide weight with narrow
  * rows is not known. */
 static void norm_wide(npu_run *r, const norm_job *job, float add)
 {
-    tn_tensor w = widened(r, job->w), x = widened(r, job->x), n = npu_take_like(r, TN_F32, job->x);
+    tn_tensor w = widened(r, job->w), x = widened(r, job->x), n = npu_take_like(r, TN_F32, *job->x);
     if (add != 0)
-        npu_add_number(r, &w, add, &w);
-    npu_rms(r, &x, &w, job->eps, &n);
-    npu_copy(r, &n, job->y);
+        npu_add_number(r, w, add, w);
+    npu_rms(r, x, w, job->eps, n);
+    npu_copy(r, n, *job->y);
 }
 
 /* rnd(n w) with a weight of the rows' type is what the operator does. */
 static void norm_direct(npu_run *r, const norm_job *job)
 {
-    tn_tensor n = npu_take_like(r, job->x->dtype, job->x);
-    npu_rms(r, job->x, job->w, job->eps, &n);
-    npu_copy(r, &n, job->y);
+    tn_tensor n = npu_take_like(r, job->x->dtype, *job->x);
+    npu_rms(r, *job->x, *job->w, job->eps, n);
+    npu_copy(r, n, *job->y);
 }
 
 static void norm(npu_run *r)
@@ -72,11 +72,11 @@ static void norm(npu_run *r)
     switch (job.variant) {
     case TN_NORM_W:
         n = normalised(r, &job);
-        npu_multiply(r, &n, job.w, job.y);
+        npu_multiply(r, n, *job.w, *job.y);
         break;
     case TN_NORM_NO_WEIGHT:
         n = normalised(r, &job);
-        npu_copy(r, &n, job.y);
+        npu_copy(r, n, *job.y);
         break;
     case TN_NORM_W_GATED:
         norm_gated(r, &job);
@@ -118,10 +118,10 @@ static void centre(npu_run *r, const tn_tensor *x)
 {
     tn_tensor row = *x;
     row.shape[x->ndim - 1] = 1;
-    tn_tensor mean = npu_take_like(r, TN_F32, &row);
-    npu_sums(r, x, &mean);
-    npu_multiply_number(r, &mean, -1 / (float)x->shape[x->ndim - 1], &mean);
-    npu_add(r, x, &mean, 1, x);
+    tn_tensor mean = npu_take_like(r, TN_F32, row);
+    npu_sums(r, *x, mean);
+    npu_multiply_number(r, mean, -1 / (float)x->shape[x->ndim - 1], mean);
+    npu_add(r, *x, mean, 1, *x);
 }
 
 /* rnd((x - mean) / sqrt(var + eps) w + b): the root mean square of what is centred is the root of its variance. Centred
@@ -130,15 +130,15 @@ static void layer_norm(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *w = npu_param(r->call->site, TN_ROLE_WEIGHT);
     const tn_tensor *b = npu_param(r->call->site, TN_ROLE_BIAS);
-    tn_tensor wide = widened(r, x), n = npu_take_like(r, TN_F32, x), weight = widened(r, w);
+    tn_tensor wide = widened(r, x), n = npu_take_like(r, TN_F32, *x), weight = widened(r, w);
     centre(r, &wide);
     centre(r, &wide);
-    npu_rms(r, &wide, &weight, r->call->site->num[TN_NUM_EPS], &n);
+    npu_rms(r, wide, weight, r->call->site->num[TN_NUM_EPS], n);
     if (b) {
         tn_tensor bias = widened(r, b);
-        npu_add(r, &n, &bias, 1, &n);
+        npu_add(r, n, bias, 1, n);
     }
-    npu_copy(r, &n, &r->call->out[0]);
+    npu_copy(r, n, r->call->out[0]);
 }
 
 static tn_status layer_norm_supports(const tn_site *site, tn_error *err)

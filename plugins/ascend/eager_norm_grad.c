@@ -40,19 +40,19 @@ static tn_tensor column_like(npu_run *r, const tn_tensor *x)
 {
     tn_tensor row = *x;
     row.shape[x->ndim - 1] = 1;
-    return npu_take_like(r, TN_F32, &row);
+    return npu_take_like(r, TN_F32, row);
 }
 
 /* Of x, f32. The operator for the norm would do; sums of squares apart from it are as exact as those of gradients. */
 static norm_parts parts_of(npu_run *r, const tn_tensor *x, double eps)
 {
-    norm_parts parts = {.n = npu_take_like(r, TN_F32, x), .r = column_like(r, x)};
-    npu_multiply(r, x, x, &parts.n);
+    norm_parts parts = {.n = npu_take_like(r, TN_F32, *x), .r = column_like(r, x)};
+    npu_multiply(r, *x, *x, parts.n);
     grad_sums(r, &parts.n, &parts.r);
-    npu_multiply_number(r, &parts.r, 1 / (float)x->shape[x->ndim - 1], &parts.r);
-    npu_add_number(r, &parts.r, (float)eps, &parts.r);
-    npu_rsqrt(r, &parts.r, &parts.r);
-    npu_multiply(r, x, &parts.r, &parts.n);
+    npu_multiply_number(r, parts.r, 1 / (float)x->shape[x->ndim - 1], parts.r);
+    npu_add_number(r, parts.r, (float)eps, parts.r);
+    npu_rsqrt(r, parts.r, parts.r);
+    npu_multiply(r, *x, parts.r, parts.n);
     return parts;
 }
 
@@ -60,19 +60,19 @@ static norm_parts parts_of(npu_run *r, const tn_tensor *x, double eps)
 static void through_norm(npu_run *r, const norm_parts *parts, double eps, const tn_tensor *h)
 {
     int64_t width = h->shape[h->ndim - 1];
-    tn_tensor product = npu_take_like(r, TN_F32, h), mean = column_like(r, h);
+    tn_tensor product = npu_take_like(r, TN_F32, *h), mean = column_like(r, h);
     if (width == 1) {
-        npu_multiply(r, &parts->r, &parts->r, &mean);
-        npu_multiply_number(r, &mean, (float)eps, &mean);
-        npu_multiply(r, h, &mean, h);
+        npu_multiply(r, parts->r, parts->r, mean);
+        npu_multiply_number(r, mean, (float)eps, mean);
+        npu_multiply(r, *h, mean, *h);
     } else {
-        npu_multiply(r, h, &parts->n, &product);
+        npu_multiply(r, *h, parts->n, product);
         grad_sums(r, &product, &mean);
-        npu_multiply_number(r, &mean, 1 / (float)width, &mean);
-        npu_multiply(r, &parts->n, &mean, &product);
-        npu_add(r, h, &product, -1, h);
+        npu_multiply_number(r, mean, 1 / (float)width, mean);
+        npu_multiply(r, parts->n, mean, product);
+        npu_add(r, *h, product, -1, *h);
     }
-    npu_multiply(r, h, &parts->r, h);
+    npu_multiply(r, *h, parts->r, *h);
 }
 
 /* ---- RMS_NORM --------------------------------------------------------------------------------------------- */
@@ -80,13 +80,13 @@ static void through_norm(npu_run *r, const norm_parts *parts, double eps, const 
 /* silu(gate) in place of gate, f32, and its derivative s (1 + gate (1 - s)), s = sigmoid(gate). */
 static tn_tensor gate_slope(npu_run *r, const tn_tensor *gate)
 {
-    tn_tensor s = npu_take_like(r, TN_F32, gate), slope = npu_take_like(r, TN_F32, gate);
-    npu_sigmoid(r, gate, &s);
-    npu_multiply_number(r, &s, -1, &slope);
-    npu_add_number(r, &slope, 1, &slope);
-    npu_multiply(r, gate, &s, gate);
-    npu_multiply(r, gate, &slope, &slope);
-    npu_add(r, &slope, &s, 1, &slope);
+    tn_tensor s = npu_take_like(r, TN_F32, *gate), slope = npu_take_like(r, TN_F32, *gate);
+    npu_sigmoid(r, *gate, s);
+    npu_multiply_number(r, s, -1, slope);
+    npu_add_number(r, slope, 1, slope);
+    npu_multiply(r, *gate, s, *gate);
+    npu_multiply(r, *gate, slope, slope);
+    npu_add(r, slope, s, 1, slope);
     return slope;
 }
 
@@ -95,12 +95,12 @@ static void through_gate(npu_run *r, const norm_job *job, const tn_tensor *n, co
 {
     const tn_tensor *to = &r->call->grads->in[1];
     tn_tensor gate = grad_wide(r, &r->call->in[1], job->x), slope = gate_slope(r, &gate);
-    tn_tensor t = npu_take_like(r, TN_F32, g);
-    npu_multiply(r, n, w, &t);
+    tn_tensor t = npu_take_like(r, TN_F32, *g);
+    npu_multiply(r, *n, *w, t);
     grad_round(r, &t, job->dtype);
-    npu_multiply(r, &t, g, &t);
-    npu_multiply(r, &t, &slope, &t);
-    npu_multiply(r, g, &gate, g);
+    npu_multiply(r, t, *g, t);
+    npu_multiply(r, t, slope, t);
+    npu_multiply(r, *g, gate, *g);
     grad_round(r, g, job->dtype);
     grad_store(r, &t, to);
 }
@@ -111,20 +111,20 @@ static void through_weight(npu_run *r, const norm_job *job, const tn_tensor *n, 
     bool rounds = job->variant == TN_NORM_W || job->variant == TN_NORM_W_GATED;
     if (job->variant == TN_NORM_NO_WEIGHT || !job->w)
         return;
-    tn_tensor w = grad_wide(r, job->w, job->w), rounded = npu_take_like(r, TN_F32, n);
-    tn_tensor product = npu_take_like(r, TN_F32, n);
-    npu_copy(r, n, &rounded);
+    tn_tensor w = grad_wide(r, job->w, job->w), rounded = npu_take_like(r, TN_F32, *n);
+    tn_tensor product = npu_take_like(r, TN_F32, *n);
+    npu_copy(r, *n, rounded);
     if (rounds)
         grad_round(r, &rounded, job->dtype);
     if (job->variant == TN_NORM_1_PLUS_W)
-        npu_add_number(r, &w, 1, &w);
+        npu_add_number(r, w, 1, w);
     if (job->variant == TN_NORM_W_GATED)
         through_gate(r, job, &rounded, &w, g);
-    npu_multiply(r, g, &rounded, &product);
+    npu_multiply(r, *g, rounded, product);
     if (rounds)
         grad_round(r, &product, job->dtype);
     grad_sum_rows(r, &product, job->dw);
-    npu_multiply(r, g, &w, g);
+    npu_multiply(r, *g, w, *g);
     if (rounds)
         grad_round(r, g, job->dtype);
 }
@@ -144,15 +144,15 @@ static void add_rms_norm(npu_run *r)
 {
     const tn_call *call = r->call;
     norm_job job = norm_job_of(r, 1);
-    tn_tensor sum = npu_take_like(r, job.dtype, job.x);
-    npu_add(r, &call->in[0], &call->in[1], 1, &sum);
+    tn_tensor sum = npu_take_like(r, job.dtype, *job.x);
+    npu_add(r, call->in[0], call->in[1], 1, sum);
     tn_tensor x = grad_wide(r, r->measuring ? job.x : &sum, job.x), g = grad_wide(r, job.g, job.x);
     tn_tensor other = grad_wide(r, &call->grads->out[0], job.x);
     norm_parts parts = parts_of(r, &x, job.eps);
     through_weight(r, &job, &parts.n, &g);
     through_norm(r, &parts, job.eps, &g);
     grad_round(r, &g, job.dtype);
-    npu_add(r, &g, &other, 1, &g);
+    npu_add(r, g, other, 1, g);
     grad_store(r, &g, &call->grads->in[0]);
     grad_store(r, &g, &call->grads->in[1]);
 }
@@ -174,8 +174,8 @@ static void centre(npu_run *r, const tn_tensor *x)
 {
     tn_tensor mean = column_like(r, x);
     grad_sums(r, x, &mean);
-    npu_multiply_number(r, &mean, -1 / (float)x->shape[x->ndim - 1], &mean);
-    npu_add(r, x, &mean, 1, x);
+    npu_multiply_number(r, mean, -1 / (float)x->shape[x->ndim - 1], mean);
+    npu_add(r, *x, mean, 1, *x);
 }
 
 /* x is centred twice, since a mean far from zero is not exact. */
@@ -183,14 +183,14 @@ static void layer_norm(npu_run *r)
 {
     norm_job job = norm_job_of(r, 0);
     tn_tensor x = grad_wide(r, job.x, job.x), g = grad_wide(r, job.g, job.x), w = grad_wide(r, job.w, job.w);
-    tn_tensor product = npu_take_like(r, TN_F32, job.x);
+    tn_tensor product = npu_take_like(r, TN_F32, *job.x);
     centre(r, &x);
     centre(r, &x);
     norm_parts parts = parts_of(r, &x, job.eps);
     grad_sum_rows(r, &g, grad_param(r, TN_ROLE_BIAS));
-    npu_multiply(r, &g, &parts.n, &product);
+    npu_multiply(r, g, parts.n, product);
     grad_sum_rows(r, &product, job.dw);
-    npu_multiply(r, &g, &w, &g);
+    npu_multiply(r, g, w, g);
     centre(r, &g);
     through_norm(r, &parts, job.eps, &g);
     grad_store(r, &g, job.dx);

@@ -14,7 +14,7 @@ typedef struct rope_job {
 /* A half of a table, with a dimension for heads. */
 static tn_tensor table_half(const tn_tensor *table, int64_t first, int64_t count)
 {
-    tn_tensor half = npu_part(table, first, 1, count), t = half;
+    tn_tensor half = npu_part(*table, first, 1, count), t = half;
     t.ndim = 4;
     t.shape[2] = 1;
     t.stride[2] = count;
@@ -44,15 +44,15 @@ static rope_job rope_job_of(const tn_call *call, bool transposed)
 static tn_tensor elements(const rope_job *job, bool neighbours, const tn_tensor *x, int second)
 {
     int64_t half = job->rotary / 2;
-    return neighbours ? npu_part(x, second, 2, half) : npu_part(x, second * half, 1, half);
+    return neighbours ? npu_part(*x, second, 2, half) : npu_part(*x, second * half, 1, half);
 }
 
 /* Products: x1 cos, x2 sin, x2 cos and x1 sin; transposed, the sines are exchanged and negative. */
 static void add_up(npu_run *r, const rope_job *job, const tn_tensor *products, const tn_tensor *y1, const tn_tensor *y2)
 {
     float sign = job->transposed ? -1 : 1;
-    npu_add(r, &products[0], &products[1], -sign, y1);
-    npu_add(r, &products[2], &products[3], sign, y2);
+    npu_add(r, products[0], products[1], -sign, *y1);
+    npu_add(r, products[2], products[3], sign, *y2);
 }
 
 /* All of x is read before y is written, so they may be the same memory. */
@@ -65,30 +65,30 @@ static void rotate(npu_run *r, const rope_job *job, const tn_tensor *x, const tn
         in = out;
         out = was;
     }
-    tn_tensor from = npu_part(x, 0, 1, job->rotary), to = npu_part(y, 0, 1, job->rotary);
+    tn_tensor from = npu_part(*x, 0, 1, job->rotary), to = npu_part(*y, 0, 1, job->rotary);
     bool widened = x->dtype != job->step;
     if (widened) {
-        tn_tensor wide = npu_take_like(r, job->step, &from);
-        npu_copy(r, &from, &wide);
+        tn_tensor wide = npu_take_like(r, job->step, from);
+        npu_copy(r, from, wide);
         from = to = wide;
     }
     tn_tensor x1 = elements(job, in, &from, 0), x2 = elements(job, in, &from, 1);
     tn_tensor y1 = elements(job, out, &to, 0), y2 = elements(job, out, &to, 1);
     tn_tensor products[4];
     for (int i = 0; i < 4; i++)
-        products[i] = npu_take_like(r, job->step, &x1);
-    npu_multiply(r, &x1, &job->first_cos, &products[0]);
-    npu_multiply(r, &x2, job->transposed ? &job->second_sin : &job->first_sin, &products[1]);
-    npu_multiply(r, &x2, &job->second_cos, &products[2]);
-    npu_multiply(r, &x1, job->transposed ? &job->first_sin : &job->second_sin, &products[3]);
+        products[i] = npu_take_like(r, job->step, x1);
+    npu_multiply(r, x1, job->first_cos, products[0]);
+    npu_multiply(r, x2, job->transposed ? job->second_sin : job->first_sin, products[1]);
+    npu_multiply(r, x2, job->second_cos, products[2]);
+    npu_multiply(r, x1, job->transposed ? job->first_sin : job->second_sin, products[3]);
     add_up(r, job, products, &y1, &y2);
-    tn_tensor rotated = npu_part(y, 0, 1, job->rotary);
+    tn_tensor rotated = npu_part(*y, 0, 1, job->rotary);
     if (widened)
-        npu_copy(r, &to, &rotated);
+        npu_copy(r, to, rotated);
     int64_t tail = x->shape[3] - job->rotary;
     if (tail > 0 && x->data != y->data) {
-        tn_tensor rest = npu_part(x, job->rotary, 1, tail), there = npu_part(y, job->rotary, 1, tail);
-        npu_copy(r, &rest, &there);
+        tn_tensor rest = npu_part(*x, job->rotary, 1, tail), there = npu_part(*y, job->rotary, 1, tail);
+        npu_copy(r, rest, there);
     }
 }
 
@@ -118,7 +118,7 @@ static void rope_grad(npu_run *r)
         else if (grads->in[i].data && grads->out[i].data)
             rotate(r, &job, &grads->out[i], &grads->in[i]);
         else if (grads->in[i].data)
-            npu_fill(r, &grads->in[i], 0);
+            npu_fill(r, grads->in[i], 0);
         most = r->used > most ? r->used : most;
     }
     r->used = most;

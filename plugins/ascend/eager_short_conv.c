@@ -26,12 +26,12 @@ static conv_work conv_take(npu_run *r)
     const tn_tensor *x = &call->in[0], *bias = npu_param(call->site, TN_ROLE_BIAS);
     conv_work w = {.past = call->site->dim[TN_DIM_TAPS] - 1};
     w.e = npu_take(r, TN_F32, 3, (int64_t[]){x->shape[0], w.past + x->shape[1], x->shape[2]});
-    w.sum = npu_take_like(r, TN_F32, x);
-    w.product = npu_take_like(r, TN_F32, x);
-    w.narrow = npu_take_like(r, x->dtype, x);
-    w.weight = npu_widened(r, npu_param(call->site, TN_ROLE_WEIGHT));
+    w.sum = npu_take_like(r, TN_F32, *x);
+    w.product = npu_take_like(r, TN_F32, *x);
+    w.narrow = npu_take_like(r, x->dtype, *x);
+    w.weight = npu_widened(r, *npu_param(call->site, TN_ROLE_WEIGHT));
     if (bias)
-        w.bias = npu_widened(r, bias);
+        w.bias = npu_widened(r, *bias);
     return w;
 }
 
@@ -62,16 +62,16 @@ static void filter(npu_run *r, conv_work *w, tn_act act)
 {
     int64_t rows = w->sum.shape[0], tokens = w->sum.shape[1], taps = w->past + 1;
     for (int64_t m = 0; m < taps; m++) {
-        tn_tensor part = tokens_of(&w->e, 0, rows, m, tokens), tap = npu_part(&w->weight, m, 1, 1);
+        tn_tensor part = tokens_of(&w->e, 0, rows, m, tokens), tap = npu_part(w->weight, m, 1, 1);
         tap = npu_view(tap.data, TN_F32, 3, (int64_t[]){1, 1, tap.shape[0]}, (int64_t[]){1, 1, tap.stride[0]});
-        npu_multiply(r, &part, &tap, m == 0 ? &w->sum : &w->product);
+        npu_multiply(r, part, tap, m == 0 ? w->sum : w->product);
         if (m == 0 && w->bias.ndim > 0)
-            npu_add(r, &w->sum, &w->bias, 1, &w->sum);
+            npu_add(r, w->sum, w->bias, 1, w->sum);
         if (m > 0)
-            npu_add(r, &w->sum, &w->product, 1, &w->sum);
+            npu_add(r, w->sum, w->product, 1, w->sum);
     }
-    npu_copy(r, &w->sum, &w->narrow);
-    npu_activate(r, act, &w->narrow, &w->narrow);
+    npu_copy(r, w->sum, w->narrow);
+    npu_activate(r, act, w->narrow, w->narrow);
 }
 
 /* Each row's last F-1 of e. */
@@ -84,7 +84,7 @@ static void keep_state(npu_run *r, const real_tokens *tokens, const conv_work *w
         while (row + n < rows && (tokens->all || real_tokens_of(tokens, row + n) == count))
             n++;
         tn_tensor last = tokens_of(&w->e, row, n, count, w->past), to = tokens_of(&next, row, n, 0, w->past);
-        npu_copy(r, &last, &to);
+        npu_copy(r, last, to);
     }
 }
 
@@ -98,10 +98,10 @@ static void conv(npu_run *r)
     if (!r->measuring)
         real_tokens_begin(r, &call->in[2], &tokens);
     if (!tokens.all)
-        npu_fill(r, &w.e, 0);
+        npu_fill(r, w.e, 0);
     tn_tensor state = by_token(&call->in[1]), first = tokens_of(&w.e, 0, w.e.shape[0], 0, w.past);
     tn_tensor rest = tokens_of(&w.e, 0, w.e.shape[0], w.past, w.sum.shape[1]);
-    npu_copy(r, &state, &first);
+    npu_copy(r, state, first);
     if (!r->measuring)
         real_tokens_pack(r, &tokens, &call->in[0], &rest);
     filter(r, &w, act);

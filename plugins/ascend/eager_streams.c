@@ -29,10 +29,10 @@ static tn_tensor factors_of(const tn_tensor *c, int64_t first, int64_t streams)
 static void add_up(npu_run *r, const tn_tensor *x, const tn_tensor *sum)
 {
     tn_tensor first = stream_of(x, 0);
-    npu_copy(r, &first, sum);
+    npu_copy(r, first, *sum);
     for (int64_t i = 1; i < x->shape[0]; i++) {
         tn_tensor next = stream_of(x, i);
-        npu_add(r, sum, &next, 1, sum);
+        npu_add(r, *sum, next, 1, *sum);
     }
 }
 
@@ -40,16 +40,17 @@ static void add_up(npu_run *r, const tn_tensor *x, const tn_tensor *sum)
 static void mix(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
-    tn_tensor wide = npu_wide_copy(r, x), c = npu_wide_copy(r, &r->call->in[1]), products = npu_take_like(r, TN_F32, x);
-    tn_tensor row = stream_of(x, 0), sum = npu_take_like(r, TN_F32, &row), narrow = npu_take_like(r, x->dtype, &row);
+    tn_tensor wide = npu_wide_copy(r, *x), c = npu_wide_copy(r, r->call->in[1]),
+              products = npu_take_like(r, TN_F32, *x);
+    tn_tensor row = stream_of(x, 0), sum = npu_take_like(r, TN_F32, row), narrow = npu_take_like(r, x->dtype, row);
     for (int64_t j = 0; j < x->shape[0]; j++) {
         tn_tensor factors = factors_of(&c, j * x->shape[0], x->shape[0]), own = stream_of(&wide, j);
         tn_tensor to = stream_of(y, j);
-        npu_multiply(r, &wide, &factors, &products);
+        npu_multiply(r, wide, factors, products);
         add_up(r, &products, &sum);
-        npu_round(r, &sum, &narrow);
-        npu_add(r, &own, &sum, 1, &sum);
-        npu_copy(r, &sum, &to);
+        npu_round(r, sum, narrow);
+        npu_add(r, own, sum, 1, sum);
+        npu_copy(r, sum, to);
     }
 }
 
@@ -67,11 +68,11 @@ static tn_status mix_forward(const tn_call *call, tn_error *err)
 static void add(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
-    tn_tensor c = npu_wide_copy(r, &r->call->in[2]), narrow = npu_take_like(r, x->dtype, &c);
-    tn_tensor d = npu_wide_copy(r, &r->call->in[1]), sum = npu_take_like(r, TN_F32, x);
-    tn_tensor product = npu_take_like(r, x->dtype, x);
-    npu_add_number(r, &c, 1, &c);
-    npu_round(r, &c, &narrow);
+    tn_tensor c = npu_wide_copy(r, r->call->in[2]), narrow = npu_take_like(r, x->dtype, c);
+    tn_tensor d = npu_wide_copy(r, r->call->in[1]), sum = npu_take_like(r, TN_F32, *x);
+    tn_tensor product = npu_take_like(r, x->dtype, *x);
+    npu_add_number(r, c, 1, c);
+    npu_round(r, c, narrow);
     tn_tensor factors = factors_of(&c, 0, x->shape[0]);
     d.ndim = 3;
     for (int i = 2; i > 0; i--) {
@@ -79,10 +80,10 @@ static void add(npu_run *r)
         d.stride[i] = d.stride[i - 1];
     }
     d.shape[0] = 1;
-    npu_multiply(r, &d, &factors, &sum);
-    npu_round(r, &sum, &product);
-    npu_add(r, x, &sum, 1, &sum);
-    npu_copy(r, &sum, y);
+    npu_multiply(r, d, factors, sum);
+    npu_round(r, sum, product);
+    npu_add(r, *x, sum, 1, sum);
+    npu_copy(r, sum, *y);
 }
 
 static size_t add_scratch(const tn_call *call)
@@ -99,17 +100,17 @@ static tn_status add_forward(const tn_call *call, tn_error *err)
 static void divide(npu_run *r, const tn_tensor *x, float number)
 {
     tn_tensor divisor = npu_take(r, TN_F32, 1, &(int64_t){1});
-    npu_fill(r, &divisor, number);
-    npu_divide(r, x, &divisor, x);
+    npu_fill(r, divisor, number);
+    npu_divide(r, *x, divisor, *x);
 }
 
 static void mean(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
-    tn_tensor wide = npu_wide_copy(r, x), sum = npu_take_like(r, TN_F32, y);
+    tn_tensor wide = npu_wide_copy(r, *x), sum = npu_take_like(r, TN_F32, *y);
     add_up(r, &wide, &sum);
     divide(r, &sum, (float)x->shape[0]);
-    npu_copy(r, &sum, y);
+    npu_copy(r, sum, *y);
 }
 
 static size_t mean_scratch(const tn_call *call)
@@ -128,17 +129,17 @@ static tn_status mean_forward(const tn_call *call, tn_error *err)
  * least that much: squares, mean and root are rounded. */
 static tn_tensor sizes_of(npu_run *r, const tn_tensor *x, tn_dtype dtype, float least)
 {
-    tn_tensor squares = npu_take_like(r, TN_F32, x), narrow = npu_take_like(r, dtype, x);
-    tn_tensor size = npu_take(r, TN_F32, 2, (int64_t[]){x->shape[0], 1}), room = npu_take_like(r, dtype, &size);
-    npu_multiply(r, x, x, &squares);
-    npu_round(r, &squares, &narrow);
-    npu_sums(r, &squares, &size);
+    tn_tensor squares = npu_take_like(r, TN_F32, *x), narrow = npu_take_like(r, dtype, *x);
+    tn_tensor size = npu_take(r, TN_F32, 2, (int64_t[]){x->shape[0], 1}), room = npu_take_like(r, dtype, size);
+    npu_multiply(r, *x, *x, squares);
+    npu_round(r, squares, narrow);
+    npu_sums(r, squares, size);
     divide(r, &size, (float)x->shape[1]);
-    npu_round(r, &size, &room);
+    npu_round(r, size, room);
     if (least > 0)
-        npu_clamp(r, &size, least, INFINITY, &size);
-    npu_sqrt(r, &size, &size);
-    npu_round(r, &size, &room);
+        npu_clamp(r, size, least, INFINITY, size);
+    npu_sqrt(r, size, size);
+    npu_round(r, size, room);
     return size;
 }
 
@@ -146,14 +147,14 @@ static tn_tensor sizes_of(npu_run *r, const tn_tensor *x, tn_dtype dtype, float 
 static void match(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
-    tn_tensor wide = npu_wide_copy(r, x), like = npu_wide_copy(r, &r->call->in[1]);
-    tn_tensor narrow = npu_take_like(r, x->dtype, x);
+    tn_tensor wide = npu_wide_copy(r, *x), like = npu_wide_copy(r, r->call->in[1]);
+    tn_tensor narrow = npu_take_like(r, x->dtype, *x);
     tn_tensor wanted = sizes_of(r, &like, x->dtype, 0);
     tn_tensor size = sizes_of(r, &wide, x->dtype, scalar_round((float)r->call->site->num[TN_NUM_EPS], x->dtype));
-    npu_multiply(r, &wide, &wanted, &wide);
-    npu_round(r, &wide, &narrow);
-    npu_divide(r, &wide, &size, &wide);
-    npu_copy(r, &wide, y);
+    npu_multiply(r, wide, wanted, wide);
+    npu_round(r, wide, narrow);
+    npu_divide(r, wide, size, wide);
+    npu_copy(r, wide, *y);
 }
 
 static tn_status match_supports(const tn_site *site, tn_error *err)

@@ -1,7 +1,6 @@
-/* Runs: scratch, views, the host's copies; and the operators, one function each. */
+/* Runs of the device: measured and performed; the host's copies, views, and operators. */
 #include "operators.h"
 #include "queue.h"
-#include "scratch.h"
 
 #include <stdlib.h>
 
@@ -11,43 +10,19 @@ size_t npu_measure(npu_body *body, const tn_call *call)
 {
     npu_run r = {.call = call, .measuring = true};
     body(&r);
-    return r.used > r.most ? r.used : r.most;
+    return r.most;
 }
 
 tn_status npu_perform(npu_body *body, const tn_call *call, tn_error *err)
 {
-    npu_run r = {.call = call, .queue = call->queue, .err = err};
+    npu_run r = {.call = call,
+                 .queue = call->queue,
+                 .api = call->queue->api,
+                 .err = err,
+                 .scratch = call->scratch,
+                 .bytes = SIZE_MAX}; /* what was measured */
     body(&r);
     return r.status;
-}
-
-/* Is there anything to do? */
-static bool goes_on(const npu_run *r, const tn_tensor *y)
-{
-    return !r->measuring && r->status == TN_OK && tn_tensor_count(y) > 0;
-}
-
-bool npu_begin(npu_run *r, ascend_step *s, const char *name, const tn_tensor *y)
-{
-    if (!goes_on(r, y))
-        return false;
-    ascend_begin(s, r->queue, name);
-    return true;
-}
-
-tn_tensor npu_take(npu_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape)
-{
-    tn_tensor t = tn_tensor_dense(NULL, dtype, ndim, shape);
-    size_t at = scratch_take(&r->used, (size_t)tn_tensor_count(&t) * tn_dtype_size(dtype));
-    r->most = r->used > r->most ? r->used : r->most;
-    if (!r->measuring)
-        t.data = (char *)r->call->scratch + at;
-    return t;
-}
-
-tn_tensor npu_take_like(npu_run *r, tn_dtype dtype, const tn_tensor *like)
-{
-    return npu_take(r, dtype, like->ndim, like->shape);
 }
 
 /* Elements from a tensor's first to behind its last one. */
@@ -79,14 +54,14 @@ const void *npu_host_copy(npu_run *r, const tn_tensor *t, void **owned)
 
 /* ---- views ------------------------------------------------------------------------------------------------ */
 
-tn_tensor npu_part(const tn_tensor *t, int64_t first, int64_t step, int64_t count)
+tn_tensor npu_part(tn_tensor t, int64_t first, int64_t step, int64_t count)
 {
-    tn_tensor part = *t;
-    int32_t last = t->ndim - 1;
+    tn_tensor part = t;
+    int32_t last = t.ndim - 1;
     part.shape[last] = count;
-    part.stride[last] = step * t->stride[last];
-    if (t->data)
-        part.data = (char *)t->data + (size_t)(first * t->stride[last]) * tn_dtype_size(t->dtype);
+    part.stride[last] = step * t.stride[last];
+    if (t.data)
+        part.data = (char *)t.data + (size_t)(first * t.stride[last]) * tn_dtype_size(t.dtype);
     return part;
 }
 
@@ -130,138 +105,37 @@ tn_status npu_supports_param(const tn_site *site, tn_role role, tn_error *err)
 
 /* ---- operators -------------------------------------------------------------------------------------------- */
 
-static void cast(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+void npu_silu(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnCast");
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnCastGetWorkspaceSize(from, ascend_dtype(y->dtype), to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnCast, r->err);
-}
-
-void npu_copy(npu_run *r, const tn_tensor *x, const tn_tensor *y)
-{
-    if (!goes_on(r, y))
+    if (!npu_begin(r, &s, "aclnnSilu", &y))
         return;
-    if (x->dtype != y->dtype) {
-        cast(r, x, y);
-        return;
-    }
-    ascend_step s;
-    ascend_begin(&s, r->queue, "aclnnInplaceCopy");
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnInplaceCopyGetWorkspaceSize(to, from, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnInplaceCopy, r->err);
-}
-
-void npu_fill(npu_run *r, const tn_tensor *y, float value)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnInplaceFillScalar", y))
-        return;
-    aclTensor *to = ascend_tensor(&s, y);
-    aclScalar *number = ascend_f32(&s, value);
-    aclnnStatus first = s.api->aclnnInplaceFillScalarGetWorkspaceSize(to, number, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnInplaceFillScalar, r->err);
-}
-
-void npu_add(npu_run *r, const tn_tensor *a, const tn_tensor *b, float factor, const tn_tensor *y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnAdd", y))
-        return;
-    aclTensor *one = ascend_tensor(&s, a), *other = ascend_tensor(&s, b), *sum = ascend_tensor(&s, y);
-    aclScalar *alpha = ascend_f32(&s, factor);
-    aclnnStatus first = s.api->aclnnAddGetWorkspaceSize(one, other, alpha, sum, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnAdd, r->err);
-}
-
-void npu_multiply(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMul", y))
-        return;
-    aclTensor *one = ascend_tensor(&s, a), *other = ascend_tensor(&s, b), *product = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnMulGetWorkspaceSize(one, other, product, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnMul, r->err);
-}
-
-void npu_add_number(npu_run *r, const tn_tensor *x, float number, const tn_tensor *y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnAdds", y))
-        return;
-    aclTensor *from = ascend_tensor(&s, x), *sum = ascend_tensor(&s, y);
-    aclScalar *other = ascend_f32(&s, number), *alpha = ascend_f32(&s, 1);
-    aclnnStatus first = s.api->aclnnAddsGetWorkspaceSize(from, other, alpha, sum, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnAdds, r->err);
-}
-
-void npu_multiply_number(npu_run *r, const tn_tensor *x, float number, const tn_tensor *y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMuls", y))
-        return;
-    aclTensor *from = ascend_tensor(&s, x), *product = ascend_tensor(&s, y);
-    aclScalar *other = ascend_f32(&s, number);
-    aclnnStatus first = s.api->aclnnMulsGetWorkspaceSize(from, other, product, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnMuls, r->err);
-}
-
-void npu_silu(npu_run *r, const tn_tensor *x, const tn_tensor *y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSilu", y))
-        return;
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnSiluGetWorkspaceSize(from, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnSilu, r->err);
-}
-
-void npu_sigmoid(npu_run *r, const tn_tensor *x, const tn_tensor *y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSigmoid", y))
-        return;
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnSigmoidGetWorkspaceSize(from, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnSigmoid, r->err);
+    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
+    npu_end(r, &s, s.api->aclnnSiluGetWorkspaceSize(from, to, &s.bytes, &s.executor), s.api->aclnnSilu);
 }
 
 /* 0: the types as they are. The other settings of the last argument lower the precision of f32 products. */
-enum { KEEP_TYPES = 0 };
-
-void npu_matmul(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
+void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMatmul", y))
+    if (!npu_begin(r, &s, "aclnnIndexSelect", &y))
         return;
-    aclTensor *left = ascend_tensor(&s, a), *right = ascend_tensor(&s, b), *product = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnMatmulGetWorkspaceSize(left, right, product, KEEP_TYPES, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnMatmul, r->err);
+    aclTensor *from = ascend_tensor(&s, &table), *index = ascend_tensor(&s, &ids), *to = ascend_tensor(&s, &y);
+    npu_end(r, &s, s.api->aclnnIndexSelectGetWorkspaceSize(from, 0, index, to, &s.bytes, &s.executor),
+            s.api->aclnnIndexSelect);
 }
 
-void npu_gather(npu_run *r, const tn_tensor *table, const tn_tensor *ids, const tn_tensor *y)
+void npu_rms(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnIndexSelect", y))
-        return;
-    aclTensor *from = ascend_tensor(&s, table), *index = ascend_tensor(&s, ids), *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnIndexSelectGetWorkspaceSize(from, 0, index, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnIndexSelect, r->err);
-}
-
-void npu_rms(npu_run *r, const tn_tensor *x, const tn_tensor *gamma, double eps, const tn_tensor *y)
-{
-    tn_tensor shape = *x;
+    tn_tensor shape = x;
     if (shape.ndim > 0)
         shape.shape[shape.ndim - 1] = 1;
-    tn_tensor rstd = npu_take_like(r, TN_F32, &shape); /* the operator wants to tell it               */
+    tn_tensor rstd = npu_take_like(r, TN_F32, shape); /* the operator wants to tell it               */
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnRmsNorm", y))
+    if (!npu_begin(r, &s, "aclnnRmsNorm", &y))
         return;
-    aclTensor *from = ascend_tensor(&s, x), *weight = ascend_tensor(&s, gamma), *to = ascend_tensor(&s, y),
+    aclTensor *from = ascend_tensor(&s, &x), *weight = ascend_tensor(&s, &gamma), *to = ascend_tensor(&s, &y),
               *scale = ascend_tensor(&s, &rstd);
-    aclnnStatus first = s.api->aclnnRmsNormGetWorkspaceSize(from, weight, eps, to, scale, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnRmsNorm, r->err);
+    npu_end(r, &s, s.api->aclnnRmsNormGetWorkspaceSize(from, weight, eps, to, scale, &s.bytes, &s.executor),
+            s.api->aclnnRmsNorm);
 }

@@ -42,89 +42,85 @@ tn_status npu_needs(uint32_t needs, tn_error *err)
 typedef aclnnStatus of_one(const aclTensor *x, aclTensor *y, uint64_t *bytes, aclOpExecutor **executor);
 
 /* A step that was begun, whose operator takes one tensor and gives another. */
-static void perform_of_one(npu_run *r, ascend_step *s, of_one *first, aclnn_second *second, const tn_tensor *x,
-                           const tn_tensor *y)
+static void perform_of_one(npu_run *r, ascend_step *s, of_one *first, aclnn_second *second, tn_tensor x, tn_tensor y)
 {
-    aclTensor *from = ascend_tensor(s, x), *to = ascend_tensor(s, y);
+    aclTensor *from = ascend_tensor(s, &x), *to = ascend_tensor(s, &y);
     r->status = ascend_run(s, first(from, to, &s->bytes, &s->executor), second, r->err);
 }
 
-void npu_tanh(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+void npu_tanh(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnTanh", y))
+    if (npu_begin(r, &s, "aclnnTanh", &y))
         perform_of_one(r, &s, s.api->aclnnTanhGetWorkspaceSize, s.api->aclnnTanh, x, y);
 }
 
-void npu_erf(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+void npu_erf(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnErf", y))
+    if (npu_begin(r, &s, "aclnnErf", &y))
         perform_of_one(r, &s, s.api->aclnnErfGetWorkspaceSize, s.api->aclnnErf, x, y);
 }
 
-void npu_exp(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+void npu_exp(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnExp", y))
+    if (npu_begin(r, &s, "aclnnExp", &y))
         perform_of_one(r, &s, s.api->aclnnExpGetWorkspaceSize, s.api->aclnnExp, x, y);
 }
 
-void npu_sqrt(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+void npu_sqrt(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnSqrt", y))
+    if (npu_begin(r, &s, "aclnnSqrt", &y))
         perform_of_one(r, &s, s.api->aclnnSqrtGetWorkspaceSize, s.api->aclnnSqrt, x, y);
 }
 
-void npu_rsqrt(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+void npu_rsqrt(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnRsqrt", y))
+    if (npu_begin(r, &s, "aclnnRsqrt", &y))
         perform_of_one(r, &s, s.api->aclnnRsqrtGetWorkspaceSize, s.api->aclnnRsqrt, x, y);
 }
 
-void npu_relu(npu_run *r, const tn_tensor *x, const tn_tensor *y)
+void npu_relu(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnRelu", y))
+    if (!npu_begin(r, &s, "aclnnRelu", &y))
         return;
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnReluGetWorkspaceSize(from, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnRelu, r->err);
+    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
+    npu_end(r, &s, s.api->aclnnReluGetWorkspaceSize(from, to, &s.bytes, &s.executor), s.api->aclnnRelu);
 }
 
-void npu_softplus(npu_run *r, const tn_tensor *x, float threshold, const tn_tensor *y)
+void npu_softplus(npu_run *r, tn_tensor x, float threshold, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSoftplus", y))
+    if (!npu_begin(r, &s, "aclnnSoftplus", &y))
         return;
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
+    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
     aclScalar *beta = ascend_f32(&s, 1), *above = ascend_f32(&s, threshold);
-    aclnnStatus first = s.api->aclnnSoftplusGetWorkspaceSize(from, beta, above, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnSoftplus, r->err);
+    npu_end(r, &s, s.api->aclnnSoftplusGetWorkspaceSize(from, beta, above, to, &s.bytes, &s.executor),
+            s.api->aclnnSoftplus);
 }
 
-void npu_clamp(npu_run *r, const tn_tensor *x, float low, float high, const tn_tensor *y)
+void npu_clamp(npu_run *r, tn_tensor x, float low, float high, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnClamp", y))
+    if (!npu_begin(r, &s, "aclnnClamp", &y))
         return;
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
+    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
     aclScalar *least = low == -INFINITY ? NULL : ascend_f32(&s, low);
     aclScalar *most = high == INFINITY ? NULL : ascend_f32(&s, high);
-    aclnnStatus first = s.api->aclnnClampGetWorkspaceSize(from, least, most, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnClamp, r->err);
+    npu_end(r, &s, s.api->aclnnClampGetWorkspaceSize(from, least, most, to, &s.bytes, &s.executor), s.api->aclnnClamp);
 }
 
-void npu_maximum(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
+void npu_maximum(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMaximum", y))
+    if (!npu_begin(r, &s, "aclnnMaximum", &y))
         return;
-    aclTensor *one = ascend_tensor(&s, a), *other = ascend_tensor(&s, b), *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnMaximumGetWorkspaceSize(one, other, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnMaximum, r->err);
+    aclTensor *one = ascend_tensor(&s, &a), *other = ascend_tensor(&s, &b), *to = ascend_tensor(&s, &y);
+    npu_end(r, &s, s.api->aclnnMaximumGetWorkspaceSize(one, other, to, &s.bytes, &s.executor), s.api->aclnnMaximum);
 }
 
 /* ---- comparisons ------------------------------------------------------------------------------------------ */
@@ -132,68 +128,66 @@ void npu_maximum(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn_te
 typedef aclnnStatus of_number(const aclTensor *x, const aclScalar *number, aclTensor *y, uint64_t *bytes,
                               aclOpExecutor **executor);
 
-static void compare(npu_run *r, ascend_step *s, of_number *first, aclnn_second *second, const tn_tensor *x,
-                    float number, const tn_tensor *y)
+static void compare(npu_run *r, ascend_step *s, of_number *first, aclnn_second *second, tn_tensor x, float number,
+                    tn_tensor y)
 {
-    aclTensor *from = ascend_tensor(s, x), *to = ascend_tensor(s, y);
+    aclTensor *from = ascend_tensor(s, &x), *to = ascend_tensor(s, &y);
     aclScalar *other = ascend_f32(s, number);
     r->status = ascend_run(s, first(from, other, to, &s->bytes, &s->executor), second, r->err);
 }
 
-void npu_above(npu_run *r, const tn_tensor *x, float number, const tn_tensor *y)
+void npu_above(npu_run *r, tn_tensor x, float number, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnGtScalar", y))
+    if (npu_begin(r, &s, "aclnnGtScalar", &y))
         compare(r, &s, s.api->aclnnGtScalarGetWorkspaceSize, s.api->aclnnGtScalar, x, number, y);
 }
 
-void npu_not_below(npu_run *r, const tn_tensor *x, float number, const tn_tensor *y)
+void npu_not_below(npu_run *r, tn_tensor x, float number, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnGeScalar", y))
+    if (npu_begin(r, &s, "aclnnGeScalar", &y))
         compare(r, &s, s.api->aclnnGeScalarGetWorkspaceSize, s.api->aclnnGeScalar, x, number, y);
 }
 
-void npu_below(npu_run *r, const tn_tensor *x, float number, const tn_tensor *y)
+void npu_below(npu_run *r, tn_tensor x, float number, tn_tensor y)
 {
     ascend_step s;
-    if (npu_begin(r, &s, "aclnnLtScalar", y))
+    if (npu_begin(r, &s, "aclnnLtScalar", &y))
         compare(r, &s, s.api->aclnnLtScalarGetWorkspaceSize, s.api->aclnnLtScalar, x, number, y);
 }
 
-void npu_choose(npu_run *r, const tn_tensor *condition, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
+void npu_choose(npu_run *r, tn_tensor condition, tn_tensor a, tn_tensor b, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSWhere", y))
+    if (!npu_begin(r, &s, "aclnnSWhere", &y))
         return;
-    aclTensor *truth = ascend_tensor(&s, condition), *one = ascend_tensor(&s, a), *other = ascend_tensor(&s, b);
-    aclTensor *to = ascend_tensor(&s, y);
-    aclnnStatus first = s.api->aclnnSWhereGetWorkspaceSize(truth, one, other, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnSWhere, r->err);
+    aclTensor *truth = ascend_tensor(&s, &condition), *one = ascend_tensor(&s, &a), *other = ascend_tensor(&s, &b);
+    aclTensor *to = ascend_tensor(&s, &y);
+    npu_end(r, &s, s.api->aclnnSWhereGetWorkspaceSize(truth, one, other, to, &s.bytes, &s.executor),
+            s.api->aclnnSWhere);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------- */
 
-void npu_running_sums(npu_run *r, const tn_tensor *x, int32_t dim, const tn_tensor *y)
+void npu_running_sums(npu_run *r, tn_tensor x, int32_t dim, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnCumsum", y))
+    if (!npu_begin(r, &s, "aclnnCumsum", &y))
         return;
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y);
-    aclnnStatus first =
-        s.api->aclnnCumsumGetWorkspaceSize(from, dim, ascend_dtype(y->dtype), to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnCumsum, r->err);
+    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
+    npu_end(r, &s, s.api->aclnnCumsumGetWorkspaceSize(from, dim, ascend_dtype(y.dtype), to, &s.bytes, &s.executor),
+            s.api->aclnnCumsum);
 }
 
-void npu_add_rows(npu_run *r, const tn_tensor *x, const tn_tensor *ids, const tn_tensor *rows, float factor,
-                  const tn_tensor *y)
+void npu_add_rows(npu_run *r, tn_tensor x, tn_tensor ids, tn_tensor rows, float factor, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnIndexAdd", y))
+    if (!npu_begin(r, &s, "aclnnIndexAdd", &y))
         return;
-    aclTensor *from = ascend_tensor(&s, x), *index = ascend_tensor(&s, ids), *added = ascend_tensor(&s, rows);
-    aclTensor *to = ascend_tensor(&s, y);
+    aclTensor *from = ascend_tensor(&s, &x), *index = ascend_tensor(&s, &ids), *added = ascend_tensor(&s, &rows);
+    aclTensor *to = ascend_tensor(&s, &y);
     aclScalar *alpha = ascend_f32(&s, factor);
-    aclnnStatus first = s.api->aclnnIndexAddGetWorkspaceSize(from, 0, index, added, alpha, to, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, s.api->aclnnIndexAdd, r->err);
+    npu_end(r, &s, s.api->aclnnIndexAddGetWorkspaceSize(from, 0, index, added, alpha, to, &s.bytes, &s.executor),
+            s.api->aclnnIndexAdd);
 }

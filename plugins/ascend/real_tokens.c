@@ -64,7 +64,7 @@ static void copy_rows(npu_run *r, const real_tokens *tokens, int64_t row, int64_
         while (t + n < count && is_real(tokens, row, t + n))
             n++;
         tn_tensor loose = piece(x, row, rows, t, n), dense = piece(packed, row, rows, next, n);
-        npu_copy(r, back ? &dense : &loose, back ? &loose : &dense);
+        npu_copy(r, back ? dense : loose, back ? loose : dense);
         next += n;
     }
 }
@@ -86,6 +86,6 @@ void real_tokens_pack(npu_run *r, const real_tokens *tokens, const tn_tensor *x,
 void real_tokens_unpack(npu_run *r, const real_tokens *tokens, const tn_tensor *packed, const tn_tensor *x)
 {
     if (!tokens->all)
-        npu_fill(r, x, 0);
+        npu_fill(r, *x, 0);
     copy(r, tokens, x, packed, true);
 }

@@ -11,165 +11,163 @@ typedef struct sorted_tokens {
 } sorted_tokens;
 
 /* From x [T,H], weights and experts [T,k] to p [T k,I]. */
-static sorted_tokens features(ascend_ops *o, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor experts)
+static sorted_tokens features(npu_run *r, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor experts)
 {
     const tn_param *param = site->param;
     tn_dtype dtype = moe_ascend_dtype(site);
     int64_t slots = tn_tensor_count(&experts), inter = site->dim[TN_DIM_INTER], count = site->dim[TN_DIM_EXPERTS];
-    sorted_tokens t = {.weights = ascend_ops_dense(o, weights)};
-    experts = ascend_ops_dense(o, experts);
-    x = ascend_ops_dense(o, x);
-    t.rows = ascend_ops_room_2d(o, dtype, slots, x.shape[1]);
-    t.places = ascend_ops_room(o, TN_I32, 1, &slots);
-    t.counts = ascend_ops_room(o, TN_I64, 1, &count);
-    moe_ascend_permute(o, x, experts, t.rows, t.places);
-    moe_ascend_count(o, experts, t.counts);
-    t.pair = ascend_ops_room_2d(o, dtype, slots, 2 * inter);
-    t.p = ascend_ops_room_2d(o, dtype, slots, inter);
-    size_t before = o->used;
+    sorted_tokens t = {.weights = npu_dense(r, weights)};
+    experts = npu_dense(r, experts);
+    x = npu_dense(r, x);
+    t.rows = npu_take_2d(r, dtype, slots, x.shape[1]);
+    t.places = npu_take(r, TN_I32, 1, &slots);
+    t.counts = npu_take(r, TN_I64, 1, &count);
+    npu_permute(r, x, experts, t.rows, t.places);
+    moe_ascend_count(r, experts, t.counts);
+    t.pair = npu_take_2d(r, dtype, slots, 2 * inter);
+    t.p = npu_take_2d(r, dtype, slots, inter);
+    size_t before = r->used;
     if (moe_ascend_is_list(site)) {
-        tn_tensor gate = ascend_ops_room_like(o, dtype, t.p), up = ascend_ops_room_like(o, dtype, t.p);
-        moe_ascend_product(o, t.rows, &param[TN_ROLE_GATE], true, t.counts, gate);
-        moe_ascend_product(o, t.rows, &param[TN_ROLE_UP], true, t.counts, up);
-        ascend_ops_join(o, gate, up, t.pair);
+        tn_tensor gate = npu_take_like(r, dtype, t.p), up = npu_take_like(r, dtype, t.p);
+        moe_ascend_product(r, t.rows, &param[TN_ROLE_GATE], true, t.counts, gate);
+        moe_ascend_product(r, t.rows, &param[TN_ROLE_UP], true, t.counts, up);
+        npu_join(r, gate, up, t.pair);
     } else {
-        moe_ascend_product(o, t.rows, &param[TN_ROLE_GATE_UP], moe_ascend_is_turned(site), t.counts, t.pair);
+        moe_ascend_product(r, t.rows, &param[TN_ROLE_GATE_UP], moe_ascend_is_turned(site), t.counts, t.pair);
     }
-    o->used = before;
-    ascend_ops_swiglu(o, t.pair, t.p);
+    r->used = before;
+    npu_swiglu(r, t.pair, t.p);
     return t;
 }
 
 /* y is dense. */
-static void experts(ascend_ops *o, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor ids, tn_tensor y)
+static void experts(npu_run *r, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor ids, tn_tensor y)
 {
-    sorted_tokens t = features(o, site, x, weights, ids);
+    sorted_tokens t = features(r, site, x, weights, ids);
     tn_tensor results = t.rows; /* which are not needed any more                                         */
-    moe_ascend_product(o, t.p, &site->param[TN_ROLE_DOWN], moe_ascend_is_turned(site), t.counts, results);
-    moe_ascend_unpermute(o, results, t.places, t.weights, y);
+    moe_ascend_product(r, t.p, &site->param[TN_ROLE_DOWN], moe_ascend_is_turned(site), t.counts, results);
+    npu_unpermute(r, results, t.places, t.weights, y);
 }
 
 static tn_status experts_forward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
+    npu_run r = npu_run_of(call, err);
     tn_tensor y = call->out[0];
-    if (o.status != TN_OK || y.shape[0] == 0)
-        return o.status;
-    tn_tensor to = ascend_ops_target(&o, y, NULL, 0);
-    experts(&o, call->site, call->in[0], call->in[1], call->in[2], to);
-    ascend_ops_settle(&o, to, y);
-    return o.status;
+    if (r.status != TN_OK || y.shape[0] == 0)
+        return r.status;
+    tn_tensor to = npu_target(&r, y, NULL, 0);
+    experts(&r, call->site, call->in[0], call->in[1], call->in[2], to);
+    npu_settle(&r, to, y);
+    return r.status;
 }
 
 /* The gradient of a stack of weights, [E,out,in] or [E,in,out], where it is wanted. */
-static void grad_of_stack(ascend_ops *o, const tn_call *call, tn_role role, tn_tensor dout, tn_tensor in,
-                          tn_tensor counts)
+static void grad_of_stack(npu_run *r, const tn_call *call, tn_role role, tn_tensor dout, tn_tensor in, tn_tensor counts)
 {
     const tn_param *p = &call->grads->param[role];
-    size_t before = o->used;
+    size_t before = r->used;
     if (!p->count || !p->tensors->data)
         return;
-    tn_tensor to = ascend_ops_target(o, *p->tensors, NULL, 0);
+    tn_tensor to = npu_target(r, *p->tensors, NULL, 0);
     bool turned = moe_ascend_is_turned(call->site);
-    moe_ascend_outer(o, turned ? dout : in, turned ? in : dout, counts, to);
-    ascend_ops_settle(o, to, *p->tensors);
-    o->used = before;
+    moe_ascend_outer(r, turned ? dout : in, turned ? in : dout, counts, to);
+    npu_settle(r, to, *p->tensors);
+    r->used = before;
 }
 
-static void clear(ascend_ops *o, tn_tensor t)
+static void clear(npu_run *r, tn_tensor t)
 {
-    size_t before = o->used;
+    size_t before = r->used;
     if (!t.data || tn_tensor_count(&t) == 0)
         return;
-    tn_tensor to = ascend_ops_target(o, t, NULL, 0);
-    ascend_ops_zero(o, to);
-    ascend_ops_settle(o, to, t);
-    o->used = before;
+    tn_tensor to = npu_target(r, t, NULL, 0);
+    npu_zero(r, to);
+    npu_settle(r, to, t);
+    r->used = before;
 }
 
 /* Without tokens, or without a gradient of the result, all gradients are zeros. */
-static tn_status clear_all(ascend_ops *o, const tn_grads *grads)
+static tn_status clear_all(npu_run *r, const tn_grads *grads)
 {
     for (int i = 0; i < TN_CALL_TENSORS; i++)
-        clear(o, grads->in[i]);
+        clear(r, grads->in[i]);
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < grads->param[role].count; i++)
-            clear(o, grads->param[role].tensors[i]);
-    return o->status;
+            clear(r, grads->param[role].tensors[i]);
+    return r->status;
 }
 
 static tn_status experts_backward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
+    npu_run r = npu_run_of(call, err);
     const tn_site *site = call->site;
     const tn_grads *grads = call->grads;
     tn_tensor g = grads->out[0], dx = grads->in[0], dw = grads->in[1];
     bool turned = moe_ascend_is_turned(site);
-    if (o.status != TN_OK)
-        return o.status;
+    if (r.status != TN_OK)
+        return r.status;
     if (call->in[0].shape[0] == 0 || !g.data)
-        return clear_all(&o, grads);
-    sorted_tokens t = features(&o, site, call->in[0], call->in[1], call->in[2]);
-    tn_tensor results = ascend_ops_room_like(&o, g.dtype, t.rows), dresults = ascend_ops_room_like(&o, g.dtype, t.rows);
-    tn_tensor dp = ascend_ops_room_like(&o, g.dtype, t.p), dpair = ascend_ops_room_like(&o, g.dtype, t.pair);
-    moe_ascend_product(&o, t.p, &site->param[TN_ROLE_DOWN], turned, t.counts, results);
-    tn_tensor dweights =
-        dw.data ? ascend_ops_target(&o, dw, NULL, 0) : ascend_ops_room_like(&o, t.weights.dtype, t.weights);
-    moe_ascend_unpermute_grad(&o, results, ascend_ops_dense(&o, g), t.places, t.weights, dresults, dweights);
+        return clear_all(&r, grads);
+    sorted_tokens t = features(&r, site, call->in[0], call->in[1], call->in[2]);
+    tn_tensor results = npu_take_like(&r, g.dtype, t.rows), dresults = npu_take_like(&r, g.dtype, t.rows);
+    tn_tensor dp = npu_take_like(&r, g.dtype, t.p), dpair = npu_take_like(&r, g.dtype, t.pair);
+    moe_ascend_product(&r, t.p, &site->param[TN_ROLE_DOWN], turned, t.counts, results);
+    tn_tensor dweights = dw.data ? npu_target(&r, dw, NULL, 0) : npu_take_like(&r, t.weights.dtype, t.weights);
+    moe_ascend_unpermute_grad(&r, results, npu_dense(&r, g), t.places, t.weights, dresults, dweights);
     if (dw.data)
-        ascend_ops_settle(&o, dweights, dw);
-    grad_of_stack(&o, call, TN_ROLE_DOWN, dresults, t.p, t.counts);
-    moe_ascend_product(&o, dresults, &site->param[TN_ROLE_DOWN], !turned, t.counts, dp);
-    ascend_ops_swiglu_grad(&o, dp, t.pair, dpair);
-    grad_of_stack(&o, call, TN_ROLE_GATE_UP, dpair, t.rows, t.counts);
+        npu_settle(&r, dweights, dw);
+    grad_of_stack(&r, call, TN_ROLE_DOWN, dresults, t.p, t.counts);
+    moe_ascend_product(&r, dresults, &site->param[TN_ROLE_DOWN], !turned, t.counts, dp);
+    npu_swiglu_grad(&r, dp, t.pair, dpair);
+    grad_of_stack(&r, call, TN_ROLE_GATE_UP, dpair, t.rows, t.counts);
     if (!dx.data)
-        return o.status;
-    moe_ascend_product(&o, dpair, &site->param[TN_ROLE_GATE_UP], !turned, t.counts, results);
-    tn_tensor to = ascend_ops_target(&o, dx, NULL, 0);
-    moe_ascend_permute_grad(&o, results, t.places, site->dim[TN_DIM_TOP_K], to);
-    ascend_ops_settle(&o, to, dx);
-    return o.status;
+        return r.status;
+    moe_ascend_product(&r, dpair, &site->param[TN_ROLE_GATE_UP], !turned, t.counts, results);
+    tn_tensor to = npu_target(&r, dx, NULL, 0);
+    moe_ascend_permute_grad(&r, results, t.places, site->dim[TN_DIM_TOP_K], to);
+    npu_settle(&r, to, dx);
+    return r.status;
 }
 
 /* ---- grouped products ----------------------------------------------------------------------------------- */
 
 static tn_status product_forward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
+    npu_run r = npu_run_of(call, err);
     tn_tensor y = call->out[0];
-    if (o.status != TN_OK || y.shape[0] == 0)
-        return o.status;
-    tn_tensor to = ascend_ops_target(&o, y, NULL, 0);
-    moe_ascend_product(&o, ascend_ops_dense(&o, call->in[0]), &call->site->param[TN_ROLE_WEIGHT],
+    if (r.status != TN_OK || y.shape[0] == 0)
+        return r.status;
+    tn_tensor to = npu_target(&r, y, NULL, 0);
+    moe_ascend_product(&r, npu_dense(&r, call->in[0]), &call->site->param[TN_ROLE_WEIGHT],
                        moe_ascend_is_turned(call->site), call->in[1], to);
-    ascend_ops_settle(&o, to, y);
-    return o.status;
+    npu_settle(&r, to, y);
+    return r.status;
 }
 
 static tn_status product_backward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
+    npu_run r = npu_run_of(call, err);
     const tn_grads *grads = call->grads;
     tn_tensor dx = grads->in[0];
-    if (o.status != TN_OK)
-        return o.status;
+    if (r.status != TN_OK)
+        return r.status;
     if (call->in[0].shape[0] == 0 || !grads->out[0].data)
-        return clear_all(&o, grads);
-    tn_tensor g = ascend_ops_dense(&o, grads->out[0]), x = ascend_ops_dense(&o, call->in[0]);
-    grad_of_stack(&o, call, TN_ROLE_WEIGHT, g, x, call->in[1]);
+        return clear_all(&r, grads);
+    tn_tensor g = npu_dense(&r, grads->out[0]), x = npu_dense(&r, call->in[0]);
+    grad_of_stack(&r, call, TN_ROLE_WEIGHT, g, x, call->in[1]);
     if (!dx.data)
-        return o.status;
-    tn_tensor to = ascend_ops_target(&o, dx, NULL, 0);
-    moe_ascend_product(&o, g, &call->site->param[TN_ROLE_WEIGHT], !moe_ascend_is_turned(call->site), call->in[1], to);
-    ascend_ops_settle(&o, to, dx);
-    return o.status;
+        return r.status;
+    tn_tensor to = npu_target(&r, dx, NULL, 0);
+    moe_ascend_product(&r, g, &call->site->param[TN_ROLE_WEIGHT], !moe_ascend_is_turned(call->site), call->in[1], to);
+    npu_settle(&r, to, dx);
+    return r.status;
 }
 
 /* ---- routers -------------------------------------------------------------------------------------------- */
 
 /* [T,E] in f32: rounded to the model's type, but where the router is one of f32. A bias is added before that: products
  * are then those of f32 copies, which are exact. */
-static tn_tensor logits_of(ascend_ops *o, const tn_site *site, tn_tensor x)
+static tn_tensor logits_of(npu_run *r, const tn_site *site, tn_tensor x)
 {
     tn_tensor router = *site->param[TN_ROLE_ROUTER].tensors;
     const tn_param *bias = &site->param[TN_ROLE_ROUTER_BIAS];
@@ -177,114 +175,114 @@ static tn_tensor logits_of(ascend_ops *o, const tn_site *site, tn_tensor x)
     bool keeps = site->features & TN_HAS_F32_ROUTER, wide = keeps || bias->count || router.dtype != dtype;
     int64_t tokens = x.shape[0], experts = router.shape[0];
     if (wide && dtype != TN_F32) {
-        x = ascend_ops_wide(o, x);
-        router = router.dtype == TN_F32 ? router : ascend_ops_wide(o, router);
+        x = npu_wide_copy(r, x);
+        router = router.dtype == TN_F32 ? router : npu_wide_copy(r, router);
     }
-    tn_tensor logits = ascend_ops_room_2d(o, x.dtype, tokens, experts);
-    ascend_ops_matmul(o, x, ascend_ops_transposed(router), logits);
+    tn_tensor logits = npu_take_2d(r, x.dtype, tokens, experts);
+    npu_matmul(r, x, npu_transposed(router), logits);
     if (bias->count) {
-        tn_tensor sum = ascend_ops_room_like(o, TN_F32, logits);
-        ascend_ops_add(o, logits, ascend_ops_wide(o, *bias->tensors), sum);
+        tn_tensor sum = npu_take_like(r, TN_F32, logits);
+        npu_add(r, logits, npu_wide_copy(r, *bias->tensors), 1, sum);
         logits = sum;
     }
     if (logits.dtype == TN_F32 && dtype != TN_F32 && !keeps) {
-        tn_tensor rounded = ascend_ops_room_2d(o, dtype, tokens, experts);
-        ascend_ops_cast(o, logits, rounded);
+        tn_tensor rounded = npu_take_2d(r, dtype, tokens, experts);
+        npu_copy(r, logits, rounded);
         logits = rounded;
     }
-    return logits.dtype == TN_F32 ? logits : ascend_ops_wide(o, logits);
+    return logits.dtype == TN_F32 ? logits : npu_wide_copy(r, logits);
 }
 
 /* weights [T,k] of their own type, experts [T,k] i32, anywhere. */
-static void route(ascend_ops *o, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor experts)
+static void route(npu_run *r, const tn_site *site, tn_tensor x, tn_tensor weights, tn_tensor experts)
 {
     int64_t tokens = x.shape[0], k = site->dim[TN_DIM_TOP_K];
     bool late = site->meaning[TN_AXIS_SCORE] == TN_SCORE_TOPK_SOFTMAX;
-    tn_tensor scores = logits_of(o, site, x), values = ascend_ops_room_2d(o, TN_F32, tokens, k);
-    tn_tensor indices = ascend_ops_room_2d(o, TN_I64, tokens, k);
+    tn_tensor scores = logits_of(r, site, x), values = npu_take_2d(r, TN_F32, tokens, k);
+    tn_tensor indices = npu_take_2d(r, TN_I64, tokens, k);
     if (!late) {
         tn_tensor logits = scores;
-        scores = ascend_ops_room_like(o, TN_F32, logits);
-        ascend_ops_softmax(o, logits, scores);
+        scores = npu_take_like(r, TN_F32, logits);
+        npu_softmax(r, logits, scores);
     }
-    moe_ascend_top_k(o, scores, values, indices);
+    npu_largest(r, scores, k, values, indices);
     if (late) {
         tn_tensor best = values;
-        values = ascend_ops_room_like(o, TN_F32, best);
-        ascend_ops_softmax(o, best, values);
+        values = npu_take_like(r, TN_F32, best);
+        npu_softmax(r, best, values);
     }
     if (site->features & TN_HAS_RENORM) {
-        tn_tensor sum = ascend_ops_room_2d(o, TN_F32, tokens, 1), ratio = ascend_ops_room_like(o, TN_F32, values);
-        ascend_ops_sum(o, values, 1, true, sum);
-        ascend_ops_div(o, values, sum, ratio);
+        tn_tensor sum = npu_take_2d(r, TN_F32, tokens, 1), ratio = npu_take_like(r, TN_F32, values);
+        npu_sum(r, values, 1, true, sum);
+        npu_divide(r, values, sum, ratio);
         values = ratio;
     }
     if (site->features & TN_HAS_ROUTE_SCALE) {
-        tn_tensor scaled = ascend_ops_room_like(o, TN_F32, values);
-        ascend_ops_muls(o, values, (float)site->num[TN_NUM_SCALE], scaled);
+        tn_tensor scaled = npu_take_like(r, TN_F32, values);
+        npu_multiply_number(r, values, (float)site->num[TN_NUM_SCALE], scaled);
         values = scaled;
     }
-    ascend_ops_store(o, values, weights);
-    ascend_ops_store(o, indices, experts);
+    npu_store(r, values, weights);
+    npu_store(r, indices, experts);
 }
 
 static tn_status route_forward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
-    if (o.status == TN_OK && call->in[0].shape[0] > 0)
-        route(&o, call->site, call->in[0], call->out[0], call->out[1]);
-    return o.status;
+    npu_run r = npu_run_of(call, err);
+    if (r.status == TN_OK && call->in[0].shape[0] > 0)
+        route(&r, call->site, call->in[0], call->out[0], call->out[1]);
+    return r.status;
 }
 
 /* ---- blocks --------------------------------------------------------------------------------------------- */
 
-static tn_tensor linear(ascend_ops *o, tn_tensor x, const tn_site *site, tn_role role)
+static tn_tensor linear(npu_run *r, tn_tensor x, const tn_site *site, tn_role role)
 {
-    tn_tensor w = *site->param[role].tensors, y = ascend_ops_room_2d(o, x.dtype, x.shape[0], w.shape[0]);
-    ascend_ops_matmul(o, x, ascend_ops_transposed(w), y);
+    tn_tensor w = *site->param[role].tensors, y = npu_take_2d(r, x.dtype, x.shape[0], w.shape[0]);
+    npu_matmul(r, x, npu_transposed(w), y);
     return y;
 }
 
-static tn_tensor shared_expert(ascend_ops *o, const tn_site *site, tn_tensor x)
+static tn_tensor shared_expert(npu_run *r, const tn_site *site, tn_tensor x)
 {
-    tn_tensor gate = linear(o, x, site, TN_ROLE_SHARED_GATE), up = linear(o, x, site, TN_ROLE_SHARED_UP);
-    tn_tensor pair = ascend_ops_room_2d(o, x.dtype, x.shape[0], 2 * gate.shape[1]);
-    tn_tensor p = ascend_ops_room_like(o, x.dtype, gate);
-    ascend_ops_join(o, gate, up, pair);
-    ascend_ops_swiglu(o, pair, p);
-    tn_tensor y = linear(o, p, site, TN_ROLE_SHARED_DOWN);
+    tn_tensor gate = linear(r, x, site, TN_ROLE_SHARED_GATE), up = linear(r, x, site, TN_ROLE_SHARED_UP);
+    tn_tensor pair = npu_take_2d(r, x.dtype, x.shape[0], 2 * gate.shape[1]);
+    tn_tensor p = npu_take_like(r, x.dtype, gate);
+    npu_join(r, gate, up, pair);
+    npu_swiglu(r, pair, p);
+    tn_tensor y = linear(r, p, site, TN_ROLE_SHARED_DOWN);
     if (!(site->features & TN_HAS_SHARED_GATE))
         return y;
-    tn_tensor z = linear(o, x, site, TN_ROLE_SHARED_EXPERT_GATE), share = ascend_ops_room_like(o, x.dtype, z);
-    tn_tensor part = ascend_ops_room_like(o, x.dtype, y);
-    ascend_ops_sigmoid(o, z, share);
-    ascend_ops_mul(o, y, share, part);
+    tn_tensor z = linear(r, x, site, TN_ROLE_SHARED_EXPERT_GATE), share = npu_take_like(r, x.dtype, z);
+    tn_tensor part = npu_take_like(r, x.dtype, y);
+    npu_sigmoid(r, z, share);
+    npu_multiply(r, y, share, part);
     return part;
 }
 
 static tn_status block_forward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
+    npu_run r = npu_run_of(call, err);
     const tn_site *site = call->site;
     tn_tensor x = call->in[0], y = call->out[0];
     int64_t tokens = x.shape[0], k = site->dim[TN_DIM_TOP_K];
     bool shared = site->features & TN_HAS_SHARED_EXPERT;
-    if (o.status != TN_OK || tokens == 0)
-        return o.status;
+    if (r.status != TN_OK || tokens == 0)
+        return r.status;
     tn_dtype dtype = site->features & TN_HAS_F32_ROUTING ? TN_F32 : moe_ascend_dtype(site);
-    tn_tensor weights = ascend_ops_room_2d(&o, dtype, tokens, k), ids = ascend_ops_room_2d(&o, TN_I32, tokens, k);
-    tn_tensor to = ascend_ops_target(&o, y, NULL, 0);
-    tn_tensor routed = shared ? ascend_ops_room_2d(&o, y.dtype, tokens, y.shape[1]) : to;
-    x = ascend_ops_dense(&o, x);
-    size_t before = o.used;
-    route(&o, site, x, weights, ids);
-    o.used = before;
-    experts(&o, site, x, weights, ids, routed);
-    o.used = before;
+    tn_tensor weights = npu_take_2d(&r, dtype, tokens, k), ids = npu_take_2d(&r, TN_I32, tokens, k);
+    tn_tensor to = npu_target(&r, y, NULL, 0);
+    tn_tensor routed = shared ? npu_take_2d(&r, y.dtype, tokens, y.shape[1]) : to;
+    x = npu_dense(&r, x);
+    size_t before = r.used;
+    route(&r, site, x, weights, ids);
+    r.used = before;
+    experts(&r, site, x, weights, ids, routed);
+    r.used = before;
     if (shared)
-        ascend_ops_add(&o, routed, shared_expert(&o, site, x), to);
-    ascend_ops_settle(&o, to, y);
-    return o.status;
+        npu_add(&r, routed, shared_expert(&r, site, x), 1, to);
+    npu_settle(&r, to, y);
+    return r.status;
 }
 
 /* ---- what is taken -------------------------------------------------------------------------------------- */

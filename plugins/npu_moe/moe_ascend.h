@@ -2,7 +2,7 @@
 #ifndef MOE_ASCEND_H
 #define MOE_ASCEND_H
 
-#include "ascend_ops.h"
+#include "npu_ops.h"
 
 #include <tenon/kernel.h>
 
@@ -44,21 +44,15 @@ enum { MOE_ASCEND_LIST = 128, MOE_ASCEND_STACK = 1024, MOE_ASCEND_WIDTH = 65535 
 
 /* y [S,N] = x [S,K], rows sorted by group, times each group's matrix: one tensor [E,K,N], or E of [K,N]; turned: [N,K].
  * counts [E] i64 on the device. */
-void moe_ascend_product(ascend_ops *o, tn_tensor x, const tn_param *weights, bool turned, tn_tensor counts,
-                        tn_tensor y);
+void moe_ascend_product(npu_run *r, tn_tensor x, const tn_param *weights, bool turned, tn_tensor counts, tn_tensor y);
 /* y [E,M,N] = the sum over each group's rows of a^T b; a [S,M], b [S,N], dense. */
-void moe_ascend_outer(ascend_ops *o, tn_tensor a, tn_tensor b, tn_tensor counts, tn_tensor y);
+void moe_ascend_outer(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor counts, tn_tensor y);
 
-/* x [T,H] to sorted [T k,H] by experts [T,k] i32; places [T k] i32: where the row of each slot went. All dense. */
-void moe_ascend_permute(ascend_ops *o, tn_tensor x, tn_tensor experts, tn_tensor sorted, tn_tensor places);
-void moe_ascend_permute_grad(ascend_ops *o, tn_tensor dsorted, tn_tensor places, int64_t top_k, tn_tensor dx);
-/* y [T,H]: the sum of a token's rows times its weights [T,k], in f32, one rounding. */
-void moe_ascend_unpermute(ascend_ops *o, tn_tensor sorted, tn_tensor places, tn_tensor weights, tn_tensor y);
-void moe_ascend_unpermute_grad(ascend_ops *o, tn_tensor sorted, tn_tensor dy, tn_tensor places, tn_tensor weights,
+/* Gradients of npu_permute: dx [T,H] from those of the rows; of npu_unpermute: of the rows and of the weights. */
+void moe_ascend_permute_grad(npu_run *r, tn_tensor dsorted, tn_tensor places, int64_t top_k, tn_tensor dx);
+void moe_ascend_unpermute_grad(npu_run *r, tn_tensor sorted, tn_tensor dy, tn_tensor places, tn_tensor weights,
                                tn_tensor dsorted, tn_tensor dweights);
 /* counts [E] i64 of the values of ids [T,k] i32, dense. */
-void moe_ascend_count(ascend_ops *o, tn_tensor ids, tn_tensor counts);
-/* The k largest of each row, falling, and their i64 indices. */
-void moe_ascend_top_k(ascend_ops *o, tn_tensor x, tn_tensor values, tn_tensor indices);
+void moe_ascend_count(npu_run *r, tn_tensor ids, tn_tensor counts);
 
 #endif

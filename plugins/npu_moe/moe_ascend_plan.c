@@ -12,7 +12,7 @@ static tn_status check_weights(const tn_site *site, tn_error *err)
     if (moe_ascend_is_list(site) && moe_ascend_dtype(site) == TN_F32)
         return tn_fail(err, TN_DECLINED, site->path, "a matrix per expert in f32; kernel takes one tensor of all");
     tn_status status =
-        ascend_ops_limit(site, "experts", experts, moe_ascend_is_list(site) ? MOE_ASCEND_LIST : MOE_ASCEND_STACK, err);
+        npu_limit(site, "experts", experts, moe_ascend_is_list(site) ? MOE_ASCEND_LIST : MOE_ASCEND_STACK, err);
     for (size_t i = 0; i < sizeof roles / sizeof *roles && status == TN_OK; i++)
         for (int64_t e = 0; e < site->param[roles[i]].count && status == TN_OK; e++)
             if (!ascend_is_dense(&site->param[roles[i]].tensors[e]))
@@ -23,8 +23,8 @@ static tn_status check_weights(const tn_site *site, tn_error *err)
 
 static tn_status check_widths(const tn_site *site, int64_t in, int64_t out, tn_error *err)
 {
-    tn_status status = ascend_ops_limit(site, "width", in, MOE_ASCEND_WIDTH, err);
-    return status == TN_OK ? ascend_ops_limit(site, "width", out, MOE_ASCEND_WIDTH, err) : status;
+    tn_status status = npu_limit(site, "width", in, MOE_ASCEND_WIDTH, err);
+    return status == TN_OK ? npu_limit(site, "width", out, MOE_ASCEND_WIDTH, err) : status;
 }
 
 /* Any of the two versions will do. */
@@ -47,7 +47,7 @@ static tn_status need_experts(const tn_site *site, const ascend_api *api, tn_err
                                  ASCEND_NEED(api, aclnnCat),
                                  ASCEND_NEED(api, aclnnInplaceCopy),
                                  ASCEND_NEED(api, aclnnInplaceZero)};
-    return ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    return npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
 }
 
 static tn_status need_router(const tn_site *site, const ascend_api *api, tn_error *err)
@@ -57,7 +57,7 @@ static tn_status need_router(const tn_site *site, const ascend_api *api, tn_erro
         ASCEND_NEED(api, aclnnReduceSum), ASCEND_NEED(api, aclnnDiv),         ASCEND_NEED(api, aclnnMuls),
         ASCEND_NEED(api, aclnnCast),      ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnSigmoid),
         ASCEND_NEED(api, aclnnMul),       ASCEND_NEED(api, aclnnAdd)};
-    return ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    return npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
 }
 
 /* Slots of a call: the operator that sorts takes fewer than these. */
@@ -69,9 +69,8 @@ static size_t experts_scratch(const tn_site *site, int64_t tokens)
     int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
             inter = site->dim[TN_DIM_INTER];
     /* x, y, weights, ids without gaps; sorted rows; gates, ups, the pair, its product; places and counts. */
-    return 2 * ascend_ops_bytes(dtype, tokens * hidden) + 3 * ascend_ops_bytes(TN_F32, slots) +
-           ascend_ops_bytes(dtype, slots * hidden) + 5 * ascend_ops_bytes(dtype, slots * inter) +
-           ascend_ops_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]) + 1024;
+    return 2 * npu_bytes(dtype, tokens * hidden) + 3 * npu_bytes(TN_F32, slots) + npu_bytes(dtype, slots * hidden) +
+           5 * npu_bytes(dtype, slots * inter) + npu_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]) + 1024;
 }
 
 static size_t experts_backward_scratch(const tn_site *site, int64_t tokens)
@@ -80,21 +79,21 @@ static size_t experts_backward_scratch(const tn_site *site, int64_t tokens)
     int64_t slots = tokens * site->dim[TN_DIM_TOP_K], hidden = site->dim[TN_DIM_HIDDEN],
             inter = site->dim[TN_DIM_INTER];
     int64_t weights = 2 * inter * hidden * site->dim[TN_DIM_EXPERTS];
-    return experts_scratch(site, tokens) + 2 * ascend_ops_bytes(dtype, tokens * hidden) +
-           2 * ascend_ops_bytes(TN_F32, slots) + 3 * ascend_ops_bytes(dtype, slots * hidden) +
-           3 * ascend_ops_bytes(dtype, slots * inter) + ascend_ops_bytes(dtype, weights) + 1024;
+    return experts_scratch(site, tokens) + 2 * npu_bytes(dtype, tokens * hidden) + 2 * npu_bytes(TN_F32, slots) +
+           3 * npu_bytes(dtype, slots * hidden) + 3 * npu_bytes(dtype, slots * inter) + npu_bytes(dtype, weights) +
+           1024;
 }
 
 tn_status moe_ascend_experts_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = ascend_ops_here(site, err);
+    const ascend_api *api = npu_here(site, err);
     tn_status status = api ? need_experts(site, api, err) : TN_DECLINED;
     if (status == TN_OK)
         status = check_weights(site, err);
     if (status == TN_OK)
         status = check_widths(site, site->dim[TN_DIM_HIDDEN], 2 * site->dim[TN_DIM_INTER], err);
     if (status == TN_OK)
-        status = ascend_ops_limit(site, "slots of a call", plan->max_tokens * site->dim[TN_DIM_TOP_K], MOST_SLOTS, err);
+        status = npu_limit(site, "slots of a call", plan->max_tokens * site->dim[TN_DIM_TOP_K], MOST_SLOTS, err);
     plan->scratch_bytes = experts_scratch(site, plan->max_tokens);
     plan->backward_scratch_bytes = moe_ascend_is_list(site) ? 0 : experts_backward_scratch(site, plan->max_tokens);
     return status;
@@ -104,9 +103,8 @@ static size_t router_scratch(const tn_site *site, int64_t tokens)
 {
     int64_t experts = site->dim[TN_DIM_EXPERTS], hidden = site->dim[TN_DIM_HIDDEN];
     /* x, the router and its bias in f32; logits of both types, scores; values, sums, ratios, indices. */
-    return ascend_ops_bytes(TN_F32, tokens * hidden) + ascend_ops_bytes(TN_F32, experts * hidden) +
-           ascend_ops_bytes(TN_F32, experts) + 5 * ascend_ops_bytes(TN_F32, tokens * experts) +
-           9 * ascend_ops_bytes(TN_F32, tokens * site->dim[TN_DIM_TOP_K]) + 1024;
+    return npu_bytes(TN_F32, tokens * hidden) + npu_bytes(TN_F32, experts * hidden) + npu_bytes(TN_F32, experts) +
+           5 * npu_bytes(TN_F32, tokens * experts) + 9 * npu_bytes(TN_F32, tokens * site->dim[TN_DIM_TOP_K]) + 1024;
 }
 
 static tn_status check_router(const tn_site *site, tn_error *err)
@@ -125,7 +123,7 @@ static tn_status check_router(const tn_site *site, tn_error *err)
 
 tn_status moe_ascend_route_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = ascend_ops_here(site, err);
+    const ascend_api *api = npu_here(site, err);
     tn_status status = api ? need_router(site, api, err) : TN_DECLINED;
     plan->scratch_bytes = router_scratch(site, plan->max_tokens);
     return status == TN_OK ? check_router(site, err) : status;
@@ -135,8 +133,8 @@ tn_status moe_ascend_route_plan(const tn_site *site, tn_plan *plan, tn_error *er
 static size_t shared_scratch(const tn_site *site, int64_t tokens)
 {
     tn_dtype dtype = moe_ascend_dtype(site);
-    return 5 * ascend_ops_bytes(dtype, tokens * site->dim[TN_DIM_SHARED_INTER]) +
-           6 * ascend_ops_bytes(dtype, tokens * site->dim[TN_DIM_HIDDEN]) + 2 * ascend_ops_bytes(dtype, tokens) + 1024;
+    return 5 * npu_bytes(dtype, tokens * site->dim[TN_DIM_SHARED_INTER]) +
+           6 * npu_bytes(dtype, tokens * site->dim[TN_DIM_HIDDEN]) + 2 * npu_bytes(dtype, tokens) + 1024;
 }
 
 tn_status moe_ascend_block_plan(const tn_site *site, tn_plan *plan, tn_error *err)
@@ -147,25 +145,24 @@ tn_status moe_ascend_block_plan(const tn_site *site, tn_plan *plan, tn_error *er
         status = moe_ascend_route_plan(site, &route, err);
     plan->backward_scratch_bytes = 0;
     plan->scratch_bytes += route.scratch_bytes + shared_scratch(site, plan->max_tokens) +
-                           2 * ascend_ops_bytes(TN_F32, plan->max_tokens * site->dim[TN_DIM_TOP_K]);
+                           2 * npu_bytes(TN_F32, plan->max_tokens * site->dim[TN_DIM_TOP_K]);
     return status;
 }
 
 tn_status moe_ascend_product_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = ascend_ops_here(site, err);
+    const ascend_api *api = npu_here(site, err);
     if (!api)
         return TN_DECLINED;
     const ascend_need needs[] = {grouped_need(api), ASCEND_NEED(api, aclnnInplaceCopy),
                                  ASCEND_NEED(api, aclnnInplaceZero)};
-    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
     if (status == TN_OK)
         status = check_weights(site, err);
     int64_t in = site->dim[TN_DIM_HIDDEN], out = site->dim[TN_DIM_OUT], tokens = plan->max_tokens;
     tn_dtype dtype = moe_ascend_dtype(site);
-    plan->scratch_bytes = ascend_ops_bytes(dtype, tokens * in) + ascend_ops_bytes(dtype, tokens * out) +
-                          ascend_ops_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]);
-    plan->backward_scratch_bytes =
-        2 * plan->scratch_bytes + ascend_ops_bytes(dtype, in * out * site->dim[TN_DIM_EXPERTS]);
+    plan->scratch_bytes =
+        npu_bytes(dtype, tokens * in) + npu_bytes(dtype, tokens * out) + npu_bytes(TN_I64, site->dim[TN_DIM_EXPERTS]);
+    plan->backward_scratch_bytes = 2 * plan->scratch_bytes + npu_bytes(dtype, in * out * site->dim[TN_DIM_EXPERTS]);
     return status == TN_OK ? check_widths(site, in, out, err) : status;
 }

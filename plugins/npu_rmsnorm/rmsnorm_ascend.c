@@ -2,7 +2,7 @@
  * aclnnRmsNormGrad. Backward, and the gated norm, work on f32 copies, so that each result is rounded once there too. */
 #include "rmsnorm_ascend.h"
 
-#include "ascend_ops.h"
+#include "npu_ops.h"
 
 /* How many rows a call has is not known to plan: heads are rows as well. What does not fit scratch is done in parts.
  * Rows of a token that scratch is for: those of forward, which need the 4 bytes of rstd only, and elements of rows that
@@ -56,32 +56,32 @@ static tn_dtype dtype_of(const tn_site *site)
 }
 
 /* Rows that fit, of so many f32 rows each. */
-static int64_t rows_that_fit(const ascend_ops *o, const tn_site *site, int64_t each)
+static int64_t rows_that_fit(const npu_run *r, const tn_site *site, int64_t each)
 {
     size_t fixed = rows_bytes(site, 0, each), one = rows_bytes(site, 1, each) - fixed;
-    size_t room = o->bytes - o->used;
+    size_t room = r->bytes - r->used;
     return room > fixed ? (int64_t)((room - fixed) / one) : 0;
 }
 
 /* ---- weights -------------------------------------------------------------------------------------------- */
 
 /* The factor of each element in f32 at work[1]; work[0]: room for a step before. */
-static tn_tensor make_factor(ascend_ops *o, const tn_site *site, tn_tensor work[2])
+static tn_tensor make_factor(npu_run *r, const tn_site *site, tn_tensor work[2])
 {
     const tn_param *p = &site->param[TN_ROLE_WEIGHT];
     int32_t norm = site->meaning[TN_AXIS_NORM];
     if (norm == TN_NORM_NO_WEIGHT) {
-        ascend_ops_fill(o, 1, work[1]);
+        npu_fill(r, work[1], 1);
         return work[1];
     }
     tn_tensor w = *p->tensors, wide = norm == TN_NORM_1_PLUS_W ? work[0] : work[1];
     if (w.dtype == TN_F32)
         wide = w;
     else
-        ascend_ops_cast(o, w, wide);
+        npu_copy(r, w, wide);
     if (norm != TN_NORM_1_PLUS_W)
         return wide;
-    ascend_ops_adds(o, wide, 1, work[1]);
+    npu_add_number(r, wide, 1, work[1]);
     return work[1];
 }
 
@@ -98,8 +98,8 @@ static void packed_rows(const tn_site *site, void *packed, tn_tensor work[2])
     int64_t width = site->dim[TN_DIM_WIDTH];
     bool ones = site->meaning[TN_AXIS_NORM] == TN_NORM_NO_WEIGHT;
     for (int i = 0; i < 2; i++)
-        work[i] = tn_tensor_dense((char *)packed + (size_t)i * ascend_ops_bytes(TN_F32, width),
-                                  ones ? dtype_of(site) : TN_F32, 1, &width);
+        work[i] = tn_tensor_dense((char *)packed + (size_t)i * npu_bytes(TN_F32, width), ones ? dtype_of(site) : TN_F32,
+                                  1, &width);
 }
 
 static tn_status pack(const tn_site *site, const tn_plan *plan, void *packed, tn_queue *queue, tn_error *err)
@@ -107,12 +107,12 @@ static tn_status pack(const tn_site *site, const tn_plan *plan, void *packed, tn
     tn_tensor work[2];
     if (plan->packed_bytes == 0)
         return TN_OK;
-    ascend_ops o = ascend_ops_on(queue, NULL, 0, err);
+    npu_run r = npu_run_on(queue, NULL, 0, err);
     packed_rows(site, packed, work);
-    tn_tensor factor = make_factor(&o, site, work);
+    tn_tensor factor = make_factor(&r, site, work);
     if (factor.data != work[1].data)
-        ascend_ops_copy(&o, factor, work[1]);
-    return o.status;
+        npu_copy(&r, factor, work[1]);
+    return r.status;
 }
 
 static tn_tensor packed_factor(const tn_call *call)
@@ -129,7 +129,7 @@ static tn_tensor packed_factor(const tn_call *call)
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     int64_t width = site->dim[TN_DIM_WIDTH];
-    const ascend_api *api = ascend_ops_here(site, err);
+    const ascend_api *api = npu_here(site, err);
     if (!api)
         return TN_DECLINED;
     const ascend_need needs[] = {ASCEND_NEED(api, aclnnRmsNorm),
@@ -143,7 +143,7 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
                                  ASCEND_NEED(api, aclnnCat),
                                  ASCEND_NEED(api, aclnnSwiGlu),
                                  ASCEND_NEED(api, aclnnSwiGluGrad)};
-    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
     if (status != TN_OK)
         return status;
     int64_t copied = copied_rows(site, plan->max_tokens);
@@ -151,15 +151,15 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
     if (!is_gated(site))
         plan->scratch_bytes += rows_bytes(site, PLAIN_ROWS * plan->max_tokens, 0);
     /* The factor, and two sums that take turns. */
-    plan->backward_scratch_bytes = rows_bytes(site, copied, BACKWARD_ROWS) + 5 * ascend_ops_bytes(TN_F32, width);
-    plan->packed_bytes = is_packed(site) ? 2 * ascend_ops_bytes(TN_F32, width) : 0;
+    plan->backward_scratch_bytes = rows_bytes(site, copied, BACKWARD_ROWS) + 5 * npu_bytes(TN_F32, width);
+    plan->packed_bytes = is_packed(site) ? 2 * npu_bytes(TN_F32, width) : 0;
     return TN_OK;
 }
 
 /* ---- parts ---------------------------------------------------------------------------------------------- */
 
 typedef struct norm_work {
-    ascend_ops o;
+    npu_run r;
     const tn_call *call;
     tn_tensor factor;
     int64_t most;     /* rows of a part                                                             */
@@ -173,14 +173,14 @@ typedef void part_fn(norm_work *w, const norm_part *p);
 static void divide(norm_work *w, const norm_part *p, part_fn *body)
 {
     int32_t dim = 0;
-    if (w->o.status != TN_OK)
+    if (w->r.status != TN_OK)
         return;
     while (dim < p->t[0].ndim - 1 && p->t[0].shape[dim] == 1)
         dim++;
     if (rows_of(&p->t[0]) <= w->most || dim == p->t[0].ndim - 1) {
-        size_t before = w->o.used;
+        size_t before = w->r.used;
         body(w, p);
-        w->o.used = before;
+        w->r.used = before;
         return;
     }
     int64_t all = p->t[0].shape[dim], rest = rows_of(&p->t[0]) / all;
@@ -189,7 +189,7 @@ static void divide(norm_work *w, const norm_part *p, part_fn *body)
     for (int64_t first = 0; first < all; first += step) {
         norm_part piece = *p;
         for (int i = 0; i < p->count; i++)
-            piece.t[i] = ascend_ops_narrow(p->t[i], dim, first, least(step, all - first));
+            piece.t[i] = npu_narrow(p->t[i], dim, first, least(step, all - first));
         divide(w, &piece, body);
     }
 }
@@ -215,62 +215,62 @@ static norm_part part_of(const tn_tensor *const *list, int count)
 
 static void rms_norm(norm_work *w, tn_tensor x, tn_tensor factor, tn_tensor y, tn_tensor rstd)
 {
-    ascend_ops *o = &w->o;
+    npu_run *r = &w->r;
     ascend_step s;
-    if (o->status != TN_OK)
+    if (r->status != TN_OK)
         return;
-    ascend_begin(&s, o->queue, "aclnnRmsNorm");
+    ascend_begin(&s, r->queue, "aclnnRmsNorm");
     aclTensor *in = ascend_tensor(&s, &x), *gamma = ascend_tensor(&s, &factor), *out = ascend_tensor(&s, &y),
               *scale = ascend_tensor(&s, &rstd);
-    o->status = ascend_run(&s,
+    r->status = ascend_run(&s,
                            s.api->aclnnRmsNormGetWorkspaceSize(in, gamma, w->call->site->num[TN_NUM_EPS], out, scale,
                                                                &s.bytes, &s.executor),
-                           s.api->aclnnRmsNorm, o->err);
+                           s.api->aclnnRmsNorm, r->err);
 }
 
 /* The scales of the rows: one f32 each, with the rank of x. */
-static tn_tensor room_for_scales(ascend_ops *o, tn_tensor x)
+static tn_tensor room_for_scales(npu_run *r, tn_tensor x)
 {
     x.shape[x.ndim - 1] = 1;
-    return ascend_ops_room_like(o, TN_F32, x);
+    return npu_take_like(r, TN_F32, x);
 }
 
 /* x, y. The operator takes gaps in both; a result in the memory of its input goes through scratch. */
 static void plain_part(norm_work *w, const norm_part *p)
 {
-    ascend_ops *o = &w->o;
+    npu_run *r = &w->r;
     tn_tensor x = p->t[0], y = p->t[1];
-    tn_tensor rstd = room_for_scales(o, x);
-    tn_tensor to = x.data == y.data ? ascend_ops_room_like(o, y.dtype, y) : y;
+    tn_tensor rstd = room_for_scales(r, x);
+    tn_tensor to = x.data == y.data ? npu_take_like(r, y.dtype, y) : y;
     rms_norm(w, x, w->factor, to, rstd);
-    ascend_ops_settle(o, to, y);
+    npu_settle(r, to, y);
 }
 
 /* h, r, sum, y: the sum is rounded before it is normalised, as in eager. */
 static void add_part(norm_work *w, const norm_part *p)
 {
-    ascend_ops *o = &w->o;
+    npu_run *r = &w->r;
     tn_tensor sum = p->t[2];
-    size_t before = o->used;
-    tn_tensor to = ascend_ops_target(o, sum, p->t, 2);
-    ascend_ops_add(o, p->t[0], p->t[1], to);
-    ascend_ops_settle(o, to, sum);
-    o->used = before;
+    size_t before = r->used;
+    tn_tensor to = npu_target(r, sum, p->t, 2);
+    npu_add(r, p->t[0], p->t[1], 1, to);
+    npu_settle(r, to, sum);
+    r->used = before;
     plain_part(w, &(norm_part){.t = {sum, p->t[3]}, .count = 2});
 }
 
 /* x, gate, y: silu(gate) * (n w) in f32. */
 static void gated_part(norm_work *w, const norm_part *p)
 {
-    ascend_ops *o = &w->o;
-    tn_tensor x = ascend_ops_rows(ascend_ops_wide(o, p->t[0])), gate = ascend_ops_rows(ascend_ops_wide(o, p->t[1]));
-    tn_tensor n = ascend_ops_room_like(o, TN_F32, x);
-    tn_tensor both = ascend_ops_room_2d(o, TN_F32, x.shape[0], 2 * x.shape[1]);
-    rms_norm(w, x, w->factor, n, room_for_scales(o, x));
-    ascend_ops_join(o, gate, n, both);
-    ascend_ops_swiglu(o, both, x); /* x is not needed any more                                          */
+    npu_run *r = &w->r;
+    tn_tensor x = npu_flat(npu_wide_copy(r, p->t[0])), gate = npu_flat(npu_wide_copy(r, p->t[1]));
+    tn_tensor n = npu_take_like(r, TN_F32, x);
+    tn_tensor both = npu_take_2d(r, TN_F32, x.shape[0], 2 * x.shape[1]);
+    rms_norm(w, x, w->factor, n, room_for_scales(r, x));
+    npu_join(r, gate, n, both);
+    npu_swiglu(r, both, x); /* x is not needed any more                                          */
     tn_tensor y = tn_tensor_dense(x.data, TN_F32, p->t[2].ndim, p->t[2].shape);
-    ascend_ops_store(o, y, p->t[2]);
+    npu_store(r, y, p->t[2]);
 }
 
 static tn_status forward(const tn_call *call, tn_error *err)
@@ -278,21 +278,21 @@ static tn_status forward(const tn_call *call, tn_error *err)
     const tn_tensor *in = call->in, *out = call->out;
     const tn_tensor *plain[] = {&in[0], &out[0]}, *gated[] = {&in[0], &in[1], &out[0]};
     const tn_tensor *add[] = {&in[0], &in[1], &out[0], &out[1]};
-    norm_work w = {.o = ascend_ops_of(call, err), .call = call};
-    if (w.o.status != TN_OK || rows_of(&in[0]) == 0)
-        return w.o.status;
+    norm_work w = {.r = npu_run_of(call, err), .call = call};
+    if (w.r.status != TN_OK || rows_of(&in[0]) == 0)
+        return w.r.status;
     w.factor = packed_factor(call);
     if (is_gated(call->site)) {
-        w.most = rows_that_fit(&w.o, call->site, GATED_ROWS);
+        w.most = rows_that_fit(&w.r, call->site, GATED_ROWS);
         norm_part p = part_of(gated, 3);
         divide(&w, &p, gated_part);
-        return w.o.status;
+        return w.r.status;
     }
     bool adds = call->op == TN_OP_ADD_RMS_NORM, copies = adds || in[0].data == out[0].data;
-    w.most = rows_that_fit(&w.o, call->site, copies ? FORWARD_ROWS : 0);
+    w.most = rows_that_fit(&w.r, call->site, copies ? FORWARD_ROWS : 0);
     norm_part p = adds ? part_of(add, 4) : part_of(plain, 2);
     divide(&w, &p, adds ? add_part : plain_part);
-    return w.o.status;
+    return w.r.status;
 }
 
 /* ---- backward ------------------------------------------------------------------------------------------- */
@@ -300,27 +300,27 @@ static tn_status forward(const tn_call *call, tn_error *err)
 /* Everything dense, f32, [rows, W]; dx and dfactor [W] are written. */
 static void rms_norm_grad(norm_work *w, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn_tensor dx, tn_tensor dfactor)
 {
-    ascend_ops *o = &w->o;
+    npu_run *r = &w->r;
     ascend_step s;
-    if (o->status != TN_OK)
+    if (r->status != TN_OK)
         return;
     rstd.ndim = 1; /* here without the dimension of one element                                         */
     rstd.stride[0] = 1;
-    ascend_begin(&s, o->queue, "aclnnRmsNormGrad");
+    ascend_begin(&s, r->queue, "aclnnRmsNormGrad");
     aclTensor *up = ascend_tensor(&s, &dy), *in = ascend_tensor(&s, &x), *scale = ascend_tensor(&s, &rstd),
               *gamma = ascend_tensor(&s, &w->factor), *to = ascend_tensor(&s, &dx),
               *dgamma = ascend_tensor(&s, &dfactor);
-    o->status =
+    r->status =
         ascend_run(&s, s.api->aclnnRmsNormGradGetWorkspaceSize(up, in, scale, gamma, to, dgamma, &s.bytes, &s.executor),
-                   s.api->aclnnRmsNormGrad, o->err);
+                   s.api->aclnnRmsNormGrad, r->err);
 }
 
-static tn_tensor upstream(ascend_ops *o, tn_tensor dy, tn_tensor like)
+static tn_tensor upstream(npu_run *r, tn_tensor dy, tn_tensor like)
 {
     if (dy.data)
-        return ascend_ops_rows(ascend_ops_wide(o, dy));
-    tn_tensor zeros = ascend_ops_room_like(o, TN_F32, like);
-    ascend_ops_zero(o, zeros);
+        return npu_flat(npu_wide_copy(r, dy));
+    tn_tensor zeros = npu_take_like(r, TN_F32, like);
+    npu_zero(r, zeros);
     return zeros;
 }
 
@@ -328,23 +328,23 @@ static tn_tensor upstream(ascend_ops *o, tn_tensor dy, tn_tensor like)
 static void add_to_sum(norm_work *w, tn_tensor part)
 {
     if (w->parts++ == 0) {
-        ascend_ops_copy(&w->o, part, w->sum[w->at]);
+        npu_copy(&w->r, part, w->sum[w->at]);
         return;
     }
-    ascend_ops_add(&w->o, w->sum[w->at], part, w->sum[!w->at]);
+    npu_add(&w->r, w->sum[w->at], part, 1, w->sum[!w->at]);
     w->at = !w->at;
 }
 
-static void store_rows(ascend_ops *o, tn_tensor rows, tn_tensor to)
+static void store_rows(npu_run *r, tn_tensor rows, tn_tensor to)
 {
-    ascend_ops_store(o, tn_tensor_dense(rows.data, rows.dtype, to.ndim, to.shape), to);
+    npu_store(r, tn_tensor_dense(rows.data, rows.dtype, to.ndim, to.shape), to);
 }
 
 /* The gradient of the norm, in f32, from that of its result. */
 static tn_tensor grad_of_norm(norm_work *w, tn_tensor dy, tn_tensor x, tn_tensor rstd)
 {
-    tn_tensor dx = ascend_ops_room_like(&w->o, TN_F32, x);
-    tn_tensor dfactor = ascend_ops_room(&w->o, TN_F32, 1, &x.shape[1]);
+    tn_tensor dx = npu_take_like(&w->r, TN_F32, x);
+    tn_tensor dfactor = npu_take(&w->r, TN_F32, 1, &x.shape[1]);
     rms_norm_grad(w, dy, x, rstd, dx, dfactor);
     add_to_sum(w, dfactor);
     return dx;
@@ -353,48 +353,48 @@ static tn_tensor grad_of_norm(norm_work *w, tn_tensor dy, tn_tensor x, tn_tensor
 /* x, dy, dx */
 static void plain_grad_part(norm_work *w, const norm_part *p)
 {
-    ascend_ops *o = &w->o;
-    tn_tensor x = ascend_ops_rows(ascend_ops_wide(o, p->t[0])), dy = upstream(o, p->t[1], x);
-    tn_tensor y = ascend_ops_room_like(o, TN_F32, x), rstd = room_for_scales(o, x);
+    npu_run *r = &w->r;
+    tn_tensor x = npu_flat(npu_wide_copy(r, p->t[0])), dy = upstream(r, p->t[1], x);
+    tn_tensor y = npu_take_like(r, TN_F32, x), rstd = room_for_scales(r, x);
     rms_norm(w, x, w->factor, y, rstd);
-    store_rows(o, grad_of_norm(w, dy, x, rstd), p->t[2]);
+    store_rows(r, grad_of_norm(w, dy, x, rstd), p->t[2]);
 }
 
 /* h, r, dsum, dy, dh, dr */
 static void add_grad_part(norm_work *w, const norm_part *p)
 {
-    ascend_ops *o = &w->o;
-    tn_tensor sum = ascend_ops_room_like(o, p->t[0].dtype, p->t[0]);
-    ascend_ops_add(o, p->t[0], p->t[1], sum);
-    tn_tensor x = ascend_ops_rows(ascend_ops_wide(o, sum)), dy = upstream(o, p->t[3], x);
-    tn_tensor y = ascend_ops_room_like(o, TN_F32, x), rstd = room_for_scales(o, x);
+    npu_run *r = &w->r;
+    tn_tensor sum = npu_take_like(r, p->t[0].dtype, p->t[0]);
+    npu_add(r, p->t[0], p->t[1], 1, sum);
+    tn_tensor x = npu_flat(npu_wide_copy(r, sum)), dy = upstream(r, p->t[3], x);
+    tn_tensor y = npu_take_like(r, TN_F32, x), rstd = room_for_scales(r, x);
     rms_norm(w, x, w->factor, y, rstd);
     tn_tensor dx = grad_of_norm(w, dy, x, rstd);
     if (p->t[2].data) {
-        tn_tensor both = ascend_ops_room_like(o, TN_F32, dx);
-        ascend_ops_add(o, dx, ascend_ops_rows(ascend_ops_wide(o, p->t[2])), both);
+        tn_tensor both = npu_take_like(r, TN_F32, dx);
+        npu_add(r, dx, npu_flat(npu_wide_copy(r, p->t[2])), 1, both);
         dx = both;
     }
-    store_rows(o, dx, p->t[4]);
-    store_rows(o, dx, p->t[5]);
+    store_rows(r, dx, p->t[4]);
+    store_rows(r, dx, p->t[5]);
 }
 
 /* x, gate, dy, dx, dgate: the gradient of silu(gate) * t, then that of the norm t. */
 static void gated_grad_part(norm_work *w, const norm_part *p)
 {
-    ascend_ops *o = &w->o;
-    tn_tensor x = ascend_ops_rows(ascend_ops_wide(o, p->t[0])), gate = ascend_ops_rows(ascend_ops_wide(o, p->t[1]));
-    tn_tensor dy = upstream(o, p->t[2], x), t = ascend_ops_room_like(o, TN_F32, x), rstd = room_for_scales(o, x);
+    npu_run *r = &w->r;
+    tn_tensor x = npu_flat(npu_wide_copy(r, p->t[0])), gate = npu_flat(npu_wide_copy(r, p->t[1]));
+    tn_tensor dy = upstream(r, p->t[2], x), t = npu_take_like(r, TN_F32, x), rstd = room_for_scales(r, x);
     int64_t width = x.shape[1];
-    tn_tensor both = ascend_ops_room_2d(o, TN_F32, x.shape[0], 2 * width);
-    tn_tensor dboth = ascend_ops_room_like(o, TN_F32, both);
+    tn_tensor both = npu_take_2d(r, TN_F32, x.shape[0], 2 * width);
+    tn_tensor dboth = npu_take_like(r, TN_F32, both);
     rms_norm(w, x, w->factor, t, rstd);
-    ascend_ops_join(o, gate, t, both);
-    ascend_ops_swiglu_grad(o, dy, both, dboth);
-    ascend_ops_copy(o, ascend_ops_narrow(dboth, 1, 0, width), gate);
-    ascend_ops_copy(o, ascend_ops_narrow(dboth, 1, width, width), t);
-    store_rows(o, gate, p->t[4]);
-    store_rows(o, grad_of_norm(w, t, x, rstd), p->t[3]);
+    npu_join(r, gate, t, both);
+    npu_swiglu_grad(r, dy, both, dboth);
+    npu_copy(r, npu_narrow(dboth, 1, 0, width), gate);
+    npu_copy(r, npu_narrow(dboth, 1, width, width), t);
+    store_rows(r, gate, p->t[4]);
+    store_rows(r, grad_of_norm(w, t, x, rstd), p->t[3]);
 }
 
 /* The weight's gradient where it is wanted; without rows it is one of zeros. */
@@ -404,8 +404,8 @@ static void store_sum(norm_work *w)
     if (!weight->count || !weight->tensors->data)
         return;
     if (w->parts == 0)
-        ascend_ops_zero(&w->o, w->sum[w->at]);
-    ascend_ops_store(&w->o, w->sum[w->at], *weight->tensors);
+        npu_zero(&w->r, w->sum[w->at]);
+    npu_store(&w->r, w->sum[w->at], *weight->tensors);
 }
 
 static tn_status backward(const tn_call *call, tn_error *err)
@@ -413,25 +413,25 @@ static tn_status backward(const tn_call *call, tn_error *err)
     const tn_tensor *in = call->in, *up = call->grads->out, *to = call->grads->in;
     const tn_tensor *plain[] = {&in[0], &up[0], &to[0]}, *gated[] = {&in[0], &in[1], &up[0], &to[0], &to[1]};
     const tn_tensor *add[] = {&in[0], &in[1], &up[0], &up[1], &to[0], &to[1]};
-    norm_work w = {.o = ascend_ops_of(call, err), .call = call};
+    norm_work w = {.r = npu_run_of(call, err), .call = call};
     int64_t width = call->site->dim[TN_DIM_WIDTH];
     tn_tensor work[2];
     for (int i = 0; i < 2; i++) {
-        work[i] = ascend_ops_room(&w.o, TN_F32, 1, &width);
-        w.sum[i] = ascend_ops_room(&w.o, TN_F32, 1, &width);
+        work[i] = npu_take(&w.r, TN_F32, 1, &width);
+        w.sum[i] = npu_take(&w.r, TN_F32, 1, &width);
     }
-    w.factor = make_factor(&w.o, call->site, work);
-    w.most = rows_that_fit(&w.o, call->site, BACKWARD_ROWS);
+    w.factor = make_factor(&w.r, call->site, work);
+    w.most = rows_that_fit(&w.r, call->site, BACKWARD_ROWS);
     norm_part p = call->op == TN_OP_ADD_RMS_NORM ? part_of(add, 6)
                   : is_gated(call->site)         ? part_of(gated, 5)
                                                  : part_of(plain, 3);
-    if (w.o.status == TN_OK && rows_of(&in[0]) > 0)
+    if (w.r.status == TN_OK && rows_of(&in[0]) > 0)
         divide(&w, &p,
                call->op == TN_OP_ADD_RMS_NORM ? add_grad_part
                : is_gated(call->site)         ? gated_grad_part
                                               : plain_grad_part);
     store_sum(&w);
-    return w.o.status;
+    return w.r.status;
 }
 
 #define DTYPES (TN_TAKES(TN_F32) | TN_TAKES(TN_BF16) | TN_TAKES(TN_F16))

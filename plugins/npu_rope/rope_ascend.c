@@ -4,7 +4,7 @@
  * has, is not needed. */
 #include "rope_ascend.h"
 
-#include "ascend_ops.h"
+#include "npu_ops.h"
 
 /* The operator's names for which elements are pairs, and its limits on Atlas A2 and A3. */
 enum { MODE_HALF = 0, MODE_INTERLEAVE = 1, MOST_ROTARY = 894, MOST_HEADS = 999, MOST_ROWS = 999 };
@@ -27,24 +27,24 @@ static int64_t rotary_of(const tn_site *site)
 
 static tn_status check_limits(const tn_site *site, tn_error *err)
 {
-    tn_status status = ascend_ops_limit(site, "rotary", rotary_of(site), MOST_ROTARY, err);
+    tn_status status = npu_limit(site, "rotary", rotary_of(site), MOST_ROTARY, err);
     if (status == TN_OK)
-        status = ascend_ops_limit(site, "q_heads", site->dim[TN_DIM_Q_HEADS], MOST_HEADS, err);
+        status = npu_limit(site, "q_heads", site->dim[TN_DIM_Q_HEADS], MOST_HEADS, err);
     if (status == TN_OK)
-        status = ascend_ops_limit(site, "kv_heads", site->dim[TN_DIM_KV_HEADS], MOST_HEADS, err);
+        status = npu_limit(site, "kv_heads", site->dim[TN_DIM_KV_HEADS], MOST_HEADS, err);
     return status;
 }
 
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = ascend_ops_here(site, err);
+    const ascend_api *api = npu_here(site, err);
     if (!api)
         return TN_DECLINED;
     const ascend_need second = ASCEND_NEED(api, aclnnRotaryPositionEmbeddingV2);
     const ascend_need needs[] = {second.here ? second : (ascend_need)ASCEND_NEED(api, aclnnRotaryPositionEmbedding),
                                  ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnInplaceZero),
                                  ASCEND_NEED(api, aclnnCast), ASCEND_NEED(api, aclnnMuls)};
-    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
     if (status == TN_OK)
         status = check_limits(site, err);
     if (status != TN_OK)
@@ -54,9 +54,8 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
             whole = plan->max_tokens * heads * site->dim[TN_DIM_HEAD];
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     /* Cosines and sines, made wide, negated, exchanged; and of q or k what is gathered, widened, rotated, rounded. */
-    plan->scratch_bytes = 5 * ascend_ops_bytes(TN_F32, plan->max_tokens * rotary_of(site)) +
-                          2 * ascend_ops_bytes(TN_F32, rotated) + 2 * ascend_ops_bytes(dtype, rotated) +
-                          ascend_ops_bytes(dtype, whole);
+    plan->scratch_bytes = 5 * npu_bytes(TN_F32, plan->max_tokens * rotary_of(site)) + 2 * npu_bytes(TN_F32, rotated) +
+                          2 * npu_bytes(dtype, rotated) + npu_bytes(dtype, whole);
     plan->backward_scratch_bytes = plan->scratch_bytes;
     return TN_OK;
 }
@@ -67,7 +66,7 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 static tn_tensor every_other(tn_tensor t, int64_t first)
 {
     int32_t last = t.ndim - 1;
-    t = ascend_ops_narrow(t, last, first, t.shape[last]);
+    t = npu_narrow(t, last, first, t.shape[last]);
     t.shape[last] /= 2;
     t.stride[last] *= 2;
     return t;
@@ -77,32 +76,32 @@ static tn_tensor every_other(tn_tensor t, int64_t first)
 static tn_tensor half_of(tn_tensor t, int64_t which)
 {
     int64_t half = t.shape[t.ndim - 1] / 2;
-    return ascend_ops_narrow(t, t.ndim - 1, which * half, half);
+    return npu_narrow(t, t.ndim - 1, which * half, half);
 }
 
 /* [B or 1,T,R] as the operator reads it, from what the style has. */
-static tn_tensor wide_table(ascend_ops *o, tn_tensor table, int32_t style, int64_t rotary)
+static tn_tensor wide_table(npu_run *r, tn_tensor table, int32_t style, int64_t rotary)
 {
     if (has_wide_tables(style))
         return table;
     const int64_t shape[] = {table.shape[0], table.shape[1], rotary};
-    tn_tensor wide = ascend_ops_room(o, table.dtype, 3, shape);
-    tn_tensor angles = ascend_ops_narrow(table, 2, 0, rotary / 2);
+    tn_tensor wide = npu_take(r, table.dtype, 3, shape);
+    tn_tensor angles = npu_narrow(table, 2, 0, rotary / 2);
     for (int64_t i = 0; i < 2; i++)
-        ascend_ops_copy(o, angles, is_interleaved(style) ? every_other(wide, i) : half_of(wide, i));
+        npu_copy(r, angles, is_interleaved(style) ? every_other(wide, i) : half_of(wide, i));
     return wide;
 }
 
 /* With these sines the rotation y1 = x1 c1 - x2 s1, y2 = x2 c2 + x1 s2 is the transposed one. */
-static tn_tensor transposed_sines(ascend_ops *o, tn_tensor sin, int32_t style)
+static tn_tensor transposed_sines(npu_run *r, tn_tensor sin, int32_t style)
 {
-    tn_tensor negated = ascend_ops_room_like(o, sin.dtype, sin);
-    ascend_ops_muls(o, sin, -1, negated);
+    tn_tensor negated = npu_take_like(r, sin.dtype, sin);
+    npu_multiply_number(r, sin, -1, negated);
     if (!has_wide_tables(style)) /* both of a pair have the same                                         */
         return negated;
-    tn_tensor exchanged = ascend_ops_room_like(o, sin.dtype, sin);
+    tn_tensor exchanged = npu_take_like(r, sin.dtype, sin);
     for (int64_t i = 0; i < 2; i++)
-        ascend_ops_copy(o, half_of(negated, i), half_of(exchanged, 1 - i));
+        npu_copy(r, half_of(negated, i), half_of(exchanged, 1 - i));
     return exchanged;
 }
 
@@ -120,7 +119,7 @@ static tn_tensor with_heads(tn_tensor t)
 /* ---- rotating ------------------------------------------------------------------------------------------- */
 
 typedef struct rope_job {
-    ascend_ops o;
+    npu_run r;
     tn_tensor cos, sin; /* [B or 1,T,1,R]                                                           */
     int32_t mode;
     int64_t rotary;
@@ -129,20 +128,20 @@ typedef struct rope_job {
 
 static void rotate(rope_job *job, tn_tensor x, tn_tensor cos, tn_tensor sin, tn_tensor y)
 {
-    ascend_ops *o = &job->o;
+    npu_run *r = &job->r;
     ascend_step s;
-    if (o->status != TN_OK)
+    if (r->status != TN_OK)
         return;
-    bool second = o->api->aclnnRotaryPositionEmbeddingV2 && o->api->aclnnRotaryPositionEmbeddingV2GetWorkspaceSize;
-    ascend_begin(&s, o->queue, second ? "aclnnRotaryPositionEmbeddingV2" : "aclnnRotaryPositionEmbedding");
+    bool second = r->api->aclnnRotaryPositionEmbeddingV2 && r->api->aclnnRotaryPositionEmbeddingV2GetWorkspaceSize;
+    ascend_begin(&s, r->queue, second ? "aclnnRotaryPositionEmbeddingV2" : "aclnnRotaryPositionEmbedding");
     aclTensor *in = ascend_tensor(&s, &x), *c = ascend_tensor(&s, &cos), *d = ascend_tensor(&s, &sin),
               *out = ascend_tensor(&s, &y);
     aclnnStatus first =
         second ? s.api->aclnnRotaryPositionEmbeddingV2GetWorkspaceSize(in, c, d, job->mode, NULL, out, &s.bytes,
                                                                        &s.executor)
                : s.api->aclnnRotaryPositionEmbeddingGetWorkspaceSize(in, c, d, job->mode, out, &s.bytes, &s.executor);
-    o->status = ascend_run(
-        &s, first, second ? s.api->aclnnRotaryPositionEmbeddingV2 : s.api->aclnnRotaryPositionEmbedding, o->err);
+    r->status = ascend_run(
+        &s, first, second ? s.api->aclnnRotaryPositionEmbeddingV2 : s.api->aclnnRotaryPositionEmbedding, r->err);
 }
 
 /* x and y [B,T,H,R], y dense. Pairs side by side want one table for all rows and few heads in all; so they, and calls
@@ -157,55 +156,55 @@ static void rotate_rows(rope_job *job, tn_tensor x, tn_tensor y)
     }
     for (int64_t b = 0; b < rows; b++) {
         int64_t t = tables == 1 ? 0 : b;
-        rotate(job, ascend_ops_narrow(x, 0, b, 1), ascend_ops_narrow(job->cos, 0, t, 1),
-               ascend_ops_narrow(job->sin, 0, t, 1), ascend_ops_narrow(y, 0, b, 1));
+        rotate(job, npu_narrow(x, 0, b, 1), npu_narrow(job->cos, 0, t, 1), npu_narrow(job->sin, 0, t, 1),
+               npu_narrow(y, 0, b, 1));
     }
 }
 
 /* What the operator reads: halves, in the type of the tables. */
 static tn_tensor source_of(rope_job *job, tn_tensor x)
 {
-    ascend_ops *o = &job->o;
-    tn_tensor head = ascend_ops_narrow(x, 3, 0, job->rotary);
+    npu_run *r = &job->r;
+    tn_tensor head = npu_narrow(x, 3, 0, job->rotary);
     if (job->gathers) {
-        tn_tensor halves = ascend_ops_room_like(o, x.dtype, head);
+        tn_tensor halves = npu_take_like(r, x.dtype, head);
         for (int64_t i = 0; i < 2; i++)
-            ascend_ops_copy(o, every_other(head, i), half_of(halves, i));
+            npu_copy(r, every_other(head, i), half_of(halves, i));
         head = halves;
     }
-    return job->cos.dtype == x.dtype ? head : ascend_ops_wide(o, head);
+    return job->cos.dtype == x.dtype ? head : npu_wide_copy(r, head);
 }
 
 /* From q or k, or a gradient of theirs, to where it goes, which may be the same memory. Without data to come from the
  * result is one of zeros. */
 static void rotate_tensor(rope_job *job, tn_tensor x, tn_tensor y)
 {
-    ascend_ops *o = &job->o;
+    npu_run *r = &job->r;
     if (!y.data || tn_tensor_count(&y) == 0)
         return;
     if (!x.data) {
-        tn_tensor to = ascend_ops_target(o, y, NULL, 0);
-        ascend_ops_zero(o, to);
-        ascend_ops_settle(o, to, y);
+        tn_tensor to = npu_target(r, y, NULL, 0);
+        npu_zero(r, to);
+        npu_settle(r, to, y);
         return;
     }
-    tn_tensor head = ascend_ops_narrow(y, 3, 0, job->rotary);
+    tn_tensor head = npu_narrow(y, 3, 0, job->rotary);
     bool straight = ascend_is_dense(&head) && x.data != y.data && job->cos.dtype == y.dtype && !job->scatters;
     tn_tensor source = source_of(job, x);
-    tn_tensor to = straight ? ascend_ops_target(o, head, NULL, 0) : ascend_ops_room_like(o, job->cos.dtype, head);
+    tn_tensor to = straight ? npu_target(r, head, NULL, 0) : npu_take_like(r, job->cos.dtype, head);
     rotate_rows(job, source, to);
     if (job->cos.dtype != y.dtype) {
-        tn_tensor rounded = ascend_ops_room_like(o, y.dtype, head);
-        ascend_ops_cast(o, to, rounded);
+        tn_tensor rounded = npu_take_like(r, y.dtype, head);
+        npu_copy(r, to, rounded);
         to = rounded;
     }
     for (int64_t i = 0; job->scatters && i < 2; i++)
-        ascend_ops_copy(o, half_of(to, i), every_other(head, i));
+        npu_copy(r, half_of(to, i), every_other(head, i));
     if (!job->scatters)
-        ascend_ops_settle(o, to, head);
+        npu_settle(r, to, head);
     int64_t tail = y.shape[3] - job->rotary;
     if (tail > 0 && x.data != y.data)
-        ascend_ops_copy(o, ascend_ops_narrow(x, 3, job->rotary, tail), ascend_ops_narrow(y, 3, job->rotary, tail));
+        npu_copy(r, npu_narrow(x, 3, job->rotary, tail), npu_narrow(y, 3, job->rotary, tail));
 }
 
 /* from, to: q and k, or their gradients. */
@@ -214,22 +213,22 @@ static tn_status rotate_both(const tn_call *call, const tn_tensor *from, const t
     int32_t style = call->site->meaning[TN_AXIS_ROPE];
     bool turns = style == TN_ROPE_DEINTERLEAVED;
     tn_tensor cos = call->in[2], sin = call->in[3];
-    rope_job job = {.o = ascend_ops_of(call, err),
+    rope_job job = {.r = npu_run_of(call, err),
                     .mode = is_interleaved(style) ? MODE_INTERLEAVE : MODE_HALF,
                     .rotary = style == TN_ROPE_HALF_NARROW ? 2 * cos.shape[2] : cos.shape[2],
                     .gathers = turns && !back,
                     .scatters = turns && back};
-    if (job.o.status != TN_OK || cos.shape[1] == 0 || call->in[0].shape[0] == 0)
-        return job.o.status;
-    job.cos = with_heads(wide_table(&job.o, cos, style, job.rotary));
-    sin = wide_table(&job.o, sin, style, job.rotary);
-    job.sin = with_heads(back ? transposed_sines(&job.o, sin, style) : sin);
+    if (job.r.status != TN_OK || cos.shape[1] == 0 || call->in[0].shape[0] == 0)
+        return job.r.status;
+    job.cos = with_heads(wide_table(&job.r, cos, style, job.rotary));
+    sin = wide_table(&job.r, sin, style, job.rotary);
+    job.sin = with_heads(back ? transposed_sines(&job.r, sin, style) : sin);
     for (int i = 0; i < 2; i++) {
-        size_t before = job.o.used;
+        size_t before = job.r.used;
         rotate_tensor(&job, from[i], to[i]);
-        job.o.used = before;
+        job.r.used = before;
     }
-    return job.o.status;
+    return job.r.status;
 }
 
 static tn_status forward(const tn_call *call, tn_error *err)

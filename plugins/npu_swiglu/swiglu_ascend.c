@@ -2,7 +2,7 @@
  * the gradients by aclnnSwiGluGrad. Weights are used where they lie, as transposed views. */
 #include "swiglu_ascend.h"
 
-#include "ascend_ops.h"
+#include "npu_ops.h"
 
 /* A weight, its bias, and their gradients, each without data where there is none. */
 typedef struct layer_matrix {
@@ -30,7 +30,7 @@ static layer_matrix matrix_of(const tn_call *call, tn_role weight, tn_role bias)
 
 static tn_tensor rows_from(tn_tensor t, int64_t first, int64_t count)
 {
-    return t.data ? ascend_ops_narrow(t, 0, first, count) : t;
+    return t.data ? npu_narrow(t, 0, first, count) : t;
 }
 
 static layer_matrix rows_of(layer_matrix m, int64_t first, int64_t count)
@@ -63,169 +63,167 @@ static layer layer_of(const tn_call *call)
 
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = ascend_ops_here(site, err);
+    const ascend_api *api = npu_here(site, err);
     if (!api)
         return TN_DECLINED;
     const ascend_need needs[] = {
         ASCEND_NEED(api, aclnnMatmul), ASCEND_NEED(api, aclnnSwiGlu),      ASCEND_NEED(api, aclnnSwiGluGrad),
         ASCEND_NEED(api, aclnnCat),    ASCEND_NEED(api, aclnnAdd),         ASCEND_NEED(api, aclnnReduceSum),
         ASCEND_NEED(api, aclnnCast),   ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnInplaceZero)};
-    tn_status status = ascend_ops_need(site, needs, sizeof needs / sizeof *needs, err);
+    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
     if (status != TN_OK)
         return status;
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     int64_t tokens = plan->max_tokens, hidden = site->dim[TN_DIM_HIDDEN], inter = site->dim[TN_DIM_INTER];
-    size_t in = ascend_ops_bytes(dtype, tokens * hidden), mid = ascend_ops_bytes(dtype, tokens * inter);
+    size_t in = npu_bytes(dtype, tokens * hidden), mid = npu_bytes(dtype, tokens * inter);
     size_t most = hidden > inter ? in : mid;
     bool biased = site->features & TN_HAS_BIAS;
     /* features(): the pair and what it is made of. Then p; y before its bias, and where it has gaps. */
-    size_t features = 4 * mid + 2 * most + (biased ? 4 * mid : 0) + ascend_ops_bytes(dtype, 2 * inter);
+    size_t features = 4 * mid + 2 * most + (biased ? 4 * mid : 0) + npu_bytes(dtype, 2 * inter);
     plan->scratch_bytes = features + mid + 2 * in + 1024;
     /* x and g without gaps, the pair's gradients and p's, two of x, and one of a weight on its way to where it goes. */
-    plan->backward_scratch_bytes = features + 8 * mid + 6 * in + ascend_ops_bytes(dtype, 2 * inter * hidden) +
-                                   ascend_ops_bytes(dtype, hidden) + 4 * ascend_ops_bytes(TN_F32, 2 * inter + hidden) +
-                                   4096;
+    plan->backward_scratch_bytes = features + 8 * mid + 6 * in + npu_bytes(dtype, 2 * inter * hidden) +
+                                   npu_bytes(dtype, hidden) + 4 * npu_bytes(TN_F32, 2 * inter + hidden) + 4096;
     return TN_OK;
 }
 
 /* ---- forward -------------------------------------------------------------------------------------------- */
 
 /* x [T,in] to rnd(x weight^T), then rnd(that + bias); dense. */
-static tn_tensor linear(ascend_ops *o, tn_tensor x, const layer_matrix *m)
+static tn_tensor linear(npu_run *r, tn_tensor x, const layer_matrix *m)
 {
-    tn_tensor product = ascend_ops_room_2d(o, x.dtype, x.shape[0], m->weight.shape[0]);
-    ascend_ops_matmul(o, x, ascend_ops_transposed(m->weight), product);
+    tn_tensor product = npu_take_2d(r, x.dtype, x.shape[0], m->weight.shape[0]);
+    npu_matmul(r, x, npu_transposed(m->weight), product);
     if (!m->bias.data)
         return product;
-    tn_tensor sum = ascend_ops_room_like(o, x.dtype, product);
-    ascend_ops_add(o, product, m->bias, sum);
+    tn_tensor sum = npu_take_like(r, x.dtype, product);
+    npu_add(r, product, m->bias, 1, sum);
     return sum;
 }
 
 /* [T,2I]: gates, then ups. */
-static tn_tensor features(ascend_ops *o, const layer *l, tn_tensor x)
+static tn_tensor features(npu_run *r, const layer *l, tn_tensor x)
 {
     if (l->fused)
-        return linear(o, x, &l->both);
-    tn_tensor pair = ascend_ops_room_2d(o, l->dtype, x.shape[0], 2 * l->inter);
-    size_t before = o->used;
-    tn_tensor gate = linear(o, x, &l->gate), up = linear(o, x, &l->up);
-    ascend_ops_join(o, gate, up, pair);
-    o->used = before;
+        return linear(r, x, &l->both);
+    tn_tensor pair = npu_take_2d(r, l->dtype, x.shape[0], 2 * l->inter);
+    size_t before = r->used;
+    tn_tensor gate = linear(r, x, &l->gate), up = linear(r, x, &l->up);
+    npu_join(r, gate, up, pair);
+    r->used = before;
     return pair;
 }
 
-static tn_tensor hidden_of(ascend_ops *o, const layer *l, tn_tensor pair)
+static tn_tensor hidden_of(npu_run *r, const layer *l, tn_tensor pair)
 {
-    tn_tensor p = ascend_ops_room_2d(o, l->dtype, pair.shape[0], l->inter);
-    ascend_ops_swiglu(o, pair, p);
+    tn_tensor p = npu_take_2d(r, l->dtype, pair.shape[0], l->inter);
+    npu_swiglu(r, pair, p);
     return p;
 }
 
 static tn_status forward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
+    npu_run r = npu_run_of(call, err);
     tn_tensor x = call->in[0], y = call->out[0];
-    if (o.status != TN_OK || x.shape[0] == 0)
-        return o.status;
+    if (r.status != TN_OK || x.shape[0] == 0)
+        return r.status;
     layer l = layer_of(call);
-    tn_tensor p = hidden_of(&o, &l, features(&o, &l, x));
+    tn_tensor p = hidden_of(&r, &l, features(&r, &l, x));
     if (l.down.bias.data || !ascend_is_dense(&y))
-        ascend_ops_copy(&o, linear(&o, p, &l.down), y);
+        npu_copy(&r, linear(&r, p, &l.down), y);
     else
-        ascend_ops_matmul(&o, p, ascend_ops_transposed(l.down.weight), ascend_ops_target(&o, y, NULL, 0));
-    return o.status;
+        npu_matmul(&r, p, npu_transposed(l.down.weight), npu_target(&r, y, NULL, 0));
+    return r.status;
 }
 
 /* ---- backward ------------------------------------------------------------------------------------------- */
 
 /* The gradients of a weight, g^T x, and of its bias, where they are wanted. */
-static void grad_of_matrix(ascend_ops *o, tn_tensor g, tn_tensor x, const layer_matrix *m)
+static void grad_of_matrix(npu_run *r, tn_tensor g, tn_tensor x, const layer_matrix *m)
 {
-    size_t before = o->used;
+    size_t before = r->used;
     if (m->dweight.data) {
-        tn_tensor to = ascend_ops_target(o, m->dweight, NULL, 0);
-        ascend_ops_matmul(o, ascend_ops_transposed(g), x, to);
-        ascend_ops_settle(o, to, m->dweight);
+        tn_tensor to = npu_target(r, m->dweight, NULL, 0);
+        npu_matmul(r, npu_transposed(g), x, to);
+        npu_settle(r, to, m->dweight);
     }
-    o->used = before;
+    r->used = before;
     if (m->dbias.data) { /* a sum over tokens, in f32 whatever the operator does in narrow types         */
-        tn_tensor sum = ascend_ops_room(o, TN_F32, 1, &g.shape[1]);
-        ascend_ops_sum(o, g, 0, false, sum);
-        ascend_ops_store(o, sum, m->dbias);
+        tn_tensor sum = npu_take(r, TN_F32, 1, &g.shape[1]);
+        npu_sum(r, g, 0, false, sum);
+        npu_store(r, sum, m->dbias);
     }
-    o->used = before;
+    r->used = before;
 }
 
-static void clear(ascend_ops *o, tn_tensor t)
+static void clear(npu_run *r, tn_tensor t)
 {
-    size_t before = o->used;
+    size_t before = r->used;
     if (!t.data)
         return;
-    tn_tensor to = ascend_ops_target(o, t, NULL, 0);
-    ascend_ops_zero(o, to);
-    ascend_ops_settle(o, to, t);
-    o->used = before;
+    tn_tensor to = npu_target(r, t, NULL, 0);
+    npu_zero(r, to);
+    npu_settle(r, to, t);
+    r->used = before;
 }
 
 /* Without tokens, or without a gradient of y, all of them are zeros. */
-static void clear_all(ascend_ops *o, const layer *l, tn_tensor dx)
+static void clear_all(npu_run *r, const layer *l, tn_tensor dx)
 {
     const layer_matrix *all[] = {&l->gate, &l->up, &l->down};
     for (int i = 0; i < 3; i++) {
-        clear(o, all[i]->dweight);
-        clear(o, all[i]->dbias);
+        clear(r, all[i]->dweight);
+        clear(r, all[i]->dbias);
     }
     if (dx.shape[0] > 0)
-        clear(o, dx);
+        clear(r, dx);
 }
 
 /* dx = rnd(rnd(dgate Wg) + rnd(dup Wu)), or of one product. */
-static void grad_of_x(ascend_ops *o, const layer *l, tn_tensor dpair, tn_tensor dx)
+static void grad_of_x(npu_run *r, const layer *l, tn_tensor dpair, tn_tensor dx)
 {
     int64_t tokens = dpair.shape[0];
-    tn_tensor part[2], to = ascend_ops_target(o, dx, NULL, 0);
+    tn_tensor part[2], to = npu_target(r, dx, NULL, 0);
     if (l->fused) {
-        ascend_ops_matmul(o, dpair, l->both.weight, to);
+        npu_matmul(r, dpair, l->both.weight, to);
     } else {
         for (int i = 0; i < 2; i++) {
-            part[i] = ascend_ops_room_2d(o, l->dtype, tokens, l->hidden);
-            ascend_ops_matmul(o, ascend_ops_narrow(dpair, 1, i * l->inter, l->inter), i ? l->up.weight : l->gate.weight,
-                              part[i]);
+            part[i] = npu_take_2d(r, l->dtype, tokens, l->hidden);
+            npu_matmul(r, npu_narrow(dpair, 1, i * l->inter, l->inter), i ? l->up.weight : l->gate.weight, part[i]);
         }
-        ascend_ops_add(o, part[0], part[1], to);
+        npu_add(r, part[0], part[1], 1, to);
     }
-    ascend_ops_settle(o, to, dx);
+    npu_settle(r, to, dx);
 }
 
 static tn_status backward(const tn_call *call, tn_error *err)
 {
-    ascend_ops o = ascend_ops_of(call, err);
+    npu_run r = npu_run_of(call, err);
     const tn_grads *grads = call->grads;
     layer l = layer_of(call);
     tn_tensor x = call->in[0], dx = grads->in[0];
-    if (o.status != TN_OK)
-        return o.status;
+    if (r.status != TN_OK)
+        return r.status;
     if (x.shape[0] == 0 || !grads->out[0].data) {
-        clear_all(&o, &l, dx);
-        return o.status;
+        clear_all(&r, &l, dx);
+        return r.status;
     }
-    x = ascend_ops_dense(&o, x);
-    tn_tensor g = ascend_ops_dense(&o, grads->out[0]);
-    tn_tensor pair = features(&o, &l, x), p = hidden_of(&o, &l, pair);
-    tn_tensor dp = ascend_ops_room_like(&o, l.dtype, p), dpair = ascend_ops_room_like(&o, l.dtype, pair);
-    ascend_ops_matmul(&o, g, l.down.weight, dp);
-    ascend_ops_swiglu_grad(&o, dp, pair, dpair);
-    grad_of_matrix(&o, g, p, &l.down);
+    x = npu_dense(&r, x);
+    tn_tensor g = npu_dense(&r, grads->out[0]);
+    tn_tensor pair = features(&r, &l, x), p = hidden_of(&r, &l, pair);
+    tn_tensor dp = npu_take_like(&r, l.dtype, p), dpair = npu_take_like(&r, l.dtype, pair);
+    npu_matmul(&r, g, l.down.weight, dp);
+    npu_swiglu_grad(&r, dp, pair, dpair);
+    grad_of_matrix(&r, g, p, &l.down);
     if (l.fused) {
-        grad_of_matrix(&o, dpair, x, &l.both);
+        grad_of_matrix(&r, dpair, x, &l.both);
     } else {
-        grad_of_matrix(&o, ascend_ops_narrow(dpair, 1, 0, l.inter), x, &l.gate);
-        grad_of_matrix(&o, ascend_ops_narrow(dpair, 1, l.inter, l.inter), x, &l.up);
+        grad_of_matrix(&r, npu_narrow(dpair, 1, 0, l.inter), x, &l.gate);
+        grad_of_matrix(&r, npu_narrow(dpair, 1, l.inter, l.inter), x, &l.up);
     }
     if (dx.data)
-        grad_of_x(&o, &l, dpair, dx);
-    return o.status;
+        grad_of_x(&r, &l, dpair, dx);
+    return r.status;
 }
 
 enum {

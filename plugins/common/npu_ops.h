@@ -1,0 +1,117 @@
+/* Work on an Ascend device, for the device itself and for the NPU sides of kernels: an operator is one call on views of
+ * tensors, and after the first failure the rest of a run does nothing. The device's operations are gone through once
+ * before they are performed, to add up their scratch; kernels say in plan how much they take. */
+#ifndef NPU_OPS_H
+#define NPU_OPS_H
+
+#include "ascend.h"
+
+/* ---- what plan asks ------------------------------------------------------------------------------------- */
+
+/* An operator, and whether this installation has both of its phases. */
+typedef struct ascend_need {
+    const char *name;
+    bool here;
+} ascend_need;
+#define ASCEND_NEED(api, name)                                                                                         \
+    {                                                                                                                  \
+#name, (api)->name && (api)->name##GetWorkspaceSize                                                            \
+    }
+
+/* The functions, where the unit belongs to the families that the operators' documents speak of: Ascend910B1 and later
+ * (Atlas A2), Ascend910_93 (A3). NULL: TN_DECLINED, with the unit's name and what is taken in err. */
+const ascend_api *npu_here(const tn_site *site, tn_error *err);
+
+/* TN_DECLINED, naming the first operator that is missing. */
+tn_status npu_need_all(const tn_site *site, const ascend_need *needs, size_t count, tn_error *err);
+
+/* TN_DECLINED where the site's value is above the operators' limit. */
+tn_status npu_limit(const tn_site *site, const char *what, int64_t value, int64_t most, tn_error *err);
+
+/* ---- a run ---------------------------------------------------------------------------------------------- */
+
+/* One call on its way into the queue. Scratch is taken from front to back, and given back by setting used: the queue
+ * keeps the order. */
+typedef struct npu_run {
+    const tn_call *call; /* NULL where a weight is packed                                              */
+    tn_queue *queue;
+    const ascend_api *api;
+    tn_error *err;
+    tn_status status; /* of the first failure                                                        */
+    bool measuring;   /* nothing is performed; tensors have shapes and no data                       */
+    char *scratch;
+    size_t bytes, used;
+    size_t most; /* that used ever was                                                          */
+} npu_run;
+
+/* Refuses a queue that is not one of the device "npu". */
+npu_run npu_run_on(tn_queue *queue, void *scratch, size_t bytes, tn_error *err);
+npu_run npu_run_of(const tn_call *call, tn_error *err); /* with the scratch of the call's plan         */
+
+/* Begins a step whose result is y, if there is anything to do; and ends it, given its first phase's result. */
+bool npu_begin(npu_run *r, ascend_step *s, const char *name, const tn_tensor *y);
+void npu_end(npu_run *r, ascend_step *s, aclnnStatus first, aclnn_second *second);
+
+/* Dense memory of the scratch: how much is taken must follow from shapes alone. like: of that shape. */
+tn_tensor npu_take(npu_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
+tn_tensor npu_take_like(npu_run *r, tn_dtype dtype, tn_tensor like);
+tn_tensor npu_take_2d(npu_run *r, tn_dtype dtype, int64_t rows, int64_t columns);
+
+/* Bytes that a tensor takes of it, as plan adds them up. */
+size_t npu_bytes(tn_dtype dtype, int64_t count);
+
+/* ---- views ---------------------------------------------------------------------------------------------- */
+
+/* count elements from first on along dimension dim. */
+tn_tensor npu_narrow(tn_tensor t, int32_t dim, int64_t first, int64_t count);
+/* The last two dimensions exchanged. */
+tn_tensor npu_transposed(tn_tensor t);
+/* A dense tensor as two dimensions: all rows of the last one. */
+tn_tensor npu_flat(tn_tensor t);
+
+/* ---- operators ------------------------------------------------------------------------------------------ */
+
+/* Tensors may be views of any strides where nothing else is said; shapes broadcast, of different types the wider one
+ * counts. In y's type with one rounding; y may be an input where each element depends on its own place alone. Empty
+ * results are no work. */
+void npu_copy(npu_run *r, tn_tensor x, tn_tensor y); /* of any types                                   */
+void npu_fill(npu_run *r, tn_tensor y, float value);
+void npu_zero(npu_run *r, tn_tensor y);                                        /* dense                       */
+void npu_add(npu_run *r, tn_tensor a, tn_tensor b, float factor, tn_tensor y); /* a + factor b            */
+void npu_multiply(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
+void npu_divide(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
+void npu_add_number(npu_run *r, tn_tensor x, float number, tn_tensor y);      /* f32 only                 */
+void npu_multiply_number(npu_run *r, tn_tensor x, float number, tn_tensor y); /* f32 only                 */
+void npu_sigmoid(npu_run *r, tn_tensor x, tn_tensor y);
+/* a [m,k] b [k,n] of one type, summed in f32, one rounding; y dense and no input. */
+void npu_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
+/* Along the last dimension: softmax; y = a and b side by side. y is no input. */
+void npu_softmax(npu_run *r, tn_tensor x, tn_tensor y);
+void npu_join(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
+/* The sum along dimension dim, which stays with one element where keep says so. */
+void npu_sum(npu_run *r, tn_tensor x, int32_t dim, bool keep, tn_tensor y);
+/* The k largest of each row of x [rows,n] by falling value: values, and their places [rows,k] i64. */
+void npu_largest(npu_run *r, tn_tensor x, int64_t k, tn_tensor values, tn_tensor places);
+/* silu of the first half of each row times the second, and its gradient; all dense. */
+void npu_swiglu(npu_run *r, tn_tensor x, tn_tensor y);
+void npu_swiglu_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor dx);
+/* rows [T k,H] = tokens [T,H] in the order of their ids [T,k] or [T] i32, k times each; order [T k] i32 says where the
+ * row of each is. Back: y [T,H] = the sums of rows times weights [T,k], in f32 in the order of the ids, rounded once.
+ * All dense. */
+void npu_permute(npu_run *r, tn_tensor tokens, tn_tensor ids, tn_tensor rows, tn_tensor order);
+void npu_unpermute(npu_run *r, tn_tensor rows, tn_tensor order, tn_tensor weights, tn_tensor y);
+
+/* ---- tensors of calls, which may have gaps and other types ------------------------------------------------ */
+
+/* A dense copy; t itself where it is dense already. */
+tn_tensor npu_dense(npu_run *r, tn_tensor t);
+/* A dense f32 copy; t itself where it is f32 already, of any strides. */
+tn_tensor npu_wide_copy(npu_run *r, tn_tensor t);
+tn_tensor npu_widened(npu_run *r, tn_tensor t);
+/* Dense f32 or of to's own type, to it, wherever that lies; nothing where to has no data. */
+void npu_store(npu_run *r, tn_tensor from, tn_tensor to);
+/* Where a result goes first: to itself, or scratch where that has gaps or is the memory of an input; and from there. */
+tn_tensor npu_target(npu_run *r, tn_tensor to, const tn_tensor *inputs, int count);
+void npu_settle(npu_run *r, tn_tensor target, tn_tensor to);
+
+#endif
