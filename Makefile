@@ -289,9 +289,9 @@ coverage: ## which lines of core the C tests run, with gcovr; FOLDERS='text plug
 	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage $(FOLDERS)
 
 lint: ## looks through core, cli and plugins with cppcheck
-	@scripts/lint.sh cppcheck $(BUILD)/lint
-lint-tidy: ## the same with clang-tidy (.clang-tidy): many minutes; FILES='core/text/*.c' for some
-	@scripts/lint.sh clang-tidy $(BUILD)/lint '$(PKG_CFLAGS)' $(FILES)
+	@scripts/lint.sh $(BUILD)/lint
+lint-tidy: ## the same with clang-tidy (.clang-tidy), and the examples; FILES='core/text/*.c' for some
+	@CC='$(CC)' scripts/tidy.sh $(BUILD)/lint-tidy '$(PKG_CFLAGS)' $(FILES)
 
 format: ## formats all C files
 	@scripts/format.sh

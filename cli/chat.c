@@ -159,9 +159,9 @@ static tn_status reply(chat *c, tn_error *err)
                          "has %zu tokens with this message, and the context holds %lld; /reset begins anew, /save FILE "
                          "keeps what was said, tenon chat --context N has room for more",
                          count, (long long)c->context);
+    if (status == TN_OK)
+        status = generate(c, ids, (int64_t)count, err);
     if (status)
-        conversation_take_back(&c->talk);
-    else if ((status = generate(c, ids, (int64_t)count, err)) != TN_OK)
         conversation_take_back(&c->talk);
     free(ids);
     return status;

@@ -69,7 +69,7 @@ static tn_status take_object(conversation *c, json_t *root, const char *where, t
         return no_memory(err);
     json_object_foreach(root, key, value)
     {
-        if (strcmp(key, "messages") && strcmp(key, "tools") && json_object_set(c->variables, key, value))
+        if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 && json_object_set(c->variables, key, value))
             return no_memory(err);
     }
     return TN_OK;

@@ -66,7 +66,7 @@ static tn_status unknown_command(const char *word, tn_error *err)
 static tn_status print_version(tn_error *err)
 {
     printf("tenon %s\n", TN_VERSION);
-    if (strcmp(tn_version(), TN_VERSION))
+    if (strcmp(tn_version(), TN_VERSION) != 0)
         printf("libtenon %s\n", tn_version());
     return write_flush(err);
 }

@@ -272,7 +272,7 @@ tn_status workspace_apply(workspace *w, tn_error *err)
         return status;
     report_notes(w->options, w->report);
     const char *spec = tn_config_kernels(w->config);
-    if (strncmp(spec, "auto", 4) == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none")))
+    if (strncmp(spec, "auto", 4) == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none") != 0))
         note(w->options, "kernels: %s", w->report->summary);
     return TN_OK;
 }

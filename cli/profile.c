@@ -21,7 +21,7 @@ tn_status profile_open(profile *p, const options *o, tn_error *err)
 {
     const char *by = option_text(o, OPT_PROFILE, "");
     p->options = o;
-    if (*by && strcmp(by, "modules"))
+    if (*by && strcmp(by, "modules") != 0)
         return tn_fail(err, TN_E_USAGE, o->command->name, "--profile: unknown value '%s'; choose modules, or give none",
                        by);
     tn_status status = option_given(o, OPT_PLOT) ? roofline_check(err) : TN_OK;

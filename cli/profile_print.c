@@ -111,7 +111,7 @@ static tn_status print_wide(const line *lines, size_t count, bool modules, tn_er
 {
     table t;
     int names = modules ? 3 : 2;
-    table_start(&t, (size_t)(CELLS + names), (1u << (CELLS + names)) - (1u << names));
+    table_start(&t, (size_t)CELLS + (size_t)names, (1u << (CELLS + names)) - (1u << names));
     for (size_t i = 0; i < count; i++) {
         table_cell(&t, "%s", lines[i].op);
         table_cell(&t, "%s", lines[i].kernel);

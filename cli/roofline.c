@@ -138,7 +138,8 @@ static tn_status collect(picture *p, const bench *b, const tn_machine *m, tn_err
         }
         free(rows);
     }
-    qsort(p->points, p->count, sizeof *p->points, largest_first);
+    if (p->count)
+        qsort(p->points, p->count, sizeof *p->points, largest_first);
     return TN_OK;
 }
 

@@ -70,7 +70,7 @@ static tn_status read_prompt(run_state *r, tn_error *err)
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
     else if (option_given(o, OPT_MESSAGES))
         status = read_messages(r, err);
-    else if (file || strcmp(argument, "-") == 0)
+    else if (file || (argument && strcmp(argument, "-") == 0))
         status = read_prompt_text(file ? file : "-", &text, &length, err);
     if (status == TN_OK && !r->prompt && length) /* a beginning-of-text token alone is no prompt */
         status =

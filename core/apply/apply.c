@@ -68,6 +68,7 @@ static void count_packed(apply_target *target)
     target->packed_bytes = 0;
     for (size_t i = 0; state && i < state->count; i++)
         if (state->slots[i].block && is_first(state, i))
+            // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): a block goes when the last slot has left it
             target->packed_bytes += (int64_t)state->slots[i].block->memory.bytes;
 }
 
@@ -380,7 +381,7 @@ tn_status apply_revert(apply_target *target, const char *id, tn_error *err)
         return status;
     for (size_t i = 0; i < target->graph->site_count; i++) {
         graph_binding *bound = &target->graph->sites[i]->bound;
-        if (!bound->impl || (id && strcmp(bound->kernel->kernel.id, id)))
+        if (!bound->impl || (id && strcmp(bound->kernel->kernel.id, id) != 0))
             continue;
         found = true;
         apply_slot *slot = &target->applied->slots[i];
@@ -408,7 +409,7 @@ tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *co
             continue;
         const char *id = slot->bound.kernel->kernel.id;
         size_t at = 0;
-        while (at < *count && strcmp((*list)[at]->kernel, id))
+        while (at < *count && strcmp((*list)[at]->kernel, id) != 0)
             at++;
         *count += at == *count;
         tn_packed *p = (*list)[at];

@@ -71,6 +71,7 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
 {
     plan_candidate *c = &p->candidates[p->candidate_count++];
     const char *id = kernel->kernel.id;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): plan_no_memory is a failure
     c->kernel = kernel;
     c->place = place_in(spec->ids, spec->count, id);
     c->named = c->place != RANK_AUTO;

@@ -41,7 +41,7 @@ static void add_note(text *out, const char *color, const char *string)
 static void add_verdict_notes(const tn_site_report *site, text *out)
 {
     for (size_t i = 0; i < site->verdict_count; i++)
-        if (!site->verdicts[i]->taken && strncmp(site->verdicts[i]->reason, "op:", 3)) {
+        if (!site->verdicts[i]->taken && strncmp(site->verdicts[i]->reason, "op:", 3) != 0) {
             text note = {0};
             text_add(&note, "not %s: %s", site->verdicts[i]->kernel, site->verdicts[i]->reason);
             add_note(out, "#7f3f00", note.data ? note.data : "");

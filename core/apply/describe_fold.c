@@ -40,8 +40,10 @@ static bool same_site(const describe_view *view, const tn_site_report *x, const 
         return x == y;
     const tn_site *s = x->site, *t = y->site;
     return s->op == t->op && s->features == t->features && !memcmp(s->meaning, t->meaning, sizeof s->meaning) &&
-           !memcmp(s->dim, t->dim, sizeof s->dim) && !memcmp(s->num, t->num, sizeof s->num) &&
-           same_string(x->kernel, y->kernel) && same_string(describe_covering(view, x), describe_covering(view, y)) &&
+           !memcmp(s->dim, t->dim, sizeof s->dim) &&
+           // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): of these numbers the bits count
+           !memcmp(s->num, t->num, sizeof s->num) && same_string(x->kernel, y->kernel) &&
+           same_string(describe_covering(view, x), describe_covering(view, y)) &&
            (!view->explain || same_verdicts(x, y));
 }
 
@@ -53,7 +55,7 @@ static bool same_inside(const describe_view *view, const graph_module *a, const 
         return false;
     const graph_module *x = a->first_child, *y = b->first_child;
     for (; x && y; x = x->next, y = y->next)
-        if (strcmp(x->name, y->name) || !same_inside(view, x, y))
+        if (strcmp(x->name, y->name) != 0 || !same_inside(view, x, y))
             return false;
     return !x && !y;
 }

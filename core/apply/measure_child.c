@@ -128,6 +128,7 @@ static tn_status time_size(const measure_job *job, const measure_entry *e, int s
         status = open_outputs(&in.call, err);
     for (size_t i = 0; i <= e->fit_count && status == TN_OK; i++) {
         all[i].call = &in.call;
+        // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): plan_no_memory is a failure
         sides[i] = (timing_side){.call = call_once, .ctx = &all[i]};
     }
     const timing_rules *rules = status == TN_OK && inputs_operations(site, tokens) > HEAVY_WORK ? &heavy_look : &look;
@@ -164,7 +165,9 @@ static tn_status time_entry(const measure_job *job, measure_entry *e, entry_time
     const device *device = job->p->target->device;
     tn_error *err = &job->note->why;
     contender *all = calloc(e->fit_count + 1, sizeof *all);
-    tn_status status = all ? TN_OK : plan_no_memory(err);
+    if (!all)
+        return plan_no_memory(err);
+    tn_status status = TN_OK;
     for (size_t i = 0; i < e->site_count && status == TN_OK; i++) {
         job->p->target->graph->sites[e->sites[i]->index]->bound = (graph_binding){0};
         status = bind_parts(job->p, e->sites[i], err);

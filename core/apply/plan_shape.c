@@ -29,8 +29,9 @@ static bool same_params(const tn_site *a, const tn_site *b)
 bool plan_same_shape(const tn_site *a, const tn_site *b)
 {
     return a->op == b->op && a->features == b->features && !memcmp(a->meaning, b->meaning, sizeof a->meaning) &&
-           !memcmp(a->dim, b->dim, sizeof a->dim) && !memcmp(a->num, b->num, sizeof a->num) &&
-           !strcmp(a->class_name, b->class_name) && same_params(a, b);
+           !memcmp(a->dim, b->dim, sizeof a->dim) &&
+           // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): of these numbers the bits count, as in the hash
+           !memcmp(a->num, b->num, sizeof a->num) && !strcmp(a->class_name, b->class_name) && same_params(a, b);
 }
 
 uint64_t plan_shape_hash(const tn_site *site)
@@ -59,7 +60,7 @@ static bool same_bytes(const tn_tensor *a, const tn_tensor *b, bool host_memory)
         return false;
     size_t row = tn_dtype_size(a->dtype), rows = 1;
     tn_tensor dense = tn_tensor_dense(NULL, a->dtype, a->ndim, a->shape);
-    if (memcmp(dense.stride, a->stride, (size_t)a->ndim * sizeof *a->stride))
+    if (memcmp(dense.stride, a->stride, (size_t)a->ndim * sizeof *a->stride) != 0)
         return false; /* no checkpoint has such weights */
     for (int32_t i = 0; i < a->ndim; i++)
         rows *= (size_t)a->shape[i];
@@ -89,6 +90,7 @@ const tn_site *plan_other_weights(const apply_target *target, size_t site)
 tn_status plan_find_shapes(plan *p, tn_error *err)
 {
     const graph *g = p->target->graph;
+    p->shape_count = 0;
     p->shapes = calloc(g->site_count + 1, sizeof *p->shapes);
     p->shape_of = calloc(g->site_count + 1, sizeof *p->shape_of);
     if (!p->shapes || !p->shape_of)

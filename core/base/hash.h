@@ -11,6 +11,7 @@
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): bytes of numbers are not followed
         hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
     return hash;
 }

@@ -119,7 +119,8 @@ static void draw_table(drawing *d, const tn_tensor *t, bool sine)
     for (int64_t i = 0; i < width; i++) {
         float frequency = powf(10000.0f, -2.0f * (float)(i % half) / (float)rotary);
         for (int64_t row = 0; row < t->shape[0] * t->shape[1]; row++) {
-            float angle = (float)(first + row % d->tokens + 11 * (row / d->tokens)) * frequency;
+            int64_t position = first + row % d->tokens + 11 * (row / d->tokens);
+            float angle = (float)position * frequency;
             put(t, row * width + i, length * (sine ? sinf(angle) : cosf(angle)));
         }
     }

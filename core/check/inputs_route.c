@@ -113,6 +113,7 @@ static bool limit_groups(router *r)
     for (int64_t g = 0; g < groups; g++) {
         double first = -INFINITY, second = -INFINITY;
         for (int64_t i = g * size; i < (g + 1) * size; i++) {
+            // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): router_score has set them all
             second = r->score[i] > first ? first : r->score[i] > second ? r->score[i] : second;
             first = r->score[i] > first ? r->score[i] : first;
         }

@@ -71,7 +71,7 @@ static json_t *describe(const tn_tensor *t, int64_t begin)
     failed |= json_object_set_new(value, "dtype", json_string(safetensors_dtype_name(t->dtype)));
     failed |= json_object_set_new(value, "shape", shape);
     failed |= json_object_set_new(value, "data_offsets",
-                                  json_pack("[I, I]", (json_int_t)begin, (json_int_t)(begin + byte_count(t))));
+                                  json_pack("[I, I]", (json_int_t)begin, begin + (json_int_t)byte_count(t)));
     if (!failed)
         return value;
     json_decref(value);
@@ -111,7 +111,7 @@ static char *make_header(const char *path, const tn_named_tensor **order, size_t
     if (block) {
         for (int i = 0; i < 8; i++)
             block[i] = (char)(padded >> (8 * i));
-        memcpy(block + 8, text, length);
+        memcpy(block + 8, text, length); // NOLINT(bugprone-not-null-terminated-result): bytes of a file
         memset(block + 8 + length, ' ', padded - length);
         *size = 8 + padded;
     } else {

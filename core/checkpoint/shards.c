@@ -308,13 +308,14 @@ static bool grow(shards *set)
 bool shards_promise(shards *set, const char *name, const char *path, tn_tensor *tensor)
 {
     size_t bytes = (size_t)tn_tensor_count(tensor) * tn_dtype_size(tensor->dtype), at = strlen(path) + 1;
-    char *names = malloc(at + strlen(name) + 1);
+    size_t name_size = strlen(name) + 1;
+    char *names = malloc(at + name_size);
     if (!set->zeros || bytes > ZEROS || !names || !grow(set)) {
         free(names);
         return false;
     }
-    strcpy(names, path);
-    strcpy(names + at, name);
+    memcpy(names, path, at);
+    memcpy(names + at, name, name_size);
     *tensor = tn_tensor_dense((void *)(uintptr_t)set->zeros, tensor->dtype, tensor->ndim, tensor->shape);
     set->tensors[set->count] = (located){.name = names + at, .path = names, .tensor = *tensor};
     set->bytes += (int64_t)bytes;

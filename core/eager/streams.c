@@ -36,9 +36,11 @@ static void piece_mix(const stream_job *job, const stream_piece *p, const float 
     memset(y, 0, (size_t)n * sizeof *y);
     for (int64_t i = 0; i < job->streams; i++)
         for (int64_t k = 0; k < n; k++)
+            // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): piece_run has loaded all streams
             y[k] += c[j * job->streams + i] * p->x[i][k];
     vec_round(y, n, job->dtype);
     for (int64_t k = 0; k < n; k++)
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all streams are loaded
         y[k] += p->x[j][k];
 }
 
@@ -50,6 +52,7 @@ static void piece_add(const stream_job *job, const stream_piece *p, const float 
         y[k] = p->d[k] * factor;
     vec_round(y, n, job->dtype);
     for (int64_t k = 0; k < n; k++)
+        // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): all streams are loaded
         y[k] += p->x[j][k];
 }
 

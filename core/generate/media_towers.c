@@ -125,7 +125,7 @@ static tn_status run_tower(feature_job *j, const tower_kind *tower, const void *
     if (features < 0)
         return TN_E_INPUT;
     tn_status status = check_count(j, features, j->err);
-    tower_rows rows;
+    tower_rows rows = {0};
     if (status == TN_OK)
         status = arena_init(&j->arena, j->m->device, 0, j->err);
     if (status == TN_OK) {

@@ -254,7 +254,7 @@ static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_erro
             return tn_fail(err, TN_E_INPUT, "input",
                            "%lld tokens do not fit into the context of %lld; raise it (--context, or context of "
                            "tn_session_options) or shorten the prompt",
-                           (long long)(s->cache.length[b] + real), (long long)s->context);
+                           (long long)s->cache.length[b] + real, (long long)s->context);
     }
     return TN_OK;
 }

@@ -54,7 +54,7 @@ static void build_attention(graph_builder *b, graph_module *layer, const audio_c
     tn_site *s = &l->attention->site;
     s->dim[TN_DIM_HEAD] = s->dim[TN_DIM_HEAD_V] = e->width / e->heads;
     s->dim[TN_DIM_Q_HEADS] = s->dim[TN_DIM_KV_HEADS] = e->heads;
-    s->num[TN_NUM_SCALE] = 1.0 / sqrt((double)(e->width / e->heads));
+    s->num[TN_NUM_SCALE] = 1.0 / sqrt((double)s->dim[TN_DIM_HEAD]);
     l->k = parts_linear(b, m, "k_proj", e->width, e->width, classes->k_bias, NULL);
     l->v = parts_linear(b, m, "v_proj", e->width, e->width, true, NULL);
     l->q = parts_linear(b, m, "q_proj", e->width, e->width, true, NULL);

@@ -39,7 +39,8 @@ static float place_picture(const multimodal *m, const picture *p, const int64_t 
     float highest = first;
     int64_t n = p->t * p->h * p->w;
     for (int64_t i = 0; i < n; i++) {
-        float time = (float)(i / (p->h * p->w)) * p->interval;
+        int64_t frame = i / (p->h * p->w);
+        float time = (float)frame * p->interval;
         float place[ROPE_AXES] = {m->rules.fractions ? time : floorf(time), (float)(i / p->w % p->h),
                                   (float)(i % p->w)};
         for (int a = 0; a < ROPE_AXES; a++) {

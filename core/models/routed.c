@@ -23,7 +23,7 @@ static void check_groups(const config_reader *c, const moe_parts_spec *moe)
         config_fail(c, "topk_group", "is %lld of %lld groups", (long long)moe->top_groups, (long long)moe->groups);
     else if (moe->top_k > moe->top_groups * (moe->experts / moe->groups))
         config_fail(c, "num_experts_per_tok", "is %lld, topk_group's groups have %lld experts", (long long)moe->top_k,
-                    (long long)(moe->top_groups * (moe->experts / moe->groups)));
+                    (long long)moe->top_groups * (moe->experts / moe->groups));
 }
 
 void routed_read(const config_reader *c, decoder_spec *s, const moe_parts_spec *defaults)

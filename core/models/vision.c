@@ -159,7 +159,7 @@ static vision_tower *allocate(graph_builder *b, const vision_family *family, con
 void *vision_build(graph_builder *b, graph_module *parent, const char *name, const config_reader *config,
                    int64_t text_hidden, const vision_family *family)
 {
-    vision_spec spec;
+    vision_spec spec = {0};
     if (b->status == TN_OK)
         vision_read(config, family, text_hidden, &spec);
     vision_tower *v = allocate(b, family, &spec);

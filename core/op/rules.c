@@ -37,7 +37,7 @@ tn_status rules_router(const tn_site *site, tn_error *err)
                        (long long)groups);
     if (k > top * (experts / groups))
         return tn_fail(err, TN_E_USAGE, site->path, "top_k: %lld, of %lld experts in the best groups", (long long)k,
-                       (long long)(top * (experts / groups)));
+                       (long long)top * (experts / groups));
     return TN_OK;
 }
 

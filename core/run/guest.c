@@ -192,8 +192,9 @@ static size_t name_all(const guest_watch *w, char *text, size_t size)
     size_t count = 0, used = 0;
     char name[NAMES];
     for (size_t i = 0; i <= w->graph->site_count; i++) {
-        const graph_binding *bound = i < w->graph->site_count ? &w->graph->sites[i]->bound : NULL;
-        if (bound ? !bound->impl || !is_first(w->graph, i) : !w->device->guest)
+        bool of_site = i < w->graph->site_count;
+        const graph_binding *bound = of_site ? &w->graph->sites[i]->bound : NULL;
+        if (of_site ? !bound->impl || !is_first(w->graph, i) : !w->device->guest)
             continue;
         name_guest(w->device, bound, name, sizeof name);
         used += text_cut(text + used, size - used, "%s%s", count++ ? ", " : "", name);

@@ -54,7 +54,8 @@ static double seen_part(const tn_call *call)
 /* By the table of operations, which counts every pair of an attention; here those that must be computed. */
 static double operations_of(const device *device, const tn_call *call)
 {
-    bool readable = device->ops->host_memory && call->op == TN_OP_ATTENTION && call->in[3].data && call->in[4].data;
+    bool readable =
+        device->ops->host_memory && call->op == TN_OP_ATTENTION && call->site && call->in[3].data && call->in[4].data;
     return op_operations(call) * (readable ? seen_part(call) : 1);
 }
 

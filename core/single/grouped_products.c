@@ -95,7 +95,7 @@ static tn_status check_weights(const char *name, const tn_tensor *w, int64_t cou
     for (int64_t i = 0; i < count; i++) {
         char one[64];
         snprintf(one, sizeof one, is_list(s->layout) ? "%s[%" PRId64 "]" : "%s", name, i);
-        tn_status status = check_tensor(one, w ? &w[i] : NULL, is_list(s->layout) ? 2 : 3, err);
+        tn_status status = check_tensor(one, &w[i], is_list(s->layout) ? 2 : 3, err);
         if (status == TN_OK)
             status = check_rows(one, &w[i], err);
         if (status == TN_OK && (i > 0 || like != w))
@@ -117,6 +117,8 @@ static tn_status check_groups(const grouped_args *g, tn_error *err)
     if (is_list(g->layout) ? g->w_count != g->groups : g->w_count != 1)
         return tn_fail(err, TN_E_USAGE, "w", "is %" PRId64 " tensors for %" PRId64 " groups; pass %s", g->w_count,
                        g->groups, is_list(g->layout) ? "a matrix for each" : "one stack of matrices");
+    if (!g->w)
+        return tn_fail(err, TN_E_USAGE, is_list(g->layout) ? "w[0]" : "w", "is NULL; pass a tensor");
     return TN_OK;
 }
 

@@ -181,7 +181,7 @@ static void render_inside(rendering *r)
     r->text = malloc(r->length + 1);
     if (!r->text)
         sandbox_out_of_memory(s);
-    if (r->length)
+    if (out.data)
         memcpy(r->text, out.data, r->length);
     r->text[r->length] = '\0';
 }

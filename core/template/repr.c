@@ -50,7 +50,7 @@ static int shortest(double real, char digits[24])
         if (*c >= '0' && *c <= '9')
             digits[n++] = *c;
     digits[n] = '\0';
-    return atoi(strchr(text, 'e') + 1);
+    return (int)strtol(strchr(text, 'e') + 1, NULL, 10);
 }
 
 void repr_add_float(sandbox *s, piece_text *to, double real)

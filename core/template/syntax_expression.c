@@ -1,6 +1,7 @@
 /* The parser of expressions, by the precedence that Jinja has. */
 #include "template/syntax.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static node *parse_unary(parser *p, bool filters);
@@ -97,7 +98,7 @@ static node *parse_compare(parser *p)
             n->a = syntax_child(p, n, first);
         }
         node *operand = syntax_node(p, NODE_POSITIVE); /* holds the symbol and what is behind it */
-        strcpy(operand->symbol, symbol);
+        snprintf(operand->symbol, sizeof operand->symbol, "%s", symbol);
         operand->a = syntax_child(p, operand, parse_sum(p));
         syntax_item(p, n, operand);
     }

@@ -207,7 +207,7 @@ static value split(sandbox *s, value self, const value *arg, bool back)
     const string *by = words ? NULL : text_search_text(s, arg[0], "a separator");
     int64_t most = operators_whole_or(s, arg[1], -1, "maxsplit");
     list *parts = value_list_new(s, LIST_LIST, 0);
-    if (by && by->size == 0)
+    if (!words && by->size == 0)
         sandbox_fail(s, "empty separator; use list to get the characters");
     if (most < 0)
         most = INT64_MAX;

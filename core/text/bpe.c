@@ -133,13 +133,15 @@ static size_t merge_short(const vocab *v, uint32_t *ids, size_t count)
             return count;
         ids[best] = made[best];
         count--;
-        for (size_t i = best + 1; i < count; i++) {
+        for (size_t i = best + 1; i + 1 < count; i++) { /* pairs that both of their ids move with            */
             ids[i] = ids[i + 1];
-            ranks[i] = ranks[i + 1]; /* of the last one nothing is read                             */
+            ranks[i] = ranks[i + 1];
             made[i] = made[i + 1];
         }
-        if (best + 1 < count)
+        if (best + 1 < count) {
+            ids[count - 1] = ids[count];
             rank_pair(v, ids, best, ranks, made);
+        }
         if (best > 0)
             rank_pair(v, ids, best - 1, ranks, made);
     }

@@ -3,6 +3,7 @@
 
 #include "base/structs.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,10 +15,10 @@ static char *file_of(const char *path)
     struct stat st;
     if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode))
         return strdup(path);
-    char *file = malloc(strlen(path) + strlen(names[1]) + 1);
-    size_t count = sizeof names / sizeof names[0];
+    size_t count = sizeof names / sizeof names[0], size = strlen(path) + strlen(names[1]) + 1;
+    char *file = malloc(size);
     for (size_t i = 0; file && i <= count; i++) { /* none there: the message names the first */
-        strcpy(stpcpy(file, path), names[i % count]);
+        snprintf(file, size, "%s%s", path, names[i % count]);
         if (stat(file, &st) == 0)
             break;
     }

@@ -168,6 +168,7 @@ tn_status unigram_encode(const unigram *u, const char *text, size_t length, id_l
     } else {
         turn_around(ways, length, next);
         for (size_t i = 0, end; i < length && status == TN_OK; i = end) {
+            // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): turn_around has set it where a piece begins
             end = next[i];
             uint32_t id = ways[end].id;
             if (id == u->unk) { /* a run of unknown pieces is one, which may be in the vocabulary after all */

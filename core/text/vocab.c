@@ -214,6 +214,7 @@ static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_
                        at.component, index, (int)(joined->size < 80 ? joined->size : 80), joined->data);
     note_touching(v, joined->data, joined->size);
     size_t i = hash_pair(v, id[0], id[1]) & v->merge_mask;
+    // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): load_merges has set all slots
     while (v->merges[i].left != VOCAB_NONE && (v->merges[i].left != id[0] || v->merges[i].right != id[1]))
         i = (i + 1) & v->merge_mask;
     v->merges[i] = (vocab_merge){id[0], id[1], rank, whole}; /* of two equal ones the later counts */

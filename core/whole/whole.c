@@ -237,7 +237,9 @@ static tn_status find_sites(whole_work *w)
                       .token = w->tokens[at],
                       .progress = w->progress,
                       .found = calloc(g->site_count + 1, sizeof *s.found)};
-    tn_status status = s.found ? whole_search_run(&s, w->err) : whole_no_memory(w->err);
+    if (!s.found)
+        return whole_no_memory(w->err);
+    tn_status status = whole_search_run(&s, w->err);
     r->seen.complete = s.complete;
     for (size_t i = 0; i < g->site_count && status == TN_OK; i++)
         if (s.found[i])

@@ -80,7 +80,7 @@ static void check_ids(npu_run *r, const tn_tensor *ids, int64_t rows, const tn_t
     int64_t *to = partial && from ? malloc((size_t)count * sizeof *to) : NULL;
     if (partial && from && !to)
         r->status = tn_fail(r->err, TN_E_MEMORY, "npu", "out of memory");
-    for (int64_t i = 0; i < count && r->status == TN_OK; i++) {
+    for (int64_t i = 0; from && i < count && r->status == TN_OK; i++) {
         int64_t id = from[i * step];
         bool beyond = id >= rows;
         if (id < 0 || (beyond && !partial))

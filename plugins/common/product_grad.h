@@ -19,6 +19,6 @@ size_t product_grad_scratch_size(const product_kernels *kernels, int64_t tokens)
  * split between threads at multiples of product_unit; the order of the sums depends on tokens alone. */
 void product_weight_grad(const product_kernels *kernels, const product_tokens_matrix *a, const product_tokens_matrix *b,
                          int64_t tokens, int64_t begin, int64_t end, int64_t columns, void *dw, int64_t stride,
-                         void *scratch);
+                         void *scratch) __attribute__((nonnull(10)));
 
 #endif

@@ -140,6 +140,7 @@ static inline bool product_take_rows(product_queue *queue, int64_t rows, int32_t
     pieces = pieces < units ? pieces : units;
     if (piece >= pieces)
         return false;
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): pieces is above piece, never negative
     *begin = units * piece / pieces * product_unit;
     *end = units * (piece + 1) / pieces * product_unit;
     *end = *end < rows ? *end : rows;

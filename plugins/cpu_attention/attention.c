@@ -164,6 +164,7 @@ static void join_row(const attention_job *job, const attention_item *item, int64
     }
     float factor = attention_factor(layer, head, max, sum, seen);
     for (int64_t i = 0; i < layer->dv; i++)
+        // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): there are two pieces or more
         o[i] *= factors[0];
     for (int64_t p = 1; p < job->pieces; p++)
         for (int64_t i = 0; i < layer->dv; i++)

@@ -79,8 +79,8 @@ bool attention_see(const attention_bounds *bounds, const attention_keys *keys, a
 
 /* attention_many.c, attention_few.c: memory of a thread, and what is done with it. */
 size_t attention_many_bytes(const attention_layer *layer);
-void attention_many(const attention_job *job, const attention_item *item, char *memory);
+void attention_many(const attention_job *job, const attention_item *item, char *memory) __attribute__((nonnull(3)));
 size_t attention_few_bytes(const attention_layer *layer);
-void attention_few_rows(const attention_job *job, const attention_item *item, char *memory);
+void attention_few_rows(const attention_job *job, const attention_item *item, char *memory) __attribute__((nonnull(3)));
 
 #endif

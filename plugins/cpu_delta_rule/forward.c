@@ -286,7 +286,8 @@ static int64_t choose_cuts(const delta_job *job)
     const double shared = 0.15; /* of a value head's work, which every part of it does            */
     int64_t units = job->rows * job->k_heads, threads = tn_thread_count(), best = 1;
     int64_t columns = (job->dv + DELTA_PANEL - 1) / DELTA_PANEL;
-    double least = (double)((units + threads - 1) / threads * job->group);
+    int64_t unit_rounds = (units + threads - 1) / threads;
+    double least = (double)(unit_rounds * job->group);
     for (int64_t parts = 1; parts <= columns && parts <= MOST_PARTS; parts *= 2) {
         int64_t rounds = (units * job->group * parts + threads - 1) / threads;
         double time = (double)rounds * (shared + 1.0 / (double)parts);

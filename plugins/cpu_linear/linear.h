@@ -22,7 +22,8 @@ size_t linear_backward_scratch_size(const linear_layer *layer);
 enum { linear_serial_work = 30000 };
 
 /* x [..., in] and y [..., out] of the layer's dtype, of at most max_tokens tokens, rows dense. */
-void linear_forward(const linear_layer *layer, const tn_tensor *x, const tn_tensor *y, void *scratch);
+void linear_forward(const linear_layer *layer, const tn_tensor *x, const tn_tensor *y, void *scratch)
+    __attribute__((nonnull(4)));
 
 /* Where gradients come from and go to. A tensor that is NULL or has no data is not wanted; dy without data is zero. */
 typedef struct linear_gradients {
@@ -31,6 +32,6 @@ typedef struct linear_gradients {
 
 /* Fails where the rows of x or dy do not lie at one distance. where: the site's path, for errors. */
 tn_status linear_backward(const linear_layer *layer, const tn_tensor *x, const linear_gradients *to, void *scratch,
-                          const char *where, tn_error *err);
+                          const char *where, tn_error *err) __attribute__((nonnull(4)));
 
 #endif

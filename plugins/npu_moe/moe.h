@@ -51,12 +51,13 @@ typedef struct moe_input {
 size_t moe_scratch_size(const moe_layer *layer, int64_t max_tokens, int32_t threads);
 
 /* One call. After an error nothing is written. */
-tn_status moe_forward(const moe_layer *layer, const moe_input *in, const tn_tensor *y, void *scratch, tn_error *err);
+tn_status moe_forward(const moe_layer *layer, const moe_input *in, const tn_tensor *y, void *scratch, tn_error *err)
+    __attribute__((nonnull(4)));
 
 /* Its gradients, those that grads asks for: dL/dx, dL/dweights of the caller's routing, and of every parameter. */
 size_t moe_backward_scratch_size(const moe_layer *layer, int64_t max_tokens, int32_t threads);
-tn_status moe_backward(const moe_layer *layer, const moe_input *in, const tn_grads *grads, void *scratch,
-                       tn_error *err);
+tn_status moe_backward(const moe_layer *layer, const moe_input *in, const tn_grads *grads, void *scratch, tn_error *err)
+    __attribute__((nonnull(4)));
 
 /* Refuses ids of experts that come from outside and name none. */
 tn_status moe_check_ids(const moe_layer *layer, const moe_input *in, tn_error *err);

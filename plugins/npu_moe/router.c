@@ -108,6 +108,7 @@ static float exponentials(float *x, int64_t n, float largest)
 
 static float largest_of(const float *x, int64_t n)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Assign): n is 1 or more
     float largest = x[0];
     for (int64_t i = 1; i < n; i++)
         largest = x[i] > largest ? x[i] : largest;

@@ -29,7 +29,7 @@ static void open_router(moe_site *s, const tn_site *site)
                   .groups = groups ? site->dim[TN_DIM_GROUPS] : 1,
                   .top_groups = groups ? site->dim[TN_DIM_TOP_GROUPS] : 1,
                   .score = (tn_score)site->meaning[TN_AXIS_SCORE],
-                  .weight = param(site, TN_ROLE_ROUTER),
+                  .weight = site->param[TN_ROLE_ROUTER].tensors,
                   .bias = param(site, TN_ROLE_ROUTER_BIAS),
                   .renormalise = site->features & TN_HAS_RENORM,
                   .f32_logits = site->features & TN_HAS_F32_ROUTER,

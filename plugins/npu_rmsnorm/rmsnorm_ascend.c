@@ -185,6 +185,7 @@ static void divide(norm_work *w, const norm_part *p, part_fn *body)
     }
     int64_t all = p->t[0].shape[dim], rest = rows_of(&p->t[0]) / all;
     /* As many of this dimension as fit, or one at a time. */
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there are more rows than most
     int64_t step = w->most / rest > 0 ? w->most / rest : 1;
     for (int64_t first = 0; first < all; first += step) {
         norm_part piece = *p;

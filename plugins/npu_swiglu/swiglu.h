@@ -29,7 +29,8 @@ size_t swiglu_scratch_size(const swiglu_layer *layer);
 size_t swiglu_backward_scratch_size(const swiglu_layer *layer);
 
 /* x and y [..., hidden] of the layer's dtype, of at most max_tokens tokens, rows dense. */
-void swiglu_forward(const swiglu_layer *layer, const tn_tensor *x, const tn_tensor *y, void *scratch);
+void swiglu_forward(const swiglu_layer *layer, const tn_tensor *x, const tn_tensor *y, void *scratch)
+    __attribute__((nonnull(4)));
 
 /* Where gradients come from and go to. A tensor that is NULL or has no data is not wanted; dy without data is zero.
  * gate_up and its bias are those of both in the order of the layer, instead of gate and up. */
@@ -39,6 +40,7 @@ typedef struct swiglu_gradients {
     const tn_tensor *gate_bias, *up_bias, *gate_up_bias, *down_bias;
 } swiglu_gradients;
 
-void swiglu_backward(const swiglu_layer *layer, const tn_tensor *x, const swiglu_gradients *to, void *scratch);
+void swiglu_backward(const swiglu_layer *layer, const tn_tensor *x, const swiglu_gradients *to, void *scratch)
+    __attribute__((nonnull(4)));
 
 #endif

@@ -36,6 +36,7 @@ static inline void swiglu_start(const swiglu_layer *layer, int64_t tokens,
 /* ---- swiglu_sparse.c ------------------------------------------------------------------------------------ */
 
 size_t swiglu_sparse_scratch_size(const swiglu_layer *layer);
-void swiglu_sparse_forward(const swiglu_layer *layer, const tn_tensor *x, const tn_tensor *y, void *scratch);
+void swiglu_sparse_forward(const swiglu_layer *layer, const tn_tensor *x, const tn_tensor *y, void *scratch)
+    __attribute__((nonnull(4)));
 
 #endif
