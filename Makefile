@@ -184,7 +184,7 @@ $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/ba
 $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/faults.h $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,link    )
-	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
+	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin -fexceptions $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
 $(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
 
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
