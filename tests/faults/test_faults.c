@@ -1,10 +1,10 @@
 /* Walks over the failures of the system below: every command is run again and again, and each time another one of its
  * allocations, mappings, opens, reads, ... fails. Whatever happens, it must end by itself and in time, with a status
  * that fits and one line that says why, or as if nothing had happened: with the same output, byte for byte.
- * usage: test_faults [--all|--every] [--leaks LIBRARY] [--part I/N] [--fault KIND:N] [COMMAND [KIND]]
+ * usage: test_faults [--all|--every] [--part I/N] [--fault KIND:N] [COMMAND [KIND]]
  * Without --all only a sample is tried; the lines say how many of how many. Of commands that say so (of_path) --all
- * takes a call or two of each path that leads to one; --every takes all of them. LIBRARY is LeakSanitizer's: with it
- * nothing may be left behind, either, but for what tests/faults/leaks.supp names. */
+ * takes a call or two of each path that leads to one; --every takes all of them. TENON_LSAN names LeakSanitizer's
+ * library: with it nothing may be left behind, either, but for what tests/faults/leaks.supp allows. */
 #include "faults.h"
 #include "subjects.h"
 #include "tempdir.h"
@@ -53,7 +53,7 @@ static struct {
     int64_t part, parts;
     bool all, every, count;
     const char *fault, *leaks;
-    size_t passed, failed, known;
+    size_t passed, failed;
 } walk = {.parts = 1};
 
 typedef enum manner { PLAINLY, NOTING_PATHS, THOROUGHLY } manner;
@@ -269,6 +269,12 @@ static void show(const char *text)
     }
 }
 
+/* What docs/trust.md says of what remains: ends that are not ours to prevent. */
+static bool is_known(const outcome *o)
+{
+    return o->status == 1 && strstr(o->err, "libgomp: Out of memory allocating");
+}
+
 static bool try_one(const subject *s, const outcome *usual, fault_kind kind, uint64_t number, bool tell)
 {
     char fault[64];
@@ -279,6 +285,10 @@ static bool try_one(const subject *s, const outcome *usual, fault_kind kind, uin
         o = run(s, fault, THOROUGHLY);
     }
     const char *wrong = fault_in(s, &o, usual, kind);
+    if (wrong && is_known(&o)) {
+        printf("    %s %s: known, see docs/trust.md\n", s->name, fault);
+        wrong = NULL;
+    }
     if (wrong && tell) {
         printf("    %s %s: %s, status %d\n", s->name, fault, wrong, o.status);
         show(o.err);
@@ -477,13 +487,15 @@ static void remove_places(void)
 int main(int argc, char **argv)
 {
     int at = 1;
+    const char *leaks = getenv("TENON_LSAN");
+    walk.leaks = leaks && leaks[0] ? leaks : NULL;
+    if (!walk.leaks)
+        printf("SKIPPED leaks: TENON_LSAN does not name LeakSanitizer's library\n");
     for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
         if (strcmp(argv[at], "--all") == 0)
             walk.all = true;
         else if (strcmp(argv[at], "--every") == 0)
             walk.all = walk.every = true;
-        else if (strcmp(argv[at], "--leaks") == 0 && at + 1 < argc)
-            walk.leaks = argv[++at];
         else if (strcmp(argv[at], "--count") == 0)
             walk.count = true;
         else if (strcmp(argv[at], "--part") == 0 && at + 1 < argc)
