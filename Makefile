@@ -184,7 +184,7 @@ $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/ba
 $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/faults.h $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,link    )
-	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
+	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin -fexceptions $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
 $(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
 
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
@@ -239,7 +239,7 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kern
   $(foreach t,$(if $(SANITIZE),$(filter-out %/test_faults,$(TESTS)),$(TESTS) $(wildcard tests/*/test_*.sh)),'$t') \
   $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
-	@TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
+	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 
 # Leaks count as failures. Suppressions, each with its reason: tests/sanitizers.supp.
 SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -247,11 +247,15 @@ asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
 
-# One part of the walk for each processor, all at once.
+# LeakSanitizer by itself, which a program that was built without it can be given; with clang it is gcc's, too.
+LSAN = $(wildcard $(shell gcc -print-file-name=liblsan.so 2>/dev/null))
+
+# One part of the walk for each processor, all at once. ONLY='run malloc': this command, and kind of calls. EVERY=yes:
+# every call, where otherwise those of one path are tried once or twice.
 FAULT_PARTS = $(shell nproc)
-faults: tests ## every failure of the system below, at every place; hours
-	@TENON_BUILD='$(abspath $(BUILD))' TEST_SECONDS=86400 TEST_JOBS=$(FAULT_PARTS) tests/run.sh \
-	  $(foreach i,$(shell seq 0 $$(($(FAULT_PARTS) - 1))),'$(TOOL)/test_faults --all --part $i/$(FAULT_PARTS)')
+faults: tests ## every failure of the system below, at every place; an hour or so; ONLY='run malloc', EVERY=yes
+	@seq 0 $$(($(FAULT_PARTS) - 1)) | TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' xargs -P $(FAULT_PARTS) -I PART \
+	  $(TOOL)/test_faults $(if $(EVERY),--every,--all) --part PART/$(FAULT_PARTS) $(ONLY)
 
 arm64: ## builds for AArch64 and checks kernels and models under emulation (qemu-user)
 	@scripts/arm64.sh $(BUILD)/arm64

@@ -2,8 +2,10 @@
 #include "conversation.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static tn_status no_memory(tn_error *err)
@@ -98,22 +100,43 @@ tn_status conversation_read(conversation *c, const char *path, tn_error *err)
     return status;
 }
 
-static tn_status write_file(const char *path, const char *text, tn_error *err)
+/* Writes all of it and closes. errno, or 0. */
+static int write_whole(int fd, const char *text, size_t length)
 {
+    int why = 0;
+    while (length > 0 && !why) {
+        ssize_t n = write(fd, text, length);
+        if (n < 0 && errno != EINTR)
+            why = errno;
+        if (n > 0) {
+            text += n;
+            length -= (size_t)n;
+        }
+    }
+    return close(fd) != 0 && !why ? errno : why;
+}
+
+/* The whole text or, whatever happens, what was there before: written beside it, and renamed. No signal ends the
+ * process in between, so that none leaves the other file. Renaming over a device would replace it. */
+static tn_status write_file(const char *path, const char *text, size_t length, tn_error *err)
+{
+    struct stat st;
+    sigset_t all, before;
     char *beside = NULL;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return tn_fail(err, TN_E_INPUT, path, "exists and is not a regular file; choose another file");
     if (asprintf(&beside, "%s.XXXXXX", path) < 0)
         return no_memory(err);
-    int fd = mkstemp(beside);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    bool good = file && fputs(text, file) >= 0 && fputc('\n', file) >= 0;
-    if (file)
-        good = fclose(file) == 0 && good;
-    good = good && rename(beside, path) == 0;
-    int why = errno;
-    if (!good && fd >= 0)
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    int fd = mkstemp(beside), why = fd < 0 ? errno : write_whole(fd, text, length);
+    if (!why && rename(beside, path) != 0)
+        why = errno;
+    if (why && fd >= 0)
         unlink(beside);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     free(beside);
-    return good ? TN_OK : tn_fail(err, TN_E_INPUT, path, "cannot be written: %s; choose another file", strerror(why));
+    return why ? tn_fail(err, TN_E_INPUT, path, "cannot be written: %s; choose another file", strerror(why)) : TN_OK;
 }
 
 tn_status conversation_save(const conversation *c, const char *path, tn_error *err)
@@ -123,7 +146,9 @@ tn_status conversation_save(const conversation *c, const char *path, tn_error *e
         free(text);
         return no_memory(err);
     }
-    tn_status status = write_file(path, text, err);
+    size_t length = strlen(text);
+    text[length] = '\n'; /* in place of the NUL */
+    tn_status status = write_file(path, text, length + 1, err);
     free(text);
     return status;
 }

@@ -33,13 +33,13 @@ typedef struct run_state {
 
 /* ---- the prompt ------------------------------------------------------------------------------- */
 
-/* A model without a tokenizer can be run on ids; one with a broken file can, too. */
+/* A model without a tokenizer can be run on ids; one with a file that is broken or cannot be read can, too. */
 static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, tn_error *err)
 {
     if (!needed && !holds_tokenizer(folder))
         return TN_OK;
     r->tokenizer = tn_tokenizer_open(folder, err);
-    if (!r->tokenizer && !needed) {
+    if (!r->tokenizer && !needed && err->code == TN_E_INPUT) {
         note(r->o, WARNING "%s: %s (printing token ids)", err->where, err->message);
         tn_error_clear(err);
         return TN_OK;

@@ -24,6 +24,9 @@ extern void omp_set_num_threads(int threads);
 #define GEMM_PACK_ROWS 24             /* what packing the weights costs, in tokens                  */
 #define GEMM_WORTH (INT64_C(1) << 20) /* multiplications, packing included: some microseconds    */
 
+/* What libgomp allocates for a thread: 216 bytes in that of gcc 12, and some room. */
+#define OPENMP_BYTES 1024
+
 /* The three matrices of one shape; their addresses are set before each execution. */
 typedef struct gemm_memories {
     gemm_shape shape;
@@ -83,6 +86,23 @@ static void gemm_make_stream(void *argument)
         context->stream = NULL;
 }
 
+/* OpenMP's runtime allocates for a thread that first tells it something, and ends the process where that fails. So
+ * there must be memory for it just before. */
+static bool gemm_tell_openmp(int threads)
+{
+    static _Thread_local bool told;
+    if (!told) {
+        void *volatile probe = malloc(OPENMP_BYTES);
+        told = probe;
+        free(probe);
+    }
+    if (told)
+        omp_set_num_threads(threads);
+    else
+        atomic_store(&dnn.failed, true);
+    return told;
+}
+
 /* Calls what calls oneDNN, unless that failed before. makes: code may be made meanwhile. */
 static bool gemm_call(void (*work)(void *), void *argument, bool makes)
 {
@@ -130,7 +150,8 @@ static void gemm_make_primitives(void *nothing)
 static void gemm_init(void)
 {
     int threads = omp_get_max_threads();
-    omp_set_num_threads(1);
+    if (!gemm_tell_openmp(1))
+        return;
     gemm_call(gemm_make_primitives, NULL, true);
     omp_set_num_threads(threads);
     /* One for each thread now, so that none is made in the middle of decoding. */
@@ -150,8 +171,8 @@ gemm_context *gemm_acquire(void)
     if (!context && !(context = gemm_context_new()))
         return NULL;
     context->omp_threads = omp_get_max_threads();
-    if (context->omp_threads != 1)
-        omp_set_num_threads(1);
+    if (context->omp_threads != 1 && !gemm_tell_openmp(1))
+        context->omp_threads = 1; /* nothing to put back */
     return context;
 }
 

@@ -481,21 +481,25 @@ tn_status tn_kernels_elsewhere(const char *device, tn_kernel_info ***list, size_
     while (registry_any(all))
         all++;
     tn_kernel_info **infos = structs_list(all, sizeof **infos);
+    bool told = true;
     for (size_t i = 0; infos && i < all; i++) {
         const registry_kernel *k = registry_any(i);
         if (strcmp(k->kernel.device, name) == 0)
             continue;
         const char *reason = place_text(k->kernel.device, name);
+        told = told && reason;
         *infos[used++] = (tn_kernel_info){.size = sizeof(tn_kernel_info),
                                           .id = k->kernel.id,
                                           .version = k->kernel.version,
                                           .summary = k->kernel.summary,
                                           .file = k->file,
                                           .device = k->kernel.device,
-                                          .reason = reason ? reason : ""};
+                                          .reason = reason};
     }
-    if (!infos)
+    if (!infos || !told) {
+        free(infos);
         return tn_fail(err, TN_E_MEMORY, "kernels", "out of memory");
+    }
     *list = infos;
     *count = used;
     return TN_OK;

@@ -17,6 +17,9 @@ typedef enum fault_kind {
     FAULT_KINDS
 } fault_kind;
 
+/* Of how many calls of a kind the paths are noted. */
+#define FAULT_PATHS_MAX (1 << 18)
+
 static const char *const fault_names[FAULT_KINDS] = {"malloc", "mmap", "mprotect", "open",  "read",
                                                      "write",  "stat", "fork",     "thread"};
 
