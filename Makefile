@@ -172,7 +172,10 @@ $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
 LONG := $(subst $(eval) ,/,$(foreach i,1 2 3 4 5 6 7 8,/a/place/that/is/not/there))
 BAD_LINK_dependency := -Wl,-soname,lib_that_plugins_of_the_tests_need.so.1
 BAD_LINK_needs_library := $(BUILD)/tests/bad_plugins/dependency.so -Wl,-rpath,$(LONG)
+BAD_LINK_in_use_library := -Wl,-soname,libin_use.so.1
+BAD_LINK_in_use := $(BUILD)/tests/bad_plugins/in_use_library.so -Wl,-rpath,'$$ORIGIN'
 $(BUILD)/tests/bad_plugins/needs_library.so: $(BUILD)/tests/bad_plugins/dependency.so
+$(BUILD)/tests/bad_plugins/in_use.so: $(BUILD)/tests/bad_plugins/in_use_library.so
 $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/bad_kernels/*.h include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,link    )

@@ -209,6 +209,7 @@ static tn_status run_check(const options *o, tn_error *err)
         return tn_fail(err, TN_E_KERNEL, o->argument[0], "no such file: %s; give the path of a plugin, my_kernels.so",
                        strerror(errno));
     check_threads(o);
+    note_unfiltered(o);
     report p = {.o = o, .rows = option_given(o, OPT_JSON) ? json_array() : NULL};
     tn_error failure = TN_ERROR_INIT;
     tn_status verdict = tn_check_plugin(o->argument[0], &check, on_row, &p, &failure);

@@ -248,6 +248,11 @@ void report_notes(const options *o, const tn_report *report);
 size_t list_bad_plugins(FILE *to, const char *before, bool others);
 #define WARNING "tenon: warning: "
 
+/* How plugins are tried where nothing filters their system calls; the reason stands for %s. note_unfiltered: a note
+ * of it, where that is so. */
+#define UNFILTERED "plugins are tried without a filter of system calls: %s"
+void note_unfiltered(const options *o);
+
 json_t *json_kernels(const workspace *w); /* {"spec", "summary", "notes"}                       */
 
 /* ---- verify_text.c ---------------------------------------------------------------------------- */

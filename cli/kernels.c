@@ -104,6 +104,7 @@ static tn_status run_kernels(const options *o, tn_error *err)
         status = json ? print_json(&list, err) : print_table(o, &list, err);
         print_devices(o);
         size_t bad = print_plugins(json);
+        note_unfiltered(o);
         if (status == TN_OK && bad && option_given(o, OPT_PLUGINS))
             status = tn_fail(err, TN_E_KERNEL, o->plugins[0],
                              "%zu of %zu plugins cannot be used; see the reasons listed, and remove or rebuild them",

@@ -68,6 +68,9 @@ static tn_status print_version(tn_error *err)
     printf("tenon %s\n", TN_VERSION);
     if (strcmp(tn_version(), TN_VERSION) != 0)
         printf("libtenon %s\n", tn_version());
+    const char *why = tn_trial_unfiltered();
+    if (why)
+        printf(UNFILTERED "\n", why);
     return write_flush(err);
 }
 

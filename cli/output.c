@@ -246,3 +246,10 @@ void note(const options *o, const char *format, ...)
     }
     fputc('\n', stderr);
 }
+
+void note_unfiltered(const options *o)
+{
+    const char *why = tn_trial_unfiltered();
+    if (why)
+        note(o, UNFILTERED, why);
+}

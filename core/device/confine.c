@@ -6,8 +6,13 @@
  * opened for writing in a trial; descriptors 0 to 2 are open there. */
 #include "device/confine.h"
 
+#include "device/guard.h"
+
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+
+enum { SECONDS = 5 }; /* to ask whether there are filters                                                   */
 
 #ifdef TN_SECCOMP
 #include <errno.h>
@@ -189,13 +194,43 @@ bool confine_enter(confine_rights rights)
     seccomp_release(filter);
     return good;
 }
+static const char *const cause = "this system takes no filter";
 #else
 bool confine_enter(confine_rights rights)
 {
     (void)rights;
     return false;
 }
+
+static const char *const cause = "libtenon was built without libseccomp";
 #endif
+
+static int enter(void *unused)
+{
+    (void)unused;
+    return confine_enter(CONFINE_TRIAL) ? 0 : 1;
+}
+
+static const char *missing;
+
+static void ask(void)
+{
+    static char other[160];
+    guard_result end = guard_run_long(enter, NULL, SECONDS);
+    if (end.end == GUARD_RETURNED) {
+        missing = end.value == 0 ? NULL : cause;
+        return;
+    }
+    guard_describe(&end, SECONDS, other, sizeof other);
+    missing = other;
+}
+
+const char *confine_missing(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, ask);
+    return missing;
+}
 
 int confine_filters(void)
 {

@@ -16,6 +16,10 @@ typedef enum confine_rights {
  * libseccomp, or the system has no such filters; nothing is changed then. */
 bool confine_enter(confine_rights rights);
 
+/* NULL: there are filters. Otherwise why not, in words that live as long as the process. The first call asks a child.
+ */
+const char *confine_missing(void);
+
 /* Filters of system calls that this process is under; -1: not known. */
 int confine_filters(void);
 

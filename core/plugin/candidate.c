@@ -4,6 +4,7 @@
 
 #include "base/notices.h"
 #include "base/text.h"
+#include "plugin/detach.h"
 #include "plugin/loader.h"
 #include "plugin/plugins.h"
 #include "plugin/registry.h"
@@ -132,20 +133,6 @@ static tn_status check_pin(const candidate *c, const tn_config *config, tn_error
     return TN_OK;
 }
 
-/* Where the system keeps its libraries; but a folder of plugins there is none. */
-static bool is_of_system(const candidate *c, const char *path)
-{
-    static const char *const folders[] = {"/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"};
-    size_t own = c->folder ? strlen(c->folder) : 0;
-    struct stat st;
-    if (stat(path, &st) != 0 || st.st_uid != 0 || (own && strncmp(path, c->folder, own) == 0 && path[own] == '/'))
-        return false;
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
-        if (strncmp(path, folders[i], strlen(folders[i])) == 0)
-            return true;
-    return false;
-}
-
 /* What comes in with a plugin runs like the plugin. */
 static tn_status check_library_pins(const candidate *c, objects_list *libraries, const tn_config *config, tn_error *err)
 {
@@ -153,7 +140,7 @@ static tn_status check_library_pins(const candidate *c, objects_list *libraries,
         objects_file *file = &libraries->files[i];
         const char *name = strrchr(file->path, '/') + 1, *pin = kernels_config_pin(config, name);
         plugins_add_library(name);
-        if (!pin && is_of_system(c, file->path))
+        if (!pin && writers_is_system(file->path, c->folder))
             continue;
         if (!objects_hash(file))
             return tn_fail(err, TN_E_KERNEL, c->file, "it loads %s, which cannot be read", file->path);
@@ -241,11 +228,40 @@ void candidate_examine(candidate *c, const tn_config *config)
 /* ---- opening --------------------------------------------------------------------------------------------------------
  */
 
+/* What was mapped is what was tried. */
+static tn_status check_opened(const candidate *c, tn_error *err)
+{
+    objects_file own = {.path = (char *)(uintptr_t)c->path};
+    objects_describe(&c->st, own.identity);
+    memcpy(own.sha256, c->sha256, sizeof own.sha256);
+    bool same = objects_is_same(&own);
+    for (size_t i = 0; i < c->verdict.objects.count && same; i++)
+        same = objects_is_same(&c->verdict.objects.files[i]);
+    return same ? TN_OK : tn_fail(err, TN_E_KERNEL, c->file, "it changed while it was being opened; start again");
+}
+
+/* From here on whoever writes to the file, or to a library that came in with it, changes nothing here. */
+static tn_status take_pages(const candidate *c, const objects_loaded *before, size_t threads, tn_error *err)
+{
+    char folder[PATH_MAX];
+    tn_error why = TN_ERROR_INIT;
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(c->path, '/') - c->path), c->path);
+    tn_status status = detach_new(before, folder, threads == 0, &why);
+    if (status == TN_E_MEMORY)
+        return tn_fail(err, status, c->file, "not opened: %s", why.message);
+    if (status == TN_E_INTERNAL)
+        notices_add("%s stays in its file (%s), which is not to be written to while it is in use", c->shown,
+                    why.message);
+    return check_opened(c, err);
+}
+
 static tn_status open_and_register(candidate *c, const tn_plugin *foreign, tn_error *err)
 {
     stage staged;
     char changed[200];
     size_t threads;
+    objects_loaded before;
+    objects_look(&before);
     tn_status status = loader_open(c->path, &staged, changed, sizeof changed, &threads, err);
     if (changed[0])
         snprintf(c->warning, sizeof c->warning, "its constructor changed: %s; put back", changed);
@@ -253,7 +269,10 @@ static tn_status open_and_register(candidate *c, const tn_plugin *foreign, tn_er
         snprintf(c->warning, sizeof c->warning, "its constructor leaves %zu thread%s behind", threads,
                  threads == 1 ? "" : "s");
     if (threads > 0)
-        notices_add("%s left a thread behind in its constructor", c->shown);
+        notices_add("%s left a thread behind in its constructor; while it is in use the file is not to be written to",
+                    c->shown);
+    if (status == TN_OK)
+        status = take_pages(c, &before, threads, err);
     if (status != TN_OK)
         return status;
     if (staged.count == 0 && foreign)
@@ -296,5 +315,6 @@ tn_status candidate_record(const candidate *c, tn_error *err)
                            .dev = (uint64_t)c->st.st_dev,
                            .ino = (uint64_t)c->st.st_ino};
     memcpy(entry.info.sha256, c->sha256, sizeof c->sha256);
+    objects_describe(&c->st, entry.identity);
     return plugins_record(&entry, err);
 }

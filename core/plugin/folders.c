@@ -7,6 +7,7 @@
 #include "plugin/stage.h"
 #include "plugin/writers.h"
 
+#include "base/notices.h"
 #include "base/text.h"
 
 #include <dirent.h>
@@ -41,6 +42,9 @@ static tn_status load_named(candidate *c, const char **file, tn_error *err)
         status = candidate_record(c, err);
         if (status == TN_OK && c->state != TN_PLUGIN_LOADED)
             status = tn_fail(err, TN_E_KERNEL, c->file, "no usable plugin: %s", c->why.message);
+    } else if (plugins_is_outdated(c->shown, c->file)) {
+        status = tn_fail(err, TN_E_KERNEL, c->file,
+                         "it changed since it was opened, and what was opened stays in use; start again");
     }
     if (status == TN_OK && !(*file = name_of(c)))
         status = tn_fail(err, TN_E_INTERNAL, c->file, "it was loaded and is not listed");
@@ -91,6 +95,9 @@ static tn_status find_file(const char *folder, const char *name, findings *found
     if (!c)
         return tn_fail(err, TN_E_MEMORY, folder, "out of memory");
     if (plugins_is_loaded(c->shown, 0, 0, NULL)) {
+        if (plugins_is_outdated(c->shown, c->file))
+            notices_add("%s changed since it was opened; what was opened stays in use until the program ends",
+                        c->shown);
         candidate_free(c);
         return TN_OK;
     }

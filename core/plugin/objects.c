@@ -12,12 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- files ----------------------------------------------------------------------------------------------------------
  */
 
-static void describe(const struct stat *st, char identity[128])
+void objects_describe(const struct stat *st, char identity[128])
 {
     snprintf(identity, 128, "%llu:%llu:%lld:%lld.%09ld:%lld.%09ld", (unsigned long long)st->st_dev,
              (unsigned long long)st->st_ino, (long long)st->st_size, (long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec,
@@ -29,7 +30,7 @@ bool objects_identity(const char *path, char identity[128])
     struct stat st;
     if (stat(path, &st) != 0)
         return false;
-    describe(&st, identity);
+    objects_describe(&st, identity);
     return true;
 }
 
@@ -57,7 +58,7 @@ bool objects_hash(objects_file *file)
     char identity[128];
     if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
         mapped *content = mapped_open(fd, file->path, (size_t)st.st_size, NULL);
-        describe(&st, identity);
+        objects_describe(&st, identity);
         if (!content || strcmp(identity, file->identity) != 0 ||
             !sha256_hex(mapped_data(content), (size_t)st.st_size, file->sha256) || mapped_check(content, NULL) != TN_OK)
             file->sha256[0] = '\0';
@@ -66,6 +67,23 @@ bool objects_hash(objects_file *file)
     if (fd >= 0)
         close(fd);
     return file->sha256[0] != '\0';
+}
+
+/* Times of files go in steps of some milliseconds. */
+static bool changed_lately(const char *path)
+{
+    enum { SECONDS = 10 };
+    struct stat st;
+    time_t now = time(NULL);
+    return stat(path, &st) != 0 || st.st_ctim.tv_sec > now - SECONDS;
+}
+
+bool objects_is_same(const objects_file *file)
+{
+    objects_file now = {.path = file->path};
+    if (!objects_identity(file->path, now.identity) || strcmp(now.identity, file->identity) != 0)
+        return false;
+    return !changed_lately(file->path) || (objects_hash(&now) && strcmp(now.sha256, file->sha256) == 0);
 }
 
 tn_status objects_add(objects_list *list, const char *path, tn_error *err)
@@ -99,11 +117,24 @@ void objects_free(objects_list *list)
 /* ---- of this process ------------------------------------------------------------------------------------------------
  */
 
+bool objects_is_full(const objects_loaded *loaded)
+{
+    return loaded->count == sizeof loaded->headers / sizeof loaded->headers[0];
+}
+
+bool objects_is_new(const objects_loaded *before, const void *headers)
+{
+    for (size_t i = 0; i < before->count; i++)
+        if (before->headers[i] == (uintptr_t)headers)
+            return false;
+    return true;
+}
+
 static int look(struct dl_phdr_info *info, size_t size, void *arg)
 {
     objects_loaded *loaded = arg;
     (void)size;
-    if (loaded->count == sizeof loaded->headers / sizeof loaded->headers[0])
+    if (objects_is_full(loaded))
         return 1;
     loaded->headers[loaded->count++] = (uintptr_t)info->dlpi_phdr;
     return 0;
@@ -113,14 +144,6 @@ void objects_look(objects_loaded *loaded)
 {
     loaded->count = 0;
     dl_iterate_phdr(look, loaded);
-}
-
-static bool was_there(const objects_loaded *before, const struct dl_phdr_info *info)
-{
-    for (size_t i = 0; i < before->count; i++)
-        if (before->headers[i] == (uintptr_t)info->dlpi_phdr)
-            return true;
-    return false;
 }
 
 typedef struct naming {
@@ -137,7 +160,7 @@ static int add_name(struct dl_phdr_info *info, size_t size, void *arg)
     const char *name = info->dlpi_name ? info->dlpi_name : "";
     size_t length = strlen(name) + 1;
     (void)size;
-    if (was_there(n->before, info) || strcmp(name, n->own) == 0)
+    if (!objects_is_new(n->before, info->dlpi_phdr) || strcmp(name, n->own) == 0)
         return 0;
     n->full = n->full || length > n->size - n->used;
     if (n->full)
@@ -153,7 +176,7 @@ bool objects_new_names(const objects_loaded *before, const char *own, char *name
     naming n = {.before = before, .own = own, .names = names, .size = size};
     dl_iterate_phdr(add_name, &n);
     *count = n.count;
-    return !n.full && before->count < sizeof before->headers / sizeof before->headers[0];
+    return !n.full && !objects_is_full(before);
 }
 
 /* ---- how they end ---------------------------------------------------------------------------------------------------
@@ -173,7 +196,7 @@ static int add_ending(struct dl_phdr_info *info, size_t size, void *arg)
     ending *e = arg;
     (void)size;
     for (size_t i = 0; i < info->dlpi_phnum && e->count < sizeof e->libraries / sizeof e->libraries[0]; i++)
-        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC && !was_there(e->before, info)) {
+        if (info->dlpi_phdr[i].p_type == PT_DYNAMIC && objects_is_new(e->before, info->dlpi_phdr)) {
             uintptr_t at = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
             e->libraries[e->count].dynamic = (const ElfW(Dyn) *)at;
             e->libraries[e->count++].base = info->dlpi_addr;

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <tenon/error.h>
 
 /* A library's file as it was when it was read. identity: device, inode, size, times of the last change; as long as
@@ -29,8 +30,13 @@ const objects_file *objects_find(const objects_list *list, const char *path);
 void objects_free(objects_list *list);
 
 /* "DEVICE:INODE:SIZE:CHANGED:CHANGED" of the file at path; false: there is none. */
+void objects_describe(const struct stat *st, char identity[128]);
 bool objects_identity(const char *path, char identity[128]);
 bool objects_unchanged(const objects_list *list);
+
+/* Is the file of this identity and hash what it was? The identity says so; that of a file that changed a few seconds
+ * ago may be the same after one more change, so its content is read. */
+bool objects_is_same(const objects_file *file);
 
 /* Which libraries there are. Filled by objects_look in one process. */
 typedef struct objects_loaded {
@@ -38,6 +44,10 @@ typedef struct objects_loaded {
     size_t count;
 } objects_loaded;
 void objects_look(objects_loaded *loaded);
+bool objects_is_full(const objects_loaded *loaded); /* there may be more than it holds               */
+
+/* Was the library with these program headers loaded afterwards? */
+bool objects_is_new(const objects_loaded *before, const void *headers);
 
 /* The names, NUL-terminated one behind the other, of those that are loaded now and were not then, without own. false:
  * there are more than fit. */

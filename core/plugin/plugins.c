@@ -2,6 +2,7 @@
 #include "plugin/plugins.h"
 
 #include "base/structs.h"
+#include "plugin/objects.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -89,6 +90,19 @@ bool plugins_is_loaded(const char *file, uint64_t dev, uint64_t ino, const char 
     }
     pthread_mutex_unlock(&list.lock);
     return loaded;
+}
+
+bool plugins_is_outdated(const char *file, const char *path)
+{
+    objects_file now = {.path = (char *)(uintptr_t)path};
+    plugins_entry then = {0};
+    pthread_mutex_lock(&list.lock);
+    const plugins_entry *e = find_locked(file);
+    if (e)
+        then = *e;
+    pthread_mutex_unlock(&list.lock);
+    return then.identity[0] && objects_identity(path, now.identity) && strcmp(now.identity, then.identity) != 0 &&
+           (!objects_hash(&now) || strcmp(now.sha256, then.info.sha256) != 0);
 }
 
 bool plugins_sha256(const char *file, char sha256[PLUGINS_SHA256])

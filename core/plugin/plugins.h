@@ -11,6 +11,7 @@ const char *plugins_intern(const char *text);
 typedef struct plugins_entry {
     tn_plugin_info info; /* strings are interned                                                    */
     uint64_t dev, ino;
+    char identity[128]; /* of the file as it was read (objects.h); "": it is part of the program    */
 } plugins_entry;
 
 /* Adds an entry or replaces the one of the same file name. Its strings are interned here. */
@@ -18,6 +19,9 @@ tn_status plugins_record(const plugins_entry *entry, tn_error *err);
 
 /* The loaded entry with that name, that inode, or that content (each may be NULL or 0); false when there is none. */
 bool plugins_is_loaded(const char *file, uint64_t dev, uint64_t ino, const char *sha256);
+
+/* Is there another content now in the loaded file of that name, which lies at path? What was opened stays. */
+bool plugins_is_outdated(const char *file, const char *path);
 
 /* The digest of a loaded file, in hexadecimal. false: not known, as that of a plugin that is part of the program. */
 #define PLUGINS_SHA256 65

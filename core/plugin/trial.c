@@ -281,3 +281,8 @@ double trial_seconds(void)
 {
     return environment_trial_seconds();
 }
+
+const char *tn_trial_unfiltered(void)
+{
+    return confine_missing();
+}

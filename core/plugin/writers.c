@@ -36,3 +36,16 @@ tn_status writers_check_library(const char *path, tn_error *err)
         return tn_fail(err, TN_E_KERNEL, folder, "cannot be read: %s", strerror(errno));
     return writers_check(&st, folder, err);
 }
+
+bool writers_is_system(const char *path, const char *folder)
+{
+    static const char *const folders[] = {"/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"};
+    size_t own = folder ? strlen(folder) : 0;
+    struct stat st;
+    if (stat(path, &st) != 0 || st.st_uid != 0 || (own && strncmp(path, folder, own) == 0 && path[own] == '/'))
+        return false;
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+        if (strncmp(path, folders[i], strlen(folders[i])) == 0)
+            return true;
+    return false;
+}

@@ -2,6 +2,7 @@
 #ifndef TENON_CORE_WRITERS_H
 #define TENON_CORE_WRITERS_H
 
+#include <stdbool.h>
 #include <sys/stat.h>
 #include <tenon/error.h>
 
@@ -11,5 +12,8 @@ tn_status writers_check(const struct stat *st, const char *path, tn_error *err);
 
 /* Both for a library, and for the folder that holds it. path: absolute, without links. */
 tn_status writers_check_library(const char *path, tn_error *err);
+
+/* Is it one of the system's libraries: root's, where the system keeps them? Not in folder (NULL: none), of plugins. */
+bool writers_is_system(const char *path, const char *folder);
 
 #endif

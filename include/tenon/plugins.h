@@ -78,6 +78,11 @@ typedef struct tn_kernel_info {
  * unloaded, so models may be open. Fails when a folder itself is refused. [any thread] */
 TN_API tn_status tn_scan(const tn_config *config, tn_error *err);
 
+/* A plugin is opened in a child process first, where a filter of system calls holds off the network and changes to
+ * files. NULL: there is such a filter. Otherwise why not, in words that live as long as the process: the library was
+ * built without libseccomp, or the system has none. The first call starts a child. [any thread] */
+TN_API const char *tn_trial_unfiltered(void);
+
 /* Are the folders of the configuration fit to hold plugins? None of their files is opened: for who wants no kernels. */
 TN_API tn_status tn_check_folders(const tn_config *config, tn_error *err);
 

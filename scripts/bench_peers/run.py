@@ -145,7 +145,7 @@ class Bench:
         return [("tenon", self.tenon_version(), results["tenon"], extra), ("none", "", results["none"], {})]
 
     def tenon_version(self):
-        return output_of([self.path("tenon"), "--version"]).split()[-1]
+        return output_of([self.path("tenon"), "--version"]).split()[1]
 
     def start(self, model, threads):
         """Seconds of a whole process that computes the logits of one token."""

@@ -7,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <tenon/tenon.h>
+#ifdef TN_SECCOMP
+#include <errno.h>
+#include <seccomp.h>
+#include <sys/prctl.h>
+#endif
 
 #define MODEL "models/demo"
 #define NORM "npu_fused_rmsnorm"
@@ -389,12 +395,67 @@ START_TEST(embedding_example_says_the_same)
 }
 END_TEST
 
+/* ---- trials without a filter ------------------------------------------------------------------------------------ */
+
+static size_t count_of(const char *text, const char *words)
+{
+    size_t count = 0;
+    for (const char *at = text; (at = strstr(at, words)); at++)
+        count++;
+    return count;
+}
+
+/* The line stands where one looks, once, and nowhere else. */
+static void expect_unfiltered(const char *why)
+{
+    char line[256], plugin[4300];
+    snprintf(line, sizeof line, "plugins are tried without a filter of system calls: %s\n", why);
+    snprintf(plugin, sizeof plugin, "%s/npu_rope.so", plugins());
+    process_result r = TENON(NULL, "--version");
+    ck_assert_msg(r.status == 0 && count_of(r.out, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
+    process_free(&r);
+    r = TENON(NULL, "kernels", "--plugins", plugins());
+    ck_assert_msg(r.status == 0 && count_of(r.err, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
+    process_free(&r);
+    r = TENON(NULL, "check", plugin, "--quick", "--site", "1");
+    ck_assert_msg(r.status == 0 && count_of(r.err, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
+    process_free(&r);
+    r = TENON(NULL, "inspect", MODEL, "--plugins", plugins());
+    ck_assert_msg(r.status == 0 && count_of(r.err, "filter of system calls") == 0, "%s%s", r.out, r.err);
+    process_free(&r);
+}
+
+START_TEST(a_missing_filter_is_told)
+{
+#ifdef TN_SECCOMP
+    if (tn_trial_unfiltered()) {
+        printf("SKIPPED: %s\n", tn_trial_unfiltered());
+        return;
+    }
+    expect_unfiltered("");
+    /* From here on no process takes another filter. */
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    ck_assert_ptr_nonnull(filter);
+    ck_assert_int_eq(seccomp_rule_add(filter, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(seccomp), 0), 0);
+    ck_assert_int_eq(
+        seccomp_rule_add(filter, SCMP_ACT_ERRNO(EINVAL), SCMP_SYS(prctl), 1, SCMP_A0(SCMP_CMP_EQ, PR_SET_SECCOMP, 0)),
+        0);
+    ck_assert_int_eq(seccomp_load(filter), 0);
+    seccomp_release(filter);
+    expect_unfiltered("this system takes no filter");
+#else
+    expect_unfiltered("libtenon was built without libseccomp");
+#endif
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cli: kernels");
     TCase *all = tcase_create("kernels");
     tcase_set_timeout(all, 600);
     tcase_add_test(all, kernels_of_the_build_are_found);
+    tcase_add_test(all, a_missing_filter_is_told);
     tcase_add_test(all, the_configuration_names_the_folders);
     tcase_add_test(all, a_file_that_is_no_plugin_is_listed);
     tcase_add_test(all, a_broken_plugin_shows_in_the_exit_status);

@@ -68,11 +68,14 @@ END_TEST
 
 START_TEST(version_is_printed)
 {
-    process_expect_output(TENON(NULL, "--version"), "tenon " TN_VERSION "\n");
-    process_expect_output(TENON(NULL, "run", "--version"), "tenon " TN_VERSION "\n");
-    process_expect_output(TENON(NULL, "-V"), "tenon " TN_VERSION "\n");
-    process_expect_output(TENON(NULL, "version"), "tenon " TN_VERSION "\n");
-    process_expect_output(TENON(NULL, "--threads", "1", "-V"), "tenon " TN_VERSION "\n");
+    static const char *const lines[][4] = {
+        {"--version"}, {"run", "--version"}, {"-V"}, {"version"}, {"--threads", "1", "-V"}};
+    char want[512] = "tenon " TN_VERSION "\n";
+    if (tn_trial_unfiltered()) /* which is a line more; test_cli_kernels looks at it                          */
+        snprintf(want, sizeof want, "tenon " TN_VERSION "\nplugins are tried without a filter of system calls: %s\n",
+                 tn_trial_unfiltered());
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        process_expect_output(process_run(NULL, lines[i]), want);
 }
 END_TEST
 

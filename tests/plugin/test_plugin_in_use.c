@@ -1,0 +1,208 @@
+/* Files of plugins, and of libraries that came in with them, that are written to, cut, replaced or removed while a
+ * session computes with their kernels: it goes on as if nothing had happened. */
+#include "plugin_box.h"
+#include "rewrite.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIBRARY "libin_use.so.1"
+enum { STEPS = 4, VOCABULARY_MAX = 4096 };
+
+static char *files[2]; /* the plugin, and the library beside it                                            */
+static tn_config *config;
+static tn_model *model;
+
+static void setup(void)
+{
+    plugin_box_open();
+    plugin_box_add("in_use", "in_use.so");
+    plugin_box_add("in_use_library", LIBRARY);
+    files[0] = tempdir_path(plugin_box_folder(), "in_use.so");
+    files[1] = tempdir_path(plugin_box_folder(), LIBRARY);
+    config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
+}
+
+static void teardown(void)
+{
+    tn_model_close(model);
+    tn_config_free(config);
+    free(files[0]);
+    free(files[1]);
+    plugin_box_close();
+}
+
+static void apply(void)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_report *report = NULL;
+    tn_model_options options = {.size = sizeof options, .dtype = "f32", .threads = 1};
+    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s: %s", err.where, err.message);
+    model = tn_model_open("tests/data/models/qwen3", &options, &err);
+    ck_assert_msg(model != NULL, "%s", err.message);
+    ck_assert_msg(tn_apply_kernels(model, config, "test_in_use", &report, &err) == TN_OK, "%s: %s", err.where,
+                  err.message);
+    ck_assert_ptr_nonnull(strstr(report->summary, "test_in_use"));
+    tn_report_free(report);
+}
+
+static tn_session *start(void)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_session_options options = {.size = sizeof options, .context = 16};
+    tn_session *session = tn_session_new(model, &options, &err);
+    ck_assert_msg(session != NULL, "%s: %s", err.where, err.message);
+    return session;
+}
+
+/* Step number i, which is one token; logits has room for VOCABULARY_MAX. */
+static void step(tn_session *session, int i, float *logits)
+{
+    tn_error err = TN_ERROR_INIT;
+    const int64_t ids[STEPS] = {3, 7, 1, 9};
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 1, .ids = &ids[i]};
+    tn_outputs outputs = {.size = sizeof outputs, .logits = logits};
+    ck_assert_msg(tn_session_run(session, &batch, &outputs, &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
+static void expect_same(const float *want, const float *got, const char *when)
+{
+    ck_assert_msg(memcmp(want, got, VOCABULARY_MAX * sizeof *want) == 0, "other numbers: %s", when);
+}
+
+static bool has_notice(const char *text)
+{
+    bool found = false;
+    for (size_t i = 0; i < tn_notice_count(); i++)
+        found = found || strstr(tn_notice_get(i), text);
+    return found;
+}
+
+START_TEST(a_session_goes_on)
+{
+    static float want[STEPS][VOCABULARY_MAX], got[VOCABULARY_MAX];
+    const rewrite *r = &rewrites[_i % REWRITES];
+    const char *file = files[_i / REWRITES];
+    apply();
+    tn_session *session = start();
+    for (int i = 0; i < STEPS; i++)
+        step(session, i, want[i]);
+    tn_session_free(session);
+    session = start();
+    step(session, 0, got);
+    expect_same(want[0], got, "before");
+    r->act(file);
+    for (int i = 1; i < STEPS; i++) {
+        step(session, i, got);
+        expect_same(want[i], got, r->name);
+    }
+    tn_session_free(session);
+    /* What is made afterwards is of the same kernels, which are checked in a child. */
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_msg(tn_apply_kernels(model, config, "test_in_use", NULL, &err) == TN_OK, "%s", err.message);
+    session = start();
+    step(session, 0, got);
+    expect_same(want[0], got, "applied again");
+    tn_session_free(session);
+}
+END_TEST
+
+static int ignore(void *ctx, const tn_check_row *row)
+{
+    (void)ctx;
+    (void)row;
+    return 0;
+}
+
+/* It is not the one that is in use, and that is said. */
+START_TEST(another_content_is_told)
+{
+    tn_error err = TN_ERROR_INIT;
+    const rewrite *r = &rewrites[_i];
+    apply();
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+    ck_assert(!has_notice("changed since"));
+    r->act(files[0]);
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+    ck_assert_msg(has_notice("in_use.so changed since it was opened; what was opened stays in use") == r->another, "%s",
+                  r->name);
+    if (!r->another)
+        return;
+    ck_assert_int_eq(tn_check_plugin(files[0], NULL, ignore, NULL, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.where, files[0]);
+    ck_assert_msg(strstr(err.message, "it changed since it was opened") != NULL, "%s", err.message);
+}
+END_TEST
+
+/* Whether a page of the file can still be read, written or run through its mapping. */
+static bool is_mapped(const char *path)
+{
+    char line[8192];
+    bool found = false;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof line, maps))
+        found = found || (strstr(line, path) && !strstr(line, " ---p "));
+    fclose(maps);
+    return found;
+}
+
+START_TEST(no_page_is_left_in_a_file)
+{
+    apply();
+    ck_assert(!is_mapped(files[0]));
+    ck_assert(!is_mapped(files[1]));
+}
+END_TEST
+
+/* The number of a removed file's inode is not given to another as long as the dynamic linker knows it. */
+START_TEST(another_file_is_another_plugin)
+{
+    tn_plugin_info info = {.size = sizeof info};
+    apply();
+    rewrites[REWRITES - 1].act(files[0]);
+    for (int i = 0; i < 8; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "other%d.so", i);
+        plugin_box_add("wrong_numbers", name);
+    }
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+    ck_assert(plugin_box_info("other0.so", &info));
+    ck_assert_msg(info.state == TN_PLUGIN_LOADED, "%s", info.reason);
+}
+END_TEST
+
+START_TEST(what_changes_while_it_is_opened_is_refused)
+{
+    tn_plugin_info info = {.size = sizeof info};
+    setenv("BAD_PLUGIN", "its file changes while it is opened", 1);
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+    ck_assert(plugin_box_info("in_use.so", &info));
+    ck_assert_int_eq(info.state, TN_PLUGIN_REFUSED);
+    /* Where trials have no filter it changes there. */
+    ck_assert_msg(strstr(info.reason, "it changed while it was being ") != NULL, "%s", info.reason);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plugins in use");
+    TCase *tc = tcase_create("in use");
+    tcase_set_timeout(tc, 300);
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_loop_test(tc, a_session_goes_on, 0, 2 * REWRITES);
+    tcase_add_loop_test(tc, another_content_is_told, 0, REWRITES);
+    tcase_add_test(tc, no_page_is_left_in_a_file);
+    tcase_add_test(tc, another_file_is_another_plugin);
+    tcase_add_test(tc, what_changes_while_it_is_opened_is_refused);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
