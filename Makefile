@@ -157,6 +157,8 @@ endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
 # What is fuzzed is replayed by a test.
 $(BUILD)/tests/test_fuzz_corpus: $(call obj,$(wildcard tests/fuzz/fuzz_*.c))
+# An allocator that fails, in the program that wants one.
+$(BUILD)/tests/test_memory: $(call obj,tests/faults/failing_memory.c tests/faults/memory_pieces.c)
 # Those of what plugins share see that too.
 $(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common
 $(foreach t,$(wildcard tests/kernels/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): $(call obj,$(COMMON_SRC))
