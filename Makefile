@@ -29,7 +29,8 @@ MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 OPT ?= -O3
 WARN := -Wall -Wextra -Wpedantic
 BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp-simd -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
-CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS)
+# COVERAGE: flags that core alone is compiled with, and COVERAGE_LINK those that link it (scripts/coverage.sh).
+CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) $(COVERAGE)
 PLUGIN_CFLAGS := $(BASE) -Iplugins/common $(CFLAGS)
 TEST_CFLAGS := $(BASE) -Icore -Itests/support $(PKG_CFLAGS) $(CFLAGS)
 LINK := $(CC) -pthread $(SANITIZE) $(LDFLAGS)
@@ -41,7 +42,7 @@ say = $(if $(V),,@echo '  $(1)$@')
 # Objects depend on these two files, which change only when their contents do: other flags build everything anew.
 remember = $(if $(filter-out $(file <$(BUILD)/$(1)),$(2)),$(shell mkdir -p $(BUILD))$(file >$(BUILD)/$(1),$(2)))
 ifneq (,$(and $(BUILDS),$(if $(DRY_RUN),,run)))
-$(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(PKG_CFLAGS) $(CFLAGS) $(LDFLAGS)))
+$(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(PKG_CFLAGS) $(CFLAGS) $(COVERAGE) $(LDFLAGS)))
 $(call remember,prefix,$(subst $() ,_,$(PREFIX)))
 endif
 
@@ -104,7 +105,7 @@ $(BUILD)/flags $(BUILD)/prefix: ;
 
 $(LIB): $(CORE_OBJ) core/exports.map
 	$(call say,link    )
-	$(Q)$(LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs -Wl,-z,now -Wl,--version-script=core/exports.map -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
+	$(Q)$(LINK) $(COVERAGE_LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs -Wl,-z,now -Wl,--version-script=core/exports.map -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
 	@ln -sf $(@F) $(BUILD)/libtenon.so.$(SOMAJOR)
 	@ln -sf $(@F) $(BUILD)/libtenon.so
 $(BUILD)/tenon: $(call obj,$(CLI_SRC)) $(LIB)
@@ -146,7 +147,7 @@ endef
 $(foreach d,$(PLUGIN_DIRS),$(eval $(call emulated_rule,$(d))))
 
 # Tests see the inside of core: they link its objects and export them to the plugins that they load.
-TEST_LINK = $(LINK) -rdynamic -o $@ $(filter %.o,$^) $(CHECK_LIBS) $(PKG_LIBS) -lm -Wl,-rpath,'$$ORIGIN/..'
+TEST_LINK = $(LINK) $(COVERAGE_LINK) -rdynamic -o $@ $(filter %.o,$^) $(CHECK_LIBS) $(PKG_LIBS) -lm -Wl,-rpath,'$$ORIGIN/..'
 define test_rule
 $(BUILD)/tests/$(basename $(notdir $(1))): $(call obj,$(1) $(SUPPORT_SRC)) $(CORE_OBJ)
 	@mkdir -p $$(@D)
@@ -156,6 +157,8 @@ endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
 # What is fuzzed is replayed by a test.
 $(BUILD)/tests/test_fuzz_corpus: $(call obj,$(wildcard tests/fuzz/fuzz_*.c))
+# An allocator that fails, in the program that wants one.
+$(BUILD)/tests/test_memory: $(call obj,tests/faults/failing_memory.c tests/faults/memory_pieces.c)
 # Those of what plugins share see that too.
 $(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common
 $(foreach t,$(wildcard tests/kernels/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): $(call obj,$(COMMON_SRC))
@@ -292,7 +295,7 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(CORE_OBJ)
 	$(call say,link    )
 	$(Q)$(LINK) $(FUZZ_LINK) -rdynamic -o $@ $(filter %.o,$^) $(PKG_LIBS) -lm
 
-coverage: ## which lines of core the C tests run, with gcovr; FOLDERS='text plugin' runs those of tests/ only
+coverage: ## which lines of core the C tests run, with clang; FOLDERS='text plugin' runs those of tests/ only
 	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage $(FOLDERS)
 
 lint: ## looks through core, cli and plugins with cppcheck

@@ -31,7 +31,7 @@ program clang              clang          clang                 clang       clan
 program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
 program clang-tidy         clang-tidy     clang-tools-extra     clang       clang            clang-extra-tools
 program cppcheck           cppcheck       cppcheck              cppcheck    cppcheck         cppcheck
-program gcovr              gcovr          gcovr                 gcovr       python3-gcovr    gcovr
+program llvm-cov           llvm           llvm                  llvm        llvm             llvm
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
 program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz

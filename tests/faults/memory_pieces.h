@@ -1,0 +1,25 @@
+/* Pieces of work that are done again and again, with another allocation failing each time. */
+#ifndef TEST_MEMORY_PIECES_H
+#define TEST_MEMORY_PIECES_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tenon/tenon.h>
+
+/* work: on what path names; sum: of what is to be the same each time; returns what the library said. */
+typedef struct piece {
+    const char *name, *path;
+    tn_status (*work)(const char *path, uint64_t *sum, tn_error *err);
+    bool kernels; /* what goes wrong may be said of a kernel */
+} piece;
+
+extern const piece pieces[];
+extern const size_t piece_count;
+
+/* What they need: a folder for files, settings, kernels of this program. */
+void pieces_open(void);
+void pieces_close(void);
+
+void piece_add(uint64_t *sum, const void *data, size_t size);
+
+#endif
