@@ -70,6 +70,15 @@ int unicode_script(int32_t code);
 /* Characters that the library's normalization forms do not know yet: left alone, and no marks. */
 unicode_class unicode_is_too_new;
 
+/* Characters of Unicode 15 and 16, which the library's regular expressions know. */
+typedef struct unicode_newer_run {
+    int32_t first, last;
+    const char *category; /* "Lu" and so on                                                        */
+    bool alphabetic;
+    const char *script; /* in lower case; "" for scripts that are newer themselves, and for none    */
+} unicode_newer_run;
+const unicode_newer_run *unicode_newer(size_t *count);
+
 /* ---- regex.c: regular expressions as tokenizer.json writes them ---------------------------- */
 
 typedef struct regex regex;

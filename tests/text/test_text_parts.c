@@ -1,40 +1,8 @@
 /* The components of a tokenizer one by one: normalizers, pre-tokenizers, added tokens, BPE's options, templates,
- * decoders, and the dialect of the regular expressions. */
+ * decoders. */
 #include "text_test.h"
 
 #include <utf8proc.h>
-
-static const place HERE = {"here", "test"};
-
-/* Asserts the pieces that a pre-tokenizer given as JSON cuts text into, joined by '|'. */
-static void assert_pieces(const char *pre_tokenizer, const char *text, const char *expected)
-{
-    char json[2048], got[1024] = "";
-    snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":%s}",
-             pre_tokenizer);
-    tn_tokenizer *t = opened(json);
-    pieces p = {0};
-    tn_error err = TN_ERROR_INIT;
-    ck_assert(buffer_append_piece(&p, text, strlen(text), -1));
-    ck_assert_msg(pretok_apply(&t->pretok, &p, &err) == TN_OK, "%s", err.message);
-    for (size_t i = 0; i < p.count; i++)
-        if (p.spans[i].start < p.spans[i].end) {
-            strcat(got, got[0] ? "|" : "");
-            strncat(got, p.text.data + p.spans[i].start, p.spans[i].end - p.spans[i].start);
-        }
-    ck_assert_str_eq(got, expected);
-    buffer_free_pieces(&p);
-    tn_tokenizer_free(t);
-}
-
-static void assert_split(const char *pattern, const char *behaviour, const char *invert, const char *text,
-                         const char *expected)
-{
-    char json[1024];
-    snprintf(json, sizeof json, "{\"type\":\"Split\",\"pattern\":%s,\"behavior\":\"%s\",\"invert\":%s}", pattern,
-             behaviour, invert);
-    assert_pieces(json, text, expected);
-}
 
 START_TEST(split_behaviours)
 {
@@ -77,101 +45,6 @@ START_TEST(other_pre_tokenizers)
                   "b");
     assert_pieces("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},{\"type\":\"Punctuation\"}]}",
                   "a1,b", "a|1|,|b");
-}
-END_TEST
-
-START_TEST(regex_dialect)
-{
-    /* $ and ^ stand at lines; \s leaves out U+180E; \w has letters with marks; \h is a hexadecimal digit. */
-    assert_split("{\"Regex\":\"\\\\s+$\"}", "Removed", "false", "a  \nb ", "a|\nb");
-    assert_split("{\"Regex\":\"^b\"}", "Isolated", "false", "b\nbb", "b|\n|b|b");
-    assert_split("{\"Regex\":\"[\\\\s]\"}", "Removed", "false",
-                 "a\xe1\xa0\x8e"
-                 "b\xe3\x80\x80"
-                 "c\xc2\x85"
-                 "d",
-                 "a\xe1\xa0\x8e"
-                 "b|c|d");
-    assert_split("{\"Regex\":\"\\\\w+\"}", "Isolated", "false", "e\xcc\x81-x", "e\xcc\x81|-|x");
-    assert_split("{\"Regex\":\"\\\\W\"}", "Isolated", "false", "e\xcc\x81-x", "e\xcc\x81|-|x");
-}
-END_TEST
-
-START_TEST(regex_more_of_the_dialect)
-{
-    assert_split("{\"Regex\":\"\\\\h+\"}", "Isolated", "false", "xbeefy", "x|beef|y");
-    assert_split("{\"Regex\":\"\\\\u00e9\"}", "Isolated", "false",
-                 "a\xc3\xa9"
-                 "b",
-                 "a|\xc3\xa9|b");
-    assert_split("{\"Regex\":\"(?m:a.b)\"}", "Isolated", "false", "xa\nb", "x|a\nb");
-    assert_split("{\"Regex\":\"(?i:'S)\"}", "Isolated", "false", "it's", "it|'s");
-    assert_split("{\"Regex\":\"[[:digit:]x]+\"}", "Isolated", "false", "a1xb", "a|1x|b");
-    assert_split("{\"Regex\":\"[]a]+\"}", "Isolated", "false", "b]a", "b|]a");
-}
-END_TEST
-
-START_TEST(regex_refusals)
-{
-    static const struct {
-        const char *pattern, *word;
-    } bad[] = {
-        {"[a&&b]", "&&"},        {"[a[b]]", "set inside"}, {"a{1,3}+", "interval"}, {"[\\W]", "\\W"},
-        {"[\\H]", "\\H"},        {"\\u12", "\\u"},         {"(", "not usable"},     {"\\p{Nonsense}", "not usable"},
-        {"a{2,1}", "not usable"}};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        tn_error err = TN_ERROR_INIT;
-        ck_assert_ptr_null(regex_new(bad[i].pattern, strlen(bad[i].pattern), false, HERE, &err));
-        ck_assert_int_eq(err.code, TN_E_INPUT);
-        ck_assert_msg(strstr(err.message, bad[i].word) && strstr(err.message, "test:"), "%s: %s", bad[i].pattern,
-                      err.message);
-    }
-}
-END_TEST
-
-/* A pattern with exponentially many ways to fail ends with an error. */
-START_TEST(regex_gives_up)
-{
-    tn_tokenizer *t = opened("{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":{\"type\":"
-                             "\"Split\",\"pattern\":{\"Regex\":\"(a+)+(?<!a)b\"},\"behavior\":\"Isolated\"}}");
-    char text[64];
-    memset(text, 'a', sizeof text);
-    text[sizeof text - 1] = 'b';
-    int64_t *ids;
-    size_t count;
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_int_eq(tn_tokenizer_encode(t, text, sizeof text, false, &ids, &count, &err), TN_E_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.message, "pre_tokenizer"));
-    ck_assert_ptr_null(ids);
-    tn_tokenizer_free(t);
-}
-END_TEST
-
-/* Searches that take some thousand steps each, and one that takes a step for each pair of places: the sum counts. */
-START_TEST(regex_steps_of_a_text)
-{
-    static const char *const patterns[] = {"a{0,2000}b|a", "a+$"};
-    size_t length = 200000;
-    char *text = malloc(length + 1);
-    memset(text, 'a', length);
-    text[length] = '!';
-    for (int i = 0; i < 2; i++) {
-        char json[256];
-        snprintf(json, sizeof json,
-                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
-                 "\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"}}",
-                 patterns[i]);
-        tn_tokenizer *t = opened(json);
-        int64_t *ids;
-        size_t count;
-        tn_error err = TN_ERROR_INIT;
-        ck_assert_int_eq(tn_tokenizer_encode(t, text, length + 1, false, &ids, &count, &err), TN_E_INPUT);
-        ck_assert_msg(strstr(err.message, "steps") && strstr(err.message, "pre_tokenizer"), "%s", err.message);
-        ck_assert_int_eq(tn_tokenizer_encode(t, text, 500, false, &ids, &count, NULL), TN_OK);
-        free(ids);
-        tn_tokenizer_free(t);
-    }
-    free(text);
 }
 END_TEST
 
@@ -455,21 +328,8 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {split_behaviours,
-                                  other_pre_tokenizers,
-                                  regex_dialect,
-                                  regex_more_of_the_dialect,
-                                  regex_refusals,
-                                  regex_gives_up,
-                                  regex_steps_of_a_text,
-                                  normalizers,
-                                  added_tokens,
-                                  bpe_options,
-                                  templates,
-                                  decoders,
-                                  utf8_replacement,
-                                  byte_characters,
-                                  inert_characters,
-                                  forms_like_utf8proc};
+    const TTest *const tests[] = {
+        split_behaviours, other_pre_tokenizers, normalizers,     added_tokens,     bpe_options,        templates,
+        decoders,         utf8_replacement,     byte_characters, inert_characters, forms_like_utf8proc};
     return run_suite("text_parts", tests, sizeof tests / sizeof tests[0]);
 }
