@@ -61,7 +61,7 @@ static bool read_class(translation *t, bool outside, oniguruma_class *class)
     bool found;
     if (close != SIZE_MAX) {
         size_t start = t->at + 3;
-        found = oniguruma_class_property(t->in + start, close - start, c == 'P', class, &t->memory);
+        found = oniguruma_class_property(t->in + start, close - start, c == 'P', outside, class, &t->memory);
     } else {
         found = oniguruma_class_escape(c, outside, class, &t->memory);
     }

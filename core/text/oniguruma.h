@@ -21,7 +21,8 @@ typedef struct oniguruma_class {
  * fractions and raised digits of Latin-1, too. False: no class, or no memory: *memory tells. */
 bool oniguruma_class_escape(char letter, bool outside, oniguruma_class *class, bool *memory);
 /* \p{name}, or \P{name} with negated; name may begin with a circumflex. What nobody knows is left to PCRE2. */
-bool oniguruma_class_property(const char *name, size_t length, bool negated, oniguruma_class *class, bool *memory);
+bool oniguruma_class_property(const char *name, size_t length, bool negated, bool outside, oniguruma_class *class,
+                              bool *memory);
 /* [:name:]; name may begin with a circumflex. */
 bool oniguruma_class_posix(const char *name, size_t length, oniguruma_class *class, bool *memory);
 

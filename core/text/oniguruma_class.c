@@ -210,7 +210,8 @@ static bool add_other(const char *plain, buffer *items)
     return add_string(items, text) && (!script || add_newer(items, NULL, plain));
 }
 
-bool oniguruma_class_property(const char *name, size_t length, bool negated, oniguruma_class *class, bool *memory)
+bool oniguruma_class_property(const char *name, size_t length, bool negated, bool outside, oniguruma_class *class,
+                              bool *memory)
 {
     char plain[48];
     bool reversed = length && *name == '^';
@@ -219,6 +220,8 @@ bool oniguruma_class_property(const char *name, size_t length, bool negated, oni
     class->negated = negated != reversed;
     /* The abbreviation of a category; in [: :] it takes symbols, too. */
     const class_name *known = find_name(strcmp(plain, "punct") == 0 ? "punctuation" : plain);
-    *memory = known ? add_named(class, known) : add_other(plain, &class->items);
+    bool latin = known && outside && strcmp(plain, "word") == 0;
+    *memory = (!latin || add_string(&class->items, LATIN)) &&
+              (known ? add_named(class, known) : add_other(plain, &class->items));
     return *memory;
 }

@@ -81,7 +81,7 @@ static inline void assert_text(const tn_tokenizer *t, const int64_t *ids, size_t
 }
 
 /* Asserts the pieces that a pre-tokenizer given as JSON cuts text into, joined by '|'. */
-static inline void assert_pieces(const char *pre_tokenizer, const char *text, const char *expected)
+static inline void assert_pretok(const char *pre_tokenizer, const char *text, const char *expected)
 {
     char json[2048], got[1024] = "";
     snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":%s}",
@@ -107,7 +107,7 @@ static inline void assert_split(const char *pattern, const char *behaviour, cons
     char json[1024];
     snprintf(json, sizeof json, "{\"type\":\"Split\",\"pattern\":%s,\"behavior\":\"%s\",\"invert\":%s}", pattern,
              behaviour, invert);
-    assert_pieces(json, text, expected);
+    assert_pretok(json, text, expected);
 }
 
 /* Repeatable noise. */
