@@ -2,14 +2,19 @@
 """Writes core/text/unicode_tables.h: classes of characters as the `tokenizers` library (0.23.3) has them, found by asking
 it about every character. Its parts use tables of Unicode 8 to 16, so no single version of Unicode agrees with it.
 
-usage: scripts/text_tables.py [FILE], in an environment that has `tokenizers`
+usage: scripts/text_tables.py [FILE], in an environment of Python 3.11 that has `tokenizers`
 """
 
 import sys
+import unicodedata
 
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
 CODES = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
+
+CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cf".split()
+# Those that were there before, and that expressions name.
+SCRIPTS = "han hiragana katakana latin cyrillic arabic devanagari kannada telugu ethiopic common inherited".split()
 
 
 def ranges(codes):
@@ -115,6 +120,28 @@ def lower_pairs():
     return [(f"0x{a:x}", f"0x{b:x}", str(step), str(distance)) for a, b, step, distance in rows]
 
 
+def found(property_name, text):
+    """The characters of a text that a regular expression takes for those of a property."""
+    split = pre_tokenizers.Split(Regex(r"\P{%s}+" % property_name), "removed")
+    return {ord(c) for part, _ in split.pre_tokenize_str(text) for c in part}
+
+
+def newer():
+    """Characters that came after Unicode 14, which Python 3.11 has, with what the library's expressions say of them."""
+    assert unicodedata.unidata_version == "14.0.0", "run this by Python 3.11"
+    text = "".join(chr(c) for c in CODES if unicodedata.category(chr(c)) == "Cn")
+    categories = {c: name for name in CATEGORIES for c in found(name, text)}
+    scripts_of = {c: name for name in SCRIPTS for c in found(name, text)}
+    alphabetic, rows = found("Alphabetic", text), []
+    for code in sorted(categories):
+        row = [f'"{categories[code]}"', "true" if code in alphabetic else "false", f'"{scripts_of.get(code, "")}"']
+        if rows and rows[-1][1] == code - 1 and rows[-1][2:] == row:
+            rows[-1][1] = code
+        else:
+            rows.append([code, code, *row])
+    return [(f"0x{first:x}", f"0x{last:x}", *row) for first, last, *row in rows]
+
+
 def main():
     with open(sys.argv[1] if len(sys.argv) > 1 else "core/text/unicode_tables.h", "w", encoding="ascii") as file:
         file.write("/* Written by scripts/text_tables.py. For unicode.c alone, which has the types. Ranges include "
@@ -130,6 +157,8 @@ def main():
         write_set(file, "known", "What normalization forms decompose or reorder.", known_to_forms())
         write(file, "lower_run lower", "First and last character, step, distance to the lower case.", lower_pairs())
         write(file, "script_run scripts", "First and last character, number of the script.", scripts())
+        write(file, "unicode_newer_run newer", "First and last character, category, alphabetic or not, script.",
+              newer())
         file.write("/* clang-format on */\n")
 
 

@@ -34,15 +34,32 @@ struct bpe_scratch {
     size_t symbol_capacity;
     pair *heap;
     size_t heap_count, heap_capacity;
-    buffer text; /* a word in the characters that stand for its bytes                            */
+    buffer text;    /* a word in the characters that stand for its bytes                         */
+    buffer affixed; /* a character with prefix or suffix                                            */
 };
 
 #define MEMBERS                                                                                                        \
     "vocab merges dropout unk_token continuing_subword_prefix end_of_word_suffix ignore_merges byte_fallback fuse_unk"
 
+void bpe_free(bpe *b)
+{
+    buffer_free(&b->prefix);
+    buffer_free(&b->suffix);
+}
+
+/* A text that may be missing. */
+static tn_status load_affix(const doc_node *model, const char *key, buffer *affix, place at, tn_error *err)
+{
+    const char *text = "";
+    size_t length = 0;
+    tn_status status = doc_get_text(model, key, &text, &length, at, err);
+    if (status == TN_OK && !buffer_add(affix, text, length))
+        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return status;
+}
+
 tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_error *err)
 {
-    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     tn_status status = doc_only(model, MEMBERS, at, err);
     if (status == TN_OK)
         status = doc_get_flag(model, "ignore_merges", &b->ignore_merges, at, err);
@@ -50,15 +67,13 @@ tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_e
         status = doc_get_flag(model, "byte_fallback", &b->byte_fallback, at, err);
     if (status == TN_OK)
         status = doc_get_flag(model, "fuse_unk", &b->fuse_unk, at, err);
-    for (size_t i = 0; i < 2 && status == TN_OK; i++) {
-        const char *affix = "";
-        size_t length = 0;
-        status = doc_get_text(model, affixes[i], &affix, &length, at, err);
-        if (length)
-            status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is not supported; use another model", at.component,
-                             affixes[i]);
-    }
-    if (status == TN_OK && doc_get(model, "dropout"))
+    if (status == TN_OK)
+        status = load_affix(model, "continuing_subword_prefix", &b->prefix, at, err);
+    if (status == TN_OK)
+        status = load_affix(model, "end_of_word_suffix", &b->suffix, at, err);
+    double dropout = 0.0;
+    if (status == TN_OK && doc_get(model, "dropout") &&
+        (!doc_number(doc_get(model, "dropout"), &dropout) || dropout != 0.0))
         status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'dropout' belongs to training; set it to null", at.component);
     const char *unk = NULL;
     size_t length = 0;
@@ -93,6 +108,7 @@ void bpe_scratch_free(bpe_scratch *s)
     free(s->symbols);
     free(s->heap);
     buffer_free(&s->text);
+    buffer_free(&s->affixed);
     free(s);
 }
 
@@ -257,15 +273,34 @@ static bool add_unknown(const bpe *b, const char *text, size_t length, bpe_scrat
     return true;
 }
 
+/* The character *text with what the model puts around it at its place in the word. */
+static bool put_affixes(const bpe *b, bool inside, bool last, const char **text, size_t *size, bpe_scratch *s)
+{
+    inside = inside && b->prefix.size;
+    last = last && b->suffix.size;
+    if (!inside && !last)
+        return true;
+    s->affixed.size = 0;
+    if ((inside && !buffer_add(&s->affixed, b->prefix.data, b->prefix.size)) ||
+        !buffer_add(&s->affixed, *text, *size) || (last && !buffer_add(&s->affixed, b->suffix.data, b->suffix.size)))
+        return false;
+    *text = s->affixed.data;
+    *size = s->affixed.size;
+    return true;
+}
+
 /* The symbols that a word starts as: one for each of its characters that the vocabulary has. */
 static bool add_characters(const bpe *b, const vocab *v, const char *word, size_t length, bpe_scratch *s)
 {
     bool pending = false;
     for (size_t i = 0; i < length;) {
-        size_t n = utf8_read(word + i, length - i).length;
-        uint32_t id = vocab_find(v, word + i, n);
+        size_t n = utf8_read(word + i, length - i).length, size = n;
+        const char *text = word + i;
+        if (!put_affixes(b, i > 0, i + n == length, &text, &size, s))
+            return false;
+        uint32_t id = vocab_find(v, text, size);
         if (id == VOCAB_NONE) {
-            if (!add_unknown(b, word + i, n, s, &pending))
+            if (!add_unknown(b, text, size, s, &pending))
                 return false;
         } else {
             if (pending && !add_symbol(s, b->unk))
@@ -318,7 +353,7 @@ bool bpe_encode(const bpe *b, const vocab *v, const char *word, size_t length, b
 /* The same for a word whose bytes stand for themselves, not yet as characters of a byte-level vocabulary. */
 static bool encode_bytes(const bpe *b, const vocab *v, const char *word, size_t length, bpe_scratch *s, id_list *out)
 {
-    bool all = !b->ignore_merges;
+    bool all = !b->ignore_merges && !b->prefix.size && !b->suffix.size;
     s->id_count = 0;
     for (size_t i = 0; i < length && all; i++) {
         uint32_t id = b->characters[(unsigned char)word[i]];

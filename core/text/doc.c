@@ -80,7 +80,7 @@ const doc_node *doc_at(const doc_node *list, size_t index)
     return doc_is_list(list) && index < list->count ? &list->is.children[index] : NULL;
 }
 
-bool doc_next(const doc_node *object, void **iterator, const char **key, const doc_node **value)
+bool doc_next(const doc_node *object, void **iterator, const char **key, size_t *length, const doc_node **value)
 {
     if (!is(object, PARSE_OBJECT) || object->count == 0)
         return false;
@@ -89,6 +89,7 @@ bool doc_next(const doc_node *object, void **iterator, const char **key, const d
         return false;
     *iterator = (void *)(uintptr_t)next;
     *key = next[0].is.text;
+    *length = next[0].count;
     *value = &next[1];
     return true;
 }
@@ -209,7 +210,8 @@ tn_status doc_only(const doc_node *node, const char *names, place at, tn_error *
 {
     const char *key, *type = doc_type(node);
     const doc_node *value;
-    for (void *it = NULL; doc_next(node, &it, &key, &value);)
+    size_t length;
+    for (void *it = NULL; doc_next(node, &it, &key, &length, &value);)
         if (strcmp(key, "type") != 0 && !is_listed(names, key) && !is(value, PARSE_NULL) && !is(value, PARSE_FALSE))
             return tn_fail(err, TN_E_INPUT, at.file, "%s: '%.60s'%s%s is not known; use a newer version or remove it",
                            at.component, key, *type ? " of " : "", type);

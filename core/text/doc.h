@@ -29,8 +29,8 @@ bool doc_is_list(const doc_node *node);
 size_t doc_count(const doc_node *node); /* elements of a list, members of an object                */
 const doc_node *doc_at(const doc_node *list, size_t index);
 
-/* Members of an object in order. Start with *iterator NULL; false after the last. */
-bool doc_next(const doc_node *object, void **iterator, const char **key, const doc_node **value);
+/* Members of an object in order. Start with *iterator NULL; false after the last. A key may hold NULs. */
+bool doc_next(const doc_node *object, void **iterator, const char **key, size_t *length, const doc_node **value);
 
 /* NULL when node is no string. It may hold NULs. */
 const char *doc_text(const doc_node *node, size_t *length);

@@ -332,8 +332,6 @@ static bool read_key(parser *p)
     p->at++;
     if (!read_text(p, &key))
         return false;
-    if (memchr(key.is.text, 0, key.count))
-        return fail(p, "a key holds a NUL");
     skip_space(p);
     if (peek(p) != ':')
         return fail(p, "':' is expected");

@@ -50,8 +50,8 @@ typedef struct parse_error {
 } parse_error;
 
 /* Reads size bytes, behind which stands a NUL, and works in them: the tree's texts lie in data. Accepts what RFC 8259
- * has, of objects and lists, in UTF-8, with at most 2048 values inside one another, integers of 64 bits, no key twice
- * and no NUL in a key. false: *error says why. parse_free in both cases. */
+ * has, of objects and lists, in UTF-8, with at most 2048 values inside one another, integers of 64 bits and no key
+ * twice. A key may hold a NUL, as a text may. false: *error says why. parse_free in both cases. */
 bool parse_json(parse_tree *tree, char *data, size_t size, parse_error *error);
 void parse_free(parse_tree *tree);
 

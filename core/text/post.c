@@ -9,8 +9,8 @@
 void post_free(post *p)
 {
     for (size_t i = 0; i < p->count; i++)
-        free(p->templates[i].ids);
-    free(p->templates);
+        free(p->steps[i].pieces.ids);
+    free(p->steps);
     *p = (post){0};
 }
 
@@ -48,43 +48,72 @@ static tn_status add_special(const post *p, id_list *list, const doc_node *token
     return status;
 }
 
-/* An empty template. NULL: no memory. */
-static id_list *add_template(post *p)
+/* A step without pieces. NULL: no memory. */
+static post_step *add_step(post *p)
 {
-    id_list *grown = buffer_grow(p->templates, &p->capacity, p->count + 1, sizeof *grown);
+    post_step *grown = buffer_grow(p->steps, &p->capacity, p->count + 1, sizeof *grown);
     if (!grown)
         return NULL;
-    p->templates = grown;
-    p->templates[p->count] = (id_list){0};
-    return &p->templates[p->count++];
+    p->steps = grown;
+    p->steps[p->count] = (post_step){POST_TEMPLATE, {0}};
+    return &p->steps[p->count++];
 }
 
-static tn_status load_template(post *p, const doc_node *node, place at, tn_error *err)
+/* The place of a sequence in a template: POST_FIRST or POST_SECOND; 0: it is none that the template may have. */
+static int sequence_of(const doc_node *piece, bool pair)
 {
-    const doc_node *single = doc_get(node, "single");
-    if (!doc_is_list(single))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'single' is missing or no list; correct the file", at.component);
-    id_list *list = add_template(p);
-    if (!list)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    tn_status status = doc_only(node, "single pair special_tokens", at, err);
-    bool seen = false;
-    for (size_t i = 0; i < doc_count(single) && status == TN_OK; i++) {
-        const doc_node *piece = doc_at(single, i);
-        const doc_node *special = doc_get(piece, "SpecialToken");
-        size_t length;
-        const char *name = doc_text(doc_get(doc_get(piece, "Sequence"), "id"), &length);
+    size_t length;
+    const char *name = doc_text(doc_get(doc_get(piece, "Sequence"), "id"), &length);
+    if (!name || length != 1)
+        return 0;
+    return *name == 'A' ? POST_FIRST : *name == 'B' && pair ? POST_SECOND : 0;
+}
+
+static tn_status load_pieces(const post *p, id_list *list, const doc_node *node, bool pair, place at, tn_error *err)
+{
+    const char *key = pair ? "pair" : "single";
+    const doc_node *pieces = doc_get(node, key);
+    if (!doc_is_list(pieces))
+        return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is missing or no list; correct the file", at.component, key);
+    bool seen[2] = {false, false};
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < doc_count(pieces) && status == TN_OK; i++) {
+        const doc_node *piece = doc_at(pieces, i), *special = doc_get(piece, "SpecialToken");
+        int place = special ? 0 : sequence_of(piece, pair);
         if (special)
             status = add_special(p, list, doc_get(node, "special_tokens"), special, at, err);
-        else if (seen || !name || strcmp(name, "A") != 0)
-            status =
-                tn_fail(err, TN_E_INPUT, at.file,
-                        "%s: 'single' is not sequence A once among special tokens; correct the file", at.component);
-        else if (!buffer_add_id(list, -1))
+        else if (!place || seen[-1 - place])
+            status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is not %s among special tokens; correct the file",
+                             at.component, key, pair ? "sequences A and B, each once," : "sequence A once");
+        else if (!buffer_add_id(list, place))
             status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-        seen = seen || !special;
+        if (place)
+            seen[-1 - place] = true;
+        if (status == TN_OK && !buffer_add_id(list, POST_END))
+            status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     }
     return status;
+}
+
+/* 'pair' counts only where a template before has made two parts. */
+static tn_status load_template(post *p, const doc_node *node, place at, tn_error *err)
+{
+    tn_status status = doc_only(node, "single pair special_tokens", at, err);
+    if (status == TN_OK && p->parts != 1 && p->parts != 2)
+        return tn_fail(err, TN_E_INPUT, at.file,
+                       "%s: a template behind one of %zu pieces has no meaning; remove one of the two", at.component,
+                       p->parts);
+    post_step *step = status == TN_OK ? add_step(p) : NULL;
+    if (status == TN_OK && !step)
+        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    if (status == TN_OK)
+        status = load_pieces(p, &step->pieces, node, p->parts == 2, at, err);
+    if (status != TN_OK)
+        return status;
+    p->parts = 0;
+    for (size_t i = 0; i < step->pieces.count; i++)
+        p->parts += step->pieces.ids[i] == POST_END;
+    return TN_OK;
 }
 
 /* A token with its id, ["[SEP]", 102]. */
@@ -99,7 +128,8 @@ static tn_status read_token(const post *p, const doc_node *node, const char *key
     return check_id(p, *id, text, at, err);
 }
 
-/* BERT's and RoBERTa's: one token before the text and one behind it. The flags of RoBERTa's concern offsets. */
+/* BERT's and RoBERTa's: one token before the first part and one behind each; RoBERTa's has the latter in front of
+ * further parts, too. Its flags concern offsets. */
 static tn_status load_around(post *p, const doc_node *node, place at, tn_error *err)
 {
     int64_t first = -1, last = -1;
@@ -110,17 +140,15 @@ static tn_status load_around(post *p, const doc_node *node, place at, tn_error *
         status = read_token(p, node, "sep", &last, at, err);
     if (status != TN_OK)
         return status;
-    id_list *list = add_template(p);
-    if (!list || !buffer_add_id(list, first) || !buffer_add_id(list, -1) || !buffer_add_id(list, last))
+    post_step *step = add_step(p);
+    if (!step || !buffer_add_id(&step->pieces, first) || !buffer_add_id(&step->pieces, last))
         return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    step->kind = strcmp(doc_type(node), "BertProcessing") == 0 ? POST_BERT : POST_ROBERTA;
     return TN_OK;
 }
 
-tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err)
+static tn_status load_steps(post *p, const doc_node *node, place at, tn_error *err)
 {
-    p->vocab_size = v->size;
-    if (!node)
-        return TN_OK;
     if (strcmp(doc_type(node), "ByteLevel") == 0) /* it only trims offsets, which we don't keep */
         return doc_only(node, "add_prefix_space trim_offsets use_regex", at, err);
     if (strcmp(doc_type(node), "BertProcessing") == 0 || strcmp(doc_type(node), "RobertaProcessing") == 0)
@@ -135,26 +163,69 @@ tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_
                        at.component);
     tn_status status = TN_OK;
     for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = post_load(p, doc_at(list, i), v, at, err);
+        status = load_steps(p, doc_at(list, i), at, err);
     return status;
+}
+
+tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err)
+{
+    p->vocab_size = v->size;
+    p->parts = 1;
+    return node ? load_steps(p, node, at, err) : TN_OK;
+}
+
+/* Appends the part of a list that begins at start, without its end; returns where that is. */
+static size_t add_part(const id_list *in, size_t start, id_list *out, bool *memory)
+{
+    size_t end = start;
+    for (; end < in->count && in->ids[end] != POST_END; end++)
+        *memory = *memory && buffer_add_id(out, in->ids[end]);
+    return end;
+}
+
+static bool apply_template(const id_list *pieces, const id_list *in, id_list *out)
+{
+    bool memory = true;
+    size_t second = 0;
+    while (second < in->count && in->ids[second] != POST_END)
+        second++;
+    for (size_t i = 0; i < pieces->count && memory; i++) {
+        int64_t id = pieces->ids[i];
+        if (id == POST_FIRST || id == POST_SECOND)
+            add_part(in, id == POST_FIRST ? 0 : second + 1, out, &memory);
+        else
+            memory = buffer_add_id(out, id);
+    }
+    return memory;
+}
+
+static bool apply_around(const post_step *step, const id_list *in, id_list *out)
+{
+    int64_t first = step->pieces.ids[0], last = step->pieces.ids[1];
+    bool memory = true;
+    for (size_t start = 0; start < in->count && memory; start++) {
+        if (start == 0 || step->kind == POST_ROBERTA)
+            memory = buffer_add_id(out, start == 0 ? first : last);
+        start = add_part(in, start, out, &memory);
+        memory = memory && buffer_add_id(out, last) && buffer_add_id(out, POST_END);
+    }
+    return memory;
 }
 
 bool post_apply(const post *p, id_list *ids)
 {
-    for (size_t i = 0; i < p->count; i++) {
-        const id_list *template = &p->templates[i];
+    bool memory = p->count == 0 || buffer_add_id(ids, POST_END);
+    for (size_t i = 0; i < p->count && memory; i++) {
+        const post_step *step = &p->steps[i];
         id_list out = {0};
-        bool memory = true;
-        for (size_t k = 0; k < template->count && memory; k++) {
-            if (template->ids[k] >= 0)
-                memory = buffer_add_id(&out, template->ids[k]);
-            for (size_t j = 0; template->ids[k] < 0 && j < ids->count && memory; j++)
-                memory = buffer_add_id(&out, ids->ids[j]);
-        }
+        memory = step->kind == POST_TEMPLATE ? apply_template(&step->pieces, ids, &out) : apply_around(step, ids, &out);
         free(ids->ids);
         *ids = out;
-        if (!memory)
-            return false;
     }
-    return true;
+    size_t count = 0;
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->ids[i] != POST_END)
+            ids->ids[count++] = ids->ids[i];
+    ids->count = count;
+    return memory;
 }

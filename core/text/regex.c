@@ -1,8 +1,8 @@
-/* Regular expressions of tokenizer.json, run by PCRE2. The files are written for Oniguruma's Ruby syntax, which is
- * nearly Perl's; where the two differ the pattern is translated, or refused rather than read wrongly. */
+/* Regular expressions of tokenizer.json, run by PCRE2 when oniguruma.c has translated them. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/tokenizer.h"
 
+#include "text/oniguruma.h"
 #include "text/scanner.h"
 
 #include <pcre2.h>
@@ -25,184 +25,6 @@ struct regex {
 /* PCRE2's own limits count in another way, for each place where a match may begin. */
 #define REGEX_MATCH_LIMIT 20000000u
 #define REGEX_HEAP_KIB 262144u
-
-/* Ruby's \s and \w are Unicode's; PCRE2's take one space more and fewer word characters. Outside of brackets
- * Oniguruma's \w also takes the fractions and raised digits of Latin-1. */
-#define REGEX_WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
-#define REGEX_LATIN "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
-
-typedef struct translation {
-    const char *in;
-    size_t length, at;
-    bool in_class;
-    buffer out;
-    const char *refused; /* what cannot be translated                                            */
-    bool memory;
-} translation;
-
-static void put(translation *t, const char *text, size_t length)
-{
-    if (!buffer_add(&t->out, text, length))
-        t->memory = false;
-}
-
-static void put_string(translation *t, const char *text)
-{
-    put(t, text, strlen(text));
-}
-
-static char peek(const translation *t, size_t ahead)
-{
-    return t->at + ahead < t->length ? t->in[t->at + ahead] : '\0';
-}
-
-/* Copies through the closing brace of \p{...} or \x{...}, or of an interval. */
-static void copy_braces(translation *t)
-{
-    const char *close = memchr(t->in + t->at, '}', t->length - t->at);
-    size_t n = close ? (size_t)(close - (t->in + t->at)) + 1 : t->length - t->at;
-    put(t, t->in + t->at, n);
-    t->at += n;
-}
-
-static void translate_escape(translation *t)
-{
-    char c = peek(t, 1);
-    size_t used = 2;
-    char hex[12];
-    switch (c) {
-    case 's':
-        put_string(t, "\\p{White_Space}");
-        break;
-    case 'S':
-        put_string(t, "\\P{White_Space}");
-        break;
-    case 'w':
-        put_string(t, t->in_class ? REGEX_WORD : "[" REGEX_WORD REGEX_LATIN "]");
-        break;
-    case 'h':
-        put_string(t, t->in_class ? "0-9A-Fa-f" : "[0-9A-Fa-f]");
-        break;
-    case 'W':
-        if (t->in_class)
-            t->refused = "\\W inside brackets";
-        put_string(t, "[^" REGEX_WORD REGEX_LATIN "]");
-        break;
-    case 'H':
-        if (t->in_class)
-            t->refused = "\\H inside brackets";
-        put_string(t, "[^0-9A-Fa-f]");
-        break;
-    case 'u':
-        if (t->length - t->at < 6) {
-            t->refused = "an unfinished \\u";
-            break;
-        }
-        snprintf(hex, sizeof hex, "\\x{%.4s}", t->in + t->at + 2);
-        put_string(t, hex);
-        used = 6;
-        break;
-    case '\0':
-        put(t, t->in + t->at, used = 1);
-        break;
-    default:
-        put(t, t->in + t->at, 2);
-    }
-    t->at += used;
-    if ((c == 'p' || c == 'P' || c == 'x') && peek(t, 0) == '{')
-        copy_braces(t);
-}
-
-/* The POSIX classes of letters, which PCRE2 has without the marks that are alphabetic. False: not one of them. */
-static bool translate_posix(translation *t)
-{
-    static const char *const classes[][2] = {
-        {"[:alpha:]", "\\p{Alphabetic}"}, {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}"}, {"[:word:]", REGEX_WORD}};
-    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
-        size_t n = strlen(classes[i][0]);
-        if (t->length - t->at >= n && memcmp(t->in + t->at, classes[i][0], n) == 0) {
-            put_string(t, classes[i][1]);
-            t->at += n;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Inside brackets: Ruby nests and intersects sets, Perl does not. */
-static void translate_in_class(translation *t, size_t first)
-{
-    char c = peek(t, 0);
-    if (translate_posix(t))
-        return;
-    if (c == '[' && peek(t, 1) == ':') {
-        put_string(t, "[:");
-        t->at += 2;
-        return;
-    }
-    if (c == ']' && t->at != first) {
-        bool posix = t->in[t->at - 1] == ':' && memchr(t->in + first, '[', t->at - first);
-        t->in_class = posix;
-    } else if (c == '[') {
-        t->refused = "a set inside brackets";
-    } else if (c == '&' && peek(t, 1) == '&') {
-        t->refused = "an intersection (&&) inside brackets";
-    }
-    put(t, &c, 1);
-    t->at++;
-}
-
-/* Options such as (?i:...): Ruby's m is Perl's s. */
-static void translate_options(translation *t)
-{
-    put_string(t, "(?");
-    t->at += 2;
-    for (char c = peek(t, 0); c == 'i' || c == 'm' || c == 'x' || c == '-'; c = peek(t, 0)) {
-        put(t, c == 'm' ? "s" : &c, 1);
-        t->at++;
-    }
-}
-
-static void translate_interval(translation *t)
-{
-    size_t n = 1;
-    while (strchr("0123456789,", peek(t, n)) && peek(t, n))
-        n++;
-    /* Ruby reads {1,3}+ as a repeated interval, Perl as one that never gives back. */
-    if (n > 1 && peek(t, n) == '}' && peek(t, n + 1) == '+')
-        t->refused = "an interval followed by +";
-    put(t, t->in + t->at, 1);
-    t->at++;
-}
-
-static void translate(translation *t)
-{
-    size_t first = 0; /* where a ']' would be an ordinary character */
-    t->memory = true;
-    while (t->at < t->length && !t->refused && t->memory) {
-        char c = peek(t, 0);
-        if (c == '\\') {
-            translate_escape(t);
-        } else if (t->in_class) {
-            translate_in_class(t, first);
-        } else if (c == '(' && peek(t, 1) == '?') {
-            translate_options(t);
-        } else if (c == '{') {
-            translate_interval(t);
-        } else {
-            put(t, &c, 1);
-            t->at++;
-            if (c == '[') {
-                t->in_class = true;
-                if (peek(t, 0) == '^') {
-                    put_string(t, "^");
-                    t->at++;
-                }
-                first = t->at;
-            }
-        }
-    }
-}
 
 static pcre2_code *compile(const char *pattern, size_t length, bool literal, place at, tn_error *err)
 {
@@ -236,17 +58,17 @@ static pcre2_code *compile(const char *pattern, size_t length, bool literal, pla
 
 regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_error *err)
 {
-    translation t = {.in = pattern, .length = length, .memory = true};
-    if (!literal)
-        translate(&t);
-    if (t.refused) {
-        buffer_free(&t.out);
+    buffer translated = {0};
+    const char *refused = NULL;
+    bool memory = literal || oniguruma_translate(pattern, length, &translated, &refused);
+    if (refused) {
+        buffer_free(&translated);
         tn_fail(err, TN_E_INPUT, at.file, "%s: the regular expression holds %s, which is not supported; rewrite it",
-                at.component, t.refused);
+                at.component, refused);
         return NULL;
     }
     regex *re = calloc(1, sizeof *re);
-    if (re && t.memory) {
+    if (re && memory) {
         re->file = strdup(at.file);
         re->component = strdup(at.component);
     }
@@ -254,7 +76,7 @@ regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_
         tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     } else {
         re->code = literal ? compile(pattern, length, true, at, err)
-                           : compile(t.out.data ? t.out.data : "", t.out.size, false, at, err);
+                           : compile(translated.data ? translated.data : "", translated.size, false, at, err);
     }
     const scanner_rule *rule = literal ? NULL : scanner_find(pattern, length);
     if (re && re->code && rule && !(re->known = scanner_new(rule))) {
@@ -262,7 +84,7 @@ regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_
         pcre2_code_free(re->code);
         re->code = NULL;
     }
-    buffer_free(&t.out);
+    buffer_free(&translated);
     if (re && !re->code) {
         regex_free(re);
         re = NULL;

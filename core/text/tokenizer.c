@@ -135,6 +135,7 @@ void tn_tokenizer_free(tn_tokenizer *t)
     if (!t)
         return;
     vocab_free(&t->vocab);
+    bpe_free(&t->bpe);
     unigram_free(&t->unigram);
     wordpiece_free(&t->wordpiece);
     added_free(&t->added);

@@ -70,6 +70,15 @@ int unicode_script(int32_t code);
 /* Characters that the library's normalization forms do not know yet: left alone, and no marks. */
 unicode_class unicode_is_too_new;
 
+/* Characters of Unicode 15 and 16, which the library's regular expressions know. */
+typedef struct unicode_newer_run {
+    int32_t first, last;
+    const char *category; /* "Lu" and so on                                                        */
+    bool alphabetic;
+    const char *script; /* in lower case; "" for scripts that are newer themselves, and for none    */
+} unicode_newer_run;
+const unicode_newer_run *unicode_newer(size_t *count);
+
 /* ---- regex.c: regular expressions as tokenizer.json writes them ---------------------------- */
 
 typedef struct regex regex;
@@ -155,6 +164,7 @@ tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err);
 tn_status vocab_load_tokens(vocab *v, const doc_node *model, place at, tn_error *err); /* without merges      */
 tn_status vocab_map_tokens(vocab *v, place at, tn_error *err); /* makes all tokens so far findable       */
 void vocab_free(vocab *v);
+bool vocab_is(const vocab *v, uint32_t id, const char *text, size_t length); /* is it the token's text?    */
 /* Puts an added token under an id. */
 tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, place at, tn_error *err);
 uint32_t vocab_find(const vocab *v, const char *text, size_t length); /* among the model's; VOCAB_NONE: absent */
@@ -236,6 +246,7 @@ bool precompiled_apply(const charsmap *c, const char *text, size_t length, buffe
 typedef struct added_token {
     uint32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
+    bool collides;       /* a token of the model has the same id                                   */
     const char *content; /* borrowed from the document, while loading                            */
     size_t length;
 } added_token;
@@ -350,6 +361,7 @@ bool buffer_add_id(id_list *list, int64_t id);
 bool buffer_repeat_ids(id_list *list, size_t first, size_t count); /* appends some of its own            */
 
 typedef struct bpe {
+    buffer prefix, suffix; /* of characters inside a word, and of its last one                      */
     bool ignore_merges, byte_fallback, fuse_unk;
     uint32_t unk;             /* VOCAB_NONE: none                                                             */
     uint32_t bytes[256];      /* ids of "<0x00>" and so on, for byte_fallback                     */
@@ -360,6 +372,7 @@ typedef struct bpe {
 typedef struct bpe_scratch bpe_scratch;
 
 tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_error *err);
+void bpe_free(bpe *b);
 /* Scratch for one encoding. Owned. */
 bpe_scratch *bpe_scratch_new(void);
 void bpe_scratch_free(bpe_scratch *s);
@@ -398,9 +411,19 @@ tn_status wordpiece_encode(const wordpiece *w, const vocab *v, const char *word,
 
 /* ---- post.c: what the post-processor adds ----------------------------------------------------- */
 
+/* A step of the post-processor. A text is one part; a template makes a part of each of its pieces, which steps behind
+ * it take one by one. */
+typedef struct post_step {
+    enum { POST_TEMPLATE, POST_BERT, POST_ROBERTA } kind;
+    id_list pieces; /* ids, and POST_FIRST, POST_SECOND, POST_END; else of the tokens before and behind   */
+} post_step;
+
+enum { POST_FIRST = -1, POST_SECOND = -2, POST_END = -3 }; /* the first part, the second, the end of a part  */
+
 typedef struct post {
-    id_list *templates; /* -1 stands for the sequence                                             */
+    post_step *steps;
     size_t count, capacity;
+    size_t parts;      /* that the steps so far make of a text                                        */
     size_t vocab_size; /* where ids end                                                             */
 } post;
 

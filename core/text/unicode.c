@@ -96,6 +96,12 @@ int unicode_script(int32_t code)
     return SCRIPT_ANY;
 }
 
+const unicode_newer_run *unicode_newer(size_t *count)
+{
+    *count = COUNT(newer);
+    return newer;
+}
+
 bool unicode_is_too_new(int32_t code)
 {
     /* Scripts whose characters compose with each other since Unicode 13 and 16. */

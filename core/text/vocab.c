@@ -19,7 +19,7 @@ static size_t table_size(size_t count)
     return size;
 }
 
-static bool token_is(const vocab *v, uint32_t id, const char *text, size_t length)
+bool vocab_is(const vocab *v, uint32_t id, const char *text, size_t length)
 {
     const vocab_token *t = &v->tokens[id];
     return t->length == length && (length == 0 || memcmp(v->strings.data + t->offset, text, length) == 0);
@@ -28,7 +28,7 @@ static bool token_is(const vocab *v, uint32_t id, const char *text, size_t lengt
 uint32_t vocab_find(const vocab *v, const char *text, size_t length)
 {
     for (size_t i = siphash(v->key, text, length) & v->map_mask;; i = (i + 1) & v->map_mask)
-        if (v->map[i] == VOCAB_NONE || token_is(v, v->map[i], text, length))
+        if (v->map[i] == VOCAB_NONE || vocab_is(v, v->map[i], text, length))
             return v->map[i];
 }
 
@@ -104,7 +104,7 @@ tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool 
     if (index >= v->size)
         v->size = index + 1;
     vocab_token *token = &v->tokens[index];
-    if (token->present && !token_is(v, (uint32_t)index, text, length))
+    if (token->present && !vocab_is(v, (uint32_t)index, text, length))
         return tn_fail(err, TN_E_INPUT, at.file, "%s: tokens '%.*s' and '%.80s' both have id %lld; correct the file",
                        at.component, token->length < 80 ? (int)token->length : 80, v->strings.data + token->offset,
                        text, (long long)id);
@@ -133,9 +133,9 @@ tn_status vocab_load_tokens(vocab *v, const doc_node *model, place at, tn_error 
     memset(v->map, 0xff, slots * sizeof *v->map); /* VOCAB_NONE */
     v->map_mask = slots - 1;
     const char *text;
-    for (void *it = NULL; doc_next(tokens, &it, &text, &value);) {
+    size_t length;
+    for (void *it = NULL; doc_next(tokens, &it, &text, &length, &value);) {
         int64_t id;
-        size_t length = strlen(text);
         if (!doc_integer(value, &id))
             return tn_fail(err, TN_E_INPUT, at.file, "%s: the id of token '%.80s' is not an integer; correct the file",
                            at.component, text);
@@ -163,7 +163,7 @@ tn_status vocab_map_tokens(vocab *v, place at, tn_error *err)
         const vocab_token *token = &v->tokens[id];
         const char *text = token->length ? v->strings.data + token->offset : "";
         size_t i = siphash(v->key, text, token->length) & v->map_mask;
-        while (token->present && v->map[i] != VOCAB_NONE && !token_is(v, v->map[i], text, token->length))
+        while (token->present && v->map[i] != VOCAB_NONE && !vocab_is(v, v->map[i], text, token->length))
             i = (i + 1) & v->map_mask;
         if (token->present)
             v->map[i] = (uint32_t)id; /* of two equal ones the later counts */
@@ -192,8 +192,9 @@ static bool read_merge(const doc_node *node, const char *part[2], size_t length[
     return memchr(part[1], ' ', length[1]) == NULL;
 }
 
-static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_t rank, buffer *joined, place at,
-                           tn_error *err)
+/* prefix: bytes of continuing_subword_prefix, which the right one loses. */
+static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_t rank, size_t prefix, buffer *joined,
+                           place at, tn_error *err)
 {
     const char *part[2];
     size_t length[2];
@@ -205,14 +206,21 @@ static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_
         if ((id[i] = vocab_find(v, part[i], length[i])) == VOCAB_NONE)
             return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
                            at.component, index, (int)(length[i] < 80 ? length[i] : 80), part[i]);
+    if (length[1] < prefix)
+        return tn_fail(err, TN_E_INPUT, at.file,
+                       "%s: merges[%zu]: token '%.80s' is shorter than continuing_subword_prefix; correct the file",
+                       at.component, index, part[1]);
     joined->size = 0;
     if (!buffer_add(joined, part[0], length[0]) || !buffer_add(joined, part[1], length[1]))
+        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    note_touching(v, joined->data, joined->size); /* with the prefix, since the right one begins with it */
+    joined->size = length[0];
+    if (!buffer_add(joined, part[1] + prefix, length[1] - prefix))
         return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
     uint32_t whole = vocab_find(v, joined->size ? joined->data : "", joined->size);
     if (whole == VOCAB_NONE)
         return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
                        at.component, index, (int)(joined->size < 80 ? joined->size : 80), joined->data);
-    note_touching(v, joined->data, joined->size);
     size_t i = hash_pair(v, id[0], id[1]) & v->merge_mask;
     // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): load_merges has set all slots
     while (v->merges[i].left != VOCAB_NONE && (v->merges[i].left != id[0] || v->merges[i].right != id[1]))
@@ -236,14 +244,16 @@ static tn_status load_merges(vocab *v, const doc_node *model, place at, tn_error
         v->merges[i].left = VOCAB_NONE;
     v->merge_mask = slots - 1;
     buffer joined = {0};
-    tn_status status = TN_OK;
+    const char *prefix = "";
+    size_t prefix_length = 0;
+    tn_status status = doc_get_text(model, "continuing_subword_prefix", &prefix, &prefix_length, at, err);
     uint32_t rank = 0;
     for (size_t i = 0; i < count && status == TN_OK; i++) {
         size_t length;
         const char *text = doc_text(doc_at(list, i), &length);
         if (text && strncmp(text, "#version", 8) == 0) /* the first line of merges.txt, sometimes kept */
             continue;
-        status = add_merge(v, doc_at(list, i), i, rank++, &joined, at, err);
+        status = add_merge(v, doc_at(list, i), i, rank++, prefix_length, &joined, at, err);
     }
     buffer_free(&joined);
     return status;

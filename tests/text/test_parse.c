@@ -30,9 +30,10 @@ static void assert_same(const doc_node *node, const json_t *value, const char *a
     for (size_t i = 0; i < json_array_size(value); i++)
         assert_same(doc_at(node, i), json_array_get(value, i), all);
     const char *key;
+    size_t key_length;
     const doc_node *member;
     void *other = json_object_iter((json_t *)(uintptr_t)value);
-    for (void *it = NULL; doc_next(node, &it, &key, &member);) { /* in the same order                       */
+    for (void *it = NULL; doc_next(node, &it, &key, &key_length, &member);) { /* in the same order */
         ck_assert_str_eq(key, json_object_iter_key(other));
         ck_assert_ptr_eq(parse_find(node, key, strlen(key)), member);
         assert_same(member, json_object_iter_value(other), all);
@@ -52,6 +53,11 @@ static bool assert_like_jansson(const char *text, size_t size)
     parse_tree tree;
     parse_error error;
     bool accepted = parse_json(&tree, copy, size, &error);
+    if (!expected && json_error_code(&why) == json_error_null_byte_in_key) {
+        parse_free(&tree); /* which jansson does not know */
+        free(copy);
+        return false;
+    }
     ck_assert_msg(accepted == (expected != NULL), "%.200s: jansson: %s; here: %s", text,
                   expected ? "accepted" : why.text, accepted ? "accepted" : error.text);
     if (accepted)

@@ -1,40 +1,9 @@
 /* The components of a tokenizer one by one: normalizers, pre-tokenizers, added tokens, BPE's options, templates,
- * decoders, and the dialect of the regular expressions. */
+ steps_of_a_post_processor,
+ * decoders. */
 #include "text_test.h"
 
 #include <utf8proc.h>
-
-static const place HERE = {"here", "test"};
-
-/* Asserts the pieces that a pre-tokenizer given as JSON cuts text into, joined by '|'. */
-static void assert_pieces(const char *pre_tokenizer, const char *text, const char *expected)
-{
-    char json[2048], got[1024] = "";
-    snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":%s}",
-             pre_tokenizer);
-    tn_tokenizer *t = opened(json);
-    pieces p = {0};
-    tn_error err = TN_ERROR_INIT;
-    ck_assert(buffer_append_piece(&p, text, strlen(text), -1));
-    ck_assert_msg(pretok_apply(&t->pretok, &p, &err) == TN_OK, "%s", err.message);
-    for (size_t i = 0; i < p.count; i++)
-        if (p.spans[i].start < p.spans[i].end) {
-            strcat(got, got[0] ? "|" : "");
-            strncat(got, p.text.data + p.spans[i].start, p.spans[i].end - p.spans[i].start);
-        }
-    ck_assert_str_eq(got, expected);
-    buffer_free_pieces(&p);
-    tn_tokenizer_free(t);
-}
-
-static void assert_split(const char *pattern, const char *behaviour, const char *invert, const char *text,
-                         const char *expected)
-{
-    char json[1024];
-    snprintf(json, sizeof json, "{\"type\":\"Split\",\"pattern\":%s,\"behavior\":\"%s\",\"invert\":%s}", pattern,
-             behaviour, invert);
-    assert_pieces(json, text, expected);
-}
 
 START_TEST(split_behaviours)
 {
@@ -58,120 +27,25 @@ END_TEST
 
 START_TEST(other_pre_tokenizers)
 {
-    assert_pieces("{\"type\":\"Digits\",\"individual_digits\":true}", "a12b\xc2\xbd", "a|1|2|b|\xc2\xbd");
-    assert_pieces("{\"type\":\"Digits\"}", "a12b3", "a|12|b|3");
-    assert_pieces("{\"type\":\"Punctuation\"}", "a,$\xe2\x80\x94z", "a|,|$|\xe2\x80\x94|z");
-    assert_pieces("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}", "a,.z", "a|,.|z");
-    assert_pieces("{\"type\":\"Whitespace\"}", "Hey  you, man", "Hey|you|,|man");
-    assert_pieces("{\"type\":\"WhitespaceSplit\"}", "Hey  you, man", "Hey|you,|man");
-    assert_pieces("{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", "I'm  12\n",
+    assert_pretok("{\"type\":\"Digits\",\"individual_digits\":true}", "a12b\xc2\xbd", "a|1|2|b|\xc2\xbd");
+    assert_pretok("{\"type\":\"Digits\"}", "a12b3", "a|12|b|3");
+    assert_pretok("{\"type\":\"Punctuation\"}", "a,$\xe2\x80\x94z", "a|,|$|\xe2\x80\x94|z");
+    assert_pretok("{\"type\":\"Punctuation\",\"behavior\":\"Contiguous\"}", "a,.z", "a|,.|z");
+    assert_pretok("{\"type\":\"Whitespace\"}", "Hey  you, man", "Hey|you|,|man");
+    assert_pretok("{\"type\":\"WhitespaceSplit\"}", "Hey  you, man", "Hey|you,|man");
+    assert_pretok("{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", "I'm  12\n",
                   "I|'m|\xc4\xa0|\xc4\xa0"
                   "12|\xc4\x8a");
-    assert_pieces("{\"type\":\"ByteLevel\"}", "a b",
+    assert_pretok("{\"type\":\"ByteLevel\"}", "a b",
                   "\xc4\xa0"
                   "a|\xc4\xa0"
                   "b");
-    assert_pieces("{\"type\":\"ByteLevel\",\"use_regex\":false}", " a b",
+    assert_pretok("{\"type\":\"ByteLevel\",\"use_regex\":false}", " a b",
                   "\xc4\xa0"
                   "a\xc4\xa0"
                   "b");
-    assert_pieces("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},{\"type\":\"Punctuation\"}]}",
+    assert_pretok("{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Digits\"},{\"type\":\"Punctuation\"}]}",
                   "a1,b", "a|1|,|b");
-}
-END_TEST
-
-START_TEST(regex_dialect)
-{
-    /* $ and ^ stand at lines; \s leaves out U+180E; \w has letters with marks; \h is a hexadecimal digit. */
-    assert_split("{\"Regex\":\"\\\\s+$\"}", "Removed", "false", "a  \nb ", "a|\nb");
-    assert_split("{\"Regex\":\"^b\"}", "Isolated", "false", "b\nbb", "b|\n|b|b");
-    assert_split("{\"Regex\":\"[\\\\s]\"}", "Removed", "false",
-                 "a\xe1\xa0\x8e"
-                 "b\xe3\x80\x80"
-                 "c\xc2\x85"
-                 "d",
-                 "a\xe1\xa0\x8e"
-                 "b|c|d");
-    assert_split("{\"Regex\":\"\\\\w+\"}", "Isolated", "false", "e\xcc\x81-x", "e\xcc\x81|-|x");
-    assert_split("{\"Regex\":\"\\\\W\"}", "Isolated", "false", "e\xcc\x81-x", "e\xcc\x81|-|x");
-}
-END_TEST
-
-START_TEST(regex_more_of_the_dialect)
-{
-    assert_split("{\"Regex\":\"\\\\h+\"}", "Isolated", "false", "xbeefy", "x|beef|y");
-    assert_split("{\"Regex\":\"\\\\u00e9\"}", "Isolated", "false",
-                 "a\xc3\xa9"
-                 "b",
-                 "a|\xc3\xa9|b");
-    assert_split("{\"Regex\":\"(?m:a.b)\"}", "Isolated", "false", "xa\nb", "x|a\nb");
-    assert_split("{\"Regex\":\"(?i:'S)\"}", "Isolated", "false", "it's", "it|'s");
-    assert_split("{\"Regex\":\"[[:digit:]x]+\"}", "Isolated", "false", "a1xb", "a|1x|b");
-    assert_split("{\"Regex\":\"[]a]+\"}", "Isolated", "false", "b]a", "b|]a");
-}
-END_TEST
-
-START_TEST(regex_refusals)
-{
-    static const struct {
-        const char *pattern, *word;
-    } bad[] = {
-        {"[a&&b]", "&&"},        {"[a[b]]", "set inside"}, {"a{1,3}+", "interval"}, {"[\\W]", "\\W"},
-        {"[\\H]", "\\H"},        {"\\u12", "\\u"},         {"(", "not usable"},     {"\\p{Nonsense}", "not usable"},
-        {"a{2,1}", "not usable"}};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        tn_error err = TN_ERROR_INIT;
-        ck_assert_ptr_null(regex_new(bad[i].pattern, strlen(bad[i].pattern), false, HERE, &err));
-        ck_assert_int_eq(err.code, TN_E_INPUT);
-        ck_assert_msg(strstr(err.message, bad[i].word) && strstr(err.message, "test:"), "%s: %s", bad[i].pattern,
-                      err.message);
-    }
-}
-END_TEST
-
-/* A pattern with exponentially many ways to fail ends with an error. */
-START_TEST(regex_gives_up)
-{
-    tn_tokenizer *t = opened("{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":{\"type\":"
-                             "\"Split\",\"pattern\":{\"Regex\":\"(a+)+(?<!a)b\"},\"behavior\":\"Isolated\"}}");
-    char text[64];
-    memset(text, 'a', sizeof text);
-    text[sizeof text - 1] = 'b';
-    int64_t *ids;
-    size_t count;
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_int_eq(tn_tokenizer_encode(t, text, sizeof text, false, &ids, &count, &err), TN_E_INPUT);
-    ck_assert_ptr_nonnull(strstr(err.message, "pre_tokenizer"));
-    ck_assert_ptr_null(ids);
-    tn_tokenizer_free(t);
-}
-END_TEST
-
-/* Searches that take some thousand steps each, and one that takes a step for each pair of places: the sum counts. */
-START_TEST(regex_steps_of_a_text)
-{
-    static const char *const patterns[] = {"a{0,2000}b|a", "a+$"};
-    size_t length = 200000;
-    char *text = malloc(length + 1);
-    memset(text, 'a', length);
-    text[length] = '!';
-    for (int i = 0; i < 2; i++) {
-        char json[256];
-        snprintf(json, sizeof json,
-                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
-                 "\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"Isolated\"}}",
-                 patterns[i]);
-        tn_tokenizer *t = opened(json);
-        int64_t *ids;
-        size_t count;
-        tn_error err = TN_ERROR_INIT;
-        ck_assert_int_eq(tn_tokenizer_encode(t, text, length + 1, false, &ids, &count, &err), TN_E_INPUT);
-        ck_assert_msg(strstr(err.message, "steps") && strstr(err.message, "pre_tokenizer"), "%s", err.message);
-        ck_assert_int_eq(tn_tokenizer_encode(t, text, 500, false, &ids, &count, NULL), TN_OK);
-        free(ids);
-        tn_tokenizer_free(t);
-    }
-    free(text);
 }
 END_TEST
 
@@ -331,18 +205,18 @@ START_TEST(added_tokens)
                              "{\"id\":99,\"content\":\"abc\",\"normalized\":false}],"
                              "\"normalizer\":{\"type\":\"Lowercase\"},"
                              "\"model\":{\"type\":\"BPE\",\"vocab\":{" LETTERS "},\"merges\":[\"a b\"]}}");
-    ck_assert_int_eq(tn_tokenizer_size(t), 17); /* 99 gives way to the id that the vocabulary has */
-    assert_ids(t, "a<s>b", false, "0 10 1");
-    assert_ids(t, "<s>>>", false, "11"); /* the longest; '>' is not in the vocabulary */
-    assert_ids(t, "a  <l>  b", false, "0 12 6 6 1");
-    assert_ids(t, "a  <r>  b", false, "0 6 6 13 1");
-    assert_ids(t, "<r>  <l>", false, "13 12"); /* spaces go to the first that takes them */
-    assert_ids(t, "cab cabc", false, "14 6 2 3 2");
+    ck_assert_int_eq(tn_tokenizer_size(t), 14); /* ids of entries do not count: numbers behind the vocabulary */
+    assert_ids(t, "a<s>b", false, "0 7 1");
+    assert_ids(t, "<s>>>", false, "8"); /* the longest; '>' is not in the vocabulary */
+    assert_ids(t, "a  <l>  b", false, "0 9 6 6 1");
+    assert_ids(t, "a  <r>  b", false, "0 6 6 10 1");
+    assert_ids(t, "<r>  <l>", false, "10 9"); /* spaces go to the first that takes them */
+    assert_ids(t, "cab cabc", false, "11 6 2 3 2");
     assert_ids(t, "acab", false, "0 2 3");
-    assert_ids(t, "bbBB", false, "15 15"); /* both are found in normalized text */
-    assert_ids(t, "ccCC", false, "2 2 16");
+    assert_ids(t, "bbBB", false, "12 12"); /* both are found in normalized text */
+    assert_ids(t, "ccCC", false, "2 2 13");
     assert_ids(t, "abc", false, "4");
-    assert_text(t, (int64_t[]){10, 16, 5}, 3, true, "CC X");
+    assert_text(t, (int64_t[]){7, 13, 5}, 3, true, "CC X");
     tn_tokenizer_free(t);
 }
 END_TEST
@@ -370,6 +244,53 @@ START_TEST(bpe_options)
 }
 END_TEST
 
+/* Characters inside a word, and its last one, have tokens of their own; a merge leaves out the prefix of the right. */
+START_TEST(bpe_affixes)
+{
+    tn_tokenizer *t = opened(
+        "{\"model\":{\"type\":\"BPE\",\"dropout\":0.0,\"unk_token\":\"?\",\"continuing_subword_prefix\":\"##\","
+        "\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"?\":0,\"a\":1,\"##b\":2,\"##b</w>\":3,\"a</w>\":4,\"ab\":5,"
+        "\"abb</w>\":6},\"merges\":[\"a ##b\",\"ab ##b</w>\"]},\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"}}");
+    assert_ids(t, "a ab abb ba", false, "4 1 3 6 0 0");
+    tn_tokenizer_free(t);
+    t = opened("{\"model\":{\"type\":\"BPE\",\"continuing_subword_prefix\":\"#\",\"vocab\":{\"a\":0,\"#a\":1,\"aa\":2},"
+               "\"merges\":[[\"a\",\"#a\"]]}}");
+    char text[101], expected[512] = "2"; /* a long word, which falls into parts where no merge joins them */
+    memset(text, 'a', 100);
+    text[100] = '\0';
+    for (int i = 2; i < 100; i++)
+        strcat(expected, " 1");
+    assert_ids(t, text, false, expected);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+/* A character that a file names by itself, as key and in a text. */
+START_TEST(nul_in_a_token)
+{
+    tn_tokenizer *t = opened("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\\u0000\":1},\"merges\":[]}}");
+    int64_t *ids;
+    size_t count;
+    ck_assert_int_eq(tn_tokenizer_encode(t, "a\0a", 3, false, &ids, &count, NULL), TN_OK);
+    ck_assert_uint_eq(count, 3);
+    ck_assert_int_eq(ids[1], 1);
+    free(ids);
+    tn_tokenizer_free(t);
+}
+END_TEST
+
+/* An added token whose number a token of the model has: both encode to it, and it decodes to the added one. */
+START_TEST(numbers_that_collide)
+{
+    tn_tokenizer *t = opened("{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"special\":true,\"normalized\":false},"
+                             "{\"id\":9,\"content\":\"<t>\"},{\"id\":8,\"content\":\"<s>\",\"lstrip\":true}],"
+                             "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":2},\"merges\":[]}}");
+    assert_ids(t, "ab <s><t>", false, "0 2 2 3");
+    assert_text(t, (int64_t[]){0, 2, 3}, 3, false, "a <s> <t>");
+    tn_tokenizer_free(t);
+}
+END_TEST
+
 START_TEST(templates)
 {
     tn_tokenizer *t = opened(
@@ -383,6 +304,33 @@ START_TEST(templates)
     assert_ids(t, "ab", false, "0 1");
     assert_ids(t, "", true, "5 6 4");
     tn_tokenizer_free(t);
+}
+END_TEST
+
+/* Steps behind a template take each of its pieces for a text. */
+START_TEST(steps_of_a_post_processor)
+{
+    static const char template[] =
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"X\",\"type_id\":0}},{\"Sequence\":{"
+        "\"id\":"
+        "\"A\",\"type_id\":0}}],\"pair\":[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\","
+        "\"type_id\":0}}],\"special_tokens\":{\"X\":{\"id\":\"X\",\"ids\":[5,5]}}}";
+    static const struct {
+        const char *second, *expected;
+    } steps[] = {{"{\"type\":\"BertProcessing\",\"cls\":[\"abc\",4],\"sep\":[\"ab\",3]}", "4 5 5 3 0 1 3"},
+                 {"{\"type\":\"RobertaProcessing\",\"cls\":[\"abc\",4],\"sep\":[\"ab\",3]}", "4 5 5 3 3 0 1 3"},
+                 {template, "0 1 5 5"}};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        char json[2048];
+        snprintf(json, sizeof json,
+                 "{\"model\":{\"type\":\"BPE\",\"vocab\":{" LETTERS "},\"merges\":[]},\"post_processor\":{\"type\":"
+                 "\"Sequence\",\"processors\":[%s,%s]}}",
+                 template, steps[i].second);
+        tn_tokenizer *t = opened(json);
+        assert_ids(t, "ab", true, steps[i].expected);
+        assert_ids(t, "ab", false, "0 1");
+        tn_tokenizer_free(t);
+    }
 }
 END_TEST
 
@@ -455,21 +403,9 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {split_behaviours,
-                                  other_pre_tokenizers,
-                                  regex_dialect,
-                                  regex_more_of_the_dialect,
-                                  regex_refusals,
-                                  regex_gives_up,
-                                  regex_steps_of_a_text,
-                                  normalizers,
-                                  added_tokens,
-                                  bpe_options,
-                                  templates,
-                                  decoders,
-                                  utf8_replacement,
-                                  byte_characters,
-                                  inert_characters,
-                                  forms_like_utf8proc};
+    const TTest *const tests[] = {
+        split_behaviours, other_pre_tokenizers, normalizers,          added_tokens,     bpe_options,
+        bpe_affixes,      nul_in_a_token,       numbers_that_collide, templates,        steps_of_a_post_processor,
+        decoders,         utf8_replacement,     byte_characters,      inert_characters, forms_like_utf8proc};
     return run_suite("text_parts", tests, sizeof tests / sizeof tests[0]);
 }

@@ -80,6 +80,36 @@ static inline void assert_text(const tn_tokenizer *t, const int64_t *ids, size_t
     free(text);
 }
 
+/* Asserts the pieces that a pre-tokenizer given as JSON cuts text into, joined by '|'. */
+static inline void assert_pretok(const char *pre_tokenizer, const char *text, const char *expected)
+{
+    char json[2048], got[1024] = "";
+    snprintf(json, sizeof json, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]},\"pre_tokenizer\":%s}",
+             pre_tokenizer);
+    tn_tokenizer *t = opened(json);
+    pieces p = {0};
+    tn_error err = TN_ERROR_INIT;
+    ck_assert(buffer_append_piece(&p, text, strlen(text), -1));
+    ck_assert_msg(pretok_apply(&t->pretok, &p, &err) == TN_OK, "%s", err.message);
+    for (size_t i = 0; i < p.count; i++)
+        if (p.spans[i].start < p.spans[i].end) {
+            strcat(got, got[0] ? "|" : "");
+            strncat(got, p.text.data + p.spans[i].start, p.spans[i].end - p.spans[i].start);
+        }
+    ck_assert_str_eq(got, expected);
+    buffer_free_pieces(&p);
+    tn_tokenizer_free(t);
+}
+
+static inline void assert_split(const char *pattern, const char *behaviour, const char *invert, const char *text,
+                                const char *expected)
+{
+    char json[1024];
+    snprintf(json, sizeof json, "{\"type\":\"Split\",\"pattern\":%s,\"behavior\":\"%s\",\"invert\":%s}", pattern,
+             behaviour, invert);
+    assert_pretok(json, text, expected);
+}
+
 /* Repeatable noise. */
 static inline uint32_t noise(uint64_t *state)
 {
