@@ -247,6 +247,23 @@ asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
 
+# Children that try plugins write nothing to a terminal: what is found goes to files, and each is a failure. They are
+# forked while there are threads, which the sanitizer would end. Without addresses drawn at random its map of memory
+# fits on every kernel. Suppressions, each with its reason: tests/tsan.supp.
+NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+tsan: ## all tests again under ThreadSanitizer
+	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp:print_suppressions=0:die_after_fork=0:log_path=$(abspath $(BUILD))/tsan/reports/race:$$TSAN_OPTIONS \
+	  TEST_REPORTS=$(abspath $(BUILD))/tsan/reports TEST_WITH='$(NOT_RANDOM)' TEST_SECONDS=6000 \
+	  $(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE='-fsanitize=thread -fno-omit-frame-pointer' check
+
+# The tests of reading what others wrote: checkpoints, dictionaries, templates, plugins. Suppressions: tests/valgrind.supp.
+VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
+  --errors-for-leak-kinds=definite --suppressions=$(CURDIR)/tests/valgrind.supp
+READERS := base checkpoint bad_models fuzz text template plugin
+valgrind: tests ## the tests that read files and open plugins, under valgrind
+	@TENON_BUILD='$(abspath $(BUILD))' TEST_WITH='$(VALGRIND)' TEST_SECONDS=6000 TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh \
+	  $(patsubst %.c,$(TOOL)/%,$(notdir $(foreach d,$(READERS),$(wildcard tests/$d/test_*.c))))
+
 # One part of the walk for each processor, all at once.
 FAULT_PARTS = $(shell nproc)
 faults: tests ## every failure of the system below, at every place; hours
@@ -342,6 +359,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
+.PHONY: all tests demo check asan tsan valgrind faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
