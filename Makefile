@@ -234,15 +234,16 @@ HAS_AMX := $(shell grep -m 1 -o amx_bf16 /proc/cpuinfo 2>/dev/null)
 # the kernels only plain C is run: the other tiers run on the golden cases there, and between guard pages everywhere.
 # Models are run there without the check before use, which has tests of its own (but for one whose sparse MLP in bf16 is
 # a matter of that check: rounding chooses the open gates). The walk over failures is left out there, too: its library
-# and the sanitizers' both want to come first. ascend.so brings a device and no kernels.
+# and the sanitizers' both want to come first. ascend.so brings a device and no kernels. WITHOUT: patterns of test
+# programs and scripts that are left out, too.
 TOOL := $(BUILD)/tests
 CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kernels tests/data/ops' \
   $(if $(HAS_AMX),,'$(TOOL)/check_kernels --emulate' '$(TOOL)/check_kernels --emulate tests/data/ops') \
   '$(TOOL)/check_models --hidden$(if $(SANITIZE), --config tests/data/unchecked.json --without gemma3n_text) tests/data/models' '$(TOOL)/check_tokenizers tests/data/tokenizers' \
   '$(TOOL)/check_templates tests/data/templates' $(if $(wildcard ../shared/chat-templates),'$(TOOL)/check_templates ../shared/chat-templates') \
-  '$(TOOL)/soak 10 $(BUILD)/plugins' \
+  '$(TOOL)/soak $(if $(SANITIZE),1,10) $(BUILD)/plugins' \
   $(if $(SANITIZE),'$(TOOL)/check_models --hidden tests/data/models/gemma3n_text') \
-  $(foreach t,$(if $(SANITIZE),$(filter-out %/test_faults,$(TESTS)),$(TESTS) $(wildcard tests/*/test_*.sh)),'$t') \
+  $(foreach t,$(filter-out $(WITHOUT) $(if $(SANITIZE),%/test_faults %.sh),$(TESTS) $(wildcard tests/*/test_*.sh)),'$t') \
   $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
@@ -252,6 +253,23 @@ SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-
 asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
+
+# Children that try plugins write nothing to a terminal: what is found goes to files, and each is a failure. They are
+# forked while there are threads, which the sanitizer would end. Without addresses drawn at random its map of memory
+# fits on every kernel. Suppressions, each with its reason: tests/tsan.supp.
+NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+tsan: ## all tests again under ThreadSanitizer
+	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp:print_suppressions=0:die_after_fork=0:log_path=$(abspath $(BUILD))/tsan/reports/race:$$TSAN_OPTIONS \
+	  TEST_REPORTS=$(abspath $(BUILD))/tsan/reports TEST_WITH='$(NOT_RANDOM)' TEST_SECONDS=6000 \
+	  $(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE='-fsanitize=thread -fno-omit-frame-pointer' check
+
+# The tests of reading what others wrote: checkpoints, dictionaries, templates, plugins. Suppressions: tests/valgrind.supp.
+VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
+  --errors-for-leak-kinds=definite --suppressions=$(CURDIR)/tests/valgrind.supp
+READERS := base checkpoint bad_models fuzz text template plugin
+valgrind: tests ## the tests that read files and open plugins, under valgrind
+	@TENON_BUILD='$(abspath $(BUILD))' TEST_WITH='$(VALGRIND)' TEST_SECONDS=6000 TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh \
+	  $(patsubst %.c,$(TOOL)/%,$(notdir $(foreach d,$(READERS),$(wildcard tests/$d/test_*.c))))
 
 # LeakSanitizer by itself, which a program that was built without it can be given; with clang it is gcc's, too.
 LSAN = $(wildcard $(shell gcc -print-file-name=liblsan.so 2>/dev/null))
@@ -352,6 +370,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
+.PHONY: all tests demo check asan tsan valgrind faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

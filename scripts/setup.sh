@@ -39,6 +39,7 @@ program gnuplot            gnuplot-nox    gnuplot               gnuplot     gnup
 program groff              groff-base     groff-base            groff       groff            groff
 program zsh                zsh            zsh                   zsh         zsh              zsh
 program abidiff            abigail-tools  libabigail            libabigail  libabigail-tools libabigail
+program valgrind           valgrind       valgrind              valgrind    valgrind         valgrind
 header  seccomp.h          libseccomp-dev libseccomp-devel      libseccomp  libseccomp-devel libseccomp-dev
 '
 emulation='

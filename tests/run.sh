@@ -2,6 +2,8 @@
 # Runs test programs, $TEST_JOBS at a time (1): a line for each, the output of those that fail, and the sum of their
 # checks.
 # usage: tests/run.sh COMMAND...     each argument is one program with its arguments
+# TEST_WITH, the words of a command, starts each of them; each file in the folder TEST_REPORTS, which is emptied first, is
+# a failure.
 # A program reports by libcheck's summary ("100%: Checks: 9, Failures: 0, Errors: 0") or by "9 passed, 0 failed". One
 # that ends badly without saying what failed counts as one failure.
 set -u
@@ -26,8 +28,8 @@ run_one() {
     [ "$name" = "$command" ] || case $command in *\ *) name="$name ${command#* }" ;; esac
     out=$(mktemp) || exit 1
     began=$(date +%s)
-    # shellcheck disable=SC2086 # the words are the program and its arguments
-    timeout "$limit" $command >"$out" 2>&1 </dev/null
+    # shellcheck disable=SC2086 # the words are programs and their arguments
+    timeout "$limit" ${TEST_WITH:-} $command >"$out" 2>&1 </dev/null
     status=$?
     took=$(($(date +%s) - began))
     # shellcheck disable=SC2046 # two numbers or none
@@ -58,5 +60,13 @@ TEST_TALLY=$(mktemp) || exit 1
 export TEST_TALLY
 trap 'rm -f "$TEST_TALLY"' EXIT
 trap 'exit 130' INT TERM
+[ -z "${TEST_REPORTS:-}" ] || { mkdir -p "$TEST_REPORTS" && rm -f "$TEST_REPORTS"/*; } || exit 1
 [ $# -eq 0 ] || printf '%s\0' "$@" | xargs -0 -n 1 -P "${TEST_JOBS:-1}" "$0" --one
+# What a sanitizer wrote, also of processes whose end and words nobody looks at.
+for report in ${TEST_REPORTS:+"$TEST_REPORTS"/*}; do
+    [ -s "$report" ] || continue
+    echo "FAILED  $report"
+    sed 's/^/    /' "$report"
+    echo '0 1' >>"$TEST_TALLY"
+done
 awk '{ good += $1; bad += $2 } END { printf "%d passed, %d failed\n", good, bad; exit bad > 0 || good == 0 }' "$TEST_TALLY"

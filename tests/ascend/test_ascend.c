@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "plugin/registry.h"
 #include "process.h"
+#include "sanitizer.h"
 #include "tempdir.h"
 
 #include <limits.h>
@@ -358,7 +359,7 @@ END_TEST
 
 /* ---- faults ------------------------------------------------------------------------------------------------- */
 
-#if defined(__SANITIZE_ADDRESS__)
+#if SANITIZER
 enum { POINTS = 60 }; /* what is sampled there takes five times as long                              */
 #else
 enum { POINTS = 300 };

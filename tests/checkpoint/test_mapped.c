@@ -114,10 +114,11 @@ static void leave_with_7(int signal)
 /* The exit status or, negative, the signal of a child that touches a page behind the end of a file that is not ours. */
 static int fault_elsewhere(const char *folder, bool own_handler)
 {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/foreign", folder);
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {
-        char *path = tempdir_path(folder, "foreign");
         signal(SIGBUS, own_handler ? leave_with_7 : SIG_DFL); /* sanitizers have one of their own      */
         mapped *m = open_ones(path);
         int fd = open(path, O_RDWR | O_CLOEXEC);

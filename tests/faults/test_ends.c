@@ -1,6 +1,7 @@
 /* Ends that come from outside: signals at any moment, files that may not grow, a machine without /proc, a plugin whose
  * file is replaced. None leaves a temporary file, and each has the status that says what happened. */
 #include "process.h"
+#include "sanitizer.h"
 #include "tempdir.h"
 
 #include <dirent.h>
@@ -86,7 +87,7 @@ START_TEST(files_that_may_not_grow)
 }
 END_TEST
 
-#ifndef __SANITIZE_ADDRESS__
+#if !SANITIZER
 static void preload(const char *fault)
 {
     char library[4300];
@@ -99,7 +100,7 @@ static void preload(const char *fault)
 
 START_TEST(without_proc_the_reason_is_told)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if SANITIZER
     printf("SKIPPED without /proc: the sanitizer wants to come before the library that hides it\n");
 #else
     preload("proc");

@@ -9,19 +9,12 @@
 #include <string.h>
 #include <tenon/tenon.h>
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#define REPLACED 0
-#else
-#define REPLACED 1
-#endif
+#include "sanitizer.h"
 
 static atomic_bool counting;
 static atomic_long ours, others;
 
-#if REPLACED
+#if !SANITIZER
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
@@ -137,7 +130,7 @@ END_TEST
 
 int main(void)
 {
-    if (!REPLACED) {
+    if (SANITIZER) {
         puts("SKIPPED: the sanitizer owns the allocator");
         puts("100%: Checks: 0, Failures: 0, Errors: 0");
         return EXIT_SUCCESS;

@@ -1,6 +1,7 @@
 /* A long context: memory follows the tokens that are there, and what is computed is what a session computes that has
  * all of its memory from the start, bit for bit. */
 #include "broken.h"
+#include "sanitizer.h"
 
 #include "device/growing.h"
 #include "eager/eager.h"
@@ -124,7 +125,7 @@ START_TEST(memory_follows_the_tokens)
 }
 END_TEST
 
-#ifndef __SANITIZE_ADDRESS__
+#if !SANITIZER
 static rlim_t data_now(void)
 {
     char line[256];
@@ -143,7 +144,7 @@ static rlim_t data_now(void)
 /* The system refuses to give more: an error that says so, and with memory the session goes on after a reset. */
 START_TEST(no_memory_is_an_error)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if SANITIZER
     printf("SKIPPED no memory: the sanitizer's allocator takes from the same limit\n");
 #else
     struct rlimit before, tight;

@@ -4,6 +4,7 @@
 #include "device/guard.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
+#include "sanitizer.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -167,7 +168,7 @@ END_TEST
 
 START_TEST(b14_a_trial_has_limits_on_memory)
 {
-#if defined(__SANITIZE_ADDRESS__)
+#if SANITIZER
     printf("SKIPPED: no such limit under the sanitizers\n");
 #else
     expect_refused("conduct", "all memory", TN_PLUGIN_QUARANTINED, "its constructor crashed with SIGABRT");

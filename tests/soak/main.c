@@ -4,6 +4,7 @@
  * with and without kernels, shadowed, verified, reverted, asked for what is wrong, and closed. Every round must give
  * the same bits; from the end of the warm-up on, memory must stay flat, and descriptors and threads must be as many as
  * then. Prints what it saw; ends with "N passed, N failed". PLUGINS: a folder, build/plugins otherwise. */
+#include "sanitizer.h"
 #include "tempdir.h"
 
 #include <dirent.h>
@@ -212,7 +213,7 @@ static void compare(const figures *first, const figures *last, double most)
            last->threads);
     if (last->heap - first->heap > HEAP_BYTES)
         fail("the heap grows", NULL);
-#if defined(__SANITIZE_ADDRESS__)
+#if SANITIZER
     printf("SKIPPED resident memory: the sanitizer keeps what was freed\n");
 #else
     if (most - first->resident > RESIDENT_BYTES)

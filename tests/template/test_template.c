@@ -8,12 +8,13 @@
 #include <tenon/chat.h>
 #include <unistd.h>
 
+#include "sanitizer.h"
 #include "tempdir.h"
 
 /* Allocations left before one fails; -1: none fails. Sanitizers have allocators of their own. */
 static long allocations_left = -1;
 
-#ifndef __SANITIZE_ADDRESS__
+#if !SANITIZER
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *data, size_t size);
@@ -232,7 +233,7 @@ END_TEST
 /* Each allocation of opening and rendering fails once. */
 START_TEST(out_of_memory)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if SANITIZER
     printf("SKIPPED out of memory: the sanitizer has its own allocator\n");
 #else
     static const char source[] = "{% macro f(x) %}{{ x|tojson }}{% endmacro %}{% for m in messages %}{{ f(m) }}"

@@ -1,0 +1,22 @@
+/* Is this program built with AddressSanitizer or ThreadSanitizer? They bring an allocator and a map of memory of their
+ * own: limits on memory, replaced allocators and libraries that want to come first do not work there. */
+#ifndef TEST_SANITIZER_H
+#define TEST_SANITIZER_H
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define THREAD_SANITIZER 1
+#else
+#define THREAD_SANITIZER 0
+#endif
+
+#if THREAD_SANITIZER || defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define SANITIZER 1
+#else
+#define SANITIZER 0
+#endif
+
+#endif
