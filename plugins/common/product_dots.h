@@ -20,6 +20,7 @@ VEC_INLINE void dots_tokens(dots_stretch_fn *stretch, const char *const *w, tn_d
     if (tokens == 1)
         stretch(w, dtype, k, x, 1, first, sums);
     else if (tokens == 2)
+        // NOLINTNEXTLINE(bugprone-branch-clone): where DOTS_TOKENS is 3, this is the last
         stretch(w, dtype, k, x, 2, first, sums);
     else if (tokens == 3)
         stretch(w, dtype, k, x, DOTS_TOKENS < 3 ? DOTS_TOKENS : 3, first, sums);

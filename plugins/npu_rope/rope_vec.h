@@ -61,7 +61,7 @@ typedef struct block {
 VEC_INLINE bool halves_differ(const rope_token *t, tn_dtype table)
 {
     size_t half = (size_t)(t->rotary / 2) * (table == TN_F32 ? 4 : 2);
-    return t->wide && (memcmp(t->cos, t->cos + half, half) || memcmp(t->sin, t->sin + half, half));
+    return t->wide && (memcmp(t->cos, t->cos + half, half) != 0 || memcmp(t->sin, t->sin + half, half) != 0);
 }
 
 /* n pairs as packs of the type's order, which is what elements of the same type are loaded as; or in order. */
