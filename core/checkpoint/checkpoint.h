@@ -36,6 +36,10 @@ double config_f64(const config_reader *c, const char *key, double fallback); /* 
 bool config_bool(const config_reader *c, const char *key, bool fallback);
 const char *config_str(const config_reader *c, const char *key, const char *fallback);
 
+/* Does key say more than nothing: is it there, and neither null, false, empty nor this number? text receives its value
+ * as JSON, cut short where it is long. Never an error. */
+bool config_says(const config_reader *c, const char *key, double nothing, char *text, size_t size);
+
 /* Strings of which each means a number. A string that is none of them is an error that lists them. */
 typedef struct config_words {
     size_t count;

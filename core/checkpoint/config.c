@@ -254,6 +254,27 @@ const char *config_str(const config_reader *c, const char *key, const char *fall
     return json_is_string(value) ? json_string_value(value) : fallback;
 }
 
+static bool is_nothing(const json_t *value, double nothing)
+{
+    return !value || json_is_false(value) || (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_string(value) && json_string_length(value) == 0) ||
+           (json_is_number(value) && json_number_value(value) == nothing);
+}
+
+bool config_says(const config_reader *c, const char *key, double nothing, char *text, size_t size)
+{
+    static const size_t FLAGS = JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6);
+    static const char cut[] = "...";
+    const json_t *value = find(c, key);
+    if (is_nothing(value, nothing))
+        return false;
+    memset(text, 0, size);
+    if (json_dumpb(value, text, size - sizeof cut, FLAGS) > size - sizeof cut)
+        strcat(text, cut);
+    return true;
+}
+
 /* What "silu" means among words; an error at key (or its element index) that lists them where it means nothing. */
 static int32_t choose(const config_reader *c, const char *key, const char *text, const config_words *words)
 {

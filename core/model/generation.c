@@ -1,8 +1,9 @@
 /* generation_config.json: which tokens end a text, and how the authors of a checkpoint draw tokens. */
 #include "model/generation.h"
 
-#include "base/structs.h"
 #include "base/file.h"
+#include "base/notices.h"
+#include "base/structs.h"
 
 #include <errno.h>
 #include <float.h>
@@ -62,6 +63,55 @@ static tn_status read_sampling(const config_file *file, tn_sampling *s, tn_error
     return status;
 }
 
+/* What a file may ask for besides, which nothing here does. nothing: the number that asks for nothing. Left out are
+ * keys that leave the text as it is, and limits, which whoever generates gives. */
+static const struct undone {
+    const char *key;
+    double nothing;
+    bool of_drawing; /* without do_sample it has no effect anywhere                                     */
+} undone[] = {
+    {"num_beams", 1, false},
+    {"num_beam_groups", 1, false},
+    {"constraints", NAN, false},
+    {"force_words_ids", NAN, false},
+    {"penalty_alpha", 0, false},
+    {"dola_layers", NAN, false},
+    {"guidance_scale", 1, false},
+    {"sequence_bias", NAN, false},
+    {"encoder_repetition_penalty", 1, false},
+    {"no_repeat_ngram_size", 0, false},
+    {"encoder_no_repeat_ngram_size", 0, false},
+    {"bad_words_ids", NAN, false},
+    {"min_length", 0, false},
+    {"min_new_tokens", 0, false},
+    {"forced_bos_token_id", NAN, false},
+    {"forced_eos_token_id", NAN, false},
+    {"exponential_decay_length_penalty", NAN, false},
+    {"suppress_tokens", NAN, false},
+    {"begin_suppress_tokens", NAN, false},
+    {"watermarking_config", NAN, false},
+    {"token_healing", NAN, false},
+    {"stop_strings", NAN, false},
+    {"top_h", 1, true},
+    {"typical_p", 1, true},
+    {"epsilon_cutoff", 0, true},
+    {"eta_cutoff", 0, true},
+};
+
+static void tell_undone(const config_file *file, const char *path)
+{
+    tn_status status = TN_OK;
+    config_reader c = config_root(file, &status, NULL);
+    bool draws = config_bool(&c, "do_sample", false);
+    for (size_t i = 0; i < sizeof undone / sizeof *undone; i++) {
+        char value[64];
+        if ((draws || !undone[i].of_drawing) && config_says(&c, undone[i].key, undone[i].nothing, value, sizeof value))
+            notices_add(
+                "%s: key '%s' is %s, which has no effect here: texts may differ from those that its authors mean", path,
+                undone[i].key, value);
+    }
+}
+
 static tn_status read_file(tn_model *m, const char *path, tn_error *err)
 {
     config_file *file = config_open(path, err);
@@ -70,6 +120,8 @@ static tn_status read_file(tn_model *m, const char *path, tn_error *err)
     tn_status status = read_eos(file, m, err);
     if (status == TN_OK)
         status = read_sampling(file, &m->sampling, err);
+    if (status == TN_OK)
+        tell_undone(file, path);
     config_close(file);
     return status;
 }

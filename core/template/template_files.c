@@ -164,8 +164,8 @@ static tn_status read_templates(template_files *files, json_t *config, const cha
     json_decref(other);
     if (status == TN_OK && !files->usual)
         status = tn_fail(err, TN_E_INPUT, folder,
-                         "has no chat template; give a model that has chat_template.jinja, or a chat_template in "
-                         "tokenizer_config.json");
+                         "has no chat template: there is no chat_template.jinja, and no chat_template in "
+                         "tokenizer_config.json or chat_template.json; add one of them");
     return status;
 }
 

@@ -114,8 +114,9 @@ END_TEST
 START_TEST(other_mistakes_are_told)
 {
     process_expect_error(TENON("Hello\n", "chat", MODEL), 4, "has no chat template", "chat_template.jinja",
-                         "tokenizer_config.json", NULL);
-    process_expect_error(TENON("[]", "run", MODEL, "--messages", "-"), 4, "has no chat template", NULL);
+                         "tokenizer_config.json", "chat_template.json", NULL);
+    process_expect_error(TENON("[]", "run", MODEL, "--messages", "-"), 4, MODEL ": has no chat template",
+                         "chat_template.jinja", "tokenizer_config.json", "chat_template.json", NULL);
     process_expect_error(TENON(NULL, "run", folder, "x", "--messages", "y"), 2, "leave out all but one", NULL);
     process_expect_error(TENON(NULL, "run", folder, "--messages", "/nonexistent/m.json"), 4, "/nonexistent/m.json",
                          NULL);

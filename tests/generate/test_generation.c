@@ -108,6 +108,54 @@ START_TEST(defaults_are_read)
 END_TEST
 
 static const struct {
+    const char *json, *says[3]; /* NULL: nothing more                                                   */
+} undone[] = {
+    {"{\"num_beams\": 4, \"typical_p\": 0.9}", {"key 'num_beams' is 4, which has no effect here"}},
+    {"{\"num_beams\": 4.0, \"do_sample\": true, \"typical_p\": 0.9}",
+     {"key 'num_beams' is 4.0, which", "key 'typical_p' is 0.9, which"}},
+    {"{\"no_repeat_ngram_size\": 3, \"bad_words_ids\": [[5, 7], [9]]}",
+     {"key 'no_repeat_ngram_size' is 3,", "key 'bad_words_ids' is [[5,7],[9]],"}},
+    {"{\"penalty_alpha\": 0.6, \"top_k\": 4, \"forced_eos_token_id\": 0}",
+     {"key 'penalty_alpha' is 0.6,", "key 'forced_eos_token_id' is 0,"}},
+    {"{\"suppress_tokens\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]}",
+     {"key 'suppress_tokens' is [1,2,3,4,5,6,7,8,9,10,", "..., which"}},
+    {"{\"min_new_tokens\": 5, \"stop_strings\": \"\\n\\u001b\"}",
+     {"key 'min_new_tokens' is 5,", "key 'stop_strings' is \"\\n\\u001B\","}},
+    {"{\"token_healing\": true, \"watermarking_config\": {\"bias\": 2.5}}",
+     {"key 'token_healing' is true,", "key 'watermarking_config' is {\"bias\":2.5},"}},
+    /* What asks for nothing, or changes no text. */
+    {"{\"num_beams\": 1, \"num_beam_groups\": 1.0, \"penalty_alpha\": 0, \"guidance_scale\": 1, \"sequence_bias\": {}, "
+     "\"no_repeat_ngram_size\": 0, \"bad_words_ids\": [], \"min_length\": 0, \"forced_eos_token_id\": null, "
+     "\"token_healing\": false, \"stop_strings\": [], \"do_sample\": true, \"typical_p\": 1.0, \"epsilon_cutoff\": "
+     "0.0, "
+     "\"eta_cutoff\": 0, \"length_penalty\": 2, \"max_length\": 20, \"max_new_tokens\": 9, \"pad_token_id\": 0, "
+     "\"bos_token_id\": 1, \"use_cache\": false, \"transformers_version\": \"4.57.1\", \"of_nobody\": 3}",
+     {NULL}},
+    {"{\"typical_p\": 0.5, \"eta_cutoff\": 0.1, \"epsilon_cutoff\": 0.1, \"top_h\": 0.4}", {NULL}},
+};
+
+/* One line for each, which names the file, and nothing else is said. */
+START_TEST(what_is_not_done_is_told)
+{
+    tn_error err = TN_ERROR_INIT;
+    size_t count = 0;
+    tn_model *m = open_with(undone[_i].json, &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    char all[4096] = "";
+    for (size_t i = 0; i < tn_notice_count(); i++) {
+        ck_assert_ptr_nonnull(strstr(tn_notice_get(i), "/generation_config.json: key '"));
+        strncat(strcat(all, "\n"), tn_notice_get(i), 1000);
+    }
+    for (; count < 3 && undone[_i].says[count]; count++)
+        ck_assert_msg(strstr(all, undone[_i].says[count]), "'%s' is not in:%s", undone[_i].says[count], all);
+    if (count > 0 && strncmp(undone[_i].says[count - 1], "...", 3) == 0)
+        count--; /* which is the end of the line before                                                  */
+    ck_assert_msg(tn_notice_count() == count, "%s", all);
+    tn_model_close(m);
+}
+END_TEST
+
+static const struct {
     const char *json, *word;
 } broken[] = {{"{", "JSON"},
               {"{\"temperature\": -1}", "temperature"},
@@ -199,6 +247,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, a_ninth_token_ends_the_text);
     tcase_add_loop_test(tc, defaults_are_read, 0, sizeof files / sizeof *files);
+    tcase_add_loop_test(tc, what_is_not_done_is_told, 0, sizeof undone / sizeof *undone);
     tcase_add_loop_test(tc, a_broken_file_is_an_error, 0, sizeof broken / sizeof *broken);
     tcase_add_test(tc, a_broken_link_is_an_error);
     tcase_add_test(tc, a_seed_draws_the_same_on_any_threads_and_chunk);
