@@ -245,6 +245,9 @@ static const char *fault_in(const subject *s, const outcome *o, const outcome *u
         return "the sanitizers found something";
     if (o->status == 0 || o->status == usual->status) {
         size_t out = compared(s, o), usual_out = compared(s, usual);
+        /* A model whose tokenizer is broken runs on ids, and says so; memory is no reason. */
+        if (kind != FAULT_MALLOC && kind != FAULT_MMAP && strstr(o->err, "(printing token ids)"))
+            return NULL;
         if (!same(o->out, out, usual->out, usual_out))
             return "ended well with another output";
         if (!same(o->file, o->file_size, usual->file, usual->file_size) || o->files != usual->files)
