@@ -487,13 +487,23 @@ static void remove_places(void)
     tempdir_remove(walk.folder);
 }
 
+/* It looks at a process by means that some machines forbid. */
+static void find_leak_checker(void)
+{
+    const char *library = getenv("TENON_LSAN");
+    walk.leaks = library && library[0] ? library : NULL;
+    outcome o = run(&subjects[0], NULL, PLAINLY);
+    if (!walk.leaks || o.err[0] || o.status != 0) {
+        printf("SKIPPED leaks: %s\n",
+               walk.leaks ? "LeakSanitizer does not work here" : "TENON_LSAN does not name LeakSanitizer's library");
+        walk.leaks = NULL;
+    }
+    outcome_free(&o);
+}
+
 int main(int argc, char **argv)
 {
     int at = 1;
-    const char *leaks = getenv("TENON_LSAN");
-    walk.leaks = leaks && leaks[0] ? leaks : NULL;
-    if (!walk.leaks)
-        printf("SKIPPED leaks: TENON_LSAN does not name LeakSanitizer's library\n");
     for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
         if (strcmp(argv[at], "--all") == 0)
             walk.all = true;
@@ -507,6 +517,7 @@ int main(int argc, char **argv)
             walk.fault = argv[++at];
     }
     make_places();
+    find_leak_checker();
     for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
         if (at >= argc || strcmp(argv[at], subjects[i].name) == 0) {
             if (walk.fault)
