@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MODEL "models/demo"
@@ -186,6 +188,36 @@ START_TEST(a_conversation_is_saved_and_goes_on)
 END_TEST
 
 /* A conversation that the template writes otherwise than it was generated goes back as far as it differs. */
+/* What was there stays, whole, and nothing lies beside it. A quote takes two bytes in the file, so that it grows beyond
+ * a limit that the input does not reach. */
+START_TEST(a_conversation_that_cannot_be_saved)
+{
+    char *talks = tempdir_path(folder, "talks"), *path = tempdir_path(talks, "saved.json"), input[4000], quotes[3001];
+    struct rlimit before, small;
+    size_t size;
+    ck_assert_int_eq(mkdir(talks, 0755), 0);
+    tempdir_write(path, "[]", 2);
+    memset(quotes, '"', 3000);
+    quotes[3000] = '\0';
+    snprintf(input, sizeof input, "/system %s\n/save %s\n", quotes, path);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    small.rlim_cur = 4096;
+    setrlimit(RLIMIT_FSIZE, &small);
+    process_result r = CHAT(input, "-q");
+    setrlimit(RLIMIT_FSIZE, &before);
+    process_expect_error(r, 4, "saved.json", "cannot be written: File too large", NULL);
+    char *left = tempdir_read(path, &size);
+    ck_assert_str_eq(left, "[]");
+    free(left);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(rmdir(talks), 0);
+    process_expect_error(CHAT("/save /dev/null\n", "-q"), 4, "/dev/null", "is not a regular file", NULL);
+    free(path);
+    free(talks);
+}
+END_TEST
+
 START_TEST(what_changed_is_computed_again)
 {
     write_file("chat_template.jinja", "{%- for m in messages -%}<{{ m.content.upper() }}>{%- endfor -%}");
@@ -415,6 +447,7 @@ int main(void)
     tcase_add_test(all, other_mistakes_are_told);
     tcase_add_test(all, a_line_is_a_message);
     tcase_add_test(all, a_conversation_is_saved_and_goes_on);
+    tcase_add_test(all, a_conversation_that_cannot_be_saved);
     tcase_add_test(all, what_changed_is_computed_again);
     tcase_add_test(all, a_full_context_is_told);
     tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);

@@ -91,13 +91,24 @@ END_TEST
 
 /* ---- pipes ---------------------------------------------------------------------------------------- */
 
+/* One of each command that prints a result. */
+static const char *const lines[][8] = {
+    {"run", MODEL, "And", "-n8", "-q", NULL},
+    {"run", MODEL, "And", "-n8", "-q", "--json", NULL},
+    {"--help", NULL},
+    {"--version", NULL},
+    {"tokenize", MODEL, "And", NULL},
+    {"tokenize", MODEL, "--decode=5,6", "--json", NULL},
+    {"kernels", "-q", NULL},
+    {"kernels", "--json", "-q", NULL},
+    {"inspect", MODEL, "--kernels=none", "-q", NULL},
+    {"inspect", MODEL, "--kernels=none", "-q", "--format=json", NULL},
+    {"perplexity", MODEL, "models/demo/config.json", "-q", NULL},
+};
+
 /* The loop's index: whether whoever started tenon ignores SIGPIPE. Either way it ends as by that signal. */
 START_TEST(reader_that_goes_away)
 {
-    static const char *const lines[][6] = {{"run", MODEL, "And", "-n8", "-q", NULL},
-                                           {"--help", NULL},
-                                           {"tokenize", MODEL, "And", NULL},
-                                           {"kernels", "--json", "-q", NULL}};
     signal(SIGPIPE, _i ? SIG_IGN : SIG_DFL);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         int ends[2], err = memfd_create("err", MFD_CLOEXEC);
@@ -113,8 +124,6 @@ END_TEST
 
 START_TEST(full_disk_is_an_error)
 {
-    static const char *const lines[][5] = {
-        {"run", MODEL, "And", "-q", NULL}, {"--help", NULL}, {"tokenize", MODEL, "And", NULL}};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         int full = open("/dev/full", O_WRONLY | O_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
         ck_assert_int_eq(process_wait(process_start(lines[i], null_input(), full, dup(err))), 1);

@@ -245,6 +245,9 @@ static const char *fault_in(const subject *s, const outcome *o, const outcome *u
         return "the sanitizers found something";
     if (o->status == 0 || o->status == usual->status) {
         size_t out = compared(s, o), usual_out = compared(s, usual);
+        /* A model whose tokenizer is broken runs on ids, and says so; memory is no reason. */
+        if (kind != FAULT_MALLOC && kind != FAULT_MMAP && strstr(o->err, "(printing token ids)"))
+            return NULL;
         if (!same(o->out, out, usual->out, usual_out))
             return "ended well with another output";
         if (!same(o->file, o->file_size, usual->file, usual->file_size) || o->files != usual->files)
@@ -484,13 +487,23 @@ static void remove_places(void)
     tempdir_remove(walk.folder);
 }
 
+/* It looks at a process by means that some machines forbid. */
+static void find_leak_checker(void)
+{
+    const char *library = getenv("TENON_LSAN");
+    walk.leaks = library && library[0] ? library : NULL;
+    outcome o = run(&subjects[0], NULL, PLAINLY);
+    if (!walk.leaks || o.err[0] || o.status != 0) {
+        printf("SKIPPED leaks: %s\n",
+               walk.leaks ? "LeakSanitizer does not work here" : "TENON_LSAN does not name LeakSanitizer's library");
+        walk.leaks = NULL;
+    }
+    outcome_free(&o);
+}
+
 int main(int argc, char **argv)
 {
     int at = 1;
-    const char *leaks = getenv("TENON_LSAN");
-    walk.leaks = leaks && leaks[0] ? leaks : NULL;
-    if (!walk.leaks)
-        printf("SKIPPED leaks: TENON_LSAN does not name LeakSanitizer's library\n");
     for (; at < argc && strncmp(argv[at], "--", 2) == 0; at++) {
         if (strcmp(argv[at], "--all") == 0)
             walk.all = true;
@@ -504,6 +517,7 @@ int main(int argc, char **argv)
             walk.fault = argv[++at];
     }
     make_places();
+    find_leak_checker();
     for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
         if (at >= argc || strcmp(argv[at], subjects[i].name) == 0) {
             if (walk.fault)
