@@ -254,21 +254,17 @@ asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
 
-# Children that try plugins write nothing to a terminal: what is found goes to files, and each is a failure. They are
-# forked while there are threads, which the sanitizer would end. Without addresses drawn at random its map of memory
-# fits on every kernel. Suppressions, each with its reason: tests/tsan.supp.
-NOT_RANDOM = $(shell setarch -R true 2>/dev/null && echo setarch -R)
-tsan: ## all tests again under ThreadSanitizer
-	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp:print_suppressions=0:die_after_fork=0:log_path=$(abspath $(BUILD))/tsan/reports/race:$$TSAN_OPTIONS \
-	  TEST_REPORTS=$(abspath $(BUILD))/tsan/reports TEST_WITH='$(NOT_RANDOM)' TEST_SECONDS=6000 \
-	  $(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE='-fsanitize=thread -fno-omit-frame-pointer' check
+# Suppressions, each with its reason: tests/tsan.supp.
+tsan: ## all tests again under ThreadSanitizer, with clang
+	@scripts/tsan.sh '$(MAKE_COMMAND)' $(BUILD)/tsan
 
 # The tests of reading what others wrote: checkpoints, dictionaries, templates, plugins. Suppressions: tests/valgrind.supp.
 VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
   --errors-for-leak-kinds=definite --suppressions=$(CURDIR)/tests/valgrind.supp
 READERS := base checkpoint bad_models fuzz text template plugin
 valgrind: tests ## the tests that read files and open plugins, under valgrind
-	@TENON_BUILD='$(abspath $(BUILD))' TEST_WITH='$(VALGRIND)' TEST_SECONDS=6000 TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh \
+	@command -v valgrind >/dev/null 2>&1 || { echo 'valgrind is not installed (scripts/setup.sh --optional)'; exit 1; }
+	@TENON_BUILD='$(abspath $(BUILD))' TEST_WITH='$(VALGRIND)' TEST_SECONDS=6000 CK_TIMEOUT_MULTIPLIER=4 TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh \
 	  $(patsubst %.c,$(TOOL)/%,$(notdir $(foreach d,$(READERS),$(wildcard tests/$d/test_*.c))))
 
 # LeakSanitizer by itself, which a program that was built without it can be given; with clang it is gcc's, too.
