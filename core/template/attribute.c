@@ -62,6 +62,9 @@ static value plain_attribute(sandbox *s, value of, const string *name)
     }
     if (of.kind == VALUE_MACRO && strcmp(n, "name") == 0)
         return value_of(of.as.macro->node->name);
+    if (of.kind == VALUE_MACRO &&
+        (strcmp(n, "arguments") == 0 || strcmp(n, "caller") == 0 || strncmp(n, "catch_", 6) == 0))
+        sandbox_fail(s, "what a macro takes is not supported as a value; write it out");
     if (value_is_list(of, LIST_RANGE)) {
         const list *l = of.as.list;
         if (strcmp(n, "start") == 0 || strcmp(n, "stop") == 0 || strcmp(n, "step") == 0)

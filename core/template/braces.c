@@ -62,6 +62,26 @@ static spec read_spec(sandbox *s, const char *text)
     return p;
 }
 
+/* Without a letter a float shows that it is one: what %g wrote as a whole number gets ".0", or an exponent where that
+ * would be a digit more than asked for. */
+static void as_float(double real, int precision, char *text, size_t size)
+{
+    size_t digits = strspn(text, "0123456789");
+    int most = precision > 0 ? precision : 1;
+    if (text[digits])
+        return;
+    if (digits < (size_t)most) {
+        snprintf(text + digits, size - digits, ".0");
+        return;
+    }
+    snprintf(text, size, "%.*e", most - 1, real);
+    char *exponent = strchr(text, 'e'), *end = exponent;
+    while (most > 1 && end[-1] == '0')
+        end--;
+    end -= most > 1 && end[-1] == '.';
+    memmove(end, exponent, strlen(exponent) + 1);
+}
+
 /* The absolute value, as digits. */
 static void show_number(sandbox *s, const spec *p, value v, char *text, size_t size)
 {
@@ -88,6 +108,8 @@ static void show_number(sandbox *s, const spec *p, value v, char *text, size_t s
     }
     snprintf(format, sizeof format, "%%.*%c", kind == '%' ? 'f' : kind ? kind : 'g');
     snprintf(text, size, format, precision, real);
+    if (!kind)
+        as_float(real, precision, text, size);
     if (kind == '%')
         strncat(text, "%", size - strlen(text) - 1);
 }
@@ -147,6 +169,7 @@ typedef struct braces {
     sandbox *s;
     const arguments *given;
     size_t next;
+    bool numbered; /* a field says its number                                                        */
     piece_text out;
 } braces;
 
@@ -164,11 +187,15 @@ static value field(braces *b, const char *name, size_t size)
     value v = {0};
     while (first < size && name[first] != '.' && name[first] != '[')
         first++;
+    bool number = first && first < 9 && strspn(name, "0123456789") >= first;
+    b->numbered |= number;
     if (first == 0)
         v = by_index(b, b->next++);
-    else if (strspn(name, "0123456789") >= first && first < 9)
+    else if (number)
         v = by_index(b, strtoul(name, NULL, 10));
-    else
+    if (b->numbered && b->next)
+        sandbox_fail(b->s, "cannot mix '{}' and '{0}' in a format string; use one kind");
+    if (first && !number)
         for (size_t i = 0; i < b->given->named_count; i++)
             if (b->given->names[i]->size == first && memcmp(b->given->names[i]->data, name, first) == 0)
                 v = b->given->named[i];
@@ -201,7 +228,11 @@ static void replace(braces *b, const char *text, size_t size)
     value v = field(b, text, colon);
     if (colon + 1 < size && text[colon] == '!') {
         piece_text shown = {0};
-        if (text[colon + 1] == 'r')
+        char kind = text[colon + 1];
+        if ((kind != 'r' && kind != 's') || (colon + 2 < size && text[colon + 2] != ':'))
+            sandbox_fail(b->s, "the conversion '%.*s' is not supported; use !r or !s", (int)(size - colon),
+                         text + colon);
+        if (kind == 'r')
             repr_add_repr(b->s, &shown, v);
         else
             repr_add_str(b->s, &shown, v);

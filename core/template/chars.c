@@ -74,9 +74,24 @@ bool chars_is_alpha(int32_t code)
     return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
 }
 
-bool chars_is_digit(int32_t code)
+bool chars_is_decimal(int32_t code)
 {
     return utf8proc_category(code) == UTF8PROC_CATEGORY_ND;
+}
+
+bool chars_is_digit(int32_t code)
+{
+    /* Numeric_Type=Digit, which utf8proc does not tell: superscripts, digits in circles and the like. */
+    static const int32_t others[][2] = {
+        {0xb2, 0xb3},     {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},   {0x2070, 0x2070},
+        {0x2074, 0x2079}, {0x2080, 0x2089},   {0x2460, 0x2468},   {0x2474, 0x247c},   {0x2488, 0x2490},
+        {0x24ea, 0x24ea}, {0x24f5, 0x24fd},   {0x24ff, 0x24ff},   {0x2776, 0x277e},   {0x2780, 0x2788},
+        {0x278a, 0x2792}, {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (code >= others[i][0] && code <= others[i][1])
+            return true;
+    return chars_is_decimal(code);
 }
 
 bool chars_is_numeric(int32_t code)

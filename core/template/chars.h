@@ -21,7 +21,8 @@ size_t chars_index(const struct string *text, size_t offset);
 /* What str.isspace, isalpha and so on ask of a character. */
 bool chars_is_space(int32_t code);
 bool chars_is_alpha(int32_t code);
-bool chars_is_digit(int32_t code); /* and decimal */
+bool chars_is_decimal(int32_t code);
+bool chars_is_digit(int32_t code); /* decimal, or a digit of another form: a superscript */
 bool chars_is_numeric(int32_t code);
 bool chars_is_upper(int32_t code);
 bool chars_is_lower(int32_t code);

@@ -161,6 +161,11 @@ static void add_text(percent *p, const conversion *c, char letter)
 static void convert(percent *p, const string *format, size_t *at)
 {
     conversion c = {.precision = -1};
+    if (format->data[*at] == '%') {
+        ++*at;
+        repr_add_text(p->s, &p->out, "%");
+        return;
+    }
     bool named = format->data[*at] == '(';
     if (named)
         c.v = named_value(p, format, at);
@@ -179,10 +184,6 @@ static void convert(percent *p, const string *format, size_t *at)
     if (*at >= format->size)
         sandbox_fail(p->s, "incomplete format; write %%%% for a percent sign");
     char letter = format->data[(*at)++];
-    if (letter == '%') {
-        repr_add_text(p->s, &p->out, "%");
-        return;
-    }
     if (!strchr("diuoxXeEfFgGcrs", letter))
         sandbox_fail(p->s, "the format character '%c' is not supported; use one of diouxXeEfFgGcrs", letter);
     if (!named)

@@ -312,6 +312,12 @@ static bool is_alnum(int32_t code)
     return chars_is_alpha(code) || chars_is_numeric(code);
 }
 
+static value text_isdecimal(sandbox *s, value self, const value *arg, const arguments *raw)
+{
+    (void)arg, (void)raw;
+    return all(s, self, chars_is_decimal);
+}
+
 static value text_isdigit(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)arg, (void)raw;
@@ -391,7 +397,7 @@ const builtin *text_search_find(const char *name)
         {"partition", "sep", 1, text_partition},
         {"rpartition", "sep", 1, text_rpartition},
         {"isdigit", "", 0, text_isdigit},
-        {"isdecimal", "", 0, text_isdigit},
+        {"isdecimal", "", 0, text_isdecimal},
         {"isnumeric", "", 0, text_isnumeric},
         {"isalpha", "", 0, text_isalpha},
         {"isalnum", "", 0, text_isalnum},
