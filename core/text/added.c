@@ -73,9 +73,10 @@ static int32_t trie_longest(const added_trie *trie, const char *text, size_t len
 }
 
 /* What gives tokens their ids: as the library, the vocabulary, an entry before for the same token, or the next number
- * behind the vocabulary; never the entry's own 'id'. */
+ * behind the vocabulary; the entry's own 'id' only where the vocabulary has gaps: the numbers would lie in them. */
 typedef struct numbering {
     trie known;
+    bool gaps;
     int64_t next;
 } numbering;
 
@@ -89,23 +90,20 @@ static int64_t number_of(const numbering *n, const added_token *t)
     return value == TRIE_NONE ? -1 : (int64_t)value;
 }
 
-/* Gives the token its id and puts it into the vocabulary, unless a token of the model has the number already: both then
- * become that id, which decodes to the added one. */
-static tn_status number_token(added_token *t, vocab *v, numbering *n, place at, tn_error *err)
+/* Gives the token its id and puts it into the vocabulary. own: the entry's. */
+static tn_status number_token(added_token *t, int64_t own, vocab *v, numbering *n, place at, tn_error *err)
 {
     uint32_t known = vocab_find(v, t->content, t->length);
     int64_t id = known != VOCAB_NONE ? known : number_of(n, t);
     if (id < 0)
-        id = n->next++;
-    tn_status status = vocab_check_id(id, t->content, at, err);
+        id = n->gaps ? own : n->next++;
+    tn_status status = vocab_add(v, id, t->content, t->length, t->special, at, err);
     if (status != TN_OK)
         return status;
     t->id = (uint32_t)id;
-    t->collides =
-        known == VOCAB_NONE && t->id < v->size && v->tokens[id].present && !vocab_is(v, t->id, t->content, t->length);
     if (!trie_put(&n->known, t->content, t->length, t->id))
         return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return t->collides ? TN_OK : vocab_add(v, id, t->content, t->length, t->special, at, err);
+    return TN_OK;
 }
 
 static tn_status load_token(added *a, const doc_node *node, vocab *v, numbering *numbers, place at, tn_error *err)
@@ -142,7 +140,7 @@ static tn_status load_token(added *a, const doc_node *node, vocab *v, numbering 
     t.normalized = normalized;
     status = vocab_check_id(id, t.content, at, err);
     if (status == TN_OK)
-        status = number_token(&t, v, numbers, at, err);
+        status = number_token(&t, id, v, numbers, at, err);
     if (status != TN_OK)
         return status;
     added_token *grown = buffer_grow(a->tokens, &a->capacity, a->count + 1, sizeof *grown);
@@ -165,11 +163,10 @@ const added_shown *added_find_shown(const added *a, uint32_t id)
     return a->shown_count ? bsearch(&key, a->shown, a->shown_count, sizeof key, by_id) : NULL;
 }
 
-/* Remembers what the normalizer makes of a token, which is what the token decodes to; or the token itself where the
- * vocabulary has another one under its id. */
+/* Remembers what the normalizer makes of a token, which is what the token decodes to. */
 static bool show(added *a, const added_token *t, const buffer *text)
 {
-    if (!t->collides && text->size == t->length && memcmp(text->data, t->content, t->length) == 0)
+    if (text->size == t->length && memcmp(text->data, t->content, t->length) == 0)
         return true;
     if (!a->shown && !(a->shown = calloc(a->count, sizeof *a->shown)))
         return false;
@@ -196,8 +193,7 @@ static tn_status fill_tries(added *a, const vocab *v, const normalizer *n, place
         if (last[t->id] != i)
             continue;
         if (!t->normalized)
-            memory = trie_insert(&a->raw, t->content, t->length, (int32_t)i) &&
-                     (!t->collides || (buffer_add(&text, t->content, t->length) && show(a, t, &text)));
+            memory = trie_insert(&a->raw, t->content, t->length, (int32_t)i);
         else if ((status = normalize_apply(n, t->content, t->length, &text, err)) == TN_OK)
             memory = trie_insert(&a->normalized, text.data, text.size, (int32_t)i) && show(a, t, &text);
     }
@@ -220,6 +216,7 @@ tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer 
     numbering numbers = {.next = 0};
     for (size_t id = 0; id < v->size; id++)
         numbers.next += v->tokens[id].present;
+    numbers.gaps = numbers.next < (int64_t)v->size;
     for (size_t i = 0; i < doc_count(node) && status == TN_OK; i++)
         status = load_token(a, doc_at(node, i), v, &numbers, at, err);
     trie_free(&numbers.known);

@@ -164,7 +164,6 @@ tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err);
 tn_status vocab_load_tokens(vocab *v, const doc_node *model, place at, tn_error *err); /* without merges      */
 tn_status vocab_map_tokens(vocab *v, place at, tn_error *err); /* makes all tokens so far findable       */
 void vocab_free(vocab *v);
-bool vocab_is(const vocab *v, uint32_t id, const char *text, size_t length); /* is it the token's text?    */
 /* Puts an added token under an id. */
 tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, place at, tn_error *err);
 uint32_t vocab_find(const vocab *v, const char *text, size_t length); /* among the model's; VOCAB_NONE: absent */
@@ -246,7 +245,6 @@ bool precompiled_apply(const charsmap *c, const char *text, size_t length, buffe
 typedef struct added_token {
     uint32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
-    bool collides;       /* a token of the model has the same id                                   */
     const char *content; /* borrowed from the document, while loading                            */
     size_t length;
 } added_token;

@@ -19,7 +19,7 @@ static size_t table_size(size_t count)
     return size;
 }
 
-bool vocab_is(const vocab *v, uint32_t id, const char *text, size_t length)
+static bool token_is(const vocab *v, uint32_t id, const char *text, size_t length)
 {
     const vocab_token *t = &v->tokens[id];
     return t->length == length && (length == 0 || memcmp(v->strings.data + t->offset, text, length) == 0);
@@ -28,7 +28,7 @@ bool vocab_is(const vocab *v, uint32_t id, const char *text, size_t length)
 uint32_t vocab_find(const vocab *v, const char *text, size_t length)
 {
     for (size_t i = siphash(v->key, text, length) & v->map_mask;; i = (i + 1) & v->map_mask)
-        if (v->map[i] == VOCAB_NONE || vocab_is(v, v->map[i], text, length))
+        if (v->map[i] == VOCAB_NONE || token_is(v, v->map[i], text, length))
             return v->map[i];
 }
 
@@ -104,7 +104,7 @@ tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool 
     if (index >= v->size)
         v->size = index + 1;
     vocab_token *token = &v->tokens[index];
-    if (token->present && !vocab_is(v, (uint32_t)index, text, length))
+    if (token->present && !token_is(v, (uint32_t)index, text, length))
         return tn_fail(err, TN_E_INPUT, at.file, "%s: tokens '%.*s' and '%.80s' both have id %lld; correct the file",
                        at.component, token->length < 80 ? (int)token->length : 80, v->strings.data + token->offset,
                        text, (long long)id);
@@ -163,7 +163,7 @@ tn_status vocab_map_tokens(vocab *v, place at, tn_error *err)
         const vocab_token *token = &v->tokens[id];
         const char *text = token->length ? v->strings.data + token->offset : "";
         size_t i = siphash(v->key, text, token->length) & v->map_mask;
-        while (token->present && v->map[i] != VOCAB_NONE && !vocab_is(v, v->map[i], text, token->length))
+        while (token->present && v->map[i] != VOCAB_NONE && !token_is(v, v->map[i], text, token->length))
             i = (i + 1) & v->map_mask;
         if (token->present)
             v->map[i] = (uint32_t)id; /* of two equal ones the later counts */

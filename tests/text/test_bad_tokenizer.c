@@ -167,6 +167,10 @@ START_TEST(added_entries)
         {"{" MODEL ",\"added_tokens\":{}}", "added_tokens"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":5}]}", "content"},
         {"{" MODEL ",\"added_tokens\":[{\"content\":\"x\"}]}", "outside"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":2},\"merges\":[]},\"added_tokens\":[{\"id\":2,"
+         "\"content\":"
+         "\"x\"}]}",
+         "both have id 2"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":2147483648,\"content\":\"x\"}]}", "outside"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\",\"lstrip\":\"yes\"}]}", "lstrip"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":5,\"content\":\"x\",\"case\":\"any\"}]}", "'case' is not known"},
