@@ -48,8 +48,9 @@ static struct {
     dnnl_engine_t engine;
     dnnl_primitive_t bf16[GEMM_FORMS]; /* NULL: this machine has no bf16 product                  */
     atomic_bool failed;                /* it ran out of memory, and is left alone from then on    */
-    atomic_bool made[2][GEMM_FORMS];   /* f32, bf16: it has the code for such products            */
-} dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_mutex_t making;
+    atomic_bool made[2]; /* f32, bf16: it has its code for products of that type             */
+} dnn = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER, .making = PTHREAD_MUTEX_INITIALIZER};
 
 /* Is this a success? Whatever is neither that nor "there is no such thing here" is lack of memory. */
 static bool gemm_good(dnnl_status_t status)
@@ -293,12 +294,50 @@ static void gemm_do(void *argument)
                                         : gemm_f32(t->shape, t->a, t->w, t->c);
 }
 
+/* oneDNN makes code when it first meets a shape that takes another path through it, megabytes at once: products of five
+ * to fifteen rows are one that a context may get to after ten thousand tokens, when rows of scores have become long.
+ * With these shapes it has all of its code before the first product is made. */
+enum { CODE_M = 16, CODE_N = 128, CODE_K = 64 };
+
+static void gemm_make_code(void *argument)
+{
+    static const int64_t sizes[][3] = {{CODE_M, CODE_N, CODE_K}, {5, CODE_K, CODE_K}, {CODE_M, CODE_K, CODE_N}};
+    static const float zeros[CODE_N * CODE_K];
+    float c[CODE_M * CODE_N];
+    const gemm_task *first = argument;
+    gemm_shape shape = *first->shape;
+    gemm_task task = {.context = first->context, .shape = &shape, .a = zeros, .w = zeros, .c = c};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int form = 0; form < GEMM_FORMS && !atomic_load(&dnn.failed); form++) {
+            int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+            shape.form = (gemm_form)form;
+            shape.m = m;
+            shape.n = shape.ldc = n;
+            shape.k = k;
+            shape.lda = form == GEMM_TN ? m : k;
+            shape.ldw = form == GEMM_NT ? k : n;
+            gemm_do(&task);
+        }
+}
+
+static bool gemm_ready(gemm_context *context, const gemm_shape *shape)
+{
+    atomic_bool *made = &dnn.made[shape->type == TN_BF16];
+    if (atomic_load(made))
+        return true;
+    gemm_task task = {.context = context, .shape = shape};
+    pthread_mutex_lock(&dnn.making);
+    if (!atomic_load(made))
+        atomic_store(made, gemm_call(gemm_make_code, &task, true));
+    pthread_mutex_unlock(&dnn.making);
+    return atomic_load(made);
+}
+
 static void gemm_direct(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
 {
     gemm_task task = {.context = context, .shape = shape, .a = a, .w = w, .c = c};
-    atomic_bool *made = &dnn.made[shape->type == TN_BF16][shape->form];
-    if (context && shape->k > 0 && gemm_call(gemm_do, &task, !atomic_load(made)) && !atomic_load(made))
-        atomic_store(made, true);
+    if (context && shape->k > 0 && gemm_ready(context, shape))
+        gemm_call(gemm_do, &task, false);
     if (!task.done)
         gemm_plain(shape, a, w, c);
 }

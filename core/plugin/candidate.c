@@ -249,10 +249,12 @@ static tn_status take_pages(const candidate *c, const objects_loaded *before, si
     tn_status status = detach_new(before, folder, threads == 0, &why);
     if (status == TN_E_MEMORY)
         return tn_fail(err, status, c->file, "not opened: %s", why.message);
-    if (status == TN_E_INTERNAL)
+    if (check_opened(c, err) != TN_OK)
+        return TN_E_KERNEL;
+    if (status != TN_OK)
         notices_add("%s stays in its file (%s), which is not to be written to while it is in use", c->shown,
                     why.message);
-    return check_opened(c, err);
+    return TN_OK;
 }
 
 static tn_status open_and_register(candidate *c, const tn_plugin *foreign, tn_error *err)

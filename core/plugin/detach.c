@@ -1,12 +1,13 @@
 /* What lies where is read from /proc/self/maps, which knows the rights that the dynamic linker gave the pages in the
- * end. The kernel copies (/proc/self/mem): of a page behind the end of a file it says that there is none, where a
- * memcpy would end in SIGBUS. A mapping is replaced in one step, so that a thread may run there meanwhile.
+ * end. The kernel copies (peek.c): where a file ended meanwhile it says so, and a memcpy would end in
+ * SIGBUS. A mapping is replaced in one step, so that a thread may run there meanwhile.
  *
  * Pages become executable before they are moved to their place: perf, which follows mappings as they are made, goes on
  * naming the functions of the file. Debuggers and dladdr know libraries from the dynamic linker and see no difference.
  */
 #include "plugin/detach.h"
 
+#include "plugin/peek.h"
 #include "plugin/writers.h"
 
 #include <errno.h>
@@ -114,18 +115,7 @@ static tn_status find_pages(const ranges *libraries, bool variables, ranges *pag
 /* ---- replacing ------------------------------------------------------------------------------------------------------
  */
 
-static bool copy(int memory, char *to, uintptr_t from, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pread(memory, to + done, bytes - done, (off_t)(from + done));
-        if (n <= 0 && errno != EINTR)
-            return false;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return true;
-}
-
-static tn_status replace(int memory, const range *r, tn_error *err)
+static tn_status replace(const range *r, tn_error *err)
 {
     size_t bytes = r->end - r->start;
     void *place = (void *)r->start; /* NOLINT(performance-no-int-to-ptr)                                  */
@@ -133,8 +123,8 @@ static tn_status replace(int memory, const range *r, tn_error *err)
     tn_status status = TN_OK;
     if (own == MAP_FAILED)
         return tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
-    if (!copy(memory, own, r->start, bytes))
-        status = tn_fail(err, errno == EIO ? TN_E_INPUT : TN_E_INTERNAL, NULL, "/proc/self/mem: %s", strerror(errno));
+    if (!peek_copy(own, place, bytes))
+        status = tn_fail(err, TN_E_INPUT, NULL, "its pages cannot be read");
     else if (mprotect(own, bytes, r->rights) != 0 ||
              mremap(own, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED)
         status =
@@ -160,18 +150,6 @@ static tn_status hold(const char *path, tn_error *err)
     return tn_fail(err, why == ENOMEM ? TN_E_MEMORY : TN_E_INTERNAL, NULL, "%s: %s", path, strerror(why));
 }
 
-static tn_status replace_all(const ranges *pages, tn_error *err)
-{
-    int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
-    tn_status status = TN_OK;
-    if (memory < 0)
-        return tn_fail(err, TN_E_INTERNAL, NULL, "/proc/self/mem: %s", strerror(errno));
-    for (size_t i = 0; i < pages->count && status == TN_OK; i++)
-        status = replace(memory, &pages->items[i], err);
-    close(memory);
-    return status;
-}
-
 tn_status detach_new(const objects_loaded *before, const char *folder, bool variables, tn_error *err)
 {
     search s = {.before = before, .folder = folder};
@@ -186,8 +164,8 @@ tn_status detach_new(const objects_loaded *before, const char *folder, bool vari
         status = hold(s.libraries.items[i].file, err);
     if (status == TN_OK && s.libraries.count > 0)
         status = find_pages(&s.libraries, variables, &pages, err);
-    if (status == TN_OK && pages.count > 0)
-        status = replace_all(&pages, err);
+    for (size_t i = 0; i < pages.count && status == TN_OK; i++)
+        status = replace(&pages.items[i], err);
     free(pages.items);
     free(s.libraries.items);
     return status;

@@ -8,6 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef TN_SECCOMP
+#include <errno.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#endif
 
 #define LIBRARY "libin_use.so.1"
 enum { STEPS = 4, VOCABULARY_MAX = 4096 };
@@ -188,6 +193,34 @@ START_TEST(what_changes_while_it_is_opened_is_refused)
 }
 END_TEST
 
+/* As under systemd's MemoryDenyWriteExecute: the plugin is used all the same, and what is to be known is said. */
+START_TEST(a_system_that_does_not_allow_it_is_told)
+{
+#ifdef TN_SECCOMP
+    scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
+    ck_assert_ptr_nonnull(filter);
+    ck_assert_int_eq(seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(mprotect), 1,
+                                      SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, PROT_EXEC)),
+                     0);
+    if (seccomp_load(filter) == 0) {
+        static float logits[VOCABULARY_MAX];
+        apply();
+        tn_session *session = start();
+        step(session, 0, logits);
+        tn_session_free(session);
+        ck_assert(
+            has_notice("in_use.so stays in its file (code in memory: Operation not permitted), which is not to be "
+                       "written to while it is in use"));
+    } else {
+        printf("SKIPPED: this system takes no filter\n");
+    }
+    seccomp_release(filter);
+#else
+    printf("SKIPPED: no libseccomp\n");
+#endif
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("plugins in use");
@@ -198,6 +231,7 @@ int main(void)
     tcase_add_loop_test(tc, another_content_is_told, 0, REWRITES);
     tcase_add_test(tc, no_page_is_left_in_a_file);
     tcase_add_test(tc, another_file_is_another_plugin);
+    tcase_add_test(tc, a_system_that_does_not_allow_it_is_told);
     tcase_add_test(tc, what_changes_while_it_is_opened_is_refused);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
