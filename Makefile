@@ -192,6 +192,7 @@ $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/fault
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin -fexceptions $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
 $(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
+$(BUILD)/tests/test_faults: | $(BUILD)/tests/make_checkpoint
 
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
 SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
@@ -273,7 +274,7 @@ LSAN = $(wildcard $(shell gcc -print-file-name=liblsan.so 2>/dev/null))
 # One part of the walk for each processor, all at once. ONLY='run malloc': this command, and kind of calls. EVERY=yes:
 # every call, where otherwise those of one path are tried once or twice.
 FAULT_PARTS = $(shell nproc)
-faults: tests ## every failure of the system below, at every place; an hour or so; ONLY='run malloc', EVERY=yes
+faults: tests ## every failure of the system below, at every place; half an hour on two free cores; ONLY='run malloc', EVERY=yes
 	@seq 0 $$(($(FAULT_PARTS) - 1)) | TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' xargs -P $(FAULT_PARTS) -I PART \
 	  $(TOOL)/test_faults $(if $(EVERY),--every,--all) --part PART/$(FAULT_PARTS) $(ONLY)
 

@@ -159,7 +159,10 @@ static json_t *make_message(const char *role, const char *text, size_t length, t
 {
     json_t *content = json_stringn(text, length);
     if (!content) {
-        tn_fail(err, TN_E_INPUT, "message", "is not UTF-8; give it in that encoding");
+        if (json_lost())
+            no_memory(err);
+        else
+            tn_fail(err, TN_E_INPUT, "message", "is not UTF-8; give it in that encoding");
         return NULL;
     }
     json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content);

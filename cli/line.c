@@ -189,7 +189,8 @@ line_end line_read(line_reader *l, volatile int *interrupted, char **text, size_
         memcpy(*text, l->text, l->length + 1);
     *length = l->length;
     if (end == LINE_FAILED || (end == LINE_READ && !*text)) {
-        tn_fail(err, TN_E_MEMORY, "standard input", "a line of more than %zu MiB; split it", LINE_MAX_BYTES >> 20);
+        tn_fail(err, TN_E_MEMORY, "standard input", "no memory for a line, or it has more than %zu MiB; split it",
+                LINE_MAX_BYTES >> 20);
         return LINE_FAILED;
     }
     return end;

@@ -10,18 +10,16 @@
 
 typedef struct loading {
     const char *path;
+    lt_dladvise advise; /* may be left behind by what opens                                             */
     lt_dlhandle handle;
 } loading;
 
 static void open_resident(void *argument)
 {
     loading *l = argument;
-    lt_dladvise advise;
-    if (lt_dladvise_init(&advise) != 0)
-        return;
-    if (lt_dladvise_local(&advise) == 0 && lt_dladvise_resident(&advise) == 0)
-        l->handle = lt_dlopenadvise(l->path, advise);
-    lt_dladvise_destroy(&advise);
+    if (lt_dladvise_init(&l->advise) == 0 && lt_dladvise_local(&l->advise) == 0 &&
+        lt_dladvise_resident(&l->advise) == 0)
+        l->handle = lt_dlopenadvise(l->path, l->advise);
 }
 
 tn_status loader_open(const char *path, stage *staged, char *changed, size_t changed_size, size_t *threads,
@@ -41,6 +39,8 @@ tn_status loader_open(const char *path, stage *staged, char *changed, size_t cha
     stage_begin(staged);
     loading l = {.path = path};
     lost = !edge_call(open_resident, &l);
+    if (l.advise)
+        lt_dladvise_destroy(&l.advise);
     stage_end();
     hoststate_restore(before, changed, changed_size);
     *threads = tasks_left(tasks);

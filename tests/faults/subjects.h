@@ -22,10 +22,6 @@ typedef struct subject {
     int64_t sample[FAULT_KINDS];  /* how many points of a kind are tried in a sample; -1: all               */
 } subject;
 
-#define ALL_KINDS                                                                                                      \
-    {                                                                                                                  \
-        -1, -1, -1, -1, -1, -1, -1, -1, -1                                                                             \
-    }
 #define LLAMA "tests/data/models/llama"
 #define DEMO "models/demo"
 #define TOKENIZERS "tests/data/tokenizers/"
@@ -36,9 +32,9 @@ typedef struct subject {
  * long for the code that oneDNN makes, by few paths that are taken again and again. What verify prints has times. */
 static const subject subjects[] = {
     {"version", {"version"}, .sample = {-1}},
-    {"inspect", {"inspect", LLAMA, "--kernels=none"}, .sample = ALL_KINDS},
+    {"inspect", {"inspect", LLAMA, "--kernels=none"}, .sample = {120, -1, -1, -1, -1, -1, -1, -1, -1}},
     {"inspect-json", {"inspect", LLAMA, "--kernels=none", "--format=json"}, .sample = {40}},
-    {"tokenize", {"tokenize", DEMO, "And it came to pass"}, .sample = ALL_KINDS},
+    {"tokenize", {"tokenize", DEMO, "And it came to pass"}, .sample = {100, -1, -1, -1, -1, -1, -1, -1, -1}},
     {"tokenize-gpt2", {"tokenize", TOKENIZERS "gpt-2", TEXT}, .sample = {20}},
     {"tokenize-llama3", {"tokenize", TOKENIZERS "llama-3", TEXT}, .sample = {20}},
     {"tokenize-unigram", {"tokenize", TOKENIZERS "unigram", TEXT}, .sample = {40, -1, -1, -1, -1}},
@@ -57,42 +53,42 @@ static const subject subjects[] = {
      .sample = {40, -1, 16, -1, -1, -1, -1, -1, -1}},
     {"run",
      {"run", "TINY", "--tokens", "1,2,3,4,5,6,7,8", "-n", "4", "--kernels=none", "--dtype=bf16", "--threads=2"},
-     .sample = {80, -1, -1, -1, -1, -1, -1, -1, -1}},
+     .sample = {60, -1, -1, -1, -1, -1, -1, -1, -1}},
     {"run-json",
      {"run", "TINY", "And it", "-n", "3", "--kernels=none", "--threads=1", "--json", "--seed", "1"},
      .timed = true,
      .of_path = 2,
-     .sample = {40, -1, 4, -1, -1, -1, -1, -1, -1}},
+     .sample = {30, 4, 4, -1, -1, 10, 10, -1, -1}},
     {"run-messages",
      {"run", "TINY", "--messages", "TINY/messages.json", "-n", "2", "--kernels=none", "--threads=1"},
      .of_path = 2,
-     .sample = {40, 4, 4, -1, -1, -1, -1}},
+     .sample = {30, 4, 4, -1, -1, 10, 10}},
     {"chat",
      {"chat", "TINY", "-n", "2", "--kernels=none", "--threads=1"},
      .input = "And it\n/save OUT/talk.json\ncame to pass\n",
      .of_path = 1,
-     .sample = {40, 4, 4, -1, -1, -1, -1}},
+     .sample = {30, 4, 4, -1, -1, 10, 10}},
     {"run-kernels",
      {"run", "TINY", "--tokens", "1,2,3,4,5,6,7,8", "-n", "4", "--kernels=auto", "--plugins=PLUGINS", "--threads=1"},
      .of_path = 1,
-     .sample = {20, 4, 4, 6, -1, -1, 6, -1, -1}},
+     .sample = {12, 4, 4, 4, -1, 8, 4, -1, -1}},
     {"run-kernels-cold",
      {"run", "TINY", "--tokens", "1,2,3,4,5,6,7,8", "-n", "4", "--kernels=auto", "--plugins=PLUGINS", "--threads=1"},
      .cold = true,
      .of_path = 1,
-     .sample = {20, 6, 6, 6, -1, -1, 6, -1, -1}},
-    {"kernels", {"kernels", "--plugins", "PLUGINS"}, .of_path = 2, .sample = {30, -1, -1, -1, -1, -1, 10, -1, -1}},
+     .sample = {12, 4, 4, 4, -1, 8, 4, -1, -1}},
+    {"kernels", {"kernels", "--plugins", "PLUGINS"}, .of_path = 2, .sample = {24, -1, -1, -1, -1, -1, 8, -1, -1}},
     {"kernels-cold",
      {"kernels", "--plugins", "PLUGINS"},
      .cold = true,
      .of_path = 2,
-     .sample = {40, -1, -1, -1, -1, -1, 10, -1, -1}},
+     .sample = {24, -1, -1, -1, -1, 8, 6, -1, -1}},
     {"kernels-children",
      {"kernels", "--plugins", "PLUGINS"},
      .cold = true,
      .children = true,
      .of_path = 1,
-     .sample = {20, 4, 4, 8, -1, -1, 8, -1, -1}},
+     .sample = {16, 4, 4, 6, -1, 8, 6, -1, -1}},
     {"verify",
      {"verify", "TINY", "--plugins", "PLUGINS", "--threads=1"},
      .cold = true,

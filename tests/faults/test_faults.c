@@ -108,8 +108,8 @@ static void set_orders(const subject *s, const char *fault, manner how)
     static const char *const options[] = {
         [PLAINLY] = "malloc_context_size=2",
         [NOTING_PATHS] = "detect_leaks=0",
-        [THOROUGHLY] = "fast_unwind_on_malloc=0:malloc_context_size=60:print_suppressions=0:"
-                       "suppressions=tests/faults/leaks.supp",
+        [THOROUGHLY] = ("fast_unwind_on_malloc=0:malloc_context_size=60:print_suppressions=0:"
+                        "suppressions=tests/faults/leaks.supp"),
     };
     char libraries[8400];
     snprintf(libraries, sizeof libraries, "%s %s", walk.preload, walk.leaks ? walk.leaks : "");
