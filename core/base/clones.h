@@ -17,7 +17,7 @@
 /* Compiles a function for several instruction sets; the loader chooses. None of them changes a result. Clang before 18
  * hides the clones from other files; under ThreadSanitizer the loader would choose by code that is watched before the
  * watch has begun. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && (!defined(__clang__) || __clang_major__ >= 18) && \
+#if defined(__x86_64__) && defined(__gnu_linux__) && (!defined(__clang__) || __clang_major__ >= 18) &&                 \
     !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
