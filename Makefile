@@ -256,12 +256,14 @@ asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check
 
 # Suppressions, each with its reason: tests/tsan.supp.
-tsan: ## all tests again under ThreadSanitizer, with clang
+tsan: ## all tests again under ThreadSanitizer
 	@scripts/tsan.sh '$(MAKE_COMMAND)' $(BUILD)/tsan
 
 # The tests of reading what others wrote: checkpoints, dictionaries, templates, plugins. Suppressions: tests/valgrind.supp.
+# At the end of a process the C library is not asked to free what it holds: it would write streams of the program out in
+# children that end without that.
 VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
-  --errors-for-leak-kinds=definite --suppressions=$(CURDIR)/tests/valgrind.supp
+  --errors-for-leak-kinds=definite --run-libc-freeres=no --run-cxx-freeres=no --suppressions=$(CURDIR)/tests/valgrind.supp
 READERS := base checkpoint bad_models fuzz text template plugin
 valgrind: tests ## the tests that read files and open plugins, under valgrind
 	@command -v valgrind >/dev/null 2>&1 || { echo 'valgrind is not installed (scripts/setup.sh --optional)'; exit 1; }

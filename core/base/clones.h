@@ -14,15 +14,11 @@
 /* After the pragmas, which are to hold for these functions too: otherwise the compiler does not inline them. */
 #include <tenon/half.h>
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-
 /* Compiles a function for several instruction sets; the loader chooses. None of them changes a result. Clang before 18
  * hides the clones from other files; under ThreadSanitizer the loader would choose by code that is watched before the
  * watch has begun. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && (!defined(__clang__) || __clang_major__ >= 18) && \
-    !defined(__SANITIZE_THREAD__) && !__has_feature(thread_sanitizer)
+#if defined(__x86_64__) && defined(__gnu_linux__) && (!defined(__clang__) || __clang_major__ >= 18) &&                 \
+    !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define CLONES

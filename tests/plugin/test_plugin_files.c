@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
 
 /* Drops the plugin and a good one, scans, and returns what is known of the first. */
 static tn_plugin_info drop(const char *name)
@@ -257,9 +260,27 @@ START_TEST(the_same_file_under_two_names_is_one_plugin)
 }
 END_TEST
 
+/* valgrind's processor keeps the rounding only. */
+static bool keeps_control(void)
+{
+#ifdef __SSE__
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040);
+    bool kept = _mm_getcsr() != before;
+    _mm_setcsr(before);
+    return kept;
+#else
+    return true;
+#endif
+}
+
 START_TEST(floating_point_control_is_put_back)
 {
     volatile double tiny = 1e-310;
+    if (!keeps_control()) {
+        printf("SKIPPED floating-point control: this processor does not keep it (valgrind)\n");
+        return;
+    }
     tn_plugin_info info = drop("changes_fp");
     ck_assert_int_eq(info.state, TN_PLUGIN_LOADED);
     ck_assert_str_eq(info.reason, "its constructor changed: floating-point control; put back");

@@ -86,6 +86,10 @@ static const struct {
 
 START_TEST(b12_what_nobody_can_put_right_is_refused)
 {
+    if (THREAD_SANITIZER && !strcmp(deeds[_i].deed, "ends its thread")) {
+        printf("SKIPPED a constructor that ends its thread: the sanitizer ends the process\n");
+        return;
+    }
     setenv("HOME", plugin_box_root(), 1);
     expect_refused("conduct", deeds[_i].deed, deeds[_i].state, deeds[_i].rest);
 }
