@@ -205,7 +205,7 @@ static void without_info(int signal_number)
 }
 
 /* No sanitizer looks at what is meant to fault. */
-__attribute__((no_sanitize("undefined", "address"))) static void write_to(void *where)
+__attribute__((noinline, no_sanitize("undefined", "address"))) static void write_to(void *where)
 {
     void *volatile place = where; /* the compiler is not to know where */
     *(volatile char *)place = 1;

@@ -138,6 +138,67 @@ START_TEST(continuing)
 }
 END_TEST
 
+/* Content in parts goes on behind the last text; what has no text cannot go on. */
+START_TEST(continuing_parts)
+{
+    static const char *const pairs[][2] = {
+        {"[]", "there is no message to continue"},
+        {"[{\"content\": null}]", "the last message has no content to continue"},
+        {"[{\"role\": \"user\"}]", "the last message has no content to continue"},
+        {"[{\"content\": 5}]", "the last message's content is no text to continue"},
+        {"[{\"content\": [{\"type\": \"image\"}]}]", "the last message has no text to continue"},
+    };
+    tn_render_options options = {.size = sizeof options, .continue_final_message = true};
+    tn_template *t = parsed("{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}");
+    assert_renders(t, "[{\"content\": [{\"text\": \"a\"}, {\"text\": \"b\"}, {\"type\": \"image\"}]}]", &options,
+                   "<a><b");
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        tn_error err = TN_ERROR_INIT;
+        char *text = NULL;
+        tn_status status = tn_template_render(t, pairs[i][0], strlen(pairs[i][0]), &options, &text, NULL, &err);
+        ck_assert_int_eq(status, TN_E_INPUT);
+        ck_assert_ptr_null(text);
+        ck_assert_msg(strstr(err.message, pairs[i][1]) != NULL, "%s: %s", pairs[i][0], err.message);
+    }
+    tn_template_free(t);
+}
+END_TEST
+
+static void expect_no_template(const char *path, tn_status status, const char *where, const char *words)
+{
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_ptr_null(tn_template_open(path, &err));
+    ck_assert_int_eq(err.code, status);
+    ck_assert_msg(strstr(err.where, where) && strstr(err.message, words), "%s: %s", err.where, err.message);
+}
+
+START_TEST(broken_folders)
+{
+    char *folder = tempdir_new(), longest[5000];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    expect_no_template(NULL, TN_E_USAGE, "path", "is NULL");
+    expect_no_template("/no/such/folder", TN_E_INPUT, "/no/such", "cannot be read: No such file or directory");
+    expect_no_template(longest, TN_E_INPUT, "xxx", "cannot be read: File name too long");
+    write_file(folder, "tokenizer_config.json", "[1, 2]");
+    expect_no_template(folder, TN_E_INPUT, "tokenizer_config.json", "holds no JSON object; fetch it again");
+    write_file(folder, "tokenizer_config.json", "{\"chat_template\": [{\"name\": \"other\", \"template\": \"x\"}, 5]}");
+    expect_no_template(folder, TN_E_INPUT, "tokenizer_config.json", "has no chat_template called 'default'; add one");
+    write_file(folder, "tokenizer_config.json", "{}");
+    write_file(folder, "chat_template.json", "{\"chat_template\": \"from {{ 1 }} file\"}");
+    assert_folder(folder, NULL, "from 1 file");
+    write_file(folder, "chat_template.json", "{\"chat_template\": \"{% if %}\"}");
+    expect_no_template(folder, TN_E_INPUT, "chat_template.json:1", "expected an expression");
+    tempdir_remove(folder);
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_ptr_null(tn_template_parse(NULL, 0, "x", &err));
+    ck_assert(err.code == TN_E_USAGE && !strcmp(err.where, "source"));
+    tn_error_clear(&err);
+    ck_assert_ptr_null(tn_template_parse("x", 1, NULL, &err));
+    ck_assert(err.code == TN_E_USAGE && !strcmp(err.where, "name"));
+}
+END_TEST
+
 START_TEST(reasoning_has_all_its_names)
 {
     tn_template *t = parsed("{% for m in messages %}{{ m }}{% endfor %}");
@@ -269,6 +330,8 @@ int main(void)
     tcase_set_timeout(tcase, 240);
     tcase_add_test(tcase, folders);
     tcase_add_test(tcase, continuing);
+    tcase_add_test(tcase, continuing_parts);
+    tcase_add_test(tcase, broken_folders);
     tcase_add_test(tcase, reasoning_has_all_its_names);
     tcase_add_test(tcase, arguments);
     tcase_add_test(tcase, bounds);
