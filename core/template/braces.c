@@ -147,6 +147,7 @@ typedef struct braces {
     sandbox *s;
     const arguments *given;
     size_t next;
+    bool numbered; /* a field has named its number                                                  */
     piece_text out;
 } braces;
 
@@ -164,9 +165,13 @@ static value field(braces *b, const char *name, size_t size)
     value v = {0};
     while (first < size && name[first] != '.' && name[first] != '[')
         first++;
+    bool number = first > 0 && first < 9 && strspn(name, "0123456789") >= first;
+    if ((first == 0 && b->numbered) || (number && b->next))
+        sandbox_fail(b->s, "a format cannot have fields with numbers and fields without; number all of them");
+    b->numbered = b->numbered || number;
     if (first == 0)
         v = by_index(b, b->next++);
-    else if (strspn(name, "0123456789") >= first && first < 9)
+    else if (number)
         v = by_index(b, strtoul(name, NULL, 10));
     else
         for (size_t i = 0; i < b->given->named_count; i++)
