@@ -54,6 +54,9 @@ static int read_character(EditLine *editor, wchar_t *out)
             l->shift = (mbstate_t){0};
             *out = L'?';
         }
+        /* The second set of controls are commands to the editor (U+0088 deletes a word), and some terminals' too. */
+        if (*out >= 0x80 && *out < 0xa0)
+            *out = 0xfffd;
         return 1;
     }
 }

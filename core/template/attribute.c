@@ -174,8 +174,8 @@ static int64_t limit(sandbox *s, value v, int64_t otherwise, int64_t count, bool
 value attribute_slice(sandbox *s, value of, value from, value to, value by)
 {
     value_need(s, of);
-    if (!has_elements(of)) /* as Jinja: what cannot be sliced has no such element */
-        return undefined_of(of, value_string(s, "slice", 5).as.string, UNDEFINED_ATTRIBUTE);
+    if (!has_elements(of)) /* Python's own, unlike an index, which may be missing */
+        sandbox_fail(s, "'%s' object has no slices; take one of a text or a list", value_type(of));
     int64_t count = (int64_t)value_need_length(s, of), step = operators_whole_or(s, by, 1, "the step of a slice");
     if (step == 0)
         sandbox_fail(s, "slice step cannot be zero; use another");

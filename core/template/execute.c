@@ -71,15 +71,18 @@ static flow run_loop(sandbox *s, scope *in, const node *n, value iterable, int64
     loop *l = sandbox_alloc(s, sizeof *l);
     *l = (loop){.statement = n, .scope = in, .index0 = -1, .depth0 = depth0};
     l->source = value_items(s, iterable);
+    bool done = false; /* a run of the body came to its end: Jinja's sign against `else` */
     while (advance(s, l)) {
         sandbox_step(s, 1);
         scope *inner = scope_new(s, in);
         scope_set(s, inner, &name, (value){.kind = VALUE_LOOP, .as.loop = l});
         scope_assign(s, inner, n->a, l->current);
-        if (execute(s, inner, n->d, out) == FLOW_BREAK)
+        flow how = execute(s, inner, n->d, out);
+        done = done || how == FLOW_ON;
+        if (how == FLOW_BREAK)
             break;
     }
-    return n->e && l->index0 < 0 ? execute(s, scope_new(s, in), n->e, out) : FLOW_ON;
+    return n->e && !done ? execute(s, scope_new(s, in), n->e, out) : FLOW_ON;
 }
 
 value execute_loop(sandbox *s, const loop *of, value iterable)

@@ -109,6 +109,8 @@ static value filter_attr(sandbox *s, value self, const value *arg, const argumen
     (void)raw;
     bool found;
     value_need(s, self);
+    if (arg[0].kind != VALUE_STRING)
+        sandbox_fail(s, "attribute name must be string, not '%s'; put it in quotes", value_type(arg[0]));
     return attribute_only(s, self, repr_str(s, arg[0]), &found);
 }
 

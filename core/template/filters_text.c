@@ -77,6 +77,8 @@ static value filter_indent(sandbox *s, value self, const value *arg, const argum
 {
     (void)raw;
     const string *text = text_search_text(s, self, "what is indented");
+    if (arg[0].kind == VALUE_NONE)
+        sandbox_fail(s, "width is to be a whole number or a text, not 'NoneType'");
     value by = arg[0].kind == VALUE_STRING ? arg[0]
                                            : operators_binary(s, "*", value_string(s, " ", 1),
                                                               value_int(operators_whole_or(s, arg[0], 4, "width")));

@@ -17,6 +17,21 @@ static _Noreturn void unfit(sandbox *s, const char *symbol, value a, value b)
                  value_type(b));
 }
 
+/* The quotient rounded once, as Python has it: beyond 53 bits the operands are no doubles. b is not 0. */
+static double true_division(int64_t a, int64_t b)
+{
+    const int64_t exact = INT64_C(1) << 53;
+    if (a >= -exact && a <= exact && b >= -exact && b <= exact)
+        return (double)a / (double)b;
+    uint64_t above = a < 0 ? 0 - (uint64_t)a : (uint64_t)a, below = b < 0 ? 0 - (uint64_t)b : (uint64_t)b;
+    if (above == 0)
+        return b < 0 ? -0.0 : 0.0;
+    int shift = 63 + __builtin_clzll(above); /* leaves at least 63 bits of the quotient, and the last tells of a rest */
+    __extension__ unsigned __int128 wide = (unsigned __int128)above << shift;
+    double quotient = ldexp((double)(wide / below | (wide % below != 0)), -shift);
+    return (a < 0) != (b < 0) ? -quotient : quotient;
+}
+
 static int64_t floor_division(sandbox *s, int64_t a, int64_t b)
 {
     if (a == INT64_MIN && b == -1)
@@ -52,7 +67,7 @@ static value whole_result(sandbox *s, char sign, bool twice, int64_t a, int64_t 
         break;
     case '/':
         if (!twice)
-            return value_float((double)a / (double)b);
+            return value_float(true_division(a, b));
         result = floor_division(s, a, b);
         break;
     case '%':

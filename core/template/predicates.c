@@ -176,13 +176,24 @@ static value is_escaped(sandbox *s, value self, const value *arg, const argument
     return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && self.as.string->markup);
 }
 
+/* Names are looked up in a dict there, which not everything can be a key of. */
+static void need_key(sandbox *s, value v)
+{
+    bool hashable = true;
+    value_hash(s, v, &hashable);
+    if (!hashable)
+        sandbox_fail(s, "unhashable type: '%s'; ask for a name", value_type(v));
+}
+
 static value is_filter(sandbox *s, value self, const value *arg, const arguments *raw)
 {
+    need_key(s, self);
     return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && filters_find(self.as.string->data));
 }
 
 static value is_test(sandbox *s, value self, const value *arg, const arguments *raw)
 {
+    need_key(s, self);
     return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && predicates_find(self.as.string->data));
 }
 

@@ -115,7 +115,7 @@ static bool byte_fallback(tn_stream *s, size_t index, const char *text, size_t l
 
 static bool starts_with(const char *text, size_t length, const buffer *content)
 {
-    return length >= content->size && memcmp(text, content->data, content->size) == 0;
+    return content->size == 0 || (length >= content->size && memcmp(text, content->data, content->size) == 0);
 }
 
 /* Drops up to start characters in front and stop behind; with a stop the token is whole. */

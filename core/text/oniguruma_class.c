@@ -162,14 +162,15 @@ bool oniguruma_class_posix(const char *name, size_t length, oniguruma_class *cla
 }
 
 /* Is it a script's name? PCRE2 says so; it would take a name without "sc:" for the script with its extensions. */
-static bool is_script(const char *name)
+static bool is_script(const char *name, bool *memory)
 {
     char pattern[64];
-    int code;
+    int code = 0;
     PCRE2_SIZE offset;
     snprintf(pattern, sizeof pattern, "\\p{sc:%s}", name);
     pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &offset, NULL);
     pcre2_code_free(compiled);
+    *memory = compiled || code != PCRE2_ERROR_HEAP_FAILED;
     return compiled != NULL;
 }
 
@@ -205,9 +206,9 @@ static bool add_other(const char *plain, buffer *items)
         return add_string(items, text) &&
                (plain[0] == 'c' && plain[1] != 'f' ? true : add_newer(items, category, NULL));
     }
-    bool script = is_script(plain);
+    bool memory, script = is_script(plain, &memory);
     snprintf(text, sizeof text, "\\p{%s%s}", script ? "sc:" : "", plain);
-    return add_string(items, text) && (!script || add_newer(items, NULL, plain));
+    return memory && add_string(items, text) && (!script || add_newer(items, NULL, plain));
 }
 
 bool oniguruma_class_property(const char *name, size_t length, bool negated, bool outside, oniguruma_class *class,

@@ -436,6 +436,38 @@ START_TEST(no_escape_reaches_a_terminal)
 }
 END_TEST
 
+/* Neither what is typed nor what the model writes brings a control of the second set to the terminal; typed, they
+ * delete nothing of the line. */
+START_TEST(no_second_control_reaches_a_terminal)
+{
+    char *path = tempdir_path(folder, "tokenizer.json");
+    json_t *tokenizer = json_load_file(path, 0, NULL);
+    /* The comma, which comes first behind the prompt, becomes U+009B and takes the place of the byte 0x1b. */
+    json_t *vocab = json_object_get(json_object_get(tokenizer, "model"), "vocab");
+    json_object_set(vocab, "\xc3\x82\xc4\xbd", json_object_get(vocab, ","));
+    json_object_set(vocab, ",", json_object_get(vocab, "\xc4\x9b"));
+    json_object_del(vocab, "\xc4\x9b");
+    ck_assert_int_eq(json_dump_file(tokenizer, path, 0), 0);
+    json_decref(tokenizer);
+    free(path);
+    terminal t;
+    start(&t, 80, (const char *const[]){"-n2", "-q", NULL});
+    await(&t, "> ");
+    type(&t, "And it came to pass\n");
+    await(&t, "\\xc2\\x9b when");
+    await(&t, "> ");
+    type(&t, "/onetwo\xc2\x88\xc2\x9b"
+             "3\n");
+    await(&t, "unknown command '/onetwo\xef\xbf\xbd\xef\xbf\xbd"
+              "3'");
+    await(&t, "> ");
+    type(&t, "\x04");
+    end(&t, 0);
+    ck_assert_ptr_null(strstr(t.seen, "\xc2\x9b"));
+    ck_assert_ptr_null(strstr(t.seen, "\xc2\x88"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cli: chat");
@@ -454,6 +486,7 @@ int main(void)
     tcase_add_test(all, control_c_and_mistakes_end_nothing);
     tcase_add_test(all, control_c_ends_an_answer);
     tcase_add_test(all, no_escape_reaches_a_terminal);
+    tcase_add_test(all, no_second_control_reaches_a_terminal);
     suite_add_tcase(suite, all);
     return process_main(suite);
 }

@@ -243,6 +243,7 @@ START_TEST(decoders)
                    (int64_t[]){5, 5, 4, 5, 6, 6, 5}, 7, "hh h");
     assert_decoded("{\"type\":\"WordPiece\",\"prefix\":\"##\",\"cleanup\":true}", words, (int64_t[]){8, 5}, 2,
                    " don't h");
+    assert_decoded("{\"type\":\"WordPiece\",\"prefix\":\"\",\"cleanup\":true}", words, (int64_t[]){5, 7}, 2, "hhh");
 }
 END_TEST
 
