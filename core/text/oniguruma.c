@@ -252,7 +252,7 @@ static void read_operands(translation *t, buffer *before, set *s)
             add_item(t, s);
         }
     }
-    if (!t->refused)
+    if (!t->refused && t->memory)
         t->refused = "a set without its end";
 }
 
