@@ -208,7 +208,7 @@ static bool add_other(const char *plain, buffer *items)
     }
     bool memory, script = is_script(plain, &memory);
     snprintf(text, sizeof text, "\\p{%s%s}", script ? "sc:" : "", plain);
-    return memory && add_string(items, text) && (!script || add_newer(items, NULL, plain));
+    return memory && add_string(items, text) && (!script || add_newer(items, "", plain));
 }
 
 bool oniguruma_class_property(const char *name, size_t length, bool negated, bool outside, oniguruma_class *class,

@@ -133,6 +133,22 @@ static tn_status verify(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+static tn_status compare_text(const char *path, uint64_t *sum, tn_error *err)
+{
+    const int64_t ids[] = {3, 1, 4, 1, 5, 9, 2, 6};
+    tn_text_options o = {.size = sizeof o, .window = 4};
+    tn_text_report *report = NULL;
+    tn_config *c = kernels_known(false, err);
+    tn_model *m = c ? tn_model_open(path, NULL, err) : NULL;
+    tn_status status = m ? tn_apply_kernels(m, c, "auto", NULL, err) : err->code;
+    status = status == TN_OK ? tn_compare_text(m, ids, 8, &o, &report, err) : status;
+    *sum = 0;
+    tn_text_report_free(report);
+    tn_model_close(m);
+    tn_config_free(c);
+    return status;
+}
+
 static tn_status one_site(const char *path, uint64_t *sum, tn_error *err)
 {
     static float x[2 * 64], y[2 * 64], up[2 * 64], down[2 * 64];
@@ -334,6 +350,7 @@ const piece pieces[] = {
     {.name = "apply", .path = MODELS "llama", .work = apply, .kernels = true},
     {.name = "apply-checked", .path = MODELS "llama", .work = apply_checked, .kernels = true},
     {.name = "verify", .path = MODELS "llama", .work = verify, .kernels = true},
+    {.name = "compare_text", .path = MODELS "llama", .work = compare_text, .kernels = true},
     {.name = "gpt-2", .path = TOKENIZERS "gpt-2/tokenizer.json", .work = tokenize},
     {.name = "qwen2", .path = TOKENIZERS "qwen2/tokenizer.json", .work = tokenize},
     {.name = "llama-3", .path = TOKENIZERS "llama-3/tokenizer.json", .work = tokenize},

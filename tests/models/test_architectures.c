@@ -133,6 +133,7 @@ static int turn_tensors(const char *folder, const char *suffix)
 {
     enum { MOST = 512 };
     static tn_named_tensor list[MOST];
+    static char *made[MOST];
     char *path = tempdir_path(folder, "model.safetensors"), *other = tempdir_path(folder, "other");
     tn_error err = TN_ERROR_INIT;
     tn_safetensors *file = tn_safetensors_open(path, &err);
@@ -156,10 +157,12 @@ static int turn_tensors(const char *folder, const char *suffix)
                    size);
         }
         *t = tn_tensor_dense(data, t->dtype, 3, shape);
-        turned++;
+        made[turned++] = data;
     }
     ck_assert_int_eq(tn_safetensors_write(other, list, count, &err), TN_OK);
     tn_safetensors_close(file);
+    for (int i = 0; i < turned; i++)
+        free(made[i]);
     ck_assert_int_eq(rename(other, path), 0);
     free(path);
     free(other);

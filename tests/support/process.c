@@ -41,8 +41,9 @@ pid_t process_start(const char *const *arguments, int in, int out, int err)
         ck_assert_int_lt(i, ARGUMENTS_MAX);
         argv[i + 1] = arguments[i];
     }
-    /* check has a handler that kills the whole group; the child must not have it, not even until exec. */
+    /* check has handlers that kill the whole group; the child must not have them, not even until exec. */
     signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     pid_t pid = fork();
     ck_assert_int_ge(pid, 0);
     if (pid == 0) {
