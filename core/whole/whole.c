@@ -161,8 +161,10 @@ static tn_status measure_yardstick(whole_work *w)
         status = whole_tell(&w->progress, "without kernels", 1, 4, w->err);
     if (status == TN_OK)
         status = whole_run(w->narrow, &w->text, true, w->rounded, w->err);
+    whole_distance yard = {0};
     if (status == TN_OK)
-        w->yard_rms = whole_distance_of(w->truth, w->rounded, w->text.count, w->model->info.vocab, w->yard).rms;
+        status = whole_distance_of(w->truth, w->rounded, w->text.count, w->model->info.vocab, w->yard, &yard, w->err);
+    w->yard_rms = yard.rms;
     return status;
 }
 
@@ -180,10 +182,18 @@ static tn_status add_row(whole_work *w, tn_model *model)
     if (status == TN_OK)
         status =
             whole_rule_init(&w->rules[at], model, &w->text, w->yard, w->narrow->dtype, largest_ulps(model), w->err);
+    whole_distance between, apart;
+    double perplexity[2];
+    if (status == TN_OK)
+        status = whole_distance_of(eager, w->with, count, vocab, w->scrap, &between, w->err);
+    if (status == TN_OK)
+        status = whole_distance_of(w->truth, w->with, count, vocab, w->each, &apart, w->err);
+    if (status == TN_OK)
+        status = whole_distance_perplexity(eager, &w->text, vocab, &perplexity[0], w->err);
+    if (status == TN_OK)
+        status = whole_distance_perplexity(w->with, &w->text, vocab, &perplexity[1], w->err);
     if (status != TN_OK)
         return status;
-    whole_distance between = whole_distance_of(eager, w->with, count, vocab, w->scrap);
-    whole_distance apart = whole_distance_of(w->truth, w->with, count, vocab, w->each);
     tn_text_row *row = w->report->rows[at];
     *row = (tn_text_row){.size = sizeof *row,
                          .dtype = model->dtype,
@@ -193,12 +203,12 @@ static tn_status add_row(whole_work *w, tn_model *model)
                          .kl_mean = between.kl_mean,
                          .kl_max = between.kl_max,
                          .top1 = between.top1,
-                         .perplexity_eager = whole_distance_perplexity(eager, &w->text, vocab),
-                         .perplexity_kernels = whole_distance_perplexity(w->with, &w->text, vocab),
+                         .perplexity_eager = perplexity[0],
+                         .perplexity_kernels = perplexity[1],
                          .distance_eager = w->yard_rms,
                          .distance_kernels = apart.rms,
                          .worst = whole_rule_worst(&w->rules[at], w->each, 0, count, &w->tokens[at])};
-    if (isnan(row->worst) || isnan(between.rms))
+    if (isnan(row->worst))
         return whole_no_memory(w->err);
     row->passed = row->worst <= 1;
     if (!row->passed)

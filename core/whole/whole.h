@@ -37,12 +37,14 @@ typedef struct whole_distance {
 } whole_distance;
 
 /* each[count]: the root-mean-square at each token; infinite where b has a NaN or infinity and a has not, NaN where a
- * has one: nothing can be said there. */
-whole_distance whole_distance_of(const float *a, const float *b, int64_t count, int64_t vocab, double *each);
+ * has one: nothing can be said there. TN_E_MEMORY: nothing is written. */
+tn_status whole_distance_of(const float *a, const float *b, int64_t count, int64_t vocab, double *each,
+                            whole_distance *d, tn_error *err);
 
 /* exp of the mean negative log-likelihood of the tokens that have one before them in their window; NaN: there are none.
- */
-double whole_distance_perplexity(const float *logits, const whole_text *text, int64_t vocab);
+ * TN_E_MEMORY: nothing is written. */
+tn_status whole_distance_perplexity(const float *logits, const whole_text *text, int64_t vocab, double *perplexity,
+                                    tn_error *err);
 
 /* ---- whole_rule.c: rounding or error ---- */
 

@@ -58,13 +58,14 @@ static void compare_tokens(void *ctx, int64_t begin, int64_t end, int32_t thread
         w->tokens[t] = compare_token(w->a + t * w->vocab, w->b + t * w->vocab, w->vocab);
 }
 
-whole_distance whole_distance_of(const float *a, const float *b, int64_t count, int64_t vocab, double *each)
+tn_status whole_distance_of(const float *a, const float *b, int64_t count, int64_t vocab, double *each,
+                            whole_distance *out, tn_error *err)
 {
     whole_distance d = {0};
     distance_work w = {a, b, vocab, malloc((size_t)count * sizeof *w.tokens)};
     int64_t used = 0;
     if (!w.tokens)
-        return (whole_distance){NAN, NAN, NAN, NAN, NAN};
+        return whole_no_memory(err);
     tn_parallel_for(count, 1, compare_tokens, &w);
     for (int64_t t = 0; t < count; t++) {
         const token_distance *k = &w.tokens[t];
@@ -84,7 +85,8 @@ whole_distance whole_distance_of(const float *a, const float *b, int64_t count, 
         d.kl_mean /= (double)used;
         d.top1 /= (double)used;
     }
-    return d;
+    *out = d;
+    return TN_OK;
 }
 
 /* ---- perplexity ---------------------------------------------------------------------------------------------- */
@@ -110,18 +112,18 @@ static void find_likelihoods(void *ctx, int64_t begin, int64_t end, int32_t thre
     }
 }
 
-double whole_distance_perplexity(const float *logits, const whole_text *text, int64_t vocab)
+tn_status whole_distance_perplexity(const float *logits, const whole_text *text, int64_t vocab, double *perplexity,
+                                    tn_error *err)
 {
     likelihood_work w = {logits, text, vocab, malloc((size_t)text->count * sizeof *w.nll)};
     double sum = 0;
     int64_t predicted = text->count - (text->count + text->window - 1) / text->window;
-    if (!w.nll || predicted < 1) {
-        free(w.nll);
-        return NAN;
-    }
+    if (!w.nll)
+        return whole_no_memory(err);
     tn_parallel_for(text->count, 1, find_likelihoods, &w);
     for (int64_t t = 0; t < text->count; t++)
         sum += w.nll[t];
     free(w.nll);
-    return exp(sum / (double)predicted);
+    *perplexity = predicted > 0 ? exp(sum / (double)predicted) : NAN;
+    return TN_OK;
 }

@@ -43,9 +43,12 @@ static bool fails(search_state *st, const size_t *sites, size_t count)
     if (st->status == TN_OK)
         st->status = whole_run(s->model, &st->part, false, st->logits, st->err);
     apply_only(&s->model->target, NULL);
+    whole_distance apart;
+    if (st->status == TN_OK)
+        st->status =
+            whole_distance_of(st->truth, st->logits, st->part.count, s->model->info.vocab, st->each, &apart, st->err);
     if (st->status != TN_OK)
         return false;
-    whole_distance_of(st->truth, st->logits, st->part.count, s->model->info.vocab, st->each);
     double worst = whole_rule_worst(s->rule, st->each, st->first, st->part.count, &token);
     if (isnan(worst))
         st->status = whole_no_memory(st->err);
