@@ -6,6 +6,7 @@
 #include "device/machine.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -81,7 +82,7 @@ static struct {
     float *memory;
     size_t bytes;
     int64_t slice, next; /* floats; number                                                         */
-    volatile float sink;
+    _Atomic float sink;
 } ring;
 
 /* Zeros stay zeros whatever the loops do to them. */
@@ -153,7 +154,7 @@ static void run_on_thread(void *ctx, int32_t thread, int32_t threads)
         r->came = threads;
     for (int i = 0; i < r->repeat; i++) {
         if (r->kind == CEILING_READ)
-            ring.sink = l->read(r->a + begin, n, r->streams);
+            atomic_store_explicit(&ring.sink, l->read(r->a + begin, n, r->streams), memory_order_relaxed);
         else if (r->kind == CEILING_COPY)
             l->copy(r->b + begin, r->a + begin, n, r->streams);
         else if (r->kind == CEILING_TRIAD)
