@@ -276,7 +276,7 @@ LSAN = $(wildcard $(shell gcc -print-file-name=liblsan.so 2>/dev/null))
 # One part of the walk for each processor, all at once. ONLY='run malloc': this command, and kind of calls. EVERY=yes:
 # every call, where otherwise those of one path are tried once or twice.
 FAULT_PARTS = $(shell nproc)
-faults: tests ## every failure of the system below, at every place; half an hour on two free cores; ONLY='run malloc', EVERY=yes
+faults: tests ## every failure of the system below, at every place; an hour or more; ONLY='run malloc', EVERY=yes
 	@seq 0 $$(($(FAULT_PARTS) - 1)) | TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' xargs -P $(FAULT_PARTS) -I PART \
 	  $(TOOL)/test_faults $(if $(EVERY),--every,--all) --part PART/$(FAULT_PARTS) $(ONLY)
 
@@ -312,7 +312,7 @@ $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(CORE_OBJ)
 	$(call say,link    )
 	$(Q)$(LINK) $(FUZZ_LINK) -rdynamic -o $@ $(filter %.o,$^) $(PKG_LIBS) -lm
 
-coverage: ## which lines of core the C tests run, with clang; FOLDERS='text plugin' runs those of tests/ only
+coverage: ## which lines of core the tests run, with clang; FOLDERS='text plugin' runs those of tests/ only
 	@scripts/coverage.sh '$(MAKE_COMMAND)' $(BUILD)/coverage $(FOLDERS)
 
 lint: ## looks through core, cli and plugins with cppcheck

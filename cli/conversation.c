@@ -106,8 +106,8 @@ static int write_whole(int fd, const char *text, size_t length)
     int why = 0;
     while (length > 0 && !why) {
         ssize_t n = write(fd, text, length);
-        if (n < 0 && errno != EINTR)
-            why = errno;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            why = n == 0 ? EIO : errno;
         if (n > 0) {
             text += n;
             length -= (size_t)n;

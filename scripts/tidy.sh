@@ -4,7 +4,7 @@
 # analyzer cannot know. A file without findings is looked at again only when it, a header of the tree that it includes
 # or a setting has changed. Where clang-tidy is not installed this says so, and does nothing.
 # usage: scripts/tidy.sh BUILD 'FLAGS OF THE PACKAGES' [FILE...]
-# TIDY_NODES: how far the analyzer follows one function; 225000 is its own default, and takes five times as long.
+# TIDY_NODES: how far the analyzer follows one function; 225000 is its own default, and takes several times as long.
 set -u
 build=$1
 export TIDY_FLAGS="-std=c17 -D_GNU_SOURCE -fopenmp-simd -Iinclude -Icore -Iplugins/common -DTN_PREFIX=\"/usr/local\" $2"

@@ -12,28 +12,27 @@ tn_status npu_needs(uint32_t needs, tn_error *err)
         return TN_DECLINED;
     const struct {
         npu_need need;
-        bool here;
-        const char *name;
+        ascend_need it;
     } operators[] = {
-        {NPU_TANH, api->aclnnTanh && api->aclnnTanhGetWorkspaceSize, "aclnnTanh"},
-        {NPU_ERF, api->aclnnErf && api->aclnnErfGetWorkspaceSize, "aclnnErf"},
-        {NPU_EXP, api->aclnnExp && api->aclnnExpGetWorkspaceSize, "aclnnExp"},
-        {NPU_SQRT, api->aclnnSqrt && api->aclnnSqrtGetWorkspaceSize, "aclnnSqrt"},
-        {NPU_RSQRT, api->aclnnRsqrt && api->aclnnRsqrtGetWorkspaceSize, "aclnnRsqrt"},
-        {NPU_RELU, api->aclnnRelu && api->aclnnReluGetWorkspaceSize, "aclnnRelu"},
-        {NPU_SOFTPLUS, api->aclnnSoftplus && api->aclnnSoftplusGetWorkspaceSize, "aclnnSoftplus"},
-        {NPU_CLAMP, api->aclnnClamp && api->aclnnClampGetWorkspaceSize, "aclnnClamp"},
-        {NPU_MAXIMUM, api->aclnnMaximum && api->aclnnMaximumGetWorkspaceSize, "aclnnMaximum"},
-        {NPU_ABOVE, api->aclnnGtScalar && api->aclnnGtScalarGetWorkspaceSize, "aclnnGtScalar"},
-        {NPU_NOT_BELOW, api->aclnnGeScalar && api->aclnnGeScalarGetWorkspaceSize, "aclnnGeScalar"},
-        {NPU_BELOW, api->aclnnLtScalar && api->aclnnLtScalarGetWorkspaceSize, "aclnnLtScalar"},
-        {NPU_CHOOSE, api->aclnnSWhere && api->aclnnSWhereGetWorkspaceSize, "aclnnSWhere"},
-        {NPU_RUNNING_SUMS, api->aclnnCumsum && api->aclnnCumsumGetWorkspaceSize, "aclnnCumsum"},
-        {NPU_ADD_ROWS, api->aclnnIndexAdd && api->aclnnIndexAddGetWorkspaceSize, "aclnnIndexAdd"},
+        {NPU_TANH, ASCEND_NEED(api, aclnnTanh)},
+        {NPU_ERF, ASCEND_NEED(api, aclnnErf)},
+        {NPU_EXP, ASCEND_NEED(api, aclnnExp)},
+        {NPU_SQRT, ASCEND_NEED(api, aclnnSqrt)},
+        {NPU_RSQRT, ASCEND_NEED(api, aclnnRsqrt)},
+        {NPU_RELU, ASCEND_NEED(api, aclnnRelu)},
+        {NPU_SOFTPLUS, ASCEND_NEED(api, aclnnSoftplus)},
+        {NPU_CLAMP, ASCEND_NEED(api, aclnnClamp)},
+        {NPU_MAXIMUM, ASCEND_NEED(api, aclnnMaximum)},
+        {NPU_ABOVE, ASCEND_NEED(api, aclnnGtScalar)},
+        {NPU_NOT_BELOW, ASCEND_NEED(api, aclnnGeScalar)},
+        {NPU_BELOW, ASCEND_NEED(api, aclnnLtScalar)},
+        {NPU_CHOOSE, ASCEND_NEED(api, aclnnSWhere)},
+        {NPU_RUNNING_SUMS, ASCEND_NEED(api, aclnnCumsum)},
+        {NPU_ADD_ROWS, ASCEND_NEED(api, aclnnIndexAdd)},
     };
     for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
-        if ((needs & operators[i].need) && !operators[i].here)
-            return tn_fail(err, TN_DECLINED, "npu", "the installation of CANN has no %s", operators[i].name);
+        if ((needs & operators[i].need) && !operators[i].it.here)
+            return tn_fail(err, TN_DECLINED, "npu", "the installation of CANN has no %s", operators[i].it.name);
     return TN_OK;
 }
 
@@ -86,7 +85,7 @@ void npu_rsqrt(npu_run *r, tn_tensor x, tn_tensor y)
 void npu_relu(npu_run *r, tn_tensor x, tn_tensor y)
 {
     ascend_step s;
-    if (!npu_begin(r, &s, "aclnnRelu", &y))
+    if (!npu_begin(r, &s, "aclnnRelu", &y)) /* its first phase has another type than those above               */
         return;
     aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
     npu_end(r, &s, s.api->aclnnReluGetWorkspaceSize(from, to, &s.bytes, &s.executor), s.api->aclnnRelu);

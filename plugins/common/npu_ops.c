@@ -2,7 +2,6 @@
 #include "npu_ops.h"
 #include "scratch.h"
 
-#include <string.h>
 #include <tenon/kernel.h>
 
 /* ---- what plan asks ------------------------------------------------------------------------------------- */

@@ -142,7 +142,12 @@ static tn_status compare_text(const char *path, uint64_t *sum, tn_error *err)
     tn_model *m = c ? tn_model_open(path, NULL, err) : NULL;
     tn_status status = m ? tn_apply_kernels(m, c, "auto", NULL, err) : err->code;
     status = status == TN_OK ? tn_compare_text(m, ids, 8, &o, &report, err) : status;
-    *sum = 0;
+    for (size_t i = 0; report && i < report->row_count; i++) {
+        const tn_text_row *row = report->rows[i];
+        const double seen[] = {row->rms,   row->distance_eager,   row->distance_kernels,
+                               row->worst, row->perplexity_eager, row->perplexity_kernels};
+        piece_add(sum, seen, sizeof seen);
+    }
     tn_text_report_free(report);
     tn_model_close(m);
     tn_config_free(c);

@@ -32,8 +32,10 @@ static tn_status perform(const piece *p, uint64_t chosen, bool recording, uint64
 /* NULL, or what is wrong with how it ended. */
 static const char *fault_in(const piece *p, tn_status status, const tn_error *err, bool same)
 {
+    if (status == TN_OK && !same)
+        return "ended well with another result";
     if (status == TN_OK)
-        return same ? NULL : "ended well with another result";
+        return failing_leaks(p->name) ? "ended well and did not free all" : NULL;
     if (status != err->code)
         return "returned another status than the error says";
     if (status != TN_E_MEMORY && !(p->kernels && status == TN_E_KERNEL))
