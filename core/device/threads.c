@@ -62,6 +62,7 @@ static struct {
     _Alignas(64) atomic_ullong entry;
     atomic_int places; /* how many may enter: written before entry is opened                      */
     _Alignas(64) atomic_int running, arrived, alive;
+    atomic_int starting; /* made, and not yet waiting for work                                       */
 } team = {.busy = PTHREAD_MUTEX_INITIALIZER, .entry = CLOSED};
 
 /* The number of threads of the region that this thread is in; 0: in none. */
@@ -212,6 +213,7 @@ static void take_part(int32_t rank, unsigned region)
 static void *work(void *argument)
 {
     unsigned seen = (unsigned)(uintptr_t)argument, region = 0;
+    count_down(&team.starting);
     for (;;) {
         wait_change(&team.start, seen);
         seen = atomic_load_explicit(&team.start.value, memory_order_acquire);
@@ -278,6 +280,7 @@ void threads_forget(void)
     atomic_store(&team.running, 0);
     atomic_store(&team.arrived, 0);
     atomic_store(&team.alive, 0);
+    atomic_store(&team.starting, 0);
     atomic_store(&team.leave, false);
     region_threads = 0;
 }
@@ -312,13 +315,18 @@ static void hire(int32_t threads)
     for (; team.workers < team.wanted; team.workers++) {
         pthread_t id;
         atomic_fetch_add(&team.alive, 1);
+        atomic_fetch_add(&team.starting, 1);
         if (pthread_create(&id, &attributes, work, (void *)seen) == 0)
             continue;
         atomic_fetch_sub(&team.alive, 1);
+        atomic_fetch_sub(&team.starting, 1);
         break;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
+    /* A thread that starts allocates; a fork meanwhile would leave the child an allocator's lock that nobody releases,
+     * where the allocator does not see to that itself (a sanitizer's). */
+    wait_zero(&team.starting);
 }
 
 void threads_set(int32_t count)

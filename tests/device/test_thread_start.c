@@ -1,0 +1,85 @@
+/* Whoever has had the team work may fork: threads that were asked for have started by then, and hold no lock of an
+ * allocator or of another library that starting takes. */
+#include "device/device.h"
+#include "sanitizer.h"
+
+#include <check.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { THREADS = 4 };
+
+static atomic_int asked, began;
+
+#if !SANITIZER
+
+typedef struct late_start {
+    void *(*body)(void *);
+    void *argument;
+} late_start;
+
+static void *start_late(void *argument)
+{
+    late_start start = *(late_start *)argument;
+    free(argument);
+    usleep(20000);
+    atomic_fetch_add(&began, 1);
+    return start.body(start.argument);
+}
+
+/* In place of the C library's for what is linked into this program. */
+int pthread_create(pthread_t *id, const pthread_attr_t *attributes, void *(*body)(void *), void *argument)
+{
+    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))(uintptr_t)dlsym(RTLD_NEXT,
+                                                                                                  "pthread_create");
+    late_start *start = malloc(sizeof *start);
+    if (!start)
+        return ENOMEM;
+    *start = (late_start){body, argument};
+    atomic_fetch_add(&asked, 1);
+    return next(id, attributes, start_late, start);
+}
+
+#endif
+
+static void nothing(void *ctx, int32_t thread, int32_t threads)
+{
+    (void)ctx;
+    (void)thread;
+    (void)threads;
+}
+
+START_TEST(threads_have_started)
+{
+    if (SANITIZER) {
+        puts("SKIPPED: the sanitizer starts threads itself");
+        return;
+    }
+    for (int32_t threads = THREADS; threads > 1; threads--) {
+        threads_set(threads);
+        tn_parallel(nothing, NULL);
+        ck_assert_int_eq(atomic_load(&began), atomic_load(&asked));
+    }
+    ck_assert_int_ge(atomic_load(&asked), THREADS - 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("thread start");
+    TCase *tc = tcase_create("thread start");
+    tcase_add_test(tc, threads_have_started);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
