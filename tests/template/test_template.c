@@ -11,10 +11,11 @@
 #include "sanitizer.h"
 #include "tempdir.h"
 
-/* Allocations left before one fails; -1: none fails. Sanitizers have allocators of their own. */
+/* Sanitizers have allocators of their own. */
+#if !SANITIZER
+/* Allocations left before one fails; -1: none fails. */
 static long allocations_left = -1;
 
-#if !SANITIZER
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *data, size_t size);
