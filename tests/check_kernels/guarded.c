@@ -11,10 +11,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* No two neighbouring bytes are alike, so that a shifted copy of the pattern is noticed. */
+/* No two neighbouring bytes are alike, so that a shifted copy of the pattern is noticed. It repeats within a page. */
 static unsigned char pattern(const guarded *g, const char *p)
 {
     return (unsigned char)(0x5b + 7 * (p - g->map));
+}
+
+/* Pages of it. */
+static void fill(const guarded *g, char *begin, size_t bytes, size_t page)
+{
+    for (char *p = begin; p < begin + page; p++)
+        *p = (char)pattern(g, p);
+    for (size_t at = page; at < bytes; at += page)
+        memcpy(begin + at, begin, page);
 }
 
 guarded guarded_new(placement where, size_t bytes, size_t element, const char *name, int index)
@@ -29,8 +38,7 @@ guarded guarded_new(placement where, size_t bytes, size_t element, const char *n
     }
     size_t at = where == PLACE_LEFT ? 0 : where == PLACE_SHIFTED ? element : (inner - bytes) / element * element;
     g.data = g.map + page + at;
-    for (char *p = g.map + page; p < g.map + page + inner; p++)
-        *p = (char)pattern(&g, p);
+    fill(&g, g.map + page, inner, page);
     return g;
 }
 

@@ -67,7 +67,7 @@ static uint16_t f16_bits(double value)
 
 double element_get(const tn_tensor *t, int64_t offset)
 {
-    const char *p = (const char *)t->data + offset * (int64_t)tn_dtype_size(t->dtype);
+    size_t size = tn_dtype_size(t->dtype);
     union {
         float f32;
         double f64;
@@ -76,7 +76,7 @@ double element_get(const tn_tensor *t, int64_t offset)
         int32_t i32;
         int64_t i64;
     } u;
-    memcpy(&u, p, tn_dtype_size(t->dtype));
+    memcpy(&u, (const char *)t->data + offset * (int64_t)size, size);
     switch (t->dtype) {
     case TN_F32:
         return u.f32;
@@ -128,9 +128,10 @@ void element_set(tn_tensor *t, int64_t offset, double value)
 int64_t element_offset(const tn_tensor *t, int64_t index)
 {
     int64_t offset = 0;
-    for (int32_t d = t->ndim - 1; d >= 0; d--) {
-        offset += index % t->shape[d] * t->stride[d];
-        index /= t->shape[d];
+    for (int32_t d = t->ndim - 1; d >= 0 && index > 0; d--) {
+        int64_t rest = index / t->shape[d];
+        offset += (index - rest * t->shape[d]) * t->stride[d];
+        index = rest;
     }
     return offset;
 }
