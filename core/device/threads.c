@@ -61,8 +61,9 @@ static struct {
     /* The region's number in the upper half; in the lower how many have entered, and whether it is closed. */
     _Alignas(64) atomic_ullong entry;
     atomic_int places; /* how many may enter: written before entry is opened                      */
-    _Alignas(64) atomic_int running, arrived, alive;
+    _Alignas(64) atomic_int running, arrived;
     atomic_int starting; /* made, and not yet waiting for work                                       */
+    pthread_t ids[THREADS_MAX];
 } team = {.busy = PTHREAD_MUTEX_INITIALIZER, .entry = CLOSED};
 
 /* The number of threads of the region that this thread is in; 0: in none. */
@@ -223,7 +224,6 @@ static void *work(void *argument)
         if (rank > 0)
             take_part(rank, region);
     }
-    count_down(&team.alive);
     return NULL;
 }
 
@@ -262,9 +262,10 @@ static void dismiss(void)
         return;
     atomic_store(&team.leave, true);
     bump(&team.start);
-    wait_zero(&team.alive);
+    while (team.workers > 0)
+        pthread_join(team.ids[--team.workers], NULL);
     atomic_store(&team.leave, false);
-    team.workers = team.wanted = 0;
+    team.wanted = 0;
 }
 
 /* In the child of a fork only the forking thread exists. */
@@ -279,7 +280,6 @@ void threads_forget(void)
     atomic_store(&team.entry, CLOSED);
     atomic_store(&team.running, 0);
     atomic_store(&team.arrived, 0);
-    atomic_store(&team.alive, 0);
     atomic_store(&team.starting, 0);
     atomic_store(&team.leave, false);
     region_threads = 0;
@@ -296,10 +296,11 @@ static void block_signals(sigset_t *before)
     pthread_sigmask(SIG_SETMASK, &all, before);
 }
 
-/* Makes the team as large as asked for, or as large as the system lets it be. */
+/* Makes the team as large as asked for, or as large as the system lets it be. A thread that starts or ends takes locks
+ * of the allocator; a fork meanwhile would leave them taken in the child, where the allocator does not see to that
+ * itself (a sanitizer's). So threads have started, or are gone, when this returns. */
 static void hire(int32_t threads)
 {
-    pthread_attr_t attributes;
     sigset_t before;
     if (team.wanted == threads - 1)
         return;
@@ -307,25 +308,16 @@ static void hire(int32_t threads)
         team.fork_handled = pthread_atfork(NULL, NULL, threads_forget) == 0;
     dismiss();
     team.wanted = threads - 1;
-    if (pthread_attr_init(&attributes) != 0)
-        return;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     block_signals(&before);
     uintptr_t seen = atomic_load(&team.start.value);
     for (; team.workers < team.wanted; team.workers++) {
-        pthread_t id;
-        atomic_fetch_add(&team.alive, 1);
         atomic_fetch_add(&team.starting, 1);
-        if (pthread_create(&id, &attributes, work, (void *)seen) == 0)
+        if (pthread_create(&team.ids[team.workers], NULL, work, (void *)seen) == 0)
             continue;
-        atomic_fetch_sub(&team.alive, 1);
         atomic_fetch_sub(&team.starting, 1);
         break;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    /* A thread that starts allocates; a fork meanwhile would leave the child an allocator's lock that nobody releases,
-     * where the allocator does not see to that itself (a sanitizer's). */
     wait_zero(&team.starting);
 }
 

@@ -1,5 +1,5 @@
-/* Whoever has had the team work may fork: threads that were asked for have started by then, and hold no lock of an
- * allocator or of another library that starting takes. */
+/* Whoever has had the team work may fork: threads that were asked for have started by then and those of before are
+ * gone, so that none holds a lock of an allocator, which starting and ending take. */
 #include "device/device.h"
 #include "sanitizer.h"
 
@@ -15,7 +15,7 @@
 
 enum { THREADS = 4 };
 
-static atomic_int asked, began;
+static atomic_int asked, began, ended;
 
 #if !SANITIZER
 
@@ -30,7 +30,10 @@ static void *start_late(void *argument)
     free(argument);
     usleep(20000);
     atomic_fetch_add(&began, 1);
-    return start.body(start.argument);
+    void *result = start.body(start.argument);
+    usleep(20000);
+    atomic_fetch_add(&ended, 1);
+    return result;
 }
 
 /* In place of the C library's for what is linked into this program. */
@@ -56,7 +59,7 @@ static void nothing(void *ctx, int32_t thread, int32_t threads)
     (void)threads;
 }
 
-START_TEST(threads_have_started)
+START_TEST(threads_have_started_and_ended)
 {
     if (SANITIZER) {
         puts("SKIPPED: the sanitizer starts threads itself");
@@ -65,7 +68,9 @@ START_TEST(threads_have_started)
     for (int32_t threads = THREADS; threads > 1; threads--) {
         threads_set(threads);
         tn_parallel(nothing, NULL);
-        ck_assert_int_eq(atomic_load(&began), atomic_load(&asked));
+        int start = atomic_load(&asked), stay = threads - 1;
+        ck_assert_int_eq(atomic_load(&began), start);
+        ck_assert_int_eq(atomic_load(&ended), start - stay);
     }
     ck_assert_int_ge(atomic_load(&asked), THREADS - 1);
 }
@@ -75,7 +80,7 @@ int main(void)
 {
     Suite *suite = suite_create("thread start");
     TCase *tc = tcase_create("thread start");
-    tcase_add_test(tc, threads_have_started);
+    tcase_add_test(tc, threads_have_started_and_ended);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
