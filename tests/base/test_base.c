@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/random.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <tenon/tensor.h>
 #include <unistd.h>
@@ -244,13 +245,15 @@ START_TEST(other_faults_are_handed_on)
         own.sa_handler = without_info;
     sigaction(SIGSEGV, &own, NULL);
     edge_install();
-    const uintptr_t far = (uintptr_t)1 << 40;
+    void *page = mmap(NULL, 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert(page != MAP_FAILED);
+    const uintptr_t far = (uintptr_t)page;
     if (sigsetjmp(back, 1) == 0)
         write_to((void *)(uintptr_t)64);
     ck_assert_uint_eq(seen, _i == 0 ? 64 : SIGSEGV);
     seen = 0;
     if (sigsetjmp(back, 1) == 0)
-        edge_call(write_to, (void *)far);
+        edge_call(write_to, page);
     ck_assert_uint_eq(seen, _i == 0 ? far : SIGSEGV);
 }
 END_TEST
