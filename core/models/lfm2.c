@@ -35,7 +35,13 @@ static int64_t intermediate(const config_reader *config)
     if (config_is_null(config, "block_ffn_dim_multiplier"))
         return size;
     int64_t multiple = config_i64(config, "block_multiple_of", 256, 1, 1 << 20);
-    size = (int64_t)(decoder_positive(config, "block_ffn_dim_multiplier", 1) * (double)size);
+    double scaled = decoder_positive(config, "block_ffn_dim_multiplier", 1) * (double)size;
+    if (!(scaled >= 0 && scaled <= 1 << 24)) {
+        config_fail(config, "block_ffn_dim_multiplier", "gives an intermediate size of %g, which is out of range",
+                    scaled);
+        return size;
+    }
+    size = (int64_t)scaled;
     return (size + multiple - 1) / multiple * multiple;
 }
 

@@ -82,8 +82,10 @@ static void read_dim(const config_reader *config, const config_reader *c, const 
     const char *key = "partial_rotary_factor";
     double fallback = rope->partial != 0 ? rope->partial : spec->partial != 0 ? spec->partial : 1;
     rope->partial = config_f64(c, key, config_f64(config, key, fallback));
-    if (!(rope->partial > 0 && rope->partial <= 1))
+    if (!(rope->partial > 0 && rope->partial <= 1)) {
         config_fail(config_has(c, key) ? c : config, key, "is %g, it must be above 0 and at most 1", rope->partial);
+        return;
+    }
     bool whole = rope->kind == ROPE_PROPORTIONAL || (rope->kind == ROPE_DEFAULT && spec->partial == 0);
     rope->dim = whole ? spec->head_dim : (int64_t)((double)spec->head_dim * rope->partial);
     if (rope->dim < 2 || rope->dim > ROPE_MAX_DIM || rope->dim % 2)

@@ -82,6 +82,7 @@ static const struct {
     {"llama_yarn", "rope_parameters/beta_fast", "-1", "beta_fast", "they must be positive"},
     {"phi3_longrope", "rope_parameters/short_factor", "[1, 1, 1, 1, 1, 0]", "short_factor", "all must be positive"},
     {"phi3_longrope", "rope_parameters/partial_rotary_factor", "1.5", "partial_rotary_factor", "at most 1"},
+    {"phi3_longrope", "rope_parameters/partial_rotary_factor", "-1e300", "partial_rotary_factor", "at most 1"},
     {"glm", "rope_parameters/partial_rotary_factor", "0.1", "head_dim", "a rotary size of 1, which is no even number"},
     {"hunyuan_v1_moe", "rope_parameters", "{\"rope_type\": \"dynamic\", \"factor\": 1, \"alpha\": -1}", "alpha",
      "is -1, it must be positive"},

@@ -3,18 +3,11 @@
 #ifndef TEST_FAILING_MEMORY_H
 #define TEST_FAILING_MEMORY_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "sanitizer.h"
+
 #include <stdint.h>
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#define FAILING_REPLACED 0
-#else
-#define FAILING_REPLACED 1
-#endif
+#define FAILING_REPLACED !SANITIZER
 
 /* From now on allocations of this thread are counted, from 1; number chosen fails (0: none). recording: one number is
  * noted for each way, which is the last few callers, in which an allocation is reached. */
