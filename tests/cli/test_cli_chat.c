@@ -329,7 +329,8 @@ static void end(terminal *t, int status)
 {
     while (more_output(t))
         continue;
-    ck_assert_int_eq(process_wait(t->pid), status);
+    int ended = process_wait(t->pid);
+    ck_assert_msg(ended == status, "status %d in place of %d: %s", ended, status, t->seen);
     close(t->fd);
 }
 
