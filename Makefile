@@ -191,13 +191,14 @@ $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/fault
 	@mkdir -p $(@D)
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) -fno-builtin -fexceptions $(CFLAGS) -shared -Wl,-z,defs -o $@ $<
-# For valgrind.
+$(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
+$(BUILD)/tests/test_faults: | $(BUILD)/tests/make_checkpoint
+
+# PCRE2 without its compiler, for valgrind.
 $(BUILD)/tests/no_jit.so: tests/text/no_jit.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,link    )
 	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) $(CFLAGS) -shared -o $@ $<
-$(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
-$(BUILD)/tests/test_faults: | $(BUILD)/tests/make_checkpoint
 
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
 SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))
@@ -267,7 +268,8 @@ tsan: ## all tests again under ThreadSanitizer
 # The tests of reading what others wrote: checkpoints, dictionaries, templates, plugins. Suppressions: tests/valgrind.supp.
 # At the end of a process the C library is not asked to free what it holds: it would write streams of the program out in
 # children that end without that.
-VALGRIND := env LD_PRELOAD=$(abspath $(BUILD))/tests/no_jit.so valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
+VALGRIND := env LD_PRELOAD=$(abspath $(BUILD))/tests/no_jit.so \
+  valgrind -q --error-exitcode=99 --leak-check=full --show-leak-kinds=definite,indirect \
   --errors-for-leak-kinds=definite --run-libc-freeres=no --run-cxx-freeres=no --suppressions=$(CURDIR)/tests/valgrind.supp
 READERS := base checkpoint bad_models fuzz text template plugin
 valgrind: tests $(BUILD)/tests/no_jit.so ## the tests that read files and open plugins, under valgrind

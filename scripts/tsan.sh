@@ -23,8 +23,10 @@ export LD_LIBRARY_PATH="$folder/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 # Those children's words go nowhere: what is found goes to files, and each is a failure.
 export TEST_REPORTS="$folder/reports"
-# At its end a process with threads would wait a second for them, and each test is a process.
-options=print_suppressions=0:die_after_fork=0:atexit_sleep_ms=0:allocator_may_return_null=1:handle_segv=0:log_path=$TEST_REPORTS/race
+# Each test is a process, and at the end of one with threads a second would be waited for them. Tests ask for more memory
+# than there is, and fault on purpose: that goes on as it does elsewhere.
+options=print_suppressions=0:die_after_fork=0:log_path=$TEST_REPORTS/race
+options=$options:atexit_sleep_ms=0:allocator_may_return_null=1:handle_segv=0
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp:$options:${TSAN_OPTIONS:-}"
 # Without addresses drawn at random the sanitizer's map of memory fits on every kernel.
 if setarch -R true 2>/dev/null; then

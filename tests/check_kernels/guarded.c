@@ -17,8 +17,8 @@ static unsigned char pattern(const guarded *g, const char *p)
     return (unsigned char)(0x5b + 7 * (p - g->map));
 }
 
-/* Pages of it. */
-static void fill(const guarded *g, char *begin, size_t bytes, size_t page)
+/* Fills whole pages with it. */
+static void fill_pages(const guarded *g, char *begin, size_t bytes, size_t page)
 {
     for (char *p = begin; p < begin + page; p++)
         *p = (char)pattern(g, p);
@@ -38,7 +38,7 @@ guarded guarded_new(placement where, size_t bytes, size_t element, const char *n
     }
     size_t at = where == PLACE_LEFT ? 0 : where == PLACE_SHIFTED ? element : (inner - bytes) / element * element;
     g.data = g.map + page + at;
-    fill(&g, g.map + page, inner, page);
+    fill_pages(&g, g.map + page, inner, page);
     return g;
 }
 

@@ -34,7 +34,7 @@ static void stop_counting(void)
     counting = false;
 }
 
-#if FAILING_REPLACED
+#if !SANITIZER
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);

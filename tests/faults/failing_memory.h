@@ -7,8 +7,6 @@
 
 #include <stdint.h>
 
-#define FAILING_REPLACED !SANITIZER
-
 /* From now on allocations of this thread are counted, from 1; number chosen fails (0: none). recording: one number is
  * noted for each way, which is the last few callers, in which an allocation is reached. */
 void failing_begin(uint64_t chosen, bool recording);

@@ -153,7 +153,7 @@ static void one_processor(void)
 
 int main(void)
 {
-    if (!FAILING_REPLACED) {
+    if (SANITIZER) {
         puts("SKIPPED: the sanitizer owns the allocator");
         puts("100%: Checks: 0, Failures: 0, Errors: 0");
         return EXIT_SUCCESS;

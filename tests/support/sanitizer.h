@@ -1,5 +1,5 @@
-/* Is this program built with AddressSanitizer or ThreadSanitizer? They bring an allocator and a map of memory of their
- * own: limits on memory, replaced allocators and libraries that want to come first do not work there. */
+/* Is this program built with AddressSanitizer or ThreadSanitizer, or run by valgrind? They bring an allocator and a map
+ * of memory of their own: limits on memory, replaced allocators and libraries that want to come first do not work. */
 #ifndef TEST_SANITIZER_H
 #define TEST_SANITIZER_H
 
