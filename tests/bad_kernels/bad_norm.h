@@ -86,12 +86,18 @@ static float wrong_row(const tn_call *call, int64_t r, int64_t n, int32_t thread
     return scale;
 }
 
+typedef struct {
+    const tn_call *call;
+    const float *weights;
+} norm_work;
+
 static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
-    const tn_call *call = ctx;
+    const norm_work *work = ctx;
+    const tn_call *call = work->call;
     const tn_tensor *x = &call->in[0], *y = &call->out[0];
     int64_t n = x->shape[x->ndim - 1];
-    const float *w = norm_weights(call, n);
+    const float *w = work->weights;
     if (faulty("control of a worker") && thread)
         flush_denormals();
     for (int64_t r = begin; r < end; r++) {
@@ -170,12 +176,13 @@ static void misbehave(const tn_call *call, int64_t count)
 static tn_status forward(const tn_call *call, tn_error *err)
 {
     const tn_tensor *x = &call->in[0];
-    int64_t count = tn_tensor_count(x) / x->shape[x->ndim - 1];
+    int64_t n = x->shape[x->ndim - 1], count = tn_tensor_count(x) / n;
+    norm_work work = {.call = call, .weights = norm_weights(call, n)};
     if (faulty("error"))
         return tn_fail(err, TN_E_INPUT, NULL, "no reason");
     if (faulty("control"))
         flush_denormals();
-    tn_parallel_for(count, 1, rows, (void *)call);
+    tn_parallel_for(count, 1, rows, &work);
     if (count)
         stray_writes(call, count);
     misbehave(call, count);
