@@ -194,11 +194,14 @@ $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/fault
 $(addprefix $(BUILD)/tests/,test_faults test_ends): | $(BUILD)/tests/fault_preload.so $(PROGRAM) $(PLUGINS)
 $(BUILD)/tests/test_faults: | $(BUILD)/tests/make_checkpoint
 
-# PCRE2 without its compiler, for valgrind.
-$(BUILD)/tests/no_jit.so: tests/text/no_jit.c $(BUILD)/flags
+# PCRE2 without its compiler, for valgrind; Ctrl-C at a moment that no test would meet.
+$(BUILD)/tests/no_jit.so: tests/text/no_jit.c
+$(BUILD)/tests/late_interrupt.so: tests/cli/late_interrupt.c
+$(BUILD)/tests/test_cli_chat: | $(BUILD)/tests/late_interrupt.so
+$(BUILD)/tests/no_jit.so $(BUILD)/tests/late_interrupt.so: $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,link    )
-	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) $(CFLAGS) -shared -o $@ $<
+	$(Q)$(CC) $(filter-out -MMD -MP $(SANITIZE),$(BASE)) $(CFLAGS) -shared -o $@ $(filter %.c,$^)
 
 # The simulator of an NPU's libraries, and once more without the symbols that older versions of them lack.
 SIM_OBJ_ascendcl := $(call obj,$(patsubst %,tests/ascend_sim/%.c,state runtime memory stream values))

@@ -261,7 +261,8 @@ static bool goes_on(const chat *c, tn_status status)
 static tn_status talk(chat *c, tn_error *err)
 {
     bool terminal = line_interactive(c->lines);
-    struct sigaction action = {.sa_handler = on_interrupt}, before;
+    /* The wait for a key ends nevertheless; what the editor writes does not, and is no failed output in the end. */
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
     tn_status status = TN_OK;
     sigaction(SIGINT, NULL, &before);
     while (status == TN_OK && !c->quit) {

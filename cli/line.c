@@ -4,6 +4,9 @@
 #include <errno.h>
 #include <histedit.h>
 #include <locale.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,6 +35,23 @@ static const char *prompt(EditLine *editor)
     return l->continued ? ". " : "> ";
 }
 
+/* Waits for standard input; false when Ctrl-C was pressed. The signal is let in by the wait alone: between a look at
+ * the flag and a read it would be noticed only at the next key. */
+static bool wait_for_input(const line_reader *l)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    sigset_t interrupt, before;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &interrupt, &before);
+    int ready = -1;
+    do
+        ready = *l->interrupted ? 0 : ppoll(&input, 1, NULL, &before);
+    while (ready < 0 && errno == EINTR);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return !*l->interrupted;
+}
+
 /* One character of standard input; 0 at its end, and when Ctrl-C was pressed. */
 static int read_character(EditLine *editor, wchar_t *out)
 {
@@ -39,7 +59,7 @@ static int read_character(EditLine *editor, wchar_t *out)
     el_get(editor, EL_CLIENTDATA, &l);
     for (;;) {
         char byte;
-        ssize_t got = *l->interrupted ? 0 : read(STDIN_FILENO, &byte, 1);
+        ssize_t got = wait_for_input(l) ? read(STDIN_FILENO, &byte, 1) : 0;
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
