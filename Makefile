@@ -259,7 +259,7 @@ check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
 
 # Leaks count as failures. Suppressions, each with its reason: tests/sanitizers.supp.
-SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANITIZERS := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow -fno-omit-frame-pointer
 asan: ## all tests again under AddressSanitizer and UndefinedBehaviorSanitizer
 	@ASAN_OPTIONS=detect_leaks=1:$$ASAN_OPTIONS LSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers.supp:print_suppressions=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 TEST_SECONDS=3000 $(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE='$(SANITIZERS)' check

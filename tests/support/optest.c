@@ -108,15 +108,16 @@ double optest_at(const tn_tensor *t, int64_t i)
 void optest_set(tn_tensor *t, int64_t i, double value)
 {
     char *at = (char *)t->data + offset_of(t, i) * (int64_t)tn_dtype_size(t->dtype);
-    float f = (float)value;
-    int64_t i64 = (int64_t)value;
-    int32_t i32 = (int32_t)value;
-    if (t->dtype == TN_I64)
+    if (t->dtype == TN_I64) {
+        int64_t i64 = (int64_t)value;
         memcpy(at, &i64, sizeof i64);
-    else if (t->dtype == TN_I32)
+    } else if (t->dtype == TN_I32) {
+        int32_t i32 = (int32_t)value;
         memcpy(at, &i32, sizeof i32);
-    else
+    } else {
+        float f = (float)value;
         convert_from_f32(&f, t->dtype, at, 1);
+    }
 }
 
 tn_tensor optest_random(tn_dtype dtype, int32_t ndim, const int64_t *shape, uint32_t seed)
