@@ -39,6 +39,8 @@ struct shards {
 };
 
 #define ZEROS ((size_t)1 << 36) /* the largest tensor of a record: addresses, no memory             */
+/* The most tensors of a record, which no file bounds; published models have up to some 100,000. */
+#define PROMISED ((size_t)1 << 18)
 
 /* Maps one file and appends it. */
 static tn_status open_file(shards *set, const char *name, tn_error *err)
@@ -310,7 +312,7 @@ bool shards_promise(shards *set, const char *name, const char *path, tn_tensor *
     size_t bytes = (size_t)tn_tensor_count(tensor) * tn_dtype_size(tensor->dtype), at = strlen(path) + 1;
     size_t name_size = strlen(name) + 1;
     char *names = malloc(at + name_size);
-    if (!set->zeros || bytes > ZEROS || !names || !grow(set)) {
+    if (!set->zeros || set->count == PROMISED || bytes > ZEROS || !names || !grow(set)) {
         free(names);
         return false;
     }

@@ -218,6 +218,21 @@ static void expect_contradiction(const char *folder_of_case, const char *name, c
     tempdir_remove(folder);
 }
 
+/* What a file cannot bound, a record does. */
+START_TEST(more_tensors_than_a_record_has)
+{
+    char *folder = tempdir_new();
+    tn_error err = TN_ERROR_INIT;
+    ck_assert(model_config_copy("tests/data/configs/qwen3_moe.json", &(model_config_changes){0}, folder, &err) ==
+              TN_OK);
+    broken_json(folder, "config.json", "num_experts", "65536");
+    shards *record = shards_record(TN_BF16, &err);
+    ck_assert_ptr_null(model_open(folder, NULL, record, &err));
+    broken_expect(&err, TN_E_INPUT, "model.layers.", "has no such tensor", NULL);
+    tempdir_remove(folder);
+}
+END_TEST
+
 START_TEST(a_number_that_no_tensor_has)
 {
     char text[64], path[256];
@@ -243,6 +258,7 @@ int main(void)
     TCase *tc = tcase_create("config.json");
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, an_unknown_word, 0, file_count);
+    tcase_add_test(tc, more_tensors_than_a_record_has);
     tcase_add_loop_test(tc, a_number_that_no_tensor_has, 0, case_count);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
