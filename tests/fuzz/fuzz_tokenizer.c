@@ -1,58 +1,12 @@
 /* Any bytes as a tokenizer.json and, behind a NUL, a text: opened, encoded, decoded at once and token by token. */
 #include "fuzz.h"
 #include "fuzz_json.h"
-
-#include <tenon/tenon.h>
+#include "fuzz_text.h"
 
 FUZZ_ENTRY(fuzz_tokenizer)
 
-/* Texts beyond what a target may take of a fuzzer's time tell nothing more. */
-enum { TEXT_MAX = 4096 };
-
-static void decode(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count, bool skip)
-{
-    tn_error err = TN_ERROR_INIT;
-    char *text = NULL;
-    size_t length = 0;
-    tn_status status = tn_tokenizer_decode(tokenizer, ids, count, skip, &text, &length, &err);
-    fuzz_require(status == err.code, "the status and the error disagree");
-    fuzz_require(status != TN_OK || (text && text[length] == '\0'), "a text does not end");
-    free(text);
-}
-
-static void stream(const tn_tokenizer *tokenizer, const int64_t *ids, size_t count)
-{
-    tn_error err = TN_ERROR_INIT;
-    size_t length;
-    tn_stream *s = tn_stream_new(tokenizer, false, &err);
-    fuzz_agree(s != NULL, &err);
-    for (size_t i = 0; i < count && err.code == TN_OK; i++)
-        fuzz_agree(tn_stream_push(s, ids[i], &length, &err) != NULL, &err);
-    fuzz_require(err.code != TN_OK || tn_stream_flush(s, &length, &err) != NULL, "a stream does not end");
-    tn_stream_free(s);
-}
-
-static void encode(const tn_tokenizer *tokenizer, const char *text, size_t length, bool special)
-{
-    tn_error err = TN_ERROR_INIT;
-    int64_t *ids = NULL;
-    size_t count = 0;
-    tn_status status = tn_tokenizer_encode(tokenizer, text, length, special, &ids, &count, &err);
-    fuzz_agree(status == TN_OK, &err);
-    if (status == TN_OK) {
-        for (size_t i = 0; i < count; i++)
-            fuzz_require(ids[i] >= 0 && ids[i] < tn_tokenizer_size(tokenizer),
-                         "an id that the vocabulary does not have");
-        decode(tokenizer, ids, count, special);
-        stream(tokenizer, ids, count);
-    }
-    free(ids);
-}
-
 int fuzz_tokenizer(const uint8_t *data, size_t size)
 {
-    static const char plain[] = "Hello, wor\xc3\xa9 \xf0\x9f\x98\x80 12345  don't\n\n<|end|>\xff";
-    static const int64_t numbers[] = {0, 1, 2, 255, 256, -1, INT64_MAX};
     const uint8_t *rest;
     char path[64];
     size_t rest_size, first = fuzz_parts(data, size, &rest, &rest_size);
@@ -61,12 +15,8 @@ int fuzz_tokenizer(const uint8_t *data, size_t size)
     tn_tokenizer *tokenizer = tn_tokenizer_open(path, &err);
     close(fd);
     fuzz_agree(tokenizer != NULL, &err);
-    if (tokenizer) {
-        encode(tokenizer, plain, sizeof plain - 1, true);
-        if (rest)
-            encode(tokenizer, (const char *)rest, rest_size < TEXT_MAX ? rest_size : TEXT_MAX, false);
-        decode(tokenizer, numbers, sizeof numbers / sizeof numbers[0], false);
-    }
+    if (tokenizer)
+        fuzz_use_tokenizer(tokenizer, rest, rest_size);
     tn_tokenizer_free(tokenizer);
     return 0;
 }

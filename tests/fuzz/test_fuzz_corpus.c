@@ -38,9 +38,14 @@ static const struct {
     int (*fuzz)(const uint8_t *, size_t);
     int least; /* files in the corpus                                                                  */
 } targets[] = {
-    {"safetensors", fuzz_safetensors, 10}, {"config", fuzz_config, 10},     {"graph", fuzz_graph, 10},
-    {"tokenizer", fuzz_tokenizer, 6},      {"template", fuzz_template, 10}, {"kernels", fuzz_kernels, 6},
+    {"safetensors", fuzz_safetensors, 10},
+    {"config", fuzz_config, 10},
+    {"graph", fuzz_graph, 10},
+    {"tokenizer", fuzz_tokenizer, 6},
+    {"template", fuzz_template, 10},
+    {"kernels", fuzz_kernels, 6},
     {"elfnote", fuzz_elfnote, 6},
+    {"sentencepiece", fuzz_sentencepiece, 6},
 };
 
 START_TEST(corpus)
