@@ -287,11 +287,27 @@ static bool gemm_f32(const gemm_shape *s, const float *a, const float *w, float 
                                 a, s->lda, w, s->ldw, 0.0f, c, s->ldc));
 }
 
+/* oneDNN's bf16 product without AMX multiplies pairs. It repeats the last element of an odd row of a, and gives the
+ * weight beside it as zero: infinity would become NaN. Such rows are computed once more. */
+static void gemm_mend_last(const gemm_shape *s, const void *a, const void *w, float *c)
+{
+    int64_t a_row = s->form == GEMM_TN ? 1 : s->lda, a_k = s->form == GEMM_TN ? s->lda : 1;
+    gemm_shape one = *s;
+    one.m = 1;
+    for (int64_t i = 0; i < s->m && s->k % 2; i++) {
+        const uint16_t *row = (const uint16_t *)a + i * a_row;
+        if ((row[(s->k - 1) * a_k] & 0x7fff) == 0x7f80)
+            gemm_plain(&one, row, w, c + i * s->ldc);
+    }
+}
+
 static void gemm_do(void *argument)
 {
     gemm_task *t = argument;
     t->done = t->shape->type == TN_BF16 ? gemm_bf16(t->context, t->shape, t->a, t->w, t->c)
                                         : gemm_f32(t->shape, t->a, t->w, t->c);
+    if (t->done && t->shape->type == TN_BF16)
+        gemm_mend_last(t->shape, t->a, t->w, t->c);
 }
 
 /* oneDNN makes code when it first meets a shape that takes another path through it, megabytes at once: products of five
