@@ -145,7 +145,28 @@ static void tell_file(const options *o, const tn_generate_options *g)
         note(o, "sampling: %s, as generation_config.json says", line);
 }
 
-tn_status answer_sampling(const options *o, const tn_model *model, tn_generate_options *g, tn_error *err)
+/* The stop texts of the file, unless the options name some or want to go on after the end. */
+static tn_status take_stops(answer *a, const options *o, const tn_sampling *file, tn_error *err)
+{
+    if (file->stop_count == 0 || o->stop_count > 0 || option_given(o, OPT_IGNORE_EOS))
+        return TN_OK;
+    if (!a->stream) {
+        note(o, WARNING "token ids are printed: the texts that generation_config.json stops at are not looked for");
+        return TN_OK;
+    }
+    if (!(a->stops = tn_stop_text_new(file->stop_strings, file->stop_count, err)))
+        return err->code;
+    json_t *first = json_string(file->stop_strings[0]);
+    char *text = first ? json_dumps(first, JSON_ENCODE_ANY) : NULL;
+    json_decref(first);
+    if (!text)
+        return tn_fail(err, TN_E_MEMORY, "stop_strings", "out of memory");
+    note(o, "stop: %.100s%s, as generation_config.json says", text, file->stop_count > 1 ? " and others" : "");
+    free(text);
+    return TN_OK;
+}
+
+tn_status answer_sampling(answer *a, const options *o, const tn_model *model, tn_generate_options *g, tn_error *err)
 {
     tn_sampling file = {.size = sizeof file};
     tn_status status = tn_model_sampling(model, &file, err);
@@ -159,7 +180,7 @@ tn_status answer_sampling(const options *o, const tn_model *model, tn_generate_o
     g->seed = answer_seed(o);
     g->ignore_eos = option_given(o, OPT_IGNORE_EOS);
     tell_file(o, g);
-    return TN_OK;
+    return take_stops(a, o, &file, err);
 }
 
 json_t *json_sampling(const tn_generate_options *g)

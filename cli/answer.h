@@ -31,9 +31,9 @@ bool answer_token(answer *a, int64_t id);
 /* What is left when no more tokens come. */
 tn_status answer_end(answer *a);
 
-/* How tokens are drawn: the options, and generation_config.json for those not given. A line on stderr tells what the
- * file brought in. */
-tn_status answer_sampling(const options *o, const tn_model *model, tn_generate_options *g, tn_error *err);
+/* How tokens are drawn and at which texts they end: the options, and generation_config.json for those not given. Lines
+ * on stderr tell what the file brought in. */
+tn_status answer_sampling(answer *a, const options *o, const tn_model *model, tn_generate_options *g, tn_error *err);
 
 /* {"temperature", "top_k", "top_p", "min_p", "repetition_penalty"} */
 json_t *json_sampling(const tn_generate_options *g);

@@ -331,7 +331,7 @@ static tn_status open_session(chat *c, tn_error *err)
     if (status == TN_OK)
         status = workspace_apply(&c->w, err);
     if (status == TN_OK)
-        status = answer_sampling(c->o, c->w.model, &c->drawing, err);
+        status = answer_sampling(&c->answer, c->o, c->w.model, &c->drawing, err);
     tn_session_options so = {.size = sizeof so, .context = c->context, .chunk = option_integer(c->o, OPT_CHUNK, 0)};
     if (status == TN_OK && !(c->session = tn_session_new(c->w.model, &so, err)))
         status = err->code;

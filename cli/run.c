@@ -228,7 +228,7 @@ static tn_status run_prompt(run_state *r, tn_error *err)
         return tn_fail(err, TN_E_MEMORY, "run", "out of memory; ask for fewer tokens with -n");
     status = workspace_apply(&r->w, err);
     if (status == TN_OK)
-        status = answer_sampling(r->o, r->w.model, &r->drawing, err);
+        status = answer_sampling(&r->answer, r->o, r->w.model, &r->drawing, err);
     if (status)
         return status;
     tn_session *session = tn_session_new(r->w.model, &options, err);

@@ -63,6 +63,31 @@ static tn_status read_sampling(const config_file *file, tn_sampling *s, tn_error
     return status;
 }
 
+/* Texts that end an answer: one, or a list. */
+static tn_status read_stops(const config_file *file, tn_model *m, tn_error *err)
+{
+    tn_status status = TN_OK;
+    config_reader c = config_root(file, &status, err);
+    int64_t count = config_list(&c, "stop_strings");
+    if (count <= 0)
+        return status;
+    m->stop_strings = calloc((size_t)count, sizeof *m->stop_strings);
+    if (!m->stop_strings)
+        return tn_fail(err, TN_E_MEMORY, "stop_strings", "out of memory");
+    m->sampling.stop_strings = (const char *const *)m->stop_strings;
+    for (int64_t i = 0; i < count; i++) {
+        const char *text = config_list_str(&c, "stop_strings", i);
+        if (text && !text[0])
+            config_fail(&c, "stop_strings", "has an empty text, which would end everything");
+        if (status != TN_OK)
+            return status;
+        if (!(m->stop_strings[i] = strdup(text)))
+            return tn_fail(err, TN_E_MEMORY, "stop_strings", "out of memory");
+        m->sampling.stop_count++;
+    }
+    return TN_OK;
+}
+
 /* What a file may ask for besides, which nothing here does. nothing: the number that asks for nothing. Left out are
  * keys that leave the text as it is, and limits, which whoever generates gives. */
 static const struct undone {
@@ -91,7 +116,6 @@ static const struct undone {
     {"begin_suppress_tokens", NAN, false},
     {"watermarking_config", NAN, false},
     {"token_healing", NAN, false},
-    {"stop_strings", NAN, false},
     {"top_h", 1, true},
     {"typical_p", 1, true},
     {"epsilon_cutoff", 0, true},
@@ -121,6 +145,8 @@ static tn_status read_file(tn_model *m, const char *path, tn_error *err)
     if (status == TN_OK)
         status = read_sampling(file, &m->sampling, err);
     if (status == TN_OK)
+        status = read_stops(file, m, err);
+    if (status == TN_OK)
         tell_undone(file, path);
     config_close(file);
     return status;
@@ -147,6 +173,13 @@ tn_status generation_read(tn_model *m, tn_error *err)
         status = tn_fail(err, TN_E_INPUT, path, "cannot be opened: %s; check its permissions", strerror(errno));
     free(path);
     return status;
+}
+
+void generation_free(tn_model *m)
+{
+    for (size_t i = 0; i < m->sampling.stop_count; i++)
+        free(m->stop_strings[i]);
+    free(m->stop_strings);
 }
 
 tn_status tn_model_sampling(const tn_model *model, tn_sampling *sampling, tn_error *err)

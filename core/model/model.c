@@ -254,6 +254,7 @@ void tn_model_close(tn_model *m)
     shards_close(m->weights);
     config_close(m->config);
     free(m->eos);
+    generation_free(m);
     free(m->folder);
     free(m);
 }

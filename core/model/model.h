@@ -18,6 +18,7 @@ struct tn_model {
     tn_model_info info;
     int64_t *eos, eos_count; /* tokens that end a text; owned                                     */
     tn_sampling sampling;    /* of generation_config.json                                        */
+    char **stop_strings;     /* of sampling; owned                                               */
 };
 
 /* tn_model_open with tensors from weights, which the model then owns (also after an error), in place of the folder's;

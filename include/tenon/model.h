@@ -59,6 +59,8 @@ typedef struct tn_sampling {
     double temperature; /* 0: greedy, where do_sample is false or absent                          */
     int64_t top_k;      /* 0: all                                                                 */
     double top_p, min_p, repetition_penalty; /* 1, 0 and 1 have no effect                         */
+    size_t stop_count;                       /* of stop_strings, as tn_stop_text_new takes them            */
+    const char *const *stop_strings;         /* lives as long as the model                                */
 } tn_sampling;
 
 /* Fills sampling, whose size the caller has set. Nothing of it is applied by itself: tn_generate does what its options

@@ -248,6 +248,39 @@ START_TEST(run_ends_before_a_stop_text)
 }
 END_TEST
 
+/* generation_config.json's texts end one, too: unless --stop names others, --ignore-eos wants to go on, or only ids are
+ * printed, which is told. */
+START_TEST(run_stops_where_the_model_says)
+{
+    static const char file[] = "{\"stop_strings\": [\"xyz\", \"poken u\"]}";
+    char *folder = tempdir_new(), *path = tempdir_path(folder, "generation_config.json");
+    tempdir_copy(MODEL, folder);
+    tempdir_write(path, file, strlen(file));
+    process_result r = TENON(NULL, "run", folder, PROMPT, "-n9", "--dtype=f32", "--kernels=none");
+    ck_assert_str_eq(r.out, ", when the LORD had s\n");
+    ck_assert_msg(strstr(r.err, "stop: \"xyz\" and others, as generation_config.json says\n"), "%s", r.err);
+    process_free(&r);
+    r = TENON("And it came to pass\n", "chat", folder, "-n40", "--dtype=f32", "--kernels=none", "--stop=LORD");
+    ck_assert_ptr_null(strstr(r.err, "as generation_config.json says"));
+    process_free(&r);
+    process_expect_output(TENON(NULL, "run", folder, PROMPT, "-n9", "--dtype=f32", "--kernels=none", "--stop=LORD had"),
+                          ", when the \n");
+    r = TENON(NULL, "run", folder, PROMPT, "-n9", "--dtype=f32", "--kernels=none", "--ignore-eos");
+    ck_assert_str_eq(r.out, ", when the LORD had spoken unto Moses,\n");
+    ck_assert_ptr_null(strstr(r.err, "stop:"));
+    process_free(&r);
+    char *tokenizer = tempdir_path(folder, "tokenizer.json");
+    remove(tokenizer);
+    r = TENON(NULL, "run", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none");
+    ck_assert_str_eq(r.out, "12 435 259 342 474\n");
+    ck_assert_msg(strstr(r.err, "tenon: warning: token ids are printed: the texts that"), "%s", r.err);
+    process_free(&r);
+    free(tokenizer);
+    free(path);
+    tempdir_remove(folder);
+}
+END_TEST
+
 /* A file is the prompt but for one line end; so is standard input. */
 START_TEST(run_reads_a_file)
 {
@@ -475,6 +508,7 @@ int main(void)
     tcase_add_test(all, run_stops_where_the_context_ends);
     tcase_add_test(all, run_draws_as_the_model_says);
     tcase_add_test(all, run_ends_before_a_stop_text);
+    tcase_add_test(all, run_stops_where_the_model_says);
     tcase_add_test(all, run_reads_a_file);
     tcase_add_test(all, run_refuses_wrong_prompts);
     tcase_add_test(all, run_works_on_ids_alone);

@@ -79,16 +79,18 @@ static const struct {
     const char *json;
     tn_sampling is;
 } files[] = {
-    {"", {0, 0, 0, 1, 0, 1}},
-    {"{}", {0, 0, 0, 1, 0, 1}},
-    {"{\"temperature\": 0.6, \"top_p\": 0.9}", {0, 0, 0, 0.9, 0, 1}},
-    {"{\"do_sample\": true}", {0, 1, 50, 1, 0, 1}},
-    {"{\"do_sample\": true, \"top_k\": null, \"temperature\": null}", {0, 1, 50, 1, 0, 1}},
+    {"", {.top_p = 1, .repetition_penalty = 1}},
+    {"{}", {.top_p = 1, .repetition_penalty = 1}},
+    {"{\"temperature\": 0.6, \"top_p\": 0.9}", {.top_p = 0.9, .repetition_penalty = 1}},
+    {"{\"do_sample\": true}", {.temperature = 1, .top_k = 50, .top_p = 1, .repetition_penalty = 1}},
+    {"{\"do_sample\": true, \"top_k\": null, \"temperature\": null}",
+     {.temperature = 1, .top_k = 50, .top_p = 1, .repetition_penalty = 1}},
     {"{\"do_sample\": true, \"temperature\": 0.6, \"top_k\": 20, \"top_p\": 0.95, \"min_p\": 0.05, "
      "\"repetition_penalty\": 1.1}",
-     {0, 0.6, 20, 0.95, 0.05, 1.1}},
-    {"{\"do_sample\": false, \"repetition_penalty\": 1.2, \"top_k\": 7}", {0, 0, 7, 1, 0, 1.2}},
-    {"{\"do_sample\": true, \"top_k\": 0}", {0, 1, 0, 1, 0, 1}},
+     {.temperature = 0.6, .top_k = 20, .top_p = 0.95, .min_p = 0.05, .repetition_penalty = 1.1}},
+    {"{\"do_sample\": false, \"repetition_penalty\": 1.2, \"top_k\": 7}",
+     {.top_k = 7, .top_p = 1, .repetition_penalty = 1.2}},
+    {"{\"do_sample\": true, \"top_k\": 0}", {.temperature = 1, .top_p = 1, .repetition_penalty = 1}},
 };
 
 START_TEST(defaults_are_read)
@@ -107,6 +109,31 @@ START_TEST(defaults_are_read)
 }
 END_TEST
 
+START_TEST(stop_strings_are_read)
+{
+    static const struct {
+        const char *json, *is[3];
+    } cases[] = {{"{}", {NULL}},
+                 {"{\"stop_strings\": null}", {NULL}},
+                 {"{\"stop_strings\": []}", {NULL}},
+                 {"{\"stop_strings\": \"###\"}", {"###"}},
+                 {"{\"stop_strings\": [\"</s>\", \"\\n\\u00e9\"]}", {"</s>", "\n\xc3\xa9"}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_model *m = open_with(cases[i].json, &err);
+        ck_assert_msg(m != NULL, "%s", err.message);
+        tn_sampling s = {.size = sizeof s};
+        ck_assert_int_eq(tn_model_sampling(m, &s, &err), TN_OK);
+        size_t count = 0;
+        for (; cases[i].is[count]; count++)
+            ck_assert_str_eq(count < s.stop_count ? s.stop_strings[count] : "(none)", cases[i].is[count]);
+        ck_assert_uint_eq(s.stop_count, count);
+        ck_assert_uint_eq(tn_notice_count(), 0);
+        tn_model_close(m);
+    }
+}
+END_TEST
+
 static const struct {
     const char *json, *says[3]; /* NULL: nothing more                                                   */
 } undone[] = {
@@ -119,8 +146,8 @@ static const struct {
      {"key 'penalty_alpha' is 0.6,", "key 'forced_eos_token_id' is 0,"}},
     {"{\"suppress_tokens\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]}",
      {"key 'suppress_tokens' is [1,2,3,4,5,6,7,8,9,10,", "..., which"}},
-    {"{\"min_new_tokens\": 5, \"stop_strings\": \"\\n\\u001b\"}",
-     {"key 'min_new_tokens' is 5,", "key 'stop_strings' is \"\\n\\u001B\","}},
+    {"{\"min_new_tokens\": 5, \"watermarking_config\": \"\\n\\u001b\"}",
+     {"key 'min_new_tokens' is 5,", "key 'watermarking_config' is \"\\n\\u001B\","}},
     {"{\"token_healing\": true, \"watermarking_config\": {\"bias\": 2.5}}",
      {"key 'token_healing' is true,", "key 'watermarking_config' is {\"bias\":2.5},"}},
     /* What asks for nothing, or changes no text. */
@@ -165,7 +192,10 @@ static const struct {
               {"{\"min_p\": -0.5}", "min_p"},
               {"{\"repetition_penalty\": 0}", "repetition_penalty"},
               {"{\"do_sample\": 1}", "do_sample"},
-              {"{\"eos_token_id\": [1, \"x\"]}", "eos_token_id"}};
+              {"{\"eos_token_id\": [1, \"x\"]}", "eos_token_id"},
+              {"{\"stop_strings\": 7}", "stop_strings"},
+              {"{\"stop_strings\": [\"a\", 7]}", "stop_strings"},
+              {"{\"stop_strings\": [\"a\", \"\"]}", "an empty text, which would end everything"}};
 
 START_TEST(a_broken_file_is_an_error)
 {
@@ -247,6 +277,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, a_ninth_token_ends_the_text);
     tcase_add_loop_test(tc, defaults_are_read, 0, sizeof files / sizeof *files);
+    tcase_add_test(tc, stop_strings_are_read);
     tcase_add_loop_test(tc, what_is_not_done_is_told, 0, sizeof undone / sizeof *undone);
     tcase_add_loop_test(tc, a_broken_file_is_an_error, 0, sizeof broken / sizeof *broken);
     tcase_add_test(tc, a_broken_link_is_an_error);
