@@ -240,6 +240,7 @@ static bool ctc(tn_stream *s, size_t index, const char *text, size_t length)
 static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bool ends)
 {
     const decoder *d = &s->tokenizer->decoder;
+    text = length ? text : ""; /* a buffer without bytes has no address */
     if (index == d->count)
         return buffer_add(&s->out, text, length);
     const decode_op *op = &d->ops[index];
@@ -249,7 +250,7 @@ static bool pass(tn_stream *s, size_t index, const char *text, size_t length, bo
     if (op->kind == DECODE_STRIP && op->stop <= 0)
         return strip(s, index, text, length, ends);
     if (op->kind == DECODE_METASPACE)
-        return metaspace(s, index, length ? text : "", length, ends);
+        return metaspace(s, index, text, length, ends);
     /* The others see whole tokens only. */
     if (!ends || st->token.size) {
         if (!buffer_add(&st->token, text, length))

@@ -57,6 +57,8 @@ bool utf8_add(buffer *b, int32_t code)
 bool utf8_add_clean(buffer *b, const char *text, size_t length)
 {
     size_t good = 0; /* start of the bytes not yet copied */
+    if (length == 0) /* text may be NULL then, to which not even zero is added */
+        return true;
     for (size_t i = 0; (i += utf8_ascii(text + i, length - i)) < length;) {
         utf8_char c = utf8_read(text + i, length - i);
         if (c.code < 0) {

@@ -274,6 +274,27 @@ START_TEST(words_like_one_by_one)
 }
 END_TEST
 
+/* No text, at no address, and no ids. */
+START_TEST(nothing)
+{
+    static const char *const folders[] = {DEMO, "tests/data/tokenizers/phi-3"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        tn_tokenizer *t = tn_tokenizer_open(folders[i], NULL);
+        ck_assert_ptr_nonnull(t);
+        int64_t *ids = NULL;
+        size_t count = 1, length = 1;
+        char *text = NULL;
+        ck_assert_int_eq(tn_tokenizer_encode(t, NULL, 0, false, &ids, &count, NULL), TN_OK);
+        ck_assert(ids && count == 0);
+        ck_assert_int_eq(tn_tokenizer_decode(t, NULL, 0, false, &text, &length, NULL), TN_OK);
+        ck_assert(length == 0 && text[0] == '\0');
+        free(ids);
+        free(text);
+        tn_tokenizer_free(t);
+    }
+}
+END_TEST
+
 START_TEST(a_stream_starts_again_after_flush)
 {
     tn_tokenizer *t = tn_tokenizer_open("tests/data/tokenizers/phi-3", NULL);
@@ -305,6 +326,7 @@ int main(void)
                                   many_combining_marks,
                                   merges_like_the_obvious_version,
                                   words_like_one_by_one,
+                                  nothing,
                                   a_stream_starts_again_after_flush};
     return run_suite("tokenizer", tests, sizeof tests / sizeof tests[0]);
 }
