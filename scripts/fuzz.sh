@@ -28,8 +28,9 @@ search() {
     mkdir -p "$build/corpus_$name" "$found"
     before=$(find "$found" -type f | wc -l)
     ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
-        "$build/fuzz_$name" -max_total_time="$seconds" -timeout=30 -report_slow_units=30 -rss_limit_mb=2048 -max_len="$(length "$name")" \
-        -print_final_stats=1 ${dictionary:+$([ -e "$dictionary" ] && echo "-dict=$dictionary")} \
+        "$build/fuzz_$name" -max_total_time="$seconds" -timeout=30 -report_slow_units=30 \
+        -rss_limit_mb=2048 -max_len="$(length "$name")" -print_final_stats=1 \
+        ${dictionary:+$([ -e "$dictionary" ] && echo "-dict=$dictionary")} \
         -artifact_prefix="$found/" "$build/corpus_$name" "tests/data/fuzz/$name" >"$log" 2>&1
     status=$?
     after=$(find "$found" -type f | wc -l)

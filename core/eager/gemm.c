@@ -294,7 +294,9 @@ static void gemm_mend_last(const gemm_shape *s, const void *a, const void *w, fl
     int64_t a_row = s->form == GEMM_TN ? 1 : s->lda, a_k = s->form == GEMM_TN ? s->lda : 1;
     gemm_shape one = *s;
     one.m = 1;
-    for (int64_t i = 0; i < s->m && s->k % 2; i++) {
+    if (s->k % 2 == 0)
+        return;
+    for (int64_t i = 0; i < s->m; i++) {
         const uint16_t *row = (const uint16_t *)a + i * a_row;
         if ((row[(s->k - 1) * a_k] & 0x7fff) == 0x7f80)
             gemm_plain(&one, row, w, c + i * s->ldc);

@@ -77,7 +77,7 @@ static tn_status read_stops(const config_file *file, tn_model *m, tn_error *err)
     m->sampling.stop_strings = (const char *const *)m->stop_strings;
     for (int64_t i = 0; i < count; i++) {
         const char *text = config_list_str(&c, "stop_strings", i);
-        if (text && !text[0])
+        if (!text[0]) /* as after another error, which stays */
             config_fail(&c, "stop_strings", "has an empty text, which would end everything");
         if (status != TN_OK)
             return status;

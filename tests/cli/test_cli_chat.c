@@ -261,6 +261,21 @@ START_TEST(a_full_context_is_told)
 }
 END_TEST
 
+/* Answers end before the texts of generation_config.json, and before those of --stop in their place. */
+START_TEST(answers_end_where_the_model_says)
+{
+    write_file("generation_config.json", "{\"stop_strings\": \" had\"}");
+    process_result r = CHAT("And it came to pass\n/reset\nAnd it came to pass\n", "-n9");
+    expect_said(&r, "stop: \" had\", as generation_config.json says\n");
+    ck_assert_str_eq(r.out, ", when the LORD\n, when the LORD\n");
+    process_free(&r);
+    r = CHAT("And it came to pass\n", "-n9", "--stop", " LORD");
+    ck_assert_msg(r.status == 0 && !strstr(r.err, "stop: "), "%s", r.err);
+    ck_assert_str_eq(r.out, ", when the\n");
+    process_free(&r);
+}
+END_TEST
+
 /* ---- a terminal ----------------------------------------------------------------------------------- */
 
 typedef struct terminal {
@@ -569,6 +584,7 @@ int main(void)
     tcase_add_test(all, a_conversation_that_cannot_be_saved);
     tcase_add_test(all, what_changed_is_computed_again);
     tcase_add_test(all, a_full_context_is_told);
+    tcase_add_test(all, answers_end_where_the_model_says);
     tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);
     tcase_add_test(all, control_c_and_mistakes_end_nothing);
     tcase_add_test(all, control_c_before_the_wait_is_seen);

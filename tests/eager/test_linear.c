@@ -166,6 +166,15 @@ START_TEST(not_a_number)
 }
 END_TEST
 
+/* The matrices of one form, filled. */
+static gemm_shape make_product(tn_dtype dtype, gemm_form form, int64_t m, int64_t n, int64_t k, tn_tensor *a,
+                               tn_tensor *w)
+{
+    *a = optest_random(dtype, 2, form == GEMM_TN ? (int64_t[]){k, m} : (int64_t[]){m, k}, 1);
+    *w = optest_random(dtype, 2, form == GEMM_NT ? (int64_t[]){n, k} : (int64_t[]){k, n}, 2);
+    return (gemm_shape){dtype, dtype, form, m, n, k, a->stride[0], w->stride[0], n};
+}
+
 /* An infinity at the end of a row, too, where the number of elements is odd: oneDNN pads such rows. Once with what it
  * takes on this machine, once with what it takes without AMX. */
 START_TEST(infinity_at_the_end)
@@ -177,12 +186,9 @@ START_TEST(infinity_at_the_end)
         for (int64_t k = 65; k < 69; k++)
             for (int form = 0; form < GEMM_FORMS; form++) {
                 tn_dtype dtype = bf16 ? gemm_type(TN_BF16, TN_BF16) : TN_F32;
-                bool turned = form == GEMM_TN;
-                tn_tensor a = optest_random(dtype, 2, (int64_t[]){turned ? k : m, turned ? m : k}, 1);
-                tn_tensor w = optest_random(dtype, 2, (int64_t[]){form == GEMM_NT ? n : k, form == GEMM_NT ? k : n}, 2);
-                tn_tensor c = optest_zeros(TN_F32, 2, (int64_t[]){m, n});
-                optest_set(&a, turned ? (k - 1) * m + 3 : 4 * k - 1, (double)-INFINITY);
-                gemm_shape shape = {dtype, dtype, (gemm_form)form, m, n, k, a.stride[0], w.stride[0], n};
+                tn_tensor a, w, c = optest_zeros(TN_F32, 2, (int64_t[]){m, n});
+                gemm_shape shape = make_product(dtype, (gemm_form)form, m, n, k, &a, &w);
+                optest_set(&a, form == GEMM_TN ? (k - 1) * m + 3 : 4 * k - 1, (double)-INFINITY);
                 gemm_context *context = gemm_acquire();
                 gemm_run(context, &shape, a.data, w.data, c.data, NULL);
                 gemm_release(context);
@@ -204,12 +210,9 @@ START_TEST(plain_products)
     for (int bf16 = 0; bf16 < 2; bf16++)
         for (int form = 0; form < GEMM_FORMS; form++) {
             tn_dtype dtype = bf16 ? gemm_type(TN_BF16, TN_BF16) : TN_F32;
-            bool turned = form == GEMM_TN;
-            tn_tensor a = optest_random(dtype, 2, (int64_t[]){turned ? k : m, turned ? m : k}, 1);
-            tn_tensor w = optest_random(dtype, 2, (int64_t[]){form == GEMM_NT ? n : k, form == GEMM_NT ? k : n}, 2);
-            tn_tensor one = optest_zeros(TN_F32, 2, (int64_t[]){m, n}),
-                      two = optest_zeros(TN_F32, 2, (int64_t[]){m, n});
-            gemm_shape shape = {dtype, dtype, (gemm_form)form, m, n, k, a.stride[0], w.stride[0], n};
+            tn_tensor a, w, one = optest_zeros(TN_F32, 2, (int64_t[]){m, n}),
+                            two = optest_zeros(TN_F32, 2, (int64_t[]){m, n});
+            gemm_shape shape = make_product(dtype, (gemm_form)form, m, n, k, &a, &w);
             gemm_context *context = gemm_acquire();
             ck_assert_ptr_nonnull(context);
             gemm_run(context, &shape, a.data, w.data, one.data, NULL);
@@ -218,7 +221,7 @@ START_TEST(plain_products)
             ck_assert_int_eq(memcmp(one.data, two.data, (size_t)(m * n) * sizeof(float)), 0);
             double sum = 0.0;
             for (int64_t p = 0; p < k; p++)
-                sum += optest_at(&a, turned ? p * m + 2 : 2 * k + p) *
+                sum += optest_at(&a, form == GEMM_TN ? p * m + 2 : 2 * k + p) *
                        optest_at(&w, form == GEMM_NT ? 3 * k + p : p * n + 3);
             ck_assert_double_eq(optest_at(&one, 2 * n + 3), sum);
         }

@@ -6,18 +6,9 @@
 #include "fuzz.h"
 
 #ifdef TN_FUZZER
+#include "fuzz_mutate.h"
+
 #include <jansson.h>
-
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
-
-static uint32_t fuzz_state;
-
-static uint32_t fuzz_random(uint32_t below)
-{
-    fuzz_state = fuzz_state * 1664525 + 1013904223;
-    return (fuzz_state >> 8) % below;
-}
 
 /* A value that readers may not have thought of, or a copy of one from elsewhere in the tree. */
 static json_t *fuzz_value(json_t *other)

@@ -17,8 +17,7 @@ static size_t read_length(const uint8_t *data)
 FUZZ_ENTRY(fuzz_safetensors)
 
 #ifdef TN_FUZZER
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
+#include "fuzz_mutate.h"
 
 /* Mostly changes the header's text and keeps its length right, or little would get as far as the text. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)

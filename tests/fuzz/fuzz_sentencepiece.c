@@ -7,16 +7,7 @@
 FUZZ_ENTRY(fuzz_sentencepiece)
 
 #ifdef TN_FUZZER
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
-
-static uint32_t state;
-
-static uint32_t draw(uint32_t below)
-{
-    state = state * 1664525 + 1013904223;
-    return (state >> 8) % below;
-}
+#include "fuzz_mutate.h"
 
 static size_t write_varint(uint8_t *to, uint64_t value)
 {
@@ -34,7 +25,7 @@ static bool draw_field(const uint8_t *data, size_t size, protobuf_field *drawn, 
     uint32_t seen = 0;
     size_t at = 0;
     for (protobuf_field f; protobuf_next(&p, &f); at = p.at) {
-        if (f.wire != 2 || draw(++seen) != 0)
+        if (f.wire != 2 || fuzz_random(++seen) != 0)
             continue;
         *drawn = f;
         *begin = at;
@@ -50,9 +41,9 @@ static size_t mutate_message(uint8_t *data, size_t size, size_t max_size, int de
     enum { KEY_MAX = 20 };
     protobuf_field field;
     size_t begin, end;
-    if (draw(8) == 0 || !draw_field(data, size, &field, &begin, &end))
+    if (fuzz_random(8) == 0 || !draw_field(data, size, &field, &begin, &end))
         return LLVMFuzzerMutate(data, size, max_size);
-    uint32_t how = draw(8);
+    uint32_t how = fuzz_random(8);
     if (how == 0) {
         memmove(data + begin, data + end, size - end);
         return size - (end - begin);
@@ -68,8 +59,8 @@ static size_t mutate_message(uint8_t *data, size_t size, size_t max_size, int de
     size_t room = max_size - others, head = 0;
     uint8_t *payload = malloc(room + size), key[KEY_MAX];
     memcpy(payload, field.bytes, field.length);
-    size_t length = depth == 0 && draw(2) ? mutate_message(payload, field.length, room, depth + 1)
-                                          : LLVMFuzzerMutate(payload, field.length, room);
+    size_t length = depth == 0 && fuzz_random(2) ? mutate_message(payload, field.length, room, depth + 1)
+                                                 : LLVMFuzzerMutate(payload, field.length, room);
     memcpy(payload + length, data + end, size - end);
     head += write_varint(key, (uint64_t)field.number << 3 | 2);
     head += write_varint(key + head, length);
@@ -81,7 +72,7 @@ static size_t mutate_message(uint8_t *data, size_t size, size_t max_size, int de
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
 {
-    state = seed;
+    fuzz_state = seed;
     return mutate_message(data, size, max_size, 0);
 }
 #endif
