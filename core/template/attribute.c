@@ -129,9 +129,9 @@ static value element_at(sandbox *s, value of, int64_t index)
     if (of.kind != VALUE_STRING)
         return of.as.list->items[at];
     const string *text = of.as.string;
-    size_t from = chars_offset(text, (size_t)at);
-    sandbox_step(s, from / 64);
-    return value_string(s, text->data + from, chars_length(text->data + from, text->size - from));
+    size_t from = chars_offset(s, text, (size_t)at), end = from;
+    chars_next(s, text->data, text->size, &end);
+    return value_string(s, text->data + from, end - from);
 }
 
 static bool has_elements(value v)
@@ -183,10 +183,11 @@ value attribute_slice(sandbox *s, value of, value from, value to, value by)
     int64_t end = limit(s, to, step > 0 ? count : -1, count, step < 0);
     if (step == 1 && of.kind == VALUE_STRING) {
         const string *text = of.as.string;
-        size_t first = chars_offset(text, (size_t)at), last = end > at ? chars_offset(text, (size_t)end) : first;
+        size_t first = chars_offset(s, text, (size_t)at);
+        size_t last = end > at ? chars_offset(s, text, (size_t)end) : first;
         return value_string(s, text->data + first, last - first);
     }
-    const list *items = value_items(s, of);
+    const list *items = of.kind == VALUE_LIST ? of.as.list : value_items(s, of);
     list *some = value_list_new(s, value_is_tuple(of) ? LIST_TUPLE : LIST_LIST, 0);
     while (step > 0 ? at < end : at > end) {
         value_list_add(s, some, items->items[at]);

@@ -28,7 +28,9 @@ static spec read_spec(sandbox *s, const char *text)
 {
     spec p = {.fill = " ", .precision = -1};
     const char *at = text;
-    size_t n = *at ? chars_length(at, strlen(at)) : 0;
+    size_t n = 0;
+    if (*at)
+        chars_next(s, at, strlen(at), &n);
     if (n && at[n] && strchr("<>=^", at[n])) {
         memcpy(p.fill, at, n);
         p.fill[n] = '\0';
@@ -87,6 +89,7 @@ static void show_number(sandbox *s, const spec *p, value v, char *text, size_t s
 {
     int64_t whole;
     char kind = p->kind, format[16];
+    sandbox_step(s, REPR_NUMBER_STEPS);
     bool is_whole = value_whole(v, &whole), as_real = kind && strchr("fFeEgG%", kind);
     if (p->precision > 60 || (is_whole && !as_real && p->precision >= 0))
         sandbox_fail(s, "this precision is not supported; use one up to 60, of floats");
@@ -107,7 +110,7 @@ static void show_number(sandbox *s, const spec *p, value v, char *text, size_t s
         return;
     }
     snprintf(format, sizeof format, "%%.*%c", kind == '%' ? 'f' : kind ? kind : 'g');
-    snprintf(text, size, format, precision, real);
+    sandbox_step(s, (size_t)snprintf(text, size, format, precision, real) / 2);
     if (!kind)
         as_float(real, precision, text, size);
     if (kind == '%')
@@ -126,10 +129,9 @@ static void add_commas(char *text, size_t size)
 
 static void pad(sandbox *s, piece_text *to, const spec *p, const char *sign, const char *text, size_t size, char align)
 {
-    int64_t missing = p->width - (int64_t)chars_count(text, size) - (int64_t)strlen(sign);
+    int64_t missing = p->width - (int64_t)chars_count(s, text, size) - (int64_t)strlen(sign);
     int64_t left = missing <= 0 || align == '<' ? 0 : align == '^' ? missing / 2 : missing;
     const char *fill = p->zero && !p->align ? "0" : p->fill;
-    sandbox_step(s, missing > 0 ? (size_t)missing : 0);
     if (align == '=')
         repr_add_text(s, to, sign);
     for (int64_t i = 0; i < left; i++)
@@ -150,7 +152,7 @@ void braces_number(sandbox *s, piece_text *to, value v, const char *text)
         if ((v.kind != VALUE_STRING && *text) || (p.kind && p.kind != 's') || p.comma || p.sign || p.align == '=')
             sandbox_fail(s, "unsupported format string '%s' for a value of type '%s'; make a text of it before", text,
                          value_type(v));
-        size_t size = p.precision >= 0 ? chars_offset(shown, (size_t)p.precision) : shown->size;
+        size_t size = p.precision >= 0 ? chars_offset(s, shown, (size_t)p.precision) : shown->size;
         pad(s, to, &p, "", shown->data, size, p.align ? p.align : '<');
         return;
     }
@@ -195,6 +197,7 @@ static value field(braces *b, const char *name, size_t size)
         v = by_index(b, strtoul(name, NULL, 10));
     if (b->numbered && b->next)
         sandbox_fail(b->s, "cannot mix '{}' and '{0}' in a format string; use one kind");
+    sandbox_step(b->s, 1 + b->given->named_count / 4);
     if (first && !number)
         for (size_t i = 0; i < b->given->named_count; i++)
             if (b->given->names[i]->size == first && memcmp(b->given->names[i]->data, name, first) == 0)

@@ -3,11 +3,34 @@
 
 #include <string.h>
 
-const builtin *call_find(const builtin *table, size_t count, const char *name)
+#define CALL_STEPS 8 /* finding the function, and the few numbers that it may read and write */
+
+static const struct {
+    builtin_kind kind;
+    const builtin *rows;
+} tables[] = {
+    {BUILTIN_FILTER, filters_table},      {BUILTIN_FILTER, filters_list_table}, {BUILTIN_FILTER, filters_text_table},
+    {BUILTIN_TEST, predicates_table},     {BUILTIN_FUNCTION, functions_table},  {BUILTIN_OF_TEXT, text_methods_table},
+    {BUILTIN_OF_TEXT, text_search_table}, {BUILTIN_OF_DICT, methods_dict},      {BUILTIN_OF_LIST, methods_sequence},
+    {BUILTIN_OF_LIST, methods_list},      {BUILTIN_OF_TUPLE, methods_sequence}, {BUILTIN_OF_LOOP, methods_loop},
+    {BUILTIN_OF_CYCLER, methods_cycler},  {BUILTIN_OF_FLOAT, methods_float},
+};
+
+const builtin *call_find(builtin_kind kind, const char *name)
 {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(table[i].name, name) == 0)
-            return &table[i];
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        for (const builtin *b = tables[i].rows; tables[i].kind == kind && b->name; b++)
+            if (b->name[0] == name[0] && strcmp(b->name, name) == 0)
+                return b;
+    return NULL;
+}
+
+const builtin *call_at(builtin_kind kind, size_t index)
+{
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
+        for (const builtin *b = tables[i].rows; tables[i].kind == kind && b->name; b++)
+            if (index-- == 0)
+                return b;
     return NULL;
 }
 
@@ -25,10 +48,29 @@ static size_t position(const char *parameters, const string *name, size_t *count
     return found;
 }
 
+static size_t text_size(value v)
+{
+    return v.kind == VALUE_STRING ? v.as.string->size : 0;
+}
+
+/* A call takes steps by the texts that it gets, whatever the function does with them: so one that is added later cannot
+ * look through a text for nothing. Items of lists are charged by value_items, since many calls read only how many there
+ * are. */
+static void charge(sandbox *s, value self, const arguments *given)
+{
+    size_t bytes = text_size(self);
+    for (size_t i = 0; i < given->count; i++)
+        bytes += text_size(given->items[i]);
+    for (size_t i = 0; i < given->named_count; i++)
+        bytes += text_size(given->named[i]);
+    sandbox_step(s, CALL_STEPS + given->count + given->named_count + bytes / 32);
+}
+
 value call_builtin(sandbox *s, const builtin *b, value self, const arguments *given)
 {
     value arg[BUILTIN_PARAMETERS] = {0};
     size_t count;
+    charge(s, self, given);
     if (b->parameters[0] == '*')
         return b->call(s, self, arg, given);
     position(b->parameters, NULL, &count);
@@ -51,8 +93,9 @@ value call_builtin(sandbox *s, const builtin *b, value self, const arguments *gi
 }
 
 /* Takes a named argument away; false: there is none. */
-static bool take_named(arguments *from, const char *name, value *v)
+static bool take_named(sandbox *s, arguments *from, const char *name, value *v)
 {
+    sandbox_step(s, from->named_count / 4);
     for (size_t i = 0; i < from->named_count; i++)
         if (strcmp(from->names[i]->data, name) == 0) {
             *v = from->named[i];
@@ -74,7 +117,7 @@ static void bind_parameter(sandbox *s, const macro *m, scope *in, size_t i, argu
     value v;
     if (i < given->count)
         v = given->items[i];
-    else if (!take_named(given, name->data, &v)) {
+    else if (!take_named(s, given, name->data, &v)) {
         if (i >= first_default) {
             v = evaluate(s, in, n->defaults[i - first_default]);
         } else {
@@ -98,7 +141,7 @@ static void bind_special(sandbox *s, const macro *m, scope *in, arguments *given
         for (size_t i = 0; i < m->node->count; i++)
             own = own || strcmp(m->node->items[i]->name->data, "caller") == 0;
         if (!own)
-            scope_set(s, in, &caller, take_named(given, "caller", &v) ? v : value_unknown(s, "No caller defined"));
+            scope_set(s, in, &caller, take_named(s, given, "caller", &v) ? v : value_unknown(s, "No caller defined"));
     }
     if (m->node->flag & CATCHES_NAMED) {
         mapping *rest = mapping_new(s);
@@ -157,7 +200,7 @@ value call_value(sandbox *s, value callee, const arguments *given)
 
 value call_filter(sandbox *s, const string *name, value of, const arguments *given)
 {
-    const builtin *b = filters_find(name->data);
+    const builtin *b = call_find(BUILTIN_FILTER, name->data);
     if (!b)
         sandbox_fail(s, "the filter '%s' is not supported; write the template without it", name->data);
     sandbox_enter(s);
@@ -168,7 +211,7 @@ value call_filter(sandbox *s, const string *name, value of, const arguments *giv
 
 bool call_test(sandbox *s, const string *name, value of, const arguments *given)
 {
-    const builtin *b = predicates_find(name->data);
+    const builtin *b = call_find(BUILTIN_TEST, name->data);
     if (!b)
         sandbox_fail(s, "the test '%s' is not supported; write the template without it", name->data);
     return value_truth(s, call_builtin(s, b, of, given));

@@ -3,9 +3,11 @@
 #include "template/special_cases.h"
 #include "template/value.h"
 
+#include <string.h>
 #include <utf8proc.h>
 
-size_t chars_length(const char *data, size_t left)
+/* Bytes of the character at data, which has `left` bytes. */
+static size_t length_of(const char *data, size_t left)
 {
     unsigned char c = (unsigned char)data[0];
     size_t n = c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
@@ -17,10 +19,10 @@ size_t chars_length(const char *data, size_t left)
     return n;
 }
 
-int32_t chars_read(const char *data, size_t left)
+static int32_t code_of(const char *data, size_t length)
 {
     const unsigned char *d = (const unsigned char *)data;
-    switch (chars_length(data, left)) {
+    switch (length) {
     case 2:
         return (d[0] & 0x1f) << 6 | (d[1] & 0x3f);
     case 3:
@@ -32,32 +34,92 @@ int32_t chars_read(const char *data, size_t left)
     }
 }
 
+int32_t chars_next(sandbox *s, const char *data, size_t size, size_t *at)
+{
+    size_t from = *at, n = length_of(data + from, size - from);
+    sandbox_step(s, 1);
+    *at = from + n;
+    return code_of(data + from, n);
+}
+
+int32_t chars_before(sandbox *s, const char *data, size_t *at)
+{
+    size_t end = *at, from = end - 1;
+    while (from > 0 && ((unsigned char)data[from] & 0xc0) == 0x80)
+        from--;
+    sandbox_step(s, 1 + (end - from) / 64);
+    *at = from;
+    return code_of(data + from, length_of(data + from, end - from));
+}
+
 size_t chars_write(int32_t code, char out[4])
 {
     return (size_t)utf8proc_encode_char(code, (utf8proc_uint8_t *)out);
 }
 
-size_t chars_count(const char *data, size_t size)
+size_t chars_count(sandbox *s, const char *data, size_t size)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < size; i++)
-        count += ((unsigned char)data[i] & 0xc0) != 0x80;
+    const uint64_t high = UINT64_C(0x8080808080808080);
+    size_t count = size, i = 0;
+    sandbox_step(s, size / 64);
+    for (uint64_t eight; i + sizeof eight <= size; i += sizeof eight) {
+        memcpy(&eight, data + i, sizeof eight);
+        count -= (size_t)__builtin_popcountll(eight & ~(eight << 1) & high); /* bytes that continue a character */
+    }
+    for (; i < size; i++)
+        count -= ((unsigned char)data[i] & 0xc0) == 0x80;
     return count;
 }
 
-size_t chars_offset(const string *text, size_t index)
+size_t chars_offset(sandbox *s, const string *text, size_t index)
 {
     if (text->points == text->size)
         return index < text->size ? index : text->size;
     size_t at = 0;
     while (index-- > 0 && at < text->size)
-        at += chars_length(text->data + at, text->size - at);
+        chars_next(s, text->data, text->size, &at);
     return at;
 }
 
-size_t chars_index(const string *text, size_t offset)
+size_t chars_index(sandbox *s, const string *text, size_t offset)
 {
-    return text->points == text->size ? offset : chars_count(text->data, offset);
+    return text->points == text->size ? offset : chars_count(s, text->data, offset);
+}
+
+/* Does it stand there? Comparing takes a step, and more where it is long. */
+static bool stands_at(sandbox *s, const char *at, const string *what)
+{
+    sandbox_step(s, 1 + what->size / 64);
+    return memcmp(at, what->data, what->size) == 0;
+}
+
+const char *chars_find(sandbox *s, const char *data, size_t size, const string *what)
+{
+    if (what->size == 0 || what->size > size)
+        return what->size ? NULL : data;
+    const char *at = data, *end = data + size - what->size + 1;
+    while (at < end) {
+        const char *found = memchr(at, what->data[0], (size_t)(end - at));
+        sandbox_step(s, (size_t)((found ? found : end) - at) / 64);
+        if (!found || stands_at(s, found, what))
+            return found;
+        at = found + 1;
+    }
+    return NULL;
+}
+
+const char *chars_find_last(sandbox *s, const char *data, size_t size, const string *what)
+{
+    if (what->size == 0 || what->size > size)
+        return what->size ? NULL : data + size;
+    for (size_t left = size - what->size + 1; left > 0;) {
+        const char *found = memrchr(data, what->data[0], left);
+        sandbox_step(s, (left - (size_t)(found ? found - data : 0)) / 64);
+        if (!found || stands_at(s, found, what))
+            return found;
+        left = (size_t)(found - data);
+    }
+    return NULL;
 }
 
 bool chars_is_space(int32_t code)
@@ -88,10 +150,10 @@ bool chars_is_digit(int32_t code)
         {0x24ea, 0x24ea}, {0x24f5, 0x24fd},   {0x24ff, 0x24ff},   {0x2776, 0x277e},   {0x2780, 0x2788},
         {0x278a, 0x2792}, {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a},
     };
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (code >= others[i][0] && code <= others[i][1])
-            return true;
-    return chars_is_decimal(code);
+    bool digit = chars_is_decimal(code);
+    for (size_t i = 0; i < sizeof others / sizeof others[0] && !digit; i++)
+        digit = code >= others[i][0] && code <= others[i][1];
+    return digit;
 }
 
 bool chars_is_numeric(int32_t code)
@@ -133,8 +195,9 @@ bool chars_is_word(int32_t code)
     return code == '_' || chars_is_alpha(code) || chars_is_numeric(code);
 }
 
-size_t chars_to(chars_case how, int32_t code, int32_t out[3])
+size_t chars_to(sandbox *s, chars_case how, int32_t code, int32_t out[3])
 {
+    sandbox_step(s, 1);
     size_t low = 0, high = code < 0x80 ? 0 : sizeof special_cases / sizeof special_cases[0];
     while (low < high) {
         size_t middle = (low + high) / 2;

@@ -126,26 +126,18 @@ value conversation_mark(sandbox *s, value messages, const string **text)
     sandbox_fail(s, "the last message has no text to continue; leave continue_final_message out");
 }
 
-static const char *last_mark(const char *text, size_t size, size_t mark)
-{
-    for (size_t at = size >= mark ? size - mark + 1 : 0; at-- > 0;)
-        if (text[at] == MARK[0] && memcmp(text + at, MARK, mark) == 0)
-            return text + at;
-    return NULL;
-}
-
 size_t conversation_cut(sandbox *s, const char *rendered, size_t size, const string *text)
 {
-    size_t mark = sizeof MARK - 2; /* without its space */
+    const string mark = {.data = MARK, .size = sizeof MARK - 2}; /* without its space */
     const string *words = text_methods_strip(s, text, (value){0}, true, true).as.string;
-    const char *found = last_mark(rendered, size, mark);
-    bool there = words->size == 0 || memmem(rendered, size, words->data, words->size) != NULL;
+    const char *found = chars_find_last(s, rendered, size, &mark);
+    bool there = chars_find(s, rendered, size, words) != NULL;
     if (!found || !there)
         sandbox_fail(s, "the last message's content does not appear in what the template makes of it, so it cannot be "
                         "continued; leave continue_final_message out");
     size_t at = (size_t)(found - rendered);
-    if (at + mark < size && rendered[at + mark] == ' ')
+    if (at + mark.size < size && rendered[at + mark.size] == ' ')
         return at;
-    string kept = {.data = rendered, .size = at, .points = chars_count(rendered, at)};
+    string kept = {.data = rendered, .size = at, .points = chars_count(s, rendered, at)};
     return text_methods_strip(s, &kept, (value){0}, false, true).as.string->size;
 }

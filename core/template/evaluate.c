@@ -24,6 +24,7 @@ static value make_dict(sandbox *s, scope *in, const node *n)
 
 static void add_named(sandbox *s, arguments *to, size_t room, const string *name, value v)
 {
+    sandbox_step(s, to->named_count / 4);
     for (size_t i = 0; i < to->named_count; i++)
         if (to->names[i]->size == name->size && memcmp(to->names[i]->data, name->data, name->size) == 0)
             sandbox_fail(s, "the argument '%s' is given twice; give it once", name->data);
@@ -184,6 +185,7 @@ static value of_kind(sandbox *s, scope *in, const node *n)
 value evaluate(sandbox *s, scope *in, const node *n)
 {
     sandbox_enter(s);
+    sandbox_step(s, 1);
     s->line = n->line;
     value v = of_kind(s, in, n);
     sandbox_leave(s);

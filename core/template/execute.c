@@ -73,7 +73,6 @@ static flow run_loop(sandbox *s, scope *in, const node *n, value iterable, int64
     l->source = value_items(s, iterable);
     bool done = false; /* a run of the body came to its end: Jinja's sign against `else` */
     while (advance(s, l)) {
-        sandbox_step(s, 1);
         scope *inner = scope_new(s, in);
         scope_set(s, inner, &name, (value){.kind = VALUE_LOOP, .as.loop = l});
         scope_assign(s, inner, n->a, l->current);
@@ -177,6 +176,7 @@ static flow run(sandbox *s, scope *in, const node *n, piece_text *out)
 flow execute(sandbox *s, scope *in, const node *n, piece_text *out)
 {
     sandbox_enter(s);
+    sandbox_step(s, 1);
     s->line = n->line;
     flow f = run(s, in, n, out);
     sandbox_leave(s);

@@ -63,17 +63,18 @@ static value filter_float(sandbox *s, value self, const value *arg, const argume
 }
 
 /* To nearest of the exact value, ties to even, as Python's round; snprintf rounds so. */
-static double rounded(double real, int64_t precision)
+static double rounded(sandbox *s, double real, int64_t precision)
 {
     char text[400];
-    if (!isfinite(real) || precision > 300)
+    sandbox_step(s, REPR_NUMBER_STEPS);
+    if (!isfinite(real) || precision > 300 || (precision >= 0 && fabs(real) >= 1e22)) /* which is whole */
         return real;
     if (precision < 0) {
-        double scale = pow(10, (double)-precision);
-        return rint(real / scale) * scale;
+        double scale = pow(10, -(double)precision);
+        return isfinite(scale) ? rint(real / scale) * scale : copysign(0.0, real);
     }
     snprintf(text, sizeof text, "%.*f", (int)(precision < 60 ? precision : 60), real);
-    return fabs(real) < 1e22 ? strtod(text, NULL) : real;
+    return strtod(text, NULL);
 }
 
 static value filter_round(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -86,7 +87,7 @@ static value filter_round(sandbox *s, value self, const value *arg, const argume
         sandbox_fail(s, "type %s cannot be rounded; give a number", value_type(self));
     if (strcmp(how, "common") == 0) {
         if (!value_whole(self, &whole))
-            return value_float(rounded(self.as.real, precision));
+            return value_float(rounded(s, self.as.real, precision));
         if (precision < 0)
             sandbox_fail(s, "rounding whole numbers to a negative precision is not supported; use //");
         return value_int(whole);
@@ -166,27 +167,23 @@ static value filter_filesizeformat(sandbox *s, value self, const value *arg, con
         for (; i < 7 && bytes >= pow(base, i + 2);)
             i++;
         char prefix = i == 0 && base == 1024 ? 'K' : prefixes[i];
-        snprintf(text, sizeof text, "%.1f %c%sB", base * bytes / pow(base, i + 2), prefix, base == 1024 ? "i" : "");
+        int n =
+            snprintf(text, sizeof text, "%.1f %c%sB", base * bytes / pow(base, i + 2), prefix, base == 1024 ? "i" : "");
+        sandbox_step(s, (size_t)n / 2);
     }
     return value_string(s, text, strlen(text));
 }
 
-const builtin *filters_find(const char *name)
-{
-    static const builtin table[] = {
-        {"default", "default_value boolean", 0, filter_default},
-        {"d", "default_value boolean", 0, filter_default},
-        {"abs", "", 0, filter_abs},
-        {"int", "default base", 0, filter_int},
-        {"float", "default", 0, filter_float},
-        {"round", "precision method", 0, filter_round},
-        {"string", "", 0, filter_string},
-        {"attr", "name", 1, filter_attr},
-        {"tojson", "ensure_ascii indent separators sort_keys", 0, filter_tojson},
-        {"filesizeformat", "binary", 0, filter_filesizeformat},
-    };
-    const builtin *found = call_find(table, sizeof table / sizeof table[0], name);
-    if (!found)
-        found = filters_list_find(name);
-    return found ? found : filters_text_find(name);
-}
+const builtin filters_table[] = {
+    {"default", "default_value boolean", 0, filter_default},
+    {"d", "default_value boolean", 0, filter_default},
+    {"abs", "", 0, filter_abs},
+    {"int", "default base", 0, filter_int},
+    {"float", "default", 0, filter_float},
+    {"round", "precision method", 0, filter_round},
+    {"string", "", 0, filter_string},
+    {"attr", "name", 1, filter_attr},
+    {"tojson", "ensure_ascii indent separators sort_keys", 0, filter_tojson},
+    {"filesizeformat", "binary", 0, filter_filesizeformat},
+    {0},
+};

@@ -27,12 +27,19 @@ static value filter_length(sandbox *s, value self, const value *arg, const argum
     return value_int((int64_t)value_need_length(s, self));
 }
 
+/* Items of which only the first or last is read: messages|last stands in loops over messages, and costs no more in long
+ * ones. */
+static const list *ends_of(sandbox *s, value v)
+{
+    return v.kind == VALUE_LIST && v.as.list->kind != LIST_GENERATOR ? v.as.list : value_items(s, v);
+}
+
 static value filter_first(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)arg, (void)raw;
     if (value_is_list(self, LIST_GENERATOR) && self.as.list->taken < self.as.list->count)
         return self.as.list->items[self.as.list->taken++];
-    const list *items = value_items(s, self);
+    const list *items = ends_of(s, self);
     return items->count ? items->items[0] : empty_value(s, "No first item, sequence was empty");
 }
 
@@ -47,7 +54,7 @@ static value filter_last(sandbox *s, value self, const value *arg, const argumen
 {
     (void)arg, (void)raw;
     need_reversible(s, self);
-    const list *items = value_items(s, self);
+    const list *items = ends_of(s, self);
     return items->count ? items->items[items->count - 1] : empty_value(s, "No last item, sequence was empty");
 }
 
@@ -394,31 +401,28 @@ static value filter_slice(sandbox *s, value self, const value *arg, const argume
     return value_list(parts);
 }
 
-const builtin *filters_list_find(const char *name)
-{
-    static const builtin table[] = {
-        {"length", "", 0, filter_length},
-        {"count", "", 0, filter_length},
-        {"first", "", 0, filter_first},
-        {"last", "", 0, filter_last},
-        {"list", "", 0, filter_list},
-        {"reverse", "", 0, filter_reverse},
-        {"join", "d attribute", 0, filter_join},
-        {"sum", "attribute start", 0, filter_sum},
-        {"min", "case_sensitive attribute", 0, filter_min},
-        {"max", "case_sensitive attribute", 0, filter_max},
-        {"sort", "reverse case_sensitive attribute", 0, filter_sort},
-        {"dictsort", "case_sensitive by reverse", 0, filter_dictsort},
-        {"unique", "case_sensitive attribute", 0, filter_unique},
-        {"groupby", "attribute default case_sensitive", 1, filter_groupby},
-        {"select", "*", 0, filter_select},
-        {"reject", "*", 0, filter_reject},
-        {"selectattr", "*", 0, filter_selectattr},
-        {"rejectattr", "*", 0, filter_rejectattr},
-        {"map", "*", 0, filter_map},
-        {"items", "", 0, filter_items},
-        {"batch", "linecount fill_with", 1, filter_batch},
-        {"slice", "slices fill_with", 1, filter_slice},
-    };
-    return call_find(table, sizeof table / sizeof table[0], name);
-}
+const builtin filters_list_table[] = {
+    {"length", "", 0, filter_length},
+    {"count", "", 0, filter_length},
+    {"first", "", 0, filter_first},
+    {"last", "", 0, filter_last},
+    {"list", "", 0, filter_list},
+    {"reverse", "", 0, filter_reverse},
+    {"join", "d attribute", 0, filter_join},
+    {"sum", "attribute start", 0, filter_sum},
+    {"min", "case_sensitive attribute", 0, filter_min},
+    {"max", "case_sensitive attribute", 0, filter_max},
+    {"sort", "reverse case_sensitive attribute", 0, filter_sort},
+    {"dictsort", "case_sensitive by reverse", 0, filter_dictsort},
+    {"unique", "case_sensitive attribute", 0, filter_unique},
+    {"groupby", "attribute default case_sensitive", 1, filter_groupby},
+    {"select", "*", 0, filter_select},
+    {"reject", "*", 0, filter_reject},
+    {"selectattr", "*", 0, filter_selectattr},
+    {"rejectattr", "*", 0, filter_rejectattr},
+    {"map", "*", 0, filter_map},
+    {"items", "", 0, filter_items},
+    {"batch", "linecount fill_with", 1, filter_batch},
+    {"slice", "slices fill_with", 1, filter_slice},
+    {0},
+};

@@ -31,14 +31,12 @@ static value filter_title(sandbox *s, value self, const value *arg, const argume
     piece_text to = {0};
     bool begins = true;
     for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        int32_t code = chars_read(text->data + i, n), out[3];
+        int32_t code = chars_next(s, text->data, text->size, &i), out[3];
         char utf8[4];
-        size_t count = chars_to(begins ? CHARS_UPPER : CHARS_LOWER, code, out);
+        size_t count = chars_to(s, begins ? CHARS_UPPER : CHARS_LOWER, code, out);
         for (size_t k = 0; k < count; k++)
             repr_add(s, &to, utf8, chars_write(out[k], utf8));
         begins = chars_is_space(code) || (code < 0x80 && strchr("-({[<", (char)code) && code);
-        i += n;
     }
     return repr_done(s, &to);
 }
@@ -106,14 +104,15 @@ static value filter_escape(sandbox *s, value self, const value *arg, const argum
     piece_text to = {0};
     if (text->markup)
         return self;
-    for (size_t i = 0; i < text->size; i++) {
+    for (size_t i = 0, from = 0; i < text->size; from = i) {
         size_t m = 0;
-        while (m < 10 && marks[m][0] != text->data[i])
+        chars_next(s, text->data, text->size, &i);
+        while (m < 10 && marks[m][0] != text->data[from])
             m += 2;
         if (m < 10)
             repr_add_text(s, &to, marks[m + 1]);
         else
-            repr_add(s, &to, text->data + i, 1);
+            repr_add(s, &to, text->data + from, i - from);
     }
     string *marked = sandbox_alloc(s, sizeof *marked);
     *marked = *repr_done(s, &to).as.string;
@@ -144,24 +143,22 @@ static value filter_wordcount(sandbox *s, value self, const value *arg, const ar
     int64_t words = 0;
     bool inside = false;
     for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        bool word = chars_is_word(chars_read(text->data + i, n));
+        bool word = chars_is_word(chars_next(s, text->data, text->size, &i));
         words += word && !inside;
         inside = word;
-        i += n;
     }
     return value_int(words);
 }
 
 static void add_url(sandbox *s, piece_text *to, value v, bool query)
 {
+    static const char hex[] = "0123456789ABCDEF";
     const string *text = repr_str(s, v);
     for (size_t i = 0; i < text->size; i++) {
         unsigned char c = (unsigned char)text->data[i];
         bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || (c && strchr("_.-~", c)) ||
                      (c == '/' && !query);
-        char code[4];
-        snprintf(code, sizeof code, "%%%02X", c);
+        const char code[] = {'%', hex[c >> 4], hex[c & 15], '\0'};
         if (plain)
             repr_add(s, to, text->data + i, 1);
         else
@@ -203,13 +200,13 @@ static value filter_truncate(sandbox *s, value self, const value *arg, const arg
     (void)raw;
     value end = arg[2].kind == VALUE_MISSING ? value_string(s, "...", 3) : value_of(repr_str(s, arg[2]));
     int64_t length = operators_whole_or(s, arg[0], 255, "length"), leeway = operators_whole_or(s, arg[3], 5, "leeway");
-    int64_t kept = length - (int64_t)end.as.string->points;
-    if (kept < 0 || leeway < 0)
+    if (length < (int64_t)end.as.string->points || leeway < 0)
         sandbox_fail(s, "expected length >= %zu, and leeway >= 0; ask for more", end.as.string->points);
-    if ((int64_t)value_need_length(s, self) <= length + leeway)
+    int64_t kept = length - (int64_t)end.as.string->points, more = (int64_t)value_need_length(s, self) - length;
+    if (more <= leeway)
         return self;
     const string *text = text_search_text(s, self, "what is cut");
-    size_t size = chars_offset(text, (size_t)kept);
+    size_t size = chars_offset(s, text, (size_t)kept);
     if (!value_truth(s, arg[1]))
         for (size_t i = size; i-- > 0;)
             if (text->data[i] == ' ') {
@@ -222,25 +219,22 @@ static value filter_truncate(sandbox *s, value self, const value *arg, const arg
     return repr_done(s, &to);
 }
 
-const builtin *filters_text_find(const char *name)
-{
-    static const builtin table[] = {
-        {"upper", "", 0, filter_upper},
-        {"lower", "", 0, filter_lower},
-        {"capitalize", "", 0, filter_capitalize},
-        {"title", "", 0, filter_title},
-        {"trim", "chars", 0, filter_trim},
-        {"replace", "old new count", 2, filter_replace},
-        {"format", "*", 0, filter_format},
-        {"indent", "width first blank", 0, filter_indent},
-        {"escape", "", 0, filter_escape},
-        {"e", "", 0, filter_escape},
-        {"safe", "", 0, filter_safe},
-        {"forceescape", "", 0, filter_forceescape},
-        {"wordcount", "", 0, filter_wordcount},
-        {"urlencode", "", 0, filter_urlencode},
-        {"center", "width", 0, filter_center},
-        {"truncate", "length killwords end leeway", 0, filter_truncate},
-    };
-    return call_find(table, sizeof table / sizeof table[0], name);
-}
+const builtin filters_text_table[] = {
+    {"upper", "", 0, filter_upper},
+    {"lower", "", 0, filter_lower},
+    {"capitalize", "", 0, filter_capitalize},
+    {"title", "", 0, filter_title},
+    {"trim", "chars", 0, filter_trim},
+    {"replace", "old new count", 2, filter_replace},
+    {"format", "*", 0, filter_format},
+    {"indent", "width first blank", 0, filter_indent},
+    {"escape", "", 0, filter_escape},
+    {"e", "", 0, filter_escape},
+    {"safe", "", 0, filter_safe},
+    {"forceescape", "", 0, filter_forceescape},
+    {"wordcount", "", 0, filter_wordcount},
+    {"urlencode", "", 0, filter_urlencode},
+    {"center", "width", 0, filter_center},
+    {"truncate", "length killwords end leeway", 0, filter_truncate},
+    {0},
+};

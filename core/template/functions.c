@@ -106,19 +106,17 @@ static value function_strftime(sandbox *s, value self, const value *arg, const a
     const string *format = arg[0].as.string;
     if (format->size == 0)
         return value_of(format);
+    sandbox_step(s, format->size * REPR_NUMBER_STEPS);
     return value_string(s, text, strftime(text, sizeof text, format->data, &local));
 }
 
-const builtin *functions_find(const char *name)
-{
-    static const builtin table[] = {
-        {"range", "start stop step", 1, function_range},
-        {"dict", "*", 0, function_dict},
-        {"namespace", "*", 0, function_namespace},
-        {"cycler", "*", 0, function_cycler},
-        {"joiner", "sep", 0, function_joiner},
-        {"raise_exception", "message", 1, function_raise},
-        {"strftime_now", "format", 1, function_strftime},
-    };
-    return call_find(table, sizeof table / sizeof table[0], name);
-}
+const builtin functions_table[] = {
+    {"range", "start stop step", 1, function_range},
+    {"dict", "*", 0, function_dict},
+    {"namespace", "*", 0, function_namespace},
+    {"cycler", "*", 0, function_cycler},
+    {"joiner", "sep", 0, function_joiner},
+    {"raise_exception", "message", 1, function_raise},
+    {"strftime_now", "format", 1, function_strftime},
+    {0},
+};

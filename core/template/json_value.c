@@ -10,6 +10,7 @@
 static void add_unicode(sandbox *s, piece_text *to, int32_t code)
 {
     char text[32];
+    sandbox_step(s, REPR_NUMBER_STEPS);
     if (code >= 0x10000)
         snprintf(text, sizeof text, "\\u%04x\\u%04x", (unsigned)(0xd800 + ((code - 0x10000) >> 10)),
                  (unsigned)(0xdc00 + ((code - 0x10000) & 0x3ff)));
@@ -22,17 +23,15 @@ static void add_string(sandbox *s, piece_text *to, const string *text, bool asci
 {
     static const char plain[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
     repr_add_text(s, to, "\"");
-    for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        int32_t code = chars_read(text->data + i, n);
+    for (size_t i = 0, from = 0; i < text->size; from = i) {
+        int32_t code = chars_next(s, text->data, text->size, &i);
         const char *found = code > 0 && code < 0x80 ? strchr(plain, (char)code) : NULL;
         if (found)
             repr_add(s, to, (char[]){'\\', letters[found - plain]}, 2);
         else if (code < 0x20 || (ascii && code > 0x7e))
             add_unicode(s, to, code);
         else
-            repr_add(s, to, text->data + i, n);
-        i += n;
+            repr_add(s, to, text->data + from, i - from);
     }
     repr_add_text(s, to, "\"");
 }
@@ -90,6 +89,16 @@ static int by_key(const void *a, const void *b)
     return sign ? sign : (x->key->size > y->key->size) - (x->key->size < y->key->size);
 }
 
+/* Sorting compares each key with some log2(count) others. */
+static void charge_sorting(sandbox *s, const place *places, size_t count)
+{
+    size_t rounds = 1;
+    for (size_t n = count; n > 1; n /= 2)
+        rounds++;
+    for (size_t i = 0; i < count; i++)
+        sandbox_step(s, rounds * (1 + places[i].key->size / 64));
+}
+
 static size_t *order_of(sandbox *s, const mapping *m, bool sort)
 {
     size_t *order = sandbox_array(s, m->count + 1, sizeof *order);
@@ -101,6 +110,8 @@ static size_t *order_of(sandbox *s, const mapping *m, bool sort)
         if (sort)
             places[i] = (place){m->keys[i].as.string, i};
     }
+    if (sort)
+        charge_sorting(s, places, m->count);
     if (sort && m->count)
         qsort(places, m->count, sizeof *places, by_key);
     for (size_t i = 0; sort && i < m->count; i++)

@@ -143,11 +143,12 @@ value literals_string(sandbox *s, const char *text, size_t size)
 }
 
 /* The text without white space around it and its sign. */
-static const char *bare(const string *text, size_t *size, bool *negative)
+static const char *bare(sandbox *s, const string *text, size_t *size, bool *negative)
 {
     size_t from = 0, to = text->size;
-    while (from < to && chars_is_space(chars_read(text->data + from, to - from)))
-        from += chars_length(text->data + from, to - from);
+    sandbox_step(s, to); /* each is looked at several times */
+    for (size_t at = 0; from < to && chars_is_space(chars_next(s, text->data, to, &at));)
+        from = at;
     while (to > from && isspace((unsigned char)text->data[to - 1]))
         to--;
     *negative = from < to && text->data[from] == '-';
@@ -160,7 +161,7 @@ bool literals_int(sandbox *s, const string *text, int base, int64_t *number)
 {
     size_t size;
     bool negative;
-    const char *digits = bare(text, &size, &negative);
+    const char *digits = bare(s, text, &size, &negative);
     if (size > 2 && digits[0] == '0' &&
         strchr(base == 2    ? "bB"
                : base == 8  ? "oO"
@@ -180,7 +181,7 @@ bool literals_float(sandbox *s, const string *text, double *number)
 {
     size_t size;
     bool negative;
-    const char *digits = bare(text, &size, &negative);
+    const char *digits = bare(s, text, &size, &negative);
     char *plain = sandbox_alloc(s, size + 1), *end;
     size_t n = 0;
     for (size_t i = 0; i < size; i++) {

@@ -21,6 +21,7 @@ static uint64_t hash_number(value v)
 uint64_t value_hash(sandbox *s, value v, bool *hashable)
 {
     uint64_t hash = HASH_START + v.kind;
+    sandbox_step(s, 1);
     if (value_is_number(v))
         return hash_number(v);
     if (v.kind == VALUE_STRING) {

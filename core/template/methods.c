@@ -114,32 +114,33 @@ static value float_is_integer(sandbox *s, value self, const value *arg, const ar
     return value_bool(isfinite(self.as.real) && self.as.real == floor(self.as.real));
 }
 
+const builtin methods_dict[] = {
+    {"get", "key default", 1, dict_get}, {"items", "", 0, dict_items}, {"keys", "", 0, dict_keys},
+    {"values", "", 0, dict_values},      {"copy", "", 0, copy},        {0}};
+const builtin methods_sequence[] = {
+    {"count", "value", 1, list_count}, {"index", "value start stop", 1, list_index}, {0}};
+const builtin methods_list[] = {{"copy", "", 0, copy}, {0}}; /* which tuples lack */
+const builtin methods_loop[] = {{"cycle", "*", 0, loop_cycle}, {"changed", "*", 0, loop_changed}, {0}};
+const builtin methods_cycler[] = {{"next", "", 0, cycler_next}, {"reset", "", 0, cycler_reset}, {0}};
+const builtin methods_float[] = {{"is_integer", "", 0, float_is_integer}, {0}};
+
 const builtin *methods_find(value of, const char *name)
 {
-    static const builtin dicts[] = {{"get", "key default", 1, dict_get},
-                                    {"items", "", 0, dict_items},
-                                    {"keys", "", 0, dict_keys},
-                                    {"values", "", 0, dict_values},
-                                    {"copy", "", 0, copy}};
-    static const builtin lists[] = {{"count", "value", 1, list_count},
-                                    {"index", "value start stop", 1, list_index},
-                                    {"copy", "", 0, copy}}; /* which tuples lack */
-    static const builtin loops[] = {{"cycle", "*", 0, loop_cycle}, {"changed", "*", 0, loop_changed}};
-    static const builtin cyclers[] = {{"next", "", 0, cycler_next}, {"reset", "", 0, cycler_reset}};
-    static const builtin floats[] = {{"is_integer", "", 0, float_is_integer}};
     switch (of.kind) {
     case VALUE_STRING:
-        return text_methods_find(name);
+        return call_find(BUILTIN_OF_TEXT, name);
     case VALUE_DICT:
-        return call_find(dicts, sizeof dicts / sizeof dicts[0], name);
+        return call_find(BUILTIN_OF_DICT, name);
     case VALUE_LIST:
-        return of.as.list->kind < LIST_GENERATOR ? call_find(lists, value_is_list(of, LIST_LIST) ? 3 : 2, name) : NULL;
+        if (of.as.list->kind >= LIST_GENERATOR)
+            return NULL;
+        return call_find(value_is_list(of, LIST_LIST) ? BUILTIN_OF_LIST : BUILTIN_OF_TUPLE, name);
     case VALUE_LOOP:
-        return call_find(loops, sizeof loops / sizeof loops[0], name);
+        return call_find(BUILTIN_OF_LOOP, name);
     case VALUE_CYCLER:
-        return call_find(cyclers, sizeof cyclers / sizeof cyclers[0], name);
+        return call_find(BUILTIN_OF_CYCLER, name);
     case VALUE_FLOAT:
-        return call_find(floats, sizeof floats / sizeof floats[0], name);
+        return call_find(BUILTIN_OF_FLOAT, name);
     default:
         return NULL;
     }

@@ -134,10 +134,8 @@ static value repeat(sandbox *s, value of, int64_t times)
         times = 0;
     if (of.kind == VALUE_STRING) {
         piece_text text = {0};
-        for (int64_t i = 0; i < times && of.as.string->size; i++) {
-            sandbox_step(s, 1);
+        for (int64_t i = 0; i < times && of.as.string->size; i++)
             repr_add_str(s, &text, of);
-        }
         return repr_done(s, &text);
     }
     list *items = value_list_new(s, of.as.list->kind, 0);
@@ -177,6 +175,7 @@ value operators_binary(sandbox *s, const char *symbol, value a, value b)
     bool twice = symbol[1] != '\0';
     int64_t x, y;
     bool whole_a = value_whole(a, &x), whole_b = value_whole(b, &y);
+    sandbox_step(s, 1);
     value_need(s, a);
     if (sign == '%' && a.kind == VALUE_STRING)
         return percent_format(s, a.as.string, b);

@@ -35,10 +35,9 @@ static value next_value(percent *p)
 
 static void add_padded(percent *p, const conversion *c, const char *text, size_t size, bool number)
 {
-    int64_t missing = c->width - (int64_t)chars_count(text, size);
+    int64_t missing = c->width - (int64_t)chars_count(p->s, text, size);
     bool zero = c->zero && number && !c->left;
     size_t sign = zero && size && (text[0] == '-' || text[0] == '+' || text[0] == ' ');
-    sandbox_step(p->s, missing > 0 ? (size_t)missing : 0);
     repr_add(p->s, &p->out, text, sign);
     for (int64_t i = 0; i < missing && !c->left; i++)
         repr_add_text(p->s, &p->out, zero ? "0" : " ");
@@ -47,17 +46,25 @@ static void add_padded(percent *p, const conversion *c, const char *text, size_t
         repr_add_text(p->s, &p->out, " ");
 }
 
+static _Noreturn void too_wide(sandbox *s)
+{
+    sandbox_fail(s, "a width of more than 1000000 is not supported; use a smaller one");
+}
+
 static int64_t number_in(percent *p, const string *format, size_t *at)
 {
     int64_t number = 0;
     if (format->data[*at] == '*') {
         ++*at;
-        return operators_whole(p->s, next_value(p), "a width");
+        number = operators_whole(p->s, next_value(p), "a width");
+        if (number < -1000000 || number > 1000000)
+            too_wide(p->s);
+        return number;
     }
     while (format->data[*at] >= '0' && format->data[*at] <= '9') {
         number = number * 10 + (format->data[(*at)++] - '0');
         if (number > 1000000)
-            sandbox_fail(p->s, "a width of more than 1000000 is not supported; use a smaller one");
+            too_wide(p->s);
     }
     return number;
 }
@@ -108,6 +115,7 @@ static void add_number(percent *p, const conversion *c, char letter)
     char format[24], text[512];
     int64_t whole;
     bool real = strchr("eEfFgG", letter) != NULL;
+    sandbox_step(p->s, REPR_NUMBER_STEPS);
     snprintf(format, sizeof format, "%%%s%s%s%s%s%c", c->plus ? "+" : "", c->space ? " " : "", c->sharp ? "#" : "",
              c->precision >= 0 ? ".*" : "", real ? "" : "ll", letter == 'u' || letter == 'i' ? 'd' : letter);
     value_need(p->s, c->v);
@@ -119,6 +127,7 @@ static void add_number(percent *p, const conversion *c, char letter)
         double v = value_real(c->v);
         int n = c->precision >= 0 ? snprintf(text, sizeof text, format, (int)c->precision, v)
                                   : snprintf(text, sizeof text, format, v);
+        sandbox_step(p->s, (size_t)n / 2);
         add_padded(p, c, text, (size_t)n, true);
         return;
     }
@@ -153,7 +162,7 @@ static void add_text(percent *p, const conversion *c, char letter)
         repr_add_str(p->s, &shown, c->v);
     }
     const string *text = repr_done(p->s, &shown).as.string;
-    size_t size = c->precision >= 0 && letter != 'c' ? chars_offset(text, (size_t)c->precision) : text->size;
+    size_t size = c->precision >= 0 && letter != 'c' ? chars_offset(p->s, text, (size_t)c->precision) : text->size;
     add_padded(p, c, text->data, size, false);
 }
 

@@ -104,28 +104,26 @@ static value is_divisibleby(sandbox *s, value self, const value *arg, const argu
     return is_kind(s, self, arg, raw, remainder_is(s, self, arg[0], 0));
 }
 
-static bool all_in_case(const string *text, bool upper)
+static bool all_in_case(sandbox *s, const string *text, bool upper)
 {
     bool some = false;
     for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        int32_t code = chars_read(text->data + i, n);
+        int32_t code = chars_next(s, text->data, text->size, &i);
         if (upper ? chars_is_lower(code) : chars_is_upper(code))
             return false;
         some = some || (upper ? chars_is_upper(code) : chars_is_lower(code));
-        i += n;
     }
     return some;
 }
 
 static value is_lower(sandbox *s, value self, const value *arg, const arguments *raw)
 {
-    return is_kind(s, self, arg, raw, all_in_case(repr_str(s, self), false));
+    return is_kind(s, self, arg, raw, all_in_case(s, repr_str(s, self), false));
 }
 
 static value is_upper(sandbox *s, value self, const value *arg, const arguments *raw)
 {
-    return is_kind(s, self, arg, raw, all_in_case(repr_str(s, self), true));
+    return is_kind(s, self, arg, raw, all_in_case(s, repr_str(s, self), true));
 }
 
 static value is_eq(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -188,57 +186,54 @@ static void need_key(sandbox *s, value v)
 static value is_filter(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     need_key(s, self);
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && filters_find(self.as.string->data));
+    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(BUILTIN_FILTER, self.as.string->data));
 }
 
 static value is_test(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     need_key(s, self);
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && predicates_find(self.as.string->data));
+    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(BUILTIN_TEST, self.as.string->data));
 }
 
-const builtin *predicates_find(const char *name)
-{
-    static const builtin table[] = {
-        {"defined", "", 0, is_defined},
-        {"undefined", "", 0, is_undefined},
-        {"none", "", 0, is_none},
-        {"boolean", "", 0, is_boolean},
-        {"true", "", 0, is_true},
-        {"false", "", 0, is_false},
-        {"integer", "", 0, is_integer},
-        {"float", "", 0, is_float},
-        {"number", "", 0, is_number},
-        {"string", "", 0, is_string},
-        {"mapping", "", 0, is_mapping},
-        {"iterable", "", 0, is_iterable},
-        {"callable", "", 0, is_callable},
-        {"sequence", "", 0, is_sequence},
-        {"odd", "", 0, is_odd},
-        {"even", "", 0, is_even},
-        {"divisibleby", "num", 1, is_divisibleby},
-        {"lower", "", 0, is_lower},
-        {"upper", "", 0, is_upper},
-        {"eq", "other", 1, is_eq},
-        {"equalto", "other", 1, is_eq},
-        {"==", "other", 1, is_eq},
-        {"ne", "other", 1, is_ne},
-        {"!=", "other", 1, is_ne},
-        {"lt", "other", 1, is_lt},
-        {"lessthan", "other", 1, is_lt},
-        {"<", "other", 1, is_lt},
-        {"le", "other", 1, is_le},
-        {"<=", "other", 1, is_le},
-        {"gt", "other", 1, is_gt},
-        {"greaterthan", "other", 1, is_gt},
-        {">", "other", 1, is_gt},
-        {"ge", "other", 1, is_ge},
-        {">=", "other", 1, is_ge},
-        {"in", "seq", 1, is_in},
-        {"sameas", "other", 1, is_sameas},
-        {"escaped", "", 0, is_escaped},
-        {"filter", "", 0, is_filter},
-        {"test", "", 0, is_test},
-    };
-    return call_find(table, sizeof table / sizeof table[0], name);
-}
+const builtin predicates_table[] = {
+    {"defined", "", 0, is_defined},
+    {"undefined", "", 0, is_undefined},
+    {"none", "", 0, is_none},
+    {"boolean", "", 0, is_boolean},
+    {"true", "", 0, is_true},
+    {"false", "", 0, is_false},
+    {"integer", "", 0, is_integer},
+    {"float", "", 0, is_float},
+    {"number", "", 0, is_number},
+    {"string", "", 0, is_string},
+    {"mapping", "", 0, is_mapping},
+    {"iterable", "", 0, is_iterable},
+    {"callable", "", 0, is_callable},
+    {"sequence", "", 0, is_sequence},
+    {"odd", "", 0, is_odd},
+    {"even", "", 0, is_even},
+    {"divisibleby", "num", 1, is_divisibleby},
+    {"lower", "", 0, is_lower},
+    {"upper", "", 0, is_upper},
+    {"eq", "other", 1, is_eq},
+    {"equalto", "other", 1, is_eq},
+    {"==", "other", 1, is_eq},
+    {"ne", "other", 1, is_ne},
+    {"!=", "other", 1, is_ne},
+    {"lt", "other", 1, is_lt},
+    {"lessthan", "other", 1, is_lt},
+    {"<", "other", 1, is_lt},
+    {"le", "other", 1, is_le},
+    {"<=", "other", 1, is_le},
+    {"gt", "other", 1, is_gt},
+    {"greaterthan", "other", 1, is_gt},
+    {">", "other", 1, is_gt},
+    {"ge", "other", 1, is_ge},
+    {">=", "other", 1, is_ge},
+    {"in", "seq", 1, is_in},
+    {"sameas", "other", 1, is_sameas},
+    {"escaped", "", 0, is_escaped},
+    {"filter", "", 0, is_filter},
+    {"test", "", 0, is_test},
+    {0},
+};

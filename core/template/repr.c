@@ -12,6 +12,7 @@ void repr_add(sandbox *s, piece_text *to, const char *data, size_t size)
     if (size > SANDBOX_OUTPUT || to->size + size > SANDBOX_OUTPUT)
         sandbox_fail(s, "the template makes a text of more than %zu MB; simplify it, or shorten the conversation",
                      SANDBOX_OUTPUT >> 20);
+    sandbox_step(s, 1 + size / 64);
     if (to->size + size + 1 > to->capacity) {
         size_t capacity = 2 * to->capacity > to->size + size + 1 ? 2 * to->capacity : to->size + size + 64;
         char *grown = sandbox_alloc(s, capacity);
@@ -37,13 +38,14 @@ value repr_done(sandbox *s, piece_text *text)
 }
 
 /* The fewest digits that read back as the same number, without a point, and the exponent of the first. */
-static int shortest(double real, char digits[24])
+static int shortest(sandbox *s, double real, char digits[24])
 {
     char text[40];
     for (int n = 1; n <= 17; n++) {
         snprintf(text, sizeof text, "%.*e", n - 1, real);
         if (strtod(text, NULL) == real)
             break;
+        sandbox_step(s, REPR_NUMBER_STEPS);
     }
     size_t n = 0;
     for (const char *c = text; *c != 'e'; c++)
@@ -60,7 +62,7 @@ void repr_add_float(sandbox *s, piece_text *to, double real)
         repr_add_text(s, to, isnan(real) ? "nan" : real < 0 ? "-inf" : "inf");
         return;
     }
-    int exponent = shortest(fabs(real), digits), n = (int)strlen(digits);
+    int exponent = shortest(s, fabs(real), digits), n = (int)strlen(digits);
     if (signbit(real))
         repr_add_text(s, to, "-");
     if (exponent < -4 || exponent >= 16)
@@ -75,10 +77,9 @@ void repr_add_float(sandbox *s, piece_text *to, double real)
     repr_add_text(s, to, text);
 }
 
-static void add_escaped(sandbox *s, piece_text *to, const char *at, size_t n, char quote)
+static void add_escaped(sandbox *s, piece_text *to, int32_t code, const char *at, size_t n, char quote)
 {
     char text[16];
-    int32_t code = chars_read(at, n);
     if (code == '\\' || code == quote)
         snprintf(text, sizeof text, "\\%c", (char)code);
     else if (code == '\n' || code == '\r' || code == '\t')
@@ -86,8 +87,10 @@ static void add_escaped(sandbox *s, piece_text *to, const char *at, size_t n, ch
     else if (chars_is_printable(code)) {
         repr_add(s, to, at, n);
         return;
-    } else
+    } else {
+        sandbox_step(s, REPR_NUMBER_STEPS);
         snprintf(text, sizeof text, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)code);
+    }
     repr_add_text(s, to, text);
 }
 
@@ -97,10 +100,9 @@ static void add_string_repr(sandbox *s, piece_text *to, const string *text)
     if (text->markup)
         repr_add_text(s, to, "Markup(");
     repr_add(s, to, &quote, 1);
-    for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        add_escaped(s, to, text->data + i, n, quote);
-        i += n;
+    for (size_t i = 0, from = 0; i < text->size; from = i) {
+        int32_t code = chars_next(s, text->data, text->size, &i);
+        add_escaped(s, to, code, text->data + from, i - from, quote);
     }
     repr_add(s, to, &quote, 1);
     if (text->markup)

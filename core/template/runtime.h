@@ -80,7 +80,29 @@ value call_builtin(sandbox *s, const builtin *b, value self, const arguments *gi
 value call_macro(sandbox *s, const macro *m, const arguments *given);
 value call_filter(sandbox *s, const string *name, value of, const arguments *given);
 bool call_test(sandbox *s, const string *name, value of, const arguments *given);
-const builtin *call_find(const builtin *table, size_t count, const char *name);
+
+/* What the host offers stands in tables of a file each, whose last row has no name. call.c knows of every table, and
+ * nothing is found but through it, so tests can try all there is. */
+typedef enum builtin_kind {
+    BUILTIN_FILTER,
+    BUILTIN_TEST,
+    BUILTIN_FUNCTION,
+    BUILTIN_OF_TEXT, /* methods */
+    BUILTIN_OF_DICT,
+    BUILTIN_OF_LIST,
+    BUILTIN_OF_TUPLE,
+    BUILTIN_OF_LOOP,
+    BUILTIN_OF_CYCLER,
+    BUILTIN_OF_FLOAT,
+    BUILTIN_KINDS
+} builtin_kind;
+
+extern const builtin filters_table[], filters_list_table[], filters_text_table[], predicates_table[], functions_table[],
+    text_methods_table[], text_search_table[], methods_dict[], methods_sequence[], methods_list[], methods_loop[],
+    methods_cycler[], methods_float[];
+
+const builtin *call_find(builtin_kind kind, const char *name);
+const builtin *call_at(builtin_kind kind, size_t index); /* each of them; NULL behind the last */
 
 value operators_binary(sandbox *s, const char *symbol, value a, value b);
 bool operators_compare(sandbox *s, const char *symbol, value a, value b);
@@ -100,13 +122,6 @@ value percent_format(sandbox *s, const string *format, value with);
 value braces_format(sandbox *s, const string *format, const arguments *given);
 void braces_number(sandbox *s, piece_text *to, value v, const char *spec);
 
-/* ---- tables of what the host offers ---- */
-const builtin *filters_find(const char *name);
-const builtin *filters_list_find(const char *name);
-const builtin *filters_text_find(const char *name);
-const builtin *predicates_find(const char *name);
-const builtin *functions_find(const char *name);
-const builtin *text_methods_find(const char *name);
 const builtin *methods_find(value of, const char *name);
 
 /* Texts: what filters and methods share (text_methods.c). */

@@ -77,7 +77,7 @@ void *sandbox_alloc(sandbox *s, size_t bytes)
     bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (bytes == 0)
         bytes = ALIGN;
-    sandbox_step(s, bytes / 256);
+    sandbox_step(s, 1 + bytes / 64);
     if (bytes > s->left)
         new_piece(s, bytes);
     void *data = s->next;

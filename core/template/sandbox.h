@@ -11,8 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most bytes, steps (of evaluation, or of some sixteen bytes copied), levels of evaluation, and bytes of output.
- * Python's own limit of 1,000 calls is about as deep. */
+/* Most bytes, steps, levels of evaluation, and bytes of output. Python's own limit of 1,000 calls is about as deep. A
+ * step is some forty nanoseconds of work: an expression, a character looked at, an item, 64 bytes that are compared,
+ * counted or copied at once. What is walked through is charged where it is walked (chars.h, value.h), what is made
+ * where it is made (sandbox_alloc, repr_add), and every call for the texts that it is given. */
 #define SANDBOX_MEMORY ((size_t)256 << 20)
 #define SANDBOX_STEPS INT64_C(10000000)
 #define SANDBOX_DEPTH 1000

@@ -15,17 +15,19 @@ static bool same(const string *a, const string *b)
     return a == b || (a->size == b->size && memcmp(a->data, b->data, a->size) == 0);
 }
 
-static binding *find(const scope *in, const string *name)
+static binding *find(sandbox *s, const scope *in, const string *name)
 {
     binding *b = in->first;
-    while (b && !same(b->name, name))
-        b = b->next;
+    size_t others = 0;
+    for (; b && !same(b->name, name); b = b->next)
+        others++;
+    sandbox_step(s, others / 4);
     return b;
 }
 
 void scope_set(sandbox *s, scope *to, const string *name, value v)
 {
-    binding *b = find(to, name);
+    binding *b = find(s, to, name);
     if (!b) {
         b = sandbox_alloc(s, sizeof *b);
         b->name = name;
@@ -39,14 +41,14 @@ value scope_get(sandbox *s, const scope *from, const string *name)
 {
     const scope *in = from;
     for (;; in = in->outer) {
-        const binding *b = find(in, name);
+        const binding *b = find(s, in, name);
         if (b)
             return b->value;
         if (!in->outer)
             break;
     }
     const value *given = mapping_get(s, in->variables, value_of(name));
-    const builtin *function = given ? NULL : functions_find(name->data);
+    const builtin *function = given ? NULL : call_find(BUILTIN_FUNCTION, name->data);
     if (given)
         return *given;
     if (function)

@@ -8,7 +8,7 @@ static void add_char(sandbox *s, piece_text *to, int how, int32_t code)
 {
     int32_t out[3];
     char utf8[4];
-    size_t count = chars_to((chars_case)how, code, out);
+    size_t count = chars_to(s, (chars_case)how, code, out);
     for (size_t i = 0; i < count; i++)
         repr_add(s, to, utf8, chars_write(out[i], utf8));
 }
@@ -19,10 +19,9 @@ static bool is_cased(int32_t code)
 }
 
 /* A capital sigma is written as a final one at the end of a word. */
-static bool ends_word(const string *text, size_t at, bool before)
+static bool ends_word(sandbox *s, const string *text, size_t next, bool before)
 {
-    size_t next = at + chars_length(text->data + at, text->size - at);
-    return before && (next >= text->size || !is_cased(chars_read(text->data + next, text->size - next)));
+    return before && (next >= text->size || !is_cased(chars_next(s, text->data, text->size, &next)));
 }
 
 typedef enum casing { CASING_ALL, CASING_FIRST, CASING_WORDS, CASING_SWAP } casing;
@@ -32,21 +31,20 @@ static value cased(sandbox *s, const string *text, int how, casing where)
     piece_text to = {0};
     bool before = false; /* a letter with a case stands before */
     for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        int32_t code = chars_read(text->data + i, n);
+        bool first = i == 0;
+        int32_t code = chars_next(s, text->data, text->size, &i);
         int as = how;
         if (where == CASING_FIRST)
-            as = i == 0 ? CHARS_TITLE : CHARS_LOWER;
+            as = first ? CHARS_TITLE : CHARS_LOWER;
         else if (where == CASING_WORDS)
             as = before ? CHARS_LOWER : CHARS_TITLE;
         else if (where == CASING_SWAP)
             as = chars_is_upper(code) ? CHARS_LOWER : CHARS_UPPER;
-        if (code == 0x3a3 && as == CHARS_LOWER && ends_word(text, i, before))
+        if (code == 0x3a3 && as == CHARS_LOWER && ends_word(s, text, i, before))
             repr_add_text(s, &to, "\xcf\x82");
         else
             add_char(s, &to, as, code);
         before = is_cased(code);
-        i += n;
     }
     return repr_done(s, &to);
 }
@@ -93,16 +91,13 @@ static value text_swapcase(sandbox *s, value self, const value *arg, const argum
 
 /* ---- stripping ---- */
 
-static bool is_among(const char *at, size_t n, const string *chars)
+static bool is_among(sandbox *s, int32_t code, const string *chars)
 {
     if (!chars)
-        return chars_is_space(chars_read(at, n));
-    for (size_t i = 0; i < chars->size;) {
-        size_t m = chars_length(chars->data + i, chars->size - i);
-        if (m == n && memcmp(chars->data + i, at, n) == 0)
+        return chars_is_space(code);
+    for (size_t i = 0; i < chars->size;)
+        if (chars_next(s, chars->data, chars->size, &i) == code)
             return true;
-        i += m;
-    }
     return false;
 }
 
@@ -119,21 +114,10 @@ value text_methods_strip(sandbox *s, const string *text, value chars, bool left,
     bool given = chars.kind != VALUE_MISSING && chars.kind != VALUE_NONE;
     const string *among = given ? text_search_text(s, chars, "what is stripped") : NULL;
     size_t from = 0, to = text->size;
-    sandbox_step(s, among ? among->size * (text->size / 16 + 1) / 16 : 0);
-    while (left && from < to) {
-        size_t n = chars_length(text->data + from, to - from);
-        if (!is_among(text->data + from, n, among))
-            break;
-        from += n;
-    }
-    while (right && to > from) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)text->data[at] & 0xc0) == 0x80)
-            at--;
-        if (!is_among(text->data + at, to - at, among))
-            break;
+    for (size_t at = 0; left && from < to && is_among(s, chars_next(s, text->data, to, &at), among);)
+        from = at;
+    for (size_t at = to; right && to > from && is_among(s, chars_before(s, text->data, &at), among);)
         to = at;
-    }
     return value_string(s, text->data + from, to - from);
 }
 
@@ -179,18 +163,17 @@ value text_methods_replace(sandbox *s, const string *text, const string *from, c
     piece_text out = {0};
     size_t at = 0;
     while (most != 0 && (from->size || at <= text->size)) {
-        const char *found = memmem(text->data + at, text->size - at, from->data, from->size);
+        const char *found = chars_find(s, text->data + at, text->size - at, from);
         if (!found)
             break;
         size_t start = (size_t)(found - text->data), next = start + from->size;
-        sandbox_step(s, 1 + (start - at) / 64);
         repr_add(s, &out, text->data + at, start - at);
         repr_add(s, &out, to->data, to->size);
-        if (from->size == 0) { /* before each character, and behind the last */
-            size_t n = start < text->size ? chars_length(text->data + start, text->size - start) : 1;
-            if (start < text->size)
-                repr_add(s, &out, text->data + start, n);
-            next = start + n;
+        if (from->size == 0 && start < text->size) { /* before each character, and behind the last */
+            chars_next(s, text->data, text->size, &next);
+            repr_add(s, &out, text->data + start, next - start);
+        } else if (from->size == 0) {
+            next++;
         }
         at = next;
         most -= most > 0;
@@ -232,9 +215,9 @@ static value text_format(sandbox *s, value self, const value *arg, const argumen
 
 value text_methods_pad(sandbox *s, const string *text, int64_t width, const char *fill, int side)
 {
-    int64_t missing = width - (int64_t)text->points;
-    if (missing <= 0)
+    if (width <= (int64_t)text->points)
         return value_of(text);
+    int64_t missing = width - (int64_t)text->points;
     int64_t left = side < 0 ? 0 : side > 0 ? missing : missing / 2 + (missing & width & 1);
     piece_text to = {0};
     for (int64_t i = 0; i < left; i++)
@@ -242,7 +225,6 @@ value text_methods_pad(sandbox *s, const string *text, int64_t width, const char
     repr_add(s, &to, text->data, text->size);
     for (int64_t i = left; i < missing; i++)
         repr_add_text(s, &to, fill);
-    sandbox_step(s, (size_t)missing / 16);
     return repr_done(s, &to);
 }
 
@@ -278,32 +260,28 @@ static value text_zfill(sandbox *s, value self, const value *arg, const argument
     const string *text = self.as.string;
     bool sign = text->size && strchr("+-", text->data[0]) && text->data[0];
     value digits = sign ? value_string(s, text->data + 1, text->size - 1) : self;
-    int64_t width = operators_whole(s, arg[0], "width") - sign;
-    value filled = text_methods_pad(s, digits.as.string, width, "0", 1);
+    int64_t width = operators_whole(s, arg[0], "width");
+    value filled = text_methods_pad(s, digits.as.string, width > 0 ? width - sign : 0, "0", 1);
     return sign ? operators_binary(s, "+", value_string(s, text->data, 1), filled) : filled;
 }
 
-const builtin *text_methods_find(const char *name)
-{
-    static const builtin table[] = {
-        {"upper", "", 0, text_upper},
-        {"lower", "", 0, text_lower},
-        {"title", "", 0, text_title},
-        {"capitalize", "", 0, text_capitalize},
-        {"swapcase", "", 0, text_swapcase},
-        {"strip", "chars", 0, text_strip},
-        {"lstrip", "chars", 0, text_lstrip},
-        {"rstrip", "chars", 0, text_rstrip},
-        {"removeprefix", "prefix", 1, text_removeprefix},
-        {"removesuffix", "suffix", 1, text_removesuffix},
-        {"replace", "old new count", 2, text_replace},
-        {"join", "iterable", 1, text_join},
-        {"format", "*", 0, text_format},
-        {"center", "width fillchar", 1, text_center},
-        {"ljust", "width fillchar", 1, text_ljust},
-        {"rjust", "width fillchar", 1, text_rjust},
-        {"zfill", "width", 1, text_zfill},
-    };
-    const builtin *found = call_find(table, sizeof table / sizeof table[0], name);
-    return found ? found : text_search_find(name);
-}
+const builtin text_methods_table[] = {
+    {"upper", "", 0, text_upper},
+    {"lower", "", 0, text_lower},
+    {"title", "", 0, text_title},
+    {"capitalize", "", 0, text_capitalize},
+    {"swapcase", "", 0, text_swapcase},
+    {"strip", "chars", 0, text_strip},
+    {"lstrip", "chars", 0, text_lstrip},
+    {"rstrip", "chars", 0, text_rstrip},
+    {"removeprefix", "prefix", 1, text_removeprefix},
+    {"removesuffix", "suffix", 1, text_removesuffix},
+    {"replace", "old new count", 2, text_replace},
+    {"join", "iterable", 1, text_join},
+    {"format", "*", 0, text_format},
+    {"center", "width fillchar", 1, text_center},
+    {"ljust", "width fillchar", 1, text_ljust},
+    {"rjust", "width fillchar", 1, text_rjust},
+    {"zfill", "width", 1, text_zfill},
+    {0},
+};

@@ -14,17 +14,9 @@ static bool part(sandbox *s, const string *text, value start, value end, size_t 
     last = last < 0 ? (last + count < 0 ? 0 : last + count) : last > count ? count : last;
     if (first > last)
         return false;
-    *from = chars_offset(text, (size_t)first);
-    *to = chars_offset(text, (size_t)last);
+    *from = chars_offset(s, text, (size_t)first);
+    *to = chars_offset(s, text, (size_t)last);
     return true;
-}
-
-static const char *last_of(const char *text, size_t size, const string *what)
-{
-    for (size_t at = size - what->size + 1; what->size <= size && at-- > 0;)
-        if (memcmp(text + at, what->data, what->size) == 0)
-            return text + at;
-    return NULL;
 }
 
 static int64_t find(sandbox *s, value self, const value *arg, bool last)
@@ -33,10 +25,8 @@ static int64_t find(sandbox *s, value self, const value *arg, bool last)
     size_t from, to;
     if (!part(s, text, arg[1], arg[2], &from, &to))
         return -1;
-    sandbox_step(s, (to - from) / 16 + (last ? (to - from) * (what->size / 16 + 1) / 16 : 0));
-    const char *found = last ? last_of(text->data + from, to - from, what)
-                             : memmem(text->data + from, to - from, what->data, what->size);
-    return found ? (int64_t)chars_index(text, (size_t)(found - text->data)) : -1;
+    const char *found = (last ? chars_find_last : chars_find)(s, text->data + from, to - from, what);
+    return found ? (int64_t)chars_index(s, text, (size_t)(found - text->data)) : -1;
 }
 
 static value text_find(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -78,9 +68,8 @@ static value text_count(sandbox *s, value self, const value *arg, const argument
     if (!part(s, text, arg[1], arg[2], &from, &to))
         return value_int(0);
     if (what->size == 0)
-        return value_int((int64_t)chars_count(text->data + from, to - from) + 1);
-    sandbox_step(s, (to - from) / 16);
-    for (const char *at; (at = memmem(text->data + from, to - from, what->data, what->size)); count++)
+        return value_int((int64_t)chars_count(s, text->data + from, to - from) + 1);
+    for (const char *at; (at = chars_find(s, text->data + from, to - from, what)); count++)
         from = (size_t)(at - text->data) + what->size;
     return value_int(count);
 }
@@ -126,43 +115,35 @@ static void add_part(sandbox *s, list *to, const string *text, size_t from, size
     value_list_add(s, to, value_string(s, text->data + from, end - from));
 }
 
-static size_t skip(const string *text, size_t at, bool space)
+static size_t skip(sandbox *s, const string *text, size_t at, bool space)
 {
-    while (at < text->size) {
-        size_t n = chars_length(text->data + at, text->size - at);
-        if (chars_is_space(chars_read(text->data + at, n)) != space)
+    for (size_t next = at; at < text->size; at = next)
+        if (chars_is_space(chars_next(s, text->data, text->size, &next)) != space)
             break;
-        at += n;
-    }
     return at;
 }
 
-static size_t skip_back(const string *text, size_t at, bool space)
+static size_t skip_back(sandbox *s, const string *text, size_t at, bool space)
 {
-    while (at > 0) {
-        size_t before = at - 1;
-        while (before > 0 && ((unsigned char)text->data[before] & 0xc0) == 0x80)
-            before--;
-        if (chars_is_space(chars_read(text->data + before, at - before)) != space)
+    for (size_t next = at; at > 0; at = next)
+        if (chars_is_space(chars_before(s, text->data, &next)) != space)
             break;
-        at = before;
-    }
     return at;
 }
 
 static void split_words(sandbox *s, list *to, const string *text, int64_t most)
 {
-    for (size_t at = skip(text, 0, true); at < text->size;) {
-        size_t end = most-- == 0 ? text->size : skip(text, at, false);
+    for (size_t at = skip(s, text, 0, true); at < text->size;) {
+        size_t end = most-- == 0 ? text->size : skip(s, text, at, false);
         add_part(s, to, text, at, end);
-        at = skip(text, end, true);
+        at = skip(s, text, end, true);
     }
 }
 
 static void split_at(sandbox *s, list *to, const string *text, const string *by, int64_t most)
 {
     size_t at = 0;
-    for (const char *found; most-- != 0 && (found = memmem(text->data + at, text->size - at, by->data, by->size));) {
+    for (const char *found; most-- != 0 && (found = chars_find(s, text->data + at, text->size - at, by));) {
         add_part(s, to, text, at, (size_t)(found - text->data));
         at = (size_t)(found - text->data) + by->size;
     }
@@ -180,10 +161,10 @@ static void turn(list *l)
 
 static void rsplit_words(sandbox *s, list *to, const string *text, int64_t most)
 {
-    for (size_t end = skip_back(text, text->size, true); end > 0;) {
-        size_t at = most-- == 0 ? 0 : skip_back(text, end, false);
+    for (size_t end = skip_back(s, text, text->size, true); end > 0;) {
+        size_t at = most-- == 0 ? 0 : skip_back(s, text, end, false);
         add_part(s, to, text, at, end);
-        end = skip_back(text, at, true);
+        end = skip_back(s, text, at, true);
     }
     turn(to);
 }
@@ -191,9 +172,8 @@ static void rsplit_words(sandbox *s, list *to, const string *text, int64_t most)
 static void rsplit_at(sandbox *s, list *to, const string *text, const string *by, int64_t most)
 {
     size_t end = text->size;
-    for (const char *found; most-- != 0 && (found = last_of(text->data, end, by));) {
+    for (const char *found; most-- != 0 && (found = chars_find_last(s, text->data, end, by));) {
         size_t at = (size_t)(found - text->data);
-        sandbox_step(s, (end - at) * (by->size / 16 + 1) / 16);
         add_part(s, to, text, at + by->size, end);
         end = at;
     }
@@ -241,10 +221,8 @@ list *text_search_lines(sandbox *s, const string *text, bool keep_ends)
     list *lines = value_list_new(s, LIST_LIST, 0);
     size_t from = 0;
     for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i), end = i;
-        bool ends = ends_line(chars_read(text->data + i, n));
-        i += n;
-        if (!ends)
+        size_t end = i;
+        if (!ends_line(chars_next(s, text->data, text->size, &i)))
             continue;
         if (text->data[end] == '\r' && i < text->size && text->data[i] == '\n')
             i++;
@@ -267,7 +245,7 @@ static value partition(sandbox *s, value self, const value *arg, bool back)
     const string *text = self.as.string, *by = text_search_text(s, arg[0], "a separator");
     if (by->size == 0)
         sandbox_fail(s, "empty separator; give one");
-    const char *found = back ? last_of(text->data, text->size, by) : memmem(text->data, text->size, by->data, by->size);
+    const char *found = (back ? chars_find_last : chars_find)(s, text->data, text->size, by);
     value none = value_string(s, "", 0);
     list *three = value_list_new(s, LIST_TUPLE, 3);
     size_t at = found ? (size_t)(found - text->data) : 0;
@@ -298,12 +276,8 @@ static value all(sandbox *s, value self, bool (*is)(int32_t code))
 {
     const string *text = self.as.string;
     bool every = text->size > 0;
-    sandbox_step(s, text->size / 16);
-    for (size_t i = 0; i < text->size && every;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        every = is(chars_read(text->data + i, n));
-        i += n;
-    }
+    for (size_t i = 0; i < text->size && every;)
+        every = is(chars_next(s, text->data, text->size, &i));
     return value_bool(every);
 }
 
@@ -350,7 +324,7 @@ static value text_isspace(sandbox *s, value self, const value *arg, const argume
 
 static value ask(sandbox *s, value self, const char *test)
 {
-    return call_builtin(s, predicates_find(test), self, &(arguments){0});
+    return call_builtin(s, call_find(BUILTIN_TEST, test), self, &(arguments){0});
 }
 
 static value text_isupper(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -368,10 +342,7 @@ static value text_islower(sandbox *s, value self, const value *arg, const argume
 static value text_isascii(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)s, (void)arg, (void)raw;
-    bool ascii = true;
-    for (size_t i = 0; i < self.as.string->size; i++)
-        ascii = ascii && (unsigned char)self.as.string->data[i] < 0x80;
-    return value_bool(ascii);
+    return value_bool(self.as.string->points == self.as.string->size);
 }
 
 /* What templates ask for too rarely. */
@@ -381,39 +352,36 @@ static value unsupported(sandbox *s, value self, const value *arg, const argumen
     sandbox_fail(s, "this method of texts is not supported; write the template without it");
 }
 
-const builtin *text_search_find(const char *name)
-{
-    static const builtin table[] = {
-        {"find", "sub start end", 1, text_find},
-        {"rfind", "sub start end", 1, text_rfind},
-        {"index", "sub start end", 1, text_index},
-        {"rindex", "sub start end", 1, text_rindex},
-        {"count", "sub start end", 1, text_count},
-        {"startswith", "prefix start end", 1, text_startswith},
-        {"endswith", "suffix start end", 1, text_endswith},
-        {"split", "sep maxsplit", 0, text_split},
-        {"rsplit", "sep maxsplit", 0, text_rsplit},
-        {"splitlines", "keepends", 0, text_splitlines},
-        {"partition", "sep", 1, text_partition},
-        {"rpartition", "sep", 1, text_rpartition},
-        {"isdigit", "", 0, text_isdigit},
-        {"isdecimal", "", 0, text_isdecimal},
-        {"isnumeric", "", 0, text_isnumeric},
-        {"isalpha", "", 0, text_isalpha},
-        {"isalnum", "", 0, text_isalnum},
-        {"isspace", "", 0, text_isspace},
-        {"isupper", "", 0, text_isupper},
-        {"islower", "", 0, text_islower},
-        {"isascii", "", 0, text_isascii},
-        {"casefold", "*", 0, unsupported},
-        {"encode", "*", 0, unsupported},
-        {"expandtabs", "*", 0, unsupported},
-        {"format_map", "*", 0, unsupported},
-        {"isidentifier", "*", 0, unsupported},
-        {"isprintable", "*", 0, unsupported},
-        {"istitle", "*", 0, unsupported},
-        {"maketrans", "*", 0, unsupported},
-        {"translate", "*", 0, unsupported},
-    };
-    return call_find(table, sizeof table / sizeof table[0], name);
-}
+const builtin text_search_table[] = {
+    {"find", "sub start end", 1, text_find},
+    {"rfind", "sub start end", 1, text_rfind},
+    {"index", "sub start end", 1, text_index},
+    {"rindex", "sub start end", 1, text_rindex},
+    {"count", "sub start end", 1, text_count},
+    {"startswith", "prefix start end", 1, text_startswith},
+    {"endswith", "suffix start end", 1, text_endswith},
+    {"split", "sep maxsplit", 0, text_split},
+    {"rsplit", "sep maxsplit", 0, text_rsplit},
+    {"splitlines", "keepends", 0, text_splitlines},
+    {"partition", "sep", 1, text_partition},
+    {"rpartition", "sep", 1, text_rpartition},
+    {"isdigit", "", 0, text_isdigit},
+    {"isdecimal", "", 0, text_isdecimal},
+    {"isnumeric", "", 0, text_isnumeric},
+    {"isalpha", "", 0, text_isalpha},
+    {"isalnum", "", 0, text_isalnum},
+    {"isspace", "", 0, text_isspace},
+    {"isupper", "", 0, text_isupper},
+    {"islower", "", 0, text_islower},
+    {"isascii", "", 0, text_isascii},
+    {"casefold", "*", 0, unsupported},
+    {"encode", "*", 0, unsupported},
+    {"expandtabs", "*", 0, unsupported},
+    {"format_map", "*", 0, unsupported},
+    {"isidentifier", "*", 0, unsupported},
+    {"isprintable", "*", 0, unsupported},
+    {"istitle", "*", 0, unsupported},
+    {"maketrans", "*", 0, unsupported},
+    {"translate", "*", 0, unsupported},
+    {0},
+};

@@ -4,8 +4,6 @@
 
 #include "template/runtime.h"
 
-const builtin *text_search_find(const char *name);
-
 /* The text of an argument; fails, calling it `what`, if it is none. */
 const string *text_search_text(sandbox *s, value v, const char *what);
 

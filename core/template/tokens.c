@@ -39,12 +39,9 @@ static bool here(const lexer *l, size_t at, const char *what)
 
 static size_t space_end(const lexer *l, size_t at)
 {
-    while (at < l->size) {
-        size_t n = chars_length(l->text + at, l->size - at);
-        if (!chars_is_space(chars_read(l->text + at, n)))
+    for (size_t next = at; at < l->size; at = next)
+        if (!chars_is_space(chars_next(l->s, l->text, l->size, &next)))
             break;
-        at += n;
-    }
     return at;
 }
 
@@ -60,14 +57,9 @@ static void go(lexer *l, size_t to)
 
 static size_t stripped_end(const lexer *l, size_t from, size_t to)
 {
-    while (to > from) {
-        size_t at = to - 1;
-        while (at > from && ((unsigned char)l->text[at] & 0xc0) == 0x80)
-            at--;
-        if (!chars_is_space(chars_read(l->text + at, to - at)))
+    for (size_t before = to; to > from; to = before)
+        if (!chars_is_space(chars_before(l->s, l->text, &before)))
             break;
-        to = at;
-    }
     return to;
 }
 
@@ -152,14 +144,11 @@ static void read_raw(lexer *l)
 
 static void read_name(lexer *l)
 {
-    size_t to = l->at;
-    while (to < l->size) {
-        size_t n = chars_length(l->text + to, l->size - to);
-        if (!chars_is_word(chars_read(l->text + to, n)))
+    size_t to = l->at, first = l->at;
+    for (size_t next = to; to < l->size; to = next)
+        if (!chars_is_word(chars_next(l->s, l->text, l->size, &next)))
             break;
-        to += n;
-    }
-    if (chars_is_numeric(chars_read(l->text + l->at, l->size - l->at)))
+    if (chars_is_numeric(chars_next(l->s, l->text, l->size, &first)))
         sandbox_fail(l->s, "invalid character in identifier '%.*s'", (int)(to - l->at), l->text + l->at);
     add(l, TOKEN_NAME)->content = value_string(l->s, l->text + l->at, to - l->at);
     go(l, to);
@@ -187,8 +176,9 @@ static void read_operator(lexer *l, char *open, size_t *opened, size_t deepest)
         if (here(l, l->at, pairs[i]))
             t->symbol[1] = pairs[i][1];
     if (!strchr("+-/*%~[](){}><=.:|,;!", c) || c == '\0' || (c == '!' && !t->symbol[1])) {
-        size_t n = chars_length(l->text + l->at, l->size - l->at);
-        sandbox_fail(l->s, "unexpected char '%.*s' in a tag", (int)n, l->text + l->at);
+        size_t end = l->at;
+        chars_next(l->s, l->text, l->size, &end);
+        sandbox_fail(l->s, "unexpected char '%.*s' in a tag", (int)(end - l->at), l->text + l->at);
     }
     if (strchr("([{", c)) {
         if (*opened == deepest)
@@ -223,13 +213,14 @@ static void read_tag(lexer *l, const char *close, token_kind ends)
         if (l->at >= l->size)
             sandbox_fail(l->s, "unexpected end of template in a tag; close it with %s", close);
         char c = l->text[l->at];
+        size_t next = l->at;
         bool behind_dot = l->at > 0 && l->text[l->at - 1] == '.';
         if (c >= '0' && c <= '9') {
             size_t used;
             value number = literals_number(l->s, l->text + l->at, l->size - l->at, behind_dot, &used);
             add(l, TOKEN_NUMBER)->content = number;
             go(l, l->at + used);
-        } else if (chars_is_word(chars_read(l->text + l->at, l->size - l->at))) {
+        } else if (chars_is_word(chars_next(l->s, l->text, l->size, &next))) {
             read_name(l);
         } else if (c == '"' || c == '\'') {
             read_string(l);

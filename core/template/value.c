@@ -10,8 +10,7 @@ value value_text(sandbox *s, const char *data, size_t size)
     string *text = sandbox_alloc(s, sizeof *text);
     text->data = data;
     text->size = size;
-    text->points = chars_count(data, size);
-    sandbox_step(s, size / 64);
+    text->points = chars_count(s, data, size);
     return value_of(text);
 }
 
@@ -169,10 +168,9 @@ size_t value_need_length(sandbox *s, value v)
 static list *characters(sandbox *s, const string *text)
 {
     list *l = value_list_new(s, LIST_LIST, text->points);
-    for (size_t i = 0; i < text->size;) {
-        size_t n = chars_length(text->data + i, text->size - i);
-        value_list_add(s, l, value_string(s, text->data + i, n));
-        i += n;
+    for (size_t i = 0, from = 0; i < text->size; from = i) {
+        chars_next(s, text->data, text->size, &i);
+        value_list_add(s, l, value_string(s, text->data + from, i - from));
     }
     return l;
 }
@@ -192,6 +190,7 @@ list *value_items(sandbox *s, value v)
             memcpy(l->items, v.as.mapping->keys, l->count * sizeof *l->items);
         return l;
     case VALUE_LIST:
+        sandbox_step(s, v.as.list->count - v.as.list->taken);
         if (v.as.list->kind != LIST_GENERATOR)
             return v.as.list;
         l = value_list_new(s, LIST_LIST, 0);
@@ -211,6 +210,14 @@ static bool numbers_equal(value a, value b)
     if (value_whole(a, &x) && value_whole(b, &y))
         return x == y;
     return value_real(a) == value_real(b);
+}
+
+static bool strings_equal(sandbox *s, const string *a, const string *b)
+{
+    if (a->size != b->size)
+        return false;
+    sandbox_step(s, a->size / 64);
+    return memcmp(a->data, b->data, a->size) == 0;
 }
 
 static bool lists_equal(sandbox *s, value a, value b)
@@ -249,9 +256,7 @@ bool value_equal(sandbox *s, value a, value b)
             same = true;
             break;
         case VALUE_STRING:
-            sandbox_step(s, a.as.string->size / 64);
-            same = a.as.string->size == b.as.string->size &&
-                   memcmp(a.as.string->data, b.as.string->data, a.as.string->size) == 0;
+            same = strings_equal(s, a.as.string, b.as.string);
             break;
         case VALUE_LIST:
             same = lists_equal(s, a, b);
@@ -318,8 +323,7 @@ bool value_contains(sandbox *s, value container, value item)
         if (item.kind != VALUE_STRING)
             sandbox_fail(s, "'in <string>' requires a string, not '%s'", value_type(item));
         const string *in = container.as.string, *what = item.as.string;
-        sandbox_step(s, in->size / 16);
-        return what->size == 0 || memmem(in->data, in->size, what->data, what->size) != NULL;
+        return chars_find(s, in->data, in->size, what) != NULL;
     }
     if (container.kind == VALUE_DICT) {
         bool hashable = true;

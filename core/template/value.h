@@ -179,6 +179,10 @@ typedef struct piece_text { /* a text that grows in a sandbox */
     size_t size, capacity;
 } piece_text;
 
+/* Steps of writing a number of any kind, which takes longer than a character; one of hundreds of digits takes a step
+ * more for every two of them. */
+#define REPR_NUMBER_STEPS 8
+
 void repr_add(sandbox *s, piece_text *to, const char *data, size_t size);
 void repr_add_text(sandbox *s, piece_text *to, const char *text);
 void repr_add_float(sandbox *s, piece_text *to, double real); /* float.__repr__                              */

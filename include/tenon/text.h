@@ -37,7 +37,7 @@ TN_API tn_stream *tn_stream_new(const tn_tokenizer *tokenizer, bool skip_special
 TN_API void tn_stream_free(tn_stream *stream); /* [one thread] */
 
 /* The text that id completes ("" when it only begins a character); borrowed until the next call. flush: what is
- * left when no more tokens come. NULL: an error. [one thread] */
+ * left when no more tokens come. length may be NULL. NULL: an error. [one thread] */
 TN_API const char *tn_stream_push(tn_stream *stream, int64_t id, size_t *length, tn_error *err);
 TN_API const char *tn_stream_flush(tn_stream *stream, size_t *length, tn_error *err);
 
@@ -51,7 +51,8 @@ TN_API void tn_stop_text_free(tn_stop_text *stops); /* [one thread] */
 
 /* What is now known to stand before every match, of this piece and of what was held back; borrowed until the next call.
  * *found: a match was completed; what it began with and all behind it is dropped, and nothing comes any more. flush:
- * what is held back when no more pieces come, after which a new text may begin. NULL: no memory. [one thread] */
+ * what is held back when no more pieces come, after which a new text may begin. NULL: no memory, or a pointer that is
+ * needed is NULL: those of the length and found are. [one thread] */
 TN_API const char *tn_stop_text_push(tn_stop_text *stops, const char *text, size_t length, size_t *out_length,
                                      bool *found, tn_error *err);
 TN_API const char *tn_stop_text_flush(tn_stop_text *stops, size_t *length);
