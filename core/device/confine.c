@@ -1,9 +1,10 @@
 /* A filter of system calls for the children that try plugins. What it holds off fails as on a read-only disk without a
  * network, and does not end the child: a constructor that would write its cache goes on without it.
  *
- * What only changes the child itself stays allowed (setuid, chroot, limits, a filter of its own): conduct.c looks at
- * what came of it and refuses the plugin by name. The filter sees numbers and no paths: /dev/null, too, cannot be
- * opened for writing in a trial; descriptors 0 to 2 are open there. */
+ * What only changes the child itself stays allowed (setuid, chroot, limits, processors, a filter of its own): conduct.c
+ * looks at what came of it and refuses the plugin by name. The filter sees numbers and no paths: /dev/null, too, cannot
+ * be opened for writing in a trial; descriptors 0 to 2 are open there. Nor does it know the threads that the child will
+ * start, on which run-time libraries call by number: see add_on_thread. */
 #include "device/confine.h"
 
 #include "device/guard.h"
@@ -15,10 +16,16 @@
 enum { SECONDS = 5 }; /* to ask whether there are filters                                                   */
 
 #ifdef TN_SECCOMP
+#include <asm/termbits.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/fsverity.h>
+#include <linux/ioprio.h>
 #include <seccomp.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Names that this machine or this libseccomp does not know are left out. */
@@ -78,6 +85,10 @@ static const char *const denied[] = {
     "ptrace",
     "pidfd_getfd",
     "process_madvise",
+    "process_mrelease",
+    /* what others see, and may open */
+    "fanotify_init",
+    "fanotify_mark",
     /* the machine */
     "mount",
     "umount",
@@ -90,7 +101,9 @@ static const char *const denied[] = {
     "fsmount",
     "fsconfig",
     "fspick",
+    "setns",
     "quotactl",
+    "quotactl_fd",
     "acct",
     "swapon",
     "swapoff",
@@ -114,6 +127,8 @@ static const char *const denied[] = {
     "request_key",
     "ioperm",
     "iopl",
+    "syslog",
+    "vhangup",
     /* ways around this filter */
     "io_uring_setup",
     "io_uring_enter",
@@ -126,12 +141,83 @@ static const char *const denied[] = {
 static const int denied_numbers[] = {452, 463, 466, 467, 469};
 
 static const char *const denied_in_trials[] = {
-    "creat", "tkill", "pidfd_send_signal", "shmget", "msgget", "semget", "mq_open", "mq_unlink",
+    "creat",
+    "tkill",
+    "pidfd_send_signal",
+    "mq_open",
+    "mq_unlink",
+    /* what processes share by numbers */
+    "shmget",
+    "shmat",
+    "shmctl",
+    "msgget",
+    "msgctl",
+    "msgsnd",
+    "msgrcv",
+    "semget",
+    "semctl",
+    "semop",
+    "semtimedop",
+    "semtimedop_time64",
 };
 
 /* Calls whose first argument is a process: of memory (peek.c reads this one's own), and that gets a signal. */
 static const char *const own_memory[] = {"process_vm_readv", "process_vm_writev"};
 static const char *const own_signals[] = {"kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"};
+
+/* Calls on a process or a thread, and which argument is its number. */
+typedef struct call_argument {
+    const char *name;
+    unsigned argument;
+} call_argument;
+static const call_argument on_threads[] = {
+    {"sched_setaffinity", 0}, {"sched_setscheduler", 0}, {"sched_setparam", 0}, {"sched_setattr", 0},
+    {"setpriority", 1},       {"ioprio_set", 1},         {"prlimit64", 0},      {"move_pages", 0},
+    {"migrate_pages", 0},     {"perf_event_open", 1},    {"kcmp", 0},           {"kcmp", 1},
+};
+
+/* Calls of which one value of an argument is about one thread, and the others about groups and users. */
+static const struct {
+    call_argument call;
+    scmp_datum_t one;
+} on_groups[] = {{{"setpriority", 0}, PRIO_PROCESS}, {{"ioprio_set", 0}, IOPRIO_WHO_PROCESS}};
+
+/* Requests to an open file, which may be open for reading only: of a terminal's settings and what is typed there, of
+ * the attributes of files, and of whole file systems. */
+static const unsigned requests[] = {
+    TIOCSTI,
+    TIOCLINUX,
+    TIOCCONS,
+    TIOCSETD,
+    TIOCSCTTY,
+    TIOCSPGRP,
+    TIOCSWINSZ,
+    TIOCEXCL,
+    TIOCVHANGUP,
+    TCSETS,
+    TCSETSW,
+    TCSETSF,
+    TCSETA,
+    TCSETAW,
+    TCSETAF,
+    TCSETS2,
+    TCSETSW2,
+    TCSETSF2,
+    TCFLSH,
+    TCXONC,
+    TCSBRK,
+    TCSBRKP,
+    FIFREEZE,
+    FITHAW,
+    FITRIM,
+    FS_IOC_SETFLAGS,
+    FS_IOC_SETVERSION,
+    FS_IOC_FSSETXATTR,
+    FS_IOC_ENABLE_VERITY,
+};
+
+/* So that the end of a read, say, is a signal to a process of one's choice. */
+static const int signal_owners[] = {F_SETOWN, F_SETOWN_EX};
 
 static bool add_names(scmp_filter_ctx filter, const char *const *names, size_t count)
 {
@@ -154,6 +240,50 @@ static bool add_own(scmp_filter_ctx filter, const char *const *names, size_t cou
     return good;
 }
 
+static int deny_if(scmp_filter_ctx filter, call_argument call, enum scmp_compare compare, scmp_datum_t a,
+                   scmp_datum_t b)
+{
+    int number = seccomp_syscall_resolve_name(call.name);
+    return number == __NR_SCMP_ERROR
+               ? 0
+               : seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), number, 1, SCMP_CMP(call.argument, compare, a, b));
+}
+
+/* Allowed with 0, which is the caller, with this process and with the numbers that follow, among which those of its
+ * threads will be: what is older is denied, and what is far younger. The numbers before it, from 1, are told in pieces
+ * that one comparison of masked bits covers: libseccomp takes one for each argument. */
+static bool add_on_thread(scmp_filter_ctx filter, call_argument call)
+{
+    enum { THREADS = 1 << 15 }; /* others start threads, too, between those of this process                 */
+    scmp_datum_t own = (scmp_datum_t)getpid(), size;
+    bool good = deny_if(filter, call, SCMP_CMP_GE, own + THREADS, 0) == 0;
+    for (scmp_datum_t first = 1; first < own; first += size) {
+        for (size = first & -first; first + size > own;)
+            size /= 2;
+        good = good && deny_if(filter, call, SCMP_CMP_MASKED_EQ, ~(size - 1), first) == 0;
+    }
+    return good;
+}
+
+static bool add_on_threads(scmp_filter_ctx filter)
+{
+    bool good = true;
+    for (size_t i = 0; i < sizeof on_threads / sizeof on_threads[0]; i++)
+        good = good && add_on_thread(filter, on_threads[i]);
+    for (size_t i = 0; i < sizeof on_groups / sizeof on_groups[0]; i++)
+        good = good && deny_if(filter, on_groups[i].call, SCMP_CMP_NE, on_groups[i].one, 0) == 0;
+    return good;
+}
+
+/* The kernel takes a request as 32 bits, and does not look at the others. */
+static bool add_requests(scmp_filter_ctx filter)
+{
+    bool good = true;
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++)
+        good = good && deny_if(filter, (call_argument){"ioctl", 1}, SCMP_CMP_MASKED_EQ, UINT32_MAX, requests[i]) == 0;
+    return good;
+}
+
 /* Opening for reading stays; argument: the place of the flags. */
 static bool add_open(scmp_filter_ctx filter, int number, unsigned argument)
 {
@@ -169,7 +299,11 @@ static bool add_open(scmp_filter_ctx filter, int number, unsigned argument)
 
 static bool add_trial(scmp_filter_ctx filter)
 {
-    return add_names(filter, denied_in_trials, sizeof denied_in_trials / sizeof denied_in_trials[0]) &&
+    bool good = true;
+    for (size_t i = 0; i < sizeof signal_owners / sizeof signal_owners[0]; i++)
+        good = good && deny_if(filter, (call_argument){"fcntl", 1}, SCMP_CMP_MASKED_EQ, UINT32_MAX,
+                               (scmp_datum_t)signal_owners[i]) == 0;
+    return good && add_names(filter, denied_in_trials, sizeof denied_in_trials / sizeof denied_in_trials[0]) &&
            add_own(filter, own_signals, sizeof own_signals / sizeof own_signals[0]) &&
            add_open(filter, SCMP_SYS(open), 1) && add_open(filter, SCMP_SYS(openat), 2) &&
            /* Its flags are in memory, where no filter looks; who uses it goes on with openat then. */
@@ -187,7 +321,8 @@ bool confine_enter(confine_rights rights)
                 /* Against reading its own memory from the side: nothing here is secret from this process. */
                 seccomp_attr_set(filter, SCMP_FLTATR_CTL_SSB, 1) == 0 &&
                 add_names(filter, denied, sizeof denied / sizeof denied[0]) &&
-                add_own(filter, own_memory, sizeof own_memory / sizeof own_memory[0]);
+                add_own(filter, own_memory, sizeof own_memory / sizeof own_memory[0]) && add_on_threads(filter) &&
+                add_requests(filter);
     for (size_t i = 0; i < sizeof denied_numbers / sizeof denied_numbers[0]; i++)
         good = good && seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), denied_numbers[i], 0) == 0;
     good = good && (rights != CONFINE_TRIAL || add_trial(filter)) && seccomp_load(filter) == 0;
