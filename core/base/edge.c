@@ -3,9 +3,11 @@
 #include "base/edge.h"
 
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -64,12 +66,26 @@ void edge_install(void)
     pthread_once(&once, install);
 }
 
+/* An exception on its way out passes through frames of the C library (pthread_once, qsort), which opens the unwinder's
+ * library for itself when it needs it for the first time, and ends the process where there is no memory for that. So
+ * it is made to before anything can throw. false: there is no memory now. */
+static bool load_unwinder(void)
+{
+    static atomic_bool loaded;
+    void *caller;
+    if (!atomic_load(&loaded))
+        atomic_store(&loaded, backtrace(&caller, 1) > 0);
+    return atomic_load(&loaded);
+}
+
 bool edge_call(void (*work)(void *), void *argument)
 {
     sigjmp_buf here;
     sigjmp_buf *const before = way_out;
     volatile bool done = false;
     edge_install();
+    if (!load_unwinder())
+        return false;
     if (sigsetjmp(here, 0) == 0) {
         way_out = &here;
         work(argument);

@@ -30,7 +30,7 @@ tn_status tn_fail(tn_error *err, tn_status code, const char *where, const char *
     char message[sizeof err->message];
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(message, sizeof message, format, args);
+    int length = vsnprintf(message, sizeof message, format ? format : "it gives no reason", args);
     va_end(args);
     if (length >= (int)sizeof message)
         trim_utf8(message);

@@ -64,7 +64,10 @@ size_t tn_dtype_block_bytes(tn_dtype dtype)
 size_t tn_dtype_bytes(tn_dtype dtype, int64_t elements)
 {
     const struct dtype_entry *d = dtype_find(dtype);
-    return d->elements ? (size_t)(elements / d->elements) * d->bytes : 0;
+    size_t bytes = 0;
+    if (d->elements && elements > 0 && __builtin_mul_overflow((size_t)(elements / d->elements), d->bytes, &bytes))
+        return SIZE_MAX;
+    return bytes;
 }
 
 const char *tn_dtype_name(tn_dtype dtype)
@@ -81,14 +84,25 @@ tn_dtype tn_dtype_parse(const char *name)
     return TN_DTYPE_NONE;
 }
 
+static bool has_shape(int32_t ndim, const int64_t *shape)
+{
+    bool has = ndim >= 0 && ndim <= TN_MAX_DIMS && (shape || ndim == 0);
+    for (int32_t i = 0; has && i < ndim; i++)
+        has = shape[i] >= 0;
+    return has;
+}
+
 tn_tensor tn_tensor_dense(void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape)
 {
     tn_tensor t = {.data = data, .dtype = dtype, .ndim = ndim};
     int64_t stride = 1;
+    if (!has_shape(ndim, shape))
+        return (tn_tensor){.ndim = 1, .stride = {1}};
     for (int32_t i = ndim - 1; i >= 0; i--) {
         t.shape[i] = shape[i];
         t.stride[i] = stride;
-        stride *= shape[i];
+        if (__builtin_mul_overflow(stride, shape[i], &stride))
+            stride = INT64_MAX;
     }
     return t;
 }
@@ -96,9 +110,46 @@ tn_tensor tn_tensor_dense(void *data, tn_dtype dtype, int32_t ndim, const int64_
 int64_t tn_tensor_count(const tn_tensor *tensor)
 {
     int64_t count = 1;
-    for (int32_t i = 0; i < tensor->ndim; i++)
-        count *= tensor->shape[i];
-    return count;
+    bool more = false;
+    if (!tensor || !has_shape(tensor->ndim, tensor->shape))
+        return 0;
+    for (int32_t i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] == 0)
+            return 0;
+        more = more || __builtin_mul_overflow(count, tensor->shape[i], &count);
+    }
+    return more ? INT64_MAX : count;
+}
+
+/* Do its elements lie further apart, or are they more, than there are addresses? */
+static bool is_beyond(const tn_tensor *t)
+{
+    const struct dtype_entry *d = dtype_find(t->dtype);
+    int64_t reach = 1, step, bytes = d->bytes > 0 ? d->bytes : 1, count = tn_tensor_count(t);
+    bool beyond = false;
+    for (int32_t i = 0; count > 0 && i < t->ndim; i++) {
+        int64_t stride = t->stride[i] < 0 ? -(t->stride[i] + 1) : t->stride[i];
+        beyond = beyond || __builtin_mul_overflow(t->shape[i] - 1, stride, &step) ||
+                 __builtin_add_overflow(reach, step, &reach);
+    }
+    return beyond || __builtin_mul_overflow(reach, bytes, &reach) || __builtin_mul_overflow(count, bytes, &count);
+}
+
+tn_status tensor_check(const tn_tensor *t, const char *name, tn_error *err)
+{
+    if (!t)
+        return tn_fail(err, TN_E_USAGE, name, "is NULL; pass a tensor");
+    if (t->ndim < 0 || t->ndim > TN_MAX_DIMS)
+        return tn_fail(err, TN_E_USAGE, name, "has %d dimensions; a tensor has 0 to %d", (int)t->ndim, TN_MAX_DIMS);
+    for (int32_t i = 0; i < t->ndim; i++)
+        if (t->shape[i] < 0)
+            return tn_fail(err, TN_E_USAGE, name, "has %lld elements along dimension %d; none can be negative",
+                           (long long)t->shape[i], (int)i);
+    if (is_beyond(t))
+        return tn_fail(err, TN_E_USAGE, name, "is larger than memory can be; pass the shape and strides that it has");
+    if (t->data && !dtype_find(t->dtype)->elements)
+        return tn_fail(err, TN_E_USAGE, name, "is of no known type (%d)", (int)t->dtype);
+    return TN_OK;
 }
 
 bool tensor_is_float(tn_dtype dtype)
@@ -119,7 +170,18 @@ bool tensor_is_dense_last(const tn_tensor *t)
     return t->ndim < 1 || t->stride[t->ndim - 1] == 1 || t->shape[t->ndim - 1] <= 1;
 }
 
+const char *tensor_row(const tn_tensor *t, int64_t row)
+{
+    int64_t offset = 0;
+    for (int32_t i = t->ndim - 2; i >= 0; i--) {
+        offset += row % t->shape[i] * t->stride[i];
+        row /= t->shape[i];
+    }
+    return (const char *)t->data + offset * (int64_t)tn_dtype_size(t->dtype);
+}
+
 size_t tensor_padded_bytes(const tn_tensor *t)
 {
-    return (tn_dtype_bytes(t->dtype, tn_tensor_count(t)) + 63) / 64 * 64;
+    size_t bytes = tn_dtype_bytes(t->dtype, tn_tensor_count(t));
+    return bytes > SIZE_MAX - 63 ? SIZE_MAX : (bytes + 63) / 64 * 64;
 }

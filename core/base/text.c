@@ -72,13 +72,14 @@ static size_t character(const unsigned char *s)
     return overlong || outside ? 0 : n;
 }
 
-/* A character that moves a terminal's cursor, or that makes a line read in another order than it has. */
+/* A character that moves a terminal's cursor, or that makes a line read in another order than it has: controls, ends of
+ * lines and paragraphs, and what changes the direction of writing (U+061C, U+200E and F, U+202A to E, U+2066 to 9). */
 static bool moves(const unsigned char *s, size_t n)
 {
     if (n == 1)
         return s[0] < 0x20 || s[0] == 0x7f;
     if (n == 2)
-        return s[0] == 0xc2 && s[1] < 0xa0;
+        return (s[0] == 0xc2 && s[1] < 0xa0) || (s[0] == 0xd8 && s[1] == 0x9c);
     bool general = n == 3 && s[0] == 0xe2;
     return general && ((s[1] == 0x80 && (s[2] == 0x8e || s[2] == 0x8f || (s[2] >= 0xa8 && s[2] <= 0xae))) ||
                        (s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9));
@@ -104,6 +105,14 @@ size_t text_escape(char *out, size_t size, const char *in)
     return used;
 }
 
+/* The number of a character of up to three bytes. */
+static unsigned code_of(const unsigned char *s, size_t n)
+{
+    return n == 1   ? s[0]
+           : n == 2 ? (s[0] & 0x1fu) << 6 | (s[1] & 0x3fu)
+                    : (s[0] & 0x0fu) << 12 | (s[1] & 0x3fu) << 6 | (s[2] & 0x3fu);
+}
+
 void text_add_quoted(text *t, const char *string)
 {
     text_add_n(t, "\"", 1);
@@ -113,8 +122,8 @@ void text_add_quoted(text *t, const char *string)
             text_add_n(t, "\xef\xbf\xbd", 3);
         else if (*s == '"' || *s == '\\')
             text_add(t, "\\%c", *s);
-        else if (*s < 0x20)
-            text_add(t, "\\u%04x", *s);
+        else if (moves(s, n))
+            text_add(t, "\\u%04x", code_of(s, n));
         else
             text_add_n(t, (const char *)s, n);
         s += n ? n : 1;

@@ -25,7 +25,7 @@ void text_add(text *t, const char *format, ...) __attribute__((format(printf, 2,
 void text_add_n(text *t, const char *data, size_t length);
 
 /* "..." with the escapes of JSON, which are also those of DOT's quoted strings for the characters that names have.
- * Bytes that are not UTF-8 become U+FFFD. */
+ * What text_escape escapes is \uNNNN here; bytes that are not UTF-8 become U+FFFD. */
 void text_add_quoted(text *t, const char *string);
 
 /* Texts of its own, in order. */

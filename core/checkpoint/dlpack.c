@@ -1,4 +1,6 @@
 /* Tensor views for other libraries, as DLPack. */
+#include "base/tensor.h"
+
 #include <tenon/dlpack.h>
 #include <tenon/tenon.h>
 
@@ -57,8 +59,10 @@ struct DLManagedTensor *tn_tensor_to_dlpack(const tn_tensor *tensor, void (*rele
                                             tn_error *err)
 {
     DLDataType type;
-    if (!tensor || tensor->ndim < 0 || tensor->ndim > TN_MAX_DIMS) {
-        tn_fail(err, TN_E_USAGE, "DLPack", "not a tensor");
+    if (tensor_check(tensor, "DLPack", err) != TN_OK)
+        return NULL;
+    if (!tensor->data && tn_tensor_count(tensor) > 0) {
+        tn_fail(err, TN_E_USAGE, "DLPack", "the tensor has elements and no data; pass one in memory");
         return NULL;
     }
     if (!find_type(tensor->dtype, &type)) {

@@ -2,6 +2,7 @@
  * Nothing of the header is believed before it is checked; afterwards every tensor is a view into the mapping. */
 #include "checkpoint/safetensors.h"
 #include "base/file.h"
+#include "base/structs.h"
 #include "checkpoint/names.h"
 #include "checkpoint/scan.h"
 
@@ -358,7 +359,7 @@ void tn_safetensors_close(tn_safetensors *file)
 
 tn_status tn_safetensors_check(const tn_safetensors *file, tn_error *err)
 {
-    return file ? mapped_check(file->mapping, err) : TN_OK;
+    return file ? mapped_check(file->mapping, err) : structs_missing("file", err);
 }
 
 size_t tn_safetensors_count(const tn_safetensors *file)

@@ -18,7 +18,7 @@ typedef enum tn_status {
     TN_E_KERNEL = -3,   /* configuration, plugin or kernel selection                        */
     TN_E_INPUT = -4,    /* checkpoint, tokenizer or input data                              */
     TN_E_VERIFY = -5,   /* a kernel's numbers are outside its tolerance, or the model's none  */
-    TN_E_MEMORY = -6,   /* out of memory                                                    */
+    TN_E_MEMORY = -6,   /* out of memory, or no more processes can be started                */
     TN_E_CANCELLED = -7 /* a callback asked to stop                                         */
 } tn_status;
 

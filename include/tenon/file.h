@@ -39,7 +39,8 @@ TN_API tn_status tn_safetensors_write(const char *path, const tn_named_tensor *t
 struct DLManagedTensor; /* tenon/dlpack.h */
 
 /* A DLPack view; release (may be NULL) is called once with release_ctx by the consumer's deleter, on the consumer's
- * thread. Owned: by its own deleter. [any thread] */
+ * thread. Owned: by its own deleter. NULL, TN_E_USAGE: what is no tensor (a negative dimension, more than TN_MAX_DIMS,
+ * elements without data, more than memory can hold) or of a type that DLPack lacks. [any thread] */
 TN_API struct DLManagedTensor *tn_tensor_to_dlpack(const tn_tensor *tensor, void (*release)(void *), void *release_ctx,
                                                    tn_error *err);
 

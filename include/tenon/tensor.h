@@ -65,7 +65,8 @@ TN_API size_t tn_dtype_size(tn_dtype dtype);
 TN_API int64_t tn_dtype_block_elements(tn_dtype dtype);
 TN_API size_t tn_dtype_block_bytes(tn_dtype dtype);
 
-/* Bytes of so many elements side by side, which are whole blocks. [any thread] */
+/* Bytes of so many elements side by side, which are whole blocks. 0 for an unknown type and less than one element,
+ * SIZE_MAX for more bytes than a size can say. [any thread] */
 TN_API size_t tn_dtype_bytes(tn_dtype dtype, int64_t elements);
 
 /* "f32", "bf16", ...; "?" for an unknown type. Static storage. [any thread] */
@@ -74,10 +75,13 @@ TN_API const char *tn_dtype_name(tn_dtype dtype);
 /* The type called name (also "float32", "bfloat16", "float16", "half"), or TN_DTYPE_NONE. [any thread] */
 TN_API tn_dtype tn_dtype_parse(const char *name);
 
-/* A dense row-major view of data with the given shape. [any thread] */
+/* A dense row-major view of data, which may be NULL, with the given shape. What is no shape (fewer than 0 or more than
+ * TN_MAX_DIMS dimensions, a negative one, NULL where there are some) gives a view of no elements and no type. [any
+ * thread] */
 TN_API tn_tensor tn_tensor_dense(void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape);
 
-/* Number of elements; 1 for a scalar. [any thread] */
+/* Number of elements; 1 for a scalar. 0 for NULL and for what has no shape, as above; INT64_MAX, which no memory holds,
+ * where there are more than that. [any thread] */
 TN_API int64_t tn_tensor_count(const tn_tensor *tensor);
 
 #ifdef __cplusplus

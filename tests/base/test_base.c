@@ -3,6 +3,7 @@
 #include "base/edge.h"
 #include "base/file.h"
 #include "base/siphash.h"
+#include "base/tensor.h"
 #include "base/text.h"
 #include "tempdir.h"
 
@@ -65,6 +66,8 @@ START_TEST(what_could_deceive_is_escaped)
         {"\xc2\x9b", "\\xc2\\x9b"},
         {"\xe2\x80\x8e|\xe2\x80\xae", "\\xe2\\x80\\x8e|\\xe2\\x80\\xae"},
         {"\xe2\x81\xa7", "\\xe2\\x81\\xa7"},
+        {"\xe2\x81\xa5\xe2\x81\xaa", "\xe2\x81\xa5\xe2\x81\xaa"},
+        {"\xd8\x9c\xd8\x9b", "\\xd8\\x9c\xd8\x9b"},
         {"\xe2\x82\xac \xc3\xa9", "\xe2\x82\xac \xc3\xa9"},
         {"\xc3(", "\\xc3("},
         {"\xe0\x80\x80", "\\xe0\\x80\\x80"},
@@ -87,9 +90,9 @@ END_TEST
 START_TEST(quoted_text_is_json)
 {
     text t = {0};
-    text_add_quoted(&t, "a\"b\\c\n\xff\xc3\xa9");
+    text_add_quoted(&t, "a\"b\\c\n\xff\xc3\xa9\x7f\xc2\x9b\xe2\x80\xae");
     text_add_quoted(&t, NULL);
-    ck_assert_str_eq(t.data, "\"a\\\"b\\\\c\\u000a\xef\xbf\xbd\xc3\xa9\"\"\"");
+    ck_assert_str_eq(t.data, "\"a\\\"b\\\\c\\u000a\xef\xbf\xbd\xc3\xa9\\u007f\\u009b\\u202e\"\"\"");
     ck_assert(!t.failed);
     free(t.data);
 }
@@ -128,6 +131,47 @@ static void expect_unread(const char *path, size_t limit, const char *words)
     ck_assert_ptr_null(data);
     ck_assert_msg(!strcmp(err.where, path) && strstr(err.message, words), "%s: %s", err.where, err.message);
 }
+
+/* Counts and bytes never wrap: what is no shape has no elements, and what is too much is as much as a number holds. */
+START_TEST(counts_do_not_overflow)
+{
+    static const int64_t huge = INT64_MAX;
+    float data;
+    tn_tensor t = {.dtype = TN_F32, .ndim = 2, .shape = {huge, 2}, .stride = {2, 1}};
+    ck_assert_int_eq(tn_tensor_count(&t), huge);
+    t.shape[0] = (int64_t)1 << 32;
+    t.shape[1] = (int64_t)1 << 32;
+    ck_assert_int_eq(tn_tensor_count(&t), huge);
+    t.shape[1] = 0;
+    ck_assert_int_eq(tn_tensor_count(&t), 0);
+    t.shape[1] = -2;
+    ck_assert_int_eq(tn_tensor_count(&t), 0);
+    t.ndim = TN_MAX_DIMS + 1;
+    ck_assert_int_eq(tn_tensor_count(&t), 0);
+    ck_assert_int_eq(tn_tensor_count(NULL), 0);
+    ck_assert_uint_eq(tn_dtype_bytes(TN_F64, huge), SIZE_MAX);
+    ck_assert_uint_eq(tn_dtype_bytes(TN_I8, huge), huge);
+    ck_assert_uint_eq(tn_dtype_bytes(TN_F32, -1), 0);
+    t = (tn_tensor){.dtype = TN_F64, .ndim = 1, .shape = {huge}};
+    ck_assert_uint_eq(tensor_padded_bytes(&t), SIZE_MAX);
+    int64_t shape[100] = {0};
+    for (int i = 0; i < 100; i++)
+        shape[i] = 2;
+    static const int32_t wrong[] = {-1, TN_MAX_DIMS + 1, 100};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        t = tn_tensor_dense(&data, TN_F32, wrong[i], shape);
+        ck_assert(tn_tensor_count(&t) == 0 && t.dtype == TN_DTYPE_NONE && !t.data);
+    }
+    t = tn_tensor_dense(&data, TN_F32, 2, NULL);
+    ck_assert_int_eq(tn_tensor_count(&t), 0);
+    t = tn_tensor_dense(&data, TN_F32, 2, (const int64_t[]){3, -1});
+    ck_assert_int_eq(tn_tensor_count(&t), 0);
+    t = tn_tensor_dense(&data, TN_F32, 3, (const int64_t[]){2, huge, 4});
+    ck_assert_int_eq(t.stride[0], huge);
+    t = tn_tensor_dense(&data, TN_F32, 0, NULL);
+    ck_assert_int_eq(tn_tensor_count(&t), 1);
+}
+END_TEST
 
 START_TEST(files_that_cannot_be_read)
 {
@@ -282,6 +326,7 @@ int main(void)
     tcase_add_test(tc, what_could_deceive_is_escaped);
     tcase_add_test(tc, quoted_text_is_json);
     tcase_add_test(tc, sizes_of_blocks_fit_together);
+    tcase_add_test(tc, counts_do_not_overflow);
     tcase_add_test(tc, files_that_cannot_be_read);
     tcase_add_test(tc, a_key_without_the_system_call);
     tcase_add_test(tc, what_falls_beyond_the_edge_comes_back);

@@ -102,6 +102,13 @@ static tn_status take_check_options(const void *given, tn_error *err)
     return tn_check_plugin("/nowhere/nothing.so", given, NULL, NULL, err);
 }
 
+/* A folder that is not there: the user's own is none of a test's. */
+static tn_status take_cache_limits(const void *given, tn_error *err)
+{
+    setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+    return tn_cache_prune(given, NULL, err);
+}
+
 static tn_status take_grads(const void *given, tn_error *err)
 {
     tn_tensor x = {0};
@@ -119,6 +126,7 @@ static const tn_generate_options generate_options = {.size = sizeof generate_opt
 static const tn_text_options text_options = {.size = sizeof text_options};
 static const tn_render_options render_options = {.size = sizeof render_options, .now = 1};
 static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
+static const tn_cache_limits cache_limits = {.size = sizeof cache_limits, .max_age_days = 1};
 static const tn_grads grads = {.size = sizeof grads};
 
 static const struct {
@@ -137,6 +145,7 @@ static const struct {
     {"tn_check_options", &check_options, take_check_options},
     {"tn_render_options", &render_options, take_render_options},
     {"tn_grads", &grads, take_grads},
+    {"tn_cache_limits", &cache_limits, take_cache_limits},
 };
 enum { TAKEN = sizeof taken / sizeof taken[0] };
 
@@ -205,6 +214,12 @@ static tn_status give_replay(void *to)
     return tn_check_replay(NULL, "/nowhere/call", to, NULL) == TN_OK ? TN_E_INTERNAL : TN_OK;
 }
 
+static tn_status give_cache_removed(void *to)
+{
+    setenv("XDG_CACHE_HOME", "/nonexistent", 1);
+    return tn_cache_clear(NULL, to, NULL);
+}
+
 static const struct {
     const char *name;
     uint32_t size;
@@ -217,6 +232,7 @@ static const struct {
     {"tn_plugin_info", sizeof(tn_plugin_info), give_plugin_info, false},
     {"tn_generate_result", sizeof(tn_generate_result), give_generate_result, true},
     {"tn_replay", sizeof(tn_replay), give_replay, false},
+    {"tn_cache_removed", sizeof(tn_cache_removed), give_cache_removed, false},
 };
 enum { GIVEN = sizeof given / sizeof given[0] };
 
@@ -274,7 +290,7 @@ static const char *const others[] = {
     "tn_verdict",  "tn_site_report", "tn_kernel_report", "tn_overlap", "tn_report",      "tn_verify_row",
     "tn_packed",   "tn_site",        "tn_plan",          "tn_call",    "tn_kernel_info", "tn_event",
     "tn_text_row", "tn_text_site",   "tn_text_report",   "tn_machine", "tn_check_row",   "tn_device",
-    "tn_match",    "tn_impl",        "tn_kernel",        "tn_plugin",
+    "tn_match",    "tn_impl",        "tn_kernel",        "tn_plugin",  "tn_cache_kind",
 };
 
 static bool is_named(const char *name)

@@ -82,6 +82,40 @@ START_TEST(what_dlpack_does_not_have)
 }
 END_TEST
 
+START_TEST(what_is_no_tensor)
+{
+    static const struct {
+        tn_tensor tensor;
+        const char *word;
+    } wrong[] = {
+        {{.dtype = TN_F32, .ndim = -1}, "dimensions"},
+        {{.dtype = TN_F32, .ndim = 1, .shape = {-1}, .stride = {1}}, "negative"},
+        {{.dtype = TN_F32, .ndim = 2, .shape = {0, -1}, .stride = {1, 1}}, "negative"},
+        {{.dtype = TN_F32, .ndim = 2, .shape = {INT64_MAX, 2}, .stride = {2, 1}}, "memory"},
+        {{.dtype = TN_F64, .ndim = 1, .shape = {INT64_MAX / 4}, .stride = {1}}, "memory"},
+        {{.dtype = TN_F32, .ndim = 1, .shape = {3}, .stride = {INT64_MAX}}, "memory"},
+        {{.dtype = TN_F32, .ndim = 1, .shape = {3}, .stride = {INT64_MIN}}, "memory"},
+    };
+    float data[4];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_tensor t = wrong[i].tensor;
+        t.data = data;
+        ck_assert_msg(!tn_tensor_to_dlpack(&t, NULL, NULL, &err), "%zu", i);
+        broken_expect(&err, TN_E_USAGE, wrong[i].word, NULL);
+    }
+    tn_error err = TN_ERROR_INIT;
+    tn_tensor t = tn_tensor_dense(NULL, TN_F32, 1, (const int64_t[]){3});
+    ck_assert_ptr_null(tn_tensor_to_dlpack(&t, NULL, NULL, &err));
+    broken_expect(&err, TN_E_USAGE, "no data", NULL);
+    /* Nothing at no address is a tensor. */
+    t = tn_tensor_dense(NULL, TN_F32, 1, (const int64_t[]){0});
+    DLManagedTensor *d = tn_tensor_to_dlpack(&t, NULL, NULL, NULL);
+    ck_assert_ptr_nonnull(d);
+    d->deleter(d);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("dlpack");
@@ -89,6 +123,7 @@ int main(void)
     tcase_add_test(tc, a_view_with_its_release);
     tcase_add_test(tc, every_type);
     tcase_add_test(tc, what_dlpack_does_not_have);
+    tcase_add_test(tc, what_is_no_tensor);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
