@@ -10,7 +10,7 @@ CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 # Missing packages are installed before the next lines ask pkg-config about them. SETUP=no leaves the system alone.
 SETUP ?= yes
 DRY_RUN := $(findstring n,$(firstword -$(MAKEFLAGS)))
-BUILDS := $(filter-out help clean format uninstall arm64,$(or $(MAKECMDGOALS),all))
+BUILDS := $(filter-out help clean format uninstall arm64 bare reproducible,$(or $(MAKECMDGOALS),all))
 # Who wants to run the program needs no test library.
 TESTED := $(filter-out all demo install,$(BUILDS))
 ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
@@ -18,7 +18,7 @@ $(if $(filter ready,$(shell CC='$(CC)' scripts/setup.sh $(if $(TESTED),,--no-tes
 endif
 
 PACKAGES := jansson libpcre2-8 libutf8proc zlib libelf libcrypto
-# Not needed: with it the children that try plugins have no network and write nothing (core/device/confine.c).
+# It may be missing: with it the children that try plugins have no network and write nothing (core/device/confine.c).
 SECCOMP := $(shell pkg-config --exists libseccomp 2>/dev/null && echo libseccomp)
 PACKAGES += $(SECCOMP)
 PKG_CFLAGS := $(if $(SECCOMP),-DTN_SECCOMP) $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
@@ -29,9 +29,17 @@ MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 OPT ?= -O3
 WARN := -Wall -Wextra -Wpedantic
 BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp-simd -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
+# What the library, the program and the plugins are hardened by: a guard on each stack frame that has an array, sizes
+# checked at calls of the C library (which takes a compiler that optimises, and the sanitizers do it themselves), targets
+# of indirect jumps marked on x86-64, and tables that are read-only from the start. Their bytes do not depend on where
+# the tree lies.
+OPTIMISED := $(filter-out -O0,$(lastword $(filter -O%,$(OPT) $(CFLAGS))))
+FORTIFIED := $(if $(OPTIMISED),$(if $(SANITIZE),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(shell [ "$$($(CC) -dumpversion | cut -d . -f 1)" -ge 12 ] 2>/dev/null && echo 3 || echo 2)))
+HARDEN := -fstack-protector-strong $(FORTIFIED) $(if $(filter x86_64%,$(MACHINE)),-fcf-protection) -ffile-prefix-map=$(CURDIR)=.
+HARDEN_LINK := -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
 # COVERAGE: flags that core alone is compiled with, and COVERAGE_LINK those that link it (scripts/coverage.sh).
-CORE_CFLAGS := $(BASE) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) $(COVERAGE)
-PLUGIN_CFLAGS := $(BASE) -Iplugins/common $(CFLAGS)
+CORE_CFLAGS := $(BASE) $(HARDEN) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) $(COVERAGE)
+PLUGIN_CFLAGS := $(BASE) $(HARDEN) -Iplugins/common $(CFLAGS)
 TEST_CFLAGS := $(BASE) -Icore -Itests/support $(PKG_CFLAGS) $(CFLAGS)
 LINK := $(CC) -pthread $(SANITIZE) $(LDFLAGS)
 
@@ -42,7 +50,7 @@ say = $(if $(V),,@echo '  $(1)$@')
 # Objects depend on these two files, which change only when their contents do: other flags build everything anew.
 remember = $(if $(filter-out $(file <$(BUILD)/$(1)),$(2)),$(shell mkdir -p $(BUILD))$(file >$(BUILD)/$(1),$(2)))
 ifneq (,$(and $(BUILDS),$(if $(DRY_RUN),,run)))
-$(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(PKG_CFLAGS) $(CFLAGS) $(COVERAGE) $(LDFLAGS)))
+$(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(HARDEN) $(HARDEN_LINK) $(PKG_CFLAGS) $(CFLAGS) $(COVERAGE) $(LDFLAGS)))
 $(call remember,prefix,$(subst $() ,_,$(PREFIX)))
 endif
 
@@ -91,7 +99,7 @@ $(BUILD)/obj/core/%.o: core/%.c $(BUILD)/flags
 $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
-	$(Q)$(CC) $(BASE) $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(BASE) $(HARDEN) $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) -c $< -o $@
 $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
@@ -105,12 +113,12 @@ $(BUILD)/flags $(BUILD)/prefix: ;
 
 $(LIB): $(CORE_OBJ) core/exports.map
 	$(call say,link    )
-	$(Q)$(LINK) $(COVERAGE_LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs -Wl,-z,now -Wl,--version-script=core/exports.map -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
+	$(Q)$(LINK) $(COVERAGE_LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs $(HARDEN_LINK) -Wl,--version-script=core/exports.map -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
 	@ln -sf $(@F) $(BUILD)/libtenon.so.$(SOMAJOR)
 	@ln -sf $(@F) $(BUILD)/libtenon.so
 $(BUILD)/tenon: $(call obj,$(CLI_SRC)) $(LIB)
 	$(call say,link    )
-	$(Q)$(LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
+	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
 
 # Programs that embed the library see its public headers and nothing else.
 $(BUILD)/examples/%: examples/%.c $(LIB) $(BUILD)/flags
@@ -118,14 +126,16 @@ $(BUILD)/examples/%: examples/%.c $(LIB) $(BUILD)/flags
 	$(call say,link    )
 	$(Q)$(LINK) -std=c17 $(OPT) -g $(WARN) -Iinclude $(CFLAGS) -o $@ $< -L$(BUILD) -ltenon -Wl,-rpath,'$$ORIGIN/..'
 
-PLUGIN_LINK = $(LINK) -shared -Wl,-z,defs -Wl,-z,now -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(BUILD) -ltenon -lm \
+PLUGIN_LINK = $(LINK) -shared -Wl,-z,defs $(HARDEN_LINK) -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(BUILD) -ltenon -lm \
   -Wl,-rpath,'$$ORIGIN/..' -Wl,-rpath,'$$ORIGIN/../..'
+# A folder that others can write to is not scanned, nor what lies below one.
+ABOVE = . $(BUILD) $(wildcard $(BUILD)/tests $(BUILD)/emulated)
 define plugin_rule
 $(BUILD)/plugins/$(notdir $(1)).so: $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(COMMON_SRC)) $(LIB)
 	@mkdir -p $$(@D)
 	$$(call say,link    )
 	$$(Q)$$(PLUGIN_LINK)
-	@chmod go-w $$@ $$(@D) # a folder that others can write to is not scanned
+	@chmod go-w $$@ $$(@D) $$(ABOVE)
 endef
 $(foreach d,$(PLUGIN_DIRS),$(eval $(call plugin_rule,$(d))))
 
@@ -142,7 +152,7 @@ $(BUILD)/emulated/plugins/$(notdir $(1)).so: $(call obj,$(filter-out $(EMULATED_
 	@mkdir -p $$(@D)
 	$$(call say,link    )
 	$$(Q)$$(PLUGIN_LINK)
-	@chmod go-w $$@ $$(@D)
+	@chmod go-w $$@ $$(@D) $$(ABOVE)
 endef
 $(foreach d,$(PLUGIN_DIRS),$(eval $(call emulated_rule,$(d))))
 
@@ -159,6 +169,15 @@ $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t))))
 $(BUILD)/tests/test_fuzz_corpus: $(call obj,$(wildcard tests/fuzz/fuzz_*.c))
 # An allocator that fails, in the program that wants one.
 $(BUILD)/tests/test_memory: $(call obj,tests/faults/failing_memory.c tests/faults/memory_pieces.c)
+# The public functions as the headers have them, to be called with what they must refuse.
+$(BUILD)/api/api_calls.h: tests/api/calls.awk $(wildcard include/tenon/*.h)
+	@mkdir -p $(@D)
+	$(call say,write   )
+	$(Q)awk -f $^ >$@.new && mv $@.new $@
+$(call obj,tests/api/calls.c): $(BUILD)/api/api_calls.h
+$(call obj,tests/api/calls.c): TEST_CFLAGS += -I$(BUILD)/api
+$(BUILD)/tests/test_api: $(call obj,tests/api/calls.c tests/api/values.c)
+$(BUILD)/tests/test_api: | $(BUILD)/plugins/npu_rmsnorm.so
 # Those of what plugins share see that too.
 $(call obj,$(wildcard tests/kernels/*.c)): TEST_CFLAGS += -Iplugins/common
 $(foreach t,$(wildcard tests/kernels/test_*.c),$(BUILD)/tests/$(basename $(notdir $(t)))): $(call obj,$(COMMON_SRC))
@@ -170,21 +189,25 @@ $(BUILD)/tests/$(notdir $(1)): $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(SU
 endef
 $(foreach d,$(TOOL_DIRS),$(eval $(call tool_rule,$(d))))
 
-# One file each, as an author outside of this tree would build it. Folders that others can write to are not scanned.
+# One file each, as an author outside of this tree would build it, so that no guard of the compiler comes before ours. Folders that others can write to are not scanned.
 # Of two, how they are linked is what matters: tests write other names over these long ones.
 LONG := $(subst $(eval) ,/,$(foreach i,1 2 3 4 5 6 7 8,/a/place/that/is/not/there))
 BAD_LINK_dependency := -Wl,-soname,lib_that_plugins_of_the_tests_need.so.1
 BAD_LINK_needs_library := $(BUILD)/tests/bad_plugins/dependency.so -Wl,-rpath,$(LONG)
 BAD_LINK_in_use_library := -Wl,-soname,libin_use.so.1
 BAD_LINK_in_use := $(BUILD)/tests/bad_plugins/in_use_library.so -Wl,-rpath,'$$ORIGIN'
+BAD_LINK_threads_kernel := -fopenmp
+BAD_LINK_factor_library := -Wl,-soname,libfactor.so.1
+BAD_LINK_calls_library := $(BUILD)/tests/bad_plugins/factor_library.so -Wl,-rpath,'$$ORIGIN/lib'
+$(BUILD)/tests/bad_plugins/calls_library.so: $(BUILD)/tests/bad_plugins/factor_library.so
 $(BUILD)/tests/bad_plugins/needs_library.so: $(BUILD)/tests/bad_plugins/dependency.so
 $(BUILD)/tests/bad_plugins/in_use.so: $(BUILD)/tests/bad_plugins/in_use_library.so
 $(BUILD)/tests/bad_%.so: tests/bad_%.c $(wildcard tests/bad_plugins/*.h tests/bad_kernels/*.h include/tenon/*.h) $(LIB)
 	@mkdir -p $(@D)
 	$(call say,link    )
-	$(Q)$(CC) $(filter-out -MMD -MP,$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter %/missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
+	$(Q)$(CC) $(filter-out -MMD -MP $(HARDEN),$(PLUGIN_CFLAGS)) -shared -Wl,-z,now $(if $(filter %/missing_symbol,$*),,-Wl,-z,defs) -o $@ $< \
 	  $(BAD_LINK_$(notdir $*)) -L$(BUILD) -ltenon -lm -Wl,-rpath,'$$ORIGIN/../..'
-	@chmod go-w $@ $(@D)
+	@chmod go-w $@ $(@D) $(ABOVE)
 
 # Failures of the system, for the tests of faults.
 $(BUILD)/tests/fault_preload.so: tests/faults/fault_preload.c tests/faults/faults.h $(BUILD)/flags
@@ -216,7 +239,7 @@ $(BUILD)/tests/$(1)/lib$(2).so: $(filter-out $(if $(filter %_old,$(1)),%/op_newe
 	$$(call say,link    )
 	$$(Q)$$(LINK) -shared -Wl,-soname,$$(@F) -Wl,-z,defs -Wl,-z,now -o $$@ $$(filter %.o,$$^) -L$$(@D) $(SIM_NEEDS_$(2):%=-l%) -lm \
 	  -Wl,-rpath,'$$$$ORIGIN'
-	@chmod go-w $$@ $$(@D)
+	@chmod go-w $$@ $$(@D) $$(ABOVE)
 endef
 $(foreach d,ascend_sim ascend_sim_old,$(foreach l,ascendcl nnopbase opapi,$(eval $(call sim_rule,$(d),$(l)))))
 $(call obj,$(wildcard tests/ascend/*.c)): TEST_CFLAGS += -Iplugins/common
@@ -229,7 +252,7 @@ $(BUILD)/tests/hello_kernel/hello_kernel.so: $(wildcard examples/hello_kernel/* 
 	$(call say,build   )
 	$(Q)$(MAKE) --no-print-directory -s -B -C examples/hello_kernel OUT=$(abspath $(@D)) CC='$(CC)' CFLAGS='-O2 $(SANITIZE)' \
 	  TENON_CFLAGS=-I$(abspath include) TENON_LIBS='-L$(abspath $(BUILD)) -ltenon'
-	@chmod go-w $(@D)
+	@chmod go-w $(@D) $(ABOVE)
 
 # ---- what people ask for ----------------------------------------------------------------------
 
@@ -257,6 +280,20 @@ CHECKS := '$(TOOL)/check_kernels$(if $(SANITIZE), --tier c)' '$(TOOL)/check_kern
   $(foreach p,$(filter-out %/ascend.so,$(PLUGINS)) $(TOOL)/hello_kernel/hello_kernel.so,'$(PROGRAM) check $(if $(SANITIZE),--quick )$p')
 check: tests ## builds and runs all tests; ends with "N passed, N failed"
 	@TENON_LSAN='$(LSAN)' TENON_BUILD='$(abspath $(BUILD))' PREFIX='$(PREFIX)' CC='$(CC)' MAKE='$(MAKE_COMMAND)' TEST_JOBS=$${TEST_JOBS:-$$(nproc)} tests/run.sh $(CHECKS)
+
+# What is found where something may be missing (scripts/setup.sh), and what it says then.
+SPARED_TESTS := $(notdir $(basename $(wildcard tests/plugin/test_*.c))) test_confine test_describe test_cli_check test_cli_kernels \
+  test_cli_in_use test_cli_profile test_cli_usage \
+  $(addprefix test_,$(addsuffix .sh,abi bench_peers completion exports headers manual setup tidy))
+check-without: tests ## builds and tests without libseccomp, graphviz, zsh, ...: what a machine may lack, hidden
+	@scripts/without.sh '$(MAKE_COMMAND)' $(BUILD)/without $(BUILD) $(SPARED_TESTS)
+
+reproducible: ## builds twice in two folders, and compares the files byte by byte
+	@scripts/reproducible.sh '$(MAKE_COMMAND)' $(BUILD)/reproducible CC='$(CC)' OPT='$(OPT)'
+
+# What this does to the system it does to a folder of its own.
+bare: ## both commands of the README in a bare Debian made for them, as root; ends with "N passed, N failed"
+	@scripts/bare.sh $(BUILD)/bare
 
 # Leaks count as failures. Suppressions, each with its reason: tests/sanitizers.supp.
 SANITIZERS := -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=undefined,float-cast-overflow -fno-omit-frame-pointer
@@ -335,7 +372,7 @@ format: ## formats all C files
 
 # Programs that link the library find it without ldconfig: by a run path, unless the loader looks there by itself.
 RUN_PATH := $(if $(filter /lib /lib64 /usr/lib /usr/lib64,$(PREFIX)/lib),,-Wl,-rpath,$${libdir} )
-DOCS := LICENSE $(wildcard docs/*.md)
+DOCS := LICENSE SECURITY.md $(wildcard docs/*.md)
 EXAMPLE_FILES := $(wildcard examples/*.c examples/*/*.c examples/*/Makefile examples/*/README.md)
 DOC := share/doc/tenon
 # Where the shells look for completion by themselves.
@@ -379,6 +416,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check asan tsan valgrind faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
+.PHONY: all tests demo check check-without reproducible bare asan tsan valgrind faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

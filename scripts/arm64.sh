@@ -52,4 +52,4 @@ chmod +x "$root/emulate"
 TENON_BUILD=$root tests/run.sh "$root/emulate check_kernels --tier neon" "$root/emulate check_kernels tests/data/ops" \
     "$root/emulate check_models tests/data/models --config tests/data/unchecked.json --without gemma3n_text" \
     "$root/emulate check_models tests/data/models/gemma3n_text" "$root/emulate test_golden" "$root/emulate test_elementwise" \
-    "$root/emulate test_device" "$root/emulate test_product_tiers"
+    "$root/emulate test_device" "$root/emulate test_product_tiers" tests/build/test_hardened.sh

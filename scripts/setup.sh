@@ -1,15 +1,16 @@
 #!/bin/sh
-# Makes sure that everything the build needs is installed. Nothing missing: says nothing and costs milliseconds. On
-# Debian and its kin the missing packages are installed with apt-get, as root or through sudo; elsewhere their names
-# are printed, and the exit status is 1.
-# usage: scripts/setup.sh [--no-tests | --optional | --emulation]
-#   --no-tests: without what only tests use; --optional: also what only the checks of .ci/run use, and libraries that the
-#   build takes where they are; --emulation: also what scripts/arm64.sh uses
+# Makes sure that everything the build uses is installed. Nothing missing: says nothing and costs milliseconds. On
+# Debian and its kin the missing packages are installed with apt-get, as root or through sudo. Elsewhere their names are
+# printed; where one is needed the exit status is 1, and what the build or its tests can do without is left out.
+# usage: scripts/setup.sh [--no-tests | --optional | --emulation | --spared]
+#   --no-tests: without what only tests use; --optional: also what only the checks of .ci/run use; --emulation: also what
+#   scripts/arm64.sh uses; --spared: installs nothing and prints what build and tests can do without, a kind and a name
+#   each line
 set -u
 cc=${CC:-gcc}
 
-# What to look for (a header, a program or a pkg-config name) and its package on Debian, Fedora, Arch, openSUSE, Alpine.
-list='
+# What to look for (a header or a program) and its package on Debian, Fedora, Arch, openSUSE, Alpine.
+needed='
 program make               make           make                  make        make             make
 program pkg-config         pkg-config     pkgconf-pkg-config    pkgconf     pkg-config       pkgconf
 header  stdio.h            libc6-dev      glibc-devel           glibc       glibc-devel      musl-dev
@@ -23,24 +24,29 @@ header  gelf.h             libelf-dev     elfutils-libelf-devel libelf      libe
 header  histedit.h         libedit-dev    libedit-devel         libedit     libedit-devel    libedit-dev
 header  openssl/evp.h      libssl-dev     openssl-devel         openssl     libopenssl-devel openssl-dev
 '
-tests='
+needed_by_tests='
 header  check.h            check          check-devel           check       check-devel      check-dev
 '
-optional='
-program clang              clang          clang                 clang       clang            clang
-program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
-program clang-tidy         clang-tidy     clang-tools-extra     clang       clang            clang-extra-tools
-program cppcheck           cppcheck       cppcheck              cppcheck    cppcheck         cppcheck
-program llvm-cov           llvm           llvm                  llvm        llvm             llvm
-program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
+spared='
+header  seccomp.h          libseccomp-dev libseccomp-devel      libseccomp  libseccomp-devel libseccomp-dev
+'
+spared_by_tests='
 program g++                g++            gcc-c++               gcc         gcc-c++          g++
 program dot                graphviz       graphviz              graphviz    graphviz         graphviz
 program gnuplot            gnuplot-nox    gnuplot               gnuplot     gnuplot          gnuplot
 program groff              groff-base     groff-base            groff       groff            groff
 program zsh                zsh            zsh                   zsh         zsh              zsh
 program abidiff            abigail-tools  libabigail            libabigail  libabigail-tools libabigail
+program python3            python3        python3               python      python3          python3
+program clang-tidy         clang-tidy     clang-tools-extra     clang       clang            clang-extra-tools
+'
+optional='
+program clang              clang          clang                 clang       clang            clang
+program clang-format       clang-format   clang-tools-extra     clang       clang            clang-extra-tools
+program cppcheck           cppcheck       cppcheck              cppcheck    cppcheck         cppcheck
+program llvm-cov           llvm           llvm                  llvm        llvm             llvm
+program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
 program valgrind           valgrind       valgrind              valgrind    valgrind         valgrind
-header  seccomp.h          libseccomp-dev libseccomp-devel      libseccomp  libseccomp-devel libseccomp-dev
 '
 emulation='
 program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 gcc-aarch64-none-elf
@@ -48,16 +54,17 @@ program qemu-aarch64-static qemu-user-static qemu-user-static-aarch64 qemu-user-
 '
 # The compiler. oneDNN uses the OpenMP runtime of gcc, which clang brings along, too.
 case $cc in
-*clang*) list="
+*clang*) needed="
 program $cc                clang          clang                 clang       clang            clang
-$list" ;;
-gcc) list="
+$needed" ;;
+gcc) needed="
 program gcc                gcc            gcc                   gcc         gcc              gcc
-$list" ;;
+$needed" ;;
 esac
-[ "${1:-}" = --no-tests ] || list="$list$tests"
-[ "${1:-}" = --optional ] && list="$list$optional"
-[ "${1:-}" = --emulation ] && list="$list$emulation"
+[ "${1:-}" = --no-tests ] || needed="$needed$needed_by_tests" spared="$spared$spared_by_tests"
+[ "${1:-}" = --optional ] && spared="$spared$optional"
+[ "${1:-}" = --emulation ] && needed="$needed$emulation"
+[ "${1:-}" = --spared ] && { echo "$spared" | awk 'NF { print $1, $2 }' && exit; }
 
 has_headers() { # in one go, since starting the compiler is what takes time
     for h in "$@"; do
@@ -73,47 +80,60 @@ has() {
     esac
 }
 
-# Column n of the rows that are missing; $1: 3 for Debian to 7 for Alpine.
+# Column n of the rows of a list that are missing; $2: 3 for Debian to 7 for Alpine.
 missing() {
-    echo "$list" | while read -r kind name debian fedora arch suse alpine; do
+    echo "$1" | while read -r kind name debian fedora arch suse alpine; do
         [ -n "$kind" ] || continue
-        has "$kind" "$name" || case $1 in
+        has "$kind" "$name" || case $2 in
         3) echo "$debian" ;; 4) echo "$fedora" ;; 5) echo "$arch" ;; 6) echo "$suse" ;; 7) echo "$alpine" ;;
         esac
     done | sort -u | tr '\n' ' '
 }
 
 # shellcheck disable=SC2046 # one argument for each header
-have_headers=$(has_headers $(echo "$list" | awk '$1 == "header" { print $2 }') && echo all)
-[ -n "$(missing 3)" ] || exit 0
+have_headers=$(has_headers $(echo "$needed$spared" | awk '$1 == "header" { print $2 }') && echo all)
+[ -n "$(missing "$needed$spared" 3)" ] || exit 0
 
-give_up() {
-    {
-        echo "tenon: these packages are missing, and $1. Install them and run this again:"
-        echo "  Debian, Ubuntu  apt-get install $(missing 3)"
-        echo "  Fedora          dnf install $(missing 4)"
-        echo "  Arch            pacman -S $(missing 5)"
-        echo "  openSUSE        zypper install $(missing 6)"
-        echo "  Alpine          apk add $(missing 7)"
-    } >&2
-    exit 1
+name_packages() { # LIST WHAT-ABOUT-THEM
+    echo "tenon: these packages are missing, and $2:"
+    echo "  Debian, Ubuntu  apt-get install $(missing "$1" 3)"
+    echo "  Fedora          dnf install $(missing "$1" 4)"
+    echo "  Arch            pacman -S $(missing "$1" 5)"
+    echo "  openSUSE        zypper install $(missing "$1" 6)"
+    echo "  Alpine          apk add $(missing "$1" 7)"
+} >&2
+
+# The end, where there is nothing more to try: WHY.
+go_on() {
+    [ -z "$(missing "$needed" 3)" ] || { name_packages "$needed$spared" "$1. Install them and run this again"; exit 1; }
+    [ -z "$(missing "$spared" 3)" ] || name_packages "$spared" "$1. It goes on without; SETUP=no asks no more"
+    exit 0
 }
 
-command -v apt-get >/dev/null 2>&1 || give_up 'this system has no apt-get'
+command -v apt-get >/dev/null 2>&1 || go_on 'this system has no apt-get'
 as_root=
 if [ "$(id -u)" -ne 0 ]; then
-    sudo -n true 2>/dev/null || give_up 'installing them takes root or sudo without a password'
+    sudo -n true 2>/dev/null || go_on 'installing them takes root or sudo without a password'
     as_root='sudo -n'
 fi
-packages=$(missing 3)
-echo "tenon: installing $packages" >&2
 apt() {
     # shellcheck disable=SC2086 # as_root is a command with its option, or nothing
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@" >&2
 }
 # The lists of packages may be old or absent: they are fetched only when the first try fails.
-# shellcheck disable=SC2086 # one argument for each package
-apt install --no-install-recommends $packages 2>/dev/null ||
-    { apt update && apt install --no-install-recommends $packages; } || give_up 'apt-get could not install them'
+install() {
+    [ $# -eq 0 ] || {
+        echo "tenon: installing $*" >&2
+        apt install --no-install-recommends "$@" 2>/dev/null ||
+            { apt update && apt install --no-install-recommends "$@"; }
+    }
+}
+# One name that this system does not have keeps all others back.
+why='apt-get installed them without error, but they cannot be used'
+# shellcheck disable=SC2046 # one argument for each package
+install $(missing "$needed$spared" 3) || {
+    why='apt-get could not install them'
+    install $(missing "$needed" 3)
+}
 have_headers=
-[ -z "$(missing 3)" ] || give_up 'apt-get installed them without error, but they cannot be used'
+go_on "$why"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs test programs, $TEST_JOBS at a time (1): a line for each, the output of those that fail, and the sum of their
-# checks.
+# Runs test programs, $TEST_JOBS at a time (1): a line for each, what they left out because it is not installed, the
+# output of those that fail, and the sum of their checks.
 # usage: tests/run.sh COMMAND...     each argument is one program with its arguments
 # TEST_WITH, the words of a command, starts each of them; each file in the folder TEST_REPORTS, which is emptied first, is
 # a failure.
@@ -42,13 +42,12 @@ run_one() {
     echo "$good $bad" >>"$TEST_TALLY"
     if [ "$bad" -eq 0 ]; then
         printf 'ok      %-50s %6d passed  %4d s\n' "$name" "$good" "$took"
+        sed -n 's/^SKIPPED .*not installed.*/        &/p' "$out" | sort -u
     else
-        {
-            printf 'FAILED  %-50s %6d passed, %d failed  %4d s\n' "$name" "$good" "$bad" "$took"
-            tail -n 200 "$out" | sed 's/^/    /'
-        } >"$out.all"
-        cat "$out.all"
-    fi
+        printf 'FAILED  %-50s %6d passed, %d failed  %4d s\n' "$name" "$good" "$bad" "$took"
+        tail -n 200 "$out" | sed 's/^/    /'
+    fi >"$out.all"
+    cat "$out.all"
     rm -f "$out" "$out.all"
 }
 

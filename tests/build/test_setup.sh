@@ -14,17 +14,20 @@ tool() { # NAME: a program from stdin
 tool gcc <<E2
 ! grep -qF -f "$tmp/missing" -
 E2
-for name in make pkg-config; do tool $name </dev/null; done
-# apt-get notes its arguments; "install" brings the headers back unless the lists are said to be stale.
+for name in make pkg-config $(scripts/setup.sh --spared | sed -n 's/^program //p'); do tool "$name" </dev/null; done
+# apt-get notes its arguments; "install" brings the headers back unless the lists are said to be stale, or a package of
+# those that are asked for is in none.
 apt_get='echo "$*" >>'"$tmp/log"'
 case "$*" in
 *update*) rm -f '"$tmp/stale"' ;;
+*'"\$(cat $tmp/unknown)"'*) exit 100 ;;
 *) [ ! -e '"$tmp/stale"' ] && echo no-such-header >'"$tmp/missing"' ;;
 esac'
 
 machine() { # MISSING UID: a fresh one
     rm -f "$tmp/log" "$tmp/stale" "$tmp/bin/sudo"
     : >"$tmp/log"
+    echo no-such-package >"$tmp/unknown"
     printf '%s\n' "$1" >"$tmp/missing"
     echo "$apt_get" | tool apt-get
     echo "echo $2" | tool id
@@ -91,6 +94,35 @@ check 'without sudo it stops' setup 1
 check 'and names the package' said 'apt-get install libdnnl-dev'
 : >"$tmp/want"
 check 'and leaves the system alone' asked
+
+# What the build and the tests can do without is installed all the same, and stops nobody where that cannot be.
+machine seccomp.h 0
+check 'a missing library that may be missing' setup 0 --no-tests
+echo 'install libseccomp-dev' >"$tmp/want"
+check 'is installed for who only builds' asked
+machine no-such-header 0
+mv "$tmp/bin/zsh" "$tmp/zsh"
+check 'a missing program of the tests' setup 0 --no-tests
+: >"$tmp/want"
+check 'is not installed for who only builds' asked
+setup 0 >/dev/null
+echo 'install zsh' >"$tmp/want"
+check 'but for the tests' asked
+mv "$tmp/zsh" "$tmp/bin/zsh"
+machine 'seccomp.h
+gelf.h' 0
+echo libseccomp-dev >"$tmp/unknown"
+check 'a system without its package' setup 0
+printf '%s\n' 'install libelf-dev libseccomp-dev' update 'install libelf-dev libseccomp-dev' 'install libelf-dev' >"$tmp/want"
+check 'gets the others' asked
+machine seccomp.h 1000
+check 'without sudo it goes on without' setup 0
+check 'and says so' said 'It goes on without; SETUP=no asks no more'
+check 'with the name' said 'apt-get install libseccomp-dev *$'
+machine 'seccomp.h
+dnnl.h' 1000
+check 'what is needed stops it' setup 1
+check 'and both are named' said 'apt-get install libdnnl-dev libseccomp-dev'
 
 machine pcre2.h 0
 rm "$tmp/bin/apt-get"
