@@ -161,17 +161,20 @@ static tn_status print_end(report *p, tn_error *err)
 static tn_status print_replay(const options *o, const tn_replay *r, tn_error *err)
 {
     if (option_given(o, OPT_JSON))
-        return json_print(json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:o, s:s, s:o, s:s}", "kernel", r->kernel, "plugin",
-                                    r->plugin, "op", tn_op_name(r->op), "site", r->site, "tokens",
-                                    (json_int_t)r->tokens, "passed", (int)r->passed, "worst_then",
+        return json_print(json_pack("{s:s, s:s, s:s, s:s, s:I, s:b, s:o, s:s, s:o, s:s, s:i, s:i, s:i, s:i, s:i, s:i}",
+                                    "kernel", r->kernel, "plugin", r->plugin, "op", tn_op_name(r->op), "site", r->site,
+                                    "tokens", (json_int_t)r->tokens, "passed", (int)r->passed, "worst_then",
                                     json_number(r->worst_then), "then", r->then, "worst_now", json_number(r->worst_now),
-                                    "now", r->now),
+                                    "now", r->now, "threads", (int)r->threads, "calls_alone", (int)r->calls_alone,
+                                    "wrong_alone", (int)r->wrong_alone, "calls_together", (int)r->calls_together,
+                                    "wrong_together", (int)r->wrong_together, "other_bits", (int)r->other_bits),
                           false, err);
     printf("%s %s at %s, %lld token%s, %s\n", r->kernel, tn_op_name(r->op), r->site, (long long)r->tokens,
            r->tokens == 1 ? "" : "s", r->plugin);
     printf("  then: %.3g of the tolerance (%s)\n", r->worst_then, r->then);
     printf("  now:  %.3g of the tolerance%s%s%s: %s\n", r->worst_now, r->now[0] ? " (" : "", r->now,
            r->now[0] ? ")" : "", r->passed ? "right" : "WRONG");
+    printf("        %s\n", r->threads_text);
     return write_flush(err);
 }
 
@@ -245,9 +248,9 @@ const command command_check = {
         "with time limits. Sites are made up from what each implementation says it takes. Each is tried with 0 to 600\n"
         "tokens, rows apart, in place, between unreadable pages, with several numbers of threads (the same bits are\n"
         "expected), inputs of all magnitudes, and for gradients. --verbose adds a line per site. The exit status is 5\n"
-        "when a kernel fails, 3 when FILE is no usable plugin. --replay makes one call again, with the kernel of FILE "
-        "or,\n"
-        "without FILE, of the usual plugins; the status is 5 when it is still wrong.",
+        "when a kernel fails, 3 when FILE is no usable plugin. --replay makes one call again, on one thread and 20\n"
+        "times on those that it had, with the kernel of FILE or, without FILE, of the usual plugins; the status is 5\n"
+        "when it is still wrong.",
     .example = "  tenon check ./my_kernels.so\n  tenon check build/plugins/npu_rope.so --op ROPE --bench",
     .run = run_check,
 };

@@ -60,6 +60,9 @@ typedef enum option_id {
     OPT_SHADOW,
     OPT_REPLAY,
     OPT_TEXT,
+    OPT_KIND,
+    OPT_MAX_AGE,
+    OPT_MAX_MB,
     OPT_COUNT
 } option_id;
 
@@ -188,10 +191,12 @@ json_t *json_ids(const int64_t *ids, size_t count);
 tn_status write_text(const char *text, size_t length, tn_error *err);
 tn_status write_flush(tn_error *err);
 
-/* The same for a terminal: control characters other than line ends and tabs, and what is no UTF-8, are written out as
- * \\x1b, so that no text moves the cursor, changes colours or answers for the user. */
+/* The same for a terminal: control characters other than line ends and tabs, what changes the direction of writing, and
+ * what is no UTF-8, are written out as \\x1b, so that no text moves the cursor, changes colours, reads in another order
+ * or answers for the user. */
 tn_status write_clean(const char *text, size_t length, tn_error *err);
-void print_clean(FILE *to, const char *text, bool one_line); /* one_line: line ends and tabs, too        */
+tn_status write_shown(const char *text, size_t length, tn_error *err); /* clean on a terminal, else as it is */
+void print_clean(FILE *to, const char *text, bool one_line);           /* one_line: line ends and tabs, too        */
 
 /* "5.3 MiB" in buffer, which is returned. */
 const char *bytes_text(double bytes, char buffer[32]);
@@ -262,6 +267,11 @@ tn_status verify_text(workspace *w, tn_error *err); /* tenon verify --text, of a
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 
 extern const command command_kernels, command_inspect, command_run, command_logits, command_verify, command_bench,
-    command_perplexity, command_tokenize, command_check, command_chat;
+    command_perplexity, command_tokenize, command_check, command_chat, command_cache;
+
+/* ending.c: from now on a plugin that ends the program is told. The program ends by itself, with this status, which is
+ * returned. */
+void ending_watch(void);
+int ending_status(int status);
 
 #endif

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-const command *const commands[] = {&command_run,        &command_chat,    &command_kernels, &command_check,
-                                   &command_inspect,    &command_verify,  &command_logits,  &command_bench,
-                                   &command_perplexity, &command_tokenize};
+const command *const commands[] = {&command_run,        &command_chat,     &command_kernels, &command_check,
+                                   &command_inspect,    &command_verify,   &command_logits,  &command_bench,
+                                   &command_perplexity, &command_tokenize, &command_cache};
 const size_t command_count = sizeof commands / sizeof *commands;
 
 static void print_option(FILE *to, const option_spec *s)
@@ -64,7 +64,7 @@ void help_program(FILE *to)
     fprintf(to, "\nTENON_CONFIG, or kernels.json in ~/.config/tenon, says where plugins are and which kernels to use.\n"
                 "Results go to stdout, everything else to stderr.\n"
                 "Exit status: 0 done; 1 internal; 2 usage; 3 configuration, plugin or kernel selection; 4 checkpoint\n"
-                "or input; 5 verification failed, or NaN; 6 out of memory; 130 stopped by Ctrl-C.\n\n"
+                "or input; 5 verification failed, or NaN; 6 out of memory or processes; 130 stopped by Ctrl-C.\n\n"
                 "tenon COMMAND --help says more and shows an example, as does man tenon.\n\n"
                 "example:\n  tenon run --kernels=auto models/demo \"And it came to pass\"\n");
 }

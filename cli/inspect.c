@@ -187,7 +187,7 @@ static tn_status print_model(workspace *w, const tn_report *report, const char *
     else if (status == TN_OK && strcmp(format, "svg") == 0)
         status = print_svg(description, err);
     else if (status == TN_OK)
-        status = write_text(description, strlen(description), err);
+        status = write_clean(description, strlen(description), err);
     if (status == TN_OK && text && memory)
         status = print_memory(w, memory, err);
     free(use.packed);

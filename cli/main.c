@@ -160,18 +160,19 @@ int main(int argc, char **argv)
 {
     tn_error err = TN_ERROR_INIT;
     reserve_standard_streams();
+    ending_watch();
     json_watch();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of writing, with words               */
     tn_status status = dispatch(argc, argv, &err);
     if (status == TN_OK)
-        return 0;
+        return ending_status(0);
     if (status == TN_E_CANCELLED)
-        return 130; /* what a shell reports of a program that Ctrl-C ended */
+        return ending_status(130); /* what a shell reports of a program that Ctrl-C ended */
     fflush(stdout);
     fputs("tenon: ", stderr);
     print_clean(stderr, err.where, true);
     fputs(err.where[0] ? ": " : "", stderr);
     print_clean(stderr, err.message, true);
     fputc('\n', stderr);
-    return status == TN_DECLINED ? -TN_E_KERNEL : status < 0 && status > TN_E_CANCELLED ? -status : 1;
+    return ending_status(status == TN_DECLINED ? -TN_E_KERNEL : status < 0 && status > TN_E_CANCELLED ? -status : 1);
 }

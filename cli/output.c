@@ -50,38 +50,67 @@ static size_t character_length(const unsigned char *text, size_t length)
     return n;
 }
 
-/* Controls of ASCII, and the second set (U+0080 to U+009F), in which some terminals see escape sequences, too. */
-static bool is_control(const unsigned char *c, size_t n)
+/* The number of the character of n bytes. */
+static unsigned code_of(const unsigned char *c, size_t n)
 {
-    return n == 1 ? c[0] < 0x20 || c[0] == 0x7f : n == 2 && c[0] == 0xC2 && c[1] < 0xA0;
+    unsigned code = n == 1 ? c[0] : c[0] & (0xFFu >> (n + 1));
+    for (size_t i = 1; i < n; i++)
+        code = code << 6 | (c[i] & 0x3Fu);
+    return code;
 }
 
-static bool put_clean(FILE *to, const char *text, size_t length, bool one_line)
+/* What moves a terminal's cursor or makes a line read in another order than it has: controls of ASCII; the second set,
+ * in which some terminals see escape sequences, too; ends of lines and paragraphs; and what changes the direction of
+ * writing. */
+static bool moves(unsigned code)
+{
+    return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x61C || code == 0x200E || code == 0x200F ||
+           (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
+/* CLEAN_JSON: escapes are those of JSON, in whose text such characters stand in strings alone. */
+typedef enum cleaning { CLEAN_LINE, CLEAN_LINES, CLEAN_JSON } cleaning;
+
+/* A character of n bytes, or a byte that is none (0). */
+static bool put_escape(FILE *to, const unsigned char *at, size_t n, cleaning how)
+{
+    if (how == CLEAN_JSON)
+        return fprintf(to, "\\u%04x", n > 0 ? code_of(at, n) : 0xFFFD) > 0;
+    for (size_t k = 0; k < (n ? n : 1); k++)
+        if (fprintf(to, "\\x%02x", at[k]) < 0)
+            return false;
+    return true;
+}
+
+static bool put_clean(FILE *to, const char *text, size_t length, cleaning how)
 {
     const unsigned char *at = (const unsigned char *)text;
+    size_t plain = 0; /* where what is not written yet begins                                       */
     for (size_t i = 0, n; i < length; i += n ? n : 1) {
         n = character_length(at + i, length - i);
-        bool layout = !one_line && (at[i] == '\n' || at[i] == '\t');
-        if (n > 0 && (layout || !is_control(at + i, n))) {
-            if (fwrite(at + i, 1, n, to) != n)
-                return false;
+        bool layout = how != CLEAN_LINE && (at[i] == '\n' || at[i] == '\t');
+        if (n > 0 && (layout || !moves(code_of(at + i, n))))
             continue;
-        }
-        for (size_t k = 0; k < (n ? n : 1); k++)
-            if (fprintf(to, "\\x%02x", at[i + k]) < 0)
-                return false;
+        if (fwrite(at + plain, 1, i - plain, to) != i - plain || !put_escape(to, at + i, n, how))
+            return false;
+        plain = i + (n ? n : 1);
     }
-    return true;
+    return fwrite(at + plain, 1, length - plain, to) == length - plain;
 }
 
 tn_status write_clean(const char *text, size_t length, tn_error *err)
 {
-    return put_clean(stdout, text, length, false) ? TN_OK : write_failed(err);
+    return put_clean(stdout, text, length, CLEAN_LINES) ? TN_OK : write_failed(err);
+}
+
+tn_status write_shown(const char *text, size_t length, tn_error *err)
+{
+    return isatty(STDOUT_FILENO) ? write_clean(text, length, err) : write_text(text, length, err);
 }
 
 void print_clean(FILE *to, const char *text, bool one_line)
 {
-    put_clean(to, text, strlen(text), one_line);
+    put_clean(to, text, strlen(text), one_line ? CLEAN_LINE : CLEAN_LINES);
 }
 
 /* ---- tables --------------------------------------------------------------------------------- */
@@ -189,6 +218,10 @@ json_t *json_ids(const int64_t *ids, size_t count)
 
 tn_status json_print(json_t *root, bool one_line, tn_error *err)
 {
+    if (!root && !json_failed)
+        return tn_fail(err, TN_E_INPUT, "JSON",
+                       "a name or a text is not UTF-8, which JSON cannot hold; rename the file, "
+                       "or leave --json out");
     char *text = root && !json_failed
                      ? json_dumps(root, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10) | (one_line ? 0 : JSON_INDENT(2)))
                      : NULL;
@@ -197,11 +230,9 @@ tn_status json_print(json_t *root, bool one_line, tn_error *err)
         free(text);
         return tn_fail(err, TN_E_MEMORY, NULL, "out of memory; close other programs");
     }
-    tn_status status = write_text(text, strlen(text), err);
-    if (status == TN_OK)
-        status = write_text("\n", 1, err);
+    bool written = put_clean(stdout, text, strlen(text), CLEAN_JSON) && fputc('\n', stdout) != EOF;
     free(text);
-    return status;
+    return written ? TN_OK : write_failed(err);
 }
 
 /* ---- small things --------------------------------------------------------------------------- */

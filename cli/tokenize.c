@@ -52,7 +52,7 @@ static tn_status decode(const options *o, const tn_tokenizer *tokenizer, const c
     if (status == TN_OK && option_given(o, OPT_JSON))
         status = json_print(json_stringn(text, length), true, err);
     else if (status == TN_OK)
-        status = write_text(text, length, err);
+        status = write_shown(text, length, err);
     if (status == TN_OK && !option_given(o, OPT_JSON) && (length == 0 || text[length - 1] != '\n'))
         status = write_text("\n", 1, err);
     free(text);

@@ -46,10 +46,23 @@ static void print_sites(const tn_text_report *r)
         printf("  and %zu more; --json names all\n", r->site_count - MOST_NAMED);
 }
 
+static void print_calls(const tn_text_report *r)
+{
+    printf("Prompts in a session's chunks; %lld single token%s", (long long)r->single_tokens,
+           r->single_tokens == 1 ? "" : "s");
+    if (r->few_tokens > 0)
+        printf("; %lld tokens in calls of up to %lld", (long long)r->few_tokens, (long long)r->most_few);
+    if (r->batch_rows > 0)
+        printf("; a batch of %lld\n\n", (long long)r->batch_rows);
+    else
+        printf("; the text is too short for a batch\n\n");
+}
+
 static tn_status print_report(const tn_text_report *r, tn_error *err)
 {
-    printf("%lld tokens in windows of %lld; differences of logits between with and without kernels\n\n",
+    printf("%lld tokens in windows of %lld; differences of logits between with and without kernels\n",
            (long long)r->tokens, (long long)r->window);
+    print_calls(r);
     tn_status status = print_rows(r, err);
     if (status == TN_OK) {
         printf(
@@ -90,11 +103,14 @@ static tn_status print_json(const workspace *w, const tn_text_report *r, tn_erro
         json_decref(rows);
         return json_print(NULL, false, err);
     }
-    return json_print(json_pack("{s:s, s:s, s:s, s:b, s:o, s:I, s:I, s:o, s:o, s:b}", "model", w->info.folder, "dtype",
-                                tn_dtype_name(w->info.dtype), "device", w->info.device, "passed", (int)r->passed,
-                                "kernels", json_kernels(w), "tokens", (json_int_t)r->tokens, "context",
-                                (json_int_t)r->window, "results", rows, "sites", sites, "search_complete",
-                                (int)r->complete),
+    json_t *calls = json_pack("{s:I, s:I, s:I, s:I}", "single_tokens", (json_int_t)r->single_tokens, "few_tokens",
+                              (json_int_t)r->few_tokens, "most_few", (json_int_t)r->most_few, "batch_rows",
+                              (json_int_t)r->batch_rows);
+    return json_print(json_pack("{s:s, s:s, s:s, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:b}", "model", w->info.folder,
+                                "dtype", tn_dtype_name(w->info.dtype), "device", w->info.device, "passed",
+                                (int)r->passed, "kernels", json_kernels(w), "tokens", (json_int_t)r->tokens, "context",
+                                (json_int_t)r->window, "calls", calls, "results", rows, "sites", sites,
+                                "search_complete", (int)r->complete),
                       false, err);
 }
 

@@ -2,6 +2,7 @@
  * put in place by assignments that cannot fail. */
 #include "apply/apply.h"
 
+#include "apply/first_calls.h"
 #include "apply/measure.h"
 #include "apply/plan.h"
 #include "apply/report.h"
@@ -11,6 +12,7 @@
 #include "check/check.h"
 #include "device/pages.h"
 #include "run/guest.h"
+#include "run/planning.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +77,7 @@ static void count_packed(apply_target *target)
 void apply_close(apply_target *target)
 {
     shadow_close(target);
+    first_calls_close(target);
     state_free(target->device, target->applied);
     target->applied = NULL;
     target->packed_bytes = 0;
@@ -138,10 +141,11 @@ static tn_status prepare_slot(const plan *p, struct apply_state *next, size_t i,
     if (slot->block) {
         slot->block->uses++;
     } else {
-        status = take_block(target, slot, err);
-        if (status != TN_OK)
-            return status;
-        if (pack(target, &target->graph->sites[i]->site, slot, &why) != TN_OK)
+        status = take_block(target, slot, &why);
+        /* Without much memory it is the kernel that asks for too much: others need none. */
+        if (status != TN_OK && (!slot->block || bound->plan.packed_bytes < PLANNING_LARGE))
+            return tn_fail(err, status, why.where, "%s", why.message);
+        if (status != TN_OK || pack(target, &target->graph->sites[i]->site, slot, &why) != TN_OK)
             text_cut(failed, PLAN_TEXT, "%s", why.message);
     }
     bound->packed = slot->block->memory.data;
@@ -169,7 +173,8 @@ static tn_status prepare_site(plan *p, struct apply_state *next, size_t i, bool 
                                   .impl = choice->fit->impl,
                                   .id = choice->kernel->kernel.id,
                                   .file = choice->kernel->file,
-                                  .not_at = choice->fit->not_at};
+                                  .not_at = choice->fit->not_at,
+                                  .first = choice->fit->first};
     tn_status status = prepare_slot(p, next, i, failed, &why);
     if (status != TN_OK)
         return tn_fail(err, status, choice->kernel->kernel.id, "cannot be applied at %s: %s",
@@ -221,7 +226,7 @@ static tn_status prepare(plan *p, struct apply_state **next, tn_error *err)
 {
     bool again = false;
     tn_status status = TN_OK;
-    *next = state_new(p->target->graph->site_count, err);
+    *next = shadow_open(p->target, err) == TN_OK ? state_new(p->target->graph->site_count, err) : NULL;
     if (!*next)
         return TN_E_MEMORY;
     for (size_t i = 0; i < (*next)->count && status == TN_OK; i++)
@@ -231,7 +236,7 @@ static tn_status prepare(plan *p, struct apply_state **next, tn_error *err)
     state_free(p->target->device, *next);
     *next = NULL;
     if (status == TN_OK)
-        plan_choose(p);
+        status = plan_choose_again(p, err);
     return status;
 }
 
@@ -288,6 +293,31 @@ void apply_only(apply_target *target, const bool *keep)
         bool has = !keep || keep[i];
         target->graph->sites[i]->bound = has ? target->applied->slots[i].bound : (graph_binding){0};
     }
+    if (!keep)
+        shadow_bind(target);
+}
+
+/* A kernel's sites (id NULL: those of all) are eager from now on. false: it has none. */
+static bool clear_sites(apply_target *target, const char *id, bool alone)
+{
+    bool found = false;
+    for (size_t i = 0; i < target->graph->site_count; i++) {
+        graph_binding *bound = &target->graph->sites[i]->bound;
+        if (!bound->impl || (id && strcmp(bound->kernel->kernel.id, id) != 0))
+            continue;
+        found = true;
+        apply_slot *slot = &target->applied->slots[i];
+        block_drop(target->device, slot->block);
+        *slot = (apply_slot){.bound = {.alone = alone}};
+        *bound = slot->bound;
+    }
+    count_packed(target);
+    return found;
+}
+
+void apply_take_off(apply_target *target, const struct registry_kernel *kernel)
+{
+    clear_sites(target, kernel->kernel.id, target->session_count > 0);
 }
 
 /* ---- the interface ------------------------------------------------------------------------------------------- */
@@ -376,23 +406,9 @@ tn_status apply_kernel(apply_target *target, const tn_config *config, const char
 tn_status apply_revert(apply_target *target, const char *id, tn_error *err)
 {
     tn_status status = check_idle(target, err);
-    bool found = !id;
-    if (status != TN_OK)
-        return status;
-    for (size_t i = 0; i < target->graph->site_count; i++) {
-        graph_binding *bound = &target->graph->sites[i]->bound;
-        if (!bound->impl || (id && strcmp(bound->kernel->kernel.id, id) != 0))
-            continue;
-        found = true;
-        apply_slot *slot = &target->applied->slots[i];
-        block_drop(target->device, slot->block);
-        *slot = (apply_slot){0};
-        *bound = (graph_binding){0};
-    }
-    count_packed(target);
-    if (!found)
+    if (status == TN_OK && !clear_sites(target, id, false) && id)
         return tn_fail(err, TN_E_KERNEL, id, "is not applied to this model; nothing was reverted");
-    return TN_OK;
+    return status;
 }
 
 tn_status apply_packed(const apply_target *target, tn_packed ***list, size_t *count, tn_error *err)

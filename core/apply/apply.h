@@ -22,9 +22,13 @@ typedef struct apply_calls {
  */
 tn_status apply_check_calls(apply_target *target, const apply_calls *calls, tn_error *err);
 
-/* Puts in place only what keep says of what is applied, by site; NULL: all of it. The rest waits, with what it packed.
- * No session runs meanwhile but those made for just that. */
+/* Puts in place only what keep says of what is applied, by site, and compares nothing of it while it runs; NULL: all as
+ * it was. The rest waits, with what it packed. No session runs meanwhile but those made for just that. */
 void apply_only(apply_target *target, const bool *keep);
+
+/* Takes a kernel that was found wrong off all its sites, whose results are eager's from now on. Sessions may be open.
+ */
+void apply_take_off(apply_target *target, const struct registry_kernel *kernel);
 
 /* apply_like.c: gives the sites of a model to the kernels that have them in another model of the same graph, in another
  * type; sites that the kernel does not take in this type stay eager. Nothing is checked. *sites: how many it took. */

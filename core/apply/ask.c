@@ -4,10 +4,14 @@
 #include "device/confine.h"
 #include "device/guard.h"
 #include "device/hoststate.h"
+#include "device/visit.h"
 #include "apply/plan.h"
 #include "apply/rank.h"
+#include "base/clock.h"
 #include "base/text.h"
+#include "plugin/patience.h"
 #include "run/guest.h"
+#include "run/planning.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +19,11 @@
 
 static const double SECONDS = 5; /* for one question                                              */
 
-/* Memory that no kernel of this kind needs; whoever asks for more has miscalculated. */
-static const size_t MOST_SCRATCH = (size_t)4 << 30, MOST_PACKED = (size_t)64 << 20; /* beyond 16 times the weights */
-
 typedef struct answer {
     tn_status status;
     bool unsteady; /* the second answer was another                                                */
     tn_plan plan;
+    double begun, seconds;   /* when it was asked; 0: never; and how long it took                      */
     char message[PLAN_TEXT]; /* why not                                                           */
 } answer;
 
@@ -31,6 +33,7 @@ typedef struct question {
     const tn_site *site;
     plan_fit *fit;    /* of the site's shape                                                      */
     size_t at;        /* the site's index                                                         */
+    const char *file; /* the plugin's                                                             */
     answer *answered; /* shared with the child                                                    */
 } question;
 
@@ -70,12 +73,48 @@ static tn_status ask_once(const question *q, tn_plan *plan, tn_error *err)
 {
     char changed[192];
     hoststate *before = hoststate_save();
-    tn_status status = q->impl->plan(q->site, plan, err);
+    visit outer = visit_begin("a kernel", NULL, "plan");
+    tn_status status = planning_ask(q->impl, q->site, plan, err);
+    visit_end(outer, err);
     hoststate_restore(before, changed, sizeof changed);
     if (!changed[0])
         return status;
     tn_error_clear(err);
     return tn_fail(err, TN_E_KERNEL, NULL, "it left the %s changed", changed);
+}
+
+enum { NOT_ANSWERED = 1000 }; /* a status that no plan() gives                                    */
+
+static void leave_unanswered(const question *q, const char *why)
+{
+    q->answered->status = (tn_status)NOT_ANSWERED;
+    text_cut(q->answered->message, PLAN_TEXT, "plan %s", why);
+}
+
+/* Has the plugin taken all its time before this question? */
+static bool is_out_of_time(const asking *a, size_t at)
+{
+    double spent = patience_spent(a->questions[at].file);
+    for (size_t i = 0; i < at; i++)
+        if (a->questions[i].file == a->questions[at].file)
+            spent += a->questions[i].answered->seconds;
+    return spent > patience_most();
+}
+
+static void ask_twice(const asking *a, const question *q)
+{
+    tn_error err = TN_ERROR_INIT, again = TN_ERROR_INIT;
+    tn_plan plan = plan_question(a->threads), second = plan_question(a->threads);
+    tn_status status = ask_once(q, &plan, &err);
+    bool works = status == TN_OK;
+    if (works && ask_once(q, &second, &again) != TN_OK)
+        status = tn_fail(&err, TN_E_KERNEL, NULL, "when it is asked again: %s", again.message);
+    else if (works)
+        status = plan_same_sizes(&second, &plan, &err);
+    q->answered->unsteady = works && status != TN_OK;
+    q->answered->plan = plan;
+    text_cut(q->answered->message, sizeof q->answered->message, "%s", err.message);
+    q->answered->status = status;
 }
 
 static int ask_all(void *ctx)
@@ -85,57 +124,36 @@ static int ask_all(void *ctx)
     for (size_t i = a->first; i < a->count; i++) {
         const question *q = &a->questions[i];
         *a->at = i;
-        tn_error err = TN_ERROR_INIT, again = TN_ERROR_INIT;
-        tn_plan plan = plan_question(a->threads), second = plan_question(a->threads);
-        tn_status status = ask_once(q, &plan, &err);
-        bool works = status == TN_OK;
-        if (works && ask_once(q, &second, &again) != TN_OK)
-            status = tn_fail(&err, TN_E_KERNEL, NULL, "when it is asked again: %s", again.message);
-        else if (works)
-            status = plan_same_sizes(&second, &plan, &err);
-        q->answered->unsteady = works && status != TN_OK;
-        q->answered->plan = plan;
-        text_cut(q->answered->message, sizeof q->answered->message, "%s", err.message);
-        q->answered->status = status;
+        if (is_out_of_time(a, i)) {
+            leave_unanswered(q, "was not asked: the plugin's answers used up the time that it has");
+            continue;
+        }
+        q->answered->begun = clock_seconds();
+        ask_twice(a, q);
+        q->answered->seconds = clock_seconds() - q->answered->begun;
     }
     return 0;
 }
-
-enum { NOT_ANSWERED = 1000 }; /* a status that no plan() gives                                    */
 
 /* The child ended at a question: it is the answer to it, and to the others to that implementation. Returns where the
  * questions to the next one begin. */
 static size_t note_end(const asking *a, const char *how)
 {
     size_t at = *a->at < a->count ? *a->at : a->first, next = at;
-    for (; next < a->count && a->questions[next].impl == a->questions[at].impl; next++) {
-        a->questions[next].answered->status = (tn_status)NOT_ANSWERED;
-        text_cut(a->questions[next].answered->message, PLAN_TEXT, "plan %s", how);
-    }
+    answer *ended = a->questions[at].answered;
+    ended->seconds = ended->begun > 0 ? clock_seconds() - ended->begun : 0;
+    for (; next < a->count && a->questions[next].impl == a->questions[at].impl; next++)
+        leave_unanswered(&a->questions[next], how);
     return next;
 }
 
-/* Questions to one implementation stand together. Answers are in memory that is the caller's: forget_answers. */
-static answer *ask_questions(question *questions, size_t count, tn_error *err)
+/* The time that plugins took is theirs. */
+static void settle_time(const question *questions, size_t count)
 {
-    char how[256];
-    answer *answers =
-        mmap(NULL, (count + 1) * sizeof *answers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (answers == MAP_FAILED) {
-        plan_no_memory(err);
-        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        const answer *a = questions[i].answered;
+        patience_spend(questions[i].file, a->seconds, a->seconds >= SECONDS ? a->message : NULL);
     }
-    for (size_t i = 0; i < count; i++)
-        questions[i].answered = &answers[i];
-    asking a = {questions, count, 0, tn_thread_count(), (volatile size_t *)(void *)&answers[count]};
-    while (a.first < count) {
-        *a.at = a.first;
-        bool all = guard_run_each(ask_all, &a, SECONDS, a.at, how, sizeof how) == TN_OK;
-        a.first = all ? count : note_end(&a, how);
-    }
-    for (size_t i = 0; i < count; i++)
-        answers[i].message[sizeof answers[i].message - 1] = '\0'; /* the plugin could write there         */
-    return answers;
 }
 
 static void forget_answers(answer *answers, size_t count)
@@ -144,18 +162,36 @@ static void forget_answers(answer *answers, size_t count)
         munmap(answers, (count + 1) * sizeof *answers);
 }
 
+/* Questions to one implementation stand together. Answers are in memory that is the caller's: forget_answers. An error
+ * is one that no kernel is to blame for. */
+static tn_status ask_questions(question *questions, size_t count, answer **out, tn_error *err)
+{
+    char how[256];
+    answer *answers =
+        mmap(NULL, (count + 1) * sizeof *answers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *out = NULL;
+    if (answers == MAP_FAILED)
+        return plan_no_memory(err);
+    *out = answers;
+    for (size_t i = 0; i < count; i++)
+        questions[i].answered = &answers[i];
+    asking a = {questions, count, 0, tn_thread_count(), (volatile size_t *)(void *)&answers[count]};
+    tn_status status = TN_OK;
+    while (a.first < count && status == TN_OK) {
+        *a.at = a.first;
+        status = guard_run_each(ask_all, &a, SECONDS, a.at, how, sizeof how);
+        a.first = status == TN_OK ? count : note_end(&a, how);
+        if (status == TN_E_KERNEL)
+            status = TN_OK;
+    }
+    for (size_t i = 0; i < count; i++)
+        answers[i].message[sizeof answers[i].message - 1] = '\0'; /* the plugin could write there         */
+    settle_time(questions, count);
+    return status == TN_OK ? TN_OK : tn_fail(err, status, "kernels", "plan %s", how);
+}
+
 /* ---- whether a shape is taken --------------------------------------------------------------------------------------
  */
-
-static size_t weight_bytes(const tn_site *site)
-{
-    size_t bytes = 0;
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < site->param[role].count; i++)
-            bytes += (size_t)tn_tensor_count(&site->param[role].tensors[i]) *
-                     tn_dtype_size(site->param[role].tensors[i].dtype);
-    return bytes;
-}
 
 /* In words why the answer is none that a site can be given for; "": it is one. */
 static void judge(const question *q, char *text, size_t size)
@@ -168,9 +204,6 @@ static void judge(const question *q, char *text, size_t size)
         text_cut(text, size, "plan: %s", a->message);
     else if (a->status != TN_OK)
         text_cut(text, size, "plan failed: %s", a->message);
-    else if (most_scratch(&a->plan) > MOST_SCRATCH || a->plan.packed_bytes > MOST_PACKED + 16 * weight_bytes(q->site))
-        text_cut(text, size, "plan: asks for %zu bytes of scratch and %zu of packed weights", most_scratch(&a->plan),
-                 a->plan.packed_bytes);
 }
 
 static void take_answer(const question *q)
@@ -205,9 +238,12 @@ static void match_impl(const plan *p, plan_fit *fit, const tn_impl *impl, size_t
 static void match_candidate(const plan *p, size_t candidate, question *questions, size_t *count)
 {
     const plan_candidate *c = &p->candidates[candidate];
+    size_t first = *count;
     for (uint32_t i = 0; !c->excluded[0] && i < c->kernel->kernel.impl_count; i++)
         for (size_t shape = 0; shape < p->shape_count; shape++)
             match_impl(p, plan_fit_at(p, candidate, shape, i), &c->kernel->kernel.impls[i], shape, questions, count);
+    for (size_t i = first; i < *count; i++)
+        questions[i].file = c->kernel->file;
 }
 
 tn_status plan_ask(plan *p, tn_error *err)
@@ -225,30 +261,33 @@ tn_status plan_ask(plan *p, tn_error *err)
         return plan_no_memory(err);
     for (size_t i = 0; i < p->candidate_count; i++)
         match_candidate(p, i, questions, &count);
-    answer *answers = ask_questions(questions, count, err);
-    for (size_t i = 0; answers && i < count; i++)
+    answer *answers;
+    tn_status status = ask_questions(questions, count, &answers, err);
+    for (size_t i = 0; status == TN_OK && i < count; i++)
         take_answer(&questions[i]);
     /* Who answers in two ways at one shape is not believed at any. */
-    for (size_t i = 0; answers && i < count; i++)
+    for (size_t i = 0; status == TN_OK && i < count; i++)
         for (size_t j = 0; answers[i].unsteady && j < count; j++)
             if (questions[j].impl == questions[i].impl && !answers[j].unsteady)
                 plan_refuse(questions[j].fit, questions[i].fit->reason);
     forget_answers(answers, count);
     free(questions);
-    return answers ? TN_OK : TN_E_MEMORY;
+    return status;
 }
 
 /* ---- at every site ------------------------------------------------------------------------------------------------
  */
 
 /* The sites that an implementation was given and not asked about yet, behind each other. */
-static void collect(const plan *p, const tn_impl *impl, question *questions, size_t *count)
+static void collect(const plan *p, const registry_kernel *kernel, const tn_impl *impl, question *questions,
+                    size_t *count)
 {
     const graph *g = p->target->graph;
     for (size_t i = 0; i < g->site_count; i++) {
         plan_fit *fit = p->choices[i].fit;
         if (fit && fit->impl == impl && p->asked[i] != fit && !plan_keeps(p, i))
-            questions[(*count)++] = (question){.impl = impl, .site = &g->sites[i]->site, .fit = fit, .at = i};
+            questions[(*count)++] =
+                (question){.impl = impl, .site = &g->sites[i]->site, .fit = fit, .at = i, .file = kernel->file};
     }
 }
 
@@ -276,9 +315,9 @@ static tn_status ask_sites(plan *p, bool *again, tn_error *err)
     for (size_t i = 0; i < p->candidate_count; i++)
         for (uint32_t j = 0; j < p->candidates[i].kernel->kernel.impl_count; j++)
             if (p->candidates[i].kernel->kernel.impls[j].plan)
-                collect(p, &p->candidates[i].kernel->kernel.impls[j], questions, &count);
-    answer *answers = ask_questions(questions, count, err);
-    tn_status status = answers ? TN_OK : TN_E_MEMORY;
+                collect(p, p->candidates[i].kernel, &p->candidates[i].kernel->kernel.impls[j], questions, &count);
+    answer *answers;
+    tn_status status = ask_questions(questions, count, &answers, err);
     for (size_t i = 0; i < count && status == TN_OK; i++)
         status = take_site(p, &questions[i], again, err);
     forget_answers(answers, count);
@@ -295,7 +334,7 @@ tn_status plan_settle(plan *p, bool *changed, tn_error *err)
         status = ask_sites(p, &again, err);
         *changed |= again;
         if (again && status == TN_OK)
-            plan_choose(p);
+            status = plan_choose_again(p, err);
     }
     return status;
 }

@@ -81,9 +81,9 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
     exclude(c, spec, p->config);
     if (c->excluded[0])
         return TN_OK;
-    registry_probe(kernel);
-    if (kernel->available)
-        return TN_OK;
+    tn_status status = registry_probe(kernel, err);
+    if (status != TN_OK || kernel->available)
+        return status;
     text_cut(c->excluded, sizeof c->excluded, "not available: %s", kernel->reason);
     if (!c->named)
         return TN_OK;

@@ -1,7 +1,10 @@
 /* Checked apply: what a plan chooses is tried before it is trusted. */
 #include "apply/check_cache.h"
+#include "apply/first_calls.h"
 #include "apply/plan.h"
 #include "check/check.h"
+#include "base/clock.h"
+#include "plugin/patience.h"
 #include "plugin/registry.h"
 
 #include <stdlib.h>
@@ -51,39 +54,118 @@ static const tn_site *find_unlike(const plan *p, const plan_fit *fit, size_t sit
     return NULL;
 }
 
+/* The other sites of the shape, but for one that is tried anyway: weights of a deep layer may be unlike those of the
+ * first. NULL: no memory; owned by the caller. */
+static const tn_site **list_each(const plan *p, size_t site, const tn_site *but, size_t *count)
+{
+    const graph *g = p->target->graph;
+    const tn_site **list = calloc(g->site_count + 1, sizeof *list);
+    *count = 0;
+    for (size_t i = 0; list && i < g->site_count; i++)
+        if (i != site && &g->sites[i]->site != but && p->shape_of[i] == p->shape_of[site])
+            list[(*count)++] = &g->sites[i]->site;
+    return list;
+}
+
 /* Everything anew, and at every site. */
 static bool checks_all(const plan *p)
 {
     return p->config && kernels_config_verify(p->config) == CONFIG_VERIFY_ALL;
 }
 
-tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err)
+/* What earlier runs know: TN_OK: it passed; TN_DECLINED: nothing, or nobody asks; TN_E_VERIFY: a call of it was wrong.
+ */
+static tn_status recall(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *why)
 {
     const tn_site *own = &p->target->graph->sites[site]->site;
-    check_case cases[CHECK_FIRST_USE];
-    device cpu;
-    tn_error why = TN_ERROR_INIT;
-    bool remembered = !checks_all(p) && check_cache_recall(p, candidate, fit, site);
-    if (remembered) {
-        fit->trusted = true;
-        return TN_OK;
+    char *key = check_cache_key(p, candidate, fit, site);
+    char *known = key && !checks_all(p) ? check_cache_recall(key) : NULL;
+    const char *reason = known ? first_calls_reason(known) : NULL;
+    tn_status status = known ? TN_OK : TN_DECLINED;
+    if (reason)
+        status = tn_fail(why, TN_E_VERIFY, own->path, "%s; `tenon cache clear` tries it again", reason);
+    fit->trusted = status == TN_OK;
+    if (!reason && !fit->first) {
+        bool kept = key != NULL;
+        key = kept ? key : first_calls_key(fit->impl, plan_shape_hash(own));
+        fit->first = first_calls_open(p->target, p->candidates[candidate].kernel, key, kept, known, why);
+        key = NULL;
+        status = fit->first ? status : TN_E_MEMORY;
     }
-    size_t count = check_first_use_cases(own, cases);
+    free(key);
+    free(known);
+    return status;
+}
+
+/* It passed. What a busy machine could not show, and what the kernel loads from elsewhere, must be looked at again. */
+static tn_status trust(plan *p, size_t candidate, plan_fit *fit, bool busy, bool loads, tn_error *err)
+{
+    fit->trusted = true;
+    if (fit->first && (loads || busy))
+        fit->first->kept = false;
+    if (fit->first && fit->first->kept)
+        check_cache_remember(fit->first->key, "");
+    if (!busy || p->told_busy)
+        return TN_OK;
+    p->told_busy = true;
+    return plan_note(
+        p, err,
+        "other programs had the processors while kernels were checked: threads of %s never ran at one time, "
+        "so what goes wrong between them was not seen; it is checked again at the next start",
+        p->candidates[candidate].kernel->kernel.id);
+}
+
+/* The check itself. TN_E_VERIFY, TN_E_KERNEL: it fails; err is then about the site. */
+static tn_status try_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err)
+{
+    const tn_site *own = &p->target->graph->sites[site]->site, *other = plan_other_weights(p->target, site);
+    check_case cases[CHECK_FIRST_USE];
+    check_coverage coverage = {0};
+    device cpu;
+    bool loads = false;
+    double patience = patience_most() - patience_spent(p->candidates[candidate].kernel->file), left = patience;
+    size_t count = check_first_use_cases(own, cases), each_count;
+    const tn_site **each = list_each(p, site, other, &each_count);
+    if (!each)
+        return plan_no_memory(err);
     check_subject subject = {.device = p->target->device,
                              .site = own,
                              .impl = fit->impl,
                              .gradients = p->target->training,
-                             .other = plan_other_weights(p->target, site),
+                             .other = other,
                              .unlike = find_unlike(p, fit, site),
+                             .each = each,
+                             .each_count = each_count,
+                             .coverage = &coverage,
+                             .loads = &loads,
+                             .patience = &left,
                              .cpu = plan_open_cpu(p->target, &cpu)};
-    tn_status status = check_site(&subject, cases, count, NULL, &why);
+    tn_status status = check_site(&subject, cases, count, NULL, err);
+    free(each);
+    patience_spend(p->candidates[candidate].kernel->file, patience - left, NULL);
     if (subject.cpu)
         device_close(&cpu);
-    if (status == TN_OK) {
-        fit->trusted = true;
-        check_cache_remember(p, candidate, fit, site);
-    }
+    return status == TN_OK ? trust(p, candidate, fit, coverage.busy, loads, err) : status;
+}
+
+tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err)
+{
     const plan_choice choice = {.candidate = (int32_t)candidate, .fit = fit};
+    const char *file = p->candidates[candidate].kernel->file;
+    char gone[PLAN_TEXT];
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = recall(p, candidate, fit, site, &why);
+    if (status != TN_DECLINED)
+        return status == TN_OK ? TN_OK : refuse(p, &choice, status, &why, err);
+    if (patience_gone(file, gone, sizeof gone)) {
+        tn_fail(&why, TN_E_KERNEL, p->target->graph->sites[site]->site.path, "not tried: %s", gone);
+        return refuse(p, &choice, TN_E_KERNEL, &why, err);
+    }
+    double begin = clock_seconds();
+    status = try_fit(p, candidate, fit, site, &why);
+    /* What hangs in a check takes as long as its limit, or longer.                                    */
+    if (status == TN_E_KERNEL && clock_seconds() - begin >= CHECK_LEAST_SECONDS)
+        patience_spend(file, clock_seconds() - begin, why.message);
     return status == TN_OK ? TN_OK : refuse(p, &choice, status, &why, err);
 }
 
@@ -119,7 +201,7 @@ tn_status plan_check(plan *p, tn_error *err)
         again = false;
         status = check_round(p, verify == CONFIG_VERIFY_ALL, checked, &again, err);
         if (status == TN_OK && again)
-            plan_choose(p);
+            status = plan_choose_again(p, err);
     }
     free(checked);
     return status;

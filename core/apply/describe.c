@@ -131,6 +131,13 @@ static void add_measured(const tn_report *r, text *out)
                  m.verdict->measured);
 }
 
+static void add_first_calls(const tn_report *r, text *out)
+{
+    if (r->first_calls > 0)
+        text_add(out, "compared with eager on first use: %lld call%s of new sizes\n", (long long)r->first_calls,
+                 r->first_calls == 1 ? "" : "s");
+}
+
 /* Kernels that have no site, or not all that they take: each with who has them and why. */
 static void add_overlaps(const describe_view *view, text *out)
 {
@@ -166,6 +173,7 @@ void describe_text(const describe_view *view, text *out)
     text_add(out, "\n* has a kernel   (kernel) part of what that kernel does\n%s\n", view->report->summary);
     add_overlaps(view, out);
     add_measured(view->report, out);
+    add_first_calls(view->report, out);
     if (view->explain)
         describe_undecided(view, out);
 }

@@ -150,6 +150,8 @@ void describe_json(const describe_view *view, text *out)
     add_string(out, "summary", view->report->summary);
     add_kernels(view->report, out);
     add_measured(view->report, out);
+    text_add(out, ",\n \"first_calls\": {\"compared\": %lld, \"now\": %lld}", (long long)view->report->first_calls,
+             (long long)view->report->first_calls_now);
     text_add(out, ",\n \"modules\": ");
     add_modules(view, g->root, 1, out);
     text_add(out, ",\n \"scopes\": ");

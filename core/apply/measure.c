@@ -1,74 +1,10 @@
 /* Which of those that take a site is the fastest there? What was declared (priorities) says what an author hopes;
- * measured is what happens on this machine with these shapes. */
+ * measured is what happens on this machine with these shapes. This file: who is measured. */
 #include "apply/measure.h"
 
-#include "base/text.h"
-
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-/* What is noise besides a tenth (RANK_MARGIN): seconds of a call. Cached times keep a choice as it is. */
-static const double NOISE = 2e-7;
-
-/* ---- what times say ---------------------------------------------------------------------------------------------- */
-
-/* Of a call's time without the kernel, noise added to both. */
-static double share(const plan_times *t, int size)
-{
-    return (t->kernel[size] + NOISE) / (t->without[size] + NOISE);
-}
-
-void measure_settle(measure_entry *entry)
-{
-    for (size_t i = 0; i < entry->fit_count; i++) {
-        plan_fit *fit = entry->fits[i].fit;
-        char times[PLAN_TEXT];
-        fit->not_at = 0;
-        for (int size = 0; fit->times.known && size < GRAPH_SIZES; size++)
-            if (fit->times.kernel[size] > RANK_MARGIN * fit->times.without[size] + NOISE)
-                fit->not_at |= 1u << size;
-        if (fit->not_at != (1u << GRAPH_SIZES) - 1)
-            continue;
-        plan_times_text(fit, times);
-        fit->takes = false;
-        text_cut(fit->reason, sizeof fit->reason, "measured: slower than what it would replace: %s", times);
-    }
-}
-
-/* The geometric mean over sizes; where it is not used it changes nothing. */
-double plan_share(const plan_fit *fit)
-{
-    double product = 1;
-    for (int size = 0; size < GRAPH_SIZES; size++)
-        product *= fit->not_at >> size & 1 ? 1 : share(&fit->times, size);
-    return fit->times.known ? pow(product, 1.0 / GRAPH_SIZES) : 0;
-}
-
-/* "35.3 us" */
-static void duration(double seconds, char out[24])
-{
-    bool micro = seconds < 1e-3;
-    text_cut(out, 24, "%.3g %s", seconds * (micro ? 1e6 : 1e3), micro ? "us" : "ms");
-}
-
-void plan_times_text(const plan_fit *fit, char *text)
-{
-    const plan_times *t = &fit->times;
-    size_t used = 0;
-    text[0] = '\0';
-    for (int size = 0; t->known && size < GRAPH_SIZES; size++) {
-        char with[24], without[24];
-        duration(t->kernel[size], with);
-        duration(t->without[size], without);
-        used += text_cut(text + used, PLAN_TEXT - used, "%s%lld token%s %s (without %s%s)", used ? ", " : "",
-                         (long long)t->tokens[size], t->tokens[size] == 1 ? "" : "s", with, without,
-                         fit->not_at >> size & 1 ? ", which is used" : "");
-    }
-}
-
-/* ---- who is measured -----------------------------------------------------------------------------------------------
- */
+/* ---- who is measured -------------------------------------------------------------------------------------------- */
 
 static int depth_of(const graph_site *site)
 {
@@ -133,12 +69,11 @@ static int by_depth(const void *a, const void *b)
                                 : (x->shape > y->shape) - (x->shape < y->shape);
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------------------
- */
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
 
 static bool is_measurable(const plan *p)
 {
-    return !p->adds && !p->target->training && p->target->device->ops->host_memory;
+    return !p->untimed && !p->adds && !p->target->training && p->target->device->ops->host_memory;
 }
 
 static tn_status measure_entries(plan *p, measure_entry *entries, size_t count, tn_error *err)
@@ -154,16 +89,12 @@ static tn_status measure_entries(plan *p, measure_entry *entries, size_t count, 
     if (before == count)
         return TN_OK;
     tn_status status = measure_time(p, entries, count, err);
-    if (status == TN_OK)
-        plan_choose(p);
-    return status;
+    return status == TN_OK ? plan_choose_again(p, err) : status;
 }
 
-tn_status plan_measure(plan *p, bool *changed, tn_error *err)
+/* Each shape by itself. *changed: there was something that nobody had measured. */
+static tn_status measure_shapes(plan *p, bool *changed, tn_error *err)
 {
-    *changed = false;
-    if (!kernels_config_measure(p->config) || !is_measurable(p))
-        return TN_OK;
     measure_entry *entries = calloc(p->shape_count + 1, sizeof *entries);
     if (!entries)
         return plan_no_memory(err);
@@ -178,5 +109,19 @@ tn_status plan_measure(plan *p, bool *changed, tn_error *err)
     if (status == TN_OK && *changed)
         status = measure_entries(p, entries, count, err);
     free(entries);
+    return status;
+}
+
+tn_status plan_measure(plan *p, bool *changed, tn_error *err)
+{
+    *changed = false;
+    if (!kernels_config_measure(p->config) || !is_measurable(p))
+        return TN_OK;
+    tn_status status = measure_shapes(p, changed, err);
+    /* What is chosen now may still change: whole steps are for what is left in the end. */
+    if (*changed)
+        p->stepped = false;
+    else if (status == TN_OK && !p->stepped)
+        status = measure_steps(p, changed, err);
     return status;
 }

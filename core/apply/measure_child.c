@@ -2,9 +2,8 @@
  * parts of a composed operation can have their kernels while nothing is applied. */
 #include "apply/measure.h"
 
+#include "base/clock.h"
 #include "base/text.h"
-#include "check/inputs.h"
-#include "check/timing.h"
 #include "device/guard.h"
 #include "run/run.h"
 
@@ -19,15 +18,17 @@ enum { SIDES = MEASURE_FITS + 1, SOME_TOKENS = 16, MOST_TOKENS = 512, CACHED = 5
 static const double MOST_WORK = 2.5e9, HEAVY_WORK = 2e8;
 static const double LIMIT_SECONDS = 30; /* of one entry                                          */
 
-/* A first look, one at calls that take milliseconds, and one that settles what the first left open. */
-static const timing_rules look = {1e-4, 2e-3, 5}, heavy_look = {1e-4, 2e-3, 3}, long_look = {1e-4, 40e-3, 9};
-static const double OPEN_FROM = 1.03, OPEN_TO = 1.5;
+/* A first look, one where spreads overlap, and one where they still do and there may be a gain; fewer at calls that
+ * take milliseconds. */
+enum { LOOKS = 3, HEAVY_LOOKS = 2 };
+static const timing_rules looks[LOOKS] = {{1e-4, 2e-3, 5}, {1e-4, 4e-3, 9}, {1e-4, 16e-3, 15}},
+                          heavy_looks[HEAVY_LOOKS] = {{1e-4, 2e-3, 3}, {1e-4, 2e-3, 5}};
 
 /* What the child tells; shared. */
 typedef struct entry_times {
-    bool done;
+    bool done, busy;
     int64_t tokens[GRAPH_SIZES];
-    double seconds[GRAPH_SIZES][SIDES]; /* [0]: without any of them                                 */
+    timing_spread spread[GRAPH_SIZES][SIDES]; /* [0]: without any of them                           */
 } entry_times;
 
 typedef struct measure_job {
@@ -104,12 +105,22 @@ static tn_status open_outputs(tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-/* Is any of them a little slower than the first? A neighbour of the program could be to blame. */
-static bool is_open(const timing_side *sides, size_t fits)
+tn_status measure_draw(inputs *in, const tn_site *site, int size, int64_t cached, tn_error *err)
+{
+    int64_t tokens = tokens_of(site, size);
+    check_case drawn = {.batch = 1, .tokens = tokens, .seed = (uint64_t)tokens};
+    if (site->op == TN_OP_ATTENTION && size != GRAPH_MANY)
+        drawn.past = cached;
+    tn_status status = inputs_draw_case(in, site, &drawn, err);
+    return status == TN_OK ? open_outputs(&in->call, err) : status;
+}
+
+/* After so many looks. */
+static bool any_open(const timing_side *sides, size_t fits, int seen)
 {
     bool open = false;
     for (size_t i = 1; i <= fits; i++)
-        open |= sides[i].seconds > OPEN_FROM * sides[0].seconds && sides[i].seconds < OPEN_TO * sides[0].seconds;
+        open |= measure_is_open(&sides[i].spread, &sides[0].spread, seen);
     return open;
 }
 
@@ -118,29 +129,22 @@ static tn_status time_size(const measure_job *job, const measure_entry *e, int s
     tn_error *err = &job->note->why;
     const tn_site *site = &e->sites[0]->site;
     timing_side *sides = calloc(e->fit_count + 1, sizeof *sides);
-    int64_t tokens = tokens_of(site, size);
     inputs in = {0};
-    check_case drawn = {.batch = 1, .tokens = tokens, .seed = (uint64_t)tokens};
-    if (site->op == TN_OP_ATTENTION && size != GRAPH_MANY)
-        drawn.past = CACHED;
-    tn_status status = sides ? inputs_draw_case(&in, site, &drawn, err) : plan_no_memory(err);
-    if (status == TN_OK)
-        status = open_outputs(&in.call, err);
+    tn_status status = sides ? measure_draw(&in, site, size, CACHED, err) : plan_no_memory(err);
     for (size_t i = 0; i <= e->fit_count && status == TN_OK; i++) {
         all[i].call = &in.call;
         // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): plan_no_memory is a failure
         sides[i] = (timing_side){.call = call_once, .ctx = &all[i]};
     }
-    const timing_rules *rules = status == TN_OK && inputs_operations(site, tokens) > HEAVY_WORK ? &heavy_look : &look;
-    for (int looks = 0; looks < 2 && status == TN_OK; looks++) {
+    bool open = true, heavy = inputs_operations(site, tokens_of(site, size)) > HEAVY_WORK;
+    for (int i = 0; i < (heavy ? HEAVY_LOOKS : LOOKS) && open && status == TN_OK; i++) {
+        const timing_rules *rules = heavy ? &heavy_looks[i] : &looks[i];
         status = timing_take_turns(job->p->target->device, sides, e->fit_count + 1, rules, &job->note->side, err);
-        if (!is_open(sides, e->fit_count))
-            break;
-        rules = &long_look;
+        open = any_open(sides, e->fit_count, i + 1);
     }
-    times->tokens[size] = tokens;
+    times->tokens[size] = tokens_of(site, size);
     for (size_t i = 0; i <= e->fit_count && status == TN_OK; i++)
-        times->seconds[size][i] = sides[i].seconds;
+        times->spread[size][i] = sides[i].spread;
     inputs_close(&in);
     free(sides);
     return status;
@@ -152,10 +156,11 @@ static void take_times(const measure_entry *e, const entry_times *times)
     for (size_t i = 0; i < e->fit_count; i++) {
         plan_times *t = &e->fits[i].fit->times;
         t->known = true;
+        t->busy = times->busy;
         for (int size = 0; size < GRAPH_SIZES; size++) {
             t->tokens[size] = times->tokens[size];
-            t->without[size] = times->seconds[size][0];
-            t->kernel[size] = times->seconds[size][i + 1];
+            t->without[size] = times->spread[size][0];
+            t->kernel[size] = times->spread[size][i + 1];
         }
     }
 }
@@ -178,20 +183,27 @@ static tn_status time_entry(const measure_job *job, measure_entry *e, entry_time
         for (size_t i = 0; i < e->site_count && side > 0 && status == TN_OK; i++)
             status = timing_bind(device, &e->sites[i]->site, e->fits[side - 1].fit->impl, &all[side].bound[i], err);
     }
+    double waited = measure_waited(job->p->target), began = clock_seconds();
     for (int size = 0; size < GRAPH_SIZES && status == TN_OK; size++)
         status = time_size(job, e, size, all, times);
+    times->busy = measure_is_busy(measure_waited(job->p->target) - waited, clock_seconds() - began);
     free(all);
     return status;
+}
+
+void measure_threads(void)
+{
+    int32_t threads = tn_thread_count();
+    threads_limit(0);
+    threads_set(threads);
+    threads_serial(false);
 }
 
 static int measure_child(void *ctx)
 {
     const measure_job *job = ctx;
     tn_status status = TN_OK;
-    int32_t threads = tn_thread_count();
-    threads_limit(0);
-    threads_set(threads);
-    threads_serial(false);
+    measure_threads();
     for (size_t i = 0; i < job->count && status == TN_OK; i++) {
         measure_entry *e = &job->entries[i];
         if (e->known)
@@ -227,6 +239,16 @@ static bool blame(const measure_job *job, const char *how)
     return true;
 }
 
+/* It ended while no kernel was at work, and would again: what has no times is chosen without. */
+tn_status measure_give_up(plan *p, const tn_error *why, const char *how, tn_error *err)
+{
+    p->untimed = true;
+    return plan_note(p, err,
+                     "kernels: not all could be timed: %s; they are chosen by their priorities, as with "
+                     "--no-measure",
+                     why->message[0] ? why->message : how);
+}
+
 tn_status measure_time(plan *p, measure_entry *entries, size_t count, tn_error *err)
 {
     size_t bytes = sizeof(struct measure_note) + 64 + count * sizeof(entry_times);
@@ -235,11 +257,12 @@ tn_status measure_time(plan *p, measure_entry *entries, size_t count, tn_error *
         return plan_no_memory(err);
     measure_job job = {p, entries, count, (struct measure_note *)(void *)shared,
                        (entry_times *)(void *)(shared + (sizeof(struct measure_note) + 63) / 64 * 64)};
+    tn_status status = TN_OK;
     bool again = true;
     while (again) {
         char how[256];
         job.note->why = (tn_error)TN_ERROR_INIT;
-        bool all = guard_run_each(measure_child, &job, LIMIT_SECONDS, &job.note->entry, how, sizeof how) == TN_OK;
+        status = guard_run_each(measure_child, &job, LIMIT_SECONDS, &job.note->entry, how, sizeof how);
         for (size_t i = 0; i < count; i++) {
             if (entries[i].known || !job.times[i].done)
                 continue;
@@ -248,8 +271,12 @@ tn_status measure_time(plan *p, measure_entry *entries, size_t count, tn_error *
             measure_remember(p, &entries[i]);
             entries[i].known = true;
         }
-        again = !all && blame(&job, how);
+        again = status == TN_E_KERNEL && blame(&job, how);
+        if (status == TN_E_KERNEL)
+            status = again ? TN_OK : measure_give_up(p, &job.note->why, how, err);
+        else if (status != TN_OK)
+            tn_fail(err, status, "kernels", "timing them %s", how);
     }
     munmap(shared, bytes);
-    return TN_OK;
+    return status;
 }

@@ -180,6 +180,28 @@ void plan_choose(plan *p)
         choose_site(p, g->sites[i], &packed);
 }
 
+/* What stands between a plan and its end: what a choice is made of, and what can only become more. */
+static size_t count_settled(const plan *p)
+{
+    size_t count = p->bar_count + p->untimed;
+    for (size_t i = 0; i < p->candidate_count; i++)
+        for (size_t j = 0; j < p->shape_count * p->candidates[i].kernel->kernel.impl_count; j++) {
+            const plan_fit *fit = &p->candidates[i].fits[j];
+            count += (size_t)fit->refused + !fit->takes + fit->times.known + fit->idle_at;
+        }
+    return count;
+}
+
+tn_status plan_choose_again(plan *p, tn_error *err)
+{
+    size_t settled = count_settled(p);
+    if (settled <= p->settled)
+        return tn_fail(err, TN_E_INTERNAL, "kernels", "choosing goes round in circles; report this defect");
+    p->settled = settled;
+    plan_choose(p);
+    return TN_OK;
+}
+
 bool plan_keeps(const plan *p, size_t site)
 {
     const plan_choice *choice = &p->choices[site];
@@ -207,6 +229,7 @@ tn_status plan_make(plan *p, apply_target *target, const tn_config *config, cons
         return status;
     bool changed;
     plan_choose(p);
+    p->settled = count_settled(p);
     return plan_settle(p, &changed, err);
 }
 

@@ -8,11 +8,12 @@
 
 enum { PLAN_TEXT = 320 };
 
-/* How long calls take, in seconds: of the kernel, and without it. known false: nobody measured. */
+/* How long calls take: of the kernel, and without it. known false: nobody measured. */
 typedef struct plan_times {
     bool known;
+    bool busy; /* other programs had the processors meanwhile: the next run measures again                 */
     int64_t tokens[GRAPH_SIZES];
-    double kernel[GRAPH_SIZES], without[GRAPH_SIZES];
+    timing_spread kernel[GRAPH_SIZES], without[GRAPH_SIZES];
 } plan_times;
 
 /* One implementation at all sites of one shape. */
@@ -24,7 +25,9 @@ typedef struct plan_fit {
     tn_plan plan;           /* what its plan() answered at the example of the shape                        */
     char reason[PLAN_TEXT]; /* why it does not take them                                         */
     plan_times times;
-    uint32_t not_at; /* see graph_binding                                                            */
+    uint32_t not_at;           /* see graph_binding                                                        */
+    uint32_t idle_at;          /* of not_at: a whole step does not gain by it                               */
+    struct first_calls *first; /* the target's (first_calls.h); NULL: it was not checked          */
 } plan_fit;
 
 /* A fit that failed at one site, where others of its shape may work. */
@@ -68,7 +71,11 @@ typedef struct plan {
     const plan_fit **asked; /* [site]: who was asked there                                      */
     plan_bar *bars;
     size_t bar_count;
+    bool untimed;    /* measuring failed by no kernel's fault: none is timed any more                */
+    size_t settled;  /* what had happened when it was last chosen: plan_choose_again                 */
     text_list notes; /* warnings for whoever asked                                                */
+    bool told_busy;  /* one of them says that a check could not be remembered                     */
+    bool stepped;    /* what is chosen was measured in whole steps                                  */
 } plan;
 
 /* What is asked for. */
@@ -83,8 +90,12 @@ typedef struct plan_request {
 tn_status plan_make(plan *p, apply_target *target, const tn_config *config, const plan_request *request, tn_error *err);
 void plan_close(plan *p);
 
-/* Chooses again: after a fit was refused, barred from a site, or no longer takes its shape (takes false, a reason). */
 void plan_choose(plan *p);
+
+/* Chooses again: after a fit was refused, barred from a site, timed, or no longer takes its shape (takes false, a
+ * reason). All of these can only become more, up to a number, and each loop around this ends by it: to choose again
+ * when nothing of the kind happened is TN_E_INTERNAL. */
+tn_status plan_choose_again(plan *p, tn_error *err);
 
 /* No longer trusted: takes nothing from now on. */
 void plan_refuse(plan_fit *fit, const char *reason);
@@ -108,16 +119,18 @@ int32_t plan_preferred_inside(const plan *p, size_t candidate, size_t site, size
 /* The one that should have the site of those that take it, or -1; what encloses the site does not matter. */
 int32_t plan_best(const plan *p, const graph_site *site, plan_fit **fit);
 
-/* measure.c: the share of a call's time without the kernel that it takes, over all sizes; 0: nobody measured. */
-double plan_share(const plan_fit *fit);
+/* measure_decide.c: the share of the time without the kernel that its calls take per token, added up over all sizes; 0:
+ * nobody measured. */
+timing_spread plan_share(const plan_fit *fit);
 
-/* measure.c: "1 token 52 us (without 61 us), ..." into text, which holds PLAN_TEXT; "" where nobody measured. */
+/* measure_decide.c: "1 token 52 us (without 61 us), ..." into text, which holds PLAN_TEXT; "" where nobody measured. */
 void plan_times_text(const plan_fit *fit, char *text);
 
 /* fit: of the candidate at the site, or NULL. */
 static inline rank_side plan_side(const plan *p, size_t candidate, const plan_fit *fit)
 {
-    return (rank_side){p->candidates[candidate].kernel, p->candidates[candidate].place, fit ? plan_share(fit) : 0};
+    return (rank_side){p->candidates[candidate].kernel, p->candidates[candidate].place,
+                       fit ? plan_share(fit) : (timing_spread){0}};
 }
 
 /* why.c: why a candidate has not got a site ("" when it has). text must hold PLAN_TEXT. */

@@ -26,8 +26,8 @@ rank_decider rank_decide(const rank_side *a, const rank_side *b, int *order)
     *order = a->place < b->place ? -1 : a->place > b->place;
     if (*order)
         return RANK_PLACE;
-    if (a->share > 0 && b->share > 0)
-        *order = a->share * RANK_MARGIN < b->share ? -1 : b->share * RANK_MARGIN < a->share;
+    if (a->share.median > 0 && b->share.median > 0)
+        *order = timing_compare(&a->share, &b->share);
     if (*order)
         return RANK_TIME;
     *order = a->kernel->kernel.priority > b->kernel->kernel.priority   ? -1
@@ -68,7 +68,7 @@ void rank_reason(const rank_side *winner, const rank_side *loser, char *reason, 
         text_cut(
             reason, size,
             "measured: %s takes %.0f %% of the time without it, this kernel %.0f %%; choose with --kernels=auto,%s", id,
-            100 * winner->share, 100 * loser->share, loser->kernel->kernel.id);
+            100 * winner->share.median, 100 * loser->share.median, loser->kernel->kernel.id);
         break;
     case RANK_PRIORITY:
         text_cut(reason, size, "priority: %s has %d, this kernel %d; choose with --kernels=auto,%s", id,

@@ -3,6 +3,7 @@
 #ifndef TENON_CORE_RANK_H
 #define TENON_CORE_RANK_H
 
+#include "check/timing.h"
 #include "plugin/registry.h"
 
 /* Does the implementation declare that it takes the site (training: with gradients)? TN_DECLINED with a reason if not.
@@ -13,12 +14,9 @@ tn_status rank_declared(const tn_site *site, const tn_impl *impl, bool training,
  * reason in rank_reason. */
 typedef struct rank_side {
     const registry_kernel *kernel;
-    size_t place; /* in the list of those asked for by name, from 0; RANK_AUTO: it is not there     */
-    double share; /* of a call's time without it that was measured; 0: none was                     */
+    size_t place;        /* in the list of those asked for by name, from 0; RANK_AUTO: it is not there    */
+    timing_spread share; /* of the time without it, as measured; spreads that overlap decide nothing. 0: none was  */
 } rank_side;
-
-/* Times that differ by less decide nothing. */
-#define RANK_MARGIN 1.1
 
 #define RANK_AUTO SIZE_MAX
 

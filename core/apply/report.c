@@ -1,6 +1,7 @@
 /* Reports: who has which site, what every kernel said, and one line about it all. */
 #include "apply/report.h"
 
+#include "apply/first_calls.h"
 #include "base/structs.h"
 #include "base/text.h"
 
@@ -38,8 +39,9 @@ void tn_report_free(tn_report *seen)
     free(r);
 }
 
-static report *report_new(size_t sites, size_t verdicts, tn_error *err)
+static report *report_new(const apply_target *target, size_t verdicts, tn_error *err)
 {
+    size_t sites = target->graph->site_count;
     report *r = calloc(1, sizeof *r);
     if (r) {
         r->sites = structs_list(sites, sizeof **r->sites);
@@ -53,6 +55,8 @@ static report *report_new(size_t sites, size_t verdicts, tn_error *err)
     r->seen.size = sizeof r->seen;
     r->seen.site_count = sites;
     r->seen.sites = (const tn_site_report *const *)r->sites;
+    r->seen.first_calls = first_calls_count(target);
+    r->seen.first_calls_now = target->first_now;
     return r;
 }
 
@@ -163,15 +167,14 @@ static void append_overlaps(line *l, const report *r, const plan_overlap *overla
     }
 }
 
-/* Kernels that auto leaves out because of what it measured. */
-static void append_slower(line *l, const report *r)
+/* Kernels that auto leaves out because of what it measured, and how a summary says so. */
+static void append_unused(line *l, const report *r, const char *reason, const char *words)
 {
-    static const char measured[] = "measured: slower";
     size_t items = 0;
     for (size_t i = 0; i < r->seen.kernel_count; i++) {
         const tn_kernel_report *k = r->seen.kernels[i];
-        if (k->sites == 0 && strncmp(k->reason, measured, sizeof measured - 1) == 0)
-            append(l, "%s%s", items++ ? ", " : "; slower here: ", k->kernel);
+        if (k->sites == 0 && strncmp(k->reason, reason, strlen(reason)) == 0)
+            append(l, "%s%s", items++ ? ", " : words, k->kernel);
     }
 }
 
@@ -185,7 +188,8 @@ static void summarise(report *r, const plan *p, const plan_overlap *overlaps, si
     if (items == 0)
         append(&l, "no kernels");
     append_overlaps(&l, r, overlaps, overlap_count);
-    append_slower(&l, r);
+    append_unused(&l, r, "measured: slower", "; slower here: ");
+    append_unused(&l, r, "measured: no clear gain", "; no clear gain here: ");
     append_refused(&l, p);
     line eager = l;
     append(&l, "; eager: ");
@@ -297,7 +301,7 @@ tn_report *report_of_plan(const plan *p, tn_error *err)
 {
     size_t sites = p->target->graph->site_count, count = 0;
     plan_overlap *overlaps = NULL;
-    report *r = report_new(sites, sites * p->candidate_count, err);
+    report *r = report_new(p->target, sites * p->candidate_count, err);
     if (!r)
         return NULL;
     bool fine = plan_overlaps(p, &overlaps, &count, err) == TN_OK && add_sites(r, p) && add_notes(r, p) &&
@@ -315,7 +319,7 @@ tn_report *report_of_plan(const plan *p, tn_error *err)
 tn_report *report_of_target(const apply_target *target, tn_error *err)
 {
     const graph *g = target->graph;
-    report *r = report_new(g->site_count, 0, err);
+    report *r = report_new(target, 0, err);
     if (!r)
         return NULL;
     for (size_t i = 0; i < g->site_count; i++) {

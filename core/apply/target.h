@@ -7,6 +7,7 @@
 #include <tenon/tenon.h>
 
 struct apply_shadow; /* shadow.c                                                             */
+struct first_calls;  /* first_calls.h                                                          */
 struct apply_state;  /* apply.c: what the applied kernels hold                                     */
 
 typedef struct apply_target {
@@ -18,10 +19,14 @@ typedef struct apply_target {
     struct apply_state *applied;
     int64_t packed_bytes;
     struct apply_shadow *shadow; /* or NULL                                                       */
+    struct first_calls *first;   /* of every kernel and shape that was checked; a list                  */
+    int64_t first_now;           /* calls that were compared because they were the first of their size  */
     /* The largest calls that everything applied was checked with. */
     struct {
         int64_t tokens, cached;
     } checked;
+    /* Seconds that threads of this process waited for a processor so far; NULL: the system is asked. */
+    double (*waited)(void);
 } apply_target;
 
 #endif

@@ -48,6 +48,8 @@ tn_status verify_applied(apply_target *target, tn_verify_row ***rows, size_t *co
         tn_error why = TN_ERROR_INIT;
         tn_status how;
         status = record ? verify_site(&s, record, &how, &why) : TN_E_MEMORY;
+        if (status != TN_OK && why.code != TN_OK)
+            tn_fail(err, status, why.where, "%s", why.message);
         if (record)
             record->row.applied_sites = record->row.sites;
     }
@@ -86,13 +88,13 @@ static const tn_site *unlike_taken(const plan *p, size_t candidate, const plan_f
 /* One implementation at one site that its match and plan take. *wrong: its numbers were, at another site of the shape;
  * the figures of this one are still wanted. */
 static tn_status verify_fit(plan *p, size_t candidate, plan_fit *fit, bool *wrong, const graph_site *site,
-                            verify_record *record)
+                            verify_record *record, tn_error *err)
 {
     verify_subject s = {p->target, site, fit->impl, NULL, !fit->trusted && !*wrong, unlike_taken(p, candidate, fit)};
     tn_error why = TN_ERROR_INIT;
     tn_status how, status = verify_site(&s, record, &how, &why);
     if (status != TN_OK)
-        return status;
+        return tn_fail(err, status, why.where, "%s", why.message);
     *wrong = *wrong || how == TN_E_VERIFY;
     fit->trusted = how == TN_OK && !*wrong;
     if (how != TN_OK && how != TN_E_VERIFY)
@@ -122,7 +124,7 @@ typedef struct progress {
 } progress;
 
 static tn_status verify_at(plan *p, size_t candidate, const graph_site *site, uint32_t impl, progress *at,
-                           verify_records *records)
+                           verify_records *records, tn_error *err)
 {
     const plan_candidate *c = &p->candidates[candidate];
     uint32_t impls = c->kernel->kernel.impl_count;
@@ -140,12 +142,12 @@ static tn_status verify_at(plan *p, size_t candidate, const graph_site *site, ui
         return TN_OK;
     }
     bool before = fit->refused;
-    tn_status status = verify_fit(p, candidate, fit, wrong, site, record);
+    tn_status status = verify_fit(p, candidate, fit, wrong, site, record, err);
     at->more = at->more || fit->refused != before;
     return status;
 }
 
-static tn_status verify_candidate(plan *p, size_t candidate, verify_records *records)
+static tn_status verify_candidate(plan *p, size_t candidate, verify_records *records, tn_error *err)
 {
     const graph *g = p->target->graph;
     uint32_t impls = p->candidates[candidate].kernel->kernel.impl_count;
@@ -157,7 +159,7 @@ static tn_status verify_candidate(plan *p, size_t candidate, verify_records *rec
         at.more = false;
         for (size_t i = 0; i < g->site_count; i++)
             for (uint32_t j = 0; j < impls && status == TN_OK; j++)
-                status = verify_at(p, candidate, g->sites[i], j, &at, records);
+                status = verify_at(p, candidate, g->sites[i], j, &at, records, err);
     }
     free(at.wrong);
     free(at.done);
@@ -207,7 +209,7 @@ static tn_status verify_plan(plan *p, verify_records *records, tn_error *err)
     for (size_t i = 0; i < p->candidate_count && status == TN_OK; i++) {
         if (p->candidates[i].excluded[0])
             continue;
-        status = verify_candidate(p, i, records);
+        status = verify_candidate(p, i, records, err);
     }
     if (status != TN_OK)
         return cannot(status, err);

@@ -40,13 +40,14 @@ static tn_status measure(const verify_subject *s, const graph_binding *bound, tn
 static tn_status measure_here(const verify_subject *s, verify_record *record, compare_figures *figures, tn_error *why)
 {
     const device *device = s->target->device;
-    graph_binding own = {0};
+    graph_binding own = s->bound ? *s->bound : (graph_binding){0};
+    own.shadow = NULL; /* it is the kernel that is timed                                             */
     tn_status status = s->bound ? TN_OK : timing_bind(device, &s->site->site, s->impl, &own, why);
     if (status == TN_OK)
-        status = measure(s, s->bound ? s->bound : &own, &record->row, figures, why);
+        status = measure(s, &own, &record->row, figures, why);
     if (status == TN_OK && record->coverage.threads < tn_thread_count())
         record->coverage.threads = tn_thread_count();
-    if (own.packed) {
+    if (own.packed && !s->bound) {
         device_sync(device, NULL);
         device_free(device, (void *)(uintptr_t)own.packed, own.plan.packed_bytes);
     }

@@ -43,7 +43,7 @@ static void rival_verdict(const plan *p, size_t candidate, size_t site, char *te
     const rank_side loser = plan_side(p, candidate, plan_taking_fit(p, candidate, site));
     size_t inside;
     if (choice->kernel) {
-        rank_side winner = choice->candidate < 0 ? (rank_side){choice->kernel, RANK_AUTO, 0}
+        rank_side winner = choice->candidate < 0 ? (rank_side){.kernel = choice->kernel, .place = RANK_AUTO}
                                                  : plan_side(p, (size_t)choice->candidate, choice->fit);
         rank_reason(&winner, &loser, text, PLAN_TEXT);
         return;

@@ -2,13 +2,17 @@
  * tensors whose elements are counted as the interface counts them, which never changes within an ABI. */
 #include "check/callfile.h"
 
+#include "base/tensor.h"
 #include "op/op.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME = 32, TEXTS = 6, NUMBERS = 5, FEW = TEXTS + NUMBERS + 3 * TN_CALL_TENSORS };
+enum { NAME = 32, TEXTS = 6, NUMBERS = 5, FEW = TEXTS + NUMBERS + 3 * TN_CALL_TENSORS, MOST_THREADS = 1024 };
+
+/* A tensor without elements may still have rows, which take their time. */
+static const int64_t MOST_EMPTY = INT64_C(1) << 26;
 
 /* The tensors of a file that is being made, with the memory of those that had to be copied. */
 typedef struct maker {
@@ -206,8 +210,45 @@ static tn_status read_site(callfile *c, tn_error *err)
         status = read_numbers(c, "site.num", TN_F64, c->site.num, TN_NUM_MAX, err);
     c->site.op = (tn_op)numbers[0];
     c->site.features = (uint64_t)features;
-    c->facts.threads = numbers[1] < 1 ? 1 : numbers[1] > 1024 ? 1024 : numbers[1];
+    c->facts.threads = numbers[1] < 1 ? 1 : numbers[1] > MOST_THREADS ? MOST_THREADS : numbers[1];
     return status;
+}
+
+/* Eager computes with floats alone, so no call of anything else was compared with it. */
+static tn_status check_types(const callfile *c, tn_error *err)
+{
+    int32_t dtype = c->site.meaning[TN_AXIS_DTYPE], weight = c->site.meaning[TN_AXIS_WEIGHT];
+    if (!tensor_is_float((tn_dtype)dtype) || (weight && !tensor_is_float((tn_dtype)weight)) ||
+        (c->site.features & (TN_HAS_SCALES | TN_HAS_ZERO_POINTS)))
+        return not_one(c, "site.meaning", err);
+    return TN_OK;
+}
+
+/* A tensor of the file, at an address that its type may have: other programs write headers of any length. */
+static tn_status read_tensor(callfile *c, const char *name, tn_tensor *t, bool *there, tn_error *err)
+{
+    *there = tn_safetensors_get(c->file, name, t);
+    if (!*there)
+        return TN_OK;
+    int64_t size = (int64_t)tn_dtype_size(t->dtype), rows = 1;
+    for (int32_t i = 0; i < t->ndim; i++)
+        rows *= t->shape[i] ? t->shape[i] : 1; /* which the reader has found to fit */
+    if (tn_tensor_count(t) == 0 && rows > MOST_EMPTY)
+        return not_one(c, name, err);
+    if ((uintptr_t)t->data % (uintptr_t)size == 0)
+        return TN_OK;
+    size_t bytes = (size_t)(tn_tensor_count(t) * size);
+    void **copies = realloc(c->copies, (c->copy_count + 1) * sizeof *copies), *copy = malloc(bytes + 1);
+    c->copies = copies ? copies : c->copies;
+    if (!copies || !copy) {
+        free(copy);
+        return tn_fail(err, TN_E_MEMORY, name, "out of memory");
+    }
+    c->copies[c->copy_count++] = copy;
+    if (bytes)
+        memcpy(copy, t->data, bytes);
+    t->data = copy;
+    return TN_OK;
 }
 
 static tn_status read_params(callfile *c, tn_error *err)
@@ -220,37 +261,45 @@ static tn_status read_params(callfile *c, tn_error *err)
     for (int role = 0; role < TN_ROLE_MAX; role++) {
         tn_param *p = &c->site.param[role];
         p->tensors = c->params + used;
-        for (; used < tn_safetensors_count(c->file); used++, p->count++) {
+        for (bool there = true; there && used < tn_safetensors_count(c->file);) {
             snprintf(name, sizeof name, "param.%d.%lld", role, (long long)p->count);
-            if (!tn_safetensors_get(c->file, name, &c->params[used]))
-                break;
+            tn_status status = read_tensor(c, name, &c->params[used], &there, err);
+            if (status != TN_OK)
+                return status;
+            used += there;
+            p->count += there;
         }
     }
-    return op_check_site(&c->site, err) == TN_OK ? TN_OK : TN_E_INPUT;
+    tn_status status = op_check_site(&c->site, err) == TN_OK ? TN_OK : TN_E_INPUT;
+    return status == TN_OK ? check_types(c, err) : status;
 }
 
-static int32_t read_tensors(const callfile *c, const char *kind, tn_tensor *to)
+static tn_status read_tensors(callfile *c, const char *kind, tn_tensor *to, int32_t *count, tn_error *err)
 {
     char name[NAME];
-    int32_t count = 0;
-    for (; count < TN_CALL_TENSORS; count++) {
-        snprintf(name, sizeof name, "%s.%d", kind, (int)count);
-        if (!tn_safetensors_get(c->file, name, &to[count]))
-            break;
+    tn_status status = TN_OK;
+    bool there = true;
+    for (*count = 0; *count < TN_CALL_TENSORS && status == TN_OK && there; *count += there) {
+        snprintf(name, sizeof name, "%s.%d", kind, (int)*count);
+        status = read_tensor(c, name, &to[*count], &there, err);
     }
-    return count;
+    return status;
 }
 
 static tn_status read_calls(callfile *c, tn_error *err)
 {
     c->call = (tn_call){.size = sizeof c->call, .op = c->site.op, .site = &c->site};
-    c->call.in_count = read_tensors(c, "in", c->call.in);
+    tn_status status = read_tensors(c, "in", c->call.in, &c->call.in_count, err);
     c->eager = c->call;
-    c->call.out_count = read_tensors(c, "kernel", c->call.out);
-    c->eager.out_count = read_tensors(c, "eager", c->eager.out);
-    if (c->call.out_count != c->eager.out_count)
-        return not_one(c, "kernel.0", err);
-    tn_status status = op_check_call(&c->call, err);
+    if (status == TN_OK)
+        status = read_tensors(c, "kernel", c->call.out, &c->call.out_count, err);
+    if (status == TN_OK)
+        status = read_tensors(c, "eager", c->eager.out, &c->eager.out_count, err);
+    if (status == TN_OK && c->call.out_count != c->eager.out_count)
+        status = not_one(c, "kernel.0", err);
+    if (status != TN_OK)
+        return status;
+    status = op_check_call(&c->call, err);
     return status == TN_OK && op_check_call(&c->eager, err) == TN_OK ? TN_OK : TN_E_INPUT;
 }
 
@@ -275,6 +324,9 @@ tn_status callfile_open(callfile *c, const char *path, tn_error *err)
 void callfile_close(callfile *c)
 {
     tn_safetensors_close(c->file);
+    for (size_t i = 0; i < c->copy_count; i++)
+        free(c->copies[i]);
+    free(c->copies);
     free(c->params);
     *c = (callfile){0};
 }

@@ -23,9 +23,12 @@ typedef struct callfile {
     tn_call call, eager; /* as written, dense, read-only                                             */
     tn_safetensors *file;
     tn_tensor *params;
+    void **copies; /* of tensors at odd addresses                                                    */
+    size_t copy_count;
 } callfile;
 
-/* Reads one and checks it against the table of operations. Close with callfile_close in any case. */
+/* Reads one and checks all of it against the table of operations: then eager can compute the call. Its texts are as the
+ * file has them, and not to be shown as they are. Close with callfile_close in any case. */
 tn_status callfile_open(callfile *c, const char *path, tn_error *err);
 void callfile_close(callfile *c);
 

@@ -12,21 +12,27 @@
  * another place, too. */
 static const double LIGHT = 1.5e9, LIGHT_ELEMENTS = 4e5, LIGHTEST = 4e8;
 
-/* Each case alone, alone in another place, and on a team; the sites in between once each. */
-enum { OTHERS = 2, OTHER_TOKENS = 3, MOST_REFS = CHECK_MOST_CASES + OTHERS, MOST_RUNS = 3 * CHECK_MOST_CASES + OTHERS };
+/* Each case alone, alone in another place, and on a team; the sites in between once each: another one, one that is made
+ * up, one of another shape. */
+enum { OTHERS = 3, OTHER_TOKENS = 3, WAYS = 3 };
 
-/* A check under way. The cases come first among the references, then calls of other sites. */
+/* Weights that are copied to make another site up, though there is one. */
+static const size_t MOST_COPIED = (size_t)64 << 20;
+
+/* A check under way. The cases come first among the references, then calls of other sites, then those of the sites that
+ * are met once. */
 typedef struct checking {
     const check_subject *subject;
     const check_case *cases;
     size_t case_count;
     int32_t team;
     check_other made_up;
-    check_reference refs[MOST_REFS];
-    size_t ref_count;
-    fenced_run runs[MOST_RUNS];
+    check_reference *refs;
+    size_t ref_count, others; /* references to cases and other sites                                   */
+    fenced_run *runs;
     size_t run_count;
-    const fenced_run *first[MOST_REFS]; /* the first run of each reference                        */
+    const fenced_run **first; /* of each reference                                                 */
+    bool busy;                /* the team never ran at one time                                   */
 } checking;
 
 tn_status check_no_memory(tn_error *err)
@@ -89,6 +95,8 @@ tn_status check_open_run(fenced_run *run, const inputs *in, const gradients *wan
                         .wanted = wanted,
                         .side = manner.apart ? FENCE_START : FENCE_END,
                         .padded = manner.apart,
+                        .off = manner.off,
+                        .only = manner.only,
                         .in_place = manner.apart ? op_find(in->call.op)->in_place : 0,
                         .team = manner.team,
                         .threads = manner.threads,
@@ -139,24 +147,39 @@ static tn_status open_reference(checking *c, const tn_site *site, check_case siz
     return status;
 }
 
+/* A few tokens at another site. A router may be such that nothing can be checked there; then it is left out. */
+static tn_status open_few(checking *c, const tn_site *site)
+{
+    check_case few = {.batch = 1, .tokens = OTHER_TOKENS, .seed = 5};
+    tn_status status = site ? open_reference(c, site, few, NULL) : TN_OK;
+    return status == TN_DECLINED ? TN_OK : status;
+}
+
+/* The same site with other weights, which lie one element off: real ones are never far from where files have them. */
+static tn_status open_made_up(checking *c)
+{
+    const check_subject *s = c->subject;
+    tn_status status = check_other_open(&c->made_up, s->site, s->other ? MOST_COPIED : SIZE_MAX, NULL);
+    if (status == TN_OK)
+        return open_few(c, &c->made_up.site);
+    return status == TN_DECLINED ? TN_OK : status;
+}
+
 static tn_status open_references(checking *c, tn_error *err)
 {
     const check_subject *s = c->subject;
-    const tn_site *other = s->other;
-    check_case few = {.batch = 1, .tokens = OTHER_TOKENS, .seed = 5};
     tn_status status = TN_OK;
     for (size_t i = 0; i < c->case_count && status == TN_OK; i++)
         status = open_reference(c, s->site, c->cases[i], err);
-    if (status == TN_OK && !other) {
-        status = check_other_open(&c->made_up, s->site, NULL);
-        other = status == TN_OK ? &c->made_up.site : NULL;
-        status = status == TN_DECLINED ? TN_OK : status;
-    }
-    /* A router may be such that nothing can be checked there; then the site that matters is checked alone. */
-    if (status == TN_OK && other && (status = open_reference(c, other, few, NULL)) == TN_DECLINED)
-        status = TN_OK;
-    if (status == TN_OK && s->unlike && (status = open_reference(c, s->unlike, few, NULL)) == TN_DECLINED)
-        status = TN_OK;
+    if (status == TN_OK)
+        status = open_few(c, s->other);
+    if (status == TN_OK)
+        status = open_made_up(c);
+    if (status == TN_OK)
+        status = open_few(c, s->unlike);
+    c->others = c->ref_count;
+    for (size_t i = 0; i < s->each_count && status == TN_OK; i++)
+        status = open_few(c, s->each[i]);
     return status == TN_E_MEMORY ? check_no_memory(err) : status;
 }
 
@@ -177,25 +200,33 @@ static bool is_light(const checking *c, size_t ref, double most)
     return op_operations(call) <= most && elements <= LIGHT_ELEMENTS;
 }
 
+/* What is tried once is tried on one thread, unless it is heavy: others have shown by then what threads do. */
+static int32_t team_for(const checking *c, size_t ref, bool once)
+{
+    return once && is_light(c, ref, LIGHTEST) ? 1 : c->team;
+}
+
 /* On one thread, with scratch for one and for all; then calls of other sites; then the first again on the team, and the
- * others from the last to the first. */
+ * others from the last to the first; among them what is tried once, off any multiple of more than an element. Last the
+ * sites that are met once. */
 static tn_status open_runs(checking *c, tn_error *err)
 {
     tn_status status = TN_OK;
     const check_manner alone = {.team = 1}, apart = {.apart = true, .team = 1, .threads = c->team};
-    const check_manner team = {.team = c->team};
     for (size_t i = 0; i < c->case_count && status == TN_OK; i++) {
-        if (is_light(c, i, LIGHT))
+        if (!c->cases[i].once && is_light(c, i, LIGHT))
             status = open_run(c, i, alone, err);
-        if (status == TN_OK && is_light(c, i, LIGHTEST))
+        if (status == TN_OK && !c->cases[i].once && is_light(c, i, LIGHTEST))
             status = open_run(c, i, apart, err);
     }
-    for (size_t i = c->case_count; i < c->ref_count && status == TN_OK; i++)
+    for (size_t i = c->case_count; i < c->others && status == TN_OK; i++)
         status = open_run(c, i, alone, err);
     if (status == TN_OK && c->case_count > 0)
         status = open_run(c, 0, (check_manner){.team = c->team, .whole = true}, err);
     for (size_t i = c->case_count; i-- > 1 && status == TN_OK;)
-        status = open_run(c, i, team, err);
+        status = open_run(c, i, (check_manner){.team = team_for(c, i, c->cases[i].once), .off = c->cases[i].once}, err);
+    for (size_t i = c->others; i < c->ref_count && status == TN_OK; i++)
+        status = open_run(c, i, (check_manner){.team = team_for(c, i, true), .only = true}, err);
     return status;
 }
 
@@ -238,7 +269,8 @@ static tn_status compare_gradients_of(const checking *c, compare_figures *figure
     check_passed cases[CHECK_MOST_CASES];
     size_t count = 0;
     for (size_t i = 0; i < c->case_count; i++)
-        if (c->cases[i].profile != INPUTS_OUTLIERS && c->refs[i].in.tokens <= MOST_TOKENS && is_light(c, i, LIGHT))
+        if (!c->cases[i].once && c->cases[i].profile != INPUTS_OUTLIERS && c->refs[i].in.tokens <= MOST_TOKENS &&
+            is_light(c, i, LIGHT))
             cases[count++] = (check_passed){c->cases[i].profile, &c->refs[i], c->first[i]};
     check_backward b = {.subject = c->subject, .cases = cases, .case_count = count, .team = c->team};
     tn_status status = check_gradients(&b, err);
@@ -262,6 +294,7 @@ static void cover(const checking *c)
                            .threads = c->team,
                            .other_weights = c->ref_count > c->case_count || !has_weights(c->subject->site),
                            .gradients = c->subject->gradients,
+                           .busy = c->busy,
                            .any = c->case_count > 0};
     for (size_t i = 0; i < c->case_count; i++) {
         const inputs *in = &c->refs[i].in;
@@ -270,6 +303,15 @@ static void cover(const checking *c)
         here.most_cached = in->cached > here.most_cached ? in->cached : here.most_cached;
     }
     check_coverage_add(c->subject->coverage, &here);
+}
+
+tn_status check_execute(const check_subject *s, fenced_trial *t, tn_error *err)
+{
+    t->patience = s->patience;
+    tn_status status = fenced_execute(t, err);
+    if (s->loads)
+        *s->loads |= t->loads;
+    return status;
 }
 
 static tn_status make_check(checking *c, compare_figures *figures, tn_error *err)
@@ -287,7 +329,8 @@ static tn_status make_check(checking *c, compare_figures *figures, tn_error *err
                       .runs = c->runs,
                       .run_count = c->run_count};
     if (status == TN_OK)
-        status = fenced_execute(&t, err);
+        status = check_execute(s, &t, err);
+    c->busy = t.busy;
     for (size_t i = 0; i < c->run_count && status == TN_OK; i++)
         status = compare_run(c, &c->runs[i], figures, err);
     if (status == TN_OK && s->gradients)
@@ -303,19 +346,20 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
     compare_figures local = {0};
     if (!s->device->ops->host_memory)
         return check_far(s, figures ? figures : &local, err);
-    checking *c = calloc(1, sizeof *c);
-    if (!c)
-        return check_no_memory(err);
-    c->subject = s;
-    c->cases = cases;
-    c->case_count = case_count;
-    c->team = team_of(s);
-    tn_status status = make_check(c, figures ? figures : &local, err);
-    for (size_t i = 0; i < c->run_count; i++)
-        fenced_close_run(&c->runs[i]);
-    for (size_t i = 0; i < c->ref_count; i++)
-        check_reference_close(&c->refs[i]);
-    check_other_close(&c->made_up);
-    free(c);
+    size_t refs = case_count + OTHERS + s->each_count;
+    checking c = {.subject = s, .cases = cases, .case_count = case_count, .team = team_of(s)};
+    c.refs = calloc(refs, sizeof *c.refs);
+    c.runs = calloc(WAYS * refs, sizeof *c.runs);
+    c.first = calloc(refs, sizeof *c.first);
+    tn_status status =
+        c.refs && c.runs && c.first ? make_check(&c, figures ? figures : &local, err) : check_no_memory(err);
+    for (size_t i = 0; i < c.run_count; i++)
+        fenced_close_run(&c.runs[i]);
+    for (size_t i = 0; i < c.ref_count; i++)
+        check_reference_close(&c.refs[i]);
+    check_other_close(&c.made_up);
+    free(c.refs);
+    free(c.runs);
+    free(c.first);
     return status;
 }

@@ -14,6 +14,7 @@ typedef struct check_coverage {
     int32_t threads;                   /* one and so many                                          */
     bool other_weights;                /* another site's weights before, in the same process       */
     bool gradients;
+    bool busy; /* the machine never let the whole team run at one time: what goes wrong between threads was not seen */
     bool any;
 } check_coverage;
 
@@ -32,8 +33,12 @@ typedef struct check_subject {
     bool gradients;             /* backward is checked, too                                      */
     const tn_site *other;       /* one of the same shape with other weights; NULL: a copy is made up   */
     const tn_site *unlike;      /* one of another shape that it takes, or NULL                        */
-    check_coverage *coverage;   /* what was tried is added when it passed; or NULL                   */
+    const tn_site *const *each; /* more of the same shape, each of which gets a few tokens; each_count of them */
+    size_t each_count;
+    check_coverage *coverage;           /* what was tried is added when it passed; or NULL                   */
     compare_gradient *gradient_figures; /* of each gradient, COMPARE_GRADIENTS of them, or NULL             */
+    bool *loads;                        /* set where it loads libraries when it is called; or NULL     */
+    double *patience;                   /* as fenced_trial's                                           */
     const device *cpu;                  /* computes eagerly where device's memory is not the host's         */
 } check_subject;
 
@@ -48,14 +53,14 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
  * so its kernel runs in this process; cases are those of check_device. Without s->cpu TN_DECLINED. */
 tn_status check_far(const check_subject *s, compare_figures *figures, tn_error *err);
 
-enum { CHECK_FIRST_USE = 16, CHECK_MOST_CASES = 16 };
+enum { CHECK_FIRST_USE = 64, CHECK_MOST_CASES = 64 };
 
 /* Every site of a first use sees a call of so many tokens, attention so many positions behind a query. */
 enum { CHECK_CHUNK = 512, CHECK_CACHED = 4200 };
 
-/* check_cases.c: the calls that a first use is checked with: none, one, few and odd numbers of tokens, more than a
- * block, a session's chunk; attention behind short and long caches; inputs of every profile. Heavy sites get fewer in
- * the middle. Returns how many. */
+/* check_cases.c: the calls that a first use is checked with: none, one to nine, around powers of two, and some numbers
+ * of tokens that follow from the site's path, a session's chunk; attention behind short and long caches; inputs of
+ * every profile. Heavy sites get fewer in the middle. Returns how many. */
 size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_USE]);
 
 /* The eager results of one call. Outputs are owned by it; optional: the optional ones that it has too, as
@@ -76,6 +81,8 @@ typedef struct check_manner {
     int32_t team;    /* threads that take part                                                    */
     int32_t threads; /* that scratch is planned for; 0: as many                                    */
     bool whole;      /* with the plan that a model would call it with, whatever the number of tokens */
+    bool off;        /* everything one element off a multiple of anything larger                         */
+    bool only;       /* its site is met in this call and in no other                                     */
 } check_manner;
 
 /* Maps the memory of a call, forward or (wanted) with gradients, and gives it a time limit. fenced_close_run. */
@@ -115,9 +122,13 @@ typedef struct check_other {
     void *memory;
 } check_other;
 
-/* TN_DECLINED where that would take too much memory. Close with check_other_close in any case. */
-tn_status check_other_open(check_other *o, const tn_site *like, tn_error *err);
+/* Its tensors begin one element behind a multiple of 64 bytes. TN_DECLINED where that would take too much memory, or
+ * more than most bytes. Close with check_other_close in any case. */
+tn_status check_other_open(check_other *o, const tn_site *like, size_t most, tn_error *err);
 void check_other_close(check_other *o);
+
+/* check.c: makes the calls, and notes for the subject what they showed of the kernel. */
+tn_status check_execute(const check_subject *s, fenced_trial *t, tn_error *err);
 
 /* check.c: out of memory while checking. */
 tn_status check_no_memory(tn_error *err);

@@ -193,7 +193,10 @@ static tn_status compare_numbers(backward_check *c, const pair *p, const fenced_
     char variant[64];
     if (!is_measurable(s->site, p->of))
         return TN_OK;
-    compare_gradients(s->site, &p->eager.grads, &run->grads, ulps, run->in->skip, &figures, s->gradient_figures);
+    tn_call eager = run->in->call;
+    eager.out_count = 0;
+    eager.grads = &p->eager.grads;
+    compare_gradients(&eager, &run->grads, ulps, run->in->skip, &figures, s->gradient_figures);
     if (figures.worst > b->figures.worst) {
         b->figures = figures;
         b->worst_tokens = run->in->tokens;
@@ -245,7 +248,7 @@ tn_status check_gradients(check_backward *b, tn_error *err)
                       .runs = c->runs,
                       .run_count = c->run_count};
     if (status == TN_OK)
-        status = fenced_execute(&t, err);
+        status = check_execute(s, &t, err);
     if (status == TN_OK)
         status = compare_all(c, err);
     for (size_t i = 0; i < c->run_count; i++)

@@ -45,14 +45,20 @@ static bool is_plain(const tn_tensor *t)
     return tensor_is_float(t->dtype);
 }
 
-tn_status check_other_open(check_other *o, const tn_site *like, tn_error *err)
+/* One element more, so that none begins at a multiple of more than that: files have weights there, too. */
+static size_t room_of(const tn_tensor *t)
+{
+    return tensor_padded_bytes(t) + 64;
+}
+
+tn_status check_other_open(check_other *o, const tn_site *like, size_t most, tn_error *err)
 {
     size_t bytes = 0, count = 0, at = 0;
     *o = (check_other){.site = *like};
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < like->param[role].count; i++, count++) {
-            bytes += tensor_padded_bytes(&like->param[role].tensors[i]);
-            if (bytes > MOST_BYTES || !is_plain(&like->param[role].tensors[i]))
+            bytes += room_of(&like->param[role].tensors[i]);
+            if (bytes > MOST_BYTES || bytes > most || !is_plain(&like->param[role].tensors[i]))
                 return tn_fail(err, TN_DECLINED, like->path, "no other weights can be made up");
         }
     if (count == 0)
@@ -68,8 +74,8 @@ tn_status check_other_open(check_other *o, const tn_site *like, tn_error *err)
             const tn_tensor *from = &like->param[role].tensors[i];
             tn_tensor *to = &o->tensors[at++];
             *to = *from;
-            to->data = (char *)o->memory + bytes;
-            bytes += tensor_padded_bytes(from);
+            to->data = (char *)o->memory + bytes + tn_dtype_size(from->dtype);
+            bytes += room_of(from);
             (from->ndim < 2 ? change_vector : change_matrix)(from, to);
         }
     }

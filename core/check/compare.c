@@ -2,15 +2,14 @@
 #include "check/compare.h"
 
 #include "base/convert.h"
+#include "base/tensor.h"
 #include "op/op.h"
-#include "check/fence.h"
+#include "check/compare_row.h"
 #include "base/text.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
-
-enum { BLOCK = 256, LANES = 16 };
 
 /* Outputs of a linear layer that may all be small because their terms cancel. */
 enum { FEW_OUTPUTS = 8 };
@@ -25,87 +24,13 @@ static double eps_of(tn_dtype dtype)
     return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
-/* What a row of this size is measured by: numbers below the smallest normal one are as far apart as those above it, so
- * rounding there is no smaller. A row of zeros stays one of zeros. */
-static double size_of(double largest, tn_dtype dtype)
-{
-    double normal = dtype == TN_F16 ? 0x1p-14 : 0x1p-126;
-    return largest > 0 && largest < normal ? normal : largest;
-}
-
-static const char *row_of(const tn_tensor *t, int64_t row)
-{
-    int64_t offset = 0;
-    for (int32_t i = t->ndim - 2; i >= 0; i--) {
-        offset += row % t->shape[i] * t->stride[i];
-        row /= t->shape[i];
-    }
-    return (const char *)t->data + offset * (int64_t)tn_dtype_size(t->dtype);
-}
-
-static bool never_written(const char *element, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if ((unsigned char)element[i] != FENCE_FILL)
-            return false;
-    return true;
-}
-
-/* Zeros behind n elements of a block, to whole lanes; returns how many there are then. */
-static int64_t fill_lanes(float *block, int64_t n)
-{
-    while (n % LANES != 0)
-        block[n++] = 0;
-    return n;
-}
-
-static float largest_lane(const float lane[LANES])
-{
-    float largest = 0;
-    for (int64_t l = 0; l < LANES; l++)
-        largest = lane[l] > largest ? lane[l] : largest;
-    return largest;
-}
-
-static double row_max(const char *row, tn_dtype dtype, int64_t width)
-{
-    size_t size = tn_dtype_size(dtype);
-    float block[BLOCK], largest[LANES] = {0};
-    for (int64_t i = 0; i < width; i += BLOCK) {
-        int64_t n = width - i < BLOCK ? width - i : BLOCK;
-        convert_to_f32(row + (size_t)i * size, dtype, block, n);
-        n = fill_lanes(block, n);
-        for (int64_t j = 0; j < n; j += LANES)
-            for (int64_t l = 0; l < LANES; l++) {
-                float size_of = fabsf(block[j + l]), finite = size_of <= FLT_MAX ? size_of : 0;
-                largest[l] = finite > largest[l] ? finite : largest[l];
-            }
-    }
-    return (double)largest_lane(largest);
-}
-
-/* The root mean square of the finite elements. */
-static double row_rms(const char *row, tn_dtype dtype, int64_t width)
-{
-    size_t size = tn_dtype_size(dtype);
-    float block[BLOCK];
-    double sum = 0;
-    for (int64_t i = 0; i < width; i += BLOCK) {
-        int64_t n = width - i < BLOCK ? width - i : BLOCK;
-        convert_to_f32(row + (size_t)i * size, dtype, block, n);
-        for (int64_t j = 0; j < n; j++)
-            sum += fabsf(block[j]) <= FLT_MAX ? (double)block[j] * (double)block[j] : 0;
-    }
-    return width > 0 ? sqrt(sum / (double)width) : 0;
-}
-
 /* The largest of its rows' root mean squares. */
 static double largest_rms(const tn_tensor *t)
 {
     double largest = 0;
     int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
     for (int64_t i = 0; i < rows; i++)
-        largest = fmax(largest, row_rms(row_of(t, i), t->dtype, width));
+        largest = fmax(largest, compare_row_rms(tensor_row(t, i), t->dtype, width));
     return largest;
 }
 
@@ -123,104 +48,15 @@ static double least_size(const tn_call *call)
     return weight->count == 1 ? sqrt((double)weight->tensors->shape[1]) * largest_rms(weight->tensors) : 0;
 }
 
-typedef struct row_place {
-    char name[48]; /* "output 0" */
-    int64_t row;
-    double unit;    /* eps(dt), then times max|eager row| */
-    double largest; /* to be used instead of that maximum; 0: none */
-    double ulps;
-    const tn_tensor *x; /* whose rows, times least, count as well; not read where least is 0 */
-    double least;
-} row_place;
-
-/* An element against eager's. A NaN or infinity is right only where eager has it too. */
-static void compare_element(const row_place *at, int64_t column, float want, float got, bool unwritten,
-                            compare_figures *f)
-{
-    if ((isnan(want) && isnan(got) && !unwritten) || want == got)
-        return;
-    double distance = fabs((double)got - (double)want);
-    double ulps = isfinite(distance) && at->unit > 0 ? distance / at->unit : INFINITY;
-    double worst = at->ulps > 0 ? ulps / at->ulps : INFINITY;
-    if (ulps > f->ulps)
-        f->ulps = ulps;
-    if (worst <= f->worst)
-        return;
-    f->worst = worst;
-    if (unwritten)
-        text_cut(f->detail, sizeof f->detail, "%s, row %lld, element %lld was never written", at->name,
-                 (long long)at->row, (long long)column);
-    else
-        text_cut(f->detail, sizeof f->detail, "%s, row %lld, element %lld is %.6g, eager has %.6g", at->name,
-                 (long long)at->row, (long long)column, (double)got, (double)want);
-}
-
-/* Most blocks hold nothing worse than what was met already. Both have room for whole lanes. */
-static bool is_no_worse(const row_place *at, float *a, float *b, int64_t n, const compare_figures *f)
-{
-    float lane[LANES] = {0}, sum[LANES] = {0}, any = 0;
-    fill_lanes(a, n);
-    n = fill_lanes(b, n);
-    for (int64_t j = 0; j < n; j += LANES)
-        for (int64_t l = 0; l < LANES; l++) {
-            float distance = fabsf(b[j + l] - a[j + l]);
-            lane[l] = distance > lane[l] ? distance : lane[l];
-            sum[l] += distance; /* a NaN, where there is one */
-        }
-    for (int64_t l = 0; l < LANES; l++)
-        any += sum[l];
-    if (!isfinite(any))
-        return false;
-    float largest = largest_lane(lane);
-    /* In the same units as compare_element, with room for float's rounding of the distance. */
-    double ulps = at->unit > 0 ? 1.000001 * (double)largest / at->unit : largest > 0 ? INFINITY : 0;
-    return ulps <= f->ulps && (at->ulps > 0 ? ulps / at->ulps : ulps) <= f->worst;
-}
-
-static void compare_row(const row_place *at, tn_dtype dtype, const char *want, const char *got, int64_t width,
-                        compare_figures *f)
-{
-    size_t size = tn_dtype_size(dtype);
-    float a[BLOCK], b[BLOCK];
-    for (int64_t i = 0; i < width; i += BLOCK) {
-        int64_t n = width - i < BLOCK ? width - i : BLOCK;
-        convert_to_f32(want + (size_t)i * size, dtype, a, n);
-        convert_to_f32(got + (size_t)i * size, dtype, b, n);
-        if (is_no_worse(at, a, b, n, f))
-            continue;
-        for (int64_t j = 0; j < n; j++)
-            compare_element(at, i + j, a[j], b[j], isnan(b[j]) && never_written(got + (size_t)(i + j) * size, size), f);
-    }
-}
-
-static void compare_floats(const tn_tensor *want, const tn_tensor *got, const row_place *like, const bool *skip,
-                           compare_figures *f)
-{
-    int64_t width = want->shape[want->ndim - 1];
-    int64_t rows = width > 0 ? tn_tensor_count(want) / width : 0;
-    for (int64_t row = 0; row < rows; row++) {
-        if (skip && skip[row])
-            continue;
-        const char *a = row_of(want, row);
-        row_place at = *like;
-        at.row = row;
-        double least =
-            at.least > 0 ? at.least * row_rms(row_of(at.x, row), at.x->dtype, at.x->shape[at.x->ndim - 1]) : 0;
-        double largest = at.largest > 0 ? at.largest : fmax(row_max(a, want->dtype, width), least);
-        at.unit *= size_of(largest, want->dtype);
-        compare_row(&at, want->dtype, a, row_of(got, row), width, f);
-    }
-}
-
 /* The k experts of a token may come in any order; each brings its weight along. */
-static bool compare_chosen(const row_place *at, const tn_call *eager, const tn_call *call, compare_figures *f)
+static bool compare_chosen(const compare_place *at, const tn_call *eager, const tn_call *call, compare_figures *f)
 {
     const tn_tensor *weights = &eager->out[0];
     int64_t k = weights->shape[1];
     size_t size = tn_dtype_size(weights->dtype);
-    const char *want = row_of(weights, at->row), *got = row_of(&call->out[0], at->row);
-    const int32_t *want_e = (const int32_t *)(const void *)row_of(&eager->out[1], at->row);
-    const int32_t *got_e = (const int32_t *)(const void *)row_of(&call->out[1], at->row);
+    const char *want = tensor_row(weights, at->row), *got = tensor_row(&call->out[0], at->row);
+    const int32_t *want_e = (const int32_t *)(const void *)tensor_row(&eager->out[1], at->row);
+    const int32_t *got_e = (const int32_t *)(const void *)tensor_row(&call->out[1], at->row);
     for (int64_t j = 0; j < k; j++) {
         int64_t slot = 0;
         while (slot < k && got_e[slot] != want_e[j])
@@ -233,18 +69,18 @@ static bool compare_chosen(const row_place *at, const tn_call *eager, const tn_c
         float a, b;
         convert_to_f32(want + (size_t)j * size, weights->dtype, &a, 1);
         convert_to_f32(got + (size_t)slot * size, weights->dtype, &b, 1);
-        compare_element(at, slot, a, b, isnan(b) && never_written(got + (size_t)slot * size, size), f);
+        compare_element(at, slot, a, b, isnan(b) && compare_never_written(got + (size_t)slot * size, size), f);
     }
     return true;
 }
 
 /* Where rounding may decide, any k different experts are right; where all of them tie, as they do for a row of zeros,
  * their weights are known, too. */
-static bool compare_tied(const row_place *at, const tn_call *eager, const tn_call *call, compare_figures *f)
+static bool compare_tied(const compare_place *at, const tn_call *eager, const tn_call *call, compare_figures *f)
 {
     const tn_tensor *weights = &eager->out[0];
     int64_t k = weights->shape[1], width = eager->in[0].shape[1];
-    const int32_t *e = (const int32_t *)(const void *)row_of(&call->out[1], at->row);
+    const int32_t *e = (const int32_t *)(const void *)tensor_row(&call->out[1], at->row);
     for (int64_t j = 0; j < k; j++) {
         bool again = false;
         for (int64_t i = 0; i < j; i++)
@@ -257,19 +93,21 @@ static bool compare_tied(const row_place *at, const tn_call *eager, const tn_cal
     }
     const tn_site *site = eager->site;
     bool biased = site->param[TN_ROLE_ROUTER_BIAS].count > 0 || site->param[TN_ROLE_CORRECTION_BIAS].count > 0;
-    if (!biased && !(row_max(row_of(&eager->in[0], at->row), eager->in[0].dtype, width) > 0))
-        compare_row(at, weights->dtype, row_of(weights, at->row), row_of(&call->out[0], at->row), k, f);
+    if (!biased && !(compare_row_max(tensor_row(&eager->in[0], at->row), eager->in[0].dtype, width) > 0))
+        compare_row(at, tensor_row(weights, at->row), tensor_row(&call->out[0], at->row), k, f);
     return true;
 }
 
-static void compare_route(const tn_call *eager, const tn_call *call, const row_place *like, const bool *skip,
+static void compare_route(const tn_call *eager, const tn_call *call, const compare_place *like, const bool *skip,
                           compare_figures *f)
 {
     const tn_tensor *weights = &eager->out[0];
     for (int64_t row = 0; row < weights->shape[0]; row++) {
-        row_place at = *like;
+        compare_place at = *like;
         at.row = row;
-        at.unit *= size_of(row_max(row_of(weights, row), weights->dtype, weights->shape[1]), weights->dtype);
+        at.dtype = weights->dtype;
+        at.size = compare_size(&at, compare_row_max(tensor_row(weights, row), weights->dtype, weights->shape[1]));
+        at.unit *= at.size;
         if ((skip && skip[row] ? compare_tied : compare_chosen)(&at, eager, call, f))
             continue;
         f->worst = f->ulps = INFINITY;
@@ -277,37 +115,73 @@ static void compare_route(const tn_call *eager, const tn_call *call, const row_p
     }
 }
 
+/* false: eager could not be asked, and what differs is wrong. */
+static bool open_looks(range_look look[RANGE_KINDS], const tn_call *eager)
+{
+    bool there = true;
+    for (int kind = 0; kind < RANGE_KINDS; kind++)
+        there = range_look_open(&look[kind], (range_kind)kind, eager, NULL) == TN_OK && there;
+    return there;
+}
+
+static void close_looks(range_look look[RANGE_KINDS])
+{
+    for (int kind = 0; kind < RANGE_KINDS; kind++)
+        range_look_close(&look[kind]);
+}
+
+/* What an output is measured by. One that stays in f32 where the site's type is narrower, as a state does, carries its
+ * error on from call to call: 2^-10 of a row's largest is more than computing in f32 brings, and less than a state that
+ * was rounded to 16 bits. */
+static void measure_output(compare_place *like, const tn_call *eager, int output)
+{
+    static const double WIDE = 0x1p-10;
+    tn_dtype dtype = (tn_dtype)eager->site->meaning[TN_AXIS_DTYPE];
+    bool wider = eager->out[output].dtype == TN_F32 && dtype != TN_F32 && like->ulps > 0;
+    like->unit = wider ? WIDE / like->ulps : eps_of(dtype);
+    text_cut(like->name, sizeof like->name, "output %d", output);
+}
+
+static void judge_outputs(const tn_call *eager, const tn_call *call, int first, compare_place *like, const bool *skip,
+                          compare_figures *figures)
+{
+    range_look look[RANGE_KINDS];
+    bool there = open_looks(look, eager);
+    for (int i = first; i < eager->out_count; i++) {
+        compare_doubt d = {.want = &eager->out[i], .got = &call->out[i]};
+        for (int kind = 0; there && kind < RANGE_KINDS; kind++)
+            d.look[kind] = &look[kind].call.out[i];
+        measure_output(like, eager, i);
+        compare_doubtful(&d, like, skip, figures);
+    }
+    close_looks(look);
+}
+
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures)
 {
-    row_place like = {.name = "output 0",
-                      .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]),
-                      .ulps = ulps,
-                      .x = &eager->in[0],
-                      .least = least_size(eager)};
-    bool route = op_find(eager->op)->picks;
+    bool doubtful = false, route = op_find(eager->op)->picks;
+    compare_place like = {.name = "output 0",
+                          .site = (tn_dtype)eager->site->meaning[TN_AXIS_DTYPE],
+                          .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]),
+                          .ulps = ulps,
+                          .x = &eager->in[0],
+                          .least = least_size(eager)};
+    int first = route ? 2 : 0; /* behind the choices, and how much of each                          */
     if (route)
         compare_route(eager, call, &like, skip, figures);
-    for (int i = route ? 2 : 0; i < eager->out_count; i++) {
-        text_cut(like.name, sizeof like.name, "output %d", i);
-        compare_floats(&eager->out[i], &call->out[i], &like, skip, figures);
+    like.doubtful = &doubtful;
+    for (int i = first; i < eager->out_count; i++) {
+        measure_output(&like, eager, i);
+        compare_rows(&eager->out[i], &call->out[i], &like, skip, figures);
     }
+    if (doubtful)
+        judge_outputs(eager, call, first, &like, skip, figures);
 }
 
 const tn_tolerance *compare_gradient_tolerance(const tn_impl *impl)
 {
     const tn_tolerance *own = &impl->gradient_tolerance;
     return own->ulps_f32 > 0 || own->ulps_bf16 > 0 || own->ulps_f16 > 0 ? own : &impl->tolerance;
-}
-
-static double tensor_max(const tn_tensor *t)
-{
-    int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
-    double largest = 0;
-    for (int64_t row = 0; row < rows; row++) {
-        double here = row_max(row_of(t, row), t->dtype, width);
-        largest = here > largest ? here : largest;
-    }
-    return largest;
 }
 
 /* Keeps the worse figures. */
@@ -319,67 +193,88 @@ static void worse_of(compare_figures *to, const compare_figures *one)
     to->ulps = ulps;
 }
 
-static void compare_one_gradient(const tn_tensor *want, const tn_tensor *got, row_place *like, const bool *skip,
-                                 compare_figures *figures, compare_gradient *own)
+/* Going through all gradients: for what is finite, and then, where it was needed, for the rest. */
+typedef struct gradients_pass {
+    const tn_call *eager;
+    const tn_grads *grads;
+    const range_look *look; /* RANGE_KINDS; NULL: they could not be had                               */
+    bool judging, nans;     /* nans: among the parameters                                             */
+    compare_place like;
+    compare_figures *figures;
+    compare_gradient *each;
+} gradients_pass;
+
+static bool has_upstream(const tn_grads *grads)
+{
+    int i = 0;
+    while (i < TN_CALL_TENSORS && !grads->out[i].data)
+        i++;
+    return i < TN_CALL_TENSORS;
+}
+
+/* The gradient of an input, or one of those of a parameter. */
+static const tn_tensor *gradient_at(const tn_grads *grads, int slot, int64_t i)
+{
+    return slot < TN_CALL_TENSORS ? &grads->in[slot] : &grads->param[slot - TN_CALL_TENSORS].tensors[i];
+}
+
+static void compare_one_gradient(gradients_pass *p, int slot, int64_t i, const bool *skip)
 {
     compare_figures here = {0};
-    like->largest = tensor_max(want);
-    compare_floats(want, got, like, skip, &here);
-    worse_of(figures, &here);
-    if (own) {
-        own->compared = true;
-        worse_of(&own->figures, &here);
+    compare_doubt d = {.want = gradient_at(p->eager->grads, slot, i),
+                       .got = gradient_at(p->grads, slot, i),
+                       .zeros = !has_upstream(p->eager->grads),
+                       .nans = p->nans};
+    for (int kind = 0; p->look && kind < RANGE_KINDS; kind++)
+        d.look[kind] = gradient_at(&p->look[kind].grads, slot, i);
+    p->like.largest = compare_tensor_max(d.want);
+    if (p->judging)
+        compare_doubtful(&d, &p->like, skip, &here);
+    else
+        compare_rows(d.want, d.got, &p->like, skip, &here);
+    worse_of(p->figures, &here);
+    if (p->each) {
+        p->each[slot].compared = true;
+        worse_of(&p->each[slot].figures, &here);
     }
 }
 
-void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
-                       compare_figures *figures, compare_gradient *each)
+static void compare_each_gradient(gradients_pass *p, const bool *skip)
 {
-    row_place like = {.unit = eps_of((tn_dtype)site->meaning[TN_AXIS_DTYPE]), .ulps = ulps};
+    const tn_grads *eager = p->eager->grads;
     for (int i = 0; i < TN_CALL_TENSORS; i++) {
         if (!eager->in[i].data)
             continue;
-        text_cut(like.name, sizeof like.name, "gradient of input %d", i);
-        compare_one_gradient(&eager->in[i], &grads->in[i], &like, skip, figures, each ? &each[i] : NULL);
+        text_cut(p->like.name, sizeof p->like.name, "gradient of input %d", i);
+        compare_one_gradient(p, i, 0, skip);
     }
     for (int role = 0; role < TN_ROLE_MAX; role++)
         for (int64_t i = 0; i < eager->param[role].count; i++) {
-            const tn_tensor *want = &eager->param[role].tensors[i];
-            text_cut(like.name, sizeof like.name, "gradient of %s %lld", tn_role_name((tn_role)role), (long long)i);
-            compare_one_gradient(want, &grads->param[role].tensors[i], &like, NULL, figures,
-                                 each ? &each[TN_CALL_TENSORS + role] : NULL);
+            text_cut(p->like.name, sizeof p->like.name, "gradient of %s %lld", tn_role_name((tn_role)role),
+                     (long long)i);
+            compare_one_gradient(p, TN_CALL_TENSORS + role, i, NULL);
         }
 }
 
-/* ---- bits ---------------------------------------------------------------------------------------------------------
- */
-
-static double value_of(const char *element, tn_dtype dtype)
+void compare_gradients(const tn_call *eager, const tn_grads *grads, double ulps, const bool *skip,
+                       compare_figures *figures, compare_gradient *each)
 {
-    float f;
-    if (dtype == TN_I32) {
-        int32_t i;
-        memcpy(&i, element, sizeof i);
-        return i;
-    }
-    convert_to_f32(element, dtype, &f, 1);
-    return (double)f;
-}
-
-bool compare_bits(const tn_tensor *a, const tn_tensor *b, char *detail, size_t detail_size)
-{
-    int64_t width = a->shape[a->ndim - 1], rows = width > 0 ? tn_tensor_count(a) / width : 0;
-    size_t size = tn_dtype_size(a->dtype);
-    for (int64_t row = 0; row < rows; row++) {
-        const char *x = row_of(a, row), *y = row_of(b, row);
-        if (!memcmp(x, y, (size_t)width * size))
-            continue;
-        int64_t i = 0;
-        while (!memcmp(x + (size_t)i * size, y + (size_t)i * size, size))
-            i++;
-        text_cut(detail, detail_size, "row %lld, element %lld is %.9g and %.9g", (long long)row, (long long)i,
-                 value_of(x + (size_t)i * size, a->dtype), value_of(y + (size_t)i * size, a->dtype));
-        return false;
-    }
-    return true;
+    bool doubtful = false;
+    range_look look[RANGE_KINDS];
+    gradients_pass p = {.eager = eager,
+                        .grads = grads,
+                        .like = {.site = (tn_dtype)eager->site->meaning[TN_AXIS_DTYPE],
+                                 .unit = eps_of((tn_dtype)eager->site->meaning[TN_AXIS_DTYPE]),
+                                 .ulps = ulps,
+                                 .doubtful = &doubtful},
+                        .figures = figures,
+                        .each = each};
+    compare_each_gradient(&p, skip);
+    if (!doubtful)
+        return;
+    p.judging = true;
+    p.nans = range_params_have_nan(eager->site);
+    p.look = open_looks(look, eager) ? look : NULL;
+    compare_each_gradient(&p, skip);
+    close_looks(look);
 }

@@ -17,9 +17,11 @@ double compare_ulps(const tn_tolerance *tolerance, tn_dtype dtype);
 
 /* Compares every output of two calls of the same shape, element by element: |y - eager| <= ulps * eps(dt) * max|eager
  * row|, where the row of a linear layer with few outputs counts as not smaller than sums of its products usually are,
- * and any row but one of zeros as not smaller than the type's smallest normal number. Where the operation picks, what
+ * and any row as not smaller than where its type ends. An output of f32 at a site of another type is compared with
+ * 2^-10 in place of ulps * eps(dt). Where that does not hold and the range of a type may be the reason, eager is asked
+ * once more in f32 (range.h), by the rules of docs/numerics.md, "Where the range ends". Where the operation picks, what
  * was picked is compared as sets. Rows whose token (the first dimension) is in skip are left out; skip may be NULL.
- * Tensors are in host memory. */
+ * Tensors are in host memory, eager's inputs too. */
 void compare_call(const tn_call *eager, const tn_call *call, double ulps, const bool *skip, compare_figures *figures);
 
 /* The figures of one gradient. */
@@ -31,13 +33,14 @@ typedef struct compare_gradient {
 /* Those of the inputs, then those of the parameters by role. */
 enum { COMPARE_GRADIENTS = TN_CALL_TENSORS + TN_ROLE_MAX };
 
-/* The same of gradients: those of an input by its rows, those of a parameter by its largest element, because a row of
- * it may be next to nothing while what it is computed from is rounded like all others. each: for every gradient on its
- * own, COMPARE_GRADIENTS of them, or NULL. */
-void compare_gradients(const tn_site *site, const tn_grads *eager, const tn_grads *grads, double ulps, const bool *skip,
+/* The same of gradients, eager's being eager->grads: those of an input by its rows, those of a parameter by its largest
+ * element, because a row of it may be next to nothing while what it is computed from is rounded like all others. each:
+ * for every gradient on its own, COMPARE_GRADIENTS of them, or NULL. */
+void compare_gradients(const tn_call *eager, const tn_grads *grads, double ulps, const bool *skip,
                        compare_figures *figures, compare_gradient *each);
 
-/* Do two tensors of the same shape hold the same bits? Their strides may differ. Otherwise detail names the first
+/* Do two tensors of the same shape hold the same bits? Any NaN is as good as another. Their strides may differ.
+ * Otherwise detail names the first
  * element that differs, with both values. */
 bool compare_bits(const tn_tensor *a, const tn_tensor *b, char *detail, size_t detail_size);
 

@@ -6,13 +6,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-tn_status fence_open(fence *f, size_t bytes, size_t align, fence_side side, bool shared, tn_error *err)
+tn_status fence_open(fence *f, size_t bytes, size_t align, size_t off, fence_side side, bool shared, tn_error *err)
 {
     *f = (fence){0};
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > SIZE_MAX / 4)
         return tn_fail(err, TN_E_MEMORY, NULL, "%zu bytes are more than there can be", bytes);
-    size_t inner = (bytes + align + page - 1) / page * page;
+    size_t inner = (bytes + align + off + page - 1) / page * page;
     void *map = mmap(NULL, inner + 2 * page, PROT_NONE,
                      MAP_ANONYMOUS | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE), -1, 0);
     if (map == MAP_FAILED)
@@ -27,15 +27,34 @@ tn_status fence_open(fence *f, size_t bytes, size_t align, fence_side side, bool
         return tn_fail(err, TN_E_MEMORY, NULL, "cannot protect memory to check a kernel with; free some memory");
     }
     size_t slack = inner - bytes;
-    f->data = begin + (side == FENCE_END ? slack / align * align : 0);
+    f->data = begin + (side == FENCE_END ? slack / align * align - off : off);
     memset(begin, FENCE_FILL, (size_t)(f->data - begin));
     memset(f->data + bytes, FENCE_FILL, slack - (size_t)(f->data - begin));
     return TN_OK;
 }
 
-void fence_fill(fence *f)
+/* Words of two 16-bit numbers that are one of 32 bits, too: 3584.0 in bf16, and a NaN that signals in bf16 and f32. */
+static const uint32_t numbers = 0x45604560, signals = 0x7fa07fa0;
+
+/* No more is filled at either end of what is large: first touches of memory take seconds a gigabyte. */
+static const size_t MOST_FILLED = (size_t)32 << 20;
+
+static void fill(unsigned char *data, size_t bytes, fence_contents contents)
 {
-    memset(f->data, FENCE_FILL, f->bytes);
+    const uint32_t word = contents == FENCE_NUMBERS ? numbers : signals;
+    if (contents == FENCE_ONES || contents == FENCE_ZEROS)
+        memset(data, contents == FENCE_ONES ? FENCE_FILL : 0, bytes);
+    else
+        for (size_t i = 0; i < bytes; i++)
+            data[i] = (unsigned char)(word >> i % sizeof word * 8);
+}
+
+void fence_fill(fence *f, fence_contents contents)
+{
+    size_t first = f->bytes < MOST_FILLED ? f->bytes : MOST_FILLED, last = f->bytes - first;
+    last = last < MOST_FILLED ? last : MOST_FILLED;
+    fill(f->data, first, contents);
+    fill(f->data + f->bytes - last, last, contents);
 }
 
 void fence_close(fence *f)

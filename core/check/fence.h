@@ -18,14 +18,23 @@ typedef struct fence {
 
 typedef enum fence_side { FENCE_END, FENCE_START } fence_side;
 
-/* Maps it; shared with children forked later, or private. align is a power of two: data is a multiple of it. Close with
- * fence_close. */
-tn_status fence_open(fence *f, size_t bytes, size_t align, fence_side side, bool shared, tn_error *err);
+/* Maps it; shared with children forked later, or private. align is a power of two: data is a multiple of it, and off
+ * bytes away from one; off is less than a page. Close with fence_close. */
+tn_status fence_open(fence *f, size_t bytes, size_t align, size_t off, fence_side side, bool shared, tn_error *err);
 void fence_close(fence *f);
 
-/* Fills the memory with FENCE_FILL: a NaN in every floating type and an impossible index in every integer type, so that
- * elements nobody wrote are found. */
-void fence_fill(fence *f);
+/* What memory holds that nobody has written yet. */
+typedef enum fence_contents {
+    FENCE_ONES,    /* FENCE_FILL: a NaN in every floating type and an impossible index in every integer type, so that
+                      elements nobody wrote are found                                               */
+    FENCE_ZEROS,   /* as fresh memory of the system has                                              */
+    FENCE_NUMBERS, /* finite floats of every type, some thousands; integers far beyond any index     */
+    FENCE_SIGNALS  /* NaNs that signal                                                              */
+} fence_contents;
+enum { FENCE_CONTENTS = 4 };
+
+/* Of what is large its beginning and its end. */
+void fence_fill(fence *f, fence_contents contents);
 
 tn_status fence_read_only(const fence *f, tn_error *err);
 

@@ -36,6 +36,8 @@ typedef struct fenced_run {
     const gradients *wanted; /* backward is called; NULL: forward                                 */
     fence_side side;
     bool padded;     /* rows lie apart, as in a view of a wider tensor                             */
+    bool off;        /* everything lies one element off a multiple of anything larger              */
+    bool only;       /* its site is met in this run and in no other                                */
     int in_place;    /* so many of its first inputs and outputs (gradients of inputs and of outputs) share memory */
     int32_t team;    /* threads that take part, all of them in every region                       */
     int32_t threads; /* that its scratch is planned for; 0: as many as take part; with bound: as that says */
@@ -58,9 +60,11 @@ typedef struct fenced_trial {
     int32_t threads;            /* that plans are for                                             */
     fenced_run *runs;
     size_t run_count;
+    bool plain;       /* the runs and nothing else: who asks judges what they give                      */
+    double *patience; /* seconds that its plans may take, less, out, what they took; NULL: they may take any */
+    bool loads;       /* out: libraries came in meanwhile                                              */
+    bool busy;        /* out: the machine never let the whole team run at one time                     */
 } fenced_trial;
-
-enum { FENCED_SITES = 4 };
 
 /* fenced_places.c: maps what a run writes; to be done for every run before fenced_execute. */
 tn_status fenced_open_run(fenced_run *run, tn_error *err);
@@ -88,7 +92,8 @@ uint64_t fenced_params_edges(const tn_site *site);
 /* A time limit for so many operations. */
 double fenced_seconds(double operations);
 
-/* Plans, packs and makes every call. TN_E_KERNEL with a message such as "forward: crashed with SIGSEGV (19 tokens), 2
+/* Plans, packs and makes every call; then looks at what the kernel keeps, loses, or mixes up between two sessions.
+ * TN_E_KERNEL with a message such as "forward: crashed with SIGSEGV (19 tokens), 2
  * threads" when the kernel does not behave, TN_DECLINED when its plan declines. */
 tn_status fenced_execute(fenced_trial *t, tn_error *err);
 

@@ -78,10 +78,10 @@ tn_status fenced_open_place(const fenced_run *run, fenced_place *p, fence *f, bo
         layout b = layout_set(&p->tensors[i], run->padded);
         bytes += layout_bytes(&b, p->tensors[i].dtype);
     }
-    tn_status status = fence_open(f, bytes, element, run->side, shared, err);
+    tn_status status = fence_open(f, bytes, element, run->off ? element : 0, run->side, shared, err);
     if (status != TN_OK)
         return status;
-    fence_fill(f);
+    fence_fill(f, FENCE_ONES);
     for (int64_t i = 0; i < p->count; i++) {
         layout b = layout_set(&p->tensors[i], run->padded);
         p->tensors[i].data = f->data + at;

@@ -69,6 +69,23 @@ static float factor_of(const drawing *d, const tn_tensor *t, int64_t row)
     return row % ZERO == 2 ? 0 : ldexpf(1, (int)(row * 5 % powers) - powers / 2);
 }
 
+/* What one row in seven is like, each time another: large, with a NaN, with an infinity. Large numbers are such that
+ * their products with each other, as those of gates, are still finite. */
+static void make_extreme(const drawing *d, const tn_tensor *t, int64_t row)
+{
+    enum { KINDS = 7, LARGE = 1, NAN_AT = 2, UP = 3, DOWN = 4 };
+    int64_t width = t->shape[t->ndim - 1], kind = row % KINDS;
+    float large = t->dtype != TN_F16 ? 0x1p50f : is_narrow(d, t) ? 32 : 0x1p14f;
+    size_t size = tn_dtype_size(t->dtype);
+    for (int64_t i = 0; kind == LARGE && i < width; i++) {
+        float value;
+        convert_to_f32((char *)t->data + (size_t)(row * width + i) * size, t->dtype, &value, 1);
+        put(t, row * width + i, large * value);
+    }
+    if (kind == NAN_AT || kind == UP || kind == DOWN)
+        put(t, row * width + row * 11 % width, kind == NAN_AT ? NAN : kind == UP ? INFINITY : -INFINITY);
+}
+
 /* Activations: from a normal distribution. */
 static void draw_normal(drawing *d, const tn_tensor *t)
 {
@@ -86,6 +103,8 @@ static void draw_normal(drawing *d, const tn_tensor *t)
                 block[j] *= outlier;
             convert_from_f32(block, t->dtype, (char *)t->data + (size_t)(row * width + i) * size, n);
         }
+        if (d->profile == INPUTS_EXTREME)
+            make_extreme(d, t, row);
     }
 }
 

@@ -21,7 +21,9 @@ typedef enum inputs_profile {
     INPUTS_SCALED,   /* each row times a power of two of its own, 2^-12 to 2^12; some are all zero, also those of
                         routers, where all experts tie                                          */
     INPUTS_OUTLIERS, /* every 29th column a thousand times as large; attention: scores so large that one key gets all */
-    INPUTS_CROWDED   /* every other token goes to the same experts, the rest wherever; attention: the cache is a ring */
+    INPUTS_CROWDED,  /* every other token goes to the same experts, the rest wherever; attention: the cache is a ring */
+    INPUTS_EXTREME /* of each seven rows one of large numbers, one with a NaN, one each with an infinity of either sign;
+                      for operations that compute each token by itself                             */
 } inputs_profile;
 
 /* Batch rows and tokens per row of one call, and what its inputs are like. */
@@ -30,6 +32,7 @@ typedef struct check_case {
     inputs_profile profile;
     uint64_t seed; /* another one draws other inputs                                              */
     int64_t past;  /* the position of a row's first token, for attention and rotary tables; 0: a small one */
+    bool once;     /* in one way, where other cases are tried in several                                   */
 } check_case;
 
 /* Draws them: activations from a normal distribution, rounded to the model's dtype; the same for the same seed. batch

@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-/* A call of this length is warm after one; where one takes as long as the other, a round tells enough. */
+/* A call of the first length is warm after one; where one takes as long as the other, two rounds tell enough. */
 static const double LONG_SECONDS = 2e-3, ENDLESS_SECONDS = 0.1;
+enum { ENDLESS_ROUNDS = 2 };
 
 static tn_status run_batch(const device *device, timing_side *s, int64_t calls, double *seconds, tn_error *err)
 {
@@ -49,6 +50,12 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+timing_spread timing_spread_of(double *times, int count)
+{
+    qsort(times, (size_t)count, sizeof *times, ascending);
+    return (timing_spread){times[count / 4], times[count / 2], times[count - 1 - count / 4]};
+}
+
 tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
                             volatile size_t *at, tn_error *err)
 {
@@ -60,7 +67,7 @@ tn_status timing_take_turns(const device *device, timing_side *sides, size_t cou
     for (; opened < count && status == TN_OK; opened++) {
         *at = opened;
         status = open_side(device, &sides[opened], rules, err);
-        least = sides[opened].seconds > ENDLESS_SECONDS ? 1 : least;
+        least = sides[opened].seconds > ENDLESS_SECONDS ? ENDLESS_ROUNDS : least;
     }
     double begin = clock_seconds();
     while (status == TN_OK && rounds < TIMING_MOST_ROUNDS &&
@@ -74,8 +81,8 @@ tn_status timing_take_turns(const device *device, timing_side *sides, size_t cou
     for (size_t i = 0; i < opened; i++)
         arena_close(&sides[i].memory);
     for (size_t i = 0; i < count && status == TN_OK; i++) {
-        qsort(sides[i].times, (size_t)rounds, sizeof sides[i].times[0], ascending);
-        sides[i].seconds = sides[i].times[rounds / 2];
+        sides[i].spread = timing_spread_of(sides[i].times, rounds);
+        sides[i].seconds = sides[i].spread.median;
     }
     return status;
 }

@@ -6,14 +6,29 @@
 
 enum { TIMING_MOST_ROUNDS = 51 };
 
+/* The middle half of what was timed, and its middle: seconds of a call. */
+typedef struct timing_spread {
+    double low, median, high;
+} timing_spread;
+
+/* Of count times, which are sorted by this. */
+timing_spread timing_spread_of(double *times, int count);
+
+/* Below 0: a is clearly faster, above 0: clearly slower, 0: the spreads overlap. */
+static inline int timing_compare(const timing_spread *a, const timing_spread *b)
+{
+    return a->high < b->low ? -1 : a->low > b->high;
+}
+
 /* One of those that are compared. */
 typedef struct timing_side {
     /* Makes the call number turn, which counts from 0 for each side. With a measuring arena nothing is computed. */
     tn_status (*call)(void *ctx, arena *a, size_t turn, tn_error *err);
     void *ctx;
-    double seconds; /* the result: median of a call                                                */
-    arena memory;   /* from here on timing.c's own                                                 */
-    int64_t batch;  /* calls between two looks at the clock                                        */
+    double seconds;       /* the result: median of a call                                          */
+    timing_spread spread; /* and with what is around it                                            */
+    arena memory;         /* from here on timing.c's own                                           */
+    int64_t batch;        /* calls between two looks at the clock                                  */
     size_t turns;
     double times[TIMING_MOST_ROUNDS];
 } timing_side;

@@ -2,6 +2,7 @@
 #include "device/device.h"
 
 #include "base/notices.h"
+#include "device/visit.h"
 #include "device/watch.h"
 
 #include <inttypes.h>
@@ -21,24 +22,39 @@ static tn_status answer(const device *d, const char *what, tn_status status, con
                    why->message[0] ? why->message : said);
 }
 
-/* What a plugin's device changes of the process is put back. */
-static watch_look before(const device *d, bool whole)
+/* One call of a device's function. What a plugin's changes of the process is put back. */
+typedef struct calling {
+    const device *device;
+    const char *what;
+    visit outer;
+    watch_look look;
+} calling;
+
+static calling before(const device *d, const char *what, bool whole)
 {
-    return d->guest ? watch_before(whole) : (watch_look){0};
+    calling c = {.device = d, .what = what};
+    if (!d->guest)
+        return c;
+    c.look = watch_before(whole);
+    c.outer = visit_begin(d->ops->name, NULL, what);
+    return c;
 }
 
-static void after(const device *d, const char *what, const watch_look *look)
+static void after(const calling *c, tn_error *err)
 {
     char changed[256];
-    if (d->guest && watch_after(look, changed, sizeof changed))
-        notices_add("device %s changed the %s in %s; it was put back", d->ops->name, changed, what);
+    if (!c->device->guest)
+        return;
+    visit_end(c->outer, err);
+    if (watch_after(&c->look, changed, sizeof changed))
+        notices_add("device %s changed the %s in %s; it was put back", c->device->ops->name, changed, c->what);
 }
 
 static tn_status open_unit(device *d, tn_error *why)
 {
-    watch_look look = before(d, true);
+    calling c = before(d, "open", true);
     tn_status status = d->ops->open(d->ordinal, &d->queue, why);
-    after(d, "open", &look);
+    after(&c, why);
     return status;
 }
 
@@ -64,9 +80,9 @@ void device_close(device *d)
         return;
     device_sync(d, NULL);
     if (d->ops->close) {
-        watch_look look = before(d, true);
+        calling c = before(d, "close", true);
         d->ops->close(d->queue);
-        after(d, "close", &look);
+        after(&c, NULL);
     }
     *d = (device){0};
 }
@@ -76,9 +92,9 @@ tn_status device_sync(const device *d, tn_error *err)
     tn_error why = TN_ERROR_INIT;
     if (!d->ops->sync)
         return TN_OK;
-    watch_look look = before(d, true);
+    calling c = before(d, "sync", true);
     tn_status status = d->ops->sync(d->queue, &why);
-    after(d, "sync", &look);
+    after(&c, &why);
     return answer(d, "waiting for it", status, &why, err);
 }
 
@@ -86,18 +102,18 @@ tn_status device_supports(const device *d, const tn_site *site, tn_error *err)
 {
     if (!d->ops->supports)
         return TN_OK;
-    watch_look look = before(d, true);
+    calling c = before(d, "supports", true);
     tn_status status = d->ops->supports(site, err);
-    after(d, "supports", &look);
+    after(&c, err);
     return status;
 }
 
 tn_status device_alloc(const device *d, size_t bytes, void **out, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    watch_look look = before(d, true);
+    calling c = before(d, "alloc", true);
     tn_status status = d->ops->alloc(d->queue, bytes, out, &why);
-    after(d, "alloc", &look);
+    after(&c, &why);
     return answer(d, "allocating", status, &why, err);
 }
 
@@ -105,26 +121,26 @@ void device_free(const device *d, void *memory, size_t bytes)
 {
     if (!memory)
         return;
-    watch_look look = before(d, true);
+    calling c = before(d, "free", true);
     d->ops->free(d->queue, memory, bytes);
-    after(d, "free", &look);
+    after(&c, NULL);
 }
 
 tn_status device_upload(const device *d, void *to, const void *host, size_t bytes, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    watch_look look = before(d, true);
+    calling c = before(d, "upload", true);
     tn_status status = d->ops->upload(d->queue, to, host, bytes, &why);
-    after(d, "upload", &look);
+    after(&c, &why);
     return answer(d, "copying to it", status, &why, err);
 }
 
 tn_status device_download(const device *d, void *host, const void *from, size_t bytes, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    watch_look look = before(d, true);
+    calling c = before(d, "download", true);
     tn_status status = d->ops->download(d->queue, host, from, bytes, &why);
-    after(d, "download", &look);
+    after(&c, &why);
     return answer(d, "copying from it", status, &why, err);
 }
 
@@ -132,9 +148,9 @@ size_t device_scratch(const device *d, const tn_call *call)
 {
     if (!d->ops->scratch)
         return 0;
-    watch_look look = before(d, false); /* as often as operations                                    */
+    calling c = before(d, "scratch", false); /* as often as operations                                    */
     size_t bytes = d->ops->scratch(call);
-    after(d, "scratch", &look);
+    after(&c, NULL);
     return bytes;
 }
 
@@ -142,8 +158,8 @@ size_t device_backward_scratch(const device *d, const tn_call *call)
 {
     if (!d->ops->backward_scratch)
         return 0;
-    watch_look look = before(d, false); /* as often as operations                                    */
+    calling c = before(d, "backward_scratch", false); /* as often as operations                                    */
     size_t bytes = d->ops->backward_scratch(call);
-    after(d, "backward_scratch", &look);
+    after(&c, NULL);
     return bytes;
 }

@@ -38,6 +38,9 @@ size_t device_backward_scratch(const device *d, const tn_call *call);
  */
 void threads_forget(void);
 
+/* Threads of the team that there are now, without those that call; -1: it is at work, and nobody can say. */
+int32_t threads_hired(void);
+
 /* Sets the size of the team; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);
 

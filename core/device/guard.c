@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "device/device.h"
+#include "device/openmp.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -380,6 +381,7 @@ static guard_result attempt(guard_job *job, bool with_handlers)
         return result;
     }
     job->pipe_end = ends[1];
+    openmp_rest();
     /* No handler of the program may run in the child. */
     sigset_t all, before;
     sigfillset(&all);
@@ -462,7 +464,11 @@ void guard_describe(const guard_result *result, double seconds, char *reason, si
         snprintf(reason, reason_size, "could not be tried: a handler for forks ended the child before it began");
         break;
     case GUARD_FAILED:
-        snprintf(reason, reason_size, "could not be tried: no child process: %s", strerror(result->value));
+        snprintf(reason, reason_size,
+                 "could not be tried: no process can be started for it: %s; end other programs, raise the limits "
+                 "(ulimit -u, "
+                 "ulimit -n), or use no kernels",
+                 strerror(result->value));
         break;
     }
 }
@@ -475,8 +481,7 @@ static tn_status conclude(guard_job *job, char *reason, size_t reason_size)
     if (result.end == GUARD_RETURNED && result.value == 0)
         return TN_OK;
     guard_describe(&result, job->seconds, reason, reason_size);
-    bool not_tried = result.end == GUARD_FAILED || result.end == GUARD_UNSTARTED;
-    return not_tried ? TN_E_INTERNAL : TN_E_KERNEL;
+    return result.end == GUARD_FAILED ? TN_E_MEMORY : result.end == GUARD_UNSTARTED ? TN_E_INTERNAL : TN_E_KERNEL;
 }
 
 tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *reason, size_t reason_size)

@@ -7,10 +7,11 @@
 #include <stddef.h>
 
 /* Runs body in a forked child with a time limit. The child inherits memory mapped MAP_SHARED before. TN_OK: body
- * returned 0. Otherwise says how it ended ("crashed with SIGSEGV", "called exit(3)", "did not finish within 5 s",
- * "returned 2") in reason. In the child: threads are serial, stdout and stderr go nowhere, no core is dumped. Processes
- * that it starts end with it, also those that left its group and session; of a child that crashes only those that did
- * not. */
+ * returned 0. TN_E_KERNEL: reason says how it ended ("crashed with SIGSEGV", "called exit(3)", "did not finish within
+ * 5 s", "returned 2"). Any other status is no verdict on body, which never began: no process could be started
+ * (TN_E_MEMORY), or it ended before; reason says so. In the child: threads are serial, stdout and stderr go nowhere, no
+ * core is dumped. Processes that it starts end with it, also those that left its group and session; of a child that
+ * crashes only those that did not. */
 tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *reason, size_t reason_size);
 
 /* The same for a list of questions: at, in shared memory, says which one the child is at, and each has the limit for

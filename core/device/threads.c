@@ -321,6 +321,15 @@ static void hire(int32_t threads)
     wait_zero(&team.starting);
 }
 
+int32_t threads_hired(void)
+{
+    if (pthread_mutex_trylock(&team.busy) != 0)
+        return -1;
+    int32_t workers = team.workers;
+    pthread_mutex_unlock(&team.busy);
+    return workers;
+}
+
 void threads_set(int32_t count)
 {
     atomic_store(&team.asked, count > 0 ? (count < THREADS_MAX ? count : THREADS_MAX) : 0);
@@ -409,7 +418,8 @@ static void run_region(team_body *body, void *ctx, int32_t threads)
 
 void tn_parallel(void (*body)(void *ctx, int32_t thread, int32_t threads), void *ctx)
 {
-    run_region(body, ctx, tn_thread_count());
+    if (body)
+        run_region(body, ctx, tn_thread_count());
 }
 
 void tn_barrier(void)
@@ -453,7 +463,7 @@ static void run_pieces(void *ctx, int32_t thread, int32_t threads)
 void tn_parallel_for(int64_t count, int64_t grain, void (*body)(void *ctx, int64_t begin, int64_t end, int32_t thread),
                      void *ctx)
 {
-    if (count <= 0)
+    if (count <= 0 || !body)
         return;
     loop l = {.body = body, .ctx = ctx, .count = count, .grain = grain < 1 ? 1 : grain};
     l.blocks = (count - 1) / l.grain + 1;

@@ -149,8 +149,12 @@ static void route_limit_groups(const route_job *job, float *choice, float *rank)
         }
         rank[g] = pairs && size > 1 ? first + second : first;
     }
-    for (int64_t i = 0; i < job->top_groups && i < job->groups; i++)
-        rank[route_best(rank, job->groups)] = NAN;
+    for (int64_t i = 0; i < job->top_groups && i < job->groups; i++) {
+        int64_t best = route_best(rank, job->groups);
+        if (best < 0) /* the rest are no numbers already: infinite scores of both signs */
+            break;
+        rank[best] = NAN;
+    }
     for (int64_t g = 0; g < job->groups; g++)
         for (int64_t i = 0; i < size && !isnan(rank[g]); i++)
             choice[g * size + i] = job->score == TN_SCORE_SIGMOID ? -INFINITY : 0.0f;
@@ -204,6 +208,8 @@ void moe_route_choose(const route_job *job, int64_t token, int32_t *experts, flo
         convert_to_f32((const char *)job->correction->data + (size_t)i * tn_dtype_size(job->correction->dtype),
                        job->correction->dtype, chunk, count);
         vec_add(choice + i, chunk, count);
+        for (int64_t c = i; c < i + count; c++) /* infinite ones of both signs: NaN says that it is taken */
+            choice[c] = isnan(choice[c]) ? -INFINITY : choice[c];
     }
     if (job->groups > 1)
         route_limit_groups(job, choice, chunk);

@@ -228,6 +228,14 @@ static tn_status run_chunk(chunk_sink *sink, const tn_batch *batch, tn_error *er
 
 /* ---- a call ------------------------------------------------------------------------------------ */
 
+static tn_status too_long(const tn_session *s, int64_t tokens, tn_error *err)
+{
+    return tn_fail(err, TN_E_INPUT, "input",
+                   "%lld tokens do not fit into the context of %lld; raise it (--context, or context of "
+                   "tn_session_options) or shorten the prompt",
+                   (long long)tokens, (long long)s->context);
+}
+
 static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_error *err)
 {
     if (batch->rows != s->rows)
@@ -237,6 +245,8 @@ static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_erro
         return tn_fail(err, TN_E_INPUT, "input", "the prompt is empty; give at least one token");
     if (!batch->ids)
         return structs_missing("tn_batch.ids", err);
+    if (!batch->mask && batch->tokens > s->context) /* before any of them is looked at                    */
+        return too_long(s, batch->tokens, err);
     for (int64_t b = 0; b < s->rows; b++) {
         int64_t real = 0;
         for (int64_t t = 0; t < batch->tokens; t++) {
@@ -251,10 +261,7 @@ static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_erro
             real += !batch->mask || batch->mask[i] != 0;
         }
         if (s->cache.length[b] + real > s->context)
-            return tn_fail(err, TN_E_INPUT, "input",
-                           "%lld tokens do not fit into the context of %lld; raise it (--context, or context of "
-                           "tn_session_options) or shorten the prompt",
-                           (long long)s->cache.length[b] + real, (long long)s->context);
+            return too_long(s, s->cache.length[b] + real, err);
     }
     return TN_OK;
 }
@@ -364,8 +371,9 @@ tn_status tn_session_run(tn_session *session, const tn_batch *batch, const tn_ou
 
 /* ---- life ---------------------------------------------------------------------------------------- */
 
-/* Runs the model over nothing to see how much of the arena a chunk of tokens needs of which so many are wanted. */
-static tn_status measure(tn_session *s, int64_t tokens, int64_t wanted, tn_error *err)
+/* Runs the model over nothing to see how much of the arena a chunk of tokens needs of which so many are wanted, with
+ * pictures or sounds in it or none. */
+static tn_status measure(tn_session *s, int64_t tokens, int64_t wanted, bool with_media, tn_error *err)
 {
     graph_run r = start_run(s, err);
     run_media media;
@@ -373,7 +381,7 @@ static tn_status measure(tn_session *s, int64_t tokens, int64_t wanted, tn_error
     media_measure(&s->media, tokens, &media);
     set_inputs(&r, s, tokens);
     r.wanted = wanted;
-    r.media = &media;
+    r.media = with_media ? &media : NULL;
     arena_release(&s->arena, 0);
     s->model->arch->flow->forward(&r, s->model->arch_state);
     int64_t block = r.result.shape[0] < HEAD_ROWS ? r.result.shape[0] : HEAD_ROWS;
@@ -386,15 +394,17 @@ static tn_status size_arena(tn_session *s, tn_error *err)
 {
     tn_status status = arena_init(&s->arena, s->model->target.device, 0, err);
     for (int64_t tokens = 1; tokens < s->chunk && status == TN_OK; tokens *= 2)
-        status = measure(s, tokens, tokens, err);
+        status = measure(s, tokens, tokens, true, err);
     /* The most tokens that may go another way than more of them do. */
     int64_t some = (GRAPH_MANY_TOKENS - 1) / s->rows;
     if (status == TN_OK && some > 0 && some < s->chunk)
-        status = measure(s, some, some, err);
+        status = measure(s, some, some, true, err);
     if (status == TN_OK)
-        status = measure(s, s->chunk, s->chunk, err);
-    if (status == TN_OK) /* few tokens may need more scratch than many, and here they come behind many */
-        status = measure(s, s->chunk, 1, err);
+        status = measure(s, s->chunk, s->chunk, true, err);
+    /* Few tokens may need more scratch than many, and here they come behind many; where features are added behind the
+     * last layer, too, they only do so without. */
+    for (int with = 0; with < 2 && status == TN_OK; with++)
+        status = measure(s, s->chunk, 1, with, err);
     size_t size = s->arena.peak;
     arena_close(&s->arena);
     return status == TN_OK ? arena_init(&s->arena, s->model->target.device, size + 4096, err) : status;
@@ -467,6 +477,7 @@ void tn_session_free(tn_session *s)
     past_close(&s->past);
     free(s->staging);
     s->model->target.session_count--;
+    model_calls_done(s->model);
     free(s);
 }
 

@@ -17,6 +17,7 @@ struct graph_module {
     graph_site *site;          /* or NULL. One whose outer site is of this module too is what the module does
                                   together with what precedes it: the norm of a sum                      */
     int64_t parameters, bytes; /* of its own tensors                                             */
+    bool apart;                /* it and what is inside takes no part in steps of tokens: a tower         */
 };
 
 /* Calls by their tokens: one, some, many. A kernel may be faster with some of them only. */
@@ -36,6 +37,8 @@ typedef struct graph_binding {
     uint32_t not_at;       /* a bit for each graph_size whose calls go on as if nothing were bound: that is faster */
     const char *id, *file; /* of the kernel, for messages; NULL: not known                          */
     struct run_shadow *shadow; /* performs calls in its place (run.h), or NULL                      */
+    struct first_calls *first; /* sizes that its calls were compared with eager at; NULL: nobody asks    */
+    bool alone; /* the kernel was taken off while arenas are made for it: eager has memory of its own    */
 } graph_binding;
 
 /* What part[] holds, by operation of the site: ADD_RMS_NORM: the norm; MLP: gate (or the fused gate_up), up, down;

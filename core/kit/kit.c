@@ -41,7 +41,9 @@ static tn_status try_impl(kit *k, registry_kernel *kernel, int32_t index, tn_op 
     if (strcmp(kernel->kernel.device, eager_cpu.name) != 0)
         return report_absent(k, kernel, index,
                              "its device's memory is not the host's, so it cannot be tried in a child");
-    registry_probe(kernel);
+    status = registry_probe(kernel, err);
+    if (status != TN_OK)
+        return status;
     if (!kernel->available)
         return report_absent(k, kernel, index, kernel->reason);
     for (tn_dtype dtype = TN_F32; dtype <= TN_F16 && status == TN_OK; dtype++)

@@ -142,6 +142,10 @@ static tn_status time_call(kit *k, tn_check_row *row, const tn_impl *impl, const
     *results = (shared){.why = TN_ERROR_INIT};
     status = guard_run(bench_child, &job, CHILD_SECONDS, ending, sizeof ending);
     text_cut(reason, sizeof reason, "%s", results->why.message[0] ? results->why.message : ending);
+    if (status != TN_OK && status != TN_E_KERNEL) {
+        check_reference_close(&r);
+        return tn_fail(err, status, row->kernel, "timing it %s", ending);
+    }
     row->result = status == TN_OK ? TN_CHECK_PASSED : TN_CHECK_DECLINED;
     row->reason = status == TN_OK ? "" : reason;
     row->min_tokens = row->max_tokens = tokens;

@@ -1,4 +1,5 @@
-/* A call that went wrong while a model ran, made again: eager here, the kernel in a child. */
+/* A call that went wrong while a model ran, made again: eager here, the kernel in children, on one thread and on many.
+ */
 #include "base/structs.h"
 #include "base/tensor.h"
 #include "base/text.h"
@@ -13,16 +14,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The same call so often, in one child: at the end of its memory, at the start and in place, and again. */
-enum { RUNS = 3 };
+/* Calls on one thread, in one child: at the end of its memory, at the start and in place, and again. Then those on a
+ * team, so many in each of some children: what goes wrong between threads does so now and then. */
+enum { ALONE = 3, TOGETHER = 5, CHILDREN = 4 };
 
 typedef struct replay {
     callfile file;
     inputs in;
     tn_call eager;
     void *memory; /* of eager's outputs                                                              */
-    fenced_run runs[RUNS];
+    fenced_run alone[ALONE], together[TOGETHER];
     const tn_impl *impl;
+    compare_figures figures; /* the worst of all calls                                            */
     tn_replay result;
 } replay;
 
@@ -53,7 +56,7 @@ static tn_status find_impl(replay *r, const char *plugin, tn_error *err)
     tn_status status = find_kernel(r, plugin, &kernel, err);
     if (status != TN_OK)
         return status;
-    text_cut(r->result.plugin, sizeof r->result.plugin, "%s", kernel->file);
+    text_escape(r->result.plugin, sizeof r->result.plugin, kernel->file);
     for (uint32_t i = 0; i < kernel->kernel.impl_count && !r->impl; i++)
         if (kernel->kernel.impls[i].op == r->file.site.op &&
             select_match(&r->file.site, &kernel->kernel.impls[i], reason, sizeof reason) == TN_OK)
@@ -84,37 +87,94 @@ static tn_status compute_eager(replay *r, tn_error *err)
     return status == TN_OK ? run_alone(&cpu_device, NULL, NULL, &r->eager, err) : status;
 }
 
-static tn_status compute_kernel(replay *r, tn_error *err)
+/* Makes calls in one child, on so many threads, with a plan for as many. */
+static tn_status make_calls(replay *r, fenced_run *runs, size_t count, int32_t team, tn_error *err)
 {
     tn_status status = TN_OK;
-    for (int i = 0; i < RUNS && status == TN_OK; i++) {
-        check_manner manner = {.apart = i == 1, .team = r->file.facts.threads};
-        status = check_open_run(&r->runs[i], &r->in, NULL, manner, err);
-    }
+    for (size_t i = 0; i < count && status == TN_OK; i++)
+        status = check_open_run(&runs[i], &r->in, NULL, (check_manner){.apart = i == 1, .team = team}, err);
     fenced_trial t = {.device = &cpu_device,
+                      .plain = true,
                       .site = &r->file.site,
                       .impl = r->impl,
                       .max_tokens = r->in.tokens > GRAPH_MAX_TOKENS ? r->in.tokens : GRAPH_MAX_TOKENS,
-                      .threads = r->file.facts.threads,
-                      .runs = r->runs,
-                      .run_count = RUNS};
+                      .threads = team,
+                      .runs = runs,
+                      .run_count = count};
     return status == TN_OK ? fenced_execute(&t, err) : status;
+}
+
+/* Has this call wrong numbers? */
+static bool is_wrong(replay *r, const fenced_run *run)
+{
+    double ulps = compare_ulps(&r->impl->tolerance, (tn_dtype)r->file.site.meaning[TN_AXIS_DTYPE]);
+    compare_figures figures = {0};
+    compare_call(&r->eager, &run->call, ulps, r->in.skip, &figures);
+    if (figures.worst > r->figures.worst)
+        r->figures = figures;
+    return figures.worst > 1;
+}
+
+/* On one thread, and on as many as the file tells, or all where that is one. */
+static tn_status compute_kernel(replay *r, tn_error *err)
+{
+    tn_replay *to = &r->result;
+    int32_t all = tn_thread_count();
+    char where[160];
+    to->threads = r->file.facts.threads > 1 ? r->file.facts.threads : all > 1 ? all : 2;
+    tn_status status = make_calls(r, r->alone, ALONE, 1, err);
+    for (int i = 0; i < ALONE && status == TN_OK; i++, to->calls_alone++)
+        to->wrong_alone += is_wrong(r, &r->alone[i]);
+    for (int child = 0; child < CHILDREN && status == TN_OK; child++) {
+        status = make_calls(r, r->together, TOGETHER, to->threads, err);
+        for (int i = 0; i < TOGETHER && status == TN_OK; i++, to->calls_together++) {
+            to->wrong_together += is_wrong(r, &r->together[i]);
+            to->other_bits += !check_same_bits(&r->alone[0], &r->together[i], where, sizeof where);
+        }
+        for (int i = 0; i < TOGETHER; i++)
+            fenced_close_run(&r->together[i]);
+    }
+    return status;
+}
+
+/* What the numbers of calls say: "wrong on 2 threads in 7 of 20 calls, right on one: its threads race". */
+static void describe(tn_replay *r)
+{
+    char *text = r->threads_text;
+    size_t size = sizeof r->threads_text, used;
+    if (r->wrong_together > 0)
+        used = text_cut(text, size, "wrong on %d threads in %d of %d calls", (int)r->threads, (int)r->wrong_together,
+                        (int)r->calls_together);
+    else
+        used = text_cut(text, size, "right on %d threads in %d calls", (int)r->threads, (int)r->calls_together);
+    if (r->wrong_alone > 0)
+        used +=
+            text_cut(text + used, size - used, ", wrong on one in %d of %d", (int)r->wrong_alone, (int)r->calls_alone);
+    else
+        used += text_cut(text + used, size - used, ", right on one in %d", (int)r->calls_alone);
+    if (r->wrong_alone > 0)
+        return;
+    if (r->wrong_together > 0 && r->wrong_together < r->calls_together)
+        text_cut(text + used, size - used, ": its threads race");
+    else if (r->wrong_together > 0)
+        text_cut(text + used, size - used, ": it goes wrong between threads");
+    else if (r->other_bits > 0)
+        text_cut(text + used, size - used, ", with other bits than there in %d: its threads race", (int)r->other_bits);
 }
 
 static tn_status compare(replay *r, tn_error *err)
 {
+    tn_replay *to = &r->result;
     double ulps = compare_ulps(&r->impl->tolerance, (tn_dtype)r->file.site.meaning[TN_AXIS_DTYPE]);
-    compare_figures figures = {0};
-    for (int i = 0; i < RUNS; i++)
-        compare_call(&r->eager, &r->runs[i].call, ulps, r->in.skip, &figures);
-    r->result.worst_now = figures.worst;
-    r->result.passed = figures.worst <= 1;
-    text_cut(r->result.now, sizeof r->result.now, "%s", figures.detail);
-    if (r->result.passed)
+    to->worst_now = r->figures.worst;
+    to->passed = r->figures.worst <= 1 && to->other_bits == 0;
+    text_escape(to->now, sizeof to->now, r->figures.detail);
+    describe(to);
+    if (to->passed)
         return TN_OK;
     return tn_fail(err, TN_E_VERIFY, r->file.facts.kernel,
-                   "is still wrong at %s: %.3g times the tolerance of %g ulps (%s)", r->file.site.path, figures.worst,
-                   ulps, figures.detail);
+                   "is still wrong at %s: %.3g times the tolerance of %g ulps (%s); %s", r->file.site.path,
+                   r->figures.worst, ulps, r->figures.detail, to->threads_text);
 }
 
 static void tell(replay *r)
@@ -123,15 +183,17 @@ static void tell(replay *r)
     to->op = r->file.site.op;
     to->tokens = op_tokens(&r->file.call);
     to->worst_then = r->file.facts.worst;
-    text_cut(to->kernel, sizeof to->kernel, "%s", r->file.facts.kernel);
-    text_cut(to->site, sizeof to->site, "%s", r->file.site.path);
-    text_cut(to->then, sizeof to->then, "%s", r->file.facts.detail);
+    text_escape(to->kernel, sizeof to->kernel, r->file.facts.kernel);
+    text_escape(to->site, sizeof to->site, r->file.site.path);
+    text_escape(to->then, sizeof to->then, r->file.facts.detail);
 }
 
 static void replay_close(replay *r)
 {
-    for (int i = 0; i < RUNS; i++)
-        fenced_close_run(&r->runs[i]);
+    for (int i = 0; i < ALONE; i++)
+        fenced_close_run(&r->alone[i]);
+    for (int i = 0; i < TOGETHER; i++)
+        fenced_close_run(&r->together[i]);
     free(r->in.skip);
     free(r->memory);
     callfile_close(&r->file);

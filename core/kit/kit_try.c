@@ -62,7 +62,7 @@ static tn_status blame(const kit_try *k, tn_status status, const tn_error *why, 
 {
     if (status == TN_OK)
         return TN_OK;
-    if (status != TN_DECLINED && status != TN_E_MEMORY && status != TN_E_VERIFY)
+    if (status != TN_DECLINED && status != TN_E_MEMORY && status != TN_E_INTERNAL && status != TN_E_VERIFY)
         status = TN_E_KERNEL;
     return tn_fail(err, status, k->site->path, "%s", why->message);
 }

@@ -1,6 +1,7 @@
 /* The functions of tenon.h that choose, apply and describe the kernels of a model. */
 #include "apply/apply.h"
 #include "apply/describe.h"
+#include "apply/first_calls.h"
 #include "apply/report.h"
 #include "apply/shadow.h"
 #include "apply/verify.h"
@@ -27,6 +28,11 @@ static tn_status blame(const tn_model *model, tn_status status, tn_error *err)
 tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err)
 {
     return blame(model, apply_check_calls(&model->target, &(apply_calls){rows, tokens, context}, err), err);
+}
+
+void model_calls_done(tn_model *model)
+{
+    first_calls_keep(&model->target);
 }
 
 tn_report *tn_model_plan(tn_model *model, const tn_config *config, const char *spec, tn_error *err)
@@ -96,5 +102,7 @@ char *tn_model_describe(tn_model *model, const tn_report *report, tn_graph_forma
 {
     if (!model)
         structs_missing("model", err);
-    return !model ? NULL : describe_target(&model->target, report, format, explain, err);
+    if (!model || (report && structs_check(report, "tn_report", err) != TN_OK))
+        return NULL;
+    return describe_target(&model->target, report, format, explain, err);
 }

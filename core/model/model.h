@@ -32,4 +32,7 @@ tn_status model_files_check(const tn_model *model, tn_status status, tn_error *e
 /* kernels.c: apply_check_calls for a session that is being made. */
 tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err);
 
+/* kernels.c: first_calls_keep for a session that is over. */
+void model_calls_done(tn_model *model);
+
 #endif

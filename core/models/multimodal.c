@@ -113,6 +113,8 @@ static void build_towers(graph_builder *b, graph_module *model, const config_rea
         m->audio_state = m->audio->build(b, model, "audio_tower", &audio, hidden);
     if (m->vision && b->status == TN_OK)
         m->vision_state = m->vision->build(b, model, "visual", vision, hidden);
+    for (graph_module *tower = model ? model->first_child : NULL; tower; tower = tower->next)
+        tower->apart = true; /* nothing else is there yet                                              */
 }
 
 /* c: what holds the configs of text model and towers; around: the module that holds model and head. */

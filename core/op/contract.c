@@ -38,7 +38,8 @@ static tn_status check_param(const tn_site *site, const op_param *p, tn_error *e
     if (has->count != count || !has->tensors)
         return tn_fail(err, TN_E_USAGE, site->path, "%s: the site has %lld tensors, %s takes %lld",
                        tn_role_name(p->role), (long long)has->count, tn_op_name(site->op), (long long)count);
-    tn_tensor like = op_param_tensor(p, site);
+    tn_tensor like = {0};
+    like.dtype = op_param_shape(p, site, &like.ndim, like.shape);
     for (int64_t i = 0; i < count; i++)
         if (!param_fits(p, &has->tensors[i], &like))
             return refuse_param(site, p->role, i, count, &has->tensors[i], &like, err);
@@ -71,16 +72,41 @@ static tn_status check_params(const op_row *row, const tn_site *site, tn_error *
     return status;
 }
 
-static tn_status check_meaning(const op_row *row, const tn_site *site, tn_error *err)
+static tn_status check_axes(const op_row *row, const tn_site *site, tn_error *err)
 {
-    for (int axis = 0; axis < TN_AXIS_MAX; axis++)
-        if ((row->needs >> axis & 1) && site->meaning[axis] <= 0)
+    for (int axis = 0; axis < TN_AXIS_MAX; axis++) {
+        int32_t value = site->meaning[axis], last = op_last_value((tn_axis)axis);
+        if (value < 0 || value > last)
+            return tn_fail(err, TN_E_USAGE, site->path, "%s: is %d, which is nothing; values go up to %d",
+                           tn_axis_name((tn_axis)axis), (int)value, (int)last);
+        if ((row->needs >> axis & 1) && value == 0)
             return tn_fail(err, TN_E_USAGE, site->path, "%s: the site has none, %s needs one",
                            tn_axis_name((tn_axis)axis), row->name);
-    for (int dim = 0; dim < TN_DIM_MAX; dim++)
-        if ((row->dims >> dim & 1) && site->dim[dim] < 1)
-            return tn_fail(err, TN_E_USAGE, site->path, "%s: is %lld, %s takes at least 1", tn_dim_name((tn_dim)dim),
-                           (long long)site->dim[dim], row->name);
+    }
+    return TN_OK;
+}
+
+static tn_status check_dims(const op_row *row, const tn_site *site, tn_error *err)
+{
+    for (int dim = 0; dim < TN_DIM_MAX; dim++) {
+        int64_t size = site->dim[dim], least = row->dims >> dim & 1;
+        if (size < least)
+            return tn_fail(err, TN_E_USAGE, site->path, "%s: is %lld, %s takes at least %d", tn_dim_name((tn_dim)dim),
+                           (long long)size, row->name, (int)least);
+        if (size > OP_LARGEST_DIM)
+            return tn_fail(err, TN_E_USAGE, site->path, "%s: is %lld, which no memory holds", tn_dim_name((tn_dim)dim),
+                           (long long)size);
+    }
+    return TN_OK;
+}
+
+static tn_status check_meaning(const op_row *row, const tn_site *site, tn_error *err)
+{
+    tn_status status = check_axes(row, site, err);
+    if (status == TN_OK)
+        status = check_dims(row, site, err);
+    if (status != TN_OK)
+        return status;
     for (int num = 0; num < TN_NUM_MAX; num++)
         if ((row->nums >> num & 1) && !isfinite(site->num[num]))
             return tn_fail(err, TN_E_USAGE, site->path, "%s: is %g, must be a finite number", tn_num_name((tn_num)num),
@@ -125,7 +151,7 @@ static tn_status check_tensor(checking *c, const op_tensor *spec, const tn_tenso
                               bool data_optional)
 {
     const tn_site *site = c->call->site;
-    tn_dtype dtype = op_tensor_of(spec->shape, site, &c->free_letters).dtype;
+    tn_dtype dtype = op_dtype_of(spec->shape, site);
     char wanted[64];
     text_cut(wanted, sizeof wanted, "must have dtype %s", tn_dtype_name(dtype));
     if (t->dtype != dtype)
@@ -173,7 +199,7 @@ static tn_status check_grads(checking *c)
         const tn_tensor *t = &grads->out[i];
         if (!t->data)
             continue;
-        if (i >= outs || !tensor_is_float(op_tensor_of(c->row->out[i].shape, call->site, &c->free_letters).dtype))
+        if (i >= outs || !tensor_is_float(op_dtype_of(c->row->out[i].shape, call->site)))
             return refuse(c, "upstream gradient", i, "belongs to no output that has a gradient", t);
         status = check_tensor(c, &c->row->out[i], t, "upstream gradient", i, false);
     }

@@ -103,8 +103,13 @@ op_free op_free_of(const op_row *row, int64_t batch, int64_t tokens, int64_t cac
 /* The tensor that a spec describes, dense and without data. A letter that is still free counts as 0. shape.c */
 tn_tensor op_tensor_of(const char *spec, const tn_site *site, const op_free *free_letters);
 
-/* The same of one tensor of a parameter; its type is the weights' own. */
+/* Its type alone. shape.c */
+tn_dtype op_dtype_of(const char *spec, const tn_site *site);
+
+/* The same of one tensor of a parameter; its type is the weights' own. op_param_shape: without strides, which the sizes
+ * of a site that nobody made a tensor of may be too large for. */
 tn_tensor op_param_tensor(const op_param *param, const tn_site *site);
+tn_dtype op_param_shape(const op_param *param, const tn_site *site, int32_t *ndim, int64_t shape[TN_MAX_DIMS]);
 
 /* Tensors of one parameter: 1, or one for each expert. */
 int64_t op_param_count(const op_param *param, const tn_site *site);
@@ -128,8 +133,12 @@ bool op_param_has_gradient(const op_row *row, tn_role role, tn_dtype dtype);
 double op_operations(const tn_call *call);
 double op_bytes(const tn_call *call);
 
-/* Does a site fulfil its operation's row: every dimension, and every parameter with its shape? TN_E_USAGE with the name
- * of what is missing. contract.c */
+/* Most that a dimension of a site may be: what is computed of several stays within 64 bits. */
+#define OP_LARGEST_DIM (INT64_C(1) << 40)
+
+/* Does a site fulfil its operation's row: every axis, dimension and number, and every parameter with its shape?
+ * Whatever stands in it, nothing is used before it is checked. TN_E_USAGE with the name of what is missing or wrong.
+ * contract.c */
 tn_status op_check_site(const tn_site *site, tn_error *err);
 
 /* Do the tensors of a call fit? Checks number, dtype, shape and strides of in and out (not of out where call->grads is

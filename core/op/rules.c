@@ -68,6 +68,15 @@ tn_status rules_rope(const tn_site *site, tn_error *err)
     return TN_OK;
 }
 
+tn_status rules_attention(const tn_site *site, tn_error *err)
+{
+    int64_t heads = site->dim[TN_DIM_Q_HEADS], kv_heads = site->dim[TN_DIM_KV_HEADS];
+    if (heads % kv_heads)
+        return tn_fail(err, TN_E_USAGE, site->path, "q_heads: %lld query heads are no multiple of %lld key heads",
+                       (long long)heads, (long long)kv_heads);
+    return TN_OK;
+}
+
 tn_status rules_delta(const tn_site *site, tn_error *err)
 {
     int64_t qk_heads = site->dim[TN_DIM_Q_HEADS], v_heads = site->dim[TN_DIM_KV_HEADS];

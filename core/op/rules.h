@@ -9,6 +9,7 @@ tn_status rules_router(const tn_site *site, tn_error *err);
 tn_status rules_norm(const tn_site *site, tn_error *err);
 tn_status rules_mlp(const tn_site *site, tn_error *err);
 tn_status rules_rope(const tn_site *site, tn_error *err);
+tn_status rules_attention(const tn_site *site, tn_error *err);
 tn_status rules_delta(const tn_site *site, tn_error *err);
 
 #endif

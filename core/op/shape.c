@@ -5,12 +5,18 @@
 
 const op_free op_nothing_free = {-1, -1, -1, -1, -1, -1, {0}};
 
+/* The value may be any: nobody may have checked the site yet. */
+static bool has_bit(uint32_t bits, int32_t value)
+{
+    return value >= 0 && value < 32 && (bits >> value & 1);
+}
+
 bool op_is_there(const op_when *when, const tn_site *site)
 {
     const int32_t *meaning = site->meaning;
     return (site->features & when->features) == when->features &&
-           (!when->layouts || (when->layouts >> meaning[TN_AXIS_LAYOUT] & 1)) &&
-           (!when->norms || (when->norms >> meaning[TN_AXIS_NORM] & 1));
+           (!when->layouts || has_bit(when->layouts, meaning[TN_AXIS_LAYOUT])) &&
+           (!when->norms || has_bit(when->norms, meaning[TN_AXIS_NORM]));
 }
 
 int op_in_count(const op_row *row, const tn_site *site)
@@ -51,11 +57,11 @@ op_free op_free_of(const op_row *row, int64_t batch, int64_t tokens, int64_t cac
     return f;
 }
 
-static tn_dtype type_of(const tn_site *site, char letter)
+tn_dtype op_dtype_of(const char *spec, const tn_site *site)
 {
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     int32_t rope = site->meaning[TN_AXIS_ROPE];
-    switch (letter) {
+    switch (spec[0]) {
     case 'i':
         return TN_I32;
     case 'l':
@@ -140,15 +146,22 @@ tn_tensor op_tensor_of(const char *spec, const tn_site *site, const op_free *fre
 {
     int64_t shape[TN_MAX_DIMS];
     int32_t ndim = shape_of(spec + 1, site, free_letters, shape);
-    return tn_tensor_dense(NULL, type_of(site, spec[0]), ndim, shape);
+    return tn_tensor_dense(NULL, op_dtype_of(spec, site), ndim, shape);
+}
+
+tn_dtype op_param_shape(const op_param *param, const tn_site *site, int32_t *ndim, int64_t shape[TN_MAX_DIMS])
+{
+    int32_t weight = site->meaning[TN_AXIS_WEIGHT] ? site->meaning[TN_AXIS_WEIGHT] : site->meaning[TN_AXIS_DTYPE];
+    *ndim = shape_of(param->shape, site, &op_nothing_free, shape);
+    return (tn_dtype)weight;
 }
 
 tn_tensor op_param_tensor(const op_param *param, const tn_site *site)
 {
     int64_t shape[TN_MAX_DIMS];
-    int32_t weight = site->meaning[TN_AXIS_WEIGHT] ? site->meaning[TN_AXIS_WEIGHT] : site->meaning[TN_AXIS_DTYPE];
-    int32_t ndim = shape_of(param->shape, site, &op_nothing_free, shape);
-    return tn_tensor_dense(NULL, (tn_dtype)weight, ndim, shape);
+    int32_t ndim;
+    tn_dtype dtype = op_param_shape(param, site, &ndim, shape);
+    return tn_tensor_dense(NULL, dtype, ndim, shape);
 }
 
 int64_t op_param_count(const op_param *param, const tn_site *site)

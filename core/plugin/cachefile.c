@@ -1,37 +1,60 @@
 /* Files of the cache folder. */
 #include "plugin/cachefile.h"
 
+#include "base/clock.h"
+#include "plugin/writers.h"
+
 #include <tenon/tenon.h>
 
+#include <assert.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Only this user may write there: whoever can write a verdict of a trial can have any plugin opened untried. */
-static bool is_private(const struct stat *st)
+/* Of a file that is used, its time is set anew after so many seconds: pruning goes by it, since access times are kept
+ * by few systems. */
+enum { USED_AGAIN = 24 * 60 * 60 };
+
+/* Stores between two looks at the bounds. */
+enum { STORES = 64 };
+
+/* Whoever can write a verdict of a trial can have any plugin opened untried. */
+bool cachefile_is_private(const struct stat *st)
 {
     return st->st_uid == geteuid() && (st->st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* A descriptor of the cache folder, which is made when it is missing and make is set; -1 when there is none. */
-static int open_folder(bool make, char *path, size_t size)
+/* Where the folder is or would be. */
+static bool find_path(char *path, size_t size)
 {
     const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
-    int n;
+    int n = -1;
     if (cache && cache[0] == '/')
         n = snprintf(path, size, "%s/tenon", cache);
     else if (home && home[0] == '/')
         n = snprintf(path, size, "%s/.cache/tenon", home);
-    else
+    if (n >= 0 && (size_t)n < size)
+        return true;
+    path[0] = '\0';
+    return false;
+}
+
+int cachefile_open(bool make, char *path, size_t size, const char **why)
+{
+    *why = NULL;
+    if (!find_path(path, size)) {
+        *why = "neither XDG_CACHE_HOME nor HOME is an absolute path of usual length";
         return -1;
-    if (n < 0 || (size_t)n >= size)
-        return -1;
+    }
     if (make) {
         char *slash = strrchr(path, '/');
         *slash = '\0';
@@ -41,7 +64,10 @@ static int open_folder(bool make, char *path, size_t size)
     }
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat st;
-    if (folder >= 0 && (fstat(folder, &st) != 0 || !is_private(&st))) {
+    if (folder < 0)
+        *why = errno == ENOENT ? NULL : strerror(errno);
+    else if (fstat(folder, &st) != 0 || !cachefile_is_private(&st) || writers_check_folder(path, NULL) != TN_OK) {
+        *why = "others than this user can write there or to a folder around it, so nothing in it is used";
         close(folder);
         return -1;
     }
@@ -73,15 +99,18 @@ char *cachefile_line(char **at, const char *key)
 
 char *cachefile_load(const char *name, size_t most, char *folder_path, size_t folder_size)
 {
-    char path[1024], *text = NULL;
-    int folder = open_folder(false, path, sizeof path);
+    char path[CACHEFILE_PATH], *text = NULL;
+    const char *why;
+    int folder = cachefile_open(false, path, sizeof path, &why);
     if (folder < 0)
         return NULL;
     struct stat st;
     int file = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (file >= 0 && fstat(file, &st) == 0 && S_ISREG(st.st_mode) && is_private(&st))
+    if (file >= 0 && fstat(file, &st) == 0 && S_ISREG(st.st_mode) && cachefile_is_private(&st))
         text = malloc(most + 1);
     ssize_t n = text ? read(file, text, most) : -1;
+    if (n >= 0 && time(NULL) - st.st_mtim.tv_sec > USED_AGAIN)
+        futimens(file, NULL);
     if (file >= 0)
         close(file);
     close(folder);
@@ -92,10 +121,22 @@ char *cachefile_load(const char *name, size_t most, char *folder_path, size_t fo
     return text;
 }
 
+/* Every so many stores of all processes together, about: each begins to count somewhere else. */
+static bool is_due(void)
+{
+    static atomic_uint stores;
+    static atomic_bool counting;
+    if (!atomic_exchange(&counting, true))
+        atomic_fetch_add(&stores, (unsigned)((uint64_t)(clock_seconds() * 1e6) % STORES));
+    return atomic_fetch_add(&stores, 1) % STORES == 0;
+}
+
 void cachefile_store(const char *name, const char *text, size_t bytes)
 {
-    char path[1024], unfinished[300];
-    int folder = open_folder(true, path, sizeof path);
+    char path[CACHEFILE_PATH], unfinished[300];
+    const char *why;
+    assert(cachefile_is_ours(name));
+    int folder = cachefile_open(true, path, sizeof path, &why);
     if (folder < 0)
         return;
     snprintf(unfinished, sizeof unfinished, ".%.200s.%ld", name, (long)getpid());
@@ -106,5 +147,7 @@ void cachefile_store(const char *name, const char *text, size_t bytes)
         if (close(file) != 0 || !written || renameat(folder, unfinished, folder, name) != 0)
             unlinkat(folder, unfinished, 0);
     }
+    if (is_due())
+        cachefile_bound(folder);
     close(folder);
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 /* This library (its file's size and age change with every build) and this machine, as one line without its end. */
 void cachefile_host(char *line, size_t size);
@@ -13,8 +14,24 @@ void cachefile_host(char *line, size_t size);
  * NULL) receives where it is. Owned: free(). */
 char *cachefile_load(const char *name, size_t most, char *folder, size_t folder_size);
 
-/* Replaces the file as a whole. */
+/* Replaces the file as a whole. name: of one of the kinds in cachefile_bound.c. Now and then the folder is brought back
+ * to its bounds. */
 void cachefile_store(const char *name, const char *text, size_t bytes);
+
+/* A descriptor of the cache folder, which is made when it is missing and make is set. -1: there is none that only this
+ * user can write; why says so, or is NULL where the folder is only missing. path (at least CACHEFILE_PATH) receives
+ * where it is, "" where that cannot be said. */
+enum { CACHEFILE_PATH = 1024 };
+int cachefile_open(bool make, char *path, size_t size, const char **why);
+
+/* Did this user alone write what that describes, as far as modes can say? */
+bool cachefile_is_private(const struct stat *st);
+
+/* cachefile_bound.c: is that a name of one of the kinds? What is not would never be removed. */
+bool cachefile_is_ours(const char *name);
+
+/* cachefile_bound.c: removes what is beyond the bounds that hold without being asked for. folder stays open. */
+void cachefile_bound(int folder);
 
 /* Takes the line "key value" off *at, which is changed; NULL when it is not that. */
 char *cachefile_line(char **at, const char *key);

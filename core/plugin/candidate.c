@@ -232,6 +232,8 @@ void candidate_examine(candidate *c, const tn_config *config)
 static tn_status check_opened(const candidate *c, tn_error *err)
 {
     objects_file own = {.path = (char *)(uintptr_t)c->path};
+    char seen[65];
+    objects_surroundings(seen); /* from now on as these files are                                     */
     objects_describe(&c->st, own.identity);
     memcpy(own.sha256, c->sha256, sizeof own.sha256);
     bool same = objects_is_same(&own);

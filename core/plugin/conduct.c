@@ -4,9 +4,11 @@
 #include "plugin/conduct.h"
 
 #include "device/confine.h"
+#include "device/libraries.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/ioprio.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,12 +39,20 @@ static struct {
     gid_t gid, egid;
     struct stat root, nowhere;
     cpu_set_t processors;
-    int filter, priority;
+    int filter, priority, policy, io_priority;
+    struct sched_param urgency;
+    bool stack_runs;
     int files[FILES];
     char **environment; /* "NAME=value" each, copied                                                */
 } before;
 
 extern char **environ;
+
+/* Of this thread, which the C library has no function for. */
+static int io_priority(void)
+{
+    return (int)syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
+}
 
 void conduct_begin(void)
 {
@@ -54,6 +65,10 @@ void conduct_begin(void)
     sched_getaffinity(0, sizeof before.processors, &before.processors);
     before.filter = confine_filters();
     before.priority = getpriority(PRIO_PROCESS, 0);
+    before.stack_runs = libraries_stack_runs();
+    before.policy = sched_getscheduler(0);
+    sched_getparam(0, &before.urgency);
+    before.io_priority = io_priority();
     /* Descriptors as a program has them: some after the first three, and one far off. */
     for (int i = 0; i < FILES; i++) {
         before.files[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -138,12 +153,15 @@ static bool other_rights(void)
            confine_filters() != before.filter;
 }
 
-static bool fewer_processors(void)
+static bool other_turns(void)
 {
     cpu_set_t now;
+    struct sched_param urgency = before.urgency;
     CPU_ZERO(&now);
+    sched_getparam(0, &urgency);
     return (sched_getaffinity(0, sizeof now, &now) == 0 && !CPU_EQUAL(&now, &before.processors)) ||
-           getpriority(PRIO_PROCESS, 0) != before.priority;
+           getpriority(PRIO_PROCESS, 0) != before.priority || sched_getscheduler(0) != before.policy ||
+           urgency.sched_priority != before.urgency.sched_priority || io_priority() != before.io_priority;
 }
 
 tn_status conduct_check(tn_error *err)
@@ -158,6 +176,9 @@ tn_status conduct_check(tn_error *err)
         return tn_fail(err, TN_E_KERNEL, NULL, "its constructor closes files that others opened");
     if (process_is_left())
         return tn_fail(err, TN_E_KERNEL, NULL, "its constructor leaves a process behind");
+    if (libraries_stack_runs() && !before.stack_runs)
+        return tn_fail(err, TN_E_KERNEL, NULL,
+                       "it loads a library that asks for an executable stack, which the whole program would get");
     if (limit)
         return tn_fail(err, TN_E_KERNEL, NULL, "its constructor lowers the program's limit on %s", limit);
     if (other_rights())
@@ -165,8 +186,9 @@ tn_status conduct_check(tn_error *err)
                        "its constructor changes the program's user, group, root folder or allowed system calls");
     if (changed_variable(name))
         return tn_fail(err, TN_E_KERNEL, NULL, "its constructor changes the environment variable %s", name);
-    if (fewer_processors())
+    if (other_turns())
         return tn_fail(err, TN_E_KERNEL, NULL,
-                       "its constructor changes the program's priority or the processors that it may run on");
+                       "its constructor changes the program's priority, how it is scheduled or the processors that it "
+                       "may run on");
     return TN_OK;
 }

@@ -1,6 +1,7 @@
 /* Variables of the environment. */
 #include "plugin/environment.h"
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "device/cpu_flags.h"
 
@@ -8,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { USUAL_SECONDS = 5, MOST_SECONDS = 3600 };
 static const double LEAST_SECONDS = 0.01;
@@ -60,4 +62,21 @@ tn_status environment_check(tn_error *err)
         return tn_fail(err, TN_E_KERNEL, "TENON_MEASURE", "'%.64s' is neither yes nor no; correct or unset it",
                        measure);
     return TN_OK;
+}
+
+/* Variables that follow the user around and that no kernel goes by. */
+static const char *const passing[] = {
+    "PWD=", "OLDPWD=", "SHLVL=", "_=", "TERM=", "LINES=", "COLUMNS=", "SSH_", "XDG_SESSION_ID="};
+
+uint64_t environment_hash(void)
+{
+    uint64_t hash = HASH_START;
+    for (char **variable = environ; variable && *variable; variable++) {
+        size_t i = 0;
+        while (i < sizeof passing / sizeof *passing && strncmp(*variable, passing[i], strlen(passing[i])) != 0)
+            i++;
+        if (i == sizeof passing / sizeof *passing)
+            hash = hash_bytes(hash, *variable, strlen(*variable) + 1);
+    }
+    return hash;
 }

@@ -6,6 +6,7 @@
 #include <tenon/error.h>
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* TN_E_KERNEL with the variable and what it may be, when TENON_CPU, TENON_MEASURE or TENON_TRIAL_SECONDS has another
  * value. Unset and
@@ -17,5 +18,8 @@ bool environment_measure(void);
 
 /* TENON_TRIAL_SECONDS, or 5. */
 double environment_trial_seconds(void);
+
+/* A number made of all variables but such as follow the user around and that no plugin goes by. */
+uint64_t environment_hash(void);
 
 #endif

@@ -116,7 +116,7 @@ static tn_status check_folder(const char *folder, char **real, tn_error *err)
     if (!*real || stat(*real, &st) != 0)
         return tn_fail(err, TN_E_KERNEL, folder, "plugin folder cannot be opened: %s; correct or remove it",
                        strerror(errno));
-    return S_ISDIR(st.st_mode) ? writers_check(&st, folder, err)
+    return S_ISDIR(st.st_mode) ? writers_check_folder(folder, err)
                                : tn_fail(err, TN_E_KERNEL, folder, "not a folder; give the plugins' folder");
 }
 

@@ -5,6 +5,7 @@
 #include "base/edge.h"
 #include "device/hoststate.h"
 #include "device/tasks.h"
+#include "device/visit.h"
 
 #include <ltdl.h>
 
@@ -38,7 +39,9 @@ tn_status loader_open(const char *path, stage *staged, char *changed, size_t cha
     size_t tasks = tasks_count();
     stage_begin(staged);
     loading l = {.path = path};
+    visit outer = visit_begin("a plugin", path, "its constructor");
     lost = !edge_call(open_resident, &l);
+    visit_end(outer, NULL);
     if (l.advise)
         lt_dladvise_destroy(&l.advise);
     stage_end();

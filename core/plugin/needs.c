@@ -77,6 +77,43 @@ static bool open_section(Elf *elf, const char *content, size_t size, section *s)
     return true;
 }
 
+/* ---- rights ---------------------------------------------------------------------------------------------------------
+ */
+
+/* What a file without the header for stacks means, where the C library follows the machine's own rule. */
+#if defined(__aarch64__) || defined(__riscv)
+enum { SILENCE_RUNS = false };
+#else
+enum { SILENCE_RUNS = true };
+#endif
+
+/* Memory that can be written and run: the stacks of the whole process become so when such a file is opened, and stay
+ * it. Text relocations are let pass: pages of code are written while the file is opened, and never after. */
+static tn_status check_rights(Elf *elf, const char *file, tn_error *err)
+{
+    size_t segments = 0;
+    GElf_Phdr p;
+    bool runs = SILENCE_RUNS, both = false;
+    if (!elf || elf_getphdrnum(elf, &segments) != 0 || segments == 0 || segments > INT_MAX)
+        return TN_OK; /* which the dynamic linker does not open                                       */
+    for (size_t i = 0; i < segments; i++) {
+        if (!gelf_getphdr(elf, (int)i, &p))
+            continue;
+        if (p.p_type == PT_GNU_STACK)
+            runs = p.p_flags & PF_X;
+        both = both || (p.p_type == PT_LOAD && (p.p_flags & PF_W) && (p.p_flags & PF_X));
+    }
+    if (runs)
+        return tn_fail(
+            err, TN_E_KERNEL, file,
+            "it asks for an executable stack, which the whole program would get; end its assembly files with "
+            ".section .note.GNU-stack,\"\",@progbits, or link it with -Wl,-z,noexecstack");
+    if (both)
+        return tn_fail(err, TN_E_KERNEL, file,
+                       "it has a segment that can be written and executed; link it without -N and -z rwx");
+    return TN_OK;
+}
+
 /* ---- run paths ------------------------------------------------------------------------------------------------------
  */
 
@@ -189,7 +226,7 @@ static tn_status take_need(const section *s, const char *name, needs *n, tn_erro
     tn_error why = TN_ERROR_INIT;
     tn_status status = objects_add(&n->found, path, &why);
     if (status == TN_OK && !s->named)
-        status = writers_check_library(n->found.files[n->found.count - 1].path, &why);
+        status = writers_check_library(path, &why);
     if (status != TN_OK)
         tn_fail(err, TN_E_KERNEL, s->file, "it needs %s, which cannot be taken: %s: %s", name, why.where, why.message);
     return status;
@@ -206,7 +243,9 @@ static tn_status read_section(const void *content, size_t size, const char *file
     for (size_t i = 0; i < entries; i++)
         if (gelf_getdyn(s.data, (int)i, &d) && (d.d_tag == DT_RUNPATH || (d.d_tag == DT_RPATH && !s.run_path)))
             s.run_path = string_at(&s, d.d_un.d_val);
-    status = check_run_path(&s, err);
+    status = check_rights(elf, file, err);
+    if (status == TN_OK)
+        status = check_run_path(&s, err);
     for (size_t i = 0; i < entries && status == TN_OK; i++) {
         if (!gelf_getdyn(s.data, (int)i, &d) ||
             (d.d_tag != DT_NEEDED && d.d_tag != DT_AUXILIARY && d.d_tag != DT_FILTER))

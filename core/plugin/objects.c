@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,13 +237,25 @@ void objects_finish(const objects_loaded *before)
 /* ---- what decides where they come from ------------------------------------------------------------------------------
  */
 
-static int add_identity(struct dl_phdr_info *info, size_t size, void *arg)
+/* Every library that was ever seen here, with its identity of then: what lies at its path may be another by now. */
+static struct {
+    pthread_mutex_t lock;
+    objects_loaded loaded;
+    text lines;
+} seen = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int see(struct dl_phdr_info *info, size_t size, void *arg)
 {
     char identity[128] = "";
     const char *name = info->dlpi_name && info->dlpi_name[0] ? info->dlpi_name : "/proc/self/exe";
-    (void)size;
+    (void)size, (void)arg;
+    if (!objects_is_new(&seen.loaded, info->dlpi_phdr))
+        return 0;
+    if (objects_is_full(&seen.loaded))
+        return 1;
+    seen.loaded.headers[seen.loaded.count++] = (uintptr_t)info->dlpi_phdr;
     objects_identity(name, identity);
-    text_add(arg, "%s %s\n", name, identity);
+    text_add(&seen.lines, "%s %s\n", name, identity);
     return 0;
 }
 
@@ -251,10 +264,13 @@ bool objects_surroundings(char sha256[65])
     text all = {0};
     char cache[128] = "";
     const char *path = getenv("LD_LIBRARY_PATH");
-    dl_iterate_phdr(add_identity, &all);
     objects_identity("/etc/ld.so.cache", cache);
-    text_add(&all, "%s\n%s\n", path ? path : "", cache);
-    bool done = !all.failed && sha256_hex(all.data, all.length, sha256);
+    pthread_mutex_lock(&seen.lock);
+    dl_iterate_phdr(see, NULL);
+    bool whole = !seen.lines.failed && !objects_is_full(&seen.loaded);
+    text_add(&all, "%s%s\n%s\n", whole ? seen.lines.data : "", path ? path : "", cache);
+    pthread_mutex_unlock(&seen.lock);
+    bool done = whole && !all.failed && sha256_hex(all.data, all.length, sha256);
     free(all.data);
     return done;
 }

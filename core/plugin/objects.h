@@ -56,8 +56,9 @@ bool objects_new_names(const objects_loaded *before, const char *own, char *name
 /* Calls the functions with which those libraries end, as the end of the process does. */
 void objects_finish(const objects_loaded *before);
 
-/* A hash of what decides which libraries the dynamic linker finds here: those that this process has, each with its
- * identity, LD_LIBRARY_PATH, and the linker's cache. false: not to be had. */
+/* A hash of the code that runs here and of what decides which more the dynamic linker finds: all libraries that this
+ * process has, also those that came in with plugins, each with its identity when it was first seen, LD_LIBRARY_PATH,
+ * and the linker's cache. What is remembered of a plugin holds for that. false: not to be had. */
 bool objects_surroundings(char sha256[65]);
 
 #endif

@@ -7,10 +7,13 @@
 #include "device/device.h"
 #include "device/hoststate.h"
 #include "device/tasks.h"
+#include "device/visit.h"
+#include "base/clock.h"
 #include "base/notices.h"
 #include "base/structs.h"
 #include "base/text.h"
 #include "plugin/nearest.h"
+#include "plugin/patience.h"
 #include "plugin/plugins.h"
 
 #include <pthread.h>
@@ -236,6 +239,7 @@ const char *registry_nearest(const char *device, const char *id)
 /* ---- asking whether it is available ----------------------------------------------------------------- */
 
 typedef struct probe {
+    const char *who, *file;
     tn_status (*available)(tn_error *err);
     tn_error *err; /* shared with the child */
 } probe;
@@ -247,7 +251,9 @@ static int probe_body(void *ctx)
     probe *p = ctx;
     char changed[256];
     hoststate *before = hoststate_save();
+    visit outer = visit_begin(p->who, p->file, "available");
     tn_status status = p->available(p->err);
+    visit_end(outer, p->err);
     hoststate_restore(before, changed, sizeof changed);
     if (changed[0]) {
         tn_error_clear(p->err);
@@ -258,22 +264,31 @@ static int probe_body(void *ctx)
     return 0;
 }
 
-/* Whether available says yes, in a child and then here. */
-static bool ask(tn_status (*available)(tn_error *err), char *reason, size_t size)
+/* Whether available says yes, in a child and then here. *status: an error where no child could be started. */
+static bool ask(probe p, char *reason, size_t size, tn_status *status)
 {
     reason[0] = '\0';
-    if (!available)
+    *status = TN_OK;
+    if (patience_gone(p.file, reason, size))
+        return false;
+    if (!p.available)
         return true;
     tn_error *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         snprintf(reason, size, "could not be asked: out of memory");
+        *status = TN_E_MEMORY;
         return false;
     }
     char how[256];
-    probe p = {.available = available, .err = shared};
-    bool yes = guard_run(probe_body, &p, PROBE_SECONDS, how, sizeof how) == TN_OK;
+    p.err = shared;
+    double most = patience_most() < PROBE_SECONDS ? patience_most() : PROBE_SECONDS, begin = clock_seconds();
+    tn_status ended = guard_run(probe_body, &p, most, how, sizeof how);
+    bool yes = ended == TN_OK;
+    double seconds = clock_seconds() - begin;
     if (!yes)
         snprintf(reason, size, "when asked whether it is available it %s", how);
+    *status = ended == TN_E_KERNEL ? TN_OK : ended;
+    patience_spend(p.file, seconds, !yes && seconds >= most ? reason : NULL);
     if (yes && shared->code == TN_OK) {
         tn_error_clear(shared);
         probe_body(&p);
@@ -287,17 +302,23 @@ static bool ask(tn_status (*available)(tn_error *err), char *reason, size_t size
     return yes;
 }
 
-void registry_probe(registry_kernel *kernel)
+tn_status registry_probe(registry_kernel *kernel, tn_error *err)
 {
+    tn_status status = TN_OK;
     pthread_mutex_lock(&registry.probing);
     if (!kernel->probed) {
         size_t tasks = tasks_count();
-        kernel->available = ask(kernel->kernel.available, kernel->reason, sizeof kernel->reason);
+        kernel->available =
+            ask((probe){.who = kernel->kernel.id, .file = kernel->file, .available = kernel->kernel.available},
+                kernel->reason, sizeof kernel->reason, &status);
         if (kernel->kernel.available && tasks_left(tasks) > 0)
             notices_add("%s (%s) left a thread behind in available", kernel->kernel.id, kernel->file);
-        kernel->probed = true;
+        kernel->probed = status == TN_OK;
+        if (status != TN_OK)
+            tn_fail(err, status, kernel->kernel.id, "%s", kernel->reason);
     }
     pthread_mutex_unlock(&registry.probing);
+    return status;
 }
 
 const registry_verdict *registry_recall(registry_kernel *kernel, uint64_t shape)
@@ -368,13 +389,17 @@ static const tn_device *machine_of(const char *name, tn_error *err)
                 names);
         return NULL;
     }
+    tn_status status = TN_OK;
     pthread_mutex_lock(&registry.probing);
     if (!m->probed) {
-        m->available = ask(m->device->available, m->reason, sizeof m->reason);
-        m->probed = true;
+        m->available = ask((probe){.who = m->device->name, .file = m->file, .available = m->device->available},
+                           m->reason, sizeof m->reason, &status);
+        m->probed = status == TN_OK;
     }
     const tn_device *device = m->available ? m->device : NULL;
-    if (!device)
+    if (status != TN_OK)
+        tn_fail(err, status, "device", "%s: %s", name, m->reason);
+    else if (!device)
         tn_fail(err, TN_E_KERNEL, "device", "'%s' is not available: %s; use %s", name, m->reason, eager_cpu.name);
     pthread_mutex_unlock(&registry.probing);
     return device;
@@ -417,7 +442,7 @@ const tn_device *registry_device(const char *text, int32_t *ordinal, tn_error *e
 static tn_kernel_info describe(registry_kernel *k, const char *absent)
 {
     if (!absent)
-        registry_probe(k);
+        registry_probe(k, NULL);
     return (tn_kernel_info){.size = sizeof(tn_kernel_info),
                             .id = k->kernel.id,
                             .version = k->kernel.version,

@@ -36,8 +36,9 @@ registry_kernel *registry_find(const char *device, const char *id);
 /* The id nearest to a misspelt one (Damerau-Levenshtein), or NULL. device NULL: among those of all. */
 const char *registry_nearest(const char *device, const char *id);
 
-/* Asks available() once, first in a child (guard.h). Fills probed, available, reason. */
-void registry_probe(registry_kernel *kernel);
+/* Asks available() once, first in a child (guard.h). Fills probed, available, reason. An error: it could not be asked,
+ * and will be the next time; until then it is not available. */
+tn_status registry_probe(registry_kernel *kernel, tn_error *err);
 
 /* The verdict on a shape, a hash that includes which implementation, or NULL: none yet. Kept as long as the kernel.
  * remember returns NULL when there is no memory. reason NULL: trusted. */

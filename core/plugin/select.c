@@ -106,6 +106,9 @@ tn_status select_validate(const tn_impl *impl, tn_error *err)
     if (unknown)
         return tn_fail(err, TN_E_KERNEL, NULL, "optional_outputs: %s has no optional outputs with the bits 0x%x",
                        row->name, unknown);
+    if (impl->traits & ~TN_KEEPS_STATE)
+        return tn_fail(err, TN_E_KERNEL, NULL, "traits: this host knows no bits 0x%llx; use a newer tenon",
+                       (unsigned long long)(impl->traits & ~TN_KEEPS_STATE));
     tn_status status = validate_tolerance(&impl->tolerance, "tolerance", err);
     if (status == TN_OK)
         status = validate_tolerance(&impl->gradient_tolerance, "gradient_tolerance", err);

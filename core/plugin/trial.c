@@ -193,7 +193,7 @@ static bool is_own_signal(int s)
 }
 
 /* A child that sat still may have waited for a lock that a thread of this program held when it forked, or for a busy
- * machine: only one that spun is worth remembering as a hang. */
+ * machine: only one that spun is worth remembering for long. */
 static void judge_end(const guard_result *end, double seconds, const trial_report *report, trial_verdict *verdict)
 {
     char how[256];
@@ -203,7 +203,8 @@ static void judge_end(const guard_result *end, double seconds, const trial_repor
                                                  : "its constructor ";
     verdict->state = TN_PLUGIN_QUARANTINED;
     verdict->lasting = end->end == GUARD_EXITED || (end->end == GUARD_SIGNALLED && is_own_signal(end->value)) ||
-                       (end->end == GUARD_TIMEOUT && end->cpu_seconds > 0.5 * seconds);
+                       end->end == GUARD_TIMEOUT;
+    verdict->brief = end->end == GUARD_TIMEOUT && end->cpu_seconds <= 0.5 * seconds;
     guard_describe(end, seconds, how, sizeof how);
     snprintf(verdict->reason, sizeof verdict->reason, "%s%s%s", tried ? who : "", how,
              tried ? " when it was tried in a child process" : "");
@@ -237,7 +238,7 @@ static tn_status take_objects(const trial_report *report, bool named, trial_verd
         status = objects_add(&verdict->objects, name, &why);
         objects_file *file = status == TN_OK ? &verdict->objects.files[verdict->objects.count - 1] : NULL;
         if (status == TN_OK && !named)
-            status = writers_check_library(file->path, &why);
+            status = writers_check_library(name, &why);
         if (status == TN_OK && !objects_hash(file))
             status = tn_fail(&why, TN_E_KERNEL, name, "cannot be read, or changed meanwhile");
         if (status != TN_OK)

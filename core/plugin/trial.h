@@ -8,6 +8,7 @@
 typedef struct trial_verdict {
     tn_plugin_state state; /* TN_PLUGIN_LOADED: the host may open it                               */
     bool lasting;          /* worth remembering: the file's own doing, and costly to find out again    */
+    bool brief;            /* but not for long: somebody else may be to blame                          */
     char reason[768];
     objects_list objects; /* every library that came in with it and that this process does not have   */
 } trial_verdict;

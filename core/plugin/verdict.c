@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { VERDICT_BYTES = 1 << 16 };
+enum { VERDICT_BYTES = 1 << 16, BRIEF_SECONDS = 600 };
 
 /* "IDENTITY SHA256 PATH" */
 static bool parse_object(char *line, objects_list *list)
@@ -40,6 +41,13 @@ static bool parse_objects(char **text, objects_list *list)
     return cachefile_line(text, "end") && !**text;
 }
 
+/* "0": for ever. Who sets the clock back loses what was kept for a while. */
+static bool holds_now(const char *until)
+{
+    long long end = strtoll(until, NULL, 10), now = (long long)time(NULL);
+    return end == 0 || (now <= end && end <= now + BRIEF_SECONDS);
+}
+
 static bool parse(char *text, const char *sha256, trial_verdict *verdict)
 {
     char host[256], here[65];
@@ -48,8 +56,9 @@ static bool parse(char *text, const char *sha256, trial_verdict *verdict)
     const char *around = of ? cachefile_line(&text, "surroundings") : NULL;
     const char *sha = around ? cachefile_line(&text, "sha256") : NULL,
                *state = sha ? cachefile_line(&text, "state") : NULL;
-    const char *reason = state ? cachefile_line(&text, "reason") : NULL;
-    if (!reason || strcmp(form, "2") != 0 || strcmp(of, host) != 0 || strcmp(sha, sha256) != 0 ||
+    const char *until = state ? cachefile_line(&text, "until") : NULL;
+    const char *reason = until ? cachefile_line(&text, "reason") : NULL;
+    if (!reason || strcmp(form, "3") != 0 || !holds_now(until) || strcmp(of, host) != 0 || strcmp(sha, sha256) != 0 ||
         !objects_surroundings(here) || strcmp(around, here) != 0 || !parse_objects(&text, &verdict->objects))
         return false;
     if (strcmp(state, "good") == 0)
@@ -100,8 +109,9 @@ static bool compose(const char *sha256, const trial_verdict *verdict, text *out)
     cachefile_host(host, sizeof host);
     if (strchr(verdict->reason, '\n') || !objects_surroundings(here) || !objects_unchanged(&verdict->objects))
         return false;
-    text_add(out, "tenon-verdict 2\nhost %s\nsurroundings %s\nsha256 %s\nstate %s\nreason %s\n", host, here, sha256,
-             verdict->state == TN_PLUGIN_LOADED ? "good" : "quarantined", verdict->reason);
+    text_add(out, "tenon-verdict 3\nhost %s\nsurroundings %s\nsha256 %s\nstate %s\nuntil %lld\nreason %s\n", host, here,
+             sha256, verdict->state == TN_PLUGIN_LOADED ? "good" : "quarantined",
+             verdict->brief ? (long long)time(NULL) + BRIEF_SECONDS : 0LL, verdict->reason);
     for (size_t i = 0; i < verdict->objects.count; i++) {
         const objects_file *file = &verdict->objects.files[i];
         if (strchr(file->path, '\n'))

@@ -10,7 +10,11 @@
  */
 tn_status writers_check(const struct stat *st, const char *path, tn_error *err);
 
-/* Both for a library, and for the folder that holds it. path: absolute, without links. */
+/* A folder and all above it, as it is named and as it is without links. Above it folders like /tmp, where only owners
+ * rename and remove, may be anyone's to write to. folder: absolute. */
+tn_status writers_check_folder(const char *folder, tn_error *err);
+
+/* A library, and the folder that holds it. path: absolute. */
 tn_status writers_check_library(const char *path, tn_error *err);
 
 /* Is it one of the system's libraries: root's, where the system keeps them? Not in folder (NULL: none), of plugins. */

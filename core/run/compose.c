@@ -2,9 +2,11 @@
  * composes from others (ADD_RMS_NORM, MLP, MOE_BLOCK). */
 #include "run/compose.h"
 
+#include "device/visit.h"
 #include "op/op.h"
 #include "run/guest.h"
 #include "run/observe.h"
+#include "run/planning.h"
 
 #include <string.h>
 
@@ -15,7 +17,9 @@ tn_status run_step(arena *a, const graph_binding *bound, const tn_call *call, si
     tn_call with_scratch = *call;
     with_scratch.queue = a->device->queue;
     tn_status status = TN_OK;
-    if (scratch_bytes > 0)
+    if (!bound && a->device->guest)
+        status = planning_judge_device(a->device, call, scratch_bytes, err);
+    if (status == TN_OK && scratch_bytes > 0)
         status = arena_take(a, scratch_bytes, &with_scratch.scratch, err);
     if (status == TN_OK && !a->measuring)
         status = a->observer ? observe_step(a, bound, &with_scratch, step, err)
@@ -305,8 +309,8 @@ static bool gives_all(const tn_impl *impl, const tn_call *call)
 /* Does the binding's kernel perform this call? */
 static bool performs(const graph_binding *bound, const tn_call *call)
 {
-    return bound->impl && gives_all(bound->impl, call) &&
-           !(bound->not_at && (bound->not_at >> graph_size_of(op_tokens(call)) & 1));
+    return bound->impl && !(bound->not_at && (bound->not_at >> graph_size_of(op_tokens(call)) & 1)) &&
+           gives_all(bound->impl, call);
 }
 
 /* With the plan and the number of threads that its scratch was sized for. */
@@ -329,29 +333,29 @@ tn_status run_kernel_call(const device *device, arena *a, const graph_binding *b
     return run_bound_step(a, bound, call, bound->plan.scratch_bytes, bound->impl->forward, err);
 }
 
-/* By the kernel, which gives all outputs that the call wants. */
-static tn_status perform_bound(const device *device, arena *a, graph_site *const *parts, const graph_binding *bound,
-                               const tn_call *call, tn_error *err)
+static tn_status perform_alone(const struct run_observer *observer, const device *device, const graph_site *site,
+                               const graph_binding *bound, const tn_call *call, tn_error *err);
+
+static tn_status perform_call(const device *device, arena *a, graph_site *const *parts, const graph_binding *bound,
+                              const tn_call *call, tn_error *err)
 {
-    if (bound->shadow && !a->measuring)
-        return bound->shadow->perform(bound->shadow, device, a, bound, call, err);
-    /* A shadow may take the kernel off: eager must fit into the arena then. */
-    tn_status status = bound->shadow ? eager_with_parts(device, a, parts, call, err) : TN_OK;
-    return status == TN_OK ? run_kernel_call(device, a, bound, call, err) : status;
+    if (performs(bound, call))
+        return bound->shadow && !a->measuring ? bound->shadow->perform(bound->shadow, device, a, bound, call, err)
+                                              : run_kernel_call(device, a, bound, call, err);
+    if (bound->alone)
+        return a->measuring ? TN_OK : perform_alone(a->observer, device, NULL, NULL, call, err);
+    return eager_with_parts(device, a, parts, call, err);
 }
 
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call, tn_error *err)
 {
-    if (!bound || !performs(bound, call))
-        return eager_with_parts(device, a, NULL, call, err);
-    return perform_bound(device, a, NULL, bound, call, err);
+    static const graph_binding eager;
+    return perform_call(device, a, NULL, bound ? bound : &eager, call, err);
 }
 
 tn_status run_site_call(const device *device, arena *a, const graph_site *site, const tn_call *call, tn_error *err)
 {
-    if (performs(&site->bound, call))
-        return perform_bound(device, a, site->part, &site->bound, call, err);
-    return eager_with_parts(device, a, site->part, call, err);
+    return perform_call(device, a, site->part, &site->bound, call, err);
 }
 
 tn_status run_bound_backward(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
@@ -362,15 +366,22 @@ tn_status run_bound_backward(const device *device, arena *a, const graph_binding
     return run_bound_step(a, bound, call, bound->plan.backward_scratch_bytes, bound->impl->backward, err);
 }
 
-tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens)
+tn_status run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens, tn_plan *plan,
+                       tn_error *err)
 {
-    tn_plan plan = {.size = sizeof plan, .threads = bound->threads, .max_tokens = tokens};
+    const tn_plan given = {.size = sizeof given, .threads = bound->threads, .max_tokens = tokens};
+    tn_error why = TN_ERROR_INIT;
     uint64_t control = hoststate_control();
-    bool planned = impl->plan && impl->plan(site, &plan, NULL) == TN_OK;
+    visit outer = visit_begin("a kernel", NULL, "plan");
+    *plan = given;
+    bool planned = impl->plan && impl->plan(site, plan, &why) == TN_OK;
+    visit_end(outer, NULL);
     hoststate_set_control(control);
-    if (!planned || plan.packed_bytes != bound->packed_bytes || memcmp(plan.user, bound->user, sizeof plan.user) != 0)
-        return *bound;
-    return plan;
+    tn_status status = planned ? planning_judge(site, &given, plan, err) : TN_OK;
+    if (!planned || plan->packed_bytes != bound->packed_bytes ||
+        memcmp(plan->user, bound->user, sizeof plan->user) != 0)
+        *plan = *bound;
+    return status;
 }
 
 static tn_status perform(const device *device, arena *a, const graph_site *site, const graph_binding *bound,
@@ -381,8 +392,8 @@ static tn_status perform(const device *device, arena *a, const graph_site *site,
     return site ? run_site_call(device, a, site, call, err) : run_bound_call(device, a, bound, call, err);
 }
 
-tn_status run_alone(const device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
-                    tn_error *err)
+static tn_status perform_alone(const struct run_observer *observer, const device *device, const graph_site *site,
+                               const graph_binding *bound, const tn_call *call, tn_error *err)
 {
     arena a;
     tn_status status = arena_init(&a, device, 0, err);
@@ -396,6 +407,7 @@ tn_status run_alone(const device *device, const graph_site *site, const graph_bi
         status = arena_init(&a, device, size > 0 ? size : 64, err);
     if (status != TN_OK)
         return status;
+    a.observer = observer;
     bool every = guest_every(true);
     status = perform(device, &a, site, bound, call, err);
     guest_every(every);
@@ -403,4 +415,10 @@ tn_status run_alone(const device *device, const graph_site *site, const graph_bi
         status = device_sync(device, err);
     arena_close(&a);
     return status;
+}
+
+tn_status run_alone(const device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
+                    tn_error *err)
+{
+    return perform_alone(NULL, device, site, bound, call, err);
 }

@@ -5,9 +5,12 @@
 
 #include "base/notices.h"
 #include "base/text.h"
+#include "device/openmp.h"
 #include "device/tasks.h"
+#include "device/visit.h"
 #include "device/watch.h"
 #include "op/op.h"
+#include "run/planning.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -15,8 +18,9 @@
 enum { COUNTERS = 256, WHAT = 256, NAMES = 256 };
 
 static struct {
-    atomic_uint calls[COUNTERS]; /* of the implementations, by their address                         */
-    atomic_bool closely;         /* every call is looked at                                          */
+    atomic_uint calls[COUNTERS];  /* of the implementations, by their address                         */
+    atomic_int threads[COUNTERS]; /* likewise: guest_threads                                         */
+    atomic_bool closely;          /* every call is looked at                                          */
 } guests;
 
 /* ---- names ------------------------------------------------------------------------------------------------ */
@@ -50,6 +54,21 @@ bool guest_every(bool on)
     return before;
 }
 
+static size_t place_of(const tn_impl *impl)
+{
+    return (uintptr_t)impl / sizeof *impl % COUNTERS;
+}
+
+/* The step of a session that this thread is in, until its first guest is called. */
+static _Thread_local guest_watch *unlooked;
+
+void guest_watch_look(guest_watch *w)
+{
+    unlooked = NULL;
+    w->looked = true;
+    hoststate_again(w->before);
+}
+
 /* Calls number 1, 2, 4, 8, ... of an implementation; all of them once something was seen. */
 static bool is_due(const tn_impl *impl)
 {
@@ -57,9 +76,42 @@ static bool is_due(const tn_impl *impl)
         return true;
     if (!impl)
         return false;
-    uintptr_t at = (uintptr_t)impl / sizeof *impl;
-    unsigned number = atomic_fetch_add_explicit(&guests.calls[at % COUNTERS], 1, memory_order_relaxed) + 1;
+    unsigned number = atomic_fetch_add_explicit(&guests.calls[place_of(impl)], 1, memory_order_relaxed) + 1;
     return (number & (number - 1)) == 0;
+}
+
+/* Threads that are not the host's; 0: not known. */
+static size_t strangers(void)
+{
+    int32_t team = threads_hired();
+    size_t all = team < 0 ? 0 : tasks_count();
+    return all > (size_t)team ? all - (size_t)team : 0;
+}
+
+/* Those that are more than before, and remain when OpenMP's are at rest, are the implementation's. Looked at only where
+ * the whole process is. */
+static void note_threads(const tn_impl *impl, size_t before)
+{
+    if (strangers() <= before)
+        return;
+    openmp_rest();
+    int32_t team = threads_hired();
+    if (team >= 0 && tasks_left(before + (size_t)team) > 0)
+        atomic_store(&guests.threads[place_of(impl)], GUEST_KEEPS);
+}
+
+guest_threads guest_threads_of(const tn_impl *impl, bool hung)
+{
+    int keeps = GUEST_KEEPS;
+    if (hung)
+        atomic_compare_exchange_strong(&guests.threads[place_of(impl)], &keeps, GUEST_HUNG);
+    return (guest_threads)atomic_load(&guests.threads[place_of(impl)]);
+}
+
+static visit begin(const device *device, const graph_binding *bound, const char *where)
+{
+    return bound ? visit_begin(bound->id ? bound->id : "a kernel", bound->file, where)
+                 : visit_begin(device->ops->name, NULL, where);
 }
 
 static void look_after(const watch_look *look, const device *device, const graph_binding *bound, const char *where)
@@ -111,8 +163,17 @@ tn_status guest_step(const device *device, const graph_binding *bound, const tn_
 {
     tn_error why = TN_ERROR_INIT;
     const char *what = !bound ? tn_op_name(call->op) : call->grads ? "backward" : "forward";
-    watch_look l = watch_before((bound || device->guest) && is_due(bound ? bound->impl : NULL));
+    bool foreign = bound || device->guest;
+    if (unlooked && bound)
+        guest_watch_look(unlooked);
+    watch_look l = watch_before(foreign && is_due(bound ? bound->impl : NULL));
+    visit outer = foreign ? begin(device, bound, what) : (visit){0};
+    size_t threads = bound && l.state ? strangers() : 0;
     tn_status status = step(call, &why);
+    if (foreign)
+        visit_end(outer, &why);
+    if (threads > 0)
+        note_threads(bound->impl, threads);
     look_after(&l, device, bound, what);
     if (status == TN_OK)
         return TN_OK;
@@ -125,7 +186,9 @@ tn_status guest_plan(const graph_binding *bound, const tn_site *site, tn_plan *p
     tn_error why = TN_ERROR_INIT;
     watch_look l = watch_before(true);
     size_t tasks = tasks_count();
-    tn_status status = bound->impl->plan(site, plan, &why);
+    visit outer = begin(NULL, bound, "plan");
+    tn_status status = planning_ask(bound->impl, site, plan, &why);
+    visit_end(outer, &why);
     look_after(&l, NULL, bound, "plan");
     if (tasks_left(tasks) > 0) {
         char name[NAMES];
@@ -143,7 +206,9 @@ tn_status guest_pack(const graph_binding *bound, const tn_site *site, void *pack
 {
     tn_error why = TN_ERROR_INIT;
     watch_look l = watch_before(true);
+    visit outer = begin(NULL, bound, "pack");
     tn_status status = bound->impl->pack(site, &bound->plan, packed, queue, &why);
+    visit_end(outer, &why);
     look_after(&l, NULL, bound, "pack");
     return status == TN_OK ? TN_OK : kernel_failed(bound, "pack", site, -1, status, &why, err);
 }
@@ -160,7 +225,7 @@ static bool takes_part(const device *device, const graph *g)
 
 void guest_watch_open(guest_watch *w, const device *device, const graph *graph)
 {
-    *w = (guest_watch){device, graph, takes_part(device, graph) ? hoststate_save() : NULL};
+    *w = (guest_watch){device, graph, takes_part(device, graph) ? hoststate_save() : NULL, false};
     if (w->before)
         hoststate_release(w->before);
 }
@@ -173,8 +238,10 @@ void guest_watch_close(guest_watch *w)
 
 void guest_watch_begin(guest_watch *w)
 {
-    if (w->before)
-        hoststate_again(w->before);
+    w->looked = false;
+    unlooked = w->before ? w : NULL;
+    if (w->before && w->device->guest) /* whose copies come before its operations                          */
+        guest_watch_look(w);
 }
 
 /* Is this the first site of its kernel? */
@@ -205,7 +272,8 @@ static size_t name_all(const guest_watch *w, char *text, size_t size)
 void guest_watch_end(guest_watch *w)
 {
     char what[WHAT], names[2 * NAMES];
-    if (!w->before)
+    unlooked = NULL;
+    if (!w->looked)
         return;
     bool differs = hoststate_differs(w->before, true, what, sizeof what);
     hoststate_release(w->before);

@@ -12,6 +12,11 @@
 tn_status guest_step(const device *device, const graph_binding *bound, const tn_call *call,
                      tn_status (*step)(const tn_call *, tn_error *), tn_error *err);
 
+/* Calls of this implementation left threads in this process that are not OpenMP's: a child, which has none of them, may
+ * wait for them. hung: one did; what is known afterwards. */
+typedef enum guest_threads { GUEST_NONE, GUEST_KEEPS, GUEST_HUNG } guest_threads;
+guest_threads guest_threads_of(const tn_impl *impl, bool hung);
+
 /* From now on everything is looked at after each call that this thread makes: for calls that do not come by thousands.
  * Returns what held before. */
 bool guest_every(bool on);
@@ -20,16 +25,19 @@ bool guest_every(bool on);
 tn_status guest_plan(const graph_binding *bound, const tn_site *site, tn_plan *plan, tn_error *err);
 tn_status guest_pack(const graph_binding *bound, const tn_site *site, void *packed, tn_queue *queue, tn_error *err);
 
-/* A step of a session: what changed during it, where it was not looked at call by call, is put back, too. Nothing is
- * allocated after the first time. Close with guest_watch_close. */
+/* A step of a session: what changed during it, where it was not looked at call by call, is put back, too. The process
+ * is looked at when the first guest of the step is called, so a step without any costs nothing. Nothing is allocated
+ * after the first time. Close with guest_watch_close. */
 typedef struct guest_watch {
     const device *device;
     const graph *graph;
     hoststate *before; /* NULL: nothing of plugins takes part                                         */
+    bool looked;       /* in this step                                                                */
 } guest_watch;
 
 void guest_watch_open(guest_watch *w, const device *device, const graph *graph);
-void guest_watch_begin(guest_watch *w);
+void guest_watch_begin(guest_watch *w); /* of this thread's guests, to the end; watches do not nest     */
+void guest_watch_look(guest_watch *w);  /* what the first guest of the step brings about                */
 void guest_watch_end(guest_watch *w);
 void guest_watch_close(guest_watch *w);
 

@@ -13,12 +13,12 @@ tn_status run_eager_call(const device *device, arena *a, const tn_call *call, tn
 tn_status run_eager_backward(const device *device, arena *a, const tn_call *call, tn_error *err);
 
 /* Performs a site's operation with what is bound to it (or eagerly). binding NULL or without impl, whose kernel does
- * not give an optional output that the call wants, or is not used with so many tokens: eager. */
+ * not give an optional output that the call wants, or is not used with so many tokens: eager, of which the arena knew
+ * when it was measured (else graph_binding.alone). */
 tn_status run_bound_call(const device *device, arena *a, const graph_binding *bound, const tn_call *call,
                          tn_error *err);
 
-/* Performs calls in place of a bound kernel: with run_kernel_call, and with what else it wants to see. The arena is
- * large enough for eager, too. */
+/* Performs calls in place of a bound kernel: with run_kernel_call, and with what else it wants to see. */
 typedef struct run_shadow {
     tn_status (*perform)(struct run_shadow *shadow, const device *device, arena *a, const graph_binding *bound,
                          const tn_call *call, tn_error *err);
@@ -33,8 +33,10 @@ tn_status run_bound_backward(const device *device, arena *a, const graph_binding
                              tn_error *err);
 
 /* The plan for calls of at most that many tokens, so that scratch is no larger than they need; the one that is bound
- * where the kernel would then do something else. */
-tn_plan run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens);
+ * where the kernel declines so many, or would then do something else. TN_E_KERNEL where it asks for what planning.h
+ * does not give. */
+tn_status run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens, tn_plan *plan,
+                       tn_error *err);
 
 /* One call, forward or with gradients, on memory that it measures, allocates and frees; the device is done with it when
  * this returns. site: as run_site_call; NULL:

@@ -2,12 +2,15 @@
  */
 #include "single/direct.h"
 #include "eager/eager.h"
+#include "apply/first_calls.h"
 #include "apply/plan.h"
 #include "apply/rank.h"
+#include "apply/shadow.h"
 #include "check/check.h"
 #include "run/guest.h"
 #include "base/text.h"
 
+#include <pthread.h>
 #include <string.h>
 
 /* What was checked: which implementation at a site of which shape, and whether its gradients were. */
@@ -66,7 +69,9 @@ static tn_status ask_kernel(registry_kernel *kernel, const tn_call *call, graph_
 {
     const tn_kernel *k = &kernel->kernel;
     tn_error nearest = TN_ERROR_INIT;
-    registry_probe(kernel);
+    tn_status asked = registry_probe(kernel, err);
+    if (asked != TN_OK)
+        return asked;
     if (!kernel->available)
         return tn_fail(err, TN_DECLINED, k->id, "it is not available: %s", kernel->reason);
     for (uint32_t i = 0; i < k->impl_count; i++) {
@@ -89,8 +94,8 @@ static tn_status choose_best(const tn_call *call, graph_binding *best, tn_error 
         graph_binding choice;
         tn_error why = TN_ERROR_INIT;
         registry_kernel *kernel = registry_at(eager_cpu.name, i);
-        if (best->kernel &&
-            rank_compare(&(rank_side){best->kernel, RANK_AUTO, 0}, &(rank_side){kernel, RANK_AUTO, 0}) < 0)
+        if (best->kernel && rank_compare(&(rank_side){.kernel = best->kernel, .place = RANK_AUTO},
+                                         &(rank_side){.kernel = kernel, .place = RANK_AUTO}) < 0)
             continue;
         tn_status status = ask_kernel(kernel, call, &choice, &why);
         if (status == TN_OK)
@@ -118,9 +123,50 @@ static tn_status choose(const tn_call *call, const char *id, graph_binding *choi
     return status == TN_OK ? TN_OK : tn_fail(err, status, why.where, "%s", why.message);
 }
 
+/* ---- first calls ------------------------------------------------------------------------------------------- */
+
+/* What no model has: the sizes of single calls, for the life of the process. The lock is held while one is compared. */
+static struct {
+    pthread_mutex_t lock;
+    graph nothing;
+    apply_target target;
+} singles = {.lock = PTHREAD_MUTEX_INITIALIZER, .target = {.graph = &singles.nothing, .device = &cpu_device}};
+
+/* Those of the implementation at sites of the call's shape. NULL: no memory. */
+static first_calls *sizes_of(const graph_binding *choice, const tn_call *call, tn_error *err)
+{
+    if (shadow_open(&singles.target, err) != TN_OK)
+        return NULL;
+    char *key = first_calls_key(choice->impl, plan_shape_hash(call->site));
+    return first_calls_open(&singles.target, choice->kernel, key, false, NULL, err);
+}
+
+/* By the kernel; the first call of its size is watched, and a kernel that is wrong there is not trusted any more. */
+static tn_status perform_watched(registry_kernel *kernel, graph_binding *choice, const tn_call *call, tn_error *err)
+{
+    pthread_mutex_lock(&singles.lock);
+    first_calls *sizes = sizes_of(choice, call, err);
+    bool watched = sizes && first_calls_is_new(sizes, call);
+    tn_status status = sizes ? TN_OK : TN_E_MEMORY;
+    if (watched) {
+        choice->first = sizes;
+        choice->shadow = shadow_hook(&singles.target);
+        sizes->failed = false;
+        status = run_alone(&cpu_device, NULL, choice, call, err);
+        uint32_t index = (uint32_t)(choice->impl - kernel->kernel.impls);
+        if (sizes->failed &&
+            !registry_remember(kernel, question_of(call->site, index, false), "a call of it was wrong in this process"))
+            status = plan_no_memory(err);
+    }
+    pthread_mutex_unlock(&singles.lock);
+    return status == TN_OK && !watched ? run_alone(&cpu_device, NULL, choice, call, err) : status;
+}
+
 tn_status direct_perform(const tn_call *call, const char *kernel, tn_error *err)
 {
     graph_binding choice;
     tn_status status = choose(call, kernel, &choice, err);
-    return status == TN_OK ? run_alone(&cpu_device, NULL, &choice, call, err) : status;
+    if (status != TN_OK || !choice.impl || call->grads)
+        return status == TN_OK ? run_alone(&cpu_device, NULL, &choice, call, err) : status;
+    return perform_watched(registry_find(eager_cpu.name, choice.id), &choice, call, err);
 }

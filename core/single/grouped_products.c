@@ -35,21 +35,15 @@ static bool is_list(tn_layout layout)
 /* A matrix, or a stack of them, that can be read. */
 static tn_status check_tensor(const char *name, const tn_tensor *t, int32_t ndim, tn_error *err)
 {
-    if (!t)
-        return tn_fail(err, TN_E_USAGE, name, "is NULL; pass a tensor");
+    tn_status status = tensor_check(t, name, err);
+    if (status != TN_OK)
+        return status;
     if (t->ndim != ndim)
         return tn_fail(err, TN_E_USAGE, name, "has %d dimensions; pass a tensor of %d", (int)t->ndim, (int)ndim);
     if (!tensor_is_float(t->dtype))
         return tn_fail(err, TN_E_USAGE, name, "is of type %s; grouped products take f32, bf16 and f16",
                        tn_dtype_name(t->dtype));
-    bool empty = false;
-    for (int32_t i = 0; i < ndim; i++) {
-        if (t->shape[i] < 0)
-            return tn_fail(err, TN_E_USAGE, name, "has %" PRId64 " elements along dimension %d; none can be negative",
-                           t->shape[i], (int)i);
-        empty = empty || t->shape[i] == 0;
-    }
-    if (empty)
+    if (tn_tensor_count(t) == 0)
         return TN_OK;
     if (!t->data)
         return tn_fail(err, TN_E_USAGE, name, "has no data; pass a tensor in memory of the host");

@@ -1,5 +1,7 @@
 /* One site on its own, for programs that have their own way of putting a model's operations together. */
 #include "base/structs.h"
+#include "base/tensor.h"
+#include "base/text.h"
 #include "model/model.h"
 #include "op/op.h"
 #include "plugin/registry.h"
@@ -22,6 +24,17 @@ static const graph_site *find_site(const tn_model *model, const char *path, tn_o
     return NULL;
 }
 
+static tn_status check_tensors(const char *list, const tn_tensor *tensors, int32_t count, tn_error *err)
+{
+    char name[16];
+    tn_status status = TN_OK;
+    for (int32_t i = 0; i < count && status == TN_OK; i++) {
+        text_cut(name, sizeof name, "%s[%d]", list, (int)i);
+        status = tensor_check(&tensors[i], name, err);
+    }
+    return status;
+}
+
 static tn_status fill_call(tn_call *call, const graph_site *site, const tn_tensor *in, int32_t in_count,
                            const tn_tensor *out, int32_t out_count, tn_error *err)
 {
@@ -35,7 +48,8 @@ static tn_status fill_call(tn_call *call, const graph_site *site, const tn_tenso
         memcpy(call->in, in, (size_t)in_count * sizeof *in);
     if (out_count > 0)
         memcpy(call->out, out, (size_t)out_count * sizeof *out);
-    return TN_OK;
+    tn_status status = check_tensors("in", call->in, in_count, err);
+    return status == TN_OK ? check_tensors("out", call->out, out_count, err) : status;
 }
 
 /* What is bound, with scratch for as many tokens as the call has: fewer than a session's, or more. */
@@ -45,7 +59,10 @@ static tn_status bind_call(const graph_site *site, const tn_call *call, graph_bi
     if (!bound->impl)
         return TN_OK;
     int64_t tokens = op_tokens(call) > 0 ? op_tokens(call) : 1;
-    bound->plan = run_plan_for(bound->impl, &site->site, &site->bound.plan, tokens);
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = run_plan_for(bound->impl, &site->site, &site->bound.plan, tokens, &bound->plan, &why);
+    if (status != TN_OK)
+        return tn_fail(err, status, bound->kernel->kernel.id, "plan failed at %s: %s", site->site.path, why.message);
     if (bound->plan.max_tokens < tokens)
         return tn_fail(err, TN_E_USAGE, site->site.path,
                        "%lld tokens are more than %s plans for here, %lld; use fewer at once", (long long)tokens,
@@ -87,6 +104,10 @@ tn_status tn_site_backward(tn_model *model, const char *path, tn_op op, const tn
     if (status == TN_OK)
         status = fill_call(&call, site, in, in_count, NULL, 0, err);
     call.grads = &own;
+    if (status == TN_OK)
+        status = check_tensors("grads.in", own.in, TN_CALL_TENSORS, err);
+    if (status == TN_OK)
+        status = check_tensors("grads.out", own.out, TN_CALL_TENSORS, err);
     if (status == TN_OK)
         status = op_check_call(&call, err);
     if (status == TN_OK)

@@ -120,7 +120,7 @@ const char *tn_stop_text_push(tn_stop_text *s, const char *text, size_t length, 
 
 const char *tn_stop_text_flush(tn_stop_text *s, size_t *length)
 {
-    if (!s || !append(s, "", 0))
+    if (!s || !length || !append(s, "", 0))
         return NULL;
     *length = s->given = s->used;
     s->found = false;

@@ -2,6 +2,7 @@
 #include "whole/whole.h"
 
 #include "apply/apply.h"
+#include "apply/shadow.h"
 #include "base/structs.h"
 #include "base/text.h"
 #include "check/compare.h"
@@ -12,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_TOKENS = 512, MOST_ROWS = 2 };
+/* A whole chunk of a session as a prompt, and single tokens behind it. */
+enum { USUAL_TOKENS = 576, MOST_ROWS = 2 };
 
 /* What the caller sees comes first. */
 typedef struct whole_report {
@@ -127,7 +129,8 @@ static tn_status open_twin(whole_work *w)
 static tn_status allocate(whole_work *w)
 {
     int64_t vocab = w->model->info.vocab;
-    size_t count = (size_t)w->text.count;
+    size_t count = (size_t)whole_run_count(&w->text);
+    whole_calls calls = whole_run_calls(&w->text);
     w->truth = whole_run_alloc(&w->text, vocab, w->err);
     w->rounded = w->truth ? whole_run_alloc(&w->text, vocab, w->err) : NULL;
     w->with = w->rounded ? whole_run_alloc(&w->text, vocab, w->err) : NULL;
@@ -146,6 +149,10 @@ static tn_status allocate(whole_work *w)
                                        .complete = true,
                                        .tokens = w->text.count,
                                        .window = w->text.window,
+                                       .single_tokens = calls.steps,
+                                       .few_tokens = calls.few,
+                                       .most_few = calls.most_few,
+                                       .batch_rows = calls.rows,
                                        .rows = (const tn_text_row *const *)w->report->rows,
                                        .sites = (const tn_text_site *const *)w->report->sites};
     return TN_OK;
@@ -163,7 +170,8 @@ static tn_status measure_yardstick(whole_work *w)
         status = whole_run(w->narrow, &w->text, true, w->rounded, w->err);
     whole_distance yard = {0};
     if (status == TN_OK)
-        status = whole_distance_of(w->truth, w->rounded, w->text.count, w->model->info.vocab, w->yard, &yard, w->err);
+        status = whole_distance_of(w->truth, w->rounded, whole_run_count(&w->text), w->model->info.vocab, w->yard,
+                                   &yard, w->err);
     w->yard_rms = yard.rms;
     return status;
 }
@@ -173,12 +181,14 @@ static tn_status measure_yardstick(whole_work *w)
 /* A model with kernels against itself without, and against the truth. */
 static tn_status add_row(whole_work *w, tn_model *model)
 {
-    int64_t count = w->text.count, vocab = model->info.vocab;
+    int64_t count = whole_run_count(&w->text), vocab = model->info.vocab;
     size_t at = w->report->seen.row_count;
     const float *eager = model == w->full ? w->truth : w->rounded;
     tn_status status = whole_tell(&w->progress, "with kernels", 2 + (int64_t)at, 4, w->err);
+    shadow_unbind(&model->target); /* what is wrong must show, and not be put right                        */
     if (status == TN_OK)
         status = whole_run(model, &w->text, false, w->with, w->err);
+    shadow_bind(&model->target);
     if (status == TN_OK)
         status =
             whole_rule_init(&w->rules[at], model, &w->text, w->yard, w->narrow->dtype, largest_ulps(model), w->err);
@@ -207,15 +217,16 @@ static tn_status add_row(whole_work *w, tn_model *model)
                          .perplexity_kernels = perplexity[1],
                          .distance_eager = w->yard_rms,
                          .distance_kernels = apart.rms,
-                         .worst = whole_rule_worst(&w->rules[at], w->each, 0, count, &w->tokens[at])};
+                         .worst = whole_rule_worst(&w->rules[at], w->yard, w->each, count, &w->tokens[at])};
     if (isnan(row->worst))
         return whole_no_memory(w->err);
     row->passed = row->worst <= 1;
     if (!row->passed)
         text_cut(row->reason, sizeof row->reason,
                  "the logits in %s are %.3g times as far from those without kernels as rounding explains, first of all "
-                 "at token %lld",
-                 tn_dtype_name(model->dtype), row->worst, (long long)w->tokens[at]);
+                 "at token %lld, %s",
+                 tn_dtype_name(model->dtype), row->worst, (long long)whole_run_position(&w->text, w->tokens[at]),
+                 whole_run_manner(&w->text, w->tokens[at]));
     w->row_model[at] = model;
     w->report->seen.row_count++;
     w->report->seen.passed = w->report->seen.passed && row->passed;
@@ -243,8 +254,9 @@ static tn_status find_sites(whole_work *w)
     whole_search s = {.model = w->row_model[at],
                       .truth = w->full,
                       .rule = &w->rules[at],
+                      .yard = w->yard,
                       .text = w->text,
-                      .token = w->tokens[at],
+                      .token = whole_run_position(&w->text, w->tokens[at]),
                       .progress = w->progress,
                       .found = calloc(g->site_count + 1, sizeof *s.found)};
     if (!s.found)

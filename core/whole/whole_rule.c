@@ -66,9 +66,9 @@ tn_status whole_rule_init(whole_rule *r, const tn_model *model, const whole_text
                           tn_dtype narrow_dtype, double ulps, tn_error *err)
 {
     const graph *g = model->target.graph;
-    int64_t count, layers = picking_sites(g);
-    *r = (whole_rule){.narrow = model->dtype != TN_F32, .yard = yard, .picks = layers > 0};
-    double *all = sorted(yard, text->count, &count);
+    int64_t count, tokens = whole_run_count(text), layers = picking_sites(g);
+    *r = (whole_rule){.narrow = model->dtype != TN_F32, .picks = layers > 0};
+    double *all = sorted(yard, tokens, &count);
     if (!all)
         return whole_no_memory(err);
     bool usable = count > 0 && isfinite(all[count / 2]) && all[count / 2] > 0;
@@ -89,21 +89,21 @@ tn_status whole_rule_init(whole_rule *r, const tn_model *model, const whole_text
     r->factor = scale * SPREAD * sqrt((double)longest_sum(g, text->window));
     if (ulps > SHORT_ULPS)
         r->factor = fmax(r->factor, scale * LARGEST_OF_ROW * ulps);
-    r->changes = 2 + (int64_t)(2 * CHANGED * (double)(text->count * layers) * r->factor);
+    r->changes = 2 + (int64_t)(2 * CHANGED * (double)(tokens * layers) * r->factor);
     return TN_OK;
 }
 
 /* ---- judging --------------------------------------------------------------------------------------------------- */
 
 /* The worst token of those that can be compared, by its distance in units of its own yardstick. */
-static double worst_token(const whole_rule *r, const double *each, int64_t first, int64_t count, int64_t *token)
+static double worst_token(const whole_rule *r, const double *yard, const double *each, int64_t count, int64_t *token)
 {
     double worst = 0;
     for (int64_t i = 0; i < count; i++) {
-        double yard = r->yard[first + i], ratio = each[i] / (isfinite(yard) ? fmax(yard, r->median) : r->largest);
+        double ratio = each[i] / (isfinite(yard[i]) ? fmax(yard[i], r->median) : r->largest);
         if (!isnan(ratio) && ratio > worst) {
             worst = ratio;
-            *token = first + i;
+            *token = i;
         }
     }
     return worst;
@@ -139,14 +139,14 @@ static double judge_picks(const whole_rule *r, const double *each, int64_t count
     return worst;
 }
 
-double whole_rule_worst(const whole_rule *r, const double *each, int64_t first, int64_t count, int64_t *token)
+double whole_rule_worst(const whole_rule *r, const double *yard, const double *each, int64_t count, int64_t *token)
 {
-    *token = first;
-    double one = worst_token(r, each, first, count, token);
+    *token = 0;
+    double one = worst_token(r, yard, each, count, token);
     if (r->picks)
         return judge_picks(r, each, count);
     if (!r->narrow)
         return one / r->factor;
-    double all = rms_of(each, r->yard + first, count), yard = rms_of(r->yard + first, each, count);
-    return fmax(one / NARROW_ONE, yard > 0 ? all / (NARROW_ALL * yard) : 0);
+    double all = rms_of(each, yard, count), own = rms_of(yard, each, count);
+    return fmax(one / NARROW_ONE, own > 0 ? all / (NARROW_ALL * own) : 0);
 }

@@ -15,10 +15,9 @@ enum { MOST_RUNS = 600, LEAST_TOKENS = 16, LEAST_NARROW = 64 };
 typedef struct search_state {
     whole_search *s;
     whole_text part;
-    int64_t first; /* of the part in the text                                                      */
     float *truth, *logits;
-    double *each;
-    bool *keep; /* [site]                                                                           */
+    double *each, *yard; /* of each token of the part                                             */
+    bool *keep;          /* [site]                                                                           */
     int64_t runs;
     tn_error *err;
     tn_status status; /* an error, or TN_DECLINED: too many runs                                    */
@@ -44,12 +43,12 @@ static bool fails(search_state *st, const size_t *sites, size_t count)
         st->status = whole_run(s->model, &st->part, false, st->logits, st->err);
     apply_only(&s->model->target, NULL);
     whole_distance apart;
+    int64_t tokens = whole_run_count(&st->part);
     if (st->status == TN_OK)
-        st->status =
-            whole_distance_of(st->truth, st->logits, st->part.count, s->model->info.vocab, st->each, &apart, st->err);
+        st->status = whole_distance_of(st->truth, st->logits, tokens, s->model->info.vocab, st->each, &apart, st->err);
     if (st->status != TN_OK)
         return false;
-    double worst = whole_rule_worst(s->rule, st->each, st->first, st->part.count, &token);
+    double worst = whole_rule_worst(s->rule, st->yard, st->each, tokens, &token);
     if (isnan(worst))
         st->status = whole_no_memory(st->err);
     return worst > 1;
@@ -119,8 +118,9 @@ static size_t list_sites(const whole_search *s, size_t *sites)
 static tn_status begin_part(search_state *st, int64_t first, int64_t count, int64_t window)
 {
     whole_search *s = st->s;
-    st->first = first;
     st->part = (whole_text){s->text.ids + first, count, window};
+    for (int64_t i = 0, tokens = whole_run_count(&st->part); i < tokens; i++)
+        st->yard[i] = s->yard[first + whole_run_position(&st->part, i)];
     return whole_run(s->truth, &st->part, true, st->truth, st->err);
 }
 
@@ -161,11 +161,12 @@ tn_status whole_search_run(whole_search *s, tn_error *err)
     search_state st = {.s = s,
                        .truth = whole_run_alloc(&s->text, vocab, err),
                        .logits = whole_run_alloc(&s->text, vocab, err),
-                       .each = malloc((size_t)s->text.count * sizeof *st.each),
+                       .each = malloc((size_t)whole_run_count(&s->text) * sizeof *st.each),
+                       .yard = malloc((size_t)whole_run_count(&s->text) * sizeof *st.yard),
                        .keep = calloc(sites + 1, sizeof *st.keep),
                        .err = err};
     size_t *list = malloc((sites + 1) * sizeof *list);
-    if (st.truth && st.logits && st.each && st.keep && list)
+    if (st.truth && st.logits && st.each && st.yard && st.keep && list)
         search(&st, list);
     else
         st.status = whole_no_memory(err);
@@ -173,6 +174,7 @@ tn_status whole_search_run(whole_search *s, tn_error *err)
     free(st.truth);
     free(st.logits);
     free(st.each);
+    free(st.yard);
     free(st.keep);
     free(list);
     return st.status == TN_DECLINED ? TN_OK : st.status;

@@ -61,15 +61,16 @@ typedef struct tn_check_options {
  * against eager at made-up sites: every dtype, layout, feature and many sizes; 0 to 600 tokens; rows apart, in place,
  * between unreadable pages; several numbers of threads; the same call again; inputs of all magnitudes; gradients, all
  * of them and each alone. All code of the plugin but its constructor, which is tried before, runs in child processes
- * with time limits. options may be NULL. on_row is called for each row as it comes; non-zero return ends it
- * (TN_E_CANCELLED).
+ * with time limits. options may be NULL. on_row, which may be NULL, is called for each row as it comes; non-zero return
+ * ends it (TN_E_CANCELLED).
  *
  * TN_E_VERIFY when something failed, TN_E_KERNEL when the file is no usable plugin, TN_E_USAGE for an unknown operation
  * or site. The plugin stays loaded. [one thread]: of the process. */
 TN_API tn_status tn_check_plugin(const char *file, const tn_check_options *options,
                                  int (*on_row)(void *ctx, const tn_check_row *row), void *ctx, tn_error *err);
 
-/* One call made again. Texts are cut where they do not fit. */
+/* One call made again. Texts are cut where they do not fit; what could move a terminal's cursor or is no UTF-8 stands
+ * in them as \xNN, since a file may say anything. */
 typedef struct tn_replay {
     uint32_t size;
     tn_op op;
@@ -78,10 +79,15 @@ typedef struct tn_replay {
     bool passed;
     char kernel[128], site[256], plugin[512];
     char then[256], now[256]; /* which element, both values                                           */
+    /* Calls on one thread and on so many, and what was found: wrong numbers, and other bits than on one. */
+    int64_t calls_alone, wrong_alone, calls_together, wrong_together, other_bits;
+    int32_t threads;
+    char threads_text[160]; /* "wrong on 2 threads in 7 of 20 calls, right on one in 3: its threads race"  */
 } tn_replay;
 
-/* Makes the call of a file that tn_model_shadow wrote again: the kernel in a child process, on the file's tensors,
- * against eager. plugin: the file to load the kernel from; NULL: it is among those that are loaded (tn_scan).
+/* Makes the call of a file that tn_model_shadow wrote again: the kernel in child processes, on the file's tensors,
+ * against eager: on one thread, and often on as many as it had then (on all where that was one), which must also give
+ * the same bits. plugin: the file to load the kernel from; NULL: it is among those that are loaded (tn_scan).
  * TN_E_VERIFY when it is still wrong, with result filled; TN_E_INPUT when file is no such file. [one thread]: of the
  * process. */
 TN_API tn_status tn_check_replay(const char *plugin, const char *file, tn_replay *result, tn_error *err);

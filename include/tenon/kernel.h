@@ -14,7 +14,7 @@ extern "C" {
 /* Majors must be equal. A plugin names the lowest minor that it needs, 0 unless it defines TN_ABI_NEEDED before
  * including this header. A plugin built for 2.x loads into every host of 2.x and later minors. */
 #define TN_ABI_MAJOR 2
-#define TN_ABI_MINOR 1
+#define TN_ABI_MINOR 2
 #ifndef TN_ABI_NEEDED
 #define TN_ABI_NEEDED 0
 #endif
@@ -46,7 +46,8 @@ typedef struct tn_match {
 
 /* Largest distance from eager, in units of the last place of dt at the largest magnitude in
  * the output row: |y - eager| <= ulps * eps(dt) * max|eager row|, eps = 2^-24, 2^-8, 2^-11 for
- * f32, bf16, f16. A row that is not zero counts as not smaller than the type's smallest normal number (2^-14 in f16).
+ * f32, bf16, f16. An output that is f32 where dt is not, such as a state, is compared with 2^-10 in place of
+ * ulps * eps(dt). A row that is not zero counts as not smaller than the type's smallest normal number (2^-14 in f16).
  * 0 asks for eager's bits; more than TN_TOLERANCE_MAX_... would check nothing and is refused. */
 #define TN_TOLERANCE_MAX_F32 65536.0 /* 2^-8 of the largest magnitude                            */
 #define TN_TOLERANCE_MAX_BF16 64.0   /* a quarter of it                                          */
@@ -54,6 +55,11 @@ typedef struct tn_match {
 typedef struct tn_tolerance {
     double ulps_f32, ulps_bf16, ulps_f16;
 } tn_tolerance;
+
+/* tn_impl.traits: it keeps something from one call to the next, behind a lock of its own. Without this a library whose
+ * variables change from call to call is refused; with it, two sessions call it at the same time for longer when it is
+ * checked. (ABI 2.2) */
+#define TN_KEEPS_STATE (UINT64_C(1) << 0)
 
 /* How a kernel fulfils one operation. The functions may be called from any thread, by one thread at a time per model;
  * two models may call them at the same time, so they keep no state outside of what they are given. They start no
@@ -81,6 +87,7 @@ typedef struct tn_impl {
     /* The gradients, by the formulas of docs/numerics.md, with plan->backward_scratch_bytes of scratch. Optional:
      * without it the implementation is for inference only. [any thread] */
     tn_status (*backward)(const tn_call *call, tn_error *err);
+    uint64_t traits; /* TN_KEEPS_STATE, or 0; what the host does not know is refused                 */
 } tn_impl;
 
 typedef struct tn_kernel {

@@ -117,6 +117,9 @@ typedef struct tn_report {
     const tn_kernel_report *const *kernels;
     size_t overlap_count; /* who lost sites to whom                                               */
     const tn_overlap *const *overlaps;
+    /* Calls that were compared with eager because a kernel had not been called with so many tokens before: of this
+     * model by its kernels of now, in earlier runs too, and in this process since the model was opened. */
+    int64_t first_calls, first_calls_now;
 } tn_report;
 
 /* What applying spec (tn_config_set_kernels says what it may be) would do, and why; nothing changes. What would be
@@ -182,10 +185,11 @@ TN_API tn_status tn_verify_kernels(tn_model *model, const tn_config *config, con
                                    tn_verify_row ***rows, size_t *count, tn_error *err);
 
 /* From now on a fraction (0 to 1) of all forward calls of applied kernels is performed by eager as well, on the live
- * data. The first call whose results are further from eager's than the kernel declares takes that kernel off the model,
- * which goes on with eager's results from that call on; a notice (notices.h) names site, row and both values, and the
- * call is written to PREFIX-KERNEL.safetensors (prefix NULL: nowhere) for tn_check_replay. Which calls is drawn by a
- * fixed seed. The price is that fraction of eager's time. 0 turns it off. No sessions open. [one thread] */
+ * data; the first call of each size is anyway, where kernels were checked when they were applied. The first call whose
+ * results are further from eager's than the kernel declares takes that kernel off the model, which goes on with eager's
+ * results from that call on; a notice (notices.h) names site, row and both values, and the call is written to
+ * PREFIX-KERNEL.safetensors (prefix NULL: nowhere) for tn_check_replay. Which calls is drawn by a fixed seed. The price
+ * is that fraction of eager's time. 0: only first calls. No sessions open. [one thread] */
 TN_API tn_status tn_model_shadow(tn_model *model, double fraction, const char *prefix, tn_error *err);
 
 /* What one kernel's packed weights take. Sites with equal weights, for which it packs the same, share one copy. */

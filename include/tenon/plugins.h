@@ -83,6 +83,12 @@ TN_API tn_status tn_scan(const tn_config *config, tn_error *err);
  * built without libseccomp, or the system has none. The first call starts a child. [any thread] */
 TN_API const char *tn_trial_unfiltered(void);
 
+/* Which function of a plugin is being called right now, in words ("npu_x (x.so) in forward"): by the calling thread or,
+ * where that is in none, by the one that began last. false: none, and text, which may be NULL, is empty. For handlers
+ * of the program's exit: a plugin that calls exit ends the program, whose status would say that all went well. [any
+ * thread] */
+TN_API bool tn_plugin_called(char *text, size_t size);
+
 /* Are the folders of the configuration fit to hold plugins? None of their files is opened: for who wants no kernels. */
 TN_API tn_status tn_check_folders(const tn_config *config, tn_error *err);
 

@@ -13,11 +13,11 @@ extern "C" {
 
 /* Calls body on [begin, end) pieces that cover 0..count-1, each piece at most once and at least
  * grain long except the last; threads run 0 .. tn_thread_count()-1. Nested or concurrent calls run on the caller alone.
- * [any thread] */
+ * Nothing to do where count is not positive or body is NULL. [any thread] */
 TN_API void tn_parallel_for(int64_t count, int64_t grain,
                             void (*body)(void *ctx, int64_t begin, int64_t end, int32_t thread), void *ctx);
 
-/* Calls body once on every thread of the team; threads says how many take part. [any thread] */
+/* Calls body once on every thread of the team; threads says how many take part. NULL: nothing to do. [any thread] */
 TN_API void tn_parallel(void (*body)(void *ctx, int32_t thread, int32_t threads), void *ctx);
 
 /* Inside tn_parallel: waits until all threads of the region have called it as often. [threads of a region] */

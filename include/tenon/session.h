@@ -22,7 +22,8 @@ typedef struct tn_session_options {
 } tn_session_options;
 
 /* A KV cache and an arena for activations; allocates everything that running tokens will need but the cache's memory,
- * which grows; towers allocate what their pictures and sounds take for the call. options may be NULL. Owned:
+ * which grows; towers allocate what their pictures and sounds take for the call, and the first call of each size of a
+ * kernel what comparing it with eager takes. options may be NULL. Owned:
  * tn_session_free. Kernels must not be applied or reverted while sessions of the model exist (it is refused). A session
  * and its model are used by the same thread at a time. [one thread] */
 TN_API tn_session *tn_session_new(tn_model *model, const tn_session_options *options, tn_error *err);
@@ -169,9 +170,10 @@ typedef struct tn_generate_result {
  * options and seed draw the same tokens from the same logits, whatever the number of threads.
  *
  * Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
- * result may be NULL; it is filled after an error too. Any of the model's end-of-sequence tokens is written and ends
- * it. The last token written has not been fed: whoever goes on begins with it. Behind pictures or sounds:
- * tn_session_run with all of the prompt but its last token, which is the prompt here. [one thread] */
+ * result may be NULL; it is filled after an error too. options NULL: nothing but the prompt is fed. Any of the model's
+ * end-of-sequence tokens is written and ends it. The last token written has not been fed: whoever goes on begins with
+ * it. Behind pictures or sounds: tn_session_run with all of the prompt but its last token, which is the prompt here.
+ * [one thread] */
 TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
                              const tn_generate_options *options, int64_t *out, tn_generate_result *result,
                              tn_error *err);

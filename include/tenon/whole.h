@@ -10,8 +10,8 @@ extern "C" {
 
 typedef struct tn_text_options {
     uint32_t size;
-    int64_t max_tokens; /* of the text that are used; 0: 512                                       */
-    int64_t window;     /* tokens that are computed together, with nothing before them; 0: 512, or the model's
+    int64_t max_tokens; /* of the text that are used; 0: 576                                       */
+    int64_t window;     /* tokens that are computed together, with nothing before them; 0: 576, or the model's
                            maximum where that is smaller                                            */
     bool no_search;     /* when it fails: not which sites bring the difference                       */
     /* Called now and then with what is done; non-zero return cancels. May be NULL. */
@@ -52,6 +52,9 @@ typedef struct tn_text_report {
     size_t row_count, site_count;
     const tn_text_row *const *rows;
     const tn_text_site *const *sites;
+    /* In which calls, besides prompts in a session's chunks: single tokens at the end of the first window; the text's
+     * beginning once more, in calls of 2 to most_few tokens; rows of a batch, 0: the text is too short for one. */
+    int64_t single_tokens, few_tokens, most_few, batch_rows;
 } tn_text_report;
 
 /* Computes ids, the tokens of a text, with the kernels that are applied and without, and says whether the difference is

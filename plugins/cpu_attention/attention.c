@@ -3,6 +3,7 @@
 #include "scalar.h"
 #include "scratch.h"
 
+#include <float.h>
 #include <math.h>
 
 #define LOG2_E 1.44269504088896340736
@@ -136,13 +137,19 @@ static void do_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
+float attention_sink(const attention_layer *layer, int64_t head)
+{
+    float sink = scalar_load(layer->sinks->data, head, layer->sinks->dtype), power = sink * (float)LOG2_E;
+    return isfinite(sink) && !isfinite(power) ? copysignf(FLT_MAX, sink) : power;
+}
+
 float attention_factor(const attention_layer *layer, int64_t head, float max, float sum, bool seen)
 {
     if (!seen)
         return 0.0f;
     if (!layer->sinks)
         return 1.0f / sum;
-    float sink = scalar_load(layer->sinks->data, head, layer->sinks->dtype) * (float)LOG2_E;
+    float sink = attention_sink(layer, head);
     float top = sink > max ? sink : max, own = exp2f(max - top);
     return own / (sum * own + exp2f(sink - top));
 }

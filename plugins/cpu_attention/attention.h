@@ -128,6 +128,9 @@ attention_layer attention_layer_of(const tn_site *site, const tn_plan *plan);
 size_t attention_scratch(const attention_layer *layer);
 void attention_forward(const attention_layer *layer, const tn_call *call);
 
+/* A head's sink in powers of two; a number stays one. */
+float attention_sink(const attention_layer *layer, int64_t head);
+
 /* Bytes from key to key along dimension 1, and where (b, i, head) of [B, X, heads, D] begins. */
 static inline int64_t attention_step(const tn_tensor *t)
 {

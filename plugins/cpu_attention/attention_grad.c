@@ -358,7 +358,7 @@ static float settle_row(const attention_layer *layer, attention_grad_lanes *grad
         return 0.0f;
     }
     if (layer->sinks) {
-        float sink = scalar_load(layer->sinks->data, head, layer->sinks->dtype) * (float)LOG2_E;
+        float sink = attention_sink(layer, head);
         float max = sink > grads->max[l] ? sink : grads->max[l], factor = exp2f(grads->max[l] - max);
         own = exp2f(sink - max);
         grads->max[l] = max;

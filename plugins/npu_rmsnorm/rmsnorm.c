@@ -72,6 +72,18 @@ static void forward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
     }
 }
 
+float rmsnorm_mean(const rmsnorm_rows *a, int64_t row, tn_dtype dtype, float scale)
+{
+    const char *x = row_of(a, NORM_X, row), *r = row_of(a, NORM_R, row), *gate = row_of(a, NORM_GATE, row);
+    const char *dy = row_of(a, NORM_DY, row);
+    double sum = 0;
+    for (int64_t i = 0; i < a->width; i++) {
+        double h = (double)scalar_load(dy, i, dtype) * (double)weight_at(a, i, dtype);
+        sum += (gate ? h * (double)silu(scalar_load(gate, i, dtype)) : h) * (double)value_at(x, r, i, dtype);
+    }
+    return (float)(sum * (double)scale / (double)a->width);
+}
+
 /* With s = 1 / sqrt(mean(v^2) + eps), n = v s, h = dy w silu(gate) and m = mean(h n):
  *   dx = dr = s (h - n m) + dsum, dw += dy n silu(gate), dgate = dy n w silu'(gate). */
 static void backward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
@@ -86,6 +98,8 @@ static void backward_row(const rmsnorm_rows *a, int64_t row, tn_dtype dtype)
         products[i % PARTS] += (gate ? h * silu(scalar_load(gate, i, dtype)) : h) * v;
     }
     float scale = inverse_norm(a, squares), mean = join(products) * scale / (float)a->width;
+    if (!isfinite(mean))
+        mean = rmsnorm_mean(a, row, dtype, scale);
     for (int64_t i = 0; i < a->width; i++) {
         float n = value_at(x, r, i, dtype) * scale, g = scalar_load(dy, i, dtype), w = weight_at(a, i, dtype);
         float z = gate ? scalar_load(gate, i, dtype) : 0.0f, active = gate ? g * silu(z) : g;

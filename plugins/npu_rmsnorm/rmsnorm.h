@@ -52,6 +52,9 @@ typedef struct rmsnorm_kernels {
     rmsnorm_blocks_fn *add_blocks[TN_F16 + 1];
 } rmsnorm_kernels;
 
+/* m of a row's gradient, mean(h n), summed in double: for rows whose sum of products leaves the range of f32. */
+float rmsnorm_mean(const rmsnorm_rows *a, int64_t row, tn_dtype dtype, float scale);
+
 /* Fills every entry with the best that these flags allow. All variants add in the same order: forward gives the same
  * bits, except for silu(gate) and for squares below the normal numbers of f32; backward differs in the last places. */
 void rmsnorm_kernels_init(rmsnorm_kernels *table, uint64_t cpu_flags);

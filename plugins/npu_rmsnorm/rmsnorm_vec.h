@@ -5,6 +5,8 @@
 
 #include "rmsnorm.h"
 
+#include <math.h>
+
 /* Partial sums: as in rmsnorm.c, which explains the order. The packs of a round of PARTS are independent sums, which
  * hides the latency of the additions. */
 enum { PARTS = 64, PACKS = PARTS / PACK };
@@ -253,6 +255,8 @@ VEC_INLINE void rows_of_kind(rmsnorm_rows a, norm_kind kind, bool backward)
         if (next < a.count) {
             row = row_of(&a, next);
             f = first_pass(&a, row, kind, backward);
+            if (backward && !isfinite(f.mean))
+                f.mean = rmsnorm_mean(&a, next, kind.dtype, f.scale);
         }
         if (next > 0)
             second_pass(&a, this_row, these, kind, backward);

@@ -219,6 +219,8 @@ START_TEST(dot_is_valid)
         free(svg);
         free(said);
         tempdir_remove(folder);
+    } else {
+        puts("SKIPPED drawings: dot is not installed");
     }
     free(dot);
     tn_report_free(report);

@@ -15,7 +15,7 @@ static bool sees(const tn_call *call, int32_t query, int32_t key, int64_t slot)
         window += window > 0;
     if (faulty("slots are positions") && key >= 0)
         key = (int32_t)slot;
-    if (faulty("many keys") && slot >= 1024)
+    if ((faulty("many keys") && slot >= 1024) || (faulty("16384 keys") && slot >= 16384))
         return false;
     return key >= 0 && key <= query && (window == 0 || query - key < window);
 }

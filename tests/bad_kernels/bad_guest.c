@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +17,13 @@
 #include <unistd.h>
 
 enum { LATE = 400, MANY_ROWS = 132 };
+
+static pid_t home; /* the process that opened this: a child that calls it is another                 */
+
+__attribute__((constructor)) static void remember_process(void)
+{
+    home = getpid();
+}
 
 static const char *fault(void)
 {
@@ -40,6 +49,34 @@ static void flush_denormals(void)
 static void ignore(int number)
 {
     (void)number;
+}
+
+static void leave(void)
+{
+    _exit(0);
+}
+
+/* The functions that end a process. */
+static void end(const char *what)
+{
+    if (!strncmp(what, "exit ", 5))
+        exit(0);
+    if (!strncmp(what, "_exit ", 6))
+        _exit(0);
+    if (!strncmp(what, "_Exit ", 6))
+        _Exit(0);
+    if (!strncmp(what, "quick_exit ", 11))
+        quick_exit(0);
+    if (!strncmp(what, "pthread_exit ", 13))
+        pthread_exit(NULL);
+    if (!strncmp(what, "abort ", 6))
+        abort();
+    if (!strncmp(what, "SIGKILL ", 8))
+        raise(SIGKILL);
+    if (!strncmp(what, "exec ", 5))
+        execl("/bin/true", "true", NULL);
+    if (!strncmp(what, "a handler ", 10))
+        atexit(leave);
 }
 
 static void change(const char *what)
@@ -78,7 +115,9 @@ static void misbehave(const char *where)
 {
     const char *in = strstr(fault(), " in ");
     if (in && !strcmp(in + 4, where))
-        change(fault());
+        change(fault()), end(fault());
+    if (in && !strncmp(in, " in the program's ", 18) && !strcmp(in + 18, where) && getpid() == home)
+        end(fault());
 }
 
 static void in_worker(void *ctx, int32_t thread, int32_t threads)
@@ -122,18 +161,30 @@ static tn_status end_of(int64_t rows, bool late, tn_error *err)
     return TN_OK;
 }
 
+/* "wrong with 37 tokens", or "wrong with 7 over blocks of 8" where there are some of them. */
+static bool is_wrong_with(int64_t tokens)
+{
+    int number, block;
+    if (sscanf(fault(), "wrong with %d over blocks of %d", &number, &block) == 2)
+        return tokens > 4 * block && tokens % block == number;
+    return sscanf(fault(), "wrong with %d tokens", &number) == 1 && tokens == number;
+}
+
 static tn_status forward(const tn_call *call, tn_error *err)
 {
     static atomic_int calls;
     const tn_tensor *x = &call->in[0];
     int64_t n = x->shape[x->ndim - 1], rows = tn_tensor_count(x) / n;
     float *w = call->site->param[TN_ROLE_WEIGHT].tensors[0].data;
-    bool late = atomic_fetch_add(&calls, 1) >= LATE;
+    int before = atomic_fetch_add(&calls, 1);
+    bool late = before >= LATE;
     if (faulty("drift") || (faulty("drift late") && late))
         w[0] *= 1.00001f;
     if (faulty("packed") && call->packed)
         *(float *)call->packed += 1;
-    bool wrong = (faulty("wrong late") && late) || (faulty("wrong with 37 tokens") && x->shape[x->ndim == 4] == 37);
+    bool wrong = (faulty("wrong late") && late) || is_wrong_with(x->shape[x->ndim == 4]);
+    if (faulty("races")) /* as a race would, but always in the same calls */
+        wrong = call->plan->threads > 1 && before % 3 == 1;
     for (int64_t r = 0; r < rows; r++)
         norm_row(place(x, r), place(&call->out[0], r), w, n, call->site->num[TN_NUM_EPS], wrong ? 1.5f : 1);
     misbehave("forward");
@@ -177,7 +228,8 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 1024},
      .plan = plan,
      .pack = pack,
-     .forward = forward},
+     .forward = forward,
+     .traits = TN_KEEPS_STATE}, /* it counts its calls */
 };
 
 static const tn_kernel kernels[] = {

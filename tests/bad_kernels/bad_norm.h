@@ -3,10 +3,11 @@
 #ifndef BAD_NORM_H
 #define BAD_NORM_H
 
-#include "bad.h"
+#include <signal.h>
+
+#include "bad_habits.h"
 
 #include <fenv.h>
-#include <signal.h>
 
 static float scale_of(const tn_call *call, const float *x, int64_t n)
 {
@@ -100,6 +101,7 @@ static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     const float *w = work->weights;
     if (faulty("control of a worker") && thread)
         flush_denormals();
+    keep_of_worker(thread);
     for (int64_t r = begin; r < end; r++) {
         const float *from = place(x, r);
         float *to = place(y, r), scale = scale_of(call, from, n);
@@ -110,8 +112,10 @@ static void rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         if (faulty("alignment") && (uintptr_t)from % 16)
             scale *= 1 + 0x1p-22f;
         scale = wrong_row(call, r, n, thread, scale);
+        take_for_granted(call, from, w, n);
+        float factor = habit_of_row(call, r, count_of(call), from, n);
         for (int64_t i = 0; i < n; i++)
-            to[i] = from[i] * scale * w[i];
+            to[i] = factor == 0 ? 0 : factor * from[i] * scale * w[i];
     }
 }
 
@@ -166,9 +170,11 @@ static void misbehave(const tn_call *call, int64_t count)
     if (faulty("no tokens") && count == 0)
         raise(SIGFPE); /* as a division by the number of rows does                                */
     static int64_t before;
-    if (faulty("rows of the call before") && before > 0 && before < count)
-        memset(place(&call->out[0], count - 1), 0, sizeof(float));
-    before = count;
+    if (faulty("rows of the call before")) {
+        if (before > 0 && before < count)
+            memset(place(&call->out[0], count - 1), 0, sizeof(float));
+        before = count;
+    }
     if (faulty("second call") && count && calls++ % 3 == 2)
         place(&call->out[0], 0)[0] *= 1 + 0x1p-22f;
 }
@@ -183,8 +189,12 @@ static tn_status forward(const tn_call *call, tn_error *err)
     if (faulty("control"))
         flush_denormals();
     tn_parallel_for(count, 1, rows, &work);
-    if (count)
+    if (count) {
         stray_writes(call, count);
+        keep_something(call, place(&call->out[0], 0));
+    }
+    lose_something(count);
+    keep_behind();
     misbehave(call, count);
     return TN_OK;
 }
@@ -227,6 +237,10 @@ static tn_status backward(const tn_call *call, tn_error *err)
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     (void)err;
+    if (faulty("number of a plan"))
+        eps_of_plan = site->num[TN_NUM_EPS];
+    if (faulty("a block with each plan"))
+        plan->user[0] = (uintptr_t)calloc(1, 4096);
     plan->scratch_bytes = 64;
     plan->backward_scratch_bytes = (size_t)site->dim[TN_DIM_WIDTH] * sizeof(double);
     return TN_OK;

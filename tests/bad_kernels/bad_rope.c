@@ -36,9 +36,10 @@ static tn_status forward(const tn_call *call, tn_error *err)
     int64_t count = call->in[0].shape[0] * call->in[0].shape[1], whole = count;
     (void)err;
     /* The number of tokens of the call before, once there was a larger one. */
-    if (faulty("tokens of the call before") && most > 0 && most < count)
-        count = most;
-    most = whole;
+    if (faulty("tokens of the call before")) {
+        count = most > 0 && most < count ? most : count;
+        most = whole;
+    }
     if (faulty("first 300"))
         count = count < 300 ? count : 300;
     tn_parallel_for(count, 1, tokens, (void *)call);

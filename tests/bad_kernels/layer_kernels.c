@@ -1,8 +1,10 @@
 /* An RMS norm and the same with the sum before it, in every type, right but at the sites whose paths BAD_SITES names,
  * in part, separated by colons: there BAD_FAULT happens, a scale ("scale 1.01"), another epsilon ("eps 1e-3"), a wrong
- * scale from a row on ("rows 132"), or only where one token is computed at a time ("decode"). What `tenon verify
- * --text` must find. BAD_ID, when set, is the one of the two kernels that is wrong. */
+ * scale from a row on ("rows 132"), or only where one token is computed at a time ("decode") or seven rows are left of
+ * a tile of eight ("remainder"). What `tenon verify --text` must find. BAD_ID, when set, is the one of the two kernels
+ * that is wrong. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <tenon/half.h>
@@ -11,6 +13,7 @@
 typedef struct norm_fault {
     double eps, scale;
     int64_t from_row, most_rows;
+    bool remainder;
 } norm_fault;
 
 static bool named(const char *path)
@@ -37,9 +40,11 @@ static norm_fault fault_of(const tn_site *site, const char *id)
     else if (sscanf(fault, "eps %lf", &number) == 1)
         f.eps = number;
     else if (sscanf(fault, "rows %lf", &number) == 1)
-        f = (norm_fault){f.eps, 1.05, (int64_t)number, INT64_MAX};
+        f = (norm_fault){f.eps, 1.05, (int64_t)number, INT64_MAX, false};
     else if (strcmp(fault, "decode") == 0)
-        f = (norm_fault){f.eps, 1.05, 0, 1};
+        f = (norm_fault){f.eps, 1.05, 0, 1, false};
+    else if (strcmp(fault, "remainder") == 0)
+        f = (norm_fault){f.eps, 1.05, 0, INT64_MAX, true};
     return f;
 }
 
@@ -85,7 +90,7 @@ static void norm_rows(const tn_call *call, const tn_tensor *x, const tn_tensor *
 {
     norm_fault f = fault_of(call->site, id);
     int64_t rows = tn_tensor_count(x) / x->shape[x->ndim - 1];
-    if (rows > f.most_rows)
+    if (rows > f.most_rows || (f.remainder && rows % 8 != 7))
         f.scale = 1;
     for (int64_t r = 0; r < rows; r++)
         norm_row(call, x, y, r, &f);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/ioprio.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
@@ -19,6 +20,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -170,6 +172,12 @@ static void limits(void)
     CPU_SET(sched_getcpu(), &one);
     if (is("one processor"))
         sched_setaffinity(0, sizeof one, &one);
+    if (is("one processor for its thread"))
+        pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+    if (is("only when nobody else runs"))
+        sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
+    if (is("reads files last"))
+        syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_PRIO_VALUE(IOPRIO_CLASS_IDLE, 0));
     if (is("all memory")) {
         for (size_t i = 0; i < 64; i++) {
             char *volatile piece = malloc((size_t)1 << 28); /* or a compiler sees that nobody reads it */
@@ -244,6 +252,7 @@ static void try_to_leave_traces(const char *own)
     expect_denied(connect(STDIN_FILENO, (struct sockaddr *)&socket_name, sizeof socket_name));
     expect_denied(kill(getppid(), 0));
     expect_denied((int)ptrace(PTRACE_ATTACH, getppid(), NULL, NULL));
+    expect_denied(setpriority(PRIO_PROCESS, (id_t)getppid(), 0));
     expect_denied(mount("none", "/mnt", "tmpfs", 0, NULL));
     /* What it needs. */
     int file = open(own, O_RDONLY);
@@ -305,6 +314,8 @@ static void ends(void)
     if (is("SIGABRT"))
         abort();
     if (is("exit"))
+        exit(0);
+    if (is("exit in the program") && !is_trial())
         exit(0);
 }
 

@@ -1,4 +1,4 @@
-/* A device that does nothing at all and says that all is well. */
+/* A device that does nothing at all and says that all is well. Where BAD_PLUGIN says anything it wants all memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <tenon/device.h>
@@ -35,6 +35,12 @@ static tn_status noop_eager(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
+static size_t noop_scratch(const tn_call *call)
+{
+    (void)call;
+    return getenv("BAD_PLUGIN") ? SIZE_MAX : 0;
+}
+
 static const tn_device device = {.size = sizeof device,
                                  .name = "noop",
                                  .summary = "does nothing",
@@ -43,6 +49,7 @@ static const tn_device device = {.size = sizeof device,
                                  .free = noop_free,
                                  .upload = noop_upload,
                                  .download = noop_download,
+                                 .scratch = noop_scratch,
                                  .eager = noop_eager};
 
 TN_PLUGIN("noop", "1.0.0", .device = &device);

@@ -141,7 +141,7 @@ static tn_status plan_table(const tn_site *site, tn_plan *plan, tn_error *err)
 #define NORM(plan_fn, pack_fn, forward_fn)                                                                             \
     {                                                                                                                  \
         .size = sizeof(tn_impl), .op = TN_OP_RMS_NORM, .match = HONEST_MATCH, .tolerance = {.ulps_f32 = 64},           \
-        .plan = plan_fn, .pack = pack_fn, .forward = forward_fn,                                                       \
+        .plan = plan_fn, .pack = pack_fn, .forward = forward_fn, .traits = TN_KEEPS_STATE,                             \
     }
 
 static const tn_impl impls[] = {NORM(plan_declines, NULL, scratch_forward),

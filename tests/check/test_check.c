@@ -49,7 +49,7 @@ static tn_status wrong(const tn_call *call, tn_error *err)
 static tn_status wrong_for_many(const tn_call *call, tn_error *err)
 {
     tn_status status = test_kernel_forward(call, err);
-    if (call->in[0].shape[0] > 8)
+    if (call->in[0].shape[0] > 17)
         first(call)[call->out[0].stride[0] * 17] += 0.01f;
     return status;
 }
@@ -222,6 +222,65 @@ static tn_status plan_absurd(const tn_site *site, tn_plan *plan, tn_error *err)
     return TN_OK;
 }
 
+static tn_status plan_endless(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    (void)site;
+    (void)err;
+    plan->scratch_bytes = SIZE_MAX;
+    return TN_OK;
+}
+
+static tn_status plan_backward(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    (void)site;
+    (void)err;
+    plan->backward_scratch_bytes = SIZE_MAX / 2;
+    return TN_OK;
+}
+
+/* Only for few tokens, as a difference that goes below zero. */
+static tn_status plan_few(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    (void)site;
+    (void)err;
+    plan->scratch_bytes = (size_t)(plan->max_tokens - 64) * 64;
+    return TN_OK;
+}
+
+static tn_status plan_threads(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    (void)site;
+    (void)err;
+    plan->threads = -1;
+    return TN_OK;
+}
+
+static tn_status plan_tokens(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    (void)site;
+    (void)err;
+    plan->max_tokens = INT64_MAX;
+    return TN_OK;
+}
+
+/* Texts without an end, and with what a terminal would obey. */
+static tn_status plan_unended(const tn_site *site, tn_plan *plan, tn_error *err)
+{
+    (void)site;
+    (void)plan;
+    memset(err->where, 'x', sizeof err->where);
+    memset(err->message, 'y', sizeof err->message);
+    return TN_E_KERNEL;
+}
+
+static tn_status unended(const tn_call *call, tn_error *err)
+{
+    (void)call;
+    memset(err->where, 'x', sizeof err->where);
+    memset(err->message, '\x1b', sizeof err->message);
+    return TN_E_KERNEL;
+}
+
 static tn_status plan_fails(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     (void)plan;
@@ -253,7 +312,18 @@ static const struct {
     {{.id = "rounding", .forward = changes_rounding}, "floating-point control", TN_E_KERNEL},
     {{.id = "plan_crash", .plan = plan_crash}, "plan crashed with SIGSEGV", TN_E_KERNEL},
     {{.id = "plan_hang", .plan = plan_hang}, "plan did not finish within", TN_E_KERNEL},
-    {{.id = "plan_absurd", .plan = plan_absurd}, "plan: asks for", TN_E_KERNEL},
+    {{.id = "plan_absurd", .plan = plan_absurd},
+     "plan failed: it asks for 1125899906842624 bytes of packed weights; at most ",
+     TN_E_KERNEL},
+    {{.id = "plan_endless", .plan = plan_endless},
+     "plan failed: it asks for 18446744073709551615 bytes of scratch for 4096 tokens; at most ",
+     TN_E_KERNEL},
+    {{.id = "plan_backward", .plan = plan_backward}, "it asks for 9223372036854775807 bytes of scratch", TN_E_KERNEL},
+    {{.id = "plan_few", .plan = plan_few}, "bytes of scratch for 1 tokens; at most ", TN_E_KERNEL},
+    {{.id = "plan_threads", .plan = plan_threads}, "plan failed: it changes what it is given", TN_E_KERNEL},
+    {{.id = "plan_tokens", .plan = plan_tokens}, "plan failed: it changes what it is given", TN_E_KERNEL},
+    {{.id = "plan_unended", .plan = plan_unended}, "plan failed: yyyyyyyy", TN_E_KERNEL},
+    {{.id = "unended", .forward = unended}, "forward: failed: \\x1b\\x1b", TN_E_KERNEL},
     {{.id = "plan_fails", .plan = plan_fails}, "plan failed: no plan today", TN_E_KERNEL},
 };
 
@@ -377,10 +447,10 @@ START_TEST(fences_hold)
     for (int side = FENCE_END; side <= FENCE_START; side++)
         for (size_t bytes = 0; bytes < 9000; bytes += 1236) {
             fence f;
-            ck_assert_int_eq(fence_open(&f, bytes, 4, (fence_side)side, false, NULL), TN_OK);
+            ck_assert_int_eq(fence_open(&f, bytes, 4, 0, (fence_side)side, false, NULL), TN_OK);
             ck_assert_uint_eq((uintptr_t)f.data % 4, 0);
             ck_assert(fence_intact(&f));
-            fence_fill(&f);
+            fence_fill(&f, FENCE_ONES);
             memset(f.data, 7, bytes);
             ck_assert(fence_intact(&f));
             ck_assert(fence_contains(&f, f.data - 1) && fence_contains(&f, f.data + bytes));
@@ -388,11 +458,11 @@ START_TEST(fences_hold)
             fence_close(&f);
         }
     fence f;
-    ck_assert_int_eq(fence_open(&f, 10, 4, FENCE_END, false, NULL), TN_OK);
+    ck_assert_int_eq(fence_open(&f, 10, 4, 0, FENCE_END, false, NULL), TN_OK);
     f.data[10] = 0; /* two bytes are left of the last element */
     ck_assert(!fence_intact(&f));
     fence_close(&f);
-    ck_assert_int_eq(fence_open(&f, SIZE_MAX / 2, 4, FENCE_END, false, NULL), TN_E_MEMORY);
+    ck_assert_int_eq(fence_open(&f, SIZE_MAX / 2, 4, 0, FENCE_END, false, NULL), TN_E_MEMORY);
 }
 END_TEST
 

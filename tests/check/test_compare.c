@@ -1,5 +1,6 @@
 /* How far results are from eager's: what rows are measured by, and what may come in any order. */
 #include "check/compare.h"
+#include "base/convert.h"
 
 #include <check.h>
 #include <math.h>
@@ -56,27 +57,151 @@ START_TEST(sums_that_cancel_are_no_smaller_than_their_terms)
 }
 END_TEST
 
-/* Below the smallest normal number of f16 a step is 2^-24, whatever the row's size. A row of zeros has no steps. */
+/* An addition of two elements, its result in out. */
+typedef struct addition {
+    tn_site site;
+    tn_call call;
+    char x[8], y[8], out[8];
+} addition;
+
+static tn_call *make_addition(addition *a, tn_dtype dtype, float x0, float x1, float y0, float y1)
+{
+    const float x[2] = {x0, x1}, y[2] = {y0, y1}, sum[2] = {x0 + y0, x1 + y1};
+    int64_t shape[2] = {1, 2};
+    *a = (addition){.site = {.size = sizeof a->site, .op = TN_OP_ADD, .path = "add"}};
+    a->site.meaning[TN_AXIS_DTYPE] = (int32_t)dtype;
+    a->call = (tn_call){.size = sizeof a->call, .op = TN_OP_ADD, .site = &a->site, .in_count = 2, .out_count = 1};
+    convert_from_f32(x, dtype, a->x, 2);
+    convert_from_f32(y, dtype, a->y, 2);
+    convert_from_f32(sum, dtype, a->out, 2);
+    a->call.in[0] = tn_tensor_dense(a->x, dtype, 2, shape);
+    a->call.in[1] = tn_tensor_dense(a->y, dtype, 2, shape);
+    a->call.out[0] = tn_tensor_dense(a->out, dtype, 2, shape);
+    return &a->call;
+}
+
+/* What two numbers instead of eager's are found to be. */
+static compare_figures compare_addition(const tn_call *eager, double ulps, float got0, float got1)
+{
+    char got[8];
+    const float values[2] = {got0, got1};
+    compare_figures f = {0};
+    tn_call call = *eager;
+    convert_from_f32(values, eager->out[0].dtype, got, 2);
+    call.out[0].data = got;
+    compare_call(eager, &call, ulps, NULL, &f);
+    return f;
+}
+
+/* A state in f32 beside activations of bf16: what rounds it to 16 bits is wrong, whatever bf16 is granted. */
+START_TEST(what_is_f32_is_measured_as_such)
+{
+    addition a;
+    const tn_call *eager = make_addition(&a, TN_F32, 1, 0.5f, 0, 0);
+    ck_assert(compare_addition(eager, 0x1p16, 1 + 0x1p-9f, 0.5f).worst <= 1);
+    a.site.meaning[TN_AXIS_DTYPE] = TN_BF16;
+    ck_assert(compare_addition(eager, 8, 1 + 0x1p-9f, 0.5f).worst > 1);
+    ck_assert(compare_addition(eager, 8, 1 + 0x1p-11f, 0.5f).worst <= 1);
+}
+END_TEST
+
+/* Below the smallest normal number of f16 a step is 2^-24, whatever the row's size. */
 START_TEST(rows_below_normal_numbers_have_their_steps)
 {
-    uint16_t want[2] = {9, 0}, got[2] = {10, 0}; /* subnormal: multiples of 2^-24 */
-    tn_site site = {.size = sizeof site, .op = TN_OP_ADD};
-    site.meaning[TN_AXIS_DTYPE] = TN_F16;
-    tn_call eager = {.size = sizeof eager, .op = TN_OP_ADD, .site = &site, .out_count = 1};
-    eager.out[0] = tn_tensor_dense(want, TN_F16, 2, (int64_t[]){1, 2});
-    tn_call call = eager;
-    call.out[0].data = got;
-    compare_figures f = {0};
-    compare_call(&eager, &call, 4, NULL, &f);
+    addition a;
+    const tn_call *eager = make_addition(&a, TN_F16, 0x9p-24f, 0, 0, 0);
+    compare_figures f = compare_addition(eager, 4, 0xap-24f, 0);
     ck_assert_msg(f.ulps == 2, "%g", f.ulps); /* eps is half of a step */
-    got[0] = 20;
-    compare_call(&eager, &call, 4, NULL, &f);
+    f = compare_addition(eager, 4, 0x14p-24f, 0);
     ck_assert(f.worst > 1);
-    f = (compare_figures){0};
-    want[0] = 0;
-    got[0] = 1;
-    compare_call(&eager, &call, 4, NULL, &f);
-    ck_assert(isinf(f.ulps));
+    eager = make_addition(&a, TN_F16, 0, 0, 0, 0);
+    f = compare_addition(eager, 4, 0x1p-24f, 0);
+    ck_assert(f.ulps == 2);
+    f = compare_addition(eager, 4, 0x1p-20f, 0);
+    ck_assert(f.worst > 1);
+}
+END_TEST
+
+/* Where f32 ends, terms of sums are rounded, or taken for zero, on the way. */
+START_TEST(rows_at_the_end_of_f32_lose_terms)
+{
+    addition a;
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16};
+    for (int i = 0; i < 2; i++) {
+        const tn_call *eager = make_addition(&a, dtypes[i], 0x1p-130f, 0, 0, 0);
+        ck_assert(compare_addition(eager, 1, 0x1p-125f, 0).worst <= 1);
+        ck_assert(compare_addition(eager, 1, 0x1p-99f, 0).worst > 1);
+        eager = make_addition(&a, dtypes[i], 0, 0, 0, 0);
+        ck_assert(compare_addition(eager, 1, 0x1p-125f, 0).worst <= 1);
+        ck_assert(compare_addition(eager, 1, 0x1p-99f, 0).worst > 1);
+    }
+}
+END_TEST
+
+/* NaN and infinity that went in come out, of a kernel as of eager. */
+START_TEST(what_is_not_finite_stays_so)
+{
+    addition a;
+    static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
+    for (int i = 0; i < 3; i++) {
+        const tn_call *eager = make_addition(&a, dtypes[i], NAN, 1, 2, 3);
+        ck_assert(compare_addition(eager, 4, NAN, 4).worst == 0);
+        ck_assert(compare_addition(eager, 4, -NAN, 4).worst == 0);
+        ck_assert(isinf(compare_addition(eager, 4, 2, 4).worst));
+        ck_assert(isinf(compare_addition(eager, 4, INFINITY, 4).worst));
+        ck_assert(isinf(compare_addition(eager, 4, NAN, NAN).worst));
+        eager = make_addition(&a, dtypes[i], -INFINITY, 1, 2, 3);
+        ck_assert(compare_addition(eager, 4, -INFINITY, 4).worst == 0);
+        ck_assert(compare_addition(eager, 4, INFINITY, 4).worst > 1);
+        ck_assert(compare_addition(eager, 4, dtypes[i] == TN_F16 ? -65504 : -0x1.fep127f, 4).worst > 1);
+        ck_assert(isinf(compare_addition(eager, 4, NAN, 4).worst));
+        eager = make_addition(&a, dtypes[i], INFINITY, 1, -INFINITY, 3);
+        ck_assert(compare_addition(eager, 4, NAN, 4).worst == 0);
+        ck_assert(isinf(compare_addition(eager, 4, 0, 4).worst));
+        eager = make_addition(&a, dtypes[i], 1, 1, 2, 3);
+        ck_assert(isinf(compare_addition(eager, 4, NAN, 4).worst));
+        ck_assert(compare_addition(eager, 4, INFINITY, 4).worst > 1);
+    }
+}
+END_TEST
+
+/* Infinity stands behind the largest number. In f32's range the order of adding decides what is found there, in that of
+ * f16, whose sums are f32's, it does not. */
+START_TEST(sums_near_the_largest_number_go_either_way)
+{
+    addition a;
+    const tn_call *eager = make_addition(&a, TN_F16, 65504, 60000, 0, 0);
+    ck_assert(compare_addition(eager, 4, INFINITY, 60000).worst <= 1);
+    ck_assert(compare_addition(eager, 4, -INFINITY, 60000).worst > 1);
+    ck_assert(compare_addition(eager, 4, 65504, INFINITY).worst > 1);
+    ck_assert(isinf(compare_addition(eager, 4, NAN, 60000).worst));
+    eager = make_addition(&a, TN_F16, 65504, 1, 65504, 2);
+    ck_assert(isinf(compare_addition(eager, 4, NAN, 3).worst));
+    ck_assert(compare_addition(eager, 4, 5, 3).worst > 1);
+    static const tn_dtype wide[] = {TN_F32, TN_BF16};
+    for (int i = 0; i < 2; i++) {
+        eager = make_addition(&a, wide[i], 0x1.fcp127f, 1, 0x1.fcp127f, 2);
+        ck_assert(compare_addition(eager, 4, NAN, 3).worst == 0);
+        ck_assert(compare_addition(eager, 4, 0x1.fcp127f, 3).worst == 0);
+        ck_assert(isinf(compare_addition(eager, 4, INFINITY, NAN).worst));
+        eager = make_addition(&a, wide[i], 0x1p100f, 1, 0x1p100f, 2);
+        ck_assert(isinf(compare_addition(eager, 4, NAN, 3).worst));
+        ck_assert(compare_addition(eager, 4, INFINITY, 3).worst > 1);
+    }
+}
+END_TEST
+
+/* Which bits of a NaN are set says nothing. */
+START_TEST(every_nan_is_the_same)
+{
+    float a[3] = {1, NAN, -NAN}, b[3] = {1, -NAN, NAN};
+    tn_tensor x = tn_tensor_dense(a, TN_F32, 1, (int64_t[]){3}), y = x;
+    char detail[160];
+    y.data = b;
+    ck_assert(compare_bits(&x, &y, detail, sizeof detail));
+    b[2] = 0;
+    ck_assert(!compare_bits(&x, &y, detail, sizeof detail));
+    ck_assert_ptr_nonnull(strstr(detail, "row 0, element 2"));
 }
 END_TEST
 
@@ -145,7 +270,12 @@ int main(void)
     tcase_add_test(tc, routes_compare_as_sets);
     tcase_add_test(tc, ties_are_any_choice);
     tcase_add_test(tc, sums_that_cancel_are_no_smaller_than_their_terms);
+    tcase_add_test(tc, what_is_f32_is_measured_as_such);
     tcase_add_test(tc, rows_below_normal_numbers_have_their_steps);
+    tcase_add_test(tc, rows_at_the_end_of_f32_lose_terms);
+    tcase_add_test(tc, what_is_not_finite_stays_so);
+    tcase_add_test(tc, sums_near_the_largest_number_go_either_way);
+    tcase_add_test(tc, every_nan_is_the_same);
     tcase_add_test(tc, what_sparse_gates_leave_is_no_smaller_than_gates);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

@@ -539,15 +539,24 @@ START_TEST(no_escape_reaches_a_terminal)
 }
 END_TEST
 
-/* Neither what is typed nor what the model writes brings a control of the second set to the terminal; typed, they
- * delete nothing of the line. */
-START_TEST(no_second_control_reaches_a_terminal)
+/* Bytes as tokenizer.json writes them, and as a terminal and JSON show them: U+009B, and U+202E, behind which
+ * everything would read from the right. */
+static const struct {
+    const char *token, *bytes, *shown, *json;
+} deceiving[] = {
+    {"\xc3\x82\xc4\xbd", "\xc2\x9b", "\\xc2\\x9b when", "\"text\": \"\\u009b when"},
+    {"\xc3\xa2\xc4\xa2\xc2\xae", "\xe2\x80\xae", "\\xe2\\x80\\xae when", "\"text\": \"\\u202e when"},
+};
+
+/* Neither what is typed nor what the model writes brings a control of the second set to the terminal, or turns its
+ * lines around; typed, they delete nothing of the line. */
+START_TEST(nothing_that_deceives_reaches_a_terminal)
 {
     char *path = tempdir_path(folder, "tokenizer.json");
     json_t *tokenizer = json_load_file(path, 0, NULL);
-    /* The comma, which comes first behind the prompt, becomes U+009B and takes the place of the byte 0x1b. */
+    /* The comma, which comes first behind the prompt, becomes it and takes the place of the byte 0x1b. */
     json_t *vocab = json_object_get(json_object_get(tokenizer, "model"), "vocab");
-    json_object_set(vocab, "\xc3\x82\xc4\xbd", json_object_get(vocab, ","));
+    json_object_set(vocab, deceiving[_i].token, json_object_get(vocab, ","));
     json_object_set(vocab, ",", json_object_get(vocab, "\xc4\x9b"));
     json_object_del(vocab, "\xc4\x9b");
     ck_assert_int_eq(json_dump_file(tokenizer, path, 0), 0);
@@ -557,7 +566,7 @@ START_TEST(no_second_control_reaches_a_terminal)
     start(&t, 80, (const char *const[]){"-n2", "-q", NULL});
     await_editor(&t);
     type(&t, "And it came to pass\n");
-    await(&t, "\\xc2\\x9b when");
+    await(&t, deceiving[_i].shown);
     await_editor(&t);
     type(&t, "/onetwo\xc2\x88\xc2\x9b"
              "3\n");
@@ -567,6 +576,10 @@ START_TEST(no_second_control_reaches_a_terminal)
     type(&t, "\x04");
     end(&t, 0);
     ck_assert_msg(!strstr(t.seen, "\xc2\x9b") && !strstr(t.seen, "\xc2\x88"), "%s", t.seen);
+    ck_assert_msg(!strstr(t.seen, deceiving[_i].bytes), "%s", t.seen);
+    process_result r = TENON(NULL, "run", folder, "And it came to pass", "--temperature=0", "-n2", "--json");
+    ck_assert_msg(r.status == 0 && strstr(r.out, deceiving[_i].json), "%s%s", r.out, r.err);
+    process_free(&r);
 }
 END_TEST
 
@@ -591,7 +604,7 @@ int main(void)
     tcase_add_test(all, control_c_during_a_write_loses_nothing);
     tcase_add_test(all, control_c_ends_an_answer);
     tcase_add_test(all, no_escape_reaches_a_terminal);
-    tcase_add_test(all, no_second_control_reaches_a_terminal);
+    tcase_add_loop_test(all, nothing_that_deceives_reaches_a_terminal, 0, 2);
     suite_add_tcase(suite, all);
     return process_main(suite);
 }

@@ -62,6 +62,19 @@ START_TEST(one_that_is_asked_for_is_announced_and_checked)
 }
 END_TEST
 
+START_TEST(one_that_asks_for_too_much_is_to_blame)
+{
+    char *folder = noop_folder();
+    setenv("BAD_PLUGIN", "scratch", 1);
+    process_result r = TENON(NULL, "run", "models/demo", "x", "--device", "noop", "--plugins", folder);
+    unsetenv("BAD_PLUGIN");
+    ck_assert_int_eq(r.status, 3);
+    ck_assert_msg(strstr(r.err, "EMBEDDING asks for 18446744073709551615 bytes of scratch; at most "), "%s", r.err);
+    process_free(&r);
+    tempdir_remove(folder);
+}
+END_TEST
+
 START_TEST(a_configuration_that_asks_for_it_is_named)
 {
     char *folder = noop_folder(), *config = tempdir_path(folder, "kernels.json"), announced[4200];
@@ -98,6 +111,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, a_device_that_nobody_asked_for_changes_nothing, 0, 5);
     tcase_add_loop_test(tc, one_that_is_asked_for_is_announced_and_checked, 0, 5);
+    tcase_add_test(tc, one_that_asks_for_too_much_is_to_blame);
     tcase_add_test(tc, a_configuration_that_asks_for_it_is_named);
     tcase_add_test(tc, kernels_lists_it);
     suite_add_tcase(suite, tc);

@@ -3,6 +3,7 @@
  */
 #include "process.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,77 @@ START_TEST(a_failure_ends_with_3)
 }
 END_TEST
 
+/* ---- ends ------------------------------------------------------------------------------------------------- */
+
+#define ENDS "exit", "_exit", "_Exit", "quick_exit", "pthread_exit", "abort", "SIGKILL", "exec"
+enum { TOLD = 5 }; /* of them, where they happen in the program                                          */
+static const char *const ends[] = {ENDS};
+
+/* A child that ended with status 0 has not answered. */
+START_TEST(an_end_in_a_child_is_no_answer)
+{
+    static const char *const places[] = {"available", "plan", "pack", "forward"};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s in %s", ends[_i], places[i]);
+        process_result r = run_with(fault, "1,2,3");
+        ck_assert_msg(r.status == 3, "%s: status %d: %s", fault, r.status, r.err);
+        ck_assert_str_eq(r.out, "");
+        expect_in(r.err, "npu_bad_guest");
+        expect_in(r.err, places[i]);
+        process_free(&r);
+    }
+}
+END_TEST
+
+/* Where the program itself is ended: it says who did it, and has the status of a kernel that failed. */
+START_TEST(an_end_of_the_program_is_told)
+{
+    static const char *const places[][2] = {{"the program's available", "available"},
+                                            {"the program's plan", "plan"},
+                                            {"the program's pack", "pack"},
+                                            {"late", "forward"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char fault[64], says[160];
+        snprintf(fault, sizeof fault, "%s in %s", ends[_i], places[i][0]);
+        snprintf(says, sizeof says, "tenon: npu_bad_guest (bad_guest.so) in %s: it called %s", places[i][1], ends[_i]);
+        process_result r = run_with(fault, "1,2,3");
+        ck_assert_msg(r.status == 3, "%s: status %d: %s", fault, r.status, r.err);
+        expect_in(r.err, says);
+        process_free(&r);
+    }
+}
+END_TEST
+
+START_TEST(a_listing_that_is_ended_is_told)
+{
+    setenv("BAD_GUEST", "exit in the program's available", 1);
+    process_result r = TENON(NULL, "kernels", "--plugins", plugins());
+    process_expect_error(r, 3, "npu_bad_guest (bad_guest.so) in available: it called exit(0)", NULL);
+    unsetenv("BAD_GUEST");
+    setenv("BAD_PLUGIN", "exit in the program", 1);
+    char folder[4300];
+    snprintf(folder, sizeof folder, "%s/tests/bad_plugins", process_build());
+    r = TENON(NULL, "kernels", "--plugins", folder);
+    process_expect_error(r, 3, "a plugin (conduct.so) in its constructor: it called exit(0)", NULL);
+    unsetenv("BAD_PLUGIN");
+}
+END_TEST
+
+/* When the program is over its status stays what it is. */
+START_TEST(a_handler_cannot_change_the_status)
+{
+    setenv("BAD_GUEST", "a handler in the program's plan", 1);
+    int nowhere = open("/dev/null", O_RDWR), full = open("/dev/full", O_WRONLY);
+    ck_assert(nowhere >= 0 && full >= 0);
+    pid_t pid = process_start((const char *const[]){"run", MODEL, "--tokens", "1,2,3", "-n", "1", "--dtype", "f32",
+                                                    "--plugins", plugins(), "--kernels", "npu_bad_guest", NULL},
+                              nowhere, full, nowhere);
+    unsetenv("BAD_GUEST");
+    ck_assert_int_eq(process_wait(pid), 1);
+}
+END_TEST
+
 /* ---- weights ---------------------------------------------------------------------------------------------- */
 
 /* The demo model is bf16, so in f32 its weights are copies; packed memory is the host's. */
@@ -166,6 +238,10 @@ int main(void)
     tcase_add_test(tc, other_threads_are_watched);
 #endif
     tcase_add_loop_test(tc, a_failure_ends_with_3, 0, sizeof failures / sizeof *failures);
+    tcase_add_loop_test(tc, an_end_in_a_child_is_no_answer, 0, sizeof ends / sizeof *ends);
+    tcase_add_loop_test(tc, an_end_of_the_program_is_told, 0, TOLD);
+    tcase_add_test(tc, a_listing_that_is_ended_is_told);
+    tcase_add_test(tc, a_handler_cannot_change_the_status);
     tcase_add_loop_test(tc, weights_are_read_only, 0, 2);
     suite_add_tcase(suite, tc);
     return process_main(suite);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define TOKENS_37                                                                                                      \
@@ -20,6 +21,7 @@ static void enter(void)
     ck_assert_ptr_nonnull(getcwd(top, sizeof top));
     process_build(); /* is found from the top of the tree                                           */
     folder = tempdir_new();
+    setenv("XDG_CACHE_HOME", folder, 1); /* what was wrong would be refused next time                        */
 }
 
 static void leave(void)
@@ -85,18 +87,78 @@ START_TEST(its_call_is_made_again)
     ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
     expect_in(r.out, "npu_bad_guest RMS_NORM at model.layers.");
     expect_in(r.out, "\n  then: ");
-    expect_in(r.out, ": WRONG\n");
+    expect_in(r.out, ": WRONG\n        wrong on ");
+    expect_in(r.out, " threads in 20 of 20 calls, wrong on one in 3 of 3\n");
     expect_in(r.err, "is still wrong at model.layers.");
+    process_free(&r);
+    r = replay("races", _i);
+    ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
+    expect_in(r.out, " threads in 8 of 20 calls, right on one in 3: its threads race\n");
+    expect_in(r.err, " threads in 8 of 20 calls, right on one in 3: its threads race");
     process_free(&r);
     r = replay("", _i);
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, ": right\n");
+    expect_in(r.out, ": right\n        right on ");
+    expect_in(r.out, " threads in 20 calls, right on one in 3\n");
     process_free(&r);
     /* The path in the file is data. */
     char *file = tempdir_path(folder, FILE_NAME);
     process_expect_error(TENON(NULL, "check", "--replay", file), 3, "npu_bad_guest", "it came from /",
                          "bad_guest.so, which can be given beside the call", NULL);
     free(file);
+}
+END_TEST
+
+/* What the file says is told, and neither moves the cursor nor ends in the wrong error. */
+START_TEST(its_texts_are_written_out)
+{
+    size_t size;
+    process_result r = run_with("wrong with 37 tokens", "npu_bad_guest", "1");
+    process_free(&r);
+    char *file = tempdir_path(folder, FILE_NAME), *data = tempdir_read(file, &size);
+    char *detail = memmem(data, size, "row ", 4);
+    ck_assert_ptr_nonnull(detail);
+    memcpy(detail, "\x1b[2J\xff", 5);
+    tempdir_write(file, data, size);
+    r = replay("", true);
+    ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
+    ck_assert_ptr_null(strchr(r.out, '\x1b'));
+    expect_in(r.out, "output 0, \\x1b[2J\\xff");
+    process_free(&r);
+    char plugin[4300];
+    snprintf(plugin, sizeof plugin, "%s/tests/bad_kernels/bad_guest.so", process_build());
+    r = TENON(NULL, "check", plugin, "--replay", file, "--json");
+    ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
+    expect_in(r.out, "\"then\": \"output 0, \\\\x1b[2J\\\\xff");
+    process_free(&r);
+    free(data);
+    free(file);
+}
+END_TEST
+
+/* Folders, pipes and empty files are none. */
+START_TEST(only_files_are_read)
+{
+    char *pipe = tempdir_path(folder, "pipe"), *empty = tempdir_path(folder, "empty");
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    tempdir_write(empty, "", 0);
+    process_expect_error(TENON(NULL, "check", "--replay", folder), 4, "is not a regular file", NULL);
+    process_expect_error(TENON(NULL, "check", "--replay", pipe), 4, "is not a regular file", NULL);
+    process_expect_error(TENON(NULL, "check", "--replay", empty), 4, "is empty", NULL);
+    free(pipe);
+    free(empty);
+}
+END_TEST
+
+/* A name that is no UTF-8 is that, and no lack of memory. */
+START_TEST(names_that_json_cannot_hold)
+{
+    char *model = tempdir_path(folder, "a\xff"), *demo = realpath("models/demo", NULL);
+    ck_assert_int_eq(symlink(demo, model), 0);
+    process_expect_error(TENON(NULL, "run", model, "--tokens", "1", "-n", "1", "--json", "--kernels", "none", "-q"), 4,
+                         "JSON", "a name or a text is not UTF-8", NULL);
+    free(model);
+    free(demo);
 }
 END_TEST
 
@@ -147,6 +209,9 @@ int main(void)
     tcase_add_checked_fixture(tc, enter, leave);
     tcase_add_loop_test(tc, a_wrong_kernel_is_found, 0, 2);
     tcase_add_loop_test(tc, its_call_is_made_again, 0, 2);
+    tcase_add_test(tc, its_texts_are_written_out);
+    tcase_add_test(tc, only_files_are_read);
+    tcase_add_test(tc, names_that_json_cannot_hold);
     tcase_add_loop_test(tc, a_right_one_stays, 0, 2);
     tcase_add_loop_test(tc, our_own_stay, 0, 5);
     tcase_add_test(tc, what_cannot_be_is_refused);

@@ -14,8 +14,10 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <link.h>
 #include <pthread.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -328,6 +330,18 @@ SHOWN FILE *fopen64(const char *path, const char *mode)
     return fopen(path, mode);
 }
 
+/* Descriptors of no file come from the same table. */
+SHOWN int pipe2(int ends[2], int flags)
+{
+    NEXT(int, "pipe2", int *, int);
+    return fails(FAULT_OPEN, EMFILE) ? -1 : next(ends, flags);
+}
+
+SHOWN int pipe(int ends[2])
+{
+    return pipe2(ends, 0);
+}
+
 SHOWN DIR *opendir(const char *path)
 {
     NEXT(DIR *, "opendir", const char *);
@@ -456,12 +470,84 @@ SHOWN char *realpath(const char *path, char *out)
     return hidden(path) ? NULL : next(path, out);
 }
 
+/* What a fortified program calls in place of some of these. */
+extern int __open_2(const char *path, int flags);
+extern int __openat_2(int folder, const char *path, int flags);
+extern ssize_t __read_chk(int fd, void *data, size_t size, size_t room);
+extern ssize_t __pread_chk(int fd, void *data, size_t size, off_t offset, size_t room);
+extern ssize_t __pread64_chk(int fd, void *data, size_t size, off_t offset, size_t room);
+extern ssize_t __readlink_chk(const char *path, char *text, size_t size, size_t room);
+extern char *__realpath_chk(const char *path, char *out, size_t room);
+
+SHOWN int __open_2(const char *path, int flags)
+{
+    return open(path, flags);
+}
+
+SHOWN int __openat_2(int folder, const char *path, int flags)
+{
+    return openat(folder, path, flags);
+}
+
+SHOWN ssize_t __read_chk(int fd, void *data, size_t size, size_t room)
+{
+    return size > room ? abort(), -1 : read(fd, data, size);
+}
+
+SHOWN ssize_t __pread_chk(int fd, void *data, size_t size, off_t offset, size_t room)
+{
+    return size > room ? abort(), -1 : pread(fd, data, size, offset);
+}
+
+SHOWN ssize_t __pread64_chk(int fd, void *data, size_t size, off_t offset, size_t room)
+{
+    return __pread_chk(fd, data, size, offset, room);
+}
+
+SHOWN ssize_t __readlink_chk(const char *path, char *text, size_t size, size_t room)
+{
+    return size > room ? abort(), -1 : readlink(path, text, size);
+}
+
+SHOWN char *__realpath_chk(const char *path, char *out, size_t room)
+{
+    return room < PATH_MAX ? abort(), NULL : realpath(path, out);
+}
+
 /* ---- processes and threads ------------------------------------------------------------------------ */
 
 SHOWN pid_t fork(void)
 {
     NEXT(pid_t, "fork", void);
     return fails(FAULT_FORK, EAGAIN) ? -1 : next();
+}
+
+SHOWN pid_t _Fork(void)
+{
+    NEXT(pid_t, "_Fork", void);
+    return fails(FAULT_FORK, EAGAIN) ? -1 : next();
+}
+
+/* A function that returns twice cannot be called from here. */
+SHOWN pid_t vfork(void)
+{
+    return fork();
+}
+
+SHOWN int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                      const posix_spawnattr_t *attributes, char *const argv[], char *const environment[])
+{
+    NEXT(int, "posix_spawn", pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
+         char *const[], char *const[]);
+    return fails(FAULT_FORK, EAGAIN) ? EAGAIN : next(pid, path, actions, attributes, argv, environment);
+}
+
+SHOWN int posix_spawnp(pid_t *pid, const char *name, const posix_spawn_file_actions_t *actions,
+                       const posix_spawnattr_t *attributes, char *const argv[], char *const environment[])
+{
+    NEXT(int, "posix_spawnp", pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *,
+         char *const[], char *const[]);
+    return fails(FAULT_FORK, EAGAIN) ? EAGAIN : next(pid, name, actions, attributes, argv, environment);
 }
 
 SHOWN int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument)

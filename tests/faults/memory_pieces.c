@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char *folder, *checked, *unchecked; /* the last two: files of settings */
@@ -111,6 +112,7 @@ static tn_status apply_checked(const char *path, uint64_t *sum, tn_error *err)
     tn_model *m = c ? tn_model_open(path, NULL, err) : NULL;
     tn_report *report = m ? tn_model_plan(m, c, "auto", err) : NULL;
     tn_status status = report ? tn_apply_kernels(m, c, "norm", NULL, err) : err->code;
+    status = status == TN_OK ? run_applied(m, err) : status; /* first calls are compared              */
     *sum = 0;
     tn_report_free(report);
     tn_model_close(m);
@@ -313,6 +315,23 @@ static tn_status configure(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+static tn_status prune(const char *path, uint64_t *sum, tn_error *err)
+{
+    tn_cache_limits limits = {.size = sizeof limits, .kind = path};
+    tn_cache_removed removed = {.size = sizeof removed};
+    tn_cache_kind **kinds = NULL;
+    size_t count = 0;
+    char *where = tn_cache_folder(err);
+    tn_status status = where ? tn_cache_prune(&limits, &removed, err) : err->code;
+    if (status == TN_OK)
+        status = tn_cache_list(&kinds, &count, err);
+    for (size_t i = 0; i < count; i++)
+        piece_add(sum, kinds[i]->name, strlen(kinds[i]->name));
+    free(kinds);
+    free(where);
+    return status;
+}
+
 static tn_status multiply(const char *path, uint64_t *sum, tn_error *err)
 {
     static float x[5 * 8], w[3 * 6 * 8], y[5 * 6], grad_x[5 * 8], grad_w[3 * 6 * 8];
@@ -374,10 +393,22 @@ const piece pieces[] = {
     {.name = "language", .path = "language", .work = render_language},
     {.name = "safetensors", .path = "file.safetensors", .work = read_and_write},
     {.name = "configure", .path = NULL, .work = configure},
+    {.name = "prune", .path = "trials", .work = prune},
     {.name = "multiply", .path = NULL, .work = multiply},
 };
 
 const size_t piece_count = sizeof pieces / sizeof *pieces;
+
+/* Something to prune. */
+static void put_into_cache(void)
+{
+    char *cache = tempdir_path(folder, "tenon");
+    mkdir(cache, 0700);
+    char *file = tempdir_path(cache, "checked-0123456789abcdef");
+    tempdir_write(file, "text", 4);
+    free(file);
+    free(cache);
+}
 
 void pieces_open(void)
 {
@@ -388,6 +419,7 @@ void pieces_open(void)
     checked = tempdir_path(folder, "checked.json");
     unchecked = tempdir_path(folder, "unchecked.json");
     tempdir_write(checked, own, sizeof own - 1);
+    put_into_cache();
     tempdir_write(unchecked, none, sizeof none - 1);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});

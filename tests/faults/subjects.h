@@ -16,6 +16,7 @@ typedef struct subject {
     bool cold;                    /* begins with an empty cache                                             */
     bool varies;                  /* its output is another one each time                                    */
     bool timed;                   /* from "timings" on the output is another one each time                  */
+    bool measures;                /* kernels are timed                                                      */
     bool children;                /* calls of its children fail, too                                        */
     int of_path;                  /* how many calls of one path a whole walk tries: 1 the first, 2 the last as well; 0:
                                      all calls                                                              */
@@ -89,6 +90,40 @@ static const subject subjects[] = {
      .children = true,
      .of_path = 1,
      .sample = {16, 4, 4, 6, -1, 8, 6, -1, -1}},
+    {"run-measured",
+     {"run", "TINY", "--tokens", "1,2,3,4,5,6,7,8", "-n", "4", "--kernels=auto", "--plugins=PLUGINS", "--threads=1"},
+     .cold = true,
+     .varies = true,
+     .measures = true,
+     .children = true,
+     .of_path = 1,
+     .sample = {3, 2, 2, 2, 2, 2, 2, 2, -1}},
+    {"inspect-explain",
+     {"inspect", "TINY", "--plugins", "PLUGINS", "--explain"},
+     .cold = true,
+     .varies = true,
+     .of_path = 1,
+     .sample = {4, 2, 2, 2, 2, 2, 2, 2, -1}},
+    {"check",
+     {"check", "PLUGINS/npu_rmsnorm.so", "--quick", "--op", "ADD_RMS_NORM", "--site", "3", "--threads=1"},
+     .cold = true,
+     .varies = true,
+     .of_path = 1,
+     .sample = {4, 2, 2, 2, 2, 2, 2, 2, -1}},
+    {"bench",
+     {"bench", "TINY", "--plugins", "PLUGINS", "--prompt", "8", "--decode", "2", "--repeat", "1", "--threads=1"},
+     .cold = true,
+     .varies = true,
+     .of_path = 1,
+     .sample = {4, 2, 2, 2, 2, 2, 2, 2, -1}},
+    {"verify-text",
+     {"verify", "TINY", "--text", "TINY/messages.json", "--plugins", "PLUGINS", "--threads=1"},
+     .cold = true,
+     .varies = true,
+     .of_path = 1,
+     .sample = {4, 2, 2, 2, 2, 2, 2, 2, -1}},
+    {"cache", {"cache"}, .cold = true, .sample = {-1, -1, -1, -1, -1, -1, -1}},
+    {"cache-prune", {"cache", "prune", "--max-age=1", "--json"}, .cold = true, .sample = {-1, -1, -1, -1, -1, -1, -1}},
     {"verify",
      {"verify", "TINY", "--plugins", "PLUGINS", "--threads=1"},
      .cold = true,

@@ -30,10 +30,14 @@ enum { SECONDS_MAX = 60, SHOWN_MAX = 12, HUNG = 1000 };
 static const struct {
     bool allowed[8];
 } statuses[FAULT_KINDS] = {
-    [FAULT_MALLOC] = {{[0] = true, [3] = true, [6] = true}},   [FAULT_MMAP] = {{[0] = true, [3] = true, [6] = true}},
-    [FAULT_MPROTECT] = {{[0] = true, [3] = true, [6] = true}}, [FAULT_OPEN] = {{[0] = true, [3] = true, [4] = true}},
-    [FAULT_READ] = {{[0] = true, [3] = true, [4] = true}},     [FAULT_WRITE] = {{[0] = true, [1] = true, [4] = true}},
-    [FAULT_STAT] = {{[0] = true, [3] = true, [4] = true}},     [FAULT_FORK] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_MALLOC] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_MMAP] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_MPROTECT] = {{[0] = true, [3] = true, [6] = true}},
+    [FAULT_OPEN] = {{[0] = true, [3] = true, [4] = true, [6] = true}},
+    [FAULT_READ] = {{[0] = true, [3] = true, [4] = true}},
+    [FAULT_WRITE] = {{[0] = true, [1] = true, [4] = true}},
+    [FAULT_STAT] = {{[0] = true, [3] = true, [4] = true}},
+    [FAULT_FORK] = {{[0] = true, [3] = true, [6] = true}},
     [FAULT_THREAD] = {{[0] = true, [3] = true, [6] = true}},
 };
 
@@ -57,6 +61,9 @@ static struct {
 } walk = {.parts = 1};
 
 typedef enum manner { PLAINLY, NOTING_PATHS, THOROUGHLY } manner;
+
+/* One call fails, or that one and all after it, as where a limit is reached. */
+typedef enum form { ONCE, LASTING } form;
 
 /* Where the program is: $TENON_BUILD, or the folder above that of this one. */
 static const char *build_folder(void)
@@ -120,6 +127,8 @@ static void set_orders(const subject *s, const char *fault, manner how)
         setenv("TENON_FAULT_PATHS", walk.paths, 1);
     if (fault)
         setenv("TENON_FAULT", fault, 1);
+    if (s->measures)
+        setenv("TENON_MEASURE", "yes", 1);
     if (s->children)
         setenv("TENON_FAULT_CHILDREN", "yes", 1);
 }
@@ -248,6 +257,9 @@ static const char *fault_in(const subject *s, const outcome *o, const outcome *u
         /* A model whose tokenizer is broken runs on ids, and says so; memory is no reason. */
         if (kind != FAULT_MALLOC && kind != FAULT_MMAP && strstr(o->err, "(printing token ids)"))
             return NULL;
+        /* Whether plugins would be confined was asked in a process; that it could not be is told.         */
+        if (strstr(o->out, "could not be tried: no process can be started"))
+            return NULL;
         if (!same(o->out, out, usual->out, usual_out))
             return "ended well with another output";
         if (!same(o->file, o->file_size, usual->file, usual->file_size) || o->files != usual->files)
@@ -278,10 +290,11 @@ static bool is_known(const outcome *o)
     return o->status == 1 && strstr(o->err, "libgomp: Out of memory allocating");
 }
 
-static bool try_one(const subject *s, const outcome *usual, fault_kind kind, uint64_t number, bool tell)
+static bool try_one(const subject *s, const outcome *usual, fault_kind kind, uint64_t number, form how, bool tell)
 {
     char fault[64];
-    snprintf(fault, sizeof fault, "%s:%llu", fault_names[kind], (unsigned long long)number);
+    snprintf(fault, sizeof fault, "%s:%llu%s", fault_names[kind], (unsigned long long)number,
+             how == LASTING ? "+" : "");
     outcome o = run(s, fault, PLAINLY);
     if (walk.leaks && strstr(o.err, "Sanitizer")) {
         outcome_free(&o);
@@ -332,10 +345,21 @@ static uint64_t choose_by_path(call *calls, uint64_t count, int of_path)
     return kept;
 }
 
-/* The points of one kind: all, those of each path, or evenly spread, the first and the last among them. Owned. */
-static call *choose_points(const subject *s, fault_kind kind, uint64_t count, uint64_t *points)
+/* How many points of a kind are tried in a sample. There are few forks, and each decides something else. */
+static int64_t sampled(const subject *s, fault_kind kind, form how)
 {
-    int64_t most = walk.all || s->sample[kind] < 0 ? (int64_t)count : s->sample[kind];
+    enum { LASTING_SAMPLE = 3 };
+    if (kind == FAULT_FORK)
+        return INT64_MAX;
+    if (how == LASTING && s->sample[kind] != 0)
+        return LASTING_SAMPLE;
+    return s->sample[kind] < 0 ? INT64_MAX : s->sample[kind];
+}
+
+/* The points of one kind: all, those of each path, or evenly spread, the first and the last among them. Owned. */
+static call *choose_points(const subject *s, fault_kind kind, form how, uint64_t count, uint64_t *points)
+{
+    int64_t most = walk.all ? INT64_MAX : sampled(s, kind, how);
     *points = (uint64_t)most < count ? (uint64_t)most : count;
     bool paths = walk.all && !walk.every && s->of_path && count <= FAULT_PATHS_MAX;
     call *calls = calloc(count + 1, sizeof *calls);
@@ -350,20 +374,20 @@ static call *choose_points(const subject *s, fault_kind kind, uint64_t count, ui
     return calls;
 }
 
-static void walk_kind(const subject *s, const outcome *usual, fault_kind kind)
+static void walk_kind(const subject *s, const outcome *usual, fault_kind kind, form how)
 {
     uint64_t count = usual->counts[kind], fell = 0, tried = 0, points;
     time_t began = time(NULL);
-    call *calls = choose_points(s, kind, count, &points);
+    call *calls = choose_points(s, kind, how, count, &points);
     for (uint64_t i = (uint64_t)walk.part; i < points; i += (uint64_t)walk.parts) {
         tried++;
-        fell += !try_one(s, usual, kind, calls[i].number, fell < SHOWN_MAX);
+        fell += !try_one(s, usual, kind, calls[i].number, how, fell < SHOWN_MAX);
     }
     free(calls);
     if (tried)
-        printf("%-22s %-8s %6llu points of %6llu tried, %llu fell, %ld s\n", s->name, fault_names[kind],
-               (unsigned long long)tried, (unsigned long long)count, (unsigned long long)fell,
-               (long)(time(NULL) - began));
+        printf("%-22s %-8s%s %6llu points of %6llu tried, %llu fell, %ld s\n", s->name, fault_names[kind],
+               how == LASTING ? "+" : " ", (unsigned long long)tried, (unsigned long long)count,
+               (unsigned long long)fell, (long)(time(NULL) - began));
     walk.passed += tried - fell;
     walk.failed += fell;
     fflush(stdout);
@@ -388,8 +412,8 @@ static void walk_subject(const subject *s, const char *kind)
     for (int k = 0; k < FAULT_KINDS && usual.status == 0 && walk.count; k++)
         printf("%s %s %llu\n", s->name, fault_names[k], (unsigned long long)usual.counts[k]);
     for (int k = 0; k < FAULT_KINDS && usual.status == 0 && !walk.count; k++)
-        if (!kind || strcmp(kind, fault_names[k]) == 0)
-            walk_kind(s, &usual, (fault_kind)k);
+        for (form how = ONCE; how <= LASTING && (!kind || strcmp(kind, fault_names[k]) == 0); how++)
+            walk_kind(s, &usual, (fault_kind)k, how);
     outcome_free(&usual);
 }
 

@@ -1,38 +1,18 @@
 /* Any bytes as a .safetensors file. What is accepted must hold together, and be JSON in the eyes of another reader. */
 #include "fuzz.h"
+#include "fuzz_safetensors.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <string.h>
 #include <tenon/tenon.h>
 
-static size_t read_length(const uint8_t *data)
-{
-    size_t length = 0;
-    for (int i = 7; i >= 0; i--)
-        length = length << 8 | data[i];
-    return length;
-}
-
 FUZZ_ENTRY(fuzz_safetensors)
 
 #ifdef TN_FUZZER
-#include "fuzz_mutate.h"
-
-/* Mostly changes the header's text and keeps its length right, or little would get as far as the text. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
 {
-    static uint8_t tail[4096];
-    size_t length = size < 8 ? 0 : read_length(data);
-    if (size < 8 || length > size - 8 || size - 8 - length > sizeof tail || seed % 8 == 0)
-        return LLVMFuzzerMutate(data, size, max_size);
-    size_t rest = size - 8 - length;
-    memcpy(tail, data + 8 + length, rest);
-    length = LLVMFuzzerMutate(data + 8, length, max_size - 8 - rest);
-    for (int i = 0; i < 8; i++)
-        data[i] = (uint8_t)(length >> (8 * i));
-    memcpy(data + 8 + length, tail, rest);
-    return 8 + length + rest;
+    return fuzz_mutate_header(data, size, max_size, seed);
 }
 #endif
 
@@ -111,7 +91,7 @@ int fuzz_safetensors(const uint8_t *data, size_t size)
     fuzz_require((file != NULL) == (err.code == TN_OK), "the result and the error disagree");
     fuzz_require(file || (err.message[0] && !strchr(err.message, '\n')), "the error is not one line");
     if (file) {
-        size_t length = read_length(data);
+        size_t length = fuzz_header_length(data);
         check_data(file, size - 8 - length);
         check_header(file, data, length);
     }

@@ -96,6 +96,9 @@ START_TEST(decoding_allocates_nothing)
     tn_session *s = tn_session_new(m, &o, &err);
     float *logits = malloc(264 * sizeof *logits);
     int failures = 0;
+    for (int64_t i = 0; i < 40; i++) /* the first call of each size allocates where kernels are compared then */
+        failures += run_token(s, i + 3, logits) != TN_OK;
+    tn_session_reset(s);
     for (int64_t i = 0; i < 8; i++)
         failures += run_token(s, i + 3, logits) != TN_OK;
     atomic_store(&ours, 0);

@@ -86,9 +86,9 @@ static const struct {
     {"256 rows", "forward: wrong numbers", "tokens"},
     {"511 rows", "forward: wrong numbers", "600 tokens"},
     {"odd rows", "forward: wrong numbers", "tokens"},
-    {"rows of the call before", "forward: wrong numbers", "tokens"},
+    {"rows of the call before", "forward: keeps state between calls: its variable 'before'", "tokens"},
     {"sums by threads", "other bits on more threads", "2 threads"},
-    {"second call", "forward: other bits in the same call made again", "1 thread"},
+    {"second call", "forward: keeps state between calls: its variable 'calls'", "1 thread"},
     {"barrier in a branch", "did not finish within", "2 threads"},
     {"exit", "forward: called exit(0) (0 tokens)", "1 thread"},
 };

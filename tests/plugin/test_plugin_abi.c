@@ -32,7 +32,7 @@ START_TEST(it_loads_with_every_field)
 {
     registry_kernel *k = load();
     ck_assert_ptr_nonnull(k);
-    registry_probe(k);
+    ck_assert_int_eq(registry_probe(k, NULL), TN_OK);
     ck_assert_msg(k->available, "%s", k->reason);
     ck_assert_int_eq(k->kernel.priority, -1);
     ck_assert_uint_eq(k->kernel.impl_count, 1);

@@ -4,6 +4,7 @@
 #include "process.h"
 #include "tempdir.h"
 
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,6 +225,76 @@ START_TEST(b10_libraries_that_a_constructor_opens_are_seen)
 }
 END_TEST
 
+/* ---- rights ---------------------------------------------------------------------------------------------------------
+ */
+
+typedef enum change { STACK_RUNS, STACK_UNSAID, DATA_RUNS } change;
+
+/* Changes a file's program headers. */
+static void edit_rights(const char *file, change c)
+{
+    char path[8192];
+    size_t size;
+    snprintf(path, sizeof path, "%s/%s", root, file);
+    char *content = tempdir_read(path, &size);
+    ElfW(Ehdr) head;
+    memcpy(&head, content, sizeof head);
+    for (int i = 0; i < head.e_phnum; i++) {
+        char *at = content + head.e_phoff + (size_t)i * head.e_phentsize;
+        ElfW(Phdr) p;
+        memcpy(&p, at, sizeof p);
+        if (p.p_type == PT_GNU_STACK && c == STACK_RUNS)
+            p.p_flags |= PF_X;
+        if (p.p_type == PT_GNU_STACK && c == STACK_UNSAID)
+            p.p_type = PT_NULL;
+        if (p.p_type == PT_LOAD && c == DATA_RUNS && (p.p_flags & PF_W))
+            p.p_flags |= PF_X;
+        memcpy(at, &p, sizeof p);
+    }
+    tempdir_write(path, content, size);
+    free(content);
+}
+
+static const char *const rights[] = {[STACK_RUNS] = "asks for an executable stack",
+                                     [STACK_UNSAID] = "asks for an executable stack",
+                                     [DATA_RUNS] = "has a segment that can be written and executed"};
+
+/* Of the plugin and of what it is linked with, before any of their code runs. */
+START_TEST(b10_memory_that_can_be_written_and_run_is_refused)
+{
+#if !defined(__x86_64__)
+    if (_i == STACK_UNSAID) {
+        printf("left out: on this machine silence means no\n");
+        return;
+    }
+#endif
+    setenv("BAD_PLUGIN", "its library crashes", 1);
+    edit("plugins/needs.so", RUN_PATH, in_root("ROOT/lib"));
+    edit_rights("lib/" LIBRARY, (change)_i);
+    expect(LIBRARY);
+    expect(rights[_i]);
+    copy("dependency", "lib/" LIBRARY);
+    edit_rights("plugins/needs.so", (change)_i);
+    expect(rights[_i]);
+}
+END_TEST
+
+/* A library that is opened by hand is seen when the trial has opened it. */
+START_TEST(b10_a_stack_that_became_executable_is_seen)
+{
+    copy("dependency", "lib/x.so");
+    edit_rights("lib/x.so", STACK_RUNS);
+    copy("conduct", "plugins/needs.so");
+    setenv("BAD_PLUGIN", "opens another library", 1);
+    setenv("BAD_FILE", in_root("ROOT/lib/x.so"), 1);
+    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    /* Newer C libraries do not open such a file at all. */
+    ck_assert_msg(r.status == 3 && (strstr(r.out, "executable stack") || strstr(r.out, "SIGABRT")), "%s%s", r.out,
+                  r.err);
+    process_free(&r);
+}
+END_TEST
+
 /* ---- who may write --------------------------------------------------------------------------------------------------
  */
 
@@ -247,6 +318,76 @@ static void sha_of(const char *file, char hex[65])
     ck_assert(sha256_hex(content, size, hex));
     free(content);
 }
+
+/* Whoever can write above a folder can put another in its place. */
+START_TEST(b10_the_rules_hold_for_all_folders_above)
+{
+    char path[8192];
+    edit("plugins/needs.so", RUN_PATH, in_root("ROOT/above/lib"));
+    make("above");
+    snprintf(path, sizeof path, "%s/above/lib", root);
+    ck_assert_int_eq(rename("lib", path), 0);
+    expect(NULL);
+    ck_assert_int_eq(chmod("above", 0777), 0);
+    expect("/above above it is writable by everyone; run chmod go-w on it");
+    ck_assert_int_eq(chmod("above", 0775), 0);
+    expect("/above above it is writable by its group; run chmod go-w on it");
+    ck_assert_int_eq(chmod("above", 01777), 0); /* as /tmp                                                */
+    expect(NULL);
+    if (geteuid() == 0) {
+        ck_assert_int_eq(chmod("above", 0755), 0);
+        ck_assert_int_eq(chown("above", 1, 1), 0);
+        expect("/above above it is owned by user 1, not by root or you");
+        ck_assert_int_eq(chown("above", 0, 0), 0);
+    }
+    ck_assert_int_eq(chmod("above", 0755), 0);
+    ck_assert_int_eq(chmod(root, 0777), 0); /* of the plugins                                              */
+    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    ck_assert_msg(r.status == 3 && strstr(r.err, "above it is writable by everyone"), "%s%s", r.out, r.err);
+    process_free(&r);
+    ck_assert_int_eq(chmod(root, 0700), 0);
+}
+END_TEST
+
+/* A link's name lies in a folder, too. */
+START_TEST(b10_the_rules_hold_for_links)
+{
+    char to[8192];
+    edit("plugins/needs.so", RUN_PATH, in_root("ROOT/open/link/lib"));
+    make("open");
+    snprintf(to, sizeof to, "%s", root);
+    ck_assert_int_eq(symlink(to, "open/link"), 0);
+    expect(NULL);
+    ck_assert_int_eq(chmod("open", 0777), 0);
+    expect("/open above it is writable by everyone");
+}
+END_TEST
+
+static void list_plugins(void)
+{
+    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    process_free(&r);
+}
+
+/* Verdicts are not believed, nor made, where others can put a folder of theirs. */
+START_TEST(b10_the_rules_hold_for_the_cache)
+{
+    char path[8192];
+    make("above");
+    snprintf(path, sizeof path, "%s/above/cache", root);
+    setenv("XDG_CACHE_HOME", path, 1);
+    copy("good", "plugins/needs.so");
+    ck_assert_int_eq(chmod("above", 0777), 0);
+    list_plugins();
+    char hex[65];
+    sha_of("plugins/needs.so", hex);
+    snprintf(path, sizeof path, "above/cache/tenon/%s", hex);
+    ck_assert(!tempdir_exists(path));
+    ck_assert_int_eq(chmod("above", 0755), 0);
+    list_plugins();
+    ck_assert(tempdir_exists(path));
+}
+END_TEST
 
 /* As expect, with a configuration that has pins for the plugin and, unless it is NULL, the library. */
 static void expect_pinned(const char *library, const char *why)
@@ -364,7 +505,12 @@ int main(void)
     tcase_add_test(tc, b10_an_absolute_name_is_taken);
     tcase_add_test(tc, b10_the_environment_leads_nowhere_else);
     tcase_add_loop_test(tc, b10_libraries_that_a_constructor_opens_are_seen, 0, 4);
+    tcase_add_loop_test(tc, b10_memory_that_can_be_written_and_run_is_refused, 0, DATA_RUNS + 1);
+    tcase_add_test(tc, b10_a_stack_that_became_executable_is_seen);
     tcase_add_test(tc, b10_the_rules_for_folders_hold_for_libraries);
+    tcase_add_test(tc, b10_the_rules_hold_for_all_folders_above);
+    tcase_add_test(tc, b10_the_rules_hold_for_links);
+    tcase_add_test(tc, b10_the_rules_hold_for_the_cache);
     tcase_add_test(tc, b10_pins_hold_for_libraries);
     tcase_add_test(tc, b10_a_verdict_holds_for_the_libraries);
     tcase_add_test(tc, b10_a_library_that_is_found_earlier_is_another);

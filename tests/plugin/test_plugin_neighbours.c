@@ -16,7 +16,7 @@ static const char *reason_of(const char *id)
 {
     registry_kernel *k = registry_find("cpu", id);
     ck_assert_msg(k != NULL, "%s is not there", id);
-    registry_probe(k);
+    ck_assert_int_eq(registry_probe(k, NULL), TN_OK);
     return k->reason;
 }
 

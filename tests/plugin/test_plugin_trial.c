@@ -80,6 +80,9 @@ static const struct {
     {"removes a variable", TN_PLUGIN_REFUSED, "its constructor changes the environment variable HOME"},
     {"allows itself less", TN_PLUGIN_REFUSED,
      "its constructor changes the program's user, group, root folder or allowed"},
+    {"only when nobody else runs", TN_PLUGIN_REFUSED,
+     "its constructor changes the program's priority, how it is sched"},
+    {"reads files last", TN_PLUGIN_REFUSED, "its constructor changes the program's priority, how it is scheduled"},
     {"ends its thread", TN_PLUGIN_REFUSED, "its constructor ends the thread that opens it"},
     {"exit", TN_PLUGIN_QUARANTINED, "its constructor called exit(0)"},
 };
@@ -117,6 +120,7 @@ START_TEST(b12_a_program_on_one_processor_stays_on_all)
         return;
     }
     expect_refused("conduct", "one processor", TN_PLUGIN_REFUSED, "the processors that it may run on");
+    expect_refused("conduct", "one processor for its thread", TN_PLUGIN_REFUSED, "the processors that it may run on");
 }
 END_TEST
 

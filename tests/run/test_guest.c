@@ -390,12 +390,36 @@ START_TEST(no_weight_can_be_written)
 }
 END_TEST
 
+/* The process is looked at when the first guest of a step is called, and not where none is. */
+START_TEST(a_step_without_guests_is_not_looked_at)
+{
+    tn_model *m = open_model("qwen3", NULL, NULL);
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
+    ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, NULL), TN_OK);
+    guest_watch w;
+    guest_watch_open(&w, m->target.device, m->target.graph);
+    mode_t before = umask(0);
+    guest_watch_begin(&w);
+    umask(027);
+    guest_watch_end(&w);
+    ck_assert_uint_eq(umask(0), 027);
+    guest_watch_begin(&w);
+    guest_watch_look(&w);
+    umask(027);
+    guest_watch_end(&w);
+    ck_assert_uint_eq(umask(before), 0);
+    guest_watch_close(&w);
+    tn_model_close(m);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("what plugins do to the process");
     TCase *tc = tcase_create("guest");
     tcase_set_timeout(tc, 300);
     tcase_add_checked_fixture(tc, own_input, NULL);
+    tcase_add_test(tc, a_step_without_guests_is_not_looked_at);
     tcase_add_loop_test(tc, every_change_is_found, 0, CHANGES);
     tcase_add_test(tc, what_happens_by_itself_is_no_change);
     tcase_add_test(tc, nothing_is_held_between_looks);

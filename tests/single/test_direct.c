@@ -268,6 +268,34 @@ START_TEST(the_best_kernel_that_takes_it)
 }
 END_TEST
 
+/* Right in its check, and wrong with the rows of the first live call. */
+static bool turned;
+
+static tn_status turns_wrong(const tn_call *call, tn_error *err)
+{
+    return turned ? wrong(call, err) : better(call, err);
+}
+
+START_TEST(the_first_call_of_a_size_is_compared)
+{
+    product p = example(TN_F32);
+    tn_error err = TN_ERROR_INIT;
+    add_kernel("turns", 20, turns_wrong, NULL, NULL);
+    expect_by(&p, "turns", 1.0 + 0x1p-11);
+    turned = true; /* with sizes that are known by now                                                  */
+    ck_assert_int_eq(forward(&p, "turns", &err), TN_OK);
+    ck_assert_uint_eq(tn_notice_count(), 0);
+    p.counts[0]--;
+    p.counts[2]++;
+    expect_by(&p, "turns", 1.0);
+    ck_assert_uint_eq(tn_notice_count(), 1);
+    ck_assert_msg(strstr(tn_notice_get(0), "turns is wrong at "), "%s", tn_notice_get(0));
+    expect_refused(forward(&p, "turns", &err), &err, TN_E_KERNEL, "turns",
+                   "does not perform this: a call of it was wrong in this process");
+    expect_by(&p, "auto", 1.0);
+}
+END_TEST
+
 START_TEST(kernels_by_name_say_why_not)
 {
     static const struct {
@@ -513,6 +541,7 @@ int main(void)
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_test(tc, without_kernels);
     tcase_add_test(tc, the_best_kernel_that_takes_it);
+    tcase_add_test(tc, the_first_call_of_a_size_is_compared);
     tcase_add_test(tc, kernels_by_name_say_why_not);
     tcase_add_test(tc, the_plugin_performs_it);
     tcase_add_loop_test(tc, wrong_arguments_are_named, 0, (int)(sizeof mistakes / sizeof *mistakes));

@@ -249,6 +249,51 @@ START_TEST(errors_of_decoding_fail)
 }
 END_TEST
 
+/* Right for whole tiles of rows and for most remainders; and right for one row of a batch. */
+static bool is_remainder(const tn_call *call)
+{
+    return call->site->op == TN_OP_RMS_NORM && call->in[0].shape[0] % 8 == 7;
+}
+
+static bool is_batch(const tn_call *call)
+{
+    return call->site->op == TN_OP_ROPE && call->in[0].shape[0] > 1;
+}
+
+static bool (*is_wrong)(const tn_call *call);
+
+static tn_status wrong_at_some_sizes(const tn_call *call, tn_error *err)
+{
+    tn_status status = test_kernel_forward(call, err);
+    if (is_wrong(call) && strcmp(call->site->path, bad_paths[0]) == 0)
+        scale_output(call);
+    return status;
+}
+
+/* Calls are made in all ways that sessions make them. */
+START_TEST(errors_of_other_calls_fail)
+{
+    static const struct {
+        bool (*wrong)(const tn_call *call);
+        const char *site[1][2], *manner;
+    } kinds[] = {{is_remainder, {{"norm", "model.norm"}}, "in a call of few tokens"},
+                 {is_batch, {{"rope", "modeling_qwen2.apply_rotary_pos_emb"}}, "in a batch"}};
+    tn_model *m = open_model("qwen2", dtypes[_i / 2]);
+    test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = wrong_at_some_sizes});
+    test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE, .forward = wrong_at_some_sizes});
+    is_wrong = kinds[_i % 2].wrong;
+    bad_paths[0] = kinds[_i % 2].site[0][1];
+    apply(m, "auto");
+    tn_text_report *r = compare(m, TOKENS, TN_E_VERIFY);
+    ck_assert(r->single_tokens == TOKENS / 4 && r->few_tokens == TOKENS / 4 && r->most_few == 7 && r->batch_rows == 3);
+    const tn_text_row *row = r->rows[r->row_count - 1];
+    ck_assert_msg(strstr(row->reason, kinds[_i % 2].manner), "%s", row->reason);
+    expect_sites(r, 1, kinds[_i % 2].site);
+    tn_text_report_free(r);
+    tn_model_close(m);
+}
+END_TEST
+
 /* Where f32 shows nothing, what is far beyond rounding to 16 bits fails. */
 START_TEST(errors_of_16_bits_fail)
 {
@@ -394,6 +439,7 @@ int main(void)
     tcase_add_test(c, two_kernels_are_named);
     tcase_add_test(c, a_pair_is_named);
     tcase_add_test(c, errors_of_decoding_fail);
+    tcase_add_loop_test(c, errors_of_other_calls_fail, 0, 4);
     tcase_add_loop_test(c, errors_of_16_bits_fail, 0, 2);
     tcase_add_loop_test(c, small_errors_fail, 0, 2);
     tcase_add_test(c, a_nan_fails);

@@ -1,0 +1,198 @@
+/* Nothing here touches memory that may not be there: it is read by a system call. Almost every word of a library is
+ * told from an address without one. */
+#include "check/state_memory.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* So far is hashed what one word leads to: bytes in all, and steps from one block to the next. */
+static const uint64_t MOST_BYTES = UINT64_C(64) << 20;
+enum { MOST_STEPS = 4, PIECE = 2048, WORD = sizeof(uint64_t) };
+
+/* Addresses of programs lie between these. */
+static const uint64_t LEAST_ADDRESS = UINT64_C(1) << 16, MOST_ADDRESS = UINT64_C(1) << 47;
+
+enum { MOST_RANGES = 1024 };
+
+typedef struct range {
+    uint64_t begin, end;
+} range;
+
+/* Mappings that can be written and that are no file's. */
+typedef struct range_list {
+    range ranges[MOST_RANGES];
+    size_t count;
+} range_list;
+
+struct state_memory {
+    uint64_t heap, heap_end, page;
+    range_list before, now;
+    bool known; /* now is what there is                                                        */
+    uint64_t left;
+    uint64_t piece[MOST_STEPS][PIECE];
+};
+
+static bool read_memory(uint64_t at, void *to, size_t bytes)
+{
+    struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)at, bytes};
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)bytes;
+}
+
+/* ---- mappings ---------------------------------------------------------------------------------------------------- */
+
+/* Memory that has no name, or one that only this process knows. */
+static bool is_anonymous(const char *name)
+{
+    return !name[0] || !strncmp(name, "/memfd:", 7) || !strncmp(name, "/dev/zero", 9) || !strncmp(name, "/dev/shm/", 9);
+}
+
+/* heap: where that of the C library begins, if there is one. */
+static void read_ranges(range_list *list, uint64_t *heap)
+{
+    char line[512], access[8], name[256];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    list->count = 0;
+    while (maps && list->count < MOST_RANGES && fgets(line, sizeof line, maps)) {
+        range r;
+        name[0] = '\0';
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*s %*s %*s %255s", &r.begin, &r.end, access, name) < 3)
+            continue;
+        if (!strcmp(name, "[heap]") && !*heap)
+            *heap = r.begin;
+        if (access[0] == 'r' && access[1] == 'w' && is_anonymous(name))
+            list->ranges[list->count++] = r;
+    }
+    if (maps)
+        fclose(maps);
+}
+
+state_memory *state_memory_open(void)
+{
+    void *memory =
+        mmap(NULL, sizeof(state_memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    state_memory *m = memory == MAP_FAILED ? NULL : memory;
+    if (!m)
+        return NULL;
+    m->page = (uint64_t)sysconf(_SC_PAGESIZE);
+    read_ranges(&m->before, &m->heap);
+    return m;
+}
+
+/* The heap grows between calls, and begins with the first block. */
+void state_memory_look(state_memory *m)
+{
+    if (!m)
+        return;
+    m->known = false;
+    if (!m->heap)
+        read_ranges(&m->now, &m->heap);
+    m->heap_end = m->heap ? (uint64_t)(uintptr_t)sbrk(0) : 0;
+}
+
+/* Bytes from here to the end of a mapping that was not there when the watch began. The system joins mappings that lie
+ * side by side, so older ones are cut off. */
+static uint64_t mapped_bytes(state_memory *m, uint64_t address)
+{
+    uint64_t probe, end = 0;
+    if (address % m->page != 0 || !read_memory(address, &probe, sizeof probe))
+        return 0;
+    if (!m->known)
+        read_ranges(&m->now, &m->heap);
+    m->known = true;
+    for (size_t i = 0; i < m->now.count; i++)
+        if (address >= m->now.ranges[i].begin && address < m->now.ranges[i].end)
+            end = m->now.ranges[i].end;
+    for (size_t i = 0; i < m->before.count; i++) {
+        const range *r = &m->before.ranges[i];
+        if (address >= r->begin && address < r->end)
+            return 0;
+        if (address < r->begin && r->begin < end)
+            end = r->begin;
+    }
+    return end > address ? end - address : 0;
+}
+
+/* ---- blocks of the heap --------------------------------------------------------------------------------------------
+ * A block's size stands before it, with flags in the lowest bits; a large block is a mapping of its own, and how far it
+ * lies from that one's begin stands before the size. */
+
+enum { ALIGN = 16, FLAGS = 7, MAPPED = 2, OF_THREAD = 4 };
+
+/* A large block begins so close to the beginning of a page: at most as many bytes as it may be aligned to. */
+enum { MOST_OFFSET = 128 };
+
+/* Blocks that a thread takes lie in heaps of 64 MiB, each at a multiple of that, with what it belongs to, the heap
+ * before and its size in front. */
+static uint64_t bytes_of_thread(uint64_t address, uint64_t size)
+{
+    static const uint64_t EACH = UINT64_C(64) << 20;
+    uint64_t heap = address & ~(EACH - 1), head[3];
+    if (!read_memory(heap, head, sizeof head))
+        return 0;
+    bool good = head[0] % EACH < 4096 && head[0] >= LEAST_ADDRESS && head[0] < MOST_ADDRESS && head[2] <= EACH;
+    return good && address + size <= heap + head[2] ? size - 2 * WORD + WORD : 0;
+}
+
+static uint64_t block_bytes(const state_memory *m, uint64_t address)
+{
+    uint64_t head[2];
+    bool in_heap = address >= m->heap + ALIGN && address < m->heap_end;
+    if (address % ALIGN != 0 || !read_memory(address - sizeof head, head, sizeof head))
+        return 0;
+    uint64_t size = head[1] & ~(uint64_t)FLAGS;
+    if (size <= sizeof head || size >= MOST_ADDRESS || size % ALIGN != 0)
+        return 0;
+    if (in_heap)
+        return !(head[1] & MAPPED) && size <= m->heap_end - address ? size - sizeof head + WORD : 0;
+    if (head[1] & OF_THREAD)
+        return bytes_of_thread(address, size);
+    bool whole = (address - sizeof head - head[0]) % m->page == 0 && (size + head[0]) % m->page == 0;
+    return address % m->page <= MOST_OFFSET && head[1] & MAPPED && whole && head[0] < m->page ? size - sizeof head : 0;
+}
+
+/* ---- hashing ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 32;
+}
+
+// NOLINTNEXTLINE(misc-no-recursion): so many steps at most
+static uint64_t hash_from(state_memory *m, uint64_t address, int step)
+{
+    if (address < LEAST_ADDRESS || address >= MOST_ADDRESS || address % ALIGN != 0 || step == MOST_STEPS)
+        return 0;
+    uint64_t hash = 1, bytes = block_bytes(m, address);
+    if (bytes == 0)
+        bytes = mapped_bytes(m, address);
+    bytes = bytes < m->left ? bytes : m->left;
+    m->left -= bytes;
+    if (bytes < WORD)
+        return 0;
+    for (uint64_t at = 0, words = bytes / WORD; at < words; at += PIECE) {
+        size_t n = words - at < PIECE ? (size_t)(words - at) : PIECE;
+        if (!read_memory(address + at * WORD, m->piece[step], n * WORD))
+            return 0;
+        for (size_t i = 0; i < n; i++) {
+            uint64_t word = m->piece[step][i];
+            hash = mix(mix(hash, word), hash_from(m, word, step + 1));
+        }
+    }
+    return hash ? hash : 1;
+}
+
+uint64_t state_memory_hash(state_memory *m, uint64_t address)
+{
+    if (!m)
+        return 0;
+    m->left = MOST_BYTES;
+    return hash_from(m, address, 0);
+}

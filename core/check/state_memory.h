@@ -1,0 +1,19 @@
+/* Inside core: the memory that words of a library lead to: blocks of the C library's heap, mappings that were made
+ * since the watch began, and what these lead to in turn. */
+#ifndef TENON_CORE_STATE_MEMORY_H
+#define TENON_CORE_STATE_MEMORY_H
+
+#include <stdint.h>
+
+typedef struct state_memory state_memory;
+
+/* What is mapped now is none of the library's. Never given back: the child ends. NULL: no memory. */
+state_memory *state_memory_open(void);
+
+/* Before a call: what there was may have grown since. m may be NULL. */
+void state_memory_look(state_memory *m);
+
+/* Of the contents of the memory that begins at the address, or that the library mapped around it; 0: there is none. */
+uint64_t state_memory_hash(state_memory *m, uint64_t address);
+
+#endif

@@ -1,0 +1,117 @@
+/* Kernels that have threads in this process: a child that tries them later has none of those. What OpenMP keeps is put
+ * to rest first; whoever keeps others is told apart (tests/bad_kernels/threads_kernel.c). */
+#include "plugin_box.h"
+#include "process.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tn_config *config;
+
+static void setup(void)
+{
+    char from[4300];
+    size_t size;
+    plugin_box_open();
+    snprintf(from, sizeof from, "%s/tests/bad_kernels/threads_kernel.so", process_build());
+    char *to = tempdir_path(plugin_box_folder(), "threads.so");
+    void *plugin = tempdir_read(from, &size);
+    tempdir_write(to, plugin, size);
+    free(plugin);
+    free(to);
+    config = tn_config_new();
+    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
+    ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
+}
+
+static void teardown(void)
+{
+    unsetenv("BAD_KERNEL");
+    tn_config_free(config);
+    plugin_box_close();
+}
+
+static tn_model *open_model(const char *name)
+{
+    tn_error err = TN_ERROR_INIT;
+    char folder[128];
+    snprintf(folder, sizeof folder, "tests/data/models/%s", name);
+    tn_model_options o = {.size = sizeof o, .dtype = "f32", .threads = 2};
+    tn_model *m = tn_model_open(folder, &o, &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    return m;
+}
+
+/* A few tokens in a session for chunks of that size. */
+static tn_status run(tn_model *m, int64_t chunk, tn_error *err)
+{
+    static const int64_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    tn_session_options o = {.size = sizeof o, .context = chunk + 8, .chunk = chunk};
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 8, .ids = ids};
+    *err = (tn_error)TN_ERROR_INIT;
+    tn_session *s = tn_session_new(m, &o, err);
+    tn_status status = s ? tn_session_run(s, &batch, NULL, err) : err->code;
+    tn_session_free(s);
+    return status;
+}
+
+static tn_status apply(tn_model *m, tn_error *err)
+{
+    *err = (tn_error)TN_ERROR_INIT;
+    return tn_apply_kernels(m, config, "test_threads", NULL, err);
+}
+
+/* Used here with threads, tried again with larger calls, and for another model. */
+START_TEST(openmp_is_no_obstacle)
+{
+    tn_error err;
+    tn_model *m = open_model("qwen3"), *other = open_model("llama");
+    for (int turn = 0; turn < 2; turn++) {
+        ck_assert_msg(apply(m, &err) == TN_OK, "%s: %s", err.where, err.message);
+        ck_assert_msg(run(m, 8, &err) == TN_OK, "%s: %s", err.where, err.message);
+        ck_assert_msg(run(m, 700, &err) == TN_OK, "%s: %s", err.where, err.message);
+        ck_assert_msg(apply(other, &err) == TN_OK, "%s: %s", err.where, err.message);
+        ck_assert_msg(run(other, 8, &err) == TN_OK, "%s: %s", err.where, err.message);
+        setenv("ANOTHER", "environment", 1); /* in which nothing is remembered                          */
+    }
+    tn_model_close(other);
+    tn_model_close(m);
+}
+END_TEST
+
+START_TEST(threads_of_its_own_are_told)
+{
+    tn_error err;
+    setenv("BAD_KERNEL", "a thread of its own", 1);
+    tn_model *m = open_model("qwen3"), *other = open_model("llama");
+    ck_assert_msg(apply(m, &err) == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert_msg(run(m, 8, &err) == TN_OK, "%s: %s", err.where, err.message);
+    ck_assert_int_eq(run(m, 700, &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, "did not finish within 5 s: it keeps threads of its own in this process"), "%s",
+                  err.message);
+    ck_assert_int_eq(apply(other, &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, "cannot be tried: it keeps threads of its own in this process"), "%s",
+                  err.message);
+    tn_model_close(other);
+    tn_model_close(m);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("threads of kernels");
+    TCase *tc = tcase_create("threads");
+    tcase_set_timeout(tc, 240);
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, openmp_is_no_obstacle);
+    tcase_add_test(tc, threads_of_its_own_are_told);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,104 @@
+/* A kernel that is wrong with sizes that no check draws, as a user meets it: the text is eager's with one warning, and
+ * the next run refuses the kernel (tests/bad_kernels/bad_guest.c). */
+#include "process.h"
+#include "tempdir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *folder;
+
+static void enter(void)
+{
+    folder = tempdir_new();
+    setenv("XDG_CACHE_HOME", folder, 1);
+}
+
+static void leave(void)
+{
+    tempdir_remove(folder);
+}
+
+/* "1,2,3": a prompt of so many tokens. Static storage. */
+static const char *prompt(int tokens)
+{
+    static char ids[2048];
+    size_t used = 0;
+    for (int i = 0; i < tokens; i++)
+        used += (size_t)snprintf(ids + used, sizeof ids - used, "%s%d", i ? "," : "", 1 + i % 200);
+    return ids;
+}
+
+static process_result run_with(const char *fault, int tokens, const char *kernels)
+{
+    static char plugins[4200];
+    setenv("BAD_GUEST", fault, 1);
+    snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
+    return TENON(NULL, "run", "--temperature=0", "models/demo", "--tokens", prompt(tokens), "-n", "8", "--ignore-eos",
+                 "--dtype", "f32", "--threads", "2", "--no-measure", "--plugins", plugins, "--kernels", kernels);
+}
+
+static const struct {
+    const char *fault;
+    int tokens;
+} faults[] = {{"wrong with 77 tokens", 77}, {"wrong with 7 over blocks of 9", 79}, {"wrong with 96 tokens", 96}};
+enum { FAULTS = sizeof faults / sizeof *faults };
+
+START_TEST(a_wrong_size_changes_no_text)
+{
+    const char *fault = faults[_i].fault;
+    process_result eager = run_with("", faults[_i].tokens, "none");
+    process_result r = run_with(fault, faults[_i].tokens, "npu_bad_guest");
+    ck_assert_msg(eager.status == 0 && r.status == 0, "%s%s", eager.err, r.err);
+    ck_assert_str_eq(r.out, eager.out);
+    const char *line = strstr(r.err, "tenon: warning: npu_bad_guest is wrong at model.layers.0.input_layernorm with ");
+    ck_assert_msg(line != NULL, "%s", r.err);
+    ck_assert_ptr_null(strstr(line + 1, "tenon: warning"));
+    process_free(&r);
+    /* Another prompt would be right: it is refused all the same, without a word where nobody asked for it. */
+    process_expect_error(run_with(fault, 5, "npu_bad_guest"), 5, "npu_bad_guest", "is refused at model.layers.",
+                         "wrong in an earlier run at model.layers.0.input_layernorm with",
+                         "`tenon cache clear` tries it again", NULL);
+    r = run_with(fault, faults[_i].tokens, "auto");
+    ck_assert_msg(r.status == 0 && !strstr(r.err, "warning"), "%s", r.err);
+    ck_assert_msg(strstr(r.err, "refused: npu_bad_guest at RMS_NORM (wrong in an earlier run") != NULL, "%s", r.err);
+    process_free(&r);
+    process_free(&eager);
+}
+END_TEST
+
+/* How many there were is told where kernels are explained. */
+START_TEST(it_is_told)
+{
+    char plugins[4200];
+    process_result r = run_with("", 20, "npu_bad_guest");
+    ck_assert_msg(r.status == 0 && !strstr(r.err, "warning"), "%s", r.err);
+    process_free(&r);
+    snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
+    r = TENON(NULL, "inspect", "models/demo", "--threads", "2", "--dtype", "f32", "--plugins", plugins, "--kernels",
+              "npu_bad_guest");
+    const char *line = strstr(r.out, "compared with eager on first use: ");
+    ck_assert_msg(line && strstr(line, " calls of new sizes\n"), "%s", r.err);
+    process_free(&r);
+    r = TENON(NULL, "inspect", "models/demo", "--threads", "2", "--dtype", "f32", "--plugins", plugins, "--kernels",
+              "npu_bad_guest", "--format", "json");
+    line = strstr(r.out, "\"first_calls\": {");
+    long all = 0, now = -1;
+    ck_assert(line && sscanf(line, "\"first_calls\": { \"compared\": %ld, \"now\": %ld", &all, &now) == 2);
+    ck_assert(all > 0 && now == 0);
+    process_free(&r);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("first calls");
+    TCase *tc = tcase_create("first calls");
+    tcase_set_timeout(tc, 600);
+    tcase_add_checked_fixture(tc, enter, leave);
+    tcase_add_loop_test(tc, a_wrong_size_changes_no_text, 0, FAULTS);
+    tcase_add_test(tc, it_is_told);
+    suite_add_tcase(suite, tc);
+    return process_main(suite);
+}
