@@ -15,13 +15,13 @@
 enum { SIDES = MEASURE_FITS + 1, SOME_TOKENS = 16, MOST_TOKENS = 512, CACHED = 512 };
 
 /* Operations of the largest call that is timed, and of one that is made less often. */
-static const double MOST_WORK = 2.5e9, HEAVY_WORK = 2e8;
+static const double MOST_WORK = 2e9, HEAVY_WORK = 2e8;
 static const double LIMIT_SECONDS = 30; /* of one entry                                          */
 
 /* A first look, one where spreads overlap, and one where they still do and there may be a gain; fewer at calls that
  * take milliseconds. */
 enum { LOOKS = 3, HEAVY_LOOKS = 2 };
-static const timing_rules looks[LOOKS] = {{1e-4, 2e-3, 5}, {1e-4, 4e-3, 9}, {1e-4, 16e-3, 15}},
+static const timing_rules looks[LOOKS] = {{1e-4, 2e-3, 5}, {1e-4, 4e-3, 9}, {1e-4, 8e-3, 11}},
                           heavy_looks[HEAVY_LOOKS] = {{1e-4, 2e-3, 3}, {1e-4, 2e-3, 5}};
 
 /* What the child tells; shared. */

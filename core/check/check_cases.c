@@ -47,8 +47,9 @@ static const int16_t more_tokens[] = {2, 4, 6, 7, 8, 9, 31, 32, 33, 63, 64, 65, 
 static const int16_t more_keys[] = {2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257};
 enum { FEW_TOKENS = 9, ANY_SIZES = 3, ANY_LEAST = 10, ANY_MOST = 250 };
 
-/* Most operations and elements of a call that is not made always, and elements of one for rows. */
-static const double MOST_WORK = 1.5e9, MOST_ELEMENTS = 3e5, MOST_IN_ROWS = 1.1e6;
+/* Most operations and elements of a call that is not made always, operations of one for its size alone (which is
+ * compared when it is first met, too), and elements of one for rows. */
+static const double MOST_WORK = 1.5e9, MOST_ELEMENTS = 3e5, MOST_FOR_SIZE = 1.5e8, MOST_IN_ROWS = 1.1e6;
 
 /* Longest window whose edge is looked at. */
 enum { LONGEST_WINDOW = 8192 };
@@ -73,15 +74,15 @@ static bool is_for(const planned_case *p, const tn_site *site)
     }
 }
 
-static bool is_cheap(const tn_site *site, const check_case *size)
+static bool is_cheap(const tn_site *site, const check_case *size, double most)
 {
     tn_call call = inputs_call_case(site, size);
-    return op_operations(&call) <= MOST_WORK && (double)tn_tensor_count(&call.in[0]) <= MOST_ELEMENTS;
+    return op_operations(&call) <= most && (double)tn_tensor_count(&call.in[0]) <= MOST_ELEMENTS;
 }
 
 static bool is_time(const planned_case *p, const tn_site *site)
 {
-    return p->when == EVERYWHERE || (!graph_is_wide(site) && (p->when == ALWAYS || is_cheap(site, &p->size)));
+    return p->when == EVERYWHERE || (!graph_is_wide(site) && (p->when == ALWAYS || is_cheap(site, &p->size, MOST_WORK)));
 }
 
 /* Numbers that nobody knows when the kernel is written, but the same for the site in every run. */
@@ -101,7 +102,7 @@ static size_t add_sizes(const tn_site *site, check_case *cases)
         size_t listed = sizeof more_tokens / sizeof *more_tokens;
         check_case size = {.batch = 1, .once = true, .seed = i};
         size.tokens = i < listed ? more_tokens[i] : any_size(site, (int64_t)i);
-        if (size.tokens <= FEW_TOKENS || is_cheap(site, &size))
+        if (size.tokens <= FEW_TOKENS || is_cheap(site, &size, MOST_FOR_SIZE))
             cases[count++] = size;
     }
     for (size_t i = 0; site->op == TN_OP_ATTENTION && i < sizeof more_keys / sizeof *more_keys; i++)

@@ -37,16 +37,22 @@ tn_status fence_open(fence *f, size_t bytes, size_t align, size_t off, fence_sid
 static const uint32_t numbers = 0x45604560, signals = 0x7fa07fa0;
 
 /* No more is filled at either end of what is large: first touches of memory take seconds a gigabyte. */
-static const size_t MOST_FILLED = (size_t)32 << 20;
+static const size_t MOST_FILLED = (size_t)1 << 20;
 
 static void fill(unsigned char *data, size_t bytes, fence_contents contents)
 {
     const uint32_t word = contents == FENCE_NUMBERS ? numbers : signals;
-    if (contents == FENCE_ONES || contents == FENCE_ZEROS)
+    size_t done = 0;
+    if (contents == FENCE_ONES || contents == FENCE_ZEROS) {
         memset(data, contents == FENCE_ONES ? FENCE_FILL : 0, bytes);
-    else
-        for (size_t i = 0; i < bytes; i++)
-            data[i] = (unsigned char)(word >> i % sizeof word * 8);
+        return;
+    }
+    for (; done < bytes && done < sizeof word; done++)
+        data[done] = (unsigned char)(word >> done * 8);
+    for (size_t more; done < bytes; done += more) {
+        more = done < bytes - done ? done : bytes - done;
+        memcpy(data + done, data, more);
+    }
 }
 
 void fence_fill(fence *f, fence_contents contents)

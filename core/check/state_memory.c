@@ -23,9 +23,9 @@ enum { MOST_RANGES = 1024 };
 
 typedef struct range {
     uint64_t begin, end;
+    bool writable;
 } range;
 
-/* Mappings that can be written and that are no file's. */
 typedef struct range_list {
     range ranges[MOST_RANGES];
     size_t count;
@@ -33,16 +33,18 @@ typedef struct range_list {
 
 struct state_memory {
     uint64_t heap, heap_end, page;
-    range_list before, now;
-    bool known; /* now is what there is                                                        */
+    pid_t process;
+    range_list before; /* everything that was mapped when the watch began                           */
+    range_list now;    /* what can be written and is no file's, if known                             */
+    bool known;
     uint64_t left;
     uint64_t piece[MOST_STEPS][PIECE];
 };
 
-static bool read_memory(uint64_t at, void *to, size_t bytes)
+static bool read_memory(const state_memory *m, uint64_t at, void *to, size_t bytes)
 {
     struct iovec here = {to, bytes}, there = {(void *)(uintptr_t)at, bytes};
-    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)bytes;
+    return process_vm_readv(m->process, &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
 /* ---- mappings ---------------------------------------------------------------------------------------------------- */
@@ -53,8 +55,8 @@ static bool is_anonymous(const char *name)
     return !name[0] || !strncmp(name, "/memfd:", 7) || !strncmp(name, "/dev/zero", 9) || !strncmp(name, "/dev/shm/", 9);
 }
 
-/* heap: where that of the C library begins, if there is one. */
-static void read_ranges(range_list *list, uint64_t *heap)
+/* all: or those that can be written and are no file's. heap: where that of the C library begins, if there is one. */
+static void read_ranges(range_list *list, bool all, uint64_t *heap)
 {
     char line[512], access[8], name[256];
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -66,7 +68,8 @@ static void read_ranges(range_list *list, uint64_t *heap)
             continue;
         if (!strcmp(name, "[heap]") && !*heap)
             *heap = r.begin;
-        if (access[0] == 'r' && access[1] == 'w' && is_anonymous(name))
+        r.writable = access[0] == 'r' && access[1] == 'w';
+        if (all || (r.writable && is_anonymous(name)))
             list->ranges[list->count++] = r;
     }
     if (maps)
@@ -80,8 +83,9 @@ state_memory *state_memory_open(void)
     state_memory *m = memory == MAP_FAILED ? NULL : memory;
     if (!m)
         return NULL;
+    m->process = getpid();
     m->page = (uint64_t)sysconf(_SC_PAGESIZE);
-    read_ranges(&m->before, &m->heap);
+    read_ranges(&m->before, true, &m->heap);
     return m;
 }
 
@@ -92,31 +96,39 @@ void state_memory_look(state_memory *m)
         return;
     m->known = false;
     if (!m->heap)
-        read_ranges(&m->now, &m->heap);
+        read_ranges(&m->now, false, &m->heap);
     m->heap_end = m->heap ? (uint64_t)(uintptr_t)sbrk(0) : 0;
+}
+
+/* The first range that ends behind the address; they are in order. NULL: none does. */
+static const range *find_range(const range_list *list, uint64_t address)
+{
+    size_t first = 0, end = list->count;
+    while (first < end) {
+        size_t middle = (first + end) / 2;
+        if (list->ranges[middle].end <= address)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first < list->count ? &list->ranges[first] : NULL;
 }
 
 /* Bytes from here to the end of a mapping that was not there when the watch began. The system joins mappings that lie
  * side by side, so older ones are cut off. */
 static uint64_t mapped_bytes(state_memory *m, uint64_t address)
 {
-    uint64_t probe, end = 0;
-    if (address % m->page != 0 || !read_memory(address, &probe, sizeof probe))
+    uint64_t probe;
+    const range *older = find_range(&m->before, address);
+    if (address % m->page != 0 || (older && older->begin <= address) || !read_memory(m, address, &probe, sizeof probe))
         return 0;
     if (!m->known)
-        read_ranges(&m->now, &m->heap);
+        read_ranges(&m->now, false, &m->heap);
     m->known = true;
-    for (size_t i = 0; i < m->now.count; i++)
-        if (address >= m->now.ranges[i].begin && address < m->now.ranges[i].end)
-            end = m->now.ranges[i].end;
-    for (size_t i = 0; i < m->before.count; i++) {
-        const range *r = &m->before.ranges[i];
-        if (address >= r->begin && address < r->end)
-            return 0;
-        if (address < r->begin && r->begin < end)
-            end = r->begin;
-    }
-    return end > address ? end - address : 0;
+    const range *r = find_range(&m->now, address);
+    if (!r || r->begin > address)
+        return 0;
+    return (older && older->begin < r->end ? older->begin : r->end) - address;
 }
 
 /* ---- blocks of the heap --------------------------------------------------------------------------------------------
@@ -130,11 +142,11 @@ enum { MOST_OFFSET = 128 };
 
 /* Blocks that a thread takes lie in heaps of 64 MiB, each at a multiple of that, with what it belongs to, the heap
  * before and its size in front. */
-static uint64_t bytes_of_thread(uint64_t address, uint64_t size)
+static uint64_t bytes_of_thread(const state_memory *m, uint64_t address, uint64_t size)
 {
     static const uint64_t EACH = UINT64_C(64) << 20;
     uint64_t heap = address & ~(EACH - 1), head[3];
-    if (!read_memory(heap, head, sizeof head))
+    if (!read_memory(m, heap, head, sizeof head))
         return 0;
     bool good = head[0] % EACH < 4096 && head[0] >= LEAST_ADDRESS && head[0] < MOST_ADDRESS && head[2] <= EACH;
     return good && address + size <= heap + head[2] ? size - 2 * WORD + WORD : 0;
@@ -144,7 +156,10 @@ static uint64_t block_bytes(const state_memory *m, uint64_t address)
 {
     uint64_t head[2];
     bool in_heap = address >= m->heap + ALIGN && address < m->heap_end;
-    if (address % ALIGN != 0 || !read_memory(address - sizeof head, head, sizeof head))
+    const range *older = in_heap ? NULL : find_range(&m->before, address);
+    if (older && older->begin <= address && !older->writable) /* code, mostly                                      */
+        return 0;
+    if (address % ALIGN != 0 || !read_memory(m, address - sizeof head, head, sizeof head))
         return 0;
     uint64_t size = head[1] & ~(uint64_t)FLAGS;
     if (size <= sizeof head || size >= MOST_ADDRESS || size % ALIGN != 0)
@@ -152,7 +167,7 @@ static uint64_t block_bytes(const state_memory *m, uint64_t address)
     if (in_heap)
         return !(head[1] & MAPPED) && size <= m->heap_end - address ? size - sizeof head + WORD : 0;
     if (head[1] & OF_THREAD)
-        return bytes_of_thread(address, size);
+        return bytes_of_thread(m, address, size);
     bool whole = (address - sizeof head - head[0]) % m->page == 0 && (size + head[0]) % m->page == 0;
     return address % m->page <= MOST_OFFSET && head[1] & MAPPED && whole && head[0] < m->page ? size - sizeof head : 0;
 }
@@ -179,7 +194,7 @@ static uint64_t hash_from(state_memory *m, uint64_t address, int step)
         return 0;
     for (uint64_t at = 0, words = bytes / WORD; at < words; at += PIECE) {
         size_t n = words - at < PIECE ? (size_t)(words - at) : PIECE;
-        if (!read_memory(address + at * WORD, m->piece[step], n * WORD))
+        if (!read_memory(m, address + at * WORD, m->piece[step], n * WORD))
             return 0;
         for (size_t i = 0; i < n; i++) {
             uint64_t word = m->piece[step][i];
