@@ -82,7 +82,8 @@ static bool is_cheap(const tn_site *site, const check_case *size, double most)
 
 static bool is_time(const planned_case *p, const tn_site *site)
 {
-    return p->when == EVERYWHERE || (!graph_is_wide(site) && (p->when == ALWAYS || is_cheap(site, &p->size, MOST_WORK)));
+    return p->when == EVERYWHERE ||
+           (!graph_is_wide(site) && (p->when == ALWAYS || is_cheap(site, &p->size, MOST_WORK)));
 }
 
 /* Numbers that nobody knows when the kernel is written, but the same for the site in every run. */

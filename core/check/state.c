@@ -27,7 +27,7 @@ typedef struct state_area {
     size_t from, to;               /* its bytes in these words                                       */
     const struct link_map *object; /* for names; NULL: what a plan notes                             */
     bool of_thread;                /* thread-local                                                   */
-    uint64_t *copy;                /* before the call                                              */
+    uint64_t *copy, *now;          /* before the call, and after it                                */
     uint64_t *block;               /* hash of the memory that a word points to; 0: none            */
     unsigned char *changed;        /* of each byte: did it change in a call that counts?           */
 } state_area;
@@ -94,7 +94,14 @@ static void add_needed(state_watch *w, const struct link_map *object)
         }
 }
 
-/* libtenon's own variables, and those of a test that core is linked into, are none of the library's. */
+/* libtenon, whose variables are none of the library's. */
+static bool is_host(const struct link_map *object)
+{
+    static const char name[] = "libtenon.so";
+    return !strncmp(last_part(object->l_name), name, sizeof name - 1);
+}
+
+/* What core is linked into is the host, too. */
 static void add_object(state_watch *w, const struct link_map *object)
 {
     Dl_info own;
@@ -102,7 +109,7 @@ static void add_object(state_watch *w, const struct link_map *object)
     for (size_t i = 0; i < w->object_count; i++)
         if (w->objects[i] == object)
             return;
-    if (w->object_count == MOST_OBJECTS || is_system(object->l_name) ||
+    if (w->object_count == MOST_OBJECTS || is_system(object->l_name) || is_host(object) ||
         (dladdr1(__extension__(const void *) state_open, &own, &map, RTLD_DL_LINKMAP) && map == object))
         return;
     w->objects[w->object_count++] = object;
@@ -116,7 +123,7 @@ static void add_area(state_watch *w, const struct link_map *object, const void *
     size_t words = (end - first) / WORD;
     if (bytes == 0 || w->count == MOST_AREAS)
         return;
-    uint64_t *memory = take(words * 3 * WORD);
+    uint64_t *memory = take(words * 4 * WORD);
     if (memory)
         w->areas[w->count++] = (state_area){.begin = (const unsigned char *)first,
                                             .words = words,
@@ -124,8 +131,9 @@ static void add_area(state_watch *w, const struct link_map *object, const void *
                                             .to = (uintptr_t)begin - first + bytes,
                                             .object = object,
                                             .copy = memory,
-                                            .block = memory + words,
-                                            .changed = (unsigned char *)(memory + 2 * words)};
+                                            .now = memory + words,
+                                            .block = memory + 2 * words,
+                                            .changed = (unsigned char *)(memory + 3 * words)};
 }
 
 /* Slots that the dynamic linker fills when a function is called for the first time are no variables. */
@@ -203,7 +211,7 @@ state_watch *state_open(const void *code)
     add_area(w, NULL, w->notes, sizeof w->notes);
     dl_iterate_phdr(add_segments, w);
     w->memory = state_memory_open();
-    return w;
+    return w->memory ? w : NULL;
 }
 
 size_t state_bytes(const state_watch *w)
@@ -229,7 +237,7 @@ void state_before(state_watch *w, const uint64_t *notes, size_t note_count)
         memcpy(w->notes, notes, (note_count < MOST_NOTES ? note_count : MOST_NOTES) * sizeof *notes);
     for (size_t i = 0; i < w->count; i++) {
         state_area *a = &w->areas[i];
-        memcpy(a->copy, a->begin, a->words * WORD);
+        state_memory_read(w->memory, a->begin, a->copy, a->words * WORD);
         for (size_t j = 0; j < a->words; j++)
             a->block[j] = state_memory_hash(w->memory, a->copy[j]);
     }
@@ -284,14 +292,15 @@ state_change state_after(state_watch *w, bool first, char *what, size_t size)
     state_change change = STATE_SAME;
     for (size_t i = 0; w && !first && i < w->count; i++) {
         state_area *a = &w->areas[i];
-        const unsigned char *before = (const unsigned char *)a->copy;
+        const unsigned char *before = (const unsigned char *)a->copy, *now = (const unsigned char *)a->now;
+        state_memory_read(w->memory, a->begin, a->now, a->words * WORD);
         for (size_t j = 0; j < a->words; j++) {
             size_t at = j * WORD;
-            bool same = !memcmp(a->begin + at, before + at, WORD), in_block = same && a->block[j];
+            bool same = a->now[j] == a->copy[j], in_block = same && a->block[j];
             if (in_block ? state_memory_hash(w->memory, a->copy[j]) == a->block[j] : same)
                 continue;
             for (size_t b = at; b < at + WORD; b++) {
-                if (b < a->from || b >= a->to || (!in_block && a->begin[b] == before[b]))
+                if (b < a->from || b >= a->to || (!in_block && now[b] == before[b]))
                     continue;
                 if (a->changed[b] && change != STATE_KEPT)
                     describe(a, b, in_block, what, size);

@@ -47,6 +47,11 @@ static bool read_memory(const state_memory *m, uint64_t at, void *to, size_t byt
     return process_vm_readv(m->process, &here, 1, &there, 1, 0) == (ssize_t)bytes;
 }
 
+void state_memory_read(const state_memory *m, const void *from, void *to, size_t bytes)
+{
+    read_memory(m, (uint64_t)(uintptr_t)from, to, bytes);
+}
+
 /* ---- mappings ---------------------------------------------------------------------------------------------------- */
 
 /* Memory that has no name, or one that only this process knows. */
@@ -92,8 +97,6 @@ state_memory *state_memory_open(void)
 /* The heap grows between calls, and begins with the first block. */
 void state_memory_look(state_memory *m)
 {
-    if (!m)
-        return;
     m->known = false;
     if (!m->heap)
         read_ranges(&m->now, false, &m->heap);
@@ -206,8 +209,6 @@ static uint64_t hash_from(state_memory *m, uint64_t address, int step)
 
 uint64_t state_memory_hash(state_memory *m, uint64_t address)
 {
-    if (!m)
-        return 0;
     m->left = MOST_BYTES;
     return hash_from(m, address, 0);
 }

@@ -3,6 +3,7 @@
 #ifndef TENON_CORE_STATE_MEMORY_H
 #define TENON_CORE_STATE_MEMORY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct state_memory state_memory;
@@ -10,7 +11,10 @@ typedef struct state_memory state_memory;
 /* What is mapped now is none of the library's. Never given back: the child ends. NULL: no memory. */
 state_memory *state_memory_open(void);
 
-/* Before a call: what there was may have grown since. m may be NULL. */
+/* Copies memory. Sanitizers, which know what lies between variables, do not see it. */
+void state_memory_read(const state_memory *m, const void *from, void *to, size_t bytes);
+
+/* Before a call: what there was may have grown since. */
 void state_memory_look(state_memory *m);
 
 /* Of the contents of the memory that begins at the address, or that the library mapped around it; 0: there is none. */

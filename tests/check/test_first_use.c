@@ -83,7 +83,7 @@ static const fault kept[] = {
 /* What is lost with each call. */
 static const fault lost[] = {
     {"bad_kernel", "a file with each call", "leaves 1 files open with each call"},
-    {"bad_kernel", "a thread with each call", "more with each call"}, /* its stack is more than itself */
+    {"bad_kernel", "a thread with each call", "with each call"}, /* its stack is more than itself             */
     {"bad_kernel", "a process with each call", "left a process behind"},
 #ifndef __SANITIZE_ADDRESS__ /* its allocator does not count                                        */
     {"bad_kernel", "a block with each call", "of memory more with each call"},
