@@ -23,7 +23,7 @@ enum { MOST_RANGES = 1024 };
 
 typedef struct range {
     uint64_t begin, end;
-    bool writable;
+    bool of_file; /* and what lies right behind it: a library's code and variables                    */
 } range;
 
 typedef struct range_list {
@@ -64,6 +64,7 @@ static bool is_anonymous(const char *name)
 static void read_ranges(range_list *list, bool all, uint64_t *heap)
 {
     char line[512], access[8], name[256];
+    uint64_t end = 0; /* of the file's mapping before                                              */
     FILE *maps = fopen("/proc/self/maps", "re");
     list->count = 0;
     while (maps && list->count < MOST_RANGES && fgets(line, sizeof line, maps)) {
@@ -73,8 +74,9 @@ static void read_ranges(range_list *list, bool all, uint64_t *heap)
             continue;
         if (!strcmp(name, "[heap]") && !*heap)
             *heap = r.begin;
-        r.writable = access[0] == 'r' && access[1] == 'w';
-        if (all || (r.writable && is_anonymous(name)))
+        r.of_file = !is_anonymous(name) ? name[0] == '/' : end == r.begin;
+        end = r.of_file ? r.end : 0;
+        if (all || (access[0] == 'r' && access[1] == 'w' && is_anonymous(name)))
             list->ranges[list->count++] = r;
     }
     if (maps)
@@ -160,7 +162,7 @@ static uint64_t block_bytes(const state_memory *m, uint64_t address)
     uint64_t head[2];
     bool in_heap = address >= m->heap + ALIGN && address < m->heap_end;
     const range *older = in_heap ? NULL : find_range(&m->before, address);
-    if (older && older->begin <= address && !older->writable) /* code, mostly                                      */
+    if (older && older->begin <= address && older->of_file)
         return 0;
     if (address % ALIGN != 0 || !read_memory(m, address - sizeof head, head, sizeof head))
         return 0;
