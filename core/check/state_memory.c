@@ -16,8 +16,9 @@
 static const uint64_t MOST_BYTES = UINT64_C(64) << 20;
 enum { MOST_STEPS = 4, PIECE = 2048, WORD = sizeof(uint64_t) };
 
-/* Addresses of programs lie between these. */
+/* Addresses of programs lie between these, and mappings near each other: in the same 2^40 bytes. */
 static const uint64_t LEAST_ADDRESS = UINT64_C(1) << 16, MOST_ADDRESS = UINT64_C(1) << 47;
+enum { NEAR_BITS = 40 };
 
 enum { MOST_RANGES = 1024 };
 
@@ -188,7 +189,8 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 // NOLINTNEXTLINE(misc-no-recursion): so many steps at most
 static uint64_t hash_from(state_memory *m, uint64_t address, int step)
 {
-    if (address < LEAST_ADDRESS || address >= MOST_ADDRESS || address % ALIGN != 0 || step == MOST_STEPS)
+    bool is_near = (address ^ (uint64_t)(uintptr_t)m) >> NEAR_BITS == 0;
+    if (address % ALIGN != 0 || step == MOST_STEPS || !(is_near || (address >= m->heap && address < m->heap_end)))
         return 0;
     uint64_t hash = 1, bytes = block_bytes(m, address);
     if (bytes == 0)
