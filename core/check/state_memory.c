@@ -3,6 +3,7 @@
 #include "check/state_memory.h"
 
 #include <inttypes.h>
+#include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,11 +21,10 @@ enum { MOST_STEPS = 4, PIECE = 2048, WORD = sizeof(uint64_t) };
 static const uint64_t LEAST_ADDRESS = UINT64_C(1) << 16, MOST_ADDRESS = UINT64_C(1) << 47;
 enum { NEAR_BITS = 40 };
 
-enum { MOST_RANGES = 1024 };
+enum { MOST_RANGES = 1 << 14 }; /* outputs lie between pages of their own                                 */
 
 typedef struct range {
     uint64_t begin, end;
-    bool of_file; /* and what lies right behind it: a library's code and variables                    */
 } range;
 
 typedef struct range_list {
@@ -35,8 +35,9 @@ typedef struct range_list {
 struct state_memory {
     uint64_t heap, heap_end, page;
     pid_t process;
-    range_list before; /* everything that was mapped when the watch began                           */
-    range_list now;    /* what can be written and is no file's, if known                             */
+    range_list before;  /* everything that was mapped when the watch began                           */
+    range_list objects; /* libraries: their code and variables                                         */
+    range_list now;     /* what can be written and is no file's, if known                             */
     bool known;
     uint64_t left;
     uint64_t piece[MOST_STEPS][PIECE];
@@ -65,7 +66,6 @@ static bool is_anonymous(const char *name)
 static void read_ranges(range_list *list, bool all, uint64_t *heap)
 {
     char line[512], access[8], name[256];
-    uint64_t end = 0; /* of the file's mapping before                                              */
     FILE *maps = fopen("/proc/self/maps", "re");
     list->count = 0;
     while (maps && list->count < MOST_RANGES && fgets(line, sizeof line, maps)) {
@@ -75,35 +75,11 @@ static void read_ranges(range_list *list, bool all, uint64_t *heap)
             continue;
         if (!strcmp(name, "[heap]") && !*heap)
             *heap = r.begin;
-        r.of_file = !is_anonymous(name) ? name[0] == '/' : end == r.begin;
-        end = r.of_file ? r.end : 0;
         if (all || (access[0] == 'r' && access[1] == 'w' && is_anonymous(name)))
             list->ranges[list->count++] = r;
     }
     if (maps)
         fclose(maps);
-}
-
-state_memory *state_memory_open(void)
-{
-    void *memory =
-        mmap(NULL, sizeof(state_memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    state_memory *m = memory == MAP_FAILED ? NULL : memory;
-    if (!m)
-        return NULL;
-    m->process = getpid();
-    m->page = (uint64_t)sysconf(_SC_PAGESIZE);
-    read_ranges(&m->before, true, &m->heap);
-    return m;
-}
-
-/* The heap grows between calls, and begins with the first block. */
-void state_memory_look(state_memory *m)
-{
-    m->known = false;
-    if (!m->heap)
-        read_ranges(&m->now, false, &m->heap);
-    m->heap_end = m->heap ? (uint64_t)(uintptr_t)sbrk(0) : 0;
 }
 
 /* The first range that ends behind the address; they are in order. NULL: none does. */
@@ -118,6 +94,60 @@ static const range *find_range(const range_list *list, uint64_t address)
             end = middle;
     }
     return first < list->count ? &list->ranges[first] : NULL;
+}
+
+static bool contains(const range_list *list, uint64_t address)
+{
+    const range *r = find_range(list, address);
+    return r && r->begin <= address;
+}
+
+static int add_object(struct dl_phdr_info *info, size_t size, void *ctx)
+{
+    range_list *list = ctx;
+    range r = {UINT64_MAX, 0};
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+        uint64_t begin = (uint64_t)info->dlpi_addr + p->p_vaddr, end = begin + p->p_memsz;
+        if (p->p_type == PT_LOAD) {
+            r.begin = begin < r.begin ? begin : r.begin;
+            r.end = end > r.end ? end : r.end;
+        }
+    }
+    if (r.begin < r.end && list->count < MOST_RANGES)
+        list->ranges[list->count++] = r;
+    return 0;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const range *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+state_memory *state_memory_open(void)
+{
+    void *memory =
+        mmap(NULL, sizeof(state_memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    state_memory *m = memory == MAP_FAILED ? NULL : memory;
+    if (!m)
+        return NULL;
+    m->process = getpid();
+    m->page = (uint64_t)sysconf(_SC_PAGESIZE);
+    read_ranges(&m->before, true, &m->heap);
+    dl_iterate_phdr(add_object, &m->objects);
+    qsort(m->objects.ranges, m->objects.count, sizeof(range), by_address);
+    return m;
+}
+
+/* The heap grows between calls, and begins with the first block. */
+void state_memory_look(state_memory *m)
+{
+    m->known = false;
+    if (!m->heap)
+        read_ranges(&m->now, false, &m->heap);
+    m->heap_end = m->heap ? (uint64_t)(uintptr_t)sbrk(0) : 0;
 }
 
 /* Bytes from here to the end of a mapping that was not there when the watch began. The system joins mappings that lie
@@ -162,8 +192,7 @@ static uint64_t block_bytes(const state_memory *m, uint64_t address)
 {
     uint64_t head[2];
     bool in_heap = address >= m->heap + ALIGN && address < m->heap_end;
-    const range *older = in_heap ? NULL : find_range(&m->before, address);
-    if (older && older->begin <= address && older->of_file)
+    if (!in_heap && contains(&m->objects, address))
         return 0;
     if (address % ALIGN != 0 || !read_memory(m, address - sizeof head, head, sizeof head))
         return 0;
