@@ -6,6 +6,7 @@
 #include "kit/kit_sites.h"
 #include "plugin/registry.h"
 #include "process.h"
+#include "sanitizer.h"
 #include "test_kernels.h"
 
 #include "base/convert.h"
@@ -64,7 +65,8 @@ static tn_status try_site(const tn_impl *impl, const tn_site *like, int which, i
     return status;
 }
 
-/* The first few sites of a type. The gradient of a norm over one element cancels to what is left of rounding. */
+/* The first two sites of a type: some weights of the one, all of the other. The gradient of a norm over one element
+ * cancels to what is left of rounding. */
 static void try_impl(const registry_kernel *kernel, const tn_impl *impl, tn_dtype dtype)
 {
     enum { SITES = 2 };
@@ -73,14 +75,13 @@ static void try_impl(const registry_kernel *kernel, const tn_impl *impl, tn_dtyp
     for (size_t i = 0; i < count && tried < SITES; i++) {
         if (sites[i].dim[TN_DIM_WIDTH] == 1)
             continue;
-        tried++;
-        for (int which = 0; which < EXTREMES; which++)
-            for (int64_t every = 1; every <= 7; every += 6) {
-                tn_error err = TN_ERROR_INIT;
-                tn_status status = try_site(impl, &sites[i], which, every, &err);
-                ck_assert_msg(status == TN_OK, "%s, %s, %s in one of %lld: %s: %s", kernel->kernel.id,
-                              tn_dtype_name(dtype), extremes[which].name, (long long)every, err.where, err.message);
-            }
+        int64_t every = tried++ == 0 ? 7 : 1;
+        for (int which = 0; which < EXTREMES; which++) {
+            tn_error err = TN_ERROR_INIT;
+            tn_status status = try_site(impl, &sites[i], which, every, &err);
+            ck_assert_msg(status == TN_OK, "%s, %s, %s in one of %lld: %s: %s", kernel->kernel.id, tn_dtype_name(dtype),
+                          extremes[which].name, (long long)every, err.where, err.message);
+        }
     }
     ck_assert_uint_eq(tried, SITES);
 }
@@ -91,6 +92,11 @@ START_TEST(extreme_weights_pass)
     const char *name;
     tn_error err = TN_ERROR_INIT;
     setenv("TENON_CPU", tiers[_i % TIERS], 1);
+    if (SANITIZER && _i % TIERS != 0) {
+        if (_i == TIERS - 1)
+            printf("SKIPPED tiers other than C: under the sanitizers they take a quarter of an hour\n");
+        return;
+    }
     snprintf(path, sizeof path, "%s/plugins/%s.so", process_build(), files[_i / TIERS]);
     ck_assert_msg(folders_load_file(path, &name, &err) == TN_OK, "%s: %s", err.where, err.message);
     registry_kernel *kernel;
