@@ -77,7 +77,7 @@ void ending_watch(void)
     static pthread_key_t key;
     ending.process = getpid();
     on_exit(at_exit, NULL);
-    at_quick_exit(on_quick_exit);
+    (void)at_quick_exit(on_quick_exit);
     if (pthread_key_create(&key, at_thread_exit) == 0)
         pthread_setspecific(key, &ending);
 }

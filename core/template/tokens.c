@@ -144,7 +144,7 @@ static void read_raw(lexer *l)
 
 static void read_name(lexer *l)
 {
-    size_t to = l->at, first = l->at;
+    size_t first = l->at, to = first;
     for (size_t next = to; to < l->size; to = next)
         if (!chars_is_word(chars_next(l->s, l->text, l->size, &next)))
             break;

@@ -69,11 +69,11 @@ static const fault state[] = {
 static const fault kept[] = {
     {"bad_kernel", "byte counter", "keeps state between calls: its variable 'byte"},
     {"bad_kernel", "counter of a thread", "keeps state between calls: a thread-local variable"},
-    {"bad_kernel", "counter behind a pointer", "keeps state between calls: what its variable points to, 'behind"},
     {"bad_kernel", "weights of the call before", "keeps state between calls: its variable 'weights"},
-    {"bad_kernel", "buffer two steps away", "keeps state between calls: what its variable points to, 'record"},
     {"bad_kernel", "buffer in a mapping", "keeps state between calls: what its variable points to, 'mapped"},
 #ifndef __SANITIZE_ADDRESS__ /* its heap is another one                                             */
+    {"bad_kernel", "counter behind a pointer", "keeps state between calls: what its variable points to, 'behind"},
+    {"bad_kernel", "buffer two steps away", "keeps state between calls: what its variable points to, 'record"},
     {"bad_kernel", "block of a worker", "keeps state between calls: what its variable points to, 'block"},
 #endif
     {"bad_kernel", "number of a plan", "keeps state between calls: its variable 'eps_of_plan"},

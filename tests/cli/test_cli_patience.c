@@ -76,7 +76,7 @@ static const struct {
     {"hangs in plan", "plan did not finish within 5 s", "s ago; it is asked again in "},
     {"slow in plan", "plan was not asked: the plugin's answers used up the time that it has",
      "its answers used up the 3 s that a plugin has ("},
-    {"slow for each call", "and a plugin has no more time for them", "and a plugin has no more time for them"},
+    {"slow for each call", "and a plugin has no more time for them", "its answers used up the 3 s that a plugin has ("},
     {"hangs in forward", "forward: did not finish within", "s ago; it is asked again in "},
 };
 
