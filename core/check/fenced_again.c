@@ -1,5 +1,6 @@
 /* Calls made again, in the child, after each was made once: a plan asked for other sites in between, memory and other
- * things lost with each call, and two sessions at the same time. All of it with a call that is small. */
+ * things lost with each call, and two sessions at the same time. With small calls; what is lost, with large ones, too.
+ */
 #include "check/fenced_child.h"
 
 #include "base/clock.h"
@@ -15,11 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Operations of a call that is made some dozens of times, and of one that is made some times. */
+/* Most operations of these calls. */
 static const double SMALL = 3e7, MEDIUM = 1e8;
 
-/* ---- what there is
- * ----------------------------------------------------------------------------------------------------
+/* ---- what there is --------------------------------------------------------------------------------------------------
  */
 
 /* The heap of AddressSanitizer counts nothing, and takes more while it keeps what was freed. */
@@ -82,9 +82,12 @@ static void note_growth(usage *least, const usage *before, const usage *after)
     }
 }
 
+/* Nothing where nothing was noted. */
 static int tell_growth(fenced_child *c, const usage *least, const char *each)
 {
     char text[160];
+    if (least->heap == NO_BOUND.heap)
+        return 0;
     size_t page = (size_t)sysconf(_SC_PAGESIZE),
            bytes = least->pages * page > least->heap ? least->pages * page : least->heap;
     if (bytes > 0 && counts_memory)
@@ -131,9 +134,9 @@ static int plan_again(fenced_child *c)
  */
 
 /* What grows with each of some calls is lost; what grows with a few of them is a cache that fills. */
-static int lose(fenced_child *c, fenced_run *run, const fenced_prepared *site, int calls)
+static int lose(fenced_child *c, fenced_run *run, const fenced_prepared *site)
 {
-    enum { FIRST = 2 };
+    enum { FIRST = 2, CALLS = 12 }; /* more than blocks that a thread keeps of a size when they are freed */
     usage least = NO_BOUND;
     fenced_call call;
     tn_error err = TN_ERROR_INIT;
@@ -141,7 +144,7 @@ static int lose(fenced_child *c, fenced_run *run, const fenced_prepared *site, i
     c->note->manner = ", made again and again";
     if (!results || fenced_open_call(c, run, site, false, &call) != 0)
         return results ? 1 : 0;
-    for (int i = 0; i < calls; i++) {
+    for (int i = 0; i < CALLS; i++) {
         fenced_limit_time(c, run->seconds);
         usage before = look(true);
         tn_status status = fenced_make_call(c, &call, &err);
@@ -285,7 +288,7 @@ static size_t largest(const fenced_trial *t, bool backward)
     return best;
 }
 
-static int lose_at(fenced_child *c, size_t run, int calls)
+static int lose_at(fenced_child *c, size_t run)
 {
     const fenced_trial *t = c->t;
     if (run >= t->run_count)
@@ -294,18 +297,17 @@ static int lose_at(fenced_child *c, size_t run, int calls)
     c->note->stage = STAGE_CALL;
     c->note->site = t->runs[run].in->call.site;
     fenced_use_team(c, t->runs[run].team);
-    return lose(c, &t->runs[run], prepared_of(c, &t->runs[run]), calls);
+    return lose(c, &t->runs[run], prepared_of(c, &t->runs[run]));
 }
 
 int fenced_again(fenced_child *c)
 {
-    enum { CALLS = 12 }; /* more than blocks that a thread keeps of a size when they are freed      */
     const fenced_trial *t = c->t;
     if (t->plain)
         return 0;
     size_t first = smallest(t, NULL, 0), second = first < t->run_count ? smallest(t, t->runs[first].in, 1) : SIZE_MAX;
-    if (plan_again(c) != 0 || lose_at(c, largest(t, false), CALLS) != 0 || lose_at(c, largest(t, true), CALLS) != 0 ||
-        lose_at(c, first, CALLS) != 0)
+    if (plan_again(c) != 0 || lose_at(c, largest(t, false)) != 0 || lose_at(c, largest(t, true)) != 0 ||
+        lose_at(c, first) != 0)
         return 1;
     if (second >= t->run_count || t->runs[first].team != 1)
         return 0;

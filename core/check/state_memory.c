@@ -185,7 +185,7 @@ static uint64_t bytes_of_thread(const state_memory *m, uint64_t address, uint64_
     if (!read_memory(m, heap, head, sizeof head))
         return 0;
     bool good = head[0] % EACH < 4096 && head[0] >= LEAST_ADDRESS && head[0] < MOST_ADDRESS && head[2] <= EACH;
-    return good && address + size <= heap + head[2] ? size - 2 * WORD + WORD : 0;
+    return good && address + size <= heap + head[2] ? size - WORD : 0;
 }
 
 static uint64_t block_bytes(const state_memory *m, uint64_t address)
