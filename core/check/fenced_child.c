@@ -14,9 +14,7 @@
 #include "run/run.h"
 
 #include <math.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -442,68 +440,6 @@ static int look_at_edges(fenced_child *c)
     return 0;
 }
 
-/* ---- the team -------------------------------------------------------------------------------------------------------
- */
-
-/* A team of more than one is whole in every region: what goes wrong between threads shall go wrong here. */
-void fenced_use_team(fenced_child *c, int32_t team)
-{
-    if (team == c->team)
-        return;
-    c->team = team;
-    threads_serial(team == 1);
-    if (team == 1)
-        return;
-    threads_limit(0);
-    threads_set(team);
-    threads_strict(true);
-    tn_parallel(fenced_give_stack, c);
-}
-
-/* Threads that look for each other. */
-typedef struct meeting {
-    atomic_int here, late;
-    int32_t wanted; /* as many as there are processors                                             */
-} meeting;
-
-static void meet(void *ctx, int32_t thread, int32_t threads)
-{
-    static const double SOON = 1e-4;
-    meeting *m = ctx;
-    int32_t wanted = threads < m->wanted ? threads : m->wanted;
-    double deadline = clock_seconds() + SOON;
-    (void)thread;
-    atomic_fetch_add(&m->here, 1);
-    while (atomic_load(&m->here) < wanted && !atomic_load(&m->late))
-        if (clock_seconds() > deadline)
-            atomic_store(&m->late, 1);
-}
-
-static int32_t processors(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* Does the team run at one time? Otherwise what goes wrong between threads cannot show, so it is waited for, a little
- * longer the first time: a busy machine gives a processor back soon. Some times are enough. */
-static void gather(fenced_child *c)
-{
-    enum { ENOUGH = 6 };
-    static const double MOST_AGAIN = 5e-3, MOST_FIRST = 0.1, MOST_OF_ALL = 1;
-    double began = clock_seconds(), most = c->note->side_by_side > 0 ? MOST_AGAIN : MOST_FIRST;
-    bool met = c->note->side_by_side >= ENOUGH;
-    for (double now = began; !met && now < began + most && c->meet_seconds + now - began < MOST_OF_ALL;) {
-        meeting m = {.wanted = processors()};
-        tn_parallel(meet, &m);
-        met = !atomic_load(&m.late);
-        now = clock_seconds();
-    }
-    c->meet_seconds += clock_seconds() - began;
-    c->note->team_runs++;
-    c->note->side_by_side += met;
-}
-
 /* ---- all calls ------------------------------------------------------------------------------------------------------
  */
 
@@ -533,7 +469,7 @@ static int one_run(fenced_child *c, fenced_run *run, fenced_prepared *p, bool la
     if (fenced_open_call(c, run, p, false, &call) != 0)
         return 1;
     if (run->team > 1)
-        gather(c);
+        fenced_gather(c);
     if (fenced_watch_call(c, &call, &fresh) != 0)
         return 1;
     fenced_close_call(c, &call);

@@ -90,9 +90,6 @@ void fenced_limit_time(fenced_child *c, double seconds);
 /* A stack for the handlers of the calling thread. */
 void fenced_give_stack(void *child, int32_t thread, int32_t threads);
 
-/* So many threads take part from now on. */
-void fenced_use_team(fenced_child *c, int32_t team);
-
 /* Lays inputs and scratch out; turned: with the sign of every float changed. 0, or the child gives up. */
 int fenced_open_call(fenced_child *c, fenced_run *run, const fenced_prepared *site, bool turned, fenced_call *call);
 void fenced_close_call(fenced_child *c, fenced_call *call);
@@ -110,6 +107,14 @@ int fenced_watch_plan(fenced_child *c, const tn_site *site, tn_plan *plan, const
 unsigned char *fenced_copy_results(const fenced_run *run);
 bool fenced_same_results(const fenced_run *run, const unsigned char *copy);
 void fenced_restore_results(const fenced_run *run, const unsigned char *copy);
+
+/* ---- fenced_team.c ----------------------------------------------------------------------------------------------- */
+
+/* So many threads take part from now on, all of them in every region. */
+void fenced_use_team(fenced_child *c, int32_t team);
+
+/* Waits until the team runs at one time, where it has not done so often enough, and notes whether it did. */
+void fenced_gather(fenced_child *c);
 
 /* ---- fenced_again.c: calls made again, when each was right by itself: what is kept, lost, or shared by two sessions.
  */
