@@ -208,11 +208,10 @@ static void *call_elsewhere(void *ctx)
 
 /* Two models may call a kernel at the same time, so two threads do, each with a call of its own. What says that it
  * keeps state, behind a lock, is tried for longer. */
-static int two_sessions(fenced_child *c, fenced_run *const runs[2], const fenced_prepared *const sites[2])
+static int two_sessions(fenced_child *c, bool keeps, fenced_run *const runs[2], const fenced_prepared *const sites[2])
 {
     const session few = {.c = c, .least = 8, .most = 120, .until = 0.002, .last = 0.1},
-                  many = {.c = c, .least = 120, .most = 120, .until = 0.2, .last = 2};
-    bool keeps = c->t->impl->traits & TN_KEEPS_STATE;
+                  many = {.c = c, .least = 20, .most = 120, .until = 0.2, .last = 2};
     atomic_int begun[2] = {0, 0};
     session s[2];
     pthread_t other;
@@ -261,16 +260,21 @@ static bool is_simple(const fenced_run *run, double most)
            op_operations(&run->in->call) <= most;
 }
 
-/* The smallest of these that is another one than but, and of so many threads (0: any). SIZE_MAX: none is small. */
-static size_t smallest(const fenced_trial *t, const inputs *but, int32_t team)
+/* Of the small ones the shortest, or the longest, that is another one than but, and of so many threads (0: any).
+ * SIZE_MAX: none is small. */
+static size_t small(const fenced_trial *t, const inputs *but, int32_t team, bool longest)
 {
     size_t best = SIZE_MAX;
+    double of_best = 0;
     for (size_t i = 0; i < t->run_count; i++) {
         const fenced_run *run = &t->runs[i];
+        double work = op_operations(&run->in->call);
         if (run->in == but || (team > 0 && run->team != team) || !is_simple(run, SMALL))
             continue;
-        if (best == SIZE_MAX || op_operations(&run->in->call) < op_operations(&t->runs[best].in->call))
+        if (best == SIZE_MAX || (longest ? work > of_best : work < of_best)) {
             best = i;
+            of_best = work;
+        }
     }
     return best;
 }
@@ -305,14 +309,20 @@ int fenced_again(fenced_child *c)
     const fenced_trial *t = c->t;
     if (t->plain)
         return 0;
-    size_t first = smallest(t, NULL, 0), second = first < t->run_count ? smallest(t, t->runs[first].in, 1) : SIZE_MAX;
+    size_t first = small(t, NULL, 0, false);
     if (plan_again(c) != 0 || lose_at(c, largest(t, false)) != 0 || lose_at(c, largest(t, true)) != 0 ||
         lose_at(c, first) != 0)
         return 1;
-    if (second >= t->run_count || t->runs[first].team != 1)
+    /* Behind a lock, or where one should be, calls meet if they are long. */
+    bool keeps = t->impl->traits & TN_KEEPS_STATE;
+    size_t one = small(t, NULL, 1, keeps), two = one < t->run_count ? small(t, t->runs[one].in, 1, keeps) : SIZE_MAX;
+    if (two >= t->run_count)
         return 0;
-    fenced_run *const runs[2] = {&t->runs[first], &t->runs[second]};
-    fenced_use_team(c, 1);
+    fenced_run *const runs[2] = {&t->runs[one], &t->runs[two]};
     const fenced_prepared *const sites[2] = {prepared_of(c, runs[0]), prepared_of(c, runs[1])};
-    return two_sessions(c, runs, sites);
+    c->note->run = one;
+    c->note->site = runs[0]->in->call.site;
+    c->note->stage = STAGE_CALL;
+    fenced_use_team(c, 1);
+    return two_sessions(c, keeps, runs, sites);
 }
