@@ -15,7 +15,7 @@ marked() { # FILE FUNCTION
     objdump -d --disassemble="$2" "$1" | grep -A 1 "<$2>:" | grep -q endbr64
 }
 knows_no_place() {
-    ! grep -c -F "$PWD" "$1"
+    ! strings -a "$1" | grep -E "^$PWD(/(core|cli|plugins|include|build)/.*)?$"
 }
 
 hardened() { # FILE
