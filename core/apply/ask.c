@@ -68,16 +68,14 @@ static tn_plan plan_question(int32_t threads)
     return (tn_plan){.size = sizeof(tn_plan), .threads = threads, .max_tokens = GRAPH_MAX_TOKENS};
 }
 
-/* Once; leaving anything of the process other than it was is a failure. */
-static tn_status ask_once(const question *q, tn_plan *plan, tn_error *err)
+/* Once; leaving anything of the process other than it was before, which is put back, is a failure. */
+static tn_status ask_once(const hoststate *before, const question *q, tn_plan *plan, tn_error *err)
 {
     char changed[192];
-    hoststate *before = hoststate_save();
     visit outer = visit_begin("a kernel", NULL, "plan");
     tn_status status = planning_ask(q->impl, q->site, plan, err);
     visit_end(outer, err);
-    hoststate_restore(before, changed, sizeof changed);
-    if (!changed[0])
+    if (!hoststate_differs(before, true, changed, sizeof changed))
         return status;
     tn_error_clear(err);
     return tn_fail(err, TN_E_KERNEL, NULL, "it left the %s changed", changed);
@@ -101,13 +99,13 @@ static bool is_out_of_time(const asking *a, size_t at)
     return spent > patience_most();
 }
 
-static void ask_twice(const asking *a, const question *q)
+static void ask_twice(const asking *a, const hoststate *before, const question *q)
 {
     tn_error err = TN_ERROR_INIT, again = TN_ERROR_INIT;
     tn_plan plan = plan_question(a->threads), second = plan_question(a->threads);
-    tn_status status = ask_once(q, &plan, &err);
+    tn_status status = ask_once(before, q, &plan, &err);
     bool works = status == TN_OK;
-    if (works && ask_once(q, &second, &again) != TN_OK)
+    if (works && ask_once(before, q, &second, &again) != TN_OK)
         status = tn_fail(&err, TN_E_KERNEL, NULL, "when it is asked again: %s", again.message);
     else if (works)
         status = plan_same_sizes(&second, &plan, &err);
@@ -121,6 +119,7 @@ static int ask_all(void *ctx)
 {
     const asking *a = ctx;
     confine_enter(CONFINE_CALLS);
+    const hoststate *before = hoststate_save(); /* ends with the child                                   */
     for (size_t i = a->first; i < a->count; i++) {
         const question *q = &a->questions[i];
         *a->at = i;
@@ -129,7 +128,7 @@ static int ask_all(void *ctx)
             continue;
         }
         q->answered->begun = clock_seconds();
-        ask_twice(a, q);
+        ask_twice(a, before, q);
         q->answered->seconds = clock_seconds() - q->answered->begun;
     }
     return 0;

@@ -1,5 +1,6 @@
 /* Trying a kernel in a child process (fenced_child.c): how that ended, in words. */
 #include "check/fenced_child.h"
+#include "eager/gemm.h"
 
 #include "base/text.h"
 #include "check/layout.h"
@@ -96,6 +97,7 @@ tn_status fenced_execute(fenced_trial *t, tn_error *err)
         return tn_fail(err, TN_E_MEMORY, t->site->path, "no memory to check a kernel with; free some memory");
     fenced_job job = {t, note};
     fenced_host_open();
+    gemm_prepare((tn_dtype)t->site->meaning[TN_AXIS_DTYPE]);
     if (guest_threads_of(t->impl, false) == GUEST_HUNG) {
         munmap(note, sizeof *note);
         return tn_fail(err, TN_E_KERNEL, t->site->path, "cannot be tried: " LACKS_THREADS);

@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -175,15 +176,20 @@ typedef struct session {
     bool failed, differs;
 } session;
 
-enum { ENDED = INT_MAX };
+enum { ENDED = INT_MAX, LOOKS = 1000 };
 
-/* Calls begin together, or nothing would show of two where a busy machine runs one behind the other. */
+/* Calls begin together, or nothing would show of two where a busy machine runs one behind the other. Who waits for long
+ * gives its processor away: the other may be waiting for one. */
 static bool begin_with_other(session *s, int call)
 {
     atomic_store(&s->begun[s->own], call + 1);
-    while (atomic_load(&s->begun[1 - s->own]) <= call)
+    for (int i = 0; atomic_load(&s->begun[1 - s->own]) <= call; i++) {
+        if (i < LOOKS)
+            continue;
+        sched_yield();
         if (clock_seconds() > s->last)
             return false;
+    }
     return true;
 }
 

@@ -243,6 +243,17 @@ void state_before(state_watch *w, const uint64_t *notes, size_t note_count)
     }
 }
 
+/* A variable inside of a function has a number behind its name in gcc's symbols (.0, .lto_priv.0); in clang's the
+ * function's name before it, and the number where there are several. */
+static void cut_name(char *name)
+{
+    for (char *dot; (dot = strrchr(name, '.')) != NULL; *dot = '\0')
+        if (dot[1 + strspn(dot + 1, "0123456789")] && strcmp(dot + 1, "lto_priv") != 0) {
+            memmove(name, dot + 1, strlen(dot + 1) + 1);
+            return;
+        }
+}
+
 /* The variable at an address of an object, by the table of symbols of its file, which a stripped one lacks. */
 static bool name_of(const struct link_map *object, const void *address, char *name, size_t size)
 {
@@ -260,9 +271,8 @@ static bool name_of(const struct link_map *object, const void *address, char *na
                     at - symbol.st_value < symbol.st_size;
             if (found)
                 text_escape(name, size, text);
-            /* A variable inside of a function has a number behind its name.                          */
-            if (found && strchr(name, '.'))
-                *strchr(name, '.') = '\0';
+            if (found)
+                cut_name(name);
         }
     }
     if (elf)

@@ -29,7 +29,7 @@ typedef struct range {
 
 typedef struct range_list {
     range ranges[MOST_RANGES];
-    size_t count;
+    size_t count, last; /* last: which one held the address that was found                             */
 } range_list;
 
 struct state_memory {
@@ -67,7 +67,7 @@ static void read_ranges(range_list *list, bool all, uint64_t *heap)
 {
     char line[512], access[8], name[256];
     FILE *maps = fopen("/proc/self/maps", "re");
-    list->count = 0;
+    list->count = list->last = 0;
     while (maps && list->count < MOST_RANGES && fgets(line, sizeof line, maps)) {
         range r;
         name[0] = '\0';
@@ -82,10 +82,18 @@ static void read_ranges(range_list *list, bool all, uint64_t *heap)
         fclose(maps);
 }
 
-/* The first range that ends behind the address; they are in order. NULL: none does. */
-static const range *find_range(const range_list *list, uint64_t address)
+static bool holds(const range *r, uint64_t address)
+{
+    return r->begin <= address && address < r->end;
+}
+
+/* The first range that ends behind the address; they are in order. NULL: none does. Words that follow each other often
+ * lead to the same one. */
+static const range *find_range(range_list *list, uint64_t address)
 {
     size_t first = 0, end = list->count;
+    if (list->last < end && holds(&list->ranges[list->last], address))
+        return &list->ranges[list->last];
     while (first < end) {
         size_t middle = (first + end) / 2;
         if (list->ranges[middle].end <= address)
@@ -93,13 +101,14 @@ static const range *find_range(const range_list *list, uint64_t address)
         else
             end = middle;
     }
+    list->last = first;
     return first < list->count ? &list->ranges[first] : NULL;
 }
 
-static bool contains(const range_list *list, uint64_t address)
+static bool contains(range_list *list, uint64_t address)
 {
     const range *r = find_range(list, address);
-    return r && r->begin <= address;
+    return r && holds(r, address);
 }
 
 static int add_object(struct dl_phdr_info *info, size_t size, void *ctx)
@@ -188,7 +197,7 @@ static uint64_t bytes_of_thread(const state_memory *m, uint64_t address, uint64_
     return good && address + size <= heap + head[2] ? size - WORD : 0;
 }
 
-static uint64_t block_bytes(const state_memory *m, uint64_t address)
+static uint64_t block_bytes(state_memory *m, uint64_t address)
 {
     uint64_t head[2];
     bool in_heap = address >= m->heap + ALIGN && address < m->heap_end;

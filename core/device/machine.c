@@ -4,6 +4,7 @@
 #include "base/structs.h"
 #include "device/ceiling.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,22 +15,32 @@
 /* Measurements for tn_measure_machine, of which the best count: neighbours disturb some. */
 enum { TIMES = 4 };
 
-void machine_cpu_name(char *name, size_t size)
+/* Every key of what is remembered has it. */
+static char cpu_name[128];
+static pthread_once_t cpu_once = PTHREAD_ONCE_INIT;
+
+static void read_cpu_name(void)
 {
     char line[256];
     FILE *file = fopen("/proc/cpuinfo", "r");
     struct utsname system;
-    snprintf(name, size, "%s", uname(&system) == 0 ? system.machine : "unknown processor");
+    snprintf(cpu_name, sizeof cpu_name, "%s", uname(&system) == 0 ? system.machine : "unknown processor");
     while (file && fgets(line, sizeof line, file)) {
         char *value = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
         if (!value)
             continue;
         value += 1 + strspn(value + 1, " \t");
-        snprintf(name, size, "%.*s", (int)strcspn(value, "\n"), value);
+        snprintf(cpu_name, sizeof cpu_name, "%.*s", (int)strcspn(value, "\n"), value);
         break;
     }
     if (file)
         fclose(file);
+}
+
+void machine_cpu_name(char *name, size_t size)
+{
+    pthread_once(&cpu_once, read_cpu_name);
+    snprintf(name, size, "%s", cpu_name);
 }
 
 /* The first number in a file of this processor's cache; 0: no such file. */

@@ -110,11 +110,12 @@ static void region_took(int64_t took, int64_t time)
 }
 
 /* A share of the time that the last regions took; the least where processors are taken away: whoever sleeps at once is
- * the first to get one back. */
+ * the first to get one back. And where teams are waited for, whatever that costs. */
 static int64_t share_of_region(int64_t time, int64_t share, int64_t least, int64_t most)
 {
     int64_t part = atomic_load_explicit(&team.took, memory_order_relaxed) / share;
-    if (time < atomic_load_explicit(&team.busy_until, memory_order_relaxed))
+    if (time < atomic_load_explicit(&team.busy_until, memory_order_relaxed) ||
+        atomic_load_explicit(&team.strict, memory_order_relaxed))
         return least;
     return part < least ? least : part > most ? most : part;
 }

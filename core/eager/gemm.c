@@ -351,6 +351,15 @@ static bool gemm_ready(gemm_context *context, const gemm_shape *shape)
     return atomic_load(made);
 }
 
+void gemm_prepare(tn_dtype type)
+{
+    const gemm_shape shape = {.type = gemm_type(type, type)};
+    gemm_context *context = gemm_acquire();
+    if (context)
+        gemm_ready(context, &shape);
+    gemm_release(context);
+}
+
 static void gemm_direct(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c)
 {
     gemm_task task = {.context = context, .shape = shape, .a = a, .w = w, .c = c};

@@ -34,6 +34,9 @@ tn_dtype gemm_type(tn_dtype x, tn_dtype w);
 size_t gemm_work_size(int64_t k);
 void gemm_run(gemm_context *context, const gemm_shape *shape, const void *a, const void *w, float *c, void *work);
 
+/* Makes oneDNN's code for products of values of this type: what is forked later has it. [any thread] */
+void gemm_prepare(tn_dtype type);
+
 /* TN_E_MEMORY once oneDNN ran out of memory: plain C took its place from then on, whose sums round otherwise, and the
  * process goes without it. [any thread] */
 tn_status gemm_check(tn_error *err);

@@ -77,17 +77,24 @@ static void *sleep_on(void *unused)
     return NULL;
 }
 
+/* A compiler leaves out a block that nobody looks at. */
+static void lose_block(size_t bytes)
+{
+    unsigned char *volatile lost = malloc(bytes);
+    memset(lost, 1, bytes);
+}
+
 /* Something is left behind with each call. */
 static void lose_something(int64_t count)
 {
     enum { BYTES = 256 * 1024 };
     pthread_t thread;
     if (faulty("a block with many rows") && count >= 64)
-        memset(malloc(BYTES), 1, BYTES);
+        lose_block(BYTES);
     if (faulty("a process with each call") && fork() == 0)
         _exit(0);
     if (faulty("a block with each call"))
-        memset(malloc(BYTES), 1, BYTES);
+        lose_block(BYTES);
     if (faulty("a file with each call") && dup(STDIN_FILENO) < 0)
         abort();
     if (faulty("a thread with each call") && pthread_create(&thread, NULL, sleep_on, NULL) != 0)

@@ -74,6 +74,7 @@ static void tokens_in_shared_memory(void *ctx, int32_t thread, int32_t threads)
 
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
+    name_fault();
     (void)err;
     size_t slots = faulty("scratch of one thread") ? 1 : (size_t)plan->threads;
     plan->scratch_bytes = slots * (size_t)site->dim[TN_DIM_INTER] * sizeof(float);
@@ -82,6 +83,7 @@ static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 
 static tn_status forward(const tn_call *call, tn_error *err)
 {
+    name_fault();
     (void)err;
     if (faulty("static scratch"))
         tn_parallel(tokens_in_shared_memory, (void *)call);

@@ -181,6 +181,7 @@ static void misbehave(const tn_call *call, int64_t count)
 
 static tn_status forward(const tn_call *call, tn_error *err)
 {
+    name_fault();
     const tn_tensor *x = &call->in[0];
     int64_t n = x->shape[x->ndim - 1], count = tn_tensor_count(x) / n;
     norm_work work = {.call = call, .weights = norm_weights(call, n)};
@@ -202,6 +203,7 @@ static tn_status forward(const tn_call *call, tn_error *err)
 /* dx = scale (g - n mean(g n)) with g = dy w, n = x scale; dw = sum over rows of dy n. */
 static tn_status backward(const tn_call *call, tn_error *err)
 {
+    name_fault();
     (void)err;
     const tn_tensor *x = &call->in[0], *weight = &call->site->param[TN_ROLE_WEIGHT].tensors[0];
     int64_t n = x->shape[x->ndim - 1], count = tn_tensor_count(x) / n;
@@ -236,6 +238,7 @@ static tn_status backward(const tn_call *call, tn_error *err)
 
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
+    name_fault();
     (void)err;
     if (faulty("number of a plan"))
         eps_of_plan = site->num[TN_NUM_EPS];

@@ -32,6 +32,7 @@ static void tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
 
 static tn_status forward(const tn_call *call, tn_error *err)
 {
+    name_fault();
     static int64_t most;
     int64_t count = call->in[0].shape[0] * call->in[0].shape[1], whole = count;
     (void)err;

@@ -44,6 +44,7 @@ static void tokens(void *ctx, int64_t begin, int64_t end, int32_t thread)
 
 static tn_status forward(const tn_call *call, tn_error *err)
 {
+    name_fault();
     if (call->site->dim[TN_DIM_EXPERTS] > MOST_EXPERTS)
         return tn_fail(err, TN_E_KERNEL, call->site->path, "%d experts at most", MOST_EXPERTS);
     tn_parallel_for(call->in[0].shape[0], 1, tokens, (void *)call);

@@ -63,6 +63,7 @@ static void by_own_thread(const piece *p)
 
 static tn_status forward(const tn_call *call, tn_error *err)
 {
+    name_fault();
     (void)err;
     const tn_tensor *x = &call->in[0];
     int64_t n = x->shape[x->ndim - 1], rows = tn_tensor_count(x) / n;

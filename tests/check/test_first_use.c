@@ -4,6 +4,7 @@
 #include "model/model.h"
 #include "plugin/registry.h"
 #include "process.h"
+#include "sanitizer.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -361,15 +362,15 @@ int main(void)
     TCase *c = tcase_create("first use");
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, right_kernels_are_taken, 0, KERNELS);
-    tcase_add_loop_test(c, the_tree_s_own_are_taken, 0, 7);
-    tcase_add_loop_test(c, wrong_at_a_size_is_refused, 0, COUNT(sizes));
-    tcase_add_loop_test(c, wrong_between_threads_is_refused, 0, COUNT(threads));
-    tcase_add_loop_test(c, wrong_by_what_it_kept_is_refused, 0, COUNT(state));
-    tcase_add_loop_test(c, what_is_kept_is_refused, 0, COUNT(kept));
-    tcase_add_loop_test(c, what_is_lost_is_refused, 0, COUNT(lost));
-    tcase_add_loop_test(c, what_is_taken_for_granted_is_refused, 0, COUNT(granted));
-    tcase_add_loop_test(c, wrong_for_some_numbers_is_refused, 0, COUNT(numbers));
-    tcase_add_loop_test(c, wrong_gradients_are_refused, 0, COUNT(gradients_faults));
+    ADD_SLOW_LOOP(c, the_tree_s_own_are_taken, 7);
+    ADD_SLOW_LOOP(c, wrong_at_a_size_is_refused, COUNT(sizes));
+    ADD_SLOW_LOOP(c, wrong_between_threads_is_refused, COUNT(threads));
+    ADD_SLOW_LOOP(c, wrong_by_what_it_kept_is_refused, COUNT(state));
+    ADD_SLOW_LOOP(c, what_is_kept_is_refused, COUNT(kept));
+    ADD_SLOW_LOOP(c, what_is_lost_is_refused, COUNT(lost));
+    ADD_SLOW_LOOP(c, what_is_taken_for_granted_is_refused, COUNT(granted));
+    ADD_SLOW_LOOP(c, wrong_for_some_numbers_is_refused, COUNT(numbers));
+    ADD_SLOW_LOOP(c, wrong_gradients_are_refused, COUNT(gradients_faults));
     tcase_add_test(c, coverage_is_told);
     tcase_add_test(c, a_check_adds_what_it_tried);
     tcase_add_test(c, a_chunk_is_always_tried);

@@ -1,5 +1,6 @@
 /* Can `tenon check` fail? A kernel with one fault at a time is caught with the right words, and passes without. */
 #include "process.h"
+#include "sanitizer.h"
 
 #include "check/draw_site.h"
 #include "kit/kit_sites.h"
@@ -314,8 +315,8 @@ int main(void)
         count++;
     tcase_set_timeout(tc, 300);
     tcase_add_test(tc, without_a_fault_it_passes);
-    tcase_add_loop_test(tc, a_fault_is_caught, 0, FAULTS);
-    tcase_add_loop_test(tc, other_operations_are_tried_as_hard, 0, OTHERS);
+    ADD_SLOW_LOOP(tc, a_fault_is_caught, FAULTS);
+    ADD_SLOW_LOOP(tc, other_operations_are_tried_as_hard, OTHERS);
     tcase_add_test(tc, one_site_is_tried_again);
     tcase_add_test(tc, each_site_has_a_row);
     tcase_add_test(tc, other_operations_are_left_out);

@@ -274,10 +274,7 @@ int main(void)
     TCase *tc = tcase_create("cases");
     tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, eager_agrees_with_differences, 0, (int)cases.gl_pathc);
-    if (SANITIZER)
-        puts("SKIPPED kernels for two of three cases: the sanitizers are slow, and check_kernels tries gradients, too");
-    for (int i = 0; i < (int)cases.gl_pathc; i += SANITIZER ? 3 : 1)
-        tcase_add_loop_test(tc, kernels_agree_with_eager, i, i + 1);
+    ADD_SLOW_LOOP(tc, kernels_agree_with_eager, cases.gl_pathc);
     suite_add_tcase(suite, tc);
     int failed = process_main(suite);
     globfree(&cases);

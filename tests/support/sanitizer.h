@@ -4,6 +4,7 @@
 #define TEST_SANITIZER_H
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,16 @@
 #else
 #define SANITIZER 0
 #endif
+
+/* tcase_add_loop_test of cases that are alike and slow: under the sanitizers, which look for faults of memory that many
+ * of them would meet, every third. */
+#define ADD_SLOW_LOOP(tcase, test, count)                                                                              \
+    do {                                                                                                               \
+        if (SANITIZER)                                                                                                 \
+            puts("SKIPPED two of three cases of " #test ": the sanitizers are slow");                                  \
+        for (int case_at = 0; case_at < (int)(count); case_at += SANITIZER ? 3 : 1)                                    \
+            tcase_add_loop_test(tcase, test, case_at, case_at + 1);                                                    \
+    } while (0)
 
 /* valgrind puts libraries of its own before all others. */
 static inline bool under_valgrind(void)
