@@ -327,7 +327,8 @@ int fenced_again(fenced_child *c)
     /* Behind a lock, or where one should be, calls meet if they are long. */
     bool keeps = t->impl->traits & TN_KEEPS_STATE;
     size_t one = small(t, NULL, 1, keeps), two = one < t->run_count ? small(t, t->runs[one].in, 1, keeps) : SIZE_MAX;
-    if (two >= t->run_count)
+    /* A device's queue is one model's, and used by one thread at a time. */
+    if (two >= t->run_count || t->device->queue)
         return 0;
     fenced_run *const runs[2] = {&t->runs[one], &t->runs[two]};
     const fenced_prepared *const sites[2] = {prepared_of(c, runs[0]), prepared_of(c, runs[1])};

@@ -51,7 +51,7 @@ static int32_t processors(void)
 void fenced_gather(fenced_child *c)
 {
     enum { ENOUGH = 6 };
-    static const double MOST_AGAIN = 1e-3, MOST_FIRST = 0.1, MOST_OF_ALL = 0.25;
+    static const double MOST_AGAIN = 1e-3, MOST_FIRST = 0.1, MOST_OF_ALL = 1;
     double began = clock_seconds(), most = c->note->side_by_side > 0 ? MOST_AGAIN : MOST_FIRST;
     bool met = c->note->side_by_side >= ENOUGH;
     for (double now = began; !met && now < began + most && c->meet_seconds + now - began < MOST_OF_ALL;) {
