@@ -101,9 +101,11 @@ static tn_status recall(plan *p, size_t candidate, plan_fit *fit, size_t site, t
 static tn_status trust(plan *p, size_t candidate, plan_fit *fit, bool busy, bool loads, tn_error *err)
 {
     fit->trusted = true;
-    if (fit->first && (loads || busy))
+    if (fit->first && loads)
         fit->first->kept = false;
-    if (fit->first && fit->first->kept)
+    if (fit->first && busy)
+        fit->first->busy = true;
+    if (fit->first && fit->first->kept && !busy)
         check_cache_remember(fit->first->key, "");
     if (!busy || p->told_busy)
         return TN_OK;

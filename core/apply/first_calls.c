@@ -120,7 +120,7 @@ static void keep(first_calls *f)
 void first_calls_keep(apply_target *target)
 {
     for (first_calls *f = target->first; f; f = f->next)
-        if (f->grown && f->kept)
+        if (f->grown && f->kept && !f->busy)
             keep(f);
 }
 

@@ -15,6 +15,7 @@ typedef struct first_calls {
     const struct registry_kernel *kernel;
     char *key;       /* check_cache's, or one that only tells them apart                             */
     bool kept;       /* the key is the cache's                                                       */
+    bool busy;       /* the check could not show all: what passes is not kept beyond this process        */
     bool grown;      /* since they were read                                                         */
     bool failed;     /* a call of the kernel was wrong                                               */
     int32_t threads; /* that the sizes were met with                                                 */
