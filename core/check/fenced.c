@@ -1,10 +1,10 @@
 /* Trying a kernel in a child process (fenced_child.c): how that ended, in words. */
 #include "check/fenced_child.h"
-#include "eager/gemm.h"
 
 #include "base/text.h"
 #include "check/layout.h"
 #include "device/guard.h"
+#include "eager/gemm.h"
 #include "run/guest.h"
 
 #include <sys/mman.h>

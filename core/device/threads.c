@@ -110,7 +110,8 @@ static void region_took(int64_t took, int64_t time)
 }
 
 /* A share of the time that the last regions took; the least where processors are taken away: whoever sleeps at once is
- * the first to get one back. And where teams are waited for, whatever that costs. */
+ * the first to get one back. The least, too, in the child of a check, whose team is waited for: who spins there between
+ * calls takes the time of others. */
 static int64_t share_of_region(int64_t time, int64_t share, int64_t least, int64_t most)
 {
     int64_t part = atomic_load_explicit(&team.took, memory_order_relaxed) / share;

@@ -1,6 +1,8 @@
 /* The first call of each size: what a kernel computes with a size that no check drew is compared with eager before it
  * is used, once, also by later runs; a wrong kernel changes no result and is refused the next time. The kernels are
  * those of tests/bad_kernels, which read their fault at each call: right while they are checked, wrong after. */
+#include "apply/check_cache.h"
+#include "apply/first_calls.h"
 #include "model/model.h"
 #include "plugin_box.h"
 #include "process.h"
@@ -404,6 +406,27 @@ START_TEST(no_arena_is_larger)
 }
 END_TEST
 
+/* What a busy machine let pass is forgotten; a call that was wrong on it is not. */
+START_TEST(a_busy_machine_remembers_what_was_wrong)
+{
+    static const char key[] = "a key of this test";
+    const struct registry_kernel *kernel = (const struct registry_kernel *)key; /* only told apart             */
+    apply_target target = {0};
+    tn_error err = TN_ERROR_INIT;
+    first_calls *f = first_calls_open(&target, kernel, strdup(key), true, NULL, &err);
+    ck_assert_msg(f != NULL, "%s", err.message);
+    f->busy = f->grown = true;
+    first_calls_keep(&target);
+    ck_assert_ptr_null(check_cache_recall(key));
+    first_calls_failed(&target, kernel, "with 7 tokens");
+    char *known = check_cache_recall(key);
+    ck_assert_ptr_nonnull(known);
+    ck_assert_str_eq(first_calls_reason(known), "with 7 tokens");
+    free(known);
+    first_calls_close(&target);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("first calls");
@@ -416,6 +439,7 @@ int main(void)
     tcase_add_test(tc, right_sizes_are_remembered);
     tcase_add_test(tc, what_is_known_costs_nothing);
     tcase_add_test(tc, a_wrong_size_is_refused_the_next_time);
+    tcase_add_test(tc, a_busy_machine_remembers_what_was_wrong);
     tcase_add_test(tc, verifying_is_no_first_call);
     tcase_add_test(tc, no_arena_is_larger);
     suite_add_tcase(suite, tc);
