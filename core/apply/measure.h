@@ -37,9 +37,10 @@ tn_status measure_time(plan *p, measure_entry *entries, size_t count, tn_error *
 /* measure_child.c: notes that the child failed by no kernel's fault; nothing is timed from then on. */
 tn_status measure_give_up(plan *p, const tn_error *why, const char *how, tn_error *err);
 
-/* measure_child.c, in a child: threads as the program has them; and inputs of a call of that size, of attention with
- * few tokens behind so many positions. Its outputs go with the child. */
-void measure_threads(void);
+/* measure_child.c, in a child, which has one thread until then: as many as the program has, which must be asked before;
+ * and inputs of a call of that size, of attention with few tokens behind so many positions. Its outputs go with the
+ * child. */
+void measure_threads(int32_t threads);
 tn_status measure_draw(inputs *in, const tn_site *site, int size, int64_t cached, tn_error *err);
 
 /* measure_busy.c: seconds that threads of this process waited for a processor so far; measure_waited_in: those of this

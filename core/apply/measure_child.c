@@ -35,6 +35,7 @@ typedef struct measure_job {
     plan *p;
     measure_entry *entries;
     size_t count;
+    int32_t threads;
     /* Shared with the child. */
     struct measure_note {
         volatile size_t entry, side;
@@ -191,9 +192,8 @@ static tn_status time_entry(const measure_job *job, measure_entry *e, entry_time
     return status;
 }
 
-void measure_threads(void)
+void measure_threads(int32_t threads)
 {
-    int32_t threads = tn_thread_count();
     threads_limit(0);
     threads_set(threads);
     threads_serial(false);
@@ -203,7 +203,7 @@ static int measure_child(void *ctx)
 {
     const measure_job *job = ctx;
     tn_status status = TN_OK;
-    measure_threads();
+    measure_threads(job->threads);
     for (size_t i = 0; i < job->count && status == TN_OK; i++) {
         measure_entry *e = &job->entries[i];
         if (e->known)
@@ -255,8 +255,12 @@ tn_status measure_time(plan *p, measure_entry *entries, size_t count, tn_error *
     char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return plan_no_memory(err);
-    measure_job job = {p, entries, count, (struct measure_note *)(void *)shared,
-                       (entry_times *)(void *)(shared + (sizeof(struct measure_note) + 63) / 64 * 64)};
+    measure_job job = {.p = p,
+                       .entries = entries,
+                       .count = count,
+                       .threads = tn_thread_count(),
+                       .note = (struct measure_note *)(void *)shared,
+                       .times = (entry_times *)(void *)(shared + (sizeof(struct measure_note) + 63) / 64 * 64)};
     tn_status status = TN_OK;
     bool again = true;
     while (again) {

@@ -32,6 +32,7 @@ enum { WITHOUT, WITH, SIDES };
 typedef struct step_job {
     plan *p;
     bool named; /* a kernel that was asked for by name takes part in any case                        */
+    int32_t threads;
     /* Shared with the child. */
     struct step_note {
         volatile size_t size, site; /* that it is at; SIZE_MAX: no kernel of auto's is called         */
@@ -306,9 +307,9 @@ static int step_child(void *ctx)
     for (int side = 0; side < SIDES; side++)
         w.bound[side] = calloc(sites, sizeof *w.bound[side]);
     tn_status status = TN_E_MEMORY;
+    measure_threads(job->threads);
     if (w.sites && w.in && w.seconds && w.bound[WITHOUT] && w.bound[WITH])
         status = find_sites(&w, err);
-    measure_threads();
     double waited = measure_waited(job->p->target), began = clock_seconds();
     for (int size = 0; size < GRAPH_SIZES && status == TN_OK; size++) {
         job->note->size = (size_t)size;
@@ -418,7 +419,8 @@ static tn_status time_steps(plan *p, uint32_t *idle, bool *changed, bool *known,
     char *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED)
         return plan_no_memory(err);
-    step_job job = {.p = p, .named = any_named(p), .note = (struct step_note *)(void *)shared};
+    step_job job = {
+        .p = p, .named = any_named(p), .threads = tn_thread_count(), .note = (struct step_note *)(void *)shared};
     for (int size = 0; size < GRAPH_SIZES; size++)
         job.turns[size] = (measure_turns *)(void *)(shared + note + (size_t)size * turns);
     tn_status status = run_steps(&job, idle, changed, known, err);

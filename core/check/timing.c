@@ -23,18 +23,19 @@ static tn_status run_batch(const device *device, timing_side *s, int64_t calls, 
     return status;
 }
 
-/* Finds out how much memory a call takes, and how many make a batch. */
+/* Finds out how much memory a call takes, and how many make a batch; known when the side is met again. */
 static tn_status open_side(const device *device, timing_side *s, const timing_rules *rules, tn_error *err)
 {
     double seconds = 0;
-    s->turns = 0;
+    if (s->batch > 0)
+        return arena_init(&s->memory, device, s->bytes, err);
     tn_status status = arena_init(&s->memory, device, 0, err);
     if (status == TN_OK)
         status = s->call(s->ctx, &s->memory, 0, err);
-    size_t size = s->memory.peak > 0 ? s->memory.peak : 64;
+    s->bytes = s->memory.peak > 0 ? s->memory.peak : 64;
     arena_close(&s->memory);
     if (status == TN_OK)
-        status = arena_init(&s->memory, device, size, err);
+        status = arena_init(&s->memory, device, s->bytes, err);
     if (status == TN_OK)
         status = run_batch(device, s, 1, &seconds, err);
     if (status == TN_OK && seconds < LONG_SECONDS)
@@ -62,26 +63,30 @@ tn_status timing_take_turns(const device *device, timing_side *sides, size_t cou
     tn_status status = TN_OK;
     volatile size_t unseen;
     size_t opened = 0;
-    int rounds = 0, least = rules->least_rounds;
+    int least = rules->least_rounds;
+    double passed = 0;
     at = at ? at : &unseen;
     for (; opened < count && status == TN_OK; opened++) {
+        timing_side *s = &sides[opened];
         *at = opened;
-        status = open_side(device, &sides[opened], rules, err);
-        least = sides[opened].seconds > ENDLESS_SECONDS ? ENDLESS_ROUNDS : least;
+        status = open_side(device, s, rules, err);
+        least = s->seconds > ENDLESS_SECONDS ? ENDLESS_ROUNDS : least;
+        for (int i = 0; i < s->rounds; i++)
+            passed += s->times[i] * (double)s->batch;
     }
-    double begin = clock_seconds();
-    while (status == TN_OK && rounds < TIMING_MOST_ROUNDS &&
-           (rounds < least || clock_seconds() - begin < rules->seconds)) {
+    double begin = clock_seconds() - passed;
+    while (status == TN_OK && count > 0 && sides[0].rounds < TIMING_MOST_ROUNDS &&
+           (sides[0].rounds < least || clock_seconds() - begin < rules->seconds))
         for (size_t i = 0; i < count && status == TN_OK; i++) {
+            timing_side *s = &sides[i];
             *at = i;
-            status = run_batch(device, &sides[i], sides[i].batch, &sides[i].times[rounds], err);
+            status = run_batch(device, s, s->batch, &s->times[s->rounds], err);
+            s->rounds += status == TN_OK;
         }
-        rounds++;
-    }
     for (size_t i = 0; i < opened; i++)
         arena_close(&sides[i].memory);
     for (size_t i = 0; i < count && status == TN_OK; i++) {
-        sides[i].spread = timing_spread_of(sides[i].times, rounds);
+        sides[i].spread = timing_spread_of(sides[i].times, sides[i].rounds);
         sides[i].seconds = sides[i].spread.median;
     }
     return status;

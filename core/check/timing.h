@@ -27,8 +27,10 @@ typedef struct timing_side {
     void *ctx;
     double seconds;       /* the result: median of a call                                          */
     timing_spread spread; /* and with what is around it                                            */
-    arena memory;         /* from here on timing.c's own                                           */
+    arena memory;         /* from here on timing.c's own, zeros before the first time              */
+    size_t bytes;         /* of that memory                                                        */
     int64_t batch;        /* calls between two looks at the clock                                  */
+    int rounds;           /* so many of times are known                                            */
     size_t turns;
     double times[TIMING_MOST_ROUNDS];
 } timing_side;
@@ -48,8 +50,9 @@ typedef struct timing_rules {
     int least_rounds;     /* at most TIMING_MOST_ROUNDS                                           */
 } timing_rules;
 
-/* Warms every side up and times them in turns; all wait for the device. The first error of a call ends it. *at (may be
- * NULL) is the number of the side that is being called, for whoever watches a process that ends in it. */
+/* Warms every side up and times them in turns; all wait for the device. Called again with the same sides it adds to
+ * what they have until that is as many rounds, or as long, as these rules want. The first error of a call ends it. *at
+ * (may be NULL) is the number of the side that is being called, for whoever watches a process that ends in it. */
 tn_status timing_take_turns(const device *device, timing_side *sides, size_t count, const timing_rules *rules,
                             volatile size_t *at, tn_error *err);
 

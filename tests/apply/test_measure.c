@@ -200,6 +200,35 @@ START_TEST(what_dies_when_it_is_timed_is_refused)
 }
 END_TEST
 
+/* The same where the team has so many threads, all of which the program has when it goes on. */
+static int32_t deadly;
+
+static tn_status dies_when_timed_on(const tn_call *call, tn_error *err)
+{
+    static int calls;
+    calls = op_tokens(call) == 16 && tn_thread_count() == deadly ? calls + 1 : 0;
+    if (calls > 12)
+        abort();
+    return test_kernel_forward(call, err);
+}
+
+START_TEST(all_threads_take_part)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_close(open_model());
+    tn_model_options o = {.size = sizeof o, .threads = 2};
+    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
+    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    deadly = _i;
+    test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_when_timed_on});
+    tn_report *report = apply(m, NULL, "auto");
+    const char *reason = verdict_of(report, "model.norm", "dies")->reason;
+    ck_assert_msg((strstr(reason, "when it was timed") != NULL) == (_i == 2), "%s", reason);
+    tn_report_free(report);
+    tn_model_close(m);
+}
+END_TEST
+
 static int calls_at[GRAPH_SIZES];
 
 static tn_status counts(const tn_call *call, tn_error *err)
@@ -611,6 +640,7 @@ int main(void)
     tcase_add_test(all, it_can_be_turned_off);
     tcase_add_test(all, a_slower_kernel_of_higher_priority_is_left_out);
     tcase_add_test(all, what_dies_when_it_is_timed_is_refused);
+    tcase_add_loop_test(all, all_threads_take_part, 1, 3);
     tcase_add_test(all, what_gains_by_itself_and_not_in_a_step_is_left_out);
     tcase_add_test(all, what_dies_in_a_step_is_refused);
     tcase_add_test(all, a_step_must_gain_more_than_what_is_done_around_it);
