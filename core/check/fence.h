@@ -14,7 +14,19 @@ enum { FENCE_FILL = 0xff };
 typedef struct fence {
     unsigned char *map, *data;
     size_t map_bytes, bytes;
+    size_t mapped; /* bytes from map on that are the fence's to unmap, or to give back              */
 } fence;
+
+/* Mappings given back for fences that are opened later, which nothing may touch meanwhile: the system takes longer to
+ * make pages than a kernel to read them. Zeros are an empty one; of one thread. */
+enum { FENCE_SPARES = 24 };
+typedef struct fence_spares {
+    struct fence_spare {
+        unsigned char *map;
+        size_t bytes;
+    } kept[FENCE_SPARES];
+    size_t count;
+} fence_spares;
 
 typedef enum fence_side { FENCE_END, FENCE_START } fence_side;
 
@@ -22,6 +34,12 @@ typedef enum fence_side { FENCE_END, FENCE_START } fence_side;
  * bytes away from one; off is less than a page. Close with fence_close. */
 tn_status fence_open(fence *f, size_t bytes, size_t align, size_t off, fence_side side, bool shared, tn_error *err);
 void fence_close(fence *f);
+
+/* The same, private, in a mapping that was given back, if there is one: the memory holds anything then, and is to be
+ * filled. What fence_fill would fill only in part is as fence_open maps it, and is not kept. */
+tn_status fence_open_spare(fence_spares *spares, fence *f, size_t bytes, size_t align, size_t off, fence_side side,
+                           tn_error *err);
+void fence_give_back(fence_spares *spares, fence *f);
 
 /* What memory holds that nobody has written yet. */
 typedef enum fence_contents {

@@ -70,8 +70,9 @@ typedef struct fenced_trial {
 tn_status fenced_open_run(fenced_run *run, tn_error *err);
 void fenced_close_run(fenced_run *run);
 
-/* fenced_places.c: maps a place's memory, fills it and gives its tensors their addresses. */
-tn_status fenced_open_place(const fenced_run *run, fenced_place *p, fence *f, bool shared, tn_error *err);
+/* fenced_places.c: maps a place's memory, fills it and gives its tensors their addresses. With spares it is this
+ * process's own; NULL: shared with children forked later. */
+tn_status fenced_open_place(const fenced_run *run, fenced_place *p, fence *f, fence_spares *spares, tn_error *err);
 
 /* fenced_params.c: makes a site's parameters read-only in this process, as far as whole pages go. Weights that are
  * mapped from a file cannot be written anyway; this is for those that were copied or made up. */

@@ -211,7 +211,7 @@ static tn_status place_inputs(fenced_child *c, fenced_run *run, bool turned, tn_
             layout_copy(&b, p->from, p->tensors);
         } else {
             fenced_region *r = add_region(c, p->kind);
-            tn_status status = fenced_open_place(run, p, &r->fence, false, err);
+            tn_status status = fenced_open_place(run, p, &r->fence, &c->spares, err);
             if (status != TN_OK)
                 return status;
         }
@@ -226,9 +226,11 @@ static tn_status place_inputs(fenced_child *c, fenced_run *run, bool turned, tn_
 }
 
 /* Memory that a kernel asked for. Without much of it, it is the kernel that asks for too much. */
-static tn_status take_fence(fence *f, size_t bytes, fence_side side, const char *what, tn_error *err)
+static tn_status take_fence(fence_spares *spares, fence *f, size_t bytes, fence_side side, const char *what,
+                            tn_error *err)
 {
-    tn_status status = fence_open(f, bytes, 64, 0, side, false, err);
+    tn_status status =
+        spares ? fence_open_spare(spares, f, bytes, 64, 0, side, err) : fence_open(f, bytes, 64, 0, side, false, err);
     if (status == TN_OK || bytes < PLANNING_LARGE)
         return status;
     tn_error_clear(err);
@@ -258,7 +260,7 @@ int fenced_open_call(fenced_child *c, fenced_run *run, const fenced_prepared *si
     size_t bytes = run->wanted ? call->plan.backward_scratch_bytes : call->plan.scratch_bytes;
     fenced_region *scratch = add_region(c, FENCED_SCRATCH);
     call->scratch = &scratch->fence;
-    if (bytes > 0 && (status = take_fence(&scratch->fence, bytes, run->side, "scratch", &err)) == TN_OK)
+    if (bytes > 0 && (status = take_fence(&c->spares, &scratch->fence, bytes, run->side, "scratch", &err)) == TN_OK)
         fence_fill(&scratch->fence, (fence_contents)(c->calls % FENCE_CONTENTS));
     if (status == TN_OK)
         status = place_inputs(c, run, turned, &err);
@@ -271,7 +273,7 @@ int fenced_open_call(fenced_child *c, fenced_run *run, const fenced_prepared *si
 void fenced_close_call(fenced_child *c, fenced_call *call)
 {
     for (size_t i = call->inputs; i < c->count; i++)
-        fence_close(&c->regions[i].fence);
+        fence_give_back(&c->spares, &c->regions[i].fence);
     c->count = call->first;
 }
 
@@ -382,7 +384,7 @@ static int plan_and_pack(fenced_child *c, fenced_prepared *p)
     p->packed_region = c->count;
     fenced_region *r = add_region(c, FENCED_PACKED);
     if (p->plan.packed_bytes > 0)
-        status = take_fence(&r->fence, p->plan.packed_bytes, FENCE_END, "packed weights", &err);
+        status = take_fence(NULL, &r->fence, p->plan.packed_bytes, FENCE_END, "packed weights", &err);
     if (status != TN_OK)
         return give_up_error(c->note, status, &err);
     if (p->plan.packed_bytes > 0 && t->impl->pack)

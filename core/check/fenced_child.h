@@ -50,6 +50,7 @@ typedef struct fenced_child {
     fenced_note *note;
     fenced_region *regions;
     size_t count;
+    fence_spares spares; /* of calls that were made                                                 */
     fenced_prepared *sites;
     size_t site_count;
     int32_t team;

@@ -71,14 +71,16 @@ static tn_status list_backward(fenced_run *run, tn_error *err)
     return TN_OK;
 }
 
-tn_status fenced_open_place(const fenced_run *run, fenced_place *p, fence *f, bool shared, tn_error *err)
+tn_status fenced_open_place(const fenced_run *run, fenced_place *p, fence *f, fence_spares *spares, tn_error *err)
 {
     size_t bytes = 0, at = 0, element = tn_dtype_size(p->tensors->dtype);
     for (int64_t i = 0; i < p->count; i++) {
         layout b = layout_set(&p->tensors[i], run->padded);
         bytes += layout_bytes(&b, p->tensors[i].dtype);
     }
-    tn_status status = fence_open(f, bytes, element, run->off ? element : 0, run->side, shared, err);
+    size_t off = run->off ? element : 0;
+    tn_status status = spares ? fence_open_spare(spares, f, bytes, element, off, run->side, err)
+                              : fence_open(f, bytes, element, off, run->side, true, err);
     if (status != TN_OK)
         return status;
     fence_fill(f, FENCE_ONES);
@@ -103,7 +105,7 @@ tn_status fenced_open_run(fenced_run *run, tn_error *err)
         list_forward(run);
     for (size_t i = 0; status == TN_OK && i < run->place_count; i++)
         if (!run->places[i].from)
-            status = fenced_open_place(run, &run->places[i], &run->places[i].fence, true, err);
+            status = fenced_open_place(run, &run->places[i], &run->places[i].fence, NULL, err);
     return status;
 }
 

@@ -12,9 +12,11 @@
 /* ---- random numbers: the same on every machine -------------------------------------------------- */
 
 /* splitmix64: any seed will do, and neighbouring seeds give unrelated numbers. */
+static const uint64_t STEP = UINT64_C(0x9e3779b97f4a7c15);
+
 static uint64_t next_bits(struct inputs_random *r)
 {
-    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = r->state += STEP;
     z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
     return z ^ (z >> 31);
@@ -86,19 +88,29 @@ static void make_extreme(const drawing *d, const tn_tensor *t, int64_t row)
         put(t, row * width + row * 11 % width, kind == NAN_AT ? NAN : kind == UP ? INFINITY : -INFINITY);
 }
 
-/* Activations: from a normal distribution. */
-static void draw_normal(drawing *d, const tn_tensor *t)
+typedef struct drawn_rows {
+    drawing *d;
+    const tn_tensor *t;
+    int64_t width;
+} drawn_rows;
+
+static void draw_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
 {
     enum { BLOCK = 256, OUTLIERS = 29 };
+    const drawn_rows *rows = ctx;
+    const drawing *d = rows->d;
+    const tn_tensor *t = rows->t;
+    int64_t width = rows->width;
     size_t size = tn_dtype_size(t->dtype);
+    struct inputs_random random = {d->random.state + (uint64_t)begin * (uint64_t)width * STEP};
     float block[BLOCK], outlier = is_narrow(d, t) ? 32 : 1000;
-    int64_t width = t->shape[t->ndim - 1], rows = width > 0 ? tn_tensor_count(t) / width : 0;
-    for (int64_t row = 0; row < rows; row++) {
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
         float factor = factor_of(d, t, row);
         for (int64_t i = 0; i < width; i += BLOCK) {
             int64_t n = width - i < BLOCK ? width - i : BLOCK;
             for (int64_t j = 0; j < n; j++)
-                block[j] = factor * inputs_normal(&d->random);
+                block[j] = factor * inputs_normal(&random);
             for (int64_t j = OUTLIERS - 1 - i % OUTLIERS; d->profile == INPUTS_OUTLIERS && j < n; j += OUTLIERS)
                 block[j] *= outlier;
             convert_from_f32(block, t->dtype, (char *)t->data + (size_t)(row * width + i) * size, n);
@@ -106,6 +118,17 @@ static void draw_normal(drawing *d, const tn_tensor *t)
         if (d->profile == INPUTS_EXTREME)
             make_extreme(d, t, row);
     }
+}
+
+/* Activations: from a normal distribution, the same however many threads draw them. */
+static void draw_normal(drawing *d, const tn_tensor *t)
+{
+    enum { PIECE = 1 << 14 };
+    drawn_rows rows = {d, t, t->shape[t->ndim - 1]};
+    int64_t count = tn_tensor_count(t);
+    if (count > 0)
+        tn_parallel_for(count / rows.width, PIECE / rows.width + 1, draw_rows, &rows);
+    d->random.state += (uint64_t)count * STEP;
 }
 
 /* Every input that has a gradient; others mean something. */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static tn_model *open_model(const char *dtype)
@@ -466,6 +467,45 @@ START_TEST(fences_hold)
 }
 END_TEST
 
+static bool can_be_read(const unsigned char *at)
+{
+    unsigned char byte;
+    struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)at, 1};
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
+}
+
+/* What was given back is out of reach until it is opened again, for as much or less, with a guard page right behind. */
+START_TEST(a_fence_is_opened_in_what_was_given_back)
+{
+    fence_spares spares = {0};
+    fence f;
+    for (size_t bytes = 60000; bytes > 100; bytes /= 3) {
+        ck_assert_int_eq(fence_open_spare(&spares, &f, bytes, 4, 0, FENCE_END, NULL), TN_OK);
+        const unsigned char *data = f.data, *end = f.data + bytes;
+        ck_assert(fence_intact(&f) && can_be_read(data) && can_be_read(end - 1));
+        ck_assert(!can_be_read(end + (4 - bytes % 4) % 4) && fence_contains(&f, end + 3));
+        memset(f.data, 7, bytes);
+        ck_assert(bytes < 60000 || fence_read_only(&f, NULL) == TN_OK);
+        ck_assert_uint_eq(spares.count, 0);
+        fence_give_back(&spares, &f);
+        ck_assert(spares.count == 1 && f.map == NULL && !can_be_read(data) && !can_be_read(end - 1));
+    }
+    const unsigned char *map = spares.kept[0].map;
+    ck_assert_int_eq(fence_open_spare(&spares, &f, 60000, 4, 4, FENCE_START, NULL), TN_OK);
+    ck_assert_ptr_eq(f.map, map);
+    fence_close(&f);
+    /* What fence_fill leaves out is never what an earlier call left there. */
+    size_t large = (size_t)3 << 20;
+    ck_assert_int_eq(fence_open_spare(&spares, &f, large, 4, 0, FENCE_END, NULL), TN_OK);
+    memset(f.data, 7, large);
+    fence_give_back(&spares, &f);
+    ck_assert_uint_eq(spares.count, 0);
+    ck_assert_int_eq(fence_open_spare(&spares, &f, large, 4, 0, FENCE_END, NULL), TN_OK);
+    ck_assert_int_eq(f.data[large / 2], 0);
+    fence_close(&f);
+}
+END_TEST
+
 /* The same seed draws the same; rows differ; values look like a normal distribution. */
 START_TEST(inputs_are_seeded)
 {
@@ -559,6 +599,7 @@ int main(void)
     TCase *parts = tcase_create("parts");
     tcase_set_timeout(parts, 60);
     tcase_add_test(parts, fences_hold);
+    tcase_add_test(parts, a_fence_is_opened_in_what_was_given_back);
     tcase_add_test(parts, inputs_are_seeded);
     tcase_add_test(parts, routed_tokens_are_clear);
     suite_add_tcase(suite, parts);
