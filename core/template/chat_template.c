@@ -161,7 +161,7 @@ static void render_inside(rendering *r)
     mapping *variables = mapping_new(s);
     const string *last = NULL;
     piece_text out = {0};
-    value messages = conversation_messages(s, r->messages);
+    value messages = conversation_messages(s, r->messages, r->parsed->root->flag & SYNTAX_PARTS);
     if (r->options.continue_final_message) {
         if (!strstr(r->parsed->source, "content"))
             sandbox_fail(

@@ -76,13 +76,40 @@ static value with_reasoning(sandbox *s, value message)
     return mapping_value(m);
 }
 
-value conversation_messages(sandbox *s, const json_t *json)
+/* The texts of a content in parts, a line each, as the servers of models join them. */
+static value joined(sandbox *s, const list *parts, size_t message)
+{
+    piece_text to = {0};
+    for (size_t i = 0; i < parts->count; i++) {
+        value part = parts->items[i];
+        bool is_object = part.kind == VALUE_DICT;
+        const value *type = is_object ? mapping_find(s, part.as.mapping, "type") : NULL;
+        const value *words = is_object ? mapping_find(s, part.as.mapping, "text") : &part;
+        if (type && type->kind == VALUE_STRING && strcmp(type->as.string->data, "text") != 0)
+            sandbox_fail(
+                s,
+                "message %zu has a part of type '%.40s', and this chat template takes texts only; leave the part "
+                "out, or use a model that takes it",
+                message, type->as.string->data);
+        if (!words || words->kind != VALUE_STRING)
+            sandbox_fail(s, "message %zu has a part without a text; write {\"type\": \"text\", \"text\": ...}",
+                         message);
+        repr_add_text(s, &to, i > 0 ? "\n" : "");
+        repr_add_str(s, &to, *words);
+    }
+    return repr_done(s, &to);
+}
+
+value conversation_messages(sandbox *s, const json_t *json, bool parts)
 {
     value messages = conversation_value(s, json);
     for (size_t i = 0; i < messages.as.list->count; i++) {
         value *message = &messages.as.list->items[i];
         if (message->kind != VALUE_DICT)
             sandbox_fail(s, "message %zu is no object; write {\"role\": ..., \"content\": ...}", i);
+        const value *content = mapping_find(s, message->as.mapping, "content");
+        if (!parts && content && content->kind == VALUE_LIST)
+            mapping_put(s, message->as.mapping, "content", joined(s, content->as.list, i));
         *message = with_reasoning(s, *message);
     }
     return messages;

@@ -9,8 +9,9 @@
 /* The values of JSON. */
 value conversation_value(sandbox *s, const json_t *json);
 
-/* The messages, with reasoning under all of its names. */
-value conversation_messages(sandbox *s, const json_t *json);
+/* The messages, with reasoning under all of its names. Contents in parts become one text each, a line a part, where the
+ * template does not take parts; parts other than texts are then an error. */
+value conversation_messages(sandbox *s, const json_t *json, bool parts);
 
 /* Marks the end of the last message's content; text: that content. Fails when it has none. */
 value conversation_mark(sandbox *s, value messages, const string **text);

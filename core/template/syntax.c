@@ -106,6 +106,7 @@ node *syntax_parse(sandbox *s, const char *source, size_t size)
     s->deepest = SYNTAX_DEPTH;
     tokens_read(s, source, size, &p.tokens);
     node *root = syntax_body(&p, NULL);
+    root->flag = p.parts ? SYNTAX_PARTS : 0;
     s->deepest = SANDBOX_DEPTH;
     return root;
 }

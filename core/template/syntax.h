@@ -29,7 +29,7 @@ typedef enum node_kind {
     /* statements */
     NODE_DATA,         /* constant                                                    */
     NODE_PRINT,        /* a                                                           */
-    NODE_BODY,         /* items                                                       */
+    NODE_BODY,         /* items; flag, of the root: SYNTAX_PARTS                      */
     NODE_SCOPE,        /* a, a body with variables of its own                         */
     NODE_FOR,          /* for a in b if c: d, else e; flag: recursive                 */
     NODE_IF,           /* items: condition, body, condition, body, ...; a: else       */
@@ -74,6 +74,9 @@ struct node {
     call_syntax *arguments;
 };
 
+/* Flag of a root: a loop goes over the parts of a message's content. A template without one takes texts only. */
+#define SYNTAX_PARTS 1
+
 /* Fails at the line of the first mistake. The tree belongs to the sandbox. */
 node *syntax_parse(sandbox *s, const char *source, size_t size);
 
@@ -83,9 +86,11 @@ typedef struct parser {
     sandbox *s;
     token_list tokens;
     size_t at;
-    int loops;        /* of the macro that is being read: break and continue need one */
-    int catches;      /* names of the macro that is being read                      */
-    const char *open; /* the innermost block                                  */
+    int loops;           /* of the macro that is being read: break and continue need one */
+    int catches;         /* names of the macro that is being read                      */
+    const char *open;    /* the innermost block                                  */
+    const char *content; /* the name that a content was assigned to last; or NULL */
+    bool parts;          /* a loop goes over the parts of a content               */
 } parser;
 
 /* Nodes whose trees may be this high. */

@@ -70,6 +70,30 @@ static node *whole_body(parser *p, const char *block, const char *end)
     return body;
 }
 
+static bool is_word(const string *name, const char *word)
+{
+    return name && strlen(word) == name->size && memcmp(name->data, word, name->size) == 0;
+}
+
+static bool is_constant(const node *n, const char *word)
+{
+    return n->kind == NODE_CONST && n->constant.kind == VALUE_STRING && is_word(n->constant.as.string, word);
+}
+
+/* Is it a message's content: message.content, message['content'], message.get('content'), or a name for that? */
+static bool is_content(const parser *p, const node *n)
+{
+    while (n->a && (n->kind == NODE_FILTER || n->kind == NODE_SLICE))
+        n = n->a;
+    if (n->kind == NODE_NAME)
+        return is_word(n->name, "content") || (p->content && is_word(n->name, p->content));
+    if (n->kind == NODE_CALL)
+        return n->a->kind == NODE_ATTRIBUTE && is_word(n->a->name, "get") && n->arguments->positional_count > 0 &&
+               is_constant(n->arguments->positional[0], "content");
+    return (n->kind == NODE_ATTRIBUTE && is_word(n->name, "content")) ||
+           (n->kind == NODE_ELEMENT && is_constant(n->b, "content"));
+}
+
 static node *parse_set(parser *p)
 {
     node *n = syntax_node(p, NODE_SET);
@@ -77,6 +101,8 @@ static node *parse_set(parser *p)
     n->a = syntax_child(p, n, target(p, true, "="));
     if (syntax_skip(p, "=")) {
         n->b = syntax_child(p, n, syntax_tuple(p, true, NULL));
+        if (n->a->kind == NODE_NAME && is_content(p, n->b))
+            p->content = n->a->name->data;
         return n;
     }
     n->kind = NODE_SET_BLOCK;
@@ -92,6 +118,7 @@ static node *parse_for(parser *p)
     n->a = syntax_child(p, n, target(p, false, "in"));
     syntax_expect(p, "in");
     n->b = syntax_child(p, n, syntax_tuple(p, false, "recursive"));
+    p->parts |= is_content(p, n->b);
     if (syntax_skip(p, "if"))
         n->c = syntax_child(p, n, syntax_expression(p));
     n->flag = syntax_skip(p, "recursive");

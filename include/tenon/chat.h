@@ -37,7 +37,9 @@ typedef struct tn_render_options {
 } tn_render_options;
 
 /* Renders a conversation as `transformers` does (apply_chat_template). messages: JSON, a list of objects such as
- * {"role": "user", "content": "Hello"}; it need not end in NUL. options may be NULL. text is owned: free(); it ends in
+ * {"role": "user", "content": "Hello"}; it need not end in NUL. A content may be a list of parts, such as {"type":
+ * "text", "text": "Hello"}: a template that loops over them gets them, for any other the texts are joined by line ends,
+ * and a part that is none is an error. options may be NULL. text is owned: free(); it ends in
  * NUL, which length (may be NULL) does not count. Nothing is done to special tokens in it: encode it without adding
  * others. TN_E_INPUT: the messages are wrong, or the template refuses them (raise_exception), uses something that is
  * not supported, or asks for more time, depth or memory than a template may. [any thread] */

@@ -165,6 +165,48 @@ START_TEST(continuing_parts)
 }
 END_TEST
 
+/* Who loops over the parts gets them; for others their texts are one. */
+START_TEST(parts_of_contents)
+{
+    static const char *const taking[] = {
+        "{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}",
+        "{% for m in messages %}{% for p in m['content'] | list %}<{{ p.text }}>{% endfor %}{% endfor %}",
+        "{% for m in messages %}{% set c = m.get('content') %}{% for p in c %}<{{ p.text }}>{% endfor %}{% endfor %}",
+        "{% macro f(content) %}{% for p in content[0:] %}<{{ p.text }}>{% endfor %}{% endmacro %}"
+        "{% for m in messages %}{{ f(m.content) }}{% endfor %}",
+    };
+    static const char *const texts[] = {
+        "{% for m in messages %}<{{ m.content }}>{% endfor %}",
+        "{% for m in messages %}<{% for w in m.content.split(' ') %}{{ w }}{% endfor %}>{% endfor %}",
+    };
+    static const char two[] = "[{\"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"text\": \"b\"}]}]";
+    static const char *const refused[][2] = {
+        {"[{\"content\": [{\"type\": \"image\"}]}]",
+         "message 0 has a part of type 'image', and this chat template takes texts only; leave the part out, or use"},
+        {"[{\"content\": [{\"text\": 5}]}]", "message 0 has a part without a text; write {"},
+    };
+    for (size_t i = 0; i < sizeof taking / sizeof *taking; i++) {
+        tn_template *t = parsed(taking[i]);
+        assert_renders(t, two, NULL, "<a><b>");
+        assert_renders(t, "[{\"content\": [{\"type\": \"image\"}]}]", NULL, "<>");
+        tn_template_free(t);
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        tn_template *t = parsed(texts[i]);
+        assert_renders(t, two, NULL, "<a\nb>");
+        assert_renders(t, "[{\"content\": [\"a\"]}, {\"content\": []}]", NULL, "<a><>");
+        for (size_t j = 0; j < 2; j++) {
+            tn_error err = TN_ERROR_INIT;
+            char *text;
+            ck_assert_int_eq(tn_template_render(t, refused[j][0], strlen(refused[j][0]), NULL, &text, NULL, &err),
+                             TN_E_INPUT);
+            ck_assert_msg(strstr(err.message, refused[j][1]) != NULL, "%s", err.message);
+        }
+        tn_template_free(t);
+    }
+}
+END_TEST
+
 static void expect_no_template(const char *path, tn_status status, const char *where, const char *words)
 {
     tn_error err = TN_ERROR_INIT;
@@ -332,6 +374,7 @@ int main(void)
     tcase_add_test(tcase, folders);
     tcase_add_test(tcase, continuing);
     tcase_add_test(tcase, continuing_parts);
+    tcase_add_test(tcase, parts_of_contents);
     tcase_add_test(tcase, broken_folders);
     tcase_add_test(tcase, reasoning_has_all_its_names);
     tcase_add_test(tcase, arguments);
