@@ -293,6 +293,32 @@ static tn_status talk(chat *c, tn_error *err)
     return status;
 }
 
+/* The one message of the command line, which is answered. */
+static tn_status answer_question(chat *c, const char *question, tn_error *err)
+{
+    char *text = NULL;
+    size_t length = strlen(question);
+    tn_status status = strcmp(question, "-") == 0 ? read_prompt_text("-", &text, &length, err) : TN_OK;
+    if (status == TN_OK && length == 0)
+        status = tn_fail(err, TN_E_INPUT, "question", "the question is empty; give a text, or none for a conversation");
+    if (status == TN_OK)
+        status = conversation_add(&c->talk, "user", text ? text : question, length, err);
+    if (status == TN_OK)
+        status = reply(c, err);
+    free(text);
+    return status == TN_OK && interrupted ? TN_E_CANCELLED : status;
+}
+
+/* Message by message, from a terminal or a pipe. */
+static tn_status converse(chat *c, tn_error *err)
+{
+    if (!(c->lines = line_open(err)))
+        return err->code;
+    if (line_interactive(c->lines))
+        note(c->o, "/help lists the commands; Ctrl-C ends an answer, Ctrl-D the conversation");
+    return talk(c, err);
+}
+
 static tn_status choose_context(chat *c, tn_error *err)
 {
     int64_t most = workspace_positions(&c->w);
@@ -316,10 +342,8 @@ static tn_status open_text(chat *c, const char *folder, tn_error *err)
         status = tn_fail(err, TN_E_USAGE, "chat",
                          "--messages: standard input is where the messages of the user come "
                          "from; give a file");
-    if (status == TN_OK && option_given(o, OPT_MESSAGES))
-        status = conversation_read(&c->talk, o->text[OPT_MESSAGES], err);
-    if (status == TN_OK && option_given(o, OPT_SYSTEM))
-        status = conversation_system(&c->talk, o->text[OPT_SYSTEM], err);
+    if (status == TN_OK)
+        status = conversation_start(&c->talk, o, err);
     if (status == TN_OK && !(c->tokenizer = tn_tokenizer_open(folder, err)))
         status = err->code;
     return status;
@@ -350,12 +374,8 @@ static tn_status run_chat(const options *o, tn_error *err)
         status = workspace_model(&c.w, o, folder, err);
     if (status == TN_OK)
         status = open_session(&c, err);
-    if (status == TN_OK && !(c.lines = line_open(err)))
-        status = err->code;
-    if (status == TN_OK && line_interactive(c.lines))
-        note(o, "/help lists the commands; Ctrl-C ends an answer, Ctrl-D the conversation");
     if (status == TN_OK)
-        status = talk(&c, err);
+        status = o->argument_count == 2 ? answer_question(&c, o->argument[1], err) : converse(&c, err);
     line_close(c.lines);
     tn_session_free(c.session);
     answer_close(&c.answer);
@@ -369,7 +389,7 @@ static tn_status run_chat(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
-    {OPT_SYSTEM, "system", "TEXT", 0, OPTION_TEXT, 0, 0, "the system's message"},
+    CONVERSATION_OPTIONS,
     {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "go on with these messages, which /save writes"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "at most N tokens an answer; default: no limit"},
     ANSWER_OPTIONS,
@@ -380,18 +400,20 @@ static const option_spec own_options[] = {
 
 const command command_chat = {
     .name = "chat",
-    .arguments = "MODEL [options]",
-    .summary = "Holds a conversation with a model. Through a pipe: a message a line, answers on standard output.",
+    .arguments = "MODEL [QUESTION] [options]",
+    .summary = "Holds a conversation with a model, or answers QUESTION. Through a pipe, each line is a message.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 1,
-    .max_arguments = 1,
+    .max_arguments = 2,
     .missing = "no model given",
     .notes =
         "A line that ends in a backslash goes on in the next one. /help, /reset, /system TEXT, /save FILE and /quit\n"
         "are commands; // begins a message with a slash. Ctrl-C ends an answer and keeps what was said; Ctrl-D ends\n"
-        "the conversation. Of a conversation only what is new is computed. The model needs a chat template.",
-    .example = "  tenon chat MODEL --system \"You answer in one sentence.\"\n"
+        "the conversation. Of a conversation only what is new is computed. The model needs a chat template.\n"
+        "QUESTION may be - to read standard input. The value of a variable is JSON, or else a text.",
+    .example = "  tenon chat MODEL \"What is a tenon?\" --template-var enable_thinking=false\n"
+               "  tenon chat MODEL --system \"You answer in one sentence.\"\n"
                "  printf '%s\\n' \"Hello\" \"What did I say?\" | tenon chat MODEL --temperature 0 -q",
     .run = run_chat,
 };

@@ -37,6 +37,9 @@ typedef enum option_id {
     OPT_PROMPT_FILE,
     OPT_MESSAGES,
     OPT_SYSTEM,
+    OPT_CHAT,
+    OPT_TOOLS,
+    OPT_TEMPLATE_VAR,
     OPT_IGNORE_EOS,
     OPT_EXPLAIN,
     OPT_FORMAT,
@@ -109,6 +112,8 @@ struct options {
     size_t plugin_count;
     const char **stops; /* every --stop; owned                                                 */
     size_t stop_count;
+    const char **variables; /* every --template-var; owned                                     */
+    size_t variable_count;
 };
 
 extern const option_spec common_options[];

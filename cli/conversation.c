@@ -33,10 +33,29 @@ void conversation_close(conversation *c)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
+/* What is no text of a content in parts goes another way than through the tokens. */
+static tn_status check_parts(const json_t *message, size_t number, const char *where, tn_error *err)
+{
+    size_t i;
+    json_t *part;
+    json_array_foreach(json_object_get(message, "content"), i, part)
+    {
+        const char *type = json_string_value(json_object_get(part, "type"));
+        if (type && strcmp(type, "text") != 0)
+            return tn_fail(
+                err, TN_E_INPUT, where,
+                "message %zu has a part of type '%.40s', and run and chat take texts only; leave it out, or give "
+                "what it becomes (pixel_values, input_features) to tenon logits --input",
+                number, type);
+    }
+    return TN_OK;
+}
+
 static tn_status check_messages(const json_t *messages, const char *where, tn_error *err)
 {
     size_t i;
     json_t *message;
+    tn_status status = TN_OK;
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return tn_fail(err, TN_E_INPUT, where,
                        "holds no messages; give a list of {\"role\": ..., \"content\": ...}, or an object with such a "
@@ -46,6 +65,8 @@ static tn_status check_messages(const json_t *messages, const char *where, tn_er
         if (!json_is_string(json_object_get(message, "role")))
             return tn_fail(err, TN_E_INPUT, where, "message %zu has no role; give {\"role\": ..., \"content\": ...}",
                            i + 1);
+        if ((status = check_parts(message, i + 1, where, err)) != TN_OK)
+            return status;
     }
     return TN_OK;
 }
@@ -77,26 +98,90 @@ static tn_status take_object(conversation *c, json_t *root, const char *where, t
     return TN_OK;
 }
 
-tn_status conversation_read(conversation *c, const char *path, tn_error *err)
+/* What a file holds; NULL after an error. Owned. */
+static json_t *read_json(const char *path, const char *where, tn_error *err)
 {
     char *text = NULL;
     size_t length = 0;
-    const char *where = strcmp(path, "-") ? path : "standard input";
-    tn_status status = read_prompt_text(path, &text, &length, err);
-    if (status)
-        return status;
+    if (read_prompt_text(path, &text, &length, err))
+        return NULL;
     json_error_t at;
     json_t *root = json_loadb(text, length, JSON_ALLOW_NUL, &at);
     free(text);
     if (json_lost()) {
         json_decref(root);
-        return no_memory(err);
+        no_memory(err);
+        return NULL;
     }
     if (!root)
-        return tn_fail(err, TN_E_INPUT, where, "is not valid JSON: line %d, column %d: %s", at.line, at.column,
-                       at.text);
-    status = take_object(c, root, where, err);
+        tn_fail(err, TN_E_INPUT, where, "is not valid JSON: line %d, column %d: %s", at.line, at.column, at.text);
+    return root;
+}
+
+/* A list of messages, or an object whose "messages" is one, whose "tools" are tools, and whose other keys are variables
+ * of the template. */
+static tn_status read_messages(conversation *c, const char *path, tn_error *err)
+{
+    const char *where = strcmp(path, "-") ? path : "standard input";
+    json_t *root = read_json(path, where, err);
+    if (!root)
+        return err->code;
+    tn_status status = take_object(c, root, where, err);
     json_decref(root);
+    return status;
+}
+
+static tn_status read_tools(conversation *c, const char *path, tn_error *err)
+{
+    json_t *tools = read_json(path, path, err);
+    if (!tools)
+        return err->code;
+    json_decref(c->tools);
+    c->tools = tools;
+    if (!json_is_array(tools))
+        return tn_fail(err, TN_E_INPUT, path,
+                       "holds no list of tools; give [{\"type\": \"function\", \"function\": {\"name\": ...}}, ...]");
+    return TN_OK;
+}
+
+/* NAME=VALUE, where the value is JSON, or else a text as it stands. */
+static tn_status set_variable(conversation *c, const char *text, tn_error *err)
+{
+    static const char *const own[] = {"messages", "tools", "add_generation_prompt"};
+    size_t length = strcspn(text, "=");
+    if (length == 0 || !text[length])
+        return tn_fail(err, TN_E_USAGE, "--template-var", "'%s' is no NAME=VALUE; give one, as enable_thinking=false",
+                       text);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strlen(own[i]) == length && strncmp(own[i], text, length) == 0)
+            return tn_fail(err, TN_E_USAGE, "--template-var",
+                           "%s is set by the conversation itself; see --messages and --tools", own[i]);
+    char *name = strndup(text, length);
+    json_t *value = json_loads(text + length + 1, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    if (!value && !json_lost())
+        value = json_string(text + length + 1);
+    if (!c->variables)
+        c->variables = json_object();
+    bool set = name && c->variables && value && json_object_set(c->variables, name, value) == 0;
+    bool lost = json_lost() || !name || !c->variables;
+    json_decref(value);
+    free(name);
+    return set    ? TN_OK
+           : lost ? no_memory(err)
+                  : tn_fail(err, TN_E_USAGE, "--template-var", "is not UTF-8; give it in that encoding");
+}
+
+tn_status conversation_start(conversation *c, const options *o, tn_error *err)
+{
+    tn_status status = TN_OK;
+    if (option_given(o, OPT_MESSAGES))
+        status = read_messages(c, o->text[OPT_MESSAGES], err);
+    if (status == TN_OK && option_given(o, OPT_SYSTEM))
+        status = conversation_system(c, o->text[OPT_SYSTEM], err);
+    if (status == TN_OK && option_given(o, OPT_TOOLS))
+        status = read_tools(c, o->text[OPT_TOOLS], err);
+    for (size_t i = 0; i < o->variable_count && status == TN_OK; i++)
+        status = set_variable(c, o->variables[i], err);
     return status;
 }
 

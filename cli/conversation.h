@@ -14,11 +14,10 @@ typedef struct conversation {
 tn_status conversation_open(conversation *c, const char *folder, tn_error *err);
 void conversation_close(conversation *c);
 
-/* Takes the messages of a file ("-": standard input): a list of messages, or an object whose "messages" is one, whose
- * "tools" are tools, and whose other keys are variables of the template. */
-tn_status conversation_read(conversation *c, const char *path, tn_error *err);
+/* Takes what the options give to begin with: messages, the system's message, tools, and variables of the template. */
+tn_status conversation_start(conversation *c, const options *o, tn_error *err);
 
-/* Writes the messages so that conversation_read reads them; the file is whole or not there. */
+/* Writes the messages so that --messages reads them; the file is whole or not there. */
 tn_status conversation_save(const conversation *c, const char *path, tn_error *err);
 
 tn_status conversation_add(conversation *c, const char *role, const char *text, size_t length, tn_error *err);
@@ -34,5 +33,14 @@ void conversation_reset(conversation *c);
  * its end. ids is owned: free(). */
 tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer, int64_t **ids, size_t *count,
                            tn_error *err);
+
+/* The options that conversation_start looks at, beside --messages. */
+#define CONVERSATION_OPTIONS                                                                                           \
+    {OPT_SYSTEM, "system", "TEXT", 0, OPTION_TEXT, 0, 0, "the system's message"},                                      \
+        {OPT_TOOLS, "tools", "FILE.json", 0, OPTION_TEXT, 0, 0, "a list of tools for the chat template"},              \
+    {                                                                                                                  \
+        OPT_TEMPLATE_VAR, "template-var", "NAME=VALUE", 0, OPTION_TEXT, 0, 0,                                          \
+            "a variable of the chat template; may be repeated"                                                         \
+    }
 
 #endif

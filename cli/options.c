@@ -181,6 +181,8 @@ static tn_status set_option(options *o, const option_spec *s, const char *value,
         o->plugins[o->plugin_count++] = value;
     if (status == TN_OK && s->id == OPT_STOP)
         o->stops[o->stop_count++] = value;
+    if (status == TN_OK && s->id == OPT_TEMPLATE_VAR)
+        o->variables[o->variable_count++] = value;
     o->text[s->id] = value;
     return status;
 }
@@ -217,7 +219,8 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
     bool only_arguments = false;
     o->plugins = calloc((size_t)argc + 1, sizeof *o->plugins);
     o->stops = calloc((size_t)argc + 1, sizeof *o->stops);
-    if (!o->plugins || !o->stops)
+    o->variables = calloc((size_t)argc + 1, sizeof *o->variables);
+    if (!o->plugins || !o->stops || !o->variables)
         return tn_fail(err, TN_E_MEMORY, c->name, "out of memory; close other programs");
     for (int i = 0; i < argc;) {
         const char *argument = argv[i];
@@ -245,7 +248,8 @@ void options_free(options *o)
 {
     free(o->plugins);
     free(o->stops);
-    o->plugins = o->stops = NULL;
+    free(o->variables);
+    o->plugins = o->stops = o->variables = NULL;
 }
 
 /* ---- lists of token ids --------------------------------------------------------------------- */

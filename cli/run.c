@@ -24,6 +24,8 @@ typedef struct run_state {
     const options *o;
     tn_tokenizer *tokenizer; /* NULL: ids are printed                                           */
     answer answer;
+    char *piped; /* what standard input holds where no prompt is given; owned                   */
+    size_t piped_length;
     int64_t *prompt;
     size_t prompt_count;
     int64_t *out;
@@ -47,34 +49,46 @@ static tn_status open_tokenizer(run_state *r, const char *folder, bool needed, t
     return r->tokenizer ? TN_OK : err->code;
 }
 
-static tn_status read_messages(run_state *r, tn_error *err)
+/* The messages of the options and, behind them, a text as one of the user's; NULL: none. */
+static tn_status read_conversation(run_state *r, const char *text, size_t length, tn_error *err)
 {
     conversation c;
     tn_status status = conversation_open(&c, r->o->argument[0], err);
     if (status == TN_OK)
-        status = conversation_read(&c, r->o->text[OPT_MESSAGES], err);
+        status = conversation_start(&c, r->o, err);
+    if (status == TN_OK && text)
+        status = conversation_add(&c, "user", text, length, err);
     if (status == TN_OK)
         status = conversation_ids(&c, r->tokenizer, &r->prompt, &r->prompt_count, err);
     conversation_close(&c);
     return status;
 }
 
+/* A beginning-of-text token alone is no prompt, and neither is an empty message. */
+static tn_status encode_text(run_state *r, const char *text, size_t length, tn_error *err)
+{
+    if (length == 0)
+        return TN_OK;
+    if (option_given(r->o, OPT_CHAT))
+        return read_conversation(r, text, length, err);
+    return tn_tokenizer_encode(r->tokenizer, text, length, true, &r->prompt, &r->prompt_count, err);
+}
+
 static tn_status read_prompt(run_state *r, tn_error *err)
 {
     const options *o = r->o;
-    const char *argument = o->argument[1], *file = o->text[OPT_PROMPT_FILE];
+    const char *argument = r->piped ? r->piped : o->argument[1], *file = o->text[OPT_PROMPT_FILE];
     char *text = NULL;
-    size_t length = argument ? strlen(argument) : 0;
+    size_t length = r->piped ? r->piped_length : argument ? strlen(argument) : 0;
     tn_status status = TN_OK;
     if (option_given(o, OPT_TOKENS))
         status = parse_ids("--tokens", o->text[OPT_TOKENS], &r->prompt, &r->prompt_count, err);
     else if (option_given(o, OPT_MESSAGES))
-        status = read_messages(r, err);
-    else if (file || (argument && strcmp(argument, "-") == 0))
+        status = read_conversation(r, NULL, 0, err);
+    else if (!r->piped && (file || (argument && strcmp(argument, "-") == 0)))
         status = read_prompt_text(file ? file : "-", &text, &length, err);
-    if (status == TN_OK && !r->prompt && length) /* a beginning-of-text token alone is no prompt */
-        status =
-            tn_tokenizer_encode(r->tokenizer, text ? text : argument, length, true, &r->prompt, &r->prompt_count, err);
+    if (status == TN_OK && !r->prompt)
+        status = encode_text(r, text ? text : argument, length, err);
     free(text);
     if (status == TN_OK && r->prompt_count == 0)
         status = tn_fail(err, TN_E_INPUT, "prompt", "the prompt is empty; give at least one token");
@@ -242,27 +256,48 @@ static tn_status run_prompt(run_state *r, tn_error *err)
     return status;
 }
 
-/* The prompt comes from one place. */
-static tn_status check_sources(const options *o, tn_error *err)
+/* What is for the chat template needs one. */
+static tn_status check_chat(const options *o, tn_error *err)
 {
+    static const struct {
+        option_id id;
+        const char *name;
+    } of_chat[] = {{OPT_SYSTEM, "--system"}, {OPT_TOOLS, "--tools"}, {OPT_TEMPLATE_VAR, "--template-var"}};
+    if (option_given(o, OPT_CHAT) && option_given(o, OPT_TOKENS))
+        return tn_fail(err, TN_E_USAGE, "run", "--tokens are no message of a chat; leave out --chat or --tokens");
+    for (size_t i = 0; i < sizeof of_chat / sizeof *of_chat; i++)
+        if (option_given(o, of_chat[i].id) && !option_given(o, OPT_CHAT) && !option_given(o, OPT_MESSAGES))
+            return tn_fail(err, TN_E_USAGE, "run", "%s is for the chat template; add --chat", of_chat[i].name);
+    return TN_OK;
+}
+
+/* The prompt comes from one place; where none is named, from a pipe or file that is standard input. */
+static tn_status check_sources(run_state *r, tn_error *err)
+{
+    const options *o = r->o;
     int sources = option_given(o, OPT_TOKENS) + option_given(o, OPT_PROMPT_FILE) + option_given(o, OPT_MESSAGES) +
                   (o->argument_count == 2);
-    if (sources == 1)
-        return TN_OK;
+    if (sources > 1)
+        return tn_fail(err, TN_E_USAGE, "run",
+                       "more than one of PROMPT, --prompt-file, --messages and --tokens given; leave out all but one");
+    tn_status status = check_chat(o, err);
+    if (status || sources == 1)
+        return status;
+    if (!isatty(STDIN_FILENO))
+        status = read_prompt_text("-", &r->piped, &r->piped_length, err);
+    if (status || r->piped_length > 0)
+        return status;
     return tn_fail(err, TN_E_USAGE, "run",
-                   sources
-                       ? "more than one of PROMPT, --prompt-file, --messages and --tokens given; leave out all but one"
-                       : "no prompt given; write it behind MODEL, - for standard input, --prompt-file FILE, "
-                         "--messages FILE.json or --tokens I,J,...");
+                   "no prompt given; write it behind MODEL or into standard input, or give --prompt-file FILE, "
+                   "--messages FILE.json or --tokens I,J,...");
 }
 
 static tn_status run_run(const options *o, tn_error *err)
 {
     run_state r = {.o = o, .json = option_given(o, OPT_JSON), .drawing = {.size = sizeof r.drawing}};
-    tn_status status = check_sources(o, err);
-    if (status)
-        return status;
-    status = workspace_model(&r.w, o, o->argument[0], err);
+    tn_status status = check_sources(&r, err);
+    if (status == TN_OK)
+        status = workspace_model(&r.w, o, o->argument[0], err);
     if (status == TN_OK)
         status = open_tokenizer(&r, o->argument[0], !option_given(o, OPT_TOKENS), err);
     if (status == TN_OK)
@@ -275,6 +310,7 @@ static tn_status run_run(const options *o, tn_error *err)
         status = run_prompt(&r, err);
     answer_close(&r.answer);
     tn_tokenizer_free(r.tokenizer);
+    free(r.piped);
     free(r.prompt);
     free(r.out);
     workspace_close(&r.w);
@@ -287,6 +323,8 @@ static const option_spec own_options[] = {
     {OPT_TOKENS, "tokens", "I,J,...", 0, OPTION_TEXT, 0, 0, "the prompt as token ids; needs no tokenizer"},
     {OPT_PROMPT_FILE, "prompt-file", "FILE", 0, OPTION_TEXT, 0, 0, "the prompt is this file, or - standard input"},
     {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "answer this conversation, or - standard input"},
+    {OPT_CHAT, "chat", NULL, 0, OPTION_FLAG, 0, 0, "the prompt is a message of the user's, for the chat template"},
+    CONVERSATION_OPTIONS,
     ANSWER_OPTIONS,
     {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
@@ -297,7 +335,7 @@ static const option_spec own_options[] = {
 const command command_run = {
     .name = "run",
     .arguments = "MODEL [PROMPT] [options]",
-    .summary = "Continues PROMPT and prints the text as it comes. PROMPT may be - to read standard input.",
+    .summary = "Continues PROMPT and prints the text as it comes. Without PROMPT, or with -, it is what a pipe brings.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .min_arguments = 1,
@@ -310,6 +348,6 @@ const command command_run = {
              "without\n"
              "a command, is the same as tenon run.",
     .example = "  tenon run models/demo \"And it came to pass\" -n 48 --temperature 0\n"
-               "  echo \"Psalms 151\" | tenon run models/demo - --temperature 0.7 --top-k 40 --seed 1",
+               "  echo \"Psalms 151\" | tenon run models/demo --temperature 0.7 --top-k 40 --seed 1",
     .run = run_run,
 };

@@ -83,6 +83,14 @@ START_TEST(run_answers_messages)
         process_expect_output(TENON(files[i], "run", folder, "--messages", "-", GREEDY, "-n9"), want);
     }
     free(want);
+    /* Texts in parts are joined, since this template loops over none. */
+    want = continued("And it\ncame", "5");
+    process_expect_output(
+        TENON("[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"And it\"}, {\"type\": "
+              "\"text\", \"text\": \"came\"}]}]",
+              "run", folder, "--messages", "-", GREEDY, "-n5"),
+        want);
+    free(want);
     /* Other keys are variables of the template, and tools are tools. */
     write_file("chat_template.jinja", "{{ greeting }}{{ tools[0].name }}");
     write_file("messages.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"greeting\": \"And it \", "
@@ -103,7 +111,9 @@ static const struct {
              {"{\"tools\": []}", "holds no messages"},
              {"[{\"content\": \"x\"}]", "message 1 has no role"},
              {"[{\"role\": \"user\", \"content\": \"x\"}, 5]", "message 2 has no role"},
-             {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"tools\": 1}", "'tools' must be a list"}};
+             {"{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"tools\": 1}", "'tools' must be a list"},
+             {"[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"x\"}, {\"type\": \"image_url\"}]}]",
+              "message 1 has a part of type 'image_url', and run and chat take texts only; leave it out, or give"}};
 
 START_TEST(wrong_messages_are_errors)
 {
@@ -136,6 +146,59 @@ START_TEST(other_mistakes_are_told)
                          "/reset", "--context N", NULL);
     write_file("chat_template.jinja", "{{ raise_exception('only\\x1b[31m users') }}");
     process_expect_error(CHAT("Hello\n", "-q"), 4, "only", NULL);
+}
+END_TEST
+
+/* ---- one message of the command line -------------------------------------------------------------- */
+
+START_TEST(a_question_is_answered_once)
+{
+    char *answer = continued("And it came to pass", "9");
+    process_expect_output(CHAT("And\n", "And it came to pass", "-n9", "-q"), answer);
+    process_expect_output(CHAT("And it came to pass\n", "-", "-n9", "-q"), answer);
+    process_expect_output(TENON(NULL, "run", folder, "--chat", "And it came to pass", GREEDY, "-n9", "-q"), answer);
+    process_expect_output(TENON("And it came to pass\n", "run", folder, "--chat", GREEDY, "-n9", "-q"), answer);
+    free(answer);
+    answer = continued("/And", "5"); /* which is no command here                                    */
+    process_expect_output(CHAT(NULL, "/And", "-n5", "-q"), answer);
+    free(answer);
+    answer = continued("[And it]came to pass", "5");
+    process_expect_output(CHAT(NULL, "came to pass", "--system=And it", "-n5", "-q"), answer);
+    process_expect_output(TENON(NULL, "run", folder, "--chat", "came to pass", "--system=And it", GREEDY, "-n5", "-q"),
+                          answer);
+    free(answer);
+    process_expect_error(CHAT(NULL, "", "-q"), 4, "the question is empty", NULL);
+    process_expect_error(TENON(NULL, "run", folder, "--chat", "", "-q"), 4, "the prompt is empty", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "--chat", "x", "-q"), 4, "has no chat template", NULL);
+    process_expect_error(TENON(NULL, "run", folder, "--chat", "--tokens=1"), 2, "leave out --chat or --tokens", NULL);
+    process_expect_error(TENON(NULL, "run", folder, "x", "--system=y"), 2,
+                         "--system is for the chat template; add --chat", NULL);
+}
+END_TEST
+
+START_TEST(the_template_gets_variables_and_tools)
+{
+    char *tools = tempdir_path(folder, "tools.json"), *messages = tempdir_path(folder, "messages.json");
+    write_file("chat_template.jinja", "{{ greeting }}{% if flag is false %}{{ n + 1 }}{% endif %}{{ tools[0].name }}");
+    write_file("tools.json", "[{\"name\": \" came\"}]");
+    write_file("messages.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"greeting\": \"Not\"}");
+    char *want = continued("And it5 came", "5");
+#define VARIABLES                                                                                                      \
+    "--template-var=greeting=And it", "--template-var", "flag=false", "--template-var=n=4", "--tools", tools
+    process_expect_output(TENON(NULL, "run", folder, "--chat", "x", GREEDY, "-n5", VARIABLES), want);
+    process_expect_output(TENON(NULL, "run", folder, "--messages", messages, GREEDY, "-n5", VARIABLES), want);
+    process_expect_output(CHAT(NULL, "x", "-n5", VARIABLES), want);
+#undef VARIABLES
+    free(want);
+    process_expect_error(CHAT(NULL, "x", "--template-var=flag"), 2, "'flag' is no NAME=VALUE", NULL);
+    process_expect_error(CHAT(NULL, "x", "--template-var==1"), 2, "'=1' is no NAME=VALUE", NULL);
+    process_expect_error(CHAT(NULL, "x", "--template-var=tools=1"), 2, "tools is set by the conversation", NULL);
+    process_expect_error(CHAT(NULL, "x", "--template-var=a=\xff"), 2, "is not UTF-8", NULL);
+    process_expect_error(CHAT(NULL, "x", "--tools=/nonexistent/t"), 4, "/nonexistent/t", "cannot open", NULL);
+    write_file("tools.json", "{}");
+    process_expect_error(CHAT(NULL, "x", "--tools", tools), 4, "tools.json", "holds no list of tools", NULL);
+    free(messages);
+    free(tools);
 }
 END_TEST
 
@@ -592,6 +655,8 @@ int main(void)
     tcase_add_test(all, run_answers_messages);
     tcase_add_loop_test(all, wrong_messages_are_errors, 0, sizeof wrong / sizeof *wrong);
     tcase_add_test(all, other_mistakes_are_told);
+    tcase_add_test(all, a_question_is_answered_once);
+    tcase_add_test(all, the_template_gets_variables_and_tools);
     tcase_add_test(all, a_line_is_a_message);
     tcase_add_test(all, a_conversation_is_saved_and_goes_on);
     tcase_add_test(all, a_conversation_that_cannot_be_saved);

@@ -227,6 +227,17 @@ START_TEST(no_progress_when_quiet)
 }
 END_TEST
 
+/* Nobody is waited for who does not know that something is to be typed. */
+START_TEST(a_terminal_is_no_prompt)
+{
+    const char *const line[] = {"run", MODEL, NULL};
+    int status;
+    char *seen = on_terminal(line, 80, &status);
+    ck_assert_msg(status == 2 && strstr(seen, "tenon: run: no prompt given; "), "%d: %s", status, seen);
+    free(seen);
+}
+END_TEST
+
 /* ---- a long prompt ---------------------------------------------------------------------------------- */
 
 #define LONG_PROMPT(path)                                                                                              \
@@ -280,6 +291,7 @@ int main(void)
     tcase_add_test(all, full_disk_is_an_error);
     tcase_add_loop_test(all, progress_fits_the_terminal, 0, 4);
     tcase_add_test(all, no_progress_when_quiet);
+    tcase_add_test(all, a_terminal_is_no_prompt);
     tcase_add_test(all, a_long_prompt_has_a_bar);
     tcase_add_test(all, interrupt_ends_a_long_prompt);
     suite_add_tcase(suite, all);

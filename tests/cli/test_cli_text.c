@@ -291,6 +291,7 @@ START_TEST(run_reads_a_file)
                               line);
         process_expect_output(
             TENON(prompt, "run", "--temperature=0", MODEL, "--prompt-file", "-", "-n9", "--dtype=f32"), line);
+        process_expect_output(TENON(prompt, "run", "--temperature=0", MODEL, "-n9", "--dtype=f32"), line);
     }
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--prompt-file", path), 2, "more than one of PROMPT", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "--prompt-file", "/nonexistent/p"), 4, "/nonexistent/p",
@@ -309,6 +310,8 @@ START_TEST(run_refuses_wrong_prompts)
 {
     process_expect_error(TENON(NULL, "run", MODEL, ""), 4, "prompt: the prompt is empty", NULL);
     process_expect_error(TENON("", "run", MODEL, "-"), 4, "the prompt is empty", NULL);
+    process_expect_error(TENON("\n", "run", MODEL), 2, "no prompt given; write it behind MODEL or into standard input",
+                         NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "--tokens", ","), 4, "the prompt is empty", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--context=4"), 4,
                          "prompt: has 5 tokens, and the context holds 4", "raise --context", NULL);
