@@ -128,9 +128,6 @@ int64_t option_integer(const options *o, option_id id, int64_t otherwise);
 double option_real(const options *o, option_id id, double otherwise);
 const char *option_text(const options *o, option_id id, const char *otherwise);
 
-/* The candidate nearest to a misspelt word, or NULL when none is near. */
-const char *nearest_name(const char *word, const char *const *names, size_t count);
-
 /* Whole numbers separated by commas, blanks or line ends, with or without brackets around. ids is owned. */
 tn_status parse_ids(const char *where, const char *text, int64_t **ids, size_t *count, tn_error *err);
 

@@ -57,7 +57,7 @@ static tn_status unknown_command(const char *word, tn_error *err)
     size_t count = 2;
     for (size_t i = 0; i < command_count && count < 16; i++)
         names[count++] = commands[i]->name;
-    const char *nearest = nearest_name(word, names, count);
+    const char *nearest = tn_nearest_name(word, names, count);
     if (nearest)
         return tn_fail(err, TN_E_USAGE, NULL, "unknown command '%s'; did you mean 'tenon %s'?", word, nearest);
     return tn_fail(err, TN_E_USAGE, NULL, "unknown command '%s'; see tenon --help", word);

@@ -2,7 +2,6 @@
 #include "cli.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,50 +48,6 @@ const char *option_text(const options *o, option_id id, const char *otherwise)
 
 #define WORD_MAX 40
 
-/* Edits that turn a into b; a transposition of neighbours counts as one. */
-static int edit_distance(const char *a, const char *b)
-{
-    int row[3][WORD_MAX + 1];
-    int la = (int)strlen(a), lb = (int)strlen(b);
-    if (la > WORD_MAX || lb > WORD_MAX)
-        return INT_MAX;
-    for (int j = 0; j <= lb; j++)
-        row[0][j] = j;
-    for (int i = 1; i <= la; i++) {
-        int *now = row[i % 3], *above = row[(i + 2) % 3], *over = row[(i + 1) % 3];
-        now[0] = i;
-        for (int j = 1; j <= lb; j++) {
-            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
-            if (above[j] + 1 < best)
-                best = above[j] + 1;
-            if (now[j - 1] + 1 < best)
-                best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && over[j - 2] + 1 < best)
-                best = over[j - 2] + 1;
-            now[j] = best;
-        }
-    }
-    return row[la % 3][lb];
-}
-
-const char *nearest_name(const char *word, const char *const *names, size_t count)
-{
-    const char *nearest = NULL;
-    int best = INT_MAX;
-    size_t length = strlen(word);
-    for (size_t i = 0; i < count; i++) {
-        int distance = edit_distance(word, names[i]);
-        /* What a user cut short ("perp") is nearer than its distance says. */
-        if (length >= 3 && strncmp(word, names[i], length) == 0)
-            distance = 1;
-        if (distance < best) {
-            best = distance;
-            nearest = names[i];
-        }
-    }
-    return best <= 1 + (int)length / 3 ? nearest : NULL;
-}
-
 static const option_spec *find_option(const command *c, const char *name, size_t length, char letter)
 {
     for (size_t i = 0; i < c->option_count + common_option_count; i++) {
@@ -123,7 +78,7 @@ static tn_status unknown_option(const command *c, const char *argument, tn_error
         names[count++] = c->options[i].name;
     for (size_t i = 0; i < common_option_count; i++)
         names[count++] = common_options[i].name;
-    const char *nearest = argument[1] == '-' ? nearest_name(word + 2, names, count) : NULL;
+    const char *nearest = argument[1] == '-' ? tn_nearest_name(word + 2, names, count) : NULL;
     const char *space = c->name[0] ? " " : "", *owner = argument[1] == '-' ? owner_of(word + 2) : NULL;
     if (owner)
         return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s', which belongs to tenon %s; see tenon%s%s --help",

@@ -2,7 +2,7 @@
 #include "apply/plan.h"
 
 #include "base/text.h"
-#include "plugin/nearest.h"
+#include "base/nearest.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
@@ -40,30 +40,50 @@ static bool matches_any(const graph *g, const char *pattern)
     return false;
 }
 
-static tn_status near_path(const graph *g, const char *pattern, const char **near, tn_error *err)
+/* The pattern behind the beginning that it lacks, as "model.layers.0*" for "layers.0*". */
+static bool completed(const graph *g, const char *pattern, char *near, size_t size)
 {
-    const char **paths = calloc(g->site_count + 1, sizeof *paths);
-    if (!paths)
-        return plan_no_memory(err);
-    for (size_t i = 0; i < g->site_count; i++)
-        paths[i] = g->sites[i]->site.path;
-    *near = nearest_of(pattern, paths, g->site_count);
-    free(paths);
-    return TN_OK;
+    for (size_t i = 0; i < g->site_count; i++) {
+        const char *path = g->sites[i]->site.path;
+        for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.'))
+            if (fnmatch(pattern, dot + 1, 0) == 0) {
+                text_cut(near, size, "%.*s%s", (int)(dot + 1 - path), path, pattern);
+                return true;
+            }
+    }
+    return false;
+}
+
+/* What the pattern may have meant: a path or, for one with wild cards, what the paths below a module begin with. Empty:
+ * nothing. */
+static void near_pattern(const graph *g, const char *pattern, char *near, size_t size)
+{
+    char begin[PATTERN_MAX];
+    nearest n = {0};
+    near[0] = '\0';
+    if (completed(g, pattern, near, size))
+        return;
+    for (size_t i = 0; i < g->site_count; i++) {
+        const char *path = g->sites[i]->site.path;
+        if (nearest_closer(&n, pattern, path))
+            text_cut(near, size, "%s", path);
+        for (const char *dot = strchr(path, '.'); dot && strpbrk(pattern, "*?["); dot = strchr(dot + 1, '.')) {
+            text_cut(begin, sizeof begin, "%.*s.*", (int)(dot - path), path);
+            if (nearest_closer(&n, pattern, begin))
+                text_cut(near, size, "%s", begin);
+        }
+    }
 }
 
 /* from: the file whose options these are, or NULL. */
 static tn_status check_pattern(plan *p, const char *from, const char *id, const char *pattern, bool is_error,
                                tn_error *err)
 {
-    char where[400], line[640];
-    const char *near = NULL;
-    tn_status status = near_path(p->target->graph, pattern, &near, err);
-    if (status != TN_OK)
-        return status;
+    char where[400], line[640], near[200];
+    near_pattern(p->target->graph, pattern, near, sizeof near);
     text_cut(where, sizeof where, "%s%s%s", from ? from : "modules", from ? ": key 'options': " : " of ", id);
-    text_cut(line, sizeof line, "'%.200s' matches no module of this model%s%.200s%s; see tenon inspect", pattern,
-             near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    text_cut(line, sizeof line, "'%.200s' matches no module of this model%s%s%s; see tenon inspect", pattern,
+             near[0] ? ", did you mean '" : "", near, near[0] ? "'?" : "");
     if (!is_error)
         return plan_note(p, err, "%s: %s", where, line);
     if (!from)

@@ -1,5 +1,6 @@
 /* The list of architectures. */
 #include "models/models.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,13 +16,17 @@ enum { ARCH_COUNT = sizeof archs / sizeof archs[0] };
 const model_arch *models_find(const char *model_type, tn_error *err)
 {
     char known[2048] = "";
+    const char *names[ARCH_COUNT];
     size_t used = 0;
     for (size_t i = 0; i < ARCH_COUNT; i++) {
         if (!strcmp(archs[i]->model_type, model_type))
             return archs[i];
+        names[i] = archs[i]->model_type;
         if (used < sizeof known)
             used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", archs[i]->model_type);
     }
-    tn_fail(err, TN_E_INPUT, "config.json", "model_type '%s' is not supported; known are %s", model_type, known);
+    const char *near = nearest_of(model_type, names, ARCH_COUNT);
+    tn_fail(err, TN_E_INPUT, "config.json", "model_type '%s' is not supported; %s%s%sknown are %s", model_type,
+            near ? "did you mean '" : "", near ? near : "", near ? "'? " : "", known);
     return NULL;
 }

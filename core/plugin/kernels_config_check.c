@@ -1,6 +1,6 @@
 /* Does what kernels.json names exist? A restriction for a kernel that is misspelt would vanish without a word. */
 #include "plugin/kernels_config.h"
-#include "plugin/nearest.h"
+#include "base/nearest.h"
 #include "plugin/plugins.h"
 
 #include <fnmatch.h>

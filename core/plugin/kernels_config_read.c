@@ -2,7 +2,7 @@
  * option that is silently ignored is worse. */
 #include "plugin/kernels_config.h"
 #include "base/json_memory.h"
-#include "plugin/nearest.h"
+#include "base/nearest.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -12,7 +12,7 @@
 #include "base/notices.h"
 #include "base/structs.h"
 #include "base/text.h"
-#include "plugin/nearest.h"
+#include "base/nearest.h"
 #include "plugin/patience.h"
 #include "plugin/plugins.h"
 

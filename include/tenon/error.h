@@ -2,6 +2,8 @@
 #ifndef TENON_ERROR_H
 #define TENON_ERROR_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -43,6 +45,10 @@ TN_API tn_status tn_fail(tn_error *err, tn_status code, const char *where, const
 
 /* Forgets what err holds. [any thread] */
 TN_API void tn_error_clear(tn_error *err);
+
+/* For "did you mean": of count texts, the one nearest to a misspelt word, or to a part of it that was given ("swiglu"
+ * for "npu_fused_swiglu"). NULL when none is near. Borrowed: one of texts. [any thread] */
+TN_API const char *tn_nearest_name(const char *word, const char *const *texts, size_t count);
 
 #ifdef __cplusplus
 }

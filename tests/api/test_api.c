@@ -119,6 +119,7 @@ static const struct {
     {"tn_safetensors_write", "count", INT64_MAX},
     {"tn_tokenizer_decode", "count", INT64_MAX},
     {"tn_stop_text_new", "count", INT64_MAX},
+    {"tn_nearest_name", "count", INT64_MAX},
     {"tn_compare_text", "count", INT64_MAX},
     {"tn_plugin_called", "size", INT64_MAX},
     {NULL, "tn_tensor.stride", INT64_MAX},

@@ -453,6 +453,7 @@ static const struct {
     {NULL, "index", 0},
     {"tn_safetensors_write", "count", 1},
     {"tn_stop_text_new", "count", 1},
+    {"tn_nearest_name", "count", 1},
     {NULL, "count", 4},
     {NULL, "axis", TN_AXIS_DTYPE},
     {NULL, "dim", 1},

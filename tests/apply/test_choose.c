@@ -356,6 +356,26 @@ START_TEST(patterns_that_match_no_module)
 }
 END_TEST
 
+/* A beginning that is missing is put before the pattern; else it is one of what paths begin with. */
+START_TEST(patterns_that_lack_a_part)
+{
+    static const char *const pairs[][2] = {{"layers.0.*", "did you mean 'model.layers.0.*'?"},
+                                           {"layers.9*", "did you mean 'model.layers.*'?"},
+                                           {"model.layers.9.*", "did you mean 'model.layers."},
+                                           {"zzzz", "matches no module of this model; see tenon inspect"}};
+    add("norm", TN_OP_RMS_NORM, 0);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "{\"options\": {\"norm\": {\"modules\": [\"%s\"]}}}", pairs[i][0]);
+        tn_config *config = config_of(text);
+        tn_report *report = plan_of(config, "auto");
+        expect_note(report, pairs[i][1]);
+        tn_report_free(report);
+        tn_config_free(config);
+    }
+}
+END_TEST
+
 START_TEST(reports_hold_what_is_told)
 {
     add("linear", TN_OP_LINEAR, 0);
@@ -397,6 +417,7 @@ int main(void)
     tcase_add_test(c, a_file_that_names_no_kernel);
     tcase_add_test(c, without_any_kernel_names_are_warned_of);
     tcase_add_test(c, patterns_that_match_no_module);
+    tcase_add_test(c, patterns_that_lack_a_part);
     tcase_add_test(c, reports_hold_what_is_told);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);

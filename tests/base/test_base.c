@@ -1,7 +1,9 @@
 /* What the rest of core stands on: errors and texts that are cut, element types, files that cannot be read, keys
- * without the system's random numbers, and the edge to libraries that throw or reach for a null pointer. */
+ * without the system's random numbers, names that are near, and the edge to libraries that throw or reach for a null
+ * pointer. */
 #include "base/edge.h"
 #include "base/file.h"
+#include "base/nearest.h"
 #include "base/siphash.h"
 #include "base/tensor.h"
 #include "base/text.h"
@@ -317,6 +319,34 @@ START_TEST(an_exception_elsewhere_ends_the_program)
 }
 END_TEST
 
+START_TEST(the_nearest_name_is_found)
+{
+    static const char *const names[] = {"npu_fused_rope", "npu_fused_swiglu", "npu_fused_moe"};
+    ck_assert_str_eq(nearest_of("npu_fused_rop", names, 3), "npu_fused_rope");
+    ck_assert_str_eq(nearest_of("npu_fused_swilgu", names, 3), "npu_fused_swiglu");
+    ck_assert_str_eq(nearest_of("fused_moe", names, 3), "npu_fused_moe");
+    /* A part of a name, whole or with a mistake in a long one. */
+    ck_assert_str_eq(nearest_of("swiglu", names, 3), "npu_fused_swiglu");
+    ck_assert_str_eq(nearest_of("swilgu", names, 3), "npu_fused_swiglu");
+    ck_assert_str_eq(nearest_of("rope", names, 3), "npu_fused_rope");
+    ck_assert_str_eq(nearest_of("npu_fused", names, 3), "npu_fused_moe"); /* of equals the shortest */
+    ck_assert_ptr_null(nearest_of("fu", names, 3));
+    ck_assert_ptr_null(nearest_of("norm", names, 3));
+    ck_assert_str_eq(tn_nearest_name("fused_mo", names, 3), "npu_fused_moe");
+    ck_assert_ptr_null(tn_nearest_name("fused_moe", NULL, 3));
+    ck_assert_ptr_null(nearest_of("", names, 3));
+    ck_assert_ptr_null(nearest_of("x", names, 0));
+    ck_assert_uint_eq(nearest_distance("abc", "abc"), 0);
+    ck_assert_uint_eq(nearest_distance("abc", "acb"), 1);
+    ck_assert_uint_eq(nearest_distance("", "abc"), 3);
+    ck_assert_uint_eq(nearest_distance("kitten", "sitting"), 3);
+    char longest[4096];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    ck_assert_uint_eq(nearest_distance(longest, ""), 127);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base");
@@ -330,6 +360,7 @@ int main(void)
     tcase_add_test(tc, files_that_cannot_be_read);
     tcase_add_test(tc, a_key_without_the_system_call);
     tcase_add_test(tc, what_falls_beyond_the_edge_comes_back);
+    tcase_add_test(tc, the_nearest_name_is_found);
     tcase_add_loop_test(tc, other_faults_are_handed_on, 0, 2);
     tcase_add_test_raise_signal(tc, a_fault_that_nobody_wants_ends_the_program, SIGSEGV);
     tcase_add_test_raise_signal(tc, an_exception_elsewhere_ends_the_program, SIGABRT);

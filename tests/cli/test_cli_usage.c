@@ -100,6 +100,7 @@ static const wrong_line wrong_lines[] = {
     {{"frobnicate"}, "unknown command 'frobnicate'; see tenon --help"},
     {{"help", "toknize"}, "did you mean 'tenon tokenize'?"},
     {{"run", "m", "p", "--kernles=auto"}, "tenon: run: unknown option '--kernles'; did you mean '--kernels'?"},
+    {{"run", "m", "p", "--penalty=2"}, "unknown option '--penalty'; did you mean '--repetition-penalty'?"},
     {{"--nonsense"}, "tenon: unknown option '--nonsense'; see tenon --help"},
     {{"-x"}, "tenon: unknown option '-x'; see tenon --help"},
     {{"--kernles=auto"}, "unknown option '--kernles'; did you mean '--kernels'? see tenon --help"},
@@ -179,6 +180,11 @@ START_TEST(a_missing_model_says_how_to_get_one)
     char *folder = tempdir_new();
     process_expect_error(TENON(NULL, "run", folder, "x"), 4, folder, "has neither config.json nor tokenizer.json",
                          NULL);
+    char *config = tempdir_path(folder, "config.json");
+    tempdir_write(config, "{\"model_type\": \"lama\"}", 22);
+    process_expect_error(TENON(NULL, "inspect", folder), 4,
+                         "model_type 'lama' is not supported; did you mean 'llama'? known are ", NULL);
+    free(config);
     tempdir_remove(folder);
 }
 END_TEST

@@ -1,5 +1,4 @@
 /* kernels.json: what it may say, what is wrong with it, and where it is looked for. */
-#include "plugin/nearest.h"
 #include "plugin/registry.h"
 #include "tempdir.h"
 
@@ -390,25 +389,6 @@ START_TEST(overrides_replace_or_add)
 }
 END_TEST
 
-START_TEST(the_nearest_name_is_found)
-{
-    static const char *const names[] = {"npu_fused_rope", "npu_fused_swiglu", "npu_fused_moe"};
-    ck_assert_str_eq(nearest_of("npu_fused_rop", names, 3), "npu_fused_rope");
-    ck_assert_str_eq(nearest_of("npu_fused_swilgu", names, 3), "npu_fused_swiglu");
-    ck_assert_str_eq(nearest_of("fused_moe", names, 3), "npu_fused_moe");
-    ck_assert_ptr_null(nearest_of("", names, 3));
-    ck_assert_ptr_null(nearest_of("x", names, 0));
-    ck_assert_uint_eq(nearest_distance("abc", "abc"), 0);
-    ck_assert_uint_eq(nearest_distance("abc", "acb"), 1);
-    ck_assert_uint_eq(nearest_distance("", "abc"), 3);
-    ck_assert_uint_eq(nearest_distance("kitten", "sitting"), 3);
-    char longest[4096];
-    memset(longest, 'x', sizeof longest - 1);
-    longest[sizeof longest - 1] = '\0';
-    ck_assert_uint_eq(nearest_distance(longest, ""), 127);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("kernels.json");
@@ -427,7 +407,6 @@ int main(void)
     tcase_add_test(tc, without_any_file_there_is_an_empty_configuration);
     tcase_add_test(tc, the_installed_default_is_well_formed);
     tcase_add_test(tc, overrides_replace_or_add);
-    tcase_add_test(tc, the_nearest_name_is_found);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
