@@ -126,6 +126,10 @@ static tn_status parse_choice(options *o, const option_spec *s, const char *valu
 static tn_status set_option(options *o, const option_spec *s, const char *value, tn_error *err)
 {
     tn_status status = TN_OK;
+    tn_dtype dtype = s->id == OPT_DTYPE ? tn_dtype_parse(value) : TN_DTYPE_NONE;
+    if (dtype == TN_F32 || dtype == TN_BF16 ||
+        dtype == TN_F16) /* by another of its names, as "bfloat16" or "torch.bfloat16"          */
+        value = tn_dtype_name(dtype);
     if (s->kind == OPTION_INTEGER || s->kind == OPTION_REAL)
         status = parse_number(o, s, value, err);
     else if (s->kind == OPTION_CHOICE)

@@ -77,6 +77,9 @@ const char *tn_dtype_name(tn_dtype dtype)
 
 tn_dtype tn_dtype_parse(const char *name)
 {
+    static const char torch[] = "torch.";
+    if (name && strncmp(name, torch, sizeof torch - 1) == 0)
+        name += sizeof torch - 1;
     for (int i = 1; name && i < TN_DTYPE_COUNT; i++)
         if (!strcmp(name, dtypes[i].name) || (dtypes[i].alias && !strcmp(name, dtypes[i].alias)) ||
             (dtypes[i].alias2 && !strcmp(name, dtypes[i].alias2)))

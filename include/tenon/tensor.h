@@ -72,7 +72,8 @@ TN_API size_t tn_dtype_bytes(tn_dtype dtype, int64_t elements);
 /* "f32", "bf16", ...; "?" for an unknown type. Static storage. [any thread] */
 TN_API const char *tn_dtype_name(tn_dtype dtype);
 
-/* The type called name (also "float32", "bfloat16", "float16", "half"), or TN_DTYPE_NONE. [any thread] */
+/* The type called name (also "float32", "bfloat16", "float16", "half", and behind "torch."), or TN_DTYPE_NONE. [any
+ * thread] */
 TN_API tn_dtype tn_dtype_parse(const char *name);
 
 /* A dense row-major view of data, which may be NULL, with the given shape. What is no shape (fewer than 0 or more than

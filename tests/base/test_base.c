@@ -117,6 +117,8 @@ START_TEST(sizes_of_blocks_fit_together)
     ck_assert_uint_eq(tn_dtype_block_bytes(TN_Q4_K), 144);
     ck_assert(tn_dtype_block_elements(TN_DTYPE_COUNT) == 0 && tn_dtype_block_bytes(TN_DTYPE_NONE) == 0);
     ck_assert(tn_dtype_bytes(TN_DTYPE_COUNT, 64) == 0 && tn_dtype_parse("f33") == TN_DTYPE_NONE);
+    ck_assert(tn_dtype_parse("torch.bfloat16") == TN_BF16 && tn_dtype_parse("torch.float") == TN_F32);
+    ck_assert(tn_dtype_parse("torch.") == TN_DTYPE_NONE && tn_dtype_parse("torch") == TN_DTYPE_NONE);
     ck_assert_str_eq(tn_dtype_name(TN_DTYPE_COUNT), "?");
 }
 END_TEST

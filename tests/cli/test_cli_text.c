@@ -149,6 +149,21 @@ START_TEST(run_takes_arguments_in_any_form)
 }
 END_TEST
 
+START_TEST(dtypes_have_the_names_of_others)
+{
+    static const char *const same[][2] = {{"--dtype=float32", "f32"},
+                                          {"--dtype=torch.bfloat16", "bf16"},
+                                          {"--dtype=half", "f16"},
+                                          {"--dtype=auto", "bf16"}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n1", "--kernels=none", "--json", same[i][0]);
+        json_t *run = parse(&r);
+        ck_assert_str_eq(text(run, "dtype"), same[i][1]);
+        json_decref(run);
+    }
+}
+END_TEST
+
 START_TEST(run_reports_on_stderr)
 {
     process_result r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n", "4", "--kernels=none");
@@ -503,6 +518,7 @@ int main(void)
     tcase_add_test(all, tokenize_decodes);
     tcase_add_test(all, run_continues_as_expected);
     tcase_add_test(all, run_takes_arguments_in_any_form);
+    tcase_add_test(all, dtypes_have_the_names_of_others);
     tcase_add_test(all, run_reports_on_stderr);
     tcase_add_test(all, run_samples_by_seed);
     tcase_add_test(all, run_stops_where_the_context_ends);

@@ -125,6 +125,7 @@ static const wrong_line wrong_lines[] = {
     {{"run", "m", "p", "--temperature=nan"}, "--temperature: nan is out of range"},
     {{"run", "m", "p", "--top-p=2"}, "--top-p: 2 is out of range; give 0 to 1"},
     {{"run", "m", "p", "--dtype=f99"}, "--dtype: unknown value 'f99'; choose auto|f32|bf16|f16"},
+    {{"run", "m", "p", "--dtype=torch.int8"}, "--dtype: unknown value 'torch.int8'; choose auto|f32|bf16|f16"},
     {{"run", "m", "p", "--threads=0"}, "--threads: 0 is out of range; give 1 to 1024"},
     {{"run", "m", "p", "--quiet=1"}, "--quiet takes no value"},
     {{"run", "m", "p", "--config="}, "--config: the value is empty"},
