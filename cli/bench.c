@@ -226,9 +226,10 @@ static tn_status run_bench(const options *o, tn_error *err)
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP "; default auto"},
     {OPT_AGAINST, "against", "SPEC", 0, OPTION_TEXT, 0, 0, "what to compare with; default none"},
-    {OPT_PROMPT, "prompt", "N,...", 0, OPTION_TEXT, 0, 0, "lengths of prompts; default 128,512"},
+    {OPT_PROMPT, "prompt", "N,...", 'p', OPTION_TEXT, 0, 0, "lengths of prompts; default 128,512"},
     {OPT_DECODE, "decode", "N", 0, OPTION_INTEGER, 0, 1e9, "tokens decoded one by one; default 64; 0: none"},
-    {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 0, 1e9, "positions filled before decoding; default: first prompt"},
+    {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 0, 1e9,
+     "positions filled before decoding; default: first prompt"},
     {OPT_REPEAT, "repeat", "N", 0, OPTION_INTEGER, 1, 1000, "turns of each side; default 3"},
     {OPT_PROFILE, "profile", "modules", 0, OPTION_OPTIONAL, 0, 0,
      "where the time of SPEC goes, by operation and kernel; =modules: and by module"},

@@ -389,11 +389,13 @@ static tn_status run_chat(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
+    {OPT_MODEL, "model", "MODEL", 'm', OPTION_TEXT, 0, 0, "another way to give MODEL"},
+    {OPT_PROMPT, "prompt", "QUESTION", 'p', OPTION_TEXT, 0, 0, "another way to give QUESTION"},
     CONVERSATION_OPTIONS,
     {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "go on with these messages, which /save writes"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "at most N tokens an answer; default: no limit"},
     ANSWER_OPTIONS,
-    {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: the model's, at most 4096"},
+    {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions to keep; default: the model's, at most 4096"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "tokens of a message computed at once; default 512"},
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
 };

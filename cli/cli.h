@@ -26,6 +26,7 @@ typedef enum option_id {
     OPT_CONTEXT,
     OPT_CHUNK,
     OPT_MAX_TOKENS,
+    OPT_MODEL,
     OPT_TOKENS,
     OPT_TEMPERATURE,
     OPT_TOP_K,

@@ -108,18 +108,20 @@ static tn_status no_command(int argc, char **argv, tn_error *err)
         help_program(stdout);
         return write_flush(err);
     }
-    /* Only options: they are those of `run`, and a wrong one is what there is to say. */
+    /* Only options: they are those of `run`, and a wrong one, or no model, is what there is to say. */
     command c = command_run;
     c.name = "";
     c.min_arguments = 0;
     options o = {.command = &c};
     tn_status status = options_parse(&o, argc - 1, argv + 1, err);
-    bool version = option_given(&o, OPT_VERSION);
+    bool version = option_given(&o, OPT_VERSION), model = option_given(&o, OPT_MODEL);
     options_free(&o);
     if (status)
         return status;
     if (version)
         return print_version(err);
+    if (model)
+        return run_command(&command_run, argc - 1, argv + 1, err);
     help_program(stderr);
     return tn_fail(err, TN_E_USAGE, NULL, "no command and no model given; see the usage above");
 }

@@ -12,7 +12,7 @@ const option_spec common_options[] = {
     {OPT_DEVICE, "device", "NAME[:N]", 0, OPTION_TEXT, 0, 0,
      "where to compute: cpu, or a plugin's device and which of them"},
     {OPT_DTYPE, "dtype", "auto|f32|bf16|f16", 0, OPTION_CHOICE, 0, 0, "compute in this type; auto is the checkpoint's"},
-    {OPT_THREADS, "threads", "N", 0, OPTION_INTEGER, 1, 1024, "threads to compute with; default: one per core"},
+    {OPT_THREADS, "threads", "N", 't', OPTION_INTEGER, 1, 1024, "threads to compute with; default: one per core"},
     {OPT_MAX_PACKED, "max-packed-mb", "N", 0, OPTION_INTEGER, 0, 1099511627776.0,
      "most MiB of packed weights that kernels may hold; one that needs more declines"},
     {OPT_NO_MEASURE, "no-measure", NULL, 0, OPTION_FLAG, 0, 0,
@@ -48,11 +48,27 @@ const char *option_text(const options *o, option_id id, const char *otherwise)
 
 #define WORD_MAX 40
 
+/* What llama.cpp calls options of ours. */
+static const struct {
+    const char *name, *ours;
+} other_names[] = {{"temp", "temperature"},
+                   {"ctx-size", "context"},
+                   {"n-predict", "max-tokens"},
+                   {"repeat-penalty", "repetition-penalty"}};
+
+static bool is_called(const option_spec *s, const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (strncmp(other_names[i].name, name, length) == 0 && other_names[i].name[length] == '\0')
+            return strcmp(s->name, other_names[i].ours) == 0;
+    return strncmp(s->name, name, length) == 0 && s->name[length] == '\0';
+}
+
 static const option_spec *find_option(const command *c, const char *name, size_t length, char letter)
 {
     for (size_t i = 0; i < c->option_count + common_option_count; i++) {
         const option_spec *s = i < c->option_count ? &c->options[i] : &common_options[i - c->option_count];
-        if (letter ? s->letter == letter : strncmp(s->name, name, length) == 0 && s->name[length] == '\0')
+        if (letter ? s->letter == letter : is_called(s, name, length))
             return s;
     }
     return NULL;
@@ -172,6 +188,21 @@ static tn_status parse_option(options *o, int argc, char **argv, int *used, tn_e
     return set_option(o, s, value, err);
 }
 
+/* An argument that is given as an option takes its place among the others. */
+static tn_status place_argument(options *o, option_id id, int place, tn_error *err)
+{
+    const command *c = o->command;
+    if (!option_given(o, id) || o->argument_count < place)
+        return TN_OK;
+    if (o->argument_count >= c->max_arguments)
+        return tn_fail(err, TN_E_USAGE, c->name, "unexpected argument '%s'; usage: tenon %s %s",
+                       o->argument[o->argument_count - 1], c->name, c->arguments);
+    for (int i = o->argument_count++; i > place; i--)
+        o->argument[i] = o->argument[i - 1];
+    o->argument[place] = o->text[id];
+    return TN_OK;
+}
+
 tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
 {
     const command *c = o->command;
@@ -198,6 +229,11 @@ tn_status options_parse(options *o, int argc, char **argv, tn_error *err)
         }
         i += used;
     }
+    tn_status status = place_argument(o, OPT_MODEL, 0, err);
+    if (status == TN_OK && c->max_arguments > 1) /* of bench it is another thing                           */
+        status = place_argument(o, OPT_PROMPT, 1, err);
+    if (status)
+        return status;
     if (o->argument_count < c->min_arguments && !option_given(o, OPT_VERSION))
         return tn_fail(err, TN_E_USAGE, c->name, "%s; usage: tenon %s %s", c->missing, c->name, c->arguments);
     return TN_OK;

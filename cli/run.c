@@ -319,6 +319,8 @@ static tn_status run_run(const options *o, tn_error *err)
 
 static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
+    {OPT_MODEL, "model", "MODEL", 'm', OPTION_TEXT, 0, 0, "another way to give MODEL"},
+    {OPT_PROMPT, "prompt", "PROMPT", 'p', OPTION_TEXT, 0, 0, "another way to give PROMPT"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "generate at most N tokens; default 64"},
     {OPT_TOKENS, "tokens", "I,J,...", 0, OPTION_TEXT, 0, 0, "the prompt as token ids; needs no tokenizer"},
     {OPT_PROMPT_FILE, "prompt-file", "FILE", 0, OPTION_TEXT, 0, 0, "the prompt is this file, or - standard input"},
@@ -326,7 +328,7 @@ static const option_spec own_options[] = {
     {OPT_CHAT, "chat", NULL, 0, OPTION_FLAG, 0, 0, "the prompt is a message of the user's, for the chat template"},
     CONVERSATION_OPTIONS,
     ANSWER_OPTIONS,
-    {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
+    {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions to keep; default: what prompt and -n need"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "one object with tokens, text and timings"},

@@ -190,7 +190,7 @@ static const option_spec own_options[] = {
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "the gradients, too; only kernels that have them"},
     {OPT_TEXT, "text", "FILE", 0, OPTION_TEXT, 0, 0, "the whole model on this text instead; - for standard input"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 0, OPTION_INTEGER, 2, 1e9, "tokens of the text that are used; default 576"},
-    {OPT_CONTEXT, "context", "N", 0, OPTION_INTEGER, 2, 1e9, "tokens that are computed together; default 576"},
+    {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 2, 1e9, "tokens that are computed together; default 576"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a table"},
 };
 

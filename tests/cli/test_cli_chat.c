@@ -156,6 +156,7 @@ START_TEST(a_question_is_answered_once)
     char *answer = continued("And it came to pass", "9");
     process_expect_output(CHAT("And\n", "And it came to pass", "-n9", "-q"), answer);
     process_expect_output(CHAT("And it came to pass\n", "-", "-n9", "-q"), answer);
+    process_expect_output(TENON(NULL, "chat", "-m", folder, "-p", "And it came to pass", GREEDY, "-n9", "-q"), answer);
     process_expect_output(TENON(NULL, "run", folder, "--chat", "And it came to pass", GREEDY, "-n9", "-q"), answer);
     process_expect_output(TENON("And it came to pass\n", "run", folder, "--chat", GREEDY, "-n9", "-q"), answer);
     free(answer);

@@ -145,6 +145,12 @@ START_TEST(run_takes_arguments_in_any_form)
     process_expect_output(TENON(PROMPT, "run", "--temperature=0", MODEL, "-", "-n", "9", "--dtype=f32"), line);
     process_expect_output(
         TENON(NULL, "run", "--temperature=0", MODEL, "--tokens", PROMPT_IDS, "-n9", "--dtype=f32", "--chunk=2"), line);
+    /* As llama.cpp has them. */
+    process_expect_output(TENON(NULL, "-m", MODEL, "-p", PROMPT, "-n9", "--temp", "0", "--dtype=f32", "-t2", "-c14"),
+                          line);
+    process_expect_output(
+        TENON(NULL, "run", PROMPT, "-m", MODEL, "--n-predict=9", "--ctx-size=14", "--temp=0", "--dtype=f32"), line);
+    process_expect_output(TENON(NULL, "run", MODEL, "--repeat-penalty=1", "-p", PROMPT, "-n9", "--dtype=f32"), line);
     free(line);
 }
 END_TEST

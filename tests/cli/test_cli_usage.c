@@ -82,6 +82,10 @@ START_TEST(nothing_given_prints_the_usage)
     ck_assert_ptr_nonnull(strstr(r.err, "usage: tenon COMMAND"));
     ck_assert_ptr_nonnull(strstr(r.err, "\ntenon: no command and no model given; "));
     process_free(&r);
+    r = TENON(NULL, "-p", "And");
+    ck_assert_int_eq(r.status, 2);
+    ck_assert_ptr_nonnull(strstr(r.err, "\ntenon: no command and no model given; "));
+    process_free(&r);
     r = process_run(NULL, (const char *const[]){NULL});
     ck_assert_int_eq(r.status, 2);
     ck_assert_ptr_nonnull(strstr(r.err, "usage: tenon COMMAND"));
@@ -116,6 +120,9 @@ static const wrong_line wrong_lines[] = {
     {{"run", "m"}, "tenon: run: no prompt given; "},
     {{"run", "m", "p", "--tokens", "1"}, "more than one of PROMPT, --prompt-file, --messages and --tokens given"},
     {{"run", "m", "p", "q"}, "unexpected argument 'q'; usage: tenon run"},
+    {{"run", "m", "p", "-m", "q"}, "unexpected argument 'p'; usage: tenon run"},
+    {{"run", "m", "p", "-p", "q"}, "unexpected argument 'p'; usage: tenon run"},
+    {{"run", "-p", "q"}, "tenon: run: no model given; usage: tenon run MODEL"},
     {{"run", "m", "p", "-n"}, "-n needs a value; give N"},
     {{"run", "m", "p", "-n", "0"}, "--max-tokens: 0 is out of range; give 1 to "},
     {{"run", "m", "p", "-nx"}, "--max-tokens: 'x' is not a whole number"},
