@@ -14,12 +14,24 @@ _tenon_options() {
         sed -E 's/ +-$//' | awk '{ print $1 (NF > 1 && $2 !~ /^-/ ? " " $2 : ""); if ($NF ~ /^-[A-Za-z]$/) print $NF }'
 }
 
-# What may stand for a METAVAR.
+# Ids of kernels, and devices, one a line, as `tenon kernels` has them in its table and in lines before it.
+_tenon_kernels() {
+    "$1" kernels 2>/dev/null | awk '!NF { exit } NR > 1 { print $1 }' | sort -u
+}
+_tenon_devices() {
+    "$1" kernels 2>&1 |
+        awk '/^device: / { sub(/,.*/, "", $2); print $2 } !NF { table = 0 } table { print $2 } /^ID / { table = 1 }' | sort -u
+}
+
+# What may stand for a METAVAR of a program. A SPEC may be a list, of which the last is being written.
 _tenon_values() {
+    local before=
     case $1 in
     *'|'*) COMPREPLY=($(compgen -W "${1//|/ }" -- "$2")) ;;
-    SPEC) COMPREPLY=($(compgen -W 'auto none' -- "$2")) ;;
-    NAME*) COMPREPLY=($(compgen -W 'auto cpu' -- "$2")) ;;
+    SPEC)
+        [[ $2 == *,* ]] && before=${2%,*},
+        COMPREPLY=($(compgen -P "$before" -W "auto none $(_tenon_kernels "$3")" -- "${2##*,}")) ;;
+    'NAME[:N]') COMPREPLY=($(compgen -W "auto cpu $(_tenon_devices "$3")" -- "$2")) ;;
     DIR) COMPREPLY=($(compgen -d -- "$2")) ;;
     FILE*) COMPREPLY=($(compgen -f -- "$2")) ;;
     *) COMPREPLY=() ;;
@@ -41,7 +53,7 @@ _tenon() {
     options=$(_tenon_options "$program" "${command:-run}")
     metavar=$(awk -v name="$prev" '$1 == name { print $2 }' <<<"$options")
     if [[ -n $metavar ]]; then
-        _tenon_values "$metavar" "$cur"
+        _tenon_values "$metavar" "$cur" "$program"
     elif [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W "$(awk '{ print $1 }' <<<"$options")" -- "$cur"))
     elif [[ -z $command || $command == help ]]; then

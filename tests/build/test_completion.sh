@@ -43,6 +43,10 @@ in_bash() {
     check 'bash offers choices' offers text json dot svg -- tenon inspect models/demo --format ''
     check 'and those behind an equals sign' offers json -- tenon inspect models/demo --format = j
     check 'kernels' offers auto -- tenon run models/demo --kernels a
+    check 'kernels by their ids' offers npu_fused_swiglu -- tenon run models/demo --kernels npu_fused_sw
+    check 'and in a list' offers auto,npu_fused_swiglu -- tenon run models/demo --kernels auto,npu_fused_sw
+    check 'devices' offers npu -- tenon run models/demo --device n
+    check 'no devices for a variable' offers '' -- tenon run models/demo --template-var c
     check 'folders for a model' offers models/demo -- tenon inspect models/de
     check 'commands behind help' offers version -- tenon help vers
     check 'options of run without a command' offers --kernels -- tenon --ker
@@ -56,9 +60,14 @@ zsh_commands() {
     TENON_COMPLETION_TEST=yes zsh -fc ". $zsh_script; _tenon_commands tenon" | sed 's/:.*//' >"$tmp/got"
     printf '%s\n' "$commands" help version | diff - "$tmp/got"
 }
+zsh_lists() { # FUNCTION WHAT
+    TENON_COMPLETION_TEST=yes zsh -fc ". $zsh_script; $1 tenon" | grep -qx "$2"
+}
 in_zsh() {
     check 'the zsh script is sound' zsh -fn "$zsh_script"
     check 'zsh offers the commands' zsh_commands
+    check 'zsh offers kernels' zsh_lists _tenon_kernels npu_fused_swiglu
+    check 'zsh offers devices' zsh_lists _tenon_devices npu
     for command in $commands; do
         check "zsh offers the options of tenon $command" zsh_options "$command"
     done
