@@ -223,8 +223,9 @@ static tn_status do_help(chat *c, const char *rest, tn_error *err)
     for (size_t i = 0; i < sizeof chat_commands / sizeof *chat_commands; i++)
         fprintf(stderr, "/%s%-*s  %s\n", chat_commands[i].name, (int)(12 - strlen(chat_commands[i].name)),
                 chat_commands[i].argument, chat_commands[i].help);
-    fprintf(stderr, "A line that ends in \\ goes on in the next. //TEXT is a message that begins with a slash.\n"
-                    "Ctrl-C ends an answer.\n");
+    fprintf(stderr,
+            "A line that ends in \\ goes on in the next. //TEXT is a message that begins with a slash.\n"
+            "Tab completes a command. Lines that are pasted together are one message. Ctrl-C ends an answer.\n");
     return TN_OK;
 }
 
@@ -312,11 +313,16 @@ static tn_status answer_question(chat *c, const char *question, tn_error *err)
 /* Message by message, from a terminal or a pipe. */
 static tn_status converse(chat *c, tn_error *err)
 {
-    if (!(c->lines = line_open(err)))
+    const char *words[sizeof chat_commands / sizeof *chat_commands + 1] = {0};
+    for (size_t i = 0; i < sizeof chat_commands / sizeof *chat_commands; i++)
+        words[i] = chat_commands[i].name;
+    if (!(c->lines = line_open(words, err)))
         return err->code;
     if (line_interactive(c->lines))
         note(c->o, "/help lists the commands; Ctrl-C ends an answer, Ctrl-D the conversation");
-    return talk(c, err);
+    tn_status status = talk(c, err);
+    line_close(c->lines);
+    return status;
 }
 
 static tn_status choose_context(chat *c, tn_error *err)
@@ -376,7 +382,6 @@ static tn_status run_chat(const options *o, tn_error *err)
         status = open_session(&c, err);
     if (status == TN_OK)
         status = o->argument_count == 2 ? answer_question(&c, o->argument[1], err) : converse(&c, err);
-    line_close(c.lines);
     tn_session_free(c.session);
     answer_close(&c.answer);
     conversation_close(&c.talk);

@@ -15,11 +15,20 @@
 /* As long as a prompt may be. */
 #define LINE_MAX_BYTES ((size_t)64 << 20)
 #define REMEMBERED 500
+#define REMEMBERED_BYTES 4096 /* of a line                                                         */
+/* What terminals put around a pasted text once they are asked to, and how they are asked. */
+#define PASTE_BEGINS "\\e[200~" /* as libedit writes keys                                            */
+#define PASTE_ENDS L"\x1b[201~"
+#define PASTE_ON "\x1b[?2004h"
+#define PASTE_OFF "\x1b[?2004l"
 
 struct line_reader {
     EditLine *editor; /* NULL: a pipe                                                           */
     History *history;
-    bool continued; /* the line before ended in a backslash                                    */
+    FILE *screen;             /* where it writes                                                */
+    bool marks;               /* the terminal is asked to mark what is pasted                   */
+    const char *const *words; /* that Tab completes behind a slash; NULL ends them              */
+    bool continued;           /* the line before ended in a backslash                                    */
     volatile int *interrupted;
     mbstate_t shift;
     char *text;
@@ -81,6 +90,71 @@ static int read_character(EditLine *editor, wchar_t *out)
     }
 }
 
+/* A pasted text is inserted as it is, with its lines: Enter behind it sends them as one message. */
+static unsigned char paste(EditLine *editor, int key)
+{
+    static const wchar_t end[] = PASTE_ENDS;
+    const size_t marked = sizeof end / sizeof *end - 1;
+    wchar_t *text = NULL, c;
+    size_t length = 0, capacity = 0;
+    bool ended = false;
+    (void)key;
+    while (!ended && read_character(editor, &c) == 1) {
+        if (length + 1 >= capacity) {
+            wchar_t *larger = capacity < LINE_MAX_BYTES ? realloc(text, (capacity + 1024) * 2 * sizeof *text) : NULL;
+            if (!larger)
+                break;
+            text = larger;
+            capacity = (capacity + 1024) * 2;
+        }
+        text[length++] = c == L'\r' ? L'\n' : c;
+        ended = length >= marked && wmemcmp(text + length - marked, end, marked) == 0;
+    }
+    length -= ended ? marked : 0;
+    while (length > 0 && text[length - 1] == L'\n')
+        length--;
+    if (length > 0)
+        text[length] = L'\0';
+    bool inserted = ended && (length == 0 || el_winsertstr(editor, text) == 0);
+    free(text);
+    return inserted ? CC_REFRESH : CC_REFRESH_BEEP;
+}
+
+/* Tab: as much as is certain of a word behind a slash at the beginning, elsewhere a tab. */
+static unsigned char complete(EditLine *editor, int key)
+{
+    line_reader *l = NULL;
+    el_get(editor, EL_CLIENTDATA, &l);
+    const LineInfo *line = el_line(editor);
+    size_t typed = (size_t)(line->cursor - line->buffer), same = 0, found = 0;
+    char more[64];
+    const char *first = NULL;
+    (void)key;
+    if (typed == 0 || line->buffer[0] != '/' || memchr(line->buffer, ' ', typed))
+        return el_insertstr(editor, "\t") == 0 ? CC_REFRESH : CC_ERROR;
+    for (const char *const *word = l->words; *word; word++) {
+        size_t i = 0;
+        if (strncmp(*word, line->buffer + 1, typed - 1) != 0)
+            continue;
+        first = found++ ? first : *word;
+        while (first[i] && first[i] == (*word)[i])
+            i++;
+        same = found == 1 || i < same ? i : same;
+    }
+    if (!first || (found > 1 && same == typed - 1))
+        return CC_REFRESH_BEEP;
+    snprintf(more, sizeof more, "%.*s%s", (int)(same - (typed - 1)), first + typed - 1, found == 1 ? " " : "");
+    return el_insertstr(editor, more) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+static void bind_keys(EditLine *editor)
+{
+    el_set(editor, EL_ADDFN, "tenon-paste", "Insert a pasted text", paste);
+    el_set(editor, EL_BIND, PASTE_BEGINS, "tenon-paste", NULL);
+    el_set(editor, EL_ADDFN, "tenon-complete", "Complete a command", complete);
+    el_set(editor, EL_BIND, "\t", "tenon-complete", NULL);
+}
+
 static bool open_editor(line_reader *l)
 {
     HistEvent event;
@@ -88,8 +162,10 @@ static bool open_editor(line_reader *l)
     if (!setlocale(LC_CTYPE, "") || MB_CUR_MAX < 4)
         setlocale(LC_CTYPE, "C.UTF-8");
     setenv("TERM", "dumb", 0); /* where nobody says what the terminal is                          */
+    l->marks = strcmp(getenv("TERM"), "dumb") != 0;
+    l->screen = isatty(STDOUT_FILENO) ? stdout : stderr;
     l->history = history_init();
-    l->editor = el_init("tenon", stdin, isatty(STDOUT_FILENO) ? stdout : stderr, stderr);
+    l->editor = el_init("tenon", stdin, l->screen, stderr);
     if (!l->history || !l->editor)
         return false;
     history(l->history, &event, H_SETSIZE, REMEMBERED);
@@ -99,13 +175,16 @@ static bool open_editor(line_reader *l)
     el_set(l->editor, EL_EDITOR, "emacs");
     el_set(l->editor, EL_HIST, history, l->history);
     el_set(l->editor, EL_GETCFN, read_character);
+    bind_keys(l->editor);
     return true;
 }
 
-line_reader *line_open(tn_error *err)
+line_reader *line_open(const char *const *words, tn_error *err)
 {
     line_reader *l = calloc(1, sizeof *l);
     bool terminal = isatty(STDIN_FILENO) && (isatty(STDOUT_FILENO) || isatty(STDERR_FILENO));
+    if (l)
+        l->words = words;
     if (l && (!terminal || open_editor(l)))
         return l;
     line_close(l);
@@ -171,20 +250,32 @@ static line_end read_pipe(line_reader *l)
     return c == EOF && !any ? LINE_CLOSED : LINE_READ;
 }
 
+/* Asks the terminal to mark what is pasted, while there is somebody who understands it. */
+static void mark_pastes(const line_reader *l, bool on)
+{
+    if (!l->marks)
+        return;
+    fputs(on ? PASTE_ON : PASTE_OFF, l->screen);
+    fflush(l->screen);
+}
+
 static line_end read_terminal(line_reader *l)
 {
     int count = 0;
     el_resize(l->editor);
+    mark_pastes(l, true);
     const char *line = el_gets(l->editor, &count);
+    mark_pastes(l, false);
     if (*l->interrupted)
         return LINE_INTERRUPTED;
     if (!line || count <= 0)
         return LINE_CLOSED;
-    size_t length = strcspn(line, "\r\n");
+    size_t length = strlen(line);
+    length -= length > 0 && line[length - 1] == '\n';
     if (!append(l, line, length))
         return LINE_FAILED;
     HistEvent event;
-    if (length > 0)
+    if (length > 0 && length <= REMEMBERED_BYTES)
         history(l->history, &event, H_ENTER, line);
     return LINE_READ;
 }

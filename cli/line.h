@@ -13,13 +13,15 @@ typedef enum line_end {
     LINE_FAILED
 } line_end;
 
-/* For the terminal standard input is, where editing is on, or for a pipe. Owned: line_close. */
-line_reader *line_open(tn_error *err);
+/* For the terminal standard input is, where editing is on, or for a pipe. words: commands that Tab completes behind a
+ * slash, NULL ends them; borrowed for the life of the reader. Owned: line_close. */
+line_reader *line_open(const char *const *words, tn_error *err);
 void line_close(line_reader *l);
 bool line_interactive(const line_reader *l);
 
-/* The next line without its end; one that ends in a backslash goes on in the next, with a line end between. text is
- * owned: free(). *interrupted is what a handler of SIGINT sets; it is cleared. */
+/* The next line without its end, or the lines that were pasted at once; one that ends in a backslash goes on in the
+ * next, with a line end between. text is owned: free(). *interrupted is what a handler of SIGINT sets; it is cleared.
+ */
 line_end line_read(line_reader *l, volatile int *interrupted, char **text, size_t *length, tn_error *err);
 
 #endif

@@ -451,6 +451,56 @@ START_TEST(lines_are_edited_and_remembered)
 }
 END_TEST
 
+/* What a terminal marks as pasted is one message, with what is typed before and behind it. */
+START_TEST(pasted_lines_are_one_message)
+{
+    char *answer = continued("And it\ncame\tto\npass", "6");
+    answer[strlen(answer) - 1] = '\0';
+    terminal t;
+    start(&t, 80, (const char *const[]){"-n6", "-q", NULL});
+    await(&t, "\x1b[?2004h");
+    await_editor(&t);
+    type(&t, "And \x1b[200~it\rcame\tto\npas\r\x1b[201~s\n");
+    await(&t, answer);
+    await(&t, "\x1b[?2004h");
+    await_editor(&t);
+    type(&t, "/reset\n");
+    await_editor(&t);
+    type(&t, "\x1b[A\x1b[A\n"); /* comes back whole                                                */
+    await(&t, answer);
+    await_editor(&t);
+    type(&t, "\x1b[200~/nope\r\x03"); /* a paste without an end                                          */
+    await(&t, "(Ctrl-D or /quit ends)");
+    await_editor(&t);
+    type(&t, "\x04");
+    end(&t, 0);
+    ck_assert_ptr_null(strstr(t.seen, "unknown command"));
+    free(answer);
+}
+END_TEST
+
+START_TEST(tab_completes_commands)
+{
+    terminal t;
+    start(&t, 80, (const char *const[]){"-n6", "-q", NULL});
+    await_editor(&t);
+    type(&t, "/r\t\n");
+    await(&t, "/reset ");
+    await_editor(&t);
+    type(&t, "/sy\tBe brief\n/sa\t/dev/null\n");
+    await(&t, "tenon: /dev/null: exists and is not a regular file");
+    await_editor(&t);
+    type(&t, "/s\t\tx\n"); /* which could be more than one                                       */
+    await(&t, "unknown command '/sx'");
+    await_editor(&t);
+    type(&t, "/x\t\n");
+    await(&t, "unknown command '/x'");
+    await_editor(&t);
+    type(&t, "/q\t\n");
+    end(&t, 0);
+}
+END_TEST
+
 START_TEST(control_c_and_mistakes_end_nothing)
 {
     terminal t;
@@ -665,6 +715,8 @@ int main(void)
     tcase_add_test(all, a_full_context_is_told);
     tcase_add_test(all, answers_end_where_the_model_says);
     tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);
+    tcase_add_test(all, pasted_lines_are_one_message);
+    tcase_add_test(all, tab_completes_commands);
     tcase_add_test(all, control_c_and_mistakes_end_nothing);
     tcase_add_test(all, control_c_before_the_wait_is_seen);
     tcase_add_test(all, control_c_during_a_write_loses_nothing);
