@@ -318,9 +318,16 @@ static tn_status converse(chat *c, tn_error *err)
         words[i] = chat_commands[i].name;
     if (!(c->lines = line_open(words, err)))
         return err->code;
+    char path[4096];
+    bool kept = line_interactive(c->lines) && !option_given(c->o, OPT_NO_HISTORY) && history_path(path, sizeof path);
     if (line_interactive(c->lines))
         note(c->o, "/help lists the commands; Ctrl-C ends an answer, Ctrl-D the conversation");
+    if (kept)
+        line_recall(c->lines, path);
     tn_status status = talk(c, err);
+    tn_error why = TN_ERROR_INIT;
+    if (kept && line_keep(c->lines, path, &why) != TN_OK && option_given(c->o, OPT_VERBOSE))
+        note(c->o, "the lines are not kept: %s: %s", why.where, why.message);
     line_close(c->lines);
     return status;
 }
@@ -399,6 +406,8 @@ static const option_spec own_options[] = {
     CONVERSATION_OPTIONS,
     {OPT_MESSAGES, "messages", "FILE.json", 0, OPTION_TEXT, 0, 0, "go on with these messages, which /save writes"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 'n', OPTION_INTEGER, 1, 1e9, "at most N tokens an answer; default: no limit"},
+    {OPT_NO_HISTORY, "no-history", NULL, 0, OPTION_FLAG, 0, 0,
+     "neither bring back lines of earlier chats nor keep these"},
     ANSWER_OPTIONS,
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 1, 1e9, "positions to keep; default: the model's, at most 4096"},
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "tokens of a message computed at once; default 512"},

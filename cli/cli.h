@@ -41,6 +41,7 @@ typedef enum option_id {
     OPT_CHAT,
     OPT_TOOLS,
     OPT_TEMPLATE_VAR,
+    OPT_NO_HISTORY,
     OPT_IGNORE_EOS,
     OPT_EXPLAIN,
     OPT_FORMAT,
@@ -162,6 +163,11 @@ bool holds_tokenizer(const char *folder); /* one of the files that tn_tokenizer_
 /* The tokens of a text file (or standard input), without special ones, by the tokenizer of a checkpoint folder. ids is
  * owned. */
 tn_status read_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err);
+
+/* The whole text or, whatever happens, what was there before: written beside it, for nobody else to read, and renamed.
+ * No signal ends the process in between, so that none leaves the other file. Renaming over a device would replace it.
+ */
+tn_status replace_file(const char *path, const char *text, size_t length, tn_error *err);
 
 /* An absolute path without links and dots. Owned. */
 char *absolute_folder(const char *path, tn_error *err);

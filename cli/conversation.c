@@ -1,12 +1,8 @@
 /* Conversations: reading, changing, writing, and turning into tokens. */
 #include "conversation.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static tn_status no_memory(tn_error *err)
 {
@@ -185,45 +181,6 @@ tn_status conversation_start(conversation *c, const options *o, tn_error *err)
     return status;
 }
 
-/* Writes all of it and closes. errno, or 0. */
-static int write_whole(int fd, const char *text, size_t length)
-{
-    int why = 0;
-    while (length > 0 && !why) {
-        ssize_t n = write(fd, text, length);
-        if (n == 0 || (n < 0 && errno != EINTR))
-            why = n == 0 ? EIO : errno;
-        if (n > 0) {
-            text += n;
-            length -= (size_t)n;
-        }
-    }
-    return close(fd) != 0 && !why ? errno : why;
-}
-
-/* The whole text or, whatever happens, what was there before: written beside it, and renamed. No signal ends the
- * process in between, so that none leaves the other file. Renaming over a device would replace it. */
-static tn_status write_file(const char *path, const char *text, size_t length, tn_error *err)
-{
-    struct stat st;
-    sigset_t all, before;
-    char *beside = NULL;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-        return tn_fail(err, TN_E_INPUT, path, "exists and is not a regular file; choose another file");
-    if (asprintf(&beside, "%s.XXXXXX", path) < 0)
-        return no_memory(err);
-    sigfillset(&all);
-    sigprocmask(SIG_SETMASK, &all, &before);
-    int fd = mkstemp(beside), why = fd < 0 ? errno : write_whole(fd, text, length);
-    if (!why && rename(beside, path) != 0)
-        why = errno;
-    if (why && fd >= 0)
-        unlink(beside);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    free(beside);
-    return why ? tn_fail(err, TN_E_INPUT, path, "cannot be written: %s; choose another file", strerror(why)) : TN_OK;
-}
-
 tn_status conversation_save(const conversation *c, const char *path, tn_error *err)
 {
     char *text = json_dumps(c->messages, JSON_INDENT(2));
@@ -233,7 +190,7 @@ tn_status conversation_save(const conversation *c, const char *path, tn_error *e
     }
     size_t length = strlen(text);
     text[length] = '\n'; /* in place of the NUL */
-    tn_status status = write_file(path, text, length + 1, err);
+    tn_status status = replace_file(path, text, length + 1, err);
     free(text);
     return status;
 }

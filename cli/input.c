@@ -1,8 +1,9 @@
-/* Reading what users name: files, standard input, folders. */
+/* Reading and writing what users name: files, standard input, folders. */
 #include "cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -74,6 +75,47 @@ tn_status read_prompt_text(const char *path, char **text, size_t *length, tn_err
         *length -= 1 + (*length > 1 && (*text)[*length - 2] == '\r');
     return status;
 }
+
+/* ---- writing --------------------------------------------------------------------------------------- */
+
+/* Writes all of it and closes. errno, or 0. */
+static int write_whole(int fd, const char *text, size_t length)
+{
+    int why = 0;
+    while (length > 0 && !why) {
+        ssize_t n = write(fd, text, length);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            why = n == 0 ? EIO : errno;
+        if (n > 0) {
+            text += n;
+            length -= (size_t)n;
+        }
+    }
+    return close(fd) != 0 && !why ? errno : why;
+}
+
+tn_status replace_file(const char *path, const char *text, size_t length, tn_error *err)
+{
+    struct stat st;
+    sigset_t all, before;
+    char *beside = NULL;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return tn_fail(err, TN_E_INPUT, path, "exists and is not a regular file; choose another file");
+    if (asprintf(&beside, "%s.XXXXXX", path) < 0)
+        return tn_fail(err, TN_E_MEMORY, path, "out of memory; close other programs");
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    int fd = mkstemp(beside), why = fd < 0 ? errno : write_whole(fd, text, length);
+    if (!why && rename(beside, path) != 0)
+        why = errno;
+    if (why && fd >= 0)
+        unlink(beside);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    free(beside);
+    return why ? tn_fail(err, TN_E_INPUT, path, "cannot be written: %s; choose another file", strerror(why)) : TN_OK;
+}
+
+/* ---- folders --------------------------------------------------------------------------------------- */
 
 /* "org/name", as models are called on the Hub. */
 static bool is_hub_name(const char *path)

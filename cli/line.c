@@ -204,6 +204,26 @@ void line_close(line_reader *l)
     free(l);
 }
 
+void line_recall(line_reader *l, const char *path)
+{
+    HistEvent event;
+    history(l->history, &event, H_LOAD, path);
+}
+
+tn_status line_keep(const line_reader *l, const char *path, tn_error *err)
+{
+    char *text = NULL;
+    size_t length = 0;
+    HistEvent event;
+    FILE *to = open_memstream(&text, &length);
+    bool whole = to && history(l->history, &event, H_SAVE_FP, to) >= 0;
+    whole = to && fclose(to) == 0 && whole;
+    tn_status status = whole ? replace_file(path, text, length, err)
+                             : tn_fail(err, TN_E_MEMORY, path, "out of memory; close other programs");
+    free(text);
+    return status;
+}
+
 bool line_interactive(const line_reader *l)
 {
     return l->editor != NULL;

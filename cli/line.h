@@ -17,6 +17,15 @@ typedef enum line_end {
  * slash, NULL ends them; borrowed for the life of the reader. Owned: line_close. */
 line_reader *line_open(const char *const *words, tn_error *err);
 void line_close(line_reader *l);
+
+/* Of a terminal: brings back the lines that a file holds, and writes the last 500 of all to it. */
+void line_recall(line_reader *l, const char *path);
+tn_status line_keep(const line_reader *l, const char *path, tn_error *err);
+
+/* history.c: the usual file, $XDG_STATE_HOME/tenon/chat_history, whose folder is made. false: there is no place for it.
+ */
+bool history_path(char *path, size_t size);
+
 bool line_interactive(const line_reader *l);
 
 /* The next line without its end, or the lines that were pasted at once; one that ends in a backslash goes on in the

@@ -501,6 +501,49 @@ START_TEST(tab_completes_commands)
 }
 END_TEST
 
+static void type_and_quit(const char *keys, const char *waits_for, const char *option)
+{
+    terminal t;
+    start(&t, 80, (const char *const[]){"-q", option, NULL});
+    await_editor(&t);
+    type(&t, keys);
+    await(&t, waits_for);
+    await_editor(&t);
+    type(&t, "\x04");
+    end(&t, 0);
+}
+
+/* The file is for its owner alone. Who wants none neither reads nor writes it. */
+START_TEST(lines_are_kept_for_the_next_chat)
+{
+    char *state = tempdir_path(folder, "state"), *path = tempdir_path(folder, "state/tenon/chat_history");
+    struct stat st;
+    setenv("XDG_STATE_HOME", state, 1);
+    type_and_quit("/first\n", "unknown command '/first'", "--no-history");
+    ck_assert(!tempdir_exists(state));
+    type_and_quit("/first\n", "unknown command '/first'", NULL);
+    ck_assert(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
+    type_and_quit("\x1b[A/\n", "unknown command '/first/'", NULL);
+    type_and_quit("/none\x1b[A\n", "unknown command '/none'", "--no-history");
+    type_and_quit("\x1b[A\x1b[A\n", "unknown command '/first'", NULL);
+    unsetenv("XDG_STATE_HOME");
+    setenv("HOME", state, 1);
+    type_and_quit("/home\n", "unknown command '/home'", NULL);
+    free(path);
+    path = tempdir_path(folder, "state/.local/state/tenon/chat_history");
+    ck_assert(tempdir_exists(path));
+    process_result r = CHAT("/reset\n", "-q"); /* a pipe's are nobody's                                    */
+    ck_assert_int_eq(r.status, 0);
+    process_free(&r);
+    size_t length;
+    char *kept = tempdir_read(path, &length);
+    ck_assert(strstr(kept, "home") && !strstr(kept, "reset"));
+    free(kept);
+    free(path);
+    free(state);
+}
+END_TEST
+
 START_TEST(control_c_and_mistakes_end_nothing)
 {
     terminal t;
@@ -717,6 +760,7 @@ int main(void)
     tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);
     tcase_add_test(all, pasted_lines_are_one_message);
     tcase_add_test(all, tab_completes_commands);
+    tcase_add_test(all, lines_are_kept_for_the_next_chat);
     tcase_add_test(all, control_c_and_mistakes_end_nothing);
     tcase_add_test(all, control_c_before_the_wait_is_seen);
     tcase_add_test(all, control_c_during_a_write_loses_nothing);

@@ -177,6 +177,7 @@ int process_main(Suite *suite)
     setenv("HOME", home, 1);
     setenv("XDG_CONFIG_HOME", home, 1);
     setenv("XDG_CACHE_HOME", home, 1);
+    setenv("XDG_STATE_HOME", home, 1);
     unsetenv("TENON_CONFIG");
     setenv("TENON_MEASURE", "no", 1); /* so that what is chosen does not depend on the machine */
     SRunner *runner = srunner_create(suite);
