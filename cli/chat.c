@@ -33,7 +33,9 @@ typedef struct chat {
     int64_t held_count;
     int64_t *out; /* [context + 1]                                                               */
     tn_generate_options drawing;
-    uint64_t turn; /* answers so far                                                             */
+    uint64_t turn;           /* answers so far                                                             */
+    tn_generate_result last; /* of the newest answer, before which so many tokens were new           */
+    int64_t last_new;
     bool quit;
 } chat;
 
@@ -129,6 +131,8 @@ static tn_status generate(chat *c, const int64_t *ids, int64_t count, tn_error *
         return status;
     }
     remember(c, ids, count, r.count);
+    c->last = r;
+    c->last_new = count - same;
     if (r.count > 0 || !interrupted) {
         status = write_text("\n", c->answer.last != '\n', err);
         if (status == TN_OK)
@@ -198,6 +202,25 @@ static tn_status do_save(chat *c, const char *rest, tn_error *err)
     return status;
 }
 
+static double per_second(int64_t count, double seconds)
+{
+    return count > 0 && seconds > 0 ? (double)count / seconds : 0;
+}
+
+/* The first token comes from the message; the others cost a step each. */
+static tn_status do_speed(chat *c, const char *rest, tn_error *err)
+{
+    char line[160], read[32], wrote[32];
+    (void)rest;
+    (void)err;
+    snprintf(line, sizeof line, "(read: %lld tokens in %s, %.1f tokens/s; answered: %lld in %s, %.1f tokens/s)",
+             (long long)c->last_new, seconds_text(c->last.prompt_seconds, read),
+             per_second(c->last_new, c->last.prompt_seconds), (long long)c->last.count,
+             seconds_text(c->last.decode_seconds, wrote), per_second(c->last.count - 1, c->last.decode_seconds));
+    say(c->turn > 0 ? line : "(there is no answer yet)");
+    return TN_OK;
+}
+
 static tn_status do_quit(chat *c, const char *rest, tn_error *err)
 {
     (void)rest;
@@ -213,6 +236,7 @@ static const struct chat_command {
                      {"reset", "", "forget the conversation, but not the system's message", do_reset},
                      {"system", " TEXT", "set the system's message; without TEXT there is none", do_system},
                      {"save", " FILE", "write the messages to FILE, for --messages", do_save},
+                     {"speed", "", "how fast the last answer came, in tokens per second", do_speed},
                      {"quit", "", "end, as Ctrl-D does", do_quit}};
 
 static tn_status do_help(chat *c, const char *rest, tn_error *err)
@@ -424,10 +448,10 @@ const command command_chat = {
     .max_arguments = 2,
     .missing = "no model given",
     .notes =
-        "A line that ends in a backslash goes on in the next one. /help, /reset, /system TEXT, /save FILE and /quit\n"
-        "are commands; // begins a message with a slash. Ctrl-C ends an answer and keeps what was said; Ctrl-D ends\n"
-        "the conversation. Of a conversation only what is new is computed. The model needs a chat template.\n"
-        "QUESTION may be - to read standard input. The value of a variable is JSON, or else a text.",
+        "A line that ends in a backslash goes on in the next one. /help, /reset, /system TEXT, /save FILE, /speed\n"
+        "and /quit are commands; // begins a message with a slash. Ctrl-C ends an answer and keeps what was said;\n"
+        "Ctrl-D ends the conversation. Of a conversation only what is new is computed. The model needs a chat\n"
+        "template. QUESTION may be - to read standard input. The value of a variable is JSON, or else a text.",
     .example = "  tenon chat MODEL \"What is a tenon?\" --template-var enable_thinking=false\n"
                "  tenon chat MODEL --system \"You answer in one sentence.\"\n"
                "  printf '%s\\n' \"Hello\" \"What did I say?\" | tenon chat MODEL --temperature 0 -q",

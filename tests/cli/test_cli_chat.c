@@ -309,6 +309,16 @@ START_TEST(what_changed_is_computed_again)
 }
 END_TEST
 
+START_TEST(the_speed_of_an_answer_is_told)
+{
+    process_result r = CHAT("/speed\nAnd it came to pass\n/speed\n And\n/speed\n", "-n9", "-q");
+    expect_said(&r, "(there is no answer yet)\n(read: 5 tokens in ");
+    expect_said(&r, " tokens/s; answered: 9 in ");
+    expect_said(&r, " tokens/s)\n(read: 2 tokens in "); /* what the session did not hold               */
+    process_free(&r);
+}
+END_TEST
+
 START_TEST(a_full_context_is_told)
 {
     process_result r = CHAT("And it came to pass\n", "--context=12", "--ignore-eos");
@@ -755,6 +765,7 @@ int main(void)
     tcase_add_test(all, a_conversation_is_saved_and_goes_on);
     tcase_add_test(all, a_conversation_that_cannot_be_saved);
     tcase_add_test(all, what_changed_is_computed_again);
+    tcase_add_test(all, the_speed_of_an_answer_is_told);
     tcase_add_test(all, a_full_context_is_told);
     tcase_add_test(all, answers_end_where_the_model_says);
     tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);
