@@ -60,7 +60,8 @@ void help_program(FILE *to)
     print_common(to);
     fprintf(to,
             "\n--kernels SPEC chooses: auto takes whatever fits, none nothing, a list of ids those, the first before\n"
-            "the next. auto,ID takes ID first wherever it fits and auto for the rest; auto,-ID all but ID.\n");
+            "the next. auto,ID takes ID first wherever it fits and auto for the rest; auto,-ID all but ID.\n"
+            "LLaMA-Factory's kernel_config does as well, as JSON text.\n");
     fprintf(to, "\nTENON_CONFIG, or kernels.json in ~/.config/tenon, says where plugins are and which kernels to use.\n"
                 "Results go to stdout, everything else to stderr.\n"
                 "Exit status: 0 done; 1 internal; 2 usage; 3 configuration, plugin or kernel selection; 4 checkpoint\n"

@@ -340,8 +340,9 @@ static tn_status blame(const tn_config *config, const plan_request *request, tn_
         return TN_OK;
     if (!file || (status != TN_E_KERNEL && status != TN_E_VERIFY) || !strcmp(why->where, file))
         return tn_fail(err, status, why->where, "%s", why->message);
-    return tn_fail(err, status, file, "key 'kernels': %s%s%s", strcmp(why->where, "kernels") ? why->where : "",
-                   strcmp(why->where, "kernels") ? ": " : "", why->message);
+    bool named = !strcmp(why->where, "kernels");
+    return tn_fail(err, status, file, "key '%s': %s%s%s", kernels_config_key(config), named ? "" : why->where,
+                   named ? "" : ": ", why->message);
 }
 
 static tn_status apply_request(apply_target *target, const tn_config *config, const plan_request *request,

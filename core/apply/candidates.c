@@ -128,19 +128,21 @@ static tn_status check_spec(plan *p, const select_spec *spec, tn_error *err)
 tn_status plan_find_candidates(plan *p, const plan_request *request, tn_error *err)
 {
     const char *device = p->target->device->ops->name;
-    const char *text = request->spec ? request->spec : p->config ? tn_config_kernels(p->config) : "auto";
-    select_spec spec = {0};
-    tn_status status = spec_parse(text, &spec, err);
+    select_spec parsed = {.mode = SELECT_AUTO};
+    const select_spec *spec = request->spec || !p->config ? &parsed : kernels_config_spec(p->config);
+    tn_status status = request->spec ? spec_parse(request->spec, &parsed, err) : TN_OK;
+    for (size_t i = 0; status == TN_OK && i < spec->notes.count; i++)
+        status = plan_note(p, err, "%s", spec->notes.items[i]);
     if (status == TN_OK)
-        status = check_spec(p, &spec, err);
-    if (status == TN_OK && spec.mode != SELECT_NONE)
+        status = check_spec(p, spec, err);
+    if (status == TN_OK && spec->mode != SELECT_NONE)
         status = kernels_config_check(p->config, &p->notes, err);
     size_t count = registry_count(device);
     p->candidates = calloc(count + 1, sizeof *p->candidates);
     if (!p->candidates && status == TN_OK)
         status = plan_no_memory(err);
     for (size_t i = 0; status == TN_OK && i < count; i++)
-        status = add_candidate(p, registry_at(device, i), &spec, request, err);
-    spec_free(&spec);
+        status = add_candidate(p, registry_at(device, i), spec, request, err);
+    spec_free(&parsed);
     return status;
 }

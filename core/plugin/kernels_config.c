@@ -68,10 +68,9 @@ tn_config *tn_config_new(void)
     tn_config *config = calloc(1, sizeof *config);
     if (!config)
         return NULL;
-    config->kernels = strdup("auto");
     config->device = strdup("auto");
     config->max_packed_mb = -1;
-    if (!config->kernels || !config->device) {
+    if (!config->device || tn_config_set_kernels(config, "auto", NULL) != TN_OK) {
         tn_config_free(config);
         return NULL;
     }
@@ -87,6 +86,7 @@ void tn_config_free(tn_config *config)
     pairs_free(config->options, config->option_count);
     pairs_free(config->pins, config->pin_count);
     free(config->file);
+    spec_free(&config->spec);
     free(config->kernels);
     free(config->device);
     free(config);
@@ -217,17 +217,26 @@ static tn_status replace(char **with, char *text, const char *where, tn_error *e
     return TN_OK;
 }
 
+tn_status kernels_config_set_spec(tn_config *config, select_spec *spec, const char *key, tn_error *err)
+{
+    tn_status status = replace(&config->kernels, spec_text(spec), "kernels", err);
+    if (status != TN_OK) {
+        spec_free(spec);
+        return status;
+    }
+    spec_free(&config->spec);
+    config->spec = *spec;
+    config->kernels_key = key;
+    return TN_OK;
+}
+
 tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err)
 {
     select_spec parsed;
     if (!config || !spec)
         return structs_missing(config ? "kernels" : "config", err);
     tn_status status = spec_parse(spec, &parsed, err);
-    if (status == TN_OK)
-        status = replace(&config->kernels, spec_text(&parsed), "kernels", err);
-    config->kernels_of_file &= status != TN_OK;
-    spec_free(&parsed);
-    return status;
+    return status == TN_OK ? kernels_config_set_spec(config, &parsed, NULL, err) : status;
 }
 
 tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err)
@@ -275,7 +284,17 @@ const char *kernels_config_disabled(const tn_config *config, const char *id)
 
 const char *kernels_config_source(const tn_config *config)
 {
-    return config->kernels_of_file ? config->file : NULL;
+    return config->kernels_key ? config->file : NULL;
+}
+
+const char *kernels_config_key(const tn_config *config)
+{
+    return config->kernels_key;
+}
+
+const select_spec *kernels_config_spec(const tn_config *config)
+{
+    return &config->spec;
 }
 
 const char *kernels_config_modules(const tn_config *config, const char *id)

@@ -10,14 +10,15 @@ typedef struct config_pair {
 } config_pair;
 
 struct tn_config {
-    char *file; /* NULL: none was read                                                            */
-    char *kernels, *device;
+    char *file;             /* NULL: none was read                                                            */
+    char *kernels, *device; /* kernels: spec in one way of writing it                             */
+    select_spec spec;
     config_verify verify;
     int64_t max_packed_mb; /* -1: no bound                                                        */
     enum { CONFIG_MEASURE_UNSAID, CONFIG_MEASURE, CONFIG_MEASURE_NOT } measure;
     text_list folders, disable;
-    bool folders_said;    /* somebody named folders, be it an empty list                         */
-    bool kernels_of_file; /* kernels is what the file says                                        */
+    bool folders_said;       /* somebody named folders, be it an empty list                      */
+    const char *kernels_key; /* of the file, which said which kernels; NULL: it did not              */
     config_pair *options, *pins;
     size_t option_count, pin_count;
 };
@@ -27,6 +28,12 @@ bool kernels_config_pair_add(config_pair **pairs, size_t *count, const char *key
 
 /* A folder as written, made absolute from base, without links where it exists. Owned; NULL: out of memory. */
 char *kernels_config_absolute(const char *base, const char *folder);
+
+/* spec is taken; key: kernels_key. */
+tn_status kernels_config_set_spec(tn_config *config, select_spec *spec, const char *key, tn_error *err);
+
+/* kernels_config_read.c: the spec of LLaMA-Factory's kernel_config in JSON. */
+tn_status kernels_config_object(const char *text, select_spec *spec, tn_error *err);
 
 /* kernels_config_read.c: reads the file into an empty configuration. */
 tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err);

@@ -9,6 +9,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,6 +92,20 @@ static tn_status join(const json_t *list, const char *key, const char *path, cha
     return TN_OK;
 }
 
+static tn_status parse_json(const char *text, size_t size, const char *path, const char *advice, json_t **root,
+                            tn_error *err)
+{
+    json_error_t where;
+    json_memory_watch();
+    *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+    if (json_memory_failed())
+        return no_memory(path, err);
+    if (!*root)
+        return tn_fail(err, TN_E_KERNEL, path, "line %d, column %d: %s%s", where.line, where.column, where.text,
+                       advice);
+    return TN_OK;
+}
+
 /* ---- one function per key ------------------------------------------------------------------------------------- */
 
 static tn_status read_plugins(tn_config *config, const json_t *value, const char *path, tn_error *err)
@@ -122,12 +137,12 @@ static tn_status as_key(tn_status status, const tn_error *why, const char *key, 
     return status == TN_OK ? TN_OK : tn_fail(err, status, path, "key '%s': %s", key, why->message);
 }
 
-static tn_status set_kernels(tn_config *config, const char *spec, const char *path, tn_error *err)
+static tn_status set_kernels(tn_config *config, const char *text, const char *path, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    tn_status status = as_key(tn_config_set_kernels(config, spec, &why), &why, "kernels", path, err);
-    config->kernels_of_file = status == TN_OK;
-    return status;
+    select_spec spec;
+    tn_status status = as_key(spec_parse(text, &spec, &why), &why, "kernels", path, err);
+    return status == TN_OK ? kernels_config_set_spec(config, &spec, "kernels", err) : status;
 }
 
 static tn_status read_kernels(tn_config *config, const json_t *value, const char *path, tn_error *err)
@@ -196,6 +211,130 @@ static tn_status unknown_key(const char *key, const char *inside, const char *co
     return tn_fail(err, TN_E_KERNEL, path, "unknown key '%s'%s%s%s%s%s; correct or remove it", key,
                    inside ? " in " : "", inside ? inside : "", near ? ", did you mean '" : "", near ? near : "",
                    near ? "'?" : "");
+}
+
+/* ---- LLaMA-Factory's kernel_config ------------------------------------------------------------------------------ */
+
+/* Strings of true and false are converted there, too. */
+static bool is_flag(const json_t *value, bool *flag)
+{
+    const char *word = json_string_value(value);
+    *flag = json_is_true(value) || (word && !strcasecmp(word, "true"));
+    return *flag || json_is_false(value) || (word && !strcasecmp(word, "false"));
+}
+
+static tn_status add_note(select_spec *spec, const char *note, const char *path, tn_error *err)
+{
+    return text_list_add(&spec->notes, note) ? TN_OK : no_memory(path, err);
+}
+
+static tn_status read_name(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    if (!value)
+        return tn_fail(err, TN_E_KERNEL, path, "kernel_config has no key 'name'; write \"auto\" or ids like \"a,b\"");
+    if (!json_is_string(value))
+        return wrong_type(path, "name", "\"auto\" or ids in one string", value, err);
+    return as_key(spec_parse_list(json_string_value(value), spec, &why), &why, "name", path, err);
+}
+
+/* Ids are those that "auto" stands for, as they were before July 2026. */
+static tn_status include(select_spec *spec, select_spec *ids, const char *path, tn_error *err)
+{
+    if (ids->mode == SELECT_NONE)
+        return tn_fail(err, TN_E_KERNEL, path,
+                       "key 'include_kernels' leaves no kernels; write none as 'name', or leave the key out");
+    if (ids->mode == SELECT_AUTO && ids->count + ids->without_count == 0)
+        return TN_OK;
+    if (spec->mode != SELECT_AUTO || spec->count + spec->without_count > 0)
+        return tn_fail(err, TN_E_KERNEL, path,
+                       "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'");
+    select_spec all = *spec;
+    *spec = *ids;
+    *ids = all;
+    return TN_OK;
+}
+
+static tn_status read_include(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    select_spec ids = {.mode = SELECT_NONE};
+    char *joined = NULL;
+    bool flag = false;
+    tn_status status = TN_OK;
+    const char *text = json_string_value(value);
+    if (json_is_array(value))
+        status = join(value, "include_kernels", path, &joined, err);
+    if (joined)
+        text = joined[0] ? joined : "none";
+    else if (is_flag(value, &flag))
+        text = flag ? "auto" : "none";
+    if (status == TN_OK && !text)
+        status = wrong_type(path, "include_kernels", "\"auto\", true, or ids as a list or in one string", value, err);
+    if (status == TN_OK)
+        status = as_key(spec_parse_list(text, &ids, &why), &why, "include_kernels", path, err);
+    if (status == TN_OK)
+        status = include(spec, &ids, path, err);
+    spec_free(&ids);
+    free(joined);
+    return status;
+}
+
+static tn_status read_chunk_size(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+{
+    static const char *const sizes[] = {"16", "32", "64"};
+    const char *text = json_string_value(value);
+    for (int i = 0; i < 3; i++)
+        if (text ? !strcmp(text, sizes[i]) : json_integer_value(value) == 16 << i)
+            return add_note(spec, "kernels: chunk_size has no effect here: kernels choose the sizes of their chunks",
+                            path, err);
+    return tn_fail(err, TN_E_KERNEL, path, "key 'chunk_size' may be 16, 32 or 64; write one of them");
+}
+
+static tn_status read_require_logits(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+{
+    bool flag;
+    if (!is_flag(value, &flag))
+        return wrong_type(path, "require_logits", "true or false", value, err);
+    return add_note(spec, "kernels: require_logits has no effect here: there are always logits", path, err);
+}
+
+/* Into a spec that is free to be filled in; the caller frees it where that fails. */
+static tn_status read_object(const json_t *object, const char *path, select_spec *spec, tn_error *err)
+{
+    static const char *const names[] = {"name", "include_kernels", "chunk_size", "require_logits"};
+    static tn_status (*const readers[])(const json_t *, const char *, select_spec *,
+                                        tn_error *) = {read_name, read_include, read_chunk_size, read_require_logits};
+    enum { KEYS = sizeof names / sizeof names[0] };
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        int i = 0;
+        while (i < KEYS && strcmp(key, names[i]) != 0)
+            i++;
+        if (i == KEYS)
+            return unknown_key(key, "kernel_config", names, KEYS, path, err);
+    }
+    tn_status status = TN_OK;
+    for (int i = 0; i < KEYS && status == TN_OK; i++)
+        if (i == 0 || json_object_get(object, names[i]))
+            status = readers[i](json_object_get(object, names[i]), path, spec, err);
+    return status;
+}
+
+tn_status kernels_config_object(const char *text, select_spec *spec, tn_error *err)
+{
+    json_t *root = NULL;
+    *spec = (select_spec){.mode = SELECT_NONE};
+    tn_status status =
+        parse_json(text, strlen(text), "kernels", "; write JSON as in '{\"name\": \"auto\"}'", &root, err);
+    if (status == TN_OK)
+        status = read_object(root, "kernels", spec, err);
+    json_decref(root);
+    if (status != TN_OK)
+        spec_free(spec);
+    return status;
 }
 
 static tn_status read_options(tn_config *config, const json_t *value, const char *path, tn_error *err)
@@ -324,15 +463,9 @@ tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err
     char *text = NULL;
     size_t size = 0;
     json_t *root = NULL;
-    json_error_t where;
     tn_status status = read_text(path, &text, &size, err);
-    json_memory_watch();
     if (status == TN_OK)
-        root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
-    if (status == TN_OK && json_memory_failed())
-        status = no_memory(path, err);
-    else if (status == TN_OK && !root)
-        status = tn_fail(err, TN_E_KERNEL, path, "line %d, column %d: %s", where.line, where.column, where.text);
+        status = parse_json(text, size, path, "", &root, err);
     if (status == TN_OK)
         status = read_root(config, root, path, err);
     json_decref(root);

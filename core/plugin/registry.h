@@ -79,7 +79,10 @@ typedef struct select_spec {
     size_t count;
     char **without; /* those of "-id"; with AUTO only                                             */
     size_t without_count;
+    text_list notes; /* what of it has no effect here                                             */
 } select_spec;
+tn_status spec_parse_list(const char *text, select_spec *spec, tn_error *err);
+/* The same; or, where text begins with '{', LLaMA-Factory's kernel_config in JSON. */
 tn_status spec_parse(const char *text, select_spec *spec, tn_error *err);
 char *spec_text(const select_spec *spec); /* in one way of writing it; owned; NULL: no memory */
 void spec_free(select_spec *spec);
@@ -102,8 +105,12 @@ bool kernels_config_measure(const tn_config *config);
 size_t kernels_config_folders(const tn_config *config);
 const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 
-/* The file whose key says which kernels; NULL: the program does, or nobody. */
+/* Which kernels. Borrowed until it is set again. */
+const select_spec *kernels_config_spec(const tn_config *config);
+
+/* The file that says which kernels, and its key; NULL: the program does, or nobody. */
 const char *kernels_config_source(const tn_config *config);
+const char *kernels_config_key(const tn_config *config);
 
 /* kernels_config_check.c: are there the kernels and files that the file names? What is misspelt is an error that names
  * the file, the key and the nearest name. What may belong to a plugin that could not be used, and patterns, are warned

@@ -1,6 +1,6 @@
 /* Parsing SPEC: "auto", "none", or a list of ids, "auto" and -id, in the order of preference. "true" and "false" are
- * other words for "auto" and "none". */
-#include "plugin/registry.h"
+ * other words for "auto" and "none". Or LLaMA-Factory's kernel_config, an object in JSON. */
+#include "plugin/kernels_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +71,9 @@ static tn_status add_item(select_spec *spec, item i, bool alone, const char *who
         spec->mode = SELECT_AUTO;
         return TN_OK;
     }
+    if (i.n > 0 && i.text[0] == '{')
+        return tn_fail(err, TN_E_KERNEL, "kernels", "'%s' has a JSON object among ids; write one of the two alone",
+                       whole);
     bool without = i.n > 0 && i.text[0] == '-';
     if (i.n == (without ? 1 : 0))
         return tn_fail(err, TN_E_KERNEL, "kernels", "'%s' has an empty id; write auto, none or ids like a,b", whole);
@@ -103,7 +106,7 @@ static tn_status parse_items(const char *text, select_spec *spec, tn_error *err)
     return status;
 }
 
-tn_status spec_parse(const char *text, select_spec *spec, tn_error *err)
+tn_status spec_parse_list(const char *text, select_spec *spec, tn_error *err)
 {
     *spec = (select_spec){.mode = SELECT_NONE};
     if (!text)
@@ -112,6 +115,12 @@ tn_status spec_parse(const char *text, select_spec *spec, tn_error *err)
     if (status != TN_OK)
         spec_free(spec);
     return status;
+}
+
+tn_status spec_parse(const char *text, select_spec *spec, tn_error *err)
+{
+    bool object = text && text[strspn(text, blanks)] == '{';
+    return object ? kernels_config_object(text, spec, err) : spec_parse_list(text, spec, err);
 }
 
 /* "auto", ids and -ids behind each other. */
@@ -150,5 +159,6 @@ void spec_free(select_spec *spec)
         return;
     free_ids(spec->ids, spec->count);
     free_ids(spec->without, spec->without_count);
+    text_list_clear(&spec->notes);
     *spec = (select_spec){.mode = SELECT_NONE};
 }

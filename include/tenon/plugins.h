@@ -28,7 +28,8 @@ TN_API tn_config *tn_config_load(const char *path, tn_error *err);
 TN_API tn_status tn_config_set_plugins(tn_config *config, const char *folder, tn_error *err);
 TN_API tn_status tn_config_add_plugins(tn_config *config, const char *folder, tn_error *err);
 /* spec: "auto", "none", or a list, separated by commas, of ids, "auto" and -id (auto without it). Ids come first
- * wherever they take a site, in the order of the list. "true" and "false" are "auto" and "none". */
+ * wherever they take a site, in the order of the list. "true" and "false" are "auto" and "none". What begins with '{'
+ * is LLaMA-Factory's kernel_config in JSON: docs/configuration.md says which keys it has. */
 TN_API tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err);
 TN_API tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *err);
 /* Most MiB (2^20 bytes) of packed weights that the kernels of a model may hold together; -1: no bound. [one thread] */

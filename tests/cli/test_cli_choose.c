@@ -130,10 +130,14 @@ START_TEST(specs_of_the_command_line)
                  {"--kernels=" NORM "," HELLO, "\n" NORM " 9/9 RMS_NORM, " NORM " 8/8 ADD_RMS_NORM; "},
                  {"--kernels=auto,-npu_fused_moe", "npu_fused_moe          0 sites: left out by -npu_fused_moe"},
                  {"--kernels=true", "tie: "},
+                 {"--kernels={\"name\": \"auto,-npu_fused_moe\"}", "0 sites: left out by -npu_fused_moe"},
+                 {"--kernels={\"name\": \"auto\", \"include_kernels\": \"" HELLO "\"}", "\n" HELLO " 17/17 RMS_NORM; "},
                  {"--kernels=false", "\nno kernels; eager: "}};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
         expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, right[i].spec), right[i].out, NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=-" NORM), 3, "write auto,-" NORM, NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels={\"name\": auto}"), 3,
+                         "tenon: kernels: line 1, column 13: ", "write JSON as in '{\"name\": \"auto\"}'", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=none," NORM), 3, "cannot be combined", NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=auto,-npu_fused_mo"), 3,
                          "did you mean 'npu_fused_moe'?", NULL);
@@ -141,6 +145,19 @@ START_TEST(specs_of_the_command_line)
     expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--plugins", folder, "--kernels=auto,-" NORM,
                  "--json"),
            "\"spec\": \"auto,-" NORM "\"", NULL);
+}
+END_TEST
+
+/* Keys of kernel_config that change nothing are said to. */
+START_TEST(what_has_no_effect_is_told)
+{
+    static const char told[] = "chunk_size has no effect here: kernels choose the sizes of their chunks";
+    static const char json[] = "--kernels={\"name\": \"" NORM "\", \"chunk_size\": 32}";
+    expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, json), "\n" NORM " 9/9 RMS_NORM, ", told);
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--plugins", folder, json, "--json"), told, told);
+    expect(TENON(NULL, "bench", MODEL, "--plugins", folder, "--prompt=2", "--decode=1", "--repeat=1", "--kernels=none",
+                 "--against={\"name\": \"" NORM "\"}"),
+           NORM " 9/9 RMS_NORM", NULL);
 }
 END_TEST
 
@@ -246,6 +263,7 @@ int main(void)
     tcase_add_test(all, three_that_tie);
     tcase_add_test(all, who_lost_a_site_to_whom_is_shown);
     tcase_add_test(all, specs_of_the_command_line);
+    tcase_add_test(all, what_has_no_effect_is_told);
     tcase_add_test(all, specs_of_the_file);
     tcase_add_test(all, files_that_name_what_is_not_there);
     tcase_add_test(all, a_pin_that_is_misspelt);

@@ -306,6 +306,8 @@ static tn_status configure(const char *path, uint64_t *sum, tn_error *err)
     tn_config *c = tn_config_load(checked, err);
     (void)path;
     tn_status status = c ? tn_config_set_kernels(c, "npu_fused_rope,auto,-npu_fused_swiglu", err) : err->code;
+    const char *json = "{\"name\": \"auto\", \"include_kernels\": [\"npu_fused_rope\"], \"chunk_size\": 32}";
+    status = status == TN_OK ? tn_config_set_kernels(c, json, err) : status;
     status = status == TN_OK ? tn_config_add_plugins(c, folder, err) : status;
     status = status == TN_OK ? tn_config_set_device(c, "cpu:0", err) : status;
     status = status == TN_OK ? tn_check_folders(c, err) : status;

@@ -1,0 +1,121 @@
+/* LLaMA-Factory's kernel_config: what its keys mean here, and what is wrong with them. */
+#include "plugin/registry.h"
+
+#include <check.h>
+#include <string.h>
+
+#define CHUNKS "kernels: chunk_size has no effect here: kernels choose the sizes of their chunks"
+#define LOGITS "kernels: require_logits has no effect here: there are always logits"
+
+static const struct {
+    const char *text, *spec, *notes[2];
+} right[] = {
+    {"{\"name\": \"auto\"}", "auto", {0}},
+    {" {\"name\": \" b , auto,-c, a\"}\n", "auto,b,a,-c", {0}},
+    {"{\"name\": \"none\"}", "none", {0}},
+    {"{\"name\": \"b,a\", \"include_kernels\": \"auto\"}", "b,a", {0}},
+    {"{\"include_kernels\": true, \"name\": \"auto\"}", "auto", {0}},
+    {"{\"name\": \"auto\", \"include_kernels\": \"True\"}", "auto", {0}},
+    {"{\"name\": \"auto\", \"include_kernels\": [\"b\", \"a\"]}", "b,a", {0}},
+    {"{\"name\": \"auto\", \"include_kernels\": \"b, a\"}", "b,a", {0}},
+    {"{\"name\": \"auto\", \"include_kernels\": \"auto,a\"}", "auto,a", {0}},
+    {"{\"name\": \"auto\", \"chunk_size\": 64}", "auto", {CHUNKS}},
+    {"{\"require_logits\": \"FALSE\", \"chunk_size\": \"16\", \"name\": \"a\"}", "a", {CHUNKS, LOGITS}},
+    {"{\"name\": \"auto\", \"require_logits\": true, \"include_kernels\": \"a\"}", "a", {LOGITS}},
+};
+
+static const struct {
+    const char *text, *why;
+} wrong[] = {
+    {"{}", "kernel_config has no key 'name'; write \"auto\" or ids like \"a,b\""},
+    {"{\"name\": null}", "key 'name': expected \"auto\" or ids in one string, got null"},
+    {"{\"name\": [\"a\"]}", "key 'name': expected \"auto\" or ids in one string, got a list"},
+    {"{\"name\": \"\"}", "key 'name': '' has an empty id; write auto, none or ids like a,b"},
+    {"{\"name\": \"a,b,a\"}", "key 'name': 'a' stands there twice; write it once"},
+    {"{\"name\": \"none,a\"}", "key 'name': 'none' cannot be combined with anything; write it alone"},
+    {"{\"name\": \"{\"}", "key 'name': '{' has a JSON object among ids; write one of the two alone"},
+    {"{\"nam\": \"a\"}", "unknown key 'nam' in kernel_config, did you mean 'name'?; correct or remove it"},
+    {"{\"name\": \"a\", \"0\": 1}", "unknown key '0' in kernel_config; correct or remove it"},
+    {"{\"name\": \"auto\", \"include_kernels\": null}",
+     "key 'include_kernels': expected \"auto\", true, or ids as a list or in one string, got null"},
+    {"{\"name\": \"auto\", \"include_kernels\": 1}",
+     "key 'include_kernels': expected \"auto\", true, or ids as a list or in one string, got an integer"},
+    {"{\"name\": \"auto\", \"include_kernels\": [true]}",
+     "key 'include_kernels': element 0: expected a string, got true or false"},
+    {"{\"name\": \"auto\", \"include_kernels\": []}",
+     "key 'include_kernels' leaves no kernels; write none as 'name', or leave the key out"},
+    {"{\"name\": \"auto\", \"include_kernels\": false}",
+     "key 'include_kernels' leaves no kernels; write none as 'name', or leave the key out"},
+    {"{\"name\": \"auto\", \"include_kernels\": \"a,a\"}",
+     "key 'include_kernels': 'a' stands there twice; write it once"},
+    {"{\"name\": \"auto,b\", \"include_kernels\": \"a\"}",
+     "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'"},
+    {"{\"name\": \"b\", \"include_kernels\": [\"a\"]}",
+     "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'"},
+    {"{\"name\": \"a\", \"chunk_size\": 48}", "key 'chunk_size' may be 16, 32 or 64; write one of them"},
+    {"{\"name\": \"a\", \"chunk_size\": true}", "key 'chunk_size' may be 16, 32 or 64; write one of them"},
+    {"{\"name\": \"a\", \"chunk_size\": \"032\"}", "key 'chunk_size' may be 16, 32 or 64; write one of them"},
+    {"{\"name\": \"a\", \"require_logits\": 1}", "key 'require_logits': expected true or false, got an integer"},
+    {"{\"name\": \"a\", \"require_logits\": \"no\"}", "key 'require_logits': expected true or false, got a string"},
+};
+
+static void expect_notes(const select_spec *spec, const char *const notes[2])
+{
+    size_t count = !notes[0] ? 0 : !notes[1] ? 1 : 2;
+    ck_assert_uint_eq(spec->notes.count, count);
+    for (size_t i = 0; i < count; i++)
+        ck_assert_str_eq(spec->notes.items[i], notes[i]);
+}
+
+static void expect_refused(const char *text, const char *why)
+{
+    select_spec spec;
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(spec_parse(text, &spec, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.where, "kernels");
+    ck_assert_str_eq(err.message, why);
+    ck_assert_uint_eq(spec.count + spec.notes.count, 0);
+}
+
+START_TEST(text_of_the_command_line)
+{
+    tn_config *config = tn_config_new();
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        ck_assert_int_eq(tn_config_set_kernels(config, right[i].text, NULL), TN_OK);
+        ck_assert_str_eq(tn_config_kernels(config), right[i].spec);
+        expect_notes(kernels_config_spec(config), right[i].notes);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        expect_refused(wrong[i].text, wrong[i].why);
+    ck_assert_int_eq(tn_config_set_kernels(config, "{}", NULL), TN_E_KERNEL);
+    ck_assert_str_eq(tn_config_kernels(config), right[sizeof right / sizeof *right - 1].spec);
+    tn_config_free(config);
+}
+END_TEST
+
+START_TEST(text_that_is_no_json)
+{
+#define ADVICE "; write JSON as in '{\"name\": \"auto\"}'"
+    expect_refused("{\"name\"", "line 1, column 7: ':' expected near end of file" ADVICE);
+    expect_refused("{name: auto}", "line 1, column 5: string or '}' expected near 'name'" ADVICE);
+    expect_refused("{\"name\": \"a\"} b", "line 1, column 15: end of file expected near 'b'" ADVICE);
+    expect_refused("{\"name\": \"a\", \"name\": \"b\"}",
+                   "line 1, column 20: duplicate object key near '\"name\"'" ADVICE);
+    expect_refused("auto,{\"name\": \"a\"}",
+                   "'auto,{\"name\": \"a\"}' has a JSON object among ids; write one of the two alone");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kernel_config");
+    TCase *tc = tcase_create("kernel_config");
+    tcase_add_test(tc, text_of_the_command_line);
+    tcase_add_test(tc, text_that_is_no_json);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
