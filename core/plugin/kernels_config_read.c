@@ -137,26 +137,36 @@ static tn_status as_key(tn_status status, const tn_error *why, const char *key, 
     return status == TN_OK ? TN_OK : tn_fail(err, status, path, "key '%s': %s", key, why->message);
 }
 
-static tn_status set_kernels(tn_config *config, const char *text, const char *path, tn_error *err)
+/* spec is taken. One key of a file says which kernels. */
+static tn_status take_spec(tn_config *config, select_spec *spec, const char *key, const char *path, tn_error *err)
+{
+    if (!config->kernels_key)
+        return kernels_config_set_spec(config, spec, key, err);
+    spec_free(spec);
+    return tn_fail(err, TN_E_KERNEL, path, "keys '%s' and '%s' both say which kernels; keep one of them",
+                   config->kernels_key, key);
+}
+
+static tn_status set_kernels(tn_config *config, const char *text, const char *key, const char *path, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
     select_spec spec;
-    tn_status status = as_key(spec_parse(text, &spec, &why), &why, "kernels", path, err);
-    return status == TN_OK ? kernels_config_set_spec(config, &spec, "kernels", err) : status;
+    tn_status status = as_key(spec_parse(text, &spec, &why), &why, key, path, err);
+    return status == TN_OK ? take_spec(config, &spec, key, path, err) : status;
 }
 
 static tn_status read_kernels(tn_config *config, const json_t *value, const char *path, tn_error *err)
 {
     if (json_is_boolean(value))
-        return set_kernels(config, json_is_true(value) ? "auto" : "none", path, err);
+        return set_kernels(config, json_is_true(value) ? "auto" : "none", "kernels", path, err);
     if (json_is_string(value))
-        return set_kernels(config, json_string_value(value), path, err);
+        return set_kernels(config, json_string_value(value), "kernels", path, err);
     if (!json_is_array(value))
         return wrong_type(path, "kernels", "\"auto\", \"none\", or ids as a list or in one string", value, err);
     char *joined = NULL;
     tn_status status = join(value, "kernels", path, &joined, err);
     if (status == TN_OK)
-        status = set_kernels(config, joined[0] ? joined : "none", path, err);
+        status = set_kernels(config, joined[0] ? joined : "none", "kernels", path, err);
     free(joined);
     return status;
 }
@@ -337,6 +347,27 @@ tn_status kernels_config_object(const char *text, select_spec *spec, tn_error *e
     return status;
 }
 
+static tn_status read_kernel_config(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    select_spec spec = {.mode = SELECT_NONE};
+    if (!json_is_object(value) && !json_is_null(value))
+        return wrong_type(path, "kernel_config", "an object with the key 'name', or null", value, err);
+    tn_status status = json_is_object(value) ? read_object(value, path, &spec, err) : TN_OK;
+    if (status == TN_OK)
+        return take_spec(config, &spec, "kernel_config", path, err);
+    spec_free(&spec);
+    return status;
+}
+
+/* What LLaMA-Factory v0 has instead. */
+static tn_status read_use_v1_kernels(tn_config *config, const json_t *value, const char *path, tn_error *err)
+{
+    bool flag;
+    if (!is_flag(value, &flag))
+        return wrong_type(path, "use_v1_kernels", "true or false", value, err);
+    return set_kernels(config, flag ? "auto" : "none", "use_v1_kernels", path, err);
+}
+
 static tn_status read_options(tn_config *config, const json_t *value, const char *path, tn_error *err)
 {
     static const char *const names[] = {"modules"};
@@ -404,11 +435,11 @@ static tn_status read_measure(tn_config *config, const json_t *value, const char
 
 static tn_status read_root(tn_config *config, const json_t *root, const char *path, tn_error *err)
 {
-    static const char *const names[] = {"plugins", "kernels", "device", "verify", "max_packed_mb",
-                                        "disable", "options", "pins",   "measure"};
+    static const char *const names[] = {"plugins", "kernels", "device",  "verify",        "max_packed_mb", "disable",
+                                        "options", "pins",    "measure", "kernel_config", "use_v1_kernels"};
     static tn_status (*const readers[])(tn_config *, const json_t *, const char *, tn_error *) = {
-        read_plugins, read_kernels, read_device, read_verify, read_max_packed_mb,
-        read_disable, read_options, read_pins,   read_measure};
+        read_plugins, read_kernels, read_device,  read_verify,        read_max_packed_mb, read_disable,
+        read_options, read_pins,    read_measure, read_kernel_config, read_use_v1_kernels};
     enum { KEYS = sizeof names / sizeof names[0] };
     const char *key;
     json_t *value;

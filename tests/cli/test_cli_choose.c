@@ -168,11 +168,14 @@ START_TEST(specs_of_the_file)
 {
     static const struct {
         const char *text, *out;
-    } right[] = {{"{\"kernels\": [\"auto\", \"-npu_fused_moe\"]}", "0 sites: left out by -npu_fused_moe"},
-                 {"{\"kernels\": [\"" HELLO "\", \"auto\"]}", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu"},
-                 {"{\"kernels\": \"auto," HELLO "\"}", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu"},
-                 {"{\"kernels\": true}", "tie: "},
-                 {"{\"kernels\": false}", "\nno kernels; eager: "}};
+    } right[] = {
+        {"{\"kernels\": [\"auto\", \"-npu_fused_moe\"]}", "0 sites: left out by -npu_fused_moe"},
+        {"{\"kernels\": [\"" HELLO "\", \"auto\"]}", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu"},
+        {"{\"kernels\": \"auto," HELLO "\"}", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu"},
+        {"{\"kernels\": true}", "tie: "},
+        {"{\"kernel_config\": {\"name\": \"" HELLO ", auto\"}}", "\n" HELLO " 17/17 RMS_NORM, npu_fused_swiglu"},
+        {"{\"use_v1_kernels\": true}", "tie: "},
+        {"{\"kernels\": false}", "\nno kernels; eager: "}};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         write_config(right[i].text);
         expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, "--config", config), right[i].out, NULL);
@@ -189,6 +192,8 @@ START_TEST(files_that_name_what_is_not_there)
          "did you mean 'npu_fused_moe'?"},
         {"{\"disable\": [\"npu_fused_mo\"]}", "key 'disable': 'npu_fused_mo'", "did you mean 'npu_fused_moe'?"},
         {"{\"kernels\": \"npu_fused_mo\"}", "key 'kernels': kernel 'npu_fused_mo'", "did you mean 'npu_fused_moe'?"},
+        {"{\"kernel_config\": {\"name\": \"npu_fused_mo\"}}", "key 'kernel_config': kernel 'npu_fused_mo'",
+         "did you mean 'npu_fused_moe'?"},
         {"{\"kernels\": \"npu_fused_moe\", \"options\": {\"npu_fused_moe\": {\"modules\": [\"model.layer.*\"]}}}",
          "key 'options': npu_fused_moe takes no site", "did you mean 'model.layers."},
         {"{\"device\": \"nqu\"}", "key 'device': 'nqu' is not here", "cpu"},

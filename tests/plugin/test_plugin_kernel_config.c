@@ -1,7 +1,10 @@
 /* LLaMA-Factory's kernel_config: what its keys mean here, and what is wrong with them. */
 #include "plugin/registry.h"
+#include "tempdir.h"
 
 #include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CHUNKS "kernels: chunk_size has no effect here: kernels choose the sizes of their chunks"
@@ -106,12 +109,86 @@ START_TEST(text_that_is_no_json)
 }
 END_TEST
 
+/* A file with these members, which is removed again. */
+static tn_config *load(const char *members, const char *text, char *path, tn_error *err)
+{
+    char *folder = tempdir_new(), *file = tempdir_path(folder, "kernels.json"), all[512];
+    int n = snprintf(all, sizeof all, "{%s%s}", members, text);
+    tempdir_write(file, all, (size_t)n);
+    snprintf(path, 4096, "%s", file);
+    tn_config *config = tn_config_load(file, err);
+    free(file);
+    tempdir_remove(folder);
+    return config;
+}
+
+START_TEST(a_key_of_the_file)
+{
+    char path[4096];
+    tn_error err = TN_ERROR_INIT;
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        tn_config *config = load("\"kernel_config\": ", right[i].text, path, &err);
+        ck_assert_msg(config != NULL, "%s: %s", right[i].text, err.message);
+        ck_assert_str_eq(tn_config_kernels(config), right[i].spec);
+        expect_notes(kernels_config_spec(config), right[i].notes);
+        ck_assert_str_eq(kernels_config_source(config), path);
+        ck_assert_str_eq(kernels_config_key(config), "kernel_config");
+        ck_assert_int_eq(tn_config_set_kernels(config, "none", NULL), TN_OK);
+        ck_assert_uint_eq(kernels_config_spec(config)->notes.count, 0);
+        tn_config_free(config);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tn_error_clear(&err);
+        ck_assert_ptr_null(load("\"kernel_config\": ", wrong[i].text, path, &err));
+        ck_assert_str_eq(err.where, path);
+        ck_assert_str_eq(err.message, wrong[i].why);
+    }
+}
+END_TEST
+
+START_TEST(keys_that_say_which_kernels)
+{
+    static const struct {
+        const char *text, *spec, *why;
+    } files[] = {
+        {"\"kernel_config\": null", "none", NULL},
+        {"\"use_v1_kernels\": true", "auto", NULL},
+        {"\"use_v1_kernels\": \"True\"", "auto", NULL},
+        {"\"use_v1_kernels\": false", "none", NULL},
+        {"\"use_v1_kernels\": 1", NULL, "key 'use_v1_kernels': expected true or false, got an integer"},
+        {"\"kernel_config\": \"auto\"", NULL,
+         "key 'kernel_config': expected an object with the key 'name', or null, got a string"},
+        {"\"kernel_config\": []", NULL,
+         "key 'kernel_config': expected an object with the key 'name', or null, got a list"},
+        {"\"kernel_confg\": {}", NULL,
+         "unknown key 'kernel_confg', did you mean 'kernel_config'?; correct or remove it"},
+        {"\"kernels\": \"a\", \"kernel_config\": {\"name\": \"a\"}", NULL,
+         "keys 'kernels' and 'kernel_config' both say which kernels; keep one of them"},
+        {"\"use_v1_kernels\": true, \"kernels\": [\"a\"]", NULL,
+         "keys 'use_v1_kernels' and 'kernels' both say which kernels; keep one of them"},
+    };
+    char path[4096];
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        tn_error err = TN_ERROR_INIT;
+        tn_config *config = load("", files[i].text, path, &err);
+        ck_assert_int_eq(config != NULL, files[i].spec != NULL);
+        if (config)
+            ck_assert_str_eq(tn_config_kernels(config), files[i].spec);
+        else
+            ck_assert_str_eq(err.message, files[i].why);
+        tn_config_free(config);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("kernel_config");
     TCase *tc = tcase_create("kernel_config");
     tcase_add_test(tc, text_of_the_command_line);
     tcase_add_test(tc, text_that_is_no_json);
+    tcase_add_test(tc, a_key_of_the_file);
+    tcase_add_test(tc, keys_that_say_which_kernels);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
