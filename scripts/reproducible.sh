@@ -13,7 +13,7 @@ trap 'exit 130' INT TERM HUP
 
 # What the build reads, as it lies here.
 copy() {
-    rm -rf "$1" && mkdir -p "$1" && cp -R Makefile include core cli plugins examples tests scripts conf docs LICENSE "$1"
+    rm -rf "$1" && mkdir -p "$1" && cp -R Makefile mk include core cli plugins examples tests scripts conf docs LICENSE "$1"
 }
 copy "$one" && copy "$two" || exit 1
 (umask 022 && LC_ALL=C TZ=UTC $make -C "$one" SETUP=no BUILD=build -s -j"$(nproc)" "$@" all) || exit 1
