@@ -2,6 +2,8 @@
 VERSION := 0.1.0
 SOMAJOR := 0
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+SYSCONFDIR ?= $(PREFIX)/etc
 DESTDIR ?=
 BUILD ?= build
 CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
@@ -25,6 +27,11 @@ PKG_CFLAGS := $(if $(SECCOMP),-DTN_SECCOMP) $(shell pkg-config --cflags $(PACKAG
 PKG_LIBS := $(shell pkg-config --libs $(PACKAGES) 2>/dev/null) -lltdl -ldnnl -lgomp
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 
+# The way from one folder of an installation to another. It holds below DESTDIR, too, and where all of PREFIX is moved.
+way = $(call climb,$(if $(filter-out $(PREFIX)/%,$(1) $(2)),$(1) $(2),$(patsubst $(PREFIX)/%,/%,$(1) $(2))))
+climb = $(subst $() ,,$(foreach folder,$(subst /, ,$(firstword $(1))),../))$(patsubst /%,%,$(lastword $(1)))
+BIN_TO_LIB := $(call way,$(PREFIX)/bin,$(LIBDIR))
+
 OPT ?= -O3
 WARN := -Wall -Wextra -Wpedantic
 BASE := -std=c17 $(OPT) -g -ffp-contract=off $(WARN) -fPIC -fvisibility=hidden -fopenmp-simd -D_GNU_SOURCE -Iinclude -MMD -MP $(SANITIZE)
@@ -36,8 +43,9 @@ OPTIMISED := $(filter-out -O0,$(lastword $(filter -O%,$(OPT) $(CFLAGS))))
 FORTIFIED := $(if $(OPTIMISED),$(if $(SANITIZE),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(shell [ "$$($(CC) -dumpversion | cut -d . -f 1)" -ge 12 ] 2>/dev/null && echo 3 || echo 2)))
 HARDEN := -fstack-protector-strong $(FORTIFIED) $(if $(filter x86_64%,$(MACHINE)),-fcf-protection) -ffile-prefix-map=$(CURDIR)=.
 HARDEN_LINK := -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack
+PLACES := -DTN_SYSCONFDIR='"$(SYSCONFDIR)"' -DTN_BIN_TO_LIB='"$(BIN_TO_LIB)"'
 # COVERAGE: flags that core alone is compiled with, and COVERAGE_LINK those that link it (scripts/coverage.sh).
-CORE_CFLAGS := $(BASE) $(HARDEN) -Icore $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) $(COVERAGE)
+CORE_CFLAGS := $(BASE) $(HARDEN) -Icore $(PKG_CFLAGS) $(PLACES) $(CFLAGS) $(COVERAGE)
 PLUGIN_CFLAGS := $(BASE) $(HARDEN) -Iplugins/common $(CFLAGS)
 LINK := $(CC) -pthread $(SANITIZE) $(LDFLAGS)
 
@@ -45,11 +53,12 @@ LINK := $(CC) -pthread $(SANITIZE) $(LDFLAGS)
 Q := $(if $(V),,@)
 say = $(if $(V),,@echo '  $(1)$@')
 
-# Objects depend on these two files, which change only when their contents do: other flags build everything anew.
+# Objects depend on these two files, which change only when their contents do: other flags build everything anew, other
+# places what knows them. make install by itself takes what was built as it was built, whatever the flags are now.
 remember = $(if $(filter-out $(file <$(BUILD)/$(1)),$(2)),$(shell mkdir -p $(BUILD))$(file >$(BUILD)/$(1),$(2)))
 ifneq (,$(and $(BUILDS),$(if $(DRY_RUN),,run)))
-$(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(HARDEN) $(HARDEN_LINK) $(PKG_CFLAGS) $(CFLAGS) $(COVERAGE) $(LDFLAGS)))
-$(call remember,prefix,$(subst $() ,_,$(PREFIX)))
+$(if $(or $(filter-out install,$(BUILDS)),$(if $(wildcard $(BUILD)/flags),,new)),$(call remember,flags,$(subst $() ,_,$(CC) $(BASE) $(HARDEN) $(HARDEN_LINK) $(PKG_CFLAGS) $(CFLAGS) $(COVERAGE) $(LDFLAGS))))
+$(call remember,places,$(subst $() ,_,$(PLACES)))
 endif
 
 # The suffix of a file selects its instruction set; other machines leave these files out.
@@ -90,29 +99,30 @@ endif
 $(BUILD)/obj/cli/%.o: cli/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
-	$(Q)$(CC) $(BASE) $(HARDEN) $(PKG_CFLAGS) -DTN_PREFIX='"$(PREFIX)"' $(CFLAGS) -c $< -o $@
+	$(Q)$(CC) $(BASE) $(HARDEN) $(PKG_CFLAGS) $(PLACES) $(CFLAGS) -c $< -o $@
 $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
 	$(Q)$(CC) $(PLUGIN_CFLAGS) $(call isa_flags,$<) -c $< -o $@
-$(call obj,core/plugin/kernels_config.c $(CLI_SRC)): $(BUILD)/prefix
-$(BUILD)/flags $(BUILD)/prefix: ;
+$(call obj,core/plugin/kernels_config.c cli/open.c): $(BUILD)/places
+$(BUILD)/flags $(BUILD)/places: ;
 
 $(LIB): $(CORE_OBJ) core/exports.map
 	$(call say,link    )
 	$(Q)$(LINK) $(COVERAGE_LINK) -shared -Wl,-soname,libtenon.so.$(SOMAJOR) -Wl,-z,defs $(HARDEN_LINK) -Wl,--version-script=core/exports.map -o $@ $(CORE_OBJ) $(PKG_LIBS) -lm
 	@ln -sf $(@F) $(BUILD)/libtenon.so.$(SOMAJOR)
 	@ln -sf $(@F) $(BUILD)/libtenon.so
-$(BUILD)/tenon: $(call obj,$(CLI_SRC)) $(LIB)
+# What links the library holds nothing of it, only names.
+$(BUILD)/tenon: $(call obj,$(CLI_SRC)) core/exports.map $(BUILD)/places | $(LIB)
 	$(call say,link    )
-	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/../lib'
+	$(Q)$(LINK) -pie $(HARDEN_LINK) -o $@ $(call obj,$(CLI_SRC)) -L$(BUILD) -ltenon -ljansson -ledit -lm -Wl,-rpath,'$$ORIGIN' -Wl,-rpath,'$$ORIGIN/$(BIN_TO_LIB)'
 
 PLUGIN_LINK = $(LINK) -shared -Wl,-z,defs $(HARDEN_LINK) -Wl,--gc-sections -o $@ $(filter %.o,$^) -L$(BUILD) -ltenon -lm \
   -Wl,-rpath,'$$ORIGIN/..' -Wl,-rpath,'$$ORIGIN/../..'
 # A folder that others can write to is not scanned, nor what lies below one.
 ABOVE = . $(BUILD) $(wildcard $(BUILD)/tests $(BUILD)/emulated)
 define plugin_rule
-$(BUILD)/plugins/$(notdir $(1)).so: $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(COMMON_SRC)) $(LIB)
+$(BUILD)/plugins/$(notdir $(1)).so: $(call obj,$(call keep,$(wildcard $(1)/*.c)) $(COMMON_SRC)) core/exports.map | $(LIB)
 	@mkdir -p $$(@D)
 	$$(call say,link    )
 	$$(Q)$$(PLUGIN_LINK)
@@ -137,7 +147,7 @@ clean: ## removes build/
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile mk/*.mk | expand -t 16
-	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
+	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, LIBDIR, SYSCONFDIR, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
 .PHONY: all tests demo check check-without reproducible bare asan tsan valgrind faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall clean help
 .DELETE_ON_ERROR:

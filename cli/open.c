@@ -9,16 +9,18 @@
 
 /* ---- where plugins are ------------------------------------------------------------------------ */
 
-#ifndef TN_PREFIX
-#define TN_PREFIX "/usr/local"
+#ifndef TN_SYSCONFDIR
+#define TN_SYSCONFDIR "/usr/local/etc"
+#define TN_BIN_TO_LIB "../lib"
 #endif
+static const char installed_plugins[] = TN_BIN_TO_LIB "/tenon/plugins";
 
 /* A folder as seen from the one this program is in; NULL when there is none, or err says why that is not known. Owned.
  */
 static char *own_folder(const char *place, tn_error *err)
 {
     char exe[4096];
-    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 64);
+    ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - sizeof installed_plugins);
     if (length <= 0) {
         tn_fail(err, TN_E_KERNEL, "/proc/self/exe",
                 "cannot be read: %s; without it the plugins beside this program are not found: mount /proc, or name "
@@ -39,7 +41,7 @@ static char *own_folder(const char *place, tn_error *err)
 
 static bool is_installed_default(const char *file)
 {
-    return file && strcmp(file, TN_PREFIX "/etc/tenon/kernels.json") == 0;
+    return file && strcmp(file, TN_SYSCONFDIR "/tenon/kernels.json") == 0;
 }
 
 /* Where nobody names a folder (an empty list says that there are none), those that belong to this very program. A build
@@ -53,7 +55,7 @@ static tn_status add_own_folders(tn_config *config, const options *o, tn_error *
         return TN_OK;
     char *folder = own_folder("plugins", &why);
     if (!folder && !named)
-        folder = own_folder("../lib/tenon/plugins", &why);
+        folder = own_folder(installed_plugins, &why);
     tn_status status = folder ? tn_config_set_plugins(config, folder, err) : TN_OK;
     if (why.code == TN_E_MEMORY)
         status = tn_fail(err, why.code, why.where, "%s", why.message);

@@ -13,4 +13,4 @@ command -v cppcheck >/dev/null 2>&1 || {
 cppcheck -q -j"$(nproc)" --enable=warning,portability --std=c11 --error-exitcode=1 --inline-suppr \
     --library=posix --library=.cppcheck/tenon.cfg --suppressions-list=.cppcheck/suppressions.txt \
     --cppcheck-build-dir="$build/cppcheck" -Iinclude -Icore -Iplugins/common -D_GNU_SOURCE -D__linux__ -D__x86_64__ \
-    "-DTN_PREFIX=\"/usr/local\"" core cli plugins
+    core cli plugins

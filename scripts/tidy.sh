@@ -7,7 +7,7 @@
 # TIDY_NODES: how far the analyzer follows one function; 225000 is its own default, and takes several times as long.
 set -u
 build=$1
-export TIDY_FLAGS="-std=c17 -D_GNU_SOURCE -fopenmp-simd -Iinclude -Icore -Iplugins/common -DTN_PREFIX=\"/usr/local\" $2"
+export TIDY_FLAGS="-std=c17 -D_GNU_SOURCE -fopenmp-simd -Iinclude -Icore -Iplugins/common $2"
 export TIDY_NODES="${TIDY_NODES:-40000}"
 shift 2
 command -v clang-tidy >/dev/null 2>&1 || {

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef TN_PREFIX
-#define TN_PREFIX "/usr/local"
+#ifndef TN_SYSCONFDIR
+#define TN_SYSCONFDIR "/usr/local/etc"
 #endif
-static const char installed_default[] = TN_PREFIX "/etc/tenon/kernels.json";
+static const char installed_default[] = TN_SYSCONFDIR "/tenon/kernels.json";
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
 

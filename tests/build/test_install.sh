@@ -7,8 +7,12 @@ unset LD_LIBRARY_PATH
 root=$tmp/root$PREFIX doc=$tmp/root$PREFIX/share/doc/tenon settings=$tmp/root$PREFIX/etc/tenon/kernels.json
 make=${MAKE:-make}
 
+# What was built, in a folder that may change.
+copy=$tmp/build
+mkdir -p "$copy/obj" && cp -a "$build"/flags "$build"/places "$build"/libtenon.so* "$build/tenon" "$build/plugins" "$copy" &&
+    cp -a "$build/obj/core" "$build/obj/cli" "$build/obj/plugins" "$copy/obj"
 in_tree() {
-    "$make" SETUP=no BUILD="$build" PREFIX="$PREFIX" DESTDIR="$tmp/root" "$@"
+    "$make" SETUP=no BUILD="$copy" PREFIX="$PREFIX" LIBDIR="$PREFIX/lib" SYSCONFDIR="$PREFIX/etc" DESTDIR="$tmp/root" "$@"
 }
 # What stands before an author: cc, and a pkg-config for which the installation is where DESTDIR has put it.
 mkdir "$tmp/bin" "$tmp/src"
@@ -86,4 +90,30 @@ check 'make install once more' in_tree install
 check 'an unchanged kernels.json has nothing beside it' test ! -e "$settings.new"
 check 'make uninstall once more' in_tree uninstall
 check 'nothing is left' test -z "$(find "$tmp/root" -type f -o -type l)"
+
+# Other places than before, and other flags: only what knows the places changes.
+other=$tmp/other/opt/tenon
+elsewhere() {
+    touch "$tmp/before"
+    CFLAGS=-O1 "$make" SETUP=no BUILD="$copy" PREFIX=/opt/tenon LIBDIR=/opt/tenon/lib64 SYSCONFDIR=/etc DESTDIR="$tmp/other" "$@"
+}
+built() { # [FILE...]: all that is newer than the last call
+    (cd "$copy" && find . -type f ! -name '*.d' -newer "$tmp/before") | LC_ALL=C sort >"$tmp/newer"
+    for file; do echo "$file"; done | diff - "$tmp/newer"
+}
+finds() { # CONFIG
+    "$other/bin/tenon" kernels --config "$1" --json >"$tmp/list" && grep "$other/lib64/tenon/plugins/npu_rmsnorm.so" "$tmp/list"
+}
+check 'make install into other places' elsewhere install
+check 'builds what knows them' built "./$(basename "$build"/libtenon.so.*.*)" ./obj/cli/open.o ./obj/core/plugin/kernels_config.o ./places ./tenon
+check 'make install there once more' elsewhere install
+check 'builds nothing' built
+check 'tenon.pc has LIBDIR' test "$(PKG_CONFIG_PATH=$other/lib64/pkgconfig pkg-config --variable=plugindir tenon)" = /opt/tenon/lib64/tenon/plugins
+check 'kernels.json in SYSCONFDIR names the plugins in LIBDIR' finds "$tmp/other/etc/tenon/kernels.json"
+echo '{}' >"$tmp/empty.json"
+check 'the program finds them without it' finds "$tmp/empty.json"
+check 'the library looks for it in SYSCONFDIR' grep -aq '[^a-z]/etc/tenon/kernels.json' "$other/lib64/libtenon.so.0"
+check 'nothing is where LIBDIR and SYSCONFDIR are by themselves' test ! -e "$other/lib" -a ! -e "$other/etc"
+check 'make uninstall from there' elsewhere uninstall
+check 'nothing is left there' test -z "$(find "$tmp/other" -type f -o -type l)"
 finish
