@@ -43,3 +43,9 @@ uninstall: ## removes what install put there; other plugins and an edited kernel
 	rm -f $(CONF_TO)/kernels.json.new
 	$(OUR_CONF) | cmp -s - $(CONF_TO)/kernels.json && rm -f $(CONF_TO)/kernels.json || :
 	-rmdir $(LIB_TO)/tenon/plugins $(LIB_TO)/tenon $(CONF_TO) 2>/dev/null
+
+# By the time and the modes of the commit, whatever the settings of git and the mask of new files are here.
+DIST := $(BUILD)/tenon-$(VERSION).tar.gz
+dist: ## build/tenon-VERSION.tar.gz: the tree of the last commit, the same bytes each time
+	@mkdir -p $(BUILD)
+	git -c tar.umask=022 -c tar.tar.gz.command='gzip -cn' archive --format=tar.gz -9 --prefix=tenon-$(VERSION)/ -o $(DIST) HEAD
