@@ -48,4 +48,7 @@ uninstall: ## removes what install put there; other plugins and an edited kernel
 DIST := $(BUILD)/tenon-$(VERSION).tar.gz
 dist: ## build/tenon-VERSION.tar.gz: the tree of the last commit, the same bytes each time
 	@mkdir -p $(BUILD)
-	git -c tar.umask=022 -c tar.tar.gz.command='gzip -cn' archive --format=tar.gz -9 --prefix=tenon-$(VERSION)/ -o $(DIST) HEAD
+	git -c tar.umask=022 -c tar.tar.gz.command='gzip -cn' archive --format=tar.gz --prefix=tenon-$(VERSION)/ -o $(DIST) HEAD
+
+deb: dist ## packages for Debian of the last commit, in build/deb/, judged by lintian
+	@scripts/deb.sh $(DIST) $(BUILD)/deb

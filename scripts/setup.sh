@@ -3,9 +3,9 @@
 # Debian and its kin the missing packages are installed with apt-get, as root or through sudo. Elsewhere their names are
 # printed; where one is needed the exit status is 1, and what the build or its tests can do without is left out.
 # usage: scripts/setup.sh [--no-tests | --optional | --emulation | --spared]
-#   --no-tests: without what only tests use; --optional: also what only the checks of .ci/run use; --emulation: also what
-#   scripts/arm64.sh uses; --spared: installs nothing and prints what build and tests can do without, a kind and a name
-#   each line
+#   --no-tests: without what only tests use; --optional: also what only the checks of .ci/run use, and packages for
+#   Debian; --emulation: also what scripts/arm64.sh uses; --spared: installs nothing and prints what build and tests can
+#   do without, a kind and a name each line
 set -u
 cc=${CC:-gcc}
 
@@ -48,6 +48,11 @@ program llvm-cov           llvm           llvm                  llvm        llvm
 program shellcheck         shellcheck     ShellCheck            shellcheck  ShellCheck       shellcheck
 program valgrind           valgrind       valgrind              valgrind    valgrind         valgrind
 '
+# These are made on Debian and its kin alone.
+packages_for_debian='
+program dh                 debhelper
+program lintian            lintian
+'
 emulation='
 program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 gcc-aarch64-none-elf
 program qemu-aarch64-static qemu-user-static qemu-user-static-aarch64 qemu-user-static qemu-linux-user qemu-aarch64
@@ -62,7 +67,7 @@ program gcc                gcc            gcc                   gcc         gcc 
 $needed" ;;
 esac
 [ "${1:-}" = --no-tests ] || needed="$needed$needed_by_tests" spared="$spared$spared_by_tests"
-[ "${1:-}" = --optional ] && spared="$spared$optional"
+[ "${1:-}" = --optional ] && spared="$spared$optional$(command -v dpkg >/dev/null && echo "$packages_for_debian")"
 [ "${1:-}" = --emulation ] && needed="$needed$emulation"
 [ "${1:-}" = --spared ] && { echo "$spared" | awk 'NF { print $1, $2 }' && exit; }
 
