@@ -12,7 +12,7 @@ CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
 # Missing packages are installed before the next lines ask pkg-config about them. SETUP=no leaves the system alone.
 SETUP ?= yes
 DRY_RUN := $(findstring n,$(firstword -$(MAKEFLAGS)))
-BUILDS := $(filter-out help clean format uninstall dist deb arm64 bare reproducible,$(or $(MAKECMDGOALS),all))
+BUILDS := $(filter-out help clean format uninstall dist deb deb-bare arm64 bare reproducible,$(or $(MAKECMDGOALS),all))
 # Who wants to run the program needs no test library.
 TESTED := $(filter-out all demo install,$(BUILDS))
 ifneq (,$(and $(BUILDS),$(filter yes,$(SETUP)),$(if $(DRY_RUN),,run)))
@@ -149,6 +149,6 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile mk/*.mk | expand -t 16
 	@echo 'Variables: CC, CFLAGS, LDFLAGS, OPT, BUILD, PREFIX, LIBDIR, SYSCONFDIR, DESTDIR; V=1 (whole commands), SETUP=no (installs no packages).'
 
-.PHONY: all tests demo check check-without reproducible bare asan tsan valgrind faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall dist deb clean help
+.PHONY: all tests demo check check-without reproducible bare asan tsan valgrind faults arm64 bench bench-kernels bench-peers bench-tokenizers soak fuzz fuzzers coverage lint lint-tidy format install uninstall dist deb deb-bare clean help
 .DELETE_ON_ERROR:
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

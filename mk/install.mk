@@ -52,3 +52,6 @@ dist: ## build/tenon-VERSION.tar.gz: the tree of the last commit, the same bytes
 
 deb: dist ## packages for Debian of the last commit, in build/deb/, judged by lintian
 	@scripts/deb.sh $(DIST) $(BUILD)/deb
+
+deb-bare: deb ## the same, installed and tried in a bare Debian made for them, as root; ends with "N passed, N failed"
+	@scripts/bare.sh $(BUILD)/bare $(BUILD)/deb

@@ -4,7 +4,9 @@
 # its processes and mounts are its own and go with it, however this ends. Ends with "N passed, N failed", the demo being
 # one check. The system itself, before anything is built, is kept as FOLDER/base.tar for the next time, and so are the
 # packages; FOLDER/demo.log and FOLDER/check.log have what was printed.
-# usage: scripts/bare.sh FOLDER
+# With PACKAGES, a folder that make deb has filled, these are installed there instead, used and taken away again, each
+# step being one check.
+# usage: scripts/bare.sh FOLDER [PACKAGES]
 set -u
 
 stop() {
@@ -30,6 +32,7 @@ for each in mmdebstrap:mmdebstrap unshare:util-linux chroot:coreutils git:git ap
 done
 unshare --mount --pid --fork true 2>/dev/null || stop 'this system gives out no namespaces for mounts and processes'
 mkdir -p "$1/archives/partial" || exit 1
+packages=${2:-}
 folder=$(cd "$1" && pwd) self=$(readlink -f "$0")
 root=$folder/root
 trap 'rm -rf --one-file-system "$root"' EXIT
@@ -48,18 +51,38 @@ sources=$(find /etc/apt/sources.list /etc/apt/sources.list.d -name '*.list' -o -
 mkdir "$root" && tar -x -C "$root" -f "$folder/base.tar" --exclude='./dev/*' && mkdir "$root/tenon" &&
     git archive HEAD | tar -x --no-same-permissions -C "$root/tenon" && cp -L /etc/resolv.conf /etc/hosts "$root/etc/" || stop 'it could not be unpacked'
 
-packages() {
+count_packages() {
     grep -c '^Status: install ok installed' "$root/var/lib/dpkg/status"
 }
-# NAME: make NAME, with the time that it took and how many packages there are then.
-command_of_readme() {
-    began=$(date +%s)
-    { unshare --mount --pid --fork --kill-child "$self" --inside "$root" make -C /tenon "$1" 2>&1; echo "status $?"; } |
-        tee "$folder/$1.log" | grep --line-buffered -v '^status [0-9]*$'
-    echo "==== make $1: $(($(date +%s) - began)) s, $(packages) packages"
-    [ "$(tail -n 1 "$folder/$1.log")" = 'status 0' ]
+# NAME COMMAND...: the command in there, with the time that it took and how many packages there are then.
+in_there() {
+    name=$1 began=$(date +%s)
+    shift
+    { unshare --mount --pid --fork --kill-child "$self" --inside "$root" "$@" 2>&1; echo "status $?"; } |
+        tee "$folder/$name.log" | grep --line-buffered -v '^status [0-9]*$'
+    echo "==== $name: $(($(date +%s) - began)) s, $(count_packages) packages"
+    [ "$(tail -n 1 "$folder/$name.log")" = 'status 0' ]
 }
-echo "==== a bare Debian: $(packages) packages"
+command_of_readme() {
+    in_there "$1" make -C /tenon "$1"
+}
+# Each step is a line of shell, in there.
+step() { # NAME LINE
+    if in_there "$1" sh -exc "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+try_packages() {
+    apt='env DEBIAN_FRONTEND=noninteractive apt-get -q -y'
+    passed=0 failed=0
+    step install "$apt update; $apt install --no-install-recommends /tenon/tenon_*.deb /tenon/libtenon*.deb"
+    step kernels 'tenon kernels >/tmp/said; cat /tmp/said; grep "^npu_fused_rmsnorm .* yes .*/tenon/plugins/" /tmp/said'
+    step run 'cd /usr/share/doc/tenon/examples/demo; tenon run . "And it came to pass" -n 16 --temperature 0 >/tmp/said 2>&1;
+        cat /tmp/said; grep "^kernels: .*npu_fused_rmsnorm" /tmp/said; grep "LORD" /tmp/said'
+    step purge "$apt purge tenon libtenon0 libtenon-dev; ! find / -xdev \\( -path /tenon -o -path /root \\) -prune -o -name '*tenon*' -print | grep ."
+    echo "$passed passed, $failed failed"
+    [ $failed -eq 0 ]
+}
+echo "==== a bare Debian: $(count_packages) packages"
+[ -z "$packages" ] || { cp "$packages"/*.deb "$root/tenon" && try_packages; exit; }
 if command_of_readme demo; then passed=1 failed=0; else passed=0 failed=1; fi
 command_of_readme check
 status=$?

@@ -52,6 +52,7 @@ program valgrind           valgrind       valgrind              valgrind    valg
 packages_for_debian='
 program dh                 debhelper
 program lintian            lintian
+program mmdebstrap         mmdebstrap
 '
 emulation='
 program aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc cross-aarch64-gcc12 gcc-aarch64-none-elf
