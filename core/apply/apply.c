@@ -123,7 +123,9 @@ static tn_status pack(const apply_target *target, const tn_site *site, apply_slo
     return status;
 }
 
-/* failed: what the kernel did not do, in words; the status is of what is not its fault. */
+/* Plans the kernel that was chosen for a site, and packs the site's weights for it. When the kernel itself declines or
+ * fails, this still returns TN_OK and writes the reason into failed; any other status is a fault of the system, such as
+ * a lack of memory. */
 static tn_status prepare_slot(const plan *p, struct apply_state *next, size_t i, char *failed, tn_error *err)
 {
     const apply_target *target = p->target;

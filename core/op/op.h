@@ -15,13 +15,18 @@ typedef struct op_when {
     uint32_t norms;    /* the same of TN_AXIS_NORM                                                */
 } op_when;
 
-/* Tensors are written as a letter for the type and one for each dimension, with a factor before it: "d2IH". Types: d
- * the site's dtype, w that of routing weights, r that of router logits, c that of rotary tables, f f32, i i32, l i64.
- * Dimensions: * any number of them, the same wherever it stands; B rows, T tokens, S cached positions, C capacity, A
- * any, b B or 1: the same number
- * wherever they stand; 1; H hidden, I intermediate, J that of the shared expert, O out, W width, D head, V head of
- * values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a token, F taps of a
- * filter, P one less, Z residual streams, Q their square: the site's dimensions. */
+/* A tensor's shape is a short text: one letter for its type, then one letter for each dimension. A digit before a
+ * dimension multiplies it: "d2IH" is a tensor of the site's dtype, with 2 x intermediate rows of hidden elements.
+ *
+ * Types: d the site's dtype, w that of routing weights, r that of router logits, c that of rotary tables; f f32, i i32,
+ * l i64.
+ *
+ * Dimensions of the site (tn_site.dim): H hidden, I intermediate, J intermediate of the shared expert, O out, W width,
+ * D head, V head of values, R width of rotary tables, N query heads, K key/value heads, E experts, k experts of a
+ * token, F taps of a filter, P taps less one, Z residual streams, Q streams squared.
+ *
+ * Dimensions of the call: B rows of the batch, T tokens, S cached positions, C capacity, A any number; b either B or 1;
+ * 1 itself; * any number of dimensions. The same letter is the same number in all tensors of a call. */
 typedef struct op_tensor {
     const char *name, *shape; /* NULL: no more                                                     */
     op_when when;

@@ -38,9 +38,9 @@ tn_status run_bound_backward(const device *device, arena *a, const graph_binding
 tn_status run_plan_for(const tn_impl *impl, const tn_site *site, const tn_plan *bound, int64_t tokens, tn_plan *plan,
                        tn_error *err);
 
-/* One call, forward or with gradients, on memory that it measures, allocates and frees; the device is done with it when
- * this returns. site: as run_site_call; NULL:
- * by what is bound (NULL: eagerly). */
+/* One call by itself, forward or with gradients, finished when this returns. It finds out how much memory the call
+ * needs, allocates that, and frees it. With a site the call is performed as run_site_call does. Without one (NULL) the
+ * kernel in bound performs it, or eager where bound is NULL, too. */
 tn_status run_alone(const device *device, const graph_site *site, const graph_binding *bound, const tn_call *call,
                     tn_error *err);
 
