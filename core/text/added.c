@@ -1,6 +1,15 @@
 /* Added tokens: found in the text as they stand, by a trie, before the model sees what lies between them. Those that
  * are "normalized" are looked for after the normalizer, and have gone through it themselves. */
-#include "text/tokenizer.h"
+#include "text/added.h"
+
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/normalize.h"
+#include "text/spans.h"
+#include "text/trie.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>

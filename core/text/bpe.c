@@ -1,8 +1,14 @@
 /* Byte-pair encoding: in each word the pair with the lowest rank merges first, the leftmost of equals. Of a short word
  * all pairs are looked at for each merge. In a long one symbols form a linked list and pairs wait in a heap, so a word
  * of n characters takes O(n log n). A word that has been seen in the same call is not encoded again. */
-#include "text/tokenizer.h"
+#include "text/bpe.h"
 
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/pretok.h"
+#include "text/spans.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
 #include "text/wordcache.h"
 
 #include <stdio.h>

@@ -1,5 +1,9 @@
 /* Growing arrays: bytes, ids and pieces of a text. */
-#include "text/tokenizer.h"
+#include "text/buffer.h"
+
+#include "text/bpe.h"
+#include "text/doc.h"
+#include "text/spans.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,9 @@
 /* Normalizers that look at one character at a time, and drop or replace it. */
-#include "text/tokenizer.h"
+#include "text/buffer.h"
+#include "text/normalize.h"
+#include "text/pretok.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 #include <string.h>
 

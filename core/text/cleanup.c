@@ -1,5 +1,7 @@
 /* Tidying the text of a token for two decoders: spaces in front of punctuation and of short English forms go. */
-#include "text/tokenizer.h"
+#include "text/buffer.h"
+#include "text/decode.h"
+#include "text/utf8.h"
 
 #include <string.h>
 

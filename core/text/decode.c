@@ -1,8 +1,18 @@
 /* Decoders: from tokens back to text, token by token. Every decoder is a stage that receives tokens in fragments and
  * passes on what is certain; decoding at once is the same walk, so a stream cannot say anything else. */
-#include "text/tokenizer.h"
+#include "text/decode.h"
 
 #include "base/structs.h"
+#include "text/added.h"
+#include "text/bpe.h"
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/pretok.h"
+#include "text/regex.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
+#include "text/wordpiece.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,8 @@
 /* Reading decoders from tokenizer.json. */
-#include "text/tokenizer.h"
+#include "text/buffer.h"
+#include "text/decode.h"
+#include "text/doc.h"
+#include "text/regex.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "text/doc.h"
 
 #include "text/parse.h"
-#include "text/tokenizer.h"
+#include "text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* Characters that normalization leaves alone whatever stands beside them: no combining marks, nothing that decomposes
  * in the form, and nothing that a character in front of it could take in. A text is cut in front of them, and stretches
  * of them need no work. */
-#include "text/tokenizer.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 /* For NFC, by the blocks of common scripts that hold nothing else; what is left out only takes longer. Hangul syllables
  * are inert: the letters that one may take in follow it, and are not. */

@@ -1,5 +1,11 @@
 /* Normalizers: what happens to a text before it is cut up. */
-#include "text/tokenizer.h"
+#include "text/normalize.h"
+
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/regex.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

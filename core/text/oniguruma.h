@@ -2,7 +2,7 @@
 #ifndef TENON_CORE_TEXT_ONIGURUMA_H
 #define TENON_CORE_TEXT_ONIGURUMA_H
 
-#include "text/tokenizer.h"
+#include "text/buffer.h"
 
 /* Appends what PCRE2 reads as Oniguruma reads the pattern. *refused: what cannot be translated, for an error; NULL:
  * nothing. False: no memory. */

@@ -2,6 +2,7 @@
  * extensions, and know newer characters. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/oniguruma.h"
+#include "text/unicode.h"
 
 #include <pcre2.h>
 #include <stdio.h>

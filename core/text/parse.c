@@ -2,7 +2,10 @@
  * into memory of the tree. Texts lose their escapes where they stand, which never makes them longer. */
 #include "text/parse.h"
 
-#include "text/tokenizer.h"
+#include "base/siphash.h"
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/utf8.h"
 
 #include <errno.h>
 #include <locale.h>

@@ -1,5 +1,11 @@
 /* Post-processors: the tokens that are put around a text, such as one that begins it. */
-#include "text/tokenizer.h"
+#include "text/post.h"
+
+#include "text/bpe.h"
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/spans.h"
+#include "text/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>

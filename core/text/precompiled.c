@@ -1,7 +1,12 @@
 /* The character maps of SentencePiece ("precompiled_charsmap"): a double-array trie over the bytes of what is replaced,
  * whose values are places in a table of replacements. In base64: the size of the trie in bytes, its units (all of them
  * little-endian, 32 bits), then the replacements, each ended by a NUL. */
-#include "text/tokenizer.h"
+#include "text/buffer.h"
+#include "text/decode.h"
+#include "text/doc.h"
+#include "text/normalize.h"
+#include "text/trie.h"
+#include "text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

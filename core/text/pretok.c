@@ -1,6 +1,14 @@
 /* Pre-tokenizers: cut a text into the words that the model sees one by one: at what a regular expression matches, or
  * (in split.c) at characters. */
-#include "text/tokenizer.h"
+#include "text/pretok.h"
+
+#include "text/added.h"
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/regex.h"
+#include "text/spans.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

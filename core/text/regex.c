@@ -1,9 +1,12 @@
 /* Regular expressions of tokenizer.json, run by PCRE2 when oniguruma.c has translated them. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "text/tokenizer.h"
+#include "text/regex.h"
 
+#include "text/buffer.h"
+#include "text/doc.h"
 #include "text/oniguruma.h"
 #include "text/scanner.h"
+#include "text/utf8.h"
 
 #include <pcre2.h>
 #include <stdio.h>

@@ -2,7 +2,10 @@
  * its last character, space. Each place of a text begins with one of these, so the matches lie side by side. */
 #include "text/scanner.h"
 
-#include "text/tokenizer.h"
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/regex.h"
+#include "text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,14 @@
  * transformers make of them (the one for Llama for BPE, the one for T5 for Unigram), so that one reader serves both.
  * The converters pass over what a normalizer does beyond what those two ask for; here it is written, too. */
 #include "text/sentencepiece.h"
+
+#include "text/bpe.h"
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/normalize.h"
 #include "text/tokenizer.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* Reading the files of a tokenizer whole, packed or not. */
 #include "base/file.h"
+#include "text/buffer.h"
 #include "text/tokenizer.h"
 
 #include <stdlib.h>

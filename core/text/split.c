@@ -1,5 +1,9 @@
 /* Pre-tokenizers that need no regular expression: they look at one character at a time. */
-#include "text/tokenizer.h"
+#include "text/buffer.h"
+#include "text/pretok.h"
+#include "text/spans.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 static bool is_cut(const pretok_op *op, int32_t code)
 {

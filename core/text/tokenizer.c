@@ -2,6 +2,19 @@
 #include "text/tokenizer.h"
 
 #include "base/structs.h"
+#include "text/added.h"
+#include "text/bpe.h"
+#include "text/buffer.h"
+#include "text/decode.h"
+#include "text/doc.h"
+#include "text/normalize.h"
+#include "text/post.h"
+#include "text/pretok.h"
+#include "text/spans.h"
+#include "text/unigram.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
+#include "text/wordpiece.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* A tree of bytes: finds all texts of a vocabulary that begin at a place of a text. One hash table holds the children
  * of all nodes. */
-#include "text/tokenizer.h"
+#include "text/trie.h"
+
+#include "text/buffer.h"
 
 #include <stdlib.h>
 #include <string.h>

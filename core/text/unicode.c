@@ -1,6 +1,6 @@
 /* Classes of characters as the `tokenizers` library has them. Its parts use tables of Unicode 8 to 16, so tables of
  * ours hold what it answers, and do not change with the version of utf8proc. */
-#include "text/tokenizer.h"
+#include "text/unicode.h"
 
 #include <utf8proc.h>
 

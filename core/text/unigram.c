@@ -1,5 +1,12 @@
 /* The Unigram model: of all ways to write a text as pieces, the one whose scores add up to the most (Viterbi). */
-#include "text/tokenizer.h"
+#include "text/unigram.h"
+
+#include "text/bpe.h"
+#include "text/doc.h"
+#include "text/spans.h"
+#include "text/trie.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
 /* UTF-8: reading with the replacement rule that Unicode recommends (one U+FFFD for each maximal part of a broken
  * sequence), and spaces. */
-#include "text/tokenizer.h"
+#include "text/utf8.h"
+
+#include "text/buffer.h"
 
 #include <string.h>
 #include <utf8proc.h>

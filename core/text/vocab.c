@@ -1,5 +1,10 @@
 /* The vocabulary: tokens by id and by text, and the merges of a BPE model by pair. */
-#include "text/tokenizer.h"
+#include "text/vocab.h"
+
+#include "base/siphash.h"
+#include "text/buffer.h"
+#include "text/doc.h"
+#include "text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

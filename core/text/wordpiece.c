@@ -1,6 +1,12 @@
 /* WordPiece: the longest token that begins a word, then the longest of those that continue one, and so on. WordLevel:
  * a word is a token or it is unknown. */
-#include "text/tokenizer.h"
+#include "text/wordpiece.h"
+
+#include "text/bpe.h"
+#include "text/doc.h"
+#include "text/trie.h"
+#include "text/utf8.h"
+#include "text/vocab.h"
 
 #include <string.h>
 

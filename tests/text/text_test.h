@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "text/tokenizer.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 #define DEMO "models/demo"
 
