@@ -123,14 +123,22 @@ static bool frequent_reason(const plan *p, size_t candidate, const char *modules
     return best > 0;
 }
 
-void plan_reason(const plan *p, size_t candidate, char *text)
+static const char *operation_of(const plan_candidate *c)
+{
+    return c->kernel->kernel.impl_count ? tn_op_name(c->kernel->kernel.impls[0].op) : "such operation";
+}
+
+bool plan_reason(const plan *p, size_t candidate, char *text)
 {
     const plan_candidate *c = &p->candidates[candidate];
-    if (c->excluded[0])
+    if (c->excluded[0]) {
         text_cut(text, PLAN_TEXT, "%s", c->excluded);
-    else if (!frequent_reason(p, candidate, c->modules, text) && !frequent_reason(p, candidate, NULL, text))
-        text_cut(text, PLAN_TEXT, "this model has no %s",
-                 c->kernel->kernel.impl_count ? tn_op_name(c->kernel->kernel.impls[0].op) : "such operation");
+        return true;
+    }
+    if (frequent_reason(p, candidate, c->modules, text) || frequent_reason(p, candidate, NULL, text))
+        return true;
+    text_cut(text, PLAN_TEXT, "this model has no %s", operation_of(c));
+    return false;
 }
 
 /* Would the candidate have a site if those asked for before it were not there? */
@@ -162,13 +170,13 @@ tn_status plan_check_named(plan *p, tn_error *err)
         if (!c->named || plan_site_count(p, i) > 0)
             continue;
         const registry_kernel *first = outranked_by(p, i);
-        plan_reason(p, i, reason);
+        bool has_operation = plan_reason(p, i, reason);
         if (first)
             status =
                 plan_note(p, err, "kernels: %s takes no site: %s stands before it and has them", id, first->kernel.id);
-        else if (!strncmp(reason, "this model", 10))
-            return tn_fail(err, TN_E_KERNEL, id, "takes no site of this model, which has%s; leave it out",
-                           reason + strlen("this model has"));
+        else if (!has_operation)
+            return tn_fail(err, TN_E_KERNEL, id, "takes no site of this model, which has no %s; leave it out",
+                           operation_of(c));
         else
             return tn_fail(err, TN_E_KERNEL, id, "takes no site of this model; %s", reason);
     }
