@@ -14,6 +14,7 @@ typedef enum option_id {
     OPT_VERSION,
     OPT_CONFIG,
     OPT_PLUGINS,
+    OPT_ONLY_PLUGINS,
     OPT_DEVICE,
     OPT_DTYPE,
     OPT_THREADS,
@@ -110,7 +111,7 @@ struct options {
     double real[OPT_COUNT];
     const char *argument[MAX_ARGUMENTS];
     int argument_count;
-    const char **plugins; /* every --plugins; owned                                            */
+    const char **plugins; /* every --plugins and --only-plugins; owned                         */
     size_t plugin_count;
     const char **stops; /* every --stop; owned                                                 */
     size_t stop_count;
@@ -254,12 +255,16 @@ void check_threads(const options *o);
 /* Returns err's code; an error about a device that the file asks for names file and key from then on. */
 tn_status device_error(const workspace *w, tn_error *err);
 
+/* How many plugins are broken in the folders that the command line names, which come first in the configuration. One in
+ * a folder whose name cannot be shown as it is counts as well. */
+size_t count_bad_plugins(const workspace *w);
+
 /* What the choice of kernels warns of, on stderr. */
 void report_notes(const options *o, const tn_report *report);
 
-/* Prints a line for every plugin that brought nothing, and returns how many of them are broken: a file that is no
- * plugin at all does not count, and has no line where others is not set. */
-size_t list_bad_plugins(FILE *to, const char *before, bool others);
+/* Prints a line for every plugin that brought nothing; without others, for the broken ones only, not for a file that is
+ * no plugin at all. */
+void list_bad_plugins(FILE *to, const char *before, bool others);
 #define WARNING "tenon: warning: "
 
 /* How plugins are tried where nothing filters their system calls; the reason stands for %s. note_unfiltered: a note

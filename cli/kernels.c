@@ -80,12 +80,12 @@ static bool all_loaded(void)
     return true;
 }
 
-/* Behind the table, or beside the JSON, which holds kernels only. Returns the number of broken plugins. */
-static size_t print_plugins(bool json)
+/* Behind the table, or beside the JSON, which holds kernels only. */
+static void print_plugins(bool json)
 {
     if (!json && !all_loaded())
         printf("\nnot used:\n");
-    return list_bad_plugins(json ? stderr : stdout, json ? WARNING : "  ", true);
+    list_bad_plugins(json ? stderr : stdout, json ? WARNING : "  ", true);
 }
 
 static tn_status run_kernels(const options *o, tn_error *err)
@@ -103,9 +103,10 @@ static tn_status run_kernels(const options *o, tn_error *err)
     if (status == TN_OK) {
         status = json ? print_json(&list, err) : print_table(o, &list, err);
         print_devices(o);
-        size_t bad = print_plugins(json);
+        print_plugins(json);
         note_unfiltered(o);
-        if (status == TN_OK && bad && option_given(o, OPT_PLUGINS))
+        size_t bad = o->plugin_count ? count_bad_plugins(&w) : 0;
+        if (status == TN_OK && bad)
             status = tn_fail(err, TN_E_KERNEL, o->plugins[0],
                              "%zu of %zu plugins cannot be used; see the reasons listed, and remove or rebuild them",
                              bad, tn_plugin_count());
@@ -128,8 +129,9 @@ const command command_kernels = {
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .notes =
-        "The exit status is 3 when a folder given with --plugins holds a plugin that was refused or that failed its\n"
-        "trial. A file that is no plugin at all, or one for another machine, is listed and does not count.",
+        "The exit status is 3 when a folder given with --plugins or --only-plugins holds a plugin that was refused or\n"
+        "that failed its trial. A file that is no plugin at all, or one for another machine, is listed and does not\n"
+        "count.",
     .example = "  tenon kernels --plugins ./my-kernels",
     .run = run_kernels,
 };

@@ -24,7 +24,7 @@ static char *own_folder(const char *place, tn_error *err)
     if (length <= 0) {
         tn_fail(err, TN_E_KERNEL, "/proc/self/exe",
                 "cannot be read: %s; without it the plugins beside this program are not found: mount /proc, or name "
-                "their folder with --plugins",
+                "their folder with --only-plugins",
                 length < 0 ? strerror(errno) : "it is empty");
         return NULL;
     }
@@ -65,18 +65,32 @@ static tn_status add_own_folders(tn_config *config, const options *o, tn_error *
     return status;
 }
 
+static bool is_only(const options *o)
+{
+    return option_given(o, OPT_ONLY_PLUGINS);
+}
+
+/* Those of the command line come before the others: of two plugins with the same kernel the first one counts. */
 static tn_status set_folders(tn_config *config, const options *o, tn_error *err)
 {
-    for (size_t i = 0; i < o->plugin_count; i++) {
-        char *folder = absolute_folder(o->plugins[i], err);
-        if (!folder)
-            return TN_E_KERNEL;
-        tn_status status = i ? tn_config_add_plugins(config, folder, err) : tn_config_set_plugins(config, folder, err);
-        free(folder);
-        if (status)
-            return status;
+    tn_status status = is_only(o) ? TN_OK : add_own_folders(config, o, err);
+    if (status || !o->plugin_count)
+        return status;
+    size_t given = o->plugin_count, count = given + (is_only(o) ? 0 : tn_config_folder_count(config)), n = 0;
+    char **folders = calloc(count, sizeof *folders);
+    if (!folders)
+        return tn_fail(err, TN_E_MEMORY, "plugins", "out of memory");
+    for (; n < count && status == TN_OK; n++) {
+        folders[n] = n < given ? absolute_folder(o->plugins[n], err) : strdup(tn_config_folder(config, n - given));
+        if (!folders[n])
+            status = n < given ? TN_E_KERNEL : tn_fail(err, TN_E_MEMORY, "plugins", "out of memory");
     }
-    return o->plugin_count ? TN_OK : add_own_folders(config, o, err);
+    for (size_t i = 0; i < count && status == TN_OK; i++)
+        status = i ? tn_config_add_plugins(config, folders[i], err) : tn_config_set_plugins(config, folders[i], err);
+    while (n)
+        free(folders[--n]);
+    free(folders);
+    return status;
 }
 
 static const char *plugin_state_name(tn_plugin_state state)
@@ -106,15 +120,34 @@ static void note_found(const workspace *w)
             note(o, "plugin: %s %s, %s", info.name, info.version, info.file);
 }
 
-size_t list_bad_plugins(FILE *to, const char *before, bool others)
+void list_bad_plugins(FILE *to, const char *before, bool others)
 {
-    size_t bad = 0;
     tn_plugin_info info = {.size = sizeof info};
     for (size_t i = 0; i < tn_plugin_count(); i++)
         if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED &&
-            (others || info.state != TN_PLUGIN_SKIPPED)) {
+            (others || info.state != TN_PLUGIN_SKIPPED))
             fprintf(to, "%s%s: %s: %s\n", before, info.file, plugin_state_name(info.state), info.reason);
-            bad += info.state != TN_PLUGIN_SKIPPED;
+}
+
+/* Which of the configuration's folders it is in; the number of them: in none. */
+static size_t folder_of(const workspace *w, const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    size_t length = slash ? (size_t)(slash - file) : 0, i = 0;
+    for (const char *folder; (folder = tn_config_folder(w->config, i)); i++)
+        if (strncmp(folder, file, length) == 0 && !folder[length])
+            break;
+    return i;
+}
+
+size_t count_bad_plugins(const workspace *w)
+{
+    size_t bad = 0, others = tn_config_folder_count(w->config);
+    tn_plugin_info info = {.size = sizeof info};
+    for (size_t i = 0; i < tn_plugin_count(); i++)
+        if (tn_plugin_get(i, &info) == TN_OK && info.state != TN_PLUGIN_LOADED && info.state != TN_PLUGIN_SKIPPED) {
+            size_t at = folder_of(w, info.file);
+            bad += at < w->options->plugin_count || at == others;
         }
     return bad;
 }
@@ -143,9 +176,10 @@ static tn_status blame_file(const workspace *w, const char *key, tn_error *err)
                    named ? "" : ": ", why.message);
 }
 
+/* Beside the command line. */
 static bool names_folder(const workspace *w, const char *where)
 {
-    for (size_t i = 0; i < tn_config_folder_count(w->config); i++)
+    for (size_t i = w->options->plugin_count; i < tn_config_folder_count(w->config); i++)
         if (strcmp(tn_config_folder(w->config, i), where) == 0)
             return true;
     return false;
@@ -166,7 +200,7 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
     if (!w->config)
         return err->code;
     tn_status status = TN_OK;
-    bool of_file = tn_config_says_plugins(w->config) && !o->plugin_count;
+    bool of_file = tn_config_says_plugins(w->config) && !is_only(o);
     if (option_given(o, OPT_DEVICE))
         status = tn_config_set_device(w->config, o->text[OPT_DEVICE], err);
     if (status == TN_OK && option_given(o, OPT_KERNELS))

@@ -8,7 +8,9 @@
 
 const option_spec common_options[] = {
     {OPT_CONFIG, "config", "FILE", 0, OPTION_TEXT, 0, 0, "read this kernels.json instead of the usual one"},
-    {OPT_PLUGINS, "plugins", "DIR", 0, OPTION_TEXT, 0, 0, "look for plugins here and nowhere else; may be repeated"},
+    {OPT_PLUGINS, "plugins", "DIR", 0, OPTION_TEXT, 0, 0, "look for plugins here first; may be repeated"},
+    {OPT_ONLY_PLUGINS, "only-plugins", "DIR", 0, OPTION_TEXT, 0, 0,
+     "look for plugins here and not in the usual folders; may be repeated"},
     {OPT_DEVICE, "device", "NAME[:N]", 0, OPTION_TEXT, 0, 0,
      "where to compute: cpu, or a plugin's device and which of them"},
     {OPT_DTYPE, "dtype", "auto|f32|bf16|f16", 0, OPTION_CHOICE, 0, 0, "compute in this type; auto is the checkpoint's"},
@@ -152,7 +154,7 @@ static tn_status set_option(options *o, const option_spec *s, const char *value,
         status = parse_choice(o, s, value, err);
     else if (s->kind == OPTION_TEXT && !*value)
         status = tn_fail(err, TN_E_USAGE, o->command->name, "--%s: the value is empty; give %s", s->name, s->metavar);
-    if (status == TN_OK && s->id == OPT_PLUGINS)
+    if (status == TN_OK && (s->id == OPT_PLUGINS || s->id == OPT_ONLY_PLUGINS))
         o->plugins[o->plugin_count++] = value;
     if (status == TN_OK && s->id == OPT_STOP)
         o->stops[o->stop_count++] = value;

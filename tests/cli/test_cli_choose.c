@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MODEL "models/demo"
 #define NORM "npu_fused_rmsnorm"
@@ -65,13 +66,62 @@ static void expect(process_result r, const char *out, const char *err)
 START_TEST(a_plugin_that_is_dropped_in_stops_nothing)
 {
     static const char tie[] = "tie: ";
-    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n4", "--plugins", folder, "--kernels=auto"), NULL,
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n4", "--only-plugins", folder, "--kernels=auto"), NULL,
            tie);
-    expect(TENON(NULL, "inspect", MODEL, "--plugins", folder), tie, NULL);
-    expect(TENON(NULL, "verify", MODEL, "--plugins", folder), HELLO, NULL);
-    expect(TENON(NULL, "bench", MODEL, "--plugins", folder, "--prompt=8", "--decode=2", "--repeat=1"), "auto", NULL);
-    expect(TENON(NULL, "kernels", "--plugins", folder), HELLO, NULL);
-    expect(TENON(NULL, "perplexity", MODEL, "README.md", "--plugins", folder), NULL, NULL);
+    expect(TENON(NULL, "inspect", MODEL, "--only-plugins", folder), tie, NULL);
+    expect(TENON(NULL, "verify", MODEL, "--only-plugins", folder), HELLO, NULL);
+    expect(TENON(NULL, "bench", MODEL, "--only-plugins", folder, "--prompt=8", "--decode=2", "--repeat=1"), "auto",
+           NULL);
+    expect(TENON(NULL, "kernels", "--only-plugins", folder), HELLO, NULL);
+    expect(TENON(NULL, "perplexity", MODEL, "README.md", "--only-plugins", folder), NULL, NULL);
+}
+END_TEST
+
+/* A plugin in a folder of one's own has the kernels of that id; the usual one is refused, which is not the folder's
+ * fault. The same contents in both are one plugin. */
+START_TEST(a_folder_of_ones_own_comes_before_the_usual)
+{
+    char own[4200], beside[4200];
+    size_t size;
+    char *path = tempdir_path(folder, "npu_rope.so"), *data = tempdir_read(path, &size);
+    data[size] = 'x'; /* in place of the NUL: behind what the file says it has */
+    tempdir_write(path, data, size + 1);
+    snprintf(own, sizeof own, "yes        %s\n", path);
+    snprintf(beside, sizeof beside,
+             "/plugins/npu_rope.so: refused: kernel 'npu_fused_rope' for cpu is already registered by %s; ", path);
+    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    ck_assert_msg(r.status == 0 && strstr(r.out, HELLO) && strstr(r.out, "cpu_attention"), "%s%s", r.out, r.err);
+    ck_assert_msg(strstr(r.out, own) && strstr(r.out, beside), "%s", r.out);
+    ck_assert_ptr_null(strstr(r.out, "npu_moe.so: refused"));
+    process_free(&r);
+    r = TENON(NULL, "kernels", "--only-plugins", folder);
+    ck_assert_msg(r.status == 0 && strstr(r.out, own) && !strstr(r.out, "cpu_attention"), "%s%s", r.out, r.err);
+    process_free(&r);
+    free(data);
+    free(path);
+}
+END_TEST
+
+/* The folder stands beside those of the configuration, too, and an empty list there still means none. */
+START_TEST(folders_of_the_configuration_stay)
+{
+    char *empty = tempdir_new();
+    const char *const both[] = {"--plugins", "--only-plugins"};
+    write_config("{\"plugins\": [\".\"]}");
+    expect(TENON(NULL, "kernels", "--config", config, "--plugins", empty), HELLO, NULL);
+    for (int i = 0; i < 2; i++) {
+        expect(TENON(NULL, "kernels", "--config", config, both[i], empty, both[1 - i], folder), HELLO, NULL);
+        expect(TENON(NULL, "kernels", "--only-plugins", empty, both[i], empty), NULL, "no kernels for ");
+    }
+    expect(TENON(NULL, "kernels", "--config", config, "--only-plugins", empty), NULL, "no kernels for ");
+    write_config("{\"plugins\": []}");
+    expect(TENON(NULL, "kernels", "--config", config, "--plugins", empty), NULL, "no kernels for ");
+    ck_assert_int_eq(chmod(folder, 0777), 0);
+    write_config("{\"plugins\": [\".\"]}");
+    process_expect_error(TENON(NULL, "kernels", "--config", config, "--plugins", empty), 3, config, "key 'plugins'",
+                         "writable", NULL);
+    process_expect_error(TENON(NULL, "kernels", "--plugins", folder), 3, "writable", NULL);
+    tempdir_remove(empty);
 }
 END_TEST
 
@@ -86,9 +136,9 @@ START_TEST(three_that_tie)
     free(path);
     path = tempdir_path(folder, "a_copy.so");
     tempdir_write(path, data, size);
-    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--plugins", folder), NULL,
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--only-plugins", folder), NULL,
            "Example_fused_rmsnorm 9/9 RMS_NORM");
-    process_result r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    process_result r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_msg(strstr(r.out, HELLO "  0 sites: ") != NULL, "%s", r.out);
     ck_assert_msg(strstr(r.out, "comes first by file name; choose with --kernels=auto," HELLO) != NULL, "%s", r.out);
     process_free(&r);
@@ -99,9 +149,9 @@ END_TEST
 
 START_TEST(who_lost_a_site_to_whom_is_shown)
 {
-    expect(TENON(NULL, "inspect", MODEL, "--plugins", folder),
+    expect(TENON(NULL, "inspect", MODEL, "--only-plugins", folder),
            "\n" NORM "      lost 9 sites to " HELLO ": tie: " HELLO " of hello_kernel.so has the same priority", NULL);
-    process_result r = TENON(NULL, "inspect", MODEL, "--plugins", folder, "--format=json");
+    process_result r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--format=json");
     ck_assert_int_eq(r.status, 0);
     json_t *root = json_loads(r.out, 0, NULL), *overlap = NULL;
     size_t i, lost = 0;
@@ -134,7 +184,7 @@ START_TEST(specs_of_the_command_line)
                  {"--kernels={\"name\": \"auto\", \"include_kernels\": \"" HELLO "\"}", "\n" HELLO " 17/17 RMS_NORM; "},
                  {"--kernels=false", "\nno kernels; eager: "}};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++)
-        expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, right[i].spec), right[i].out, NULL);
+        expect(TENON(NULL, "inspect", MODEL, "--only-plugins", folder, right[i].spec), right[i].out, NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=-" NORM), 3, "write auto,-" NORM, NULL);
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels={\"name\": auto}"), 3,
                          "tenon: kernels: line 1, column 13: ", "write JSON as in '{\"name\": \"auto\"}'", NULL);
@@ -142,7 +192,7 @@ START_TEST(specs_of_the_command_line)
     process_expect_error(TENON(NULL, "run", MODEL, "x", "--kernels=auto,-npu_fused_mo"), 3,
                          "did you mean 'npu_fused_moe'?", NULL);
     process_expect_error(TENON(NULL, "verify", MODEL, "--kernels=false"), 2, "nothing to verify", NULL);
-    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--plugins", folder, "--kernels=auto,-" NORM,
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--only-plugins", folder, "--kernels=auto,-" NORM,
                  "--json"),
            "\"spec\": \"auto,-" NORM "\"", NULL);
 }
@@ -178,7 +228,7 @@ START_TEST(specs_of_the_file)
         {"{\"kernels\": false}", "\nno kernels; eager: "}};
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         write_config(right[i].text);
-        expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, "--config", config), right[i].out, NULL);
+        expect(TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--config", config), right[i].out, NULL);
     }
 }
 END_TEST
@@ -200,14 +250,15 @@ START_TEST(files_that_name_what_is_not_there)
         {"{\"max_packed_mb\": 1, \"kernel\": 1}", "unknown key 'kernel'", "did you mean 'kernels'?"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_config(wrong[i].text);
-        process_expect_error(TENON(NULL, "run", MODEL, "x", "--plugins", folder, "--config", config), 3, config,
+        process_expect_error(TENON(NULL, "run", MODEL, "x", "--only-plugins", folder, "--config", config), 3, config,
                              wrong[i].key, wrong[i].words, NULL);
     }
     write_config("{\"options\": {\"npu_fused_moe\": {\"modules\": [\"model.layer.*\"]}}, \"disable\": [\"acme_*\"]}");
-    expect(TENON(NULL, "inspect", MODEL, "--plugins", folder, "--config", config), "npu_fused_moe          0 sites: ",
+    expect(TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--config", config),
+           "npu_fused_moe          0 sites: ",
            "key 'options': npu_fused_moe: 'model.layer.*' matches no module of this model, did you mean ");
-    process_result r =
-        TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--plugins", folder, "--config", config, "--json");
+    process_result r = TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--only-plugins", folder, "--config",
+                             config, "--json");
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "'acme_*' matches no kernel"), "%s", r.err);
     json_t *root = json_loads(r.out, 0, NULL);
     ck_assert_uint_eq(json_array_size(json_object_get(json_object_get(root, "kernels"), "notes")), 2);
@@ -225,8 +276,8 @@ START_TEST(a_pin_that_is_misspelt)
     char text[256];
     snprintf(text, sizeof text, "{\"pins\": {\"npu_rop.so\": \"sha256:%064d\"}}", 1);
     write_config(text);
-    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--plugins", folder, "--config", config), NULL,
-           "key 'pins': 'npu_rop.so' is no file of the plugin folders, did you mean 'npu_rope.so'?");
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--only-plugins", folder, "--config", config),
+           NULL, "key 'pins': 'npu_rop.so' is no file of the plugin folders, did you mean 'npu_rope.so'?");
 }
 END_TEST
 
@@ -237,7 +288,7 @@ START_TEST(an_empty_list_of_folders_means_none)
     ck_assert_msg(r.status == 0 && !strcmp(r.out, "[]\n"), "%s%s", r.out, r.err);
     process_free(&r);
     expect(TENON(NULL, "inspect", MODEL, "--config", config), "\nno kernels; eager: ", NULL);
-    expect(TENON(NULL, "kernels", "--config", config, "--plugins", folder), HELLO, NULL);
+    expect(TENON(NULL, "kernels", "--config", config, "--only-plugins", folder), HELLO, NULL);
     write_config("{}");
     expect(TENON(NULL, "kernels", "--config", config), NORM, NULL);
 }
@@ -265,6 +316,8 @@ int main(void)
     tcase_set_timeout(all, 600);
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, a_plugin_that_is_dropped_in_stops_nothing);
+    tcase_add_test(all, a_folder_of_ones_own_comes_before_the_usual);
+    tcase_add_test(all, folders_of_the_configuration_stay);
     tcase_add_test(all, three_that_tie);
     tcase_add_test(all, who_lost_a_site_to_whom_is_shown);
     tcase_add_test(all, specs_of_the_command_line);

@@ -30,8 +30,8 @@ START_TEST(a_device_that_nobody_asked_for_changes_nothing)
     process_result want = process_run(NULL, plain);
     ck_assert_int_eq(want.status, 0);
     const char *const ways[] = {"--kernels=none", "--kernels=auto", "--device=auto", "--device=cpu", "--device=cpu:0"};
-    process_result got =
-        TENON(NULL, "run", "--temperature=0", "models/demo", "And it came", "-n", "8", "--plugins", folder, ways[_i]);
+    process_result got = TENON(NULL, "run", "--temperature=0", "models/demo", "And it came", "-n", "8",
+                               "--only-plugins", folder, ways[_i]);
     ck_assert_str_eq(got.out, want.out);
     ck_assert_ptr_null(strstr(got.err, "device"));
     ck_assert_int_eq(got.status, 0);
@@ -46,11 +46,11 @@ START_TEST(one_that_is_asked_for_is_announced_and_checked)
 {
     char *folder = noop_folder();
     const char *const commands[][9] = {
-        {"run", "models/demo", "x", "--device", "noop", "--plugins", folder},
-        {"inspect", "models/demo", "--device", "noop", "--plugins", folder},
-        {"verify", "models/demo", "--device", "noop", "--plugins", folder},
-        {"bench", "models/demo", "--device", "noop", "--plugins", folder, "--kernels=none"},
-        {"perplexity", "models/demo", "models/demo/heldout.txt", "--device", "noop", "--plugins", folder}};
+        {"run", "models/demo", "x", "--device", "noop", "--only-plugins", folder},
+        {"inspect", "models/demo", "--device", "noop", "--only-plugins", folder},
+        {"verify", "models/demo", "--device", "noop", "--only-plugins", folder},
+        {"bench", "models/demo", "--device", "noop", "--only-plugins", folder, "--kernels=none"},
+        {"perplexity", "models/demo", "models/demo/heldout.txt", "--device", "noop", "--only-plugins", folder}};
     process_result r = process_run(NULL, commands[_i]);
     ck_assert_int_eq(r.status, 3);
     ck_assert_str_eq(r.out, "");
@@ -66,7 +66,7 @@ START_TEST(one_that_asks_for_too_much_is_to_blame)
 {
     char *folder = noop_folder();
     setenv("BAD_PLUGIN", "scratch", 1);
-    process_result r = TENON(NULL, "run", "models/demo", "x", "--device", "noop", "--plugins", folder);
+    process_result r = TENON(NULL, "run", "models/demo", "x", "--device", "noop", "--only-plugins", folder);
     unsetenv("BAD_PLUGIN");
     ck_assert_int_eq(r.status, 3);
     ck_assert_msg(strstr(r.err, "EMBEDDING asks for 18446744073709551615 bytes of scratch; at most "), "%s", r.err);
@@ -95,7 +95,7 @@ END_TEST
 START_TEST(kernels_lists_it)
 {
     char *folder = noop_folder(), line[4200];
-    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     snprintf(line, sizeof line, "\ndevice: noop, does nothing, brought by %s/noop_device.so 1.0.0; ", folder);
     ck_assert_msg(strstr(r.err, "no kernels for the CPU; ") == r.err && strstr(r.err, line), "%s", r.err);

@@ -36,7 +36,7 @@ static process_result run_with(const char *fault, int tokens, const char *kernel
     setenv("BAD_GUEST", fault, 1);
     snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
     return TENON(NULL, "run", "--temperature=0", "models/demo", "--tokens", prompt(tokens), "-n", "8", "--ignore-eos",
-                 "--dtype", "f32", "--threads", "2", "--no-measure", "--plugins", plugins, "--kernels", kernels);
+                 "--dtype", "f32", "--threads", "2", "--no-measure", "--only-plugins", plugins, "--kernels", kernels);
 }
 
 static const struct {
@@ -76,13 +76,13 @@ START_TEST(it_is_told)
     ck_assert_msg(r.status == 0 && !strstr(r.err, "warning"), "%s", r.err);
     process_free(&r);
     snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
-    r = TENON(NULL, "inspect", "models/demo", "--threads", "2", "--dtype", "f32", "--plugins", plugins, "--kernels",
-              "npu_bad_guest");
+    r = TENON(NULL, "inspect", "models/demo", "--threads", "2", "--dtype", "f32", "--only-plugins", plugins,
+              "--kernels", "npu_bad_guest");
     const char *line = strstr(r.out, "compared with eager on first use: ");
     ck_assert_msg(line && strstr(line, " calls of new sizes\n"), "%s", r.err);
     process_free(&r);
-    r = TENON(NULL, "inspect", "models/demo", "--threads", "2", "--dtype", "f32", "--plugins", plugins, "--kernels",
-              "npu_bad_guest", "--format", "json");
+    r = TENON(NULL, "inspect", "models/demo", "--threads", "2", "--dtype", "f32", "--only-plugins", plugins,
+              "--kernels", "npu_bad_guest", "--format", "json");
     line = strstr(r.out, "\"first_calls\": {");
     long all = 0, now = -1;
     ck_assert(line && sscanf(line, "\"first_calls\": { \"compared\": %ld, \"now\": %ld", &all, &now) == 2);

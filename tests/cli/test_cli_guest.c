@@ -26,7 +26,7 @@ static process_result run_with(const char *fault, const char *tokens)
     else
         unsetenv("BAD_GUEST");
     return TENON(NULL, "run", "--temperature=0", MODEL, "--tokens", tokens, "-n", "48", "--ignore-eos", "--dtype",
-                 "f32", "--threads", "2", "--plugins", plugins(), "--kernels", "npu_bad_guest");
+                 "f32", "--threads", "2", "--only-plugins", plugins(), "--kernels", "npu_bad_guest");
 }
 
 static void expect_in(const char *text, const char *words)
@@ -182,13 +182,13 @@ END_TEST
 START_TEST(a_listing_that_is_ended_is_told)
 {
     setenv("BAD_GUEST", "exit in the program's available", 1);
-    process_result r = TENON(NULL, "kernels", "--plugins", plugins());
+    process_result r = TENON(NULL, "kernels", "--only-plugins", plugins());
     process_expect_error(r, 3, "npu_bad_guest (bad_guest.so) in available: it called exit(0)", NULL);
     unsetenv("BAD_GUEST");
     setenv("BAD_PLUGIN", "exit in the program", 1);
     char folder[4300];
     snprintf(folder, sizeof folder, "%s/tests/bad_plugins", process_build());
-    r = TENON(NULL, "kernels", "--plugins", folder);
+    r = TENON(NULL, "kernels", "--only-plugins", folder);
     process_expect_error(r, 3, "a plugin (conduct.so) in its constructor: it called exit(0)", NULL);
     unsetenv("BAD_PLUGIN");
 }
@@ -201,7 +201,7 @@ START_TEST(a_handler_cannot_change_the_status)
     int nowhere = open("/dev/null", O_RDWR), full = open("/dev/full", O_WRONLY);
     ck_assert(nowhere >= 0 && full >= 0);
     pid_t pid = process_start((const char *const[]){"run", MODEL, "--tokens", "1,2,3", "-n", "1", "--dtype", "f32",
-                                                    "--plugins", plugins(), "--kernels", "npu_bad_guest", NULL},
+                                                    "--only-plugins", plugins(), "--kernels", "npu_bad_guest", NULL},
                               nowhere, full, nowhere);
     unsetenv("BAD_GUEST");
     ck_assert_int_eq(process_wait(pid), 1);

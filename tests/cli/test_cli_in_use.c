@@ -56,7 +56,7 @@ static void teardown(void)
     free(file);
 }
 
-#define OPTIONS "--plugins", plugins, "--kernels=test_in_use", "--dtype=f32", "--temperature=0"
+#define OPTIONS "--only-plugins", plugins, "--kernels=test_in_use", "--dtype=f32", "--temperature=0"
 
 /* A program that runs, with what it has printed. */
 typedef struct program {
@@ -147,10 +147,10 @@ START_TEST(the_next_one_tries_it_again)
                                        "in_use.so: ",
                                        "test_in_use  cpu     1.0.0    yes",
                                        ""};
-    process_result before = TENON(NULL, "kernels", "--plugins", plugins);
+    process_result before = TENON(NULL, "kernels", "--only-plugins", plugins);
     ck_assert_msg(before.status == 0 && strstr(before.out, says[0]), "%s%s", before.out, before.err);
     rewrites[_i].act(file);
-    process_result r = TENON(NULL, "kernels", "--plugins", plugins);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", plugins);
     ck_assert_msg(strstr(r.out, says[_i]) != NULL, "%s: %s%s", rewrites[_i].name, r.out, r.err);
     ck_assert_msg(!strstr(says[_i], "yes") == !strstr(r.out, "yes"), "%s: %s", rewrites[_i].name, r.out);
     process_free(&before);

@@ -96,7 +96,7 @@ START_TEST(the_configuration_names_the_folders)
     json_t *list = parse(&r, 0);
     ck_assert_uint_eq(json_array_size(list), 0);
     json_decref(list);
-    r = TENON(NULL, "kernels", "--config", path, "--plugins", plugins());
+    r = TENON(NULL, "kernels", "--config", path, "--only-plugins", plugins());
     const char *const words[] = {NORM, NULL};
     expect_words(&r, words);
     process_free(&r);
@@ -129,16 +129,16 @@ static char *mixed_folder(void)
 START_TEST(a_file_that_is_no_plugin_is_listed)
 {
     char *folder = mixed_folder();
-    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     const char *const words[] = {NORM, "/good.so\n", "\nnot used:\n  ", "/text.so: skipped: not an ELF file", NULL};
     expect_words(&r, words);
     process_free(&r);
-    r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "/text.so: skipped"), "%s", r.err);
     json_t *list = parse(&r, 0);
     ck_assert_uint_eq(json_array_size(list), 2); /* the CPU's side and that of the NPU                  */
     json_decref(list);
-    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strncmp(r.err, "tenon: warning: ", 16) == 0, "%s", r.err);
     process_free(&r);
@@ -157,20 +157,20 @@ START_TEST(a_broken_plugin_shows_in_the_exit_status)
         if (memcmp(data + i, "Tenon\0\0\0", 8) == 0)
             data[i + 8] = 9;
     tempdir_write(other, data, size);
-    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_int_eq(r.status, 3);
     ck_assert_msg(strstr(r.out, NORM) && strstr(r.out, "/other.so: refused: "), "%s", r.out);
     ck_assert_msg(strncmp(process_said(&r), "tenon: ", 7) == 0 && strstr(r.err, "1 of 3 plugins cannot be used; "),
                   "%s", r.err);
     process_free(&r);
-    r = TENON(NULL, "kernels", "--plugins", folder, "--json", "--quiet");
+    r = TENON(NULL, "kernels", "--only-plugins", folder, "--json", "--quiet");
     json_decref(parse(&r, 3));
     /* Elsewhere it is a warning. */
-    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strstr(r.err, "/other.so: refused: "), "%s", r.err);
     process_free(&r);
-    r = TENON(NULL, "inspect", MODEL, "--plugins", folder, "--quiet");
+    r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--quiet");
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strstr(r.err, "/other.so: refused: ") && !strstr(r.err, "/text.so"), "%s", r.err);
     process_free(&r);
@@ -189,9 +189,10 @@ START_TEST(kernels_asked_for_by_name)
                          "npu_fused_moe", NULL);
     process_expect_error(TENON(NULL, "verify", MODEL, "--kernels=none"), 2, "nothing to verify", NULL);
     char *empty = tempdir_new();
-    process_expect_error(TENON(NULL, "verify", MODEL, "--plugins", empty, "--quiet"), 3, "no kernel took a site", NULL);
+    process_expect_error(TENON(NULL, "verify", MODEL, "--only-plugins", empty, "--quiet"), 3, "no kernel took a site",
+                         NULL);
     ck_assert_int_eq(chmod(empty, 0777), 0);
-    process_expect_error(TENON(NULL, "run", MODEL, "x", "--plugins", empty), 3, empty, "writable", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "x", "--only-plugins", empty), 3, empty, "writable", NULL);
     tempdir_remove(empty);
 }
 END_TEST
@@ -201,7 +202,7 @@ START_TEST(no_kernels_in_spite_of_a_bad_folder)
     char *folder = tempdir_new();
     ck_assert_int_eq(chmod(folder, 0777), 0);
     process_result r =
-        TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--kernels=none", "--plugins", folder);
+        TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--kernels=none", "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     ck_assert_msg(strstr(r.err, "tenon: warning: ") == r.err && strstr(r.err, "writable"), "%s", r.err);
     process_free(&r);
@@ -235,7 +236,7 @@ START_TEST(inspect_prints_tree_and_reasons)
     ck_assert_ptr_null(strstr(r.out, "op: site has"));
     process_free(&r);
     char *folder = mixed_folder();
-    r = TENON(NULL, "inspect", MODEL, "--explain", "--plugins", folder);
+    r = TENON(NULL, "inspect", MODEL, "--explain", "--only-plugins", folder);
     expect_words(&r, missing);
     process_free(&r);
     tempdir_remove(folder);
@@ -417,13 +418,13 @@ static void expect_unfiltered(const char *why)
     process_result r = TENON(NULL, "--version");
     ck_assert_msg(r.status == 0 && count_of(r.out, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
     process_free(&r);
-    r = TENON(NULL, "kernels", "--plugins", plugins());
+    r = TENON(NULL, "kernels", "--only-plugins", plugins());
     ck_assert_msg(r.status == 0 && count_of(r.err, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
     process_free(&r);
     r = TENON(NULL, "check", plugin, "--quick", "--site", "1");
     ck_assert_msg(r.status == 0 && count_of(r.err, why[0] ? line : "filter of") == (why[0] != 0), "%s%s", r.out, r.err);
     process_free(&r);
-    r = TENON(NULL, "inspect", MODEL, "--plugins", plugins());
+    r = TENON(NULL, "inspect", MODEL, "--only-plugins", plugins());
     ck_assert_msg(r.status == 0 && count_of(r.err, "filter of system calls") == 0, "%s%s", r.out, r.err);
     process_free(&r);
 }

@@ -66,7 +66,7 @@ static void spoil(const char *path, bool in_place)
 static process_result run(void)
 {
     return TENON(NULL, "run", "--temperature=0", "models/demo", "--tokens", "1,2,3", "-n", "2", "--ignore-eos",
-                 "--dtype", "f32", "--threads", "2", "--plugins", plugins, "--kernels", "test_calls_library");
+                 "--dtype", "f32", "--threads", "2", "--only-plugins", plugins, "--kernels", "test_calls_library");
 }
 
 static void expect_right(void)

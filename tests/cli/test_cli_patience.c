@@ -16,7 +16,7 @@ static char plugins[4096];
 
 static void expect_listed(const char *words)
 {
-    process_result r = TENON(NULL, "kernels", "--plugins", plugins);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", plugins);
     ck_assert_msg(r.status == 0 && strstr(r.out, words), "'%s': status %d: %s%s", words, r.status, r.out, r.err);
     process_free(&r);
 }
@@ -48,8 +48,8 @@ static void tear_down(void)
 
 static void expect_refused(const char *words)
 {
-    process_result r = TENON(NULL, "run", "models/demo", "--tokens", "1,2", "-n", "1", "--dtype", "f32", "--plugins",
-                             plugins, "--kernels", KERNEL);
+    process_result r = TENON(NULL, "run", "models/demo", "--tokens", "1,2", "-n", "1", "--dtype", "f32",
+                             "--only-plugins", plugins, "--kernels", KERNEL);
     ck_assert_msg(r.status == 3 && strstr(r.err, KERNEL) && strstr(r.err, words), "'%s': status %d: %s", words,
                   r.status, r.err);
     process_free(&r);

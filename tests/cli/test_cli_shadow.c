@@ -39,7 +39,7 @@ static process_result run_with(const char *fault, const char *kernels, const cha
     ck_assert_int_eq(chdir(folder), 0);
     process_result r =
         TENON(NULL, "run", "--temperature=0", model, "--tokens", TOKENS_37, "-n", "32", "--ignore-eos", "--dtype",
-              "f32", "--threads", "2", "--plugins", plugins, "--kernels", kernels, "--shadow", shadow);
+              "f32", "--threads", "2", "--only-plugins", plugins, "--kernels", kernels, "--shadow", shadow);
     ck_assert_int_eq(chdir(top), 0);
     return r;
 }
@@ -51,7 +51,7 @@ static process_result replay(const char *fault, bool named)
     snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
     snprintf(plugin, sizeof plugin, "%s/bad_guest.so", plugins);
     process_result r = named ? TENON(NULL, "check", plugin, "--replay", file)
-                             : TENON(NULL, "check", "--replay", file, "--plugins", plugins);
+                             : TENON(NULL, "check", "--replay", file, "--only-plugins", plugins);
     free(file);
     return r;
 }

@@ -47,7 +47,8 @@ START_TEST(command_help_shows_an_example)
 {
     const char *name = names[_i];
     char first[64], example[64];
-    const char *const words[] = {"\nexample:\n", example, "common options:\n", "--plugins DIR", "--quiet", NULL};
+    const char *const words[] = {"\nexample:\n", example, "common options:\n", "--plugins DIR", "--only-plugins DIR",
+                                 "--quiet",      NULL};
     snprintf(first, sizeof first, "usage: tenon %s ", name);
     snprintf(example, sizeof example, "  tenon %s ", name);
     if (strcmp(name, "run") == 0)
@@ -163,7 +164,8 @@ START_TEST(folders_and_files_that_are_not_there)
     process_expect_error(TENON(NULL, "perplexity", "m", "/tmp"), 4, "tenon: /tmp: cannot read: Is a directory; ", NULL);
     process_expect_error(TENON(NULL, "run", "m", "x", "--plugins", "/nonexistent/p"), 3,
                          "tenon: /nonexistent/p: no such plugin folder", NULL);
-    process_expect_error(TENON(NULL, "run", "m", "x", "--plugins", "/dev/null"), 3, "/dev/null: is not a folder", NULL);
+    process_expect_error(TENON(NULL, "run", "m", "x", "--only-plugins", "/dev/null"), 3, "/dev/null: is not a folder",
+                         NULL);
     process_expect_error(TENON(NULL, "kernels", "--config", "/nonexistent/c.json"), 3, "/nonexistent/c.json", NULL);
     process_expect_error(TENON(NULL, "logits", "m", "--input=i", "--output=/nonexistent/o"), 4,
                          "cannot write to folder '/nonexistent'", NULL);

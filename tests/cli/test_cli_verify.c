@@ -108,7 +108,7 @@ START_TEST(a_wrong_kernel_beside_good_ones)
 {
     static const char *const specs[] = {"auto", NORM, NORM "," SUM};
     set_fault("scale 1.1", "layers", NORM);
-    process_result r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--kernels", specs[_i]);
+    process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--kernels", specs[_i]);
     ck_assert_msg(r.status == 5, "status %d: %s%s", r.status, r.out, r.err);
     expect_in(r.out, NORM);
     expect_in(r.out, "FAILED\n");
@@ -118,7 +118,7 @@ START_TEST(a_wrong_kernel_beside_good_ones)
         expect_in(r.out, SUM " ADD_RMS_NORM: tried ");
     expect_in(r.err, "tenon: " NORM ": fails at model.layers.");
     process_free(&r);
-    r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--kernels", specs[_i], "--json");
+    r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--kernels", specs[_i], "--json");
     json_t *root = parse(&r, 5);
     ck_assert(!truth(root, "passed"));
     const json_t *row = row_of(root, NORM, "RMS_NORM");
@@ -139,13 +139,13 @@ START_TEST(one_that_lost_its_sites)
 {
     add_plugin("plugins/npu_rmsnorm.so");
     set_fault("scale 1", "-", NULL);
-    process_result r = TENON(NULL, "verify", MODEL, "--plugins", folder);
+    process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder);
     ck_assert_msg(r.status == 0, "status %d: %s%s", r.status, r.out, r.err);
     expect_in(r.out, "passed, not applied\n");
     expect_in(r.out, ": not applied at ");
     process_free(&r);
     set_fault("scale 1.1", "layers", NORM);
-    r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--json");
+    r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--json");
     json_t *root = parse(&r, 5);
     ck_assert(!truth(row_of(root, NORM, NULL), "passed"));
     ck_assert(truth(row_of(root, "npu_fused_rmsnorm", "RMS_NORM"), "passed"));
@@ -157,7 +157,7 @@ START_TEST(one_that_crashes)
 {
     add_plugin("tests/bad_kernels/bad_kernel.so");
     setenv("BAD_KERNEL", "crash", 1);
-    process_result r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--dtype=f32", "--json");
+    process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--dtype=f32", "--json");
     json_t *root = parse(&r, 5);
     const json_t *row = row_of(root, "npu_fused_rmsnorm", "RMS_NORM");
     ck_assert(!truth(root, "passed") && !truth(row, "passed"));
@@ -172,7 +172,7 @@ START_TEST(inspect_never_says_that_a_refused_one_takes_it)
 {
     set_fault("scale 1.1", "layers", NULL);
     static const char *const specs[] = {"auto", NORM};
-    process_result r = TENON(NULL, "inspect", MODEL, "--plugins", folder, "--explain", "--kernels", specs[_i]);
+    process_result r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--explain", "--kernels", specs[_i]);
     ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
     expect_in(r.out, "- " NORM ": refused: wrong numbers with ");
     ck_assert_msg(!strstr(r.out, NORM ": takes it"), "%s", r.out);
@@ -182,10 +182,10 @@ END_TEST
 
 START_TEST(selection_errors_end_with_3)
 {
-    process_expect_error(TENON(NULL, "verify", MODEL, "--plugins", folder, "--kernels=test_layer_nrom"), 3,
+    process_expect_error(TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--kernels=test_layer_nrom"), 3,
                          "did you mean '" NORM "'", NULL);
     process_expect_error(
-        TENON(NULL, "verify", MODEL, "--plugins", folder, "--dtype=f32", "--training", "--kernels=" NORM), 3,
+        TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--dtype=f32", "--training", "--kernels=" NORM), 3,
         "takes no site", "no backward", NULL);
 }
 END_TEST
@@ -197,7 +197,7 @@ START_TEST(training_shows_each_gradient)
     add_plugin("tests/bad_kernels/bad_kernel.so");
     for (int bad = 0; bad < 2; bad++) {
         setenv("BAD_KERNEL", bad ? "gradient" : "none", 1);
-        process_result r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--dtype=f32", "--training", "--json",
+        process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--dtype=f32", "--training", "--json",
                                  "--kernels=npu_fused_rmsnorm");
         json_t *root = parse(&r, bad ? 5 : 0);
         const json_t *list = json_object_get(row_of(root, "npu_fused_rmsnorm", NULL), "gradients");
@@ -210,7 +210,7 @@ START_TEST(training_shows_each_gradient)
             ck_assert(strlen(text_of(gradient, "worst_site")) > 0);
         }
         json_decref(root);
-        r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--dtype=f32", "--training",
+        r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--dtype=f32", "--training",
                   "--kernels=npu_fused_rmsnorm");
         ck_assert_int_eq(r.status, bad ? 5 : 0);
         expect_in(r.out, "\nGRADIENT OF  KERNEL ");
@@ -310,11 +310,11 @@ START_TEST(failures_on_text_are_told)
     expect_in(r.err, "it comes from " SUM " at model.layers.3.input_layernorm");
     process_free(&r);
     /* A kernel that the first use refuses takes no part, and asked for by name it is an error. */
-    r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--text", TEXT, "--max-tokens=32", "-q");
+    r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--text", TEXT, "--max-tokens=32", "-q");
     ck_assert_msg(r.status == 0 && !strstr(r.out, SUM), "status %d: %s%s", r.status, r.out, r.err);
     process_free(&r);
     set_fault("scale 1.3", "layers", NULL);
-    r = TENON(NULL, "verify", MODEL, "--plugins", folder, "--text", TEXT, "--max-tokens=32", "--kernels=" NORM);
+    r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--text", TEXT, "--max-tokens=32", "--kernels=" NORM);
     ck_assert_int_eq(r.status, 5);
     expect_in(r.err, "is refused at ");
     process_free(&r);

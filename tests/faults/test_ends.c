@@ -138,7 +138,7 @@ static pid_t start_long_run(const char *plugins, int out, int err)
                                      "--ignore-eos",
                                      "--context=5000",
                                      "--kernels=auto",
-                                     "--plugins",
+                                     "--only-plugins",
                                      plugins,
                                      NULL};
     pid_t pid = process_start(arguments, open("/dev/null", O_RDONLY | O_CLOEXEC), out, err);
@@ -163,7 +163,7 @@ START_TEST(a_plugin_renamed_over_while_in_use)
     ck_assert_int_gt(lseek(out, 0, SEEK_END), 0);
     close(out);
     /* The next one looks at what is there now. */
-    process_result r = TENON(NULL, "kernels", "--plugins", plugins);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", plugins);
     ck_assert_msg(strstr(r.out, "npu_fused_swiglu") && !strstr(r.out, "npu_fused_rmsnorm"), "%s", r.out);
     process_free(&r);
     free(plugin);

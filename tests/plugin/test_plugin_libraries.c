@@ -81,7 +81,7 @@ static void tear_down(void)
 /* NULL: it loads. Otherwise the reason holds this text. */
 static void expect(const char *why)
 {
-    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", "plugins");
     ck_assert_msg(r.status == (why ? 3 : 0), "exit status %d\n%s%s", r.status, r.out, r.err);
     if (why)
         ck_assert_msg(strstr(r.out, "/plugins/needs.so: ") && strstr(r.out, why), "not '%s':\n%s", why, r.out);
@@ -196,7 +196,7 @@ START_TEST(b10_the_environment_leads_nowhere_else)
     /* What needs nothing is not concerned. */
     copy("good", "plugins/needs.so");
     setenv("LD_LIBRARY_PATH", ":lib", 1);
-    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", "plugins");
     ck_assert_msg(r.status == 0 && strstr(r.out, "test_rms_norm"), "%s%s", r.out, r.err);
     process_free(&r);
 }
@@ -219,7 +219,7 @@ START_TEST(b10_libraries_that_a_constructor_opens_are_seen)
     copy("conduct", "plugins/needs.so");
     setenv("BAD_PLUGIN", "opens another library", 1);
     setenv("BAD_FILE", in_root(cases[_i].file), 1);
-    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", "plugins");
     ck_assert_msg(strstr(r.out, cases[_i].printed) != NULL, "not '%s':\n%s%s", cases[_i].printed, r.out, r.err);
     process_free(&r);
 }
@@ -287,7 +287,7 @@ START_TEST(b10_a_stack_that_became_executable_is_seen)
     copy("conduct", "plugins/needs.so");
     setenv("BAD_PLUGIN", "opens another library", 1);
     setenv("BAD_FILE", in_root("ROOT/lib/x.so"), 1);
-    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", "plugins");
     /* Newer C libraries do not open such a file at all. */
     ck_assert_msg(r.status == 3 && (strstr(r.out, "executable stack") || strstr(r.out, "SIGABRT")), "%s%s", r.out,
                   r.err);
@@ -342,7 +342,7 @@ START_TEST(b10_the_rules_hold_for_all_folders_above)
     }
     ck_assert_int_eq(chmod("above", 0755), 0);
     ck_assert_int_eq(chmod(root, 0777), 0); /* of the plugins                                              */
-    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", "plugins");
     ck_assert_msg(r.status == 3 && strstr(r.err, "above it is writable by everyone"), "%s%s", r.out, r.err);
     process_free(&r);
     ck_assert_int_eq(chmod(root, 0700), 0);
@@ -365,7 +365,7 @@ END_TEST
 
 static void list_plugins(void)
 {
-    process_result r = TENON(NULL, "kernels", "--plugins", "plugins");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", "plugins");
     process_free(&r);
 }
 

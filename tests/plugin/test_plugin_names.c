@@ -82,12 +82,12 @@ START_TEST(c17_names_of_files_are_escaped)
     add("good", name);
     add("crash", "a.so");
     add("not_available", "z.so");
-    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     expect_clean(r.out);
     expect_clean(r.err);
     ck_assert_msg(strstr(r.out, shown) != NULL, "%s", r.out);
     process_free(&r);
-    r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     expect_clean(r.err);
     json_t *list = json_loads(r.out, 0, NULL);
     ck_assert_msg(list != NULL, "%s", r.out);
@@ -105,14 +105,14 @@ START_TEST(c17_names_of_refused_files_are_escaped)
     const char *name = names[_i][0], *shown = names[_i][1];
     add("crash", name);
     add("good", "good.so");
-    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     char line[256];
     snprintf(line, sizeof line, "%s: quarantined: its constructor crashed with SIGSEGV", shown);
     expect_clean(r.out);
     expect_clean(r.err);
     ck_assert_msg(strstr(r.out, line) != NULL, "%s", r.out);
     process_free(&r);
-    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     expect_clean(r.err);
     ck_assert_msg(strstr(r.err, line) != NULL, "%s", r.err);
@@ -128,13 +128,13 @@ START_TEST(c17_a_folder_of_any_name_is_bearable)
     folder = odd;
     add("good", "good.so");
     folder = outer;
-    process_result r = TENON(NULL, "kernels", "--plugins", odd, "--json", "-v");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", odd, "--json", "-v");
     json_t *list = json_loads(r.out, 0, NULL);
     ck_assert_msg(list && find(list, "test_rms_norm"), "%s%s", r.out, r.err);
     json_decref(list);
     process_free(&r);
     ck_assert_int_eq(chmod(odd, 0777), 0);
-    r = TENON(NULL, "kernels", "--plugins", odd);
+    r = TENON(NULL, "kernels", "--only-plugins", odd);
     ck_assert_int_eq(r.status, 3);
     expect_clean(r.err);
     ck_assert_msg(strstr(r.err, "odd\\x0a\\x1b[1m\\xff: writable by everyone"), "%s", r.err);
@@ -165,7 +165,7 @@ START_TEST(c17_ids_that_nobody_could_type_are_refused)
     char *path = tempdir_path(folder, "odd.so");
     tempdir_write(path, content, size);
     add("not_available", "z.so");
-    process_result r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     expect_clean(r.err);
     ck_assert_int_eq(r.status, 3);
     ck_assert_msg(strstr(r.err, ids[_i][1]) != NULL, "%s", r.err);
@@ -188,7 +188,7 @@ START_TEST(c17_other_texts_are_escaped)
     memcpy(at, "f\xfcr alle", sizeof good);
     char *path = tempdir_path(folder, "odd.so");
     tempdir_write(path, content, size);
-    process_result r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     ck_assert_msg(r.status == 0, "%s", r.err);
     json_t *list = json_loads(r.out, 0, NULL);
     ck_assert_str_eq(json_string_value(json_object_get(find(list, "test_rms_norm"), "summary")), "f\\xfcr alle");
@@ -207,12 +207,12 @@ START_TEST(c17_what_is_for_another_machine_is_listed_as_such)
         ((Elf64_Ehdr *)(void *)content)->e_machine == EM_S390 ? EM_PPC64 : EM_S390;
     tempdir_write(path, content, size);
     add("good", "good.so");
-    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_msg(r.status == 0, "%s", r.err);
     ck_assert_msg(strstr(r.out, "test_rms_norm  cpu     1.0.0    yes "), "%s", r.out);
     ck_assert_msg(strstr(r.out, "/elsewhere.so: skipped: built for another machine: expected "), "%s", r.out);
     process_free(&r);
-    r = TENON(NULL, "inspect", MODEL, "--plugins", folder);
+    r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
     process_free(&r);
     free(path);
@@ -229,7 +229,7 @@ START_TEST(c17_what_is_for_another_device_is_listed_as_such)
     memcpy(at, "\0npu\0", 5);
     tempdir_write(path, content, size);
     add("not_available", "z.so");
-    process_result r = TENON(NULL, "kernels", "--plugins", folder, "--json");
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     ck_assert_msg(r.status == 0, "%s", r.err);
     json_t *list = json_loads(r.out, 0, NULL);
     const json_t *kernel = find(list, "test_rms_norm");
@@ -267,7 +267,7 @@ START_TEST(b14_without_kernels_no_plugin_is_opened)
 {
     add("conduct", "conduct.so");
     setenv("BAD_PLUGIN", "prints", 1);
-    process_result r = TENON(NULL, "kernels", "--plugins", folder);
+    process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_ptr_nonnull(strstr(r.out, "from the constructor\n")); /* opened in the program itself      */
     process_free(&r);
     static const char *const commands[][6] = {{"inspect", MODEL},
@@ -276,14 +276,14 @@ START_TEST(b14_without_kernels_no_plugin_is_opened)
                                               {"bench", MODEL, "--prompt=4", "--decode=1", "--repeat=1"}};
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         const char *const *c = commands[i];
-        r = TENON(NULL, c[0], c[1], "--kernels=none", "--plugins", folder, c[2], c[3], c[4]);
+        r = TENON(NULL, c[0], c[1], "--kernels=none", "--only-plugins", folder, c[2], c[3], c[4]);
         ck_assert_msg(r.status == 0, "%s", r.err);
         ck_assert_ptr_null(strstr(r.out, "from the constructor"));
         ck_assert_ptr_null(strstr(r.err, "from the constructor"));
         process_free(&r);
     }
-    r = TENON(NULL, "bench", MODEL, "--kernels=none", "--against=auto", "--plugins", folder, "--prompt=4", "--decode=1",
-              "--repeat=1");
+    r = TENON(NULL, "bench", MODEL, "--kernels=none", "--against=auto", "--only-plugins", folder, "--prompt=4",
+              "--decode=1", "--repeat=1");
     ck_assert_ptr_nonnull(strstr(r.out, "from the constructor\n")); /* the other side wants it           */
     process_free(&r);
 }
