@@ -211,7 +211,7 @@ static tn_status run_check(const options *o, tn_error *err)
     if (access(o->argument[0], F_OK))
         return tn_fail(err, TN_E_KERNEL, o->argument[0], "no such file: %s; give the path of a plugin, my_kernels.so",
                        strerror(errno));
-    check_threads(o);
+    check_threads(o, 0);
     note_unfiltered(o);
     report p = {.o = o, .rows = option_given(o, OPT_JSON) ? json_array() : NULL};
     tn_error failure = TN_ERROR_INIT;

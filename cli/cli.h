@@ -249,8 +249,8 @@ void workspace_check_context(const workspace *w, int64_t context); /* warns when
 void workspace_notices(workspace *w); /* prints what the library has put right since                  */
 void workspace_close(workspace *w);
 
-/* Warns when --threads asks for more than there are processors. */
-void check_threads(const options *o);
+/* Warns when --threads asks for more than there are processors. made: how many there are now; 0: that is not known. */
+void check_threads(const options *o, int32_t made);
 
 /* Returns err's code; an error about a device that the file asks for names file and key from then on. */
 tn_status device_error(const workspace *w, tn_error *err);

@@ -263,7 +263,6 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
         status = announce_device(w, err);
     if (status)
         return device_error(w, err);
-    check_threads(o);
     /* Broken ones with --quiet, too: without their kernels sums round otherwise. */
     list_bad_plugins(stderr, WARNING, !option_given(o, OPT_QUIET));
     tn_model_options options = {.size = sizeof options,
@@ -277,6 +276,7 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
     progress_clear(&w->progress);
     if (!w->model)
         return device_error(w, err);
+    check_threads(o, tn_thread_count());
     w->info.size = sizeof w->info;
     status = tn_model_get_info(w->model, &w->info);
     if (status)
@@ -313,15 +313,18 @@ tn_status workspace_apply(workspace *w, tn_error *err)
     return TN_OK;
 }
 
-void check_threads(const options *o)
+void check_threads(const options *o, int32_t made)
 {
     cpu_set_t allowed;
     int64_t asked = option_integer(o, OPT_THREADS, 0);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && asked > CPU_COUNT(&allowed))
-        note(o,
-             WARNING "--threads: %lld are more than the %d processor%s that this program may use; they wait for "
-                     "each other",
-             (long long)asked, CPU_COUNT(&allowed), CPU_COUNT(&allowed) == 1 ? "" : "s");
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || asked <= CPU_COUNT(&allowed))
+        return;
+    char some[64] = "they";
+    if (made > 0 && made < asked)
+        snprintf(some, sizeof some, "%d are made, and they", made);
+    note(o,
+         WARNING "--threads: %lld are more than the %d processor%s that this program may use; %s wait for each other",
+         (long long)asked, CPU_COUNT(&allowed), CPU_COUNT(&allowed) == 1 ? "" : "s", some);
 }
 
 int64_t workspace_positions(const workspace *w)

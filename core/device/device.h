@@ -41,7 +41,11 @@ void threads_forget(void);
 /* Threads of the team that there are now, without those that call; -1: it is at work, and nobody can say. */
 int32_t threads_hired(void);
 
-/* Sets the size of the team; 0: one thread per processor of the affinity mask. */
+/* As many of these threads as serve: no more than the affinity mask has processors, or 4, which whoever looks for races
+ * may have on any machine. Others would wait for each other, while kernels ask for scratch for every one. */
+int32_t threads_bound(int32_t count);
+
+/* Sets the size of the team, within threads_bound; 0: one thread per processor of the affinity mask. */
 void threads_set(int32_t count);
 
 /* From now on the calling thread gets at most this many threads for its work (0: all); returns what held before. Memory

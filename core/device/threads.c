@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MASK_BYTES = 8, THREADS_MAX = 1024, PIECES_PER_THREAD = 4 };
+enum { MASK_BYTES = 8, THREADS_MAX = 1024, THREADS_ALWAYS = 4, PIECES_PER_THREAD = 4 };
 
 /* Nanoseconds: shares of the last regions' time, within limits. */
 enum { SPIN_SHARE = 2, SPIN_LEAST = 40000, SPIN_MOST = 5000000 };
@@ -332,9 +332,17 @@ int32_t threads_hired(void)
     return workers;
 }
 
+int32_t threads_bound(int32_t count)
+{
+    cpu_set_t set;
+    int most = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    most = most < THREADS_ALWAYS ? THREADS_ALWAYS : most < THREADS_MAX ? most : THREADS_MAX;
+    return count < most ? count : most;
+}
+
 void threads_set(int32_t count)
 {
-    atomic_store(&team.asked, count > 0 ? (count < THREADS_MAX ? count : THREADS_MAX) : 0);
+    atomic_store(&team.asked, count > 0 ? threads_bound(count) : 0);
 }
 
 void threads_strict(bool strict)

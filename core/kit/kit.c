@@ -93,6 +93,7 @@ tn_status tn_check_plugin(const char *file, const tn_check_options *options,
     tn_status status = environment_check(err);
     if (status == TN_OK && options)
         status = structs_take(&k.options, sizeof k.options, options, "tn_check_options", err);
+    k.options.threads = threads_bound(k.options.threads);
     if (status == TN_OK)
         status = find_op(k.options.op, &only, err);
     if (status == TN_OK)

@@ -115,13 +115,13 @@ static bool is_wrong(replay *r, const fenced_run *run)
     return figures.worst > 1;
 }
 
-/* On one thread, and on as many as the file tells, or all where that is one. */
+/* On one thread, and on as many as the file tells and this machine bears, or all where that is one. */
 static tn_status compute_kernel(replay *r, tn_error *err)
 {
     tn_replay *to = &r->result;
     int32_t all = tn_thread_count();
     char where[160];
-    to->threads = r->file.facts.threads > 1 ? r->file.facts.threads : all > 1 ? all : 2;
+    to->threads = r->file.facts.threads > 1 ? threads_bound(r->file.facts.threads) : all > 1 ? all : 2;
     tn_status status = make_calls(r, r->alone, ALONE, 1, err);
     for (int i = 0; i < ALONE && status == TN_OK; i++, to->calls_alone++)
         to->wrong_alone += is_wrong(r, &r->alone[i]);

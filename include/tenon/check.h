@@ -49,7 +49,7 @@ typedef struct tn_check_row {
 typedef struct tn_check_options {
     uint32_t size;
     const char *op;  /* only this operation ("RMS_NORM"); NULL: all                                */
-    int32_t threads; /* of the largest team; 0: one per core that it may use                          */
+    int32_t threads; /* of the largest team, as in tn_model_options; 0: one per core that it may use   */
     uint64_t seed;   /* other numbers                                                              */
     int64_t site;    /* only the site of this number; 0: all                                       */
     bool quick;      /* fewer and smaller sites                                                    */

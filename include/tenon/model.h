@@ -14,7 +14,9 @@ typedef struct tn_model_options {
     uint32_t size;
     const char *dtype;  /* "auto" (or NULL), "f32", "bf16", "f16"                               */
     const char *device; /* NAME[:ORDINAL], such as "cpu"; "auto" (or NULL): the CPU            */
-    int32_t threads;    /* 0: one per core that it may use. Of the whole process: what the last call says */
+    /* 0: one per core that it may use; no more than there are processors, or 4, are made. Of the whole process: what
+     * the last call says. */
+    int32_t threads;
     /* Called while loading with 0 <= done <= total; non-zero return cancels. May be NULL. On the thread that opens. */
     int (*progress)(void *ctx, const char *what, int64_t done, int64_t total);
     void *progress_ctx;

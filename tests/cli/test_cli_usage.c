@@ -204,10 +204,39 @@ START_TEST(more_threads_than_processors_are_warned_about)
     process_result r = TENON(NULL, "run", "models/demo", "x", "-n1", "--threads=1000", "--kernels=none");
     ck_assert_int_eq(r.status, 0);
     ck_assert_ptr_nonnull(strstr(r.err, "tenon: warning: --threads: 1000 are more than the "));
+    ck_assert_ptr_nonnull(strstr(r.err, " are made, and they wait for each other\n"));
     process_free(&r);
     r = TENON(NULL, "run", "models/demo", "x", "-n1", "--threads=1", "--kernels=none");
     ck_assert_ptr_null(strstr(r.err, "--threads"));
     process_free(&r);
+}
+END_TEST
+
+/* Kernels do not decline for the scratch of a thousand, and compute the same. */
+START_TEST(more_threads_than_serve_change_nothing)
+{
+    char *folder = tempdir_new(), *config = tempdir_path(folder, "kernels.json");
+    const char *const threads[] = {"--threads=2", "--threads=1000"};
+    char *tree[2], *words[2];
+    tempdir_write(config, "{\"verify\": \"never\"}", 19);
+    for (int i = 0; i < 2; i++) {
+        process_result r = TENON(NULL, "inspect", "models/demo", "--explain", "--config", config, threads[i]);
+        ck_assert_msg(r.status == 0 && !strstr(r.out, "bytes of scratch"), "%s%s", r.err, r.out);
+        tree[i] = r.out;
+        free(r.err);
+        r = TENON(NULL, "run", "models/demo", "And", "-n8", "--temperature=0", "--config", config, threads[i]);
+        ck_assert_msg(r.status == 0 && strstr(r.err, "nothing is left to eager"), "%s", r.err);
+        words[i] = r.out;
+        free(r.err);
+    }
+    ck_assert_str_eq(tree[0], tree[1]);
+    ck_assert_str_eq(words[0], words[1]);
+    for (int i = 0; i < 2; i++) {
+        free(tree[i]);
+        free(words[i]);
+    }
+    free(config);
+    tempdir_remove(folder);
 }
 END_TEST
 
@@ -237,6 +266,7 @@ int main(void)
     tcase_add_test(early, folders_and_files_that_are_not_there);
     tcase_add_test(early, a_missing_model_says_how_to_get_one);
     tcase_add_test(early, more_threads_than_processors_are_warned_about);
+    tcase_add_test(early, more_threads_than_serve_change_nothing);
     tcase_add_test(early, a_wrong_configuration_names_its_key);
     suite_add_tcase(suite, help);
     suite_add_tcase(suite, wrong);

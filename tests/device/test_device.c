@@ -4,6 +4,7 @@
 #include "device/device.h"
 
 #include <check.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,25 @@ START_TEST(barriers_and_nesting)
         /* Inside the team every thread does all of its own work. */
         ck_assert_int_eq(atomic_load(&t.ran), 10 * threads);
     }
+    threads_set(0);
+}
+END_TEST
+
+/* Kernels take scratch for every thread of a team, so it is no larger than serves. */
+START_TEST(a_team_is_bounded)
+{
+    cpu_set_t allowed;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    int most = CPU_COUNT(&allowed) > 4 ? CPU_COUNT(&allowed) : 4;
+    for (int32_t threads = 1; threads <= most; threads++) {
+        threads_set(threads);
+        ck_assert_int_eq(tn_thread_count(), threads);
+    }
+    for (int32_t threads = most + 1; threads > 0; threads = threads < INT32_MAX / 3 ? threads * 3 : 0) {
+        threads_set(threads);
+        ck_assert_int_eq(tn_thread_count(), most);
+    }
+    ck_assert_int_eq(threads_bound(0), 0);
     threads_set(0);
 }
 END_TEST
@@ -376,6 +396,7 @@ int main(void)
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, everything_is_done_once);
     tcase_add_test(tc, barriers_and_nesting);
+    tcase_add_test(tc, a_team_is_bounded);
     tcase_add_test(tc, serial_after_fork);
     tcase_add_test(tc, memory_is_aligned_and_zero);
     tcase_add_test(tc, memory_that_cannot_be);
