@@ -373,6 +373,8 @@ static tn_status open_text(chat *c, const char *folder, tn_error *err)
 {
     const options *o = c->o;
     tn_status status = check_model_folder(folder, err);
+    if (status == TN_OK && !(c->tokenizer = tn_tokenizer_open(folder, err)))
+        status = err->code;
     if (status == TN_OK)
         status = conversation_open(&c->talk, folder, err);
     if (status == TN_OK && option_given(o, OPT_MESSAGES) && strcmp(o->text[OPT_MESSAGES], "-") == 0)
@@ -381,8 +383,6 @@ static tn_status open_text(chat *c, const char *folder, tn_error *err)
                          "from; give a file");
     if (status == TN_OK)
         status = conversation_start(&c->talk, o, err);
-    if (status == TN_OK && !(c->tokenizer = tn_tokenizer_open(folder, err)))
-        status = err->code;
     return status;
 }
 

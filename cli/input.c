@@ -140,10 +140,6 @@ bool holds_tokenizer(const char *folder)
 tn_status check_model_folder(const char *path, tn_error *err)
 {
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) && !holds(path, "config.json") && !holds_tokenizer(path))
-        return tn_fail(err, TN_E_INPUT, path,
-                       "has neither config.json nor tokenizer.json; give the folder of a checkpoint itself, in a cache "
-                       "of the Hub the one below snapshots");
     if (stat(path, &st) == 0)
         return TN_OK;
     if (errno != ENOENT && errno != ENOTDIR)

@@ -10,6 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Does it hold what a clone without git-lfs has in place of a large file? */
+static bool is_lfs_pointer(int fd, size_t size)
+{
+    static const char start[] = "version https://git-lfs.github.com/spec/v1\n";
+    char read[sizeof start - 1];
+    return size < 1024 && pread(fd, read, sizeof read, 0) == (ssize_t)sizeof read && !memcmp(read, start, sizeof read);
+}
+
 /* Opening without blocking keeps a FIFO in a model's place from stopping the program. */
 static int open_regular(const char *path, size_t *size, tn_error *err)
 {
@@ -24,7 +32,11 @@ static int open_regular(const char *path, size_t *size, tn_error *err)
         tn_fail(err, TN_E_INPUT, path, "cannot read its size: %s", strerror(errno));
     else if (!S_ISREG(st.st_mode))
         tn_fail(err, TN_E_INPUT, path, "is not a regular file; give one");
-    else {
+    else if (is_lfs_pointer(fd, (size_t)st.st_size)) {
+        const char *slash = strrchr(path, '/');
+        tn_fail(err, TN_E_INPUT, path, "is a git-lfs pointer, not the file itself; run `git lfs pull` in %.*s",
+                slash ? (int)(slash - path) : 1, slash ? path : ".");
+    } else {
         *size = (size_t)st.st_size;
         return fd;
     }

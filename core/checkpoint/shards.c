@@ -207,8 +207,7 @@ static tn_status open_folder(shards *set, tn_error *err)
     else if (access(index, F_OK) == 0)
         status = open_index(set, index, err);
     else
-        status = tn_fail(err, TN_E_INPUT, set->folder, "has neither %s nor %s; give a folder with a checkpoint", SINGLE,
-                         INDEX);
+        status = tn_fail(err, TN_E_INPUT, single, "is not there, nor is " INDEX "; give a folder with a checkpoint");
     free(single);
     free(index);
     return status;

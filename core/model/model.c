@@ -4,6 +4,7 @@
 #include "apply/apply.h"
 #include "base/clock.h"
 #include "base/notices.h"
+#include "base/place.h"
 #include "base/structs.h"
 #include "op/op.h"
 #include "model/trust_device.h"
@@ -163,6 +164,10 @@ static void tell_unread(const tn_model *m)
 static tn_status open_parts(tn_model *m, const char *folder, const tn_model_options *options, tn_error *err)
 {
     tn_status status = check_folder(folder, err);
+    if (status == TN_OK)
+        status = place_check(folder, "config.json", err);
+    if (status == TN_OK && !m->weights)
+        status = place_check_weights(folder, err);
     if (status != TN_OK)
         return status;
     char *path = path_in(folder, "config.json");

@@ -1,6 +1,7 @@
 /* A tokenizer: opened from its file, and text to ids. */
 #include "text/tokenizer.h"
 
+#include "base/place.h"
 #include "base/structs.h"
 #include "text/added.h"
 #include "text/bpe.h"
@@ -133,7 +134,8 @@ tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err)
         tn_fail(err, TN_E_MEMORY, path, "out of memory");
         return NULL;
     }
-    doc *document = open_document(t->path, err);
+    bool folder = strcmp(t->path, path) != 0;
+    doc *document = folder && place_check(path, "tokenizer.json", err) != TN_OK ? NULL : open_document(t->path, err);
     tn_status status = document ? load(t, doc_root(document), err) : TN_E_INPUT;
     if (document)
         doc_close(document);

@@ -3,6 +3,7 @@
 #include "tempdir.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,13 @@ static void expect_refused(const char *folder, const char *word, const char *wor
     tn_model *model = tn_model_open(folder, NULL, &err);
     ck_assert_msg(model == NULL, "a model that lacks '%s' is accepted", word);
     broken_expect(&err, TN_E_INPUT, word, word2, NULL);
+}
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char *path = tempdir_path(folder, name);
+    tempdir_write(path, text, strlen(text));
+    free(path);
 }
 
 /* ---- config.json --------------------------------------------------------------------------- */
@@ -125,7 +133,9 @@ START_TEST(no_configuration)
     tempdir_write(path, "{\"hidden_size\": 64,", 19);
     expect_refused(folder, "config.json", "JSON");
     ck_assert_int_eq(unlink(path), 0);
-    expect_refused(folder, "config.json", "No such file");
+    expect_refused(folder, "/config.json", "is not there, nor is tokenizer.json");
+    write_file(folder, "tokenizer.model", "");
+    expect_refused(folder, "/config.json", "No such file");
     expect_refused("no/such/folder", "no/such/folder", "");
     expect_refused("tests/data/models/llama/config.json", "tests/data/models/llama/config.json", "folder");
     free(path);
@@ -212,6 +222,80 @@ START_TEST(broken_files_are_reported_through)
 END_TEST
 
 /* The largest cache that anyone may ask for is more than any address space holds: an error, and the model goes on. */
+/* ---- other things in a checkpoint's place --------------------------------------------------- */
+
+#define LFS "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1073741824\n"
+
+START_TEST(a_pointer_of_git_lfs)
+{
+    static const char *const names[] = {
+        "config.json",    "model.safetensors", "model.safetensors.index.json", "model-00002-of-00002.safetensors",
+        "tokenizer.json", "tokenizer.model"};
+    static const char says[] = ": is a git-lfs pointer, not the file itself; run `git lfs pull` in ";
+    for (int i = 0; i < 6; i++) {
+        tn_error err = TN_ERROR_INIT;
+        char *folder = broken_copy(i == 2 || i == 3 ? "qwen2" : "llama"), line[2048], told[2048];
+        write_file(folder, names[i], LFS);
+        ck_assert(i < 4 ? !tn_model_open(folder, NULL, &err) : !tn_tokenizer_open(folder, &err));
+        ck_assert_int_eq(err.code, TN_E_INPUT);
+        snprintf(line, sizeof line, "%s/%s%s%s", folder, names[i], says, folder);
+        snprintf(told, sizeof told, "%s: %s", err.where, err.message);
+        ck_assert_str_eq(told, line);
+        tempdir_remove(folder);
+    }
+}
+END_TEST
+
+/* Files of a folder, and what is said of it; with config.json, too, which all but the adapter may have. */
+static const struct {
+    const char *files[2], *words[2];
+} others[] = {
+    {{"pytorch_model.bin", "training_args.bin"}, {"pickles (pytorch_model.bin), which are not read", "safetensors"}},
+    {{"pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"},
+     {"pickles (pytorch_model-00001-of-00002.bin)"}},
+    {{"consolidated.00.pth", "params.json"}, {"pickles (consolidated.00.pth)", "a revision of the model"}},
+    {{"model.pt", "model.gguf"}, {"pickles (model.pt)"}},
+    {{"b-Q4_K_M.gguf", "a-Q8_0.gguf"}, {"GGUF (a-Q8_0.gguf), which is not read; take the checkpoint in safetensors"}},
+    {{"adapter_model.safetensors", "adapter_config.json"},
+     {"is an adapter (LoRA or another of PEFT's) for org/base-7b, not a model; merge it into that model"}},
+    {{"adapter_model.bin", "adapter_config.json"}, {"for org/base-7b, not a model", "merge_and_unload()"}},
+};
+
+START_TEST(a_model_in_another_form)
+{
+    static const char config[] = "{\"model_type\": \"llama\", \"base_model_name_or_path\": \"org/base-7b\"}";
+    char *folder = tempdir_new();
+    for (int i = 0; i < 2; i++)
+        write_file(folder, others[_i].files[i], config);
+    for (int with_config = 0; with_config < 2; with_config++) {
+        tn_error err = TN_ERROR_INIT, of_text = TN_ERROR_INIT;
+        if (with_config)
+            write_file(folder, "config.json", config);
+        ck_assert_ptr_null(tn_model_open(folder, NULL, &err));
+        broken_expect(&err, TN_E_INPUT, folder, others[_i].words[0], others[_i].words[1] ? others[_i].words[1] : "",
+                      NULL);
+        ck_assert_ptr_null(tn_tokenizer_open(folder, &of_text));
+        broken_expect(&of_text, TN_E_INPUT, with_config ? "/tokenizer.json" : others[_i].words[0], NULL);
+    }
+    tempdir_remove(folder);
+}
+END_TEST
+
+/* What lies beside weights that are read is nobody's business. */
+START_TEST(other_forms_beside_weights)
+{
+    static const char *const beside[] = {"pytorch_model.bin", "model.gguf", "adapter_config.json"};
+    char *folder = broken_copy("llama");
+    for (int i = 0; i < 3; i++)
+        write_file(folder, beside[i], "");
+    tn_error err = TN_ERROR_INIT;
+    tn_model *model = tn_model_open(folder, NULL, &err);
+    ck_assert_msg(model != NULL, "%s", err.message);
+    tn_model_close(model);
+    tempdir_remove(folder);
+}
+END_TEST
+
 START_TEST(a_context_beyond_memory)
 {
     char *folder = broken_copy("llama");
@@ -243,6 +327,9 @@ int main(void)
     tcase_add_test(tc, a_tensor_of_the_wrong_shape_or_type);
     tcase_add_test(tc, a_missing_tensor);
     tcase_add_test(tc, broken_files_are_reported_through);
+    tcase_add_test(tc, a_pointer_of_git_lfs);
+    tcase_add_loop_test(tc, a_model_in_another_form, 0, sizeof others / sizeof others[0]);
+    tcase_add_test(tc, other_forms_beside_weights);
     tcase_add_test(tc, a_context_beyond_memory);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);

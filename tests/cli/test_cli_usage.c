@@ -188,8 +188,12 @@ START_TEST(a_missing_model_says_how_to_get_one)
     process_expect_error(TENON(NULL, "run", "a/b/c", "x"), 4, plain, NULL);
     process_expect_error(TENON(NULL, "run", "./b", "x"), 4, plain, NULL);
     char *folder = tempdir_new();
-    process_expect_error(TENON(NULL, "run", folder, "x"), 4, folder, "has neither config.json nor tokenizer.json",
-                         NULL);
+    static const char itself[] = "; give the folder of a checkpoint itself";
+    process_expect_error(TENON(NULL, "run", folder, "x"), 4, folder,
+                         "/config.json: is not there, nor is tokenizer.json", itself, NULL);
+    process_expect_error(TENON(NULL, "tokenize", folder, "x"), 4, folder,
+                         "/tokenizer.json: is not there, nor is config.json", itself, NULL);
+    process_expect_error(TENON(NULL, "chat", folder), 4, "/tokenizer.json: is not there, nor is ", itself, NULL);
     char *config = tempdir_path(folder, "config.json");
     tempdir_write(config, "{\"model_type\": \"lama\"}", 22);
     process_expect_error(TENON(NULL, "inspect", folder), 4,
