@@ -372,9 +372,8 @@ static tn_status choose_context(chat *c, tn_error *err)
 static tn_status open_text(chat *c, const char *folder, tn_error *err)
 {
     const options *o = c->o;
-    tn_status status = check_model_folder(folder, err);
-    if (status == TN_OK && !(c->tokenizer = tn_tokenizer_open(folder, err)))
-        status = err->code;
+    c->tokenizer = tn_tokenizer_open(folder, err);
+    tn_status status = c->tokenizer ? TN_OK : err->code;
     if (status == TN_OK)
         status = conversation_open(&c->talk, folder, err);
     if (status == TN_OK && option_given(o, OPT_MESSAGES) && strcmp(o->text[OPT_MESSAGES], "-") == 0)

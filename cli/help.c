@@ -47,11 +47,14 @@ void help_command(FILE *to, const command *c)
 
 void help_program(FILE *to)
 {
-    fprintf(to, "usage: tenon COMMAND [options] ...\n"
-                "       tenon --kernels=auto MODEL PROMPT    (the same as tenon run)\n\n"
-                "Runs Hugging Face checkpoints, with fused kernels from drop-in plugins.\n"
-                "MODEL is a folder with config.json, *.safetensors and tokenizer.json.\n\n"
-                "commands:\n");
+    fprintf(
+        to,
+        "usage: tenon COMMAND [options] ...\n"
+        "       tenon --kernels=auto MODEL PROMPT    (the same as tenon run)\n\n"
+        "Runs Hugging Face checkpoints, with fused kernels from drop-in plugins.\n"
+        "MODEL is a folder with config.json, *.safetensors and tokenizer.json, or the name ORG/NAME[@REVISION] of a\n"
+        "model that hf download has put into the cache of the Hugging Face Hub.\n\n"
+        "commands:\n");
     for (size_t i = 0; i < command_count; i++) {
         const char *summary = commands[i]->summary;
         fprintf(to, "  %-10s  %.*s\n", commands[i]->name, (int)strcspn(summary, "."), summary);

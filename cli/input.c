@@ -117,15 +117,6 @@ tn_status replace_file(const char *path, const char *text, size_t length, tn_err
 
 /* ---- folders --------------------------------------------------------------------------------------- */
 
-/* "org/name", as models are called on the Hub. */
-static bool is_hub_name(const char *path)
-{
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const char *slash = strchr(path, '/');
-    return slash && slash > path && slash[1] && path[0] != '.' && strspn(path, letters) == (size_t)(slash - path) &&
-           strspn(slash + 1, letters) == strlen(slash + 1);
-}
-
 static bool holds(const char *folder, const char *name)
 {
     char path[4096];
@@ -137,32 +128,12 @@ bool holds_tokenizer(const char *folder)
     return holds(folder, "tokenizer.json") || holds(folder, "tokenizer.json.gz") || holds(folder, "tokenizer.model");
 }
 
-tn_status check_model_folder(const char *path, tn_error *err)
-{
-    struct stat st;
-    if (stat(path, &st) == 0)
-        return TN_OK;
-    if (errno != ENOENT && errno != ENOTDIR)
-        return tn_fail(err, TN_E_INPUT, path, "cannot be opened: %s; check the path and its permissions",
-                       strerror(errno));
-    if (is_hub_name(path))
-        return tn_fail(err, TN_E_INPUT, path,
-                       "no such folder; if that is a name on the Hugging Face Hub, fetch it first: "
-                       "hf download %s --local-dir %s",
-                       path, strchr(path, '/') + 1);
-    return tn_fail(err, TN_E_INPUT, path,
-                   "no such folder; a model is a folder with config.json, *.safetensors and tokenizer.json, such as "
-                   "hf download ORG/NAME --local-dir NAME makes");
-}
-
 tn_status read_ids(const char *folder, const char *path, int64_t **ids, size_t *count, tn_error *err)
 {
     char *text = NULL;
     size_t length = 0;
     tn_tokenizer *tokenizer = NULL;
     tn_status status = read_all(path, &text, &length, err);
-    if (status == TN_OK)
-        status = check_model_folder(folder, err);
     if (status == TN_OK && !(tokenizer = tn_tokenizer_open(folder, err)))
         status = err->code;
     if (status == TN_OK)

@@ -258,8 +258,6 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
 {
     tn_status status = workspace_config(w, o, err);
     if (status == TN_OK)
-        status = check_model_folder(folder, err);
-    if (status == TN_OK)
         status = announce_device(w, err);
     if (status)
         return device_error(w, err);

@@ -299,7 +299,7 @@ static tn_status run_run(const options *o, tn_error *err)
     if (status == TN_OK)
         status = workspace_model(&r.w, o, o->argument[0], err);
     if (status == TN_OK)
-        status = open_tokenizer(&r, o->argument[0], !option_given(o, OPT_TOKENS), err);
+        status = open_tokenizer(&r, r.w.info.folder, !option_given(o, OPT_TOKENS), err);
     if (status == TN_OK)
         status = answer_open(&r.answer, o, r.tokenizer, err);
     r.answer.keep = r.json;

@@ -66,8 +66,6 @@ static tn_status run_tokenize(const options *o, tn_error *err)
     size_t length = 0;
     tn_tokenizer *tokenizer = NULL;
     tn_status status = read_subject(o, &text, &length, err);
-    if (status == TN_OK)
-        status = check_model_folder(o->argument[0], err);
     if (status == TN_OK && !(tokenizer = tn_tokenizer_open(o->argument[0], err)))
         status = err->code;
     if (status == TN_OK)

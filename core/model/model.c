@@ -3,6 +3,7 @@
 
 #include "apply/apply.h"
 #include "base/clock.h"
+#include "base/hub.h"
 #include "base/notices.h"
 #include "base/place.h"
 #include "base/structs.h"
@@ -29,8 +30,13 @@ static char *path_in(const char *folder, const char *name)
 static tn_status check_folder(const char *folder, tn_error *err)
 {
     struct stat st;
+    if (stat(folder, &st) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return tn_fail(err, TN_E_INPUT, folder,
+                       "no such folder; a model is a folder with config.json, *.safetensors and tokenizer.json, or the "
+                       "name ORG/NAME of one that was fetched with hf download");
     if (stat(folder, &st) != 0)
-        return tn_fail(err, TN_E_INPUT, folder, "cannot be opened: %s; give a checkpoint folder", strerror(errno));
+        return tn_fail(err, TN_E_INPUT, folder, "cannot be opened: %s; check the path and its permissions",
+                       strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return tn_fail(err, TN_E_INPUT, folder, "is not a folder; give the folder that holds config.json");
     return TN_OK;
@@ -161,8 +167,11 @@ static void tell_unread(const tn_model *m)
                     m->folder, count, shards_count(m->weights), first);
 }
 
-static tn_status open_parts(tn_model *m, const char *folder, const tn_model_options *options, tn_error *err)
+static tn_status open_parts(tn_model *m, const char *name, const tn_model_options *options, tn_error *err)
 {
+    const char *folder = m->folder = hub_find(name, err);
+    if (!folder)
+        return err->code;
     tn_status status = check_folder(folder, err);
     if (status == TN_OK)
         status = place_check(folder, "config.json", err);
@@ -171,11 +180,8 @@ static tn_status open_parts(tn_model *m, const char *folder, const tn_model_opti
     if (status != TN_OK)
         return status;
     char *path = path_in(folder, "config.json");
-    m->folder = strdup(folder);
-    if (!path || !m->folder) {
-        free(path);
+    if (!path)
         return tn_fail(err, TN_E_MEMORY, folder, "out of memory");
-    }
     m->config = config_open(path, err);
     free(path);
     if (!m->config)
@@ -233,7 +239,9 @@ tn_model *model_open(const char *folder, const tn_model_options *options, shards
     status = model_files_check(m, status, &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */
-        char *path = strcmp(local.where, "config.json") ? NULL : path_in(folder, "config.json");
+        char *path = strcmp(local.where, "config.json") ? NULL : path_in(m->folder, "config.json");
+        if (m->folder)
+            hub_explain(folder, m->folder, &local);
         tn_fail(err, local.code, path ? path : local.where, "%s", local.message);
         free(path);
         tn_model_close(m);

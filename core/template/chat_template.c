@@ -2,6 +2,7 @@
 #include "template/conversation.h"
 #include "template/runtime.h"
 #include "template/template_files.h"
+#include "base/hub.h"
 #include "base/json_memory.h"
 #include "base/structs.h"
 
@@ -111,11 +112,20 @@ tn_template *tn_template_open(const char *path, tn_error *err)
 {
     template_files files = {0};
     tn_template *t = NULL;
+    tn_error own = TN_ERROR_INIT;
+    err = err ? err : &own;
     if (!path) {
         structs_missing("path", err);
         return NULL;
     }
-    if (template_files_read(&files, path, err) == TN_OK)
+    char *found = hub_find(path, err);
+    if (!found)
+        return NULL;
+    tn_status status = template_files_read(&files, found, err);
+    if (status != TN_OK)
+        hub_explain(path, found, err);
+    free(found);
+    if (status == TN_OK)
         t = tn_template_parse(files.usual, files.usual_size, files.name, err);
     if (t && files.tools && parse(&t->tools, files.tools, files.tools_size, files.name, err) != TN_OK) {
         tn_template_free(t);

@@ -1,6 +1,7 @@
 /* A tokenizer: opened from its file, and text to ids. */
 #include "text/tokenizer.h"
 
+#include "base/hub.h"
 #include "base/place.h"
 #include "base/structs.h"
 #include "text/added.h"
@@ -118,14 +119,8 @@ static tn_status load(tn_tokenizer *t, const doc_node *root, tn_error *err)
     return status;
 }
 
-tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err)
+static tn_tokenizer *open_found(const char *path, tn_error *err)
 {
-    tn_error own = TN_ERROR_INIT;
-    err = err ? err : &own;
-    if (!path) {
-        structs_missing("path", err);
-        return NULL;
-    }
     tn_tokenizer *t = calloc(1, sizeof *t);
     if (t)
         t->path = file_of(path);
@@ -143,6 +138,24 @@ tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err)
         return t;
     tn_tokenizer_free(t);
     return NULL;
+}
+
+tn_tokenizer *tn_tokenizer_open(const char *path, tn_error *err)
+{
+    tn_error own = TN_ERROR_INIT;
+    err = err ? err : &own;
+    if (!path) {
+        structs_missing("path", err);
+        return NULL;
+    }
+    char *found = hub_find(path, err);
+    if (!found)
+        return NULL;
+    tn_tokenizer *t = open_found(found, err);
+    if (!t)
+        hub_explain(path, found, err);
+    free(found);
+    return t;
 }
 
 void tn_tokenizer_free(tn_tokenizer *t)

@@ -175,7 +175,7 @@ END_TEST
 
 START_TEST(a_missing_model_says_how_to_get_one)
 {
-    static const char hub[] = "fetch it first: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B";
+    static const char hub[] = "; fetch it: hf download Qwen/Qwen3-0.6B\n";
     static const char plain[] =
         "no such folder; a model is a folder with config.json, *.safetensors and tokenizer.json";
     process_expect_error(TENON(NULL, "Qwen/Qwen3-0.6B", "hello"), 4, hub, NULL);
@@ -183,7 +183,8 @@ START_TEST(a_missing_model_says_how_to_get_one)
     process_expect_error(TENON(NULL, "inspect", "Qwen/Qwen3-0.6B"), 4, hub, NULL);
     process_expect_error(TENON(NULL, "tokenize", "Qwen/Qwen3-0.6B", "hello"), 4, hub, NULL);
     process_expect_error(TENON(NULL, "perplexity", "Qwen/Qwen3-0.6B", "README.md"), 4, hub, NULL);
-    process_expect_error(TENON(NULL, "verify", "no-such-model"), 4, plain, "hf download ORG/NAME --local-dir", NULL);
+    process_expect_error(TENON(NULL, "verify", "no-such-model"), 4, "; fetch it: hf download no-such-model\n", NULL);
+    process_expect_error(TENON(NULL, "verify", "/nonexistent/model"), 4, plain, "fetched with hf download\n", NULL);
     process_expect_error(TENON(NULL, "run", "/nonexistent/model", "x"), 4, plain, NULL);
     process_expect_error(TENON(NULL, "run", "a/b/c", "x"), 4, plain, NULL);
     process_expect_error(TENON(NULL, "run", "./b", "x"), 4, plain, NULL);

@@ -179,6 +179,8 @@ int process_main(Suite *suite)
     setenv("XDG_CACHE_HOME", home, 1);
     setenv("XDG_STATE_HOME", home, 1);
     unsetenv("TENON_CONFIG");
+    unsetenv("HF_HOME");
+    unsetenv("HF_HUB_CACHE");
     setenv("TENON_MEASURE", "no", 1); /* so that what is chosen does not depend on the machine */
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
