@@ -152,10 +152,11 @@ static int64_t keep_likely(const sampler *s, const float *logits, int64_t count,
     return kept;
 }
 
-static tn_status fail_logits(const char *what, tn_error *err)
+static tn_status fail_logits(const sampler *s, const char *what, tn_error *err)
 {
-    return tn_fail(err, TN_E_INPUT, "logits",
-                   "%s; the checkpoint may be damaged, or its numbers too large for the dtype", what);
+    return tn_fail(err, TN_E_INPUT, "logits", "%s; %s", what,
+                   s->changed ? "on_logits may change them, and must leave a choice among numbers"
+                              : "the checkpoint may be damaged, or its numbers too large for the dtype");
 }
 
 /* Lists the candidates in order (unless NULL) and finds the best, the lowest id among equals. */
@@ -164,7 +165,7 @@ static tn_status scan_logits(const sampler *s, const float *logits, int64_t *cou
     int64_t n = 0, at = -1;
     for (int64_t i = 0; i < s->vocab; i++) {
         if (isnan(logits[i]))
-            return fail_logits("the model computed NaN", err);
+            return fail_logits(s, s->changed ? "there is a NaN" : "the model computed NaN", err);
         if (logits[i] == -INFINITY)
             continue;
         if (s->order)
@@ -174,7 +175,7 @@ static tn_status scan_logits(const sampler *s, const float *logits, int64_t *cou
             at = i;
     }
     if (at < 0)
-        return fail_logits("no token is possible: all logits are -inf", err);
+        return fail_logits(s, "no token is possible: all logits are -inf", err);
     *count = n;
     *best = at;
     return TN_OK;
@@ -190,7 +191,7 @@ tn_status sample_pick(sampler *s, const float *logits, int64_t *id, tn_error *er
     if (s->temperature == 0)
         return TN_OK;
     if (logits[best] == INFINITY)
-        return fail_logits("the model computed an infinite logit", err);
+        return fail_logits(s, s->changed ? "one is infinite" : "the model computed an infinite logit", err);
     bool sorted = (s->top_k && s->top_k < count) || s->top_p < 1;
     if (!sorted && s->min_p > 0)
         count = keep_likely(s, logits, count, logits[best]);
@@ -219,6 +220,7 @@ tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vo
                    .temperature = options->temperature,
                    .top_p = options->top_p == 0 ? 1 : options->top_p,
                    .min_p = options->min_p,
+                   .changed = options->on_logits != NULL,
                    .penalty = options->repetition_penalty == 0 ? 1 : (float)options->repetition_penalty};
     seed_state(s->state, options->seed);
     if (!isfinite(options->temperature) || options->temperature < 0)

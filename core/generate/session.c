@@ -42,9 +42,14 @@ const tn_model *session_model(const tn_session *s)
     return s->model;
 }
 
-int64_t session_context(const tn_session *s)
+int64_t session_rows(const tn_session *s)
 {
-    return s->context;
+    return s->rows;
+}
+
+bool session_is_full(const tn_session *s, int64_t row)
+{
+    return s->cache.length[row] >= s->context;
 }
 
 static int64_t head_rows(const tn_session *s)
@@ -236,7 +241,7 @@ static tn_status too_long(const tn_session *s, int64_t tokens, tn_error *err)
                    (long long)tokens, (long long)s->context);
 }
 
-static tn_status check_batch(const tn_session *s, const tn_batch *batch, tn_error *err)
+tn_status session_check(const tn_session *s, const tn_batch *batch, tn_error *err)
 {
     if (batch->rows != s->rows)
         return tn_fail(err, TN_E_USAGE, "session", "the batch has %lld rows, the session %lld", (long long)batch->rows,
@@ -346,7 +351,7 @@ tn_status session_run(tn_session *s, const tn_batch *given, const tn_outputs *gi
     if (status == TN_OK && given_outputs)
         status = structs_take(&outputs, sizeof outputs, given_outputs, "tn_outputs", err);
     if (status == TN_OK)
-        status = check_batch(s, &batch, err);
+        status = session_check(s, &batch, err);
     if (status != TN_OK)
         return status;
     int32_t limit = threads_limit(s->threads);

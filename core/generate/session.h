@@ -12,7 +12,11 @@ tn_status session_run(tn_session *session, const tn_batch *batch, const tn_outpu
 /* From now on NaN and infinity among logits are no error: for who compares them. */
 void session_take_any_logits(tn_session *session);
 
+/* Whether session_run would take this batch, as far as rows, tokens and their number tell. */
+tn_status session_check(const tn_session *session, const tn_batch *batch, tn_error *err);
+
 const tn_model *session_model(const tn_session *session);
-int64_t session_context(const tn_session *session);
+int64_t session_rows(const tn_session *session);
+bool session_is_full(const tn_session *session, int64_t row); /* of its context                     */
 
 #endif

@@ -135,6 +135,9 @@ TN_API tn_status tn_session_observe(tn_session *session, tn_observer *observer, 
 
 /* ---- generating -------------------------------------------------------------------------------- */
 
+/* What a callback wants; any other value is the last of these. */
+typedef enum tn_next { TN_NEXT_TOKEN, TN_NEXT_END_ROW, TN_NEXT_END_ALL } tn_next;
+
 /* Callbacks run on the thread that generates. */
 typedef struct tn_generate_options {
     uint32_t size;
@@ -144,7 +147,7 @@ typedef struct tn_generate_options {
     double top_p;       /* 0 or 1: all                                                            */
     uint64_t seed;
     bool ignore_eos;
-    /* Called for each token as it comes; non-zero return ends the generation (not an error). */
+    /* Called for each token as it comes; non-zero return ends its row, which is all of tn_generate (not an error). */
     int (*on_token)(void *ctx, int64_t id);
     /* Called while the prompt is computed. Non-zero return ends it. */
     int (*on_prompt)(void *ctx, int64_t done, int64_t total);
@@ -155,6 +158,13 @@ typedef struct tn_generate_options {
     double repetition_penalty;
     const int64_t *history; /* [history_count] tokens that the session holds before prompt, for the penalty; or NULL */
     int64_t history_count;
+    /* Called before each token is chosen, with what the model computed for it: logits[vocab] of a row that goes on,
+     * which may be changed (-inf excludes a token; NaN, or nothing but -inf, is TN_E_INPUT; +inf too, unless greedy).
+     * step: how many tokens the row has so far. What is left goes through the penalty and all that follows. Returns a
+     * tn_next; a row that ends gets no further token (TN_STOP_CALLBACK). */
+    int (*on_logits)(void *ctx, int64_t row, int64_t step, float *logits, int64_t vocab);
+    /* As on_token, of a row; returns a tn_next. */
+    int (*on_row_token)(void *ctx, int64_t row, int64_t id);
 } tn_generate_options;
 
 typedef enum tn_stop { TN_STOP_LENGTH, TN_STOP_EOS, TN_STOP_CALLBACK, TN_STOP_CONTEXT } tn_stop;
@@ -166,8 +176,8 @@ typedef struct tn_generate_result {
     double prompt_seconds, decode_seconds;
 } tn_generate_result;
 
-/* Tokens are drawn as in transformers: repetition penalty, temperature, top_k, top_p, min_p, in this order. The same
- * options and seed draw the same tokens from the same logits, whatever the number of threads.
+/* Tokens are drawn as in transformers: on_logits, repetition penalty, temperature, top_k, top_p, min_p, in this order.
+ * The same options and seed draw the same tokens from the same logits, whatever the number of threads.
  *
  * Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
  * result may be NULL; it is filled after an error too. options NULL: nothing but the prompt is fed. Any of the model's
@@ -177,6 +187,20 @@ typedef struct tn_generate_result {
 TN_API tn_status tn_generate(tn_session *session, const int64_t *prompt, int64_t prompt_count,
                              const tn_generate_options *options, int64_t *out, tn_generate_result *result,
                              tn_error *err);
+
+/* The same for every row of a session: a batch of prompts, shorter ones padded on the left (prompts->mask), each of
+ * which ends by itself; pictures and sounds may be in it. Tokens of row b go to out + b * max_tokens; out is
+ * [rows, max_tokens]. Row b draws with seed + b; history is before each row. results, unless NULL, receives a list, one
+ * of each row in order, whose decode_seconds end with the row; after an error too, unless it is NULL then. Owned:
+ * free(). Rows that ended are fed padding until all have, and cost what they did; the session is
+ * to be reset then.
+ *
+ * A row sees nothing of the others, but its tokens need not be those that its prompt gives alone: products of few and
+ * of many tokens are summed in another order (docs/numerics.md), so where two tokens are about as likely either may
+ * come; and frequencies that follow the length follow the longest row. With one row they are the same, bit for bit.
+ * [one thread] */
+TN_API tn_status tn_generate_rows(tn_session *session, const tn_batch *prompts, const tn_generate_options *options,
+                                  int64_t *out, tn_generate_result ***results, tn_error *err);
 
 #ifdef __cplusplus
 }

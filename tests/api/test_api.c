@@ -87,6 +87,7 @@ static const struct {
     {"tn_session_run", "outputs"},
     {"tn_session_observe", "observer"},
     {"tn_generate", "result"},
+    {"tn_generate_rows", "results"},
     {"tn_template_render", "length"},
     {"tn_tokenizer_decode", "length"},
     {"tn_stream_push", "length"},
@@ -129,6 +130,7 @@ static const struct {
     {NULL, "out_count", TN_CALL_TENSORS},
     {"tn_session_run", "tn_batch.tokens", VALUES_CONTEXT},
     {"tn_generate", "prompt_count", VALUES_CONTEXT},
+    {"tn_generate_rows", "tn_batch.tokens", VALUES_CONTEXT},
 };
 
 /* Right calls that cannot be made here, and why. */

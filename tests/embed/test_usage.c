@@ -95,6 +95,8 @@ START_TEST(no_session_or_batch)
     expect_usage(&err, "session", NULL_SAYS);
     ck_assert_int_eq(tn_generate(NULL, ids, 2, NULL, out, NULL, &err), TN_E_USAGE);
     expect_usage(&err, "session", NULL_SAYS);
+    ck_assert_int_eq(tn_generate_rows(NULL, &batch, NULL, out, NULL, &err), TN_E_USAGE);
+    expect_usage(&err, "session", NULL_SAYS);
     tn_session_free(NULL);
     tn_session_reset(NULL);
     ck_assert_int_eq(tn_session_length(NULL), 0);
@@ -107,6 +109,11 @@ START_TEST(no_session_or_batch)
     ck_assert_int_eq(tn_session_run(s, &batch, NULL, &err), TN_E_USAGE);
     expect_usage(&err, "tn_batch.ids", NULL_SAYS);
     ck_assert_int_eq(tn_generate(s, NULL, 2, NULL, out, NULL, &err), TN_E_INPUT);
+    tn_error_clear(&err);
+    ck_assert_int_eq(tn_generate_rows(s, NULL, NULL, out, NULL, &err), TN_E_USAGE);
+    expect_usage(&err, "tn_batch", NULL_SAYS);
+    ck_assert_int_eq(tn_generate_rows(s, &batch, NULL, out, NULL, &err), TN_E_INPUT);
+    tn_error_clear(&err);
     tn_session_free(s);
     tn_model_close(m);
 }

@@ -53,6 +53,10 @@ static tn_status generate(const char *path, uint64_t *sum, tn_error *err)
     tn_status status = s ? tn_generate(s, prompt, 5, &go, out, &r, err) : err->code;
     if (status == TN_OK)
         piece_add(sum, out, sizeof out);
+    tn_session_reset(s);
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 5, .ids = prompt};
+    if (status == TN_OK && (status = tn_generate_rows(s, &batch, &go, out, NULL, err)) == TN_OK)
+        piece_add(sum, out, sizeof out);
     tn_session_free(s);
     tn_model_close(m);
     return status;

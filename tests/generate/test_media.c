@@ -187,6 +187,26 @@ START_TEST(positions_go_on)
 END_TEST
 
 /* What a tower made can be given in its place; without pictures the tokens are text. */
+/* Pictures in the prompts, or fed before their last token. */
+START_TEST(tokens_follow_pictures)
+{
+    picture_case c = open_case(names[_i]);
+    tn_session *s = new_session(&c, 1, 7);
+    tn_error err = TN_ERROR_INIT;
+    int64_t out[BEFORE], want[BEFORE];
+    tn_generate_options o = {.size = sizeof o, .max_tokens = BEFORE, .ignore_eos = true};
+    tn_batch b = batch_of(&c);
+    ck_assert_msg(tn_generate_rows(s, &b, &o, out, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
+    tn_session_reset(s);
+    b.tokens--;
+    run(s, &b, NULL);
+    ck_assert_int_eq(tn_generate(s, b.ids + b.tokens, 1, &o, want, NULL, &err), TN_OK);
+    ck_assert_mem_eq(out, want, sizeof out);
+    tn_session_free(s);
+    close_case(&c);
+}
+END_TEST
+
 START_TEST(features_from_elsewhere)
 {
     picture_case c = open_case("qwen3_vl");
@@ -335,6 +355,7 @@ int main(void)
     tcase_add_loop_test(tc, chunks_end_inside_pictures, 0, CASES);
     tcase_add_loop_test(tc, rows_of_unlike_length, 0, CASES);
     tcase_add_loop_test(tc, positions_go_on, 0, CASES);
+    tcase_add_loop_test(tc, tokens_follow_pictures, 0, CASES);
     tcase_add_test(tc, features_from_elsewhere);
     tcase_add_loop_test(tc, a_picture_larger_than_a_call, 0, CASES);
     tcase_add_test(tc, what_does_not_fit);
