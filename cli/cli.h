@@ -24,6 +24,7 @@ typedef enum option_id {
     OPT_VERBOSE,
     OPT_KERNELS,
     OPT_JSON,
+    OPT_LOGPROBS,
     OPT_CONTEXT,
     OPT_CHUNK,
     OPT_MAX_TOKENS,

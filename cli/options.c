@@ -195,7 +195,7 @@ static tn_status parse_option(options *o, int argc, char **argv, int *used, tn_e
 static tn_status place_argument(options *o, option_id id, int place, tn_error *err)
 {
     const command *c = o->command;
-    if (!option_given(o, id) || o->argument_count < place)
+    if (!option_given(o, id) || o->argument_count < place || c->max_arguments <= place)
         return TN_OK;
     if (o->argument_count >= c->max_arguments)
         return tn_fail(err, TN_E_USAGE, c->name, "unexpected argument '%s'; usage: tenon %s %s",

@@ -1,6 +1,7 @@
 /* tenon run: continues a prompt and prints the text as it comes. */
 #include "answer.h"
 #include "conversation.h"
+#include "logprobs.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -26,6 +27,7 @@ typedef struct run_state {
     answer answer;
     char *piped; /* what standard input holds where no prompt is given; owned                   */
     size_t piped_length;
+    logprobs logprobs; /* list NULL: not asked for                                             */
     int64_t *prompt;
     size_t prompt_count;
     int64_t *out;
@@ -100,9 +102,21 @@ static tn_status read_prompt(run_state *r, tn_error *err)
 
 /* ---- while it runs ---------------------------------------------------------------------------- */
 
+static int on_logits(void *ctx, int64_t row, int64_t step, float *logits, int64_t vocab)
+{
+    run_state *r = ctx;
+    (void)row;
+    (void)step;
+    (void)vocab;
+    logprobs_see(&r->logprobs, logits);
+    return TN_NEXT_TOKEN;
+}
+
 static int on_token(void *ctx, int64_t id)
 {
     run_state *r = ctx;
+    if (r->logprobs.list && !r->answer.failed)
+        r->answer.failed = logprobs_token(&r->logprobs, id, r->answer.err);
     progress_clear(&r->w.progress);
     workspace_notices(&r->w);
     return !answer_token(&r->answer, id) || interrupted;
@@ -122,6 +136,7 @@ static tn_status generate(run_state *r, tn_session *session, int64_t max_tokens,
     g.max_tokens = max_tokens;
     g.on_token = on_token;
     g.on_prompt = on_prompt;
+    g.on_logits = r->logprobs.list ? on_logits : NULL;
     g.ctx = r;
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART | (int)SA_RESETHAND}, before;
     sigaction(SIGINT, &action, &before);
@@ -179,12 +194,15 @@ static tn_status print_json(const run_state *r, const tn_generate_result *result
                   json_number(decode_rate(result)));
     const answer *a = &r->answer;
     json_t *text = a->stream ? json_stringn(a->text ? a->text : "", a->length) : json_null();
-    json_t *root = json_pack("{s:o, s:o, s:I, s:o, s:s, s:I, s:o, s:o, s:o, s:s, s:s, s:s}", "tokens",
-                             json_ids(r->out, (size_t)result->count), "text", text, "prompt_tokens",
-                             (json_int_t)r->prompt_count, "prompt_ids", json_ids(r->prompt, r->prompt_count), "stop",
-                             stops[stop_of(r, result)].name, "seed", (json_int_t)r->drawing.seed, "sampling",
-                             json_sampling(&r->drawing), "timings", timings, "kernels", json_kernels(&r->w), "model",
-                             r->w.info.folder, "dtype", tn_dtype_name(r->w.info.dtype), "device", r->w.info.device);
+    json_t *root =
+        json_pack("{s:o, s:I, s:o, s:I, s:o, s:s, s:I, s:o, s:o, s:o, s:s, s:s, s:s}", "tokens",
+                  json_ids(r->out, (size_t)result->count), "generated_tokens", (json_int_t)result->count, "text", text,
+                  "prompt_tokens", (json_int_t)r->prompt_count, "prompt_ids", json_ids(r->prompt, r->prompt_count),
+                  "stop", stops[stop_of(r, result)].name, "seed", (json_int_t)r->drawing.seed, "sampling",
+                  json_sampling(&r->drawing), "timings", timings, "kernels", json_kernels(&r->w), "model",
+                  r->w.info.folder, "dtype", tn_dtype_name(r->w.info.dtype), "device", r->w.info.device);
+    if (root && r->logprobs.list)
+        json_object_set(root, "logprobs", r->logprobs.list); /* where that fails, json_print sees it */
     return json_print(root, true, err);
 }
 
@@ -241,6 +259,8 @@ static tn_status run_prompt(run_state *r, tn_error *err)
     if (!r->out)
         return tn_fail(err, TN_E_MEMORY, "run", "out of memory; ask for fewer tokens with -n");
     status = workspace_apply(&r->w, err);
+    if (status == TN_OK && option_given(r->o, OPT_LOGPROBS))
+        status = logprobs_open(&r->logprobs, option_integer(r->o, OPT_LOGPROBS, 0), r->w.info.vocab, r->tokenizer, err);
     if (status == TN_OK)
         status = answer_sampling(&r->answer, r->o, r->w.model, &r->drawing, err);
     if (status)
@@ -271,10 +291,13 @@ static tn_status check_chat(const options *o, tn_error *err)
     return TN_OK;
 }
 
-/* The prompt comes from one place; where none is named, from a pipe or file that is standard input. */
+/* The prompt comes from one place; where none is named, from a pipe or file that is standard input. Log-probabilities
+ * have one place to go to. */
 static tn_status check_sources(run_state *r, tn_error *err)
 {
     const options *o = r->o;
+    if (option_given(o, OPT_LOGPROBS) && !option_given(o, OPT_JSON))
+        return tn_fail(err, TN_E_USAGE, "run", "--logprobs goes with --json; add it");
     int sources = option_given(o, OPT_TOKENS) + option_given(o, OPT_PROMPT_FILE) + option_given(o, OPT_MESSAGES) +
                   (o->argument_count == 2);
     if (sources > 1)
@@ -308,6 +331,7 @@ static tn_status run_run(const options *o, tn_error *err)
         status = read_prompt(&r, err);
     if (status == TN_OK)
         status = run_prompt(&r, err);
+    logprobs_close(&r.logprobs);
     answer_close(&r.answer);
     tn_tokenizer_free(r.tokenizer);
     free(r.piped);
@@ -332,6 +356,8 @@ static const option_spec own_options[] = {
     {OPT_CHUNK, "chunk", "N", 0, OPTION_INTEGER, 1, 1e9, "prompt tokens computed at once; default 512"},
     {OPT_SHADOW, "shadow", "P", 0, OPTION_REAL, 0, 1, "compare this part of kernel calls with eager; 0.01 costs 1 %"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "one object with tokens, text and timings"},
+    {OPT_LOGPROBS, "logprobs", "N", 0, OPTION_INTEGER, 0, LOGPROBS_MOST,
+     "in it: log-probabilities of each token and the N likeliest"},
 };
 
 const command command_run = {

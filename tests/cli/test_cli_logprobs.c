@@ -1,0 +1,168 @@
+/* tenon run --json --logprobs: of what the model computed, whatever tokens are drawn by. */
+#include "process.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tenon/tenon.h>
+
+#define MODEL "models/demo"
+#define PROMPT "And it came to pass"
+#define RUN(...) logprobs_of(TENON(NULL, "run", "--json", "--dtype=f32", "--kernels=none", __VA_ARGS__))
+
+/* What a run printed, which has ended well. */
+static json_t *object_of(process_result r)
+{
+    json_error_t err;
+    ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
+    json_t *root = json_loads(r.out, JSON_REJECT_DUPLICATES, &err);
+    ck_assert_msg(root != NULL, "%s in %s", err.text, r.out);
+    process_free(&r);
+    return root;
+}
+
+static double number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    ck_assert_msg(json_is_number(value), "no number '%s'", key);
+    return json_number_value(value);
+}
+
+/* The list, one of each token. */
+static json_t *logprobs_of(process_result r)
+{
+    json_t *run = object_of(r), *list = json_incref(json_object_get(run, "logprobs"));
+    const json_t *tokens = json_object_get(run, "tokens");
+    ck_assert_uint_eq(json_array_size(list), json_array_size(tokens));
+    ck_assert(number(run, "generated_tokens") == (double)json_array_size(tokens));
+    for (size_t i = 0; i < json_array_size(list); i++)
+        ck_assert(json_equal(json_object_get(json_array_get(list, i), "id"), json_array_get(tokens, i)));
+    json_decref(run);
+    return list;
+}
+
+/* Those of the model for what follows the prompt, from its logits. */
+static double *expected(int64_t *vocab)
+{
+    tn_error err = TN_ERROR_INIT;
+    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
+    tn_model_info info = {.size = sizeof info};
+    tn_model *m = tn_model_open(MODEL, &o, &err);
+    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_model_get_info(m, &info);
+    *vocab = info.vocab;
+    const int64_t ids[] = {296, 354, 473, 290, 619};
+    tn_session_options so = {.size = sizeof so, .context = 8};
+    tn_session *s = tn_session_new(m, &so, &err);
+    float *logits = malloc((size_t)info.vocab * sizeof *logits);
+    double *all = malloc((size_t)info.vocab * sizeof *all), sum = 0;
+    ck_assert(s && logits && all);
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 5, .ids = ids};
+    ck_assert_int_eq(tn_session_run(s, &batch, &(tn_outputs){.size = sizeof(tn_outputs), .last_logits = logits}, &err),
+                     TN_OK);
+    for (int64_t i = 0; i < info.vocab; i++)
+        sum += exp(logits[i]);
+    for (int64_t i = 0; i < info.vocab; i++)
+        all[i] = logits[i] - log(sum);
+    free(logits);
+    tn_session_free(s);
+    tn_model_close(m);
+    return all;
+}
+
+/* Ten digits are printed. */
+static void expect_near(double a, double b)
+{
+    ck_assert_msg(fabs(a - b) <= 1e-8 * (1 + fabs(b)), "%.12g is not %.12g", a, b);
+}
+
+/* The best first; how many are better than the last is how many stand before it. */
+static void expect_best(const json_t *top, const double *all, int64_t vocab)
+{
+    size_t count = json_array_size(top), better = 0;
+    ck_assert_uint_gt(count, 0);
+    double last = number(json_array_get(top, count - 1), "logprob");
+    for (size_t i = 0; i < count; i++) {
+        const json_t *one = json_array_get(top, i);
+        expect_near(number(one, "logprob"), all[(int64_t)number(one, "id")]);
+        ck_assert(i == 0 || number(one, "logprob") <= number(json_array_get(top, i - 1), "logprob"));
+    }
+    for (int64_t i = 0; i < vocab; i++)
+        better += all[i] > last + 1e-7;
+    ck_assert_uint_le(better, count - 1);
+}
+
+START_TEST(they_are_those_of_the_logits)
+{
+    int64_t vocab;
+    double *all = expected(&vocab);
+    json_t *greedy = RUN(MODEL, PROMPT, "-n4", "--temperature=0", "--logprobs=20");
+    const json_t *first = json_array_get(greedy, 0), *top = json_object_get(first, "top");
+    ck_assert_uint_eq(json_array_size(top), 20);
+    expect_best(top, all, vocab);
+    expect_near(number(first, "logprob"), number(json_array_get(top, 0), "logprob"));
+    ck_assert(json_equal(json_object_get(first, "id"), json_object_get(json_array_get(top, 0), "id")));
+    ck_assert_str_eq(json_string_value(json_object_get(first, "text")), ",");
+    /* However a token is drawn. */
+    json_t *drawn =
+        RUN(MODEL, PROMPT, "-n1", "--temperature=3", "--top-k=1", "--repetition-penalty=1.5", "--logprobs=20");
+    ck_assert(json_equal(json_object_get(json_array_get(drawn, 0), "top"), top));
+    json_decref(drawn);
+    drawn = RUN(MODEL, PROMPT, "-n1", "--temperature=100", "--top-k=0", "--seed=3", "--logprobs=0");
+    first = json_array_get(drawn, 0);
+    ck_assert_uint_eq(json_array_size(json_object_get(first, "top")), 0);
+    ck_assert(json_is_array(json_object_get(first, "top")));
+    expect_near(number(first, "logprob"), all[(int64_t)number(first, "id")]);
+    json_decref(drawn);
+    json_decref(greedy);
+    free(all);
+}
+END_TEST
+
+static bool has_replacement(const json_t *one)
+{
+    const char *text = json_string_value(json_object_get(one, "text"));
+    ck_assert_ptr_nonnull(text);
+    return strstr(text, "\xef\xbf\xbd") != NULL;
+}
+
+/* Hot enough for tokens that are a part of a character. Without a tokenizer there is no text. */
+START_TEST(texts_are_whole)
+{
+    json_t *list = RUN(MODEL, PROMPT, "-n99", "--temperature=100", "--top-k=0", "--top-p=1", "--seed=1", "--logprobs=1",
+                       "--ignore-eos");
+    size_t replaced = 0;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        replaced += has_replacement(json_array_get(list, i));
+    ck_assert_uint_gt(replaced, 0);
+    json_decref(list);
+    list = RUN("tests/data/models/llama", "--tokens=5,6", "-n2", "--temperature=0", "--logprobs=1");
+    ck_assert(json_is_null(json_object_get(json_array_get(list, 1), "text")));
+    json_decref(list);
+}
+END_TEST
+
+START_TEST(they_are_asked_for)
+{
+    json_t *run = object_of(TENON(NULL, "run", MODEL, PROMPT, "-n1", "--json", "--kernels=none"));
+    ck_assert_ptr_null(json_object_get(run, "logprobs"));
+    json_decref(run);
+    process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--logprobs=1"), 2, "--logprobs goes with --json; add it",
+                         NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--json", "--logprobs=21"), 2, "--logprobs", "20", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--json", "--logprobs=-1"), 2, "--logprobs", NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tenon run --logprobs");
+    TCase *tc = tcase_create("logprobs");
+    tcase_set_timeout(tc, 120);
+    tcase_add_test(tc, they_are_those_of_the_logits);
+    tcase_add_test(tc, texts_are_whole);
+    tcase_add_test(tc, they_are_asked_for);
+    suite_add_tcase(suite, tc);
+    return process_main(suite);
+}
