@@ -1,65 +1,22 @@
-/* A program that embeds Tenon: opens a model, looks for plugins, applies every kernel that fits, continues a prompt
- * greedily and prints the text as it comes.
+/* A program that embeds Tenon: applies every kernel that fits, continues a prompt greedily and prints the text as it
+ * comes. tenon/continue.h names the single steps, for who wants more than one text of a model.
  *
  *     cc embed.c $(pkg-config --cflags --libs tenon) -o embed
  *     ./embed MODEL /path/to/plugins "And it came to pass"
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <tenon/tenon.h>
 
-#define TOKENS 48
-
-typedef struct printer {
-    tn_stream *stream;
-    tn_error *err;
-} printer;
-
-/* Called for every token. A character may take several tokens: the stream returns text when it is whole. */
-static int print_token(void *ctx, int64_t id)
+static void print_report(void *ctx, const tn_report *report)
 {
-    printer *p = ctx;
-    size_t length = 0;
-    const char *text = tn_stream_push(p->stream, id, &length, p->err);
-    if (!text)
-        return 1;
-    fwrite(text, 1, length, stdout);
-    return fflush(stdout) != 0;
+    (void)ctx;
+    fprintf(stderr, "%s\n", report->summary);
 }
 
-/* Folders of plugins are absolute, so that nobody can slip in others by choosing where a program starts. */
-static tn_config *find_plugins(const char *folder, tn_error *err)
+static int print_text(void *ctx, const char *text, size_t length)
 {
-    tn_config *config = tn_config_new();
-    if (config && tn_config_add_plugins(config, folder, err) == TN_OK && tn_scan(config, err) == TN_OK)
-        return config;
-    tn_config_free(config);
-    return NULL;
-}
-
-static tn_status continue_text(tn_model *model, const tn_tokenizer *tokenizer, const char *prompt, tn_error *err)
-{
-    int64_t *ids = NULL, out[TOKENS];
-    size_t count = 0, length = 0;
-    tn_status status = tn_tokenizer_encode(tokenizer, prompt, strlen(prompt), true, &ids, &count, err);
-    if (status)
-        return status;
-    tn_session_options options = {.size = sizeof options, .context = (int64_t)count + TOKENS};
-    tn_session *session = tn_session_new(model, &options, err);
-    printer p = {tn_stream_new(tokenizer, true, err), err};
-    status = TN_E_INTERNAL;
-    if (session && p.stream) {
-        tn_generate_options g = {.size = sizeof g, .max_tokens = TOKENS, .on_token = print_token, .ctx = &p};
-        tn_generate_result result = {.size = sizeof result};
-        status = tn_generate(session, ids, (int64_t)count, &g, out, &result, err);
-        const char *rest = tn_stream_flush(p.stream, &length, err);
-        printf("%s\n", rest ? rest : "");
-    }
-    tn_stream_free(p.stream);
-    tn_session_free(session);
-    free(ids);
-    return err->code ? err->code : status;
+    fwrite(text, 1, length, ctx);
+    return fflush(ctx) != 0;
 }
 
 int main(int argc, char **argv)
@@ -68,20 +25,15 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s MODEL PLUGINS PROMPT\n", argv[0]);
         return 2;
     }
+    /* Folders of plugins are absolute, so that nobody can slip in others by choosing where a program starts. */
+    tn_continue_options options = {.size = sizeof options, .plugins = argv[2], .kernels = "auto", .max_tokens = 48};
+    options.on_report = print_report;
+    options.on_text = print_text;
+    options.ctx = stdout;
     tn_error err = TN_ERROR_INIT;
-    tn_report *report = NULL;
-    tn_config *config = find_plugins(argv[2], &err);
-    tn_model *model = config ? tn_model_open(argv[1], NULL, &err) : NULL;
-    tn_tokenizer *tokenizer = model ? tn_tokenizer_open(argv[1], &err) : NULL;
-    if (tokenizer && tn_apply_kernels(model, config, "auto", &report, &err) == TN_OK) {
-        fprintf(stderr, "%s\n", report->summary);
-        continue_text(model, tokenizer, argv[3], &err);
-    }
-    if (err.code)
+    if (tn_continue_text(argv[1], argv[3], &options, &err) == TN_OK)
+        puts("");
+    else
         fprintf(stderr, "%s: %s: %s\n", argv[0], err.where, err.message);
-    tn_report_free(report);
-    tn_tokenizer_free(tokenizer);
-    tn_model_close(model);
-    tn_config_free(config);
     return -err.code;
 }

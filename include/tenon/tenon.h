@@ -16,6 +16,7 @@
 #include <tenon/cache.h>
 #include <tenon/chat.h>
 #include <tenon/check.h>
+#include <tenon/continue.h>
 #include <tenon/device.h>
 #include <tenon/error.h>
 #include <tenon/file.h>

@@ -433,6 +433,8 @@ static const struct {
     {"tn_check_replay", "file", LLAMA "/model.safetensors", NULL},
     {NULL, "file", NULL, &world.plugin},
     {"tn_model_open", "folder", LLAMA, NULL},
+    {"tn_continue_text", "folder", "models/demo", NULL},
+    {NULL, "prompt", "Hello", NULL},
     {NULL, "folder", NULL, &world.plugins},
     {NULL, "where", "where", NULL},
     {NULL, "format", "what is wrong", NULL},
@@ -510,7 +512,7 @@ static bool make_text(const api_function *f, const api_param *p, const char **ou
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (fits(texts[i].function, texts[i].name, f, p)) {
             const char *value = texts[i].made ? *texts[i].made : texts[i].value;
-            if (value && !strncmp(value, "tests/", 6))
+            if (value && (!strncmp(value, "tests/", 6) || !strncmp(value, "models/", 7)))
                 value = tempdir_path(world.root, value);
             *out = value ? copied(value, strlen(value) + 1) : NULL;
             return true;

@@ -78,6 +78,11 @@ static tn_status take_generate_options(const void *given, tn_error *err)
     return tn_generate(session, ids, 2, given, out, NULL, err);
 }
 
+static tn_status take_continue_options(const void *given, tn_error *err)
+{
+    return tn_continue_text("models/demo", "In", given, err);
+}
+
 static tn_status take_text_options(const void *given, tn_error *err)
 {
     tn_text_report *report = NULL;
@@ -123,6 +128,7 @@ static const tn_outputs outputs = {.size = sizeof outputs};
 static const tn_pictures pictures = {.size = sizeof pictures};
 static const tn_sounds sounds = {.size = sizeof sounds};
 static const tn_generate_options generate_options = {.size = sizeof generate_options, .max_tokens = 4};
+static const tn_continue_options continue_options = {.size = sizeof continue_options, .max_tokens = 1};
 static const tn_text_options text_options = {.size = sizeof text_options};
 static const tn_render_options render_options = {.size = sizeof render_options, .now = 1};
 static const tn_check_options check_options = {.size = sizeof check_options, .threads = 1};
@@ -141,6 +147,7 @@ static const struct {
     {"tn_pictures", &pictures, take_images},
     {"tn_sounds", &sounds, take_sounds},
     {"tn_generate_options", &generate_options, take_generate_options},
+    {"tn_continue_options", &continue_options, take_continue_options},
     {"tn_text_options", &text_options, take_text_options},
     {"tn_check_options", &check_options, take_check_options},
     {"tn_render_options", &render_options, take_render_options},

@@ -62,6 +62,18 @@ static tn_status generate(const char *path, uint64_t *sum, tn_error *err)
     return status;
 }
 
+static int add_text(void *sum, const char *text, size_t length)
+{
+    piece_add(sum, text, length);
+    return 0;
+}
+
+static tn_status continue_text(const char *path, uint64_t *sum, tn_error *err)
+{
+    tn_continue_options o = {.size = sizeof o, .kernels = "none", .max_tokens = 3, .on_text = add_text, .ctx = sum};
+    return tn_continue_text(path, "And", &o, err);
+}
+
 /* Kernels of this program, applied with or without the check in a child; what they do is not compared: where memory
  * is out a kernel may be declined. */
 static tn_config *kernels_known(bool check, tn_error *err)
@@ -375,6 +387,7 @@ const piece pieces[] = {
     {.name = "qwen3_vl_moe", .path = MODELS "qwen3_vl_moe", .work = open_model},
     {.name = "qwen3_omni", .path = MODELS "qwen3_omni_moe_thinker", .work = open_model},
     {.name = "generate", .path = MODELS "qwen3", .work = generate},
+    {.name = "continue", .path = "models/demo", .work = continue_text},
     {.name = "generate_moe", .path = MODELS "qwen3_moe", .work = generate},
     {.name = "site", .path = MODELS "llama", .work = one_site},
     {.name = "apply", .path = MODELS "llama", .work = apply, .kernels = true},
