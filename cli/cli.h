@@ -25,6 +25,7 @@ typedef enum option_id {
     OPT_KERNELS,
     OPT_JSON,
     OPT_LOGPROBS,
+    OPT_ALL,
     OPT_CONTEXT,
     OPT_CHUNK,
     OPT_MAX_TOKENS,

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Two lists that are printed as one: kernels of this device, and those of others. */
 typedef struct kernel_list {
@@ -35,12 +36,25 @@ static tn_status print_json(const kernel_list *l, tn_error *err)
     return json_print(list, false, err);
 }
 
+/* What stands below the table. */
+static void print_footnotes(bool named_npu, size_t more)
+{
+    if (named_npu)
+        printf(
+            "npu_* for the CPU: the ids are those of LLaMA-Factory's kernels, so that one list of names serves both\n");
+    if (more)
+        printf("%zu more for other devices: --all lists %s\n", more, more == 1 ? "it" : "them");
+}
+
 static tn_status print_table(const options *o, const kernel_list *l, tn_error *err)
 {
     table t;
-    if (!list_count(l)) {
+    size_t shown = option_given(o, OPT_ALL) ? list_count(l) : l->here_count, more = list_count(l) - shown;
+    bool named_npu = false;
+    if (!shown) {
         note(o, "no kernels for %s; give a folder that holds plugins with --plugins, or name one in kernels.json",
              option_text(o, OPT_DEVICE, "the CPU"));
+        print_footnotes(false, more);
         return TN_OK;
     }
     table_start(&t, 5, 0);
@@ -49,15 +63,19 @@ static tn_status print_table(const options *o, const kernel_list *l, tn_error *e
     table_cell(&t, "VERSION");
     table_cell(&t, "AVAILABLE");
     table_cell(&t, "FILE, OR WHY NOT");
-    for (size_t i = 0; i < list_count(l); i++) {
+    for (size_t i = 0; i < shown; i++) {
         const tn_kernel_info *k = list_at(l, i);
+        named_npu |= strncmp(k->id, "npu_", 4) == 0 && strcmp(k->device, "cpu") == 0;
         table_cell(&t, "%s", k->id);
         table_cell(&t, "%s", k->device);
         table_cell(&t, "%s", k->version);
         table_cell(&t, "%s", k->available ? "yes" : "no");
         table_cell(&t, "%s", k->available ? k->file : k->reason);
     }
-    return table_print(&t, err);
+    tn_status status = table_print(&t, err);
+    if (status == TN_OK)
+        print_footnotes(named_npu, more);
+    return status;
 }
 
 /* Devices that plugins bring and that are here: they compute for who asks for them. Who asks for another is told why it
@@ -118,14 +136,14 @@ static tn_status run_kernels(const options *o, tn_error *err)
 }
 
 static const option_spec own_options[] = {
-    {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "a list of objects instead of a table"},
+    {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "a list of objects instead of a table, those of other devices too"},
+    {OPT_ALL, "all", NULL, 0, OPTION_FLAG, 0, 0, "kernels of other devices, too"},
 };
 
 const command command_kernels = {
     .name = "kernels",
-    .arguments = "[--plugins DIR] [--device D] [--json]",
-    .summary =
-        "Lists the kernels, those of this device first. Plugins that could not be used follow, each with the reason.",
+    .arguments = "[--plugins DIR] [--device D] [--all] [--json]",
+    .summary = "Lists the kernels of this device. Plugins that could not be used follow, each with the reason.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
     .notes =

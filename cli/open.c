@@ -294,6 +294,39 @@ void report_notes(const options *o, const tn_report *report)
         note(o, WARNING "%s", report->notes[i]);
 }
 
+/* A kernel that was refused is worth the whole summary, whoever asked. */
+static bool was_refused(const tn_report *report)
+{
+    for (size_t i = 0; i < report->site_count; i++)
+        for (size_t j = 0; j < report->sites[i]->verdict_count; j++)
+            if (strncmp(report->sites[i]->verdicts[j]->reason, "refused: ", strlen("refused: ")) == 0)
+                return true;
+    return false;
+}
+
+/* How many kernels have how many of the sites that a summary counts. */
+static void note_kernels(const options *o, const tn_report *report)
+{
+    size_t kernels = 0, all = 0, taken = 0;
+    for (size_t i = 0; i < report->site_count; i++) {
+        const tn_site_report *s = report->sites[i];
+        bool counts = s->site->op < TN_OP_FIRST_STEP && !s->covered_by;
+        all += counts;
+        taken += counts && s->kernel;
+    }
+    for (size_t i = 0; i < report->kernel_count; i++)
+        kernels += report->kernels[i]->sites > 0;
+    if (option_given(o, OPT_VERBOSE) || was_refused(report))
+        note(o, "kernels: %s", report->summary);
+    else if (taken == 0)
+        note(o, "kernels: none at %zu sites; --verbose says more", all);
+    else if (taken == all)
+        note(o, "kernels: %zu kernel%s at all sites; --verbose lists them", kernels, kernels == 1 ? "" : "s");
+    else
+        note(o, "kernels: %zu kernel%s at %zu of %zu sites; --verbose lists them", kernels, kernels == 1 ? "" : "s",
+             taken, all);
+}
+
 tn_status workspace_apply(workspace *w, tn_error *err)
 {
     tn_status status = tn_apply_kernels(w->model, w->config, NULL, &w->report, err);
@@ -307,7 +340,7 @@ tn_status workspace_apply(workspace *w, tn_error *err)
     report_notes(w->options, w->report);
     const char *spec = tn_config_kernels(w->config);
     if (strncmp(spec, "auto", 4) == 0 || (option_given(w->options, OPT_VERBOSE) && strcmp(spec, "none") != 0))
-        note(w->options, "kernels: %s", w->report->summary);
+        note_kernels(w->options, w->report);
     return TN_OK;
 }
 

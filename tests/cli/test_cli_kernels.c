@@ -80,10 +80,46 @@ START_TEST(kernels_of_the_build_are_found)
     ck_assert_uint_gt(strlen(text(norm, "version")), 0);
     json_decref(list);
     r = TENON(NULL, "kernels", "--device=cpu");
-    const char *const words[] = {"ID  ", "AVAILABLE", NORM, "/npu_rmsnorm.so\n", NULL};
+    const char *const words[] = {"ID  ",
+                                 "AVAILABLE",
+                                 NORM,
+                                 "/npu_rmsnorm.so\n",
+                                 "\nnpu_* for the CPU: the ids are those of LLaMA-Factory's kernels, ",
+                                 " more for other devices: --all lists them\n",
+                                 NULL};
     expect_words(&r, words);
+    ck_assert_ptr_null(strstr(r.out, "for device 'npu'"));
     ck_assert_str_eq(process_said(&r), "");
     process_free(&r);
+    r = TENON(NULL, "kernels", "--all");
+    ck_assert_msg(r.status == 0 && strstr(r.out, "for device 'npu', not for 'cpu'\n"), "%s%s", r.out, r.err);
+    ck_assert_ptr_null(strstr(r.out, "--all"));
+    process_free(&r);
+}
+END_TEST
+
+/* --verbose has the summary. Without measuring what is taken is the same on all machines. */
+START_TEST(the_line_of_kernels_is_short)
+{
+    static const struct {
+        const char *spec, *more, *said;
+    } lines[] = {{"auto", "-n1", "kernels: 6 kernels at "},
+                 {"auto," NORM, "-n1", "kernels: 6 kernels at "},
+                 {"auto", "--verbose", "\nkernels: cpu_attention 4/4 ATTENTION, "},
+                 {NORM, "--verbose", "\nkernels: " NORM " 9/9 RMS_NORM, "}};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        process_result r = TENON(NULL, "run", MODEL, "And", "-n1", "--temperature=0", "--no-measure", lines[i].more,
+                                 "--kernels", lines[i].spec);
+        ck_assert_msg(r.status == 0 && strstr(r.err, lines[i].said), "%s", r.err);
+        ck_assert_int_eq(strstr(r.err, " sites; --verbose lists them\n") != NULL, i < 2);
+        process_free(&r);
+    }
+    char *empty = tempdir_new();
+    process_result r = TENON(NULL, "run", MODEL, "And", "-n1", "--plugins", empty, "--kernels=auto");
+    ck_assert_msg(r.status == 0 && strstr(r.err, "kernels: none at ") && strstr(r.err, "; --verbose says more\n"), "%s",
+                  r.err);
+    process_free(&r);
+    tempdir_remove(empty);
 }
 END_TEST
 
@@ -459,6 +495,7 @@ int main(void)
     TCase *all = tcase_create("kernels");
     tcase_set_timeout(all, 600);
     tcase_add_test(all, kernels_of_the_build_are_found);
+    tcase_add_test(all, the_line_of_kernels_is_short);
     tcase_add_test(all, a_missing_filter_is_told);
     tcase_add_test(all, the_configuration_names_the_folders);
     tcase_add_test(all, a_file_that_is_no_plugin_is_listed);
