@@ -230,10 +230,21 @@ tn_status workspace_config(workspace *w, const options *o, tn_error *err)
 
 static int on_load(void *ctx, const char *what, int64_t done, int64_t total)
 {
-    progress *p = ctx;
+    progress_update(ctx, what, done, total);
+    return 0;
+}
+
+/* "checking kernels, only the first time" with its figures behind "kernels". */
+static int on_apply(void *ctx, const char *what, int64_t done, int64_t total)
+{
     char label[96];
-    snprintf(label, sizeof label, "loading %s", what ? what : "");
-    progress_update(p, label, done, total);
+    int head = (int)strcspn(what, ",");
+    if (done == total) {
+        progress_clear(ctx);
+        return 0;
+    }
+    snprintf(label, sizeof label, "%.*s %lld/%lld%s", head, what, (long long)done, (long long)total, what + head);
+    progress_update(ctx, label, done, total);
     return 0;
 }
 
@@ -269,7 +280,9 @@ tn_status workspace_model(workspace *w, const options *o, const char *folder, tn
                                 .threads = (int32_t)option_integer(o, OPT_THREADS, 0),
                                 .progress = on_load,
                                 .progress_ctx = &w->progress,
-                                .training = option_given(o, OPT_TRAINING)};
+                                .training = option_given(o, OPT_TRAINING),
+                                .applying = w->progress.enabled ? on_apply : NULL};
+    progress_start(&w->progress, o);
     w->model = tn_model_open(folder, &options, err);
     progress_clear(&w->progress);
     if (!w->model)

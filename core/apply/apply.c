@@ -247,6 +247,7 @@ static tn_status settle(plan *p, tn_error *err)
 {
     bool again = true;
     tn_status status = TN_OK;
+    plan_count_checks(p);
     while (again && status == TN_OK) {
         bool measured = false;
         status = plan_check(p, err);
@@ -256,7 +257,7 @@ static tn_status settle(plan *p, tn_error *err)
             status = plan_measure(p, &measured, err);
         again |= measured;
     }
-    return status;
+    return status == TN_OK ? plan_tell(p, &p->checks, p->checks.total, err) : status;
 }
 
 /* Until nothing that is chosen fails. */

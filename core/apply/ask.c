@@ -178,7 +178,7 @@ static tn_status ask_questions(question *questions, size_t count, answer **out, 
     tn_status status = TN_OK;
     while (a.first < count && status == TN_OK) {
         *a.at = a.first;
-        status = guard_run_each(ask_all, &a, SECONDS, a.at, how, sizeof how);
+        status = guard_run_each(ask_all, &a, SECONDS, a.at, NULL, how, sizeof how);
         a.first = status == TN_OK ? count : note_end(&a, how);
         if (status == TN_E_KERNEL)
             status = TN_OK;

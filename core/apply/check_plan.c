@@ -67,8 +67,7 @@ static const tn_site **list_each(const plan *p, size_t site, const tn_site *but,
     return list;
 }
 
-/* Everything anew, and at every site. */
-static bool checks_all(const plan *p)
+bool plan_checks_all(const plan *p)
 {
     return p->config && kernels_config_verify(p->config) == CONFIG_VERIFY_ALL;
 }
@@ -79,7 +78,7 @@ static tn_status recall(plan *p, size_t candidate, plan_fit *fit, size_t site, t
 {
     const tn_site *own = &p->target->graph->sites[site]->site;
     char *key = check_cache_key(p, candidate, fit, site);
-    char *known = key && !checks_all(p) ? check_cache_recall(key) : NULL;
+    char *known = key && !plan_checks_all(p) ? check_cache_recall(key) : NULL;
     const char *reason = known ? first_calls_reason(known) : NULL;
     tn_status status = known ? TN_OK : TN_DECLINED;
     if (reason)
@@ -117,6 +116,13 @@ static tn_status trust(plan *p, size_t candidate, plan_fit *fit, bool busy, bool
         p->candidates[candidate].kernel->kernel.id);
 }
 
+/* While a child is at work. false: the caller has had enough. */
+static bool go_on(void *ctx)
+{
+    plan *p = ctx;
+    return plan_tell(p, &p->checks, p->checks.done, NULL) == TN_OK;
+}
+
 /* The check itself. TN_E_VERIFY, TN_E_KERNEL: it fails; err is then about the site. */
 static tn_status try_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err)
 {
@@ -141,6 +147,8 @@ static tn_status try_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, 
                              .coverage = &coverage,
                              .loads = &loads,
                              .patience = &left,
+                             .go_on = go_on,
+                             .go_on_ctx = p,
                              .cpu = plan_open_cpu(p->target, &cpu)};
     tn_status status = check_site(&subject, cases, count, NULL, err);
     free(each);
@@ -163,12 +171,18 @@ tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, 
         tn_fail(&why, TN_E_KERNEL, p->target->graph->sites[site]->site.path, "not tried: %s", gone);
         return refuse(p, &choice, TN_E_KERNEL, &why, err);
     }
+    if ((status = plan_tell(p, &p->checks, p->checks.done, err)) != TN_OK)
+        return status;
     double begin = clock_seconds();
     status = try_fit(p, candidate, fit, site, &why);
+    if (p->cancelled)
+        return plan_tell(p, &p->checks, p->checks.done, err);
     /* What hangs in a check takes as long as its limit, or longer.                                    */
     if (status == TN_E_KERNEL && clock_seconds() - begin >= CHECK_LEAST_SECONDS)
         patience_spend(file, clock_seconds() - begin, why.message);
-    return status == TN_OK ? TN_OK : refuse(p, &choice, status, &why, err);
+    if (status != TN_OK)
+        status = refuse(p, &choice, status, &why, err);
+    return status == TN_OK ? plan_tell(p, &p->checks, p->checks.done + 1, err) : status;
 }
 
 /* Checks every site that has something unchecked; *again when a fit was refused, so that others must be chosen. */

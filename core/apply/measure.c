@@ -29,13 +29,25 @@ static bool competes(const plan *p, size_t candidate, size_t shape)
     return false;
 }
 
+static bool is_measurable(const plan *p)
+{
+    return kernels_config_measure(p->config) && !p->untimed && !p->adds && !p->target->training &&
+           p->target->device->ops->host_memory;
+}
+
+plan_fit *plan_entrant(const plan *p, size_t candidate, size_t shape)
+{
+    plan_fit *fit = is_measurable(p) ? plan_taking_fit(p, candidate, p->shapes[shape]->index) : NULL;
+    return fit && !p->candidates[candidate].named && competes(p, candidate, shape) ? fit : NULL;
+}
+
 static tn_status add_entrants(plan *p, measure_entry *entry, tn_error *err)
 {
     bool checked = !p->config || kernels_config_verify(p->config) != CONFIG_VERIFY_NEVER;
     size_t unknown = 0;
     for (size_t i = 0; i < p->candidate_count && entry->fit_count < MEASURE_FITS; i++) {
-        plan_fit *fit = plan_taking_fit(p, i, p->shapes[entry->shape]->index);
-        if (!fit || p->candidates[i].named || !competes(p, i, entry->shape))
+        plan_fit *fit = plan_entrant(p, i, entry->shape);
+        if (!fit)
             continue;
         if (checked && !fit->trusted) {
             tn_status status = plan_check_fit(p, i, fit, p->shapes[entry->shape]->index, err);
@@ -70,11 +82,6 @@ static int by_depth(const void *a, const void *b)
 }
 
 /* ---- measuring -------------------------------------------------------------------------------------------------- */
-
-static bool is_measurable(const plan *p)
-{
-    return !p->untimed && !p->adds && !p->target->training && p->target->device->ops->host_memory;
-}
 
 static tn_status measure_entries(plan *p, measure_entry *entries, size_t count, tn_error *err)
 {
@@ -115,7 +122,7 @@ static tn_status measure_shapes(plan *p, bool *changed, tn_error *err)
 tn_status plan_measure(plan *p, bool *changed, tn_error *err)
 {
     *changed = false;
-    if (!kernels_config_measure(p->config) || !is_measurable(p))
+    if (!is_measurable(p))
         return TN_OK;
     tn_status status = measure_shapes(p, changed, err);
     /* What is chosen now may still change: whole steps are for what is left in the end. */

@@ -42,6 +42,7 @@ typedef struct measure_job {
         tn_error why;
     } * note;
     entry_times *times;
+    int64_t before; /* the child: were timed                                                          */
 } measure_job;
 
 /* ---- in the child ---------------------------------------------------------------------------------------------- */
@@ -239,6 +240,25 @@ static bool blame(const measure_job *job, const char *how)
     return true;
 }
 
+/* While the child is at work. false: the caller has had enough. */
+static bool go_on(void *ctx)
+{
+    const measure_job *job = ctx;
+    int64_t done = job->before;
+    for (size_t i = 0; i < job->count; i++)
+        done += !job->entries[i].known && job->times[i].done;
+    return plan_tell(job->p, &job->p->timings, done, NULL) == TN_OK;
+}
+
+static void count_timings(plan *p, const measure_entry *entries, size_t count)
+{
+    if (p->timings.total > 0)
+        return;
+    p->timings.what = p->forgets ? "timing kernels" : "timing kernels, only the first time";
+    for (size_t i = 0; i < count; i++)
+        p->timings.total += !entries[i].known;
+}
+
 /* It ended while no kernel was at work, and would again: what has no times is chosen without. */
 tn_status measure_give_up(plan *p, const tn_error *why, const char *how, tn_error *err)
 {
@@ -260,13 +280,16 @@ tn_status measure_time(plan *p, measure_entry *entries, size_t count, tn_error *
                        .count = count,
                        .threads = tn_thread_count(),
                        .note = (struct measure_note *)(void *)shared,
-                       .times = (entry_times *)(void *)(shared + (sizeof(struct measure_note) + 63) / 64 * 64)};
+                       .times = (entry_times *)(void *)(shared + (sizeof(struct measure_note) + 63) / 64 * 64),
+                       .before = p->timings.done};
+    count_timings(p, entries, count);
     tn_status status = TN_OK;
     bool again = true;
     while (again) {
         char how[256];
         job.note->why = (tn_error)TN_ERROR_INIT;
-        status = guard_run_each(measure_child, &job, LIMIT_SECONDS, &job.note->entry, how, sizeof how);
+        if (go_on(&job))
+            status = guard_run_each(measure_child, &job, LIMIT_SECONDS, &job.note->entry, go_on, how, sizeof how);
         for (size_t i = 0; i < count; i++) {
             if (entries[i].known || !job.times[i].done)
                 continue;
@@ -274,13 +297,16 @@ tn_status measure_time(plan *p, measure_entry *entries, size_t count, tn_error *
             measure_settle(&entries[i]);
             measure_remember(p, &entries[i]);
             entries[i].known = true;
+            job.before++;
         }
-        again = status == TN_E_KERNEL && blame(&job, how);
-        if (status == TN_E_KERNEL)
+        again = status == TN_E_KERNEL && !p->cancelled && blame(&job, how);
+        if (p->cancelled)
+            status = plan_tell(p, &p->timings, p->timings.done, err);
+        else if (status == TN_E_KERNEL)
             status = again ? TN_OK : measure_give_up(p, &job.note->why, how, err);
         else if (status != TN_OK)
             tn_fail(err, status, "kernels", "timing them %s", how);
     }
     munmap(shared, bytes);
-    return status;
+    return status == TN_OK ? plan_tell(p, &p->timings, p->timings.total, err) : status;
 }

@@ -394,7 +394,7 @@ static tn_status run_steps(step_job *job, uint32_t *idle, bool *changed, bool *k
     plan *p = job->p;
     job->note->site = SIZE_MAX;
     job->note->why = (tn_error)TN_ERROR_INIT;
-    tn_status status = guard_run_each(step_child, job, LIMIT_SECONDS, &job->note->size, how, sizeof how);
+    tn_status status = guard_run_each(step_child, job, LIMIT_SECONDS, &job->note->size, NULL, how, sizeof how);
     *known = status == TN_OK;
     if (*known)
         return decide(job, idle, err);

@@ -56,6 +56,12 @@ typedef struct plan_choice {
     size_t packed_before;          /* packed weights of what was chosen before this site         */
 } plan_choice;
 
+/* How far something is that is told; total 0: nothing is. */
+typedef struct plan_progress {
+    const char *what;
+    int64_t done, total;
+} plan_progress;
+
 typedef struct plan {
     apply_target *target;
     const tn_config *config; /* or NULL                                                          */
@@ -76,6 +82,10 @@ typedef struct plan {
     text_list notes; /* warnings for whoever asked                                                */
     bool told_busy;  /* one of them says that a check could not be remembered                     */
     bool stepped;    /* what is chosen was measured in whole steps                                  */
+    bool counted;    /* checks were counted                                                        */
+    bool cancelled;  /* by whoever is told                                                         */
+    bool forgets;    /* the next run knows nothing of one of them                                  */
+    plan_progress checks, timings;
 } plan;
 
 /* What is asked for. */
@@ -213,6 +223,20 @@ tn_status plan_check(plan *p, tn_error *err);
 /* check_plan.c: checks one at a site of its shape: it is trusted afterwards, or refused. An error where it was asked
  * for by name, or where the check itself could not be made. */
 tn_status plan_check_fit(plan *p, size_t candidate, plan_fit *fit, size_t site, tn_error *err);
+
+/* progress.c: counts what plan_check and plan_measure will check, unless something fails; only once, and only where
+ * somebody wants to be told. */
+void plan_count_checks(plan *p);
+
+/* progress.c: so many are done; more than were counted are not told. TN_E_CANCELLED: the caller says so, from
+ * then on. */
+tn_status plan_tell(plan *p, plan_progress *progress, int64_t done, tn_error *err);
+
+/* check_plan.c: are all sites checked, and anew, whatever earlier runs know? */
+bool plan_checks_all(const plan *p);
+
+/* measure.c: what the candidate would be timed with at sites of the shape; NULL: it is not, or needs no look. */
+plan_fit *plan_entrant(const plan *p, size_t candidate, size_t shape);
 
 /* apply.c: prepares what the plan has chosen and puts it in place. */
 tn_status apply_plan(plan *p, tn_error *err);

@@ -27,6 +27,9 @@ typedef struct apply_target {
     } checked;
     /* Seconds that threads of this process waited for a processor so far; NULL: the system is asked. */
     double (*waited)(void);
+    /* See tn_model_options; NULL: nobody asks. */
+    int (*applying)(void *ctx, const char *what, int64_t done, int64_t total);
+    void *applying_ctx;
 } apply_target;
 
 #endif

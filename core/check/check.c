@@ -308,6 +308,8 @@ static void cover(const checking *c)
 tn_status check_execute(const check_subject *s, fenced_trial *t, tn_error *err)
 {
     t->patience = s->patience;
+    t->go_on = s->go_on;
+    t->go_on_ctx = s->go_on_ctx;
     tn_status status = fenced_execute(t, err);
     if (s->loads)
         *s->loads |= t->loads;

@@ -39,7 +39,9 @@ typedef struct check_subject {
     compare_gradient *gradient_figures; /* of each gradient, COMPARE_GRADIENTS of them, or NULL             */
     bool *loads;                        /* set where it loads libraries when it is called; or NULL     */
     double *patience;                   /* as fenced_trial's                                           */
-    const device *cpu;                  /* computes eagerly where device's memory is not the host's         */
+    bool (*go_on)(void *ctx);           /* as fenced_trial's, with go_on_ctx                          */
+    void *go_on_ctx;
+    const device *cpu; /* computes eagerly where device's memory is not the host's         */
 } check_subject;
 
 /* Runs the implementation on made-up inputs, in one child process, and compares it with eager: each case on one thread

@@ -90,6 +90,12 @@ static double all_seconds(const fenced_trial *t)
     return seconds;
 }
 
+static bool go_on(void *ctx)
+{
+    const fenced_trial *t = ((fenced_job *)ctx)->t;
+    return !t->go_on || t->go_on(t->go_on_ctx);
+}
+
 tn_status fenced_execute(fenced_trial *t, tn_error *err)
 {
     fenced_note *note = mmap(NULL, sizeof *note, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -103,11 +109,11 @@ tn_status fenced_execute(fenced_trial *t, tn_error *err)
         return tn_fail(err, TN_E_KERNEL, t->site->path, "cannot be tried: " LACKS_THREADS);
     }
     char ending[256];
-    tn_status status = guard_run(fenced_child_main, &job, all_seconds(t), ending, sizeof ending);
+    tn_status status = guard_run_each(fenced_child_main, &job, all_seconds(t), NULL, go_on, ending, sizeof ending);
     /* A child that hangs once may have been made while a thread of the program held a lock, or starved. */
     if (status != TN_OK && note->overdue && guest_threads_of(t->impl, true) == GUEST_NONE) {
         *note = (fenced_note){0};
-        status = guard_run(fenced_child_main, &job, all_seconds(t), ending, sizeof ending);
+        status = guard_run_each(fenced_child_main, &job, all_seconds(t), NULL, go_on, ending, sizeof ending);
     }
     t->busy = note->team_runs > 0 && note->side_by_side == 0;
     t->loads = note->loads;

@@ -60,10 +60,12 @@ typedef struct fenced_trial {
     int32_t threads;            /* that plans are for                                             */
     fenced_run *runs;
     size_t run_count;
-    bool plain;       /* the runs and nothing else: who asks judges what they give                      */
-    double *patience; /* seconds that its plans may take, less, out, what they took; NULL: they may take any */
-    bool loads;       /* out: libraries came in meanwhile                                              */
-    bool busy;        /* out: the machine never let the whole team run at one time                     */
+    bool plain;               /* the runs and nothing else: who asks judges what they give                      */
+    double *patience;         /* seconds that its plans may take, less, out, what they took; NULL: they may take any */
+    bool (*go_on)(void *ctx); /* as guard_run_each's, with go_on_ctx; or NULL                            */
+    void *go_on_ctx;
+    bool loads; /* out: libraries came in meanwhile                                              */
+    bool busy;  /* out: the machine never let the whole team run at one time                     */
 } fenced_trial;
 
 /* fenced_places.c: maps what a run writes; to be done for every run before fenced_execute. */

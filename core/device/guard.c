@@ -42,6 +42,7 @@ typedef struct guard_job {
     void *ctx;
     double seconds;
     const volatile size_t *at; /* the question it is at; NULL: one limit for all                  */
+    bool (*go_on)(void *);     /* or NULL: it does                                               */
     bool warden;
     guard_note *note;
     int pipe_end;
@@ -301,8 +302,8 @@ static _Noreturn void warden_main(const guard_job *job)
  */
 
 /* Waits for the process's end without reaping it; the pipe's end wakes it, the clock is what counts: a child may close
- * every descriptor. false: it still runs at the limit. A warden keeps that itself: it is late only when its child
- * stopped it. */
+ * every descriptor. false: it still runs at the limit, or is not to go on. A warden keeps that itself: it is late only
+ * when its child stopped it. */
 static bool wait_for_end(pid_t pid, int pipe_end, const guard_job *job)
 {
     enum { SLACK = 20 }; /* seconds for a warden's own work on a busy machine */
@@ -314,11 +315,11 @@ static bool wait_for_end(pid_t pid, int pipe_end, const guard_job *job)
         if ((got == 0 && info.si_pid == pid) || (got < 0 && errno != EINTR))
             return true; /* or somebody else took its status */
         double left = limit_left(&limit);
-        if (left <= 0)
+        if (left <= 0 || (job->go_on && job->note->started && !job->go_on(job->ctx)))
             return false;
         int ms = left > 60 ? 60000 : (int)(left * 1e3) + 1;
         /* Questions follow one another without a word. */
-        ms = limit.at && ms > 100 ? 100 : ms;
+        ms = (limit.at || job->go_on) && ms > 100 ? 100 : ms;
         struct pollfd p = {.fd = hung_up ? -1 : pipe_end, .events = POLLIN};
         if (poll(&p, 1, hung_up && ms > 2 ? 2 : ms) > 0)
             hung_up = true;
@@ -489,8 +490,9 @@ tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *rea
     return conclude(&(guard_job){.body = body, .ctx = ctx, .seconds = seconds}, reason, reason_size);
 }
 
-tn_status guard_run_each(int (*body)(void *ctx), void *ctx, double seconds, const volatile size_t *at, char *reason,
-                         size_t reason_size)
+tn_status guard_run_each(int (*body)(void *ctx), void *ctx, double seconds, const volatile size_t *at,
+                         bool (*go_on)(void *ctx), char *reason, size_t reason_size)
 {
-    return conclude(&(guard_job){.body = body, .ctx = ctx, .seconds = seconds, .at = at}, reason, reason_size);
+    guard_job job = {.body = body, .ctx = ctx, .seconds = seconds, .at = at, .go_on = go_on};
+    return conclude(&job, reason, reason_size);
 }

@@ -4,6 +4,7 @@
 
 #include <tenon/error.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Runs body in a forked child with a time limit. The child inherits memory mapped MAP_SHARED before. TN_OK: body
@@ -15,9 +16,10 @@
 tn_status guard_run(int (*body)(void *ctx), void *ctx, double seconds, char *reason, size_t reason_size);
 
 /* The same for a list of questions: at, in shared memory, says which one the child is at, and each has the limit for
- * itself. */
-tn_status guard_run_each(int (*body)(void *ctx), void *ctx, double seconds, const volatile size_t *at, char *reason,
-                         size_t reason_size);
+ * itself; NULL: all of it has. go_on, unless NULL, is called with ctx in this process several times a second; false
+ * ends the child. */
+tn_status guard_run_each(int (*body)(void *ctx), void *ctx, double seconds, const volatile size_t *at,
+                         bool (*go_on)(void *ctx), char *reason, size_t reason_size);
 
 /* The long form. */
 typedef enum guard_end {

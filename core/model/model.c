@@ -235,6 +235,8 @@ tn_model *model_open(const char *folder, const tn_model_options *options, shards
     }
     m->weights = weights;
     m->target.training = defaults.training;
+    m->target.applying = defaults.applying;
+    m->target.applying_ctx = defaults.progress_ctx;
     tn_status status = open_parts(m, folder, &defaults, &local);
     status = model_files_check(m, status, &local);
     if (status != TN_OK) {

@@ -23,6 +23,11 @@ typedef struct tn_model_options {
     /* The model will be trained: only kernels with a backward are taken, checks include gradients, and
      * tn_site_backward works. */
     bool training;
+    /* The same as progress, with progress_ctx, which must live as long as the model then: called while kernels that no
+     * earlier run knows are checked ("checking kernels, only the first time") and timed, when they are planned or
+     * applied, on the thread that does it. total is known before, done never becomes less and is total in the end,
+     * unless something fails. After a non-zero return TN_E_CANCELLED comes back, and the model is as it was. */
+    int (*applying)(void *ctx, const char *what, int64_t done, int64_t total);
 } tn_model_options;
 
 /* Its strings belong to the model. */

@@ -109,6 +109,8 @@ static void change(const char *what)
         sched_setaffinity(0, sizeof one, &one);
     else if (!strncmp(what, "locale ", 7))
         setlocale(LC_ALL, "C.UTF-8");
+    else if (!strncmp(what, "wait ", 5))
+        usleep(10000);
 }
 
 static void misbehave(const char *where)

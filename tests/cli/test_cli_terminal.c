@@ -137,8 +137,8 @@ END_TEST
 
 /* ---- a terminal ------------------------------------------------------------------------------------- */
 
-/* What a terminal of this width sees. Owned. */
-static char *on_terminal(const char *const *arguments, unsigned short columns, int *status)
+/* What a terminal of this width sees. stop_at: Ctrl-C is pressed when that is there; or NULL. Owned. */
+static char *on_terminal(const char *const *arguments, unsigned short columns, const char *stop_at, int *status)
 {
     struct winsize size = {.ws_row = 24, .ws_col = columns};
     int terminal;
@@ -155,14 +155,19 @@ static char *on_terminal(const char *const *arguments, unsigned short columns, i
         execv(program, (char *const *)argv);
         _exit(127);
     }
-    for (ssize_t got; (got = read(terminal, seen + length, capacity - length - 1)) > 0;)
+    for (ssize_t got; (got = read(terminal, seen + length, capacity - length - 1)) > 0;) {
         length += (size_t)got;
+        if (!stop_at || !strstr(seen, stop_at))
+            continue;
+        ck_assert_int_eq(write(terminal, "\003", 1), 1);
+        stop_at = NULL;
+    }
     *status = process_wait(pid);
     close(terminal);
     return seen;
 }
 
-/* A folder with the file "text": the book, again and again. A bar shows after 0.2 s, which the text must take on a fast
+/* A folder with the file "text": the book, again and again. A bar shows after 0.5 s, which the text must take on a fast
  * machine, too. Owned. */
 static char *some_text(size_t size)
 {
@@ -183,11 +188,11 @@ static char *some_text(size_t size)
 START_TEST(progress_fits_the_terminal)
 {
     static const unsigned short widths[] = {40, 80, 14, 200};
-    char *folder = some_text(60000);
+    char *folder = some_text(180000);
     char *path = tempdir_path(folder, "text");
     const char *const line[] = {"perplexity", MODEL, path, "--kernels=none", "--dtype=f32", "--threads=1", NULL};
     int status, bars = 0;
-    char *seen = on_terminal(line, widths[_i], &status);
+    char *seen = on_terminal(line, widths[_i], NULL, &status);
     free(path);
     tempdir_remove(folder);
     size_t room = widths[_i] - 1u;
@@ -213,11 +218,11 @@ END_TEST
 
 START_TEST(no_progress_when_quiet)
 {
-    char *folder = some_text(12000);
+    char *folder = some_text(30000);
     char *path = tempdir_path(folder, "text");
     const char *const line[] = {"perplexity", MODEL, path, "--kernels=none", "--dtype=f32", "--quiet", NULL};
     int status;
-    char *seen = on_terminal(line, 80, &status);
+    char *seen = on_terminal(line, 80, NULL, &status);
     free(path);
     tempdir_remove(folder);
     ck_assert_msg(status == 0, "%s", seen);
@@ -232,9 +237,69 @@ START_TEST(a_terminal_is_no_prompt)
 {
     const char *const line[] = {"run", MODEL, NULL};
     int status;
-    char *seen = on_terminal(line, 80, &status);
+    char *seen = on_terminal(line, 80, NULL, &status);
     ck_assert_msg(status == 2 && strstr(seen, "tenon: run: no prompt given; "), "%d: %s", status, seen);
     free(seen);
+}
+END_TEST
+
+/* ---- a first use ------------------------------------------------------------------------------------ */
+
+/* A kernel that takes its time, in a folder of caches that is new with the first line. */
+static char *first_use(char plugins[4200])
+{
+    char *folder = tempdir_new();
+    setenv("XDG_CACHE_HOME", folder, 1);
+    setenv("BAD_GUEST", "wait in forward", 1);
+    snprintf(plugins, 4200, "%s/tests/bad_kernels", process_build());
+    return folder;
+}
+
+#define FIRST_USE(plugins)                                                                                             \
+    {                                                                                                                  \
+        "run", MODEL, "And", "-n1", "--temperature=0", "--only-plugins", plugins, "--kernels=npu_bad_guest", "--dtype=f32", \
+            NULL                                                                                                       \
+    }
+
+START_TEST(a_first_use_is_told)
+{
+    static const struct {
+        unsigned short columns;
+        const char *label;
+    } terminals[] = {{80, "\rchecking kernels 1/2, only the first time [###"},
+                     {40, "\rchecking kernels 1/2 [###"},
+                     {20, "\r[######.....]  50%"}};
+    char plugins[4200], *folder = first_use(plugins);
+    const char *const line[] = FIRST_USE(plugins);
+    int status;
+    char *seen = on_terminal(line, terminals[_i].columns, NULL, &status);
+    ck_assert_msg(status == 0 && strstr(seen, terminals[_i].label), "%s", seen);
+    ck_assert_ptr_null(strstr(seen, "2/2")); /* the end needs no bar                                        */
+    for (char *bar = strchr(seen, '\r'); bar; bar = strchr(bar + 1, '\r'))
+        if (memchr(bar, '[', strcspn(bar + 1, "\r\n") + 1))
+            ck_assert_uint_lt(strcspn(bar + 1, "\r\n"), terminals[_i].columns);
+    free(seen);
+    unsetenv("BAD_GUEST"); /* so that it is as fast as it can be                                            */
+    free(on_terminal(line, terminals[_i].columns, NULL, &status));
+    seen = on_terminal(line, terminals[_i].columns, NULL, &status);
+    ck_assert_msg(status == 0 && !strchr(seen, '['), "%s", seen);
+    free(seen);
+    tempdir_remove(folder);
+}
+END_TEST
+
+START_TEST(interrupt_leaves_a_clean_line)
+{
+    char plugins[4200], *folder = first_use(plugins);
+    const char *const line[] = FIRST_USE(plugins);
+    int status;
+    char *seen = on_terminal(line, 60, "checking", &status);
+    ck_assert_int_eq(status, 128 + SIGINT);
+    size_t end = strlen(seen);
+    ck_assert_msg(end > 60 && seen[end - 1] == '\r' && strspn(seen + end - 60, " ") == 59 && seen[end - 61] == '\r',
+                  "%s", seen);
+    free(seen);
+    tempdir_remove(folder);
 }
 END_TEST
 
@@ -248,10 +313,10 @@ END_TEST
 
 START_TEST(a_long_prompt_has_a_bar)
 {
-    char *folder = some_text(36000), *path = tempdir_path(folder, "text");
+    char *folder = some_text(60000), *path = tempdir_path(folder, "text");
     const char *const line[] = LONG_PROMPT(path);
     int status;
-    char *seen = on_terminal(line, 60, &status);
+    char *seen = on_terminal(line, 60, NULL, &status);
     ck_assert_msg(status == 0, "%s", seen);
     ck_assert_msg(strstr(seen, "\rprompt [") != NULL, "%s", seen);
     free(path);
@@ -292,6 +357,8 @@ int main(void)
     tcase_add_loop_test(all, progress_fits_the_terminal, 0, 4);
     tcase_add_test(all, no_progress_when_quiet);
     tcase_add_test(all, a_terminal_is_no_prompt);
+    tcase_add_loop_test(all, a_first_use_is_told, 0, 3);
+    tcase_add_test(all, interrupt_leaves_a_clean_line);
     tcase_add_test(all, a_long_prompt_has_a_bar);
     tcase_add_test(all, interrupt_ends_a_long_prompt);
     suite_add_tcase(suite, all);
