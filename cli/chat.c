@@ -372,10 +372,12 @@ static tn_status choose_context(chat *c, tn_error *err)
 static tn_status open_text(chat *c, const char *folder, tn_error *err)
 {
     const options *o = c->o;
+    bool needs_template = option_given(o, OPT_SYSTEM) || option_given(o, OPT_TOOLS) || o->variable_count > 0;
     c->tokenizer = tn_tokenizer_open(folder, err);
     tn_status status = c->tokenizer ? TN_OK : err->code;
     if (status == TN_OK)
-        status = conversation_open(&c->talk, folder, err);
+        status = needs_template ? conversation_open(&c->talk, folder, err)
+                                : conversation_open_any(&c->talk, folder, err);
     if (status == TN_OK && option_given(o, OPT_MESSAGES) && strcmp(o->text[OPT_MESSAGES], "-") == 0)
         status = tn_fail(err, TN_E_USAGE, "chat",
                          "--messages: standard input is where the messages of the user come "
@@ -410,6 +412,8 @@ static tn_status run_chat(const options *o, tn_error *err)
         status = workspace_model(&c.w, o, folder, err);
     if (status == TN_OK)
         status = open_session(&c, err);
+    if (status == TN_OK && c.talk.plain)
+        note(o, "the model has no chat template; it continues plain text");
     if (status == TN_OK)
         status = o->argument_count == 2 ? answer_question(&c, o->argument[1], err) : converse(&c, err);
     tn_session_free(c.session);
@@ -449,8 +453,9 @@ const command command_chat = {
     .notes =
         "A line that ends in a backslash goes on in the next one. /help, /reset, /system TEXT, /save FILE, /speed\n"
         "and /quit are commands; // begins a message with a slash. Ctrl-C ends an answer and keeps what was said;\n"
-        "Ctrl-D ends the conversation. Of a conversation only what is new is computed. The model needs a chat\n"
-        "template. QUESTION may be - to read standard input. The value of a variable is JSON, or else a text.",
+        "Ctrl-D ends the conversation. Of a conversation only what is new is computed. A model without a\n"
+        "chat template continues plain text: what was said, line by line. QUESTION may be - to read standard input.\n"
+        "The value of a variable is JSON, or else a text.",
     .example = "  tenon chat MODEL \"What is a tenon?\" --template-var enable_thinking=false\n"
                "  tenon chat MODEL --system \"You answer in one sentence.\"\n"
                "  printf '%s\\n' \"Hello\" \"What did I say?\" | tenon chat MODEL --temperature 0 -q",

@@ -18,6 +18,23 @@ tn_status conversation_open(conversation *c, const char *folder, tn_error *err)
     return c->chat_template ? TN_OK : err->code;
 }
 
+/* The text is what a terminal shows: messages are lines, with the answers behind them. */
+static const char plain_template[] =
+    "{% for m in messages %}{% if m.role not in ['user', 'assistant'] or m.content is not string %}"
+    "{{ raise_exception('the model has no chat template: only texts of user and assistant can be continued') }}"
+    "{% endif %}{{ '\\n' if m.role == 'user' and not loop.first else '' }}{{ m.content }}{% endfor %}";
+
+tn_status conversation_open_any(conversation *c, const char *folder, tn_error *err)
+{
+    tn_error why = TN_ERROR_INIT;
+    tn_status status = conversation_open(c, folder, &why);
+    if (status != TN_E_INPUT || strcmp(why.where, folder) != 0)
+        return status == TN_OK ? TN_OK : tn_fail(err, status, why.where, "%s", why.message);
+    c->plain = true;
+    c->chat_template = tn_template_parse(plain_template, strlen(plain_template), "plain text", err);
+    return c->chat_template ? TN_OK : err->code;
+}
+
 void conversation_close(conversation *c)
 {
     tn_template_free(c->chat_template);
@@ -241,6 +258,8 @@ static bool has_system(const conversation *c)
 
 tn_status conversation_system(conversation *c, const char *text, tn_error *err)
 {
+    if (text && c->plain)
+        return tn_fail(err, TN_E_USAGE, "system", "the model has no chat template, and so no place for this message");
     json_t *message = text ? make_message("system", text, strlen(text), err) : NULL;
     if (text && !message)
         return err->code;
@@ -284,8 +303,8 @@ tn_status conversation_ids(const conversation *c, const tn_tokenizer *tokenizer,
     char *text = NULL;
     size_t length = 0;
     tn_status status = render(c, &text, &length, err);
-    if (status == TN_OK) /* special tokens are in the template's text already */
-        status = tn_tokenizer_encode(tokenizer, text, length, false, ids, count, err);
+    if (status == TN_OK) /* special tokens are in the text of the model's own template already */
+        status = tn_tokenizer_encode(tokenizer, text, length, c->plain, ids, count, err);
     free(text);
     return status;
 }

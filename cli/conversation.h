@@ -8,11 +8,15 @@ typedef struct conversation {
     tn_template *chat_template;
     json_t *messages;          /* a list of {"role", "content", ...}                             */
     json_t *tools, *variables; /* for the template; or NULL                                      */
+    bool plain;                /* the model has no template: what was said is one text, which it continues */
 } conversation;
 
 /* The template of a checkpoint's folder, and no messages. conversation_close is due also after a failure. */
 tn_status conversation_open(conversation *c, const char *folder, tn_error *err);
 void conversation_close(conversation *c);
+
+/* The same of a model that may have no template. */
+tn_status conversation_open_any(conversation *c, const char *folder, tn_error *err);
 
 /* Takes what the options give to begin with: messages, the system's message, tools, and variables of the template. */
 tn_status conversation_start(conversation *c, const options *o, tn_error *err);

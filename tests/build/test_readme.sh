@@ -25,10 +25,10 @@ sed "/^1\\. /s#$build#build#; s#$plugins/#/build/plugins/#" "$tmp/output" >"$tmp
 check 'it prints what README.md shows' listing_is_printed
 
 # The commands under "Use", with models and plugins that are here.
-sed -n '/^## Use/,/^## /s/^\(build\/tenon .*\)/\1/p' README.md | sed 's/ #.*//' >"$tmp/commands"
+sed -n '/^## Use/,/^## /s/^\(\(printf .* | \)\{0,1\}build\/tenon .*\)/\1/p' README.md | sed 's/ #.*//' >"$tmp/commands"
 check 'README.md has commands' test "$(wc -l <"$tmp/commands")" -ge 6
 while IFS= read -r line; do
-    line=$(printf '%s' "$line" | sed "s#^build/tenon#'$build/tenon'#; s#MODEL#models/demo#; s#FILE#models/demo/heldout.txt#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
+    line=$(printf '%s' "$line" | sed "s#\(^\| \)build/tenon#\1'$build/tenon'#; s#MODEL#models/demo#; s#FILE#models/demo/heldout.txt#; s#PLUGIN.so#'$build/plugins/npu_rope.so' --quick#")
     check "$line" sh -c "$line" <&-
 done <"$tmp/commands"
 

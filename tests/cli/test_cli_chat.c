@@ -130,8 +130,8 @@ END_TEST
 
 START_TEST(other_mistakes_are_told)
 {
-    process_expect_error(TENON("Hello\n", "chat", MODEL), 4, "has no chat template", "chat_template.jinja",
-                         "tokenizer_config.json", "chat_template.json", NULL);
+    process_expect_error(TENON("Hello\n", "chat", MODEL, "--system=x"), 4, "has no chat template",
+                         "chat_template.jinja", "tokenizer_config.json", "chat_template.json", NULL);
     process_expect_error(TENON("[]", "run", MODEL, "--messages", "-"), 4, MODEL ": has no chat template",
                          "chat_template.jinja", "tokenizer_config.json", "chat_template.json", NULL);
     process_expect_error(TENON(NULL, "run", folder, "x", "--messages", "y"), 2, "leave out all but one", NULL);
@@ -200,6 +200,28 @@ START_TEST(the_template_gets_variables_and_tools)
     process_expect_error(CHAT(NULL, "x", "--tools", tools), 4, "tools.json", "holds no list of tools", NULL);
     free(messages);
     free(tools);
+}
+END_TEST
+
+/* The text is the messages, a line each, with the answers behind them. */
+START_TEST(a_model_without_a_template_continues_plain_text)
+{
+    char *first = continued("And it came to pass", "9"), prompt[512], both[1024];
+    snprintf(prompt, sizeof prompt, "And it came to pass%.*s\nAnd", (int)strlen(first) - 1, first);
+    char *second = continued(prompt, "9");
+    snprintf(both, sizeof both, "%s%s", first, second);
+    process_result r = TENON("And it came to pass\nAnd\n", "chat", MODEL, "--temperature=0", "--kernels=none", "-n9");
+    ck_assert_int_eq(r.status, 0);
+    ck_assert_str_eq(r.out, both);
+    expect_said(&r, "the model has no chat template; it continues plain text\n");
+    process_free(&r);
+    process_expect_error(TENON("/system x\n", "chat", MODEL, "-q"), 2, "the model has no chat template, and so", NULL);
+    write_file("messages.json", "[{\"role\": \"tool\", \"content\": \"x\"}]");
+    char *path = tempdir_path(folder, "messages.json");
+    process_expect_error(TENON("x\n", "chat", MODEL, "-q", "--messages", path), 4, "only texts of user and", NULL);
+    free(path);
+    free(first);
+    free(second);
 }
 END_TEST
 
@@ -761,6 +783,7 @@ int main(void)
     tcase_add_test(all, other_mistakes_are_told);
     tcase_add_test(all, a_question_is_answered_once);
     tcase_add_test(all, the_template_gets_variables_and_tools);
+    tcase_add_test(all, a_model_without_a_template_continues_plain_text);
     tcase_add_test(all, a_line_is_a_message);
     tcase_add_test(all, a_conversation_is_saved_and_goes_on);
     tcase_add_test(all, a_conversation_that_cannot_be_saved);
