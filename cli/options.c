@@ -195,9 +195,9 @@ static tn_status parse_option(options *o, int argc, char **argv, int *used, tn_e
 static tn_status place_argument(options *o, option_id id, int place, tn_error *err)
 {
     const command *c = o->command;
-    if (!option_given(o, id) || o->argument_count < place || c->max_arguments <= place)
+    if (!option_given(o, id) || o->argument_count < place)
         return TN_OK;
-    if (o->argument_count >= c->max_arguments)
+    if (o->argument_count >= c->max_arguments || o->argument_count >= MAX_ARGUMENTS)
         return tn_fail(err, TN_E_USAGE, c->name, "unexpected argument '%s'; usage: tenon %s %s",
                        o->argument[o->argument_count - 1], c->name, c->arguments);
     for (int i = o->argument_count++; i > place; i--)

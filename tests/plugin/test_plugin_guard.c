@@ -325,7 +325,7 @@ START_TEST(b14_each_question_has_the_limit_for_itself)
 {
     questions *q = mmap(NULL, sizeof *q, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     q->slow = _i == 0 ? 100 : 6;
-    tn_status status = guard_run_each(answer_slowly, q, 3, &q->at, reason, sizeof reason);
+    tn_status status = guard_run_each(answer_slowly, q, 3, &q->at, NULL, reason, sizeof reason);
     ck_assert_str_eq(reason, _i == 0 ? "" : "did not finish within 3 s");
     ck_assert_int_eq(status, _i == 0 ? TN_OK : TN_E_KERNEL);
     ck_assert_uint_eq(q->at, _i == 0 ? 12 : 6);
