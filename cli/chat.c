@@ -376,8 +376,8 @@ static tn_status open_text(chat *c, const char *folder, tn_error *err)
     c->tokenizer = tn_tokenizer_open(folder, err);
     tn_status status = c->tokenizer ? TN_OK : err->code;
     if (status == TN_OK)
-        status = needs_template ? conversation_open(&c->talk, folder, err)
-                                : conversation_open_any(&c->talk, folder, err);
+        status =
+            needs_template ? conversation_open(&c->talk, folder, err) : conversation_open_any(&c->talk, folder, err);
     if (status == TN_OK && option_given(o, OPT_MESSAGES) && strcmp(o->text[OPT_MESSAGES], "-") == 0)
         status = tn_fail(err, TN_E_USAGE, "chat",
                          "--messages: standard input is where the messages of the user come "

@@ -210,17 +210,20 @@ void line_recall(line_reader *l, const char *path)
     history(l->history, &event, H_LOAD, path);
 }
 
+/* By way of a file without a name: libedit sets the mode of what it writes to, which a stream in memory has not. */
 tn_status line_keep(const line_reader *l, const char *path, tn_error *err)
 {
-    char *text = NULL;
-    size_t length = 0;
     HistEvent event;
-    FILE *to = open_memstream(&text, &length);
+    FILE *to = tmpfile();
     bool whole = to && history(l->history, &event, H_SAVE_FP, to) >= 0;
-    whole = to && fclose(to) == 0 && whole;
-    tn_status status = whole ? replace_file(path, text, length, err)
-                             : tn_fail(err, TN_E_MEMORY, path, "out of memory; close other programs");
+    long length = whole ? ftell(to) : -1;
+    char *text = length >= 0 ? malloc((size_t)length + 1) : NULL;
+    whole = text && fseek(to, 0, SEEK_SET) == 0 && fread(text, 1, (size_t)length, to) == (size_t)length;
+    tn_status status = whole ? replace_file(path, text, (size_t)length, err)
+                             : tn_fail(err, TN_E_INPUT, path, "cannot be prepared in a temporary file; free space");
     free(text);
+    if (to)
+        fclose(to);
     return status;
 }
 

@@ -16,11 +16,11 @@ _tenon_options() {
 
 # Ids of kernels, and devices, one a line, as `tenon kernels` has them in its table and in lines before it.
 _tenon_kernels() {
-    "$1" kernels 2>/dev/null | awk '!NF { exit } NR > 1 { print $1 }' | sort -u
+    "$1" kernels 2>/dev/null | awk '$4 ~ /^(yes|no)$/ { print $1 }' | sort -u
 }
 _tenon_devices() {
-    "$1" kernels 2>&1 |
-        awk '/^device: / { sub(/,.*/, "", $2); print $2 } !NF { table = 0 } table { print $2 } /^ID / { table = 1 }' | sort -u
+    "$1" kernels --all 2>&1 |
+        awk '/^device: / { sub(/,.*/, "", $2); print $2 } $4 ~ /^(yes|no)$/ { print $2 }' | sort -u
 }
 
 # What may stand for a METAVAR of a program. A SPEC may be a list, of which the last is being written.

@@ -1,6 +1,7 @@
 /* How far two names are apart. */
 #include "base/nearest.h"
 
+#include <stdint.h>
 #include <string.h>
 #include <tenon/error.h>
 
@@ -69,5 +70,5 @@ const char *nearest_of(const char *word, const char *const *names, size_t count)
 
 const char *tn_nearest_name(const char *word, const char *const *texts, size_t count)
 {
-    return word && texts ? nearest_of(word, texts, count) : NULL;
+    return word && texts && count <= PTRDIFF_MAX / sizeof *texts ? nearest_of(word, texts, count) : NULL;
 }

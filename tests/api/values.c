@@ -446,6 +446,7 @@ static const struct {
     {NULL, "kind", "trials", NULL},
     {NULL, "kernel", "none", NULL},
     {NULL, "text", "Hello", NULL},
+    {NULL, "word", "stp", NULL},
 };
 
 static const struct {

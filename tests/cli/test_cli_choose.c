@@ -66,8 +66,8 @@ static void expect(process_result r, const char *out, const char *err)
 START_TEST(a_plugin_that_is_dropped_in_stops_nothing)
 {
     static const char tie[] = "tie: ";
-    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n4", "--only-plugins", folder, "--kernels=auto"), NULL,
-           tie);
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n4", "-v", "--only-plugins", folder, "--kernels=auto"),
+           NULL, tie);
     expect(TENON(NULL, "inspect", MODEL, "--only-plugins", folder), tie, NULL);
     expect(TENON(NULL, "verify", MODEL, "--only-plugins", folder), HELLO, NULL);
     expect(TENON(NULL, "bench", MODEL, "--only-plugins", folder, "--prompt=8", "--decode=2", "--repeat=1"), "auto",
@@ -136,7 +136,7 @@ START_TEST(three_that_tie)
     free(path);
     path = tempdir_path(folder, "a_copy.so");
     tempdir_write(path, data, size);
-    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "--only-plugins", folder), NULL,
+    expect(TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n2", "-v", "--only-plugins", folder), NULL,
            "Example_fused_rmsnorm 9/9 RMS_NORM");
     process_result r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_msg(strstr(r.out, HELLO "  0 sites: ") != NULL, "%s", r.out);

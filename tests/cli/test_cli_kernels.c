@@ -115,7 +115,7 @@ START_TEST(the_line_of_kernels_is_short)
         process_free(&r);
     }
     char *empty = tempdir_new();
-    process_result r = TENON(NULL, "run", MODEL, "And", "-n1", "--plugins", empty, "--kernels=auto");
+    process_result r = TENON(NULL, "run", MODEL, "And", "-n1", "--only-plugins", empty, "--kernels=auto");
     ck_assert_msg(r.status == 0 && strstr(r.err, "kernels: none at ") && strstr(r.err, "; --verbose says more\n"), "%s",
                   r.err);
     process_free(&r);

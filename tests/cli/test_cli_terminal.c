@@ -257,8 +257,8 @@ static char *first_use(char plugins[4200])
 
 #define FIRST_USE(plugins)                                                                                             \
     {                                                                                                                  \
-        "run", MODEL, "And", "-n1", "--temperature=0", "--only-plugins", plugins, "--kernels=npu_bad_guest", "--dtype=f32", \
-            NULL                                                                                                       \
+        "run", MODEL, "And", "-n1", "--temperature=0", "--only-plugins", plugins, "--kernels=npu_bad_guest",           \
+            "--dtype=f32", NULL                                                                                        \
     }
 
 START_TEST(a_first_use_is_told)

@@ -150,7 +150,8 @@ START_TEST(run_takes_arguments_in_any_form)
                           line);
     process_expect_output(
         TENON(NULL, "run", PROMPT, "-m", MODEL, "--n-predict=9", "--ctx-size=14", "--temp=0", "--dtype=f32"), line);
-    process_expect_output(TENON(NULL, "run", MODEL, "--repeat-penalty=1", "-p", PROMPT, "-n9", "--dtype=f32"), line);
+    process_expect_output(
+        TENON(NULL, "run", MODEL, "--repeat-penalty=1", "-p", PROMPT, "-n9", "--temp=0", "--dtype=f32"), line);
     free(line);
 }
 END_TEST

@@ -229,7 +229,7 @@ START_TEST(more_threads_than_serve_change_nothing)
         ck_assert_msg(r.status == 0 && !strstr(r.out, "bytes of scratch"), "%s%s", r.err, r.out);
         tree[i] = r.out;
         free(r.err);
-        r = TENON(NULL, "run", "models/demo", "And", "-n8", "--temperature=0", "--config", config, threads[i]);
+        r = TENON(NULL, "run", "models/demo", "And", "-n8", "--temperature=0", "-v", "--config", config, threads[i]);
         ck_assert_msg(r.status == 0 && strstr(r.err, "nothing is left to eager"), "%s", r.err);
         words[i] = r.out;
         free(r.err);
