@@ -27,10 +27,11 @@ void logprobs_see(logprobs *l, const float *logits)
 /* The logarithm of the sum of all exponentials. */
 static double log_sum(const logprobs *l)
 {
-    double largest = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < l->vocab; i++)
+    double largest = l->logits[0];
+    for (int64_t i = 1; i < l->vocab; i++)
         largest = fmax(largest, l->logits[i]);
-    for (int64_t i = 0; i < l->vocab; i++)
+    double sum = exp((double)l->logits[0] - largest);
+    for (int64_t i = 1; i < l->vocab; i++)
         sum += exp((double)l->logits[i] - largest);
     return largest + log(sum);
 }

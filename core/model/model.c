@@ -241,7 +241,7 @@ tn_model *model_open(const char *folder, const tn_model_options *options, shards
     status = model_files_check(m, status, &local);
     if (status != TN_OK) {
         /* Architectures know their file as "config.json" only. */
-        char *path = strcmp(local.where, "config.json") ? NULL : path_in(m->folder, "config.json");
+        char *path = m->folder && !strcmp(local.where, "config.json") ? path_in(m->folder, "config.json") : NULL;
         if (m->folder)
             hub_explain(folder, m->folder, &local);
         tn_fail(err, local.code, path ? path : local.where, "%s", local.message);

@@ -172,8 +172,8 @@ START_TEST(parts_of_contents)
         "{% for m in messages %}{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}",
         "{% for m in messages %}{% for p in m['content'] | list %}<{{ p.text }}>{% endfor %}{% endfor %}",
         "{% for m in messages %}{% set c = m.get('content') %}{% for p in c %}<{{ p.text }}>{% endfor %}{% endfor %}",
-        "{% macro f(content) %}{% for p in content[0:] %}<{{ p.text }}>{% endfor %}{% endmacro %}"
-        "{% for m in messages %}{{ f(m.content) }}{% endfor %}",
+        ("{% macro f(content) %}{% for p in content[0:] %}<{{ p.text }}>{% endfor %}{% endmacro %}"
+         "{% for m in messages %}{{ f(m.content) }}{% endfor %}"),
     };
     static const char *const texts[] = {
         "{% for m in messages %}<{{ m.content }}>{% endfor %}",
