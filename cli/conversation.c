@@ -51,8 +51,7 @@ static tn_status check_parts(const json_t *message, size_t number, const char *w
 {
     size_t i;
     json_t *part;
-    json_array_foreach(json_object_get(message, "content"), i, part)
-    {
+    json_array_foreach (json_object_get(message, "content"), i, part) {
         const char *type = json_string_value(json_object_get(part, "type"));
         if (type && strcmp(type, "text") != 0)
             return tn_fail(
@@ -73,8 +72,7 @@ static tn_status check_messages(const json_t *messages, const char *where, tn_er
         return tn_fail(err, TN_E_INPUT, where,
                        "holds no messages; give a list of {\"role\": ..., \"content\": ...}, or an object with such a "
                        "list as \"messages\"");
-    json_array_foreach(messages, i, message)
-    {
+    json_array_foreach (messages, i, message) {
         if (!json_is_string(json_object_get(message, "role")))
             return tn_fail(err, TN_E_INPUT, where, "message %zu has no role; give {\"role\": ..., \"content\": ...}",
                            i + 1);
@@ -103,8 +101,7 @@ static tn_status take_object(conversation *c, json_t *root, const char *where, t
         c->tools = json_incref(tools);
     if (!(c->variables = json_object()))
         return no_memory(err);
-    json_object_foreach(root, key, value)
-    {
+    json_object_foreach (root, key, value) {
         if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 && json_object_set(c->variables, key, value))
             return no_memory(err);
     }

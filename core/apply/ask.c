@@ -189,8 +189,7 @@ static tn_status ask_questions(question *questions, size_t count, answer **out, 
     return status == TN_OK ? TN_OK : tn_fail(err, status, "kernels", "plan %s", how);
 }
 
-/* ---- whether a shape is taken --------------------------------------------------------------------------------------
- */
+/* ---- whether a shape is taken ----------------------------------------------------------------------------------- */
 
 /* In words why the answer is none that a site can be given for; "": it is one. */
 static void judge(const question *q, char *text, size_t size)
@@ -274,8 +273,7 @@ tn_status plan_ask(plan *p, tn_error *err)
     return status;
 }
 
-/* ---- at every site ------------------------------------------------------------------------------------------------
- */
+/* ---- at every site ---------------------------------------------------------------------------------------------- */
 
 /* The sites that an implementation was given and not asked about yet, behind each other. */
 static void collect(const plan *p, const registry_kernel *kernel, const tn_impl *impl, question *questions,

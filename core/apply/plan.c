@@ -58,8 +58,7 @@ static bool is_barred(const plan *p, const plan_fit *fit, size_t site)
     return false;
 }
 
-/* ---- who may have a site ------------------------------------------------------------------------------------------
- */
+/* ---- who may have a site ---------------------------------------------------------------------------------------- */
 
 plan_fit *plan_taking_fit(const plan *p, size_t candidate, size_t site)
 {
@@ -132,8 +131,7 @@ int32_t plan_preferred_inside(const plan *p, size_t candidate, size_t site, size
     return -1;
 }
 
-/* ---- choosing ------------------------------------------------------------------------------------------------------
- */
+/* ---- choosing --------------------------------------------------------------------------------------------------- */
 
 int32_t plan_best(const plan *p, const graph_site *site, plan_fit **best_fit)
 {

@@ -85,8 +85,7 @@ tn_status check_reference_open(check_reference *r, const device *device, const t
     return status;
 }
 
-/* ---- the kernel's calls -------------------------------------------------------------------------------------------
- */
+/* ---- the kernel's calls ----------------------------------------------------------------------------------------- */
 
 tn_status check_open_run(fenced_run *run, const inputs *in, const gradients *wanted, check_manner manner, tn_error *err)
 {
@@ -230,8 +229,7 @@ static tn_status open_runs(checking *c, tn_error *err)
     return status;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------
- */
+/* ---- comparing -------------------------------------------------------------------------------------------------- */
 
 static size_t ref_of(const checking *c, const fenced_run *run)
 {

@@ -130,8 +130,7 @@ size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_U
     return count + add_sizes(site, cases + count);
 }
 
-/* ---- coverage -----------------------------------------------------------------------------------------------------
- */
+/* ---- coverage --------------------------------------------------------------------------------------------------- */
 
 void check_coverage_add(check_coverage *c, const check_coverage *more)
 {

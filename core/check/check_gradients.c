@@ -44,8 +44,7 @@ typedef struct backward_check {
     const pair *pair_of[MOST_RUNS];
 } backward_check;
 
-/* ---- eager --------------------------------------------------------------------------------------------------------
- */
+/* ---- eager ------------------------------------------------------------------------------------------------------ */
 
 /* The gradients that the variant does not want are not there; absent NO_OUTPUT: no output has any. */
 static void narrow(tn_grads *g, const variant *v)
@@ -90,8 +89,7 @@ static tn_status open_run(backward_check *c, const pair *p, check_manner manner,
     return check_open_run(&c->runs[c->run_count++], &p->of->eager->in, &p->wanted, manner, err);
 }
 
-/* ---- what is tried ------------------------------------------------------------------------------------------------
- */
+/* ---- what is tried ---------------------------------------------------------------------------------------------- */
 
 /* Everything that can be varied at this call. */
 static size_t list_variants(const gradients *all, variant list[VARIANTS])
@@ -157,8 +155,7 @@ static tn_status open_all(backward_check *c, tn_error *err)
     return status;
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------
- */
+/* ---- comparing -------------------------------------------------------------------------------------------------- */
 
 /* Can gradients be measured by the largest of theirs? Not those of sparse gates in narrow types: rounding chooses which
  * are open, and each that differs is a gradient that differs. And not those of the weights of experts where few tokens,

@@ -20,8 +20,7 @@
 /* Most operations of these calls. */
 static const double SMALL = 3e7, MEDIUM = 1e8;
 
-/* ---- what there is --------------------------------------------------------------------------------------------------
- */
+/* ---- what there is ---------------------------------------------------------------------------------------------- */
 
 /* The heap of AddressSanitizer counts nothing, and takes more while it keeps what was freed. */
 #ifdef __has_feature
@@ -102,8 +101,7 @@ static int tell_growth(fenced_child *c, const usage *least, const char *each)
     return fenced_give_up(c->note, TN_E_KERNEL, text);
 }
 
-/* ---- plan -----------------------------------------------------------------------------------------------------------
- */
+/* ---- plan ------------------------------------------------------------------------------------------------------- */
 
 /* A kernel that notes something of a site in a variable of its own mixes sites up. So it is asked about one that has
  * other numbers, for other calls, and about this one again. What it takes from the heap each time is never given back:
@@ -131,8 +129,7 @@ static int plan_again(fenced_child *c)
     return tell_growth(c, &least, "plan");
 }
 
-/* ---- what is lost ---------------------------------------------------------------------------------------------------
- */
+/* ---- what is lost ----------------------------------------------------------------------------------------------- */
 
 /* What grows with each of some calls is lost; what grows with a few of them is a cache that fills. */
 static int lose(fenced_child *c, fenced_run *run, const fenced_prepared *site)
@@ -161,8 +158,7 @@ static int lose(fenced_child *c, fenced_run *run, const fenced_prepared *site)
     return tell_growth(c, &least, "call");
 }
 
-/* ---- two sessions ---------------------------------------------------------------------------------------------------
- */
+/* ---- two sessions ----------------------------------------------------------------------------------------------- */
 
 /* One of them: its own call, its own memory. */
 typedef struct session {
@@ -252,8 +248,7 @@ static int two_sessions(fenced_child *c, bool keeps, fenced_run *const runs[2], 
     return 0;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it -------------------------------------------------------------------------------------------------- */
 
 static const fenced_prepared *prepared_of(const fenced_child *c, const fenced_run *run)
 {

@@ -28,8 +28,7 @@ enum { STACK_BYTES = 64 * 1024 };
 /* Regions of two calls at a time: what they read and write, and their scratch. */
 enum { CALL_REGIONS = 2 * (FENCED_PLACES + 1) };
 
-/* ---- faults and time ------------------------------------------------------------------------------------------------
- */
+/* ---- faults and time -------------------------------------------------------------------------------------------- */
 
 static bool is_write(const ucontext_t *context)
 {
@@ -100,8 +99,7 @@ void fenced_limit_time(fenced_child *c, double seconds)
     timer_settime(c->clock, 0, &left, NULL);
 }
 
-/* ---- giving up ------------------------------------------------------------------------------------------------------
- */
+/* ---- giving up -------------------------------------------------------------------------------------------------- */
 
 int fenced_give_up(fenced_note *note, tn_status status, const char *text)
 {
@@ -163,8 +161,7 @@ static int judge_state(fenced_child *c, bool first, bool *fresh)
     return fenced_give_up(c->note, TN_E_KERNEL, text);
 }
 
-/* ---- planning -------------------------------------------------------------------------------------------------------
- */
+/* ---- planning --------------------------------------------------------------------------------------------------- */
 
 /* What its plan answered, asked when the clock said began. One that takes a while is not noticed when it is asked once;
  * asked for every call it keeps the host waiting. */
@@ -178,8 +175,7 @@ static tn_status planned(fenced_child *c, double began, tn_status status, tn_err
                    c->note->plan_seconds);
 }
 
-/* ---- laying a call out ----------------------------------------------------------------------------------------------
- */
+/* ---- laying a call out ------------------------------------------------------------------------------------------ */
 
 static fenced_region *add_region(fenced_child *c, fenced_kind kind)
 {
@@ -303,8 +299,7 @@ int fenced_watch_call(fenced_child *c, fenced_call *call, bool *fresh)
     return 0;
 }
 
-/* ---- what a run has written -----------------------------------------------------------------------------------------
- */
+/* ---- what a run has written ------------------------------------------------------------------------------------- */
 
 static size_t result_bytes(const fenced_run *run)
 {
@@ -348,8 +343,7 @@ void fenced_restore_results(const fenced_run *run, const unsigned char *copy)
     }
 }
 
-/* ---- planning and packing -------------------------------------------------------------------------------------------
- */
+/* ---- planning and packing --------------------------------------------------------------------------------------- */
 
 int fenced_watch_plan(fenced_child *c, const tn_site *site, tn_plan *plan, const char *manner)
 {
@@ -442,8 +436,7 @@ static int look_at_edges(fenced_child *c)
     return 0;
 }
 
-/* ---- all calls ------------------------------------------------------------------------------------------------------
- */
+/* ---- all calls -------------------------------------------------------------------------------------------------- */
 
 /* Once more with other inputs, when something changed for the first time: is it made ready once, or kept? */
 static int turn_around(fenced_child *c, fenced_run *run, const fenced_prepared *p)

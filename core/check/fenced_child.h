@@ -117,12 +117,10 @@ void fenced_use_team(fenced_child *c, int32_t team);
 /* Waits until the team runs at one time, where it has not done so often enough, and notes whether it did. */
 void fenced_gather(fenced_child *c);
 
-/* ---- fenced_again.c: calls made again, when each was right by itself: what is kept, lost, or shared by two sessions.
- */
+/* ---- fenced_again.c: calls made again: what is kept, lost, or shared by two sessions --------------------------- */
 int fenced_again(fenced_child *c);
 
-/* ---- fenced_host.c: what the host computes between calls must come out as ever -------------------------------------
- */
+/* ---- fenced_host.c: what the host computes between calls must come out as ever ---------------------------------- */
 
 /* Made once, in the program: the library that computes the product makes code for it, which children then have. NULL:
  * there was no memory. */

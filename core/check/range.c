@@ -15,8 +15,7 @@
 
 enum { BLOCK = 256 };
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------
- */
+/* ---- numbers ---------------------------------------------------------------------------------------------------- */
 
 static float number_of(range_kind kind, float x)
 {
@@ -55,8 +54,7 @@ static void copy_as(range_kind kind, const tn_tensor *from, const tn_tensor *to)
         copy_row(kind, from, tensor_row(from, row), to->dtype, (char *)to->data + (size_t)row * bytes);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ----------------------------------------------------------------------------------------------------- */
 
 typedef struct placing {
     char *base; /* NULL: counts only                                                              */
@@ -113,8 +111,7 @@ static size_t place_all(range_look *r, const tn_call *call, bool wide, char *bas
     return p.used;
 }
 
-/* ---- the call -----------------------------------------------------------------------------------------------------
- */
+/* ---- the call --------------------------------------------------------------------------------------------------- */
 
 static void fill(range_look *r, range_kind kind, const tn_call *from)
 {

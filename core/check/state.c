@@ -48,8 +48,7 @@ static void *take(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* ---- which variables ------------------------------------------------------------------------------------------------
- */
+/* ---- which variables -------------------------------------------------------------------------------------------- */
 
 static bool is_system(const char *path)
 {
@@ -222,8 +221,7 @@ size_t state_bytes(const state_watch *w)
     return words * WORD;
 }
 
-/* ---- before and after -----------------------------------------------------------------------------------------------
- */
+/* ---- before and after ------------------------------------------------------------------------------------------- */
 
 void state_before(state_watch *w, const uint64_t *notes, size_t note_count)
 {

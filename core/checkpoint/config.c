@@ -373,6 +373,7 @@ void config_only(const config_reader *c, const char *const *keys)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", keys[i]);
     if (*c->status != TN_OK || !c->node->object)
         return;
-    json_object_foreach((json_t *)c->node->object, key, value) if (!is_among(key, keys))
-        config_fail(c, key, "is not supported here; what is: %s", known);
+    json_object_foreach ((json_t *)c->node->object, key, value)
+        if (!is_among(key, keys))
+            config_fail(c, key, "is not supported here; what is: %s", known);
 }

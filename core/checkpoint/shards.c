@@ -108,8 +108,7 @@ static tn_status list_files(const char *path, json_t *weight_map, char ***list, 
         return tn_fail(err, TN_E_MEMORY, path, "out of memory");
     const char *tensor;
     json_t *value;
-    json_object_foreach(weight_map, tensor, value)
-    {
+    json_object_foreach (weight_map, tensor, value) {
         const char *file = json_string_value(value);
         if (!file || !is_plain_name(file)) {
             free(all);
@@ -135,9 +134,10 @@ static tn_status check_promises(const shards *set, const char *path, json_t *wei
     const char *tensor;
     json_t *value;
     size_t i;
-    json_object_foreach(weight_map, tensor, value) if (!names_find(&set->index, tensor, &i)) return tn_fail(
-        err, TN_E_INPUT, path, "tensor '%s' is not in '%s', where weight_map places it", tensor,
-        json_string_value(value));
+    json_object_foreach (weight_map, tensor, value)
+        if (!names_find(&set->index, tensor, &i))
+            return tn_fail(err, TN_E_INPUT, path, "tensor '%s' is not in '%s', where weight_map places it", tensor,
+                           json_string_value(value));
     return TN_OK;
 }
 

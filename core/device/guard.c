@@ -59,8 +59,7 @@ static pid_t plain_fork(void)
     return fork();
 }
 
-/* ---- the limit ------------------------------------------------------------------------------------------------------
- */
+/* ---- the limit -------------------------------------------------------------------------------------------------- */
 
 typedef struct guard_limit {
     double seconds, deadline;
@@ -85,8 +84,7 @@ static double limit_left(guard_limit *limit)
     return limit->deadline - now;
 }
 
-/* ---- what a child started
- * -------------------------------------------------------------------------------------------- */
+/* ---- what a child started --------------------------------------------------------------------------------------- */
 
 typedef struct guard_family {
     pid_t members[1024];
@@ -150,8 +148,7 @@ static bool has_children(void)
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* ---- the child ------------------------------------------------------------------------------------------------------
- */
+/* ---- the child -------------------------------------------------------------------------------------------------- */
 
 /* Runs first of all exit handlers, so that neither the program's own handlers nor its unwritten streams are touched. */
 static void leave_at_exit(int status, void *arg)
@@ -220,8 +217,7 @@ static _Noreturn void child_main(const guard_job *job)
     _exit(value == 0 ? 0 : 1);
 }
 
-/* ---- the warden -----------------------------------------------------------------------------------------------------
- */
+/* ---- the warden ------------------------------------------------------------------------------------------------- */
 
 /* Waits until the child ends. false: it still runs at the limit, or the program is gone (SIGTERM). */
 static bool warden_wait(pid_t child, const guard_job *job)
@@ -298,8 +294,7 @@ static _Noreturn void warden_main(const guard_job *job)
     _exit(0);
 }
 
-/* ---- the program ----------------------------------------------------------------------------------------------------
- */
+/* ---- the program ------------------------------------------------------------------------------------------------ */
 
 /* Waits for the process's end without reaping it; the pipe's end wakes it, the clock is what counts: a child may close
  * every descriptor. false: it still runs at the limit, or is not to go on. A warden keeps that itself: it is late only
@@ -429,8 +424,7 @@ guard_result guard_run_long(int (*body)(void *ctx), void *ctx, double seconds)
     return run(&job);
 }
 
-/* ---- in words -------------------------------------------------------------------------------------------------------
- */
+/* ---- in words --------------------------------------------------------------------------------------------------- */
 
 static void describe_signal(int s, double seconds, char *reason, size_t size)
 {

@@ -116,8 +116,7 @@ static tn_status stream_forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-/* ---- RMS_MATCH ------------------------------------------------------------------------------------------------------
- */
+/* ---- RMS_MATCH -------------------------------------------------------------------------------------------------- */
 
 typedef struct match_job {
     const tn_tensor *x, *like, *y;

@@ -96,8 +96,7 @@ static int bench_child(void *ctx)
     return status == TN_OK ? 0 : 1;
 }
 
-/* ---- ceilings ------------------------------------------------------------------------------------------------------
- */
+/* ---- ceilings --------------------------------------------------------------------------------------------------- */
 
 static double larger(double a, double b)
 {
@@ -120,8 +119,7 @@ static double share_of(const tn_machine *m, const tn_check_row *row)
     return larger(computing, moving) / row->kernel_seconds;
 }
 
-/* ---- in the parent
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- in the parent ---------------------------------------------------------------------------------------------- */
 
 typedef struct shared {
     double seconds[2];

@@ -31,8 +31,7 @@ static const check_case all_cases[KIT_CASES] = {
     {.batch = 3, .tokens = 50, .profile = INPUTS_OUTLIERS},
 };
 
-/* ---- making calls, and telling what went wrong --------------------------------------------------------------------
- */
+/* ---- making calls, and telling what went wrong ------------------------------------------------------------------ */
 
 /* "forward: wrong numbers, ... (element), 19 tokens, 2 threads" */
 static tn_status wrong(const kit_try *k, const fenced_run *run, const char *what, const char *detail, tn_error *err)
@@ -108,8 +107,7 @@ static void close_cases(kit_try *k)
     k->case_count = 0;
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------
- */
+/* ---- forward ---------------------------------------------------------------------------------------------------- */
 
 static tn_status same_bits(const kit_try *k, const fenced_run *a, const fenced_run *b, const char *what, tn_error *err)
 {

@@ -149,8 +149,7 @@ static void layer_forward(graph_run *r, const void *state, const mixer_place *at
 
 const layer_kind altup_layer = {sizeof(altup), build_layer, layer_forward};
 
-/* ---- between one stream and several -------------------------------------------------------------------------------
- */
+/* ---- between one stream and several ----------------------------------------------------------------------------- */
 
 typedef struct altup_ends {
     layer_inputs inputs;

@@ -38,8 +38,7 @@ static double rope_operations(const tn_call *call)
     return 3.0 * (double)(tn_tensor_count(&call->in[0]) + tn_tensor_count(&call->in[1]));
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------
- */
+/* ---- the table -------------------------------------------------------------------------------------------------- */
 
 #define SPLIT                                                                                                          \
     {                                                                                                                  \

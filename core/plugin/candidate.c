@@ -44,8 +44,7 @@ void candidate_free(candidate *c)
     free(c);
 }
 
-/* ---- content --------------------------------------------------------------------------------------------------------
- */
+/* ---- content ---------------------------------------------------------------------------------------------------- */
 
 /* Follows a link, which must stay in the folder. */
 static tn_status resolve(candidate *c, tn_error *err)
@@ -115,8 +114,7 @@ static tn_status read_file(candidate *c, char **content, tn_error *err)
     return status;
 }
 
-/* ---- pins -----------------------------------------------------------------------------------------------------------
- */
+/* ---- pins ------------------------------------------------------------------------------------------------------- */
 
 static tn_status check_pin(const candidate *c, const tn_config *config, tn_error *err)
 {
@@ -155,8 +153,7 @@ static tn_status check_library_pins(const candidate *c, objects_list *libraries,
     return TN_OK;
 }
 
-/* ---- the trial ------------------------------------------------------------------------------------------------------
- */
+/* ---- the trial -------------------------------------------------------------------------------------------------- */
 
 /* The files that were read are still those at their paths: what is opened is what was tried. */
 static tn_status check_unchanged(const candidate *c, tn_error *err)
@@ -225,8 +222,7 @@ void candidate_examine(candidate *c, const tn_config *config)
         c->state = TN_PLUGIN_REFUSED;
 }
 
-/* ---- opening --------------------------------------------------------------------------------------------------------
- */
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
 
 /* What was mapped is what was tried. */
 static tn_status check_opened(const candidate *c, tn_error *err)

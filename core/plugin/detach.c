@@ -42,8 +42,7 @@ static void add(ranges *list, range r)
     items[list->count++] = r;
 }
 
-/* ---- which ----------------------------------------------------------------------------------------------------------
- */
+/* ---- which ------------------------------------------------------------------------------------------------------ */
 
 typedef struct search {
     const objects_loaded *before;
@@ -112,8 +111,7 @@ static tn_status find_pages(const ranges *libraries, bool variables, ranges *pag
     return TN_OK;
 }
 
-/* ---- replacing ------------------------------------------------------------------------------------------------------
- */
+/* ---- replacing -------------------------------------------------------------------------------------------------- */
 
 static tn_status replace(const range *r, tn_error *err)
 {

@@ -155,8 +155,7 @@ size_t kernels_config_max_packed(const tn_config *config)
     return config->max_packed_mb < 0 ? SIZE_MAX : (size_t)config->max_packed_mb << 20;
 }
 
-/* ---- measuring ----------------------------------------------------------------------------------------------------
- */
+/* ---- measuring -------------------------------------------------------------------------------------------------- */
 
 tn_status tn_config_set_measure(tn_config *config, bool measure, tn_error *err)
 {
@@ -251,8 +250,7 @@ tn_status tn_config_set_device(tn_config *config, const char *device, tn_error *
     return replace(&config->device, strdup(device), "device", err);
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------
- */
+/* ---- questions -------------------------------------------------------------------------------------------------- */
 
 const char *tn_config_file(const tn_config *config)
 {

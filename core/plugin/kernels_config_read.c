@@ -52,8 +52,7 @@ static tn_status check_strings(const json_t *list, const char *key, const char *
     json_t *item;
     if (!json_is_array(list))
         return wrong_type(path, key, "a list of strings", list, err);
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach (list, i, item) {
         if (!json_is_string(item))
             return tn_fail(err, TN_E_KERNEL, path, "key '%s': element %zu: expected a string, got %s", key, i,
                            type_name(item));
@@ -71,8 +70,7 @@ static tn_status join(const json_t *list, const char *key, const char *path, cha
         return status;
     size_t i, size = 1;
     json_t *item;
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach (list, i, item) {
         if (strchr(json_string_value(item), ','))
             return tn_fail(err, TN_E_KERNEL, path, "key '%s': element %zu contains a comma; make it two elements", key,
                            i);
@@ -81,8 +79,7 @@ static tn_status join(const json_t *list, const char *key, const char *path, cha
     char *at = *joined = malloc(size);
     if (!at)
         return no_memory(path, err);
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach (list, i, item) {
         if (i > 0)
             *at++ = ',';
         memcpy(at, json_string_value(item), json_string_length(item));
@@ -119,8 +116,7 @@ static tn_status read_plugins(tn_config *config, const json_t *value, const char
     *strrchr(file, '/') = '\0'; /* "" for the root: folders then begin with '/' all the same */
     size_t i;
     json_t *item;
-    json_array_foreach(value, i, item)
-    {
+    json_array_foreach (value, i, item) {
         char *folder = kernels_config_absolute(file, json_string_value(item));
         if (!folder || !text_list_add(&config->folders, folder))
             status = no_memory(path, err);
@@ -209,8 +205,9 @@ static tn_status read_disable(tn_config *config, const json_t *value, const char
     size_t i;
     json_t *item;
     if (status == TN_OK)
-        json_array_foreach(value, i, item) if (!text_list_add(&config->disable, json_string_value(item))) status =
-            no_memory(path, err);
+        json_array_foreach (value, i, item)
+            if (!text_list_add(&config->disable, json_string_value(item)))
+                status = no_memory(path, err);
     return status;
 }
 
@@ -318,8 +315,7 @@ static tn_status read_object(const json_t *object, const char *path, select_spec
     enum { KEYS = sizeof names / sizeof names[0] };
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)object, key, value) {
         int i = 0;
         while (i < KEYS && strcmp(key, names[i]) != 0)
             i++;
@@ -375,15 +371,13 @@ static tn_status read_options(tn_config *config, const json_t *value, const char
     json_t *option, *modules;
     if (!json_is_object(value))
         return wrong_type(path, "options", "an object of kernel ids", value, err);
-    json_object_foreach((json_t *)(uintptr_t)value, id, option)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)value, id, option) {
         if (!json_is_object(option))
             return wrong_type(path, id, "an object", option, err);
         /* Without patterns it restricts nothing, but the id is looked at. */
         if (json_object_size(option) == 0 && !kernels_config_pair_add(&config->options, &config->option_count, id, ""))
             return no_memory(path, err);
-        json_object_foreach(option, key, modules)
-        {
+        json_object_foreach (option, key, modules) {
             if (strcmp(key, "modules") != 0)
                 return unknown_key(key, id, names, 1, path, err);
             char *joined = NULL;
@@ -406,8 +400,7 @@ static tn_status read_pins(tn_config *config, const json_t *value, const char *p
     json_t *pin;
     if (!json_is_object(value))
         return wrong_type(path, "pins", "an object of file names", value, err);
-    json_object_foreach((json_t *)(uintptr_t)value, name, pin)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)value, name, pin) {
         const char *text = json_string_value(pin);
         if (!text)
             return wrong_type(path, name, "a string", pin, err);
@@ -430,8 +423,7 @@ static tn_status read_measure(tn_config *config, const json_t *value, const char
     return tn_config_set_measure(config, json_is_true(value), err);
 }
 
-/* ---- the file -------------------------------------------------------------------------------------------------------
- */
+/* ---- the file --------------------------------------------------------------------------------------------------- */
 
 static tn_status read_root(tn_config *config, const json_t *root, const char *path, tn_error *err)
 {
@@ -445,8 +437,7 @@ static tn_status read_root(tn_config *config, const json_t *root, const char *pa
     json_t *value;
     if (!json_is_object(root))
         return tn_fail(err, TN_E_KERNEL, path, "expected an object, got %s", type_name(root));
-    json_object_foreach((json_t *)(uintptr_t)root, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)root, key, value) {
         int i = 0;
         while (i < KEYS && strcmp(key, names[i]) != 0)
             i++;

@@ -30,8 +30,7 @@ typedef struct section {
     bool named;
 } section;
 
-/* ---- reading it -----------------------------------------------------------------------------------------------------
- */
+/* ---- reading it ------------------------------------------------------------------------------------------------- */
 
 /* The text at that offset, or NULL when it does not end inside the table. */
 static const char *string_at(const section *s, uint64_t offset)
@@ -77,8 +76,7 @@ static bool open_section(Elf *elf, const char *content, size_t size, section *s)
     return true;
 }
 
-/* ---- rights ---------------------------------------------------------------------------------------------------------
- */
+/* ---- rights ----------------------------------------------------------------------------------------------------- */
 
 /* What a file without the header for stacks means, where the C library follows the machine's own rule. */
 #if defined(__aarch64__) || defined(__riscv)
@@ -114,8 +112,7 @@ static tn_status check_rights(Elf *elf, const char *file, tn_error *err)
     return TN_OK;
 }
 
-/* ---- run paths ------------------------------------------------------------------------------------------------------
- */
+/* ---- run paths -------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a leading $ORIGIN or ${ORIGIN}; 0: there is none. */
 static size_t origin_length(const char *entry, size_t length)
@@ -166,8 +163,7 @@ static tn_status check_name(const section *s, const char *name, tn_error *err)
     return TN_OK;
 }
 
-/* ---- finding --------------------------------------------------------------------------------------------------------
- */
+/* ---- finding ---------------------------------------------------------------------------------------------------- */
 
 /* Looks for name in the entries of a list; origin: of a run path's file, or NULL. path receives where it is. */
 static bool find_in(const char *list, const char *separators, const char *origin, const char *name, char path[PATH_MAX])

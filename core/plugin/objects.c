@@ -16,8 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- files ----------------------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------ */
 
 void objects_describe(const struct stat *st, char identity[128])
 {
@@ -115,8 +114,7 @@ void objects_free(objects_list *list)
     *list = (objects_list){0};
 }
 
-/* ---- of this process ------------------------------------------------------------------------------------------------
- */
+/* ---- of this process -------------------------------------------------------------------------------------------- */
 
 bool objects_is_full(const objects_loaded *loaded)
 {
@@ -180,8 +178,7 @@ bool objects_new_names(const objects_loaded *before, const char *own, char *name
     return !n.full && !objects_is_full(before);
 }
 
-/* ---- how they end ---------------------------------------------------------------------------------------------------
- */
+/* ---- how they end ----------------------------------------------------------------------------------------------- */
 
 typedef struct ending {
     const objects_loaded *before;
@@ -234,8 +231,7 @@ void objects_finish(const objects_loaded *before)
         finish(e.libraries[i].dynamic, e.libraries[i].base);
 }
 
-/* ---- what decides where they come from ------------------------------------------------------------------------------
- */
+/* ---- what decides where they come from -------------------------------------------------------------------------- */
 
 /* Every library that was ever seen here, with its identity of then: what lies at its path may be another by now. */
 static struct {

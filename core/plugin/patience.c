@@ -36,8 +36,7 @@ double patience_most(void)
     return 3 * environment_trial_seconds();
 }
 
-/* ---- in the cache --------------------------------------------------------------------------------------------------
- */
+/* ---- in the cache ----------------------------------------------------------------------------------------------- */
 
 /* Lines that say what a hang is of. false: it cannot be said, so nothing is kept. */
 static bool make_key(const char *file, text *key, char name[NAME])
@@ -83,8 +82,7 @@ static void recall(account *a)
     free(key.data);
 }
 
-/* ---- accounts ------------------------------------------------------------------------------------------------------
- */
+/* ---- accounts --------------------------------------------------------------------------------------------------- */
 
 /* NULL: no memory for one more. */
 static account *account_of(const char *file)

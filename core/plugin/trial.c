@@ -46,8 +46,7 @@ typedef struct trial_context {
     int result;
 } trial_context;
 
-/* ---- in the child ---------------------------------------------------------------------------------------------------
- */
+/* ---- in the child ----------------------------------------------------------------------------------------------- */
 
 /* A constructor that takes all memory there is would have others killed. The sanitizers' own memory counts too, and is
  * more than any machine has: there is no such limit under them. */
@@ -178,8 +177,7 @@ static int trial_body(void *ctx)
     return t->result;
 }
 
-/* ---- in the host ----------------------------------------------------------------------------------------------------
- */
+/* ---- in the host ------------------------------------------------------------------------------------------------ */
 
 /* What a process does to itself, as far as a signal tells. The others may come from outside: someone who ends
  * processes, or a machine without memory. */

@@ -21,7 +21,7 @@ static value dict_of(sandbox *s, const json_t *json)
     mapping *m = mapping_new(s);
     const char *key;
     json_t *item;
-    json_object_foreach((json_t *)(uintptr_t)json, key, item) /* which only reads */
+    json_object_foreach ((json_t *)(uintptr_t)json, key, item) /* which only reads */
         mapping_put(s, m, key, conversation_value(s, item));
     return mapping_value(m);
 }

@@ -76,8 +76,7 @@ static tn_status take_template(template_files *files, const json_t *from, const 
     size_t i;
     if (json_is_string(found))
         status = keep(&files->usual, &files->usual_size, found, err);
-    json_array_foreach(found, i, item)
-    {
+    json_array_foreach (found, i, item) {
         const char *called = json_string_value(json_object_get(item, "name"));
         const json_t *text = json_object_get(item, "template");
         if (status != TN_OK || !called || !json_is_string(text))
@@ -115,8 +114,9 @@ static tn_status take_tokens(template_files *files, json_t *from, tn_error *err)
     tn_status status = TN_OK;
     const char *name;
     json_t *token;
-    json_object_foreach(from, name, token) if (status == TN_OK && ends_in_token(name)) status =
-        take_token(files, name, token, err);
+    json_object_foreach (from, name, token)
+        if (status == TN_OK && ends_in_token(name))
+            status = take_token(files, name, token, err);
     return status;
 }
 

@@ -106,8 +106,7 @@ const char *whole_run_manner(const whole_text *text, int64_t token)
     return token - begin >= count - steps_of(count, window == 0) ? "as a single token" : "in a prompt";
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------
- */
+/* ---- running ---------------------------------------------------------------------------------------------------- */
 
 float *whole_run_alloc(const whole_text *text, int64_t vocab, tn_error *err)
 {

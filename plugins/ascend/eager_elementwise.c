@@ -47,8 +47,7 @@ static tn_status act_forward(const tn_call *call, tn_error *err)
     return npu_perform(act, call, err);
 }
 
-/* ---- factors and bounds
- * ---------------------------------------------------------------------------------------------- */
+/* ---- factors and bounds ----------------------------------------------------------------------------------------- */
 
 /* In f32 with one rounding: whether the operator rounds the number to x's type first is not documented. */
 static void scale(npu_run *r)

@@ -21,8 +21,7 @@ static tn_tensor column_like(npu_run *r, const tn_tensor *x)
     return npu_take_like(r, TN_F32, row);
 }
 
-/* ---- sparsity: act is applied to relu(gate - cut), cut = mean + z deviation of a token's gates --------------------
- */
+/* ---- sparsity: act is applied to relu(gate - cut), cut = mean + z deviation of a token's gates ------------------ */
 
 typedef struct sparse_gate {
     tn_tensor arg;                 /* [..,I] f32: what act is applied to                            */

@@ -256,8 +256,7 @@ static tn_status experts_forward(const tn_call *call, tn_error *err)
     return npu_perform(experts, call, err);
 }
 
-/* ---- what is taken ------------------------------------------------------------------------------------------------
- */
+/* ---- what is taken ---------------------------------------------------------------------------------------------- */
 
 static bool params_are_of(const tn_site *site, tn_dtype dtype)
 {

@@ -350,8 +350,7 @@ static void step_weights(const expert *x)
     }
 }
 
-/* ---- columns ------------------------------------------------------------------------------------------------------
- */
+/* ---- columns ---------------------------------------------------------------------------------------------------- */
 
 /* Of a slot whose weight is a factor of its input, strip i of the columns: with d the sum of both parts, which become
  * w d and zeros, the strip's part of d . x. */

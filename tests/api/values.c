@@ -104,8 +104,7 @@ void values_close(void)
     tempdir_remove(world.folder);
 }
 
-/* ---- memory: it goes with the process that makes the call ---------------------------------------------------------
- */
+/* ---- memory: it goes with the process that makes the call ------------------------------------------------------- */
 
 static void *copied(const void *data, size_t size)
 {
@@ -361,8 +360,7 @@ static const struct {
     {NULL, NULL, "void", nothing},
 };
 
-/* ---- callbacks ----------------------------------------------------------------------------------------------------
- */
+/* ---- callbacks -------------------------------------------------------------------------------------------------- */
 
 static int on_row(void *ctx, const tn_check_row *row)
 {
@@ -410,8 +408,7 @@ static const struct {
     {"tn_session_observe", "observer", (any_function *)on_event},
 };
 
-/* ---- texts and numbers ----------------------------------------------------------------------------------------------
- */
+/* ---- texts and numbers ------------------------------------------------------------------------------------------ */
 
 static const struct {
     const char *function, *name;
@@ -484,8 +481,7 @@ static const struct {
     {NULL, "id", 1},
 };
 
-/* ---- finding them ---------------------------------------------------------------------------------------------------
- */
+/* ---- finding them ----------------------------------------------------------------------------------------------- */
 
 static bool fits(const char *function, const char *name, const api_function *f, const api_param *p)
 {

@@ -240,8 +240,7 @@ START_TEST(outer_sites_cover_inner_ones)
 }
 END_TEST
 
-/* ---- the configuration ---------------------------------------------------------------------------------------------
- */
+/* ---- the configuration ------------------------------------------------------------------------------------------ */
 
 START_TEST(options_limit_modules)
 {
@@ -290,8 +289,7 @@ START_TEST(disabled_kernels)
 }
 END_TEST
 
-/* ---- transactions
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- transactions ----------------------------------------------------------------------------------------------- */
 
 static tn_status wrong(const tn_call *call, tn_error *err)
 {
@@ -475,8 +473,7 @@ START_TEST(revert_is_exact)
 }
 END_TEST
 
-/* ---- checking and verifying
- * -------------------------------------------------------------------------------------------- */
+/* ---- checking and verifying ------------------------------------------------------------------------------------- */
 
 /* Wrong at one layer only, which is not the first of its shape, with more tokens than each site sees at a first use. */
 static tn_status wrong_at_layer_1(const tn_call *call, tn_error *err)

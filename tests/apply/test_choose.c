@@ -118,8 +118,7 @@ static void expect_note(const tn_report *report, const char *words)
     ck_abort_msg("no note '%s' among %zu: %s", words, report->note_count, report->note_count ? report->notes[0] : "");
 }
 
-/* ---- order ----------------------------------------------------------------------------------------------------------
- */
+/* ---- order ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(a_tie_is_settled_and_told)
 {
@@ -191,8 +190,7 @@ START_TEST(order_is_preference)
 }
 END_TEST
 
-/* ---- inside and outside
- * ----------------------------------------------------------------------------------------------- */
+/* ---- inside and outside ----------------------------------------------------------------------------------------- */
 
 START_TEST(a_named_inner_kernel_beats_an_outer_one_of_auto)
 {
@@ -253,8 +251,7 @@ START_TEST(norms_inside_sums)
 }
 END_TEST
 
-/* ---- names ---------------------------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------------------------------ */
 
 START_TEST(kernels_of_other_devices_only_say_so)
 {

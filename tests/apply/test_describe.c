@@ -146,8 +146,7 @@ static void walk_json(json_t *modules, const char *kernel, size_t *count, size_t
 {
     size_t i;
     json_t *m;
-    json_array_foreach(modules, i, m)
-    {
+    json_array_foreach (modules, i, m) {
         const char *has = json_string_value(json_object_get(json_object_get(m, "site"), "kernel"));
         *count += 1;
         *with += has && !strcmp(has, kernel);

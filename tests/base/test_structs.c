@@ -29,8 +29,7 @@ static void close_all(void)
     tn_model_close(model);
 }
 
-/* ---- that the library takes ---------------------------------------------------------------------------------------
- */
+/* ---- that the library takes ------------------------------------------------------------------------------------- */
 
 static tn_status take_model_options(const void *given, tn_error *err)
 {
@@ -184,8 +183,7 @@ START_TEST(a_struct_of_another_size_is_taken)
 }
 END_TEST
 
-/* ---- that the library fills ---------------------------------------------------------------------------------------
- */
+/* ---- that the library fills ------------------------------------------------------------------------------------- */
 
 static tn_status give_model_info(void *to)
 {
@@ -287,8 +285,7 @@ START_TEST(a_struct_of_another_size_is_filled)
 }
 END_TEST
 
-/* ---- all of them --------------------------------------------------------------------------------------------------
- */
+/* ---- all of them ------------------------------------------------------------------------------------------------ */
 
 /* Made by the library, whose readers look no further than they know. Those of plugins are read in
  * tests/plugin/test_plugin_descriptor.c, in all sizes. Filling tn_machine takes seconds of measuring:

@@ -50,8 +50,7 @@ static json_int_t files(const json_t *root, const char *kind)
 {
     size_t i;
     json_t *row;
-    json_array_foreach(json_object_get(root, "kinds"), i, row)
-    {
+    json_array_foreach (json_object_get(root, "kinds"), i, row) {
         if (!strcmp(json_string_value(json_object_get(row, "kind")), kind))
             return json_integer_value(json_object_get(row, "files"));
     }

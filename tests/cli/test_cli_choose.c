@@ -60,8 +60,7 @@ static void expect(process_result r, const char *out, const char *err)
     process_free(&r);
 }
 
-/* ---- dropping in
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- dropping in ------------------------------------------------------------------------------------------------ */
 
 START_TEST(a_plugin_that_is_dropped_in_stops_nothing)
 {
@@ -155,10 +154,10 @@ START_TEST(who_lost_a_site_to_whom_is_shown)
     ck_assert_int_eq(r.status, 0);
     json_t *root = json_loads(r.out, 0, NULL), *overlap = NULL;
     size_t i, lost = 0;
-    json_array_foreach(json_object_get(root, "overlaps"), i, overlap) lost +=
-        !strcmp(json_string_value(json_object_get(overlap, "kernel")), NORM) &&
-        !strcmp(json_string_value(json_object_get(overlap, "winner")), HELLO) &&
-        json_integer_value(json_object_get(overlap, "sites")) == 9;
+    json_array_foreach (json_object_get(root, "overlaps"), i, overlap)
+        lost += !strcmp(json_string_value(json_object_get(overlap, "kernel")), NORM) &&
+                !strcmp(json_string_value(json_object_get(overlap, "winner")), HELLO) &&
+                json_integer_value(json_object_get(overlap, "sites")) == 9;
     ck_assert_uint_eq(lost, 1);
     ck_assert_uint_eq(json_array_size(json_object_get(root, "kernels")), 5);
     json_decref(root);
@@ -166,8 +165,7 @@ START_TEST(who_lost_a_site_to_whom_is_shown)
 }
 END_TEST
 
-/* ---- SPEC ----------------------------------------------------------------------------------------------------------
- */
+/* ---- SPEC ------------------------------------------------------------------------------------------------------- */
 
 START_TEST(specs_of_the_command_line)
 {
@@ -211,8 +209,7 @@ START_TEST(what_has_no_effect_is_told)
 }
 END_TEST
 
-/* ---- kernels.json ---------------------------------------------------------------------------------------------------
- */
+/* ---- kernels.json ----------------------------------------------------------------------------------------------- */
 
 START_TEST(specs_of_the_file)
 {

@@ -63,7 +63,9 @@ static const json_t *find_kernel(const json_t *list, const char *id)
 {
     size_t i;
     const json_t *kernel;
-    json_array_foreach(list, i, kernel) if (strcmp(text(kernel, "id"), id) == 0) return kernel;
+    json_array_foreach (list, i, kernel)
+        if (strcmp(text(kernel, "id"), id) == 0)
+            return kernel;
     ck_abort_msg("%s is not listed", id);
     return NULL;
 }
@@ -355,8 +357,7 @@ START_TEST(bench_measures_both_sides)
                   {"none", "prompt", 8, 0},  {"auto", "decode", 3, 5},  {"none", "decode", 3, 5}};
     size_t i;
     ck_assert_uint_eq(json_array_size(results), 6);
-    json_array_foreach(results, i, result)
-    {
+    json_array_foreach (results, i, result) {
         ck_assert_str_eq(text(result, "kernels"), wanted[i].kernels);
         ck_assert_str_eq(text(result, "phase"), wanted[i].phase);
         ck_assert(number(result, "tokens") == wanted[i].tokens && number(result, "context") == wanted[i].context);

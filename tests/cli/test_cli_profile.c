@@ -45,8 +45,7 @@ static void expect_sum(const json_t *c)
     size_t i;
     const json_t *row;
     ck_assert(sum >= 0);
-    json_array_foreach(json_object_get(c, "rows"), i, row)
-    {
+    json_array_foreach (json_object_get(c, "rows"), i, row) {
         double seconds = number(row, "seconds");
         ck_assert(seconds > 0 && seconds <= before && number(row, "calls") >= 1);
         ck_assert(number(row, "bytes") > 0 && number(row, "operations") > 0);
@@ -63,10 +62,11 @@ static double calls_of(const json_t *c, const char *operation, bool kernel)
     double calls = 0;
     size_t i;
     const json_t *row;
-    json_array_foreach(json_object_get(c, "rows"), i, row) calls +=
-        strcmp(text(row, "operation"), operation) == 0 && json_is_string(json_object_get(row, "kernel")) == kernel
-            ? number(row, "calls")
-            : 0;
+    json_array_foreach (json_object_get(c, "rows"), i, row)
+        calls +=
+            strcmp(text(row, "operation"), operation) == 0 && json_is_string(json_object_get(row, "kernel")) == kernel
+                ? number(row, "calls")
+                : 0;
     return calls;
 }
 
@@ -109,8 +109,7 @@ START_TEST(modules_are_told_apart)
     const json_t *c = json_array_get(json_object_get(root, "profile"), 0), *row;
     size_t i, found = 0;
     expect_sum(c);
-    json_array_foreach(json_object_get(c, "rows"), i, row)
-    {
+    json_array_foreach (json_object_get(c, "rows"), i, row) {
         ck_assert(json_is_null(json_object_get(row, "kernel")));
         const json_t *module = json_object_get(row, "module");
         if (!module || strcmp(json_string_value(module), "model.layers.*.self_attn.q_proj"))
@@ -195,8 +194,7 @@ static void expect_slices(const json_t *events, int thread, double tokens, size_
     size_t i;
     const json_t *e;
     double end = 0;
-    json_array_foreach(events, i, e)
-    {
+    json_array_foreach (events, i, e) {
         if (strcmp(text(e, "ph"), "X") || number(e, "tid") != thread)
             continue;
         const json_t *args = json_object_get(e, "args");
@@ -222,19 +220,20 @@ START_TEST(trace_is_valid)
     const json_t *events = json_object_get(trace, "traceEvents"), *e;
     expect_slices(events, 1, 16, &prompt);
     expect_slices(events, 2, 1, &decode);
-    json_array_foreach(events, i, e) if (strcmp(text(e, "name"), "thread_name") == 0)
-    {
-        const char *name = text(json_object_get(e, "args"), "name");
-        ck_assert_str_eq(name, number(e, "tid") == 1 ? "prompt of 16 tokens" : "decode 2 tokens behind 16");
-        names++;
-    }
+    json_array_foreach (events, i, e)
+        if (strcmp(text(e, "name"), "thread_name") == 0) {
+            const char *name = text(json_object_get(e, "args"), "name");
+            ck_assert_str_eq(name, number(e, "tid") == 1 ? "prompt of 16 tokens" : "decode 2 tokens behind 16");
+            names++;
+        }
     ck_assert_uint_eq(names, 2);
     /* The trace is of the runs that the profile tells of. */
     const size_t counts[] = {prompt, decode};
     for (size_t c = 0; c < 2; c++) {
         const json_t *row, *rows = json_object_get(json_array_get(json_object_get(root, "profile"), c), "rows");
         double calls = 0;
-        json_array_foreach(rows, i, row) calls += number(row, "calls");
+        json_array_foreach (rows, i, row)
+            calls += number(row, "calls");
         ck_assert_double_eq(calls, (double)counts[c]);
     }
     json_decref(root);

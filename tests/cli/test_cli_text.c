@@ -52,8 +52,7 @@ START_TEST(tokenize_gives_the_ids)
 {
     json_t *all = expected(), *prompt;
     size_t i;
-    json_array_foreach(json_object_get(all, "greedy"), i, prompt)
-    {
+    json_array_foreach (json_object_get(all, "greedy"), i, prompt) {
         process_result r = TENON(NULL, "tokenize", MODEL, text(prompt, "prompt"));
         ck_assert_str_eq(r.err, "");
         json_t *ids = parse(&r);
@@ -95,8 +94,7 @@ START_TEST(run_continues_as_expected)
 {
     json_t *all = expected(), *prompt;
     size_t i;
-    json_array_foreach(json_object_get(all, "greedy"), i, prompt)
-    {
+    json_array_foreach (json_object_get(all, "greedy"), i, prompt) {
         process_result r = TENON(NULL, "run", "--temperature=0", MODEL, text(prompt, "prompt"), "-n", "48",
                                  "--dtype=f32", "--kernels=none", "--json");
         json_t *run = parse(&r);
@@ -474,8 +472,7 @@ START_TEST(logits_are_those_of_run)
     json_t *all = expected();
     const json_t *top = json_object_get(json_array_get(json_object_get(all, "greedy"), 0), "first_step_top10"), *entry;
     size_t i;
-    json_array_foreach(top, i, entry)
-    {
+    json_array_foreach (top, i, entry) {
         size_t id = (size_t)json_integer_value(json_array_get(entry, 0));
         double wanted = json_real_value(json_array_get(entry, 1));
         ck_assert_double_eq_tol(((const float *)t.data)[4 * 2048 + id], wanted, 1e-4);

@@ -74,8 +74,7 @@ static const json_t *row_of(const json_t *root, const char *kernel, const char *
 {
     size_t i;
     const json_t *row;
-    json_array_foreach(json_object_get(root, "results"), i, row)
-    {
+    json_array_foreach (json_object_get(root, "results"), i, row) {
         if (!strcmp(json_string_value(json_object_get(row, "kernel")), kernel) &&
             (!op || !strcmp(json_string_value(json_object_get(row, "op")), op)))
             return row;
@@ -223,8 +222,7 @@ START_TEST(training_shows_each_gradient)
 }
 END_TEST
 
-/* ---- the whole model ----------------------------------------------------------------------------------------------
- */
+/* ---- the whole model -------------------------------------------------------------------------------------------- */
 
 static process_result compare(const char *kernels, const char *more)
 {

@@ -65,8 +65,7 @@ static void teardown(void)
     tempdir_remove(folder);
 }
 
-/* ---- deeds on a process or thread: 0, or what went wrong as errno tells ---------------------------------------------
- */
+/* ---- deeds on a process or thread: 0, or what went wrong as errno tells ----------------------------------------- */
 
 static long set_affinity(pid_t pid)
 {
@@ -150,8 +149,7 @@ static const thread_deed on_threads[] = {
 };
 enum { ON_THREADS = sizeof on_threads / sizeof on_threads[0] };
 
-/* ---- deeds that nobody may do
- * ---------------------------------------------------------------------------------------- */
+/* ---- deeds that nobody may do ----------------------------------------------------------------------------------- */
 
 static long by_descriptor(long number, long second)
 {
@@ -273,8 +271,7 @@ static const struct {
 };
 enum { ON_OTHERS = sizeof on_others / sizeof on_others[0] };
 
-/* ---- children
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- children --------------------------------------------------------------------------------------------------- */
 
 typedef enum rights { NO_FILTER, CALLS, TRIAL } rights;
 

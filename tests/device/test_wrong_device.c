@@ -296,8 +296,7 @@ static void add_device(void)
     ck_assert_msg(register_as("odd", &err) == TN_OK, "%s", err.message);
 }
 
-/* ---- tests ----------------------------------------------------------------------------------------------------------
- */
+/* ---- tests ------------------------------------------------------------------------------------------------------ */
 
 static tn_model *open_on(const char *name, bool training, tn_error *err)
 {

@@ -55,8 +55,7 @@ START_TEST(the_text_is_the_expected_one)
 {
     json_t *root = json_load_file(MODEL "/expected.json", 0, NULL), *one;
     size_t i;
-    json_array_foreach(json_object_get(root, "greedy"), i, one)
-    {
+    json_array_foreach (json_object_get(root, "greedy"), i, one) {
         watch w = {0};
         tn_generate_result result = {.size = sizeof result};
         tn_continue_options o = watched(&w);

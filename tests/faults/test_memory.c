@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the walk ------------------------------------------------------------------------------------------------------
- */
+/* ---- the walk --------------------------------------------------------------------------------------------------- */
 
 static uint64_t last_count;
 
@@ -81,8 +80,7 @@ START_TEST(every_allocation_may_fail)
 }
 END_TEST
 
-/* ---- the walk finds what it looks for ------------------------------------------------------------------------------
- */
+/* ---- the walk finds what it looks for --------------------------------------------------------------------------- */
 
 static tn_status forgetful(const char *path, uint64_t *sum, tn_error *err)
 {

@@ -270,8 +270,7 @@ START_TEST(note_and_descriptor_agree)
 }
 END_TEST
 
-/* ---- devices -------------------------------------------------------------------------------------------------------
- */
+/* ---- devices ---------------------------------------------------------------------------------------------------- */
 
 static tn_status dev_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
 {

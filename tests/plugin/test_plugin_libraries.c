@@ -99,8 +99,7 @@ static const char *in_root(const char *text)
     return path;
 }
 
-/* ---- names ----------------------------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------------------------------ */
 
 static const char *const good_paths[] = {"ROOT/lib", "$ORIGIN/../lib", "${ORIGIN}/../lib", "/nowhere:ROOT/lib",
                                          "$ORIGIN/nowhere:$ORIGIN/../lib"};
@@ -225,8 +224,7 @@ START_TEST(b10_libraries_that_a_constructor_opens_are_seen)
 }
 END_TEST
 
-/* ---- rights ---------------------------------------------------------------------------------------------------------
- */
+/* ---- rights ----------------------------------------------------------------------------------------------------- */
 
 typedef enum change { STACK_RUNS, STACK_UNSAID, DATA_RUNS } change;
 
@@ -295,8 +293,7 @@ START_TEST(b10_a_stack_that_became_executable_is_seen)
 }
 END_TEST
 
-/* ---- who may write --------------------------------------------------------------------------------------------------
- */
+/* ---- who may write ---------------------------------------------------------------------------------------------- */
 
 START_TEST(b10_the_rules_for_folders_hold_for_libraries)
 {
@@ -427,8 +424,7 @@ START_TEST(b10_pins_hold_for_libraries)
 }
 END_TEST
 
-/* ---- verdicts -------------------------------------------------------------------------------------------------------
- */
+/* ---- verdicts --------------------------------------------------------------------------------------------------- */
 
 /* The plugin's verdict as it lies there, or NULL. Owned. */
 static char *verdict(void)

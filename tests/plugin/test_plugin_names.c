@@ -48,8 +48,9 @@ static const json_t *find(const json_t *list, const char *id)
 {
     size_t i;
     const json_t *kernel;
-    json_array_foreach(list, i,
-                       kernel) if (strcmp(json_string_value(json_object_get(kernel, "id")), id) == 0) return kernel;
+    json_array_foreach (list, i, kernel)
+        if (strcmp(json_string_value(json_object_get(kernel, "id")), id) == 0)
+            return kernel;
     return NULL;
 }
 
@@ -259,8 +260,7 @@ START_TEST(c17_text_is_escaped_in_whole_characters)
 }
 END_TEST
 
-/* ---- B14 ------------------------------------------------------------------------------------------------------------
- */
+/* ---- B14 -------------------------------------------------------------------------------------------------------- */
 
 /* Says on standard error which process it was opened by, if any: the trial's is not connected to it. */
 START_TEST(b14_without_kernels_no_plugin_is_opened)

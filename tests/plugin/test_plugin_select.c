@@ -251,8 +251,7 @@ START_TEST(a_short_buffer_is_respected)
 }
 END_TEST
 
-/* ---- declarations -------------------------------------------------------------------------------------------------
- */
+/* ---- declarations ----------------------------------------------------------------------------------------------- */
 
 /* What each operation must name, as docs/writing-a-kernel.md says. */
 START_TEST(an_open_ended_match_is_refused)

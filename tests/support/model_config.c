@@ -32,8 +32,7 @@ static void cut_layers(json_t *config, int64_t layers)
         return;
     const char *key;
     json_t *value;
-    json_object_foreach(config, key, value)
-    {
+    json_object_foreach (config, key, value) {
         if (json_is_array(value))
             cut_list(key, value, (size_t)json_integer_value(old), (size_t)layers);
     }

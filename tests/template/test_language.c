@@ -26,8 +26,7 @@ START_TEST(as_jinja_renders)
     char *variables = json_dumps(json_object_get(data, "variables"), 0);
     size_t i, wrong = 0;
     ck_assert_uint_gt(json_array_size(cases), 300);
-    json_array_foreach(cases, i, item)
-    {
+    json_array_foreach (cases, i, item) {
         const char *source = json_string_value(json_object_get(item, "source"));
         const char *expected = json_string_value(json_object_get(item, "expected"));
         tn_error err = TN_ERROR_INIT;
