@@ -284,7 +284,7 @@ static void show(const char *text)
     }
 }
 
-/* What docs/trust.md says of what remains: ends that are not ours to prevent. */
+/* What docs/testing.md says of what remains: ends that are not ours to prevent. */
 static bool is_known(const outcome *o)
 {
     return o->status == 1 && strstr(o->err, "libgomp: Out of memory allocating");
@@ -302,7 +302,7 @@ static bool try_one(const subject *s, const outcome *usual, fault_kind kind, uin
     }
     const char *wrong = fault_in(s, &o, usual, kind);
     if (wrong && is_known(&o)) {
-        printf("    %s %s: known, see docs/trust.md\n", s->name, fault);
+        printf("    %s %s: known, see docs/testing.md\n", s->name, fault);
         wrong = NULL;
     }
     if (wrong && tell) {
