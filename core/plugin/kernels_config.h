@@ -32,7 +32,7 @@ char *kernels_config_absolute(const char *base, const char *folder);
 /* spec is taken; key: kernels_key. */
 tn_status kernels_config_set_spec(tn_config *config, select_spec *spec, const char *key, tn_error *err);
 
-/* kernels_config_read.c: the spec of LLaMA-Factory's kernel_config in JSON. */
+/* kernels_config_object.c: the spec of LLaMA-Factory's kernel_config in JSON. */
 tn_status kernels_config_object(const char *text, select_spec *spec, tn_error *err);
 
 /* kernels_config_read.c: reads the file into an empty configuration. */
