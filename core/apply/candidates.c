@@ -14,12 +14,12 @@ static void list_ids(const char *device, char *text, size_t size)
         used += text_cut(text + used, size - used, "%s%s", i ? ", " : "", registry_at(device, i)->kernel.id);
 }
 
-/* A device other than this one whose kernel has the id, or NULL. */
+/* A device other than this one that has a kernel of this name, or NULL. */
 static const char *other_device(const char *device, const char *id)
 {
     const registry_kernel *k;
     for (size_t i = 0; (k = registry_any(i)); i++)
-        if (!strcmp(k->kernel.id, id) && strcmp(k->kernel.device, device) != 0)
+        if (spec_stands_for(id, k) && strcmp(k->kernel.device, device) != 0)
             return k->kernel.device;
     return NULL;
 }
@@ -27,14 +27,21 @@ static const char *other_device(const char *device, const char *id)
 tn_status plan_unknown_id(const char *device, const char *id, tn_error *err)
 {
     char ids[400];
+    tn_op op;
     list_ids(device, ids, sizeof ids);
-    const char *other = other_device(device, id), *nearest = registry_nearest(NULL, id);
+    const char *other = other_device(device, id), *nearest = spec_nearest(id);
     if (other)
         return tn_fail(err, TN_E_KERNEL, "kernels", "kernel '%s' is for device %s, and this is %s; there are: %s", id,
                        other, device, ids);
+    if (spec_declined(id))
+        return tn_fail(err, TN_E_KERNEL, "kernels", "%s %s; write auto or other ids; there are: %s", id,
+                       spec_declined(id), ids);
     if (!registry_any(0))
         return tn_fail(err, TN_E_KERNEL, "kernels",
                        "kernel '%s' not found; no plugin brought a kernel for device %s, see --plugins", id, device);
+    if (spec_shared_name(id, &op))
+        return tn_fail(err, TN_E_KERNEL, "kernels", "'%s' stands for kernels of %s, and none is here; there are: %s",
+                       id, tn_op_name(op), ids);
     if (nearest)
         return tn_fail(err, TN_E_KERNEL, "kernels", "kernel '%s' not found; did you mean '%s'? there are: %s", id,
                        nearest, ids);
@@ -43,10 +50,10 @@ tn_status plan_unknown_id(const char *device, const char *id, tn_error *err)
 
 /* ---- the list -------------------------------------------------------------------------------------------------- */
 
-static size_t place_in(char *const *ids, size_t count, const char *id)
+static size_t place_in(char *const *names, size_t count, const registry_kernel *kernel)
 {
     size_t i = 0;
-    while (i < count && strcmp(ids[i], id) != 0)
+    while (i < count && !spec_stands_for(names[i], kernel))
         i++;
     return i < count ? i : RANK_AUTO;
 }
@@ -54,13 +61,14 @@ static size_t place_in(char *const *ids, size_t count, const char *id)
 static void exclude(plan_candidate *c, const select_spec *spec, const tn_config *config)
 {
     const char *id = c->kernel->kernel.id;
+    size_t without = place_in(spec->without, spec->without_count, c->kernel);
     const char *disabled = config ? kernels_config_disabled(config, id) : NULL;
     if (spec->mode == SELECT_NONE)
         text_cut(c->excluded, sizeof c->excluded, "kernels: none are asked for");
     else if (spec->mode == SELECT_IDS && !c->named)
         text_cut(c->excluded, sizeof c->excluded, "kernels: not among those asked for");
-    else if (place_in(spec->without, spec->without_count, id) != RANK_AUTO)
-        text_cut(c->excluded, sizeof c->excluded, "left out by -%s", id);
+    else if (without != RANK_AUTO)
+        text_cut(c->excluded, sizeof c->excluded, "left out by -%s", spec->without[without]);
     else if (!c->named && disabled)
         text_cut(c->excluded, sizeof c->excluded, "disabled by the configuration");
     c->silent = spec->mode != SELECT_AUTO && !c->named;
@@ -73,8 +81,11 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
     const char *id = kernel->kernel.id;
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): plan_no_memory is a failure
     c->kernel = kernel;
-    c->place = place_in(spec->ids, spec->count, id);
+    c->place = place_in(spec->ids, spec->count, kernel);
     c->named = c->place != RANK_AUTO;
+    c->asked = c->named ? spec_shared_name(spec->ids[c->place], NULL) : NULL;
+    if (!c->asked)
+        c->asked = id;
     c->modules = c->named && request->modules ? request->modules
                  : p->config                  ? kernels_config_modules(p->config, id)
                                               : NULL;
@@ -85,21 +96,24 @@ static tn_status add_candidate(plan *p, registry_kernel *kernel, const select_sp
     if (status != TN_OK || kernel->available)
         return status;
     text_cut(c->excluded, sizeof c->excluded, "not available: %s", kernel->reason);
-    if (!c->named)
+    if (!c->named || c->asked != id) /* another may be, which the name stands for as well */
         return TN_OK;
     return tn_fail(err, TN_E_KERNEL, id, "is not available: %s; leave it out or choose another device", kernel->reason);
 }
 
-/* Ids of a SPEC must exist. One that is for another device only is told, so that one SPEC can do for several. */
+/* Ids of a SPEC must exist. One that is for another device only, or of LLaMA-Factory's only, is told, so that one SPEC
+ * can do for several. */
 static tn_status check_ids(plan *p, char *const *ids, size_t count, const char *leaves, tn_error *err)
 {
     const char *device = p->target->device->ops->name;
     tn_status status = TN_OK;
     for (size_t i = 0; i < count && status == TN_OK; i++) {
         const char *other = other_device(device, ids[i]);
-        if (registry_find(device, ids[i]))
+        if (spec_find(device, ids[i]))
             continue;
-        if (!other)
+        if (!other && spec_declined(ids[i]))
+            status = plan_note(p, err, "kernels: %s %s%s", ids[i], spec_declined(ids[i]), leaves);
+        else if (!other)
             status = plan_unknown_id(device, ids[i], err);
         else
             status = plan_note(p, err, "kernels: %s is for device %s, and this model is on %s%s", ids[i], other, device,
@@ -111,14 +125,26 @@ static tn_status check_ids(plan *p, char *const *ids, size_t count, const char *
 static bool has_named(const plan *p, const select_spec *spec)
 {
     for (size_t i = 0; i < spec->count; i++)
-        if (registry_find(p->target->device->ops->name, spec->ids[i]))
+        if (spec_find(p->target->device->ops->name, spec->ids[i]))
             return true;
     return false;
+}
+
+/* Is nothing asked for but what can never be here? */
+static bool has_only_declined(const select_spec *spec, const char *device)
+{
+    for (size_t i = 0; i < spec->count; i++)
+        if (!spec_declined(spec->ids[i]) || other_device(device, spec->ids[i]))
+            return false;
+    return true;
 }
 
 static tn_status check_spec(plan *p, const select_spec *spec, tn_error *err)
 {
     bool nothing = spec->mode == SELECT_IDS && !has_named(p, spec);
+    const char *device = p->target->device->ops->name;
+    if (nothing && has_only_declined(spec, device))
+        return plan_unknown_id(device, spec->ids[0], err);
     tn_status status =
         check_ids(p, spec->ids, spec->count, nothing ? "; no kernel is left" : "; it takes no part", err);
     return status == TN_OK ? check_ids(p, spec->without, spec->without_count, "; it takes no part anyway", err)

@@ -40,7 +40,8 @@ typedef struct plan_bar {
 /* A kernel of the model's device. */
 typedef struct plan_candidate {
     registry_kernel *kernel;
-    bool named;               /* asked for by its id                                           */
+    bool named;               /* asked for by its id, or by a name that it shares              */
+    const char *asked;        /* that name; its id where it is not named, too                  */
     size_t place;             /* in the list of those asked for; RANK_AUTO: not named          */
     bool silent;              /* nobody asked for it: reports say nothing of it as a whole     */
     const char *modules;      /* patterns of module paths, comma separated, or NULL            */

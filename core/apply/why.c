@@ -160,14 +160,23 @@ static const registry_kernel *outranked_by(const plan *p, size_t candidate)
     return NULL;
 }
 
+/* Has a kernel sites that was asked for there? A name may stand for several. */
+static bool place_has_sites(const plan *p, size_t place)
+{
+    for (size_t i = 0; i < p->candidate_count; i++)
+        if (p->candidates[i].place == place && plan_site_count(p, i) > 0)
+            return true;
+    return false;
+}
+
 tn_status plan_check_named(plan *p, tn_error *err)
 {
     tn_status status = TN_OK;
     for (size_t i = 0; i < p->candidate_count && status == TN_OK; i++) {
         const plan_candidate *c = &p->candidates[i];
-        const char *id = c->kernel->kernel.id;
+        const char *id = c->asked;
         char reason[PLAN_TEXT];
-        if (!c->named || plan_site_count(p, i) > 0)
+        if (!c->named || place_has_sites(p, c->place))
             continue;
         const registry_kernel *first = outranked_by(p, i);
         bool has_operation = plan_reason(p, i, reason);

@@ -29,6 +29,10 @@ bool kernels_config_pair_add(config_pair **pairs, size_t *count, const char *key
 /* A folder as written, made absolute from base, without links where it exists. Owned; NULL: out of memory. */
 char *kernels_config_absolute(const char *base, const char *folder);
 
+/* spec.c: flash-linear-attention, and behind it the operators that it has. */
+enum { SPEC_LINEAR_ATTENTION = 3 };
+extern const char *const spec_linear_attention[SPEC_LINEAR_ATTENTION];
+
 /* spec is taken; key: kernels_key. */
 tn_status kernels_config_set_spec(tn_config *config, select_spec *spec, const char *key, tn_error *err);
 

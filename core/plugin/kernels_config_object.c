@@ -1,5 +1,6 @@
 /* LLaMA-Factory's kernel_config, an object in JSON: under that name in kernels.json, or a SPEC. */
 #include "plugin/kernels_json.h"
+#include "base/nearest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,35 @@ static tn_status read_name(const json_t *value, const char *path, select_spec *s
     return kernels_json_as_key(spec_parse_list(json_string_value(value), spec, &why), &why, "name", path, err);
 }
 
-/* Ids are those that "auto" stands for, as they were before July 2026. */
+static bool is_operator(const char *name)
+{
+    return spec_shared_name(name, NULL) && strcmp(name, spec_linear_attention[0]) != 0;
+}
+
+/* One kernel has both operators of flash-linear-attention, whichever are asked for. */
+static tn_status include_operators(select_spec *spec, const select_spec *names, const char *path, tn_error *err)
+{
+    const char *const *operators = &spec_linear_attention[1];
+    for (size_t i = 0; i < names->count; i++) {
+        const char *name = names->ids[i];
+        const char *near = nearest_of(name, operators, SPEC_LINEAR_ATTENTION - 1);
+        if (!is_operator(name))
+            return tn_fail(
+                err, TN_E_KERNEL, path,
+                "key 'include_kernels': '%s' is no operator of flash-linear-attention%s%s%s; write %s, %s or "
+                "auto",
+                name, near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", operators[0], operators[1]);
+    }
+    if (names->count > 1)
+        return TN_OK;
+    return add_note(spec,
+                    "kernels: include_kernels has no effect here: one kernel has both operators of "
+                    "flash-linear-attention",
+                    path, err);
+}
+
+/* Ids: operators where flash-linear-attention is asked for, which alone has the key since July 2026. Others are those
+ * that "auto" stands for, as they were before. */
 static tn_status include(select_spec *spec, select_spec *ids, const char *path, tn_error *err)
 {
     if (ids->mode == SELECT_NONE)
@@ -27,6 +56,17 @@ static tn_status include(select_spec *spec, select_spec *ids, const char *path, 
                        "key 'include_kernels' leaves no kernels; write none as 'name', or leave the key out");
     if (ids->mode == SELECT_AUTO && ids->count + ids->without_count == 0)
         return TN_OK;
+    for (size_t i = 0; i < spec->count && ids->without_count == 0; i++)
+        if (!strcmp(spec->ids[i], spec_linear_attention[0]))
+            return include_operators(spec, ids, path, err);
+    bool operators = ids->mode == SELECT_IDS;
+    for (size_t i = 0; i < ids->count; i++)
+        operators &= is_operator(ids->ids[i]);
+    if (operators)
+        return add_note(spec,
+                        "kernels: include_kernels has no effect here: its operators are of flash-linear-attention, "
+                        "which 'name' does not have",
+                        path, err);
     if (spec->mode != SELECT_AUTO || spec->count + spec->without_count > 0)
         return tn_fail(err, TN_E_KERNEL, path,
                        "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'");
@@ -89,8 +129,7 @@ tn_status kernels_config_read_object(const json_t *object, const char *path, sel
     enum { KEYS = sizeof names / sizeof names[0] };
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)object, key, value) {
         int i = 0;
         while (i < KEYS && strcmp(key, names[i]) != 0)
             i++;

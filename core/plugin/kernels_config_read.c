@@ -25,8 +25,7 @@ static tn_status read_plugins(tn_config *config, const json_t *value, const char
     *strrchr(file, '/') = '\0'; /* "" for the root: folders then begin with '/' all the same */
     size_t i;
     json_t *item;
-    json_array_foreach(value, i, item)
-    {
+    json_array_foreach (value, i, item) {
         char *folder = kernels_config_absolute(file, json_string_value(item));
         if (!folder || !text_list_add(&config->folders, folder))
             status = kernels_json_no_memory(path, err);
@@ -110,8 +109,9 @@ static tn_status read_disable(tn_config *config, const json_t *value, const char
     size_t i;
     json_t *item;
     if (status == TN_OK)
-        json_array_foreach(value, i, item) if (!text_list_add(&config->disable, json_string_value(item))) status =
-            kernels_json_no_memory(path, err);
+        json_array_foreach (value, i, item)
+            if (!text_list_add(&config->disable, json_string_value(item)))
+                status = kernels_json_no_memory(path, err);
     return status;
 }
 
@@ -143,15 +143,13 @@ static tn_status read_options(tn_config *config, const json_t *value, const char
     json_t *option, *modules;
     if (!json_is_object(value))
         return kernels_json_wrong_type(path, "options", "an object of kernel ids", value, err);
-    json_object_foreach((json_t *)(uintptr_t)value, id, option)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)value, id, option) {
         if (!json_is_object(option))
             return kernels_json_wrong_type(path, id, "an object", option, err);
         /* Without patterns it restricts nothing, but the id is looked at. */
         if (json_object_size(option) == 0 && !kernels_config_pair_add(&config->options, &config->option_count, id, ""))
             return kernels_json_no_memory(path, err);
-        json_object_foreach(option, key, modules)
-        {
+        json_object_foreach (option, key, modules) {
             if (strcmp(key, "modules") != 0)
                 return kernels_json_unknown_key(key, id, names, 1, path, err);
             char *joined = NULL;
@@ -174,8 +172,7 @@ static tn_status read_pins(tn_config *config, const json_t *value, const char *p
     json_t *pin;
     if (!json_is_object(value))
         return kernels_json_wrong_type(path, "pins", "an object of file names", value, err);
-    json_object_foreach((json_t *)(uintptr_t)value, name, pin)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)value, name, pin) {
         const char *text = json_string_value(pin);
         if (!text)
             return kernels_json_wrong_type(path, name, "a string", pin, err);
@@ -213,8 +210,7 @@ static tn_status read_root(tn_config *config, const json_t *root, const char *pa
     json_t *value;
     if (!json_is_object(root))
         return tn_fail(err, TN_E_KERNEL, path, "expected an object, got %s", kernels_json_type(root));
-    json_object_foreach((json_t *)(uintptr_t)root, key, value)
-    {
+    json_object_foreach ((json_t *)(uintptr_t)root, key, value) {
         int i = 0;
         while (i < KEYS && strcmp(key, names[i]) != 0)
             i++;

@@ -43,8 +43,7 @@ tn_status kernels_json_strings(const json_t *list, const char *key, const char *
     json_t *item;
     if (!json_is_array(list))
         return kernels_json_wrong_type(path, key, "a list of strings", list, err);
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach (list, i, item) {
         if (!json_is_string(item))
             return tn_fail(err, TN_E_KERNEL, path, "key '%s': element %zu: expected a string, got %s", key, i,
                            kernels_json_type(item));
@@ -61,8 +60,7 @@ tn_status kernels_json_join(const json_t *list, const char *key, const char *pat
         return status;
     size_t i, size = 1;
     json_t *item;
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach (list, i, item) {
         if (strchr(json_string_value(item), ','))
             return tn_fail(err, TN_E_KERNEL, path, "key '%s': element %zu contains a comma; make it two elements", key,
                            i);
@@ -71,8 +69,7 @@ tn_status kernels_json_join(const json_t *list, const char *key, const char *pat
     char *at = *joined = malloc(size);
     if (!at)
         return kernels_json_no_memory(path, err);
-    json_array_foreach(list, i, item)
-    {
+    json_array_foreach (list, i, item) {
         if (i > 0)
             *at++ = ',';
         memcpy(at, json_string_value(item), json_string_length(item));

@@ -87,6 +87,21 @@ tn_status spec_parse(const char *text, select_spec *spec, tn_error *err);
 char *spec_text(const select_spec *spec); /* in one way of writing it; owned; NULL: no memory */
 void spec_free(select_spec *spec);
 
+/* The kernel of the device that a name of a SPEC stands for, or NULL. The name is its id; or LLaMA-Factory's for those
+ * of an operation, several of which may do. */
+registry_kernel *spec_find(const char *device, const char *name);
+bool spec_stands_for(const char *name, const registry_kernel *kernel);
+
+/* The name for the kernels of an operation, kept as long as the process, and which; NULL: it is none. op may be NULL.
+ */
+const char *spec_shared_name(const char *name, tn_op *op);
+
+/* What a name of LLaMA-Factory's is that nothing here stands in for ("is a ..."); NULL: it is none of these. */
+const char *spec_declined(const char *name);
+
+/* The name nearest to a misspelt one: an id of any device, or one for an operation; or NULL. */
+const char *spec_nearest(const char *name);
+
 /* ---- kernels_config.c: what kernels.json says --------------------------------------------------------- */
 
 typedef enum config_verify { CONFIG_VERIFY_FIRST_USE, CONFIG_VERIFY_ALL, CONFIG_VERIFY_NEVER } config_verify;

@@ -1,6 +1,7 @@
 /* Parsing SPEC: "auto", "none", or a list of ids, "auto" and -id, in the order of preference. "true" and "false" are
  * other words for "auto" and "none". Or LLaMA-Factory's kernel_config, an object in JSON. */
 #include "plugin/kernels_config.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,4 +162,61 @@ void spec_free(select_spec *spec)
     free_ids(spec->without, spec->without_count);
     text_list_clear(&spec->notes);
     *spec = (select_spec){.mode = SELECT_NONE};
+}
+
+/* ---- names that LLaMA-Factory has -------------------------------------------------------------------------------- */
+
+const char *const spec_linear_attention[SPEC_LINEAR_ATTENTION] = {"flash-linear-attention", "chunk_gated_delta_rule",
+                                                                  "fused_recurrent_gated_delta_rule"};
+
+const char *spec_shared_name(const char *name, tn_op *op)
+{
+    for (int i = 0; i < SPEC_LINEAR_ATTENTION; i++) {
+        if (strcmp(name, spec_linear_attention[i]) != 0)
+            continue;
+        if (op)
+            *op = TN_OP_GATED_DELTA_RULE;
+        return spec_linear_attention[i];
+    }
+    return NULL;
+}
+
+bool spec_stands_for(const char *name, const registry_kernel *kernel)
+{
+    tn_op op = TN_OP_NONE;
+    bool stands = !strcmp(name, kernel->kernel.id);
+    for (uint32_t i = 0; spec_shared_name(name, &op) && i < kernel->kernel.impl_count; i++)
+        stands |= kernel->kernel.impls[i].op == op;
+    return stands;
+}
+
+registry_kernel *spec_find(const char *device, const char *name)
+{
+    for (size_t i = 0; i < registry_count(device); i++)
+        if (spec_stands_for(name, registry_at(device, i)))
+            return registry_at(device, i);
+    return NULL;
+}
+
+const char *spec_declined(const char *name)
+{
+    static const char *const others[][2] = {
+        {"liger_kernel", "is a collection of Triton kernels for training on GPUs, and Triton does not run here"},
+        {"cuda_fused_moe", "is a Triton kernel for CUDA devices, and Triton does not run here"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(name, others[i][0]))
+            return others[i][1];
+    return NULL;
+}
+
+const char *spec_nearest(const char *name)
+{
+    nearest n = {0};
+    const char *best = registry_nearest(NULL, name);
+    if (best)
+        nearest_closer(&n, name, best);
+    for (int i = 0; i < SPEC_LINEAR_ATTENTION; i++)
+        if (nearest_closer(&n, name, spec_linear_attention[i]))
+            best = spec_linear_attention[i];
+    return best;
 }

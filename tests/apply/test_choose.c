@@ -284,6 +284,57 @@ START_TEST(kernels_of_other_devices_only_say_so)
 }
 END_TEST
 
+/* LLaMA-Factory's: told beside others, an error alone. */
+START_TEST(kernels_that_are_declined)
+{
+#define LIGER "liger_kernel is a collection of Triton kernels for training on GPUs, and Triton does not run here"
+#define CUDA "cuda_fused_moe is a Triton kernel for CUDA devices, and Triton does not run here"
+    static const struct {
+        const char *spec, *note;
+        int64_t sites;
+    } told[] = {{"auto,liger_kernel", "kernels: " LIGER "; it takes no part", 9},
+                {"cuda_fused_moe,norm", "kernels: " CUDA "; it takes no part", 9},
+                {"auto,-liger_kernel", "kernels: " LIGER "; it takes no part anyway", 9}};
+    add("norm", TN_OP_RMS_NORM, 0);
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        tn_report *report = plan_of(NULL, told[i].spec);
+        ck_assert_uint_eq(report->note_count, 1);
+        ck_assert_str_eq(report->notes[0], told[i].note);
+        ck_assert_int_eq(sites_of(report, "norm"), told[i].sites);
+        tn_report_free(report);
+    }
+    expect_error(NULL, "liger_kernel", "kernels", LIGER "; write auto or other ids; there are: norm", NULL);
+    expect_error(NULL, "cuda_fused_moe,liger_kernel", "kernels", CUDA "; write auto or other ids", NULL);
+    tn_error err = TN_ERROR_INIT;
+    ck_assert_int_eq(tn_apply_kernel(model, NULL, "liger_kernel", NULL, &err), TN_E_KERNEL);
+    ck_assert_str_eq(err.message, LIGER "; write auto or other ids; there are: norm");
+    /* Of a device that has it, it is that device's; and who brings it here has it. */
+    test_kernel_add(&(test_kernel){.id = "liger_kernel", .op = TN_OP_RMS_NORM, .device = "npu"});
+    tn_report *report = plan_of(NULL, "liger_kernel");
+    expect_note(report, "kernels: liger_kernel is for device npu, and this model is on cpu; no kernel is left");
+    tn_report_free(report);
+    add("liger_kernel", TN_OP_RMS_NORM, 0);
+    report = plan_of(NULL, "liger_kernel");
+    ck_assert_int_eq(sites_of(report, "liger_kernel"), 9);
+    tn_report_free(report);
+}
+END_TEST
+
+START_TEST(a_name_that_stands_for_an_operation)
+{
+    static const char *const names[] = {"flash-linear-attention", "chunk_gated_delta_rule",
+                                        "fused_recurrent_gated_delta_rule"};
+    char words[128];
+    add("norm", TN_OP_RMS_NORM, 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(words, sizeof words, "'%s' stands for kernels of GATED_DELTA_RULE, and none is here; there are: norm",
+                 names[i]);
+        expect_error(NULL, names[i], "kernels", words, NULL);
+    }
+    expect_error(NULL, "flash_linear_atention", "kernels", "did you mean 'flash-linear-attention'?", NULL);
+}
+END_TEST
+
 START_TEST(a_file_that_names_no_kernel)
 {
     static const struct {
@@ -411,6 +462,8 @@ int main(void)
     tcase_add_test(c, a_named_inner_kernel_wins_only_where_it_takes_a_site);
     tcase_add_test(c, norms_inside_sums);
     tcase_add_test(c, kernels_of_other_devices_only_say_so);
+    tcase_add_test(c, kernels_that_are_declined);
+    tcase_add_test(c, a_name_that_stands_for_an_operation);
     tcase_add_test(c, a_file_that_names_no_kernel);
     tcase_add_test(c, without_any_kernel_names_are_warned_of);
     tcase_add_test(c, patterns_that_match_no_module);

@@ -209,6 +209,45 @@ START_TEST(what_has_no_effect_is_told)
 }
 END_TEST
 
+/* LLaMA-Factory's names for the delta rule ask for the kernel that has the operation. */
+START_TEST(names_of_flash_linear_attention)
+{
+    static const char *const specs[] = {"--kernels=flash-linear-attention", "--kernels=auto,chunk_gated_delta_rule",
+                                        "--kernels={\"name\": \"fused_recurrent_gated_delta_rule\"}",
+                                        "--kernels=flash-linear-attention,cpu_delta_rule"};
+    static const char delta[] = "tests/data/models/qwen3_next";
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        expect(TENON(NULL, "inspect", delta, specs[i]), "GATED_DELTA_RULE * cpu_delta_rule", NULL);
+    expect(TENON(NULL, "verify", delta, specs[0]), "cpu_delta_rule", NULL);
+    expect(TENON(NULL, "inspect", delta, "--kernels=auto,-flash-linear-attention"),
+           "0 sites: left out by -flash-linear-attention", NULL);
+    process_expect_error(TENON(NULL, "inspect", delta, "--kernels=auto,flash-linear-attention,-cpu_delta_rule"), 3,
+                         "flash-linear-attention: takes no site of this model; left out by -cpu_delta_rule", NULL);
+    process_expect_error(TENON(NULL, "run", MODEL, "x", specs[0]), 3,
+                         "flash-linear-attention: takes no site of this model, which has no GATED_DELTA_RULE; leave it "
+                         "out",
+                         NULL);
+}
+END_TEST
+
+/* As docs/configuration.md has it. */
+START_TEST(a_file_for_both_programs)
+{
+    size_t size;
+    char *guide = tempdir_read("docs/configuration.md", &size), *text = strstr(guide, "{ \"name\": \"auto, flash-");
+    ck_assert_ptr_nonnull(text);
+    *strstr(text, "\n```") = '\0';
+    process_result r = TENON(NULL, "inspect", "tests/data/models/qwen3_next", "--kernels", text);
+    free(guide);
+    ck_assert_msg(r.status == 0 && strstr(r.out, "GATED_DELTA_RULE * cpu_delta_rule"), "%s%s", r.out, r.err);
+    ck_assert_msg(strstr(r.err, "chunk_size has no effect") && strstr(r.err, "require_logits has no effect") &&
+                      strstr(r.err, "liger_kernel is a collection of Triton kernels") &&
+                      !strstr(r.err, "include_kernels"),
+                  "%s", r.err);
+    process_free(&r);
+}
+END_TEST
+
 /* ---- kernels.json ----------------------------------------------------------------------------------------------- */
 
 START_TEST(specs_of_the_file)
@@ -319,6 +358,8 @@ int main(void)
     tcase_add_test(all, who_lost_a_site_to_whom_is_shown);
     tcase_add_test(all, specs_of_the_command_line);
     tcase_add_test(all, what_has_no_effect_is_told);
+    tcase_add_test(all, names_of_flash_linear_attention);
+    tcase_add_test(all, a_file_for_both_programs);
     tcase_add_test(all, specs_of_the_file);
     tcase_add_test(all, files_that_name_what_is_not_there);
     tcase_add_test(all, a_pin_that_is_misspelt);

@@ -9,6 +9,10 @@
 
 #define CHUNKS "kernels: chunk_size has no effect here: kernels choose the sizes of their chunks"
 #define LOGITS "kernels: require_logits has no effect here: there are always logits"
+#define FLA "flash-linear-attention"
+#define BOTH "; write chunk_gated_delta_rule, fused_recurrent_gated_delta_rule or auto"
+#define ONE "kernels: include_kernels has no effect here: one kernel has both operators of " FLA
+#define NOT "kernels: include_kernels has no effect here: its operators are of " FLA ", which 'name' does not have"
 
 static const struct {
     const char *text, *spec, *notes[2];
@@ -25,6 +29,17 @@ static const struct {
     {"{\"name\": \"auto\", \"chunk_size\": 64}", "auto", {CHUNKS}},
     {"{\"require_logits\": \"FALSE\", \"chunk_size\": \"16\", \"name\": \"a\"}", "a", {CHUNKS, LOGITS}},
     {"{\"name\": \"auto\", \"require_logits\": true, \"include_kernels\": \"a\"}", "a", {LOGITS}},
+    {"{\"name\": \"auto, " FLA "\", \"include_kernels\": \"auto\"}", "auto," FLA, {0}},
+    {"{\"name\": \"" FLA "\", \"include_kernels\": \"chunk_gated_delta_rule, fused_recurrent_gated_delta_rule\"}",
+     FLA,
+     {0}},
+    {"{\"name\": \"" FLA "\", \"include_kernels\": \"chunk_gated_delta_rule\", \"chunk_size\": 32}",
+     FLA,
+     {ONE, CHUNKS}},
+    {"{\"name\": \"auto\", \"include_kernels\": \"fused_recurrent_gated_delta_rule\"}", "auto", {NOT}},
+    {"{\"name\": \"a,b\", \"include_kernels\": [\"chunk_gated_delta_rule\"]}", "a,b", {NOT}},
+    {"{\"name\": \"auto\", \"include_kernels\": \"" FLA ",a\"}", FLA ",a", {0}},
+    {"{\"name\": \"auto\", \"include_kernels\": \"chunk_gated_delta_rule,a\"}", "chunk_gated_delta_rule,a", {0}},
 };
 
 static const struct {
@@ -54,6 +69,15 @@ static const struct {
     {"{\"name\": \"auto,b\", \"include_kernels\": \"a\"}",
      "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'"},
     {"{\"name\": \"b\", \"include_kernels\": [\"a\"]}",
+     "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'"},
+    {"{\"name\": \"auto," FLA "\", \"include_kernels\": \"chunk_gated_delta_rul\"}",
+     "key 'include_kernels': 'chunk_gated_delta_rul' is no operator of " FLA
+     ", did you mean 'chunk_gated_delta_rule'?" BOTH},
+    {"{\"name\": \"" FLA "\", \"include_kernels\": \"chunk_gated_delta_rule,zz\"}",
+     "key 'include_kernels': 'zz' is no operator of " FLA BOTH},
+    {"{\"name\": \"" FLA "\", \"include_kernels\": \"" FLA "\"}",
+     "key 'include_kernels': '" FLA "' is no operator of " FLA BOTH},
+    {"{\"name\": \"" FLA "\", \"include_kernels\": \"auto,-chunk_gated_delta_rule\"}",
      "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'"},
     {"{\"name\": \"a\", \"chunk_size\": 48}", "key 'chunk_size' may be 16, 32 or 64; write one of them"},
     {"{\"name\": \"a\", \"chunk_size\": true}", "key 'chunk_size' may be 16, 32 or 64; write one of them"},
