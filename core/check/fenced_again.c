@@ -215,7 +215,7 @@ static void *call_elsewhere(void *ctx)
 static int two_sessions(fenced_child *c, bool keeps, fenced_run *const runs[2], const fenced_prepared *const sites[2])
 {
     const session few = {.c = c, .least = 8, .most = 120, .until = 0.002, .last = 0.1},
-                  many = {.c = c, .least = 100, .most = 4000, .until = 0.2, .last = 3};
+                  many = {.c = c, .least = 100, .most = 120, .until = 0.2, .last = 3};
     atomic_int begun[2] = {0, 0};
     session s[2];
     pthread_t other;
