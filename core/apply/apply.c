@@ -402,7 +402,7 @@ tn_status apply_kernel(apply_target *target, const tn_config *config, const char
                        tn_error *err)
 {
     /* "auto", "none" and lists are SPECs, not ids. */
-    if (!id || !spec_find(target->device->ops->name, id))
+    if (!id || !spec_first_kernel(target->device->ops->name, id))
         return plan_unknown_id(target->device->ops->name, id ? id : "", err);
     return apply_request(target, config, &(plan_request){.spec = id, .modules = modules, .adds = true}, NULL, err);
 }

@@ -109,7 +109,7 @@ static tn_status check_ids(plan *p, char *const *ids, size_t count, const char *
     tn_status status = TN_OK;
     for (size_t i = 0; i < count && status == TN_OK; i++) {
         const char *other = other_device(device, ids[i]);
-        if (spec_find(device, ids[i]))
+        if (spec_first_kernel(device, ids[i]))
             continue;
         if (!other && spec_declined(ids[i]))
             status = plan_note(p, err, "kernels: %s %s%s", ids[i], spec_declined(ids[i]), leaves);
@@ -125,7 +125,7 @@ static tn_status check_ids(plan *p, char *const *ids, size_t count, const char *
 static bool has_named(const plan *p, const select_spec *spec)
 {
     for (size_t i = 0; i < spec->count; i++)
-        if (spec_find(p->target->device->ops->name, spec->ids[i]))
+        if (spec_first_kernel(p->target->device->ops->name, spec->ids[i]))
             return true;
     return false;
 }

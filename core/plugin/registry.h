@@ -89,7 +89,7 @@ void spec_free(select_spec *spec);
 
 /* The kernel of the device that a name of a SPEC stands for, or NULL. The name is its id; or LLaMA-Factory's for those
  * of an operation, several of which may do. */
-registry_kernel *spec_find(const char *device, const char *name);
+registry_kernel *spec_first_kernel(const char *device, const char *name);
 bool spec_stands_for(const char *name, const registry_kernel *kernel);
 
 /* The name for the kernels of an operation, kept as long as the process, and which; NULL: it is none. op may be NULL.

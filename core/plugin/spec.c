@@ -190,7 +190,7 @@ bool spec_stands_for(const char *name, const registry_kernel *kernel)
     return stands;
 }
 
-registry_kernel *spec_find(const char *device, const char *name)
+registry_kernel *spec_first_kernel(const char *device, const char *name)
 {
     for (size_t i = 0; i < registry_count(device); i++)
         if (spec_stands_for(name, registry_at(device, i)))

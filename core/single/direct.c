@@ -113,7 +113,7 @@ static tn_status choose(const tn_call *call, const char *id, graph_binding *choi
         return TN_OK;
     if (!strcmp(id, "auto"))
         return choose_best(call, choice, err);
-    registry_kernel *kernel = spec_find(eager_cpu.name, id);
+    registry_kernel *kernel = spec_first_kernel(eager_cpu.name, id);
     if (!kernel)
         return plan_unknown_id(eager_cpu.name, id, err);
     tn_error why = TN_ERROR_INIT;
