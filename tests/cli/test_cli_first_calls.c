@@ -54,14 +54,15 @@ START_TEST(a_wrong_size_changes_no_text)
     ck_assert_str_eq(r.out, eager.out);
     const char *line = strstr(r.err, "tenon: warning: npu_bad_guest is wrong at model.layers.0.input_layernorm with ");
     ck_assert_msg(line != NULL, "%s", r.err);
-    ck_assert_ptr_null(strstr(line + 1, "tenon: warning"));
+    ck_assert_ptr_null(strstr(line + 1, "tenon: warning: npu_bad_guest"));
     process_free(&r);
-    /* Another prompt would be right: it is refused all the same, without a word where nobody asked for it. */
+    /* Another prompt would be right: it is refused all the same, without a word where nobody asked for it (but perhaps
+     * one of a busy machine). */
     process_expect_error(run_with(fault, 5, "npu_bad_guest"), 5, "npu_bad_guest", "is refused at model.layers.",
                          "wrong in an earlier run at model.layers.0.input_layernorm with",
                          "`tenon cache clear` tries it again", NULL);
     r = run_with(fault, faults[_i].tokens, "auto");
-    ck_assert_msg(r.status == 0 && !strstr(r.err, "warning"), "%s", r.err);
+    ck_assert_msg(r.status == 0 && !strstr(r.err, "warning: npu_bad_guest"), "%s", r.err);
     ck_assert_msg(strstr(r.err, "refused: npu_bad_guest at RMS_NORM (wrong in an earlier run") != NULL, "%s", r.err);
     process_free(&r);
     process_free(&eager);
@@ -73,7 +74,7 @@ START_TEST(it_is_told)
 {
     char plugins[4200];
     process_result r = run_with("", 20, "npu_bad_guest");
-    ck_assert_msg(r.status == 0 && !strstr(r.err, "warning"), "%s", r.err);
+    ck_assert_msg(r.status == 0 && !strstr(r.err, "warning: npu_bad_guest"), "%s", r.err);
     process_free(&r);
     snprintf(plugins, sizeof plugins, "%s/tests/bad_kernels", process_build());
     r = TENON(NULL, "inspect", "models/demo", "--threads", "2", "--dtype", "f32", "--only-plugins", plugins,
