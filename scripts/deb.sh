@@ -8,6 +8,6 @@ for each in dpkg-buildpackage:dpkg-dev dh:debhelper lintian:lintian; do
         { echo "tenon: no packages: ${each#*:} is not installed (scripts/setup.sh --optional)" >&2; exit 1; }
 done
 rm -rf "$2" && mkdir -p "$2" && tar -xzf "$1" -C "$2" && cd "$2" || exit 1
-# The variables of the make that called are not for this one.
-(cd tenon-* && env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL dpkg-buildpackage -us -uc -b) || exit 1
+# Variables of the make that called, such as BUILD, which `make clean` removes, are not for this one.
+(cd tenon-* && env -i PATH="$PATH" HOME="$HOME" LC_ALL=C.UTF-8 dpkg-buildpackage -us -uc -b) || exit 1
 lintian --fail-on error,warning ./*.changes
