@@ -75,8 +75,8 @@ try_packages() {
     passed=0 failed=0
     step install "$apt update; $apt install --no-install-recommends /tenon/tenon_*.deb /tenon/libtenon*.deb"
     step kernels 'tenon kernels >/tmp/said; cat /tmp/said; grep "^npu_fused_rmsnorm .* yes .*/tenon/plugins/" /tmp/said'
-    step run 'cd /usr/share/doc/tenon/examples/demo; tenon run . "And it came to pass" -n 16 --temperature 0 >/tmp/said 2>&1;
-        cat /tmp/said; grep "^kernels: .*npu_fused_rmsnorm" /tmp/said; grep "LORD" /tmp/said'
+    step run 'cd /usr/share/doc/tenon/examples/demo; tenon run . "And it came to pass" -n 16 --temperature 0 --verbose >/tmp/said 2>&1;
+        cat /tmp/said; grep "^kernels: .* npu_fused_rmsnorm " /tmp/said; grep "LORD" /tmp/said'
     step purge "$apt purge tenon libtenon0 libtenon-dev; ! find / -xdev \\( -path /tenon -o -path /root \\) -prune -o -name '*tenon*' -print | grep ."
     echo "$passed passed, $failed failed"
     [ $failed -eq 0 ]
