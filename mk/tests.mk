@@ -108,7 +108,7 @@ $(BUILD)/tests/test_faults: | $(BUILD)/tests/make_checkpoint
 # PCRE2 without its compiler, for valgrind; Ctrl-C at a moment that no test would meet.
 $(BUILD)/tests/no_jit.so: tests/text/no_jit.c
 $(BUILD)/tests/late_interrupt.so: tests/cli/late_interrupt.c
-$(BUILD)/tests/test_cli_chat: | $(BUILD)/tests/late_interrupt.so
+$(BUILD)/tests/test_cli_talk: | $(BUILD)/tests/late_interrupt.so
 $(BUILD)/tests/no_jit.so $(BUILD)/tests/late_interrupt.so: $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,link    )
