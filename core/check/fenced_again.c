@@ -8,13 +8,16 @@
 #include "op/op.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Most operations of these calls. */
@@ -210,6 +213,26 @@ static void *call_elsewhere(void *ctx)
     return call_on(ctx);
 }
 
+static void give_way(int signal_number)
+{
+    int before = errno;
+    (void)signal_number;
+    sched_yield();
+    errno = before;
+}
+
+/* From now on a signal comes in the midst of calls, and whoever gets it gives its processor away: a busy machine may
+ * leave them only one, where calls would follow one another. Both end with the child. */
+static void interrupt_calls(void)
+{
+    struct sigaction yield = {.sa_handler = give_way, .sa_flags = SA_RESTART};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGVTALRM};
+    const struct timespec each = {.tv_nsec = 100000};
+    timer_t clock;
+    if (sigaction(SIGVTALRM, &yield, NULL) == 0 && timer_create(CLOCK_MONOTONIC, &event, &clock) == 0)
+        timer_settime(clock, 0, &(struct itimerspec){each, each}, NULL);
+}
+
 /* Two models may call a kernel at the same time, so two threads do, each with a call of its own. What says that it
  * keeps state, behind a lock, is tried for longer. */
 static int two_sessions(fenced_child *c, bool keeps, fenced_run *const runs[2], const fenced_prepared *const sites[2])
@@ -229,6 +252,8 @@ static int two_sessions(fenced_child *c, bool keeps, fenced_run *const runs[2], 
     }
     fenced_limit_time(c, 2 * CHECK_LEAST_SECONDS);
     c->note->manner = ", called by two sessions at the same time";
+    if (keeps)
+        interrupt_calls();
     double began = clock_seconds();
     for (int i = 0; i < 2; i++) {
         s[i].until += began;
