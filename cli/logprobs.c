@@ -27,13 +27,14 @@ void logprobs_see(logprobs *l, const float *logits)
 /* The logarithm of the sum of all exponentials. */
 static double log_sum(const logprobs *l)
 {
-    double largest = l->logits[0];
+    /* Not fmax() of doubles: GCC 12 for AArch64 breaks down on a vector of these. */
+    float largest = l->logits[0];
     for (int64_t i = 1; i < l->vocab; i++)
-        largest = fmax(largest, l->logits[i]);
-    double sum = exp((double)l->logits[0] - largest);
-    for (int64_t i = 1; i < l->vocab; i++)
-        sum += exp((double)l->logits[i] - largest);
-    return largest + log(sum);
+        largest = l->logits[i] > largest ? l->logits[i] : largest;
+    double sum = 0;
+    for (int64_t i = 0; i < l->vocab; i++)
+        sum += exp((double)l->logits[i] - (double)largest);
+    return (double)largest + log(sum);
 }
 
 /* The likeliest, best first; of equal ones the lower id. Returns how many. */
