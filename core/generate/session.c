@@ -8,10 +8,11 @@
 #include "base/structs.h"
 #include "generate/chunk.h"
 #include "generate/media.h"
+#include "plugin/kernels_config_read.h"
 #include "run/cache.h"
 #include "run/guest.h"
 #include "run/observe.h"
-#include "model/model.h"
+#include "open/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>

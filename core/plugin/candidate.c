@@ -5,9 +5,9 @@
 #include "base/notices.h"
 #include "base/text.h"
 #include "plugin/detach.h"
+#include "plugin/kernels_config.h"
 #include "plugin/loader.h"
 #include "plugin/plugins.h"
-#include "plugin/registry.h"
 #include "plugin/sha256.h"
 #include "plugin/writers.h"
 

@@ -5,8 +5,8 @@
 #include "plugin/descriptor.h"
 
 #include "base/text.h"
+#include "op/match.h"
 #include "plugin/peek.h"
-#include "plugin/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,7 +276,7 @@ static tn_status read_impls(descriptor *d, const char *file, tn_error *err)
                 status = copy_match(d, &impl->match, what, file, err);
             if (status == TN_OK)
                 status = check_impl_functions(impl, what, file, err);
-            if (status == TN_OK && (status = select_validate(impl, &why)) != TN_OK)
+            if (status == TN_OK && (status = match_validate(impl, &why)) != TN_OK)
                 status = tn_fail(err, TN_E_KERNEL, file, "%s: %s", what, why.message);
             if (status != TN_OK)
                 return status;

@@ -3,12 +3,13 @@
  * another. */
 #include "plugin/candidate.h"
 #include "plugin/plugins.h"
-#include "plugin/registry.h"
 #include "plugin/stage.h"
 #include "plugin/writers.h"
 
 #include "base/notices.h"
 #include "base/text.h"
+#include "plugin/folders.h"
+#include "plugin/kernels_config.h"
 
 #include <dirent.h>
 #include <errno.h>

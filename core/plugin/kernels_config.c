@@ -3,6 +3,9 @@
 
 #include "base/structs.h"
 #include "plugin/environment.h"
+#include "plugin/kernels_config_read.h"
+#include "plugin/registry.h"
+#include "plugin/spec.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -216,7 +219,7 @@ static tn_status replace(char **with, char *text, const char *where, tn_error *e
     return TN_OK;
 }
 
-tn_status kernels_config_set_spec(tn_config *config, select_spec *spec, const char *key, tn_error *err)
+tn_status kernels_config_set_spec(tn_config *config, kernel_spec *spec, const char *key, tn_error *err)
 {
     tn_status status = replace(&config->kernels, spec_text(spec), "kernels", err);
     if (status != TN_OK) {
@@ -231,7 +234,7 @@ tn_status kernels_config_set_spec(tn_config *config, select_spec *spec, const ch
 
 tn_status tn_config_set_kernels(tn_config *config, const char *spec, tn_error *err)
 {
-    select_spec parsed;
+    kernel_spec parsed;
     if (!config || !spec)
         return structs_missing(config ? "kernels" : "config", err);
     tn_status status = spec_parse(spec, &parsed, err);
@@ -290,7 +293,7 @@ const char *kernels_config_key(const tn_config *config)
     return config->kernels_key;
 }
 
-const select_spec *kernels_config_spec(const tn_config *config)
+const kernel_spec *kernels_config_spec(const tn_config *config)
 {
     return &config->spec;
 }

@@ -1,45 +1,35 @@
-/* Inside core/plugin: a configuration, for the reader of kernels.json. */
+/* Inside core: what kernels.json says. */
 #ifndef TENON_CORE_KERNELS_CONFIG_H
 #define TENON_CORE_KERNELS_CONFIG_H
 
-#include "plugin/registry.h"
+#include "plugin/spec.h"
 
-/* Two strings: an option (id, patterns) or a pin (file name, digest). */
-typedef struct config_pair {
-    char *key, *value;
-} config_pair;
+typedef enum config_verify { CONFIG_VERIFY_FIRST_USE, CONFIG_VERIFY_ALL, CONFIG_VERIFY_NEVER } config_verify;
 
-struct tn_config {
-    char *file;             /* NULL: none was read                                                            */
-    char *kernels, *device; /* kernels: spec in one way of writing it                             */
-    select_spec spec;
-    config_verify verify;
-    int64_t max_packed_mb; /* -1: no bound                                                        */
-    enum { CONFIG_MEASURE_UNSAID, CONFIG_MEASURE, CONFIG_MEASURE_NOT } measure;
-    text_list folders, disable;
-    bool folders_said;       /* somebody named folders, be it an empty list                      */
-    const char *kernels_key; /* of the file, which said which kernels; NULL: it did not              */
-    config_pair *options, *pins;
-    size_t option_count, pin_count;
-};
+config_verify kernels_config_verify(const tn_config *config);
+size_t kernels_config_max_packed(const tn_config *config); /* bytes; SIZE_MAX: no bound */
+/* The pattern of "disable" that the id matches, or NULL. */
+const char *kernels_config_disabled(const tn_config *config, const char *id);
+const char *kernels_config_modules(const tn_config *config, const char *id);    /* comma separated patterns or NULL */
+const char *kernels_config_pin(const tn_config *config, const char *file_name); /* "sha256:..." or NULL */
+bool kernels_config_has_pins(const tn_config *config);
 
-/* Copies of text go in. false: out of memory. */
-bool kernels_config_pair_add(config_pair **pairs, size_t *count, const char *key, const char *value);
+/* Is auto to choose by what it measures? As the configuration says (NULL: nothing), else TENON_MEASURE, else yes. */
+bool kernels_config_measure(const tn_config *config);
 
-/* A folder as written, made absolute from base, without links where it exists. Owned; NULL: out of memory. */
-char *kernels_config_absolute(const char *base, const char *folder);
+size_t kernels_config_folders(const tn_config *config);
+const char *kernels_config_folder(const tn_config *config, size_t index); /* absolute */
 
-/* spec.c: flash-linear-attention, and behind it the operators that it has. */
-enum { SPEC_LINEAR_ATTENTION = 3 };
-extern const char *const spec_linear_attention[SPEC_LINEAR_ATTENTION];
+/* Which kernels. Borrowed until it is set again. */
+const kernel_spec *kernels_config_spec(const tn_config *config);
 
-/* spec is taken; key: kernels_key. */
-tn_status kernels_config_set_spec(tn_config *config, select_spec *spec, const char *key, tn_error *err);
+/* The file that says which kernels, and its key; NULL: the program does, or nobody. */
+const char *kernels_config_source(const tn_config *config);
+const char *kernels_config_key(const tn_config *config);
 
-/* kernels_config_object.c: the spec of LLaMA-Factory's kernel_config in JSON. */
-tn_status kernels_config_object(const char *text, select_spec *spec, tn_error *err);
-
-/* kernels_config_read.c: reads the file into an empty configuration. */
-tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err);
+/* kernels_config_check.c: are there the kernels and files that the file names? What is misspelt is an error that names
+ * the file, the key and the nearest name. What may belong to a plugin that could not be used, and patterns, are warned
+ * of instead: texts that go to `warnings`. To be called once folders were scanned. */
+tn_status kernels_config_check(const tn_config *config, text_list *warnings, tn_error *err);
 
 #endif

@@ -1,7 +1,9 @@
 /* Does what kernels.json names exist? A restriction for a kernel that is misspelt would vanish without a word. */
 #include "plugin/kernels_config.h"
+#include "plugin/kernels_config_read.h"
 #include "base/nearest.h"
 #include "plugin/plugins.h"
+#include "plugin/registry.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>

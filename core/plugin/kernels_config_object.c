@@ -1,16 +1,18 @@
 /* LLaMA-Factory's kernel_config, an object in JSON: under that name in kernels.json, or a SPEC. */
+#include "plugin/kernels_config_read.h"
 #include "plugin/kernels_json.h"
 #include "base/nearest.h"
+#include "plugin/spec.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static tn_status add_note(select_spec *spec, const char *note, const char *path, tn_error *err)
+static tn_status add_note(kernel_spec *spec, const char *note, const char *path, tn_error *err)
 {
     return text_list_add(&spec->notes, note) ? TN_OK : kernels_json_no_memory(path, err);
 }
 
-static tn_status read_name(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+static tn_status read_name(const json_t *value, const char *path, kernel_spec *spec, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
     if (!value)
@@ -26,7 +28,7 @@ static bool is_operator(const char *name)
 }
 
 /* One kernel has both operators of flash-linear-attention, whichever are asked for. */
-static tn_status include_operators(select_spec *spec, const select_spec *names, const char *path, tn_error *err)
+static tn_status include_operators(kernel_spec *spec, const kernel_spec *names, const char *path, tn_error *err)
 {
     const char *const *operators = &spec_linear_attention[1];
     for (size_t i = 0; i < names->count; i++) {
@@ -49,17 +51,17 @@ static tn_status include_operators(select_spec *spec, const select_spec *names, 
 
 /* Ids: operators where flash-linear-attention is asked for, which alone has the key since July 2026. Others are those
  * that "auto" stands for, as they were before. */
-static tn_status include(select_spec *spec, select_spec *ids, const char *path, tn_error *err)
+static tn_status include(kernel_spec *spec, kernel_spec *ids, const char *path, tn_error *err)
 {
-    if (ids->mode == SELECT_NONE)
+    if (ids->mode == SPEC_NONE)
         return tn_fail(err, TN_E_KERNEL, path,
                        "key 'include_kernels' leaves no kernels; write none as 'name', or leave the key out");
-    if (ids->mode == SELECT_AUTO && ids->count + ids->without_count == 0)
+    if (ids->mode == SPEC_AUTO && ids->count + ids->without_count == 0)
         return TN_OK;
     for (size_t i = 0; i < spec->count && ids->without_count == 0; i++)
         if (!strcmp(spec->ids[i], spec_linear_attention[0]))
             return include_operators(spec, ids, path, err);
-    bool operators = ids->mode == SELECT_IDS;
+    bool operators = ids->mode == SPEC_IDS;
     for (size_t i = 0; i < ids->count; i++)
         operators &= is_operator(ids->ids[i]);
     if (operators)
@@ -67,19 +69,19 @@ static tn_status include(select_spec *spec, select_spec *ids, const char *path, 
                         "kernels: include_kernels has no effect here: its operators are of flash-linear-attention, "
                         "which 'name' does not have",
                         path, err);
-    if (spec->mode != SELECT_AUTO || spec->count + spec->without_count > 0)
+    if (spec->mode != SPEC_AUTO || spec->count + spec->without_count > 0)
         return tn_fail(err, TN_E_KERNEL, path,
                        "key 'include_kernels' has ids, which go with auto alone as 'name'; write them into 'name'");
-    select_spec all = *spec;
+    kernel_spec all = *spec;
     *spec = *ids;
     *ids = all;
     return TN_OK;
 }
 
-static tn_status read_include(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+static tn_status read_include(const json_t *value, const char *path, kernel_spec *spec, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    select_spec ids = {.mode = SELECT_NONE};
+    kernel_spec ids = {.mode = SPEC_NONE};
     char *joined = NULL;
     bool flag = false;
     tn_status status = TN_OK;
@@ -102,7 +104,7 @@ static tn_status read_include(const json_t *value, const char *path, select_spec
     return status;
 }
 
-static tn_status read_chunk_size(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+static tn_status read_chunk_size(const json_t *value, const char *path, kernel_spec *spec, tn_error *err)
 {
     static const char *const sizes[] = {"16", "32", "64"};
     const char *text = json_string_value(value);
@@ -113,7 +115,7 @@ static tn_status read_chunk_size(const json_t *value, const char *path, select_s
     return tn_fail(err, TN_E_KERNEL, path, "key 'chunk_size' may be 16, 32 or 64; write one of them");
 }
 
-static tn_status read_require_logits(const json_t *value, const char *path, select_spec *spec, tn_error *err)
+static tn_status read_require_logits(const json_t *value, const char *path, kernel_spec *spec, tn_error *err)
 {
     bool flag;
     if (!kernels_json_flag(value, &flag))
@@ -121,10 +123,10 @@ static tn_status read_require_logits(const json_t *value, const char *path, sele
     return add_note(spec, "kernels: require_logits has no effect here: there are always logits", path, err);
 }
 
-tn_status kernels_config_read_object(const json_t *object, const char *path, select_spec *spec, tn_error *err)
+tn_status kernels_config_read_object(const json_t *object, const char *path, kernel_spec *spec, tn_error *err)
 {
     static const char *const names[] = {"name", "include_kernels", "chunk_size", "require_logits"};
-    static tn_status (*const readers[])(const json_t *, const char *, select_spec *,
+    static tn_status (*const readers[])(const json_t *, const char *, kernel_spec *,
                                         tn_error *) = {read_name, read_include, read_chunk_size, read_require_logits};
     enum { KEYS = sizeof names / sizeof names[0] };
     const char *key;
@@ -143,10 +145,10 @@ tn_status kernels_config_read_object(const json_t *object, const char *path, sel
     return status;
 }
 
-tn_status kernels_config_object(const char *text, select_spec *spec, tn_error *err)
+tn_status kernels_config_object(const char *text, kernel_spec *spec, tn_error *err)
 {
     json_t *root = NULL;
-    *spec = (select_spec){.mode = SELECT_NONE};
+    *spec = (kernel_spec){.mode = SPEC_NONE};
     tn_status status =
         kernels_json_parse(text, strlen(text), "kernels", "; write JSON as in '{\"name\": \"auto\"}'", &root, err);
     if (status == TN_OK)

@@ -1,7 +1,9 @@
 /* Reading kernels.json. Strict: a key that is not known is an error with the nearest one that is, since a misspelt
  * option that is silently ignored is worse. */
 #include "plugin/kernels_config.h"
+#include "plugin/kernels_config_read.h"
 #include "plugin/kernels_json.h"
+#include "plugin/spec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +39,7 @@ static tn_status read_plugins(tn_config *config, const json_t *value, const char
 }
 
 /* spec is taken. One key of a file says which kernels. */
-static tn_status take_spec(tn_config *config, select_spec *spec, const char *key, const char *path, tn_error *err)
+static tn_status take_spec(tn_config *config, kernel_spec *spec, const char *key, const char *path, tn_error *err)
 {
     if (!config->kernels_key)
         return kernels_config_set_spec(config, spec, key, err);
@@ -49,7 +51,7 @@ static tn_status take_spec(tn_config *config, select_spec *spec, const char *key
 static tn_status set_kernels(tn_config *config, const char *text, const char *key, const char *path, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
-    select_spec spec;
+    kernel_spec spec;
     tn_status status = kernels_json_as_key(spec_parse(text, &spec, &why), &why, key, path, err);
     return status == TN_OK ? take_spec(config, &spec, key, path, err) : status;
 }
@@ -117,7 +119,7 @@ static tn_status read_disable(tn_config *config, const json_t *value, const char
 
 static tn_status read_kernel_config(tn_config *config, const json_t *value, const char *path, tn_error *err)
 {
-    select_spec spec = {.mode = SELECT_NONE};
+    kernel_spec spec = {.mode = SPEC_NONE};
     if (!json_is_object(value) && !json_is_null(value))
         return kernels_json_wrong_type(path, "kernel_config", "an object with the key 'name', or null", value, err);
     tn_status status = json_is_object(value) ? kernels_config_read_object(value, path, &spec, err) : TN_OK;

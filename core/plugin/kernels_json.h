@@ -3,7 +3,7 @@
 #ifndef TENON_CORE_KERNELS_JSON_H
 #define TENON_CORE_KERNELS_JSON_H
 
-#include "plugin/kernels_config.h"
+#include "plugin/spec.h"
 
 #include <jansson.h>
 
@@ -37,6 +37,6 @@ tn_status kernels_json_parse(const char *text, size_t size, const char *path, co
 
 /* kernels_config_object.c: LLaMA-Factory's kernel_config. Into a spec that is free to be filled in; the caller frees it
  * where that fails. */
-tn_status kernels_config_read_object(const json_t *object, const char *path, select_spec *spec, tn_error *err);
+tn_status kernels_config_read_object(const json_t *object, const char *path, kernel_spec *spec, tn_error *err);
 
 #endif

@@ -1,7 +1,9 @@
 /* Parsing SPEC: "auto", "none", or a list of ids, "auto" and -id, in the order of preference. "true" and "false" are
  * other words for "auto" and "none". Or LLaMA-Factory's kernel_config, an object in JSON. */
-#include "plugin/kernels_config.h"
 #include "base/nearest.h"
+#include "plugin/kernels_config_read.h"
+#include "plugin/registry.h"
+#include "plugin/spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +41,7 @@ static tn_status add_id(char ***list, size_t *count, item id, tn_error *err)
     return TN_OK;
 }
 
-static tn_status add_named(select_spec *spec, item id, tn_error *err)
+static tn_status add_named(kernel_spec *spec, item id, tn_error *err)
 {
     if (has(spec->ids, spec->count, id))
         return tn_fail(err, TN_E_KERNEL, "kernels", "'%.*s' stands there twice; write it once", (int)id.n, id.text);
@@ -49,7 +51,7 @@ static tn_status add_named(select_spec *spec, item id, tn_error *err)
     return add_id(&spec->ids, &spec->count, id, err);
 }
 
-static tn_status add_without(select_spec *spec, item id, tn_error *err)
+static tn_status add_without(kernel_spec *spec, item id, tn_error *err)
 {
     if (has(spec->without, spec->without_count, id))
         return tn_fail(err, TN_E_KERNEL, "kernels", "'-%.*s' stands there twice; write it once", (int)id.n, id.text);
@@ -60,16 +62,16 @@ static tn_status add_without(select_spec *spec, item id, tn_error *err)
 }
 
 /* alone: it is the whole SPEC. */
-static tn_status add_item(select_spec *spec, item i, bool alone, const char *whole, tn_error *err)
+static tn_status add_item(kernel_spec *spec, item i, bool alone, const char *whole, tn_error *err)
 {
     if (is_word(i, "none", "false"))
         return alone ? TN_OK
                      : tn_fail(err, TN_E_KERNEL, "kernels", "'%.*s' cannot be combined with anything; write it alone",
                                (int)i.n, i.text);
     if (is_word(i, "auto", "true")) {
-        if (spec->mode == SELECT_AUTO)
+        if (spec->mode == SPEC_AUTO)
             return tn_fail(err, TN_E_KERNEL, "kernels", "'auto' stands there twice; write it once");
-        spec->mode = SELECT_AUTO;
+        spec->mode = SPEC_AUTO;
         return TN_OK;
     }
     if (i.n > 0 && i.text[0] == '{')
@@ -81,12 +83,12 @@ static tn_status add_item(select_spec *spec, item i, bool alone, const char *who
     if (without)
         return add_without(spec, (item){i.text + 1, i.n - 1}, err);
     tn_status status = add_named(spec, i, err);
-    if (spec->mode == SELECT_NONE)
-        spec->mode = SELECT_IDS;
+    if (spec->mode == SPEC_NONE)
+        spec->mode = SPEC_IDS;
     return status;
 }
 
-static tn_status parse_items(const char *text, select_spec *spec, tn_error *err)
+static tn_status parse_items(const char *text, kernel_spec *spec, tn_error *err)
 {
     bool alone = !strchr(text, ',');
     tn_status status = TN_OK;
@@ -100,16 +102,16 @@ static tn_status parse_items(const char *text, select_spec *spec, tn_error *err)
         if (!*at)
             break;
     }
-    if (status == TN_OK && spec->without_count > 0 && spec->mode != SELECT_AUTO)
+    if (status == TN_OK && spec->without_count > 0 && spec->mode != SPEC_AUTO)
         return tn_fail(err, TN_E_KERNEL, "kernels",
                        "'-%s' leaves a kernel out of auto, which is not asked for; write auto,-%s", spec->without[0],
                        spec->without[0]);
     return status;
 }
 
-tn_status spec_parse_list(const char *text, select_spec *spec, tn_error *err)
+tn_status spec_parse_list(const char *text, kernel_spec *spec, tn_error *err)
 {
-    *spec = (select_spec){.mode = SELECT_NONE};
+    *spec = (kernel_spec){.mode = SPEC_NONE};
     if (!text)
         return tn_fail(err, TN_E_KERNEL, "kernels", "no kernels given; write auto, none or ids like a,b");
     tn_status status = parse_items(text, spec, err);
@@ -118,16 +120,16 @@ tn_status spec_parse_list(const char *text, select_spec *spec, tn_error *err)
     return status;
 }
 
-tn_status spec_parse(const char *text, select_spec *spec, tn_error *err)
+tn_status spec_parse(const char *text, kernel_spec *spec, tn_error *err)
 {
     bool object = text && text[strspn(text, blanks)] == '{';
     return object ? kernels_config_object(text, spec, err) : spec_parse_list(text, spec, err);
 }
 
 /* "auto", ids and -ids behind each other. */
-static size_t write_items(const select_spec *spec, char *out, size_t size)
+static size_t write_items(const kernel_spec *spec, char *out, size_t size)
 {
-    int n = snprintf(out, size, "%s", spec->mode == SELECT_AUTO ? "auto" : spec->mode == SELECT_NONE ? "none" : "");
+    int n = snprintf(out, size, "%s", spec->mode == SPEC_AUTO ? "auto" : spec->mode == SPEC_NONE ? "none" : "");
     size_t used = (size_t)n;
     for (size_t i = 0; i < spec->count + spec->without_count; i++) {
         bool named = i < spec->count;
@@ -138,7 +140,7 @@ static size_t write_items(const select_spec *spec, char *out, size_t size)
     return used;
 }
 
-char *spec_text(const select_spec *spec)
+char *spec_text(const kernel_spec *spec)
 {
     size_t size = write_items(spec, NULL, 0) + 1;
     char *text = malloc(size);
@@ -154,14 +156,14 @@ static void free_ids(char **ids, size_t count)
     free(ids);
 }
 
-void spec_free(select_spec *spec)
+void spec_free(kernel_spec *spec)
 {
     if (!spec)
         return;
     free_ids(spec->ids, spec->count);
     free_ids(spec->without, spec->without_count);
     text_list_clear(&spec->notes);
-    *spec = (select_spec){.mode = SELECT_NONE};
+    *spec = (kernel_spec){.mode = SPEC_NONE};
 }
 
 /* ---- names that LLaMA-Factory has -------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Inside core/graph: the parts that compositions of eager operations, forward and backward, are written with. */
+/* Inside core/run: the parts that compositions of eager operations, forward and backward, are written with. */
 #ifndef TENON_CORE_COMPOSE_H
 #define TENON_CORE_COMPOSE_H
 

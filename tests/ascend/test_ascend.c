@@ -2,7 +2,7 @@
  * a model is opened (core/check/check_device.c): here is whether models open and give the same tokens, and what the
  * device does besides. */
 #include "ascend.h"
-#include "model/model.h"
+#include "open/model.h"
 #include "plugin/registry.h"
 #include "process.h"
 #include "sanitizer.h"

@@ -5,7 +5,8 @@
 #include "check/check.h"
 #include "check/draw_site.h"
 #include "check/timing.h"
-#include "kit/kit_sites.h"
+#include "op/match.h"
+#include "verify/verify_plugin_sites.h"
 #include "plugin/registry.h"
 #include "process.h"
 #include "run/run.h"
@@ -142,9 +143,9 @@ static bool try_site(const tn_impl *impl, const tn_site *like)
     tn_error err = TN_ERROR_INIT;
     compare_figures figures = {0};
     far_site_open(&f, like);
-    kit_sites_text(&f.site, text, sizeof text);
+    verify_plugin_sites_text(&f.site, text, sizeof text);
     tn_plan plan = {.size = sizeof plan, .threads = 1, .max_tokens = 16};
-    bool takes = select_match(&f.site, impl, reason, sizeof reason) == TN_OK;
+    bool takes = match_site(&f.site, impl, reason, sizeof reason) == TN_OK;
     if (takes && impl->plan(&f.site, &plan, &err) != TN_OK) {
         ck_assert_msg(is_known(err.message), "%s at %s: %s", tn_op_name(f.site.op), text, err.message);
         takes = false;
@@ -169,7 +170,7 @@ static void try_kernel(const char *id, tn_dtype dtype)
         int tried = 0;
         if (!(impl->match.takes[TN_AXIS_DTYPE] & TN_TAKES(dtype)))
             continue;
-        size_t count = kit_sites_draw(impl, dtype, true, sites);
+        size_t count = verify_plugin_sites_draw(impl, dtype, true, sites);
         for (size_t s = 0; s < count; s++)
             tried += try_site(impl, &sites[s]);
         ck_assert_msg(tried > 0, "%s %s: no site of %zu is taken", id, tn_op_name(impl->op), count);
@@ -190,7 +191,7 @@ static const tn_impl *impl_for(const char *id, const tn_site *site)
     char reason[256];
     const tn_kernel *kernel = kernel_of(id);
     for (uint32_t i = 0; i < kernel->impl_count; i++)
-        if (kernel->impls[i].op == site->op && select_match(site, &kernel->impls[i], reason, sizeof reason) == TN_OK)
+        if (kernel->impls[i].op == site->op && match_site(site, &kernel->impls[i], reason, sizeof reason) == TN_OK)
             return &kernel->impls[i];
     return NULL;
 }
@@ -349,7 +350,7 @@ START_TEST(matches_are_told)
     tn_site mlp = draw_site_plain(TN_OP_MLP);
     mlp.meaning[TN_AXIS_ACT] = TN_ACT_GELU_TANH;
     mlp.meaning[TN_AXIS_WEIGHT] = mlp.meaning[TN_AXIS_DTYPE];
-    ck_assert_int_eq(select_match(&mlp, &kernel_of("npu_fused_swiglu")->impls[0], reason, sizeof reason), TN_DECLINED);
+    ck_assert_int_eq(match_site(&mlp, &kernel_of("npu_fused_swiglu")->impls[0], reason, sizeof reason), TN_DECLINED);
     ck_assert_str_eq(reason, "act: site has gelu_tanh, kernel takes silu");
     close_devices();
 }

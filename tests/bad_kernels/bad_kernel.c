@@ -1,5 +1,6 @@
 /* An RMS norm in float32 that is right, but for the fault that BAD_KERNEL names: `tenon check` must find each
- * (tests/kit/test_kit.c), and check_kernels those that show at its shapes (tests/check_kernels/test_check_kernels.sh).
+ * (tests/verify/test_verify_plugin.c), and check_kernels those that show at its shapes
+ * (tests/check_kernels/test_check_kernels.sh).
  */
 #include "bad_norm.h"
 

@@ -43,7 +43,7 @@ if shown -h "$build/libtenon.so" 'Machine: .*X86-64' >/dev/null; then
     for function in tn_model_open tn_error_clear; do
         check "$function is marked as a target of jumps" marked "$build/libtenon.so" "$function"
     done
-    for object in core/model/model.o cli/main.o plugins/npu_rope/plugin.o; do
+    for object in core/open/model.o cli/main.o plugins/npu_rope/plugin.o; do
         check "$object is marked as a whole" shown -n "$build/obj/$object" 'x86 feature: .*IBT'
         check "$object has no other returns" shown -n "$build/obj/$object" 'x86 feature: .*SHSTK'
     done

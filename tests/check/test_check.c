@@ -1,6 +1,6 @@
 /* Checked apply: kernels that misbehave in one point each are refused, with a reason, and the model stays as it was. */
 #include "check/check.h"
-#include "model/model.h"
+#include "open/model.h"
 #include "test_kernels.h"
 
 #include <check.h>

@@ -1,7 +1,7 @@
 /* The parts of a check: memory between guard pages, and inputs that are drawn. */
 #include "check/check.h"
 #include "check/fence.h"
-#include "model/model.h"
+#include "open/model.h"
 
 #include <check.h>
 #include <math.h>

@@ -3,13 +3,14 @@
 #include "check/check.h"
 #include "check/draw_site.h"
 #include "eager/eager.h"
-#include "kit/kit_sites.h"
+#include "verify/verify_plugin_sites.h"
 #include "plugin/registry.h"
 #include "process.h"
 #include "sanitizer.h"
 #include "test_kernels.h"
 
 #include "base/convert.h"
+#include "plugin/folders.h"
 
 #include <check.h>
 #include <float.h>
@@ -71,7 +72,7 @@ static void try_impl(const registry_kernel *kernel, const tn_impl *impl, tn_dtyp
 {
     enum { SITES = 2 };
     tn_site sites[KIT_SITES_MAX];
-    size_t count = kit_sites_draw(impl, dtype, true, sites), tried = 0;
+    size_t count = verify_plugin_sites_draw(impl, dtype, true, sites), tried = 0;
     for (size_t i = 0; i < count && tried < SITES; i++) {
         if (sites[i].dim[TN_DIM_WIDTH] == 1)
             continue;

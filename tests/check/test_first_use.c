@@ -1,7 +1,8 @@
 /* What a first use tries: kernels that are wrong in one way each are refused at a real model's sites, and the right
  * ones beside them are taken. The faults are those of tests/bad_kernels. */
 #include "check/check.h"
-#include "model/model.h"
+#include "open/model.h"
+#include "plugin/folders.h"
 #include "plugin/registry.h"
 #include "process.h"
 #include "sanitizer.h"

@@ -3,6 +3,8 @@
 #include "eager/eager.h"
 
 #include "device/cpu_flags.h"
+#include "op/match.h"
+#include "plugin/kernels_config_read.h"
 #include "run/run.h"
 #include "plugin/registry.h"
 
@@ -48,7 +50,7 @@ const tn_impl *host_impl(const char *device, const char *kernel, const tn_site *
     snprintf(reason, size, "kernel '%s' has no implementation of %s", kernel, tn_op_name(site->op));
     for (uint32_t i = 0; i < k->kernel.impl_count; i++) {
         const tn_impl *impl = &k->kernel.impls[i];
-        if (impl->op == site->op && select_match(site, impl, reason, size) == TN_OK)
+        if (impl->op == site->op && match_site(site, impl, reason, size) == TN_OK)
             return impl;
     }
     return NULL;

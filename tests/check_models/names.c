@@ -1,6 +1,6 @@
 /* Which tensors of the checkpoint the model has. */
 #include "check.h"
-#include "model/model.h"
+#include "open/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* Models on a device that is not the CPU: memory that the host cannot touch, and work that waits in a queue. */
 #include "far_device.h"
-#include "model/model.h"
+#include "open/model.h"
 #include "optest.h"
-#include "plugin/registry.h"
 #include "test_kernels.h"
 
 #include <check.h>

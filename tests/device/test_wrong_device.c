@@ -1,7 +1,7 @@
 /* Devices that compute or copy wrong in one point each: a model cannot be opened on them, and the error says what is
  * wrong. The same device without its fault is accepted. */
 #include "eager/eager.h"
-#include "model/model.h"
+#include "open/model.h"
 #include "plugin/plugins.h"
 
 #include <check.h>

@@ -1,4 +1,5 @@
 /* The public functions given NULL, and structs without a size or from other versions: errors, never a crash. */
+
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

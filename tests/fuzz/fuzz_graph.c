@@ -3,7 +3,7 @@
 #include "fuzz.h"
 #include "fuzz_folder.h"
 #include "fuzz_json.h"
-#include "model/model.h"
+#include "open/model.h"
 
 FUZZ_ENTRY(fuzz_graph)
 

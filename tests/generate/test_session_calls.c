@@ -1,5 +1,5 @@
 /* A session whose calls are larger than those of a first use: what is applied is checked with them, too. */
-#include "model/model.h"
+#include "open/model.h"
 #include "op/op.h"
 #include "test_kernels.h"
 

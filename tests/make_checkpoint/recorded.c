@@ -1,6 +1,6 @@
 /* What an architecture asks for when there are no files, and what to put there. */
 #include "recorded.h"
-#include "model/model.h"
+#include "open/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>

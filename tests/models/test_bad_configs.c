@@ -2,7 +2,7 @@
  * for every architecture. What words mean is tried on published configurations and on those of the golden cases, over a
  * record in place of files; contradictions need the files of the cases. */
 #include "broken.h"
-#include "model/model.h"
+#include "open/model.h"
 #include "model_config.h"
 #include "tempdir.h"
 

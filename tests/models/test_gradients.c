@@ -2,7 +2,7 @@
  * each tensor; and those of every kernel that takes a site against eager's. */
 #include "check/gradients.h"
 #include "eager/eager.h"
-#include "model/model.h"
+#include "open/model.h"
 #include "op/op.h"
 #include "process.h"
 #include "run/run.h"

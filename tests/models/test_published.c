@@ -1,7 +1,7 @@
 /* Every architecture with the sizes of a model that was published: tests/data/configs/MODEL_TYPE.json. Opened over a
  * record in place of files, it shows that all of its layers fit together and what the model is made of; with few layers
  * and random weights it runs. */
-#include "model/model.h"
+#include "open/model.h"
 #include "model_config.h"
 #include "tempdir.h"
 

@@ -1,6 +1,5 @@
 /* The example out of the tree, from file to figures: built by its own Makefile, dropped into a folder, listed, applied,
  * measured; and its broken relatives, refused when applied. */
-#include "plugin/registry.h"
 #include "plugin_box.h"
 #include "tempdir.h"
 

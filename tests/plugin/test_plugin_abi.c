@@ -1,5 +1,6 @@
 /* A plugin that was built from the 2.0 headers still loads and works: tests/data/abi-2.0. */
 #include "device/device.h"
+#include "op/match.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
 #include "tempdir.h"
@@ -64,7 +65,7 @@ START_TEST(it_matches_and_computes)
                     .in = {tn_tensor_dense(x, TN_F32, 2, (int64_t[]){2, 4})},
                     .out = {tn_tensor_dense(y, TN_F32, 2, (int64_t[]){2, 4})}};
     char reason[128];
-    ck_assert_int_eq(select_match(&site, &k->kernel.impls[0], reason, sizeof reason), TN_OK);
+    ck_assert_int_eq(match_site(&site, &k->kernel.impls[0], reason, sizeof reason), TN_OK);
     ck_assert_int_eq(k->kernel.impls[0].forward(&call, NULL), TN_OK);
     tn_plan plan = {.size = sizeof plan};
     uint64_t packed[8] = {0};
@@ -90,7 +91,7 @@ START_TEST(it_matches_and_computes)
             ck_assert_double_eq_tol(y[r][i], x[r][i] / sqrt(sum / 4) * w[i], 6 * 0x1p-24 * fabs((double)y[r][i]));
     }
     site.dim[TN_DIM_WIDTH] = 5;
-    ck_assert_int_eq(select_match(&site, &k->kernel.impls[0], reason, sizeof reason), TN_DECLINED);
+    ck_assert_int_eq(match_site(&site, &k->kernel.impls[0], reason, sizeof reason), TN_DECLINED);
     ck_assert_str_eq(reason, "width: site has 5, kernel takes multiples of 2");
 }
 END_TEST

@@ -1,5 +1,5 @@
 /* kernels.json: what it may say, what is wrong with it, and where it is looked for. */
-#include "plugin/registry.h"
+#include "plugin/kernels_config.h"
 #include "tempdir.h"
 
 #include <check.h>

@@ -1,6 +1,5 @@
 /* Descriptors of other versions: shorter and longer structs, and what is refused in them. */
 #include "plugin/descriptor.h"
-#include "plugin/registry.h"
 
 #include <check.h>
 #include <math.h>

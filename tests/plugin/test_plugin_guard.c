@@ -1,6 +1,5 @@
 /* Code in a child: how each way to end is told, and that nothing of the parent is touched. */
 #include "device/guard.h"
-#include "plugin/registry.h"
 #include "tempdir.h"
 
 #include <check.h>

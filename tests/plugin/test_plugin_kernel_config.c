@@ -1,5 +1,6 @@
 /* LLaMA-Factory's kernel_config: what its keys mean here, and what is wrong with them. */
-#include "plugin/registry.h"
+#include "plugin/kernels_config.h"
+#include "plugin/spec.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -86,7 +87,7 @@ static const struct {
     {"{\"name\": \"a\", \"require_logits\": \"no\"}", "key 'require_logits': expected true or false, got a string"},
 };
 
-static void expect_notes(const select_spec *spec, const char *const notes[2])
+static void expect_notes(const kernel_spec *spec, const char *const notes[2])
 {
     size_t count = !notes[0] ? 0 : !notes[1] ? 1 : 2;
     ck_assert_uint_eq(spec->notes.count, count);
@@ -96,7 +97,7 @@ static void expect_notes(const select_spec *spec, const char *const notes[2])
 
 static void expect_refused(const char *text, const char *why)
 {
-    select_spec spec;
+    kernel_spec spec;
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(spec_parse(text, &spec, &err), TN_E_KERNEL);
     ck_assert_str_eq(err.where, "kernels");

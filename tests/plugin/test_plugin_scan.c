@@ -1,4 +1,5 @@
 /* Folders, files and pins. */
+#include "plugin/kernels_config.h"
 #include "plugin/registry.h"
 #include "plugin/sha256.h"
 #include "plugin_box.h"

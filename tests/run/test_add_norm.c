@@ -1,5 +1,5 @@
 /* The sum before a norm: a site around the norm's own, which a kernel may take, and that changes nothing otherwise. */
-#include "model/model.h"
+#include "open/model.h"
 #include "test_kernels.h"
 
 #include <check.h>

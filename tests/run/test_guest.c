@@ -1,8 +1,9 @@
 /* What plugins do to this process: kernels and devices that change something of it, fail, or would write weights. */
 #include "device/hoststate.h"
 #include "eager/eager.h"
-#include "model/model.h"
+#include "open/model.h"
 #include "plugin/plugins.h"
+#include "plugin/spec.h"
 #include "run/guest.h"
 #include "test_kernels.h"
 

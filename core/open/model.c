@@ -1,0 +1,284 @@
+/* Opening a checkpoint folder as a model. */
+#include "open/generation.h"
+
+#include "bind/apply.h"
+#include "base/clock.h"
+#include "base/hub.h"
+#include "base/notices.h"
+#include "base/place.h"
+#include "base/structs.h"
+#include "op/op.h"
+#include "open/trust_device.h"
+#include "plugin/environment.h"
+#include "plugin/registry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static char *path_in(const char *folder, const char *name)
+{
+    size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path)
+        snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
+static tn_status check_folder(const char *folder, tn_error *err)
+{
+    struct stat st;
+    if (stat(folder, &st) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return tn_fail(err, TN_E_INPUT, folder,
+                       "no such folder; a model is a folder with config.json, *.safetensors and tokenizer.json, or the "
+                       "name ORG/NAME of one that was fetched with hf download");
+    if (stat(folder, &st) != 0)
+        return tn_fail(err, TN_E_INPUT, folder, "cannot be opened: %s; check the path and its permissions",
+                       strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return tn_fail(err, TN_E_INPUT, folder, "is not a folder; give the folder that holds config.json");
+    return TN_OK;
+}
+
+/* Which architecture config.json asks for. */
+static tn_status find_arch(tn_model *m, tn_error *err)
+{
+    tn_status status = TN_OK;
+    config_reader root = config_root(m->config, &status, err);
+    const char *type = config_str(&root, "model_type", NULL);
+    if (status == TN_OK && !type)
+        config_fail(&root, "model_type", "is missing; this is not a model's config");
+    if (config_has(&root, "quantization_config"))
+        config_fail(&root, "quantization_config",
+                    "is there: the model is quantised, which is not supported; use the plain checkpoint");
+    if (status != TN_OK)
+        return status;
+    if (!(m->arch = models_find(type, err)))
+        return TN_E_INPUT;
+    if (config_list(&root, "architectures") < 1)
+        return status;
+    const char *class_name = config_list_str(&root, "architectures", 0);
+    if (strcmp(class_name, m->arch->class_name) != 0)
+        config_fail(&root, "architectures", "is '%s', which is not supported, only %s of model_type %s", class_name,
+                    m->arch->class_name, type);
+    return status;
+}
+
+/* The dtype asked for, else the config's, else the checkpoint's. */
+static tn_status find_dtype(tn_model *m, const char *asked, tn_error *err)
+{
+    tn_status status = TN_OK;
+    config_reader root = config_root(m->config, &status, err);
+    bool auto_dtype = !asked || !strcmp(asked, "auto");
+    const char *name = auto_dtype ? config_str(&root, "dtype", config_str(&root, "torch_dtype", NULL)) : asked;
+    if (status != TN_OK)
+        return status;
+    m->dtype = name ? tn_dtype_parse(name) : shards_dtype(m->weights);
+    if (m->dtype == TN_F64 && auto_dtype)
+        m->dtype = TN_F32;
+    if (m->dtype != TN_F32 && m->dtype != TN_BF16 && m->dtype != TN_F16)
+        return tn_fail(err, auto_dtype ? TN_E_INPUT : TN_E_USAGE, auto_dtype ? "config.json" : "dtype",
+                       "dtype '%s' cannot be computed with; choose auto, f32, bf16 or f16", name ? name : "(none)");
+    return TN_OK;
+}
+
+/* What the table asks of every site: kernels rely on it. */
+static tn_status check_sites(const graph *g, tn_error *err)
+{
+    tn_status status = TN_OK;
+    for (size_t i = 0; i < g->site_count && status == TN_OK; i++)
+        status = op_check_site(&g->sites[i]->site, err);
+    return status == TN_OK ? TN_OK : TN_E_INPUT;
+}
+
+static tn_status build_graph(tn_model *m, const tn_model_options *options, tn_error *err)
+{
+    m->target.graph = graph_new(m->dtype, m->arch->model_type, err);
+    if (!m->target.graph)
+        return TN_E_MEMORY;
+    m->target.graph->root->class_name = m->arch->class_name;
+    m->copies.device = m->target.device;
+    graph_builder b = {.graph = m->target.graph,
+                       .weights = m->weights,
+                       .device = m->target.device,
+                       .copies = &m->copies,
+                       .dtype = m->dtype,
+                       .progress = options->progress,
+                       .progress_ctx = options->progress_ctx,
+                       .total_bytes = shards_bytes(m->weights),
+                       .err = err};
+    config_reader root = config_root(m->config, &b.status, err);
+    m->arch_state = m->arch->build(&b, &root);
+    build_copies_protect(&m->copies);
+    if (!m->arch_state && b.status == TN_OK)
+        b.status = tn_fail(err, TN_E_INTERNAL, m->folder, "the model could not be built");
+    return b.status == TN_OK ? check_sites(m->target.graph, err) : b.status;
+}
+
+static int64_t count_parameters(const graph_module *m)
+{
+    int64_t n = m->parameters;
+    for (const graph_module *child = m->first_child; child; child = child->next)
+        n += count_parameters(child);
+    return n;
+}
+
+static void fill_info(tn_model *m)
+{
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): no failure becomes TN_OK in model_files_check
+    const model_shape *shape = m->arch->flow->shape(m->arch_state);
+    m->info.folder = m->folder;
+    m->info.model_type = m->arch->model_type;
+    m->info.class_name = m->arch->class_name;
+    m->info.device = m->device.ops->name;
+    m->info.device_ordinal = m->device.ordinal;
+    m->info.dtype = m->dtype;
+    m->info.layers = shape->layers;
+    m->info.hidden = shape->hidden;
+    m->info.vocab = shape->vocab;
+    m->info.max_positions = shape->max_positions;
+    m->info.eos_ids = m->eos;
+    m->info.eos_total = m->eos_count;
+    for (int64_t i = 0; i < m->eos_count && i < (int64_t)(sizeof m->info.eos / sizeof *m->info.eos); i++)
+        m->info.eos[m->info.eos_count++] = m->eos[i];
+    m->info.unbounded = shape->rope_count > 0 && shape->rope[0].kind == ROPE_DYNAMIC;
+    m->info.parameters = count_parameters(m->target.graph->root);
+    m->info.weight_bytes = shards_bytes(m->weights);
+    m->info.converted_bytes = m->copies.total;
+}
+
+/* A config.json of fewer layers, or of another model, would otherwise go unseen. */
+static void tell_unread(const tn_model *m)
+{
+    size_t count = 0;
+    const char *first = NULL;
+    int64_t layers = m->arch->flow->shape(m->arch_state)->layers;
+    for (size_t i = 0; i < shards_count(m->weights) && !shards_is_record(m->weights); i++) {
+        const char *name = shards_name(m->weights, i);
+        if (shards_taken(m->weights, i) || models_leaves(m->arch->model_type, layers, name))
+            continue;
+        first = first ? first : name;
+        count++;
+    }
+    if (count > 0)
+        notices_add("%s: %zu of %zu tensors are read by nothing, %s among them; is config.json that of these weights?",
+                    m->folder, count, shards_count(m->weights), first);
+}
+
+static tn_status open_parts(tn_model *m, const char *name, const tn_model_options *options, tn_error *err)
+{
+    const char *folder = m->folder = hub_find(name, err);
+    if (!folder)
+        return err->code;
+    tn_status status = check_folder(folder, err);
+    if (status == TN_OK)
+        status = place_check(folder, "config.json", err);
+    if (status == TN_OK && !m->weights)
+        status = place_check_weights(folder, err);
+    if (status != TN_OK)
+        return status;
+    char *path = path_in(folder, "config.json");
+    if (!path)
+        return tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+    m->config = config_open(path, err);
+    free(path);
+    if (!m->config)
+        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    if ((status = find_arch(m, err)) != TN_OK)
+        return status;
+    int32_t ordinal;
+    const tn_device *found = registry_device(options->device, &ordinal, err);
+    if (!found)
+        return TN_E_KERNEL;
+    if ((status = device_open(&m->device, found, ordinal, registry_device_file(found->name) != NULL, err)) != TN_OK)
+        return status;
+    m->target.device = &m->device;
+    if (!m->weights && !(m->weights = shards_open(folder, err)))
+        return err && err->code != TN_OK ? err->code : TN_E_INPUT;
+    m->target.weights_identity = shards_identity(m->weights);
+    if ((status = find_dtype(m, options->dtype, err)) != TN_OK)
+        return status;
+    if ((status = build_graph(m, options, err)) != TN_OK)
+        return status;
+    if ((status = run_supported(&m->device, m->target.graph, err)) != TN_OK)
+        return status;
+    if ((status = trust_device(m, err)) != TN_OK)
+        return status;
+    return generation_read(m, err);
+}
+
+tn_model *tn_model_open(const char *folder, const tn_model_options *options, tn_error *err)
+{
+    return model_open(folder, options, NULL, err);
+}
+
+tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err)
+{
+    tn_error local = TN_ERROR_INIT;
+    tn_model_options defaults = {.size = sizeof defaults};
+    double start = clock_seconds();
+    if (!folder)
+        structs_missing("folder", err);
+    if (!folder || environment_check(err) != TN_OK ||
+        (options && structs_take(&defaults, sizeof defaults, options, "tn_model_options", err) != TN_OK)) {
+        shards_close(weights);
+        return NULL;
+    }
+    threads_set(defaults.threads);
+    tn_model *m = calloc(1, sizeof *m);
+    if (!m) {
+        shards_close(weights);
+        tn_fail(err, TN_E_MEMORY, folder, "out of memory");
+        return NULL;
+    }
+    m->weights = weights;
+    m->target.training = defaults.training;
+    m->target.applying = defaults.applying;
+    m->target.applying_ctx = defaults.progress_ctx;
+    tn_status status = open_parts(m, folder, &defaults, &local);
+    status = model_files_check(m, status, &local);
+    if (status != TN_OK) {
+        /* Architectures know their file as "config.json" only. */
+        char *path = m->folder && !strcmp(local.where, "config.json") ? path_in(m->folder, "config.json") : NULL;
+        if (m->folder)
+            hub_explain(folder, m->folder, &local);
+        tn_fail(err, local.code, path ? path : local.where, "%s", local.message);
+        free(path);
+        tn_model_close(m);
+        return NULL;
+    }
+    fill_info(m);
+    tell_unread(m);
+    m->info.load_seconds = clock_seconds() - start;
+    return m;
+}
+
+void tn_model_close(tn_model *m)
+{
+    if (!m)
+        return;
+    apply_close(&m->target);
+    if (m->arch_state)
+        m->arch->flow->free_state(m->arch_state);
+    graph_free(m->target.graph);
+    if (m->copies.device)
+        build_copies_free(&m->copies);
+    device_close(&m->device);
+    shards_close(m->weights);
+    config_close(m->config);
+    free(m->eos);
+    generation_free(m);
+    free(m->folder);
+    free(m);
+}
+
+tn_status tn_model_get_info(const tn_model *model, tn_model_info *info)
+{
+    if (!model)
+        return TN_E_USAGE;
+    tn_model_info own = model->info;
+    own.packed_bytes = model->target.packed_bytes;
+    return structs_give(info, &own, sizeof own, "tn_model_info", NULL);
+}

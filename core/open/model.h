@@ -1,0 +1,41 @@
+/* Inside core: what a tn_model holds. */
+#ifndef TENON_CORE_MODEL_H
+#define TENON_CORE_MODEL_H
+
+#include "select/target.h"
+#include "models/models.h"
+
+struct tn_model {
+    char *folder;
+    config_file *config;
+    shards *weights;
+    device device;
+    apply_target target; /* graph, device, and the kernels on it                                  */
+    const model_arch *arch;
+    void *arch_state; /* what arch->build returned                                               */
+    tn_dtype dtype;
+    build_copies copies; /* tensors that could not be used where they are mapped                  */
+    tn_model_info info;
+    int64_t *eos, eos_count; /* tokens that end a text; owned                                     */
+    tn_sampling sampling;    /* of generation_config.json                                        */
+    char **stop_strings;     /* of sampling; owned                                               */
+};
+
+/* tn_model_open with tensors from weights, which the model then owns (also after an error), in place of the folder's;
+ * NULL: the folder's. */
+tn_model *model_open(const char *folder, const tn_model_options *options, shards *weights, tn_error *err);
+
+/* kernels.c: status, unless a file of the checkpoint was cut short or changed since it was opened: then that error
+ * takes the place of any other in err. */
+tn_status model_files_check(const tn_model *model, tn_status status, tn_error *err);
+
+/* kernels.c: the same where status is a failure: a kernel that failed on weights that are gone is not to blame. */
+tn_status model_blame(const tn_model *model, tn_status status, tn_error *err);
+
+/* kernels.c: apply_check_calls for a session that is being made. */
+tn_status model_check_calls(tn_model *model, int64_t rows, int64_t tokens, int64_t context, tn_error *err);
+
+/* kernels.c: first_calls_keep for a session that is over. */
+void model_calls_done(tn_model *model);
+
+#endif

@@ -1,0 +1,143 @@
+/* The check of a first use is made once: not again for the same kernel, weights, threads and environment, and again
+ * where one of them is another. */
+#include "open/model.h"
+#include "plugin_box.h"
+#include "process.h"
+#include "tempdir.h"
+
+#include <check.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static char *folder; /* of a model of our own                                                      */
+
+static void setup(void)
+{
+    char from[4300];
+    plugin_box_open();
+    folder = tempdir_new();
+    tempdir_copy("tests/data/models/qwen3", folder);
+    snprintf(from, sizeof from, "%s/tests/bad_kernels/bad_rope.so", process_build());
+    char *to = tempdir_path(plugin_box_folder(), "rope.so");
+    size_t size;
+    void *plugin = tempdir_read(from, &size);
+    tempdir_write(to, plugin, size);
+    free(plugin);
+    free(to);
+}
+
+static void teardown(void)
+{
+    unsetenv("BAD_KERNEL");
+    tempdir_remove(folder);
+    plugin_box_close();
+}
+
+static tn_status apply(int32_t threads, const char *verify, tn_error *err)
+{
+    char *file = tempdir_path(plugin_box_root(), "kernels.json"), text[128];
+    snprintf(text, sizeof text, "{\"verify\": \"%s\"}", verify);
+    tempdir_write(file, text, strlen(text));
+    *err = (tn_error)TN_ERROR_INIT;
+    tn_config *config = tn_config_load(file, err);
+    ck_assert_msg(config != NULL, "%s", err->message);
+    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), err), TN_OK);
+    ck_assert_msg(tn_scan(config, err) == TN_OK, "%s", err->message);
+    tn_model_options o = {.size = sizeof o, .dtype = "f32", .threads = threads};
+    tn_model *m = tn_model_open(folder, &o, err);
+    ck_assert_msg(m != NULL, "%s", err->message);
+    tn_status status = tn_apply_kernels(m, config, "bad_rope", NULL, err);
+    tn_model_close(m);
+    tn_config_free(config);
+    free(file);
+    return status;
+}
+
+/* Files of checks; *newest is the inode of the last one, which a check that is made again replaces. */
+static size_t kept(ino_t *newest)
+{
+    char pattern[4300];
+    glob_t found;
+    struct stat st;
+    snprintf(pattern, sizeof pattern, "%s/cache/tenon/checked-*", plugin_box_root());
+    size_t count = glob(pattern, 0, NULL, &found) == 0 ? found.gl_pathc : 0;
+    *newest = 0;
+    for (size_t i = 0; i < count; i++)
+        if (stat(found.gl_pathv[i], &st) == 0)
+            *newest += st.st_ino;
+    globfree(&found);
+    return count;
+}
+
+static void expect_ok(int32_t threads, const char *verify)
+{
+    tn_error err;
+    ck_assert_msg(apply(threads, verify, &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
+START_TEST(what_passed_is_not_tried_again)
+{
+    ino_t first, second;
+    expect_ok(2, "first-use");
+    ck_assert_uint_eq(kept(&first), 1);
+    expect_ok(2, "first-use");
+    ck_assert_uint_eq(kept(&second), 1);
+    ck_assert(first == second);
+    expect_ok(2, "all");
+    kept(&second);
+    ck_assert(first != second);
+    expect_ok(3, "first-use");
+    ck_assert_uint_eq(kept(&second), 2);
+}
+END_TEST
+
+START_TEST(other_weights_are_tried)
+{
+    ino_t inode;
+    expect_ok(2, "first-use");
+    char *path = tempdir_path(folder, "model.safetensors");
+    const struct timespec now[2] = {{.tv_nsec = UTIME_NOW}, {.tv_nsec = UTIME_NOW}};
+    ck_assert_int_eq(utimensat(AT_FDCWD, path, now, 0), 0);
+    free(path);
+    expect_ok(2, "first-use");
+    ck_assert_uint_eq(kept(&inode), 2);
+}
+END_TEST
+
+/* The same bytes of a plugin do otherwise where a variable says so. */
+START_TEST(another_environment_is_tried)
+{
+    ino_t inode;
+    tn_error err;
+    expect_ok(2, "first-use");
+    setenv("BAD_KERNEL", "one row of tables", 1);
+    ck_assert_int_eq(apply(2, "first-use", &err), TN_E_VERIFY);
+    ck_assert_msg(strstr(err.message, "wrong numbers") != NULL, "%s", err.message);
+    ck_assert_uint_eq(kept(&inode), 1); /* what is refused is not kept                            */
+    ck_assert_int_eq(apply(2, "first-use", &err), TN_E_VERIFY);
+    setenv("PWD", "/elsewhere", 1);
+    unsetenv("BAD_KERNEL");
+    expect_ok(2, "first-use");
+    ck_assert_uint_eq(kept(&inode), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("check cache");
+    TCase *tc = tcase_create("check cache");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, what_passed_is_not_tried_again);
+    tcase_add_test(tc, other_weights_are_tried);
+    tcase_add_test(tc, another_environment_is_tried);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
