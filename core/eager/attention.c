@@ -102,7 +102,7 @@ static size_t attention_layout(const attention_job *job, size_t rows, size_t sco
     return used;
 }
 
-static size_t attention_scratch(const tn_call *call)
+size_t attention_scratch(const tn_call *call)
 {
     attention_job job;
     attention_work work;
@@ -315,7 +315,7 @@ tn_status attention_check(const tn_call *call, const attention_job *job, tn_erro
     return TN_OK;
 }
 
-static tn_status attention_forward(const tn_call *call, tn_error *err)
+tn_status attention_forward(const tn_call *call, tn_error *err)
 {
     attention_job job;
     attention_work work;
@@ -329,9 +329,3 @@ static tn_status attention_forward(const tn_call *call, tn_error *err)
     tn_parallel_for(job.batch * job.kv_heads * job.tiles, (WORTH_A_THREAD + cost - 1) / cost, attention_items, &job);
     return TN_OK;
 }
-
-const eager_op eager_attention = {.op = TN_OP_ATTENTION,
-                                  .scratch = attention_scratch,
-                                  .forward = attention_forward,
-                                  .backward_scratch = attention_backward_scratch,
-                                  .backward = attention_backward};

@@ -60,8 +60,8 @@ float attention_softmax(const attention_scores *rule, float *scores, const int32
  * gradient of what softmax was applied to, becomes that of products[i]. */
 void attention_scores_grad(const attention_scores *rule, const float *products, float *dscores, int64_t n);
 
-/* attention_grad.c */
-size_t attention_backward_scratch(const tn_call *call);
-tn_status attention_backward(const tn_call *call, tn_error *err);
+/* Forward, beside backward in attention_grad.c, where the operation is put together. */
+size_t attention_scratch(const tn_call *call);
+tn_status attention_forward(const tn_call *call, tn_error *err);
 
 #endif

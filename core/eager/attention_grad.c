@@ -77,7 +77,7 @@ static size_t grad_sink_bytes(const grad_job *job)
     return job->shape.sinks ? rows_align((size_t)(job->shape.batch * job->shape.heads) * sizeof(float)) : 0;
 }
 
-size_t attention_backward_scratch(const tn_call *call)
+static size_t attention_backward_scratch(const tn_call *call)
 {
     grad_job job;
     grad_work work;
@@ -197,7 +197,7 @@ static void grad_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
     gemm_release(work.gemm);
 }
 
-tn_status attention_backward(const tn_call *call, tn_error *err)
+static tn_status attention_backward(const tn_call *call, tn_error *err)
 {
     grad_job job;
     grad_work work;
@@ -222,3 +222,9 @@ tn_status attention_backward(const tn_call *call, tn_error *err)
     }
     return TN_OK;
 }
+
+const eager_op eager_attention = {.op = TN_OP_ATTENTION,
+                                  .scratch = attention_scratch,
+                                  .forward = attention_forward,
+                                  .backward_scratch = attention_backward_scratch,
+                                  .backward = attention_backward};

@@ -18,7 +18,8 @@
 /* Tokens of a chunk; calls with fewer tokens than FEW take them one by one. */
 enum { CHUNK = 64, FEW = 16 };
 
-/* ---- what forward and backward read ------------------------------------------------------------------------------ */
+/* ---- what delta_rule_forward and backward read
+ * ------------------------------------------------------------------------------ */
 
 delta_job delta_rule_job(const tn_call *call)
 {
@@ -141,7 +142,8 @@ void delta_rule_clear_padding(const delta_job *job, const tn_tensor *t, int64_t 
             memset(rows_at3(t, row, token, head), 0, (size_t)t->shape[3] * tn_dtype_size(t->dtype));
 }
 
-/* ---- forward ----------------------------------------------------------------------------------------------------- */
+/* ---- delta_rule_forward
+ * ----------------------------------------------------------------------------------------------------- */
 
 typedef struct forward_job {
     delta_job delta;
@@ -280,14 +282,14 @@ static void forward_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
     gemm_release(work.gemm);
 }
 
-static size_t forward_scratch(const tn_call *call)
+size_t delta_rule_scratch(const tn_call *call)
 {
     delta_job job = delta_rule_job(call);
     forward_work work;
     return forward_layout(&job, NULL, &work) * (size_t)tn_thread_count();
 }
 
-static tn_status forward(const tn_call *call, tn_error *err)
+tn_status delta_rule_forward(const tn_call *call, tn_error *err)
 {
     forward_work work;
     forward_job job = {
@@ -297,9 +299,3 @@ static tn_status forward(const tn_call *call, tn_error *err)
     tn_parallel_for(job.delta.rows * job.delta.v_heads, 1, forward_items, &job);
     return TN_OK;
 }
-
-const eager_op eager_gated_delta_rule = {.op = TN_OP_GATED_DELTA_RULE,
-                                         .scratch = forward_scratch,
-                                         .forward = forward,
-                                         .backward_scratch = delta_rule_backward_scratch,
-                                         .backward = delta_rule_backward};

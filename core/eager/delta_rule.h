@@ -43,8 +43,8 @@ float delta_rule_query_scale(const delta_job *job);
 /* Rows of a head [B, T, heads, width]: zeros for padding tokens. */
 void delta_rule_clear_padding(const delta_job *job, const tn_tensor *t, int64_t row, int64_t head);
 
-/* delta_rule_grad.c */
-size_t delta_rule_backward_scratch(const tn_call *call);
-tn_status delta_rule_backward(const tn_call *call, tn_error *err);
+/* Forward, beside backward in delta_rule_grad.c, where the operation is put together. */
+size_t delta_rule_scratch(const tn_call *call);
+tn_status delta_rule_forward(const tn_call *call, tn_error *err);
 
 #endif

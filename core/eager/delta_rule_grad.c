@@ -237,14 +237,14 @@ static size_t sum_bytes(const delta_job *job)
     return rows_align((size_t)(job->rows * job->v_heads) * sizeof(double));
 }
 
-size_t delta_rule_backward_scratch(const tn_call *call)
+static size_t delta_rule_backward_scratch(const tn_call *call)
 {
     delta_job job = delta_rule_job(call);
     grad_work work;
     return 2 * sum_bytes(&job) + grad_layout(&job, NULL, &work) * (size_t)tn_thread_count();
 }
 
-tn_status delta_rule_backward(const tn_call *call, tn_error *err)
+static tn_status delta_rule_backward(const tn_call *call, tn_error *err)
 {
     grad_work work;
     grad_job job = {.delta = delta_rule_job(call), .grads = call->grads};
@@ -260,3 +260,9 @@ tn_status delta_rule_backward(const tn_call *call, tn_error *err)
     store_param(&job.delta, &call->grads->param[TN_ROLE_BIAS], job.dbias);
     return TN_OK;
 }
+
+const eager_op eager_gated_delta_rule = {.op = TN_OP_GATED_DELTA_RULE,
+                                         .scratch = delta_rule_scratch,
+                                         .forward = delta_rule_forward,
+                                         .backward_scratch = delta_rule_backward_scratch,
+                                         .backward = delta_rule_backward};

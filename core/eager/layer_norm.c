@@ -75,7 +75,7 @@ static void norm_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-static tn_status norm_forward(const tn_call *call, tn_error *err)
+tn_status layer_norm_forward(const tn_call *call, tn_error *err)
 {
     (void)err;
     norm_job job = {.x = &call->in[0],
@@ -87,8 +87,3 @@ static tn_status norm_forward(const tn_call *call, tn_error *err)
     tn_parallel_for(rows_count(job.x), rows_grain(job.width), norm_rows, &job);
     return TN_OK;
 }
-
-const eager_op eager_layer_norm = {.op = TN_OP_LAYER_NORM,
-                                   .forward = norm_forward,
-                                   .backward_scratch = layer_norm_backward_scratch,
-                                   .backward = layer_norm_backward};

@@ -11,8 +11,7 @@ typedef struct layer_norm_row {
 
 layer_norm_row layer_norm_statistics(const tn_tensor *x, int64_t row, float eps);
 
-/* layer_norm_grad.c */
-size_t layer_norm_backward_scratch(const tn_call *call);
-tn_status layer_norm_backward(const tn_call *call, tn_error *err);
+/* Forward, beside backward in layer_norm_grad.c, where the operation is put together. */
+tn_status layer_norm_forward(const tn_call *call, tn_error *err);
 
 #endif

@@ -85,13 +85,13 @@ static void grad_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-size_t layer_norm_backward_scratch(const tn_call *call)
+static size_t layer_norm_backward_scratch(const tn_call *call)
 {
     sums s = sums_shape(rows_count(&call->in[0]), rows_width(&call->in[0]));
     return 2 * sums_bytes(&s);
 }
 
-tn_status layer_norm_backward(const tn_call *call, tn_error *err)
+static tn_status layer_norm_backward(const tn_call *call, tn_error *err)
 {
     (void)err;
     const tn_grads *grads = call->grads;
@@ -113,3 +113,8 @@ tn_status layer_norm_backward(const tn_call *call, tn_error *err)
         sums_store(&job.db, db->tensors);
     return TN_OK;
 }
+
+const eager_op eager_layer_norm = {.op = TN_OP_LAYER_NORM,
+                                   .forward = layer_norm_forward,
+                                   .backward_scratch = layer_norm_backward_scratch,
+                                   .backward = layer_norm_backward};

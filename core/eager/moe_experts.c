@@ -93,7 +93,7 @@ static size_t experts_layout(experts_job *job, char *base)
     return used;
 }
 
-static size_t experts_scratch(const tn_call *call)
+size_t moe_experts_scratch(const tn_call *call)
 {
     experts_job job;
     return moe_experts_shape(call, &job) ? experts_layout(&job, NULL) : 0;
@@ -368,7 +368,7 @@ void moe_experts_combine(const experts_job *job, const tn_tensor *y)
     tn_parallel_for(job->tokens, rows_grain(job->hidden * job->top_k), combine_tokens, &combine);
 }
 
-static tn_status experts_forward(const tn_call *call, tn_error *err)
+tn_status moe_experts_forward(const tn_call *call, tn_error *err)
 {
     experts_job job;
     if (!moe_experts_shape(call, &job))
@@ -384,9 +384,3 @@ static tn_status experts_forward(const tn_call *call, tn_error *err)
     moe_experts_combine(&job, &call->out[0]);
     return TN_OK;
 }
-
-const eager_op eager_moe_experts = {.op = TN_OP_MOE_EXPERTS,
-                                    .scratch = experts_scratch,
-                                    .forward = experts_forward,
-                                    .backward_scratch = moe_experts_backward_scratch,
-                                    .backward = moe_experts_backward};

@@ -72,8 +72,8 @@ float moe_experts_slot_weight(const experts_job *job, int64_t slot);
 /* Row t of y = the terms of its slots, summed in f32 in the order of the slots and rounded once. */
 void moe_experts_combine(const experts_job *job, const tn_tensor *y);
 
-/* moe_experts_grad.c */
-size_t moe_experts_backward_scratch(const tn_call *call);
-tn_status moe_experts_backward(const tn_call *call, tn_error *err);
+/* Forward, beside backward in moe_experts_grad.c, where the operation is put together. */
+size_t moe_experts_scratch(const tn_call *call);
+tn_status moe_experts_forward(const tn_call *call, tn_error *err);
 
 #endif

@@ -56,7 +56,7 @@ static size_t grad_layout(grad_job *job, char *base)
     return used;
 }
 
-size_t moe_experts_backward_scratch(const tn_call *call)
+static size_t moe_experts_backward_scratch(const tn_call *call)
 {
     grad_job job;
     return grad_shape(call, &job) ? grad_layout(&job, NULL) : 0;
@@ -271,7 +271,7 @@ static void param_grads(const grad_job *job)
     bias_grads(job, TN_ROLE_DOWN_BIAS, 0, job->upstream, e->hidden);
 }
 
-tn_status moe_experts_backward(const tn_call *call, tn_error *err)
+static tn_status moe_experts_backward(const tn_call *call, tn_error *err)
 {
     grad_job job;
     if (!grad_shape(call, &job))
@@ -296,3 +296,9 @@ tn_status moe_experts_backward(const tn_call *call, tn_error *err)
     param_grads(&job);
     return TN_OK;
 }
+
+const eager_op eager_moe_experts = {.op = TN_OP_MOE_EXPERTS,
+                                    .scratch = moe_experts_scratch,
+                                    .forward = moe_experts_forward,
+                                    .backward_scratch = moe_experts_backward_scratch,
+                                    .backward = moe_experts_backward};

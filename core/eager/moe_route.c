@@ -47,7 +47,7 @@ size_t moe_route_layout(route_job *job, char *base)
     return used;
 }
 
-static size_t route_scratch(const tn_call *call)
+size_t moe_route_scratch(const tn_call *call)
 {
     route_job job;
     return moe_route_shape(call, call->out[1].shape[1], &job) ? moe_route_layout(&job, NULL) : 0;
@@ -273,7 +273,7 @@ tn_status moe_route_scores(route_job *job, tn_error *err)
     return TN_OK;
 }
 
-static tn_status route_forward(const tn_call *call, tn_error *err)
+tn_status moe_route_forward(const tn_call *call, tn_error *err)
 {
     route_job job;
     if (!moe_route_shape(call, call->out[1].shape[1], &job))
@@ -284,9 +284,3 @@ static tn_status route_forward(const tn_call *call, tn_error *err)
         tn_parallel_for(job.tokens, rows_grain(job.expert_count * job.top_k), route_tokens, &job);
     return status;
 }
-
-const eager_op eager_moe_route = {.op = TN_OP_MOE_ROUTE,
-                                  .scratch = route_scratch,
-                                  .forward = route_forward,
-                                  .backward_scratch = moe_route_backward_scratch,
-                                  .backward = moe_route_backward};

@@ -41,8 +41,8 @@ float moe_route_divisor(const route_job *job, const float *scores, bool *is_sum)
 /* The factor of an expert; 1 where there is none. */
 float moe_route_expert_scale(const route_job *job, int32_t expert);
 
-/* moe_route_grad.c */
-size_t moe_route_backward_scratch(const tn_call *call);
-tn_status moe_route_backward(const tn_call *call, tn_error *err);
+/* Forward, beside backward in moe_route_grad.c, where the operation is put together. */
+size_t moe_route_scratch(const tn_call *call);
+tn_status moe_route_forward(const tn_call *call, tn_error *err);
 
 #endif

@@ -63,7 +63,7 @@ static size_t route_grad_layout(route_grad_job *job, char *base, char **rest)
     return all;
 }
 
-size_t moe_route_backward_scratch(const tn_call *call)
+static size_t moe_route_backward_scratch(const tn_call *call)
 {
     route_grad_job job;
     char *rest;
@@ -167,7 +167,7 @@ static void route_zero_correction(const tn_param *param)
                (size_t)tn_tensor_count(&param->tensors[i]) * tn_dtype_size(param->tensors[i].dtype));
 }
 
-tn_status moe_route_backward(const tn_call *call, tn_error *err)
+static tn_status moe_route_backward(const tn_call *call, tn_error *err)
 {
     const tn_param *param = call->grads->param;
     route_grad_job job;
@@ -199,3 +199,9 @@ tn_status moe_route_backward(const tn_call *call, tn_error *err)
     route_zero_correction(&param[TN_ROLE_CORRECTION_BIAS]);
     return status;
 }
+
+const eager_op eager_moe_route = {.op = TN_OP_MOE_ROUTE,
+                                  .scratch = moe_route_scratch,
+                                  .forward = moe_route_forward,
+                                  .backward_scratch = moe_route_backward_scratch,
+                                  .backward = moe_route_backward};

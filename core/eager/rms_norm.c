@@ -118,7 +118,7 @@ tn_status rms_norm_make(const tn_call *call, norm_job *job, tn_error *err)
     return TN_OK;
 }
 
-static tn_status norm_forward(const tn_call *call, tn_error *err)
+tn_status rms_norm_forward(const tn_call *call, tn_error *err)
 {
     norm_job job;
     tn_status status = rms_norm_make(call, &job, err);
@@ -128,12 +128,3 @@ static tn_status norm_forward(const tn_call *call, tn_error *err)
         tn_parallel_for(rows_count(job.x), rows_grain(job.width), norm_rows, &job);
     return status;
 }
-
-const eager_op eager_rms_norm = {.op = TN_OP_RMS_NORM,
-                                 .forward = norm_forward,
-                                 .backward_scratch = rms_norm_backward_scratch,
-                                 .backward = rms_norm_backward};
-const eager_op eager_add_rms_norm = {.op = TN_OP_ADD_RMS_NORM,
-                                     .forward = norm_forward,
-                                     .backward_scratch = rms_norm_backward_scratch,
-                                     .backward = rms_norm_backward};

@@ -40,8 +40,7 @@ static inline void norm_store(const tn_tensor *t, int64_t row, int64_t at, const
 /* rms_norm.c: the factor of a row with this sum of squares. */
 float rms_norm_scale(const norm_job *job, double sum_squares);
 
-/* rms_norm_grad.c */
-size_t rms_norm_backward_scratch(const tn_call *call);
-tn_status rms_norm_backward(const tn_call *call, tn_error *err);
+/* Forward, beside backward in rms_norm_grad.c, where the operation is put together. */
+tn_status rms_norm_forward(const tn_call *call, tn_error *err);
 
 #endif

@@ -155,13 +155,13 @@ static void grad_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-size_t rms_norm_backward_scratch(const tn_call *call)
+static size_t rms_norm_backward_scratch(const tn_call *call)
 {
     sums s = sums_shape(rows_count(&call->in[0]), rows_width(&call->in[0]));
     return rows_param(call->site, TN_ROLE_WEIGHT) ? sums_bytes(&s) : 0;
 }
 
-tn_status rms_norm_backward(const tn_call *call, tn_error *err)
+static tn_status rms_norm_backward(const tn_call *call, tn_error *err)
 {
     const tn_grads *grads = call->grads;
     grad_job job;
@@ -183,3 +183,12 @@ tn_status rms_norm_backward(const tn_call *call, tn_error *err)
         sums_store(&job.dw, weight->tensors);
     return TN_OK;
 }
+
+const eager_op eager_rms_norm = {.op = TN_OP_RMS_NORM,
+                                 .forward = rms_norm_forward,
+                                 .backward_scratch = rms_norm_backward_scratch,
+                                 .backward = rms_norm_backward};
+const eager_op eager_add_rms_norm = {.op = TN_OP_ADD_RMS_NORM,
+                                     .forward = rms_norm_forward,
+                                     .backward_scratch = rms_norm_backward_scratch,
+                                     .backward = rms_norm_backward};

@@ -159,14 +159,14 @@ static void forward_items(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-static size_t forward_scratch(const tn_call *call)
+size_t short_conv_scratch(const tn_call *call)
 {
     conv_job job = short_conv_job(call);
     conv_work work;
     return short_conv_layout(&job, NULL, &work) * (size_t)tn_thread_count();
 }
 
-static tn_status forward(const tn_call *call, tn_error *err)
+tn_status short_conv_forward(const tn_call *call, tn_error *err)
 {
     conv_work work;
     forward_job job = {
@@ -176,9 +176,3 @@ static tn_status forward(const tn_call *call, tn_error *err)
     tn_parallel_for(job.conv.rows * job.conv.blocks, 1 + 128 / (1 + job.conv.tokens), forward_items, &job);
     return TN_OK;
 }
-
-const eager_op eager_short_conv = {.op = TN_OP_SHORT_CONV,
-                                   .scratch = forward_scratch,
-                                   .forward = forward,
-                                   .backward_scratch = short_conv_backward_scratch,
-                                   .backward = short_conv_backward};

@@ -48,8 +48,8 @@ void short_conv_load_state(const tn_tensor *t, int64_t row, const conv_work *wor
 /* One channel's filter, from the first of a column. */
 void short_conv_store_filter(const tn_tensor *t, int64_t channel, const float *from);
 
-/* short_conv_grad.c */
-size_t short_conv_backward_scratch(const tn_call *call);
-tn_status short_conv_backward(const tn_call *call, tn_error *err);
+/* Forward, beside backward in short_conv_grad.c, where the operation is put together. */
+size_t short_conv_scratch(const tn_call *call);
+tn_status short_conv_forward(const tn_call *call, tn_error *err);
 
 #endif

@@ -113,14 +113,14 @@ static void grad_blocks(void *ctx, int64_t begin, int64_t end, int32_t thread)
     }
 }
 
-size_t short_conv_backward_scratch(const tn_call *call)
+static size_t short_conv_backward_scratch(const tn_call *call)
 {
     conv_job job = short_conv_job(call);
     grad_work work;
     return grad_layout(&job, NULL, &work) * (size_t)tn_thread_count();
 }
 
-tn_status short_conv_backward(const tn_call *call, tn_error *err)
+static tn_status short_conv_backward(const tn_call *call, tn_error *err)
 {
     const tn_grads *g = call->grads;
     const tn_param *weight = &g->param[TN_ROLE_WEIGHT], *bias = &g->param[TN_ROLE_BIAS];
@@ -138,3 +138,9 @@ tn_status short_conv_backward(const tn_call *call, tn_error *err)
     tn_parallel_for(job.conv.blocks, 1, grad_blocks, &job);
     return TN_OK;
 }
+
+const eager_op eager_short_conv = {.op = TN_OP_SHORT_CONV,
+                                   .scratch = short_conv_scratch,
+                                   .forward = short_conv_forward,
+                                   .backward_scratch = short_conv_backward_scratch,
+                                   .backward = short_conv_backward};
