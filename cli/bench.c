@@ -88,27 +88,6 @@ static tn_status prepare(bench *b, const options *o, tn_error *err)
 
 /* ---- measuring ------------------------------------------------------------------------------------ */
 
-static tn_status feed(const bench *b, tn_session *session, int64_t at, int64_t tokens, tn_error *err)
-{
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = tokens, .ids = b->ids + at};
-    tn_outputs outputs = {.size = sizeof outputs, .last_logits = b->logits};
-    return tn_session_run(session, &batch, &outputs, err);
-}
-
-tn_status bench_begin_case(const bench *b, tn_session *session, const bench_case *c, tn_error *err)
-{
-    tn_session_reset(session);
-    return c->context ? feed(b, session, 0, c->context, err) : TN_OK;
-}
-
-tn_status bench_run_case(const bench *b, tn_session *session, const bench_case *c, tn_error *err)
-{
-    tn_status status = c->decode ? TN_OK : feed(b, session, 0, c->tokens, err);
-    for (int64_t i = 0; c->decode && i < c->tokens && status == TN_OK; i++)
-        status = feed(b, session, c->context + i, 1, err);
-    return status;
-}
-
 static tn_status measure_case(const bench *b, tn_session *session, const bench_case *c, double *seconds, tn_error *err)
 {
     tn_status status = bench_begin_case(b, session, c, err);
@@ -117,16 +96,6 @@ static tn_status measure_case(const bench *b, tn_session *session, const bench_c
         status = bench_run_case(b, session, c, err);
     *seconds = seconds_now() - started;
     return status;
-}
-
-double *bench_times(const bench *b, const bench_side *side, size_t c)
-{
-    return side->seconds + (int64_t)c * b->repeat * TURN_SAMPLES;
-}
-
-int64_t bench_samples(const bench *b, size_t c)
-{
-    return b->repeat * b->cases[c].samples;
 }
 
 /* A first pass that is not measured fills caches and tables; the very first shows how long each case takes. */

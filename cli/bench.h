@@ -1,5 +1,5 @@
-/* tenon bench: what its files share. bench.c measures, bench_print.c prints, profile.c looks at what one run is made
- * of. */
+/* tenon bench: what its files share. bench.c measures, case by case (bench_case.c), bench_print.c prints, profile.c
+ * looks at what one run is made of. */
 #ifndef TENON_CLI_BENCH_H
 #define TENON_CLI_BENCH_H
 
@@ -36,11 +36,11 @@ typedef struct bench {
     struct profile *profile; /* NULL: not wanted                                                */
 } bench;
 
-/* A case in two parts: from an empty session to where its time begins, and what is timed. bench.c */
+/* A case in two parts: from an empty session to where its time begins, and what is timed. */
 tn_status bench_begin_case(const bench *b, tn_session *session, const bench_case *c, tn_error *err);
 tn_status bench_run_case(const bench *b, tn_session *session, const bench_case *c, tn_error *err);
 
-/* What the measurements of a case took on one side, and how many there are. bench.c */
+/* What the measurements of a case took on one side, and how many there are. */
 double *bench_times(const bench *b, const bench_side *side, size_t c);
 int64_t bench_samples(const bench *b, size_t c);
 

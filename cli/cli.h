@@ -101,6 +101,7 @@ typedef struct command {
     int min_arguments, max_arguments;
     const char *missing; /* what to say when there are fewer                                   */
     const char *example, *notes;
+    bool of_plugins; /* it is about them: they are opened whatever kernels are asked for        */
     tn_status (*run)(const options *o, tn_error *err);
 } command;
 
@@ -108,7 +109,8 @@ typedef struct command {
 
 struct options {
     const command *command;
-    const char *text[OPT_COUNT]; /* as written; "" for a flag; NULL when not given              */
+    const struct command *const *all; /* every command, for what is said of unknown options; NULL behind them */
+    const char *text[OPT_COUNT];      /* as written; "" for a flag; NULL when not given              */
     int64_t integer[OPT_COUNT];
     double real[OPT_COUNT];
     const char *argument[MAX_ARGUMENTS];
@@ -144,7 +146,7 @@ tn_status check_ids(const char *where, const int64_t *ids, size_t count, int64_t
 
 /* ---- help.c --------------------------------------------------------------------------------- */
 
-extern const command *const commands[];
+extern const command *const commands[]; /* NULL behind them                                  */
 extern const size_t command_count;
 
 void help_program(FILE *to);

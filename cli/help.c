@@ -5,8 +5,8 @@
 
 const command *const commands[] = {&command_run,        &command_chat,     &command_kernels, &command_check,
                                    &command_inspect,    &command_verify,   &command_logits,  &command_bench,
-                                   &command_perplexity, &command_tokenize, &command_cache};
-const size_t command_count = sizeof commands / sizeof *commands;
+                                   &command_perplexity, &command_tokenize, &command_cache,   NULL};
+const size_t command_count = sizeof commands / sizeof *commands - 1;
 
 static void print_option(FILE *to, const option_spec *s)
 {

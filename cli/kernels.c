@@ -151,5 +151,6 @@ const command command_kernels = {
         "that failed its trial. A file that is no plugin at all, or one for another machine, is listed and does not\n"
         "count.",
     .example = "  tenon kernels --plugins ./my-kernels",
+    .of_plugins = true,
     .run = run_kernels,
 };

@@ -85,7 +85,7 @@ static bool wants_help(int argc, char **argv)
 
 static tn_status run_command(const command *c, int argc, char **argv, tn_error *err)
 {
-    options o = {.command = c};
+    options o = {.command = c, .all = commands};
     if (wants_help(argc, argv)) {
         help_command(stdout, c);
         return write_flush(err);
@@ -112,7 +112,7 @@ static tn_status no_command(int argc, char **argv, tn_error *err)
     command c = command_run;
     c.name = "";
     c.min_arguments = 0;
-    options o = {.command = &c};
+    options o = {.command = &c, .all = commands};
     tn_status status = options_parse(&o, argc - 1, argv + 1, err);
     bool version = option_given(&o, OPT_VERSION), model = option_given(&o, OPT_MODEL);
     options_free(&o);

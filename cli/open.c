@@ -162,7 +162,7 @@ static bool needs_plugins(const workspace *w)
 {
     const char *device = tn_config_device(w->config), *cpu = "cpu";
     bool own = strcmp(device, "auto") == 0 || (strncmp(device, cpu, 3) == 0 && (!device[3] || device[3] == ':'));
-    return w->options->command == &command_kernels || !is_none(tn_config_kernels(w->config)) || !own ||
+    return w->options->command->of_plugins || !is_none(tn_config_kernels(w->config)) || !own ||
            !is_none(option_text(w->options, OPT_AGAINST, "none"));
 }
 

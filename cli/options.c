@@ -78,17 +78,18 @@ static const option_spec *find_option(const command *c, const char *name, size_t
 }
 
 /* The first sub-command that has an option of its own of this name, or NULL. */
-static const char *owner_of(const char *name)
+static const char *owner_of(const command *const *all, const char *name)
 {
-    for (size_t i = 0; i < command_count; i++)
-        for (size_t j = 0; j < commands[i]->option_count; j++)
-            if (strcmp(commands[i]->options[j].name, name) == 0)
-                return commands[i]->name;
+    for (; *all; all++)
+        for (size_t j = 0; j < (*all)->option_count; j++)
+            if (strcmp((*all)->options[j].name, name) == 0)
+                return (*all)->name;
     return NULL;
 }
 
-static tn_status unknown_option(const command *c, const char *argument, tn_error *err)
+static tn_status unknown_option(const options *o, const char *argument, tn_error *err)
 {
+    const command *c = o->command;
     const char *names[OPT_COUNT * 2];
     size_t count = 0;
     char word[WORD_MAX + 1];
@@ -98,7 +99,7 @@ static tn_status unknown_option(const command *c, const char *argument, tn_error
     for (size_t i = 0; i < common_option_count; i++)
         names[count++] = common_options[i].name;
     const char *nearest = argument[1] == '-' ? tn_nearest_name(word + 2, names, count) : NULL;
-    const char *space = c->name[0] ? " " : "", *owner = argument[1] == '-' ? owner_of(word + 2) : NULL;
+    const char *space = c->name[0] ? " " : "", *owner = argument[1] == '-' ? owner_of(o->all, word + 2) : NULL;
     if (owner)
         return tn_fail(err, TN_E_USAGE, c->name, "unknown option '%s', which belongs to tenon %s; see tenon%s%s --help",
                        word, owner, space, c->name);
@@ -174,7 +175,7 @@ static tn_status parse_option(options *o, int argc, char **argv, int *used, tn_e
     const option_spec *s = find_option(o->command, argument + 2, length, is_long ? 0 : argument[1]);
     *used = 1;
     if (!s)
-        return unknown_option(o->command, argument, err);
+        return unknown_option(o, argument, err);
     const char *rest = is_long ? argument + 2 + length : argument + 2;
     bool attached = is_long ? *rest == '=' : *rest != '\0';
     const char *value = *rest == '=' ? rest + 1 : rest;

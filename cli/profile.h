@@ -1,5 +1,5 @@
-/* tenon bench: where the time goes. profile.c records the calls of one run of each case and adds them up by operation
- * and kernel; profile_print.c, trace.c and roofline.c show them. */
+/* tenon bench: where the time goes. profile.c records the calls of one run of each case, profile_rows.c adds them up by
+ * operation and kernel; profile_print.c, trace.c and roofline.c show them. */
 #ifndef TENON_CLI_PROFILE_H
 #define TENON_CLI_PROFILE_H
 
@@ -31,7 +31,7 @@ tn_status profile_measure(profile *p, const bench *b, tn_session *session, tn_er
 /* Writes the trace and draws the plot, where they were asked for. */
 tn_status profile_write(profile *p, const bench *b, const tn_machine *m, tn_error *err);
 
-/* ---- adding up -------------------------------------------------------------------------------- */
+/* ---- adding up: profile_rows.c -------------------------------------------------------------------------------- */
 
 /* The least time that a call can take on this machine, with the threads in use: that of its bytes at the rate that
  * memory is read at, or that of its operations on the fastest arithmetic for their type, whichever is longer. */
