@@ -104,7 +104,7 @@ $(BUILD)/obj/plugins/%.o: plugins/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,compile )
 	$(Q)$(CC) $(PLUGIN_CFLAGS) $(call isa_flags,$<) -c $< -o $@
-$(call obj,core/plugin/kernels_config.c cli/open.c): $(BUILD)/places
+$(call obj,core/plugin/kernels_config_read.c cli/open.c): $(BUILD)/places
 $(BUILD)/flags $(BUILD)/places: ;
 
 $(LIB): $(CORE_OBJ) core/exports.map

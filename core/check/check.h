@@ -65,6 +65,8 @@ enum { CHECK_CHUNK = 512, CHECK_CACHED = 4200 };
  * every profile. Heavy sites get fewer in the middle. Returns how many. */
 size_t check_first_use_cases(const tn_site *site, check_case cases[CHECK_FIRST_USE]);
 
+/* ---- check_run.c: what checks are made of ---- */
+
 /* The eager results of one call. Outputs are owned by it; optional: the optional ones that it has too, as
  * tn_impl.optional_outputs. */
 typedef struct check_reference {
@@ -93,6 +95,14 @@ tn_status check_open_run(fenced_run *run, const inputs *in, const gradients *wan
 
 /* The same bits in every output, or gradient? Otherwise detail says where they differ. */
 bool check_same_bits(const fenced_run *a, const fenced_run *b, char *detail, size_t detail_size);
+
+/* Makes the calls, and notes for the subject what they showed of the kernel. */
+tn_status check_execute(const check_subject *s, fenced_trial *t, tn_error *err);
+
+/* Out of memory while checking. */
+tn_status check_no_memory(tn_error *err);
+
+/* ---- parts of a check ---- */
 
 /* A call whose forward was found right. */
 typedef struct check_passed {
@@ -128,11 +138,5 @@ typedef struct check_other {
  * more than most bytes. Close with check_other_close in any case. */
 tn_status check_other_open(check_other *o, const tn_site *like, size_t most, tn_error *err);
 void check_other_close(check_other *o);
-
-/* check.c: makes the calls, and notes for the subject what they showed of the kernel. */
-tn_status check_execute(const check_subject *s, fenced_trial *t, tn_error *err);
-
-/* check.c: out of memory while checking. */
-tn_status check_no_memory(tn_error *err);
 
 #endif

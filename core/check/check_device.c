@@ -114,24 +114,24 @@ static tn_status host_site_open(host_site *h, const check_device_subject *s, tn_
 enum { SPARE_SLOTS = 5 };
 
 /* Between -2 and 2: steps need no tails, and there are many numbers to draw. */
-static void draw_floats(const tn_tensor *t, struct inputs_random *random)
+static void draw_floats(const tn_tensor *t, random_state *random)
 {
     float block[256];
     size_t size = tn_dtype_size(t->dtype);
     for (int64_t i = 0, count = tn_tensor_count(t); i < count; i += 256) {
         int64_t n = count - i < 256 ? count - i : 256;
         for (int64_t j = 0; j < n; j++)
-            block[j] = (float)(4 * inputs_uniform(random) - 2);
+            block[j] = (float)(4 * random_uniform(random) - 2);
         convert_from_f32(block, t->dtype, (char *)t->data + (size_t)i * size, n);
     }
 }
 
 /* Ids of the table's rows, its last one too. */
-static void draw_ids(const tn_tensor *t, int64_t rows, struct inputs_random *random)
+static void draw_ids(const tn_tensor *t, int64_t rows, random_state *random)
 {
     int64_t *ids = t->data, count = tn_tensor_count(t);
     for (int64_t i = 0; i < count; i++)
-        ids[i] = i + 1 == count ? rows - 1 : (int64_t)(inputs_uniform(random) * (double)rows);
+        ids[i] = i + 1 == count ? rows - 1 : (int64_t)(random_uniform(random) * (double)rows);
 }
 
 /* Slots from the end of the cache on, one token in seven nowhere. */
@@ -166,7 +166,7 @@ static tn_status draw_step(inputs *in, const check_device_subject *s, const tn_s
     letters.any = s->width;
     *in = (inputs){.call = op_call_of(row, site, &letters), .tokens = c.batch * c.tokens};
     tn_call *call = &in->call;
-    struct inputs_random random = {.state = c.seed + 1};
+    random_state random = {.state = c.seed + 1};
     in->memory = aligned_alloc(64, place(call->in, call->in_count, NULL));
     if (!in->memory)
         return check_no_memory(err);
@@ -270,7 +270,7 @@ static tn_status perform(const check_device_subject *s, const staged *g, tn_erro
 /* A cache keeps what no token goes to: it has to hold something before. */
 static void fill_cache(const check_device_subject *s, const tn_tensor *cache)
 {
-    struct inputs_random random = {.state = 99};
+    random_state random = {.state = 99};
     for (int64_t b = 0; s->op == TN_OP_CACHE_APPEND && b < cache->shape[0]; b++) {
         tn_tensor row = *cache;
         row.data = (char *)cache->data + (size_t)(b * cache->stride[0]) * tn_dtype_size(cache->dtype);

@@ -126,19 +126,19 @@ static float scale_of(const tn_tensor *t)
     return t->ndim > 1 ? 1.0f / sqrtf((float)t->shape[t->ndim - 1]) : 0.1f;
 }
 
-static void fill(const tn_tensor *t, bool around_one, struct inputs_random *r)
+static void fill(const tn_tensor *t, bool around_one, random_state *r)
 {
     float scale = scale_of(t), offset = around_one ? 1.0f : 0.0f;
     size_t size = tn_dtype_size(t->dtype);
     for (int64_t i = 0, n = tn_tensor_count(t); i < n; i++) {
-        float value = offset + scale * inputs_normal(r);
+        float value = offset + scale * random_nearly_normal(r);
         convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)i * size, 1);
     }
 }
 
 static void fill_all(draw_site *d, const op_row *row, uint64_t seed)
 {
-    struct inputs_random r = {.state = seed};
+    random_state r = {.state = seed};
     int at = 0;
     bool norm = d->site.dim[TN_DIM_WIDTH] > 0 && d->site.op != TN_OP_SHORT_CONV &&
                 d->site.meaning[TN_AXIS_NORM] != TN_NORM_1_PLUS_W;

@@ -74,13 +74,6 @@ static tn_status look_around(const fenced_trial *t, tn_error *err)
     return TN_OK;
 }
 
-double fenced_seconds(double operations)
-{
-    double plain = operations < CHECK_SLOWEST_LARGE ? operations : CHECK_SLOWEST_LARGE;
-    return CHECK_LEAST_SECONDS + plain / CHECK_SLOWEST + (operations - plain) / CHECK_SLOWEST_LARGE;
-}
-
-/* Each step has its limit in the child; this is for one that the child's clock does not reach. */
 static double all_seconds(const fenced_trial *t)
 {
     enum { FIXED = 10 };

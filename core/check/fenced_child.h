@@ -81,15 +81,32 @@ typedef struct fenced_job {
     fenced_note *note;
 } fenced_job;
 
-/* ---- fenced_child.c, for the others ------------------------------------------------------------------------------ */
+/* ---- fenced_signals.c: faults and lateness ---- */
 
-int fenced_give_up(fenced_note *note, tn_status status, const char *text);
+/* Zeros that are the child's, and go with it. NULL: no memory. */
+void *fenced_take_memory(size_t bytes);
+
+/* Faults and lateness end the child with a note from now on. */
+bool fenced_open_signals(fenced_child *c);
 
 /* What the child does from now on has so many seconds. */
 void fenced_limit_time(fenced_child *c, double seconds);
 
 /* A stack for the handlers of the calling thread. */
 void fenced_give_stack(void *child, int32_t thread, int32_t threads);
+
+/* ---- fenced_call.c: one call ---- */
+
+int fenced_give_up(fenced_note *note, tn_status status, const char *text);
+
+/* The site of a call, planned and packed when it is met for the first time; NULL: that failed. */
+fenced_prepared *fenced_prepare(fenced_child *c, const tn_site *site);
+
+/* A site that is met once needs its packed memory no more. */
+void fenced_release(fenced_child *c, const fenced_run *run, fenced_prepared *p);
+
+/* Are all parameters as they were? Which call changed them is not known: the last is blamed. */
+int fenced_look_at_edges(fenced_child *c);
 
 /* Lays inputs and scratch out; turned: with the sign of every float changed. 0, or the child gives up. */
 int fenced_open_call(fenced_child *c, fenced_run *run, const fenced_prepared *site, bool turned, fenced_call *call);
@@ -105,6 +122,7 @@ int fenced_watch_call(fenced_child *c, fenced_call *call, bool *fresh);
 int fenced_watch_plan(fenced_child *c, const tn_site *site, tn_plan *plan, const char *manner);
 
 /* What the run writes, to be put back or compared with. NULL: no memory. */
+size_t fenced_result_bytes(const fenced_run *run);
 unsigned char *fenced_copy_results(const fenced_run *run);
 bool fenced_same_results(const fenced_run *run, const unsigned char *copy);
 void fenced_restore_results(const fenced_run *run, const unsigned char *copy);

@@ -63,18 +63,18 @@ static void draw_route(const tn_tensor *t, const tn_tensor *experts)
     for (int64_t row = 0; row < t->shape[0]; row++)
         for (int64_t j = 0; j < t->shape[1]; j++) {
             int32_t expert = ((const int32_t *)experts->data)[row * experts->stride[0] + j];
-            struct inputs_random r = {.state = (uint64_t)row << 32 ^ (uint64_t)expert};
-            float value = inputs_normal(&r);
+            random_state r = {.state = (uint64_t)row << 32 ^ (uint64_t)expert};
+            float value = random_nearly_normal(&r);
             convert_from_f32(&value, t->dtype,
                              (char *)t->data + (size_t)(row * t->shape[1] + j) * tn_dtype_size(t->dtype), 1);
         }
 }
 
-static void draw_rows(const tn_tensor *t, struct inputs_random *r)
+static void draw_rows(const tn_tensor *t, random_state *r)
 {
     size_t size = tn_dtype_size(t->dtype);
     for (int64_t i = 0, count = tn_tensor_count(t); i < count; i++) {
-        float value = inputs_normal(r);
+        float value = random_nearly_normal(r);
         convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)i * size, 1);
     }
 }
@@ -92,7 +92,7 @@ tn_status gradients_draw(gradients *g, const inputs *in, const tn_tensor *expert
 {
     const tn_call *call = &in->call;
     const op_row *row = op_find(call->op);
-    struct inputs_random random = {.state = 0x6772616473 ^ (uint64_t)in->tokens};
+    random_state random = {.state = 0x6772616473 ^ (uint64_t)in->tokens};
     size_t bytes = 0;
     *g = (gradients){.grads = {.size = sizeof g->grads}};
     for (int i = 0; i < call->in_count; i++)

@@ -9,33 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- random numbers: the same on every machine -------------------------------------------------- */
-
-/* splitmix64: any seed will do, and neighbouring seeds give unrelated numbers. */
-static const uint64_t STEP = UINT64_C(0x9e3779b97f4a7c15);
-
-static uint64_t next_bits(struct inputs_random *r)
-{
-    uint64_t z = r->state += STEP;
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-double inputs_uniform(struct inputs_random *r)
-{
-    return (double)(next_bits(r) >> 11) * 0x1p-53;
-}
-
-/* The sum of four uniform numbers, which costs a tenth of the exact thing; the divisor is its deviation. */
-float inputs_normal(struct inputs_random *r)
-{
-    uint64_t bits = next_bits(r);
-    int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
-                  (int32_t)(bits >> 48);
-    return (float)(sum - 2 * 0xffff) * (1.0f / 37837.2f);
-}
-
 /* ---- drawing -------------------------------------------------------------------------------------- */
 
 typedef struct drawing {
@@ -45,7 +18,7 @@ typedef struct drawing {
     int64_t tokens; /* of one batch row                                                          */
     int64_t past;   /* position of its first                                                     */
     inputs_profile profile;
-    struct inputs_random random;
+    random_state random;
     tn_error *err;
 } drawing;
 
@@ -102,7 +75,7 @@ static void draw_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
     const tn_tensor *t = rows->t;
     int64_t width = rows->width;
     size_t size = tn_dtype_size(t->dtype);
-    struct inputs_random random = {d->random.state + (uint64_t)begin * (uint64_t)width * STEP};
+    random_state random = {d->random.state + (uint64_t)begin * (uint64_t)width * RANDOM_STEP};
     float block[BLOCK], outlier = is_narrow(d, t) ? 32 : 1000;
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
@@ -110,7 +83,7 @@ static void draw_rows(void *ctx, int64_t begin, int64_t end, int32_t thread)
         for (int64_t i = 0; i < width; i += BLOCK) {
             int64_t n = width - i < BLOCK ? width - i : BLOCK;
             for (int64_t j = 0; j < n; j++)
-                block[j] = factor * inputs_normal(&random);
+                block[j] = factor * random_nearly_normal(&random);
             for (int64_t j = OUTLIERS - 1 - i % OUTLIERS; d->profile == INPUTS_OUTLIERS && j < n; j += OUTLIERS)
                 block[j] *= outlier;
             convert_from_f32(block, t->dtype, (char *)t->data + (size_t)(row * width + i) * size, n);
@@ -128,7 +101,7 @@ static void draw_normal(drawing *d, const tn_tensor *t)
     int64_t count = tn_tensor_count(t);
     if (count > 0)
         tn_parallel_for(count / rows.width, PIECE / rows.width + 1, draw_rows, &rows);
-    d->random.state += (uint64_t)count * STEP;
+    d->random.state += (uint64_t)count * RANDOM_STEP;
 }
 
 /* Every input that has a gradient; others mean something. */
@@ -190,7 +163,7 @@ static int32_t draw_expert(drawing *d, const int32_t *chosen, int64_t count, int
 {
     int64_t experts = d->site->dim[TN_DIM_EXPERTS] - first;
     for (;;) {
-        int32_t e = (int32_t)(first + (int64_t)(inputs_uniform(&d->random) * (double)experts));
+        int32_t e = (int32_t)(first + (int64_t)(random_uniform(&d->random) * (double)experts));
         bool again = false;
         for (int64_t i = 0; i < count; i++)
             again |= chosen[i] == e;
@@ -211,7 +184,7 @@ static tn_status draw_experts(drawing *d)
         int32_t *e = (int32_t *)chosen->data + t * k;
         for (int64_t j = 0; j < k; j++) {
             e[j] = crowded && t % 2 == 0 ? (int32_t)j : draw_expert(d, e, j, crowded && experts >= 2 * k ? k : 0);
-            put(weights, t * k + j, (float)((0.5 + inputs_uniform(&d->random)) / (double)k));
+            put(weights, t * k + j, (float)((0.5 + random_uniform(&d->random)) / (double)k));
         }
     }
     return TN_OK;
@@ -227,7 +200,7 @@ static tn_status draw_grouped(drawing *d)
     memset(counts->data, 0, (size_t)groups * sizeof(int64_t));
     ((int64_t *)counts->data)[groups - 1] = crowd;
     for (int64_t row = crowd; row < rows; row++)
-        ((int64_t *)counts->data)[(int64_t)(inputs_uniform(&d->random) * (double)others)]++;
+        ((int64_t *)counts->data)[(int64_t)(random_uniform(&d->random) * (double)others)]++;
     return TN_OK;
 }
 
@@ -272,13 +245,13 @@ static void sharpen(drawing *d)
     while (times * (float)d->site->num[TN_NUM_SCALE] < 32 && (q->dtype != TN_F16 || times * (float)n < 16384))
         times *= 2;
     for (int64_t i = 0, count = tn_tensor_count(k); i < count; i++)
-        put(k, i, inputs_uniform(&d->random) < 0.5 ? -1.0f : 1.0f);
+        put(k, i, random_uniform(&d->random) < 0.5 ? -1.0f : 1.0f);
     for (int64_t i = 0; i < tn_tensor_count(q) / n; i++) {
         int64_t row = i / heads, b = row / d->tokens, last = q_index[row];
         int64_t seen = window > 0 && window < last + 1 ? window : last + 1;
         if (chunk > 0 && last >= 0 && last % chunk < seen)
             seen = last % chunk + 1;
-        int64_t position = last - (int64_t)(inputs_uniform(&d->random) * (double)seen);
+        int64_t position = last - (int64_t)(random_uniform(&d->random) * (double)seen);
         int64_t slot = position + (b > 0 ? PADDING : 0), head = i % heads / (heads / kv_heads);
         for (int64_t j = 0; last >= 0 && j < n; j++) {
             float key;

@@ -2,6 +2,8 @@
 #ifndef TENON_CORE_INPUTS_H
 #define TENON_CORE_INPUTS_H
 
+#include "base/random.h"
+
 #include <tenon/kernel.h>
 
 #include <stdbool.h>
@@ -53,14 +55,9 @@ double inputs_operations(const tn_site *site, int64_t tokens);
 
 /* inputs_route.c: draws tokens x [tokens, H] whose routing rounding cannot change; the few for which none was found in
  * a number of tries are marked in skip. It is an error when they are more than half. */
-struct inputs_random {
-    uint64_t state;
-};
-float inputs_normal(struct inputs_random *r);   /* nearly: no further out than 3.5                   */
-double inputs_uniform(struct inputs_random *r); /* [0, 1) */
 /* The same tokens of a call that is there: marks those in skip[T]. */
 tn_status inputs_find_unclear(const tn_site *site, const tn_tensor *x, bool *skip, tn_error *err);
-tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, inputs_profile profile, bool *skip,
-                             struct inputs_random *r, tn_error *err);
+tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, inputs_profile profile, bool *skip, random_state *r,
+                             tn_error *err);
 
 #endif

@@ -157,17 +157,17 @@ tn_status inputs_find_unclear(const tn_site *site, const tn_tensor *x, bool *ski
 }
 
 /* A row around `base`, or anywhere where that is NULL; as the tensor's type has it. */
-static void draw_row(router *r, const float *base, tn_dtype dtype, char *row, struct inputs_random *random)
+static void draw_row(router *r, const float *base, tn_dtype dtype, char *row, random_state *random)
 {
     static const float AROUND = 0.05f;
     for (int64_t i = 0; i < r->hidden; i++)
-        r->x[i] = base ? base[i] + AROUND * inputs_normal(random) : inputs_normal(random);
+        r->x[i] = base ? base[i] + AROUND * random_nearly_normal(random) : random_nearly_normal(random);
     convert_from_f32(r->x, dtype, row, r->hidden);
     convert_to_f32(row, dtype, r->x, r->hidden);
 }
 
 /* A row for which the choice is clear; false: none was found. */
-static bool draw_clear(router *r, const float *base, tn_dtype dtype, char *row, struct inputs_random *random)
+static bool draw_clear(router *r, const float *base, tn_dtype dtype, char *row, random_state *random)
 {
     for (int tries = 0; tries < TRIES; tries++) {
         draw_row(r, base, dtype, row, random);
@@ -187,7 +187,7 @@ static bool clear_row(router *r, char *row, size_t bytes)
 
 /* x as the profile has it; returns how many that should be are not clear. */
 static int64_t draw_tokens(router *r, tn_tensor *x, inputs_profile profile, bool *skip, float *base,
-                           struct inputs_random *random)
+                           random_state *random)
 {
     enum { ZERO = 7 };
     size_t bytes = (size_t)r->hidden * tn_dtype_size(x->dtype);
@@ -208,7 +208,7 @@ static int64_t draw_tokens(router *r, tn_tensor *x, inputs_profile profile, bool
 }
 
 tn_status inputs_draw_routed(const tn_site *site, tn_tensor *x, inputs_profile profile, bool *skip,
-                             struct inputs_random *random, tn_error *err)
+                             random_state *random, tn_error *err)
 {
     router r;
     tn_status status = router_open(&r, site, err);

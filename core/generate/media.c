@@ -6,16 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t media_pictures(const media *m)
-{
-    return m->count[MULTIMODAL_IMAGE] + m->count[MULTIMODAL_VIDEO];
-}
-
-int64_t media_rows(const media *m)
-{
-    return media_pictures(m) + m->count[MULTIMODAL_SOUND];
-}
-
 static size_t row_bytes(const media *m)
 {
     return (size_t)m->shape->hidden * tn_dtype_size(m->dtype);

@@ -58,7 +58,16 @@ void media_measure(const media *m, int64_t tokens, run_media *out);
 
 /* media_towers.c: makes the features of what is given, or takes them, and leaves them on the device. */
 tn_status media_features(media *m, const tn_outputs *outputs, tn_error *err);
-int64_t media_rows(const media *m);     /* of features                                              */
-int64_t media_pictures(const media *m); /* of images and videos: the first ones                      */
+/* Rows of images and videos, which are the first ones. */
+static inline int64_t media_pictures(const media *m)
+{
+    return m->count[MULTIMODAL_IMAGE] + m->count[MULTIMODAL_VIDEO];
+}
+
+/* Rows of features. */
+static inline int64_t media_rows(const media *m)
+{
+    return media_pictures(m) + m->count[MULTIMODAL_SOUND];
+}
 
 #endif

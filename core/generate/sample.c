@@ -1,6 +1,8 @@
 /* Choosing a token from logits. */
 #include "generate/sample.h"
 
+#include "base/random.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -8,12 +10,9 @@
 
 static void seed_state(uint64_t state[4], uint64_t seed)
 {
-    for (int i = 0; i < 4; i++) {
-        uint64_t z = (seed += UINT64_C(0x9e3779b97f4a7c15));
-        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-        state[i] = z ^ (z >> 31);
-    }
+    random_state from = {seed};
+    for (int i = 0; i < 4; i++)
+        state[i] = random_bits(&from);
 }
 
 static uint64_t rotate(uint64_t x, int bits)

@@ -80,11 +80,13 @@ void vision_free(void *state);
 void vision_read(const config_reader *config, const vision_family *family, int64_t text_hidden, vision_spec *spec);
 int64_t vision_tokens(const void *state, const tower_media *media, tn_error *err);
 
-/* vision.c: a convolution without overlap: a product with its filters, of which shape is [out, ...]. */
+/* ---- vision_merge.c ---- */
+
+/* A convolution without overlap: a product with its filters, of which shape is [out, ...]. */
 graph_site *vision_filter(graph_builder *b, graph_module *parent, const char *name, const char *class_name,
                           int32_t ndim, const int64_t *shape, bool bias);
 
-/* vision_merge.c. downsample stands in tower. x [rows, hidden] of whole groups, y a row for each of them. rest: what is
+/* downsample stands in tower. x [rows, hidden] of whole groups, y a row for each of them. rest: what is
  * still to be added to x, or NULL. */
 void vision_merger_build(graph_builder *b, graph_module *tower, graph_module *parent, const char *name,
                          const vision_tower *v, bool deep, vision_merger *m);

@@ -1,6 +1,26 @@
 /* Mergers: from rows of patches to rows of the text model. */
 #include "models/vision.h"
 
+graph_site *vision_filter(graph_builder *b, graph_module *parent, const char *name, const char *class_name,
+                          int32_t ndim, const int64_t *shape, bool bias)
+{
+    graph_module *m = build_module(b, parent, name, class_name);
+    graph_site *s = build_site(b, m, TN_OP_LINEAR, NULL);
+    tn_tensor weight, bias_tensor;
+    if (!s || !build_tensor(b, m, "weight", ndim, shape, &weight))
+        return NULL;
+    int64_t in = tn_tensor_count(&weight) / shape[0];
+    weight = tn_tensor_dense(weight.data, weight.dtype, 2, (int64_t[]){shape[0], in});
+    build_param(b, s, TN_ROLE_WEIGHT, &weight, 1);
+    if (bias && build_tensor(b, m, "bias", 1, shape, &bias_tensor)) {
+        build_param(b, s, TN_ROLE_BIAS, &bias_tensor, 1);
+        s->site.features |= TN_HAS_BIAS;
+    }
+    s->site.dim[TN_DIM_HIDDEN] = in;
+    s->site.dim[TN_DIM_OUT] = shape[0];
+    return b->status == TN_OK ? s : NULL;
+}
+
 /* ---- building ----------------------------------------------------------------------------------- */
 
 static const tn_site *gelu(graph_builder *b, const graph_module *m, int64_t width)

@@ -18,13 +18,13 @@ char *cachefile_load(const char *name, size_t most, char *folder, size_t folder_
  * to its bounds. */
 void cachefile_store(const char *name, const char *text, size_t bytes);
 
-/* A descriptor of the cache folder, which is made when it is missing and make is set. -1: there is none that only this
- * user can write; why says so, or is NULL where the folder is only missing. path (at least CACHEFILE_PATH) receives
- * where it is, "" where that cannot be said. */
+/* cachefile_folder.c: a descriptor of the cache folder, which is made when it is missing and make is set. -1: there is
+ * none that only this user can write; why says so, or is NULL where the folder is only missing. path (at least
+ * CACHEFILE_PATH) receives where it is, "" where that cannot be said. */
 enum { CACHEFILE_PATH = 1024 };
 int cachefile_open(bool make, char *path, size_t size, const char **why);
 
-/* Did this user alone write what that describes, as far as modes can say? */
+/* cachefile_folder.c: did this user alone write what that describes, as far as modes can say? */
 bool cachefile_is_private(const struct stat *st);
 
 /* cachefile_bound.c: is that a name of one of the kinds? What is not would never be removed. */

@@ -9,16 +9,10 @@
 
 #include <errno.h>
 #include <fnmatch.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#ifndef TN_SYSCONFDIR
-#define TN_SYSCONFDIR "/usr/local/etc"
-#endif
-static const char installed_default[] = TN_SYSCONFDIR "/tenon/kernels.json";
 
 /* ---- parts ------------------------------------------------------------------------------------------------ */
 
@@ -93,44 +87,6 @@ void tn_config_free(tn_config *config)
     free(config->kernels);
     free(config->device);
     free(config);
-}
-
-/* The first place that has a file, or that the user named; "" when there is none. */
-static void find_file(const char *path, char *found, size_t size)
-{
-    const char *named = secure_getenv("TENON_CONFIG"), *xdg = secure_getenv("XDG_CONFIG_HOME");
-    const char *home = secure_getenv("HOME");
-    found[0] = '\0';
-    if (path || (named && named[0])) {
-        snprintf(found, size, "%s", path ? path : named);
-        return;
-    }
-    if (xdg && xdg[0] == '/')
-        snprintf(found, size, "%s/tenon/kernels.json", xdg);
-    else if (home && home[0] == '/')
-        snprintf(found, size, "%s/.config/tenon/kernels.json", home);
-    if (found[0] && access(found, F_OK) == 0)
-        return;
-    snprintf(found, size, "%s", access(installed_default, F_OK) == 0 ? installed_default : "");
-}
-
-tn_config *tn_config_load(const char *path, tn_error *err)
-{
-    char found[PATH_MAX];
-    if (environment_check(err) != TN_OK)
-        return NULL;
-    find_file(path, found, sizeof found);
-    tn_config *config = tn_config_new();
-    if (!config) {
-        tn_fail(err, TN_E_MEMORY, found, "out of memory");
-        return NULL;
-    }
-    bool asked = path || found[0];
-    if (asked && kernels_config_read(config, found, err) != TN_OK) {
-        tn_config_free(config);
-        return NULL;
-    }
-    return config;
 }
 
 /* ---- packed weights ---------------------------------------------------------------------------------------------- */

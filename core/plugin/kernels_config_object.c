@@ -145,7 +145,8 @@ tn_status kernels_config_read_object(const json_t *object, const char *path, ker
     return status;
 }
 
-tn_status kernels_config_object(const char *text, kernel_spec *spec, tn_error *err)
+/* The spec of an object as text. */
+static tn_status read_text(const char *text, kernel_spec *spec, tn_error *err)
 {
     json_t *root = NULL;
     *spec = (kernel_spec){.mode = SPEC_NONE};
@@ -157,4 +158,10 @@ tn_status kernels_config_object(const char *text, kernel_spec *spec, tn_error *e
     if (status != TN_OK)
         spec_free(spec);
     return status;
+}
+
+tn_status spec_parse(const char *text, kernel_spec *spec, tn_error *err)
+{
+    bool object = text && text[strspn(text, " \t\r\n")] == '{';
+    return object ? read_text(text, spec, err) : spec_parse_list(text, spec, err);
 }

@@ -1,5 +1,6 @@
-/* Reading kernels.json. Strict: a key that is not known is an error with the nearest one that is, since a misspelt
- * option that is silently ignored is worse. */
+/* Finding and reading kernels.json. Strict: a key that is not known is an error with the nearest one that is, since a
+ * misspelt option that is silently ignored is worse. */
+#include "plugin/environment.h"
 #include "plugin/kernels_config.h"
 #include "plugin/kernels_config_read.h"
 #include "plugin/kernels_json.h"
@@ -7,10 +8,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef TN_SYSCONFDIR
+#define TN_SYSCONFDIR "/usr/local/etc"
+#endif
+static const char installed_default[] = TN_SYSCONFDIR "/tenon/kernels.json";
 
 enum { CONFIG_BYTES_MAX = 1 << 20 };
 
@@ -255,7 +263,7 @@ static tn_status read_text(const char *path, char **text, size_t *size, tn_error
     return status;
 }
 
-tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err)
+static tn_status read_file(tn_config *config, const char *path, tn_error *err)
 {
     char *text = NULL;
     size_t size = 0;
@@ -270,4 +278,42 @@ tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err
     if (status == TN_OK && !(config->file = strdup(path)))
         status = kernels_json_no_memory(path, err);
     return status;
+}
+
+/* The first place that has a file, or that the user named; "" when there is none. */
+static void find_file(const char *path, char *found, size_t size)
+{
+    const char *named = secure_getenv("TENON_CONFIG"), *xdg = secure_getenv("XDG_CONFIG_HOME");
+    const char *home = secure_getenv("HOME");
+    found[0] = '\0';
+    if (path || (named && named[0])) {
+        snprintf(found, size, "%s", path ? path : named);
+        return;
+    }
+    if (xdg && xdg[0] == '/')
+        snprintf(found, size, "%s/tenon/kernels.json", xdg);
+    else if (home && home[0] == '/')
+        snprintf(found, size, "%s/.config/tenon/kernels.json", home);
+    if (found[0] && access(found, F_OK) == 0)
+        return;
+    snprintf(found, size, "%s", access(installed_default, F_OK) == 0 ? installed_default : "");
+}
+
+tn_config *tn_config_load(const char *path, tn_error *err)
+{
+    char found[PATH_MAX];
+    if (environment_check(err) != TN_OK)
+        return NULL;
+    find_file(path, found, sizeof found);
+    tn_config *config = tn_config_new();
+    if (!config) {
+        tn_fail(err, TN_E_MEMORY, found, "out of memory");
+        return NULL;
+    }
+    bool asked = path || found[0];
+    if (asked && read_file(config, found, err) != TN_OK) {
+        tn_config_free(config);
+        return NULL;
+    }
+    return config;
 }

@@ -33,10 +33,4 @@ char *kernels_config_absolute(const char *base, const char *folder);
 /* spec is taken; key: kernels_key. */
 tn_status kernels_config_set_spec(tn_config *config, kernel_spec *spec, const char *key, tn_error *err);
 
-/* kernels_config_object.c: the spec of LLaMA-Factory's kernel_config in JSON. */
-tn_status kernels_config_object(const char *text, kernel_spec *spec, tn_error *err);
-
-/* Reads the file into an empty configuration. */
-tn_status kernels_config_read(tn_config *config, const char *path, tn_error *err);
-
 #endif

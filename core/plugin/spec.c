@@ -120,12 +120,6 @@ tn_status spec_parse_list(const char *text, kernel_spec *spec, tn_error *err)
     return status;
 }
 
-tn_status spec_parse(const char *text, kernel_spec *spec, tn_error *err)
-{
-    bool object = text && text[strspn(text, blanks)] == '{';
-    return object ? kernels_config_object(text, spec, err) : spec_parse_list(text, spec, err);
-}
-
 /* "auto", ids and -ids behind each other. */
 static size_t write_items(const kernel_spec *spec, char *out, size_t size)
 {

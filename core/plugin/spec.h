@@ -17,7 +17,7 @@ typedef struct kernel_spec {
 
 tn_status spec_parse_list(const char *text, kernel_spec *spec, tn_error *err);
 
-/* The same; or, where text begins with '{', LLaMA-Factory's kernel_config in JSON. */
+/* kernels_config_object.c: the same; or, where text begins with '{', LLaMA-Factory's kernel_config in JSON. */
 tn_status spec_parse(const char *text, kernel_spec *spec, tn_error *err);
 char *spec_text(const kernel_spec *spec); /* in one way of writing it; owned; NULL: no memory */
 void spec_free(kernel_spec *spec);

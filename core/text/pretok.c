@@ -253,54 +253,10 @@ tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err)
     return status;
 }
 
-bool pretok_cut(pretok_cutter *c, size_t start, size_t end, bool match)
-{
-    bool join = false, added = true;
-    span *last = c->any ? &c->out->spans[c->out->count - 1] : NULL;
-    match = match != c->op->invert;
-    switch (c->op->behaviour) {
-    case PRETOK_ISOLATED:
-        break;
-    case PRETOK_REMOVED:
-        if (match)
-            return true;
-        break;
-    case PRETOK_CONTIGUOUS:
-        join = match == c->previous;
-        break;
-    case PRETOK_WITH_PREVIOUS:
-        join = match && !c->previous;
-        break;
-    case PRETOK_WITH_NEXT:
-        if (c->held && match)
-            added = buffer_add_piece(c->out, c->held_start, c->held_end, -1);
-        else if (c->held)
-            start = c->held_start;
-        c->held = match;
-        c->held_start = start;
-        c->held_end = end;
-        if (match)
-            return added;
-        break;
-    }
-    c->previous = match;
-    if (join && last) {
-        last->end = end;
-        return added;
-    }
-    c->any = true;
-    return added && buffer_add_piece(c->out, start, end, -1);
-}
-
-bool pretok_cut_end(pretok_cutter *c)
-{
-    return !c->held || buffer_add_piece(c->out, c->held_start, c->held_end, -1);
-}
-
 static tn_status split_piece(const pretok_op *op, regex_walk *walk, const char *text, span piece, pieces *out,
                              tn_error *err)
 {
-    pretok_cutter c = {.op = op, .out = out};
+    split_cutter c = {.op = op, .out = out};
     regex_start(walk, text + piece.start, piece.end - piece.start);
     size_t done = piece.start, start, end;
     bool found = true, memory = true;
@@ -312,11 +268,11 @@ static tn_status split_piece(const pretok_op *op, regex_walk *walk, const char *
             break;
         start += piece.start;
         end += piece.start;
-        memory = (done >= start || pretok_cut(&c, done, start, false)) && pretok_cut(&c, start, end, true);
+        memory = (done >= start || split_cut(&c, done, start, false)) && split_cut(&c, start, end, true);
         done = end;
     }
-    memory = memory && (done >= piece.end || pretok_cut(&c, done, piece.end, false));
-    memory = memory && pretok_cut_end(&c);
+    memory = memory && (done >= piece.end || split_cut(&c, done, piece.end, false));
+    memory = memory && split_cut_end(&c);
     return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, NULL, "out of memory");
 }
 

@@ -55,19 +55,21 @@ tn_status pretok_apply(const pretok *t, pieces *p, tn_error *err);
  * known before. */
 tn_status pretok_apply_words(const pretok *t, pieces *p, bool *bytes, tn_error *err);
 
+/* ---- split.c ---- */
+
 /* Turns the stretches of one piece, matches and what lies between them, into spans. */
-typedef struct pretok_cutter {
+typedef struct split_cutter {
     const pretok_op *op;
     pieces *out;
     bool any, previous; /* a span of this piece exists; the last stretch was a match               */
     bool held;          /* a match waits to join the next stretch                                */
     size_t held_start, held_end;
-} pretok_cutter;
+} split_cutter;
 
-bool pretok_cut(pretok_cutter *c, size_t start, size_t end, bool match);
-bool pretok_cut_end(pretok_cutter *c);
+bool split_cut(split_cutter *c, size_t start, size_t end, bool match);
+bool split_cut_end(split_cutter *c);
 
-/* split.c: pre-tokenizers without regular expressions; each appends the spans or the text of one piece. */
+/* Pre-tokenizers without regular expressions; each appends the spans or the text of one piece. */
 bool split_class(const pretok_op *op, const char *text, span piece, pieces *out);
 bool split_words(const char *text, span piece, pieces *out);
 bool split_fixed(const pretok_op *op, const char *text, span piece, pieces *out);

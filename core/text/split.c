@@ -10,20 +10,64 @@ static bool is_cut(const pretok_op *op, int32_t code)
     return op->class ? op->class(code) : code == op->code;
 }
 
+bool split_cut(split_cutter *c, size_t start, size_t end, bool match)
+{
+    bool join = false, added = true;
+    span *last = c->any ? &c->out->spans[c->out->count - 1] : NULL;
+    match = match != c->op->invert;
+    switch (c->op->behaviour) {
+    case PRETOK_ISOLATED:
+        break;
+    case PRETOK_REMOVED:
+        if (match)
+            return true;
+        break;
+    case PRETOK_CONTIGUOUS:
+        join = match == c->previous;
+        break;
+    case PRETOK_WITH_PREVIOUS:
+        join = match && !c->previous;
+        break;
+    case PRETOK_WITH_NEXT:
+        if (c->held && match)
+            added = buffer_add_piece(c->out, c->held_start, c->held_end, -1);
+        else if (c->held)
+            start = c->held_start;
+        c->held = match;
+        c->held_start = start;
+        c->held_end = end;
+        if (match)
+            return added;
+        break;
+    }
+    c->previous = match;
+    if (join && last) {
+        last->end = end;
+        return added;
+    }
+    c->any = true;
+    return added && buffer_add_piece(c->out, start, end, -1);
+}
+
+bool split_cut_end(split_cutter *c)
+{
+    return !c->held || buffer_add_piece(c->out, c->held_start, c->held_end, -1);
+}
+
 bool split_class(const pretok_op *op, const char *text, span piece, pieces *out)
 {
-    pretok_cutter c = {.op = op, .out = out};
+    split_cutter c = {.op = op, .out = out};
     size_t done = piece.start;
     for (size_t i = piece.start, n; i < piece.end; i += n) {
         utf8_char at = utf8_read(text + i, piece.end - i);
         n = at.length;
         if (!is_cut(op, at.code))
             continue;
-        if ((done < i && !pretok_cut(&c, done, i, false)) || !pretok_cut(&c, i, i + n, true))
+        if ((done < i && !split_cut(&c, done, i, false)) || !split_cut(&c, i, i + n, true))
             return false;
         done = i + n;
     }
-    return (done >= piece.end || pretok_cut(&c, done, piece.end, false)) && pretok_cut_end(&c);
+    return (done >= piece.end || split_cut(&c, done, piece.end, false)) && split_cut_end(&c);
 }
 
 /* What a character is for split_words: 0 a space, 1 a part of a word, 2 anything else. */

@@ -12,15 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
-tn_status verify_plugin_report(kit *k, tn_check_row *row)
-{
-    if (k->on_row && k->on_row(k->ctx, row) != 0)
-        k->cancelled = true;
-    return k->cancelled ? TN_E_CANCELLED : TN_OK;
-}
-
 /* A kernel that cannot be tried here at all. */
-static tn_status report_absent(kit *k, const registry_kernel *kernel, int32_t impl, const char *reason)
+static tn_status report_absent(verify_plugin *k, const registry_kernel *kernel, int32_t impl, const char *reason)
 {
     tn_check_row row = {.size = sizeof row,
                         .kind = TN_CHECK_IMPL,
@@ -34,7 +27,7 @@ static tn_status report_absent(kit *k, const registry_kernel *kernel, int32_t im
     return verify_plugin_report(k, &row);
 }
 
-static tn_status try_impl(kit *k, registry_kernel *kernel, int32_t index, tn_op only, tn_error *err)
+static tn_status try_impl(verify_plugin *k, registry_kernel *kernel, int32_t index, tn_op only, tn_error *err)
 {
     const tn_impl *impl = &kernel->kernel.impls[index];
     tn_status status = TN_OK;
@@ -54,7 +47,7 @@ static tn_status try_impl(kit *k, registry_kernel *kernel, int32_t index, tn_op 
     return status;
 }
 
-static tn_status try_file(kit *k, const char *file, tn_op only, tn_error *err)
+static tn_status try_file(verify_plugin *k, const char *file, tn_op only, tn_error *err)
 {
     registry_kernel *kernel;
     tn_status status = TN_OK;
@@ -86,7 +79,7 @@ static tn_status find_op(const char *name, tn_op *op, tn_error *err)
 tn_status tn_check_plugin(const char *file, const tn_check_options *options,
                           int (*on_row)(void *ctx, const tn_check_row *row), void *ctx, tn_error *err)
 {
-    kit k = {.on_row = on_row, .ctx = ctx};
+    verify_plugin k = {.on_row = on_row, .ctx = ctx};
     tn_machine machine = {.size = sizeof machine};
     const char *name = NULL;
     tn_op only;

@@ -5,7 +5,7 @@
 #include "plugin/registry.h"
 
 /* What rows go to, and what has become of the whole. */
-typedef struct kit {
+typedef struct verify_plugin {
     tn_check_options options;
     int (*on_row)(void *ctx, const tn_check_row *row);
     void *ctx;
@@ -13,15 +13,22 @@ typedef struct kit {
     int64_t site;              /* the number of the last site                                     */
     int64_t tried, failed;     /* implementations                                                 */
     bool cancelled;
-} kit;
+} verify_plugin;
 
-/* verify_plugin.c: hands over a row. TN_E_CANCELLED when the receiver says so. */
-tn_status verify_plugin_report(kit *k, tn_check_row *row);
+/* Hands over a row. TN_E_CANCELLED when the receiver says so. */
+static inline tn_status verify_plugin_report(verify_plugin *k, tn_check_row *row)
+{
+    if (k->on_row && k->on_row(k->ctx, row) != 0)
+        k->cancelled = true;
+    return k->cancelled ? TN_E_CANCELLED : TN_OK;
+}
 
 /* verify_plugin_impl.c: one implementation with one dtype. */
-tn_status verify_plugin_impl_try(kit *k, const registry_kernel *kernel, int32_t impl, tn_dtype dtype, tn_error *err);
+tn_status verify_plugin_impl_try(verify_plugin *k, const registry_kernel *kernel, int32_t impl, tn_dtype dtype,
+                                 tn_error *err);
 
 /* verify_plugin_bench.c: times it with a few real shapes. */
-tn_status verify_plugin_bench_impl(kit *k, const registry_kernel *kernel, int32_t impl, tn_dtype dtype, tn_error *err);
+tn_status verify_plugin_bench_impl(verify_plugin *k, const registry_kernel *kernel, int32_t impl, tn_dtype dtype,
+                                   tn_error *err);
 
 #endif

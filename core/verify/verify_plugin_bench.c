@@ -129,8 +129,8 @@ typedef struct shared {
 } shared;
 
 /* Times one call and hands over its row. */
-static tn_status time_call(kit *k, tn_check_row *row, const tn_impl *impl, const tn_site *site, int64_t tokens,
-                           shared *results, tn_error *err)
+static tn_status time_call(verify_plugin *k, tn_check_row *row, const tn_impl *impl, const tn_site *site,
+                           int64_t tokens, shared *results, tn_error *err)
 {
     char ending[256], reason[512];
     check_reference r;
@@ -158,8 +158,8 @@ static tn_status time_call(kit *k, tn_check_row *row, const tn_impl *impl, const
     return verify_plugin_report(k, row);
 }
 
-static tn_status time_shape(kit *k, tn_check_row *row, const tn_impl *impl, const tn_site *like, shared *results,
-                            tn_error *err)
+static tn_status time_shape(verify_plugin *k, tn_check_row *row, const tn_impl *impl, const tn_site *like,
+                            shared *results, tn_error *err)
 {
     char shape[256];
     draw_site d;
@@ -176,7 +176,8 @@ static tn_status time_shape(kit *k, tn_check_row *row, const tn_impl *impl, cons
     return status;
 }
 
-tn_status verify_plugin_bench_impl(kit *k, const registry_kernel *kernel, int32_t index, tn_dtype dtype, tn_error *err)
+tn_status verify_plugin_bench_impl(verify_plugin *k, const registry_kernel *kernel, int32_t index, tn_dtype dtype,
+                                   tn_error *err)
 {
     const tn_impl *impl = &kernel->kernel.impls[index];
     shared *results = mmap(NULL, sizeof *results, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

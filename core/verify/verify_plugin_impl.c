@@ -18,7 +18,7 @@ typedef struct texts {
 } texts;
 
 /* One thread, all of them, and a number that divides nothing; twice as many where all are that many. */
-static size_t list_teams(const kit *k, int32_t teams[KIT_TEAMS])
+static size_t list_teams(const verify_plugin *k, int32_t teams[TRY_TEAMS])
 {
     int32_t all = k->options.threads > 0 ? k->options.threads : tn_thread_count();
     size_t count = 0;
@@ -32,7 +32,8 @@ static size_t list_teams(const kit *k, int32_t teams[KIT_TEAMS])
 }
 
 /* Draws the site twice, with different weights, and tries it. */
-static tn_status try_drawn(const kit *k, const tn_impl *impl, const tn_site *like, verify_plugin_try *t, tn_error *err)
+static tn_status try_drawn(const verify_plugin *k, const tn_impl *impl, const tn_site *like, verify_plugin_try *t,
+                           tn_error *err)
 {
     draw_site d = {0}, other = {0};
     char declined[256];
@@ -78,10 +79,10 @@ static bool count_site(tn_check_row *row, const tn_check_row *one, tn_status sta
     return true;
 }
 
-static tn_check_row start_row(const kit *k, const registry_kernel *kernel, int32_t index, tn_dtype dtype)
+static tn_check_row start_row(const verify_plugin *k, const registry_kernel *kernel, int32_t index, tn_dtype dtype)
 {
     const tn_impl *impl = &kernel->kernel.impls[index];
-    int32_t teams[KIT_TEAMS], most = 1;
+    int32_t teams[TRY_TEAMS], most = 1;
     for (size_t i = list_teams(k, teams); i-- > 0;)
         most = teams[i] > most ? teams[i] : most;
     return (tn_check_row){.size = sizeof(tn_check_row),
@@ -98,7 +99,7 @@ static tn_check_row start_row(const kit *k, const registry_kernel *kernel, int32
 }
 
 /* One site: its row, handed over where that was asked for. */
-static tn_status try_site(kit *k, const tn_impl *impl, const tn_site *like, tn_check_row *row, texts *kept,
+static tn_status try_site(verify_plugin *k, const tn_impl *impl, const tn_site *like, tn_check_row *row, texts *kept,
                           tn_error *err)
 {
     char shape[256];
@@ -121,7 +122,8 @@ static tn_status try_site(kit *k, const tn_impl *impl, const tn_site *like, tn_c
     return k->options.each_site ? verify_plugin_report(k, &one) : TN_OK;
 }
 
-tn_status verify_plugin_impl_try(kit *k, const registry_kernel *kernel, int32_t index, tn_dtype dtype, tn_error *err)
+tn_status verify_plugin_impl_try(verify_plugin *k, const registry_kernel *kernel, int32_t index, tn_dtype dtype,
+                                 tn_error *err)
 {
     const tn_impl *impl = &kernel->kernel.impls[index];
     tn_site sites[KIT_SITES_MAX];

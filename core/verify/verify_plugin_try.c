@@ -17,7 +17,7 @@ static const double MOST_WORK = 3e7, MOST_WORK_QUICK = 3e6;
 /* By tokens: what fails is told with few. 600 rows are more than a team, or a block, takes at once; 1100 keys and half
  * of 140 tokens for one expert are more than a block, too. Those with outliers come last, because gradients go without
  * them: sums over tokens of one large column cancel to next to nothing. */
-static const check_case all_cases[KIT_CASES] = {
+static const check_case all_cases[TRY_CASES] = {
     {.batch = 1, .tokens = 0},
     {.batch = 1, .tokens = 1},
     {.batch = 2, .tokens = 1},
@@ -86,7 +86,7 @@ static tn_status open_cases(verify_plugin_try *k, tn_error *err)
 {
     tn_status status = TN_OK;
     double most = k->quick ? MOST_WORK_QUICK : MOST_WORK;
-    for (size_t i = 0; i < KIT_CASES && status == TN_OK; i++) {
+    for (size_t i = 0; i < TRY_CASES && status == TN_OK; i++) {
         verify_plugin_case *c = &k->cases[k->case_count];
         *c = (verify_plugin_case){.size = all_cases[i]};
         c->size.seed ^= k->seed;
@@ -192,7 +192,7 @@ static tn_status forward_team(verify_plugin_try *k, size_t team, fenced_run *run
 /* Gradients go to one thread and one larger team: they cost the most, and forward has shown the others. */
 static tn_status try_gradients(verify_plugin_try *k, tn_error *err)
 {
-    check_passed cases[KIT_CASES];
+    check_passed cases[TRY_CASES];
     check_subject subject = {.device = k->device, .site = k->site, .impl = k->impl, .gradients = true};
     check_backward b = {
         .subject = &subject, .cases = cases, .case_count = k->gradient_cases, .team = k->teams[1], .everywhere = true};
@@ -206,8 +206,8 @@ static tn_status try_gradients(verify_plugin_try *k, tn_error *err)
 
 tn_status verify_plugin_try_site(verify_plugin_try *k, tn_error *err)
 {
-    enum { ALONE = RUNS_ALONE * KIT_CASES };
-    fenced_run *runs = calloc(ALONE + KIT_CASES + 1, sizeof *runs);
+    enum { ALONE = RUNS_ALONE * TRY_CASES };
+    fenced_run *runs = calloc(ALONE + TRY_CASES + 1, sizeof *runs);
     if (!runs)
         return check_no_memory(err);
     tn_status status = open_cases(k, err);

@@ -4,7 +4,7 @@
 
 #include "check/check.h"
 
-enum { KIT_CASES = 11, KIT_TEAMS = 3 };
+enum { TRY_CASES = 11, TRY_TEAMS = 3 };
 
 /* A call with so many tokens, and what eager makes of it. */
 typedef struct verify_plugin_case {
@@ -20,9 +20,9 @@ typedef struct verify_plugin_try {
     const tn_impl *impl;
     uint64_t seed;
     bool quick;
-    int32_t teams[KIT_TEAMS]; /* numbers of threads, the first is 1                                    */
+    int32_t teams[TRY_TEAMS]; /* numbers of threads, the first is 1                                    */
     size_t team_count;
-    verify_plugin_case cases[KIT_CASES];
+    verify_plugin_case cases[TRY_CASES];
     size_t case_count;
     size_t gradient_cases;   /* the first so many give gradients, too                                */
     compare_figures figures; /* the worst element of all that passed                                  */

@@ -33,13 +33,6 @@ void tn_text_report_free(tn_text_report *seen)
     free(r);
 }
 
-tn_status whole_tell(const whole_progress *p, const char *what, int64_t done, int64_t total, tn_error *err)
-{
-    if (p->call && p->call(p->ctx, what, done, total) != 0)
-        return tn_fail(err, TN_E_CANCELLED, "verify", "cancelled");
-    return TN_OK;
-}
-
 /* One comparison at work. */
 typedef struct whole_work {
     tn_model *model, *twin, *full, *narrow; /* twin is full or narrow, and model the other one            */

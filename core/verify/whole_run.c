@@ -21,6 +21,13 @@ enum { FEW_SIZES = sizeof few_sizes / sizeof *few_sizes };
 /* The batch: rows, the part of the text that the longest one has, its most tokens, and tokens behind it. */
 enum { ROWS = 3, ROW_PART = 12, MOST_ROW = 48, BEYOND = 4 };
 
+tn_status whole_tell(const whole_progress *p, const char *what, int64_t done, int64_t total, tn_error *err)
+{
+    if (p->call && p->call(p->ctx, what, done, total) != 0)
+        return tn_fail(err, TN_E_CANCELLED, "verify", "cancelled");
+    return TN_OK;
+}
+
 tn_status whole_no_memory(tn_error *err)
 {
     return tn_fail(err, TN_E_MEMORY, "verify", "out of memory for the logits; use fewer tokens");

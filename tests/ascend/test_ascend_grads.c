@@ -29,12 +29,12 @@ typedef struct trial {
     float *step;         /* the tensors of a step                                                  */
 } trial;
 
-static void draw_tensor(tn_tensor *t, struct inputs_random *random)
+static void draw_tensor(tn_tensor *t, random_state *random)
 {
     int64_t count = tn_tensor_count(t);
     t->data = aligned_alloc(64, tensor_padded_bytes(t) + 64);
     for (int64_t i = 0; i < count; i++) {
-        float value = inputs_normal(random);
+        float value = random_nearly_normal(random);
         convert_from_f32(&value, t->dtype, (char *)t->data + (size_t)i * tn_dtype_size(t->dtype), 1);
     }
 }
@@ -49,7 +49,7 @@ static void spread(tn_tensor *t)
 /* Steps are not drawn by inputs.c: rows of normal numbers. */
 static void draw_step(trial *t, tn_dtype dtype, int64_t tokens)
 {
-    struct inputs_random random = {.state = 11};
+    random_state random = {.state = 11};
     tn_call *call = &t->in.call;
     *call = (tn_call){.size = sizeof *call, .op = t->v->op, .site = &t->here, .out_count = 1};
     call->in_count = t->v->op == TN_OP_GLU ? 2 : 1;

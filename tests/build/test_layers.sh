@@ -1,6 +1,6 @@
 #!/bin/sh
 # The table of CONTRIBUTING.md says what each folder of core may include: includes and symbols keep to it, and it has no
-# circles. A function that other files call carries the name of its file, of a header beside it, or of its folder.
+# circles. Files form few: at most five, of no more than three. A function that other files call carries the name of its file, of a header beside it, or of its folder.
 . tests/build/lib.sh
 
 # Lines "folder other", one for each entry of the table's last column.
@@ -52,6 +52,47 @@ symbols() {
     forbidden "$tmp/uses"
 }
 
+# The strongly connected files of core or of cli, by Tarjan's algorithm: a line of names for each circle. Who calls _exit
+# means the C library's, which cli stands in for.
+circles_of() {
+    for source in "$1"/*.c "$1"/*/*.c; do
+        object=$build/obj/${source%.c}.o
+        [ -e "$source" ] && [ -e "$object" ] && nm -g "$object" | sed 's/[.@][^ ]*$//' |
+            awk -v f="${source%.c}" 'NF == 2 && $1 == "U" { print $2, "u", f } NF == 3 { print $3, "d", f }'
+    done | awk '$1 != "_exit" { if ($2 == "d") where[$1] = $3; else { n++; symbol[n] = $1; user[n] = $3 } }
+        END { for (i = 1; i <= n; i++) if (symbol[i] in where && where[symbol[i]] != user[i]) print user[i], where[symbol[i]] }' |
+        sort -u | awk '
+        function visit(v, uses, count, i, w, names) {
+            low[v] = seen[v] = ++time
+            stack[++top] = v
+            on[v] = 1
+            count = split(to[v], uses, " ")
+            for (i = 1; i <= count; i++) {
+                w = uses[i]
+                if (!(w in seen)) {
+                    visit(w)
+                    if (low[w] < low[v]) low[v] = low[w]
+                } else if (on[w] && seen[w] < low[v])
+                    low[v] = seen[w]
+            }
+            if (low[v] < seen[v])
+                return
+            do {
+                w = stack[top--]
+                on[w] = 0
+                names = names " " w
+            } while (w != v)
+            if (names != " " v) print names
+        }
+        { to[$1] = to[$1] " " $2 }
+        END { for (v in to) if (!(v in seen)) visit(v) }'
+}
+
+few_file_circles() {
+    { circles_of core; circles_of cli; } | tee "$tmp/circles"
+    awk 'NF > 3 { large = 1 } END { exit NR > 5 || large }' "$tmp/circles"
+}
+
 # symbol folder file: the prefixes that are right.
 names() {
     for header in core/*/*.h; do
@@ -93,6 +134,7 @@ check 'every folder of core has a row in the table' every_folder_has_a_row
 check 'the table has no circle' no_circle
 check 'includes keep to the table' includes
 check 'symbols keep to the table' symbols
+check 'files form at most five circles, of three at most' few_file_circles
 check 'functions carry the name of a file' names
 check 'comments cite files that are there' cited
 check 'no two files of core share a name' basenames

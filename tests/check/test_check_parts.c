@@ -108,9 +108,9 @@ START_TEST(routed_tokens_are_clear)
 {
     enum { H = 16, E = 12, K = 3, T = 40 };
     float router[E * H];
-    struct inputs_random r = {.state = 1};
+    random_state r = {.state = 1};
     for (int i = 0; i < E * H; i++)
-        router[i] = 0.3f * inputs_normal(&r);
+        router[i] = 0.3f * random_nearly_normal(&r);
     tn_tensor weight = tn_tensor_dense(router, TN_F32, 2, (int64_t[]){E, H});
     tn_site site = {.size = sizeof site, .op = TN_OP_MOE_ROUTE, .path = "gate"};
     site.meaning[TN_AXIS_DTYPE] = TN_F32;

@@ -5,6 +5,8 @@
 #ifndef TENON_CHECK_KERNELS_H
 #define TENON_CHECK_KERNELS_H
 
+#include "base/random.h"
+
 #include <tenon/tenon.h>
 
 /* ---- numbers (number.c) ------------------------------------------------------------------------ */
@@ -23,12 +25,6 @@ void element_set(tn_tensor *t, int64_t offset, double value);
 /* Offset of the element with this index in row-major order of the shape. */
 int64_t element_offset(const tn_tensor *t, int64_t index);
 
-/* The same sequence on every machine. */
-typedef struct random_state {
-    uint64_t state;
-} random_state;
-uint64_t random_bits(random_state *r);
-double random_uniform(random_state *r);             /* [0, 1)                                  */
 double random_normal(random_state *r);              /* mean 0, deviation 1, |x| < 7            */
 int64_t random_below(random_state *r, int64_t end); /* 0 .. end - 1                            */
 

@@ -136,20 +136,6 @@ int64_t element_offset(const tn_tensor *t, int64_t index)
     return offset;
 }
 
-/* splitmix64 */
-uint64_t random_bits(random_state *r)
-{
-    uint64_t z = r->state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-double random_uniform(random_state *r)
-{
-    return (double)(random_bits(r) >> 11) * 0x1p-53;
-}
-
 /* Box and Muller. */
 double random_normal(random_state *r)
 {

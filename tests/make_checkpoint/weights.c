@@ -1,6 +1,7 @@
 /* Random weights, written as a stream: matrices are pieces of one pool of values, read from an offset that moves on, so
  * that gigabytes take seconds. The pool's size is a prime, so no row of a matrix is the same as another. */
 #include "weights.h"
+#include "base/random.h"
 #include "eager/eager.h"
 
 #include <errno.h>
@@ -16,26 +17,17 @@ typedef struct pool {
     char *data;
     size_t element; /* bytes */
     int64_t at;
-    uint64_t state;
+    random_state random;
     tn_dtype dtype;
 } pool;
 
-/* splitmix64: a counter, mixed. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
 /* The sum of eight uniform numbers, nearly normal, with mean 0 and variance 1. Integers keep it the same on every
  * machine. */
-static float next_normal(uint64_t *state)
+static float next_normal(random_state *r)
 {
     int32_t sum = 0;
     for (int i = 0; i < 2; i++)
-        for (uint64_t word = next_random(state), k = 0; k < 4; k++, word >>= 16)
+        for (uint64_t word = random_bits(r), k = 0; k < 4; k++, word >>= 16)
             sum += (int32_t)(word & 0xffff);
     /* 8 * (2^32 - 1) / 12 is the variance of the sum; its root is 53509.9. */
     return ((float)sum - 4 * 65535.0f) * (1 / 53509.9f);
@@ -47,14 +39,14 @@ static void fill_normal(pool *p, tn_dtype dtype, char *out, int64_t count, float
     for (int64_t i = 0; i < count; i += 1024) {
         int64_t n = count - i < 1024 ? count - i : 1024;
         for (int64_t k = 0; k < n; k++)
-            block[k] = mean + scale * next_normal(&p->state);
+            block[k] = mean + scale * next_normal(&p->random);
         convert_from_f32(block, dtype, out + (size_t)i * tn_dtype_size(dtype), n);
     }
 }
 
 static bool pool_init(pool *p, tn_dtype dtype, uint64_t seed)
 {
-    *p = (pool){.dtype = dtype, .element = tn_dtype_size(dtype), .state = seed};
+    *p = (pool){.dtype = dtype, .element = tn_dtype_size(dtype), .random = {seed}};
     p->data = malloc(POOL_COUNT * p->element);
     if (p->data)
         fill_normal(p, dtype, p->data, POOL_COUNT, 0, MATRIX_SCALE);

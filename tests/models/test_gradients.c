@@ -161,13 +161,13 @@ static double derivative_error(trial *t, const tn_tensor *moving, const tn_tenso
     int64_t n = tn_tensor_count(moving);
     float *x = moving->data, *kept = keep(t, 2 * (size_t)n * sizeof *kept), *d = kept + n;
     const float *g = gradient->data;
-    struct inputs_random random = {.state = seed};
+    random_state random = {.state = seed};
     double squares = 0, expected = 0, size = 0, worst = 0;
     memcpy(kept, x, (size_t)n * sizeof *x);
     for (int64_t i = 0; i < n; i++)
         squares += (double)x[i] * x[i] / (double)n;
     for (int64_t i = 0; i < n; i++) {
-        d[i] = inputs_normal(&random) * (float)(squares > 0 ? sqrt(squares) : 1);
+        d[i] = random_nearly_normal(&random) * (float)(squares > 0 ? sqrt(squares) : 1);
         expected += (double)g[i] * d[i];
         size += fabs((double)g[i] * d[i]);
     }

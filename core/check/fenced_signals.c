@@ -1,0 +1,90 @@
+/* Faults and lateness in the child that tries a kernel: a signal handler tells which memory an access went beyond, and
+ * what took too long. */
+#include "check/fenced_child.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+/* Where the signal handler looks: the low end of its stack points to it, for a handler has no argument of its own. */
+enum { STACK_BYTES = 64 * 1024 };
+
+static bool is_write(const ucontext_t *context)
+{
+#if defined(__x86_64__)
+    return context->uc_mcontext.gregs[REG_ERR] & 2; /* the page fault's error code */
+#else
+    (void)context;
+    return true;
+#endif
+}
+
+static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
+{
+    (void)signal_number;
+    const ucontext_t *context = context_pointer;
+    const fenced_child *c = *(fenced_child *const *)context->uc_stack.ss_sp;
+    fenced_note *note = c->note;
+    note->fault_writes = is_write(context);
+    for (size_t i = 0; i < c->count; i++) {
+        const fenced_region *r = &c->regions[i];
+        const unsigned char *address = info->si_addr;
+        if (!fence_contains(&r->fence, address))
+            continue;
+        note->fault_kind = r->kind;
+        note->fault_inside = address >= r->fence.data && address < r->fence.data + r->fence.bytes;
+    }
+    if (note->fault_kind == FENCED_OTHER && note->site && fenced_params_contain(note->site, info->si_addr)) {
+        note->fault_kind = FENCED_PARAMS;
+        note->fault_inside = true;
+    }
+    note->fault = true;
+    _exit(1);
+}
+
+void *fenced_take_memory(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* Without a stack of its own for the handler a fault still ends the child, and is told less well. */
+void fenced_give_stack(void *child, int32_t thread, int32_t threads)
+{
+    (void)thread;
+    (void)threads;
+    fenced_child **memory = fenced_take_memory(STACK_BYTES);
+    if (!memory)
+        return;
+    *memory = child;
+    sigaltstack(&(stack_t){.ss_sp = memory, .ss_size = STACK_BYTES}, NULL);
+}
+
+static void on_time(int signal_number, siginfo_t *info, void *context_pointer)
+{
+    (void)signal_number;
+    (void)info;
+    const ucontext_t *context = context_pointer;
+    const fenced_child *c = *(fenced_child *const *)context->uc_stack.ss_sp;
+    c->note->overdue = true;
+    _exit(1);
+}
+
+/* The clock is none that a kernel's alarm could stop, or that would count as left by it. */
+void fenced_limit_time(fenced_child *c, double seconds)
+{
+    struct itimerspec left = {.it_value = {.tv_sec = (time_t)seconds, .tv_nsec = 1}};
+    c->note->seconds = floor(seconds);
+    timer_settime(c->clock, 0, &left, NULL);
+}
+
+bool fenced_open_signals(fenced_child *c)
+{
+    struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigaction late = {.sa_sigaction = on_time, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    return sigaction(SIGSEGV, &fault, NULL) == 0 && sigaction(SIGALRM, &late, NULL) == 0 &&
+           timer_create(CLOCK_MONOTONIC, &event, &c->clock) == 0;
+}
