@@ -9,6 +9,7 @@
 #include "api.h"
 
 #include "sanitizer.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -503,16 +504,10 @@ END_TEST
 int main(void)
 {
     size_t count;
-    Suite *suite = suite_create("api");
-    TCase *all = tcase_create("all");
+    TCase *all = suite_open("api", 0);
     api_functions(&count);
     tcase_add_unchecked_fixture(all, values_open, values_close);
-    tcase_add_test(all, what_is_exported_is_called);
+    suite_add(all, what_is_exported_is_called);
     tcase_add_loop_test(all, a_function_refuses, 0, (int)count);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run();
 }

@@ -7,6 +7,7 @@
 #include "process.h"
 #include "sanitizer.h"
 #include "tempdir.h"
+#include "suite.h"
 
 #include <limits.h>
 #include <dlfcn.h>
@@ -490,27 +491,18 @@ END_TEST
 
 /* ---- ---------------------------------------------------------------------------------------------------- */
 
-static Suite *suite(void)
+static void add_tests(void)
 {
-    Suite *suite = suite_create("ascend");
-    TCase *tc = tcase_create("npu");
-    tcase_set_timeout(tc, 600);
-    tcase_add_test(tc, what_is_missing_is_told);
+    TCase *tc = suite_open("ascend", 600);
+    suite_add(tc, what_is_missing_is_told);
     tcase_add_loop_test(tc, the_folder_of_the_installation_is_enough, 0, 2);
-    tcase_add_test(tc, a_part_of_an_installation_is_none);
+    suite_add(tc, a_part_of_an_installation_is_none);
     tcase_add_loop_test(tc, machines_that_are_not_served, 0, 4);
-    tcase_add_test(tc, units_are_counted);
-    tcase_add_test(tc, memory_is_kept_and_zero_again);
-    tcase_add_test(tc, no_memory_is_told_with_numbers);
-    tcase_add_test(tc, an_operator_without_workspace_leaves_nothing);
-    tcase_add_test(tc, small_uploads_have_a_shadow);
+    suite_add(tc, units_are_counted, memory_is_kept_and_zero_again, no_memory_is_told_with_numbers,
+              an_operator_without_workspace_leaves_nothing, small_uploads_have_a_shadow);
     tcase_add_loop_test(tc, models_give_the_same_tokens, 0, 2 * MODELS);
-    tcase_add_test(tc, small_chips_decline_products_in_f32);
-    tcase_add_test(tc, small_chips_take_dense_models_in_f16);
-    tcase_add_test(tc, every_failing_call_of_a_generation_is_told);
-    tcase_add_test(tc, so_are_those_of_opening_a_model);
-    suite_add_tcase(suite, tc);
-    return suite;
+    suite_add(tc, small_chips_decline_products_in_f32, small_chips_take_dense_models_in_f16,
+              every_failing_call_of_a_generation_is_told, so_are_those_of_opening_a_model);
 }
 
 /* The loader reads its path once: the program starts again with the simulator's folder in it, which is beside it. */
@@ -531,5 +523,6 @@ int main(int argc, char **argv)
     }
     unsetenv("ASCEND_HOME_PATH");
     unsetenv("ASCEND_TOOLKIT_HOME");
-    return process_main(suite());
+    add_tests();
+    return process_main();
 }

@@ -8,6 +8,7 @@
 #include "grad_variants.h"
 #include "npu_pair.h"
 #include "sanitizer.h"
+#include "suite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -516,29 +517,21 @@ START_TEST(older_installations)
 }
 END_TEST
 
-static Suite *suite(void)
+static void add_tests(void)
 {
-    Suite *suite = suite_create("ascend_grads");
-    TCase *tc = tcase_create("gradients");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("ascend_grads", 600);
     tcase_add_loop_test(tc, gradients_are_the_cpus, 0, TYPES * VARIANTS);
-    tcase_add_test(tc, empty_calls_have_zeros);
-    tcase_add_test(tc, sums_and_factors);
-    tcase_add_test(tc, rows_of_tables);
+    suite_add(tc, empty_calls_have_zeros, sums_and_factors, rows_of_tables);
     tcase_add_loop_test(tc, attention_in_blocks, 0, 3);
-    tcase_add_test(tc, what_has_none_is_declined);
-    tcase_add_test(tc, older_installations);
-    suite_add_tcase(suite, tc);
+    suite_add(tc, what_has_none_is_declined, older_installations);
     int count, first = grouped_variants(&count);
-    tc = tcase_create("groups");
-    tcase_set_timeout(tc, 600);
+    tc = suite_open("groups", 600);
     tcase_add_loop_test(tc, gradients_are_the_cpus, TYPES * first, TYPES * (first + count));
-    suite_add_tcase(suite, tc);
-    return suite;
 }
 
 int main(int argc, char **argv)
 {
     (void)argc;
-    return npu_pair_main(argv, suite());
+    add_tests();
+    return npu_pair_main(argv);
 }

@@ -9,6 +9,7 @@
 #include "verify/verify_plugin_sites.h"
 #include "plugin/registry.h"
 #include "process.h"
+#include "suite.h"
 #include "run/run.h"
 
 #include <limits.h>
@@ -393,26 +394,16 @@ START_TEST(older_versions_of_operators_do)
 }
 END_TEST
 
-static Suite *suite(bool old)
+static void add_tests(bool old)
 {
-    Suite *suite = suite_create(old ? "ascend kernels, older installation" : "ascend kernels");
-    TCase *numbers = tcase_create("numbers"), *tc = tcase_create("sites");
-    tcase_set_timeout(numbers, 600);
-    tcase_set_timeout(tc, 600);
-    suite_add_tcase(suite, numbers);
+    TCase *numbers = suite_open(old ? "ascend kernels, older installation" : "ascend kernels", 600);
     if (old) {
         tcase_add_loop_test(numbers, they_do_with_older_operators, 0, 2 * DTYPES);
     } else {
         tcase_add_loop_test(numbers, they_compute_what_eager_computes, 0, IDS * DTYPES);
-        tcase_add_test(numbers, older_versions_of_operators_do);
-        tcase_add_test(tc, heads_are_rows);
-        tcase_add_test(tc, a_matrix_for_each_of_many_experts);
-        tcase_add_test(tc, limits_are_told);
-        tcase_add_test(tc, matches_are_told);
-        tcase_add_test(tc, other_units_are_declined);
+        suite_add(numbers, older_versions_of_operators_do, heads_are_rows, a_matrix_for_each_of_many_experts,
+                  limits_are_told, matches_are_told, other_units_are_declined);
     }
-    suite_add_tcase(suite, tc);
-    return suite;
 }
 
 /* For process_build, whose own way is for tests that run already. */
@@ -442,5 +433,6 @@ int main(int argc, char **argv)
     }
     unsetenv("ASCEND_HOME_PATH");
     unsetenv("ASCEND_TOOLKIT_HOME");
-    return process_main(suite(old));
+    add_tests(old);
+    return process_main();
 }

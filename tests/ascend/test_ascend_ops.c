@@ -5,6 +5,7 @@
 #include "check/inputs.h"
 #include "npu_pair.h"
 #include "sanitizer.h"
+#include "suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -306,28 +307,20 @@ START_TEST(older_installations)
 }
 END_TEST
 
-static Suite *suite(void)
+static void add_tests(void)
 {
-    Suite *suite = suite_create("ascend_ops");
-    TCase *tc = tcase_create("npu");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("ascend_ops", 600);
     tcase_add_loop_test(tc, they_are_right_at_made_up_sites, 0, TYPES * first_grouped());
     tcase_add_loop_test(tc, attention_behind_caches, 0, 9);
-    tcase_add_test(tc, empty_calls);
-    tcase_add_test(tc, counts_are_looked_at);
-    tcase_add_test(tc, ties_leave_a_choice);
-    tcase_add_test(tc, older_installations);
-    tcase_add_test(tc, what_does_not_compose_is_declined);
-    suite_add_tcase(suite, tc);
-    tc = tcase_create("experts");
-    tcase_set_timeout(tc, 600);
+    suite_add(tc, empty_calls, counts_are_looked_at, ties_leave_a_choice, older_installations,
+              what_does_not_compose_is_declined);
+    tc = suite_open("experts", 600);
     tcase_add_loop_test(tc, they_are_right_at_made_up_sites, TYPES * first_grouped(), TYPES * VARIANTS);
-    suite_add_tcase(suite, tc);
-    return suite;
 }
 
 int main(int argc, char **argv)
 {
     (void)argc;
-    return npu_pair_main(argv, suite());
+    add_tests();
+    return npu_pair_main(argv);
 }

@@ -4,6 +4,7 @@
 #include "check/check_device.h"
 #include "check/compare.h"
 #include "npu_pair.h"
+#include "suite.h"
 #include "op/op.h"
 
 #include <math.h>
@@ -335,11 +336,9 @@ START_TEST(layer_norms_at_the_ends)
 }
 END_TEST
 
-static Suite *suite(void)
+static void add_tests(void)
 {
-    Suite *suite = suite_create("ascend_steps");
-    TCase *tc = tcase_create("npu");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("ascend_steps", 600);
     tcase_add_loop_test(tc, steps_are_right, 0, 3 * STEPS);
     tcase_add_loop_test(tc, steps_at_the_ends, 0, 3 * STEPS);
     tcase_add_loop_test(tc, filters_are_right, 0, 3);
@@ -347,12 +346,11 @@ static Suite *suite(void)
     tcase_add_loop_test(tc, delta_rules_at_the_ends, 0, 3);
     tcase_add_loop_test(tc, layer_norms_are_right, 0, 3);
     tcase_add_loop_test(tc, layer_norms_at_the_ends, 0, 3);
-    suite_add_tcase(suite, tc);
-    return suite;
 }
 
 int main(int argc, char **argv)
 {
     (void)argc;
-    return npu_pair_main(argv, suite());
+    add_tests();
+    return npu_pair_main(argv);
 }

@@ -1,6 +1,7 @@
 /* The simulator of the vendor's libraries: rules of initialisation, devices, contexts and memory, calls that fail and
  * what is left at exit, each against its code. Every test is a process of its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -344,22 +345,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim");
-    TCase *tests = tcase_create("rules");
-    tcase_add_test(tests, calls_want_initialisation_and_a_device);
-    tcase_add_test(tests, switches_choose_chip_and_devices);
-    tcase_add_test(tests, other_chips_have_no_operators);
-    tcase_add_test(tests, children_may_be_refused);
-    tcase_add_test(tests, streams_belong_to_contexts);
-    tcase_add_test(tests, memory_has_its_codes);
-    tcase_add_test(tests, memory_is_filled_and_undefined_before);
-    tcase_add_test(tests, the_host_faults_at_device_memory);
-    tcase_add_test(tests, devices_have_memory_of_their_own);
-    tcase_add_test(tests, every_call_can_fail);
-    tcase_add_test(tests, a_call_fails_by_its_number);
-    tcase_add_test(tests, leaks_are_told_at_exit);
-    tcase_add_test(tests, older_libraries_lack_symbols);
-    tcase_add_test(tests, numbers_of_16_bits_are_rounded_to_even);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim", 0);
+    suite_add(tests, calls_want_initialisation_and_a_device, switches_choose_chip_and_devices,
+              other_chips_have_no_operators, children_may_be_refused, streams_belong_to_contexts, memory_has_its_codes,
+              memory_is_filled_and_undefined_before, the_host_faults_at_device_memory, devices_have_memory_of_their_own,
+              every_call_can_fail, a_call_fails_by_its_number, leaks_are_told_at_exit, older_libraries_lack_symbols,
+              numbers_of_16_bits_are_rounded_to_even);
+    return process_main();
 }

@@ -1,5 +1,6 @@
 /* The simulator's comparisons with a number, and choices between two tensors. Every test is a process of its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 /* ---- comparisons and choices ----------------------------------------------------------------------------------- */
 
@@ -100,11 +101,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_compare");
-    TCase *tests = tcase_create("operators");
-    tcase_add_test(tests, values_are_compared);
-    tcase_add_test(tests, elements_are_chosen);
-    tcase_add_test(tests, choices_have_types);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_compare", 0);
+    suite_add(tests, values_are_compared, elements_are_chosen, choices_have_types);
+    return process_main();
 }

@@ -1,6 +1,7 @@
 /* The simulator's fused operators: SwiGlu and rotary embedding, with their gradients. Every test is a process of its
  * own. */
 #include "sim_box.h"
+#include "suite.h"
 
 /* ---- SwiGlu ---------------------------------------------------------------------------------------------------- */
 
@@ -193,12 +194,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_fused");
-    TCase *tests = tcase_create("operators");
-    tcase_add_test(tests, halves_are_gate_and_up);
-    tcase_add_test(tests, rows_are_rotated);
-    tcase_add_test(tests, rotation_has_limits);
-    tcase_add_test(tests, rotation_has_gradients);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_fused", 0);
+    suite_add(tests, halves_are_gate_and_up, rows_are_rotated, rotation_has_limits, rotation_has_gradients);
+    return process_main();
 }

@@ -1,5 +1,6 @@
 /* The simulator's grouped products, in all versions. Every test is a process of its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 /* ---- grouped products ------------------------------------------------------------------------------------------ */
 
@@ -287,14 +288,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_grouped");
-    TCase *tests = tcase_create("operators");
-    tcase_add_test(tests, groups_of_rows);
-    tcase_add_test(tests, weights_may_be_transposed_views_and_lists);
-    tcase_add_test(tests, older_versions_and_biases);
-    tcase_add_test(tests, grouped_products_have_limits);
-    tcase_add_test(tests, groups_along_k);
-    tcase_add_test(tests, grouped_products_have_rules);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_grouped", 0);
+    suite_add(tests, groups_of_rows, weights_may_be_transposed_views_and_lists, older_versions_and_biases,
+              grouped_products_have_limits, groups_along_k, grouped_products_have_rules);
+    return process_main();
 }

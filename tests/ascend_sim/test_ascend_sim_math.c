@@ -1,6 +1,7 @@
 /* The simulator's functions of single elements and their limits against straightforward expectations, their rules
  * against their codes, and what older chips lack of these operators. Every test is a process of its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 /* ---- functions ------------------------------------------------------------------------------------------------- */
 
@@ -269,16 +270,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_math");
-    TCase *tests = tcase_create("operators");
-    tcase_add_test(tests, functions_are_computed);
-    tcase_add_test(tests, functions_have_edges);
-    tcase_add_test(tests, functions_have_rules);
-    tcase_add_test(tests, values_are_limited);
-    tcase_add_test(tests, limits_have_rules);
-    tcase_add_test(tests, larger_values_are_kept);
-    tcase_add_test(tests, softplus_is_straight_beyond_its_threshold);
-    tcase_add_test(tests, older_chips_have_fewer);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_math", 0);
+    suite_add(tests, functions_are_computed, functions_have_edges, functions_have_rules, values_are_limited,
+              limits_have_rules, larger_values_are_kept, softplus_is_straight_beyond_its_threshold,
+              older_chips_have_fewer);
+    return process_main();
 }

@@ -1,6 +1,7 @@
 /* The simulator's operators against straightforward expectations, and their rules against their codes. Every test is a
  * process of its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 static aclIntArray *ints(uint64_t count, const int64_t *values)
 {
@@ -343,16 +344,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_operators");
-    TCase *tests = tcase_create("operators");
-    tcase_add_test(tests, elements_are_combined);
-    tcase_add_test(tests, types_are_promoted_and_filled);
-    tcase_add_test(tests, functions_of_elements);
-    tcase_add_test(tests, elements_are_moved);
-    tcase_add_test(tests, rows_are_selected);
-    tcase_add_test(tests, matrices_are_multiplied);
-    tcase_add_test(tests, rows_are_normalised);
-    tcase_add_test(tests, norms_have_gradients);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_operators", 0);
+    suite_add(tests, elements_are_combined, types_are_promoted_and_filled, functions_of_elements, elements_are_moved,
+              rows_are_selected, matrices_are_multiplied, rows_are_normalised, norms_have_gradients);
+    return process_main();
 }

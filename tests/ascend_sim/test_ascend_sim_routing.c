@@ -1,6 +1,7 @@
 /* The simulator's operators of routers: which experts a token goes to, with which weights, and where its rows lie, in
  * all forms. Every test is a process of its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 /* ---- gates and routing ----------------------------------------------------------------------------------------- */
 
@@ -242,13 +243,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_routing");
-    TCase *tests = tcase_create("operators");
-    tcase_add_test(tests, gates_choose_experts);
-    tcase_add_test(tests, tokens_are_sent_and_gathered);
-    tcase_add_test(tests, tokens_go_to_experts_and_back);
-    tcase_add_test(tests, dropped_tokens_add_nothing);
-    tcase_add_test(tests, tokens_have_gradients);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_routing", 0);
+    suite_add(tests, gates_choose_experts, tokens_are_sent_and_gathered, tokens_go_to_experts_and_back,
+              dropped_tokens_add_nothing, tokens_have_gradients);
+    return process_main();
 }

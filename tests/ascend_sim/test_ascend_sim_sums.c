@@ -1,6 +1,7 @@
 /* The simulator's operators along an axis: reductions, counts, running sums, rows added where an index says. Every test
  * is a process of its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 /* ---- along an axis --------------------------------------------------------------------------------------------- */
 
@@ -192,14 +193,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_sums");
-    TCase *tests = tcase_create("operators");
-    tcase_add_test(tests, axes_are_reduced);
-    tcase_add_test(tests, values_are_counted);
-    tcase_add_test(tests, sums_run_along_an_axis);
-    tcase_add_test(tests, running_sums_have_types);
-    tcase_add_test(tests, rows_are_added_where_an_index_says);
-    tcase_add_test(tests, indexed_sums_have_an_order_and_rules);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_sums", 0);
+    suite_add(tests, axes_are_reduced, values_are_counted, sums_run_along_an_axis, running_sums_have_types,
+              rows_are_added_where_an_index_says, indexed_sums_have_an_order_and_rules);
+    return process_main();
 }

@@ -1,6 +1,7 @@
 /* The simulator's rules of queued work, of objects and of executors, each against its code. Every test is a process of
  * its own. */
 #include "sim_box.h"
+#include "suite.h"
 
 #include <pthread.h>
 
@@ -320,21 +321,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ascend_sim_work");
-    TCase *tests = tcase_create("rules");
-    tcase_add_test(tests, work_waits_for_who_synchronises);
-    tcase_add_test(tests, memory_of_queued_work_may_not_go);
-    tcase_add_test(tests, copies_wait_for_page_locked_memory_alone);
-    tcase_add_test(tests, events_order_streams);
-    tcase_add_test(tests, waiting_ends_when_it_was_asked_to);
-    tcase_add_test(tests, tensors_are_checked);
-    tcase_add_test(tests, views_beyond_memory_are_seen_when_work_runs);
-    tcase_add_test(tests, results_may_not_lie_on_inputs);
-    tcase_add_test(tests, executors_are_used_once);
-    tcase_add_test(tests, the_workspace_is_checked);
-    tcase_add_test(tests, tensors_stay_between_the_phases);
-    tcase_add_test(tests, phases_stay_in_a_thread);
-    tcase_add_test(tests, repeatable_executors_run_again);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("ascend_sim_work", 0);
+    suite_add(tests, work_waits_for_who_synchronises, memory_of_queued_work_may_not_go,
+              copies_wait_for_page_locked_memory_alone, events_order_streams, waiting_ends_when_it_was_asked_to,
+              tensors_are_checked, views_beyond_memory_are_seen_when_work_runs, results_may_not_lie_on_inputs,
+              executors_are_used_once, the_workspace_is_checked, tensors_stay_between_the_phases,
+              phases_stay_in_a_thread, repeatable_executors_run_again);
+    return process_main();
 }

@@ -1,6 +1,7 @@
 /* Broken checkpoint files: each gives one clear error that names file and tensor, and nothing else happens. */
 #include "checkpoint/checkpoint.h"
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -300,23 +301,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bad_files");
-    TCase *tc = tcase_create("files");
+    TCase *tc = suite_open("bad_files", 0);
     tcase_add_loop_test(tc, a_broken_header, 0, sizeof headers / sizeof headers[0]);
-    tcase_add_test(tc, a_file_that_is_cut_anywhere);
-    tcase_add_test(tc, a_header_that_is_longer_than_the_file);
-    tcase_add_test(tc, a_header_that_is_nested_without_end);
-    tcase_add_test(tc, what_is_not_a_file);
-    tcase_add_test(tc, a_good_file_with_one_lie);
-    tcase_add_test(tc, a_tensor_that_was_taken_out_is_gone);
+    suite_add(tc, a_file_that_is_cut_anywhere, a_header_that_is_longer_than_the_file,
+              a_header_that_is_nested_without_end, what_is_not_a_file, a_good_file_with_one_lie,
+              a_tensor_that_was_taken_out_is_gone);
     tcase_add_loop_test(tc, a_broken_index, 0, sizeof indexes / sizeof indexes[0]);
-    tcase_add_test(tc, an_index_that_is_not_json);
-    tcase_add_test(tc, a_shard_that_is_missing_or_cut);
-    tcase_add_test(tc, a_tensor_in_two_shards);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, an_index_that_is_not_json, a_shard_that_is_missing_or_cut, a_tensor_in_two_shards);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Model folders whose files are sound and do not fit together: each gives one clear error that names key or tensor. */
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -318,23 +319,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bad_models");
-    TCase *tc = tcase_create("models");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("bad_models", 60);
     tcase_add_loop_test(tc, a_wrong_configuration, 0, sizeof configs / sizeof configs[0]);
-    tcase_add_test(tc, no_configuration);
+    suite_add(tc, no_configuration);
     tcase_add_loop_test(tc, tensors_of_another_model, 0, sizeof mismatches / sizeof mismatches[0]);
-    tcase_add_test(tc, a_tensor_of_the_wrong_shape_or_type);
-    tcase_add_test(tc, a_missing_tensor);
-    tcase_add_test(tc, broken_files_are_reported_through);
-    tcase_add_test(tc, a_pointer_of_git_lfs);
+    suite_add(tc, a_tensor_of_the_wrong_shape_or_type, a_missing_tensor, broken_files_are_reported_through,
+              a_pointer_of_git_lfs);
     tcase_add_loop_test(tc, a_model_in_another_form, 0, sizeof others / sizeof others[0]);
-    tcase_add_test(tc, other_forms_beside_weights);
-    tcase_add_test(tc, a_context_beyond_memory);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, other_forms_beside_weights, a_context_beyond_memory);
+    return suite_run();
 }

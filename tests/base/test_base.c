@@ -7,6 +7,7 @@
 #include "base/siphash.h"
 #include "base/tensor.h"
 #include "base/text.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -346,25 +347,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("base");
-    TCase *tc = tcase_create("base");
+    TCase *tc = suite_open("base", 0);
     tcase_add_loop_test(tc, a_long_message_is_cut_between_characters, 0, 16);
-    tcase_add_test(tc, the_first_error_stays);
-    tcase_add_test(tc, what_could_deceive_is_escaped);
-    tcase_add_test(tc, quoted_text_is_json);
-    tcase_add_test(tc, sizes_of_blocks_fit_together);
-    tcase_add_test(tc, counts_do_not_overflow);
-    tcase_add_test(tc, files_that_cannot_be_read);
-    tcase_add_test(tc, a_key_without_the_system_call);
-    tcase_add_test(tc, what_falls_beyond_the_edge_comes_back);
-    tcase_add_test(tc, the_nearest_name_is_found);
+    suite_add(tc, the_first_error_stays, what_could_deceive_is_escaped, quoted_text_is_json,
+              sizes_of_blocks_fit_together, counts_do_not_overflow, files_that_cannot_be_read,
+              a_key_without_the_system_call, what_falls_beyond_the_edge_comes_back, the_nearest_name_is_found);
     tcase_add_loop_test(tc, other_faults_are_handed_on, 0, 2);
     tcase_add_test_raise_signal(tc, a_fault_that_nobody_wants_ends_the_program, SIGSEGV);
     tcase_add_test_raise_signal(tc, an_exception_elsewhere_ends_the_program, SIGABRT);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Structs of callers that were compiled with headers from the past or the future. Every struct of include/tenon that
  * begins with its size is named here, and in one of three roles: the library takes it, fills it, or makes it. */
 #include "sanitizer.h"
+#include "suite.h"
 
 #include <check.h>
 #include <glob.h>
@@ -336,17 +337,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("structs of other versions");
-    TCase *tc = tcase_create("structs");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("structs of other versions", 120);
     tcase_add_checked_fixture(tc, open_all, close_all);
     tcase_add_loop_test(tc, a_struct_of_another_size_is_taken, 0, TAKEN);
     tcase_add_loop_test(tc, a_struct_of_another_size_is_filled, 0, GIVEN);
-    tcase_add_test(tc, all_structs_with_a_size_are_named);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, all_structs_with_a_size_are_named);
+    return suite_run();
 }

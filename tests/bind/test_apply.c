@@ -3,6 +3,7 @@
 #include "select/patterns.h"
 #include "open/model.h"
 #include "op/op.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -547,30 +548,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("apply");
-    TCase *c = tcase_create("apply");
-    tcase_set_timeout(c, 120);
-    tcase_add_test(c, auto_takes_what_fits);
-    tcase_add_test(c, planning_changes_nothing);
-    tcase_add_test(c, none_means_none);
-    tcase_add_test(c, unknown_ids);
-    tcase_add_test(c, unavailable_kernels);
-    tcase_add_test(c, named_kernels_without_sites);
-    tcase_add_test(c, priority_decides);
-    tcase_add_test(c, outer_sites_cover_inner_ones);
-    tcase_add_test(c, options_limit_modules);
-    tcase_add_test(c, disabled_kernels);
-    tcase_add_test(c, failures_leave_everything);
-    tcase_add_test(c, one_by_one);
-    tcase_add_test(c, sessions_hold_kernels);
-    tcase_add_test(c, revert_is_exact);
-    tcase_add_test(c, the_configuration_says_how_much_is_checked);
-    tcase_add_test(c, verify_covers_every_site);
-    tcase_add_test(c, patterns);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *c = suite_open("apply", 120);
+    suite_add(c, auto_takes_what_fits, planning_changes_nothing, none_means_none, unknown_ids, unavailable_kernels,
+              named_kernels_without_sites, priority_decides, outer_sites_cover_inner_ones, options_limit_modules,
+              disabled_kernels, failures_leave_everything, one_by_one, sessions_hold_kernels, revert_is_exact,
+              the_configuration_says_how_much_is_checked, verify_covers_every_site, patterns);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * to rest first; whoever keeps others is told apart (tests/bad_kernels/threads_kernel.c). */
 #include "plugin_box.h"
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -102,16 +103,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("threads of kernels");
-    TCase *tc = tcase_create("threads");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("threads of kernels", 240);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, openmp_is_no_obstacle);
-    tcase_add_test(tc, threads_of_its_own_are_told);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, openmp_is_no_obstacle, threads_of_its_own_are_told);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Packed weights: shared by sites with equal weights, counted, and bounded. */
 #include "open/model.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -245,17 +246,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("packed weights");
-    TCase *c = tcase_create("packed");
-    tcase_set_timeout(c, 60);
-    tcase_add_test(c, equal_weights_are_packed_once);
-    tcase_add_test(c, copies_live_as_long_as_they_are_used);
-    tcase_add_test(c, a_bound_is_kept);
-    tcase_add_test(c, others_take_what_is_left);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *c = suite_open("packed weights", 60);
+    suite_add(c, equal_weights_are_packed_once, copies_live_as_long_as_they_are_used, a_bound_is_kept,
+              others_take_what_is_left);
+    return suite_run();
 }

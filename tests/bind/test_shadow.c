@@ -3,6 +3,7 @@
 #include "bind/shadow.h"
 #include "check/callfile.h"
 #include "open/model.h"
+#include "suite.h"
 #include "tempdir.h"
 #include "test_kernels.h"
 
@@ -197,18 +198,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("shadow");
-    TCase *tc = tcase_create("shadow");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("shadow", 300);
     tcase_add_loop_test(tc, a_kernel_that_turns_wrong_is_taken_off, 0, SUBJECTS);
     tcase_add_loop_test(tc, a_right_kernel_stays, 0, SUBJECTS);
-    tcase_add_test(tc, a_fraction_of_the_calls);
-    tcase_add_test(tc, what_cannot_be_is_refused);
-    tcase_add_test(tc, other_files_are_no_calls);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, a_fraction_of_the_calls, what_cannot_be_is_refused, other_files_are_no_calls);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Models opened for training: kernels without gradients are declined, those with them are checked. */
 #include "open/model.h"
 #include "plugin/plugins.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -321,18 +322,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("training");
-    TCase *c = tcase_create("training");
-    tcase_set_timeout(c, 120);
-    tcase_add_test(c, kernels_without_gradients_are_declined);
+    TCase *c = suite_open("training", 120);
+    suite_add(c, kernels_without_gradients_are_declined);
     tcase_add_loop_test(c, right_gradients_are_taken, 0, 3);
     tcase_add_loop_test(c, bad_gradients_are_refused, 0, sizeof bad / sizeof *bad);
-    tcase_add_test(c, gradients_have_their_tolerance);
-    tcase_add_test(c, backward_has_scratch);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(c, gradients_have_their_tolerance, backward_has_scratch);
+    return suite_run();
 }

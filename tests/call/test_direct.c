@@ -2,6 +2,7 @@
 #include "optest.h"
 #include "plugin/plugins.h"
 #include "process.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -535,22 +536,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("grouped products for programs");
-    TCase *tc = tcase_create("grouped products");
+    TCase *tc = suite_open("grouped products for programs", 0);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_add_test(tc, without_kernels);
-    tcase_add_test(tc, the_best_kernel_that_takes_it);
-    tcase_add_test(tc, the_first_call_of_a_size_is_compared);
-    tcase_add_test(tc, kernels_by_name_say_why_not);
-    tcase_add_test(tc, the_plugin_performs_it);
+    suite_add(tc, without_kernels, the_best_kernel_that_takes_it, the_first_call_of_a_size_is_compared,
+              kernels_by_name_say_why_not, the_plugin_performs_it);
     tcase_add_loop_test(tc, wrong_arguments_are_named, 0, (int)(sizeof mistakes / sizeof *mistakes));
-    tcase_add_test(tc, wrong_gradients_and_lists_are_named);
-    tcase_add_test(tc, nothing_to_do);
-    tcase_add_test(tc, the_example_is_right);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, wrong_gradients_and_lists_are_named, nothing_to_do, the_example_is_right);
+    return suite_run();
 }

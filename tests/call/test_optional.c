@@ -2,6 +2,7 @@
 #include "eager/eager.h"
 #include "open/model.h"
 #include "optest.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -182,18 +183,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("optional outputs");
-    TCase *tc = tcase_create("logits");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("optional outputs", 60);
     tcase_add_loop_test(tc, eager_gives_logits, 0, 3);
-    tcase_add_test(tc, they_are_checked);
-    tcase_add_test(tc, what_a_kernel_does_not_give_eager_does);
-    tcase_add_test(tc, a_kernel_that_gives_them_is_asked);
-    tcase_add_test(tc, a_kernel_that_does_not_keep_its_word_is_refused);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, they_are_checked, what_a_kernel_does_not_give_eager_does, a_kernel_that_gives_them_is_asked,
+              a_kernel_that_does_not_keep_its_word_is_refused);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* One site on its own: tn_site_forward and tn_site_backward. */
 #include "open/model.h"
 #include "optest.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -239,18 +240,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("single sites");
-    TCase *c = tcase_create("site");
-    tcase_set_timeout(c, 120);
+    TCase *c = suite_open("single sites", 120);
     tcase_add_checked_fixture(c, optest_setup, optest_teardown);
-    tcase_add_test(c, sites_are_performed);
-    tcase_add_test(c, composed_sites_have_gradients);
+    suite_add(c, sites_are_performed, composed_sites_have_gradients);
     tcase_add_loop_test(c, gradients_are_the_golden_ones, 0, 3);
-    tcase_add_test(c, wrong_tensors_are_refused);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(c, wrong_tensors_are_refused);
+    return suite_run();
 }

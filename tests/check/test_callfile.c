@@ -4,6 +4,7 @@
 #include "check/draw_site.h"
 #include "op/op.h"
 #include "replay_call.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -276,26 +277,18 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("callfile");
-    TCase *tcase = tcase_create("callfile");
+    TCase *tcase = suite_open("callfile", 240);
     int rows = 0;
     while (op_at((size_t)rows))
         rows++;
-    tcase_set_timeout(tcase, 240);
     tcase_add_checked_fixture(tcase, enter, leave);
     tcase_add_loop_test(tcase, every_tensor_is_looked_at, 0, rows);
     tcase_add_loop_test(tcase, axes_have_their_values, 0, rows);
     tcase_add_loop_test(tcase, dimensions_are_sizes, 0, rows);
     tcase_add_loop_test(tcase, numbers_are_finite, 0, rows);
     tcase_add_loop_test(tcase, features_are_known, 0, rows);
-    tcase_add_test(tcase, operations_and_threads);
-    tcase_add_test(tcase, texts_are_shown);
+    suite_add(tcase, operations_and_threads, texts_are_shown);
     tcase_add_loop_test(tcase, addresses_may_be_odd, 0, rows);
-    tcase_add_test(tcase, empty_tensors_are_small);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tcase, empty_tensors_are_small);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Checked apply: kernels that misbehave in one point each are refused, with a reason, and the model stays as it was. */
 #include "check/check.h"
 #include "open/model.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -441,19 +442,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("check");
-    TCase *refusals = tcase_create("refusals");
+    TCase *refusals = suite_open("check", 120);
     int count = (int)(sizeof bad / sizeof bad[0]);
-    tcase_set_timeout(refusals, 120);
     tcase_add_loop_test(refusals, auto_leaves_it_out, 0, count);
     tcase_add_loop_test(refusals, by_name_is_an_error, 0, count);
-    tcase_add_test(refusals, another_kernel_takes_over);
-    tcase_add_test(refusals, tolerance_is_a_bound);
+    suite_add(refusals, another_kernel_takes_over, tolerance_is_a_bound);
     tcase_add_loop_test(refusals, mixtures_are_checked, 0, 2);
-    suite_add_tcase(suite, refusals);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

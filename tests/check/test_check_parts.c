@@ -2,6 +2,7 @@
 #include "check/check.h"
 #include "check/fence.h"
 #include "open/model.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -155,17 +156,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("check: parts");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 60);
-    tcase_add_test(all, fences_hold);
-    tcase_add_test(all, a_fence_is_opened_in_what_was_given_back);
-    tcase_add_test(all, inputs_are_seeded);
-    tcase_add_test(all, routed_tokens_are_clear);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *all = suite_open("check: parts", 60);
+    suite_add(all, fences_hold, a_fence_is_opened_in_what_was_given_back, inputs_are_seeded, routed_tokens_are_clear);
+    return suite_run();
 }

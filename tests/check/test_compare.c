@@ -1,6 +1,7 @@
 /* How far results are from eager's: what rows are measured by, and what may come in any order. */
 #include "check/compare.h"
 #include "base/convert.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -265,22 +266,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("compare");
-    TCase *tc = tcase_create("compare");
-    tcase_add_test(tc, routes_compare_as_sets);
-    tcase_add_test(tc, ties_are_any_choice);
-    tcase_add_test(tc, sums_that_cancel_are_no_smaller_than_their_terms);
-    tcase_add_test(tc, what_is_f32_is_measured_as_such);
-    tcase_add_test(tc, rows_below_normal_numbers_have_their_steps);
-    tcase_add_test(tc, rows_at_the_end_of_f32_lose_terms);
-    tcase_add_test(tc, what_is_not_finite_stays_so);
-    tcase_add_test(tc, sums_near_the_largest_number_go_either_way);
-    tcase_add_test(tc, every_nan_is_the_same);
-    tcase_add_test(tc, what_sparse_gates_leave_is_no_smaller_than_gates);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *tc = suite_open("compare", 0);
+    suite_add(tc, routes_compare_as_sets, ties_are_any_choice, sums_that_cancel_are_no_smaller_than_their_terms,
+              what_is_f32_is_measured_as_such, rows_below_normal_numbers_have_their_steps,
+              rows_at_the_end_of_f32_lose_terms, what_is_not_finite_stays_so,
+              sums_near_the_largest_number_go_either_way, every_nan_is_the_same,
+              what_sparse_gates_leave_is_no_smaller_than_gates);
+    return suite_run();
 }

@@ -7,6 +7,7 @@
 #include "plugin/registry.h"
 #include "process.h"
 #include "sanitizer.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include "base/convert.h"
@@ -144,17 +145,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("extremes");
-    TCase *tc = tcase_create("extremes");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("extremes", 300);
 #if defined(__x86_64__)
     tcase_add_loop_test(tc, extreme_weights_pass, 0, TIERS * FILES);
 #endif
     tcase_add_loop_test(tc, swallowed_numbers_fail, 0, 2);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run();
 }

@@ -6,6 +6,7 @@
 #include "plugin/registry.h"
 #include "process.h"
 #include "sanitizer.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -359,9 +360,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("first use");
-    TCase *c = tcase_create("first use");
-    tcase_set_timeout(c, 120);
+    TCase *c = suite_open("first use", 120);
     tcase_add_loop_test(c, right_kernels_are_taken, 0, KERNELS);
     ADD_SLOW_LOOP(c, the_tree_s_own_are_taken, 7);
     ADD_SLOW_LOOP(c, wrong_at_a_size_is_refused, COUNT(sizes));
@@ -372,9 +371,6 @@ int main(void)
     ADD_SLOW_LOOP(c, what_is_taken_for_granted_is_refused, COUNT(granted));
     ADD_SLOW_LOOP(c, wrong_for_some_numbers_is_refused, COUNT(numbers));
     ADD_SLOW_LOOP(c, wrong_gradients_are_refused, COUNT(gradients_faults));
-    tcase_add_test(c, coverage_is_told);
-    tcase_add_test(c, a_check_adds_what_it_tried);
-    tcase_add_test(c, a_chunk_is_always_tried);
-    suite_add_tcase(suite, c);
-    return process_main(suite);
+    suite_add(c, coverage_is_told, a_check_adds_what_it_tried, a_chunk_is_always_tried);
+    return process_main();
 }

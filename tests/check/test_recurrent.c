@@ -4,6 +4,7 @@
 #include "check/draw_site.h"
 #include "eager/eager.h"
 #include "op/op.h"
+#include "suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -74,15 +75,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("contracts with a state");
-    TCase *tc = tcase_create("first use");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("contracts with a state", 300);
     tcase_add_loop_test(tc, right_ones_are_taken, 0, OPS * TYPES);
     tcase_add_loop_test(tc, wrong_ones_are_refused, 0, OPS * TYPES);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Rows that two right kernels may compute differently are found, and no others. */
 #include "check/unclear.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -73,15 +74,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rows that rounding decides");
-    TCase *tc = tcase_create("unclear");
+    TCase *tc = suite_open("rows that rounding decides", 0);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, large_scores_are_left_out, 0, 3);
-    tcase_add_test(tc, other_operations_are_clear);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, other_operations_are_clear);
+    return suite_run();
 }

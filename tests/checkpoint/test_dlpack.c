@@ -5,6 +5,7 @@
 #include <tenon/tenon.h>
 
 #include "broken.h"
+#include "suite.h"
 
 /* The layout is an interface between libraries. */
 _Static_assert(sizeof(DLDataType) == 4 && sizeof(DLDevice) == 8, "DLPack types");
@@ -118,16 +119,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("dlpack");
-    TCase *tc = tcase_create("views");
-    tcase_add_test(tc, a_view_with_its_release);
-    tcase_add_test(tc, every_type);
-    tcase_add_test(tc, what_dlpack_does_not_have);
-    tcase_add_test(tc, what_is_no_tensor);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *tc = suite_open("dlpack", 0);
+    suite_add(tc, a_view_with_its_release, every_type, what_dlpack_does_not_have, what_is_no_tensor);
+    return suite_run();
 }

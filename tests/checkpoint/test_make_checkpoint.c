@@ -1,5 +1,6 @@
 /* The tool that makes checkpoints to measure on: its folders are right, and the same for the same seed. */
 #include "checkpoint/checkpoint.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -135,17 +136,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("make_checkpoint");
-    TCase *tc = tcase_create("folders");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, a_folder_is_complete);
+    TCase *tc = suite_open("make_checkpoint", 120);
+    suite_add(tc, a_folder_is_complete);
     tcase_add_loop_test(tc, every_architecture_opens, 0, 4);
-    tcase_add_test(tc, a_seed_decides_everything);
-    tcase_add_test(tc, usage_is_checked);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, a_seed_decides_everything, usage_is_checked);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Files that another program cuts short or changes while they are mapped. */
 #include "base/mapped.h"
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -168,16 +169,8 @@ END_TEST
 
 int main(void)
 {
-    TCase *cases = tcase_create("mapped");
-    tcase_add_test(cases, what_is_cut_off_reads_as_zeros);
-    tcase_add_test(cases, changes_in_place_are_seen);
-    tcase_add_test(cases, other_faults_go_where_they_went_before);
-    tcase_add_test(cases, a_model_says_which_file);
-    Suite *suite = suite_create("mapped");
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *cases = suite_open("mapped", 0);
+    suite_add(cases, what_is_cut_off_reads_as_zeros, changes_in_place_are_seen, other_faults_go_where_they_went_before,
+              a_model_says_which_file);
+    return suite_run();
 }

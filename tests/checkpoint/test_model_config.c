@@ -1,6 +1,7 @@
 /* config.json: types, absence, ranges, and what is said of a key that is wrong. */
 #include "checkpoint/checkpoint.h"
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -288,25 +289,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("model_config");
-    TCase *tc = tcase_create("config");
+    TCase *tc = suite_open("model_config", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, values_are_read);
-    tcase_add_test(tc, absent_and_null_leave_the_default);
-    tcase_add_test(tc, the_first_error_sticks);
-    tcase_add_test(tc, children_name_their_place);
-    tcase_add_test(tc, wrong_types_and_ranges_are_errors);
-    tcase_add_test(tc, a_word_is_one_of_those_known);
-    tcase_add_test(tc, lists_and_scalars);
-    tcase_add_test(tc, an_object_may_have_known_keys_alone);
-    tcase_add_test(tc, the_last_duplicate_wins);
-    tcase_add_test(tc, what_is_not_a_config_is_refused);
-    tcase_add_test(tc, a_config_that_is_no_file_is_refused);
-    tcase_add_test(tc, a_huge_config_is_not_read);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, values_are_read, absent_and_null_leave_the_default, the_first_error_sticks, children_name_their_place,
+              wrong_types_and_ranges_are_errors, a_word_is_one_of_those_known, lists_and_scalars,
+              an_object_may_have_known_keys_alone, the_last_duplicate_wins, what_is_not_a_config_is_refused,
+              a_config_that_is_no_file_is_refused, a_huge_config_is_not_read);
+    return suite_run();
 }

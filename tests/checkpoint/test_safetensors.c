@@ -1,5 +1,6 @@
 /* Reading and writing .safetensors files that are right. What is wrong with the others: tests/bad_models. */
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -259,21 +260,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("safetensors");
-    TCase *tc = tcase_create("files");
+    TCase *tc = suite_open("safetensors", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_reference_file_is_read);
-    tcase_add_test(tc, json_of_any_style_is_understood);
-    tcase_add_test(tc, data_may_be_unaligned);
-    tcase_add_test(tc, what_is_written_is_read_again);
-    tcase_add_test(tc, what_cannot_be_written_is_refused);
-    tcase_add_test(tc, an_output_that_cannot_be_written_leaves_the_old);
-    tcase_add_test(tc, what_is_not_finished_leaves_nothing);
-    tcase_add_test(tc, a_link_stays_a_link);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, a_reference_file_is_read, json_of_any_style_is_understood, data_may_be_unaligned,
+              what_is_written_is_read_again, what_cannot_be_written_is_refused,
+              an_output_that_cannot_be_written_leaves_the_old, what_is_not_finished_leaves_nothing,
+              a_link_stays_a_link);
+    return suite_run();
 }

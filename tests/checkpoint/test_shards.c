@@ -1,6 +1,7 @@
 /* A folder's tensors, from one file and from several. */
 #include "checkpoint/checkpoint.h"
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -142,18 +143,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("shards");
-    TCase *tc = tcase_create("folders");
-    tcase_add_test(tc, one_file);
-    tcase_add_test(tc, several_files);
-    tcase_add_test(tc, a_single_file_wins_over_an_index);
-    tcase_add_test(tc, the_index_decides);
-    tcase_add_test(tc, many_tensors);
-    tcase_add_test(tc, alignment_is_told);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *tc = suite_open("shards", 0);
+    suite_add(tc, one_file, several_files, a_single_file_wins_over_an_index, the_index_decides, many_tensors,
+              alignment_is_told);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* tenon cache: what is shown, cleared and pruned. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <jansson.h>
@@ -114,13 +115,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli_cache");
-    TCase *all = tcase_create("all");
+    TCase *all = suite_open("cli_cache", 0);
     tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, it_is_shown);
-    tcase_add_test(all, it_is_cleared);
-    tcase_add_test(all, it_is_pruned);
-    tcase_add_test(all, what_has_no_effect_is_a_mistake);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    suite_add(all, it_is_shown, it_is_cleared, it_is_pruned, what_has_no_effect_is_a_mistake);
+    return process_main();
 }

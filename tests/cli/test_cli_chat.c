@@ -1,4 +1,5 @@
 /* Conversations: tenon run --messages, one question, and tenon chat through a pipe. */
+#include "suite.h"
 #include "talk.h"
 
 #include <jansson.h>
@@ -316,23 +317,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: chat");
-    TCase *all = tcase_create("chat");
-    tcase_set_timeout(all, 600);
+    TCase *all = suite_open("cli: chat", 600);
     tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, run_answers_messages);
+    suite_add(all, run_answers_messages);
     tcase_add_loop_test(all, wrong_messages_are_errors, 0, sizeof wrong / sizeof *wrong);
-    tcase_add_test(all, other_mistakes_are_told);
-    tcase_add_test(all, a_question_is_answered_once);
-    tcase_add_test(all, the_template_gets_variables_and_tools);
-    tcase_add_test(all, a_model_without_a_template_continues_plain_text);
-    tcase_add_test(all, a_line_is_a_message);
-    tcase_add_test(all, a_conversation_is_saved_and_goes_on);
-    tcase_add_test(all, a_conversation_that_cannot_be_saved);
-    tcase_add_test(all, what_changed_is_computed_again);
-    tcase_add_test(all, the_speed_of_an_answer_is_told);
-    tcase_add_test(all, a_full_context_is_told);
-    tcase_add_test(all, answers_end_where_the_model_says);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    suite_add(all, other_mistakes_are_told, a_question_is_answered_once, the_template_gets_variables_and_tools,
+              a_model_without_a_template_continues_plain_text, a_line_is_a_message, a_conversation_is_saved_and_goes_on,
+              a_conversation_that_cannot_be_saved, what_changed_is_computed_again, the_speed_of_an_answer_is_told,
+              a_full_context_is_told, answers_end_where_the_model_says);
+    return process_main();
 }

@@ -1,5 +1,6 @@
 /* tenon check: this project's plugins and the example pass, a bad kernel fails, and the output says what to do. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <jansson.h>
@@ -118,15 +119,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tenon check");
-    TCase *tc = tcase_create("check");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("tenon check", 600);
     tcase_add_loop_test(tc, what_passed_says_what_was_covered, 0, 2);
-    tcase_add_test(tc, a_fault_ends_with_5);
-    tcase_add_test(tc, verbose_has_a_line_per_site);
-    tcase_add_test(tc, any_place_will_do);
-    tcase_add_test(tc, json_holds_rows);
-    tcase_add_test(tc, what_is_no_plugin_ends_with_3);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, a_fault_ends_with_5, verbose_has_a_line_per_site, any_place_will_do, json_holds_rows,
+              what_is_no_plugin_ends_with_3);
+    return process_main();
 }

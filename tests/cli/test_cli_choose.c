@@ -1,6 +1,7 @@
 /* A plugin that is dropped in beside others, SPECs of the command line, and configurations that name what is not there.
  */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <jansson.h>
@@ -347,24 +348,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: choosing");
-    TCase *all = tcase_create("choosing");
-    tcase_set_timeout(all, 600);
+    TCase *all = suite_open("cli: choosing", 600);
     tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, a_plugin_that_is_dropped_in_stops_nothing);
-    tcase_add_test(all, a_folder_of_ones_own_comes_before_the_usual);
-    tcase_add_test(all, folders_of_the_configuration_stay);
-    tcase_add_test(all, three_that_tie);
-    tcase_add_test(all, who_lost_a_site_to_whom_is_shown);
-    tcase_add_test(all, specs_of_the_command_line);
-    tcase_add_test(all, what_has_no_effect_is_told);
-    tcase_add_test(all, names_of_flash_linear_attention);
-    tcase_add_test(all, a_file_for_both_programs);
-    tcase_add_test(all, specs_of_the_file);
-    tcase_add_test(all, files_that_name_what_is_not_there);
-    tcase_add_test(all, a_pin_that_is_misspelt);
-    tcase_add_test(all, an_empty_list_of_folders_means_none);
-    tcase_add_test(all, wrong_variables_are_errors);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    suite_add(all, a_plugin_that_is_dropped_in_stops_nothing, a_folder_of_ones_own_comes_before_the_usual,
+              folders_of_the_configuration_stay, three_that_tie, who_lost_a_site_to_whom_is_shown,
+              specs_of_the_command_line, what_has_no_effect_is_told, names_of_flash_linear_attention,
+              a_file_for_both_programs, specs_of_the_file, files_that_name_what_is_not_there, a_pin_that_is_misspelt,
+              an_empty_list_of_folders_means_none, wrong_variables_are_errors);
+    return process_main();
 }

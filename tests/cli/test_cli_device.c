@@ -1,5 +1,6 @@
 /* A plugin that brings a device: nothing changes by its being there, and who asks for it is told what is wrong. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -106,14 +107,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: devices");
-    TCase *tc = tcase_create("devices");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("cli: devices", 120);
     tcase_add_loop_test(tc, a_device_that_nobody_asked_for_changes_nothing, 0, 5);
     tcase_add_loop_test(tc, one_that_is_asked_for_is_announced_and_checked, 0, 5);
-    tcase_add_test(tc, one_that_asks_for_too_much_is_to_blame);
-    tcase_add_test(tc, a_configuration_that_asks_for_it_is_named);
-    tcase_add_test(tc, kernels_lists_it);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, one_that_asks_for_too_much_is_to_blame, a_configuration_that_asks_for_it_is_named, kernels_lists_it);
+    return process_main();
 }

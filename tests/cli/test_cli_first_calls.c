@@ -1,6 +1,7 @@
 /* A kernel that is wrong with sizes that no check draws, as a user meets it: the text is eager's with one warning, and
  * the next run refuses the kernel (tests/bad_kernels/bad_guest.c). */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <stdio.h>
@@ -94,12 +95,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("first calls");
-    TCase *tc = tcase_create("first calls");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("first calls", 600);
     tcase_add_checked_fixture(tc, enter, leave);
     tcase_add_loop_test(tc, a_wrong_size_changes_no_text, 0, FAULTS);
-    tcase_add_test(tc, it_is_told);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, it_is_told);
+    return process_main();
 }

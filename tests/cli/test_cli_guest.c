@@ -2,6 +2,7 @@
  * ends with exit status 3 whatever the kernel calls it, and weights cannot be written (tests/bad_kernels/bad_guest.c).
  */
 #include "process.h"
+#include "suite.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -228,21 +229,17 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("kernels with bad manners");
-    TCase *tc = tcase_create("guest");
-    tcase_set_timeout(tc, 600);
-    tcase_add_test(tc, good_manners_are_accepted);
+    TCase *tc = suite_open("kernels with bad manners", 600);
+    suite_add(tc, good_manners_are_accepted);
     tcase_add_loop_test(tc, what_the_trial_sees_is_refused, 0, CHANGES - 1);
     tcase_add_loop_test(tc, what_comes_later_is_put_back, 0, CHANGES);
 #if defined(__x86_64__)
-    tcase_add_test(tc, other_threads_are_watched);
+    suite_add(tc, other_threads_are_watched);
 #endif
     tcase_add_loop_test(tc, a_failure_ends_with_3, 0, sizeof failures / sizeof *failures);
     tcase_add_loop_test(tc, an_end_in_a_child_is_no_answer, 0, sizeof ends / sizeof *ends);
     tcase_add_loop_test(tc, an_end_of_the_program_is_told, 0, TOLD);
-    tcase_add_test(tc, a_listing_that_is_ended_is_told);
-    tcase_add_test(tc, a_handler_cannot_change_the_status);
+    suite_add(tc, a_listing_that_is_ended_is_told, a_handler_cannot_change_the_status);
     tcase_add_loop_test(tc, weights_are_read_only, 0, 2);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    return process_main();
 }

@@ -1,6 +1,7 @@
 /* Models by the name that they have on the Hub, in a cache as its tools leave it. */
 #include "base/hub.h"
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <stdio.h>
@@ -285,16 +286,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: the Hub's cache");
-    TCase *tc = tcase_create("hub");
+    TCase *tc = suite_open("cli: the Hub's cache", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, revisions);
+    suite_add(tc, revisions);
     tcase_add_loop_test(tc, other_names, 0, sizeof paths / sizeof *paths);
-    tcase_add_test(tc, a_folder_of_that_name_wins);
-    tcase_add_test(tc, where_the_cache_is);
-    tcase_add_test(tc, commands_take_names);
-    tcase_add_test(tc, a_part_of_a_snapshot);
-    tcase_add_test(tc, a_broken_file_of_a_snapshot);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, a_folder_of_that_name_wins, where_the_cache_is, commands_take_names, a_part_of_a_snapshot,
+              a_broken_file_of_a_snapshot);
+    return process_main();
 }

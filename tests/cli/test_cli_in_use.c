@@ -2,6 +2,7 @@
  * started looks at them anew. */
 #include "process.h"
 #include "rewrite.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <fcntl.h>
@@ -160,13 +161,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: plugins in use");
-    TCase *tc = tcase_create("in use");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("cli: plugins in use", 600);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_loop_test(tc, a_conversation_goes_on, 0, REWRITES);
     tcase_add_loop_test(tc, a_text_goes_on, 0, REWRITES);
     tcase_add_loop_test(tc, the_next_one_tries_it_again, 0, REWRITES);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    return process_main();
 }

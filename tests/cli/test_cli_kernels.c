@@ -1,5 +1,6 @@
 /* kernels, inspect, verify and bench, and what is said about plugins that cannot be used. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <jansson.h>
@@ -492,24 +493,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: kernels");
-    TCase *all = tcase_create("kernels");
-    tcase_set_timeout(all, 600);
-    tcase_add_test(all, kernels_of_the_build_are_found);
-    tcase_add_test(all, the_line_of_kernels_is_short);
-    tcase_add_test(all, a_missing_filter_is_told);
-    tcase_add_test(all, the_configuration_names_the_folders);
-    tcase_add_test(all, a_file_that_is_no_plugin_is_listed);
-    tcase_add_test(all, a_broken_plugin_shows_in_the_exit_status);
-    tcase_add_test(all, kernels_asked_for_by_name);
-    tcase_add_test(all, no_kernels_in_spite_of_a_bad_folder);
-    tcase_add_test(all, inspect_prints_tree_and_reasons);
-    tcase_add_test(all, inspect_prints_other_formats);
-    tcase_add_test(all, verify_prints_the_figures);
-    tcase_add_test(all, bench_measures_both_sides);
-    tcase_add_test(all, bench_shows_the_spread);
-    tcase_add_test(all, bench_refuses_what_does_not_fit);
-    tcase_add_test(all, embedding_example_says_the_same);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    TCase *all = suite_open("cli: kernels", 600);
+    suite_add(all, kernels_of_the_build_are_found, the_line_of_kernels_is_short, a_missing_filter_is_told,
+              the_configuration_names_the_folders, a_file_that_is_no_plugin_is_listed,
+              a_broken_plugin_shows_in_the_exit_status, kernels_asked_for_by_name, no_kernels_in_spite_of_a_bad_folder,
+              inspect_prints_tree_and_reasons, inspect_prints_other_formats, verify_prints_the_figures,
+              bench_measures_both_sides, bench_shows_the_spread, bench_refuses_what_does_not_fit,
+              embedding_example_says_the_same);
+    return process_main();
 }

@@ -3,6 +3,7 @@
  * number in the library (tests/bad_plugins/calls_library.c). */
 #include "process.h"
 #include "sanitizer.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <glob.h>
@@ -176,15 +177,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("libraries of kernels");
-    TCase *tc = tcase_create("libraries");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("libraries of kernels", 600);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, a_library_that_it_is_linked_with, 0, 2);
-    tcase_add_test(tc, a_library_that_the_environment_leads_to);
+    suite_add(tc, a_library_that_the_environment_leads_to);
     tcase_add_loop_test(tc, a_library_that_the_program_has_already, 0, 2);
     tcase_add_loop_test(tc, a_library_that_it_opens, 0, 4);
-    tcase_add_test(tc, a_library_that_wants_an_executable_stack);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, a_library_that_wants_an_executable_stack);
+    return process_main();
 }

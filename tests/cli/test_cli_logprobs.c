@@ -1,5 +1,6 @@
 /* tenon run --json --logprobs: of what the model computed, whatever tokens are drawn by. */
 #include "process.h"
+#include "suite.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -157,12 +158,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tenon run --logprobs");
-    TCase *tc = tcase_create("logprobs");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, they_are_those_of_the_logits);
-    tcase_add_test(tc, texts_are_whole);
-    tcase_add_test(tc, they_are_asked_for);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    TCase *tc = suite_open("tenon run --logprobs", 120);
+    suite_add(tc, they_are_those_of_the_logits, texts_are_whole, they_are_asked_for);
+    return process_main();
 }

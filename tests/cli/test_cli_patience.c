@@ -1,6 +1,7 @@
 /* Plugins that keep the host waiting have a time for all of their answers, and what hung is not asked again by the next
  * commands, for a while (tests/bad_plugins/slow_answers.c). */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <glob.h>
@@ -109,12 +110,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: patience");
-    TCase *tc = tcase_create("patience");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("cli: patience", 600);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, what_hangs_is_not_waited_for_again, 0, sizeof deeds / sizeof *deeds);
-    tcase_add_test(tc, elsewhere_it_is_asked);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, elsewhere_it_is_asked);
+    return process_main();
 }

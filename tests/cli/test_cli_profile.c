@@ -1,5 +1,6 @@
 /* bench --profile, --trace and --plot: what they print and write, and how they fail. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <jansson.h>
@@ -331,18 +332,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: profile");
-    TCase *all = tcase_create("profile");
-    tcase_set_timeout(all, 600);
-    tcase_add_test(all, json_adds_up);
-    tcase_add_test(all, modules_are_told_apart);
-    tcase_add_test(all, table_has_every_part);
+    TCase *all = suite_open("cli: profile", 600);
+    suite_add(all, json_adds_up, modules_are_told_apart, table_has_every_part);
     tcase_add_loop_test(all, it_fits_the_terminal, 0, 4);
-    tcase_add_test(all, trace_is_valid);
-    tcase_add_test(all, plot_is_drawn);
-    tcase_add_test(all, no_gnuplot_names_the_package);
-    tcase_add_test(all, failing_gnuplot_is_an_error);
-    tcase_add_test(all, wrong_options_are_told_at_once);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    suite_add(all, trace_is_valid, plot_is_drawn, no_gnuplot_names_the_package, failing_gnuplot_is_an_error,
+              wrong_options_are_told_at_once);
+    return process_main();
 }

@@ -1,6 +1,7 @@
 /* --shadow and tenon check --replay: a kernel that is right in its check and wrong on live data is taken off, the text
  * is eager's, and its call is made again from the file (tests/bad_kernels/bad_guest.c). */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <stdio.h>
@@ -203,18 +204,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tenon --shadow");
-    TCase *tc = tcase_create("shadow");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("tenon --shadow", 600);
     tcase_add_checked_fixture(tc, enter, leave);
     tcase_add_loop_test(tc, a_wrong_kernel_is_found, 0, 2);
     tcase_add_loop_test(tc, its_call_is_made_again, 0, 2);
-    tcase_add_test(tc, its_texts_are_written_out);
-    tcase_add_test(tc, only_files_are_read);
-    tcase_add_test(tc, names_that_json_cannot_hold);
+    suite_add(tc, its_texts_are_written_out, only_files_are_read, names_that_json_cannot_hold);
     tcase_add_loop_test(tc, a_right_one_stays, 0, 2);
     tcase_add_loop_test(tc, our_own_stay, 0, 5);
-    tcase_add_test(tc, what_cannot_be_is_refused);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, what_cannot_be_is_refused);
+    return process_main();
 }

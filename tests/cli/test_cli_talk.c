@@ -1,5 +1,6 @@
 /* tenon chat on a terminal: its editor, Ctrl-C, and what must not reach the terminal. */
 #include "sanitizer.h"
+#include "suite.h"
 #include "talk.h"
 
 #include <fcntl.h>
@@ -418,20 +419,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: chat on a terminal");
-    TCase *all = tcase_create("chat");
-    tcase_set_timeout(all, 600);
+    TCase *all = suite_open("cli: chat on a terminal", 600);
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_loop_test(all, lines_are_edited_and_remembered, 0, 2);
-    tcase_add_test(all, pasted_lines_are_one_message);
-    tcase_add_test(all, tab_completes_commands);
-    tcase_add_test(all, lines_are_kept_for_the_next_chat);
-    tcase_add_test(all, control_c_and_mistakes_end_nothing);
-    tcase_add_test(all, control_c_before_the_wait_is_seen);
-    tcase_add_test(all, control_c_during_a_write_loses_nothing);
-    tcase_add_test(all, control_c_ends_an_answer);
-    tcase_add_test(all, no_escape_reaches_a_terminal);
+    suite_add(all, pasted_lines_are_one_message, tab_completes_commands, lines_are_kept_for_the_next_chat,
+              control_c_and_mistakes_end_nothing, control_c_before_the_wait_is_seen,
+              control_c_during_a_write_loses_nothing, control_c_ends_an_answer, no_escape_reaches_a_terminal);
     tcase_add_loop_test(all, nothing_that_deceives_reaches_a_terminal, 0, 2);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    return process_main();
 }

@@ -1,5 +1,6 @@
 /* The command line on terminals and in pipes: progress bar, Ctrl-C, readers that go away, disks that are full. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <errno.h>
@@ -347,20 +348,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: terminal");
-    TCase *all = tcase_create("terminal");
-    tcase_set_timeout(all, 600);
-    tcase_add_test(all, interrupt_ends_after_the_token);
-    tcase_add_test(all, second_interrupt_kills);
+    TCase *all = suite_open("cli: terminal", 600);
+    suite_add(all, interrupt_ends_after_the_token, second_interrupt_kills);
     tcase_add_loop_test(all, reader_that_goes_away, 0, 2);
-    tcase_add_test(all, full_disk_is_an_error);
+    suite_add(all, full_disk_is_an_error);
     tcase_add_loop_test(all, progress_fits_the_terminal, 0, 4);
-    tcase_add_test(all, no_progress_when_quiet);
-    tcase_add_test(all, a_terminal_is_no_prompt);
+    suite_add(all, no_progress_when_quiet, a_terminal_is_no_prompt);
     tcase_add_loop_test(all, a_first_use_is_told, 0, 3);
-    tcase_add_test(all, interrupt_leaves_a_clean_line);
-    tcase_add_test(all, a_long_prompt_has_a_bar);
-    tcase_add_test(all, interrupt_ends_a_long_prompt);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    suite_add(all, interrupt_leaves_a_clean_line, a_long_prompt_has_a_bar, interrupt_ends_a_long_prompt);
+    return process_main();
 }

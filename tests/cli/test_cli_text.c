@@ -1,5 +1,6 @@
 /* tokenize, run, perplexity and logits on the embedded model, against what its expected.json says. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <jansson.h>
@@ -515,29 +516,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: text");
-    TCase *all = tcase_create("text");
-    tcase_set_timeout(all, 600); /* process.c has its own limit, which says more                  */
-    tcase_add_test(all, tokenize_gives_the_ids);
-    tcase_add_test(all, tokenize_decodes);
-    tcase_add_test(all, run_continues_as_expected);
-    tcase_add_test(all, run_takes_arguments_in_any_form);
-    tcase_add_test(all, dtypes_have_the_names_of_others);
-    tcase_add_test(all, run_reports_on_stderr);
-    tcase_add_test(all, run_samples_by_seed);
-    tcase_add_test(all, run_stops_where_the_context_ends);
-    tcase_add_test(all, run_draws_as_the_model_says);
-    tcase_add_test(all, run_ends_before_a_stop_text);
-    tcase_add_test(all, run_stops_where_the_model_says);
-    tcase_add_test(all, run_reads_a_file);
-    tcase_add_test(all, run_refuses_wrong_prompts);
-    tcase_add_test(all, run_works_on_ids_alone);
-    tcase_add_test(all, standard_input_loses_one_final_newline);
-    tcase_add_test(all, dynamic_rotary_scaling_has_no_bound);
-    tcase_add_test(all, perplexity_is_reproduced);
-    tcase_add_test(all, perplexity_of_a_window_that_does_not_fit);
-    tcase_add_test(all, logits_are_those_of_run);
-    tcase_add_test(all, logits_refuses_wrong_input);
-    suite_add_tcase(suite, all);
-    return process_main(suite);
+    TCase *all = suite_open("cli: text", 600); /* process.c has its own limit, which says more                  */
+    suite_add(all, tokenize_gives_the_ids, tokenize_decodes, run_continues_as_expected, run_takes_arguments_in_any_form,
+              dtypes_have_the_names_of_others, run_reports_on_stderr, run_samples_by_seed,
+              run_stops_where_the_context_ends, run_draws_as_the_model_says, run_ends_before_a_stop_text,
+              run_stops_where_the_model_says, run_reads_a_file, run_refuses_wrong_prompts, run_works_on_ids_alone,
+              standard_input_loses_one_final_newline, dynamic_rotary_scaling_has_no_bound, perplexity_is_reproduced,
+              perplexity_of_a_window_that_does_not_fit, logits_are_those_of_run, logits_refuses_wrong_input);
+    return process_main();
 }

@@ -1,5 +1,6 @@
 /* The command line's help, its arguments, and what it says about wrong ones. Needs no model. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -261,20 +262,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: usage");
-    TCase *help = tcase_create("help"), *wrong = tcase_create("wrong"), *early = tcase_create("early");
-    tcase_add_test(help, program_help_lists_every_command);
-    tcase_add_loop_test(help, command_help_shows_an_example, 0, NAMES);
-    tcase_add_test(help, version_is_printed);
-    tcase_add_test(wrong, nothing_given_prints_the_usage);
-    tcase_add_loop_test(wrong, wrong_arguments_are_usage_errors, 0, (int)(sizeof wrong_lines / sizeof *wrong_lines));
-    tcase_add_test(early, folders_and_files_that_are_not_there);
-    tcase_add_test(early, a_missing_model_says_how_to_get_one);
-    tcase_add_test(early, more_threads_than_processors_are_warned_about);
-    tcase_add_test(early, more_threads_than_serve_change_nothing);
-    tcase_add_test(early, a_wrong_configuration_names_its_key);
-    suite_add_tcase(suite, help);
-    suite_add_tcase(suite, wrong);
-    suite_add_tcase(suite, early);
-    return process_main(suite);
+    TCase *all = suite_open("cli: usage", 0);
+    tcase_add_loop_test(all, command_help_shows_an_example, 0, NAMES);
+    tcase_add_loop_test(all, wrong_arguments_are_usage_errors, 0, (int)(sizeof wrong_lines / sizeof *wrong_lines));
+    suite_add(all, program_help_lists_every_command, version_is_printed, nothing_given_prints_the_usage,
+              folders_and_files_that_are_not_there, a_missing_model_says_how_to_get_one,
+              more_threads_than_processors_are_warned_about, more_threads_than_serve_change_nothing,
+              a_wrong_configuration_names_its_key);
+    return process_main();
 }

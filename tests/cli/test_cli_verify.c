@@ -1,5 +1,6 @@
 /* tenon verify: failed kernels are rows and exit status 5, whoever stands beside them; --training, --text. */
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <jansson.h>
@@ -330,20 +331,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli: verify");
-    TCase *c = tcase_create("verify");
-    tcase_set_timeout(c, 300);
+    TCase *c = suite_open("cli: verify", 300);
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_loop_test(c, a_wrong_kernel_beside_good_ones, 0, 3);
-    tcase_add_test(c, one_that_lost_its_sites);
-    tcase_add_test(c, one_that_crashes);
+    suite_add(c, one_that_lost_its_sites, one_that_crashes);
     tcase_add_loop_test(c, inspect_never_says_that_a_refused_one_takes_it, 0, 2);
-    tcase_add_test(c, selection_errors_end_with_3);
-    tcase_add_test(c, training_shows_each_gradient);
-    tcase_add_test(c, good_kernels_pass_on_text);
+    suite_add(c, selection_errors_end_with_3, training_shows_each_gradient, good_kernels_pass_on_text);
     tcase_add_loop_test(c, wrong_kernels_fail_on_text, 0, sizeof faults / sizeof *faults);
-    tcase_add_test(c, failures_on_text_are_told);
-    tcase_add_test(c, wrong_use);
-    suite_add_tcase(suite, c);
-    return process_main(suite);
+    suite_add(c, failures_on_text_are_told, wrong_use);
+    return process_main();
 }

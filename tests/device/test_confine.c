@@ -3,6 +3,7 @@
  * system denies without a filter, too, is left out, aloud. */
 #include "device/confine.h"
 
+#include "suite.h"
 #include "tempdir.h"
 
 #include <asm/termbits.h>
@@ -412,17 +413,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("device: confine");
-    TCase *tc = tcase_create("confine");
+    TCase *tc = suite_open("device: confine", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_loop_test(tc, other_processes_are_left_alone, 0, ON_THREADS);
     tcase_add_loop_test(tc, a_process_may_do_it_to_itself, 0, ON_THREADS);
     tcase_add_loop_test(tc, groups_terminals_and_the_machine_are_left_alone, 0, ON_OTHERS);
-    tcase_add_test(tc, threads_may_be_bound_to_processors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, threads_may_be_bound_to_processors);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
 #include "device/cpu_flags.h"
 #include "eager/eager.h"
 #include "device/device.h"
+#include "suite.h"
 
 #include <check.h>
 #include <sched.h>
@@ -391,28 +392,10 @@ END_TEST
 int main(void)
 {
     threads_strict(true);
-    Suite *suite = suite_create("device");
-    TCase *tc = tcase_create("device");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, everything_is_done_once);
-    tcase_add_test(tc, barriers_and_nesting);
-    tcase_add_test(tc, a_team_is_bounded);
-    tcase_add_test(tc, serial_after_fork);
-    tcase_add_test(tc, memory_is_aligned_and_zero);
-    tcase_add_test(tc, memory_that_cannot_be);
-    tcase_add_test(tc, copies);
-    tcase_add_test(tc, arena_is_a_stack);
-    tcase_add_test(tc, arena_measures);
-    tcase_add_test(tc, operations_that_the_device_performs);
-    tcase_add_test(tc, tiers);
-    tcase_add_test(tc, flags_agree_with_the_compilers);
-    tcase_add_test(tc, flags_of_cpuid);
-    tcase_add_test(tc, emulated_flags_are_added);
-    tcase_add_test(tc, environment_takes_flags_away);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    TCase *tc = suite_open("device", 120);
+    suite_add(tc, everything_is_done_once, barriers_and_nesting, a_team_is_bounded, serial_after_fork,
+              memory_is_aligned_and_zero, memory_that_cannot_be, copies, arena_is_a_stack, arena_measures,
+              operations_that_the_device_performs, tiers, flags_agree_with_the_compilers, flags_of_cpuid,
+              emulated_flags_are_added, environment_takes_flags_away);
+    return suite_run();
 }

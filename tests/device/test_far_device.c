@@ -2,6 +2,7 @@
 #include "far_device.h"
 #include "open/model.h"
 #include "optest.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -377,23 +378,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("a device that is far away");
-    TCase *tc = tcase_create("far");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("a device that is far away", 120);
     tcase_add_loop_test(tc, they_compute_the_same, 0, MODELS * KINDS);
-    tcase_add_test(tc, it_generates);
-    tcase_add_test(tc, sites_and_their_gradients);
-    tcase_add_test(tc, units_and_names_that_are_not_there);
+    suite_add(tc, it_generates, sites_and_their_gradients, units_and_names_that_are_not_there);
     tcase_add_loop_test(tc, what_a_device_declines_is_told_when_a_model_is_opened, 0, 3);
-    tcase_add_test(tc, parts_are_asked_about_instead_of_compositions);
-    tcase_add_test(tc, what_fails_in_the_queue_fails_the_run);
-    tcase_add_test(tc, a_device_without_gradients_says_so);
+    suite_add(tc, parts_are_asked_about_instead_of_compositions, what_fails_in_the_queue_fails_the_run,
+              a_device_without_gradients_says_so);
     tcase_add_loop_test(tc, kernels_of_a_device_use_its_queue, 0, 2);
     tcase_add_loop_test(tc, wrong_kernels_of_a_device_are_refused, 0, 4);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

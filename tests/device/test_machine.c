@@ -3,6 +3,7 @@
 #include "device/cpu_flags.h"
 #include "device/device.h"
 #include "device/machine.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -123,21 +124,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *s = suite_create("machine");
-    TCase *tc = tcase_create("ceilings");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, all_that_the_machine_has_is_measured);
-    tcase_add_test(tc, an_older_struct_is_filled_as_far_as_it_goes);
-    tcase_add_test(tc, a_struct_without_size_is_refused);
-    tcase_add_test(tc, only_allowed_instructions_are_measured);
-    tcase_add_test(tc, the_threads_that_were_set_stay_set);
-    tcase_add_test(tc, a_pass_in_cache_takes_time);
-    tcase_add_test(tc, the_larger_of_each_rate_is_kept);
-    tcase_add_test(tc, more_threads_reach_no_less_cache);
-    suite_add_tcase(s, tc);
-    SRunner *sr = srunner_create(s);
-    srunner_run_all(sr, CK_ENV);
-    int failed = srunner_ntests_failed(sr);
-    srunner_free(sr);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    TCase *tc = suite_open("machine", 120);
+    suite_add(tc, all_that_the_machine_has_is_measured, an_older_struct_is_filled_as_far_as_it_goes,
+              a_struct_without_size_is_refused, only_allowed_instructions_are_measured,
+              the_threads_that_were_set_stay_set, a_pass_in_cache_takes_time, the_larger_of_each_rate_is_kept,
+              more_threads_reach_no_less_cache);
+    return suite_run();
 }

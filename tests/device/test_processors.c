@@ -1,5 +1,6 @@
 /* How many threads there should be, by what made-up systems tell. */
 #include "device/processors.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -117,18 +118,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("processors");
-    TCase *tc = tcase_create("processors");
+    TCase *tc = suite_open("processors", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, a_system_that_tells_nothing);
-    tcase_add_test(tc, hardware_threads_share_a_core);
-    tcase_add_test(tc, version_2_groups_limit);
-    tcase_add_test(tc, the_mount_is_looked_at);
-    tcase_add_test(tc, version_1_groups_limit);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, a_system_that_tells_nothing, hardware_threads_share_a_core, version_2_groups_limit,
+              the_mount_is_looked_at, version_1_groups_limit);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * gone, so that none holds a lock of an allocator, which starting and ending take. */
 #include "device/device.h"
 #include "process.h"
+#include "suite.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -70,9 +71,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("thread start");
-    TCase *tc = tcase_create("thread start");
-    tcase_add_test(tc, threads_have_started_and_ended);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    TCase *tc = suite_open("thread start", 0);
+    suite_add(tc, threads_have_started_and_ended);
+    return process_main();
 }

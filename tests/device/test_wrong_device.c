@@ -3,6 +3,7 @@
 #include "eager/eager.h"
 #include "open/model.h"
 #include "plugin/plugins.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -406,17 +407,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("devices that are wrong");
-    TCase *tc = tcase_create("wrong");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("devices that are wrong", 120);
     tcase_add_loop_test(tc, a_wrong_device_is_refused_by_name, 0, FAULTS);
     tcase_add_loop_test(tc, the_same_device_without_a_fault_is_accepted, 0, (int)(sizeof models / sizeof *models));
-    tcase_add_test(tc, nobody_computes_on_a_device_that_was_not_asked_for);
+    suite_add(tc, nobody_computes_on_a_device_that_was_not_asked_for);
     tcase_add_loop_test(tc, names_of_the_cpu_are_its_own, 0, 2);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

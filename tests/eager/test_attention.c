@@ -2,6 +2,7 @@
  * products sum exactly in f32, in any order: scores must then round exactly as the reference's do, and what may differ
  * is the last bit of the softmax and of the product with v. */
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -259,20 +260,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: attention");
-    TCase *tc = tcase_create("attention");
+    TCase *tc = suite_open("eager: attention", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, equals_the_reference, 0, (int)(sizeof cases / sizeof *cases));
     tcase_add_loop_test(tc, slots_come_in_any_order, 0, 2);
-    tcase_add_test(tc, blocks_between_are_left_out);
-    tcase_add_test(tc, a_row_of_one_is_independent_of_its_neighbours);
-    tcase_add_test(tc, nothing_to_do);
-    tcase_add_test(tc, nan_stays_with_its_query);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, blocks_between_are_left_out, a_row_of_one_is_independent_of_its_neighbours, nothing_to_do,
+              nan_stays_with_its_query);
+    return suite_run();
 }

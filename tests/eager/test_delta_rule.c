@@ -2,6 +2,7 @@
  * padding, and split into several calls. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -285,18 +286,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("gated delta rule");
-    TCase *tc = tcase_create("delta rule");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("gated delta rule", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, every_element, 0, SHAPES * 3);
     tcase_add_loop_test(tc, split_and_in_place, 0, 5);
-    tcase_add_test(tc, far_gates_forget_everything);
+    suite_add(tc, far_gates_forget_everything);
     tcase_add_loop_test(tc, gradients, 0, SHAPES);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -432,27 +433,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: element by element");
-    TCase *tc = tcase_create("operations");
+    TCase *tc = suite_open("eager: element by element", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, norms_of_any_width, 0, (int)(sizeof widths / sizeof *widths));
-    tcase_add_test(tc, norms_of_strided_rows);
-    tcase_add_test(tc, norms_of_odd_values);
-    tcase_add_test(tc, norms_without_meaning_are_refused);
-    tcase_add_test(tc, add_and_norm_in_one);
+    suite_add(tc, norms_of_strided_rows, norms_of_odd_values, norms_without_meaning_are_refused, add_and_norm_in_one);
     tcase_add_loop_test(tc, ropes_round_where_they_should, 0, 6);
-    tcase_add_test(tc, ropes_that_cannot_be_are_refused);
+    suite_add(tc, ropes_that_cannot_be_are_refused);
     tcase_add_loop_test(tc, glu_rounds_twice, 0, 2);
-    tcase_add_test(tc, one_gate_for_all_features);
-    tcase_add_test(tc, embeddings);
-    tcase_add_test(tc, ids_outside_the_vocabulary);
-    tcase_add_test(tc, bags_of_embeddings);
-    tcase_add_test(tc, cache_slots);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, one_gate_for_all_features, embeddings, ids_outside_the_vocabulary, bags_of_embeddings, cache_slots);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* When oneDNN makes code: at the first product of a type, and not in the middle of a text, where memory may be short.
  */
 #include "eager/gemm.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -67,14 +68,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("code of oneDNN");
-    TCase *tc = tcase_create("code");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("code of oneDNN", 600);
     tcase_add_loop_test(tc, code_is_made_once, 0, 2);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

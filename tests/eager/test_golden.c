@@ -1,5 +1,6 @@
 /* Eager operations against what transformers computes, and their gradients against float64 values (tests/data/ops). */
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -402,20 +403,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: golden data");
-    TCase *tc = tcase_create("operations");
+    TCase *tc = suite_open("eager: golden data", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, rms_norms);
-    tcase_add_test(tc, ropes);
-    tcase_add_test(tc, rope_narrow_tables);
-    tcase_add_test(tc, mropes);
-    tcase_add_test(tc, gated_mlps);
-    tcase_add_test(tc, mixtures_of_experts);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, rms_norms, ropes, rope_narrow_tables, mropes, gated_mlps, mixtures_of_experts);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Gradients of ATTENTION against differences of a forward in double precision, element by element, in all types. */
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -280,16 +281,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of attention");
-    TCase *tc = tcase_create("attention");
+    TCase *tc = suite_open("eager: gradients of attention", 240);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 240);
     tcase_add_loop_test(tc, differences, 0, (int)(sizeof cases / sizeof *cases));
-    tcase_add_test(tc, absent_tensors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, absent_tensors);
+    return suite_run();
 }

@@ -3,6 +3,7 @@
 #include "device/device.h"
 #include "difference.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -296,19 +297,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of experts");
-    TCase *tc = tcase_create("experts");
+    TCase *tc = suite_open("eager: gradients of experts", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, experts_by_finite_differences, 0, (int)(sizeof experts_cases / sizeof *experts_cases));
-    tcase_add_test(tc, threads_do_not_show);
-    tcase_add_test(tc, experts_that_do_not_exist);
-    tcase_add_test(tc, no_tokens_and_no_upstream_gradient);
-    tcase_add_test(tc, only_what_is_wanted);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, threads_do_not_show, experts_that_do_not_exist, no_tokens_and_no_upstream_gradient,
+              only_what_is_wanted);
+    return suite_run();
 }

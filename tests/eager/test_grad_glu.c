@@ -2,6 +2,7 @@
  * differences of a forward in double precision, element by element and in all types. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -459,22 +460,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of GLU");
-    TCase *tc = tcase_create("GLU");
+    TCase *tc = suite_open("eager: gradients of GLU", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, every_activation, TN_ACT_SILU, TN_ACT_MISH + 1);
-    tcase_add_test(tc, far_out);
-    tcase_add_test(tc, absent_tensors);
-    tcase_add_test(tc, one_gate_for_all_features);
+    suite_add(tc, far_out, absent_tensors, one_gate_for_all_features);
     tcase_add_loop_test(tc, sparse_gradients, TN_ACT_SILU, TN_ACT_GELU + 1);
-    tcase_add_test(tc, sparse_forward);
-    tcase_add_test(tc, sparse_gradients_round);
-    tcase_add_test(tc, sparse_without_deviation);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, sparse_forward, sparse_gradients_round, sparse_without_deviation);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * order, so gradients must equal the correctly rounded sums bit for bit. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -177,19 +178,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of linear layers");
-    TCase *tc = tcase_create("linear");
+    TCase *tc = suite_open("eager: gradients of linear layers", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, any_size, 0, (int)(sizeof sizes / sizeof *sizes));
-    tcase_add_test(tc, strided_rows);
-    tcase_add_test(tc, leading_dimensions_fold);
-    tcase_add_test(tc, mixed_types);
-    tcase_add_test(tc, absent_tensors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, strided_rows, leading_dimensions_fold, mixed_types, absent_tensors);
+    return suite_run();
 }

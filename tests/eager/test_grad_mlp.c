@@ -1,6 +1,7 @@
 /* MLP as eager mode composes it, against float64 values (tests/data/ops): gradients, and forward with Gaussian top-k
  * sparsity. */
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -182,16 +183,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of MLP");
-    TCase *tc = tcase_create("MLP");
+    TCase *tc = suite_open("eager: gradients of MLP", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, golden_gradients, 0, (int)(sizeof goldens / sizeof *goldens));
-    tcase_add_test(tc, sparse_forward);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, sparse_forward);
+    return suite_run();
 }

@@ -3,6 +3,7 @@
  */
 #include "device/device.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -310,16 +311,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of MLP by differences");
-    TCase *tc = tcase_create("MLP");
+    TCase *tc = suite_open("eager: gradients of MLP by differences", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, differences, 0, (int)(sizeof tokens / sizeof *tokens));
     tcase_add_loop_test(tc, threads, 0, LAYOUTS);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run();
 }

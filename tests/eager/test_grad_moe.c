@@ -2,6 +2,7 @@
 #include "device/device.h"
 #include "difference.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -237,19 +238,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of routers");
-    TCase *tc = tcase_create("routers");
+    TCase *tc = suite_open("eager: gradients of routers", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, routers_by_finite_differences, 0, (int)(sizeof routers / sizeof *routers));
-    tcase_add_test(tc, a_sum_counts_at_least);
-    tcase_add_test(tc, the_choice_is_that_of_forward);
-    tcase_add_test(tc, scores_that_are_not_numbers);
-    tcase_add_test(tc, no_tokens_and_no_upstream_gradient);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, a_sum_counts_at_least, the_choice_is_that_of_forward, scores_that_are_not_numbers,
+              no_tokens_and_no_upstream_gradient);
+    return suite_run();
 }

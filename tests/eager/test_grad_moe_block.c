@@ -4,6 +4,7 @@
 #include "eager/eager.h"
 #include "run/run.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -266,18 +267,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of blocks of experts");
-    TCase *tc = tcase_create("blocks");
+    TCase *tc = suite_open("eager: gradients of blocks of experts", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, golden_gradients, 0, 3);
-    tcase_add_test(tc, shared_expert_without_gate);
+    suite_add(tc, shared_expert_without_gate);
     tcase_add_loop_test(tc, any_address_and_stride, 0, 3);
-    tcase_add_test(tc, bad_scores_name_the_token);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, bad_scores_name_the_token);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * all types: inputs are numbers that every type holds, so one truth serves them all. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -268,17 +269,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of norms");
-    TCase *tc = tcase_create("norms");
+    TCase *tc = suite_open("eager: gradients of norms", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, norms, 0, (int)(sizeof shapes / sizeof *shapes));
-    tcase_add_test(tc, strided_and_in_place);
-    tcase_add_test(tc, absent_tensors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, strided_and_in_place, absent_tensors);
+    return suite_run();
 }

@@ -3,6 +3,7 @@
  * at most 11 bits are exact in double, so that in bf16 and f16 every rounding is known. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -202,17 +203,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: gradients of rotary embeddings");
-    TCase *tc = tcase_create("rope");
+    TCase *tc = suite_open("eager: gradients of rotary embeddings", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, ropes, TN_ROPE_HALF, TN_ROPE_HALF_F32 + 1);
-    tcase_add_test(tc, strided);
-    tcase_add_test(tc, absent_tensors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, strided, absent_tensors);
+    return suite_run();
 }

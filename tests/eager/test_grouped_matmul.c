@@ -2,6 +2,7 @@
  * counts that do not describe x. */
 #include "device/device.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -376,21 +377,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: grouped products");
-    TCase *tc = tcase_create("grouped");
+    TCase *tc = suite_open("eager: grouped products", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, golden, 0, 4);
     tcase_add_loop_test(tc, any_shape, 0, (int)(sizeof shapes / sizeof *shapes));
-    tcase_add_test(tc, strided_rows);
-    tcase_add_test(tc, weights_as_they_come);
-    tcase_add_test(tc, only_what_is_wanted);
-    tcase_add_test(tc, counts_that_do_not_describe_x);
-    tcase_add_test(tc, without_meaning);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, strided_rows, weights_as_they_come, only_what_is_wanted, counts_that_do_not_describe_x,
+              without_meaning);
+    return suite_run();
 }

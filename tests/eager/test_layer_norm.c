@@ -2,6 +2,7 @@
  * every type holds, so one truth serves them all. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -242,19 +243,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("layer norm");
-    TCase *tc = tcase_create("layer norm");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("layer norm", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, every_element, 0, 3 * SHAPES);
-    tcase_add_test(tc, in_place);
-    tcase_add_test(tc, a_constant_row);
+    suite_add(tc, in_place, a_constant_row);
     tcase_add_loop_test(tc, gradients, 0, 3 * SHAPES);
-    tcase_add_test(tc, unwanted_and_absent);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, unwanted_and_absent);
+    return suite_run();
 }

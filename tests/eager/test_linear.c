@@ -3,6 +3,7 @@
 #include "eager/gemm.h"
 #include "device/device.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -262,24 +263,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: linear");
-    TCase *tc = tcase_create("linear");
+    TCase *tc = suite_open("eager: linear", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, any_size, 0, (int)(sizeof sizes / sizeof *sizes));
-    tcase_add_test(tc, strided_rows);
-    tcase_add_test(tc, weights_at_any_address);
-    tcase_add_test(tc, mixed_types);
-    tcase_add_test(tc, leading_dimensions_fold);
-    tcase_add_test(tc, not_a_number);
+    suite_add(tc, strided_rows, weights_at_any_address, mixed_types, leading_dimensions_fold, not_a_number);
     tcase_add_loop_test(tc, infinity_at_the_end, 0, 2);
-    tcase_add_test(tc, plain_products);
-    tcase_add_test(tc, tiles);
-    tcase_add_test(tc, no_weight);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, plain_products, tiles, no_weight);
+    return suite_run();
 }

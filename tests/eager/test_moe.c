@@ -2,6 +2,7 @@
  * order that the contract fixes. */
 #include "device/device.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -393,27 +394,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: mixtures of experts");
-    TCase *tc = tcase_create("experts");
+    TCase *tc = suite_open("eager: mixtures of experts", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, softmax_scores);
-    tcase_add_test(tc, sigmoid_scores);
-    tcase_add_test(tc, softmax_of_the_chosen);
-    tcase_add_test(tc, ties_go_to_the_lowest_expert);
-    tcase_add_test(tc, groups);
-    tcase_add_test(tc, scores_that_are_not_numbers);
-    tcase_add_test(tc, routers_in_f32);
-    tcase_add_test(tc, many_experts_and_tokens);
+    suite_add(tc, softmax_scores, sigmoid_scores, softmax_of_the_chosen, ties_go_to_the_lowest_expert, groups,
+              scores_that_are_not_numbers, routers_in_f32, many_experts_and_tokens);
     tcase_add_loop_test(tc, experts_equal_the_reference, 0, (int)(sizeof experts_cases / sizeof *experts_cases));
-    tcase_add_test(tc, one_expert_takes_more_than_a_tile);
-    tcase_add_test(tc, threads_do_not_show);
-    tcase_add_test(tc, experts_that_do_not_exist);
-    tcase_add_test(tc, experts_without_meaning);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, one_expert_takes_more_than_a_tile, threads_do_not_show, experts_that_do_not_exist,
+              experts_without_meaning);
+    return suite_run();
 }

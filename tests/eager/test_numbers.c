@@ -2,6 +2,7 @@
  * few enough. */
 #include "eager/vec.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -249,20 +250,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: numbers");
-    TCase *tc = tcase_create("numbers");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, rounding_is_to_nearest_even);
-    tcase_add_test(tc, halves_come_back);
-    tcase_add_test(tc, counts_and_addresses);
-    tcase_add_test(tc, exponential_and_tangent);
+    TCase *tc = suite_open("eager: numbers", 120);
+    suite_add(tc, rounding_is_to_nearest_even, halves_come_back, counts_and_addresses, exponential_and_tangent);
     tcase_add_loop_test(tc, activations_in_f32, 0, 10);
     tcase_add_loop_test(tc, activations_in_half, 0, 12);
-    tcase_add_test(tc, long_arrays_are_like_short_ones);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, long_arrays_are_like_short_ones);
+    return suite_run();
 }

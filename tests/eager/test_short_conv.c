@@ -1,6 +1,7 @@
 /* SHORT_CONV and its gradients against double precision, with padding and split into several calls. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -212,17 +213,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("short convolutions");
-    TCase *tc = tcase_create("conv");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("short convolutions", 120);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, every_element, 0, SHAPES * 3);
-    tcase_add_test(tc, in_place_and_split);
+    suite_add(tc, in_place_and_split);
     tcase_add_loop_test(tc, gradients, 0, SHAPES);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

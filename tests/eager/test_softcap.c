@@ -1,6 +1,7 @@
 /* SOFTCAP: its three roundings, and its gradients against those of double precision. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -119,16 +120,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: softcap");
-    TCase *tc = tcase_create("softcap");
+    TCase *tc = suite_open("eager: softcap", 0);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, each_step_rounds, 0, (int)(sizeof caps / sizeof *caps));
     tcase_add_loop_test(tc, gradients, 0, (int)(sizeof caps / sizeof *caps));
-    tcase_add_test(tc, absent_gradients);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(tc, absent_gradients);
+    return suite_run();
 }

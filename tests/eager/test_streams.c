@@ -1,6 +1,7 @@
 /* Steps of models with several streams, and an embedding whose table lacks some tokens. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -159,8 +160,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("eager: streams");
-    TCase *tc = tcase_create("streams");
+    TCase *tc = suite_open("eager: streams", 0);
     int count = (int)(sizeof dtypes / sizeof *dtypes);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, streams_are_mixed, 0, count);
@@ -168,10 +168,5 @@ int main(void)
     tcase_add_loop_test(tc, the_mean_is_of_all, 0, count);
     tcase_add_loop_test(tc, rows_get_the_size_of_others, 0, count);
     tcase_add_loop_test(tc, tokens_beyond_the_table_are_the_first, 0, count);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return suite_run();
 }

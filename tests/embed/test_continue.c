@@ -1,5 +1,6 @@
 /* The one call that opens, applies and generates: the text of the single steps, and every step's error. */
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -159,17 +160,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("one call");
-    TCase *tc = tcase_create("continue");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, the_text_is_the_expected_one);
-    tcase_add_test(tc, kernels_are_applied);
-    tcase_add_test(tc, tokens_are_drawn_and_end);
-    tcase_add_test(tc, each_step_has_its_error);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *tc = suite_open("one call", 120);
+    suite_add(tc, the_text_is_the_expected_one, kernels_are_applied, tokens_are_drawn_and_end, each_step_has_its_error);
+    return suite_run();
 }

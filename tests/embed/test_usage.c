@@ -1,5 +1,7 @@
 /* The public functions given NULL, and structs without a size or from other versions: errors, never a crash. */
 
+#include "suite.h"
+
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -299,21 +301,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("wrong use");
-    TCase *tc = tcase_create("usage");
-    tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, no_model);
-    tcase_add_test(tc, nothing_else_to_work_with);
-    tcase_add_test(tc, no_session_or_batch);
-    tcase_add_test(tc, no_configuration);
-    tcase_add_test(tc, no_text_or_file);
+    TCase *tc = suite_open("wrong use", 60);
+    suite_add(tc, no_model, nothing_else_to_work_with, no_session_or_batch, no_configuration, no_text_or_file);
     tcase_add_loop_test(tc, sizes_of_what_callers_fill, 0, SIZES);
-    tcase_add_test(tc, shorter_and_longer_structs);
-    tcase_add_test(tc, what_is_returned_has_its_size);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, shorter_and_longer_structs, what_is_returned_has_its_size);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * file is replaced. None leaves a temporary file, and each has the status that says what happened. */
 #include "process.h"
 #include "sanitizer.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <dirent.h>
@@ -175,12 +176,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("faults: ends");
-    TCase *tests = tcase_create("ends");
-    tcase_add_test(tests, signals_leave_no_files);
-    tcase_add_test(tests, files_that_may_not_grow);
-    tcase_add_test(tests, without_proc_the_reason_is_told);
-    tcase_add_test(tests, a_plugin_renamed_over_while_in_use);
-    suite_add_tcase(suite, tests);
-    return process_main(suite);
+    TCase *tests = suite_open("faults: ends", 0);
+    suite_add(tests, signals_leave_no_files, files_that_may_not_grow, without_proc_the_reason_is_told,
+              a_plugin_renamed_over_while_in_use);
+    return process_main();
 }

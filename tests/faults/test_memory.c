@@ -4,6 +4,7 @@
  * together take seconds. */
 #include "failing_memory.h"
 #include "memory_pieces.h"
+#include "suite.h"
 
 #include <tenon/tenon.h>
 
@@ -158,15 +159,9 @@ int main(void)
     }
     setenv("TENON_MEASURE", "no", 1);
     one_processor();
-    Suite *suite = suite_create("memory");
-    TCase *tc = tcase_create("memory");
+    TCase *tc = suite_open("memory", 0);
     tcase_add_checked_fixture(tc, pieces_open, pieces_close);
     tcase_add_loop_test(tc, what_goes_wrong_is_found, 0, 3);
     tcase_add_loop_test(tc, every_allocation_may_fail, 0, (int)piece_count);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run();
 }

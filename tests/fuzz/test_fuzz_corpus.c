@@ -1,6 +1,7 @@
 /* Replays the fuzzers' corpus: what once was interesting stays tested, without a fuzzer. */
 #include "fuzz.h"
 #include "sanitizer.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -63,14 +64,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("fuzz_corpus");
-    TCase *tc = tcase_create("corpus");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("fuzz_corpus", 120);
     tcase_add_loop_test(tc, corpus, 0, sizeof targets / sizeof targets[0]);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

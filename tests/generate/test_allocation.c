@@ -11,6 +11,7 @@
 #include <tenon/tenon.h>
 
 #include "sanitizer.h"
+#include "suite.h"
 
 static atomic_bool counting;
 static atomic_long ours, others;
@@ -139,15 +140,8 @@ int main(void)
         puts("100%: Checks: 0, Failures: 0, Errors: 0");
         return EXIT_SUCCESS;
     }
-    Suite *suite = suite_create("allocation");
-    TCase *tc = tcase_create("allocation");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("allocation", 120);
     tcase_add_loop_test(tc, decoding_allocates_nothing, 0, 4);
-    tcase_add_test(tc, the_counter_counts);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, the_counter_counts);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Checkpoints whose weights hold NaN or infinity: an error that says where it begins, never text. */
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -89,14 +90,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *cases = tcase_create("broken_numbers");
-    tcase_add_test(cases, the_first_layer_that_is_wrong_is_named);
-    tcase_add_test(cases, numbers_are_no_error);
-    Suite *suite = suite_create("broken_numbers");
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *cases = suite_open("broken_numbers", 0);
+    suite_add(cases, the_first_layer_that_is_wrong_is_named, numbers_are_no_error);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* The decode loop on small golden models: what it writes, and everything that ends it. */
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -253,21 +254,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("generate");
-    TCase *tc = tcase_create("decode");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("generate", 60);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, greedy_tokens_are_those_of_transformers);
-    tcase_add_test(tc, sampling_follows_the_seed);
-    tcase_add_test(tc, callbacks_see_and_stop);
-    tcase_add_test(tc, an_end_of_sequence_ends_it);
-    tcase_add_test(tc, the_context_ends_it);
-    tcase_add_test(tc, no_tokens_may_be_asked_for);
-    tcase_add_test(tc, bad_calls_are_errors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, greedy_tokens_are_those_of_transformers, sampling_follows_the_seed, callbacks_see_and_stop,
+              an_end_of_sequence_ends_it, the_context_ends_it, no_tokens_may_be_asked_for, bad_calls_are_errors);
+    return suite_run();
 }

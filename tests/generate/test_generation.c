@@ -1,6 +1,7 @@
 /* What generation_config.json says: tokens that end a text, however many, and how tokens are drawn. Seeds draw the same
  * on any number of threads and with any chunk. */
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -272,21 +273,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("generation_config.json");
-    TCase *tc = tcase_create("generation");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, a_ninth_token_ends_the_text);
+    TCase *tc = suite_open("generation_config.json", 120);
+    suite_add(tc, a_ninth_token_ends_the_text);
     tcase_add_loop_test(tc, defaults_are_read, 0, sizeof files / sizeof *files);
-    tcase_add_test(tc, stop_strings_are_read);
+    suite_add(tc, stop_strings_are_read);
     tcase_add_loop_test(tc, what_is_not_done_is_told, 0, sizeof undone / sizeof *undone);
     tcase_add_loop_test(tc, a_broken_file_is_an_error, 0, sizeof broken / sizeof *broken);
-    tcase_add_test(tc, a_broken_link_is_an_error);
-    tcase_add_test(tc, a_seed_draws_the_same_on_any_threads_and_chunk);
-    tcase_add_test(tc, a_penalty_keeps_tokens_from_repeating);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, a_broken_link_is_an_error, a_seed_draws_the_same_on_any_threads_and_chunk,
+              a_penalty_keeps_tokens_from_repeating);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * all of its memory from the start, bit for bit. */
 #include "broken.h"
 #include "sanitizer.h"
+#include "suite.h"
 
 #include "device/growing.h"
 #include "eager/eager.h"
@@ -204,19 +205,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("growing");
-    TCase *tc = tcase_create("growing");
-    tcase_set_timeout(tc, 600);
+    TCase *tc = suite_open("growing", 600);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, memory_follows_the_tokens);
+    suite_add(tc, memory_follows_the_tokens);
     tcase_add_loop_test(tc, rows_and_rings_grow, 0, 5);
-    tcase_add_test(tc, no_memory_is_an_error);
-    tcase_add_test(tc, parts_are_held_once);
-    tcase_add_test(tc, a_context_of_a_hundred_thousand);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, no_memory_is_an_error, parts_are_held_once, a_context_of_a_hundred_thousand);
+    return suite_run();
 }

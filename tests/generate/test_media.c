@@ -1,5 +1,7 @@
 /* Pictures in sessions: cut anywhere, in padded rows, continued token by token, as features from elsewhere; what does
  * not fit together is said by name. */
+#include "suite.h"
+
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -349,21 +351,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("media");
-    TCase *tc = tcase_create("pictures");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("media", 120);
     tcase_add_loop_test(tc, chunks_end_inside_pictures, 0, CASES);
     tcase_add_loop_test(tc, rows_of_unlike_length, 0, CASES);
     tcase_add_loop_test(tc, positions_go_on, 0, CASES);
     tcase_add_loop_test(tc, tokens_follow_pictures, 0, CASES);
-    tcase_add_test(tc, features_from_elsewhere);
+    suite_add(tc, features_from_elsewhere);
     tcase_add_loop_test(tc, a_picture_larger_than_a_call, 0, CASES);
-    tcase_add_test(tc, what_does_not_fit);
-    tcase_add_test(tc, a_model_that_only_reads);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, what_does_not_fit, a_model_that_only_reads);
+    return suite_run();
 }

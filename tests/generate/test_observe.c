@@ -1,4 +1,5 @@
 /* Watching a session: every operation is told once, with its kernel, in the order of the clock. */
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -173,17 +174,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("watching sessions");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 600);
-    tcase_add_test(all, eager_operations_are_seen_once);
-    tcase_add_test(all, kernels_are_named);
-    tcase_add_test(all, watching_changes_no_bit_and_ends);
-    tcase_add_test(all, a_session_is_needed);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    TCase *all = suite_open("watching sessions", 600);
+    suite_add(all, eager_operations_are_seen_once, kernels_are_named, watching_changes_no_bit_and_ends,
+              a_session_is_needed);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Tokens that a session may have to compute again. */
 #include "generate/past.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -47,14 +48,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("past");
-    TCase *tcase = tcase_create("past");
-    tcase_add_test(tcase, what_fits_is_kept);
-    tcase_add_test(tcase, a_call_that_gets_beyond_starts_again);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    TCase *tcase = suite_open("past", 0);
+    suite_add(tcase, what_fits_is_kept, a_call_that_gets_beyond_starts_again);
+    return suite_run();
 }

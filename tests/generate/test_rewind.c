@@ -1,5 +1,7 @@
 /* Going back: what follows then is what would have followed had the tokens behind never been there, or it is declined.
  */
+#include "suite.h"
+
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -130,15 +132,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rewind");
-    TCase *tc = tcase_create("rewind");
+    TCase *tc = suite_open("rewind", 0);
     tcase_add_loop_test(tc, another_text_may_follow, 0, sizeof ways / sizeof ways[0]);
     tcase_add_loop_test(tc, what_is_lost_is_declined, 0, sizeof lost / sizeof lost[0]);
-    tcase_add_test(tc, bad_lengths_are_refused);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, bad_lengths_are_refused);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Several rows in one call of the decode loop, and callbacks that see and change logits. */
 #include "broken.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -320,20 +321,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rows");
-    TCase *tc = tcase_create("rows");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("rows", 60);
     tcase_add_loop_test(tc, rows_are_what_they_are_alone, 0, sizeof models / sizeof *models);
-    tcase_add_test(tc, a_callback_ends_all_rows);
-    tcase_add_test(tc, the_context_ends_each_row_by_itself);
-    tcase_add_test(tc, bad_batches_are_refused);
-    tcase_add_test(tc, a_callback_sees_and_changes_logits);
-    tcase_add_test(tc, a_callback_of_logits_ends_a_row);
-    tcase_add_test(tc, one_row_is_a_prompt_alone);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, a_callback_ends_all_rows, the_context_ends_each_row_by_itself, bad_batches_are_refused,
+              a_callback_sees_and_changes_logits, a_callback_of_logits_ends_a_row, one_row_is_a_prompt_alone);
+    return suite_run();
 }

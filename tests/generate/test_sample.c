@@ -2,6 +2,7 @@
  * fixed, so the statistics are the same in every run. */
 #include "generate/sample.h"
 #include "broken.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -390,25 +391,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("sample");
-    TCase *tc = tcase_create("sampler");
-    tcase_set_timeout(tc, 60);
-    tcase_add_test(tc, greedy_takes_the_best_and_lowest);
+    TCase *tc = suite_open("sample", 60);
+    suite_add(tc, greedy_takes_the_best_and_lowest);
     tcase_add_loop_test(tc, every_filter_leaves_what_it_should, 0, sizeof cases / sizeof cases[0]);
-    tcase_add_test(tc, known_sets);
-    tcase_add_test(tc, a_large_vocabulary);
-    tcase_add_test(tc, a_seed_decides_the_tokens);
-    tcase_add_test(tc, the_generator_is_what_it_says);
-    tcase_add_test(tc, min_p_leaves_the_likely);
-    tcase_add_test(tc, the_penalty_changes_what_came);
-    tcase_add_test(tc, the_penalty_also_holds_for_greedy);
-    tcase_add_test(tc, the_penalty_comes_first);
-    tcase_add_test(tc, bad_logits_are_errors);
-    tcase_add_test(tc, bad_options_are_errors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, known_sets, a_large_vocabulary, a_seed_decides_the_tokens, the_generator_is_what_it_says,
+              min_p_leaves_the_likely, the_penalty_changes_what_came, the_penalty_also_holds_for_greedy,
+              the_penalty_comes_first, bad_logits_are_errors, bad_options_are_errors);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Sessions: the same results for any number of threads, any chunking and step by step; padding; windows; errors. */
 #include "device/device.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -294,21 +295,13 @@ int main(void)
 {
     threads_strict(true);
     setenv("TENON_MEASURE", "no", 1); /* what is measured differs between numbers of threads */
-    Suite *suite = suite_create("session");
-    TCase *tc = tcase_create("session");
+    TCase *tc = suite_open("session", 120);
     enum { CASES = sizeof cases / sizeof cases[0] };
-    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, threads_change_nothing, 0, 6 * CASES);
     tcase_add_loop_test(tc, threads_may_change_later, 0, 3);
     tcase_add_loop_test(tc, chunks_and_steps_agree, 0, CASES);
     tcase_add_loop_test(tc, last_logits_alone_agree, 0, 2 * sizeof lasts / sizeof lasts[0]);
     tcase_add_loop_test(tc, padding_changes_nothing, 0, CASES);
-    tcase_add_test(tc, bad_input_is_refused_and_leaves_the_session_usable);
-    tcase_add_test(tc, absurd_sessions_are_refused);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, bad_input_is_refused_and_leaves_the_session_usable, absurd_sessions_are_refused);
+    return suite_run();
 }

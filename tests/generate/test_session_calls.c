@@ -1,6 +1,7 @@
 /* A session whose calls are larger than those of a first use: what is applied is checked with them, too. */
 #include "open/model.h"
 #include "op/op.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -87,15 +88,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("calls of sessions");
-    TCase *all = tcase_create("all");
-    tcase_add_test(all, long_chunks_are_checked);
-    tcase_add_test(all, right_kernels_have_long_chunks);
-    tcase_add_test(all, unless_nothing_is_checked);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    TCase *all = suite_open("calls of sessions", 0);
+    suite_add(all, long_chunks_are_checked, right_kernels_have_long_chunks, unless_nothing_is_checked);
+    return suite_run();
 }

@@ -7,6 +7,7 @@
 #if defined(__x86_64__)
 #define TN_EMULATE_AMX
 #include "amx.h"
+#include "suite.h"
 
 #include <fenv.h>
 
@@ -195,21 +196,11 @@ enum { WRONG_USES = 13 };
 
 int main(void)
 {
-    Suite *suite = suite_create("amx emulator");
-    TCase *tc = tcase_create("amx emulator");
+    TCase *tc = suite_open("amx emulator", 0);
 #if defined(__x86_64__)
-    tcase_add_test(tc, products_are_exact);
-    tcase_add_test(tc, even_and_odd_elements_are_summed_apart);
-    tcase_add_test(tc, denormals_are_zeros);
-    tcase_add_test(tc, mode_is_neither_asked_nor_changed);
-    tcase_add_test(tc, infinities_and_nan);
-    tcase_add_test(tc, loads_and_zero_fill_whole_tiles);
+    suite_add(tc, products_are_exact, even_and_odd_elements_are_summed_apart, denormals_are_zeros,
+              mode_is_neither_asked_nor_changed, infinities_and_nan, loads_and_zero_fill_whole_tiles);
     tcase_add_loop_test_raise_signal(tc, wrong_use_ends_the_process, SIGABRT, 0, WRONG_USES);
 #endif
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run();
 }

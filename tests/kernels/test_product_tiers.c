@@ -1,5 +1,6 @@
 /* Which variant of the products each set of instruction sets and each type gets. */
 #include "product.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stddef.h>
@@ -167,17 +168,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("product tiers");
-    TCase *tc = tcase_create("product tiers");
-    tcase_add_test(tc, variants_follow_the_flags);
-    tcase_add_test(tc, few_tokens_go_by_dots);
-    tcase_add_test(tc, halves_are_those_of_the_header);
-    tcase_add_test(tc, tables_are_complete);
-    tcase_add_test(tc, sizes_fit);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    TCase *tc = suite_open("product tiers", 0);
+    suite_add(tc, variants_follow_the_flags, few_tokens_go_by_dots, halves_are_those_of_the_header, tables_are_complete,
+              sizes_fit);
+    return suite_run();
 }

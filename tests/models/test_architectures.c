@@ -1,6 +1,7 @@
 /* What a model computes follows config.json: keys that are absent mean the architecture's defaults, keys that it does
  * not read change nothing, all others do. The golden cases say that the values that they have are read rightly. */
 #include "broken.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -212,17 +213,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("architectures");
-    TCase *tc = tcase_create("config.json");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("architectures", 60);
     tcase_add_loop_test(tc, a_key, 0, (int)(sizeof keys / sizeof keys[0]));
-    tcase_add_test(tc, names_of_the_tree);
-    tcase_add_test(tc, stacks_in_the_other_order);
-    tcase_add_test(tc, loading_can_be_cancelled);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, names_of_the_tree, stacks_in_the_other_order, loading_can_be_cancelled);
+    return suite_run();
 }

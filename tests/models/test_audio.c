@@ -8,6 +8,7 @@
 #include "models/tower.h"
 #include "op/op.h"
 #include "plugin/registry.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -333,20 +334,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("audio");
-    TCase *tc = tcase_create("towers");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("audio", 60);
     tcase_add_loop_test(tc, golden_features, 0, 2);
     tcase_add_loop_test(tc, far_away, 0, 2);
     tcase_add_loop_test(tc, narrow_types, 0, 2);
     tcase_add_loop_test(tc, other_lengths, 0, (int)(sizeof lengths / sizeof lengths[0]));
     tcase_add_loop_test(tc, a_wrong_key, 0, (int)(sizeof wrong_keys / sizeof wrong_keys[0]));
-    tcase_add_test(tc, an_unknown_activation);
+    suite_add(tc, an_unknown_activation);
     tcase_add_loop_test(tc, media_that_do_not_fit, 0, (int)(sizeof wrong_media / sizeof wrong_media[0]));
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

@@ -4,6 +4,7 @@
 #include "broken.h"
 #include "open/model.h"
 #include "model_config.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -254,18 +255,12 @@ END_TEST
 int main(void)
 {
     list_files();
-    Suite *suite = suite_create("bad_configs");
-    TCase *tc = tcase_create("config.json");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("bad_configs", 120);
     tcase_add_loop_test(tc, an_unknown_word, 0, file_count);
-    tcase_add_test(tc, more_tensors_than_a_record_has);
+    suite_add(tc, more_tensors_than_a_record_has);
     tcase_add_loop_test(tc, a_number_that_no_tensor_has, 0, case_count);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int status = suite_run();
     for (int i = 0; i < file_count; i++)
         free(files[i]);
-    return failed != 0;
+    return status;
 }

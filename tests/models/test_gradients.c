@@ -7,6 +7,7 @@
 #include "process.h"
 #include "run/run.h"
 #include "sanitizer.h"
+#include "suite.h"
 
 #include <check.h>
 #include <glob.h>
@@ -270,13 +271,10 @@ int main(void)
 {
     if (glob("tests/data/models/*/config.json", 0, NULL, &cases) != 0)
         return 1;
-    Suite *suite = suite_create("gradients");
-    TCase *tc = tcase_create("cases");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("gradients", 300);
     tcase_add_loop_test(tc, eager_agrees_with_differences, 0, (int)cases.gl_pathc);
     ADD_SLOW_LOOP(tc, kernels_agree_with_eager, cases.gl_pathc);
-    suite_add_tcase(suite, tc);
-    int failed = process_main(suite);
+    int failed = process_main();
     globfree(&cases);
     return failed;
 }

@@ -1,5 +1,6 @@
 /* Positions on three axes, by hand: text, pictures, videos, and what follows them. */
 #include "models/multimodal.h"
+#include "suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -112,17 +113,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("multimodal");
-    TCase *tc = tcase_create("positions");
-    tcase_add_test(tc, images_of_two_rows);
-    tcase_add_test(tc, frames_in_time);
-    tcase_add_test(tc, text_behind_the_highest);
-    tcase_add_test(tc, split_frames);
-    tcase_add_test(tc, tokens_that_do_not_fit);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *tc = suite_open("multimodal", 0);
+    suite_add(tc, images_of_two_rows, frames_in_time, text_behind_the_highest, split_frames, tokens_that_do_not_fit);
+    return suite_run();
 }

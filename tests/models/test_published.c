@@ -3,6 +3,7 @@
  * and random weights it runs. */
 #include "open/model.h"
 #include "model_config.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -225,17 +226,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("published");
-    TCase *tc = tcase_create("configurations");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("published", 300);
     tcase_add_loop_test(tc, all_layers_fit_together, 0, ARCH_COUNT);
     tcase_add_loop_test(tc, few_layers_run, 0, ARCH_COUNT);
     tcase_add_loop_test(tc, it_is_documented, 0, ARCH_COUNT);
-    tcase_add_test(tc, names_are_those_of_files);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, names_are_those_of_files);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Tensors that nothing reads are told, unless an architecture's files hold such. */
 #include "broken.h"
 #include "models/models.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -50,15 +51,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *cases = tcase_create("unread");
-    tcase_add_test(cases, a_layer_that_is_left_out_is_told);
-    tcase_add_test(cases, whole_checkpoints_are_not_told_of);
-    tcase_add_test(cases, what_files_of_a_type_hold);
-    Suite *suite = suite_create("unread");
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *cases = suite_open("unread", 0);
+    suite_add(cases, a_layer_that_is_left_out_is_told, whole_checkpoints_are_not_told_of, what_files_of_a_type_hold);
+    return suite_run();
 }

@@ -6,6 +6,7 @@
 #include "far_device.h"
 #include "models/tower.h"
 #include "optest.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -392,9 +393,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("vision towers");
-    TCase *tc = tcase_create("towers");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("vision towers", 60);
     tcase_add_loop_test(tc, features, 0, CASES);
     tcase_add_loop_test(tc, pictures_are_apart, 0, CASES);
     tcase_add_loop_test(tc, many_pictures, 0, CASES);
@@ -402,10 +401,5 @@ int main(void)
     tcase_add_loop_test(tc, grids_that_do_not_fit, 0, CASES);
     tcase_add_loop_test(tc, a_text_model_of_another_width, 0, CASES);
     tcase_add_loop_test(tc, a_key, 0, (int)(sizeof keys / sizeof *keys));
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

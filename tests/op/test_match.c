@@ -1,6 +1,7 @@
 /* Which sites a kernel takes, and what it says of the others. */
 #include "op/match.h"
 #include "plugin/spec.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -471,32 +472,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("selection");
-    TCase *tc = tcase_create("selection");
+    TCase *tc = suite_open("selection", 0);
     tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, a_kernel_takes_what_it_names);
-    tcase_add_test(tc, the_operation_is_the_first_rule);
-    tcase_add_test(tc, each_axis_is_compared);
-    tcase_add_test(tc, lists_of_matrices_have_two_layouts);
-    tcase_add_test(tc, a_site_without_a_meaning_that_the_operation_has_is_declined);
-    tcase_add_test(tc, weights_have_the_dtype_of_the_activations_unless_told);
-    tcase_add_test(tc, a_feature_that_the_kernel_does_not_list_is_declined);
-    tcase_add_test(tc, dimensions_have_bounds_and_divisors);
-    tcase_add_test(tc, the_class_is_a_pattern);
-    tcase_add_test(tc, the_first_rule_that_fails_is_told);
-    tcase_add_test(tc, a_short_buffer_is_respected);
-    tcase_add_test(tc, an_open_ended_match_is_refused);
-    tcase_add_test(tc, what_an_operation_lacks_is_refused);
-    tcase_add_test(tc, what_nothing_performs_is_refused);
-    tcase_add_test(tc, values_that_do_not_exist_are_refused);
-    tcase_add_test(tc, incomplete_impls_are_refused);
-    tcase_add_test(tc, a_spec_is_parsed);
-    tcase_add_test(tc, a_wrong_spec_is_refused);
-    tcase_add_test(tc, every_enumerator_has_a_name);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, a_kernel_takes_what_it_names, the_operation_is_the_first_rule, each_axis_is_compared,
+              lists_of_matrices_have_two_layouts, a_site_without_a_meaning_that_the_operation_has_is_declined,
+              weights_have_the_dtype_of_the_activations_unless_told,
+              a_feature_that_the_kernel_does_not_list_is_declined, dimensions_have_bounds_and_divisors,
+              the_class_is_a_pattern, the_first_rule_that_fails_is_told, a_short_buffer_is_respected,
+              an_open_ended_match_is_refused, what_an_operation_lacks_is_refused, what_nothing_performs_is_refused,
+              values_that_do_not_exist_are_refused, incomplete_impls_are_refused, a_spec_is_parsed,
+              a_wrong_spec_is_refused, every_enumerator_has_a_name);
+    return suite_run();
 }

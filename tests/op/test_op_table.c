@@ -4,6 +4,7 @@
 #include "check/fence.h"
 #include "eager/eager.h"
 #include "op/op.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -274,23 +275,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("table of operations");
-    TCase *tc = tcase_create("rows");
+    TCase *tc = suite_open("table of operations", 300);
     int count = 0;
     while (op_at((size_t)count))
         count++;
-    tcase_set_timeout(tc, 300);
     tcase_add_loop_test(tc, every_row_has_its_pieces, 0, count);
     tcase_add_loop_test(tc, every_contract_is_whole, 0, count);
     tcase_add_loop_test(tc, every_axis_value_is_checkable, 0, count);
     tcase_add_loop_test(tc, a_wrong_parameter_is_named, 0, count);
     tcase_add_loop_test(tc, a_wrong_dimension_is_named, 0, count);
-    tcase_add_test(tc, contradictions_are_named);
-    tcase_add_test(tc, work_is_that_of_the_products);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, contradictions_are_named, work_is_that_of_the_products);
+    return suite_run();
 }

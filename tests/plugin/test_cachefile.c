@@ -1,6 +1,7 @@
 /* The cache folder: what is counted, what is removed, what never is, and that it keeps to its bounds by itself. */
 #include "plugin/cachefile.h"
 
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -276,22 +277,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cachefile");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 60);
+    TCase *all = suite_open("cachefile", 60);
     tcase_add_checked_fixture(all, setup, teardown);
-    tcase_add_test(all, only_our_files_are_removed);
-    tcase_add_test(all, kinds_are_told_apart);
-    tcase_add_test(all, the_longest_unused_go_first);
-    tcase_add_test(all, unfinished_files_go_when_they_are_old);
-    tcase_add_test(all, use_is_noted_once_a_day);
-    tcase_add_test(all, it_keeps_to_its_bounds);
-    tcase_add_test(all, a_folder_of_others_is_left_alone);
-    tcase_add_test(all, a_missing_folder_is_empty);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(all, only_our_files_are_removed, kinds_are_told_apart, the_longest_unused_go_first,
+              unfinished_files_go_when_they_are_old, use_is_noted_once_a_day, it_keeps_to_its_bounds,
+              a_folder_of_others_is_left_alone, a_missing_folder_is_empty);
+    return suite_run();
 }

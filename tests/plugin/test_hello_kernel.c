@@ -1,6 +1,7 @@
 /* The example out of the tree, from file to figures: built by its own Makefile, dropped into a folder, listed, applied,
  * measured; and its broken relatives, refused when applied. */
 #include "plugin_box.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -114,18 +115,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("hello_kernel");
-    TCase *tc = tcase_create("hello_kernel");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("hello_kernel", 240);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, it_is_listed);
+    suite_add(tc, it_is_listed);
     tcase_add_loop_test(tc, it_is_applied_and_measured, 0, 2);
-    tcase_add_test(tc, it_declines_what_it_does_not_take);
+    suite_add(tc, it_declines_what_it_does_not_take);
     tcase_add_loop_test(tc, broken_kernels_are_refused_when_applied, 0, 2);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

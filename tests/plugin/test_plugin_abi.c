@@ -3,6 +3,7 @@
 #include "op/match.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -137,24 +138,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugin of ABI 2.0");
-    TCase *tc = tcase_create("abi");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("plugin of ABI 2.0", 120);
     tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
 #ifdef __x86_64__
-    tcase_add_test(tc, it_loads_with_every_field);
-    tcase_add_test(tc, it_matches_and_computes);
-    tcase_add_test(tc, its_device_is_opened);
+    suite_add(tc, it_loads_with_every_field, it_matches_and_computes, its_device_is_opened);
 #else
     (void)it_loads_with_every_field;
     (void)it_matches_and_computes;
     (void)its_device_is_opened;
     printf("SKIPPED: tests/data/abi-2.0/abi_2_0.so is built for x86-64\n");
 #endif
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

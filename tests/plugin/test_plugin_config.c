@@ -1,5 +1,6 @@
 /* kernels.json: what it may say, what is wrong with it, and where it is looked for. */
 #include "plugin/kernels_config.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -391,26 +392,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("kernels.json");
-    TCase *tc = tcase_create("config");
+    TCase *tc = suite_open("kernels.json", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, an_empty_configuration_has_defaults);
-    tcase_add_test(tc, every_key_is_read);
-    tcase_add_test(tc, kernels_are_said_in_several_ways);
-    tcase_add_test(tc, an_empty_list_of_folders_is_one);
-    tcase_add_test(tc, wrong_variables_are_errors);
-    tcase_add_test(tc, relative_folders_count_from_the_file);
-    tcase_add_test(tc, what_is_wrong_is_told);
-    tcase_add_test(tc, errors_of_syntax_have_a_place);
-    tcase_add_test(tc, files_that_cannot_be_read_are_refused);
-    tcase_add_test(tc, the_file_is_looked_for_in_order);
-    tcase_add_test(tc, without_any_file_there_is_an_empty_configuration);
-    tcase_add_test(tc, the_installed_default_is_well_formed);
-    tcase_add_test(tc, overrides_replace_or_add);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, an_empty_configuration_has_defaults, every_key_is_read, kernels_are_said_in_several_ways,
+              an_empty_list_of_folders_is_one, wrong_variables_are_errors, relative_folders_count_from_the_file,
+              what_is_wrong_is_told, errors_of_syntax_have_a_place, files_that_cannot_be_read_are_refused,
+              the_file_is_looked_for_in_order, without_any_file_there_is_an_empty_configuration,
+              the_installed_default_is_well_formed, overrides_replace_or_add);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Descriptors of other versions: shorter and longer structs, and what is refused in them. */
 #include "plugin/descriptor.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -394,26 +395,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugin descriptors");
-    TCase *tc = tcase_create("descriptors");
+    TCase *tc = suite_open("plugin descriptors", 0);
     tcase_add_checked_fixture(tc, setup, NULL);
-    tcase_add_test(tc, longer_structs_are_read_while_what_is_unknown_is_zero);
+    suite_add(tc, longer_structs_are_read_while_what_is_unknown_is_zero);
     tcase_add_loop_test(tc, unknown_bytes_in_use_are_refused, 0, 2);
-    tcase_add_test(tc, longer_kernels_and_plugins_are_read);
-    tcase_add_test(tc, missing_fields_are_zero);
-    tcase_add_test(tc, sizes_that_no_version_has_are_refused);
-    tcase_add_test(tc, elements_of_an_array_have_one_size);
-    tcase_add_test(tc, texts_are_checked);
-    tcase_add_test(tc, counts_and_kinds_are_checked);
-    tcase_add_test(tc, note_and_descriptor_agree);
-    tcase_add_test(tc, a_device_is_complete);
-    tcase_add_test(tc, strings_and_lists_are_copied);
-    tcase_add_test(tc, tolerances_have_a_ceiling);
-    tcase_add_test(tc, optional_outputs_are_those_of_the_operation);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, longer_kernels_and_plugins_are_read, missing_fields_are_zero, sizes_that_no_version_has_are_refused,
+              elements_of_an_array_have_one_size, texts_are_checked, counts_and_kinds_are_checked,
+              note_and_descriptor_agree, a_device_is_complete, strings_and_lists_are_copied, tolerances_have_a_ceiling,
+              optional_outputs_are_those_of_the_operation);
+    return suite_run();
 }

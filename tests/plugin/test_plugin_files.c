@@ -2,6 +2,7 @@
 #include "plugin/elfnote.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -359,28 +360,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugin files");
-    TCase *tc = tcase_create("files");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("plugin files", 240);
     tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
     tcase_add_loop_test(tc, a_bad_plugin_is_refused_with_its_reason, 0, sizeof refused / sizeof refused[0]);
-    tcase_add_test(tc, a_refused_plugin_is_named_when_its_note_can_be_read);
+    suite_add(tc, a_refused_plugin_is_named_when_its_note_can_be_read);
     tcase_add_loop_test(tc, an_endless_constructor_is_stopped, 0, 2);
-    tcase_add_test(tc, a_file_that_is_not_elf_is_skipped);
-    tcase_add_test(tc, a_plugin_for_another_machine_is_skipped);
+    suite_add(tc, a_file_that_is_not_elf_is_skipped, a_plugin_for_another_machine_is_skipped);
     tcase_add_loop_test(tc, a_damaged_plugin_is_refused, 0, 3);
-    tcase_add_test(tc, any_damage_to_a_file_is_bearable);
-    tcase_add_test(tc, a_duplicate_id_is_refused_whole_and_names_both_files);
-    tcase_add_test(tc, the_same_file_under_two_names_is_one_plugin);
-    tcase_add_test(tc, floating_point_control_is_put_back);
-    tcase_add_test(tc, signal_handlers_are_put_back);
-    tcase_add_test(tc, folder_and_locale_are_put_back);
-    tcase_add_test(tc, availability_is_asked_in_a_child_first);
-    tcase_add_test(tc, plugins_with_faults_in_forward_load);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, any_damage_to_a_file_is_bearable, a_duplicate_id_is_refused_whole_and_names_both_files,
+              the_same_file_under_two_names_is_one_plugin, floating_point_control_is_put_back,
+              signal_handlers_are_put_back, folder_and_locale_are_put_back, availability_is_asked_in_a_child_first,
+              plugins_with_faults_in_forward_load);
+    return suite_run();
 }

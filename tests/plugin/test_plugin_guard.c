@@ -1,5 +1,6 @@
 /* Code in a child: how each way to end is told, and that nothing of the parent is touched. */
 #include "device/guard.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -378,27 +379,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("guard");
-    TCase *tc = tcase_create("guard");
-    tcase_set_timeout(tc, 120);
-    tcase_add_test(tc, what_body_returns_decides);
-    tcase_add_test(tc, each_end_is_told);
-    tcase_add_test(tc, exit_in_the_child_touches_nothing_of_the_program);
-    tcase_add_test(tc, the_child_is_silent);
-    tcase_add_test(tc, shared_memory_comes_back_and_other_memory_does_not);
-    tcase_add_test(tc, handlers_and_masks_of_the_program_do_not_reach_the_child);
-    tcase_add_test(tc, a_program_that_takes_every_exit_status_is_bearable);
-    tcase_add_test(tc, what_the_child_started_goes_with_it);
+    TCase *tc = suite_open("guard", 120);
+    suite_add(tc, what_body_returns_decides, each_end_is_told, exit_in_the_child_touches_nothing_of_the_program,
+              the_child_is_silent, shared_memory_comes_back_and_other_memory_does_not,
+              handlers_and_masks_of_the_program_do_not_reach_the_child,
+              a_program_that_takes_every_exit_status_is_bearable, what_the_child_started_goes_with_it);
     tcase_add_loop_test(tc, b14_what_got_away_goes_too, 0, 4);
-    tcase_add_test(tc, b14_a_child_that_ends_its_warden_gains_nothing);
+    suite_add(tc, b14_a_child_that_ends_its_warden_gains_nothing);
     tcase_add_loop_test(tc, b14_each_question_has_the_limit_for_itself, 0, 2);
-    tcase_add_test(tc, b11_a_handler_for_forks_is_nobodys_fault);
-    tcase_add_test(tc, a_child_that_closes_its_files_is_waited_for);
-    tcase_add_test(tc, a_program_with_threads_can_use_it);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, b11_a_handler_for_forks_is_nobodys_fault, a_child_that_closes_its_files_is_waited_for,
+              a_program_with_threads_can_use_it);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * session computes with their kernels: it goes on as if nothing had happened. */
 #include "plugin_box.h"
 #include "rewrite.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -223,20 +224,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugins in use");
-    TCase *tc = tcase_create("in use");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("plugins in use", 300);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_loop_test(tc, a_session_goes_on, 0, 2 * REWRITES);
     tcase_add_loop_test(tc, another_content_is_told, 0, REWRITES);
-    tcase_add_test(tc, no_page_is_left_in_a_file);
-    tcase_add_test(tc, another_file_is_another_plugin);
-    tcase_add_test(tc, a_system_that_does_not_allow_it_is_told);
-    tcase_add_test(tc, what_changes_while_it_is_opened_is_refused);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, no_page_is_left_in_a_file, another_file_is_another_plugin, a_system_that_does_not_allow_it_is_told,
+              what_changes_while_it_is_opened_is_refused);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* LLaMA-Factory's kernel_config: what its keys mean here, and what is wrong with them. */
 #include "plugin/kernels_config.h"
 #include "plugin/spec.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -208,16 +209,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("kernel_config");
-    TCase *tc = tcase_create("kernel_config");
-    tcase_add_test(tc, text_of_the_command_line);
-    tcase_add_test(tc, text_that_is_no_json);
-    tcase_add_test(tc, a_key_of_the_file);
-    tcase_add_test(tc, keys_that_say_which_kernels);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *tc = suite_open("kernel_config", 0);
+    suite_add(tc, text_of_the_command_line, text_that_is_no_json, a_key_of_the_file, keys_that_say_which_kernels);
+    return suite_run();
 }

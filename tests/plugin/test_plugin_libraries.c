@@ -2,6 +2,7 @@
  * holds for them too. The program runs as a user runs it, from a folder that holds what it must not take. */
 #include "plugin/sha256.h"
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <link.h>
@@ -488,29 +489,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugins' libraries");
-    TCase *tc = tcase_create("libraries");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("plugins' libraries", 240);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, b10_a_library_of_a_known_place_is_taken, 0, sizeof good_paths / sizeof good_paths[0]);
-    tcase_add_test(tc, b10_a_library_beside_the_plugin_is_taken);
+    suite_add(tc, b10_a_library_beside_the_plugin_is_taken);
     tcase_add_loop_test(tc, b10_a_run_path_that_depends_on_the_current_folder_is_refused, 0,
                         sizeof bad_paths / sizeof bad_paths[0]);
     tcase_add_loop_test(tc, b10_a_name_that_depends_on_the_current_folder_is_refused, 0,
                         sizeof bad_names / sizeof bad_names[0]);
-    tcase_add_test(tc, b10_an_absolute_name_is_taken);
-    tcase_add_test(tc, b10_the_environment_leads_nowhere_else);
+    suite_add(tc, b10_an_absolute_name_is_taken, b10_the_environment_leads_nowhere_else);
     tcase_add_loop_test(tc, b10_libraries_that_a_constructor_opens_are_seen, 0, 4);
     tcase_add_loop_test(tc, b10_memory_that_can_be_written_and_run_is_refused, 0, DATA_RUNS + 1);
-    tcase_add_test(tc, b10_a_stack_that_became_executable_is_seen);
-    tcase_add_test(tc, b10_the_rules_for_folders_hold_for_libraries);
-    tcase_add_test(tc, b10_the_rules_hold_for_all_folders_above);
-    tcase_add_test(tc, b10_the_rules_hold_for_links);
-    tcase_add_test(tc, b10_the_rules_hold_for_the_cache);
-    tcase_add_test(tc, b10_pins_hold_for_libraries);
-    tcase_add_test(tc, b10_a_verdict_holds_for_the_libraries);
-    tcase_add_test(tc, b10_a_library_that_is_found_earlier_is_another);
-    tcase_add_test(tc, b10_a_library_that_is_gone_is_no_crash);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, b10_a_stack_that_became_executable_is_seen, b10_the_rules_for_folders_hold_for_libraries,
+              b10_the_rules_hold_for_all_folders_above, b10_the_rules_hold_for_links, b10_the_rules_hold_for_the_cache,
+              b10_pins_hold_for_libraries, b10_a_verdict_holds_for_the_libraries,
+              b10_a_library_that_is_found_earlier_is_another, b10_a_library_that_is_gone_is_no_crash);
+    return process_main();
 }

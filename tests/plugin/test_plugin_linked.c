@@ -1,6 +1,7 @@
 /* Plugins that come without a scan: linked into the program, or opened by the program itself. */
 #include "plugin/registry.h"
 #include "plugin_box.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -251,23 +252,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("linked plugins");
-    TCase *tc = tcase_create("linked");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("linked plugins", 120);
     tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
-    tcase_add_test(tc, a_linked_plugin_is_taken_by_the_next_scan);
+    suite_add(tc, a_linked_plugin_is_taken_by_the_next_scan);
     tcase_add_loop_test(tc, one_that_the_program_opened_is_taken_and_stays, 0, 2);
-    tcase_add_test(tc, a_bad_descriptor_of_the_program_is_refused);
-    tcase_add_test(tc, more_than_anyone_links_is_bearable);
-    tcase_add_test(tc, devices_are_found_by_name);
-    tcase_add_test(tc, kernels_are_listed_by_device);
+    suite_add(tc, a_bad_descriptor_of_the_program_is_refused, more_than_anyone_links_is_bearable,
+              devices_are_found_by_name, kernels_are_listed_by_device);
     tcase_add_loop_test(tc, a_device_of_a_plugin_is_used_when_it_is_there, 0, 2);
-    tcase_add_test(tc, the_name_of_the_built_in_device_is_taken);
-    tcase_add_test(tc, a_second_device_of_a_name_is_refused);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, the_name_of_the_built_in_device_is_taken, a_second_device_of_a_name_is_refused);
+    return suite_run();
 }

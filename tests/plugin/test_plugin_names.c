@@ -2,6 +2,7 @@
  * others; what is for another machine or device is listed as such. B14: without kernels no plugin is opened. */
 #include "base/text.h"
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <elf.h>
@@ -291,19 +292,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("names from outside");
-    TCase *tc = tcase_create("names");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("names from outside", 240);
     tcase_add_checked_fixture(tc, set_up, tear_down);
     tcase_add_loop_test(tc, c17_names_of_files_are_escaped, 0, sizeof names / sizeof names[0]);
     tcase_add_loop_test(tc, c17_names_of_refused_files_are_escaped, 0, sizeof names / sizeof names[0]);
-    tcase_add_test(tc, c17_a_folder_of_any_name_is_bearable);
+    suite_add(tc, c17_a_folder_of_any_name_is_bearable);
     tcase_add_loop_test(tc, c17_ids_that_nobody_could_type_are_refused, 0, sizeof ids / sizeof ids[0]);
-    tcase_add_test(tc, c17_other_texts_are_escaped);
-    tcase_add_test(tc, c17_what_is_for_another_machine_is_listed_as_such);
-    tcase_add_test(tc, c17_what_is_for_another_device_is_listed_as_such);
-    tcase_add_test(tc, c17_text_is_escaped_in_whole_characters);
-    tcase_add_test(tc, b14_without_kernels_no_plugin_is_opened);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, c17_other_texts_are_escaped, c17_what_is_for_another_machine_is_listed_as_such,
+              c17_what_is_for_another_device_is_listed_as_such, c17_text_is_escaped_in_whole_characters,
+              b14_without_kernels_no_plugin_is_opened);
+    return process_main();
 }

@@ -4,6 +4,7 @@
 #include "plugin_box.h"
 #include "run/guest.h"
 #include "sanitizer.h"
+#include "suite.h"
 
 #include <check.h>
 #include <pthread.h>
@@ -129,18 +130,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugins beside others");
-    TCase *tc = tcase_create("neighbours");
-    tcase_set_timeout(tc, 120);
+    TCase *tc = suite_open("plugins beside others", 120);
     tcase_add_checked_fixture(tc, open_box, plugin_box_close);
     tcase_add_loop_test(tc, each_plugin_calls_its_own_function, 0, 2);
-    tcase_add_test(tc, the_program_calls_its_own_functions);
+    suite_add(tc, the_program_calls_its_own_functions);
     tcase_add_loop_test(tc, a_thread_that_is_left_behind_is_reported, 0, 3);
     tcase_add_loop_test(tc, a_thread_that_a_constructor_leaves_is_reported, 0, 3);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

@@ -3,6 +3,7 @@
 #include "plugin/registry.h"
 #include "plugin/sha256.h"
 #include "plugin_box.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -278,27 +279,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugin scan");
-    TCase *tc = tcase_create("scan");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("plugin scan", 240);
     tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
-    tcase_add_test(tc, a_folder_that_others_can_write_to_is_refused);
-    tcase_add_test(tc, a_folder_of_another_user_is_refused);
-    tcase_add_test(tc, a_folder_that_is_missing_or_none_is_refused);
-    tcase_add_test(tc, one_refused_folder_leaves_the_others);
-    tcase_add_test(tc, a_relative_folder_counts_from_the_current_one);
-    tcase_add_test(tc, files_are_taken_in_order_and_by_name);
-    tcase_add_test(tc, links_out_of_the_folder_are_refused);
-    tcase_add_test(tc, a_file_that_others_can_write_to_is_refused);
-    tcase_add_test(tc, a_second_scan_leaves_loaded_files_alone);
-    tcase_add_test(tc, threads_may_scan_at_once);
-    tcase_add_test(tc, a_pinned_plugin_loads_and_others_do_not);
-    tcase_add_test(tc, a_pin_that_does_not_match_refuses_before_any_code_runs);
-    tcase_add_test(tc, sha256_is_that_of_the_standard);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, a_folder_that_others_can_write_to_is_refused, a_folder_of_another_user_is_refused,
+              a_folder_that_is_missing_or_none_is_refused, one_refused_folder_leaves_the_others,
+              a_relative_folder_counts_from_the_current_one, files_are_taken_in_order_and_by_name,
+              links_out_of_the_folder_are_refused, a_file_that_others_can_write_to_is_refused,
+              a_second_scan_leaves_loaded_files_alone, threads_may_scan_at_once,
+              a_pinned_plugin_loads_and_others_do_not, a_pin_that_does_not_match_refuses_before_any_code_runs,
+              sha256_is_that_of_the_standard);
+    return suite_run();
 }

@@ -5,6 +5,7 @@
 #include "plugin/registry.h"
 #include "plugin_box.h"
 #include "sanitizer.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -371,31 +372,19 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugin trials");
-    TCase *tc = tcase_create("trials");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("plugin trials", 240);
     tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
     tcase_add_loop_test(tc, b12_what_nobody_can_put_right_is_refused, 0, sizeof deeds / sizeof deeds[0]);
     tcase_add_loop_test(tc, b12_what_harms_nobody_is_taken, 0, sizeof harmless / sizeof harmless[0]);
-    tcase_add_test(tc, b12_a_program_on_one_processor_stays_on_all);
-    tcase_add_test(tc, b12_a_registration_that_nobody_asked_for_is_reported);
-    tcase_add_test(tc, b12_a_library_that_opens_another_plugin_is_refused);
-    tcase_add_test(tc, b12_a_destructor_that_hangs_is_stopped);
-    tcase_add_test(tc, b14_a_trial_holds_no_descriptors_of_the_program);
-    tcase_add_test(tc, b14_a_trial_has_limits_on_memory);
-    tcase_add_test(tc, b14_a_trial_leaves_no_process);
-    tcase_add_test(tc, b14_a_trial_has_no_network_and_writes_nothing);
-    tcase_add_test(tc, b14_a_plugin_that_cannot_write_its_cache_is_taken);
+    suite_add(tc, b12_a_program_on_one_processor_stays_on_all, b12_a_registration_that_nobody_asked_for_is_reported,
+              b12_a_library_that_opens_another_plugin_is_refused, b12_a_destructor_that_hangs_is_stopped,
+              b14_a_trial_holds_no_descriptors_of_the_program, b14_a_trial_has_limits_on_memory,
+              b14_a_trial_leaves_no_process, b14_a_trial_has_no_network_and_writes_nothing,
+              b14_a_plugin_that_cannot_write_its_cache_is_taken);
     tcase_add_loop_test(tc, b12_a_pointer_to_nothing_is_an_error, 0, 2 * POINTERS);
-    tcase_add_test(tc, b12_without_a_fault_it_is_taken);
+    suite_add(tc, b12_without_a_fault_it_is_taken);
     tcase_add_loop_test(tc, b11_a_death_from_outside_is_no_lasting_verdict, 0, 3);
-    tcase_add_test(tc, b11_what_changes_meanwhile_has_no_verdict);
-    tcase_add_test(tc, b11_all_files_are_tried_before_one_is_opened);
-    tcase_add_test(tc, b11_a_handler_for_forks_condemns_nobody);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, b11_what_changes_meanwhile_has_no_verdict, b11_all_files_are_tried_before_one_is_opened,
+              b11_a_handler_for_forks_condemns_nobody);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* Verdicts of earlier trials: what is kept, and what of it is believed. */
 #include "plugin_box.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -221,20 +222,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plugin verdicts");
-    TCase *tc = tcase_create("verdicts");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("plugin verdicts", 240);
     tcase_add_checked_fixture(tc, plugin_box_open, plugin_box_close);
-    tcase_add_test(tc, verdicts_are_written_once_per_content);
-    tcase_add_test(tc, a_quarantined_plugin_is_not_tried_again);
+    suite_add(tc, verdicts_are_written_once_per_content, a_quarantined_plugin_is_not_tried_again);
     tcase_add_loop_test(tc, a_verdict_that_others_could_have_written_is_not_believed, 0, 7);
     tcase_add_loop_test(tc, without_a_cache_every_scan_tries, 0, 2);
-    tcase_add_test(tc, the_home_folder_holds_the_cache_otherwise);
-    tcase_add_test(tc, a_hang_that_did_not_spin_is_remembered_for_a_while);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, the_home_folder_holds_the_cache_otherwise, a_hang_that_did_not_spin_is_remembered_for_a_while);
+    return suite_run();
 }

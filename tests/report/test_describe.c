@@ -1,5 +1,6 @@
 /* The model tree as text, JSON and a picture. */
 #include "base/text.h"
+#include "suite.h"
 #include "tempdir.h"
 #include "test_kernels.h"
 
@@ -229,20 +230,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("describe");
-    TCase *c = tcase_create("describe");
-    tcase_set_timeout(c, 60);
-    tcase_add_test(c, text_folds_equal_layers);
-    tcase_add_test(c, layers_that_differ_stand_apart);
-    tcase_add_test(c, sums_are_shown_where_taken);
-    tcase_add_test(c, explain_shows_decisions);
-    tcase_add_test(c, json_is_complete);
-    tcase_add_test(c, strings_are_escaped);
-    tcase_add_test(c, dot_is_valid);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *c = suite_open("describe", 60);
+    suite_add(c, text_folds_equal_layers, layers_that_differ_stand_apart, sums_are_shown_where_taken,
+              explain_shows_decisions, json_is_complete, strings_are_escaped, dot_is_valid);
+    return suite_run();
 }

@@ -1,5 +1,6 @@
 /* The sum before a norm: a site around the norm's own, which a kernel may take, and that changes nothing otherwise. */
 #include "open/model.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -193,17 +194,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("sums before norms");
-    TCase *c = tcase_create("add_norm");
-    tcase_set_timeout(c, 60);
-    tcase_add_test(c, sums_have_sites);
-    tcase_add_test(c, pairs_are_taken_whole);
+    TCase *c = suite_open("sums before norms", 60);
+    suite_add(c, sums_have_sites, pairs_are_taken_whole);
     tcase_add_loop_test(c, sums_are_the_same, 0, 3);
-    tcase_add_test(c, the_kernels_sum_is_used);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(c, the_kernels_sum_is_used);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Contracts that eager mode composes, MLP and MOE_BLOCK, against what transformers computes (tests/data/ops): through
  * run_eager_call, which is what kernels are checked against. */
 #include "optest.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -106,15 +107,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("composed operations");
-    TCase *tc = tcase_create("composed");
+    TCase *tc = suite_open("composed operations", 0);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_add_test(tc, gated_mlps);
-    tcase_add_test(tc, blocks_of_experts);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, gated_mlps, blocks_of_experts);
+    return suite_run();
 }

@@ -5,6 +5,7 @@
 #include "plugin/plugins.h"
 #include "plugin/spec.h"
 #include "run/guest.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -416,23 +417,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("what plugins do to the process");
-    TCase *tc = tcase_create("guest");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("what plugins do to the process", 300);
     tcase_add_checked_fixture(tc, own_input, NULL);
-    tcase_add_test(tc, a_step_without_guests_is_not_looked_at);
+    suite_add(tc, a_step_without_guests_is_not_looked_at);
     tcase_add_loop_test(tc, every_change_is_found, 0, CHANGES);
-    tcase_add_test(tc, what_happens_by_itself_is_no_change);
-    tcase_add_test(tc, nothing_is_held_between_looks);
+    suite_add(tc, what_happens_by_itself_is_no_change, nothing_is_held_between_looks);
     tcase_add_loop_test(tc, the_host_puts_it_back, 0, CHANGES);
     tcase_add_loop_test(tc, every_failure_is_the_kernels, 0, sizeof statuses / sizeof *statuses);
     tcase_add_loop_test(tc, plan_fails_with_its_name, 0, sizeof statuses / sizeof *statuses);
     tcase_add_loop_test(tc, devices_are_guests_too, 0, CHANGES);
     tcase_add_loop_test(tc, no_weight_can_be_written, 0, 3);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Rotary frequencies of the kinds that only some files have, against their formulas in double precision, and how they
  * follow the length of calls. */
 #include "run/rope_tables.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -92,16 +93,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rotary tables");
-    TCase *tcase = tcase_create("kinds");
-    tcase_add_test(tcase, longrope_has_two_sets);
-    tcase_add_test(tcase, proportional_lets_the_rest_stand);
-    tcase_add_test(tcase, yarn_lies_between);
-    tcase_add_test(tcase, lengths_are_followed);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    TCase *tcase = suite_open("rotary tables", 0);
+    suite_add(tcase, longrope_has_two_sets, proportional_lets_the_rest_stand, yarn_lies_between, lengths_are_followed);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* What a session keeps of recurrent layers: one call, calls in pieces with padding, and a session that was reset. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 #include "run/cache.h"
 
 #include <check.h>
@@ -157,16 +158,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("recurrent states");
-    TCase *tc = tcase_create("states");
+    TCase *tc = suite_open("recurrent states", 0);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
-    tcase_add_test(tc, pieces_and_reset);
-    tcase_add_test(tc, padding_takes_no_part);
-    tcase_add_test(tc, bytes_are_those_of_states);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, pieces_and_reset, padding_takes_no_part, bytes_are_those_of_states);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * the host puts into an arena. */
 #include "eager/eager.h"
 #include "optest.h"
+#include "suite.h"
 #include "run/steps.h"
 
 #include <check.h>
@@ -98,16 +99,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("steps_tower");
-    TCase *tc = tcase_create("steps");
-    tcase_set_timeout(tc, 60);
+    TCase *tc = suite_open("steps_tower", 60);
     tcase_add_checked_fixture(tc, optest_setup, optest_teardown);
     tcase_add_loop_test(tc, attention_of_all_to_all, 0, (int)(sizeof shapes / sizeof shapes[0]));
-    tcase_add_test(tc, what_the_host_has);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, what_the_host_has);
+    return suite_run();
 }

@@ -3,6 +3,7 @@
 #include "open/model.h"
 #include "plugin_box.h"
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -128,16 +129,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("check cache");
-    TCase *tc = tcase_create("check cache");
+    TCase *tc = suite_open("check cache", 0);
     tcase_add_checked_fixture(tc, setup, teardown);
-    tcase_add_test(tc, what_passed_is_not_tried_again);
-    tcase_add_test(tc, other_weights_are_tried);
-    tcase_add_test(tc, another_environment_is_tried);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, what_passed_is_not_tried_again, other_weights_are_tried, another_environment_is_tried);
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* What a SPEC chooses where kernels overlap, what is said of those that lose, and names in kernels.json that nothing
  * has. */
 #include "open/model.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -450,28 +451,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("choosing");
-    TCase *c = tcase_create("choosing");
-    tcase_set_timeout(c, 120);
+    TCase *c = suite_open("choosing", 120);
     tcase_add_checked_fixture(c, setup, teardown);
-    tcase_add_test(c, a_tie_is_settled_and_told);
-    tcase_add_test(c, named_kernels_come_before_those_of_auto);
-    tcase_add_test(c, order_is_preference);
-    tcase_add_test(c, a_named_inner_kernel_beats_an_outer_one_of_auto);
-    tcase_add_test(c, a_named_inner_kernel_wins_only_where_it_takes_a_site);
-    tcase_add_test(c, norms_inside_sums);
-    tcase_add_test(c, kernels_of_other_devices_only_say_so);
-    tcase_add_test(c, kernels_that_are_declined);
-    tcase_add_test(c, a_name_that_stands_for_an_operation);
-    tcase_add_test(c, a_file_that_names_no_kernel);
-    tcase_add_test(c, without_any_kernel_names_are_warned_of);
-    tcase_add_test(c, patterns_that_match_no_module);
-    tcase_add_test(c, patterns_that_lack_a_part);
-    tcase_add_test(c, reports_hold_what_is_told);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(c, a_tie_is_settled_and_told, named_kernels_come_before_those_of_auto, order_is_preference,
+              a_named_inner_kernel_beats_an_outer_one_of_auto, a_named_inner_kernel_wins_only_where_it_takes_a_site,
+              norms_inside_sums, kernels_of_other_devices_only_say_so, kernels_that_are_declined,
+              a_name_that_stands_for_an_operation, a_file_that_names_no_kernel, without_any_kernel_names_are_warned_of,
+              patterns_that_match_no_module, patterns_that_lack_a_part, reports_hold_what_is_told);
+    return suite_run();
 }

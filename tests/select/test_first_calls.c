@@ -7,6 +7,7 @@
 #include "open/model.h"
 #include "plugin_box.h"
 #include "process.h"
+#include "suite.h"
 #include "tempdir.h"
 
 #include <check.h>
@@ -430,23 +431,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("first calls");
-    TCase *tc = tcase_create("first calls");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("first calls", 300);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_loop_test(tc, a_wrong_size_changes_nothing, 0, FAULTS);
     tcase_add_loop_test(tc, never_is_never, 0, FAULTS);
-    tcase_add_test(tc, many_keys);
-    tcase_add_test(tc, right_sizes_are_remembered);
-    tcase_add_test(tc, what_is_known_costs_nothing);
-    tcase_add_test(tc, a_wrong_size_is_refused_the_next_time);
-    tcase_add_test(tc, a_busy_machine_remembers_what_was_wrong);
-    tcase_add_test(tc, verifying_is_no_first_call);
-    tcase_add_test(tc, no_arena_is_larger);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, many_keys, right_sizes_are_remembered, what_is_known_costs_nothing,
+              a_wrong_size_is_refused_the_next_time, a_busy_machine_remembers_what_was_wrong,
+              verifying_is_no_first_call, no_arena_is_larger);
+    return suite_run();
 }

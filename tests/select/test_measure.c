@@ -2,6 +2,7 @@
  * run change nothing. Kernels that are slow sleep for so long that no machine is slower. */
 #include "select/measure.h"
 #include "open/model.h"
+#include "suite.h"
 #include "tempdir.h"
 #include "test_kernels.h"
 
@@ -480,26 +481,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("measure");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 60); /* of a busy machine; measuring takes a second or two                     */
-    tcase_add_test(all, what_is_slower_than_eager_is_not_applied);
+    TCase *all = suite_open("measure", 60); /* of a busy machine; measuring takes a second or two                     */
+    suite_add(all, what_is_slower_than_eager_is_not_applied);
     tcase_add_loop_test(all, what_is_slower_at_one_size_is_not_used_at_that_size, 0, GRAPH_SIZES);
     tcase_add_loop_test(all, a_session_leaves_out_the_sizes, 0, GRAPH_SIZES);
     tcase_add_loop_test(all, few_tokens_have_room_behind_many, 0, 3);
-    tcase_add_test(all, what_is_asked_for_by_name_is_applied_however_slow);
-    tcase_add_test(all, it_can_be_turned_off);
-    tcase_add_test(all, a_slower_kernel_of_higher_priority_is_left_out);
-    tcase_add_test(all, what_dies_when_it_is_timed_is_refused);
+    suite_add(all, what_is_asked_for_by_name_is_applied_however_slow, it_can_be_turned_off,
+              a_slower_kernel_of_higher_priority_is_left_out, what_dies_when_it_is_timed_is_refused);
     tcase_add_loop_test(all, all_threads_take_part, 1, 3);
-    tcase_add_test(all, what_gains_by_itself_and_not_in_a_step_is_left_out);
-    tcase_add_test(all, what_dies_in_a_step_is_refused);
-    tcase_add_test(all, waiting_for_processors_is_added_up);
-    tcase_add_test(all, the_next_run_remembers);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(all, what_gains_by_itself_and_not_in_a_step_is_left_out, what_dies_in_a_step_is_refused,
+              waiting_for_processors_is_added_up, the_next_run_remembers);
+    return suite_run();
 }

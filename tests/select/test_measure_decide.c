@@ -3,6 +3,7 @@
 #include "select/measure.h"
 #include "select/plan.h"
 #include "select/rank.h"
+#include "suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -161,20 +162,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("measure: decisions");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 60);
-    tcase_add_test(all, a_step_must_gain_more_than_what_is_done_around_it);
-    tcase_add_test(all, a_step_whose_gain_is_noise_does_not_gain);
-    tcase_add_test(all, only_what_gains_clearly_is_used);
-    tcase_add_test(all, what_gains_nowhere_says_why);
-    tcase_add_test(all, spreads_that_overlap_are_looked_at_again);
-    tcase_add_test(all, the_clearly_faster_one_comes_first);
-    tcase_add_test(all, the_middle_half_is_the_spread);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    TCase *all = suite_open("measure: decisions", 60);
+    suite_add(all, a_step_must_gain_more_than_what_is_done_around_it, a_step_whose_gain_is_noise_does_not_gain,
+              only_what_gains_clearly_is_used, what_gains_nowhere_says_why, spreads_that_overlap_are_looked_at_again,
+              the_clearly_faster_one_comes_first, the_middle_half_is_the_spread);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * once there are processes again it is chosen. Pipes to a child are among what a limit of open files holds off. */
 #include "open/model.h"
 #include "plugin/kernels_config_read.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -159,15 +160,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("no_process");
-    TCase *all = tcase_create("all");
+    TCase *all = suite_open("no_process", 0);
     tcase_add_loop_test(all, it_is_an_error_and_no_verdict, 0, sizeof firsts / sizeof *firsts);
-    tcase_add_test(all, verify_says_so);
-    tcase_add_test(all, what_cannot_be_timed_is_chosen_without);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    suite_add(all, verify_says_so, what_cannot_be_timed_is_chosen_without);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * and may say that it is enough. */
 #include "open/model.h"
 #include "plugin/kernels_config_read.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -112,16 +113,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("progress of applying");
-    TCase *tc = tcase_create("progress");
-    tcase_set_timeout(tc, 300);
+    TCase *tc = suite_open("progress of applying", 300);
     tcase_add_loop_test(tc, checks_are_counted_before, 0, 2);
     tcase_add_loop_test(tc, one_that_fails_does_not_turn_it_back, 0, 2);
     tcase_add_loop_test(tc, it_can_be_cancelled, 0, 4);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return suite_run();
 }

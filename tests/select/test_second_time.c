@@ -1,6 +1,7 @@
 /* Kernels whose plan or pack is right in the child that tries it and fails when it is asked again: `auto` never gives
  * up, and a kernel that was asked for by name is an error that names it. */
 #include "plugin_box.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -129,17 +130,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("second time");
-    TCase *tc = tcase_create("second time");
-    tcase_set_timeout(tc, 240);
+    TCase *tc = suite_open("second time", 240);
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_loop_test(tc, auto_goes_on, 0, BAD);
     tcase_add_loop_test(tc, what_was_named_is_told, 0, BAD);
-    tcase_add_test(tc, one_after_the_other);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    suite_add(tc, one_after_the_other);
+    return suite_run();
 }

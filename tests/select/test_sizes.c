@@ -1,6 +1,7 @@
 /* Which sizes of calls count as met: every number that a kernel sees, by itself, by its class and by its remainder. */
 #include "select/sizes.h"
 #include "op/op.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -147,19 +148,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("sizes");
-    TCase *tc = tcase_create("sizes");
-    tcase_add_test(tc, numbers_of_tokens_are_exact);
-    tcase_add_test(tc, large_numbers_by_class_and_remainder);
-    tcase_add_test(tc, rows_are_told_from_tokens);
-    tcase_add_test(tc, decoding_pays_seldom);
-    tcase_add_test(tc, tokens_of_an_expert_count);
-    tcase_add_test(tc, rows_of_a_group_count);
-    tcase_add_test(tc, as_text_and_back);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    TCase *tc = suite_open("sizes", 0);
+    suite_add(tc, numbers_of_tokens_are_exact, large_numbers_by_class_and_remainder, rows_are_told_from_tokens,
+              decoding_pays_seldom, tokens_of_an_expert_count, rows_of_a_group_count, as_text_and_back);
+    return suite_run();
 }

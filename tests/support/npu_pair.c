@@ -178,7 +178,7 @@ void npu_pair_on_older(const char *test_case)
     ck_assert_int_eq(status, 0);
 }
 
-int npu_pair_main(char **argv, Suite *suite)
+int npu_pair_main(char **argv)
 {
     char folder[4200];
     const char *path = getenv("LD_LIBRARY_PATH");
@@ -195,5 +195,5 @@ int npu_pair_main(char **argv, Suite *suite)
     }
     unsetenv("ASCEND_HOME_PATH");
     unsetenv("ASCEND_TOOLKIT_HOME");
-    return process_main(suite);
+    return process_main();
 }

@@ -44,6 +44,6 @@ void npu_pair_compare(const npu_pair_sites *s, inputs *in, double ulps);
 void npu_pair_on_older(const char *test_case);
 
 /* A test program's end: starts again with the simulator's folder, which lies beside it, in the loader's path. */
-int npu_pair_main(char **argv, Suite *suite);
+int npu_pair_main(char **argv);
 
 #endif

@@ -1,5 +1,6 @@
 #include "process.h"
 
+#include "suite.h"
 #include "tempdir.h"
 
 #include <signal.h>
@@ -171,7 +172,7 @@ void process_expect_output(process_result r, const char *out)
     process_free(&r);
 }
 
-int process_main(Suite *suite)
+int process_main(void)
 {
     char *home = tempdir_new();
     setenv("HOME", home, 1);
@@ -182,10 +183,7 @@ int process_main(Suite *suite)
     unsetenv("HF_HOME");
     unsetenv("HF_HUB_CACHE");
     setenv("TENON_MEASURE", "no", 1); /* so that what is chosen does not depend on the machine */
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int status = suite_run();
     tempdir_remove(home);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return status;
 }

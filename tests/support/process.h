@@ -42,7 +42,8 @@ int process_wait(pid_t pid); /* as status above                                 
 /* Waits until pid has (or no longer has) a handler of its own for the signal. */
 void process_await_handler(pid_t pid, int signal_number, bool installed);
 
-/* Runs a suite as main does, with the user's own configuration and caches out of the way. Returns the exit status. */
-int process_main(Suite *suite);
+/* Runs the suite (suite.h) as main does, with the user's own configuration and caches out of the way. Returns the exit
+ * status. */
+int process_main(void);
 
 #endif

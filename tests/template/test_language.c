@@ -1,4 +1,6 @@
 /* The language of templates: what Jinja2 3.1.6 rendered, or that it failed (tests/data/template_language.json). */
+#include "suite.h"
+
 #include <check.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -112,15 +114,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("language");
-    TCase *tcase = tcase_create("language");
-    tcase_set_timeout(tcase, 240);
-    tcase_add_test(tcase, as_jinja_renders);
-    tcase_add_test(tcase, mistakes_are_named_by_line);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    TCase *tcase = suite_open("language", 240);
+    suite_add(tcase, as_jinja_renders, mistakes_are_named_by_line);
+    return suite_run();
 }

@@ -2,6 +2,7 @@
  * values, and has to pay for them. Steps are counted, not time. */
 #include "template/chars.h"
 #include "template/runtime.h"
+#include "suite.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -277,18 +278,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("steps");
-    TCase *tcase = tcase_create("steps");
-    tcase_set_timeout(tcase, 240);
+    TCase *tcase = suite_open("steps", 240);
     tcase_add_loop_test(tcase, every_call_pays_for_its_texts, 0, BUILTIN_KINDS);
     tcase_add_loop_test(tcase, every_walk_pays_for_its_items, 0, 6);
     tcase_add_loop_test(tcase, searching_pays_for_each_comparison, 0, sizeof searches / sizeof searches[0]);
     tcase_add_loop_test(tcase, steps_end_every_loop, 0, sizeof endless / sizeof endless[0]);
     tcase_add_loop_test(tcase, many_names_take_more_steps, 0, sizeof names / sizeof names[0]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "sanitizer.h"
+#include "suite.h"
 #include "tempdir.h"
 
 /* Sanitizers have allocators of their own. */
@@ -368,23 +369,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("template");
-    TCase *tcase = tcase_create("template");
-    tcase_set_timeout(tcase, 240);
-    tcase_add_test(tcase, folders);
-    tcase_add_test(tcase, continuing);
-    tcase_add_test(tcase, continuing_parts);
-    tcase_add_test(tcase, parts_of_contents);
-    tcase_add_test(tcase, broken_folders);
-    tcase_add_test(tcase, reasoning_has_all_its_names);
-    tcase_add_test(tcase, arguments);
-    tcase_add_test(tcase, bounds);
-    tcase_add_test(tcase, deep_messages);
-    tcase_add_test(tcase, out_of_memory);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    TCase *tcase = suite_open("template", 240);
+    suite_add(tcase, folders, continuing, continuing_parts, parts_of_contents, broken_folders,
+              reasoning_has_all_its_names, arguments, bounds, deep_messages, out_of_memory);
+    return suite_run();
 }

@@ -270,7 +270,7 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {whole_file,    model,   components,  members, other_models,
-                                  added_entries, damaged, named_pipes, nonsense};
-    return run_suite("bad_tokenizer", tests, sizeof tests / sizeof tests[0]);
+    TCase *tc = suite_open("bad_tokenizer", TEXT_SECONDS);
+    suite_add(tc, whole_file, model, components, members, other_models, added_entries, damaged, named_pipes, nonsense);
+    return suite_run();
 }

@@ -326,8 +326,8 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        samples_like_jansson, nul_bytes,   noise_like_jansson,    whole_tokenizers_like_jansson, depth,
-        errors_say_where,     hash_values, tokens_made_to_collide};
-    return run_suite("parse", tests, sizeof tests / sizeof tests[0]);
+    TCase *tc = suite_open("parse", TEXT_SECONDS);
+    suite_add(tc, samples_like_jansson, nul_bytes, noise_like_jansson, whole_tokenizers_like_jansson, depth,
+              errors_say_where, hash_values, tokens_made_to_collide);
+    return suite_run();
 }

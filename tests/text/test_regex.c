@@ -165,8 +165,8 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {regex_dialect,  regex_more_of_the_dialect, regex_sets,
-                                  regex_names,    regex_newer_characters,    regex_refusals,
-                                  regex_gives_up, regex_steps_of_a_text};
-    return run_suite("regex", tests, sizeof tests / sizeof tests[0]);
+    TCase *tc = suite_open("regex", TEXT_SECONDS);
+    suite_add(tc, regex_dialect, regex_more_of_the_dialect, regex_sets, regex_names, regex_newer_characters,
+              regex_refusals, regex_gives_up, regex_steps_of_a_text);
+    return suite_run();
 }

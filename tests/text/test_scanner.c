@@ -1,4 +1,5 @@
 /* The scanners for well-known expressions beside PCRE2 on the same expressions. */
+#include "suite.h"
 #include "text_test.h"
 
 #include "text/scanner.h"
@@ -125,16 +126,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("scanner");
-    TCase *tcase = tcase_create("scanner");
-    tcase_set_timeout(tcase, 240); /* only ends a test that hangs */
+    TCase *tcase = suite_open("scanner", 240); /* only ends a test that hangs */
     tcase_add_loop_test(tcase, all_characters, 0, (int)scanner_count);
     tcase_add_loop_test(tcase, random_texts, 0, (int)scanner_count);
-    tcase_add_test(tcase, recognized);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tcase, recognized);
+    return suite_run();
 }

@@ -1,4 +1,6 @@
 /* Texts that end an answer: found wherever the text is cut into pieces, and nothing behind them is handed out. */
+#include "suite.h"
+
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,15 +94,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("stop texts");
-    TCase *tc = tcase_create("stop texts");
+    TCase *tc = suite_open("stop texts", 0);
     tcase_add_loop_test(tc, found_across_pieces, 0, sizeof cases / sizeof *cases);
-    tcase_add_test(tc, only_a_possible_beginning_is_held_back);
-    tcase_add_test(tc, bad_arguments_are_errors);
-    suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    suite_add(tc, only_a_possible_beginning_is_held_back, bad_arguments_are_errors);
+    return suite_run();
 }

@@ -164,6 +164,7 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {packed, packed_bomb, damaged_models, models_by_hand};
-    return run_suite("text_files", tests, sizeof tests / sizeof tests[0]);
+    TCase *tc = suite_open("text_files", TEXT_SECONDS);
+    suite_add(tc, packed, packed_bomb, damaged_models, models_by_hand);
+    return suite_run();
 }

@@ -313,19 +313,10 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {unigram_takes_the_best_way,
-                                  unigram_falls_back_to_bytes,
-                                  unknown_without_a_token_for_it,
-                                  wordpiece_takes_the_longest,
-                                  wordlevel,
-                                  normalizers,
-                                  precompiled,
-                                  pre_tokenizers,
-                                  metaspace_at_the_beginning_only,
-                                  decoders,
-                                  strip_of_more_than_a_token,
-                                  normalized_tokens_are_shown_so,
-                                  growth_is_bounded,
-                                  growth_of_decoded_text_is_bounded};
-    return run_suite("text_models", tests, sizeof tests / sizeof tests[0]);
+    TCase *tc = suite_open("text_models", TEXT_SECONDS);
+    suite_add(tc, unigram_takes_the_best_way, unigram_falls_back_to_bytes, unknown_without_a_token_for_it,
+              wordpiece_takes_the_longest, wordlevel, normalizers, precompiled, pre_tokenizers,
+              metaspace_at_the_beginning_only, decoders, strip_of_more_than_a_token, normalized_tokens_are_shown_so,
+              growth_is_bounded, growth_of_decoded_text_is_bounded);
+    return suite_run();
 }

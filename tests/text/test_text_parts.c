@@ -402,9 +402,9 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        split_behaviours, other_pre_tokenizers, normalizers,          added_tokens,     bpe_options,
-        bpe_affixes,      nul_in_a_token,       vocabulary_with_gaps, templates,        steps_of_a_post_processor,
-        decoders,         utf8_replacement,     byte_characters,      inert_characters, forms_like_utf8proc};
-    return run_suite("text_parts", tests, sizeof tests / sizeof tests[0]);
+    TCase *tc = suite_open("text_parts", TEXT_SECONDS);
+    suite_add(tc, split_behaviours, other_pre_tokenizers, normalizers, added_tokens, bpe_options, bpe_affixes,
+              nul_in_a_token, vocabulary_with_gaps, templates, steps_of_a_post_processor, decoders, utf8_replacement,
+              byte_characters, inert_characters, forms_like_utf8proc);
+    return suite_run();
 }

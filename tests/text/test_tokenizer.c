@@ -318,15 +318,9 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {demo_prompts,
-                                  path_of_file_and_missing_file,
-                                  random_bytes_come_back,
-                                  random_ids_stream_alike,
-                                  large_inputs,
-                                  many_combining_marks,
-                                  merges_like_the_obvious_version,
-                                  words_like_one_by_one,
-                                  nothing,
-                                  a_stream_starts_again_after_flush};
-    return run_suite("tokenizer", tests, sizeof tests / sizeof tests[0]);
+    TCase *tc = suite_open("tokenizer", TEXT_SECONDS);
+    suite_add(tc, demo_prompts, path_of_file_and_missing_file, random_bytes_come_back, random_ids_stream_alike,
+              large_inputs, many_combining_marks, merges_like_the_obvious_version, words_like_one_by_one, nothing,
+              a_stream_starts_again_after_flush);
+    return suite_run();
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "suite.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
@@ -119,19 +120,6 @@ static inline uint32_t noise(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-static inline int run_suite(const char *name, const TTest *const *tests, size_t count)
-{
-    Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, 240); /* only ends a test that hangs; valgrind and sanitizers are slow */
-    for (size_t i = 0; i < count; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+enum { TEXT_SECONDS = 240 }; /* only ends a test that hangs; valgrind and sanitizers are slow */
 
 #endif

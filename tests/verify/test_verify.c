@@ -1,6 +1,7 @@
 /* tn_verify_kernels: every kernel that matches is tried at its sites, and none that fails is left out, whoever would
  * have the sites. */
 #include "open/model.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -295,23 +296,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("verify");
-    TCase *c = tcase_create("verify");
-    tcase_set_timeout(c, 120);
+    TCase *c = suite_open("verify", 120);
     tcase_add_loop_test(c, what_fails_is_a_failed_row, 0, sizeof faults / sizeof *faults);
-    tcase_add_test(c, what_lost_its_sites_is_tried_too);
-    tcase_add_test(c, the_next_takes_what_a_refused_one_lost);
-    tcase_add_test(c, covered_sites_are_tried);
-    tcase_add_test(c, a_covered_kernel_says_so);
-    tcase_add_test(c, selection_errors_are_no_rows);
-    tcase_add_test(c, options_limit_what_is_tried);
-    tcase_add_test(c, rows_say_what_was_tried);
-    tcase_add_test(c, gradients_have_rows_of_their_own);
+    suite_add(c, what_lost_its_sites_is_tried_too, the_next_takes_what_a_refused_one_lost, covered_sites_are_tried,
+              a_covered_kernel_says_so, selection_errors_are_no_rows, options_limit_what_is_tried,
+              rows_say_what_was_tried, gradients_have_rows_of_their_own);
     tcase_add_loop_test(c, plans_refuse_what_applying_would, 0, 2);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run();
 }

@@ -1,6 +1,7 @@
 /* Can `tenon check` fail? A kernel with one fault at a time is caught with the right words, and passes without. */
 #include "process.h"
 #include "sanitizer.h"
+#include "suite.h"
 
 #include "check/draw_site.h"
 #include "op/match.h"
@@ -307,24 +308,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("kit");
-    TCase *tc = tcase_create("kit");
+    TCase *tc = suite_open("kit", 300);
     int count = 0;
     while (op_at((size_t)count))
         count++;
-    tcase_set_timeout(tc, 300);
-    tcase_add_test(tc, without_a_fault_it_passes);
+    suite_add(tc, without_a_fault_it_passes);
     ADD_SLOW_LOOP(tc, a_fault_is_caught, FAULTS);
     ADD_SLOW_LOOP(tc, other_operations_are_tried_as_hard, OTHERS);
-    tcase_add_test(tc, one_site_is_tried_again);
-    tcase_add_test(tc, each_site_has_a_row);
-    tcase_add_test(tc, other_operations_are_left_out);
-    tcase_add_test(tc, a_callback_ends_it);
-    tcase_add_test(tc, no_usable_plugin);
-    tcase_add_test(tc, a_kernel_that_is_not_available_is_not_tried);
-    tcase_add_test(tc, times_are_plausible);
+    suite_add(tc, one_site_is_tried_again, each_site_has_a_row, other_operations_are_left_out, a_callback_ends_it,
+              no_usable_plugin, a_kernel_that_is_not_available_is_not_tried, times_are_plausible);
     tcase_add_loop_test(tc, sites_cover_what_is_taken, 0, count);
-    tcase_add_test(tc, sites_keep_to_rules);
-    suite_add_tcase(suite, tc);
-    return process_main(suite);
+    suite_add(tc, sites_keep_to_rules);
+    return process_main();
 }

@@ -3,6 +3,7 @@
 #include "open/model.h"
 #include "plugin_box.h"
 #include "process.h"
+#include "suite.h"
 #include "test_kernels.h"
 
 #include <check.h>
@@ -429,27 +430,16 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("whole");
-    TCase *c = tcase_create("whole");
+    TCase *c = suite_open("whole", 300);
     plugin_box_open();
-    tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, this_project_s_kernels_pass, 0, MODELS);
     tcase_add_loop_test(c, wrong_layers_are_named, 0, 2);
-    tcase_add_test(c, two_kernels_are_named);
-    tcase_add_test(c, a_pair_is_named);
-    tcase_add_test(c, errors_of_decoding_fail);
+    suite_add(c, two_kernels_are_named, a_pair_is_named, errors_of_decoding_fail);
     tcase_add_loop_test(c, errors_of_other_calls_fail, 0, 4);
     tcase_add_loop_test(c, errors_of_16_bits_fail, 0, 2);
     tcase_add_loop_test(c, small_errors_fail, 0, 2);
-    tcase_add_test(c, a_nan_fails);
-    tcase_add_test(c, windows_begin_anew);
-    tcase_add_test(c, wrong_use_and_cancelling);
-    tcase_add_test(c, kernels_stay_as_they_were);
-    suite_add_tcase(suite, c);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    suite_add(c, a_nan_fails, windows_begin_anew, wrong_use_and_cancelling, kernels_stay_as_they_were);
+    int status = suite_run();
     plugin_box_close();
-    return failed != 0;
+    return status;
 }

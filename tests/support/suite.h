@@ -1,0 +1,17 @@
+/* The suite of a test program. */
+#ifndef TENON_TESTS_SUITE_H
+#define TENON_TESTS_SUITE_H
+
+#include <check.h>
+
+/* A test case of the program's suite, which the first one begins. seconds: when a test of it has hung; 0: as usual. */
+TCase *suite_open(const char *name, double seconds);
+
+/* Adds tests. */
+#define suite_add(tcase, ...) suite_add_all(tcase, (const TTest *const[]){__VA_ARGS__, NULL})
+void suite_add_all(TCase *tcase, const TTest *const *tests);
+
+/* Runs it; the program's exit status. */
+int suite_run(void);
+
+#endif
