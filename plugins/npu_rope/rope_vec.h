@@ -220,4 +220,22 @@ VEC_INLINE void rotate_heads(const rope_token *t, tn_dtype dtype)
         rotate_table(t, dtype, TN_F32);
 }
 
+static void rotate_f32(const rope_token *t)
+{
+    rotate_heads(t, TN_F32);
+}
+
+static void rotate_bf16(const rope_token *t)
+{
+    rotate_heads(t, TN_BF16);
+}
+
+static void rotate_f16(const rope_token *t)
+{
+    rotate_heads(t, TN_F16);
+}
+
+static const rope_kernels vec_kernels = {
+    .rotate = {[TN_F32] = rotate_f32, [TN_BF16] = rotate_bf16, [TN_F16] = rotate_f16}};
+
 #endif
