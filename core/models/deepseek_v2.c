@@ -3,24 +3,12 @@
 #include "models/mla.h"
 #include "models/routed.h"
 
-static const decoder_classes classes = {.scope = "modeling_deepseek_v2",
-                                        .model = "DeepseekV2Model",
-                                        .layer = "DeepseekV2DecoderLayer",
-                                        .attention = "DeepseekV2Attention",
-                                        .mlp = "DeepseekV2MLP",
-                                        .norm = "DeepseekV2RMSNorm",
-                                        .rotary = "DeepseekV2RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("deepseek_v2", "DeepseekV2")};
 
-static const moe_parts_names names = {.block_class = "DeepseekV2Moe",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "DeepseekV2Moe",
                                       .router_class = "DeepseekV2TopkRouter",
                                       .experts_class = "DeepseekV2Experts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .shared = "shared_experts",
                                       .shared_class = "DeepseekV2MLP"};
 

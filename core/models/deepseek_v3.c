@@ -3,24 +3,12 @@
 #include "models/mla.h"
 #include "models/routed.h"
 
-static const decoder_classes classes = {.scope = "modeling_deepseek_v3",
-                                        .model = "DeepseekV3Model",
-                                        .layer = "DeepseekV3DecoderLayer",
-                                        .attention = "DeepseekV3Attention",
-                                        .mlp = "DeepseekV3MLP",
-                                        .norm = "DeepseekV3RMSNorm",
-                                        .rotary = "DeepseekV3RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("deepseek_v3", "DeepseekV3")};
 
-static const moe_parts_names names = {.block_class = "DeepseekV3MoE",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "DeepseekV3MoE",
                                       .router_class = "DeepseekV3TopkRouter",
                                       .experts_class = "DeepseekV3Experts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .correction = "e_score_correction_bias",
                                       .shared = "shared_experts",
                                       .shared_class = "DeepseekV3MLP"};

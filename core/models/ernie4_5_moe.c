@@ -2,24 +2,12 @@
  * a shared MLP beside them; neighbouring elements are rotated in f32. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_ernie4_5_moe",
-                                        .model = "Ernie4_5_MoeModel",
-                                        .layer = "Ernie4_5_MoeDecoderLayer",
-                                        .attention = "Ernie4_5_MoeAttention",
-                                        .mlp = "Ernie4_5_MoeMLP",
-                                        .norm = "Ernie4_5_MoeRMSNorm",
-                                        .rotary = "Ernie4_5_MoeRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("ernie4_5_moe", "Ernie4_5_Moe")};
 
-static const moe_parts_names names = {.block_class = "Ernie4_5_MoeSparseMoeBlock",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "Ernie4_5_MoeSparseMoeBlock",
                                       .router_class = "Ernie4_5_MoeTopKRouter",
                                       .experts_class = "Ernie4_5_MoeExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .correction = "e_score_correction_bias",
                                       .statics = "moe_statics",
                                       .statics_class = "Ernie4_5_MoeStatics",

@@ -1,13 +1,7 @@
 /* modeling_exaone4: Exaone4ForCausalLM. Norms behind both halves; where layers have a window, only those rotate. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_exaone4",
-                                        .model = "Exaone4Model",
-                                        .layer = "Exaone4DecoderLayer",
-                                        .attention = "Exaone4Attention",
-                                        .mlp = "Exaone4MLP",
-                                        .norm = "Exaone4RMSNorm",
-                                        .rotary = "Exaone4RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("exaone4", "Exaone4")};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {

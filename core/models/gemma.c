@@ -3,14 +3,7 @@
 
 #include <math.h>
 
-static const decoder_classes classes = {.scope = "modeling_gemma",
-                                        .model = "GemmaModel",
-                                        .layer = "GemmaDecoderLayer",
-                                        .attention = "GemmaAttention",
-                                        .mlp = "GemmaMLP",
-                                        .norm = "GemmaRMSNorm",
-                                        .rotary = "GemmaRotaryEmbedding",
-                                        .embedding = "GemmaTextScaledWordEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("gemma", "Gemma"), .embedding = "GemmaTextScaledWordEmbedding"};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

@@ -4,13 +4,7 @@
 
 #include <math.h>
 
-static const decoder_classes classes = {.scope = "modeling_gemma2",
-                                        .model = "Gemma2Model",
-                                        .layer = "Gemma2DecoderLayer",
-                                        .attention = "Gemma2Attention",
-                                        .mlp = "Gemma2MLP",
-                                        .norm = "Gemma2RMSNorm",
-                                        .rotary = "Gemma2RotaryEmbedding",
+static const decoder_classes classes = {DECODER_CLASSES("gemma2", "Gemma2"),
                                         .embedding = "Gemma2TextScaledWordEmbedding"};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)

@@ -1,13 +1,7 @@
 /* modeling_glm: GlmForCausalLM. Neighbouring elements of half a head are rotated; gate and up are one matrix. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_glm",
-                                        .model = "GlmModel",
-                                        .layer = "GlmDecoderLayer",
-                                        .attention = "GlmAttention",
-                                        .mlp = "GlmMLP",
-                                        .norm = "GlmRMSNorm",
-                                        .rotary = "GlmRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("glm", "Glm")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

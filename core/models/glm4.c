@@ -1,13 +1,7 @@
 /* modeling_glm4: Glm4ForCausalLM. GLM with norms before and behind both halves of a layer. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_glm4",
-                                        .model = "Glm4Model",
-                                        .layer = "Glm4DecoderLayer",
-                                        .attention = "Glm4Attention",
-                                        .mlp = "Glm4MLP",
-                                        .norm = "Glm4RMSNorm",
-                                        .rotary = "Glm4RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("glm4", "Glm4")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

@@ -2,24 +2,12 @@
  * MLP beside them in all but the first layers; half of each head is rotated. */
 #include "models/routed.h"
 
-static const decoder_classes classes = {.scope = "modeling_glm4_moe",
-                                        .model = "Glm4MoeModel",
-                                        .layer = "Glm4MoeDecoderLayer",
-                                        .attention = "Glm4MoeAttention",
-                                        .mlp = "Glm4MoeMLP",
-                                        .norm = "Glm4MoeRMSNorm",
-                                        .rotary = "Glm4MoeRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("glm4_moe", "Glm4Moe")};
 
-static const moe_parts_names names = {.block_class = "Glm4MoeMoE",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "Glm4MoeMoE",
                                       .router_class = "Glm4MoeTopkRouter",
                                       .experts_class = "Glm4MoeExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .correction = "e_score_correction_bias",
                                       .shared = "shared_experts",
                                       .shared_class = "Glm4MoeMLP"};

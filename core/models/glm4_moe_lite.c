@@ -3,24 +3,12 @@
 #include "models/mla.h"
 #include "models/routed.h"
 
-static const decoder_classes classes = {.scope = "modeling_glm4_moe_lite",
-                                        .model = "Glm4MoeLiteModel",
-                                        .layer = "Glm4MoeLiteDecoderLayer",
-                                        .attention = "Glm4MoeLiteAttention",
-                                        .mlp = "Glm4MoeLiteMLP",
-                                        .norm = "Glm4MoeLiteRMSNorm",
-                                        .rotary = "Glm4MoeLiteRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("glm4_moe_lite", "Glm4MoeLite")};
 
-static const moe_parts_names names = {.block_class = "Glm4MoeLiteMoE",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "Glm4MoeLiteMoE",
                                       .router_class = "Glm4MoeLiteTopkRouter",
                                       .experts_class = "Glm4MoeLiteExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .correction = "e_score_correction_bias",
                                       .shared = "shared_experts",
                                       .shared_class = "Glm4MoeLiteMLP"};

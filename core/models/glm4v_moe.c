@@ -3,24 +3,12 @@
 #include "models/multimodal.h"
 #include "models/routed.h"
 
-static const decoder_classes classes = {.scope = "modeling_glm4v_moe",
-                                        .model = "Glm4vMoeTextModel",
-                                        .layer = "Glm4vMoeTextDecoderLayer",
-                                        .attention = "Glm4vMoeTextAttention",
-                                        .mlp = "Glm4vMoeTextMLP",
-                                        .norm = "Glm4vMoeTextRMSNorm",
-                                        .rotary = "Glm4vMoeTextRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("glm4v_moe", "Glm4vMoeText")};
 
-static const moe_parts_names names = {.block_class = "Glm4vMoeTextMoE",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "Glm4vMoeTextMoE",
                                       .router_class = "Glm4vMoeTextTopkRouter",
                                       .experts_class = "Glm4vMoeTextExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .correction = "e_score_correction_bias",
                                       .shared = "shared_experts",
                                       .shared_class = "Glm4vMoeTextMLP"};

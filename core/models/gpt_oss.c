@@ -2,12 +2,7 @@
  * activation of gates and ups that take turns. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_gpt_oss",
-                                        .model = "GptOssModel",
-                                        .layer = "GptOssDecoderLayer",
-                                        .attention = "GptOssAttention",
-                                        .norm = "GptOssRMSNorm",
-                                        .rotary = "GptOssRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("gpt_oss", "GptOss")};
 
 static const moe_parts_names names = {.block_class = "GptOssMLP",
                                       .router_class = "GptOssTopKRouter",

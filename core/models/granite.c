@@ -2,13 +2,7 @@
  * logits. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_granite",
-                                        .model = "GraniteModel",
-                                        .layer = "GraniteDecoderLayer",
-                                        .attention = "GraniteAttention",
-                                        .mlp = "GraniteMLP",
-                                        .norm = "GraniteRMSNorm",
-                                        .rotary = "GraniteRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("granite", "Granite")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

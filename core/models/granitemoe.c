@@ -2,12 +2,7 @@
  * have all of them in two matrices. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_granitemoe",
-                                        .model = "GraniteMoeModel",
-                                        .layer = "GraniteMoeDecoderLayer",
-                                        .attention = "GraniteMoeAttention",
-                                        .norm = "GraniteMoeRMSNorm",
-                                        .rotary = "GraniteMoeRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("granitemoe", "GraniteMoe")};
 
 static const moe_parts_names names = {.block_class = "GraniteMoeMoE",
                                       .router_class = "GraniteMoeTopKRouter",

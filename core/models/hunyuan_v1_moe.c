@@ -2,12 +2,7 @@
  * and keys are normed behind the rotation. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_hunyuan_v1_moe",
-                                        .model = "HunYuanMoEV1Model",
-                                        .layer = "HunYuanMoEV1DecoderLayer",
-                                        .attention = "HunYuanMoEV1Attention",
-                                        .norm = "HunYuanMoEV1RMSNorm",
-                                        .rotary = "HunYuanMoEV1RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("hunyuan_v1_moe", "HunYuanMoEV1")};
 
 static const gqa_names attention_names = {.module = "self_attn",
                                           .q = "q_proj",
@@ -17,17 +12,11 @@ static const gqa_names attention_names = {.module = "self_attn",
                                           .q_norm = "query_layernorm",
                                           .k_norm = "key_layernorm"};
 
-static const moe_parts_names names = {.block_class = "HunYuanMoEV1Moe",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "HunYuanMoEV1Moe",
                                       .router_class = "HunYuanMoEV1Gate",
                                       .experts_class = "HunYuanMoEV1Experts",
-                                      .router = "gate",
                                       .router_linear = "wg",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .shared = "shared_mlp",
                                       .shared_class = "HunYuanMoEV1MLP"};
 

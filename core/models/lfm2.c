@@ -2,13 +2,7 @@
 #include "models/decoder.h"
 #include "models/gated_conv.h"
 
-static const decoder_classes classes = {.scope = "modeling_lfm2",
-                                        .model = "Lfm2Model",
-                                        .layer = "Lfm2DecoderLayer",
-                                        .attention = "Lfm2Attention",
-                                        .mlp = "Lfm2MLP",
-                                        .norm = "Lfm2RMSNorm",
-                                        .rotary = "Lfm2RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("lfm2", "Lfm2")};
 
 static const gqa_names attention = {"self_attn", "q_proj",      "k_proj",      "v_proj",
                                     "out_proj",  "q_layernorm", "k_layernorm", NULL};

@@ -1,13 +1,7 @@
 /* modeling_llama: LlamaForCausalLM. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_llama",
-                                        .model = "LlamaModel",
-                                        .layer = "LlamaDecoderLayer",
-                                        .attention = "LlamaAttention",
-                                        .mlp = "LlamaMLP",
-                                        .norm = "LlamaRMSNorm",
-                                        .rotary = "LlamaRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("llama", "Llama")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

@@ -2,13 +2,7 @@
  * with queries that grow with their position; experts get inputs times a sigmoid, beside a shared one. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_llama4",
-                                        .model = "Llama4TextModel",
-                                        .layer = "Llama4TextDecoderLayer",
-                                        .attention = "Llama4TextAttention",
-                                        .mlp = "Llama4TextMLP",
-                                        .norm = "Llama4TextRMSNorm",
-                                        .rotary = "Llama4TextRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("llama4", "Llama4Text")};
 
 static const gqa_names attention_names = {.module = "self_attn",
                                           .q = "q_proj",

@@ -1,13 +1,7 @@
 /* modeling_ministral: MinistralForCausalLM. Mistral with a window in the layers that the file says. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_ministral",
-                                        .model = "MinistralModel",
-                                        .layer = "MinistralDecoderLayer",
-                                        .attention = "MinistralAttention",
-                                        .mlp = "MinistralMLP",
-                                        .norm = "MinistralRMSNorm",
-                                        .rotary = "MinistralRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("ministral", "Ministral")};
 
 static void differ(const config_reader *config, int64_t i, decoder_layer_spec *layer)
 {

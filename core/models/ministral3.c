@@ -2,13 +2,7 @@
  * contexts. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_ministral3",
-                                        .model = "Ministral3Model",
-                                        .layer = "Ministral3DecoderLayer",
-                                        .attention = "Ministral3Attention",
-                                        .mlp = "Ministral3MLP",
-                                        .norm = "Ministral3RMSNorm",
-                                        .rotary = "Ministral3RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("ministral3", "Ministral3")};
 
 static const rope_params no_rope = {.kind = ROPE_YARN,
                                     .theta = 1000000,

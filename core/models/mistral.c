@@ -1,13 +1,7 @@
 /* modeling_mistral: MistralForCausalLM. A sliding window in all layers. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_mistral",
-                                        .model = "MistralModel",
-                                        .layer = "MistralDecoderLayer",
-                                        .attention = "MistralAttention",
-                                        .mlp = "MistralMLP",
-                                        .norm = "MistralRMSNorm",
-                                        .rotary = "MistralRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("mistral", "Mistral")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

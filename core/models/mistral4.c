@@ -3,24 +3,12 @@
 #include "models/mla.h"
 #include "models/routed.h"
 
-static const decoder_classes classes = {.scope = "modeling_mistral4",
-                                        .model = "Mistral4Model",
-                                        .layer = "Mistral4DecoderLayer",
-                                        .attention = "Mistral4Attention",
-                                        .mlp = "Mistral4MLP",
-                                        .norm = "Mistral4RMSNorm",
-                                        .rotary = "Mistral4RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("mistral4", "Mistral4")};
 
-static const moe_parts_names names = {.block_class = "Mistral4MoE",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "Mistral4MoE",
                                       .router_class = "Mistral4TopkRouter",
                                       .experts_class = "Mistral4Experts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .shared = "shared_experts",
                                       .shared_class = "Mistral4MLP"};
 

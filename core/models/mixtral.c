@@ -2,12 +2,7 @@
  * stay f32. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_mixtral",
-                                        .model = "MixtralModel",
-                                        .layer = "MixtralDecoderLayer",
-                                        .attention = "MixtralAttention",
-                                        .norm = "MixtralRMSNorm",
-                                        .rotary = "MixtralRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("mixtral", "Mixtral")};
 
 static const moe_parts_names names = {.block_class = "MixtralSparseMoeBlock",
                                       .router_class = "MixtralTopKRouter",

@@ -22,6 +22,11 @@ typedef struct moe_parts_names {
     const char *shared_gate;             /* Linear inside the block: its sigmoid is a factor of the shared expert */
 } moe_parts_names;
 
+/* What most files call the parts. */
+#define MOE_PARTS_USUAL                                                                                                \
+    .router = "gate", .experts = "experts", .gate = "gate_proj", .up = "up_proj", .down = "down_proj",                 \
+    .all_gate_up = "gate_up_proj", .all_down = "down_proj"
+
 /* A block of routed, gated experts. */
 typedef struct moe_parts_spec {
     const moe_parts_names *names;

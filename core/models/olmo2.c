@@ -2,13 +2,7 @@
  * once. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_olmo2",
-                                        .model = "Olmo2Model",
-                                        .layer = "Olmo2DecoderLayer",
-                                        .attention = "Olmo2Attention",
-                                        .mlp = "Olmo2MLP",
-                                        .norm = "Olmo2RMSNorm",
-                                        .rotary = "Olmo2RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("olmo2", "Olmo2")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

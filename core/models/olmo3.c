@@ -2,13 +2,7 @@
  * its own. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_olmo3",
-                                        .model = "Olmo3Model",
-                                        .layer = "Olmo3DecoderLayer",
-                                        .attention = "Olmo3Attention",
-                                        .mlp = "Olmo3MLP",
-                                        .norm = "Olmo3RMSNorm",
-                                        .rotary = "Olmo3RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("olmo3", "Olmo3")};
 
 enum { SLIDING = 1 };
 

@@ -2,23 +2,10 @@
  * and with values cut off where the file says so. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_olmoe",
-                                        .model = "OlmoeModel",
-                                        .layer = "OlmoeDecoderLayer",
-                                        .attention = "OlmoeAttention",
-                                        .norm = "OlmoeRMSNorm",
-                                        .rotary = "OlmoeRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("olmoe", "Olmoe")};
 
-static const moe_parts_names names = {.block_class = "OlmoeSparseMoeBlock",
-                                      .router_class = "OlmoeTopKRouter",
-                                      .experts_class = "OlmoeExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "OlmoeSparseMoeBlock",
+                                      .router_class = "OlmoeTopKRouter", .experts_class = "OlmoeExperts"};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

@@ -2,13 +2,7 @@
  * rotate, with other frequencies for long contexts. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_phi3",
-                                        .model = "Phi3Model",
-                                        .layer = "Phi3DecoderLayer",
-                                        .attention = "Phi3Attention",
-                                        .mlp = "Phi3MLP",
-                                        .norm = "Phi3RMSNorm",
-                                        .rotary = "Phi3RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("phi3", "Phi3")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

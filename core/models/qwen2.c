@@ -1,13 +1,7 @@
 /* modeling_qwen2: Qwen2ForCausalLM. Query, key and value have biases; upper layers may use a sliding window. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen2",
-                                        .model = "Qwen2Model",
-                                        .layer = "Qwen2DecoderLayer",
-                                        .attention = "Qwen2Attention",
-                                        .mlp = "Qwen2MLP",
-                                        .norm = "Qwen2RMSNorm",
-                                        .rotary = "Qwen2RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen2", "Qwen2")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

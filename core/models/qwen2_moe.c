@@ -2,24 +2,12 @@
  * but those that the file excepts. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen2_moe",
-                                        .model = "Qwen2MoeModel",
-                                        .layer = "Qwen2MoeDecoderLayer",
-                                        .attention = "Qwen2MoeAttention",
-                                        .mlp = "Qwen2MoeMLP",
-                                        .norm = "Qwen2MoeRMSNorm",
-                                        .rotary = "Qwen2MoeRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen2_moe", "Qwen2Moe")};
 
-static const moe_parts_names names = {.block_class = "Qwen2MoeSparseMoeBlock",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "Qwen2MoeSparseMoeBlock",
                                       .router_class = "Qwen2MoeTopKRouter",
                                       .experts_class = "Qwen2MoeExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .shared = "shared_expert",
                                       .shared_class = "Qwen2MoeMLP",
                                       .shared_gate = "shared_expert_gate"};

@@ -1,13 +1,7 @@
 /* modeling_qwen3: Qwen3ForCausalLM. Queries and keys are normalised per head before the rotation. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen3",
-                                        .model = "Qwen3Model",
-                                        .layer = "Qwen3DecoderLayer",
-                                        .attention = "Qwen3Attention",
-                                        .mlp = "Qwen3MLP",
-                                        .norm = "Qwen3RMSNorm",
-                                        .rotary = "Qwen3RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen3", "Qwen3")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

@@ -10,16 +10,10 @@ static const decoder_classes classes = {.scope = "modeling_qwen3_5_moe",
 
 static const qwen3_5_names names = {&classes, "Qwen3_5MoeGatedDeltaNet", "Qwen3_5MoeRMSNormGated", 2};
 
-static const moe_parts_names experts = {.block_class = "Qwen3_5MoeSparseMoeBlock",
+static const moe_parts_names experts = {MOE_PARTS_USUAL,
+                                        .block_class = "Qwen3_5MoeSparseMoeBlock",
                                         .router_class = "Qwen3_5MoeTopKRouter",
                                         .experts_class = "Qwen3_5MoeExperts",
-                                        .router = "gate",
-                                        .experts = "experts",
-                                        .gate = "gate_proj",
-                                        .up = "up_proj",
-                                        .down = "down_proj",
-                                        .all_gate_up = "gate_up_proj",
-                                        .all_down = "down_proj",
                                         .shared = "shared_expert",
                                         .shared_class = "Qwen3_5MoeMLP",
                                         .shared_gate = "shared_expert_gate"};

@@ -2,24 +2,10 @@
  * excepts. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen3_moe",
-                                        .model = "Qwen3MoeModel",
-                                        .layer = "Qwen3MoeDecoderLayer",
-                                        .attention = "Qwen3MoeAttention",
-                                        .mlp = "Qwen3MoeMLP",
-                                        .norm = "Qwen3MoeRMSNorm",
-                                        .rotary = "Qwen3MoeRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen3_moe", "Qwen3Moe")};
 
-static const moe_parts_names names = {.block_class = "Qwen3MoeSparseMoeBlock",
-                                      .router_class = "Qwen3MoeTopKRouter",
-                                      .experts_class = "Qwen3MoeExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj"};
+static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "Qwen3MoeSparseMoeBlock",
+                                      .router_class = "Qwen3MoeTopKRouter", .experts_class = "Qwen3MoeExperts"};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

@@ -3,24 +3,12 @@
 #include "models/decoder.h"
 #include "models/delta_net.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen3_next",
-                                        .model = "Qwen3NextModel",
-                                        .layer = "Qwen3NextDecoderLayer",
-                                        .attention = "Qwen3NextAttention",
-                                        .mlp = "Qwen3NextMLP",
-                                        .norm = "Qwen3NextRMSNorm",
-                                        .rotary = "Qwen3NextRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen3_next", "Qwen3Next")};
 
-static const moe_parts_names names = {.block_class = "Qwen3NextSparseMoeBlock",
+static const moe_parts_names names = {MOE_PARTS_USUAL,
+                                      .block_class = "Qwen3NextSparseMoeBlock",
                                       .router_class = "Qwen3NextTopKRouter",
                                       .experts_class = "Qwen3NextExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj",
                                       .shared = "shared_expert",
                                       .shared_class = "Qwen3NextMLP",
                                       .shared_gate = "shared_expert_gate"};

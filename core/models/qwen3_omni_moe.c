@@ -3,25 +3,12 @@
  * first layers of the text model; rotary frequencies take turns among the axes, positions in time may be fractions. */
 #include "models/multimodal.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen3_omni_moe",
-                                        .model = "Qwen3OmniMoeThinkerTextModel",
-                                        .layer = "Qwen3OmniMoeThinkerTextDecoderLayer",
-                                        .attention = "Qwen3OmniMoeThinkerTextAttention",
-                                        .mlp = "Qwen3OmniMoeThinkerTextMLP",
-                                        .norm = "Qwen3OmniMoeThinkerTextRMSNorm",
-                                        .final_norm = "Qwen3OmniMoeTextRMSNorm",
-                                        .rotary = "Qwen3OmniMoeThinkerTextRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen3_omni_moe", "Qwen3OmniMoeThinkerText"),
+                                        .final_norm = "Qwen3OmniMoeTextRMSNorm"};
 
-static const moe_parts_names names = {.block_class = "Qwen3OmniMoeThinkerTextSparseMoeBlock",
+static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "Qwen3OmniMoeThinkerTextSparseMoeBlock",
                                       .router_class = "Qwen3OmniMoeThinkerTextTopKRouter",
-                                      .experts_class = "Qwen3OmniMoeThinkerTextExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj"};
+                                      .experts_class = "Qwen3OmniMoeThinkerTextExperts"};
 
 static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {

@@ -2,13 +2,7 @@
  * behind the first layers of the text model; rotary frequencies take turns among the axes. */
 #include "models/multimodal.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen3_vl",
-                                        .model = "Qwen3VLTextModel",
-                                        .layer = "Qwen3VLTextDecoderLayer",
-                                        .attention = "Qwen3VLTextAttention",
-                                        .mlp = "Qwen3VLTextMLP",
-                                        .norm = "Qwen3VLTextRMSNorm",
-                                        .rotary = "Qwen3VLTextRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen3_vl", "Qwen3VLText")};
 
 static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {

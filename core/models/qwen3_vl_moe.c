@@ -2,24 +2,11 @@
  * either way round. */
 #include "models/multimodal.h"
 
-static const decoder_classes classes = {.scope = "modeling_qwen3_vl_moe",
-                                        .model = "Qwen3VLMoeTextModel",
-                                        .layer = "Qwen3VLMoeTextDecoderLayer",
-                                        .attention = "Qwen3VLMoeTextAttention",
-                                        .mlp = "Qwen3VLMoeTextMLP",
-                                        .norm = "Qwen3VLMoeTextRMSNorm",
-                                        .rotary = "Qwen3VLMoeTextRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("qwen3_vl_moe", "Qwen3VLMoeText")};
 
-static const moe_parts_names names = {.block_class = "Qwen3VLMoeTextSparseMoeBlock",
+static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "Qwen3VLMoeTextSparseMoeBlock",
                                       .router_class = "Qwen3VLMoeTextTopKRouter",
-                                      .experts_class = "Qwen3VLMoeTextExperts",
-                                      .router = "gate",
-                                      .experts = "experts",
-                                      .gate = "gate_proj",
-                                      .up = "up_proj",
-                                      .down = "down_proj",
-                                      .all_gate_up = "gate_up_proj",
-                                      .all_down = "down_proj"};
+                                      .experts_class = "Qwen3VLMoeTextExperts"};
 
 static void *text(graph_builder *b, const config_reader *config, const multimodal_place *place)
 {

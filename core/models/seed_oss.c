@@ -2,13 +2,7 @@
  * own. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_seed_oss",
-                                        .model = "SeedOssModel",
-                                        .layer = "SeedOssDecoderLayer",
-                                        .attention = "SeedOssAttention",
-                                        .mlp = "SeedOssMLP",
-                                        .norm = "SeedOssRMSNorm",
-                                        .rotary = "SeedOssRotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("seed_oss", "SeedOss")};
 
 static void *build(graph_builder *b, const config_reader *config)
 {

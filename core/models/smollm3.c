@@ -1,13 +1,7 @@
 /* modeling_smollm3: SmolLM3ForCausalLM. Layers without rotation. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {.scope = "modeling_smollm3",
-                                        .model = "SmolLM3Model",
-                                        .layer = "SmolLM3DecoderLayer",
-                                        .attention = "SmolLM3Attention",
-                                        .mlp = "SmolLM3MLP",
-                                        .norm = "SmolLM3RMSNorm",
-                                        .rotary = "SmolLM3RotaryEmbedding"};
+static const decoder_classes classes = {DECODER_CLASSES("smollm3", "SmolLM3")};
 
 /* "no_rope_layers" has 1 where a layer rotates. */
 static bool rotates(const config_reader *config, int64_t i)
