@@ -11,55 +11,34 @@
 
 /* ---- Qwen 2.5: windows, RMS norms, gated MLPs ------------------------------------------------------- */
 
-static const vision_family family_qwen2_5_vl = {
-    .scope = "modeling_qwen2_5_vl",
-    .model = "Qwen2_5_VisionTransformerPretrainedModel",
-    .patch = "Qwen2_5_VisionPatchEmbed",
-    .rotary = "Qwen2_5_VLVisionRotaryEmbedding",
-    .block = "Qwen2_5_VLVisionBlock",
-    .attention = "Qwen2_5_VLVisionAttention",
-    .mlp = "Qwen2_5_VLMLP",
-    .merger = "Qwen2_5_VLPatchMerger",
-    .norm = "Qwen2_5_VLRMSNorm",
-    .merging = {.norm = "ln_q", .first = "0", .second = "2", .inner = "mlp", .inner_class = "Sequential"},
-    .windows = true,
-    .gated = true,
-    .mlp_bias = true,
-    .attention_bias = true,
-    .act = "silu",
-    .eps = 1e-6,
-    .depth = 32,
-    .hidden = 3584,
-    .heads = 16,
-    .inter = 3420,
-    .out = 3584,
-    .patch_size = 14};
+#define QWEN2_5_REST                                                                                                   \
+    .merging = {.norm = "ln_q", .first = "0", .second = "2", .inner = "mlp", .inner_class = "Sequential"},             \
+    .windows = true, .gated = true, .mlp_bias = true, .attention_bias = true, .act = "silu", .eps = 1e-6, .depth = 32, \
+    .hidden = 3584, .heads = 16, .inter = 3420, .out = 3584, .patch_size = 14
+
+static const vision_family family_qwen2_5_vl = {.scope = "modeling_qwen2_5_vl",
+                                                .model = "Qwen2_5_VisionTransformerPretrainedModel",
+                                                .patch = "Qwen2_5_VisionPatchEmbed",
+                                                .rotary = "Qwen2_5_VLVisionRotaryEmbedding",
+                                                .block = "Qwen2_5_VLVisionBlock",
+                                                .attention = "Qwen2_5_VLVisionAttention",
+                                                .mlp = "Qwen2_5_VLMLP",
+                                                .merger = "Qwen2_5_VLPatchMerger",
+                                                .norm = "Qwen2_5_VLRMSNorm",
+                                                QWEN2_5_REST};
 TOWER(qwen2_5_vl, family_qwen2_5_vl)
 
-static const vision_family family_qwen2_5_omni = {
-    .scope = "modeling_qwen2_5_omni",
-    .model = "Qwen2_5OmniVisionEncoder",
-    .patch = "Qwen2_5_VisionPatchEmbed",
-    .rotary = "Qwen2_5OmniVisionRotaryEmbedding",
-    .block = "Qwen2_5OmniVisionBlock",
-    .attention = "Qwen2_5OmniVisionAttention",
-    .mlp = "Qwen2_5OmniMLP",
-    .merger = "Qwen2_5OmniPatchMerger",
-    .norm = "Qwen2_5OmniRMSNorm",
-    .merging = {.norm = "ln_q", .first = "0", .second = "2", .inner = "mlp", .inner_class = "Sequential"},
-    .split_qkv = true,
-    .windows = true,
-    .gated = true,
-    .mlp_bias = true,
-    .attention_bias = true,
-    .act = "silu",
-    .eps = 1e-6,
-    .depth = 32,
-    .hidden = 3584,
-    .heads = 16,
-    .inter = 3420,
-    .out = 3584,
-    .patch_size = 14};
+static const vision_family family_qwen2_5_omni = {.scope = "modeling_qwen2_5_omni",
+                                                  .model = "Qwen2_5OmniVisionEncoder",
+                                                  .patch = "Qwen2_5_VisionPatchEmbed",
+                                                  .rotary = "Qwen2_5OmniVisionRotaryEmbedding",
+                                                  .block = "Qwen2_5OmniVisionBlock",
+                                                  .attention = "Qwen2_5OmniVisionAttention",
+                                                  .mlp = "Qwen2_5OmniMLP",
+                                                  .merger = "Qwen2_5OmniPatchMerger",
+                                                  .norm = "Qwen2_5OmniRMSNorm",
+                                                  .split_qkv = true,
+                                                  QWEN2_5_REST};
 TOWER(qwen2_5_omni, family_qwen2_5_omni)
 
 /* ---- Qwen 3: learnt positions, LayerNorm, MLPs without a gate ---------------------------------------- */
@@ -68,67 +47,35 @@ TOWER(qwen2_5_omni, family_qwen2_5_omni)
     {                                                                                                                  \
         .list = (deep), .norm = "norm", .first = "linear_fc1", .second = "linear_fc2"                                  \
     }
+#define QWEN3_CLASSES(file, prefix)                                                                                    \
+    .scope = "modeling_" file, .patch = prefix "VisionPatchEmbed", .rotary = prefix "VisionRotaryEmbedding",           \
+    .block = prefix "VisionBlock", .attention = prefix "VisionAttention", .mlp = prefix "VisionMLP",                   \
+    .merger = prefix "VisionPatchMerger"
 #define QWEN3_REST                                                                                                     \
     .positions = VISION_BILINEAR, .patch_bias = true, .mlp_bias = true, .attention_bias = true,                        \
     .act = "gelu_pytorch_tanh", .eps = 1e-6, .depth = 27, .hidden = 1152, .heads = 16, .inter = 4304, .out = 3584,     \
     .patch_size = 16, .position_count = 2304
 
-static const vision_family family_qwen3_vl = {.scope = "modeling_qwen3_vl",
-                                              .model = "Qwen3VLVisionModel",
-                                              .patch = "Qwen3VLVisionPatchEmbed",
-                                              .rotary = "Qwen3VLVisionRotaryEmbedding",
-                                              .block = "Qwen3VLVisionBlock",
-                                              .attention = "Qwen3VLVisionAttention",
-                                              .mlp = "Qwen3VLVisionMLP",
-                                              .merger = "Qwen3VLVisionPatchMerger",
-                                              .merging = QWEN3_MERGING("deepstack_merger_list"),
-                                              QWEN3_REST};
+static const vision_family family_qwen3_vl = {QWEN3_CLASSES("qwen3_vl", "Qwen3VL"), .model = "Qwen3VLVisionModel",
+                                              .merging = QWEN3_MERGING("deepstack_merger_list"), QWEN3_REST};
 TOWER(qwen3_vl, family_qwen3_vl)
 
-static const vision_family family_qwen3_vl_moe = {.scope = "modeling_qwen3_vl_moe",
+static const vision_family family_qwen3_vl_moe = {QWEN3_CLASSES("qwen3_vl_moe", "Qwen3VLMoe"),
                                                   .model = "Qwen3VLMoeVisionModel",
-                                                  .patch = "Qwen3VLMoeVisionPatchEmbed",
-                                                  .rotary = "Qwen3VLMoeVisionRotaryEmbedding",
-                                                  .block = "Qwen3VLMoeVisionBlock",
-                                                  .attention = "Qwen3VLMoeVisionAttention",
-                                                  .mlp = "Qwen3VLMoeVisionMLP",
-                                                  .merger = "Qwen3VLMoeVisionPatchMerger",
-                                                  .merging = QWEN3_MERGING("deepstack_merger_list"),
-                                                  QWEN3_REST};
+                                                  .merging = QWEN3_MERGING("deepstack_merger_list"), QWEN3_REST};
 TOWER(qwen3_vl_moe, family_qwen3_vl_moe)
 
-static const vision_family family_qwen3_5 = {.scope = "modeling_qwen3_5",
-                                             .model = "Qwen3_5VisionModel",
-                                             .patch = "Qwen3_5VisionPatchEmbed",
-                                             .rotary = "Qwen3_5VisionRotaryEmbedding",
-                                             .block = "Qwen3_5VisionBlock",
-                                             .attention = "Qwen3_5VisionAttention",
-                                             .mlp = "Qwen3_5VisionMLP",
-                                             .merger = "Qwen3_5VisionPatchMerger",
-                                             .merging = QWEN3_MERGING(NULL),
-                                             QWEN3_REST};
+static const vision_family family_qwen3_5 = {QWEN3_CLASSES("qwen3_5", "Qwen3_5"), .model = "Qwen3_5VisionModel",
+                                             .merging = QWEN3_MERGING(NULL), QWEN3_REST};
 TOWER(qwen3_5, family_qwen3_5)
 
-static const vision_family family_qwen3_5_moe = {.scope = "modeling_qwen3_5_moe",
-                                                 .model = "Qwen3_5MoeVisionModel",
-                                                 .patch = "Qwen3_5MoeVisionPatchEmbed",
-                                                 .rotary = "Qwen3_5MoeVisionRotaryEmbedding",
-                                                 .block = "Qwen3_5MoeVisionBlock",
-                                                 .attention = "Qwen3_5MoeVisionAttention",
-                                                 .mlp = "Qwen3_5MoeVisionMLP",
-                                                 .merger = "Qwen3_5MoeVisionPatchMerger",
-                                                 .merging = QWEN3_MERGING(NULL),
+static const vision_family family_qwen3_5_moe = {QWEN3_CLASSES("qwen3_5_moe", "Qwen3_5Moe"),
+                                                 .model = "Qwen3_5MoeVisionModel", .merging = QWEN3_MERGING(NULL),
                                                  QWEN3_REST};
 TOWER(qwen3_5_moe, family_qwen3_5_moe)
 
-static const vision_family family_qwen3_omni_moe = {.scope = "modeling_qwen3_omni_moe",
+static const vision_family family_qwen3_omni_moe = {QWEN3_CLASSES("qwen3_omni_moe", "Qwen3OmniMoe"),
                                                     .model = "Qwen3OmniMoeVisionEncoder",
-                                                    .patch = "Qwen3OmniMoeVisionPatchEmbed",
-                                                    .rotary = "Qwen3OmniMoeVisionRotaryEmbedding",
-                                                    .block = "Qwen3OmniMoeVisionBlock",
-                                                    .attention = "Qwen3OmniMoeVisionAttention",
-                                                    .mlp = "Qwen3OmniMoeVisionMLP",
-                                                    .merger = "Qwen3OmniMoeVisionPatchMerger",
                                                     .merging = {.list = "merger_list",
                                                                 .norm = "ln_q",
                                                                 .first = "0",
