@@ -15,7 +15,7 @@ static const char *result_of(const tn_verify_row *row)
 {
     if (!row->passed)
         return "FAILED";
-    return row->gradient[0] || row->applied_sites > 0 ? "passed" : "passed, not applied";
+    return row->kind != TN_VERIFY_RESULTS || row->applied_sites > 0 ? "passed" : "passed, not applied";
 }
 
 /* What the table has no room for: what was tried, who has the sites instead, and why a kernel failed. */
@@ -23,14 +23,14 @@ static void print_remarks(tn_verify_row *const *rows, size_t count)
 {
     const char *before = "\n";
     for (size_t i = 0; i < count; i++)
-        if (!rows[i]->gradient[0] && rows[i]->coverage[0]) {
+        if (rows[i]->kind == TN_VERIFY_RESULTS && rows[i]->coverage[0]) {
             printf("%s%s %s: tried %s\n", before, rows[i]->kernel, tn_op_name(rows[i]->op), rows[i]->coverage);
             before = "";
         }
     for (size_t i = 0; i < count; i++) {
         const tn_verify_row *r = rows[i];
         const char *op = tn_op_name(r->op);
-        if (r->gradient[0])
+        if (r->kind != TN_VERIFY_RESULTS)
             continue;
         if (r->not_applied[0] && r->passed)
             printf("\n%s %s: not applied at %lld of %lld sites: %s\n", r->kernel, op,
@@ -57,7 +57,7 @@ static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_er
     table t;
     bool any = false;
     for (size_t i = 0; i < count; i++)
-        any = any || rows[i]->gradient[0];
+        any = any || rows[i]->kind != TN_VERIFY_RESULTS;
     if (!any)
         return TN_OK;
     printf("\n");
@@ -66,7 +66,7 @@ static tn_status print_gradients(tn_verify_row *const *rows, size_t count, tn_er
         table_cell(&t, "%s", heads[i]);
     for (size_t i = 0; i < count; i++) {
         const tn_verify_row *r = rows[i];
-        if (!r->gradient[0])
+        if (r->kind == TN_VERIFY_RESULTS)
             continue;
         table_cell(&t, "%s", r->gradient);
         table_cell(&t, "%s", r->kernel);
@@ -88,7 +88,7 @@ static tn_status print_table(tn_verify_row *const *rows, size_t count, tn_error 
         table_cell(&t, "%s", heads[i]);
     for (size_t i = 0; i < count; i++) {
         const tn_verify_row *r = rows[i];
-        if (r->gradient[0])
+        if (r->kind != TN_VERIFY_RESULTS)
             continue;
         table_cell(&t, "%s", r->kernel);
         table_cell(&t, "%s", tn_op_name(r->op));
@@ -111,7 +111,7 @@ static tn_status print_table(tn_verify_row *const *rows, size_t count, tn_error 
 static json_t *json_gradients(tn_verify_row *const *rows, size_t count)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < count && rows[i]->gradient[0]; i++) {
+    for (size_t i = 0; i < count && rows[i]->kind != TN_VERIFY_RESULTS; i++) {
         const tn_verify_row *r = rows[i];
         json_array_append_new(list,
                               json_pack("{s:s, s:o, s:o, s:o, s:s, s:b, s:s}", "gradient", r->gradient, "largest_error",
@@ -140,7 +140,7 @@ static tn_status print_json(const workspace *w, tn_verify_row *const *rows, size
     json_t *list = json_array();
     bool whole = list;
     for (size_t i = 0; i < count; i++)
-        if (!rows[i]->gradient[0])
+        if (rows[i]->kind == TN_VERIFY_RESULTS)
             whole = json_array_append_new(list, json_row(rows + i, count - i)) == 0 && whole;
     if (!whole) {
         json_decref(list);

@@ -60,7 +60,8 @@ static tn_verify_row gradient_row(const verify_record *record, size_t index)
     row.passed = row.largest_error <= 1;
     text_cut(row.worst_site, sizeof row.worst_site, "%s", g->site);
     text_cut(row.reason, sizeof row.reason, "%s", row.passed ? "" : g->figures.figures.detail);
-    if (index < TN_CALL_TENSORS)
+    row.kind = index < TN_CALL_TENSORS ? TN_VERIFY_INPUT_GRADIENT : TN_VERIFY_PARAM_GRADIENT;
+    if (row.kind == TN_VERIFY_INPUT_GRADIENT)
         text_cut(row.gradient, sizeof row.gradient, "input %zu", index);
     else
         text_cut(row.gradient, sizeof row.gradient, "%s", tn_role_name((tn_role)(index - TN_CALL_TENSORS)));

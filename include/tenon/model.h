@@ -162,6 +162,9 @@ TN_API tn_status tn_revert_kernel(tn_model *model, const char *id, tn_error *err
 
 /* ---- what kernels do ---------------------------------------------------------------------------- */
 
+/* What a row has the figures of. */
+typedef enum tn_verify_kind { TN_VERIFY_RESULTS, TN_VERIFY_INPUT_GRADIENT, TN_VERIFY_PARAM_GRADIENT } tn_verify_kind;
+
 /* One kernel at the sites of one operation: its results, or one of its gradients. */
 typedef struct tn_verify_row {
     uint32_t size;
@@ -174,11 +177,12 @@ typedef struct tn_verify_row {
     int64_t tokens;
     bool passed;
     char worst_site[128];
-    char reason[256];      /* why it failed                                                            */
-    char gradient[32];     /* whose figures these are: "input 0", "weight"; "": the results'                 */
+    char reason[256];  /* why it failed                                                            */
+    char gradient[32]; /* of what the gradient is, in words: "input 0", "weight"; "": kind is TN_VERIFY_RESULTS    */
     int64_t applied_sites; /* of the sites, how many the kernel has (or would have)                   */
     char not_applied[256]; /* why it has not the others: "tie: ...", "covered: ...", "refused: ..."       */
     char coverage[160];    /* what was tried and passed: "1 to 66 tokens, 1 and 2 threads"                          */
+    tn_verify_kind kind;
 } tn_verify_row;
 
 /* Runs every site of every applied kernel against eager on the model's own weights with seeded input. In a model for

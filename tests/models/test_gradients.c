@@ -257,7 +257,7 @@ START_TEST(kernels_agree_with_eager)
     for (size_t i = 0; i < count; i++) {
         ck_assert_msg(rows[i]->passed, "%s: %s %s: %s at %s", case_folder(_i), rows[i]->kernel, rows[i]->gradient,
                       rows[i]->reason, rows[i]->worst_site);
-        gradients += rows[i]->gradient[0] != '\0';
+        gradients += rows[i]->kind != TN_VERIFY_RESULTS;
     }
     ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
     ck_assert_uint_gt(gradients, 0);

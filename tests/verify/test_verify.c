@@ -260,6 +260,9 @@ START_TEST(gradients_have_rows_of_their_own)
     for (size_t i = 0; i < count; i++) {
         bool weight = !strcmp(rows[i]->gradient, "weight"), bad = !strcmp(rows[i]->kernel, "wrong");
         ck_assert(i % 3 == 0 ? !rows[i]->gradient[0] : weight || !strcmp(rows[i]->gradient, "input 0"));
+        ck_assert_int_eq(rows[i]->kind, i % 3 == 0 ? TN_VERIFY_RESULTS
+                                        : weight   ? TN_VERIFY_PARAM_GRADIENT
+                                                   : TN_VERIFY_INPUT_GRADIENT);
         ck_assert(rows[i]->tolerance_ulps == (bad && i % 3 ? 128 : 64));
         ck_assert_msg(rows[i]->passed == (!bad || !strcmp(rows[i]->gradient, "input 0")), "%s %s", rows[i]->kernel,
                       rows[i]->gradient);
