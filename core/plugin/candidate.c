@@ -1,12 +1,10 @@
-/* One file on its way to the list of plugins. The steps, each of which can end it: who may write it, its pin, its note,
- * the libraries that it needs, its trial in a child; then opening it here and registering it. */
+/* The steps of loading one file, which load.c takes in order. */
 #include "plugin/candidate.h"
 
 #include "base/notices.h"
 #include "base/text.h"
 #include "plugin/detach.h"
 #include "plugin/kernels_config.h"
-#include "plugin/loader.h"
 #include "plugin/plugins.h"
 #include "plugin/sha256.h"
 #include "plugin/writers.h"
@@ -90,8 +88,7 @@ static tn_status read_all(int fd, const candidate *c, char **content, tn_error *
     return TN_OK;
 }
 
-/* Opens, checks and reads the file. content is owned. */
-static tn_status read_file(candidate *c, char **content, tn_error *err)
+tn_status candidate_read(candidate *c, char **content, tn_error *err)
 {
     tn_status status = resolve(c, err);
     if (status != TN_OK)
@@ -111,12 +108,14 @@ static tn_status read_file(candidate *c, char **content, tn_error *err)
     if (status == TN_OK)
         status = read_all(fd, c, content, err);
     close(fd);
+    if (status == TN_OK && !sha256_hex(*content, (size_t)c->st.st_size, c->sha256))
+        status = tn_fail(err, TN_E_INTERNAL, c->file, "libcrypto cannot compute SHA-256");
     return status;
 }
 
 /* ---- pins ------------------------------------------------------------------------------------------------------- */
 
-static tn_status check_pin(const candidate *c, const tn_config *config, tn_error *err)
+tn_status candidate_check_pin(const candidate *c, const tn_config *config, tn_error *err)
 {
     if (c->named || !kernels_config_has_pins(config))
         return TN_OK;
@@ -131,8 +130,8 @@ static tn_status check_pin(const candidate *c, const tn_config *config, tn_error
     return TN_OK;
 }
 
-/* What comes in with a plugin runs like the plugin. */
-static tn_status check_library_pins(const candidate *c, objects_list *libraries, const tn_config *config, tn_error *err)
+tn_status candidate_check_library_pins(const candidate *c, objects_list *libraries, const tn_config *config,
+                                       tn_error *err)
 {
     for (size_t i = 0; i < libraries->count && !c->named && kernels_config_has_pins(config); i++) {
         objects_file *file = &libraries->files[i];
@@ -155,8 +154,7 @@ static tn_status check_library_pins(const candidate *c, objects_list *libraries,
 
 /* ---- the trial -------------------------------------------------------------------------------------------------- */
 
-/* The files that were read are still those at their paths: what is opened is what was tried. */
-static tn_status check_unchanged(const candidate *c, tn_error *err)
+tn_status candidate_check_unchanged(const candidate *c, tn_error *err)
 {
     struct stat now;
     if (stat(c->path, &now) != 0 || now.st_dev != c->st.st_dev || now.st_ino != c->st.st_ino ||
@@ -169,57 +167,17 @@ static tn_status check_unchanged(const candidate *c, tn_error *err)
     return TN_OK;
 }
 
-/* TN_OK: the host may open it. */
-static tn_status try_in_child(candidate *c, tn_error *err)
+tn_status candidate_try(candidate *c, tn_error *err)
 {
     trial_verdict *v = &c->verdict;
     if (c->named || !verdict_load(c->sha256, &c->need, v)) {
         trial_run(c->path, &c->note, &c->need, c->named, v);
-        if (check_unchanged(c, err) != TN_OK)
+        if (candidate_check_unchanged(c, err) != TN_OK)
             return TN_E_KERNEL;
         verdict_store(c->sha256, v);
     }
     c->state = v->state;
     return v->state == TN_PLUGIN_LOADED ? TN_OK : tn_fail(err, TN_E_KERNEL, c->file, "%s", v->reason);
-}
-
-static tn_status examine(candidate *c, const tn_config *config, char **content, tn_error *err)
-{
-    tn_status status = read_file(c, content, err);
-    size_t size = (size_t)c->st.st_size;
-    if (status == TN_OK && !sha256_hex(*content, size, c->sha256))
-        status = tn_fail(err, TN_E_INTERNAL, c->file, "libcrypto cannot compute SHA-256");
-    if (status == TN_OK)
-        status = check_pin(c, config, err);
-    if (status == TN_OK)
-        c->known = plugins_is_loaded(NULL, (uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino, c->sha256);
-    if (status != TN_OK || c->known)
-        return status;
-    status = elfnote_read(*content, size, c->file, &c->note, err);
-    /* What the program itself has opened already has nothing left to show in a trial. */
-    if (status != TN_OK || stage_foreign_in((uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino))
-        return status;
-    status = needs_read(*content, size, c->path, c->named, &c->need, err);
-    if (status == TN_OK)
-        status = check_library_pins(c, &c->need.found, config, err);
-    if (status == TN_OK)
-        status = try_in_child(c, err);
-    if (status == TN_OK)
-        status = check_library_pins(c, &c->verdict.objects, config, err);
-    return status;
-}
-
-void candidate_examine(candidate *c, const tn_config *config)
-{
-    char *content = NULL;
-    tn_status status = examine(c, config, &content, &c->why);
-    free(content);
-    if (status == TN_OK)
-        c->state = TN_PLUGIN_LOADED;
-    else if (status == TN_DECLINED)
-        c->state = TN_PLUGIN_SKIPPED;
-    else if (c->state == TN_PLUGIN_LOADED)
-        c->state = TN_PLUGIN_REFUSED;
 }
 
 /* ---- opening ---------------------------------------------------------------------------------------------------- */
@@ -238,8 +196,7 @@ static tn_status check_opened(const candidate *c, tn_error *err)
     return same ? TN_OK : tn_fail(err, TN_E_KERNEL, c->file, "it changed while it was being opened; start again");
 }
 
-/* From here on whoever writes to the file, or to a library that came in with it, changes nothing here. */
-static tn_status take_pages(const candidate *c, const objects_loaded *before, size_t threads, tn_error *err)
+tn_status candidate_take_pages(const candidate *c, const objects_loaded *before, size_t threads, tn_error *err)
 {
     char folder[PATH_MAX];
     tn_error why = TN_ERROR_INIT;
@@ -253,54 +210,6 @@ static tn_status take_pages(const candidate *c, const objects_loaded *before, si
         notices_add("%s stays in its file (%s), which is not to be written to while it is in use", c->shown,
                     why.message);
     return TN_OK;
-}
-
-static tn_status open_and_register(candidate *c, const tn_plugin *foreign, tn_error *err)
-{
-    stage staged;
-    char changed[200];
-    size_t threads;
-    objects_loaded before;
-    objects_look(&before);
-    tn_status status = loader_open(c->path, &staged, changed, sizeof changed, &threads, err);
-    if (changed[0])
-        snprintf(c->warning, sizeof c->warning, "its constructor changed: %s; put back", changed);
-    else if (threads > 0)
-        snprintf(c->warning, sizeof c->warning, "its constructor leaves %zu thread%s behind", threads,
-                 threads == 1 ? "" : "s");
-    if (threads > 0)
-        notices_add("%s left a thread behind in its constructor; while it is in use the file is not to be written to",
-                    c->shown);
-    if (status == TN_OK)
-        status = take_pages(c, &before, threads, err);
-    if (status != TN_OK)
-        return status;
-    if (staged.count == 0 && foreign)
-        staged = (stage){.plugin = foreign, .count = 1};
-    if (staged.count != 1)
-        return tn_fail(err, TN_E_KERNEL, c->file, "it registered %zu times; once is needed", staged.count);
-    descriptor *d = descriptor_read(staged.plugin, &c->note, c->file, err);
-    if (!d)
-        return TN_E_KERNEL;
-    status = registry_add(d, c->shown, err);
-    if (status != TN_OK)
-        descriptor_free(d);
-    return status;
-}
-
-void candidate_open(candidate *c)
-{
-    /* Another file of this scan may have had the same content. */
-    if (c->state == TN_PLUGIN_LOADED && !c->known)
-        c->known = plugins_is_loaded(NULL, (uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino, c->sha256);
-    if (c->state != TN_PLUGIN_LOADED || c->known)
-        return;
-    const tn_plugin *foreign = stage_foreign_in((uint64_t)c->st.st_dev, (uint64_t)c->st.st_ino);
-    c->state = TN_PLUGIN_REFUSED;
-    if (check_unchanged(c, &c->why) != TN_OK || open_and_register(c, foreign, &c->why) != TN_OK)
-        return;
-    stage_foreign_take(foreign);
-    c->state = TN_PLUGIN_LOADED;
 }
 
 tn_status candidate_record(const candidate *c, tn_error *err)

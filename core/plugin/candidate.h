@@ -30,12 +30,27 @@ typedef struct candidate {
 candidate *candidate_new(const char *folder, const char *name);
 void candidate_free(candidate *c);
 
-/* Everything that comes before its code runs in this process: who may write it, its pin, its note, what it needs, its
- * trial. */
-void candidate_examine(candidate *c, const tn_config *config);
+/* ---- the steps that load.c takes ---- */
 
-/* Opens and registers it where examining found nothing against that. */
-void candidate_open(candidate *c);
+/* Opens, checks and reads the file, and makes its digest. content is owned. */
+tn_status candidate_read(candidate *c, char **content, tn_error *err);
+
+/* Is it the file that the configuration pins, where it pins any? */
+tn_status candidate_check_pin(const candidate *c, const tn_config *config, tn_error *err);
+
+/* The same of the libraries that come in with it: they run like the plugin. */
+tn_status candidate_check_library_pins(const candidate *c, objects_list *libraries, const tn_config *config,
+                                       tn_error *err);
+
+/* Opens it in a child process, or recalls how that went. TN_OK: the host may open it. */
+tn_status candidate_try(candidate *c, tn_error *err);
+
+/* The files that were read are still those at their paths: what is opened is what was tried. */
+tn_status candidate_check_unchanged(const candidate *c, tn_error *err);
+
+/* From here on whoever writes to the file, or to a library that came in with it, changes nothing here. before: what was
+ * loaded before it was opened; threads: that its constructor left behind. */
+tn_status candidate_take_pages(const candidate *c, const objects_loaded *before, size_t threads, tn_error *err);
 
 /* Lists it with what became of it, unless it is known. */
 tn_status candidate_record(const candidate *c, tn_error *err);

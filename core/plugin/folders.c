@@ -1,7 +1,7 @@
 /* Scanning folders for plugins. Every file ends as one entry of plugins.c: loaded, or with the reason why not. All
  * files are examined before the first is opened here: what a plugin does to this process cannot spoil the trial of
  * another. */
-#include "plugin/candidate.h"
+#include "plugin/load.h"
 #include "plugin/plugins.h"
 #include "plugin/stage.h"
 #include "plugin/writers.h"
@@ -38,8 +38,8 @@ static tn_status load_named(candidate *c, const char **file, tn_error *err)
 {
     tn_status status = TN_OK;
     if (!plugins_is_loaded(c->shown, 0, 0, NULL)) {
-        candidate_examine(c, NULL);
-        candidate_open(c);
+        load_examine(c, NULL);
+        load_open(c);
         status = candidate_record(c, err);
         if (status == TN_OK && c->state != TN_PLUGIN_LOADED)
             status = tn_fail(err, TN_E_KERNEL, c->file, "no usable plugin: %s", c->why.message);
@@ -143,10 +143,10 @@ static tn_status take_findings(findings *found, const tn_config *config, tn_erro
 {
     tn_status status = TN_OK;
     for (candidate *c = found->first; c; c = c->next)
-        candidate_examine(c, config);
+        load_examine(c, config);
     for (candidate *c = found->first, *next; c; c = next) {
         next = c->next;
-        candidate_open(c);
+        load_open(c);
         if (status == TN_OK)
             status = candidate_record(c, err);
         candidate_free(c);
