@@ -31,8 +31,8 @@ static double log_sum(const logprobs *l)
     float largest = l->logits[0];
     for (int64_t i = 1; i < l->vocab; i++)
         largest = l->logits[i] > largest ? l->logits[i] : largest;
-    double sum = 0;
-    for (int64_t i = 0; i < l->vocab; i++)
+    double sum = exp((double)l->logits[0] - (double)largest);
+    for (int64_t i = 1; i < l->vocab; i++)
         sum += exp((double)l->logits[i] - (double)largest);
     return (double)largest + log(sum);
 }

@@ -1,5 +1,6 @@
 /* Sessions: the same results for any number of threads, any chunking and step by step; padding; windows; errors. */
 #include "device/device.h"
+#include "sanitizer.h"
 #include "suite.h"
 
 #include <check.h>
@@ -297,11 +298,11 @@ int main(void)
     setenv("TENON_MEASURE", "no", 1); /* what is measured differs between numbers of threads */
     TCase *tc = suite_open("session", 120);
     enum { CASES = sizeof cases / sizeof cases[0] };
-    tcase_add_loop_test(tc, threads_change_nothing, 0, 6 * CASES);
+    ADD_SLOW_LOOP(tc, threads_change_nothing, 6 * CASES);
     tcase_add_loop_test(tc, threads_may_change_later, 0, 3);
-    tcase_add_loop_test(tc, chunks_and_steps_agree, 0, CASES);
+    ADD_SLOW_LOOP(tc, chunks_and_steps_agree, CASES);
     tcase_add_loop_test(tc, last_logits_alone_agree, 0, 2 * sizeof lasts / sizeof lasts[0]);
-    tcase_add_loop_test(tc, padding_changes_nothing, 0, CASES);
+    ADD_SLOW_LOOP(tc, padding_changes_nothing, CASES);
     suite_add(tc, bad_input_is_refused_and_leaves_the_session_usable, absurd_sessions_are_refused);
     return suite_run();
 }

@@ -272,7 +272,7 @@ int main(void)
     if (glob("tests/data/models/*/config.json", 0, NULL, &cases) != 0)
         return 1;
     TCase *tc = suite_open("gradients", 300);
-    tcase_add_loop_test(tc, eager_agrees_with_differences, 0, (int)cases.gl_pathc);
+    ADD_SLOW_LOOP(tc, eager_agrees_with_differences, cases.gl_pathc);
     ADD_SLOW_LOOP(tc, kernels_agree_with_eager, cases.gl_pathc);
     int failed = process_main();
     globfree(&cases);
