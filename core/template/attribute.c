@@ -12,46 +12,13 @@ static value undefined_of(value of, const string *name, undefined_kind why)
     return v;
 }
 
-static value loop_attribute(sandbox *s, value of, const string *name)
-{
-    loop *l = of.as.loop;
-    const char *n = name->data;
-    if (strcmp(n, "index") == 0)
-        return value_int(l->index0 + 1);
-    if (strcmp(n, "index0") == 0)
-        return value_int(l->index0);
-    if (strcmp(n, "first") == 0)
-        return value_bool(l->index0 == 0);
-    if (strcmp(n, "depth") == 0)
-        return value_int(l->depth0 + 1);
-    if (strcmp(n, "depth0") == 0)
-        return value_int(l->depth0);
-    if (strcmp(n, "previtem") == 0)
-        return l->index0 == 0 ? value_unknown(s, "there is no previous item") : l->before;
-    if (strcmp(n, "last") == 0 || strcmp(n, "nextitem") == 0) {
-        if (!l->has_after)
-            l->has_after = execute_fetch(s, l, &l->after);
-        if (n[0] == 'l')
-            return value_bool(!l->has_after);
-        return l->has_after ? l->after : value_unknown(s, "there is no next item");
-    }
-    bool reverse = strcmp(n, "revindex") == 0, reverse0 = strcmp(n, "revindex0") == 0;
-    if (reverse || reverse0 || strcmp(n, "length") == 0) {
-        if (!l->filtered && l->statement->c)
-            execute_rest(s, l);
-        int64_t rest = (int64_t)(l->source->count - l->at) + l->has_after;
-        return value_int(reverse ? rest + 1 : reverse0 ? rest : rest + l->index0 + 1);
-    }
-    return (value){0};
-}
-
 /* Attributes that are values; VALUE_MISSING: there is none of this name. */
 static value plain_attribute(sandbox *s, value of, const string *name)
 {
     const char *n = name->data;
     const value *item = NULL;
     if (of.kind == VALUE_LOOP)
-        return loop_attribute(s, of, name);
+        return loop_attribute(s, of.as.loop, name);
     if (of.kind == VALUE_NAMESPACE)
         item = mapping_get(s, of.as.mapping, value_of(name));
     if (value_is_list(of, LIST_GROUP) && (strcmp(n, "grouper") == 0 || strcmp(n, "list") == 0))
@@ -97,7 +64,7 @@ value attribute_only(sandbox *s, value of, const string *name, bool *found)
     value v = plain_attribute(s, of, name);
     if (v.kind != VALUE_MISSING)
         return v;
-    const builtin *b = methods_find(of, n);
+    const builtin *b = methods_find(s, of, n);
     if (b) {
         method *m = sandbox_alloc(s, sizeof *m);
         m->self = of;
@@ -163,7 +130,7 @@ static int64_t limit(sandbox *s, value v, int64_t otherwise, int64_t count, bool
 {
     if (v.kind == VALUE_MISSING || v.kind == VALUE_NONE)
         return otherwise;
-    int64_t at = operators_whole(s, v, "a limit of a slice");
+    int64_t at = value_need_whole(s, v, "a limit of a slice");
     if (at < 0)
         at = at < -count ? -1 : at + count;
     if (at < 0)
@@ -176,7 +143,7 @@ value attribute_slice(sandbox *s, value of, value from, value to, value by)
     value_need(s, of);
     if (!has_elements(of)) /* Python's own, unlike an index, which may be missing */
         sandbox_fail(s, "'%s' object has no slices; take one of a text or a list", value_type(of));
-    int64_t count = (int64_t)value_need_length(s, of), step = operators_whole_or(s, by, 1, "the step of a slice");
+    int64_t count = (int64_t)value_need_length(s, of), step = value_whole_or(s, by, 1, "the step of a slice");
     if (step == 0)
         sandbox_fail(s, "slice step cannot be zero; use another");
     int64_t at = limit(s, from, step > 0 ? 0 : count - 1, count, step < 0);

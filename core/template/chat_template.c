@@ -203,6 +203,7 @@ static tn_status render(rendering *r, tn_error *err)
         return tn_fail(err, TN_E_MEMORY, r->parsed->name, "out of memory");
     sandbox_start(&r->s, r->parsed->name, err);
     r->s.now = r->options.now ? r->options.now : (int64_t)time(NULL);
+    r->s.builtins = builtins;
     if (setjmp(r->s.out) == 0)
         render_inside(r);
     sandbox_free(&r->s);

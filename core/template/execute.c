@@ -1,9 +1,9 @@
-/* Performing statements. */
+/* Performing statements, and calling the macros that they define. */
 #include "template/runtime.h"
 
 #include <string.h>
 
-value execute_capture(sandbox *s, scope *in, const node *body)
+static value capture(sandbox *s, scope *in, const node *body)
 {
     piece_text text = {0};
     execute(s, in, body, &text);
@@ -26,37 +26,17 @@ static flow run_if(sandbox *s, scope *in, const node *n, piece_text *out)
     return n->a ? execute(s, in, n->a, out) : FLOW_ON;
 }
 
-/* The next item that passes the loop's filter. */
-bool execute_fetch(sandbox *s, loop *l, value *item)
+static bool passes(sandbox *s, const loop *l, value item)
 {
-    while (l->at < l->source->count) {
-        *item = l->source->items[l->at++];
-        if (l->filtered || !l->statement->c)
-            return true;
-        scope *in = scope_new(s, l->scope);
-        scope_assign(s, in, l->statement->a, *item);
-        if (value_truth(s, evaluate(s, in, l->statement->c)))
-            return true;
-    }
-    return false;
-}
-
-const list *execute_rest(sandbox *s, loop *l)
-{
-    value item;
-    list *rest = value_list_new(s, LIST_LIST, 0);
-    while (execute_fetch(s, l, &item))
-        value_list_add(s, rest, item);
-    l->source = rest;
-    l->at = 0;
-    l->filtered = true;
-    return rest;
+    scope *in = scope_new(s, l->scope);
+    scope_assign(s, in, l->statement->a, item);
+    return value_truth(s, evaluate(s, in, l->statement->c));
 }
 
 static bool advance(sandbox *s, loop *l)
 {
     value item = l->after;
-    if (!l->has_after && !execute_fetch(s, l, &item))
+    if (!l->has_after && !loop_fetch(s, l, &item))
         return false;
     l->has_after = false;
     l->index0++;
@@ -65,11 +45,14 @@ static bool advance(sandbox *s, loop *l)
     return true;
 }
 
+static value again(sandbox *s, const loop *of, value iterable);
+
 static flow run_loop(sandbox *s, scope *in, const node *n, value iterable, int64_t depth0, piece_text *out)
 {
     static const string name = {"loop", 4, 4, false};
     loop *l = sandbox_alloc(s, sizeof *l);
-    *l = (loop){.statement = n, .scope = in, .index0 = -1, .depth0 = depth0};
+    *l = (loop){.statement = n, .scope = in, .again = again, .index0 = -1, .depth0 = depth0};
+    l->passes = n->c ? passes : NULL;
     l->source = value_items(s, iterable);
     bool done = false; /* a run of the body came to its end: Jinja's sign against `else` */
     while (advance(s, l)) {
@@ -84,7 +67,7 @@ static flow run_loop(sandbox *s, scope *in, const node *n, value iterable, int64
     return n->e && !done ? execute(s, scope_new(s, in), n->e, out) : FLOW_ON;
 }
 
-value execute_loop(sandbox *s, const loop *of, value iterable)
+static value again(sandbox *s, const loop *of, value iterable)
 {
     piece_text text = {0};
     if (!of->statement->flag)
@@ -93,11 +76,91 @@ value execute_loop(sandbox *s, const loop *of, value iterable)
     return repr_done(s, &text);
 }
 
+/* Takes a named argument away; false: there is none. */
+static bool take_named(sandbox *s, arguments *from, const char *name, value *v)
+{
+    sandbox_step(s, from->named_count / 4);
+    for (size_t i = 0; i < from->named_count; i++)
+        if (strcmp(from->names[i]->data, name) == 0) {
+            *v = from->named[i];
+            from->named_count--;
+            for (size_t k = i; k < from->named_count; k++) {
+                from->names[k] = from->names[k + 1];
+                from->named[k] = from->named[k + 1];
+            }
+            return true;
+        }
+    return false;
+}
+
+static void bind_parameter(sandbox *s, const macro *m, scope *in, size_t i, arguments *given)
+{
+    const node *n = m->node;
+    const string *name = n->items[i]->name;
+    size_t first_default = n->count - n->default_count;
+    value v;
+    if (i < given->count)
+        v = given->items[i];
+    else if (!take_named(s, given, name->data, &v)) {
+        if (i >= first_default) {
+            v = evaluate(s, in, n->defaults[i - first_default]);
+        } else {
+            piece_text text = {0};
+            repr_add_text(s, &text, "parameter '");
+            repr_add_text(s, &text, name->data);
+            repr_add_text(s, &text, "' was not provided");
+            v = value_undefined(UNDEFINED_TEXT, repr_done(s, &text).as.string);
+        }
+    }
+    scope_set(s, in, name, v);
+}
+
+static void bind_special(sandbox *s, const macro *m, scope *in, arguments *given)
+{
+    static const string caller = {"caller", 6, 6, false}, varargs = {"varargs", 7, 7, false},
+                        kwargs = {"kwargs", 6, 6, false};
+    value v;
+    if (m->node->flag & CATCHES_CALLER) {
+        bool own = false; /* a parameter of this name */
+        for (size_t i = 0; i < m->node->count; i++)
+            own = own || strcmp(m->node->items[i]->name->data, "caller") == 0;
+        if (!own)
+            scope_set(s, in, &caller, take_named(s, given, "caller", &v) ? v : value_unknown(s, "No caller defined"));
+    }
+    if (m->node->flag & CATCHES_NAMED) {
+        mapping *rest = mapping_new(s);
+        for (size_t i = 0; i < given->named_count; i++)
+            mapping_set(s, rest, value_of(given->names[i]), given->named[i]);
+        scope_set(s, in, &kwargs, mapping_value(rest));
+    } else if (given->named_count) {
+        sandbox_fail(s, "macro '%s' takes no keyword argument '%s'", m->node->name->data, given->names[0]->data);
+    }
+    if (m->node->flag & CATCHES_POSITIONAL) {
+        list *rest = value_list_new(s, LIST_TUPLE, 0);
+        for (size_t i = m->node->count; i < given->count; i++)
+            value_list_add(s, rest, given->items[i]);
+        scope_set(s, in, &varargs, value_list(rest));
+    } else if (given->count > m->node->count) {
+        sandbox_fail(s, "macro '%s' takes not more than %zu argument(s)", m->node->name->data, m->node->count);
+    }
+}
+
+static value call_macro(sandbox *s, const macro *m, const arguments *given)
+{
+    arguments rest = *given;
+    scope *in = scope_new(s, m->scope);
+    for (size_t i = 0; i < m->node->count; i++)
+        bind_parameter(s, m, in, i, &rest);
+    bind_special(s, m, in, &rest);
+    return capture(s, in, m->node->a);
+}
+
 static value macro_of(sandbox *s, scope *in, const node *n)
 {
     macro *m = sandbox_alloc(s, sizeof *m);
     m->node = n;
     m->scope = in;
+    m->call = call_macro;
     return (value){.kind = VALUE_MACRO, .as.macro = m};
 }
 
@@ -153,7 +216,7 @@ static flow run(sandbox *s, scope *in, const node *n, piece_text *out)
         return FLOW_ON;
     case NODE_SET_BLOCK:
     case NODE_FILTER_BLOCK:
-        text = execute_capture(s, scope_new(s, in), n->kind == NODE_SET_BLOCK ? n->c : n->b);
+        text = capture(s, scope_new(s, in), n->kind == NODE_SET_BLOCK ? n->c : n->b);
         if (n->kind == NODE_FILTER_BLOCK)
             repr_add_str(s, out, evaluate_filter(s, in, n->a, text));
         else

@@ -22,14 +22,14 @@ static value filter_abs(sandbox *s, value self, const value *arg, const argument
     (void)arg, (void)raw;
     if (self.kind == VALUE_FLOAT)
         return value_float(fabs(self.as.real));
-    int64_t whole = operators_whole(s, self, "what abs gets");
+    int64_t whole = value_need_whole(s, self, "what abs gets");
     return whole < 0 ? operators_negative(s, value_int(whole), true) : value_int(whole);
 }
 
 static value filter_int(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)raw;
-    int64_t whole, base = operators_whole_or(s, arg[1], 10, "base");
+    int64_t whole, base = value_whole_or(s, arg[1], 10, "base");
     double real = NAN;
     value otherwise = arg[0].kind == VALUE_MISSING ? value_int(0) : arg[0];
     value_need(s, self);
@@ -80,7 +80,7 @@ static double rounded(sandbox *s, double real, int64_t precision)
 static value filter_round(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)raw;
-    int64_t precision = operators_whole_or(s, arg[0], 0, "precision"), whole;
+    int64_t precision = value_whole_or(s, arg[0], 0, "precision"), whole;
     const char *how = arg[1].kind == VALUE_STRING ? arg[1].as.string->data : "common";
     value_need(s, self);
     if (!value_is_number(self))
@@ -121,7 +121,7 @@ static const char *indent_of(sandbox *s, value v)
         return NULL;
     if (v.kind == VALUE_STRING)
         return v.as.string->data;
-    int64_t width = operators_whole(s, v, "indent");
+    int64_t width = value_need_whole(s, v, "indent");
     if (width > 1000)
         sandbox_fail(s, "an indent of %lld is not supported; use at most 1000", (long long)width);
     char *text = sandbox_alloc(s, width > 0 ? (size_t)width + 1 : 1);

@@ -363,7 +363,7 @@ static value filter_batch(sandbox *s, value self, const value *arg, const argume
 {
     (void)raw;
     const list *items = value_items(s, self);
-    int64_t size = operators_whole(s, arg[0], "linecount");
+    int64_t size = value_need_whole(s, arg[0], "linecount");
     list *rows = value_list_new(s, LIST_GENERATOR, 0), *row = value_list_new(s, LIST_LIST, 0);
     for (size_t i = 0; i < items->count; i++) {
         if ((int64_t)row->count == size) {
@@ -383,7 +383,7 @@ static value filter_slice(sandbox *s, value self, const value *arg, const argume
 {
     (void)raw;
     const list *items = value_items(s, self);
-    int64_t slices = operators_whole(s, arg[0], "slices");
+    int64_t slices = value_need_whole(s, arg[0], "slices");
     if (slices == 0)
         sandbox_fail(s, "division by zero; slice into at least one part");
     int64_t each = (int64_t)items->count / (slices > 0 ? slices : 1);

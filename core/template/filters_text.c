@@ -51,7 +51,7 @@ static value filter_replace(sandbox *s, value self, const value *arg, const argu
 {
     (void)raw;
     return text_methods_replace(s, repr_str(s, self), repr_str(s, arg[0]), repr_str(s, arg[1]),
-                                operators_whole_or(s, arg[2], -1, "count"));
+                                value_whole_or(s, arg[2], -1, "count"));
 }
 
 static value filter_format(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -79,7 +79,7 @@ static value filter_indent(sandbox *s, value self, const value *arg, const argum
         sandbox_fail(s, "width is to be a whole number or a text, not 'NoneType'");
     value by = arg[0].kind == VALUE_STRING ? arg[0]
                                            : operators_binary(s, "*", value_string(s, " ", 1),
-                                                              value_int(operators_whole_or(s, arg[0], 4, "width")));
+                                                              value_int(value_whole_or(s, arg[0], 4, "width")));
     piece_text with_end = {0}, to = {0};
     repr_add(s, &with_end, text->data, text->size);
     repr_add_text(s, &with_end, "\n");
@@ -192,14 +192,14 @@ static value filter_urlencode(sandbox *s, value self, const value *arg, const ar
 static value filter_center(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)raw;
-    return text_methods_pad(s, repr_str(s, self), operators_whole_or(s, arg[0], 80, "width"), " ", 0);
+    return text_methods_pad(s, repr_str(s, self), value_whole_or(s, arg[0], 80, "width"), " ", 0);
 }
 
 static value filter_truncate(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)raw;
     value end = arg[2].kind == VALUE_MISSING ? value_string(s, "...", 3) : value_of(repr_str(s, arg[2]));
-    int64_t length = operators_whole_or(s, arg[0], 255, "length"), leeway = operators_whole_or(s, arg[3], 5, "leeway");
+    int64_t length = value_whole_or(s, arg[0], 255, "length"), leeway = value_whole_or(s, arg[3], 5, "leeway");
     if (length < (int64_t)end.as.string->points || leeway < 0)
         sandbox_fail(s, "expected length >= %zu, and leeway >= 0; ask for more", end.as.string->points);
     int64_t kept = length - (int64_t)end.as.string->points, more = (int64_t)value_need_length(s, self) - length;

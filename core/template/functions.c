@@ -9,10 +9,10 @@
 static value function_range(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)self;
-    int64_t first = operators_whole(s, arg[0], "a limit of a range");
+    int64_t first = value_need_whole(s, arg[0], "a limit of a range");
     int64_t from = raw->count > 1 ? first : 0,
-            to = raw->count > 1 ? operators_whole(s, arg[1], "a limit of a range") : first;
-    int64_t by = operators_whole_or(s, arg[2], 1, "the step of a range");
+            to = raw->count > 1 ? value_need_whole(s, arg[1], "a limit of a range") : first;
+    int64_t by = value_whole_or(s, arg[2], 1, "the step of a range");
     if (by == 0)
         sandbox_fail(s, "range() arg 3 must not be zero; use another step");
     list *items = value_list_new(s, LIST_RANGE, 0);

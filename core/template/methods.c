@@ -62,8 +62,8 @@ static value list_count(sandbox *s, value self, const value *arg, const argument
 static value list_index(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     (void)raw;
-    int64_t count = (int64_t)self.as.list->count, from = operators_whole_or(s, arg[1], 0, "start");
-    int64_t to = operators_whole_or(s, arg[2], count, "stop");
+    int64_t count = (int64_t)self.as.list->count, from = value_whole_or(s, arg[1], 0, "start");
+    int64_t to = value_whole_or(s, arg[2], count, "stop");
     from = from < 0 ? (from + count < 0 ? 0 : from + count) : from;
     to = to < 0 ? to + count : to > count ? count : to;
     for (int64_t i = from; i < to; i++)
@@ -124,23 +124,23 @@ const builtin methods_loop[] = {{"cycle", "*", 0, loop_cycle}, {"changed", "*", 
 const builtin methods_cycler[] = {{"next", "", 0, cycler_next}, {"reset", "", 0, cycler_reset}, {0}};
 const builtin methods_float[] = {{"is_integer", "", 0, float_is_integer}, {0}};
 
-const builtin *methods_find(value of, const char *name)
+const builtin *methods_find(const sandbox *s, value of, const char *name)
 {
     switch (of.kind) {
     case VALUE_STRING:
-        return call_find(BUILTIN_OF_TEXT, name);
+        return call_find(s, BUILTIN_OF_TEXT, name);
     case VALUE_DICT:
-        return call_find(BUILTIN_OF_DICT, name);
+        return call_find(s, BUILTIN_OF_DICT, name);
     case VALUE_LIST:
         if (of.as.list->kind >= LIST_GENERATOR)
             return NULL;
-        return call_find(value_is_list(of, LIST_LIST) ? BUILTIN_OF_LIST : BUILTIN_OF_TUPLE, name);
+        return call_find(s, value_is_list(of, LIST_LIST) ? BUILTIN_OF_LIST : BUILTIN_OF_TUPLE, name);
     case VALUE_LOOP:
-        return call_find(BUILTIN_OF_LOOP, name);
+        return call_find(s, BUILTIN_OF_LOOP, name);
     case VALUE_CYCLER:
-        return call_find(BUILTIN_OF_CYCLER, name);
+        return call_find(s, BUILTIN_OF_CYCLER, name);
     case VALUE_FLOAT:
-        return call_find(BUILTIN_OF_FLOAT, name);
+        return call_find(s, BUILTIN_OF_FLOAT, name);
     default:
         return NULL;
     }

@@ -223,17 +223,3 @@ value operators_negative(sandbox *s, value v, bool negative)
         too_large(s);
     return value_int(negative ? -whole : whole);
 }
-
-int64_t operators_whole(sandbox *s, value v, const char *what)
-{
-    int64_t whole;
-    value_need(s, v);
-    if (!value_whole(v, &whole))
-        sandbox_fail(s, "%s is to be a whole number, not '%s'", what, value_type(v));
-    return whole;
-}
-
-int64_t operators_whole_or(sandbox *s, value v, int64_t otherwise, const char *what)
-{
-    return v.kind == VALUE_MISSING || v.kind == VALUE_NONE ? otherwise : operators_whole(s, v, what);
-}

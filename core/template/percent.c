@@ -56,7 +56,7 @@ static int64_t number_in(percent *p, const string *format, size_t *at)
     int64_t number = 0;
     if (format->data[*at] == '*') {
         ++*at;
-        number = operators_whole(p->s, next_value(p), "a width");
+        number = value_need_whole(p->s, next_value(p), "a width");
         if (number < -1000000 || number > 1000000)
             too_wide(p->s);
         return number;

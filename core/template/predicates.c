@@ -186,13 +186,13 @@ static void need_key(sandbox *s, value v)
 static value is_filter(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     need_key(s, self);
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(BUILTIN_FILTER, self.as.string->data));
+    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(s, BUILTIN_FILTER, self.as.string->data));
 }
 
 static value is_test(sandbox *s, value self, const value *arg, const arguments *raw)
 {
     need_key(s, self);
-    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(BUILTIN_TEST, self.as.string->data));
+    return is_kind(s, self, arg, raw, self.kind == VALUE_STRING && call_find(s, BUILTIN_TEST, self.as.string->data));
 }
 
 const builtin predicates_table[] = {

@@ -1,4 +1,7 @@
-/* Inside core: rendering a template's tree. */
+/* Inside core: rendering a template's tree. The files call one way: chat_template.c brings together what performs
+ * (execute.c, evaluate.c, scope.c) and what the host offers (builtins.c and its tables); under both are attribute.c,
+ * loop.c, methods.c, call.c and operators.c, and at the bottom are values. What leads back up is carried: the sandbox
+ * has the tables, and a macro or a loop has the functions that perform it. */
 #ifndef TENON_CORE_RUNTIME_H
 #define TENON_CORE_RUNTIME_H
 
@@ -45,6 +48,7 @@ typedef struct builtin {
 typedef struct macro {
     const node *node;
     scope *scope;
+    value (*call)(sandbox *s, const struct macro *m, const arguments *given);
 } macro;
 
 /* A for loop as its body sees it; items are found one by one, as those before may change what the filter says. */
@@ -53,7 +57,8 @@ typedef struct loop {
     scope *scope;
     const list *source;
     size_t at;
-    bool filtered; /* source is what has passed the filter already */
+    bool (*passes)(sandbox *s, const struct loop *l, value item);      /* its filter; NULL: all that are left do */
+    value (*again)(sandbox *s, const struct loop *of, value iterable); /* loop(...) of a recursive loop */
     int64_t index0, depth0;
     value before, current, after, changed;
     bool has_after;
@@ -67,22 +72,17 @@ typedef struct cycler {
 typedef enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
 
 flow execute(sandbox *s, scope *in, const node *n, piece_text *out);
-value execute_loop(sandbox *s, const loop *of, value iterable); /* loop(...) of a recursive loop */
-bool execute_fetch(sandbox *s, loop *l, value *item);
-const list *execute_rest(sandbox *s, loop *l); /* what is still to come */
-value execute_capture(sandbox *s, scope *in, const node *body);
 
 value evaluate(sandbox *s, scope *in, const node *n);
 value evaluate_filter(sandbox *s, scope *in, const node *n, value of);
 
 value call_value(sandbox *s, value callee, const arguments *given);
 value call_builtin(sandbox *s, const builtin *b, value self, const arguments *given);
-value call_macro(sandbox *s, const macro *m, const arguments *given);
 value call_filter(sandbox *s, const string *name, value of, const arguments *given);
 bool call_test(sandbox *s, const string *name, value of, const arguments *given);
 
-/* What the host offers stands in tables of a file each, whose last row has no name. call.c knows of every table, and
- * nothing is found but through it, so tests can try all there is. */
+/* What the host offers stands in tables of a file each, whose last row has no name. builtins.c knows of every table,
+ * and nothing is found but through the sandbox, which chat_template.c gives them, so tests can try all there is. */
 typedef enum builtin_kind {
     BUILTIN_FILTER,
     BUILTIN_TEST,
@@ -101,14 +101,21 @@ extern const builtin filters_table[], filters_list_table[], filters_text_table[]
     text_methods_table[], text_search_table[], methods_dict[], methods_sequence[], methods_list[], methods_loop[],
     methods_cycler[], methods_float[];
 
-const builtin *call_find(builtin_kind kind, const char *name);
-const builtin *call_at(builtin_kind kind, size_t index); /* each of them; NULL behind the last */
+typedef struct builtin_table {
+    builtin_kind kind;
+    const builtin *rows;
+} builtin_table;
+
+extern const builtin_table builtins[]; /* the last has no rows */
+
+const builtin *call_find(const sandbox *s, builtin_kind kind, const char *name);
 
 value operators_binary(sandbox *s, const char *symbol, value a, value b);
 bool operators_compare(sandbox *s, const char *symbol, value a, value b);
 value operators_negative(sandbox *s, value v, bool negative);
-int64_t operators_whole(sandbox *s, value v, const char *what); /* a whole number, for the parameter `what` */
-int64_t operators_whole_or(sandbox *s, value v, int64_t otherwise, const char *what);
+
+bool loop_fetch(sandbox *s, loop *l, value *item);
+value loop_attribute(sandbox *s, loop *l, const string *name); /* VALUE_MISSING: there is none of this name */
 
 /* x.name, x[key], x[from:to:by] (VALUE_MISSING or none: left out), and a path such as "a.b.0" of filters. */
 value attribute_get(sandbox *s, value of, const string *name);
@@ -122,7 +129,7 @@ value percent_format(sandbox *s, const string *format, value with);
 value braces_format(sandbox *s, const string *format, const arguments *given);
 void braces_number(sandbox *s, piece_text *to, value v, const char *spec);
 
-const builtin *methods_find(value of, const char *name);
+const builtin *methods_find(const sandbox *s, value of, const char *name);
 
 /* Texts: what filters and methods share (text_methods.c). */
 value text_methods_case(sandbox *s, const string *text, int how); /* chars_case */

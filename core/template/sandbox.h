@@ -35,6 +35,7 @@ typedef struct sandbox {
     sandbox_piece *piece; /* the newest                                                             */
     char *next;           /* free bytes of it                                                       */
     size_t left;
+    const struct builtin_table *builtins; /* what the host offers; the last has no rows */
 } sandbox;
 
 /* Ready for use; out is to be set by setjmp before anything else. */

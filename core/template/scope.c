@@ -48,7 +48,7 @@ value scope_get(sandbox *s, const scope *from, const string *name)
             break;
     }
     const value *given = mapping_get(s, in->variables, value_of(name));
-    const builtin *function = given ? NULL : call_find(BUILTIN_FUNCTION, name->data);
+    const builtin *function = given ? NULL : call_find(s, BUILTIN_FUNCTION, name->data);
     if (given)
         return *given;
     if (function)

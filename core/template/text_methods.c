@@ -187,8 +187,7 @@ static value text_replace(sandbox *s, value self, const value *arg, const argume
 {
     (void)raw;
     return text_methods_replace(s, self.as.string, text_search_text(s, arg[0], "what is replaced"),
-                                text_search_text(s, arg[1], "what replaces"),
-                                operators_whole_or(s, arg[2], -1, "count"));
+                                text_search_text(s, arg[1], "what replaces"), value_whole_or(s, arg[2], -1, "count"));
 }
 
 static value text_join(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -233,7 +232,7 @@ static value padded(sandbox *s, value self, const value *arg, int side)
     const string *fill = arg[1].kind == VALUE_MISSING ? NULL : text_search_text(s, arg[1], "the fill character");
     if (fill && fill->points != 1)
         sandbox_fail(s, "the fill character must be exactly one character long");
-    return text_methods_pad(s, self.as.string, operators_whole(s, arg[0], "width"), fill ? fill->data : " ", side);
+    return text_methods_pad(s, self.as.string, value_need_whole(s, arg[0], "width"), fill ? fill->data : " ", side);
 }
 
 static value text_center(sandbox *s, value self, const value *arg, const arguments *raw)
@@ -260,7 +259,7 @@ static value text_zfill(sandbox *s, value self, const value *arg, const argument
     const string *text = self.as.string;
     bool sign = text->size && strchr("+-", text->data[0]) && text->data[0];
     value digits = sign ? value_string(s, text->data + 1, text->size - 1) : self;
-    int64_t width = operators_whole(s, arg[0], "width");
+    int64_t width = value_need_whole(s, arg[0], "width");
     value filled = text_methods_pad(s, digits.as.string, width > 0 ? width - sign : 0, "0", 1);
     return sign ? operators_binary(s, "+", value_string(s, text->data, 1), filled) : filled;
 }

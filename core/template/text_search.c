@@ -8,8 +8,8 @@
  * such part, not even an empty one. */
 static bool part(sandbox *s, const string *text, value start, value end, size_t *from, size_t *to)
 {
-    int64_t count = (int64_t)text->points, first = operators_whole_or(s, start, 0, "start");
-    int64_t last = operators_whole_or(s, end, count, "end");
+    int64_t count = (int64_t)text->points, first = value_whole_or(s, start, 0, "start");
+    int64_t last = value_whole_or(s, end, count, "end");
     first = first < 0 ? (first + count < 0 ? 0 : first + count) : first;
     last = last < 0 ? (last + count < 0 ? 0 : last + count) : last > count ? count : last;
     if (first > last)
@@ -185,7 +185,7 @@ static value split(sandbox *s, value self, const value *arg, bool back)
 {
     bool words = arg[0].kind == VALUE_MISSING || arg[0].kind == VALUE_NONE;
     const string *by = words ? NULL : text_search_text(s, arg[0], "a separator");
-    int64_t most = operators_whole_or(s, arg[1], -1, "maxsplit");
+    int64_t most = value_whole_or(s, arg[1], -1, "maxsplit");
     list *parts = value_list_new(s, LIST_LIST, 0);
     if (!words && by->size == 0)
         sandbox_fail(s, "empty separator; use list to get the characters");
@@ -324,7 +324,7 @@ static value text_isspace(sandbox *s, value self, const value *arg, const argume
 
 static value ask(sandbox *s, value self, const char *test)
 {
-    return call_builtin(s, call_find(BUILTIN_TEST, test), self, &(arguments){0});
+    return call_builtin(s, call_find(s, BUILTIN_TEST, test), self, &(arguments){0});
 }
 
 static value text_isupper(sandbox *s, value self, const value *arg, const arguments *raw)

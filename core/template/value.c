@@ -367,3 +367,17 @@ void value_need(sandbox *s, value v)
     if (v.kind == VALUE_UNDEFINED)
         value_fail_undefined(s, v);
 }
+
+int64_t value_need_whole(sandbox *s, value v, const char *what)
+{
+    int64_t whole;
+    value_need(s, v);
+    if (!value_whole(v, &whole))
+        sandbox_fail(s, "%s is to be a whole number, not '%s'", what, value_type(v));
+    return whole;
+}
+
+int64_t value_whole_or(sandbox *s, value v, int64_t otherwise, const char *what)
+{
+    return v.kind == VALUE_MISSING || v.kind == VALUE_NONE ? otherwise : value_need_whole(s, v, what);
+}

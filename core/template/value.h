@@ -130,6 +130,8 @@ bool value_is_iterable(value v);
 
 /* 0 and 1 of booleans, too; false: no whole number. */
 bool value_whole(value v, int64_t *number);
+int64_t value_need_whole(sandbox *s, value v, const char *what); /* a whole number, for the parameter `what` */
+int64_t value_whole_or(sandbox *s, value v, int64_t otherwise, const char *what);
 double value_real(value v); /* of a number */
 
 const char *value_type(value v); /* as Python's type(v).__name__ */
