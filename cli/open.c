@@ -312,7 +312,7 @@ static bool was_refused(const tn_report *report)
 {
     for (size_t i = 0; i < report->site_count; i++)
         for (size_t j = 0; j < report->sites[i]->verdict_count; j++)
-            if (strncmp(report->sites[i]->verdicts[j]->reason, "refused: ", strlen("refused: ")) == 0)
+            if (report->sites[i]->verdicts[j]->refused)
                 return true;
     return false;
 }

@@ -214,6 +214,16 @@ static void measured_text(const plan *p, size_t candidate, size_t site, char *te
         plan_times_text(plan_fit_at(p, candidate, p->shape_of[site], i), text);
 }
 
+static bool is_refused(const plan *p, size_t candidate, size_t site)
+{
+    size_t shape = p->shape_of[site];
+    const tn_kernel *kernel = &p->candidates[candidate].kernel->kernel;
+    for (uint32_t i = 0; i < kernel->impl_count; i++)
+        if (kernel->impls[i].op == p->shapes[shape]->site.op && plan_fit_at(p, candidate, shape, i)->refused)
+            return !plan_taking_fit(p, candidate, site);
+    return false;
+}
+
 static bool add_verdict(report *r, const plan *p, size_t candidate, size_t site)
 {
     char text[PLAN_TEXT], measured[PLAN_TEXT];
@@ -224,7 +234,8 @@ static bool add_verdict(report *r, const plan *p, size_t candidate, size_t site)
                       .kernel = p->candidates[candidate].kernel->kernel.id,
                       .taken = p->choices[site].candidate == (int32_t)candidate,
                       .reason = strdup(text),
-                      .measured = strdup(measured)};
+                      .measured = strdup(measured),
+                      .refused = is_refused(p, candidate, site)};
     return v->reason && v->measured;
 }
 

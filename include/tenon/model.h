@@ -86,6 +86,7 @@ typedef struct tn_verdict {
     const char *reason; /* the first rule that failed, with both values; empty when it matches  */
     /* How long calls take with it and without, "1 token 0.52 ms (0.61 without), ..."; empty: nobody measured. */
     const char *measured;
+    bool refused; /* it matches, but a check failed, or its plan() did; reason has it                    */
 } tn_verdict;
 
 typedef struct tn_site_report {

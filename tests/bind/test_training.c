@@ -214,6 +214,9 @@ START_TEST(bad_gradients_are_refused)
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "auto", &report, NULL), TN_OK);
     ck_assert_msg(strstr(report->summary, "good 9/9 RMS_NORM") != NULL, "%s", report->summary);
     ck_assert_ptr_nonnull(strstr(report->summary, "refused: bad at RMS_NORM"));
+    const tn_site_report *norm = report->sites[site_at(m, "model.norm", TN_OP_RMS_NORM)->index];
+    for (size_t i = 0; i < norm->verdict_count; i++)
+        ck_assert_int_eq(norm->verdicts[i]->refused, !strcmp(norm->verdicts[i]->kernel, "bad"));
     tn_report_free(report);
     tn_model_close(m);
     m = open_model("qwen3", "f32", false); /* nobody asks for its gradients */
