@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define VERIFYING "verifying kernels"
+
 static tn_status cannot(tn_status status, tn_error *err)
 {
     return tn_fail(err, status, "verify", "a check could not be made; free some memory");
@@ -46,7 +48,10 @@ static tn_status verify_applied(apply_target *target, tn_verify_row ***rows, siz
 {
     const graph *g = target->graph;
     verify_records records = {0};
-    tn_status status = TN_OK;
+    plan p = {.target = target, .checks.what = VERIFYING}; /* for who is told how far it is */
+    for (size_t i = 0; i < g->site_count; i++)
+        p.checks.total += g->sites[i]->bound.impl != NULL;
+    tn_status status = plan_tell(&p, &p.checks, 0, err);
     for (size_t i = 0; i < g->site_count && status == TN_OK; i++) {
         const graph_site *site = g->sites[i];
         if (!site->bound.impl)
@@ -60,6 +65,8 @@ static tn_status verify_applied(apply_target *target, tn_verify_row ***rows, siz
             tn_fail(err, status, why.where, "%s", why.message);
         if (record)
             record->row.applied_sites = record->row.sites;
+        if (status == TN_OK)
+            status = plan_tell(&p, &p.checks, p.checks.done + 1, err);
     }
     status = status == TN_OK ? verify_rows_give(&records, rows, count, err) : cannot(status, err);
     verify_rows_close(&records);
@@ -124,6 +131,14 @@ static bool covers_itself(const plan *p, size_t candidate, const graph_site *sit
     return false;
 }
 
+/* Is the implementation to be tried at the site? */
+static bool is_subject(const plan *p, size_t candidate, const graph_site *site, uint32_t impl)
+{
+    const plan_fit *fit = plan_fit_at(p, candidate, p->shape_of[site->index], impl);
+    return (fit->takes || fit->refused) && plan_modules_match(p->candidates[candidate].modules, site->site.path) &&
+           !covers_itself(p, candidate, site);
+}
+
 /* What is known of a kernel's implementations while its sites are gone through. */
 typedef struct progress {
     bool *wrong; /* [shape][impl]: wrong numbers                                                  */
@@ -138,8 +153,7 @@ static tn_status verify_at(plan *p, size_t candidate, const graph_site *site, ui
     uint32_t impls = c->kernel->kernel.impl_count;
     bool *done = &at->done[site->index * impls + impl], *wrong = &at->wrong[p->shape_of[site->index] * impls + impl];
     plan_fit *fit = plan_fit_at(p, candidate, p->shape_of[site->index], impl);
-    if (*done || (!fit->takes && !fit->refused) || !plan_modules_match(c->modules, site->site.path) ||
-        covers_itself(p, candidate, site))
+    if (*done || !is_subject(p, candidate, site, impl))
         return TN_OK;
     verify_record *record = verify_rows_find(records, c->kernel, &site->site, fit->impl);
     if (!record)
@@ -152,7 +166,7 @@ static tn_status verify_at(plan *p, size_t candidate, const graph_site *site, ui
     bool before = fit->refused;
     tn_status status = verify_fit(p, candidate, fit, wrong, site, record, err);
     at->more = at->more || fit->refused != before;
-    return status;
+    return status == TN_OK ? plan_tell(p, &p->checks, p->checks.done + 1, err) : status;
 }
 
 static tn_status verify_candidate(plan *p, size_t candidate, verify_records *records, tn_error *err)
@@ -211,14 +225,27 @@ static void tell_applied(const plan *p, size_t candidate, verify_record *record)
     }
 }
 
+/* Inner sites of what is refused come on top. */
+static void count_subjects(plan *p)
+{
+    p->checks = (plan_progress){.what = VERIFYING};
+    for (size_t i = 0; i < p->candidate_count; i++)
+        for (uint32_t j = 0; !p->candidates[i].excluded[0] && j < p->candidates[i].kernel->kernel.impl_count; j++)
+            for (size_t site = 0; site < p->target->graph->site_count; site++)
+                p->checks.total += is_subject(p, i, p->target->graph->sites[site], j);
+}
+
 static tn_status verify_plan(plan *p, verify_records *records, tn_error *err)
 {
-    tn_status status = TN_OK;
+    count_subjects(p);
+    tn_status status = plan_tell(p, &p->checks, 0, err);
     for (size_t i = 0; i < p->candidate_count && status == TN_OK; i++) {
         if (p->candidates[i].excluded[0])
             continue;
         status = verify_candidate(p, i, records, err);
     }
+    if (status == TN_OK)
+        status = plan_tell(p, &p->checks, p->checks.total, err);
     if (status != TN_OK)
         return cannot(status, err);
     if ((status = check_named(p, records, err)) != TN_OK)

@@ -25,8 +25,9 @@ typedef struct tn_model_options {
     bool training;
     /* The same as progress, with progress_ctx, which must live as long as the model then: called while kernels that no
      * earlier run knows are checked ("checking kernels, only the first time") and timed, when they are planned or
-     * applied, on the thread that does it. total is known before, done never becomes less and is total in the end,
-     * unless something fails. After a non-zero return TN_E_CANCELLED comes back, and the model is as it was. */
+     * applied, and site by site where they are verified ("verifying kernels"), on the thread that does it. total is
+     * known before, done never becomes less and is total in the end, unless something fails. After a non-zero return
+     * TN_E_CANCELLED comes back, and the model is as it was. */
     int (*applying)(void *ctx, const char *what, int64_t done, int64_t total);
 } tn_model_options;
 

@@ -13,6 +13,7 @@
 typedef struct told {
     int calls[2];
     int64_t done[2], total[2];
+    bool verifies;
     int stop; /* at this call of checks (positive) or timings (negative); 0: never                         */
 } told;
 
@@ -20,8 +21,9 @@ static int on_applying(void *ctx, const char *what, int64_t done, int64_t total)
 {
     told *t = ctx;
     int which = strcmp(what, "timing kernels") == 0;
-    ck_assert_msg(which || strcmp(what, "checking kernels") == 0, "%s",
-                  what); /* nothing is kept of kernels in no file */
+    const char *other =
+        t->verifies ? "verifying kernels" : "checking kernels"; /* nothing is kept of those in no file */
+    ck_assert_msg(which || strcmp(what, other) == 0, "%s", what);
     ck_assert_msg(which || t->calls[1] == 0 || done == total, "checks come before timings");
     ck_assert(t->calls[which] ? total == t->total[which] && done >= t->done[which] : done == 0);
     ck_assert(total > 0 && done <= total);
@@ -111,11 +113,36 @@ START_TEST(it_can_be_cancelled)
 }
 END_TEST
 
+/* Of what is applied, or of all that match, which one kernel more does: the mistaken one is tried at each site, too. */
+START_TEST(verifying_is_told)
+{
+    told t = {0};
+    tn_error err = TN_ERROR_INIT;
+    tn_verify_row **rows = NULL;
+    size_t count;
+    tn_model *m = open_model(&t);
+    ck_assert_msg(apply(m, "no", &err) == TN_OK, "%s", err.message);
+    for (int cancelled = 0; cancelled < 2; cancelled++) {
+        t = (told){.verifies = true, .stop = cancelled ? 2 : 0};
+        tn_status status =
+            _i ? tn_verify_kernels(m, NULL, "auto", NULL, &rows, &count, &err) : tn_verify(m, &rows, &count, &err);
+        ck_assert_msg(status == (cancelled ? TN_E_CANCELLED : TN_OK), "%s: %s", err.where, err.message);
+        ck_assert_int_eq(t.done[0], cancelled ? 1 : t.total[0]);
+        ck_assert_int_eq(t.total[0], _i ? 2 * 9 + 1 : 9 + 1); /* norms, and the rotation */
+        free(rows);
+        rows = NULL;
+    }
+    ck_assert_msg(strstr(err.message, "verifying kernels was cancelled") != NULL, "%s", err.message);
+    tn_model_close(m);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("progress of applying", 300);
     tcase_add_loop_test(tc, checks_are_counted_before, 0, 2);
     tcase_add_loop_test(tc, one_that_fails_does_not_turn_it_back, 0, 2);
     tcase_add_loop_test(tc, it_can_be_cancelled, 0, 4);
+    tcase_add_loop_test(tc, verifying_is_told, 0, 2);
     return suite_run();
 }
