@@ -1,27 +1,17 @@
 /* Choosing, applying and reverting kernels: who gets a site, what is said when nobody does, and that a change happens
  * completely or not at all. */
-#include "select/patterns.h"
-#include "open/model.h"
 #include "op/op.h"
+#include "open/model.h"
+#include "select/patterns.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static tn_model *open_model(const char *name, const char *dtype)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype};
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
 
 /* How many sites of op the kernel has. */
 static size_t has_sites(const tn_model *m, const char *id, tn_op op)
@@ -32,20 +22,6 @@ static size_t has_sites(const tn_model *m, const char *id, tn_op op)
         n += s->site.op == op && s->bound.impl && !strcmp(s->bound.kernel->kernel.id, id);
     }
     return n;
-}
-
-static size_t bound_count(const tn_model *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        n += m->target.graph->sites[i]->bound.impl != NULL;
-    return n;
-}
-
-static void apply(tn_model *m, const tn_config *config, const char *spec)
-{
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(tn_apply_kernels(m, config, spec, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
 }
 
 /* Applying spec fails with this code and these words, the last one NULL. */
@@ -93,7 +69,7 @@ static tn_report *plan_of(tn_model *m, const tn_config *config, const char *spec
 
 START_TEST(auto_takes_what_fits)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     tn_report *report = NULL;
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
@@ -117,11 +93,11 @@ END_TEST
 
 START_TEST(planning_changes_nothing)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     tn_report *report = plan_of(m, NULL, "auto");
     ck_assert_str_eq(site_of(report, "model.norm")->kernel, "norm");
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     tn_report_free(report);
     tn_model_close(m);
 }
@@ -129,12 +105,11 @@ END_TEST
 
 START_TEST(none_means_none)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
-    apply(m, NULL, "auto");
-    tn_report *report = NULL;
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "none", &report, NULL), TN_OK);
-    ck_assert_uint_eq(bound_count(m), 0);
+    test_model_apply(m, NULL, "auto");
+    tn_report *report = test_model_report(m, NULL, "none");
+    ck_assert_uint_eq(test_model_bound(m), 0);
     ck_assert_msg(strstr(report->summary, "no kernels; eager: 9 RMS_NORM") == report->summary, "%s", report->summary);
     ck_assert_ptr_nonnull(strstr(reason_of(report, "model.norm", "norm"), "none are asked for"));
     tn_report_free(report);
@@ -144,7 +119,7 @@ END_TEST
 
 START_TEST(unknown_ids)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     expect_error(m, NULL, "npu_fused_norm", TN_E_KERNEL, "kernel 'npu_fused_norm' not found", "no plugin", NULL);
     test_kernel_add(&(test_kernel){.id = "npu_fused_rmsnorm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "npu_fused_rope", .op = TN_OP_ROPE});
@@ -154,7 +129,7 @@ START_TEST(unknown_ids)
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(tn_apply_kernel(m, NULL, "auto", NULL, &err), TN_E_KERNEL);
     ck_assert_ptr_nonnull(strstr(err.message, "kernel 'auto' not found"));
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     tn_model_close(m);
 }
 END_TEST
@@ -166,7 +141,7 @@ static tn_status not_here(tn_error *err)
 
 START_TEST(unavailable_kernels)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "flux", .op = TN_OP_RMS_NORM, .available = not_here});
     expect_error(m, NULL, "flux", TN_E_KERNEL, "flux", "is not available: this machine has no flux capacitor", NULL);
     tn_report *report = plan_of(m, NULL, "auto");
@@ -184,15 +159,14 @@ static tn_status declines(const tn_site *site, tn_plan *plan, tn_error *err)
 
 START_TEST(named_kernels_without_sites)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "relu_mlp", .op = TN_OP_MLP, .acts = TN_TAKES(TN_ACT_RELU)});
     test_kernel_add(&(test_kernel){.id = "picky", .op = TN_OP_RMS_NORM, .plan = declines});
     expect_error(m, NULL, "relu_mlp", TN_E_KERNEL, "relu_mlp", "takes no site of this model",
                  "act: site has silu, kernel takes relu", NULL);
     expect_error(m, NULL, "picky", TN_E_KERNEL, "takes no site of this model", "plan: width", "is not to my taste",
                  NULL);
-    tn_report *report = NULL;
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "auto", &report, NULL), TN_OK);
+    tn_report *report = test_model_report(m, NULL, "auto");
     ck_assert_ptr_nonnull(strstr(reason_of(report, "model.norm", "picky"), "plan: width"));
     ck_assert_ptr_null(strstr(report->summary, "refused")); /* declining is an answer, not a failure */
     tn_report_free(report);
@@ -202,7 +176,7 @@ END_TEST
 
 START_TEST(priority_decides)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "a", .op = TN_OP_RMS_NORM, .priority = 3});
     test_kernel_add(&(test_kernel){.id = "b", .op = TN_OP_RMS_NORM, .priority = 7});
     tn_report *report = plan_of(m, NULL, "auto");
@@ -216,7 +190,7 @@ START_TEST(priority_decides)
     ck_assert_str_eq(reason_of(report, "model.norm", "c"),
                      "tie: b has the same priority and comes first by id; choose with --kernels=auto,c");
     tn_report_free(report);
-    apply(m, NULL, "c");
+    test_model_apply(m, NULL, "c");
     ck_assert_uint_eq(has_sites(m, "c", TN_OP_RMS_NORM), 9);
     tn_model_close(m);
 }
@@ -224,7 +198,7 @@ END_TEST
 
 START_TEST(outer_sites_cover_inner_ones)
 {
-    tn_model *m = open_model("qwen3", "f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     tn_report *report = NULL;
     test_kernel_add(&(test_kernel){.id = "linear", .op = TN_OP_LINEAR, .priority = 100});
     test_kernel_add(&(test_kernel){.id = "mlp", .op = TN_OP_MLP, .priority = 1});
@@ -245,12 +219,11 @@ END_TEST
 
 START_TEST(options_limit_modules)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     tn_config *config = test_config("{\"options\": {\"norm\": {\"modules\": [\"model.layers.1.*\", \"model.norm\"]}}}");
-    tn_report *report = NULL;
-    ck_assert_int_eq(tn_apply_kernels(m, config, "auto", &report, NULL), TN_OK);
-    ck_assert_uint_eq(bound_count(m), 5);
+    tn_report *report = test_model_report(m, config, "auto");
+    ck_assert_uint_eq(test_model_bound(m), 5);
     ck_assert_ptr_nonnull(site_of(report, "model.norm")->kernel);
     ck_assert_ptr_null(site_of(report, "model.layers.0.input_layernorm")->kernel);
     const char *reason = reason_of(report, "model.layers.0.input_layernorm", "norm");
@@ -260,14 +233,14 @@ START_TEST(options_limit_modules)
     /* The call's own patterns count instead. */
     ck_assert_int_eq(tn_revert_kernel(m, NULL, NULL), TN_OK);
     ck_assert_int_eq(tn_apply_kernel(m, config, "norm", "model.layers.0.*,model.layers.1.post*", NULL), TN_OK);
-    ck_assert_uint_eq(bound_count(m), 5);
+    ck_assert_uint_eq(test_model_bound(m), 5);
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(tn_apply_kernel(m, config, "norm", "vision.*", &err), TN_E_KERNEL);
     ck_assert_ptr_nonnull(strstr(err.message, "takes no site"));
     tn_error_clear(&err);
     ck_assert_int_eq(tn_apply_kernel(m, config, "norm", "model.norm,vision.*", &err), TN_E_KERNEL);
     ck_assert_ptr_nonnull(strstr(err.message, "'vision.*' matches no module of this model"));
-    ck_assert_uint_eq(bound_count(m), 5);
+    ck_assert_uint_eq(test_model_bound(m), 5);
     tn_config_free(config);
     tn_model_close(m);
 }
@@ -275,7 +248,7 @@ END_TEST
 
 START_TEST(disabled_kernels)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "acme_norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
     tn_config *config = test_config("{\"disable\": [\"acme_*\"]}");
@@ -283,7 +256,7 @@ START_TEST(disabled_kernels)
     ck_assert_ptr_null(site_of(report, "model.norm")->kernel);
     ck_assert_str_eq(reason_of(report, "model.norm", "acme_norm"), "disabled by the configuration");
     tn_report_free(report);
-    apply(m, config, "acme_norm"); /* a name on the command line overrides the file */
+    test_model_apply(m, config, "acme_norm"); /* a name on the command line overrides the file */
     ck_assert_uint_eq(has_sites(m, "acme_norm", TN_OP_RMS_NORM), 9);
     tn_config_free(config);
     tn_model_close(m);
@@ -344,12 +317,12 @@ static void expect_unchanged(const tn_model *m, graph_binding *before)
 
 START_TEST(failures_leave_everything)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "fine", .op = TN_OP_RMS_NORM, .plan = plan_packed, .pack = pack_fine});
     test_kernel_add(&(test_kernel){.id = "late", .op = TN_OP_RMS_NORM, .plan = plan_packed, .pack = pack_fails_late});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
     test_kernel_add(&(test_kernel){.id = "wrong_rope", .op = TN_OP_ROPE, .forward = wrong});
-    apply(m, NULL, "fine");
+    test_model_apply(m, NULL, "fine");
     int64_t packed = m->target.packed_bytes;
     ck_assert_int_gt(packed, 0);
     graph_binding *before = snapshot(m);
@@ -367,10 +340,10 @@ START_TEST(failures_leave_everything)
     expect_unchanged(m, before);
     /* What stays keeps its packed memory. */
     const void *kept = graph_find_site(m->target.graph, "model.norm")->bound.packed;
-    apply(m, NULL, "fine,rope");
+    test_model_apply(m, NULL, "fine,rope");
     ck_assert_ptr_eq(graph_find_site(m->target.graph, "model.norm")->bound.packed, kept);
     ck_assert_int_eq(m->target.packed_bytes, packed);
-    apply(m, NULL, "rope");
+    test_model_apply(m, NULL, "rope");
     ck_assert_int_eq(m->target.packed_bytes, 0);
     tn_model_close(m);
 }
@@ -378,14 +351,14 @@ END_TEST
 
 START_TEST(one_by_one)
 {
-    tn_model *m = open_model("qwen3", "f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "other", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "linear", .op = TN_OP_LINEAR});
     test_kernel_add(&(test_kernel){.id = "mlp", .op = TN_OP_MLP});
     ck_assert_int_eq(tn_apply_kernel(m, NULL, "norm", NULL, NULL), TN_OK);
     ck_assert_int_eq(tn_apply_kernel(m, NULL, "linear", NULL, NULL), TN_OK);
-    ck_assert_uint_eq(bound_count(m), 9 + 15);
+    ck_assert_uint_eq(test_model_bound(m), 9 + 15);
     /* The newer one takes what it matches; an outer site takes over from those inside. */
     ck_assert_int_eq(tn_apply_kernel(m, NULL, "other", "model.layers.0.*", NULL), TN_OK);
     ck_assert_uint_eq(has_sites(m, "other", TN_OP_RMS_NORM), 4);
@@ -398,12 +371,12 @@ START_TEST(one_by_one)
     tn_report_free(report);
     ck_assert_int_eq(tn_revert_kernel(m, "norm", NULL), TN_OK);
     ck_assert_uint_eq(has_sites(m, "norm", TN_OP_RMS_NORM), 0);
-    ck_assert_uint_eq(bound_count(m), 4 + 9 + 2);
+    ck_assert_uint_eq(test_model_bound(m), 4 + 9 + 2);
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(tn_revert_kernel(m, "norm", &err), TN_E_KERNEL);
     ck_assert_ptr_nonnull(strstr(err.message, "is not applied"));
     ck_assert_int_eq(tn_revert_kernel(m, NULL, NULL), TN_OK);
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     ck_assert_int_eq(tn_revert_kernel(m, NULL, NULL), TN_OK);
     tn_model_close(m);
 }
@@ -411,7 +384,7 @@ END_TEST
 
 START_TEST(sessions_hold_kernels)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     tn_session_options o = {.size = sizeof o, .context = 8};
     tn_session *s = tn_session_new(m, &o, NULL);
@@ -420,8 +393,8 @@ START_TEST(sessions_hold_kernels)
     ck_assert_int_eq(tn_apply_kernel(m, NULL, "norm", NULL, NULL), TN_E_USAGE);
     ck_assert_int_eq(tn_revert_kernel(m, NULL, NULL), TN_E_USAGE);
     tn_session_free(s);
-    apply(m, NULL, "auto");
-    ck_assert_uint_eq(bound_count(m), 9);
+    test_model_apply(m, NULL, "auto");
+    ck_assert_uint_eq(test_model_bound(m), 9);
     tn_model_close(m);
 }
 END_TEST
@@ -430,14 +403,10 @@ static void logits_of(tn_model *m, float *logits)
 {
     enum { TOKENS = 12 };
     int64_t ids[TOKENS];
-    tn_error err = TN_ERROR_INIT;
     for (int i = 0; i < TOKENS; i++)
         ids[i] = 5 * i + 1;
-    tn_session *s = tn_session_new(m, &(tn_session_options){.size = sizeof(tn_session_options), .context = 16}, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
-    tn_outputs outputs = {.size = sizeof outputs, .last_logits = logits};
-    ck_assert_msg(tn_session_run(s, &batch, &outputs, &err) == TN_OK, "%s", err.message);
+    tn_session *s = test_model_session(m, .context = 16);
+    test_model_run(s, TOKENS, ids, .last_logits = logits);
     tn_session_free(s);
 }
 
@@ -453,15 +422,14 @@ static tn_status slightly_off(const tn_call *call, tn_error *err)
 
 START_TEST(revert_is_exact)
 {
-    tn_model *m = open_model("qwen3", "f32");
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(m, &info);
-    size_t bytes = (size_t)info.vocab * sizeof(float);
+    tn_model *m = test_model_open("qwen3", "f32");
+    int64_t vocab = test_model_vocab(m);
+    size_t bytes = (size_t)vocab * sizeof(float);
     float *before = malloc(bytes), *with = malloc(bytes), *after = malloc(bytes);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = slightly_off});
     test_kernel_add(&(test_kernel){.id = "mlp", .op = TN_OP_MLP});
     logits_of(m, before);
-    apply(m, NULL, "auto");
+    test_model_apply(m, NULL, "auto");
     logits_of(m, with);
     ck_assert_mem_ne(before, with, bytes);
     ck_assert_int_eq(tn_revert_kernel(m, NULL, NULL), TN_OK);
@@ -485,17 +453,17 @@ static tn_status wrong_at_layer_1(const tn_call *call, tn_error *err)
 
 START_TEST(the_configuration_says_how_much_is_checked)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = wrong_at_layer_1});
     test_kernel_add(&(test_kernel){.id = "wrong", .op = TN_OP_ROPE, .forward = wrong});
     tn_config *all = test_config("{\"verify\": \"all\"}"), *never = test_config("{\"verify\": \"never\"}");
     tn_config *first = test_config("{\"verify\": \"first-use\"}");
     expect_error(m, all, "norm", TN_E_VERIFY, "norm", "is refused at model.layers.1", NULL);
-    apply(m, first, "norm");
-    ck_assert_uint_eq(bound_count(m), 9);
+    test_model_apply(m, first, "norm");
+    ck_assert_uint_eq(test_model_bound(m), 9);
     expect_error(m, first, "wrong", TN_E_VERIFY, "wrong", NULL);
-    apply(m, never, "wrong");
-    ck_assert_uint_eq(bound_count(m), 1);
+    test_model_apply(m, never, "wrong");
+    ck_assert_uint_eq(test_model_bound(m), 1);
     tn_config_free(all);
     tn_config_free(never);
     tn_config_free(first);
@@ -505,7 +473,7 @@ END_TEST
 
 START_TEST(verify_covers_every_site)
 {
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     tn_verify_row **rows = NULL;
     size_t count = 7;
     ck_assert_int_eq(tn_verify(m, &rows, &count, NULL), TN_OK);
@@ -513,7 +481,7 @@ START_TEST(verify_covers_every_site)
     free(rows);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = wrong_at_layer_1});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
-    apply(m, NULL, "auto");
+    test_model_apply(m, NULL, "auto");
     tn_error err = TN_ERROR_INIT;
     ck_assert_int_eq(tn_verify(m, &rows, &count, &err), TN_E_VERIFY);
     ck_assert_str_eq(err.where, "norm");

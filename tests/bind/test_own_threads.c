@@ -4,6 +4,7 @@
 #include "process.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -35,17 +36,6 @@ static void teardown(void)
     plugin_box_close();
 }
 
-static tn_model *open_model(const char *name)
-{
-    tn_error err = TN_ERROR_INIT;
-    char folder[128];
-    snprintf(folder, sizeof folder, "tests/data/models/%s", name);
-    tn_model_options o = {.size = sizeof o, .dtype = "f32", .threads = 2};
-    tn_model *m = tn_model_open(folder, &o, &err);
-    ck_assert_msg(m != NULL, "%s", err.message);
-    return m;
-}
-
 /* A few tokens in a session for chunks of that size. */
 static tn_status run(tn_model *m, int64_t chunk, tn_error *err)
 {
@@ -69,7 +59,8 @@ static tn_status apply(tn_model *m, tn_error *err)
 START_TEST(openmp_is_no_obstacle)
 {
     tn_error err;
-    tn_model *m = open_model("qwen3"), *other = open_model("llama");
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2),
+             *other = test_model_open_with("llama", .dtype = "f32", .threads = 2);
     for (int turn = 0; turn < 2; turn++) {
         ck_assert_msg(apply(m, &err) == TN_OK, "%s: %s", err.where, err.message);
         ck_assert_msg(run(m, 8, &err) == TN_OK, "%s: %s", err.where, err.message);
@@ -87,7 +78,8 @@ START_TEST(threads_of_its_own_are_told)
 {
     tn_error err;
     setenv("BAD_KERNEL", "a thread of its own", 1);
-    tn_model *m = open_model("qwen3"), *other = open_model("llama");
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2),
+             *other = test_model_open_with("llama", .dtype = "f32", .threads = 2);
     ck_assert_msg(apply(m, &err) == TN_OK, "%s: %s", err.where, err.message);
     ck_assert_msg(run(m, 8, &err) == TN_OK, "%s: %s", err.where, err.message);
     ck_assert_int_eq(run(m, 700, &err), TN_E_KERNEL);

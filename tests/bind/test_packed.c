@@ -2,6 +2,7 @@
 #include "open/model.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -43,10 +44,7 @@ static tn_status forward(const tn_call *call, tn_error *err)
 
 static tn_model *open_model(void)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(
         &(test_kernel){.id = "packer", .op = TN_OP_RMS_NORM, .plan = plan_packed, .pack = pack, .forward = forward});
     return m;
@@ -101,22 +99,11 @@ static void expect_packed(const tn_model *m, int64_t sites, int64_t copies)
     ck_assert_int_eq(info.packed_bytes, copies * MIB);
 }
 
-static void apply(tn_model *m, const tn_config *config, const char *spec)
-{
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(tn_apply_kernels(m, config, spec, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
-}
-
 /* Last logits of a few tokens. */
 static void logits_of(tn_model *m, float *out)
 {
-    int64_t ids[5] = {3, 1, 4, 1, 5};
-    tn_error err = TN_ERROR_INIT;
-    tn_session *s = tn_session_new(m, &(tn_session_options){.size = sizeof(tn_session_options), .context = 8}, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 5, .ids = ids};
-    tn_outputs outputs = {.size = sizeof outputs, .last_logits = out};
-    ck_assert_msg(tn_session_run(s, &batch, &outputs, &err) == TN_OK, "%s", err.message);
+    tn_session *s = test_model_session(m, .context = 8);
+    test_model_run(s, 5, ((int64_t[]){3, 1, 4, 1, 5}), .last_logits = out);
     tn_session_free(s);
 }
 
@@ -126,15 +113,15 @@ START_TEST(equal_weights_are_packed_once)
     float *copy = make_equal(m), *eager = calloc((size_t)m->info.vocab, sizeof *eager);
     float *packed = calloc((size_t)m->info.vocab, sizeof *packed);
     logits_of(m, eager);
-    apply(m, NULL, "packer");
+    test_model_apply(m, NULL, "packer");
     expect_packed(m, SITES, SITES - 2);
     ck_assert_int_eq(packs, SITES - 2);
     logits_of(m, packed);
     ck_assert_mem_eq(eager, packed, (size_t)m->info.vocab * sizeof *eager);
-    apply(m, NULL, "packer"); /* nothing new */
+    test_model_apply(m, NULL, "packer"); /* nothing new */
     ck_assert_int_eq(packs, SITES - 2);
     expect_packed(m, SITES, SITES - 2);
-    apply(m, NULL, "none");
+    test_model_apply(m, NULL, "none");
     expect_packed(m, 0, 0);
     free(eager);
     free(packed);
@@ -149,7 +136,7 @@ START_TEST(copies_live_as_long_as_they_are_used)
     tn_model *m = open_model();
     float *copy = make_equal(m);
     test_kernel_add(&(test_kernel){.id = "plain", .op = TN_OP_RMS_NORM});
-    apply(m, NULL, "packer");
+    test_model_apply(m, NULL, "packer");
     ck_assert_int_eq(tn_apply_kernel(m, NULL, "plain", FIRST "," SAME, NULL), TN_OK);
     expect_packed(m, SITES - 2, SITES - 2); /* EQUAL has it alone now */
     ck_assert_int_eq(tn_apply_kernel(m, NULL, "plain", EQUAL, NULL), TN_OK);
@@ -192,10 +179,9 @@ START_TEST(a_bound_is_kept)
     tn_model *m = open_model();
     float *copy = make_equal(m);
     tn_config *config = config_with(5);
-    tn_report *report = NULL;
     const char *reason = "";
     /* Four norms of heads, FIRST with SAME and EQUAL, and no more. */
-    ck_assert_int_eq(tn_apply_kernels(m, config, "auto", &report, NULL), TN_OK);
+    tn_report *report = test_model_report(m, config, "auto");
     ck_assert_uint_eq(taken(report, &reason), 7);
     ck_assert_str_eq(reason, "packed weights: 6 MiB with this site's, --max-packed-mb allows 5");
     expect_packed(m, 7, 5);
@@ -219,7 +205,7 @@ START_TEST(a_bound_is_kept)
     expect_packed(m, 0, 0);
     tn_config_free(config);
     config = config_with(-1);
-    apply(m, config, "packer");
+    test_model_apply(m, config, "packer");
     expect_packed(m, SITES, SITES - 2);
     ck_assert_int_eq(tn_config_set_max_packed_mb(config, -2, NULL), TN_E_KERNEL);
     ck_assert_int_eq(tn_config_set_max_packed_mb(config, INT64_MAX, NULL), TN_E_KERNEL);
@@ -235,8 +221,7 @@ START_TEST(others_take_what_is_left)
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "plain", .op = TN_OP_RMS_NORM, .priority = -1});
     tn_config *config = config_with(2);
-    tn_report *report = NULL;
-    ck_assert_int_eq(tn_apply_kernels(m, config, "auto", &report, NULL), TN_OK);
+    tn_report *report = test_model_report(m, config, "auto");
     ck_assert_msg(strstr(report->summary, "packer 2/9 RMS_NORM, plain 7/9 RMS_NORM") != NULL, "%s", report->summary);
     tn_report_free(report);
     tn_config_free(config);

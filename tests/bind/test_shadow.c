@@ -6,6 +6,7 @@
 #include "suite.h"
 #include "tempdir.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -30,40 +31,16 @@ static tn_status forward(const tn_call *call, tn_error *err)
     return TN_OK;
 }
 
-static tn_model *open_model(const char *name, const char *dtype)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype};
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static size_t bound_count(const tn_model *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        n += m->target.graph->sites[i]->bound.impl != NULL;
-    return n;
-}
-
 /* Logits of some tokens in three chunks. Owned. */
 static float *logits_of(tn_model *m, size_t *count)
 {
     int64_t ids[TOKENS];
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .context = 32, .chunk = CHUNK};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
+    tn_session *s = test_model_session(m, .context = 32, .chunk = CHUNK);
     for (int64_t i = 0; i < TOKENS; i++)
         ids[i] = 1 + i * 5 % 17;
     *count = (size_t)(TOKENS * m->info.vocab);
     float *logits = calloc(*count, sizeof *logits);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
-    tn_outputs outputs = {.size = sizeof outputs, .logits = logits};
-    ck_assert_msg(tn_session_run(s, &batch, &outputs, &err) == TN_OK, "%s: %s", err.where, err.message);
+    test_model_run(s, TOKENS, ids, .logits = logits);
     tn_session_free(s);
     return logits;
 }
@@ -89,15 +66,15 @@ START_TEST(a_kernel_that_turns_wrong_is_taken_off)
 {
     size_t count;
     char *folder = tempdir_new(), *prefix = tempdir_path(folder, "s"), *file = tempdir_path(folder, "s-k.safetensors");
-    tn_model *m = open_model(subjects[_i].model, "f32");
+    tn_model *m = test_model_open(subjects[_i].model, "f32");
     float *eager = logits_of(m, &count);
     test_kernel_add(&(test_kernel){.id = "k", .op = subjects[_i].op, .forward = forward});
     apply(m, "k", 1, prefix);
-    ck_assert_uint_gt(bound_count(m), 0);
+    ck_assert_uint_gt(test_model_bound(m), 0);
     turns_wrong = true;
     float *logits = logits_of(m, &count);
     ck_assert_int_eq(wrong_calls, 1);
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     if (subjects[_i].exact)
         ck_assert_mem_eq(logits, eager, count * sizeof *logits);
     ck_assert_uint_eq(tn_notice_count(), 1);
@@ -128,12 +105,12 @@ END_TEST
 START_TEST(a_right_kernel_stays)
 {
     size_t count;
-    tn_model *m = open_model(subjects[_i].model, "bf16");
+    tn_model *m = test_model_open(subjects[_i].model, "bf16");
     test_kernel_add(&(test_kernel){.id = "k", .op = subjects[_i].op, .forward = forward});
     apply(m, "k", 1, NULL);
-    size_t bound = bound_count(m);
+    size_t bound = test_model_bound(m);
     free(logits_of(m, &count));
-    ck_assert_uint_eq(bound_count(m), bound);
+    ck_assert_uint_eq(test_model_bound(m), bound);
     ck_assert_uint_eq(tn_notice_count(), 0);
     tn_model_close(m);
 }
@@ -144,7 +121,7 @@ END_TEST
 START_TEST(a_fraction_of_the_calls)
 {
     size_t count;
-    tn_model *m = open_model("qwen3", "f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "k", .op = TN_OP_RMS_NORM, .forward = forward});
     apply(m, "k", 0, NULL);
     free(logits_of(m, &count));
@@ -167,7 +144,7 @@ END_TEST
 START_TEST(what_cannot_be_is_refused)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model("qwen3", NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     ck_assert_int_eq(tn_model_shadow(NULL, 1, NULL, NULL), TN_E_USAGE);
     ck_assert_int_eq(tn_model_shadow(m, 1.5, NULL, &err), TN_E_USAGE);
     ck_assert_ptr_nonnull(strstr(err.message, "give 0 to 1"));

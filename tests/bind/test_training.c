@@ -3,6 +3,7 @@
 #include "plugin/plugins.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -12,25 +13,6 @@
 #include <string.h>
 
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
-
-static tn_model *open_model(const char *name, const char *dtype, bool training)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype, .training = training};
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static const graph_site *site_at(const tn_model *m, const char *path, tn_op op)
-{
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        if (!strcmp(m->target.graph->sites[i]->site.path, path) && m->target.graph->sites[i]->site.op == op)
-            return m->target.graph->sites[i];
-    ck_abort_msg("no site %s", path);
-}
 
 static bool has_kernel(const tn_model *m)
 {
@@ -49,10 +31,10 @@ START_TEST(kernels_without_gradients_are_declined)
     tn_error err = TN_ERROR_INIT;
     tn_report *report = NULL;
     test_kernel_add(&(test_kernel){.id = "forward_only", .op = TN_OP_RMS_NORM});
-    tn_model *m = open_model("qwen3", "f32", true);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true);
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "auto", &report, NULL), TN_OK);
     ck_assert(!has_kernel(m));
-    const graph_site *norm = site_at(m, "model.norm", TN_OP_RMS_NORM);
+    const graph_site *norm = test_model_site(m, "model.norm", TN_OP_RMS_NORM);
     ck_assert_str_eq(report->sites[norm->index]->verdicts[0]->reason, NO_BACKWARD);
     char *text = tn_model_describe(m, report, TN_GRAPH_TEXT, true, NULL);
     ck_assert_ptr_nonnull(strstr(text, "- forward_only: " NO_BACKWARD));
@@ -61,8 +43,8 @@ START_TEST(kernels_without_gradients_are_declined)
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "forward_only", NULL, &err), TN_E_KERNEL);
     ck_assert_msg(strstr(err.message, NO_BACKWARD) != NULL, "%s", err.message);
     tn_model_close(m);
-    m = open_model("qwen3", "f32", false);
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "forward_only", NULL, NULL), TN_OK);
+    m = test_model_open("qwen3", "f32");
+    test_model_apply(m, NULL, "forward_only");
     ck_assert(has_kernel(m));
     tn_model_close(m);
 }
@@ -74,7 +56,7 @@ START_TEST(right_gradients_are_taken)
 {
     static const tn_op ops[] = {TN_OP_RMS_NORM, TN_OP_ADD_RMS_NORM, TN_OP_ROPE, TN_OP_LINEAR};
     static const char *const ids[] = {"norm", "add_norm", "rope", "linear"};
-    tn_model *m = open_model("qwen2", dtypes[_i], true); /* its products have biases */
+    tn_model *m = test_model_open_with("qwen2", .dtype = dtypes[_i], .training = true); /* its products have biases */
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         tn_error err = TN_ERROR_INIT;
         const char *id = ids[i];
@@ -204,23 +186,22 @@ START_TEST(bad_gradients_are_refused)
     tn_error err = TN_ERROR_INIT;
     test_kernel_add(&(test_kernel){.id = "bad", .op = TN_OP_RMS_NORM, .priority = 9, .backward = bad[_i].backward});
     test_kernel_add(&(test_kernel){.id = "good", .op = TN_OP_RMS_NORM, .backward = test_kernel_backward});
-    tn_model *m = open_model("qwen3", "f32", true);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true);
     tn_status status = tn_apply_kernels(m, NULL, "bad", NULL, &err);
     ck_assert_msg(status == bad[_i].code, "%d: %s", (int)status, err.message);
     for (int i = 0; i < 2; i++)
         ck_assert_msg(strstr(err.message, bad[_i].words[i]) != NULL, "no '%s' in: %s", bad[_i].words[i], err.message);
     ck_assert(!has_kernel(m));
-    tn_report *report = NULL;
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "auto", &report, NULL), TN_OK);
+    tn_report *report = test_model_report(m, NULL, "auto");
     ck_assert_msg(strstr(report->summary, "good 9/9 RMS_NORM") != NULL, "%s", report->summary);
     ck_assert_ptr_nonnull(strstr(report->summary, "refused: bad at RMS_NORM"));
-    const tn_site_report *norm = report->sites[site_at(m, "model.norm", TN_OP_RMS_NORM)->index];
+    const tn_site_report *norm = report->sites[test_model_site(m, "model.norm", TN_OP_RMS_NORM)->index];
     for (size_t i = 0; i < norm->verdict_count; i++)
         ck_assert_int_eq(norm->verdicts[i]->refused, !strcmp(norm->verdicts[i]->kernel, "bad"));
     tn_report_free(report);
     tn_model_close(m);
-    m = open_model("qwen3", "f32", false); /* nobody asks for its gradients */
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "bad", NULL, NULL), TN_OK);
+    m = test_model_open("qwen3", "f32"); /* nobody asks for its gradients */
+    test_model_apply(m, NULL, "bad");
     tn_model_close(m);
 }
 END_TEST
@@ -246,11 +227,11 @@ START_TEST(gradients_have_their_tolerance)
 {
     test_kernel_add(
         &(test_kernel){.id = "shifted", .op = TN_OP_RMS_NORM, .ulps = 1, .backward = shifted, .gradient_ulps = 1000});
-    tn_model *m = open_model("qwen3", "f32", true);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true);
     shift = 1010;
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "shifted", NULL, NULL), TN_E_VERIFY);
     shift = 990;
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "shifted", NULL, NULL), TN_OK);
+    test_model_apply(m, NULL, "shifted");
     tn_model_close(m);
 }
 END_TEST
@@ -289,9 +270,7 @@ static tn_status plan_far_too_much(const tn_site *site, tn_plan *plan, tn_error 
 
 static size_t arena_of(tn_model *m)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_session *s = tn_session_new(m, &(tn_session_options){.size = sizeof(tn_session_options), .context = 32}, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
+    tn_session *s = test_model_session(m, .context = 32);
     size_t bytes = tn_session_arena_bytes(s);
     tn_session_free(s);
     return bytes;
@@ -308,12 +287,12 @@ START_TEST(backward_has_scratch)
     test_kernel_add(&(test_kernel){
         .id = "glutton", .op = TN_OP_RMS_NORM, .plan = plan_far_too_much, .backward = test_kernel_backward});
     for (int training = 0; training < 2; training++) {
-        tn_model *m = open_model("qwen3", "f32", training);
-        ck_assert_int_eq(tn_apply_kernels(m, NULL, "good", NULL, NULL), TN_OK);
+        tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = training);
+        test_model_apply(m, NULL, "good");
         ck_assert_uint_lt(arena_of(m), MANY);
         tn_model_close(m);
     }
-    tn_model *m = open_model("qwen3", "f32", true);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true);
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "over", NULL, &err), TN_E_KERNEL);
     ck_assert_msg(strstr(err.message, "backward: wrote outside its scratch") != NULL, "%s", err.message);
     err = (tn_error)TN_ERROR_INIT;

@@ -3,6 +3,7 @@
 #include "optest.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -11,25 +12,6 @@
 #include <string.h>
 
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
-
-static tn_model *open_model(const char *name, const char *dtype, bool training)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype, .training = training};
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static const graph_site *site_at(const tn_model *m, const char *path, tn_op op)
-{
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        if (!strcmp(m->target.graph->sites[i]->site.path, path) && m->target.graph->sites[i]->site.op == op)
-            return m->target.graph->sites[i];
-    ck_abort_msg("no site %s", path);
-}
 
 enum { FEW = 4096, MANY = 64 << 20 };
 
@@ -73,8 +55,8 @@ START_TEST(sites_are_performed)
                                    .plan = plan_backward,
                                    .forward = counts_forward,
                                    .backward = counts_backward});
-    tn_model *m = open_model("qwen3", "f32", true);
-    const graph_site *site = site_at(m, "model.norm", TN_OP_RMS_NORM);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true);
+    const graph_site *site = test_model_site(m, "model.norm", TN_OP_RMS_NORM);
     int64_t shape[2] = {TOKENS, width_of(site)}, count = TOKENS * width_of(site);
     tn_tensor x = optest_random(TN_F32, 2, shape, 1), dy = optest_random(TN_F32, 2, shape, 2);
     tn_tensor y[2], dx[2], dw[2];
@@ -85,7 +67,7 @@ START_TEST(sites_are_performed)
         tn_grads grads = {.size = sizeof grads, .out = {dy}, .in = {dx[i]}};
         grads.param[TN_ROLE_WEIGHT] = (tn_param){&dw[i], 1};
         if (i == 1)
-            ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, NULL), TN_OK);
+            test_model_apply(m, NULL, "norm");
         ck_assert_int_eq(tn_site_forward(m, "model.norm", TN_OP_RMS_NORM, &x, 1, &y[i], 1, &err), TN_OK);
         ck_assert_int_eq(tn_site_backward(m, "model.norm", TN_OP_RMS_NORM, &x, 1, &grads, &err), TN_OK);
         ck_assert_int_eq(forwards, i);
@@ -103,7 +85,7 @@ END_TEST
 START_TEST(composed_sites_have_gradients)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model("qwen3_moe", "f32", true);
+    tn_model *m = test_model_open_with("qwen3_moe", .dtype = "f32", .training = true);
     static const struct {
         const char *path;
         tn_op op;
@@ -111,7 +93,7 @@ START_TEST(composed_sites_have_gradients)
                  {"model.layers.1.input_layernorm", TN_OP_ADD_RMS_NORM},
                  {"model.layers.0.self_attn.q_proj", TN_OP_LINEAR}};
     for (size_t i = 0; i < sizeof sites / sizeof *sites; i++) {
-        const graph_site *site = site_at(m, sites[i].path, sites[i].op);
+        const graph_site *site = test_model_site(m, sites[i].path, sites[i].op);
         int64_t in[2] = {3, site->site.dim[TN_DIM_HIDDEN]}, out[2] = {3, site->site.dim[TN_DIM_OUT]};
         bool add = sites[i].op == TN_OP_ADD_RMS_NORM;
         in[1] = add ? width_of(site) : in[1];
@@ -143,8 +125,8 @@ END_TEST
 /* A site with the sizes and weights of golden cases. */
 START_TEST(gradients_are_the_golden_ones)
 {
-    tn_model *m = open_model("qwen3", dtypes[_i], true);
-    graph_site *site = (graph_site *)site_at(m, "model.norm", TN_OP_RMS_NORM);
+    tn_model *m = test_model_open_with("qwen3", .dtype = dtypes[_i], .training = true);
+    graph_site *site = (graph_site *)test_model_site(m, "model.norm", TN_OP_RMS_NORM);
     tn_dtype dtype = (tn_dtype)site->site.meaning[TN_AXIS_DTYPE];
     tn_tensor *own = (tn_tensor *)site->site.param[TN_ROLE_WEIGHT].tensors, kept = *own;
     tn_safetensors *file = optest_open("rmsnorm");
@@ -183,8 +165,10 @@ static void expect_refused(tn_status status, tn_status code, const tn_error *err
 
 START_TEST(wrong_tensors_are_refused)
 {
-    tn_model *m = open_model("qwen3", "f32", true), *inference = open_model("qwen3", "f32", false);
-    int64_t width = width_of(site_at(m, "model.norm", TN_OP_RMS_NORM)), good[2] = {3, width}, wide[2] = {3, width + 1};
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true),
+             *inference = test_model_open("qwen3", "f32");
+    int64_t width = width_of(test_model_site(m, "model.norm", TN_OP_RMS_NORM)), good[2] = {3, width},
+            wide[2] = {3, width + 1};
     tn_tensor x = optest_random(TN_F32, 2, good, 1), y = optest_zeros(TN_F32, 2, good);
     tn_tensor other = optest_zeros(TN_F32, 2, wide), half = optest_zeros(TN_BF16, 2, good), none = y, turned = y;
     none.data = NULL;

@@ -3,6 +3,7 @@
 #include "open/model.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <fenv.h>
@@ -12,23 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static tn_model *open_model(const char *dtype)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static size_t bound_count(const tn_model *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        n += m->target.graph->sites[i]->bound.impl != NULL;
-    return n;
-}
 
 /* ---- misbehaviour ------------------------------------------------------------------------------------------- */
 
@@ -330,7 +314,7 @@ static const struct {
 /* Left out by auto, which says so; nothing of the model changes. */
 START_TEST(auto_leaves_it_out)
 {
-    tn_model *m = open_model("f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     tn_report *report = NULL;
     tn_error err = TN_ERROR_INIT;
     test_kernel k = bad[_i].kernel;
@@ -338,7 +322,7 @@ START_TEST(auto_leaves_it_out)
     test_kernel_add(&k);
     ck_assert_msg(tn_apply_kernels(m, NULL, "auto", &report, &err) == TN_OK, "%s: %s", err.where, err.message);
     ck_assert_msg(strstr(report->summary, bad[_i].says) && strstr(report->summary, k.id), "%s", report->summary);
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     ck_assert_int_eq(m->target.packed_bytes, 0);
     tn_report_free(report);
     tn_model_close(m);
@@ -348,7 +332,7 @@ END_TEST
 /* An error by name, with the kernel and the reason. */
 START_TEST(by_name_is_an_error)
 {
-    tn_model *m = open_model("f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     tn_error err = TN_ERROR_INIT;
     test_kernel k = bad[_i].kernel;
     k.op = TN_OP_RMS_NORM;
@@ -357,7 +341,7 @@ START_TEST(by_name_is_an_error)
     ck_assert_int_eq(err.code, bad[_i].by_name);
     ck_assert_msg(strstr(err.message, bad[_i].says), "%s", err.message);
     ck_assert_str_eq(err.where, k.id);
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     tn_model_close(m);
 }
 END_TEST
@@ -365,12 +349,10 @@ END_TEST
 /* What does the work instead: the next kernel, whatever its priority. */
 START_TEST(another_kernel_takes_over)
 {
-    tn_model *m = open_model("f32");
-    tn_report *report = NULL;
-    tn_error err = TN_ERROR_INIT;
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "bad", .op = TN_OP_RMS_NORM, .priority = 9, .forward = wrong});
     test_kernel_add(&(test_kernel){.id = "good", .op = TN_OP_RMS_NORM, .priority = 1});
-    ck_assert_msg(tn_apply_kernels(m, NULL, "auto", &report, &err) == TN_OK, "%s", err.message);
+    tn_report *report = test_model_report(m, NULL, "auto");
     for (size_t i = 0; i < report->site_count; i++)
         if (report->sites[i]->site->op == TN_OP_RMS_NORM) {
             ck_assert_str_eq(report->sites[i]->kernel, "good");
@@ -405,12 +387,12 @@ static tn_status shifted(const tn_call *call, tn_error *err)
 
 START_TEST(tolerance_is_a_bound)
 {
-    tn_model *m = open_model("f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "shifted", .op = TN_OP_RMS_NORM, .forward = shifted, .ulps = 1000});
     shift = 1010;
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "shifted", NULL, NULL), TN_E_VERIFY);
     shift = 990;
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "shifted", NULL, NULL), TN_OK);
+    test_model_apply(m, NULL, "shifted");
     tn_model_close(m);
 }
 END_TEST
@@ -428,13 +410,11 @@ static tn_status ignores_renorm(const tn_call *call, tn_error *err)
 START_TEST(mixtures_are_checked)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = _i ? "bf16" : "f32"};
-    tn_model *m = tn_model_open("tests/data/models/qwen3_moe", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open("qwen3_moe", _i ? "bf16" : "f32");
     test_kernel_add(&(test_kernel){.id = "moe", .op = TN_OP_MOE_BLOCK});
     test_kernel_add(&(test_kernel){.id = "bad_moe", .op = TN_OP_MOE_BLOCK, .forward = ignores_renorm});
-    ck_assert_msg(tn_apply_kernels(m, NULL, "moe", NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
-    ck_assert_uint_ge(bound_count(m), 1);
+    test_model_apply(m, NULL, "moe");
+    ck_assert_uint_ge(test_model_bound(m), 1);
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "bad_moe", NULL, &err), TN_E_VERIFY);
     tn_model_close(m);
 }

@@ -7,6 +7,7 @@
 #include "process.h"
 #include "sanitizer.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -158,9 +159,7 @@ static tn_status apply(int kernel, bool training, tn_error *err)
     ck_assert_msg(folders_load_file(path, &loaded, &why) == TN_OK, "%s: %s", path, why.message);
     snprintf(model, sizeof model, "tests/data/models/%s", kernels[kernel].model);
     threads_set(2);
-    tn_model_options o = {.size = sizeof o, .dtype = "f32", .training = training};
-    tn_model *m = tn_model_open(model, &o, &why);
-    ck_assert_msg(m != NULL, "%s: %s", model, why.message);
+    tn_model *m = test_model_open_with(model, .dtype = "f32", .training = training);
     tn_status status = tn_apply_kernels(m, NULL, kernels[kernel].id, NULL, err);
     tn_model_close(m);
     return status;
@@ -261,11 +260,10 @@ START_TEST(the_tree_s_own_are_taken)
     snprintf(model, sizeof model, "tests/data/models/%s", models[_i]);
     for (int i = 0; i < 6; i++) {
         tn_error err = TN_ERROR_INIT;
-        tn_report *report = NULL;
         tn_model_options o = {.size = sizeof o, .dtype = dtypes[i % 3], .training = i >= 3};
         tn_model *m = tn_model_open(model, &o, &err);
         ck_assert_msg(m != NULL, "%s: %s", model, err.message);
-        ck_assert_msg(tn_apply_kernels(m, NULL, "auto", &report, &err) == TN_OK, "%s: %s", model, err.message);
+        tn_report *report = test_model_report(m, NULL, "auto");
         ck_assert_msg(!strstr(report->summary, "refused"), "%s, %s: %s", model, o.dtype, report->summary);
         ck_assert_msg(strstr(report->summary, "npu_fused_rmsnorm") != NULL, "%s: %s", model, report->summary);
         tn_report_free(report);

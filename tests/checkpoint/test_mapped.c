@@ -3,6 +3,7 @@
 #include "broken.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -147,11 +148,8 @@ START_TEST(a_model_says_which_file)
 {
     tn_error err = TN_ERROR_INIT;
     char *folder = broken_copy("llama"), *path = tempdir_path(folder, "model.safetensors");
-    tn_model *model = tn_model_open(folder, NULL, &err);
-    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
-    tn_session_options options = {.size = sizeof options, .context = 16};
-    tn_session *session = tn_session_new(model, &options, &err);
-    ck_assert_msg(session != NULL, "%s: %s", err.where, err.message);
+    tn_model *model = test_model_open(folder, NULL);
+    tn_session *session = test_model_session(model, .context = 16);
     const int64_t ids[] = {1, 2, 3};
     tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 3, .ids = ids};
     ck_assert_int_eq(tn_session_run(session, &batch, NULL, &err), TN_OK);

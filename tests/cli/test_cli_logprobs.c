@@ -1,6 +1,7 @@
 /* tenon run --json --logprobs: of what the model computed, whatever tokens are drawn by. */
 #include "process.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -46,25 +47,17 @@ static json_t *logprobs_of(process_result r)
 /* Those of the model for what follows the prompt, from its logits. */
 static double *expected(int64_t *vocab)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
-    tn_model_info info = {.size = sizeof info};
-    tn_model *m = tn_model_open(MODEL, &o, &err);
-    ck_assert_msg(m != NULL, "%s", err.message);
-    tn_model_get_info(m, &info);
-    *vocab = info.vocab;
+    tn_model *m = test_model_open(MODEL, "f32");
+    *vocab = test_model_vocab(m);
     const int64_t ids[] = {296, 354, 473, 290, 619};
-    tn_session_options so = {.size = sizeof so, .context = 8};
-    tn_session *s = tn_session_new(m, &so, &err);
-    float *logits = malloc((size_t)info.vocab * sizeof *logits);
-    double *all = malloc((size_t)info.vocab * sizeof *all), sum = 0;
-    ck_assert(s && logits && all);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 5, .ids = ids};
-    ck_assert_int_eq(tn_session_run(s, &batch, &(tn_outputs){.size = sizeof(tn_outputs), .last_logits = logits}, &err),
-                     TN_OK);
-    for (int64_t i = 0; i < info.vocab; i++)
+    tn_session *s = test_model_session(m, .context = 8);
+    float *logits = malloc((size_t)*vocab * sizeof *logits);
+    double *all = malloc((size_t)*vocab * sizeof *all), sum = 0;
+    ck_assert(logits && all);
+    test_model_run(s, 5, ids, .last_logits = logits);
+    for (int64_t i = 0; i < *vocab; i++)
         sum += exp(logits[i]);
-    for (int64_t i = 0; i < info.vocab; i++)
+    for (int64_t i = 0; i < *vocab; i++)
         all[i] = logits[i] - log(sum);
     free(logits);
     tn_session_free(s);

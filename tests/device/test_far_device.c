@@ -4,6 +4,7 @@
 #include "optest.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -41,13 +42,8 @@ static float *results_of(tn_model *m, size_t *count)
     float *all = calloc(*count, sizeof *all), *hidden[64];
     for (int64_t i = 0; i <= shape->layers; i++)
         hidden[i] = all + logits + (size_t)i * row;
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .context = 32, .chunk = CHUNK};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
-    tn_outputs outputs = {.size = sizeof outputs, .logits = all, .hidden = hidden};
-    ck_assert_msg(tn_session_run(s, &batch, &outputs, &err) == TN_OK, "%s", err.message);
+    tn_session *s = test_model_session(m, .context = 32, .chunk = CHUNK);
+    test_model_run(s, TOKENS, ids, .logits = all, .hidden = hidden);
     ck_assert_int_eq(far_seen.waiting, 0);
     tn_session_free(s);
     return all;
@@ -294,7 +290,6 @@ START_TEST(kernels_of_a_device_use_its_queue)
 {
     const far_options *kind = &kinds[_i];
     size_t count;
-    tn_error err = TN_ERROR_INIT;
     far_device_add(kind);
     test_kernel_add(&(test_kernel){.id = "far_norm",
                                    .op = TN_OP_RMS_NORM,
@@ -314,7 +309,7 @@ START_TEST(kernels_of_a_device_use_its_queue)
     tn_model_close(m);
     m = open_good("llama", kind->name);
     tn_config *config = test_config("{\"verify\": \"all\"}");
-    ck_assert_msg(tn_apply_kernels(m, config, "far_norm", NULL, &err) == TN_OK, "%s", err.message);
+    test_model_apply(m, config, "far_norm");
     float *got = results_of(m, &count);
     ck_assert_mem_eq(want, got, count * sizeof *want);
     ck_assert_int_gt(kernel_calls, 0);

@@ -1,6 +1,7 @@
 /* The public functions given NULL, and structs without a size or from other versions: errors, never a crash. */
 
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -10,14 +11,6 @@
 
 static const int64_t ids[2] = {1, 2};
 static float logits[4096];
-
-static tn_model *open_model(void)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_model *m = tn_model_open("tests/data/models/qwen3_moe", NULL, &err);
-    ck_assert_msg(m != NULL, "%s", err.message);
-    return m;
-}
 
 static void expect_usage(tn_error *err, const char *where, const char *message)
 {
@@ -72,7 +65,7 @@ END_TEST
 START_TEST(nothing_else_to_work_with)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model();
+    tn_model *m = test_model_open("qwen3_moe", NULL);
     size_t count;
     tn_packed **packed;
     ck_assert_int_eq(tn_model_get_info(m, NULL), TN_E_USAGE);
@@ -104,7 +97,7 @@ START_TEST(no_session_or_batch)
     tn_session_reset(NULL);
     ck_assert_int_eq(tn_session_length(NULL), 0);
     ck_assert_uint_eq(tn_session_cache_bytes(NULL) + tn_session_arena_bytes(NULL), 0);
-    tn_model *m = open_model();
+    tn_model *m = test_model_open("qwen3_moe", NULL);
     tn_session *s = tn_session_new(m, NULL, NULL);
     ck_assert_int_eq(tn_session_run(s, NULL, NULL, &err), TN_E_USAGE);
     expect_usage(&err, "tn_batch", NULL_SAYS);
@@ -235,7 +228,7 @@ END_TEST
 START_TEST(shorter_and_longer_structs)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model();
+    tn_model *m = test_model_open("qwen3_moe", NULL);
     tn_model_info full = {.size = sizeof full}, early = {.size = offsetof(tn_model_info, eos)};
     struct {
         tn_model_info info;
@@ -276,7 +269,7 @@ END_TEST
 
 START_TEST(what_is_returned_has_its_size)
 {
-    tn_model *m = open_model();
+    tn_model *m = test_model_open("qwen3_moe", NULL);
     tn_report *report = tn_model_plan(m, NULL, "auto", NULL);
     ck_assert_uint_eq(report->size, sizeof *report);
     for (size_t i = 0; i < report->site_count; i++)

@@ -12,6 +12,7 @@
 
 #include "sanitizer.h"
 #include "suite.h"
+#include "test_models.h"
 
 static atomic_bool counting;
 static atomic_long ours, others;
@@ -90,11 +91,9 @@ START_TEST(decoding_allocates_nothing)
     ck_assert(realpath(plugins, absolute) != NULL);
     ck_assert_int_eq(tn_config_set_plugins(config, absolute, &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    tn_model *m = tn_model_open(folders[_i / 2], NULL, &err);
-    ck_assert_msg(m != NULL, "%s", err.message);
-    ck_assert_msg(tn_apply_kernels(m, config, spec, NULL, &err) == TN_OK, "%s", err.message);
-    tn_session_options o = {.size = sizeof o, .context = 64};
-    tn_session *s = tn_session_new(m, &o, &err);
+    tn_model *m = test_model_open(folders[_i / 2], NULL);
+    test_model_apply(m, config, spec);
+    tn_session *s = test_model_session(m, .context = 64);
     float *logits = malloc(264 * sizeof *logits);
     int failures = 0;
     for (int64_t i = 0; i < 40; i++) /* the first call of each size allocates where kernels are compared then */

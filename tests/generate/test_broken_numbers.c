@@ -2,6 +2,7 @@
 #include "broken.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -42,16 +43,12 @@ static void expect(const char *tensor, float value, const char *text)
     tn_error err = TN_ERROR_INIT;
     char *folder = broken_copy("llama");
     spoil(folder, tensor, value);
-    tn_model *model = tn_model_open(folder, NULL, &err);
-    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
-    tn_model_info info = {.size = sizeof info};
-    ck_assert_int_eq(tn_model_get_info(model, &info), TN_OK);
-    tn_session_options options = {.size = sizeof options, .context = 16};
-    tn_session *session = tn_session_new(model, &options, &err);
-    ck_assert_msg(session != NULL, "%s: %s", err.where, err.message);
+    tn_model *model = test_model_open(folder, NULL);
+    int64_t vocab = test_model_vocab(model);
+    tn_session *session = test_model_session(model, .context = 16);
     const int64_t ids[] = {1, 0, 3};
     int64_t out[4];
-    float *logits = calloc(3 * (size_t)info.vocab, sizeof *logits);
+    float *logits = calloc(3 * (size_t)vocab, sizeof *logits);
     tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 3, .ids = ids};
     tn_outputs all = {.size = sizeof all, .logits = logits}, last = {.size = sizeof last, .last_logits = logits};
     tn_generate_options generate = {.size = sizeof generate, .max_tokens = 4};

@@ -2,6 +2,7 @@
 #include "broken.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -16,27 +17,10 @@ static tn_safetensors *expected;
 static const int64_t *prompt, *greedy;
 static int64_t prompt_count;
 
-static tn_model *open_model(const char *folder)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_model *m = tn_model_open(folder, NULL, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static tn_session *open_session(tn_model *m, int64_t context, int64_t chunk)
-{
-    tn_session_options o = {.size = sizeof o, .context = context, .chunk = chunk};
-    tn_error err = TN_ERROR_INIT;
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
-    return s;
-}
-
 static void setup(void)
 {
     tn_tensor t;
-    model = open_model(FOLDER);
+    model = test_model_open(FOLDER, NULL);
     expected = tn_safetensors_open(FOLDER "/expected.safetensors", NULL);
     ck_assert_ptr_nonnull(expected);
     ck_assert(tn_safetensors_get(expected, "input_ids", &t));
@@ -94,7 +78,7 @@ START_TEST(greedy_tokens_are_those_of_transformers)
 {
     static const int64_t chunks[] = {0, 1, 5};
     for (size_t i = 0; i < 3; i++) {
-        tn_session *s = open_session(model, 0, chunks[i]);
+        tn_session *s = test_model_session(model, .chunk = chunks[i]);
         int64_t out[MAX_TOKENS] = {0};
         tn_generate_options o = plain();
         tn_generate_result r = generate(s, &o, out);
@@ -114,7 +98,7 @@ START_TEST(sampling_follows_the_seed)
     int64_t out[3][MAX_TOKENS] = {{0}};
     static const uint64_t seeds[3] = {1, 1, 2};
     for (int i = 0; i < 3; i++) {
-        tn_session *s = open_session(model, 0, 0);
+        tn_session *s = test_model_session(model, .context = 0);
         tn_generate_options o = plain();
         o.temperature = 2;
         o.seed = seeds[i];
@@ -125,7 +109,7 @@ START_TEST(sampling_follows_the_seed)
     ck_assert(memcmp(out[0], out[2], sizeof out[0]) != 0);
     ck_assert(memcmp(out[0], greedy, sizeof out[0]) != 0);
     /* One candidate is greedy, whatever the temperature. */
-    tn_session *s = open_session(model, 0, 0);
+    tn_session *s = test_model_session(model, .context = 0);
     tn_generate_options o = plain();
     o.temperature = 2;
     o.top_k = 1;
@@ -137,7 +121,7 @@ END_TEST
 
 START_TEST(callbacks_see_and_stop)
 {
-    tn_session *s = open_session(model, 0, 5);
+    tn_session *s = test_model_session(model, .chunk = 5);
     int64_t out[MAX_TOKENS];
     watch w = {.stop_after = 3};
     tn_generate_options o = plain();
@@ -172,8 +156,8 @@ START_TEST(an_end_of_sequence_ends_it)
     char *folder = broken_copy("llama"), value[64];
     snprintf(value, sizeof value, "[2, %lld]", (long long)greedy[at]);
     broken_json(folder, "config.json", "eos_token_id", value);
-    tn_model *other = open_model(folder);
-    tn_session *s = open_session(other, 0, 0);
+    tn_model *other = test_model_open(folder, NULL);
+    tn_session *s = test_model_session(other, .context = 0);
     int64_t out[MAX_TOKENS];
     tn_generate_options o = plain();
     tn_generate_result r = generate(s, &o, out);
@@ -194,7 +178,7 @@ END_TEST
 START_TEST(the_context_ends_it)
 {
     for (int room = 0; room < 3; room++) {
-        tn_session *s = open_session(model, prompt_count + room, 0);
+        tn_session *s = test_model_session(model, .context = prompt_count + room);
         int64_t out[MAX_TOKENS];
         tn_generate_options o = plain();
         tn_generate_result r = generate(s, &o, out);
@@ -203,7 +187,7 @@ START_TEST(the_context_ends_it)
         ck_assert_mem_eq(out, greedy, (size_t)r.count * sizeof out[0]);
         tn_session_free(s);
     }
-    tn_session *s = open_session(model, prompt_count - 1, 0);
+    tn_session *s = test_model_session(model, .context = prompt_count - 1);
     tn_generate_options o = plain();
     tn_generate_result r = {.size = sizeof r};
     int64_t out[MAX_TOKENS];
@@ -217,7 +201,7 @@ END_TEST
 
 START_TEST(no_tokens_may_be_asked_for)
 {
-    tn_session *s = open_session(model, 0, 0);
+    tn_session *s = test_model_session(model, .context = 0);
     tn_generate_options o = plain();
     o.max_tokens = 0;
     tn_generate_result r = generate(s, &o, NULL);
@@ -230,7 +214,7 @@ END_TEST
 
 START_TEST(bad_calls_are_errors)
 {
-    tn_session *s = open_session(model, 0, 0);
+    tn_session *s = test_model_session(model, .context = 0);
     int64_t out[MAX_TOKENS];
     const int64_t outside[] = {1, 264}, negative[] = {-1};
     tn_generate_options o = plain();

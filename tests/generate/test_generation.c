@@ -3,6 +3,7 @@
 #include "broken.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -36,9 +37,7 @@ static tn_model *open_with(const char *json, tn_error *err)
 static tn_generate_result continue_prompt(tn_model *m, const tn_generate_options *given, int64_t chunk, int64_t *out)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_session_options so = {.size = sizeof so, .context = 64, .chunk = chunk};
-    tn_session *s = tn_session_new(m, &so, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
+    tn_session *s = test_model_session(m, .context = 64, .chunk = chunk);
     tn_generate_options o = given ? *given : (tn_generate_options){.size = sizeof o};
     o.max_tokens = 16;
     tn_generate_result r = {.size = sizeof r};
@@ -232,10 +231,7 @@ START_TEST(a_seed_draws_the_same_on_any_threads_and_chunk)
     int64_t first[16], out[16];
     for (int threads = 1; threads <= 4; threads++)
         for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
-            tn_error err = TN_ERROR_INIT;
-            tn_model_options mo = {.size = sizeof mo, .threads = threads};
-            tn_model *m = tn_model_open(FOLDER, &mo, &err);
-            ck_assert_msg(m != NULL, "%s", err.message);
+            tn_model *m = test_model_open_with(FOLDER, .threads = threads);
             continue_prompt(m, &o, chunks[c], threads == 1 && c == 0 ? first : out);
             if (threads > 1 || c > 0)
                 ck_assert_mem_eq(out, first, sizeof first);
@@ -252,9 +248,7 @@ END_TEST
 /* A penalty that no logit survives keeps every token from coming twice. History counts as what came. */
 START_TEST(a_penalty_keeps_tokens_from_repeating)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model *m = tn_model_open(FOLDER, NULL, &err);
-    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_model *m = test_model_open(FOLDER, NULL);
     tn_generate_options o = {.size = sizeof o, .repetition_penalty = 1e30, .ignore_eos = true};
     int64_t out[16], again[16];
     ck_assert_int_eq(continue_prompt(m, &o, 0, out).count, 16);

@@ -3,6 +3,7 @@
 #include "broken.h"
 #include "sanitizer.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include "device/growing.h"
 #include "eager/eager.h"
@@ -18,37 +19,11 @@ enum { CONTEXT = 100000 };
 
 static int64_t *ids; /* [CONTEXT] */
 
-static tn_model *open_model(const char *name)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, NULL, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static tn_session *open_session(tn_model *m, int64_t rows, int64_t context, bool whole)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .rows = rows, .context = context, .whole_cache = whole};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
-    return s;
-}
-
 static tn_status feed(tn_session *s, int64_t rows, int64_t from, int64_t tokens, float *last, tn_error *err)
 {
     tn_batch b = {.size = sizeof b, .rows = rows, .tokens = tokens, .ids = ids + from};
     tn_outputs out = {.size = sizeof out, .last_logits = last};
     return tn_session_run(s, &b, &out, err);
-}
-
-static int64_t vocab_of(const tn_model *m)
-{
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(m, &info);
-    return info.vocab;
 }
 
 static void setup(void)
@@ -67,9 +42,10 @@ static void teardown(void)
 /* Both sessions get the same pieces, the last of them the rest of the context. */
 static void compare_sessions(const char *name, int64_t rows, const int64_t *pieces, int count, int64_t context)
 {
-    tn_model *m = open_model(name);
-    tn_session *grows = open_session(m, rows, context, false), *whole = open_session(m, rows, context, true);
-    size_t logits = (size_t)(rows * vocab_of(m)), full = tn_session_cache_bytes(grows), before = 0;
+    tn_model *m = test_model_open(name, NULL);
+    tn_session *grows = test_model_session(m, .rows = rows, .context = context),
+               *whole = test_model_session(m, .rows = rows, .context = context, .whole_cache = true);
+    size_t logits = (size_t)(rows * test_model_vocab(m)), full = tn_session_cache_bytes(grows), before = 0;
     float *got = malloc(logits * sizeof *got), *want = malloc(logits * sizeof *want);
     ck_assert_uint_eq(tn_session_cache_bytes(whole), full);
     ck_assert_uint_ge(tn_session_cache_held(whole), full);
@@ -111,8 +87,8 @@ END_TEST
 START_TEST(memory_follows_the_tokens)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model("llama");
-    tn_session *s = open_session(m, 1, CONTEXT, false);
+    tn_model *m = test_model_open("llama", NULL);
+    tn_session *s = test_model_session(m, .context = CONTEXT);
     ck_assert_uint_eq(tn_session_cache_held(s), 0);
     ck_assert_int_eq(feed(s, 1, 0, 1000, NULL, &err), TN_OK);
     size_t held = tn_session_cache_held(s), full = tn_session_cache_bytes(s);
@@ -150,9 +126,10 @@ START_TEST(no_memory_is_an_error)
 #else
     struct rlimit before, tight;
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model("llama");
-    tn_session *s = open_session(m, 1, CONTEXT, false);
-    float *got = malloc((size_t)vocab_of(m) * sizeof *got), *want = malloc((size_t)vocab_of(m) * sizeof *want);
+    tn_model *m = test_model_open("llama", NULL);
+    tn_session *s = test_model_session(m, .context = CONTEXT);
+    float *got = malloc((size_t)test_model_vocab(m) * sizeof *got),
+          *want = malloc((size_t)test_model_vocab(m) * sizeof *want);
     /* oneDNN makes all of its code here, also that for products with more than 11,000 keys, which are met below. */
     ck_assert_int_eq(feed(s, 1, 0, 600, want, &err), TN_OK);
     tn_session_reset(s);
@@ -169,7 +146,7 @@ START_TEST(no_memory_is_an_error)
     tn_session_reset(s);
     tn_error_clear(&err);
     ck_assert_int_eq(feed(s, 1, 0, 600, got, &err), TN_OK);
-    ck_assert_mem_eq(got, want, (size_t)vocab_of(m) * sizeof *got);
+    ck_assert_mem_eq(got, want, (size_t)test_model_vocab(m) * sizeof *got);
     ck_assert_int_eq(feed(s, 1, 600, 17000, NULL, &err), TN_OK);
     tn_session_free(s);
     free(got);

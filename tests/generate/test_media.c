@@ -1,6 +1,7 @@
 /* Pictures in sessions: cut anywhere, in padded rows, continued token by token, as features from elsewhere; what does
  * not fit together is said by name. */
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -34,9 +35,7 @@ static picture_case open_case(const char *name)
     char path[256];
     tn_error err = TN_ERROR_INIT;
     tn_model_info info = {.size = sizeof info};
-    snprintf(path, sizeof path, DATA "%s", name);
-    c.model = tn_model_open(path, &(tn_model_options){.size = sizeof(tn_model_options), .dtype = "f32"}, &err);
-    ck_assert_msg(c.model != NULL, "%s: %s", err.where, err.message);
+    c.model = test_model_open(name, "f32");
     tn_model_get_info(c.model, &info);
     snprintf(path, sizeof path, DATA "%s/expected.safetensors", name);
     c.expected = tn_safetensors_open(path, &err);
@@ -64,11 +63,7 @@ static void close_case(picture_case *c)
 
 static tn_session *new_session(const picture_case *c, int64_t rows, int64_t chunk)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .rows = rows, .context = c->tokens + BEFORE, .chunk = chunk};
-    tn_session *s = tn_session_new(c->model, &o, &err);
-    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
-    return s;
+    return test_model_session(c->model, .rows = rows, .context = c->tokens + BEFORE, .chunk = chunk);
 }
 
 static void run(tn_session *s, const tn_batch *b, const tn_outputs *out)
@@ -256,7 +251,6 @@ START_TEST(a_picture_larger_than_a_call)
     enum { FRAMES = 600, PATCHES = 8, TOKENS = FRAMES * PATCHES / 4 };
     picture_case c = open_case(names[_i]);
     const int64_t grid[] = {FRAMES, 2, 4}, frame = PATCHES * c.pixels.shape[1];
-    tn_error err = TN_ERROR_INIT;
     int64_t *ids = malloc(TOKENS * sizeof *ids);
     float *pixels = room(FRAMES * frame), *features = room(TOKENS * c.hidden);
     for (int64_t i = 0; i < TOKENS; i++)
@@ -268,9 +262,8 @@ START_TEST(a_picture_larger_than_a_call)
     images.grids = grid;
     images.pixels = pixels;
     images.patches = FRAMES * PATCHES;
-    tn_session_options o = {.size = sizeof o, .context = TOKENS, .chunk = 64};
-    ck_assert_msg(tn_apply_kernels(c.model, NULL, "auto", NULL, &err) == TN_OK, "%s", err.message);
-    tn_session *s = tn_session_new(c.model, &o, &err);
+    test_model_apply(c.model, NULL, "auto");
+    tn_session *s = test_model_session(c.model, .context = TOKENS, .chunk = 64);
     tn_batch b = {.size = sizeof b, .rows = 1, .tokens = TOKENS, .ids = ids, .images = &images};
     tn_outputs out = {.size = sizeof out, .image_features = features};
     run(s, &b, &out);
@@ -334,9 +327,8 @@ END_TEST
 
 START_TEST(a_model_that_only_reads)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model *m = tn_model_open(DATA "qwen3", NULL, &err);
-    tn_session *s = tn_session_new(m, &(tn_session_options){.size = sizeof(tn_session_options), .context = 4}, &err);
+    tn_model *m = test_model_open("qwen3", NULL);
+    tn_session *s = test_model_session(m, .context = 4);
     tn_pictures images = {.size = sizeof images};
     const int64_t id = 1;
     tn_batch b = {.size = sizeof b, .rows = 1, .tokens = 1, .ids = &id, .images = &images};

@@ -1,6 +1,7 @@
 /* Watching a session: every operation is told once, with its kernel, in the order of the clock. */
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -32,32 +33,17 @@ static double now(void)
 
 static tn_model *open_model(const char *spec)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model *m = tn_model_open(FOLDER, NULL, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    ck_assert_msg(tn_apply_kernels(m, NULL, spec, NULL, &err) == TN_OK, "%s", err.message);
+    tn_model *m = test_model_open(FOLDER, NULL);
+    test_model_apply(m, NULL, spec);
     return m;
-}
-
-static tn_session *open_session(tn_model *m)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_session *s = tn_session_new(m, NULL, &err);
-    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
-    return s;
 }
 
 /* A prompt; its last logits, which the caller frees. */
 static float *run(tn_model *m, tn_session *s)
 {
     static const int64_t ids[TOKENS] = {3, 14, 15, 92, 65, 35, 8};
-    tn_error err = TN_ERROR_INIT;
-    tn_model_info info = {.size = sizeof info};
-    ck_assert_int_eq(tn_model_get_info(m, &info), TN_OK);
-    float *logits = calloc((size_t)info.vocab, sizeof *logits);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
-    tn_outputs out = {.size = sizeof out, .last_logits = logits};
-    ck_assert_msg(tn_session_run(s, &batch, &out, &err) == TN_OK, "%s", err.message);
+    float *logits = calloc((size_t)test_model_vocab(m), sizeof *logits);
+    test_model_run(s, TOKENS, ids, .last_logits = logits);
     return logits;
 }
 
@@ -81,7 +67,7 @@ static const tn_event *find(const seen *s, const char *path)
 START_TEST(eager_operations_are_seen_once)
 {
     tn_model *m = open_model("none");
-    tn_session *s = open_session(m);
+    tn_session *s = test_model_session_as(m, NULL);
     seen seen = {0};
     ck_assert_int_eq(tn_session_observe(s, see, &seen, NULL), TN_OK);
     double begin = now();
@@ -122,7 +108,7 @@ START_TEST(kernels_are_named)
 {
     test_kernel_add(&(test_kernel){.id = "mine", .op = TN_OP_MLP});
     tn_model *m = open_model("mine");
-    tn_session *s = open_session(m);
+    tn_session *s = test_model_session_as(m, NULL);
     seen seen = {0};
     ck_assert_int_eq(tn_session_observe(s, see, &seen, NULL), TN_OK);
     free(run(m, s));
@@ -142,15 +128,14 @@ END_TEST
 START_TEST(watching_changes_no_bit_and_ends)
 {
     tn_model *m = open_model("none");
-    tn_session *s = open_session(m);
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(m, &info);
+    tn_session *s = test_model_session_as(m, NULL);
+    int64_t vocab = test_model_vocab(m);
     seen seen = {0};
     float *without = run(m, s);
     tn_session_reset(s);
     ck_assert_int_eq(tn_session_observe(s, see, &seen, NULL), TN_OK);
     float *with = run(m, s);
-    ck_assert_mem_eq(with, without, (size_t)info.vocab * sizeof *with);
+    ck_assert_mem_eq(with, without, (size_t)vocab * sizeof *with);
     size_t count = seen.count;
     ck_assert_uint_gt(count, 0);
     ck_assert_int_eq(tn_session_observe(s, NULL, NULL, NULL), TN_OK);

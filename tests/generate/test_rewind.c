@@ -1,6 +1,7 @@
 /* Going back: what follows then is what would have followed had the tokens behind never been there, or it is declined.
  */
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -11,39 +12,14 @@
 
 enum { TOKENS = 45, CHUNK = 8 };
 
-static tn_model *open_model(const char *name)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static int64_t vocab_of(const tn_model *m)
-{
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(m, &info);
-    return info.vocab;
-}
-
 static tn_session *new_session(tn_model *m, int64_t rows)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .rows = rows, .context = TOKENS, .chunk = CHUNK};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
-    return s;
+    return test_model_session(m, .rows = rows, .context = TOKENS, .chunk = CHUNK);
 }
 
 static void feed(tn_session *s, const int64_t *ids, int64_t tokens, float *last)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_batch b = {.size = sizeof b, .rows = 1, .tokens = tokens, .ids = ids};
-    tn_outputs out = {.size = sizeof out, .last_logits = last};
-    ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+    test_model_run(s, tokens, ids, .last_logits = last);
 }
 
 /* How far each goes back from TOKENS - 6 tokens: all the way, or as far as a window's ring holds. */
@@ -57,8 +33,8 @@ START_TEST(another_text_may_follow)
 {
     int64_t before = TOKENS - 6, to = ways[_i].to, ids[TOKENS];
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model(ways[_i].model);
-    int64_t vocab = vocab_of(m);
+    tn_model *m = test_model_open(ways[_i].model, "f32");
+    int64_t vocab = test_model_vocab(m);
     float *got = malloc((size_t)vocab * sizeof *got), *want = malloc((size_t)vocab * sizeof *want);
     for (int64_t i = 0; i < TOKENS; i++)
         ids[i] = (i * 37 + 11) % vocab;
@@ -101,9 +77,9 @@ static const struct {
 START_TEST(what_is_lost_is_declined)
 {
     int64_t ids[TOKENS];
-    tn_model *m = open_model(lost[_i].model);
+    tn_model *m = test_model_open(lost[_i].model, "f32");
     for (int64_t i = 0; i < TOKENS; i++)
-        ids[i] = i % vocab_of(m);
+        ids[i] = i % test_model_vocab(m);
     tn_session *s = new_session(m, 1);
     feed(s, ids, TOKENS, NULL);
     expect(s, 2, TN_DECLINED, lost[_i].why);
@@ -117,7 +93,7 @@ START_TEST(bad_lengths_are_refused)
 {
     int64_t ids[4] = {1, 2, 3, 4};
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model("llama");
+    tn_model *m = test_model_open("llama", "f32");
     tn_session *s = new_session(m, 1), *two = new_session(m, 2);
     feed(s, ids, 4, NULL);
     expect(s, 5, TN_E_USAGE, "holds 4 tokens and cannot go back to 5");

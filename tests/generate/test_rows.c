@@ -1,6 +1,7 @@
 /* Several rows in one call of the decode loop, and callbacks that see and change logits. */
 #include "broken.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -27,26 +28,6 @@ static void fill(prompts *p)
     p->batch = (tn_batch){.size = sizeof p->batch, .rows = ROWS, .tokens = LONGEST, .ids = p->ids, .mask = p->mask};
 }
 
-static tn_model *open_model(const char *name)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static tn_session *open_session(tn_model *m, int64_t rows, int64_t context)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .rows = rows, .context = context, .chunk = 4};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
-    return s;
-}
-
 static tn_generate_options plain(void)
 {
     return (tn_generate_options){.size = sizeof(tn_generate_options), .max_tokens = MAX_TOKENS, .ignore_eos = true};
@@ -57,7 +38,7 @@ static tn_generate_result alone(tn_model *m, const prompts *p, int64_t row, tn_g
 {
     tn_error err = TN_ERROR_INIT;
     tn_generate_result r = {.size = sizeof r};
-    tn_session *s = open_session(m, 1, 64);
+    tn_session *s = test_model_session(m, .context = 64, .chunk = 4);
     const int64_t *ids = p->ids + (row + 1) * LONGEST - lengths[row];
     ck_assert_msg(tn_generate(s, ids, lengths[row], &o, out, &r, &err) == TN_OK, "%s: %s", err.where, err.message);
     tn_session_free(s);
@@ -95,8 +76,8 @@ static const char *const models[] = {"llama", "qwen2_sliding", "qwen3_next", "lf
 /* The rows end at different times, and one that ended changes nothing in the others. */
 START_TEST(rows_are_what_they_are_alone)
 {
-    tn_model *m = open_model(models[_i]);
-    tn_session *s = open_session(m, ROWS, 64);
+    tn_model *m = test_model_open(models[_i], "f32");
+    tn_session *s = test_model_session(m, .rows = ROWS, .context = 64, .chunk = 4);
     prompts p;
     fill(&p);
     for (int draws = 0; draws < 2; draws++) {
@@ -130,8 +111,8 @@ END_TEST
 
 START_TEST(a_callback_ends_all_rows)
 {
-    tn_model *m = open_model("llama");
-    tn_session *s = open_session(m, ROWS, 64);
+    tn_model *m = test_model_open("llama", "f32");
+    tn_session *s = test_model_session(m, .rows = ROWS, .context = 64, .chunk = 4);
     prompts p;
     fill(&p);
     int64_t out[ROWS * MAX_TOKENS];
@@ -154,8 +135,8 @@ END_TEST
 /* Each row has as much room as its own tokens leave. */
 START_TEST(the_context_ends_each_row_by_itself)
 {
-    tn_model *m = open_model("llama");
-    tn_session *s = open_session(m, ROWS, LONGEST + 2);
+    tn_model *m = test_model_open("llama", "f32");
+    tn_session *s = test_model_session(m, .rows = ROWS, .context = LONGEST + 2, .chunk = 4);
     prompts p;
     fill(&p);
     int64_t out[ROWS * MAX_TOKENS];
@@ -174,8 +155,8 @@ END_TEST
 
 START_TEST(bad_batches_are_refused)
 {
-    tn_model *m = open_model("llama");
-    tn_session *s = open_session(m, ROWS, LONGEST + 2);
+    tn_model *m = test_model_open("llama", "f32");
+    tn_session *s = test_model_session(m, .rows = ROWS, .context = LONGEST + 2, .chunk = 4);
     prompts p;
     fill(&p);
     int64_t out[ROWS * MAX_TOKENS];
@@ -228,7 +209,7 @@ static tn_generate_result hooked(tn_model *m, hook *h, double temperature, int64
 {
     prompts p;
     fill(&p);
-    tn_session *s = open_session(m, 1, 64);
+    tn_session *s = test_model_session(m, .context = 64, .chunk = 4);
     tn_generate_options o = plain();
     tn_generate_result r = {.size = sizeof r};
     h->calls = 0;
@@ -244,22 +225,21 @@ static tn_generate_result hooked(tn_model *m, hook *h, double temperature, int64
 /* What the model computed, before penalty and temperature; what is excluded never comes. */
 START_TEST(a_callback_sees_and_changes_logits)
 {
-    tn_model *m = open_model("llama");
+    tn_model *m = test_model_open("llama", "f32");
     tn_error err = TN_ERROR_INIT;
     float logits[MOST_VOCAB];
     prompts p;
     fill(&p);
-    tn_session *s = open_session(m, 1, 64);
+    tn_session *s = test_model_session(m, .context = 64, .chunk = 4);
     tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = LONGEST, .ids = p.ids};
     tn_outputs outputs = {.size = sizeof outputs, .last_logits = logits};
     ck_assert_int_eq(tn_session_run(s, &batch, &outputs, &err), TN_OK);
     tn_session_free(s);
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(m, &info);
+    int64_t vocab = test_model_vocab(m);
     int64_t out[MAX_TOKENS], other[MAX_TOKENS];
     hook h = {.forbid = -1, .end_at = -1};
     ck_assert_int_eq(hooked(m, &h, 0.5, out, &err).count, MAX_TOKENS);
-    ck_assert_mem_eq(h.first, logits, (size_t)info.vocab * sizeof *logits);
+    ck_assert_mem_eq(h.first, logits, (size_t)vocab * sizeof *logits);
     ck_assert_int_eq(h.calls, MAX_TOKENS);
     h = (hook){.forbid = out[0], .end_at = -1, .write = -INFINITY};
     ck_assert_int_eq(hooked(m, &h, 0.5, other, &err).count, MAX_TOKENS);
@@ -274,7 +254,7 @@ END_TEST
 
 START_TEST(a_callback_of_logits_ends_a_row)
 {
-    tn_model *m = open_model("llama");
+    tn_model *m = test_model_open("llama", "f32");
     tn_error err = TN_ERROR_INIT;
     int64_t out[MAX_TOKENS];
     for (int want = TN_NEXT_END_ROW; want <= TN_NEXT_END_ALL + 1; want++) {
@@ -297,13 +277,13 @@ END_TEST
 /* The call for many, with one row, is that for one: bit for bit. */
 START_TEST(one_row_is_a_prompt_alone)
 {
-    tn_model *m = open_model("qwen3_moe");
+    tn_model *m = test_model_open("qwen3_moe", "f32");
     tn_error err = TN_ERROR_INIT;
     prompts p;
     fill(&p);
     int64_t out[MAX_TOKENS], one[MAX_TOKENS];
     hook h = {.forbid = -1, .end_at = -1}, other = h;
-    tn_session *s = open_session(m, 1, 64);
+    tn_session *s = test_model_session(m, .context = 64, .chunk = 4);
     tn_generate_options o = plain();
     o.temperature = 1.5;
     o.on_logits = on_logits;

@@ -2,6 +2,7 @@
 #include "device/device.h"
 #include "sanitizer.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -12,24 +13,6 @@
 
 #define DATA "tests/data/models/"
 
-static tn_model *open_model(const char *name, const char *dtype)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    snprintf(path, sizeof path, DATA "%s", name);
-    tn_model_options o = {.size = sizeof o, .dtype = dtype};
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static int64_t vocab_of(const tn_model *m)
-{
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(m, &info);
-    return info.vocab;
-}
-
 static void fill_ids(int64_t *ids, int64_t n, int64_t vocab)
 {
     for (int64_t i = 0; i < n; i++)
@@ -39,16 +22,11 @@ static void fill_ids(int64_t *ids, int64_t n, int64_t vocab)
 /* Logits of all tokens, fed in pieces of step tokens through a session with that chunk. */
 static float *logits_of(tn_model *m, const int64_t *ids, int64_t tokens, int64_t chunk, int64_t step)
 {
-    tn_error err = TN_ERROR_INIT;
-    int64_t vocab = vocab_of(m);
+    int64_t vocab = test_model_vocab(m);
     float *logits = malloc((size_t)(tokens * vocab) * sizeof *logits);
-    tn_session_options o = {.size = sizeof o, .context = tokens, .chunk = chunk};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
+    tn_session *s = test_model_session(m, .context = tokens, .chunk = chunk);
     for (int64_t i = 0; i < tokens; i += step) {
-        tn_batch b = {.size = sizeof b, .rows = 1, .tokens = tokens - i < step ? tokens - i : step, .ids = ids + i};
-        tn_outputs out = {.size = sizeof out, .logits = logits + i * vocab};
-        ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
+        test_model_run(s, tokens - i < step ? tokens - i : step, ids + i, .logits = logits + i * vocab);
     }
     ck_assert_int_eq(tn_session_length(s), tokens);
     tn_session_free(s);
@@ -79,8 +57,7 @@ static void apply_auto(tn_model *m)
     ck_assert_msg(realpath(plugins, absolute) != NULL, "%s is not there", plugins);
     ck_assert_int_eq(tn_config_set_plugins(config, absolute, &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    tn_report *report = NULL;
-    ck_assert_msg(tn_apply_kernels(m, config, "auto", &report, &err) == TN_OK, "%s", err.message);
+    tn_report *report = test_model_report(m, config, "auto");
     ck_assert_msg(strncmp(report->summary, "no kernels", 10) != 0, "%s", report->summary);
     tn_report_free(report);
     tn_config_free(config);
@@ -93,12 +70,12 @@ static float *logits_with(int32_t threads, int test, int64_t *n)
 {
     int64_t ids[TOKENS];
     threads_set(threads);
-    tn_model *m = open_model(cases[test / 6], dtypes[test / 2 % 3]);
+    tn_model *m = test_model_open(cases[test / 6], dtypes[test / 2 % 3]);
     threads_set(threads); /* opening set the default */
     if (test % 2)
         apply_auto(m);
-    *n = TOKENS * vocab_of(m);
-    fill_ids(ids, TOKENS, vocab_of(m));
+    *n = TOKENS * test_model_vocab(m);
+    fill_ids(ids, TOKENS, test_model_vocab(m));
     float *whole = logits_of(m, ids, TOKENS, 512, TOKENS), *steps = logits_of(m, ids, TOKENS, 512, 1);
     float *both = malloc(2 * (size_t)*n * sizeof *both);
     memcpy(both, whole, (size_t)*n * sizeof *both);
@@ -130,20 +107,18 @@ START_TEST(threads_may_change_later)
 {
     int64_t ids[TOKENS], n;
     threads_set(1);
-    tn_model *m = open_model("qwen3_moe", dtypes[_i]);
+    tn_model *m = test_model_open("qwen3_moe", dtypes[_i]);
     threads_set(1);
     apply_auto(m);
-    n = TOKENS * vocab_of(m);
-    fill_ids(ids, TOKENS, vocab_of(m));
+    n = TOKENS * test_model_vocab(m);
+    fill_ids(ids, TOKENS, test_model_vocab(m));
     float *one = logits_of(m, ids, TOKENS, 512, TOKENS);
     tn_error err = TN_ERROR_INIT;
     tn_session_options o = {.size = sizeof o, .context = TOKENS};
     tn_session *s = tn_session_new(m, &o, &err);
     threads_set(3);
     float *three = malloc((size_t)n * sizeof *three);
-    tn_batch b = {.size = sizeof b, .rows = 1, .tokens = TOKENS, .ids = ids};
-    tn_outputs out = {.size = sizeof out, .logits = three};
-    ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s", err.message);
+    test_model_run(s, TOKENS, ids, .logits = three);
     ck_assert(!memcmp(one, three, (size_t)n * sizeof *one));
     tn_session_free(s);
     threads_set(0);
@@ -155,9 +130,9 @@ END_TEST
 
 START_TEST(chunks_and_steps_agree)
 {
-    tn_model *m = open_model(cases[_i], "f32");
-    int64_t ids[TOKENS], n = TOKENS * vocab_of(m);
-    fill_ids(ids, TOKENS, vocab_of(m));
+    tn_model *m = test_model_open(cases[_i], "f32");
+    int64_t ids[TOKENS], n = TOKENS * test_model_vocab(m);
+    fill_ids(ids, TOKENS, test_model_vocab(m));
     float *whole = logits_of(m, ids, TOKENS, 512, TOKENS);
     static const struct {
         int64_t chunk, step;
@@ -181,25 +156,23 @@ static const char *const lasts[] = {"llama",   "qwen3_moe",   "deepseek_v2", "qw
 START_TEST(last_logits_alone_agree)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model(lasts[_i / 2], "f32");
+    tn_model *m = test_model_open(lasts[_i / 2], "f32");
     if (_i % 2)
         apply_auto(m);
-    int64_t ids[2 * TOKENS], vocab = vocab_of(m);
+    int64_t ids[2 * TOKENS], vocab = test_model_vocab(m);
     fill_ids(ids, TOKENS, vocab);
     memcpy(ids + TOKENS, ids, TOKENS * sizeof *ids);
     float *whole = logits_of(m, ids, TOKENS, 512, TOKENS), *last = malloc((size_t)(2 * vocab) * sizeof *last);
     static const int64_t chunks[] = {512, 11, TOKENS - 1, 1};
     for (int i = 0; i < 8; i++) {
         int64_t rows = 1 + i / 4;
-        tn_session_options o = {.size = sizeof o, .rows = rows, .context = TOKENS, .chunk = chunks[i % 4]};
-        tn_session *s = tn_session_new(m, &o, &err);
-        ck_assert_msg(s != NULL, "%s: %s", err.where, err.message);
+        tn_session *s = test_model_session(m, .rows = rows, .context = TOKENS, .chunk = chunks[i % 4]);
         tn_batch b = {.size = sizeof b, .rows = rows, .tokens = TOKENS, .ids = ids};
         tn_outputs out = {.size = sizeof out, .last_logits = last};
         ck_assert_msg(tn_session_run(s, &b, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
         for (int64_t row = 0; row < rows; row++) {
             double d = largest_difference(whole + (TOKENS - 1) * vocab, last + row * vocab, vocab);
-            ck_assert_msg(d <= 1e-4, "%s, chunk %lld: %g", lasts[_i / 2], (long long)o.chunk, d);
+            ck_assert_msg(d <= 1e-4, "%s, chunk %lld: %g", lasts[_i / 2], (long long)chunks[i % 4], d);
         }
         tn_session_free(s);
     }
@@ -212,16 +185,15 @@ END_TEST
 /* A row padded on the left gives what the row alone gives. */
 START_TEST(padding_changes_nothing)
 {
-    tn_model *m = open_model(cases[_i], "f32");
+    tn_model *m = test_model_open(cases[_i], "f32");
     tn_error err = TN_ERROR_INIT;
     enum { PAD = 5 };
-    int64_t ids[2 * TOKENS], mask[2 * TOKENS], vocab = vocab_of(m);
+    int64_t ids[2 * TOKENS], mask[2 * TOKENS], vocab = test_model_vocab(m);
     fill_ids(ids, 2 * TOKENS, vocab);
     for (int i = 0; i < 2 * TOKENS; i++)
         mask[i] = i < TOKENS || i >= TOKENS + PAD;
     float *both = malloc((size_t)(2 * TOKENS * vocab) * sizeof *both);
-    tn_session_options o = {.size = sizeof o, .rows = 2, .context = TOKENS};
-    tn_session *s = tn_session_new(m, &o, &err);
+    tn_session *s = test_model_session(m, .rows = 2, .context = TOKENS);
     tn_batch b = {.size = sizeof b, .rows = 2, .tokens = TOKENS, .ids = ids, .mask = mask};
     tn_outputs out = {.size = sizeof out, .logits = both};
     ck_assert_int_eq(tn_session_run(s, &b, &out, &err), TN_OK);
@@ -248,10 +220,9 @@ static void expect_error(tn_session *s, const int64_t *ids, int64_t tokens, cons
 
 START_TEST(bad_input_is_refused_and_leaves_the_session_usable)
 {
-    tn_model *m = open_model("qwen3", "f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .context = 8};
-    tn_session *s = tn_session_new(m, &o, &err);
+    tn_session *s = test_model_session(m, .context = 8);
     int64_t ids[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
     expect_error(s, ids, 0, "the prompt is empty");
     expect_error(s, ids, 9, "9 tokens do not fit into the context of 8; raise it (--context, ");
@@ -278,7 +249,7 @@ END_TEST
 
 START_TEST(absurd_sessions_are_refused)
 {
-    tn_model *m = open_model("qwen3", "f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     static const tn_session_options bad[] = {
         {.rows = -1}, {.context = -5}, {.context = INT64_MAX}, {.chunk = -1}, {.rows = INT64_MAX}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

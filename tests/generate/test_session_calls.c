@@ -1,8 +1,9 @@
 /* A session whose calls are larger than those of a first use: what is applied is checked with them, too. */
-#include "open/model.h"
 #include "op/op.h"
+#include "open/model.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -20,13 +21,10 @@ static tn_status wrong_above(const tn_call *call, tn_error *err)
 
 static tn_model *open_with(int64_t from, const tn_config *config)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open("qwen3", "f32");
     wrong_from = from;
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE, .forward = wrong_above});
-    ck_assert_msg(tn_apply_kernels(m, config, "rope", NULL, &err) == TN_OK, "%s", err.message);
+    test_model_apply(m, config, "rope");
     return m;
 }
 

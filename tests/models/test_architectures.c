@@ -3,6 +3,7 @@
 #include "broken.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -14,23 +15,15 @@ enum { TOKENS = 24 };
 /* Logits of one row of tokens in f32. Owned. */
 static float *logits_of(const char *folder, int64_t *count)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options mo = {.size = sizeof mo, .dtype = "f32"};
-    tn_model *model = tn_model_open(folder, &mo, &err);
-    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(model, &info);
+    tn_model *model = test_model_open(folder, "f32");
+    int64_t vocab = test_model_vocab(model);
     int64_t ids[TOKENS];
     for (int64_t i = 0; i < TOKENS; i++)
-        ids[i] = (i * 37 + 11) % info.vocab;
-    *count = TOKENS * info.vocab;
+        ids[i] = (i * 37 + 11) % vocab;
+    *count = TOKENS * vocab;
     float *logits = malloc((size_t)*count * sizeof *logits);
-    tn_session_options so = {.size = sizeof so, .context = TOKENS};
-    tn_session *session = tn_session_new(model, &so, &err);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
-    tn_outputs out = {.size = sizeof out, .logits = logits};
-    tn_status status = tn_session_run(session, &batch, &out, &err);
-    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+    tn_session *session = test_model_session(model, .context = TOKENS);
+    test_model_run(session, TOKENS, ids, .logits = logits);
     tn_session_free(session);
     tn_model_close(model);
     return logits;

@@ -2,12 +2,13 @@
  * each tensor; and those of every kernel that takes a site against eager's. */
 #include "check/gradients.h"
 #include "eager/eager.h"
-#include "open/model.h"
 #include "op/op.h"
+#include "open/model.h"
 #include "process.h"
 #include "run/run.h"
 #include "sanitizer.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <glob.h>
@@ -17,15 +18,6 @@
 #include <string.h>
 
 static glob_t cases;
-
-static tn_model *open_training(const char *folder)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = "f32", .training = true};
-    tn_model *model = tn_model_open(folder, &o, &err);
-    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
-    return model;
-}
 
 static const char *case_folder(int i)
 {
@@ -226,7 +218,7 @@ static bool seen_before(const graph *g, size_t i)
 
 START_TEST(eager_agrees_with_differences)
 {
-    tn_model *model = open_training(case_folder(_i));
+    tn_model *model = test_model_open_with(case_folder(_i), .dtype = "f32", .training = true);
     const graph *g = model->target.graph;
     int tried = 0;
     for (size_t i = 0; i < g->site_count; i++)
@@ -250,7 +242,7 @@ START_TEST(kernels_agree_with_eager)
     tn_config *config = tn_config_new();
     ck_assert_int_eq(tn_config_set_plugins(config, absolute, &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s: %s", err.where, err.message);
-    tn_model *model = open_training(case_folder(_i));
+    tn_model *model = test_model_open_with(case_folder(_i), .dtype = "f32", .training = true);
     tn_verify_row **rows = NULL;
     size_t count = 0, gradients = 0;
     tn_status status = tn_verify_kernels(model, config, "auto", NULL, &rows, &count, &err);

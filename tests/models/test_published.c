@@ -1,10 +1,11 @@
 /* Every architecture with the sizes of a model that was published: tests/data/configs/MODEL_TYPE.json. Opened over a
  * record in place of files, it shows that all of its layers fit together and what the model is made of; with few layers
  * and random weights it runs. */
-#include "open/model.h"
 #include "model_config.h"
+#include "open/model.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <glob.h>
@@ -96,21 +97,15 @@ static void make_checkpoint(const char *model_type, int layers, const char *fold
 /* Some tokens give numbers, and not the same for all. */
 static void run(const char *folder)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model *model = tn_model_open(folder, NULL, &err);
-    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(model, &info);
+    tn_model *model = test_model_open(folder, NULL);
+    int64_t vocab = test_model_vocab(model);
     int64_t ids[TOKENS];
     for (int64_t i = 0; i < TOKENS; i++)
         ids[i] = 1 + i * 37 % (VOCAB - 1);
-    float *logits = malloc((size_t)(TOKENS * info.vocab) * sizeof *logits), least = INFINITY, most = -INFINITY;
-    tn_session_options so = {.size = sizeof so, .context = TOKENS};
-    tn_session *session = tn_session_new(model, &so, &err);
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = TOKENS, .ids = ids};
-    tn_outputs out = {.size = sizeof out, .logits = logits};
-    ck_assert_msg(session && tn_session_run(session, &batch, &out, &err) == TN_OK, "%s: %s", err.where, err.message);
-    for (int64_t i = 0; i < TOKENS * info.vocab; i++) {
+    float *logits = malloc((size_t)(TOKENS * vocab) * sizeof *logits), least = INFINITY, most = -INFINITY;
+    tn_session *session = test_model_session(model, .context = TOKENS);
+    test_model_run(session, TOKENS, ids, .logits = logits);
+    for (int64_t i = 0; i < TOKENS * vocab; i++) {
         ck_assert_msg(isfinite(logits[i]), "logit %lld is %g", (long long)i, (double)logits[i]);
         least = fminf(least, logits[i]);
         most = fmaxf(most, logits[i]);

@@ -3,6 +3,7 @@
 #include "models/models.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -10,11 +11,9 @@
 
 START_TEST(a_layer_that_is_left_out_is_told)
 {
-    tn_error err = TN_ERROR_INIT;
     char *folder = broken_copy("llama");
     broken_json(folder, "config.json", "num_hidden_layers", "1");
-    tn_model *model = tn_model_open(folder, NULL, &err);
-    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+    tn_model *model = test_model_open(folder, NULL);
     tn_model_close(model);
     ck_assert_uint_eq(tn_notice_count(), 1);
     ck_assert_ptr_nonnull(strstr(tn_notice_get(0), "9 of 21 tensors are read by nothing, model.layers.1."));
@@ -25,12 +24,8 @@ END_TEST
 START_TEST(whole_checkpoints_are_not_told_of)
 {
     static const char *const folders[] = {"llama", "gemma3n_text", "qwen3_5_text", "glm4_moe", "qwen2_5_vl"};
-    char path[256];
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        tn_error err = TN_ERROR_INIT;
-        snprintf(path, sizeof path, "tests/data/models/%s", folders[i]);
-        tn_model *model = tn_model_open(path, NULL, &err);
-        ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
+        tn_model *model = test_model_open(folders[i], NULL);
         tn_model_close(model);
     }
     ck_assert_uint_eq(tn_notice_count(), 0);

@@ -8,6 +8,7 @@
 #include "optest.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -291,17 +292,12 @@ static float *results_on(const char *device, int index, int64_t *count)
     tower t = {.expected = tn_safetensors_open(path, &err)};
     tn_tensor pixels = expected(&t, "pixel_values"), grids = expected(&t, "image_grid_thw");
     tn_tensor ids = expected(&t, "input_ids"), like = expected(&t, "image_features");
-    snprintf(path, sizeof path, MODELS "%s", cases[index].name);
-    tn_model_options mo = {.size = sizeof mo, .dtype = "f32", .device = device};
-    tn_model *m = tn_model_open(path, &mo, &err);
-    ck_assert_msg(m, "%s: %s", err.where, err.message);
-    tn_model_info info = {.size = sizeof info};
-    tn_model_get_info(m, &info);
-    int64_t logits = ids.shape[1] * info.vocab;
+    tn_model *m = test_model_open_with(cases[index].name, .dtype = "f32", .device = device);
+    int64_t vocab = test_model_vocab(m);
+    int64_t logits = ids.shape[1] * vocab;
     *count = logits + tn_tensor_count(&like);
     float *all = calloc((size_t)*count, sizeof *all);
-    tn_session_options so = {.size = sizeof so, .context = ids.shape[1]};
-    tn_session *s = tn_session_new(m, &so, &err);
+    tn_session *s = test_model_session(m, .context = ids.shape[1]);
     tn_pictures images = {.size = sizeof images,
                           .count = grids.shape[0],
                           .grids = grids.data,

@@ -3,6 +3,7 @@
 #include "plugin_box.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -33,24 +34,13 @@ static void teardown(void)
     plugin_box_close();
 }
 
-static tn_model *open_model(const char *dtype)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options options = {.size = sizeof options, .dtype = dtype, .device = "cpu", .threads = 2};
-    tn_model *model = tn_model_open("tests/data/models/qwen3", &options, &err);
-    ck_assert_msg(model != NULL, "%s: %s", err.where, err.message);
-    return model;
-}
-
 /* Sites that the kernel has now. */
 static size_t sites_of(tn_model *model, const char *id)
 {
     tn_error err = TN_ERROR_INIT;
     tn_report *report = tn_model_report(model, &err);
     ck_assert_msg(report != NULL, "%s", err.message);
-    size_t count = 0;
-    for (size_t i = 0; i < report->site_count; i++)
-        count += report->sites[i]->kernel && strcmp(report->sites[i]->kernel, id) == 0;
+    size_t count = test_model_sites_of(report, id);
     tn_report_free(report);
     return count;
 }
@@ -72,9 +62,8 @@ START_TEST(it_is_applied_and_measured)
 {
     static const char *const dtypes[] = {"f32", "bf16"};
     tn_error err = TN_ERROR_INIT;
-    tn_model *model = open_model(dtypes[_i]);
-    ck_assert_msg(tn_apply_kernels(model, config, "example_fused_rmsnorm", NULL, &err) == TN_OK, "%s: %s", err.where,
-                  err.message);
+    tn_model *model = test_model_open_with("qwen3", .dtype = dtypes[_i], .device = "cpu", .threads = 2);
+    test_model_apply(model, config, "example_fused_rmsnorm");
     size_t sites = sites_of(model, "example_fused_rmsnorm"), count;
     ck_assert_uint_gt(sites, 0);
     tn_verify_row **rows;
@@ -94,7 +83,7 @@ END_TEST
 START_TEST(it_declines_what_it_does_not_take)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *model = open_model("f16");
+    tn_model *model = test_model_open_with("qwen3", .dtype = "f16", .device = "cpu", .threads = 2);
     ck_assert_int_eq(tn_apply_kernels(model, config, "example_fused_rmsnorm", NULL, &err), TN_E_KERNEL);
     ck_assert_msg(strstr(err.message, "dtype: site has f16, kernel takes f32, bf16") != NULL, "%s", err.message);
     tn_model_close(model);
@@ -105,7 +94,7 @@ START_TEST(broken_kernels_are_refused_when_applied)
 {
     static const char *const ids[] = {"test_wrong_numbers", "test_writes_outside"};
     tn_error err = TN_ERROR_INIT;
-    tn_model *model = open_model("f32");
+    tn_model *model = test_model_open_with("qwen3", .dtype = "f32", .device = "cpu", .threads = 2);
     ck_assert_int_lt(tn_apply_kernels(model, config, ids[_i], NULL, &err), 0);
     ck_assert_msg(strstr(err.where, ids[_i]) || strstr(err.message, ids[_i]), "%s: %s", err.where, err.message);
     ck_assert_uint_eq(sites_of(model, ids[_i]), 0);

@@ -4,6 +4,7 @@
 #include "rewrite.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -45,34 +46,18 @@ static void teardown(void)
 static void apply(void)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_report *report = NULL;
-    tn_model_options options = {.size = sizeof options, .dtype = "f32", .threads = 1};
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s: %s", err.where, err.message);
-    model = tn_model_open("tests/data/models/qwen3", &options, &err);
-    ck_assert_msg(model != NULL, "%s", err.message);
-    ck_assert_msg(tn_apply_kernels(model, config, "test_in_use", &report, &err) == TN_OK, "%s: %s", err.where,
-                  err.message);
+    model = test_model_open_with("qwen3", .dtype = "f32", .threads = 1);
+    tn_report *report = test_model_report(model, config, "test_in_use");
     ck_assert_ptr_nonnull(strstr(report->summary, "test_in_use"));
     tn_report_free(report);
-}
-
-static tn_session *start(void)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options options = {.size = sizeof options, .context = 16};
-    tn_session *session = tn_session_new(model, &options, &err);
-    ck_assert_msg(session != NULL, "%s: %s", err.where, err.message);
-    return session;
 }
 
 /* Step number i, which is one token; logits has room for VOCABULARY_MAX. */
 static void step(tn_session *session, int i, float *logits)
 {
-    tn_error err = TN_ERROR_INIT;
     const int64_t ids[STEPS] = {3, 7, 1, 9};
-    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 1, .ids = &ids[i]};
-    tn_outputs outputs = {.size = sizeof outputs, .logits = logits};
-    ck_assert_msg(tn_session_run(session, &batch, &outputs, &err) == TN_OK, "%s: %s", err.where, err.message);
+    test_model_run(session, 1, &ids[i], .logits = logits);
 }
 
 static void expect_same(const float *want, const float *got, const char *when)
@@ -94,11 +79,11 @@ START_TEST(a_session_goes_on)
     const rewrite *r = &rewrites[_i % REWRITES];
     const char *file = files[_i / REWRITES];
     apply();
-    tn_session *session = start();
+    tn_session *session = test_model_session(model, .context = 16);
     for (int i = 0; i < STEPS; i++)
         step(session, i, want[i]);
     tn_session_free(session);
-    session = start();
+    session = test_model_session(model, .context = 16);
     step(session, 0, got);
     expect_same(want[0], got, "before");
     r->act(file);
@@ -108,9 +93,8 @@ START_TEST(a_session_goes_on)
     }
     tn_session_free(session);
     /* What is made afterwards is of the same kernels, which are checked in a child. */
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(tn_apply_kernels(model, config, "test_in_use", NULL, &err) == TN_OK, "%s", err.message);
-    session = start();
+    test_model_apply(model, config, "test_in_use");
+    session = test_model_session(model, .context = 16);
     step(session, 0, got);
     expect_same(want[0], got, "applied again");
     tn_session_free(session);
@@ -206,7 +190,7 @@ START_TEST(a_system_that_does_not_allow_it_is_told)
     if (seccomp_load(filter) == 0) {
         static float logits[VOCABULARY_MAX];
         apply();
-        tn_session *session = start();
+        tn_session *session = test_model_session(model, .context = 16);
         step(session, 0, logits);
         tn_session_free(session);
         ck_assert(

@@ -3,6 +3,7 @@
 #include "suite.h"
 #include "tempdir.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -12,11 +13,7 @@
 
 static tn_model *open_with_kernels(const char *name)
 {
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, NULL, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open(name, NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "mlp", .op = TN_OP_MLP});
     return m;

@@ -2,6 +2,7 @@
 #include "open/model.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -9,15 +10,6 @@
 #include <string.h>
 
 static const char *const dtypes[] = {"f32", "bf16", "f16"};
-
-static tn_model *open_model(const char *dtype)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
 
 static const graph_site *site_at(const tn_model *m, const char *path, tn_op op)
 {
@@ -27,12 +19,6 @@ static const graph_site *site_at(const tn_model *m, const char *path, tn_op op)
     return NULL;
 }
 
-static void apply(tn_model *m, const char *spec)
-{
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(tn_apply_kernels(m, NULL, spec, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
-}
-
 /* Every norm of a sum has both sites with one meaning; the others only their own. */
 START_TEST(sums_have_sites)
 {
@@ -40,7 +26,7 @@ START_TEST(sums_have_sites)
                                        "model.layers.1.post_attention_layernorm", "model.norm"};
     static const char *const without[] = {"model.layers.0.input_layernorm", "model.layers.0.self_attn.q_norm",
                                           "model.layers.1.self_attn.k_norm"};
-    tn_model *m = open_model("f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     for (size_t i = 0; i < sizeof with / sizeof *with; i++) {
         const graph_site *sum = site_at(m, with[i], TN_OP_ADD_RMS_NORM), *own = site_at(m, with[i], TN_OP_RMS_NORM);
         ck_assert_ptr_nonnull(sum);
@@ -63,7 +49,7 @@ END_TEST
 /* A kernel for the pair has the norm with it; reverting gives both back. */
 START_TEST(pairs_are_taken_whole)
 {
-    tn_model *m = open_model("f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     tn_report *report = NULL;
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .priority = 5});
     test_kernel_add(&(test_kernel){.id = "pair", .op = TN_OP_ADD_RMS_NORM});
@@ -116,10 +102,7 @@ static float *outputs_of(tn_model *m, size_t *count)
         mask[i] = i / TOKENS == 0 || i % TOKENS >= 2;
     }
     tn_error err = TN_ERROR_INIT;
-    tn_session *s = tn_session_new(
-        m, &(tn_session_options){.size = sizeof(tn_session_options), .rows = ROWS, .context = TOKENS, .chunk = 4},
-        &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
+    tn_session *s = test_model_session(m, .rows = ROWS, .context = TOKENS, .chunk = 4);
     tn_batch batch = {.size = sizeof batch, .rows = ROWS, .tokens = TOKENS, .ids = ids, .mask = mask};
     tn_outputs out = {.size = sizeof out, .logits = all, .hidden = state};
     ck_assert_msg(tn_session_run(s, &batch, &out, &err) == TN_OK, "%s", err.message);
@@ -140,7 +123,7 @@ static bool is_zero(const float *x, size_t n)
  * norm, at some places or all. */
 START_TEST(sums_are_the_same)
 {
-    tn_model *m = open_model(dtypes[_i]);
+    tn_model *m = test_model_open("qwen3", dtypes[_i]);
     size_t n;
     float *eager = outputs_of(m, &n);
     ck_assert(!is_zero(eager, n));
@@ -149,13 +132,13 @@ START_TEST(sums_are_the_same)
     static const char *const specs[] = {"norm", "pair", "norm,pair"};
     for (size_t i = 0; i < 4; i++) {
         if (i < 3)
-            apply(m, specs[i]);
+            test_model_apply(m, NULL, specs[i]);
         else
             ck_assert_int_eq(tn_apply_kernel(m, NULL, "pair", "model.layers.1.*", NULL), TN_OK);
         float *with = outputs_of(m, &n);
         ck_assert_msg(!memcmp(eager, with, n * sizeof *eager), "%s", i < 3 ? specs[i] : "layer 1");
         free(with);
-        apply(m, "none");
+        test_model_apply(m, NULL, "none");
     }
     free(eager);
     tn_model_close(m);
@@ -174,7 +157,7 @@ static tn_status adds_twice(const tn_call *call, tn_error *err)
 /* The kernel's sum is what the layers behind it and the hidden states see. */
 START_TEST(the_kernels_sum_is_used)
 {
-    tn_model *m = open_model("f32");
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t n, hidden = ROWS * TOKENS * (size_t)m->info.hidden, logits = ROWS * TOKENS * (size_t)m->info.vocab;
     float *eager = outputs_of(m, &n);
     test_kernel_add(&(test_kernel){.id = "twice", .op = TN_OP_ADD_RMS_NORM, .forward = adds_twice});

@@ -7,6 +7,7 @@
 #include "run/guest.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -20,17 +21,6 @@
 #include <unistd.h>
 
 enum { TOKENS = 5 };
-
-static tn_model *open_model(const char *name, const char *dtype, const char *device)
-{
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype, .device = device};
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
 
 static tn_status run_model(tn_model *m, tn_error *err)
 {
@@ -190,7 +180,7 @@ START_TEST(nothing_is_held_between_looks)
 {
     tn_error err = TN_ERROR_INIT;
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
-    tn_model *m = open_model("qwen3", "f32", NULL);
+    tn_model *m = test_model_open("qwen3", "f32");
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, &err), TN_OK);
     int before = open_descriptors();
     tn_session *s = tn_session_new(m, NULL, &err);
@@ -222,7 +212,7 @@ START_TEST(the_host_puts_it_back)
 {
     static const int64_t goods[] = {0, 2, 30};
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model("qwen3", "f32", NULL);
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = forward});
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm,rope", NULL, &err), TN_OK);
@@ -252,7 +242,7 @@ static const tn_status statuses[] = {TN_DECLINED, TN_E_CANCELLED, TN_E_MEMORY,
 START_TEST(every_failure_is_the_kernels)
 {
     tn_error err = TN_ERROR_INIT;
-    tn_model *m = open_model("qwen3", "f32", NULL);
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = forward});
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, &err), TN_OK);
     returned = statuses[_i];
@@ -325,11 +315,11 @@ START_TEST(devices_are_guests_too)
     tn_error err = TN_ERROR_INIT;
     add_device();
     /* The first model brings the handler of SIGBUS for mapped files, which stays. */
-    tn_model_close(open_model("llama", "f32", NULL));
+    tn_model_close(test_model_open("llama", "f32"));
     hoststate *before = hoststate_save();
     change = changes[_i].change;
     skips = 7;
-    tn_model *m = open_model("llama", "f32", "guest");
+    tn_model *m = test_model_open_with("llama", .dtype = "f32", .device = "guest");
     ck_assert_msg(run_model(m, &err) == TN_OK, "%s", err.message);
     ck_assert_msg(!hoststate_differs(before, false, changed, sizeof changed), "%s", changed);
     expect_in(tn_notice_get(0), "device guest changed the ");
@@ -373,7 +363,7 @@ static tn_status packing_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 START_TEST(no_weight_can_be_written)
 {
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
-    tn_model *m = open_model("qwen3_moe", dtypes[_i], NULL);
+    tn_model *m = test_model_open("qwen3_moe", dtypes[_i]);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .plan = packing_plan});
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, NULL), TN_OK);
     for (size_t i = 0; i < m->target.graph->site_count; i++) {
@@ -395,7 +385,7 @@ END_TEST
 /* The process is looked at when the first guest of a step is called, and not where none is. */
 START_TEST(a_step_without_guests_is_not_looked_at)
 {
-    tn_model *m = open_model("qwen3", NULL, NULL);
+    tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, NULL), TN_OK);
     guest_watch w;

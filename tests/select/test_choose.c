@@ -3,6 +3,7 @@
 #include "open/model.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdarg.h>
@@ -24,10 +25,7 @@ static tn_config *config_of(const char *json)
 static void setup(void)
 {
     unchecked = config_of("{}");
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = "f32"};
-    model = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(model != NULL, "%s", err.message);
+    model = test_model_open("qwen3", "f32");
 }
 
 static void teardown(void)
@@ -63,14 +61,6 @@ static void __attribute__((sentinel)) expect_error(const tn_config *config, cons
     va_end(words);
 }
 
-static int sites_of(const tn_report *report, const char *id)
-{
-    int count = 0;
-    for (size_t i = 0; i < report->site_count; i++)
-        count += report->sites[i]->kernel && !strcmp(report->sites[i]->kernel, id);
-    return count;
-}
-
 /* Who has how many sites; pairs of id and number, NULL at the end. */
 static void __attribute__((sentinel)) expect_sites(const char *spec, ...)
 {
@@ -78,11 +68,10 @@ static void __attribute__((sentinel)) expect_sites(const char *spec, ...)
     va_list pairs;
     va_start(pairs, spec);
     for (const char *id = va_arg(pairs, const char *); id; id = va_arg(pairs, const char *))
-        ck_assert_int_eq(sites_of(report, id), va_arg(pairs, int));
+        ck_assert_int_eq(test_model_sites_of(report, id), va_arg(pairs, int));
     va_end(pairs);
     tn_report_free(report);
-    tn_error err = TN_ERROR_INIT;
-    ck_assert_msg(tn_apply_kernels(model, unchecked, spec, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
+    test_model_apply(model, unchecked, spec);
 }
 
 static const tn_kernel_report *kernel_of(const tn_report *report, const char *id)
@@ -126,7 +115,7 @@ START_TEST(a_tie_is_settled_and_told)
     add("two", TN_OP_RMS_NORM, 0);
     add("zero", TN_OP_RMS_NORM, -1);
     tn_report *report = plan_of(NULL, "auto");
-    ck_assert_int_eq(sites_of(report, "one"), 9);
+    ck_assert_int_eq(test_model_sites_of(report, "one"), 9);
     ck_assert_msg(strstr(report->summary, "one 9/9 RMS_NORM; tie: one before two (9 sites, by id); "
                                           "without a site: zero (one has its sites); eager: "),
                   "%s", report->summary);
@@ -182,8 +171,8 @@ START_TEST(order_is_preference)
     /* The second of two has what the first one's options leave. */
     tn_config *config = config_of("{\"options\": {\"two\": {\"modules\": [\"model.layers.0.*\"]}}}");
     report = plan_of(config, "two,one");
-    ck_assert_int_eq(sites_of(report, "two"), 4);
-    ck_assert_int_eq(sites_of(report, "one"), 5);
+    ck_assert_int_eq(test_model_sites_of(report, "two"), 4);
+    ck_assert_int_eq(test_model_sites_of(report, "one"), 5);
     ck_assert_uint_eq(report->note_count, 0);
     tn_report_free(report);
     tn_config_free(config);
@@ -224,8 +213,8 @@ START_TEST(a_named_inner_kernel_wins_only_where_it_takes_a_site)
     add("mlp", TN_OP_MLP, 0);
     tn_config *config = config_of("{\"options\": {\"linear\": {\"modules\": [\"model.layers.1.mlp.up_proj\"]}}}");
     tn_report *report = plan_of(config, "auto,linear");
-    ck_assert_int_eq(sites_of(report, "linear"), 1);
-    ck_assert_int_eq(sites_of(report, "mlp"), 1);
+    ck_assert_int_eq(test_model_sites_of(report, "linear"), 1);
+    ck_assert_int_eq(test_model_sites_of(report, "mlp"), 1);
     tn_report_free(report);
     tn_config_free(config);
 }
@@ -267,7 +256,7 @@ START_TEST(kernels_of_other_devices_only_say_so)
         tn_report *report = plan_of(NULL, specs[i]);
         ck_assert_uint_eq(report->note_count, 1);
         ck_assert_str_eq(report->notes[0], notes[i]);
-        ck_assert_int_eq(sites_of(report, "norm"), i < 3 ? 9 : 0);
+        ck_assert_int_eq(test_model_sites_of(report, "norm"), i < 3 ? 9 : 0);
         tn_report_free(report);
     }
     tn_error err = TN_ERROR_INIT;
@@ -300,7 +289,7 @@ START_TEST(kernels_that_are_declined)
         tn_report *report = plan_of(NULL, told[i].spec);
         ck_assert_uint_eq(report->note_count, 1);
         ck_assert_str_eq(report->notes[0], told[i].note);
-        ck_assert_int_eq(sites_of(report, "norm"), told[i].sites);
+        ck_assert_int_eq(test_model_sites_of(report, "norm"), told[i].sites);
         tn_report_free(report);
     }
     expect_error(NULL, "liger_kernel", "kernels", LIGER "; write auto or other ids; there are: norm", NULL);
@@ -315,7 +304,7 @@ START_TEST(kernels_that_are_declined)
     tn_report_free(report);
     add("liger_kernel", TN_OP_RMS_NORM, 0);
     report = plan_of(NULL, "liger_kernel");
-    ck_assert_int_eq(sites_of(report, "liger_kernel"), 9);
+    ck_assert_int_eq(test_model_sites_of(report, "liger_kernel"), 9);
     tn_report_free(report);
 }
 END_TEST
@@ -365,7 +354,7 @@ START_TEST(a_file_that_names_no_kernel)
     tn_report *report = plan_of(config, NULL);
     ck_assert_uint_eq(report->note_count, 1);
     expect_note(report, "/kernels.json: key 'disable': 'acme_*' matches no kernel that a plugin brought");
-    ck_assert_int_eq(sites_of(report, "npu_norm"), 0);
+    ck_assert_int_eq(test_model_sites_of(report, "npu_norm"), 0);
     tn_report_free(report);
     tn_config_free(config);
 }
@@ -390,13 +379,13 @@ START_TEST(patterns_that_match_no_module)
                                 "'model.layers.0.";
     tn_report *report = plan_of(one, "auto");
     expect_note(report, words);
-    ck_assert_int_eq(sites_of(report, "norm"), 0);
+    ck_assert_int_eq(test_model_sites_of(report, "norm"), 0);
     tn_report_free(report);
     expect_error(one, "norm", "/kernels.json", "key 'options': norm takes no site: 'model.layer.0.*' matches no module",
                  NULL);
     report = plan_of(two, "norm"); /* the other pattern does */
     expect_note(report, words);
-    ck_assert_int_eq(sites_of(report, "norm"), 1);
+    ck_assert_int_eq(test_model_sites_of(report, "norm"), 1);
     tn_report_free(report);
     tn_report_free(plan_of(one, "none"));
     tn_config_free(one);

@@ -1,14 +1,15 @@
 /* The first call of each size: what a kernel computes with a size that no check drew is compared with eager before it
  * is used, once, also by later runs; a wrong kernel changes no result and is refused the next time. The kernels are
  * those of tests/bad_kernels, which read their fault at each call: right while they are checked, wrong after. */
-#include "plugin/registry.h"
-#include "select/check_cache.h"
-#include "select/first_calls.h"
 #include "open/model.h"
+#include "plugin/registry.h"
 #include "plugin_box.h"
 #include "process.h"
+#include "select/check_cache.h"
+#include "select/first_calls.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -60,13 +61,7 @@ static tn_config *configure(const char *verify)
 
 static tn_model *open_model(const char *name, int32_t threads)
 {
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = "f32", .threads = threads};
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
+    return test_model_open_with(name, .dtype = "f32", .threads = threads);
 }
 
 static tn_status apply(tn_model *m, const char *verify, const char *spec, tn_report **report, tn_error *err)
@@ -81,16 +76,6 @@ static void apply_well(tn_model *m, const char *verify, const char *spec)
 {
     tn_error err = TN_ERROR_INIT;
     ck_assert_msg(apply(m, verify, spec, NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
-}
-
-/* chunk: the largest call, which its arena is made for; 0: the usual one. */
-static tn_session *open_session(tn_model *m, int64_t chunk)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_session_options o = {.size = sizeof o, .context = CONTEXT, .chunk = chunk};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
-    return s;
 }
 
 /* Logits of the last token of so many, and of `steps` single ones behind them. Owned. */
@@ -113,17 +98,9 @@ static float *logits_of(tn_model *m, tn_session *s, int64_t tokens, int64_t step
 
 static void run(tn_model *m, int64_t tokens, int64_t steps)
 {
-    tn_session *s = open_session(m, 0);
+    tn_session *s = test_model_session(m, .context = CONTEXT, .chunk = 0);
     free(logits_of(m, s, tokens, steps));
     tn_session_free(s);
-}
-
-static size_t bound_count(const tn_model *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        n += m->target.graph->sites[i]->bound.impl != NULL;
-    return n;
 }
 
 static int64_t compared(tn_model *m, int64_t *now)
@@ -160,15 +137,16 @@ START_TEST(a_wrong_size_changes_nothing)
     tn_model *plain = open_model(faults[_i].model, 2), *m = open_model(faults[_i].model, 2);
     add_plugin(faults[_i].plugin);
     apply_well(m, "first-use", faults[_i].kernel);
-    ck_assert_uint_gt(bound_count(m), 0);
-    tn_session *eager = open_session(plain, faults[_i].wrong), *s = open_session(m, faults[_i].wrong);
+    ck_assert_uint_gt(test_model_bound(m), 0);
+    tn_session *eager = test_model_session(plain, .context = CONTEXT, .chunk = faults[_i].wrong),
+               *s = test_model_session(m, .context = CONTEXT, .chunk = faults[_i].wrong);
     free(logits_of(m, s, faults[_i].right, 0));
     setenv(faults[_i].variable, faults[_i].fault, 1);
     free(logits_of(m, s, faults[_i].right, 0));
     ck_assert_uint_eq(tn_notice_count(), 0);
     float *wanted = logits_of(plain, eager, faults[_i].wrong, 4), *got = logits_of(m, s, faults[_i].wrong, 4);
     ck_assert_mem_eq(got, wanted, (size_t)(5 * m->info.vocab) * sizeof *got);
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     ck_assert_uint_eq(tn_notice_count(), 1);
     ck_assert_msg(strstr(tn_notice_get(0), faults[_i].told) != NULL, "%s", tn_notice_get(0));
     ck_assert_ptr_nonnull(strstr(tn_notice_get(0), ", eager has "));
@@ -181,7 +159,7 @@ START_TEST(a_wrong_size_changes_nothing)
         ck_assert_mem_eq(got, wanted, (size_t)(5 * m->info.vocab) * sizeof *got);
         free(got);
         tn_session_free(s);
-        s = open_session(m, faults[_i].wrong);
+        s = test_model_session(m, .context = CONTEXT, .chunk = faults[_i].wrong);
     }
     free(wanted);
     tn_session_free(s);
@@ -198,7 +176,8 @@ START_TEST(never_is_never)
     tn_model *plain = open_model(faults[_i].model, 2), *m = open_model(faults[_i].model, 2);
     add_plugin(faults[_i].plugin);
     apply_well(m, "never", faults[_i].kernel);
-    tn_session *eager = open_session(plain, 0), *s = open_session(m, 0);
+    tn_session *eager = test_model_session(plain, .context = CONTEXT, .chunk = 0),
+               *s = test_model_session(m, .context = CONTEXT, .chunk = 0);
     setenv(faults[_i].variable, faults[_i].fault, 1);
     float *right = logits_of(plain, eager, faults[_i].wrong, 0), *got = logits_of(m, s, faults[_i].wrong, 0);
     double apart = 0;
@@ -259,7 +238,7 @@ START_TEST(many_keys)
     ck_assert_mem_eq(far, wanted, sizeof *far);
     ck_assert_uint_eq(tn_notice_count(), 1);
     ck_assert_msg(strstr(tn_notice_get(0), " with 1 token with 17000 keys: "), "%s", tn_notice_get(0));
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     free(near);
     free(far);
     free(wanted);
@@ -345,7 +324,7 @@ START_TEST(a_wrong_size_is_refused_the_next_time)
                   "%s", err.message);
     tn_error_clear(&err);
     ck_assert_msg(apply(m, "first-use", "auto", &report, &err) == TN_OK, "%s", err.message);
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     ck_assert_msg(strstr(report->summary, "wrong in an earlier run at") != NULL, "%s", report->summary);
     tn_report_free(report);
     run(m, 77, 0);
@@ -373,7 +352,7 @@ START_TEST(verifying_is_no_first_call)
     tn_model *m = open_model("qwen3", 2);
     add_plugin("bad_guest");
     apply_well(m, "first-use", "npu_bad_guest");
-    size_t bound = bound_count(m);
+    size_t bound = test_model_bound(m);
     ck_assert_int_eq(tn_verify(m, &rows, &count, &err), TN_OK);
     free(rows);
     setenv("BAD_GUEST", "wrong with 1 tokens", 1);
@@ -381,12 +360,12 @@ START_TEST(verifying_is_no_first_call)
     ck_assert_int_eq(tn_compare_text(m, ids, 80, &o, &text, &err), TN_E_VERIFY);
     tn_text_report_free(text);
     ck_assert_uint_eq(tn_notice_count(), 0);
-    ck_assert_uint_eq(bound_count(m), bound);
+    ck_assert_uint_eq(test_model_bound(m), bound);
     ck_assert_int_eq(compared(m, &now), 0);
     /* And sessions are watched again afterwards. */
     run(m, 1, 0);
     ck_assert_uint_eq(tn_notice_count(), 1);
-    ck_assert_uint_eq(bound_count(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     tn_model_close(m);
 }
 END_TEST
@@ -399,7 +378,7 @@ START_TEST(no_arena_is_larger)
     for (int i = 0; i < 2; i++) {
         tn_model *m = open_model("llama", 2);
         apply_well(m, i ? "first-use" : "never", "bad_mlp");
-        tn_session *s = open_session(m, 0);
+        tn_session *s = test_model_session(m, .context = CONTEXT, .chunk = 0);
         bytes[i] = tn_session_arena_bytes(s);
         tn_session_free(s);
         tn_model_close(m);

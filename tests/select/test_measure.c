@@ -1,10 +1,11 @@
 /* Measured choice: what is slower than eager, or than another kernel, is not applied where it is; noise and the next
  * run change nothing. Kernels that are slow sleep for so long that no machine is slower. */
-#include "select/measure.h"
 #include "open/model.h"
+#include "select/measure.h"
 #include "suite.h"
 #include "tempdir.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <glob.h>
@@ -29,10 +30,7 @@ static double always_waits(void)
 
 static tn_model *open_model(void)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open("qwen3", NULL);
     setenv("TENON_MEASURE", "yes", 1);
     setenv("XDG_CACHE_HOME", "/nonexistent", 1);
     return m;
@@ -46,14 +44,6 @@ static size_t bound(const tn_model *m, const char *id, uint32_t used_at)
         n += b->impl && !strcmp(b->kernel->kernel.id, id) && (~b->not_at & used_at);
     }
     return n;
-}
-
-static tn_report *apply(tn_model *m, const tn_config *config, const char *spec)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_report *report = NULL;
-    ck_assert_msg(tn_apply_kernels(m, config, spec, &report, &err) == TN_OK, "%s: %s", err.where, err.message);
-    return report;
 }
 
 /* The verdict on the last site. */
@@ -99,7 +89,7 @@ START_TEST(what_is_slower_than_eager_is_not_applied)
 {
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
-    tn_report *report = apply(m, NULL, "auto");
+    tn_report *report = test_model_report(m, NULL, "auto");
     ck_assert_uint_eq(bound(m, "slow", 7), 0);
     const tn_verdict *v = verdict_of(report, "model.norm", "slow");
     ck_assert(!v->taken);
@@ -126,7 +116,7 @@ START_TEST(what_is_slower_at_one_size_is_not_used_at_that_size)
     static tn_status (*const forwards[])(const tn_call *, tn_error *) = {slow_with_one, slow_with_some, slow_with_many};
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_ROPE, .forward = forwards[_i]});
-    tn_report_free(apply(m, NULL, "auto"));
+    tn_report_free(test_model_report(m, NULL, "auto"));
     ck_assert_uint_eq(bound(m, "slow", 1u << _i), 0);
     tn_model_close(m);
 }
@@ -136,7 +126,7 @@ START_TEST(what_is_asked_for_by_name_is_applied_however_slow)
 {
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
-    tn_report_free(apply(m, NULL, "slow"));
+    tn_report_free(test_model_report(m, NULL, "slow"));
     ck_assert_uint_eq(bound(m, "slow", 7), 9);
     tn_model_close(m);
 }
@@ -147,15 +137,15 @@ START_TEST(it_can_be_turned_off)
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always});
     tn_config *config = test_config("{\"measure\": false}");
-    tn_report *report = apply(m, config, "auto");
+    tn_report *report = test_model_report(m, config, "auto");
     ck_assert_uint_eq(bound(m, "slow", 7), 9);
     ck_assert_str_eq(verdict_of(report, "model.norm", "slow")->measured, "");
     tn_report_free(report);
     ck_assert_int_eq(tn_config_set_measure(config, true, NULL), TN_OK);
-    tn_report_free(apply(m, config, "auto"));
+    tn_report_free(test_model_report(m, config, "auto"));
     ck_assert_uint_eq(bound(m, "slow", 7), 0);
     setenv("TENON_MEASURE", "no", 1);
-    tn_report_free(apply(m, NULL, "auto"));
+    tn_report_free(test_model_report(m, NULL, "auto"));
     ck_assert_uint_eq(bound(m, "slow", 7), 9);
     tn_error err = TN_ERROR_INIT;
     setenv("TENON_MEASURE", "maybe", 1);
@@ -172,7 +162,7 @@ START_TEST(a_slower_kernel_of_higher_priority_is_left_out)
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "slow", .op = TN_OP_RMS_NORM, .forward = slow_always, .priority = 9});
     test_kernel_add(&(test_kernel){.id = "other", .op = TN_OP_RMS_NORM});
-    tn_report_free(apply(m, NULL, "auto"));
+    tn_report_free(test_model_report(m, NULL, "auto"));
     ck_assert_uint_eq(bound(m, "slow", 7), 0);
     tn_model_close(m);
 }
@@ -192,7 +182,7 @@ START_TEST(what_dies_when_it_is_timed_is_refused)
 {
     tn_model *m = open_model();
     test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_when_timed});
-    tn_report *report = apply(m, NULL, "auto");
+    tn_report *report = test_model_report(m, NULL, "auto");
     ck_assert_uint_eq(bound(m, "dies", 7), 0);
     ck_assert_msg(strstr(verdict_of(report, "model.norm", "dies")->reason, "when it was timed"), "%s",
                   verdict_of(report, "model.norm", "dies")->reason);
@@ -215,14 +205,11 @@ static tn_status dies_when_timed_on(const tn_call *call, tn_error *err)
 
 START_TEST(all_threads_take_part)
 {
-    tn_error err = TN_ERROR_INIT;
     tn_model_close(open_model());
-    tn_model_options o = {.size = sizeof o, .threads = 2};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open_with("qwen3", .threads = 2);
     deadly = _i;
     test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_when_timed_on});
-    tn_report *report = apply(m, NULL, "auto");
+    tn_report *report = test_model_report(m, NULL, "auto");
     const char *reason = verdict_of(report, "model.norm", "dies")->reason;
     ck_assert_msg((strstr(reason, "when it was timed") != NULL) == (_i == 2), "%s", reason);
     tn_report_free(report);
@@ -245,12 +232,10 @@ START_TEST(a_session_leaves_out_the_sizes)
     tn_error err = TN_ERROR_INIT;
     int64_t ids[40] = {0};
     test_kernel_add(&(test_kernel){.id = "counts", .op = TN_OP_MLP, .forward = counts});
-    tn_report_free(apply(m, NULL, "counts"));
+    tn_report_free(test_model_report(m, NULL, "counts"));
     for (size_t i = 0; i < m->target.graph->site_count; i++)
         m->target.graph->sites[i]->bound.not_at = 1u << _i;
-    tn_session_options o = {.size = sizeof o, .context = 64};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
+    tn_session *s = test_model_session(m, .context = 64);
     static const int64_t tokens[] = {1, 16, 40, 1};
     for (size_t i = 0; i < 4; i++) {
         tn_batch b = {.size = sizeof b, .ids = ids, .rows = 1, .tokens = tokens[i]};
@@ -279,23 +264,17 @@ START_TEST(few_tokens_have_room_behind_many)
         const char *path;
         tn_op op;
     } models[] = {{"qwen3", TN_OP_MLP}, {"qwen3_vl", TN_OP_MLP}, {"qwen3_omni_moe_thinker", TN_OP_MOE_BLOCK}};
-    char path[128];
     int64_t ids[40] = {0};
     tn_error err = TN_ERROR_INIT;
-    snprintf(path, sizeof path, "tests/data/models/%s", models[_i].path);
-    tn_model *m = tn_model_open(path, NULL, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    tn_model_info info = {.size = sizeof info};
-    ck_assert_int_eq(tn_model_get_info(m, &info), TN_OK);
+    tn_model *m = test_model_open(models[_i].path, NULL);
+    int64_t vocab = test_model_vocab(m);
     test_kernel_add(&(test_kernel){.id = "much", .op = models[_i].op, .plan = takes_much});
-    tn_report_free(apply(m, NULL, "much"));
+    tn_report_free(test_model_report(m, NULL, "much"));
     ck_assert_uint_gt(bound(m, "much", 7), 0);
     for (size_t i = 0; i < m->target.graph->site_count; i++)
         m->target.graph->sites[i]->bound.not_at = 1u << GRAPH_SOME | 1u << GRAPH_MANY;
-    tn_session_options o = {.size = sizeof o, .context = 64};
-    tn_session *s = tn_session_new(m, &o, &err);
-    ck_assert_msg(s != NULL, "%s", err.message);
-    float *logits = malloc((size_t)info.vocab * sizeof *logits);
+    tn_session *s = test_model_session(m, .context = 64);
+    float *logits = malloc((size_t)vocab * sizeof *logits);
     tn_batch b = {.size = sizeof b, .ids = ids, .rows = 1, .tokens = 40};
     tn_outputs outputs = {.size = sizeof outputs, .last_logits = logits};
     ck_assert_msg(tn_session_run(s, &b, &outputs, &err) == TN_OK, "%s: %s", err.where, err.message);
@@ -332,7 +311,7 @@ START_TEST(what_gains_by_itself_and_not_in_a_step_is_left_out)
     tn_config *config = test_config("{\"verify\": \"never\", \"kernels\": [\"auto\", \"between\"]}");
     test_kernel_add(&(test_kernel){.id = "instant", .op = TN_OP_RMS_NORM, .forward = instant});
     test_kernel_add(&(test_kernel){.id = "between", .op = TN_OP_ROPE, .forward = comes_between});
-    tn_report *report = apply(m, config, NULL);
+    tn_report *report = test_model_report(m, config, NULL);
     /* Steps of many tokens take so long on a busy machine that they are not timed. */
     ck_assert_uint_eq(bound(m, "instant", 1u << GRAPH_ONE | 1u << GRAPH_SOME), 0);
     ck_assert_uint_eq(bound(m, "between", 7), 1);
@@ -359,7 +338,7 @@ START_TEST(what_dies_in_a_step_is_refused)
     tn_config *config = test_config("{\"verify\": \"never\", \"kernels\": [\"auto\", \"between\"]}");
     test_kernel_add(&(test_kernel){.id = "dies", .op = TN_OP_RMS_NORM, .forward = dies_among_others});
     test_kernel_add(&(test_kernel){.id = "between", .op = TN_OP_ROPE, .forward = comes_between});
-    tn_report *report = apply(m, config, NULL);
+    tn_report *report = test_model_report(m, config, NULL);
     ck_assert_uint_eq(bound(m, "dies", 7), 0);
     const tn_verdict *v = verdict_of(report, "model.norm", "dies");
     ck_assert_msg(strstr(v->reason, "when whole steps were timed: crashed with SIGABRT"), "%s", v->reason);
@@ -409,12 +388,9 @@ static size_t files(const char *folder)
 /* What is said of the norm's kernel by a model opened anew. */
 static char *measured(const tn_config *config, int32_t threads, double (*waited)(void))
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .threads = threads};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s", err.message);
+    tn_model *m = test_model_open_with("qwen3", .threads = threads);
     m->target.waited = waited;
-    tn_report *report = apply(m, config, "auto");
+    tn_report *report = test_model_report(m, config, "auto");
     char *text = strdup(verdict_of(report, "model.norm", "npu_fused_rmsnorm")->measured);
     tn_report_free(report);
     tn_model_close(m);

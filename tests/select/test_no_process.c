@@ -4,6 +4,7 @@
 #include "plugin/kernels_config_read.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -12,9 +13,7 @@
 
 static tn_model *open_model(void)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model *m = tn_model_open("tests/data/models/qwen3", NULL, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open("qwen3", NULL);
     setenv("XDG_CACHE_HOME", "/nonexistent", 1);
     return m;
 }
@@ -36,14 +35,6 @@ static void expect_no_process(tn_status status, const tn_error *err)
     ck_assert_int_eq(err->code, TN_E_MEMORY);
     ck_assert_msg(strstr(err->message, "no process can be started for it: Too many open files; end other programs"),
                   "%s: %s", err->where, err->message);
-}
-
-static size_t bound(const tn_model *m)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < m->target.graph->site_count; i++)
-        n += m->target.graph->sites[i]->bound.impl != NULL;
-    return n;
 }
 
 static tn_status is_available(tn_error *err)
@@ -83,14 +74,14 @@ START_TEST(it_is_an_error_and_no_verdict)
     err = (tn_error)TN_ERROR_INIT;
     ck_assert_ptr_null(tn_model_plan(m, config, NULL, &err));
     expect_no_process(err.code, &err);
-    ck_assert_uint_eq(bound(m), 0);
+    ck_assert_uint_eq(test_model_bound(m), 0);
     allow_files(before);
     tn_error_clear(&err);
     tn_report *report = tn_model_plan(m, config, "norm", &err);
     ck_assert_msg(report && strstr(report->summary, "norm 9/9 RMS_NORM"), "%s", err.message);
     tn_report_free(report);
-    ck_assert_msg(tn_apply_kernels(m, config, "norm", NULL, &err) == TN_OK, "%s", err.message);
-    ck_assert_uint_gt(bound(m), 0);
+    test_model_apply(m, config, "norm");
+    ck_assert_uint_gt(test_model_bound(m), 0);
     tn_config_free(config);
     tn_model_close(m);
 }
@@ -109,7 +100,7 @@ START_TEST(verify_says_so)
     tn_error_clear(&err);
     ck_assert_msg(tn_verify_kernels(m, NULL, "auto", NULL, &rows, &count, &err) == TN_OK, "%s", err.message);
     free(rows);
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, NULL), TN_OK);
+    test_model_apply(m, NULL, "norm");
     before = allow_files(0);
     expect_no_process(tn_verify(m, &rows, &count, &err), &err);
     allow_files(before);

@@ -4,6 +4,7 @@
 #include "plugin/kernels_config_read.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -34,10 +35,7 @@ static int on_applying(void *ctx, const char *what, int64_t done, int64_t total)
 
 static tn_model *open_model(told *t)
 {
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .progress_ctx = t, .applying = on_applying};
-    tn_model *m = tn_model_open("tests/data/models/qwen3", &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open_with("qwen3", .progress_ctx = t, .applying = on_applying);
     setenv("XDG_CACHE_HOME", "/nonexistent", 1);
     return m;
 }
@@ -107,7 +105,7 @@ START_TEST(it_can_be_cancelled)
         ck_assert_ptr_null(m->target.graph->sites[i]->bound.impl);
     /* The next one is none of its business. */
     t = (told){0};
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "auto", NULL, NULL), TN_OK);
+    test_model_apply(m, NULL, "auto");
     ck_assert_int_eq(t.done[1], 3);
     tn_model_close(m);
 }

@@ -2,6 +2,7 @@
  * up, and a kernel that was asked for by name is an error that names it. */
 #include "plugin_box.h"
 #include "suite.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -33,16 +34,13 @@ static tn_model *model;
 
 static void setup(void)
 {
-    tn_error err = TN_ERROR_INIT;
     plugin_box_open();
     plugin_box_add("second_time", "second_time.so");
     plugin_box_add("good", "zz_good.so");
     config = tn_config_new();
     ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
     ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
-    tn_model_options options = {.size = sizeof options, .dtype = "f32", .threads = 2};
-    model = tn_model_open("tests/data/models/qwen3", &options, &err);
-    ck_assert_msg(model != NULL, "%s", err.message);
+    model = test_model_open_with("qwen3", .dtype = "f32", .threads = 2);
 }
 
 static void teardown(void)
@@ -63,14 +61,6 @@ static char *spec_for(size_t only, bool good)
     return good ? spec : strcat(spec, ",-test_rms_norm");
 }
 
-static int64_t sites_of(const tn_report *report, const char *id)
-{
-    int64_t count = 0;
-    for (size_t i = 0; i < report->site_count; i++)
-        count += report->sites[i]->kernel && !strcmp(report->sites[i]->kernel, id);
-    return count;
-}
-
 static void expect_auto(size_t which, bool good)
 {
     tn_error err = TN_ERROR_INIT;
@@ -78,8 +68,9 @@ static void expect_auto(size_t which, bool good)
     char *spec = spec_for(which, good);
     tn_status status = tn_apply_kernels(model, config, spec, &report, &err);
     ck_assert_msg(status == TN_OK, "%s: %s: %s", bad[which].id, err.where, err.message);
-    ck_assert_msg(sites_of(report, bad[which].id) == bad[which].sites, "%s: %s", bad[which].id, report->summary);
-    ck_assert_int_eq(sites_of(report, "test_rms_norm"), good ? NORMS - bad[which].sites : 0);
+    ck_assert_msg(test_model_sites_of(report, bad[which].id) == bad[which].sites, "%s: %s", bad[which].id,
+                  report->summary);
+    ck_assert_int_eq(test_model_sites_of(report, "test_rms_norm"), good ? NORMS - bad[which].sites : 0);
     ck_assert_msg(strstr(report->summary, bad[which].reason) != NULL, "%s", report->summary);
     tn_report_free(report);
     free(spec);
@@ -102,7 +93,7 @@ START_TEST(what_was_named_is_told)
     tn_status status = tn_apply_kernels(model, config, bad[_i].id, &report, &err);
     if (!bad[_i].named) {
         ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
-        ck_assert_int_eq(sites_of(report, bad[_i].id), NORMS);
+        ck_assert_int_eq(test_model_sites_of(report, bad[_i].id), NORMS);
         tn_report_free(report);
         return;
     }
@@ -111,7 +102,7 @@ START_TEST(what_was_named_is_told)
     ck_assert_str_eq(err.where, bad[_i].id);
     ck_assert_msg(strstr(err.message, bad[_i].named) != NULL, "%s", err.message);
     report = tn_model_report(model, NULL);
-    ck_assert_int_eq(sites_of(report, bad[_i].id), 0);
+    ck_assert_int_eq(test_model_sites_of(report, bad[_i].id), 0);
     tn_report_free(report);
 }
 END_TEST
@@ -122,8 +113,9 @@ START_TEST(one_after_the_other)
     tn_error err = TN_ERROR_INIT;
     tn_report *report = NULL;
     ck_assert_int_eq(tn_apply_kernels(model, config, "auto,-right_packed,-right_table", &report, &err), TN_OK);
-    ck_assert_int_eq(sites_of(report, "test_rms_norm") + sites_of(report, "pack_fails_there"), NORMS);
-    ck_assert_int_eq(sites_of(report, "pack_fails_there"), NORMS - 1);
+    ck_assert_int_eq(test_model_sites_of(report, "test_rms_norm") + test_model_sites_of(report, "pack_fails_there"),
+                     NORMS);
+    ck_assert_int_eq(test_model_sites_of(report, "pack_fails_there"), NORMS - 1);
     tn_report_free(report);
 }
 END_TEST

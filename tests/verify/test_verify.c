@@ -3,26 +3,13 @@
 #include "open/model.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static tn_model *open_model(const char *path, bool training)
-{
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = "f32", .training = training};
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
-    return m;
-}
-
-static tn_model *open_qwen3(void)
-{
-    return open_model("tests/data/models/qwen3", false);
-}
 
 /* One row per kernel and operation, the first that is named so; NULL: none. */
 static const tn_verify_row *find(tn_verify_row *const *rows, size_t count, const char *id, const char *gradient)
@@ -102,7 +89,7 @@ static const struct {
 
 START_TEST(what_fails_is_a_failed_row)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t count;
     test_kernel_add(&(test_kernel){.id = "rope", .op = TN_OP_ROPE});
     test_kernel_add(
@@ -123,7 +110,7 @@ END_TEST
 
 START_TEST(what_lost_its_sites_is_tried_too)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t count;
     test_kernel_add(&(test_kernel){.id = "first", .op = TN_OP_RMS_NORM, .priority = 5});
     test_kernel_add(&(test_kernel){.id = "second", .op = TN_OP_RMS_NORM});
@@ -145,7 +132,7 @@ END_TEST
 /* The winner is refused: the next one has the sites. */
 START_TEST(the_next_takes_what_a_refused_one_lost)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t count;
     test_kernel_add(&(test_kernel){.id = "first", .op = TN_OP_RMS_NORM, .priority = 5, .forward = wrong});
     test_kernel_add(&(test_kernel){.id = "second", .op = TN_OP_RMS_NORM});
@@ -164,7 +151,7 @@ END_TEST
 
 START_TEST(covered_sites_are_tried)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t count;
     test_kernel_add(&(test_kernel){.id = "sum", .op = TN_OP_ADD_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = wrong_at_layer_1});
@@ -179,7 +166,7 @@ END_TEST
 
 START_TEST(a_covered_kernel_says_so)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t count;
     test_kernel_add(&(test_kernel){.id = "sum", .op = TN_OP_ADD_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
@@ -193,7 +180,7 @@ END_TEST
 
 START_TEST(selection_errors_are_no_rows)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t count;
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     test_kernel_add(&(test_kernel){.id = "relu", .op = TN_OP_MLP, .acts = TN_TAKES(TN_ACT_RELU)});
@@ -209,7 +196,7 @@ END_TEST
 
 START_TEST(options_limit_what_is_tried)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     tn_config *config = test_config("{\"options\": {\"norm\": {\"modules\": [\"*.0.*\"]}}}");
     size_t count;
     tn_verify_row **rows;
@@ -224,7 +211,7 @@ END_TEST
 
 START_TEST(rows_say_what_was_tried)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     size_t count;
     char threads[32];
     snprintf(threads, sizeof threads, tn_thread_count() > 1 ? "1 and %d threads" : "%d thread", (int)tn_thread_count());
@@ -250,7 +237,7 @@ static tn_status wrong_weight(const tn_call *call, tn_error *err)
 
 START_TEST(gradients_have_rows_of_their_own)
 {
-    tn_model *m = open_model("tests/data/models/qwen3", true);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .training = true);
     size_t count;
     test_kernel_add(&(test_kernel){.id = "right", .op = TN_OP_RMS_NORM, .backward = test_kernel_backward});
     test_kernel_add(
@@ -280,7 +267,7 @@ END_TEST
 
 START_TEST(plans_refuse_what_applying_would)
 {
-    tn_model *m = open_qwen3();
+    tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "bad", .op = TN_OP_ROPE, .forward = _i ? crashes : wrong});
     static const char *const specs[] = {"auto", "bad"};
     for (size_t i = 0; i < 2; i++) {

@@ -5,6 +5,7 @@
 #include "process.h"
 #include "suite.h"
 #include "test_kernels.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <math.h>
@@ -19,12 +20,7 @@ static int64_t ids[4096];
 
 static tn_model *open_model(const char *name, const char *dtype)
 {
-    char path[256];
-    tn_error err = TN_ERROR_INIT;
-    tn_model_options o = {.size = sizeof o, .dtype = dtype};
-    snprintf(path, sizeof path, "tests/data/models/%s", name);
-    tn_model *m = tn_model_open(path, &o, &err);
-    ck_assert_msg(m != NULL, "%s: %s", err.where, err.message);
+    tn_model *m = test_model_open(name, dtype);
     uint64_t state = 88172645463325252u;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         state ^= state << 13;
@@ -38,10 +34,8 @@ static tn_model *open_model(const char *name, const char *dtype)
 /* As "verify": "never" has it: nothing is refused beforehand. */
 static void apply(tn_model *m, const char *spec)
 {
-    tn_error err = TN_ERROR_INIT;
     tn_config *never = test_config("{\"verify\": \"never\"}");
-    tn_status status = tn_apply_kernels(m, never, spec, NULL, &err);
-    ck_assert_msg(status == TN_OK, "%s: %s", err.where, err.message);
+    test_model_apply(m, never, spec);
     tn_config_free(never);
 }
 
