@@ -17,19 +17,6 @@ typedef struct attention_case {
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double epsilon(tn_dtype dtype)
-{
-    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
-}
-
-static double rounded(double x, tn_dtype dtype)
-{
-    uint64_t element;
-    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
-    optest_set(&t, 0, x);
-    return optest_at(&t, 0);
-}
-
 static double at4(const tn_tensor *t, int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return optest_at(t, ((a * t->shape[1] + b) * t->shape[2] + c) * t->shape[3] + d);
@@ -50,10 +37,11 @@ static int64_t reference_scores(const tn_call *call, const attention_case *c, in
         double score = 0.0;
         for (int64_t i = 0; i < c->d; i++)
             score += at4(&call->in[0], b, t, h, i) * at4(&call->in[1], b, s, h / (c->heads / c->kv_heads), i);
-        score = rounded((double)((float)rounded(score, dtype) * (float)call->site->num[TN_NUM_SCALE]), dtype);
+        score =
+            optest_rounded((double)((float)optest_rounded(score, dtype) * (float)call->site->num[TN_NUM_SCALE]), dtype);
         if (c->softcap != 0.0) {
-            score = rounded((double)((float)score / (float)c->softcap), dtype);
-            score = rounded(rounded(tanh(score), dtype) * c->softcap, dtype);
+            score = optest_rounded((double)((float)score / (float)c->softcap), dtype);
+            score = optest_rounded(optest_rounded(tanh(score), dtype) * c->softcap, dtype);
         }
         p[s] = score;
         max = fmax(max, score);
@@ -65,7 +53,7 @@ static int64_t reference_scores(const tn_call *call, const attention_case *c, in
         sum += p[s] = seen ? exp(p[s] - max) : 0.0;
     sum += c->sinks ? exp(sink - max) : 0.0;
     for (int64_t s = 0; s < c->keys && seen; s++)
-        p[s] = rounded(p[s] / sum, dtype);
+        p[s] = optest_rounded(p[s] / sum, dtype);
     return seen;
 }
 
@@ -87,8 +75,8 @@ static void check_case(const tn_call *call, const attention_case *c)
                     double got = at4(&call->out[0], b, t, h, i);
                     /* f32 sums of the softmax and of the product: an ulp for each of their terms at worst. Then a
                      * probability or the result may round to the other side: an ulp of the model's type. */
-                    double bound =
-                        magnitude * ((double)(2 * seen + 16) * 0x1p-24 + (dtype == TN_F32 ? 0 : 2) * epsilon(dtype));
+                    double bound = magnitude * ((double)(2 * seen + 16) * 0x1p-24 +
+                                                (dtype == TN_F32 ? 0 : 2) * optest_epsilon(dtype));
                     if (!(fabs(got - o) <= bound) || (seen == 0 && got != 0.0))
                         ck_abort_msg("%s, query %d head %d dim %d: %.9g, expected %.9g +- %.2g", tn_dtype_name(dtype),
                                      (int)t, (int)h, (int)i, got, o, bound);

@@ -144,7 +144,7 @@ static void expect_right(const tn_call *call)
     int64_t tokens = call->in[V].shape[1], heads = call->in[V].shape[2], dv = call->in[V].shape[3];
     int64_t state = call->in[STATE].shape[2] * dv;
     tn_dtype dtype = call->out[0].dtype;
-    double unit = dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+    double unit = optest_epsilon(dtype);
     t.call = call;
     t.rounds = dtype;
     for (int64_t i = 0; i < call->in[V].shape[0] * heads; i++) {

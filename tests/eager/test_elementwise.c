@@ -11,19 +11,6 @@
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double epsilon(tn_dtype dtype)
-{
-    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
-}
-
-static double rounded(double x, tn_dtype dtype)
-{
-    uint64_t element;
-    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
-    optest_set(&t, 0, x);
-    return optest_at(&t, 0);
-}
-
 /* ---- norms ------------------------------------------------------------------------------------ */
 
 static void norm_call(tn_norm variant, tn_dtype dtype, int64_t rows, int64_t width, double eps, tn_call *call,
@@ -48,15 +35,15 @@ static double norm_expected(const tn_call *call, float scale, int64_t r, int64_t
     tn_dtype dt = call->in[0].dtype;
     float n = (float)optest_at(&call->in[0], r * width + i) * scale;
     if (variant == TN_NORM_NO_WEIGHT)
-        return rounded((double)n, dt);
+        return optest_rounded((double)n, dt);
     float w = (float)optest_at(call->site->param[TN_ROLE_WEIGHT].tensors, i);
     if (variant == TN_NORM_W_F32 || variant == TN_NORM_1_PLUS_W)
-        return rounded((double)(n * (variant == TN_NORM_1_PLUS_W ? 1.0f + w : w)), dt);
-    double t = rounded((double)((float)rounded((double)n, dt) * w), dt);
+        return optest_rounded((double)(n * (variant == TN_NORM_1_PLUS_W ? 1.0f + w : w)), dt);
+    double t = optest_rounded((double)((float)optest_rounded((double)n, dt) * w), dt);
     if (variant == TN_NORM_W)
         return t;
     double z = optest_at(&call->in[1], r * width + i);
-    return rounded(t * (z / (1.0 + exp(-z))), dt);
+    return optest_rounded(t * (z / (1.0 + exp(-z))), dt);
 }
 
 static void norm_check(const tn_call *call)
@@ -71,7 +58,7 @@ static void norm_check(const tn_call *call)
         float scale = 1.0f / sqrtf((float)(sum / (double)width) + (float)call->site->num[TN_NUM_EPS]);
         for (int64_t i = 0; i < width; i++) {
             double expected = norm_expected(call, scale, r, i, width), got = optest_at(&call->out[0], r * width + i);
-            double bound = gated ? fabs(expected) * (2.0 * epsilon(x->dtype) + 4.0 * 0x1p-24) : 0.0;
+            double bound = gated ? fabs(expected) * (2.0 * optest_epsilon(x->dtype) + 4.0 * 0x1p-24) : 0.0;
             if (!(fabs(got - expected) <= bound))
                 ck_abort_msg("norm %d of %s, row %d, element %d of %d: %.9g, expected %.9g",
                              (int)call->site->meaning[TN_AXIS_NORM], tn_dtype_name(x->dtype), (int)r, (int)i,
@@ -173,7 +160,7 @@ START_TEST(add_and_norm_in_one)
         add.out[0] = optest_zeros(dtypes[d], 2, call.out[1].shape);
         optest_threads(&add);
         for (int64_t i = 0; i < 40 * 700; i++) {
-            double sum = rounded(optest_at(&add.in[0], i) + optest_at(&add.in[1], i), dtypes[d]);
+            double sum = optest_rounded(optest_at(&add.in[0], i) + optest_at(&add.in[1], i), dtypes[d]);
             if (optest_at(&add.out[0], i) != sum)
                 ck_abort_msg("sum %d", (int)i);
         }
@@ -227,8 +214,10 @@ static void rope_check(const tn_call *call, int which, int64_t head, int64_t t, 
         int64_t second = rope_wide(style) ? j + half : j;
         double c1 = optest_at(&call->in[2], t * width + j), s1 = optest_at(&call->in[3], t * width + j);
         double c2 = optest_at(&call->in[2], t * width + second), s2 = optest_at(&call->in[3], t * width + second);
-        double y1 = rounded(rounded(rounded(x1 * c1, step) - rounded(x2 * s1, step), step), x->dtype);
-        double y2 = rounded(rounded(rounded(x2 * c2, step) + rounded(x1 * s2, step), step), x->dtype);
+        double y1 = optest_rounded(optest_rounded(optest_rounded(x1 * c1, step) - optest_rounded(x2 * s1, step), step),
+                                   x->dtype);
+        double y2 = optest_rounded(optest_rounded(optest_rounded(x2 * c2, step) + optest_rounded(x1 * s2, step), step),
+                                   x->dtype);
         double got1 = optest_at(y, at + (apart ? 2 * j : j)), got2 = optest_at(y, at + (apart ? 2 * j + 1 : j + half));
         if (got1 != y1 || got2 != y2)
             ck_abort_msg("style %d, pair %d: %.9g %.9g, expected %.9g %.9g", (int)style, (int)j, got1, got2, y1, y2);
@@ -292,8 +281,8 @@ START_TEST(glu_rounds_twice)
         optest_threads(&call);
         for (int64_t i = 0; i < 30 * 650; i++) {
             double gate = fmax(optest_at(&call.in[0], i), 0.0);
-            gate = squared ? rounded(gate * gate, dtypes[d]) : gate;
-            double expected = rounded(gate * optest_at(&call.in[1], i), dtypes[d]);
+            gate = squared ? optest_rounded(gate * gate, dtypes[d]) : gate;
+            double expected = optest_rounded(gate * optest_at(&call.in[1], i), dtypes[d]);
             if (optest_at(&call.out[0], i) != expected)
                 ck_abort_msg("element %d: %g, expected %g", (int)i, optest_at(&call.out[0], i), expected);
         }
@@ -318,7 +307,7 @@ START_TEST(one_gate_for_all_features)
     optest_run(&call);
     for (int64_t i = 0; i < 1800; i++)
         if (optest_at(&call.out[0], i) !=
-            rounded(optest_at(&call.in[0], i / 600 * 600) * optest_at(&call.in[1], i), TN_BF16))
+            optest_rounded(optest_at(&call.in[0], i / 600 * 600) * optest_at(&call.in[1], i), TN_BF16))
             ck_abort_msg("element %d", (int)i);
     site.meaning[TN_AXIS_ACT] = 0;
     ck_assert_int_eq(optest_try(&call, NULL), TN_E_INTERNAL);
@@ -343,7 +332,7 @@ START_TEST(embeddings)
             optest_threads(&call);
             for (int64_t i = 0; i < 40 * 530; i++) {
                 double x = optest_at(&table, i / 530 * 7 % 11 * 530 + i % 530);
-                double expected = scaled ? rounded(x * rounded(sqrt(530.0), dtypes[d]), dtypes[d]) : x;
+                double expected = scaled ? optest_rounded(x * optest_rounded(sqrt(530.0), dtypes[d]), dtypes[d]) : x;
                 if (optest_at(&call.out[0], i) != expected)
                     ck_abort_msg("element %d", (int)i);
             }
@@ -394,7 +383,7 @@ START_TEST(bags_of_embeddings)
             double sum = 0.0;
             for (int64_t j = i / 530 * 3; j < i / 530 * 3 + 3; j++)
                 sum += optest_at(&call.in[1], j) * optest_at(&table, j * 7 % 11 * 530 + i % 530);
-            if (optest_at(&call.out[0], i) != rounded(sum, dtypes[d]))
+            if (optest_at(&call.out[0], i) != optest_rounded(sum, dtypes[d]))
                 ck_abort_msg("element %d", (int)i);
         }
         ((int64_t *)call.in[0].data)[100] = 11;

@@ -23,11 +23,6 @@ static const attention_case cases[] = {
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double epsilon(tn_dtype dtype)
-{
-    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
-}
-
 static void make_call(const attention_case *c, tn_dtype dtype, tn_call *call, tn_site *site, tn_grads *grads)
 {
     *site = optest_site(TN_OP_ATTENTION, dtype);
@@ -154,7 +149,7 @@ typedef struct expected {
 
 static void close_to(const tn_tensor *t, int64_t at, double want, double bound, const char *what)
 {
-    bound += 1e-9 + (t->dtype == TN_F16 ? 0x1p-22 : 0.0) + fabs(want) * epsilon(t->dtype);
+    bound += 1e-9 + (t->dtype == TN_F16 ? 0x1p-22 : 0.0) + fabs(want) * optest_epsilon(t->dtype);
     if (!(fabs(optest_at(t, at) - want) <= bound))
         ck_abort_msg("%s of %s, element %d: %.9g, expected %.9g within %.3g", what, tn_dtype_name(t->dtype), (int)at,
                      optest_at(t, at), want, bound);
@@ -166,7 +161,7 @@ static void close_to(const tn_tensor *t, int64_t at, double want, double bound, 
 static double score_error(const truth *t, tn_dtype dtype)
 {
     double sums = (2.0 * (double)t->c->keys + 16.0) * 0x1p-24;
-    return epsilon(dtype) * (t->c->softcap != 0.0 ? 7.0 + 5.0 * t->largest : 4.0 + 2.0 * t->largest) + sums;
+    return optest_epsilon(dtype) * (t->c->softcap != 0.0 ? 7.0 + 5.0 * t->largest : 4.0 + 2.0 * t->largest) + sums;
 }
 
 /* One query: its dq is compared; what it adds to the others is added to e. */

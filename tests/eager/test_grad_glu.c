@@ -9,19 +9,6 @@
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double epsilon(tn_dtype dtype)
-{
-    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
-}
-
-static double rounded(double x, tn_dtype dtype)
-{
-    uint64_t element;
-    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
-    optest_set(&t, 0, x);
-    return optest_at(&t, 0);
-}
-
 static double act(tn_act a, double x)
 {
     double relu = x > 0.0 ? x : 0.0;
@@ -86,7 +73,7 @@ static double slope_size(tn_act a, double x)
 static double bound(tn_act a, tn_dtype dtype, double slope, double size)
 {
     double once = dtype == TN_F32 ? 4.0 * size : composed(a) ? 3.0 * size : 2.1 * fabs(slope) + 16.0 * 0x1p-13 * size;
-    return once * epsilon(dtype);
+    return once * optest_epsilon(dtype);
 }
 
 static void close_to(double got, double expected, double most, tn_dtype dtype, tn_act a, const char *what, int64_t at)
@@ -287,7 +274,7 @@ static void load_row(const tn_call *call, int64_t t, row *r)
 {
     r->act = (tn_act)call->site->meaning[TN_AXIS_ACT];
     r->width = call->in[0].shape[1];
-    r->z = rounded(call->site->num[TN_NUM_SPARSITY], call->in[0].dtype);
+    r->z = optest_rounded(call->site->num[TN_NUM_SPARSITY], call->in[0].dtype);
     for (int64_t i = 0; i < r->width; i++) {
         r->gate[i] = optest_at(&call->in[0], t * r->width + i);
         r->up[i] = optest_at(&call->in[1], t * r->width + i);
@@ -360,13 +347,13 @@ END_TEST
 /* The cut as transformers rounds it, and what passes it. */
 static double rounded_cut(const row *r, tn_dtype dtype)
 {
-    double above = rounded(rounded(r->deviation, dtype) * r->z, dtype);
-    return rounded(rounded(r->mean, dtype) + above, dtype);
+    double above = optest_rounded(optest_rounded(r->deviation, dtype) * r->z, dtype);
+    return optest_rounded(optest_rounded(r->mean, dtype) + above, dtype);
 }
 
 static double passes(const row *r, int64_t i, double cut, tn_dtype dtype)
 {
-    return fmax(rounded(r->gate[i] - cut, dtype), 0.0);
+    return fmax(optest_rounded(r->gate[i] - cut, dtype), 0.0);
 }
 
 /* With an exact activation every rounding of forward is known: equal bit for bit, in place too. */
@@ -386,7 +373,7 @@ START_TEST(sparse_forward)
                     load_row(&call, t, &r);
                     double cut = rounded_cut(&r, dtypes[d]);
                     for (int64_t i = 0; i < r.width; i++) {
-                        double expected = rounded(passes(&r, i, cut, dtypes[d]) * r.up[i], dtypes[d]);
+                        double expected = optest_rounded(passes(&r, i, cut, dtypes[d]) * r.up[i], dtypes[d]);
                         double got = optest_at(&call.out[0], t * r.width + i);
                         if (got != expected)
                             ck_abort_msg("%s, gate %d: %.9g, expected %.9g", tn_dtype_name(dtypes[d]), (int)i, got,
@@ -412,7 +399,7 @@ START_TEST(sparse_gradients_round)
             tn_call call;
             tn_site site;
             tn_grads grads;
-            double eps = epsilon(dtypes[d]);
+            double eps = optest_epsilon(dtypes[d]);
             make_sparse(a, dtypes[d], (int64_t[]){3, 515}, quantiles[q], &call, &site);
             optest_grads(&call, &grads, 3);
             optest_backward_threads(&call);

@@ -10,11 +10,6 @@
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double epsilon(tn_dtype dtype)
-{
-    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
-}
-
 /* Roundings on the longest way to a gradient, each at most eps of the magnitude below. In bf16 and f16: four (gated:
  * g s, times w or n, the sum, the result), and what f32 adds to them. In f32 the root, the quotient and the exponential
  * are a few units off as well. */
@@ -132,7 +127,7 @@ static void load_row(const tn_call *call, int64_t row, truth *t)
 static void close_to(double got, double expected, double magnitude, tn_dtype dtype, const char *what, int64_t at)
 {
     /* The smallest numbers of f16 are 2^-24 apart. */
-    double bound = roundings(dtype) * epsilon(dtype) * magnitude + 1e-10 + (dtype == TN_F16 ? 0x1p-24 : 0.0);
+    double bound = roundings(dtype) * optest_epsilon(dtype) * magnitude + 1e-10 + (dtype == TN_F16 ? 0x1p-24 : 0.0);
     if (!(fabs(got - expected) <= bound))
         ck_abort_msg("%s of %s, element %d: %.9g, expected %.9g within %.3g", what, tn_dtype_name(dtype), (int)at, got,
                      expected, bound);

@@ -10,14 +10,6 @@
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double rounded(double x, tn_dtype dtype)
-{
-    uint64_t element;
-    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
-    optest_set(&t, 0, x);
-    return optest_at(&t, 0);
-}
-
 /* Pairs of halves with tables of the whole width; pairs that lie next to each other. */
 static bool is_wide(tn_rope style)
 {
@@ -110,7 +102,7 @@ static double head_rounded(const head *h, int64_t i, tn_dtype step, tn_dtype dty
     bool first = paired ? i % 2 == 0 : i < half;
     double g1 = h->g[apart ? 2 * pair : pair], g2 = h->g[apart ? 2 * pair + 1 : pair + half];
     double own = first ? g1 * h->c[pair] : g2 * h->c[second], other = first ? g2 * h->s[second] : -g1 * h->s[pair];
-    return rounded(rounded(rounded(own, step) + rounded(other, step), step), dtype);
+    return optest_rounded(optest_rounded(optest_rounded(own, step) + optest_rounded(other, step), step), dtype);
 }
 
 static void check_call(const tn_call *call, int which)
@@ -128,7 +120,7 @@ static void check_call(const tn_call *call, int which)
             double got = optest_at(dx, at * h.d + h.moving), expected = head_rounded(&h, h.moving, step, dtype);
             double truth = optest_derivative(head_loss, &h, h.x[h.moving], 1.0);
             /* Three roundings of at most eps of terms below 2. */
-            double bound = 4.0 * 3.0 * (dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11);
+            double bound = 4.0 * 3.0 * optest_epsilon(dtype);
             if (got != expected || !(fabs(got - truth) <= bound))
                 ck_abort_msg("style %d in %s, element %d: %.9g, expected %.9g, truth %.9g", (int)style,
                              tn_dtype_name(dtype), (int)h.moving, got, expected, truth);

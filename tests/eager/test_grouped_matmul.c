@@ -155,7 +155,7 @@ END_TEST
 
 static double unit(tn_dtype dtype)
 {
-    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+    return optest_epsilon(dtype);
 }
 
 /* A sum of `terms` products, with their magnitude: f32 sums in another order, then one rounding. */

@@ -28,7 +28,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 /* What one rounding to the type may change: half the distance of its numbers near x. */
 static double rounding(tn_dtype dtype, double x)
 {
-    double unit = dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+    double unit = optest_epsilon(dtype);
     return fabs(x) * unit + (dtype == TN_F16 ? 0x1p-25 : 0);
 }
 

@@ -13,14 +13,6 @@
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double rounded(double x, tn_dtype dtype)
-{
-    uint64_t element;
-    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
-    optest_set(&t, 0, x);
-    return optest_at(&t, 0);
-}
-
 /* ---- routing --------------------------------------------------------------------------------------- */
 
 /* A router of the unit matrix: the logits are the tokens themselves. */
@@ -49,7 +41,7 @@ static void logits(tn_call *call, int64_t token, const double *values)
 static void expect_route(const tn_call *call, int64_t token, const int *experts, const double *weights)
 {
     int64_t k = call->out[0].shape[1];
-    double unit = call->out[0].dtype == TN_F32 ? 0x1p-24 : call->out[0].dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+    double unit = optest_epsilon(call->out[0].dtype);
     for (int64_t j = 0; j < k; j++) {
         ck_assert_msg(optest_at(&call->out[1], token * k + j) == experts[j], "slot %d has expert %g, expected %d",
                       (int)j, optest_at(&call->out[1], token * k + j), experts[j]);
@@ -281,7 +273,7 @@ static void experts_check(const tn_call *call, const experts_case *c)
                     gate += x * optest_at(gate_up, (e * 2 * c->inter + i) * c->hidden + h);
                     up += x * optest_at(gate_up, (e * 2 * c->inter + c->inter + i) * c->hidden + h);
                 }
-                p[i] = rounded(fmax(rounded(gate, dt), 0.0) * rounded(up, dt), dt);
+                p[i] = optest_rounded(fmax(optest_rounded(gate, dt), 0.0) * optest_rounded(up, dt), dt);
             }
             for (int64_t h = 0; h < c->hidden; h++) {
                 double y = 0.0, magnitude = 0.0;
@@ -290,12 +282,12 @@ static void experts_check(const tn_call *call, const experts_case *c)
                     y += term;
                     magnitude += fabs(term);
                 }
-                double term = rounded(y, dt) * weight;
-                sum[h] += c->f32_weights ? term : rounded(term, dt);
+                double term = optest_rounded(y, dt) * weight;
+                sum[h] += c->f32_weights ? term : optest_rounded(term, dt);
                 size[h] += magnitude * fabs(weight);
             }
         }
-        double unit = dt == TN_F32 ? 0x1p-24 : dt == TN_BF16 ? 0x1p-8 : 0x1p-11;
+        double unit = optest_epsilon(dt);
         for (int64_t h = 0; h < c->hidden; h++) {
             double got = optest_at(&call->out[0], t * c->hidden + h);
             /* f32 sums in another order: an ulp of what is added up per term; then the last rounding. The product of

@@ -90,7 +90,7 @@ static void compute(truth *t, int64_t row, int64_t channel)
  * 1.1, adds its own few units and one rounding. */
 static double bound(const truth *t, int64_t token, tn_dtype dtype)
 {
-    double unit = dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+    double unit = optest_epsilon(dtype);
     double taps = (double)t->call->in[1].shape[2] + 2;
     return 1.1 * t->size[token] * (taps * 0x1p-24 + unit) + fabs(t->y[token]) * (unit + 4 * 0x1p-24) + 0x1p-25;
 }

@@ -10,19 +10,6 @@ static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 static const int64_t sizes[][2] = {{0, 3}, {1, 1}, {3, 17}, {2, 515}, {40, 264}};
 static const double caps[] = {30.0, 0.7, 6.0};
 
-static double epsilon(tn_dtype dtype)
-{
-    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
-}
-
-static double rounded(double x, tn_dtype dtype)
-{
-    uint64_t element;
-    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
-    optest_set(&t, 0, x);
-    return optest_at(&t, 0);
-}
-
 /* Random numbers have about unit size; times 2 cap they reach where tanh is flat. */
 static void make_call(tn_dtype dtype, const int64_t shape[2], double cap, tn_call *call, tn_site *site)
 {
@@ -38,8 +25,8 @@ static void make_call(tn_dtype dtype, const int64_t shape[2], double cap, tn_cal
 /* What follows from a tanh that is stretched by as much. */
 static double capped(double x, double cap, double stretch, tn_dtype dtype)
 {
-    double t = rounded(tanh(rounded((double)((float)x / (float)cap), dtype)) * stretch, dtype);
-    return rounded((double)((float)t * (float)cap), dtype);
+    double t = optest_rounded(tanh(optest_rounded((double)((float)x / (float)cap), dtype)) * stretch, dtype);
+    return optest_rounded((double)((float)t * (float)cap), dtype);
 }
 
 START_TEST(each_step_rounds)
@@ -72,7 +59,7 @@ static double bound(double g, double u, tn_dtype dtype)
 {
     double t = tanh(u), slope = 1.0 - t * t, off = dtype == TN_F32 ? 5.0 : 1.0 + 0x1p-10;
     double roundings = 3.0 * slope + 2.0 * t * t * off + 2.0 * fabs(t * u) * slope;
-    return 1.05 * fabs(g) * roundings * epsilon(dtype) + (dtype == TN_F16 ? 0x1p-22 : 1e-30);
+    return 1.05 * fabs(g) * roundings * optest_epsilon(dtype) + (dtype == TN_F16 ? 0x1p-22 : 1e-30);
 }
 
 START_TEST(gradients)

@@ -10,11 +10,6 @@ enum { STREAMS = 3, TOKENS = 5, WIDTH = 601 };
 
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 
-static double epsilon(tn_dtype dtype)
-{
-    return dtype == TN_F32 ? 0x1p-23 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
-}
-
 static double stream_at(const tn_tensor *x, int64_t s, int64_t t, int64_t i)
 {
     return optest_at(x, (s * TOKENS + t) * WIDTH + i);
@@ -46,7 +41,7 @@ static wanted added(const tn_call *call, int64_t s, int64_t t, int64_t i)
 
 static void expect_streams(tn_call *call, wanted (*of)(const tn_call *, int64_t, int64_t, int64_t))
 {
-    double eps = epsilon(call->in[0].dtype);
+    double eps = optest_epsilon(call->in[0].dtype);
     optest_threads(call);
     for (int64_t s = 0; s < STREAMS; s++)
         for (int64_t t = 0; t < TOKENS; t++)
@@ -108,7 +103,8 @@ START_TEST(the_mean_is_of_all)
                 sum += stream_at(&call.in[0], s, t, i);
                 size += fabs(stream_at(&call.in[0], s, t, i));
             }
-            ck_assert(fabs(optest_at(&call.out[0], t * WIDTH + i) - sum / STREAMS) <= epsilon(dtypes[_i]) * size);
+            ck_assert(fabs(optest_at(&call.out[0], t * WIDTH + i) - sum / STREAMS) <=
+                      optest_epsilon(dtypes[_i]) * size);
         }
 }
 END_TEST
@@ -117,7 +113,7 @@ END_TEST
 START_TEST(rows_get_the_size_of_others)
 {
     const int64_t shape[2] = {2, WIDTH};
-    double eps = epsilon(dtypes[_i]), wanted_sum = 0, sum = 0;
+    double eps = optest_epsilon(dtypes[_i]), wanted_sum = 0, sum = 0;
     tn_site site = optest_site(TN_OP_RMS_MATCH, dtypes[_i]);
     site.num[TN_NUM_EPS] = 1e-5;
     tn_call call = {.size = sizeof call, .op = TN_OP_RMS_MATCH, .site = &site, .in_count = 2, .out_count = 1};

@@ -140,6 +140,19 @@ tn_tensor optest_from(tn_dtype dtype, const tn_tensor *source)
     return t;
 }
 
+double optest_epsilon(tn_dtype dtype)
+{
+    return dtype == TN_F32 ? 0x1p-24 : dtype == TN_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+double optest_rounded(double x, tn_dtype dtype)
+{
+    uint64_t element;
+    tn_tensor t = tn_tensor_dense(&element, dtype, 1, (int64_t[]){1});
+    optest_set(&t, 0, x);
+    return optest_at(&t, 0);
+}
+
 tn_tensor optest_transpose(tn_tensor t, int32_t a, int32_t b)
 {
     tn_tensor view = t;

@@ -20,6 +20,10 @@ tn_tensor optest_from(tn_dtype dtype, const tn_tensor *source);
 double optest_at(const tn_tensor *t, int64_t i);
 void optest_set(tn_tensor *t, int64_t i, double value);
 
+/* Half the distance of 1 to the next number, relative: the error of one rounding. And x, rounded so. */
+double optest_epsilon(tn_dtype dtype);
+double optest_rounded(double x, tn_dtype dtype);
+
 /* A view with two dimensions exchanged. */
 tn_tensor optest_transpose(tn_tensor t, int32_t a, int32_t b);
 
