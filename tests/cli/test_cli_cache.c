@@ -1,9 +1,8 @@
 /* tenon cache: what is shown, cleared and pruned. */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +36,6 @@ static void teardown(void)
     tempdir_remove(folder);
 }
 
-static json_t *parse(process_result r)
-{
-    json_error_t err;
-    ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
-    json_t *root = json_loads(r.out, 0, &err);
-    ck_assert_msg(root != NULL, "%s in %s", err.text, r.out);
-    process_free(&r);
-    return root;
-}
-
 static json_int_t files(const json_t *root, const char *kind)
 {
     size_t i;
@@ -64,7 +53,8 @@ START_TEST(it_is_shown)
     ck_assert_msg(r.status == 0 && strstr(r.out, folder) && strstr(r.out, "\ntrials") && strstr(r.out, "today"), "%s",
                   r.out);
     process_free(&r);
-    json_t *root = parse(TENON(NULL, "cache", "--json"));
+    r = TENON(NULL, "cache", "--json");
+    json_t *root = printed_json(&r, 0);
     ck_assert_int_eq(files(root, "checks"), 1);
     ck_assert_int_eq(files(root, "times"), 1);
     ck_assert_int_eq(files(root, "trials"), 0);
@@ -76,7 +66,8 @@ END_TEST
 START_TEST(it_is_cleared)
 {
     process_expect_output(TENON(NULL, "cache", "clear", "--kind", "times"), "removed 1 file, 4 bytes\n");
-    json_t *root = parse(TENON(NULL, "cache", "clear", "--json"));
+    process_result r = TENON(NULL, "cache", "clear", "--json");
+    json_t *root = printed_json(&r, 0);
     ck_assert_int_eq(files(root, "checks"), 0);
     ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(root, "removed"), "files")), 1);
     json_decref(root);

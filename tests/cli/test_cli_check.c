@@ -1,9 +1,8 @@
 /* tenon check: this project's plugins and the example pass, a bad kernel fails, and the output says what to do. */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +18,6 @@ static const char *built(const char *file)
 #define HELLO "tests/hello_kernel/hello_kernel.so"
 #define BAD_KERNEL "tests/bad_kernels/bad_kernel.so"
 
-static void expect_in(const char *text, const char *words)
-{
-    ck_assert_msg(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
-}
-
 /* Every line of an implementation that passed says what was covered. (`make check` runs the command on every plugin of
  * this tree.) */
 START_TEST(what_passed_says_what_was_covered)
@@ -35,9 +29,9 @@ START_TEST(what_passed_says_what_was_covered)
     process_result r = TENON(NULL, "check", built(plugins[_i].file));
     ck_assert_msg(r.status == 0, "status %d: %s%s", r.status, r.out, r.err);
     ck_assert_str_eq(process_said(&r), "");
-    expect_in(r.out, " sites, 0 to 600 tokens, 1 to ");
-    expect_in(r.out, ": passed, worst 0");
-    expect_in(r.out, plugins[_i].ends);
+    suite_expect_in(r.out, " sites, 0 to 600 tokens, 1 to ");
+    suite_expect_in(r.out, ": passed, worst 0");
+    suite_expect_in(r.out, plugins[_i].ends);
     process_free(&r);
 }
 END_TEST
@@ -47,13 +41,13 @@ START_TEST(a_fault_ends_with_5)
     setenv("BAD_KERNEL", "many rows", 1);
     process_result r = TENON(NULL, "check", built(BAD_KERNEL), "--quick", "--threads", "2", "--seed", "7");
     ck_assert_int_eq(r.status, 5);
-    expect_in(r.out, "npu_fused_rmsnorm RMS_NORM f32: ");
-    expect_in(r.out, ": FAILED at ");
-    expect_in(r.out, "\n    forward: wrong numbers, ");
-    expect_in(r.out, "\n    at f32, norm w, width ");
-    expect_in(r.out, " --site 1 --quick --seed 7 --threads 2\n");
-    expect_in(r.out, "\n0 passed, 1 failed\n");
-    expect_in(r.err, "1 of 1 implementations failed");
+    suite_expect_in(r.out, "npu_fused_rmsnorm RMS_NORM f32: ");
+    suite_expect_in(r.out, ": FAILED at ");
+    suite_expect_in(r.out, "\n    forward: wrong numbers, ");
+    suite_expect_in(r.out, "\n    at f32, norm w, width ");
+    suite_expect_in(r.out, " --site 1 --quick --seed 7 --threads 2\n");
+    suite_expect_in(r.out, "\n0 passed, 1 failed\n");
+    suite_expect_in(r.err, "1 of 1 implementations failed");
     process_free(&r);
 }
 END_TEST
@@ -63,8 +57,8 @@ START_TEST(verbose_has_a_line_per_site)
     setenv("BAD_KERNEL", "crash", 1);
     process_result r = TENON(NULL, "check", built(BAD_KERNEL), "--quick", "-v");
     ck_assert_int_eq(r.status, 5);
-    expect_in(r.out, "     1 f32, norm w, width ");
-    expect_in(r.out, ": FAILED: forward: crashed with SIGSEGV (1 tokens), 1 thread\n");
+    suite_expect_in(r.out, "     1 f32, norm w, width ");
+    suite_expect_in(r.out, ": FAILED: forward: crashed with SIGSEGV (1 tokens), 1 thread\n");
     process_free(&r);
 }
 END_TEST
@@ -79,7 +73,7 @@ START_TEST(any_place_will_do)
     ck_assert_int_eq(chmod(folder, 0777) | chmod(path, 0777), 0);
     process_result r = TENON(NULL, "check", path, "--quick");
     ck_assert_msg(r.status == 0, "%s%s", r.out, r.err);
-    expect_in(r.out, "2 passed, 0 failed\n");
+    suite_expect_in(r.out, "2 passed, 0 failed\n");
     process_free(&r);
     free(content);
     free(path);
@@ -91,8 +85,7 @@ START_TEST(json_holds_rows)
 {
     process_result r = TENON(NULL, "check", built(HELLO), "--quick", "--json", "--bench", "--op", "rms_norm");
     ck_assert_msg(r.status == 0, "%s%s", r.out, r.err);
-    json_t *root = json_loads(r.out, 0, NULL);
-    ck_assert_ptr_nonnull(root);
+    json_t *root = printed_text(r.out);
     ck_assert_int_eq(json_integer_value(json_object_get(root, "passed")), 2);
     const json_t *rows = json_object_get(root, "rows");
     ck_assert_uint_eq(json_array_size(rows), 2 * (1 + 2 * 3));

@@ -30,11 +30,6 @@ static process_result run_with(const char *fault, const char *tokens)
                  "f32", "--threads", "2", "--only-plugins", plugins(), "--kernels", "npu_bad_guest");
 }
 
-static void expect_in(const char *text, const char *words)
-{
-    ck_assert_msg(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
-}
-
 /* What the good kernel prints. Owned. */
 static char *good_text(void)
 {
@@ -76,8 +71,8 @@ START_TEST(what_the_trial_sees_is_refused)
         process_result r = run_with(fault, "1,2,3");
         ck_assert_msg(r.status == 3, "%s: status %d: %s", fault, r.status, r.err);
         ck_assert_str_eq(r.out, "");
-        expect_in(r.err, changes[_i].says);
-        expect_in(r.err, "npu_bad_guest");
+        suite_expect_in(r.err, changes[_i].says);
+        suite_expect_in(r.err, "npu_bad_guest");
         process_free(&r);
     }
 }
@@ -94,7 +89,7 @@ START_TEST(what_comes_later_is_put_back)
     process_result r = run_with(fault, "1,2,3");
     ck_assert_msg(r.status == 0, "%s: status %d: %s", fault, r.status, r.err);
     ck_assert_str_eq(r.out, text);
-    expect_in(r.err, says);
+    suite_expect_in(r.err, says);
     ck_assert_ptr_null(strstr(strstr(r.err, says) + 1, says));
     process_free(&r);
     free(text);
@@ -107,7 +102,7 @@ START_TEST(other_threads_are_watched)
     char *text = good_text();
     process_result r = run_with("flush in worker", "1,2,3");
     if (r.status == 3)
-        expect_in(r.err, "floating-point control");
+        suite_expect_in(r.err, "floating-point control");
     else
         ck_assert_str_eq(r.out, text);
     process_free(&r);
@@ -130,10 +125,10 @@ START_TEST(a_failure_ends_with_3)
 {
     process_result r = run_with(failures[_i].fault, failures[_i].tokens);
     ck_assert_msg(r.status == 3, "%s: status %d: %s", failures[_i].fault, r.status, r.err);
-    expect_in(r.err, "tenon: npu_bad_guest: ");
-    expect_in(r.err, failures[_i].says);
+    suite_expect_in(r.err, "tenon: npu_bad_guest: ");
+    suite_expect_in(r.err, failures[_i].says);
     if (strstr(failures[_i].fault, "late"))
-        expect_in(r.err, "forward failed at model.");
+        suite_expect_in(r.err, "forward failed at model.");
     process_free(&r);
 }
 END_TEST
@@ -154,8 +149,8 @@ START_TEST(an_end_in_a_child_is_no_answer)
         process_result r = run_with(fault, "1,2,3");
         ck_assert_msg(r.status == 3, "%s: status %d: %s", fault, r.status, r.err);
         ck_assert_str_eq(r.out, "");
-        expect_in(r.err, "npu_bad_guest");
-        expect_in(r.err, places[i]);
+        suite_expect_in(r.err, "npu_bad_guest");
+        suite_expect_in(r.err, places[i]);
         process_free(&r);
     }
 }
@@ -174,7 +169,7 @@ START_TEST(an_end_of_the_program_is_told)
         snprintf(says, sizeof says, "tenon: npu_bad_guest (bad_guest.so) in %s: it called %s", places[i][1], ends[_i]);
         process_result r = run_with(fault, "1,2,3");
         ck_assert_msg(r.status == 3, "%s: status %d: %s", fault, r.status, r.err);
-        expect_in(r.err, says);
+        suite_expect_in(r.err, says);
         process_free(&r);
     }
 }
@@ -217,8 +212,8 @@ START_TEST(weights_are_read_only)
     static const char *const faults[] = {"drift", "packed"};
     process_result r = run_with(faults[_i], "1,2,3");
     ck_assert_msg(r.status == 3, "status %d: %s", r.status, r.err);
-    expect_in(r.err,
-              _i ? "wrote to its packed memory, which are read-only" : "wrote to its parameters, which are read-only");
+    suite_expect_in(r.err, _i ? "wrote to its packed memory, which are read-only"
+                              : "wrote to its parameters, which are read-only");
     process_free(&r);
     r = run_with("drift late", "1,2,3");
     /* SIGSEGV; a sanitizer has an exit status of its own. */

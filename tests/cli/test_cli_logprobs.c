@@ -1,9 +1,8 @@
 /* tenon run --json --logprobs: of what the model computed, whatever tokens are drawn by. */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "test_models.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,31 +12,13 @@
 #define PROMPT "And it came to pass"
 #define RUN(...) logprobs_of(TENON(NULL, "run", "--json", "--dtype=f32", "--kernels=none", __VA_ARGS__))
 
-/* What a run printed, which has ended well. */
-static json_t *object_of(process_result r)
-{
-    json_error_t err;
-    ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
-    json_t *root = json_loads(r.out, JSON_REJECT_DUPLICATES, &err);
-    ck_assert_msg(root != NULL, "%s in %s", err.text, r.out);
-    process_free(&r);
-    return root;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    ck_assert_msg(json_is_number(value), "no number '%s'", key);
-    return json_number_value(value);
-}
-
 /* The list, one of each token. */
 static json_t *logprobs_of(process_result r)
 {
-    json_t *run = object_of(r), *list = json_incref(json_object_get(run, "logprobs"));
+    json_t *run = printed_json(&r, 0), *list = json_incref(json_object_get(run, "logprobs"));
     const json_t *tokens = json_object_get(run, "tokens");
     ck_assert_uint_eq(json_array_size(list), json_array_size(tokens));
-    ck_assert(number(run, "generated_tokens") == (double)json_array_size(tokens));
+    ck_assert(printed_number(run, "generated_tokens") == (double)json_array_size(tokens));
     for (size_t i = 0; i < json_array_size(list); i++)
         ck_assert(json_equal(json_object_get(json_array_get(list, i), "id"), json_array_get(tokens, i)));
     json_decref(run);
@@ -76,11 +57,11 @@ static void expect_best(const json_t *top, const double *all, int64_t vocab)
 {
     size_t count = json_array_size(top), better = 0;
     ck_assert_uint_gt(count, 0);
-    double last = number(json_array_get(top, count - 1), "logprob");
+    double last = printed_number(json_array_get(top, count - 1), "logprob");
     for (size_t i = 0; i < count; i++) {
         const json_t *one = json_array_get(top, i);
-        expect_near(number(one, "logprob"), all[(int64_t)number(one, "id")]);
-        ck_assert(i == 0 || number(one, "logprob") <= number(json_array_get(top, i - 1), "logprob"));
+        expect_near(printed_number(one, "logprob"), all[(int64_t)printed_number(one, "id")]);
+        ck_assert(i == 0 || printed_number(one, "logprob") <= printed_number(json_array_get(top, i - 1), "logprob"));
     }
     for (int64_t i = 0; i < vocab; i++)
         better += all[i] > last + 1e-7;
@@ -95,7 +76,7 @@ START_TEST(they_are_those_of_the_logits)
     const json_t *first = json_array_get(greedy, 0), *top = json_object_get(first, "top");
     ck_assert_uint_eq(json_array_size(top), 20);
     expect_best(top, all, vocab);
-    expect_near(number(first, "logprob"), number(json_array_get(top, 0), "logprob"));
+    expect_near(printed_number(first, "logprob"), printed_number(json_array_get(top, 0), "logprob"));
     ck_assert(json_equal(json_object_get(first, "id"), json_object_get(json_array_get(top, 0), "id")));
     ck_assert_str_eq(json_string_value(json_object_get(first, "text")), ",");
     /* However a token is drawn. */
@@ -107,7 +88,7 @@ START_TEST(they_are_those_of_the_logits)
     first = json_array_get(drawn, 0);
     ck_assert_uint_eq(json_array_size(json_object_get(first, "top")), 0);
     ck_assert(json_is_array(json_object_get(first, "top")));
-    expect_near(number(first, "logprob"), all[(int64_t)number(first, "id")]);
+    expect_near(printed_number(first, "logprob"), all[(int64_t)printed_number(first, "id")]);
     json_decref(drawn);
     json_decref(greedy);
     free(all);
@@ -139,7 +120,8 @@ END_TEST
 
 START_TEST(they_are_asked_for)
 {
-    json_t *run = object_of(TENON(NULL, "run", MODEL, PROMPT, "-n1", "--json", "--kernels=none"));
+    process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n1", "--json", "--kernels=none");
+    json_t *run = printed_json(&r, 0);
     ck_assert_ptr_null(json_object_get(run, "logprobs"));
     json_decref(run);
     process_expect_error(TENON(NULL, "run", MODEL, PROMPT, "--logprobs=1"), 2, "--logprobs goes with --json; add it",

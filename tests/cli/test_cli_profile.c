@@ -1,9 +1,8 @@
 /* bench --profile, --trace and --plot: what they print and write, and how they fail. */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <pty.h>
 #include <stdio.h>
@@ -13,27 +12,6 @@
 
 #define MODEL "models/demo"
 
-static json_t *parse(const char *what)
-{
-    json_error_t err;
-    json_t *root = json_loads(what, 0, &err);
-    ck_assert_msg(root != NULL, "%s in %s", err.text, what);
-    return root;
-}
-
-static const char *text(const json_t *object, const char *key)
-{
-    const char *value = json_string_value(json_object_get(object, key));
-    ck_assert_msg(value != NULL, "no text '%s'", key);
-    return value;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    ck_assert_msg(json_is_number(json_object_get(object, key)), "no number '%s'", key);
-    return json_number_value(json_object_get(object, key));
-}
-
 static void expect_well(const process_result *r)
 {
     ck_assert_msg(r->status == 0, "status %d: %s", r->status, r->err);
@@ -42,20 +20,20 @@ static void expect_well(const process_result *r)
 /* The rows of a case, the longest first, and what lies between add up to the whole. */
 static void expect_sum(const json_t *c)
 {
-    double sum = number(c, "between_seconds"), before = INFINITY;
+    double sum = printed_number(c, "between_seconds"), before = INFINITY;
     size_t i;
     const json_t *row;
     ck_assert(sum >= 0);
     json_array_foreach (json_object_get(c, "rows"), i, row) {
-        double seconds = number(row, "seconds");
-        ck_assert(seconds > 0 && seconds <= before && number(row, "calls") >= 1);
-        ck_assert(number(row, "bytes") > 0 && number(row, "operations") > 0);
-        ck_assert_double_eq_tol(number(row, "of_limit"), number(row, "limit_seconds") / seconds, 1e-6);
-        ck_assert_ptr_nonnull(strstr("mem f32 bf16 amx", text(row, "limited_by")));
+        double seconds = printed_number(row, "seconds");
+        ck_assert(seconds > 0 && seconds <= before && printed_number(row, "calls") >= 1);
+        ck_assert(printed_number(row, "bytes") > 0 && printed_number(row, "operations") > 0);
+        ck_assert_double_eq_tol(printed_number(row, "of_limit"), printed_number(row, "limit_seconds") / seconds, 1e-6);
+        ck_assert_ptr_nonnull(strstr("mem f32 bf16 amx", printed_string(row, "limited_by")));
         before = seconds;
         sum += seconds;
     }
-    ck_assert_double_eq_tol(sum, number(c, "seconds"), 1e-6 + 1e-6 * sum);
+    ck_assert_double_eq_tol(sum, printed_number(c, "seconds"), 1e-6 + 1e-6 * sum);
 }
 
 static double calls_of(const json_t *c, const char *operation, bool kernel)
@@ -64,10 +42,10 @@ static double calls_of(const json_t *c, const char *operation, bool kernel)
     size_t i;
     const json_t *row;
     json_array_foreach (json_object_get(c, "rows"), i, row)
-        calls +=
-            strcmp(text(row, "operation"), operation) == 0 && json_is_string(json_object_get(row, "kernel")) == kernel
-                ? number(row, "calls")
-                : 0;
+        calls += strcmp(printed_string(row, "operation"), operation) == 0 &&
+                         json_is_string(json_object_get(row, "kernel")) == kernel
+                     ? printed_number(row, "calls")
+                     : 0;
     return calls;
 }
 
@@ -77,13 +55,13 @@ START_TEST(json_adds_up)
     process_result r =
         TENON(NULL, "bench", MODEL, "--prompt=16", "--decode=3", "--context=5", "--repeat=2", "--profile", "--json");
     expect_well(&r);
-    json_t *root = parse(r.out);
+    json_t *root = printed_text(r.out);
     const json_t *cases = json_object_get(root, "profile"), *prompt = json_array_get(cases, 0),
                  *decode = json_array_get(cases, 1);
     ck_assert_uint_eq(json_array_size(cases), 2);
-    ck_assert_str_eq(text(prompt, "phase"), "prompt");
-    ck_assert_str_eq(text(decode, "phase"), "decode");
-    ck_assert(number(decode, "tokens") == 3 && number(decode, "context") == 5);
+    ck_assert_str_eq(printed_string(prompt, "phase"), "prompt");
+    ck_assert_str_eq(printed_string(decode, "phase"), "decode");
+    ck_assert(printed_number(decode, "tokens") == 3 && printed_number(decode, "context") == 5);
     expect_sum(prompt);
     expect_sum(decode);
     ck_assert_double_eq(calls_of(prompt, "EMBEDDING", false), 1);
@@ -93,7 +71,7 @@ START_TEST(json_adds_up)
     process_free(&r);
     r = TENON(NULL, "bench", MODEL, "--prompt=16", "--decode=0", "--repeat=1", "--json");
     expect_well(&r);
-    root = parse(r.out);
+    root = printed_text(r.out);
     ck_assert_ptr_null(json_object_get(root, "profile"));
     json_decref(root);
     process_free(&r);
@@ -106,7 +84,7 @@ START_TEST(modules_are_told_apart)
     process_result r = TENON(NULL, "bench", MODEL, "--kernels=none", "--prompt=16", "--decode=0", "--repeat=1",
                              "--profile=modules", "--json");
     expect_well(&r);
-    json_t *root = parse(r.out);
+    json_t *root = printed_text(r.out);
     const json_t *c = json_array_get(json_object_get(root, "profile"), 0), *row;
     size_t i, found = 0;
     expect_sum(c);
@@ -116,8 +94,8 @@ START_TEST(modules_are_told_apart)
         if (!module || strcmp(json_string_value(module), "model.layers.*.self_attn.q_proj"))
             continue;
         found++;
-        ck_assert_str_eq(text(row, "operation"), "LINEAR");
-        ck_assert_double_eq(number(row, "calls"), 4);
+        ck_assert_str_eq(printed_string(row, "operation"), "LINEAR");
+        ck_assert_double_eq(printed_number(row, "calls"), 4);
     }
     ck_assert_uint_eq(found, 1);
     json_decref(root);
@@ -196,15 +174,15 @@ static void expect_slices(const json_t *events, int thread, double tokens, size_
     const json_t *e;
     double end = 0;
     json_array_foreach (events, i, e) {
-        if (strcmp(text(e, "ph"), "X") || number(e, "tid") != thread)
+        if (strcmp(printed_string(e, "ph"), "X") || printed_number(e, "tid") != thread)
             continue;
         const json_t *args = json_object_get(e, "args");
-        ck_assert(number(e, "ts") >= end - 1e-3 && number(e, "dur") >= 0);
-        end = number(e, "ts") + number(e, "dur");
-        ck_assert_str_eq(text(e, "cat"), text(args, "op"));
-        ck_assert_uint_gt(strlen(text(e, "name")) * strlen(text(args, "kernel")), 0);
-        ck_assert(number(args, "bytes") > 0 && number(args, "flops") >= 0);
-        ck_assert(number(args, "tokens") == tokens || number(args, "tokens") == 1);
+        ck_assert(printed_number(e, "ts") >= end - 1e-3 && printed_number(e, "dur") >= 0);
+        end = printed_number(e, "ts") + printed_number(e, "dur");
+        ck_assert_str_eq(printed_string(e, "cat"), printed_string(args, "op"));
+        ck_assert_uint_gt(strlen(printed_string(e, "name")) * strlen(printed_string(args, "kernel")), 0);
+        ck_assert(printed_number(args, "bytes") > 0 && printed_number(args, "flops") >= 0);
+        ck_assert(printed_number(args, "tokens") == tokens || printed_number(args, "tokens") == 1);
         ++*count;
     }
 }
@@ -217,14 +195,14 @@ START_TEST(trace_is_valid)
     expect_well(&r);
     size_t size, i, prompt = 0, decode = 0, names = 0;
     char *written = tempdir_read(path, &size);
-    json_t *trace = parse(written), *root = parse(r.out);
+    json_t *trace = printed_text(written), *root = printed_text(r.out);
     const json_t *events = json_object_get(trace, "traceEvents"), *e;
     expect_slices(events, 1, 16, &prompt);
     expect_slices(events, 2, 1, &decode);
     json_array_foreach (events, i, e)
-        if (strcmp(text(e, "name"), "thread_name") == 0) {
-            const char *name = text(json_object_get(e, "args"), "name");
-            ck_assert_str_eq(name, number(e, "tid") == 1 ? "prompt of 16 tokens" : "decode 2 tokens behind 16");
+        if (strcmp(printed_string(e, "name"), "thread_name") == 0) {
+            const char *name = printed_string(json_object_get(e, "args"), "name");
+            ck_assert_str_eq(name, printed_number(e, "tid") == 1 ? "prompt of 16 tokens" : "decode 2 tokens behind 16");
             names++;
         }
     ck_assert_uint_eq(names, 2);
@@ -234,7 +212,7 @@ START_TEST(trace_is_valid)
         const json_t *row, *rows = json_object_get(json_array_get(json_object_get(root, "profile"), c), "rows");
         double calls = 0;
         json_array_foreach (rows, i, row)
-            calls += number(row, "calls");
+            calls += printed_number(row, "calls");
         ck_assert_double_eq(calls, (double)counts[c]);
     }
     json_decref(root);

@@ -57,11 +57,6 @@ static process_result replay(const char *fault, bool named)
     return r;
 }
 
-static void expect_in(const char *text, const char *words)
-{
-    ck_assert_msg(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
-}
-
 static const char *const faults[] = {"wrong with 37 tokens", "wrong late"};
 
 START_TEST(a_wrong_kernel_is_found)
@@ -72,9 +67,9 @@ START_TEST(a_wrong_kernel_is_found)
     const char *line = strstr(r.err, "tenon: warning: npu_bad_guest is wrong at model.layers.");
     ck_assert_msg(line != NULL, "%s", r.err);
     ck_assert_ptr_null(strstr(line + 1, "tenon: warning"));
-    expect_in(line, ", eager has ");
-    expect_in(line, "; the call is in " FILE_NAME ": tenon check /");
-    expect_in(line, "/bad_guest.so --replay " FILE_NAME "\n");
+    suite_expect_in(line, ", eager has ");
+    suite_expect_in(line, "; the call is in " FILE_NAME ": tenon check /");
+    suite_expect_in(line, "/bad_guest.so --replay " FILE_NAME "\n");
     process_free(&eager);
     process_free(&r);
 }
@@ -86,21 +81,21 @@ START_TEST(its_call_is_made_again)
     process_free(&r);
     r = replay("wrong with 37 tokens", _i);
     ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, "npu_bad_guest RMS_NORM at model.layers.");
-    expect_in(r.out, "\n  then: ");
-    expect_in(r.out, ": WRONG\n        wrong on ");
-    expect_in(r.out, " threads in 20 of 20 calls, wrong on one in 3 of 3\n");
-    expect_in(r.err, "is still wrong at model.layers.");
+    suite_expect_in(r.out, "npu_bad_guest RMS_NORM at model.layers.");
+    suite_expect_in(r.out, "\n  then: ");
+    suite_expect_in(r.out, ": WRONG\n        wrong on ");
+    suite_expect_in(r.out, " threads in 20 of 20 calls, wrong on one in 3 of 3\n");
+    suite_expect_in(r.err, "is still wrong at model.layers.");
     process_free(&r);
     r = replay("races", _i);
     ck_assert_msg(r.status == 5, "%d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, " threads in 8 of 20 calls, right on one in 3: its threads race\n");
-    expect_in(r.err, " threads in 8 of 20 calls, right on one in 3: its threads race");
+    suite_expect_in(r.out, " threads in 8 of 20 calls, right on one in 3: its threads race\n");
+    suite_expect_in(r.err, " threads in 8 of 20 calls, right on one in 3: its threads race");
     process_free(&r);
     r = replay("", _i);
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, ": right\n        right on ");
-    expect_in(r.out, " threads in 20 calls, right on one in 3\n");
+    suite_expect_in(r.out, ": right\n        right on ");
+    suite_expect_in(r.out, " threads in 20 calls, right on one in 3\n");
     process_free(&r);
     /* The path in the file is data. */
     char *file = tempdir_path(folder, FILE_NAME);
@@ -124,13 +119,13 @@ START_TEST(its_texts_are_written_out)
     r = replay("", true);
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
     ck_assert_ptr_null(strchr(r.out, '\x1b'));
-    expect_in(r.out, "output 0, \\x1b[2J\\xff");
+    suite_expect_in(r.out, "output 0, \\x1b[2J\\xff");
     process_free(&r);
     char plugin[4300];
     snprintf(plugin, sizeof plugin, "%s/tests/bad_kernels/bad_guest.so", process_build());
     r = TENON(NULL, "check", plugin, "--replay", file, "--json");
     ck_assert_msg(r.status == 0, "%d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, "\"then\": \"output 0, \\\\x1b[2J\\\\xff");
+    suite_expect_in(r.out, "\"then\": \"output 0, \\\\x1b[2J\\\\xff");
     process_free(&r);
     free(data);
     free(file);

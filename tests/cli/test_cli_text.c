@@ -1,9 +1,8 @@
 /* tokenize, run, perplexity and logits on the embedded model, against what its expected.json says. */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,30 +22,6 @@ static json_t *expected(void)
     return root;
 }
 
-static json_t *parse(process_result *r)
-{
-    json_error_t err;
-    ck_assert_msg(r->status == 0, "status %d: %s", r->status, r->err);
-    json_t *root = json_loads(r->out, JSON_DECODE_ANY, &err);
-    ck_assert_msg(root != NULL, "%s in %s", err.text, r->out);
-    process_free(r);
-    return root;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    ck_assert_msg(json_is_number(value), "no number '%s'", key);
-    return json_number_value(value);
-}
-
-static const char *text(const json_t *object, const char *key)
-{
-    const char *value = json_string_value(json_object_get(object, key));
-    ck_assert_msg(value != NULL, "no text '%s'", key);
-    return value;
-}
-
 /* ---- tokenize ------------------------------------------------------------------------------------- */
 
 START_TEST(tokenize_gives_the_ids)
@@ -54,9 +29,9 @@ START_TEST(tokenize_gives_the_ids)
     json_t *all = expected(), *prompt;
     size_t i;
     json_array_foreach (json_object_get(all, "greedy"), i, prompt) {
-        process_result r = TENON(NULL, "tokenize", MODEL, text(prompt, "prompt"));
+        process_result r = TENON(NULL, "tokenize", MODEL, printed_string(prompt, "prompt"));
         ck_assert_str_eq(r.err, "");
-        json_t *ids = parse(&r);
+        json_t *ids = printed_json(&r, 0);
         ck_assert(json_equal(ids, json_object_get(prompt, "prompt_ids")));
         json_decref(ids);
     }
@@ -96,18 +71,20 @@ START_TEST(run_continues_as_expected)
     json_t *all = expected(), *prompt;
     size_t i;
     json_array_foreach (json_object_get(all, "greedy"), i, prompt) {
-        process_result r = TENON(NULL, "run", "--temperature=0", MODEL, text(prompt, "prompt"), "-n", "48",
+        process_result r = TENON(NULL, "run", "--temperature=0", MODEL, printed_string(prompt, "prompt"), "-n", "48",
                                  "--dtype=f32", "--kernels=none", "--json");
-        json_t *run = parse(&r);
+        json_t *run = printed_json(&r, 0);
         ck_assert(json_equal(json_object_get(run, "tokens"), json_object_get(prompt, "greedy_ids")));
-        ck_assert_str_eq(text(run, "text"), text(prompt, "greedy_text"));
+        ck_assert_str_eq(printed_string(run, "text"), printed_string(prompt, "greedy_text"));
         ck_assert(json_equal(json_object_get(run, "prompt_ids"), json_object_get(prompt, "prompt_ids")));
-        ck_assert(number(run, "prompt_tokens") == (double)json_array_size(json_object_get(prompt, "prompt_ids")));
-        ck_assert_str_eq(text(run, "stop"), "length");
+        ck_assert(printed_number(run, "prompt_tokens") ==
+                  (double)json_array_size(json_object_get(prompt, "prompt_ids")));
+        ck_assert_str_eq(printed_string(run, "stop"), "length");
         const json_t *timings = json_object_get(run, "timings");
-        ck_assert(number(timings, "prompt_seconds") > 0 && number(timings, "decode_seconds") > 0);
-        ck_assert(number(timings, "load_seconds") >= 0 && number(timings, "decode_tokens_per_second") > 0);
-        ck_assert_str_eq(text(json_object_get(run, "kernels"), "spec"), "none");
+        ck_assert(printed_number(timings, "prompt_seconds") > 0 && printed_number(timings, "decode_seconds") > 0);
+        ck_assert(printed_number(timings, "load_seconds") >= 0 &&
+                  printed_number(timings, "decode_tokens_per_second") > 0);
+        ck_assert_str_eq(printed_string(json_object_get(run, "kernels"), "spec"), "none");
         json_decref(run);
     }
     ck_assert_uint_gt(i, 0);
@@ -120,11 +97,11 @@ static char *continuation(const char *n)
 {
     process_result r =
         TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n", n, "--dtype=f32", "--kernels=none", "--json");
-    json_t *run = parse(&r);
-    size_t length = strlen(text(run, "text"));
+    json_t *run = printed_json(&r, 0);
+    size_t length = strlen(printed_string(run, "text"));
     char *line = malloc(length + 2);
     ck_assert_ptr_nonnull(line);
-    snprintf(line, length + 2, "%s\n", text(run, "text"));
+    snprintf(line, length + 2, "%s\n", printed_string(run, "text"));
     json_decref(run);
     return line;
 }
@@ -163,8 +140,8 @@ START_TEST(dtypes_have_the_names_of_others)
                                           {"--dtype=auto", "bf16"}};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         process_result r = TENON(NULL, "run", MODEL, PROMPT, "-n1", "--kernels=none", "--json", same[i][0]);
-        json_t *run = parse(&r);
-        ck_assert_str_eq(text(run, "dtype"), same[i][1]);
+        json_t *run = printed_json(&r, 0);
+        ck_assert_str_eq(printed_string(run, "dtype"), same[i][1]);
         json_decref(run);
     }
 }
@@ -209,9 +186,9 @@ END_TEST
 START_TEST(run_stops_where_the_context_ends)
 {
     process_result r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "--context", "8", "--json");
-    json_t *run = parse(&r);
+    json_t *run = printed_json(&r, 0);
     ck_assert_uint_eq(json_array_size(json_object_get(run, "tokens")), 4);
-    ck_assert_str_eq(text(run, "stop"), "context");
+    ck_assert_str_eq(printed_string(run, "stop"), "context");
     json_decref(run);
     r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n1", "--context=513", "--kernels=none");
     ck_assert_int_eq(r.status, 0);
@@ -237,9 +214,9 @@ START_TEST(run_draws_as_the_model_says)
     process_free(&r);
     r = TENON(NULL, "run", MODEL, "Psalms", "-n1", "--kernels=none", "--temperature=0", "--json");
     ck_assert_ptr_null(strstr(r.err, "sampling"));
-    json_t *run = parse(&r);
-    ck_assert(number(json_object_get(run, "sampling"), "temperature") == 0);
-    ck_assert(number(json_object_get(run, "sampling"), "repetition_penalty") == 1);
+    json_t *run = printed_json(&r, 0);
+    ck_assert(printed_number(json_object_get(run, "sampling"), "temperature") == 0);
+    ck_assert(printed_number(json_object_get(run, "sampling"), "repetition_penalty") == 1);
     json_decref(run);
 }
 END_TEST
@@ -257,9 +234,9 @@ START_TEST(run_ends_before_a_stop_text)
         char line[64];
         process_result r = TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n9", "--dtype=f32", "--kernels=none",
                                  "--stop", stops[i].stop, "--stop", stops[i].other, "--json");
-        json_t *run = parse(&r);
-        ck_assert_str_eq(text(run, "text"), stops[i].text);
-        ck_assert_str_eq(text(run, "stop"), stops[i].why);
+        json_t *run = printed_json(&r, 0);
+        ck_assert_str_eq(printed_string(run, "text"), stops[i].text);
+        ck_assert_str_eq(printed_string(run, "stop"), stops[i].why);
         json_decref(run);
         snprintf(line, sizeof line, "%s\n", stops[i].text);
         process_expect_output(TENON(NULL, "run", "--temperature=0", MODEL, PROMPT, "-n9", "--dtype=f32",
@@ -358,7 +335,7 @@ START_TEST(standard_input_loses_one_final_newline)
             TENON(NULL, "run", "--temperature=0", MODEL, same[i].as, "-n3", "--json", "--kernels=none");
         process_result got =
             TENON(same[i].input, "run", "--temperature=0", MODEL, "-", "-n3", "--json", "--kernels=none");
-        json_t *a = parse(&want), *b = parse(&got);
+        json_t *a = printed_json(&want, 0), *b = printed_json(&got, 0);
         ck_assert(json_equal(json_object_get(a, "prompt_ids"), json_object_get(b, "prompt_ids")));
         json_decref(a);
         json_decref(b);
@@ -376,8 +353,8 @@ START_TEST(dynamic_rotary_scaling_has_no_bound)
     process_result r =
         TENON(NULL, "run", "--temperature=0", dynamic, "--tokens", TWENTY, "-n", "20", "--ignore-eos", "--json");
     ck_assert_ptr_null(strstr(r.err, "warning"));
-    json_t *run = parse(&r);
-    ck_assert_str_eq(text(run, "stop"), "length");
+    json_t *run = printed_json(&r, 0);
+    ck_assert_str_eq(printed_string(run, "stop"), "length");
     ck_assert_uint_eq(json_array_size(json_object_get(run, "tokens")), 20);
     json_decref(run);
     r = TENON(NULL, "bench", dynamic, "--prompt=40", "--decode=0", "--repeat=1", "--kernels=none");
@@ -397,7 +374,7 @@ START_TEST(run_works_on_ids_alone)
         TENON(NULL, "run", "--temperature=0", folder, "--tokens=" PROMPT_IDS, "-n5", "--dtype=f32", "--kernels=none"),
         "12 435 259 342 474\n");
     process_result r = TENON(NULL, "run", "--temperature=0", folder, "--tokens=" PROMPT_IDS, "-n5", "--json");
-    json_t *run = parse(&r);
+    json_t *run = printed_json(&r, 0);
     ck_assert(json_is_null(json_object_get(run, "text")));
     json_decref(run);
     tempdir_write(tokenizer, "{", 1);
@@ -419,12 +396,13 @@ START_TEST(perplexity_is_reproduced)
     const json_t *wanted = json_array_get(json_object_get(json_object_get(all, "heldout"), "results"), 0);
     process_result r =
         TENON(NULL, "perplexity", MODEL, MODEL "/heldout.txt", "--dtype=f32", "--kernels=none", "--json");
-    json_t *got = parse(&r);
-    ck_assert(number(got, "tokens") == 7144 && number(got, "context") == number(wanted, "window"));
-    ck_assert(number(got, "tokens_predicted") == number(wanted, "tokens_predicted"));
+    json_t *got = printed_json(&r, 0);
+    ck_assert(printed_number(got, "tokens") == 7144 &&
+              printed_number(got, "context") == printed_number(wanted, "window"));
+    ck_assert(printed_number(got, "tokens_predicted") == printed_number(wanted, "tokens_predicted"));
     /* The six figures of the model's README; evaluation orders of f32 differ by less. */
-    ck_assert_double_eq_tol(number(got, "perplexity"), number(wanted, "perplexity"), 5e-5);
-    ck_assert_double_eq_tol(exp(number(got, "nll_mean")), number(got, "perplexity"), 1e-6);
+    ck_assert_double_eq_tol(printed_number(got, "perplexity"), printed_number(wanted, "perplexity"), 5e-5);
+    ck_assert_double_eq_tol(exp(printed_number(got, "nll_mean")), printed_number(got, "perplexity"), 1e-6);
     json_decref(got);
     json_decref(all);
 }

@@ -35,11 +35,6 @@ static tn_status run_model(tn_model *m, tn_error *err)
     return status;
 }
 
-static void expect_in(const char *text, const char *words)
-{
-    ck_assert_msg(text && strstr(text, words), "'%s' is not in: %s", words, text ? text : "(nothing)");
-}
-
 /* ---- what is looked at ------------------------------------------------------------------------------------ */
 
 static void other_handler(int number)
@@ -181,7 +176,7 @@ START_TEST(nothing_is_held_between_looks)
     tn_error err = TN_ERROR_INIT;
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
     tn_model *m = test_model_open("qwen3", "f32");
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, &err), TN_OK);
+    test_model_apply(m, NULL, "norm");
     int before = open_descriptors();
     tn_session *s = tn_session_new(m, NULL, &err);
     tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = 1, .ids = (const int64_t[]){1}};
@@ -228,9 +223,9 @@ START_TEST(the_host_puts_it_back)
     hoststate_free(before);
     ck_assert_uint_ge(tn_notice_count(), 1);
     for (size_t i = 0; i < tn_notice_count(); i++) {
-        expect_in(tn_notice_get(i), "norm");
-        expect_in(tn_notice_get(i), changes[_i].says);
-        expect_in(tn_notice_get(i), "; it was put back");
+        suite_expect_in(tn_notice_get(i), "norm");
+        suite_expect_in(tn_notice_get(i), changes[_i].says);
+        suite_expect_in(tn_notice_get(i), "; it was put back");
     }
     tn_model_close(m);
 }
@@ -244,12 +239,12 @@ START_TEST(every_failure_is_the_kernels)
     tn_error err = TN_ERROR_INIT;
     tn_model *m = test_model_open("qwen3", "f32");
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .forward = forward});
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, &err), TN_OK);
+    test_model_apply(m, NULL, "norm");
     returned = statuses[_i];
     ck_assert_int_eq(run_model(m, &err), TN_E_KERNEL);
     ck_assert_str_eq(err.where, "norm");
-    expect_in(err.message, "forward failed at model.layers.0.");
-    expect_in(err.message, " with 5 tokens: it returned ");
+    suite_expect_in(err.message, "forward failed at model.layers.0.");
+    suite_expect_in(err.message, " with 5 tokens: it returned ");
     tn_model_close(m);
 }
 END_TEST
@@ -273,7 +268,7 @@ START_TEST(plan_fails_with_its_name)
     tn_status status = guest_plan(&bound, &site, &plan, &err);
     ck_assert_int_eq(status, returned == TN_DECLINED ? TN_DECLINED : TN_E_KERNEL);
     ck_assert_str_eq(err.where, returned == TN_DECLINED ? "model.norm" : "k");
-    expect_in(err.message, "no room");
+    suite_expect_in(err.message, "no room");
 }
 END_TEST
 
@@ -322,13 +317,13 @@ START_TEST(devices_are_guests_too)
     tn_model *m = test_model_open_with("llama", .dtype = "f32", .device = "guest");
     ck_assert_msg(run_model(m, &err) == TN_OK, "%s", err.message);
     ck_assert_msg(!hoststate_differs(before, false, changed, sizeof changed), "%s", changed);
-    expect_in(tn_notice_get(0), "device guest changed the ");
-    expect_in(tn_notice_get(0), changes[_i].says);
+    suite_expect_in(tn_notice_get(0), "device guest changed the ");
+    suite_expect_in(tn_notice_get(0), changes[_i].says);
     change = NULL;
     returned = (tn_status)77;
     ck_assert_int_eq(run_model(m, &err), TN_E_KERNEL);
     ck_assert_str_eq(err.where, "device guest");
-    expect_in(err.message, "EMBEDDING failed at ");
+    suite_expect_in(err.message, "EMBEDDING failed at ");
     tn_model_close(m);
     hoststate_free(before);
 }
@@ -365,7 +360,7 @@ START_TEST(no_weight_can_be_written)
     static const char *const dtypes[] = {"f32", "bf16", "f16"};
     tn_model *m = test_model_open("qwen3_moe", dtypes[_i]);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM, .plan = packing_plan});
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, NULL), TN_OK);
+    test_model_apply(m, NULL, "norm");
     for (size_t i = 0; i < m->target.graph->site_count; i++) {
         const graph_site *site = m->target.graph->sites[i];
         if (site->bound.packed)
@@ -387,7 +382,7 @@ START_TEST(a_step_without_guests_is_not_looked_at)
 {
     tn_model *m = test_model_open("qwen3", NULL);
     test_kernel_add(&(test_kernel){.id = "norm", .op = TN_OP_RMS_NORM});
-    ck_assert_int_eq(tn_apply_kernels(m, NULL, "norm", NULL, NULL), TN_OK);
+    test_model_apply(m, NULL, "norm");
     guest_watch w;
     guest_watch_open(&w, m->target.device, m->target.graph);
     mode_t before = umask(0);

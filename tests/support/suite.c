@@ -2,6 +2,7 @@
 #include "suite.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static Suite *suite;
 
@@ -29,4 +30,9 @@ int suite_run(void)
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+void suite_expect_in(const char *text, const char *words)
+{
+    ck_assert_msg(text && strstr(text, words), "'%s' is not in: %s", words, text ? text : "(nothing)");
 }

@@ -11,6 +11,9 @@ TCase *suite_open(const char *name, double seconds);
 #define suite_add(tcase, ...) suite_add_all(tcase, (const TTest *const[]){__VA_ARGS__, NULL})
 void suite_add_all(TCase *tcase, const TTest *const *tests);
 
+/* Fails the test unless the words are in the text, which may be NULL. */
+void suite_expect_in(const char *text, const char *words);
+
 /* Runs it; the program's exit status. */
 int suite_run(void);
 
