@@ -20,13 +20,6 @@ static void expect_refused(const char *folder, const char *word, const char *wor
     broken_expect(&err, TN_E_INPUT, word, word2, NULL);
 }
 
-static void write_file(const char *folder, const char *name, const char *text)
-{
-    char *path = tempdir_path(folder, name);
-    tempdir_write(path, text, strlen(text));
-    free(path);
-}
-
 /* ---- config.json --------------------------------------------------------------------------- */
 
 static const struct {
@@ -136,7 +129,7 @@ START_TEST(no_configuration)
     expect_refused(folder, "config.json", "JSON");
     ck_assert_int_eq(unlink(path), 0);
     expect_refused(folder, "/config.json", "is not there, nor is tokenizer.json");
-    write_file(folder, "tokenizer.model", "");
+    tempdir_put(folder, "tokenizer.model", "");
     expect_refused(folder, "/config.json", "No such file");
     expect_refused("no/such/folder", "no/such/folder", "");
     expect_refused("tests/data/models/llama/config.json", "tests/data/models/llama/config.json", "folder");
@@ -237,7 +230,7 @@ START_TEST(a_pointer_of_git_lfs)
     for (int i = 0; i < 6; i++) {
         tn_error err = TN_ERROR_INIT;
         char *folder = broken_copy(i == 2 || i == 3 ? "qwen2" : "llama"), line[2048], told[2048];
-        write_file(folder, names[i], LFS);
+        tempdir_put(folder, names[i], LFS);
         ck_assert(i < 4 ? !tn_model_open(folder, NULL, &err) : !tn_tokenizer_open(folder, &err));
         ck_assert_int_eq(err.code, TN_E_INPUT);
         snprintf(line, sizeof line, "%s/%s%s%s", folder, names[i], says, folder);
@@ -268,11 +261,11 @@ START_TEST(a_model_in_another_form)
     static const char config[] = "{\"model_type\": \"llama\", \"base_model_name_or_path\": \"org/base-7b\"}";
     char *folder = tempdir_new();
     for (int i = 0; i < 2; i++)
-        write_file(folder, others[_i].files[i], config);
+        tempdir_put(folder, others[_i].files[i], config);
     for (int with_config = 0; with_config < 2; with_config++) {
         tn_error err = TN_ERROR_INIT, of_text = TN_ERROR_INIT;
         if (with_config)
-            write_file(folder, "config.json", config);
+            tempdir_put(folder, "config.json", config);
         ck_assert_ptr_null(tn_model_open(folder, NULL, &err));
         broken_expect(&err, TN_E_INPUT, folder, others[_i].words[0], others[_i].words[1] ? others[_i].words[1] : "",
                       NULL);
@@ -289,7 +282,7 @@ START_TEST(other_forms_beside_weights)
     static const char *const beside[] = {"pytorch_model.bin", "model.gguf", "adapter_config.json"};
     char *folder = broken_copy("llama");
     for (int i = 0; i < 3; i++)
-        write_file(folder, beside[i], "");
+        tempdir_put(folder, beside[i], "");
     tn_model *model = test_model_open(folder, NULL);
     tn_model_close(model);
     tempdir_remove(folder);

@@ -15,17 +15,9 @@ static tn_config *config;
 
 static void setup(void)
 {
-    char from[4300];
-    size_t size;
     plugin_box_open();
-    snprintf(from, sizeof from, "%s/tests/bad_kernels/threads_kernel.so", process_build());
-    char *to = tempdir_path(plugin_box_folder(), "threads.so");
-    void *plugin = tempdir_read(from, &size);
-    tempdir_write(to, plugin, size);
-    free(plugin);
-    free(to);
-    config = tn_config_new();
-    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
+    plugin_box_add("../bad_kernels/threads_kernel", "threads.so");
+    config = plugin_box_config(NULL);
     ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
 }
 

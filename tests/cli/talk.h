@@ -18,18 +18,11 @@
 
 static char *folder; /* the copy                                                                 */
 
-static inline void write_file(const char *name, const char *text)
-{
-    char *path = tempdir_path(folder, name);
-    tempdir_write(path, text, strlen(text));
-    free(path);
-}
-
 static inline void setup(void)
 {
     folder = tempdir_new();
     tempdir_copy(MODEL, folder);
-    write_file("chat_template.jinja", PLAIN);
+    tempdir_put(folder, "chat_template.jinja", PLAIN);
 }
 
 static inline void teardown(void)

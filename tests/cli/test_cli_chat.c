@@ -21,7 +21,7 @@ START_TEST(run_answers_messages)
     };
     char *path = tempdir_path(folder, "messages.json"), *want = continued("And it came to pass", "9");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        write_file("messages.json", files[i]);
+        tempdir_put(folder, "messages.json", files[i]);
         process_expect_output(TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n9"), want);
         process_expect_output(TENON(files[i], "run", folder, "--messages", "-", GREEDY, "-n9"), want);
     }
@@ -35,9 +35,10 @@ START_TEST(run_answers_messages)
         want);
     free(want);
     /* Other keys are variables of the template, and tools are tools. */
-    write_file("chat_template.jinja", "{{ greeting }}{{ tools[0].name }}");
-    write_file("messages.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"greeting\": \"And it \", "
-                                "\"tools\": [{\"name\": \"came\"}]}");
+    tempdir_put(folder, "chat_template.jinja", "{{ greeting }}{{ tools[0].name }}");
+    tempdir_put(folder, "messages.json",
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"greeting\": \"And it \", "
+                "\"tools\": [{\"name\": \"came\"}]}");
     want = continued("And it came", "5");
     process_expect_output(TENON(NULL, "run", folder, "--messages", path, GREEDY, "-n5"), want);
     free(want);
@@ -61,7 +62,7 @@ static const struct {
 START_TEST(wrong_messages_are_errors)
 {
     char *path = tempdir_path(folder, "messages.json");
-    write_file("messages.json", wrong[_i].text);
+    tempdir_put(folder, "messages.json", wrong[_i].text);
     process_expect_error(TENON(NULL, "run", folder, "--messages", path, "-q"), 4, "messages.json", wrong[_i].word,
                          NULL);
     process_expect_error(TENON(wrong[_i].text, "run", folder, "--messages", "-", "-q"), 4, "standard input",
@@ -87,7 +88,7 @@ START_TEST(other_mistakes_are_told)
     process_expect_error(CHAT("\xff\n", "-q"), 4, "is not UTF-8", NULL);
     process_expect_error(CHAT("And it came to pass in those days\n", "-q", "--context=4"), 4, "the context holds 4",
                          "/reset", "--context N", NULL);
-    write_file("chat_template.jinja", "{{ raise_exception('only\\x1b[31m users') }}");
+    tempdir_put(folder, "chat_template.jinja", "{{ raise_exception('only\\x1b[31m users') }}");
     process_expect_error(CHAT("Hello\n", "-q"), 4, "only", NULL);
 }
 END_TEST
@@ -123,9 +124,11 @@ END_TEST
 START_TEST(the_template_gets_variables_and_tools)
 {
     char *tools = tempdir_path(folder, "tools.json"), *messages = tempdir_path(folder, "messages.json");
-    write_file("chat_template.jinja", "{{ greeting }}{% if flag is false %}{{ n + 1 }}{% endif %}{{ tools[0].name }}");
-    write_file("tools.json", "[{\"name\": \" came\"}]");
-    write_file("messages.json", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"greeting\": \"Not\"}");
+    tempdir_put(folder, "chat_template.jinja",
+                "{{ greeting }}{% if flag is false %}{{ n + 1 }}{% endif %}{{ tools[0].name }}");
+    tempdir_put(folder, "tools.json", "[{\"name\": \" came\"}]");
+    tempdir_put(folder, "messages.json",
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"greeting\": \"Not\"}");
     char *want = continued("And it5 came", "5");
 #define VARIABLES                                                                                                      \
     "--template-var=greeting=And it", "--template-var", "flag=false", "--template-var=n=4", "--tools", tools
@@ -139,7 +142,7 @@ START_TEST(the_template_gets_variables_and_tools)
     process_expect_error(CHAT(NULL, "x", "--template-var=tools=1"), 2, "tools is set by the conversation", NULL);
     process_expect_error(CHAT(NULL, "x", "--template-var=a=\xff"), 2, "is not UTF-8", NULL);
     process_expect_error(CHAT(NULL, "x", "--tools=/nonexistent/t"), 4, "/nonexistent/t", "cannot open", NULL);
-    write_file("tools.json", "{}");
+    tempdir_put(folder, "tools.json", "{}");
     process_expect_error(CHAT(NULL, "x", "--tools", tools), 4, "tools.json", "holds no list of tools", NULL);
     free(messages);
     free(tools);
@@ -159,7 +162,7 @@ START_TEST(a_model_without_a_template_continues_plain_text)
     expect_said(&r, "the model has no chat template; it continues plain text\n");
     process_free(&r);
     process_expect_error(TENON("/system x\n", "chat", MODEL, "-q"), 2, "the model has no chat template, and so", NULL);
-    write_file("messages.json", "[{\"role\": \"tool\", \"content\": \"x\"}]");
+    tempdir_put(folder, "messages.json", "[{\"role\": \"tool\", \"content\": \"x\"}]");
     char *path = tempdir_path(folder, "messages.json");
     process_expect_error(TENON("x\n", "chat", MODEL, "-q", "--messages", path), 4, "only texts of user and", NULL);
     free(path);
@@ -254,7 +257,7 @@ END_TEST
 
 START_TEST(what_changed_is_computed_again)
 {
-    write_file("chat_template.jinja", "{%- for m in messages -%}<{{ m.content.upper() }}>{%- endfor -%}");
+    tempdir_put(folder, "chat_template.jinja", "{%- for m in messages -%}<{{ m.content.upper() }}>{%- endfor -%}");
     process_result grown = CHAT("and it came\nto pass\n", "-n5", "-v"), last;
     expect_said(&grown, "of them new; generated: 5");
     char *path = tempdir_path(folder, "messages.json"), *end = strrchr(grown.out, '\n'),
@@ -303,7 +306,7 @@ END_TEST
 /* Answers end before the texts of generation_config.json, and before those of --stop in their place. */
 START_TEST(answers_end_where_the_model_says)
 {
-    write_file("generation_config.json", "{\"stop_strings\": \" had\"}");
+    tempdir_put(folder, "generation_config.json", "{\"stop_strings\": \" had\"}");
     process_result r = CHAT("And it came to pass\n/reset\nAnd it came to pass\n", "-n9");
     expect_said(&r, "stop: \" had\", as generation_config.json says\n");
     ck_assert_str_eq(r.out, ", when the LORD\n, when the LORD\n");

@@ -1,10 +1,9 @@
 /* A plugin that is dropped in beside others, SPECs of the command line, and configurations that name what is not there.
  */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,17 +15,6 @@
 
 static char *folder, *config;
 
-static void copy(const char *from, const char *as)
-{
-    char path[4200];
-    size_t size;
-    snprintf(path, sizeof path, "%s/%s", process_build(), from);
-    char *content = tempdir_read(path, &size), *to = tempdir_path(folder, as);
-    tempdir_write(to, content, size);
-    free(content);
-    free(to);
-}
-
 /* The plugins of the tree, and the example's beside them. */
 static void setup(void)
 {
@@ -36,9 +24,9 @@ static void setup(void)
     for (int i = 0; i < 4; i++) {
         char from[64];
         snprintf(from, sizeof from, "plugins/%s", files[i]);
-        copy(from, files[i]);
+        process_copy_built(from, folder, files[i]);
     }
-    copy("tests/hello_kernel/hello_kernel.so", "hello_kernel.so");
+    process_copy_built("tests/hello_kernel/hello_kernel.so", folder, "hello_kernel.so");
 }
 
 static void teardown(void)
@@ -153,7 +141,7 @@ START_TEST(who_lost_a_site_to_whom_is_shown)
            "\n" NORM "      lost 9 sites to " HELLO ": tie: " HELLO " of hello_kernel.so has the same priority", NULL);
     process_result r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--format=json");
     ck_assert_int_eq(r.status, 0);
-    json_t *root = json_loads(r.out, 0, NULL), *overlap = NULL;
+    json_t *root = printed_text(r.out), *overlap = NULL;
     size_t i, lost = 0;
     json_array_foreach (json_object_get(root, "overlaps"), i, overlap)
         lost += !strcmp(json_string_value(json_object_get(overlap, "kernel")), NORM) &&
@@ -297,7 +285,7 @@ START_TEST(files_that_name_what_is_not_there)
     process_result r = TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--only-plugins", folder, "--config",
                              config, "--json");
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "'acme_*' matches no kernel"), "%s", r.err);
-    json_t *root = json_loads(r.out, 0, NULL);
+    json_t *root = printed_text(r.out);
     ck_assert_uint_eq(json_array_size(json_object_get(json_object_get(root, "kernels"), "notes")), 2);
     json_decref(root);
     process_free(&r);

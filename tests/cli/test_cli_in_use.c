@@ -19,17 +19,6 @@
 
 static char *root, *model, *plugins, *file;
 
-static void copy(const char *from, const char *folder, const char *as)
-{
-    char path[4096];
-    size_t size;
-    snprintf(path, sizeof path, "%s/tests/bad_plugins/%s.so", process_build(), from);
-    char *content = tempdir_read(path, &size), *to = tempdir_path(folder, as);
-    tempdir_write(to, content, size);
-    free(content);
-    free(to);
-}
-
 static void setup(void)
 {
     static const char template[] = "{%- for m in messages -%}{{ m.content }}{%- endfor -%}";
@@ -40,11 +29,9 @@ static void setup(void)
     ck_assert_int_eq(mkdir(model, 0755), 0);
     ck_assert_int_eq(mkdir(plugins, 0755), 0);
     tempdir_copy("models/demo", model);
-    char *path = tempdir_path(model, "chat_template.jinja");
-    tempdir_write(path, template, sizeof template - 1);
-    free(path);
-    copy("in_use", plugins, "in_use.so");
-    copy("in_use_library", plugins, "libin_use.so.1");
+    tempdir_put(model, "chat_template.jinja", template);
+    process_copy_built("tests/bad_plugins/in_use.so", plugins, "in_use.so");
+    process_copy_built("tests/bad_plugins/in_use_library.so", plugins, "libin_use.so.1");
     file = tempdir_path(plugins, "in_use.so");
     setenv("TENON_TRIAL_SECONDS", "60", 1);
 }

@@ -1,9 +1,8 @@
 /* kernels, inspect, verify and bench, and what is said about plugins that cannot be used. */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,29 +26,6 @@ static const char *plugins(void)
     return full;
 }
 
-static json_t *parse(process_result *r, int status)
-{
-    json_error_t err;
-    ck_assert_msg(r->status == status, "status %d: %s", r->status, r->err);
-    json_t *root = json_loads(r->out, 0, &err);
-    ck_assert_msg(root != NULL, "%s in %s", err.text, r->out);
-    process_free(r);
-    return root;
-}
-
-static const char *text(const json_t *object, const char *key)
-{
-    const char *value = json_string_value(json_object_get(object, key));
-    ck_assert_msg(value != NULL, "no text '%s'", key);
-    return value;
-}
-
-static double number(const json_t *object, const char *key)
-{
-    ck_assert_msg(json_is_number(json_object_get(object, key)), "no number '%s'", key);
-    return json_number_value(json_object_get(object, key));
-}
-
 static void expect_words(const process_result *r, const char *const *words)
 {
     ck_assert_msg(r->status == 0, "status %d: %s", r->status, r->err);
@@ -65,7 +41,7 @@ static const json_t *find_kernel(const json_t *list, const char *id)
     size_t i;
     const json_t *kernel;
     json_array_foreach (list, i, kernel)
-        if (strcmp(text(kernel, "id"), id) == 0)
+        if (strcmp(printed_string(kernel, "id"), id) == 0)
             return kernel;
     ck_abort_msg("%s is not listed", id);
     return NULL;
@@ -74,13 +50,13 @@ static const json_t *find_kernel(const json_t *list, const char *id)
 START_TEST(kernels_of_the_build_are_found)
 {
     process_result r = TENON(NULL, "kernels", "--json");
-    json_t *list = parse(&r, 0);
+    json_t *list = printed_json(&r, 0);
     const json_t *norm = find_kernel(list, NORM);
-    ck_assert_str_eq(text(norm, "device"), "cpu");
-    ck_assert_str_eq(text(norm, "reason"), "");
+    ck_assert_str_eq(printed_string(norm, "device"), "cpu");
+    ck_assert_str_eq(printed_string(norm, "reason"), "");
     ck_assert(json_is_true(json_object_get(norm, "available")));
-    ck_assert_int_eq(strncmp(text(norm, "file"), plugins(), strlen(plugins())), 0);
-    ck_assert_uint_gt(strlen(text(norm, "version")), 0);
+    ck_assert_int_eq(strncmp(printed_string(norm, "file"), plugins(), strlen(plugins())), 0);
+    ck_assert_uint_gt(strlen(printed_string(norm, "version")), 0);
     json_decref(list);
     r = TENON(NULL, "kernels", "--device=cpu");
     const char *const words[] = {"ID  ",
@@ -132,7 +108,7 @@ START_TEST(the_configuration_names_the_folders)
     char *folder = tempdir_new(), *path = tempdir_path(folder, "kernels.json");
     tempdir_write(path, "{\"plugins\": [\".\"]}", 18);
     process_result r = TENON(NULL, "kernels", "--json", "--config", path);
-    json_t *list = parse(&r, 0);
+    json_t *list = printed_json(&r, 0);
     ck_assert_uint_eq(json_array_size(list), 0);
     json_decref(list);
     r = TENON(NULL, "kernels", "--config", path, "--only-plugins", plugins());
@@ -141,8 +117,8 @@ START_TEST(the_configuration_names_the_folders)
     process_free(&r);
     tempdir_write(path, "{\"kernels\": \"" NORM "\"}", 15 + strlen(NORM));
     r = TENON(NULL, "run", "--temperature=0", MODEL, "And", "-n1", "--config", path, "--json");
-    json_t *run = parse(&r, 0);
-    ck_assert_str_eq(text(json_object_get(run, "kernels"), "spec"), NORM);
+    json_t *run = printed_json(&r, 0);
+    ck_assert_str_eq(printed_string(json_object_get(run, "kernels"), "spec"), NORM);
     json_decref(run);
     free(path);
     tempdir_remove(folder);
@@ -154,14 +130,8 @@ static char *mixed_folder(void)
 {
     char *folder = tempdir_new(), from[4200];
     snprintf(from, sizeof from, "%s/npu_rmsnorm.so", plugins());
-    size_t size;
-    char *good = tempdir_read(from, &size), *path = tempdir_path(folder, "good.so");
-    tempdir_write(path, good, size);
-    free(path);
-    path = tempdir_path(folder, "text.so");
-    tempdir_write(path, "not a plugin\n", 13);
-    free(path);
-    free(good);
+    tempdir_copy_file(from, folder, "good.so");
+    tempdir_put(folder, "text.so", "not a plugin\n");
     return folder;
 }
 
@@ -174,7 +144,7 @@ START_TEST(a_file_that_is_no_plugin_is_listed)
     process_free(&r);
     r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     ck_assert_msg(strstr(r.err, "tenon: warning: ") && strstr(r.err, "/text.so: skipped"), "%s", r.err);
-    json_t *list = parse(&r, 0);
+    json_t *list = printed_json(&r, 0);
     ck_assert_uint_eq(json_array_size(list), 2); /* the CPU's side and that of the NPU                  */
     json_decref(list);
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
@@ -203,7 +173,7 @@ START_TEST(a_broken_plugin_shows_in_the_exit_status)
                   "%s", r.err);
     process_free(&r);
     r = TENON(NULL, "kernels", "--only-plugins", folder, "--json", "--quiet");
-    json_decref(parse(&r, 3));
+    json_decref(printed_json(&r, 3));
     /* Elsewhere it is a warning. */
     r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder);
     ck_assert_int_eq(r.status, 0);
@@ -292,13 +262,13 @@ END_TEST
 START_TEST(inspect_prints_other_formats)
 {
     process_result r = TENON(NULL, "inspect", MODEL, "--format=json", "--memory");
-    json_t *root = parse(&r, 0);
+    json_t *root = printed_json(&r, 0);
     const json_t *memory = json_object_get(root, "memory");
-    ck_assert_str_eq(text(root, "model_type"), "qwen3_moe");
-    ck_assert(number(memory, "weight_bytes") > 5e6 && number(memory, "cache_bytes") > 0);
-    ck_assert(number(memory, "cache_bytes_per_1000") * 512 == number(memory, "cache_bytes") * 1000);
+    ck_assert_str_eq(printed_string(root, "model_type"), "qwen3_moe");
+    ck_assert(printed_number(memory, "weight_bytes") > 5e6 && printed_number(memory, "cache_bytes") > 0);
+    ck_assert(printed_number(memory, "cache_bytes_per_1000") * 512 == printed_number(memory, "cache_bytes") * 1000);
     ck_assert_uint_eq(json_array_size(json_object_get(memory, "packed")), 0); /* none of these packs */
-    ck_assert(number(memory, "context") == 512 && number(memory, "arena_bytes") > 0);
+    ck_assert(printed_number(memory, "context") == 512 && printed_number(memory, "arena_bytes") > 0);
     json_decref(root);
     r = TENON(NULL, "inspect", MODEL, "--format=dot");
     ck_assert_int_eq(r.status, 0);
@@ -330,14 +300,14 @@ START_TEST(verify_prints_the_figures)
     expect_words(&r, words);
     process_free(&r);
     r = TENON(NULL, "verify", MODEL, "--kernels=" NORM, "--json");
-    json_t *root = parse(&r, 0);
+    json_t *root = printed_json(&r, 0);
     const json_t *row = json_array_get(json_object_get(root, "results"), 0);
     ck_assert(json_is_true(json_object_get(root, "passed")) && json_is_true(json_object_get(row, "passed")));
-    ck_assert_str_eq(text(row, "kernel"), NORM);
-    ck_assert(number(row, "sites") == 9 && number(row, "tolerance_ulps") > 0);
-    ck_assert(number(row, "largest_error") <= 1 && number(row, "eager_seconds") > 0);
+    ck_assert_str_eq(printed_string(row, "kernel"), NORM);
+    ck_assert(printed_number(row, "sites") == 9 && printed_number(row, "tolerance_ulps") > 0);
+    ck_assert(printed_number(row, "largest_error") <= 1 && printed_number(row, "eager_seconds") > 0);
     row = json_array_get(json_object_get(root, "results"), 1);
-    ck_assert(!strcmp(text(row, "op"), "ADD_RMS_NORM") && number(row, "sites") == 8);
+    ck_assert(!strcmp(printed_string(row, "op"), "ADD_RMS_NORM") && printed_number(row, "sites") == 8);
     json_decref(root);
     r = TENON(NULL, "verify", MODEL, "--kernels=" NORM, "--training");
     expect_words(&r, words);
@@ -349,7 +319,7 @@ START_TEST(bench_measures_both_sides)
 {
     process_result r =
         TENON(NULL, "bench", MODEL, "--prompt=16,8", "--decode=3", "--context=5", "--repeat=1", "--json");
-    json_t *root = parse(&r, 0), *result;
+    json_t *root = printed_json(&r, 0), *result;
     const json_t *results = json_object_get(root, "results"), *machine = json_object_get(root, "machine");
     static const struct {
         const char *kernels, *phase;
@@ -359,16 +329,17 @@ START_TEST(bench_measures_both_sides)
     size_t i;
     ck_assert_uint_eq(json_array_size(results), 6);
     json_array_foreach (results, i, result) {
-        ck_assert_str_eq(text(result, "kernels"), wanted[i].kernels);
-        ck_assert_str_eq(text(result, "phase"), wanted[i].phase);
-        ck_assert(number(result, "tokens") == wanted[i].tokens && number(result, "context") == wanted[i].context);
-        ck_assert(number(result, "tokens_per_second") > 0 && number(result, "median_seconds") > 0);
-        ck_assert(number(result, "best_seconds") <= number(result, "median_seconds"));
-        ck_assert(number(result, "worst_seconds") >= number(result, "median_seconds"));
+        ck_assert_str_eq(printed_string(result, "kernels"), wanted[i].kernels);
+        ck_assert_str_eq(printed_string(result, "phase"), wanted[i].phase);
+        ck_assert(printed_number(result, "tokens") == wanted[i].tokens &&
+                  printed_number(result, "context") == wanted[i].context);
+        ck_assert(printed_number(result, "tokens_per_second") > 0 && printed_number(result, "median_seconds") > 0);
+        ck_assert(printed_number(result, "best_seconds") <= printed_number(result, "median_seconds"));
+        ck_assert(printed_number(result, "worst_seconds") >= printed_number(result, "median_seconds"));
     }
-    ck_assert_uint_gt(strlen(text(machine, "cpu")), 0);
-    ck_assert(number(machine, "threads") >= 1 && number(machine, "memory_read_gb_per_second") > 0);
-    ck_assert(number(json_object_get(root, "memory"), "peak_bytes") > 0);
+    ck_assert_uint_gt(strlen(printed_string(machine, "cpu")), 0);
+    ck_assert(printed_number(machine, "threads") >= 1 && printed_number(machine, "memory_read_gb_per_second") > 0);
+    ck_assert(printed_number(json_object_get(root, "memory"), "peak_bytes") > 0);
     json_decref(root);
     r = TENON(NULL, "bench", MODEL, "--prompt=8", "--decode=2", "--repeat=1", "--against=" NORM, "--threads=1");
     const char *const words[] = {"machine: ", " 1 thread, last cache ", "memory, read", "SPEED-UP\n",     "\nprompt ",
@@ -382,20 +353,21 @@ END_TEST
 START_TEST(bench_shows_the_spread)
 {
     process_result r = TENON(NULL, "bench", MODEL, "--prompt=16", "--decode=4", "--repeat=2", "--json");
-    json_t *root = parse(&r, 0);
+    json_t *root = printed_json(&r, 0);
     const json_t *results = json_object_get(root, "results");
     for (size_t i = 0; i < json_array_size(results); i += 2) {
         const json_t *a = json_array_get(results, i), *b = json_array_get(results, i + 1);
         const json_t *const sides[] = {a, b};
         for (int s = 0; s < 2; s++) {
-            double low = number(sides[s], "lower_quartile_seconds"), high = number(sides[s], "upper_quartile_seconds");
-            double median = number(sides[s], "median_seconds");
-            ck_assert(number(sides[s], "best_seconds") <= low && low <= median);
-            ck_assert(median <= high && high <= number(sides[s], "worst_seconds"));
+            double low = printed_number(sides[s], "lower_quartile_seconds"),
+                   high = printed_number(sides[s], "upper_quartile_seconds");
+            double median = printed_number(sides[s], "median_seconds");
+            ck_assert(printed_number(sides[s], "best_seconds") <= low && low <= median);
+            ck_assert(median <= high && high <= printed_number(sides[s], "worst_seconds"));
         }
-        bool apart = number(a, "upper_quartile_seconds") < number(b, "lower_quartile_seconds") ||
-                     number(b, "upper_quartile_seconds") < number(a, "lower_quartile_seconds");
-        bool overlap = number(a, "samples") < 3 || !apart;
+        bool apart = printed_number(a, "upper_quartile_seconds") < printed_number(b, "lower_quartile_seconds") ||
+                     printed_number(b, "upper_quartile_seconds") < printed_number(a, "lower_quartile_seconds");
+        bool overlap = printed_number(a, "samples") < 3 || !apart;
         ck_assert_int_eq(json_is_true(json_object_get(a, "overlap")), overlap);
         ck_assert_int_eq(json_is_true(json_object_get(b, "overlap")), overlap);
     }

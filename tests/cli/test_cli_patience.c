@@ -24,16 +24,11 @@ static void expect_listed(const char *words)
 
 static void set_up(void)
 {
-    char path[8300], to[8300];
-    size_t size;
+    char path[8300];
     root = tempdir_new();
     snprintf(plugins, sizeof plugins, "%.4000s/plugins", root);
     ck_assert_int_eq(mkdir(plugins, 0755), 0);
-    snprintf(path, sizeof path, "%s/tests/bad_plugins/slow_answers.so", process_build());
-    snprintf(to, sizeof to, "%s/slow.so", plugins);
-    void *content = tempdir_read(path, &size);
-    tempdir_write(to, content, size);
-    free(content);
+    process_copy_built("tests/bad_plugins/slow_answers.so", plugins, "slow.so");
     snprintf(path, sizeof path, "%s/cache", root);
     setenv("XDG_CACHE_HOME", path, 1);
     setenv("TENON_TRIAL_SECONDS", "60", 1);

@@ -1,9 +1,8 @@
 /* tenon verify: failed kernels are rows and exit status 5, whoever stands beside them; --training, --text. */
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,15 +18,10 @@ static char *folder, *never;
 
 static void add_plugin(const char *file)
 {
-    char from[4200];
-    size_t size;
-    snprintf(from, sizeof from, "%s/%s", process_build(), file);
-    void *content = tempdir_read(from, &size);
     char *to = tempdir_path(folder, strrchr(file, '/') + 1);
-    tempdir_write(to, content, size);
+    process_copy_built(file, folder, strrchr(file, '/') + 1);
     ck_assert_int_eq(chmod(to, 0755), 0);
     free(to);
-    free(content);
 }
 
 static void setup(void)
@@ -56,21 +50,6 @@ static void set_fault(const char *fault, const char *sites, const char *only)
         unsetenv("BAD_ID");
 }
 
-static void expect_in(const char *text, const char *words)
-{
-    ck_assert_msg(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
-}
-
-static json_t *parse(process_result *r, int status)
-{
-    json_error_t err;
-    ck_assert_msg(r->status == status, "status %d: %s%s", r->status, r->out, r->err);
-    json_t *root = json_loads(r->out, 0, &err);
-    ck_assert_msg(root != NULL, "%s in %s", err.text, r->out);
-    process_free(r);
-    return root;
-}
-
 static const json_t *row_of(const json_t *root, const char *kernel, const char *op)
 {
     size_t i;
@@ -96,12 +75,6 @@ static const char *text_of(const json_t *object, const char *key)
     return value;
 }
 
-static int64_t count_of(const json_t *object, const char *key)
-{
-    ck_assert_msg(json_is_integer(json_object_get(object, key)), "no integer '%s'", key);
-    return json_integer_value(json_object_get(object, key));
-}
-
 /* ---- every kernel is a row ------------------------------------------------------------------------------------- */
 
 START_TEST(a_wrong_kernel_beside_good_ones)
@@ -110,24 +83,24 @@ START_TEST(a_wrong_kernel_beside_good_ones)
     set_fault("scale 1.1", "layers", NORM);
     process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--kernels", specs[_i]);
     ck_assert_msg(r.status == 5, "status %d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, NORM);
-    expect_in(r.out, "FAILED\n");
-    expect_in(r.out, NORM " at model.layers.");
-    expect_in(r.out, ": wrong numbers with ");
+    suite_expect_in(r.out, NORM);
+    suite_expect_in(r.out, "FAILED\n");
+    suite_expect_in(r.out, NORM " at model.layers.");
+    suite_expect_in(r.out, ": wrong numbers with ");
     if (_i != 1)
-        expect_in(r.out, SUM " ADD_RMS_NORM: tried ");
-    expect_in(r.err, "tenon: " NORM ": fails at model.layers.");
+        suite_expect_in(r.out, SUM " ADD_RMS_NORM: tried ");
+    suite_expect_in(r.err, "tenon: " NORM ": fails at model.layers.");
     process_free(&r);
     r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--kernels", specs[_i], "--json");
-    json_t *root = parse(&r, 5);
+    json_t *root = printed_json(&r, 5);
     ck_assert(!truth(root, "passed"));
     const json_t *row = row_of(root, NORM, "RMS_NORM");
-    ck_assert(!truth(row, "passed") && count_of(row, "applied_sites") == 0 && count_of(row, "sites") > 0);
-    expect_in(text_of(row, "reason"), "wrong numbers");
-    expect_in(text_of(row, "not_applied"), "refused: wrong numbers");
+    ck_assert(!truth(row, "passed") && printed_count(row, "applied_sites") == 0 && printed_count(row, "sites") > 0);
+    suite_expect_in(text_of(row, "reason"), "wrong numbers");
+    suite_expect_in(text_of(row, "not_applied"), "refused: wrong numbers");
     if (_i != 1) {
         ck_assert(truth(row_of(root, SUM, "ADD_RMS_NORM"), "passed"));
-        expect_in(text_of(row_of(root, SUM, "ADD_RMS_NORM"), "coverage"), " tokens, ");
+        suite_expect_in(text_of(row_of(root, SUM, "ADD_RMS_NORM"), "coverage"), " tokens, ");
     }
     if (_i == 0)
         ck_assert(truth(row_of(root, "npu_fused_rope", "ROPE"), "passed"));
@@ -141,12 +114,12 @@ START_TEST(one_that_lost_its_sites)
     set_fault("scale 1", "-", NULL);
     process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder);
     ck_assert_msg(r.status == 0, "status %d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, "passed, not applied\n");
-    expect_in(r.out, ": not applied at ");
+    suite_expect_in(r.out, "passed, not applied\n");
+    suite_expect_in(r.out, ": not applied at ");
     process_free(&r);
     set_fault("scale 1.1", "layers", NORM);
     r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--json");
-    json_t *root = parse(&r, 5);
+    json_t *root = printed_json(&r, 5);
     ck_assert(!truth(row_of(root, NORM, NULL), "passed"));
     ck_assert(truth(row_of(root, "npu_fused_rmsnorm", "RMS_NORM"), "passed"));
     json_decref(root);
@@ -158,10 +131,10 @@ START_TEST(one_that_crashes)
     add_plugin("tests/bad_kernels/bad_kernel.so");
     setenv("BAD_KERNEL", "crash", 1);
     process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--dtype=f32", "--json");
-    json_t *root = parse(&r, 5);
+    json_t *root = printed_json(&r, 5);
     const json_t *row = row_of(root, "npu_fused_rmsnorm", "RMS_NORM");
     ck_assert(!truth(root, "passed") && !truth(row, "passed"));
-    expect_in(text_of(row, "reason"), "crashed with SIGSEGV");
+    suite_expect_in(text_of(row, "reason"), "crashed with SIGSEGV");
     ck_assert(json_is_null(json_object_get(row, "largest_error")));
     ck_assert(truth(row_of(root, NORM, NULL), "passed"));
     json_decref(root);
@@ -174,7 +147,7 @@ START_TEST(inspect_never_says_that_a_refused_one_takes_it)
     static const char *const specs[] = {"auto", NORM};
     process_result r = TENON(NULL, "inspect", MODEL, "--only-plugins", folder, "--explain", "--kernels", specs[_i]);
     ck_assert_msg(r.status == 0, "status %d: %s", r.status, r.err);
-    expect_in(r.out, "- " NORM ": refused: wrong numbers with ");
+    suite_expect_in(r.out, "- " NORM ": refused: wrong numbers with ");
     ck_assert_msg(!strstr(r.out, NORM ": takes it"), "%s", r.out);
     process_free(&r);
 }
@@ -199,7 +172,7 @@ START_TEST(training_shows_each_gradient)
         setenv("BAD_KERNEL", bad ? "gradient" : "none", 1);
         process_result r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--dtype=f32", "--training", "--json",
                                  "--kernels=npu_fused_rmsnorm");
-        json_t *root = parse(&r, bad ? 5 : 0);
+        json_t *root = printed_json(&r, bad ? 5 : 0);
         const json_t *list = json_object_get(row_of(root, "npu_fused_rmsnorm", NULL), "gradients");
         ck_assert_uint_eq(json_array_size(list), 2);
         for (size_t i = 0; i < 2; i++) {
@@ -213,11 +186,11 @@ START_TEST(training_shows_each_gradient)
         r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--dtype=f32", "--training",
                   "--kernels=npu_fused_rmsnorm");
         ck_assert_int_eq(r.status, bad ? 5 : 0);
-        expect_in(r.out, "\nGRADIENT OF  KERNEL ");
-        expect_in(r.out, "\nweight ");
-        expect_in(r.out, "passed, worst at model.");
+        suite_expect_in(r.out, "\nGRADIENT OF  KERNEL ");
+        suite_expect_in(r.out, "\nweight ");
+        suite_expect_in(r.out, "passed, worst at model.");
         if (bad)
-            expect_in(r.out, "FAILED, worst at model.");
+            suite_expect_in(r.out, "FAILED, worst at model.");
         process_free(&r);
     }
 }
@@ -236,23 +209,23 @@ START_TEST(good_kernels_pass_on_text)
     set_fault("scale 1", "-", NULL);
     process_result r = compare("auto", NULL);
     ck_assert_msg(r.status == 0, "status %d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, "128 tokens in windows of 128;");
-    expect_in(r.out,
-              "\nPrompts in a session's chunks; 32 single tokens; 32 tokens in calls of up to 7; a batch of 3\n");
-    expect_in(r.out, "\nTYPE  SITES ");
-    expect_in(r.out, "\nbf16 ");
-    expect_in(r.out, "\nf32 ");
-    expect_in(r.out, "passed\n");
+    suite_expect_in(r.out, "128 tokens in windows of 128;");
+    suite_expect_in(r.out,
+                    "\nPrompts in a session's chunks; 32 single tokens; 32 tokens in calls of up to 7; a batch of 3\n");
+    suite_expect_in(r.out, "\nTYPE  SITES ");
+    suite_expect_in(r.out, "\nbf16 ");
+    suite_expect_in(r.out, "\nf32 ");
+    suite_expect_in(r.out, "passed\n");
     process_free(&r);
     r = TENON(NULL, "verify", MODEL, "--text", TEXT, "--max-tokens=64", "--context=32", "--json");
-    json_t *root = parse(&r, 0);
+    json_t *root = printed_json(&r, 0);
     const json_t *row = json_array_get(json_object_get(root, "results"), 0);
     ck_assert(truth(root, "passed") && truth(row, "passed") && truth(root, "search_complete"));
-    ck_assert(count_of(root, "tokens") == 64 && count_of(root, "context") == 32);
+    ck_assert(printed_count(root, "tokens") == 64 && printed_count(root, "context") == 32);
     ck_assert_uint_eq(json_array_size(json_object_get(root, "sites")), 0);
     const json_t *calls = json_object_get(root, "calls");
-    ck_assert(count_of(calls, "single_tokens") == 8 && count_of(calls, "few_tokens") == 16);
-    ck_assert(count_of(calls, "most_few") == 7 && count_of(calls, "batch_rows") == 3);
+    ck_assert(printed_count(calls, "single_tokens") == 8 && printed_count(calls, "few_tokens") == 16);
+    ck_assert(printed_count(calls, "most_few") == 7 && printed_count(calls, "batch_rows") == 3);
     static const char *const keys[] = {"rms",  "largest", "kl_mean",        "kl_max",           "perplexity_kernels",
                                        "top1", "worst",   "distance_eager", "distance_kernels", "perplexity_eager"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -287,7 +260,7 @@ START_TEST(wrong_kernels_fail_on_text)
 {
     set_fault(faults[_i].fault, faults[_i].sites, faults[_i].only);
     process_result r = compare("auto", "--json");
-    json_t *root = parse(&r, 5);
+    json_t *root = printed_json(&r, 5);
     ck_assert(!truth(root, "passed") && truth(root, "search_complete"));
     const json_t *sites = json_object_get(root, "sites");
     ck_assert_uint_eq(json_array_size(sites), faults[_i].count);
@@ -302,11 +275,11 @@ START_TEST(failures_on_text_are_told)
     set_fault("scale 1.3", "layers.3.input", NULL);
     process_result r = compare("auto", NULL);
     ck_assert_msg(r.status == 5, "status %d: %s%s", r.status, r.out, r.err);
-    expect_in(r.out, "FAILED\n");
-    expect_in(r.out, "\nIt comes from 1 site; ");
-    expect_in(r.out, "\n  " SUM " at model.layers.3.input_layernorm\n");
-    expect_in(r.err, "as rounding explains");
-    expect_in(r.err, "it comes from " SUM " at model.layers.3.input_layernorm");
+    suite_expect_in(r.out, "FAILED\n");
+    suite_expect_in(r.out, "\nIt comes from 1 site; ");
+    suite_expect_in(r.out, "\n  " SUM " at model.layers.3.input_layernorm\n");
+    suite_expect_in(r.err, "as rounding explains");
+    suite_expect_in(r.err, "it comes from " SUM " at model.layers.3.input_layernorm");
     process_free(&r);
     /* A kernel that the first use refuses takes no part, and asked for by name it is an error. */
     r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--text", TEXT, "--max-tokens=32", "-q");
@@ -315,7 +288,7 @@ START_TEST(failures_on_text_are_told)
     set_fault("scale 1.3", "layers", NULL);
     r = TENON(NULL, "verify", MODEL, "--only-plugins", folder, "--text", TEXT, "--max-tokens=32", "--kernels=" NORM);
     ck_assert_int_eq(r.status, 5);
-    expect_in(r.err, "is refused at ");
+    suite_expect_in(r.err, "is refused at ");
     process_free(&r);
 }
 END_TEST

@@ -118,13 +118,10 @@ END_TEST
 static char *copy_of(const char *folder, const char *plugin, const char *name)
 {
     char from[4300];
-    size_t size;
-    snprintf(from, sizeof from, "%s/plugins/%s.so", process_build(), plugin);
-    void *data = tempdir_read(from, &size);
+    snprintf(from, sizeof from, "plugins/%s.so", plugin);
+    process_copy_built(from, folder, name);
     char *to = tempdir_path(folder, name);
-    tempdir_write(to, data, size);
     ck_assert_int_eq(chmod(to, 0644), 0);
-    free(data);
     return to;
 }
 

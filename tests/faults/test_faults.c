@@ -430,11 +430,8 @@ static void show_one(const subject *s, const char *fault)
 static void copy_file(const char *from, const char *folder, const char *name)
 {
     char *to = tempdir_path(folder, name);
-    size_t size;
-    void *data = tempdir_read(from, &size);
-    tempdir_write(to, data, size);
+    tempdir_copy_file(from, folder, name);
     chmod(to, 0644); /* plugins that others can write to are not taken */
-    free(data);
     free(to);
 }
 
@@ -449,7 +446,7 @@ static void make_tiny(void)
 {
     static const char messages[] = "[{\"role\": \"system\", \"content\": \"Be brief.\"},\n"
                                    " {\"role\": \"user\", \"content\": \"And it?\"}]\n";
-    char *command, *path;
+    char *command;
     walk.tiny = tempdir_path(walk.folder, "tiny");
     if (asprintf(&command, "'%s/tests/make_checkpoint' --config tests/faults/tiny.json '%s' --dtype f32 >/dev/null",
                  build_folder(), walk.tiny) < 0 ||
@@ -459,9 +456,7 @@ static void make_tiny(void)
     copy_file(DEMO "/tokenizer.json", walk.tiny, "tokenizer.json");
     copy_file(DEMO "/tokenizer_config.json", walk.tiny, "tokenizer_config.json");
     copy_file("tests/data/templates/qwen2.5/template.jinja", walk.tiny, "chat_template.jinja");
-    path = tempdir_path(walk.tiny, "messages.json");
-    tempdir_write(path, messages, sizeof messages - 1);
-    free(path);
+    tempdir_put(walk.tiny, "messages.json", messages);
 }
 
 /* A file with room for the paths of all kinds, which takes no more than what is written to it. */

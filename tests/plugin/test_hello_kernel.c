@@ -15,14 +15,8 @@ static tn_config *config;
 static void setup(void)
 {
     plugin_box_open();
-    config = tn_config_new();
-    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
-    size_t size;
-    void *content = tempdir_read(plugin_box_built("../hello_kernel/hello_kernel"), &size);
-    char *to = tempdir_path(plugin_box_folder(), "hello_kernel.so");
-    tempdir_write(to, content, size);
-    free(to);
-    free(content);
+    config = plugin_box_config(NULL);
+    plugin_box_add("../hello_kernel/hello_kernel", "hello_kernel.so");
     plugin_box_add("wrong_numbers", "wrong_numbers.so");
     plugin_box_add("writes_outside", "writes_outside.so");
     ck_assert_int_eq(tn_scan(config, NULL), TN_OK);

@@ -14,12 +14,7 @@
 
 static registry_kernel *load(void)
 {
-    size_t size;
-    void *content = tempdir_read("tests/data/abi-2.0/abi_2_0.so", &size);
-    char *to = tempdir_path(plugin_box_folder(), "abi_2_0.so");
-    tempdir_write(to, content, size);
-    free(to);
-    free(content);
+    tempdir_copy_file("tests/data/abi-2.0/abi_2_0.so", plugin_box_folder(), "abi_2_0.so");
     tn_error err = TN_ERROR_INIT;
     ck_assert_msg(plugin_box_scan(NULL, &err) == TN_OK, "%s: %s", err.where, err.message);
     tn_plugin_info info = {.size = sizeof info};

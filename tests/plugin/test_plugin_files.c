@@ -99,9 +99,7 @@ START_TEST(a_file_that_is_not_elf_is_skipped)
     for (size_t i = 0; i < sizeof contents / sizeof contents[0]; i++) {
         char name[32];
         snprintf(name, sizeof name, "text%zu.so", i);
-        char *path = tempdir_path(plugin_box_folder(), name);
-        tempdir_write(path, contents[i], strlen(contents[i]));
-        free(path);
+        tempdir_put(plugin_box_folder(), name, contents[i]);
     }
     drop("no_note");
     for (size_t i = 0; i < sizeof contents / sizeof contents[0]; i++) {

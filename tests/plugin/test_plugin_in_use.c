@@ -30,8 +30,7 @@ static void setup(void)
     plugin_box_add("in_use_library", LIBRARY);
     files[0] = tempdir_path(plugin_box_folder(), "in_use.so");
     files[1] = tempdir_path(plugin_box_folder(), LIBRARY);
-    config = tn_config_new();
-    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
+    config = plugin_box_config(NULL);
 }
 
 static void teardown(void)

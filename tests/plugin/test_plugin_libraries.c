@@ -21,12 +21,8 @@ static char built[4096];
 static void copy(const char *from, const char *to)
 {
     char path[8192];
-    size_t size;
     snprintf(path, sizeof path, "%s/tests/bad_plugins/%s.so", built, from);
-    void *content = tempdir_read(path, &size);
-    snprintf(path, sizeof path, "%s/%s", root, to);
-    tempdir_write(path, content, size);
-    free(content);
+    tempdir_copy_file(path, root, to);
 }
 
 static void make(const char *folder)

@@ -1,12 +1,11 @@
 /* C17: names from outside, as they are printed: nothing in them moves a terminal's cursor or spoils JSON for the
  * others; what is for another machine or device is listed as such. B14: without kernels no plugin is opened. */
 #include "base/text.h"
-#include "process.h"
+#include "printed.h"
 #include "suite.h"
 #include "tempdir.h"
 
 #include <elf.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +33,6 @@ static char *read_built(const char *name, size_t *size)
     char path[4300];
     snprintf(path, sizeof path, "%s/tests/bad_plugins/%s.so", process_build(), name);
     return tempdir_read(path, size);
-}
-
-static void add(const char *from, const char *as)
-{
-    size_t size;
-    char *content = read_built(from, &size), *path = tempdir_path(folder, as);
-    tempdir_write(path, content, size);
-    free(path);
-    free(content);
 }
 
 static const json_t *find(const json_t *list, const char *id)
@@ -81,9 +71,9 @@ static const char *const names[][2] = {
 START_TEST(c17_names_of_files_are_escaped)
 {
     const char *name = names[_i][0], *shown = names[_i][1];
-    add("good", name);
-    add("crash", "a.so");
-    add("not_available", "z.so");
+    process_copy_built("tests/bad_plugins/good.so", folder, name);
+    process_copy_built("tests/bad_plugins/crash.so", folder, "a.so");
+    process_copy_built("tests/bad_plugins/not_available.so", folder, "z.so");
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     expect_clean(r.out);
     expect_clean(r.err);
@@ -91,8 +81,7 @@ START_TEST(c17_names_of_files_are_escaped)
     process_free(&r);
     r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     expect_clean(r.err);
-    json_t *list = json_loads(r.out, 0, NULL);
-    ck_assert_msg(list != NULL, "%s", r.out);
+    json_t *list = printed_text(r.out);
     ck_assert_uint_eq(json_array_size(list), 3);
     const char *file = json_string_value(json_object_get(find(list, "test_rms_norm"), "file"));
     ck_assert_str_eq(strrchr(file, '/'), shown);
@@ -105,8 +94,8 @@ END_TEST
 START_TEST(c17_names_of_refused_files_are_escaped)
 {
     const char *name = names[_i][0], *shown = names[_i][1];
-    add("crash", name);
-    add("good", "good.so");
+    process_copy_built("tests/bad_plugins/crash.so", folder, name);
+    process_copy_built("tests/bad_plugins/good.so", folder, "good.so");
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     char line[256];
     snprintf(line, sizeof line, "%s: quarantined: its constructor crashed with SIGSEGV", shown);
@@ -128,10 +117,10 @@ START_TEST(c17_a_folder_of_any_name_is_bearable)
     ck_assert_int_eq(mkdir(odd, 0755), 0);
     char *outer = folder;
     folder = odd;
-    add("good", "good.so");
+    process_copy_built("tests/bad_plugins/good.so", folder, "good.so");
     folder = outer;
     process_result r = TENON(NULL, "kernels", "--only-plugins", odd, "--json", "-v");
-    json_t *list = json_loads(r.out, 0, NULL);
+    json_t *list = printed_text(r.out);
     ck_assert_msg(list && find(list, "test_rms_norm"), "%s%s", r.out, r.err);
     json_decref(list);
     process_free(&r);
@@ -166,12 +155,12 @@ START_TEST(c17_ids_that_nobody_could_type_are_refused)
     memcpy(at, ids[_i][0], strlen(ids[_i][0]));
     char *path = tempdir_path(folder, "odd.so");
     tempdir_write(path, content, size);
-    add("not_available", "z.so");
+    process_copy_built("tests/bad_plugins/not_available.so", folder, "z.so");
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
     expect_clean(r.err);
     ck_assert_int_eq(r.status, 3);
     ck_assert_msg(strstr(r.err, ids[_i][1]) != NULL, "%s", r.err);
-    json_t *list = json_loads(r.out, 0, NULL);
+    json_t *list = printed_text(r.out);
     ck_assert_uint_eq(json_array_size(list), 2);
     json_decref(list);
     process_free(&r);
@@ -191,11 +180,9 @@ START_TEST(c17_other_texts_are_escaped)
     char *path = tempdir_path(folder, "odd.so");
     tempdir_write(path, content, size);
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
-    ck_assert_msg(r.status == 0, "%s", r.err);
-    json_t *list = json_loads(r.out, 0, NULL);
+    json_t *list = printed_json(&r, 0);
     ck_assert_str_eq(json_string_value(json_object_get(find(list, "test_rms_norm"), "summary")), "f\\xfcr alle");
     json_decref(list);
-    process_free(&r);
     free(path);
     free(content);
 }
@@ -208,7 +195,7 @@ START_TEST(c17_what_is_for_another_machine_is_listed_as_such)
     ((Elf64_Ehdr *)(void *)content)->e_machine =
         ((Elf64_Ehdr *)(void *)content)->e_machine == EM_S390 ? EM_PPC64 : EM_S390;
     tempdir_write(path, content, size);
-    add("good", "good.so");
+    process_copy_built("tests/bad_plugins/good.so", folder, "good.so");
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_msg(r.status == 0, "%s", r.err);
     ck_assert_msg(strstr(r.out, "test_rms_norm  cpu     1.0.0    yes "), "%s", r.out);
@@ -230,17 +217,15 @@ START_TEST(c17_what_is_for_another_device_is_listed_as_such)
     ck_assert_ptr_nonnull(at);
     memcpy(at, "\0npu\0", 5);
     tempdir_write(path, content, size);
-    add("not_available", "z.so");
+    process_copy_built("tests/bad_plugins/not_available.so", folder, "z.so");
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder, "--json");
-    ck_assert_msg(r.status == 0, "%s", r.err);
-    json_t *list = json_loads(r.out, 0, NULL);
+    json_t *list = printed_json(&r, 0);
     const json_t *kernel = find(list, "test_rms_norm");
     ck_assert_uint_eq(json_array_size(list), 3);
     ck_assert_str_eq(json_string_value(json_object_get(kernel, "device")), "npu");
     ck_assert(json_is_false(json_object_get(kernel, "available")));
     ck_assert_str_eq(json_string_value(json_object_get(kernel, "reason")), "for device 'npu', not for 'cpu'");
     json_decref(list);
-    process_free(&r);
     free(path);
     free(content);
 }
@@ -266,7 +251,7 @@ END_TEST
 /* Says on standard error which process it was opened by, if any: the trial's is not connected to it. */
 START_TEST(b14_without_kernels_no_plugin_is_opened)
 {
-    add("conduct", "conduct.so");
+    process_copy_built("tests/bad_plugins/conduct.so", folder, "conduct.so");
     setenv("BAD_PLUGIN", "prints", 1);
     process_result r = TENON(NULL, "kernels", "--only-plugins", folder);
     ck_assert_ptr_nonnull(strstr(r.out, "from the constructor\n")); /* opened in the program itself      */

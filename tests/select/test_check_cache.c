@@ -5,6 +5,7 @@
 #include "process.h"
 #include "suite.h"
 #include "tempdir.h"
+#include "test_models.h"
 
 #include <check.h>
 #include <fcntl.h>
@@ -18,17 +19,10 @@ static char *folder; /* of a model of our own                                   
 
 static void setup(void)
 {
-    char from[4300];
     plugin_box_open();
     folder = tempdir_new();
     tempdir_copy("tests/data/models/qwen3", folder);
-    snprintf(from, sizeof from, "%s/tests/bad_kernels/bad_rope.so", process_build());
-    char *to = tempdir_path(plugin_box_folder(), "rope.so");
-    size_t size;
-    void *plugin = tempdir_read(from, &size);
-    tempdir_write(to, plugin, size);
-    free(plugin);
-    free(to);
+    plugin_box_add("../bad_kernels/bad_rope", "rope.so");
 }
 
 static void teardown(void)
@@ -40,21 +34,15 @@ static void teardown(void)
 
 static tn_status apply(int32_t threads, const char *verify, tn_error *err)
 {
-    char *file = tempdir_path(plugin_box_root(), "kernels.json"), text[128];
+    char text[128];
     snprintf(text, sizeof text, "{\"verify\": \"%s\"}", verify);
-    tempdir_write(file, text, strlen(text));
     *err = (tn_error)TN_ERROR_INIT;
-    tn_config *config = tn_config_load(file, err);
-    ck_assert_msg(config != NULL, "%s", err->message);
-    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), err), TN_OK);
+    tn_config *config = plugin_box_config(text);
     ck_assert_msg(tn_scan(config, err) == TN_OK, "%s", err->message);
-    tn_model_options o = {.size = sizeof o, .dtype = "f32", .threads = threads};
-    tn_model *m = tn_model_open(folder, &o, err);
-    ck_assert_msg(m != NULL, "%s", err->message);
+    tn_model *m = test_model_open_with(folder, .dtype = "f32", .threads = threads);
     tn_status status = tn_apply_kernels(m, config, "bad_rope", NULL, err);
     tn_model_close(m);
     tn_config_free(config);
-    free(file);
     return status;
 }
 

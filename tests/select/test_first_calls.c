@@ -33,35 +33,21 @@ static void teardown(void)
 
 static void add_plugin(const char *name)
 {
-    char from[4300], file[64];
-    size_t size;
-    snprintf(from, sizeof from, "%s/tests/bad_kernels/%s.so", process_build(), name);
+    char from[64], file[64];
+    snprintf(from, sizeof from, "../bad_kernels/%s", name);
     snprintf(file, sizeof file, "%s.so", name);
-    char *to = tempdir_path(plugin_box_folder(), file);
-    void *plugin = tempdir_read(from, &size);
-    tempdir_write(to, plugin, size);
-    free(plugin);
-    free(to);
+    plugin_box_add(from, file);
 }
 
 /* A configuration with these plugins and that key "verify". Owned. */
 static tn_config *configure(const char *verify)
 {
     tn_error err = TN_ERROR_INIT;
-    char *file = tempdir_path(plugin_box_root(), "kernels.json"), text[128];
+    char text[128];
     snprintf(text, sizeof text, "{\"verify\": \"%s\"}", verify);
-    tempdir_write(file, text, strlen(text));
-    tn_config *config = tn_config_load(file, &err);
-    ck_assert_msg(config != NULL, "%s", err.message);
-    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), &err), TN_OK);
+    tn_config *config = plugin_box_config(text);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    free(file);
     return config;
-}
-
-static tn_model *open_model(const char *name, int32_t threads)
-{
-    return test_model_open_with(name, .dtype = "f32", .threads = threads);
 }
 
 static tn_status apply(tn_model *m, const char *verify, const char *spec, tn_report **report, tn_error *err)
@@ -134,7 +120,8 @@ enum { FAULTS = sizeof faults / sizeof *faults };
  * with one notice, and go on to be. */
 START_TEST(a_wrong_size_changes_nothing)
 {
-    tn_model *plain = open_model(faults[_i].model, 2), *m = open_model(faults[_i].model, 2);
+    tn_model *plain = test_model_open_with(faults[_i].model, .dtype = "f32", .threads = 2),
+             *m = test_model_open_with(faults[_i].model, .dtype = "f32", .threads = 2);
     add_plugin(faults[_i].plugin);
     apply_well(m, "first-use", faults[_i].kernel);
     ck_assert_uint_gt(test_model_bound(m), 0);
@@ -173,7 +160,8 @@ END_TEST
 START_TEST(never_is_never)
 {
     int64_t now;
-    tn_model *plain = open_model(faults[_i].model, 2), *m = open_model(faults[_i].model, 2);
+    tn_model *plain = test_model_open_with(faults[_i].model, .dtype = "f32", .threads = 2),
+             *m = test_model_open_with(faults[_i].model, .dtype = "f32", .threads = 2);
     add_plugin(faults[_i].plugin);
     apply_well(m, "never", faults[_i].kernel);
     tn_session *eager = test_model_session(plain, .context = CONTEXT, .chunk = 0),
@@ -228,7 +216,8 @@ START_TEST(many_keys)
 {
     tn_error err = TN_ERROR_INIT;
     tn_status status[3];
-    tn_model *plain = open_model("qwen3", 2), *m = open_model("qwen3", 2);
+    tn_model *plain = test_model_open_with("qwen3", .dtype = "f32", .threads = 2),
+             *m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2);
     add_plugin("bad_attention");
     apply_well(m, "first-use", "bad_attention");
     setenv("BAD_KERNEL", "16384 keys", 1);
@@ -253,7 +242,7 @@ static int64_t compared_in(const char *verify, const char *spec, int32_t threads
                            int64_t *all)
 {
     int64_t now;
-    tn_model *m = open_model("qwen3", threads);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .threads = threads);
     apply_well(m, verify, spec);
     run(m, tokens, steps);
     *all = compared(m, &now);
@@ -283,7 +272,7 @@ END_TEST
 START_TEST(what_is_known_costs_nothing)
 {
     int64_t now, again;
-    tn_model *m = open_model("qwen3", 2);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2);
     add_plugin("bad_attention");
     apply_well(m, "first-use", "bad_attention");
     run(m, 20, 5);
@@ -297,7 +286,7 @@ START_TEST(what_is_known_costs_nothing)
     run(m, 20, 5);
     compared(m, &again);
     ck_assert_int_eq(again, now);
-    tn_model *other = open_model("qwen3", 3);
+    tn_model *other = test_model_open_with("qwen3", .dtype = "f32", .threads = 3);
     run(m, 20, 5);
     compared(m, &again);
     ck_assert_int_eq(again, 2 * now);
@@ -317,7 +306,7 @@ START_TEST(a_wrong_size_is_refused_the_next_time)
     ck_assert_uint_eq(tn_notice_count(), 0);
     compared_in("first-use", "npu_bad_guest", 2, 77, 0, &all);
     ck_assert_uint_eq(tn_notice_count(), 1);
-    tn_model *m = open_model("qwen3", 2);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2);
     ck_assert_int_eq(apply(m, "first-use", "npu_bad_guest", NULL, &err), TN_E_VERIFY);
     ck_assert_msg(strstr(err.message, "wrong in an earlier run at model.layers.0.input_layernorm with 77 tokens: ") &&
                       strstr(err.message, "`tenon cache clear` tries it again"),
@@ -332,7 +321,9 @@ START_TEST(a_wrong_size_is_refused_the_next_time)
     tn_model_close(m);
     /* Whoever has everything checked anew gets the same answer anew. */
     compared_in("all", "npu_bad_guest", 2, 77, 0, &all);
-    ck_assert_int_eq(apply(m = open_model("qwen3", 2), "first-use", "npu_bad_guest", NULL, &err), TN_E_VERIFY);
+    ck_assert_int_eq(apply(m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2), "first-use",
+                           "npu_bad_guest", NULL, &err),
+                     TN_E_VERIFY);
     tn_model_close(m);
 }
 END_TEST
@@ -349,7 +340,7 @@ START_TEST(verifying_is_no_first_call)
     size_t count = 0;
     for (int64_t i = 0; i < 80; i++)
         ids[i] = 1 + i % 17;
-    tn_model *m = open_model("qwen3", 2);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2);
     add_plugin("bad_guest");
     apply_well(m, "first-use", "npu_bad_guest");
     size_t bound = test_model_bound(m);
@@ -376,7 +367,7 @@ START_TEST(no_arena_is_larger)
     add_plugin("bad_mlp");
     size_t bytes[2];
     for (int i = 0; i < 2; i++) {
-        tn_model *m = open_model("llama", 2);
+        tn_model *m = test_model_open_with("llama", .dtype = "f32", .threads = 2);
         apply_well(m, i ? "first-use" : "never", "bad_mlp");
         tn_session *s = test_model_session(m, .context = CONTEXT, .chunk = 0);
         bytes[i] = tn_session_arena_bytes(s);

@@ -37,8 +37,7 @@ static void setup(void)
     plugin_box_open();
     plugin_box_add("second_time", "second_time.so");
     plugin_box_add("good", "zz_good.so");
-    config = tn_config_new();
-    ck_assert_int_eq(tn_config_set_plugins(config, plugin_box_folder(), NULL), TN_OK);
+    config = plugin_box_config(NULL);
     ck_assert_int_eq(tn_scan(config, NULL), TN_OK);
     model = test_model_open_with("qwen3", .dtype = "f32", .threads = 2);
 }

@@ -1,5 +1,6 @@
 /* A temporary folder of plugins. */
 #include "plugin_box.h"
+#include "test_kernels.h"
 
 #include "tempdir.h"
 
@@ -80,21 +81,22 @@ const char *plugin_box_built(const char *name)
 
 void plugin_box_add(const char *from, const char *as)
 {
-    size_t size;
-    void *content = tempdir_read(plugin_box_built(from), &size);
-    char *to = tempdir_path(folder, as);
-    tempdir_write(to, content, size);
-    free(to);
-    free(content);
+    tempdir_copy_file(plugin_box_built(from), folder, as);
+}
+
+tn_config *plugin_box_config(const char *json)
+{
+    tn_config *config = json ? test_config(json) : tn_config_new();
+    if (!config || tn_config_set_plugins(config, folder, NULL) != TN_OK)
+        abort();
+    return config;
 }
 
 tn_status plugin_box_scan(const tn_config *config, tn_error *err)
 {
     if (config)
         return tn_scan(config, err);
-    tn_config *own = tn_config_new();
-    if (!own || tn_config_set_plugins(own, folder, err) != TN_OK)
-        abort();
+    tn_config *own = plugin_box_config(NULL);
     tn_status status = tn_scan(own, err);
     tn_config_free(own);
     return status;

@@ -12,11 +12,14 @@ void plugin_box_close(void);
 const char *plugin_box_folder(void);
 const char *plugin_box_root(void);
 
-/* Copies build/tests/bad_plugins/FROM.so to the folder as AS. */
+/* Copies build/tests/bad_plugins/FROM.so to the folder as AS; FROM may be ../bad_kernels/NAME. */
 void plugin_box_add(const char *from, const char *as);
 
 /* Path of build/tests/bad_plugins/NAME.so. Static storage, until the next call. */
 const char *plugin_box_built(const char *name);
+
+/* A configuration of the folder, with what a kernels.json says or (NULL) nothing else. Owned: tn_config_free. */
+tn_config *plugin_box_config(const char *json);
 
 /* Scans the folder; config NULL: with nothing but the folder configured. */
 tn_status plugin_box_scan(const tn_config *config, tn_error *err);

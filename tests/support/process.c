@@ -34,6 +34,13 @@ const char *process_build(void)
     return folder;
 }
 
+void process_copy_built(const char *from, const char *folder, const char *as)
+{
+    char path[4300];
+    snprintf(path, sizeof path, "%s/%s", process_build(), from);
+    tempdir_copy_file(path, folder, as);
+}
+
 pid_t process_start(const char *const *arguments, int in, int out, int err)
 {
     char program[4200];

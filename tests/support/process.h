@@ -16,6 +16,9 @@ typedef struct process_result {
 /* The folder of build results: $TENON_BUILD, or the one above the running test program. Static storage. */
 const char *process_build(void);
 
+/* Copies BUILD/FROM to the folder. */
+void process_copy_built(const char *from, const char *folder, const char *as);
+
 /* BUILD/tenon with these arguments (NULL ends them), input on stdin. Aborts the test when it runs for ten minutes, and
  * when escape sequences or carriage returns come out, which have no business in a pipe. */
 process_result process_run(const char *input, const char *const *arguments);

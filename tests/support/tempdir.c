@@ -68,6 +68,23 @@ void *tempdir_read(const char *path, size_t *size)
     return data;
 }
 
+void tempdir_put(const char *folder, const char *name, const char *text)
+{
+    char *path = tempdir_path(folder, name);
+    tempdir_write(path, text, strlen(text));
+    free(path);
+}
+
+void tempdir_copy_file(const char *from, const char *folder, const char *as)
+{
+    size_t size;
+    void *data = tempdir_read(from, &size);
+    char *to = tempdir_path(folder, as);
+    tempdir_write(to, data, size);
+    free(to);
+    free(data);
+}
+
 bool tempdir_exists(const char *path)
 {
     struct stat st;
@@ -79,17 +96,12 @@ void tempdir_copy(const char *from_folder, const char *to_folder)
     DIR *dir = opendir(from_folder);
     need(dir != NULL, from_folder);
     for (struct dirent *e; (e = readdir(dir));) {
-        char *from = tempdir_path(from_folder, e->d_name), *to = tempdir_path(to_folder, e->d_name);
+        char *from = tempdir_path(from_folder, e->d_name);
         struct stat st;
         need(stat(from, &st) == 0, from);
-        if (S_ISREG(st.st_mode)) {
-            size_t size;
-            void *data = tempdir_read(from, &size);
-            tempdir_write(to, data, size);
-            free(data);
-        }
+        if (S_ISREG(st.st_mode))
+            tempdir_copy_file(from, to_folder, e->d_name);
         free(from);
-        free(to);
     }
     closedir(dir);
 }

@@ -14,6 +14,8 @@ char *tempdir_path(const char *folder, const char *name);
 
 void tempdir_write(const char *path, const void *data, size_t size);
 void *tempdir_read(const char *path, size_t *size); /* owned: free(); ends in NUL, which size does not count */
+void tempdir_put(const char *folder, const char *name, const char *text);     /* folder/name with this text */
+void tempdir_copy_file(const char *from, const char *folder, const char *as); /* as folder/as                */
 bool tempdir_exists(const char *path);
 void tempdir_copy(const char *from_folder, const char *to_folder); /* plain files only             */
 

@@ -75,16 +75,6 @@ static void assert_fails(const char *source, const char *message)
     tn_template_free(t);
 }
 
-static void write_file(const char *folder, const char *name, const char *text)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    ck_assert_ptr_nonnull(f);
-    fputs(text, f);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
 static void assert_folder(const char *folder, const char *tools, const char *expected)
 {
     tn_error err = TN_ERROR_INIT;
@@ -102,16 +92,18 @@ START_TEST(folders)
     ck_assert_ptr_null(tn_template_open(folder, &err));
     ck_assert_int_eq(err.code, TN_E_INPUT);
     ck_assert_ptr_nonnull(strstr(err.message, "has no chat template"));
-    write_file(folder, "special_tokens_map.json", "{\"bos_token\": \"other\", \"eos_token\": {\"content\": \"</s>\"}}");
-    write_file(folder, "tokenizer_config.json",
-               "{\"bos_token\": \"<s>\", \"add_bos_token\": true, \"extra_special_tokens\": {\"image_token\": \"<i>\"},"
-               "\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ bos_token }}{{ eos_token }}\"},"
-               "{\"name\": \"tool_use\", \"template\": \"{{ tools|length }}{{ image_token }}\"}]}");
+    tempdir_put(folder, "special_tokens_map.json",
+                "{\"bos_token\": \"other\", \"eos_token\": {\"content\": \"</s>\"}}");
+    tempdir_put(
+        folder, "tokenizer_config.json",
+        "{\"bos_token\": \"<s>\", \"add_bos_token\": true, \"extra_special_tokens\": {\"image_token\": \"<i>\"},"
+        "\"chat_template\": [{\"name\": \"default\", \"template\": \"{{ bos_token }}{{ eos_token }}\"},"
+        "{\"name\": \"tool_use\", \"template\": \"{{ tools|length }}{{ image_token }}\"}]}");
     assert_folder(folder, NULL, "<s></s>");
     assert_folder(folder, "[1, 2]", "2<i>");
-    write_file(folder, "chat_template.jinja", "file {{ eos_token }}{{ add_bos_token is defined }}{{ tools }}");
+    tempdir_put(folder, "chat_template.jinja", "file {{ eos_token }}{{ add_bos_token is defined }}{{ tools }}");
     assert_folder(folder, NULL, "file </s>FalseNone");
-    write_file(folder, "tokenizer_config.json", "[");
+    tempdir_put(folder, "tokenizer_config.json", "[");
     tn_error_clear(&err);
     ck_assert_ptr_null(tn_template_open(folder, &err));
     ck_assert_ptr_nonnull(strstr(err.where, "tokenizer_config.json"));
@@ -224,14 +216,15 @@ START_TEST(broken_folders)
     expect_no_template(NULL, TN_E_USAGE, "path", "is NULL");
     expect_no_template("/no/such/folder", TN_E_INPUT, "/no/such", "cannot be read: No such file or directory");
     expect_no_template(longest, TN_E_INPUT, "xxx", "cannot be read: File name too long");
-    write_file(folder, "tokenizer_config.json", "[1, 2]");
+    tempdir_put(folder, "tokenizer_config.json", "[1, 2]");
     expect_no_template(folder, TN_E_INPUT, "tokenizer_config.json", "holds no JSON object; fetch it again");
-    write_file(folder, "tokenizer_config.json", "{\"chat_template\": [{\"name\": \"other\", \"template\": \"x\"}, 5]}");
+    tempdir_put(folder, "tokenizer_config.json",
+                "{\"chat_template\": [{\"name\": \"other\", \"template\": \"x\"}, 5]}");
     expect_no_template(folder, TN_E_INPUT, "tokenizer_config.json", "has no chat_template called 'default'; add one");
-    write_file(folder, "tokenizer_config.json", "{}");
-    write_file(folder, "chat_template.json", "{\"chat_template\": \"from {{ 1 }} file\"}");
+    tempdir_put(folder, "tokenizer_config.json", "{}");
+    tempdir_put(folder, "chat_template.json", "{\"chat_template\": \"from {{ 1 }} file\"}");
     assert_folder(folder, NULL, "from 1 file");
-    write_file(folder, "chat_template.json", "{\"chat_template\": \"{% if %}\"}");
+    tempdir_put(folder, "chat_template.json", "{\"chat_template\": \"{% if %}\"}");
     expect_no_template(folder, TN_E_INPUT, "chat_template.json:1", "expected an expression");
     tempdir_remove(folder);
     tn_error err = TN_ERROR_INIT;

@@ -6,22 +6,6 @@
 
 #define MODELS "tests/data/tokenizers/"
 
-/* Writes size bytes under a name into a folder of its own, opens it and removes both. */
-static tn_tokenizer *open_named(const char *name, const void *data, size_t size, tn_error *err)
-{
-    char folder[] = "/tmp/tenon-text-XXXXXX", file[64];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(file, sizeof file, "%s/%s", folder, name);
-    FILE *f = fopen(file, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(data, 1, size, f), size);
-    ck_assert_int_eq(fclose(f), 0);
-    tn_tokenizer *t = tn_tokenizer_open(folder, err);
-    unlink(file);
-    rmdir(folder);
-    return t;
-}
-
 static void assert_refused(const char *name, const void *data, size_t size, const char *word)
 {
     tn_error err = TN_ERROR_INIT;

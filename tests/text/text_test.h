@@ -9,26 +9,27 @@
 #include <unistd.h>
 
 #include "suite.h"
+#include "tempdir.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
 #define DEMO "models/demo"
 
-/* Writes size bytes as tokenizer.json into a folder of its own, opens it and removes both. */
+/* Writes size bytes under a name into a folder of its own, opens it and removes both. */
+static inline tn_tokenizer *open_named(const char *name, const void *data, size_t size, tn_error *err)
+{
+    char *folder = tempdir_new(), *file = tempdir_path(folder, name);
+    tempdir_write(file, data, size);
+    tn_tokenizer *t = tn_tokenizer_open(folder, err);
+    free(file);
+    tempdir_remove(folder);
+    return t;
+}
+
 static inline tn_tokenizer *open_bytes(const char *json, size_t size, tn_error *err)
 {
-    char folder[] = "/tmp/tenon-text-XXXXXX", file[64];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(file, sizeof file, "%s/tokenizer.json", folder);
-    FILE *f = fopen(file, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(json, 1, size, f), size);
-    ck_assert_int_eq(fclose(f), 0);
-    tn_tokenizer *t = tn_tokenizer_open(folder, err);
-    unlink(file);
-    rmdir(folder);
-    return t;
+    return open_named("tokenizer.json", json, size, err);
 }
 
 static inline tn_tokenizer *open_text(const char *json, tn_error *err)
