@@ -156,43 +156,38 @@ aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *oth
     return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
 }
 
+static aclnnStatus two(sim_op *op, int kind, int types, const aclTensor *self, const aclTensor *other, aclTensor *out,
+                       uint64_t *workspaceSize, aclOpExecutor **executor)
+{
+    sim_in(op, self, "self");
+    sim_in(op, other, "other");
+    sim_out(op, out, "out");
+    check_two(op, types);
+    op->i[KIND] = kind;
+    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+}
+
 aclnnStatus aclnnMulGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
                                      uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMul", run_combine);
-    sim_in(op, self, "self");
-    sim_in(op, other, "other");
-    sim_out(op, out, "out");
-    check_two(op, SIM_FLOATS | SIM_INTS);
-    op->i[KIND] = MUL;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return two(sim_begin("aclnnMul", run_combine), MUL, SIM_FLOATS | SIM_INTS, self, other, out, workspaceSize,
+               executor);
 }
 
 aclnnStatus aclnnDivGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
                                      uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     SIM_HOLD;
-    sim_op *op = sim_begin("aclnnDiv", run_combine);
-    sim_in(op, self, "self");
-    sim_in(op, other, "other");
-    sim_out(op, out, "out");
-    check_two(op, SIM_FLOATS);
-    op->i[KIND] = DIV;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return two(sim_begin("aclnnDiv", run_combine), DIV, SIM_FLOATS, self, other, out, workspaceSize, executor);
 }
 
 aclnnStatus aclnnMaximumGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
                                          uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMaximum", run_combine);
-    sim_in(op, self, "self");
-    sim_in(op, other, "other");
-    sim_out(op, out, "out");
-    check_two(op, SIM_FLOATS | SIM_WHOLE | SIM_BOOL);
-    op->i[KIND] = MAXIMUM;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return two(sim_begin("aclnnMaximum", run_combine), MAXIMUM, SIM_FLOATS | SIM_WHOLE | SIM_BOOL, self, other, out,
+               workspaceSize, executor);
 }
 
 /* self is given twice: read and written. */

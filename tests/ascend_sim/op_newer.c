@@ -54,19 +54,6 @@ aclnnStatus aclnnGroupedMatmulV5GetWorkspaceSize(
 
 /* ---- second phases --------------------------------------------------------------------------------------------- */
 
-aclnnStatus aclnnRotaryPositionEmbeddingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                           aclrtStream stream)
-{
-    return sim_second("aclnnRotaryPositionEmbeddingV2", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnRotaryPositionEmbeddingGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                             aclrtStream stream)
-{
-    return sim_second("aclnnRotaryPositionEmbeddingGrad", workspace, workspaceSize, executor, stream);
-}
-
-aclnnStatus aclnnGroupedMatmulV5(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
-{
-    return sim_second("aclnnGroupedMatmulV5", workspace, workspaceSize, executor, stream);
-}
+SIM_SECOND(aclnnRotaryPositionEmbeddingV2)
+SIM_SECOND(aclnnRotaryPositionEmbeddingGrad)
+SIM_SECOND(aclnnGroupedMatmulV5)

@@ -161,8 +161,13 @@ const sim_tensor *sim_out_optional(sim_op *op, const aclTensor *tensor, const ch
 void sim_fault(sim_op *op, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* Frees what failed, or makes the executor. workspace: bytes that the operator wants, 0 for none. */
 aclnnStatus sim_finish(sim_op *op, uint64_t workspace, uint64_t *workspaceSize, aclOpExecutor **executor);
-/* Second phase of all operators. */
+/* Second phase of all operators, which differ in their names alone. */
 aclnnStatus sim_second(const char *name, void *workspace, uint64_t size, aclOpExecutor *executor, aclrtStream stream);
+#define SIM_SECOND(name)                                                                                               \
+    aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)             \
+    {                                                                                                                  \
+        return sim_second(#name, workspace, workspaceSize, executor, stream);                                          \
+    }
 #pragma GCC visibility pop
 
 /* ---- view.c: within libopapi.so -------------------------------------------------------------------------------- */
