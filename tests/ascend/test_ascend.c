@@ -2,12 +2,13 @@
  * a model is opened (core/check/check_device.c): here is whether models open and give the same tokens, and what the
  * device does besides. */
 #include "ascend.h"
+#include "npu_pair.h"
 #include "open/model.h"
 #include "plugin/registry.h"
 #include "process.h"
 #include "sanitizer.h"
-#include "tempdir.h"
 #include "suite.h"
+#include "tempdir.h"
 
 #include <limits.h>
 #include <dlfcn.h>
@@ -24,16 +25,6 @@ static const int64_t prompt[PROMPT] = {1, 5, 9, 2, 11};
 
 /* ---- the simulator ---------------------------------------------------------------------------------------- */
 
-static int64_t ask_simulator(const char *function)
-{
-    void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
-    ck_assert_msg(library != NULL, "the simulator is not loaded");
-    int64_t (*ask)(void);
-    *(void **)&ask = dlsym(library, function);
-    ck_assert(ask != NULL);
-    return ask();
-}
-
 static void let_fail(int64_t number)
 {
     void (*set)(int64_t);
@@ -41,35 +32,12 @@ static void let_fail(int64_t number)
     set(number);
 }
 
-static void expect_clean(void)
-{
-    ck_assert_int_eq(ask_simulator("sim_violations"), 0);
-    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
-}
-
 /* ---- the device ------------------------------------------------------------------------------------------- */
-
-static void scan(void)
-{
-    char folder[4200], absolute[PATH_MAX];
-    tn_error err = TN_ERROR_INIT;
-    tn_config *config = tn_config_new();
-    snprintf(folder, sizeof folder, "%s/plugins", process_build());
-    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, absolute), &err), TN_OK);
-    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    tn_config_free(config);
-}
 
 static device open_device(void)
 {
-    device d;
-    int32_t ordinal;
-    tn_error err = TN_ERROR_INIT;
-    scan();
-    const tn_device *ops = registry_device("npu", &ordinal, &err);
-    ck_assert_msg(ops != NULL, "%s", err.message);
-    ck_assert_msg(device_open(&d, ops, ordinal, true, &err) == TN_OK, "%s", err.message);
-    return d;
+    npu_pair_scan();
+    return npu_pair_device("npu");
 }
 
 static const char *why_not(const char *name)
@@ -77,7 +45,7 @@ static const char *why_not(const char *name)
     static tn_error err;
     int32_t ordinal;
     err = (tn_error)TN_ERROR_INIT;
-    scan();
+    npu_pair_scan();
     device d;
     const tn_device *ops = registry_device(name, &ordinal, &err);
     if (ops)
@@ -157,7 +125,7 @@ START_TEST(units_are_counted)
 {
     setenv("ASCEND_SIM_DEVICES", "2", 1);
     ck_assert_str_eq(why_not("npu:2"), "'npu:2' cannot be opened: there are 2 NPUs, from 0 to 1");
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
@@ -185,10 +153,10 @@ START_TEST(memory_is_kept_and_zero_again)
         fill(bytes, sizes[i], 7);
         ck_assert_mem_eq(back, bytes, sizes[i]);
         device_free(&d, first, sizes[i]);
-        int64_t before = ask_simulator("sim_leaks");
+        int64_t before = npu_pair_ask("sim_leaks");
         ck_assert_int_eq(device_alloc(&d, sizes[i], &second, NULL), TN_OK);
         ck_assert_ptr_eq(first, second);
-        ck_assert_int_eq(ask_simulator("sim_leaks"), before);
+        ck_assert_int_eq(npu_pair_ask("sim_leaks"), before);
         ck_assert_int_eq(device_download(&d, back, second, sizes[i], NULL), TN_OK);
         memset(bytes, 0, sizes[i]);
         ck_assert_mem_eq(back, bytes, sizes[i]);
@@ -197,7 +165,7 @@ START_TEST(memory_is_kept_and_zero_again)
         free(back);
     }
     device_close(&d);
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
@@ -219,7 +187,7 @@ START_TEST(no_memory_is_told_with_numbers)
     ck_assert_msg(device_alloc(&d, 12 << 20, &b, &err) == TN_OK, "%s", err.message);
     device_free(&d, b, 12 << 20);
     device_close(&d);
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
@@ -243,7 +211,7 @@ START_TEST(an_operator_without_workspace_leaves_nothing)
     device_free(&d, a, 131072);
     device_free(&d, b, 65536);
     device_close(&d);
-    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
+    ck_assert_int_eq(npu_pair_ask("sim_leaks"), 0);
 }
 END_TEST
 
@@ -280,7 +248,7 @@ START_TEST(small_uploads_have_a_shadow)
     device_free(&d, block, 1 << 20);
     ck_assert_ptr_null(d.queue->shadow(d.queue, memory, sizeof slots));
     device_close(&d);
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
@@ -313,7 +281,7 @@ START_TEST(models_give_the_same_tokens)
     const char *name = models[_i % MODELS], *dtype = _i / MODELS ? "bf16" : "f32";
     int64_t want[TOKENS], got[TOKENS];
     tn_error err = TN_ERROR_INIT;
-    scan();
+    npu_pair_scan();
     tn_model *m = open_model(name, NULL, dtype, &err);
     ck_assert_msg(m && generate(m, want, &err) == TN_OK, "%s", err.message);
     tn_model_close(m);
@@ -323,7 +291,7 @@ START_TEST(models_give_the_same_tokens)
     tn_model_close(m);
     if (_i / MODELS == 0) /* in bf16 a rounding may decide */
         ck_assert_mem_eq(want, got, sizeof want);
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
@@ -331,11 +299,11 @@ START_TEST(small_chips_decline_products_in_f32)
 {
     tn_error err = TN_ERROR_INIT;
     setenv("ASCEND_SIM_SOC", "Ascend310P3", 1);
-    scan();
+    npu_pair_scan();
     ck_assert_ptr_null(open_model("qwen3_5_text", "npu", "f16", &err));
     ck_assert_msg(strstr(err.message, "does not perform GATED_DELTA_RULE: Ascend310P3 has not the operators") != NULL,
                   "%s", err.message);
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
@@ -344,7 +312,7 @@ START_TEST(small_chips_take_dense_models_in_f16)
     int64_t got[TOKENS];
     tn_error err = TN_ERROR_INIT;
     setenv("ASCEND_SIM_SOC", "Ascend310P3", 1);
-    scan();
+    npu_pair_scan();
     tn_model *m = open_model("llama", "npu", "f16", &err);
     ck_assert_msg(m && generate(m, got, &err) == TN_OK, "%s: %s", err.where, err.message);
     tn_model_close(m);
@@ -354,7 +322,7 @@ START_TEST(small_chips_take_dense_models_in_f16)
     err = (tn_error)TN_ERROR_INIT;
     ck_assert_ptr_null(open_model("qwen3_moe", "npu", "f16", &err));
     ck_assert_msg(strstr(err.message, "Ascend310P3 has not the operators for it") != NULL, "%s", err.message);
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
@@ -380,15 +348,15 @@ static void run_with_fault(tn_model *m, int64_t number, outcome *o)
 {
     if (m)
         let_fail(number);
-    int64_t before = m ? ask_simulator("sim_calls") : 0;
+    int64_t before = m ? npu_pair_ask("sim_calls") : 0;
     if (!m)
         m = open_model("llama", "npu", "f32", &o->err);
     o->status = m ? generate(m, o->tokens, &o->err) : o->err.code;
     tn_model_close(m);
     /* Not loaded: a child of this one was asked whether the device is available, and said no. */
     if (dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD)) {
-        o->calls = ask_simulator("sim_calls") - before;
-        o->leaks = ask_simulator("sim_leaks");
+        o->calls = npu_pair_ask("sim_calls") - before;
+        o->leaks = npu_pair_ask("sim_leaks");
     }
     o->ended = true;
 }
@@ -472,19 +440,19 @@ static void walk(tn_model *m, int64_t most)
 START_TEST(every_failing_call_of_a_generation_is_told)
 {
     tn_error err = TN_ERROR_INIT;
-    scan();
+    npu_pair_scan();
     tn_model *m = open_model("llama", "npu", "f32", &err);
     ck_assert_msg(m != NULL, "%s", err.message);
     walk(m, POINTS);
     tn_model_close(m);
-    expect_clean();
+    npu_pair_expect_clean();
 }
 END_TEST
 
 /* The libraries are loaded in the children alone. */
 START_TEST(so_are_those_of_opening_a_model)
 {
-    scan();
+    npu_pair_scan();
     walk(NULL, POINTS / 6);
 }
 END_TEST
@@ -505,24 +473,9 @@ static void add_tests(void)
               every_failing_call_of_a_generation_is_told, so_are_those_of_opening_a_model);
 }
 
-/* The loader reads its path once: the program starts again with the simulator's folder in it, which is beside it. */
 int main(int argc, char **argv)
 {
-    char folder[4200] = "";
-    const char *path = getenv("LD_LIBRARY_PATH");
     (void)argc;
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 32);
-    char *slash = length > 0 ? strrchr(folder, '/') : NULL;
-    if (!slash)
-        return 1;
-    strcpy(slash, "/ascend_sim");
-    if (!path || strcmp(path, folder) != 0) {
-        setenv("LD_LIBRARY_PATH", folder, 1);
-        execv("/proc/self/exe", argv);
-        return 1;
-    }
-    unsetenv("ASCEND_HOME_PATH");
-    unsetenv("ASCEND_TOOLKIT_HOME");
     add_tests();
-    return process_main();
+    return npu_pair_main(argv);
 }

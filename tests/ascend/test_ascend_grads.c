@@ -150,7 +150,7 @@ static trial *trial_open(const variant *v, tn_dtype dtype, int64_t tokens)
 {
     trial *t = calloc(1, sizeof *t);
     tn_error err = TN_ERROR_INIT;
-    tn_site like = site_of(v, dtype);
+    tn_site like = variant_site(v, dtype);
     ck_assert_msg(draw_site_open(&t->drawn, &like, 7, &err) == TN_OK, "%s: %s", v->name, err.message);
     t->v = v;
     t->here = t->there = t->drawn.site;

@@ -5,12 +5,13 @@
 #include "check/check.h"
 #include "check/draw_site.h"
 #include "check/timing.h"
+#include "npu_pair.h"
 #include "op/match.h"
-#include "verify/verify_plugin_sites.h"
 #include "plugin/registry.h"
 #include "process.h"
-#include "suite.h"
 #include "run/run.h"
+#include "suite.h"
+#include "verify/verify_plugin_sites.h"
 
 #include <limits.h>
 #include <dlfcn.h>
@@ -24,40 +25,6 @@ static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
 enum { IDS = sizeof ids / sizeof *ids, DTYPES = sizeof dtypes / sizeof *dtypes };
 
 /* ---- the device ------------------------------------------------------------------------------------------- */
-
-static device npu, cpu;
-
-static void open_devices(void)
-{
-    char folder[4200], absolute[PATH_MAX];
-    int32_t ordinal;
-    tn_error err = TN_ERROR_INIT;
-    tn_config *config = tn_config_new();
-    snprintf(folder, sizeof folder, "%s/plugins", process_build());
-    ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, absolute), &err), TN_OK);
-    ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
-    tn_config_free(config);
-    const tn_device *ops = registry_device("npu", &ordinal, &err);
-    ck_assert_msg(ops != NULL, "%s", err.message);
-    ck_assert_msg(device_open(&npu, ops, ordinal, true, &err) == TN_OK, "%s", err.message);
-    ck_assert_int_eq(device_open(&cpu, registry_device(NULL, &ordinal, NULL), 0, false, &err), TN_OK);
-}
-
-static int64_t ask_simulator(const char *function)
-{
-    int64_t (*ask)(void);
-    *(void **)&ask = dlsym(dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD), function);
-    ck_assert(ask != NULL);
-    return ask();
-}
-
-static void close_devices(void)
-{
-    device_close(&npu);
-    device_close(&cpu);
-    ck_assert_int_eq(ask_simulator("sim_violations"), 0);
-    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
-}
 
 static const tn_kernel *kernel_of(const char *id)
 {
@@ -93,9 +60,9 @@ static void upload(far_site *f)
         for (int64_t i = 0; i < p->count; i++, next++) {
             f->tensors[next] = from[i];
             f->tensors[next].data = at;
-            ck_assert_int_eq(
-                device_upload(&npu, at, from[i].data, tn_dtype_bytes(from[i].dtype, tn_tensor_count(&from[i])), NULL),
-                TN_OK);
+            ck_assert_int_eq(device_upload(&npu_pair_npu, at, from[i].data,
+                                           tn_dtype_bytes(from[i].dtype, tn_tensor_count(&from[i])), NULL),
+                             TN_OK);
             at += bytes_of(&from[i]);
         }
     }
@@ -112,13 +79,13 @@ static void far_site_open(far_site *f, const tn_site *like)
         for (int64_t i = 0; i < f->site.param[role].count; i++, count++)
             f->bytes += bytes_of(&f->site.param[role].tensors[i]);
     f->tensors = calloc(count + 1, sizeof *f->tensors);
-    ck_assert_int_eq(device_alloc(&npu, f->bytes, &f->memory, NULL), TN_OK);
+    ck_assert_int_eq(device_alloc(&npu_pair_npu, f->bytes, &f->memory, NULL), TN_OK);
     upload(f);
 }
 
 static void far_site_close(far_site *f)
 {
-    device_free(&npu, f->memory, f->bytes);
+    device_free(&npu_pair_npu, f->memory, f->bytes);
     free(f->tensors);
     draw_site_close(&f->host);
 }
@@ -151,8 +118,11 @@ static bool try_site(const tn_impl *impl, const tn_site *like)
         ck_assert_msg(is_known(err.message), "%s at %s: %s", tn_op_name(f.site.op), text, err.message);
         takes = false;
     }
-    const check_subject subject = {
-        .device = &npu, .cpu = &cpu, .site = &f.site, .impl = impl, .gradients = impl->backward != NULL};
+    const check_subject subject = {.device = &npu_pair_npu,
+                                   .cpu = &npu_pair_cpu,
+                                   .site = &f.site,
+                                   .impl = impl,
+                                   .gradients = impl->backward != NULL};
     tn_error why = TN_ERROR_INIT;
     if (takes)
         ck_assert_msg(check_site(&subject, NULL, 0, &figures, &why) == TN_OK, "%s at %s: %s", tn_op_name(f.site.op),
@@ -164,7 +134,7 @@ static bool try_site(const tn_impl *impl, const tn_site *like)
 static void try_kernel(const char *id, tn_dtype dtype)
 {
     tn_site sites[KIT_SITES_MAX];
-    open_devices();
+    npu_pair_open();
     const tn_kernel *kernel = kernel_of(id);
     for (uint32_t i = 0; i < kernel->impl_count; i++) {
         const tn_impl *impl = &kernel->impls[i];
@@ -176,7 +146,7 @@ static void try_kernel(const char *id, tn_dtype dtype)
             tried += try_site(impl, &sites[s]);
         ck_assert_msg(tried > 0, "%s %s: no site of %zu is taken", id, tn_op_name(impl->op), count);
     }
-    close_devices();
+    npu_pair_close();
 }
 
 START_TEST(they_compute_what_eager_computes)
@@ -245,24 +215,24 @@ static void try_heads(const tn_site *like, bool backward)
     }
     *got = *want;
     const tn_impl *impl = impl_for(ids[0], &f.site);
-    ck_assert_int_eq(timing_bind(&npu, &f.site, impl, &bound, &err), TN_OK);
+    ck_assert_int_eq(timing_bind(&npu_pair_npu, &f.site, impl, &bound, &err), TN_OK);
     bound.plan.max_tokens = heads_shape[0] * heads_shape[1];
     ck_assert_int_eq(impl->plan(&f.site, &bound.plan, &err), TN_OK);
-    ck_assert_int_eq(device_alloc(&npu, sizeof *got, &far, NULL), TN_OK);
-    ck_assert_int_eq(device_upload(&npu, far, got, sizeof *got, NULL), TN_OK);
+    ck_assert_int_eq(device_alloc(&npu_pair_npu, sizeof *got, &far, NULL), TN_OK);
+    ck_assert_int_eq(device_upload(&npu_pair_npu, far, got, sizeof *got, NULL), TN_OK);
     tn_call eager = heads_make(want, &f.host.site, backward ? &grads[0] : NULL, &weights[0]);
     tn_call there = heads_make(far, &f.site, backward ? &grads[1] : NULL, &weights[1]);
-    ck_assert_int_eq(run_alone(&cpu, NULL, NULL, &eager, &err), TN_OK);
-    ck_assert_msg(run_alone(&npu, NULL, &bound, &there, &err) == TN_OK, "%s", err.message);
-    ck_assert_int_eq(device_download(&npu, got, far, sizeof *got, NULL), TN_OK);
+    ck_assert_int_eq(run_alone(&npu_pair_cpu, NULL, NULL, &eager, &err), TN_OK);
+    ck_assert_msg(run_alone(&npu_pair_npu, NULL, &bound, &there, &err) == TN_OK, "%s", err.message);
+    ck_assert_int_eq(device_download(&npu_pair_npu, got, far, sizeof *got, NULL), TN_OK);
     tn_call here = heads_make(got, &f.site, backward ? &grads[1] : NULL, &weights[1]);
     if (backward)
         compare_gradients(&eager, &grads[1], impl->gradient_tolerance.ulps_f32, NULL, &figures, NULL);
     else
         compare_call(&eager, &here, impl->tolerance.ulps_f32, NULL, &figures);
     ck_assert_msg(figures.worst <= 1, "norm %d: %s", (int)like->meaning[TN_AXIS_NORM], figures.detail);
-    device_free(&npu, far, sizeof *got);
-    device_free(&npu, (void *)(uintptr_t)bound.packed, bound.plan.packed_bytes);
+    device_free(&npu_pair_npu, far, sizeof *got);
+    device_free(&npu_pair_npu, (void *)(uintptr_t)bound.packed, bound.plan.packed_bytes);
     far_site_close(&f);
     free(want);
     free(got);
@@ -270,7 +240,7 @@ static void try_heads(const tn_site *like, bool backward)
 
 START_TEST(heads_are_rows)
 {
-    open_devices();
+    npu_pair_open();
     tn_site site = draw_site_plain(TN_OP_RMS_NORM);
     site.dim[TN_DIM_WIDTH] = heads_shape[3];
     for (int norm = TN_NORM_W; norm <= TN_NORM_NO_WEIGHT; norm++) {
@@ -280,21 +250,21 @@ START_TEST(heads_are_rows)
             try_heads(&site, true);
         }
     }
-    close_devices();
+    npu_pair_close();
 }
 END_TEST
 
 /* The longest list that a grouped product takes. */
 START_TEST(a_matrix_for_each_of_many_experts)
 {
-    open_devices();
+    npu_pair_open();
     tn_site site = draw_site_plain(TN_OP_MOE_EXPERTS);
     site.meaning[TN_AXIS_LAYOUT] = TN_LAYOUT_EXPERT_LIST;
     site.meaning[TN_AXIS_ACT] = TN_ACT_SILU;
     site.meaning[TN_AXIS_DTYPE] = site.meaning[TN_AXIS_WEIGHT] = TN_BF16;
     site.dim[TN_DIM_EXPERTS] = 128;
     ck_assert(try_site(impl_for("npu_fused_moe", &site), &site));
-    close_devices();
+    npu_pair_close();
 }
 END_TEST
 
@@ -313,7 +283,7 @@ static void expect_declined(const tn_impl *impl, const tn_site *like, const char
 
 START_TEST(limits_are_told)
 {
-    open_devices();
+    npu_pair_open();
     tn_site rope = draw_site_plain(TN_OP_ROPE);
     const tn_impl *impl = impl_for("npu_fused_rope", &rope);
     rope.dim[TN_DIM_HEAD] = 896;
@@ -340,33 +310,33 @@ START_TEST(limits_are_told)
     product.dim[TN_DIM_OUT] = 65536;
     product.dim[TN_DIM_HIDDEN] = 2;
     expect_declined(impl_for("npu_fused_moe", &product), &product, "width: site has 65536, kernel takes up to 65535");
-    close_devices();
+    npu_pair_close();
 }
 END_TEST
 
 START_TEST(matches_are_told)
 {
     char reason[256];
-    open_devices();
+    npu_pair_open();
     tn_site mlp = draw_site_plain(TN_OP_MLP);
     mlp.meaning[TN_AXIS_ACT] = TN_ACT_GELU_TANH;
     mlp.meaning[TN_AXIS_WEIGHT] = mlp.meaning[TN_AXIS_DTYPE];
     ck_assert_int_eq(match_site(&mlp, &kernel_of("npu_fused_swiglu")->impls[0], reason, sizeof reason), TN_DECLINED);
     ck_assert_str_eq(reason, "act: site has gelu_tanh, kernel takes silu");
-    close_devices();
+    npu_pair_close();
 }
 END_TEST
 
 /* What the operators' documents leave out: an older family, and an installation without one of the operators. */
 START_TEST(other_units_are_declined)
 {
-    open_devices();
+    npu_pair_open();
     setenv("ASCEND_SIM_SOC", "Ascend310P3", 1);
     tn_site norm = draw_site_plain(TN_OP_RMS_NORM);
     expect_declined(impl_for("npu_fused_rmsnorm", &norm), &norm,
                     "unit is Ascend310P3, kernel takes Ascend910B1 and later of its family, and Ascend910_93");
     unsetenv("ASCEND_SIM_SOC");
-    close_devices();
+    npu_pair_close();
 }
 END_TEST
 
@@ -406,33 +376,9 @@ static void add_tests(bool old)
     }
 }
 
-/* For process_build, whose own way is for tests that run already. */
-static void name_build(void)
-{
-    char folder[4096] = "";
-    ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    for (int levels = 0; levels < 2 && length > 0; levels++)
-        if (strrchr(folder, '/'))
-            *strrchr(folder, '/') = '\0';
-    setenv("TENON_BUILD", folder, 0);
-}
-
-/* The loader reads its path once: the program starts again with the simulator's folder in it. */
 int main(int argc, char **argv)
 {
-    char folder[4200];
-    name_build();
-    const char *path = getenv("LD_LIBRARY_PATH");
-    bool old = getenv("TEST_ASCEND_OLD") != NULL;
     (void)argc;
-    snprintf(folder, sizeof folder, "%s/tests/ascend_sim%s", process_build(), old ? "_old" : "");
-    if (!path || strcmp(path, folder) != 0) {
-        setenv("LD_LIBRARY_PATH", folder, 1);
-        execv("/proc/self/exe", argv);
-        return 1;
-    }
-    unsetenv("ASCEND_HOME_PATH");
-    unsetenv("ASCEND_TOOLKIT_HOME");
-    add_tests(old);
-    return process_main();
+    add_tests(getenv("TEST_ASCEND_OLD") != NULL);
+    return npu_pair_main(argv);
 }

@@ -1,52 +1,17 @@
 /* Attention, routers, experts and grouped products of the device npu, on the simulator of the vendor's libraries,
  * against the CPU: made-up sites of every kind that the device takes, and reasons for those that it declines. */
 #include "check/check_device.h"
-#include "check/draw_site.h"
 #include "check/inputs.h"
 #include "npu_pair.h"
 #include "sanitizer.h"
 #include "suite.h"
+#include "variants.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- sites -------------------------------------------------------------------------------------------------- */
-
-typedef struct variant {
-    const char *name;
-    tn_op op;
-    uint64_t features;
-    int32_t layout, act, score; /* 0: the first one                                               */
-    struct {
-        tn_dim dim;
-        int64_t size;
-    } dims[4];
-    double eps; /* routers: what the sum of weights counts at least                               */
-} variant;
-
-static tn_site site_of(const variant *v, tn_dtype dtype)
-{
-    tn_site site = draw_site_plain(v->op);
-    site.meaning[TN_AXIS_DTYPE] = dtype;
-    if (v->layout)
-        site.meaning[TN_AXIS_LAYOUT] = v->layout;
-    if (v->act)
-        site.meaning[TN_AXIS_ACT] = v->act;
-    if (v->score)
-        site.meaning[TN_AXIS_SCORE] = v->score;
-    if (v->features)
-        draw_site_add(&site, v->features);
-    for (size_t i = 0; i < sizeof v->dims / sizeof *v->dims && v->dims[i].size; i++)
-        site.dim[v->dims[i].dim] = v->dims[i].size;
-    if (v->op == TN_OP_MOE_ROUTE)
-        site.num[TN_NUM_EPS] = v->eps;
-    if (v->act == TN_ACT_CLAMPED_SWIGLU) {
-        site.num[TN_NUM_LIMIT] = 0.5;
-        site.num[TN_NUM_ALPHA] = 1.702;
-    }
-    return site;
-}
 
 static const variant variants[] = {
     {.name = "plain attention", .op = TN_OP_ATTENTION},
@@ -125,7 +90,7 @@ enum { TYPES = SANITIZER ? 1 : 3 };
 START_TEST(they_are_right_at_made_up_sites)
 {
     const variant *v = &variants[_i / TYPES];
-    tn_site site = site_of(v, dtypes[_i % 3]);
+    tn_site site = variant_site(v, dtypes[_i % 3]);
     tn_error err = TN_ERROR_INIT;
     npu_pair_open();
     npu_pair_sites *s = npu_pair_draw(&site);
@@ -154,7 +119,7 @@ START_TEST(attention_behind_caches)
     inputs in;
     tn_error err = TN_ERROR_INIT;
     const variant v = {.op = TN_OP_ATTENTION, .features = features[_i / 3]};
-    tn_site site = site_of(&v, dtypes[_i % 3]);
+    tn_site site = variant_site(&v, dtypes[_i % 3]);
     npu_pair_open();
     npu_pair_sites *s = npu_pair_draw(&site);
     for (int i = 0; i < CACHED; i++) {
@@ -174,7 +139,7 @@ START_TEST(empty_calls)
     tn_error err = TN_ERROR_INIT;
     npu_pair_open();
     for (int i = 0; i < VARIANTS; i++) {
-        tn_site site = site_of(&variants[i], TN_BF16);
+        tn_site site = variant_site(&variants[i], TN_BF16);
         npu_pair_sites *s = npu_pair_draw(&site);
         for (int64_t tokens = 0; tokens < 2; tokens++) {
             ck_assert_int_eq(inputs_draw_case(&in, &s->drawn.site, &(check_case){.batch = 1, .tokens = 1}, &err),
@@ -206,7 +171,7 @@ START_TEST(counts_are_looked_at)
     inputs in;
     tn_error err = TN_ERROR_INIT;
     const variant v = {.op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI};
-    tn_site site = site_of(&v, TN_BF16);
+    tn_site site = variant_site(&v, TN_BF16);
     npu_pair_open();
     npu_pair_sites *s = npu_pair_draw(&site);
     ck_assert_int_eq(inputs_draw_case(&in, &s->drawn.site, &(check_case){.batch = 1, .tokens = 9}, &err), TN_OK);
@@ -238,7 +203,7 @@ START_TEST(ties_leave_a_choice)
     enum { TOKENS = 3, CHOICES = 2, EXPERTS = 9 };
     npu_pair_open();
     for (size_t i = 0; i < sizeof tied / sizeof *tied; i++) {
-        tn_site site = site_of(&tied[i], TN_F32);
+        tn_site site = variant_site(&tied[i], TN_F32);
         npu_pair_sites *s = npu_pair_draw(&site);
         tn_param bias = s->there.param[TN_ROLE_ROUTER_BIAS];
         s->there.param[TN_ROLE_ROUTER_BIAS] = (tn_param){0};
@@ -278,7 +243,7 @@ START_TEST(what_does_not_compose_is_declined)
     npu_pair_open();
     for (int i = 0; i < DECLINED; i++) {
         tn_error err = TN_ERROR_INIT;
-        tn_site site = site_of(&declined[i].v, TN_BF16);
+        tn_site site = variant_site(&declined[i].v, TN_BF16);
         site.meaning[TN_AXIS_WEIGHT] = declined[i].weight;
         npu_pair_sites *s = npu_pair_draw(&site);
         ck_assert_int_eq(device_supports(&npu_pair_npu, &s->there, &err), TN_DECLINED);

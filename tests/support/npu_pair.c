@@ -18,7 +18,7 @@
 
 device npu_pair_npu, npu_pair_cpu;
 
-static device open_named(const char *name)
+device npu_pair_device(const char *name)
 {
     device d;
     int32_t ordinal;
@@ -29,7 +29,7 @@ static device open_named(const char *name)
     return d;
 }
 
-void npu_pair_open(void)
+void npu_pair_scan(void)
 {
     char folder[4200], absolute[PATH_MAX];
     tn_error err = TN_ERROR_INIT;
@@ -38,25 +38,36 @@ void npu_pair_open(void)
     ck_assert_int_eq(tn_config_set_plugins(config, realpath(folder, absolute), &err), TN_OK);
     ck_assert_msg(tn_scan(config, &err) == TN_OK, "%s", err.message);
     tn_config_free(config);
-    npu_pair_npu = open_named("npu");
-    npu_pair_cpu = open_named(NULL);
 }
 
-static int64_t ask_simulator(const char *function)
+void npu_pair_open(void)
+{
+    npu_pair_scan();
+    npu_pair_npu = npu_pair_device("npu");
+    npu_pair_cpu = npu_pair_device(NULL);
+}
+
+int64_t npu_pair_ask(const char *function)
 {
     int64_t (*ask)(void);
     void *library = dlopen("libascendcl.so", RTLD_LAZY | RTLD_NOLOAD);
     ck_assert_msg(library != NULL, "the simulator is not loaded");
     *(void **)&ask = dlsym(library, function);
+    ck_assert(ask != NULL);
     return ask();
+}
+
+void npu_pair_expect_clean(void)
+{
+    ck_assert_int_eq(npu_pair_ask("sim_violations"), 0);
+    ck_assert_int_eq(npu_pair_ask("sim_leaks"), 0);
 }
 
 void npu_pair_close(void)
 {
     device_close(&npu_pair_npu);
     device_close(&npu_pair_cpu);
-    ck_assert_int_eq(ask_simulator("sim_violations"), 0);
-    ck_assert_int_eq(ask_simulator("sim_leaks"), 0);
+    npu_pair_expect_clean();
 }
 
 /* ---- sites -------------------------------------------------------------------------------------------------- */

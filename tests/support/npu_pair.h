@@ -11,6 +11,13 @@
 
 extern device npu_pair_npu, npu_pair_cpu;
 
+/* The plugins of the build; a device of theirs, NULL: the CPU; a figure of the simulator's; that no rule of the
+ * vendor's was broken and nothing is left over. */
+void npu_pair_scan(void);
+device npu_pair_device(const char *name);
+int64_t npu_pair_ask(const char *function);
+void npu_pair_expect_clean(void);
+
 /* Both devices; closing them looks for broken rules of the vendor's and for what is left over. */
 void npu_pair_open(void);
 void npu_pair_close(void);
