@@ -3,6 +3,7 @@
 #include "plugin/plugins.h"
 #include "process.h"
 #include "suite.h"
+#include "test_kernels.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -183,16 +184,7 @@ static void add_kernel(const char *id, int32_t priority, tn_status (*perform)(co
                         .available = available,
                         .impls = &impl,
                         .impl_count = 1};
-    tn_plugin plugin = {.size = sizeof plugin,
-                        .abi_major = TN_ABI_MAJOR,
-                        .name = "test",
-                        .version = "1.0.0",
-                        .kernels = &kernel,
-                        .kernel_count = 1};
-    tn_error err = TN_ERROR_INIT;
-    descriptor *d = descriptor_read(&plugin, NULL, "test", &err);
-    ck_assert_msg(d != NULL, "%s: %s", err.where, err.message);
-    ck_assert_msg(registry_add(d, "test", &err) == TN_OK, "%s: %s", err.where, err.message);
+    test_kernel_register(&kernel);
 }
 
 /* y is factor times eager's. */

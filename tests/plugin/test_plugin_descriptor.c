@@ -1,4 +1,5 @@
 /* Descriptors of other versions: shorter and longer structs, and what is refused in them. */
+#include "empty_device.h"
 #include "plugin/descriptor.h"
 #include "suite.h"
 
@@ -7,13 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static tn_status forward(const tn_call *call, tn_error *err)
-{
-    (void)call;
-    (void)err;
-    return TN_OK;
-}
 
 static tn_impl impl;
 static tn_kernel kernel;
@@ -27,7 +21,7 @@ static void setup(void)
                                .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32), [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W)},
                                .class_glob = "*RMSNorm"},
                      .tolerance = {.ulps_f32 = 4},
-                     .forward = forward};
+                     .forward = empty_forward};
     kernel = (tn_kernel){.size = sizeof kernel,
                          .id = "k",
                          .version = "1",
@@ -96,7 +90,7 @@ START_TEST(longer_structs_are_read_while_what_is_unknown_is_zero)
         ck_assert_uint_eq(got->match.size, sizeof(tn_match));
         ck_assert_str_eq(got->match.class_glob, "*RMSNorm");
         ck_assert_double_eq(got->tolerance.ulps_f32, 4 + i);
-        ck_assert(got->forward == forward);
+        ck_assert(got->forward == empty_forward);
         ck_assert(got->backward == NULL);
     }
     descriptor_free(d);
@@ -153,12 +147,12 @@ START_TEST(missing_fields_are_zero)
 {
     /* The bytes behind the size that an impl gives do not count. */
     impl.size = offsetof(tn_impl, backward);
-    impl.backward = forward;
+    impl.backward = empty_forward;
     plugin.size = offsetof(tn_plugin, device);
     plugin.device = (const struct tn_device *)&plugin;
     descriptor *d = expect_good();
     ck_assert(d->impls[0].backward == NULL);
-    ck_assert(d->impls[0].forward == forward);
+    ck_assert(d->impls[0].forward == empty_forward);
     ck_assert_ptr_null(d->plugin.device);
     descriptor_free(d);
     kernel.size = offsetof(tn_kernel, impls);
@@ -272,21 +266,6 @@ END_TEST
 
 /* ---- devices ---------------------------------------------------------------------------------------------------- */
 
-static tn_status dev_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
-{
-    (void)queue, (void)bytes, (void)err;
-    *out = NULL;
-    return TN_OK;
-}
-static void dev_free(tn_queue *queue, void *memory, size_t bytes)
-{
-    (void)queue, (void)memory, (void)bytes;
-}
-static tn_status dev_copy(tn_queue *queue, void *to, const void *from, size_t bytes, tn_error *err)
-{
-    (void)queue, (void)to, (void)from, (void)bytes, (void)err;
-    return TN_OK;
-}
 static void dev_close(tn_queue *queue)
 {
     (void)queue;
@@ -296,15 +275,15 @@ START_TEST(a_device_is_complete)
 {
     tn_device device = {.size = sizeof device,
                         .name = "npu",
-                        .alloc = dev_alloc,
-                        .free = dev_free,
-                        .upload = dev_copy,
-                        .download = dev_copy,
-                        .eager = forward};
+                        .alloc = empty_alloc,
+                        .free = empty_free,
+                        .upload = empty_copy,
+                        .download = empty_copy,
+                        .eager = empty_forward};
     plugin.kernel_count = 0;
     plugin.device = &device;
     descriptor *d = expect_good();
-    ck_assert(d->device->download == dev_copy);
+    ck_assert(d->device->download == empty_copy);
     ck_assert(d->plugin.device == d->device);
     ck_assert_str_eq(d->device->name, "npu");
     ck_assert(d->device->name != device.name);
@@ -312,7 +291,7 @@ START_TEST(a_device_is_complete)
     descriptor_free(d);
     device.upload = NULL;
     expect_bad("device 'npu' lacks alloc, free, upload, download or eager");
-    device.upload = dev_copy;
+    device.upload = empty_copy;
     device.close = dev_close;
     expect_bad("device 'npu' has a close and no open");
     device.close = NULL;

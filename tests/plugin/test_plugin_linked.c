@@ -1,4 +1,5 @@
 /* Plugins that come without a scan: linked into the program, or opened by the program itself. */
+#include "empty_device.h"
 #include "plugin/registry.h"
 #include "plugin_box.h"
 #include "suite.h"
@@ -10,17 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tn_status forward(const tn_call *call, tn_error *err)
-{
-    (void)call;
-    (void)err;
-    return TN_OK;
-}
-
 static const tn_impl impls[] = {{.size = sizeof(tn_impl),
                                  .op = TN_OP_LINEAR,
                                  .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = TN_TAKES(TN_F32)}},
-                                 .forward = forward}};
+                                 .forward = empty_forward}};
 /* One id for two devices: two kernels. */
 static const tn_kernel kernels[] = {{.size = sizeof(tn_kernel),
                                      .id = "linked_linear",
@@ -164,21 +158,6 @@ END_TEST
 
 /* ---- a device from a plugin ---------------------------------------------------------------------------------- */
 
-static tn_status dev_alloc(tn_queue *queue, size_t bytes, void **out, tn_error *err)
-{
-    (void)queue, (void)bytes, (void)err;
-    *out = NULL;
-    return TN_OK;
-}
-static void dev_free(tn_queue *queue, void *memory, size_t bytes)
-{
-    (void)queue, (void)memory, (void)bytes;
-}
-static tn_status dev_copy(tn_queue *queue, void *to, const void *from, size_t bytes, tn_error *err)
-{
-    (void)queue, (void)to, (void)from, (void)bytes, (void)err;
-    return TN_OK;
-}
 static bool card_is_there;
 static tn_status dev_available(tn_error *err)
 {
@@ -188,11 +167,11 @@ static tn_status dev_available(tn_error *err)
 static const tn_device npu = {.size = sizeof npu,
                               .name = "npu",
                               .available = dev_available,
-                              .alloc = dev_alloc,
-                              .free = dev_free,
-                              .upload = dev_copy,
-                              .download = dev_copy,
-                              .eager = forward};
+                              .alloc = empty_alloc,
+                              .free = empty_free,
+                              .upload = empty_copy,
+                              .download = empty_copy,
+                              .eager = empty_forward};
 static const tn_plugin npu_plugin = {
     .size = sizeof npu_plugin, .abi_major = TN_ABI_MAJOR, .name = "cards", .version = "1", .device = &npu};
 

@@ -149,6 +149,20 @@ static tn_tolerance limit(double ulps)
                           fmin(ulps, TN_TOLERANCE_MAX_F16)};
 }
 
+void test_kernel_register(const tn_kernel *kernel)
+{
+    tn_plugin plugin = {.size = sizeof plugin,
+                        .abi_major = TN_ABI_MAJOR,
+                        .name = "test",
+                        .version = "1.0.0",
+                        .kernels = kernel,
+                        .kernel_count = 1};
+    tn_error err = TN_ERROR_INIT;
+    descriptor *d = descriptor_read(&plugin, NULL, "test", &err);
+    ck_assert_msg(d != NULL, "%s: %s", err.where, err.message);
+    ck_assert_msg(registry_add(d, "test", &err) == TN_OK, "%s: %s", err.where, err.message);
+}
+
 void test_kernel_add(const test_kernel *k)
 {
     setenv("TENON_MEASURE", "no", 0); /* plain kernels are slow; who measures them says so */
@@ -187,16 +201,7 @@ void test_kernel_add(const test_kernel *k)
                         .available = k->available,
                         .impls = &impl,
                         .impl_count = 1};
-    tn_plugin plugin = {.size = sizeof plugin,
-                        .abi_major = TN_ABI_MAJOR,
-                        .name = "test",
-                        .version = "1.0.0",
-                        .kernels = &kernel,
-                        .kernel_count = 1};
-    tn_error err = TN_ERROR_INIT;
-    descriptor *d = descriptor_read(&plugin, NULL, "test", &err);
-    ck_assert_msg(d != NULL, "%s: %s", err.where, err.message);
-    ck_assert_msg(registry_add(d, "test", &err) == TN_OK, "%s: %s", err.where, err.message);
+    test_kernel_register(&kernel);
 }
 
 tn_config *test_config(const char *json)

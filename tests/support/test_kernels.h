@@ -22,8 +22,9 @@ typedef struct test_kernel {
     const char *device; /* NULL: the CPU                                                          */
 } test_kernel;
 
-/* Registers it; fails the test when it is refused. */
+/* Registers it; fails the test when it is refused. The second form takes one as plugins have them. */
 void test_kernel_add(const test_kernel *kernel);
+void test_kernel_register(const tn_kernel *kernel);
 
 /* What a kernels.json with this content says. Owned: tn_config_free. */
 tn_config *test_config(const char *json);
