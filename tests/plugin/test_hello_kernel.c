@@ -1,6 +1,7 @@
 /* The example out of the tree, from file to figures: built by its own Makefile, dropped into a folder, listed, applied,
  * measured; and its broken relatives, refused when applied. */
 #include "plugin_box.h"
+#include "process.h"
 #include "suite.h"
 #include "tempdir.h"
 #include "test_models.h"
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 static tn_config *config;
 
@@ -96,13 +98,50 @@ START_TEST(broken_kernels_are_refused_when_applied)
 }
 END_TEST
 
+/* examples/check_kernel.c, the test to copy: what it says of a plugin. */
+static int check_kernel(const char *file, char *out, size_t size)
+{
+    char line[8400];
+    snprintf(line, sizeof line, "%s/examples/check_kernel %s/tests/%s", process_build(), process_build(), file);
+    FILE *pipe = popen(line, "r");
+    ck_assert_ptr_nonnull(pipe);
+    out[fread(out, 1, size - 1, pipe)] = '\0';
+    int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+START_TEST(its_own_test_passes_and_can_fail)
+{
+    char out[4096];
+    ck_assert_int_eq(check_kernel("hello_kernel/hello_kernel.so", out, sizeof out), 0);
+    ck_assert_str_eq(out, "RMS_NORM f32: right\nRMS_NORM bf16: right\n");
+    ck_assert_int_eq(check_kernel("bad_plugins/wrong_numbers.so", out, sizeof out), -TN_E_VERIFY);
+    suite_expect_in(out, "test_wrong_numbers, f32, norm w, width 1: forward: wrong numbers, ");
+    suite_expect_in(out, "RMS_NORM f32: NOT RIGHT\n");
+    ck_assert_int_eq(check_kernel("bad_kernels/bad_rope.so", out, sizeof out), -TN_E_VERIFY); /* no such kernel */
+}
+END_TEST
+
+START_TEST(the_guide_shows_its_own_test)
+{
+    size_t size;
+    char *guide = tempdir_read("docs/writing-a-kernel.md", &size), *shown = strstr(guide, "```c\nstatic const char");
+    char *example = tempdir_read("examples/check_kernel.c", &size);
+    ck_assert_ptr_nonnull(shown);
+    *strstr(shown + 5, "```") = '\0';
+    ck_assert_ptr_nonnull(strstr(example, shown + 5));
+    free(example);
+    free(guide);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("hello_kernel", 240);
     tcase_add_checked_fixture(tc, setup, teardown);
     suite_add(tc, it_is_listed);
     tcase_add_loop_test(tc, it_is_applied_and_measured, 0, 2);
-    suite_add(tc, it_declines_what_it_does_not_take);
+    suite_add(tc, it_declines_what_it_does_not_take, its_own_test_passes_and_can_fail, the_guide_shows_its_own_test);
     tcase_add_loop_test(tc, broken_kernels_are_refused_when_applied, 0, 2);
     return suite_run();
 }
