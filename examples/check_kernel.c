@@ -25,7 +25,8 @@ static int on_row(void *ctx, const tn_check_row *row)
 
 int main(int argc, char **argv)
 {
-    tn_check_options options = {.size = sizeof options, .op = operation, .quick = argc<3, .bench = argc> 2};
+    bool bench = argc > 2;
+    tn_check_options options = {.size = sizeof options, .op = operation, .quick = !bench, .bench = bench};
     tn_error err = TN_ERROR_INIT;
     uint64_t right = 0;
     tn_status status = tn_check_plugin(argc > 1 ? argv[1] : plugin, &options, on_row, &right, &err);
