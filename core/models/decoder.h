@@ -15,10 +15,12 @@ typedef struct decoder_classes {
     const char *final_norm; /* of the last norm; NULL: as the others                              */
 } decoder_classes;
 
-/* Regular names: of the modeling file without "modeling_", and what its classes begin with. */
-#define DECODER_CLASSES(file, prefix)                                                                                  \
+/* Regular names: of the modeling file without "modeling_", and what its classes begin with. SPARSE: every layer has
+ * experts, and no MLP has a name. */
+#define DECODER_CLASSES_SPARSE(file, prefix)                                                                           \
     .scope = "modeling_" file, .model = prefix "Model", .layer = prefix "DecoderLayer",                                \
-    .attention = prefix "Attention", .mlp = prefix "MLP", .norm = prefix "RMSNorm", .rotary = prefix "RotaryEmbedding"
+    .attention = prefix "Attention", .norm = prefix "RMSNorm", .rotary = prefix "RotaryEmbedding"
+#define DECODER_CLASSES(file, prefix) DECODER_CLASSES_SPARSE(file, prefix), .mlp = prefix "MLP"
 
 /* Names of a layer's norms: before attention and MLP, and of what they give before it is added (NULL: none). Without
  * one before it a half sees h itself; in a parallel layer the MLP sees what attention sees. */

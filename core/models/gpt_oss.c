@@ -2,7 +2,7 @@
  * activation of gates and ups that take turns. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {DECODER_CLASSES("gpt_oss", "GptOss")};
+static const decoder_classes classes = {DECODER_CLASSES_SPARSE("gpt_oss", "GptOss")};
 
 static const moe_parts_names names = {.block_class = "GptOssMLP",
                                       .router_class = "GptOssTopKRouter",

@@ -2,7 +2,7 @@
  * have all of them in two matrices. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {DECODER_CLASSES("granitemoe", "GraniteMoe")};
+static const decoder_classes classes = {DECODER_CLASSES_SPARSE("granitemoe", "GraniteMoe")};
 
 static const moe_parts_names names = {.block_class = "GraniteMoeMoE",
                                       .router_class = "GraniteMoeTopKRouter",

@@ -2,7 +2,7 @@
  * and keys are normed behind the rotation. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {DECODER_CLASSES("hunyuan_v1_moe", "HunYuanMoEV1")};
+static const decoder_classes classes = {DECODER_CLASSES_SPARSE("hunyuan_v1_moe", "HunYuanMoEV1")};
 
 static const gqa_names attention_names = {.module = "self_attn",
                                           .q = "q_proj",

@@ -2,7 +2,7 @@
  * queries and keys are normed over all heads, a part of each is rotated. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {DECODER_CLASSES("minimax_m2", "MiniMaxM2")};
+static const decoder_classes classes = {DECODER_CLASSES_SPARSE("minimax_m2", "MiniMaxM2")};
 
 static const moe_parts_names names = {.block_class = "MiniMaxM2SparseMoeBlock",
                                       .router_class = "MiniMaxM2TopKRouter",

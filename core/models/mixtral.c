@@ -2,7 +2,7 @@
  * stay f32. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {DECODER_CLASSES("mixtral", "Mixtral")};
+static const decoder_classes classes = {DECODER_CLASSES_SPARSE("mixtral", "Mixtral")};
 
 static const moe_parts_names names = {.block_class = "MixtralSparseMoeBlock",
                                       .router_class = "MixtralTopKRouter",

@@ -2,7 +2,7 @@
  * and with values cut off where the file says so. */
 #include "models/decoder.h"
 
-static const decoder_classes classes = {DECODER_CLASSES("olmoe", "Olmoe")};
+static const decoder_classes classes = {DECODER_CLASSES_SPARSE("olmoe", "Olmoe")};
 
 static const moe_parts_names names = {MOE_PARTS_USUAL, .block_class = "OlmoeSparseMoeBlock",
                                       .router_class = "OlmoeTopKRouter", .experts_class = "OlmoeExperts"};
