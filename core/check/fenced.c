@@ -1,7 +1,6 @@
 /* Trying a kernel in a child process (fenced_child.c): how that ended, in words. */
-#include "check/fenced_child.h"
-
 #include "base/text.h"
+#include "check/fenced_child.h"
 #include "check/layout.h"
 #include "device/guard.h"
 #include "eager/gemm.h"

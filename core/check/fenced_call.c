@@ -1,9 +1,8 @@
 /* One call in the child that tries a kernel: its inputs are laid out read-only, its outputs and scratch between guard
  * pages, and what the kernel does to the process and to its own variables is looked at behind it. */
-#include "check/fenced_child.h"
-
 #include "base/clock.h"
 #include "base/text.h"
+#include "check/fenced_child.h"
 #include "check/layout.h"
 #include "device/visit.h"
 #include "op/op.h"

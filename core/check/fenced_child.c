@@ -92,7 +92,7 @@ static fenced_child *start(const fenced_job *job)
     c->team = 1;
     c->regions = fenced_take_memory((CALL_REGIONS + t->run_count + 1) * sizeof *c->regions);
     c->sites = fenced_take_memory((t->run_count + 1) * sizeof *c->sites);
-    fenced_give_stack(c, 0, 1);
+    fenced_give_stack(NULL, 0, 1);
     threads_watch(true);
     threads_changed();
     c->host = fenced_host_open();

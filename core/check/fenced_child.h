@@ -93,7 +93,7 @@ bool fenced_open_signals(fenced_child *c);
 void fenced_limit_time(fenced_child *c, double seconds);
 
 /* A stack for the handlers of the calling thread. */
-void fenced_give_stack(void *child, int32_t thread, int32_t threads);
+void fenced_give_stack(void *unused, int32_t thread, int32_t threads);
 
 /* ---- fenced_call.c: one call ---- */
 

@@ -8,8 +8,10 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* Where the signal handler looks: the low end of its stack points to it, for a handler has no argument of its own. */
 enum { STACK_BYTES = 64 * 1024 };
+
+/* Where handlers look, which have no argument of their own and may run on threads of the kernel's. */
+static const fenced_child *watched;
 
 static bool is_write(const ucontext_t *context)
 {
@@ -24,10 +26,9 @@ static bool is_write(const ucontext_t *context)
 static void on_fault(int signal_number, siginfo_t *info, void *context_pointer)
 {
     (void)signal_number;
-    const ucontext_t *context = context_pointer;
-    const fenced_child *c = *(fenced_child *const *)context->uc_stack.ss_sp;
+    const fenced_child *c = watched;
     fenced_note *note = c->note;
-    note->fault_writes = is_write(context);
+    note->fault_writes = is_write(context_pointer);
     for (size_t i = 0; i < c->count; i++) {
         const fenced_region *r = &c->regions[i];
         const unsigned char *address = info->si_addr;
@@ -50,25 +51,23 @@ void *fenced_take_memory(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Without a stack of its own for the handler a fault still ends the child, and is told less well. */
-void fenced_give_stack(void *child, int32_t thread, int32_t threads)
+/* Without a stack of its own for the handler one that overflows ends the child, too, and is told less well. */
+void fenced_give_stack(void *unused, int32_t thread, int32_t threads)
 {
+    (void)unused;
     (void)thread;
     (void)threads;
-    fenced_child **memory = fenced_take_memory(STACK_BYTES);
-    if (!memory)
-        return;
-    *memory = child;
-    sigaltstack(&(stack_t){.ss_sp = memory, .ss_size = STACK_BYTES}, NULL);
+    void *memory = fenced_take_memory(STACK_BYTES);
+    if (memory)
+        sigaltstack(&(stack_t){.ss_sp = memory, .ss_size = STACK_BYTES}, NULL);
 }
 
 static void on_time(int signal_number, siginfo_t *info, void *context_pointer)
 {
     (void)signal_number;
     (void)info;
-    const ucontext_t *context = context_pointer;
-    const fenced_child *c = *(fenced_child *const *)context->uc_stack.ss_sp;
-    c->note->overdue = true;
+    (void)context_pointer;
+    watched->note->overdue = true;
     _exit(1);
 }
 
@@ -85,6 +84,7 @@ bool fenced_open_signals(fenced_child *c)
     struct sigaction fault = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     struct sigaction late = {.sa_sigaction = on_time, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+    watched = c;
     return sigaction(SIGSEGV, &fault, NULL) == 0 && sigaction(SIGALRM, &late, NULL) == 0 &&
            timer_create(CLOCK_MONOTONIC, &event, &c->clock) == 0;
 }

@@ -1,7 +1,6 @@
 /* The team of threads in the child that tries a kernel: whole in every region, and at one time before a call. */
-#include "check/fenced_child.h"
-
 #include "base/clock.h"
+#include "check/fenced_child.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -18,7 +17,7 @@ void fenced_use_team(fenced_child *c, int32_t team)
     threads_limit(0);
     threads_set(team);
     threads_strict(true);
-    tn_parallel(fenced_give_stack, c);
+    tn_parallel(fenced_give_stack, NULL);
 }
 
 /* Threads that look for each other. */

@@ -38,6 +38,8 @@ static void *serve(void *unused)
     for (;;) {
         sem_wait(&asked);
         norm_rows(work);
+        if (faulty("a thread of its own that writes too far"))
+            ((volatile float *)work->call->out[0].data)[work->end * work->n] = 1;
         sem_post(&done);
     }
     return unused;
@@ -68,7 +70,7 @@ static tn_status forward(const tn_call *call, tn_error *err)
     const tn_tensor *x = &call->in[0];
     int64_t n = x->shape[x->ndim - 1], rows = tn_tensor_count(x) / n;
     piece all = {call, n, 0, rows};
-    if (faulty("a thread of its own")) {
+    if (faulty("a thread of its own") || faulty("a thread of its own that writes too far")) {
         by_own_thread(&all);
         return TN_OK;
     }

@@ -85,10 +85,22 @@ START_TEST(threads_of_its_own_are_told)
 }
 END_TEST
 
+/* What such a thread does wrong is told like anything else. */
+START_TEST(faults_of_its_own_threads_are_told)
+{
+    tn_error err;
+    setenv("BAD_KERNEL", "a thread of its own that writes too far", 1);
+    tn_model *m = test_model_open_with("qwen3", .dtype = "f32", .threads = 2);
+    ck_assert_int_eq(apply(m, &err), TN_E_KERNEL);
+    ck_assert_msg(strstr(err.message, "forward: wrote outside its outputs"), "%s", err.message);
+    tn_model_close(m);
+}
+END_TEST
+
 int main(void)
 {
     TCase *tc = suite_open("threads of kernels", 240);
     tcase_add_checked_fixture(tc, setup, teardown);
-    suite_add(tc, openmp_is_no_obstacle, threads_of_its_own_are_told);
+    suite_add(tc, openmp_is_no_obstacle, threads_of_its_own_are_told, faults_of_its_own_threads_are_told);
     return suite_run();
 }
