@@ -147,7 +147,6 @@ tn_status check_ids(const char *where, const int64_t *ids, size_t count, int64_t
 /* ---- help.c --------------------------------------------------------------------------------- */
 
 extern const command *const commands[]; /* NULL behind them                                  */
-extern const size_t command_count;
 
 void help_program(FILE *to);
 void help_command(FILE *to, const command *c);

@@ -6,7 +6,6 @@
 const command *const commands[] = {&command_run,        &command_chat,     &command_kernels, &command_check,
                                    &command_inspect,    &command_verify,   &command_logits,  &command_bench,
                                    &command_perplexity, &command_tokenize, &command_cache,   NULL};
-const size_t command_count = sizeof commands / sizeof *commands - 1;
 
 static void print_option(FILE *to, const option_spec *s)
 {
@@ -55,9 +54,9 @@ void help_program(FILE *to)
         "MODEL is a folder with config.json, *.safetensors and tokenizer.json, or the name ORG/NAME[@REVISION] of a\n"
         "model that hf download has put into the cache of the Hugging Face Hub.\n\n"
         "commands:\n");
-    for (size_t i = 0; i < command_count; i++) {
-        const char *summary = commands[i]->summary;
-        fprintf(to, "  %-10s  %.*s\n", commands[i]->name, (int)strcspn(summary, "."), summary);
+    for (const command *const *c = commands; *c; c++) {
+        const char *summary = (*c)->summary;
+        fprintf(to, "  %-10s  %.*s\n", (*c)->name, (int)strcspn(summary, "."), summary);
     }
     fprintf(to, "\ncommon options:\n");
     print_common(to);

@@ -19,9 +19,9 @@ static void reserve_standard_streams(void)
 
 static const command *find_command(const char *name)
 {
-    for (size_t i = 0; i < command_count; i++)
-        if (strcmp(commands[i]->name, name) == 0)
-            return commands[i];
+    for (const command *const *c = commands; *c; c++)
+        if (strcmp((*c)->name, name) == 0)
+            return *c;
     return NULL;
 }
 
@@ -55,8 +55,8 @@ static tn_status unknown_command(const char *word, tn_error *err)
 {
     const char *names[16] = {"help", "version"};
     size_t count = 2;
-    for (size_t i = 0; i < command_count && count < 16; i++)
-        names[count++] = commands[i]->name;
+    for (const command *const *c = commands; *c && count < 16; c++)
+        names[count++] = (*c)->name;
     const char *nearest = tn_nearest_name(word, names, count);
     if (nearest)
         return tn_fail(err, TN_E_USAGE, NULL, "unknown command '%s'; did you mean 'tenon %s'?", word, nearest);

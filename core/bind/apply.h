@@ -5,8 +5,6 @@
 
 #include "select/plan.h"
 
-#include "plugin/registry.h"
-
 tn_report *apply_preview(apply_target *target, const tn_config *config, const char *spec, tn_error *err);
 tn_status apply_kernels(apply_target *target, const tn_config *config, const char *spec, tn_report **report,
                         tn_error *err);

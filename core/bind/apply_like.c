@@ -1,7 +1,7 @@
 /* The kernels of one model on another one of the same checkpoint, in another type. */
+#include "base/text.h"
 #include "bind/apply.h"
 #include "select/plan.h"
-#include "base/text.h"
 #include "select/select.h"
 
 #include <stdlib.h>

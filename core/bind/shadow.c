@@ -3,17 +3,17 @@
  * work in place. */
 #include "bind/shadow.h"
 
-#include "bind/apply.h"
-#include "select/first_calls.h"
 #include "base/notices.h"
 #include "base/tensor.h"
 #include "base/text.h"
+#include "bind/apply.h"
 #include "check/callfile.h"
 #include "check/compare.h"
 #include "check/unclear.h"
 #include "op/op.h"
 #include "plugin/registry.h"
 #include "run/run.h"
+#include "select/first_calls.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* What applied kernels hold. */
 #include "bind/slots.h"
 
-#include "bind/apply.h"
 #include "base/structs.h"
+#include "bind/apply.h"
 #include "select/plan.h"
 
 #include <stdlib.h>

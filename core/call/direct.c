@@ -1,18 +1,18 @@
 /* One operation on its own: chooses who performs it, as planning does for the sites of a model, and gives it scratch.
  */
 #include "call/direct.h"
+
+#include "bind/shadow.h"
+#include "check/check.h"
 #include "eager/eager.h"
 #include "plugin/registry.h"
 #include "plugin/spec.h"
+#include "run/guest.h"
+#include "select/alike.h"
 #include "select/candidates.h"
 #include "select/first_calls.h"
 #include "select/plan.h"
 #include "select/rank.h"
-#include "bind/shadow.h"
-#include "check/check.h"
-#include "run/guest.h"
-#include "base/text.h"
-#include "select/alike.h"
 
 #include <pthread.h>
 #include <string.h>

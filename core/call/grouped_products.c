@@ -1,7 +1,7 @@
 /* Grouped products for programs: checks what they pass, and performs it as the one operation of a made-up site. */
 #include "base/tensor.h"
-#include "eager/eager.h"
 #include "call/direct.h"
+#include "eager/eager.h"
 
 #include <tenon/tenon.h>
 

@@ -2,9 +2,8 @@
 #include "base/structs.h"
 #include "base/tensor.h"
 #include "base/text.h"
-#include "open/model.h"
 #include "op/op.h"
-#include "plugin/registry.h"
+#include "open/model.h"
 #include "plugin/registry.h"
 #include "run/run.h"
 

@@ -1,7 +1,6 @@
 /* Is a kernel right at a site? Eager computes in this process, the kernel in a child. */
 #include "check/check.h"
 
-#include "base/text.h"
 #include "op/op.h"
 
 #include <stdlib.h>

@@ -1,8 +1,7 @@
 /* What checks are made of: what eager makes of a call, and the kernel's calls. */
-#include "check/check.h"
-
 #include "base/tensor.h"
 #include "base/text.h"
+#include "check/check.h"
 #include "op/op.h"
 
 #include <stdlib.h>

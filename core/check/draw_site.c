@@ -1,9 +1,9 @@
 /* Made-up sites. */
 #include "check/draw_site.h"
 
+#include "base/convert.h"
 #include "base/tensor.h"
 #include "check/inputs.h"
-#include "base/convert.h"
 #include "op/op.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Made-up upstream gradients, and memory for the others. */
 #include "check/gradients.h"
 
-#include "base/tensor.h"
 #include "base/convert.h"
+#include "base/tensor.h"
 #include "op/op.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Made-up inputs for one call of a site. Shapes follow the contracts of kernel.h; values look like a model's. */
 #include "check/inputs.h"
 
-#include "base/tensor.h"
 #include "base/convert.h"
+#include "base/tensor.h"
 #include "op/op.h"
 
 #include <math.h>

@@ -2,9 +2,8 @@
  * the first rejected one are nearly equal, and then nothing about the results can be compared. So tokens are drawn
  * again until that pair differs by two per cent of its score: more than the rounding of a logit in bf16, less than what
  * most tokens have. */
-#include "check/inputs.h"
-
 #include "base/convert.h"
+#include "check/inputs.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
  * are left out, neighbours are joined to spans. The scores of a row against all its spans lie in scratch together.
  * Probabilities are rounded to the model's type; their product with v is summed in f32 and rounded once. */
 #include "eager/attention.h"
+
 #include "eager/gemm.h"
 #include "eager/rows.h"
 #include "eager/vec.h"

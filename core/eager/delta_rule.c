@@ -11,6 +11,7 @@
  *
  * The sums c are kept in double, so that a difference of large ones is as good as the g between them. */
 #include "eager/delta_rule.h"
+
 #include "eager/gemm.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* LAYER_NORM: y = rnd((x - mean) / sqrt(var + eps) * w + b), var the mean of (x - mean)^2; everything before the
  * rounding in f32, as torch.nn.LayerNorm and Cohere2LayerNorm compute it. */
 #include "eager/layer_norm.h"
+
 #include "eager/vec.h"
 
 #include <math.h>

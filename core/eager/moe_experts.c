@@ -5,6 +5,7 @@
  * rounded once. A bias is added to the rounded product, and the sum rounded. Where weights are factors of the input
  * (Llama 4) that product is rounded. */
 #include "eager/moe_experts.h"
+
 #include "eager/rows.h"
 #include "eager/vec.h"
 

@@ -2,6 +2,7 @@
  * slots are ordered by falling score, ties by rising expert id. No choice is written when a token's scores are not
  * numbers. */
 #include "eager/moe_route.h"
+
 #include "eager/gemm.h"
 #include "eager/rows.h"
 #include "eager/vec.h"

@@ -2,17 +2,16 @@
  * larger; the arena's size is found by running the model once over nothing. */
 #include "generate/session.h"
 
-#include "generate/past.h"
-
 #include "base/convert.h"
 #include "base/structs.h"
 #include "generate/chunk.h"
 #include "generate/media.h"
+#include "generate/past.h"
+#include "open/model.h"
 #include "plugin/kernels_config_read.h"
 #include "run/cache.h"
 #include "run/guest.h"
 #include "run/observe.h"
-#include "open/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* The functions of tenon.h that choose, apply and describe the kernels of a model. */
-#include "bind/apply.h"
-#include "report/describe.h"
-#include "select/first_calls.h"
-#include "report/report.h"
-#include "bind/shadow.h"
 #include "base/structs.h"
+#include "bind/apply.h"
+#include "bind/shadow.h"
 #include "open/model.h"
+#include "report/describe.h"
+#include "report/report.h"
+#include "select/first_calls.h"
 
 tn_status model_files_check(const tn_model *model, tn_status status, tn_error *err)
 {

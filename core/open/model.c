@@ -1,13 +1,12 @@
 /* Opening a checkpoint folder as a model. */
-#include "open/generation.h"
-
-#include "bind/apply.h"
 #include "base/clock.h"
 #include "base/hub.h"
 #include "base/notices.h"
 #include "base/place.h"
 #include "base/structs.h"
+#include "bind/apply.h"
 #include "op/op.h"
+#include "open/generation.h"
 #include "open/trust_device.h"
 #include "plugin/environment.h"
 #include "plugin/registry.h"

@@ -2,8 +2,8 @@
 #ifndef TENON_CORE_MODEL_H
 #define TENON_CORE_MODEL_H
 
-#include "select/target.h"
 #include "models/models.h"
+#include "select/target.h"
 
 struct tn_model {
     char *folder;

@@ -2,7 +2,6 @@
 #include "plugin/cachefile.h"
 
 #include "base/clock.h"
-#include "plugin/writers.h"
 
 #include <tenon/tenon.h>
 

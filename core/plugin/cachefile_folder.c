@@ -1,6 +1,5 @@
 /* The cache folder. */
 #include "plugin/cachefile.h"
-
 #include "plugin/writers.h"
 
 #include <errno.h>

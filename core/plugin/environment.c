@@ -4,7 +4,6 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "device/cpu_flags.h"
-#include "plugin/kernels_config_read.h"
 
 #include <math.h>
 #include <stdbool.h>

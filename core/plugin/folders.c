@@ -1,15 +1,15 @@
 /* Scanning folders for plugins. Every file ends as one entry of plugins.c: loaded, or with the reason why not. All
  * files are examined before the first is opened here: what a plugin does to this process cannot spoil the trial of
  * another. */
+#include "plugin/folders.h"
+
+#include "base/notices.h"
+#include "base/text.h"
+#include "plugin/kernels_config.h"
 #include "plugin/load.h"
 #include "plugin/plugins.h"
 #include "plugin/stage.h"
 #include "plugin/writers.h"
-
-#include "base/notices.h"
-#include "base/text.h"
-#include "plugin/folders.h"
-#include "plugin/kernels_config.h"
 
 #include <dirent.h>
 #include <errno.h>

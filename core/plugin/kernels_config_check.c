@@ -1,7 +1,7 @@
 /* Does what kernels.json names exist? A restriction for a kernel that is misspelt would vanish without a word. */
+#include "base/nearest.h"
 #include "plugin/kernels_config.h"
 #include "plugin/kernels_config_read.h"
-#include "base/nearest.h"
 #include "plugin/plugins.h"
 #include "plugin/registry.h"
 

@@ -1,7 +1,6 @@
 /* LLaMA-Factory's kernel_config, an object in JSON: under that name in kernels.json, or a SPEC. */
-#include "plugin/kernels_config_read.h"
-#include "plugin/kernels_json.h"
 #include "base/nearest.h"
+#include "plugin/kernels_json.h"
 #include "plugin/spec.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 /* Finding and reading kernels.json. Strict: a key that is not known is an error with the nearest one that is, since a
  * misspelt option that is silently ignored is worse. */
+#include "plugin/kernels_config_read.h"
+
 #include "plugin/environment.h"
 #include "plugin/kernels_config.h"
-#include "plugin/kernels_config_read.h"
 #include "plugin/kernels_json.h"
 #include "plugin/spec.h"
 

@@ -1,9 +1,9 @@
 /* Parsing SPEC: "auto", "none", or a list of ids, "auto" and -id, in the order of preference. "true" and "false" are
  * other words for "auto" and "none". Or LLaMA-Factory's kernel_config, an object in JSON. */
-#include "base/nearest.h"
-#include "plugin/kernels_config_read.h"
-#include "plugin/registry.h"
 #include "plugin/spec.h"
+
+#include "base/nearest.h"
+#include "plugin/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>

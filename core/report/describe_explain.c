@@ -1,9 +1,8 @@
 /* What --explain says beyond the tree: decisions only. A kernel decides about sites whose operation it implements;
  * about the others one line says it all. */
-#include "report/describe.h"
-
 #include "op/op.h"
 #include "plugin/registry.h"
+#include "report/describe.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* Reports: who has which site, what every kernel said, and one line about it all. */
 #include "report/report.h"
 
-#include "select/first_calls.h"
 #include "base/structs.h"
 #include "base/text.h"
+#include "select/first_calls.h"
 #include "select/measure.h"
 #include "select/overlap.h"
 #include "select/plan.h"

@@ -1,8 +1,8 @@
 /* Distinct shapes of sites: what is asked once and checked once. */
-#include "select/plan.h"
+#include "select/alike.h"
 
 #include "base/hash.h"
-#include "select/alike.h"
+#include "select/plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,20 +1,21 @@
 /* Asking implementations whether they take a site: the declared match first, then plan(), in a child process so that
  * one that crashes or hangs is an answer too. One child asks all questions, each twice: this process will ask again
  * where a kernel is bound, and must hear the same. After a crash another child goes on with the next implementation. */
+#include "select/ask.h"
+
+#include "base/clock.h"
+#include "base/text.h"
 #include "device/confine.h"
 #include "device/guard.h"
 #include "device/hoststate.h"
 #include "device/visit.h"
+#include "plugin/patience.h"
 #include "plugin/registry.h"
-#include "select/ask.h"
+#include "run/guest.h"
+#include "run/planning.h"
 #include "select/choose.h"
 #include "select/plan.h"
 #include "select/rank.h"
-#include "base/clock.h"
-#include "base/text.h"
-#include "plugin/patience.h"
-#include "run/guest.h"
-#include "run/planning.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,11 @@
 /* Which kernels a SPEC lets take part. */
+#include "select/candidates.h"
+
+#include "base/text.h"
 #include "plugin/kernels_config.h"
 #include "plugin/registry.h"
 #include "plugin/spec.h"
-#include "select/candidates.h"
 #include "select/plan.h"
-#include "base/text.h"
 #include "select/rank.h"
 
 #include <stdlib.h>

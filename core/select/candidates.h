@@ -3,7 +3,6 @@
 #define TENON_CORE_CANDIDATES_H
 
 #include "select/plan.h"
-
 #include "select/select.h"
 
 /* The kernels of the device, each with the reason why the SPEC leaves it out. */

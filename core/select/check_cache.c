@@ -15,8 +15,8 @@
 #include "plugin/objects.h"
 #include "plugin/plugins.h"
 #include "plugin/registry.h"
-#include "select/plan.h"
 #include "select/alike.h"
+#include "select/plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

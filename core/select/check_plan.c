@@ -1,15 +1,16 @@
 /* Checked apply: what a plan chooses is tried before it is trusted. */
-#include "plugin/kernels_config.h"
-#include "select/check_cache.h"
 #include "select/check_plan.h"
-#include "select/choose.h"
-#include "select/first_calls.h"
-#include "select/plan.h"
-#include "check/check.h"
+
 #include "base/clock.h"
+#include "check/check.h"
+#include "plugin/kernels_config.h"
 #include "plugin/patience.h"
 #include "plugin/registry.h"
 #include "select/alike.h"
+#include "select/check_cache.h"
+#include "select/choose.h"
+#include "select/first_calls.h"
+#include "select/plan.h"
 
 #include <stdlib.h>
 

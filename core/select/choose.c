@@ -3,11 +3,11 @@
  * of those. */
 #include "select/choose.h"
 
+#include "select/alike.h"
 #include "select/measure.h"
 #include "select/patterns.h"
 #include "select/plan.h"
 #include "select/rank.h"
-#include "select/alike.h"
 
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* Which of those that take a site is the fastest there? What was declared (priorities) says what an author hopes;
  * measured is what happens on this machine with these shapes. This file: who is measured. */
+#include "select/measure.h"
+
 #include "plugin/kernels_config.h"
 #include "select/check_plan.h"
 #include "select/choose.h"
-#include "select/measure.h"
 #include "select/patterns.h"
 #include "select/plan.h"
 

@@ -2,8 +2,8 @@
 #ifndef TENON_CORE_MEASURE_H
 #define TENON_CORE_MEASURE_H
 
-#include "select/plan.h"
 #include "check/inputs.h"
+#include "select/plan.h"
 
 /* Times what `auto` would choose, and what competes with it, at each shape, in turns with what would happen without it,
  * in a child process, and then all that is chosen in whole steps; or recalls what an earlier run measured. A kernel

@@ -1,8 +1,6 @@
 /* What earlier runs measured, so that the same choice is made again. A measurement holds for this library, processor,
  * instruction sets, number of threads, shape, the content of every plugin that takes part, and every library that this
  * process has. */
-#include "select/measure.h"
-
 #include "base/hash.h"
 #include "base/text.h"
 #include "device/machine.h"
@@ -10,9 +8,10 @@
 #include "plugin/objects.h"
 #include "plugin/plugins.h"
 #include "plugin/registry.h"
-#include "select/choose.h"
-#include "select/plan.h"
 #include "select/alike.h"
+#include "select/choose.h"
+#include "select/measure.h"
+#include "select/plan.h"
 
 #include <inttypes.h>
 #include <math.h>

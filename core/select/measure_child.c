@@ -1,12 +1,11 @@
 /* Timing those that compete, in a child process: a kernel that hangs or dies when it is timed does so there, and the
  * parts of a composed operation can have their kernels while nothing is applied. */
-#include "select/measure.h"
-
 #include "base/clock.h"
 #include "base/text.h"
 #include "device/guard.h"
 #include "run/run.h"
 #include "select/choose.h"
+#include "select/measure.h"
 #include "select/plan.h"
 
 #include <stdlib.h>

@@ -1,9 +1,8 @@
 /* What measured times say: pure functions of them, so that what is remembered decides as it did when it was measured.
  * A kernel must gain clearly: the middle halves of its times and of those without it do not overlap. Where they do,
  * nothing is gained that anybody would notice, and what is there without plugins stays. */
-#include "select/measure.h"
-
 #include "base/text.h"
+#include "select/measure.h"
 #include "select/plan.h"
 
 #include <stdlib.h>

@@ -2,14 +2,13 @@
  * kernels. A call by itself is timed with the team of threads awake and nothing around it. In a step threads may sleep
  * before it and have to be woken, and the process is looked at when plugins take part: what gains a microsecond a call
  * may lose ten there. */
-#include "select/measure.h"
-
 #include "base/clock.h"
 #include "base/text.h"
 #include "device/guard.h"
 #include "run/guest.h"
 #include "run/run.h"
 #include "select/choose.h"
+#include "select/measure.h"
 #include "select/plan.h"
 
 #include <math.h>

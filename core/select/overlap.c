@@ -1,11 +1,11 @@
 /* Sites that more than one kernel takes: who lost them to whom, and why. */
-#include "select/plan.h"
+#include "select/overlap.h"
 
 #include "base/text.h"
 #include "plugin/registry.h"
 #include "select/choose.h"
-#include "select/overlap.h"
 #include "select/patterns.h"
+#include "select/plan.h"
 #include "select/rank.h"
 #include "select/why.h"
 

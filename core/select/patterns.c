@@ -1,9 +1,9 @@
 /* Patterns of module paths that options give to kernels: is there a module for each? */
-#include "select/plan.h"
-
-#include "base/text.h"
-#include "base/nearest.h"
 #include "select/patterns.h"
+
+#include "base/nearest.h"
+#include "base/text.h"
+#include "select/plan.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>

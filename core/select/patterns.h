@@ -3,7 +3,6 @@
 #define TENON_CORE_PATTERNS_H
 
 #include "select/plan.h"
-
 #include "select/select.h"
 
 /* patterns: separated by commas; NULL: any path. */

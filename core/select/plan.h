@@ -5,8 +5,8 @@
 
 #include "base/text.h"
 #include "check/timing.h"
-#include "select/target.h"
 #include "plugin/registry.h"
+#include "select/target.h"
 
 enum { PLAN_TEXT = 320 };
 

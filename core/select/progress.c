@@ -1,12 +1,13 @@
 /* How many checks there will be, for whoever is told how far they are. They are counted before the first of them, so
  * that what is told does not grow: those of what is chosen, and of what it will be timed against, unless an earlier run
  * knows them. Who takes the place of a kernel that fails is checked beyond the count. */
+#include "select/progress.h"
+
 #include "plugin/kernels_config.h"
 #include "select/check_cache.h"
 #include "select/check_plan.h"
 #include "select/measure.h"
 #include "select/plan.h"
-#include "select/progress.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,10 @@
 /* Selecting, step by step: who may take part (candidates.c, patterns.c), which sites are alike (alike.c), who takes
  * them (ask.c), who of these has them (choose.c, by rank.c); then what is chosen is checked (check_plan.c) and measured
  * (measure.c). Whoever fails or does not gain takes nothing any more, and it is chosen again. */
+#include "select/select.h"
+
+#include "plugin/kernels_config.h"
+#include "select/alike.h"
 #include "select/ask.h"
 #include "select/candidates.h"
 #include "select/check_plan.h"
@@ -9,10 +13,6 @@
 #include "select/patterns.h"
 #include "select/plan.h"
 #include "select/progress.h"
-#include "select/select.h"
-#include "select/alike.h"
-
-#include "plugin/kernels_config.h"
 
 #include <stdlib.h>
 

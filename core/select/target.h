@@ -8,7 +8,7 @@
 
 struct apply_shadow; /* shadow.c                                                             */
 struct first_calls;  /* first_calls.h                                                          */
-struct apply_state;  /* apply.c: what the applied kernels hold                                     */
+struct apply_state;  /* slots.h: what the applied kernels hold                                     */
 
 typedef struct apply_target {
     graph *graph;

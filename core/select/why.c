@@ -1,12 +1,12 @@
 /* Why a kernel has not got a site, in words. */
-#include "select/plan.h"
+#include "select/why.h"
 
 #include "base/text.h"
 #include "plugin/registry.h"
 #include "select/choose.h"
 #include "select/patterns.h"
+#include "select/plan.h"
 #include "select/rank.h"
-#include "select/why.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* x.name and x[key] in the sandbox: attributes before keys with a dot, keys before attributes in brackets, and nothing
  * that changes what the host gave. */
-#include "template/runtime.h"
 #include "template/chars.h"
+#include "template/runtime.h"
 
 #include <string.h>
 

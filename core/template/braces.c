@@ -1,5 +1,4 @@
 /* "...".format(...): fields by order, index or name, with paths, conversions and the usual format specifications. */
-#include "plugin/spec.h"
 #include "template/chars.h"
 #include "template/runtime.h"
 

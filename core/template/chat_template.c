@@ -1,10 +1,10 @@
 /* tenon/chat.h: templates opened and rendered. */
-#include "template/conversation.h"
-#include "template/runtime.h"
-#include "template/template_files.h"
 #include "base/hub.h"
 #include "base/json_memory.h"
 #include "base/structs.h"
+#include "template/conversation.h"
+#include "template/runtime.h"
+#include "template/template_files.h"
 
 #include <locale.h>
 #include <stdlib.h>

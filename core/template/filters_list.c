@@ -1,6 +1,6 @@
 /* Filters of lists and dictionaries. */
-#include "template/runtime.h"
 #include "template/chars.h"
+#include "template/runtime.h"
 
 #include <string.h>
 

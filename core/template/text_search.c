@@ -1,5 +1,6 @@
 /* Methods of texts that find, count, split and ask, as Python's str has them. */
 #include "template/text_search.h"
+
 #include "template/chars.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* What values of templates are: made, compared, counted, iterated over. */
 #include "template/value.h"
+
 #include "template/chars.h"
 
 #include <math.h>

@@ -2,15 +2,14 @@
 #include "verify/verify.h"
 
 #include "base/structs.h"
-#include "open/model.h"
-
-#include "report/report.h"
 #include "base/text.h"
+#include "open/model.h"
+#include "report/report.h"
+#include "select/alike.h"
 #include "select/choose.h"
 #include "select/patterns.h"
 #include "select/plan.h"
 #include "select/select.h"
-#include "select/alike.h"
 #include "select/why.h"
 
 #include <stdlib.h>
@@ -299,9 +298,9 @@ tn_status tn_verify_kernels(tn_model *model, const tn_config *config, const char
                             tn_verify_row ***rows, size_t *count, tn_error *err)
 {
     tn_status status = begin(model, rows, count, err);
-    if (status == TN_OK && report)
-        *report = NULL;
     if (status != TN_OK)
         return status;
+    if (report)
+        *report = NULL;
     return model_blame(model, verify_kernels(&model->target, config, spec, report, rows, count, err), err);
 }

@@ -2,8 +2,8 @@
 #ifndef TENON_CORE_VERIFY_H
 #define TENON_CORE_VERIFY_H
 
-#include "plugin/registry.h"
 #include "check/check.h"
+#include "plugin/registry.h"
 #include "select/target.h"
 
 /* The worst of one gradient. */

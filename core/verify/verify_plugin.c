@@ -2,7 +2,6 @@
 #include "verify/verify_plugin.h"
 
 #include "base/structs.h"
-#include "check/draw_site.h"
 #include "eager/eager.h"
 #include "op/op.h"
 #include "plugin/environment.h"

@@ -6,10 +6,10 @@
 #include "device/guard.h"
 #include "eager/eager.h"
 #include "op/match.h"
+#include "op/op.h"
 #include "plugin/registry.h"
 #include "verify/verify_plugin.h"
 #include "verify/verify_plugin_sites.h"
-#include "op/op.h"
 
 #include <sys/mman.h>
 

@@ -126,7 +126,7 @@ tn_status verify_plugin_impl_try(verify_plugin *k, const registry_kernel *kernel
                                  tn_error *err)
 {
     const tn_impl *impl = &kernel->kernel.impls[index];
-    tn_site sites[KIT_SITES_MAX];
+    tn_site sites[VERIFY_PLUGIN_SITES_MAX];
     size_t count = verify_plugin_sites_draw(impl, dtype, k->options.quick, sites);
     texts kept = {0};
     tn_check_row row = start_row(k, kernel, index, dtype);

@@ -215,10 +215,10 @@ static size_t count_sites(const tn_impl *impl, bool quick)
         count = values > count ? values : count;
     }
     count = features > count && !quick ? features : count;
-    return count < KIT_SITES_MAX ? count : KIT_SITES_MAX;
+    return count < VERIFY_PLUGIN_SITES_MAX ? count : VERIFY_PLUGIN_SITES_MAX;
 }
 
-size_t verify_plugin_sites_draw(const tn_impl *impl, tn_dtype dtype, bool quick, tn_site sites[KIT_SITES_MAX])
+size_t verify_plugin_sites_draw(const tn_impl *impl, tn_dtype dtype, bool quick, tn_site sites[VERIFY_PLUGIN_SITES_MAX])
 {
     size_t count = count_sites(impl, quick);
     for (size_t i = 0; i < count; i++) {

@@ -1,10 +1,9 @@
 /* What was found of each kernel and operation, as the rows that the interface gives. */
-#include "verify/verify.h"
-
 #include "base/structs.h"
 #include "base/text.h"
 #include "plugin/registry.h"
 #include "select/plan.h"
+#include "verify/verify.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,11 +1,10 @@
 /* One implementation at one site against eager: numbers, in a child process first and then here, and time. */
-#include "verify/verify.h"
-
 #include "base/text.h"
 #include "check/timing.h"
 #include "plugin/kernels_config_read.h"
-#include "select/check_plan.h"
 #include "select/alike.h"
+#include "select/check_plan.h"
+#include "verify/verify.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* The whole model with its kernels and without, on text: is the difference rounding? Behind tn_compare_text. */
 #include "verify/whole.h"
 
-#include "bind/apply.h"
-#include "bind/shadow.h"
 #include "base/structs.h"
 #include "base/text.h"
+#include "bind/apply.h"
+#include "bind/shadow.h"
 #include "check/compare.h"
 #include "plugin/registry.h"
 

@@ -1,8 +1,7 @@
 /* Rounding or error? docs/numerics.md derives the rule. The yardstick is the model's own: how far its logits in 16 bits
  * are from those in f32, at each token, with no kernel. */
-#include "verify/whole.h"
-
 #include "op/op.h"
+#include "verify/whole.h"
 
 #include <math.h>
 #include <stdlib.h>

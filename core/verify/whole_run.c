@@ -1,10 +1,9 @@
 /* Running a text through a model in the calls that sessions make: prompts in chunks, single tokens, few tokens, a
  * batch.
  */
-#include "verify/whole.h"
-
 #include "bind/apply.h"
 #include "generate/session.h"
+#include "verify/whole.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,9 @@
 /* Which sites bring the difference? The model runs with parts of its kernels on a part of the text that shows it:
  * halves that fail are searched on their own; what fails only together is made smaller as long as it fails. What was
  * found is left out, and the search goes on until the rest passes. */
-#include "verify/whole.h"
-
 #include "bind/apply.h"
 #include "plugin/registry.h"
+#include "verify/whole.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -133,7 +133,7 @@ static bool try_site(const tn_impl *impl, const tn_site *like)
 
 static void try_kernel(const char *id, tn_dtype dtype)
 {
-    tn_site sites[KIT_SITES_MAX];
+    tn_site sites[VERIFY_PLUGIN_SITES_MAX];
     npu_pair_open();
     const tn_kernel *kernel = kernel_of(id);
     for (uint32_t i = 0; i < kernel->impl_count; i++) {

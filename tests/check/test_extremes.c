@@ -72,7 +72,7 @@ static tn_status try_site(const tn_impl *impl, const tn_site *like, int which, i
 static void try_impl(const registry_kernel *kernel, const tn_impl *impl, tn_dtype dtype)
 {
     enum { SITES = 2 };
-    tn_site sites[KIT_SITES_MAX];
+    tn_site sites[VERIFY_PLUGIN_SITES_MAX];
     size_t count = verify_plugin_sites_draw(impl, dtype, true, sites), tried = 0;
     for (size_t i = 0; i < count && tried < SITES; i++) {
         if (sites[i].dim[TN_DIM_WIDTH] == 1)

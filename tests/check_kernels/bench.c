@@ -5,7 +5,6 @@
 #include "bench_set.h"
 #include "device/machine.h"
 #include "least.h"
-#include "plugin/kernels_config_read.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 
 #include "device/cpu_flags.h"
 #include "op/match.h"
-#include "plugin/kernels_config_read.h"
 #include "run/run.h"
 #include "plugin/registry.h"
 

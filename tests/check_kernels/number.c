@@ -1,5 +1,5 @@
-/* Element types done the obvious way, through double arithmetic, so that nothing is shared with what is checked; and
- * random contents. */
+/* Element types done the obvious way, through double arithmetic, so that nothing of it is shared with what is checked;
+ * and random contents. */
 #include "check_kernels.h"
 
 #include <math.h>

@@ -3,7 +3,6 @@
 #define CHECK_MODELS_CHECK_H
 
 #include "golden.h"
-#include "plugin/spec.h"
 
 typedef struct tally {
     int passed, failed, skipped;

@@ -1,6 +1,5 @@
 /* Pictures, sound and positions of a case, for calls over all or a part of its tokens. */
 #include "check.h"
-#include "plugin/spec.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* Feeding a case to a model, at once or in pieces. */
 #include "check.h"
-#include "plugin/spec.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "eager/eager.h"
 #include "open/model.h"
 #include "plugin/plugins.h"
-#include "plugin/spec.h"
 #include "run/guest.h"
 #include "suite.h"
 #include "test_kernels.h"

@@ -1,7 +1,6 @@
 /* Where no process can be started to try a kernel in, that is an error which says so, and no verdict on the kernel:
  * once there are processes again it is chosen. Pipes to a child are among what a limit of open files holds off. */
 #include "open/model.h"
-#include "plugin/kernels_config_read.h"
 #include "suite.h"
 #include "test_kernels.h"
 #include "test_models.h"

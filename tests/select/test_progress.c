@@ -1,7 +1,6 @@
 /* Whoever applies kernels is told how far it is: with figures that are known before, never go back and end complete,
  * and may say that it is enough. */
 #include "open/model.h"
-#include "plugin/kernels_config_read.h"
 #include "suite.h"
 #include "test_kernels.h"
 #include "test_models.h"

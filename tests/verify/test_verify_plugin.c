@@ -267,7 +267,7 @@ static tn_impl taking_all(const op_row *row)
 START_TEST(sites_cover_what_is_taken)
 {
     const op_row *row = op_at((size_t)_i);
-    tn_site sites[KIT_SITES_MAX];
+    tn_site sites[VERIFY_PLUGIN_SITES_MAX];
     char reason[256], text[256];
     if (row->kind != OP_CONTRACT)
         return;
@@ -296,7 +296,7 @@ START_TEST(sites_keep_to_rules)
 {
     static const tn_dim_rule rules[] = {{TN_DIM_WIDTH, 48, 100, 16}};
     tn_impl impl = taking_all(op_find(TN_OP_RMS_NORM));
-    tn_site sites[KIT_SITES_MAX];
+    tn_site sites[VERIFY_PLUGIN_SITES_MAX];
     impl.match.dims = rules;
     impl.match.dim_count = 1;
     for (size_t i = verify_plugin_sites_draw(&impl, TN_F32, false, sites); i-- > 0;) {
@@ -308,7 +308,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *tc = suite_open("kit", 300);
+    TCase *tc = suite_open("verify a plugin", 300);
     int count = 0;
     while (op_at((size_t)count))
         count++;
