@@ -1,6 +1,7 @@
 /* Is a kernel right at a site? Eager computes in this process, the kernel in a child. */
 #include "check/check.h"
 
+#include "check/part.h"
 #include "op/op.h"
 
 #include <stdlib.h>
@@ -16,6 +17,16 @@ enum { OTHERS = 3, OTHER_TOKENS = 3, WAYS = 3 };
 /* Weights that are copied to make another site up, though there is one. */
 static const size_t MOST_COPIED = (size_t)64 << 20;
 
+/* Some tokens of a case alone, for what promises TN_SAME_BITS. */
+enum { MOST_PARTS = 12 };
+typedef struct check_part {
+    size_t ref; /* of the case                                                                    */
+    part part;
+    inputs in;
+    int64_t *counts;
+    const fenced_run *run;
+} check_part;
+
 /* A check under way. The cases come first among the references, then calls of other sites, then those of the sites that
  * are met once. */
 typedef struct checking {
@@ -29,7 +40,9 @@ typedef struct checking {
     fenced_run *runs;
     size_t run_count;
     const fenced_run **first; /* of each reference                                                 */
-    bool busy;                /* the team never ran at one time                                   */
+    check_part parts[MOST_PARTS];
+    size_t part_count;
+    bool busy; /* the team never ran at one time                                                  */
 } checking;
 
 /* With so many threads: two where there is only one, since tomorrow's machine has more. What is applied was planned for
@@ -109,6 +122,39 @@ static int32_t team_for(const checking *c, size_t ref, bool once)
     return once && is_light(c, ref, LIGHTEST) ? 1 : c->team;
 }
 
+static tn_status open_part(checking *c, size_t ref, part p, tn_error *err)
+{
+    if (c->part_count == MOST_PARTS)
+        return TN_OK;
+    check_part *one = &c->parts[c->part_count++];
+    const inputs *whole = &c->refs[ref].in;
+    *one = (check_part){.ref = ref, .part = p, .run = &c->runs[c->run_count]};
+    if (whole->call.op == TN_OP_GROUPED_MATMUL)
+        one->counts = calloc((size_t)whole->call.in[1].shape[0] + 1, sizeof *one->counts);
+    if (whole->call.op == TN_OP_GROUPED_MATMUL && !one->counts)
+        return check_no_memory(err);
+    one->in = (inputs){
+        .call = part_call(&whole->call, &p, one->counts), .tokens = p.count, .cached = whole->cached, .skip = NULL};
+    return check_open_run(&c->runs[c->run_count++], &one->in, NULL, (check_manner){.team = 1}, err);
+}
+
+/* The last token of the larger cases, and some in the midst. */
+static tn_status open_parts(checking *c, tn_error *err)
+{
+    tn_status status = TN_OK;
+    bool promised = c->subject->impl->traits & TN_SAME_BITS && part_by_token(c->subject->site->op);
+    for (size_t i = c->case_count; promised && i-- > 0 && status == TN_OK;) {
+        const tn_call *call = &c->refs[i].in.call;
+        int64_t n = part_tokens(call), row = part_rows(call) - 1;
+        if (c->cases[i].once || n < 2 || row < 0 || !is_light(c, i, LIGHT))
+            continue;
+        status = open_part(c, i, (part){row, n - 1, 1}, err);
+        if (status == TN_OK && n > 2)
+            status = open_part(c, i, (part){row, n / 3, (n + 1) / 2}, err);
+    }
+    return status;
+}
+
 /* On one thread, with scratch for one and for all; then calls of other sites; then the first again on the team, and the
  * others from the last to the first; among them what is tried once, off any multiple of more than an element. Last the
  * sites that are met once. */
@@ -128,6 +174,8 @@ static tn_status open_runs(checking *c, tn_error *err)
         status = open_run(c, 0, (check_manner){.team = c->team, .whole = true}, err);
     for (size_t i = c->case_count; i-- > 1 && status == TN_OK;)
         status = open_run(c, i, (check_manner){.team = team_for(c, i, c->cases[i].once), .off = c->cases[i].once}, err);
+    if (status == TN_OK)
+        status = open_parts(c, err);
     for (size_t i = c->others; i < c->ref_count && status == TN_OK; i++)
         status = open_run(c, i, (check_manner){.team = team_for(c, i, true), .only = true}, err);
     return status;
@@ -141,6 +189,14 @@ static size_t ref_of(const checking *c, const fenced_run *run)
     while (&c->refs[ref].in != run->in)
         ref++;
     return ref;
+}
+
+static bool is_part(const checking *c, const fenced_run *run)
+{
+    size_t i = 0;
+    while (i < c->part_count && c->parts[i].run != run)
+        i++;
+    return i < c->part_count;
 }
 
 static tn_status compare_run(const checking *c, const fenced_run *run, compare_figures *figures, tn_error *err)
@@ -161,6 +217,20 @@ static tn_status compare_run(const checking *c, const fenced_run *run, compare_f
         return tn_fail(err, TN_E_VERIFY, site->path,
                        "other bits with %lld tokens on %d threads, after calls with other weights, than on one (%s)",
                        (long long)r->in.tokens, (int)run->team, detail);
+    return TN_OK;
+}
+
+static tn_status compare_part(const checking *c, const check_part *p, tn_error *err)
+{
+    char detail[120];
+    const tn_call whole = part_call(&c->first[p->ref]->call, &p->part, p->counts);
+    for (int i = 0; i < whole.out_count; i++)
+        if (!compare_bits(&whole.out[i], &p->run->call.out[i], detail, sizeof detail))
+            return tn_fail(err, TN_E_VERIFY, c->subject->site->path,
+                           "other bits for tokens %lld to %lld alone than among %lld (%s), which it declares to be the "
+                           "same (TN_SAME_BITS)",
+                           (long long)p->part.first, (long long)(p->part.first + p->part.count - 1),
+                           (long long)part_tokens(&c->refs[p->ref].in.call), detail);
     return TN_OK;
 }
 
@@ -225,7 +295,9 @@ static tn_status make_check(checking *c, compare_figures *figures, tn_error *err
         status = check_execute(s, &t, err);
     c->busy = t.busy;
     for (size_t i = 0; i < c->run_count && status == TN_OK; i++)
-        status = compare_run(c, &c->runs[i], figures, err);
+        status = is_part(c, &c->runs[i]) ? TN_OK : compare_run(c, &c->runs[i], figures, err);
+    for (size_t i = 0; i < c->part_count && status == TN_OK; i++)
+        status = compare_part(c, &c->parts[i], err);
     if (status == TN_OK && s->gradients)
         status = compare_gradients_of(c, figures, err);
     if (status == TN_OK && s->coverage)
@@ -242,7 +314,7 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
     size_t refs = case_count + OTHERS + s->each_count;
     checking c = {.subject = s, .cases = cases, .case_count = case_count, .team = team_of(s)};
     c.refs = calloc(refs, sizeof *c.refs);
-    c.runs = calloc(WAYS * refs, sizeof *c.runs);
+    c.runs = calloc(WAYS * refs + MOST_PARTS, sizeof *c.runs);
     c.first = calloc(refs, sizeof *c.first);
     tn_status status =
         c.refs && c.runs && c.first ? make_check(&c, figures ? figures : &local, err) : check_no_memory(err);
@@ -250,6 +322,8 @@ tn_status check_site(const check_subject *s, const check_case *cases, size_t cas
         fenced_close_run(&c.runs[i]);
     for (size_t i = 0; i < c.ref_count; i++)
         check_reference_close(&c.refs[i]);
+    for (size_t i = 0; i < c.part_count; i++)
+        free(c.parts[i].counts);
     check_other_close(&c.made_up);
     free(c.refs);
     free(c.runs);

@@ -107,9 +107,10 @@ tn_status match_validate(const tn_impl *impl, tn_error *err)
     if (unknown)
         return tn_fail(err, TN_E_KERNEL, NULL, "optional_outputs: %s has no optional outputs with the bits 0x%x",
                        row->name, unknown);
-    if (impl->traits & ~TN_KEEPS_STATE)
+    uint64_t new = impl->traits & ~(TN_KEEPS_STATE | TN_SAME_BITS);
+    if (new)
         return tn_fail(err, TN_E_KERNEL, NULL, "traits: this host knows no bits 0x%llx; use a newer tenon",
-                       (unsigned long long)(impl->traits & ~TN_KEEPS_STATE));
+                       (unsigned long long)new);
     tn_status status = validate_tolerance(&impl->tolerance, "tolerance", err);
     if (status == TN_OK)
         status = validate_tolerance(&impl->gradient_tolerance, "gradient_tolerance", err);

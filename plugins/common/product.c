@@ -119,33 +119,31 @@ static void tile_lines_c(const product_tile *tile, const product_finish *finish,
     }
 }
 
-static void dots_as_f32(const void *const *w, tn_dtype dtype, int32_t rows, int64_t k, const void *const *x,
-                        int32_t tokens, float *sums)
+static void dots_as_f32(const product_block *block, tn_dtype dtype, int64_t k, const void *const *x, int32_t tokens,
+                        float *sums)
 {
-    for (int32_t r = 0; r < rows; r++) {
-        for (int32_t t = 0; t < tokens; t++) {
-            float sum = 0.0f;
-            for (int64_t i = 0; i < k; i++)
-                sum += scalar_load(w[r], i, dtype) * scalar_load(x[t], i, TN_F32);
-            sums[t * PRODUCT_STREAMS + r] = sum;
-        }
+    for (int32_t i = 0; i < tokens * PRODUCT_FEW_ROWS; i++) {
+        int32_t t = i / PRODUCT_FEW_ROWS, r = i % PRODUCT_FEW_ROWS;
+        float sum = 0.0f;
+        for (int64_t e = 0; e < k && r < block->rows; e++)
+            sum += scalar_load(block->w + r * block->step, e, dtype) * scalar_load(x[t], e, TN_F32);
+        sums[i] = sum;
     }
 }
 
-static void dots_f32_c(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
+static void dots_f32_c(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_F32, rows, k, x, tokens, sums);
+    dots_as_f32(block, TN_F32, k, x, tokens, sums);
 }
 
-static void dots_bf16_c(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
-                        float *sums)
+static void dots_bf16_c(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_BF16, rows, k, x, tokens, sums);
+    dots_as_f32(block, TN_BF16, k, x, tokens, sums);
 }
 
-static void dots_f16_c(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
+static void dots_f16_c(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    dots_as_f32(w, TN_F16, rows, k, x, tokens, sums);
+    dots_as_f32(block, TN_F16, k, x, tokens, sums);
 }
 
 static void columns_as_f32(const void *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,

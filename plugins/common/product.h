@@ -6,11 +6,12 @@
  * bf16 weights, is broadcast straight from its row. The weights are never packed, and because the lanes are tokens, the
  * results of gate and up rows are the panel of the next product without being moved.
  *
- * dots (few tokens): lanes along k; four weight rows at a time, which are far apart, so that memory is read in four
- * sequential streams. One alone gets three quarters of the bandwidth where pages are small.
+ * dots (few tokens): the lanes are weight rows, of which sixteen are turned in registers, a line of each at a time,
+ * while the next sixteen are fetched.
  *
- * The order of additions over k depends on the instruction set and on the way taken, never on threads or on which
- * other rows are computed. Nothing here allocates or fails: shapes were checked by the caller's plan. */
+ * Either way each sum is formed along k from its first element to its last, in the steps of the instruction set: the
+ * bits of a result depend on neither the way, nor threads, nor which other tokens and rows are computed. Nothing here
+ * allocates or fails: shapes were checked by the caller's plan. */
 #ifndef PRODUCT_H
 #define PRODUCT_H
 
@@ -20,9 +21,7 @@
 #define PRODUCT_MAX_TOKENS 40 /* of a tile                                                        */
 #define PRODUCT_FEW_TOKENS 8  /* of a call of dots                                                */
 #define PRODUCT_FEW_COLUMNS 4 /* tokens beyond which laying columns into panels is faster       */
-#define PRODUCT_FEW_ROWS 16   /* that few tokens finish at once                                    */
-#define PRODUCT_STREAMS 4     /* rows of a call of dots                                            */
-#define PRODUCT_AHEAD 2048    /* bytes: at memory's speed, its latency                              */
+#define PRODUCT_FEW_ROWS 16   /* of a block of dots; that few tokens finish at once                */
 #define PRODUCT_COLUMNS 64    /* rows of a call of columns                                          */
 
 /* What becomes of the sums of a tile or a row of dots. bias: one f32 per row, or NULL. */
@@ -54,6 +53,15 @@ typedef struct product_tile {
     int32_t width;
     const float *before; /* sums of the elements before these, by tile_part; NULL: none            */
 } product_tile;
+
+/* Rows of dtype at equal distances. */
+typedef struct product_block {
+    const char *w;
+    int64_t step; /* bytes from row to row                                                         */
+    int64_t next; /* bytes from each row to the one that will be wanted after it; 0: none           */
+    int32_t rows; /* 1 to PRODUCT_FEW_ROWS                                                         */
+    bool first;   /* nobody has fetched these rows                                                   */
+} product_block;
 
 typedef struct product_kernels product_kernels;
 
@@ -88,7 +96,7 @@ struct product_kernels {
     const product_variant *variant;
     tn_dtype dtype;
 
-    /* Around every stretch of work in which a thread calls tile_glu and tile_out; nothing blocks in between. */
+    /* Around every stretch of work in which a thread calls dots or tile_...; nothing blocks in between. */
     void (*tiles_begin)(void);
     void (*tiles_end)(void);
 
@@ -116,14 +124,14 @@ struct product_kernels {
     void (*tile_lines)(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
                        int32_t lanes);
 
-    /* sums[t * PRODUCT_STREAMS + r] = w[r] . x[t] for r < rows <= PRODUCT_STREAMS, t < tokens <= PRODUCT_FEW_TOKENS. w
-     * are rows of dtype, x of native type. The rows are read side by side, PRODUCT_AHEAD bytes behind what is
-     * prefetched: the next row of each stream had better follow there. */
-    void (*dots)(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums);
+    /* sums[t * PRODUCT_FEW_ROWS + r] = row r . x[t] for t < tokens <= PRODUCT_FEW_TOKENS; x are rows of native type.
+     * Sums behind the block's rows are written, too. Between tiles_begin and tiles_end. */
+    void (*dots)(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums);
 
     /* As dots, for a matrix whose rows are side by side: element i of row r at w + i * step bytes + r elements. Lanes
-     * are rows: adds to sums[t * space + r] for r < rows <= PRODUCT_COLUMNS, and may touch those up to PRODUCT_COLUMNS.
-     * What lies k steps on is prefetched: there the next call had better go on. */
+     * are rows: goes on with sums[t * space + r] for r < rows <= PRODUCT_COLUMNS, and may touch those up to
+     * PRODUCT_COLUMNS; k is a multiple of 32 but for the last call of a sum. What lies k steps on is prefetched: there
+     * the next call had better go on. */
     void (*columns)(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                     float *sums, int64_t space);
 

@@ -2,7 +2,8 @@
  * Rows of weights at equal distances are loaded from where they are mapped; a panel of pairs is what the instruction
  * wants of its other operand. Of the eight tiles four hold sums, of 32 rows and 32 tokens, so that each tile loaded is
  * used twice: 4 products (64 cycles) for 4 loads (32 cycles). Loads of tokens go past the first cache, where the rows
- * of weights stay. What else there is, dots and rows, is AVX-512's. */
+ * of weights stay. Few tokens take the same instruction, so that their sums have its order. What else there is is
+ * AVX-512's. */
 #include "amx.h"
 #include "product_avx512.h"
 
@@ -247,44 +248,110 @@ static void tile_out_amx(const product_tile *tile, const product_finish *finish,
     }
 }
 
-/* Columns as sums of f32: processors with tiles have half as many units for pairs of bf16 as for f32. The rows of x are
- * of bf16 as everywhere in this variant. */
-INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t rows, int64_t k, const void *const *x,
-                         int tokens, float *sums, int64_t space)
+/* A token is a column of pairs as it lies, loaded with its neighbours for fifteen more, whose sums are not used: every
+ * sum is formed as in tile_sums. 32 elements from i on, of which there are n. */
+INLINE void dots_step(const char *const *row, bool even, const void *const *x, int64_t i, int64_t n, int tokens)
 {
-    (void)dtype;
-    __m512 sum[4][4];
-    __mmask16 lanes[4];
-    for (int v = 0; v < 4; v++)
-        lanes[v] = first_lanes(rows - v * LANES);
-    for (int t = 0; t < tokens; t++)
-        for (int v = 0; v < 4; v++)
-            sum[t][v] = _mm512_loadu_ps(sums + t * space + v * LANES);
-    for (int64_t first = 0; first < k; first += LANES) {
-        float some[4][LANES];
-        int64_t n = k - first < LANES ? k - first : LANES;
-        for (int t = 0; t < tokens; t++)
-            _mm512_storeu_ps(some[t], load_as_f32((const uint16_t *)x[t] + first, TN_BF16, first_lanes(n)));
-        for (int64_t i = 0; i < n; i++) {
-            const char *at = w + (first + i) * step;
-            for (int64_t line = 0; line < 2 * PRODUCT_COLUMNS; line += 64)
-                _mm_prefetch(at + k * step + line, _MM_HINT_T1);
-            for (int v = 0; v < 4; v++) {
-                __m512 a = load_as_f32(at + v * LANES * 2, TN_BF16, lanes[v]);
-                for (int t = 0; t < tokens; t++)
-                    sum[t][v] = _mm512_fmadd_ps(a, _mm512_set1_ps(some[t][i]), sum[t][v]);
-            }
-        }
+    _Alignas(64) char rows[TILE][LINE], pairs[2][2 * LINE] = {{0}};
+    const char *w = row[0] + 2 * i;
+    int64_t stride = row[1] - row[0];
+    if (!even || n < STEP) {
+        copy_rows((const void *const *)row, i, n, rows);
+        w = rows[0];
+        stride = LINE;
     }
     for (int t = 0; t < tokens; t++)
-        for (int v = 0; v < 4; v++)
-            _mm512_storeu_ps(sums + t * space + v * LANES, sum[t][v]);
+        memcpy(pairs[t], (const uint16_t *)x[t] + i, (size_t)(2 * n));
+    amx_written();
+    amx_load(4, w, stride);
+    amx_load(6, pairs[0], 4);
+    amx_dot_bf16(0, 4, 6);
+    if (tokens == 2) {
+        amx_load(7, pairs[1], 4);
+        amx_dot_bf16(1, 4, 7);
+    }
 }
 
+INLINE void dots_of_tokens(const product_block *b, const char *const *row, bool even, int64_t k, const void *const *x,
+                           int tokens, bool fetch, float *sums)
+{
+    _Alignas(64) float all[2][TILE][TILE];
+    amx_zero(0);
+    amx_zero(1);
+    for (int64_t i = 0; i < k; i += STEP) {
+        for (int r = 0; r < TILE && fetch; r++)
+            _mm_prefetch(row[r] + 2 * i + b->next, _MM_HINT_T1);
+        dots_step(row, even, x, i, k - i < STEP ? k - i : STEP, tokens);
+    }
+    amx_store(0, all[0], LINE);
+    if (tokens == 2)
+        amx_store(1, all[1], LINE);
+    for (int t = 0; t < tokens; t++)
+        for (int r = 0; r < TILE; r++)
+            sums[t * PRODUCT_FEW_ROWS + r] = all[t][r][0];
+}
+
+static void dots_amx(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)
+{
+    const char *row[TILE];
+    for (int r = 0; r < TILE; r++)
+        row[r] = block->w + (r < block->rows ? r : block->rows - 1) * block->step;
+    bool even = block->rows == TILE;
+    for (int32_t t = 0; t < tokens; t += 2)
+        if (t + 1 < tokens)
+            dots_of_tokens(block, row, even, k, x + t, 2, t == 0, sums + t * PRODUCT_FEW_ROWS);
+        else
+            dots_of_tokens(block, row, even, k, x + t, 1, t == 0, sums + t * PRODUCT_FEW_ROWS);
+}
+
+/* Pairs of up to 32 columns of n elements along k, and zeros behind them: the right operand of two products. */
+static void column_pairs(const char *w, int64_t step, int32_t columns, int64_t n, char pairs[2][TILE][LINE])
+{
+    _Alignas(64) uint16_t order[2][STEP];
+    for (int i = 0; i < STEP; i++) {
+        order[0][i] = (uint16_t)(i / 2 + i % 2 * STEP);
+        order[1][i] = (uint16_t)(TILE + i / 2 + i % 2 * STEP);
+    }
+    __mmask32 m = columns >= STEP ? 0xffffffffu : (1u << columns) - 1;
+    for (int64_t p = 0; p < TILE; p++) {
+        const char *at = w + 2 * p * step;
+        __m512i even = _mm512_maskz_loadu_epi16(2 * p < n ? m : 0, at);
+        __m512i odd = _mm512_maskz_loadu_epi16(2 * p + 1 < n ? m : 0, at + step);
+        for (int h = 0; h < 2; h++)
+            _mm512_store_si512(pairs[h][p], _mm512_permutex2var_epi16(even, _mm512_load_si512(order[h]), odd));
+    }
+}
+
+/* Tokens are the rows of the left operand, columns the lanes of the right one. */
 static void columns_amx(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,
                         float *sums, int64_t space)
 {
-    columns_of(columns_part, w, TN_BF16, step, rows, k, x, tokens, sums, space);
+    _Alignas(64) char left[TILE][LINE] = {{0}}, pairs[2][TILE][LINE];
+    _Alignas(64) float sum[TILE][TILE] = {{0}};
+    for (int64_t i = 0; i < k; i += STEP) {
+        int64_t n = k - i < STEP ? k - i : STEP;
+        for (int32_t t = 0; t < tokens; t++)
+            _mm512_store_si512(
+                left[t], _mm512_maskz_loadu_epi16(n >= STEP ? 0xffffffffu : (1u << n) - 1, (const uint16_t *)x[t] + i));
+        for (int32_t r = 0; r < rows; r += TILE) {
+            const char *at = (const char *)w + i * step + 2 * r;
+            if (r % STEP == 0)
+                column_pairs(at, step, rows - r, n, pairs);
+            for (int64_t e = 0; e < n && r % STEP == 0; e++)
+                _mm_prefetch(at + (k + e) * step, _MM_HINT_T1);
+            for (int32_t t = 0; t < tokens; t++)
+                memcpy(sum[t], sums + t * space + r, sizeof sum[t]);
+            amx_written();
+            amx_load(0, sum, LINE);
+            amx_load(4, left, LINE);
+            amx_load(6, pairs[r / TILE % 2], LINE);
+            amx_dot_bf16(0, 4, 6);
+            amx_store(0, sum, LINE);
+            amx_written();
+            for (int32_t t = 0; t < tokens; t++)
+                memcpy(sums + t * space + r, sum[t], sizeof sum[t]);
+        }
+    }
 }
 
 static void tile_lines_amx(const product_tile *tile, const product_finish *finish, int32_t rows, void *const *y,
@@ -302,6 +369,7 @@ static void tile_lines_amx(const product_tile *tile, const product_finish *finis
 void product_init_amx(product_kernels *kernels)
 {
     kernels->columns = columns_amx;
+    kernels->dots = dots_amx;
     kernels->tiles_begin = tiles_begin_amx;
     kernels->tiles_end = tiles_end_amx;
     kernels->tile_part = tile_part_amx;

@@ -4,7 +4,6 @@
 /* 12 sums, 3 vectors of tokens and a weight fill 16 registers. */
 #define ROWS 4
 #define MAX_VECTORS 3
-#define DOTS_TOKENS 2
 
 #include "product_f32.h"
 

@@ -1,8 +1,7 @@
 /* Products in f32 with 16 lanes: f32 itself, and bf16 and f16 after conversion. */
 #include "product_avx512.h"
 
-#define DOTS_TOKENS 4
-#include "product_dots_f32.h"
+#include "product_dots.h"
 
 /* 16 tokens and 16 elements at a time. */
 INLINE void pack_as_f32(const void *const *x, tn_dtype dtype, int32_t tokens, int32_t width, int64_t k, float *panel)

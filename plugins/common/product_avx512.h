@@ -66,6 +66,16 @@ static inline void transpose_16x16(__m512i v[16])
     }
 }
 
+INLINE void vec_transpose(vec v[LANES])
+{
+    __m512i w[LANES];
+    for (int i = 0; i < LANES; i++)
+        w[i] = _mm512_castps_si512(v[i]);
+    transpose_16x16(w);
+    for (int i = 0; i < LANES; i++)
+        v[i] = _mm512_castsi512_ps(w[i]);
+}
+
 /* Writes words w (four for each of 16 tokens) to y[t] + offset. bytes < 16 for a part of the words. */
 INLINE void store_words(const __m512i w[4], void *const *y, int32_t tokens, int64_t offset, int64_t bytes)
 {

@@ -1,7 +1,6 @@
 /* Products of bf16 through dot products of pairs, accumulated in f32: one instruction multiplies 32 pairs. */
 #include "product_avx512.h"
 
-#define DOTS_TOKENS 4
 #include "product_dots.h"
 
 static inline __m512 dot_pairs(__m512 sum, __m512i a, __m512i b)
@@ -135,44 +134,34 @@ static void tile_lines_bf16(const product_tile *tile, const product_finish *fini
     tile_of_width(&call, tile_sums, TILE_LINES, true);
 }
 
-/* One step along k, of up to 32 elements. */
-INLINE void dots_step(const char *const *w, const char *const *x, int64_t i, __mmask32 m, int tokens,
-                      __m512 sum[PRODUCT_STREAMS][4])
+/* Elements i .. of sixteen rows, turned: pairs of them with those of tokens. */
+INLINE void dots_pairs(const char *const *row, const void *const *x, int64_t i, int n, int tokens, __m512 *sums)
 {
-    __m512i v[4];
-    for (int t = 0; t < tokens; t++)
-        v[t] = _mm512_maskz_loadu_epi16(m, x[t] + 2 * i);
-    for (int r = 0; r < PRODUCT_STREAMS; r++) {
-        __m512i a = _mm512_maskz_loadu_epi16(m, w[r] + 2 * i);
-        for (int t = 0; t < tokens; t++)
-            sum[r][t] = dot_pairs(sum[r][t], a, v[t]);
-    }
+    __m512i w[LANES];
+    for (int r = 0; r < LANES; r++)
+        w[r] = _mm512_maskz_loadu_epi16(first_halves(n), row[r] + 2 * i);
+    transpose_16x16(w);
+    for (int p = 0; 2 * p < n; p++)
+        for (int t = 0; t < tokens; t++) {
+            uint32_t two = 0;
+            memcpy(&two, (const uint16_t *)x[t] + i + 2 * p, 2 * p + 1 < n ? 4 : 2);
+            sums[t] = dot_pairs(sums[t], w[p], _mm512_set1_epi32((int)two));
+        }
 }
 
-INLINE void dots_stretch(const char *const *w, tn_dtype dtype, int64_t k, const char *const *x, int tokens, bool first,
-                         __m512 *sums)
+INLINE void dots_line(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n, int tokens,
+                      __m512 *sums)
 {
     (void)dtype;
-    __m512 sum[PRODUCT_STREAMS][4];
-    int64_t i = 0;
-    for (int r = 0; r < PRODUCT_STREAMS; r++)
-        for (int t = 0; t < tokens; t++)
-            sum[r][t] = sums[t * PRODUCT_STREAMS + r];
-    for (; i + 32 <= k; i += 32) {
-        for (int r = 0; r < PRODUCT_STREAMS && first; r++)
-            _mm_prefetch(w[r] + 2 * i + PRODUCT_AHEAD, _MM_HINT_T0);
-        dots_step(w, x, i, 0xffffffffu, tokens, sum);
-    }
-    if (i < k)
-        dots_step(w, x, i, (1u << (k - i)) - 1, tokens, sum);
-    for (int r = 0; r < PRODUCT_STREAMS; r++)
-        for (int t = 0; t < tokens; t++)
-            sums[t * PRODUCT_STREAMS + r] = sum[r][t];
+    if (n == 2 * LANES) /* unrolled */
+        dots_pairs(row, x, i, 2 * LANES, tokens, sums);
+    else
+        dots_pairs(row, x, i, (int)n, tokens, sums);
 }
 
-static void dots_bf16(const void *const *w, int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
+static void dots_bf16(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    dots_of(dots_stretch, w, TN_BF16, TN_BF16, rows, k, x, tokens, sums);
+    dots_of(dots_line, block, TN_BF16, k, x, tokens, sums);
 }
 
 /* Up to four tokens by 64 rows, which are the lanes. Two neighbours along k are interleaved into pairs: the rows of
@@ -181,10 +170,16 @@ INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t ro
                          int tokens, float *sums, int64_t space)
 {
     (void)dtype;
+    const __m512i to_lanes[2] = {_mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
+                                 _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31)};
+    const __m512i of_lanes[2] = {_mm512_setr_epi32(0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27),
+                                 _mm512_setr_epi32(4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)};
     __m512 sum[4][4];
     for (int t = 0; t < tokens; t++)
-        for (int v = 0; v < 4; v++)
-            sum[t][v] = _mm512_setzero_ps();
+        for (int j = 0; j < 4; j++) {
+            const float *from = sums + t * space + j / 2 * 2 * LANES;
+            sum[t][j] = _mm512_permutex2var_ps(_mm512_loadu_ps(from), of_lanes[j % 2], _mm512_loadu_ps(from + LANES));
+        }
     __mmask32 low = rows >= 32 ? 0xffffffffu : (1u << rows) - 1;
     __mmask32 high = rows >= 64 ? 0xffffffffu : rows > 32 ? (1u << (rows - 32)) - 1 : 0;
     for (int64_t i = 0; i < k; i += 2) {
@@ -206,17 +201,10 @@ INLINE void columns_part(const char *w, tn_dtype dtype, int64_t step, int32_t ro
                 sum[t][j] = dot_pairs(sum[t][j], v[j], _mm512_set1_epi32((int)two));
         }
     }
-    for (int t = 0; t < tokens; t++) {
-        for (int j = 0; j < 4; j += 2) {
-            const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-            const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-            float *to = sums + t * space + j * LANES;
-            __m512 low_rows = _mm512_permutex2var_ps(sum[t][j], first, sum[t][j + 1]);
-            __m512 high_rows = _mm512_permutex2var_ps(sum[t][j], second, sum[t][j + 1]);
-            _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), low_rows));
-            _mm512_storeu_ps(to + LANES, _mm512_add_ps(_mm512_loadu_ps(to + LANES), high_rows));
-        }
-    }
+    for (int t = 0; t < tokens; t++)
+        for (int j = 0; j < 4; j++)
+            _mm512_storeu_ps(sums + t * space + j * LANES,
+                             _mm512_permutex2var_ps(sum[t][j / 2 * 2], to_lanes[j % 2], sum[t][j / 2 * 2 + 1]));
 }
 
 static void columns_bf16(const void *w, int64_t step, int32_t rows, int64_t k, const void *const *x, int32_t tokens,

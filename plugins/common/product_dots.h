@@ -1,57 +1,126 @@
-/* Dot products with few tokens, written once for every element and width of vectors: include vec_<isa>.h first.
- * DOTS_TOKENS tokens with PRODUCT_STREAMS rows, and what they are multiplied from, fit into the registers. */
+/* Few tokens, written once for every instruction set with vectors: include vec_<isa>.h and vec_transpose first. Sixteen
+ * rows go side by side, a line of each at a time; with more rows memory gives less. */
 #ifndef PRODUCT_DOTS_H
 #define PRODUCT_DOTS_H
 
 #include "product.h"
 
-/* More than DOTS_TOKENS tokens take k in stretches, of so many bytes of a token, whose rows stay in the first cache. */
-enum { DOTS_STRETCH = 2048 };
+enum { DOTS_TOKENS = VEC_LANES == 16 ? 8 : 4, DOTS_VECTORS = PRODUCT_FEW_ROWS / VEC_LANES };
 
-/* A stretch of k of PRODUCT_STREAMS rows of dtype, added to sums[t * PRODUCT_STREAMS + r]. Rows are fetched ahead when
- * `first` comes by. */
-typedef void dots_stretch_fn(const char *const *w, tn_dtype dtype, int64_t k, const char *const *x, int tokens,
-                             bool first, vec *sums);
+/* Bytes. More than DOTS_TOKENS tokens take k in stretches of so much of a row, which stay in the first cache. What lies
+ * DOTS_AHEAD on in a row, or in the next ones, is fetched into the second: in the first, rows that are pages apart
+ * would push each other out. */
+enum { DOTS_LINE = 64, DOTS_STRETCH = 512, DOTS_AHEAD = 8192, DOTS_FIRST = 512 };
 
-/* Each number of tokens is code of its own. */
-VEC_INLINE void dots_tokens(dots_stretch_fn *stretch, const char *const *w, tn_dtype dtype, int64_t k,
-                            const char *const *x, int32_t tokens, bool first, vec *sums)
+typedef struct dots_run {
+    const product_block *block;
+    tn_dtype dtype;
+    int64_t size, bytes; /* of an element, of a row                                              */
+    const void *const *x;
+    const char *row[PRODUCT_FEW_ROWS]; /* those behind the last repeat it                            */
+    float *sums;
+} dots_run;
+
+/* Elements i .. i + n - 1, a line or the rest of it, of VEC_LANES rows with those of tokens: added to sums, whose lanes
+ * are the rows. */
+typedef void dots_line_fn(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
+                          int tokens, vec *sums);
+
+VEC_INLINE void dots_fetch(const dots_run *d, int64_t at)
 {
-    if (tokens == 1)
-        stretch(w, dtype, k, x, 1, first, sums);
-    else if (tokens == 2)
-        // NOLINTNEXTLINE(bugprone-branch-clone): where DOTS_TOKENS is 3, this is the last
-        stretch(w, dtype, k, x, 2, first, sums);
-    else if (tokens == 3)
-        stretch(w, dtype, k, x, DOTS_TOKENS < 3 ? DOTS_TOKENS : 3, first, sums);
-    else
-        stretch(w, dtype, k, x, DOTS_TOKENS, first, sums);
+    int64_t ahead = d->bytes < DOTS_AHEAD ? d->bytes : DOTS_AHEAD, to = at + ahead;
+    to += to < d->bytes ? 0 : d->block->next - d->bytes;
+    for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
+        __builtin_prefetch(d->row[r] + to, 0, 2);
+    for (int r = 0; r < PRODUCT_FEW_ROWS && d->block->first; r++)
+        __builtin_prefetch(d->row[r] + at + DOTS_FIRST, 0, 2);
 }
 
-/* native: of x. */
-VEC_INLINE void dots_of(dots_stretch_fn *stretch_of, const void *const *w, tn_dtype dtype, tn_dtype native,
-                        int32_t rows, int64_t k, const void *const *x, int32_t tokens, float *sums)
+/* A stretch of k with tokens from `first` on. */
+VEC_INLINE void dots_stretch(dots_line_fn *line, const dots_run *d, int64_t from, int64_t end, int32_t first,
+                             int tokens)
 {
-    vec part[PRODUCT_FEW_TOKENS * PRODUCT_STREAMS];
-    for (int32_t i = 0; i < tokens * PRODUCT_STREAMS; i++)
-        part[i] = vec_set(0.0f);
-    int64_t size = dtype == TN_F32 ? 4 : 2, x_size = native == TN_F32 ? 4 : 2;
-    int64_t stretch = tokens > DOTS_TOKENS && k * x_size > DOTS_STRETCH ? DOTS_STRETCH / x_size : k;
-    for (int64_t from = 0; from < k; from += stretch) {
-        const char *row[PRODUCT_STREAMS];
-        int64_t n = k - from < stretch ? k - from : stretch;
-        for (int32_t r = 0; r < PRODUCT_STREAMS; r++)
-            row[r] = (const char *)w[r < rows ? r : rows - 1] + from * size;
-        for (int32_t t = 0; t < tokens; t += DOTS_TOKENS) {
-            const char *token[DOTS_TOKENS];
-            int32_t m = tokens - t < DOTS_TOKENS ? tokens - t : DOTS_TOKENS;
-            for (int32_t i = 0; i < DOTS_TOKENS; i++)
-                token[i] = (const char *)x[t + (i < m ? i : 0)] + from * x_size;
-            dots_tokens(stretch_of, row, dtype, n, token, m, t == 0, part + t * PRODUCT_STREAMS);
+    vec sums[DOTS_VECTORS][DOTS_TOKENS];
+    for (int v = 0; v < DOTS_VECTORS; v++)
+        for (int t = 0; t < tokens; t++) {
+            const float *before = d->sums + (first + t) * PRODUCT_FEW_ROWS + v * VEC_LANES;
+            sums[v][t] = from > 0 ? vec_load((const char *)before, TN_F32) : vec_set(0.0f);
         }
+    for (int64_t i = from; i < end; i += DOTS_LINE / d->size) {
+        int64_t left = end - i, n = DOTS_LINE / d->size;
+        if (first == 0)
+            dots_fetch(d, i * d->size);
+        for (int v = 0; v < DOTS_VECTORS; v++)
+            line(d->row + v * VEC_LANES, d->dtype, d->x + first, i, left < n ? left : n, tokens, sums[v]);
     }
-    for (int32_t t = 0; t < tokens; t++)
-        vec_sum_four(part + t * PRODUCT_STREAMS, sums + t * PRODUCT_STREAMS);
+    for (int v = 0; v < DOTS_VECTORS; v++)
+        for (int t = 0; t < tokens; t++)
+            vec_store((char *)(d->sums + (first + t) * PRODUCT_FEW_ROWS + v * VEC_LANES), TN_F32, sums[v][t]);
+}
+
+/* Each number of tokens is code of its own. */
+VEC_INLINE void dots_of(dots_line_fn *line, const product_block *block, tn_dtype dtype, int64_t k, const void *const *x,
+                        int32_t tokens, float *sums)
+{
+    int64_t size = dtype == TN_F32 ? 4 : 2, stretch = tokens > DOTS_TOKENS ? DOTS_STRETCH / size : k;
+    dots_run d = {.block = block, .dtype = dtype, .size = size, .bytes = k * size, .x = x, .sums = sums};
+    for (int r = 0; r < PRODUCT_FEW_ROWS; r++)
+        d.row[r] = block->w + (r < block->rows ? r : block->rows - 1) * block->step;
+    for (int64_t from = 0; from < k; from += stretch) {
+        int64_t end = k - from < stretch ? k : from + stretch;
+        int32_t t = 0;
+        for (; t + DOTS_TOKENS <= tokens; t += DOTS_TOKENS)
+            dots_stretch(line, &d, from, end, t, DOTS_TOKENS);
+        for (; t + 4 <= tokens; t += 4)
+            dots_stretch(line, &d, from, end, t, 4);
+        for (; t + 2 <= tokens; t += 2)
+            dots_stretch(line, &d, from, end, t, 2);
+        if (t < tokens)
+            dots_stretch(line, &d, from, end, t, 1);
+    }
+}
+
+/* ---- in f32: f32 itself, and bf16 and f16 after conversion --------------------------------------------------- */
+
+/* Elements i .. of VEC_LANES rows, turned. */
+VEC_INLINE void dots_turned(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int n, int tokens,
+                            vec *sums)
+{
+    int64_t at = i * (dtype == TN_F32 ? 4 : 2);
+    vec block[VEC_LANES];
+    for (int r = 0; r < VEC_LANES; r++)
+        block[r] = n == VEC_LANES ? vec_load(row[r] + at, dtype) : vec_load_part(row[r] + at, dtype, n);
+    vec_transpose(block);
+    for (int e = 0; e < n; e++)
+        for (int t = 0; t < tokens; t++)
+            sums[t] = vec_fma(block[e], vec_set(((const float *)x[t])[i + e]), sums[t]);
+}
+
+VEC_INLINE void dots_line_f32(const char *const *row, tn_dtype dtype, const void *const *x, int64_t i, int64_t n,
+                              int tokens, vec *sums)
+{
+    int64_t end = i + n;
+    for (; i + VEC_LANES <= end; i += VEC_LANES) /* unrolled */
+        dots_turned(row, dtype, x, i, VEC_LANES, tokens, sums);
+    if (i < end)
+        dots_turned(row, dtype, x, i, (int)(end - i), tokens, sums);
+}
+
+static inline void dots_f32(const product_block *block, int64_t k, const void *const *x, int32_t tokens, float *sums)
+{
+    dots_of(dots_line_f32, block, TN_F32, k, x, tokens, sums);
+}
+
+static inline void dots_from_bf16(const product_block *block, int64_t k, const void *const *x, int32_t tokens,
+                                  float *sums)
+{
+    dots_of(dots_line_f32, block, TN_BF16, k, x, tokens, sums);
+}
+
+static inline void dots_from_f16(const product_block *block, int64_t k, const void *const *x, int32_t tokens,
+                                 float *sums)
+{
+    dots_of(dots_line_f32, block, TN_F16, k, x, tokens, sums);
 }
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "activation_vec.h"
 #include "product.h"
-#include "product_dots_f32.h"
+#include "product_dots.h"
 
 enum { LANES = VEC_LANES };
 

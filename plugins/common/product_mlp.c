@@ -1,4 +1,4 @@
-/* Few tokens through the pieces of a gated MLP: rows of weights as streams; what calls have in common. */
+/* Few tokens through the pieces of a gated MLP: blocks of rows; what calls have in common. */
 #include "product_parts.h"
 
 #include <string.h>
@@ -42,47 +42,23 @@ static void finish_few_out(const few_out *s, int64_t row, int64_t n, const float
         s->kernels->row_out(sums + t * space, &finish, (int32_t)n, (char *)s->y[t] + row * size);
 }
 
-/* The next rows of up to PRODUCT_STREAMS streams, each a sequence of neighbours in a matrix. Those with more rows left
- * come first. */
-typedef struct few_streams {
-    const char *at[PRODUCT_STREAMS];
-    int64_t step[PRODUCT_STREAMS], left[PRODUCT_STREAMS];
-    float sums[PRODUCT_STREAMS][PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS]; /* of row i of token t at t * 16 + i      */
-} few_streams;
-
-static void open_stream(const product_kernels *kernels, few_streams *s, int j, const product_matrix *w, int64_t row,
-                        int64_t end)
+/* The sums of up to a block of rows from `row` on, of those begin .. end - 1. Returns how many. */
+static int64_t few_dots(const product_kernels *kernels, const product_matrix *w, int64_t row, int64_t begin,
+                        int64_t end, int64_t k, const void *const *x, int32_t tokens, float *sums)
 {
-    s->left[j] = row < end ? product_least(end - row, PRODUCT_FEW_ROWS) : 0;
-    s->at[j] = s->left[j] > 0 ? product_at(kernels, w, row) : NULL;
-    s->step[j] = w->row_stride * product_element(kernels);
-}
-
-static void read_streams(const product_kernels *kernels, few_streams *s, int64_t k, const void *const *x,
-                         int32_t tokens)
-{
-    for (int64_t i = 0; i < s->left[0]; i++) {
-        const void *w[PRODUCT_STREAMS];
-        float sums[PRODUCT_FEW_TOKENS * PRODUCT_STREAMS];
-        int32_t rows = 0;
-        for (; rows < PRODUCT_STREAMS && i < s->left[rows]; rows++)
-            w[rows] = s->at[rows] + i * s->step[rows];
-        kernels->dots(w, rows, k, x, tokens, sums);
-        for (int32_t r = 0; r < rows; r++)
-            for (int32_t t = 0; t < tokens; t++)
-                s->sums[r][t * PRODUCT_FEW_ROWS + i] = sums[t * PRODUCT_STREAMS + r];
-    }
-}
-
-/* Rows of one of `parts` equal parts of n rows, in whole steps of PRODUCT_FEW_ROWS. */
-static int64_t part_of(int64_t n, int64_t parts)
-{
-    return ((n + PRODUCT_FEW_ROWS - 1) / PRODUCT_FEW_ROWS + parts - 1) / parts * PRODUCT_FEW_ROWS;
+    int64_t step = w->row_stride * product_element(kernels), rows = product_least(end - row, PRODUCT_FEW_ROWS);
+    const product_block block = {.w = product_at(kernels, w, row),
+                                 .step = step,
+                                 .next = row + rows < end ? PRODUCT_FEW_ROWS * step : 0,
+                                 .rows = (int32_t)rows,
+                                 .first = row == begin};
+    kernels->dots(&block, k, x, tokens, sums);
+    return rows;
 }
 
 /* Rows that lie side by side. A stretch of them is read as it lies in memory, a few elements along k at a time: their
  * sums stay in the first two caches, and each page is met once. */
-enum { COLUMN_SUMS = 8192, COLUMN_STEP = 8 };
+enum { COLUMN_SUMS = 8192, COLUMN_STEP = 32 };
 
 /* Rows of `parts` matrices whose sums for so many tokens there is room for. */
 static int64_t column_stretch(int32_t tokens, int parts)
@@ -139,36 +115,31 @@ void product_glu_few(const product_kernels *kernels, const product_mlp *mlp, int
                      const void *const *x, int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *h)
 {
     const few_glu to = {kernels, mlp, act, out, h, tokens};
-    int64_t half = part_of(end - begin, 2);
-    for (int64_t f = begin; f < begin + half && mlp->gate.k_stride == 1; f += PRODUCT_FEW_ROWS) {
-        few_streams s;
-        for (int j = 0; j < 2; j++) {
-            open_stream(kernels, &s, 2 * j, &mlp->gate, f + j * half, end);
-            open_stream(kernels, &s, 2 * j + 1, &mlp->up, f + j * half, end);
-        }
-        read_streams(kernels, &s, hidden, x, tokens);
-        for (int j = 0; j < 2 && s.left[2 * j] > 0; j++)
-            finish_few_glu(&to, f + j * half, s.left[2 * j], s.sums[2 * j], s.sums[2 * j + 1], PRODUCT_FEW_ROWS);
-    }
+    float gate[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS], up[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
+    kernels->tiles_begin();
     if (mlp->gate.k_stride != 1)
         glu_columns(&to, hidden, x, begin, end);
+    for (int64_t f = begin; mlp->gate.k_stride == 1 && f < end; f += PRODUCT_FEW_ROWS) {
+        int64_t n = few_dots(kernels, &mlp->gate, f, begin, end, hidden, x, tokens, gate);
+        few_dots(kernels, &mlp->up, f, begin, end, hidden, x, tokens, up);
+        finish_few_glu(&to, f, n, gate, up, PRODUCT_FEW_ROWS);
+    }
+    kernels->tiles_end();
 }
 
 void product_out_few(const product_kernels *kernels, const product_matrix *w, int64_t k, const void *const *x,
                      int32_t tokens, int64_t begin, int64_t end, tn_dtype out, void *const *y)
 {
     const few_out to = {kernels, w, out, y, tokens};
-    int64_t part = part_of(end - begin, PRODUCT_STREAMS);
-    for (int64_t row = begin; row < begin + part && w->k_stride == 1; row += PRODUCT_FEW_ROWS) {
-        few_streams s;
-        for (int j = 0; j < PRODUCT_STREAMS; j++)
-            open_stream(kernels, &s, j, w, row + j * part, end);
-        read_streams(kernels, &s, k, x, tokens);
-        for (int j = 0; j < PRODUCT_STREAMS && s.left[j] > 0; j++)
-            finish_few_out(&to, row + j * part, s.left[j], s.sums[j], PRODUCT_FEW_ROWS);
-    }
+    float sums[PRODUCT_FEW_TOKENS * PRODUCT_FEW_ROWS];
+    kernels->tiles_begin();
     if (w->k_stride != 1)
         out_columns(&to, k, x, begin, end);
+    for (int64_t row = begin; w->k_stride == 1 && row < end; row += PRODUCT_FEW_ROWS) {
+        int64_t n = few_dots(kernels, w, row, begin, end, k, x, tokens, sums);
+        finish_few_out(&to, row, n, sums, PRODUCT_FEW_ROWS);
+    }
+    kernels->tiles_end();
 }
 
 void product_native_rows(const product_kernels *kernels, const void *const *x, int64_t n, int64_t k, void *memory,

@@ -4,7 +4,6 @@
 /* 24 sums, 3 vectors of tokens and a weight: 28 of 32 registers. */
 #define ROWS 8
 #define MAX_VECTORS 3
-#define DOTS_TOKENS 4
 
 #include "product_f32.h"
 

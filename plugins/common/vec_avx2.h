@@ -84,13 +84,6 @@ VEC_INLINE float vec_sum(vec a)
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* The sums of four vectors, side by side. */
-VEC_INLINE void vec_sum_four(const vec v[4], float *sums)
-{
-    __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
-}
-
 VEC_INLINE vec vec_exp(vec a)
 {
     static const float coefficient[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};

@@ -95,18 +95,6 @@ VEC_INLINE float vec_sum(vec a)
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
-/* The sums of four vectors, side by side. */
-VEC_INLINE void vec_sum_four(const vec v[4], float *sums)
-{
-    __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
-    __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
-    __m512d low = _mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b));
-    __m512d high = _mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b));
-    a = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
-    __m256 c = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1)));
-}
-
 /* e^a within 2 units of the last place; infinity above 88.72, 0 below -104, NaN stays. */
 VEC_INLINE vec vec_exp(vec a)
 {

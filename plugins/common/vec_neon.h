@@ -84,12 +84,6 @@ VEC_INLINE float vec_sum(vec a)
     return vget_lane_f32(half, 0) + vget_lane_f32(half, 1);
 }
 
-/* The sums of four vectors, side by side. */
-VEC_INLINE void vec_sum_four(const vec v[4], float *sums)
-{
-    vst1q_f32(sums, vpaddq_f32(vpaddq_f32(v[0], v[1]), vpaddq_f32(v[2], v[3])));
-}
-
 VEC_INLINE vec vec_exp(vec a)
 {
     static const float coefficient[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};

@@ -1,4 +1,5 @@
 /* cpu_linear: which linear layers it takes, and their weights as the products want them. */
+#define TN_ABI_NEEDED 3 /* TN_SAME_BITS */
 #include "linear.h"
 
 static const tn_tensor *tensor_of(const tn_site *site, tn_role role)
@@ -70,6 +71,7 @@ static const tn_impl impls[] = {{
     .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
     .plan = linear_plan,
     .forward = linear_call,
+    .traits = TN_SAME_BITS,
     .backward = linear_gradients_call,
     .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 3, .ulps_f16 = 3},
 }};

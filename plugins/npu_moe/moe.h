@@ -10,8 +10,7 @@
 /* What a site says, with its weights. Borrowed from the site. */
 typedef struct moe_layer {
     const product_kernels *kernels;
-    const product_kernels *wide; /* of the same dtype, with f32 as native type                        */
-    const gate_kernels *gates;   /* for gradients                                                     */
+    const gate_kernels *gates; /* for gradients                                                     */
     tn_act act;
     int64_t hidden, inter, experts, top_k;
     bool scaled; /* a routing weight is a factor of its expert's input, not of its output             */

@@ -141,7 +141,7 @@ void moe_apart_tiles(const moe_layer *layer, const product_mlp *mlp, const void 
 }
 
 void moe_apart_few(const moe_layer *layer, const product_mlp *mlp, const void *const *x, int32_t tokens, int64_t begin,
-                   int64_t end, tn_dtype out, void *const *h, float *strip)
+                   int64_t end, void *const *h, float *strip)
 {
     const product_kernels *kernels = layer->kernels;
     for (int64_t f = begin; f < end; f += MOE_APART) {
@@ -155,12 +155,13 @@ void moe_apart_few(const moe_layer *layer, const product_mlp *mlp, const void *c
             product_out_few(kernels, &parts[i], layer->hidden, x, tokens, 0, row / count, TN_F32, y);
         }
         for (int32_t t = 0; t < tokens; t++) {
-            float activated[MOE_APART];
+            float activated[MOE_APART], narrow[MOE_APART];
             finish(layer, mlp, strip + t * row, f, n, activated);
-            if (out == TN_F32)
-                memcpy((float *)h[t] + f, activated, (size_t)n * sizeof *activated);
+            pieces_round(kernels, activated, n, narrow);
+            if (kernels->variant->native == TN_F32)
+                kernels->widen(narrow, n, (float *)h[t] + f);
             else
-                pieces_round(kernels, activated, n, (char *)h[t] + f * 2);
+                memcpy((char *)h[t] + f * 2, narrow, (size_t)n * 2);
         }
     }
 }

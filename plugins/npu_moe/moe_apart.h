@@ -41,7 +41,7 @@ static inline size_t moe_apart_size(const moe_layer *layer, int64_t tokens)
 void moe_apart_tiles(const moe_layer *layer, const product_mlp *mlp, const void *x, int64_t tokens, int64_t begin,
                      int64_t end, char *h, float *strip, void **y, char *rows, void *scratch);
 void moe_apart_few(const moe_layer *layer, const product_mlp *mlp, const void *const *x, int32_t tokens, int64_t begin,
-                   int64_t end, tn_dtype out, void *const *h, float *strip);
+                   int64_t end, void *const *h, float *strip);
 
 /* n features of one token: h = scale act(gate, up), dh's gradients of gate and up times scale, all f32; returns the sum
  * of dh act(gate, up). dh is used up. */

@@ -6,9 +6,8 @@
 /* Columns of a result that threads share. */
 #define COLUMNS 64
 
-/* Up to so many tokens what lies between the two products stays f32 even where the dot product takes bf16: reading the
- * weights takes longer than what is done with them. */
-#define WIDE_TOKENS 4
+/* That a token may have; plan takes no more. */
+enum { MOST_EXPERTS = 256 };
 
 /* A thread's own view of the call. */
 typedef struct few_state {
@@ -90,7 +89,7 @@ static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int
     const moe_layer *layer = run->layer;
     const void *x[PRODUCT_FEW_TOKENS];
     void *h[PRODUCT_FEW_TOKENS], *y[PRODUCT_FEW_TOKENS];
-    const product_kernels *second = run->tokens <= WIDE_TOKENS ? layer->wide : layer->kernels;
+    const product_kernels *kernels = layer->kernels;
     product_mlp mlp = moe_expert(layer, e);
     for (int32_t i = 0; i < n; i++) {
         int64_t slot = s->slots[s->offsets[e] + from + i];
@@ -101,12 +100,11 @@ static void few_rows(const few_state *s, int64_t e, bool down, int64_t from, int
     if (!down && layer->scaled && e < layer->experts)
         few_scaled(s, e, from, n, x);
     if (down)
-        product_out_few(second, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
+        product_out_few(kernels, &mlp.down, mlp.inter, (const void *const *)h, n, first, last, TN_F32, y);
     else if (moe_is_apart(layer, e))
-        moe_apart_few(layer, &mlp, x, n, first, last, second->variant->native, h,
-                      (float *)(void *)(s->mine + run->memory.strip));
+        moe_apart_few(layer, &mlp, x, n, first, last, h, (float *)(void *)(s->mine + run->memory.strip));
     else
-        product_glu_few(layer->kernels, &mlp, layer->hidden, layer->act, x, n, first, last, second->variant->native, h);
+        product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, n, first, last, kernels->variant->native, h);
 }
 
 /* A caller may name an expert more than once for a token. */
@@ -143,28 +141,45 @@ static void few_experts(const few_state *s, bool down)
         few_units(s, down, begin / product_unit, end / product_unit);
 }
 
-/* Each thread does some columns of y: a token's results in the order of its slots. */
+/* The places of a token's experts in the order of the experts, as many tokens add theirs up. */
+static int32_t in_order(const few_state *s, int64_t t, int32_t place[MOST_EXPERTS])
+{
+    const int32_t *expert = s->routed.experts + t * s->run->layer->top_k;
+    int32_t count = 0;
+    for (int32_t j = 0; j < s->run->layer->top_k; j++) {
+        int32_t at = count;
+        for (; at > 0 && expert[place[at - 1]] > expert[j]; at--)
+            place[at] = place[at - 1];
+        place[at] = j;
+        count += expert[j] >= 0;
+    }
+    return count;
+}
+
+/* Each thread does some columns of y. */
 static void few_combine(const few_state *s)
 {
     const moe_run *run = s->run;
     const moe_layer *layer = run->layer;
-    const void *parts[256];
-    float ones[256];
+    const void *parts[MOST_EXPERTS];
+    float weights[MOST_EXPERTS];
+    int32_t place[MOST_EXPERTS];
     int64_t begin, end, k = layer->top_k, size = moe_element(layer);
     product_share((layer->hidden + COLUMNS - 1) / COLUMNS, s->thread, s->threads, &begin, &end);
     begin *= COLUMNS;
     end = moe_least(end * COLUMNS, layer->hidden);
-    for (int64_t j = 0; j < k; j++)
-        ones[j] = 1.0f;
     for (int64_t t = 0; t < run->tokens && begin < end; t++) {
         const float *results = run->memory.results + t * moe_slots(layer) * layer->hidden + begin;
-        for (int64_t j = 0; j < k; j++)
-            parts[j] = results + j * layer->hidden;
+        int32_t count = in_order(s, t, place);
+        for (int32_t i = 0; i < count; i++) {
+            parts[i] = results + place[i] * layer->hidden;
+            weights[i] = layer->scaled ? 1.0f : s->routed.weights[t * k + place[i]];
+        }
         const product_combine c = {.part_dtype = TN_F32,
                                    .dtype = layer->kernels->dtype,
-                                   .count = (int32_t)k,
+                                   .count = count,
                                    .part = parts,
-                                   .weight = layer->scaled ? ones : s->routed.weights + t * k,
+                                   .weight = weights,
                                    .extra = layer->shared_inter ? results + k * layer->hidden : NULL,
                                    .extra_weight = layer->shared_scale ? s->scale[t] : 1.0f};
         layer->kernels->combine(&c, end - begin, (char *)product_row(run->y, t) + begin * size);

@@ -48,7 +48,7 @@ static void first_product(const moe_run *run, const routes *block, int64_t first
             rows[i] = h + i * h_row;
         product_native_rows(kernels, x, n, layer->hidden, mine + m->panel_x, x);
         if (moe_is_apart(layer, p->group))
-            moe_apart_few(layer, &mlp, x, (int32_t)n, p->begin, p->end, kernels->variant->native, rows, strip);
+            moe_apart_few(layer, &mlp, x, (int32_t)n, p->begin, p->end, rows, strip);
         else
             product_glu_few(kernels, &mlp, layer->hidden, layer->act, x, (int32_t)n, p->begin, p->end,
                             kernels->variant->native, rows);

@@ -1,4 +1,5 @@
 /* npu_fused_moe: which routers, experts, blocks and grouped products it takes on the CPU, and its list of devices. */
+#define TN_ABI_NEEDED 3 /* TN_SAME_BITS */
 #include "moe_ascend.h"
 #include "moe_route.h"
 #include "site.h"
@@ -134,6 +135,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = moe_plan,
      .forward = moe_call,
+     .traits = TN_SAME_BITS,
      .backward = moe_call_back,
      .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
@@ -146,6 +148,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = moe_plan,
      .forward = moe_call,
+     .traits = TN_SAME_BITS,
      .backward = moe_call_back,
      .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
@@ -159,6 +162,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = moe_plan,
      .forward = route_call,
+     .traits = TN_SAME_BITS,
      .backward = route_call_back,
      .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 128}},
     {.size = sizeof(tn_impl),
@@ -169,6 +173,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = gmm_plan,
      .forward = gmm_call,
+     .traits = TN_SAME_BITS,
      .backward = gmm_call_back},
 };
 

@@ -47,12 +47,10 @@ void site_open(moe_site *s, const tn_site *site, uint64_t flags)
 {
     bool small = site->op != TN_OP_MOE_ROUTE && site->dim[TN_DIM_HIDDEN] * site->dim[TN_DIM_INTER] <= SMALL_EXPERT;
     product_kernels_init(&s->own, dtype_of(site), small ? flags & ~PAIRS : flags);
-    product_kernels_init(&s->wide, dtype_of(site), flags & ~PAIRS);
     product_kernels_init(&s->f32, TN_F32, flags);
     gate_kernels_init(&s->gates, flags);
     moe_layer *layer = &s->layer;
     *layer = (moe_layer){.kernels = &s->own,
-                         .wide = &s->wide,
                          .gates = &s->gates,
                          .act = (tn_act)site->meaning[TN_AXIS_ACT],
                          .hidden = site->dim[TN_DIM_HIDDEN],

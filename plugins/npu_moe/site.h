@@ -7,7 +7,7 @@
 
 /* Not to be moved: layer points into it. */
 typedef struct moe_site {
-    product_kernels own, wide, f32; /* for the dtype of activations; with f32 as native type; for f32         */
+    product_kernels own, f32; /* for the dtype of activations; for f32                              */
     gate_kernels gates;
     moe_layer layer;
 } moe_site;

@@ -1,4 +1,5 @@
 /* The kernel npu_fused_rmsnorm: RMS_NORM and ADD_RMS_NORM on the CPU, forward and backward, and its list of devices. */
+#define TN_ABI_NEEDED 3 /* TN_SAME_BITS */
 #include <string.h>
 #include <tenon/kernel.h>
 
@@ -190,6 +191,7 @@ static const tn_impl impls[] = {
      .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = plan,
      .forward = forward,
+     .traits = TN_SAME_BITS,
      .backward = backward},
     {.size = sizeof(tn_impl),
      .op = TN_OP_RMS_NORM,
@@ -199,6 +201,7 @@ static const tn_impl impls[] = {
      .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = plan,
      .forward = forward,
+     .traits = TN_SAME_BITS,
      .backward = backward},
     {.size = sizeof(tn_impl),
      .op = TN_OP_ADD_RMS_NORM,
@@ -207,6 +210,7 @@ static const tn_impl impls[] = {
      .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = plan,
      .forward = forward,
+     .traits = TN_SAME_BITS,
      .backward = backward},
 };
 

@@ -1,4 +1,5 @@
 /* The kernel npu_fused_rope: ROPE of q and k on the CPU in one pass, and back, and its list of devices. */
+#define TN_ABI_NEEDED 3 /* TN_SAME_BITS */
 #include <string.h>
 #include <tenon/kernel.h>
 
@@ -162,6 +163,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 0, .ulps_bf16 = 0, .ulps_f16 = 0},
      .plan = plan,
      .forward = forward,
+     .traits = TN_SAME_BITS,
      .backward = backward},
 };
 

@@ -1,5 +1,6 @@
 /* npu_fused_swiglu: which MLPs it takes on the CPU, their weights as the products want them, and its list of devices.
  */
+#define TN_ABI_NEEDED 3 /* TN_SAME_BITS */
 #include "swiglu.h"
 #include "swiglu_ascend.h"
 
@@ -107,6 +108,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 8, .ulps_f16 = 8},
      .plan = swiglu_plan,
      .forward = swiglu_call,
+     .traits = TN_SAME_BITS,
      .backward = swiglu_gradients_call,
      .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 16, .ulps_f16 = 16}},
     {.size = sizeof(tn_impl),
@@ -117,6 +119,7 @@ static const tn_impl impls[] = {
      .tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 32, .ulps_f16 = 32},
      .plan = swiglu_plan,
      .forward = swiglu_call,
+     .traits = TN_SAME_BITS,
      .backward = swiglu_gradients_call,
      .gradient_tolerance = {.ulps_f32 = 1024, .ulps_bf16 = 64, .ulps_f16 = 64}},
 };

@@ -1,12 +1,8 @@
 /* The gated MLP over blocks of tokens, in one parallel section. */
 #include "swiglu_run.h"
 
-/* Up to so many tokens the hidden vector stays f32 even where the dot product takes bf16: reading the weights takes
- * longer than what is done with them. */
-#define WIDE_TOKENS 4
-
 /* Elements of a weight matrix that stay in the first caches with the others: a layer as small goes through all tokens
- * by eights, without barriers and with the hidden vector in f32. */
+ * by eights, without barriers. */
 #define SMALL_LAYER 8192
 
 typedef struct swiglu_memory {
@@ -45,7 +41,7 @@ static swiglu_memory layout(const swiglu_layer *layer, char *scratch)
     m.thread_size = at;
     at = 0;
     size_t x = scratch_take(&at, block * (size_t)product_panel_token(kernels, layer->hidden));
-    size_t few = WIDE_TOKENS * (size_t)layer->mlp.inter * sizeof(float);
+    size_t few = PRODUCT_FEW_TOKENS * (size_t)layer->mlp.inter * sizeof(float);
     size_t panel = block * (size_t)product_panel_token(kernels, layer->mlp.inter);
     size_t h = scratch_take(&at, panel > few ? panel : few);
     size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
@@ -77,25 +73,27 @@ static void few_rows(const swiglu_run *run, int64_t first, int32_t n, char *mine
 static void few_tokens(const swiglu_run *run, int32_t thread, int32_t threads)
 {
     const swiglu_memory *m = &run->memory;
-    const product_kernels *second = run->tokens <= WIDE_TOKENS ? &run->layer->wide : &run->layer->kernels;
+    const product_kernels *kernels = &run->layer->kernels;
     int64_t hidden = run->layer->hidden, inter = run->layer->mlp.inter, begin, end;
     int32_t n = (int32_t)run->tokens;
     const void *x[PRODUCT_FEW_TOKENS] = {0};
     void *h[PRODUCT_FEW_TOKENS], *y[PRODUCT_FEW_TOKENS];
     few_rows(run, 0, n, m->thread + (size_t)thread * m->thread_size, x, y);
     for (int32_t t = 0; t < n; t++)
-        h[t] = m->h + t * inter * (second->variant->native == TN_F32 ? 4 : 2);
+        h[t] = m->h + t * inter * (kernels->variant->native == TN_F32 ? 4 : 2);
     while (product_take_rows(run->glus, inter, threads, &begin, &end))
-        product_glu_few(&run->layer->kernels, &run->layer->mlp, hidden, run->layer->act, x, n, begin, end,
-                        second->variant->native, h);
+        product_glu_few(kernels, &run->layer->mlp, hidden, run->layer->act, x, n, begin, end, kernels->variant->native,
+                        h);
     product_wait(threads);
     while (product_take_rows(run->outs, hidden, threads, &begin, &end))
-        product_out_few(second, &run->layer->mlp.down, inter, (const void *const *)h, n, begin, end, second->dtype, y);
+        product_out_few(kernels, &run->layer->mlp.down, inter, (const void *const *)h, n, begin, end, kernels->dtype,
+                        y);
 }
 
 static void small_layer(const swiglu_run *run, int32_t thread, int32_t threads)
 {
     const swiglu_memory *m = &run->memory;
+    const product_kernels *kernels = &run->layer->kernels;
     char *mine = m->thread + (size_t)thread * m->thread_size;
     int64_t hidden = run->layer->hidden, inter = run->layer->mlp.inter, begin, end;
     product_share((run->tokens + PRODUCT_FEW_TOKENS - 1) / PRODUCT_FEW_TOKENS, thread, threads, &begin, &end);
@@ -108,9 +106,9 @@ static void small_layer(const swiglu_run *run, int32_t thread, int32_t threads)
         few_rows(run, first, n, mine, x, y);
         for (int32_t t = 0; t < n; t++)
             h[t] = mine + m->few_h + (size_t)t * (size_t)inter * sizeof(float);
-        product_glu_few(&run->layer->kernels, &run->layer->mlp, hidden, run->layer->act, x, n, 0, inter, TN_F32, h);
-        product_out_few(&run->layer->wide, &run->layer->mlp.down, inter, (const void *const *)h, n, 0, hidden,
-                        run->layer->wide.dtype, y);
+        product_glu_few(kernels, &run->layer->mlp, hidden, run->layer->act, x, n, 0, inter, kernels->variant->native,
+                        h);
+        product_out_few(kernels, &run->layer->mlp.down, inter, (const void *const *)h, n, 0, hidden, kernels->dtype, y);
     }
 }
 
@@ -159,7 +157,6 @@ static void body(void *ctx, int32_t thread, int32_t threads)
 void swiglu_layer_init(swiglu_layer *layer, tn_dtype dtype, uint64_t cpu_flags)
 {
     product_kernels_init(&layer->kernels, dtype, cpu_flags);
-    product_kernels_init(&layer->wide, dtype, cpu_flags & ~(TN_CPU_AVX512_BF16 | TN_CPU_AVX512_FP16 | TN_CPU_AMX_BF16));
     product_kernels_init(&layer->full, TN_F32, cpu_flags);
     gate_kernels_init(&layer->gates, cpu_flags);
 }

@@ -9,7 +9,6 @@
 /* A layer with the functions that compute it. Fill in by swiglu_layer_init, then the rest. */
 typedef struct swiglu_layer {
     product_kernels kernels;
-    product_kernels wide; /* of the same dtype with f32 as native type                             */
     product_kernels full; /* of f32                                                                */
     gate_kernels gates;
     product_mlp mlp;

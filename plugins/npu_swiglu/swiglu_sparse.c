@@ -5,7 +5,7 @@
 typedef struct sparse_memory {
     char *x, *h;     /* panels                                                                     */
     char *gate, *up; /* rows of f32                                                                */
-    int64_t space;   /* from one of these to the next                                              */
+    int64_t space;   /* from one of these, and of few tokens' h, to the next                       */
     char *thread;
     size_t x_rows, y_rows, gate_rows, up_rows, few_x, product; /* within one thread's memory          */
     size_t thread_size, total;
@@ -42,7 +42,8 @@ static sparse_memory layout(const swiglu_layer *layer, char *scratch)
     m.thread_size = at;
     at = 0;
     size_t x = scratch_take(&at, block * (size_t)product_panel_token(kernels, hidden));
-    size_t h = scratch_take(&at, block * (size_t)product_panel_token(kernels, inter));
+    size_t panel = block * (size_t)product_panel_token(kernels, inter), few = PRODUCT_FEW_TOKENS * (size_t)m.space;
+    size_t h = scratch_take(&at, panel > few ? panel : few);
     size_t gate = scratch_take(&at, block * (size_t)m.space), up = scratch_take(&at, block * (size_t)m.space);
     size_t thread = scratch_take(&at, m.thread_size * (size_t)layer->threads);
     m.total = at;
@@ -80,18 +81,19 @@ static sparse_rows rows_of_block(const sparse_run *run, int32_t thread, int64_t 
     return rows;
 }
 
-/* Features begin .. end - 1 of one token's hidden vector, of type dtype, in the place of the ups. */
-static void hidden_row(const swiglu_layer *layer, const float *gate, void *up, int64_t begin, int64_t end,
-                       tn_dtype dtype)
+/* Features begin .. end - 1 of one token's hidden vector, of native type; h may be the place of the ups. */
+static void hidden_row(const swiglu_layer *layer, const float *gate, const void *up, int64_t begin, int64_t end,
+                       char *h)
 {
+    tn_dtype dtype = layer->kernels.variant->native;
     gate_cut cut = {.quantile = layer->quantile};
     layer->gates.cut(gate, layer->mlp.inter, &cut);
     gate_row row = {.act = layer->act,
                     .dtype = dtype,
                     .gate = gate + begin,
-                    .up = (float *)up + begin,
+                    .up = (const float *)up + begin,
                     .cut = &cut,
-                    .h = (char *)up + begin * (dtype == TN_F32 ? 4 : 2)};
+                    .h = h + begin * (dtype == TN_F32 ? 4 : 2)};
     layer->gates.glu(&row, end - begin);
 }
 
@@ -110,12 +112,16 @@ static void few_tokens(const sparse_run *run, int32_t thread, int32_t threads)
     }
     product_wait(threads);
     product_share_rows(inter, thread, threads, &begin, &end);
-    for (int32_t t = 0; t < n && begin < end; t++)
-        hidden_row(layer, rows.gate[t], rows.up[t], begin, end, TN_F32);
+    const void *h[PRODUCT_FEW_TOKENS];
+    for (int32_t t = 0; t < n; t++) {
+        char *row = run->memory.h + t * run->memory.space; /* not in place: others still read ups */
+        h[t] = row;
+        if (begin < end)
+            hidden_row(layer, rows.gate[t], rows.up[t], begin, end, row);
+    }
     product_wait(threads);
     while (product_take_rows(run->outs, hidden, threads, &begin, &end))
-        product_out_few(&layer->wide, &layer->mlp.down, inter, (const void *const *)rows.up, n, begin, end,
-                        kernels->dtype, rows.y);
+        product_out_few(kernels, &layer->mlp.down, inter, h, n, begin, end, kernels->dtype, rows.y);
 }
 
 static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threads, int64_t first, int64_t n)
@@ -141,7 +147,7 @@ static void block_of_tokens(const sparse_run *run, int32_t thread, int32_t threa
     product_share(product_tiles(kernels, n), thread, threads, &begin, &end);
     int64_t last = end < product_tiles(kernels, n) ? end * kernels->variant->tile_tokens : n;
     for (int64_t t = begin * kernels->variant->tile_tokens; begin < end && t < last; t++)
-        hidden_row(layer, rows.gate[t], rows.up[t], 0, inter, kernels->variant->native);
+        hidden_row(layer, rows.gate[t], rows.up[t], 0, inter, rows.up[t]);
     product_pack(packing, (const void *const *)rows.up, n, inter, begin, end, m->h);
     product_wait(threads);
     while (product_take_rows(run->outs, hidden, threads, &begin, &end))

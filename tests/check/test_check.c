@@ -38,6 +38,24 @@ static tn_status wrong_for_many(const tn_call *call, tn_error *err)
     return status;
 }
 
+/* Within its tolerance, but one unit of the last place elsewhere where a token is alone. */
+static tn_status other_bits_alone(const tn_call *call, tn_error *err)
+{
+    tn_status status = test_kernel_forward(call, err);
+    if (call->in[0].shape[0] == 1)
+        first(call)[0] = nextafterf(first(call)[0], 2);
+    return status;
+}
+
+/* The same for a token's place among the others. */
+static tn_status other_bits_at_odd_places(const tn_call *call, tn_error *err)
+{
+    tn_status status = test_kernel_forward(call, err);
+    for (int64_t t = 1; t < call->in[0].shape[0]; t += 2)
+        first(call)[t * call->out[0].stride[0]] = nextafterf(first(call)[t * call->out[0].stride[0]], 2);
+    return status;
+}
+
 /* Takes the rows to be dense. */
 static tn_status ignores_strides(const tn_call *call, tn_error *err)
 {
@@ -278,6 +296,12 @@ static const struct {
 } bad[] = {
     {{.id = "wrong", .forward = wrong}, "wrong numbers with 1 tokens", TN_E_VERIFY},
     {{.id = "wrong_for_many", .forward = wrong_for_many}, "wrong numbers with 19 tokens", TN_E_VERIFY},
+    {{.id = "alone", .forward = other_bits_alone, .traits = TN_SAME_BITS},
+     "other bits for tokens 8194 to 8194 alone than among 8195 (row 0, element 0 is ",
+     TN_E_VERIFY},
+    {{.id = "places", .forward = other_bits_at_odd_places, .traits = TN_SAME_BITS},
+     "other bits for tokens 2731 to 6828 alone than among 8195 (row 0, element 0 is ",
+     TN_E_VERIFY},
     {{.id = "nan", .forward = nan_forward}, "wrong numbers", TN_E_VERIFY},
     {{.id = "unwritten", .forward = unwritten}, "row 18, element 0 was never written", TN_E_VERIFY},
     {{.id = "strides", .forward = ignores_strides}, "wrote outside its outputs (19 tokens)", TN_E_KERNEL},

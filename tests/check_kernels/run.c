@@ -4,6 +4,7 @@
 #include "far.h"
 #include "host.h"
 #include "op/op.h"
+#include "same_bits.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -231,6 +232,8 @@ static void check_direction(check_state *s, check_case *c, const tn_impl *impl, 
         }
     }
     host_threads(1);
+    if (first && !backward && impl->traits & TN_SAME_BITS)
+        same_bits(s, c, impl, first);
     if (first && s->tier->flags)
         compare_tier_c(s, c, first, backward);
     if (first && !c->skip_eager)

@@ -177,7 +177,8 @@ void test_kernel_add(const test_kernel *k)
                     .forward = k->forward ? k->forward : test_kernel_forward,
                     .backward = k->backward,
                     .optional_outputs = k->optional_outputs,
-                    .gradient_tolerance = gradient_tolerance};
+                    .gradient_tolerance = gradient_tolerance,
+                    .traits = k->traits};
     if (k->op == TN_OP_RMS_NORM || k->op == TN_OP_ADD_RMS_NORM)
         impl.match.takes[TN_AXIS_NORM] = TN_TAKES(TN_NORM_W);
     if (k->op == TN_OP_ROPE)

@@ -19,6 +19,7 @@ typedef struct test_kernel {
     tn_status (*backward)(const tn_call *call, tn_error *err); /* NULL: none                       */
     double gradient_ulps;                                      /* 0: as ulps                       */
     uint32_t optional_outputs;
+    uint64_t traits;
     const char *device; /* NULL: the CPU                                                          */
 } test_kernel;
 
