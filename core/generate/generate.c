@@ -74,7 +74,7 @@ static tn_status choose(decode *d, int64_t b, tn_error *err)
     int next = o->on_logits ? o->on_logits(o->ctx, b, *count, logits, d->info.vocab) : TN_NEXT_TOKEN;
     if (next == TN_NEXT_TOKEN) {
         sample_penalise(&row->sampler, logits);
-        tn_status status = sample_pick(&row->sampler, logits, &id, err);
+        tn_status status = sample_pick(&row->sampler, logits, session_position(d->session, b), &id, err);
         if (status != TN_OK)
             return status;
         row->out[(*count)++] = d->ids[b] = id;

@@ -6,33 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- random numbers: xoshiro256** (Blackman and Vigna), seeded by splitmix64 ------------------- */
-
-static void seed_state(uint64_t state[4], uint64_t seed)
-{
-    random_state from = {seed};
-    for (int i = 0; i < 4; i++)
-        state[i] = random_bits(&from);
-}
-
-static uint64_t rotate(uint64_t x, int bits)
-{
-    return (x << bits) | (x >> (64 - bits));
-}
-
-/* Uniform in [0, 1), with all 53 bits of a double. */
-static double next_uniform(uint64_t s[4])
-{
-    uint64_t result = rotate(s[1] * 5, 7) * 9, t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotate(s[3], 45);
-    return (double)(result >> 11) * 0x1p-53;
-}
-
 /* ---- the best first: a heap over the candidates ---------------------------------------------- */
 
 /* Larger logits first; of equal ones the lower id. */
@@ -101,7 +74,7 @@ void sample_penalise(const sampler *s, float *logits)
 
 /* Keeps the best of order[count], sorted, at its end: order[count - 1 - i] is the i-th, s->weight[i] its weight.
  * Returns how many; *total is the sum of their weights. */
-static int64_t keep_best(sampler *s, const float *logits, int64_t count, float largest, double *total)
+static int64_t keep_best(const sampler *s, const float *logits, int64_t count, float largest, double *total)
 {
     int64_t kept = 0;
     for (int64_t i = count / 2 - 1; i >= 0; i--)
@@ -180,7 +153,7 @@ static tn_status scan_logits(const sampler *s, const float *logits, int64_t *cou
     return TN_OK;
 }
 
-tn_status sample_pick(sampler *s, const float *logits, int64_t *id, tn_error *err)
+tn_status sample_pick(const sampler *s, const float *logits, int64_t position, int64_t *id, tn_error *err)
 {
     int64_t count = 0, best = 0;
     tn_status status = scan_logits(s, logits, &count, &best, err);
@@ -204,7 +177,8 @@ tn_status sample_pick(sampler *s, const float *logits, int64_t *id, tn_error *er
             total += s->weight[i] = weigh(s, logits, s->order[i], logits[best]);
     }
     /* Rounding may leave the sum below the target after the last one: then that one is it. */
-    double target = next_uniform(s->state) * total;
+    random_state random = {s->key + (uint64_t)position * RANDOM_STEP};
+    double target = random_uniform(&random) * total;
     int64_t i = 0;
     while (i < kept - 1 && (sum += s->weight[i]) <= target)
         i++;
@@ -221,7 +195,7 @@ tn_status sample_init(sampler *s, const tn_generate_options *options, int64_t vo
                    .min_p = options->min_p,
                    .changed = options->on_logits != NULL,
                    .penalty = options->repetition_penalty == 0 ? 1 : (float)options->repetition_penalty};
-    seed_state(s->state, options->seed);
+    s->key = random_bits(&(random_state){options->seed});
     if (!isfinite(options->temperature) || options->temperature < 0)
         return tn_fail(err, TN_E_USAGE, "temperature", "%g is not a finite number of at least 0", options->temperature);
     if (!(options->top_p >= 0 && options->top_p <= 1))

@@ -12,7 +12,7 @@ typedef struct sampler {
     double temperature, top_p, min_p;
     bool changed;  /* logits are the caller's, not the model's: for what an error says          */
     float penalty; /* 1: none                                                                  */
-    uint64_t state[4];
+    uint64_t key;   /* of random numbers, from the seed                                            */
     int32_t *order; /* [vocab] candidates; a heap, then the best from the end down                  */
     double *weight; /* [vocab] of the kept candidates                                               */
     int32_t *seen;  /* [vocab] the different tokens so far, seen_count of them; NULL without a penalty  */
@@ -30,8 +30,8 @@ tn_status sample_see(sampler *s, const int64_t *ids, int64_t count, tn_error *er
 /* Changes logits[vocab] by the penalty, in single precision as transformers does. */
 void sample_penalise(const sampler *s, float *logits);
 
-/* A token for logits[vocab]. -inf excludes a token; NaN, or nothing but -inf, is TN_E_INPUT. The same seed and logits
- * give the same tokens wherever exp() rounds alike. */
-tn_status sample_pick(sampler *s, const float *logits, int64_t *id, tn_error *err);
+/* A token for logits[vocab], the one behind `position` others of its row. -inf excludes a token; NaN, or nothing but
+ * -inf, is TN_E_INPUT. The same seed, position and logits give the same token wherever exp() rounds alike. */
+tn_status sample_pick(const sampler *s, const float *logits, int64_t position, int64_t *id, tn_error *err);
 
 #endif

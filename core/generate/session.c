@@ -47,6 +47,11 @@ int64_t session_rows(const tn_session *s)
     return s->rows;
 }
 
+int64_t session_position(const tn_session *s, int64_t row)
+{
+    return s->cache.length[row];
+}
+
 bool session_is_full(const tn_session *s, int64_t row)
 {
     return s->cache.length[row] >= s->context;

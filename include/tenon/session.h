@@ -177,7 +177,8 @@ typedef struct tn_generate_result {
 } tn_generate_result;
 
 /* Tokens are drawn as in transformers: on_logits, repetition penalty, temperature, top_k, top_p, min_p, in this order.
- * The same options and seed draw the same tokens from the same logits, whatever the number of threads.
+ * The same options and seed draw the same tokens from the same logits, whatever the number of threads: a random number
+ * belongs to the seed and to the position of the token in its row.
  *
  * Feeds prompt (at least one token) and appends up to max_tokens tokens to out[max_tokens], with a session of one row.
  * result may be NULL; it is filled after an error too. options NULL: nothing but the prompt is fed. Any of the model's
