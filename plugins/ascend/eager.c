@@ -1,5 +1,5 @@
 /* The table of operations. */
-#include "eager.h"
+#include "operators.h"
 #include "queue.h"
 
 static const ascend_operation *const table[] = {
@@ -57,7 +57,7 @@ tn_status eager_supports(const tn_site *site, tn_error *err)
 size_t eager_scratch(const tn_call *call)
 {
     const ascend_operation *operation = find(call->op);
-    return operation && operation->scratch ? operation->scratch(call) : 0;
+    return operation ? npu_measure(operation->body, call) : 0;
 }
 
 static bool has_results(const tn_call *call)
@@ -80,5 +80,5 @@ tn_status eager_perform(const tn_call *call, tn_error *err)
         npu_shadow_drop_tensor(n, &call->out[i]);
     if (call->scratch)
         npu_shadow_drop(n, call->scratch, eager_scratch(call));
-    return operation->forward(call, err);
+    return npu_perform(operation->body, call, err);
 }

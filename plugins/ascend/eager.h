@@ -3,16 +3,17 @@
 #ifndef ASCEND_EAGER_H
 #define ASCEND_EAGER_H
 
-#include "ascend.h"
+#include "npu_ops.h"
+
+/* What an operation does, performed, or measured: gone through to add up the scratch that it takes. */
+typedef void npu_body(npu_run *r);
 
 /* supports: TN_DECLINED with a reason where the site is not performed; NULL: all of the types that the device takes
- * are. scratch: bytes for a call, from its shapes alone; NULL: none. Calls without results do not get as far as
- * forward. */
+ * are. body: takes scratch from shapes alone; calls without results are not performed. */
 typedef struct ascend_operation {
     tn_op op;
     tn_status (*supports)(const tn_site *site, tn_error *err);
-    size_t (*scratch)(const tn_call *call);
-    tn_status (*forward)(const tn_call *call, tn_error *err);
+    npu_body *body;
 } ascend_operation;
 
 extern const ascend_operation ascend_embedding, ascend_add, ascend_glu, ascend_act, ascend_scale, ascend_copy,

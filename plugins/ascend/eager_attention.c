@@ -97,12 +97,6 @@ static int64_t attention_fit(const attention_job *job, int64_t keys, size_t byte
     return low;
 }
 
-static size_t attention_scratch(const tn_call *call)
-{
-    attention_job job = attention_shape(call);
-    return attention_bytes(&job, attention_fit(&job, job.keys, MOST_SCRATCH), job.keys);
-}
-
 /* ---- steps on scores ------------------------------------------------------------------------------------ */
 
 static void step_done(attention_work *w)
@@ -315,7 +309,12 @@ int32_t *attention_positions(npu_run *r, const tn_tensor *t)
 static void attention(npu_run *r)
 {
     attention_job job = attention_shape(r->call);
-    job.scratch_bytes = attention_scratch(r->call);
+    int64_t part = attention_fit(&job, job.keys, MOST_SCRATCH);
+    job.scratch_bytes = attention_bytes(&job, part, job.keys);
+    if (r->measuring) {
+        attention_take(r, &job, part, job.keys);
+        return;
+    }
     if (job.kv_heads <= 0 || job.heads % job.kv_heads || job.k->dtype != job.dtype || job.v->dtype != job.dtype) {
         r->status = tn_fail(r->err, TN_E_INTERNAL, r->call->site->path,
                             "attention heads or types do not fit each other; report this defect");
@@ -329,10 +328,4 @@ static void attention(npu_run *r)
     free(k);
 }
 
-static tn_status attention_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(attention, call, err);
-}
-
-const ascend_operation ascend_attention = {
-    .op = TN_OP_ATTENTION, .scratch = attention_scratch, .forward = attention_forward};
+const ascend_operation ascend_attention = {.op = TN_OP_ATTENTION, .body = attention};

@@ -83,9 +83,4 @@ static void append(npu_run *r)
     free(owned);
 }
 
-static tn_status append_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(append, call, err);
-}
-
-const ascend_operation ascend_cache_append = {.op = TN_OP_CACHE_APPEND, .forward = append_forward};
+const ascend_operation ascend_cache_append = {.op = TN_OP_CACHE_APPEND, .body = append};

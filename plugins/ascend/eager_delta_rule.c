@@ -227,15 +227,5 @@ static tn_status delta_supports(const tn_site *site, tn_error *err)
     return status == TN_OK ? npu_needs(NPU_EXP | NPU_RSQRT | NPU_SOFTPLUS | NPU_CLAMP, err) : status;
 }
 
-static size_t delta_scratch(const tn_call *call)
-{
-    return npu_measure(delta, call);
-}
-
-static tn_status delta_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(delta, call, err);
-}
-
 const ascend_operation ascend_gated_delta_rule = {
-    .op = TN_OP_GATED_DELTA_RULE, .supports = delta_supports, .scratch = delta_scratch, .forward = delta_forward};
+    .op = TN_OP_GATED_DELTA_RULE, .supports = delta_supports, .body = delta};

@@ -10,19 +10,9 @@ static void add(npu_run *r)
     npu_add(r, r->call->in[0], r->call->in[1], 1, r->call->out[0]);
 }
 
-static tn_status add_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(add, call, err);
-}
-
 static void copy(npu_run *r)
 {
     npu_copy(r, r->call->in[0], r->call->out[0]);
-}
-
-static tn_status copy_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(copy, call, err);
 }
 
 /* ---- ACT ---------------------------------------------------------------------------------------------------- */
@@ -37,16 +27,6 @@ static void act(npu_run *r)
     npu_activate(r, (tn_act)r->call->site->meaning[TN_AXIS_ACT], r->call->in[0], r->call->out[0]);
 }
 
-static size_t act_scratch(const tn_call *call)
-{
-    return npu_measure(act, call);
-}
-
-static tn_status act_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(act, call, err);
-}
-
 /* ---- factors and bounds ----------------------------------------------------------------------------------------- */
 
 /* In f32 with one rounding: whether the operator rounds the number to x's type first is not documented. */
@@ -59,16 +39,6 @@ static void scale(npu_run *r)
         npu_copy(r, result, *y);
 }
 
-static size_t scale_scratch(const tn_call *call)
-{
-    return npu_measure(scale, call);
-}
-
-static tn_status scale_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(scale, call, err);
-}
-
 static void row_scale(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *s = &r->call->in[1], *y = &r->call->out[0];
@@ -78,16 +48,6 @@ static void row_scale(npu_run *r)
     npu_multiply(r, wide, factors, result);
     if (x->dtype != TN_F32)
         npu_copy(r, result, *y);
-}
-
-static size_t row_scale_scratch(const tn_call *call)
-{
-    return npu_measure(row_scale, call);
-}
-
-static tn_status row_scale_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(row_scale, call, err);
 }
 
 static tn_status clamp_supports(const tn_site *site, tn_error *err)
@@ -104,16 +64,6 @@ static void clamp(npu_run *r)
     npu_clamp(r, wide, -limit, limit, result);
     if (x->dtype != TN_F32)
         npu_copy(r, result, *y);
-}
-
-static size_t clamp_scratch(const tn_call *call)
-{
-    return npu_measure(clamp, call);
-}
-
-static tn_status clamp_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(clamp, call, err);
 }
 
 /* ---- SOFTCAP ------------------------------------------------------------------------------------------------ */
@@ -148,23 +98,10 @@ static void softcap(npu_run *r)
     npu_copy(r, wide, *y);
 }
 
-static size_t softcap_scratch(const tn_call *call)
-{
-    return npu_measure(softcap, call);
-}
-
-static tn_status softcap_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(softcap, call, err);
-}
-
-const ascend_operation ascend_add = {.op = TN_OP_ADD, .forward = add_forward};
-const ascend_operation ascend_copy = {.op = TN_OP_COPY, .forward = copy_forward};
-const ascend_operation ascend_act = {
-    .op = TN_OP_ACT, .supports = act_supports, .scratch = act_scratch, .forward = act_forward};
-const ascend_operation ascend_scale = {.op = TN_OP_SCALE, .scratch = scale_scratch, .forward = scale_forward};
-const ascend_operation ascend_row_scale = {
-    .op = TN_OP_ROW_SCALE, .scratch = row_scale_scratch, .forward = row_scale_forward};
-const ascend_operation ascend_clamp = {
-    .op = TN_OP_CLAMP, .supports = clamp_supports, .scratch = clamp_scratch, .forward = clamp_forward};
-const ascend_operation ascend_softcap = {.op = TN_OP_SOFTCAP, .scratch = softcap_scratch, .forward = softcap_forward};
+const ascend_operation ascend_add = {.op = TN_OP_ADD, .body = add};
+const ascend_operation ascend_copy = {.op = TN_OP_COPY, .body = copy};
+const ascend_operation ascend_act = {.op = TN_OP_ACT, .supports = act_supports, .body = act};
+const ascend_operation ascend_scale = {.op = TN_OP_SCALE, .body = scale};
+const ascend_operation ascend_row_scale = {.op = TN_OP_ROW_SCALE, .body = row_scale};
+const ascend_operation ascend_clamp = {.op = TN_OP_CLAMP, .supports = clamp_supports, .body = clamp};
+const ascend_operation ascend_softcap = {.op = TN_OP_SOFTCAP, .body = softcap};

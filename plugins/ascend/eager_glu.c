@@ -78,15 +78,4 @@ static void glu(npu_run *r)
     npu_multiply(r, acted, *up, *y);
 }
 
-static size_t glu_scratch(const tn_call *call)
-{
-    return npu_measure(glu, call);
-}
-
-static tn_status glu_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(glu, call, err);
-}
-
-const ascend_operation ascend_glu = {
-    .op = TN_OP_GLU, .supports = glu_supports, .scratch = glu_scratch, .forward = glu_forward};
+const ascend_operation ascend_glu = {.op = TN_OP_GLU, .supports = glu_supports, .body = glu};

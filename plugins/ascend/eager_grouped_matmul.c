@@ -214,16 +214,6 @@ static void grouped_matmul(npu_run *r)
     grouped_end(&g);
 }
 
-static size_t matmul_scratch(const tn_call *call)
-{
-    return npu_measure(grouped_matmul, call);
-}
-
-static tn_status matmul_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(grouped_matmul, call, err);
-}
-
 static tn_status matmul_supports(const tn_site *site, tn_error *err)
 {
     const tn_tensor *w = npu_param(site, TN_ROLE_WEIGHT);
@@ -236,4 +226,4 @@ static tn_status matmul_supports(const tn_site *site, tn_error *err)
 }
 
 const ascend_operation ascend_grouped_matmul = {
-    .op = TN_OP_GROUPED_MATMUL, .supports = matmul_supports, .scratch = matmul_scratch, .forward = matmul_forward};
+    .op = TN_OP_GROUPED_MATMUL, .supports = matmul_supports, .body = grouped_matmul};

@@ -52,16 +52,6 @@ static void linear(npu_run *r)
         npu_copy(r, product, y);
 }
 
-static size_t linear_scratch(const tn_call *call)
-{
-    return npu_measure(linear, call);
-}
-
-static tn_status linear_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(linear, call, err);
-}
-
 /* ---- EMBEDDING -------------------------------------------------------------------------------------------- */
 
 static tn_status embedding_supports(const tn_site *site, tn_error *err)
@@ -140,16 +130,6 @@ static void embedding(npu_run *r)
         npu_copy(r, rows, y);
 }
 
-static size_t embedding_scratch(const tn_call *call)
-{
-    return npu_measure(embedding, call);
-}
-
-static tn_status embedding_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(embedding, call, err);
-}
-
 /* ---- EMBEDDING_BAG ---------------------------------------------------------------------------------------- */
 
 /* sum += weight rows of the table, by the ids and weights of one tap. */
@@ -182,21 +162,7 @@ static tn_status embedding_bag_supports(const tn_site *site, tn_error *err)
     return npu_supports_param(site, TN_ROLE_WEIGHT, err);
 }
 
-static size_t embedding_bag_scratch(const tn_call *call)
-{
-    return npu_measure(embedding_bag, call);
-}
-
-static tn_status embedding_bag_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(embedding_bag, call, err);
-}
-
-const ascend_operation ascend_embedding_bag = {.op = TN_OP_EMBEDDING_BAG,
-                                               .supports = embedding_bag_supports,
-                                               .scratch = embedding_bag_scratch,
-                                               .forward = embedding_bag_forward};
-const ascend_operation ascend_linear = {
-    .op = TN_OP_LINEAR, .supports = linear_supports, .scratch = linear_scratch, .forward = linear_forward};
-const ascend_operation ascend_embedding = {
-    .op = TN_OP_EMBEDDING, .supports = embedding_supports, .scratch = embedding_scratch, .forward = embedding_forward};
+const ascend_operation ascend_embedding_bag = {
+    .op = TN_OP_EMBEDDING_BAG, .supports = embedding_bag_supports, .body = embedding_bag};
+const ascend_operation ascend_linear = {.op = TN_OP_LINEAR, .supports = linear_supports, .body = linear};
+const ascend_operation ascend_embedding = {.op = TN_OP_EMBEDDING, .supports = embedding_supports, .body = embedding};

@@ -246,16 +246,6 @@ static void experts(npu_run *r)
     grouped_end(&g);
 }
 
-static size_t experts_scratch(const tn_call *call)
-{
-    return npu_measure(experts, call);
-}
-
-static tn_status experts_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(experts, call, err);
-}
-
 /* ---- what is taken ---------------------------------------------------------------------------------------------- */
 
 static bool params_are_of(const tn_site *site, tn_dtype dtype)
@@ -283,5 +273,4 @@ static tn_status experts_supports(const tn_site *site, tn_error *err)
     return npu_act_supports((tn_act)site->meaning[TN_AXIS_ACT], true, err);
 }
 
-const ascend_operation ascend_moe_experts = {
-    .op = TN_OP_MOE_EXPERTS, .supports = experts_supports, .scratch = experts_scratch, .forward = experts_forward};
+const ascend_operation ascend_moe_experts = {.op = TN_OP_MOE_EXPERTS, .supports = experts_supports, .body = experts};

@@ -300,16 +300,6 @@ route_choice moe_route_choice(npu_run *r)
     return (route_choice){.scores = scores, .experts = w.experts};
 }
 
-static size_t route_scratch(const tn_call *call)
-{
-    return npu_measure(route, call);
-}
-
-static tn_status route_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(route, call, err);
-}
-
 /* Is the sum of the weights below what it counts at least? Softmax scores: the k best of E have at least k / E. */
 static bool needs_least(const tn_site *site)
 {
@@ -335,5 +325,4 @@ static tn_status route_supports(const tn_site *site, tn_error *err)
     return npu_supports_param(site, TN_ROLE_ROUTER, err);
 }
 
-const ascend_operation ascend_moe_route = {
-    .op = TN_OP_MOE_ROUTE, .supports = route_supports, .scratch = route_scratch, .forward = route_forward};
+const ascend_operation ascend_moe_route = {.op = TN_OP_MOE_ROUTE, .supports = route_supports, .body = route};

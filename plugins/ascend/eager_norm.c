@@ -101,16 +101,6 @@ static tn_status norm_supports(const tn_site *site, tn_error *err)
     return npu_supports_param(site, TN_ROLE_WEIGHT, err);
 }
 
-static size_t norm_scratch(const tn_call *call)
-{
-    return npu_measure(norm, call);
-}
-
-static tn_status norm_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(norm, call, err);
-}
-
 /* ---- LAYER_NORM ------------------------------------------------------------------------------------------- */
 
 /* x less the mean of its row, in place. */
@@ -147,19 +137,6 @@ static tn_status layer_norm_supports(const tn_site *site, tn_error *err)
     return status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
 }
 
-static size_t layer_norm_scratch(const tn_call *call)
-{
-    return npu_measure(layer_norm, call);
-}
-
-static tn_status layer_norm_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(layer_norm, call, err);
-}
-
-const ascend_operation ascend_layer_norm = {.op = TN_OP_LAYER_NORM,
-                                            .supports = layer_norm_supports,
-                                            .scratch = layer_norm_scratch,
-                                            .forward = layer_norm_forward};
-const ascend_operation ascend_rms_norm = {
-    .op = TN_OP_RMS_NORM, .supports = norm_supports, .scratch = norm_scratch, .forward = norm_forward};
+const ascend_operation ascend_layer_norm = {
+    .op = TN_OP_LAYER_NORM, .supports = layer_norm_supports, .body = layer_norm};
+const ascend_operation ascend_rms_norm = {.op = TN_OP_RMS_NORM, .supports = norm_supports, .body = norm};

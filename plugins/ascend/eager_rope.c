@@ -124,16 +124,6 @@ static void rope_grad(npu_run *r)
     r->used = most;
 }
 
-static size_t rope_scratch(const tn_call *call)
-{
-    return npu_measure(rope, call);
-}
-
-static tn_status rope_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(rope, call, err);
-}
-
 static tn_status rope_declines(const tn_call *call, tn_error *err)
 {
     if (call->grads->in[2].data || call->grads->in[3].data)
@@ -143,4 +133,4 @@ static tn_status rope_declines(const tn_call *call, tn_error *err)
 }
 
 const ascend_gradient ascend_rope_grad = {.op = TN_OP_ROPE, .body = rope_grad, .declines = rope_declines};
-const ascend_operation ascend_rope = {.op = TN_OP_ROPE, .scratch = rope_scratch, .forward = rope_forward};
+const ascend_operation ascend_rope = {.op = TN_OP_ROPE, .body = rope};

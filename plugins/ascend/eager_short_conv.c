@@ -112,15 +112,4 @@ static void conv(npu_run *r)
     real_tokens_end(&tokens);
 }
 
-static size_t conv_scratch(const tn_call *call)
-{
-    return npu_measure(conv, call);
-}
-
-static tn_status conv_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(conv, call, err);
-}
-
-const ascend_operation ascend_short_conv = {
-    .op = TN_OP_SHORT_CONV, .supports = conv_supports, .scratch = conv_scratch, .forward = conv_forward};
+const ascend_operation ascend_short_conv = {.op = TN_OP_SHORT_CONV, .supports = conv_supports, .body = conv};

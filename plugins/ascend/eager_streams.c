@@ -54,16 +54,6 @@ static void mix(npu_run *r)
     }
 }
 
-static size_t mix_scratch(const tn_call *call)
-{
-    return npu_measure(mix, call);
-}
-
-static tn_status mix_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(mix, call, err);
-}
-
 /* y_j = x_j + rnd(d rnd(1 + c_j)) */
 static void add(npu_run *r)
 {
@@ -86,16 +76,6 @@ static void add(npu_run *r)
     npu_copy(r, sum, *y);
 }
 
-static size_t add_scratch(const tn_call *call)
-{
-    return npu_measure(add, call);
-}
-
-static tn_status add_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(add, call, err);
-}
-
 /* x, f32, divided by a number. */
 static void divide(npu_run *r, const tn_tensor *x, float number)
 {
@@ -111,16 +91,6 @@ static void mean(npu_run *r)
     add_up(r, &wide, &sum);
     divide(r, &sum, (float)x->shape[0]);
     npu_copy(r, sum, *y);
-}
-
-static size_t mean_scratch(const tn_call *call)
-{
-    return npu_measure(mean, call);
-}
-
-static tn_status mean_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(mean, call, err);
 }
 
 /* ---- RMS_MATCH ---------------------------------------------------------------------------------------------- */
@@ -163,18 +133,7 @@ static tn_status match_supports(const tn_site *site, tn_error *err)
     return npu_needs(NPU_SQRT | NPU_CLAMP, err);
 }
 
-static size_t match_scratch(const tn_call *call)
-{
-    return npu_measure(match, call);
-}
-
-static tn_status match_forward(const tn_call *call, tn_error *err)
-{
-    return npu_perform(match, call, err);
-}
-
-const ascend_operation ascend_stream_mix = {.op = TN_OP_STREAM_MIX, .scratch = mix_scratch, .forward = mix_forward};
-const ascend_operation ascend_stream_add = {.op = TN_OP_STREAM_ADD, .scratch = add_scratch, .forward = add_forward};
-const ascend_operation ascend_stream_mean = {.op = TN_OP_STREAM_MEAN, .scratch = mean_scratch, .forward = mean_forward};
-const ascend_operation ascend_rms_match = {
-    .op = TN_OP_RMS_MATCH, .supports = match_supports, .scratch = match_scratch, .forward = match_forward};
+const ascend_operation ascend_stream_mix = {.op = TN_OP_STREAM_MIX, .body = mix};
+const ascend_operation ascend_stream_add = {.op = TN_OP_STREAM_ADD, .body = add};
+const ascend_operation ascend_stream_mean = {.op = TN_OP_STREAM_MEAN, .body = mean};
+const ascend_operation ascend_rms_match = {.op = TN_OP_RMS_MATCH, .supports = match_supports, .body = match};

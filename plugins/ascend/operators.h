@@ -4,10 +4,7 @@
 #define ASCEND_OPERATORS_H
 
 #include "eager.h"
-#include "npu_ops.h"
 
-/* What an operation does, performed or measured. */
-typedef void npu_body(npu_run *r);
 size_t npu_measure(npu_body *body, const tn_call *call);
 tn_status npu_perform(npu_body *body, const tn_call *call, tn_error *err);
 
