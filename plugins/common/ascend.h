@@ -42,64 +42,23 @@
     X(aclCreateScalar)                                                                                                 \
     X(aclCreateIntArray)                                                                                               \
     X(aclCreateTensorList) X(aclDestroyTensor) X(aclDestroyScalar) X(aclDestroyIntArray) X(aclDestroyTensorList)
-/* Operators: both phases. Those that an installation may lack are NULL there, and whoever uses one asks first. */
-#define ASCEND_OPERATORS(X)                                                                                            \
-    X(aclnnRmsNorm)                                                                                                    \
-    X(aclnnRmsNormGrad)                                                                                                \
-    X(aclnnAddRmsNorm)                                                                                                 \
-    X(aclnnSwiGlu)                                                                                                     \
-    X(aclnnSwiGluGrad)                                                                                                 \
-    X(aclnnSilu)                                                                                                       \
-    X(aclnnRotaryPositionEmbedding)                                                                                    \
-    X(aclnnRotaryPositionEmbeddingV2)                                                                                  \
-    X(aclnnRotaryPositionEmbeddingGrad)                                                                                \
-    X(aclnnMatmul)                                                                                                     \
-    X(aclnnBatchMatMul)                                                                                                \
-    X(aclnnSoftmax)                                                                                                    \
-    X(aclnnTopk)                                                                                                       \
-    X(aclnnCast)                                                                                                       \
-    X(aclnnIndexSelect)                                                                                                \
-    X(aclnnInplaceCopy)                                                                                                \
-    X(aclnnCat)                                                                                                        \
-    X(aclnnMul)                                                                                                        \
-    X(aclnnMuls)                                                                                                       \
-    X(aclnnAdd)                                                                                                        \
-    X(aclnnAdds)                                                                                                       \
-    X(aclnnDiv)                                                                                                        \
-    X(aclnnReduceSum)                                                                                                  \
-    X(aclnnSigmoid)                                                                                                    \
-    X(aclnnTanh)                                                                                                       \
-    X(aclnnErf)                                                                                                        \
-    X(aclnnExp)                                                                                                        \
-    X(aclnnSqrt)                                                                                                       \
-    X(aclnnRsqrt)                                                                                                      \
-    X(aclnnRelu)                                                                                                       \
-    X(aclnnSoftplus)                                                                                                   \
-    X(aclnnClamp)                                                                                                      \
-    X(aclnnMaximum)                                                                                                    \
-    X(aclnnGtScalar)                                                                                                   \
-    X(aclnnGeScalar)                                                                                                   \
-    X(aclnnLtScalar)                                                                                                   \
-    X(aclnnSWhere)                                                                                                     \
-    X(aclnnCumsum)                                                                                                     \
-    X(aclnnIndexAdd)                                                                                                   \
-    X(aclnnHistc)                                                                                                      \
-    X(aclnnBincount)                                                                                                   \
-    X(aclnnInplaceZero)                                                                                                \
-    X(aclnnInplaceFillScalar)                                                                                          \
-    X(aclnnGroupedMatmulV4)                                                                                            \
-    X(aclnnGroupedMatmulV5)                                                                                            \
-    X(aclnnMoeTokenPermute) X(aclnnMoeTokenPermuteGrad) X(aclnnMoeTokenUnpermute) X(aclnnMoeTokenUnpermuteGrad)
 
 #define ASCEND_FIELD(name) __typeof__(&name) name;
-#define ASCEND_FIELDS(name)                                                                                            \
-    __typeof__(&name##GetWorkspaceSize) name##GetWorkspaceSize;                                                        \
-    aclnn_second *name;
+#define ASCEND_FIELDS(operator)                                                                                        \
+    __typeof__(&operator##GetWorkspaceSize) operator##GetWorkspaceSize;                                                \
+    aclnn_second *operator;
+#define ASCEND_NEEDED(operator) ASCEND_FIELDS(operator)
+#define ASCEND_OPTIONAL(operator) ASCEND_FIELDS(operator)
+#define ASCEND_NEWER(operator) ASCEND_FIELDS(operator)
+#define ASCEND_UNUSED(operator)
+#define ACL_OP(operator, need, chips, arguments) ASCEND_##need(operator)
+/* Operators have both phases. Those that an installation may lack are NULL there, and whoever uses one asks first. */
 typedef struct ascend_api {
     ASCEND_RUNTIME(ASCEND_FIELD)
     ASCEND_OBJECTS(ASCEND_FIELD)
-    ASCEND_OPERATORS(ASCEND_FIELDS)
+#include "acl_ops.def"
 } ascend_api;
+#undef ACL_OP
 
 /* The functions of this machine's installation, looked up at the first call; NULL with the reason (what is missing, and
  * where it was looked for) in err. [any thread] */

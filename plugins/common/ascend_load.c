@@ -16,39 +16,26 @@ enum { LIBRARIES_MAX = 32, PATH_BYTES = 1024 };
 typedef struct wanted {
     const char *name, *first_name;
     size_t at, first_at;
+    bool optional;
 } wanted;
 
 #define ONE(function) {.name = #function, .at = offsetof(ascend_api, function)},
-#define TWO(operator)                                                                                                  \
+#define TWO(operator, may_lack)                                                                                        \
     {.name = #operator,                                                                                                \
      .first_name = #operator"GetWorkspaceSize",                                                                        \
      .at = offsetof(ascend_api, operator),                                                                             \
-     .first_at = offsetof(ascend_api, operator##GetWorkspaceSize)},
+     .first_at = offsetof(ascend_api, operator##GetWorkspaceSize),                                                     \
+     .optional = may_lack},
+#define NEEDED(operator) TWO(operator, false)
+#define OPTIONAL(operator) TWO(operator, true)
+#define NEWER(operator) TWO(operator, true)
+#define UNUSED(operator)
+#define ACL_OP(operator, need, chips, arguments) need(operator)
 static const wanted runtime[] = {ASCEND_RUNTIME(ONE)};
 static const wanted objects[] = {ASCEND_OBJECTS(ONE)};
-static const wanted operators[] = {ASCEND_OPERATORS(TWO)};
-
-/* Operators that installations may lack: those that the headers of 8.1.RC1 do not have, and those that only some models
- * need. */
-static const char *const optional[] = {"aclnnRotaryPositionEmbedding",
-                                       "aclnnRotaryPositionEmbeddingV2",
-                                       "aclnnRotaryPositionEmbeddingGrad",
-                                       "aclnnGroupedMatmulV5",
-                                       "aclnnTanh",
-                                       "aclnnErf",
-                                       "aclnnExp",
-                                       "aclnnSqrt",
-                                       "aclnnRsqrt",
-                                       "aclnnRelu",
-                                       "aclnnSoftplus",
-                                       "aclnnClamp",
-                                       "aclnnMaximum",
-                                       "aclnnGtScalar",
-                                       "aclnnGeScalar",
-                                       "aclnnLtScalar",
-                                       "aclnnSWhere",
-                                       "aclnnCumsum",
-                                       "aclnnIndexAdd"};
+static const wanted operators[] = {
+#include "acl_ops.def"
+};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -165,14 +152,6 @@ static tn_status look_up(void *library, void *other, const wanted *list, size_t 
     return TN_OK;
 }
 
-static bool is_optional(const char *name)
-{
-    for (size_t i = 0; i < COUNT(optional); i++)
-        if (strcmp(optional[i], name) == 0)
-            return true;
-    return false;
-}
-
 /* Both phases of an operator come from one library. */
 static bool look_up_both(const wanted *w)
 {
@@ -181,7 +160,7 @@ static bool look_up_both(const wanted *w)
             return true;
     memset((char *)&loaded.api + w->at, 0, sizeof(void *));
     memset((char *)&loaded.api + w->first_at, 0, sizeof(void *));
-    return is_optional(w->name);
+    return w->optional;
 }
 
 static tn_status look_up_operators(void)

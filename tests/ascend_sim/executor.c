@@ -27,11 +27,10 @@ static void *make(size_t size)
     return object;
 }
 
-sim_op *sim_begin(const char *name, int (*run)(sim_op *op))
+sim_op *sim_begin(const char *name)
 {
     sim_op *op = make(sizeof *op);
     op->name = name;
-    op->run = run;
     if (sim_need_context(name))
         op->code = 361001;
     else if (sim_soc_of() == SIM_NO_SOC) /* the vendor has kernels for some of them: none is simulated */

@@ -43,44 +43,34 @@ static int run_compare(sim_op *op)
 }
 
 /* The documents allow other types of the result, headers of 8.1 name BOOL alone. */
-static aclnnStatus compare(sim_op *op, int64_t kind, const aclTensor *self, const aclScalar *other, aclTensor *out,
-                           uint64_t *workspaceSize, aclOpExecutor **executor)
+static uint64_t compare(sim_op *op, int64_t kind, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
 {
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
     sim_scalar s = {0};
-    sim_want_type(op, from, SIM_FLOATS | SIM_WHOLE | SIM_BOOL);
-    sim_want_type(op, to, SIM_BOOL);
-    sim_want_shape(op, 161002, to, from->rank, from->shape);
+    sim_want_type(op, self, SIM_FLOATS | SIM_WHOLE | SIM_BOOL);
+    sim_want_type(op, out, SIM_BOOL);
+    sim_want_shape(op, 161002, out, self->rank, self->shape);
     ops_read_number(op, other, "other", OTHER);
     if (sim_scalar_of(other, &s) && sim_soc_of() == SIM_310P && s.type == ACL_BF16)
         sim_fault(op, 161002, "other is BF16, which this chip has not");
     op->i[KIND] = kind;
-    op->i[IN_WHOLES] = !((sim_type_bit(from->type) | sim_type_bit(s.type)) & (SIM_FLOATS | SIM_F64));
+    op->i[IN_WHOLES] = !((sim_type_bit(self->type) | sim_type_bit(s.type)) & (SIM_FLOATS | SIM_F64));
     op->elementwise = true;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_compare, OPS_WORKSPACE);
 }
 
-aclnnStatus aclnnGtScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-                                          uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnGtScalar(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
 {
-    SIM_HOLD;
-    return compare(sim_begin("aclnnGtScalar", run_compare), GREATER, self, other, out, workspaceSize, executor);
+    return compare(op, GREATER, self, other, out);
 }
 
-aclnnStatus aclnnGeScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-                                          uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnGeScalar(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
 {
-    SIM_HOLD;
-    return compare(sim_begin("aclnnGeScalar", run_compare), GREATER_EQUAL, self, other, out, workspaceSize, executor);
+    return compare(op, GREATER_EQUAL, self, other, out);
 }
 
-aclnnStatus aclnnLtScalarGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-                                          uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnLtScalar(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnLtScalar", run_compare);
-    ops_refuse_310p(op);
-    return compare(op, LESS, self, other, out, workspaceSize, executor);
+    return compare(op, LESS, self, other, out);
 }
 
 /* ---- a choice -------------------------------------------------------------------------------------------------- */
@@ -141,23 +131,19 @@ static void check_where_shapes(sim_op *op)
         sim_want_shape(op, 161002, op->tensors[3], rank, shape);
 }
 
-aclnnStatus aclnnSWhereGetWorkspaceSize(const aclTensor *condition, const aclTensor *self, const aclTensor *other,
-                                        aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnSWhere(sim_op *op, const sim_tensor *condition, const sim_tensor *self, const sim_tensor *other,
+                         const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSWhere", run_where);
-    const sim_tensor *mask = sim_in(op, condition, "condition");
-    const sim_tensor *a = sim_in(op, self, "self"), *b = sim_in(op, other, "other"), *to = sim_out(op, out, "out");
-    sim_want_type(op, mask, SIM_BOOL | SIM_SMALL);
-    if (mask->type == ACL_INT8 || mask->type == ACL_INT16)
-        sim_fault(op, 161002, "condition is %s, not BOOL or UINT8", sim_type_name(mask->type));
-    int types = a->type == b->type ? SIM_ANY : SIM_FLOATS | SIM_WHOLE | SIM_BOOL;
-    sim_want_type(op, a, types);
-    sim_want_type(op, b, types);
-    if (to->present && to->type != ops_promoted(a->type, b->type))
-        sim_fault(op, 161002, "out is %s instead of %s", sim_type_name(to->type),
-                  sim_type_name(ops_promoted(a->type, b->type)));
+    sim_want_type(op, condition, SIM_BOOL | SIM_SMALL);
+    if (condition->type == ACL_INT8 || condition->type == ACL_INT16)
+        sim_fault(op, 161002, "condition is %s, not BOOL or UINT8", sim_type_name(condition->type));
+    int types = self->type == other->type ? SIM_ANY : SIM_FLOATS | SIM_WHOLE | SIM_BOOL;
+    sim_want_type(op, self, types);
+    sim_want_type(op, other, types);
+    if (out->present && out->type != ops_promoted(self->type, other->type))
+        sim_fault(op, 161002, "out is %s instead of %s", sim_type_name(out->type),
+                  sim_type_name(ops_promoted(self->type, other->type)));
     check_where_shapes(op);
     op->elementwise = true;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_where, OPS_WORKSPACE);
 }

@@ -87,19 +87,15 @@ static int run_cast(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnCastGetWorkspaceSize(const aclTensor *self, const aclDataType dtype, aclTensor *out,
-                                      uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnCast(sim_op *op, const sim_tensor *self, aclDataType dtype, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnCast", run_cast);
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
-    sim_want_type(op, from, CASTABLE);
-    sim_want_type(op, to, CASTABLE);
-    if (to->type != dtype)
-        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(to->type));
-    sim_want_shape(op, 161002, to, from->rank, from->shape);
+    sim_want_type(op, self, CASTABLE);
+    sim_want_type(op, out, CASTABLE);
+    if (out->type != dtype)
+        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(out->type));
+    sim_want_shape(op, 161002, out, self->rank, self->shape);
     op->elementwise = true;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_cast, ops_small_workspace(op));
 }
 
 /* ---- copies ---------------------------------------------------------------------------------------------------- */
@@ -114,20 +110,17 @@ static int run_copy(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnInplaceCopyGetWorkspaceSize(aclTensor *selfRef, const aclTensor *src, uint64_t *workspaceSize,
-                                             aclOpExecutor **executor)
+uint64_t sim_aclnnInplaceCopy(sim_op *op, aclTensor *selfRef, const sim_tensor *src)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnInplaceCopy", run_copy);
-    const sim_tensor *from = sim_in(op, src, "src"), *to = sim_out(op, selfRef, "selfRef");
+    const sim_tensor *to = sim_out(op, selfRef, "selfRef");
     sim_tensor repeated;
-    bool same = from->type == to->type;
-    sim_want_type(op, from, same ? SIM_ANY : CASTABLE);
+    bool same = src->type == to->type;
+    sim_want_type(op, src, same ? SIM_ANY : CASTABLE);
     sim_want_type(op, to, same ? SIM_ANY : CASTABLE);
-    if (!sim_broadcast(from, to->rank, to->shape, &repeated))
+    if (!sim_broadcast(src, to->rank, to->shape, &repeated))
         sim_fault(op, 161002, "src does not broadcast to selfRef");
     op->elementwise = true;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_copy, ops_small_workspace(op));
 }
 
 /* ---- permutations ---------------------------------------------------------------------------------------------- */
@@ -143,34 +136,30 @@ static int run_permute(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnPermuteGetWorkspaceSize(const aclTensor *self, const aclIntArray *dims, aclTensor *out,
-                                         uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnPermute(sim_op *op, const sim_tensor *self, const aclIntArray *dims, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnPermute", run_permute);
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
     const int64_t *order = NULL;
     int64_t shape[SIM_RANK_MAX], count = 0;
     bool seen[SIM_RANK_MAX] = {false};
     if (!sim_ints_of(dims, &order, &count))
         sim_fault(op, 161001, "dims is NULL, or no live array");
-    else if (count != from->rank)
-        sim_fault(op, 161002, "%lld dims of a tensor of rank %d", (long long)count, from->rank);
+    else if (count != self->rank)
+        sim_fault(op, 161002, "%lld dims of a tensor of rank %d", (long long)count, self->rank);
     op->ints = sim_allocate(SIM_RANK_MAX * sizeof *op->ints);
     op->int_count = SIM_RANK_MAX;
-    for (int i = 0; i < from->rank && !op->code; i++) {
-        int axis = sim_axis(op, order[i], from->rank);
+    for (int i = 0; i < self->rank && !op->code; i++) {
+        int axis = sim_axis(op, order[i], self->rank);
         if (seen[axis])
             sim_fault(op, 161002, "dims has %d twice", axis);
         seen[axis] = true;
         op->ints[i] = axis;
-        shape[i] = from->shape[axis];
+        shape[i] = self->shape[axis];
     }
-    sim_want_type(op, from, SIM_ANY);
-    sim_want_same_type(op, from, to);
+    sim_want_type(op, self, SIM_ANY);
+    sim_want_same_type(op, self, out);
     if (!op->code)
-        sim_want_shape(op, 161002, to, from->rank, shape);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+        sim_want_shape(op, 161002, out, self->rank, shape);
+    return sim_runs(op, run_permute, OPS_WORKSPACE);
 }
 
 /* ---- concatenation --------------------------------------------------------------------------------------------- */
@@ -192,11 +181,8 @@ static int run_cat(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnCatGetWorkspaceSize(const aclTensorList *tensors, int64_t dim, aclTensor *out, uint64_t *workspaceSize,
-                                     aclOpExecutor **executor)
+uint64_t sim_aclnnCat(sim_op *op, const aclTensorList *tensors, int64_t dim, aclTensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnCat", run_cat);
     aclTensor *const *members = NULL;
     int64_t count = 0, together = 0;
     if (!sim_list_of(tensors, &members, &count) || !count)
@@ -219,7 +205,7 @@ aclnnStatus aclnnCatGetWorkspaceSize(const aclTensorList *tensors, int64_t dim, 
         sim_fault(op, 161002, "out has %lld along the axis instead of %lld", (long long)to->shape[axis],
                   (long long)together);
     op->i[0] = axis;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_cat, OPS_WORKSPACE);
 }
 
 /* ---- selection ------------------------------------------------------------------------------------------------- */
@@ -246,22 +232,19 @@ static int run_select(sim_op *op)
     return code;
 }
 
-aclnnStatus aclnnIndexSelectGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index, aclTensor *out,
-                                             uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnIndexSelect(sim_op *op, const sim_tensor *self, int64_t dim, const sim_tensor *index,
+                              const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnIndexSelect", run_select);
-    const sim_tensor *from = sim_in(op, self, "self"), *at = sim_in(op, index, "index"), *to = sim_out(op, out, "out");
     int64_t shape[SIM_RANK_MAX];
-    int axis = sim_axis(op, dim, from->rank);
-    sim_want_type(op, from, SIM_ANY);
-    sim_want_type(op, at, SIM_INTS);
-    sim_want_rank(op, 161002, at, 0, 1);
-    sim_want_rank(op, 161002, from, 1, SIM_RANK_MAX); /* of rank 0: left out here */
-    sim_want_same_type(op, from, to);
-    memcpy(shape, from->shape, sizeof shape);
-    shape[axis] = sim_elements(at);
-    sim_want_shape(op, 161002, to, from->rank, shape);
+    int axis = sim_axis(op, dim, self->rank);
+    sim_want_type(op, self, SIM_ANY);
+    sim_want_type(op, index, SIM_INTS);
+    sim_want_rank(op, 161002, index, 0, 1);
+    sim_want_rank(op, 161002, self, 1, SIM_RANK_MAX); /* of rank 0: left out here */
+    sim_want_same_type(op, self, out);
+    memcpy(shape, self->shape, sizeof shape);
+    shape[axis] = sim_elements(index);
+    sim_want_shape(op, 161002, out, self->rank, shape);
     op->i[0] = axis;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_select, OPS_WORKSPACE);
 }

@@ -53,12 +53,12 @@ static void combine_wholes(const sim_op *op, const sim_tensor *a, const sim_tens
     free(y);
 }
 
-/* Tensors: self, other (may be missing: the number), out. */
+/* Tensors: self, other unless there is the number, out. */
 static int run_combine(sim_op *op)
 {
-    const sim_tensor *out = op->tensors[2];
+    bool two = op->count == 3;
+    const sim_tensor *out = op->tensors[op->count - 1];
     sim_tensor a, b;
-    bool two = op->tensors[1]->present;
     sim_broadcast(op->tensors[0], out->rank, out->shape, &a);
     if (two)
         sim_broadcast(op->tensors[1], out->rank, out->shape, &b);
@@ -102,9 +102,8 @@ bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64
     return true;
 }
 
-static void check_two(sim_op *op, int types)
+static void check_two(sim_op *op, const sim_tensor *a, const sim_tensor *b, const sim_tensor *out, int types)
 {
-    const sim_tensor *a = op->tensors[0], *b = op->tensors[1], *out = op->tensors[2];
     int64_t shape[SIM_RANK_MAX];
     int rank;
     sim_want_type(op, a, types);
@@ -133,104 +132,69 @@ void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int 
     op->f[slot] = s.real;
 }
 
-void ops_check_one(sim_op *op, int types)
+void ops_check_one(sim_op *op, const sim_tensor *self, const sim_tensor *out, int types)
 {
-    const sim_tensor *self = op->tensors[0], *out = op->tensors[op->count - 1];
     sim_want_type(op, self, types);
     sim_want_same_type(op, self, out);
     sim_want_shape(op, 161002, out, self->rank, self->shape);
     op->elementwise = true;
 }
 
-aclnnStatus aclnnAddGetWorkspaceSize(const aclTensor *self, const aclTensor *other, const aclScalar *alpha,
-                                     aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnAdd(sim_op *op, const sim_tensor *self, const sim_tensor *other, const aclScalar *alpha,
+                      const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnAdd", run_combine);
-    sim_in(op, self, "self");
-    sim_in(op, other, "other");
-    sim_out(op, out, "out");
-    check_two(op, SIM_FLOATS | SIM_INTS);
+    check_two(op, self, other, out, SIM_FLOATS | SIM_INTS);
     ops_read_number(op, alpha, "alpha", SCALE);
     op->i[KIND] = ADD;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_combine, ops_small_workspace(op));
 }
 
-static aclnnStatus two(sim_op *op, int kind, int types, const aclTensor *self, const aclTensor *other, aclTensor *out,
-                       uint64_t *workspaceSize, aclOpExecutor **executor)
+static uint64_t two(sim_op *op, int kind, int types, const sim_tensor *self, const sim_tensor *other,
+                    const sim_tensor *out)
 {
-    sim_in(op, self, "self");
-    sim_in(op, other, "other");
-    sim_out(op, out, "out");
-    check_two(op, types);
+    check_two(op, self, other, out, types);
     op->i[KIND] = kind;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_combine, ops_small_workspace(op));
 }
 
-aclnnStatus aclnnMulGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
-                                     uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnMul(sim_op *op, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
 {
-    SIM_HOLD;
-    return two(sim_begin("aclnnMul", run_combine), MUL, SIM_FLOATS | SIM_INTS, self, other, out, workspaceSize,
-               executor);
+    return two(op, MUL, SIM_FLOATS | SIM_INTS, self, other, out);
 }
 
-aclnnStatus aclnnDivGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
-                                     uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnDiv(sim_op *op, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
 {
-    SIM_HOLD;
-    return two(sim_begin("aclnnDiv", run_combine), DIV, SIM_FLOATS, self, other, out, workspaceSize, executor);
+    return two(op, DIV, SIM_FLOATS, self, other, out);
 }
 
-aclnnStatus aclnnMaximumGetWorkspaceSize(const aclTensor *self, const aclTensor *other, aclTensor *out,
-                                         uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnMaximum(sim_op *op, const sim_tensor *self, const sim_tensor *other, const sim_tensor *out)
 {
-    SIM_HOLD;
-    return two(sim_begin("aclnnMaximum", run_combine), MAXIMUM, SIM_FLOATS | SIM_WHOLE | SIM_BOOL, self, other, out,
-               workspaceSize, executor);
+    return two(op, MAXIMUM, SIM_FLOATS | SIM_WHOLE | SIM_BOOL, self, other, out);
 }
 
 /* self is given twice: read and written. */
-aclnnStatus aclnnInplaceMulGetWorkspaceSize(aclTensor *selfRef, const aclTensor *other, uint64_t *workspaceSize,
-                                            aclOpExecutor **executor)
+uint64_t sim_aclnnInplaceMul(sim_op *op, aclTensor *selfRef, const aclTensor *other)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnInplaceMul", run_combine);
-    sim_in(op, selfRef, "selfRef");
-    sim_in(op, other, "other");
-    sim_out(op, selfRef, "selfRef");
-    check_two(op, SIM_FLOATS | SIM_INTS);
-    op->i[KIND] = MUL;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    const sim_tensor *self = sim_in(op, selfRef, "selfRef"), *by = sim_in(op, other, "other");
+    return two(op, MUL, SIM_FLOATS | SIM_INTS, self, by, sim_out(op, selfRef, "selfRef"));
 }
 
-aclnnStatus aclnnMulsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, aclTensor *out,
-                                      uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnMuls(sim_op *op, const sim_tensor *self, const aclScalar *other, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMuls", run_combine);
-    sim_in(op, self, "self");
-    sim_in_optional(op, NULL, "");
-    sim_out(op, out, "out");
-    ops_check_one(op, SIM_FLOATS | SIM_INTS);
+    ops_check_one(op, self, out, SIM_FLOATS | SIM_INTS);
     ops_read_number(op, other, "other", OTHER);
     op->i[KIND] = MUL;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_combine, ops_small_workspace(op));
 }
 
-aclnnStatus aclnnAddsGetWorkspaceSize(const aclTensor *self, const aclScalar *other, const aclScalar *alpha,
-                                      aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnAdds(sim_op *op, const sim_tensor *self, const aclScalar *other, const aclScalar *alpha,
+                       const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnAdds", run_combine);
-    sim_in(op, self, "self");
-    sim_in_optional(op, NULL, "");
-    sim_out(op, out, "out");
-    ops_check_one(op, SIM_FLOATS | SIM_INTS);
+    ops_check_one(op, self, out, SIM_FLOATS | SIM_INTS);
     ops_read_number(op, other, "other", OTHER);
     ops_read_number(op, alpha, "alpha", SCALE);
     op->i[KIND] = ADD;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_combine, ops_small_workspace(op));
 }
 
 /* ---- fills ----------------------------------------------------------------------------------------------------- */
@@ -264,20 +228,15 @@ static int run_zero(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnInplaceZeroGetWorkspaceSize(aclTensor *selfRef, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnInplaceZero(sim_op *op, aclTensor *selfRef)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnInplaceZero", run_zero);
     sim_want_type(op, sim_out(op, selfRef, "selfRef"), SIM_ANY);
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_zero, ops_small_workspace(op));
 }
 
-aclnnStatus aclnnInplaceFillScalarGetWorkspaceSize(aclTensor *selfRef, const aclScalar *value, uint64_t *workspaceSize,
-                                                   aclOpExecutor **executor)
+uint64_t sim_aclnnInplaceFillScalar(sim_op *op, aclTensor *selfRef, const aclScalar *value)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnInplaceFillScalar", run_fill);
     sim_want_type(op, sim_out(op, selfRef, "selfRef"), SIM_FLOATS | SIM_INTS | SIM_BOOL);
     ops_read_number(op, value, "value", OTHER);
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    return sim_runs(op, run_fill, ops_small_workspace(op));
 }

@@ -26,102 +26,41 @@ static float reciprocal_root(float v)
     return 1.0f / sqrtf(v);
 }
 
-#define RUN(name, function)                                                                                            \
-    static int run_##name(sim_op *op)                                                                                  \
+/* For those that also take whole numbers: then any type of floating point comes out. Of floating point the result is of
+ * the same type here, which is narrower than the documents. */
+static uint64_t check_function(sim_op *op, const sim_tensor *self, const sim_tensor *out, int wholes)
+{
+    sim_want_type(op, self, SIM_FLOATS | wholes);
+    if (wholes)
+        sim_want_type(op, out, SIM_FLOATS);
+    if (sim_type_bit(self->type) & SIM_FLOATS)
+        sim_want_same_type(op, self, out);
+    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    op->elementwise = true;
+    uint64_t more = self->type == out->type ? 0 : OPS_WORKSPACE; /* for a copy in 32 bits */
+    return ops_small_workspace(op) + more;
+}
+
+#define RUN(operator, function)                                                                                        \
+    static int run_##operator(sim_op *op)                                                                              \
     {                                                                                                                  \
         apply(op, function);                                                                                           \
         return 0;                                                                                                      \
     }
+#define FUNCTION(operator, function, wholes)                                                                           \
+    RUN(operator, function)                                                                                            \
+    uint64_t sim_##operator(sim_op *op, const sim_tensor *self, const sim_tensor *out)                                 \
+    {                                                                                                                  \
+        return sim_runs(op, run_##operator, check_function(op, self, out, wholes));                                    \
+    }
 
-RUN(silu, silu)
-RUN(sigmoid, ops_sigmoid)
-RUN(tanh, tanhf)
-RUN(erf, erff)
-RUN(exp, expf)
-RUN(sqrt, sqrtf)
-RUN(rsqrt, reciprocal_root)
-
-aclnnStatus aclnnSiluGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                      aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSilu", run_silu);
-    sim_in(op, self, "self");
-    sim_out(op, out, "out");
-    ops_check_one(op, SIM_FLOATS);
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
-}
-
-aclnnStatus aclnnSigmoidGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                         aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSigmoid", run_sigmoid);
-    sim_in(op, self, "self");
-    sim_out(op, out, "out");
-    ops_check_one(op, SIM_FLOATS);
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
-}
-
-/* Functions that also take whole numbers: then any type of floating point comes out. Of those the result is of the same
- * type here, which is narrower than the documents. */
-static aclnnStatus function(sim_op *op, const aclTensor *self, aclTensor *out, int wholes, uint64_t *workspaceSize,
-                            aclOpExecutor **executor)
-{
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
-    sim_want_type(op, from, SIM_FLOATS | wholes);
-    sim_want_type(op, to, SIM_FLOATS);
-    if (sim_type_bit(from->type) & SIM_FLOATS)
-        sim_want_same_type(op, from, to);
-    sim_want_shape(op, 161002, to, from->rank, from->shape);
-    op->elementwise = true;
-    uint64_t more = from->type == to->type ? 0 : OPS_WORKSPACE; /* for a copy in 32 bits */
-    return sim_finish(op, ops_small_workspace(op) + more, workspaceSize, executor);
-}
-
-aclnnStatus aclnnTanhGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                      aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnTanh", run_tanh);
-    ops_refuse_310p(op);
-    return function(op, self, out, SIM_WHOLE | SIM_BOOL, workspaceSize, executor);
-}
-
-aclnnStatus aclnnErfGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                     aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnErf", run_erf);
-    ops_refuse_310p(op);
-    return function(op, self, out, SIM_I64 | SIM_BOOL, workspaceSize, executor);
-}
-
-aclnnStatus aclnnExpGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                     aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnExp", run_exp);
-    ops_refuse_310p(op);
-    return function(op, self, out, SIM_I64 | SIM_BOOL, workspaceSize, executor);
-}
-
-aclnnStatus aclnnSqrtGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                      aclOpExecutor **opExecutor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSqrt", run_sqrt);
-    ops_refuse_310p(op);
-    return function(op, self, out, SIM_WHOLE | SIM_BOOL, workspaceSize, opExecutor);
-}
-
-aclnnStatus aclnnRsqrtGetWorkspaceSize(const aclTensor *self, aclTensor *out, uint64_t *workspaceSize,
-                                       aclOpExecutor **executor)
-{
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnRsqrt", run_rsqrt);
-    return function(op, self, out, SIM_WHOLE | SIM_BOOL, workspaceSize, executor);
-}
+FUNCTION(aclnnSilu, silu, 0)
+FUNCTION(aclnnSigmoid, ops_sigmoid, 0)
+FUNCTION(aclnnTanh, tanhf, SIM_WHOLE | SIM_BOOL)
+FUNCTION(aclnnErf, erff, SIM_I64 | SIM_BOOL)
+FUNCTION(aclnnExp, expf, SIM_I64 | SIM_BOOL)
+FUNCTION(aclnnSqrt, sqrtf, SIM_WHOLE | SIM_BOOL)
+FUNCTION(aclnnRsqrt, reciprocal_root, SIM_WHOLE | SIM_BOOL)
 
 /* ---- softplus -------------------------------------------------------------------------------------------------- */
 
@@ -138,19 +77,15 @@ static int run_softplus(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnSoftplusGetWorkspaceSize(const aclTensor *self, const aclScalar *beta, const aclScalar *threshold,
-                                          aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnSoftplus(sim_op *op, const sim_tensor *self, const aclScalar *beta, const aclScalar *threshold,
+                           const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSoftplus", run_softplus);
-    sim_in(op, self, "self");
-    sim_out(op, out, "out");
-    ops_check_one(op, SIM_FLOATS);
+    ops_check_one(op, self, out, SIM_FLOATS);
     ops_read_number(op, beta, "beta", BETA);
     ops_read_number(op, threshold, "threshold", THRESHOLD);
     if (op->f[BETA] == 0.0 || isnan(op->f[BETA]) || isnan(op->f[THRESHOLD]))
         sim_fault(op, 161002, "beta %g, threshold %g", op->f[BETA], op->f[THRESHOLD]);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_softplus, OPS_WORKSPACE);
 }
 
 /* ---- limits ---------------------------------------------------------------------------------------------------- */
@@ -212,23 +147,17 @@ static void read_limit(sim_op *op, const aclScalar *scalar, const char *role, in
         sim_fault(op, 161002, "%s is %lld, more than %s holds", role, (long long)op->i[slot], sim_type_name(type));
 }
 
-aclnnStatus aclnnClampGetWorkspaceSize(const aclTensor *self, const aclScalar *clipValueMin,
-                                       const aclScalar *clipValueMax, aclTensor *out, uint64_t *workspaceSize,
-                                       aclOpExecutor **executor)
+uint64_t sim_aclnnClamp(sim_op *op, const sim_tensor *self, const aclScalar *clipValueMin,
+                        const aclScalar *clipValueMax, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnClamp", run_clamp);
-    const sim_tensor *from = sim_in(op, self, "self");
-    sim_out(op, out, "out");
-    ops_check_one(op, SIM_FLOATS | SIM_WHOLE);
-    sim_want_rank(op, 161002, from, 1, SIM_RANK_MAX);
+    ops_check_one(op, self, out, SIM_FLOATS | SIM_WHOLE);
+    sim_want_rank(op, 161002, self, 1, SIM_RANK_MAX);
     if (!clipValueMin && !clipValueMax)
         sim_fault(op, 161001, "clipValueMin and clipValueMax are NULL, both");
     read_limit(op, clipValueMin, "clipValueMin", LEAST);
     read_limit(op, clipValueMax, "clipValueMax", MOST);
-    if (sim_type_bit(from->type) & SIM_WHOLE)
-        op->run = run_clamp_whole;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    bool whole = sim_type_bit(self->type) & SIM_WHOLE;
+    return sim_runs(op, whole ? run_clamp_whole : run_clamp, ops_small_workspace(op));
 }
 
 /* ---- relu ------------------------------------------------------------------------------------------------------ */
@@ -247,18 +176,11 @@ static int run_relu_whole(sim_op *op)
     return run_clamp_whole(op);
 }
 
-aclnnStatus aclnnReluGetWorkspaceSize(const aclTensor *self, const aclTensor *out, uint64_t *workspaceSize,
-                                      aclOpExecutor **executor)
+uint64_t sim_aclnnRelu(sim_op *op, const sim_tensor *self, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnRelu", run_relu);
-    const sim_tensor *from = sim_in(op, self, "self");
-    sim_out(op, out, "out");
-    ops_refuse_310p(op);
-    ops_check_one(op, SIM_FLOATS | SIM_I32 | SIM_SMALL);
-    if (from->type == ACL_UINT8 || from->type == ACL_INT16) /* nor INT64: headers and documents agree on two */
-        sim_fault(op, 161002, "self is %s; of whole numbers INT32 and INT8 are taken", sim_type_name(from->type));
-    if (sim_type_bit(from->type) & SIM_WHOLE)
-        op->run = run_relu_whole;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    ops_check_one(op, self, out, SIM_FLOATS | SIM_I32 | SIM_SMALL);
+    if (self->type == ACL_UINT8 || self->type == ACL_INT16) /* nor INT64: headers and documents agree on two */
+        sim_fault(op, 161002, "self is %s; of whole numbers INT32 and INT8 are taken", sim_type_name(self->type));
+    bool whole = sim_type_bit(self->type) & SIM_WHOLE;
+    return sim_runs(op, whole ? run_relu_whole : run_relu, ops_small_workspace(op));
 }

@@ -11,6 +11,15 @@
 
 enum { NX, NW, NB, NY, TYPE, LIST_TYPE, NEWER, HAS_LIST };
 
+/* The arguments of all versions. */
+typedef struct grouped_call {
+    const aclTensorList *x, *weight, *bias, *absent[10], *y; /* absent: have to be NULL */
+    const aclTensor *group_list;
+    const aclIntArray *group_list_host;
+    int64_t split_item, group_type, group_list_type, act_type;
+    bool newer; /* V5 */
+} grouped_call;
+
 /* Tensors of op: x, weight, bias, the group list, y. */
 static const sim_tensor *x_at(const sim_op *op, int64_t i)
 {
@@ -346,7 +355,7 @@ static void check_inner(sim_op *op)
         want_matrix(op, y_at(op, i), x->shape[0], w->shape[1]);
 }
 
-static void check_group_list(sim_op *op, const ops_grouped *call)
+static void check_group_list(sim_op *op, const grouped_call *call)
 {
     const sim_tensor *list = group_list_at(op);
     int64_t count = group_count(op);
@@ -363,7 +372,7 @@ static void check_group_list(sim_op *op, const ops_grouped *call)
         sim_fault(op, 161002, "counts of a single group are refused: a plain product does it");
 }
 
-static void check_options(sim_op *op, const ops_grouped *call)
+static void check_options(sim_op *op, const grouped_call *call)
 {
     for (size_t i = 0; i < sizeof call->absent / sizeof *call->absent; i++) {
         aclTensor *const *members;
@@ -385,7 +394,7 @@ static void check_options(sim_op *op, const ops_grouped *call)
                   (long long)call->group_type, (long long)op->i[NY]);
 }
 
-static void add_tensors(sim_op *op, const ops_grouped *call)
+static void add_tensors(sim_op *op, const grouped_call *call)
 {
     const int64_t *values = NULL;
     op->i[NX] = add_list(op, call->x, "x", false, false);
@@ -403,10 +412,8 @@ static void add_tensors(sim_op *op, const ops_grouped *call)
     op->i[NEWER] = call->newer;
 }
 
-aclnnStatus ops_grouped_matmul(const char *name, const ops_grouped *call, uint64_t *workspaceSize,
-                               aclOpExecutor **executor)
+static uint64_t check(sim_op *op, const grouped_call *call)
 {
-    sim_op *op = sim_begin(name, run_grouped);
     add_tensors(op, call);
     check_options(op, call);
     if (!op->code)
@@ -419,97 +426,52 @@ aclnnStatus ops_grouped_matmul(const char *name, const ops_grouped *call, uint64
         check_inner(op);
     if (!op->code)
         check_types(op);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_grouped, OPS_WORKSPACE);
 }
 
 /* ---- versions -------------------------------------------------------------------------------------------------- */
 
-aclnnStatus aclnnGroupedMatmulGetWorkspaceSize(const aclTensorList *x, const aclTensorList *weight,
-                                               const aclTensorList *biasOptional, const aclTensorList *scaleOptional,
-                                               const aclTensorList *offsetOptional,
-                                               const aclTensorList *antiquantScaleOptional,
-                                               const aclTensorList *antiquantOffsetOptional,
-                                               const aclIntArray *groupListOptional, int64_t splitItem,
-                                               const aclTensorList *y, uint64_t *workspaceSize,
-                                               aclOpExecutor **executor)
+/* Members of grouped_call that the arguments of several versions make. */
+#define LISTS .x = x, .weight = weight, .bias = biasOptional
+#define QUANTISED scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional
+#define SINCE_V4                                                                                                       \
+    LISTS,                                                                                                             \
+        .absent = {QUANTISED,                                                                                          \
+                   perTokenScaleOptional,                                                                              \
+                   activationInputOptional,                                                                            \
+                   activationQuantScaleOptional,                                                                       \
+                   activationQuantOffsetOptional,                                                                      \
+                   activationFeatureOutOptional,                                                                       \
+                   dynQuantScaleOutOptional},                                                                          \
+        .y = out, .group_list = groupListOptional, .split_item = splitItem, .group_type = groupType,                   \
+        .group_list_type = groupListType, .act_type = actType
+
+SIM_RULE(aclnnGroupedMatmul, ACL_GROUPED)
 {
-    SIM_HOLD;
-    ops_grouped call = {.x = x,
-                        .weight = weight,
-                        .bias = biasOptional,
-                        .absent = {scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional},
-                        .y = y,
-                        .group_list_host = groupListOptional,
-                        .split_item = splitItem,
-                        .group_type = groupListOptional || splitItem >= 2 ? 0 : -1};
-    return ops_grouped_matmul("aclnnGroupedMatmul", &call, workspaceSize, executor);
+    int64_t type = groupListOptional || splitItem >= 2 ? 0 : -1;
+    return check(op, &(grouped_call){LISTS, .absent = {QUANTISED}, .y = y, .group_list_host = groupListOptional,
+                                     .split_item = splitItem, .group_type = type});
 }
 
-aclnnStatus aclnnGroupedMatmulV2GetWorkspaceSize(const aclTensorList *x, const aclTensorList *weight,
-                                                 const aclTensorList *biasOptional, const aclTensorList *scaleOptional,
-                                                 const aclTensorList *offsetOptional,
-                                                 const aclTensorList *antiquantScaleOptional,
-                                                 const aclTensorList *antiquantOffsetOptional,
-                                                 const aclIntArray *groupListOptional, int64_t splitItem,
-                                                 int64_t groupType, const aclTensorList *y, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor)
+SIM_RULE(aclnnGroupedMatmulV2, ACL_GROUPED_V2)
 {
-    SIM_HOLD;
-    ops_grouped call = {.x = x,
-                        .weight = weight,
-                        .bias = biasOptional,
-                        .absent = {scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional},
-                        .y = y,
-                        .group_list_host = groupListOptional,
-                        .split_item = splitItem,
-                        .group_type = groupType};
-    return ops_grouped_matmul("aclnnGroupedMatmulV2", &call, workspaceSize, executor);
+    return check(op, &(grouped_call){LISTS, .absent = {QUANTISED}, .y = y, .group_list_host = groupListOptional,
+                                     .split_item = splitItem, .group_type = groupType});
 }
 
-aclnnStatus aclnnGroupedMatmulV3GetWorkspaceSize(const aclTensorList *x, const aclTensorList *weight,
-                                                 const aclTensorList *biasOptional, const aclTensorList *scaleOptional,
-                                                 const aclTensorList *offsetOptional,
-                                                 const aclTensorList *antiquantScaleOptional,
-                                                 const aclTensorList *antiquantOffsetOptional,
-                                                 const aclTensor *groupListOptional, int64_t splitItem,
-                                                 int64_t groupType, const aclTensorList *y, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor)
+SIM_RULE(aclnnGroupedMatmulV3, ACL_GROUPED_V3)
 {
-    SIM_HOLD;
-    ops_grouped call = {.x = x,
-                        .weight = weight,
-                        .bias = biasOptional,
-                        .absent = {scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional},
-                        .y = y,
-                        .group_list = groupListOptional,
-                        .split_item = splitItem,
-                        .group_type = groupType};
-    return ops_grouped_matmul("aclnnGroupedMatmulV3", &call, workspaceSize, executor);
+    return check(op, &(grouped_call){LISTS, .absent = {QUANTISED}, .y = y, .group_list = groupListOptional,
+                                     .split_item = splitItem, .group_type = groupType});
 }
 
-aclnnStatus aclnnGroupedMatmulV4GetWorkspaceSize(
-    const aclTensorList *x, const aclTensorList *weight, const aclTensorList *biasOptional,
-    const aclTensorList *scaleOptional, const aclTensorList *offsetOptional,
-    const aclTensorList *antiquantScaleOptional, const aclTensorList *antiquantOffsetOptional,
-    const aclTensorList *perTokenScaleOptional, const aclTensor *groupListOptional,
-    const aclTensorList *activationInputOptional, const aclTensorList *activationQuantScaleOptional,
-    const aclTensorList *activationQuantOffsetOptional, int64_t splitItem, int64_t groupType, int64_t groupListType,
-    int64_t actType, aclTensorList *out, aclTensorList *activationFeatureOutOptional,
-    aclTensorList *dynQuantScaleOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor)
+SIM_RULE(aclnnGroupedMatmulV4, ACL_GROUPED_V4)
 {
-    SIM_HOLD;
-    ops_grouped call = {.x = x,
-                        .weight = weight,
-                        .bias = biasOptional,
-                        .absent = {scaleOptional, offsetOptional, antiquantScaleOptional, antiquantOffsetOptional,
-                                   perTokenScaleOptional, activationInputOptional, activationQuantScaleOptional,
-                                   activationQuantOffsetOptional, activationFeatureOutOptional,
-                                   dynQuantScaleOutOptional},
-                        .y = out,
-                        .group_list = groupListOptional,
-                        .split_item = splitItem,
-                        .group_type = groupType,
-                        .group_list_type = groupListType,
-                        .act_type = actType};
-    return ops_grouped_matmul("aclnnGroupedMatmulV4", &call, workspaceSize, executor);
+    return check(op, &(grouped_call){SINCE_V4});
+}
+
+SIM_RULE(aclnnGroupedMatmulV5, ACL_GROUPED_V5)
+{
+    (void)tuningConfigOptional; /* for speed */
+    return check(op, &(grouped_call){SINCE_V4, .newer = true});
 }

@@ -80,36 +80,30 @@ static int64_t rows_kept(int64_t slots, int64_t wanted)
     return kept < 0 ? 0 : kept > slots ? slots : kept;
 }
 
-aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const aclTensor *indices,
-                                                 int64_t numOutTokens, bool paddedMode,
-                                                 const aclTensor *permuteTokensOut, const aclTensor *sortedIndicesOut,
-                                                 uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnMoeTokenPermute(sim_op *op, const sim_tensor *tokens, const sim_tensor *indices, int64_t numOutTokens,
+                                  bool paddedMode, const sim_tensor *permuteTokensOut,
+                                  const sim_tensor *sortedIndicesOut)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMoeTokenPermute", run_permute);
-    const sim_tensor *in = sim_in(op, tokens, "tokens"), *at = sim_in(op, indices, "indices");
-    const sim_tensor *out = sim_out(op, permuteTokensOut, "permuteTokensOut");
-    const sim_tensor *sorted = sim_out(op, sortedIndicesOut, "sortedIndicesOut");
-    int64_t shape[SIM_RANK_MAX], slots = sim_elements(at);
+    int64_t shape[SIM_RANK_MAX], slots = sim_elements(indices);
     refuse(op, paddedMode);
-    sim_want_type(op, in, SIM_FLOATS);
-    sim_want_type(op, at, SIM_INTS);
-    sim_want_type(op, sorted, SIM_I32);
-    sim_want_same_type(op, in, out);
-    sim_want_rank(op, 561002, in, 2, SIM_RANK_MAX);
-    sim_want_rank(op, 561002, at, 1, 2);
-    if (at->shape[0] != in->shape[0])
-        sim_fault(op, 561002, "indices of %lld tokens, and there are %lld", (long long)at->shape[0],
-                  (long long)in->shape[0]);
+    sim_want_type(op, tokens, SIM_FLOATS);
+    sim_want_type(op, indices, SIM_INTS);
+    sim_want_type(op, sortedIndicesOut, SIM_I32);
+    sim_want_same_type(op, tokens, permuteTokensOut);
+    sim_want_rank(op, 561002, tokens, 2, SIM_RANK_MAX);
+    sim_want_rank(op, 561002, indices, 1, 2);
+    if (indices->shape[0] != tokens->shape[0])
+        sim_fault(op, 561002, "indices of %lld tokens, and there are %lld", (long long)indices->shape[0],
+                  (long long)tokens->shape[0]);
     if (slots >= INDEX_END)
         sim_fault(op, 561002, "%lld indices", (long long)slots);
-    memcpy(shape, in->shape, sizeof shape);
+    memcpy(shape, tokens->shape, sizeof shape);
     shape[0] = rows_kept(slots, numOutTokens);
-    sim_want_shape(op, 561002, out, in->rank, shape);
-    sim_want_shape(op, 561002, sorted, 1, &slots);
-    sim_want_contiguous(op, out);
-    sim_want_contiguous(op, sorted);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    sim_want_shape(op, 561002, permuteTokensOut, tokens->rank, shape);
+    sim_want_shape(op, 561002, sortedIndicesOut, 1, &slots);
+    sim_want_contiguous(op, permuteTokensOut);
+    sim_want_contiguous(op, sortedIndicesOut);
+    return sim_runs(op, run_permute, OPS_WORKSPACE);
 }
 
 /* ---- unpermute and its relatives ------------------------------------------------------------------------------- */
@@ -210,21 +204,15 @@ static int64_t topk_of(sim_op *op, const sim_tensor *probs, const sim_tensor *to
     return probs->shape[1];
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens, const aclTensor *sortedIndices,
-                                                   const aclTensor *probsOptional, bool paddedMode,
-                                                   const aclIntArray *restoreShapeOptional, const aclTensor *out,
-                                                   uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnMoeTokenUnpermute(sim_op *op, const sim_tensor *permutedTokens, const sim_tensor *sortedIndices,
+                                    const sim_tensor *probsOptional, bool paddedMode,
+                                    const aclIntArray *restoreShapeOptional, const sim_tensor *out)
 {
-    SIM_HOLD;
     (void)restoreShapeOptional; /* for paddedMode */
-    sim_op *op = sim_begin("aclnnMoeTokenUnpermute", run_unpermute);
-    const sim_tensor *rows = sim_in(op, permutedTokens, "permutedTokens");
-    const sim_tensor *sorted = sim_in(op, sortedIndices, "sortedIndices");
-    const sim_tensor *probs = sim_in_optional(op, probsOptional, "probsOptional"), *to = sim_out(op, out, "out");
     refuse(op, paddedMode);
-    check_slots(op, rows, sorted, to, topk_of(op, probs, to));
-    sim_want_contiguous(op, to);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    check_slots(op, permutedTokens, sortedIndices, out, topk_of(op, probsOptional, out));
+    sim_want_contiguous(op, out);
+    return sim_runs(op, run_unpermute, OPS_WORKSPACE);
 }
 
 /* Tensors: permutedOutputGrad, sortedIndices, out. */
@@ -244,19 +232,13 @@ static int run_permute_grad(sim_op *op)
     return code;
 }
 
-aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOutputGrad,
-                                                     const aclTensor *sortedIndices, int64_t numTopk, bool paddedMode,
-                                                     const aclTensor *out, uint64_t *workspaceSize,
-                                                     aclOpExecutor **executor)
+uint64_t sim_aclnnMoeTokenPermuteGrad(sim_op *op, const sim_tensor *permutedOutputGrad, const sim_tensor *sortedIndices,
+                                      int64_t numTopk, bool paddedMode, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMoeTokenPermuteGrad", run_permute_grad);
-    const sim_tensor *rows = sim_in(op, permutedOutputGrad, "permutedOutputGrad");
-    const sim_tensor *sorted = sim_in(op, sortedIndices, "sortedIndices"), *to = sim_out(op, out, "out");
     refuse(op, paddedMode);
-    check_slots(op, rows, sorted, to, numTopk);
-    sim_want_contiguous(op, to);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    check_slots(op, permutedOutputGrad, sortedIndices, out, numTopk);
+    sim_want_contiguous(op, out);
+    return sim_runs(op, run_permute_grad, OPS_WORKSPACE);
 }
 
 /* Tensors: permutedTokens, unpermutedTokensGrad, sortedIndices, probsOptional, permutedTokensGradOut, probsGradOut. */
@@ -297,33 +279,25 @@ static int run_unpermute_grad(sim_op *op)
     return code;
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(const aclTensor *permutedTokens,
-                                                       const aclTensor *unpermutedTokensGrad,
-                                                       const aclTensor *sortedIndices, const aclTensor *probsOptional,
-                                                       bool paddedMode, const aclIntArray *restoreShapeOptional,
-                                                       const aclTensor *permutedTokensGradOut,
-                                                       const aclTensor *probsGradOut, uint64_t *workspaceSize,
-                                                       aclOpExecutor **executor)
+uint64_t sim_aclnnMoeTokenUnpermuteGrad(sim_op *op, const sim_tensor *permutedTokens,
+                                        const sim_tensor *unpermutedTokensGrad, const sim_tensor *sortedIndices,
+                                        const sim_tensor *probsOptional, bool paddedMode,
+                                        const aclIntArray *restoreShapeOptional,
+                                        const sim_tensor *permutedTokensGradOut, const aclTensor *probsGradOut)
 {
-    SIM_HOLD;
     (void)restoreShapeOptional;
-    sim_op *op = sim_begin("aclnnMoeTokenUnpermuteGrad", run_unpermute_grad);
-    const sim_tensor *rows = sim_in(op, permutedTokens, "permutedTokens");
-    const sim_tensor *tokens = sim_in(op, unpermutedTokensGrad, "unpermutedTokensGrad");
-    const sim_tensor *sorted = sim_in(op, sortedIndices, "sortedIndices");
-    const sim_tensor *probs = sim_in_optional(op, probsOptional, "probsOptional");
-    const sim_tensor *row_grads = sim_out(op, permutedTokensGradOut, "permutedTokensGradOut");
-    const sim_tensor *prob_grads =
-        probsOptional ? sim_out(op, probsGradOut, "probsGradOut") : sim_out_optional(op, probsGradOut, "probsGradOut");
+    const sim_tensor *prob_grads = probsOptional->present ? sim_out(op, probsGradOut, "probsGradOut")
+                                                          : sim_out_optional(op, probsGradOut, "probsGradOut");
     refuse(op, paddedMode);
-    check_slots(op, rows, sorted, tokens, topk_of(op, probs, tokens));
-    sim_want_same_type(op, rows, row_grads);
-    sim_want_same_type(op, probs, prob_grads);
-    sim_want_shape(op, 561002, row_grads, rows->rank, rows->shape);
-    if (probs->present)
-        sim_want_shape(op, 561002, prob_grads, 2, probs->shape);
+    check_slots(op, permutedTokens, sortedIndices, unpermutedTokensGrad,
+                topk_of(op, probsOptional, unpermutedTokensGrad));
+    sim_want_same_type(op, permutedTokens, permutedTokensGradOut);
+    sim_want_same_type(op, probsOptional, prob_grads);
+    sim_want_shape(op, 561002, permutedTokensGradOut, permutedTokens->rank, permutedTokens->shape);
+    if (probsOptional->present)
+        sim_want_shape(op, 561002, prob_grads, 2, probsOptional->shape);
     else if (prob_grads->present)
         sim_fault(op, 161002, "probsGradOut without probsOptional");
-    sim_want_contiguous(op, row_grads);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    sim_want_contiguous(op, permutedTokensGradOut);
+    return sim_runs(op, run_unpermute_grad, OPS_WORKSPACE);
 }

@@ -93,37 +93,29 @@ static int run_norm(sim_op *op)
     return 0;
 }
 
-static aclnnStatus first_phase(const char *name, bool gemma, const aclTensor *x, const aclTensor *gamma, double epsilon,
-                               const aclTensor *yOut, const aclTensor *rstdOut, uint64_t *workspaceSize,
-                               aclOpExecutor **executor)
+static uint64_t check_norm(sim_op *op, bool one_more, const sim_tensor *x, const sim_tensor *gamma, double epsilon,
+                           const sim_tensor *yOut, const sim_tensor *rstdOut)
 {
-    sim_op *op = sim_begin(name, run_norm);
-    const sim_tensor *in = sim_in(op, x, "x"), *weight = sim_in(op, gamma, "gamma");
-    const sim_tensor *y = sim_out(op, yOut, "yOut"), *rstd = sim_out(op, rstdOut, "rstdOut");
-    check_types(op, in, weight, !gemma);
-    sim_want_same_type(op, in, y);
-    check_gamma(op, in, weight);
-    sim_want_shape(op, 561002, y, in->rank, in->shape);
-    check_rstd(op, in, weight, rstd, false);
+    check_types(op, x, gamma, !one_more);
+    sim_want_same_type(op, x, yOut);
+    check_gamma(op, x, gamma);
+    sim_want_shape(op, 561002, yOut, x->rank, x->shape);
+    check_rstd(op, x, gamma, rstdOut, false);
     op->f[0] = epsilon;
-    op->i[0] = gemma;
-    return sim_finish(op, ops_small_workspace(op), workspaceSize, executor);
+    op->i[0] = one_more;
+    return sim_runs(op, run_norm, ops_small_workspace(op));
 }
 
-aclnnStatus aclnnRmsNormGetWorkspaceSize(const aclTensor *x, const aclTensor *gamma, double epsilon,
-                                         const aclTensor *yOut, const aclTensor *rstdOut, uint64_t *workspaceSize,
-                                         aclOpExecutor **executor)
+uint64_t sim_aclnnRmsNorm(sim_op *op, const sim_tensor *x, const sim_tensor *gamma, double epsilon,
+                          const sim_tensor *yOut, const sim_tensor *rstdOut)
 {
-    SIM_HOLD;
-    return first_phase("aclnnRmsNorm", false, x, gamma, epsilon, yOut, rstdOut, workspaceSize, executor);
+    return check_norm(op, false, x, gamma, epsilon, yOut, rstdOut);
 }
 
-aclnnStatus aclnnGemmaRmsNormGetWorkspaceSize(const aclTensor *x, const aclTensor *gamma, double epsilon,
-                                              const aclTensor *yOut, const aclTensor *rstdOut, uint64_t *workspaceSize,
-                                              aclOpExecutor **executor)
+uint64_t sim_aclnnGemmaRmsNorm(sim_op *op, const sim_tensor *x, const sim_tensor *gamma, double epsilon,
+                               const sim_tensor *yOut, const sim_tensor *rstdOut)
 {
-    SIM_HOLD;
-    return first_phase("aclnnGemmaRmsNorm", true, x, gamma, epsilon, yOut, rstdOut, workspaceSize, executor);
+    return check_norm(op, true, x, gamma, epsilon, yOut, rstdOut);
 }
 
 /* Tensors: x1, x2, gamma, yOut, rstdOut, xOut. The sum is normalised before it is rounded for xOut. */
@@ -151,26 +143,20 @@ static int run_add_norm(sim_op *op)
 }
 
 /* rstdOut and xOut may be missing in a form for inference that older versions lack: it is refused here. */
-aclnnStatus aclnnAddRmsNormGetWorkspaceSize(const aclTensor *x1, const aclTensor *x2, const aclTensor *gamma,
-                                            double epsilon, const aclTensor *yOut, const aclTensor *rstdOut,
-                                            const aclTensor *xOut, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnAddRmsNorm(sim_op *op, const sim_tensor *x1, const sim_tensor *x2, const sim_tensor *gamma,
+                             double epsilon, const sim_tensor *yOut, const sim_tensor *rstdOut, const sim_tensor *xOut)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnAddRmsNorm", run_add_norm);
-    const sim_tensor *a = sim_in(op, x1, "x1"), *b = sim_in(op, x2, "x2"), *weight = sim_in(op, gamma, "gamma");
-    const sim_tensor *y = sim_out(op, yOut, "yOut"), *rstd = sim_out(op, rstdOut, "rstdOut");
-    const sim_tensor *sum = sim_out(op, xOut, "xOut");
-    check_types(op, a, weight, false);
-    sim_want_same_type(op, a, b);
-    sim_want_same_type(op, a, y);
-    sim_want_same_type(op, a, sum);
-    check_gamma(op, a, weight);
-    sim_want_shape(op, 561002, b, a->rank, a->shape);
-    sim_want_shape(op, 561002, y, a->rank, a->shape);
-    sim_want_shape(op, 561002, sum, a->rank, a->shape);
-    check_rstd(op, a, weight, rstd, false);
+    check_types(op, x1, gamma, false);
+    sim_want_same_type(op, x1, x2);
+    sim_want_same_type(op, x1, yOut);
+    sim_want_same_type(op, x1, xOut);
+    check_gamma(op, x1, gamma);
+    sim_want_shape(op, 561002, x2, x1->rank, x1->shape);
+    sim_want_shape(op, 561002, yOut, x1->rank, x1->shape);
+    sim_want_shape(op, 561002, xOut, x1->rank, x1->shape);
+    check_rstd(op, x1, gamma, rstdOut, false);
     op->f[0] = epsilon;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_add_norm, OPS_WORKSPACE);
 }
 
 /* ---- gradient -------------------------------------------------------------------------------------------------- */
@@ -207,23 +193,17 @@ static int run_grad(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnRmsNormGradGetWorkspaceSize(const aclTensor *dy, const aclTensor *x, const aclTensor *rstd,
-                                             const aclTensor *gamma, const aclTensor *dxOut, const aclTensor *dgammaOut,
-                                             uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnRmsNormGrad(sim_op *op, const sim_tensor *dy, const sim_tensor *x, const sim_tensor *rstd,
+                              const sim_tensor *gamma, const sim_tensor *dxOut, const sim_tensor *dgammaOut)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnRmsNormGrad", run_grad);
-    const sim_tensor *grad = sim_in(op, dy, "dy"), *in = sim_in(op, x, "x"), *factor = sim_in(op, rstd, "rstd");
-    const sim_tensor *weight = sim_in(op, gamma, "gamma");
-    const sim_tensor *dx = sim_out(op, dxOut, "dxOut"), *dgamma = sim_out(op, dgammaOut, "dgammaOut");
-    check_types(op, in, weight, true);
-    sim_want_same_type(op, in, grad);
-    sim_want_same_type(op, in, dx);
-    sim_want_type(op, dgamma, SIM_F32);
-    check_gamma(op, in, weight);
-    sim_want_shape(op, 561002, grad, in->rank, in->shape);
-    sim_want_shape(op, 561002, dx, in->rank, in->shape);
-    sim_want_shape(op, 561002, dgamma, weight->rank, weight->shape);
-    check_rstd(op, in, weight, factor, true); /* documented bare; torch_npu passes it with the trailing 1s */
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    check_types(op, x, gamma, true);
+    sim_want_same_type(op, x, dy);
+    sim_want_same_type(op, x, dxOut);
+    sim_want_type(op, dgammaOut, SIM_F32);
+    check_gamma(op, x, gamma);
+    sim_want_shape(op, 561002, dy, x->rank, x->shape);
+    sim_want_shape(op, 561002, dxOut, x->rank, x->shape);
+    sim_want_shape(op, 561002, dgammaOut, gamma->rank, gamma->shape);
+    check_rstd(op, x, gamma, rstd, true); /* documented bare; torch_npu passes it with the trailing 1s */
+    return sim_runs(op, run_grad, OPS_WORKSPACE);
 }

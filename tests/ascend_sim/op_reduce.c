@@ -50,17 +50,13 @@ static int run_softmax(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnSoftmaxGetWorkspaceSize(const aclTensor *self, int64_t dim, aclTensor *out, uint64_t *workspaceSize,
-                                         aclOpExecutor **executor)
+uint64_t sim_aclnnSoftmax(sim_op *op, const sim_tensor *self, int64_t dim, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSoftmax", run_softmax);
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
-    sim_want_type(op, from, SIM_FLOATS);
-    sim_want_same_type(op, from, to); /* whether out may be wider is not in the documents at hand */
-    sim_want_shape(op, 161002, to, from->rank, from->shape);
-    op->i[0] = sim_axis(op, dim, from->rank);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    sim_want_type(op, self, SIM_FLOATS);
+    sim_want_same_type(op, self, out); /* whether out may be wider is not in the documents at hand */
+    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    op->i[0] = sim_axis(op, dim, self->rank);
+    return sim_runs(op, run_softmax, OPS_WORKSPACE);
 }
 
 /* ---- top-k ----------------------------------------------------------------------------------------------------- */
@@ -100,31 +96,26 @@ static int run_topk(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnTopkGetWorkspaceSize(const aclTensor *self, int64_t k, int64_t dim, bool largest, bool sorted,
-                                      aclTensor *valuesOut, aclTensor *indicesOut, uint64_t *workspaceSize,
-                                      aclOpExecutor **executor)
+uint64_t sim_aclnnTopk(sim_op *op, const sim_tensor *self, int64_t k, int64_t dim, bool largest, bool sorted,
+                       const sim_tensor *valuesOut, const sim_tensor *indicesOut)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnTopk", run_topk);
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, valuesOut, "valuesOut");
-    const sim_tensor *at = sim_out(op, indicesOut, "indicesOut");
     int64_t shape[SIM_RANK_MAX];
-    int axis = sim_axis(op, dim, from->rank);
-    memcpy(shape, from->shape, sizeof shape);
+    int axis = sim_axis(op, dim, self->rank);
+    memcpy(shape, self->shape, sizeof shape);
     shape[axis] = k;
-    sim_want_type(op, from, SIM_FLOATS);
-    sim_want_same_type(op, from, to);
-    sim_want_type(op, at, SIM_I64);
-    if (k < 0 || k > length_of(from, axis))
-        sim_fault(op, 161002, "k is %lld of %lld", (long long)k, (long long)length_of(from, axis));
+    sim_want_type(op, self, SIM_FLOATS);
+    sim_want_same_type(op, self, valuesOut);
+    sim_want_type(op, indicesOut, SIM_I64);
+    if (k < 0 || k > length_of(self, axis))
+        sim_fault(op, 161002, "k is %lld of %lld", (long long)k, (long long)length_of(self, axis));
     if (!sorted)
         sim_fault(op, 161002, "sorted has to be true");
-    sim_want_shape(op, 161002, to, from->rank, shape);
-    sim_want_shape(op, 161002, at, from->rank, shape);
+    sim_want_shape(op, 161002, valuesOut, self->rank, shape);
+    sim_want_shape(op, 161002, indicesOut, self->rank, shape);
     op->i[0] = axis;
     op->i[1] = k;
     op->i[2] = largest;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_topk, OPS_WORKSPACE);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------------ */
@@ -178,30 +169,26 @@ static void chosen_axes(sim_op *op, const aclIntArray *dims, int rank, bool *gon
     }
 }
 
-aclnnStatus aclnnReduceSumGetWorkspaceSize(const aclTensor *self, const aclIntArray *dims, bool keepDims,
-                                           aclDataType dtype, aclTensor *out, uint64_t *workspaceSize,
-                                           aclOpExecutor **executor)
+uint64_t sim_aclnnReduceSum(sim_op *op, const sim_tensor *self, const aclIntArray *dims, bool keepDims,
+                            aclDataType dtype, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnReduceSum", run_sum);
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
     bool gone[SIM_RANK_MAX] = {false};
     int64_t shape[SIM_RANK_MAX], step = 1;
     int rank = 0;
-    chosen_axes(op, dims, from->rank, gone);
+    chosen_axes(op, dims, self->rank, gone);
     op->ints = sim_allocate(SIM_RANK_MAX * sizeof *op->ints);
     op->int_count = SIM_RANK_MAX;
-    for (int i = 0; i < from->rank; i++)
+    for (int i = 0; i < self->rank; i++)
         if (!gone[i] || keepDims)
-            shape[rank++] = gone[i] ? 1 : from->shape[i];
-    for (int i = from->rank; i-- > 0; step *= gone[i] ? 1 : from->shape[i])
+            shape[rank++] = gone[i] ? 1 : self->shape[i];
+    for (int i = self->rank; i-- > 0; step *= gone[i] ? 1 : self->shape[i])
         op->ints[i] = gone[i] ? 0 : step;
-    sim_want_type(op, from, SIM_FLOATS | SIM_INTS | SIM_BOOL);
-    sim_want_type(op, to, sim_type_bit(from->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_INTS);
-    if (to->type != dtype)
-        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(to->type));
-    sim_want_shape(op, 161002, to, rank, shape);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    sim_want_type(op, self, SIM_FLOATS | SIM_INTS | SIM_BOOL);
+    sim_want_type(op, out, sim_type_bit(self->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_INTS);
+    if (out->type != dtype)
+        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(out->type));
+    sim_want_shape(op, 161002, out, rank, shape);
+    return sim_runs(op, run_sum, OPS_WORKSPACE);
 }
 
 /* ---- counts: their documents are not at hand, these do what PyTorch's functions of the name do ------------------ */
@@ -242,23 +229,20 @@ static int run_histc(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnHistcGetWorkspaceSize(const aclTensor *self, int64_t bins, const aclScalar *min, const aclScalar *max,
-                                       aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnHistc(sim_op *op, const sim_tensor *self, int64_t bins, const aclScalar *min, const aclScalar *max,
+                        const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnHistc", run_histc);
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
     sim_scalar least = {0}, most = {0};
     if (!sim_scalar_of(min, &least) || !sim_scalar_of(max, &most))
         sim_fault(op, 161001, "min or max is NULL, or no live scalar");
     if (bins < 1 || least.real > most.real)
         sim_fault(op, 161002, "%lld bins from %g to %g", (long long)bins, least.real, most.real);
-    sim_want_type(op, from, SIM_F32 | SIM_F16 | SIM_I32);
-    sim_want_same_type(op, from, to);
-    sim_want_shape(op, 161002, to, 1, &bins);
+    sim_want_type(op, self, SIM_F32 | SIM_F16 | SIM_I32);
+    sim_want_same_type(op, self, out);
+    sim_want_shape(op, 161002, out, 1, &bins);
     op->f[0] = least.real;
     op->f[1] = most.real;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_histc, OPS_WORKSPACE);
 }
 
 /* Tensors: self, weights, out. */
@@ -289,22 +273,18 @@ static int run_bincount(sim_op *op)
     return code;
 }
 
-aclnnStatus aclnnBincountGetWorkspaceSize(const aclTensor *self, const aclTensor *weights, int64_t minlength,
-                                          aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnBincount(sim_op *op, const sim_tensor *self, const sim_tensor *weights, int64_t minlength,
+                           const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnBincount", run_bincount);
-    const sim_tensor *from = sim_in(op, self, "self"), *factor = sim_in_optional(op, weights, "weights");
-    const sim_tensor *to = sim_out(op, out, "out");
-    sim_want_type(op, from, SIM_INTS);
-    sim_want_rank(op, 161002, from, 1, 1);
-    sim_want_type(op, factor, SIM_F32);
-    sim_want_type(op, to, factor->present ? SIM_F32 : SIM_INTS);
-    if (factor->present)
-        sim_want_shape(op, 161002, factor, from->rank, from->shape);
-    sim_want_rank(op, 161002, to, 1, 1);
-    if (minlength < 0 || to->shape[0] < minlength)
+    sim_want_type(op, self, SIM_INTS);
+    sim_want_rank(op, 161002, self, 1, 1);
+    sim_want_type(op, weights, SIM_F32);
+    sim_want_type(op, out, weights->present ? SIM_F32 : SIM_INTS);
+    if (weights->present)
+        sim_want_shape(op, 161002, weights, self->rank, self->shape);
+    sim_want_rank(op, 161002, out, 1, 1);
+    if (minlength < 0 || out->shape[0] < minlength)
         sim_fault(op, 161002, "minlength is %lld, out has %lld elements", (long long)minlength,
-                  (long long)to->shape[0]);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+                  (long long)out->shape[0]);
+    return sim_runs(op, run_bincount, OPS_WORKSPACE);
 }

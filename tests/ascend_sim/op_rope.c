@@ -124,26 +124,30 @@ static void check_rotary(sim_op *op, const sim_tensor *x, const sim_tensor *cos,
         sim_fault(op, 561002, "the shape of cos and sin fits no layout of x, or is beyond its limits");
 }
 
-aclnnStatus ops_rotary(const char *name, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, int64_t mode,
-                       bool newer, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+static uint64_t rotary(sim_op *op, const sim_tensor *x, const sim_tensor *cos, const sim_tensor *sin, int64_t mode,
+                       int least_rank, const sim_tensor *out)
 {
-    sim_op *op = sim_begin(name, run_rotary);
-    const sim_tensor *in = sim_in(op, x, "x"), *c = sim_in(op, cos, "cos"), *s = sim_in(op, sin, "sin");
-    const sim_tensor *y = sim_out(op, out, "out");
-    check_rotary(op, in, c, s, mode, newer ? 3 : 4);
-    sim_want_same_type(op, in, y);
-    sim_want_shape(op, 561002, y, in->rank, in->shape);
-    sim_want_contiguous(op, y);
+    check_rotary(op, x, cos, sin, mode, least_rank);
+    sim_want_same_type(op, x, out);
+    sim_want_shape(op, 561002, out, x->rank, x->shape);
+    sim_want_contiguous(op, out);
     op->i[0] = mode;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_rotary, OPS_WORKSPACE);
 }
 
-aclnnStatus aclnnRotaryPositionEmbeddingGetWorkspaceSize(const aclTensor *x, const aclTensor *cos, const aclTensor *sin,
-                                                         int64_t mode, aclTensor *out, uint64_t *workspaceSize,
-                                                         aclOpExecutor **executor)
+uint64_t sim_aclnnRotaryPositionEmbedding(sim_op *op, const sim_tensor *x, const sim_tensor *cos, const sim_tensor *sin,
+                                          int64_t mode, const sim_tensor *out)
 {
-    SIM_HOLD;
-    return ops_rotary("aclnnRotaryPositionEmbedding", x, cos, sin, mode, false, out, workspaceSize, executor);
+    return rotary(op, x, cos, sin, mode, 4, out);
+}
+
+uint64_t sim_aclnnRotaryPositionEmbeddingV2(sim_op *op, const sim_tensor *x, const sim_tensor *cos,
+                                            const sim_tensor *sin, int64_t mode, const aclTensor *rotate,
+                                            const sim_tensor *out)
+{
+    if (rotate)
+        sim_fault(op, 161002, "rotate is not simulated, it has to be NULL");
+    return rotary(op, x, cos, sin, mode, 3, out);
 }
 
 /* ---- gradient -------------------------------------------------------------------------------------------------- */
@@ -203,31 +207,28 @@ static int run_grad(sim_op *op)
     return 0;
 }
 
-aclnnStatus ops_rotary_grad(const char *name, const ops_rotary_tensors *t, int64_t mode, uint64_t *workspaceSize,
-                            aclOpExecutor **executor)
+uint64_t sim_aclnnRotaryPositionEmbeddingGrad(sim_op *op, const sim_tensor *dy, const sim_tensor *cos,
+                                              const sim_tensor *sin, const sim_tensor *xOptional, int64_t mode,
+                                              const sim_tensor *dxOut, const sim_tensor *dcosOut,
+                                              const sim_tensor *dsinOut)
 {
-    sim_op *op = sim_begin(name, run_grad);
-    const sim_tensor *grad = sim_in(op, t->dy, "dy"), *c = sim_in(op, t->cos, "cos"), *s = sim_in(op, t->sin, "sin");
-    const sim_tensor *x = sim_in_optional(op, t->x, "xOptional"), *dx = sim_out(op, t->dx, "dxOut");
-    const sim_tensor *dcos = sim_out_optional(op, t->dcos, "dcosOut");
-    const sim_tensor *dsin = sim_out_optional(op, t->dsin, "dsinOut");
-    check_rotary(op, grad, c, s, mode, 3);
-    sim_want_same_type(op, grad, dx);
-    sim_want_shape(op, 561002, dx, grad->rank, grad->shape);
-    sim_want_contiguous(op, dx);
-    if (x->present) {
-        if (!dcos->present || !dsin->present)
+    check_rotary(op, dy, cos, sin, mode, 3);
+    sim_want_same_type(op, dy, dxOut);
+    sim_want_shape(op, 561002, dxOut, dy->rank, dy->shape);
+    sim_want_contiguous(op, dxOut);
+    if (xOptional->present) {
+        if (!dcosOut->present || !dsinOut->present)
             sim_fault(op, 161001, "dcosOut or dsinOut is NULL, and xOptional is not");
-        sim_want_same_type(op, grad, x);
-        sim_want_same_type(op, grad, dcos);
-        sim_want_same_type(op, grad, dsin);
-        sim_want_shape(op, 561002, x, grad->rank, grad->shape);
-        sim_want_shape(op, 561002, dcos, c->rank, c->shape);
-        sim_want_shape(op, 561002, dsin, c->rank, c->shape);
-        if (!op->code && mode == HALF && grad->rank == 4 && sim_elements(c) &&
-            sim_elements(grad) / sim_elements(c) > 1024)
+        sim_want_same_type(op, dy, xOptional);
+        sim_want_same_type(op, dy, dcosOut);
+        sim_want_same_type(op, dy, dsinOut);
+        sim_want_shape(op, 561002, xOptional, dy->rank, dy->shape);
+        sim_want_shape(op, 561002, dcosOut, cos->rank, cos->shape);
+        sim_want_shape(op, 561002, dsinOut, cos->rank, cos->shape);
+        if (!op->code && mode == HALF && dy->rank == 4 && sim_elements(cos) &&
+            sim_elements(dy) / sim_elements(cos) > 1024)
             sim_fault(op, 561002, "more than 1024 rows are added up for each of dcosOut");
     }
     op->i[0] = mode;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_grad, OPS_WORKSPACE);
 }

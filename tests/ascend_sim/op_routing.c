@@ -45,13 +45,10 @@ static int run_gating(sim_op *op)
     return 0;
 }
 
-static void check_gating(sim_op *op, const aclTensor *x, const aclTensor *finished, int64_t k, const aclTensor *y,
-                         const aclTensor *experts)
+static void check_gating(sim_op *op, const sim_tensor *in, const sim_tensor *done, int64_t k, const sim_tensor *weights,
+                         const sim_tensor *index)
 {
-    const sim_tensor *in = sim_in(op, x, "x"), *done = sim_in_optional(op, finished, "finishedOptional");
-    const sim_tensor *weights = sim_out(op, y, "yOut"), *index = sim_out(op, experts, "expertIdxOut");
     int64_t shape[SIM_RANK_MAX];
-    ops_refuse_310p(op);
     sim_want_rank(op, 561002, in, 2, 3);
     if (op->code)
         return;
@@ -70,29 +67,21 @@ static void check_gating(sim_op *op, const aclTensor *x, const aclTensor *finish
     op->i[TOPK] = k;
 }
 
-aclnnStatus aclnnMoeGatingTopKSoftmaxGetWorkspaceSize(const aclTensor *x, const aclTensor *finishedOptional, int64_t k,
-                                                      const aclTensor *yOut, const aclTensor *expertIdxOut,
-                                                      const aclTensor *rowIdxOut, uint64_t *workspaceSize,
-                                                      aclOpExecutor **executor)
+uint64_t sim_aclnnMoeGatingTopKSoftmax(sim_op *op, const sim_tensor *x, const sim_tensor *finishedOptional, int64_t k,
+                                       const sim_tensor *yOut, const sim_tensor *expertIdxOut,
+                                       const sim_tensor *rowIdxOut)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMoeGatingTopKSoftmax", run_gating);
     check_gating(op, x, finishedOptional, k, yOut, expertIdxOut);
-    const sim_tensor *rows = sim_out(op, rowIdxOut, "rowIdxOut");
-    sim_want_type(op, rows, SIM_I32);
+    sim_want_type(op, rowIdxOut, SIM_I32);
     if (!op->code)
-        sim_want_shape(op, 561002, rows, op->tensors[3]->rank, op->tensors[3]->shape);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+        sim_want_shape(op, 561002, rowIdxOut, op->tensors[3]->rank, op->tensors[3]->shape);
+    return sim_runs(op, run_gating, OPS_WORKSPACE);
 }
 
-aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, const aclTensor *finishedOptional,
-                                                        int64_t k, int64_t renorm, bool outputSoftmaxResultFlag,
-                                                        const aclTensor *yOut, const aclTensor *expertIdxOut,
-                                                        const aclTensor *softmaxResultOutOptional,
-                                                        uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnMoeGatingTopKSoftmaxV2(sim_op *op, const sim_tensor *x, const sim_tensor *finishedOptional, int64_t k,
+                                         int64_t renorm, bool outputSoftmaxResultFlag, const sim_tensor *yOut,
+                                         const sim_tensor *expertIdxOut, const aclTensor *softmaxResultOutOptional)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMoeGatingTopKSoftmaxV2", run_gating);
     check_gating(op, x, finishedOptional, k, yOut, expertIdxOut);
     const aclTensor *soft = renorm == 0 && outputSoftmaxResultFlag ? softmaxResultOutOptional : NULL;
     const sim_tensor *result = sim_out_optional(op, soft, "softmaxResultOutOptional");
@@ -105,7 +94,7 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, cons
         sim_want_shape(op, 561002, result, op->tensors[0]->rank, op->tensors[0]->shape);
     op->i[RENORM] = renorm;
     op->i[V2] = 1;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_gating, OPS_WORKSPACE);
 }
 
 /* ---- tokens in the order of experts ---------------------------------------------------------------------------- */
@@ -168,11 +157,10 @@ static int run_init(sim_op *op)
 }
 
 /* What both versions have alike. rows: of expandedXOut. */
-static void check_init(sim_op *op, int64_t rows)
+static void check_init(sim_op *op, const sim_tensor *x, const sim_tensor *experts, int64_t rows, const sim_tensor *out,
+                       const sim_tensor *places)
 {
-    const sim_tensor *x = op->tensors[0], *experts = op->tensors[2], *out = op->tensors[3];
     int64_t slots = sim_elements(experts);
-    ops_refuse_310p(op);
     sim_want_type(op, x, SIM_FLOATS);
     sim_want_same_type(op, x, out);
     sim_want_rank(op, 561002, x, 2, 2);
@@ -181,53 +169,37 @@ static void check_init(sim_op *op, int64_t rows)
         sim_fault(op, 561002, "experts of %lld tokens, and there are %lld", (long long)experts->shape[0],
                   (long long)x->shape[0]);
     sim_want_shape(op, 561002, out, 2, (int64_t[]){rows, x->shape[1]});
-    sim_want_shape(op, 561002, op->tensors[4], 1, &slots);
+    sim_want_shape(op, 561002, places, 1, &slots);
     for (int i = 1; i < op->count; i++)
         if (i != 3)
             sim_want_type(op, op->tensors[i], SIM_I32);
 }
 
-aclnnStatus aclnnMoeInitRoutingGetWorkspaceSize(const aclTensor *x, const aclTensor *rowIdx, const aclTensor *expertIdx,
-                                                int64_t activeNum, const aclTensor *expandedXOut,
-                                                const aclTensor *expandedRowIdxOut,
-                                                const aclTensor *expandedExpertIdxOut, uint64_t *workspaceSize,
-                                                aclOpExecutor **executor)
+uint64_t sim_aclnnMoeInitRouting(sim_op *op, const sim_tensor *x, const sim_tensor *rowIdx, const sim_tensor *expertIdx,
+                                 int64_t activeNum, const sim_tensor *expandedXOut, const sim_tensor *expandedRowIdxOut,
+                                 const sim_tensor *expandedExpertIdxOut)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMoeInitRouting", run_init);
-    const sim_tensor *in = sim_in(op, x, "x"), *rows = sim_in(op, rowIdx, "rowIdx");
-    const sim_tensor *experts = sim_in(op, expertIdx, "expertIdx");
-    sim_out(op, expandedXOut, "expandedXOut");
-    sim_out(op, expandedRowIdxOut, "expandedRowIdxOut");
-    const sim_tensor *sorted = sim_out(op, expandedExpertIdxOut, "expandedExpertIdxOut");
     sim_out_optional(op, NULL, "");
-    int64_t slots = sim_elements(experts), kept = activeNum < in->shape[0] ? activeNum : in->shape[0];
+    int64_t slots = sim_elements(expertIdx), kept = activeNum < x->shape[0] ? activeNum : x->shape[0];
     if (activeNum < 0)
         sim_fault(op, 561002, "activeNum %lld", (long long)activeNum);
-    check_init(op, kept * experts->shape[1]);
-    sim_want_shape(op, 561002, rows, experts->rank, experts->shape);
-    sim_want_shape(op, 561002, sorted, 1, &slots);
+    check_init(op, x, expertIdx, kept * expertIdx->shape[1], expandedXOut, expandedRowIdxOut);
+    sim_want_shape(op, 561002, rowIdx, expertIdx->rank, expertIdx->shape);
+    sim_want_shape(op, 561002, expandedExpertIdxOut, 1, &slots);
     op->i[BY_COLUMN] = 1;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_init, OPS_WORKSPACE);
 }
 
 /* Without dropping: activeNum and expertCapacity 0, dropPadMode 0. How dropped tokens are marked in the results is not
  * in the documents at hand. */
-aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
-    const aclTensor *x, const aclTensor *expertIdx, int64_t activeNumOptional, int64_t expertCapacityOptional,
-    int64_t expertNumOptional, int64_t dropPadModeOptional, int64_t expertTokensCountOrCumsumFlagOptional,
-    bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut, const aclTensor *expandedRowIdxOut,
-    const aclTensor *expertTokensCountOrCumsumOutOptional, const aclTensor *expertTokensBeforeCapacityOutOptional,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SIM_RULE(aclnnMoeInitRoutingV2, ACL_INIT_ROUTING_V2)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMoeInitRoutingV2", run_init);
     int64_t flag = expertTokensCountOrCumsumFlagOptional;
-    sim_in(op, x, "x");
+    const sim_tensor *in = sim_in(op, x, "x");
     sim_in_optional(op, NULL, "");
     const sim_tensor *experts = sim_in(op, expertIdx, "expertIdx");
-    sim_out(op, expandedXOut, "expandedXOut");
-    sim_out(op, expandedRowIdxOut, "expandedRowIdxOut");
+    const sim_tensor *out = sim_out(op, expandedXOut, "expandedXOut");
+    const sim_tensor *places = sim_out(op, expandedRowIdxOut, "expandedRowIdxOut");
     sim_out_optional(op, NULL, "");
     const aclTensor *wanted = flag ? expertTokensCountOrCumsumOutOptional : NULL;
     const sim_tensor *counts = sim_out_optional(op, wanted, "expertTokensCountOrCumsumOutOptional");
@@ -236,11 +208,11 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
         sim_fault(op, 561002, "tokens that are dropped are not simulated");
     if (flag < 0 || flag > 2 || (flag && !counts->present))
         sim_fault(op, 561002, "expertTokensCountOrCumsumFlag %lld, or no tensor for it", (long long)flag);
-    check_init(op, sim_elements(experts));
+    check_init(op, in, experts, sim_elements(experts), out, places);
     if (counts->present)
         sim_want_shape(op, 561002, counts, 1, &expertNumOptional);
     op->i[COUNTS] = flag;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_init, OPS_WORKSPACE);
 }
 
 /* ---- and back -------------------------------------------------------------------------------------------------- */
@@ -286,42 +258,30 @@ static int run_finalize(sim_op *op)
 }
 
 /* Modes 0 and 2, in which expandedX has rank 2; 1 and 3 are for tokens that were dropped. */
-aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(const aclTensor *expandedX, const aclTensor *expandedRowIdx,
-                                                      const aclTensor *x1Optional, const aclTensor *x2Optional,
-                                                      const aclTensor *biasOptional, const aclTensor *scalesOptional,
-                                                      const aclTensor *expertIdxOptional, int64_t dropPadMode,
-                                                      const aclTensor *out, uint64_t *workspaceSize,
-                                                      aclOpExecutor **executor)
+uint64_t sim_aclnnMoeFinalizeRoutingV2(sim_op *op, const sim_tensor *expandedX, const sim_tensor *expandedRowIdx,
+                                       const sim_tensor *x1Optional, const sim_tensor *x2Optional,
+                                       const sim_tensor *biasOptional, const sim_tensor *scalesOptional,
+                                       const sim_tensor *expertIdxOptional, int64_t dropPadMode, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnMoeFinalizeRoutingV2", run_finalize);
-    const sim_tensor *rows = sim_in(op, expandedX, "expandedX"), *index = sim_in(op, expandedRowIdx, "expandedRowIdx");
-    const sim_tensor *x1 = sim_in_optional(op, x1Optional, "x1Optional");
-    const sim_tensor *x2 = sim_in_optional(op, x2Optional, "x2Optional");
-    const sim_tensor *bias = sim_in_optional(op, biasOptional, "biasOptional");
-    const sim_tensor *scales = sim_in_optional(op, scalesOptional, "scalesOptional");
-    const sim_tensor *experts = sim_in_optional(op, expertIdxOptional, "expertIdxOptional");
-    const sim_tensor *to = sim_out(op, out, "out");
-    int64_t tokens = to->shape[0], k = scales->present ? scales->shape[1] : 1, slots = tokens * k;
-    const sim_tensor *alike[] = {x1, x2, bias, scales, to};
-    ops_refuse_310p(op);
-    sim_want_type(op, rows, SIM_FLOATS);
+    int64_t tokens = out->shape[0], k = scalesOptional->present ? scalesOptional->shape[1] : 1, slots = tokens * k;
+    const sim_tensor *alike[] = {x1Optional, x2Optional, biasOptional, scalesOptional, out};
+    sim_want_type(op, expandedX, SIM_FLOATS);
     for (int i = 0; i < 5; i++)
-        sim_want_same_type(op, rows, alike[i]);
-    sim_want_type(op, index, SIM_I32);
-    sim_want_type(op, experts, SIM_I32);
-    sim_want_rank(op, 561002, rows, 2, 2);
-    sim_want_shape(op, 561002, index, 1, &slots);
-    sim_want_shape(op, 561002, to, 2, (int64_t[]){tokens, rows->shape[1]});
-    sim_want_shape(op, 561002, x1, 2, to->shape);
-    sim_want_shape(op, 561002, x2, 2, to->shape);
-    sim_want_shape(op, 561002, scales, 2, (int64_t[]){tokens, k});
-    sim_want_shape(op, 561002, experts, 2, (int64_t[]){tokens, k});
-    sim_want_shape(op, 561002, bias, 2, (int64_t[]){bias->shape[0], to->shape[1]});
-    if (bias->present && !experts->present)
+        sim_want_same_type(op, expandedX, alike[i]);
+    sim_want_type(op, expandedRowIdx, SIM_I32);
+    sim_want_type(op, expertIdxOptional, SIM_I32);
+    sim_want_rank(op, 561002, expandedX, 2, 2);
+    sim_want_shape(op, 561002, expandedRowIdx, 1, &slots);
+    sim_want_shape(op, 561002, out, 2, (int64_t[]){tokens, expandedX->shape[1]});
+    sim_want_shape(op, 561002, x1Optional, 2, out->shape);
+    sim_want_shape(op, 561002, x2Optional, 2, out->shape);
+    sim_want_shape(op, 561002, scalesOptional, 2, (int64_t[]){tokens, k});
+    sim_want_shape(op, 561002, expertIdxOptional, 2, (int64_t[]){tokens, k});
+    sim_want_shape(op, 561002, biasOptional, 2, (int64_t[]){biasOptional->shape[0], out->shape[1]});
+    if (biasOptional->present && !expertIdxOptional->present)
         sim_fault(op, 161001, "expertIdxOptional is NULL, and biasOptional is not");
     if (dropPadMode != 0 && dropPadMode != 2)
         sim_fault(op, 561002, "dropPadMode %lld is not simulated", (long long)dropPadMode);
     op->i[SUM_COLUMNS] = dropPadMode == 0;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_finalize, OPS_WORKSPACE);
 }

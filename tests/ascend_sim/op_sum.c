@@ -49,19 +49,15 @@ static int run_cumsum(sim_op *op)
     return 0;
 }
 
-aclnnStatus aclnnCumsumGetWorkspaceSize(const aclTensor *self, int64_t dim, aclDataType dtype, aclTensor *out,
-                                        uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnCumsum(sim_op *op, const sim_tensor *self, int64_t dim, aclDataType dtype, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnCumsum", run_cumsum);
-    const sim_tensor *from = sim_in(op, self, "self"), *to = sim_out(op, out, "out");
-    sim_want_type(op, from, SIM_FLOATS | SIM_WHOLE);
-    sim_want_type(op, to, sim_type_bit(from->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_WHOLE);
-    if (to->present && to->type != dtype)
-        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(to->type));
-    sim_want_shape(op, 161002, to, from->rank, from->shape);
-    op->i[0] = sim_axis(op, dim, from->rank);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    sim_want_type(op, self, SIM_FLOATS | SIM_WHOLE);
+    sim_want_type(op, out, sim_type_bit(self->type) & SIM_FLOATS ? SIM_FLOATS : SIM_FLOATS | SIM_WHOLE);
+    if (out->present && out->type != dtype)
+        sim_fault(op, 161002, "dtype is %s and out is %s", sim_type_name(dtype), sim_type_name(out->type));
+    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    op->i[0] = sim_axis(op, dim, self->rank);
+    return sim_runs(op, run_cumsum, OPS_WORKSPACE);
 }
 
 /* ---- rows added where an index says ---------------------------------------------------------------------------- */
@@ -117,29 +113,23 @@ static int run_index_add(sim_op *op)
 }
 
 /* Whether out may be self is not in the documents at hand, nor whether source may be strided: neither here. */
-aclnnStatus aclnnIndexAddGetWorkspaceSize(const aclTensor *self, int64_t dim, const aclTensor *index,
-                                          const aclTensor *source, const aclScalar *alpha, aclTensor *out,
-                                          uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnIndexAdd(sim_op *op, const sim_tensor *self, int64_t dim, const sim_tensor *index,
+                           const sim_tensor *source, const aclScalar *alpha, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnIndexAdd", run_index_add);
-    const sim_tensor *base = sim_in(op, self, "self"), *at = sim_in(op, index, "index");
-    const sim_tensor *from = sim_in(op, source, "source"), *to = sim_out(op, out, "out");
     int64_t shape[SIM_RANK_MAX];
-    ops_refuse_310p(op);
-    int axis = sim_axis(op, dim, base->rank);
-    sim_want_type(op, base, SIM_FLOATS | SIM_WHOLE);
-    sim_want_same_type(op, base, from);
-    sim_want_same_type(op, base, to);
-    sim_want_type(op, at, SIM_INTS);
-    sim_want_rank(op, 161002, base, 1, SIM_RANK_MAX); /* of rank 0: left out here */
-    sim_want_rank(op, 161002, at, 0, 1);
-    memcpy(shape, base->shape, sizeof shape);
-    shape[axis] = at->rank ? at->shape[0] : 1;
-    sim_want_shape(op, 161002, from, base->rank, shape);
-    sim_want_shape(op, 161002, to, base->rank, base->shape);
-    sim_want_contiguous(op, from);
+    int axis = sim_axis(op, dim, self->rank);
+    sim_want_type(op, self, SIM_FLOATS | SIM_WHOLE);
+    sim_want_same_type(op, self, source);
+    sim_want_same_type(op, self, out);
+    sim_want_type(op, index, SIM_INTS);
+    sim_want_rank(op, 161002, self, 1, SIM_RANK_MAX); /* of rank 0: left out here */
+    sim_want_rank(op, 161002, index, 0, 1);
+    memcpy(shape, self->shape, sizeof shape);
+    shape[axis] = index->rank ? index->shape[0] : 1;
+    sim_want_shape(op, 161002, source, self->rank, shape);
+    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    sim_want_contiguous(op, source);
     ops_read_number(op, alpha, "alpha", ALPHA);
     op->i[AXIS] = axis;
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    return sim_runs(op, run_index_add, OPS_WORKSPACE);
 }

@@ -65,25 +65,18 @@ static void check_halves(sim_op *op, const sim_tensor *x, const sim_tensor *smal
     op->i[0] = axis;
 }
 
-aclnnStatus aclnnSwiGluGetWorkspaceSize(const aclTensor *x, int64_t dim, const aclTensor *out, uint64_t *workspaceSize,
-                                        aclOpExecutor **executor)
+uint64_t sim_aclnnSwiGlu(sim_op *op, const sim_tensor *x, int64_t dim, const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSwiGlu", run_swiglu);
-    const sim_tensor *in = sim_in(op, x, "x");
-    check_halves(op, in, sim_out(op, out, "out"), dim);
-    return sim_finish(op, 0, workspaceSize, executor);
+    check_halves(op, x, out, dim);
+    return sim_runs(op, run_swiglu, 0);
 }
 
-aclnnStatus aclnnSwiGluGradGetWorkspaceSize(const aclTensor *yGrad, const aclTensor *x, int64_t dim,
-                                            const aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor)
+uint64_t sim_aclnnSwiGluGrad(sim_op *op, const sim_tensor *yGrad, const sim_tensor *x, int64_t dim,
+                             const sim_tensor *out)
 {
-    SIM_HOLD;
-    sim_op *op = sim_begin("aclnnSwiGluGrad", run_grad);
-    const sim_tensor *grad = sim_in(op, yGrad, "yGrad"), *in = sim_in(op, x, "x"), *dx = sim_out(op, out, "out");
-    check_halves(op, in, grad, dim);
-    sim_want_same_type(op, in, dx);
-    sim_want_shape(op, 161002, dx, in->rank, in->shape);
-    sim_want_contiguous(op, dx);
-    return sim_finish(op, OPS_WORKSPACE, workspaceSize, executor);
+    check_halves(op, x, yGrad, dim);
+    sim_want_same_type(op, x, out);
+    sim_want_shape(op, 161002, out, x->rank, x->shape);
+    sim_want_contiguous(op, out);
+    return sim_runs(op, run_grad, OPS_WORKSPACE);
 }

@@ -23,12 +23,55 @@ static inline float ops_sigmoid(float v)
     return 1.0f / (1.0f + expf(-v));
 }
 
-/* For operators of A2 and A3 that the documents, as far as they are at hand, do not give to 310P. */
-static inline void ops_refuse_310p(sim_op *op)
+/* ---- both phases of an operator, from its row in acl_ops.def ---------------------------------------------------- */
+
+/* sim_NAME(op, the arguments) has the rules of an operator, which it checks in the first phase: its tensors were added
+ * to op in their order, and what the row has as a value is given as it is. It says what performs the operator and
+ * returns the workspace that it wants. */
+#define SIM_TENSOR(role, name) , const sim_tensor *name
+#define SIM_VALUE(type, name) , type name
+#define SIM_RULE(operator, arguments) uint64_t sim_##operator(sim_op *op arguments(SIM_TENSOR, SIM_VALUE))
+#define ACL_OP(operator, need, chips, arguments) SIM_RULE(operator, arguments);
+#include "acl_ops.def"
+#undef ACL_OP
+
+static inline uint64_t sim_runs(sim_op *op, int (*run)(sim_op *op), uint64_t workspace)
 {
-    if (sim_soc_of() == SIM_310P)
+    op->run = run;
+    return workspace;
+}
+
+/* Those of A2 and A3 the documents, as far as they are at hand, do not give to 310P. */
+typedef enum ops_chips { ANY_CHIP, A2_A3 } ops_chips;
+static inline void ops_need_chip(sim_op *op, ops_chips chips)
+{
+    if (chips == A2_A3 && sim_soc_of() == SIM_310P)
         sim_fault(op, 561003, "no kernel of this chip");
 }
+
+#define sim_result sim_out
+#define sim_result_optional sim_out_optional
+#define SIM_ADD_TENSOR(role, name) const sim_tensor *added_##name = sim_##role(op, name, #name);
+#define SIM_ADD_VALUE(type, name)
+#define SIM_PASS_TENSOR(role, name) , added_##name
+#define SIM_PASS_VALUE(type, name) , name
+#define SIM_BOTH_PHASES(operator, chips, arguments)                                                                    \
+    aclnnStatus operator##GetWorkspaceSize(arguments(ACL_TENSOR, ACL_VALUE) uint64_t *workspaceSize,                   \
+                                           aclOpExecutor **executor)                                                   \
+    {                                                                                                                  \
+        SIM_HOLD;                                                                                                      \
+        sim_op *op = sim_begin(#operator);                                                                             \
+        ops_need_chip(op, chips);                                                                                      \
+        arguments(SIM_ADD_TENSOR, SIM_ADD_VALUE);                                                                      \
+        uint64_t workspace = sim_##operator(op arguments(SIM_PASS_TENSOR, SIM_PASS_VALUE));                            \
+        return sim_finish(op, workspace, workspaceSize, executor);                                                     \
+    }                                                                                                                  \
+    aclnnStatus operator(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)         \
+    {                                                                                                                  \
+        return sim_second(#operator, workspace, workspaceSize, executor, stream);                                      \
+    }
+
+/* ---- what their rules share ------------------------------------------------------------------------------------ */
 
 /* The type in which two are computed, by the vendor's table of tensors with tensors. */
 aclDataType ops_promoted(aclDataType a, aclDataType b);
@@ -37,8 +80,8 @@ bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64
 /* The value of a scalar into i and f of op at slot; NULL is 161001. Goes with the tensor added last: when that holds
  * whole numbers the value has to be whole. */
 void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int slot);
-/* The first tensor is one of types, the last one is like it and may be it. */
-void ops_check_one(sim_op *op, int types);
+/* self is one of types, out is like it and may be it. */
+void ops_check_one(sim_op *op, const sim_tensor *self, const sim_tensor *out, int types);
 
 /* c [rows, columns] = a [rows, inner] times b [inner, columns], all packed. */
 void ops_product(const float *a, const float *b, float *c, int64_t rows, int64_t inner, int64_t columns);
@@ -49,27 +92,6 @@ void ops_softmax_row(float *x, int64_t count);
 /* The k largest (smallest) of x, in order, and where they are. Of equal values the first ones: which the vendor takes
  * is not certain. */
 void ops_top_row(const float *x, int64_t length, int64_t k, bool largest, float *values, int64_t *indices);
-
-/* All versions of grouped products, see op_grouped.c. */
-typedef struct ops_grouped {
-    const aclTensorList *x, *weight, *bias, *absent[10], *y; /* absent: have to be NULL */
-    const aclTensor *group_list;
-    const aclIntArray *group_list_host;
-    int64_t split_item, group_type, group_list_type, act_type;
-    bool newer; /* V5 */
-} ops_grouped;
-aclnnStatus ops_grouped_matmul(const char *name, const ops_grouped *call, uint64_t *workspaceSize,
-                               aclOpExecutor **executor);
-
-/* newer: x may have rank 3. */
-aclnnStatus ops_rotary(const char *name, const aclTensor *x, const aclTensor *cos, const aclTensor *sin, int64_t mode,
-                       bool newer, aclTensor *out, uint64_t *workspaceSize, aclOpExecutor **executor);
-
-typedef struct ops_rotary_tensors {
-    const aclTensor *dy, *cos, *sin, *x, *dx, *dcos, *dsin;
-} ops_rotary_tensors;
-aclnnStatus ops_rotary_grad(const char *name, const ops_rotary_tensors *t, int64_t mode, uint64_t *workspaceSize,
-                            aclOpExecutor **executor);
 
 /* Positions of count values in ascending order. Equal ones come in reverse: which order the vendor has is not certain,
  * and nobody may count on one. Owned. */

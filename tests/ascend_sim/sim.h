@@ -152,7 +152,7 @@ typedef struct sim_op {
 } sim_op;
 
 /* First phase. sim_begin never gives NULL; what is wrong is remembered in op, and sim_finish returns it. */
-sim_op *sim_begin(const char *name, int (*run)(sim_op *op));
+sim_op *sim_begin(const char *name);
 /* Adds a tensor and returns its description, never NULL: an empty one when it is NULL, which is 161001. */
 const sim_tensor *sim_in(sim_op *op, const aclTensor *tensor, const char *role);
 const sim_tensor *sim_out(sim_op *op, const aclTensor *tensor, const char *role);
@@ -163,11 +163,6 @@ void sim_fault(sim_op *op, int code, const char *format, ...) __attribute__((for
 aclnnStatus sim_finish(sim_op *op, uint64_t workspace, uint64_t *workspaceSize, aclOpExecutor **executor);
 /* Second phase of all operators, which differ in their names alone. */
 aclnnStatus sim_second(const char *name, void *workspace, uint64_t size, aclOpExecutor *executor, aclrtStream stream);
-#define SIM_SECOND(name)                                                                                               \
-    aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)             \
-    {                                                                                                                  \
-        return sim_second(#name, workspace, workspaceSize, executor, stream);                                          \
-    }
 #pragma GCC visibility pop
 
 /* ---- view.c: within libopapi.so -------------------------------------------------------------------------------- */
