@@ -2,7 +2,7 @@
  * f32 with one rounding. */
 #include "activations.h"
 
-#include "operators_math.h"
+#include "operators.h"
 #include "scalar.h"
 
 #include <math.h>
@@ -11,14 +11,14 @@
 
 tn_status npu_act_supports(tn_act act, bool pairs, tn_error *err)
 {
-    static const uint32_t needs[] = {[TN_ACT_GELU] = NPU_ERF,
-                                     [TN_ACT_RELU] = NPU_RELU,
-                                     [TN_ACT_RELU2] = NPU_RELU,
-                                     [TN_ACT_RELU6] = NPU_CLAMP,
-                                     [TN_ACT_GELU_NEW] = NPU_TANH,
-                                     [TN_ACT_TANH] = NPU_TANH,
-                                     [TN_ACT_MISH] = NPU_SOFTPLUS | NPU_TANH,
-                                     [TN_ACT_CLAMPED_SWIGLU] = NPU_CLAMP};
+    static const char *const needs[] = {[TN_ACT_GELU] = "aclnnErf",
+                                        [TN_ACT_RELU] = "aclnnRelu",
+                                        [TN_ACT_RELU2] = "aclnnRelu",
+                                        [TN_ACT_RELU6] = "aclnnClamp",
+                                        [TN_ACT_GELU_NEW] = "aclnnTanh",
+                                        [TN_ACT_TANH] = "aclnnTanh",
+                                        [TN_ACT_MISH] = "aclnnTanh aclnnSoftplus",
+                                        [TN_ACT_CLAMPED_SWIGLU] = "aclnnClamp"};
     if (act < TN_ACT_SILU || act > TN_ACT_CLAMPED_SWIGLU || (act == TN_ACT_CLAMPED_SWIGLU && !pairs))
         return tn_fail(err, TN_DECLINED, "npu", "act: %s is not there yet", tn_axis_value_name(TN_AXIS_ACT, act));
     return (size_t)act < sizeof needs / sizeof *needs ? npu_needs(needs[act], err) : TN_OK;

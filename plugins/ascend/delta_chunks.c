@@ -10,8 +10,7 @@
  * of one to the whole, by (1 + A)^-1 = (X 0; -Y C X, Y) where the blocks are (X^-1 0; C Y^-1): no larger numbers than
  * those of the inverse itself come up, as they would in powers of A. */
 #include "delta_rule.h"
-#include "operators_math.h"
-#include "operators_rows.h"
+#include "operators.h"
 
 #include <stdlib.h>
 

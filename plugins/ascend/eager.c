@@ -51,6 +51,8 @@ tn_status eager_supports(const tn_site *site, tn_error *err)
         return tn_fail(err, TN_DECLINED, "npu", "dtype: site has %s, the npu device takes f32, bf16, f16",
                        tn_dtype_name(dtype));
     tn_status status = is_small() ? small_supports(site, err) : TN_OK;
+    if (status == TN_OK && operation->needs)
+        status = npu_needs(operation->needs, err);
     return status == TN_OK && operation->supports ? operation->supports(site, err) : status;
 }
 

@@ -8,10 +8,12 @@
 /* What an operation does, performed, or measured: gone through to add up the scratch that it takes. */
 typedef void npu_body(npu_run *r);
 
-/* supports: TN_DECLINED with a reason where the site is not performed; NULL: all of the types that the device takes
- * are. body: takes scratch from shapes alone; calls without results are not performed. */
+/* needs: operators as npu_needs takes them, or NULL. supports: TN_DECLINED with a reason where the site is not
+ * performed; NULL: all of the types that the device takes are. body: takes scratch from shapes alone; calls without
+ * results are not performed. */
 typedef struct ascend_operation {
     tn_op op;
+    const char *needs;
     tn_status (*supports)(const tn_site *site, tn_error *err);
     npu_body *body;
 } ascend_operation;

@@ -1,7 +1,7 @@
 /* Activation functions with their derivatives. Where a function has become flat, far from zero, its derivative is that
  * of a nearer place, so that no power overflows. */
 #include "eager_activation_grad.h"
-#include "operators_math.h"
+#include "operators.h"
 
 #include <math.h>
 
@@ -11,7 +11,6 @@
 
 tn_status act_grad_declines(tn_act act, tn_error *err)
 {
-    const uint32_t closing = NPU_NOT_BELOW | NPU_CHOOSE;
     switch (act) {
     case TN_ACT_SILU:
     case TN_ACT_QUICK_GELU:
@@ -20,20 +19,20 @@ tn_status act_grad_declines(tn_act act, tn_error *err)
         return TN_OK;
     case TN_ACT_GELU_TANH:
     case TN_ACT_GELU_NEW:
-        return npu_needs(NPU_TANH | NPU_CLAMP, err);
+        return npu_needs("aclnnTanh aclnnClamp", err);
     case TN_ACT_GELU:
-        return npu_needs(NPU_ERF | NPU_EXP | NPU_CLAMP, err);
+        return npu_needs("aclnnErf aclnnExp aclnnClamp", err);
     case TN_ACT_RELU:
     case TN_ACT_RELU2:
-        return npu_needs(NPU_RELU | closing, err);
+        return npu_needs("aclnnRelu aclnnGeScalar aclnnSWhere", err);
     case TN_ACT_RELU6:
-        return npu_needs(NPU_CLAMP | closing, err);
+        return npu_needs("aclnnClamp aclnnGeScalar aclnnSWhere", err);
     case TN_ACT_TANH:
-        return npu_needs(NPU_TANH, err);
+        return npu_needs("aclnnTanh", err);
     case TN_ACT_MISH:
-        return npu_needs(NPU_TANH | NPU_SOFTPLUS | NPU_CLAMP, err);
+        return npu_needs("aclnnTanh aclnnSoftplus aclnnClamp", err);
     case TN_ACT_CLAMPED_SWIGLU:
-        return npu_needs(NPU_CLAMP | closing, err);
+        return npu_needs("aclnnClamp aclnnGeScalar aclnnSWhere", err);
     }
     return tn_fail(err, TN_DECLINED, "npu", "act: the gradients of activation %d are not there yet", (int)act);
 }

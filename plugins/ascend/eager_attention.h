@@ -3,7 +3,7 @@
 #define ASCEND_EAGER_ATTENTION_H
 
 #include "eager_mask.h"
-#include "operators_rows.h"
+#include "operators.h"
 
 /* A call, as both read it. o is that of forward. */
 typedef struct attention_job {

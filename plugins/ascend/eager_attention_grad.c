@@ -8,7 +8,7 @@
  * a bounded scratch. */
 #include "eager_attention.h"
 #include "eager_grad.h"
-#include "operators_math.h"
+#include "operators.h"
 
 #include <stdlib.h>
 
@@ -350,11 +350,5 @@ static void attention(npu_run *r)
     }
 }
 
-static tn_status attention_declines(const tn_call *call, tn_error *err)
-{
-    (void)call;
-    return npu_needs(NPU_BELOW | NPU_CHOOSE, err);
-}
-
 const ascend_gradient ascend_attention_grad = {
-    .op = TN_OP_ATTENTION, .body = attention, .declines = attention_declines};
+    .op = TN_OP_ATTENTION, .body = attention, .needs = "aclnnLtScalar aclnnSWhere"};

@@ -5,8 +5,7 @@
  * g differ by less than 1e-7 e^TN_ROLE_DECAY. */
 #include "activations.h"
 #include "delta_rule.h"
-#include "operators_math.h"
-#include "operators_rows.h"
+#include "operators.h"
 #include "real_tokens.h"
 
 #include <math.h>
@@ -224,7 +223,7 @@ static tn_status delta_supports(const tn_site *site, tn_error *err)
 {
     tn_status status = npu_supports_param(site, TN_ROLE_DECAY, err);
     status = status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
-    return status == TN_OK ? npu_needs(NPU_EXP | NPU_RSQRT | NPU_SOFTPLUS | NPU_CLAMP, err) : status;
+    return status == TN_OK ? npu_needs("aclnnExp aclnnRsqrt aclnnSoftplus aclnnClamp", err) : status;
 }
 
 const ascend_operation ascend_gated_delta_rule = {

@@ -1,7 +1,6 @@
 /* Steps on elements: ADD, COPY, ACT, SCALE, ROW_SCALE, CLAMP and SOFTCAP. */
 #include "activations.h"
-#include "operators_math.h"
-#include "operators_rows.h"
+#include "operators.h"
 
 /* ---- ADD and COPY ----------------------------------------------------------------------------------------- */
 
@@ -50,12 +49,6 @@ static void row_scale(npu_run *r)
         npu_copy(r, result, *y);
 }
 
-static tn_status clamp_supports(const tn_site *site, tn_error *err)
-{
-    (void)site;
-    return npu_needs(NPU_CLAMP, err);
-}
-
 static void clamp(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
@@ -72,7 +65,7 @@ static void clamp(npu_run *r)
  * to nothing. */
 static void tanh_of(npu_run *r, const tn_tensor *x)
 {
-    if (npu_needs(NPU_TANH, NULL) == TN_OK) {
+    if (npu_needs("aclnnTanh", NULL) == TN_OK) {
         npu_tanh(r, *x, *x);
         return;
     }
@@ -103,5 +96,5 @@ const ascend_operation ascend_copy = {.op = TN_OP_COPY, .body = copy};
 const ascend_operation ascend_act = {.op = TN_OP_ACT, .supports = act_supports, .body = act};
 const ascend_operation ascend_scale = {.op = TN_OP_SCALE, .body = scale};
 const ascend_operation ascend_row_scale = {.op = TN_OP_ROW_SCALE, .body = row_scale};
-const ascend_operation ascend_clamp = {.op = TN_OP_CLAMP, .supports = clamp_supports, .body = clamp};
+const ascend_operation ascend_clamp = {.op = TN_OP_CLAMP, .needs = "aclnnClamp", .body = clamp};
 const ascend_operation ascend_softcap = {.op = TN_OP_SOFTCAP, .body = softcap};

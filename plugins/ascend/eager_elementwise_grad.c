@@ -1,6 +1,6 @@
 /* Gradients of GLU, ACT and SOFTCAP. */
 #include "eager_activation_grad.h"
-#include "operators_math.h"
+#include "operators.h"
 
 #include <math.h>
 
@@ -127,7 +127,7 @@ static tn_status glu_declines(const tn_call *call, tn_error *err)
 {
     tn_status status = TN_OK;
     if (call->site->features & TN_HAS_SPARSITY)
-        status = npu_needs(NPU_SQRT | NPU_RELU | NPU_CLAMP | NPU_NOT_BELOW | NPU_CHOOSE, err);
+        status = npu_needs("aclnnSqrt aclnnRelu aclnnClamp aclnnGeScalar aclnnSWhere", err);
     return status == TN_OK ? act_grad_declines((tn_act)call->site->meaning[TN_AXIS_ACT], err) : status;
 }
 

@@ -1,6 +1,6 @@
 /* Gradients of what the CPU has none of, since no contract asks for them: ADD, SCALE, ROW_SCALE and EMBEDDING. */
 #include "eager_grad.h"
-#include "operators_math.h"
+#include "operators.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static tn_status embedding_declines(const tn_call *call, tn_error *err)
 {
     if (call->site->features & TN_HAS_PARTIAL)
         return tn_fail(err, TN_DECLINED, "npu", "the gradients of a partial table are not there yet");
-    return npu_needs(NPU_ADD_ROWS, err);
+    return npu_needs("aclnnIndexAdd", err);
 }
 
 const ascend_gradient ascend_add_grad = {.op = TN_OP_ADD, .body = add};

@@ -1,15 +1,14 @@
 /* GLU: rnd(rnd(act(gate)) up). A gate may be one value for all features of a token. With sparsity act is applied to
  * relu(gate - cut), cut = mean + z deviation of the token's gates. */
 #include "activations.h"
-#include "operators_math.h"
-#include "operators_rows.h"
+#include "operators.h"
 #include "scalar.h"
 
 static tn_status glu_supports(const tn_site *site, tn_error *err)
 {
     bool sparse = site->features & TN_HAS_SPARSITY;
     tn_status status = npu_act_supports((tn_act)site->meaning[TN_AXIS_ACT], !sparse, err);
-    return status == TN_OK && sparse ? npu_needs(NPU_SQRT | NPU_RELU, err) : status;
+    return status == TN_OK && sparse ? npu_needs("aclnnSqrt aclnnRelu", err) : status;
 }
 
 /* Dimensions of stride 0, along which a tensor repeats itself, have one element then: operators broadcast them. */

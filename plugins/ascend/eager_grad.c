@@ -61,12 +61,6 @@ void grad_store(npu_run *r, const tn_tensor *from, const tn_tensor *to)
         npu_copy(r, *from, *to);
 }
 
-tn_tensor grad_transposed(const tn_tensor *t)
-{
-    return npu_view(t->data, t->dtype, 2, (int64_t[]){t->shape[1], t->shape[0]},
-                    (int64_t[]){t->stride[1], t->stride[0]});
-}
-
 /* The divisor of count that is nearest to its root from below. */
 static int64_t part_of(int64_t count)
 {
@@ -168,6 +162,8 @@ static tn_status check(const ascend_gradient *gradient, const tn_call *call, tn_
     tn_site site = *call->site;
     site.op = call->op;
     tn_status status = eager_supports(&site, err);
+    if (status == TN_OK && gradient->needs)
+        status = npu_needs(gradient->needs, err);
     return status == TN_OK && gradient->declines ? gradient->declines(call, err) : status;
 }
 

@@ -4,14 +4,17 @@
 #ifndef ASCEND_EAGER_GRAD_H
 #define ASCEND_EAGER_GRAD_H
 
-#include "operators_rows.h"
+#include "operators.h"
 
 /* body gets calls that have an upstream gradient and elements in their first input: of others all gradients are zeros.
  * It takes scratch from shapes alone, whatever is wanted: those of in and of the site, since gradients that are not
- * there may have none. declines: TN_DECLINED with a reason for what forward takes and body does not; NULL: nothing. */
+ * there may have none. needs: operators
+ * as npu_needs takes them, or NULL. declines: TN_DECLINED with a reason for what forward takes and body does not; NULL:
+ * nothing. */
 typedef struct ascend_gradient {
     tn_op op;
     npu_body *body;
+    const char *needs;
     tn_status (*declines)(const tn_call *call, tn_error *err);
 } ascend_gradient;
 
@@ -45,8 +48,5 @@ void grad_sums(npu_run *r, const tn_tensor *x, const tn_tensor *y);
 
 /* The sums of the columns of x, dense f32, whose last dimension is the width of to [width], where that is wanted. */
 void grad_sum_rows(npu_run *r, const tn_tensor *x, const tn_tensor *to);
-
-/* [a,b] as [b,a]. */
-tn_tensor grad_transposed(const tn_tensor *t);
 
 #endif

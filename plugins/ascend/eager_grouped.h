@@ -3,7 +3,7 @@
 #ifndef ASCEND_EAGER_GROUPED_H
 #define ASCEND_EAGER_GROUPED_H
 
-#include "operators_rows.h"
+#include "operators.h"
 
 typedef struct grouped {
     const char *path;        /* for messages                                                       */

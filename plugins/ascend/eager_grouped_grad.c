@@ -3,8 +3,6 @@
 #include "eager_grouped_grad.h"
 #include "queue.h"
 
-enum { ONE_TENSOR = 3, BY_SUMS = 2, COUNTS = 1, NO_ACTIVATION = 0 }; /* splitItem, groupType, groupListType, actType */
-enum { MOST_GROUPS = 1024, MOST_COLUMNS = 65535 };
 enum { LANES = 16 }; /* equal columns of ones: a single one could be taken for no transposed matrix     */
 
 tn_layout grouped_turned(tn_layout layout)
@@ -38,31 +36,6 @@ static tn_tensor rows_of(const tn_tensor *t, int64_t first, int64_t count)
                     (int64_t[]){count, t->shape[1]}, NULL);
 }
 
-/* y [groups,m,n], dense. What a group without rows leaves of its matrix is not documented: it is zero before. */
-static void by_operator(npu_run *r, const grouped *g, const tn_tensor *a, const tn_tensor *b, const tn_tensor *y)
-{
-    ascend_step s;
-    npu_fill(r, *y, 0);
-    if (r->status != TN_OK)
-        return;
-    bool fifth = r->queue->api->aclnnGroupedMatmulV5;
-    tn_tensor turned = grad_transposed(a);
-    ascend_begin(&s, r->queue, fifth ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4");
-    aclTensor *from = ascend_tensor(&s, &turned), *by = ascend_tensor(&s, b), *to = ascend_tensor(&s, y);
-    aclTensor *counts = ascend_tensor(&s, g->counts);
-    aclTensorList *xs = ascend_list(&s, &from, 1), *ws = ascend_list(&s, &by, 1), *ys = ascend_list(&s, &to, 1);
-    aclnnStatus first;
-    if (fifth)
-        first = s.api->aclnnGroupedMatmulV5GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
-                                                            NULL, NULL, ONE_TENSOR, BY_SUMS, COUNTS, NO_ACTIVATION,
-                                                            NULL, ys, NULL, NULL, &s.bytes, &s.executor);
-    else
-        first = s.api->aclnnGroupedMatmulV4GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
-                                                            NULL, NULL, ONE_TENSOR, BY_SUMS, COUNTS, NO_ACTIVATION, ys,
-                                                            NULL, NULL, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, fifth ? s.api->aclnnGroupedMatmulV5 : s.api->aclnnGroupedMatmulV4, r->err);
-}
-
 /* room: [m,n] */
 static void by_group(npu_run *r, grouped *g, bool list, const tn_tensor *a, const tn_tensor *b, const tn_tensor *room,
                      const tn_param *to)
@@ -70,7 +43,7 @@ static void by_group(npu_run *r, grouped *g, bool list, const tn_tensor *a, cons
     const int64_t *counts = grouped_counts(r, g, a->shape[0]);
     for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += counts[i++]) {
         tn_tensor x = rows_of(a, at, counts[i]), w = rows_of(b, at, counts[i]), there = matrix_of(to, list, i);
-        tn_tensor turned = grad_transposed(&x);
+        tn_tensor turned = npu_transposed(x);
         if (counts[i] > 0)
             npu_matmul(r, turned, w, *room);
         else
@@ -83,7 +56,7 @@ void grouped_grad(npu_run *r, grouped *g, bool list, const tn_tensor *a, const t
 {
     int64_t m = a->shape[1], n = b->shape[1];
     size_t before = r->used;
-    bool taken = g->groups >= 2 && g->groups <= MOST_GROUPS && m <= MOST_COLUMNS && n <= MOST_COLUMNS;
+    bool taken = g->groups >= 2 && g->groups <= NPU_STACK_MOST && m <= NPU_WIDTH_MOST && n <= NPU_WIDTH_MOST;
     tn_tensor stack = npu_take(r, a->dtype, 3, (int64_t[]){taken && list ? g->groups : 0, m, n});
     tn_tensor room = npu_take(r, a->dtype, 2, (int64_t[]){m, n});
     r->used = before; /* what comes later may use it                                                   */
@@ -93,7 +66,9 @@ void grouped_grad(npu_run *r, grouped *g, bool list, const tn_tensor *a, const t
         by_group(r, g, list, a, b, &room, to);
         return;
     }
-    by_operator(r, g, a, b, list ? &stack : to->tensors);
+    tn_tensor y = list ? stack : *to->tensors;
+    npu_fill(r, y, 0); /* what a group without rows leaves of its matrix is not documented            */
+    npu_grouped_matmul(r, NPU_OF_SUMS, npu_transposed(*a), b, 1, *g->counts, y);
     for (int64_t i = 0; i < g->groups && list; i++) {
         tn_param stacked = {&stack, 1};
         tn_tensor from = matrix_of(&stacked, false, i);

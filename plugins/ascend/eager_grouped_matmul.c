@@ -6,9 +6,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { ONE_TENSOR = 2, BY_ROWS = 0, COUNTS = 1, NO_ACTIVATION = 0 }; /* splitItem, groupType, groupListType, actType */
-enum { MOST_LISTED = 128, MOST_GROUPS = 1024, MOST_COLUMNS = 65535, ALIGNMENT = 32 };
-
 static bool is_list(tn_layout layout)
 {
     return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
@@ -33,71 +30,29 @@ static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t gr
                            const tn_tensor *y)
 {
     const tn_tensor *t = weights->tensors;
-    if (groups < 2 || x->shape[1] > MOST_COLUMNS || y->shape[1] > MOST_COLUMNS)
+    if (groups < 2 || x->shape[1] > NPU_WIDTH_MOST || y->shape[1] > NPU_WIDTH_MOST)
         return false;
     if (!is_list(layout))
-        return groups <= MOST_GROUPS && ascend_is_dense(t);
-    bool packed = groups <= MOST_LISTED && t->dtype != TN_F32;
+        return groups <= NPU_STACK_MOST && ascend_is_dense(t);
+    bool packed = groups <= NPU_LIST_MOST && t->dtype != TN_F32;
     for (int64_t i = 0; i < groups && packed; i++)
         packed = ascend_is_dense(&t[i]);
     return packed;
 }
 
-/* A matrix outside of the step's objects, of which there are too many: a list that is made of them owns them. */
-static aclTensor *listed_matrix(const ascend_api *api, const tn_tensor *t)
-{
-    size_t size = tn_dtype_size(t->dtype), before = (uintptr_t)t->data % ALIGNMENT;
-    int64_t offset = (int64_t)(before / size), storage = offset + t->shape[0] * t->shape[1];
-    return api->aclCreateTensor(t->shape, 2, ascend_dtype(t->dtype), t->stride, offset, ACL_FORMAT_ND, &storage, 1,
-                                (char *)t->data - before);
-}
-
-static aclTensorList *matrix_list(ascend_step *s, const tn_param *weights, tn_layout layout, int64_t groups)
-{
-    aclTensor *matrices[MOST_LISTED];
-    int64_t count = 0;
-    bool made = true;
-    while (made && count < groups) {
-        tn_tensor t = matrix_of(weights, layout, count);
-        matrices[count] = listed_matrix(s->api, &t);
-        made = matrices[count] != NULL;
-        count += made;
-    }
-    aclTensorList *list = made ? ascend_list(s, matrices, count) : NULL;
-    while (!list && count > 0)
-        s->api->aclDestroyTensor(matrices[--count]);
-    s->failed |= !list;
-    return list;
-}
-
-static aclTensorList *matrix_stack(ascend_step *s, const tn_param *weights, tn_layout layout, int64_t groups)
-{
-    tn_tensor t = matrix_of(weights, layout, 0);
-    aclTensor *stack = ascend_view(s, t.data, t.dtype, 3, (int64_t[]){groups, t.shape[0], t.shape[1]},
-                                   (int64_t[]){weights->tensors->stride[0], t.stride[0], t.stride[1]});
-    return ascend_list(s, &stack, 1);
-}
-
 static void by_operator(npu_run *r, const grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                         const tn_tensor *y)
 {
-    ascend_step s;
-    bool fifth = r->queue->api->aclnnGroupedMatmulV5;
-    ascend_begin(&s, r->queue, fifth ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4");
-    aclTensor *from = ascend_tensor(&s, x), *to = ascend_tensor(&s, y), *counts = ascend_tensor(&s, g->counts);
-    aclTensorList *xs = ascend_list(&s, &from, 1), *ys = ascend_list(&s, &to, 1);
-    aclTensorList *ws =
-        is_list(layout) ? matrix_list(&s, weights, layout, g->groups) : matrix_stack(&s, weights, layout, g->groups);
-    aclnnStatus first;
-    if (fifth)
-        first = s.api->aclnnGroupedMatmulV5GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
-                                                            NULL, NULL, ONE_TENSOR, BY_ROWS, COUNTS, NO_ACTIVATION,
-                                                            NULL, ys, NULL, NULL, &s.bytes, &s.executor);
-    else
-        first = s.api->aclnnGroupedMatmulV4GetWorkspaceSize(xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, counts, NULL,
-                                                            NULL, NULL, ONE_TENSOR, BY_ROWS, COUNTS, NO_ACTIVATION, ys,
-                                                            NULL, NULL, &s.bytes, &s.executor);
-    r->status = ascend_run(&s, first, fifth ? s.api->aclnnGroupedMatmulV5 : s.api->aclnnGroupedMatmulV4, r->err);
+    tn_tensor matrices[NPU_LIST_MOST];
+    int64_t count = is_list(layout) ? g->groups : 1;
+    for (int64_t i = 0; i < count; i++)
+        matrices[i] = matrix_of(weights, layout, i);
+    if (!is_list(layout)) {
+        const tn_tensor *one = &matrices[0];
+        matrices[0] = npu_view(one->data, one->dtype, 3, (int64_t[]){g->groups, one->shape[0], one->shape[1]},
+                               (int64_t[]){weights->tensors->stride[0], one->stride[0], one->stride[1]});
+    }
+    npu_grouped_matmul(r, NPU_OF_ROWS, *x, matrices, count, *g->counts, *y);
 }
 
 /* ---- one group after the other --------------------------------------------------------------------------- */

@@ -36,7 +36,7 @@ static void linear(npu_run *r)
         return;
     }
     tn_dtype type = x.dtype == w->dtype ? x.dtype : TN_F32;
-    tn_tensor given = upstream(r, &x, w->shape[0]), g = in_type(r, type, &given), turned = grad_transposed(&g);
+    tn_tensor given = upstream(r, &x, w->shape[0]), g = in_type(r, type, &given), turned = npu_transposed(g);
     tn_tensor from = in_type(r, type, &x), matrix = in_type(r, type, w);
     tn_tensor product = npu_take_like(r, type, *w), dx = npu_take_like(r, type, x);
     tn_tensor wide = npu_take_like(r, TN_F32, given);

@@ -7,7 +7,7 @@
  * unnoticed here. */
 #include "activations.h"
 #include "eager_grouped.h"
-#include "operators_rows.h"
+#include "operators.h"
 
 #define MOST_CHOICES 512
 

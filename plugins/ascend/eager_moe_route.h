@@ -2,7 +2,7 @@
 #ifndef ASCEND_EAGER_MOE_ROUTE_H
 #define ASCEND_EAGER_MOE_ROUTE_H
 
-#include "operators_rows.h"
+#include "operators.h"
 
 /* In scratch: the scores of all experts [T,E] f32, which are logits where the chosen ones alone become scores, and the
  * chosen experts [T,k] i32, as forward chooses them. */

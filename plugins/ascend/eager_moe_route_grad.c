@@ -9,7 +9,7 @@
  * each choice says which expert it is, so that values go to and from their experts exactly. */
 #include "eager_grad.h"
 #include "eager_moe_route.h"
-#include "operators_math.h"
+#include "operators.h"
 
 #include <stdlib.h>
 
@@ -217,7 +217,7 @@ static void products(npu_run *r, const route_job *job, const tn_tensor *dl)
     tn_tensor l = npu_take_like(r, type, *dl), x = npu_take_like(r, type, *in),
               router = npu_take_like(r, type, *weight);
     tn_tensor to_x = npu_take_like(r, type, *in), to_router = npu_take_like(r, type, *weight);
-    tn_tensor turned = grad_transposed(&l);
+    tn_tensor turned = npu_transposed(l);
     npu_copy(r, *dl, l);
     if (dx->data) {
         npu_copy(r, *weight, router);
@@ -262,10 +262,5 @@ static void route(npu_run *r)
         npu_fill(r, *correction, 0);
 }
 
-static tn_status route_declines(const tn_call *call, tn_error *err)
-{
-    (void)call;
-    return npu_needs(NPU_BELOW | NPU_CHOOSE, err);
-}
-
-const ascend_gradient ascend_moe_route_grad = {.op = TN_OP_MOE_ROUTE, .body = route, .declines = route_declines};
+const ascend_gradient ascend_moe_route_grad = {
+    .op = TN_OP_MOE_ROUTE, .body = route, .needs = "aclnnLtScalar aclnnSWhere"};

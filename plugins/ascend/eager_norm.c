@@ -1,6 +1,6 @@
 /* RMS_NORM and LAYER_NORM. The vendor's operator multiplies by a weight in f32 and rounds once: variants that round
  * before the weight comes in have ones there, and the weight afterwards. */
-#include "operators_rows.h"
+#include "operators.h"
 
 typedef struct norm_job {
     const tn_tensor *x, *gate, *y, *w;

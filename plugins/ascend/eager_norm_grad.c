@@ -7,7 +7,7 @@
  * as core/eager does: products with a weight in TN_NORM_W and TN_NORM_W_GATED. aclnnRmsNormGrad would add its rows up
  * in any order; here the order of sums depends on shapes alone. */
 #include "eager_grad.h"
-#include "operators_math.h"
+#include "operators.h"
 
 typedef struct norm_job {
     const tn_tensor *x, *w, *g, *dx, *dw;
@@ -157,15 +157,9 @@ static void add_rms_norm(npu_run *r)
     grad_store(r, &g, &call->grads->in[1]);
 }
 
-static tn_status norm_declines(const tn_call *call, tn_error *err)
-{
-    (void)call;
-    return npu_needs(NPU_RSQRT, err);
-}
-
-const ascend_gradient ascend_rms_norm_grad = {.op = TN_OP_RMS_NORM, .body = rms_norm, .declines = norm_declines};
+const ascend_gradient ascend_rms_norm_grad = {.op = TN_OP_RMS_NORM, .body = rms_norm, .needs = "aclnnRsqrt"};
 const ascend_gradient ascend_add_rms_norm_grad = {
-    .op = TN_OP_ADD_RMS_NORM, .body = add_rms_norm, .declines = norm_declines};
+    .op = TN_OP_ADD_RMS_NORM, .body = add_rms_norm, .needs = "aclnnRsqrt"};
 
 /* ---- LAYER_NORM ------------------------------------------------------------------------------------------- */
 
@@ -196,4 +190,4 @@ static void layer_norm(npu_run *r)
     grad_store(r, &g, job.dx);
 }
 
-const ascend_gradient ascend_layer_norm_grad = {.op = TN_OP_LAYER_NORM, .body = layer_norm, .declines = norm_declines};
+const ascend_gradient ascend_layer_norm_grad = {.op = TN_OP_LAYER_NORM, .body = layer_norm, .needs = "aclnnRsqrt"};

@@ -2,7 +2,7 @@
  * part of e times the tap's weights. In f32 and in the CPU's order of the taps; rounded before the activation and after
  * it. */
 #include "activations.h"
-#include "operators_rows.h"
+#include "operators.h"
 #include "real_tokens.h"
 
 typedef struct conv_work {

@@ -1,8 +1,7 @@
 /* Steps of models with several residual streams x [S,T,A]: STREAM_MIX, STREAM_ADD, STREAM_MEAN, and RMS_MATCH, which
  * gives rows the size of others. Every step that transformers rounds is rounded. */
 #include "activations.h"
-#include "operators_math.h"
-#include "operators_rows.h"
+#include "operators.h"
 #include "scalar.h"
 
 #include <math.h>
@@ -127,13 +126,7 @@ static void match(npu_run *r)
     npu_copy(r, wide, *y);
 }
 
-static tn_status match_supports(const tn_site *site, tn_error *err)
-{
-    (void)site;
-    return npu_needs(NPU_SQRT | NPU_CLAMP, err);
-}
-
 const ascend_operation ascend_stream_mix = {.op = TN_OP_STREAM_MIX, .body = mix};
 const ascend_operation ascend_stream_add = {.op = TN_OP_STREAM_ADD, .body = add};
 const ascend_operation ascend_stream_mean = {.op = TN_OP_STREAM_MEAN, .body = mean};
-const ascend_operation ascend_rms_match = {.op = TN_OP_RMS_MATCH, .supports = match_supports, .body = match};
+const ascend_operation ascend_rms_match = {.op = TN_OP_RMS_MATCH, .needs = "aclnnSqrt aclnnClamp", .body = match};

@@ -1,7 +1,8 @@
-/* Runs of the device: measured and performed; the host's copies, views, and operators. */
+/* Runs of the device: measured and performed; the host's copies, and views. */
 #include "operators.h"
 #include "queue.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- runs ------------------------------------------------------------------------------------------------- */
@@ -52,6 +53,18 @@ const void *npu_host_copy(npu_run *r, const tn_tensor *t, void **owned)
     return r->status == TN_OK ? *owned : NULL;
 }
 
+void npu_put(npu_run *r, void *device, const void *host, size_t bytes)
+{
+    if (!r->measuring && r->status == TN_OK)
+        r->status = npu_upload(r->queue, device, host, bytes, r->err);
+}
+
+void npu_no_memory(npu_run *r)
+{
+    if (r->status == TN_OK)
+        r->status = tn_fail(r->err, TN_E_MEMORY, "npu", "out of memory on the host; free some memory");
+}
+
 /* ---- views ------------------------------------------------------------------------------------------------ */
 
 tn_tensor npu_part(tn_tensor t, int64_t first, int64_t step, int64_t count)
@@ -82,7 +95,20 @@ bool npu_rows(const tn_tensor *t, tn_tensor *rows)
     return true;
 }
 
-/* ---- parameters ------------------------------------------------------------------------------------------- */
+/* ---- what supports asks -------------------------------------------------------------------------------------------
+ */
+
+tn_status npu_needs(const char *operators, tn_error *err)
+{
+    char name[64];
+    int length = 0;
+    if (!ascend_load(err))
+        return TN_DECLINED;
+    for (const char *at = operators; at && sscanf(at, "%63s%n", name, &length) == 1; at += length)
+        if (!ascend_has(name))
+            return tn_fail(err, TN_DECLINED, "npu", "the installation of CANN has no %s", name);
+    return TN_OK;
+}
 
 const tn_tensor *npu_param(const tn_site *site, tn_role role)
 {
@@ -103,39 +129,10 @@ tn_status npu_supports_param(const tn_site *site, tn_role role, tn_error *err)
     return TN_OK;
 }
 
-/* ---- operators -------------------------------------------------------------------------------------------- */
-
-void npu_silu(npu_run *r, tn_tensor x, tn_tensor y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSilu", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnSiluGetWorkspaceSize(from, to, &s.bytes, &s.executor), s.api->aclnnSilu);
-}
-
-/* 0: the types as they are. The other settings of the last argument lower the precision of f32 products. */
-void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnIndexSelect", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &table), *index = ascend_tensor(&s, &ids), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnIndexSelectGetWorkspaceSize(from, 0, index, to, &s.bytes, &s.executor),
-            s.api->aclnnIndexSelect);
-}
-
 void npu_rms(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y)
 {
     tn_tensor shape = x;
     if (shape.ndim > 0)
         shape.shape[shape.ndim - 1] = 1;
-    tn_tensor rstd = npu_take_like(r, TN_F32, shape); /* the operator wants to tell it               */
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnRmsNorm", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *weight = ascend_tensor(&s, &gamma), *to = ascend_tensor(&s, &y),
-              *scale = ascend_tensor(&s, &rstd);
-    npu_end(r, &s, s.api->aclnnRmsNormGetWorkspaceSize(from, weight, eps, to, scale, &s.bytes, &s.executor),
-            s.api->aclnnRmsNorm);
+    npu_rms_norm(r, x, gamma, eps, y, npu_take_like(r, TN_F32, shape)); /* the operator wants to tell it   */
 }

@@ -64,6 +64,9 @@ typedef struct ascend_api {
  * where it was looked for) in err. [any thread] */
 const ascend_api *ascend_load(tn_error *err);
 
+/* Whether this installation has both phases of an operator, by its name. [any thread] */
+bool ascend_has(const char *operator);
+
 /* Families of chips that are known, by their numbers in names. */
 typedef enum ascend_chip {
     ASCEND_OTHER_CHIP,

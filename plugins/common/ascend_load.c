@@ -209,3 +209,14 @@ const ascend_api *ascend_load(tn_error *err)
     tn_fail(err, loaded.err.code, loaded.err.where, "%s", loaded.err.message);
     return NULL;
 }
+
+bool ascend_has(const char *operator)
+{
+    const wanted *w = operators;
+    while (w < operators + COUNT(operators) && strcmp(w->name, operator) != 0)
+        w++;
+    void *address = NULL;
+    if (w < operators + COUNT(operators) && ascend_load(NULL))
+        memcpy(&address, (const char *)&loaded.api + w->at, sizeof address);
+    return address != NULL;
+}

@@ -4,6 +4,8 @@
 
 #include <tenon/kernel.h>
 
+#include <math.h>
+
 /* ---- what plan asks ------------------------------------------------------------------------------------- */
 
 static bool is_served(const char *soc)
@@ -29,14 +31,6 @@ const ascend_api *npu_here(const tn_site *site, tn_error *err)
         return NULL;
     }
     return api;
-}
-
-tn_status npu_need_all(const tn_site *site, const ascend_need *needs, size_t count, tn_error *err)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!needs[i].here)
-            return tn_fail(err, TN_DECLINED, site->path, "the installation of CANN has no %s", needs[i].name);
-    return TN_OK;
 }
 
 tn_status npu_limit(const tn_site *site, const char *what, int64_t value, int64_t most, tn_error *err)
@@ -117,6 +111,14 @@ tn_tensor npu_take_2d(npu_run *r, tn_dtype dtype, int64_t rows, int64_t columns)
 
 /* ---- views ---------------------------------------------------------------------------------------------- */
 
+tn_tensor npu_view(const void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape, const int64_t *stride)
+{
+    tn_tensor t = tn_tensor_dense((void *)(uintptr_t)data, dtype, ndim, shape);
+    for (int32_t i = 0; stride && i < ndim; i++)
+        t.stride[i] = stride[i];
+    return t;
+}
+
 tn_tensor npu_narrow(tn_tensor t, int32_t dim, int64_t first, int64_t count)
 {
     if (t.data)
@@ -146,104 +148,89 @@ tn_tensor npu_flat(tn_tensor t)
 
 /* ---- operators ------------------------------------------------------------------------------------------ */
 
-static void cast(npu_run *r, tn_tensor x, tn_tensor y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnCast", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnCastGetWorkspaceSize(from, ascend_dtype(y.dtype), to, &s.bytes, &s.executor),
-            s.api->aclnnCast);
-}
+/* A call whose result is y, of an operator with these arguments: what is made for them belongs to the step s. */
+#define CALL(r, y, operator, ...)                                                                                      \
+    do {                                                                                                               \
+        ascend_step s;                                                                                                 \
+        if (npu_begin(r, &s, #operator, &(y)))                                                                         \
+            npu_end(r, &s, s.api->operator##GetWorkspaceSize(__VA_ARGS__, &s.bytes, &s.executor), s.api->operator);    \
+    } while (0)
+#define TENSOR(t) ascend_tensor(&s, &(t))
+#define NUMBER(value) ascend_f32(&s, value)
 
 void npu_copy(npu_run *r, tn_tensor x, tn_tensor y)
 {
-    if (x.dtype != y.dtype) {
-        cast(r, x, y);
-        return;
-    }
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnInplaceCopy", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnInplaceCopyGetWorkspaceSize(to, from, &s.bytes, &s.executor), s.api->aclnnInplaceCopy);
+    if (x.dtype == y.dtype)
+        CALL(r, y, aclnnInplaceCopy, TENSOR(y), TENSOR(x));
+    else
+        CALL(r, y, aclnnCast, TENSOR(x), ascend_dtype(y.dtype), TENSOR(y));
 }
 
 void npu_fill(npu_run *r, tn_tensor y, float value)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnInplaceFillScalar", &y))
-        return;
-    aclTensor *to = ascend_tensor(&s, &y);
-    aclScalar *number = ascend_f32(&s, value);
-    npu_end(r, &s, s.api->aclnnInplaceFillScalarGetWorkspaceSize(to, number, &s.bytes, &s.executor),
-            s.api->aclnnInplaceFillScalar);
+    CALL(r, y, aclnnInplaceFillScalar, TENSOR(y), NUMBER(value));
 }
 
 void npu_zero(npu_run *r, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnInplaceZero", &y))
-        return;
-    aclTensor *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnInplaceZeroGetWorkspaceSize(to, &s.bytes, &s.executor), s.api->aclnnInplaceZero);
+    CALL(r, y, aclnnInplaceZero, TENSOR(y));
 }
 
 void npu_add(npu_run *r, tn_tensor a, tn_tensor b, float factor, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnAdd", &y))
-        return;
-    aclTensor *one = ascend_tensor(&s, &a), *other = ascend_tensor(&s, &b), *sum = ascend_tensor(&s, &y);
-    aclScalar *alpha = ascend_f32(&s, factor);
-    npu_end(r, &s, s.api->aclnnAddGetWorkspaceSize(one, other, alpha, sum, &s.bytes, &s.executor), s.api->aclnnAdd);
-}
-
-void npu_multiply(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMul", &y))
-        return;
-    aclTensor *one = ascend_tensor(&s, &a), *other = ascend_tensor(&s, &b), *product = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnMulGetWorkspaceSize(one, other, product, &s.bytes, &s.executor), s.api->aclnnMul);
-}
-
-void npu_divide(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
-{
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnDiv", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &a), *by = ascend_tensor(&s, &b), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnDivGetWorkspaceSize(from, by, to, &s.bytes, &s.executor), s.api->aclnnDiv);
+    CALL(r, y, aclnnAdd, TENSOR(a), TENSOR(b), NUMBER(factor), TENSOR(y));
 }
 
 void npu_add_number(npu_run *r, tn_tensor x, float number, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnAdds", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *sum = ascend_tensor(&s, &y);
-    aclScalar *other = ascend_f32(&s, number), *alpha = ascend_f32(&s, 1);
-    npu_end(r, &s, s.api->aclnnAddsGetWorkspaceSize(from, other, alpha, sum, &s.bytes, &s.executor), s.api->aclnnAdds);
+    CALL(r, y, aclnnAdds, TENSOR(x), NUMBER(number), NUMBER(1), TENSOR(y));
 }
 
-void npu_multiply_number(npu_run *r, tn_tensor x, float number, tn_tensor y)
+#define OF_ONE(function, operator)                                                                                     \
+    void function(npu_run *r, tn_tensor x, tn_tensor y)                                                                \
+    {                                                                                                                  \
+        CALL(r, y, operator, TENSOR(x), TENSOR(y));                                                                    \
+    }
+#define OF_TWO(function, operator)                                                                                     \
+    void function(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)                                                   \
+    {                                                                                                                  \
+        CALL(r, y, operator, TENSOR(a), TENSOR(b), TENSOR(y));                                                         \
+    }
+#define OF_NUMBER(function, operator)                                                                                  \
+    void function(npu_run *r, tn_tensor x, float number, tn_tensor y)                                                  \
+    {                                                                                                                  \
+        CALL(r, y, operator, TENSOR(x), NUMBER(number), TENSOR(y));                                                    \
+    }
+
+OF_TWO(npu_multiply, aclnnMul)
+OF_TWO(npu_divide, aclnnDiv)
+OF_NUMBER(npu_multiply_number, aclnnMuls)
+OF_NUMBER(npu_above, aclnnGtScalar)
+OF_NUMBER(npu_not_below, aclnnGeScalar)
+OF_NUMBER(npu_below, aclnnLtScalar)
+OF_ONE(npu_silu, aclnnSilu)
+OF_ONE(npu_sigmoid, aclnnSigmoid)
+OF_ONE(npu_tanh, aclnnTanh)
+OF_ONE(npu_erf, aclnnErf)
+OF_ONE(npu_exp, aclnnExp)
+OF_ONE(npu_sqrt, aclnnSqrt)
+OF_ONE(npu_rsqrt, aclnnRsqrt)
+OF_ONE(npu_relu, aclnnRelu)
+
+void npu_softplus(npu_run *r, tn_tensor x, float threshold, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMuls", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *product = ascend_tensor(&s, &y);
-    aclScalar *other = ascend_f32(&s, number);
-    npu_end(r, &s, s.api->aclnnMulsGetWorkspaceSize(from, other, product, &s.bytes, &s.executor), s.api->aclnnMuls);
+    CALL(r, y, aclnnSoftplus, TENSOR(x), NUMBER(1), NUMBER(threshold), TENSOR(y));
 }
 
-void npu_sigmoid(npu_run *r, tn_tensor x, tn_tensor y)
+void npu_clamp(npu_run *r, tn_tensor x, float low, float high, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSigmoid", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnSigmoidGetWorkspaceSize(from, to, &s.bytes, &s.executor), s.api->aclnnSigmoid);
+    CALL(r, y, aclnnClamp, TENSOR(x), low == -INFINITY ? NULL : NUMBER(low), high == INFINITY ? NULL : NUMBER(high),
+         TENSOR(y));
+}
+
+void npu_choose(npu_run *r, tn_tensor condition, tn_tensor a, tn_tensor b, tn_tensor y)
+{
+    CALL(r, y, aclnnSWhere, TENSOR(condition), TENSOR(a), TENSOR(b), TENSOR(y));
 }
 
 /* The types as they are. The other settings of that argument lower the precision of f32 products. */
@@ -251,96 +238,141 @@ enum { KEEP_TYPES = 0 };
 
 void npu_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMatmul", &y))
-        return;
-    aclTensor *left = ascend_tensor(&s, &a), *right = ascend_tensor(&s, &b), *product = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnMatmulGetWorkspaceSize(left, right, product, KEEP_TYPES, &s.bytes, &s.executor),
-            s.api->aclnnMatmul);
+    CALL(r, y, aclnnMatmul, TENSOR(a), TENSOR(b), TENSOR(y), KEEP_TYPES);
+}
+
+void npu_batch_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
+{
+    CALL(r, y, aclnnBatchMatMul, TENSOR(a), TENSOR(b), TENSOR(y), KEEP_TYPES);
 }
 
 void npu_softmax(npu_run *r, tn_tensor x, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSoftmax", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnSoftmaxGetWorkspaceSize(from, x.ndim - 1, to, &s.bytes, &s.executor),
-            s.api->aclnnSoftmax);
+    CALL(r, y, aclnnSoftmax, TENSOR(x), x.ndim - 1, TENSOR(y));
+}
+
+static aclTensorList *list_of(ascend_step *s, const tn_tensor *tensors, int64_t count)
+{
+    aclTensor *list[NPU_LIST_MOST];
+    for (int64_t i = 0; i < count; i++)
+        list[i] = ascend_tensor(s, &tensors[i]);
+    return ascend_list(s, list, count);
 }
 
 void npu_join(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnCat", &y))
-        return;
-    aclTensor *parts[] = {ascend_tensor(&s, &a), ascend_tensor(&s, &b)}, *to = ascend_tensor(&s, &y);
-    aclTensorList *list = ascend_list(&s, parts, 2);
-    npu_end(r, &s, s.api->aclnnCatGetWorkspaceSize(list, y.ndim - 1, to, &s.bytes, &s.executor), s.api->aclnnCat);
+    const tn_tensor parts[] = {a, b};
+    CALL(r, y, aclnnCat, list_of(&s, parts, 2), y.ndim - 1, TENSOR(y));
 }
 
 void npu_sum(npu_run *r, tn_tensor x, int32_t dim, bool keep, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnReduceSum", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
-    aclIntArray *dims = ascend_ints(&s, &(const int64_t){dim}, 1);
-    npu_end(r, &s,
-            s.api->aclnnReduceSumGetWorkspaceSize(from, dims, keep, ascend_dtype(y.dtype), to, &s.bytes, &s.executor),
-            s.api->aclnnReduceSum);
+    CALL(r, y, aclnnReduceSum, TENSOR(x), ascend_ints(&s, &(const int64_t){dim}, 1), keep, ascend_dtype(y.dtype),
+         TENSOR(y));
+}
+
+void npu_sums(npu_run *r, tn_tensor x, tn_tensor y)
+{
+    npu_sum(r, x, x.ndim - 1, true, y);
+}
+
+void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y)
+{
+    CALL(r, y, aclnnIndexSelect, TENSOR(table), 0, TENSOR(ids), TENSOR(y));
+}
+
+void npu_add_rows(npu_run *r, tn_tensor x, tn_tensor ids, tn_tensor rows, float factor, tn_tensor y)
+{
+    CALL(r, y, aclnnIndexAdd, TENSOR(x), 0, TENSOR(ids), TENSOR(rows), NUMBER(factor), TENSOR(y));
 }
 
 void npu_largest(npu_run *r, tn_tensor x, int64_t k, tn_tensor values, tn_tensor places)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnTopk", &values))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &values), *at = ascend_tensor(&s, &places);
-    npu_end(r, &s, s.api->aclnnTopkGetWorkspaceSize(from, k, x.ndim - 1, true, true, to, at, &s.bytes, &s.executor),
-            s.api->aclnnTopk);
+    CALL(r, values, aclnnTopk, TENSOR(x), k, x.ndim - 1, true, true, TENSOR(values), TENSOR(places));
+}
+
+void npu_count(npu_run *r, tn_tensor x, tn_tensor bins)
+{
+    /* Each number lies in the middle of its bin, wherever rounding puts the edges. */
+    CALL(r, bins, aclnnHistc, TENSOR(x), bins.shape[0], NUMBER(-0.5f), NUMBER((float)bins.shape[0] - 0.5f),
+         TENSOR(bins));
+}
+
+void npu_count_ids(npu_run *r, tn_tensor ids, tn_tensor counts)
+{
+    int64_t slots = tn_tensor_count(&ids);
+    tn_tensor flat = tn_tensor_dense(ids.data, ids.dtype, 1, &slots);
+    CALL(r, counts, aclnnBincount, TENSOR(flat), NULL, counts.shape[0], TENSOR(counts));
+}
+
+void npu_rms_norm(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd)
+{
+    CALL(r, y, aclnnRmsNorm, TENSOR(x), TENSOR(gamma), eps, TENSOR(y), TENSOR(rstd));
+}
+
+void npu_rms_norm_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn_tensor gamma, tn_tensor dx,
+                       tn_tensor dgamma)
+{
+    CALL(r, dx, aclnnRmsNormGrad, TENSOR(dy), TENSOR(x), TENSOR(rstd), TENSOR(gamma), TENSOR(dx), TENSOR(dgamma));
+}
+
+void npu_rotate(npu_run *r, tn_tensor x, tn_tensor cos, tn_tensor sin, int64_t mode, tn_tensor y)
+{
+    if (r->api && r->api->aclnnRotaryPositionEmbeddingV2)
+        CALL(r, y, aclnnRotaryPositionEmbeddingV2, TENSOR(x), TENSOR(cos), TENSOR(sin), mode, NULL, TENSOR(y));
+    else
+        CALL(r, y, aclnnRotaryPositionEmbedding, TENSOR(x), TENSOR(cos), TENSOR(sin), mode, TENSOR(y));
 }
 
 void npu_swiglu(npu_run *r, tn_tensor x, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSwiGlu", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s, s.api->aclnnSwiGluGetWorkspaceSize(from, x.ndim - 1, to, &s.bytes, &s.executor), s.api->aclnnSwiGlu);
+    CALL(r, y, aclnnSwiGlu, TENSOR(x), x.ndim - 1, TENSOR(y));
 }
 
 void npu_swiglu_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor dx)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnSwiGluGrad", &dx))
-        return;
-    aclTensor *up = ascend_tensor(&s, &dy), *from = ascend_tensor(&s, &x), *to = ascend_tensor(&s, &dx);
-    npu_end(r, &s, s.api->aclnnSwiGluGradGetWorkspaceSize(up, from, x.ndim - 1, to, &s.bytes, &s.executor),
-            s.api->aclnnSwiGluGrad);
+    CALL(r, dx, aclnnSwiGluGrad, TENSOR(dy), TENSOR(x), x.ndim - 1, TENSOR(dx));
 }
+
+/* ---- mixtures of experts ---------------------------------------------------------------------------------- */
 
 void npu_permute(npu_run *r, tn_tensor tokens, tn_tensor ids, tn_tensor rows, tn_tensor order)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMoeTokenPermute", &rows))
-        return;
-    aclTensor *from = ascend_tensor(&s, &tokens), *index = ascend_tensor(&s, &ids);
-    aclTensor *to = ascend_tensor(&s, &rows), *at = ascend_tensor(&s, &order);
-    npu_end(r, &s, s.api->aclnnMoeTokenPermuteGetWorkspaceSize(from, index, 0, false, to, at, &s.bytes, &s.executor),
-            s.api->aclnnMoeTokenPermute);
+    CALL(r, rows, aclnnMoeTokenPermute, TENSOR(tokens), TENSOR(ids), 0, false, TENSOR(rows), TENSOR(order));
+}
+
+void npu_permute_grad(npu_run *r, tn_tensor drows, tn_tensor order, int64_t k, tn_tensor dtokens)
+{
+    CALL(r, dtokens, aclnnMoeTokenPermuteGrad, TENSOR(drows), TENSOR(order), k, false, TENSOR(dtokens));
 }
 
 void npu_unpermute(npu_run *r, tn_tensor rows, tn_tensor order, tn_tensor weights, tn_tensor y)
 {
-    ascend_step s;
-    if (!npu_begin(r, &s, "aclnnMoeTokenUnpermute", &y))
-        return;
-    aclTensor *from = ascend_tensor(&s, &rows), *at = ascend_tensor(&s, &order);
-    aclTensor *factors = ascend_tensor(&s, &weights), *to = ascend_tensor(&s, &y);
-    npu_end(r, &s,
-            s.api->aclnnMoeTokenUnpermuteGetWorkspaceSize(from, at, factors, false, NULL, to, &s.bytes, &s.executor),
-            s.api->aclnnMoeTokenUnpermute);
+    CALL(r, y, aclnnMoeTokenUnpermute, TENSOR(rows), TENSOR(order), TENSOR(weights), false, NULL, TENSOR(y));
+}
+
+void npu_unpermute_grad(npu_run *r, tn_tensor rows, tn_tensor dy, tn_tensor order, tn_tensor weights, tn_tensor drows,
+                        tn_tensor dweights)
+{
+    CALL(r, drows, aclnnMoeTokenUnpermuteGrad, TENSOR(rows), TENSOR(dy), TENSOR(order), TENSOR(weights), false, NULL,
+         TENSOR(drows), TENSOR(dweights));
+}
+
+/* What the arguments of a grouped product say (the vendor's names: splitItem, groupListType, actType). */
+enum { ONE_RESULT = 3, LIST_OF_COUNTS = 1, NO_ACTIVATION = 0 };
+
+/* The arguments up to actType, which both versions have: what belongs to quantised numbers is not there. */
+#define GROUPED                                                                                                        \
+    list_of(&s, &x, 1), list_of(&s, weights, count), NULL, NULL, NULL, NULL, NULL, NULL, TENSOR(counts), NULL, NULL,   \
+        NULL, ONE_RESULT, (int64_t)groups, LIST_OF_COUNTS, NO_ACTIVATION
+
+void npu_grouped_matmul(npu_run *r, npu_groups groups, tn_tensor x, const tn_tensor *weights, int64_t count,
+                        tn_tensor counts, tn_tensor y)
+{
+    if (r->api && r->api->aclnnGroupedMatmulV5)
+        CALL(r, y, aclnnGroupedMatmulV5, GROUPED, NULL, list_of(&s, &y, 1), NULL, NULL);
+    else
+        CALL(r, y, aclnnGroupedMatmulV4, GROUPED, list_of(&s, &y, 1), NULL, NULL);
 }
 
 /* ---- tensors of calls ----------------------------------------------------------------------------------- */

@@ -8,22 +8,9 @@
 
 /* ---- what plan asks ------------------------------------------------------------------------------------- */
 
-/* An operator, and whether this installation has both of its phases. */
-typedef struct ascend_need {
-    const char *name;
-    bool here;
-} ascend_need;
-#define ASCEND_NEED(api, name)                                                                                         \
-    {                                                                                                                  \
-#name, (api)->name && (api)->name##GetWorkspaceSize                                                            \
-    }
-
 /* The functions, where the unit belongs to the families that the operators' documents speak of: Ascend910B1 and later
  * (Atlas A2), Ascend910_93 (A3). NULL: TN_DECLINED, with the unit's name and what is taken in err. */
 const ascend_api *npu_here(const tn_site *site, tn_error *err);
-
-/* TN_DECLINED, naming the first operator that is missing. */
-tn_status npu_need_all(const tn_site *site, const ascend_need *needs, size_t count, tn_error *err);
 
 /* TN_DECLINED where the site's value is above the operators' limit. */
 tn_status npu_limit(const tn_site *site, const char *what, int64_t value, int64_t most, tn_error *err);
@@ -62,6 +49,8 @@ size_t npu_bytes(tn_dtype dtype, int64_t count);
 
 /* ---- views ---------------------------------------------------------------------------------------------- */
 
+/* Dense where stride is NULL. */
+tn_tensor npu_view(const void *data, tn_dtype dtype, int32_t ndim, const int64_t *shape, const int64_t *stride);
 /* count elements from first on along dimension dim. */
 tn_tensor npu_narrow(tn_tensor t, int32_t dim, int64_t first, int64_t count);
 /* The last two dimensions exchanged. */
@@ -73,7 +62,9 @@ tn_tensor npu_flat(tn_tensor t);
 
 /* Tensors may be views of any strides where nothing else is said; shapes broadcast, of different types the wider one
  * counts. In y's type with one rounding; y may be an input where each element depends on its own place alone. Empty
- * results are no work. */
+ * results are no work. Operators marked with * are not in every installation: whoever uses one asks ascend_has first.
+ * They are used with f32 alone, and tensors of truth are TN_BOOL. What the chip makes of a NaN is not written down:
+ * comparisons are taken to be false, and operators that choose the larger to hand it on, as the CPU does. */
 void npu_copy(npu_run *r, tn_tensor x, tn_tensor y); /* of any types                                   */
 void npu_fill(npu_run *r, tn_tensor y, float value);
 void npu_zero(npu_run *r, tn_tensor y);                                        /* dense                       */
@@ -82,24 +73,76 @@ void npu_multiply(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
 void npu_divide(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
 void npu_add_number(npu_run *r, tn_tensor x, float number, tn_tensor y);      /* f32 only                 */
 void npu_multiply_number(npu_run *r, tn_tensor x, float number, tn_tensor y); /* f32 only                 */
+void npu_silu(npu_run *r, tn_tensor x, tn_tensor y);
 void npu_sigmoid(npu_run *r, tn_tensor x, tn_tensor y);
-/* a [m,k] b [k,n] of one type, summed in f32, one rounding; y dense and no input. */
+void npu_tanh(npu_run *r, tn_tensor x, tn_tensor y);                      /* *                              */
+void npu_erf(npu_run *r, tn_tensor x, tn_tensor y);                       /* *                              */
+void npu_exp(npu_run *r, tn_tensor x, tn_tensor y);                       /* *                              */
+void npu_sqrt(npu_run *r, tn_tensor x, tn_tensor y);                      /* *                              */
+void npu_rsqrt(npu_run *r, tn_tensor x, tn_tensor y);                     /* * 1 / sqrt(x)                  */
+void npu_relu(npu_run *r, tn_tensor x, tn_tensor y);                      /* *                              */
+void npu_softplus(npu_run *r, tn_tensor x, float threshold, tn_tensor y); /* * log(1 + e^x), x above that   */
+/* x within low .. high; an infinity of its side is no bound. * */
+void npu_clamp(npu_run *r, tn_tensor x, float low, float high, tn_tensor y);
+/* y TN_BOOL of x's shape: x > number, x >= number, x < number. * */
+void npu_above(npu_run *r, tn_tensor x, float number, tn_tensor y);
+void npu_not_below(npu_run *r, tn_tensor x, float number, tn_tensor y);
+void npu_below(npu_run *r, tn_tensor x, float number, tn_tensor y);
+/* y = a where condition (TN_BOOL) is true, else b; they broadcast. * */
+void npu_choose(npu_run *r, tn_tensor condition, tn_tensor a, tn_tensor b, tn_tensor y);
+/* a [m,k] b [k,n] of one type, summed in f32, one rounding; y dense and no input. batch: of [n,..] each. */
 void npu_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
+void npu_batch_matmul(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
 /* Along the last dimension: softmax; y = a and b side by side. y is no input. */
 void npu_softmax(npu_run *r, tn_tensor x, tn_tensor y);
 void npu_join(npu_run *r, tn_tensor a, tn_tensor b, tn_tensor y);
-/* The sum along dimension dim, which stays with one element where keep says so. */
+/* The sum along dimension dim, which stays with one element where keep says so; sums: the last one, which stays. y is
+ * no input. */
 void npu_sum(npu_run *r, tn_tensor x, int32_t dim, bool keep, tn_tensor y);
+void npu_sums(npu_run *r, tn_tensor x, tn_tensor y);
+/* y = the rows ids of table; y dense. */
+void npu_gather(npu_run *r, tn_tensor table, tn_tensor ids, tn_tensor y);
+/* y = x [N,W] with row i of rows [n,W], times factor, added to row ids[i] (i32 or i64, 0 .. N-1, which repeat). y is
+ * not x, all dense. The order of the sums is the chip's. * */
+void npu_add_rows(npu_run *r, tn_tensor x, tn_tensor ids, tn_tensor rows, float factor, tn_tensor y);
 /* The k largest of each row of x [rows,n] by falling value: values, and their places [rows,k] i64. */
 void npu_largest(npu_run *r, tn_tensor x, int64_t k, tn_tensor values, tn_tensor places);
+/* How many of x, whole numbers as f32, are i: bins[i] f32; and of ids [T,k] i32, dense: counts[i] i64. */
+void npu_count(npu_run *r, tn_tensor x, tn_tensor bins);
+void npu_count_ids(npu_run *r, tn_tensor ids, tn_tensor counts);
+/* y = x / sqrt(mean(x^2) + eps) gamma, one rounding; y is not x. gamma [W] of x's type; rstd: the factor of each row,
+ * f32, one element for W. The gradient: all dense f32, [rows,W], but gamma and dgamma [W], rstd [rows]. */
+void npu_rms_norm(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y, tn_tensor rstd);
+void npu_rms_norm_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn_tensor gamma, tn_tensor dx,
+                       tn_tensor dgamma);
+/* y = x cos + (x with its pairs exchanged, the first negated) sin; mode 0: pairs are halves apart, 1: side by side. y
+ * dense. Of the two versions of the operator the newer one where it is there; both may be missing. * */
+void npu_rotate(npu_run *r, tn_tensor x, tn_tensor cos, tn_tensor sin, int64_t mode, tn_tensor y);
 /* silu of the first half of each row times the second, and its gradient; all dense. */
 void npu_swiglu(npu_run *r, tn_tensor x, tn_tensor y);
 void npu_swiglu_grad(npu_run *r, tn_tensor dy, tn_tensor x, tn_tensor dx);
+
+/* ---- mixtures of experts -------------------------------------------------------------------------------- */
+
 /* rows [T k,H] = tokens [T,H] in the order of their ids [T,k] or [T] i32, k times each; order [T k] i32 says where the
  * row of each is. Back: y [T,H] = the sums of rows times weights [T,k], in f32 in the order of the ids, rounded once.
- * All dense. */
+ * All dense. Gradients: of the tokens from those of the rows; of the rows and of the weights from that of y. */
 void npu_permute(npu_run *r, tn_tensor tokens, tn_tensor ids, tn_tensor rows, tn_tensor order);
+void npu_permute_grad(npu_run *r, tn_tensor drows, tn_tensor order, int64_t k, tn_tensor dtokens);
 void npu_unpermute(npu_run *r, tn_tensor rows, tn_tensor order, tn_tensor weights, tn_tensor y);
+void npu_unpermute_grad(npu_run *r, tn_tensor rows, tn_tensor dy, tn_tensor order, tn_tensor weights, tn_tensor drows,
+                        tn_tensor dweights);
+
+/* The most matrices of a list, and of one tensor of three dimensions, that a grouped product takes; the largest last
+ * dimension of what it multiplies. */
+enum { NPU_LIST_MOST = 128, NPU_STACK_MOST = 1024, NPU_WIDTH_MOST = 65535 };
+
+/* Groups of rows: y [S,N] = x [S,K], rows sorted by group, times each group's matrix: one tensor [E,K,N], or count of
+ * [K,N]; plain or transposed. Of sums: y [E,K,N] = the sum over each group's columns of x [K,S] and rows of the one
+ * matrix [S,N]. counts [E] i64 on the device. Version 5 of the operator where there is one. */
+typedef enum npu_groups { NPU_OF_ROWS = 0, NPU_OF_SUMS = 2 } npu_groups;
+void npu_grouped_matmul(npu_run *r, npu_groups groups, tn_tensor x, const tn_tensor *weights, int64_t count,
+                        tn_tensor counts, tn_tensor y);
 
 /* ---- tensors of calls, which may have gaps and other types ------------------------------------------------ */
 

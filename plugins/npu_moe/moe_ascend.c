@@ -3,6 +3,15 @@
  * of each expert stay on the device. */
 #include "moe_ascend.h"
 
+/* y [S,N] = x [S,K], rows sorted by group, times each group's matrix; turned: those of the weights transposed. */
+static void product(npu_run *r, tn_tensor x, const tn_param *weights, bool turned, tn_tensor counts, tn_tensor y)
+{
+    tn_tensor matrices[NPU_LIST_MOST];
+    for (int64_t i = 0; i < weights->count; i++)
+        matrices[i] = turned ? npu_transposed(weights->tensors[i]) : weights->tensors[i];
+    npu_grouped_matmul(r, NPU_OF_ROWS, x, matrices, weights->count, counts, y);
+}
+
 /* ---- experts -------------------------------------------------------------------------------------------- */
 
 /* What forward leaves for backward, all of it in scratch. */
@@ -23,17 +32,17 @@ static sorted_tokens features(npu_run *r, const tn_site *site, tn_tensor x, tn_t
     t.places = npu_take(r, TN_I32, 1, &slots);
     t.counts = npu_take(r, TN_I64, 1, &count);
     npu_permute(r, x, experts, t.rows, t.places);
-    moe_ascend_count(r, experts, t.counts);
+    npu_count_ids(r, experts, t.counts);
     t.pair = npu_take_2d(r, dtype, slots, 2 * inter);
     t.p = npu_take_2d(r, dtype, slots, inter);
     size_t before = r->used;
     if (moe_ascend_is_list(site)) {
         tn_tensor gate = npu_take_like(r, dtype, t.p), up = npu_take_like(r, dtype, t.p);
-        moe_ascend_product(r, t.rows, &param[TN_ROLE_GATE], true, t.counts, gate);
-        moe_ascend_product(r, t.rows, &param[TN_ROLE_UP], true, t.counts, up);
+        product(r, t.rows, &param[TN_ROLE_GATE], true, t.counts, gate);
+        product(r, t.rows, &param[TN_ROLE_UP], true, t.counts, up);
         npu_join(r, gate, up, t.pair);
     } else {
-        moe_ascend_product(r, t.rows, &param[TN_ROLE_GATE_UP], moe_ascend_is_turned(site), t.counts, t.pair);
+        product(r, t.rows, &param[TN_ROLE_GATE_UP], moe_ascend_is_turned(site), t.counts, t.pair);
     }
     r->used = before;
     npu_swiglu(r, t.pair, t.p);
@@ -45,7 +54,7 @@ static void experts(npu_run *r, const tn_site *site, tn_tensor x, tn_tensor weig
 {
     sorted_tokens t = features(r, site, x, weights, ids);
     tn_tensor results = t.rows; /* which are not needed any more                                         */
-    moe_ascend_product(r, t.p, &site->param[TN_ROLE_DOWN], moe_ascend_is_turned(site), t.counts, results);
+    product(r, t.p, &site->param[TN_ROLE_DOWN], moe_ascend_is_turned(site), t.counts, results);
     npu_unpermute(r, results, t.places, t.weights, y);
 }
 
@@ -70,7 +79,9 @@ static void grad_of_stack(npu_run *r, const tn_call *call, tn_role role, tn_tens
         return;
     tn_tensor to = npu_target(r, *p->tensors, NULL, 0);
     bool turned = moe_ascend_is_turned(call->site);
-    moe_ascend_outer(r, turned ? dout : in, turned ? in : dout, counts, to);
+    tn_tensor a = turned ? dout : in, b = turned ? in : dout; /* a^T b                                      */
+    npu_zero(r, to); /* what a group without rows leaves of its matrix is not documented             */
+    npu_grouped_matmul(r, NPU_OF_SUMS, npu_transposed(a), &b, 1, counts, to);
     npu_settle(r, to, *p->tensors);
     r->used = before;
 }
@@ -111,20 +122,20 @@ static tn_status experts_backward(const tn_call *call, tn_error *err)
     sorted_tokens t = features(&r, site, call->in[0], call->in[1], call->in[2]);
     tn_tensor results = npu_take_like(&r, g.dtype, t.rows), dresults = npu_take_like(&r, g.dtype, t.rows);
     tn_tensor dp = npu_take_like(&r, g.dtype, t.p), dpair = npu_take_like(&r, g.dtype, t.pair);
-    moe_ascend_product(&r, t.p, &site->param[TN_ROLE_DOWN], turned, t.counts, results);
+    product(&r, t.p, &site->param[TN_ROLE_DOWN], turned, t.counts, results);
     tn_tensor dweights = dw.data ? npu_target(&r, dw, NULL, 0) : npu_take_like(&r, t.weights.dtype, t.weights);
-    moe_ascend_unpermute_grad(&r, results, npu_dense(&r, g), t.places, t.weights, dresults, dweights);
+    npu_unpermute_grad(&r, results, npu_dense(&r, g), t.places, t.weights, dresults, dweights);
     if (dw.data)
         npu_settle(&r, dweights, dw);
     grad_of_stack(&r, call, TN_ROLE_DOWN, dresults, t.p, t.counts);
-    moe_ascend_product(&r, dresults, &site->param[TN_ROLE_DOWN], !turned, t.counts, dp);
+    product(&r, dresults, &site->param[TN_ROLE_DOWN], !turned, t.counts, dp);
     npu_swiglu_grad(&r, dp, t.pair, dpair);
     grad_of_stack(&r, call, TN_ROLE_GATE_UP, dpair, t.rows, t.counts);
     if (!dx.data)
         return r.status;
-    moe_ascend_product(&r, dpair, &site->param[TN_ROLE_GATE_UP], !turned, t.counts, results);
+    product(&r, dpair, &site->param[TN_ROLE_GATE_UP], !turned, t.counts, results);
     tn_tensor to = npu_target(&r, dx, NULL, 0);
-    moe_ascend_permute_grad(&r, results, t.places, site->dim[TN_DIM_TOP_K], to);
+    npu_permute_grad(&r, results, t.places, site->dim[TN_DIM_TOP_K], to);
     npu_settle(&r, to, dx);
     return r.status;
 }
@@ -138,8 +149,8 @@ static tn_status product_forward(const tn_call *call, tn_error *err)
     if (r.status != TN_OK || y.shape[0] == 0)
         return r.status;
     tn_tensor to = npu_target(&r, y, NULL, 0);
-    moe_ascend_product(&r, npu_dense(&r, call->in[0]), &call->site->param[TN_ROLE_WEIGHT],
-                       moe_ascend_is_turned(call->site), call->in[1], to);
+    product(&r, npu_dense(&r, call->in[0]), &call->site->param[TN_ROLE_WEIGHT], moe_ascend_is_turned(call->site),
+            call->in[1], to);
     npu_settle(&r, to, y);
     return r.status;
 }
@@ -158,7 +169,7 @@ static tn_status product_backward(const tn_call *call, tn_error *err)
     if (!dx.data)
         return r.status;
     tn_tensor to = npu_target(&r, dx, NULL, 0);
-    moe_ascend_product(&r, g, &call->site->param[TN_ROLE_WEIGHT], !moe_ascend_is_turned(call->site), call->in[1], to);
+    product(&r, g, &call->site->param[TN_ROLE_WEIGHT], !moe_ascend_is_turned(call->site), call->in[1], to);
     npu_settle(&r, to, dx);
     return r.status;
 }
@@ -287,7 +298,7 @@ static tn_status block_forward(const tn_call *call, tn_error *err)
 
 /* ---- what is taken -------------------------------------------------------------------------------------- */
 
-static const tn_dim_rule dims[] = {{.dim = TN_DIM_EXPERTS, .min = 2, .max = MOE_ASCEND_STACK},
+static const tn_dim_rule dims[] = {{.dim = TN_DIM_EXPERTS, .min = 2, .max = NPU_STACK_MOST},
                                    {.dim = TN_DIM_TOP_K, .max = 512}};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

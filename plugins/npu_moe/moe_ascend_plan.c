@@ -12,7 +12,7 @@ static tn_status check_weights(const tn_site *site, tn_error *err)
     if (moe_ascend_is_list(site) && moe_ascend_dtype(site) == TN_F32)
         return tn_fail(err, TN_DECLINED, site->path, "a matrix per expert in f32; kernel takes one tensor of all");
     tn_status status =
-        npu_limit(site, "experts", experts, moe_ascend_is_list(site) ? MOE_ASCEND_LIST : MOE_ASCEND_STACK, err);
+        npu_limit(site, "experts", experts, moe_ascend_is_list(site) ? NPU_LIST_MOST : NPU_STACK_MOST, err);
     for (size_t i = 0; i < sizeof roles / sizeof *roles && status == TN_OK; i++)
         for (int64_t e = 0; e < site->param[roles[i]].count && status == TN_OK; e++)
             if (!ascend_is_dense(&site->param[roles[i]].tensors[e]))
@@ -23,41 +23,8 @@ static tn_status check_weights(const tn_site *site, tn_error *err)
 
 static tn_status check_widths(const tn_site *site, int64_t in, int64_t out, tn_error *err)
 {
-    tn_status status = npu_limit(site, "width", in, MOE_ASCEND_WIDTH, err);
-    return status == TN_OK ? npu_limit(site, "width", out, MOE_ASCEND_WIDTH, err) : status;
-}
-
-/* Any of the two versions will do. */
-static ascend_need grouped_need(const ascend_api *api)
-{
-    ascend_need newer = ASCEND_NEED(api, aclnnGroupedMatmulV5);
-    return newer.here ? newer : (ascend_need)ASCEND_NEED(api, aclnnGroupedMatmulV4);
-}
-
-static tn_status need_experts(const tn_site *site, const ascend_api *api, tn_error *err)
-{
-    const ascend_need needs[] = {grouped_need(api),
-                                 ASCEND_NEED(api, aclnnMoeTokenPermute),
-                                 ASCEND_NEED(api, aclnnMoeTokenPermuteGrad),
-                                 ASCEND_NEED(api, aclnnMoeTokenUnpermute),
-                                 ASCEND_NEED(api, aclnnMoeTokenUnpermuteGrad),
-                                 ASCEND_NEED(api, aclnnBincount),
-                                 ASCEND_NEED(api, aclnnSwiGlu),
-                                 ASCEND_NEED(api, aclnnSwiGluGrad),
-                                 ASCEND_NEED(api, aclnnCat),
-                                 ASCEND_NEED(api, aclnnInplaceCopy),
-                                 ASCEND_NEED(api, aclnnInplaceZero)};
-    return npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
-}
-
-static tn_status need_router(const tn_site *site, const ascend_api *api, tn_error *err)
-{
-    const ascend_need needs[] = {
-        ASCEND_NEED(api, aclnnMatmul),    ASCEND_NEED(api, aclnnSoftmax),     ASCEND_NEED(api, aclnnTopk),
-        ASCEND_NEED(api, aclnnReduceSum), ASCEND_NEED(api, aclnnDiv),         ASCEND_NEED(api, aclnnMuls),
-        ASCEND_NEED(api, aclnnCast),      ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnSigmoid),
-        ASCEND_NEED(api, aclnnMul),       ASCEND_NEED(api, aclnnAdd)};
-    return npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
+    tn_status status = npu_limit(site, "width", in, NPU_WIDTH_MOST, err);
+    return status == TN_OK ? npu_limit(site, "width", out, NPU_WIDTH_MOST, err) : status;
 }
 
 /* Slots of a call: the operator that sorts takes fewer than these. */
@@ -86,10 +53,7 @@ static size_t experts_backward_scratch(const tn_site *site, int64_t tokens)
 
 tn_status moe_ascend_experts_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = npu_here(site, err);
-    tn_status status = api ? need_experts(site, api, err) : TN_DECLINED;
-    if (status == TN_OK)
-        status = check_weights(site, err);
+    tn_status status = npu_here(site, err) ? check_weights(site, err) : TN_DECLINED;
     if (status == TN_OK)
         status = check_widths(site, site->dim[TN_DIM_HIDDEN], 2 * site->dim[TN_DIM_INTER], err);
     if (status == TN_OK)
@@ -123,10 +87,8 @@ static tn_status check_router(const tn_site *site, tn_error *err)
 
 tn_status moe_ascend_route_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = npu_here(site, err);
-    tn_status status = api ? need_router(site, api, err) : TN_DECLINED;
     plan->scratch_bytes = router_scratch(site, plan->max_tokens);
-    return status == TN_OK ? check_router(site, err) : status;
+    return npu_here(site, err) ? check_router(site, err) : TN_DECLINED;
 }
 
 /* The shared expert: the pair and what it is made of, p, y twice, the gate; and y of the others. */
@@ -151,14 +113,9 @@ tn_status moe_ascend_block_plan(const tn_site *site, tn_plan *plan, tn_error *er
 
 tn_status moe_ascend_product_plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = npu_here(site, err);
-    if (!api)
+    if (!npu_here(site, err))
         return TN_DECLINED;
-    const ascend_need needs[] = {grouped_need(api), ASCEND_NEED(api, aclnnInplaceCopy),
-                                 ASCEND_NEED(api, aclnnInplaceZero)};
-    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
-    if (status == TN_OK)
-        status = check_weights(site, err);
+    tn_status status = check_weights(site, err);
     int64_t in = site->dim[TN_DIM_HIDDEN], out = site->dim[TN_DIM_OUT], tokens = plan->max_tokens;
     tn_dtype dtype = moe_ascend_dtype(site);
     plan->scratch_bytes =

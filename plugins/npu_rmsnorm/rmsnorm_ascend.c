@@ -129,23 +129,8 @@ static tn_tensor packed_factor(const tn_call *call)
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
     int64_t width = site->dim[TN_DIM_WIDTH];
-    const ascend_api *api = npu_here(site, err);
-    if (!api)
+    if (!npu_here(site, err))
         return TN_DECLINED;
-    const ascend_need needs[] = {ASCEND_NEED(api, aclnnRmsNorm),
-                                 ASCEND_NEED(api, aclnnRmsNormGrad),
-                                 ASCEND_NEED(api, aclnnAdd),
-                                 ASCEND_NEED(api, aclnnAdds),
-                                 ASCEND_NEED(api, aclnnCast),
-                                 ASCEND_NEED(api, aclnnInplaceCopy),
-                                 ASCEND_NEED(api, aclnnInplaceFillScalar),
-                                 ASCEND_NEED(api, aclnnInplaceZero),
-                                 ASCEND_NEED(api, aclnnCat),
-                                 ASCEND_NEED(api, aclnnSwiGlu),
-                                 ASCEND_NEED(api, aclnnSwiGluGrad)};
-    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
-    if (status != TN_OK)
-        return status;
     int64_t copied = copied_rows(site, plan->max_tokens);
     plan->scratch_bytes = rows_bytes(site, copied, is_gated(site) ? GATED_ROWS : FORWARD_ROWS);
     if (!is_gated(site))
@@ -216,17 +201,7 @@ static norm_part part_of(const tn_tensor *const *list, int count)
 
 static void rms_norm(norm_work *w, tn_tensor x, tn_tensor factor, tn_tensor y, tn_tensor rstd)
 {
-    npu_run *r = &w->r;
-    ascend_step s;
-    if (r->status != TN_OK)
-        return;
-    ascend_begin(&s, r->queue, "aclnnRmsNorm");
-    aclTensor *in = ascend_tensor(&s, &x), *gamma = ascend_tensor(&s, &factor), *out = ascend_tensor(&s, &y),
-              *scale = ascend_tensor(&s, &rstd);
-    r->status = ascend_run(&s,
-                           s.api->aclnnRmsNormGetWorkspaceSize(in, gamma, w->call->site->num[TN_NUM_EPS], out, scale,
-                                                               &s.bytes, &s.executor),
-                           s.api->aclnnRmsNorm, r->err);
+    npu_rms_norm(&w->r, x, factor, w->call->site->num[TN_NUM_EPS], y, rstd);
 }
 
 /* The scales of the rows: one f32 each, with the rank of x. */
@@ -298,24 +273,6 @@ static tn_status forward(const tn_call *call, tn_error *err)
 
 /* ---- backward ------------------------------------------------------------------------------------------- */
 
-/* Everything dense, f32, [rows, W]; dx and dfactor [W] are written. */
-static void rms_norm_grad(norm_work *w, tn_tensor dy, tn_tensor x, tn_tensor rstd, tn_tensor dx, tn_tensor dfactor)
-{
-    npu_run *r = &w->r;
-    ascend_step s;
-    if (r->status != TN_OK)
-        return;
-    rstd.ndim = 1; /* here without the dimension of one element                                         */
-    rstd.stride[0] = 1;
-    ascend_begin(&s, r->queue, "aclnnRmsNormGrad");
-    aclTensor *up = ascend_tensor(&s, &dy), *in = ascend_tensor(&s, &x), *scale = ascend_tensor(&s, &rstd),
-              *gamma = ascend_tensor(&s, &w->factor), *to = ascend_tensor(&s, &dx),
-              *dgamma = ascend_tensor(&s, &dfactor);
-    r->status =
-        ascend_run(&s, s.api->aclnnRmsNormGradGetWorkspaceSize(up, in, scale, gamma, to, dgamma, &s.bytes, &s.executor),
-                   s.api->aclnnRmsNormGrad, r->err);
-}
-
 static tn_tensor upstream(npu_run *r, tn_tensor dy, tn_tensor like)
 {
     if (dy.data)
@@ -346,7 +303,9 @@ static tn_tensor grad_of_norm(norm_work *w, tn_tensor dy, tn_tensor x, tn_tensor
 {
     tn_tensor dx = npu_take_like(&w->r, TN_F32, x);
     tn_tensor dfactor = npu_take(&w->r, TN_F32, 1, &x.shape[1]);
-    rms_norm_grad(w, dy, x, rstd, dx, dfactor);
+    rstd.ndim = 1; /* here without the dimension of one element                                         */
+    rstd.stride[0] = 1;
+    npu_rms_norm_grad(&w->r, dy, x, rstd, w->factor, dx, dfactor);
     add_to_sum(w, dfactor);
     return dx;
 }

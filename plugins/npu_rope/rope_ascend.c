@@ -37,16 +37,11 @@ static tn_status check_limits(const tn_site *site, tn_error *err)
 
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = npu_here(site, err);
-    if (!api)
+    if (!npu_here(site, err))
         return TN_DECLINED;
-    const ascend_need second = ASCEND_NEED(api, aclnnRotaryPositionEmbeddingV2);
-    const ascend_need needs[] = {second.here ? second : (ascend_need)ASCEND_NEED(api, aclnnRotaryPositionEmbedding),
-                                 ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnInplaceZero),
-                                 ASCEND_NEED(api, aclnnCast), ASCEND_NEED(api, aclnnMuls)};
-    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
-    if (status == TN_OK)
-        status = check_limits(site, err);
+    if (!ascend_has("aclnnRotaryPositionEmbeddingV2") && !ascend_has("aclnnRotaryPositionEmbedding"))
+        return tn_fail(err, TN_DECLINED, site->path, "the installation of CANN has no aclnnRotaryPositionEmbedding");
+    tn_status status = check_limits(site, err);
     if (status != TN_OK)
         return status;
     int64_t q = site->dim[TN_DIM_Q_HEADS], k = site->dim[TN_DIM_KV_HEADS], heads = q > k ? q : k;
@@ -126,24 +121,6 @@ typedef struct rope_job {
     bool gathers, scatters; /* pairs side by side are read, or written, as halves                   */
 } rope_job;
 
-static void rotate(rope_job *job, tn_tensor x, tn_tensor cos, tn_tensor sin, tn_tensor y)
-{
-    npu_run *r = &job->r;
-    ascend_step s;
-    if (r->status != TN_OK)
-        return;
-    bool second = r->api->aclnnRotaryPositionEmbeddingV2 && r->api->aclnnRotaryPositionEmbeddingV2GetWorkspaceSize;
-    ascend_begin(&s, r->queue, second ? "aclnnRotaryPositionEmbeddingV2" : "aclnnRotaryPositionEmbedding");
-    aclTensor *in = ascend_tensor(&s, &x), *c = ascend_tensor(&s, &cos), *d = ascend_tensor(&s, &sin),
-              *out = ascend_tensor(&s, &y);
-    aclnnStatus first =
-        second ? s.api->aclnnRotaryPositionEmbeddingV2GetWorkspaceSize(in, c, d, job->mode, NULL, out, &s.bytes,
-                                                                       &s.executor)
-               : s.api->aclnnRotaryPositionEmbeddingGetWorkspaceSize(in, c, d, job->mode, out, &s.bytes, &s.executor);
-    r->status = ascend_run(
-        &s, first, second ? s.api->aclnnRotaryPositionEmbeddingV2 : s.api->aclnnRotaryPositionEmbedding, r->err);
-}
-
 /* x and y [B,T,H,R], y dense. Pairs side by side want one table for all rows and few heads in all; so they, and calls
  * of very many rows, are rotated row by row. */
 static void rotate_rows(rope_job *job, tn_tensor x, tn_tensor y)
@@ -151,13 +128,13 @@ static void rotate_rows(rope_job *job, tn_tensor x, tn_tensor y)
     int64_t rows = x.shape[0], tables = job->cos.shape[0];
     bool at_once = job->mode == MODE_INTERLEAVE ? tables == 1 && rows * x.shape[2] <= MOST_HEADS : rows <= MOST_ROWS;
     if (at_once) {
-        rotate(job, x, job->cos, job->sin, y);
+        npu_rotate(&job->r, x, job->cos, job->sin, job->mode, y);
         return;
     }
     for (int64_t b = 0; b < rows; b++) {
         int64_t t = tables == 1 ? 0 : b;
-        rotate(job, npu_narrow(x, 0, b, 1), npu_narrow(job->cos, 0, t, 1), npu_narrow(job->sin, 0, t, 1),
-               npu_narrow(y, 0, b, 1));
+        npu_rotate(&job->r, npu_narrow(x, 0, b, 1), npu_narrow(job->cos, 0, t, 1), npu_narrow(job->sin, 0, t, 1),
+                   job->mode, npu_narrow(y, 0, b, 1));
     }
 }
 

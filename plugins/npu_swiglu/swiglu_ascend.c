@@ -63,16 +63,8 @@ static layer layer_of(const tn_call *call)
 
 static tn_status plan(const tn_site *site, tn_plan *plan, tn_error *err)
 {
-    const ascend_api *api = npu_here(site, err);
-    if (!api)
+    if (!npu_here(site, err))
         return TN_DECLINED;
-    const ascend_need needs[] = {
-        ASCEND_NEED(api, aclnnMatmul), ASCEND_NEED(api, aclnnSwiGlu),      ASCEND_NEED(api, aclnnSwiGluGrad),
-        ASCEND_NEED(api, aclnnCat),    ASCEND_NEED(api, aclnnAdd),         ASCEND_NEED(api, aclnnReduceSum),
-        ASCEND_NEED(api, aclnnCast),   ASCEND_NEED(api, aclnnInplaceCopy), ASCEND_NEED(api, aclnnInplaceZero)};
-    tn_status status = npu_need_all(site, needs, sizeof needs / sizeof *needs, err);
-    if (status != TN_OK)
-        return status;
     tn_dtype dtype = (tn_dtype)site->meaning[TN_AXIS_DTYPE];
     int64_t tokens = plan->max_tokens, hidden = site->dim[TN_DIM_HIDDEN], inter = site->dim[TN_DIM_INTER];
     size_t in = npu_bytes(dtype, tokens * hidden), mid = npu_bytes(dtype, tokens * inter);
