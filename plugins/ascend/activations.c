@@ -24,14 +24,6 @@ tn_status npu_act_supports(tn_act act, bool pairs, tn_error *err)
     return (size_t)act < sizeof needs / sizeof *needs ? npu_needs(needs[act], err) : TN_OK;
 }
 
-void npu_round(npu_run *r, tn_tensor wide, tn_tensor narrow)
-{
-    if (narrow.dtype == TN_F32)
-        return;
-    npu_copy(r, wide, narrow);
-    npu_copy(r, narrow, wide);
-}
-
 /* ---- one rounding ------------------------------------------------------------------------------------------- */
 
 /* x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)) in f32, since (1 + tanh(u)) / 2 = sigmoid(2 u). */

@@ -16,8 +16,4 @@ void npu_activate(npu_run *r, tn_act act, tn_tensor x, tn_tensor y);
 void npu_clamped_swiglu(npu_run *r, const tn_site *site, const tn_tensor *gate, const tn_tensor *up,
                         const tn_tensor *y);
 
-/* wide, f32, as narrow's type holds it: by way of narrow, of the same shape, whose contents are lost. Nothing where
- * that is f32. */
-void npu_round(npu_run *r, tn_tensor wide, tn_tensor narrow);
-
 #endif

@@ -30,22 +30,22 @@ static chunks_work chunks_take(npu_run *r, const delta_tokens *t)
 {
     int64_t c = t->chunk, n = t->room / c, hn = t->heads * n, dk = t->k.shape[2], dv = t->v.shape[2];
     chunks_work w = {.chunk = c, .chunks = n};
-    w.below = npu_take(r, TN_F32, 2, (int64_t[]){c, c});
-    w.from = npu_take(r, TN_F32, 2, (int64_t[]){c, c});
-    w.until = npu_take(r, TN_F32, 2, (int64_t[]){c, c});
-    w.kk = npu_take(r, TN_F32, 3, (int64_t[]){hn, c, c});
+    w.below = npu_take_2d(r, TN_F32, c, c);
+    w.from = npu_take_2d(r, TN_F32, c, c);
+    w.until = npu_take_2d(r, TN_F32, c, c);
+    w.kk = npu_take_3d(r, TN_F32, hn, c, c);
     w.s = npu_take_like(r, TN_F32, w.kk);
     w.between = npu_take_like(r, TN_F32, w.kk);
     w.inverse = npu_take_like(r, TN_F32, w.kk);
-    w.sum = npu_take(r, TN_F32, 3, (int64_t[]){hn, 1, c});
+    w.sum = npu_take_3d(r, TN_F32, hn, 1, c);
     w.x = npu_take(r, TN_F32, 1, &(int64_t){hn * c * c / 4});
     w.y = npu_take_like(r, TN_F32, w.x);
     w.c = npu_take_like(r, TN_F32, w.x);
     w.cx = npu_take_like(r, TN_F32, w.x);
-    w.seen = npu_take(r, TN_F32, 3, (int64_t[]){t->heads, c, dv});
+    w.seen = npu_take_3d(r, TN_F32, t->heads, c, dv);
     w.written = npu_take_like(r, TN_F32, w.seen);
-    w.keys = npu_take(r, TN_F32, 3, (int64_t[]){t->heads, c, dk});
-    w.late = npu_take(r, TN_F32, 3, (int64_t[]){hn, c, 1});
+    w.keys = npu_take_3d(r, TN_F32, t->heads, c, dk);
+    w.late = npu_take_3d(r, TN_F32, hn, c, 1);
     w.part = npu_take_like(r, TN_F32, t->state);
     return w;
 }
@@ -100,10 +100,8 @@ static void find_decays(npu_run *r, const delta_tokens *t, const chunks_work *w)
 static void find_products(npu_run *r, const delta_tokens *t, const chunks_work *w)
 {
     tn_tensor q = by_chunk(w, &t->q), k = by_chunk(w, &t->k), beta = by_chunk(w, &t->beta);
-    tn_tensor columns = delta_rule_transposed(&k), decay = delta_rule_transposed(&w->between);
-    tn_tensor until = w->until;
-    until.stride[0] = w->until.stride[1];
-    until.stride[1] = w->until.stride[0];
+    tn_tensor columns = npu_transposed(k), decay = npu_transposed(w->between);
+    tn_tensor until = npu_transposed(w->until);
     npu_batch_matmul(r, k, columns, w->kk);
     npu_multiply(r, w->kk, decay, w->kk);
     npu_multiply(r, w->kk, w->below, w->kk);
@@ -173,10 +171,10 @@ static tn_tensor chunk_of(const chunks_work *w, const tn_tensor *t, int64_t i)
 static void run_chunk(npu_run *r, const delta_tokens *t, const chunks_work *w, int64_t i)
 {
     int64_t c = w->chunk;
-    tn_tensor q = delta_rule_part(&t->q, i * c, c), k = delta_rule_part(&t->k, i * c, c);
-    tn_tensor v = delta_rule_part(&t->v, i * c, c), o = delta_rule_part(&t->o, i * c, c);
-    tn_tensor beta = delta_rule_part(&t->beta, i * c, c), row = chunk_of(w, &w->sum, i);
-    tn_tensor decay = delta_rule_transposed(&row), all = npu_part(row, c - 1, 1, 1);
+    tn_tensor q = npu_narrow(t->q, 1, i * c, c), k = npu_narrow(t->k, 1, i * c, c);
+    tn_tensor v = npu_narrow(t->v, 1, i * c, c), o = npu_narrow(t->o, 1, i * c, c);
+    tn_tensor beta = npu_narrow(t->beta, 1, i * c, c), row = chunk_of(w, &w->sum, i);
+    tn_tensor decay = npu_transposed(row), all = npu_part(row, c - 1, 1, 1);
     tn_tensor inverse = chunk_of(w, &w->inverse, i), s = chunk_of(w, &w->s, i), late = chunk_of(w, &w->late, i);
     npu_batch_matmul(r, k, t->state, w->seen);
     npu_multiply(r, w->seen, decay, w->seen);
@@ -188,7 +186,7 @@ static void run_chunk(npu_run *r, const delta_tokens *t, const chunks_work *w, i
     npu_batch_matmul(r, s, w->written, w->seen);
     npu_add(r, o, w->seen, 1, o);
     npu_multiply(r, k, late, w->keys);
-    tn_tensor columns = delta_rule_transposed(&w->keys);
+    tn_tensor columns = npu_transposed(w->keys);
     npu_batch_matmul(r, columns, w->written, w->part);
     npu_multiply(r, t->state, all, t->state);
     npu_add(r, t->state, w->part, 1, t->state);

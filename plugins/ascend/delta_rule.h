@@ -19,8 +19,4 @@ typedef struct delta_tokens {
 void delta_rule_one_by_one(npu_run *r, const delta_tokens *t);
 void delta_rule_chunks(npu_run *r, const delta_tokens *t); /* delta_chunks.c                          */
 
-/* Tokens first .. first + count of [h,P,W], and a view of [h,a,b] as [h,b,a]. */
-tn_tensor delta_rule_part(const tn_tensor *t, int64_t first, int64_t count);
-tn_tensor delta_rule_transposed(const tn_tensor *t);
-
 #endif

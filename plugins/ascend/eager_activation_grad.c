@@ -2,6 +2,7 @@
  * of a nearer place, so that no power overflows. */
 #include "eager_activation_grad.h"
 #include "operators.h"
+#include "scalar.h"
 
 #include <math.h>
 
@@ -220,7 +221,7 @@ static tn_tensor within(npu_run *r, float limit, bool below, const tn_tensor *x)
 static glu_terms clamped_terms(npu_run *r, const tn_site *site, tn_dtype dtype, const tn_tensor *gate,
                                const tn_tensor *up)
 {
-    float limit = grad_rounded((float)site->num[TN_NUM_LIMIT], dtype);
+    float limit = scalar_round((float)site->num[TN_NUM_LIMIT], dtype);
     tn_tensor g = npu_take_like(r, TN_F32, *gate), open = within(r, limit, false, gate);
     glu_terms terms = {.value = npu_take_like(r, TN_F32, *gate),
                        .slope = npu_take_like(r, TN_F32, *gate),

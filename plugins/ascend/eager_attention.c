@@ -57,22 +57,32 @@ attention_job attention_shape(const tn_call *call)
     return job;
 }
 
+bool attention_fits(npu_run *r, const attention_job *job)
+{
+    if (job->kv_heads > 0 && job->heads % job->kv_heads == 0 && job->k->dtype == job->dtype &&
+        job->v->dtype == job->dtype)
+        return true;
+    r->status = tn_fail(r->err, TN_E_INTERNAL, r->call->site->path,
+                        "attention heads or types do not fit each other; report this defect");
+    return false;
+}
+
 /* Takes the memory of t queries and s keys. */
 static attention_work attention_take(npu_run *r, const attention_job *job, int64_t t, int64_t s)
 {
     int64_t n = job->heads, c = s + (job->sinks ? 1 : 0);
     attention_work w = {0};
-    w.q = npu_take(r, job->dtype, 3, (int64_t[]){n, t, job->d});
-    w.now = npu_take(r, TN_F32, 3, (int64_t[]){n, t, c});
-    w.other = npu_take(r, TN_F32, 3, (int64_t[]){n, t, c});
+    w.q = npu_take_3d(r, job->dtype, n, t, job->d);
+    w.now = npu_take_3d(r, TN_F32, n, t, c);
+    w.other = npu_take_3d(r, TN_F32, n, t, c);
     if (job->dtype != TN_F32)
-        w.raw = npu_take(r, job->dtype, 3, (int64_t[]){n, t, c});
-    w.mask = npu_take(r, TN_F32, 3, (int64_t[]){1, t, s});
-    w.sees = npu_take(r, TN_F32, 3, (int64_t[]){1, t, 1});
-    w.sinks = npu_take(r, TN_F32, 3, (int64_t[]){n, 1, 1});
-    w.drain = npu_take(r, TN_F32, 3, (int64_t[]){n, t, 1});
-    w.zeros = npu_take(r, TN_F32, 3, (int64_t[]){1, t, 1});
-    w.o = npu_take(r, job->dtype, 3, (int64_t[]){n, t, job->dv});
+        w.raw = npu_take_3d(r, job->dtype, n, t, c);
+    w.mask = npu_take_3d(r, TN_F32, 1, t, s);
+    w.sees = npu_take_3d(r, TN_F32, 1, t, 1);
+    w.sinks = npu_take_3d(r, TN_F32, n, 1, 1);
+    w.drain = npu_take_3d(r, TN_F32, n, t, 1);
+    w.zeros = npu_take_3d(r, TN_F32, 1, t, 1);
+    w.o = npu_take_3d(r, job->dtype, n, t, job->dv);
     return w;
 }
 
@@ -112,29 +122,20 @@ static void scores_scale(npu_run *r, attention_work *w, float factor)
     step_done(w);
 }
 
-/* To the model's type and back. */
-static void scores_round(npu_run *r, const attention_job *job, attention_work *w)
-{
-    if (job->dtype == TN_F32)
-        return;
-    npu_copy(r, w->now, w->raw);
-    npu_copy(r, w->raw, w->now);
-}
-
 /* cap tanh(x / cap), tanh(x) = 2 sigmoid(2 x) - 1, which is off by 1e-7 at most. */
 static void scores_softcap(npu_run *r, const attention_job *job, attention_work *w)
 {
     scores_scale(r, w, 1 / job->softcap);
-    scores_round(r, job, w);
+    npu_round(r, w->now, w->raw);
     scores_scale(r, w, 2);
     npu_sigmoid(r, w->now, w->other);
     step_done(w);
     scores_scale(r, w, 2);
     npu_add_number(r, w->now, -1, w->other);
     step_done(w);
-    scores_round(r, job, w);
+    npu_round(r, w->now, w->raw);
     scores_scale(r, w, job->softcap);
-    scores_round(r, job, w);
+    npu_round(r, w->now, w->raw);
 }
 
 /* The same tensor with so many columns, dense. */
@@ -174,7 +175,7 @@ static tn_tensor attention_softmax(npu_run *r, const attention_job *job, const a
     if (job->dtype != TN_F32)
         npu_copy(r, w->raw, w->now);
     scores_scale(r, w, job->scale);
-    scores_round(r, job, w);
+    npu_round(r, w->now, w->raw);
     if (job->softcap != 0)
         scores_softcap(r, job, w);
     if (part->span.masked) {
@@ -199,16 +200,16 @@ static tn_tensor attention_softmax(npu_run *r, const attention_job *job, const a
 
 /* ---- parts ---------------------------------------------------------------------------------------------- */
 
-static void *address(const tn_tensor *t, int64_t row, int64_t at)
+tn_tensor attention_by_head(const tn_tensor *t, int64_t row, int64_t first, int64_t count)
 {
-    return (char *)t->data + (row * t->stride[0] + at * t->stride[1]) * (int64_t)tn_dtype_size(t->dtype);
+    tn_tensor heads = npu_tokens(t, row, 1, first, count);
+    return npu_view(heads.data, t->dtype, 3, (int64_t[]){t->shape[2], count, t->shape[3]},
+                    (int64_t[]){t->stride[2], t->stride[1], 1});
 }
 
-/* Heads of q or o before tokens, [N,t,D]. */
-static tn_tensor by_head(const tn_tensor *t, const attention_part *part)
+static tn_tensor of_part(const tn_tensor *t, const attention_part *part)
 {
-    return npu_view(address(t, part->row, part->first), t->dtype, 3, (int64_t[]){t->shape[2], part->count, t->shape[3]},
-                    (int64_t[]){t->stride[2], t->stride[1], 1});
+    return attention_by_head(t, part->row, part->first, part->count);
 }
 
 /* [N,t,x] as [K, G t, x]: the rows of a key head. Heads of one query follow each other like its group's rows. */
@@ -223,7 +224,7 @@ static tn_tensor by_group(const tn_tensor *t, const attention_job *job)
 static tn_tensor attention_queries(npu_run *r, const attention_job *job, const attention_part *part,
                                    const attention_work *w)
 {
-    tn_tensor q = by_head(job->q, part);
+    tn_tensor q = of_part(job->q, part);
     if (job->group == 1 || part->count == 1)
         return by_group(&q, job);
     npu_copy(r, q, w->q);
@@ -251,7 +252,7 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
 {
     const mask_span *span = &part->span;
     int64_t keys = span->end - span->first;
-    tn_tensor o = by_head(job->o, part);
+    tn_tensor o = of_part(job->o, part);
     if (keys == 0) {
         npu_fill(r, o, 0);
         return;
@@ -263,12 +264,8 @@ static void attention_part_run(npu_run *r, const attention_job *job, attention_p
     w.raw = job->dtype == TN_F32 ? w.now : with_columns(&w.raw, keys);
     if (span->masked)
         attention_mask(r, job, part, q, k, &w);
-    tn_tensor key =
-        npu_view(address(job->k, part->row, span->first), job->dtype, 3, (int64_t[]){job->kv_heads, job->d, keys},
-                 (int64_t[]){job->k->stride[2], 1, job->k->stride[1]});
-    tn_tensor value =
-        npu_view(address(job->v, part->row, span->first), job->dtype, 3, (int64_t[]){job->kv_heads, keys, job->dv},
-                 (int64_t[]){job->v->stride[2], job->v->stride[1], 1});
+    tn_tensor key = npu_transposed(attention_by_head(job->k, part->row, span->first, keys));
+    tn_tensor value = attention_by_head(job->v, part->row, span->first, keys);
     tn_tensor query = attention_queries(r, job, part, &w), products = by_group(&w.raw, job);
     npu_batch_matmul(r, query, key, products);
     tn_tensor p = attention_softmax(r, job, part, &w), rows = by_group(&p, job);
@@ -315,11 +312,8 @@ static void attention(npu_run *r)
         attention_take(r, &job, part, job.keys);
         return;
     }
-    if (job.kv_heads <= 0 || job.heads % job.kv_heads || job.k->dtype != job.dtype || job.v->dtype != job.dtype) {
-        r->status = tn_fail(r->err, TN_E_INTERNAL, r->call->site->path,
-                            "attention heads or types do not fit each other; report this defect");
+    if (!attention_fits(r, &job))
         return;
-    }
     int32_t *q = attention_positions(r, &r->call->in[3]);
     int32_t *k = job.keys > 0 ? attention_positions(r, &r->call->in[4]) : NULL;
     for (int64_t b = 0; b < job.batch && r->status == TN_OK; b++)

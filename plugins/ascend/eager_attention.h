@@ -17,6 +17,12 @@ typedef struct attention_job {
 } attention_job;
 attention_job attention_shape(const tn_call *call);
 
+/* Whether heads and types are such as sites have them; else the failure is r's. */
+bool attention_fits(npu_run *r, const attention_job *job);
+
+/* Heads before tokens: [heads,count,width] of one batch row, from a token on. */
+tn_tensor attention_by_head(const tn_tensor *t, int64_t row, int64_t first, int64_t count);
+
 /* A copy of positions [B,T] i32, with their strides: masks that go up may replace what the queue remembers. Owned; NULL
  * after a failure. */
 int32_t *attention_positions(npu_run *r, const tn_tensor *t);

@@ -51,42 +51,38 @@ static grad_job grad_shape(const npu_run *r)
                       .dsinks = grad_param(r, TN_ROLE_SINKS)};
 }
 
-static tn_tensor take(npu_run *r, int64_t a, int64_t b, int64_t c)
-{
-    return npu_take(r, TN_F32, 3, (int64_t[]){a, b, c});
-}
-
 static grad_block block_take(npu_run *r, const grad_job *job, int64_t t)
 {
     int64_t n = job->shape.heads, s = job->shape.keys, c = s + (job->shape.sinks ? 1 : 0);
     int64_t width = job->shape.d > job->shape.dv ? job->shape.d : job->shape.dv;
-    grad_block b = {.count = t, .q = take(r, n, t, job->shape.d), .g = take(r, n, t, job->shape.dv)};
-    b.dq = take(r, n, t, job->shape.d);
-    b.z = take(r, n, t, c);
-    b.p = take(r, n, t, c);
-    b.slope = take(r, job->shape.softcap != 0 ? n : 0, t, s);
-    b.keys = take(r, n, t, s);
-    b.dp = take(r, n, t, s);
-    b.room = take(r, n, t, s);
-    b.narrow = npu_take(r, job->shape.dtype, 3, (int64_t[]){job->shape.dtype == TN_F32 ? 0 : n, t, s});
-    b.inner = take(r, n, t, 1);
-    b.sink = take(r, n, t, 1);
-    b.mask = take(r, 1, t, s);
-    b.sees = take(r, 1, t, 1);
-    b.part = take(r, job->shape.kv_heads, s, width);
-    b.sum = take(r, n, 1, 1);
+    grad_block b = {
+        .count = t, .q = npu_take_3d(r, TN_F32, n, t, job->shape.d), .g = npu_take_3d(r, TN_F32, n, t, job->shape.dv)};
+    b.dq = npu_take_3d(r, TN_F32, n, t, job->shape.d);
+    b.z = npu_take_3d(r, TN_F32, n, t, c);
+    b.p = npu_take_3d(r, TN_F32, n, t, c);
+    b.slope = npu_take_3d(r, TN_F32, job->shape.softcap != 0 ? n : 0, t, s);
+    b.keys = npu_take_3d(r, TN_F32, n, t, s);
+    b.dp = npu_take_3d(r, TN_F32, n, t, s);
+    b.room = npu_take_3d(r, TN_F32, n, t, s);
+    b.narrow = npu_take_3d(r, job->shape.dtype, job->shape.dtype == TN_F32 ? 0 : n, t, s);
+    b.inner = npu_take_3d(r, TN_F32, n, t, 1);
+    b.sink = npu_take_3d(r, TN_F32, n, t, 1);
+    b.mask = npu_take_3d(r, TN_F32, 1, t, s);
+    b.sees = npu_take_3d(r, TN_F32, 1, t, 1);
+    b.part = npu_take_3d(r, TN_F32, job->shape.kv_heads, s, width);
+    b.sum = npu_take_3d(r, TN_F32, n, 1, 1);
     return b;
 }
 
 static grad_row row_take(npu_run *r, const grad_job *job)
 {
     int64_t n = job->shape.kv_heads, s = job->shape.keys;
-    grad_row row = {.k = take(r, n, s, job->shape.d), .v = take(r, n, s, job->shape.dv)};
-    row.dk = take(r, n, s, job->shape.d);
-    row.dv = take(r, n, s, job->shape.dv);
-    row.sinks = take(r, job->shape.heads, 1, 1);
-    row.dsinks = take(r, job->shape.heads, 1, 1);
-    row.places = take(r, 1, s, 1);
+    grad_row row = {.k = npu_take_3d(r, TN_F32, n, s, job->shape.d), .v = npu_take_3d(r, TN_F32, n, s, job->shape.dv)};
+    row.dk = npu_take_3d(r, TN_F32, n, s, job->shape.d);
+    row.dv = npu_take_3d(r, TN_F32, n, s, job->shape.dv);
+    row.sinks = npu_take_3d(r, TN_F32, job->shape.heads, 1, 1);
+    row.dsinks = npu_take_3d(r, TN_F32, job->shape.heads, 1, 1);
+    row.places = npu_take_3d(r, TN_F32, 1, s, 1);
     row.unused = npu_take(r, TN_BOOL, 3, row.places.shape);
     row.zero = npu_take(r, TN_F32, 1, (int64_t[]){1});
     return row;
@@ -110,34 +106,11 @@ static int64_t block_fit(const grad_job *job)
 
 /* ---- views -------------------------------------------------------------------------------------------------- */
 
-/* Heads before positions: [heads,count,width] of one batch row. */
-static tn_tensor by_head(const tn_tensor *t, int64_t row, int64_t first, int64_t count)
-{
-    int64_t at = row * t->stride[0] + first * t->stride[1];
-    return npu_view((char *)t->data + at * (int64_t)tn_dtype_size(t->dtype), t->dtype, 3,
-                    (int64_t[]){t->shape[2], count, t->shape[3]}, (int64_t[]){t->stride[2], t->stride[1], 1});
-}
-
 /* Dense [N,t,x] as [K,G t,x]. */
 static tn_tensor by_group(const grad_job *job, const tn_tensor *t)
 {
     return npu_view(t->data, TN_F32, 3, (int64_t[]){job->shape.kv_heads, job->shape.group * t->shape[1], t->shape[2]},
                     NULL);
-}
-
-/* The last two dimensions exchanged. */
-static tn_tensor turned(const tn_tensor *t)
-{
-    return npu_view(t->data, t->dtype, 3, (int64_t[]){t->shape[0], t->shape[2], t->shape[1]},
-                    (int64_t[]){t->stride[0], t->stride[2], t->stride[1]});
-}
-
-static void scores_round(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *x)
-{
-    if (job->shape.dtype == TN_F32)
-        return;
-    npu_copy(r, *x, b->narrow);
-    npu_copy(r, b->narrow, *x);
 }
 
 /* ---- probabilities ------------------------------------------------------------------------------------------ */
@@ -146,17 +119,17 @@ static void scores_round(npu_run *r, const grad_job *job, const grad_block *b, c
 static void through_softcap(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *z)
 {
     npu_multiply_number(r, *z, 1 / job->shape.softcap, *z);
-    scores_round(r, job, b, z);
+    npu_round(r, *z, b->narrow);
     npu_multiply_number(r, *z, 2, *z);
     npu_sigmoid(r, *z, *z);
     npu_multiply_number(r, *z, 2, *z);
     npu_add_number(r, *z, -1, *z);
-    scores_round(r, job, b, z);
+    npu_round(r, *z, b->narrow);
     npu_multiply(r, *z, *z, b->slope);
     npu_multiply_number(r, b->slope, -1, b->slope);
     npu_add_number(r, b->slope, 1, b->slope);
     npu_multiply_number(r, *z, job->shape.softcap, *z);
-    scores_round(r, job, b, z);
+    npu_round(r, *z, b->narrow);
 }
 
 /* Uploads the block's mask; does somebody see nothing? */
@@ -179,12 +152,12 @@ static bool upload_mask(npu_run *r, const grad_job *job, const grad_block *b, co
 /* b->keys: P; b->sink: that of the sink. */
 static void probabilities(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, bool blind)
 {
-    tn_tensor z = npu_view(b->room.data, TN_F32, 3, b->room.shape, NULL), transposed = turned(&row->k);
+    tn_tensor z = npu_view(b->room.data, TN_F32, 3, b->room.shape, NULL), transposed = npu_transposed(row->k);
     tn_tensor q = by_group(job, &b->q), products = by_group(job, &z), keys = npu_part(b->p, 0, 1, job->shape.keys);
     npu_batch_matmul(r, q, transposed, products);
-    scores_round(r, job, b, &z);
+    npu_round(r, z, b->narrow);
     npu_multiply_number(r, z, job->shape.scale, z);
-    scores_round(r, job, b, &z);
+    npu_round(r, z, b->narrow);
     if (job->shape.softcap != 0)
         through_softcap(r, job, b, &z);
     if (!job->shape.sinks) {
@@ -213,7 +186,7 @@ static void probabilities(npu_run *r, const grad_job *job, const grad_row *row, 
 static void accumulate(npu_run *r, const grad_job *job, const grad_block *b, const tn_tensor *a, const tn_tensor *w,
                        const tn_tensor *sum)
 {
-    tn_tensor left = by_group(job, a), transposed = turned(&left), right = by_group(job, w);
+    tn_tensor left = by_group(job, a), transposed = npu_transposed(left), right = by_group(job, w);
     tn_tensor part = npu_view(b->part.data, TN_F32, 3, sum->shape, NULL);
     npu_batch_matmul(r, transposed, right, part);
     npu_add(r, *sum, part, 1, *sum);
@@ -240,8 +213,9 @@ static void scores_grad(npu_run *r, const grad_job *job, const grad_row *row, co
 static void block_run(npu_run *r, const grad_job *job, const grad_row *row, const grad_block *b, const int32_t *q,
                       const int32_t *k)
 {
-    tn_tensor from = by_head(job->shape.q, b->row, b->first, b->count), g = by_head(job->g, b->row, b->first, b->count);
-    tn_tensor up = by_group(job, &b->g), values = turned(&row->v), dp = by_group(job, &b->dp);
+    tn_tensor from = attention_by_head(job->shape.q, b->row, b->first, b->count),
+              g = attention_by_head(job->g, b->row, b->first, b->count);
+    tn_tensor up = by_group(job, &b->g), values = npu_transposed(row->v), dp = by_group(job, &b->dp);
     tn_tensor dq = by_group(job, &b->dq);
     bool blind = upload_mask(r, job, b, q, k);
     npu_copy(r, from, b->q);
@@ -249,13 +223,13 @@ static void block_run(npu_run *r, const grad_job *job, const grad_row *row, cons
     probabilities(r, job, row, b, blind);
     npu_batch_matmul(r, up, values, dp);
     scores_grad(r, job, row, b);
-    scores_round(r, job, b, &b->keys);
+    npu_round(r, b->keys, b->narrow);
     accumulate(r, job, b, &b->keys, &b->g, &row->dv);
     accumulate(r, job, b, &b->dp, &b->q, &row->dk);
     if (!job->dq->data)
         return;
     npu_batch_matmul(r, dp, row->k, dq);
-    tn_tensor there = by_head(job->dq, b->row, b->first, b->count);
+    tn_tensor there = attention_by_head(job->dq, b->row, b->first, b->count);
     npu_copy(r, b->dq, there);
 }
 
@@ -288,8 +262,8 @@ static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_
 {
     size_t before = r->used;
     int64_t step = block_fit(job);
-    tn_tensor keys = by_head(job->shape.k, at, 0, job->shape.keys),
-              values = by_head(job->shape.v, at, 0, job->shape.keys);
+    tn_tensor keys = attention_by_head(job->shape.k, at, 0, job->shape.keys),
+              values = attention_by_head(job->shape.v, at, 0, job->shape.keys);
     npu_copy(r, keys, row->k);
     npu_copy(r, values, row->v);
     clear_unused(r, job, row, k);
@@ -302,7 +276,8 @@ static void row_run(npu_run *r, const grad_job *job, const grad_row *row, int64_
         b.first = t;
         block_run(r, job, row, &b, q + t, k);
     }
-    tn_tensor dk = by_head(job->dk, at, 0, job->shape.keys), dv = by_head(job->dv, at, 0, job->shape.keys);
+    tn_tensor dk = attention_by_head(job->dk, at, 0, job->shape.keys),
+              dv = attention_by_head(job->dv, at, 0, job->shape.keys);
     if (job->dk->data)
         npu_copy(r, row->dk, dk);
     if (job->dv->data)
@@ -331,12 +306,8 @@ static void rows_run(npu_run *r, const grad_job *job, const grad_row *row)
 static void attention(npu_run *r)
 {
     grad_job job = grad_shape(r);
-    if (job.shape.kv_heads <= 0 || job.shape.heads % job.shape.kv_heads || job.shape.k->dtype != job.shape.dtype ||
-        job.shape.v->dtype != job.shape.dtype) {
-        r->status = tn_fail(r->err, TN_E_INTERNAL, r->call->site->path,
-                            "attention heads or types do not fit each other; report this defect");
+    if (!attention_fits(r, &job.shape))
         return;
-    }
     grad_row row = row_take(r, &job);
     if (r->measuring) {
         block_take(r, &job, block_fit(&job));

@@ -27,16 +27,6 @@ static tn_status check_slots(const append_job *job, const char *where, tn_error 
     return TN_OK;
 }
 
-/* A piece of the first two dimensions. */
-static tn_tensor piece(const tn_tensor *t, int64_t row, int64_t rows, int64_t first, int64_t count)
-{
-    tn_tensor p = *t;
-    p.data = (char *)t->data + (size_t)(row * t->stride[0] + first * t->stride[1]) * tn_dtype_size(t->dtype);
-    p.shape[0] = rows;
-    p.shape[1] = count;
-    return p;
-}
-
 /* rows batch rows from row on, which have the same slots. */
 static void append_rows(npu_run *r, const append_job *job, int64_t row, int64_t rows)
 {
@@ -47,7 +37,7 @@ static void append_rows(npu_run *r, const append_job *job, int64_t row, int64_t 
             continue;
         while (t + n < tokens && slot_at(job, row, t + n) == slot + n)
             n++;
-        tn_tensor from = piece(job->x, row, rows, t, n), to = piece(job->cache, row, rows, slot, n);
+        tn_tensor from = npu_tokens(job->x, row, rows, t, n), to = npu_tokens(job->cache, row, rows, slot, n);
         npu_copy(r, from, to);
     }
 }

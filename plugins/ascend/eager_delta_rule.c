@@ -3,7 +3,6 @@
  *
  * What aclnnSoftplus makes of numbers far below zero, where log(1 + e^x) is e^x, is not written down: zero would make
  * g differ by less than 1e-7 e^TN_ROLE_DECAY. */
-#include "activations.h"
 #include "delta_rule.h"
 #include "operators.h"
 #include "real_tokens.h"
@@ -40,21 +39,6 @@ static delta_job delta_shape(const tn_call *call)
                        .dv = in[0].shape[3]};
 }
 
-tn_tensor delta_rule_part(const tn_tensor *t, int64_t first, int64_t count)
-{
-    tn_tensor part = *t;
-    part.shape[1] = count;
-    if (t->data)
-        part.data = (char *)t->data + (size_t)(first * t->stride[1]) * tn_dtype_size(t->dtype);
-    return part;
-}
-
-tn_tensor delta_rule_transposed(const tn_tensor *t)
-{
-    return npu_view(t->data, t->dtype, 3, (int64_t[]){t->shape[0], t->shape[2], t->shape[1]},
-                    (int64_t[]){t->stride[0], t->stride[2], t->stride[1]});
-}
-
 /* ---- what goes in -------------------------------------------------------------------------------------------- */
 
 /* [h,P,W], dense, as [B,P,heads,W]. */
@@ -80,8 +64,7 @@ static void take_tokens(npu_run *r, const delta_job *job, const real_tokens *tok
 /* x = x / sqrt(|x|^2 + 1e-6) factor, by rows. */
 static void normalise(npu_run *r, const tn_tensor *x, float factor)
 {
-    tn_tensor squares = npu_take_like(r, TN_F32, *x),
-              size = npu_take(r, TN_F32, 3, (int64_t[]){x->shape[0], x->shape[1], 1});
+    tn_tensor squares = npu_take_like(r, TN_F32, *x), size = npu_take_3d(r, TN_F32, x->shape[0], x->shape[1], 1);
     npu_multiply(r, *x, *x, squares);
     npu_sums(r, squares, size);
     npu_add_number(r, size, 1e-6f, size);
@@ -96,7 +79,7 @@ static void take_keys(npu_run *r, const delta_job *job, const real_tokens *token
                       const tn_tensor *to)
 {
     int64_t group = job->v_heads / job->qk_heads, h = job->rows * job->qk_heads, room = to->shape[1];
-    tn_tensor own = group == 1 ? *to : npu_take(r, TN_F32, 3, (int64_t[]){h, room, job->dk});
+    tn_tensor own = group == 1 ? *to : npu_take_3d(r, TN_F32, h, room, job->dk);
     take_tokens(r, job, tokens, x, &own);
     normalise(r, &own, factor);
     for (int64_t j = 0; j < group && group > 1 && !r->measuring; j++) {
@@ -157,13 +140,13 @@ static delta_tokens delta_take(npu_run *r, const delta_job *job)
         t.chunk = CHUNK;
         t.room = (job->tokens + CHUNK - 1) / CHUNK * CHUNK;
     }
-    t.q = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, t.room, job->dk});
+    t.q = npu_take_3d(r, TN_F32, t.heads, t.room, job->dk);
     t.k = npu_take_like(r, TN_F32, t.q);
-    t.v = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, t.room, job->dv});
+    t.v = npu_take_3d(r, TN_F32, t.heads, t.room, job->dv);
     t.o = npu_take_like(r, TN_F32, t.v);
-    t.g = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, t.room, 1});
+    t.g = npu_take_3d(r, TN_F32, t.heads, t.room, 1);
     t.beta = npu_take_like(r, TN_F32, t.g);
-    t.state = npu_take(r, TN_F32, 3, (int64_t[]){t.heads, job->dk, job->dv});
+    t.state = npu_take_3d(r, TN_F32, t.heads, job->dk, job->dv);
     return t;
 }
 
@@ -172,14 +155,13 @@ static delta_tokens delta_take(npu_run *r, const delta_job *job)
 void delta_rule_one_by_one(npu_run *r, const delta_tokens *t)
 {
     const tn_tensor *m = &t->state;
-    tn_tensor seen = npu_take(r, TN_F32, 3, (int64_t[]){t->heads, 1, m->shape[2]}),
-              added = npu_take_like(r, TN_F32, *m);
+    tn_tensor seen = npu_take_3d(r, TN_F32, t->heads, 1, m->shape[2]), added = npu_take_like(r, TN_F32, *m);
     tn_tensor o = npu_take_like(r, TN_F32, seen);
     npu_exp(r, t->g, t->g);
     for (int64_t i = 0; i < t->count; i++) {
-        tn_tensor q = delta_rule_part(&t->q, i, 1), k = delta_rule_part(&t->k, i, 1), to = delta_rule_part(&t->o, i, 1);
-        tn_tensor d = delta_rule_part(&t->v, i, 1), decay = delta_rule_part(&t->g, i, 1);
-        tn_tensor beta = delta_rule_part(&t->beta, i, 1), column = delta_rule_transposed(&k);
+        tn_tensor q = npu_narrow(t->q, 1, i, 1), k = npu_narrow(t->k, 1, i, 1), to = npu_narrow(t->o, 1, i, 1);
+        tn_tensor d = npu_narrow(t->v, 1, i, 1), decay = npu_narrow(t->g, 1, i, 1);
+        tn_tensor beta = npu_narrow(t->beta, 1, i, 1), column = npu_transposed(k);
         npu_multiply(r, *m, decay, *m);
         npu_batch_matmul(r, k, *m, seen);
         npu_add(r, d, seen, -1, d);

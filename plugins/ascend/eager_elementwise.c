@@ -81,9 +81,7 @@ static void softcap(npu_run *r)
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
     float cap = (float)r->call->site->num[TN_NUM_SOFTCAP];
     tn_tensor wide = npu_wide_copy(r, *x), narrow = npu_take_like(r, x->dtype, *x);
-    tn_tensor factor = npu_take(r, TN_F32, 1, &(int64_t){1});
-    npu_fill(r, factor, cap);
-    npu_divide(r, wide, factor, wide);
+    npu_divide_by(r, wide, cap, wide);
     npu_round(r, wide, narrow);
     tanh_of(r, &wide);
     npu_round(r, wide, narrow);

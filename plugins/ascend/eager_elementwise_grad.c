@@ -1,25 +1,9 @@
 /* Gradients of GLU, ACT and SOFTCAP. */
 #include "eager_activation_grad.h"
 #include "operators.h"
+#include "scalar.h"
 
 #include <math.h>
-
-/* Dimensions of stride 0, along which a tensor repeats itself, have one element then. */
-static tn_tensor folded(const tn_tensor *t)
-{
-    tn_tensor once = *t;
-    for (int32_t i = 0; i < t->ndim; i++)
-        if (t->stride[i] == 0)
-            once.shape[i] = once.stride[i] = 1;
-    return once;
-}
-
-static tn_tensor column_like(npu_run *r, const tn_tensor *x)
-{
-    tn_tensor row = *x;
-    row.shape[x->ndim - 1] = 1;
-    return npu_take_like(r, TN_F32, row);
-}
 
 /* ---- sparsity: act is applied to relu(gate - cut), cut = mean + z deviation of a token's gates ------------------ */
 
@@ -33,7 +17,7 @@ typedef struct sparse_gate {
 /* centred loses the mean of its rows, which is added to mean. */
 static void centre(npu_run *r, const tn_tensor *centred, const tn_tensor *mean)
 {
-    tn_tensor more = column_like(r, centred);
+    tn_tensor more = npu_take_column(r, *centred);
     grad_sums(r, centred, &more);
     npu_multiply_number(r, more, 1 / (float)centred->shape[centred->ndim - 1], more);
     npu_add(r, *centred, more, -1, *centred);
@@ -44,11 +28,11 @@ static void centre(npu_run *r, const tn_tensor *centred, const tn_tensor *mean)
 static sparse_gate sparse_of(npu_run *r, const tn_tensor *gate, tn_dtype dtype)
 {
     float width = (float)gate->shape[gate->ndim - 1];
-    sparse_gate s = {.z = grad_rounded((float)r->call->site->num[TN_NUM_SPARSITY], dtype)};
-    tn_tensor mean = column_like(r, gate), cut = column_like(r, gate);
+    sparse_gate s = {.z = scalar_round((float)r->call->site->num[TN_NUM_SPARSITY], dtype)};
+    tn_tensor mean = npu_take_column(r, *gate), cut = npu_take_column(r, *gate);
     s.arg = npu_take_like(r, TN_F32, *gate);
     s.centred = npu_take_like(r, TN_F32, *gate);
-    s.deviation = column_like(r, gate);
+    s.deviation = npu_take_column(r, *gate);
     npu_copy(r, *gate, s.centred);
     npu_fill(r, mean, 0);
     centre(r, &s.centred, &mean);
@@ -75,7 +59,7 @@ static sparse_gate sparse_of(npu_run *r, const tn_tensor *gate, tn_dtype dtype)
 static void through_sparsity(npu_run *r, const sparse_gate *s, const tn_tensor *h)
 {
     const float least = 1e-20f; /* without a deviation nothing is left of gate - mean                    */
-    tn_tensor mean = column_like(r, h), share = column_like(r, h), room = npu_take_like(r, TN_F32, *h);
+    tn_tensor mean = npu_take_column(r, *h), share = npu_take_column(r, *h), room = npu_take_like(r, TN_F32, *h);
     grad_close(r, &s->arg, h);
     grad_sums(r, h, &mean);
     npu_multiply_number(r, mean, 1 / (float)h->shape[h->ndim - 1], mean);
@@ -97,7 +81,7 @@ static void glu(npu_run *r)
     const tn_grads *grads = call->grads;
     tn_dtype dtype = call->in[0].dtype;
     bool sparse = call->site->features & TN_HAS_SPARSITY;
-    tn_tensor once = folded(&call->in[0]), gate = grad_wide(r, &once, &once);
+    tn_tensor once = npu_folded(&call->in[0]), gate = grad_wide(r, &once, &once);
     tn_tensor up = grad_wide(r, &call->in[1], &call->in[1]), g = grad_wide(r, &grads->out[0], &call->in[1]);
     tn_tensor dup = npu_take_like(r, TN_F32, up), dgate = npu_take_like(r, TN_F32, up);
     sparse_gate s = {.arg = gate};
@@ -108,7 +92,7 @@ static void glu(npu_run *r)
     npu_multiply(r, g, terms.up, dgate);
     grad_round(r, &dgate, dtype);
     if (gate.shape[gate.ndim - 1] != up.shape[up.ndim - 1]) {
-        tn_tensor sum = column_like(r, &up);
+        tn_tensor sum = npu_take_column(r, up);
         grad_sums(r, &dgate, &sum);
         grad_round(r, &sum, dtype);
         dgate = sum;
@@ -118,7 +102,7 @@ static void glu(npu_run *r)
         grad_round(r, &dgate, dtype);
         through_sparsity(r, &s, &dgate);
     }
-    tn_tensor to = folded(&grads->in[0]);
+    tn_tensor to = npu_folded(&grads->in[0]);
     grad_store(r, &dgate, grads->in[0].data ? &to : NULL);
     grad_store(r, &dup, &grads->in[1]);
 }
@@ -157,9 +141,8 @@ static void softcap(npu_run *r)
 {
     const tn_call *call = r->call;
     tn_tensor x = grad_wide(r, &call->in[0], &call->in[0]), g = grad_wide(r, &call->grads->out[0], &call->in[0]);
-    tn_tensor cap = npu_take(r, TN_F32, 1, (int64_t[]){1}), value, slope;
-    npu_fill(r, cap, (float)call->site->num[TN_NUM_SOFTCAP]);
-    npu_divide(r, x, cap, x);
+    tn_tensor value, slope;
+    npu_divide_by(r, x, (float)call->site->num[TN_NUM_SOFTCAP], x);
     grad_round(r, &x, call->in[0].dtype);
     npu_multiply_number(r, x, 2, x);
     act_grad(r, TN_ACT_SIGMOID, &x, &value, &slope);

@@ -1,6 +1,7 @@
 /* Gradients of what the CPU has none of, since no contract asks for them: ADD, SCALE, ROW_SCALE and EMBEDDING. */
 #include "eager_grad.h"
 #include "operators.h"
+#include "scalar.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ static void embedding(npu_run *r)
     npu_copy(r, call->grads->out[0], as_given);
     npu_copy(r, ids, dense);
     npu_fill(r, zeros, 0);
-    npu_add_rows(r, zeros, dense, g, factor != 0 ? grad_rounded((float)factor, table->dtype) : 1, sums);
+    npu_add_rows(r, zeros, dense, g, factor != 0 ? scalar_round((float)factor, table->dtype) : 1, sums);
     npu_copy(r, sums, *to);
 }
 

@@ -11,22 +11,11 @@ static tn_status glu_supports(const tn_site *site, tn_error *err)
     return status == TN_OK && sparse ? npu_needs("aclnnSqrt aclnnRelu", err) : status;
 }
 
-/* Dimensions of stride 0, along which a tensor repeats itself, have one element then: operators broadcast them. */
-static void fold(tn_tensor *t, const tn_tensor *like)
-{
-    for (int32_t i = 0; i < t->ndim; i++)
-        if (like->stride[i] == 0)
-            t->shape[i] = t->stride[i] = 1;
-}
-
 static tn_tensor row_means(npu_run *r, const tn_tensor *x)
 {
-    tn_tensor row = *x, width = npu_take(r, TN_F32, 1, &(int64_t){1});
-    row.shape[x->ndim - 1] = 1;
-    tn_tensor mean = npu_take_like(r, TN_F32, row);
-    npu_fill(r, width, (float)x->shape[x->ndim - 1]);
+    tn_tensor mean = npu_take_column(r, *x);
     npu_sums(r, *x, mean);
-    npu_divide(r, mean, width, mean);
+    npu_divide_by(r, mean, (float)x->shape[x->ndim - 1], mean);
     return mean;
 }
 
@@ -64,8 +53,7 @@ static void glu(npu_run *r)
     const tn_site *site = r->call->site;
     const tn_tensor *up = &r->call->in[1], *y = &r->call->out[0];
     tn_act act = (tn_act)site->meaning[TN_AXIS_ACT];
-    tn_tensor gate = r->call->in[0];
-    fold(&gate, &r->call->in[0]);
+    tn_tensor gate = npu_folded(&r->call->in[0]); /* operators broadcast it                                */
     if (act == TN_ACT_CLAMPED_SWIGLU) {
         npu_clamped_swiglu(r, site, &gate, up, y);
         return;

@@ -2,8 +2,6 @@
 #include "eager_grad.h"
 #include "queue.h"
 
-#include <tenon/half.h>
-
 static const ascend_gradient *const table[] = {
     &ascend_linear_grad,     &ascend_rms_norm_grad,    &ascend_add_rms_norm_grad,
     &ascend_layer_norm_grad, &ascend_rope_grad,        &ascend_glu_grad,
@@ -48,13 +46,6 @@ void grad_round(npu_run *r, const tn_tensor *x, tn_dtype dtype)
     npu_copy(r, narrow, *x);
 }
 
-float grad_rounded(float x, tn_dtype dtype)
-{
-    if (dtype == TN_BF16)
-        return tn_bf16_to_f32(tn_f32_to_bf16(x));
-    return dtype == TN_F16 ? tn_f16_to_f32(tn_f32_to_f16(x)) : x;
-}
-
 void grad_store(npu_run *r, const tn_tensor *from, const tn_tensor *to)
 {
     if (to && to->data)
@@ -75,7 +66,7 @@ void grad_sums(npu_run *r, const tn_tensor *x, const tn_tensor *y)
 {
     int64_t width = x->shape[x->ndim - 1], part = part_of(width), rows = width > 0 ? tn_tensor_count(x) / width : 0;
     size_t before = r->used;
-    tn_tensor parts = npu_take(r, TN_F32, 2, (int64_t[]){rows * part, 1});
+    tn_tensor parts = npu_take_2d(r, TN_F32, rows * part, 1);
     r->used = before;
     if (part == 1) {
         npu_sums(r, *x, *y);
@@ -93,8 +84,8 @@ void grad_sum_rows(npu_run *r, const tn_tensor *x, const tn_tensor *to)
     int64_t width = x->shape[x->ndim - 1], count = width > 0 ? tn_tensor_count(x) / width : 0;
     int64_t part = part_of(count), each = count / (part > 0 ? part : 1);
     size_t before = r->used;
-    tn_tensor parts = npu_take(r, TN_F32, 3, (int64_t[]){part, width, 1});
-    tn_tensor sums = npu_take(r, TN_F32, 2, (int64_t[]){width, 1});
+    tn_tensor parts = npu_take_3d(r, TN_F32, part, width, 1);
+    tn_tensor sums = npu_take_2d(r, TN_F32, width, 1);
     r->used = before;
     if (!to || !to->data)
         return;
@@ -132,11 +123,7 @@ static void forget(npu_run *r, const tn_tensor *t)
 /* A dimension of stride 0 is written once. */
 static void clear(npu_run *r, const tn_tensor *t)
 {
-    tn_tensor once = *t;
-    for (int32_t i = 0; i < t->ndim; i++)
-        if (t->stride[i] == 0)
-            once.shape[i] = once.stride[i] = 1;
-    npu_fill(r, once, 0);
+    npu_fill(r, npu_folded(t), 0);
 }
 
 static void clear_all(npu_run *r)

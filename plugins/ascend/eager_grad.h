@@ -8,9 +8,8 @@
 
 /* body gets calls that have an upstream gradient and elements in their first input: of others all gradients are zeros.
  * It takes scratch from shapes alone, whatever is wanted: those of in and of the site, since gradients that are not
- * there may have none. needs: operators
- * as npu_needs takes them, or NULL. declines: TN_DECLINED with a reason for what forward takes and body does not; NULL:
- * nothing. */
+ * there may have none. needs: operators as npu_needs takes them, or NULL. declines: TN_DECLINED with a reason for what
+ * forward takes and body does not; NULL: nothing. */
 typedef struct ascend_gradient {
     tn_op op;
     npu_body *body;
@@ -35,9 +34,6 @@ tn_tensor grad_wide(npu_run *r, const tn_tensor *x, const tn_tensor *like);
 
 /* x, f32, to a type and back. */
 void grad_round(npu_run *r, const tn_tensor *x, tn_dtype dtype);
-
-/* The number rounded to a type. */
-float grad_rounded(float x, tn_dtype dtype);
 
 /* from to a gradient, where that is wanted (not NULL, with data). */
 void grad_store(npu_run *r, const tn_tensor *from, const tn_tensor *to);

@@ -15,6 +15,17 @@ typedef struct grouped {
     const int64_t *known; /* the counts on the host, once somebody needed them                     */
 } grouped;
 
+/* A matrix for each group, and not one tensor of all; rows of matrices are outputs. */
+static inline bool grouped_is_list(tn_layout layout)
+{
+    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
+}
+
+static inline bool grouped_is_oi(tn_layout layout)
+{
+    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_STACKED_OI;
+}
+
 /* y [rows,out] = x [rows,in] by group, both dense: aclnnGroupedMatmulV5 or V4, or, where these do not take it (one
  * group, lists in f32 or of more than 128 matrices, matrices that do not lie one after the other, more than 1024
  * groups), an aclnnMatmul per group, for which the counts are downloaded. */

@@ -21,34 +21,18 @@ tn_layout grouped_turned(tn_layout layout)
 
 /* ---- matrices ----------------------------------------------------------------------------------------------- */
 
-static tn_tensor matrix_of(const tn_param *to, bool list, int64_t group)
-{
-    const tn_tensor *t = list ? &to->tensors[group] : to->tensors;
-    if (list)
-        return *t;
-    return npu_view((char *)t->data + group * t->stride[0] * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
-                    (int64_t[]){t->shape[1], t->shape[2]}, (int64_t[]){t->stride[1], t->stride[2]});
-}
-
-static tn_tensor rows_of(const tn_tensor *t, int64_t first, int64_t count)
-{
-    return npu_view((char *)t->data + first * t->shape[1] * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
-                    (int64_t[]){count, t->shape[1]}, NULL);
-}
-
 /* room: [m,n] */
 static void by_group(npu_run *r, grouped *g, bool list, const tn_tensor *a, const tn_tensor *b, const tn_tensor *room,
                      const tn_param *to)
 {
     const int64_t *counts = grouped_counts(r, g, a->shape[0]);
     for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += counts[i++]) {
-        tn_tensor x = rows_of(a, at, counts[i]), w = rows_of(b, at, counts[i]), there = matrix_of(to, list, i);
-        tn_tensor turned = npu_transposed(x);
+        tn_tensor x = npu_narrow(*a, 0, at, counts[i]), w = npu_narrow(*b, 0, at, counts[i]);
         if (counts[i] > 0)
-            npu_matmul(r, turned, w, *room);
+            npu_matmul(r, npu_transposed(x), w, *room);
         else
             npu_fill(r, *room, 0);
-        npu_copy(r, *room, there);
+        npu_copy(r, *room, list ? to->tensors[i] : npu_member(to->tensors, i));
     }
 }
 
@@ -57,8 +41,8 @@ void grouped_grad(npu_run *r, grouped *g, bool list, const tn_tensor *a, const t
     int64_t m = a->shape[1], n = b->shape[1];
     size_t before = r->used;
     bool taken = g->groups >= 2 && g->groups <= NPU_STACK_MOST && m <= NPU_WIDTH_MOST && n <= NPU_WIDTH_MOST;
-    tn_tensor stack = npu_take(r, a->dtype, 3, (int64_t[]){taken && list ? g->groups : 0, m, n});
-    tn_tensor room = npu_take(r, a->dtype, 2, (int64_t[]){m, n});
+    tn_tensor stack = npu_take_3d(r, a->dtype, taken && list ? g->groups : 0, m, n);
+    tn_tensor room = npu_take_2d(r, a->dtype, m, n);
     r->used = before; /* what comes later may use it                                                   */
     if (r->measuring || r->status != TN_OK || to->count == 0 || !to->tensors->data)
         return;
@@ -69,18 +53,15 @@ void grouped_grad(npu_run *r, grouped *g, bool list, const tn_tensor *a, const t
     tn_tensor y = list ? stack : *to->tensors;
     npu_fill(r, y, 0); /* what a group without rows leaves of its matrix is not documented            */
     npu_grouped_matmul(r, NPU_OF_SUMS, npu_transposed(*a), b, 1, *g->counts, y);
-    for (int64_t i = 0; i < g->groups && list; i++) {
-        tn_param stacked = {&stack, 1};
-        tn_tensor from = matrix_of(&stacked, false, i);
-        npu_copy(r, from, to->tensors[i]);
-    }
+    for (int64_t i = 0; i < g->groups && list; i++)
+        npu_copy(r, npu_member(&stack, i), to->tensors[i]);
 }
 
 void grouped_sums(npu_run *r, grouped *g, const tn_tensor *b, const tn_tensor *to)
 {
     size_t before = r->used;
-    tn_tensor ones = npu_take(r, b->dtype, 2, (int64_t[]){b->shape[0], LANES});
-    tn_tensor sums = npu_take(r, b->dtype, 3, (int64_t[]){g->groups, LANES, b->shape[1]});
+    tn_tensor ones = npu_take_2d(r, b->dtype, b->shape[0], LANES);
+    tn_tensor sums = npu_take_3d(r, b->dtype, g->groups, LANES, b->shape[1]);
     if (to && to->data)
         npu_fill(r, ones, 1);
     grouped_grad(r, g, false, &ones, b, &(tn_param){&sums, to && to->data ? 1 : 0});
@@ -103,23 +84,13 @@ static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *like)
     return room;
 }
 
-static bool is_list(tn_layout layout)
-{
-    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
-}
-
-static bool is_oi(tn_layout layout)
-{
-    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_STACKED_OI;
-}
-
 static void grouped_matmul(npu_run *r)
 {
     const tn_call *call = r->call;
     const tn_tensor *in = call->in, *to = &call->grads->in[0];
     const tn_param *param = &call->site->param[TN_ROLE_WEIGHT];
     tn_layout layout = (tn_layout)call->site->meaning[TN_AXIS_LAYOUT];
-    bool list = is_list(layout), oi = is_oi(layout);
+    bool list = grouped_is_list(layout), oi = grouped_is_oi(layout);
     int64_t out = param->tensors->shape[(list ? 0 : 1) + (oi ? 0 : 1)];
     tn_tensor like = tn_tensor_dense(NULL, in[0].dtype, 2, (int64_t[]){in[0].shape[0], out});
     tn_tensor x = dense(r, &in[0], &in[0]), g = dense(r, &call->grads->out[0], &like);

@@ -6,22 +6,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static bool is_list(tn_layout layout)
-{
-    return layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_LIST_IO;
-}
-
 /* A group's matrix, as [in,out]. */
 static tn_tensor matrix_of(const tn_param *weights, tn_layout layout, int64_t group)
 {
-    const tn_tensor *t = is_list(layout) ? &weights->tensors[group] : weights->tensors;
-    int32_t row = is_list(layout) ? 0 : 1;
-    int64_t at = is_list(layout) ? 0 : group * t->stride[0];
-    bool oi = layout == TN_LAYOUT_EXPERT_LIST || layout == TN_LAYOUT_STACKED_OI;
-    const char *data = (const char *)t->data + at * (int64_t)tn_dtype_size(t->dtype);
-    int32_t in = oi ? row + 1 : row, out = oi ? row : row + 1;
-    return npu_view(data, t->dtype, 2, (int64_t[]){t->shape[in], t->shape[out]},
-                    (int64_t[]){t->stride[in], t->stride[out]});
+    tn_tensor t = grouped_is_list(layout) ? weights->tensors[group] : npu_member(weights->tensors, group);
+    return grouped_is_oi(layout) ? npu_transposed(t) : t;
 }
 
 /* ---- with the vendor's operator --------------------------------------------------------------------------- */
@@ -32,7 +21,7 @@ static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t gr
     const tn_tensor *t = weights->tensors;
     if (groups < 2 || x->shape[1] > NPU_WIDTH_MOST || y->shape[1] > NPU_WIDTH_MOST)
         return false;
-    if (!is_list(layout))
+    if (!grouped_is_list(layout))
         return groups <= NPU_STACK_MOST && ascend_is_dense(t);
     bool packed = groups <= NPU_LIST_MOST && t->dtype != TN_F32;
     for (int64_t i = 0; i < groups && packed; i++)
@@ -43,25 +32,14 @@ static bool operator_takes(const tn_param *weights, tn_layout layout, int64_t gr
 static void by_operator(npu_run *r, const grouped *g, const tn_param *weights, tn_layout layout, const tn_tensor *x,
                         const tn_tensor *y)
 {
-    tn_tensor matrices[NPU_LIST_MOST];
-    int64_t count = is_list(layout) ? g->groups : 1;
+    tn_tensor matrices[NPU_LIST_MOST]; /* or the stack of them alone                                  */
+    int64_t count = grouped_is_list(layout) ? g->groups : 1;
     for (int64_t i = 0; i < count; i++)
-        matrices[i] = matrix_of(weights, layout, i);
-    if (!is_list(layout)) {
-        const tn_tensor *one = &matrices[0];
-        matrices[0] = npu_view(one->data, one->dtype, 3, (int64_t[]){g->groups, one->shape[0], one->shape[1]},
-                               (int64_t[]){weights->tensors->stride[0], one->stride[0], one->stride[1]});
-    }
+        matrices[i] = grouped_is_oi(layout) ? npu_transposed(weights->tensors[i]) : weights->tensors[i];
     npu_grouped_matmul(r, NPU_OF_ROWS, *x, matrices, count, *g->counts, *y);
 }
 
 /* ---- one group after the other --------------------------------------------------------------------------- */
-
-static tn_tensor rows_of(const tn_tensor *t, int64_t first, int64_t count)
-{
-    return npu_view((char *)t->data + first * t->shape[1] * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
-                    (int64_t[]){count, t->shape[1]}, NULL);
-}
 
 /* Whether the counts are those of so many rows. */
 static tn_status check_counts(const char *path, const int64_t *counts, int64_t groups, int64_t rows, tn_error *err)
@@ -114,8 +92,8 @@ static void by_group(npu_run *r, grouped *g, const tn_param *weights, tn_layout 
 {
     const int64_t *counts = grouped_counts(r, g, x->shape[0]);
     for (int64_t i = 0, at = 0; i < g->groups && r->status == TN_OK; at += counts[i++]) {
-        tn_tensor w = matrix_of(weights, layout, i), from = rows_of(x, at, counts[i]);
-        tn_tensor to = rows_of(y, at, counts[i]);
+        tn_tensor w = matrix_of(weights, layout, i), from = npu_narrow(*x, 0, at, counts[i]);
+        tn_tensor to = npu_narrow(*y, 0, at, counts[i]);
         npu_matmul(r, from, w, to);
     }
 }
@@ -164,8 +142,7 @@ static void grouped_matmul(npu_run *r)
     g.computed = counts.data != in[1].data;
     grouped_product(r, &g, &r->call->site->param[TN_ROLE_WEIGHT], (tn_layout)r->call->site->meaning[TN_AXIS_LAYOUT], &x,
                     &y);
-    if (y.data != out->data)
-        npu_copy(r, y, *out);
+    npu_settle(r, y, *out);
     grouped_end(&g);
 }
 

@@ -7,22 +7,6 @@
 
 /* ---- LINEAR ----------------------------------------------------------------------------------------------- */
 
-static tn_status linear_supports(const tn_site *site, tn_error *err)
-{
-    tn_status status = npu_supports_param(site, TN_ROLE_WEIGHT, err);
-    return status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
-}
-
-/* A matrix in the product's type: products do not mix types. */
-static tn_tensor in_type(npu_run *r, tn_dtype type, const tn_tensor *x)
-{
-    if (x->dtype == type)
-        return *x;
-    tn_tensor copy = npu_take_like(r, type, *x);
-    npu_copy(r, *x, copy);
-    return copy;
-}
-
 /* y = x w^T + b. The weight [out,in] is read as a transposed view. The sum of a narrow product and its bias has two
  * roundings where the CPU's has one. */
 static void linear(npu_run *r)
@@ -36,28 +20,18 @@ static void linear(npu_run *r)
         return;
     }
     tn_dtype type = x.dtype == w->dtype ? x.dtype : TN_F32;
-    x = in_type(r, type, &x);
-    tn_tensor matrix = in_type(r, type, w), transposed = matrix;
-    transposed.shape[0] = matrix.shape[1];
-    transposed.shape[1] = matrix.shape[0];
-    transposed.stride[0] = matrix.stride[1];
-    transposed.stride[1] = matrix.stride[0];
+    x = npu_in_type(r, type, &x);
+    tn_tensor transposed = npu_transposed(npu_in_type(r, type, w));
     tn_tensor product = npu_take_like(r, type, y);
     if (!r->measuring && y.dtype == type && ascend_is_dense(&y))
         product = y;
     npu_matmul(r, x, transposed, product);
     if (b)
         npu_add(r, product, *b, 1, product);
-    if (product.data != y.data)
-        npu_copy(r, product, y);
+    npu_settle(r, product, y);
 }
 
 /* ---- EMBEDDING -------------------------------------------------------------------------------------------- */
-
-static tn_status embedding_supports(const tn_site *site, tn_error *err)
-{
-    return npu_supports_param(site, TN_ROLE_WEIGHT, err);
-}
 
 /* Ids are looked at before they are used: the device does not. Where a table is partial, those beyond it count as 0 and
  * go up again. */
@@ -126,8 +100,8 @@ static void embedding(npu_run *r)
     npu_gather(r, *table, partial ? changed : ids, rows);
     if (factor != 0)
         multiply(r, &rows, factor, &y);
-    else if (rows.data != y.data)
-        npu_copy(r, rows, y);
+    else
+        npu_settle(r, rows, y);
 }
 
 /* ---- EMBEDDING_BAG ---------------------------------------------------------------------------------------- */
@@ -157,12 +131,7 @@ static void embedding_bag(npu_run *r)
     npu_copy(r, sum, *y);
 }
 
-static tn_status embedding_bag_supports(const tn_site *site, tn_error *err)
-{
-    return npu_supports_param(site, TN_ROLE_WEIGHT, err);
-}
-
 const ascend_operation ascend_embedding_bag = {
-    .op = TN_OP_EMBEDDING_BAG, .supports = embedding_bag_supports, .body = embedding_bag};
-const ascend_operation ascend_linear = {.op = TN_OP_LINEAR, .supports = linear_supports, .body = linear};
-const ascend_operation ascend_embedding = {.op = TN_OP_EMBEDDING, .supports = embedding_supports, .body = embedding};
+    .op = TN_OP_EMBEDDING_BAG, .supports = npu_supports_weights, .body = embedding_bag};
+const ascend_operation ascend_linear = {.op = TN_OP_LINEAR, .supports = npu_supports_weights, .body = linear};
+const ascend_operation ascend_embedding = {.op = TN_OP_EMBEDDING, .supports = npu_supports_weights, .body = embedding};

@@ -1,16 +1,6 @@
 /* Gradients of LINEAR: dx = g w, dw = g^T x, db the sum of g over its rows. */
 #include "eager_grad.h"
 
-/* Products do not mix types: a dense matrix of the type, itself or a copy. */
-static tn_tensor in_type(npu_run *r, tn_dtype type, const tn_tensor *x)
-{
-    if (x->dtype == type)
-        return *x;
-    tn_tensor copy = npu_take_like(r, type, *x);
-    npu_copy(r, *x, copy);
-    return copy;
-}
-
 /* The upstream gradient's rows, as a matrix: its shape follows from x and the weight. */
 static tn_tensor upstream(npu_run *r, const tn_tensor *x, int64_t width)
 {
@@ -36,8 +26,8 @@ static void linear(npu_run *r)
         return;
     }
     tn_dtype type = x.dtype == w->dtype ? x.dtype : TN_F32;
-    tn_tensor given = upstream(r, &x, w->shape[0]), g = in_type(r, type, &given), turned = npu_transposed(g);
-    tn_tensor from = in_type(r, type, &x), matrix = in_type(r, type, w);
+    tn_tensor given = upstream(r, &x, w->shape[0]), g = npu_in_type(r, type, &given), turned = npu_transposed(g);
+    tn_tensor from = npu_in_type(r, type, &x), matrix = npu_in_type(r, type, w);
     tn_tensor product = npu_take_like(r, type, *w), dx = npu_take_like(r, type, x);
     tn_tensor wide = npu_take_like(r, TN_F32, given);
     if (dw) {

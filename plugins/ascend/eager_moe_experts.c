@@ -5,21 +5,12 @@
  * f32 in the order of the slots in both. Counts of rows per expert are made on the device, by aclnnHistc of the experts
  * as f32; that this takes f32 is nowhere written down. An id that names no expert is an error of core/eager and goes
  * unnoticed here. */
+#include "eager_moe_experts.h"
+
 #include "activations.h"
-#include "eager_grouped.h"
 #include "operators.h"
 
 #define MOST_CHOICES 512
-
-typedef struct experts_job {
-    const tn_site *site;
-    const tn_tensor *x, *weights, *experts, *y, *gate_up_bias, *down_bias; /* biases may be NULL   */
-    tn_dtype dtype;
-    tn_layout layout;
-    tn_act act;
-    bool list, pairs, scaled; /* scaled: a slot's weight is a factor of its input                  */
-    int64_t tokens, hidden, inter, top_k, expert_count, slots;
-} experts_job;
 
 typedef struct experts_work {
     tn_tensor x, ids, weights;            /* dense [T,H], [T,k], [T,k]                            */
@@ -35,7 +26,7 @@ typedef struct experts_work {
     tn_tensor y;                          /* [T,H]                                                */
 } experts_work;
 
-static experts_job experts_shape(const tn_call *call)
+experts_job experts_shape(const tn_call *call)
 {
     const tn_site *site = call->site;
     experts_job job = {.site = site, .x = &call->in[0], .weights = &call->in[1], .experts = &call->in[2]};
@@ -43,6 +34,7 @@ static experts_job experts_shape(const tn_call *call)
     job.layout = (tn_layout)site->meaning[TN_AXIS_LAYOUT];
     job.act = (tn_act)site->meaning[TN_AXIS_ACT];
     job.list = job.layout == TN_LAYOUT_EXPERT_LIST;
+    job.oi = grouped_is_oi(job.layout);
     job.pairs = job.layout == TN_LAYOUT_PAIRS_IO;
     job.scaled = site->features & TN_HAS_INPUT_SCALE;
     if (site->features & TN_HAS_BIAS) {
@@ -56,7 +48,7 @@ static experts_job experts_shape(const tn_call *call)
     job.top_k = job.experts->shape[1];
     job.slots = job.tokens * job.top_k;
     job.expert_count = job.list ? site->param[TN_ROLE_GATE].count : first->shape[0];
-    job.inter = job.list ? first->shape[0] : first->shape[job.layout == TN_LAYOUT_STACKED_OI ? 1 : 2] / 2;
+    job.inter = job.list ? first->shape[0] : first->shape[job.oi ? 1 : 2] / 2;
     return job;
 }
 
@@ -64,20 +56,20 @@ static void bias_take(npu_run *r, const experts_job *job, experts_work *w)
 {
     int64_t slots = job->gate_up_bias || job->down_bias ? job->slots : 0;
     int64_t width = 2 * job->inter > job->hidden ? 2 * job->inter : job->hidden;
-    w->bias = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
-    w->sorted_bias = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
+    w->bias = npu_take_2d(r, job->dtype, slots, width);
+    w->sorted_bias = npu_take_2d(r, job->dtype, slots, width);
     w->order_2 = npu_take(r, TN_I32, 1, (int64_t[]){slots});
-    w->biased = npu_take(r, job->dtype, 2, (int64_t[]){slots, width});
+    w->biased = npu_take_2d(r, job->dtype, slots, width);
 }
 
 static void scaled_take(npu_run *r, const experts_job *job, experts_work *w)
 {
     int64_t t = job->scaled ? job->tokens : 0, k = job->top_k, h = job->hidden;
-    w->wide = npu_take(r, TN_F32, 3, (int64_t[]){t, 1, h});
-    w->factors = npu_take(r, TN_F32, 3, (int64_t[]){t, k, 1});
-    w->scaled_wide = npu_take(r, TN_F32, 3, (int64_t[]){t, k, h});
-    w->scaled = npu_take(r, job->dtype, 3, (int64_t[]){t, k, h});
-    w->ones = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
+    w->wide = npu_take_3d(r, TN_F32, t, 1, h);
+    w->factors = npu_take_3d(r, TN_F32, t, k, 1);
+    w->scaled_wide = npu_take_3d(r, TN_F32, t, k, h);
+    w->scaled = npu_take_3d(r, job->dtype, t, k, h);
+    w->ones = npu_take_2d(r, TN_F32, t, k);
 }
 
 static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
@@ -91,14 +83,14 @@ static void experts_take(npu_run *r, const experts_job *job, experts_work *w)
     w->bins = npu_take(r, TN_F32, 1, (int64_t[]){job->expert_count});
     w->counts = npu_take(r, TN_I64, 1, (int64_t[]){job->expert_count});
     scaled_take(r, job, w);
-    w->rows = npu_take(r, job->dtype, 2, (int64_t[]){s, h});
+    w->rows = npu_take_2d(r, job->dtype, s, h);
     w->order = npu_take(r, TN_I32, 1, (int64_t[]){s});
-    w->first = npu_take(r, job->dtype, 2, (int64_t[]){s, first});
-    w->second = npu_take(r, job->dtype, 2, (int64_t[]){lists, i});
+    w->first = npu_take_2d(r, job->dtype, s, first);
+    w->second = npu_take_2d(r, job->dtype, lists, i);
     bias_take(r, job, w);
-    w->activated = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
-    w->hidden = npu_take(r, job->dtype, 2, (int64_t[]){s, i});
-    w->out = npu_take(r, job->dtype, 2, (int64_t[]){s, h});
+    w->activated = npu_take_2d(r, job->dtype, s, i);
+    w->hidden = npu_take_2d(r, job->dtype, s, i);
+    w->out = npu_take_2d(r, job->dtype, s, h);
     w->y = npu_take(r, job->dtype, 2, job->y->shape);
 }
 
@@ -113,12 +105,6 @@ static tn_tensor dense(npu_run *r, const tn_tensor *t, const tn_tensor *room)
     return *room;
 }
 
-/* The same elements as rows of so many. */
-static tn_tensor as_rows(const tn_tensor *t, int64_t rows, int64_t width)
-{
-    return npu_view(t->data, t->dtype, width > 0 ? 2 : 1, (int64_t[]){rows, width}, NULL);
-}
-
 /* The inputs of slots whose weights are factors of them: rnd(weight x). */
 static tn_tensor scaled_inputs(npu_run *r, const experts_job *job, const tn_tensor *x, const tn_tensor *weights,
                                const experts_work *w)
@@ -130,7 +116,7 @@ static tn_tensor scaled_inputs(npu_run *r, const experts_job *job, const tn_tens
     npu_multiply(r, w->wide, w->factors, job->dtype == TN_F32 ? w->scaled : w->scaled_wide);
     if (job->dtype != TN_F32)
         npu_copy(r, w->scaled_wide, w->scaled);
-    return as_rows(&w->scaled, job->slots, job->hidden);
+    return npu_as_rows(&w->scaled, job->slots, job->hidden);
 }
 
 /* ---- activations --------------------------------------------------------------------------------------------- */
@@ -157,17 +143,11 @@ static tn_tensor sorted_bias(npu_run *r, const experts_job *job, const tn_tensor
                              const experts_work *w)
 {
     int64_t width = table->shape[1];
-    tn_tensor picked = as_rows(&w->bias, job->slots, width), sorted = as_rows(&w->sorted_bias, job->slots, width);
+    tn_tensor picked = npu_as_rows(&w->bias, job->slots, width),
+              sorted = npu_as_rows(&w->sorted_bias, job->slots, width);
     npu_gather(r, *table, *ids, picked);
     npu_permute(r, picked, *ids, sorted, w->order_2);
     return sorted;
-}
-
-/* Columns of rows [slots, any]: from first on, every step-th. */
-static tn_tensor columns_of(const tn_tensor *t, int64_t first, int64_t step, int64_t count)
-{
-    return npu_view((char *)t->data + first * (int64_t)tn_dtype_size(t->dtype), t->dtype, 2,
-                    (int64_t[]){t->shape[0], count}, (int64_t[]){t->shape[1], step});
 }
 
 /* Gate and up of the sorted slots, with their biases. */
@@ -176,7 +156,7 @@ static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn
 {
     const tn_param *param = job->site->param;
     int64_t inter = job->inter, step = job->pairs ? 2 : 1;
-    tn_tensor bias = {0}, biased = as_rows(&w->biased, job->slots, 2 * inter);
+    tn_tensor bias = {0}, biased = npu_as_rows(&w->biased, job->slots, 2 * inter);
     if (job->gate_up_bias)
         bias = sorted_bias(r, job, job->gate_up_bias, ids, w);
     grouped_product(r, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], job->layout, &w->rows, &w->first);
@@ -184,8 +164,8 @@ static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn
         if (job->gate_up_bias)
             npu_add(r, w->first, bias, 1, biased);
         const tn_tensor *both = job->gate_up_bias ? &biased : &w->first;
-        *gate = columns_of(both, 0, step, inter);
-        *up = columns_of(both, job->pairs ? 1 : inter, step, inter);
+        *gate = npu_part(*both, 0, step, inter);
+        *up = npu_part(*both, job->pairs ? 1 : inter, step, inter);
         return;
     }
     grouped_product(r, g, &param[TN_ROLE_UP], job->layout, &w->rows, &w->second);
@@ -193,9 +173,9 @@ static void gate_and_up(npu_run *r, const experts_job *job, grouped *g, const tn
     *up = w->second;
     if (!job->gate_up_bias)
         return;
-    tn_tensor gate_bias = columns_of(&bias, 0, 1, inter), up_bias = columns_of(&bias, inter, 1, inter);
-    biased = as_rows(&w->biased, 2 * job->slots, inter);
-    *gate = *up = as_rows(&w->biased, job->slots, inter);
+    tn_tensor gate_bias = npu_part(bias, 0, 1, inter), up_bias = npu_part(bias, inter, 1, inter);
+    biased = npu_as_rows(&w->biased, 2 * job->slots, inter);
+    *gate = *up = npu_as_rows(&w->biased, job->slots, inter);
     up->data = (char *)gate->data + job->slots * inter * (int64_t)tn_dtype_size(job->dtype);
     npu_add(r, w->first, gate_bias, 1, *gate);
     npu_add(r, w->second, up_bias, 1, *up);
@@ -205,7 +185,7 @@ static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_
 {
     tn_tensor x = dense(r, job->x, &w->x), ids = dense(r, job->experts, &w->ids);
     tn_tensor weights = dense(r, job->weights, &w->weights), gate, up;
-    tn_tensor flat = as_rows(&ids, job->slots, 0);
+    tn_tensor flat = npu_as_rows(&ids, job->slots, 0);
     npu_copy(r, flat, w->ids_f32);
     npu_count(r, w->ids_f32, w->bins);
     npu_copy(r, w->bins, w->counts);
@@ -223,7 +203,7 @@ static void experts_run(npu_run *r, const experts_job *job, grouped *g, experts_
     tn_tensor out = w->out;
     if (job->down_bias) {
         tn_tensor bias = sorted_bias(r, job, job->down_bias, &flat, w);
-        out = as_rows(&w->biased, job->slots, job->hidden);
+        out = npu_as_rows(&w->biased, job->slots, job->hidden);
         npu_add(r, w->out, bias, 1, out);
     }
     const tn_tensor *y = ascend_is_dense(job->y) ? job->y : &w->y;

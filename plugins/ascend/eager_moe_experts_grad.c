@@ -11,15 +11,7 @@
  * for x, each of which is rounded, as automatic differentiation does; core/eager rounds their sum alone. */
 #include "eager_activation_grad.h"
 #include "eager_grouped_grad.h"
-
-typedef struct experts_job {
-    const tn_site *site;
-    tn_dtype dtype;
-    tn_layout layout;
-    bool list, pairs, scaled, oi; /* scaled: a slot's weight is a factor of its input                  */
-    const tn_tensor *gate_up_bias, *down_bias;
-    int64_t tokens, hidden, inter, top_k, experts, slots;
-} experts_job;
+#include "eager_moe_experts.h"
 
 /* Rows of slots are sorted by expert. */
 typedef struct experts_work {
@@ -36,52 +28,12 @@ typedef struct experts_work {
     tn_tensor first, second, out; /* room: [slots,2I], [slots,I], [slots,H]                          */
 } experts_work;
 
-static experts_job experts_job_of(const tn_call *call)
-{
-    const tn_site *site = call->site;
-    experts_job job = {.site = site, .layout = (tn_layout)site->meaning[TN_AXIS_LAYOUT], .dtype = call->in[0].dtype};
-    job.list = job.layout == TN_LAYOUT_EXPERT_LIST;
-    job.pairs = job.layout == TN_LAYOUT_PAIRS_IO;
-    job.oi = job.list || job.layout == TN_LAYOUT_STACKED_OI;
-    job.scaled = site->features & TN_HAS_INPUT_SCALE;
-    if (site->features & TN_HAS_BIAS) {
-        job.gate_up_bias = npu_param(site, TN_ROLE_GATE_UP_BIAS);
-        job.down_bias = npu_param(site, TN_ROLE_DOWN_BIAS);
-    }
-    const tn_tensor *first = npu_param(site, job.list ? TN_ROLE_GATE : TN_ROLE_GATE_UP);
-    job.tokens = call->in[0].shape[0];
-    job.hidden = call->in[0].shape[1];
-    job.top_k = call->in[2].shape[1];
-    job.slots = job.tokens * job.top_k;
-    job.experts = job.list ? site->param[TN_ROLE_GATE].count : first->shape[0];
-    job.inter = job.list ? first->shape[0] : first->shape[job.oi ? 1 : 2] / 2;
-    return job;
-}
-
-static tn_tensor room(npu_run *r, tn_dtype dtype, int64_t rows, int64_t width)
-{
-    return npu_take(r, dtype, 2, (int64_t[]){rows, width});
-}
-
 /* A dense copy. */
 static tn_tensor copied(npu_run *r, const tn_tensor *t, tn_dtype dtype)
 {
     tn_tensor copy = npu_take_like(r, dtype, *t);
     npu_copy(r, *t, copy);
     return copy;
-}
-
-/* The same elements as rows of so many; width 0: one dimension. */
-static tn_tensor as_rows(const tn_tensor *t, int64_t rows, int64_t width)
-{
-    return npu_view(t->data, t->dtype, width > 0 ? 2 : 1, (int64_t[]){rows, width}, NULL);
-}
-
-/* Columns of rows [slots, any]: from first on, every step-th. */
-static tn_tensor columns_of(const tn_tensor *t, int64_t first, int64_t step, int64_t count)
-{
-    tn_tensor columns = npu_part(*t, first, step, count);
-    return columns;
 }
 
 /* y = a b in f32, rounded to y's type; b may broadcast. */
@@ -99,8 +51,8 @@ static void product(npu_run *r, const tn_tensor *a, const tn_tensor *b, const tn
 
 static void count_rows(npu_run *r, const experts_job *job, experts_work *w)
 {
-    tn_tensor numbers = npu_take(r, TN_F32, 1, &job->slots), bins = npu_take(r, TN_F32, 1, &job->experts);
-    w->counts = npu_take(r, TN_I64, 1, &job->experts);
+    tn_tensor numbers = npu_take(r, TN_F32, 1, &job->slots), bins = npu_take(r, TN_F32, 1, &job->expert_count);
+    w->counts = npu_take(r, TN_I64, 1, &job->expert_count);
     npu_copy(r, w->flat, numbers);
     npu_count(r, numbers, bins);
     npu_copy(r, bins, w->counts);
@@ -111,22 +63,22 @@ static void sort(npu_run *r, const experts_job *job, experts_work *w)
 {
     const tn_call *call = r->call;
     tn_tensor x = copied(r, &call->in[0], job->dtype), g = npu_take_like(r, job->dtype, call->in[0]);
-    tn_tensor weights = copied(r, &call->in[1], TN_F32), slots = as_rows(&weights, job->slots, 1);
+    tn_tensor weights = copied(r, &call->in[1], TN_F32), slots = npu_as_rows(&weights, job->slots, 1);
     w->ids = copied(r, &call->in[2], TN_I32);
-    w->flat = as_rows(&w->ids, job->slots, 0);
+    w->flat = npu_as_rows(&w->ids, job->slots, 0);
     count_rows(r, job, w);
     w->order = npu_take(r, TN_I32, 1, &job->slots);
-    w->rows = room(r, job->dtype, job->slots, job->hidden);
-    w->dout = room(r, job->dtype, job->slots, job->hidden);
-    w->weights = room(r, TN_F32, job->slots, 1);
+    w->rows = npu_take_2d(r, job->dtype, job->slots, job->hidden);
+    w->dout = npu_take_2d(r, job->dtype, job->slots, job->hidden);
+    w->weights = npu_take_2d(r, TN_F32, job->slots, 1);
     npu_copy(r, call->grads->out[0], g);
     npu_permute(r, x, w->ids, w->rows, w->order);
     npu_permute(r, g, w->ids, w->dout, w->order);
     npu_permute(r, slots, w->flat, w->weights, w->order);
     w->inputs = w->rows;
-    w->dz = room(r, job->dtype, job->slots, job->hidden);
+    w->dz = npu_take_2d(r, job->dtype, job->slots, job->hidden);
     if (job->scaled) {
-        w->inputs = room(r, job->dtype, job->slots, job->hidden);
+        w->inputs = npu_take_2d(r, job->dtype, job->slots, job->hidden);
         product(r, &w->rows, &w->weights, &w->inputs);
         npu_copy(r, w->dout, w->dz);
     } else {
@@ -156,11 +108,11 @@ static void activate(npu_run *r, const experts_job *job, grouped *g, experts_wor
 {
     const tn_param *param = job->site->param;
     int64_t inter = job->inter, step = job->pairs ? 2 : 1;
-    w->first = room(r, job->dtype, job->slots, job->list ? inter : 2 * inter);
-    w->second = room(r, job->dtype, job->list ? job->slots : 0, inter);
-    w->gate = room(r, TN_F32, job->slots, inter);
-    w->up = room(r, TN_F32, job->slots, inter);
-    w->p = room(r, job->dtype, job->slots, inter);
+    w->first = npu_take_2d(r, job->dtype, job->slots, job->list ? inter : 2 * inter);
+    w->second = npu_take_2d(r, job->dtype, job->list ? job->slots : 0, inter);
+    w->gate = npu_take_2d(r, TN_F32, job->slots, inter);
+    w->up = npu_take_2d(r, TN_F32, job->slots, inter);
+    w->p = npu_take_2d(r, job->dtype, job->slots, inter);
     grouped_product(r, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], job->layout, &w->inputs, &w->first);
     if (job->list)
         grouped_product(r, g, &param[TN_ROLE_UP], job->layout, &w->inputs, &w->second);
@@ -169,8 +121,8 @@ static void activate(npu_run *r, const experts_job *job, grouped *g, experts_wor
         if (job->list)
             add_bias(r, job, w, job->gate_up_bias, inter, &w->second);
     }
-    tn_tensor gate = job->list ? w->first : columns_of(&w->first, 0, step, inter);
-    tn_tensor up = job->list ? w->second : columns_of(&w->first, job->pairs ? 1 : inter, step, inter);
+    tn_tensor gate = job->list ? w->first : npu_part(w->first, 0, step, inter);
+    tn_tensor up = job->list ? w->second : npu_part(w->first, job->pairs ? 1 : inter, step, inter);
     npu_copy(r, gate, w->gate);
     npu_copy(r, up, w->up);
     w->terms = glu_grad_terms(r, job->site, job->dtype, &w->gate, &w->up);
@@ -184,7 +136,7 @@ static void weights_grad(npu_run *r, const experts_job *job, const experts_work 
     const tn_tensor *to = &r->call->grads->in[1];
     size_t before = r->used;
     tn_tensor one = npu_take_like(r, TN_F32, *a), other = npu_take_like(r, TN_F32, *b);
-    tn_tensor sums = room(r, TN_F32, job->slots, 1), by_slot = room(r, TN_F32, job->slots, 1);
+    tn_tensor sums = npu_take_2d(r, TN_F32, job->slots, 1), by_slot = npu_take_2d(r, TN_F32, job->slots, 1);
     r->used = before;
     if (!to->data)
         return;
@@ -193,7 +145,7 @@ static void weights_grad(npu_run *r, const experts_job *job, const experts_work 
     npu_multiply(r, one, other, one);
     npu_sums(r, one, sums);
     npu_gather(r, sums, w->order, by_slot);
-    tn_tensor result = as_rows(&by_slot, job->tokens, job->top_k);
+    tn_tensor result = npu_as_rows(&by_slot, job->tokens, job->top_k);
     npu_copy(r, result, *to);
 }
 
@@ -202,7 +154,7 @@ static void through_results(npu_run *r, const experts_job *job, grouped *g, cons
 {
     bool wanted = !job->scaled && r->call->grads->in[1].data;
     size_t before = r->used;
-    tn_tensor z = room(r, job->dtype, job->slots, job->hidden);
+    tn_tensor z = npu_take_2d(r, job->dtype, job->slots, job->hidden);
     if (wanted)
         grouped_product(r, g, &job->site->param[TN_ROLE_DOWN], job->layout, &w->p, &z);
     if (job->down_bias && (wanted || r->measuring))
@@ -216,13 +168,13 @@ static void through_results(npu_run *r, const experts_job *job, grouped *g, cons
 static void through_activation(npu_run *r, const experts_job *job, grouped *g, experts_work *w)
 {
     int64_t inter = job->inter, step = job->pairs ? 2 : 1;
-    w->dboth = room(r, job->dtype, job->slots, 2 * inter);
-    w->dgate = job->list ? as_rows(&w->dboth, job->slots, inter) : columns_of(&w->dboth, 0, step, inter);
-    w->dup = job->list ? w->dgate : columns_of(&w->dboth, job->pairs ? 1 : inter, step, inter);
+    w->dboth = npu_take_2d(r, job->dtype, job->slots, 2 * inter);
+    w->dgate = job->list ? npu_as_rows(&w->dboth, job->slots, inter) : npu_part(w->dboth, 0, step, inter);
+    w->dup = job->list ? w->dgate : npu_part(w->dboth, job->pairs ? 1 : inter, step, inter);
     if (job->list && !r->measuring)
         w->dup.data = (char *)w->dgate.data + job->slots * inter * (int64_t)tn_dtype_size(job->dtype);
-    tn_tensor dp = room(r, job->dtype, job->slots, inter), wide = room(r, TN_F32, job->slots, inter);
-    tn_tensor d = room(r, TN_F32, job->slots, inter);
+    tn_tensor dp = npu_take_2d(r, job->dtype, job->slots, inter), wide = npu_take_2d(r, TN_F32, job->slots, inter);
+    tn_tensor d = npu_take_2d(r, TN_F32, job->slots, inter);
     grouped_product(r, g, &job->site->param[TN_ROLE_DOWN], grouped_turned(job->layout), &w->dz, &dp);
     npu_copy(r, dp, wide);
     npu_multiply(r, w->terms.up, wide, d);
@@ -273,8 +225,10 @@ static void input_grad(npu_run *r, const experts_job *job, grouped *g, const exp
     const tn_param *param = job->site->param;
     const tn_tensor *dx = &r->call->grads->in[0];
     tn_layout turned = grouped_turned(job->layout);
-    tn_tensor d = room(r, job->dtype, job->slots, job->hidden), more = room(r, job->dtype, job->slots, job->hidden);
-    tn_tensor ones = room(r, TN_F32, job->tokens, job->top_k), y = room(r, job->dtype, job->tokens, job->hidden);
+    tn_tensor d = npu_take_2d(r, job->dtype, job->slots, job->hidden),
+              more = npu_take_2d(r, job->dtype, job->slots, job->hidden);
+    tn_tensor ones = npu_take_2d(r, TN_F32, job->tokens, job->top_k),
+              y = npu_take_2d(r, job->dtype, job->tokens, job->hidden);
     grouped_product(r, g, &param[job->list ? TN_ROLE_GATE : TN_ROLE_GATE_UP], turned, job->list ? &w->dgate : &w->dboth,
                     &d);
     if (job->list) {
@@ -294,9 +248,9 @@ static void input_grad(npu_run *r, const experts_job *job, grouped *g, const exp
 
 static void experts(npu_run *r)
 {
-    experts_job job = experts_job_of(r->call);
+    experts_job job = experts_shape(r->call);
     experts_work w = {0};
-    grouped g = {.path = job.site->path, .groups = job.experts, .counts = &w.counts, .computed = true};
+    grouped g = {.path = job.site->path, .groups = job.expert_count, .counts = &w.counts, .computed = true};
     sort(r, &job, &w);
     activate(r, &job, &g, &w);
     through_results(r, &job, &g, &w);

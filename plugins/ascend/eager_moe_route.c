@@ -60,28 +60,28 @@ static route_job route_shape(const tn_call *call)
 static void route_take(npu_run *r, const route_job *job, route_work *w)
 {
     int64_t t = job->tokens, e = job->expert_count, k = job->top_k, wide = job->wide ? 1 : 0;
-    w->x = npu_take(r, TN_F32, 2, (int64_t[]){t * wide, job->hidden});
-    w->router = npu_take(r, TN_F32, 2, (int64_t[]){e * wide, job->hidden});
+    w->x = npu_take_2d(r, TN_F32, t * wide, job->hidden);
+    w->router = npu_take_2d(r, TN_F32, e * wide, job->hidden);
     w->bias = npu_take(r, TN_F32, 1, (int64_t[]){e});
-    w->logits = npu_take(r, job->dtype, 2, (int64_t[]){t, e});
-    w->now = npu_take(r, TN_F32, 2, (int64_t[]){t, e});
-    w->other = npu_take(r, TN_F32, 2, (int64_t[]){t, e});
+    w->logits = npu_take_2d(r, job->dtype, t, e);
+    w->now = npu_take_2d(r, TN_F32, t, e);
+    w->other = npu_take_2d(r, TN_F32, t, e);
     w->table = npu_take(r, TN_F32, 1, (int64_t[]){e});
     w->picked = npu_take(r, TN_F32, 1, (int64_t[]){t * k});
-    w->best = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
-    w->next = npu_take(r, TN_F32, 2, (int64_t[]){t, k});
-    w->sums = npu_take(r, TN_F32, 2, (int64_t[]){t, 1});
-    w->shared = npu_take(r, TN_F32, 2, (int64_t[]){t, 1});
-    w->places = npu_take(r, TN_I64, 2, (int64_t[]){t, k});
-    w->experts = npu_take(r, TN_I32, 2, (int64_t[]){t, k});
-    w->pairs = npu_take(r, TN_F32, 2, (int64_t[]){t * job->groups, 2});
-    w->ranks = npu_take(r, TN_F32, 2, (int64_t[]){t * job->groups, 1});
-    w->inside = npu_take(r, TN_F32, 3, (int64_t[]){t, job->groups, 1});
-    w->top = npu_take(r, TN_F32, 3, (int64_t[]){t, 1, job->top_groups});
-    w->spare = npu_take(r, TN_I64, 2, (int64_t[]){t * job->groups, 2});
-    w->numbers = npu_take(r, TN_F32, 3, (int64_t[]){1, job->groups, 1});
-    w->same = npu_take(r, TN_F32, 3, (int64_t[]){t, job->groups, job->top_groups});
-    w->squares = npu_take(r, TN_F32, 3, (int64_t[]){t, job->groups, job->top_groups});
+    w->best = npu_take_2d(r, TN_F32, t, k);
+    w->next = npu_take_2d(r, TN_F32, t, k);
+    w->sums = npu_take_2d(r, TN_F32, t, 1);
+    w->shared = npu_take_2d(r, TN_F32, t, 1);
+    w->places = npu_take_2d(r, TN_I64, t, k);
+    w->experts = npu_take_2d(r, TN_I32, t, k);
+    w->pairs = npu_take_2d(r, TN_F32, t * job->groups, 2);
+    w->ranks = npu_take_2d(r, TN_F32, t * job->groups, 1);
+    w->inside = npu_take_3d(r, TN_F32, t, job->groups, 1);
+    w->top = npu_take_3d(r, TN_F32, t, 1, job->top_groups);
+    w->spare = npu_take_2d(r, TN_I64, t * job->groups, 2);
+    w->numbers = npu_take_3d(r, TN_F32, 1, job->groups, 1);
+    w->same = npu_take_3d(r, TN_F32, t, job->groups, job->top_groups);
+    w->squares = npu_take_3d(r, TN_F32, t, job->groups, job->top_groups);
 }
 
 static void swap(tn_tensor *a, tn_tensor *b)
@@ -89,13 +89,6 @@ static void swap(tn_tensor *a, tn_tensor *b)
     tn_tensor t = *a;
     *a = *b;
     *b = t;
-}
-
-/* [E,H] as [H,E]. */
-static tn_tensor transposed(const tn_tensor *t)
-{
-    return npu_view(t->data, t->dtype, 2, (int64_t[]){t->shape[1], t->shape[0]},
-                    (int64_t[]){t->stride[1], t->stride[0]});
 }
 
 /* The tensor in f32: itself, or room. */
@@ -112,23 +105,21 @@ static void route_logits(npu_run *r, const route_job *job, route_work *w)
 {
     bool rounded = !(job->site->features & TN_HAS_F32_ROUTER) && job->dtype != TN_F32;
     if (!job->wide) {
-        tn_tensor router = transposed(job->router), *out = job->dtype == TN_F32 ? &w->now : &w->logits;
+        tn_tensor router = npu_transposed(*job->router), *out = job->dtype == TN_F32 ? &w->now : &w->logits;
         npu_matmul(r, *job->x, router, *out);
         if (rounded)
             npu_copy(r, w->logits, w->now);
     } else {
         tn_tensor x = widened(r, job->x, &w->x), weight = widened(r, job->router, &w->router);
-        tn_tensor router = transposed(&weight);
+        tn_tensor router = npu_transposed(weight);
         npu_matmul(r, x, router, w->now);
         if (job->bias) {
             tn_tensor bias = widened(r, job->bias, &w->bias);
             npu_add(r, w->now, bias, 1, w->other);
             swap(&w->now, &w->other);
         }
-        if (rounded) {
-            npu_copy(r, w->now, w->logits);
-            npu_copy(r, w->logits, w->now);
-        }
+        if (rounded)
+            npu_round(r, w->now, w->logits);
     }
     if (job->logits)
         npu_copy(r, rounded ? w->logits : w->now, *job->logits);
@@ -158,20 +149,6 @@ static tn_tensor rank_groups(npu_run *r, const route_job *job, const route_work 
     return npu_view(w->ranks.data, TN_F32, 2, (int64_t[]){job->tokens, job->groups}, NULL);
 }
 
-/* 0, 1, 2, ... to the device. */
-static void put_numbers(npu_run *r, const tn_tensor *out)
-{
-    int64_t count = tn_tensor_count(out);
-    float *numbers = r->measuring ? NULL : malloc((size_t)count * sizeof *numbers);
-    for (int64_t i = 0; numbers && i < count; i++)
-        numbers[i] = (float)i;
-    if (numbers)
-        npu_put(r, out->data, numbers, (size_t)count * sizeof *numbers);
-    else if (!r->measuring)
-        npu_no_memory(r);
-    free(numbers);
-}
-
 /* inside: 1 for each of the best groups, 0 for others. */
 static void find_groups(npu_run *r, const route_job *job, const route_work *w)
 {
@@ -182,7 +159,7 @@ static void find_groups(npu_run *r, const route_job *job, const route_work *w)
     tn_tensor places = npu_view(w->spare.data, TN_I64, 2, shape, NULL);
     npu_largest(r, ranks, job->top_groups, best, places);
     npu_copy(r, places, best);
-    put_numbers(r, &w->numbers);
+    npu_put_numbers(r, &w->numbers);
     npu_add(r, w->top, w->numbers, -1, w->same);
     npu_multiply(r, w->same, w->same, w->squares);
     npu_multiply_number(r, w->squares, -step, w->same);

@@ -21,7 +21,7 @@ typedef struct route_job {
     bool renorm, sum_only; /* sum_only: what scores are divided by is their sum whatever it is       */
     float least;
     tn_tensor scores, chosen; /* [T,E] f32, [T,k] i32                                             */
-    tn_tensor masks;          /* [k,T,E] TN_BOOL                                                  */
+    tn_tensor masks;          /* [k,T,E] TN_BOOL: whether the j-th choice of a token is this expert */
     tn_tensor zero;           /* [1] f32                                                          */
 } route_job;
 
@@ -45,37 +45,17 @@ static route_job route_job_of(npu_run *r)
 
 /* ---- choices ------------------------------------------------------------------------------------------------ */
 
-/* 0, 1, 2, ... to the device. */
-static void put_numbers(npu_run *r, const tn_tensor *out)
-{
-    int64_t count = tn_tensor_count(out);
-    float *numbers = r->measuring ? NULL : malloc((size_t)count * sizeof *numbers);
-    for (int64_t i = 0; numbers && i < count; i++)
-        numbers[i] = (float)i;
-    if (numbers)
-        npu_put(r, out->data, numbers, (size_t)count * sizeof *numbers);
-    else if (!r->measuring)
-        npu_no_memory(r);
-    free(numbers);
-}
-
-/* Whether the j-th choice of a token is this expert, [T,E]. */
-static tn_tensor mask_of(const route_job *job, int64_t j)
-{
-    return npu_view((char *)job->masks.data + j * job->tokens * job->experts, TN_BOOL, 2, job->scores.shape, NULL);
-}
-
 static void make_masks(npu_run *r, route_job *job)
 {
-    tn_tensor numbers = npu_take(r, TN_F32, 2, (int64_t[]){1, job->experts});
+    tn_tensor numbers = npu_take_2d(r, TN_F32, 1, job->experts);
     tn_tensor ids = npu_take_like(r, TN_F32, job->chosen), apart = npu_take_like(r, TN_F32, job->scores);
-    job->masks = npu_take(r, TN_BOOL, 3, (int64_t[]){job->top_k, job->tokens, job->experts});
+    job->masks = npu_take_3d(r, TN_BOOL, job->top_k, job->tokens, job->experts);
     if (r->measuring)
         return;
-    put_numbers(r, &numbers);
+    npu_put_numbers(r, &numbers);
     npu_copy(r, job->chosen, ids);
     for (int64_t j = 0; j < job->top_k; j++) {
-        tn_tensor id = npu_part(ids, j, 1, 1), mask = mask_of(job, j);
+        tn_tensor id = npu_part(ids, j, 1, 1), mask = npu_member(&job->masks, j);
         npu_add(r, numbers, id, -1, apart);
         npu_multiply(r, apart, apart, apart);
         npu_below(r, apart, 0.25f, mask);
@@ -86,9 +66,9 @@ static void make_masks(npu_run *r, route_job *job)
 static tn_tensor gather(npu_run *r, const route_job *job, const tn_tensor *from)
 {
     tn_tensor to = npu_take_like(r, TN_F32, job->chosen), one = npu_take_like(r, TN_F32, job->scores);
-    tn_tensor sum = npu_take(r, TN_F32, 2, (int64_t[]){job->tokens, 1});
+    tn_tensor sum = npu_take_2d(r, TN_F32, job->tokens, 1);
     for (int64_t j = 0; j < job->top_k && !r->measuring; j++) {
-        tn_tensor mask = mask_of(job, j), column = npu_part(to, j, 1, 1);
+        tn_tensor mask = npu_member(&job->masks, j), column = npu_part(to, j, 1, 1);
         npu_choose(r, mask, *from, job->zero, one);
         npu_sums(r, one, sum);
         npu_copy(r, sum, column);
@@ -102,7 +82,7 @@ static tn_tensor scatter(npu_run *r, const route_job *job, const tn_tensor *from
     tn_tensor to = npu_take_like(r, TN_F32, job->scores);
     npu_fill(r, to, 0);
     for (int64_t j = 0; j < job->top_k && !r->measuring; j++) {
-        tn_tensor mask = mask_of(job, j), column = npu_part(*from, j, 1, 1);
+        tn_tensor mask = npu_member(&job->masks, j), column = npu_part(*from, j, 1, 1);
         npu_choose(r, mask, column, to, to);
     }
     return to;
@@ -113,7 +93,7 @@ static tn_tensor scatter(npu_run *r, const route_job *job, const tn_tensor *from
 /* The sum of a b over the choices, [T,1]. */
 static tn_tensor share(npu_run *r, const tn_tensor *a, const tn_tensor *b)
 {
-    tn_tensor product = npu_take_like(r, TN_F32, *a), sum = npu_take(r, TN_F32, 2, (int64_t[]){a->shape[0], 1});
+    tn_tensor product = npu_take_like(r, TN_F32, *a), sum = npu_take_2d(r, TN_F32, a->shape[0], 1);
     npu_multiply(r, *a, *b, product);
     npu_sums(r, product, sum);
     return sum;
@@ -122,7 +102,7 @@ static tn_tensor share(npu_run *r, const tn_tensor *a, const tn_tensor *b)
 /* What weights are divided by, [T,1]; is_sum: 1, or 0 where it is no sum. */
 static tn_tensor divisor_of(npu_run *r, const route_job *job, const tn_tensor *v, tn_tensor *is_sum)
 {
-    tn_tensor sum = npu_take(r, TN_F32, 2, (int64_t[]){job->tokens, 1}), least = npu_take(r, TN_F32, 1, (int64_t[]){1});
+    tn_tensor sum = npu_take_2d(r, TN_F32, job->tokens, 1), least = npu_take(r, TN_F32, 1, (int64_t[]){1});
     tn_tensor below = npu_take_like(r, TN_BOOL, sum);
     *is_sum = npu_take_like(r, TN_F32, sum);
     npu_sums(r, *v, sum);

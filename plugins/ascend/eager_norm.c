@@ -28,19 +28,12 @@ static tn_tensor normalised(npu_run *r, const norm_job *job)
     return n;
 }
 
-static tn_tensor widened(npu_run *r, const tn_tensor *x)
-{
-    tn_tensor wide = npu_take_like(r, TN_F32, *x);
-    npu_copy(r, *x, wide);
-    return wide;
-}
-
 /* rnd(rnd(rnd(n) w) silu(gate)), the gate in f32. */
 static void norm_gated(npu_run *r, const norm_job *job)
 {
     tn_tensor n = normalised(r, job);
     npu_multiply(r, n, *job->w, n);
-    tn_tensor gate = widened(r, job->gate), wide = widened(r, &n);
+    tn_tensor gate = npu_wide_copy(r, *job->gate), wide = npu_wide_copy(r, n);
     npu_silu(r, gate, gate);
     npu_multiply(r, wide, gate, wide);
     npu_copy(r, wide, *job->y);
@@ -50,7 +43,7 @@ static void norm_gated(npu_run *r, const norm_job *job)
  * rows is not known. */
 static void norm_wide(npu_run *r, const norm_job *job, float add)
 {
-    tn_tensor w = widened(r, job->w), x = widened(r, job->x), n = npu_take_like(r, TN_F32, *job->x);
+    tn_tensor w = npu_wide_copy(r, *job->w), x = npu_wide_copy(r, *job->x), n = npu_take_like(r, TN_F32, *job->x);
     if (add != 0)
         npu_add_number(r, w, add, w);
     npu_rms(r, x, w, job->eps, n);
@@ -106,9 +99,7 @@ static tn_status norm_supports(const tn_site *site, tn_error *err)
 /* x less the mean of its row, in place. */
 static void centre(npu_run *r, const tn_tensor *x)
 {
-    tn_tensor row = *x;
-    row.shape[x->ndim - 1] = 1;
-    tn_tensor mean = npu_take_like(r, TN_F32, row);
+    tn_tensor mean = npu_take_column(r, *x);
     npu_sums(r, *x, mean);
     npu_multiply_number(r, mean, -1 / (float)x->shape[x->ndim - 1], mean);
     npu_add(r, *x, mean, 1, *x);
@@ -120,23 +111,17 @@ static void layer_norm(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *w = npu_param(r->call->site, TN_ROLE_WEIGHT);
     const tn_tensor *b = npu_param(r->call->site, TN_ROLE_BIAS);
-    tn_tensor wide = widened(r, x), n = npu_take_like(r, TN_F32, *x), weight = widened(r, w);
+    tn_tensor wide = npu_wide_copy(r, *x), n = npu_take_like(r, TN_F32, *x), weight = npu_wide_copy(r, *w);
     centre(r, &wide);
     centre(r, &wide);
     npu_rms(r, wide, weight, r->call->site->num[TN_NUM_EPS], n);
     if (b) {
-        tn_tensor bias = widened(r, b);
+        tn_tensor bias = npu_wide_copy(r, *b);
         npu_add(r, n, bias, 1, n);
     }
     npu_copy(r, n, r->call->out[0]);
 }
 
-static tn_status layer_norm_supports(const tn_site *site, tn_error *err)
-{
-    tn_status status = npu_supports_param(site, TN_ROLE_WEIGHT, err);
-    return status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
-}
-
 const ascend_operation ascend_layer_norm = {
-    .op = TN_OP_LAYER_NORM, .supports = layer_norm_supports, .body = layer_norm};
+    .op = TN_OP_LAYER_NORM, .supports = npu_supports_weights, .body = layer_norm};
 const ascend_operation ascend_rms_norm = {.op = TN_OP_RMS_NORM, .supports = norm_supports, .body = norm};

@@ -36,17 +36,10 @@ static norm_job norm_job_of(const npu_run *r, int out)
                       .eps = call->site->num[TN_NUM_EPS]};
 }
 
-static tn_tensor column_like(npu_run *r, const tn_tensor *x)
-{
-    tn_tensor row = *x;
-    row.shape[x->ndim - 1] = 1;
-    return npu_take_like(r, TN_F32, row);
-}
-
 /* Of x, f32. The operator for the norm would do; sums of squares apart from it are as exact as those of gradients. */
 static norm_parts parts_of(npu_run *r, const tn_tensor *x, double eps)
 {
-    norm_parts parts = {.n = npu_take_like(r, TN_F32, *x), .r = column_like(r, x)};
+    norm_parts parts = {.n = npu_take_like(r, TN_F32, *x), .r = npu_take_column(r, *x)};
     npu_multiply(r, *x, *x, parts.n);
     grad_sums(r, &parts.n, &parts.r);
     npu_multiply_number(r, parts.r, 1 / (float)x->shape[x->ndim - 1], parts.r);
@@ -60,7 +53,7 @@ static norm_parts parts_of(npu_run *r, const tn_tensor *x, double eps)
 static void through_norm(npu_run *r, const norm_parts *parts, double eps, const tn_tensor *h)
 {
     int64_t width = h->shape[h->ndim - 1];
-    tn_tensor product = npu_take_like(r, TN_F32, *h), mean = column_like(r, h);
+    tn_tensor product = npu_take_like(r, TN_F32, *h), mean = npu_take_column(r, *h);
     if (width == 1) {
         npu_multiply(r, parts->r, parts->r, mean);
         npu_multiply_number(r, mean, (float)eps, mean);
@@ -166,7 +159,7 @@ const ascend_gradient ascend_add_rms_norm_grad = {
 /* x, f32, less the mean of its row, in place. */
 static void centre(npu_run *r, const tn_tensor *x)
 {
-    tn_tensor mean = column_like(r, x);
+    tn_tensor mean = npu_take_column(r, *x);
     grad_sums(r, x, &mean);
     npu_multiply_number(r, mean, -1 / (float)x->shape[x->ndim - 1], mean);
     npu_add(r, *x, mean, 1, *x);

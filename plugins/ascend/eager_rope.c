@@ -96,13 +96,11 @@ static void rotate(npu_run *r, const rope_job *job, const tn_tensor *x, const tn
 static void rope(npu_run *r)
 {
     rope_job job = rope_job_of(r->call, false);
-    size_t before = r->used, most = before;
+    size_t before = r->used;
     for (int i = 0; i < 2; i++) {
         r->used = before;
         rotate(r, &job, &r->call->in[i], &r->call->out[i]);
-        most = r->used > most ? r->used : most;
     }
-    r->used = most;
 }
 
 /* Without an upstream gradient of queries or of keys theirs is zero. */
@@ -110,7 +108,7 @@ static void rope_grad(npu_run *r)
 {
     rope_job job = rope_job_of(r->call, true);
     const tn_grads *grads = r->call->grads;
-    size_t before = r->used, most = before;
+    size_t before = r->used;
     for (int i = 0; i < 2; i++) {
         r->used = before;
         if (r->measuring)
@@ -119,9 +117,7 @@ static void rope_grad(npu_run *r)
             rotate(r, &job, &grads->out[i], &grads->in[i]);
         else if (grads->in[i].data)
             npu_fill(r, grads->in[i], 0);
-        most = r->used > most ? r->used : most;
     }
-    r->used = most;
 }
 
 static tn_status rope_declines(const tn_call *call, tn_error *err)

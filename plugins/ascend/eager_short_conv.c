@@ -16,8 +16,7 @@ typedef struct conv_work {
 static tn_status conv_supports(const tn_site *site, tn_error *err)
 {
     tn_status status = npu_act_supports((tn_act)site->meaning[TN_AXIS_ACT], false, err);
-    status = status == TN_OK ? npu_supports_param(site, TN_ROLE_WEIGHT, err) : status;
-    return status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
+    return status == TN_OK ? npu_supports_weights(site, err) : status;
 }
 
 static conv_work conv_take(npu_run *r)
@@ -25,7 +24,7 @@ static conv_work conv_take(npu_run *r)
     const tn_call *call = r->call;
     const tn_tensor *x = &call->in[0], *bias = npu_param(call->site, TN_ROLE_BIAS);
     conv_work w = {.past = call->site->dim[TN_DIM_TAPS] - 1};
-    w.e = npu_take(r, TN_F32, 3, (int64_t[]){x->shape[0], w.past + x->shape[1], x->shape[2]});
+    w.e = npu_take_3d(r, TN_F32, x->shape[0], w.past + x->shape[1], x->shape[2]);
     w.sum = npu_take_like(r, TN_F32, *x);
     w.product = npu_take_like(r, TN_F32, *x);
     w.narrow = npu_take_like(r, x->dtype, *x);
@@ -35,34 +34,12 @@ static conv_work conv_take(npu_run *r)
     return w;
 }
 
-/* count tokens of e from first on. */
-static tn_tensor tokens_of(const tn_tensor *e, int64_t row, int64_t rows, int64_t first, int64_t count)
-{
-    tn_tensor part = *e;
-    part.shape[0] = rows;
-    part.shape[1] = count;
-    if (e->data)
-        part.data = (char *)e->data + (size_t)(row * e->stride[0] + first * e->stride[1]) * tn_dtype_size(e->dtype);
-    return part;
-}
-
-/* A state [B,C,F-1] in the order of e. */
-static tn_tensor by_token(const tn_tensor *state)
-{
-    tn_tensor t = *state;
-    t.shape[1] = state->shape[2];
-    t.shape[2] = state->shape[1];
-    t.stride[1] = state->stride[2];
-    t.stride[2] = state->stride[1];
-    return t;
-}
-
 /* w->narrow = rnd(act(rnd(bias + sum_m w_m e_{j+m}))) for every j. */
 static void filter(npu_run *r, conv_work *w, tn_act act)
 {
     int64_t rows = w->sum.shape[0], tokens = w->sum.shape[1], taps = w->past + 1;
     for (int64_t m = 0; m < taps; m++) {
-        tn_tensor part = tokens_of(&w->e, 0, rows, m, tokens), tap = npu_part(w->weight, m, 1, 1);
+        tn_tensor part = npu_tokens(&w->e, 0, rows, m, tokens), tap = npu_part(w->weight, m, 1, 1);
         tap = npu_view(tap.data, TN_F32, 3, (int64_t[]){1, 1, tap.shape[0]}, (int64_t[]){1, 1, tap.stride[0]});
         npu_multiply(r, part, tap, m == 0 ? w->sum : w->product);
         if (m == 0 && w->bias.ndim > 0)
@@ -77,13 +54,13 @@ static void filter(npu_run *r, conv_work *w, tn_act act)
 /* Each row's last F-1 of e. */
 static void keep_state(npu_run *r, const real_tokens *tokens, const conv_work *w, const tn_tensor *state)
 {
-    tn_tensor next = by_token(state);
+    tn_tensor next = npu_transposed(*state);
     int64_t rows = w->e.shape[0];
     for (int64_t row = 0, n = 1; row < rows; row += n, n = 1) {
         int64_t count = tokens->all ? tokens->most : real_tokens_of(tokens, row);
         while (row + n < rows && (tokens->all || real_tokens_of(tokens, row + n) == count))
             n++;
-        tn_tensor last = tokens_of(&w->e, row, n, count, w->past), to = tokens_of(&next, row, n, 0, w->past);
+        tn_tensor last = npu_tokens(&w->e, row, n, count, w->past), to = npu_tokens(&next, row, n, 0, w->past);
         npu_copy(r, last, to);
     }
 }
@@ -99,8 +76,8 @@ static void conv(npu_run *r)
         real_tokens_begin(r, &call->in[2], &tokens);
     if (!tokens.all)
         npu_fill(r, w.e, 0);
-    tn_tensor state = by_token(&call->in[1]), first = tokens_of(&w.e, 0, w.e.shape[0], 0, w.past);
-    tn_tensor rest = tokens_of(&w.e, 0, w.e.shape[0], w.past, w.sum.shape[1]);
+    tn_tensor state = npu_transposed(call->in[1]), first = npu_tokens(&w.e, 0, w.e.shape[0], 0, w.past);
+    tn_tensor rest = npu_tokens(&w.e, 0, w.e.shape[0], w.past, w.sum.shape[1]);
     npu_copy(r, state, first);
     if (!r->measuring)
         real_tokens_pack(r, &tokens, &call->in[0], &rest);

@@ -1,19 +1,9 @@
 /* Steps of models with several residual streams x [S,T,A]: STREAM_MIX, STREAM_ADD, STREAM_MEAN, and RMS_MATCH, which
  * gives rows the size of others. Every step that transformers rounds is rounded. */
-#include "activations.h"
 #include "operators.h"
 #include "scalar.h"
 
 #include <math.h>
-
-/* Element i of the first dimension. */
-static tn_tensor stream_of(const tn_tensor *t, int64_t i)
-{
-    tn_tensor part = npu_view(t->data, t->dtype, 2, &t->shape[1], &t->stride[1]);
-    if (t->data)
-        part.data = (char *)t->data + (size_t)(i * t->stride[0]) * tn_dtype_size(t->dtype);
-    return part;
-}
 
 /* Of coefficients c [T,any] those from first on, one for each stream, as [S,T,1]. */
 static tn_tensor factors_of(const tn_tensor *c, int64_t first, int64_t streams)
@@ -27,10 +17,10 @@ static tn_tensor factors_of(const tn_tensor *c, int64_t first, int64_t streams)
 /* The sum of all streams of x, in f32 and in their order. */
 static void add_up(npu_run *r, const tn_tensor *x, const tn_tensor *sum)
 {
-    tn_tensor first = stream_of(x, 0);
+    tn_tensor first = npu_member(x, 0);
     npu_copy(r, first, *sum);
     for (int64_t i = 1; i < x->shape[0]; i++) {
-        tn_tensor next = stream_of(x, i);
+        tn_tensor next = npu_member(x, i);
         npu_add(r, *sum, next, 1, *sum);
     }
 }
@@ -41,10 +31,10 @@ static void mix(npu_run *r)
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
     tn_tensor wide = npu_wide_copy(r, *x), c = npu_wide_copy(r, r->call->in[1]),
               products = npu_take_like(r, TN_F32, *x);
-    tn_tensor row = stream_of(x, 0), sum = npu_take_like(r, TN_F32, row), narrow = npu_take_like(r, x->dtype, row);
+    tn_tensor row = npu_member(x, 0), sum = npu_take_like(r, TN_F32, row), narrow = npu_take_like(r, x->dtype, row);
     for (int64_t j = 0; j < x->shape[0]; j++) {
-        tn_tensor factors = factors_of(&c, j * x->shape[0], x->shape[0]), own = stream_of(&wide, j);
-        tn_tensor to = stream_of(y, j);
+        tn_tensor factors = factors_of(&c, j * x->shape[0], x->shape[0]), own = npu_member(&wide, j);
+        tn_tensor to = npu_member(y, j);
         npu_multiply(r, wide, factors, products);
         add_up(r, &products, &sum);
         npu_round(r, sum, narrow);
@@ -75,20 +65,12 @@ static void add(npu_run *r)
     npu_copy(r, sum, *y);
 }
 
-/* x, f32, divided by a number. */
-static void divide(npu_run *r, const tn_tensor *x, float number)
-{
-    tn_tensor divisor = npu_take(r, TN_F32, 1, &(int64_t){1});
-    npu_fill(r, divisor, number);
-    npu_divide(r, *x, divisor, *x);
-}
-
 static void mean(npu_run *r)
 {
     const tn_tensor *x = &r->call->in[0], *y = &r->call->out[0];
     tn_tensor wide = npu_wide_copy(r, *x), sum = npu_take_like(r, TN_F32, *y);
     add_up(r, &wide, &sum);
-    divide(r, &sum, (float)x->shape[0]);
+    npu_divide_by(r, sum, (float)x->shape[0], sum);
     npu_copy(r, sum, *y);
 }
 
@@ -99,11 +81,11 @@ static void mean(npu_run *r)
 static tn_tensor sizes_of(npu_run *r, const tn_tensor *x, tn_dtype dtype, float least)
 {
     tn_tensor squares = npu_take_like(r, TN_F32, *x), narrow = npu_take_like(r, dtype, *x);
-    tn_tensor size = npu_take(r, TN_F32, 2, (int64_t[]){x->shape[0], 1}), room = npu_take_like(r, dtype, size);
+    tn_tensor size = npu_take_2d(r, TN_F32, x->shape[0], 1), room = npu_take_like(r, dtype, size);
     npu_multiply(r, *x, *x, squares);
     npu_round(r, squares, narrow);
     npu_sums(r, squares, size);
-    divide(r, &size, (float)x->shape[1]);
+    npu_divide_by(r, size, (float)x->shape[1], size);
     npu_round(r, size, room);
     if (least > 0)
         npu_clamp(r, size, least, INFINITY, size);

@@ -26,21 +26,9 @@ tn_status npu_perform(npu_body *body, const tn_call *call, tn_error *err)
     return r.status;
 }
 
-/* Elements from a tensor's first to behind its last one. */
-static size_t reach_of(const tn_tensor *t)
-{
-    int64_t reach = 1;
-    for (int32_t i = 0; i < t->ndim; i++) {
-        if (t->shape[i] == 0)
-            return 0;
-        reach += (t->shape[i] - 1) * t->stride[i];
-    }
-    return (size_t)reach;
-}
-
 const void *npu_host_copy(npu_run *r, const tn_tensor *t, void **owned)
 {
-    size_t bytes = reach_of(t) * tn_dtype_size(t->dtype);
+    size_t bytes = npu_reach(t);
     *owned = NULL;
     if (r->status != TN_OK)
         return NULL;
@@ -57,6 +45,19 @@ void npu_put(npu_run *r, void *device, const void *host, size_t bytes)
 {
     if (!r->measuring && r->status == TN_OK)
         r->status = npu_upload(r->queue, device, host, bytes, r->err);
+}
+
+void npu_put_numbers(npu_run *r, const tn_tensor *out)
+{
+    int64_t count = tn_tensor_count(out);
+    float *numbers = r->measuring ? NULL : malloc((size_t)count * sizeof *numbers);
+    for (int64_t i = 0; numbers && i < count; i++)
+        numbers[i] = (float)i;
+    if (numbers)
+        npu_put(r, out->data, numbers, (size_t)count * sizeof *numbers);
+    else if (!r->measuring)
+        npu_no_memory(r);
+    free(numbers);
 }
 
 void npu_no_memory(npu_run *r)
@@ -76,6 +77,31 @@ tn_tensor npu_part(tn_tensor t, int64_t first, int64_t step, int64_t count)
     if (t.data)
         part.data = (char *)t.data + (size_t)(first * t.stride[last]) * tn_dtype_size(t.dtype);
     return part;
+}
+
+tn_tensor npu_member(const tn_tensor *t, int64_t index)
+{
+    tn_tensor from = npu_narrow(*t, 0, index, 1);
+    return npu_view(from.data, t->dtype, t->ndim - 1, &t->shape[1], &t->stride[1]);
+}
+
+tn_tensor npu_tokens(const tn_tensor *t, int64_t row, int64_t rows, int64_t first, int64_t count)
+{
+    return npu_narrow(npu_narrow(*t, 0, row, rows), 1, first, count);
+}
+
+tn_tensor npu_as_rows(const tn_tensor *t, int64_t rows, int64_t width)
+{
+    return npu_view(t->data, t->dtype, width > 0 ? 2 : 1, (int64_t[]){rows, width}, NULL);
+}
+
+tn_tensor npu_folded(const tn_tensor *t)
+{
+    tn_tensor once = *t;
+    for (int32_t i = 0; i < t->ndim; i++)
+        if (t->stride[i] == 0)
+            once.shape[i] = once.stride[i] = 1;
+    return once;
 }
 
 bool npu_rows(const tn_tensor *t, tn_tensor *rows)
@@ -129,10 +155,39 @@ tn_status npu_supports_param(const tn_site *site, tn_role role, tn_error *err)
     return TN_OK;
 }
 
+tn_status npu_supports_weights(const tn_site *site, tn_error *err)
+{
+    tn_status status = npu_supports_param(site, TN_ROLE_WEIGHT, err);
+    return status == TN_OK ? npu_supports_param(site, TN_ROLE_BIAS, err) : status;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------ */
+
 void npu_rms(npu_run *r, tn_tensor x, tn_tensor gamma, double eps, tn_tensor y)
 {
-    tn_tensor shape = x;
-    if (shape.ndim > 0)
-        shape.shape[shape.ndim - 1] = 1;
-    npu_rms_norm(r, x, gamma, eps, y, npu_take_like(r, TN_F32, shape)); /* the operator wants to tell it   */
+    npu_rms_norm(r, x, gamma, eps, y, npu_take_column(r, x)); /* the operator wants to tell it             */
+}
+
+void npu_divide_by(npu_run *r, tn_tensor x, float number, tn_tensor y)
+{
+    tn_tensor divisor = npu_take(r, TN_F32, 1, &(int64_t){1});
+    npu_fill(r, divisor, number);
+    npu_divide(r, x, divisor, y);
+}
+
+void npu_round(npu_run *r, tn_tensor wide, tn_tensor narrow)
+{
+    if (narrow.dtype == TN_F32)
+        return;
+    npu_copy(r, wide, narrow);
+    npu_copy(r, narrow, wide);
+}
+
+tn_tensor npu_in_type(npu_run *r, tn_dtype type, const tn_tensor *t)
+{
+    if (t->dtype == type)
+        return *t;
+    tn_tensor copy = npu_take_like(r, type, *t);
+    npu_copy(r, *t, copy);
+    return copy;
 }

@@ -65,5 +65,6 @@ const void *npu_shadow_of(tn_queue *queue, const void *device, size_t bytes);
 void npu_shadow_keep(npu *n, const void *device, const void *host, size_t bytes);
 void npu_shadow_drop(npu *n, const void *device, size_t bytes);
 void npu_shadow_drop_tensor(npu *n, const tn_tensor *t);
+size_t npu_reach(const tn_tensor *t); /* bytes from a tensor's first element to behind its last one          */
 
 #endif

@@ -35,16 +35,6 @@ void real_tokens_end(real_tokens *tokens)
     *tokens = (real_tokens){0};
 }
 
-/* A piece of the first two dimensions. */
-static tn_tensor piece(const tn_tensor *t, int64_t row, int64_t rows, int64_t first, int64_t count)
-{
-    tn_tensor p = *t;
-    p.data = (char *)t->data + (size_t)(row * t->stride[0] + first * t->stride[1]) * tn_dtype_size(t->dtype);
-    p.shape[0] = rows;
-    p.shape[1] = count;
-    return p;
-}
-
 static bool same_padding(const real_tokens *tokens, int64_t a, int64_t b)
 {
     for (int64_t t = 0; t < tokens->at->shape[1]; t++)
@@ -63,7 +53,7 @@ static void copy_rows(npu_run *r, const real_tokens *tokens, int64_t row, int64_
             continue;
         while (t + n < count && is_real(tokens, row, t + n))
             n++;
-        tn_tensor loose = piece(x, row, rows, t, n), dense = piece(packed, row, rows, next, n);
+        tn_tensor loose = npu_tokens(x, row, rows, t, n), dense = npu_tokens(packed, row, rows, next, n);
         npu_copy(r, back ? dense : loose, back ? loose : dense);
         next += n;
     }

@@ -30,16 +30,21 @@ void npu_shadow_drop(npu *n, const void *device, size_t bytes)
     }
 }
 
-void npu_shadow_drop_tensor(npu *n, const tn_tensor *t)
+size_t npu_reach(const tn_tensor *t)
 {
     int64_t reach = 1;
     for (int32_t i = 0; i < t->ndim; i++) {
         if (t->shape[i] == 0)
-            return;
+            return 0;
         reach += (t->shape[i] - 1) * t->stride[i];
     }
-    if (t->data)
-        npu_shadow_drop(n, t->data, (size_t)reach * tn_dtype_size(t->dtype));
+    return (size_t)reach * tn_dtype_size(t->dtype);
+}
+
+void npu_shadow_drop_tensor(npu *n, const tn_tensor *t)
+{
+    if (t->data && npu_reach(t) > 0)
+        npu_shadow_drop(n, t->data, npu_reach(t));
 }
 
 /* One that stands for nothing, or else the oldest. */

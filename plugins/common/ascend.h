@@ -1,14 +1,6 @@
 /* CANN at run time, for the device and for the NPU sides of kernels: its functions, looked up once, the queue of a
- * model, and calls of operators as they are written down here:
- *
- *     ascend_step s;
- *     ascend_begin(&s, queue, "aclnnAdd");
- *     aclTensor *a = ascend_tensor(&s, in), *sum = ascend_tensor(&s, out);
- *     return ascend_run(&s, s.api->aclnnAddGetWorkspaceSize(a, b, ascend_f32(&s, 1), sum, &s.bytes, &s.executor),
- *                       s.api->aclnnAdd, err);
- *
- * Nothing is computed when a step returns: work waits in the stream, and what it needs was copied or stays until then.
- */
+ * model, and what calls of operators are made of (npu_ops.h has the calls). Nothing is computed when a step returns:
+ * work waits in the stream, and what it needs was copied or stays until then. */
 #ifndef ASCEND_H
 #define ASCEND_H
 

@@ -8,12 +8,6 @@
 
 /* ---- what plan asks ------------------------------------------------------------------------------------- */
 
-static bool is_served(const char *soc)
-{
-    ascend_chip chip = ascend_chip_of(soc);
-    return chip == ASCEND_910B || chip == ASCEND_910_93;
-}
-
 const ascend_api *npu_here(const tn_site *site, tn_error *err)
 {
     tn_error why = TN_ERROR_INIT;
@@ -23,7 +17,8 @@ const ascend_api *npu_here(const tn_site *site, tn_error *err)
         return NULL;
     }
     const char *soc = api->aclrtGetSocName();
-    if (soc && !is_served(soc)) {
+    ascend_chip chip = soc ? ascend_chip_of(soc) : ASCEND_910B;
+    if (chip != ASCEND_910B && chip != ASCEND_910_93) {
         tn_fail(err, TN_DECLINED, site->path,
                 "unit is %s, kernel takes Ascend910B1 and later of its family, and "
                 "Ascend910_93",
@@ -104,9 +99,21 @@ tn_tensor npu_take_like(npu_run *r, tn_dtype dtype, tn_tensor like)
     return npu_take(r, dtype, like.ndim, like.shape);
 }
 
+tn_tensor npu_take_column(npu_run *r, tn_tensor like)
+{
+    if (like.ndim > 0)
+        like.shape[like.ndim - 1] = 1;
+    return npu_take_like(r, TN_F32, like);
+}
+
 tn_tensor npu_take_2d(npu_run *r, tn_dtype dtype, int64_t rows, int64_t columns)
 {
     return npu_take(r, dtype, 2, (const int64_t[]){rows, columns});
+}
+
+tn_tensor npu_take_3d(npu_run *r, tn_dtype dtype, int64_t a, int64_t b, int64_t c)
+{
+    return npu_take(r, dtype, 3, (const int64_t[]){a, b, c});
 }
 
 /* ---- views ---------------------------------------------------------------------------------------------- */
@@ -419,6 +426,26 @@ tn_tensor npu_target(npu_run *r, tn_tensor to, const tn_tensor *inputs, int coun
     for (int i = 0; i < count; i++)
         apart |= inputs[i].data == to.data;
     return apart ? npu_take_like(r, to.dtype, to) : tn_tensor_dense(to.data, to.dtype, to.ndim, to.shape);
+}
+
+void npu_clear(npu_run *r, tn_tensor to)
+{
+    size_t before = r->used;
+    if (!to.data || tn_tensor_count(&to) == 0)
+        return;
+    tn_tensor zeros = npu_target(r, to, NULL, 0);
+    npu_zero(r, zeros);
+    npu_settle(r, zeros, to);
+    r->used = before;
+}
+
+void npu_clear_all(npu_run *r, const tn_grads *grads)
+{
+    for (int i = 0; i < TN_CALL_TENSORS; i++)
+        npu_clear(r, grads->in[i]);
+    for (int role = 0; role < TN_ROLE_MAX; role++)
+        for (int64_t i = 0; i < grads->param[role].count; i++)
+            npu_clear(r, grads->param[role].tensors[i]);
 }
 
 void npu_settle(npu_run *r, tn_tensor target, tn_tensor to)

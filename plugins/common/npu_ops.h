@@ -43,6 +43,9 @@ void npu_end(npu_run *r, ascend_step *s, aclnnStatus first, aclnn_second *second
 tn_tensor npu_take(npu_run *r, tn_dtype dtype, int32_t ndim, const int64_t *shape);
 tn_tensor npu_take_like(npu_run *r, tn_dtype dtype, tn_tensor like);
 tn_tensor npu_take_2d(npu_run *r, tn_dtype dtype, int64_t rows, int64_t columns);
+tn_tensor npu_take_3d(npu_run *r, tn_dtype dtype, int64_t a, int64_t b, int64_t c);
+/* f32 of that shape, but with one element in the last dimension. */
+tn_tensor npu_take_column(npu_run *r, tn_tensor like);
 
 /* Bytes that a tensor takes of it, as plan adds them up. */
 size_t npu_bytes(tn_dtype dtype, int64_t count);
@@ -156,5 +159,8 @@ void npu_store(npu_run *r, tn_tensor from, tn_tensor to);
 /* Where a result goes first: to itself, or scratch where that has gaps or is the memory of an input; and from there. */
 tn_tensor npu_target(npu_run *r, tn_tensor to, const tn_tensor *inputs, int count);
 void npu_settle(npu_run *r, tn_tensor target, tn_tensor to);
+/* Zeros for a result, wherever it lies; nothing where it has no data. all: for all gradients. */
+void npu_clear(npu_run *r, tn_tensor to);
+void npu_clear_all(npu_run *r, const tn_grads *grads);
 
 #endif

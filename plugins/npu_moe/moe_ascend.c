@@ -86,28 +86,6 @@ static void grad_of_stack(npu_run *r, const tn_call *call, tn_role role, tn_tens
     r->used = before;
 }
 
-static void clear(npu_run *r, tn_tensor t)
-{
-    size_t before = r->used;
-    if (!t.data || tn_tensor_count(&t) == 0)
-        return;
-    tn_tensor to = npu_target(r, t, NULL, 0);
-    npu_zero(r, to);
-    npu_settle(r, to, t);
-    r->used = before;
-}
-
-/* Without tokens, or without a gradient of the result, all gradients are zeros. */
-static tn_status clear_all(npu_run *r, const tn_grads *grads)
-{
-    for (int i = 0; i < TN_CALL_TENSORS; i++)
-        clear(r, grads->in[i]);
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < grads->param[role].count; i++)
-            clear(r, grads->param[role].tensors[i]);
-    return r->status;
-}
-
 static tn_status experts_backward(const tn_call *call, tn_error *err)
 {
     npu_run r = npu_run_of(call, err);
@@ -117,8 +95,10 @@ static tn_status experts_backward(const tn_call *call, tn_error *err)
     bool turned = moe_ascend_is_turned(site);
     if (r.status != TN_OK)
         return r.status;
-    if (call->in[0].shape[0] == 0 || !g.data)
-        return clear_all(&r, grads);
+    if (call->in[0].shape[0] == 0 || !g.data) {
+        npu_clear_all(&r, grads);
+        return r.status;
+    }
     sorted_tokens t = features(&r, site, call->in[0], call->in[1], call->in[2]);
     tn_tensor results = npu_take_like(&r, g.dtype, t.rows), dresults = npu_take_like(&r, g.dtype, t.rows);
     tn_tensor dp = npu_take_like(&r, g.dtype, t.p), dpair = npu_take_like(&r, g.dtype, t.pair);
@@ -162,8 +142,10 @@ static tn_status product_backward(const tn_call *call, tn_error *err)
     tn_tensor dx = grads->in[0];
     if (r.status != TN_OK)
         return r.status;
-    if (call->in[0].shape[0] == 0 || !grads->out[0].data)
-        return clear_all(&r, grads);
+    if (call->in[0].shape[0] == 0 || !grads->out[0].data) {
+        npu_clear_all(&r, grads);
+        return r.status;
+    }
     tn_tensor g = npu_dense(&r, grads->out[0]), x = npu_dense(&r, call->in[0]);
     grad_of_stack(&r, call, TN_ROLE_WEIGHT, g, x, call->in[1]);
     if (!dx.data)

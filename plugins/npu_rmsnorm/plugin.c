@@ -4,7 +4,6 @@
 #include <tenon/kernel.h>
 
 #include "rmsnorm.h"
-#include "rmsnorm_ascend.h"
 #include "rows.h"
 
 /* Rows are given to a thread in pieces of about this many bytes of x: below two of them, waking the team costs more

@@ -63,4 +63,8 @@ void rmsnorm_kernels_init_avx512(rmsnorm_kernels *table);
 void rmsnorm_kernels_init_avx512bf16(rmsnorm_kernels *table);
 void rmsnorm_kernels_init_neon(rmsnorm_kernels *table);
 
+/* The implementations on an Ascend device. */
+enum { RMSNORM_ASCEND_IMPLS = 3 };
+extern const tn_impl rmsnorm_ascend_impls[RMSNORM_ASCEND_IMPLS];
+
 #endif

@@ -1,6 +1,6 @@
 /* The kernel npu_fused_rmsnorm on an Ascend device: aclnnRmsNorm, which computes in f32 and rounds once, and
  * aclnnRmsNormGrad. Backward, and the gated norm, work on f32 copies, so that each result is rounded once there too. */
-#include "rmsnorm_ascend.h"
+#include "rmsnorm.h"
 
 #include "npu_ops.h"
 
@@ -204,19 +204,12 @@ static void rms_norm(norm_work *w, tn_tensor x, tn_tensor factor, tn_tensor y, t
     npu_rms_norm(&w->r, x, factor, w->call->site->num[TN_NUM_EPS], y, rstd);
 }
 
-/* The scales of the rows: one f32 each, with the rank of x. */
-static tn_tensor room_for_scales(npu_run *r, tn_tensor x)
-{
-    x.shape[x.ndim - 1] = 1;
-    return npu_take_like(r, TN_F32, x);
-}
-
 /* x, y. The operator takes gaps in both; a result in the memory of its input goes through scratch. */
 static void plain_part(norm_work *w, const norm_part *p)
 {
     npu_run *r = &w->r;
     tn_tensor x = p->t[0], y = p->t[1];
-    tn_tensor rstd = room_for_scales(r, x);
+    tn_tensor rstd = npu_take_column(r, x);
     tn_tensor to = x.data == y.data ? npu_take_like(r, y.dtype, y) : y;
     rms_norm(w, x, w->factor, to, rstd);
     npu_settle(r, to, y);
@@ -242,7 +235,7 @@ static void gated_part(norm_work *w, const norm_part *p)
     tn_tensor x = npu_flat(npu_wide_copy(r, p->t[0])), gate = npu_flat(npu_wide_copy(r, p->t[1]));
     tn_tensor n = npu_take_like(r, TN_F32, x);
     tn_tensor both = npu_take_2d(r, TN_F32, x.shape[0], 2 * x.shape[1]);
-    rms_norm(w, x, w->factor, n, room_for_scales(r, x));
+    rms_norm(w, x, w->factor, n, npu_take_column(r, x));
     npu_join(r, gate, n, both);
     npu_swiglu(r, both, x); /* x is not needed any more                                          */
     tn_tensor y = tn_tensor_dense(x.data, TN_F32, p->t[2].ndim, p->t[2].shape);
@@ -315,7 +308,7 @@ static void plain_grad_part(norm_work *w, const norm_part *p)
 {
     npu_run *r = &w->r;
     tn_tensor x = npu_flat(npu_wide_copy(r, p->t[0])), dy = upstream(r, p->t[1], x);
-    tn_tensor y = npu_take_like(r, TN_F32, x), rstd = room_for_scales(r, x);
+    tn_tensor y = npu_take_like(r, TN_F32, x), rstd = npu_take_column(r, x);
     rms_norm(w, x, w->factor, y, rstd);
     store_rows(r, grad_of_norm(w, dy, x, rstd), p->t[2]);
 }
@@ -327,7 +320,7 @@ static void add_grad_part(norm_work *w, const norm_part *p)
     tn_tensor sum = npu_take_like(r, p->t[0].dtype, p->t[0]);
     npu_add(r, p->t[0], p->t[1], 1, sum);
     tn_tensor x = npu_flat(npu_wide_copy(r, sum)), dy = upstream(r, p->t[3], x);
-    tn_tensor y = npu_take_like(r, TN_F32, x), rstd = room_for_scales(r, x);
+    tn_tensor y = npu_take_like(r, TN_F32, x), rstd = npu_take_column(r, x);
     rms_norm(w, x, w->factor, y, rstd);
     tn_tensor dx = grad_of_norm(w, dy, x, rstd);
     if (p->t[2].data) {
@@ -344,7 +337,7 @@ static void gated_grad_part(norm_work *w, const norm_part *p)
 {
     npu_run *r = &w->r;
     tn_tensor x = npu_flat(npu_wide_copy(r, p->t[0])), gate = npu_flat(npu_wide_copy(r, p->t[1]));
-    tn_tensor dy = upstream(r, p->t[2], x), t = npu_take_like(r, TN_F32, x), rstd = room_for_scales(r, x);
+    tn_tensor dy = upstream(r, p->t[2], x), t = npu_take_like(r, TN_F32, x), rstd = npu_take_column(r, x);
     int64_t width = x.shape[1];
     tn_tensor both = npu_take_2d(r, TN_F32, x.shape[0], 2 * width);
     tn_tensor dboth = npu_take_like(r, TN_F32, both);
@@ -398,34 +391,26 @@ static tn_status backward(const tn_call *call, tn_error *err)
 #define PLAIN_NORMS                                                                                                    \
     (TN_TAKES(TN_NORM_W) | TN_TAKES(TN_NORM_1_PLUS_W) | TN_TAKES(TN_NORM_W_F32) | TN_TAKES(TN_NORM_NO_WEIGHT))
 
+#define IMPLEMENTED                                                                                                    \
+    .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8}, .plan = plan, .pack = pack,                 \
+    .forward = forward, .backward = backward
+
 /* Tolerances: the CPU's, since each result is rounded as often; README.md derives them. */
 const tn_impl rmsnorm_ascend_impls[RMSNORM_ASCEND_IMPLS] = {
     {.size = sizeof(tn_impl),
      .op = TN_OP_RMS_NORM,
      .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}},
      .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 3.1, .ulps_f16 = 3.1},
-     .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = plan,
-     .pack = pack,
-     .forward = forward,
-     .backward = backward},
+     IMPLEMENTED},
     {.size = sizeof(tn_impl),
      .op = TN_OP_RMS_NORM,
      .match = {.size = sizeof(tn_match),
                .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = TN_TAKES(TN_NORM_W_GATED)}},
      .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 4.1, .ulps_f16 = 4.1},
-     .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = plan,
-     .pack = pack,
-     .forward = forward,
-     .backward = backward},
+     IMPLEMENTED},
     {.size = sizeof(tn_impl),
      .op = TN_OP_ADD_RMS_NORM,
      .match = {.size = sizeof(tn_match), .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_NORM] = PLAIN_NORMS}},
      .tolerance = {.ulps_f32 = 8, .ulps_bf16 = 3.1, .ulps_f16 = 3.1},
-     .gradient_tolerance = {.ulps_f32 = 64, .ulps_bf16 = 8, .ulps_f16 = 8},
-     .plan = plan,
-     .pack = pack,
-     .forward = forward,
-     .backward = backward},
+     IMPLEMENTED},
 };

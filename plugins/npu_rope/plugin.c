@@ -4,7 +4,6 @@
 #include <tenon/kernel.h>
 
 #include "rope.h"
-#include "rope_ascend.h"
 
 /* plan->user: what plan found out for forward. */
 enum { USER_FUNCTION = 0 };

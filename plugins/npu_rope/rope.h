@@ -33,4 +33,8 @@ void rope_kernels_init_avx512(rope_kernels *table);
 void rope_kernels_init_avx512bf16(rope_kernels *table);
 void rope_kernels_init_neon(rope_kernels *table);
 
+/* The implementations on an Ascend device. */
+enum { ROPE_ASCEND_IMPLS = 2 };
+extern const tn_impl rope_ascend_impls[ROPE_ASCEND_IMPLS];
+
 #endif

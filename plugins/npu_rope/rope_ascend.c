@@ -2,7 +2,7 @@
  * rotates and in the same type, and a dense result; views, copies and casts around it make up the rest. Gradients are
  * rotated back by the same operator with other sines, so aclnnRotaryPositionEmbeddingGrad, which not every installation
  * has, is not needed. */
-#include "rope_ascend.h"
+#include "rope.h"
 
 #include "npu_ops.h"
 
@@ -160,9 +160,7 @@ static void rotate_tensor(rope_job *job, tn_tensor x, tn_tensor y)
     if (!y.data || tn_tensor_count(&y) == 0)
         return;
     if (!x.data) {
-        tn_tensor to = npu_target(r, y, NULL, 0);
-        npu_zero(r, to);
-        npu_settle(r, to, y);
+        npu_clear(r, y);
         return;
     }
     tn_tensor head = npu_narrow(y, 3, 0, job->rotary);
@@ -223,6 +221,8 @@ static tn_status backward(const tn_call *call, tn_error *err)
     (TN_TAKES(TN_ROPE_HALF) | TN_TAKES(TN_ROPE_HALF_NARROW) | TN_TAKES(TN_ROPE_INTERLEAVED) |                          \
      TN_TAKES(TN_ROPE_DEINTERLEAVED))
 
+#define IMPLEMENTED .plan = plan, .forward = forward, .backward = backward
+
 /* README.md derives the tolerances: how often the operator rounds is not documented. */
 const tn_impl rope_ascend_impls[ROPE_ASCEND_IMPLS] = {
     {.size = sizeof(tn_impl),
@@ -231,9 +231,7 @@ const tn_impl rope_ascend_impls[ROPE_ASCEND_IMPLS] = {
                .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ROPE] = NARROW_STYLES},
                .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
      .tolerance = {.ulps_f32 = 4.9, .ulps_bf16 = 4.9, .ulps_f16 = 4.9},
-     .plan = plan,
-     .forward = forward,
-     .backward = backward},
+     IMPLEMENTED},
     {.size = sizeof(tn_impl),
      .op = TN_OP_ROPE,
      .match =
@@ -241,7 +239,5 @@ const tn_impl rope_ascend_impls[ROPE_ASCEND_IMPLS] = {
           .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ROPE] = TN_TAKES(TN_ROPE_COMPLEX) | TN_TAKES(TN_ROPE_HALF_F32)},
           .features = TN_HAS_PARTIAL | TN_HAS_MROPE},
      .tolerance = {.ulps_f32 = 4.9, .ulps_bf16 = 2.1, .ulps_f16 = 2.1},
-     .plan = plan,
-     .forward = forward,
-     .backward = backward},
+     IMPLEMENTED},
 };

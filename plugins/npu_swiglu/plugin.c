@@ -2,7 +2,6 @@
  */
 #define TN_ABI_NEEDED 3 /* TN_SAME_BITS */
 #include "swiglu.h"
-#include "swiglu_ascend.h"
 
 #include <math.h>
 

@@ -42,4 +42,8 @@ typedef struct swiglu_gradients {
 void swiglu_backward(const swiglu_layer *layer, const tn_tensor *x, const swiglu_gradients *to, void *scratch)
     __attribute__((nonnull(4)));
 
+/* The implementations on an Ascend device. */
+enum { SWIGLU_ASCEND_IMPLS = 2 };
+extern const tn_impl swiglu_ascend_impls[SWIGLU_ASCEND_IMPLS];
+
 #endif

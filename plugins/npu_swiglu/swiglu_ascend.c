@@ -1,6 +1,6 @@
 /* npu_fused_swiglu on an Ascend device: products by aclnnMatmul, gate and up side by side, aclnnSwiGlu on the pair, and
  * the gradients by aclnnSwiGluGrad. Weights are used where they lie, as transposed views. */
-#include "swiglu_ascend.h"
+#include "swiglu.h"
 
 #include "npu_ops.h"
 
@@ -148,29 +148,6 @@ static void grad_of_matrix(npu_run *r, tn_tensor g, tn_tensor x, const layer_mat
     r->used = before;
 }
 
-static void clear(npu_run *r, tn_tensor t)
-{
-    size_t before = r->used;
-    if (!t.data)
-        return;
-    tn_tensor to = npu_target(r, t, NULL, 0);
-    npu_zero(r, to);
-    npu_settle(r, to, t);
-    r->used = before;
-}
-
-/* Without tokens, or without a gradient of y, all of them are zeros. */
-static void clear_all(npu_run *r, const layer *l, tn_tensor dx)
-{
-    const layer_matrix *all[] = {&l->gate, &l->up, &l->down};
-    for (int i = 0; i < 3; i++) {
-        clear(r, all[i]->dweight);
-        clear(r, all[i]->dbias);
-    }
-    if (dx.shape[0] > 0)
-        clear(r, dx);
-}
-
 /* dx = rnd(rnd(dgate Wg) + rnd(dup Wu)), or of one product. */
 static void grad_of_x(npu_run *r, const layer *l, tn_tensor dpair, tn_tensor dx)
 {
@@ -197,7 +174,7 @@ static tn_status backward(const tn_call *call, tn_error *err)
     if (r.status != TN_OK)
         return r.status;
     if (x.shape[0] == 0 || !grads->out[0].data) {
-        clear_all(&r, &l, dx);
+        npu_clear_all(&r, grads);
         return r.status;
     }
     x = npu_dense(&r, x);
@@ -223,6 +200,8 @@ enum {
     LAYOUTS = TN_TAKES(TN_LAYOUT_SPLIT) | TN_TAKES(TN_LAYOUT_GATE_UP) | TN_TAKES(TN_LAYOUT_UP_GATE),
 };
 
+#define IMPLEMENTED .plan = plan, .forward = forward, .backward = backward
+
 /* README.md derives the tolerances; biases, which are added to rounded products, have their own. */
 const tn_impl swiglu_ascend_impls[SWIGLU_ASCEND_IMPLS] = {
     {.size = sizeof(tn_impl),
@@ -230,9 +209,7 @@ const tn_impl swiglu_ascend_impls[SWIGLU_ASCEND_IMPLS] = {
      .match = {.size = sizeof(tn_match),
                .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = LAYOUTS}},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 9.3, .ulps_f16 = 9.3},
-     .plan = plan,
-     .forward = forward,
-     .backward = backward,
+     IMPLEMENTED,
      .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 16, .ulps_f16 = 16}},
     {.size = sizeof(tn_impl),
      .op = TN_OP_MLP,
@@ -240,8 +217,6 @@ const tn_impl swiglu_ascend_impls[SWIGLU_ASCEND_IMPLS] = {
                .takes = {[TN_AXIS_DTYPE] = DTYPES, [TN_AXIS_ACT] = TN_TAKES(TN_ACT_SILU), [TN_AXIS_LAYOUT] = LAYOUTS},
                .features = TN_HAS_BIAS},
      .tolerance = {.ulps_f32 = 256, .ulps_bf16 = 15.6, .ulps_f16 = 15.6},
-     .plan = plan,
-     .forward = forward,
-     .backward = backward,
+     IMPLEMENTED,
      .gradient_tolerance = {.ulps_f32 = 256, .ulps_bf16 = 24, .ulps_f16 = 24}},
 };
