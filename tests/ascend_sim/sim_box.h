@@ -188,11 +188,12 @@ static inline void drop(box *b)
     ck_assert_int_eq(CALL(aclrtFree)(b->device), 0);
 }
 
-static inline void drop_all(box *const *boxes, int count)
-{
-    for (int i = 0; i < count; i++)
-        drop(boxes[i]);
-}
+#define DROP(...)                                                                                                      \
+    do {                                                                                                               \
+        box *all_[] = {__VA_ARGS__};                                                                                   \
+        for (size_t i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++)                                                     \
+            drop(all_[i_]);                                                                                            \
+    } while (0)
 
 /* Element i of the memory. */
 static inline float at(const box *b, int64_t i)
@@ -247,11 +248,12 @@ static inline aclScalar *whole_number(int64_t value)
     return CALL(aclCreateScalar)(&value, ACL_INT64);
 }
 
-static inline void free_scalars(aclScalar *const *scalars, int count)
-{
-    for (int i = 0; i < count; i++)
-        ck_assert_int_eq(CALL(aclDestroyScalar)(scalars[i]), 0);
-}
+#define FREE_SCALARS(...)                                                                                              \
+    do {                                                                                                               \
+        const aclScalar *all_[] = {__VA_ARGS__};                                                                       \
+        for (size_t i_ = 0; i_ < sizeof all_ / sizeof *all_; i_++)                                                     \
+            ck_assert_int_eq(CALL(aclDestroyScalar)(all_[i_]), 0);                                                     \
+    } while (0)
 
 /* Nothing is left of what a test made, and it broke no more rules than it meant to. */
 static inline void box_close(int64_t rules)

@@ -26,7 +26,7 @@ START_TEST(values_are_compared)
         BROKEN(FIRST(GeScalar, a.tensor, NULL, out.tensor), 161001);
         BROKEN(FIRST(LtScalar, a.tensor, half, one.tensor), 161002);
         CALL(aclDestroyTensor)(turned);
-        drop_all((box *[]){&a, &out, &near, &one}, 4);
+        DROP(&a, &out, &near, &one);
     }
     int64_t wide[] = {(int64_t)1 << 53, ((int64_t)1 << 53) + 1, ((int64_t)1 << 53) + 2};
     box a = tensor(ACL_INT64, 1, DIMS(3), NULL), out = tensor(ACL_BOOL, 1, DIMS(3), NULL);
@@ -39,8 +39,8 @@ START_TEST(values_are_compared)
     GO(GeScalar, out.tensor, half, out.tensor);
     expect(&out, VALUES(1, 0, 0));
     BROKEN(FIRST(GtScalar, words.tensor, big, out.tensor), 161002);
-    free_scalars((aclScalar *[]){half, third, big}, 3);
-    drop_all((box *[]){&a, &out, &words}, 3);
+    FREE_SCALARS(half, third, big);
+    DROP(&a, &out, &words);
     box_close(10);
 }
 END_TEST
@@ -65,9 +65,9 @@ START_TEST(elements_are_chosen)
         BROKEN(FIRST(SWhere, row.tensor, row.tensor, one.tensor, row.tensor), 161002);
         BROKEN(FIRST(SWhere, NULL, row.tensor, one.tensor, row.tensor), 161001);
         CALL(aclDestroyTensor)(turned);
-        drop_all((box *[]){&a, &one, &out, &row}, 4);
+        DROP(&a, &one, &out, &row);
     }
-    drop_all((box *[]){&mask, &bytes}, 2);
+    DROP(&mask, &bytes);
     box_close(12);
 }
 END_TEST
@@ -94,7 +94,7 @@ START_TEST(choices_have_types)
     BROKEN(FIRST(SWhere, bytes.tensor, half.tensor, half.tensor, half.tensor), 161002);
     BROKEN(FIRST(SWhere, words.tensor, half.tensor, half.tensor, half.tensor), 161002);
     BROKEN(go("aclnnSWhere", FIRST(SWhere, unwritten.tensor, half.tensor, half.tensor, half.tensor)), 0);
-    drop_all((box *[]){&mask, &unwritten, &words, &wide, &half, &other, &out, &large, &bytes}, 9);
+    DROP(&mask, &unwritten, &words, &wide, &half, &other, &out, &large, &bytes);
     box_close(6);
 }
 END_TEST

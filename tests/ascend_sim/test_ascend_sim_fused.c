@@ -25,24 +25,18 @@ START_TEST(halves_are_gate_and_up)
     for (int i = 0; i < 3; i++) {
         box tx = tensor(floats[i], 2, DIMS(ROWS, 2 * HALF), x), tg = tensor(floats[i], 2, DIMS(ROWS, HALF), g);
         box out = tensor(floats[i], 2, DIMS(ROWS, HALF), NULL), back = tensor(floats[i], 2, DIMS(ROWS, 2 * HALF), NULL);
-        ck_assert_int_eq(
-            go("aclnnSwiGlu", CALL(aclnnSwiGluGetWorkspaceSize)(tx.tensor, -1, out.tensor, &needed, &executor)), 0);
+        GO(SwiGlu, tx.tensor, -1, out.tensor);
         expect_near(&out, y, bounds[i]);
-        ck_assert_int_eq(go("aclnnSwiGluGrad", CALL(aclnnSwiGluGradGetWorkspaceSize)(tg.tensor, tx.tensor, -1,
-                                                                                     back.tensor, &needed, &executor)),
-                         0);
+        GO(SwiGluGrad, tg.tensor, tx.tensor, -1, back.tensor);
         expect_near(&back, dx, bounds[i]);
         aclTensor *turned = view_of(&tx, 2, DIMS(2 * HALF, ROWS), DIMS(1, 2 * HALF), 0);
         aclTensor *small = view_of(&out, 2, DIMS(HALF, ROWS), NULL, 0);
-        BROKEN(CALL(aclnnSwiGluGetWorkspaceSize)(turned, 0, small, &needed, &executor), 161002);
-        BROKEN(CALL(aclnnSwiGluGetWorkspaceSize)(tx.tensor, 2, out.tensor, &needed, &executor), 161002);
-        BROKEN(CALL(aclnnSwiGluGetWorkspaceSize)(tx.tensor, 0, out.tensor, &needed, &executor), 161002);
+        BROKEN(FIRST(SwiGlu, turned, 0, small), 161002);
+        BROKEN(FIRST(SwiGlu, tx.tensor, 2, out.tensor), 161002);
+        BROKEN(FIRST(SwiGlu, tx.tensor, 0, out.tensor), 161002);
         CALL(aclDestroyTensor)(turned);
         CALL(aclDestroyTensor)(small);
-        drop(&tx);
-        drop(&tg);
-        drop(&out);
-        drop(&back);
+        DROP(&tx, &tg, &out, &back);
     }
     box_close(9);
 }
@@ -81,21 +75,12 @@ START_TEST(rows_are_rotated)
                 out = tensor(floats[i], 4, DIMS(B, S, HEADS, D), NULL);
             box tc = tensor(floats[i], 4, DIMS(1, S, 1, D), c), ts = tensor(floats[i], 4, DIMS(1, S, 1, D), s);
             slow_rotary(x, c, s, mode, y);
-            ck_assert_int_eq(go("aclnnRotaryPositionEmbedding",
-                                CALL(aclnnRotaryPositionEmbeddingGetWorkspaceSize)(
-                                    tx.tensor, tc.tensor, ts.tensor, mode, out.tensor, &needed, &executor)),
-                             0);
+            GO(RotaryPositionEmbedding, tx.tensor, tc.tensor, ts.tensor, mode, out.tensor);
             expect_near(&out, y, 2 * bounds[i]);
             CALL(aclrtMemset)(out.device, 64, 0, 64);
-            ck_assert_int_eq(go("aclnnRotaryPositionEmbeddingV2",
-                                CALL(aclnnRotaryPositionEmbeddingV2GetWorkspaceSize)(
-                                    tx.tensor, tc.tensor, ts.tensor, mode, NULL, out.tensor, &needed, &executor)),
-                             0);
+            GO(RotaryPositionEmbeddingV2, tx.tensor, tc.tensor, ts.tensor, mode, NULL, out.tensor);
             expect_near(&out, y, 2 * bounds[i]);
-            drop(&tx);
-            drop(&out);
-            drop(&tc);
-            drop(&ts);
+            DROP(&tx, &out, &tc, &ts);
         }
     box_close(0);
 }
@@ -106,15 +91,12 @@ static int try_rotary(const int64_t *x, const int64_t *cos, int64_t mode)
 {
     box tx = tensor(ACL_FLOAT16, 4, x, NULL), tc = tensor(ACL_FLOAT16, 4, cos, NULL),
         out = tensor(ACL_FLOAT16, 4, x, NULL);
-    int code = CALL(aclnnRotaryPositionEmbeddingGetWorkspaceSize)(tx.tensor, tc.tensor, tc.tensor, mode, out.tensor,
-                                                                  &needed, &executor);
+    int code = FIRST(RotaryPositionEmbedding, tx.tensor, tc.tensor, tc.tensor, mode, out.tensor);
     if (!code) {
         CALL(aclSetAclOpExecutorRepeatable)(executor);
         CALL(aclDestroyAclOpExecutor)(executor);
     }
-    drop(&tx);
-    drop(&tc);
-    drop(&out);
+    DROP(&tx, &tc, &out);
     return code;
 }
 
@@ -156,11 +138,8 @@ START_TEST(rotation_has_gradients)
         box tc = tensor(ACL_FLOAT, 4, DIMS(1, S, 1, D), c), ts = tensor(ACL_FLOAT, 4, DIMS(1, S, 1, D), s);
         box dx = tensor(ACL_FLOAT, 4, DIMS(B, S, HEADS, D), NULL), dc = tensor(ACL_FLOAT, 4, DIMS(1, S, 1, D), NULL);
         box ds = tensor(ACL_FLOAT, 4, DIMS(1, S, 1, D), NULL);
-        ck_assert_int_eq(
-            go("aclnnRotaryPositionEmbeddingGrad", CALL(aclnnRotaryPositionEmbeddingGradGetWorkspaceSize)(
-                                                       td.tensor, tc.tensor, ts.tensor, tx.tensor, mode, dx.tensor,
-                                                       dc.tensor, ds.tensor, &needed, &executor)),
-            0);
+        GO(RotaryPositionEmbeddingGrad, td.tensor, tc.tensor, ts.tensor, tx.tensor, mode, dx.tensor, dc.tensor,
+           ds.tensor);
         slow_rotary(x, c, s, mode, y);
         double outer = 0.0, inner = 0.0, angles = 0.0;
         for (int i = 0; i < TOTAL; i++) {
@@ -181,12 +160,10 @@ START_TEST(rotation_has_gradients)
                 expected += (double)dy[j] * y[j];
             ck_assert_double_eq_tol((double)at(&dx, i), expected, 1e-6);
         }
-        BROKEN(CALL(aclnnRotaryPositionEmbeddingGradGetWorkspaceSize)(td.tensor, tc.tensor, ts.tensor, tx.tensor, mode,
-                                                                      dx.tensor, NULL, NULL, &needed, &executor),
-               161001);
-        box *all[] = {&tx, &td, &tc, &ts, &dx, &dc, &ds};
-        for (int b = 0; b < 7; b++)
-            drop(all[b]);
+        BROKEN(
+            FIRST(RotaryPositionEmbeddingGrad, td.tensor, tc.tensor, ts.tensor, tx.tensor, mode, dx.tensor, NULL, NULL),
+            161001);
+        DROP(&tx, &td, &tc, &ts, &dx, &dc, &ds);
     }
     box_close(2);
 }

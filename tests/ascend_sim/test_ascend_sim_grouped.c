@@ -20,13 +20,10 @@ static int grouped(int version, aclTensorList *x, aclTensorList *w, const box *g
                    int64_t list_type, aclTensorList *y)
 {
     const aclTensor *list = groups ? groups->tensor : NULL;
-    int first = version == 5
-                    ? CALL(aclnnGroupedMatmulV5GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, NULL, list, NULL,
-                                                                 NULL, NULL, split, type, list_type, 0, NULL, y, NULL,
-                                                                 NULL, &needed, &executor)
-                    : CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, NULL, list, NULL,
-                                                                 NULL, NULL, split, type, list_type, 0, y, NULL, NULL,
-                                                                 &needed, &executor);
+    int first = version == 5 ? FIRST(GroupedMatmulV5, x, w, NULL, NULL, NULL, NULL, NULL, NULL, list, NULL, NULL, NULL,
+                                     split, type, list_type, 0, NULL, y, NULL, NULL)
+                             : FIRST(GroupedMatmulV4, x, w, NULL, NULL, NULL, NULL, NULL, NULL, list, NULL, NULL, NULL,
+                                     split, type, list_type, 0, y, NULL, NULL);
     int code = go(version == 5 ? "aclnnGroupedMatmulV5" : "aclnnGroupedMatmulV4", first);
     CALL(aclDestroyTensorList)(x);
     CALL(aclDestroyTensorList)(w);
@@ -67,11 +64,7 @@ static experts make_experts(aclDataType type)
 
 static void drop_experts(experts *e)
 {
-    drop(&e->tx);
-    drop(&e->tw);
-    drop(&e->ty);
-    drop(&e->counts);
-    drop(&e->sums);
+    DROP(&e->tx, &e->tw, &e->ty, &e->counts, &e->sums);
 }
 
 static aclTensor *whole(const box *b)
@@ -143,36 +136,27 @@ START_TEST(older_versions_and_biases)
     aclTensor *some[2] = {view_of(&e.tw, 2, DIMS(GK, GN), NULL, 0), view_of(&e.tw, 2, DIMS(GK, GN), NULL, 2 * GK * GN)};
     xs = list_of(2, parts);
     ws = list_of(2, some);
-    ck_assert_int_eq(go("aclnnGroupedMatmulV4", CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(
-                                                    xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-                                                    2, 0, 0, 0, y, NULL, NULL, &needed, &executor)),
-                     0);
+    GO(GroupedMatmulV4, xs, ws, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 2, 0, 0, 0, y, NULL, NULL);
     expect_near(&e.ty, e.y, bounds[2]);
     for (int version = 1; version <= 3; version++) {
         CALL(aclrtMemset)(e.ty.device, 32, 0, 32);
-        int first = version == 1 ? CALL(aclnnGroupedMatmulGetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, sums, 2,
-                                                                            y, &needed, &executor)
-                    : version == 2
-                        ? CALL(aclnnGroupedMatmulV2GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, sums, 2, 0, y,
-                                                                     &needed, &executor)
-                        : CALL(aclnnGroupedMatmulV3GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, e.sums.tensor,
-                                                                     2, 0, y, &needed, &executor);
+        int first = version == 1   ? FIRST(GroupedMatmul, x, w, NULL, NULL, NULL, NULL, NULL, sums, 2, y)
+                    : version == 2 ? FIRST(GroupedMatmulV2, x, w, NULL, NULL, NULL, NULL, NULL, sums, 2, 0, y)
+                                   : FIRST(GroupedMatmulV3, x, w, NULL, NULL, NULL, NULL, NULL, e.sums.tensor, 2, 0, y);
         const char *names[] = {"aclnnGroupedMatmul", "aclnnGroupedMatmulV2", "aclnnGroupedMatmulV3"};
         ck_assert_int_eq(go(names[version - 1], first), 0);
         expect_near(&e.ty, e.y, bounds[2]);
     }
     for (int i = 0; i < GM * GN; i++)
         e.y[i] += i < 2 * GN ? 1.0 : 2.0;
-    ck_assert_int_eq(go("aclnnGroupedMatmulV4", CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(
-                                                    x, w, bias, NULL, NULL, NULL, NULL, NULL, e.counts.tensor, NULL,
-                                                    NULL, NULL, 2, 0, 1, 0, y, NULL, NULL, &needed, &executor)),
-                     0);
+    GO(GroupedMatmulV4, x, w, bias, NULL, NULL, NULL, NULL, NULL, e.counts.tensor, NULL, NULL, NULL, 2, 0, 1, 0, y,
+       NULL, NULL);
     expect_near(&e.ty, e.y, bounds[2]);
-    BROKEN(CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(x, w, bias, bias, NULL, NULL, NULL, NULL, e.counts.tensor, NULL,
-                                                      NULL, NULL, 2, 0, 1, 0, y, NULL, NULL, &needed, &executor),
+    BROKEN(FIRST(GroupedMatmulV4, x, w, bias, bias, NULL, NULL, NULL, NULL, e.counts.tensor, NULL, NULL, NULL, 2, 0, 1,
+                 0, y, NULL, NULL),
            161002); /* a scale, for quantised weights */
-    BROKEN(CALL(aclnnGroupedMatmulV4GetWorkspaceSize)(x, w, NULL, NULL, NULL, NULL, NULL, NULL, e.counts.tensor, NULL,
-                                                      NULL, NULL, 2, 0, 1, 5, y, NULL, NULL, &needed, &executor),
+    BROKEN(FIRST(GroupedMatmulV4, x, w, NULL, NULL, NULL, NULL, NULL, NULL, e.counts.tensor, NULL, NULL, NULL, 2, 0, 1,
+                 5, y, NULL, NULL),
            161002); /* an activation */
     aclTensorList *lists[] = {x, w, y, bias, xs, ws};
     for (int i = 0; i < 6; i++)
@@ -194,10 +178,7 @@ START_TEST(grouped_products_have_limits)
         int code = grouped(4, list_one(whole(&x)), list_one(whole(&w)), &counts, 2, 0, 1, list_one(whole(&y)));
         ck_assert_int_eq(code, k == 65536 ? 161002 : 0);
         ck_assert_int_eq(broken() - before, k == 65536);
-        drop(&x);
-        drop(&w);
-        drop(&y);
-        drop(&counts);
+        DROP(&x, &w, &y, &counts);
     }
     /* Sums of a single group are taken, counts are refused. */
     box x = tensor(ACL_BF16, 2, DIMS(2, 4), NULL), w = tensor(ACL_BF16, 3, DIMS(1, 4, 3), NULL);
@@ -205,10 +186,7 @@ START_TEST(grouped_products_have_limits)
     for (int counts = 0; counts < 2; counts++)
         ck_assert_int_eq(grouped(4, list_one(whole(&x)), list_one(whole(&w)), &one, 2, 0, counts, list_one(whole(&y))),
                          counts ? 161002 : 0);
-    drop(&x);
-    drop(&w);
-    drop(&y);
-    drop(&one);
+    DROP(&x, &w, &y, &one);
     setenv("ASCEND_SIM_SOC", "Ascend310P1", 1); /* FLOAT16 alone, and N in steps of 16 */
     for (int i = 0; i < 3; i++) {
         box x = tensor(i == 1 ? ACL_BF16 : ACL_FLOAT16, 2, DIMS(2, 16), NULL), w = x, y = x;
@@ -218,10 +196,7 @@ START_TEST(grouped_products_have_limits)
         box counts = tensor(ACL_INT64, 1, DIMS(2), VALUES(1, 1));
         int code = grouped(4, list_one(whole(&x)), list_one(whole(&w)), &counts, 2, 0, 1, list_one(whole(&y)));
         ck_assert_int_eq(code, i ? 161002 : 0);
-        drop(&x);
-        drop(&w);
-        drop(&y);
-        drop(&counts);
+        DROP(&x, &w, &y, &counts);
     }
     box_close(4);
 }
@@ -247,9 +222,7 @@ START_TEST(groups_along_k)
     box plain = tensor(ACL_FLOAT, 2, DIMS(GK, GM), NULL);
     BROKEN(grouped(4, list_one(whole(&plain)), list_one(whole(&tg)), &e.counts, 3, 2, 1, list_one(whole(&out))),
            161002);
-    drop(&plain);
-    drop(&tg);
-    drop(&out);
+    DROP(&plain, &tg, &out);
     drop_experts(&e);
     box_close(1);
 }
@@ -276,11 +249,7 @@ START_TEST(grouped_products_have_rules)
     ck_assert_int_eq(ROWS_OF(5, &few, 2, 0, 1, &e.ty), 0);
     ck_assert(isnan(at(&e.ty, GM * GN - 1)) && !isnan(at(&e.ty, 6 * GN - 1))); /* rows beyond the groups stay */
     BROKEN(ROWS_OF(4, &few, 2, 0, 1, &e.ty), 0);                               /* as older versions do not allow */
-    drop(&narrow);
-    drop(&few);
-    drop(&many);
-    drop(&one);
-    drop(&wide);
+    DROP(&narrow, &few, &many, &one, &wide);
     drop_experts(&e);
     box_close(9);
 }

@@ -54,8 +54,7 @@ START_TEST(functions_are_computed)
             ck_assert_int_eq(needed, 0);
             expect_near(&a, y, bounds[i]);
             CALL(aclDestroyTensor)(turned);
-            drop(&a);
-            drop(&out);
+            DROP(&a, &out);
         }
     box_close(0);
 }
@@ -74,8 +73,7 @@ START_TEST(functions_have_edges)
         ck_assert_int_eq(go(functions[f].name, first_of(&functions[f], a.tensor, out.tensor)), 0);
         expect(&out, edges[f]);
     }
-    drop(&a);
-    drop(&out);
+    DROP(&a, &out);
     box_close(0);
 }
 END_TEST
@@ -100,10 +98,9 @@ START_TEST(functions_have_rules)
         BROKEN(first_of(&functions[f], a.tensor, longer.tensor), 161002);
         BROKEN(first_of(&functions[f], a.tensor, half.tensor), 161002);
         BROKEN(first_of(&functions[f], a.tensor, words.tensor), 161002);
-        drop(&taken);
-        drop(&refused);
+        DROP(&taken, &refused);
     }
-    drop_all((box *[]){&a, &half, &longer, &out, &words}, 5);
+    DROP(&a, &half, &longer, &out, &words);
     box_close(30);
 }
 END_TEST
@@ -130,10 +127,9 @@ START_TEST(values_are_limited)
         GO(Relu, a.tensor, out.tensor);
         expect(&out, VALUES(0, 0, 0.25, 3, NAN, 0));
         BROKEN(FIRST(Clamp, a.tensor, NULL, NULL, out.tensor), 161001);
-        drop(&a);
-        drop(&out);
+        DROP(&a, &out);
     }
-    free_scalars((aclScalar *[]){least, most}, 2);
+    FREE_SCALARS(least, most);
     box_close(3);
 }
 END_TEST
@@ -168,8 +164,8 @@ START_TEST(limits_have_rules)
     BROKEN(FIRST(Relu, a.tensor, out.tensor), 161002);
     BROKEN(FIRST(Relu, a.tensor, rank0.tensor), 161002);
     BROKEN(FIRST(Relu, NULL, out.tensor), 161001);
-    free_scalars((aclScalar *[]){half, nothing, much, three, below}, 5);
-    drop_all((box *[]){&a, &words, &bytes, &flags, &rank0, &out, &low, &wide, &large}, 9);
+    FREE_SCALARS(half, nothing, much, three, below);
+    DROP(&a, &words, &bytes, &flags, &rank0, &out, &low, &wide, &large);
     box_close(12);
 }
 END_TEST
@@ -186,7 +182,7 @@ START_TEST(larger_values_are_kept)
         expect(&out, VALUES(NAN, NAN, -3, NAN, 5, -4));
         BROKEN(FIRST(Maximum, a.tensor, row.tensor, row.tensor), 161002);
         BROKEN(FIRST(Maximum, a.tensor, NULL, out.tensor), 161001);
-        drop_all((box *[]){&a, &row, &out}, 3);
+        DROP(&a, &row, &out);
     }
     box low = tensor(ACL_INT8, 1, DIMS(2), VALUES(-5, 5)), high = tensor(ACL_UINT8, 1, DIMS(2), VALUES(200, 1));
     box both = tensor(ACL_INT16, 1, DIMS(2), NULL), half = tensor(ACL_BF16, 1, DIMS(2), VALUES(-8, 0.5));
@@ -197,7 +193,7 @@ START_TEST(larger_values_are_kept)
     expect(&half, VALUES(-5, 5));
     BROKEN(FIRST(Maximum, low.tensor, high.tensor, low.tensor), 161002);
     BROKEN(FIRST(Maximum, half.tensor, three.tensor, three.tensor), 161002);
-    drop_all((box *[]){&low, &high, &both, &half, &three}, 5);
+    DROP(&low, &high, &both, &half, &three);
     box_close(8);
 }
 END_TEST
@@ -218,15 +214,14 @@ START_TEST(softplus_is_straight_beyond_its_threshold)
         BROKEN(FIRST(Softplus, a.tensor, NULL, one, out.tensor), 161001);
         BROKEN(FIRST(Softplus, a.tensor, two, NULL, out.tensor), 161001);
         BROKEN(FIRST(Softplus, a.tensor, zero, one, out.tensor), 161002);
-        drop(&a);
-        drop(&out);
+        DROP(&a, &out);
     }
     box words = tensor(ACL_INT32, 1, DIMS(2), NULL), nothing = tensor(ACL_FLOAT, 1, DIMS(1), VALUES(NAN));
     BROKEN(FIRST(Softplus, words.tensor, two, one, words.tensor), 161002);
     GO(Softplus, nothing.tensor, two, one, nothing.tensor);
     expect(&nothing, VALUES(NAN));
-    free_scalars((aclScalar *[]){two, one, zero}, 3);
-    drop_all((box *[]){&words, &nothing}, 2);
+    FREE_SCALARS(two, one, zero);
+    DROP(&words, &nothing);
     box_close(10);
 }
 END_TEST
@@ -263,7 +258,7 @@ START_TEST(older_chips_have_fewer)
     BROKEN(FIRST(SWhere, flags.tensor, brain.tensor, brain.tensor, brain.tensor), 161002);
     BROKEN(FIRST(Cumsum, brain.tensor, 0, ACL_BF16, brain.tensor), 161002);
     CALL(aclDestroyScalar)(one);
-    drop_all((box *[]){&half, &brain, &flags, &where, &out}, 5);
+    DROP(&half, &brain, &flags, &where, &out);
     box_close(14);
 }
 END_TEST

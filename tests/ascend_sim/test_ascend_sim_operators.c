@@ -18,33 +18,23 @@ START_TEST(elements_are_combined)
         box a = tensor(floats[i], 2, DIMS(2, 2), VALUES(1, 2, 3, 4)),
             row = tensor(floats[i], 1, DIMS(2), VALUES(8, 16));
         box out = tensor(floats[i], 2, DIMS(2, 2), NULL);
-        ck_assert_int_eq(
-            go("aclnnAdd", CALL(aclnnAddGetWorkspaceSize)(a.tensor, row.tensor, two, out.tensor, &needed, &executor)),
-            0);
+        GO(Add, a.tensor, row.tensor, two, out.tensor);
         expect(&out, VALUES(17, 34, 19, 36));
-        ck_assert_int_eq(
-            go("aclnnMul", CALL(aclnnMulGetWorkspaceSize)(a.tensor, row.tensor, out.tensor, &needed, &executor)), 0);
+        GO(Mul, a.tensor, row.tensor, out.tensor);
         expect(&out, VALUES(8, 32, 24, 64));
-        ck_assert_int_eq(
-            go("aclnnDiv", CALL(aclnnDivGetWorkspaceSize)(a.tensor, row.tensor, out.tensor, &needed, &executor)), 0);
+        GO(Div, a.tensor, row.tensor, out.tensor);
         expect(&out, VALUES(0.125, 0.125, 0.375, 0.25));
-        ck_assert_int_eq(
-            go("aclnnMuls", CALL(aclnnMulsGetWorkspaceSize)(a.tensor, half, out.tensor, &needed, &executor)), 0);
+        GO(Muls, a.tensor, half, out.tensor);
         expect(&out, VALUES(0.5, 1, 1.5, 2));
-        ck_assert_int_eq(
-            go("aclnnAdds", CALL(aclnnAddsGetWorkspaceSize)(a.tensor, half, two, out.tensor, &needed, &executor)), 0);
+        GO(Adds, a.tensor, half, two, out.tensor);
         expect(&out, VALUES(2, 3, 4, 5));
-        ck_assert_int_eq(
-            go("aclnnInplaceMul", CALL(aclnnInplaceMulGetWorkspaceSize)(a.tensor, row.tensor, &needed, &executor)), 0);
+        GO(InplaceMul, a.tensor, row.tensor);
         expect(&a, VALUES(8, 32, 24, 64));
-        BROKEN(CALL(aclnnMulGetWorkspaceSize)(row.tensor, a.tensor, row.tensor, &needed, &executor), 161002);
-        BROKEN(CALL(aclnnMulGetWorkspaceSize)(row.tensor, NULL, out.tensor, &needed, &executor), 161001);
-        drop(&a);
-        drop(&row);
-        drop(&out);
+        BROKEN(FIRST(Mul, row.tensor, a.tensor, row.tensor), 161002);
+        BROKEN(FIRST(Mul, row.tensor, NULL, out.tensor), 161001);
+        DROP(&a, &row, &out);
     }
-    CALL(aclDestroyScalar)(two);
-    CALL(aclDestroyScalar)(half);
+    FREE_SCALARS(two, half);
     box_close(6);
 }
 END_TEST
@@ -56,26 +46,17 @@ START_TEST(types_are_promoted_and_filled)
     box a = tensor(ACL_INT32, 1, DIMS(3), VALUES(1, -2, 3)), b = tensor(ACL_INT64, 1, DIMS(3), VALUES(10, 20, 30));
     box c = tensor(ACL_BF16, 1, DIMS(3), VALUES(1, 2, 3)), d = tensor(ACL_FLOAT, 1, DIMS(3), VALUES(0.125, 0, 1));
     box out = tensor(ACL_FLOAT, 1, DIMS(3), NULL);
-    ck_assert_int_eq(
-        go("aclnnAdd", CALL(aclnnAddGetWorkspaceSize)(a.tensor, b.tensor, one, b.tensor, &needed, &executor)), 0);
+    GO(Add, a.tensor, b.tensor, one, b.tensor);
     expect(&b, VALUES(11, 18, 33));
-    ck_assert_int_eq(go("aclnnMul", CALL(aclnnMulGetWorkspaceSize)(c.tensor, d.tensor, out.tensor, &needed, &executor)),
-                     0);
+    GO(Mul, c.tensor, d.tensor, out.tensor);
     expect(&out, VALUES(0.125, 0, 3));
-    BROKEN(CALL(aclnnMulGetWorkspaceSize)(c.tensor, d.tensor, c.tensor, &needed, &executor), 161002);
-    ck_assert_int_eq(
-        go("aclnnInplaceFillScalar", CALL(aclnnInplaceFillScalarGetWorkspaceSize)(a.tensor, seven, &needed, &executor)),
-        0);
+    BROKEN(FIRST(Mul, c.tensor, d.tensor, c.tensor), 161002);
+    GO(InplaceFillScalar, a.tensor, seven);
     expect(&a, VALUES(7, 7, 7));
-    ck_assert_int_eq(go("aclnnInplaceZero", CALL(aclnnInplaceZeroGetWorkspaceSize)(c.tensor, &needed, &executor)), 0);
+    GO(InplaceZero, c.tensor);
     expect(&c, VALUES(0, 0, 0));
-    CALL(aclDestroyScalar)(one);
-    CALL(aclDestroyScalar)(seven);
-    drop(&a);
-    drop(&b);
-    drop(&c);
-    drop(&d);
-    drop(&out);
+    FREE_SCALARS(one, seven);
+    DROP(&a, &b, &c, &d, &out);
     box_close(1);
 }
 END_TEST
@@ -92,13 +73,11 @@ START_TEST(functions_of_elements)
     }
     for (int i = 0; i < 3; i++) {
         box a = tensor(floats[i], 1, DIMS(64), x), out = tensor(floats[i], 1, DIMS(64), NULL);
-        ck_assert_int_eq(go("aclnnSilu", CALL(aclnnSiluGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor)), 0);
+        GO(Silu, a.tensor, out.tensor);
         expect_near(&out, silu, bounds[i]);
-        ck_assert_int_eq(
-            go("aclnnSigmoid", CALL(aclnnSigmoidGetWorkspaceSize)(a.tensor, out.tensor, &needed, &executor)), 0);
+        GO(Sigmoid, a.tensor, out.tensor);
         expect_near(&out, sigmoid, bounds[i]);
-        drop(&a);
-        drop(&out);
+        DROP(&a, &out);
     }
     box_close(0);
 }
@@ -114,31 +93,25 @@ START_TEST(elements_are_moved)
     box whole = tensor(ACL_INT32, 2, DIMS(2, 3), NULL), wide = tensor(ACL_FLOAT, 2, DIMS(2, 5), NULL);
     aclTensor *turned = view_of(&a, 2, DIMS(3, 2), DIMS(1, 3), 0);
     aclIntArray *order = ints(2, DIMS(-1, 0)), *twice = ints(2, DIMS(0, 0));
-    ck_assert_int_eq(
-        go("aclnnCast", CALL(aclnnCastGetWorkspaceSize)(a.tensor, ACL_INT32, whole.tensor, &needed, &executor)), 0);
+    GO(Cast, a.tensor, ACL_INT32, whole.tensor);
     expect(&whole, VALUES(1, 2, 3, 4, -5, 6));
-    BROKEN(CALL(aclnnCastGetWorkspaceSize)(a.tensor, ACL_INT64, whole.tensor, &needed, &executor), 161002);
-    ck_assert_int_eq(
-        go("aclnnInplaceCopy", CALL(aclnnInplaceCopyGetWorkspaceSize)(out.tensor, turned, &needed, &executor)), 0);
+    BROKEN(FIRST(Cast, a.tensor, ACL_INT64, whole.tensor), 161002);
+    GO(InplaceCopy, out.tensor, turned);
     ck_assert_int_gt(needed, 0); /* what is not contiguous takes a workspace */
     expect(&out, VALUES(1, 4, 2.5, -5.5, 3, 6));
     CALL(aclrtMemset)(out.device, 24, 0, 24);
-    ck_assert_int_eq(
-        go("aclnnPermute", CALL(aclnnPermuteGetWorkspaceSize)(a.tensor, order, out.tensor, &needed, &executor)), 0);
+    GO(Permute, a.tensor, order, out.tensor);
     expect(&out, VALUES(1, 4, 2.5, -5.5, 3, 6));
-    BROKEN(CALL(aclnnPermuteGetWorkspaceSize)(a.tensor, twice, out.tensor, &needed, &executor), 161002);
+    BROKEN(FIRST(Permute, a.tensor, twice, out.tensor), 161002);
     aclTensor *part = view_of(&a, 2, DIMS(2, 2), DIMS(3, 1), 1), *same = view_of(&a, 2, DIMS(2, 3), NULL, 0);
     aclTensorList *list = CALL(aclCreateTensorList)((const aclTensor *[]){part, same}, 2);
-    ck_assert_int_eq(go("aclnnCat", CALL(aclnnCatGetWorkspaceSize)(list, -1, wide.tensor, &needed, &executor)), 0);
+    GO(Cat, list, -1, wide.tensor);
     expect(&wide, VALUES(2.5, 3, 1, 2.5, 3, -5.5, 6, 4, -5.5, 6));
     CALL(aclDestroyTensorList)(list);
     CALL(aclDestroyTensor)(turned);
     CALL(aclDestroyIntArray)(order);
     CALL(aclDestroyIntArray)(twice);
-    drop(&a);
-    drop(&out);
-    drop(&whole);
-    drop(&wide);
+    DROP(&a, &out, &whole, &wide);
     box_close(2);
 }
 END_TEST
@@ -148,17 +121,10 @@ START_TEST(rows_are_selected)
     box_open();
     box a = tensor(ACL_BF16, 2, DIMS(3, 2), VALUES(1, 2, 3, 4, 5, 6)), out = tensor(ACL_BF16, 2, DIMS(4, 2), NULL);
     box at = tensor(ACL_INT32, 1, DIMS(4), VALUES(2, 0, 0, 1)), bad = tensor(ACL_INT64, 1, DIMS(4), VALUES(0, 1, 2, 3));
-    ck_assert_int_eq(go("aclnnIndexSelect",
-                        CALL(aclnnIndexSelectGetWorkspaceSize)(a.tensor, 0, at.tensor, out.tensor, &needed, &executor)),
-                     0);
+    GO(IndexSelect, a.tensor, 0, at.tensor, out.tensor);
     expect(&out, VALUES(5, 6, 1, 2, 1, 2, 3, 4));
-    BROKEN(go("aclnnIndexSelect",
-              CALL(aclnnIndexSelectGetWorkspaceSize)(a.tensor, 0, bad.tensor, out.tensor, &needed, &executor)),
-           507015);
-    drop(&a);
-    drop(&out);
-    drop(&at);
-    drop(&bad);
+    BROKEN(go("aclnnIndexSelect", FIRST(IndexSelect, a.tensor, 0, bad.tensor, out.tensor)), 507015);
+    DROP(&a, &out, &at, &bad);
     box_close(1);
 }
 END_TEST
@@ -194,36 +160,29 @@ START_TEST(matrices_are_multiplied)
         aclTensor *one = view_of(&b, 2, DIMS(K, N), DIMS(1, K), 0), *x1 = view_of(&a, 2, DIMS(M, K), NULL, 0);
         aclTensor *row = view_of(&a, 1, DIMS(K), NULL, 0), *y1 = view_of(&flat, 1, DIMS(N), NULL, 0);
         slow_product(x, w, y, 2, false);
-        ck_assert_int_eq(go("aclnnBatchMatMul",
-                            CALL(aclnnBatchMatMulGetWorkspaceSize)(a.tensor, all, out.tensor, 0, &needed, &executor)),
-                         0);
+        GO(BatchMatMul, a.tensor, all, out.tensor, 0);
         expect_near(&out, y, bounds[i]);
         slow_product(x, w, y, 2, true);
-        ck_assert_int_eq(
-            go("aclnnMatmul", CALL(aclnnMatmulGetWorkspaceSize)(a.tensor, one, out.tensor, 1, &needed, &executor)), 0);
+        GO(Matmul, a.tensor, one, out.tensor, 1);
         expect_near(&out, y, bounds[i]);
-        ck_assert_int_eq(go("aclnnMm", CALL(aclnnMmGetWorkspaceSize)(x1, one, flat.tensor, 0, &needed, &executor)), 0);
+        GO(Mm, x1, one, flat.tensor, 0);
         expect_near(&flat, y, bounds[i]);
         CALL(aclrtMemset)(flat.device, 2 * N, 0, 2 * N);
-        ck_assert_int_eq(go("aclnnMatmul", CALL(aclnnMatmulGetWorkspaceSize)(row, one, y1, 0, &needed, &executor)), 0);
+        GO(Matmul, row, one, y1, 0);
         expect_near(&flat, y, bounds[i]);
-        BROKEN(CALL(aclnnMmGetWorkspaceSize)(a.tensor, one, flat.tensor, 0, &needed, &executor), 161002);
-        BROKEN(CALL(aclnnMmGetWorkspaceSize)(x1, x1, flat.tensor, 0, &needed, &executor), 161002);
-        BROKEN(CALL(aclnnMmGetWorkspaceSize)(x1, one, flat.tensor, i == 0 ? 5 : 3, &needed, &executor), 161002);
+        BROKEN(FIRST(Mm, a.tensor, one, flat.tensor, 0), 161002);
+        BROKEN(FIRST(Mm, x1, x1, flat.tensor, 0), 161002);
+        BROKEN(FIRST(Mm, x1, one, flat.tensor, i == 0 ? 5 : 3), 161002);
         aclTensor *views[] = {all, one, x1, row, y1};
         for (int v = 0; v < 5; v++)
             CALL(aclDestroyTensor)(views[v]);
-        drop(&a);
-        drop(&b);
-        drop(&out);
-        drop(&flat);
+        DROP(&a, &b, &out, &flat);
     }
     box a = tensor(ACL_FLOAT16, 2, DIMS(2, 2), VALUES(1, 1, 1, 1)),
         b = tensor(ACL_BF16, 2, DIMS(2, 2), VALUES(1, 1, 1, 1));
-    BROKEN(CALL(aclnnMmGetWorkspaceSize)(a.tensor, b.tensor, a.tensor, 0, &needed, &executor), 161002);
-    BROKEN(CALL(aclnnMmGetWorkspaceSize)(b.tensor, b.tensor, b.tensor, 2, &needed, &executor), 161002);
-    drop(&a);
-    drop(&b);
+    BROKEN(FIRST(Mm, a.tensor, b.tensor, a.tensor, 0), 161002);
+    BROKEN(FIRST(Mm, b.tensor, b.tensor, b.tensor, 2), 161002);
+    DROP(&a, &b);
     box_close(11);
 }
 END_TEST
@@ -259,36 +218,20 @@ START_TEST(rows_are_normalised)
         box out = tensor(floats[i], 3, DIMS(2, 3, WIDTH), NULL), r = tensor(ACL_FLOAT, 3, DIMS(2, 3, 1), NULL);
         box both = tensor(floats[i], 3, DIMS(2, 3, WIDTH), NULL), low = tensor(ACL_FLOAT, 2, DIMS(2, 3), NULL);
         slow_norm(x, g, 0.0, y, rstd);
-        ck_assert_int_eq(go("aclnnRmsNorm", CALL(aclnnRmsNormGetWorkspaceSize)(a.tensor, w.tensor, 1e-5, out.tensor,
-                                                                               r.tensor, &needed, &executor)),
-                         0);
+        GO(RmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor);
         expect_near(&out, y, bounds[i]);
         expect_near(&r, rstd, bounds[0]);
         slow_norm(x, g, 1.0, y, rstd);
-        ck_assert_int_eq(
-            go("aclnnGemmaRmsNorm", CALL(aclnnGemmaRmsNormGetWorkspaceSize)(a.tensor, w.tensor, 1e-5, out.tensor,
-                                                                            r.tensor, &needed, &executor)),
-            0);
+        GO(GemmaRmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor);
         expect_near(&out, y, bounds[i]);
         slow_norm(sum, g, 0.0, y, rstd);
-        ck_assert_int_eq(
-            go("aclnnAddRmsNorm", CALL(aclnnAddRmsNormGetWorkspaceSize)(a.tensor, a.tensor, w.tensor, 1e-5, out.tensor,
-                                                                        r.tensor, both.tensor, &needed, &executor)),
-            0);
+        GO(AddRmsNorm, a.tensor, a.tensor, w.tensor, 1e-5, out.tensor, r.tensor, both.tensor);
         expect_near(&out, y, bounds[i]);
         expect(&both, sum);
-        BROKEN(CALL(aclnnRmsNormGetWorkspaceSize)(a.tensor, w.tensor, 1e-5, out.tensor, NULL, &needed, &executor),
-               161001);
-        BROKEN(CALL(aclnnRmsNormGetWorkspaceSize)(a.tensor, w.tensor, 1e-5, out.tensor, low.tensor, &needed, &executor),
-               561002);
-        BROKEN(CALL(aclnnRmsNormGetWorkspaceSize)(a.tensor, w.tensor, 1e-5, r.tensor, r.tensor, &needed, &executor),
-               i ? 161002 : 561002);
-        drop(&a);
-        drop(&w);
-        drop(&out);
-        drop(&r);
-        drop(&both);
-        drop(&low);
+        BROKEN(FIRST(RmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, NULL), 161001);
+        BROKEN(FIRST(RmsNorm, a.tensor, w.tensor, 1e-5, out.tensor, low.tensor), 561002);
+        BROKEN(FIRST(RmsNorm, a.tensor, w.tensor, 1e-5, r.tensor, r.tensor), i ? 161002 : 561002);
+        DROP(&a, &w, &out, &r, &both, &low);
     }
     box_close(9);
 }
@@ -324,19 +267,12 @@ START_TEST(norms_have_gradients)
         box tx = tensor(floats[i], 2, DIMS(ROWS, WIDTH), x), td = tensor(floats[i], 2, DIMS(ROWS, WIDTH), dy);
         box tg = tensor(floats[i], 1, DIMS(WIDTH), g), tr = tensor(ACL_FLOAT, 2, DIMS(ROWS, 1), factors);
         box out = tensor(floats[i], 2, DIMS(ROWS, WIDTH), NULL), gout = tensor(ACL_FLOAT, 1, DIMS(WIDTH), NULL);
-        ck_assert_int_eq(
-            go("aclnnRmsNormGrad", CALL(aclnnRmsNormGradGetWorkspaceSize)(td.tensor, tx.tensor, tr.tensor, tg.tensor,
-                                                                          out.tensor, gout.tensor, &needed, &executor)),
-            0);
+        GO(RmsNormGrad, td.tensor, tx.tensor, tr.tensor, tg.tensor, out.tensor, gout.tensor);
         expect_near(&out, dx, bounds[i] + 2e-5); /* differences of that step are as good */
         expect_near(&gout, dg, bounds[0]);
         if (i) /* dgamma is in 32 bits whatever x is */
-            BROKEN(CALL(aclnnRmsNormGradGetWorkspaceSize)(td.tensor, tx.tensor, tr.tensor, tg.tensor, out.tensor,
-                                                          tg.tensor, &needed, &executor),
-                   161002);
-        box *all[] = {&tx, &td, &tg, &tr, &out, &gout};
-        for (int b = 0; b < 6; b++)
-            drop(all[b]);
+            BROKEN(FIRST(RmsNormGrad, td.tensor, tx.tensor, tr.tensor, tg.tensor, out.tensor, tg.tensor), 161002);
+        DROP(&tx, &td, &tg, &tr, &out, &gout);
     }
     box_close(2);
 }

@@ -35,33 +35,22 @@ START_TEST(gates_choose_experts)
     box x = tensor(ACL_FLOAT, 2, DIMS(ROWS, EXPERTS), logits), y = tensor(ACL_FLOAT, 2, DIMS(ROWS, K), NULL);
     box at_experts = tensor(ACL_INT32, 2, DIMS(ROWS, K), NULL), rows = tensor(ACL_INT32, 2, DIMS(ROWS, K), NULL);
     box all = tensor(ACL_FLOAT, 2, DIMS(ROWS, EXPERTS), NULL), wide = tensor(ACL_INT64, 2, DIMS(ROWS, K), NULL);
-    ck_assert_int_eq(go("aclnnMoeGatingTopKSoftmax",
-                        CALL(aclnnMoeGatingTopKSoftmaxGetWorkspaceSize)(x.tensor, NULL, K, y.tensor, at_experts.tensor,
-                                                                        rows.tensor, &needed, &executor)),
-                     0);
+    GO(MoeGatingTopKSoftmax, x.tensor, NULL, K, y.tensor, at_experts.tensor, rows.tensor);
     weights(soft, top, false);
     expect_near(&y, top, 2e-6);
     expect(&at_experts, chosen);
     expect(&rows, VALUES(0, 2, 1, 3));
     for (int renorm = 0; renorm < 2; renorm++) {
-        ck_assert_int_eq(go("aclnnMoeGatingTopKSoftmaxV2", CALL(aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize)(
-                                                               x.tensor, NULL, K, renorm, !renorm, y.tensor,
-                                                               at_experts.tensor, all.tensor, &needed, &executor)),
-                         0);
+        GO(MoeGatingTopKSoftmaxV2, x.tensor, NULL, K, renorm, !renorm, y.tensor, at_experts.tensor, all.tensor);
         weights(soft, top, renorm);
         expect_near(&y, top, 2e-6);
         expect_near(&all, soft, 2e-6);
         expect(&at_experts, chosen);
     }
-    BROKEN(CALL(aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize)(x.tensor, NULL, K, 0, false, y.tensor, wide.tensor, NULL,
-                                                             &needed, &executor),
-           161002);
-    BROKEN(CALL(aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize)(x.tensor, NULL, EXPERTS + 1, 0, false, y.tensor,
-                                                             at_experts.tensor, NULL, &needed, &executor),
+    BROKEN(FIRST(MoeGatingTopKSoftmaxV2, x.tensor, NULL, K, 0, false, y.tensor, wide.tensor, NULL), 161002);
+    BROKEN(FIRST(MoeGatingTopKSoftmaxV2, x.tensor, NULL, EXPERTS + 1, 0, false, y.tensor, at_experts.tensor, NULL),
            561002);
-    box *boxes[] = {&x, &y, &at_experts, &rows, &all, &wide};
-    for (int b = 0; b < 6; b++)
-        drop(boxes[b]);
+    DROP(&x, &y, &at_experts, &rows, &all, &wide);
     box_close(2);
 }
 END_TEST
@@ -80,16 +69,10 @@ START_TEST(tokens_are_sent_and_gathered)
     box out = tensor(ACL_FLOAT, 2, DIMS(3, 2), NULL);
     for (int version = 1; version <= 2; version++) {
         if (version == 1)
-            ck_assert_int_eq(go("aclnnMoeInitRouting", CALL(aclnnMoeInitRoutingGetWorkspaceSize)(
-                                                           tx.tensor, rows.tensor, te.tensor, 3, moved.tensor,
-                                                           places.tensor, sorted.tensor, &needed, &executor)),
-                             0);
+            GO(MoeInitRouting, tx.tensor, rows.tensor, te.tensor, 3, moved.tensor, places.tensor, sorted.tensor);
         for (int flag = 1; version == 2 && flag <= 2; flag++) {
-            ck_assert_int_eq(go("aclnnMoeInitRoutingV2",
-                                CALL(aclnnMoeInitRoutingV2GetWorkspaceSize)(tx.tensor, te.tensor, 0, 0, 3, 0, flag,
-                                                                            false, moved.tensor, places.tensor,
-                                                                            counts.tensor, NULL, &needed, &executor)),
-                             0);
+            GO(MoeInitRoutingV2, tx.tensor, te.tensor, 0, 0, 3, 0, flag, false, moved.tensor, places.tensor,
+               counts.tensor, NULL);
             expect(&counts, flag == 1 ? VALUES(2, 4, 6) : VALUES(2, 2, 2));
         }
         expect(&sorted, VALUES(0, 0, 1, 1, 2, 2));
@@ -99,19 +82,13 @@ START_TEST(tokens_are_sent_and_gathered)
             ck_assert_int_eq(place / 2, (int)experts_of[token * 2 + j]);
             ck_assert_float_eq(at(&moved, place * 2), x[token * 2]);
         }
-        ck_assert_int_eq(
-            go("aclnnMoeFinalizeRoutingV2", CALL(aclnnMoeFinalizeRoutingV2GetWorkspaceSize)(
-                                                moved.tensor, places.tensor, tx.tensor, NULL, bias.tensor, ts.tensor,
-                                                te.tensor, version == 1 ? 0 : 2, out.tensor, &needed, &executor)),
-            0);
+        GO(MoeFinalizeRoutingV2, moved.tensor, places.tensor, tx.tensor, NULL, bias.tensor, ts.tensor, te.tensor,
+           version == 1 ? 0 : 2, out.tensor);
         expect(&out, VALUES(2.5, 5, 37, 60, 9.5, 13));
     }
-    BROKEN(CALL(aclnnMoeInitRoutingV2GetWorkspaceSize)(tx.tensor, te.tensor, 0, 4, 3, 1, 0, false, moved.tensor,
-                                                       places.tensor, NULL, NULL, &needed, &executor),
+    BROKEN(FIRST(MoeInitRoutingV2, tx.tensor, te.tensor, 0, 4, 3, 1, 0, false, moved.tensor, places.tensor, NULL, NULL),
            561002);
-    box *boxes[] = {&tx, &te, &rows, &moved, &places, &sorted, &counts, &ts, &bias, &out};
-    for (int b = 0; b < 10; b++)
-        drop(boxes[b]);
+    DROP(&tx, &te, &rows, &moved, &places, &sorted, &counts, &ts, &bias, &out);
     box_close(1);
 }
 END_TEST
@@ -134,10 +111,7 @@ START_TEST(tokens_go_to_experts_and_back)
             sorted = tensor(ACL_INT32, 1, DIMS(T * TOPK), NULL);
         box tp = tensor(floats[i], 2, DIMS(T, TOPK), probs), back = tensor(floats[i], 2, DIMS(T, WIDTH), NULL);
         box wrong = tensor(ACL_INT64, 1, DIMS(T * TOPK), NULL);
-        ck_assert_int_eq(go("aclnnMoeTokenPermute",
-                            CALL(aclnnMoeTokenPermuteGetWorkspaceSize)(tx.tensor, at_experts.tensor, T * TOPK, false,
-                                                                       rows.tensor, sorted.tensor, &needed, &executor)),
-                         0);
+        GO(MoeTokenPermute, tx.tensor, at_experts.tensor, T * TOPK, false, rows.tensor, sorted.tensor);
         float last = -1.0f, mixed[T * WIDTH] = {0};
         for (int row = 0; row < T * TOPK; row++)
             for (int slot = 0; slot < T * TOPK; slot++)
@@ -149,23 +123,12 @@ START_TEST(tokens_go_to_experts_and_back)
                         mixed[slot / TOPK * WIDTH + h] += probs[slot] * x[slot / TOPK * WIDTH + h];
                     }
                 }
-        ck_assert_int_eq(go("aclnnMoeTokenUnpermute",
-                            CALL(aclnnMoeTokenUnpermuteGetWorkspaceSize)(rows.tensor, sorted.tensor, tp.tensor, false,
-                                                                         NULL, back.tensor, &needed, &executor)),
-                         0);
+        GO(MoeTokenUnpermute, rows.tensor, sorted.tensor, tp.tensor, false, NULL, back.tensor);
         expect(&back, mixed); /* sums that 32 bits hold */
-        BROKEN(CALL(aclnnMoeTokenPermuteGetWorkspaceSize)(tx.tensor, at_experts.tensor, 0, true, rows.tensor,
-                                                          sorted.tensor, &needed, &executor),
-               561002);
-        BROKEN(CALL(aclnnMoeTokenPermuteGetWorkspaceSize)(tx.tensor, at_experts.tensor, 0, false, rows.tensor,
-                                                          wrong.tensor, &needed, &executor),
-               161002);
-        BROKEN(CALL(aclnnMoeTokenUnpermuteGetWorkspaceSize)(rows.tensor, sorted.tensor, NULL, false, NULL, back.tensor,
-                                                            &needed, &executor),
-               561002);
-        box *all[] = {&tx, &at_experts, &rows, &sorted, &tp, &back, &wrong};
-        for (int b = 0; b < 7; b++)
-            drop(all[b]);
+        BROKEN(FIRST(MoeTokenPermute, tx.tensor, at_experts.tensor, 0, true, rows.tensor, sorted.tensor), 561002);
+        BROKEN(FIRST(MoeTokenPermute, tx.tensor, at_experts.tensor, 0, false, rows.tensor, wrong.tensor), 161002);
+        BROKEN(FIRST(MoeTokenUnpermute, rows.tensor, sorted.tensor, NULL, false, NULL, back.tensor), 561002);
+        DROP(&tx, &at_experts, &rows, &sorted, &tp, &back, &wrong);
     }
     box_close(9);
 }
@@ -179,34 +142,18 @@ START_TEST(dropped_tokens_add_nothing)
     box rows = tensor(ACL_FLOAT, 2, DIMS(3, 1), NULL), sorted = tensor(ACL_INT32, 1, DIMS(4), NULL);
     box tp = tensor(ACL_BF16, 2, DIMS(2, 2), VALUES(1, 2, 4, 8)), back = tensor(ACL_FLOAT, 2, DIMS(2, 1), NULL);
     for (int64_t kept = -1; kept <= 3; kept += 4) {
-        ck_assert_int_eq(go("aclnnMoeTokenPermute",
-                            CALL(aclnnMoeTokenPermuteGetWorkspaceSize)(tx.tensor, experts_of.tensor, kept, false,
-                                                                       rows.tensor, sorted.tensor, &needed, &executor)),
-                         0);
+        GO(MoeTokenPermute, tx.tensor, experts_of.tensor, kept, false, rows.tensor, sorted.tensor);
         expect(&rows, VALUES(3, 5, 5));
         expect(&sorted, VALUES(3, 0, 1, 2));
     }
-    ck_assert_int_eq(go("aclnnMoeTokenUnpermute",
-                        CALL(aclnnMoeTokenUnpermuteGetWorkspaceSize)(rows.tensor, sorted.tensor, tp.tensor, false, NULL,
-                                                                     back.tensor, &needed, &executor)),
-                     0);
+    GO(MoeTokenUnpermute, rows.tensor, sorted.tensor, tp.tensor, false, NULL, back.tensor);
     expect(&back, VALUES(6, 60));
     /* Nor do rows of weight 0, whatever is in them. */
     box zero = tensor(ACL_FLOAT, 2, DIMS(2, 2), VALUES(1, 2, 0, 8)),
         bad = tensor(ACL_FLOAT, 2, DIMS(3, 1), VALUES(3, NAN, 5));
-    ck_assert_int_eq(go("aclnnMoeTokenUnpermute",
-                        CALL(aclnnMoeTokenUnpermuteGetWorkspaceSize)(bad.tensor, sorted.tensor, zero.tensor, false,
-                                                                     NULL, back.tensor, &needed, &executor)),
-                     0);
+    GO(MoeTokenUnpermute, bad.tensor, sorted.tensor, zero.tensor, false, NULL, back.tensor);
     expect(&back, VALUES(6, 40));
-    drop(&zero);
-    drop(&bad);
-    drop(&tx);
-    drop(&experts_of);
-    drop(&rows);
-    drop(&sorted);
-    drop(&tp);
-    drop(&back);
+    DROP(&zero, &bad, &tx, &experts_of, &rows, &sorted, &tp, &back);
     box_close(0);
 }
 END_TEST
@@ -220,23 +167,15 @@ START_TEST(tokens_have_gradients)
     box probs = tensor(ACL_FLOAT, 2, DIMS(2, 2), VALUES(0.5, 2, 4, 0)), dprobs = tensor(ACL_FLOAT, 2, DIMS(2, 2), NULL);
     box drows = tensor(ACL_FLOAT, 2, DIMS(4, 2), NULL);
     box twice = tensor(ACL_INT32, 1, DIMS(4), VALUES(3, 0, 0, 2));
-    ck_assert_int_eq(go("aclnnMoeTokenPermuteGrad",
-                        CALL(aclnnMoeTokenPermuteGradGetWorkspaceSize)(rows.tensor, sorted.tensor, 2, false, out.tensor,
-                                                                       &needed, &executor)),
-                     0);
+    GO(MoeTokenPermuteGrad, rows.tensor, sorted.tensor, 2, false, out.tensor);
     expect(&out, VALUES(8, 10, 8, 10));
-    ck_assert_int_eq(go("aclnnMoeTokenUnpermuteGrad", CALL(aclnnMoeTokenUnpermuteGradGetWorkspaceSize)(
-                                                          rows.tensor, g.tensor, sorted.tensor, probs.tensor, false,
-                                                          NULL, drows.tensor, dprobs.tensor, &needed, &executor)),
-                     0);
+    GO(MoeTokenUnpermuteGrad, rows.tensor, g.tensor, sorted.tensor, probs.tensor, false, NULL, drows.tensor,
+       dprobs.tensor);
     expect(&drows, VALUES(2, -2, 8, 12, 0, 0, 0.5, -0.5));
     expect(&dprobs, VALUES(-1, -1, 18, 28));
-    BROKEN(go("aclnnMoeTokenPermuteGrad", CALL(aclnnMoeTokenPermuteGradGetWorkspaceSize)(
-                                              rows.tensor, twice.tensor, 2, false, out.tensor, &needed, &executor)),
+    BROKEN(go("aclnnMoeTokenPermuteGrad", FIRST(MoeTokenPermuteGrad, rows.tensor, twice.tensor, 2, false, out.tensor)),
            507015);
-    box *all[] = {&rows, &g, &sorted, &out, &probs, &dprobs, &drows, &twice};
-    for (int b = 0; b < 8; b++)
-        drop(all[b]);
+    DROP(&rows, &g, &sorted, &out, &probs, &dprobs, &drows, &twice);
     box_close(1);
 }
 END_TEST
