@@ -22,9 +22,8 @@ enum { PARAMS = 1024, TOKENS = 21, WIDTH = 50 };
 /* A call with its upstream gradients, drawn on the host; the site's parameters are on both sides. */
 typedef struct trial {
     const variant *v;
-    draw_site drawn;
+    npu_pair_sites *sites;
     tn_site here, there;
-    tn_tensor there_params[PARAMS];
     inputs in;
     gradients want, got; /* upstream gradients of want alone                                       */
     float *step;         /* the tensors of a step                                                  */
@@ -98,70 +97,71 @@ static void draw_call(trial *t, int64_t tokens)
     free(experts.data);
 }
 
-/* The tensor's elements on the device, gap more than its width between rows. */
+/* Elements that a row takes on the device, gap more than its width. */
+static int64_t room_of_row(const tn_tensor *t, int64_t gap)
+{
+    return t->ndim > 1 ? t->shape[t->ndim - 1] + gap : t->ndim > 0 ? t->shape[0] : 1;
+}
+
+static int64_t rows_of(const tn_tensor *t)
+{
+    int64_t width = t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
+    return width > 0 ? tn_tensor_count(t) / width : 0;
+}
+
+static size_t bytes_there(const tn_tensor *t, int64_t gap)
+{
+    return (size_t)(rows_of(t) * room_of_row(t, gap)) * tn_dtype_size(t->dtype);
+}
+
+static bool is_spread(const tn_tensor *t)
+{
+    return t->ndim > 1 && t->stride[t->ndim - 1] == 0;
+}
+
+/* Between a tensor's memory and a copy of the device's: rows, or a number of each. */
+static void move_rows(const tn_tensor *host, char *copy, int64_t gap, bool back)
+{
+    size_t size = tn_dtype_size(host->dtype), each = is_spread(host) ? size : (size_t)room_of_row(host, 0) * size;
+    size_t step = is_spread(host) ? size : (size_t)room_of_row(host, gap) * size;
+    for (int64_t i = 0, rows = rows_of(host); i < rows; i++) {
+        char *here = (char *)host->data + (size_t)i * each, *there = copy + (size_t)i * step;
+        memcpy(back ? here : there, back ? there : here, each);
+    }
+}
+
 static void to_device(const tn_tensor *host, tn_tensor *there, int64_t gap)
 {
-    size_t size = tn_dtype_size(host->dtype);
     *there = *host;
-    int64_t width = host->ndim > 0 ? host->shape[host->ndim - 1] : 1, count = tn_tensor_count(host);
-    int64_t rows = width > 0 ? count / width : 0, stride = host->ndim > 1 ? width + gap : width;
-    bool spread = host->ndim > 1 && host->stride[host->ndim - 1] == 0;
-    for (int32_t i = host->ndim - 2, step = (int32_t)stride; i >= 0 && !spread; i--) {
+    for (int64_t i = host->ndim - 2, step = room_of_row(host, gap); i >= 0 && !is_spread(host); i--) {
         there->stride[i] = step;
-        step *= (int32_t)host->shape[i];
+        step *= host->shape[i];
     }
-    size_t bytes = (size_t)(rows * stride) * size;
+    size_t bytes = bytes_there(host, gap);
     char *copy = calloc(1, bytes + 64);
-    for (int64_t i = 0; i < rows && !spread; i++)
-        memcpy(copy + (size_t)(i * stride) * size, (char *)host->data + (size_t)(i * width) * size,
-               (size_t)width * size);
-    if (spread)
-        memcpy(copy, host->data, (size_t)rows * size);
+    move_rows(host, copy, gap, false);
     ck_assert_int_eq(device_alloc(&npu_pair_npu, bytes, &there->data, NULL), TN_OK);
     ck_assert_int_eq(device_upload(&npu_pair_npu, there->data, copy, bytes, NULL), TN_OK);
     free(copy);
 }
 
-static size_t bytes_there(const tn_tensor *t, int64_t gap)
-{
-    int64_t width = t->ndim > 0 ? t->shape[t->ndim - 1] : 1, count = tn_tensor_count(t);
-    int64_t rows = width > 0 ? count / width : 0;
-    return (size_t)(rows * (t->ndim > 1 ? width + gap : width)) * tn_dtype_size(t->dtype);
-}
-
 static void from_device(const tn_tensor *there, const tn_tensor *host, int64_t gap)
 {
-    size_t size = tn_dtype_size(host->dtype), bytes = bytes_there(host, gap);
-    int64_t width = host->ndim > 0 ? host->shape[host->ndim - 1] : 1,
-            rows = tn_tensor_count(host) / (width ? width : 1);
-    int64_t stride = host->ndim > 1 ? width + gap : width;
+    size_t bytes = bytes_there(host, gap);
     char *copy = malloc(bytes + 64);
     ck_assert_int_eq(device_download(&npu_pair_npu, copy, there->data, bytes, NULL), TN_OK);
-    bool spread = host->ndim > 1 && host->stride[host->ndim - 1] == 0;
-    for (int64_t i = 0; i < rows && !spread; i++)
-        memcpy((char *)host->data + (size_t)(i * width) * size, copy + (size_t)(i * stride) * size,
-               (size_t)width * size);
-    if (spread)
-        memcpy(host->data, copy, (size_t)rows * size);
+    move_rows(host, copy, gap, true);
     free(copy);
 }
 
 static trial *trial_open(const variant *v, tn_dtype dtype, int64_t tokens)
 {
     trial *t = calloc(1, sizeof *t);
-    tn_error err = TN_ERROR_INIT;
     tn_site like = variant_site(v, dtype);
-    ck_assert_msg(draw_site_open(&t->drawn, &like, 7, &err) == TN_OK, "%s: %s", v->name, err.message);
     t->v = v;
-    t->here = t->there = t->drawn.site;
-    tn_tensor *next = t->there_params;
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        tn_param *p = &t->there.param[role];
-        for (int64_t i = 0; i < p->count; i++)
-            to_device(&t->here.param[role].tensors[i], &next[i], 0);
-        p->tensors = next;
-        next += p->count;
-    }
+    t->sites = npu_pair_draw(&like);
+    t->here = t->sites->drawn.site;
+    t->there = t->sites->there;
     if (v->op >= TN_OP_FIRST_STEP)
         draw_step(t, dtype, tokens);
     else
@@ -171,12 +171,7 @@ static trial *trial_open(const variant *v, tn_dtype dtype, int64_t tokens)
 
 static void trial_close(trial *t)
 {
-    ck_assert_int_eq(device_sync(&npu_pair_npu, NULL), TN_OK);
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < t->there.param[role].count; i++) {
-            const tn_tensor *p = &t->there.param[role].tensors[i];
-            device_free(&npu_pair_npu, p->data, bytes_there(p, 0));
-        }
+    npu_pair_drop(t->sites);
     if (t->v->op >= TN_OP_FIRST_STEP) {
         for (int i = 0; i < t->in.call.in_count; i++) {
             free(t->in.call.in[i].data);
@@ -189,7 +184,6 @@ static void trial_close(trial *t)
         gradients_close(&t->got);
         inputs_close(&t->in);
     }
-    draw_site_close(&t->drawn);
     free(t);
 }
 

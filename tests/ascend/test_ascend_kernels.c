@@ -13,8 +13,6 @@
 #include "suite.h"
 #include "verify/verify_plugin_sites.h"
 
-#include <limits.h>
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,63 +31,6 @@ static const tn_kernel *kernel_of(const char *id)
     return &kernel->kernel;
 }
 
-/* ---- sites there ------------------------------------------------------------------------------------------- */
-
-/* A made-up site whose parameters lie on the device. */
-typedef struct far_site {
-    draw_site host;
-    tn_site site;
-    tn_tensor *tensors;
-    void *memory;
-    size_t bytes;
-} far_site;
-
-static size_t bytes_of(const tn_tensor *t)
-{
-    return (tn_dtype_bytes(t->dtype, tn_tensor_count(t)) + 63) & ~(size_t)63;
-}
-
-static void upload(far_site *f)
-{
-    char *at = f->memory;
-    size_t next = 0;
-    for (int role = 0; role < TN_ROLE_MAX; role++) {
-        tn_param *p = &f->site.param[role];
-        const tn_tensor *from = p->tensors;
-        p->tensors = p->count ? &f->tensors[next] : NULL;
-        for (int64_t i = 0; i < p->count; i++, next++) {
-            f->tensors[next] = from[i];
-            f->tensors[next].data = at;
-            ck_assert_int_eq(device_upload(&npu_pair_npu, at, from[i].data,
-                                           tn_dtype_bytes(from[i].dtype, tn_tensor_count(&from[i])), NULL),
-                             TN_OK);
-            at += bytes_of(&from[i]);
-        }
-    }
-}
-
-static void far_site_open(far_site *f, const tn_site *like)
-{
-    size_t count = 0;
-    tn_error err = TN_ERROR_INIT;
-    *f = (far_site){.bytes = 64};
-    ck_assert_msg(draw_site_open(&f->host, like, 7, &err) == TN_OK, "%s", err.message);
-    f->site = f->host.site;
-    for (int role = 0; role < TN_ROLE_MAX; role++)
-        for (int64_t i = 0; i < f->site.param[role].count; i++, count++)
-            f->bytes += bytes_of(&f->site.param[role].tensors[i]);
-    f->tensors = calloc(count + 1, sizeof *f->tensors);
-    ck_assert_int_eq(device_alloc(&npu_pair_npu, f->bytes, &f->memory, NULL), TN_OK);
-    upload(f);
-}
-
-static void far_site_close(far_site *f)
-{
-    device_free(&npu_pair_npu, f->memory, f->bytes);
-    free(f->tensors);
-    draw_site_close(&f->host);
-}
-
 /* ---- numbers ------------------------------------------------------------------------------------------------ */
 
 /* What made-up sites may be declined for: limits that no rule of a match can tell. */
@@ -106,28 +47,27 @@ static bool is_known(const char *reason)
 /* Returns whether the site was tried. */
 static bool try_site(const tn_impl *impl, const tn_site *like)
 {
-    far_site f;
     char text[256], reason[256];
     tn_error err = TN_ERROR_INIT;
     compare_figures figures = {0};
-    far_site_open(&f, like);
-    verify_plugin_sites_text(&f.site, text, sizeof text);
+    npu_pair_sites *s = npu_pair_draw(like);
+    verify_plugin_sites_text(&s->there, text, sizeof text);
     tn_plan plan = {.size = sizeof plan, .threads = 1, .max_tokens = 16};
-    bool takes = match_site(&f.site, impl, reason, sizeof reason) == TN_OK;
-    if (takes && impl->plan(&f.site, &plan, &err) != TN_OK) {
-        ck_assert_msg(is_known(err.message), "%s at %s: %s", tn_op_name(f.site.op), text, err.message);
+    bool takes = match_site(&s->there, impl, reason, sizeof reason) == TN_OK;
+    if (takes && impl->plan(&s->there, &plan, &err) != TN_OK) {
+        ck_assert_msg(is_known(err.message), "%s at %s: %s", tn_op_name(s->there.op), text, err.message);
         takes = false;
     }
     const check_subject subject = {.device = &npu_pair_npu,
                                    .cpu = &npu_pair_cpu,
-                                   .site = &f.site,
+                                   .site = &s->there,
                                    .impl = impl,
                                    .gradients = impl->backward != NULL};
     tn_error why = TN_ERROR_INIT;
     if (takes)
-        ck_assert_msg(check_site(&subject, NULL, 0, &figures, &why) == TN_OK, "%s at %s: %s", tn_op_name(f.site.op),
+        ck_assert_msg(check_site(&subject, NULL, 0, &figures, &why) == TN_OK, "%s at %s: %s", tn_op_name(s->there.op),
                       text, why.message);
-    far_site_close(&f);
+    npu_pair_drop(s);
     return takes;
 }
 
@@ -200,7 +140,6 @@ static tn_call heads_make(heads_call *at, const tn_site *site, tn_grads *grads, 
 
 static void try_heads(const tn_site *like, bool backward)
 {
-    far_site f;
     graph_binding bound = {0};
     heads_call *want = calloc(1, sizeof *want), *got = calloc(1, sizeof *got);
     tn_grads grads[2];
@@ -208,24 +147,24 @@ static void try_heads(const tn_site *like, bool backward)
     void *far;
     tn_error err = TN_ERROR_INIT;
     compare_figures figures = {0};
-    far_site_open(&f, like);
+    npu_pair_sites *s = npu_pair_draw(like);
     for (int i = 0; i < HEADS_ELEMENTS; i++) {
         want->x[i] = (float)(i * 37 % 101 - 50) / 16;
         want->dy[i] = (float)(i * 53 % 97 - 48) / 32;
     }
     *got = *want;
-    const tn_impl *impl = impl_for(ids[0], &f.site);
-    ck_assert_int_eq(timing_bind(&npu_pair_npu, &f.site, impl, &bound, &err), TN_OK);
+    const tn_impl *impl = impl_for(ids[0], &s->there);
+    ck_assert_int_eq(timing_bind(&npu_pair_npu, &s->there, impl, &bound, &err), TN_OK);
     bound.plan.max_tokens = heads_shape[0] * heads_shape[1];
-    ck_assert_int_eq(impl->plan(&f.site, &bound.plan, &err), TN_OK);
+    ck_assert_int_eq(impl->plan(&s->there, &bound.plan, &err), TN_OK);
     ck_assert_int_eq(device_alloc(&npu_pair_npu, sizeof *got, &far, NULL), TN_OK);
     ck_assert_int_eq(device_upload(&npu_pair_npu, far, got, sizeof *got, NULL), TN_OK);
-    tn_call eager = heads_make(want, &f.host.site, backward ? &grads[0] : NULL, &weights[0]);
-    tn_call there = heads_make(far, &f.site, backward ? &grads[1] : NULL, &weights[1]);
+    tn_call eager = heads_make(want, &s->drawn.site, backward ? &grads[0] : NULL, &weights[0]);
+    tn_call there = heads_make(far, &s->there, backward ? &grads[1] : NULL, &weights[1]);
     ck_assert_int_eq(run_alone(&npu_pair_cpu, NULL, NULL, &eager, &err), TN_OK);
     ck_assert_msg(run_alone(&npu_pair_npu, NULL, &bound, &there, &err) == TN_OK, "%s", err.message);
     ck_assert_int_eq(device_download(&npu_pair_npu, got, far, sizeof *got, NULL), TN_OK);
-    tn_call here = heads_make(got, &f.site, backward ? &grads[1] : NULL, &weights[1]);
+    tn_call here = heads_make(got, &s->there, backward ? &grads[1] : NULL, &weights[1]);
     if (backward)
         compare_gradients(&eager, &grads[1], impl->gradient_tolerance.ulps_f32, NULL, &figures, NULL);
     else
@@ -233,7 +172,7 @@ static void try_heads(const tn_site *like, bool backward)
     ck_assert_msg(figures.worst <= 1, "norm %d: %s", (int)like->meaning[TN_AXIS_NORM], figures.detail);
     device_free(&npu_pair_npu, far, sizeof *got);
     device_free(&npu_pair_npu, (void *)(uintptr_t)bound.packed, bound.plan.packed_bytes);
-    far_site_close(&f);
+    npu_pair_drop(s);
     free(want);
     free(got);
 }
@@ -272,13 +211,12 @@ END_TEST
 
 static void expect_declined(const tn_impl *impl, const tn_site *like, const char *reason)
 {
-    far_site f;
     tn_error err = TN_ERROR_INIT;
-    far_site_open(&f, like);
+    npu_pair_sites *s = npu_pair_draw(like);
     tn_plan plan = {.size = sizeof plan, .threads = 1, .max_tokens = 16};
-    ck_assert_int_eq(impl->plan(&f.site, &plan, &err), TN_DECLINED);
+    ck_assert_int_eq(impl->plan(&s->there, &plan, &err), TN_DECLINED);
     ck_assert_msg(strstr(err.message, reason) != NULL, "'%s' says nothing of '%s'", err.message, reason);
-    far_site_close(&f);
+    npu_pair_drop(s);
 }
 
 START_TEST(limits_are_told)

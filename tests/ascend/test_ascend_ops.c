@@ -14,70 +14,50 @@
 /* ---- sites -------------------------------------------------------------------------------------------------- */
 
 static const variant variants[] = {
-    {.name = "plain attention", .op = TN_OP_ATTENTION},
-    {.name = "a key head for each", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 6}}},
-    {.name = "one key head", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 1}, {TN_DIM_HEAD, 24}}},
-    {.name = "values of another width", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD_V, 20}}},
-    {.name = "window", .op = TN_OP_ATTENTION, .features = TN_HAS_WINDOW},
-    {.name = "chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_CHUNK},
-    {.name = "softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_SOFTCAP},
-    {.name = "sinks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS},
-    {.name = "sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},
-    {.name = "softmax router", .op = TN_OP_MOE_ROUTE},
-    {.name = "renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
-    {.name = "sigmoid router",
-     .op = TN_OP_MOE_ROUTE,
-     .score = TN_SCORE_SIGMOID,
+    {"plain attention", .op = TN_OP_ATTENTION},
+    {"a key head for each", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 6}}},
+    {"one key head", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_KV_HEADS, 1}, {TN_DIM_HEAD, 24}}},
+    {"values of another width", .op = TN_OP_ATTENTION, .dims = {{TN_DIM_HEAD_V, 20}}},
+    {"window", .op = TN_OP_ATTENTION, .features = TN_HAS_WINDOW},
+    {"chunk", .op = TN_OP_ATTENTION, .features = TN_HAS_CHUNK},
+    {"softcap", .op = TN_OP_ATTENTION, .features = TN_HAS_SOFTCAP},
+    {"sinks", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS},
+    {"sinks in a window", .op = TN_OP_ATTENTION, .features = TN_HAS_SINKS | TN_HAS_WINDOW},
+    {"softmax router", .op = TN_OP_MOE_ROUTE},
+    {"renormalised", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_RENORM, .eps = 1e-9},
+    {"sigmoid router", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID,
      .features = TN_HAS_RENORM | TN_HAS_CORRECTION_BIAS | TN_HAS_ROUTE_SCALE},
-    {.name = "softmax of the best",
-     .op = TN_OP_MOE_ROUTE,
-     .score = TN_SCORE_TOPK_SOFTMAX,
-     .features = TN_HAS_EXPERT_SCALE},
-    {.name = "sigmoid of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID},
-    {.name = "router in f32",
-     .op = TN_OP_MOE_ROUTE,
+    {"softmax of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SOFTMAX, .features = TN_HAS_EXPERT_SCALE},
+    {"sigmoid of the best", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_TOPK_SIGMOID},
+    {"router in f32", .op = TN_OP_MOE_ROUTE,
      .features = TN_HAS_F32_ROUTER | TN_HAS_F32_ROUTING | TN_HAS_CORRECTION_BIAS},
-    {.name = "best groups", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS},
-    {.name = "groups by pairs", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUP_PAIRS},
-    {.name = "groups of sigmoids",
-     .op = TN_OP_MOE_ROUTE,
-     .score = TN_SCORE_SIGMOID,
+    {"best groups", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUPS},
+    {"groups by pairs", .op = TN_OP_MOE_ROUTE, .features = TN_HAS_GROUP_PAIRS},
+    {"groups of sigmoids", .op = TN_OP_MOE_ROUTE, .score = TN_SCORE_SIGMOID,
      .features = TN_HAS_GROUPS | TN_HAS_CORRECTION_BIAS | TN_HAS_RENORM},
-    {.name = "all experts", .op = TN_OP_MOE_ROUTE, .dims = {{TN_DIM_EXPERTS, 4}, {TN_DIM_TOP_K, 4}}},
-    {.name = "experts in a list", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST},
-    {.name = "a list of many",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_EXPERT_LIST,
+    {"all experts", .op = TN_OP_MOE_ROUTE, .dims = {{TN_DIM_EXPERTS, 4}, {TN_DIM_TOP_K, 4}}},
+    {"experts in a list", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST},
+    {"a list of many", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST,
      .dims = {{TN_DIM_EXPERTS, 70}, {TN_DIM_TOP_K, 6}}},
-    {.name = "a list of too many",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_EXPERT_LIST,
+    {"a list of too many", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST,
      .dims = {{TN_DIM_EXPERTS, 130}, {TN_DIM_TOP_K, 3}}},
-    {.name = "stacked, [out,in]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI},
-    {.name = "stacked, [in,out]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO},
-    {.name = "pairs, clamped, biased",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_PAIRS_IO,
-     .act = TN_ACT_CLAMPED_SWIGLU,
+    {"stacked, [out,in]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI},
+    {"stacked, [in,out]", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO},
+    {"pairs, clamped, biased", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_PAIRS_IO, .act = TN_ACT_CLAMPED_SWIGLU,
      .features = TN_HAS_BIAS},
-    {.name = "a list with biases", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST, .features = TN_HAS_BIAS},
-    {.name = "weights of inputs",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_STACKED_IO,
-     .features = TN_HAS_INPUT_SCALE},
-    {.name = "weights in f32", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .features = TN_HAS_F32_ROUTING},
-    {.name = "gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU_TANH},
-    {.name = "quick gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_QUICK_GELU},
-    {.name = "gelu with erf", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST, .act = TN_ACT_GELU},
-    {.name = "relu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO, .act = TN_ACT_RELU},
-    {.name = "one expert",
-     .op = TN_OP_MOE_EXPERTS,
-     .layout = TN_LAYOUT_STACKED_OI,
+    {"a list with biases", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST, .features = TN_HAS_BIAS},
+    {"weights of inputs", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO, .features = TN_HAS_INPUT_SCALE},
+    {"weights in f32", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .features = TN_HAS_F32_ROUTING},
+    {"gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_GELU_TANH},
+    {"quick gelu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI, .act = TN_ACT_QUICK_GELU},
+    {"gelu with erf", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_EXPERT_LIST, .act = TN_ACT_GELU},
+    {"relu", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_IO, .act = TN_ACT_RELU},
+    {"one expert", .op = TN_OP_MOE_EXPERTS, .layout = TN_LAYOUT_STACKED_OI,
      .dims = {{TN_DIM_EXPERTS, 1}, {TN_DIM_TOP_K, 1}}},
-    {.name = "groups in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_EXPERT_LIST},
-    {.name = "groups, [in,out] in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_LIST_IO},
-    {.name = "groups, [out,in]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI},
-    {.name = "groups, [in,out]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_IO},
+    {"groups in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_EXPERT_LIST},
+    {"groups, [in,out] in a list", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_LIST_IO},
+    {"groups, [out,in]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_OI},
+    {"groups, [in,out]", .op = TN_OP_GROUPED_MATMUL, .layout = TN_LAYOUT_STACKED_IO},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 static const tn_dtype dtypes[] = {TN_F32, TN_BF16, TN_F16};
@@ -178,15 +158,15 @@ START_TEST(counts_are_looked_at)
     ((int64_t *)in.call.in[1].data)[2] += 1;
     tn_call far = in.call;
     npu_pair_give_results(&in.call);
-    npu_pair_upload(&in.call.in[0], &far.in[0]);
-    npu_pair_upload(&in.call.in[1], &far.in[1]);
-    npu_pair_upload(&in.call.out[0], &far.out[0]);
+    const tn_tensor *here[] = {&in.call.in[0], &in.call.in[1], &in.call.out[0]};
+    tn_tensor *there[] = {&far.in[0], &far.in[1], &far.out[0]};
+    for (int i = 0; i < 3; i++)
+        npu_pair_upload(here[i], there[i]);
     far.site = &s->there;
     ck_assert_int_ne(run_alone(&npu_pair_npu, NULL, NULL, &far, &err), TN_OK);
     ck_assert_ptr_nonnull(strstr(err.message, "the counts must add up to the rows of x"));
-    device_free(&npu_pair_npu, far.in[0].data, tn_dtype_bytes(far.in[0].dtype, tn_tensor_count(&far.in[0])));
-    device_free(&npu_pair_npu, far.in[1].data, tn_dtype_bytes(far.in[1].dtype, tn_tensor_count(&far.in[1])));
-    device_free(&npu_pair_npu, far.out[0].data, tn_dtype_bytes(far.out[0].dtype, tn_tensor_count(&far.out[0])));
+    for (int i = 0; i < 3; i++)
+        device_free(&npu_pair_npu, there[i]->data, tn_dtype_bytes(there[i]->dtype, tn_tensor_count(there[i])));
     npu_pair_free_results(&in.call);
     inputs_close(&in);
     npu_pair_drop(s);
