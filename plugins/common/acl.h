@@ -12,7 +12,6 @@
 
 typedef int aclError;        /* runtime calls */
 typedef int32_t aclnnStatus; /* tensor objects and operators */
-typedef uint16_t aclFloat16;
 typedef void *aclrtStream;
 typedef void *aclrtContext;
 typedef void *aclrtEvent;
@@ -20,10 +19,7 @@ typedef void *aclrtEvent;
 typedef struct aclTensor aclTensor; /* all opaque, heap allocated by the library */
 typedef struct aclScalar aclScalar;
 typedef struct aclIntArray aclIntArray;
-typedef struct aclFloatArray aclFloatArray;
-typedef struct aclBoolArray aclBoolArray;
 typedef struct aclTensorList aclTensorList;
-typedef struct aclScalarList aclScalarList;
 typedef struct aclOpExecutor aclOpExecutor;
 
 typedef enum {
@@ -40,34 +36,16 @@ typedef enum {
     ACL_UINT64 = 10,
     ACL_DOUBLE = 11,
     ACL_BOOL = 12,
-    ACL_STRING = 13,
     ACL_COMPLEX64 = 16,
     ACL_COMPLEX128 = 17,
     ACL_BF16 = 27,
-    ACL_INT4 = 29,
-    ACL_UINT1 = 30,
     ACL_COMPLEX32 = 33
 } aclDataType;
 
 typedef enum {
     ACL_FORMAT_UNDEFINED = -1,
-    ACL_FORMAT_NCHW = 0,
-    ACL_FORMAT_NHWC = 1,
     ACL_FORMAT_ND = 2,
-    ACL_FORMAT_NC1HWC0 = 3,
-    ACL_FORMAT_FRACTAL_Z = 4,
-    ACL_FORMAT_NC1HWC0_C04 = 12,
-    ACL_FORMAT_HWCN = 16,
-    ACL_FORMAT_NDHWC = 27,
-    ACL_FORMAT_FRACTAL_NZ = 29,
-    ACL_FORMAT_NCDHW = 30,
-    ACL_FORMAT_NDC1HWC0 = 32,
-    ACL_FRACTAL_Z_3D = 33,
-    ACL_FORMAT_NC = 35,
-    ACL_FORMAT_NCL = 47
 } aclFormat;
-
-typedef enum { ACL_DEVICE = 0, ACL_HOST = 1 } aclrtRunMode;
 
 typedef enum {
     ACL_MEMCPY_HOST_TO_HOST = 0,
@@ -76,45 +54,22 @@ typedef enum {
     ACL_MEMCPY_DEVICE_TO_DEVICE = 3,
     ACL_MEMCPY_DEFAULT = 4,
     ACL_MEMCPY_HOST_TO_BUF_TO_DEVICE = 5,
-    ACL_MEMCPY_INNER_DEVICE_TO_DEVICE = 6,
     ACL_MEMCPY_INTER_DEVICE_TO_DEVICE = 7
 } aclrtMemcpyKind;
 
 typedef enum {
     ACL_MEM_MALLOC_HUGE_FIRST = 0,
-    ACL_MEM_MALLOC_HUGE_ONLY = 1,
-    ACL_MEM_MALLOC_NORMAL_ONLY = 2,
-    ACL_MEM_MALLOC_HUGE_FIRST_P2P = 3,
-    ACL_MEM_MALLOC_HUGE_ONLY_P2P = 4,
-    ACL_MEM_MALLOC_NORMAL_ONLY_P2P = 5,
-    ACL_MEM_MALLOC_HUGE1G_ONLY = 6,
     ACL_MEM_MALLOC_HUGE1G_ONLY_P2P = 7,
     ACL_MEM_TYPE_LOW_BAND_WIDTH = 0x0100,
     ACL_MEM_TYPE_HIGH_BAND_WIDTH = 0x1000
 } aclrtMemMallocPolicy;
 
-typedef enum {
-    ACL_DDR_MEM = 0,
-    ACL_HBM_MEM = 1,
-    ACL_DDR_MEM_HUGE = 2,
-    ACL_DDR_MEM_NORMAL = 3,
-    ACL_HBM_MEM_HUGE = 4,
-    ACL_HBM_MEM_NORMAL = 5,
-    ACL_DDR_MEM_P2P_HUGE = 6,
-    ACL_DDR_MEM_P2P_NORMAL = 7,
-    ACL_HBM_MEM_P2P_HUGE = 8,
-    ACL_HBM_MEM_P2P_NORMAL = 9,
-    ACL_HBM_MEM_HUGE1G = 10,
-    ACL_HBM_MEM_P2P_HUGE1G = 11
-} aclrtMemAttr;
+typedef enum { ACL_DDR_MEM = 0, ACL_HBM_MEM = 1, ACL_HBM_MEM_P2P_HUGE1G = 11 } aclrtMemAttr;
 
 typedef enum {
     ACL_STREAM_STATUS_COMPLETE = 0,
     ACL_STREAM_STATUS_NOT_READY = 1,
-    ACL_STREAM_STATUS_RESERVED = 0xFFFF
 } aclrtStreamStatus;
-
-typedef enum { ACL_OPT_DETERMINISTIC = 0, ACL_OPT_ENABLE_DEBUG_KERNEL = 1 } aclSysParamOpt;
 
 /* ---- runtime: libascendcl.so ---------------------------------------------------------------------- */
 aclError aclInit(const char *configPath);
@@ -123,22 +78,16 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
 const char *aclGetRecentErrMsg(void);
 const char *aclrtGetSocName(void);
 size_t aclDataTypeSize(aclDataType dataType);
-float aclFloat16ToFloat(aclFloat16 value);
-aclFloat16 aclFloatToFloat16(float value);
 aclError aclrtSetDevice(int32_t deviceId);
 aclError aclrtResetDevice(int32_t deviceId);
-aclError aclrtResetDeviceForce(int32_t deviceId);
 aclError aclrtGetDevice(int32_t *deviceId);
 aclError aclrtGetDeviceCount(uint32_t *count);
-aclError aclrtGetRunMode(aclrtRunMode *runMode);
 aclError aclrtSynchronizeDevice(void);
 aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId);
 aclError aclrtDestroyContext(aclrtContext context);
 aclError aclrtSetCurrentContext(aclrtContext context);
 aclError aclrtGetCurrentContext(aclrtContext *context);
-aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value);
 aclError aclrtCreateStream(aclrtStream *stream);
-aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag);
 aclError aclrtDestroyStream(aclrtStream stream);
 aclError aclrtSynchronizeStream(aclrtStream stream);
 aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout);
@@ -165,41 +114,15 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
                            void *tensorData);
 aclScalar *aclCreateScalar(void *value, aclDataType dataType);
 aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size);
-aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size);
-aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size);
 aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size);
-aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size);
 aclnnStatus aclDestroyTensor(const aclTensor *tensor);
 aclnnStatus aclDestroyScalar(const aclScalar *scalar);
 aclnnStatus aclDestroyIntArray(const aclIntArray *array);
-aclnnStatus aclDestroyFloatArray(const aclFloatArray *array);
-aclnnStatus aclDestroyBoolArray(const aclBoolArray *array);
 aclnnStatus aclDestroyTensorList(const aclTensorList *array);
-aclnnStatus aclDestroyScalarList(const aclScalarList *array);
-aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum);
-aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims, uint64_t *storageDimsNum);
-aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue, uint64_t *stridesNum);
-aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset);
-aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format);
-aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType);
-aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size);
-aclnnStatus aclGetTensorListSize(const aclTensorList *tensorList, uint64_t *size);
-aclnnStatus aclInitTensor(aclTensor *tensor, const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
-                          const int64_t *stride, int64_t offset, aclFormat format, const int64_t *storageDims,
-                          uint64_t storageDimsNum, void *tensorDataAddr);
 aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr);
-aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr);
 aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr);
-aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr);
-aclnnStatus aclSetTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr);
-aclnnStatus aclSetDynamicInputTensorAddr(aclOpExecutor *executor, size_t irIndex, const size_t relativeIndex,
-                                         aclTensorList *tensors, void *addr);
-aclnnStatus aclSetDynamicOutputTensorAddr(aclOpExecutor *executor, size_t irIndex, const size_t relativeIndex,
-                                          aclTensorList *tensors, void *addr);
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor);
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor);
-aclnnStatus aclnnInit(const char *configPath);
-aclnnStatus aclnnFinalize(void);
 
 /* ---- operators: libopapi.so, or the libopapi_*.so that it was split into ------------------------------- */
 

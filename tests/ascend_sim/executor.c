@@ -19,17 +19,9 @@ struct aclOpExecutor {
 
 /* ---- the first phase ------------------------------------------------------------------------------------------- */
 
-static void *make(size_t size)
-{
-    void *object = calloc(1, size);
-    if (!object)
-        abort();
-    return object;
-}
-
 sim_op *sim_begin(const char *name)
 {
-    sim_op *op = make(sizeof *op);
+    sim_op *op = sim_allocate(sizeof *op);
     op->name = name;
     if (sim_need_context(name))
         op->code = 361001;
@@ -55,7 +47,7 @@ void sim_fault(sim_op *op, int code, const char *format, ...)
 static sim_tensor *add(sim_op *op, const aclTensor *tensor, const char *role, bool output, bool optional)
 {
     sim_tensor **more = realloc(op->tensors, ((size_t)op->count + 1) * sizeof *more);
-    sim_tensor *t = make(sizeof *t);
+    sim_tensor *t = sim_allocate(sizeof *t);
     if (!more)
         abort();
     op->tensors = more;
@@ -104,15 +96,15 @@ static void free_op(void *state)
 
 static sim_op *copy_op(const sim_op *op)
 {
-    sim_op *copy = make(sizeof *copy);
+    sim_op *copy = sim_allocate(sizeof *copy);
     *copy = *op;
-    copy->tensors = make(((size_t)op->count + 1) * sizeof *copy->tensors);
+    copy->tensors = sim_allocate(((size_t)op->count + 1) * sizeof *copy->tensors);
     for (int i = 0; i < op->count; i++) {
-        copy->tensors[i] = make(sizeof **copy->tensors);
+        copy->tensors[i] = sim_allocate(sizeof **copy->tensors);
         *copy->tensors[i] = *op->tensors[i];
     }
     if (op->ints) {
-        copy->ints = make((size_t)op->int_count * sizeof *op->ints + 1);
+        copy->ints = sim_allocate((size_t)op->int_count * sizeof *op->ints + 1);
         memcpy(copy->ints, op->ints, (size_t)op->int_count * sizeof *op->ints);
     }
     return copy;
@@ -135,7 +127,7 @@ aclnnStatus sim_finish(sim_op *op, uint64_t workspace, uint64_t *workspaceSize, 
         return code;
     }
     op->workspace = workspace;
-    aclOpExecutor *e = make(sizeof *e);
+    aclOpExecutor *e = sim_allocate(sizeof *e);
     *e = (aclOpExecutor){.magic = EXECUTOR_MAGIC, .thread = pthread_self(), .op = op};
     set_pending(op, 1);
     sim_count_live(SIM_EXECUTORS, 1);
@@ -206,7 +198,7 @@ static bool overlap(const sim_tensor *a, const sim_tensor *b)
     if (!span(a) || !span(b) || begins[0] >= ends[1] || begins[1] >= ends[0])
         return false;
     const char *base = begins[0] < begins[1] ? begins[0] : begins[1];
-    unsigned char *map = make((size_t)((ends[0] > ends[1] ? ends[0] : ends[1]) - base));
+    unsigned char *map = sim_allocate((size_t)((ends[0] > ends[1] ? ends[0] : ends[1]) - base));
     walk_bytes(a, base, map, true);
     bool common = walk_bytes(b, base, map, false);
     free(map);
@@ -313,7 +305,7 @@ static void enqueue(const sim_op *op, const void *workspace, aclrtStream stream)
 {
     sim_op *copy = copy_op(op);
     copy->workspace_at = workspace;
-    sim_range *ranges = make(((size_t)op->count + 1) * sizeof *ranges);
+    sim_range *ranges = sim_allocate(((size_t)op->count + 1) * sizeof *ranges);
     int count = 0;
     for (int i = 0; i < op->count; i++) {
         const sim_tensor *t = op->tensors[i];
@@ -373,76 +365,28 @@ aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
     return 0;
 }
 
-enum { ANY = -1, INPUTS, OUTPUTS };
-
-/* index counts the tensors of one side, or of both, as the operator's arguments have them. */
-static sim_tensor *argument(const sim_op *op, size_t index, int side)
+/* index counts the inputs, as the operator's arguments have them. */
+static sim_tensor *input_at(const sim_op *op, size_t index)
 {
     for (int i = 0; i < op->count; i++)
-        if ((side == ANY || op->tensors[i]->output == (side == OUTPUTS)) && index-- == 0)
+        if (!op->tensors[i]->output && index-- == 0)
             return op->tensors[i];
     return NULL;
-}
-
-static aclnnStatus set_address(aclOpExecutor *e, size_t index, const aclTensor *tensor, void *addr, int side)
-{
-    if (!e || e->magic != EXECUTOR_MAGIC || !sim_tensor_alive(tensor))
-        return sim_violation(161001, "aclSetTensorAddr: no live executor, or no live tensor");
-    if (!e->repeatable)
-        return sim_violation(161002, "aclSetTensorAddr: the executor is not repeatable");
-    sim_tensor *t = argument(e->op, index, side);
-    if (!t || !t->present || t->source != tensor)
-        return sim_violation(161002, "aclSetTensorAddr: argument %zu of %s is %s", index, e->op->name,
-                             t && t->present ? "another tensor" : "not there");
-    if ((uintptr_t)addr % 32)
-        return sim_violation(161002, "aclSetTensorAddr: %p is no multiple of 32 bytes", addr);
-    t->data = addr;
-    return 0;
 }
 
 aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
 {
     SIM_HOLD;
-    return set_address(executor, index, tensor, addr, INPUTS);
-}
-
-aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
-{
-    SIM_HOLD;
-    return set_address(executor, index, tensor, addr, OUTPUTS);
-}
-
-aclnnStatus aclSetTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
-{
-    SIM_HOLD;
-    return set_address(executor, index, tensor, addr, ANY);
-}
-
-/* The members of a list follow each other in the arguments; irIndex, which counts lists as one, is not used. */
-static aclnnStatus set_member(aclOpExecutor *e, size_t index, const aclTensorList *list, void *addr)
-{
-    aclTensor *const *members;
-    int64_t count;
-    if (!e || e->magic != EXECUTOR_MAGIC || !sim_list_of(list, &members, &count))
-        return sim_violation(161001, "aclSetDynamicTensorAddr: no live executor, or no live list");
-    for (int i = 0; index < (size_t)count && i < e->op->count; i++)
-        if (e->op->tensors[i]->present && e->op->tensors[i]->source == members[index])
-            return set_address(e, (size_t)i, members[index], addr, ANY);
-    return sim_violation(161002, "aclSetDynamicTensorAddr: %s has no such member", e->op->name);
-}
-
-aclnnStatus aclSetDynamicInputTensorAddr(aclOpExecutor *executor, size_t irIndex, const size_t relativeIndex,
-                                         aclTensorList *tensors, void *addr)
-{
-    SIM_HOLD;
-    (void)irIndex;
-    return set_member(executor, relativeIndex, tensors, addr);
-}
-
-aclnnStatus aclSetDynamicOutputTensorAddr(aclOpExecutor *executor, size_t irIndex, const size_t relativeIndex,
-                                          aclTensorList *tensors, void *addr)
-{
-    SIM_HOLD;
-    (void)irIndex;
-    return set_member(executor, relativeIndex, tensors, addr);
+    if (!executor || executor->magic != EXECUTOR_MAGIC || !sim_tensor_alive(tensor))
+        return sim_violation(161001, "aclSetTensorAddr: no live executor, or no live tensor");
+    if (!executor->repeatable)
+        return sim_violation(161002, "aclSetTensorAddr: the executor is not repeatable");
+    sim_tensor *t = input_at(executor->op, index);
+    if (!t || !t->present || t->source != tensor)
+        return sim_violation(161002, "aclSetTensorAddr: argument %zu of %s is %s", index, executor->op->name,
+                             t && t->present ? "another tensor" : "not there");
+    if ((uintptr_t)addr % 32)
+        return sim_violation(161002, "aclSetTensorAddr: %p is no multiple of 32 bytes", addr);
+    t->data = addr;
+    return 0;
 }

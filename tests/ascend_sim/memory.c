@@ -391,10 +391,8 @@ aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
 
 static void queue_copy(const copy *c, aclrtStream stream)
 {
-    copy *state = malloc(sizeof *state);
-    sim_range *ranges = calloc(2, sizeof *ranges);
-    if (!state || !ranges)
-        abort();
+    copy *state = sim_allocate(sizeof *state);
+    sim_range *ranges = sim_allocate(2 * sizeof *ranges);
     *state = *c;
     ranges[0] = (sim_range){c->to, c->to + c->count, true};
     if (c->from)

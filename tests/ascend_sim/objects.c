@@ -1,10 +1,9 @@
 /* Tensors, scalars, arrays and lists: descriptions that live on the host and own no data. */
 #include "sim.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum { TENSOR_MAGIC = 0x7e500001, SCALAR_MAGIC, INTS_MAGIC, FLOATS_MAGIC, BOOLS_MAGIC, LIST_MAGIC, SCALARS_MAGIC };
+enum { TENSOR_MAGIC = 0x7e500001, SCALAR_MAGIC, INTS_MAGIC, LIST_MAGIC };
 
 struct aclTensor {
     uint32_t magic;
@@ -18,7 +17,6 @@ struct aclTensor {
 
 struct aclScalar {
     uint32_t magic;
-    bool listed;
     sim_scalar value;
 };
 
@@ -27,37 +25,11 @@ struct aclIntArray {
     int64_t count, values[];
 };
 
-struct aclFloatArray {
-    uint32_t magic;
-    int64_t count;
-    float values[];
-};
-
-struct aclBoolArray {
-    uint32_t magic;
-    int64_t count;
-    bool values[];
-};
-
 struct aclTensorList {
     uint32_t magic;
     int64_t count;
     aclTensor *tensors[];
 };
-
-struct aclScalarList {
-    uint32_t magic;
-    int64_t count;
-    aclScalar *scalars[];
-};
-
-static void *make(size_t size)
-{
-    void *object = calloc(1, size);
-    if (!object)
-        abort();
-    return object;
-}
 
 /* ---- tensors --------------------------------------------------------------------------------------------------- */
 
@@ -145,29 +117,11 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     if (!describe(&t, viewDims, viewDimsNum, stride, offset, storageDims, storageDimsNum) ||
         !right_address(tensorData, "aclCreateTensor"))
         return NULL;
-    aclTensor *made = make(sizeof *made);
+    aclTensor *made = sim_allocate(sizeof *made);
     *made = t;
     made->view.source = made;
     sim_count_live(SIM_TENSORS, 1);
     return made;
-}
-
-aclnnStatus aclInitTensor(aclTensor *tensor, const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
-                          const int64_t *stride, int64_t offset, aclFormat format, const int64_t *storageDims,
-                          uint64_t storageDimsNum, void *tensorDataAddr)
-{
-    SIM_HOLD;
-    if (!sim_tensor_alive(tensor))
-        return sim_violation(161001, "aclInitTensor: no live tensor");
-    if (tensor->pending)
-        return sim_violation(161002, "aclInitTensor: an executor still needs the tensor");
-    aclTensor t = {.magic = TENSOR_MAGIC, .format = format, .listed = tensor->listed};
-    t.view = (sim_tensor){.present = true, .type = dataType, .data = tensorDataAddr, .source = tensor};
-    if (!describe(&t, viewDims, viewDimsNum, stride, offset, storageDims, storageDimsNum) ||
-        !right_address(tensorDataAddr, "aclInitTensor"))
-        return 161002;
-    *tensor = t;
-    return 0;
 }
 
 bool sim_tensor_alive(const aclTensor *tensor)
@@ -226,74 +180,6 @@ aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
     return 0;
 }
 
-aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr)
-{
-    SIM_HOLD;
-    if (!sim_tensor_alive(tensor) || !addr)
-        return sim_violation(161001, "aclGetRawTensorAddr: NULL, or no live tensor");
-    *addr = tensor->view.data;
-    return 0;
-}
-
-/* The vendor makes these arrays with C++'s new[]: a program in C cannot give them back. These ones are leaked too. */
-static aclnnStatus give_array(const aclTensor *t, const int64_t *from, int rank, int64_t **out, uint64_t *count)
-{
-    if (!sim_tensor_alive(t) || !out || !count)
-        return sim_violation(161001, "aclGetViewShape and its like: NULL, or no live tensor");
-    *out = make(SIM_RANK_MAX * sizeof **out);
-    memcpy(*out, from, (size_t)rank * sizeof **out);
-    *count = (uint64_t)rank;
-    return 0;
-}
-
-aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum)
-{
-    SIM_HOLD;
-    return give_array(tensor, tensor ? tensor->view.shape : NULL, tensor ? tensor->view.rank : 0, viewDims,
-                      viewDimsNum);
-}
-
-aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims, uint64_t *storageDimsNum)
-{
-    SIM_HOLD;
-    return give_array(tensor, tensor ? tensor->storage : NULL, tensor ? tensor->storage_rank : 0, storageDims,
-                      storageDimsNum);
-}
-
-aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue, uint64_t *stridesNum)
-{
-    SIM_HOLD;
-    return give_array(tensor, tensor ? tensor->view.strides : NULL, tensor ? tensor->view.rank : 0, stridesValue,
-                      stridesNum);
-}
-
-aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset)
-{
-    SIM_HOLD;
-    if (!sim_tensor_alive(tensor) || !offset)
-        return sim_violation(161001, "aclGetViewOffset: NULL, or no live tensor");
-    *offset = tensor->view.offset;
-    return 0;
-}
-
-aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format)
-{
-    SIM_HOLD;
-    if (!sim_tensor_alive(tensor) || !format)
-        return sim_violation(161001, "aclGetFormat: NULL, or no live tensor");
-    *format = tensor->format;
-    return 0;
-}
-
-aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType)
-{
-    SIM_HOLD;
-    if (!sim_tensor_alive(tensor) || !dataType)
-        return sim_violation(161001, "aclGetDataType: NULL, or no live tensor");
-    *dataType = tensor->view.type;
-    return 0;
-}
-
 /* ---- scalars --------------------------------------------------------------------------------------------------- */
 
 static void set_integer(sim_scalar *s, int64_t value)
@@ -349,7 +235,7 @@ aclScalar *aclCreateScalar(void *value, aclDataType dataType)
                       sim_type_name(dataType));
         return NULL;
     }
-    aclScalar *made = make(sizeof *made);
+    aclScalar *made = sim_allocate(sizeof *made);
     *made = (aclScalar){.magic = SCALAR_MAGIC, .value = s};
     sim_count_live(SIM_SCALARS, 1);
     return made;
@@ -363,24 +249,18 @@ bool sim_scalar_of(const aclScalar *scalar, sim_scalar *out)
     return true;
 }
 
-static int destroy_scalar(aclScalar *s)
+aclnnStatus aclDestroyScalar(const aclScalar *scalar)
 {
+    SIM_HOLD;
+    aclScalar *s = (aclScalar *)(uintptr_t)scalar;
+    if (!s)
+        return 0;
     if (s->magic != SCALAR_MAGIC)
         return sim_violation(0, "aclDestroyScalar: no live scalar; was it destroyed before?");
     s->magic = 0;
     sim_bury(s);
     sim_count_live(SIM_SCALARS, -1);
     return 0;
-}
-
-aclnnStatus aclDestroyScalar(const aclScalar *scalar)
-{
-    SIM_HOLD;
-    if (!scalar)
-        return 0;
-    if (scalar->magic == SCALAR_MAGIC && scalar->listed)
-        return sim_violation(0, "aclDestroyScalar: a list owns the scalar");
-    return destroy_scalar((aclScalar *)(uintptr_t)scalar);
 }
 
 /* ---- arrays ---------------------------------------------------------------------------------------------------- */
@@ -400,34 +280,8 @@ aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
     SIM_HOLD;
     if (!right_array(value, size, "aclCreateIntArray"))
         return NULL;
-    aclIntArray *made = make(sizeof *made + size * sizeof *value);
+    aclIntArray *made = sim_allocate(sizeof *made + size * sizeof *value);
     *made = (aclIntArray){.magic = INTS_MAGIC, .count = (int64_t)size};
-    if (size)
-        memcpy(made->values, value, size * sizeof *value);
-    sim_count_live(SIM_ARRAYS, 1);
-    return made;
-}
-
-aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size)
-{
-    SIM_HOLD;
-    if (!right_array(value, size, "aclCreateFloatArray"))
-        return NULL;
-    aclFloatArray *made = make(sizeof *made + size * sizeof *value);
-    *made = (aclFloatArray){.magic = FLOATS_MAGIC, .count = (int64_t)size};
-    if (size)
-        memcpy(made->values, value, size * sizeof *value);
-    sim_count_live(SIM_ARRAYS, 1);
-    return made;
-}
-
-aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size)
-{
-    SIM_HOLD;
-    if (!right_array(value, size, "aclCreateBoolArray"))
-        return NULL;
-    aclBoolArray *made = make(sizeof *made + size * sizeof *value);
-    *made = (aclBoolArray){.magic = BOOLS_MAGIC, .count = (int64_t)size};
     if (size)
         memcpy(made->values, value, size * sizeof *value);
     sim_count_live(SIM_ARRAYS, 1);
@@ -443,44 +297,18 @@ bool sim_ints_of(const aclIntArray *array, const int64_t **values, int64_t *coun
     return true;
 }
 
-aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size)
-{
-    SIM_HOLD;
-    if (!array || array->magic != INTS_MAGIC || !size)
-        return sim_violation(161001, "aclGetIntArraySize: NULL, or no live array");
-    *size = (uint64_t)array->count;
-    return 0;
-}
-
-/* magic: the first member of the array. */
-static aclnnStatus destroy_array(uint32_t *magic, uint32_t expected, const char *call)
-{
-    if (!magic)
-        return 0;
-    if (*magic != expected)
-        return sim_violation(0, "%s: no live array; was it destroyed before?", call);
-    *magic = 0;
-    sim_bury(magic);
-    sim_count_live(SIM_ARRAYS, -1);
-    return 0;
-}
-
 aclnnStatus aclDestroyIntArray(const aclIntArray *array)
 {
     SIM_HOLD;
-    return destroy_array((uint32_t *)(uintptr_t)array, INTS_MAGIC, "aclDestroyIntArray");
-}
-
-aclnnStatus aclDestroyFloatArray(const aclFloatArray *array)
-{
-    SIM_HOLD;
-    return destroy_array((uint32_t *)(uintptr_t)array, FLOATS_MAGIC, "aclDestroyFloatArray");
-}
-
-aclnnStatus aclDestroyBoolArray(const aclBoolArray *array)
-{
-    SIM_HOLD;
-    return destroy_array((uint32_t *)(uintptr_t)array, BOOLS_MAGIC, "aclDestroyBoolArray");
+    aclIntArray *a = (aclIntArray *)(uintptr_t)array;
+    if (!a)
+        return 0;
+    if (a->magic != INTS_MAGIC)
+        return sim_violation(0, "aclDestroyIntArray: no live array; was it destroyed before?");
+    a->magic = 0;
+    sim_bury(a);
+    sim_count_live(SIM_ARRAYS, -1);
+    return 0;
 }
 
 /* ---- lists ----------------------------------------------------------------------------------------------------- */
@@ -497,7 +325,7 @@ aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size)
                           (unsigned long long)i);
             return NULL;
         }
-    aclTensorList *made = make(sizeof *made + size * sizeof *made->tensors);
+    aclTensorList *made = sim_allocate(sizeof *made + size * sizeof *made->tensors);
     *made = (aclTensorList){.magic = LIST_MAGIC, .count = (int64_t)size};
     for (uint64_t i = 0; i < size; i++) {
         made->tensors[i] = (aclTensor *)(uintptr_t)value[i];
@@ -517,15 +345,6 @@ bool sim_list_of(const aclTensorList *list, aclTensor *const **tensors, int64_t 
     return true;
 }
 
-aclnnStatus aclGetTensorListSize(const aclTensorList *tensorList, uint64_t *size)
-{
-    SIM_HOLD;
-    if (!tensorList || tensorList->magic != LIST_MAGIC || !size)
-        return sim_violation(161001, "aclGetTensorListSize: NULL, or no live list");
-    *size = (uint64_t)tensorList->count;
-    return 0;
-}
-
 aclnnStatus aclDestroyTensorList(const aclTensorList *array)
 {
     SIM_HOLD;
@@ -537,45 +356,6 @@ aclnnStatus aclDestroyTensorList(const aclTensorList *array)
     for (int64_t i = 0; i < list->count; i++)
         if (list->tensors[i])
             destroy_tensor(list->tensors[i]);
-    list->magic = 0;
-    sim_bury(list);
-    sim_count_live(SIM_LISTS, -1);
-    return 0;
-}
-
-aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size)
-{
-    SIM_HOLD;
-    if (!right_array(value, size, "aclCreateScalarList"))
-        return NULL;
-    for (uint64_t i = 0; i < size; i++)
-        if (value[i] && (value[i]->magic != SCALAR_MAGIC || value[i]->listed)) {
-            sim_violation(0, "aclCreateScalarList: member %llu is no live scalar, or in a list already",
-                          (unsigned long long)i);
-            return NULL;
-        }
-    aclScalarList *made = make(sizeof *made + size * sizeof *made->scalars);
-    *made = (aclScalarList){.magic = SCALARS_MAGIC, .count = (int64_t)size};
-    for (uint64_t i = 0; i < size; i++) {
-        made->scalars[i] = (aclScalar *)(uintptr_t)value[i];
-        if (value[i])
-            made->scalars[i]->listed = true;
-    }
-    sim_count_live(SIM_LISTS, 1);
-    return made;
-}
-
-aclnnStatus aclDestroyScalarList(const aclScalarList *array)
-{
-    SIM_HOLD;
-    aclScalarList *list = (aclScalarList *)(uintptr_t)array;
-    if (!list)
-        return 0;
-    if (list->magic != SCALARS_MAGIC)
-        return sim_violation(0, "aclDestroyScalarList: no live list; was it destroyed before?");
-    for (int64_t i = 0; i < list->count; i++)
-        if (list->scalars[i])
-            destroy_scalar(list->scalars[i]);
     list->magic = 0;
     sim_bury(list);
     sim_count_live(SIM_LISTS, -1);

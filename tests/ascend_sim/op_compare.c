@@ -101,7 +101,9 @@ static int run_where(sim_op *op)
     for (int i = 0; i < 3; i++)
         sim_broadcast(op->tensors[i], out->rank, out->shape, &views[i]);
     bool as_is = views[1].type == views[2].type;
-    size_t size = as_is ? sim_size(out->type) : sim_type_bit(out->type) & SIM_FLOATS ? sizeof(float) : sizeof(int64_t);
+    size_t size = as_is                                  ? aclDataTypeSize(out->type)
+                  : sim_type_bit(out->type) & SIM_FLOATS ? sizeof(float)
+                                                         : sizeof(int64_t);
     int64_t *condition = sim_load_ints(&views[0]);
     char *x = load_as(&views[1], out->type, as_is), *y = load_as(&views[2], out->type, as_is);
     for (int64_t i = 0, count = sim_elements(out); i < count; i++) {

@@ -174,7 +174,7 @@ static int run_cat(sim_op *op)
         if (!sim_elements(op->tensors[m]))
             continue;
         part.shape[op->i[0]] = op->tensors[m]->shape[op->i[0]];
-        part.host += (size_t)(done * part.strides[op->i[0]]) * sim_size(part.type);
+        part.host += (size_t)(done * part.strides[op->i[0]]) * aclDataTypeSize(part.type);
         done += part.shape[op->i[0]];
         convert(op->tensors[m], &part);
     }
@@ -224,8 +224,8 @@ static int run_select(sim_op *op)
     for (int64_t i = 0; i < count && !code; i++) {
         sim_tensor from = *self, to = *out;
         from.shape[axis] = to.shape[axis] = 1;
-        from.host += (size_t)(index[i] * from.strides[axis]) * sim_size(from.type);
-        to.host += (size_t)(i * to.strides[axis]) * sim_size(to.type);
+        from.host += (size_t)(index[i] * from.strides[axis]) * aclDataTypeSize(from.type);
+        to.host += (size_t)(i * to.strides[axis]) * aclDataTypeSize(to.type);
         convert(&from, &to);
     }
     free(index);

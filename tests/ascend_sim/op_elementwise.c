@@ -135,8 +135,7 @@ void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int 
 void ops_check_one(sim_op *op, const sim_tensor *self, const sim_tensor *out, int types)
 {
     sim_want_type(op, self, types);
-    sim_want_same_type(op, self, out);
-    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    ops_want_like(op, 161002, self, out);
     op->elementwise = true;
 }
 
@@ -222,7 +221,7 @@ static int run_fill(sim_op *op)
 static int run_zero(sim_op *op)
 {
     const sim_tensor *out = op->tensors[0];
-    void *zeros = sim_allocate((size_t)sim_elements(out) * sim_size(out->type));
+    void *zeros = sim_allocate((size_t)sim_elements(out) * aclDataTypeSize(out->type));
     sim_store_raw(out, zeros);
     free(zeros);
     return 0;

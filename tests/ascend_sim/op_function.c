@@ -130,7 +130,7 @@ static bool type_holds(aclDataType type, int64_t value)
         return true;
     if (type == ACL_UINT8)
         return value >= 0 && value <= UINT8_MAX;
-    int64_t end = (int64_t)1 << (8 * sim_size(type) - 1);
+    int64_t end = (int64_t)1 << (8 * aclDataTypeSize(type) - 1);
     return value >= -end && value < end;
 }
 

@@ -53,7 +53,7 @@ static sim_tensor slice(const sim_tensor *t, int axis, int64_t from, int64_t to)
 {
     sim_tensor part = *t;
     if (part.host)
-        part.host += (size_t)(from * t->strides[axis]) * sim_size(t->type);
+        part.host += (size_t)(from * t->strides[axis]) * aclDataTypeSize(t->type);
     part.shape[axis] = to - from;
     return part;
 }

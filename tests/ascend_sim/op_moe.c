@@ -48,7 +48,7 @@ static int run_permute(sim_op *op)
 {
     const sim_tensor *tokens = op->tensors[0], *out = op->tensors[2];
     int64_t slots = sim_elements(op->tensors[1]), topk = tokens->shape[0] ? slots / tokens->shape[0] : 0;
-    size_t row = (size_t)sim_product(tokens->shape, 1, tokens->rank) * sim_size(tokens->type);
+    size_t row = (size_t)sim_product(tokens->shape, 1, tokens->rank) * aclDataTypeSize(tokens->type);
     int64_t *experts = sim_load_ints(op->tensors[1]), *order = ops_argsort(experts, slots);
     int64_t *sorted = sim_allocate((size_t)slots * sizeof *sorted);
     char *from = sim_load_raw(tokens), *to = sim_load_raw(out);
@@ -157,12 +157,12 @@ static void sum_rows(const slots *s, const float *rows, float *out)
     }
 }
 
-/* Tensors: permutedTokens, sortedIndices, probsOptional, out. */
-static int run_unpermute(sim_op *op)
+/* Tensors: rows, sortedIndices, perhaps what they are multiplied by, out. */
+static int run_sums(const sim_op *op, const sim_tensor *probs)
 {
-    const sim_tensor *rows = op->tensors[0], *out = op->tensors[3];
+    const sim_tensor *rows = op->tensors[0], *out = op->tensors[op->count - 1];
     slots s;
-    int code = load_slots(op->name, &s, op->tensors[1], op->tensors[2], rows, out->shape[0]);
+    int code = load_slots(op->name, &s, op->tensors[1], probs, rows, out->shape[0]);
     float *x = sim_load(rows), *y = sim_allocate((size_t)sim_elements(out) * sizeof *y);
     if (!code) {
         sum_rows(&s, x, y);
@@ -172,6 +172,16 @@ static int run_unpermute(sim_op *op)
     free(y);
     free_slots(&s);
     return code;
+}
+
+static int run_unpermute(sim_op *op)
+{
+    return run_sums(op, op->tensors[2]);
+}
+
+static int run_permute_grad(sim_op *op)
+{
+    return run_sums(op, NULL);
 }
 
 /* Rows in the order of experts, and tokens that they come from or go to. */
@@ -213,23 +223,6 @@ uint64_t sim_aclnnMoeTokenUnpermute(sim_op *op, const sim_tensor *permutedTokens
     check_slots(op, permutedTokens, sortedIndices, out, topk_of(op, probsOptional, out));
     sim_want_contiguous(op, out);
     return sim_runs(op, run_unpermute, OPS_WORKSPACE);
-}
-
-/* Tensors: permutedOutputGrad, sortedIndices, out. */
-static int run_permute_grad(sim_op *op)
-{
-    const sim_tensor *rows = op->tensors[0], *out = op->tensors[2];
-    slots s;
-    int code = load_slots(op->name, &s, op->tensors[1], NULL, rows, out->shape[0]);
-    float *g = sim_load(rows), *y = sim_allocate((size_t)sim_elements(out) * sizeof *y);
-    if (!code) {
-        sum_rows(&s, g, y);
-        sim_store(out, y);
-    }
-    free(g);
-    free(y);
-    free_slots(&s);
-    return code;
 }
 
 uint64_t sim_aclnnMoeTokenPermuteGrad(sim_op *op, const sim_tensor *permutedOutputGrad, const sim_tensor *sortedIndices,

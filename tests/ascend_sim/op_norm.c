@@ -54,7 +54,7 @@ static void check_gamma(sim_op *op, const sim_tensor *x, const sim_tensor *gamma
         sim_fault(op, 561002, "gamma is empty");
     if (memcmp(gamma->shape, x->shape + x->rank - gamma->rank, (size_t)gamma->rank * sizeof *gamma->shape) != 0)
         sim_fault(op, 561002, "gamma does not have the trailing dimensions of x");
-    if (sim_soc_of() == SIM_310P && (size_t)x->shape[x->rank - 1] * sim_size(x->type) < 32)
+    if (sim_soc_of() == SIM_310P && (size_t)x->shape[x->rank - 1] * aclDataTypeSize(x->type) < 32)
         sim_fault(op, 561002, "the last axis has less than 32 bytes");
 }
 
@@ -73,23 +73,28 @@ static void check_rstd(sim_op *op, const sim_tensor *x, const sim_tensor *gamma,
 
 /* ---- forward --------------------------------------------------------------------------------------------------- */
 
-/* Tensors: x, gamma, yOut, rstdOut. i: 1 with 1 + gamma. */
-static int run_norm(sim_op *op)
+/* x becomes y. i: 1 with 1 + gamma. */
+static void normalise(const sim_op *op, float *x, const sim_tensor *tg, int64_t rows, const sim_tensor *out)
 {
-    const sim_tensor *tx = op->tensors[0], *tg = op->tensors[1];
-    int64_t rows = rows_of(tx, tg), n = sim_elements(tg);
-    float *x = sim_load(tx), *gamma = sim_load(tg), *rstd = sim_allocate((size_t)rows * sizeof *rstd);
-    float one = op->i[0] ? 1.0f : 0.0f;
+    int64_t n = sim_elements(tg);
+    float *gamma = sim_load(tg), *rstd = sim_allocate((size_t)rows * sizeof *rstd), one = op->i[0] ? 1.0f : 0.0f;
     for (int64_t r = 0; r < rows; r++) {
         rstd[r] = row_rstd(x + r * n, n, op->f[0]);
         for (int64_t i = 0; i < n; i++)
             x[r * n + i] = x[r * n + i] * rstd[r] * (one + gamma[i]);
     }
-    sim_store(op->tensors[2], x);
-    sim_store(op->tensors[3], rstd);
-    free(x);
+    sim_store(out, rstd);
     free(gamma);
     free(rstd);
+}
+
+/* Tensors: x, gamma, yOut, rstdOut. */
+static int run_norm(sim_op *op)
+{
+    float *x = sim_load(op->tensors[0]);
+    normalise(op, x, op->tensors[1], rows_of(op->tensors[0], op->tensors[1]), op->tensors[3]);
+    sim_store(op->tensors[2], x);
+    free(x);
     return 0;
 }
 
@@ -121,24 +126,14 @@ uint64_t sim_aclnnGemmaRmsNorm(sim_op *op, const sim_tensor *x, const sim_tensor
 /* Tensors: x1, x2, gamma, yOut, rstdOut, xOut. The sum is normalised before it is rounded for xOut. */
 static int run_add_norm(sim_op *op)
 {
-    const sim_tensor *tx = op->tensors[0], *tg = op->tensors[2];
-    int64_t rows = rows_of(tx, tg), n = sim_elements(tg);
-    float *x = sim_load(tx), *other = sim_load(op->tensors[1]), *gamma = sim_load(tg);
-    float *rstd = sim_allocate((size_t)rows * sizeof *rstd);
-    for (int64_t i = 0; i < rows * n; i++)
+    float *x = sim_load(op->tensors[0]), *other = sim_load(op->tensors[1]);
+    for (int64_t i = 0, count = sim_elements(op->tensors[0]); i < count; i++)
         x[i] += other[i];
     sim_store(op->tensors[5], x);
-    for (int64_t r = 0; r < rows; r++) {
-        rstd[r] = row_rstd(x + r * n, n, op->f[0]);
-        for (int64_t i = 0; i < n; i++)
-            x[r * n + i] = x[r * n + i] * rstd[r] * gamma[i];
-    }
+    normalise(op, x, op->tensors[2], rows_of(op->tensors[0], op->tensors[2]), op->tensors[4]);
     sim_store(op->tensors[3], x);
-    sim_store(op->tensors[4], rstd);
     free(x);
     free(other);
-    free(gamma);
-    free(rstd);
     return 0;
 }
 

@@ -53,8 +53,7 @@ static int run_softmax(sim_op *op)
 uint64_t sim_aclnnSoftmax(sim_op *op, const sim_tensor *self, int64_t dim, const sim_tensor *out)
 {
     sim_want_type(op, self, SIM_FLOATS);
-    sim_want_same_type(op, self, out); /* whether out may be wider is not in the documents at hand */
-    sim_want_shape(op, 161002, out, self->rank, self->shape);
+    ops_want_like(op, 161002, self, out); /* whether out may be wider is not in the documents at hand */
     op->i[0] = sim_axis(op, dim, self->rank);
     return sim_runs(op, run_softmax, OPS_WORKSPACE);
 }

@@ -85,7 +85,7 @@ static bool some_layout(const sim_tensor *x, const sim_tensor *cos, int64_t mode
             if (!has_form(x, cos, l->forms[f]))
                 continue;
             if (mode == INTERLEAVE ? b * n < 1000
-                                   : b < 1000 && n < 1000 && (i || fits_bnsd(b, n, s, d, sim_size(x->type))))
+                                   : b < 1000 && n < 1000 && (i || fits_bnsd(b, n, s, d, aclDataTypeSize(x->type))))
                 return true;
         }
     }
@@ -128,8 +128,7 @@ static uint64_t rotary(sim_op *op, const sim_tensor *x, const sim_tensor *cos, c
                        int least_rank, const sim_tensor *out)
 {
     check_rotary(op, x, cos, sin, mode, least_rank);
-    sim_want_same_type(op, x, out);
-    sim_want_shape(op, 561002, out, x->rank, x->shape);
+    ops_want_like(op, 561002, x, out);
     sim_want_contiguous(op, out);
     op->i[0] = mode;
     return sim_runs(op, run_rotary, OPS_WORKSPACE);
@@ -213,8 +212,7 @@ uint64_t sim_aclnnRotaryPositionEmbeddingGrad(sim_op *op, const sim_tensor *dy, 
                                               const sim_tensor *dsinOut)
 {
     check_rotary(op, dy, cos, sin, mode, 3);
-    sim_want_same_type(op, dy, dxOut);
-    sim_want_shape(op, 561002, dxOut, dy->rank, dy->shape);
+    ops_want_like(op, 561002, dy, dxOut);
     sim_want_contiguous(op, dxOut);
     if (xOptional->present) {
         if (!dcosOut->present || !dsinOut->present)

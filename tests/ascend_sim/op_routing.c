@@ -120,7 +120,7 @@ static int run_init(sim_op *op)
 {
     const sim_tensor *tx = op->tensors[0], *out = op->tensors[3], *counts = op->tensors[6];
     int64_t tokens = tx->shape[0], slots = sim_elements(op->tensors[2]), k = tokens ? slots / tokens : 0;
-    size_t row = (size_t)tx->shape[1] * sim_size(tx->type);
+    size_t row = (size_t)tx->shape[1] * aclDataTypeSize(tx->type);
     int64_t *experts = sim_load_ints(op->tensors[2]), *order = ops_argsort(experts, slots);
     int64_t *payload = op->i[BY_COLUMN] ? sim_load_ints(op->tensors[1]) : NULL;
     int64_t *places = sim_allocate((size_t)slots * sizeof *places), *sorted = sim_allocate((size_t)slots * 8);

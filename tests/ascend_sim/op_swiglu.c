@@ -60,7 +60,7 @@ static void check_halves(sim_op *op, const sim_tensor *x, const sim_tensor *smal
     sim_want_contiguous(op, x);
     sim_want_contiguous(op, small);
     if (!op->code && sim_soc_of() == SIM_310P &&
-        (!sim_elements(x) || (size_t)shape[x->rank - 1] * sim_size(x->type) % 64))
+        (!sim_elements(x) || (size_t)shape[x->rank - 1] * aclDataTypeSize(x->type) % 64))
         sim_fault(op, 161002, "shapes on this chip are multiples of 64 bytes, and not empty");
     op->i[0] = axis;
 }
@@ -75,8 +75,7 @@ uint64_t sim_aclnnSwiGluGrad(sim_op *op, const sim_tensor *yGrad, const sim_tens
                              const sim_tensor *out)
 {
     check_halves(op, x, yGrad, dim);
-    sim_want_same_type(op, x, out);
-    sim_want_shape(op, 161002, out, x->rank, x->shape);
+    ops_want_like(op, 161002, x, out);
     sim_want_contiguous(op, out);
     return sim_runs(op, run_grad, OPS_WORKSPACE);
 }

@@ -42,12 +42,7 @@ static inline uint64_t sim_runs(sim_op *op, int (*run)(sim_op *op), uint64_t wor
 }
 
 /* Those of A2 and A3 the documents, as far as they are at hand, do not give to 310P. */
-typedef enum ops_chips { ANY_CHIP, A2_A3 } ops_chips;
-static inline void ops_need_chip(sim_op *op, ops_chips chips)
-{
-    if (chips == A2_A3 && sim_soc_of() == SIM_310P)
-        sim_fault(op, 561003, "no kernel of this chip");
-}
+enum { ANY_CHIP, A2_A3 };
 
 #define sim_result sim_out
 #define sim_result_optional sim_out_optional
@@ -61,7 +56,8 @@ static inline void ops_need_chip(sim_op *op, ops_chips chips)
     {                                                                                                                  \
         SIM_HOLD;                                                                                                      \
         sim_op *op = sim_begin(#operator);                                                                             \
-        ops_need_chip(op, chips);                                                                                      \
+        if (chips == A2_A3 && sim_soc_of() == SIM_310P)                                                                \
+            sim_fault(op, 561003, "no kernel of this chip");                                                           \
         arguments(SIM_ADD_TENSOR, SIM_ADD_VALUE);                                                                      \
         uint64_t workspace = sim_##operator(op arguments(SIM_PASS_TENSOR, SIM_PASS_VALUE));                            \
         return sim_finish(op, workspace, workspaceSize, executor);                                                     \
@@ -80,6 +76,13 @@ bool ops_common_shape(const sim_tensor *a, const sim_tensor *b, int *rank, int64
 /* The value of a scalar into i and f of op at slot; NULL is 161001. Goes with the tensor added last: when that holds
  * whole numbers the value has to be whole. */
 void ops_read_number(sim_op *op, const aclScalar *scalar, const char *role, int slot);
+/* t has the type and the shape of like; code: for the shape. */
+static inline void ops_want_like(sim_op *op, int code, const sim_tensor *like, const sim_tensor *t)
+{
+    sim_want_same_type(op, like, t);
+    sim_want_shape(op, code, t, like->rank, like->shape);
+}
+
 /* self is one of types, out is like it and may be it. */
 void ops_check_one(sim_op *op, const sim_tensor *self, const sim_tensor *out, int types);
 

@@ -16,7 +16,7 @@ struct sim_context {
     aclrtStream stream;
 };
 
-static bool acl_ready, nn_ready;
+static bool acl_ready;
 static pid_t home; /* the process that initialised */
 static sim_context *defaults[DEVICES_MAX];
 static int references[DEVICES_MAX];
@@ -60,26 +60,6 @@ aclError aclFinalize(void)
     return 0;
 }
 
-/* Lighter than aclInit, and fine beside it. Whether a second one fails is not documented: it does not here. */
-aclnnStatus aclnnInit(const char *configPath)
-{
-    SIM_HOLD;
-    (void)configPath;
-    if (sim_injected("aclnnInit"))
-        return 561000;
-    say_what_this_is();
-    nn_ready = true;
-    home = getpid();
-    return 0;
-}
-
-aclnnStatus aclnnFinalize(void)
-{
-    SIM_HOLD;
-    nn_ready = false;
-    return 0;
-}
-
 aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
 {
     SIM_HOLD;
@@ -96,11 +76,11 @@ aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *
 static int need_ready(const char *call)
 {
     const char *forks = getenv("ASCEND_SIM_FORK");
-    if ((acl_ready || nn_ready) && home != getpid() && forks && strcmp(forks, "no") == 0)
+    if (acl_ready && home != getpid() && forks && strcmp(forks, "no") == 0)
         return sim_violation(507899, "%s: in a child of the process that initialised", call ? call : "a call");
-    if (acl_ready || nn_ready)
+    if (acl_ready)
         return 0;
-    return call ? sim_violation(100001, "%s: neither aclInit nor aclnnInit was called", call) : 100001;
+    return call ? sim_violation(100001, "%s: aclInit was not called", call) : 100001;
 }
 
 sim_context *sim_current(void)
@@ -137,9 +117,7 @@ int sim_need_context(const char *call)
 
 static sim_context *new_context(int device, bool is_default)
 {
-    sim_context *c = calloc(1, sizeof *c);
-    if (!c)
-        abort();
+    sim_context *c = sim_allocate(sizeof *c);
     *c = (sim_context){.magic = CONTEXT_MAGIC, .device = device, .is_default = is_default};
     return c;
 }
@@ -185,41 +163,30 @@ aclError aclrtSetDevice(int32_t deviceId)
 }
 
 /* The default context goes, and with it its streams and the memory of the device. */
-static int release_device(int device, bool perform)
+static int release_device(int device)
 {
-    int code = perform ? sim_perform_device(device) : 0;
+    int code = sim_perform_device(device);
     int streams = sim_streams_of(defaults[device]);
-    if (perform && streams)
+    if (streams)
         sim_violation(0, "aclrtResetDevice: %d streams of the default context were not destroyed before", streams);
-    end_context(defaults[device], perform);
+    end_context(defaults[device], true);
     defaults[device] = NULL;
     references[device] = 0;
     sim_memory_reset(device);
     return code;
 }
 
-static int reset_device(int32_t device, bool force, const char *call)
-{
-    int code = need_ready(call);
-    if (code)
-        return code;
-    if (device < 0 || device >= device_count())
-        return sim_error(107001, "%s: there is no device %d", call, (int)device);
-    if (!references[device])
-        return sim_violation(107002, "%s: device %d was not set", call, (int)device);
-    return force || --references[device] == 0 ? release_device(device, !force) : 0;
-}
-
 aclError aclrtResetDevice(int32_t deviceId)
 {
     SIM_HOLD;
-    return reset_device(deviceId, false, "aclrtResetDevice");
-}
-
-aclError aclrtResetDeviceForce(int32_t deviceId)
-{
-    SIM_HOLD;
-    return reset_device(deviceId, true, "aclrtResetDeviceForce");
+    int code = need_ready("aclrtResetDevice");
+    if (code)
+        return code;
+    if (deviceId < 0 || deviceId >= device_count())
+        return sim_error(107001, "aclrtResetDevice: there is no device %d", (int)deviceId);
+    if (!references[deviceId])
+        return sim_violation(107002, "aclrtResetDevice: device %d was not set", (int)deviceId);
+    return --references[deviceId] == 0 ? release_device(deviceId) : 0;
 }
 
 /* A question, no broken rule. Which code the vendor gives without a device is not certain. */
@@ -231,18 +198,6 @@ aclError aclrtGetDevice(int32_t *deviceId)
     if (!sim_current())
         return sim_error(107002, "aclrtGetDevice: the thread has no device");
     *deviceId = current->device;
-    return 0;
-}
-
-aclError aclrtGetRunMode(aclrtRunMode *runMode)
-{
-    SIM_HOLD;
-    int code = need_ready("aclrtGetRunMode");
-    if (code)
-        return code;
-    if (!runMode)
-        return sim_violation(100000, "aclrtGetRunMode: runMode is NULL");
-    *runMode = ACL_HOST;
     return 0;
 }
 
@@ -315,16 +270,4 @@ aclError aclrtGetCurrentContext(aclrtContext *context)
         return sim_error(107002, "aclrtGetCurrentContext: the thread has none");
     *context = current;
     return 0;
-}
-
-/* Results here are the same every time: the option is checked and forgotten. */
-aclError aclrtCtxSetSysParamOpt(aclSysParamOpt opt, int64_t value)
-{
-    SIM_HOLD;
-    int code = sim_need_context("aclrtCtxSetSysParamOpt");
-    if (code)
-        return code;
-    if ((opt != ACL_OPT_DETERMINISTIC && opt != ACL_OPT_ENABLE_DEBUG_KERNEL) || value < 0 || value > 1)
-        return sim_violation(107000, "aclrtCtxSetSysParamOpt: option %d, value %lld", (int)opt, (long long)value);
-    return sim_injected("aclrtCtxSetSysParamOpt") ? 507899 : 0;
 }

@@ -30,6 +30,8 @@ int sim_error(int code, const char *format, ...) __attribute__((format(printf, 2
 /* Counts a call that can fail; true: it is the one that has to. */
 bool sim_injected(const char *call);
 
+void *sim_allocate(size_t size); /* zeroed; aborts when there is none */
+
 typedef enum sim_soc { SIM_A2, SIM_A3, SIM_310P, SIM_NO_SOC } sim_soc;
 sim_soc sim_soc_of(void);
 int64_t sim_switch(const char *name, int64_t otherwise); /* an environment variable that holds a number */
@@ -105,7 +107,23 @@ float sim_from_f16(uint16_t value);
 uint16_t sim_to_f16(float value); /* to nearest, ties to even */
 float sim_from_bf16(uint16_t value);
 uint16_t sim_to_bf16(float value);
+enum {
+    SIM_F32 = 1,
+    SIM_F16 = 2,
+    SIM_BF16 = 4,
+    SIM_I32 = 8,
+    SIM_I64 = 16,
+    SIM_BOOL = 32,
+    SIM_SMALL = 64, /* INT8, UINT8, INT16 */
+    SIM_F64 = 128,
+    SIM_UNSIGNED = 256, /* UINT16, UINT32, UINT64: moved, never computed with */
+    SIM_FLOATS = SIM_F32 | SIM_F16 | SIM_BF16,
+    SIM_INTS = SIM_I32 | SIM_I64,
+    SIM_WHOLE = SIM_INTS | SIM_SMALL,
+    SIM_ANY = 511
+};
 const char *sim_type_name(aclDataType type);
+int sim_type_bit(aclDataType type); /* 0: none of them */
 
 /* ---- objects.c, executor.c ------------------------------------------------------------------------------------- */
 
@@ -167,27 +185,9 @@ aclnnStatus sim_second(const char *name, void *workspace, uint64_t size, aclOpEx
 
 /* ---- view.c: within libopapi.so -------------------------------------------------------------------------------- */
 
-enum {
-    SIM_F32 = 1,
-    SIM_F16 = 2,
-    SIM_BF16 = 4,
-    SIM_I32 = 8,
-    SIM_I64 = 16,
-    SIM_BOOL = 32,
-    SIM_SMALL = 64, /* INT8, UINT8, INT16 */
-    SIM_F64 = 128,
-    SIM_UNSIGNED = 256, /* UINT16, UINT32, UINT64: moved, never computed with */
-    SIM_FLOATS = SIM_F32 | SIM_F16 | SIM_BF16,
-    SIM_INTS = SIM_I32 | SIM_I64,
-    SIM_WHOLE = SIM_INTS | SIM_SMALL,
-    SIM_ANY = 511
-};
-int sim_type_bit(aclDataType type); /* 0: none of them */
-size_t sim_size(aclDataType type);
 int64_t sim_elements(const sim_tensor *t);
 int64_t sim_product(const int64_t *shape, int from, int to);
 bool sim_contiguous(const sim_tensor *t);
-bool sim_same_shape(const sim_tensor *a, const sim_tensor *b);
 bool sim_has_shape(const sim_tensor *t, int rank, const int64_t *shape);
 int sim_axis(sim_op *op, int64_t dim, int rank); /* a dimension counted from either end; a fault gives 0 */
 
@@ -207,6 +207,5 @@ void sim_store(const sim_tensor *t, const float *packed);
 void sim_store_ints(const sim_tensor *t, const int64_t *packed);
 /* t as if it had this shape: axes of length 1 and missing ones are repeated. false: it does not broadcast. */
 bool sim_broadcast(const sim_tensor *t, int rank, const int64_t *shape, sim_tensor *out);
-void *sim_allocate(size_t size); /* zeroed; aborts when there is none */
 
 #endif

@@ -102,6 +102,14 @@ void sim_fail_after(int64_t number)
 
 /* ---- live objects ---------------------------------------------------------------------------------------------- */
 
+void *sim_allocate(size_t size)
+{
+    void *memory = calloc(1, size ? size : 1);
+    if (!memory)
+        abort();
+    return memory;
+}
+
 void sim_count_live(sim_kind kind, int change)
 {
     live[kind] += change;

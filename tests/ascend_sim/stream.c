@@ -89,9 +89,7 @@ static stream *resolve(aclrtStream given)
     sim_context *c = sim_current();
     aclrtStream *own = sim_default_stream(c);
     if (!*own) {
-        stream *s = calloc(1, sizeof *s);
-        if (!s)
-            abort();
+        stream *s = sim_allocate(sizeof *s);
         *s = (stream){
             .magic = STREAM_MAGIC, .next = streams, .context = c, .device = sim_context_device(c), .is_default = true};
         *own = streams = s;
@@ -102,9 +100,7 @@ static stream *resolve(aclrtStream given)
 void sim_enqueue(aclrtStream given, const sim_work *work)
 {
     stream *s = resolve(given);
-    sim_work *w = malloc(sizeof *w);
-    if (!w)
-        abort();
+    sim_work *w = sim_allocate(sizeof *w);
     *w = *work;
     w->next = NULL;
     w->sequence = ++s->given;
@@ -170,9 +166,7 @@ static int create_stream(aclrtStream *out, const char *call)
         return 507899;
     if (stream_count == STREAMS_MAX)
         return sim_error(207008, "%s: there are %d streams", call, STREAMS_MAX);
-    stream *s = calloc(1, sizeof *s);
-    if (!s)
-        abort();
+    stream *s = sim_allocate(sizeof *s);
     *s = (stream){.magic = STREAM_MAGIC, .next = streams, .context = sim_current(), .device = sim_current_device()};
     *out = streams = s;
     stream_count++;
@@ -184,14 +178,6 @@ aclError aclrtCreateStream(aclrtStream *out)
 {
     SIM_HOLD;
     return create_stream(out, "aclrtCreateStream");
-}
-
-aclError aclrtCreateStreamWithConfig(aclrtStream *out, uint32_t priority, uint32_t flag)
-{
-    SIM_HOLD;
-    (void)priority;
-    (void)flag;
-    return create_stream(out, "aclrtCreateStreamWithConfig");
 }
 
 static void end_stream(stream *s)
@@ -318,9 +304,7 @@ aclError aclrtCreateEvent(aclrtEvent *out)
         return sim_violation(100000, "aclrtCreateEvent: event is NULL");
     if (sim_injected("aclrtCreateEvent"))
         return 507899;
-    event *e = calloc(1, sizeof *e);
-    if (!e)
-        abort();
+    event *e = sim_allocate(sizeof *e);
     e->magic = EVENT_MAGIC;
     *out = e;
     sim_count_live(SIM_EVENTS, 1);
@@ -390,9 +374,7 @@ aclError aclrtStreamWaitEvent(aclrtStream given, aclrtEvent awaited)
         return 507899;
     if (!e->on)
         return 0;
-    wait_for *state = malloc(sizeof *state);
-    if (!state)
-        abort();
+    wait_for *state = sim_allocate(sizeof *state);
     *state = (wait_for){e->on, e->sequence};
     sim_enqueue(given,
                 &(sim_work){.name = "aclrtStreamWaitEvent", .run = perform_wait, .discard = free, .state = state});

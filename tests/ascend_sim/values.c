@@ -57,53 +57,50 @@ uint16_t sim_to_f16(float value)
     return sign | (uint16_t)((bits - 0x38000000) >> 13);
 }
 
-float aclFloat16ToFloat(aclFloat16 value)
-{
-    return sim_from_f16(value);
-}
+/* ---- types ----------------------------------------------------------------------------------------------------- */
 
-aclFloat16 aclFloatToFloat16(float value)
+typedef struct sim_type {
+    const char *name; /* NULL: operators do not take it */
+    size_t size;
+    int bit;
+} sim_type;
+
+static const sim_type *type_of(aclDataType type)
 {
-    return sim_to_f16(value);
+    static const sim_type types[] = {
+        [ACL_FLOAT] = {"FLOAT", 4, SIM_F32},
+        [ACL_FLOAT16] = {"FLOAT16", 2, SIM_F16},
+        [ACL_BF16] = {"BF16", 2, SIM_BF16},
+        [ACL_DOUBLE] = {"DOUBLE", 8, SIM_F64},
+        [ACL_BOOL] = {"BOOL", 1, SIM_BOOL},
+        [ACL_INT8] = {"INT8", 1, SIM_SMALL},
+        [ACL_UINT8] = {"UINT8", 1, SIM_SMALL},
+        [ACL_INT16] = {"INT16", 2, SIM_SMALL},
+        [ACL_INT32] = {"INT32", 4, SIM_I32},
+        [ACL_INT64] = {"INT64", 8, SIM_I64},
+        [ACL_UINT16] = {"UINT16", 2, SIM_UNSIGNED},
+        [ACL_UINT32] = {"UINT32", 4, SIM_UNSIGNED},
+        [ACL_UINT64] = {"UINT64", 8, SIM_UNSIGNED},
+        [ACL_COMPLEX32] = {NULL, 4, 0},
+        [ACL_COMPLEX64] = {NULL, 8, 0},
+        [ACL_COMPLEX128] = {NULL, 16, 0},
+    };
+    static const sim_type none;
+    int at = (int)type;
+    return at >= 0 && at < (int)(sizeof types / sizeof *types) ? &types[at] : &none;
 }
 
 size_t aclDataTypeSize(aclDataType type)
 {
-    switch ((int)type) {
-    case ACL_INT8:
-    case ACL_UINT8:
-    case ACL_BOOL:
-        return 1;
-    case ACL_FLOAT16:
-    case ACL_BF16:
-    case ACL_INT16:
-    case ACL_UINT16:
-        return 2;
-    case ACL_FLOAT:
-    case ACL_INT32:
-    case ACL_UINT32:
-    case ACL_COMPLEX32:
-        return 4;
-    case ACL_INT64:
-    case ACL_UINT64:
-    case ACL_DOUBLE:
-    case ACL_COMPLEX64:
-        return 8;
-    case ACL_COMPLEX128:
-        return 16;
-    default:
-        return 0;
-    }
+    return type_of(type)->size;
 }
 
 const char *sim_type_name(aclDataType type)
 {
-    static const char *const names[] = {
-        [ACL_FLOAT] = "FLOAT", [ACL_FLOAT16] = "FLOAT16", [ACL_INT8] = "INT8",     [ACL_INT32] = "INT32",
-        [ACL_UINT8] = "UINT8", [ACL_INT16] = "INT16",     [ACL_UINT16] = "UINT16", [ACL_UINT32] = "UINT32",
-        [ACL_INT64] = "INT64", [ACL_UINT64] = "UINT64",   [ACL_DOUBLE] = "DOUBLE", [ACL_BOOL] = "BOOL",
-        [ACL_BF16] = "BF16",
-    };
-    int at = (int)type;
-    return at >= 0 && at < (int)(sizeof names / sizeof *names) && names[at] ? names[at] : "another type";
+    return type_of(type)->name ? type_of(type)->name : "another type";
+}
+
+int sim_type_bit(aclDataType type)
+{
+    return type_of(type)->bit;
 }

@@ -6,49 +6,6 @@
 
 #define TILE 64 /* columns of a tile */
 
-void *sim_allocate(size_t size)
-{
-    void *memory = calloc(1, size ? size : 1);
-    if (!memory)
-        abort();
-    return memory;
-}
-
-int sim_type_bit(aclDataType type)
-{
-    switch ((int)type) {
-    case ACL_FLOAT:
-        return SIM_F32;
-    case ACL_FLOAT16:
-        return SIM_F16;
-    case ACL_BF16:
-        return SIM_BF16;
-    case ACL_INT32:
-        return SIM_I32;
-    case ACL_INT64:
-        return SIM_I64;
-    case ACL_BOOL:
-        return SIM_BOOL;
-    case ACL_DOUBLE:
-        return SIM_F64;
-    case ACL_INT8:
-    case ACL_UINT8:
-    case ACL_INT16:
-        return SIM_SMALL;
-    case ACL_UINT16:
-    case ACL_UINT32:
-    case ACL_UINT64:
-        return SIM_UNSIGNED;
-    default:
-        return 0;
-    }
-}
-
-size_t sim_size(aclDataType type)
-{
-    return aclDataTypeSize(type);
-}
-
 /* ---- shapes ---------------------------------------------------------------------------------------------------- */
 
 int64_t sim_product(const int64_t *shape, int from, int to)
@@ -78,11 +35,6 @@ bool sim_contiguous(const sim_tensor *t)
 bool sim_has_shape(const sim_tensor *t, int rank, const int64_t *shape)
 {
     return t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0;
-}
-
-bool sim_same_shape(const sim_tensor *a, const sim_tensor *b)
-{
-    return sim_has_shape(a, b->rank, b->shape);
 }
 
 bool sim_broadcast(const sim_tensor *t, int rank, const int64_t *shape, sim_tensor *out)
@@ -195,7 +147,7 @@ static void move_elements(const sim_tensor *t, char *packed, bool to_view)
 {
     int64_t count = sim_elements(t), index[SIM_RANK_MAX] = {0}, at = 0;
     int last = t->rank - 1;
-    plane p = {.size = sim_size(t->type), .rows = 1, .columns = 1, .col_step = 1, .to_view = to_view};
+    plane p = {.size = aclDataTypeSize(t->type), .rows = 1, .columns = 1, .col_step = 1, .to_view = to_view};
     if (last >= 0) {
         p.columns = t->shape[last];
         p.col_step = p.columns == 1 ? 1 : t->strides[last];
@@ -220,7 +172,7 @@ static void move_elements(const sim_tensor *t, char *packed, bool to_view)
 
 void *sim_load_raw(const sim_tensor *t)
 {
-    char *packed = sim_allocate((size_t)sim_elements(t) * sim_size(t->type));
+    char *packed = sim_allocate((size_t)sim_elements(t) * aclDataTypeSize(t->type));
     move_elements(t, packed, false);
     return packed;
 }
@@ -307,7 +259,7 @@ void sim_store_ints(const sim_tensor *t, const int64_t *packed)
         sim_store_raw(t, packed);
         return;
     }
-    char *raw = sim_allocate((size_t)count * sim_size(t->type));
+    char *raw = sim_allocate((size_t)count * aclDataTypeSize(t->type));
     for (int64_t i = 0; i < count; i++)
         switch ((int)t->type) {
         case ACL_INT32:
