@@ -46,6 +46,7 @@ typedef enum option_id {
     OPT_TEMPLATE_VAR,
     OPT_NO_HISTORY,
     OPT_IGNORE_EOS,
+    OPT_SPECULATE,
     OPT_EXPLAIN,
     OPT_FORMAT,
     OPT_MEMORY,
@@ -68,6 +69,7 @@ typedef enum option_id {
     OPT_SHADOW,
     OPT_REPLAY,
     OPT_TEXT,
+    OPT_BATCH,
     OPT_KIND,
     OPT_MAX_AGE,
     OPT_MAX_MB,
@@ -76,7 +78,7 @@ typedef enum option_id {
 
 typedef enum option_kind {
     OPTION_FLAG,
-    OPTION_OPTIONAL, /* a value only as --name=VALUE                                           */
+    OPTION_OPTIONAL, /* a value only as --name=VALUE; a whole number where there is a most          */
     OPTION_TEXT,
     OPTION_CHOICE, /* one of the names in metavar, separated by '|'                            */
     OPTION_INTEGER,
@@ -277,7 +279,8 @@ json_t *json_kernels(const workspace *w); /* {"spec", "summary", "notes"}       
 
 /* ---- verify_text.c ---------------------------------------------------------------------------- */
 
-tn_status verify_text(workspace *w, tn_error *err); /* tenon verify --text, of an open model        */
+tn_status verify_text(workspace *w, tn_error *err);
+tn_status verify_calls(workspace *w, tn_error *err); /* tenon verify --text, of an open model        */
 
 /* ---- sub-commands ---------------------------------------------------------------------------- */
 

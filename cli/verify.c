@@ -177,10 +177,13 @@ static tn_status run_verify(const options *o, tn_error *err)
 {
     workspace w = {0};
     tn_status status = workspace_model(&w, o, o->argument[0], err);
-    if (status == TN_OK && strcmp(tn_config_kernels(w.config), "none") == 0)
+    bool calls = option_given(o, OPT_BATCH);
+    if (status == TN_OK && !calls && strcmp(tn_config_kernels(w.config), "none") == 0)
         status = tn_fail(err, TN_E_USAGE, "verify", "there is nothing to verify with --kernels=none; choose kernels");
     if (status == TN_OK)
-        status = option_given(o, OPT_TEXT) ? verify_text(&w, err) : verify_sites(&w, err);
+        status = calls                       ? verify_calls(&w, err)
+                 : option_given(o, OPT_TEXT) ? verify_text(&w, err)
+                                             : verify_sites(&w, err);
     workspace_close(&w);
     return status;
 }
@@ -189,6 +192,8 @@ static const option_spec own_options[] = {
     {OPT_KERNELS, "kernels", "SPEC", 0, OPTION_TEXT, 0, 0, SPEC_HELP},
     {OPT_TRAINING, "training", NULL, 0, OPTION_FLAG, 0, 0, "the gradients, too; only kernels that have them"},
     {OPT_TEXT, "text", "FILE", 0, OPTION_TEXT, 0, 0, "the whole model on this text instead; - for standard input"},
+    {OPT_BATCH, "batch", NULL, 0, OPTION_FLAG, 0, 0,
+     "the same bits for a token in any call: alone, in a prompt, beside others"},
     {OPT_MAX_TOKENS, "max-tokens", "N", 0, OPTION_INTEGER, 2, 1e9, "tokens of the text that are used; default 576"},
     {OPT_CONTEXT, "context", "N", 'c', OPTION_INTEGER, 2, 1e9, "tokens that are computed together; default 576"},
     {OPT_JSON, "json", NULL, 0, OPTION_FLAG, 0, 0, "an object instead of a table"},
@@ -196,7 +201,7 @@ static const option_spec own_options[] = {
 
 const command command_verify = {
     .name = "verify",
-    .arguments = "MODEL [--kernels SPEC] [--training] [--text FILE] [--json]",
+    .arguments = "MODEL [--kernels SPEC] [--training] [--text FILE] [--batch] [--json]",
     .summary = "Runs every kernel on the model's own weights and compares it with the plain implementation.",
     .options = own_options,
     .option_count = sizeof own_options / sizeof *own_options,
@@ -209,7 +214,11 @@ const command command_verify = {
              "together, with\n"
              "the number of tokens shown. --text computes FILE with the kernels and without, and tells whether the "
              "difference\n"
-             "is rounding; if not, which sites bring it. The exit status is 5 when a kernel fails.",
+             "is rounding; if not, which sites bring it. --batch computes tokens (of FILE, or made up) in calls of "
+             "several\n"
+             "sizes, beside others and behind padding, and compares the bits of every layer. The exit status is 5 when "
+             "a\n"
+             "kernel fails.",
     .example = "  tenon verify models/demo\n  tenon verify models/demo --kernels=npu_fused_moe --dtype f32\n"
                "  tenon verify models/demo --text models/demo/heldout.txt",
     .run = run_verify,

@@ -66,6 +66,22 @@ TN_API tn_status tn_compare_text(tn_model *model, const int64_t *ids, int64_t co
                                  tn_text_report **report, tn_error *err);
 TN_API void tn_text_report_free(tn_text_report *report); /* [one thread] */
 
+/* A text in other calls than as one prompt, with what is in place at the model's sites. */
+typedef struct tn_calls_row {
+    uint32_t size;
+    const char *calls;         /* "7 tokens at a time"; static storage                                */
+    int64_t tokens, different; /* how many were compared; of these, those that have other bits         */
+    int64_t layer, token; /* the first result that has: 0 the embedding, i + 1 that of layer i, the model's layers +
+                             1 the logits; and the first token there. -1: none                   */
+} tn_calls_row;
+
+/* Computes ids, the tokens of a text, in one call, and again token by token, in calls of several sizes, in a longer
+ * context, beside other rows and behind padding, and behind a rewind where the model can go back; and compares the bits
+ * of every layer's result and of the logits. TN_E_VERIFY when some are others; rows are filled in that case too. What
+ * kernels promise these bits (TN_SAME_BITS) docs/numerics.md says. Owned: free(rows). [one thread] */
+TN_API tn_status tn_compare_calls(tn_model *model, const int64_t *ids, int64_t count, tn_calls_row ***rows,
+                                  size_t *row_count, tn_error *err);
+
 #ifdef __cplusplus
 }
 #endif
