@@ -166,6 +166,9 @@ static tn_status take_stops(answer *a, const options *o, const tn_sampling *file
     return TN_OK;
 }
 
+/* Tokens that --speculate tries at a time. */
+enum { USUAL_DRAFT = 8 };
+
 tn_status answer_sampling(answer *a, const options *o, const tn_model *model, tn_generate_options *g, tn_error *err)
 {
     tn_sampling file = {.size = sizeof file};
@@ -179,6 +182,8 @@ tn_status answer_sampling(answer *a, const options *o, const tn_model *model, tn
     g->repetition_penalty = option_real(o, OPT_REPETITION_PENALTY, file.repetition_penalty);
     g->seed = answer_seed(o);
     g->ignore_eos = option_given(o, OPT_IGNORE_EOS);
+    if (option_given(o, OPT_SPECULATE))
+        g->speculate = o->integer[OPT_SPECULATE] > 0 ? (int32_t)o->integer[OPT_SPECULATE] : USUAL_DRAFT;
     tell_file(o, g);
     return take_stops(a, o, &file, err);
 }

@@ -57,8 +57,10 @@ uint64_t answer_seed(const options *o);
          "above 1: tokens that came before are less likely"},                                                          \
         {OPT_SEED, "seed", "S", 0, OPTION_INTEGER, 0, 4294967295.0, "the same seed draws the same tokens"},            \
         {OPT_STOP, "stop", "TEXT", 0, OPTION_TEXT, 0, 0, "end before this text; may be repeated"},                     \
+        {OPT_IGNORE_EOS, "ignore-eos", NULL, 0, OPTION_FLAG, 0, 0, "go on after an end-of-text token"},                \
     {                                                                                                                  \
-        OPT_IGNORE_EOS, "ignore-eos", NULL, 0, OPTION_FLAG, 0, 0, "go on after an end-of-text token"                   \
+        OPT_SPECULATE, "speculate", "N", 0, OPTION_OPTIONAL, 1, 64,                                                    \
+            "try up to N tokens at a time that the text said before (8); the same text, sooner"                        \
     }
 
 #endif

@@ -114,7 +114,7 @@ static tn_status unknown_option(const options *o, const char *argument, tn_error
 static tn_status parse_number(options *o, const option_spec *s, const char *value, tn_error *err)
 {
     char *end = NULL;
-    bool whole = s->kind == OPTION_INTEGER;
+    bool whole = s->kind != OPTION_REAL;
     errno = 0;
     if (whole)
         o->integer[s->id] = strtoll(value, &end, 10);
@@ -150,7 +150,8 @@ static tn_status set_option(options *o, const option_spec *s, const char *value,
     if (dtype == TN_F32 || dtype == TN_BF16 ||
         dtype == TN_F16) /* by another of its names, as "bfloat16" or "torch.bfloat16"          */
         value = tn_dtype_name(dtype);
-    if (s->kind == OPTION_INTEGER || s->kind == OPTION_REAL)
+    bool number = s->kind == OPTION_OPTIONAL && s->max > 0 && *value;
+    if (s->kind == OPTION_INTEGER || s->kind == OPTION_REAL || number)
         status = parse_number(o, s, value, err);
     else if (s->kind == OPTION_CHOICE)
         status = parse_choice(o, s, value, err);

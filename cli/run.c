@@ -188,10 +188,11 @@ static int stop_of(const run_state *r, const tn_generate_result *result)
 static tn_status print_json(const run_state *r, const tn_generate_result *result, tn_error *err)
 {
     json_t *timings =
-        json_pack("{s:o, s:o, s:o, s:o, s:o}", "load_seconds", json_number(r->w.info.load_seconds), "prompt_seconds",
-                  json_number(result->prompt_seconds), "decode_seconds", json_number(result->decode_seconds),
-                  "prompt_tokens_per_second", json_number(prompt_rate(r, result)), "decode_tokens_per_second",
-                  json_number(decode_rate(result)));
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "load_seconds", json_number(r->w.info.load_seconds),
+                  "prompt_seconds", json_number(result->prompt_seconds), "decode_seconds",
+                  json_number(result->decode_seconds), "prompt_tokens_per_second", json_number(prompt_rate(r, result)),
+                  "decode_tokens_per_second", json_number(decode_rate(result)), "drafted", (json_int_t)result->drafted,
+                  "accepted", (json_int_t)result->accepted);
     const answer *a = &r->answer;
     json_t *text = a->stream ? json_stringn(a->text ? a->text : "", a->length) : json_null();
     json_t *root =
@@ -217,13 +218,16 @@ static tn_status finish(run_state *r, const tn_generate_result *result, tn_error
         status = write_flush(err);
     if (status)
         return status;
-    char decoded[96] = "", seconds[32];
+    char decoded[96] = "", seconds[32], drafted[64] = "";
+    if (result->drafted > 0)
+        snprintf(drafted, sizeof drafted, ", %lld of %lld drafted", (long long)result->accepted,
+                 (long long)result->drafted);
     if (result->count > 1)
         snprintf(decoded, sizeof decoded, " in %s, %.1f tokens/s", seconds_text(result->decode_seconds, seconds),
                  decode_rate(result));
-    note(r->o, "prompt: %zu token%s in %s, %.1f tokens/s; generated: %lld token%s%s%s", r->prompt_count,
+    note(r->o, "prompt: %zu token%s in %s, %.1f tokens/s; generated: %lld token%s%s%s%s", r->prompt_count,
          r->prompt_count == 1 ? "" : "s", seconds_text(result->prompt_seconds, seconds), prompt_rate(r, result),
-         (long long)result->count, result->count == 1 ? "" : "s", decoded, stops[stop_of(r, result)].note);
+         (long long)result->count, result->count == 1 ? "" : "s", decoded, drafted, stops[stop_of(r, result)].note);
     return interrupted ? TN_E_CANCELLED : TN_OK;
 }
 

@@ -1,5 +1,6 @@
 /* The decode loop: prompts in, token by token of each row out. */
 #include "base/clock.h"
+#include "generate/draft.h"
 #include "generate/sample.h"
 #include "generate/session.h"
 
@@ -21,10 +22,14 @@ typedef struct decode {
     tn_model_info info;
     int64_t rows;
     decode_row *row;
-    float *logits; /* [rows, vocab] of the last position                                          */
-    int64_t *ids;  /* [rows] of a step, and its mask behind them                                  */
+    float *logits; /* [rows, vocab] of the last position; of one row, also of the drafted tokens  */
+    int64_t *ids;  /* [rows] of a step, and its mask behind them; of one row, also what is drafted */
+    draft draft;   /* of one row                                                                  */
     double start;  /* of decoding                                                                 */
 } decode;
+
+/* Tokens of a draft, at most. */
+enum { MOST_DRAFTED = 64 };
 
 static tn_status feed(decode *d, const tn_batch *batch, int (*progress)(void *, int64_t, int64_t), tn_error *err)
 {
@@ -64,21 +69,21 @@ static int tell(const decode *d, int64_t b, int64_t id)
     return next == TN_NEXT_TOKEN && stopped ? TN_NEXT_END_ROW : next;
 }
 
-/* Chooses a row's next token and sees whether it is the last. */
-static tn_status choose(decode *d, int64_t b, tn_error *err)
+/* Chooses a row's next token, the one behind `position` others, and sees whether it is the last. */
+static tn_status choose(decode *d, int64_t b, int64_t position, float *logits, tn_error *err)
 {
     decode_row *row = &d->row[b];
     const tn_generate_options *o = &d->options;
-    float *logits = d->logits + b * d->info.vocab;
     int64_t *count = &row->result->count, id;
     int next = o->on_logits ? o->on_logits(o->ctx, b, *count, logits, d->info.vocab) : TN_NEXT_TOKEN;
     if (next == TN_NEXT_TOKEN) {
         sample_penalise(&row->sampler, logits);
-        tn_status status = sample_pick(&row->sampler, logits, session_position(d->session, b), &id, err);
+        tn_status status = sample_pick(&row->sampler, logits, position, &id, err);
         if (status != TN_OK)
             return status;
         row->out[(*count)++] = d->ids[b] = id;
         sample_see(&row->sampler, &id, 1, NULL);
+        draft_see(&d->draft, &id, 1);
         next = tell(d, b, id);
         if (is_eos(d, id) && !o->ignore_eos)
             end_row(d, row, TN_STOP_EOS);
@@ -89,9 +94,29 @@ static tn_status choose(decode *d, int64_t b, tn_error *err)
         end_all(d);
     if (*count == o->max_tokens)
         end_row(d, row, TN_STOP_LENGTH);
-    if (session_is_full(d->session, b))
+    if (position >= session_context(d->session))
         end_row(d, row, TN_STOP_CONTEXT);
     return TN_OK;
+}
+
+/* Feeds the token that was chosen with what is drafted behind it, and chooses among the results as long as what was
+ * drafted is what comes. */
+static tn_status feed_drafted(decode *d, int64_t drafted, tn_error *err)
+{
+    int64_t before = session_position(d->session, 0), kept = 0;
+    int64_t fed[MOST_DRAFTED + 1];
+    memcpy(fed, d->ids, (size_t)(drafted + 1) * sizeof *fed);
+    tn_batch batch = {.size = sizeof batch, .rows = 1, .tokens = drafted + 1, .ids = fed};
+    tn_outputs outputs = {.size = sizeof outputs, .logits = d->logits};
+    tn_status status = session_run(d->session, &batch, &outputs, NULL, NULL, err);
+    while (status == TN_OK) {
+        status = choose(d, 0, before + kept + 1, d->logits + kept * d->info.vocab, err);
+        if (d->row[0].ended || kept == drafted || d->ids[0] != fed[kept + 1])
+            break;
+        kept++;
+    }
+    draft_learn(&d->draft, drafted, kept);
+    return status == TN_OK ? tn_session_rewind(d->session, before + 1 + kept, err) : status;
 }
 
 /* Samples, hands out and feeds until all rows have ended. */
@@ -101,7 +126,15 @@ static tn_status decode_tokens(decode *d, tn_error *err)
     for (bool more = d->options.max_tokens > 0; more;) {
         int64_t going = 0;
         for (int64_t b = 0; b < d->rows; b++) {
-            tn_status status = d->row[b].ended ? TN_OK : choose(d, b, err);
+            tn_status status = d->row[b].ended
+                                   ? TN_OK
+                                   : choose(d, b, session_position(d->session, b), d->logits + b * d->info.vocab, err);
+            if (status != TN_OK)
+                return status;
+        }
+        for (int64_t drafted = 1; drafted > 0 && d->draft.most > 0 && !d->row[0].ended;) {
+            drafted = draft_make(&d->draft, session_way_back(d->session), d->ids + 1);
+            tn_status status = drafted > 0 ? feed_drafted(d, drafted, err) : TN_OK;
             if (status != TN_OK)
                 return status;
         }
@@ -154,12 +187,18 @@ static tn_status prepare(decode *d, const tn_batch *prompts, int64_t *out, tn_ge
                          tn_error *err)
 {
     const tn_generate_options *o = &d->options;
-    size_t rows = (size_t)d->rows;
+    int64_t drafted = d->rows == 1 ? o->speculate : 0;
+    size_t rows = (size_t)d->rows, most = rows + (size_t)drafted;
     d->row = calloc(rows, sizeof *d->row);
-    d->ids = calloc(rows, 2 * sizeof *d->ids);
-    d->logits = malloc(rows * (size_t)d->info.vocab * sizeof *d->logits);
+    d->ids = calloc(most, 2 * sizeof *d->ids);
+    d->logits = malloc(most * (size_t)d->info.vocab * sizeof *d->logits);
     if (!d->row || !d->ids || !d->logits)
         return tn_fail(err, TN_E_MEMORY, "generate", "out of memory for %lld logits", (long long)d->info.vocab);
+    tn_status made = draft_init(&d->draft, drafted, o->history_count + prompts->tokens + o->max_tokens, err);
+    if (made != TN_OK)
+        return made;
+    draft_see(&d->draft, o->history, o->history_count);
+    draft_see(&d->draft, prompts->ids, prompts->tokens);
     for (int64_t b = 0; b < d->rows; b++) {
         tn_generate_options own = *o;
         own.seed += (uint64_t)b;
@@ -179,6 +218,9 @@ static tn_status check(const decode *d, const tn_batch *prompts, const int64_t *
     const tn_generate_options *o = &d->options;
     if (o->max_tokens < 0 || (o->max_tokens && !out) || (d->rows > 1 && o->max_tokens > INT32_MAX))
         return tn_fail(err, TN_E_USAGE, "max_tokens", "%lld tokens cannot be written", (long long)o->max_tokens);
+    if (o->speculate < 0 || o->speculate > MOST_DRAFTED)
+        return tn_fail(err, TN_E_USAGE, "speculate", "%d tokens; 0 to %d can be drafted", (int)o->speculate,
+                       (int)MOST_DRAFTED);
     if (prompts->tokens < 1 || !prompts->ids)
         return tn_fail(err, TN_E_INPUT, "prompt", "the prompt is empty; give at least one token");
     if (o->history_count < 0 || (o->history_count > 0 && !o->history))
@@ -204,6 +246,11 @@ static tn_status generate(tn_session *session, const tn_batch *prompts, const tn
         status = run(&d, prompts, err);
     for (int64_t b = 0; d.row && b < d.rows; b++)
         sample_close(&d.row[b].sampler);
+    if (d.row && d.rows == 1 && results[0]) {
+        results[0]->drafted = d.draft.made;
+        results[0]->accepted = d.draft.kept;
+    }
+    draft_close(&d.draft);
     free(d.row);
     free(d.ids);
     free(d.logits);

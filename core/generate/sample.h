@@ -10,8 +10,8 @@
 typedef struct sampler {
     int64_t vocab, top_k; /* top_k 0: all                                                          */
     double temperature, top_p, min_p;
-    bool changed;  /* logits are the caller's, not the model's: for what an error says          */
-    float penalty; /* 1: none                                                                  */
+    bool changed;   /* logits are the caller's, not the model's: for what an error says          */
+    float penalty;  /* 1: none                                                                  */
     uint64_t key;   /* of random numbers, from the seed                                            */
     int32_t *order; /* [vocab] candidates; a heap, then the best from the end down                  */
     double *weight; /* [vocab] of the kept candidates                                               */

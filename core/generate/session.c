@@ -52,9 +52,9 @@ int64_t session_position(const tn_session *s, int64_t row)
     return s->cache.length[row];
 }
 
-bool session_is_full(const tn_session *s, int64_t row)
+int64_t session_context(const tn_session *s)
 {
-    return s->cache.length[row] >= s->context;
+    return s->context;
 }
 
 static int64_t head_rows(const tn_session *s)
@@ -533,6 +533,17 @@ tn_status tn_session_rewind(tn_session *s, int64_t length, tn_error *err)
     s->columns = length;
     s->past.count = s->past.count < length ? s->past.count : length;
     return TN_OK;
+}
+
+int64_t session_way_back(const tn_session *s)
+{
+    int64_t now = cache_length(&s->cache), room = s->context - now - 1;
+    bool moves = false,
+         lost = s->rows != 1 || s->columns != now || s->media.ahead[0] != 0 || cache_has_states(&s->cache);
+    room = room < s->chunk - 1 ? room : s->chunk - 1;
+    for (int32_t i = 0; i < s->shape->rope_count && !lost; i++)
+        moves |= rope_tables_moved(&s->shape->rope[i], now + 1 + room);
+    return lost || moves || room < 0 ? 0 : room;
 }
 
 int64_t tn_session_length(const tn_session *s)

@@ -17,7 +17,10 @@ tn_status session_check(const tn_session *session, const tn_batch *batch, tn_err
 
 const tn_model *session_model(const tn_session *session);
 int64_t session_rows(const tn_session *session);
-bool session_is_full(const tn_session *session, int64_t row); /* of its context                     */
+int64_t session_context(const tn_session *session);
 int64_t session_position(const tn_session *session, int64_t row); /* tokens that the row holds       */
+
+/* How many tokens may be fed behind the next one and be taken back (tn_session_rewind); 0: none. */
+int64_t session_way_back(const tn_session *session);
 
 #endif

@@ -214,11 +214,18 @@ static bool ring_holds(const kv_cache *c, const cache_kind *kind, int64_t length
     return oldest <= 0 || first_seen >= oldest;
 }
 
+bool cache_has_states(const kv_cache *c)
+{
+    int64_t i = 0;
+    while (i < c->layers && !c->conv[i] && !c->state[i])
+        i++;
+    return i < c->layers;
+}
+
 const char *cache_rewind(kv_cache *c, int64_t length)
 {
-    for (int64_t i = 0; i < c->layers; i++)
-        if (c->conv[i] || c->state[i])
-            return "layers keep a state that does not go back";
+    if (cache_has_states(c))
+        return "layers keep a state that does not go back";
     for (int32_t i = 0; i < c->kind_count; i++)
         if (!ring_holds(c, &c->kind[i], length))
             return "keys inside a window were overwritten";

@@ -39,6 +39,9 @@ tn_status cache_init(kv_cache *c, const device *device, tn_dtype dtype, const mo
 void cache_close(kv_cache *c);
 void cache_reset(kv_cache *c);
 
+/* Do layers keep states, which do not go back? */
+bool cache_has_states(const kv_cache *c);
+
 /* Keeps the first length positions of the only row, at most as many as there are. NULL, or why it cannot: nothing has
  * changed then. */
 const char *cache_rewind(kv_cache *c, int64_t length);

@@ -165,6 +165,11 @@ typedef struct tn_generate_options {
     int (*on_logits)(void *ctx, int64_t row, int64_t step, float *logits, int64_t vocab);
     /* As on_token, of a row; returns a tn_next. */
     int (*on_row_token)(void *ctx, int64_t row, int64_t id);
+    /* One row: up to so many tokens at a time are copied from where history, prompt and answer last went on as they do
+     * now, and computed together with the token before them; those that are what would have been chosen anyway are
+     * kept, one by one, through all of the above. With kernels that promise the same bits (TN_SAME_BITS) the text is
+     * the same as without. Models that cannot go back (tn_session_rewind) go token by token. 0: none; at most 64. */
+    int32_t speculate;
 } tn_generate_options;
 
 typedef enum tn_stop { TN_STOP_LENGTH, TN_STOP_EOS, TN_STOP_CALLBACK, TN_STOP_CONTEXT } tn_stop;
@@ -174,6 +179,7 @@ typedef struct tn_generate_result {
     tn_stop stop;
     int64_t count; /* tokens written                                                               */
     double prompt_seconds, decode_seconds;
+    int64_t drafted, accepted; /* tokens that were copied, and those of them that came               */
 } tn_generate_result;
 
 /* Tokens are drawn as in transformers: on_logits, repetition penalty, temperature, top_k, top_p, min_p, in this order.
