@@ -100,61 +100,48 @@ static int64_t number_of(const numbering *n, const added_token *t)
 }
 
 /* Gives the token its id and puts it into the vocabulary. own: the entry's. */
-static tn_status number_token(added_token *t, int64_t own, vocab *v, numbering *n, place at, tn_error *err)
+static tn_status number_token(added_token *t, int64_t own, vocab *v, numbering *n, doc_reader *r)
 {
     uint32_t known = vocab_find(v, t->content, t->length);
     int64_t id = known != VOCAB_NONE ? known : number_of(n, t);
     if (id < 0)
         id = n->gaps ? own : n->next++;
-    tn_status status = vocab_add(v, id, t->content, t->length, t->special, at, err);
-    if (status != TN_OK)
-        return status;
     t->id = (uint32_t)id;
-    if (!trie_put(&n->known, t->content, t->length, t->id))
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return TN_OK;
+    if (vocab_add(v, id, t->content, t->length, t->special, r) == TN_OK &&
+        !trie_put(&n->known, t->content, t->length, t->id))
+        doc_no_memory(r);
+    return r->status;
 }
 
-static tn_status load_token(added *a, const doc_node *node, vocab *v, numbering *numbers, place at, tn_error *err)
+static tn_status load_token(added *a, const doc_node *node, vocab *v, numbering *numbers, doc_reader *r)
 {
     added_token t = {0};
     int64_t id = -1;
     bool single_word = false, lstrip = false, rstrip = false, special = false, normalized = true;
-    tn_status status = doc_only(node, "id content single_word lstrip rstrip normalized special", at, err);
-    if (status == TN_OK)
-        status = doc_get_text(node, "content", &t.content, &t.length, at, err);
-    if (status == TN_OK && !t.content)
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: an entry has no 'content'; correct the file", at.component);
-    const struct {
-        const char *key;
-        bool *value;
-    } flags[] = {{"single_word", &single_word},
-                 {"lstrip", &lstrip},
-                 {"rstrip", &rstrip},
-                 {"special", &special},
-                 {"normalized", &normalized}};
-    for (size_t i = 0; i < sizeof flags / sizeof flags[0] && status == TN_OK; i++)
-        status = doc_get_flag(node, flags[i].key, flags[i].value, at, err);
-    if (status == TN_OK)
-        status = doc_get_integer(node, "id", &id, at, err);
-    if (status != TN_OK || t.length == 0) /* the library ignores empty ones, too */
-        return status;
+    doc_only(node, "id content single_word lstrip rstrip normalized special", r);
+    doc_get_text(node, "content", &t.content, &t.length, r);
+    if (!t.content)
+        doc_fail(r, "an entry has no 'content'; correct the file");
+    doc_get_flag(node, "single_word", &single_word, r);
+    doc_get_flag(node, "lstrip", &lstrip, r);
+    doc_get_flag(node, "rstrip", &rstrip, r);
+    doc_get_flag(node, "special", &special, r);
+    doc_get_flag(node, "normalized", &normalized, r);
+    doc_get_integer(node, "id", &id, r);
+    if (r->status != TN_OK || t.length == 0) /* the library ignores empty ones, too */
+        return r->status;
     if (t.length > ADDED_LENGTH_LIMIT)
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: token '%.40s...' is longer than %d bytes; correct the file",
-                       at.component, t.content, ADDED_LENGTH_LIMIT);
+        return doc_fail(r, "token '%.40s...' is longer than %d bytes; correct the file", t.content, ADDED_LENGTH_LIMIT);
     t.single_word = single_word;
     t.lstrip = lstrip;
     t.rstrip = rstrip;
     t.special = special;
     t.normalized = normalized;
-    status = vocab_check_id(id, t.content, at, err);
-    if (status == TN_OK)
-        status = number_token(&t, id, v, numbers, at, err);
-    if (status != TN_OK)
-        return status;
+    if (vocab_check_id(id, t.content, r) != TN_OK || number_token(&t, id, v, numbers, r) != TN_OK)
+        return r->status;
     added_token *grown = buffer_grow(a->tokens, &a->capacity, a->count + 1, sizeof *grown);
     if (!grown)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     a->tokens = grown;
     a->tokens[a->count++] = t;
     return TN_OK;
@@ -188,52 +175,50 @@ static bool show(added *a, const added_token *t, const buffer *text)
 }
 
 /* Puts the tokens into the tries. Of several entries for one token the last counts. */
-static tn_status fill_tries(added *a, const vocab *v, const normalizer *n, place at, tn_error *err)
+static tn_status fill_tries(added *a, const vocab *v, const normalizer *n, doc_reader *r)
 {
     size_t *last = calloc(v->size ? v->size : 1, sizeof *last);
     buffer text = {0};
     bool memory = last != NULL;
-    tn_status status = TN_OK;
     for (size_t i = 0; i < a->count && memory; i++)
         last[a->tokens[i].id] = i;
-    for (size_t i = 0; i < a->count && status == TN_OK && memory; i++) {
+    for (size_t i = 0; i < a->count && r->status == TN_OK && memory; i++) {
         const added_token *t = &a->tokens[i];
         text.size = 0;
         if (last[t->id] != i)
             continue;
         if (!t->normalized)
             memory = trie_insert(&a->raw, t->content, t->length, (int32_t)i);
-        else if ((status = normalize_apply(n, t->content, t->length, &text, err)) == TN_OK)
+        else if ((r->status = normalize_apply(n, t->content, t->length, &text, r->err)) == TN_OK)
             memory = trie_insert(&a->normalized, text.data, text.size, (int32_t)i) && show(a, t, &text);
     }
     if (a->shown_count)
         qsort(a->shown, a->shown_count, sizeof *a->shown, by_id);
     buffer_free(&text);
     free(last);
-    return memory ? status : tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return memory ? r->status : doc_no_memory(r);
 }
 
-tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer *n, place at, tn_error *err)
+tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer *n, doc_reader *r)
 {
     memset(a->raw.first, 0xff, sizeof a->raw.first); /* -1 */
     memset(a->normalized.first, 0xff, sizeof a->normalized.first);
     if (!node)
         return TN_OK;
     if (!doc_is_list(node))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: no list; correct the file", at.component);
-    tn_status status = TN_OK;
+        return doc_fail(r, "no list; correct the file");
     numbering numbers = {.next = 0};
     for (size_t id = 0; id < v->size; id++)
         numbers.next += v->tokens[id].present;
     numbers.gaps = numbers.next < (int64_t)v->size;
-    for (size_t i = 0; i < doc_count(node) && status == TN_OK; i++)
-        status = load_token(a, doc_at(node, i), v, &numbers, at, err);
+    for (size_t i = 0; i < doc_count(node) && r->status == TN_OK; i++)
+        load_token(a, doc_at(node, i), v, &numbers, r);
     trie_free(&numbers.known);
-    if (status == TN_OK)
-        status = fill_tries(a, v, n, at, err);
+    if (r->status == TN_OK)
+        fill_tries(a, v, n, r);
     for (size_t i = 0; i < a->count; i++)
         a->tokens[i].content = NULL; /* the document goes away */
-    return status;
+    return r->status;
 }
 
 static size_t char_before(const char *text, size_t end)

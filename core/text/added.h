@@ -49,7 +49,7 @@ typedef struct added {
     buffer shown_text;
 } added;
 
-tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer *n, place at, tn_error *err);
+tn_status added_load(added *a, const doc_node *node, vocab *v, const normalizer *n, doc_reader *r);
 void added_free(added *a);
 const added_shown *added_find_shown(const added *a, uint32_t id); /* NULL: decodes to its own text      */
 /* Cuts text into p: the longest token at the leftmost place first. */

@@ -54,41 +54,32 @@ void bpe_free(bpe *b)
 }
 
 /* A text that may be missing. */
-static tn_status load_affix(const doc_node *model, const char *key, buffer *affix, place at, tn_error *err)
+static void load_affix(const doc_node *model, const char *key, buffer *affix, doc_reader *r)
 {
     const char *text = "";
     size_t length = 0;
-    tn_status status = doc_get_text(model, key, &text, &length, at, err);
-    if (status == TN_OK && !buffer_add(affix, text, length))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+    doc_get_text(model, key, &text, &length, r);
+    if (!buffer_add(affix, text, length))
+        doc_no_memory(r);
 }
 
-tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_error *err)
+tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, doc_reader *r)
 {
-    tn_status status = doc_only(model, MEMBERS, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(model, "ignore_merges", &b->ignore_merges, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(model, "byte_fallback", &b->byte_fallback, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(model, "fuse_unk", &b->fuse_unk, at, err);
-    if (status == TN_OK)
-        status = load_affix(model, "continuing_subword_prefix", &b->prefix, at, err);
-    if (status == TN_OK)
-        status = load_affix(model, "end_of_word_suffix", &b->suffix, at, err);
+    doc_only(model, MEMBERS, r);
+    doc_get_flag(model, "ignore_merges", &b->ignore_merges, r);
+    doc_get_flag(model, "byte_fallback", &b->byte_fallback, r);
+    doc_get_flag(model, "fuse_unk", &b->fuse_unk, r);
+    load_affix(model, "continuing_subword_prefix", &b->prefix, r);
+    load_affix(model, "end_of_word_suffix", &b->suffix, r);
     double dropout = 0.0;
-    if (status == TN_OK && doc_get(model, "dropout") &&
-        (!doc_number(doc_get(model, "dropout"), &dropout) || dropout != 0.0))
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'dropout' belongs to training; set it to null", at.component);
+    if (doc_get(model, "dropout") && (!doc_number(doc_get(model, "dropout"), &dropout) || dropout != 0.0))
+        doc_fail(r, "'dropout' belongs to training; set it to null");
     const char *unk = NULL;
     size_t length = 0;
-    if (status == TN_OK)
-        status = doc_get_text(model, "unk_token", &unk, &length, at, err);
+    doc_get_text(model, "unk_token", &unk, &length, r);
     b->unk = unk ? vocab_find(v, unk, length) : VOCAB_NONE;
     if (unk && b->unk == VOCAB_NONE)
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: unk_token '%.80s' is not in vocab; correct the file",
-                         at.component, unk);
+        doc_fail(r, "unk_token '%.80s' is not in vocab; correct the file", unk);
     for (unsigned i = 0; i < 256; i++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", i);
@@ -98,7 +89,7 @@ tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_e
     }
     /* A token without text would let two pairs at one place make the same token. */
     b->short_words = vocab_find(v, "", 0) == VOCAB_NONE;
-    return status;
+    return r->status;
 }
 
 bpe_scratch *bpe_scratch_new(void)

@@ -32,7 +32,7 @@ typedef struct bpe {
 
 typedef struct bpe_scratch bpe_scratch;
 
-tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, place at, tn_error *err);
+tn_status bpe_load(bpe *b, const doc_node *model, const vocab *v, doc_reader *r);
 void bpe_free(bpe *b);
 /* Scratch for one encoding. Owned. */
 bpe_scratch *bpe_scratch_new(void);

@@ -37,7 +37,7 @@ typedef struct decoder {
     size_t count, capacity;
 } decoder;
 
-tn_status decode_load(decoder *d, const doc_node *node, place at, tn_error *err);
+tn_status decode_load(decoder *d, const doc_node *node, doc_reader *r);
 void decode_free(decoder *d);
 
 /* cleanup.c: what two decoders do to the text of a token. Both append to out. */

@@ -9,78 +9,65 @@
 
 #define SUPPORTED "Sequence, BPEDecoder, ByteLevel, ByteFallback, CTC, Fuse, Metaspace, Replace, Strip and WordPiece"
 
-static tn_status load_strip(decode_op *op, const doc_node *node, place at, tn_error *err)
+static void load_strip(decode_op *op, const doc_node *node, doc_reader *r)
 {
     const char *text = "";
     size_t length = 0;
-    tn_status status = doc_need_character(node, "content", &text, &length, at, err);
-    if (status == TN_OK)
-        status = doc_get_integer(node, "start", &op->start, at, err);
-    if (status == TN_OK)
-        status = doc_get_integer(node, "stop", &op->stop, at, err);
-    if (status == TN_OK && !buffer_add(&op->content, text, length))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+    doc_need_character(node, "content", &text, &length, r);
+    doc_get_integer(node, "start", &op->start, r);
+    doc_get_integer(node, "stop", &op->stop, r);
+    if (!buffer_add(&op->content, text, length))
+        doc_no_memory(r);
 }
 
-static tn_status load_replace(decode_op *op, const doc_node *node, place at, tn_error *err)
+static void load_replace(decode_op *op, const doc_node *node, doc_reader *r)
 {
     const char *text = "";
     size_t length = 0;
-    tn_status status = doc_get_text(node, "content", &text, &length, at, err);
-    if (status == TN_OK && !(op->pattern = regex_load(doc_get(node, "pattern"), at, err)))
-        return err->code;
-    if (status == TN_OK && !buffer_add(&op->content, text, length))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+    doc_get_text(node, "content", &text, &length, r);
+    op->pattern = regex_load(doc_get(node, "pattern"), r);
+    if (!buffer_add(&op->content, text, length))
+        doc_no_memory(r);
 }
 
-static tn_status load_metaspace(decode_op *op, const doc_node *node, place at, tn_error *err)
+static void load_metaspace(decode_op *op, const doc_node *node, doc_reader *r)
 {
     const char *text = "", *scheme = "always";
     size_t length = 0, scheme_length;
     bool prefix = true;
-    tn_status status = doc_need_character(node, "replacement", &text, &length, at, err);
-    if (status == TN_OK)
-        status = doc_get_text(node, "prepend_scheme", &scheme, &scheme_length, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(node, "add_prefix_space", &prefix, at, err);
+    doc_need_character(node, "replacement", &text, &length, r);
+    doc_get_text(node, "prepend_scheme", &scheme, &scheme_length, r);
+    doc_get_flag(node, "add_prefix_space", &prefix, r);
     bool never = strcmp(scheme, "never") == 0;
-    if (status == TN_OK && !never && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0)
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: prepend_scheme '%.40s' is unknown; correct the file",
-                         at.component, scheme);
-    if (status == TN_OK && !prefix && !never)
-        status = tn_fail(err, TN_E_INPUT, at.file,
-                         "%s: add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", at.component,
-                         scheme);
+    if (!never && strcmp(scheme, "first") != 0 && strcmp(scheme, "always") != 0)
+        doc_fail(r, "prepend_scheme '%.40s' is unknown; correct the file", scheme);
+    if (!prefix && !never)
+        doc_fail(r, "add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", scheme);
     op->cleanup = !never;
-    if (status == TN_OK && !buffer_add(&op->content, text, length))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+    if (!buffer_add(&op->content, text, length))
+        doc_no_memory(r);
 }
 
 /* WordPiece, BPEDecoder and CTC: a text, a flag but for the second, another text for the third. */
-static tn_status load_texts(decode_op *op, const doc_node *node, place at, tn_error *err)
+static void load_texts(decode_op *op, const doc_node *node, doc_reader *r)
 {
     const char *text = "", *delimiter = "";
     size_t length = 0, delimiter_length = 0;
     const char *key = op->kind == DECODE_WORDPIECE ? "prefix" : op->kind == DECODE_BPE ? "suffix" : "pad_token";
-    tn_status status = doc_need_text(node, key, &text, &length, at, err);
-    if (status == TN_OK && op->kind != DECODE_BPE)
-        status = doc_need_flag(node, "cleanup", &op->cleanup, at, err);
-    if (status == TN_OK && op->kind == DECODE_CTC)
-        status = doc_need_text(node, "word_delimiter_token", &delimiter, &delimiter_length, at, err);
-    if (status == TN_OK &&
-        (!buffer_add(&op->content, text, length) || !buffer_add(&op->delimiter, delimiter, delimiter_length)))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+    doc_need_text(node, key, &text, &length, r);
+    if (op->kind != DECODE_BPE)
+        doc_need_flag(node, "cleanup", &op->cleanup, r);
+    if (op->kind == DECODE_CTC)
+        doc_need_text(node, "word_delimiter_token", &delimiter, &delimiter_length, r);
+    if (!buffer_add(&op->content, text, length) || !buffer_add(&op->delimiter, delimiter, delimiter_length))
+        doc_no_memory(r);
 }
 
-static tn_status add_op(decoder *d, const doc_node *node, place at, tn_error *err)
+static tn_status add_op(decoder *d, const doc_node *node, doc_reader *r)
 {
     static const struct {
         const char *type, *members;
-        tn_status (*load)(decode_op *op, const doc_node *node, place at, tn_error *err);
+        void (*load)(decode_op *op, const doc_node *node, doc_reader *r);
     } types[] = {
         [DECODE_BYTE_LEVEL] = {"ByteLevel", "add_prefix_space trim_offsets use_regex", NULL},
         [DECODE_BYTE_FALLBACK] = {"ByteFallback", "", NULL},
@@ -95,32 +82,31 @@ static tn_status add_op(decoder *d, const doc_node *node, place at, tn_error *er
     while (which < DECODE_JOIN && node && strcmp(types[which].type, doc_type(node)) != 0)
         which++;
     if (node && which == DECODE_JOIN)
-        return doc_unsupported(node, SUPPORTED, at, err);
+        return doc_unsupported(node, SUPPORTED, r);
     decode_op *grown = buffer_grow(d->ops, &d->capacity, d->count + 1, sizeof *grown);
     if (!grown)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     d->ops = grown;
     decode_op *op = &d->ops[d->count++];
     *op = (decode_op){.kind = node ? which : DECODE_JOIN};
-    tn_status status = node ? doc_only(node, types[which].members, at, err) : TN_OK;
-    return status == TN_OK && node && types[which].load ? types[which].load(op, node, at, err) : status;
+    if (node)
+        doc_only(node, types[which].members, r);
+    if (node && types[which].load)
+        types[which].load(op, node, r);
+    return r->status;
 }
 
-static tn_status load_list(decoder *d, const doc_node *node, place at, tn_error *err)
+static tn_status load_list(decoder *d, const doc_node *node, doc_reader *r)
 {
     if (strcmp(doc_type(node), "Sequence") != 0)
-        return add_op(d, node, at, err);
-    const doc_node *list = doc_get(node, "decoders");
-    if (!doc_is_list(list))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'decoders' is missing or no list; correct the file",
-                       at.component);
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = load_list(d, doc_at(list, i), at, err);
-    return status;
+        return add_op(d, node, r);
+    const doc_node *list = doc_need_list(node, "decoders", r);
+    for (size_t i = 0; i < doc_count(list) && r->status == TN_OK; i++)
+        load_list(d, doc_at(list, i), r);
+    return r->status;
 }
 
-tn_status decode_load(decoder *d, const doc_node *node, place at, tn_error *err)
+tn_status decode_load(decoder *d, const doc_node *node, doc_reader *r)
 {
-    return node ? load_list(d, node, at, err) : add_op(d, NULL, at, err); /* none: tokens with spaces between */
+    return node ? load_list(d, node, r) : add_op(d, NULL, r); /* none: tokens with spaces between */
 }

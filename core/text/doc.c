@@ -4,6 +4,8 @@
 #include "text/parse.h"
 #include "text/utf8.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,81 +118,95 @@ bool doc_number(const doc_node *node, double *value)
     return true;
 }
 
-static tn_status wrong_type(const char *key, const char *type, place at, tn_error *err)
+tn_status doc_fail(doc_reader *r, const char *format, ...)
 {
-    return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is not %s; correct the file", at.component, key, type);
+    char text[sizeof r->err->message];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (r->status == TN_OK)
+        r->status = tn_fail(r->err, TN_E_INPUT, r->at.file, "%s: %s", r->at.component, text);
+    return r->status;
 }
 
-tn_status doc_get_flag(const doc_node *node, const char *key, bool *value, place at, tn_error *err)
+tn_status doc_no_memory(doc_reader *r)
+{
+    if (r->status == TN_OK)
+        r->status = tn_fail(r->err, TN_E_MEMORY, r->at.file, "out of memory");
+    return r->status;
+}
+
+static void wrong_type(const char *key, const char *type, doc_reader *r)
+{
+    doc_fail(r, "'%s' is not %s; correct the file", key, type);
+}
+
+void doc_get_flag(const doc_node *node, const char *key, bool *value, doc_reader *r)
 {
     const doc_node *member = doc_get(node, key);
-    if (!member)
-        return TN_OK;
-    if (!is(member, PARSE_TRUE) && !is(member, PARSE_FALSE))
-        return wrong_type(key, "true or false", at, err);
-    *value = is(member, PARSE_TRUE);
-    return TN_OK;
+    if (member && !is(member, PARSE_TRUE) && !is(member, PARSE_FALSE))
+        wrong_type(key, "true or false", r);
+    else if (member)
+        *value = is(member, PARSE_TRUE);
 }
 
-tn_status doc_get_integer(const doc_node *node, const char *key, int64_t *value, place at, tn_error *err)
+void doc_get_integer(const doc_node *node, const char *key, int64_t *value, doc_reader *r)
 {
     const doc_node *member = doc_get(node, key);
     if (member && !doc_integer(member, value))
-        return wrong_type(key, "an integer", at, err);
-    return TN_OK;
+        wrong_type(key, "an integer", r);
 }
 
-tn_status doc_get_text(const doc_node *node, const char *key, const char **text, size_t *length, place at,
-                       tn_error *err)
+void doc_get_text(const doc_node *node, const char *key, const char **text, size_t *length, doc_reader *r)
 {
     const doc_node *member = doc_get(node, key);
-    if (!member)
-        return TN_OK;
-    if (!is(member, PARSE_TEXT))
-        return wrong_type(key, "a string", at, err);
-    *text = doc_text(member, length);
-    return TN_OK;
+    if (member && !is(member, PARSE_TEXT))
+        wrong_type(key, "a string", r);
+    else if (member)
+        *text = doc_text(member, length);
 }
 
-static tn_status need(const doc_node *node, const char *key, place at, tn_error *err)
+static void need(const doc_node *node, const char *key, doc_reader *r)
 {
-    if (doc_get(node, key))
-        return TN_OK;
-    return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' of %s is missing; correct the file", at.component, key,
-                   doc_type(node));
+    if (!doc_get(node, key))
+        doc_fail(r, "'%s' of %s is missing; correct the file", key, doc_type(node));
 }
 
-tn_status doc_need_flag(const doc_node *node, const char *key, bool *value, place at, tn_error *err)
+void doc_need_flag(const doc_node *node, const char *key, bool *value, doc_reader *r)
 {
-    tn_status status = need(node, key, at, err);
-    return status == TN_OK ? doc_get_flag(node, key, value, at, err) : status;
+    need(node, key, r);
+    doc_get_flag(node, key, value, r);
 }
 
-tn_status doc_need_integer(const doc_node *node, const char *key, int64_t *value, place at, tn_error *err)
+void doc_need_integer(const doc_node *node, const char *key, int64_t *value, doc_reader *r)
 {
-    tn_status status = need(node, key, at, err);
-    if (status == TN_OK)
-        status = doc_get_integer(node, key, value, at, err);
-    if (status == TN_OK && *value < 0)
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is negative; correct the file", at.component, key);
-    return status;
+    need(node, key, r);
+    doc_get_integer(node, key, value, r);
+    if (*value < 0)
+        doc_fail(r, "'%s' is negative; correct the file", key);
 }
 
-tn_status doc_need_text(const doc_node *node, const char *key, const char **text, size_t *length, place at,
-                        tn_error *err)
+void doc_need_text(const doc_node *node, const char *key, const char **text, size_t *length, doc_reader *r)
 {
-    tn_status status = need(node, key, at, err);
-    return status == TN_OK ? doc_get_text(node, key, text, length, at, err) : status;
+    need(node, key, r);
+    doc_get_text(node, key, text, length, r);
 }
 
-tn_status doc_need_character(const doc_node *node, const char *key, const char **text, size_t *length, place at,
-                             tn_error *err)
+void doc_need_character(const doc_node *node, const char *key, const char **text, size_t *length, doc_reader *r)
 {
-    tn_status status = doc_need_text(node, key, text, length, at, err);
-    if (status == TN_OK && (*length == 0 || utf8_read(*text, *length).length != *length))
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' of %s is not one character; correct the file",
-                         at.component, key, doc_type(node));
-    return status;
+    doc_need_text(node, key, text, length, r);
+    if (*length == 0 || utf8_read(*text, *length).length != *length)
+        doc_fail(r, "'%s' of %s is not one character; correct the file", key, doc_type(node));
+}
+
+const doc_node *doc_need_list(const doc_node *node, const char *key, doc_reader *r)
+{
+    const doc_node *list = doc_get(node, key);
+    if (doc_is_list(list))
+        return list;
+    doc_fail(r, "'%s' is missing or no list; correct the file", key);
+    return NULL;
 }
 
 /* Is name among the words of a list? */
@@ -206,16 +222,14 @@ static bool is_listed(const char *list, const char *name)
     return false;
 }
 
-tn_status doc_only(const doc_node *node, const char *names, place at, tn_error *err)
+void doc_only(const doc_node *node, const char *names, doc_reader *r)
 {
     const char *key, *type = doc_type(node);
     const doc_node *value;
     size_t length;
     for (void *it = NULL; doc_next(node, &it, &key, &length, &value);)
         if (strcmp(key, "type") != 0 && !is_listed(names, key) && !is(value, PARSE_NULL) && !is(value, PARSE_FALSE))
-            return tn_fail(err, TN_E_INPUT, at.file, "%s: '%.60s'%s%s is not known; use a newer version or remove it",
-                           at.component, key, *type ? " of " : "", type);
-    return TN_OK;
+            doc_fail(r, "'%.60s'%s%s is not known; use a newer version or remove it", key, *type ? " of " : "", type);
 }
 
 const char *doc_type(const doc_node *node)
@@ -225,10 +239,9 @@ const char *doc_type(const doc_node *node)
     return type ? type : "";
 }
 
-tn_status doc_unsupported(const doc_node *node, const char *supported, place at, tn_error *err)
+tn_status doc_unsupported(const doc_node *node, const char *supported, doc_reader *r)
 {
     if (!doc_is_object(node))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: not an object; correct the file", at.component);
-    return tn_fail(err, TN_E_INPUT, at.file, "%s: type '%s' is not supported; supported are %s", at.component,
-                   doc_type(node), supported);
+        return doc_fail(r, "not an object; correct the file");
+    return doc_fail(r, "type '%s' is not supported; supported are %s", doc_type(node), supported);
 }

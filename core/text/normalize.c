@@ -35,28 +35,26 @@ typedef struct normalize_type {
     const char *members;
 } normalize_type;
 
-static tn_status load_members(normalize_op *op, const normalize_type *type, const doc_node *node, place at,
-                              tn_error *err)
+static tn_status load_members(normalize_op *op, const normalize_type *type, const doc_node *node, doc_reader *r)
 {
     const char *content = "";
     size_t length = 0;
-    tn_status status = doc_only(node, type->members, at, err);
-    if (status == TN_OK && op->kind == NORMALIZE_PREPEND)
-        status = doc_get_text(node, "prepend", &content, &length, at, err);
-    if (status == TN_OK && op->kind == NORMALIZE_REPLACE) {
-        status = doc_get_text(node, "content", &content, &length, at, err);
-        if (status == TN_OK && !(op->pattern = regex_load(doc_get(node, "pattern"), at, err)))
-            return err->code;
+    doc_only(node, type->members, r);
+    if (op->kind == NORMALIZE_PREPEND)
+        doc_get_text(node, "prepend", &content, &length, r);
+    if (op->kind == NORMALIZE_REPLACE) {
+        doc_get_text(node, "content", &content, &length, r);
+        op->pattern = regex_load(doc_get(node, "pattern"), r);
     }
-    if (status == TN_OK && op->kind == NORMALIZE_STRIP)
-        status = doc_get_flag(node, "strip_left", &op->left, at, err);
-    if (status == TN_OK && op->kind == NORMALIZE_STRIP)
-        status = doc_get_flag(node, "strip_right", &op->right, at, err);
-    if (status == TN_OK && op->kind == NORMALIZE_CHARSMAP && !(op->charsmap = precompiled_load(node, at, err)))
-        return err->code;
-    if (status == TN_OK && !buffer_add(&op->content, content, length))
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+    if (op->kind == NORMALIZE_STRIP) {
+        doc_get_flag(node, "strip_left", &op->left, r);
+        doc_get_flag(node, "strip_right", &op->right, r);
+    }
+    if (op->kind == NORMALIZE_CHARSMAP)
+        op->charsmap = precompiled_load(node, r);
+    if (!buffer_add(&op->content, content, length))
+        doc_no_memory(r);
+    return r->status;
 }
 
 /* Adds an op. NULL: no memory. */
@@ -73,30 +71,26 @@ static normalize_op *add_op(normalizer *n, unsigned kind, int options, normalize
 }
 
 /* BERT's is up to five others in a row. */
-static tn_status load_bert(normalizer *n, const doc_node *node, place at, tn_error *err)
+static tn_status load_bert(normalizer *n, const doc_node *node, doc_reader *r)
 {
     bool clean = true, chinese = true, lowercase = true;
-    tn_status status = doc_only(node, "clean_text handle_chinese_chars strip_accents lowercase", at, err);
-    if (status == TN_OK)
-        status = doc_need_flag(node, "clean_text", &clean, at, err);
-    if (status == TN_OK)
-        status = doc_need_flag(node, "handle_chinese_chars", &chinese, at, err);
-    if (status == TN_OK)
-        status = doc_need_flag(node, "lowercase", &lowercase, at, err);
+    doc_only(node, "clean_text handle_chinese_chars strip_accents lowercase", r);
+    doc_need_flag(node, "clean_text", &clean, r);
+    doc_need_flag(node, "handle_chinese_chars", &chinese, r);
+    doc_need_flag(node, "lowercase", &lowercase, r);
     bool accents = lowercase; /* unless the file says otherwise */
-    if (status == TN_OK)
-        status = doc_get_flag(node, "strip_accents", &accents, at, err);
-    if (status != TN_OK)
-        return status;
+    doc_get_flag(node, "strip_accents", &accents, r);
+    if (r->status != TN_OK)
+        return r->status;
     bool memory = (!clean || add_op(n, NORMALIZE_MAP, 0, charmap_clean)) &&
                   (!chinese || add_op(n, NORMALIZE_MAP, 0, charmap_chinese)) &&
                   (!accents || (add_op(n, NORMALIZE_FORM, UTF8PROC_DECOMPOSE, NULL) &&
                                 add_op(n, NORMALIZE_MAP, 0, charmap_strip_nonspacing))) &&
                   (!lowercase || add_op(n, NORMALIZE_LOWERCASE, 0, NULL));
-    return memory ? TN_OK : tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+    return memory ? TN_OK : doc_no_memory(r);
 }
 
-static tn_status load_op(normalizer *n, const doc_node *node, place at, tn_error *err)
+static tn_status load_op(normalizer *n, const doc_node *node, doc_reader *r)
 {
     static const normalize_type types[] = {
         {"NFC", NORMALIZE_FORM, UTF8PROC_COMPOSE, NULL, ""},
@@ -113,32 +107,28 @@ static tn_status load_op(normalizer *n, const doc_node *node, place at, tn_error
         {"Precompiled", NORMALIZE_CHARSMAP, 0, NULL, "precompiled_charsmap"},
     };
     if (strcmp(doc_type(node), "BertNormalizer") == 0)
-        return load_bert(n, node, at, err);
+        return load_bert(n, node, r);
     size_t which = 0, count = sizeof types / sizeof types[0];
     while (which < count && strcmp(types[which].type, doc_type(node)) != 0)
         which++;
     if (which == count)
-        return doc_unsupported(node, SUPPORTED, at, err);
+        return doc_unsupported(node, SUPPORTED, r);
     normalize_op *op = add_op(n, types[which].kind, types[which].options, types[which].map);
     if (!op)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return load_members(op, &types[which], node, at, err);
+        return doc_no_memory(r);
+    return load_members(op, &types[which], node, r);
 }
 
-tn_status normalize_load(normalizer *n, const doc_node *node, place at, tn_error *err)
+tn_status normalize_load(normalizer *n, const doc_node *node, doc_reader *r)
 {
     if (!node)
         return TN_OK;
     if (strcmp(doc_type(node), "Sequence") != 0)
-        return load_op(n, node, at, err);
-    const doc_node *list = doc_get(node, "normalizers");
-    if (!doc_is_list(list))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'normalizers' is missing or no list; correct the file",
-                       at.component);
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = normalize_load(n, doc_at(list, i), at, err);
-    return status;
+        return load_op(n, node, r);
+    const doc_node *list = doc_need_list(node, "normalizers", r);
+    for (size_t i = 0; i < doc_count(list) && r->status == TN_OK; i++)
+        normalize_load(n, doc_at(list, i), r);
+    return r->status;
 }
 
 /* The canonical combining class. */

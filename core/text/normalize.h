@@ -40,7 +40,7 @@ typedef struct normalizer {
     size_t count, capacity;
 } normalizer;
 
-tn_status normalize_load(normalizer *n, const doc_node *node, place at, tn_error *err);
+tn_status normalize_load(normalizer *n, const doc_node *node, doc_reader *r);
 void normalize_free(normalizer *n);
 tn_status normalize_apply(const normalizer *n, const char *text, size_t length, buffer *out, tn_error *err);
 /* The same. *origin, where given: how many bytes come from the first character of the input; updated. */
@@ -50,7 +50,7 @@ tn_status normalize_apply_from(const normalizer *n, const char *text, size_t len
 normalize_map charmap_strip_accents, charmap_strip_nonspacing, charmap_nmt, charmap_bytes, charmap_clean,
     charmap_chinese;
 
-charsmap *precompiled_load(const doc_node *node, place at, tn_error *err); /* owned */
+charsmap *precompiled_load(const doc_node *node, doc_reader *r); /* owned */
 void precompiled_free(charsmap *c);
 bool precompiled_apply(const charsmap *c, const char *text, size_t length, buffer *out);
 

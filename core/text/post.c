@@ -21,37 +21,29 @@ void post_free(post *p)
 }
 
 /* An id that the vocabulary has. */
-static tn_status check_id(const post *p, int64_t id, const char *name, place at, tn_error *err)
+static tn_status check_id(const post *p, int64_t id, const char *name, doc_reader *r)
 {
-    tn_status status = vocab_check_id(id, name, at, err);
-    if (status == TN_OK && (size_t)id >= p->vocab_size)
-        return tn_fail(err, TN_E_INPUT, at.file,
-                       "%s: the template's token '%.80s' has id %lld, and the vocabulary ends at %zu; correct the file",
-                       at.component, name, (long long)id, p->vocab_size);
-    return status;
+    if (vocab_check_id(id, name, r) == TN_OK && (size_t)id >= p->vocab_size)
+        doc_fail(r, "the template's token '%.80s' has id %lld, and the vocabulary ends at %zu; correct the file", name,
+                 (long long)id, p->vocab_size);
+    return r->status;
 }
 
 /* Appends the ids that a template's special token stands for. */
-static tn_status add_special(const post *p, id_list *list, const doc_node *tokens, const doc_node *piece, place at,
-                             tn_error *err)
+static void add_special(const post *p, id_list *list, const doc_node *tokens, const doc_node *piece, doc_reader *r)
 {
     const char *name = "";
     size_t length;
-    tn_status status = doc_get_text(piece, "id", &name, &length, at, err);
-    if (status != TN_OK)
-        return status;
+    doc_get_text(piece, "id", &name, &length, r);
     const doc_node *ids = doc_get(doc_get(tokens, name), "ids");
     if (!doc_is_list(ids))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: the template's token '%.80s' has no 'ids'; correct the file",
-                       at.component, name);
-    for (size_t i = 0; i < doc_count(ids) && status == TN_OK; i++) {
+        doc_fail(r, "the template's token '%.80s' has no 'ids'; correct the file", name);
+    for (size_t i = 0; i < doc_count(ids) && r->status == TN_OK; i++) {
         int64_t id = -1;
         doc_integer(doc_at(ids, i), &id);
-        status = check_id(p, id, name, at, err);
-        if (status == TN_OK && !buffer_add_id(list, id))
-            status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        if (check_id(p, id, name, r) == TN_OK && !buffer_add_id(list, id))
+            doc_no_memory(r);
     }
-    return status;
 }
 
 /* A step without pieces. NULL: no memory. */
@@ -75,109 +67,94 @@ static int sequence_of(const doc_node *piece, bool pair)
     return *name == 'A' ? POST_FIRST : *name == 'B' && pair ? POST_SECOND : 0;
 }
 
-static tn_status load_pieces(const post *p, id_list *list, const doc_node *node, bool pair, place at, tn_error *err)
+static void load_pieces(const post *p, id_list *list, const doc_node *node, bool pair, doc_reader *r)
 {
     const char *key = pair ? "pair" : "single";
-    const doc_node *pieces = doc_get(node, key);
-    if (!doc_is_list(pieces))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is missing or no list; correct the file", at.component, key);
+    const doc_node *pieces = doc_need_list(node, key, r);
     bool seen[2] = {false, false};
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < doc_count(pieces) && status == TN_OK; i++) {
+    for (size_t i = 0; i < doc_count(pieces) && r->status == TN_OK; i++) {
         const doc_node *piece = doc_at(pieces, i), *special = doc_get(piece, "SpecialToken");
         int place = special ? 0 : sequence_of(piece, pair);
         if (special)
-            status = add_special(p, list, doc_get(node, "special_tokens"), special, at, err);
+            add_special(p, list, doc_get(node, "special_tokens"), special, r);
         else if (!place || seen[-1 - place])
-            status = tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is not %s among special tokens; correct the file",
-                             at.component, key, pair ? "sequences A and B, each once," : "sequence A once");
+            doc_fail(r, "'%s' is not %s among special tokens; correct the file", key,
+                     pair ? "sequences A and B, each once," : "sequence A once");
         else if (!buffer_add_id(list, place))
-            status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+            doc_no_memory(r);
         if (place)
             seen[-1 - place] = true;
-        if (status == TN_OK && !buffer_add_id(list, POST_END))
-            status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        if (!buffer_add_id(list, POST_END))
+            doc_no_memory(r);
     }
-    return status;
 }
 
 /* 'pair' counts only where a template before has made two parts. */
-static tn_status load_template(post *p, const doc_node *node, place at, tn_error *err)
+static tn_status load_template(post *p, const doc_node *node, doc_reader *r)
 {
-    tn_status status = doc_only(node, "single pair special_tokens", at, err);
-    if (status == TN_OK && p->parts != 1 && p->parts != 2)
-        return tn_fail(err, TN_E_INPUT, at.file,
-                       "%s: a template behind one of %zu pieces has no meaning; remove one of the two", at.component,
-                       p->parts);
-    post_step *step = status == TN_OK ? add_step(p) : NULL;
-    if (status == TN_OK && !step)
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    if (status == TN_OK)
-        status = load_pieces(p, &step->pieces, node, p->parts == 2, at, err);
-    if (status != TN_OK)
-        return status;
+    doc_only(node, "single pair special_tokens", r);
+    if (p->parts != 1 && p->parts != 2)
+        return doc_fail(r, "a template behind one of %zu pieces has no meaning; remove one of the two", p->parts);
+    post_step *step = add_step(p);
+    if (!step)
+        return doc_no_memory(r);
+    load_pieces(p, &step->pieces, node, p->parts == 2, r);
     p->parts = 0;
     for (size_t i = 0; i < step->pieces.count; i++)
         p->parts += step->pieces.ids[i] == POST_END;
-    return TN_OK;
+    return r->status;
 }
 
 /* A token with its id, ["[SEP]", 102]. */
-static tn_status read_token(const post *p, const doc_node *node, const char *key, int64_t *id, place at, tn_error *err)
+static void read_token(const post *p, const doc_node *node, const char *key, int64_t *id, doc_reader *r)
 {
     const doc_node *pair = doc_get(node, key);
     size_t length;
     const char *text = doc_text(doc_at(pair, 0), &length);
     if (!doc_is_list(pair) || doc_count(pair) != 2 || !text || !doc_integer(doc_at(pair, 1), id))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: '%s' is no token with its id; correct the file", at.component,
-                       key);
-    return check_id(p, *id, text, at, err);
+        doc_fail(r, "'%s' is no token with its id; correct the file", key);
+    else
+        check_id(p, *id, text, r);
 }
 
 /* BERT's and RoBERTa's: one token before the first part and one behind each; RoBERTa's has the latter in front of
  * further parts, too. Its flags concern offsets. */
-static tn_status load_around(post *p, const doc_node *node, place at, tn_error *err)
+static tn_status load_around(post *p, const doc_node *node, doc_reader *r)
 {
     int64_t first = -1, last = -1;
-    tn_status status = doc_only(node, "sep cls trim_offsets add_prefix_space", at, err);
-    if (status == TN_OK)
-        status = read_token(p, node, "cls", &first, at, err);
-    if (status == TN_OK)
-        status = read_token(p, node, "sep", &last, at, err);
-    if (status != TN_OK)
-        return status;
+    doc_only(node, "sep cls trim_offsets add_prefix_space", r);
+    read_token(p, node, "cls", &first, r);
+    read_token(p, node, "sep", &last, r);
     post_step *step = add_step(p);
     if (!step || !buffer_add_id(&step->pieces, first) || !buffer_add_id(&step->pieces, last))
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     step->kind = strcmp(doc_type(node), "BertProcessing") == 0 ? POST_BERT : POST_ROBERTA;
-    return TN_OK;
+    return r->status;
 }
 
-static tn_status load_steps(post *p, const doc_node *node, place at, tn_error *err)
+static tn_status load_steps(post *p, const doc_node *node, doc_reader *r)
 {
-    if (strcmp(doc_type(node), "ByteLevel") == 0) /* it only trims offsets, which we don't keep */
-        return doc_only(node, "add_prefix_space trim_offsets use_regex", at, err);
+    if (strcmp(doc_type(node), "ByteLevel") == 0) { /* it only trims offsets, which we don't keep */
+        doc_only(node, "add_prefix_space trim_offsets use_regex", r);
+        return r->status;
+    }
     if (strcmp(doc_type(node), "BertProcessing") == 0 || strcmp(doc_type(node), "RobertaProcessing") == 0)
-        return load_around(p, node, at, err);
+        return load_around(p, node, r);
     if (strcmp(doc_type(node), "TemplateProcessing") == 0)
-        return load_template(p, node, at, err);
+        return load_template(p, node, r);
     if (strcmp(doc_type(node), "Sequence") != 0)
-        return doc_unsupported(node, SUPPORTED, at, err);
-    const doc_node *list = doc_get(node, "processors");
-    if (!doc_is_list(list))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'processors' is missing or no list; correct the file",
-                       at.component);
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = load_steps(p, doc_at(list, i), at, err);
-    return status;
+        return doc_unsupported(node, SUPPORTED, r);
+    const doc_node *list = doc_need_list(node, "processors", r);
+    for (size_t i = 0; i < doc_count(list) && r->status == TN_OK; i++)
+        load_steps(p, doc_at(list, i), r);
+    return r->status;
 }
 
-tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err)
+tn_status post_load(post *p, const doc_node *node, const vocab *v, doc_reader *r)
 {
     p->vocab_size = v->size;
     p->parts = 1;
-    return node ? load_steps(p, node, at, err) : TN_OK;
+    return node ? load_steps(p, node, r) : TN_OK;
 }
 
 /* Appends the part of a list that begins at start, without its end; returns where that is. */

@@ -29,7 +29,7 @@ typedef struct post {
 } post;
 
 /* v: complete, with added tokens. */
-tn_status post_load(post *p, const doc_node *node, const vocab *v, place at, tn_error *err);
+tn_status post_load(post *p, const doc_node *node, const vocab *v, doc_reader *r);
 void post_free(post *p);
 bool post_apply(const post *p, id_list *ids);
 

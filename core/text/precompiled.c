@@ -77,44 +77,41 @@ static bool is_utf8(const char *text, size_t length)
     return true;
 }
 
-static tn_status fill(charsmap *c, const unsigned char *data, size_t size, place at, tn_error *err)
+static tn_status fill(charsmap *c, const unsigned char *data, size_t size, doc_reader *r)
 {
     size_t trie = size < 4 ? 0 : read_unit(data) / 4;
     if (trie == 0 || trie > (size - 4) / 4)
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'precompiled_charsmap' holds no whole trie; fetch the file again",
-                       at.component);
+        return doc_fail(r, "'precompiled_charsmap' holds no whole trie; fetch the file again");
     const char *rest = (const char *)data + 4 + trie * 4;
     size_t left = size - 4 - trie * 4;
     if (!is_utf8(rest, left))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'precompiled_charsmap' is not UTF-8; fetch the file again",
-                       at.component);
+        return doc_fail(r, "'precompiled_charsmap' is not UTF-8; fetch the file again");
     c->units = malloc(trie * sizeof *c->units);
     if (!c->units || !buffer_add(&c->replacements, rest, left))
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     for (size_t i = 0; i < trie; i++)
         c->units[i] = read_unit(data + 4 + i * 4);
     c->unit_count = trie;
     return TN_OK;
 }
 
-charsmap *precompiled_load(const doc_node *node, place at, tn_error *err)
+charsmap *precompiled_load(const doc_node *node, doc_reader *r)
 {
     const char *text = "";
     size_t length = 0, size;
-    if (doc_need_text(node, "precompiled_charsmap", &text, &length, at, err) != TN_OK)
+    doc_need_text(node, "precompiled_charsmap", &text, &length, r);
+    if (r->status != TN_OK)
         return NULL;
     unsigned char *data = decode_base64(text, length, &size);
     charsmap *c = data ? calloc(1, sizeof *c) : NULL;
-    tn_status status = TN_OK;
     if (!data && size)
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'precompiled_charsmap' is not base64; fetch the file again",
-                         at.component);
+        doc_fail(r, "'precompiled_charsmap' is not base64; fetch the file again");
     else if (!c)
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        doc_no_memory(r);
     else
-        status = fill(c, data, size, at, err);
+        fill(c, data, size, r);
     free(data);
-    if (status == TN_OK)
+    if (r->status == TN_OK)
         return c;
     precompiled_free(c);
     return NULL;

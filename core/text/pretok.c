@@ -47,189 +47,163 @@ void pretok_free(pretok *t)
 }
 
 /* Adds an op; takes pattern. */
-static tn_status add_op(pretok *t, pretok_op op, place at, tn_error *err)
+static tn_status add_op(pretok *t, pretok_op op, doc_reader *r)
 {
     pretok_op *grown = buffer_grow(t->ops, &t->capacity, t->count + 1, sizeof *grown);
     if (!grown) {
         regex_free(op.pattern);
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     }
     t->ops = grown;
     t->ops[t->count++] = op;
-    return TN_OK;
+    return r->status;
 }
 
-static tn_status add_split(pretok *t, const char *pattern, pretok_behaviour behaviour, bool invert, place at,
-                           tn_error *err)
+static tn_status add_class(pretok *t, unicode_class *class, pretok_behaviour behaviour, doc_reader *r)
 {
-    regex *re = regex_new(pattern, strlen(pattern), false, at, err);
-    if (!re)
-        return err->code;
-    return add_op(t, (pretok_op){.pattern = re, .behaviour = behaviour, .invert = invert}, at, err);
+    return add_op(t, (pretok_op){.kind = PRETOK_CLASS, .behaviour = behaviour, .class = class}, r);
 }
 
-static tn_status add_class(pretok *t, unicode_class *class, pretok_behaviour behaviour, place at, tn_error *err)
-{
-    return add_op(t, (pretok_op){.kind = PRETOK_CLASS, .behaviour = behaviour, .class = class}, at, err);
-}
-
-static tn_status read_behaviour(const doc_node *node, pretok_behaviour *behaviour, place at, tn_error *err)
+static void read_behaviour(const doc_node *node, pretok_behaviour *behaviour, doc_reader *r)
 {
     static const char *const names[] = {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
     const char *name = names[*behaviour];
     size_t length;
-    tn_status status = doc_get_text(node, "behavior", &name, &length, at, err);
-    for (unsigned i = 0; i < sizeof names / sizeof names[0] && status == TN_OK; i++)
+    doc_get_text(node, "behavior", &name, &length, r);
+    for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) {
             *behaviour = i;
-            return TN_OK;
+            return;
         }
-    return tn_fail(err, TN_E_INPUT, at.file, "%s: behavior '%.40s' is unknown; correct the file", at.component, name);
+    doc_fail(r, "behavior '%.40s' is unknown; correct the file", name);
 }
 
-static tn_status load_split(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_split(pretok *t, const doc_node *node, doc_reader *r)
 {
     pretok_op op = {.kind = PRETOK_SPLIT, .behaviour = PRETOK_ISOLATED};
-    tn_status status = doc_only(node, "pattern behavior invert", at, err);
-    if (status == TN_OK)
-        status = read_behaviour(node, &op.behaviour, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(node, "invert", &op.invert, at, err);
-    if (status == TN_OK && !(op.pattern = regex_load(doc_get(node, "pattern"), at, err)))
-        status = err->code;
-    return status == TN_OK ? add_op(t, op, at, err) : status;
+    doc_only(node, "pattern behavior invert", r);
+    read_behaviour(node, &op.behaviour, r);
+    doc_get_flag(node, "invert", &op.invert, r);
+    op.pattern = regex_load(doc_get(node, "pattern"), r);
+    return add_op(t, op, r);
 }
 
-static tn_status load_byte_level(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_byte_level(pretok *t, const doc_node *node, doc_reader *r)
 {
     bool prefix = true, words = true;
-    tn_status status = doc_only(node, "add_prefix_space trim_offsets use_regex", at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(node, "add_prefix_space", &prefix, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(node, "use_regex", &words, at, err);
-    if (status == TN_OK && prefix)
-        status = add_op(t, (pretok_op){.kind = PRETOK_PREFIX_SPACE}, at, err);
-    if (status == TN_OK && words)
-        status = add_split(t, BYTE_LEVEL_WORDS, PRETOK_ISOLATED, false, at, err);
-    return status == TN_OK ? add_op(t, (pretok_op){.kind = PRETOK_BYTES}, at, err) : status;
+    doc_only(node, "add_prefix_space trim_offsets use_regex", r);
+    doc_get_flag(node, "add_prefix_space", &prefix, r);
+    doc_get_flag(node, "use_regex", &words, r);
+    if (prefix)
+        add_op(t, (pretok_op){.kind = PRETOK_PREFIX_SPACE}, r);
+    if (words) {
+        regex *re = regex_new(BYTE_LEVEL_WORDS, strlen(BYTE_LEVEL_WORDS), false, r);
+        add_op(t, (pretok_op){.pattern = re, .behaviour = PRETOK_ISOLATED}, r);
+    }
+    return add_op(t, (pretok_op){.kind = PRETOK_BYTES}, r);
 }
 
-static tn_status read_scheme(const doc_node *node, pretok_op *op, place at, tn_error *err)
+static void read_scheme(const doc_node *node, pretok_op *op, doc_reader *r)
 {
     static const char *const names[] = {"always", "first", "never"};
     const char *name = names[0];
     size_t length;
     bool prefix = true; /* what older files say instead */
-    tn_status status = doc_get_text(node, "prepend_scheme", &name, &length, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(node, "add_prefix_space", &prefix, at, err);
+    doc_get_text(node, "prepend_scheme", &name, &length, r);
+    doc_get_flag(node, "add_prefix_space", &prefix, r);
     unsigned which = 0;
     while (which < 3 && strcmp(name, names[which]) != 0)
         which++;
-    if (status == TN_OK && which == 3)
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: prepend_scheme '%.40s' is unknown; correct the file",
-                         at.component, name);
-    if (status == TN_OK && !prefix && which != PRETOK_NEVER)
-        status =
-            tn_fail(err, TN_E_INPUT, at.file,
-                    "%s: add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", at.component, name);
+    if (which == 3)
+        doc_fail(r, "prepend_scheme '%.40s' is unknown; correct the file", name);
+    if (!prefix && which != PRETOK_NEVER)
+        doc_fail(r, "add_prefix_space is false, but prepend_scheme '%.40s'; correct the file", name);
     op->prepend = which;
-    return status;
 }
 
-static tn_status load_metaspace(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_metaspace(pretok *t, const doc_node *node, doc_reader *r)
 {
     pretok_op op = {.kind = PRETOK_METASPACE};
     const char *text = " ";
     size_t length = 1;
     bool split = true;
-    tn_status status = doc_only(node, "replacement prepend_scheme add_prefix_space split str_rep", at, err);
-    if (status == TN_OK)
-        status = doc_need_character(node, "replacement", &text, &length, at, err);
-    if (status == TN_OK)
-        status = read_scheme(node, &op, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(node, "split", &split, at, err);
-    if (status != TN_OK)
-        return status;
+    doc_only(node, "replacement prepend_scheme add_prefix_space split str_rep", r);
+    doc_need_character(node, "replacement", &text, &length, r);
+    read_scheme(node, &op, r);
+    doc_get_flag(node, "split", &split, r);
     op.code = utf8_read(text, length).code;
     t->wants_origin = t->wants_origin || op.prepend == PRETOK_FIRST;
-    status = add_op(t, op, at, err);
-    op = (pretok_op){.kind = PRETOK_CLASS, .behaviour = PRETOK_WITH_NEXT, .code = op.code};
-    return status == TN_OK && split ? add_op(t, op, at, err) : status;
+    add_op(t, op, r);
+    if (split)
+        add_op(t, (pretok_op){.kind = PRETOK_CLASS, .behaviour = PRETOK_WITH_NEXT, .code = op.code}, r);
+    return r->status;
 }
 
-static tn_status load_delimiter(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_delimiter(pretok *t, const doc_node *node, doc_reader *r)
 {
     const char *text = " ";
     size_t length = 1;
-    tn_status status = doc_only(node, "delimiter", at, err);
-    if (status == TN_OK)
-        status = doc_need_character(node, "delimiter", &text, &length, at, err);
+    doc_only(node, "delimiter", r);
+    doc_need_character(node, "delimiter", &text, &length, r);
     pretok_op op = {.kind = PRETOK_CLASS, .behaviour = PRETOK_REMOVED, .code = utf8_read(text, length).code};
-    return status == TN_OK ? add_op(t, op, at, err) : status;
+    return add_op(t, op, r);
 }
 
-static tn_status load_fixed(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_fixed(pretok *t, const doc_node *node, doc_reader *r)
 {
     pretok_op op = {.kind = PRETOK_FIXED, .length = 5};
-    tn_status status = doc_only(node, "length", at, err);
-    if (status == TN_OK)
-        status = doc_get_integer(node, "length", &op.length, at, err);
-    if (status == TN_OK && op.length < 1)
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: 'length' is not positive; correct the file", at.component);
-    return status == TN_OK ? add_op(t, op, at, err) : status;
+    doc_only(node, "length", r);
+    doc_get_integer(node, "length", &op.length, r);
+    if (op.length < 1)
+        doc_fail(r, "'length' is not positive; correct the file");
+    return add_op(t, op, r);
 }
 
-static tn_status load_digits(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_digits(pretok *t, const doc_node *node, doc_reader *r)
 {
     bool each = false;
-    tn_status status = doc_only(node, "individual_digits", at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(node, "individual_digits", &each, at, err);
-    return status == TN_OK ? add_class(t, unicode_is_numeric, each ? PRETOK_ISOLATED : PRETOK_CONTIGUOUS, at, err)
-                           : status;
+    doc_only(node, "individual_digits", r);
+    doc_get_flag(node, "individual_digits", &each, r);
+    return add_class(t, unicode_is_numeric, each ? PRETOK_ISOLATED : PRETOK_CONTIGUOUS, r);
 }
 
-static tn_status load_punctuation(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_punctuation(pretok *t, const doc_node *node, doc_reader *r)
 {
     pretok_behaviour behaviour = PRETOK_ISOLATED;
-    tn_status status = doc_only(node, "behavior", at, err);
-    if (status == TN_OK)
-        status = read_behaviour(node, &behaviour, at, err);
-    return status == TN_OK ? add_class(t, unicode_is_punctuation, behaviour, at, err) : status;
+    doc_only(node, "behavior", r);
+    read_behaviour(node, &behaviour, r);
+    return add_class(t, unicode_is_punctuation, behaviour, r);
 }
 
-static tn_status load_words(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_words(pretok *t, const doc_node *node, doc_reader *r)
 {
-    tn_status status = doc_only(node, "", at, err);
-    return status == TN_OK ? add_op(t, (pretok_op){.kind = PRETOK_WORDS}, at, err) : status;
+    doc_only(node, "", r);
+    return add_op(t, (pretok_op){.kind = PRETOK_WORDS}, r);
 }
 
-static tn_status load_whitespace(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_whitespace(pretok *t, const doc_node *node, doc_reader *r)
 {
-    tn_status status = doc_only(node, "", at, err);
-    return status == TN_OK ? add_class(t, utf8_is_space, PRETOK_REMOVED, at, err) : status;
+    doc_only(node, "", r);
+    return add_class(t, utf8_is_space, PRETOK_REMOVED, r);
 }
 
-static tn_status load_bert(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_bert(pretok *t, const doc_node *node, doc_reader *r)
 {
-    tn_status status = load_whitespace(t, node, at, err);
-    return status == TN_OK ? add_class(t, unicode_is_punctuation, PRETOK_ISOLATED, at, err) : status;
+    load_whitespace(t, node, r);
+    return add_class(t, unicode_is_punctuation, PRETOK_ISOLATED, r);
 }
 
-static tn_status load_scripts(pretok *t, const doc_node *node, place at, tn_error *err)
+static tn_status load_scripts(pretok *t, const doc_node *node, doc_reader *r)
 {
-    tn_status status = doc_only(node, "", at, err);
-    return status == TN_OK ? add_op(t, (pretok_op){.kind = PRETOK_SCRIPTS}, at, err) : status;
+    doc_only(node, "", r);
+    return add_op(t, (pretok_op){.kind = PRETOK_SCRIPTS}, r);
 }
 
-tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err)
+tn_status pretok_load(pretok *t, const doc_node *node, doc_reader *r)
 {
     static const struct {
         const char *type;
-        tn_status (*load)(pretok *t, const doc_node *node, place at, tn_error *err);
+        tn_status (*load)(pretok *t, const doc_node *node, doc_reader *r);
     } types[] = {{"Split", load_split},           {"ByteLevel", load_byte_level},
                  {"Digits", load_digits},         {"Punctuation", load_punctuation},
                  {"Whitespace", load_words},      {"WhitespaceSplit", load_whitespace},
@@ -240,17 +214,13 @@ tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err)
         return TN_OK;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(doc_type(node), types[i].type) == 0)
-            return types[i].load(t, node, at, err);
+            return types[i].load(t, node, r);
     if (strcmp(doc_type(node), "Sequence") != 0)
-        return doc_unsupported(node, SUPPORTED, at, err);
-    const doc_node *list = doc_get(node, "pretokenizers");
-    if (!doc_is_list(list))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'pretokenizers' is missing or no list; correct the file",
-                       at.component);
-    tn_status status = TN_OK;
-    for (size_t i = 0; i < doc_count(list) && status == TN_OK; i++)
-        status = pretok_load(t, doc_at(list, i), at, err);
-    return status;
+        return doc_unsupported(node, SUPPORTED, r);
+    const doc_node *list = doc_need_list(node, "pretokenizers", r);
+    for (size_t i = 0; i < doc_count(list) && r->status == TN_OK; i++)
+        pretok_load(t, doc_at(list, i), r);
+    return r->status;
 }
 
 static tn_status split_piece(const pretok_op *op, regex_walk *walk, const char *text, span piece, pieces *out,

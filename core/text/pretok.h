@@ -48,7 +48,7 @@ typedef struct pretok {
     bool wants_origin; /* pieces.origin matters                                                 */
 } pretok;
 
-tn_status pretok_load(pretok *t, const doc_node *node, place at, tn_error *err);
+tn_status pretok_load(pretok *t, const doc_node *node, doc_reader *r);
 void pretok_free(pretok *t);
 tn_status pretok_apply(const pretok *t, pieces *p, tn_error *err);
 /* The same, but that *bytes tells of pieces whose bytes the caller has still to turn into characters: their words are

@@ -29,11 +29,11 @@ struct regex {
 #define REGEX_MATCH_LIMIT 20000000u
 #define REGEX_HEAP_KIB 262144u
 
-static pcre2_code *compile(const char *pattern, size_t length, bool literal, place at, tn_error *err)
+static pcre2_code *compile(const char *pattern, size_t length, bool literal, doc_reader *r)
 {
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     if (!context) {
-        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        doc_no_memory(r);
         return NULL;
     }
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
@@ -45,45 +45,46 @@ static pcre2_code *compile(const char *pattern, size_t length, bool literal, pla
     pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, length, options, &code, &offset, context);
     pcre2_compile_context_free(context);
     if (!compiled && code == PCRE2_ERROR_HEAP_FAILED) {
-        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        doc_no_memory(r);
         return NULL;
     }
     if (!compiled) {
         PCRE2_UCHAR message[160];
         pcre2_get_error_message(code, message, sizeof message);
-        tn_fail(err, TN_E_INPUT, at.file, "%s: regular expression '%.*s' is not usable: %s; correct the file",
-                at.component, (int)(length < 120 ? length : 120), pattern, (const char *)message);
+        doc_fail(r, "regular expression '%.*s' is not usable: %s; correct the file", (int)(length < 120 ? length : 120),
+                 pattern, (const char *)message);
         return NULL;
     }
     pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE); /* without it the matcher interprets: slower, not wrong */
     return compiled;
 }
 
-regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_error *err)
+regex *regex_new(const char *pattern, size_t length, bool literal, doc_reader *r)
 {
     buffer translated = {0};
     const char *refused = NULL;
+    if (r->status != TN_OK)
+        return NULL;
     bool memory = literal || oniguruma_translate(pattern, length, &translated, &refused);
     if (refused) {
         buffer_free(&translated);
-        tn_fail(err, TN_E_INPUT, at.file, "%s: the regular expression holds %s, which is not supported; rewrite it",
-                at.component, refused);
+        doc_fail(r, "the regular expression holds %s, which is not supported; rewrite it", refused);
         return NULL;
     }
     regex *re = calloc(1, sizeof *re);
     if (re && memory) {
-        re->file = strdup(at.file);
-        re->component = strdup(at.component);
+        re->file = strdup(r->at.file);
+        re->component = strdup(r->at.component);
     }
     if (!re || !re->file || !re->component) {
-        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        doc_no_memory(r);
     } else {
-        re->code = literal ? compile(pattern, length, true, at, err)
-                           : compile(translated.data ? translated.data : "", translated.size, false, at, err);
+        re->code = literal ? compile(pattern, length, true, r)
+                           : compile(translated.data ? translated.data : "", translated.size, false, r);
     }
     const scanner_rule *rule = literal ? NULL : scanner_find(pattern, length);
     if (re && re->code && rule && !(re->known = scanner_new(rule))) {
-        tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        doc_no_memory(r);
         pcre2_code_free(re->code);
         re->code = NULL;
     }
@@ -111,7 +112,7 @@ void regex_free(regex *re)
     free(re);
 }
 
-regex *regex_load(const doc_node *pattern, place at, tn_error *err)
+regex *regex_load(const doc_node *pattern, doc_reader *r)
 {
     size_t length = 0;
     const char *text = doc_text(pattern, &length);
@@ -121,11 +122,10 @@ regex *regex_load(const doc_node *pattern, place at, tn_error *err)
         literal = false;
     }
     if (!text) {
-        tn_fail(err, TN_E_INPUT, at.file, "%s: 'pattern' holds neither 'String' nor 'Regex'; correct the file",
-                at.component);
+        doc_fail(r, "'pattern' holds neither 'String' nor 'Regex'; correct the file");
         return NULL;
     }
-    return regex_new(text, length, literal, at, err);
+    return regex_new(text, length, literal, r);
 }
 
 static int count_step(pcre2_callout_block *block, void *data)

@@ -14,7 +14,7 @@
 typedef struct regex regex;
 
 /* literal: pattern is plain text. Owned. */
-regex *regex_new(const char *pattern, size_t length, bool literal, place at, tn_error *err);
+regex *regex_new(const char *pattern, size_t length, bool literal, doc_reader *r);
 void regex_free(regex *re);
 bool regex_is_known(const regex *re); /* plain code does what it says: scanner.c                          */
 
@@ -37,7 +37,7 @@ tn_status regex_next(regex_walk *walk, bool *found, size_t *start, size_t *end, 
 void regex_close(regex_walk *walk);
 
 /* Reads {"String": ...} or {"Regex": ...} (or a plain string). Owned; NULL on failure. */
-regex *regex_load(const doc_node *pattern, place at, tn_error *err);
+regex *regex_load(const doc_node *pattern, doc_reader *r);
 
 /* Appends text with every match replaced. */
 tn_status regex_replace(const regex *re, const char *text, size_t length, const buffer *content, buffer *out,

@@ -79,7 +79,7 @@ static bool set_class(scanner *s, int32_t code, unsigned class)
 static bool add_class(scanner *s, const buffer *all, const char *pattern, unsigned class)
 {
     tn_error err = TN_ERROR_INIT;
-    regex *re = regex_new(pattern, strlen(pattern), false, (place){"", ""}, &err);
+    regex *re = regex_new(pattern, strlen(pattern), false, &(doc_reader){{"", ""}, &err, TN_OK});
     regex_walk walk;
     if (!re || regex_open(&walk, re, &err) != TN_OK) {
         regex_free(re);

@@ -77,7 +77,8 @@ static tn_status read_piece(spm *m, const char *data, size_t size, tn_error *err
         return tn_fail(err, TN_E_MEMORY, m->path, "out of memory");
     scores[id] = score;
     types[id] = type < 16 ? (unsigned char)type : 1;
-    return vocab_add(&m->vocab, (int64_t)id, text, length, false, (place){m->path, "pieces"}, err);
+    doc_reader r = {{m->path, "pieces"}, err, TN_OK};
+    return vocab_add(&m->vocab, (int64_t)id, text, length, false, &r);
 }
 
 static bool read_trainer(spm *m, const char *data, size_t size)
@@ -416,7 +417,7 @@ tn_status sentencepiece_convert(const char *data, size_t size, const char *path,
     if (status == TN_OK)
         status = check(&m, err);
     if (status == TN_OK)
-        status = vocab_map_tokens(&m.vocab, (place){path, "pieces"}, err);
+        status = vocab_map_tokens(&m.vocab, &(doc_reader){{path, "pieces"}, err, TN_OK});
     if (status == TN_OK && !(put(json, "{\"version\":\"1.0\",") && put_added(json, &m) && put_normalizer(json, &m) &&
                              put_pre_tokenizer(json, &m) && put_decoder(json, &m) && put_post_processor(json, &m) &&
                              put_model(json, &m) && put(json, "}")))

@@ -64,59 +64,57 @@ static doc *open_document(const char *path, tn_error *err)
     return NULL;
 }
 
-static tn_status load_model(tn_tokenizer *t, const doc_node *model, tn_error *err)
+static tn_status load_model(tn_tokenizer *t, const doc_node *model, doc_reader *r)
 {
-    place at = {t->path, "model"};
-    if (!doc_is_object(model))
-        return tn_fail(err, TN_E_INPUT, t->path, "'model' is missing or no object; fetch the file again");
+    if (!doc_is_object(model)) {
+        r->status = tn_fail(r->err, TN_E_INPUT, t->path, "'model' is missing or no object; fetch the file again");
+        return r->status;
+    }
     const char *type = doc_type(model);
     if (strcmp(type, "Unigram") == 0) {
         t->model = MODEL_UNIGRAM;
-        return unigram_load(&t->unigram, &t->vocab, model, at, err);
+        return unigram_load(&t->unigram, &t->vocab, model, r);
     }
     bool whole = strcmp(type, "WordLevel") == 0;
     if (whole || strcmp(type, "WordPiece") == 0) {
         t->model = MODEL_WORDPIECE;
-        return wordpiece_load(&t->wordpiece, &t->vocab, model, whole, at, err);
+        return wordpiece_load(&t->wordpiece, &t->vocab, model, whole, r);
     }
     if (strcmp(type, "BPE") != 0 && !(type[0] == '\0' && doc_get(model, "merges"))) /* old files name no type */
-        return doc_unsupported(model, "BPE, Unigram, WordPiece and WordLevel", at, err);
-    tn_status status = vocab_load(&t->vocab, model, at, err);
-    return status == TN_OK ? bpe_load(&t->bpe, model, &t->vocab, at, err) : status;
+        return doc_unsupported(model, "BPE, Unigram, WordPiece and WordLevel", r);
+    return vocab_load(&t->vocab, model, r) == TN_OK ? bpe_load(&t->bpe, model, &t->vocab, r) : r->status;
 }
 
-static tn_status check_version(const tn_tokenizer *t, const doc_node *root, tn_error *err)
+static void check_version(const doc_node *root, doc_reader *r)
 {
     const char *version = "1.0";
     size_t length;
-    tn_status status = doc_get_text(root, "version", &version, &length, (place){t->path, "version"}, err);
-    if (status == TN_OK && strcmp(version, "1.0") != 0)
-        status = tn_fail(err, TN_E_INPUT, t->path, "version '%.40s' of the format is not known; use a newer release",
-                         version);
-    return status;
+    doc_get_text(root, "version", &version, &length, r);
+    if (r->status == TN_OK && strcmp(version, "1.0") != 0)
+        r->status = tn_fail(r->err, TN_E_INPUT, r->at.file,
+                            "version '%.40s' of the format is not known; use a newer release", version);
+}
+
+/* The member that a component is; the reader's errors name it from now on. NULL also after an error. */
+static const doc_node *component(const doc_node *root, const char *name, doc_reader *r)
+{
+    r->at.component = name;
+    return r->status == TN_OK ? doc_get(root, name) : NULL;
 }
 
 static tn_status load(tn_tokenizer *t, const doc_node *root, tn_error *err)
 {
-    tn_status status = check_version(t, root, err);
-    if (status == TN_OK)
-        status = load_model(t, doc_get(root, "model"), err);
-    place at = {t->path, "normalizer"};
-    if (status == TN_OK)
-        status = normalize_load(&t->normalizer, doc_get(root, at.component), at, err);
-    at.component = "added_tokens";
-    if (status == TN_OK)
-        status = added_load(&t->added, doc_get(root, at.component), &t->vocab, &t->normalizer, at, err);
-    at.component = "pre_tokenizer";
-    if (status == TN_OK)
-        status = pretok_load(&t->pretok, doc_get(root, at.component), at, err);
-    at.component = "post_processor";
-    if (status == TN_OK)
-        status = post_load(&t->post, doc_get(root, at.component), &t->vocab, at, err);
-    at.component = "decoder";
-    if (status == TN_OK)
-        status = decode_load(&t->decoder, doc_get(root, at.component), at, err);
-    return status;
+    doc_reader r = {{t->path, "version"}, err, TN_OK};
+    check_version(root, &r);
+    const doc_node *model = component(root, "model", &r);
+    if (r.status == TN_OK)
+        load_model(t, model, &r);
+    normalize_load(&t->normalizer, component(root, "normalizer", &r), &r);
+    added_load(&t->added, component(root, "added_tokens", &r), &t->vocab, &t->normalizer, &r);
+    pretok_load(&t->pretok, component(root, "pre_tokenizer", &r), &r);
+    post_load(&t->post, component(root, "post_processor", &r), &t->vocab, &r);
+    decode_load(&t->decoder, component(root, "decoder", &r), &r);
+    return r.status;
 }
 
 static tn_tokenizer *open_found(const char *path, tn_error *err)

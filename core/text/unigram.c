@@ -19,64 +19,55 @@
 /* What a character outside of the vocabulary scores below the worst piece. */
 #define UNKNOWN_PENALTY 10.0
 
-static tn_status load_piece(unigram *u, vocab *v, const doc_node *entry, size_t id, place at, tn_error *err)
+static tn_status load_piece(unigram *u, vocab *v, const doc_node *entry, size_t id, doc_reader *r)
 {
     size_t length = 0;
     const char *text = doc_text(doc_at(entry, 0), &length);
     if (!text || doc_count(entry) != 2 || !doc_number(doc_at(entry, 1), &u->scores[id]))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: vocab[%zu] is no piece with its score; correct the file",
-                       at.component, id);
+        return doc_fail(r, "vocab[%zu] is no piece with its score; correct the file", id);
     if (length > PIECE_LENGTH_LIMIT)
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: vocab[%zu] is longer than %d bytes; correct the file",
-                       at.component, id, PIECE_LENGTH_LIMIT);
-    tn_status status = vocab_add(v, (int64_t)id, text, length, false, at, err);
-    if (status == TN_OK && !trie_put(&u->pieces, text, length, (uint32_t)id)) /* of two equal ones the later counts */
-        status = tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    return status;
+        return doc_fail(r, "vocab[%zu] is longer than %d bytes; correct the file", id, PIECE_LENGTH_LIMIT);
+    if (vocab_add(v, (int64_t)id, text, length, false, r) == TN_OK &&
+        !trie_put(&u->pieces, text, length, (uint32_t)id)) /* of two equal ones the later counts */
+        doc_no_memory(r);
+    return r->status;
 }
 
-static tn_status load_options(unigram *u, const doc_node *model, size_t count, place at, tn_error *err)
+static void load_options(unigram *u, const doc_node *model, size_t count, doc_reader *r)
 {
     int64_t unk = -1;
-    tn_status status = doc_only(model, "vocab unk_id byte_fallback", at, err);
-    if (status == TN_OK)
-        status = doc_get_integer(model, "unk_id", &unk, at, err);
-    if (status == TN_OK)
-        status = doc_get_flag(model, "byte_fallback", &u->byte_fallback, at, err);
-    if (status == TN_OK && doc_get(model, "unk_id") && (unk < 0 || (uint64_t)unk >= count))
-        status = tn_fail(err, TN_E_INPUT, at.file, "%s: unk_id %lld is not in vocab; correct the file", at.component,
-                         (long long)unk);
+    doc_only(model, "vocab unk_id byte_fallback", r);
+    doc_get_integer(model, "unk_id", &unk, r);
+    doc_get_flag(model, "byte_fallback", &u->byte_fallback, r);
+    if (doc_get(model, "unk_id") && (unk < 0 || (uint64_t)unk >= count))
+        doc_fail(r, "unk_id %lld is not in vocab; correct the file", (long long)unk);
     u->unk = unk < 0 ? VOCAB_NONE : (uint32_t)unk;
-    return status;
 }
 
-tn_status unigram_load(unigram *u, vocab *v, const doc_node *model, place at, tn_error *err)
+tn_status unigram_load(unigram *u, vocab *v, const doc_node *model, doc_reader *r)
 {
     const doc_node *list = doc_get(model, "vocab");
     if (!doc_is_list(list))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'vocab' is missing or no list; fetch the file again",
-                       at.component);
+        return doc_fail(r, "'vocab' is missing or no list; fetch the file again");
     size_t count = doc_count(list);
-    tn_status status = load_options(u, model, count, at, err);
-    if (status != TN_OK)
-        return status;
+    load_options(u, model, count, r);
     u->scores = calloc(count ? count : 1, sizeof *u->scores);
     if (!u->scores)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     double lowest = INFINITY;
-    for (size_t i = 0; i < count && status == TN_OK; i++) {
-        status = load_piece(u, v, doc_at(list, i), i, at, err);
+    for (size_t i = 0; i < count && r->status == TN_OK; i++) {
+        load_piece(u, v, doc_at(list, i), i, r);
         lowest = u->scores[i] < lowest ? u->scores[i] : lowest;
     }
     u->unknown = lowest - UNKNOWN_PENALTY;
-    if (status == TN_OK)
-        status = vocab_map_tokens(v, at, err);
-    for (unsigned i = 0; i < 256 && status == TN_OK; i++) {
+    if (r->status == TN_OK)
+        vocab_map_tokens(v, r);
+    for (unsigned i = 0; i < 256 && r->status == TN_OK; i++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", i);
         u->bytes[i] = vocab_find(v, name, 6);
     }
-    return status;
+    return r->status;
 }
 
 void unigram_free(unigram *u)

@@ -23,7 +23,7 @@ typedef struct unigram {
     uint32_t bytes[256];
 } unigram;
 
-tn_status unigram_load(unigram *u, vocab *v, const doc_node *model, place at, tn_error *err);
+tn_status unigram_load(unigram *u, vocab *v, const doc_node *model, doc_reader *r);
 void unigram_free(unigram *u);
 tn_status unigram_encode(const unigram *u, const char *text, size_t length, id_list *out, place at, tn_error *err);
 

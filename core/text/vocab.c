@@ -84,25 +84,24 @@ bool vocab_may_touch(const vocab *v, uint32_t left, uint32_t right)
     return v->touching[bit / 64] >> bit % 64 & 1;
 }
 
-tn_status vocab_check_id(int64_t id, const char *token, place at, tn_error *err)
+tn_status vocab_check_id(int64_t id, const char *token, doc_reader *r)
 {
     if (id >= 0 && id < VOCAB_LIMIT)
         return TN_OK;
-    return tn_fail(err, TN_E_INPUT, at.file, "%s: id %lld of token '%.80s' is outside 0 to %lld; correct the file",
-                   at.component, (long long)id, token, (long long)VOCAB_LIMIT - 1);
+    return doc_fail(r, "id %lld of token '%.80s' is outside 0 to %lld; correct the file", (long long)id, token,
+                    (long long)VOCAB_LIMIT - 1);
 }
 
-tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, place at, tn_error *err)
+tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, doc_reader *r)
 {
-    tn_status status = vocab_check_id(id, text, at, err);
-    if (status != TN_OK)
-        return status;
+    if (vocab_check_id(id, text, r) != TN_OK)
+        return r->status;
     size_t index = (size_t)id;
     if (index >= v->capacity) {
         size_t before = v->capacity;
         vocab_token *grown = buffer_grow(v->tokens, &v->capacity, index + 1, sizeof *grown);
         if (!grown)
-            return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+            return doc_no_memory(r);
         v->tokens = grown;
         memset(grown + before, 0, (v->capacity - before) * sizeof *grown);
     }
@@ -110,9 +109,9 @@ tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool 
         v->size = index + 1;
     vocab_token *token = &v->tokens[index];
     if (token->present && !token_is(v, (uint32_t)index, text, length))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: tokens '%.*s' and '%.80s' both have id %lld; correct the file",
-                       at.component, token->length < 80 ? (int)token->length : 80, v->strings.data + token->offset,
-                       text, (long long)id);
+        return doc_fail(r, "tokens '%.*s' and '%.80s' both have id %lld; correct the file",
+                        token->length < 80 ? (int)token->length : 80, v->strings.data + token->offset, text,
+                        (long long)id);
     token->special = special;
     if (token->present)
         return TN_OK;
@@ -120,33 +119,38 @@ tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool 
     token->offset = v->strings.size;
     token->length = (uint32_t)length;
     if (!buffer_add(&v->strings, text, length))
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     return TN_OK;
 }
 
-tn_status vocab_load_tokens(vocab *v, const doc_node *model, place at, tn_error *err)
+/* Room for count tokens that can be found by their texts. */
+static tn_status start_map(vocab *v, size_t count, doc_reader *r)
 {
-    const doc_node *tokens = doc_get(model, "vocab"), *value;
-    if (!doc_is_object(tokens))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'vocab' is missing or no object; fetch the file again",
-                       at.component);
-    size_t slots = table_size(doc_count(tokens));
+    size_t slots = table_size(count);
     v->key = siphash_draw();
     v->map = malloc(slots * sizeof *v->map);
     if (!v->map)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     memset(v->map, 0xff, slots * sizeof *v->map); /* VOCAB_NONE */
     v->map_mask = slots - 1;
+    return TN_OK;
+}
+
+tn_status vocab_load_tokens(vocab *v, const doc_node *model, doc_reader *r)
+{
+    const doc_node *tokens = doc_get(model, "vocab"), *value;
+    if (!doc_is_object(tokens))
+        return doc_fail(r, "'vocab' is missing or no object; fetch the file again");
+    if (start_map(v, doc_count(tokens), r) != TN_OK)
+        return r->status;
     const char *text;
     size_t length;
     for (void *it = NULL; doc_next(tokens, &it, &text, &length, &value);) {
         int64_t id;
         if (!doc_integer(value, &id))
-            return tn_fail(err, TN_E_INPUT, at.file, "%s: the id of token '%.80s' is not an integer; correct the file",
-                           at.component, text);
-        tn_status status = vocab_add(v, id, text, length, false, at, err);
-        if (status != TN_OK)
-            return status;
+            return doc_fail(r, "the id of token '%.80s' is not an integer; correct the file", text);
+        if (vocab_add(v, id, text, length, false, r) != TN_OK)
+            return r->status;
         size_t i = siphash(v->key, text, length) & v->map_mask;
         while (v->map[i] != VOCAB_NONE)
             i = (i + 1) & v->map_mask;
@@ -155,15 +159,10 @@ tn_status vocab_load_tokens(vocab *v, const doc_node *model, place at, tn_error 
     return TN_OK;
 }
 
-tn_status vocab_map_tokens(vocab *v, place at, tn_error *err)
+tn_status vocab_map_tokens(vocab *v, doc_reader *r)
 {
-    size_t slots = table_size(v->size);
-    v->key = siphash_draw();
-    v->map = malloc(slots * sizeof *v->map);
-    if (!v->map)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
-    memset(v->map, 0xff, slots * sizeof *v->map); /* VOCAB_NONE */
-    v->map_mask = slots - 1;
+    if (start_map(v, v->size, r) != TN_OK)
+        return r->status;
     for (size_t id = 0; id < v->size; id++) {
         const vocab_token *token = &v->tokens[id];
         const char *text = token->length ? v->strings.data + token->offset : "";
@@ -199,33 +198,31 @@ static bool read_merge(const doc_node *node, const char *part[2], size_t length[
 
 /* prefix: bytes of continuing_subword_prefix, which the right one loses. */
 static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_t rank, size_t prefix, buffer *joined,
-                           place at, tn_error *err)
+                           doc_reader *r)
 {
     const char *part[2];
     size_t length[2];
     if (!read_merge(node, part, length))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu] is no pair of tokens; correct the file", at.component,
-                       index);
+        return doc_fail(r, "merges[%zu] is no pair of tokens; correct the file", index);
     uint32_t id[2];
     for (size_t i = 0; i < 2; i++)
         if ((id[i] = vocab_find(v, part[i], length[i])) == VOCAB_NONE)
-            return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
-                           at.component, index, (int)(length[i] < 80 ? length[i] : 80), part[i]);
+            return doc_fail(r, "merges[%zu]: token '%.*s' is not in vocab; correct the file", index,
+                            (int)(length[i] < 80 ? length[i] : 80), part[i]);
     if (length[1] < prefix)
-        return tn_fail(err, TN_E_INPUT, at.file,
-                       "%s: merges[%zu]: token '%.80s' is shorter than continuing_subword_prefix; correct the file",
-                       at.component, index, part[1]);
+        return doc_fail(r, "merges[%zu]: token '%.80s' is shorter than continuing_subword_prefix; correct the file",
+                        index, part[1]);
     joined->size = 0;
     if (!buffer_add(joined, part[0], length[0]) || !buffer_add(joined, part[1], length[1]))
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     note_touching(v, joined->data, joined->size); /* with the prefix, since the right one begins with it */
     joined->size = length[0];
     if (!buffer_add(joined, part[1] + prefix, length[1] - prefix))
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     uint32_t whole = vocab_find(v, joined->size ? joined->data : "", joined->size);
     if (whole == VOCAB_NONE)
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: merges[%zu]: token '%.*s' is not in vocab; correct the file",
-                       at.component, index, (int)(joined->size < 80 ? joined->size : 80), joined->data);
+        return doc_fail(r, "merges[%zu]: token '%.*s' is not in vocab; correct the file", index,
+                        (int)(joined->size < 80 ? joined->size : 80), joined->data);
     size_t i = hash_pair(v, id[0], id[1]) & v->merge_mask;
     // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): load_merges has set all slots
     while (v->merges[i].left != VOCAB_NONE && (v->merges[i].left != id[0] || v->merges[i].right != id[1]))
@@ -234,40 +231,38 @@ static tn_status add_merge(vocab *v, const doc_node *node, size_t index, uint32_
     return TN_OK;
 }
 
-static tn_status load_merges(vocab *v, const doc_node *model, place at, tn_error *err)
+static tn_status load_merges(vocab *v, const doc_node *model, doc_reader *r)
 {
     const doc_node *list = doc_get(model, "merges");
     if (!doc_is_list(list))
-        return tn_fail(err, TN_E_INPUT, at.file, "%s: 'merges' is missing or no list; fetch the file again",
-                       at.component);
+        return doc_fail(r, "'merges' is missing or no list; fetch the file again");
     size_t count = doc_count(list), slots = table_size(count);
     v->merges = malloc(slots * sizeof *v->merges);
     v->touching = calloc(((size_t)1 << TOUCHING_BITS) / 64, sizeof *v->touching);
     if (!v->merges || !v->touching)
-        return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+        return doc_no_memory(r);
     for (size_t i = 0; i < slots; i++)
         v->merges[i].left = VOCAB_NONE;
     v->merge_mask = slots - 1;
     buffer joined = {0};
     const char *prefix = "";
     size_t prefix_length = 0;
-    tn_status status = doc_get_text(model, "continuing_subword_prefix", &prefix, &prefix_length, at, err);
+    doc_get_text(model, "continuing_subword_prefix", &prefix, &prefix_length, r);
     uint32_t rank = 0;
-    for (size_t i = 0; i < count && status == TN_OK; i++) {
+    for (size_t i = 0; i < count && r->status == TN_OK; i++) {
         size_t length;
         const char *text = doc_text(doc_at(list, i), &length);
         if (text && strncmp(text, "#version", 8) == 0) /* the first line of merges.txt, sometimes kept */
             continue;
-        status = add_merge(v, doc_at(list, i), i, rank++, prefix_length, &joined, at, err);
+        add_merge(v, doc_at(list, i), i, rank++, prefix_length, &joined, r);
     }
     buffer_free(&joined);
-    return status;
+    return r->status;
 }
 
-tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err)
+tn_status vocab_load(vocab *v, const doc_node *model, doc_reader *r)
 {
-    tn_status status = vocab_load_tokens(v, model, at, err);
-    return status == TN_OK ? load_merges(v, model, at, err) : status;
+    return vocab_load_tokens(v, model, r) == TN_OK ? load_merges(v, model, r) : r->status;
 }
 
 void vocab_free(vocab *v)

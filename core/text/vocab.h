@@ -37,17 +37,17 @@ typedef struct vocab {
     siphash_key key;    /* of both tables                                                             */
 } vocab;
 
-tn_status vocab_load(vocab *v, const doc_node *model, place at, tn_error *err);
-tn_status vocab_load_tokens(vocab *v, const doc_node *model, place at, tn_error *err); /* without merges      */
-tn_status vocab_map_tokens(vocab *v, place at, tn_error *err); /* makes all tokens so far findable       */
+tn_status vocab_load(vocab *v, const doc_node *model, doc_reader *r);
+tn_status vocab_load_tokens(vocab *v, const doc_node *model, doc_reader *r); /* without merges      */
+tn_status vocab_map_tokens(vocab *v, doc_reader *r); /* makes all tokens so far findable       */
 void vocab_free(vocab *v);
 /* Puts an added token under an id. */
-tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, place at, tn_error *err);
+tn_status vocab_add(vocab *v, int64_t id, const char *text, size_t length, bool special, doc_reader *r);
 uint32_t vocab_find(const vocab *v, const char *text, size_t length); /* among the model's; VOCAB_NONE: absent */
 const vocab_merge *vocab_find_merge(const vocab *v, uint32_t left, uint32_t right); /* NULL: they don't merge    */
 /* May a merge, or merges of what they become, join two tokens that stand side by side? false is sure. */
 bool vocab_may_touch(const vocab *v, uint32_t left, uint32_t right);
 /* Checks the range, for ids that stand in the file. */
-tn_status vocab_check_id(int64_t id, const char *token, place at, tn_error *err);
+tn_status vocab_check_id(int64_t id, const char *token, doc_reader *r);
 
 #endif

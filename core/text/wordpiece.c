@@ -13,8 +13,7 @@
 /* Bounds what a search can cost at each place of a word. */
 #define TOKEN_LENGTH_LIMIT 4096
 
-static tn_status load_tries(wordpiece *w, const vocab *v, const char *prefix, size_t prefix_length, place at,
-                            tn_error *err)
+static tn_status load_tries(wordpiece *w, const vocab *v, const char *prefix, size_t prefix_length, doc_reader *r)
 {
     for (size_t i = 0; i < v->size; i++) {
         const vocab_token *token = &v->tokens[i];
@@ -22,38 +21,33 @@ static tn_status load_tries(wordpiece *w, const vocab *v, const char *prefix, si
         if (!token->present)
             continue;
         if (token->length > TOKEN_LENGTH_LIMIT)
-            return tn_fail(err, TN_E_INPUT, at.file, "%s: token '%.40s...' is longer than %d bytes; correct the file",
-                           at.component, text, TOKEN_LENGTH_LIMIT);
+            return doc_fail(r, "token '%.40s...' is longer than %d bytes; correct the file", text, TOKEN_LENGTH_LIMIT);
         bool memory = trie_put(&w->starts, text, token->length, (uint32_t)i);
         if (token->length >= prefix_length && memcmp(text, prefix, prefix_length) == 0)
             memory =
                 memory && trie_put(&w->continued, text + prefix_length, token->length - prefix_length, (uint32_t)i);
         if (!memory)
-            return tn_fail(err, TN_E_MEMORY, at.file, "out of memory");
+            return doc_no_memory(r);
     }
     return TN_OK;
 }
 
-tn_status wordpiece_load(wordpiece *w, vocab *v, const doc_node *model, bool whole, place at, tn_error *err)
+tn_status wordpiece_load(wordpiece *w, vocab *v, const doc_node *model, bool whole, doc_reader *r)
 {
     const char *unk = "", *prefix = "";
     size_t unk_length = 0, prefix_length = 0;
     w->whole = whole;
-    tn_status status = doc_only(
-        model, whole ? "vocab unk_token" : "vocab unk_token continuing_subword_prefix max_input_chars_per_word", at,
-        err);
-    if (status == TN_OK)
-        status = doc_need_text(model, "unk_token", &unk, &unk_length, at, err);
-    if (status == TN_OK && !whole)
-        status = doc_need_text(model, "continuing_subword_prefix", &prefix, &prefix_length, at, err);
-    if (status == TN_OK && !whole)
-        status = doc_need_integer(model, "max_input_chars_per_word", &w->longest, at, err);
-    if (status == TN_OK)
-        status = vocab_load_tokens(v, model, at, err);
-    if (status != TN_OK)
-        return status;
+    doc_only(model, whole ? "vocab unk_token" : "vocab unk_token continuing_subword_prefix max_input_chars_per_word",
+             r);
+    doc_need_text(model, "unk_token", &unk, &unk_length, r);
+    if (!whole) {
+        doc_need_text(model, "continuing_subword_prefix", &prefix, &prefix_length, r);
+        doc_need_integer(model, "max_input_chars_per_word", &w->longest, r);
+    }
+    if (r->status != TN_OK || vocab_load_tokens(v, model, r) != TN_OK)
+        return r->status;
     w->unk = vocab_find(v, unk, unk_length);
-    return whole ? TN_OK : load_tries(w, v, prefix, prefix_length, at, err);
+    return whole ? TN_OK : load_tries(w, v, prefix, prefix_length, r);
 }
 
 void wordpiece_free(wordpiece *w)

@@ -20,7 +20,7 @@ typedef struct wordpiece {
     bool whole;             /* WordLevel: words only                                                */
 } wordpiece;
 
-tn_status wordpiece_load(wordpiece *w, vocab *v, const doc_node *model, bool whole, place at, tn_error *err);
+tn_status wordpiece_load(wordpiece *w, vocab *v, const doc_node *model, bool whole, doc_reader *r);
 void wordpiece_free(wordpiece *w);
 tn_status wordpiece_encode(const wordpiece *w, const vocab *v, const char *word, size_t length, id_list *out, place at,
                            tn_error *err);

@@ -109,7 +109,7 @@ START_TEST(regex_refusals)
                {"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "too deep"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         tn_error err = TN_ERROR_INIT;
-        ck_assert_ptr_null(regex_new(bad[i].pattern, strlen(bad[i].pattern), false, HERE, &err));
+        ck_assert_ptr_null(regex_new(bad[i].pattern, strlen(bad[i].pattern), false, &(doc_reader){HERE, &err, TN_OK}));
         ck_assert_int_eq(err.code, TN_E_INPUT);
         ck_assert_msg(strstr(err.message, bad[i].word) && strstr(err.message, "test:"), "%s: %s", bad[i].pattern,
                       err.message);

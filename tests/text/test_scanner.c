@@ -17,7 +17,8 @@ static both both_open(const scanner_rule *rule)
     char pattern[512];
     snprintf(pattern, sizeof pattern, "%s|(?!)", rule->pattern);
     ck_assert_ptr_null(scanner_find(pattern, strlen(pattern)));
-    return (both){.known = scanner_new(rule), .plain = regex_new(pattern, strlen(pattern), false, HERE, NULL)};
+    return (both){.known = scanner_new(rule),
+                  .plain = regex_new(pattern, strlen(pattern), false, &(doc_reader){HERE, NULL, TN_OK})};
 }
 
 static void both_close(both *b)
